@@ -1,0 +1,307 @@
+// What this machine can do at most, for the ratios: memory traffic of an
+// optimizer update and f32 arithmetic. usage: limit [memory]; one JSON line per
+// kernel and thread count. `memory` runs only the memory kernels, on all
+// threads: memory speed changes with the neighbours of a shared machine, so it
+// is run before and after each peer.
+//        limit serve KERNEL; on all threads, N runs of the kernel for each line
+//        N of standard input, answered by the list
+// of their milliseconds. KERNEL is the "limit" of a line that the first form
+// prints.
+#include <cblas.h>
+#include <immintrin.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern "C" char *openblas_get_corename();
+extern "C" void openblas_set_num_threads(int);
+
+namespace {
+
+double seconds(const std::function<void()> &body) {
+  auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+double bestSeconds(int repeats, const std::function<void()> &body) {
+  double best = 1e30;
+  for (int i = 0; i < repeats; ++i)
+    best = std::min(best, seconds(body));
+  return best;
+}
+
+struct Free {
+  void operator()(float *p) const { std::free(p); }
+};
+using Buffer = std::unique_ptr<float[], Free>;
+
+/// n floats on 2 MiB boundaries, first touched by the threads that will use
+/// them.
+Buffer allocate(size_t n) {
+  Buffer b(static_cast<float *>(
+      std::aligned_alloc(1 << 21, (n * 4 + (1 << 21) - 1) >> 21 << 21)));
+#pragma omp parallel for schedule(static)
+  for (size_t i = 0; i < n; ++i)
+    b[i] = 0;
+  return b;
+}
+
+/// 4 reads, 3 writes: the traffic of AdamW on (p, g, m, v), with one addition
+/// in place of its arithmetic.
+void update4R3W(float *__restrict p, const float *__restrict g,
+                float *__restrict m, float *__restrict v, size_t n) {
+#pragma omp parallel for simd schedule(static)
+  for (size_t i = 0; i < n; ++i) {
+    p[i] += g[i];
+    m[i] += g[i];
+    v[i] += g[i];
+  }
+}
+
+/// 4 reads, 3 writes and a bf16 copy: the same with a persistent compute copy
+/// of the parameters.
+void update4R3WCopy(float *__restrict p, const float *__restrict g,
+                    float *__restrict m, float *__restrict v,
+                    __bf16 *__restrict c, size_t n) {
+#pragma omp parallel for simd schedule(static) simdlen(32)
+  for (size_t i = 0; i < n; ++i) {
+    p[i] += g[i];
+    m[i] += g[i];
+    v[i] += g[i];
+    c[i] = static_cast<__bf16>(p[i]);
+  }
+}
+
+/// 1 read: the traffic of a gradient norm.
+float sum(const float *a, size_t n) {
+  float s = 0;
+#pragma omp parallel for simd schedule(static) reduction(+ : s)
+  for (size_t i = 0; i < n; ++i)
+    s += a[i];
+  return s;
+}
+
+void copy(float *__restrict to, const float *__restrict from, size_t n) {
+#pragma omp parallel for simd schedule(static)
+  for (size_t i = 0; i < n; ++i)
+    to[i] = from[i];
+}
+
+constexpr int kChains = 16, kRounds = 20'000'000;
+
+/// 16 independent chains of `operation` in the registers of each thread: the
+/// arithmetic peak.
+template <typename Operand, typename Operation>
+void runInRegisters(int threads, Operand a, Operand b, Operation operation) {
+  [[maybe_unused]] volatile float sink = 0;
+#pragma omp parallel num_threads(threads)
+  {
+    __m512 x[kChains];
+    for (int c = 0; c < kChains; ++c)
+      x[c] = _mm512_set1_ps(float(c));
+    for (int r = 0; r < kRounds; ++r)
+      for (int c = 0; c < kChains; ++c)
+        x[c] = operation(x[c], a, b);
+    __m512 total = _mm512_setzero_ps();
+    for (int c = 0; c < kChains; ++c)
+      total = _mm512_add_ps(total, x[c]);
+    sink = _mm512_reduce_add_ps(total);
+  }
+}
+
+/// One limit: `work` is what a run moves in bytes (a memory kernel) or computes
+/// in FLOPs; `details` go into its line.
+struct Kernel {
+  std::string name, details;
+  bool memory;
+  int repeats;
+  double work;
+  std::function<void()> run;
+};
+
+constexpr size_t kParameters = 124439808; // of gpt2-124m
+
+std::vector<Kernel> memoryKernels() {
+  constexpr size_t n = kParameters;
+  std::shared_ptr<float[]> p = allocate(n), g = allocate(n), m = allocate(n),
+                           v = allocate(n), c = allocate(n / 2 + 1);
+  auto kernel = [](const char *name, double bytesPerParameter,
+                   std::function<void()> run) {
+    return Kernel{name,
+                  "\"parameters\": " + std::to_string(n) + ", ",
+                  true,
+                  12,
+                  bytesPerParameter * n,
+                  std::move(run)};
+  };
+  return {
+      kernel("update_4r3w", 28,
+             [=] { update4R3W(p.get(), g.get(), m.get(), v.get(), n); }),
+      kernel("update_4r3w_bf16_copy", 30,
+             [=] {
+               update4R3WCopy(p.get(), g.get(), m.get(), v.get(),
+                              reinterpret_cast<__bf16 *>(c.get()), n);
+             }),
+      kernel("sum", 4,
+             [=] { [[maybe_unused]] volatile float sink = sum(g.get(), n); }),
+      kernel("copy", 8, [=] { copy(m.get(), g.get(), n); }),
+  };
+}
+
+std::vector<Kernel> registerKernels(int threads) {
+  volatile float
+      one = 1,
+      tiny = 1e-9f; // volatile: or the compiler would do the sums itself
+  __m512 a = _mm512_set1_ps(one), b = _mm512_set1_ps(tiny);
+  double chains = double(kChains) * kRounds * threads;
+  std::vector<Kernel> kernels;
+  kernels.push_back({"fma_registers", "", false, 3, 32 * chains, [=] {
+                       runInRegisters(threads, a, b,
+                                      [](__m512 x, __m512 p, __m512 q) {
+                                        return _mm512_fmadd_ps(x, p, q);
+                                      });
+                     }});
+#ifdef __AVX512BF16__
+  __m512bh c = _mm512_cvtne2ps_pbh(a, a), d = _mm512_cvtne2ps_pbh(b, b);
+  kernels.push_back({"bf16_registers", "", false, 3, 64 * chains, [=] {
+                       runInRegisters(threads, c, d,
+                                      [](__m512 x, __m512bh p, __m512bh q) {
+                                        return _mm512_dpbf16_ps(x, p, q);
+                                      });
+                     }});
+#endif
+  return kernels;
+}
+
+std::vector<Kernel> gemmKernels(int threads) {
+  openblas_set_num_threads(threads);
+  struct Shape {
+    const char *name;
+    int rows, columns, depth;
+  };
+  std::vector<Kernel> kernels;
+  for (Shape s :
+       {Shape{"square", 2048, 2048, 2048}, Shape{"gpt2_fc", 256, 3072, 768},
+        Shape{"gpt2_lm_head", 256, 50257, 768},
+        Shape{"char_fc", 2048, 1536, 384}}) {
+    std::shared_ptr<float[]> a = allocate(size_t(s.rows) * s.depth),
+                             b = allocate(size_t(s.depth) * s.columns),
+                             r = allocate(size_t(s.rows) * s.columns);
+    std::string details = "\"m\": " + std::to_string(s.rows) +
+                          ", \"n\": " + std::to_string(s.columns) +
+                          ", \"k\": " + std::to_string(s.depth) +
+                          ", \"core\": \"" + openblas_get_corename() + "\", ";
+    kernels.push_back({std::string("sgemm_") + s.name, details, false, 12,
+                       2.0 * s.rows * s.columns * s.depth, [=] {
+                         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans,
+                                     s.rows, s.columns, s.depth, 1, a.get(),
+                                     s.depth, b.get(), s.columns, 0, r.get(),
+                                     s.columns);
+                       }});
+  }
+  return kernels;
+}
+
+void report(const std::vector<Kernel> &kernels, int threads) {
+  for (const Kernel &k : kernels) {
+    double best = bestSeconds(k.repeats, k.run);
+    std::printf(
+        "{\"limit\": \"%s\", \"threads\": %d, %s\"ms\": %.3f, \"%s\": %.1f}\n",
+        k.name.c_str(), threads, k.details.c_str(), best * 1e3,
+        k.memory ? "gb_per_s" : "gflops", k.work / best / 1e9);
+    std::fflush(stdout);
+  }
+}
+
+/// Returns once this process's threads have stopped spinning, so that whoever
+/// is timed next has the cores.
+void waitUntilQuiet() {
+  for (int i = 0; i < 50; ++i) {
+    std::clock_t used = std::clock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (std::clock() - used < CLOCKS_PER_SEC / 1000)
+      return;
+  }
+}
+
+int serve(const std::string &name, int threads) {
+  std::vector<Kernel> kernels;
+  for (auto family :
+       {+[](int) { return memoryKernels(); }, registerKernels, gemmKernels}) {
+    kernels = family(threads);
+    std::erase_if(kernels, [&](const Kernel &k) { return k.name != name; });
+    if (!kernels.empty())
+      break;
+  }
+  if (kernels.empty()) {
+    std::fprintf(stderr, "limit: no kernel %s on this machine\n", name.c_str());
+    return 1;
+  }
+  const Kernel &kernel = kernels.front();
+  kernel.run();
+  waitUntilQuiet();
+  std::printf(
+      "{\"ready\": {\"limit\": \"%s\", \"threads\": %d, \"%s\": %.0f}}\n",
+      name.c_str(), threads, kernel.memory ? "bytes" : "flops", kernel.work);
+  std::fflush(stdout);
+  for (int n; std::cin >> n;) {
+    std::string line;
+    for (int i = 0; i < n; ++i) {
+      char ms[32];
+      std::snprintf(ms, sizeof ms, "%s%.5f", i ? ", " : "",
+                    seconds(kernel.run) * 1e3);
+      line += ms;
+    }
+    waitUntilQuiet();
+    std::printf("[%s]\n", line.c_str());
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (const char *name : {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"})
+    if (const char *value = std::getenv(name); value && *value) {
+      std::fprintf(stderr, "limit: unset %s first: it slows OpenBLAS\n", name);
+      return 1;
+    }
+  int maxThreads = omp_get_max_threads();
+  if (arguments.size() == 2 && arguments[0] == "serve")
+    return serve(arguments[1], maxThreads);
+  bool memoryOnly = arguments == std::vector<std::string>{"memory"};
+  if (!memoryOnly && !arguments.empty()) {
+    std::fprintf(stderr, "usage: limit [memory | serve KERNEL]\n");
+    return 1;
+  }
+  std::vector<int> threadCounts = {maxThreads};
+  if (!memoryOnly && maxThreads > 1)
+    threadCounts.push_back(1);
+  {
+    std::vector<Kernel> kernels = memoryKernels();
+    for (int threads : threadCounts) {
+      omp_set_num_threads(threads);
+      report(kernels, threads);
+    }
+  }
+  if (memoryOnly)
+    return 0;
+  for (int threads : threadCounts) {
+    report(registerKernels(threads), threads);
+    report(gemmKernels(threads), threads);
+  }
+}

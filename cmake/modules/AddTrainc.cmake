@@ -1,0 +1,41 @@
+# Wrappers that every target of the compiler goes through: include paths, flags
+# and the one choice of libMLIR.so are made here only.
+
+# trainc_warnings(target): the warnings that all our C++ is built with.
+function(trainc_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter)
+  if(TRAINC_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(TRAINC_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${TRAINC_SANITIZE} -fno-omit-frame-pointer)
+    target_link_options(${target} PRIVATE -fsanitize=${TRAINC_SANITIZE})
+  endif()
+endfunction()
+
+function(_trainc_compiler_target target)
+  target_include_directories(${target} SYSTEM PUBLIC ${MLIR_INCLUDE_DIRS} ${LLVM_INCLUDE_DIRS})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include)
+  target_compile_options(${target} PRIVATE -fno-exceptions)
+  trainc_warnings(${target})
+endfunction()
+
+# add_trainc_library(name SOURCES... [DEPENDS targets] [LINK_LIBS targets])
+function(add_trainc_library name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LINK_LIBS" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  _trainc_compiler_target(${name})
+  target_link_libraries(${name} PUBLIC ${ARG_LINK_LIBS} MLIR LLVM)
+  if(ARG_DEPENDS)
+    add_dependencies(${name} ${ARG_DEPENDS})
+  endif()
+endfunction()
+
+# add_trainc_tool(name SOURCES... LINK_LIBS targets): an executable in bin/.
+function(add_trainc_tool name)
+  cmake_parse_arguments(ARG "" "" "LINK_LIBS" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  _trainc_compiler_target(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK_LIBS} MLIR LLVM)
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()

@@ -1,0 +1,50 @@
+//===- NNDialect.td - Differentiable tensor operations ----*- tablegen -*-===//
+#ifndef TRAINC_NN_DIALECT
+#define TRAINC_NN_DIALECT
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "trainc/Dialect/NN/NNInterfaces.td"
+
+def NN_Dialect : Dialect {
+  let name = "nn";
+  let cppNamespace = "::trainc::nn";
+  let summary = "Differentiable tensor operations";
+  let description = [{
+    Operations on tensors of static shape at the granularity at which people
+    think of networks and at which fused kernels exist. All are pure. Element
+    types are f64, f32, bf16, f16, integers and i1; arithmetic on bf16 and f16
+    is done in f32 and rounded once per operation.
+
+    An op is either pointwise (with broadcasting), a primitive of its own
+    (`reduce`, `matmul`, `transpose`, ...), or decomposes into such ops.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect",
+                           "::mlir::linalg::LinalgDialect", "::mlir::tensor::TensorDialect"];
+  let hasConstantMaterializer = 1;
+}
+
+def NN_Float : AnyTypeOf<[F64, F32, BF16, F16]>;
+def NN_Int : AnyTypeOf<[I8, I16, I32, I64]>;
+def NN_Bool : TypeAlias<I1, "bool">;
+def NN_FloatTensor : StaticShapeTensorOf<[F64, F32, BF16, F16]>;
+def NN_IntTensor : StaticShapeTensorOf<[I8, I16, I32, I64]>;
+def NN_BoolTensor : StaticShapeTensorOf<[I1]>;
+def NN_NumberTensor : StaticShapeTensorOf<[F64, F32, BF16, F16, I8, I16, I32, I64]>;
+def NN_Tensor : StaticShapeTensorOf<[F64, F32, BF16, F16, I8, I16, I32, I64, I1]>;
+
+class NN_Op<string mnemonic, list<Trait> traits = []>
+    : Op<NN_Dialect, mnemonic, !listconcat([Pure], traits)>;
+
+/// An op whose result types follow from its operands and attributes. The C++
+/// side defines `inferReturnTypes(context, location, adaptor, types)`.
+class NN_InferredOp<string mnemonic, list<Trait> traits = []>
+    : NN_Op<mnemonic, !listconcat([InferTypeOpAdaptor], traits)>;
+
+def Differentiable : DeclareOpInterfaceMethods<NN_DifferentiableOp>;
+def Pointwise : DeclareOpInterfaceMethods<NN_PointwiseOp>;
+def Decomposable : DeclareOpInterfaceMethods<NN_DecomposableOp>;
+
+#endif // TRAINC_NN_DIALECT

@@ -1,0 +1,59 @@
+//===- NNInterfaces.td - What the passes ask of an nn op --*- tablegen -*-===//
+#ifndef TRAINC_NN_INTERFACES
+#define TRAINC_NN_INTERFACES
+
+include "mlir/IR/OpBase.td"
+
+def NN_DifferentiableOp : OpInterface<"DifferentiableOpInterface"> {
+  let cppNamespace = "::trainc::nn";
+  let description = [{
+    An operation that knows the vector-Jacobian product of its results. All ops
+    it builds must be pure: what is not used is erased afterwards.
+  }];
+  let methods = [InterfaceMethod<[{
+      Builds the gradients of the operands. `resultGrads` has one value per
+      result, of the result's type, null where no gradient reaches it (at least
+      one is not null). `operandGrads` has one null value per operand; the
+      method sets those which have a gradient, each of its operand's type.
+      Integer operands never have one.
+    }], "::llvm::LogicalResult", "buildGradients",
+    (ins "::mlir::OpBuilder &":$builder, "::mlir::ValueRange":$resultGrads,
+         "::llvm::SmallVectorImpl<::mlir::Value> &":$operandGrads)>];
+}
+
+def NN_PointwiseOp : OpInterface<"PointwiseOpInterface"> {
+  let cppNamespace = "::trainc::nn";
+  let description = [{
+    Each element of each result is a scalar function of the elements of the
+    operands at the same index, operands being broadcast as NumPy does. All
+    results have the broadcast shape. bf16 and f16 elements are computed in f32
+    and rounded once, at the results.
+  }];
+  let methods = [InterfaceMethod<[{
+      Builds the scalar function. `args` has one value per operand, of the
+      operand's compute type (`nn::getComputeType`: f32 for bf16 and f16, else
+      the element type) or a vector of it; the results have the same form. Only
+      elementwise-mappable `arith` and `math` ops may be built, constants with
+      `nn::splatConstant`. No fast-math flag is allowed: a multiply-add that
+      should be fused is a `math.fma`.
+    }], "void", "buildScalar",
+    (ins "::mlir::OpBuilder &":$builder, "::mlir::Location":$loc,
+         "::mlir::ValueRange":$args,
+         "::llvm::SmallVectorImpl<::mlir::Value> &":$results)>];
+}
+
+def NN_DecomposableOp : OpInterface<"DecomposableOpInterface"> {
+  let cppNamespace = "::trainc::nn";
+  let description = [{
+    An operation defined by simpler ones: `nn` ops that are closer to pointwise
+    ops and reductions, or `linalg`, `tensor` and `arith` ops on tensors. The
+    decomposition is the definition of the op.
+  }];
+  let methods = [InterfaceMethod<[{
+      Builds the decomposition at the builder's insertion point and returns the
+      values that replace the results, of the same types.
+    }], "::llvm::FailureOr<::llvm::SmallVector<::mlir::Value>>", "decompose",
+    (ins "::mlir::OpBuilder &":$builder)>];
+}
+
+#endif // TRAINC_NN_INTERFACES

@@ -1,0 +1,58 @@
+//===- NNOps.h - Operations of the nn dialect -------------------*- C++ -*-===//
+#ifndef TRAINC_DIALECT_NN_NNOPS_H
+#define TRAINC_DIALECT_NN_NNOPS_H
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "trainc/Dialect/NN/NNDialect.h.inc"
+#include "trainc/Dialect/NN/NNEnums.h.inc"
+#include "trainc/Dialect/NN/NNInterfaces.h.inc"
+#define GET_OP_CLASSES
+#include "trainc/Dialect/NN/NNOps.h.inc"
+
+namespace trainc::nn {
+
+/// The type in which elements of `type` are computed: f32 for bf16 and f16, else
+/// `type` itself.
+mlir::Type getComputeType(mlir::Type type);
+
+/// A constant of `type`, a number or a vector of numbers, filled with `value`.
+mlir::Value splatConstant(mlir::OpBuilder &builder, mlir::Location loc,
+                          mlir::Type type, double value);
+
+/// A rank-0 `nn.constant` of element type `elementType`.
+mlir::Value scalarConstant(mlir::OpBuilder &builder, mlir::Location loc,
+                           mlir::Type elementType, double value);
+
+/// The NumPy broadcast of the shapes, or failure.
+llvm::FailureOr<llvm::SmallVector<int64_t>>
+broadcastShapes(llvm::ArrayRef<llvm::ArrayRef<int64_t>> shapes);
+
+/// Sums `value` over the dimensions along which a tensor of shape `shape` was
+/// broadcast to it, and returns it in that shape: the gradient of broadcasting.
+mlir::Value sumToShape(mlir::OpBuilder &builder, mlir::Location loc,
+                       mlir::Value value, llvm::ArrayRef<int64_t> shape);
+
+/// `value` with its elements converted to `elementType`; itself if they are.
+mlir::Value castTo(mlir::OpBuilder &builder, mlir::Location loc,
+                   mlir::Value value, mlir::Type elementType);
+
+/// `value` in shape `shape`; itself if it has it.
+mlir::Value reshapeTo(mlir::OpBuilder &builder, mlir::Location loc,
+                      mlir::Value value, llvm::ArrayRef<int64_t> shape);
+
+inline mlir::RankedTensorType getTensorType(mlir::Value value) {
+  return llvm::cast<mlir::RankedTensorType>(value.getType());
+}
+
+} // namespace trainc::nn
+
+#endif // TRAINC_DIALECT_NN_NNOPS_H

@@ -1,0 +1,12 @@
+//===- NNOps.td - All operations of the nn dialect --------*- tablegen -*-===//
+#ifndef TRAINC_NN_OPS
+#define TRAINC_NN_OPS
+
+include "trainc/Dialect/NN/NNPointwiseOps.td"
+include "trainc/Dialect/NN/NNReductionOps.td"
+include "trainc/Dialect/NN/NNShapeOps.td"
+include "trainc/Dialect/NN/NNLinearOps.td"
+include "trainc/Dialect/NN/NNNormOps.td"
+include "trainc/Dialect/NN/NNLossOps.td"
+
+#endif // TRAINC_NN_OPS

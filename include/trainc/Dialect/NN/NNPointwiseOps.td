@@ -1,0 +1,134 @@
+//===- NNPointwiseOps.td - Elementwise operations ---------*- tablegen -*-===//
+#ifndef TRAINC_NN_POINTWISE_OPS
+#define TRAINC_NN_POINTWISE_OPS
+
+include "trainc/Dialect/NN/NNDialect.td"
+
+class NN_UnaryOp<string mnemonic, list<Trait> traits = [Differentiable]>
+    : NN_Op<mnemonic, !listconcat([SameOperandsAndResultType, Pointwise], traits)> {
+  let arguments = (ins NN_FloatTensor:$input);
+  let results = (outs NN_FloatTensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
+}
+
+class NN_BinaryOp<string mnemonic, list<Trait> traits = [Differentiable]>
+    : NN_InferredOp<mnemonic, !listconcat([Pointwise, SameOperandsAndResultElementType], traits)> {
+  let arguments = (ins NN_NumberTensor:$lhs, NN_NumberTensor:$rhs);
+  let results = (outs NN_NumberTensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs)";
+}
+
+def NN_AddOp : NN_BinaryOp<"add", [Differentiable, Commutative]> {
+  let summary = "lhs + rhs, with broadcasting";
+  let description = [{
+    Shapes are broadcast as in NumPy: aligned at the last dimension, a missing
+    dimension or one of size 1 is repeated.
+
+    (C1) shapes are broadcastable; (C2) element types are equal.
+
+    ```mlir
+    %r = nn.add %x, %b : tensor<32x10xf32>, tensor<10xf32>
+    ```
+  }];
+}
+def NN_SubOp : NN_BinaryOp<"sub"> { let summary = "lhs - rhs, with broadcasting"; }
+def NN_MulOp : NN_BinaryOp<"mul", [Differentiable, Commutative]> {
+  let summary = "lhs * rhs, with broadcasting";
+}
+def NN_DivOp : NN_BinaryOp<"div"> {
+  let summary = "lhs / rhs, with broadcasting; integers round toward zero";
+}
+
+def NN_NegOp : NN_UnaryOp<"neg"> { let summary = "-x"; }
+def NN_ExpOp : NN_UnaryOp<"exp"> { let summary = "e to the power of x"; }
+def NN_LogOp : NN_UnaryOp<"log"> { let summary = "natural logarithm"; }
+def NN_SqrtOp : NN_UnaryOp<"sqrt"> { let summary = "square root, correctly rounded"; }
+def NN_ReluOp : NN_UnaryOp<"relu"> {
+  let summary = "max(x, 0), 0 for -0; NaN stays; its gradient at 0 is 0";
+}
+
+def NN_CompareKind : I32EnumAttr<"CompareKind", "order relation", [
+    I32EnumAttrCase<"eq", 0>, I32EnumAttrCase<"ne", 1>, I32EnumAttrCase<"lt", 2>,
+    I32EnumAttrCase<"le", 3>, I32EnumAttrCase<"gt", 4>, I32EnumAttrCase<"ge", 5>]> {
+  let cppNamespace = "::trainc::nn";
+}
+
+def NN_CompareOp : NN_InferredOp<"compare", [Pointwise]> {
+  let summary = "i1 result of an order relation, with broadcasting";
+  let description = [{
+    Any relation with a NaN is false, except `ne`. Integers are signed.
+
+    (C1) shapes are broadcastable; (C2) element types are equal.
+
+    ```mlir
+    %m = nn.compare gt %a, %b : tensor<4x8xf32>, tensor<8xf32>
+    ```
+  }];
+  let arguments = (ins NN_CompareKind:$kind, NN_NumberTensor:$lhs, NN_NumberTensor:$rhs);
+  let results = (outs NN_BoolTensor:$result);
+  let assemblyFormat = "$kind $lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs)";
+}
+
+def NN_SelectOp : NN_InferredOp<"select", [Pointwise, Differentiable]> {
+  let summary = "condition ? on_true : on_false, with broadcasting";
+  let description = [{
+    (C1) shapes are broadcastable; (C2) both values have one element type.
+  }];
+  let arguments = (ins NN_BoolTensor:$condition, NN_Tensor:$on_true, NN_Tensor:$on_false);
+  let results = (outs NN_Tensor:$result);
+  let assemblyFormat = [{
+    $condition `,` $on_true `,` $on_false attr-dict `:` type($condition) `,` type($on_true) `,` type($on_false)
+  }];
+}
+
+def NN_CastOp : NN_InferredOp<"cast", [Pointwise, Differentiable]> {
+  let summary = "converts the element type";
+  let description = [{
+    Float to float rounds to nearest even; float to integer truncates; i1 becomes
+    0 or 1; a number becomes i1 by comparing with 0.
+
+    ```mlir
+    %y = nn.cast %x to bf16 : tensor<8xf32>
+    ```
+  }];
+  let arguments = (ins NN_Tensor:$input, TypeAttr:$type);
+  let results = (outs NN_Tensor:$result);
+  let assemblyFormat = "$input `to` $type attr-dict `:` type($input)";
+  let hasFolder = 1;
+}
+
+def NN_MapOp : NN_Op<"map", [Pointwise, SingleBlockImplicitTerminator<"::trainc::nn::YieldOp">]> {
+  let summary = "pointwise op with a scalar region";
+  let description = [{
+    The region computes one element of every result from one element of every
+    input; inputs are broadcast to the results' shape. Block arguments and yielded
+    values have the compute type of their tensors (f32 for bf16 and f16).
+
+    (C1) one block argument per input, of its compute type; (C2) one yielded value
+    per result, of its compute type; (C3) all results have the broadcast shape.
+
+    ```mlir
+    %p1 = nn.map(%p, %g, %lr) : (tensor<8xf32>, tensor<8xf32>, tensor<f64>) -> tensor<8xf32> {
+    ^bb0(%a: f32, %b: f32, %c: f64):
+      ...
+      nn.yield %r : f32
+    }
+    ```
+  }];
+  let arguments = (ins Variadic<NN_Tensor>:$inputs);
+  let results = (outs Variadic<NN_Tensor>:$outputs);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = [{
+    `(` $inputs `)` attr-dict `:` functional-type($inputs, results) $body
+  }];
+  let hasVerifier = 1;
+}
+
+def NN_YieldOp : NN_Op<"yield", [Terminator, HasParent<"MapOp">]> {
+  let summary = "ends the region of an nn.map";
+  let arguments = (ins Variadic<AnyType>:$values);
+  let assemblyFormat = "($values^ `:` type($values))? attr-dict";
+  let builders = [OpBuilder<(ins), "">];
+}
+
+#endif // TRAINC_NN_POINTWISE_OPS

@@ -1,0 +1,40 @@
+//===- NNReductionOps.td - Reductions ---------------------*- tablegen -*-===//
+#ifndef TRAINC_NN_REDUCTION_OPS
+#define TRAINC_NN_REDUCTION_OPS
+
+include "trainc/Dialect/NN/NNDialect.td"
+
+def NN_ReduceKind : I32EnumAttr<"ReduceKind", "reduction", [
+    I32EnumAttrCase<"sum", 0>, I32EnumAttrCase<"max", 1>, I32EnumAttrCase<"min", 2>,
+    I32EnumAttrCase<"prod", 3>]> {
+  let cppNamespace = "::trainc::nn";
+}
+
+def NN_ReduceOp : NN_InferredOp<"reduce", [Differentiable]> {
+  let summary = "reduction over dimensions";
+  let description = [{
+    Order of the reduction, which every lowering follows bit for bit: the reduced
+    dimensions that form the innermost run of the input's dimensions are one index
+    i; element i goes to lane i mod 32, each lane starting from the neutral element
+    and taking its elements in order; the lanes are combined by halving (lane l
+    with lane l + 16, then 8, 4, 2, 1). Further-out reduced dimensions are taken
+    sequentially, in row-major order, from the neutral element. bf16 and f16 are
+    accumulated in f32 and rounded at the end. The maximum or minimum with a NaN is
+    NaN. The gradient of max and min goes to the elements equal to the result, in
+    equal parts.
+
+    (C1) dims are distinct and within the rank.
+
+    ```mlir
+    %s = nn.reduce sum %x dims [1] keep : tensor<4x8xf32>   // tensor<4x1xf32>
+    ```
+  }];
+  let arguments = (ins NN_ReduceKind:$kind, NN_NumberTensor:$input,
+                       DenseI64ArrayAttr:$dims, UnitAttr:$keep);
+  let results = (outs NN_NumberTensor:$result);
+  let assemblyFormat = [{
+    $kind $input `dims` $dims (`keep` $keep^)? attr-dict `:` type($input)
+  }];
+}
+
+#endif // TRAINC_NN_REDUCTION_OPS

@@ -1,0 +1,34 @@
+//===- TrainDialect.td - The training step ----------------*- tablegen -*-===//
+#ifndef TRAINC_TRAIN_DIALECT
+#define TRAINC_TRAIN_DIALECT
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/IR/OpAsmInterface.td"
+include "mlir/Interfaces/ControlFlowInterfaces.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def Train_Dialect : Dialect {
+  let name = "train";
+  let cppNamespace = "::trainc::train";
+  let summary = "One training step: parameters, optimizer, update, commands";
+  let description = [{
+    A module is a model: parameters and buffers, optimizers and schedules, one
+    `train.step` and any number of `train.eval`. The same ops, joined by those that
+    the passes insert, describe the step in all its forms: source (form 0), gradients
+    explicit (1), step plan (2) and commands over planned memory (3).
+
+    Persistent storage is named: `@param` in form 0 and 1; `@arena[@param]` from form
+    2 on, where an arena holds the values of one role (`@master`, `@compute`, `@grad`,
+    a state, `@buffer`, `@scalars`).
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::scf::SCFDialect"];
+}
+
+def Train_Tensor : StaticShapeTensorOf<[AnyFloat, AnySignlessInteger]>;
+
+class Train_Op<string mnemonic, list<Trait> traits = []> : Op<Train_Dialect, mnemonic, traits>;
+
+#endif // TRAINC_TRAIN_DIALECT

@@ -1,0 +1,136 @@
+//===- TrainModelOps.td - Parameters, optimizers, schedules -*- tablegen -*-===//
+#ifndef TRAINC_TRAIN_MODEL_OPS
+#define TRAINC_TRAIN_MODEL_OPS
+
+include "trainc/Dialect/Train/TrainDialect.td"
+
+def Train_ParamOp : Train_Op<"param", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+  let summary = "a trainable tensor";
+  let description = [{
+    The name is the checkpoint's name. `init` gives the initial values:
+    `zeros`, `ones`, `constant<v>`, `normal<deviation>`, `normal<mean, deviation>`,
+    `truncated_normal<mean, deviation>` (cut at two deviations), `uniform<low, high>`,
+    or a dense attribute. They depend on seed, name and element index only.
+    `frozen`: never updated; it has no gradient and no state.
+
+    (C1) the type is a float tensor of static shape; (C2) a parameter has an
+    optimizer unless it is frozen, and a frozen one has none; (C3) the optimizer is a
+    train.optimizer of the module; (C4) init names a known distribution with its number
+    of arguments, or has the parameter's type.
+
+    ```mlir
+    train.param @fc1.weight : tensor<64x128xf32> init(normal<0.02>) optimizer(@decayed)
+    train.param @table : tensor<8x4xf32> init(zeros) frozen
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type, AnyAttr:$init,
+                       OptionalAttr<FlatSymbolRefAttr>:$optimizer, UnitAttr:$frozen);
+  let assemblyFormat = [{
+    $sym_name `:` $type `init` `(` custom<Init>($init) `)` (`optimizer` `(` $optimizer^ `)`)?
+    (`frozen` $frozen^)? attr-dict
+  }];
+  let extraClassDeclaration = [{
+    ::mlir::RankedTensorType getTensorType() {
+      return ::llvm::cast<::mlir::RankedTensorType>(getType());
+    }
+  }];
+  let hasVerifier = 1;
+}
+
+def Train_BufferOp : Train_Op<"buffer", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+  let summary = "a persistent tensor that is not trained";
+  let description = [{
+    Running statistics, counters. A step reads it with `train.read` and replaces it
+    with `train.write`; the new value takes effect at the end of the micro-step.
+
+    (C1) init names a known distribution with its number of arguments, or has the
+    buffer's type.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type, AnyAttr:$init);
+  let assemblyFormat = "$sym_name `:` $type `init` `(` custom<Init>($init) `)` attr-dict";
+  let extraClassDeclaration = [{
+    ::mlir::RankedTensorType getTensorType() {
+      return ::llvm::cast<::mlir::RankedTensorType>(getType());
+    }
+  }];
+  let hasVerifier = 1;
+}
+
+def Train_ScheduleOp : Train_Op<"schedule", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+  let summary = "a scalar as a function of the number of updates";
+  let description = [{
+    Either a named schedule with its parameters, which `train-expand-optimizers`
+    turns into a region, or a scalar region. The region's first argument is the number
+    of updates done so far (0 at the first), the others are the values listed in
+    `hyper`, in that order; all are f64. It yields one f64. Each value in `hyper` is a
+    run-time scalar named `<schedule>.<name>` with the given initial value.
+
+    (C1) exactly one of kind and region; (C2) the region takes 1 + hyper f64 arguments
+    and yields one f64; (C3) the region holds side-effect-free scalar arith and math ops
+    only.
+
+    ```mlir
+    train.schedule @lr = warmup_cosine<peak = 1.0e-3, warmup = 100, total = 2000>
+    train.schedule @mine(%t: f64, %base: f64) hyper(base = 0.1) {
+      %one = arith.constant 1.0 : f64
+      %d = arith.addf %one, %t : f64
+      %v = arith.divf %base, %d : f64
+      train.yield %v : f64
+    }
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<StrAttr>:$kind,
+                       StrArrayAttr:$hyper_names, ArrayAttr:$hyper_values);
+  let regions = (region MaxSizedRegion<1>:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+}
+
+def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+  let summary = "a parameter group and its update rule";
+  let description = [{
+    Either a named optimizer with its hyperparameters, which `train-expand-optimizers`
+    turns into regions, or the update itself as a scalar region. The region computes one
+    element: its arguments are the parameter, the gradient (averaged, unscaled and
+    clipped), the states in the order of `state`, and the values of `hyper` in that
+    order; it yields the new parameter and the new states. Parameter, gradient and
+    states have the parameter's element type; a hyper argument is f64 or that type
+    (rounded from the f64 scalar).
+
+    A value in `hyper` is a number (the initial value of a run-time scalar named
+    `<optimizer>.<name>`), a schedule (its current value), or the string "update" (the
+    1-based number of this update). A value in `state` is its initial value.
+
+    With a second region, the first yields a direction u in place of the new parameter,
+    and the second computes the new parameter from: parameter, u, the L2 norms over the
+    whole parameter of the parameter and of u (of the parameter's type), and the values
+    of `hyper` again (lamb, lars).
+
+    `clip(false)` leaves the group out of the step's clip: out of the norm and of the
+    scaling. `ema(d)` keeps a moving average of the parameter, e' = d e + (1 - d) p',
+    as state `ema`; d is the run-time scalar `<optimizer>.ema`. The average starts at the
+    parameter's initial value.
+
+    (C1) exactly one of kind and region; (C2) block arguments are 2 + states + hyper
+    (second region: 4 + hyper) with the types above; (C3) yields 1 + states values
+    (second region: 1) of the parameter's type; (C4) regions hold side-effect-free scalar
+    arith and math ops only; (C5) a symbol in hyper is a train.schedule.
+
+    ```mlir
+    train.optimizer @decayed = adamw<lr = @lr, weight_decay = 0.1>
+    train.optimizer @sign(%p: f32, %g: f32, %m: f32, %lr: f32) state(m = 0.0) hyper(lr = @lr) {
+      ...
+      train.yield %p1, %m1 : f32, f32
+    }
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<StrAttr>:$kind,
+                       StrArrayAttr:$state_names, F64ArrayAttr:$state_values,
+                       StrArrayAttr:$hyper_names, ArrayAttr:$hyper_values,
+                       OptionalAttr<F64Attr>:$ema, DefaultValuedAttr<BoolAttr, "true">:$clip);
+  let regions = (region MaxSizedRegion<1>:$body, MaxSizedRegion<1>:$scaled);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+}
+
+#endif // TRAINC_TRAIN_MODEL_OPS

@@ -1,0 +1,50 @@
+//===- TrainOps.h - Operations of the train dialect -------------*- C++ -*-===//
+#ifndef TRAINC_DIALECT_TRAIN_TRAINOPS_H
+#define TRAINC_DIALECT_TRAIN_TRAINOPS_H
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "trainc/Dialect/Train/TrainDialect.h.inc"
+#include "trainc/Dialect/Train/TrainEnums.h.inc"
+#define GET_OP_CLASSES
+#include "trainc/Dialect/Train/TrainOps.h.inc"
+
+namespace trainc::train {
+
+/// Names of the arenas that every plan has.
+inline constexpr llvm::StringLiteral kMasterArena = "master";
+inline constexpr llvm::StringLiteral kComputeArena = "compute";
+inline constexpr llvm::StringLiteral kGradientArena = "grad";
+inline constexpr llvm::StringLiteral kBufferArena = "buffer";
+inline constexpr llvm::StringLiteral kScalarArena = "scalars";
+inline constexpr llvm::StringLiteral kConstantArena = "constants";
+
+/// Elements per block of the norm (train.square_sum).
+inline constexpr int64_t kNormBlock = 4096;
+
+/// `@arena[@slice]`.
+mlir::SymbolRefAttr sliceRef(mlir::MLIRContext *context, llvm::StringRef arena,
+                             llvm::StringRef slice);
+
+/// The only train.step of a module; a diagnostic and null if there is none or
+/// more than one.
+StepOp getStep(mlir::ModuleOp module);
+
+/// The value of `names[i] == name` in `values`, or null.
+mlir::Attribute lookupHyper(mlir::ArrayAttr names, mlir::ArrayAttr values,
+                            llvm::StringRef name);
+
+} // namespace trainc::train
+
+#endif // TRAINC_DIALECT_TRAIN_TRAINOPS_H

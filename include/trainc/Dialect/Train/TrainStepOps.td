@@ -1,0 +1,114 @@
+//===- TrainStepOps.td - Entries and their sources --------*- tablegen -*-===//
+#ifndef TRAINC_TRAIN_STEP_OPS
+#define TRAINC_TRAIN_STEP_OPS
+
+include "trainc/Dialect/Train/TrainDialect.td"
+
+def Train_ClipKind : I32EnumAttr<"ClipKind", "gradient clip", [
+    I32EnumAttrCase<"none", 0>, I32EnumAttrCase<"global_norm", 1>,
+    I32EnumAttrCase<"param_norm", 2>, I32EnumAttrCase<"value", 3>]> {
+  let cppNamespace = "::trainc::train";
+}
+
+def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, IsolatedFromAbove,
+    SingleBlock, DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+  let summary = "one micro-step of training";
+  let description = [{
+    The body computes a loss from the inputs and the parameters. It yields
+    `loss(%sum) weight(%n)`: the sum of the loss terms and how many there are; what is
+    minimised is the mean, sum of losses / sum of weights, over all micro-steps of a
+    window (and over all ranks). Without `weight` it is 1.
+
+    - `accumulate(k)`: k micro-steps make one update. `average = false` minimises the sum
+      of the micro-steps' means instead of the mean.
+    - `clip(global_norm<c>)`, `clip(param_norm<c>)`, `clip(value<c>)`: of the averaged,
+      unscaled gradient. With the norm n, gradients are multiplied by c / max(c, n).
+    - `precision(compute = bf16)`: parameters are cast to this type where they are read,
+      except those listed in `keep_f32`.
+
+    (C1) the body ends in train.yield with a loss, a scalar of float type; (C2) k >= 1;
+    (C3) the clip is > 0; (C4) inputs have static shapes, integer, float or i1 elements.
+
+    ```mlir
+    train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>)
+        accumulate(4) clip(global_norm<1.0>) precision(compute = bf16) {
+      ...
+      train.yield loss(%sum) weight(%count) : tensor<f32>, tensor<f32>
+    }
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$input_names,
+                       DefaultValuedAttr<I64Attr, "1">:$accumulate,
+                       DefaultValuedAttr<BoolAttr, "true">:$average,
+                       DefaultValuedAttr<Train_ClipKind, "ClipKind::none">:$clip_kind,
+                       DefaultValuedAttr<F64Attr, "0.0">:$clip_value,
+                       OptionalAttr<TypeAttr>:$compute_type,
+                       OptionalAttr<ArrayAttr>:$keep_f32);
+  let regions = (region SizedRegion<1>:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+}
+
+def Train_EvalOp : Train_Op<"eval", [Symbol, HasParent<"::mlir::ModuleOp">, IsolatedFromAbove,
+    SingleBlock, DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+  let summary = "a computation on the parameters that changes nothing";
+  let description = [{
+    Returns the tensors that its train.yield lists, under the names given in
+    `-> (...)`. `weights(ema)` reads the moving averages instead of the parameters (of
+    those that have one).
+
+    (C1) one name per yielded tensor; (C2) inputs and outputs have static shapes; (C3)
+    the body does not write buffers.
+
+    ```mlir
+    train.eval @eval(%x: tensor<32x64xf32>) -> ("logits") {
+      ...
+      train.yield %logits : tensor<32x10xf32>
+    }
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$input_names,
+                       StrArrayAttr:$output_names, UnitAttr:$ema);
+  let regions = (region SizedRegion<1>:$body);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+}
+
+def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, AttrSizedOperandSegments,
+    ParentOneOf<["StepOp", "EvalOp", "OptimizerOp", "ScheduleOp"]>]> {
+  let summary = "ends a step, an eval or a scalar region";
+  let description = [{
+    `train.yield %a, %b : types` or, in a step, `train.yield loss(%l) weight(%w) : types`.
+  }];
+  let arguments = (ins Variadic<AnyType>:$values, Optional<AnyType>:$loss, Optional<AnyType>:$weight);
+  let hasCustomAssemblyFormat = 1;
+}
+
+def Train_ReadOp : Train_Op<"read", [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
+    MemoryEffects<[MemRead]>]> {
+  let summary = "the value of a parameter, buffer or slice";
+  let description = [{
+    `train.read @param` in a source; `train.read @arena[@param]` in a plan. Reading the
+    scalar block: `@scalars[@name]`, a rank-0 f64.
+
+    (C1) the symbol is a parameter or buffer (or, in a plan, an arena holding that
+    entry); (C2) the type is its type.
+  }];
+  let arguments = (ins SymbolRefAttr:$source);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$source attr-dict `:` type($result)";
+}
+
+def Train_WriteOp : Train_Op<"write", [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
+    MemoryEffects<[MemWrite]>]> {
+  let summary = "replaces the value of a buffer or slice";
+  let description = [{
+    No value read before from the same slice is used after the write.
+
+    (C1) the symbol is a buffer (or, in a plan, a slice); (C2) the type is its type.
+  }];
+  let arguments = (ins Train_Tensor:$value, SymbolRefAttr:$target);
+  let assemblyFormat = "$value `to` $target attr-dict `:` type($value)";
+}
+
+#endif // TRAINC_TRAIN_STEP_OPS

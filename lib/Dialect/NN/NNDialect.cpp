@@ -1,0 +1,113 @@
+//===- NNDialect.cpp - The nn dialect and what its ops share --------------===//
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace trainc;
+
+#include "trainc/Dialect/NN/NNDialect.cpp.inc"
+#include "trainc/Dialect/NN/NNEnums.cpp.inc"
+#include "trainc/Dialect/NN/NNInterfaces.cpp.inc"
+#define GET_OP_CLASSES
+#include "trainc/Dialect/NN/NNOps.cpp.inc"
+
+void nn::NNDialect::initialize() {
+  addOperations<
+#define GET_OP_LIST
+#include "trainc/Dialect/NN/NNOps.cpp.inc"
+      >();
+}
+
+Operation *nn::NNDialect::materializeConstant(OpBuilder &builder,
+                                              Attribute value, Type type,
+                                              Location loc) {
+  auto elements = dyn_cast<ElementsAttr>(value);
+  if (!elements || elements.getType() != type)
+    return nullptr;
+  return nn::ConstantOp::create(builder, loc, type, elements);
+}
+
+Type nn::getComputeType(Type type) {
+  if (type.isBF16() || type.isF16())
+    return Float32Type::get(type.getContext());
+  return type;
+}
+
+static TypedAttr numberAttr(Type elementType, double value) {
+  if (auto floatType = dyn_cast<FloatType>(elementType))
+    return FloatAttr::get(floatType, value);
+  return IntegerAttr::get(elementType, static_cast<int64_t>(value));
+}
+
+Value nn::splatConstant(OpBuilder &builder, Location loc, Type type,
+                        double value) {
+  TypedAttr number = numberAttr(getElementTypeOrSelf(type), value);
+  if (auto shaped = dyn_cast<ShapedType>(type))
+    number = DenseElementsAttr::get(shaped, Attribute(number));
+  return arith::ConstantOp::create(builder, loc, number);
+}
+
+Value nn::scalarConstant(OpBuilder &builder, Location loc, Type elementType,
+                         double value) {
+  auto type = RankedTensorType::get({}, elementType);
+  auto elements =
+      DenseElementsAttr::get(type, Attribute(numberAttr(elementType, value)));
+  return nn::ConstantOp::create(builder, loc, type, elements);
+}
+
+FailureOr<SmallVector<int64_t>>
+nn::broadcastShapes(ArrayRef<ArrayRef<int64_t>> shapes) {
+  size_t rank = 0;
+  for (ArrayRef<int64_t> shape : shapes)
+    rank = std::max(rank, shape.size());
+  SmallVector<int64_t> result(rank, 1);
+  for (ArrayRef<int64_t> shape : shapes) {
+    size_t offset = rank - shape.size();
+    for (auto [i, size] : llvm::enumerate(shape)) {
+      int64_t &out = result[offset + i];
+      if (size == out || size == 1)
+        continue;
+      if (out != 1)
+        return failure();
+      out = size;
+    }
+  }
+  return result;
+}
+
+Value nn::castTo(OpBuilder &builder, Location loc, Value value,
+                 Type elementType) {
+  if (getTensorType(value).getElementType() == elementType)
+    return value;
+  return nn::CastOp::create(builder, loc, value, elementType);
+}
+
+Value nn::reshapeTo(OpBuilder &builder, Location loc, Value value,
+                    ArrayRef<int64_t> shape) {
+  RankedTensorType type = getTensorType(value);
+  if (type.getShape() == shape)
+    return value;
+  return nn::ReshapeOp::create(
+      builder, loc, RankedTensorType::get(shape, type.getElementType()), value);
+}
+
+Value nn::sumToShape(OpBuilder &builder, Location loc, Value value,
+                     ArrayRef<int64_t> shape) {
+  ArrayRef<int64_t> from = getTensorType(value).getShape();
+  if (from == shape)
+    return value;
+  SmallVector<int64_t> dims;
+  size_t offset = from.size() - shape.size();
+  for (size_t i = 0; i < from.size(); ++i)
+    if (from[i] != 1 && (i < offset || shape[i - offset] == 1))
+      dims.push_back(i);
+  if (!dims.empty())
+    value = nn::ReduceOp::create(builder, loc, nn::ReduceKind::sum, value, dims,
+                                 /*keep=*/true);
+  return reshapeTo(builder, loc, value, shape);
+}

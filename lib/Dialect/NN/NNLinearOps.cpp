@@ -1,0 +1,138 @@
+//===- NNLinearOps.cpp - Products of matrices -----------------------------===//
+#include "trainc/Dialect/NN/NNOps.h"
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::nn;
+
+LogicalResult MatmulOp::inferReturnTypes(MLIRContext *,
+                                         std::optional<Location> loc,
+                                         Adaptor adaptor,
+                                         SmallVectorImpl<Type> &types) {
+  RankedTensorType lhs = getTensorType(adaptor.getLhs());
+  RankedTensorType rhs = getTensorType(adaptor.getRhs());
+  auto error = [&](auto &&...args) {
+    return emitOptionalError(loc, "'nn.matmul' op ", args..., ", got ", lhs,
+                             " and ", rhs);
+  };
+  if (lhs.getRank() < 2 || rhs.getRank() < 2 ||
+      (rhs.getRank() > 2 &&
+       lhs.getShape().drop_back(2) != rhs.getShape().drop_back(2)))
+    return error("expects equal batches, or none on the right (C1)");
+  auto sizes = [](RankedTensorType type, bool transposed) {
+    int64_t rows = type.getDimSize(type.getRank() - 2);
+    int64_t columns = type.getDimSize(type.getRank() - 1);
+    return transposed ? std::pair(columns, rows) : std::pair(rows, columns);
+  };
+  auto [m, k] = sizes(lhs, adaptor.getTransposeLhs());
+  auto [k2, n] = sizes(rhs, adaptor.getTransposeRhs());
+  if (k != k2)
+    return error("expects equal contracted sizes (C2)");
+  if (lhs.getElementType() != rhs.getElementType())
+    return error("expects equal element types (C3)");
+  if (Value bias = adaptor.getBias()) {
+    auto expected = RankedTensorType::get({n}, lhs.getElementType());
+    if (bias.getType() != expected)
+      return emitOptionalError(loc, "'nn.matmul' op expects a bias of type ",
+                               expected, " (C4), got ", bias.getType());
+  }
+  SmallVector<int64_t> shape(lhs.getShape().drop_back(2));
+  shape.append({m, n});
+  types.push_back(RankedTensorType::get(shape, lhs.getElementType()));
+  return success();
+}
+
+LogicalResult MatmulOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                                       SmallVectorImpl<Value> &operandGrads) {
+  Location loc = getLoc();
+  Value g = resultGrads[0];
+  bool ta = getTransposeLhs(), tb = getTransposeRhs();
+  auto matmul = [&](Value x, bool tx, Value y, bool ty) -> Value {
+    return MatmulOp::create(b, loc, x, y, Value(), tx, ty);
+  };
+  // C = A' B': dA' = G B'^T and dB' = A'^T G, each transposed where the operand
+  // was.
+  operandGrads[0] =
+      ta ? matmul(getRhs(), tb, g, true) : matmul(g, false, getRhs(), !tb);
+  Value lhs = getLhs();
+  RankedTensorType lhsType = getTensorType(lhs), rhsType = getTensorType(getRhs());
+  if (ta && rhsType.getRank() == 2 && lhsType.getRank() > 2)
+    return emitOpError("has no gradient for a transposed batch on the left of "
+                       "a matrix without batch");
+  if (rhsType.getRank() == 2 && lhsType.getRank() > 2) {
+    // The batch of the left is summed: it joins the rows.
+    auto flatten = [&](Value value) {
+      RankedTensorType type = getTensorType(value);
+      int64_t columns = type.getShape().back();
+      return reshapeTo(b, loc, value,
+                       {type.getNumElements() / columns, columns});
+    };
+    lhs = flatten(lhs);
+    g = flatten(g);
+  }
+  operandGrads[1] =
+      tb ? matmul(g, true, lhs, ta) : matmul(lhs, !ta, g, false);
+  if (getBias())
+    operandGrads[2] =
+        sumToShape(b, loc, resultGrads[0], getTensorType(getBias()).getShape());
+  return success();
+}
+
+LogicalResult LinearOp::inferReturnTypes(MLIRContext *,
+                                         std::optional<Location> loc,
+                                         Adaptor adaptor,
+                                         SmallVectorImpl<Type> &types) {
+  RankedTensorType input = getTensorType(adaptor.getInput());
+  RankedTensorType weight = getTensorType(adaptor.getWeight());
+  if (input.getRank() < 1 || weight.getRank() != 2 ||
+      input.getShape().back() != weight.getDimSize(0))
+    return emitOptionalError(loc,
+                             "'nn.linear' op expects the input's last size to "
+                             "be the weight's first (C1), got ",
+                             input, " and ", weight);
+  if (Value bias = adaptor.getBias())
+    if (getTensorType(bias).getShape() != weight.getShape().drop_front())
+      return emitOptionalError(loc, "'nn.linear' op expects a bias of size ",
+                               weight.getDimSize(1), " (C2), got ",
+                               bias.getType());
+  for (Value operand : adaptor.getOperands())
+    if (getTensorType(operand).getElementType() != input.getElementType())
+      return emitOptionalError(loc,
+                               "'nn.linear' op expects equal element types "
+                               "(C3), got ",
+                               input, " and ", operand.getType());
+  SmallVector<int64_t> shape(input.getShape().drop_back());
+  shape.push_back(weight.getDimSize(1));
+  types.push_back(RankedTensorType::get(shape, input.getElementType()));
+  return success();
+}
+
+/// `value` as a matrix: all but the last dimension are its rows.
+static Value asMatrix(OpBuilder &b, Location loc, Value value) {
+  RankedTensorType type = getTensorType(value);
+  int64_t columns = type.getShape().back();
+  return reshapeTo(b, loc, value, {type.getNumElements() / columns, columns});
+}
+
+FailureOr<SmallVector<Value>> LinearOp::decompose(OpBuilder &b) {
+  Value product =
+      MatmulOp::create(b, getLoc(), asMatrix(b, getLoc(), getInput()),
+                       getWeight(), getBias(), false, false);
+  return SmallVector<Value>{
+      reshapeTo(b, getLoc(), product, getTensorType(getResult()).getShape())};
+}
+
+LogicalResult LinearOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                                       SmallVectorImpl<Value> &operandGrads) {
+  Location loc = getLoc();
+  Value g = asMatrix(b, loc, resultGrads[0]);
+  Value x = asMatrix(b, loc, getInput());
+  Value dx = MatmulOp::create(b, loc, g, getWeight(), Value(), false, true);
+  operandGrads[0] =
+      reshapeTo(b, loc, dx, getTensorType(getInput()).getShape());
+  operandGrads[1] = MatmulOp::create(b, loc, x, g, Value(), true, false);
+  if (getBias())
+    operandGrads[2] =
+        sumToShape(b, loc, g, getTensorType(getBias()).getShape());
+  return success();
+}

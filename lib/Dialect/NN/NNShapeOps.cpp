@@ -1,0 +1,84 @@
+//===- NNShapeOps.cpp - Constants and changes of shape --------------------===//
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Utils/IndexingUtils.h"
+#include "trainc/Dialect/NN/NNOps.h"
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::nn;
+
+OpFoldResult ConstantOp::fold(FoldAdaptor) { return getValue(); }
+
+LogicalResult IotaOp::verify() {
+  if (getDim() >= static_cast<uint64_t>(getType().getRank()))
+    return emitOpError("expects a dim within the rank (C1), got ")
+           << getDim() << " for " << getType();
+  return success();
+}
+
+LogicalResult ReshapeOp::verify() {
+  auto from = getTensorType(getInput()), to = getTensorType(getResult());
+  if (from.getElementType() != to.getElementType() ||
+      from.getNumElements() != to.getNumElements())
+    return emitOpError("expects equal element types and numbers of elements "
+                       "(C1), got ")
+           << from << " and " << to;
+  return success();
+}
+
+OpFoldResult ReshapeOp::fold(FoldAdaptor) {
+  if (auto producer = getInput().getDefiningOp<ReshapeOp>()) {
+    getInputMutable().assign(producer.getInput());
+    return getResult();
+  }
+  if (getInput().getType() == getResult().getType())
+    return getInput();
+  return {};
+}
+
+LogicalResult ReshapeOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                                        SmallVectorImpl<Value> &operandGrads) {
+  RankedTensorType input = getTensorType(getInput());
+  if (isa<FloatType>(input.getElementType()))
+    operandGrads[0] =
+        reshapeTo(b, getLoc(), resultGrads[0], input.getShape());
+  return success();
+}
+
+LogicalResult TransposeOp::inferReturnTypes(MLIRContext *,
+                                            std::optional<Location> loc,
+                                            Adaptor adaptor,
+                                            SmallVectorImpl<Type> &types) {
+  RankedTensorType input = getTensorType(adaptor.getInput());
+  ArrayRef<int64_t> permutation = adaptor.getPermutation();
+  if (static_cast<int64_t>(permutation.size()) != input.getRank() ||
+      !isPermutationVector(permutation))
+    return emitOptionalError(loc,
+                             "'nn.transpose' op expects a permutation of the "
+                             "dimensions (C1), got [",
+                             permutation, "] for ", input);
+  SmallVector<int64_t> shape;
+  for (int64_t dim : permutation)
+    shape.push_back(input.getDimSize(dim));
+  types.push_back(RankedTensorType::get(shape, input.getElementType()));
+  return success();
+}
+
+LogicalResult TransposeOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                                          SmallVectorImpl<Value> &operandGrads) {
+  if (isa<FloatType>(getTensorType(getInput()).getElementType()))
+    operandGrads[0] =
+        TransposeOp::create(b, getLoc(), resultGrads[0],
+                            invertPermutationVector(getPermutation()));
+  return success();
+}
+
+FailureOr<SmallVector<Value>> TransposeOp::decompose(OpBuilder &b) {
+  auto type = getTensorType(getResult());
+  Value empty = tensor::EmptyOp::create(b, getLoc(), type.getShape(),
+                                        type.getElementType());
+  auto op = linalg::TransposeOp::create(b, getLoc(), getInput(), empty,
+                                        getPermutation());
+  return SmallVector<Value>{op->getResult(0)};
+}

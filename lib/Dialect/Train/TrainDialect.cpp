@@ -1,0 +1,64 @@
+//===- TrainDialect.cpp - The train dialect -------------------------------===//
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "mlir/Transforms/InliningUtils.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainOps.h"
+
+using namespace mlir;
+using namespace trainc;
+
+#include "trainc/Dialect/Train/TrainDialect.cpp.inc"
+#include "trainc/Dialect/Train/TrainEnums.cpp.inc"
+
+namespace {
+/// Every op of the dialect may be inlined: functions of a source are only a way
+/// to write a step in parts.
+struct TrainInlinerInterface : DialectInlinerInterface {
+  using DialectInlinerInterface::DialectInlinerInterface;
+  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final {
+    return true;
+  }
+  bool isLegalToInline(Region *, Region *, bool, IRMapping &) const final {
+    return true;
+  }
+};
+} // namespace
+
+void train::TrainDialect::initialize() {
+  addOperations<
+#define GET_OP_LIST
+#include "trainc/Dialect/Train/TrainOps.cpp.inc"
+      >();
+  addInterfaces<TrainInlinerInterface>();
+}
+
+SymbolRefAttr train::sliceRef(MLIRContext *context, StringRef arena,
+                              StringRef slice) {
+  return SymbolRefAttr::get(context, arena,
+                            FlatSymbolRefAttr::get(context, slice));
+}
+
+train::StepOp train::getStep(ModuleOp module) {
+  StepOp result;
+  for (auto step : module.getOps<StepOp>()) {
+    if (result) {
+      step.emitError("expects one train.step in a module, found another")
+              .attachNote(result.getLoc())
+          << "the first is here";
+      return nullptr;
+    }
+    result = step;
+  }
+  if (!result)
+    module.emitError("expects a train.step in the module, found none");
+  return result;
+}
+
+Attribute train::lookupHyper(ArrayAttr names, ArrayAttr values,
+                             StringRef name) {
+  for (auto [key, value] : llvm::zip(names, values))
+    if (cast<StringAttr>(key).getValue() == name)
+      return value;
+  return {};
+}

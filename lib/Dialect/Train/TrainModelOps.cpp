@@ -1,0 +1,453 @@
+//===- TrainModelOps.cpp - Parameters, optimizers, schedules --------------===//
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "trainc/Dialect/Train/TrainOps.h"
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+//===----------------------------------------------------------------------===//
+// Syntax
+//===----------------------------------------------------------------------===//
+
+/// kind or kind<v, ...> or an attribute.
+static ParseResult parseInit(OpAsmParser &parser, Attribute &init) {
+  StringRef kind;
+  if (failed(parser.parseOptionalKeyword(
+          &kind, {"zeros", "ones", "constant", "normal", "truncated_normal",
+                  "uniform"}))) {
+    return parser.parseAttribute(init);
+  }
+  Builder &b = parser.getBuilder();
+  SmallVector<Attribute> parts{b.getStringAttr(kind)};
+  if (succeeded(parser.parseOptionalLess())) {
+    auto parseOne = [&]() -> ParseResult {
+      double value;
+      if (parser.parseFloat(value))
+        return failure();
+      parts.push_back(b.getF64FloatAttr(value));
+      return success();
+    };
+    if (parser.parseCommaSeparatedList(parseOne) || parser.parseGreater())
+      return failure();
+  }
+  init = b.getArrayAttr(parts);
+  return success();
+}
+
+static void printInit(OpAsmPrinter &p, Operation *, Attribute init) {
+  auto parts = dyn_cast<ArrayAttr>(init);
+  if (!parts || parts.empty() || !isa<StringAttr>(parts[0])) {
+    p << init;
+    return;
+  }
+  p << cast<StringAttr>(parts[0]).getValue();
+  if (parts.size() == 1)
+    return;
+  p << "<";
+  llvm::interleaveComma(parts.getValue().drop_front(), p, [&](Attribute value) {
+    p.printAttributeWithoutType(value);
+  });
+  p << ">";
+}
+
+#define GET_OP_CLASSES
+#include "trainc/Dialect/Train/TrainOps.cpp.inc"
+
+/// `name = value, ...`: a value is a number, @symbol, "string", true or false.
+static ParseResult parseHyperList(OpAsmParser &parser,
+                                  AsmParser::Delimiter delimiter,
+                                  SmallVectorImpl<Attribute> &names,
+                                  SmallVectorImpl<Attribute> &values) {
+  Builder &b = parser.getBuilder();
+  return parser.parseCommaSeparatedList(delimiter, [&]() -> ParseResult {
+    std::string name;
+    if (parser.parseKeywordOrString(&name) || parser.parseEqual())
+      return failure();
+    names.push_back(b.getStringAttr(name));
+    std::string string;
+    double number;
+    SymbolRefAttr ref;
+    OptionalParseResult parsed = parser.parseOptionalAttribute(ref);
+    if (parsed.has_value()) {
+      if (failed(*parsed))
+        return failure();
+      values.push_back(ref);
+      return success();
+    }
+    if (succeeded(parser.parseOptionalString(&string))) {
+      values.push_back(b.getStringAttr(string));
+      return success();
+    }
+    if (succeeded(parser.parseOptionalKeyword("true"))) {
+      values.push_back(b.getBoolAttr(true));
+      return success();
+    }
+    if (succeeded(parser.parseOptionalKeyword("false"))) {
+      values.push_back(b.getBoolAttr(false));
+      return success();
+    }
+    if (parser.parseFloat(number))
+      return failure();
+    values.push_back(b.getF64FloatAttr(number));
+    return success();
+  });
+}
+
+static void printHyperList(OpAsmPrinter &p, ArrayAttr names, ArrayAttr values) {
+  llvm::interleaveComma(llvm::zip(names, values), p, [&](auto pair) {
+    auto [name, value] = pair;
+    p.printKeywordOrString(cast<StringAttr>(name).getValue());
+    p << " = ";
+    p.printAttributeWithoutType(value);
+  });
+}
+
+static void printArguments(OpAsmPrinter &p, Region &region) {
+  p << "(";
+  llvm::interleaveComma(region.getArguments(), p, [&](BlockArgument argument) {
+    p.printRegionArgument(argument);
+  });
+  p << ")";
+}
+
+/// `(args) {...}` where the clauses between are parsed by `clauses`.
+static ParseResult
+parseScalarRegion(OpAsmParser &parser, Region &region,
+                  function_ref<ParseResult()> clauses) {
+  SmallVector<OpAsmParser::Argument> arguments;
+  return failure(parser.parseArgumentList(arguments,
+                                          OpAsmParser::Delimiter::Paren,
+                                          /*allowType=*/true) ||
+                 clauses() || parser.parseRegion(region, arguments));
+}
+
+ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
+  Builder &b = parser.getBuilder();
+  StringAttr name;
+  SmallVector<Attribute> names, values;
+  Region *body = result.addRegion();
+  if (parser.parseSymbolName(name, getSymNameAttrName(result.name),
+                             result.attributes))
+    return failure();
+  if (succeeded(parser.parseOptionalEqual())) {
+    std::string kind;
+    if (parser.parseKeywordOrString(&kind) ||
+        parseHyperList(parser, AsmParser::Delimiter::OptionalLessGreater, names,
+                       values))
+      return failure();
+    result.addAttribute(getKindAttrName(result.name), b.getStringAttr(kind));
+  } else {
+    auto clauses = [&]() -> ParseResult {
+      if (succeeded(parser.parseOptionalKeyword("hyper")))
+        return parseHyperList(parser, AsmParser::Delimiter::Paren, names,
+                              values);
+      return success();
+    };
+    if (parseScalarRegion(parser, *body, clauses))
+      return failure();
+  }
+  result.addAttribute(getHyperNamesAttrName(result.name), b.getArrayAttr(names));
+  result.addAttribute(getHyperValuesAttrName(result.name),
+                      b.getArrayAttr(values));
+  return parser.parseOptionalAttrDictWithKeyword(result.attributes);
+}
+
+void ScheduleOp::print(OpAsmPrinter &p) {
+  p << " ";
+  p.printSymbolName(getSymName());
+  if (auto kind = getKind()) {
+    p << " = ";
+    p.printKeywordOrString(*kind);
+    if (!getHyperNames().empty()) {
+      p << "<";
+      printHyperList(p, getHyperNames(), getHyperValues());
+      p << ">";
+    }
+  } else {
+    printArguments(p, getBody());
+    if (!getHyperNames().empty()) {
+      p << " hyper(";
+      printHyperList(p, getHyperNames(), getHyperValues());
+      p << ")";
+    }
+    p << " ";
+    p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
+  }
+  p.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(), {"sym_name", "kind", "hyper_names", "hyper_values"});
+}
+
+ParseResult OptimizerOp::parse(OpAsmParser &parser, OperationState &result) {
+  Builder &b = parser.getBuilder();
+  StringAttr name;
+  SmallVector<Attribute> stateNames, stateValues, names, values;
+  Region *body = result.addRegion();
+  Region *scaled = result.addRegion();
+  if (parser.parseSymbolName(name, getSymNameAttrName(result.name),
+                             result.attributes))
+    return failure();
+  auto options = [&]() -> ParseResult {
+    while (true) {
+      if (succeeded(parser.parseOptionalKeyword("ema"))) {
+        double decay;
+        if (parser.parseLParen() || parser.parseFloat(decay) ||
+            parser.parseRParen())
+          return failure();
+        result.addAttribute(getEmaAttrName(result.name),
+                            b.getF64FloatAttr(decay));
+      } else if (succeeded(parser.parseOptionalKeyword("clip"))) {
+        bool value = succeeded(parser.parseOptionalLParen());
+        if (!value || (failed(parser.parseOptionalKeyword("false")) &&
+                       parser.parseKeyword("true")))
+          return parser.emitError(parser.getCurrentLocation(),
+                                  "expected '(true)' or '(false)'");
+        if (parser.parseRParen())
+          return failure();
+        result.addAttribute(getClipAttrName(result.name), b.getBoolAttr(false));
+      } else {
+        return success();
+      }
+    }
+  };
+  if (succeeded(parser.parseOptionalEqual())) {
+    std::string kind;
+    if (parser.parseKeywordOrString(&kind) ||
+        parseHyperList(parser, AsmParser::Delimiter::OptionalLessGreater, names,
+                       values) ||
+        options())
+      return failure();
+    result.addAttribute(getKindAttrName(result.name), b.getStringAttr(kind));
+  } else {
+    auto clauses = [&]() -> ParseResult {
+      if (succeeded(parser.parseOptionalKeyword("state")) &&
+          parseHyperList(parser, AsmParser::Delimiter::Paren, stateNames,
+                         stateValues))
+        return failure();
+      if (succeeded(parser.parseOptionalKeyword("hyper")) &&
+          parseHyperList(parser, AsmParser::Delimiter::Paren, names, values))
+        return failure();
+      return options();
+    };
+    if (parseScalarRegion(parser, *body, clauses))
+      return failure();
+    if (succeeded(parser.parseOptionalKeyword("scaled")) &&
+        parseScalarRegion(parser, *scaled, [] { return success(); }))
+      return failure();
+  }
+  result.addAttribute(getStateNamesAttrName(result.name),
+                      b.getArrayAttr(stateNames));
+  result.addAttribute(getStateValuesAttrName(result.name),
+                      b.getArrayAttr(stateValues));
+  result.addAttribute(getHyperNamesAttrName(result.name), b.getArrayAttr(names));
+  result.addAttribute(getHyperValuesAttrName(result.name),
+                      b.getArrayAttr(values));
+  return parser.parseOptionalAttrDictWithKeyword(result.attributes);
+}
+
+void OptimizerOp::print(OpAsmPrinter &p) {
+  p << " ";
+  p.printSymbolName(getSymName());
+  auto options = [&] {
+    if (auto ema = getEmaAttr()) {
+      p << " ema(";
+      p.printAttributeWithoutType(ema);
+      p << ")";
+    }
+    if (!getClip())
+      p << " clip(false)";
+  };
+  if (auto kind = getKind()) {
+    p << " = ";
+    p.printKeywordOrString(*kind);
+    if (!getHyperNames().empty()) {
+      p << "<";
+      printHyperList(p, getHyperNames(), getHyperValues());
+      p << ">";
+    }
+    options();
+  } else {
+    printArguments(p, getBody());
+    if (!getStateNames().empty()) {
+      p << " state(";
+      printHyperList(p, getStateNames(), getStateValues());
+      p << ")";
+    }
+    if (!getHyperNames().empty()) {
+      p << " hyper(";
+      printHyperList(p, getHyperNames(), getHyperValues());
+      p << ")";
+    }
+    options();
+    p << " ";
+    p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
+    if (!getScaled().empty()) {
+      p << " scaled";
+      printArguments(p, getScaled());
+      p << " ";
+      p.printRegion(getScaled(), /*printEntryBlockArgs=*/false);
+    }
+  }
+  p.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(), {"sym_name", "kind", "state_names", "state_values",
+                            "hyper_names", "hyper_values", "ema", "clip"});
+}
+
+//===----------------------------------------------------------------------===//
+// Verifiers
+//===----------------------------------------------------------------------===//
+
+static LogicalResult verifyInit(Operation *op, Attribute init, Type type,
+                                StringRef tag) {
+  if (auto dense = dyn_cast<DenseElementsAttr>(init)) {
+    if (dense.getType() != type)
+      return op->emitOpError("expects an init of its type (")
+             << tag << "), got " << dense.getType() << " for " << type;
+    return success();
+  }
+  auto parts = dyn_cast<ArrayAttr>(init);
+  auto kind = parts && !parts.empty() ? dyn_cast<StringAttr>(parts[0])
+                                      : StringAttr();
+  if (!kind)
+    return op->emitOpError("expects an init that names a distribution or is "
+                           "dense (")
+           << tag << "), got " << init;
+  size_t arguments = parts.size() - 1;
+  StringRef name = kind.getValue();
+  bool ok = llvm::StringSwitch<bool>(name)
+                .Cases({"zeros", "ones"}, arguments == 0)
+                .Case("constant", arguments == 1)
+                .Case("normal", arguments == 1 || arguments == 2)
+                .Cases({"truncated_normal", "uniform"}, arguments == 2)
+                .Default(false);
+  for (Attribute value : parts.getValue().drop_front())
+    ok &= isa<FloatAttr>(value);
+  if (!ok)
+    return op->emitOpError("expects a known init with its arguments (")
+           << tag << "), got " << name << " with " << arguments << " arguments";
+  return success();
+}
+
+LogicalResult ParamOp::verify() {
+  auto type = dyn_cast<RankedTensorType>(getType());
+  if (!type || !type.hasStaticShape() || !isa<FloatType>(type.getElementType())) {
+    InFlightDiagnostic diag =
+        emitOpError("expects a float tensor of static shape (C1), got ")
+        << getType();
+    if (type)
+      for (int64_t i = 0; i < type.getRank(); ++i)
+        if (type.isDynamicDim(i))
+          diag.attachNote() << "dimension " << i << " is dynamic";
+    return diag;
+  }
+  if (getFrozen() == getOptimizer().has_value())
+    return emitOpError("expects an optimizer unless it is frozen (C2), got ")
+           << (getFrozen() ? "both" : "neither");
+  if (auto ref = getOptimizerAttr()) {
+    Operation *target = SymbolTable::lookupSymbolIn((*this)->getParentOp(), ref);
+    if (!isa_and_nonnull<OptimizerOp>(target))
+      return emitOpError("expects a train.optimizer of the module (C3), got ")
+             << ref;
+  }
+  return verifyInit(*this, getInit(), getType(), "C4");
+}
+
+LogicalResult BufferOp::verify() {
+  auto type = dyn_cast<RankedTensorType>(getType());
+  if (!type || !type.hasStaticShape())
+    return emitOpError("expects a tensor of static shape, got ") << getType();
+  return verifyInit(*this, getInit(), getType(), "C1");
+}
+
+/// Checks that `region` holds pure scalar arith and math ops only.
+static LogicalResult verifyScalarOps(Operation *op, Region &region,
+                                     StringRef tag) {
+  for (Operation &inner : region.front().without_terminator()) {
+    Dialect *dialect = inner.getDialect();
+    if (!isa_and_nonnull<arith::ArithDialect, math::MathDialect>(dialect) ||
+        !isMemoryEffectFree(&inner) || inner.getNumRegions() != 0)
+      return (op->emitOpError("expects side-effect-free scalar arith and math "
+                              "ops only (")
+              << tag << "), got '" << inner.getName() << "'")
+                 .attachNote(inner.getLoc())
+             << "here";
+    for (Type type : inner.getResultTypes())
+      if (!type.isIntOrFloat())
+        return op->emitOpError("expects scalars in its region (")
+               << tag << "), got " << type;
+  }
+  return success();
+}
+
+static LogicalResult verifyYield(Operation *op, Region &region,
+                                 ArrayRef<Type> expected, StringRef tag) {
+  auto yield = dyn_cast<train::YieldOp>(region.front().getTerminator());
+  if (!yield || yield.getLoss() || yield.getWeight() ||
+      !llvm::equal(yield.getValues().getTypes(), expected))
+    return op->emitOpError("expects a region that yields ")
+           << expected << " (" << tag << "), got "
+           << region.front().getTerminator()->getOperandTypes();
+  return success();
+}
+
+LogicalResult ScheduleOp::verify() {
+  if (getKind().has_value() == !getBody().empty())
+    return emitOpError("expects either a kind or a region (C1), got ")
+           << (getKind() ? "both" : "neither");
+  if (getBody().empty())
+    return success();
+  Type f64 = Float64Type::get(getContext());
+  Block &block = getBody().front();
+  SmallVector<Type> arguments(1 + getHyperNames().size(), f64);
+  if (!llvm::equal(block.getArgumentTypes(), arguments))
+    return emitOpError("expects a region with arguments ")
+           << arguments << " (C2), got " << block.getArgumentTypes();
+  if (failed(verifyYield(*this, getBody(), {f64}, "C2")))
+    return failure();
+  return verifyScalarOps(*this, getBody(), "C3");
+}
+
+LogicalResult OptimizerOp::verify() {
+  if (getKind().has_value() == !getBody().empty())
+    return emitOpError("expects either a kind or a region (C1), got ")
+           << (getKind() ? "both" : "neither");
+  for (Attribute value : getHyperValues()) {
+    if (auto ref = dyn_cast<SymbolRefAttr>(value)) {
+      Operation *target =
+          SymbolTable::lookupSymbolIn((*this)->getParentOp(), ref);
+      if (!isa_and_nonnull<ScheduleOp>(target))
+        return emitOpError("expects a train.schedule of the module (C5), got ")
+               << ref;
+    }
+  }
+  if (getBody().empty())
+    return success();
+  Block &block = getBody().front();
+  size_t states = getStateNames().size(), hyper = getHyperNames().size();
+  Type type = block.getNumArguments() ? block.getArgument(0).getType() : Type();
+  auto checkArguments = [&](Block &block, size_t tensors) -> LogicalResult {
+    bool ok = block.getNumArguments() == tensors + hyper && isa<FloatType>(type);
+    for (size_t i = 0; ok && i < tensors + hyper; ++i) {
+      Type argument = block.getArgument(i).getType();
+      ok = argument == type || (i >= tensors && argument.isF64());
+    }
+    if (!ok)
+      return emitOpError("expects a region with ")
+             << tensors << " arguments of one float type and " << hyper
+             << " of that type or f64 (C2), got " << block.getArgumentTypes();
+    return success();
+  };
+  if (!type || failed(checkArguments(block, 2 + states)))
+    return type ? failure() : emitOpError("expects region arguments (C2)");
+  if (failed(verifyYield(*this, getBody(), SmallVector<Type>(1 + states, type),
+                         "C3")) ||
+      failed(verifyScalarOps(*this, getBody(), "C4")))
+    return failure();
+  if (getScaled().empty())
+    return success();
+  if (failed(checkArguments(getScaled().front(), 4)) ||
+      failed(verifyYield(*this, getScaled(), {type}, "C3")))
+    return failure();
+  return verifyScalarOps(*this, getScaled(), "C4");
+}

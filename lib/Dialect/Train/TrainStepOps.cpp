@@ -1,0 +1,346 @@
+//===- TrainStepOps.cpp - Entries and their sources -----------------------===//
+#include "trainc/Dialect/Train/TrainOps.h"
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+//===----------------------------------------------------------------------===//
+// Syntax
+//===----------------------------------------------------------------------===//
+
+/// `(%x: type, ...)`; the names become `input_names`.
+static ParseResult parseInputs(OpAsmParser &parser, OperationState &result,
+                               SmallVectorImpl<OpAsmParser::Argument> &inputs,
+                               StringAttr attribute) {
+  if (parser.parseArgumentList(inputs, OpAsmParser::Delimiter::Paren,
+                               /*allowType=*/true))
+    return failure();
+  SmallVector<Attribute> names;
+  for (OpAsmParser::Argument &input : inputs)
+    names.push_back(parser.getBuilder().getStringAttr(
+        input.ssaName.name.drop_front().str()));
+  result.addAttribute(attribute, parser.getBuilder().getArrayAttr(names));
+  return success();
+}
+
+/// Inputs print under their names, which are part of the interface.
+static void printInputs(OpAsmPrinter &p, Region &body) {
+  p << "(";
+  llvm::interleaveComma(body.getArguments(), p, [&](BlockArgument argument) {
+    p.printRegionArgument(argument);
+  });
+  p << ")";
+}
+
+/// Names block arguments after `names`.
+static void nameInputs(ArrayAttr names, Region &region,
+                       OpAsmSetValueNameFn setName) {
+  for (auto [argument, name] : llvm::zip(region.getArguments(), names))
+    setName(argument, cast<StringAttr>(name).getValue());
+}
+
+void StepOp::getAsmBlockArgumentNames(Region &region,
+                                      OpAsmSetValueNameFn setName) {
+  nameInputs(getInputNames(), region, setName);
+}
+void EvalOp::getAsmBlockArgumentNames(Region &region,
+                                      OpAsmSetValueNameFn setName) {
+  nameInputs(getInputNames(), region, setName);
+}
+
+ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
+  Builder &b = parser.getBuilder();
+  StringAttr name;
+  SmallVector<OpAsmParser::Argument> inputs;
+  if (parser.parseSymbolName(name, getSymNameAttrName(result.name),
+                             result.attributes) ||
+      parseInputs(parser, result, inputs, getInputNamesAttrName(result.name)))
+    return failure();
+  while (true) {
+    StringRef clause;
+    SMLoc loc = parser.getCurrentLocation();
+    if (failed(parser.parseOptionalKeyword(
+            &clause, {"accumulate", "clip", "precision"})))
+      break;
+    if (parser.parseLParen())
+      return failure();
+    if (clause == "accumulate") {
+      int64_t k;
+      if (parser.parseInteger(k))
+        return failure();
+      result.addAttribute(getAccumulateAttrName(result.name),
+                          b.getI64IntegerAttr(k));
+      if (succeeded(parser.parseOptionalComma())) {
+        StringRef value;
+        if (parser.parseKeyword("average") || parser.parseEqual() ||
+            parser.parseKeyword(&value))
+          return failure();
+        if (value != "true" && value != "false")
+          return parser.emitError(loc, "expected 'true' or 'false'");
+        result.addAttribute(getAverageAttrName(result.name),
+                            b.getBoolAttr(value == "true"));
+      }
+    } else if (clause == "clip") {
+      StringRef kind;
+      double value;
+      if (parser.parseKeyword(&kind) || parser.parseLess() ||
+          parser.parseFloat(value) || parser.parseGreater())
+        return failure();
+      auto symbol = symbolizeClipKind(kind);
+      if (!symbol)
+        return parser.emitError(
+                   loc, "expected global_norm, param_norm or value, got '")
+               << kind << "'";
+      result.addAttribute(getClipKindAttrName(result.name),
+                          ClipKindAttr::get(b.getContext(), *symbol));
+      result.addAttribute(getClipValueAttrName(result.name),
+                          b.getF64FloatAttr(value));
+    } else {
+      Type type;
+      if (parser.parseKeyword("compute") || parser.parseEqual() ||
+          parser.parseType(type))
+        return failure();
+      result.addAttribute(getComputeTypeAttrName(result.name),
+                          TypeAttr::get(type));
+      if (succeeded(parser.parseOptionalComma())) {
+        ArrayAttr keep;
+        if (parser.parseKeyword("keep_f32") || parser.parseEqual() ||
+            parser.parseAttribute(keep))
+          return failure();
+        result.addAttribute(getKeepF32AttrName(result.name), keep);
+      }
+    }
+    if (parser.parseRParen())
+      return failure();
+  }
+  if (parser.parseOptionalAttrDictWithKeyword(result.attributes))
+    return failure();
+  return parser.parseRegion(*result.addRegion(), inputs);
+}
+
+void StepOp::print(OpAsmPrinter &p) {
+  p << " ";
+  p.printSymbolName(getSymName());
+  printInputs(p, getBody());
+  if (getAccumulate() != 1 || !getAverage()) {
+    p << " accumulate(" << getAccumulate();
+    if (!getAverage())
+      p << ", average = false";
+    p << ")";
+  }
+  if (getClipKind() != ClipKind::none) {
+    p << " clip(" << stringifyClipKind(getClipKind()) << "<";
+    p.printAttributeWithoutType(getClipValueAttr());
+    p << ">)";
+  }
+  if (auto type = getComputeType()) {
+    p << " precision(compute = " << *type;
+    if (auto keep = getKeepF32Attr())
+      p << ", keep_f32 = " << keep;
+    p << ")";
+  }
+  p.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(),
+      {"sym_name", "input_names", "accumulate", "average", "clip_kind",
+       "clip_value", "compute_type", "keep_f32"});
+  p << " ";
+  p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
+}
+
+ParseResult EvalOp::parse(OpAsmParser &parser, OperationState &result) {
+  Builder &b = parser.getBuilder();
+  StringAttr name;
+  SmallVector<OpAsmParser::Argument> inputs;
+  SmallVector<Attribute> outputs;
+  if (parser.parseSymbolName(name, getSymNameAttrName(result.name),
+                             result.attributes) ||
+      parseInputs(parser, result, inputs, getInputNamesAttrName(result.name)))
+    return failure();
+  auto parseOutput = [&]() -> ParseResult {
+    std::string output;
+    if (parser.parseString(&output))
+      return failure();
+    outputs.push_back(b.getStringAttr(output));
+    return success();
+  };
+  if (parser.parseArrow() ||
+      parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseOutput))
+    return failure();
+  result.addAttribute(getOutputNamesAttrName(result.name),
+                      b.getArrayAttr(outputs));
+  if (succeeded(parser.parseOptionalKeyword("weights"))) {
+    if (parser.parseLParen() || parser.parseKeyword("ema") ||
+        parser.parseRParen())
+      return failure();
+    result.addAttribute(getEmaAttrName(result.name), b.getUnitAttr());
+  }
+  if (parser.parseOptionalAttrDictWithKeyword(result.attributes))
+    return failure();
+  return parser.parseRegion(*result.addRegion(), inputs);
+}
+
+void EvalOp::print(OpAsmPrinter &p) {
+  p << " ";
+  p.printSymbolName(getSymName());
+  printInputs(p, getBody());
+  p << " -> (";
+  llvm::interleaveComma(getOutputNames(), p);
+  p << ")";
+  if (getEma())
+    p << " weights(ema)";
+  p.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(), {"sym_name", "input_names", "output_names", "ema"});
+  p << " ";
+  p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
+}
+
+ParseResult train::YieldOp::parse(OpAsmParser &parser, OperationState &result) {
+  SmallVector<OpAsmParser::UnresolvedOperand> operands;
+  SmallVector<Type> types;
+  int32_t loss = 0, weight = 0;
+  auto parseNamed = [&](StringRef keyword, int32_t &count) -> ParseResult {
+    if (failed(parser.parseOptionalKeyword(keyword)))
+      return success();
+    count = 1;
+    return failure(parser.parseLParen() ||
+                   parser.parseOperand(operands.emplace_back()) ||
+                   parser.parseRParen());
+  };
+  if (parser.parseOperandList(operands))
+    return failure();
+  int32_t values = operands.size();
+  SMLoc loc = parser.getCurrentLocation();
+  if (parseNamed("loss", loss) || parseNamed("weight", weight) ||
+      parser.parseOptionalAttrDict(result.attributes) ||
+      parser.parseOptionalColonTypeList(types) ||
+      parser.resolveOperands(operands, types, loc, result.operands))
+    return failure();
+  auto sizes = parser.getBuilder().getDenseI32ArrayAttr({values, loss, weight});
+  result.getOrAddProperties<Properties>().setOperandSegmentSizes(
+      sizes.asArrayRef());
+  return success();
+}
+
+void train::YieldOp::print(OpAsmPrinter &p) {
+  if (!getValues().empty())
+    p << " " << getValues();
+  if (getLoss())
+    p << " loss(" << getLoss() << ")";
+  if (getWeight())
+    p << " weight(" << getWeight() << ")";
+  p.printOptionalAttrDict((*this)->getAttrs(), {"operandSegmentSizes"});
+  if (getNumOperands())
+    p << " : " << getOperandTypes();
+}
+
+//===----------------------------------------------------------------------===//
+// Verifiers
+//===----------------------------------------------------------------------===//
+
+/// Checks that all `types` are tensors of static shape of number or i1 elements.
+static LogicalResult verifyPorts(Operation *op, StringRef what, TypeRange types,
+                                 StringRef tag) {
+  for (auto [i, type] : llvm::enumerate(types)) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    if (!tensor || !tensor.getElementType().isIntOrFloat())
+      return op->emitOpError("expects ")
+             << what << " " << i << " to be a tensor of numbers (" << tag
+             << "), got " << type;
+    for (int64_t dim = 0; dim < tensor.getRank(); ++dim)
+      if (tensor.isDynamicDim(dim))
+        return op->emitOpError("expects static shapes (")
+               << tag << "), got dynamic dimension " << dim << " of " << what
+               << " " << i << ": " << type;
+  }
+  return success();
+}
+
+LogicalResult StepOp::verify() {
+  auto yield = dyn_cast<train::YieldOp>(getBody().front().getTerminator());
+  if (!yield || !yield.getLoss())
+    return emitOpError("expects a body that yields a loss (C1)");
+  for (Value value : {yield.getLoss(), yield.getWeight()}) {
+    if (!value)
+      continue;
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    if (!type || type.getRank() != 0 || !isa<FloatType>(type.getElementType()))
+      return emitOpError("expects loss and weight to be rank-0 float tensors "
+                         "(C1), got ")
+             << value.getType();
+  }
+  if (!yield.getValues().empty())
+    return emitOpError("expects a yield of loss and weight only (C1), got ")
+           << yield.getValues().getTypes();
+  if (getAccumulate() < 1)
+    return emitOpError("expects accumulate >= 1 (C2), got ") << getAccumulate();
+  double clip = getClipValue().convertToDouble();
+  if (getClipKind() != ClipKind::none && !(clip > 0))
+    return emitOpError("expects a clip > 0 (C3), got ") << clip;
+  return verifyPorts(*this, "input", getBody().getArgumentTypes(), "C4");
+}
+
+LogicalResult EvalOp::verify() {
+  auto yield = dyn_cast<train::YieldOp>(getBody().front().getTerminator());
+  if (!yield || yield.getLoss() || yield.getWeight() ||
+      yield.getValues().size() != getOutputNames().size())
+    return emitOpError("expects a body that yields ")
+           << getOutputNames().size() << " values (C1), got "
+           << getBody().front().getTerminator()->getNumOperands();
+  if (failed(verifyPorts(*this, "input", getBody().getArgumentTypes(), "C2")) ||
+      failed(verifyPorts(*this, "output", yield.getOperandTypes(), "C2")))
+    return failure();
+  WalkResult result = walk([&](WriteOp write) {
+    write.emitOpError("is not allowed in a train.eval (C3)");
+    return WalkResult::interrupt();
+  });
+  return failure(result.wasInterrupted());
+}
+
+/// The type behind `ref`: a parameter's, a buffer's or a slice's; null if none.
+static Type lookupStorage(Operation *user, SymbolRefAttr ref,
+                          SymbolTableCollection &tables, Operation *&target) {
+  auto module = user->getParentOfType<ModuleOp>();
+  target = tables.lookupSymbolIn(module, ref.getRootReference());
+  if (auto arena = dyn_cast_or_null<ArenaOp>(target)) {
+    if (ref.getNestedReferences().size() != 1)
+      return {};
+    int64_t i = arena.findSlice(ref.getLeafReference());
+    return i < 0 ? Type() : cast<TypeAttr>(arena.getTypes()[i]).getValue();
+  }
+  if (!ref.getNestedReferences().empty())
+    return {};
+  if (auto param = dyn_cast_or_null<ParamOp>(target))
+    return param.getType();
+  if (auto buffer = dyn_cast_or_null<BufferOp>(target))
+    return buffer.getType();
+  return {};
+}
+
+LogicalResult ReadOp::verifySymbolUses(SymbolTableCollection &tables) {
+  Operation *target = nullptr;
+  Type type = lookupStorage(*this, getSource(), tables, target);
+  if (!type)
+    return emitOpError("expects a parameter, buffer or slice (C1), got ")
+           << getSource();
+  if (type != getType())
+    return (emitOpError("expects the type of ")
+            << getSource() << " (C2), " << type << ", got " << getType())
+               .attachNote(target->getLoc())
+           << "declared here";
+  return success();
+}
+
+LogicalResult WriteOp::verifySymbolUses(SymbolTableCollection &tables) {
+  Operation *target = nullptr;
+  Type type = lookupStorage(*this, getTarget(), tables, target);
+  if (!type || isa<ParamOp>(target))
+    return emitOpError("expects a buffer or slice (C1), got ") << getTarget();
+  if (type != getValue().getType())
+    return (emitOpError("expects the type of ")
+            << getTarget() << " (C2), " << type << ", got "
+            << getValue().getType())
+               .attachNote(target->getLoc())
+           << "declared here";
+  return success();
+}

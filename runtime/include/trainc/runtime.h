@@ -1,0 +1,465 @@
+//===- runtime.h - Train a compiled step in your program --------*- C -*-===//
+//
+// The C interface (C11) of the trainc runtime. An artifact is what the compiler
+// wrote: a shared library that is opened by path, or an object linked into the
+// program, opened by its descriptor. A trainer is one training state of an
+// artifact: parameters, optimizer states, scalars and the threads that step it.
+//
+//   trainc_artifact *artifact;
+//   trainc_trainer *trainer;
+//   trainc_step_result result;
+//   trainc_artifact_open("digits.so", &artifact);
+//   trainc_trainer_create(artifact, NULL, &trainer);
+//   trainc_bind_input(trainer, 0, 0, images, sizeof images);
+//   trainc_bind_input(trainer, 0, 1, labels, sizeof labels);
+//   for (int i = 0; i < 100; ++i) {
+//     fill(images, labels);
+//     if (trainc_step(trainer, 0, &result) != TRAINC_OK)
+//       return puts(trainc_last_error()), 1;
+//   }
+//   trainc_save(trainer, "digits.safetensors");
+//
+// Rules that hold for every function:
+// - It returns a status, TRAINC_OK (0) or the reason why it did nothing; results
+//   come last, as out_x, and are written on TRAINC_OK only. trainc_last_error()
+//   has the text. Nothing prints, exits, or throws.
+// - No pointer may be null unless the comment says so. Handles are not checked.
+// - Strings are UTF-8. What a function lends is owned by the handle it came from
+//   and lives until that handle is closed, unless the comment says less.
+// - Threads: an artifact is immutable and may be used from any thread; a trainer
+//   by one thread at a time. Trainers are independent: two of them, of one or two
+//   artifacts, may run in two threads and give the same bits as alone.
+// - Results depend on the artifact, the state, the inputs, the processor and the
+//   GEMM library only: not on the number of threads.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_RUNTIME_H
+#define TRAINC_RUNTIME_H
+
+#include "trainc/step_abi.h"
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define TRAINC_API __attribute__((visibility("default")))
+#else
+#define TRAINC_API
+#endif
+
+#define TRAINC_VERSION_STRING "0.1.0"
+
+//===----------------------------------------------------------------------===//
+// Status
+//===----------------------------------------------------------------------===//
+
+typedef enum trainc_status {
+  TRAINC_OK = 0,
+  TRAINC_INVALID_ARGUMENT = 1, // wrong size, dtype, shape, range of an argument
+  TRAINC_NOT_FOUND = 2,        // no such file, entry, tensor, scalar
+  TRAINC_OUT_OF_MEMORY = 3,    // of the machine, or of memory_limit
+  TRAINC_OUT_OF_RANGE = 4,     // a value of an index input
+  TRAINC_IO_ERROR = 5,         // the operating system refused (disk full, ...)
+  TRAINC_DATA_CORRUPT = 6,     // a file is not what it says it is
+  TRAINC_MISMATCH = 7,         // a checkpoint does not fit the artifact
+  TRAINC_UNSUPPORTED = 8,      // a library or processor feature is absent
+  TRAINC_ABI_MISMATCH = 9,     // an artifact of another trainc
+  TRAINC_CANCELLED = 10        // the observer stopped the run
+} trainc_status;
+
+/// The name of a status, for example "TRAINC_IO_ERROR". Never null.
+TRAINC_API const char *trainc_status_name(trainc_status status);
+
+/// What went wrong in the last call of this thread that did not return TRAINC_OK.
+/// Valid until the next such call in this thread. Never null.
+TRAINC_API const char *trainc_last_error(void);
+
+/// Version of the runtime, equal to TRAINC_VERSION_STRING of its header.
+TRAINC_API const char *trainc_version(void);
+
+/// One line about this machine as the runtime sees it: version, processor name,
+/// cores, and the GEMM libraries with their versions and kernels as far as they
+/// have been loaded (a trainer loads what its artifact needs). Owned by this
+/// thread, valid until the next call in it.
+TRAINC_API const char *trainc_runtime_info(void);
+
+/// Bytes of one element, and the safetensors name ("F32"); 0 and null if `dtype`
+/// is not a trainc_dtype.
+TRAINC_API uint64_t trainc_dtype_size(uint32_t dtype);
+TRAINC_API const char *trainc_dtype_name(uint32_t dtype);
+
+//===----------------------------------------------------------------------===//
+// Artifacts
+//===----------------------------------------------------------------------===//
+
+typedef struct trainc_artifact trainc_artifact;
+
+/// Opens a shared library written by `trainc`. Refuses, before any of its code
+/// runs, an artifact of another ABI (TRAINC_ABI_MISMATCH) or for a processor with
+/// features that this one lacks (TRAINC_UNSUPPORTED, names them).
+TRAINC_API trainc_status trainc_artifact_open(const char *path,
+                                              trainc_artifact **out_artifact);
+
+/// Opens an artifact linked into the program (`<module>_descriptor` of its
+/// header). The descriptor must outlive the artifact.
+TRAINC_API trainc_status trainc_artifact_open_descriptor(
+    const trainc_descriptor *descriptor, trainc_artifact **out_artifact);
+
+/// Closes an artifact; null allowed. Trainers keep what they need: it is unloaded
+/// when the last of them is destroyed.
+TRAINC_API void trainc_artifact_close(trainc_artifact *artifact);
+
+/// Its tables: entries, ports, tensors, scalars (step_abi.h). Never null.
+TRAINC_API const trainc_descriptor *
+trainc_artifact_descriptor(const trainc_artifact *artifact);
+
+/// Index of the entry `name`, or, if `name` is null, of the first step.
+TRAINC_API trainc_status trainc_artifact_find_entry(
+    const trainc_artifact *artifact, const char *name, uint32_t *out_entry);
+
+/// Index of an input or output of an entry by name.
+TRAINC_API trainc_status trainc_artifact_find_input(
+    const trainc_artifact *artifact, uint32_t entry, const char *name,
+    uint32_t *out_index);
+TRAINC_API trainc_status trainc_artifact_find_output(
+    const trainc_artifact *artifact, uint32_t entry, const char *name,
+    uint32_t *out_index);
+
+/// Index of a tensor. `state` is null unless `role` is TRAINC_ROLE_STATE.
+/// TRAINC_ROLE_MASTER finds a frozen parameter too (it has a compute copy only).
+TRAINC_API trainc_status trainc_artifact_find_tensor(
+    const trainc_artifact *artifact, trainc_role role, const char *name,
+    const char *state, uint32_t *out_tensor);
+
+/// Index of a scalar by name.
+TRAINC_API trainc_status trainc_artifact_find_scalar(
+    const trainc_artifact *artifact, const char *name, uint32_t *out_scalar);
+
+//===----------------------------------------------------------------------===//
+// Trainers
+//===----------------------------------------------------------------------===//
+
+typedef struct trainc_trainer trainc_trainer;
+
+/// A caller's thread pool: must call function(argument, i) once for every i in
+/// [0, count), on any threads, and return when all have returned. Calls of one
+/// trainer do not nest.
+typedef void (*trainc_parallel_for_fn)(void *context,
+                                       void (*function)(void *argument,
+                                                        int64_t index),
+                                       void *argument, int64_t count);
+
+enum {
+  /// Leave all tensors zero instead of writing initial values (when a load
+  /// follows).
+  TRAINC_TRAINER_NO_INIT = 1,
+  /// Bind each thread of the trainer's own pool to one processor.
+  TRAINC_TRAINER_PIN_THREADS = 2
+};
+
+/// Zero is the default of every member but `size`, which must be set:
+///   trainc_trainer_options options = {.size = sizeof options, .threads = 4};
+typedef struct trainc_trainer_options {
+  uint64_t size;
+  uint32_t threads;      /* with the caller's; 0: processors of the process */
+  uint32_t flags;        /* TRAINC_TRAINER_* */
+  uint64_t memory_limit; /* bytes of arenas, outputs and scratch; 0: none */
+  uint64_t seed;         /* of initial values and dropout; below 2^53 */
+  trainc_parallel_for_fn parallel_for; /* null: the trainer's own pool */
+  void *parallel_context;
+} trainc_trainer_options;
+
+/// Makes a training state: allocates the arenas, starts the threads, loads the
+/// GEMM library if the artifact multiplies matrices, writes initial values and
+/// the compute copies. `options` may be null. If memory_limit is too small the
+/// text says how much is needed, and nothing is left allocated.
+///
+/// Initial values depend on (seed, name, element) only; this is their definition,
+/// in IEEE double arithmetic, the same on every machine:
+///   h    = FNV-1a 64 of the bytes of NAME, or of "NAME/STATE" for a state
+///   i    = the element's row-major index
+///   r    = Philox4x32-10, counter {lo(i/2), hi(i/2), lo(h), hi(h)},
+///          key {lo(seed), hi(seed)}  (lo, hi: 32-bit halves)
+///   bits = r[0] + 2^32 r[1] if i is even, else r[2] + 2^32 r[3]
+///   u    = (floor(bits / 2^12) + 0.5) 2^-52, in (0, 1)
+///   UNIFORM           a + (b - a) u
+///   NORMAL            a + b z(u), z = inverse normal distribution function by
+///                     algorithm AS 241 (PPND16) of Wichura, with the logarithm
+///                     ln(m 2^e) = e ln 2 + 2 (s + s^3/3 + ... + s^23/23),
+///                     s = (m - 1)/(m + 1), m in [sqrt(1/2), sqrt(2))
+///   TRUNCATED_NORMAL  a + b z(P + (1 - 2 P) u), P = distribution function at -2
+/// rounded to nearest even to the tensor's type (so a uniform value may round up
+/// to b).
+TRAINC_API trainc_status trainc_trainer_create(
+    trainc_artifact *artifact, const trainc_trainer_options *options,
+    trainc_trainer **out_trainer);
+
+/// Stops the threads and frees everything; null allowed.
+TRAINC_API void trainc_trainer_destroy(trainc_trainer *trainer);
+
+TRAINC_API const trainc_artifact *
+trainc_trainer_artifact(const trainc_trainer *trainer);
+
+/// Threads that run tiles, with the caller's.
+TRAINC_API uint32_t trainc_trainer_threads(const trainc_trainer *trainer);
+
+//===----------------------------------------------------------------------===//
+// Inputs and outputs
+//===----------------------------------------------------------------------===//
+
+/// Lends `bytes` bytes as input `index` of `entry`: dense, row major, of the
+/// port's type, aligned to an element. They are read by every later run of the
+/// entry until another binding, and never written. `bytes` must be exact.
+TRAINC_API trainc_status trainc_bind_input(trainc_trainer *trainer,
+                                           uint32_t entry, uint32_t index,
+                                           const void *data, uint64_t bytes);
+
+/// The same, checking type and shape instead of bytes.
+TRAINC_API trainc_status trainc_bind_input_shaped(
+    trainc_trainer *trainer, uint32_t entry, uint32_t index, const void *data,
+    uint32_t dtype, uint32_t rank, const int64_t *dims);
+
+/// Lends memory for output `index` of `entry`. An output without a binding gets
+/// memory of the trainer. A null `data` goes back to that.
+TRAINC_API trainc_status trainc_bind_output(trainc_trainer *trainer,
+                                            uint32_t entry, uint32_t index,
+                                            void *data, uint64_t bytes);
+
+/// Where output `index` of `entry` is written: the binding, or the trainer's own
+/// memory. Valid until another binding; undefined content before the first run.
+TRAINC_API trainc_status trainc_output_data(trainc_trainer *trainer,
+                                            uint32_t entry, uint32_t index,
+                                            const void **out_data);
+
+//===----------------------------------------------------------------------===//
+// Running
+//===----------------------------------------------------------------------===//
+
+typedef struct trainc_step_result {
+  double loss;        // of this micro-step: sum / weight (NaN if weight is 0)
+  double weight;      // of this micro-step: loss terms that counted
+  double window_loss; // of the window so far, or just closed: sum / weight
+  double window_weight;
+  double grad_norm;   // of the last update, averaged and unscaled, before clip
+  double clip_factor; // what the clip multiplied the gradient with
+  double loss_scale;
+  uint64_t update;     // updates done, with this one
+  uint64_t skipped;    // updates skipped so far: a gradient was not finite
+  uint32_t micro_step; // micro-steps in the open window, 0 after its end
+  uint32_t closed;     // 1: this call closed a window (its update ran)
+  uint32_t updated;    // 1: and the update was not skipped
+  uint32_t finite;     // 0: the closed window had a gradient that is not finite
+} trainc_step_result;
+
+/// Runs one micro-step of step `entry`; the accumulate-th of a window also runs
+/// the update. Index inputs are checked first: TRAINC_OUT_OF_RANGE names input,
+/// position and value, and the state is untouched. All micro-steps of a window
+/// must be of one entry. `out_result` may be null.
+///
+/// A gradient that is not finite is no error: the update is skipped and reported.
+TRAINC_API trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
+                                     trainc_step_result *out_result);
+
+/// Runs an eval entry; its outputs are then in place. Does not disturb an open
+/// window.
+TRAINC_API trainc_status trainc_eval(trainc_trainer *trainer, uint32_t entry);
+
+/// Closes an open window of fewer than accumulate micro-steps: the update runs
+/// with what was gathered. Does nothing (closed = 0) if no window is open.
+/// `out_result` may be null; its loss and weight are of the last micro-step.
+TRAINC_API trainc_status trainc_flush(trainc_trainer *trainer,
+                                      trainc_step_result *out_result);
+
+//===----------------------------------------------------------------------===//
+// Scalars: learning rates, hyperparameters, loss scale, counters
+//===----------------------------------------------------------------------===//
+
+/// Scalars are listed in the descriptor; the fixed ones have the numbers of
+/// trainc_fixed_scalar.
+TRAINC_API trainc_status trainc_get_scalar(const trainc_trainer *trainer,
+                                           const char *name, double *out_value);
+TRAINC_API trainc_status trainc_get_scalar_at(const trainc_trainer *trainer,
+                                              uint32_t scalar,
+                                              double *out_value);
+
+/// Sets a scalar that has TRAINC_SCALAR_SETTABLE, from the next step on. The
+/// value must be finite; a seed an integer in [0, 2^53); a loss scale positive.
+TRAINC_API trainc_status trainc_set_scalar(trainc_trainer *trainer,
+                                           const char *name, double value);
+TRAINC_API trainc_status trainc_set_scalar_at(trainc_trainer *trainer,
+                                              uint32_t scalar, double value);
+
+//===----------------------------------------------------------------------===//
+// Tensors by index into the descriptor's table (trainc_artifact_find_tensor)
+//===----------------------------------------------------------------------===//
+
+/// Copies a tensor out as `dtype`, or in from it. `bytes` must be those of the
+/// whole tensor in `dtype`. Floating types convert into each other (to nearest
+/// even); all others only to themselves. Writing a parameter also writes its
+/// compute copy; compute copies of trained parameters cannot be written.
+TRAINC_API trainc_status trainc_tensor_read(const trainc_trainer *trainer,
+                                            uint32_t tensor, uint32_t dtype,
+                                            void *out_data, uint64_t bytes);
+TRAINC_API trainc_status trainc_tensor_write(trainc_trainer *trainer,
+                                             uint32_t tensor, uint32_t dtype,
+                                             const void *data, uint64_t bytes);
+
+/// The tensor itself: `bytes` of its table entry, valid while the trainer lives.
+/// Who writes parameters through it calls trainc_update_compute_copies before the
+/// next run.
+TRAINC_API trainc_status trainc_tensor_data(trainc_trainer *trainer,
+                                            uint32_t tensor, void **out_data);
+TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
+
+//===----------------------------------------------------------------------===//
+// Checkpoints (safetensors files)
+//
+// Tensor names in a file: NAME for parameters and buffers, optimizer/NAME/STATE,
+// scalar/NAME (F64, shape []), and, if the file was written inside a window,
+// gradient/NAME. __metadata__ has "trainc.format" ("1"), "trainc.artifact",
+// "trainc.state_hash", "trainc.update", "trainc.window_entry", and the caller's
+// own pairs as "user.KEY". A state that is saved, loaded and stepped is bitwise
+// the state that is stepped.
+//
+// A save is atomic: a temporary file in the same folder is written and synced,
+// then renamed, then the folder is synced. Whatever stops the process or fills
+// the disk leaves the previous file whole; a temporary file left behind is
+// ignored, and overwritten or removed by the next save.
+//
+// For tests, TRAINC_FAULT in the environment makes the I/O of saves fail:
+// a comma-separated list of OPERATION:N:ACTION; OPERATION is open, write, fsync,
+// rename, remove or *; N is a number from 1 (the N-th such operation since the
+// variable was set) or *; ACTION is kill (SIGKILL before the operation), fail (as
+// a full disk) or delay=MILLISECONDS. Example: write:3:kill,fsync:*:delay=20.
+//===----------------------------------------------------------------------===//
+
+/// Saves the whole state to `path`.
+TRAINC_API trainc_status trainc_save(trainc_trainer *trainer, const char *path);
+
+/// Saves to `directory`/step-NNNNNN.safetensors (N = updates done; -M appended
+/// after M micro-steps of an open window), makes the file `directory`/latest name
+/// it, then removes all but the `keep` last such files (0: keeps all). Makes the
+/// directory if it does not exist; its parent must. One process at a time may
+/// save to a directory. `out_path` may be null; it is valid until the next save.
+TRAINC_API trainc_status trainc_save_checkpoint(trainc_trainer *trainer,
+                                                const char *directory,
+                                                uint32_t keep,
+                                                const char **out_path);
+
+/// Loads a whole state from a file, or from a directory what its `latest` names.
+/// Everything is checked before anything changes: on TRAINC_MISMATCH the text
+/// lists all missing, unexpected and mis-shaped tensors; the state is untouched.
+/// Other floating types are converted piece by piece. (If reading itself fails
+/// half-way, TRAINC_IO_ERROR, the trainer refuses to run until a load succeeds.)
+TRAINC_API trainc_status trainc_load(trainc_trainer *trainer, const char *path);
+
+/// Loads parameters, and buffers as far as the file has them, by name; other
+/// tensors of the file are ignored, states and scalars stay. Checks as
+/// trainc_load does.
+TRAINC_API trainc_status trainc_load_parameters(trainc_trainer *trainer,
+                                                const char *path);
+
+/// Pairs that are saved and loaded with the state (a data position, a
+/// generator's state). Setting a null value removes the key. A value that is
+/// lent is valid until the key is set or a load.
+TRAINC_API trainc_status trainc_set_metadata(trainc_trainer *trainer,
+                                             const char *key,
+                                             const char *value);
+TRAINC_API trainc_status trainc_get_metadata(const trainc_trainer *trainer,
+                                             const char *key,
+                                             const char **out_value);
+
+//===----------------------------------------------------------------------===//
+// Reading safetensors files (the reader of checkpoints, for data files)
+//===----------------------------------------------------------------------===//
+
+typedef struct trainc_tensor_file trainc_tensor_file;
+
+/// A tensor of a file. `dtype` is a trainc_dtype, or UINT32_MAX for a type that
+/// trainc does not have (`dtype_name` then says which). `data` is mapped read
+/// only and aligned as in the file (writers usually align it to 8 bytes).
+typedef struct trainc_tensor_view {
+  const char *name;
+  const char *dtype_name;
+  uint32_t dtype;
+  uint32_t rank;
+  const int64_t *dims;
+  const void *data;
+  uint64_t bytes;
+} trainc_tensor_view;
+
+/// Opens and checks a file: TRAINC_DATA_CORRUPT says what is wrong with it.
+TRAINC_API trainc_status trainc_tensor_file_open(const char *path,
+                                                 trainc_tensor_file **out_file);
+TRAINC_API void trainc_tensor_file_close(trainc_tensor_file *file);
+TRAINC_API uint64_t trainc_tensor_file_count(const trainc_tensor_file *file);
+
+/// Tensor `index` of the file, in the order of the data.
+TRAINC_API trainc_status trainc_tensor_file_get(const trainc_tensor_file *file,
+                                                uint64_t index,
+                                                trainc_tensor_view *out_view);
+TRAINC_API trainc_status trainc_tensor_file_find(const trainc_tensor_file *file,
+                                                 const char *name,
+                                                 trainc_tensor_view *out_view);
+/// A value of __metadata__.
+TRAINC_API trainc_status trainc_tensor_file_metadata(
+    const trainc_tensor_file *file, const char *key, const char **out_value);
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+typedef struct trainc_memory {
+  uint64_t persistent; // arenas that keep their content
+  uint64_t workspace;  // activations and transient buffers
+  uint64_t outputs;    // output memory of the trainer
+  uint64_t scratch;    // conversion panels of GEMM, all threads
+  uint64_t total;      // what memory_limit limits
+  uint64_t limit;      // 0: none
+} trainc_memory;
+
+TRAINC_API trainc_status trainc_memory_use(const trainc_trainer *trainer,
+                                           trainc_memory *out_memory);
+
+/// The same as text, one line per arena; valid until the next call.
+TRAINC_API trainc_status trainc_memory_report(trainc_trainer *trainer,
+                                              const char **out_text);
+
+//===----------------------------------------------------------------------===//
+// Observing
+//===----------------------------------------------------------------------===//
+
+/// One command of a run, seen from the calling thread.
+typedef struct trainc_event {
+  uint32_t end;   // 0: before the command, 1: after it
+  uint32_t entry;
+  uint32_t list;  // trainc_list_kind
+  uint32_t index; // of the command in the list
+  const trainc_command *command;
+  uint64_t time_ns; // CLOCK_MONOTONIC
+} trainc_event;
+
+/// Returns 0 to go on. Anything else ends the run at once with TRAINC_CANCELLED:
+/// the state is then between two states, and the trainer refuses to run until a
+/// load succeeds. May call trainc_operand_data and trainc_get_scalar only.
+typedef int (*trainc_observer_fn)(void *context, const trainc_event *event);
+
+/// Calls `observer` before and after every command; null ends that.
+TRAINC_API trainc_status trainc_set_observer(trainc_trainer *trainer,
+                                             trainc_observer_fn observer,
+                                             void *context);
+
+/// The memory of operand `operand` of a command of `entry`, as bound now.
+TRAINC_API trainc_status trainc_operand_data(const trainc_trainer *trainer,
+                                             uint32_t entry,
+                                             const trainc_command *command,
+                                             uint32_t operand,
+                                             const void **out_data);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif // TRAINC_RUNTIME_H

@@ -1,0 +1,236 @@
+//===- step_abi.h - What a compiled training step looks like ----*- C -*-===//
+//
+// A compiled artifact (shared library or object) exports one constant,
+// `<module>_descriptor`; a shared library also exports it under the name
+// `trainc_descriptor`. All of it is tables: persistent and transient arenas, the
+// tensors that live in them, scalars, and per entry the lists of commands over
+// planned memory. The runtime (runtime.h) executes the commands. An artifact has
+// no undefined symbols: what its kernels call is in the function table whose
+// address the runtime stores at open.
+//
+// C11; alone includable. All pointers in a descriptor are to constant data of
+// the artifact, valid while it is loaded, except `functions`.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_STEP_ABI_H
+#define TRAINC_STEP_ABI_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TRAINC_ABI_MAGIC UINT64_C(0x3143544E49415254) /* "TRAINTC1" */
+#define TRAINC_ABI_VERSION 1
+
+typedef enum trainc_dtype {
+#define TRAINC_DTYPE(NAME, number, bytes, text) TRAINC_##NAME = number,
+#include "trainc/step_abi.def"
+} trainc_dtype;
+
+typedef enum trainc_role {
+#define TRAINC_ROLE(NAME, number, text) TRAINC_ROLE_##NAME = number,
+#include "trainc/step_abi.def"
+} trainc_role;
+
+typedef enum trainc_command_kind {
+#define TRAINC_COMMAND(NAME, number) TRAINC_COMMAND_##NAME = number,
+#include "trainc/step_abi.def"
+} trainc_command_kind;
+
+typedef enum trainc_list_kind {
+#define TRAINC_LIST(NAME, number) TRAINC_LIST_##NAME = number,
+#include "trainc/step_abi.def"
+  TRAINC_NUM_LISTS
+} trainc_list_kind;
+
+typedef enum trainc_init_kind {
+#define TRAINC_INIT(NAME, number) TRAINC_INIT_##NAME = number,
+#include "trainc/step_abi.def"
+} trainc_init_kind;
+
+enum { TRAINC_SCALAR_SETTABLE = 1, TRAINC_SCALAR_PERSISTENT = 2 };
+
+typedef enum trainc_fixed_scalar {
+#define TRAINC_SCALAR(NAME, index, text, init, flags)                          \
+  TRAINC_SCALAR_##NAME = index,
+#include "trainc/step_abi.def"
+  TRAINC_NUM_FIXED_SCALARS
+} trainc_fixed_scalar;
+
+/// Functions that generated code calls; `size` is sizeof of the table.
+typedef struct trainc_functions {
+  uint64_t size;
+#define TRAINC_MATH1(name) double (*name)(double);
+#define TRAINC_MATH2(name) double (*name)(double, double);
+#include "trainc/step_abi.def"
+} trainc_functions;
+
+/// A kernel computes tile `tile` of `command.tiles`; tiles are independent of
+/// each other and may run on any thread in any order. args[i] is the address of
+/// the command's i-th operand. Two operands never overlap.
+typedef void (*trainc_kernel_fn)(void *const *args, int64_t tile);
+
+enum { TRAINC_READ = 1, TRAINC_WRITE = 2 };
+
+/// One operand of a command: `bytes` bytes at base[base] + offset. Bases are
+/// numbered: the arenas of the descriptor, then the entry's inputs, then its
+/// outputs.
+typedef struct trainc_operand {
+  uint32_t base;
+  uint32_t access; /* TRAINC_READ | TRAINC_WRITE */
+  uint64_t offset;
+  uint64_t bytes;
+  uint32_t dtype;
+  uint32_t reserved;
+} trainc_operand;
+
+/// LAUNCH: kernel `kernel` over `tiles` tiles; no detail.
+/// GEMM: operands A, B, C and, if has_bias, the bias; detail trainc_gemm_detail.
+/// FILL: one operand, every byte set to 0; no detail.
+/// COPY: operands source, target of equal bytes; no detail.
+typedef struct trainc_command {
+  uint32_t kind;
+  uint32_t kernel;
+  int64_t tiles;
+  uint32_t num_operands;
+  uint32_t reserved;
+  const trainc_operand *operands;
+  const void *detail;
+  const char *label;    /* what it computes: op names, for profiles */
+  const char *location; /* file:line:column of the source op */
+  int64_t flops;        /* arithmetic of the definition, 2 per multiply-add */
+} trainc_command;
+
+/// C = A' B' (+ C if accumulate) (+ bias), row major, over a batch of
+/// batch[0] x batch[1] products. A' is m x k (stored k x m if transpose_a),
+/// B' is k x n (stored n x k if transpose_b); ld* are the row strides of the
+/// stored matrices and stride_* those of the batch, all in elements. bias has n
+/// elements of C's type and is added to each row. Accumulation is in f32 (f64 if
+/// C is f64). C is cut into tiles of tile_m x tile_n, which depend on shape only.
+typedef struct trainc_gemm_detail {
+  uint32_t a_type, b_type, c_type;
+  uint32_t transpose_a, transpose_b, accumulate, has_bias;
+  uint32_t provider; /* 0: the runtime's choice, the same for equal shapes */
+  int64_t m, n, k;
+  int64_t lda, ldb, ldc;
+  int64_t batch[2];
+  int64_t stride_a[2], stride_b[2], stride_c[2];
+  int64_t tile_m, tile_n;
+} trainc_gemm_detail;
+
+typedef struct trainc_kernel {
+  const char *name;
+  trainc_kernel_fn function;
+} trainc_kernel;
+
+/// Contiguous memory of the trainer. Persistent arenas keep their content from
+/// call to call and start as zeros; the WORKSPACE arena is shared by all entries
+/// and undefined between calls. CONSTANT arenas are filled from `data` once.
+typedef struct trainc_arena {
+  const char *name;
+  uint32_t role;
+  uint32_t dtype;
+  uint64_t bytes;
+  const void *data;
+} trainc_arena;
+
+/// A logical tensor in an arena: row major, at `offset` bytes. Parameters,
+/// gradients and states of one parameter share `name`; `state` is the state's
+/// name, else null. This table is the whole truth about layout: checkpoints and
+/// access by name go through it.
+typedef struct trainc_tensor {
+  const char *name;
+  const char *state;
+  uint32_t role;
+  uint32_t dtype;
+  uint32_t rank;
+  uint32_t arena;
+  uint64_t offset;
+  uint64_t bytes;
+  const int64_t *dims;
+  int32_t group;  /* index into groups; -1: no optimizer (frozen, buffer) */
+  uint32_t init;  /* trainc_init_kind */
+  double init_a, init_b;
+  const void *init_data;
+} trainc_tensor;
+
+/// One f64 of the scalar block.
+typedef struct trainc_scalar {
+  const char *name;
+  double init;
+  uint32_t flags;
+  uint32_t reserved;
+} trainc_scalar;
+
+/// An input or output of an entry: dense row major.
+typedef struct trainc_port {
+  const char *name;
+  uint32_t dtype;
+  uint32_t rank;
+  const int64_t *dims;
+  uint64_t bytes;
+} trainc_port;
+
+/// Values of integer input `input` must lie in [low, high) or, if has_ignore,
+/// equal `ignore`. The runtime checks this before any command of the entry runs.
+typedef struct trainc_index_check {
+  uint32_t input;
+  uint32_t has_ignore;
+  int64_t low, high, ignore;
+} trainc_index_check;
+
+typedef struct trainc_command_list {
+  uint64_t count;
+  const trainc_command *commands;
+} trainc_command_list;
+
+enum { TRAINC_ENTRY_STEP = 0, TRAINC_ENTRY_EVAL = 1 };
+
+/// A step: the host runs `first` for the first micro-step of a window, `next` for
+/// the others, and `apply` after the accumulate-th (or at a flush). An eval runs
+/// `first`. `loss_terms` is the static number of loss terms of one micro-step.
+typedef struct trainc_entry {
+  const char *name;
+  uint32_t kind;
+  uint32_t accumulate;
+  uint32_t num_inputs, num_outputs, num_checks;
+  uint32_t reserved;
+  const trainc_port *inputs;
+  const trainc_port *outputs;
+  const trainc_index_check *checks;
+  trainc_command_list lists[3];
+  uint64_t workspace_bytes;
+} trainc_entry;
+
+typedef struct trainc_descriptor {
+  uint64_t magic;
+  uint32_t abi_version;
+  uint32_t size; /* sizeof(trainc_descriptor) */
+  const char *name;
+  const char *compiler; /* "trainc 0.1.0" */
+  const char *triple;
+  const char *cpu;
+  /// Processor features that the code needs, LLVM's names separated by commas.
+  const char *features;
+  uint64_t plan_hash;  /* of everything in the tables */
+  uint64_t state_hash; /* of parameters, states and groups: what a state fits */
+  uint32_t num_arenas, num_tensors, num_scalars, num_groups, num_entries,
+      num_kernels;
+  uint32_t scalar_arena;    /* index of the arena of the scalar block */
+  uint32_t workspace_arena; /* index of the WORKSPACE arena */
+  const trainc_arena *arenas;
+  const trainc_tensor *tensors;
+  const trainc_scalar *scalars;
+  const char *const *groups; /* names */
+  const trainc_entry *entries;
+  const trainc_kernel *kernels;
+  const trainc_functions **functions; /* written by the runtime at open */
+} trainc_descriptor;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif // TRAINC_STEP_ABI_H

@@ -1,0 +1,285 @@
+//===- artifact.cpp - Opening artifacts -----------------------------------===//
+
+#include "core/artifact.h"
+#include "cpu/features.h"
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace trainc;
+
+/// What generated code calls.
+static const trainc_functions functionTable = {
+    sizeof(trainc_functions),
+#define TRAINC_MATH1(name) static_cast<double (*)(double)>(::name),
+#define TRAINC_MATH2(name) static_cast<double (*)(double, double)>(::name),
+#include "trainc/step_abi.def"
+};
+
+//===----------------------------------------------------------------------===//
+// Opening
+//===----------------------------------------------------------------------===//
+
+/// The dynamic loader maps a truncated library and dies of SIGBUS in it, so the
+/// file is looked at first: its segments must lie within it.
+static trainc_status checkLibraryFile(const char *path) {
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  struct stat info;
+  if (descriptor < 0 || fstat(descriptor, &info) != 0) {
+    int number = errno;
+    if (descriptor >= 0)
+      close(descriptor);
+    return fail(number == ENOENT ? TRAINC_NOT_FOUND : TRAINC_IO_ERROR,
+                "cannot open '%s': %s", path, errnoText(number));
+  }
+  uint64_t size = static_cast<uint64_t>(info.st_size);
+  Elf64_Ehdr header = {};
+  bool whole = pread(descriptor, &header, sizeof(header), 0) ==
+                   static_cast<ssize_t>(sizeof(header)) &&
+               memcmp(header.e_ident, ELFMAG, SELFMAG) == 0;
+  bool machine = whole && header.e_ident[EI_CLASS] == ELFCLASS64 &&
+                 header.e_machine == EM_X86_64 && header.e_type == ET_DYN &&
+                 header.e_phentsize == sizeof(Elf64_Phdr);
+  bool complete = machine;
+  for (unsigned i = 0; complete && i < header.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    uint64_t at = header.e_phoff + i * sizeof(segment);
+    complete = pread(descriptor, &segment, sizeof(segment),
+                     static_cast<off_t>(at)) ==
+                   static_cast<ssize_t>(sizeof(segment)) &&
+               segment.p_filesz <= size &&
+               segment.p_offset <= size - segment.p_filesz;
+  }
+  close(descriptor);
+  if (!whole || !machine)
+    return fail(TRAINC_DATA_CORRUPT, "'%s' is no shared library for x86-64",
+                path);
+  if (!complete)
+    return fail(TRAINC_DATA_CORRUPT, "'%s' is truncated", path);
+  return TRAINC_OK;
+}
+
+static trainc_status adopt(trainc_artifact *artifact,
+                           const trainc_descriptor *d) {
+  const char *path = artifact->path.c_str();
+  if (d->magic != TRAINC_ABI_MAGIC)
+    return fail(TRAINC_ABI_MISMATCH, "'%s' is no trainc artifact", path);
+  if (d->abi_version != TRAINC_ABI_VERSION || d->size != sizeof(*d))
+    return fail(TRAINC_ABI_MISMATCH,
+                "artifact '%s' has ABI version %u (tables of %u bytes), this "
+                "runtime (%s) needs %u (%zu bytes): compile it again",
+                path, d->abi_version, d->size, TRAINC_VERSION_STRING,
+                TRAINC_ABI_VERSION, sizeof(*d));
+  artifact->descriptor = d;
+  TRAINC_TRY(validate(*d));
+  Text missing;
+  appendMissingFeatures(d->features, missing);
+  if (missing.size()) {
+    Text processor;
+    appendProcessorName(processor);
+    return fail(TRAINC_UNSUPPORTED,
+                "artifact '%s' is for processor '%s' and needs %s, which this "
+                "one (%s) does not have: compile it with another --target-cpu",
+                path, d->cpu ? d->cpu : "?", missing.c_str(), processor.c_str());
+  }
+  __atomic_store_n(d->functions, &functionTable, __ATOMIC_RELEASE);
+  return TRAINC_OK;
+}
+
+static trainc_status openLibrary(trainc_artifact *artifact, const char *path) {
+  // Without a slash dlopen would search elsewhere.
+  if (!strchr(path, '/'))
+    artifact->path.append("./");
+  artifact->path.append(path);
+  path = artifact->path.c_str();
+  TRAINC_TRY(checkLibraryFile(path));
+  artifact->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!artifact->library) {
+    const char *reason = dlerror();
+    return fail(TRAINC_DATA_CORRUPT, "cannot load '%s': %s", path,
+                reason ? reason : "unknown reason");
+  }
+  auto *descriptor = static_cast<const trainc_descriptor *>(
+      dlsym(artifact->library, "trainc_descriptor"));
+  if (!descriptor)
+    return fail(TRAINC_ABI_MISMATCH,
+                "'%s' is no trainc artifact: it has no trainc_descriptor", path);
+  return adopt(artifact, descriptor);
+}
+
+trainc_status trainc_artifact_open(const char *path,
+                                   trainc_artifact **out_artifact) {
+  auto *artifact = create<trainc_artifact>();
+  trainc_status status = openLibrary(artifact, path);
+  if (status != TRAINC_OK)
+    destroy(artifact);
+  else
+    *out_artifact = artifact;
+  return status;
+}
+
+trainc_status
+trainc_artifact_open_descriptor(const trainc_descriptor *descriptor,
+                                trainc_artifact **out_artifact) {
+  auto *artifact = create<trainc_artifact>();
+  artifact->path.append(descriptor->magic == TRAINC_ABI_MAGIC && descriptor->name
+                            ? descriptor->name
+                            : "linked artifact");
+  trainc_status status = adopt(artifact, descriptor);
+  if (status != TRAINC_OK)
+    destroy(artifact);
+  else
+    *out_artifact = artifact;
+  return status;
+}
+
+trainc_artifact::~trainc_artifact() {
+  if (library)
+    dlclose(library);
+}
+
+void trainc::retain(trainc_artifact *artifact) { artifact->users.fetch_add(1); }
+
+void trainc::release(trainc_artifact *artifact) {
+  if (artifact->users.fetch_sub(1) == 1)
+    destroy(artifact);
+}
+
+void trainc_artifact_close(trainc_artifact *artifact) {
+  if (artifact)
+    release(artifact);
+}
+
+//===----------------------------------------------------------------------===//
+// Tables
+//===----------------------------------------------------------------------===//
+
+const trainc_descriptor *
+trainc_artifact_descriptor(const trainc_artifact *artifact) {
+  return artifact->descriptor;
+}
+
+trainc_status trainc::getEntry(const trainc_artifact *artifact, uint32_t entry,
+                               const trainc_entry **out_entry) {
+  const trainc_descriptor &d = *artifact->descriptor;
+  if (entry >= d.num_entries)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "artifact '%s' has %u entries; no number %u", d.name,
+                d.num_entries, entry);
+  *out_entry = &d.entries[entry];
+  return TRAINC_OK;
+}
+
+const trainc_tensor *trainc::findMaster(const trainc_descriptor &d,
+                                        const trainc_tensor &tensor) {
+  for (uint32_t i = 0; i < d.num_tensors; ++i)
+    if (d.tensors[i].role == TRAINC_ROLE_MASTER &&
+        !strcmp(d.tensors[i].name, tensor.name))
+      return &d.tensors[i];
+  return nullptr;
+}
+
+bool trainc::checkpointName(const trainc_descriptor &d, uint32_t index,
+                            Text &name) {
+  const trainc_tensor &tensor = d.tensors[index];
+  switch (tensor.role) {
+  case TRAINC_ROLE_STATE:
+    name.format("optimizer/%s/%s", tensor.name, tensor.state);
+    return true;
+  case TRAINC_ROLE_GRADIENT:
+    name.format("gradient/%s", tensor.name);
+    return true;
+  case TRAINC_ROLE_COMPUTE:
+    if (findMaster(d, tensor))
+      return false;
+    break;
+  case TRAINC_ROLE_MASTER:
+  case TRAINC_ROLE_BUFFER:
+    break;
+  default:
+    return false;
+  }
+  name.append(tensor.name);
+  return true;
+}
+
+trainc_status trainc_artifact_find_entry(const trainc_artifact *artifact,
+                                         const char *name, uint32_t *out_entry) {
+  const trainc_descriptor &d = *artifact->descriptor;
+  for (uint32_t i = 0; i < d.num_entries; ++i) {
+    if (name ? strcmp(d.entries[i].name, name) != 0
+             : d.entries[i].kind != TRAINC_ENTRY_STEP)
+      continue;
+    *out_entry = i;
+    return TRAINC_OK;
+  }
+  return fail(TRAINC_NOT_FOUND, "artifact '%s' has no %s '%s'", d.name,
+              name ? "entry" : "entry of kind", name ? name : "step");
+}
+
+static trainc_status findPort(const trainc_artifact *artifact, uint32_t entry,
+                              bool output, const char *name,
+                              uint32_t *out_index) {
+  const trainc_entry *e;
+  TRAINC_TRY(getEntry(artifact, entry, &e));
+  const trainc_port *ports = output ? e->outputs : e->inputs;
+  uint32_t count = output ? e->num_outputs : e->num_inputs;
+  for (uint32_t i = 0; i < count; ++i)
+    if (!strcmp(ports[i].name, name)) {
+      *out_index = i;
+      return TRAINC_OK;
+    }
+  return fail(TRAINC_NOT_FOUND, "entry '%s' has no %s '%s'", e->name,
+              output ? "output" : "input", name);
+}
+
+trainc_status trainc_artifact_find_input(const trainc_artifact *artifact,
+                                         uint32_t entry, const char *name,
+                                         uint32_t *out_index) {
+  return findPort(artifact, entry, /*output=*/false, name, out_index);
+}
+
+trainc_status trainc_artifact_find_output(const trainc_artifact *artifact,
+                                          uint32_t entry, const char *name,
+                                          uint32_t *out_index) {
+  return findPort(artifact, entry, /*output=*/true, name, out_index);
+}
+
+trainc_status trainc_artifact_find_tensor(const trainc_artifact *artifact,
+                                          trainc_role role, const char *name,
+                                          const char *state,
+                                          uint32_t *out_tensor) {
+  const trainc_descriptor &d = *artifact->descriptor;
+  auto find = [&](uint32_t wanted) {
+    for (uint32_t i = 0; i < d.num_tensors; ++i) {
+      const trainc_tensor &tensor = d.tensors[i];
+      if (tensor.role != wanted || strcmp(tensor.name, name) != 0 ||
+          !state != !tensor.state ||
+          (state && strcmp(tensor.state, state) != 0))
+        continue;
+      *out_tensor = i;
+      return true;
+    }
+    return false;
+  };
+  if (find(role) || (role == TRAINC_ROLE_MASTER && find(TRAINC_ROLE_COMPUTE)))
+    return TRAINC_OK;
+  return fail(TRAINC_NOT_FOUND, "artifact '%s' has no tensor '%s%s%s' of role %d",
+              d.name, name, state ? "/" : "", state ? state : "", role);
+}
+
+trainc_status trainc_artifact_find_scalar(const trainc_artifact *artifact,
+                                          const char *name,
+                                          uint32_t *out_scalar) {
+  const trainc_descriptor &d = *artifact->descriptor;
+  for (uint32_t i = 0; i < d.num_scalars; ++i)
+    if (!strcmp(d.scalars[i].name, name)) {
+      *out_scalar = i;
+      return TRAINC_OK;
+    }
+  return fail(TRAINC_NOT_FOUND, "artifact '%s' has no scalar '%s'", d.name, name);
+}

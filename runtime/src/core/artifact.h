@@ -1,0 +1,42 @@
+//===- artifact.h - An opened artifact --------------------------*- C++ -*-===//
+#ifndef TRAINC_CORE_ARTIFACT_H
+#define TRAINC_CORE_ARTIFACT_H
+
+#include "core/status.h"
+#include <atomic>
+
+/// Immutable after opening, but for the count of its users.
+struct trainc_artifact {
+  const trainc_descriptor *descriptor = nullptr;
+  void *library = nullptr; // null: linked into the program
+  trainc::Text path;
+  std::atomic<uint32_t> users{1}; // trainc_artifact_open, trainers
+
+  ~trainc_artifact();
+};
+
+namespace trainc {
+
+void retain(trainc_artifact *artifact);
+void release(trainc_artifact *artifact);
+
+/// Checks every index, size and range of the tables, so that running them later
+/// touches no byte outside the arenas, inputs and outputs.
+trainc_status validate(const trainc_descriptor &descriptor);
+
+/// The entry or TRAINC_INVALID_ARGUMENT.
+trainc_status getEntry(const trainc_artifact *artifact, uint32_t entry,
+                       const trainc_entry **out_entry);
+
+/// What `tensor` is called in a checkpoint; false if it is not part of one. The
+/// parameter's own copy is its master, or the compute copy of a frozen one.
+bool checkpointName(const trainc_descriptor &descriptor, uint32_t tensor,
+                    Text &name);
+
+/// The master of compute copy `tensor`, or null if it is frozen.
+const trainc_tensor *findMaster(const trainc_descriptor &descriptor,
+                                const trainc_tensor &tensor);
+
+} // namespace trainc
+
+#endif // TRAINC_CORE_ARTIFACT_H

@@ -1,0 +1,20 @@
+//===- init.h - Initial values ----------------------------------*- C++ -*-===//
+//
+// The definition is in runtime.h, at trainc_trainer_create.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_CORE_INIT_H
+#define TRAINC_CORE_INIT_H
+
+#include "trainc/step_abi.h"
+
+namespace trainc {
+
+/// Writes elements [begin, end) of the initial value of `tensor` to `data`, the
+/// tensor's first element.
+void initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
+                uint64_t begin, uint64_t end);
+
+} // namespace trainc
+
+#endif // TRAINC_CORE_INIT_H

@@ -1,0 +1,94 @@
+//===- safetensors.h - Reading and writing safetensors files ----*- C++ -*-===//
+//
+// The format: 8 bytes header length N (little endian), N bytes of JSON
+//   {"__metadata__": {"key": "value"},
+//    "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
+// and the data, without holes.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_CORE_SAFETENSORS_H
+#define TRAINC_CORE_SAFETENSORS_H
+
+#include "core/status.h"
+
+namespace trainc {
+
+/// A tensor of a file. Texts and dims are owned by the header.
+struct FileTensor {
+  const char *name;
+  const char *dtypeName;
+  uint32_t dtype; // UINT32_MAX: none of trainc's
+  uint32_t rank;
+  const int64_t *dims;
+  uint64_t begin, end; // bytes of the data section
+};
+
+struct MetadataPair {
+  const char *key, *value;
+};
+
+/// The checked header of a file: names are unique, every tensor has the bytes of
+/// its shape, and the tensors fill the data section without overlap.
+class FileHeader {
+public:
+  /// `json` is the header, `dataBytes` the size of the data section. On failure
+  /// the text does not name the file.
+  trainc_status parse(const char *json, uint64_t bytes, uint64_t dataBytes);
+
+  /// In the order of the data.
+  Array<FileTensor> tensors;
+  Array<MetadataPair> metadata;
+
+  const FileTensor *find(const char *name) const;
+  const char *findMetadata(const char *key) const;
+
+private:
+  trainc_status check(uint64_t dataBytes);
+
+  Array<uint32_t> byName; // indices into tensors, sorted
+  Array<int64_t> dimensions;
+  Text texts;
+};
+
+/// A file opened for reading.
+class TensorFile {
+public:
+  ~TensorFile();
+
+  trainc_status open(const char *path);
+  /// Reads bytes [begin, begin + bytes) of the data section.
+  trainc_status read(uint64_t begin, void *data, uint64_t bytes) const;
+  /// Maps the data section; `data()` is valid afterwards.
+  trainc_status map();
+
+  const char *path() const { return name.c_str(); }
+  const char *data() const { return mapped + dataStart; }
+
+  FileHeader header;
+
+private:
+  Text name;
+  int descriptor = -1;
+  uint64_t fileBytes = 0, dataStart = 0;
+  char *mapped = nullptr;
+};
+
+/// Makes a header. Tensors must be added in the order of their data.
+class HeaderWriter {
+public:
+  void addMetadata(const char *key, const char *value);
+  void addTensor(const char *name, uint32_t dtype, uint32_t rank,
+                 const int64_t *dims, uint64_t bytes);
+  /// The header with its length, padded so that the data is 64-byte aligned.
+  const Text &finish();
+
+private:
+  void appendString(Text &to, const char *text);
+
+  Text pairs, entries, result;
+  uint64_t offset = 0;
+};
+
+} // namespace trainc
+
+#endif // TRAINC_CORE_SAFETENSORS_H

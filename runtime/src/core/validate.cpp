@@ -1,0 +1,290 @@
+//===- validate.cpp - Checking an artifact's tables -----------------------===//
+
+#include "core/artifact.h"
+#include "cpu/gemm.h"
+
+using namespace trainc;
+
+namespace {
+class Validator {
+public:
+  explicit Validator(const trainc_descriptor &d) : d(d) {}
+
+  trainc_status run() {
+    TRAINC_TRY(checkArenas());
+    TRAINC_TRY(checkScalars());
+    TRAINC_TRY(checkTensors());
+    TRAINC_TRY(checkNames());
+    for (uint32_t i = 0; i < d.num_entries; ++i)
+      TRAINC_TRY(checkEntry(d.entries[i]));
+    return TRAINC_OK;
+  }
+
+private:
+  trainc_status checkArenas();
+  trainc_status checkScalars();
+  trainc_status checkTensors();
+  trainc_status checkNames();
+  trainc_status checkEntry(const trainc_entry &entry);
+  trainc_status checkPorts(const trainc_entry &entry, const trainc_port *ports,
+                           uint32_t count);
+  trainc_status checkCommand(const trainc_entry &entry,
+                             const trainc_command &command);
+  trainc_status checkOperand(const trainc_entry &entry,
+                             const trainc_command &command,
+                             const trainc_operand &operand);
+  trainc_status checkGemm(const trainc_command &command);
+
+  /// The bytes of a dense tensor; false on overflow or a negative size.
+  static bool bytesOf(uint32_t dtype, uint32_t rank, const int64_t *dims,
+                      uint64_t &bytes) {
+    bytes = trainc_dtype_size(dtype);
+    bool valid = bytes != 0;
+    for (uint32_t i = 0; i < rank; ++i)
+      valid = valid && dims[i] >= 0 &&
+              !__builtin_mul_overflow(bytes, static_cast<uint64_t>(dims[i]),
+                                      &bytes);
+    return valid;
+  }
+
+  const trainc_descriptor &d;
+};
+} // namespace
+
+__attribute__((format(printf, 1, 2))) static trainc_status
+bad(const char *format, ...) {
+  Text text;
+  va_list arguments;
+  va_start(arguments, format);
+  text.vformat(format, arguments);
+  va_end(arguments);
+  return fail(TRAINC_DATA_CORRUPT, "the artifact is damaged: %s", text.c_str());
+}
+
+trainc_status Validator::checkArenas() {
+  if (!d.name || !d.functions || !d.compiler || !d.features)
+    return bad("a text or the function table is missing");
+  for (uint32_t i = 0; i < d.num_arenas; ++i) {
+    const trainc_arena &arena = d.arenas[i];
+    if (!arena.name || arena.bytes > INT64_MAX / 4)
+      return bad("arena %u", i);
+    if (arena.role == TRAINC_ROLE_CONSTANT && arena.bytes && !arena.data)
+      return bad("constant arena '%s' has no data", arena.name);
+  }
+  if (d.scalar_arena >= d.num_arenas || d.workspace_arena >= d.num_arenas)
+    return bad("the scalar or workspace arena does not exist");
+  return TRAINC_OK;
+}
+
+trainc_status Validator::checkScalars() {
+  static const char *const fixed[] = {
+#define TRAINC_SCALAR(NAME, index, text, init, flags) text,
+#include "trainc/step_abi.def"
+  };
+  if (d.num_scalars < TRAINC_NUM_FIXED_SCALARS ||
+      d.arenas[d.scalar_arena].bytes / 8 < d.num_scalars)
+    return bad("%u scalars in an arena of %llu bytes", d.num_scalars,
+               static_cast<unsigned long long>(d.arenas[d.scalar_arena].bytes));
+  for (uint32_t i = 0; i < d.num_scalars; ++i)
+    if (!d.scalars[i].name || (i < TRAINC_NUM_FIXED_SCALARS &&
+                               strcmp(d.scalars[i].name, fixed[i]) != 0))
+      return bad("scalar %u is not '%s'", i,
+                 i < TRAINC_NUM_FIXED_SCALARS ? fixed[i] : "named");
+  return TRAINC_OK;
+}
+
+trainc_status Validator::checkTensors() {
+  for (uint32_t i = 0; i < d.num_tensors; ++i) {
+    const trainc_tensor &tensor = d.tensors[i];
+    uint64_t bytes;
+    if (!tensor.name || (tensor.role == TRAINC_ROLE_STATE) != !!tensor.state ||
+        tensor.role > TRAINC_ROLE_BUFFER)
+      return bad("tensor %u has no proper name and role", i);
+    if (!bytesOf(tensor.dtype, tensor.rank, tensor.dims, bytes) ||
+        bytes != tensor.bytes || tensor.arena >= d.num_arenas ||
+        tensor.offset > d.arenas[tensor.arena].bytes ||
+        bytes > d.arenas[tensor.arena].bytes - tensor.offset ||
+        tensor.offset % trainc_dtype_size(tensor.dtype))
+      return bad("tensor '%s' does not lie in an arena", tensor.name);
+    bool number = tensor.init == TRAINC_INIT_CONSTANT ||
+                  tensor.init == TRAINC_INIT_DATA || tensor.dtype <= TRAINC_F16;
+    if (tensor.init > TRAINC_INIT_DATA || !number ||
+        (tensor.init == TRAINC_INIT_DATA && bytes && !tensor.init_data))
+      return bad("tensor '%s' has no proper initial value", tensor.name);
+    const trainc_tensor *master =
+        tensor.role == TRAINC_ROLE_COMPUTE ? findMaster(d, tensor) : nullptr;
+    if (master && (tensor.dtype > TRAINC_F16 || master->dtype > TRAINC_F16 ||
+                   tensor.bytes / trainc_dtype_size(tensor.dtype) !=
+                       master->bytes / trainc_dtype_size(master->dtype)))
+      return bad("compute copy '%s' does not fit its parameter", tensor.name);
+  }
+  return TRAINC_OK;
+}
+
+/// No two tensors or scalars may have one name in a checkpoint.
+trainc_status Validator::checkNames() {
+  Array<char *> names;
+  Text name;
+  for (uint32_t i = 0; i < d.num_tensors + d.num_scalars; ++i) {
+    name.clear();
+    if (i >= d.num_tensors)
+      name.format("scalar/%s", d.scalars[i - d.num_tensors].name);
+    else if (!checkpointName(d, i, name))
+      continue;
+    names.push(strdup(name.c_str()));
+  }
+  qsort(names.data(), names.size(), sizeof(char *),
+        [](const void *a, const void *b) {
+          return strcmp(*static_cast<char *const *>(a),
+                        *static_cast<char *const *>(b));
+        });
+  trainc_status status = TRAINC_OK;
+  for (size_t i = 1; i < names.size() && status == TRAINC_OK; ++i)
+    if (!strcmp(names[i], names[i - 1]))
+      status = bad("two tensors or scalars are '%s' in a checkpoint", names[i]);
+  for (char *text : names)
+    free(text);
+  return status;
+}
+
+trainc_status Validator::checkPorts(const trainc_entry &entry,
+                                    const trainc_port *ports, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    uint64_t bytes;
+    if (!ports[i].name ||
+        !bytesOf(ports[i].dtype, ports[i].rank, ports[i].dims, bytes) ||
+        bytes != ports[i].bytes)
+      return bad("input or output %u of entry '%s'", i, entry.name);
+  }
+  return TRAINC_OK;
+}
+
+trainc_status Validator::checkEntry(const trainc_entry &entry) {
+  if (!entry.name || entry.kind > TRAINC_ENTRY_EVAL)
+    return bad("an entry has no name or kind");
+  TRAINC_TRY(checkPorts(entry, entry.inputs, entry.num_inputs));
+  TRAINC_TRY(checkPorts(entry, entry.outputs, entry.num_outputs));
+  for (uint32_t i = 0; i < entry.num_checks; ++i) {
+    uint32_t input = entry.checks[i].input;
+    if (input >= entry.num_inputs || entry.inputs[input].dtype <= TRAINC_F16)
+      return bad("index check %u of entry '%s'", i, entry.name);
+  }
+  bool step = entry.kind == TRAINC_ENTRY_STEP;
+  if (step && (entry.accumulate < 1 || !entry.lists[TRAINC_LIST_APPLY].count ||
+               (entry.accumulate > 1 && !entry.lists[TRAINC_LIST_NEXT].count)))
+    return bad("step '%s' lacks a command list", entry.name);
+  for (int list = 0; list < TRAINC_NUM_LISTS; ++list)
+    for (uint64_t i = 0; i < entry.lists[list].count; ++i)
+      TRAINC_TRY(checkCommand(entry, entry.lists[list].commands[i]));
+  return TRAINC_OK;
+}
+
+trainc_status Validator::checkOperand(const trainc_entry &entry,
+                                      const trainc_command &command,
+                                      const trainc_operand &operand) {
+  uint32_t input = operand.base - d.num_arenas;
+  uint32_t output = input - entry.num_inputs;
+  uint64_t bytes = 0;
+  bool known = true;
+  if (operand.base < d.num_arenas)
+    bytes = d.arenas[operand.base].bytes;
+  else if (input < entry.num_inputs)
+    bytes = entry.inputs[input].bytes;
+  else if (output < entry.num_outputs)
+    bytes = entry.outputs[output].bytes;
+  else
+    known = false;
+  bool written = (operand.access & TRAINC_WRITE) != 0;
+  if (!known || operand.offset > bytes || operand.bytes > bytes - operand.offset ||
+      (written && operand.base >= d.num_arenas && input < entry.num_inputs) ||
+      (written && operand.base < d.num_arenas &&
+       d.arenas[operand.base].role == TRAINC_ROLE_CONSTANT))
+    return bad("an operand of '%s' in entry '%s' is outside its memory",
+               command.label ? command.label : "?", entry.name);
+  return TRAINC_OK;
+}
+
+trainc_status Validator::checkCommand(const trainc_entry &entry,
+                                      const trainc_command &command) {
+  const char *label = command.label ? command.label : "?";
+  for (uint32_t i = 0; i < command.num_operands; ++i)
+    TRAINC_TRY(checkOperand(entry, command, command.operands[i]));
+  switch (command.kind) {
+  case TRAINC_COMMAND_LAUNCH:
+    if (command.kernel >= d.num_kernels ||
+        !d.kernels[command.kernel].function || command.tiles < 0 ||
+        command.tiles > INT32_MAX)
+      return bad("launch '%s' of entry '%s'", label, entry.name);
+    return TRAINC_OK;
+  case TRAINC_COMMAND_GEMM:
+    return checkGemm(command);
+  case TRAINC_COMMAND_FILL:
+    return command.num_operands == 1
+               ? TRAINC_OK
+               : bad("fill '%s' of entry '%s'", label, entry.name);
+  case TRAINC_COMMAND_COPY:
+    return command.num_operands == 2 &&
+                   command.operands[0].bytes == command.operands[1].bytes
+               ? TRAINC_OK
+               : bad("copy '%s' of entry '%s'", label, entry.name);
+  }
+  return bad("command kind %u in entry '%s'", command.kind, entry.name);
+}
+
+/// One past the last element of a batch of matrices.
+static bool extent(const int64_t batch[2], const int64_t stride[2], int64_t rows,
+                   int64_t columns, int64_t ld, int64_t size, uint64_t &bytes) {
+  int64_t last = 0, part;
+  bool empty = batch[0] == 0 || batch[1] == 0 || rows == 0 || columns == 0;
+  bytes = 0;
+  if (empty)
+    return true;
+  for (int i = 0; i < 2; ++i)
+    if (stride[i] < 0 ||
+        __builtin_mul_overflow(batch[i] - 1, stride[i], &part) ||
+        __builtin_add_overflow(last, part, &last))
+      return false;
+  if (ld < columns || __builtin_mul_overflow(rows - 1, ld, &part) ||
+      __builtin_add_overflow(last, part, &last) ||
+      __builtin_add_overflow(last, columns, &last) ||
+      __builtin_mul_overflow(last, size, &last))
+    return false;
+  bytes = static_cast<uint64_t>(last);
+  return true;
+}
+
+trainc_status Validator::checkGemm(const trainc_command &command) {
+  const char *label = command.label ? command.label : "?";
+  auto *g = static_cast<const trainc_gemm_detail *>(command.detail);
+  if (!g || command.num_operands != (g->has_bias ? 4u : 3u))
+    return bad("gemm '%s' has no detail or other operands", label);
+  int64_t limit = INT32_MAX; // what the libraries count with
+  if (g->m < 0 || g->n < 0 || g->k < 0 || g->batch[0] < 0 || g->batch[1] < 0 ||
+      g->m > limit || g->n > limit || g->k > limit || g->lda > limit ||
+      g->ldb > limit || g->ldc > limit || g->tile_m < 1 || g->tile_n < 1 ||
+      g->a_type > TRAINC_F16 || g->b_type > TRAINC_F16 || g->c_type > TRAINC_F16)
+    return bad("gemm '%s' has sizes or types that it must not have", label);
+  auto size = [](uint32_t dtype) {
+    return static_cast<int64_t>(trainc_dtype_size(dtype));
+  };
+  uint64_t a, b, c;
+  bool fits =
+      extent(g->batch, g->stride_a, g->transpose_a ? g->k : g->m,
+             g->transpose_a ? g->m : g->k, g->lda, size(g->a_type), a) &&
+      extent(g->batch, g->stride_b, g->transpose_b ? g->n : g->k,
+             g->transpose_b ? g->k : g->n, g->ldb, size(g->b_type), b) &&
+      extent(g->batch, g->stride_c, g->m, g->n, g->ldc, size(g->c_type), c) &&
+      a <= command.operands[0].bytes && b <= command.operands[1].bytes &&
+      c <= command.operands[2].bytes &&
+      (!g->has_bias ||
+       static_cast<uint64_t>(g->n * size(g->c_type)) <= command.operands[3].bytes);
+  if (!fits)
+    return bad("a matrix of gemm '%s' is larger than its operand", label);
+  if (gemmTileCount(*g) > INT32_MAX)
+    return bad("gemm '%s' has more than 2^31 tiles", label);
+  return TRAINC_OK;
+}
+
+trainc_status trainc::validate(const trainc_descriptor &descriptor) {
+  return Validator(descriptor).run();
+}

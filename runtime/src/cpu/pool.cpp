@@ -1,0 +1,209 @@
+//===- pool.cpp - Running tiles on threads --------------------------------===//
+
+#include "cpu/pool.h"
+#include "cpu/features.h"
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+using namespace trainc;
+
+static void futexWait(std::atomic<uint32_t> &word, uint32_t value) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), FUTEX_WAIT_PRIVATE,
+          value, nullptr, nullptr, 0);
+}
+static void futexWake(std::atomic<uint32_t> &word, int waiters) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t *>(&word), FUTEX_WAKE_PRIVATE,
+          waiters, nullptr, nullptr, 0);
+}
+
+/// One chunk of tiles per thread at a time, 8 chunks per thread in all: enough to
+/// even out, few enough that claiming costs nothing.
+static constexpr int64_t chunksPerThread = 8;
+
+/// About 50 us of spinning on current processors. Between two commands of a step
+/// a worker should not fall asleep; between two steps it may.
+static constexpr int idleSpins = 1000;
+
+trainc_status Pool::start(unsigned count, bool pin,
+                          trainc_parallel_for_fn callersFor,
+                          void *callersContext) {
+  threads = count;
+  parallelFor = callersFor;
+  context = callersContext;
+  if (parallelFor || threads == 1)
+    return TRAINC_OK;
+  // Spinning threads without a processor of their own only steal time.
+  spins = threads <= availableProcessors() ? idleSpins : 0;
+
+  cpu_set_t available;
+  CPU_ZERO(&available);
+  pin = pin && sched_getaffinity(0, sizeof(available), &available) == 0;
+  int processor = -1;
+  // The threads must not take signals that the program handles.
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &old);
+  int error = 0;
+  for (unsigned i = 0; i < threads; ++i) {
+    if (pin) {
+      do
+        processor = (processor + 1) % CPU_SETSIZE;
+      while (!CPU_ISSET(processor, &available));
+    }
+    if (i == 0)
+      continue; // the caller's thread is the caller's to bind
+    auto *worker = create<Worker>();
+    *worker = {this, {}, i, pin ? processor : -1};
+    error = pthread_create(
+        &worker->thread, nullptr,
+        [](void *argument) -> void * {
+          auto *self = static_cast<Worker *>(argument);
+          self->pool->work(*self);
+          return nullptr;
+        },
+        worker);
+    if (error) {
+      destroy(worker);
+      break;
+    }
+    workers.push(worker);
+  }
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  if (error) {
+    stop();
+    return fail(TRAINC_OUT_OF_MEMORY, "cannot start thread %zu of %u: %s",
+                workers.size() + 2, threads, errnoText(error));
+  }
+  return TRAINC_OK;
+}
+
+void Pool::stop() {
+  if (workers.size() == 0)
+    return;
+  stopping = true;
+  epoch.fetch_add(1);
+  futexWake(epoch, INT32_MAX);
+  for (Worker *worker : workers) {
+    pthread_join(worker->thread, nullptr);
+    destroy(worker);
+  }
+  workers.clear();
+  threads = 1;
+}
+
+/// Claims and runs one chunk; false if none is left.
+bool Pool::claim(unsigned worker) {
+  uint64_t claimed = ticket.fetch_add(1, std::memory_order_acq_rel);
+  TileFn jobFunction = function.load(std::memory_order_relaxed);
+  void *jobArgument = argument.load(std::memory_order_relaxed);
+  int64_t jobCount = count.load(std::memory_order_relaxed);
+  int64_t jobChunk = chunk.load(std::memory_order_relaxed);
+  int64_t begin = static_cast<int64_t>(claimed & UINT32_MAX) * jobChunk;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  // A claim past the end holds nothing up, so the next job may have begun
+  // meanwhile and what was read be a mixture.
+  if (ticket.load(std::memory_order_relaxed) >> 32 != claimed >> 32 ||
+      begin >= jobCount)
+    return false;
+  int64_t end = begin + jobChunk < jobCount ? begin + jobChunk : jobCount;
+  for (int64_t tile = begin; tile < end; ++tile)
+    jobFunction(jobArgument, tile, worker);
+  return true;
+}
+
+void Pool::work(const Worker &worker) {
+  DefaultFloats floats;
+  if (worker.processor >= 0) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(worker.processor, &set);
+    pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+  }
+  uint32_t seen = 0;
+  while (true) {
+    uint32_t now = epoch.load(std::memory_order_acquire);
+    for (int i = 0; now == seen && i < spins; ++i) {
+      __builtin_ia32_pause();
+      now = epoch.load(std::memory_order_acquire);
+    }
+    if (now == seen) {
+      sleepers.fetch_add(1);
+      futexWait(epoch, seen);
+      sleepers.fetch_sub(1);
+      continue;
+    }
+    seen = now;
+    if (stopping)
+      return;
+    uint32_t finished = 0;
+    while (claim(worker.index))
+      ++finished;
+    if (finished) {
+      done.fetch_add(finished);
+      if (callerSleeps.load())
+        futexWake(done, 1);
+    }
+  }
+}
+
+void Pool::dispatch(TileFn jobFunction, void *jobArgument, int64_t jobCount) {
+  int64_t most = chunksPerThread * threads;
+  int64_t jobChunk = (jobCount + most - 1) / most;
+  int64_t chunks = (jobCount + jobChunk - 1) / jobChunk;
+
+  done.store(0, std::memory_order_relaxed);
+  // Readers of a mixture must see the new epoch in `ticket`: it goes first to an
+  // epoch whose claims are all past the end.
+  uint32_t next = epoch.load(std::memory_order_relaxed) + 1;
+  ticket.store(static_cast<uint64_t>(next) << 32 | UINT32_C(0x80000000));
+  std::atomic_thread_fence(std::memory_order_release);
+  function.store(jobFunction, std::memory_order_relaxed);
+  argument.store(jobArgument, std::memory_order_relaxed);
+  count.store(jobCount, std::memory_order_relaxed);
+  chunk.store(jobChunk, std::memory_order_relaxed);
+
+  if (parallelFor) {
+    ticket.store(static_cast<uint64_t>(next) << 32, std::memory_order_release);
+    epoch.store(next, std::memory_order_relaxed);
+    parallelFor(
+        context,
+        [](void *pool, int64_t index) {
+          DefaultFloats floats;
+          while (static_cast<Pool *>(pool)->claim(static_cast<unsigned>(index)))
+            ;
+        },
+        this, threads < chunks ? threads : chunks);
+    return;
+  }
+  ticket.store(static_cast<uint64_t>(next) << 32, std::memory_order_release);
+  epoch.store(next);
+  if (sleepers.load())
+    futexWake(epoch, chunks - 1 < INT32_MAX ? static_cast<int>(chunks - 1)
+                                            : INT32_MAX);
+  runCaller(chunks);
+}
+
+/// The caller's share of a job, and the wait for the others'.
+void Pool::runCaller(int64_t chunks) {
+  uint32_t finished = 0;
+  while (claim(0))
+    ++finished;
+  uint32_t all = static_cast<uint32_t>(chunks);
+  uint32_t now = done.fetch_add(finished) + finished;
+  for (int i = 0; now != all && i < spins * 4; ++i) {
+    __builtin_ia32_pause();
+    now = done.load(std::memory_order_acquire);
+  }
+  while (now != all) {
+    callerSleeps.store(1);
+    now = done.load();
+    if (now != all)
+      futexWait(done, now);
+    callerSleeps.store(0);
+    now = done.load();
+  }
+}

@@ -1,0 +1,64 @@
+"""How the tests are found and run; the values of this build come from lit.site.cfg.py."""
+
+import ctypes
+import os
+import subprocess
+
+import lit.formats
+from lit.llvm import llvm_config
+
+config.name = "trainc"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".mlir", ".test", ".c", ".py"]
+config.excludes = ["Inputs", "CMakeLists.txt", "lit.cfg.py", "lit.site.cfg.py"]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = os.path.join(config.trainc_binary_dir, "test")
+
+if lit_config.maxIndividualTestTimeIsSupported[0]:
+    lit_config.maxIndividualTestTime = 600
+
+llvm_config.with_environment("PATH", config.llvm_tools_dir, append_path=True)
+llvm_config.with_environment("PATH", config.trainc_tools_dir, append_path=True)
+# The shared LLVM libraries are not instrumented, so containers that cross them look corrupt to the sanitizer.
+config.environment["ASAN_OPTIONS"] = "detect_container_overflow=0"
+for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+    config.environment.pop(name, None)
+
+llvm_config.add_tool_substitutions(
+    ["FileCheck", "count", "not"], [config.llvm_tools_dir]
+)
+llvm_config.add_tool_substitutions(
+    ["trainc", "trainc-opt", "trainc-run"], [config.trainc_tools_dir]
+)
+venv_python = os.path.join(config.trainc_source_dir, ".venv", "bin", "python")
+python = venv_python if os.path.exists(venv_python) else "python3"
+config.substitutions += [
+    ("%python", python),
+    ("%cc", config.c_compiler),
+    ("%trainc_src", config.trainc_source_dir),
+    ("%trainc_build", config.trainc_binary_dir),
+]
+
+
+def has_jax():
+    command = [python, "-c", "import jax"]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+def has_cuda_device():
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    return (
+        cuda.cuInit(0) == 0
+        and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+        and count.value > 0
+    )
+
+
+if has_jax():
+    config.available_features.add("jax")
+if has_cuda_device():
+    config.available_features.add("cuda-device")
