@@ -24,14 +24,17 @@ LogicalResult CrossEntropyOp::inferReturnTypes(MLIRContext *,
                                "'nn.cross_entropy' op expects weights of the "
                                "targets' shape (C2), got ",
                                weights.getType(), " and ", targets);
-  double smoothing = adaptor.getLabelSmoothing().convertToDouble();
-  if (!(smoothing >= 0.0 && smoothing < 1.0))
-    return emitOptionalError(
-        loc, "'nn.cross_entropy' op expects label_smoothing in [0, 1) (C3), got ",
-        smoothing);
   auto scalar =
       RankedTensorType::get({}, getComputeType(logits.getElementType()));
   types.append(2, scalar);
+  return success();
+}
+
+LogicalResult CrossEntropyOp::verify() {
+  double smoothing = getLabelSmoothing().convertToDouble();
+  if (!(smoothing >= 0.0 && smoothing < 1.0))
+    return emitOpError("expects label_smoothing in [0, 1) (C3), got ")
+           << smoothing;
   return success();
 }
 

@@ -10,8 +10,8 @@ train.schedule @mine(%t: f64, %base: f64) hyper(base = 0.1) {
   train.yield %v : f64
 }
 
-// CHECK: train.optimizer @decayed = adamw<lr = @lr, weight_decay = 1.000000e-01> ema(9.990000e-01)
-train.optimizer @decayed = adamw<lr = @lr, weight_decay = 0.1> ema(0.999)
+// CHECK: train.optimizer @decayed = adamw<lr = @lr, weight_decay = 1.000000e-01> ema(5.000000e-01)
+train.optimizer @decayed = adamw<lr = @lr, weight_decay = 0.1> ema(0.5)
 // CHECK: train.optimizer @plain = sgd<lr = @lr, nesterov = true> clip(false)
 train.optimizer @plain = sgd<lr = @lr, nesterov = true> clip(false)
 

@@ -29,6 +29,7 @@ def NN_CrossEntropyOp : NN_InferredOp<"cross_entropy", [Decomposable, Differenti
     $logits `,` $targets (`weights` $weights^)? attr-dict
     `:` type($logits) `,` type($targets) (`,` type($weights)^)?
   }];
+  let hasVerifier = 1;
 }
 
 #endif // TRAINC_NN_LOSS_OPS

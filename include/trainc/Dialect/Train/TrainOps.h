@@ -23,12 +23,12 @@
 namespace trainc::train {
 
 /// Names of the arenas that every plan has.
-inline constexpr llvm::StringLiteral kMasterArena = "master";
-inline constexpr llvm::StringLiteral kComputeArena = "compute";
-inline constexpr llvm::StringLiteral kGradientArena = "grad";
-inline constexpr llvm::StringLiteral kBufferArena = "buffer";
-inline constexpr llvm::StringLiteral kScalarArena = "scalars";
-inline constexpr llvm::StringLiteral kConstantArena = "constants";
+inline constexpr llvm::StringLiteral kMasterArena = "arena.master";
+inline constexpr llvm::StringLiteral kComputeArena = "arena.compute";
+inline constexpr llvm::StringLiteral kGradientArena = "arena.grad";
+inline constexpr llvm::StringLiteral kBufferArena = "arena.buffer";
+inline constexpr llvm::StringLiteral kScalarArena = "arena.scalars";
+inline constexpr llvm::StringLiteral kConstantArena = "arena.constants";
 
 /// Elements per block of the norm (train.square_sum).
 inline constexpr int64_t kNormBlock = 4096;
