@@ -55,7 +55,7 @@ def NN_BroadcastOp : NN_Op<"broadcast", [Pointwise, Differentiable]> {
   let hasVerifier = 1;
 }
 
-def NN_TransposeOp : NN_InferredOp<"transpose", [Differentiable, Decomposable]> {
+def NN_TransposeOp : NN_InferredOp<"transpose", [Differentiable, Decomposable, KernelPrimitive]> {
   let summary = "permutes dimensions";
   let description = [{
     Dimension i of the result is dimension permutation[i] of the input.
