@@ -48,6 +48,11 @@ INFER_BINARY(AddOp)
 INFER_BINARY(SubOp)
 INFER_BINARY(MulOp)
 INFER_BINARY(DivOp)
+INFER_BINARY(MinOp)
+INFER_BINARY(MaxOp)
+INFER_BINARY(PowOp)
+INFER_BINARY(AndOp)
+INFER_BINARY(OrOp)
 #undef INFER_BINARY
 
 LogicalResult CompareOp::inferReturnTypes(MLIRContext *context,
@@ -110,6 +115,13 @@ SCALAR(AddOp, (buildBinary<arith::AddFOp, arith::AddIOp>(b, loc, args)))
 SCALAR(SubOp, (buildBinary<arith::SubFOp, arith::SubIOp>(b, loc, args)))
 SCALAR(MulOp, (buildBinary<arith::MulFOp, arith::MulIOp>(b, loc, args)))
 SCALAR(DivOp, (buildBinary<arith::DivFOp, arith::DivSIOp>(b, loc, args)))
+SCALAR(MinOp, (buildBinary<arith::MinimumFOp, arith::MinSIOp>(b, loc, args)))
+SCALAR(MaxOp, (buildBinary<arith::MaximumFOp, arith::MaxSIOp>(b, loc, args)))
+SCALAR(AndOp, arith::AndIOp::create(b, loc, args[0], args[1]))
+SCALAR(OrOp, arith::OrIOp::create(b, loc, args[0], args[1]))
+SCALAR(NotOp, arith::XOrIOp::create(
+                  b, loc, args[0],
+                  splatConstant(b, loc, args[0].getType(), 1.0)))
 SCALAR(NegOp, arith::NegFOp::create(b, loc, args[0]))
 SCALAR(ExpOp, math::ExpOp::create(b, loc, args[0]))
 SCALAR(LogOp, math::LogOp::create(b, loc, args[0]))
@@ -119,6 +131,8 @@ SCALAR(ReluOp, arith::MaximumFOp::create(
                    splatConstant(b, loc, args[0].getType(), 0.0)))
 SCALAR(SelectOp, arith::SelectOp::create(b, loc, args[0], args[1], args[2]))
 SCALAR(BroadcastOp, args[0])
+SCALAR(StopGradientOp, args[0])
+#undef SCALAR
 
 void CompareOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
                             SmallVectorImpl<Value> &results) {
@@ -302,6 +316,21 @@ LogicalResult BroadcastOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 //===----------------------------------------------------------------------===//
 
 OpFoldResult CastOp::fold(FoldAdaptor adaptor) {
+  if (getInput().getType() == getResult().getType())
+    return getInput();
+  // Back from a wider type: nothing was lost.
+  if (auto producer = getInput().getDefiningOp<CastOp>()) {
+    auto narrow = dyn_cast<FloatType>(
+        getTensorType(producer.getInput()).getElementType());
+    auto wide = dyn_cast<FloatType>(producer.getType());
+    if (narrow == getType() && wide &&
+        narrow.getWidth() < wide.getWidth())
+      return producer.getInput();
+  }
+  return {};
+}
+
+OpFoldResult BroadcastOp::fold(FoldAdaptor) {
   if (getInput().getType() == getResult().getType())
     return getInput();
   return {};

@@ -27,7 +27,9 @@ LogicalResult ReshapeOp::verify() {
   return success();
 }
 
-OpFoldResult ReshapeOp::fold(FoldAdaptor) {
+OpFoldResult ReshapeOp::fold(FoldAdaptor adaptor) {
+  if (auto value = dyn_cast_if_present<DenseElementsAttr>(adaptor.getInput()))
+    return value.reshape(cast<ShapedType>(getResult().getType()));
   if (auto producer = getInput().getDefiningOp<ReshapeOp>()) {
     getInputMutable().assign(producer.getInput());
     return getResult();
@@ -81,4 +83,18 @@ FailureOr<SmallVector<Value>> TransposeOp::decompose(OpBuilder &b) {
   auto op = linalg::TransposeOp::create(b, getLoc(), getInput(), empty,
                                         getPermutation());
   return SmallVector<Value>{op->getResult(0)};
+}
+
+OpFoldResult TransposeOp::fold(FoldAdaptor) {
+  if (auto producer = getInput().getDefiningOp<TransposeOp>()) {
+    SmallVector<int64_t> permutation;
+    for (int64_t dim : getPermutation())
+      permutation.push_back(producer.getPermutation()[dim]);
+    setPermutation(permutation);
+    getInputMutable().assign(producer.getInput());
+    return getResult();
+  }
+  if (isIdentityPermutation(getPermutation()))
+    return getInput();
+  return {};
 }
