@@ -1,7 +1,8 @@
 //===- NNToLinalg.cpp - nn ops as linalg on tensors -----------------------===//
 //
 // This pass gives every nn op its definition in linalg, tensor and arith ops on
-// tensors. Needs ops of static shapes, as the nn dialect has them; leaves no nn op.
+// tensors. Needs ops of static shapes, as the nn dialect has them; leaves no nn
+// op.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,7 +34,8 @@ static constexpr int64_t laneCount = 32;
 //===----------------------------------------------------------------------===//
 
 static Value emptyTensor(OpBuilder &b, Location loc, RankedTensorType type) {
-  return tensor::EmptyOp::create(b, loc, type.getShape(), type.getElementType());
+  return tensor::EmptyOp::create(b, loc, type.getShape(),
+                                 type.getElementType());
 }
 
 /// A tensor of `type` filled with `number`.
@@ -52,8 +54,8 @@ static Value convertNumber(OpBuilder &b, Location loc, Value value, Type type) {
   return arith::TruncFOp::create(b, loc, type, value);
 }
 
-/// How a tensor of shape `from` is read by loops over a shape that it broadcasts
-/// to: at constant 0 along repeated dimensions.
+/// How a tensor of shape `from` is read by loops over a shape that it
+/// broadcasts to: at constant 0 along repeated dimensions.
 static AffineMap broadcastMap(OpBuilder &b, ArrayRef<int64_t> from,
                               ArrayRef<int64_t> loops) {
   SmallVector<AffineExpr> indices;
@@ -66,8 +68,8 @@ static AffineMap broadcastMap(OpBuilder &b, ArrayRef<int64_t> from,
   return AffineMap::get(loops.size(), 0, indices, b.getContext());
 }
 
-using BuildElements = llvm::function_ref<void(OpBuilder &, ValueRange,
-                                              SmallVectorImpl<Value> &)>;
+using BuildElements =
+    llvm::function_ref<void(OpBuilder &, ValueRange, SmallVectorImpl<Value> &)>;
 
 /// A parallel linalg.generic over the shape of `types`. `build` computes an
 /// element of each result from those of `inputs`, which are broadcast.
@@ -99,11 +101,12 @@ static Value convertElements(OpBuilder &b, Location loc, Value value,
   RankedTensorType type = nn::getTensorType(value).clone(elementType);
   if (type == value.getType())
     return value;
-  return buildParallel(
-             b, loc, TypeRange(type), value,
-             [&](OpBuilder &body, ValueRange args, SmallVectorImpl<Value> &results) {
-               results.push_back(convertNumber(body, loc, args[0], elementType));
-             })
+  return buildParallel(b, loc, TypeRange(type), value,
+                       [&](OpBuilder &body, ValueRange args,
+                           SmallVectorImpl<Value> &results) {
+                         results.push_back(
+                             convertNumber(body, loc, args[0], elementType));
+                       })
       .getResult(0);
 }
 
@@ -168,7 +171,8 @@ static Value sliceLast(OpBuilder &b, Location loc, Value value, int64_t offset,
                        int64_t size) {
   RankedTensorType type = nn::getTensorType(value);
   SmallVector<OpFoldResult> offsets(type.getRank(), b.getIndexAttr(0));
-  SmallVector<OpFoldResult> sizes = getAsIndexOpFoldResult(b.getContext(), type.getShape());
+  SmallVector<OpFoldResult> sizes =
+      getAsIndexOpFoldResult(b.getContext(), type.getShape());
   SmallVector<OpFoldResult> strides(type.getRank(), b.getIndexAttr(1));
   offsets.back() = b.getIndexAttr(offset);
   sizes.back() = b.getIndexAttr(size);
@@ -187,7 +191,8 @@ static Value reduceLanes(OpBuilder &b, Location loc, nn::ReduceKind kind,
     Value neutral = nn::reductionNeutral(b, loc, kind, elementType);
     SmallVector<OpFoldResult> offsets(shape.size(), b.getIndexAttr(0));
     SmallVector<OpFoldResult> strides(shape.size(), b.getIndexAttr(1));
-    SmallVector<OpFoldResult> sizes = getAsIndexOpFoldResult(b.getContext(), shape);
+    SmallVector<OpFoldResult> sizes =
+        getAsIndexOpFoldResult(b.getContext(), shape);
     shape.back() = chunks * laneCount;
     Value padded = filledTensor(b, loc, type.clone(shape), neutral);
     value = tensor::InsertSliceOp::create(b, loc, value, padded, offsets, sizes,
@@ -206,7 +211,8 @@ static Value reduceLanes(OpBuilder &b, Location loc, nn::ReduceKind kind,
       results.push_back(
           nn::reductionCombine(body, loc, kind, args[0], args[1]));
     };
-    value = buildParallel(b, loc, low.getType(), {low, high}, halve).getResult(0);
+    value =
+        buildParallel(b, loc, low.getType(), {low, high}, halve).getResult(0);
   }
   return reshapeTensor(b, loc, value, type.getShape().drop_back());
 }
@@ -230,7 +236,8 @@ struct ConvertReduce : OpConversionPattern<nn::ReduceOp> {
                                   nn::getComputeType(type.getElementType()));
     if (last != type.getRank()) {
       SmallVector<int64_t> shape(type.getShape().take_front(last));
-      shape.push_back(ShapedType::getNumElements(type.getShape().drop_front(last)));
+      shape.push_back(
+          ShapedType::getNumElements(type.getShape().drop_front(last)));
       value = reshapeTensor(b, loc, value, shape);
       value = reduceLanes(b, loc, op.getKind(), value);
     }
@@ -257,7 +264,8 @@ struct ConvertMatmul : OpConversionPattern<nn::MatmulOp> {
     // The loops: batch, row, contraction, column.
     int64_t batch = type.getRank() - 2, loops = batch + 3;
     int64_t row = batch, contraction = batch + 1, column = batch + 2;
-    auto map = [&](bool hasBatch, int64_t first, int64_t second, bool transposed) {
+    auto map = [&](bool hasBatch, int64_t first, int64_t second,
+                   bool transposed) {
       SmallVector<AffineExpr> indices;
       for (int64_t dim = 0; hasBatch && dim < batch; ++dim)
         indices.push_back(b.getAffineDimExpr(dim));
@@ -268,9 +276,10 @@ struct ConvertMatmul : OpConversionPattern<nn::MatmulOp> {
       return AffineMap::get(loops, 0, indices, b.getContext());
     };
     bool rhsHasBatch = nn::getTensorType(op.getRhs()).getRank() > 2;
-    AffineMap maps[] = {map(true, row, contraction, op.getTransposeLhs()),
-                        map(rhsHasBatch, contraction, column, op.getTransposeRhs()),
-                        map(true, row, column, false)};
+    AffineMap maps[] = {
+        map(true, row, contraction, op.getTransposeLhs()),
+        map(rhsHasBatch, contraction, column, op.getTransposeRhs()),
+        map(true, row, column, false)};
     SmallVector<IteratorType> iterators(loops, IteratorType::parallel);
     iterators[contraction] = IteratorType::reduction;
     Value zero = nn::splatConstant(b, loc, compute, 0.0);
@@ -289,9 +298,10 @@ struct ConvertMatmul : OpConversionPattern<nn::MatmulOp> {
       sum = buildParallel(b, loc, sum.getType(), {sum, bias},
                           [&](OpBuilder &body, ValueRange args,
                               SmallVectorImpl<Value> &results) {
-                            Value term = convertNumber(body, loc, args[1], compute);
-                            results.push_back(
-                                arith::AddFOp::create(body, loc, args[0], term));
+                            Value term =
+                                convertNumber(body, loc, args[1], compute);
+                            results.push_back(arith::AddFOp::create(
+                                body, loc, args[0], term));
                           })
                 .getResult(0);
     b.replaceOp(op, convertElements(b, loc, sum, type.getElementType()));
@@ -315,14 +325,13 @@ struct ConvertPointwise
                      SmallVectorImpl<Value> &results) {
       SmallVector<Value> wide;
       for (Value arg : args)
-        wide.push_back(convertNumber(body, loc, arg,
-                                     nn::getComputeType(arg.getType())));
+        wide.push_back(
+            convertNumber(body, loc, arg, nn::getComputeType(arg.getType())));
       op.buildScalar(body, loc, wide, results);
       for (auto [result, type] : llvm::zip_equal(results, op->getResultTypes()))
         result = convertNumber(body, loc, result, getElementTypeOrSelf(type));
     };
-    auto generic =
-        buildParallel(b, loc, op->getResultTypes(), operands, build);
+    auto generic = buildParallel(b, loc, op->getResultTypes(), operands, build);
     b.replaceOp(op, generic);
     return success();
   }
@@ -379,8 +388,7 @@ struct ConvertReshape : OpConversionPattern<nn::ReshapeOp> {
 struct Decompose : OpInterfaceConversionPattern<nn::DecomposableOpInterface> {
   using OpInterfaceConversionPattern::OpInterfaceConversionPattern;
 
-  LogicalResult matchAndRewrite(nn::DecomposableOpInterface op,
-                                ArrayRef<Value>,
+  LogicalResult matchAndRewrite(nn::DecomposableOpInterface op, ArrayRef<Value>,
                                 ConversionPatternRewriter &b) const override {
     FailureOr<SmallVector<Value>> values = op.decompose(b);
     if (failed(values))
@@ -398,8 +406,9 @@ struct NNToLinalg : trainc::impl::NNToLinalgPassBase<NNToLinalg> {
   void runOnOperation() override {
     MLIRContext *context = &getContext();
     RewritePatternSet patterns(context);
-    patterns.add<ConvertReduce, ConvertMatmul, ConvertPointwise, ConvertConstant,
-                 ConvertIota, ConvertReshape, Decompose>(context);
+    patterns.add<ConvertReduce, ConvertMatmul, ConvertPointwise,
+                 ConvertConstant, ConvertIota, ConvertReshape, Decompose>(
+        context);
     ConversionTarget target(*context);
     target.addIllegalDialect<nn::NNDialect>();
     target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });

@@ -1,8 +1,8 @@
 //===- NNIndexingOps.cpp - Slices, pads, gathers --------------------------===//
 //
 // The ops of NNShapeOps.td that choose elements by index. Each decomposes into
-// one linalg.generic over the result that computes where its element comes from,
-// so that it is one parallel nest of loops.
+// one linalg.generic over the result that computes where its element comes
+// from, so that it is one parallel nest of loops.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,9 +17,9 @@ using namespace trainc;
 using namespace trainc::nn;
 
 /// Builds a tensor of `type`, `build` being given an element's indices.
-static Value
-buildByIndex(OpBuilder &b, Location loc, RankedTensorType type,
-             llvm::function_ref<Value(OpBuilder &, MutableArrayRef<Value>)> build) {
+static Value buildByIndex(
+    OpBuilder &b, Location loc, RankedTensorType type,
+    llvm::function_ref<Value(OpBuilder &, MutableArrayRef<Value>)> build) {
   Value empty =
       tensor::EmptyOp::create(b, loc, type.getShape(), type.getElementType());
   AffineMap identity = b.getMultiDimIdentityMap(type.getRank());
@@ -91,8 +91,9 @@ LogicalResult SliceOp::verify() {
   SmallVector<int64_t> strides = getAllStrides();
   if (getOffsets().size() != rank || getSizes().size() != rank ||
       strides.size() != rank)
-    return emitOpError("expects one offset, size and stride per dimension (C1), "
-                       "got ")
+    return emitOpError(
+               "expects one offset, size and stride per dimension (C1), "
+               "got ")
            << getOffsets().size() << ", " << getSizes().size() << " and "
            << strides.size() << " for " << input;
   for (size_t i = 0; i < rank; ++i) {
@@ -176,8 +177,8 @@ LogicalResult PadOp::inferReturnTypes(MLIRContext *,
   RankedTensorType input = getTensorType(adaptor.getInput());
   size_t rank = input.getRank();
   std::optional<ArrayRef<int64_t>> interior = adaptor.getInterior();
-  for (ArrayRef<int64_t> counts :
-       {adaptor.getLow(), adaptor.getHigh(), interior.value_or(adaptor.getLow())})
+  for (ArrayRef<int64_t> counts : {adaptor.getLow(), adaptor.getHigh(),
+                                   interior.value_or(adaptor.getLow())})
     if (counts.size() != rank ||
         llvm::any_of(counts, [](int64_t count) { return count < 0; }))
       return emitOptionalError(loc,
@@ -198,7 +199,8 @@ LogicalResult PadOp::inferReturnTypes(MLIRContext *,
 LogicalResult PadOp::verify() {
   double value = getValue().convertToDouble();
   if (!isFloatTensor(getInput()) && value != std::floor(value))
-    return emitOpError("expects a whole value for integers (C3), got ") << value;
+    return emitOpError("expects a whole value for integers (C3), got ")
+           << value;
   return success();
 }
 
@@ -216,13 +218,14 @@ FailureOr<SmallVector<Value>> PadOp::decompose(OpBuilder &b) {
   Value border = splatConstant(b, loc, type.getElementType(),
                                getValue().convertToDouble());
   Value result = buildByIndex(
-      b, loc, type, [&](OpBuilder &body, MutableArrayRef<Value> indices) -> Value {
+      b, loc, type,
+      [&](OpBuilder &body, MutableArrayRef<Value> indices) -> Value {
         using P = arith::CmpIPredicate;
         Value inside;
         auto require = [&](P predicate, Value lhs, Value rhs) {
           Value holds = arith::CmpIOp::create(body, loc, predicate, lhs, rhs);
-          inside = inside ? arith::AndIOp::create(body, loc, inside, holds)
-                          : holds;
+          inside =
+              inside ? arith::AndIOp::create(body, loc, inside, holds) : holds;
         };
         for (auto [i, index] : llvm::enumerate(indices)) {
           int64_t size = input.getDimSize(i);
@@ -241,7 +244,8 @@ FailureOr<SmallVector<Value>> PadOp::decompose(OpBuilder &b) {
           require(P::slt, index, indexConstant(body, loc, size));
           index = clampIndex(body, loc, index, size);
         }
-        Value element = tensor::ExtractOp::create(body, loc, getInput(), indices);
+        Value element =
+            tensor::ExtractOp::create(body, loc, getInput(), indices);
         if (!inside)
           return element;
         return arith::SelectOp::create(body, loc, inside, element, border);
@@ -255,7 +259,8 @@ LogicalResult PadOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     return success();
   RankedTensorType input = getTensorType(getInput());
   SmallVector<int64_t> strides = getSteps();
-  bool dense = llvm::all_of(strides, [](int64_t stride) { return stride == 1; });
+  bool dense =
+      llvm::all_of(strides, [](int64_t stride) { return stride == 1; });
   operandGrads[0] = SliceOp::create(
       b, getLoc(), resultGrads[0], getLow(), input.getShape(),
       dense ? DenseI64ArrayAttr() : b.getDenseI64ArrayAttr(strides));
@@ -344,9 +349,8 @@ LogicalResult ConcatOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   for (auto [i, input] : llvm::enumerate(getInputs())) {
     RankedTensorType type = getTensorType(input);
     if (type.getNumElements() != 0)
-      operandGrads[i] =
-          SliceOp::create(b, getLoc(), resultGrads[0], offsets,
-                          type.getShape(), DenseI64ArrayAttr());
+      operandGrads[i] = SliceOp::create(b, getLoc(), resultGrads[0], offsets,
+                                        type.getShape(), DenseI64ArrayAttr());
     offsets[getDim()] += type.getDimSize(getDim());
   }
   return success();
@@ -386,8 +390,10 @@ FailureOr<SmallVector<Value>> GatherOp::decompose(OpBuilder &b) {
   Value result = buildByIndex(
       b, loc, getTensorType(getResult()),
       [&](OpBuilder &body, MutableArrayRef<Value> indices) -> Value {
-        Value index = tensor::ExtractOp::create(body, loc, getIndices(), indices);
-        index = arith::IndexCastOp::create(body, loc, body.getIndexType(), index);
+        Value index =
+            tensor::ExtractOp::create(body, loc, getIndices(), indices);
+        index =
+            arith::IndexCastOp::create(body, loc, body.getIndexType(), index);
         indices[dim] = clampIndex(body, loc, index, size);
         return tensor::ExtractOp::create(body, loc, getInput(), indices);
       });
@@ -446,10 +452,9 @@ FailureOr<SmallVector<Value>> ScatterAddOp::decompose(OpBuilder &b) {
   Value isHere = CompareOp::create(b, loc, CompareKind::eq, place,
                                    reshapeTo(b, loc, indices, shape));
   Value zero = scalarConstant(b, loc, result.getElementType(), 0.0);
-  Value terms = SelectOp::create(
-      b, loc, isHere, reshapeTo(b, loc, getUpdates(), shape), zero);
-  Value sum =
-      ReduceOp::create(b, loc, ReduceKind::sum, terms, dim + 1, false);
+  Value terms = SelectOp::create(b, loc, isHere,
+                                 reshapeTo(b, loc, getUpdates(), shape), zero);
+  Value sum = ReduceOp::create(b, loc, ReduceKind::sum, terms, dim + 1, false);
   return SmallVector<Value>{sum};
 }
 
@@ -457,7 +462,7 @@ LogicalResult
 ScatterAddOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                              SmallVectorImpl<Value> &operandGrads) {
   if (isFloatTensor(getUpdates()))
-    operandGrads[1] = GatherOp::create(b, getLoc(), resultGrads[0],
-                                       getIndices(), getDim());
+    operandGrads[1] =
+        GatherOp::create(b, getLoc(), resultGrads[0], getIndices(), getDim());
   return success();
 }

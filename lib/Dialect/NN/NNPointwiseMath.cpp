@@ -28,11 +28,21 @@ struct Expr {
   Location loc;
   Type type;
 
-  Value number(double value) const { return splatConstant(b, loc, type, value); }
-  Value add(Value x, Value y) const { return arith::AddFOp::create(b, loc, x, y); }
-  Value sub(Value x, Value y) const { return arith::SubFOp::create(b, loc, x, y); }
-  Value mul(Value x, Value y) const { return arith::MulFOp::create(b, loc, x, y); }
-  Value div(Value x, Value y) const { return arith::DivFOp::create(b, loc, x, y); }
+  Value number(double value) const {
+    return splatConstant(b, loc, type, value);
+  }
+  Value add(Value x, Value y) const {
+    return arith::AddFOp::create(b, loc, x, y);
+  }
+  Value sub(Value x, Value y) const {
+    return arith::SubFOp::create(b, loc, x, y);
+  }
+  Value mul(Value x, Value y) const {
+    return arith::MulFOp::create(b, loc, x, y);
+  }
+  Value div(Value x, Value y) const {
+    return arith::DivFOp::create(b, loc, x, y);
+  }
   Value neg(Value x) const { return arith::NegFOp::create(b, loc, x); }
   Value exp(Value x) const { return math::ExpOp::create(b, loc, x); }
   Value log(Value x) const { return math::LogOp::create(b, loc, x); }
@@ -105,17 +115,16 @@ static Value mapOf(OpBuilder &b, Location loc, ValueRange inputs,
 //===----------------------------------------------------------------------===//
 
 /// sin or cos. In f32 the argument is reduced first: the polynomial that the
-/// lowering puts here keeps its accuracy only near 0. What is not finite becomes
-/// NaN before the polynomial sees it, and stays.
-template <typename Op>
-static Value buildSinCos(const Expr &e, Value x) {
+/// lowering puts here keeps its accuracy only near 0. What is not finite
+/// becomes NaN before the polynomial sees it, and stays.
+template <typename Op> static Value buildSinCos(const Expr &e, Value x) {
   if (e.isF64())
     return Op::create(e.b, e.loc, x);
   Value turns = math::RoundEvenOp::create(
       e.b, e.loc, e.mul(x, e.number(0.15915494309189535)));
   // 2 pi in three f32 parts.
-  for (double part : {6.2831854820251465, -1.7484555314695172e-07,
-                      -6.8604980400235275e-15})
+  for (double part :
+       {6.2831854820251465, -1.7484555314695172e-07, -6.8604980400235275e-15})
     x = e.fma(turns, e.number(-part), x);
   Value isNumber = e.compare(Expr::Predicate::ORD, x, x);
   Value reduced = e.select(isNumber, x, e.number(0.0));
@@ -142,18 +151,18 @@ static Value buildPow(const Expr &e, Value x, Value y) {
   // A negative, finite number has no other powers than integer ones.
   Value nan = e.number(std::numeric_limits<double>::quiet_NaN());
   Value infinity = e.number(std::numeric_limits<double>::infinity());
-  Value isReal =
-      arith::OrIOp::create(e.b, e.loc, e.compare(P::OGE, x, zero), isInteger(y));
-  isReal = arith::OrIOp::create(
-      e.b, e.loc, isReal, e.compare(P::OEQ, e.abs(x), infinity));
+  Value isReal = arith::OrIOp::create(e.b, e.loc, e.compare(P::OGE, x, zero),
+                                      isInteger(y));
+  isReal = arith::OrIOp::create(e.b, e.loc, isReal,
+                                e.compare(P::OEQ, e.abs(x), infinity));
   result = e.select(isReal, result, nan);
   // x = 1 and y = 0 give 1 for whatever the other is, and so does
   // |x| = 1 with an infinite y.
   Value isOne = e.compare(P::OEQ, x, one);
   Value isZero = e.compare(P::OEQ, y, zero);
-  Value unit = arith::AndIOp::create(
-      e.b, e.loc, e.compare(P::OEQ, e.abs(x), one),
-      e.compare(P::OEQ, e.abs(y), infinity));
+  Value unit =
+      arith::AndIOp::create(e.b, e.loc, e.compare(P::OEQ, e.abs(x), one),
+                            e.compare(P::OEQ, e.abs(y), infinity));
   unit = arith::OrIOp::create(e.b, e.loc, unit, isOne);
   unit = arith::OrIOp::create(e.b, e.loc, unit, isZero);
   return e.select(unit, one, result);
@@ -194,8 +203,8 @@ GRADIENT(TanhOp, getResult, e.mul(g, e.fma(e.neg(v), v, e.number(1.0))))
 
 SCALAR(ErfOp, e.erf(x))
 GRADIENT(ErfOp, getInput,
-         e.mul(g, e.mul(e.number(1.1283791670955126),
-                        e.exp(e.mul(e.neg(v), v)))))
+         e.mul(g,
+               e.mul(e.number(1.1283791670955126), e.exp(e.mul(e.neg(v), v)))))
 
 SCALAR(PowOp, buildPow(e, x, args[1]))
 LogicalResult PowOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
@@ -210,13 +219,13 @@ LogicalResult PowOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
         Value isZero = e.compare(P::OEQ, y, e.number(0.0));
         return e.mul(args[0], e.select(isZero, e.number(0.0), slope));
       });
-  Value rhs = mapOf(
-      b, loc, {g, getLhs(), getResult()}, [](const Expr &e, ValueRange args) {
-        Value x = args[1];
-        Value isZero = e.compare(P::OEQ, x, e.number(0.0));
-        Value log = e.log(e.select(isZero, e.number(1.0), x));
-        return e.mul(args[0], e.mul(args[2], log));
-      });
+  Value rhs = mapOf(b, loc, {g, getLhs(), getResult()},
+                    [](const Expr &e, ValueRange args) {
+                      Value x = args[1];
+                      Value isZero = e.compare(P::OEQ, x, e.number(0.0));
+                      Value log = e.log(e.select(isZero, e.number(1.0), x));
+                      return e.mul(args[0], e.mul(args[2], log));
+                    });
   operandGrads[0] = sumToShape(b, loc, lhs, getTensorType(getLhs()).getShape());
   operandGrads[1] = sumToShape(b, loc, rhs, getTensorType(getRhs()).getShape());
   return success();
@@ -226,8 +235,8 @@ LogicalResult PowOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 // Minimum, maximum, clamp
 //===----------------------------------------------------------------------===//
 
-/// The gradients of a choice between `lhs` and `rhs`: `predicate(lhs, rhs)` says
-/// that lhs was taken. Equal ones get half each.
+/// The gradients of a choice between `lhs` and `rhs`: `predicate(lhs, rhs)`
+/// says that lhs was taken. Equal ones get half each.
 static void buildChoiceGradients(OpBuilder &b, Location loc,
                                  Expr::Predicate predicate, Value g, Value lhs,
                                  Value rhs,
@@ -235,16 +244,14 @@ static void buildChoiceGradients(OpBuilder &b, Location loc,
   if (!isa<FloatType>(getTensorType(lhs).getElementType()))
     return;
   auto build = [&](Value taken, Value other) {
-    Value share = mapOf(b, loc, {g, taken, other},
-                        [&](const Expr &e, ValueRange args) {
-                          Value x = args[1], y = args[2];
-                          Value tie = e.select(
-                              e.compare(Expr::Predicate::OEQ, x, y),
-                              e.number(0.5), e.number(0.0));
-                          return e.mul(args[0],
-                                       e.select(e.compare(predicate, x, y),
-                                                e.number(1.0), tie));
-                        });
+    Value share =
+        mapOf(b, loc, {g, taken, other}, [&](const Expr &e, ValueRange args) {
+          Value x = args[1], y = args[2];
+          Value tie = e.select(e.compare(Expr::Predicate::OEQ, x, y),
+                               e.number(0.5), e.number(0.0));
+          return e.mul(args[0], e.select(e.compare(predicate, x, y),
+                                         e.number(1.0), tie));
+        });
     return sumToShape(b, loc, share, getTensorType(taken).getShape());
   };
   operandGrads[0] = build(lhs, rhs);
@@ -268,7 +275,8 @@ LogicalResult MaxOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 LogicalResult ClampOp::verify() {
   double low = getLow().convertToDouble(), high = getHigh().convertToDouble();
   if (!(low <= high))
-    return emitOpError("expects low <= high (C1), got ") << low << " and " << high;
+    return emitOpError("expects low <= high (C1), got ")
+           << low << " and " << high;
   return success();
 }
 
@@ -299,9 +307,8 @@ LogicalResult ClampOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   return success();
 }
 
-LogicalResult
-StopGradientOp::buildGradients(OpBuilder &, ValueRange,
-                               SmallVectorImpl<Value> &) {
+LogicalResult StopGradientOp::buildGradients(OpBuilder &, ValueRange,
+                                             SmallVectorImpl<Value> &) {
   return success();
 }
 
@@ -310,20 +317,19 @@ StopGradientOp::buildGradients(OpBuilder &, ValueRange,
 //===----------------------------------------------------------------------===//
 
 SCALAR(SigmoidOp, e.sigmoid(x))
-GRADIENT(SigmoidOp, getResult,
-         e.mul(g, e.mul(v, e.sub(e.number(1.0), v))))
+GRADIENT(SigmoidOp, getResult, e.mul(g, e.mul(v, e.sub(e.number(1.0), v))))
 
 SCALAR(SiluOp, e.div(x, e.add(e.number(1.0), e.exp(e.neg(x)))))
 LogicalResult SiluOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                      SmallVectorImpl<Value> &operandGrads) {
   // d silu = s + x s (1 - s), s = sigmoid(x).
-  operandGrads[0] =
-      mapOf(b, getLoc(), {resultGrads[0], getInput()},
-            [](const Expr &e, ValueRange args) {
-              Value s = e.sigmoid(args[1]), one = e.number(1.0);
-              Value slope = e.mul(s, e.fma(args[1], e.sub(one, s), one));
-              return e.mul(args[0], slope);
-            });
+  operandGrads[0] = mapOf(b, getLoc(), {resultGrads[0], getInput()},
+                          [](const Expr &e, ValueRange args) {
+                            Value s = e.sigmoid(args[1]), one = e.number(1.0);
+                            Value slope =
+                                e.mul(s, e.fma(args[1], e.sub(one, s), one));
+                            return e.mul(args[0], slope);
+                          });
   return success();
 }
 
@@ -346,7 +352,8 @@ void GeluOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
                          SmallVectorImpl<Value> &results) {
   Expr e{b, loc, args[0].getType()};
   Value x = args[0];
-  Value t = getForm() == GeluForm::tanh ? buildGeluTanh(e, x) : buildGeluErf(e, x);
+  Value t =
+      getForm() == GeluForm::tanh ? buildGeluTanh(e, x) : buildGeluErf(e, x);
   Value half = e.mul(x, e.number(0.5));
   results.push_back(e.fma(half, t, half));
 }
@@ -354,24 +361,24 @@ void GeluOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
 LogicalResult GeluOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                      SmallVectorImpl<Value> &operandGrads) {
   // y = x/2 (1 + t(x)): dy = (1 + t)/2 + x t'/2.
-  operandGrads[0] = mapOf(
-      b, getLoc(), {resultGrads[0], getInput()},
-      [&](const Expr &e, ValueRange args) {
-        Value x = args[1], half = e.number(0.5), t, slope;
-        if (getForm() == GeluForm::tanh) {
-          t = buildGeluTanh(e, x);
-          Value inner = e.fma(e.mul(x, x),
-                              e.number(3 * sqrtTwoOverPi * geluCubic),
-                              e.number(sqrtTwoOverPi));
-          slope = e.mul(e.fma(e.neg(t), t, e.number(1.0)), inner);
-        } else {
-          t = buildGeluErf(e, x);
-          Value square = e.mul(e.mul(x, x), e.number(-0.5));
-          slope = e.mul(e.number(sqrtTwoOverPi), e.exp(square));
-        }
-        Value sum = e.fma(e.mul(half, x), slope, e.fma(half, t, half));
-        return e.mul(args[0], sum);
-      });
+  operandGrads[0] =
+      mapOf(b, getLoc(), {resultGrads[0], getInput()},
+            [&](const Expr &e, ValueRange args) {
+              Value x = args[1], half = e.number(0.5), t, slope;
+              if (getForm() == GeluForm::tanh) {
+                t = buildGeluTanh(e, x);
+                Value inner =
+                    e.fma(e.mul(x, x), e.number(3 * sqrtTwoOverPi * geluCubic),
+                          e.number(sqrtTwoOverPi));
+                slope = e.mul(e.fma(e.neg(t), t, e.number(1.0)), inner);
+              } else {
+                t = buildGeluErf(e, x);
+                Value square = e.mul(e.mul(x, x), e.number(-0.5));
+                slope = e.mul(e.number(sqrtTwoOverPi), e.exp(square));
+              }
+              Value sum = e.fma(e.mul(half, x), slope, e.fma(half, t, half));
+              return e.mul(args[0], sum);
+            });
   return success();
 }
 

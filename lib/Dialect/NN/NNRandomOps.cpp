@@ -79,7 +79,8 @@ struct Words {
 };
 } // namespace
 
-/// Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3".
+/// Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2,
+/// 3".
 static std::array<Value, 4> buildPhilox(const Words &w, std::array<Value, 4> c,
                                         std::array<Value, 2> key) {
   for (int round = 0; round < 10; ++round) {
@@ -113,10 +114,11 @@ FailureOr<SmallVector<Value>> DropoutOp::decompose(OpBuilder &b) {
   Words w{b, loc};
   Value group = arith::ShRUIOp::create(b, loc, index, w.number(2));
   Value site = w.number(*getSite());
-  std::array<Value, 4> r = buildPhilox(
-      w, {w.low(group), w.high(group), w.low(block->getArgument(3)),
-          w.low(block->getArgument(4))},
-      {w.low(seed), w.bitXor(w.high(seed), site)});
+  std::array<Value, 4> r =
+      buildPhilox(w,
+                  {w.low(group), w.high(group), w.low(block->getArgument(3)),
+                   w.low(block->getArgument(4))},
+                  {w.low(seed), w.bitXor(w.high(seed), site)});
   auto bit = [&](uint64_t mask) -> Value {
     Value masked = arith::AndIOp::create(b, loc, index, w.number(mask));
     return arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, masked,

@@ -19,9 +19,9 @@ Value nn::reductionNeutral(OpBuilder &b, Location loc, ReduceKind kind,
     return splatConstant(b, loc, type, isMax ? -infinity : infinity);
   }
   unsigned width = elementType.getIntOrFloatBitWidth();
-  TypedAttr number = IntegerAttr::get(
-      elementType, isMax ? APInt::getSignedMinValue(width)
-                         : APInt::getSignedMaxValue(width));
+  TypedAttr number =
+      IntegerAttr::get(elementType, isMax ? APInt::getSignedMinValue(width)
+                                          : APInt::getSignedMaxValue(width));
   if (auto shaped = dyn_cast<ShapedType>(type))
     number = DenseElementsAttr::get(shaped, Attribute(number));
   return arith::ConstantOp::create(b, loc, number);
@@ -112,9 +112,9 @@ LogicalResult ReduceOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     Value others = SelectOp::create(b, loc, isZero, one, x);
     Value product =
         ReduceOp::create(b, loc, ReduceKind::prod, others, getDims(), true);
-    Value count = ReduceOp::create(b, loc, ReduceKind::sum,
-                                   castTo(b, loc, isZero, compute), getDims(),
-                                   true);
+    Value count =
+        ReduceOp::create(b, loc, ReduceKind::sum,
+                         castTo(b, loc, isZero, compute), getDims(), true);
     Value none = CompareOp::create(b, loc, CompareKind::eq, count, zero);
     Value single = CompareOp::create(b, loc, CompareKind::eq, count, one);
     Value atZero = SelectOp::create(b, loc, single, product, zero);
@@ -169,10 +169,9 @@ FailureOr<SmallVector<Value>> ArgmaxOp::decompose(OpBuilder &b) {
   }
   SmallVector<int64_t> shape(getTensorType(x).getRank(), 1);
   shape[dim] = getTensorType(x).getDimSize(dim);
-  Value index = IotaOp::create(b, loc, RankedTensorType::get(shape, i32),
-                               uint64_t(dim));
-  Value none =
-      scalarConstant(b, loc, i32, std::numeric_limits<int32_t>::max());
+  Value index =
+      IotaOp::create(b, loc, RankedTensorType::get(shape, i32), uint64_t(dim));
+  Value none = scalarConstant(b, loc, i32, std::numeric_limits<int32_t>::max());
   Value candidate = SelectOp::create(b, loc, isMaximum, index, none);
   Value first =
       ReduceOp::create(b, loc, ReduceKind::min, candidate, dim, getKeep());

@@ -13,7 +13,7 @@ OpFoldResult ConstantOp::fold(FoldAdaptor) { return getValue(); }
 LogicalResult IotaOp::verify() {
   if (getDim() >= static_cast<uint64_t>(getType().getRank()))
     return emitOpError("expects a dim within the rank (C1), got ")
-           << getDim() << " for " << getType();
+           << static_cast<int64_t>(getDim()) << " for " << getType();
   return success();
 }
 
@@ -43,8 +43,7 @@ LogicalResult ReshapeOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                         SmallVectorImpl<Value> &operandGrads) {
   RankedTensorType input = getTensorType(getInput());
   if (isa<FloatType>(input.getElementType()))
-    operandGrads[0] =
-        reshapeTo(b, getLoc(), resultGrads[0], input.getShape());
+    operandGrads[0] = reshapeTo(b, getLoc(), resultGrads[0], input.getShape());
   return success();
 }
 
@@ -67,12 +66,12 @@ LogicalResult TransposeOp::inferReturnTypes(MLIRContext *,
   return success();
 }
 
-LogicalResult TransposeOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
-                                          SmallVectorImpl<Value> &operandGrads) {
+LogicalResult
+TransposeOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                            SmallVectorImpl<Value> &operandGrads) {
   if (isa<FloatType>(getTensorType(getInput()).getElementType()))
-    operandGrads[0] =
-        TransposeOp::create(b, getLoc(), resultGrads[0],
-                            invertPermutationVector(getPermutation()));
+    operandGrads[0] = TransposeOp::create(
+        b, getLoc(), resultGrads[0], invertPermutationVector(getPermutation()));
   return success();
 }
 
