@@ -56,6 +56,14 @@ mlir::Value castTo(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value reshapeTo(mlir::OpBuilder &builder, mlir::Location loc,
                       mlir::Value value, llvm::ArrayRef<int64_t> shape);
 
+/// The neutral element of a reduction, of `type`, a number or a vector of numbers.
+mlir::Value reductionNeutral(mlir::OpBuilder &builder, mlir::Location loc,
+                             ReduceKind kind, mlir::Type type);
+
+/// One step of a reduction on numbers or vectors of numbers.
+mlir::Value reductionCombine(mlir::OpBuilder &builder, mlir::Location loc,
+                             ReduceKind kind, mlir::Value lhs, mlir::Value rhs);
+
 inline mlir::RankedTensorType getTensorType(mlir::Value value) {
   return llvm::cast<mlir::RankedTensorType>(value.getType());
 }
