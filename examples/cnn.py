@@ -2,7 +2,7 @@
 """Prints a small convolutional net: 3x3 convolutions with ReLU, one 2x2 max pool, one linear layer to class logits."""
 from trainc_text import classifier, new_module, parser
 
-DIGITS = dict(filters=[16, 32], batch=32, eval_batch=60, optimizer=["adamw"], lr=3e-3, weight_decay=0.05, flat=True,
+DIGITS = dict(filters=[16, 32], batch=32, eval_batch=60, optimizer=["adamw"], lr=3e-3, weight_decay=0.05,
               schedule=["warmup_cosine", "warmup=50", "total=1500"])
 
 
@@ -13,7 +13,6 @@ def options():
     p.add_argument("--width", type=int, default=8)
     p.add_argument("--filters", type=int, nargs="+", default=[16, 32], help="of each convolution")
     p.add_argument("--classes", type=int, default=10)
-    p.add_argument("--flat", action="store_true", help="images come as rows of channels x height x width values")
     p.add_argument("--digits", action="store_true", help="other defaults: those for 1500 updates on examples/data/digits_*")
     if p.parse_known_args()[0].digits:
         p.set_defaults(**DIGITS)
@@ -35,8 +34,6 @@ def main():
     module.linear("fc", features, o.classes, init=init(features))
 
     def model(body, x):
-        if o.flat:
-            x = body.reshape(x, (x.shape[0], o.channels, o.height, o.width))
         for i in range(1, len(channels)):
             w, b = body.read(f"conv{i}.weight"), body.read(f"conv{i}.bias")
             shape = (x.shape[0], channels[i], o.height, o.width)
@@ -48,8 +45,7 @@ def main():
                        (pooled, x.element), (pooled, "i32"))
         return body.linear(body.reshape(x, (x.shape[0], features)), "fc")
 
-    image = (o.channels, o.height, o.width)
-    classifier(module, o, model, ((o.channels * o.height * o.width,) if o.flat else image, None), ())
+    classifier(module, o, model, ((o.channels, o.height, o.width), None), ())
     print(module, end="")
 
 
