@@ -37,13 +37,13 @@ def main():
 
     def attention(body, qkv):
         out = (*qkv.shape[:2], d)
-        return body.op(f"nn.packed_attention {qkv.name} heads({o.heads}) kv_heads({o.heads}) causal : {qkv.type}",
+        return body.op(f"nn.packed_attention {qkv.name} heads {o.heads} causal : {qkv.type}",
                        (out, qkv.element), ((qkv.shape[0], o.heads, qkv.shape[1]), qkv.element))[0]
 
     def model(body, tokens):
         table, positions = body.read("wte.weight"), body.read("wpe.weight")
         if o.context != o.seq:
-            positions = body.op(f"nn.slice {positions.name} [0, 0] [{o.seq}, {d}] : {positions.type}",
+            positions = body.op(f"nn.slice {positions.name} offsets [0, 0] sizes [{o.seq}, {d}] : {positions.type}",
                                 ((o.seq, d), positions.element))
         x = body.add(body.embedding(table, tokens), positions)
         for i in range(o.layers):

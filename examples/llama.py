@@ -46,10 +46,10 @@ def main():
             return body.reshape(y, (*y.shape[:2], count, size))
 
         def rotary(y):
-            return body.pointwise("rotary", y, f" {{theta = {number(o.theta)}}}")
+            return body.pointwise("rotary", y, f" theta {number(o.theta)}")
 
         q, k, v = rotary(heads("q_proj", o.heads)), rotary(heads("k_proj", o.kv_heads)), heads("v_proj", o.kv_heads)
-        y, _ = body.op(f"nn.attention {q.name}, {k.name}, {v.name} causal : {q.type}, {k.type}, {v.type}",
+        y, _ = body.op(f"nn.attention {q.name}, {k.name}, {v.name} causal : {q.type}, {k.type}",
                        (q.shape, q.element), ((q.shape[0], o.heads, q.shape[1]), q.element))
         return body.linear(body.reshape(y, x.shape), f"{h}.attn.o_proj")
 
