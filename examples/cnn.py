@@ -37,11 +37,11 @@ def main():
         for i in range(1, len(channels)):
             w, b = body.read(f"conv{i}.weight"), body.read(f"conv{i}.bias")
             shape = (x.shape[0], channels[i], o.height, o.width)
-            x = body.op(f"nn.conv2d {x.name}, {w.name}, {b.name} {{strides = array<i64: 1, 1>, padding = array<i64: 1, 1, 1, 1>}}"
-                        f" : {x.type}, {w.type}, {b.type}", (shape, x.element))
+            x = body.op(f"nn.conv2d {x.name}, {w.name} bias {b.name} padding [1, 1, 1, 1] : {x.type},"
+                        f" {w.type}, {b.type}", (shape, x.element))
             x = body.pointwise("relu", x)
         pooled = (*x.shape[:2], o.height // 2, o.width // 2)
-        x, _ = body.op(f"nn.max_pool2d {x.name} {{window = array<i64: 2, 2>, strides = array<i64: 2, 2>}} : {x.type}",
+        x, _ = body.op(f"nn.max_pool2d {x.name} window [2, 2] : {x.type}",
                        (pooled, x.element), (pooled, "i32"))
         return body.linear(body.reshape(x, (x.shape[0], features)), "fc")
 

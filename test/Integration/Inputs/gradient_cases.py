@@ -332,33 +332,31 @@ def pool(x, window, strides, padding, kind):
     if kind == "max":
         return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, strides, pads)
     total = jax.lax.reduce_window(x, 0.0, jax.lax.add, window, strides, pads)
+    if kind == "avg":
+        return total / (window[2] * window[3])
     return total / jax.lax.reduce_window(jnp.ones_like(x), 0.0, jax.lax.add, window, strides, pads)
 
 
-def array(values):
-    return f"array<i64: {', '.join(map(str, values))}>"
-
-
 def images():
-    kinds = [dict(), dict(strides=(2, 3), padding=(1, 2, 0, 1)), dict(dilations=(2, 1), padding=(2, 2, 1, 1)),
-             dict(groups=2, padding=(1, 1, 1, 1))]
+    kinds = [dict(), dict(strides=(2, 3), padding=(1, 2, 0, 1)), dict(padding=(2, 2, 1, 1), dilations=(2, 1)),
+             dict(padding=(1, 1, 1, 1), groups=2)]
     for (n, c, h, w, o, kh, kw), settings in product(((1, 2, 1, 1, 2, 1, 1), (3, 4, 7, 9, 6, 3, 2),
                                                       (4, 16, 17, 19, 32, 3, 3)), kinds):
         groups = settings.get("groups", 1)
-        text = ", ".join(f"{k} = {f'{v} : i64' if k == 'groups' else array(v)}" for k, v in settings.items())
+        words = "".join(f" {k} {v if k == 'groups' else list(v)}" for k, v in settings.items())
         x, k, b = normal((n, c, h, w)), normal((o, c // groups, kh, kw)), normal((o,))
-        attributes = f" {{{{{text}}}}}" if text else ""
-        yield Case("conv2d", f"nn.conv2d {{0}}, {{1}}, {{2}}{attributes} : {types(3)}", [x, k, b],
+        yield Case("conv2d", f"nn.conv2d {{0}}, {{1}} bias {{2}}{words} : {types(3)}", [x, k, b],
                    lambda x, k, b, s=settings: convolve(x, k, b, **s))
-        yield Case("conv2d", f"nn.conv2d {{0}}, {{1}}{attributes} : {types(2)}", [x, k],
+        yield Case("conv2d", f"nn.conv2d {{0}}, {{1}}{words} : {types(2)}", [x, k],
                    lambda x, k, s=settings: convolve(x, k, **s))
     for shape, window, strides, padding in (((1, 1, 1, 1), (1, 1), (1, 1), (0, 0, 0, 0)),
                                             ((2, 3, 7, 9), (3, 2), (2, 1), (1, 0, 0, 1)),
                                             ((4, 16, 18, 34), (2, 2), (2, 2), (0, 0, 0, 0))):
-        settings = f"{{{{window = {array(window)}, strides = {array(strides)}, padding = {array(padding)}}}}}"
-        for kind in ("max", "avg"):
-            yield Case(f"{kind}_pool2d", f"nn.{kind}_pool2d {{0}} {settings} : {{t0}}", [distinct(shape)],
-                       lambda x, kind=kind, w=window, s=strides, p=padding: pool(x, w, s, p, kind), 2 if kind == "max" else 1)
+        words = f"window {list(window)} strides {list(strides)} padding {list(padding)}"
+        for op, kind, attributes in (("max_pool2d", "max", ""), ("avg_pool2d", "avg", ""),
+                                     ("avg_pool2d", "inside", " {{count_include_pad = false}}")):
+            yield Case(op, f"nn.{op} {{0}} {words}{attributes} : {{t0}}", [distinct(shape)],
+                       lambda x, k=kind, w=window, s=strides, p=padding: pool(x, w, s, p, k), 2 if kind == "max" else 1)
 
 
 def all_cases():
