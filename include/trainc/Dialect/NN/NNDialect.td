@@ -22,7 +22,8 @@ def NN_Dialect : Dialect {
     (`reduce`, `matmul`, `transpose`, ...), or decomposes into such ops.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect",
-                           "::mlir::linalg::LinalgDialect", "::mlir::tensor::TensorDialect"];
+                           "::mlir::linalg::LinalgDialect", "::mlir::scf::SCFDialect",
+                           "::mlir::tensor::TensorDialect"];
   let hasConstantMaterializer = 1;
 }
 
@@ -46,5 +47,9 @@ class NN_InferredOp<string mnemonic, list<Trait> traits = []>
 def Differentiable : DeclareOpInterfaceMethods<NN_DifferentiableOp>;
 def Pointwise : DeclareOpInterfaceMethods<NN_PointwiseOp>;
 def Decomposable : DeclareOpInterfaceMethods<NN_DecomposableOp>;
+
+/// A decomposable op that is a kernel of its own rather than decomposed when
+/// kernels are formed: its decomposition is into linalg.
+def KernelPrimitive : NativeOpTrait<"KernelPrimitive"> { let cppNamespace = "::trainc::nn"; }
 
 #endif // TRAINC_NN_DIALECT

@@ -3,10 +3,12 @@
 #define TRAINC_NN_OPS
 
 include "trainc/Dialect/NN/NNPointwiseOps.td"
+include "trainc/Dialect/NN/NNRandomOps.td"
 include "trainc/Dialect/NN/NNReductionOps.td"
 include "trainc/Dialect/NN/NNShapeOps.td"
 include "trainc/Dialect/NN/NNLinearOps.td"
 include "trainc/Dialect/NN/NNNormOps.td"
+include "trainc/Dialect/NN/NNConvOps.td"
 include "trainc/Dialect/NN/NNLossOps.td"
 
 #endif // TRAINC_NN_OPS
