@@ -120,6 +120,8 @@ class Trainer:
         ports = self.descriptor.entries[e]
         index = {ports.inputs[i].name.decode(): i for i in range(ports.num_inputs)}
         for name, value in inputs.items():
+            if name not in index:
+                raise Error(f"expected one of the inputs {', '.join(index)} of {entry}, got {name}")
             i = index[name]
             port = ports.inputs[i]
             array = np.array(value, DTYPES[port.dtype], order="C")  # a copy: the caller may change its own
@@ -159,6 +161,8 @@ class Trainer:
         return [name for r, name, _ in self.tensors if r == role]
 
     def _tensor(self, role, name, state):
+        if (role, name, state) not in self.tensors:
+            raise Error(f"the artifact has no {role} {name}" + (f" {state}" if state else ""))
         i = self.tensors[role, name, state]
         t = self.descriptor.tensors[i]
         dtype = F32 if t.dtype in (BF16, F16) else t.dtype

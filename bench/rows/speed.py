@@ -2,7 +2,6 @@
 import json
 import os
 import statistics
-import sys
 import time
 
 from common import PEERS, Failed, compile_module, generate, run, tool, workload_module
