@@ -18,10 +18,9 @@ MINUTES = 12
 
 def copy_if_there(path, root):
     if os.path.exists(path):
-        target = os.path.join(root, path.lstrip("/"))
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        (shutil.copytree if os.path.isdir(path) else shutil.copy)(path, target, **(
-            dict(dirs_exist_ok=True) if os.path.isdir(path) else {}))
+        target = os.path.join(root, os.path.dirname(path).lstrip("/"))
+        os.makedirs(target, exist_ok=True)
+        run(["cp", "-rL", "--remove-destination", path, target])
 
 
 def fresh_debian(folder):
@@ -32,8 +31,8 @@ def fresh_debian(folder):
         run(["apt-get", "install", "-qy", "--no-install-recommends", "debootstrap"])
     root = os.path.join(folder, "debian")
     run(["debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", root], timeout=1200)
-    for path in ("/etc/apt/sources.list", "/etc/apt/sources.list.d", "/etc/apt/apt.conf.d", "/etc/apt/auth.conf.d",
-                 "/etc/resolv.conf", "/etc/hosts", "/usr/local/share/ca-certificates", "/etc/ssl/certs"):
+    for path in ("/etc/apt/sources.list", "/etc/apt/sources.list.d", "/etc/apt/apt.conf.d", "/etc/resolv.conf",
+                 "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"):
         copy_if_there(path, root)
     run(["git", "clone", "-q", "--no-hardlinks", f"file://{ROOT}", os.path.join(root, "trainc")])
     run(["chroot", root, "apt-get", "update", "-q"], timeout=600)
