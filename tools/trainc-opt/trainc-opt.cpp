@@ -10,6 +10,7 @@
 #include "trainc/Conversion/Passes.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Transforms/Passes.h"
 
 int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
@@ -19,6 +20,7 @@ int main(int argc, char **argv) {
                   trainc::nn::NNDialect, trainc::train::TrainDialect>();
   mlir::registerTransformsPasses();
   trainc::registerTraincConversionPasses();
+  trainc::registerTraincTransformsPasses();
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(argc, argv, "trainc pass driver\n", registry));
 }

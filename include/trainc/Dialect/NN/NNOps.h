@@ -12,6 +12,13 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+namespace trainc::nn {
+/// See KernelPrimitive in NNDialect.td.
+template <typename ConcreteType>
+class KernelPrimitive
+    : public mlir::OpTrait::TraitBase<ConcreteType, KernelPrimitive> {};
+} // namespace trainc::nn
+
 #include "trainc/Dialect/NN/NNDialect.h.inc"
 #include "trainc/Dialect/NN/NNEnums.h.inc"
 #include "trainc/Dialect/NN/NNInterfaces.h.inc"
