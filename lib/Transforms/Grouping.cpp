@@ -11,6 +11,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Transforms/IterationSpace.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallSet.h"
 #include <queue>
@@ -27,16 +28,8 @@ constexpr int64_t kMaxSingleTile = 1 << 16;
 
 enum class Kind { Row, Column, Single, None };
 
-/// The iteration space of a group: dimensions before `split` are rows, the others
-/// columns; split = -1 while nothing fixes it.
-struct Domain {
-  SmallVector<int64_t> shape;
-  int64_t split = -1;
-};
-
 struct Group {
   Kind kind;
-  Domain domain;
   SmallVector<Operation *> ops;
 };
 } // namespace
@@ -71,19 +64,6 @@ static Kind classify(Operation *op) {
   return Kind::Single;
 }
 
-static Domain domainOf(Operation *op) {
-  Domain domain;
-  if (auto reduce = dyn_cast<nn::ReduceOp>(op)) {
-    domain.shape = llvm::to_vector(shapeOf(reduce.getInput()));
-    domain.split = domain.shape.size();
-    for (int64_t dim : reduce.getDims())
-      domain.split = std::min(domain.split, dim);
-  } else {
-    domain.shape = llvm::to_vector(shapeOf(op->getResult(0)));
-  }
-  return domain;
-}
-
 static int64_t product(ArrayRef<int64_t> sizes) {
   int64_t result = 1;
   for (int64_t size : sizes)
@@ -91,62 +71,29 @@ static int64_t product(ArrayRef<int64_t> sizes) {
   return result;
 }
 
-/// `shape` with leading ones up to `rank`.
-static SmallVector<int64_t> padded(ArrayRef<int64_t> shape, size_t rank) {
-  SmallVector<int64_t> result(rank - shape.size(), 1);
-  llvm::append_range(result, shape);
-  return result;
+/// Whether `ops` can be one row kernel. A reduction that is one tile must not hold
+/// large pointwise work, and scalars are computed once, not in every tile.
+static bool canBeRowKernel(ArrayRef<Operation *> ops) {
+  auto space = IterationSpace::compute(ops, /*column=*/false);
+  if (failed(space))
+    return false;
+  if (space->hasReductions && space->outerSize() == 1 &&
+      space->inner > kMaxSingleTile)
+    return llvm::hasSingleElement(ops);
+  if (space->outerSize() * space->inner == 1)
+    return true;
+  return llvm::all_of(ops, [&](Operation *op) {
+    const IterationSpace::Extent &extent = space->extentOf(op->getResult(0));
+    return extent.inner || llvm::is_contained(extent.outer, true);
+  });
 }
 
-/// The domain in which both can run, or failure: the larger shape, where the
-/// smaller one may have one element per row.
-static FailureOr<Domain> combine(const Domain &a, const Domain &b) {
-  size_t rank = std::max(a.shape.size(), b.shape.size());
-  SmallVector<int64_t> x = padded(a.shape, rank), y = padded(b.shape, rank);
-  auto shifted = [&](const Domain &d) {
-    return d.split < 0 ? d.split : d.split + int64_t(rank - d.shape.size());
-  };
-  int64_t s = shifted(a), t = shifted(b);
-  if (s >= 0 && t >= 0 && s != t) {
-    // Only dimensions of size 1 may lie between two splits.
-    auto [low, high] = std::minmax(s, t);
-    for (int64_t i = low; i < high; ++i)
-      if (std::max(x[i], y[i]) != 1)
-        return failure();
-  }
-  Domain result;
-  result.split = s >= 0 ? s : t;
-  if (product(x) < product(y))
-    std::swap(x, y);
-  result.shape = x;
-  if (x == y)
-    return result;
-  // y has one element per row of x.
-  int64_t rows = rank;
-  while (rows > 0 && y[rows - 1] == 1)
-    --rows;
-  for (int64_t i = 0; i < rows; ++i)
-    if (x[i] != y[i])
-      return failure();
-  if (rows == 0)
-    return failure();
-  if (result.split < 0) {
-    result.split = rows;
-  } else {
-    for (int64_t i = std::min(rows, result.split),
-                 e = std::max(rows, result.split);
-         i < e; ++i)
-      if (x[i] != 1)
-        return failure();
-  }
-  return result;
-}
-
-/// A reduction that is one tile must not hold large pointwise work.
-static bool isOversizedTile(const Domain &domain) {
-  return domain.split >= 0 &&
-         product(ArrayRef(domain.shape).take_front(domain.split)) == 1 &&
-         product(domain.shape) > kMaxSingleTile;
+/// Elements of the largest tensor of `op`.
+static int64_t workOf(Operation *op) {
+  int64_t work = product(shapeOf(op->getResult(0)));
+  for (Value operand : op->getOperands())
+    work = std::max(work, product(shapeOf(operand)));
+  return work;
 }
 
 namespace {
@@ -202,7 +149,6 @@ void Grouper::takeReplicable() {
       groups.push_back(std::make_unique<Group>());
       group = groups.back().get();
       group->kind = Kind::Row;
-      group->domain = domainOf(&op);
     }
     group->ops.push_back(&op);
     groupOf[&op] = group;
@@ -259,11 +205,11 @@ size_t Grouper::countInputs(Group *group, Operation *op) {
 bool Grouper::tryJoin(Group *group, Operation *op) {
   if (group->kind != Kind::Row || group->ops.size() >= kMaxOps)
     return false;
-  auto domain = combine(group->domain, domainOf(op));
-  if (failed(domain) || isOversizedTile(*domain) ||
-      countInputs(group, op) > kMaxInputs || hasOuterPath(group, op))
+  SmallVector<Operation *> ops(group->ops);
+  ops.push_back(op);
+  if (!canBeRowKernel(ops) || countInputs(group, op) > kMaxInputs ||
+      hasOuterPath(group, op))
     return false;
-  group->domain = *domain;
   group->ops.push_back(op);
   groupOf[op] = group;
   return true;
@@ -273,15 +219,17 @@ bool Grouper::tryMerge(Group *into, Group *other) {
   if (other->kind != Kind::Row ||
       into->ops.size() + other->ops.size() > kMaxOps)
     return false;
-  auto domain = combine(into->domain, other->domain);
-  if (failed(domain) || isOversizedTile(*domain) ||
+  SmallVector<Operation *> ops(into->ops);
+  llvm::append_range(ops, other->ops);
+  if (!canBeRowKernel(ops) ||
       countInputs(into, nullptr) + countInputs(other, nullptr) > kMaxInputs ||
       hasOuterPath(into, other->ops) || hasOuterPath(other, into->ops))
     return false;
-  into->domain = *domain;
   for (Operation *op : other->ops) {
     groupOf[op] = into;
     into->ops.push_back(op);
+    for (Value operand : op->getOperands())
+      readers[operand].push_back(into);
   }
   llvm::sort(into->ops, [&](Operation *a, Operation *b) {
     return index.lookup(a) < index.lookup(b);
@@ -292,7 +240,7 @@ bool Grouper::tryMerge(Group *into, Group *other) {
 
 void Grouper::addToRowGroup(Operation *op) {
   Group *joined = nullptr;
-  Domain domain = domainOf(op);
+  int64_t work = workOf(op);
   if (fuse) {
     // Producers' groups, then groups that read the same large tensor.
     SmallVector<Group *> candidates;
@@ -303,8 +251,7 @@ void Grouper::addToRowGroup(Operation *op) {
           candidates.push_back(group);
     }
     for (Value operand : op->getOperands())
-      if (product(shapeOf(operand)) == product(domain.shape) &&
-          product(domain.shape) > 1)
+      if (product(shapeOf(operand)) == work && work > 1)
         llvm::append_range(candidates, readers.lookup(operand));
     for (Group *candidate : candidates) {
       if (candidate == joined || candidate->ops.empty())
@@ -321,7 +268,6 @@ void Grouper::addToRowGroup(Operation *op) {
     groups.push_back(std::make_unique<Group>());
     joined = groups.back().get();
     joined->kind = Kind::Row;
-    joined->domain = domain;
     joined->ops.push_back(op);
     groupOf[op] = joined;
   }
@@ -365,7 +311,6 @@ void Grouper::addToColumnGroup(nn::ReduceOp op) {
   groups.push_back(std::make_unique<Group>());
   Group *group = groups.back().get();
   group->kind = Kind::Column;
-  group->domain = domainOf(op);
   OpBuilder b(op);
   IRMapping mapping;
   for (Operation *producer : ordered) {
@@ -380,10 +325,10 @@ void Grouper::addToColumnGroup(nn::ReduceOp op) {
   // Join an earlier column group with the same space that reads the same.
   for (auto &other : groups) {
     if (other.get() == group || other->kind != Kind::Column ||
-        other->ops.empty() || other->domain.shape != group->domain.shape)
+        other->ops.empty())
       continue;
     auto reduce = cast<nn::ReduceOp>(other->ops.back());
-    if (reduce.getDims() != op.getDims() ||
+    if (shapeOf(reduce.getInput()) != shape || reduce.getDims() != op.getDims() ||
         other->ops.size() + group->ops.size() > kMaxOps)
       continue;
     bool shares = llvm::any_of(group->ops, [&](Operation *member) {

@@ -21,6 +21,8 @@ int main(int argc, char **argv) {
   mlir::registerTransformsPasses();
   trainc::registerTraincConversionPasses();
   trainc::registerTraincTransformsPasses();
+  trainc::registerTraincTransformsPasses();
+  trainc::registerTraincConversionPasses();
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(argc, argv, "trainc pass driver\n", registry));
 }
