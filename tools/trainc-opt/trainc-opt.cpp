@@ -19,8 +19,6 @@ int main(int argc, char **argv) {
                   mlir::scf::SCFDialect, mlir::tensor::TensorDialect,
                   trainc::nn::NNDialect, trainc::train::TrainDialect>();
   mlir::registerTransformsPasses();
-  trainc::registerTraincConversionPasses();
-  trainc::registerTraincTransformsPasses();
   trainc::registerTraincTransformsPasses();
   trainc::registerTraincConversionPasses();
   return mlir::asMainReturnCode(
