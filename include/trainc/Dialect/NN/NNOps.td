@@ -3,6 +3,7 @@
 #define TRAINC_NN_OPS
 
 include "trainc/Dialect/NN/NNPointwiseOps.td"
+include "trainc/Dialect/NN/NNRandomOps.td"
 include "trainc/Dialect/NN/NNReductionOps.td"
 include "trainc/Dialect/NN/NNShapeOps.td"
 include "trainc/Dialect/NN/NNLinearOps.td"
