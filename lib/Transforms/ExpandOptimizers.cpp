@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "NamedRule.h"
+#include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
 
 #define DEBUG_TYPE "train-expand-optimizers"
@@ -33,10 +34,6 @@ public:
                Type type, size_t leading)
       : arguments(arguments), leading(leading), type(type),
         b(op.getLoc(), op.getContext()) {
-    if (type.getIntOrFloatBitWidth() < 32)
-      computeType = b.getF32Type();
-    else
-      computeType = type;
     block = b.createBlock(&region);
     for (size_t i = 0; i < leading; ++i)
       block->addArgument(type, op.getLoc());
@@ -44,10 +41,7 @@ public:
       hyper[entry.first] = block->addArgument(b.getF64Type(), op.getLoc());
   }
 
-  /// One of the leading arguments, in the type of computation.
-  Scalar argument(size_t i) {
-    return Scalar{&b, block->getArgument(i)}.as(computeType);
-  }
+  Scalar argument(size_t i) { return {&b, block->getArgument(i)}; }
   /// A run-time scalar, in f64.
   Scalar operator[](StringRef name) { return {&b, hyper.at(name)}; }
   /// The 1-based number of this update, in f64.
@@ -58,8 +52,8 @@ public:
     }
     return (*this)["t"];
   }
-  /// An f64 scalar rounded to the type of computation.
-  Scalar round(Scalar scalar) { return scalar.as(computeType); }
+  /// An f64 scalar rounded to the region's type.
+  Scalar round(Scalar scalar) { return scalar.as(type); }
 
   Scalar state(StringRef name, double initial = 0.0) {
     auto [it, isNew] = states.insert({name, State{{}, initial, {}}});
@@ -68,10 +62,10 @@ public:
           block->insertArgument(leading + states.size() - 1, type, b.getLoc());
       it->second.next = it->second.argument;
     }
-    return Scalar{&b, it->second.argument}.as(computeType);
+    return {&b, it->second.argument};
   }
   void setState(StringRef name, Scalar next) {
-    states.find(name)->second.next = next.as(type).value;
+    states.find(name)->second.next = next.value;
   }
   /// `state` = decay state + (1 - decay) value.
   Scalar moment(StringRef name, Scalar decay, Scalar value,
@@ -83,7 +77,7 @@ public:
   }
 
   void yield(Scalar first) {
-    SmallVector<Value> values{first.as(type).value};
+    SmallVector<Value> values{first.value};
     for (const auto &entry : states)
       values.push_back(entry.second.next);
     YieldOp::create(b, values, Value(), Value());
@@ -106,7 +100,7 @@ private:
     Value next;
   };
   size_t leading;
-  Type type, computeType;
+  Type type;
   ImplicitLocOpBuilder b;
   Block *block;
   llvm::StringMap<Value> hyper;
@@ -461,13 +455,15 @@ static LogicalResult expandOptimizer(OptimizerOp op, Type type) {
 // Pass
 //===----------------------------------------------------------------------===//
 
-/// The parameter group's element types, in the order of its parameters.
+/// The types in which the group's parameters are computed, in the order of its
+/// parameters.
 static llvm::MapVector<Type, SmallVector<ParamOp>>
 paramsByType(OptimizerOp op) {
   llvm::MapVector<Type, SmallVector<ParamOp>> result;
   for (auto param : op->getParentOfType<ModuleOp>().getOps<ParamOp>())
     if (param.getOptimizer() == op.getSymName())
-      result[param.getTensorType().getElementType()].push_back(param);
+      result[nn::getComputeType(param.getTensorType().getElementType())]
+          .push_back(param);
   return result;
 }
 
@@ -476,8 +472,9 @@ static LogicalResult checkTypes(OptimizerOp op) {
   Type type = op.getBody().getArgument(0).getType();
   for (auto &[paramType, params] : paramsByType(op))
     if (paramType != type)
-      return (params.front().emitOpError("expects elements of type ")
-              << type << ", which its optimizer updates, got " << paramType)
+      return (params.front().emitOpError("expects elements computed in ")
+              << type << ", the type of its optimizer's region, got "
+              << paramType)
                  .attachNote(op.getLoc())
              << "the optimizer is here";
   return success();

@@ -241,16 +241,25 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param) {
   auto write = [&](Value value, StringRef arena) {
     WriteOp::create(b, loc, value, sliceRef(b.getContext(), arena, name));
   };
-  for (size_t i = 0; i < states; ++i)
-    write(map.getResult(1 + i), arenas[i]);
   if (!scaled) {
+    for (size_t i = 0; i < states; ++i)
+      write(map.getResult(1 + i), arenas[i]);
     write(map.getResult(0), kMasterArena);
     if (ema)
       write(map.getResult(1 + states), "arena.state.ema");
     return;
   }
 
-  // Second region: from parameter, direction and their norms.
+  // Second region: from parameter, direction, their norms and the states, of which
+  // it may replace some.
+  Region &second = optimizer.getScaled();
+  SmallVector<size_t> replaced;
+  for (size_t i = 0; i < states; ++i)
+    if (second.front().getTerminator()->getOperand(1 + i) !=
+        second.getArgument(4 + i))
+      replaced.push_back(i);
+    else
+      write(map.getResult(1 + i), arenas[i]);
   Value parameter = u.inputs[p], direction = map.getResult(0);
   auto norm = [&](Value value) -> Value {
     return nn::castTo(
@@ -264,25 +273,31 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param) {
   u.addInput(direction);
   u.addInput(parameterNorm);
   u.addInput(directionNorm);
+  u.inputs.append(map.result_begin() + 1, map.result_begin() + 1 + states);
   hyper = u.addHyper();
   finite = u.addInput(flag);
   addAverage();
   results.assign(1, type);
+  results.append(replaced.size(), wide);
   if (ema)
     results.push_back(wide);
   map = u.createMap(results, [&](OpBuilder &inner, ValueRange args) {
-    SmallVector<Value> arguments(args.take_front(4));
-    llvm::append_range(arguments, u.hyperArguments(inner, optimizer.getScaled(),
-                                                   4, args, hyper));
-    Value next = cloneScalars(inner, optimizer.getScaled(), arguments)[0];
-    SmallVector<Value> values{guard(inner, args[finite], next, args[0])};
+    SmallVector<Value> arguments(args.take_front(4 + states));
+    llvm::append_range(arguments, u.hyperArguments(inner, second, 4 + states,
+                                                   args, hyper));
+    SmallVector<Value> next = cloneScalars(inner, second, arguments);
+    SmallVector<Value> values{guard(inner, args[finite], next[0], args[0])};
+    for (size_t i : replaced)
+      values.push_back(guard(inner, args[finite], next[1 + i], args[4 + i]));
     if (ema)
-      values.push_back(averaged(inner, args, next));
+      values.push_back(averaged(inner, args, next[0]));
     return values;
   });
   write(map.getResult(0), kMasterArena);
+  for (auto [position, i] : llvm::enumerate(replaced))
+    write(map.getResult(1 + position), arenas[i]);
   if (ema)
-    write(map.getResult(1), "arena.state.ema");
+    write(map.getResult(1 + replaced.size()), "arena.state.ema");
 }
 
 static void expandSeed(SeedOp op) {

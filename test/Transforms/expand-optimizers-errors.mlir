@@ -71,7 +71,7 @@ train.schedule @s = warmup_cosine<peak = 1, warmup = 20, total = 10>
 train.optimizer @own(%p: f32, %g: f32) {
   train.yield %p : f32
 }
-// expected-error @+1 {{'train.param' op expects elements of type 'f32', which its optimizer updates, got 'f64'}}
+// expected-error @+1 {{'train.param' op expects elements computed in 'f32', the type of its optimizer's region, got 'f64'}}
 train.param @w : tensor<4xf64> init(zeros) optimizer(@own)
 
 // -----

@@ -53,6 +53,12 @@ Batches::Batches(Model &model, uint32_t entry,
 Batches Batches::generate(Model &model, uint32_t entry) {
   Batches result(model, entry);
   result.generated = true;
+  result.batch = 1;
+  for (const Input &input : result.inputs)
+    if (input.port->rank > 0) {
+      result.batch = static_cast<uint64_t>(input.port->dims[0]);
+      break;
+    }
   for (uint32_t i = 0; i < result.inputs.size(); ++i) {
     Input &input = result.inputs[i];
     uint32_t dtype = input.port->dtype;
@@ -104,9 +110,8 @@ void Batches::assign(const std::vector<DataArgument> &arguments) {
 /// NAME=FILE: the array of a .npy file, or NAME in a .safetensors file.
 void Batches::assignNamed(const DataArgument &argument) {
   const char *name = argument.name.c_str();
-  auto input = std::find_if(inputs.begin(), inputs.end(), [&](const Input &i) {
-    return i.port->name == argument.name;
-  });
+  auto input = std::ranges::find_if(
+      inputs, [&](const Input &i) { return i.port->name == argument.name; });
   if (input == inputs.end())
     fail("entry '%s' has no input '%s'; its inputs: %s", entry.name, name,
          inputList().c_str());
@@ -212,8 +217,7 @@ void Batches::assignStream(const FileArray &array, Input &tokens,
 //===----------------------------------------------------------------------===//
 
 /// The batch is the first dimension of the first input whose other dimensions
-/// hold one example. An input may also hold the examples flat: [batch *
-/// tokens].
+/// hold one example. Another input may be flat, as targets of batch * tokens.
 void Batches::findBatchSize() {
   const Input *counts = nullptr; // whose file says how many examples there are
   for (const Input &input : inputs) {
@@ -239,13 +243,17 @@ void Batches::findBatchSize() {
       input.rowElements = count / batch;
     if (input.rowElements * batch == count)
       continue;
+    if (!input.array)
+      fail("input '%s' is %s: expects a multiple of the %llu examples of a "
+           "batch",
+           input.port->name, shapeText(*input.port).c_str(),
+           static_cast<unsigned long long>(batch));
     std::string rest;
     for (uint32_t i = 1; i < input.port->rank; ++i)
       rest += "x" + std::to_string(input.port->dims[i]);
-    fail("input '%s' is %s: expects Nx%s elements, %s has %s", input.port->name,
-         shapeText(*input.port).c_str(), rest.empty() ? "1" : rest.c_str() + 1,
-         input.array ? input.array->text().c_str() : "no file",
-         input.array ? input.array->shape().c_str() : "them");
+    fail("input '%s' is %s: expects N%s elements, %s has %s", input.port->name,
+         shapeText(*input.port).c_str(), rest.c_str(),
+         input.array->text().c_str(), input.array->shape().c_str());
   }
   if (!batch) // only constants, or no inputs at all
     batch = 1;

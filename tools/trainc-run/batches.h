@@ -50,7 +50,7 @@ private:
   };
 
   Batches(Model &model, uint32_t entry);
-  void assign(const std::vector<DataArgument> &files);
+  void assign(const std::vector<DataArgument> &arguments);
   void assignNamed(const DataArgument &argument);
   void assignUnnamed(const std::string &path);
   void assignArray(Input &input, const FileArray &array);

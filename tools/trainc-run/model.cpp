@@ -70,7 +70,8 @@ uint32_t Model::findStep(const std::string &name) const {
     if (entry(i).kind == TRAINC_ENTRY_STEP &&
         (name.empty() || name == entry(i).name))
       return i;
-  fail("model '%s' has no step '%s'; its steps: %s", tables->name, name.c_str(),
+  fail("model '%s' has no step%s; its steps: %s", tables->name,
+       name.empty() ? "" : (" '" + name + "'").c_str(),
        entryNames(TRAINC_ENTRY_STEP).c_str());
 }
 

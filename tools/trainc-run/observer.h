@@ -15,7 +15,7 @@ public:
   Observer(const Observer &) = delete;
   ~Observer();
 
-  void beginStep(uint64_t step);
+  void beginStep(uint64_t number);
   void endStep();
   /// Writes the trace, if one is wanted.
   void finish();

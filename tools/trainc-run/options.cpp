@@ -201,7 +201,7 @@ static std::vector<Definition> definitions(Options &o) {
   };
 }
 
-/// Refuses options that would have no effect.
+/// Refuses options that contradict each other, or whose work would be left out.
 static void checkCombinations(const Options &o) {
   if (!o.inspect.empty())
     return;
@@ -223,6 +223,8 @@ static void checkCombinations(const Options &o) {
         "--steps, --eval, --benchmark or --serve");
   needs(!o.evalData.empty(), training || o.eval, "--eval-data",
         "--steps or --eval");
+  if (o.eval && !o.data.empty() && !o.evalData.empty())
+    fail("--eval expects --data or --eval-data, not both");
   needs(o.evalEvery, training && !o.evalData.empty(), "--eval-every",
         "--steps and --eval-data");
   needs(!o.out.empty(), o.eval, "--out", "--eval");

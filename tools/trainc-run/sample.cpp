@@ -37,16 +37,17 @@ static bool isLanguageModel(const trainc_entry &entry) {
 /// The token at `u` of the distribution softmax(logits / temperature).
 static size_t draw(const std::vector<double> &logits, double temperature,
                    double u) {
-  size_t best = static_cast<size_t>(
-      std::max_element(logits.begin(), logits.end()) - logits.begin());
+  size_t best =
+      static_cast<size_t>(std::ranges::max_element(logits) - logits.begin());
   if (temperature == 0)
     return best;
   std::vector<double> sums;
+  sums.reserve(logits.size());
   double sum = 0;
   for (double logit : logits)
     sums.push_back(sum += std::exp((logit - logits[best]) / temperature));
-  size_t token = static_cast<size_t>(
-      std::upper_bound(sums.begin(), sums.end(), u * sum) - sums.begin());
+  size_t token = static_cast<size_t>(std::ranges::upper_bound(sums, u * sum) -
+                                     sums.begin());
   return std::min(token, logits.size() - 1);
 }
 
@@ -89,8 +90,8 @@ void sample(Model &model, const Options &options) {
     for (uint64_t v = 0; v < vocabulary; ++v) {
       logits[v] = loadElement(out.dtype, row, (used - 1) * vocabulary + v);
       if (!std::isfinite(logits[v]))
-        fail("the logits of character %llu are not finite",
-             static_cast<unsigned long long>(i + 1));
+        fail("the logits after %llu characters are not finite",
+             static_cast<unsigned long long>(i));
     }
     double u = randomUnit(model.seed(), sampleStream, i);
     text += static_cast<char>(draw(logits, options.temperature, u));

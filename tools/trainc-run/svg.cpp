@@ -144,22 +144,27 @@ void writeLossCurve(const std::string &path, const std::string &title,
       "<text x=\"%.1f\" y=\"24\" font-size=\"15\">%s</text>\n",
       width, height, left, escape(title).c_str());
   text += axes(x, y);
-  text += polyline(raw, x, y, "stroke=\"#9ecae1\" stroke-width=\"1\"");
-  text += polyline(mean, x, y, "stroke=\"#08519c\" stroke-width=\"2\"");
-  std::string legend = "<tspan fill=\"#08519c\">training loss</tspan>";
+  text += polyline(raw, x, y, R"(stroke="#9ecae1" stroke-width="1")");
+  text += polyline(mean, x, y, R"(stroke="#08519c" stroke-width="2")");
+  auto legend = [](double x, const char *color, const char *name) {
+    return format(
+        R"(<text x="%.1f" y="24" text-anchor="end" fill="%s">%s</text>)"
+        "\n",
+        x, color, name);
+  };
+  text += legend(evals.empty() ? width - right : width - right - 80, "#08519c",
+                 "training loss");
   if (!evals.empty()) {
-    text += polyline(evals, x, y,
-                     "stroke=\"#d94801\" stroke-width=\"1.5\" "
-                     "stroke-dasharray=\"5 3\"");
+    text += polyline(
+        evals, x, y,
+        R"(stroke="#d94801" stroke-width="1.5" stroke-dasharray="5 3")");
     for (const Point &point : evals)
-      text += format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" "
-                     "fill=\"#d94801\"/>\n",
+      text += format(R"(<circle cx="%.1f" cy="%.1f" r="3" fill="#d94801"/>)"
+                     "\n",
                      x.at(static_cast<double>(point.step)), y.at(point.loss));
-    legend += "<tspan dx=\"16\" fill=\"#d94801\">evaluation</tspan>";
+    text += legend(width - right, "#d94801", "evaluation");
   }
-  text += format(
-      "<text x=\"%.1f\" y=\"24\" text-anchor=\"end\">%s</text>\n</svg>\n",
-      width - right, legend.c_str());
+  text += "</svg>\n";
   OutputFile file(path);
   file.write(text);
   file.close();

@@ -20,14 +20,23 @@ namespace trainc::run {
 
 static volatile std::sig_atomic_t stopRequested = 0;
 
-/// The first SIGINT or SIGTERM asks for a stop, the second one kills.
-static void catchSignals() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { stopRequested = 1; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
+/// While it lives, the first SIGINT or SIGTERM asks for a stop, and the second
+/// one kills.
+namespace {
+struct SignalCatcher {
+  SignalCatcher() {
+    struct sigaction action = {};
+    action.sa_handler = [](int) { stopRequested = 1; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+    sigaction(SIGINT, &action, nullptr);
+    sigaction(SIGTERM, &action, nullptr);
+  }
+  ~SignalCatcher() {
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGTERM, SIG_DFL);
+  }
+};
+} // namespace
 
 //===----------------------------------------------------------------------===//
 // The log
@@ -227,11 +236,11 @@ void Training::finish() {
          static_cast<unsigned long long>(done),
          static_cast<unsigned long long>(*options.steps));
   else
-    printLosses(firstLoss, losses, *options.steps);
+    printLosses(firstLoss, losses, done);
 }
 
 bool Training::run() {
-  catchSignals();
+  SignalCatcher signals;
   while (done < *options.steps && !stopRequested) {
     double start = now();
     trainc_step_result result = runStep();

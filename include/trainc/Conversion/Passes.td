@@ -26,4 +26,41 @@ def NNToLinalgPass : Pass<"nn-to-linalg"> {
                            "::mlir::math::MathDialect", "::mlir::tensor::TensorDialect"];
 }
 
+def LowerKernelsPass : Pass<"train-lower-kernels", "::mlir::ModuleOp"> {
+  let summary = "Turn kernels into loops on memrefs";
+  let description = [{
+    Gives every `train.kernel` a function in the nested module `@kernels`: one flat
+    memref per argument and per result that is not in place, and the index of a tile.
+    Pointwise ops and reductions become loops with explicit vectors of 32 elements and
+    the lanes that `nn.reduce` states; other kernels go through `nn-to-linalg`. The
+    kernel gets the attribute `tiles`. With generic=true every kernel goes through
+    `nn-to-linalg`: the reference.
+
+    Example: test/Conversion/LowerKernels/lower-kernels.mlir
+  }];
+  let options = [Option<"generic", "generic", "bool", "false",
+                        "Lower every kernel by its linalg decomposition">];
+  let statistics = [Statistic<"numGeneric", "generic", "Kernels lowered through linalg">];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect",
+      "::mlir::affine::AffineDialect", "::mlir::bufferization::BufferizationDialect",
+      "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect", "::mlir::math::MathDialect",
+      "::mlir::vector::VectorDialect", "::mlir::linalg::LinalgDialect"];
+}
+
+def KernelsToLLVMPass : Pass<"train-kernels-to-llvm", "::mlir::ModuleOp"> {
+  let summary = "Lower the functions of kernels to the LLVM dialect";
+  let description = [{
+    Functions on memrefs become functions on pointers that do not alias, and per kernel
+    one `void (ptr operands, i64 tile)` calls them. f32 functions become polynomials, f64
+    functions calls through the runtime's table.
+
+    Needs `train-lower-kernels`.
+  }];
+  let options = [Option<"expandBF16", "expand-bf16", "bool", "false",
+                        "Convert to bf16 by integer arithmetic: for processors without "
+                        "an instruction for it">];
+  let dependentDialects = ["::mlir::LLVM::LLVMDialect", "::mlir::cf::ControlFlowDialect",
+      "::mlir::ub::UBDialect"];
+}
+
 #endif // TRAINC_CONVERSION_PASSES

@@ -16,7 +16,7 @@ def ExpandOptimizersPass : Pass<"train-expand-optimizers", "::mlir::ModuleOp"> {
     scalars (`hyper`) with optax's default where none is given, except initial values
     of states; flags choose the formula. Marked `?`: takes part only if given.
     What depends on run-time scalars only is computed in f64 and rounded once to the
-    type in which an element is computed: the parameter's, or f32 for f16 and bf16.
+    region's type, in which elements are computed: the parameter's, f32 for bf16 and f16.
 
     | optimizer | numbers | flags |
     |---|---|---|
@@ -51,9 +51,9 @@ def ExpandOptimizersPass : Pass<"train-expand-optimizers", "::mlir::ModuleOp"> {
     | exponential<init, steps, rate, begin = 0, end?, staircase = false> | init rate^((t - begin) / steps) |
     | inverse_sqrt<peak, warmup, init = 0> | from init to peak at warmup, then peak sqrt(max(warmup, 1) / max(t, 1)) |
 
-    An optimizer whose parameters have several element types is cloned, `@g` staying
-    with the first type and `@g_f64` (or `_f32`...) taking the others; its run-time
-    scalars are the clone's own. `clip` and `ema` stay on the op. Does nothing to ops in
+    An optimizer whose parameters are computed in both f32 and f64 is cloned, `@g` staying
+    with the type that comes first and `@g_f64` (or `@g_f32`) taking the other; its
+    run-time scalars are the clone's own. `clip` and `ema` stay on the op. Does nothing to ops in
     region form, but refuses a parameter of another type than its optimizer's region.
 
     Needs and gives form 0 or 1.

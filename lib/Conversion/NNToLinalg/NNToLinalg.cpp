@@ -388,6 +388,9 @@ struct ConvertReshape : OpConversionPattern<nn::ReshapeOp> {
 struct Decompose : OpInterfaceConversionPattern<nn::DecomposableOpInterface> {
   using OpInterfaceConversionPattern::OpInterfaceConversionPattern;
 
+  /// A decomposition holds simpler ops, which may decompose in turn.
+  void initialize() { setHasBoundedRewriteRecursion(); }
+
   LogicalResult matchAndRewrite(nn::DecomposableOpInterface op, ArrayRef<Value>,
                                 ConversionPatternRewriter &b) const override {
     FailureOr<SmallVector<Value>> values = op.decompose(b);

@@ -218,12 +218,10 @@ LogicalResult Conv2dOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   operandGrads[1] = Conv2dWeightGradOp::create(
       b, loc, getWeight().getType(), getInput(), g, getStridesAttr(),
       getPaddingAttr(), getDilationsAttr(), getGroupsAttr());
-  if (getBias()) {
-    Type elementType = getTensorType(g).getElementType();
-    Value sums = ReduceOp::create(b, loc, ReduceKind::sum, g,
-                                  ArrayRef<int64_t>{0, 2, 3}, /*keep=*/false);
-    operandGrads[2] = castTo(b, loc, sums, elementType);
-  }
+  if (getBias())
+    operandGrads[2] =
+        ReduceOp::create(b, loc, ReduceKind::sum, g, ArrayRef<int64_t>{0, 2, 3},
+                         /*keep=*/false);
   return success();
 }
 

@@ -135,7 +135,9 @@ static void backward(void *const *args, int accumulate) {
 
 static void forwardFirst(void *const *args, int64_t tile) { forward(args, 0); }
 static void forwardNext(void *const *args, int64_t tile) { forward(args, 1); }
-static void backwardFirst(void *const *args, int64_t tile) { backward(args, 0); }
+static void backwardFirst(void *const *args, int64_t tile) {
+  backward(args, 0);
+}
 static void backwardNext(void *const *args, int64_t tile) { backward(args, 1); }
 
 /// args: parameters, gradients, momentum, scalars.
@@ -188,12 +190,23 @@ static void predict(void *const *args, int64_t tile) {
     logits(args[0], ROW((const feature *)args[1], i), (float *)args[2] + i * C);
 }
 
-enum { FORWARD_FIRST, FORWARD_NEXT, BACKWARD_FIRST, BACKWARD_NEXT, UPDATE,
-       EVALUATE, PREDICT, NUM_KERNELS };
+enum {
+  FORWARD_FIRST,
+  FORWARD_NEXT,
+  BACKWARD_FIRST,
+  BACKWARD_NEXT,
+  UPDATE,
+  EVALUATE,
+  PREDICT,
+  NUM_KERNELS
+};
 static const trainc_kernel kernels[NUM_KERNELS] = {
-    {"forward_first", forwardFirst},   {"forward_next", forwardNext},
-    {"backward_first", backwardFirst}, {"backward_next", backwardNext},
-    {"update", update},                {"evaluate", evaluate},
+    {"forward_first", forwardFirst},
+    {"forward_next", forwardNext},
+    {"backward_first", backwardFirst},
+    {"backward_next", backwardNext},
+    {"update", update},
+    {"evaluate", evaluate},
     {"predict", predict},
 };
 
@@ -206,15 +219,16 @@ static const trainc_arena arenas[NUM_ARENAS] = {
     {"parameters", TRAINC_ROLE_MASTER, TRAINC_F32, PARAMETERS * 4, 0},
     {"gradients", TRAINC_ROLE_GRADIENT, TRAINC_F32, PARAMETERS * 4, 0},
     {"momentum", TRAINC_ROLE_STATE, TRAINC_F32, PARAMETERS * 4, 0},
-    {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, ROWS *C * 4, 0},
+    {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, ROWS * C * 4, 0},
 };
 
 static const int64_t wDims[] = {F, C}, bDims[] = {C};
 #define W(state, role, arena, kind, b)                                         \
-  {"w", state, role, TRAINC_F32, 2, arena, 0, F *C * 4, wDims, 0, kind, 0, b, 0}
+  {"w",       state, role, TRAINC_F32, 2, arena, 0,                            \
+   F * C * 4, wDims, 0,    kind,       0, b,     0}
 #define BIAS(state, role, arena)                                               \
-  {"b", state, role, TRAINC_F32, 1, arena, F *C * 4, C * 4, bDims, 0,          \
-   TRAINC_INIT_CONSTANT, 0, 0, 0}
+  {"b",   state, role, TRAINC_F32,           1, arena, F * C * 4,              \
+   C * 4, bDims, 0,    TRAINC_INIT_CONSTANT, 0, 0,     0}
 static const trainc_tensor tensors[] = {
     W(0, TRAINC_ROLE_MASTER, MASTER, TRAINC_INIT_NORMAL, 0.1),
     BIAS(0, TRAINC_ROLE_MASTER, MASTER),
@@ -240,8 +254,7 @@ static const char *const groups[] = {"sgd"};
 #ifdef CHARS
 #define X "tokens"
 #define Y "targets"
-#define X_PORT(dims, rows)                                                     \
-  { X, TRAINC_I32, 2, dims, (rows)*T * 4 }
+#define X_PORT(dims, rows) {X, TRAINC_I32, 2, dims, (rows) * T * 4}
 #define Y_RANK 2
 static const int64_t xDims[] = {B, T}, evalXDims[] = {EVAL_B, T};
 static const int64_t logitsDims[] = {EVAL_B, T, C};
@@ -250,8 +263,7 @@ static const int64_t logitsDims[] = {EVAL_B, T, C};
 #else
 #define X "x"
 #define Y "y"
-#define X_PORT(dims, rows)                                                     \
-  { X, TRAINC_F32, 2, dims, (rows)*F * 4 }
+#define X_PORT(dims, rows) {X, TRAINC_F32, 2, dims, (rows) * F * 4}
 #define Y_RANK 1
 static const int64_t xDims[] = {B, F}, evalXDims[] = {EVAL_B, F};
 static const int64_t logitsDims[] = {EVAL_B, C};
@@ -267,7 +279,7 @@ static const trainc_port stepInputs[] = {
 };
 static const trainc_port evalInputs[] = {
     X_PORT(evalXDims, EVAL_B),
-    {Y, TRAINC_I32, Y_RANK, evalYDims, EVAL_B *T * 4},
+    {Y, TRAINC_I32, Y_RANK, evalYDims, EVAL_B * T * 4},
     {"weights", TRAINC_F32, 1, evalYDims, EVAL_B * 4},
 };
 static const trainc_port evalOutputs[] = {
@@ -276,7 +288,7 @@ static const trainc_port evalOutputs[] = {
     {"count", TRAINC_F32, 0, 0, 4},
 };
 static const trainc_port predictOutputs[] = {
-    {"logits", TRAINC_F32, Y_RANK + 1, logitsDims, EVAL_B *T *C * 4},
+    {"logits", TRAINC_F32, Y_RANK + 1, logitsDims, EVAL_B * T * C * 4},
 };
 
 static const trainc_index_check checks[] = {
@@ -287,15 +299,13 @@ static const trainc_index_check checks[] = {
 };
 enum { NUM_CHECKS = sizeof(checks) / sizeof(*checks) };
 
-#define OPERAND(base, access, bytes, type)                                     \
-  { base, access, 0, bytes, type, 0 }
+#define OPERAND(base, access, bytes, type) {base, access, 0, bytes, type, 0}
 #define READ_WRITE (TRAINC_READ | TRAINC_WRITE)
 #define STATE(arena, access) OPERAND(arena, access, PARAMETERS * 4, TRAINC_F32)
-#define SCALAR_BLOCK                                                           \
-  OPERAND(SCALARS, READ_WRITE, NUM_SCALARS * 8, TRAINC_F64)
+#define SCALAR_BLOCK OPERAND(SCALARS, READ_WRITE, NUM_SCALARS * 8, TRAINC_F64)
 #ifdef MASK_WEIGHTS
 #define WEIGHTS(rows)                                                          \
-  OPERAND(NUM_ARENAS + 2, TRAINC_READ, (rows)*4, TRAINC_F32),
+  OPERAND(NUM_ARENAS + 2, TRAINC_READ, (rows) * 4, TRAINC_F32),
 #else
 #define WEIGHTS(rows)
 #endif
@@ -304,11 +314,11 @@ static const trainc_operand forwardOperands[] = {
     STATE(MASTER, TRAINC_READ),
     OPERAND(NUM_ARENAS, TRAINC_READ, B *X_ROW, X_TYPE),
     OPERAND(NUM_ARENAS + 1, TRAINC_READ, ROWS * 4, TRAINC_I32),
-    WEIGHTS(B) OPERAND(WORKSPACE, TRAINC_WRITE, ROWS *C * 4, TRAINC_F32),
+    WEIGHTS(B) OPERAND(WORKSPACE, TRAINC_WRITE, ROWS * C * 4, TRAINC_F32),
     SCALAR_BLOCK};
 static const trainc_operand backwardOperands[] = {
     OPERAND(NUM_ARENAS, TRAINC_READ, B *X_ROW, X_TYPE),
-    OPERAND(WORKSPACE, TRAINC_READ, ROWS *C * 4, TRAINC_F32),
+    OPERAND(WORKSPACE, TRAINC_READ, ROWS * C * 4, TRAINC_F32),
     STATE(GRADIENT, READ_WRITE)};
 static const trainc_operand updateOperands[] = {
     STATE(MASTER, READ_WRITE), STATE(GRADIENT, TRAINC_READ),
@@ -316,7 +326,7 @@ static const trainc_operand updateOperands[] = {
 static const trainc_operand evalOperands[] = {
     STATE(MASTER, TRAINC_READ),
     OPERAND(NUM_ARENAS, TRAINC_READ, EVAL_B *X_ROW, X_TYPE),
-    OPERAND(NUM_ARENAS + 1, TRAINC_READ, EVAL_B *T * 4, TRAINC_I32),
+    OPERAND(NUM_ARENAS + 1, TRAINC_READ, EVAL_B * T * 4, TRAINC_I32),
     WEIGHTS(EVAL_B)
         OPERAND(NUM_ARENAS + NUM_INPUTS, TRAINC_WRITE, 4, TRAINC_F32),
     OPERAND(NUM_ARENAS + NUM_INPUTS + 1, TRAINC_WRITE, 4, TRAINC_F32),
@@ -324,13 +334,19 @@ static const trainc_operand evalOperands[] = {
 static const trainc_operand predictOperands[] = {
     STATE(MASTER, TRAINC_READ),
     OPERAND(NUM_ARENAS, TRAINC_READ, EVAL_B *X_ROW, X_TYPE),
-    OPERAND(NUM_ARENAS + 1, TRAINC_WRITE, EVAL_B *T *C * 4, TRAINC_F32)};
+    OPERAND(NUM_ARENAS + 1, TRAINC_WRITE, EVAL_B * T * C * 4, TRAINC_F32)};
 
 #define LAUNCH(kernel, operands, label, line, flops)                           \
-  {                                                                            \
-    TRAINC_COMMAND_LAUNCH, kernel, 1, sizeof(operands) / sizeof(*operands), 0, \
-        operands, 0, label, "toy.mlir:" line, flops                            \
-  }
+  {TRAINC_COMMAND_LAUNCH,                                                      \
+   kernel,                                                                     \
+   1,                                                                          \
+   sizeof(operands) / sizeof(*operands),                                       \
+   0,                                                                          \
+   operands,                                                                   \
+   0,                                                                          \
+   label,                                                                      \
+   "toy.mlir:" line,                                                           \
+   flops}
 static const trainc_command first[] = {
     LAUNCH(FORWARD_FIRST, forwardOperands, "nn.cross_entropy", "7:10",
            2 * ROWS * F * C),
@@ -348,16 +364,44 @@ static const trainc_command evalList[] = {
 static const trainc_command predictList[] = {
     LAUNCH(PREDICT, predictOperands, "nn.linear", "16:10", 0)};
 
-#define LIST(commands)                                                         \
-  { sizeof(commands) / sizeof(*commands), commands }
+#define LIST(commands) {sizeof(commands) / sizeof(*commands), commands}
 static const trainc_entry entries[] = {
-    {"step", TRAINC_ENTRY_STEP, ACCUMULATE, NUM_INPUTS, 0, NUM_CHECKS, 0,
-     stepInputs, 0, checks, {LIST(first), LIST(next), LIST(apply)},
-     ROWS *C * 4},
-    {"predict", TRAINC_ENTRY_EVAL, 1, 1, 1, 0, 0, evalInputs, predictOutputs, 0,
-     {LIST(predictList), {0, 0}, {0, 0}}, 0},
-    {"eval", TRAINC_ENTRY_EVAL, 1, NUM_INPUTS, 3, NUM_CHECKS, 0, evalInputs,
-     evalOutputs, checks, {LIST(evalList), {0, 0}, {0, 0}}, 0},
+    {"step",
+     TRAINC_ENTRY_STEP,
+     ACCUMULATE,
+     NUM_INPUTS,
+     0,
+     NUM_CHECKS,
+     0,
+     stepInputs,
+     0,
+     checks,
+     {LIST(first), LIST(next), LIST(apply)},
+     ROWS * C * 4},
+    {"predict",
+     TRAINC_ENTRY_EVAL,
+     1,
+     1,
+     1,
+     0,
+     0,
+     evalInputs,
+     predictOutputs,
+     0,
+     {LIST(predictList), {0, 0}, {0, 0}},
+     0},
+    {"eval",
+     TRAINC_ENTRY_EVAL,
+     1,
+     NUM_INPUTS,
+     3,
+     NUM_CHECKS,
+     0,
+     evalInputs,
+     evalOutputs,
+     checks,
+     {LIST(evalList), {0, 0}, {0, 0}},
+     0},
 };
 
 extern const trainc_descriptor descriptor __asm__("trainc_descriptor");

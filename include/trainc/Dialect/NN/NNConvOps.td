@@ -92,7 +92,7 @@ def NN_Conv2dWeightGradOp : NN_Conv2dGradOp<"conv2d_weight_grad", "input"> {
                        DefaultValuedAttr<I64Attr, "1">:$groups);
 }
 
-def NN_Im2colOp : NN_InferredOp<"im2col", [Decomposable]> {
+def NN_Im2colOp : NN_InferredOp<"im2col", [Decomposable, KernelPrimitive]> {
   let summary = "the windows of planes as columns of a matrix";
   let description = [{
     The result is [C, KH, KW, N, OH, OW]: element (c, i, j, n, p, q) is element (i, j) of
@@ -119,7 +119,7 @@ def NN_Im2colOp : NN_InferredOp<"im2col", [Decomposable]> {
   }];
 }
 
-def NN_Col2imOp : NN_Op<"col2im", [Decomposable]> {
+def NN_Col2imOp : NN_Op<"col2im", [Decomposable, KernelPrimitive]> {
   let summary = "sums the windows of planes back into the planes";
   let description = [{
     The transpose of nn.im2col: each element of the result is the sum of its copies in
@@ -144,7 +144,7 @@ def NN_Col2imOp : NN_Op<"col2im", [Decomposable]> {
   let hasVerifier = 1;
 }
 
-def NN_MaxPool2dOp : NN_InferredOp<"max_pool2d", [Decomposable, Differentiable]> {
+def NN_MaxPool2dOp : NN_InferredOp<"max_pool2d", [Decomposable, KernelPrimitive, Differentiable]> {
   let summary = "maximum over windows, and where it is";
   let description = [{
     `argmax` is the index h W + w, in the input's plane, of the first element in the
@@ -168,7 +168,7 @@ def NN_MaxPool2dOp : NN_InferredOp<"max_pool2d", [Decomposable, Differentiable]>
   }];
 }
 
-def NN_MaxPool2dGradOp : NN_Op<"max_pool2d_grad", [Decomposable]> {
+def NN_MaxPool2dGradOp : NN_Op<"max_pool2d_grad", [Decomposable, KernelPrimitive]> {
   let summary = "gradient of max_pool2d";
   let description = [{
     Each element of the result is the sum of the grads whose argmax it is, in row-major
@@ -193,7 +193,7 @@ def NN_MaxPool2dGradOp : NN_Op<"max_pool2d_grad", [Decomposable]> {
   let hasVerifier = 1;
 }
 
-def NN_AvgPool2dOp : NN_InferredOp<"avg_pool2d", [Decomposable, Differentiable]> {
+def NN_AvgPool2dOp : NN_InferredOp<"avg_pool2d", [Decomposable, KernelPrimitive, Differentiable]> {
   let summary = "mean over windows";
   let description = [{
     The sum of the window's elements, in row-major order, divided by the window's size,
@@ -216,7 +216,7 @@ def NN_AvgPool2dOp : NN_InferredOp<"avg_pool2d", [Decomposable, Differentiable]>
   }];
 }
 
-def NN_AvgPool2dGradOp : NN_Op<"avg_pool2d_grad", [Decomposable]> {
+def NN_AvgPool2dGradOp : NN_Op<"avg_pool2d_grad", [Decomposable, KernelPrimitive]> {
   let summary = "gradient of avg_pool2d";
   let description = [{
     (C1) nn.avg_pool2d of the result's type with these attributes is valid and has the

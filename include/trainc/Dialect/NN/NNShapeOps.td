@@ -69,7 +69,7 @@ def NN_TransposeOp : NN_InferredOp<"transpose", [Differentiable, Decomposable, K
   let hasFolder = 1;
 }
 
-def NN_SliceOp : NN_InferredOp<"slice", [Differentiable, Decomposable]> {
+def NN_SliceOp : NN_InferredOp<"slice", [Differentiable, Decomposable, KernelPrimitive]> {
   let summary = "a strided box of elements";
   let description = [{
     result[i, j, ...] = input[offsets[0] + i strides[0], offsets[1] + j strides[1], ...];
@@ -96,7 +96,7 @@ def NN_SliceOp : NN_InferredOp<"slice", [Differentiable, Decomposable]> {
   }];
 }
 
-def NN_PadOp : NN_InferredOp<"pad", [Differentiable, Decomposable]> {
+def NN_PadOp : NN_InferredOp<"pad", [Differentiable, Decomposable, KernelPrimitive]> {
   let summary = "a border of one value, and the value between elements";
   let description = [{
     Along each dimension `low` elements of `value` come before the input's, `high` after
@@ -123,7 +123,7 @@ def NN_PadOp : NN_InferredOp<"pad", [Differentiable, Decomposable]> {
   }];
 }
 
-def NN_ConcatOp : NN_InferredOp<"concat", [Differentiable, Decomposable]> {
+def NN_ConcatOp : NN_InferredOp<"concat", [Differentiable, Decomposable, KernelPrimitive]> {
   let summary = "tensors one after another along a dimension";
   let description = [{
     (C1) dim is within the rank; (C2) element types and all sizes but that along dim are
@@ -139,7 +139,7 @@ def NN_ConcatOp : NN_InferredOp<"concat", [Differentiable, Decomposable]> {
   let hasFolder = 1;
 }
 
-def NN_GatherOp : NN_InferredOp<"gather", [Differentiable, Decomposable]> {
+def NN_GatherOp : NN_InferredOp<"gather", [Differentiable, Decomposable, KernelPrimitive]> {
   let summary = "takes elements by index along a dimension";
   let description = [{
     result[.., k, ..] = input[.., indices[.., k, ..], ..], as NumPy's take_along_axis. An

@@ -96,8 +96,8 @@ def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, HasParent<"::mlir::Module
     element: its arguments are the parameter, the gradient (averaged, unscaled and
     clipped), the states in the order of `state`, and the values of `hyper` in that
     order; it yields the new parameter and the new states. Parameter, gradient and
-    states have the parameter's element type; a hyper argument is f64 or that type
-    (rounded from the f64 scalar).
+    states have the type in which the parameter's elements are computed (f32 for bf16 and
+    f16); a hyper argument is f64 or that type (rounded from the f64 scalar).
 
     A value in `hyper` is a number (the initial value of a run-time scalar named
     `<optimizer>.<name>`), a schedule (its current value), or the string "update" (the
@@ -105,7 +105,7 @@ def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, HasParent<"::mlir::Module
 
     With a second region, the first yields a direction u in place of the new parameter,
     and the second computes the new parameter and states from: parameter, u, the L2
-    norms over the whole parameter of the parameter and of u (of the parameter's type),
+    norms over the whole parameter of the parameter and of u (of that type),
     the states that the first yields, and the values of `hyper` again (lamb, lars).
 
     `clip(false)` leaves the group out of the step's clip: out of the norm and of the
@@ -115,7 +115,7 @@ def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, HasParent<"::mlir::Module
 
     (C1) exactly one of kind and region; (C2) block arguments are 2 + states + hyper
     (second region: 4 + states + hyper) with the types above; (C3) each region yields
-    1 + states values of the parameter's type; (C4) regions hold side-effect-free scalar
+    1 + states values of that type; (C4) regions hold side-effect-free scalar
     arith and math ops only; (C5) a symbol in hyper is a train.schedule.
 
     ```mlir

@@ -1,0 +1,19 @@
+//===- GenericKernel.h - Kernels without an emitter of their own *- C++ -*-===//
+#ifndef TRAINC_LIB_CONVERSION_LOWERKERNELS_GENERICKERNEL_H
+#define TRAINC_LIB_CONVERSION_LOWERKERNELS_GENERICKERNEL_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Pass/PassManager.h"
+
+namespace trainc {
+
+/// Passes from the functions of emitGeneric to loops on memrefs.
+void buildGenericPipeline(mlir::OpPassManager &pm);
+
+/// Restricts a function that is one parallel nest to the tile in its last
+/// argument; returns the number of tiles (1: it computes everything).
+int64_t cutIntoTiles(mlir::func::FuncOp function);
+
+} // namespace trainc
+
+#endif // TRAINC_LIB_CONVERSION_LOWERKERNELS_GENERICKERNEL_H

@@ -1,0 +1,469 @@
+//===- KernelEmitter.cpp - What the emitters of kernels share -------------===//
+#include "KernelEmitter.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/TypeUtilities.h"
+
+using namespace mlir;
+using namespace trainc;
+
+Type trainc::getStorageType(Type type) {
+  if (type.isInteger(1))
+    return IntegerType::get(type.getContext(), 8);
+  return type;
+}
+
+//===----------------------------------------------------------------------===//
+// LoopBuilder
+//===----------------------------------------------------------------------===//
+
+Value LoopBuilder::index(int64_t value) {
+  return arith::ConstantIndexOp::create(b, loc, value);
+}
+Value LoopBuilder::add(Value x, Value y) {
+  return arith::AddIOp::create(b, loc, x, y);
+}
+Value LoopBuilder::mul(Value x, int64_t factor) {
+  return factor == 1 ? x
+                     : arith::MulIOp::create(b, loc, x, index(factor)).getResult();
+}
+Value LoopBuilder::mod(Value x, int64_t divisor) {
+  return arith::RemUIOp::create(b, loc, x, index(divisor));
+}
+Value LoopBuilder::div(Value x, int64_t divisor) {
+  return divisor == 1
+             ? x
+             : arith::DivUIOp::create(b, loc, x, index(divisor)).getResult();
+}
+Value LoopBuilder::min(Value x, Value y) {
+  return arith::MinUIOp::create(b, loc, x, y);
+}
+
+static VectorType vectorOf(Type element) {
+  return VectorType::get({kLanes}, element);
+}
+
+Value LoopBuilder::splat(Value scalar) {
+  if (isa<VectorType>(scalar.getType()))
+    return scalar;
+  return vector::BroadcastOp::create(b, loc, vectorOf(scalar.getType()), scalar);
+}
+
+/// A value as loaded, in the compute type.
+static Value widen(LoopBuilder &l, Value value, Type element) {
+  Type compute = nn::getComputeType(element);
+  Type type = compute;
+  if (isa<VectorType>(value.getType()))
+    type = vectorOf(compute);
+  if (element.isInteger(1)) {
+    Value zero = nn::splatConstant(l.b, l.loc, value.getType(), 0.0);
+    return arith::CmpIOp::create(l.b, l.loc, arith::CmpIPredicate::ne, value,
+                                 zero);
+  }
+  if (compute != element)
+    return arith::ExtFOp::create(l.b, l.loc, type, value);
+  return value;
+}
+
+/// A value of the compute type as it stands in memory.
+static Value narrow(LoopBuilder &l, Value value, Type element) {
+  Type storage = getStorageType(element);
+  Type type = isa<VectorType>(value.getType()) ? Type(vectorOf(storage)) : storage;
+  if (value.getType() == type)
+    return value;
+  if (element.isInteger(1))
+    return arith::ExtUIOp::create(l.b, l.loc, type, value);
+  return arith::TruncFOp::create(l.b, l.loc, type, value);
+}
+
+Value LoopBuilder::loadVector(Value memref, Value at, Type element, Value mask) {
+  VectorType type = vectorOf(getStorageType(element));
+  Value value;
+  if (mask) {
+    Value zero = nn::splatConstant(b, loc, type, 0.0);
+    value = vector::MaskedLoadOp::create(b, loc, type, memref, ValueRange(at),
+                                         mask, zero);
+  } else {
+    value = vector::LoadOp::create(b, loc, type, memref, ValueRange(at));
+  }
+  return widen(*this, value, element);
+}
+
+Value LoopBuilder::loadScalar(Value memref, Value at, Type element) {
+  return widen(*this, memref::LoadOp::create(b, loc, memref, ValueRange(at)),
+               element);
+}
+
+void LoopBuilder::storeVector(Value value, Value memref, Value at, Type element,
+                              Value mask) {
+  value = narrow(*this, splat(value), element);
+  if (mask)
+    vector::MaskedStoreOp::create(b, loc, memref, ValueRange(at), mask, value);
+  else
+    vector::StoreOp::create(b, loc, value, memref, ValueRange(at));
+}
+
+void LoopBuilder::storeScalar(Value value, Value memref, Value at,
+                              Type element) {
+  memref::StoreOp::create(b, loc, narrow(*this, value, element), memref,
+                          ValueRange(at));
+}
+
+Value LoopBuilder::roundTo(Value value, Type element) {
+  if (nn::getComputeType(element) == element)
+    return value;
+  return widen(*this, narrow(*this, value, element), element);
+}
+
+Value LoopBuilder::neutral(nn::ReduceKind kind, Type type) {
+  Type element = getElementTypeOrSelf(type);
+  if (kind == nn::ReduceKind::sum || kind == nn::ReduceKind::prod)
+    return nn::splatConstant(b, loc, type, kind == nn::ReduceKind::sum ? 0 : 1);
+  bool max = kind == nn::ReduceKind::max;
+  TypedAttr number;
+  if (auto floatType = dyn_cast<FloatType>(element)) {
+    number = FloatAttr::get(
+        floatType, APFloat::getInf(floatType.getFloatSemantics(), max));
+  } else {
+    unsigned width = element.getIntOrFloatBitWidth();
+    number = IntegerAttr::get(element, max ? APInt::getSignedMinValue(width)
+                                           : APInt::getSignedMaxValue(width));
+  }
+  if (auto vector = dyn_cast<VectorType>(type))
+    number = DenseElementsAttr::get(vector, Attribute(number));
+  return arith::ConstantOp::create(b, loc, number);
+}
+
+Value LoopBuilder::combine(nn::ReduceKind kind, Value x, Value y) {
+  bool isFloat = isa<FloatType>(getElementTypeOrSelf(x));
+  switch (kind) {
+  case nn::ReduceKind::sum:
+    if (isFloat)
+      return arith::AddFOp::create(b, loc, x, y);
+    return arith::AddIOp::create(b, loc, x, y);
+  case nn::ReduceKind::prod:
+    if (isFloat)
+      return arith::MulFOp::create(b, loc, x, y);
+    return arith::MulIOp::create(b, loc, x, y);
+  case nn::ReduceKind::max:
+    if (isFloat)
+      return arith::MaximumFOp::create(b, loc, x, y);
+    return arith::MaxSIOp::create(b, loc, x, y);
+  case nn::ReduceKind::min:
+    if (isFloat)
+      return arith::MinimumFOp::create(b, loc, x, y);
+    return arith::MinSIOp::create(b, loc, x, y);
+  }
+  llvm_unreachable("unknown reduction");
+}
+
+Value LoopBuilder::combineLanes(nn::ReduceKind kind, Value vector) {
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    auto part = [&](int64_t offset) -> Value {
+      return vector::ExtractStridedSliceOp::create(b, loc, vector, offset, half,
+                                                   1);
+    };
+    vector = combine(kind, part(0), part(half));
+  }
+  return vector::ExtractOp::create(b, loc, vector, ArrayRef<int64_t>{0});
+}
+
+//===----------------------------------------------------------------------===//
+// Functions
+//===----------------------------------------------------------------------===//
+
+KernelFunction trainc::createFunction(train::KernelOp kernel, ModuleOp module) {
+  OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
+  Block &body = kernel.getBody().front();
+  auto flat = [](Value value) -> Type {
+    RankedTensorType type = nn::getTensorType(value);
+    return MemRefType::get({type.getNumElements()},
+                           getStorageType(type.getElementType()));
+  };
+  SmallVector<Type> types;
+  for (Value argument : body.getArguments())
+    types.push_back(flat(argument));
+  Operation *end = body.getTerminator();
+  for (auto [value, inplace] : llvm::zip(end->getOperands(), kernel.getInplace()))
+    if (inplace < 0)
+      types.push_back(flat(value));
+  types.push_back(b.getIndexType());
+  auto function =
+      func::FuncOp::create(b, kernel.getLoc(), kernel.getSymName(),
+                           b.getFunctionType(types, TypeRange()));
+  Block *entry = function.addEntryBlock();
+  for (size_t i = 0; i + 1 < types.size(); ++i)
+    function.setArgAttr(i, "llvm.noalias", b.getUnitAttr());
+
+  KernelFunction result;
+  result.kernel = kernel;
+  result.function = function;
+  result.tile = entry->getArguments().back();
+  for (Value argument : body.getArguments()) {
+    unsigned i = cast<BlockArgument>(argument).getArgNumber();
+    result.inputs[argument] = entry->getArgument(i);
+  }
+  unsigned next = body.getNumArguments();
+  for (auto [value, inplace] : llvm::zip(end->getOperands(), kernel.getInplace()))
+    result.outputs[value].push_back(
+        entry->getArgument(inplace < 0 ? next++ : inplace));
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// PointEmitter
+//===----------------------------------------------------------------------===//
+
+bool PointEmitter::isUniform(Value value) const {
+  const IterationSpace::Extent &extent = space.extentOf(value);
+  return !extent.inner && !llvm::is_contained(extent.outer, true);
+}
+
+Value PointEmitter::offsetOf(LoopBuilder &l, Value value) {
+  const IterationSpace::Extent &extent = space.extentOf(value);
+  int64_t stride = extent.inner ? space.inner : 1;
+  Value offset;
+  for (int64_t i = space.outer.size() - 1; i >= 0; --i) {
+    if (!extent.outer[i])
+      continue;
+    Value part = l.mul(coordinates[i], stride);
+    offset = offset ? l.add(offset, part) : part;
+    stride *= space.outer[i];
+  }
+  return offset ? offset : l.index(0);
+}
+
+Value PointEmitter::emitIota(LoopBuilder &l, nn::IotaOp op, Value at) {
+  // The coordinate along dim: from the row-major index in the ramp's own shape.
+  RankedTensorType type = nn::getTensorType(op.getResult());
+  Value linear = offsetOf(l, op.getResult());
+  if (at)
+    linear = l.add(linear, at);
+  int64_t stride = 1;
+  for (int64_t i = type.getRank() - 1; i > int64_t(op.getDim()); --i)
+    stride *= type.getDimSize(i);
+  int64_t size = type.getDimSize(op.getDim());
+  Type element = type.getElementType();
+  bool isFloat = isa<FloatType>(element);
+  Type compute = nn::getComputeType(element);
+  Value result;
+  if (!at || !space.extentOf(op.getResult()).inner) {
+    result = l.mod(l.div(linear, stride), size);
+    Type integer = isFloat ? Type(l.b.getI64Type()) : element;
+    result = arith::IndexCastOp::create(l.b, l.loc, integer, result);
+    if (isFloat)
+      result = arith::SIToFPOp::create(l.b, l.loc, compute, result);
+    return result;
+  }
+  Type i64 = l.b.getI64Type();
+  auto vectorType = vectorOf(i64);
+  SmallVector<int64_t> steps;
+  for (int64_t i = 0; i < kLanes; ++i)
+    steps.push_back(i);
+  Value ramp = arith::ConstantOp::create(
+      l.b, l.loc, DenseIntElementsAttr::get(vectorType, steps));
+  Value base = arith::IndexCastOp::create(l.b, l.loc, i64, linear);
+  Value v = arith::AddIOp::create(l.b, l.loc, l.splat(base), ramp);
+  auto constant = [&](int64_t value) -> Value {
+    return arith::ConstantOp::create(
+        l.b, l.loc,
+        DenseElementsAttr::get(vectorType, l.b.getI64IntegerAttr(value)));
+  };
+  if (stride != 1)
+    v = arith::DivUIOp::create(l.b, l.loc, v, constant(stride));
+  if (stride * size != type.getNumElements())
+    v = arith::RemUIOp::create(l.b, l.loc, v, constant(size));
+  if (isFloat)
+    return arith::SIToFPOp::create(l.b, l.loc, vectorOf(compute), v);
+  if (element.getIntOrFloatBitWidth() < 64)
+    return arith::TruncIOp::create(l.b, l.loc, vectorOf(element), v);
+  return v;
+}
+
+/// The value of a constant as a scalar, or null if its elements differ.
+static Value emitConstant(LoopBuilder &l, nn::ConstantOp op) {
+  auto elements = dyn_cast<DenseElementsAttr>(op.getValue());
+  if (!elements || !elements.isSplat())
+    return {};
+  Type element = elements.getElementType();
+  auto number = cast<TypedAttr>(elements.getSplatValue<Attribute>());
+  Value value = arith::ConstantOp::create(l.b, l.loc, number);
+  if (nn::getComputeType(element) != element)
+    value = arith::ExtFOp::create(l.b, l.loc, nn::getComputeType(element), value);
+  return value;
+}
+
+/// The elements of `op` as a global of the module, in storage type.
+static Value globalOf(LoopBuilder &l, nn::ConstantOp op) {
+  auto module = l.b.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  if (!module)
+    module = cast<ModuleOp>(l.b.getInsertionBlock()->getParentOp()->getParentOp());
+  auto elements = cast<DenseElementsAttr>(op.getValue());
+  Type storage = getStorageType(elements.getElementType());
+  auto flat = RankedTensorType::get({elements.getNumElements()}, storage);
+  DenseElementsAttr data;
+  if (elements.getElementType().isInteger(1)) {
+    SmallVector<APInt> bytes;
+    for (bool bit : elements.getValues<bool>())
+      bytes.push_back(APInt(8, bit));
+    data = DenseElementsAttr::get(flat, bytes);
+  } else {
+    data = elements.reshape(flat);
+  }
+  auto type = MemRefType::get(flat.getShape(), storage);
+  OpBuilder b = OpBuilder::atBlockBegin(module.getBody());
+  std::string name;
+  for (unsigned i = 0;; ++i) {
+    name = "constant_" + std::to_string(i);
+    auto existing = module.lookupSymbol<memref::GlobalOp>(name);
+    if (!existing) {
+      memref::GlobalOp::create(b, l.loc, name, b.getStringAttr("private"), type,
+                               data, /*constant=*/true, IntegerAttr());
+      break;
+    }
+    if (existing.getType() == type && existing.getInitialValueAttr() == data)
+      break;
+  }
+  return memref::GetGlobalOp::create(l.b, l.loc, type, name);
+}
+
+SmallVector<Value> PointEmitter::emitMap(LoopBuilder &l, nn::MapOp op,
+                                         ValueRange arguments, bool vector) {
+  // Ops of scalars stay scalar; those are emitted once, outside of the loop.
+  DenseMap<Value, Value> local;
+  auto lookup = [&](Value value) -> Value {
+    if (Value scalar = regionScalars.lookup(value))
+      return scalar;
+    return local.lookup(value);
+  };
+  Block &body = op.getBody().front();
+  for (auto [argument, value] : llvm::zip(body.getArguments(), arguments))
+    if (value)
+      local[argument] = value;
+  for (Operation &inner : body.without_terminator()) {
+    if (llvm::all_of(inner.getResults(), lookup))
+      continue;
+    bool known = llvm::all_of(inner.getOperands(), lookup);
+    if (!known)
+      continue; // needs a vector: not in this round
+    bool wide = llvm::any_of(inner.getOperands(), [&](Value operand) {
+      return isa<VectorType>(lookup(operand).getType());
+    });
+    IRMapping mapping;
+    for (Value operand : inner.getOperands())
+      mapping.map(operand, wide ? l.splat(lookup(operand)) : lookup(operand));
+    Operation *copy = l.b.clone(inner, mapping);
+    copy->setLoc(l.loc);
+    for (auto [from, to] : llvm::zip(inner.getResults(), copy->getResults())) {
+      if (wide)
+        to.setType(vectorOf(from.getType()));
+      (vector ? local : regionScalars)[from] = to;
+    }
+  }
+  SmallVector<Value> results;
+  for (Value value : body.getTerminator()->getOperands())
+    results.push_back(lookup(value));
+  return results;
+}
+
+Value PointEmitter::getScalar(LoopBuilder &l, Value value) {
+  if (Value known = scalars.lookup(value))
+    return known;
+  Type element = nn::getTensorType(value).getElementType();
+  Value result;
+  if (Value memref = function.inputs.lookup(value)) {
+    result = l.loadScalar(memref, offsetOf(l, value), element);
+  } else {
+    Operation *op = value.getDefiningOp();
+    if (auto constant = dyn_cast<nn::ConstantOp>(op)) {
+      result = emitConstant(l, constant);
+      if (!result)
+        result = l.loadScalar(globalOf(l, constant), offsetOf(l, value), element);
+    } else if (auto iota = dyn_cast<nn::IotaOp>(op)) {
+      result = emitIota(l, iota, Value());
+    } else {
+      SmallVector<Value> arguments, results;
+      for (Value operand : op->getOperands())
+        arguments.push_back(getScalar(l, operand));
+      if (auto map = dyn_cast<nn::MapOp>(op))
+        results = emitMap(l, map, arguments, /*vector=*/false);
+      else
+        cast<nn::PointwiseOpInterface>(op).buildScalar(l.b, l.loc, arguments,
+                                                       results);
+      for (auto [from, to] : llvm::zip(op->getResults(), results))
+        scalars[from] =
+            l.roundTo(to, nn::getTensorType(from).getElementType());
+      return scalars.lookup(value);
+    }
+  }
+  scalars[value] = result;
+  return result;
+}
+
+void PointEmitter::prepareScalars(LoopBuilder &l, Operation *op,
+                                  bool uniformOnly) {
+  SmallVector<Value> arguments;
+  for (Value operand : op->getOperands()) {
+    bool known = !isVector(operand) && (!uniformOnly || isUniform(operand));
+    arguments.push_back(known ? getScalar(l, operand) : Value());
+  }
+  auto map = dyn_cast<nn::MapOp>(op);
+  if (!map)
+    return;
+  for (auto [argument, value] :
+       llvm::zip(map.getBody().getArguments(), arguments))
+    if (value)
+      regionScalars[argument] = value;
+  emitMap(l, map, arguments, /*vector=*/false);
+}
+
+Value PointEmitter::getVector(LoopBuilder &l, Value value, Value at, Value mask,
+                              DenseMap<Value, Value> &memo) {
+  if (!isVector(value))
+    return l.splat(getScalar(l, value));
+  if (Value known = memo.lookup(value))
+    return known;
+  Type element = nn::getTensorType(value).getElementType();
+  Value result;
+  if (loadStored)
+    result = loadStored(l, value, at, mask);
+  if (result) {
+    memo[value] = result;
+    return result;
+  }
+  auto load = [&](Value memref) {
+    return l.loadVector(memref, l.add(offsetOf(l, value), at), element, mask);
+  };
+  if (Value memref = function.inputs.lookup(value)) {
+    result = load(memref);
+  } else {
+    Operation *op = value.getDefiningOp();
+    if (auto constant = dyn_cast<nn::ConstantOp>(op)) {
+      Value scalar = emitConstant(l, constant);
+      result = scalar ? l.splat(scalar) : load(globalOf(l, constant));
+    } else if (auto iota = dyn_cast<nn::IotaOp>(op)) {
+      result = emitIota(l, iota, at);
+    } else {
+      SmallVector<Value> arguments, results;
+      auto map = dyn_cast<nn::MapOp>(op);
+      for (Value operand : op->getOperands()) {
+        // A map splats what it needs; its scalars are known already.
+        if (map && !isVector(operand))
+          arguments.push_back(getScalar(l, operand));
+        else
+          arguments.push_back(getVector(l, operand, at, mask, memo));
+      }
+      if (map)
+        results = emitMap(l, map, arguments, /*vector=*/true);
+      else
+        cast<nn::PointwiseOpInterface>(op).buildScalar(l.b, l.loc, arguments,
+                                                       results);
+      for (auto [from, to] : llvm::zip(op->getResults(), results))
+        memo[from] = l.roundTo(l.splat(to),
+                               nn::getTensorType(from).getElementType());
+      return memo.lookup(value);
+    }
+  }
+  memo[value] = result;
+  return result;
+}

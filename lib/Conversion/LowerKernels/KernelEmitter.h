@@ -1,0 +1,131 @@
+//===- KernelEmitter.h - Loops of a kernel ----------------------*- C++ -*-===//
+//
+// What the emitters of the different kinds of kernels share. An emitter turns a
+// train.kernel into a function on memrefs (flat, one per operand) and a tile
+// index, with explicit vectors of kLanes elements.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_LIB_CONVERSION_LOWERKERNELS_KERNELEMITTER_H
+#define TRAINC_LIB_CONVERSION_LOWERKERNELS_KERNELEMITTER_H
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Transforms/IterationSpace.h"
+
+namespace trainc {
+
+/// Elements of a vector and lanes of a reduction (see nn.reduce).
+inline constexpr int64_t kLanes = 32;
+
+/// The type in which elements of `type` stand in memory: i8 for i1.
+mlir::Type getStorageType(mlir::Type type);
+
+/// Elementary code at an insertion point.
+struct LoopBuilder {
+  mlir::OpBuilder &b;
+  mlir::Location loc;
+
+  mlir::Value index(int64_t value);
+  mlir::Value add(mlir::Value x, mlir::Value y);
+  mlir::Value mul(mlir::Value x, int64_t factor);
+  mlir::Value mod(mlir::Value x, int64_t divisor);
+  mlir::Value div(mlir::Value x, int64_t divisor);
+  mlir::Value min(mlir::Value x, mlir::Value y);
+
+  /// A vector of kLanes copies of `scalar`; itself if it is one already.
+  mlir::Value splat(mlir::Value scalar);
+  /// Loads kLanes elements, only those in `mask` if given, in compute type.
+  mlir::Value loadVector(mlir::Value memref, mlir::Value at, mlir::Type element,
+                         mlir::Value mask);
+  mlir::Value loadScalar(mlir::Value memref, mlir::Value at, mlir::Type element);
+  /// Stores a value of the compute type, rounded to `element`.
+  void storeVector(mlir::Value value, mlir::Value memref, mlir::Value at,
+                   mlir::Type element, mlir::Value mask);
+  void storeScalar(mlir::Value value, mlir::Value memref, mlir::Value at,
+                   mlir::Type element);
+  /// `value` of the compute type as it reads back from memory: rounded to
+  /// `element` and widened again.
+  mlir::Value roundTo(mlir::Value value, mlir::Type element);
+
+  mlir::Value neutral(nn::ReduceKind kind, mlir::Type type);
+  mlir::Value combine(nn::ReduceKind kind, mlir::Value x, mlir::Value y);
+  /// Combines the lanes of a vector by halving.
+  mlir::Value combineLanes(nn::ReduceKind kind, mlir::Value vector);
+};
+
+/// A function being emitted: its memrefs by kernel value.
+struct KernelFunction {
+  train::KernelOp kernel;
+  mlir::func::FuncOp function;
+  llvm::DenseMap<mlir::Value, mlir::Value> inputs;  // block argument -> memref
+  llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> outputs;
+  mlir::Value tile;
+};
+
+/// Declares the function of `kernel` in `module`: one flat memref per argument and
+/// per result that is not in place, then the tile index.
+KernelFunction createFunction(train::KernelOp kernel, mlir::ModuleOp module);
+
+/// Emit the body; return the number of tiles.
+llvm::FailureOr<int64_t> emitRowKernel(KernelFunction &function,
+                                       const IterationSpace &space);
+llvm::FailureOr<int64_t> emitColumnKernel(KernelFunction &function,
+                                          const IterationSpace &space);
+int64_t emitSquareSum(KernelFunction &function, train::SquareSumOp op);
+llvm::FailureOr<int64_t> emitGeneric(KernelFunction &function);
+
+/// Code that computes ops of a kernel element by element, shared by row and column
+/// kernels. Values are scalars where they do not vary along the inner dimension,
+/// and vectors elsewhere.
+class PointEmitter {
+public:
+  PointEmitter(KernelFunction &function, const IterationSpace &space)
+      : function(function), space(space) {}
+
+  KernelFunction &function;
+  const IterationSpace &space;
+  /// Values at the current point of the outer dimensions that do not vary along
+  /// the inner one.
+  llvm::DenseMap<mlir::Value, mlir::Value> scalars;
+  /// Scalars inside the region of an nn.map, by the region's values.
+  llvm::DenseMap<mlir::Value, mlir::Value> regionScalars;
+  /// Coordinates along the outer dimensions.
+  llvm::SmallVector<mlir::Value> coordinates;
+
+  bool isVector(mlir::Value value) const {
+    return space.extentOf(value).inner;
+  }
+  bool isUniform(mlir::Value value) const;
+
+  /// Offset of the first element of `value` at the current coordinates.
+  mlir::Value offsetOf(LoopBuilder &l, mlir::Value value);
+  /// The scalar `value`, emitted where the builder stands if need be.
+  mlir::Value getScalar(LoopBuilder &l, mlir::Value value);
+  /// Emits all scalars that the vectors of `op` use; with `uniformOnly` those that
+  /// do not vary at all.
+  void prepareScalars(LoopBuilder &l, mlir::Operation *op, bool uniformOnly);
+  /// The vector `value` for inner elements at..at+kLanes; `memo` holds those
+  /// already emitted in this loop body.
+  mlir::Value getVector(LoopBuilder &l, mlir::Value value, mlir::Value at,
+                        mlir::Value mask,
+                        llvm::DenseMap<mlir::Value, mlir::Value> &memo);
+
+  /// If set, tells where a value has been stored for this row.
+  std::function<mlir::Value(LoopBuilder &, mlir::Value, mlir::Value at,
+                            mlir::Value mask)>
+      loadStored;
+
+private:
+  mlir::Value emitIota(LoopBuilder &l, nn::IotaOp op, mlir::Value at);
+  llvm::SmallVector<mlir::Value>
+  emitMap(LoopBuilder &l, nn::MapOp op, mlir::ValueRange arguments, bool vector);
+};
+
+} // namespace trainc
+
+#endif // TRAINC_LIB_CONVERSION_LOWERKERNELS_KERNELEMITTER_H

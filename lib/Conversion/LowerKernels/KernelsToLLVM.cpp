@@ -1,0 +1,259 @@
+//===- KernelsToLLVM.cpp - From loops on memrefs to the LLVM dialect ------===//
+//
+// This pass lowers the functions of @kernels to LLVM functions on bare pointers
+// and adds, per kernel, the function that the runtime calls: it loads the operand
+// addresses from an array and passes them on. f32 functions become polynomials;
+// f64 functions become calls through the table that the runtime sets.
+//
+//===----------------------------------------------------------------------===//
+#include "mlir/Conversion/Passes.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Math/Transforms/Passes.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "mlir/Transforms/Passes.h"
+#include "trainc/Conversion/Passes.h"
+#include "trainc/step_abi.h"
+
+#define DEBUG_TYPE "train-kernels-to-llvm"
+
+namespace trainc {
+#define GEN_PASS_DEF_KERNELSTOLLVMPASS
+#include "trainc/Conversion/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+
+/// Position of `name` in trainc_functions, after `size`; -1 if it is not there.
+static int64_t functionSlot(StringRef name) {
+  int64_t slot = 1;
+#define TRAINC_MATH1(function)                                                 \
+  if (name == #function)                                                       \
+    return slot;                                                               \
+  ++slot;
+#define TRAINC_MATH2(function) TRAINC_MATH1(function)
+#include "trainc/step_abi.def"
+  return -1;
+}
+
+/// The libm function that computes a math op; empty if it needs none.
+static StringRef libmName(Operation *op) {
+  return llvm::StringSwitch<StringRef>(op->getName().getStringRef())
+      .Case("math.exp", "exp")
+      .Case("math.exp2", "exp2")
+      .Case("math.expm1", "expm1")
+      .Case("math.log", "log")
+      .Case("math.log1p", "log1p")
+      .Case("math.log2", "log2")
+      .Case("math.sin", "sin")
+      .Case("math.cos", "cos")
+      .Case("math.tanh", "tanh")
+      .Case("math.erf", "erf")
+      .Case("math.powf", "pow")
+      .Default("");
+}
+
+/// A private function in `module` that calls slot `name` of the function table.
+static LLVM::LLVMFuncOp getTrampoline(ModuleOp module, StringRef name,
+                                      unsigned arguments) {
+  std::string symbol = ("trainc.math." + name).str();
+  if (auto existing = module.lookupSymbol<LLVM::LLVMFuncOp>(symbol))
+    return existing;
+  OpBuilder b = OpBuilder::atBlockBegin(module.getBody());
+  Location loc = module.getLoc();
+  auto pointer = LLVM::LLVMPointerType::get(b.getContext());
+  Type f64 = b.getF64Type();
+  if (!module.lookupSymbol("trainc.functions"))
+    LLVM::GlobalOp::create(b, loc, pointer, /*isConstant=*/false,
+                           LLVM::Linkage::Internal, "trainc.functions",
+                           LLVM::ZeroAttr::get(b.getContext()));
+  auto type = LLVM::LLVMFunctionType::get(f64, SmallVector<Type>(arguments, f64));
+  auto function = LLVM::LLVMFuncOp::create(b, loc, symbol, type,
+                                           LLVM::Linkage::Internal);
+  b.setInsertionPointToStart(function.addEntryBlock(b));
+  Value slot = LLVM::AddressOfOp::create(b, loc, pointer, "trainc.functions");
+  Value table = LLVM::LoadOp::create(b, loc, pointer, slot);
+  Value entry = LLVM::GEPOp::create(
+      b, loc, pointer, pointer, table,
+      ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(functionSlot(name))});
+  SmallVector<Value> operands{LLVM::LoadOp::create(b, loc, pointer, entry)};
+  llvm::append_range(operands, function.getArguments());
+  auto call = LLVM::CallOp::create(b, loc, type, operands);
+  LLVM::ReturnOp::create(b, loc, call.getResults());
+  return function;
+}
+
+/// Replaces `op` on f64 (or a vector of it) by calls of libm.
+static void callLibm(Operation *op, ModuleOp module) {
+  OpBuilder b(op);
+  Location loc = op->getLoc();
+  auto function = getTrampoline(module, libmName(op), op->getNumOperands());
+  auto call = [&](ValueRange arguments) -> Value {
+    return LLVM::CallOp::create(b, loc, function, arguments).getResult();
+  };
+  auto vector = dyn_cast<VectorType>(op->getResult(0).getType());
+  Value result;
+  if (!vector) {
+    result = call(op->getOperands());
+  } else {
+    result = arith::ConstantOp::create(b, loc, b.getZeroAttr(vector));
+    for (int64_t i = 0; i < vector.getNumElements(); ++i) {
+      SmallVector<Value> arguments;
+      for (Value operand : op->getOperands())
+        arguments.push_back(
+            vector::ExtractOp::create(b, loc, operand, ArrayRef<int64_t>{i}));
+      result = vector::InsertOp::create(b, loc, call(arguments), result,
+                                        ArrayRef<int64_t>{i});
+    }
+  }
+  op->getResult(0).replaceAllUsesWith(result);
+  op->erase();
+}
+
+static bool isF64(Operation *op) {
+  return getElementTypeOrSelf(op->getResult(0).getType()).isF64();
+}
+
+/// Widens an f32 op that has no polynomial to f64, where libm computes it.
+static void widenToF64(Operation *op) {
+  OpBuilder b(op);
+  auto wide = [&](Type type) -> Type {
+    if (auto vector = dyn_cast<VectorType>(type))
+      return vector.clone(b.getF64Type());
+    return b.getF64Type();
+  };
+  for (OpOperand &operand : op->getOpOperands())
+    operand.set(arith::ExtFOp::create(b, op->getLoc(),
+                                      wide(operand.get().getType()),
+                                      operand.get()));
+  Type narrow = op->getResult(0).getType();
+  op->getResult(0).setType(wide(narrow));
+  b.setInsertionPointAfter(op);
+  auto rounded =
+      arith::TruncFOp::create(b, op->getLoc(), narrow, op->getResult(0));
+  op->getResult(0).replaceAllUsesExcept(rounded, rounded);
+}
+
+/// Turns every transcendental function into arithmetic or a call of libm.
+static LogicalResult lowerMath(ModuleOp kernels) {
+  // f64: libm. Others: polynomials.
+  SmallVector<Operation *> ops;
+  kernels.walk([&](Operation *op) {
+    if (!libmName(op).empty() && isF64(op))
+      ops.push_back(op);
+  });
+  for (Operation *op : ops)
+    callLibm(op, kernels);
+  RewritePatternSet patterns(kernels.getContext());
+  // These have polynomials that are accurate to a few units in the last place;
+  // see docs/Language.md.
+  populateMathPolynomialApproximationPatterns(patterns, [](StringRef name) {
+    return llvm::is_contained({"math.exp", "math.expm1", "math.log", "math.log1p",
+                               "math.log2", "math.tanh", "math.erf", "math.sin",
+                               "math.cos"},
+                              name);
+  });
+  if (failed(applyPatternsGreedily(kernels, std::move(patterns))))
+    return failure();
+  ops.clear();
+  kernels.walk([&](Operation *op) {
+    if (!libmName(op).empty())
+      ops.push_back(op);
+  });
+  for (Operation *op : ops) {
+    widenToF64(op);
+    callLibm(op, kernels);
+  }
+  return success();
+}
+
+/// Adds `void name(ptr operands, i64 tile)`, which calls `body`.
+static void addEntry(LLVM::LLVMFuncOp body, StringRef name) {
+  OpBuilder b(body);
+  Location loc = body.getLoc();
+  auto pointer = LLVM::LLVMPointerType::get(b.getContext());
+  auto type = LLVM::LLVMFunctionType::get(
+      LLVM::LLVMVoidType::get(b.getContext()), {pointer, b.getI64Type()});
+  auto entry = LLVM::LLVMFuncOp::create(b, loc, name, type,
+                                        LLVM::Linkage::Internal);
+  b.setInsertionPointToStart(entry.addEntryBlock(b));
+  SmallVector<Value> arguments;
+  for (int32_t i = 0, e = body.getNumArguments() - 1; i < e; ++i) {
+    Value slot =
+        LLVM::GEPOp::create(b, loc, pointer, pointer, entry.getArgument(0),
+                            ArrayRef<LLVM::GEPArg>{i});
+    arguments.push_back(LLVM::LoadOp::create(b, loc, pointer, slot));
+  }
+  arguments.push_back(entry.getArgument(1));
+  LLVM::CallOp::create(b, loc, body, arguments);
+  LLVM::ReturnOp::create(b, loc, ValueRange());
+}
+
+static void buildPipeline(OpPassManager &pm, bool expandBF16) {
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(createCSEPass());
+  if (expandBF16) {
+    arith::ArithExpandOpsPassOptions options;
+    options.includeBf16 = true;
+    pm.nest<func::FuncOp>().addPass(arith::createArithExpandOpsPass(options));
+  }
+  OpPassManager &function = pm.nest<func::FuncOp>();
+  function.addPass(createConvertVectorToSCFPass());
+  pm.addPass(createLowerAffinePass());
+  pm.addPass(memref::createExpandStridedMetadataPass());
+  pm.addPass(createLowerAffinePass());
+  FinalizeMemRefToLLVMConversionPassOptions memrefOptions;
+  pm.addPass(createFinalizeMemRefToLLVMConversionPass(memrefOptions));
+  pm.addPass(createSCFToControlFlowPass());
+  pm.addPass(createConvertVectorToLLVMPass());
+  pm.addPass(createConvertMathToLLVMPass());
+  pm.addPass(createArithToLLVMConversionPass());
+  ConvertFuncToLLVMPassOptions functionOptions;
+  functionOptions.useBarePtrCallConv = true;
+  pm.addPass(createConvertFuncToLLVMPass(functionOptions));
+  pm.addPass(createConvertControlFlowToLLVMPass());
+  pm.addPass(createUBToLLVMConversionPass());
+  pm.addPass(createReconcileUnrealizedCastsPass());
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(createCSEPass());
+}
+
+namespace {
+struct KernelsToLLVMPass
+    : trainc::impl::KernelsToLLVMPassBase<KernelsToLLVMPass> {
+  using KernelsToLLVMPassBase::KernelsToLLVMPassBase;
+
+  void runOnOperation() override {
+    auto kernels = getOperation().lookupSymbol<ModuleOp>("kernels");
+    if (!kernels) {
+      getOperation().emitError(
+          "expects lowered kernels; run train-lower-kernels first");
+      return signalPassFailure();
+    }
+    if (failed(lowerMath(kernels)))
+      return signalPassFailure();
+    SmallVector<std::string> names;
+    for (auto function : kernels.getOps<func::FuncOp>()) {
+      names.push_back(function.getSymName().str());
+      function.setSymName(names.back() + ".body");
+    }
+    OpPassManager pipeline(ModuleOp::getOperationName());
+    buildPipeline(pipeline, expandBF16);
+    if (failed(runPipeline(pipeline, kernels)))
+      return signalPassFailure();
+    for (StringRef name : names) {
+      auto body =
+          kernels.lookupSymbol<LLVM::LLVMFuncOp>((name + ".body").str());
+      body.setLinkage(LLVM::Linkage::Internal);
+      addEntry(body, name);
+    }
+  }
+};
+} // namespace

@@ -1,0 +1,82 @@
+//===- LowerKernels.cpp - Turn kernels into loops on memrefs --------------===//
+//
+// This pass gives every train.kernel a function in the nested module @kernels: on
+// flat memrefs and a tile index, with explicit vectors. The kernel keeps its body,
+// as the definition, and gets the attribute `tiles`.
+//
+//===----------------------------------------------------------------------===//
+#include "GenericKernel.h"
+#include "KernelEmitter.h"
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/Bufferization/Transforms/FuncBufferizableOpInterfaceImpl.h"
+#include "trainc/Conversion/Passes.h"
+
+#define DEBUG_TYPE "train-lower-kernels"
+
+namespace trainc {
+#define GEN_PASS_DEF_LOWERKERNELSPASS
+#include "trainc/Conversion/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+/// Emits `kernel` by the emitter that fits; the number of tiles.
+static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
+                                     bool generic) {
+  SmallVector<Operation *> ops;
+  bool points = true;
+  for (Operation &op : kernel.getBody().front().without_terminator()) {
+    points &= isa<nn::PointwiseOpInterface, nn::ReduceOp, nn::ConstantOp,
+                  nn::IotaOp>(op);
+    ops.push_back(&op);
+  }
+  if (ops.size() == 1)
+    if (auto op = dyn_cast<SquareSumOp>(ops[0]))
+      return emitSquareSum(function, op);
+  if (points && !generic) {
+    for (bool column : {false, true}) {
+      auto space = IterationSpace::compute(ops, column);
+      if (failed(space) || (column && !space->hasReductions))
+        continue;
+      return column ? emitColumnKernel(function, *space)
+                    : emitRowKernel(function, *space);
+    }
+  }
+  return emitGeneric(function);
+}
+
+namespace {
+struct LowerKernelsPass : trainc::impl::LowerKernelsPassBase<LowerKernelsPass> {
+  using LowerKernelsPassBase::LowerKernelsPassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    auto kernels = llvm::to_vector(module.getOps<KernelOp>());
+    OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
+    auto nested = ModuleOp::create(b, module.getLoc(), "kernels");
+    SymbolTable symbols(nested);
+    for (KernelOp kernel : kernels) {
+      KernelFunction function = createFunction(kernel, nested);
+      auto tiles = emitKernel(kernel, function, generic);
+      if (failed(tiles))
+        return signalPassFailure();
+      function.function->setAttr("tiles", b.getI64IntegerAttr(*tiles));
+    }
+    OpPassManager pipeline(ModuleOp::getOperationName());
+    buildGenericPipeline(pipeline);
+    if (failed(runPipeline(pipeline, nested)))
+      return signalPassFailure();
+    for (KernelOp kernel : kernels) {
+      auto function = nested.lookupSymbol<func::FuncOp>(kernel.getSymName());
+      if (function->hasAttr("generic")) {
+        ++numGeneric;
+        function->setAttr("tiles", b.getI64IntegerAttr(cutIntoTiles(function)));
+      }
+      kernel->setAttr("tiles", function->getAttr("tiles"));
+    }
+  }
+};
+} // namespace

@@ -1,0 +1,377 @@
+//===- RowKernel.cpp - Pointwise ops and reductions over rows -------------===//
+//
+// A tile is a block of rows (of points of the outer dimensions), or of the inner
+// dimension where there is nothing else. A row is computed in phases: a loop over
+// the inner dimension for everything known so far, ended by the reductions over
+// it, then scalar code, then the next loop. What a later phase needs is recomputed
+// if it is cheap and else kept in a row buffer.
+//
+//===----------------------------------------------------------------------===//
+#include "KernelEmitter.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace trainc;
+
+/// Elements that a tile should hold: enough to hide its launch, few enough to
+/// balance threads.
+static constexpr int64_t kTileElements = 16384;
+/// Largest row buffer on the stack, in bytes.
+static constexpr int64_t kMaxRowBuffer = 1 << 20;
+
+static bool isCheap(Operation *op) {
+  return isa<nn::AddOp, nn::SubOp, nn::MulOp, nn::NegOp, nn::BroadcastOp,
+             nn::CastOp, nn::SelectOp, nn::CompareOp, nn::ReluOp,
+             nn::ConstantOp, nn::IotaOp>(op);
+}
+
+namespace {
+struct RowEmitter {
+  RowEmitter(KernelFunction &function, const IterationSpace &space)
+      : function(function), space(space), points(function, space) {}
+
+  KernelFunction &function;
+  const IterationSpace &space;
+  PointEmitter points;
+  /// Number of reductions a value depends on in sequence.
+  DenseMap<Value, int64_t> level;
+  int64_t levels = 0;
+  /// Row buffers of values that a later phase loads.
+  DenseMap<Value, Value> buffers;
+  int64_t phase = 0;
+  Value row;
+
+  FailureOr<int64_t> run();
+
+private:
+  void findLevels();
+  void findBuffers(LoopBuilder &l);
+  void emitUniform(LoopBuilder &l);
+  void emitRow(LoopBuilder &l, Value low, Value high, Value isLast);
+  void emitPhase(LoopBuilder &l, Value low, Value high, Value isLast);
+  SmallVector<Value> vectorRoots();
+  void emitScalarOutputs(LoopBuilder &l);
+  void collect(Value value, llvm::SetVector<Operation *> &ops);
+  bool isStored(Value value) const;
+  void emitBody(LoopBuilder &l, Value at, Value mask,
+                SmallVectorImpl<Value> &accumulators);
+  void storeGuarded(LoopBuilder &l, Value value,
+                    function_ref<void(LoopBuilder &)> store);
+  SmallVector<nn::ReduceOp> reductions();
+};
+} // namespace
+
+void RowEmitter::findLevels() {
+  for (Value argument : function.kernel.getBody().getArguments())
+    level[argument] = 0;
+  for (Operation &op :
+       function.kernel.getBody().front().without_terminator()) {
+    int64_t mine = 0;
+    for (Value operand : op.getOperands())
+      mine = std::max(mine, level.lookup(operand));
+    if (isa<nn::ReduceOp>(op))
+      ++mine;
+    for (Value result : op.getResults())
+      level[result] = mine;
+    levels = std::max(levels, mine);
+  }
+}
+
+/// Whether `value` of an earlier phase can be loaded: an output or a row buffer.
+bool RowEmitter::isStored(Value value) const {
+  if (level.lookup(value) >= phase || !points.isVector(value))
+    return false;
+  return buffers.contains(value) ||
+         (value.getDefiningOp() && function.outputs.contains(value));
+}
+
+void RowEmitter::findBuffers(LoopBuilder &l) {
+  for (Operation &op :
+       function.kernel.getBody().front().without_terminator()) {
+    if (isCheap(&op) || isa<nn::ReduceOp>(op))
+      continue;
+    for (Value result : op.getResults()) {
+      if (!points.isVector(result) || function.outputs.contains(result))
+        continue;
+      bool later = llvm::any_of(result.getUsers(), [&](Operation *user) {
+        int64_t needed = isa<nn::ReduceOp>(user)
+                             ? level.lookup(user->getResult(0)) - 1
+                             : level.lookup(user->getResult(0));
+        return needed > level.lookup(result);
+      });
+      Type type = nn::getComputeType(nn::getTensorType(result).getElementType());
+      int64_t bytes = space.inner * llvm::divideCeil(type.getIntOrFloatBitWidth(), 8);
+      if (!later || bytes > kMaxRowBuffer || type.isInteger(1))
+        continue;
+      // Whole vectors are stored, the last one included.
+      auto memref = MemRefType::get({int64_t(llvm::alignTo(space.inner, kLanes))},
+                                    type);
+      buffers[result] =
+          memref::AllocaOp::create(l.b, l.loc, memref, l.b.getI64IntegerAttr(64));
+    }
+  }
+}
+
+/// Emits what does not vary at all, before the loop over rows.
+void RowEmitter::emitUniform(LoopBuilder &l) {
+  for (Operation &op :
+       function.kernel.getBody().front().without_terminator()) {
+    for (Value operand : op.getOperands())
+      if (level.lookup(operand) == 0 && points.isUniform(operand))
+        points.getScalar(l, operand);
+    for (Value result : op.getResults())
+      if (level.lookup(result) == 0 && points.isUniform(result) &&
+          !isa<nn::IotaOp>(op))
+        points.getScalar(l, result);
+    bool reduced = llvm::any_of(op.getOperands(), [&](Value operand) {
+      return level.lookup(operand) != 0;
+    });
+    if (isa<nn::MapOp>(op) && !points.isUniform(op.getResult(0)) && !reduced)
+      points.prepareScalars(l, &op, /*uniformOnly=*/true);
+  }
+}
+
+/// The vector ops that computing `value` in this phase needs.
+void RowEmitter::collect(Value value, llvm::SetVector<Operation *> &ops) {
+  Operation *op = value.getDefiningOp();
+  if (!op || !points.isVector(value) || isStored(value) || ops.contains(op))
+    return;
+  for (Value operand : op->getOperands())
+    collect(operand, ops);
+  ops.insert(op);
+}
+
+SmallVector<nn::ReduceOp> RowEmitter::reductions() {
+  SmallVector<nn::ReduceOp> result;
+  for (auto op : function.kernel.getBody().getOps<nn::ReduceOp>())
+    if (level.lookup(op.getResult()) == phase + 1)
+      result.push_back(op);
+  return result;
+}
+
+/// Vectors of this phase that are outputs or buffered.
+SmallVector<Value> RowEmitter::vectorRoots() {
+  llvm::SetVector<Value> roots;
+  for (Value value :
+       function.kernel.getBody().front().getTerminator()->getOperands())
+    if (level.lookup(value) == phase && points.isVector(value))
+      roots.insert(value);
+  for (Operation &op : function.kernel.getBody().front())
+    for (Value value : op.getResults())
+      if (buffers.contains(value) && level.lookup(value) == phase)
+        roots.insert(value);
+  return roots.takeVector();
+}
+
+/// Runs `store` where `value`, which may not vary along every outer dimension, is
+/// to be stored: at the first point along the others.
+void RowEmitter::storeGuarded(LoopBuilder &l, Value value,
+                              function_ref<void(LoopBuilder &)> store) {
+  const IterationSpace::Extent &extent = space.extentOf(value);
+  Value first;
+  for (auto [i, varies] : llvm::enumerate(extent.outer)) {
+    if (varies)
+      continue;
+    Value zero = arith::CmpIOp::create(l.b, l.loc, arith::CmpIPredicate::eq,
+                                       points.coordinates[i], l.index(0));
+    first = first ? arith::AndIOp::create(l.b, l.loc, first, zero).getResult()
+                  : zero;
+  }
+  if (!first)
+    return store(l);
+  auto branch = scf::IfOp::create(l.b, l.loc, first, /*withElse=*/false);
+  OpBuilder inner = branch.getThenBodyBuilder();
+  LoopBuilder then{inner, l.loc};
+  store(then);
+}
+
+void RowEmitter::emitBody(LoopBuilder &l, Value at, Value mask,
+                          SmallVectorImpl<Value> &accumulators) {
+  DenseMap<Value, Value> memo;
+  for (auto [i, reduce] : llvm::enumerate(reductions())) {
+    Value value = points.getVector(l, reduce.getInput(), at, mask, memo);
+    Value neutral = l.neutral(reduce.getKind(), value.getType());
+    if (mask)
+      value = arith::SelectOp::create(l.b, l.loc, mask, value, neutral);
+    accumulators[i] = l.combine(reduce.getKind(), accumulators[i], value);
+  }
+  SmallVector<std::pair<Value, Value>> stores;
+  for (Value root : vectorRoots())
+    stores.push_back({root, points.getVector(l, root, at, mask, memo)});
+  for (auto [root, value] : stores) {
+    if (Value buffer = buffers.lookup(root))
+      vector::StoreOp::create(l.b, l.loc, l.splat(value), buffer, ValueRange(at));
+    Type element = nn::getTensorType(root).getElementType();
+    for (Value memref : function.outputs.lookup(root))
+      storeGuarded(l, root, [&](LoopBuilder &l) {
+        l.storeVector(value, memref, l.add(points.offsetOf(l, root), at), element,
+                      mask);
+      });
+  }
+}
+
+/// One loop over the inner dimension, from `low` to `high`; the masked rest, which
+/// is at the end of the dimension, only if `isLast` (null: always).
+void RowEmitter::emitPhase(LoopBuilder &l, Value low, Value high, Value isLast) {
+  SmallVector<nn::ReduceOp> reduces = reductions();
+  SmallVector<Value> roots = vectorRoots();
+  if (reduces.empty() && roots.empty())
+    return;
+  bool hasVectors = llvm::any_of(reduces, [&](nn::ReduceOp reduce) {
+    return points.isVector(reduce.getInput());
+  });
+  if (!hasVectors && roots.empty()) {
+    // Reductions of single elements.
+    for (nn::ReduceOp reduce : reduces) {
+      Value value = points.getScalar(l, reduce.getInput());
+      points.scalars[reduce.getResult()] = l.combine(
+          reduce.getKind(), l.neutral(reduce.getKind(), value.getType()), value);
+    }
+    return;
+  }
+  llvm::SetVector<Operation *> ops;
+  for (nn::ReduceOp reduce : reduces)
+    collect(reduce.getInput(), ops);
+  for (Value root : roots)
+    collect(root, ops);
+  for (Operation *op : ops)
+    points.prepareScalars(l, op, /*uniformOnly=*/false);
+
+  SmallVector<Value> accumulators;
+  for (nn::ReduceOp reduce : reduces) {
+    Type element = nn::getTensorType(reduce.getInput()).getElementType();
+    accumulators.push_back(l.neutral(
+        reduce.getKind(),
+        VectorType::get({kLanes}, nn::getComputeType(element))));
+  }
+  if (space.inner >= kLanes) {
+    auto loop = scf::ForOp::create(l.b, l.loc, low, high, l.index(kLanes),
+                                   accumulators);
+    OpBuilder inner = OpBuilder::atBlockBegin(loop.getBody());
+    LoopBuilder body{inner, l.loc};
+    SmallVector<Value> next(loop.getRegionIterArgs());
+    emitBody(body, loop.getInductionVar(), Value(), next);
+    if (!next.empty())
+      scf::YieldOp::create(inner, l.loc, next);
+    accumulators.assign(loop.result_begin(), loop.result_end());
+  }
+  if (int64_t rest = space.inner % kLanes) {
+    SmallVector<bool> bits(kLanes, false);
+    std::fill_n(bits.begin(), rest, true);
+    auto emitRest = [&](LoopBuilder &l) {
+      Value mask = arith::ConstantOp::create(
+          l.b, l.loc,
+          DenseElementsAttr::get(VectorType::get({kLanes}, l.b.getI1Type()),
+                                 bits));
+      emitBody(l, l.index(space.inner - rest), mask, accumulators);
+    };
+    if (isLast) {
+      auto branch = scf::IfOp::create(l.b, l.loc, isLast, /*withElse=*/false);
+      OpBuilder inner = branch.getThenBodyBuilder();
+      LoopBuilder then{inner, l.loc};
+      emitRest(then);
+    } else {
+      emitRest(l);
+    }
+  }
+  for (auto [reduce, accumulator] : llvm::zip(reduces, accumulators))
+    points.scalars[reduce.getResult()] =
+        l.combineLanes(reduce.getKind(), accumulator);
+}
+
+/// Stores the outputs of this phase that are one element per row.
+void RowEmitter::emitScalarOutputs(LoopBuilder &l) {
+  llvm::SetVector<Value> outputs;
+  for (Value value :
+       function.kernel.getBody().front().getTerminator()->getOperands())
+    if (level.lookup(value) == phase && !points.isVector(value))
+      outputs.insert(value);
+  for (Value value : outputs) {
+    Value scalar = points.getScalar(l, value);
+    Type element = nn::getTensorType(value).getElementType();
+    for (Value memref : function.outputs.lookup(value))
+      storeGuarded(l, value, [&](LoopBuilder &l) {
+        l.storeScalar(scalar, memref, points.offsetOf(l, value), element);
+      });
+  }
+}
+
+void RowEmitter::emitRow(LoopBuilder &l, Value low, Value high, Value isLast) {
+  for (phase = 0; phase <= levels; ++phase) {
+    emitScalarOutputs(l);
+    emitPhase(l, low, high, isLast);
+  }
+}
+
+FailureOr<int64_t> RowEmitter::run() {
+  OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
+  LoopBuilder l{b, function.kernel.getLoc()};
+  findLevels();
+  findBuffers(l);
+  points.loadStored = [&](LoopBuilder &l, Value value, Value at,
+                          Value mask) -> Value {
+    if (!isStored(value))
+      return {};
+    if (Value buffer = buffers.lookup(value))
+      return vector::LoadOp::create(
+          l.b, l.loc,
+          VectorType::get({kLanes},
+                          cast<MemRefType>(buffer.getType()).getElementType()),
+          buffer, ValueRange(at));
+    return l.loadVector(function.outputs.lookup(value).front(),
+                        l.add(points.offsetOf(l, value), at),
+                        nn::getTensorType(value).getElementType(), mask);
+  };
+  Value tile = function.tile;
+  int64_t rows = space.outerSize(), tiles = 1;
+  int64_t whole = space.inner - space.inner % kLanes;
+  if (space.outer.empty()) {
+    // Cut along the inner dimension, or not at all.
+    int64_t chunk = space.hasReductions ? space.inner : kTileElements;
+    tiles = std::max<int64_t>(1, llvm::divideCeil(space.inner, chunk));
+    Value low = l.mul(tile, chunk);
+    Value high = l.min(l.add(low, l.index(chunk)), l.index(whole));
+    Value isLast;
+    if (tiles == 1) {
+      low = l.index(0);
+      high = l.index(whole);
+    } else {
+      isLast = arith::CmpIOp::create(b, l.loc, arith::CmpIPredicate::eq, tile,
+                                     l.index(tiles - 1));
+    }
+    emitUniform(l);
+    emitRow(l, low, high, isLast);
+  } else {
+    int64_t rowsPerTile =
+        std::max<int64_t>(1, kTileElements / std::max<int64_t>(space.inner, 1));
+    rowsPerTile = std::min(rowsPerTile, rows);
+    tiles = llvm::divideCeil(rows, rowsPerTile);
+    // Balance: as many rows in each tile as possible.
+    rowsPerTile = llvm::divideCeil(rows, tiles);
+    tiles = llvm::divideCeil(rows, rowsPerTile);
+    emitUniform(l);
+    Value begin = l.mul(tile, rowsPerTile);
+    Value end = l.min(l.add(begin, l.index(rowsPerTile)), l.index(rows));
+    auto loop = scf::ForOp::create(b, l.loc, begin, end, l.index(1));
+    OpBuilder inner = OpBuilder::atBlockBegin(loop.getBody());
+    LoopBuilder body{inner, l.loc};
+    row = loop.getInductionVar();
+    int64_t stride = rows;
+    for (size_t i = 0; i < space.outer.size(); ++i) {
+      stride /= space.outer[i];
+      Value coordinate = body.div(row, stride);
+      if (i != 0)
+        coordinate = body.mod(coordinate, space.outer[i]);
+      points.coordinates.push_back(coordinate);
+    }
+    emitRow(body, body.index(0), body.index(whole), Value());
+  }
+  func::ReturnOp::create(b, l.loc);
+  return tiles;
+}
+
+FailureOr<int64_t> trainc::emitRowKernel(KernelFunction &function,
+                                         const IterationSpace &space) {
+  return RowEmitter(function, space).run();
+}
