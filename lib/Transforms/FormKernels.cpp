@@ -28,7 +28,8 @@ using namespace trainc::train;
 // Before grouping
 //===----------------------------------------------------------------------===//
 
-/// A read after a write of the same slice is the value written.
+/// A read after a write of the same slice is the value written. Writes then stand
+/// at the end: whatever is not written in place is copied there.
 static void forwardWrites(Block &block) {
   DenseMap<Attribute, Value> written;
   for (Operation &op : llvm::make_early_inc_range(block)) {
@@ -42,6 +43,8 @@ static void forwardWrites(Block &block) {
       read.erase();
     }
   }
+  for (auto write : llvm::to_vector(block.getOps<WriteOp>()))
+    write->moveBefore(block.getTerminator());
 }
 
 static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, Value init) {

@@ -91,8 +91,8 @@ void trainc::buildGenericPipeline(OpPassManager &pm) {
   options.allowReturnAllocsFromLoops = true;
   pm.addPass(bufferization::createOneShotBufferizePass(options));
   pm.addPass(createCanonicalizerPass());
-  pm.addPass(bufferization::createBufferHoistingPass());
   OpPassManager &buffers = pm.nest<func::FuncOp>();
+  buffers.addPass(bufferization::createBufferHoistingPass());
   buffers.addPass(createConvertLinalgToParallelLoopsPass());
   buffers.addPass(memref::createFoldMemRefAliasOpsPass());
   buffers.addPass(createCanonicalizerPass());

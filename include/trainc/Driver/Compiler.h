@@ -1,0 +1,52 @@
+//===- Compiler.h - From a module's text to an artifact ---------*- C++ -*-===//
+#ifndef TRAINC_DRIVER_COMPILER_H
+#define TRAINC_DRIVER_COMPILER_H
+
+#include "trainc/Pipelines/Pipelines.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "llvm/Support/raw_ostream.h"
+#include <string>
+
+namespace trainc {
+
+/// What a compilation writes.
+enum class Emit {
+  SharedLibrary, ///< .so, and the header beside it
+  Object,        ///< .o, and the header beside it
+  LLVM,          ///< LLVM IR text
+  MLIR,          ///< the module in the form `stopAfter`
+  Header,        ///< the C header alone
+};
+
+struct CompileOptions {
+  Emit emit = Emit::SharedLibrary;
+  /// Where to write; "-" is standard output (text only).
+  std::string output;
+  /// Last form to reach.
+  Form stopAfter = Form::Target;
+  /// Folder that receives the module in each form, or empty.
+  std::string dumpDirectory;
+  /// LLVM's name of the processor; "native" is this machine's.
+  std::string cpu = "native";
+  /// Optimization level of LLVM, 0 to 3.
+  unsigned optimize = 3;
+  PipelineOptions pipeline;
+  /// Prints the memory report and writes nothing.
+  bool memoryReport = false;
+  bool memoryReportJson = false;
+  /// Prints the time of each phase to standard error.
+  bool time = false;
+};
+
+/// Registers the dialects that a source may use, and what the pipeline needs.
+void registerDialects(mlir::DialectRegistry &registry);
+
+/// Compiles the module in file `input` ("-": standard input). Diagnostics go to
+/// standard error; failure if there was an error.
+llvm::LogicalResult compileFile(llvm::StringRef input,
+                                const CompileOptions &options);
+
+} // namespace trainc
+
+#endif // TRAINC_DRIVER_COMPILER_H

@@ -1,0 +1,47 @@
+//===- Pipelines.h - The order of the passes --------------------*- C++ -*-===//
+#ifndef TRAINC_PIPELINES_PIPELINES_H
+#define TRAINC_PIPELINES_PIPELINES_H
+
+#include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace trainc {
+
+/// The forms of a program; each phase ends in one.
+enum class Form {
+  Source = 0,    ///< as written
+  Gradients = 1, ///< backward explicit
+  Plan = 2,      ///< storage, window and update explicit
+  Commands = 3,  ///< launches and GEMMs over planned memory
+  Target = 4,    ///< kernels in the LLVM dialect
+};
+
+/// The name of a form on the command line: source, gradients, plan, commands,
+/// target.
+llvm::StringRef formName(Form form);
+std::optional<Form> formFromName(llvm::StringRef name);
+
+struct PipelineOptions {
+  /// Passes that are left out, or run in the plainest form where the next form
+  /// needs them, by argument: see `disablablePasses`.
+  llvm::StringSet<> disabled;
+  /// One op per kernel, lowered by its linalg decomposition, no two values in the
+  /// same memory: the oracle of the passes.
+  bool reference = false;
+  /// The processor has no instruction that converts to bf16.
+  bool expandBF16 = false;
+};
+
+/// Arguments of the passes that `disabled` may name.
+llvm::ArrayRef<llvm::StringRef> disablablePasses();
+
+/// Adds the passes from form `form` - 1 to `form`.
+void buildPhase(mlir::OpPassManager &pm, Form form,
+                const PipelineOptions &options);
+
+/// Registers the pipelines `trainc-to-<form>` (from source) with mlir-opt tools.
+void registerPipelines();
+
+} // namespace trainc
+
+#endif // TRAINC_PIPELINES_PIPELINES_H

@@ -1,0 +1,476 @@
+//===- Tables.cpp - Gather the tables of an artifact ----------------------===//
+#include "Tables.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/MathExtras.h"
+#include "llvm/Support/Path.h"
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+trainc_dtype trainc::getDType(Type type) {
+  if (type.isF32())
+    return TRAINC_F32;
+  if (type.isF64())
+    return TRAINC_F64;
+  if (type.isBF16())
+    return TRAINC_BF16;
+  if (type.isF16())
+    return TRAINC_F16;
+  switch (type.getIntOrFloatBitWidth()) {
+  case 1:
+    return TRAINC_BOOL;
+  case 8:
+    return TRAINC_I8;
+  case 16:
+    return TRAINC_I16;
+  case 32:
+    return TRAINC_I32;
+  default:
+    return TRAINC_I64;
+  }
+}
+
+uint64_t trainc::getDTypeBytes(trainc_dtype dtype) {
+  switch (dtype) {
+#define TRAINC_DTYPE(NAME, number, bytes, text)                                \
+  case TRAINC_##NAME:                                                          \
+    return bytes;
+#include "trainc/step_abi.def"
+  }
+  llvm_unreachable("unknown dtype");
+}
+
+static uint64_t bytesOf(RankedTensorType type) {
+  return type.getNumElements() * getDTypeBytes(getDType(type.getElementType()));
+}
+
+/// file:line:column of the innermost file location.
+static std::string describe(Location loc) {
+  std::string text;
+  loc->walk([&](Location inner) {
+    auto file = dyn_cast<FileLineColLoc>(inner);
+    if (!file)
+      return WalkResult::advance();
+    text = (llvm::sys::path::filename(file.getFilename().getValue()) + ":" +
+            Twine(file.getLine()) + ":" + Twine(file.getColumn()))
+               .str();
+    return WalkResult::interrupt();
+  });
+  return text;
+}
+
+namespace {
+struct Gatherer {
+  ModuleOp module;
+  SymbolTable symbols;
+  Tables tables;
+  llvm::StringMap<uint32_t> arenaIndex, groupIndex, kernelIndex;
+
+  Gatherer(ModuleOp module, StringRef name) : module(module), symbols(module) {
+    tables.name = name.str();
+  }
+
+  void gatherArenas();
+  void gatherTensors();
+  void addTensor(StringRef name, StringRef state, trainc_role role,
+                 StringRef arena, int32_t group, Attribute init);
+  void gatherEntry(Operation *entry, Region &body, ArrayAttr inputNames);
+  void gatherList(EntryRow &entry, ListOp list);
+  trainc_operand operandOf(EntryRow &entry, Value value, uint32_t access);
+  void setPlace(EntryRow &entry, trainc_operand &operand, Attribute place);
+};
+} // namespace
+
+void Gatherer::gatherArenas() {
+  for (auto arena : module.getOps<ArenaOp>()) {
+    trainc_role role = llvm::StringSwitch<trainc_role>(arena.getRole())
+                           .Case("parameters", TRAINC_ROLE_MASTER)
+                           .Case("compute copies", TRAINC_ROLE_COMPUTE)
+                           .Case("gradients", TRAINC_ROLE_GRADIENT)
+                           .Case("state", TRAINC_ROLE_STATE)
+                           .Case("buffers", TRAINC_ROLE_BUFFER)
+                           .Default(TRAINC_ROLE_SCALARS);
+    trainc_dtype dtype = TRAINC_F32;
+    if (!arena.getTypes().empty())
+      dtype = getDType(cast<RankedTensorType>(
+                           cast<TypeAttr>(arena.getTypes()[0]).getValue())
+                           .getElementType());
+    arenaIndex[arena.getSymName()] = tables.arenas.size();
+    if (role == TRAINC_ROLE_SCALARS)
+      tables.scalarArena = tables.arenas.size();
+    StringRef name = arena.getSymName();
+    name.consume_front("arena.");
+    tables.arenas.push_back({name.str(), role, dtype, arena.getBytes()});
+  }
+  uint64_t workspace = 0;
+  for (auto list : module.getOps<ListOp>())
+    workspace = std::max<uint64_t>(workspace, list.getWorkspace().value_or(0));
+  tables.workspaceArena = tables.arenas.size();
+  tables.arenas.push_back(
+      {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_U8, workspace});
+  auto scalars = symbols.lookup<ArenaOp>(kScalarArena);
+  auto values = scalars->getAttrOfType<DenseF64ArrayAttr>("values");
+  auto flags = scalars->getAttrOfType<DenseI32ArrayAttr>("flags");
+  for (auto [slice, value, flag] :
+       llvm::zip(scalars.getSlices(), values.asArrayRef(), flags.asArrayRef()))
+    tables.scalars.push_back({cast<FlatSymbolRefAttr>(slice).getValue().str(),
+                              value, static_cast<uint32_t>(flag)});
+}
+
+/// Sets how the initial value is made.
+static void setInit(TensorRow &row, Attribute init) {
+  if (auto dense = dyn_cast<DenseElementsAttr>(init)) {
+    row.init = TRAINC_INIT_DATA;
+    if (dense.isSplat()) {
+      ArrayRef<char> element = dense.getRawData();
+      for (int64_t i = 0; i < dense.getNumElements(); ++i)
+        row.data.append(element.data(), element.size());
+    } else {
+      row.data.assign(dense.getRawData().data(), dense.getRawData().size());
+    }
+    return;
+  }
+  auto parts = cast<ArrayAttr>(init);
+  StringRef kind = cast<StringAttr>(parts[0]).getValue();
+  auto number = [&](size_t i) {
+    return cast<FloatAttr>(parts[i]).getValueAsDouble();
+  };
+  row.init = llvm::StringSwitch<trainc_init_kind>(kind)
+                 .Case("normal", TRAINC_INIT_NORMAL)
+                 .Case("uniform", TRAINC_INIT_UNIFORM)
+                 .Case("truncated_normal", TRAINC_INIT_TRUNCATED_NORMAL)
+                 .Case("copy", TRAINC_INIT_COPY)
+                 .Default(TRAINC_INIT_CONSTANT);
+  if (kind == "ones") {
+    row.initA = 1.0;
+  } else if (kind == "normal" && parts.size() == 2) {
+    row.initB = number(1);
+  } else if (parts.size() > 1) {
+    row.initA = number(1);
+    row.initB = parts.size() > 2 ? number(2) : 0.0;
+  }
+}
+
+void Gatherer::addTensor(StringRef name, StringRef state, trainc_role role,
+                         StringRef arenaName, int32_t group, Attribute init) {
+  auto arena = symbols.lookup<ArenaOp>(arenaName);
+  int64_t slice = arena.findSlice(name);
+  auto type = cast<RankedTensorType>(
+      cast<TypeAttr>(arena.getTypes()[slice]).getValue());
+  TensorRow row;
+  row.name = name.str();
+  row.state = state.str();
+  row.role = role;
+  row.dtype = getDType(type.getElementType());
+  row.dims.assign(type.getShape().begin(), type.getShape().end());
+  row.arena = arenaIndex.lookup(arenaName);
+  row.offset = arena.getOffsets()[slice];
+  row.bytes = bytesOf(type);
+  row.group = group;
+  setInit(row, init);
+  tables.tensors.push_back(std::move(row));
+}
+
+void Gatherer::gatherTensors() {
+  Builder b(module.getContext());
+  auto constant = [&](double value) {
+    return b.getArrayAttr({b.getStringAttr("constant"), b.getF64FloatAttr(value)});
+  };
+  for (auto optimizer : module.getOps<OptimizerOp>()) {
+    groupIndex[optimizer.getSymName()] = tables.groups.size();
+    tables.groups.push_back(optimizer.getSymName().str());
+  }
+  auto groupOf = [&](ParamOp param) -> int32_t {
+    return param.getFrozen() ? -1 : groupIndex.lookup(*param.getOptimizer());
+  };
+  for (auto param : module.getOps<ParamOp>())
+    addTensor(param.getSymName(), "", TRAINC_ROLE_MASTER, kMasterArena,
+              groupOf(param), param.getInit());
+  for (auto param : module.getOps<ParamOp>()) {
+    if (param.getFrozen())
+      continue;
+    StringRef name = param.getSymName();
+    addTensor(name, "", TRAINC_ROLE_GRADIENT, kGradientArena, groupOf(param),
+              constant(0.0));
+    auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
+    for (auto [state, value] :
+         llvm::zip(optimizer.getStateNames(), optimizer.getStateValues())) {
+      StringRef stateName = cast<StringAttr>(state).getValue();
+      addTensor(name, stateName, TRAINC_ROLE_STATE,
+                ("arena.state." + stateName).str(), groupOf(param),
+                constant(cast<FloatAttr>(value).getValueAsDouble()));
+    }
+    if (optimizer.getEma())
+      addTensor(name, "ema", TRAINC_ROLE_STATE, "arena.state.ema",
+                groupOf(param), b.getArrayAttr(b.getStringAttr("copy")));
+  }
+  for (auto buffer : module.getOps<BufferOp>())
+    addTensor(buffer.getSymName(), "", TRAINC_ROLE_BUFFER, kBufferArena, -1,
+              buffer.getInit());
+}
+
+//===----------------------------------------------------------------------===//
+// Entries
+//===----------------------------------------------------------------------===//
+
+/// Narrows `check` to what the users of an integer input allow.
+static void findBounds(Value value, trainc_index_check &check, bool &found) {
+  for (Operation *user : value.getUsers()) {
+    int64_t high = 0;
+    if (auto embedding = dyn_cast<nn::EmbeddingOp>(user)) {
+      high = nn::getTensorType(embedding.getTable()).getDimSize(0);
+    } else if (auto loss = dyn_cast<nn::CrossEntropyOp>(user)) {
+      high = nn::getTensorType(loss.getLogits()).getShape().back();
+      check.has_ignore = 1;
+      check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
+    } else if (auto loss = dyn_cast<nn::LinearCrossEntropyOp>(user)) {
+      auto weight = nn::getTensorType(loss.getWeight());
+      high = weight.getDimSize(loss.getTransposeWeight() ? 0 : 1);
+      check.has_ignore = 1;
+      check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
+    } else if (isa<nn::ReshapeOp, nn::CastOp>(user)) {
+      findBounds(user->getResult(0), check, found);
+      continue;
+    } else {
+      continue;
+    }
+    check.high = found ? std::min(check.high, high) : high;
+    found = true;
+  }
+}
+
+static PortRow portOf(StringRef name, Type type) {
+  auto tensor = cast<RankedTensorType>(type);
+  return {name.str(), getDType(tensor.getElementType()),
+          std::vector<int64_t>(tensor.getShape().begin(),
+                               tensor.getShape().end()),
+          bytesOf(tensor)};
+}
+
+void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
+  EntryRow entry;
+  entry.name = SymbolTable::getSymbolName(op).getValue().str();
+  entry.kind = isa<StepOp>(op) ? TRAINC_ENTRY_STEP : TRAINC_ENTRY_EVAL;
+  if (auto step = dyn_cast<StepOp>(op))
+    entry.accumulate = step.getAccumulate();
+  for (auto [argument, name] : llvm::zip(body.getArguments(), inputNames)) {
+    entry.inputs.push_back(
+        portOf(cast<StringAttr>(name).getValue(), argument.getType()));
+    trainc_index_check check{argument.getArgNumber(), 0, 0, 0, 0};
+    bool found = false;
+    findBounds(argument, check, found);
+    if (found)
+      entry.checks.push_back(check);
+  }
+  if (auto eval = dyn_cast<EvalOp>(op))
+    for (auto [name, value] :
+         llvm::zip(eval.getOutputNames(),
+                   body.front().getTerminator()->getOperands()))
+      entry.outputs.push_back(
+          portOf(cast<StringAttr>(name).getValue(), value.getType()));
+  for (auto list : module.getOps<ListOp>())
+    if (list.getEntry() == entry.name)
+      gatherList(entry, list);
+  tables.entries.push_back(std::move(entry));
+}
+
+void Gatherer::setPlace(EntryRow &entry, trainc_operand &operand,
+                        Attribute place) {
+  auto pair = cast<ArrayAttr>(place);
+  int64_t number = cast<IntegerAttr>(pair[1]).getInt();
+  if (auto slice = dyn_cast<SymbolRefAttr>(pair[0])) {
+    auto arena = symbols.lookup<ArenaOp>(slice.getRootReference());
+    operand.base = arenaIndex.lookup(arena.getSymName());
+    operand.offset =
+        arena.getOffsets()[arena.findSlice(slice.getLeafReference())];
+  } else if (cast<StringAttr>(pair[0]).getValue() == "workspace") {
+    operand.base = tables.workspaceArena;
+    operand.offset = number;
+  } else {
+    operand.base = tables.arenas.size() + entry.inputs.size() + number;
+    operand.offset = 0;
+  }
+}
+
+trainc_operand Gatherer::operandOf(EntryRow &entry, Value value,
+                                   uint32_t access) {
+  auto type = nn::getTensorType(value);
+  trainc_operand operand{};
+  operand.access = access;
+  operand.bytes = bytesOf(type);
+  operand.dtype = getDType(type.getElementType());
+  while (auto reshape = value.getDefiningOp<nn::ReshapeOp>())
+    value = reshape.getInput();
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    operand.base = tables.arenas.size() + argument.getArgNumber();
+    return operand;
+  }
+  Operation *op = value.getDefiningOp();
+  Builder b(module.getContext());
+  if (auto read = dyn_cast<ReadOp>(op))
+    setPlace(entry, operand,
+             b.getArrayAttr({read.getSource(), b.getI64IntegerAttr(0)}));
+  else
+    setPlace(entry, operand,
+             op->getAttrOfType<ArrayAttr>(
+                 "places")[cast<OpResult>(value).getResultNumber()]);
+  return operand;
+}
+
+/// Arithmetic of a kernel, counting a transcendental function as ten.
+static int64_t countFlops(KernelOp kernel) {
+  int64_t flops = 0;
+  for (Operation &op : kernel.getBody().front().without_terminator()) {
+    int64_t elements = 0;
+    for (Value operand : op.getOperands())
+      elements = std::max(elements, nn::getTensorType(operand).getNumElements());
+    int64_t cost = 1;
+    if (auto map = dyn_cast<nn::MapOp>(op))
+      cost = llvm::range_size(map.getBody().front());
+    else if (isa<nn::ExpOp, nn::LogOp>(op))
+      cost = 10;
+    flops += cost * elements;
+  }
+  return flops;
+}
+
+/// Tile sizes of a GEMM, from its shape alone: enough tiles for the threads of a
+/// large machine where the product is large, whole where it is small.
+static void setTiles(trainc_gemm_detail &gemm) {
+  constexpr int64_t wanted = 16, smallest = 96;
+  constexpr double smallProduct = 2e6;
+  int64_t tm = gemm.m, tn = gemm.n;
+  int64_t batch = gemm.batch[0] * gemm.batch[1];
+  double work = double(gemm.m) * gemm.n * gemm.k;
+  auto tiles = [&] {
+    return llvm::divideCeil(gemm.m, tm) * llvm::divideCeil(gemm.n, tn) * batch;
+  };
+  while (work > smallProduct && int64_t(tiles()) < wanted) {
+    int64_t &larger = tm >= tn ? tm : tn;
+    if (larger < 2 * smallest)
+      break;
+    larger = llvm::alignTo(llvm::divideCeil(larger, 2), 32);
+  }
+  gemm.tile_m = tm;
+  gemm.tile_n = tn;
+}
+
+static trainc_gemm_detail gemmDetail(GemmOp op) {
+  trainc_gemm_detail gemm{};
+  auto dtype = [](Value value) {
+    return getDType(nn::getTensorType(value).getElementType());
+  };
+  gemm.a_type = dtype(op.getLhs());
+  gemm.b_type = dtype(op.getRhs());
+  gemm.c_type = dtype(op.getResult());
+  gemm.transpose_a = op.getTransposeLhs();
+  gemm.transpose_b = op.getTransposeRhs();
+  gemm.accumulate = op.getInit() ? 1 : 0;
+  gemm.has_bias = op.getBias() ? 1 : 0;
+  gemm.m = op.getM();
+  gemm.n = op.getN();
+  gemm.k = op.getK();
+  gemm.lda = op.getTransposeLhs() ? gemm.m : gemm.k;
+  gemm.ldb = op.getTransposeRhs() ? gemm.k : gemm.n;
+  gemm.ldc = gemm.n;
+  gemm.batch[0] = op.getBatch();
+  gemm.batch[1] = 1;
+  gemm.stride_a[0] = gemm.m * gemm.k;
+  gemm.stride_b[0] = op.getBroadcastRhs() ? 0 : gemm.k * gemm.n;
+  gemm.stride_c[0] = gemm.m * gemm.n;
+  setTiles(gemm);
+  return gemm;
+}
+
+void Gatherer::gatherList(EntryRow &entry, ListOp list) {
+  auto kind = list.getKind() == "first"  ? TRAINC_LIST_FIRST
+              : list.getKind() == "next" ? TRAINC_LIST_NEXT
+                                         : TRAINC_LIST_APPLY;
+  std::vector<CommandRow> &commands = entry.lists[kind];
+  entry.workspaceBytes =
+      std::max<uint64_t>(entry.workspaceBytes, list.getWorkspace().value_or(0));
+  auto addCopy = [&](Value value, Attribute place, Location loc) {
+    CommandRow command;
+    command.kind = TRAINC_COMMAND_COPY;
+    command.operands = {operandOf(entry, value, TRAINC_READ),
+                        operandOf(entry, value, TRAINC_WRITE)};
+    setPlace(entry, command.operands[1], place);
+    command.label = "copy";
+    command.location = describe(loc);
+    if (command.operands[0].base == command.operands[1].base &&
+        command.operands[0].offset == command.operands[1].offset)
+      return;
+    commands.push_back(std::move(command));
+  };
+  Builder b(module.getContext());
+  for (Operation &op : list.getBody().front()) {
+    CommandRow command;
+    command.location = describe(op.getLoc());
+    if (auto launch = dyn_cast<LaunchOp>(op)) {
+      auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
+      command.kind = TRAINC_COMMAND_LAUNCH;
+      command.kernel = kernelIndex.lookup(launch.getKernel());
+      if (auto tiles = kernel->getAttrOfType<IntegerAttr>("tiles"))
+        command.tiles = tiles.getInt();
+      command.label = launch.getKernel().drop_front(2).str();
+      command.flops = countFlops(kernel);
+      for (Value input : launch.getInputs())
+        command.operands.push_back(operandOf(entry, input, TRAINC_READ));
+      for (auto [result, inplace] :
+           llvm::zip(launch.getResults(), kernel.getInplace()))
+        if (inplace >= 0)
+          command.operands[inplace].access = TRAINC_READ | TRAINC_WRITE;
+        else
+          command.operands.push_back(operandOf(entry, result, TRAINC_WRITE));
+    } else if (auto gemm = dyn_cast<GemmOp>(op)) {
+      command.kind = TRAINC_COMMAND_GEMM;
+      command.gemm = gemmDetail(gemm);
+      command.label = ("gemm " + Twine(gemm.getM()) + "x" + Twine(gemm.getN()) +
+                       "x" + Twine(gemm.getK()))
+                          .str();
+      command.flops =
+          2 * gemm.getBatch() * gemm.getM() * gemm.getN() * gemm.getK();
+      uint32_t access =
+          gemm.getInit() ? TRAINC_READ | TRAINC_WRITE : TRAINC_WRITE;
+      command.operands = {operandOf(entry, gemm.getLhs(), TRAINC_READ),
+                          operandOf(entry, gemm.getRhs(), TRAINC_READ),
+                          operandOf(entry, gemm.getResult(), access)};
+      if (gemm.getBias())
+        command.operands.push_back(
+            operandOf(entry, gemm.getBias(), TRAINC_READ));
+    } else if (auto write = dyn_cast<WriteOp>(op)) {
+      addCopy(write.getValue(),
+              b.getArrayAttr({write.getTarget(), b.getI64IntegerAttr(0)}),
+              op.getLoc());
+      continue;
+    } else if (isa<train::ReturnOp>(op)) {
+      for (auto [i, value] : llvm::enumerate(op.getOperands()))
+        addCopy(value,
+                b.getArrayAttr({b.getStringAttr("output"),
+                                b.getI64IntegerAttr(i)}),
+                op.getLoc());
+      continue;
+    } else {
+      continue;
+    }
+    commands.push_back(std::move(command));
+  }
+}
+
+Tables trainc::gatherTables(ModuleOp module, StringRef name) {
+  Gatherer gatherer(module, name);
+  gatherer.gatherArenas();
+  gatherer.gatherTensors();
+  for (auto kernel : module.getOps<KernelOp>()) {
+    gatherer.kernelIndex[kernel.getSymName()] = gatherer.tables.kernels.size();
+    gatherer.tables.kernels.push_back(kernel.getSymName().str());
+  }
+  StepOp step = getStep(module);
+  gatherer.gatherEntry(step, step.getBody(), step.getInputNames());
+  for (auto eval : module.getOps<EvalOp>())
+    gatherer.gatherEntry(eval, eval.getBody(), eval.getInputNames());
+  return std::move(gatherer.tables);
+}

@@ -1,0 +1,125 @@
+//===- Tables.h - The tables of an artifact ---------------------*- C++ -*-===//
+//
+// The content of trainc_descriptor (step_abi.h), gathered from a module in form 3
+// whose kernels know their tiles. Descriptor.cpp writes it as constants, Header.cpp
+// as C, MemoryReport.cpp as text.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_LIB_DRIVER_TABLES_H
+#define TRAINC_LIB_DRIVER_TABLES_H
+
+#include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/step_abi.h"
+#include <string>
+#include <vector>
+
+namespace trainc {
+
+struct ArenaRow {
+  std::string name;
+  trainc_role role;
+  trainc_dtype dtype;
+  uint64_t bytes;
+};
+
+struct TensorRow {
+  std::string name, state;
+  trainc_role role;
+  trainc_dtype dtype;
+  std::vector<int64_t> dims;
+  uint32_t arena;
+  uint64_t offset, bytes;
+  int32_t group;
+  trainc_init_kind init;
+  double initA = 0, initB = 0;
+  std::string data; // of a dense initial value
+};
+
+struct ScalarRow {
+  std::string name;
+  double init;
+  uint32_t flags;
+};
+
+struct PortRow {
+  std::string name;
+  trainc_dtype dtype;
+  std::vector<int64_t> dims;
+  uint64_t bytes;
+};
+
+struct CommandRow {
+  trainc_command_kind kind;
+  uint32_t kernel = 0;
+  int64_t tiles = 1;
+  std::vector<trainc_operand> operands;
+  std::optional<trainc_gemm_detail> gemm;
+  std::string label, location;
+  int64_t flops = 0;
+};
+
+struct EntryRow {
+  std::string name;
+  uint32_t kind;
+  uint32_t accumulate = 1;
+  std::vector<PortRow> inputs, outputs;
+  std::vector<trainc_index_check> checks;
+  std::vector<CommandRow> lists[TRAINC_NUM_LISTS];
+  uint64_t workspaceBytes = 0;
+};
+
+struct Tables {
+  std::string name;
+  std::vector<ArenaRow> arenas;
+  std::vector<TensorRow> tensors;
+  std::vector<ScalarRow> scalars;
+  std::vector<std::string> groups;
+  std::vector<EntryRow> entries;
+  std::vector<std::string> kernels;
+  uint32_t scalarArena = 0, workspaceArena = 0;
+};
+
+trainc_dtype getDType(mlir::Type elementType);
+uint64_t getDTypeBytes(trainc_dtype dtype);
+
+/// Gathers the tables of `module`, which is in form 3 or 4, under name `name`.
+Tables gatherTables(mlir::ModuleOp module, llvm::StringRef name);
+
+/// The C header of an artifact.
+std::string buildHeader(const Tables &tables);
+
+/// The memory report, as text or JSON.
+std::string buildMemoryReport(const Tables &tables, bool json);
+
+} // namespace trainc
+
+namespace llvm {
+class Module;
+class TargetMachine;
+} // namespace llvm
+
+namespace trainc {
+
+/// Adds the descriptor and its tables to `module`, which has the kernels.
+void emitDescriptor(llvm::Module &module, const Tables &tables,
+                    const llvm::TargetMachine &machine);
+
+/// A target machine for `cpu` ("native": this one); null and a message in `error`
+/// if there is none.
+std::unique_ptr<llvm::TargetMachine> createTargetMachine(llvm::StringRef cpu,
+                                                         unsigned optimize,
+                                                         std::string &error);
+
+/// Optimizes `module` and writes it as an object file.
+llvm::LogicalResult emitObject(llvm::Module &module,
+                               llvm::TargetMachine &machine, unsigned optimize,
+                               llvm::StringRef path, std::string &error);
+
+/// Links an object into a shared library that exports the descriptor.
+llvm::LogicalResult linkSharedLibrary(llvm::StringRef object,
+                                      llvm::StringRef output,
+                                      llvm::StringRef name, std::string &error);
+
+} // namespace trainc
+
+#endif // TRAINC_LIB_DRIVER_TABLES_H

@@ -1,0 +1,92 @@
+//===- Pipelines.cpp - The order of the passes ----------------------------===//
+#include "trainc/Pipelines/Pipelines.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+#include "trainc/Conversion/Passes.h"
+#include "trainc/Transforms/Passes.h"
+
+using namespace mlir;
+using namespace trainc;
+
+static constexpr llvm::StringLiteral kFormNames[] = {
+    "source", "gradients", "plan", "commands", "target"};
+
+StringRef trainc::formName(Form form) {
+  return kFormNames[static_cast<size_t>(form)];
+}
+
+std::optional<Form> trainc::formFromName(StringRef name) {
+  for (size_t i = 0; i < std::size(kFormNames); ++i)
+    if (kFormNames[i] == name)
+      return static_cast<Form>(i);
+  return std::nullopt;
+}
+
+ArrayRef<StringRef> trainc::disablablePasses() {
+  static const StringRef passes[] = {"canonicalize", "fuse-kernels",
+                                     "reuse-memory"};
+  return passes;
+}
+
+void trainc::buildPhase(OpPassManager &pm, Form form,
+                        const PipelineOptions &options) {
+  auto enabled = [&](StringRef pass) { return !options.disabled.contains(pass); };
+  switch (form) {
+  case Form::Source:
+    return;
+  case Form::Gradients:
+    pm.addPass(createInlineCallsPass());
+    pm.addPass(createExpandOptimizersPass());
+    if (enabled("canonicalize"))
+      pm.addPass(createCanonicalizerPass());
+    pm.addPass(createDifferentiatePass());
+    return;
+  case Form::Plan:
+    pm.addPass(createPlanStepPass());
+    return;
+  case Form::Commands: {
+    pm.addPass(createOutlineListsPass());
+    pm.addPass(createExpandUpdatesPass());
+    pm.addPass(createDecomposePass());
+    if (enabled("canonicalize"))
+      pm.addPass(createCanonicalizerPass());
+    FormKernelsPassOptions kernels;
+    kernels.fuse = enabled("fuse-kernels") && !options.reference;
+    pm.addPass(createFormKernelsPass(kernels));
+    pm.addNestedPass<train::KernelOp>(createCSEPass());
+    PlanMemoryPassOptions memory;
+    memory.reuse = enabled("reuse-memory") && !options.reference;
+    pm.addPass(createPlanMemoryPass(memory));
+    return;
+  }
+  case Form::Target: {
+    LowerKernelsPassOptions lower;
+    lower.generic = options.reference;
+    pm.addPass(createLowerKernelsPass(lower));
+    KernelsToLLVMPassOptions target;
+    target.expandBF16 = options.expandBF16;
+    pm.addPass(createKernelsToLLVMPass(target));
+    return;
+  }
+  }
+}
+
+void trainc::registerPipelines() {
+  static std::string arguments[5], descriptions[5];
+  for (size_t i = 1; i < std::size(kFormNames); ++i) {
+    arguments[i] = ("trainc-to-" + kFormNames[i]).str();
+    descriptions[i] = ("All passes from source to form " + std::to_string(i) +
+                       ", " + kFormNames[i].str());
+    registerPassPipeline(
+        arguments[i], descriptions[i],
+        [i](OpPassManager &pm, StringRef text,
+            function_ref<LogicalResult(const Twine &)> error) -> LogicalResult {
+          if (!text.empty())
+            return error("takes no options");
+          for (size_t form = 1; form <= i; ++form)
+            buildPhase(pm, static_cast<Form>(form), PipelineOptions());
+          return success();
+        },
+        [](function_ref<void(const detail::PassOptions &)>) {});
+  }
+}
