@@ -22,7 +22,8 @@ def NN_Dialect : Dialect {
     (`reduce`, `matmul`, `transpose`, ...), or decomposes into such ops.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect",
-                           "::mlir::linalg::LinalgDialect", "::mlir::tensor::TensorDialect"];
+                           "::mlir::linalg::LinalgDialect", "::mlir::scf::SCFDialect",
+                           "::mlir::tensor::TensorDialect"];
   let hasConstantMaterializer = 1;
 }
 
