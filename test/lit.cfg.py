@@ -6,6 +6,7 @@ import subprocess
 
 import lit.formats
 from lit.llvm import llvm_config
+from lit.llvm.subst import ToolSubst
 
 config.name = "trainc"
 config.test_format = lit.formats.ShTest(execute_external=False)
@@ -27,8 +28,15 @@ for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
 llvm_config.add_tool_substitutions(
     ["FileCheck", "count", "not"], [config.llvm_tools_dir]
 )
+# lit -D disable_pass=NAME: trainc-opt with that pass as a no-op, which must make the pass's own tests fail.
+disabled = lit_config.params.get("disable_pass")
 llvm_config.add_tool_substitutions(
-    ["trainc", "trainc-opt", "trainc-run"], [config.trainc_tools_dir]
+    [
+        "trainc",
+        ToolSubst("trainc-opt", extra_args=[f"--disable-pass={disabled}"] if disabled else []),
+        "trainc-run",
+    ],
+    [config.trainc_tools_dir],
 )
 venv_python = os.path.join(config.trainc_source_dir, ".venv", "bin", "python")
 python = venv_python if os.path.exists(venv_python) else "python3"

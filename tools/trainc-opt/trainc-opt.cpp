@@ -7,8 +7,10 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "mlir/Transforms/Passes.h"
+#include "trainc/Conversion/Passes.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Transforms/Passes.h"
 
 int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
@@ -17,6 +19,8 @@ int main(int argc, char **argv) {
                   mlir::scf::SCFDialect, mlir::tensor::TensorDialect,
                   trainc::nn::NNDialect, trainc::train::TrainDialect>();
   mlir::registerTransformsPasses();
+  trainc::registerTraincTransformsPasses();
+  trainc::registerTraincConversionPasses();
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(argc, argv, "trainc pass driver\n", registry));
 }

@@ -1,6 +1,4 @@
 //===- NNAttentionOps.cpp - Attention -------------------------------------===//
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include <cmath>
 #include <limits>
@@ -363,38 +361,21 @@ AttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 // Packed attention
 //===----------------------------------------------------------------------===//
 
-namespace {
-/// Where q, k or v stands in the packed tensor.
-struct PackedPart {
-  int64_t heads;
-  SmallVector<OpFoldResult> offsets, sizes, strides;
-};
-} // namespace
-
-static std::array<PackedPart, 3> getParts(OpBuilder &b, PackedSizes sizes) {
-  auto part = [&](int64_t firstHead, int64_t heads) -> PackedPart {
-    auto attrs = [&](ArrayRef<int64_t> values) {
-      return getAsIndexOpFoldResult(b.getContext(), values);
-    };
-    return {heads, attrs({0, 0, firstHead * sizes.headSize}),
-            attrs({sizes.batch, sizes.length, heads * sizes.headSize}),
-            attrs({1, 1, 1})};
-  };
-  int64_t heads = sizes.heads, kvHeads = sizes.kvHeads;
-  return {part(0, heads), part(heads, kvHeads), part(heads + kvHeads, kvHeads)};
-}
-
 /// q, k and v, [B, T, heads, D] each.
 static std::array<Value, 3> unpack(OpBuilder &b, Location loc, Value qkv,
                                    PackedSizes sizes) {
-  std::array<Value, 3> values;
-  for (auto [value, part] : llvm::zip(values, getParts(b, sizes))) {
-    Value slice = tensor::ExtractSliceOp::create(b, loc, qkv, part.offsets,
-                                                 part.sizes, part.strides);
-    value = reshapeTo(b, loc, slice,
-                      {sizes.batch, sizes.length, part.heads, sizes.headSize});
-  }
-  return values;
+  int64_t head = 0;
+  auto take = [&](int64_t heads) {
+    SmallVector<int64_t> offsets = {0, 0, head * sizes.headSize};
+    SmallVector<int64_t> extents = {sizes.batch, sizes.length,
+                                    heads * sizes.headSize};
+    head += heads;
+    Value slice =
+        SliceOp::create(b, loc, qkv, offsets, extents, DenseI64ArrayAttr());
+    return reshapeTo(b, loc, slice,
+                     {sizes.batch, sizes.length, heads, sizes.headSize});
+  };
+  return {take(sizes.heads), take(sizes.kvHeads), take(sizes.kvHeads)};
 }
 
 FailureOr<SmallVector<Value>> PackedAttentionOp::decompose(OpBuilder &b) {
@@ -415,16 +396,13 @@ FailureOr<SmallVector<Value>> PackedAttentionGradOp::decompose(OpBuilder &b) {
       b, loc, q, k, v, reshapeTo(b, loc, getOut(), shape), getLse(),
       reshapeTo(b, loc, getDout(), shape), getMask(), getCausalAttr(),
       getScaleAttr());
-  auto type = getTensorType(getQkv());
-  Value packed =
-      tensor::EmptyOp::create(b, loc, type.getShape(), type.getElementType());
-  for (auto [value, part] : llvm::zip(grad.getResults(), getParts(b, sizes))) {
-    Value flat =
-        reshapeTo(b, loc, value,
-                  {sizes.batch, sizes.length, part.heads * sizes.headSize});
-    packed = tensor::InsertSliceOp::create(b, loc, flat, packed, part.offsets,
-                                           part.sizes, part.strides);
-  }
+  SmallVector<Value> parts;
+  for (Value part : grad.getResults())
+    parts.push_back(
+        reshapeTo(b, loc, part,
+                  {sizes.batch, sizes.length,
+                   getTensorType(part).getDimSize(2) * sizes.headSize}));
+  Value packed = ConcatOp::create(b, loc, parts, b.getI64IntegerAttr(2));
   return SmallVector<Value>{packed};
 }
 

@@ -16,14 +16,25 @@ using namespace trainc::nn;
 // Embedding
 //===----------------------------------------------------------------------===//
 
+/// The number `id` as the index of one of `rows` rows.
+static Value asRow(OpBuilder &b, Location loc, Value id, int64_t rows) {
+  auto index = [&](int64_t value) -> Value {
+    return arith::ConstantIndexOp::create(b, loc, value);
+  };
+  id = arith::IndexCastOp::create(b, loc, b.getIndexType(), id);
+  id = arith::MaxSIOp::create(b, loc, id, index(0));
+  return arith::MinSIOp::create(b, loc, id, index(rows - 1));
+}
+
 LogicalResult EmbeddingOp::inferReturnTypes(MLIRContext *,
                                             std::optional<Location> loc,
                                             Adaptor adaptor,
                                             SmallVectorImpl<Type> &types) {
   RankedTensorType table = getTensorType(adaptor.getTable());
-  if (table.getRank() != 2)
+  if (table.getRank() != 2 || table.getDimSize(0) == 0)
     return emitOptionalError(
-        loc, "'nn.embedding' op expects a table of rank 2 (C1), got ", table);
+        loc, "'nn.embedding' op expects a table of rank 2 with rows (C1), got ",
+        table);
   SmallVector<int64_t> shape(getTensorType(adaptor.getIds()).getShape());
   shape.push_back(table.getDimSize(1));
   types.push_back(RankedTensorType::get(shape, table.getElementType()));
@@ -44,7 +55,7 @@ FailureOr<SmallVector<Value>> EmbeddingOp::decompose(OpBuilder &b) {
       b, loc, type, getIds(), empty, ArrayRef{rows, identity}, loops,
       [&](OpBuilder &b, Location loc, ValueRange args) {
         Value row =
-            arith::IndexCastOp::create(b, loc, b.getIndexType(), args[0]);
+            asRow(b, loc, args[0], getTensorType(getTable()).getDimSize(0));
         Value column = linalg::IndexOp::create(b, loc, rank - 1);
         Value element = tensor::ExtractOp::create(b, loc, getTable(),
                                                   ValueRange{row, column});
@@ -65,9 +76,10 @@ LogicalResult EmbeddingGradOp::verify() {
   RankedTensorType ids = getTensorType(getIds()),
                    grad = getTensorType(getGrad()),
                    result = getTensorType(getResult());
-  if (result.getRank() != 2 || result.getElementType() != grad.getElementType())
-    return emitOpError("expects a result of rank 2 and the grad's element type "
-                       "(C2), got ")
+  if (result.getRank() != 2 || result.getDimSize(0) == 0 ||
+      result.getElementType() != grad.getElementType())
+    return emitOpError("expects a result of rank 2 with rows and the grad's "
+                       "element type (C2), got ")
            << result << " for " << grad;
   SmallVector<int64_t> shape(ids.getShape());
   shape.push_back(result.getDimSize(1));
@@ -102,7 +114,7 @@ FailureOr<SmallVector<Value>> EmbeddingGradOp::decompose(OpBuilder &b) {
       getAsIndexOpFoldResult(b.getContext(), {1, 1});
   auto addRow = [&](OpBuilder &b, Location loc, Value i, ValueRange sums) {
     Value id = tensor::ExtractOp::create(b, loc, ids, i);
-    id = arith::IndexCastOp::create(b, loc, b.getIndexType(), id);
+    id = asRow(b, loc, id, type.getDimSize(0));
     SmallVector<OpFoldResult> from = {i, b.getIndexAttr(0)},
                               to = {id, b.getIndexAttr(0)};
     Value row =
@@ -181,12 +193,40 @@ static ValueRange buildRotations(OpBuilder &b, RotaryOp op) {
 }
 
 FailureOr<SmallVector<Value>> RotaryOp::decompose(OpBuilder &b) {
-  Location loc = getLoc();
-  Type elementType = getType().getElementType();
-  Type compute = getComputeType(elementType);
   ValueRange rotations = buildRotations(b, *this);
+  Value rotated = RotatePairsOp::create(b, getLoc(), getInput(), rotations[0],
+                                        rotations[1], getInverseAttr());
+  return SmallVector<Value>{rotated};
+}
+
+LogicalResult RotaryOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                                       SmallVectorImpl<Value> &operandGrads) {
+  operandGrads[0] = RotaryOp::create(
+      b, getLoc(), resultGrads[0], getThetaAttr(), getOffsetAttr(),
+      getInverse() ? UnitAttr() : b.getUnitAttr());
+  return success();
+}
+
+LogicalResult RotatePairsOp::verify() {
+  RankedTensorType input = getTensorType(getInput());
+  if (input.getRank() != 4 || input.getShape().back() % 2 != 0)
+    return emitOpError("expects an input [B, T, H, D] with even D (C1), got ")
+           << input;
+  auto expected =
+      RankedTensorType::get({input.getDimSize(1), input.getDimSize(3) / 2},
+                            getComputeType(input.getElementType()));
+  if (getCos().getType() != expected)
+    return emitOpError("expects cos and sin of type ")
+           << expected << " (C2), got " << getCos().getType();
+  return success();
+}
+
+FailureOr<SmallVector<Value>> RotatePairsOp::decompose(OpBuilder &b) {
+  Location loc = getLoc();
+  Type elementType = getTensorType(getResult()).getElementType();
+  Type compute = getComputeType(elementType);
   // The last dimension as (which of the pair, pair).
-  SmallVector<int64_t> shape(getType().getShape());
+  SmallVector<int64_t> shape(getTensorType(getResult()).getShape());
   int64_t half = shape.pop_back_val() / 2;
   shape.append({2, half});
   auto type = RankedTensorType::get(shape, elementType);
@@ -197,7 +237,7 @@ FailureOr<SmallVector<Value>> RotaryOp::decompose(OpBuilder &b) {
       5, 0, {b.getAffineDimExpr(1), b.getAffineDimExpr(4)}, b.getContext());
   SmallVector<utils::IteratorType> loops(5, utils::IteratorType::parallel);
   auto rotate = linalg::GenericOp::create(
-      b, loc, type, ValueRange{x, rotations[0], rotations[1]}, empty,
+      b, loc, type, ValueRange{x, getCos(), getSin()}, empty,
       ArrayRef{identity, table, table, identity}, loops,
       [&](OpBuilder &b, Location loc, ValueRange args) {
         SmallVector<Value> indices;
@@ -225,14 +265,6 @@ FailureOr<SmallVector<Value>> RotaryOp::decompose(OpBuilder &b) {
           sum = arith::TruncFOp::create(b, loc, elementType, sum);
         linalg::YieldOp::create(b, loc, sum);
       });
-  return SmallVector<Value>{
-      reshapeTo(b, loc, rotate.getResult(0), getType().getShape())};
-}
-
-LogicalResult RotaryOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
-                                       SmallVectorImpl<Value> &operandGrads) {
-  operandGrads[0] = RotaryOp::create(
-      b, getLoc(), resultGrads[0], getThetaAttr(), getOffsetAttr(),
-      getInverse() ? UnitAttr() : b.getUnitAttr());
-  return success();
+  return SmallVector<Value>{reshapeTo(b, loc, rotate.getResult(0),
+                                      getTensorType(getResult()).getShape())};
 }

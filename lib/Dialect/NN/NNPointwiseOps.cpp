@@ -33,21 +33,30 @@ template <typename Adaptor>
 static LogicalResult inferBinary(std::optional<Location> loc, StringRef name,
                                  Adaptor adaptor,
                                  SmallVectorImpl<Type> &types) {
-  return inferBroadcast(loc, name, adaptor.getOperands(),
-                        getTensorType(adaptor.getLhs()).getElementType(),
-                        types);
+  Type lhs = getTensorType(adaptor.getLhs()).getElementType();
+  Type rhs = getTensorType(adaptor.getRhs()).getElementType();
+  if (lhs != rhs)
+    return emitOptionalError(loc, "'", name,
+                             "' op expects equal element types (C2), got ", lhs,
+                             " and ", rhs);
+  return inferBroadcast(loc, name, adaptor.getOperands(), lhs, types);
 }
 
 #define INFER_BINARY(Op)                                                       \
-  LogicalResult Op::inferReturnTypes(MLIRContext *, std::optional<Location> loc, \
-                                     Adaptor adaptor,                          \
-                                     SmallVectorImpl<Type> &types) {           \
+  LogicalResult Op::inferReturnTypes(                                          \
+      MLIRContext *, std::optional<Location> loc, Adaptor adaptor,             \
+      SmallVectorImpl<Type> &types) {                                          \
     return inferBinary(loc, getOperationName(), adaptor, types);               \
   }
 INFER_BINARY(AddOp)
 INFER_BINARY(SubOp)
 INFER_BINARY(MulOp)
 INFER_BINARY(DivOp)
+INFER_BINARY(MinOp)
+INFER_BINARY(MaxOp)
+INFER_BINARY(PowOp)
+INFER_BINARY(AndOp)
+INFER_BINARY(OrOp)
 #undef INFER_BINARY
 
 LogicalResult CompareOp::inferReturnTypes(MLIRContext *context,
@@ -110,15 +119,24 @@ SCALAR(AddOp, (buildBinary<arith::AddFOp, arith::AddIOp>(b, loc, args)))
 SCALAR(SubOp, (buildBinary<arith::SubFOp, arith::SubIOp>(b, loc, args)))
 SCALAR(MulOp, (buildBinary<arith::MulFOp, arith::MulIOp>(b, loc, args)))
 SCALAR(DivOp, (buildBinary<arith::DivFOp, arith::DivSIOp>(b, loc, args)))
+SCALAR(MinOp, (buildBinary<arith::MinimumFOp, arith::MinSIOp>(b, loc, args)))
+SCALAR(MaxOp, (buildBinary<arith::MaximumFOp, arith::MaxSIOp>(b, loc, args)))
+SCALAR(AndOp, arith::AndIOp::create(b, loc, args[0], args[1]))
+SCALAR(OrOp, arith::OrIOp::create(b, loc, args[0], args[1]))
+SCALAR(NotOp,
+       arith::XOrIOp::create(b, loc, args[0],
+                             splatConstant(b, loc, args[0].getType(), 1.0)))
 SCALAR(NegOp, arith::NegFOp::create(b, loc, args[0]))
 SCALAR(ExpOp, math::ExpOp::create(b, loc, args[0]))
 SCALAR(LogOp, math::LogOp::create(b, loc, args[0]))
 SCALAR(SqrtOp, math::SqrtOp::create(b, loc, args[0]))
-SCALAR(ReluOp, arith::MaximumFOp::create(
-                   b, loc, args[0],
-                   splatConstant(b, loc, args[0].getType(), 0.0)))
+SCALAR(ReluOp,
+       arith::MaximumFOp::create(b, loc, args[0],
+                                 splatConstant(b, loc, args[0].getType(), 0.0)))
 SCALAR(SelectOp, arith::SelectOp::create(b, loc, args[0], args[1], args[2]))
 SCALAR(BroadcastOp, args[0])
+SCALAR(StopGradientOp, args[0])
+#undef SCALAR
 
 void CompareOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
                             SmallVectorImpl<Value> &results) {
@@ -200,20 +218,18 @@ LogicalResult SubOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                     SmallVectorImpl<Value> &operandGrads) {
   Value g = resultGrads[0];
   operandGrads[0] = sumToShape(b, getLoc(), g, shapeOf(getLhs()));
-  operandGrads[1] = sumToShape(b, getLoc(), NegOp::create(b, getLoc(), g),
-                               shapeOf(getRhs()));
+  operandGrads[1] =
+      sumToShape(b, getLoc(), NegOp::create(b, getLoc(), g), shapeOf(getRhs()));
   return success();
 }
 
 LogicalResult MulOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                     SmallVectorImpl<Value> &operandGrads) {
   Value g = resultGrads[0];
-  operandGrads[0] =
-      sumToShape(b, getLoc(), MulOp::create(b, getLoc(), g, getRhs()),
-                 shapeOf(getLhs()));
-  operandGrads[1] =
-      sumToShape(b, getLoc(), MulOp::create(b, getLoc(), g, getLhs()),
-                 shapeOf(getRhs()));
+  operandGrads[0] = sumToShape(
+      b, getLoc(), MulOp::create(b, getLoc(), g, getRhs()), shapeOf(getLhs()));
+  operandGrads[1] = sumToShape(
+      b, getLoc(), MulOp::create(b, getLoc(), g, getLhs()), shapeOf(getRhs()));
   return success();
 }
 
@@ -224,8 +240,8 @@ LogicalResult DivOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   Value quotient = DivOp::create(b, loc, resultGrads[0], getRhs());
   operandGrads[0] = sumToShape(b, loc, quotient, shapeOf(getLhs()));
   Value product = MulOp::create(b, loc, quotient, getResult());
-  operandGrads[1] = sumToShape(b, loc, NegOp::create(b, loc, product),
-                               shapeOf(getRhs()));
+  operandGrads[1] =
+      sumToShape(b, loc, NegOp::create(b, loc, product), shapeOf(getRhs()));
   return success();
 }
 
@@ -289,8 +305,9 @@ LogicalResult CastOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   return success();
 }
 
-LogicalResult BroadcastOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
-                                          SmallVectorImpl<Value> &operandGrads) {
+LogicalResult
+BroadcastOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                            SmallVectorImpl<Value> &operandGrads) {
   if (isa<FloatType>(getTensorType(getInput()).getElementType()))
     operandGrads[0] =
         sumToShape(b, getLoc(), resultGrads[0], shapeOf(getInput()));
@@ -304,6 +321,20 @@ LogicalResult BroadcastOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 OpFoldResult CastOp::fold(FoldAdaptor adaptor) {
   if (getInput().getType() == getResult().getType())
     return getInput();
+  // Back from a wider type: nothing was lost.
+  if (auto producer = getInput().getDefiningOp<CastOp>()) {
+    auto narrow = dyn_cast<FloatType>(
+        getTensorType(producer.getInput()).getElementType());
+    auto wide = dyn_cast<FloatType>(producer.getType());
+    if (narrow == getType() && wide && narrow.getWidth() < wide.getWidth())
+      return producer.getInput();
+  }
+  return {};
+}
+
+OpFoldResult BroadcastOp::fold(FoldAdaptor) {
+  if (getInput().getType() == getResult().getType())
+    return getInput();
   return {};
 }
 
@@ -311,7 +342,8 @@ LogicalResult BroadcastOp::verify() {
   auto from = getTensorType(getInput()), to = getTensorType(getResult());
   auto shape = broadcastShapes({from.getShape(), to.getShape()});
   if (failed(shape) || ArrayRef<int64_t>(*shape) != to.getShape())
-    return emitOpError("expects an input that broadcasts to the result (C1), got ")
+    return emitOpError(
+               "expects an input that broadcasts to the result (C1), got ")
            << from << " and " << to;
   if (from.getElementType() != to.getElementType())
     return emitOpError("expects equal element types (C2), got ")
@@ -357,17 +389,18 @@ void MapOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
                         SmallVectorImpl<Value> &results) {
   // The block's ops are elementwise mappable: on vectors they are the same ops
   // with vector types.
-  auto vector = args.empty() ? VectorType()
-                             : dyn_cast<VectorType>(args[0].getType());
+  auto vector =
+      args.empty() ? VectorType() : dyn_cast<VectorType>(args[0].getType());
   IRMapping mapping;
   mapping.map(getBody().getArguments(), args);
   for (Operation &op : getBody().front().without_terminator()) {
     if (vector && op.hasTrait<OpTrait::ConstantLike>()) {
       auto constant = cast<arith::ConstantOp>(op);
       auto type = VectorType::get(vector.getShape(), constant.getType());
-      mapping.map(op.getResult(0),
-                  arith::ConstantOp::create(
-                      b, loc, DenseElementsAttr::get(type, constant.getValue())));
+      mapping.map(
+          op.getResult(0),
+          arith::ConstantOp::create(
+              b, loc, DenseElementsAttr::get(type, constant.getValue())));
       continue;
     }
     Operation *copy = b.clone(op, mapping);

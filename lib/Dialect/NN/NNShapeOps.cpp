@@ -13,7 +13,7 @@ OpFoldResult ConstantOp::fold(FoldAdaptor) { return getValue(); }
 LogicalResult IotaOp::verify() {
   if (getDim() >= static_cast<uint64_t>(getType().getRank()))
     return emitOpError("expects a dim within the rank (C1), got ")
-           << getDim() << " for " << getType();
+           << static_cast<int64_t>(getDim()) << " for " << getType();
   return success();
 }
 
@@ -27,7 +27,9 @@ LogicalResult ReshapeOp::verify() {
   return success();
 }
 
-OpFoldResult ReshapeOp::fold(FoldAdaptor) {
+OpFoldResult ReshapeOp::fold(FoldAdaptor adaptor) {
+  if (auto value = dyn_cast_if_present<DenseElementsAttr>(adaptor.getInput()))
+    return value.reshape(cast<ShapedType>(getResult().getType()));
   if (auto producer = getInput().getDefiningOp<ReshapeOp>()) {
     getInputMutable().assign(producer.getInput());
     return getResult();
@@ -41,8 +43,7 @@ LogicalResult ReshapeOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                         SmallVectorImpl<Value> &operandGrads) {
   RankedTensorType input = getTensorType(getInput());
   if (isa<FloatType>(input.getElementType()))
-    operandGrads[0] =
-        reshapeTo(b, getLoc(), resultGrads[0], input.getShape());
+    operandGrads[0] = reshapeTo(b, getLoc(), resultGrads[0], input.getShape());
   return success();
 }
 
@@ -65,12 +66,12 @@ LogicalResult TransposeOp::inferReturnTypes(MLIRContext *,
   return success();
 }
 
-LogicalResult TransposeOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
-                                          SmallVectorImpl<Value> &operandGrads) {
+LogicalResult
+TransposeOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                            SmallVectorImpl<Value> &operandGrads) {
   if (isa<FloatType>(getTensorType(getInput()).getElementType()))
-    operandGrads[0] =
-        TransposeOp::create(b, getLoc(), resultGrads[0],
-                            invertPermutationVector(getPermutation()));
+    operandGrads[0] = TransposeOp::create(
+        b, getLoc(), resultGrads[0], invertPermutationVector(getPermutation()));
   return success();
 }
 
@@ -81,4 +82,18 @@ FailureOr<SmallVector<Value>> TransposeOp::decompose(OpBuilder &b) {
   auto op = linalg::TransposeOp::create(b, getLoc(), getInput(), empty,
                                         getPermutation());
   return SmallVector<Value>{op->getResult(0)};
+}
+
+OpFoldResult TransposeOp::fold(FoldAdaptor) {
+  if (auto producer = getInput().getDefiningOp<TransposeOp>()) {
+    SmallVector<int64_t> permutation;
+    for (int64_t dim : getPermutation())
+      permutation.push_back(producer.getPermutation()[dim]);
+    setPermutation(permutation);
+    getInputMutable().assign(producer.getInput());
+    return getResult();
+  }
+  if (isIdentityPermutation(getPermutation()))
+    return getInput();
+  return {};
 }

@@ -66,31 +66,20 @@ static ParseResult parseHyperList(OpAsmParser &parser,
     if (parser.parseKeywordOrString(&name) || parser.parseEqual())
       return failure();
     names.push_back(b.getStringAttr(name));
-    std::string string;
-    double number;
-    SymbolRefAttr ref;
-    OptionalParseResult parsed = parser.parseOptionalAttribute(ref);
-    if (parsed.has_value()) {
-      if (failed(*parsed))
-        return failure();
-      values.push_back(ref);
-      return success();
-    }
-    if (succeeded(parser.parseOptionalString(&string))) {
-      values.push_back(b.getStringAttr(string));
-      return success();
-    }
-    if (succeeded(parser.parseOptionalKeyword("true"))) {
-      values.push_back(b.getBoolAttr(true));
-      return success();
-    }
-    if (succeeded(parser.parseOptionalKeyword("false"))) {
-      values.push_back(b.getBoolAttr(false));
-      return success();
-    }
-    if (parser.parseFloat(number))
+    Attribute value;
+    SMLoc loc = parser.getCurrentLocation();
+    if (parser.parseAttribute(value))
       return failure();
-    values.push_back(b.getF64FloatAttr(number));
+    if (auto number = dyn_cast<FloatAttr>(value))
+      value = b.getF64FloatAttr(number.getValueAsDouble());
+    else if (auto integer = dyn_cast<IntegerAttr>(value);
+             integer && !isa<BoolAttr>(value))
+      value = b.getF64FloatAttr(integer.getValue().signedRoundToDouble());
+    if (!isa<FloatAttr, SymbolRefAttr, StringAttr, BoolAttr>(value))
+      return parser.emitError(loc, "expects a number, a symbol, a string, true "
+                                   "or false, got ")
+             << value;
+    values.push_back(value);
     return success();
   });
 }
@@ -294,6 +283,32 @@ void OptimizerOp::print(OpAsmPrinter &p) {
                             "hyper_names", "hyper_values", "ema", "clip"});
 }
 
+/// Names the arguments of a scalar region: `leading`, then each list.
+static void nameArguments(Region &region, ArrayRef<StringRef> leading,
+                          ArrayRef<ArrayAttr> lists,
+                          OpAsmSetValueNameFn setName) {
+  SmallVector<StringRef> names(leading);
+  for (ArrayAttr list : lists)
+    for (Attribute name : list)
+      names.push_back(cast<StringAttr>(name).getValue());
+  for (auto [argument, name] : llvm::zip(region.getArguments(), names))
+    setName(argument, name);
+}
+
+void ScheduleOp::getAsmBlockArgumentNames(Region &region,
+                                          OpAsmSetValueNameFn setName) {
+  nameArguments(region, {"t"}, {getHyperNames()}, setName);
+}
+
+void OptimizerOp::getAsmBlockArgumentNames(Region &region,
+                                           OpAsmSetValueNameFn setName) {
+  ArrayAttr lists[] = {getStateNames(), getHyperNames()};
+  if (&region == &getBody())
+    nameArguments(region, {"p", "g"}, lists, setName);
+  else
+    nameArguments(region, {"p", "u", "p_norm", "u_norm"}, lists, setName);
+}
+
 //===----------------------------------------------------------------------===//
 // Verifiers
 //===----------------------------------------------------------------------===//
@@ -446,8 +461,9 @@ LogicalResult OptimizerOp::verify() {
     return failure();
   if (getScaled().empty())
     return success();
-  if (failed(checkArguments(getScaled().front(), 4)) ||
-      failed(verifyYield(*this, getScaled(), {type}, "C3")))
+  if (failed(checkArguments(getScaled().front(), 4 + states)) ||
+      failed(verifyYield(*this, getScaled(), SmallVector<Type>(1 + states, type),
+                         "C3")))
     return failure();
   return verifyScalarOps(*this, getScaled(), "C4");
 }

@@ -20,16 +20,20 @@
 //   trainc_save(trainer, "digits.safetensors");
 //
 // Rules that hold for every function:
-// - It returns a status, TRAINC_OK (0) or the reason why it did nothing; results
+// - It returns a status, TRAINC_OK (0) or the reason why it did nothing;
+// results
 //   come last, as out_x, and are written on TRAINC_OK only. trainc_last_error()
 //   has the text. Nothing prints, exits, or throws.
 // - No pointer may be null unless the comment says so. Handles are not checked.
-// - Strings are UTF-8. What a function lends is owned by the handle it came from
+// - Strings are UTF-8. What a function lends is owned by the handle it came
+// from
 //   and lives until that handle is closed, unless the comment says less.
-// - Threads: an artifact is immutable and may be used from any thread; a trainer
-//   by one thread at a time. Trainers are independent: two of them, of one or two
-//   artifacts, may run in two threads and give the same bits as alone.
-// - Results depend on the artifact, the state, the inputs, the processor and the
+// - Threads: an artifact is immutable and may be used from any thread; a
+// trainer
+//   by one thread at a time. Trainers are independent: two of them, of one or
+//   two artifacts, may run in two threads and give the same bits as alone.
+// - Results depend on the artifact, the state, the inputs, the processor and
+// the
 //   GEMM library only: not on the number of threads.
 //
 //===----------------------------------------------------------------------===//
@@ -72,8 +76,8 @@ typedef enum trainc_status {
 /// The name of a status, for example "TRAINC_IO_ERROR". Never null.
 TRAINC_API const char *trainc_status_name(trainc_status status);
 
-/// What went wrong in the last call of this thread that did not return TRAINC_OK.
-/// Valid until the next such call in this thread. Never null.
+/// What went wrong in the last call of this thread that did not return
+/// TRAINC_OK. Valid until the next such call in this thread. Never null.
 TRAINC_API const char *trainc_last_error(void);
 
 /// Version of the runtime, equal to TRAINC_VERSION_STRING of its header.
@@ -85,8 +89,8 @@ TRAINC_API const char *trainc_version(void);
 /// thread, valid until the next call in it.
 TRAINC_API const char *trainc_runtime_info(void);
 
-/// Bytes of one element, and the safetensors name ("F32"); 0 and null if `dtype`
-/// is not a trainc_dtype.
+/// Bytes of one element, and the safetensors name ("F32"); 0 and null if
+/// `dtype` is not a trainc_dtype.
 TRAINC_API uint64_t trainc_dtype_size(uint32_t dtype);
 TRAINC_API const char *trainc_dtype_name(uint32_t dtype);
 
@@ -97,8 +101,8 @@ TRAINC_API const char *trainc_dtype_name(uint32_t dtype);
 typedef struct trainc_artifact trainc_artifact;
 
 /// Opens a shared library written by `trainc`. Refuses, before any of its code
-/// runs, an artifact of another ABI (TRAINC_ABI_MISMATCH) or for a processor with
-/// features that this one lacks (TRAINC_UNSUPPORTED, names them).
+/// runs, an artifact of another ABI (TRAINC_ABI_MISMATCH) or for a processor
+/// with features that this one lacks (TRAINC_UNSUPPORTED, names them).
 TRAINC_API trainc_status trainc_artifact_open(const char *path,
                                               trainc_artifact **out_artifact);
 
@@ -107,8 +111,8 @@ TRAINC_API trainc_status trainc_artifact_open(const char *path,
 TRAINC_API trainc_status trainc_artifact_open_descriptor(
     const trainc_descriptor *descriptor, trainc_artifact **out_artifact);
 
-/// Closes an artifact; null allowed. Trainers keep what they need: it is unloaded
-/// when the last of them is destroyed.
+/// Closes an artifact; null allowed. Trainers keep what they need: it is
+/// unloaded when the last of them is destroyed.
 TRAINC_API void trainc_artifact_close(trainc_artifact *artifact);
 
 /// Its tables: entries, ports, tensors, scalars (step_abi.h). Never null.
@@ -120,15 +124,16 @@ TRAINC_API trainc_status trainc_artifact_find_entry(
     const trainc_artifact *artifact, const char *name, uint32_t *out_entry);
 
 /// Index of an input or output of an entry by name.
-TRAINC_API trainc_status trainc_artifact_find_input(
-    const trainc_artifact *artifact, uint32_t entry, const char *name,
-    uint32_t *out_index);
-TRAINC_API trainc_status trainc_artifact_find_output(
-    const trainc_artifact *artifact, uint32_t entry, const char *name,
-    uint32_t *out_index);
+TRAINC_API trainc_status
+trainc_artifact_find_input(const trainc_artifact *artifact, uint32_t entry,
+                           const char *name, uint32_t *out_index);
+TRAINC_API trainc_status
+trainc_artifact_find_output(const trainc_artifact *artifact, uint32_t entry,
+                            const char *name, uint32_t *out_index);
 
 /// Index of a tensor. `state` is null unless `role` is TRAINC_ROLE_STATE.
-/// TRAINC_ROLE_MASTER finds a frozen parameter too (it has a compute copy only).
+/// TRAINC_ROLE_MASTER finds a frozen parameter too (it has a compute copy
+/// only).
 TRAINC_API trainc_status trainc_artifact_find_tensor(
     const trainc_artifact *artifact, trainc_role role, const char *name,
     const char *state, uint32_t *out_tensor);
@@ -176,8 +181,15 @@ typedef struct trainc_trainer_options {
 /// the compute copies. `options` may be null. If memory_limit is too small the
 /// text says how much is needed, and nothing is left allocated.
 ///
-/// Initial values depend on (seed, name, element) only; this is their definition,
-/// in IEEE double arithmetic, the same on every machine:
+/// OpenBLAS is libopenblas.so.0, or the file that TRAINC_OPENBLAS in the
+/// environment names. It is held at one thread; while it loads, the variables
+/// OPENBLAS_CORETYPE, OPENBLAS_NUM_THREADS and OPENBLAS_L2_SIZE are changed (so
+/// the first trainer should not be made while another thread reads the
+/// environment). bf16 products use oneDNN (libdnnl.so.2) where it and the
+/// processor can. trainc_runtime_info() says what is in use.
+///
+/// Initial values depend on (seed, name, element) only; this is their
+/// definition, in IEEE double arithmetic, the same on every machine:
 ///   h    = FNV-1a 64 of the bytes of NAME, or of "NAME/STATE" for a state
 ///   i    = the element's row-major index
 ///   r    = Philox4x32-10, counter {lo(i/2), hi(i/2), lo(h), hi(h)},
@@ -189,9 +201,10 @@ typedef struct trainc_trainer_options {
 ///                     algorithm AS 241 (PPND16) of Wichura, with the logarithm
 ///                     ln(m 2^e) = e ln 2 + 2 (s + s^3/3 + ... + s^23/23),
 ///                     s = (m - 1)/(m + 1), m in [sqrt(1/2), sqrt(2))
-///   TRUNCATED_NORMAL  a + b z(P + (1 - 2 P) u), P = distribution function at -2
-/// rounded to nearest even to the tensor's type (so a uniform value may round up
-/// to b).
+///   TRUNCATED_NORMAL  a + b z(P + (1 - 2 P) u), P = distribution function at
+///   -2
+/// rounded to nearest even to the tensor's type (so a uniform value may round
+/// up to b).
 TRAINC_API trainc_status trainc_trainer_create(
     trainc_artifact *artifact, const trainc_trainer_options *options,
     trainc_trainer **out_trainer);
@@ -227,8 +240,9 @@ TRAINC_API trainc_status trainc_bind_output(trainc_trainer *trainer,
                                             uint32_t entry, uint32_t index,
                                             void *data, uint64_t bytes);
 
-/// Where output `index` of `entry` is written: the binding, or the trainer's own
-/// memory. Valid until another binding; undefined content before the first run.
+/// Where output `index` of `entry` is written: the binding, or the trainer's
+/// own memory. Valid until another binding; undefined content before the first
+/// run.
 TRAINC_API trainc_status trainc_output_data(trainc_trainer *trainer,
                                             uint32_t entry, uint32_t index,
                                             const void **out_data);
@@ -258,7 +272,8 @@ typedef struct trainc_step_result {
 /// position and value, and the state is untouched. All micro-steps of a window
 /// must be of one entry. `out_result` may be null.
 ///
-/// A gradient that is not finite is no error: the update is skipped and reported.
+/// A gradient that is not finite is no error: the update is skipped and
+/// reported.
 TRAINC_API trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
                                      trainc_step_result *out_result);
 
@@ -306,9 +321,9 @@ TRAINC_API trainc_status trainc_tensor_write(trainc_trainer *trainer,
                                              uint32_t tensor, uint32_t dtype,
                                              const void *data, uint64_t bytes);
 
-/// The tensor itself: `bytes` of its table entry, valid while the trainer lives.
-/// Who writes parameters through it calls trainc_update_compute_copies before the
-/// next run.
+/// The tensor itself: `bytes` of its table entry, valid while the trainer
+/// lives. Who writes parameters through it calls trainc_update_compute_copies
+/// before the next run.
 TRAINC_API trainc_status trainc_tensor_data(trainc_trainer *trainer,
                                             uint32_t tensor, void **out_data);
 TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
@@ -316,12 +331,12 @@ TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
 //===----------------------------------------------------------------------===//
 // Checkpoints (safetensors files)
 //
-// Tensor names in a file: NAME for parameters and buffers, optimizer/NAME/STATE,
-// scalar/NAME (F64, shape []), and, if the file was written inside a window,
-// gradient/NAME. __metadata__ has "trainc.format" ("1"), "trainc.artifact",
-// "trainc.state_hash", "trainc.update", "trainc.window_entry", and the caller's
-// own pairs as "user.KEY". A state that is saved, loaded and stepped is bitwise
-// the state that is stepped.
+// Tensor names in a file: NAME for parameters and buffers,
+// optimizer/NAME/STATE, scalar/NAME (F64, shape []), and, if the file was
+// written inside a window, gradient/NAME. __metadata__ has "trainc.format"
+// ("1"), "trainc.artifact", "trainc.state_hash", "trainc.update",
+// "trainc.window_entry", and the caller's own pairs as "user.KEY". A state that
+// is saved, loaded and stepped is bitwise the state that is stepped.
 //
 // A save is atomic: a temporary file in the same folder is written and synced,
 // then renamed, then the folder is synced. Whatever stops the process or fills
@@ -329,30 +344,33 @@ TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
 // ignored, and overwritten or removed by the next save.
 //
 // For tests, TRAINC_FAULT in the environment makes the I/O of saves fail:
-// a comma-separated list of OPERATION:N:ACTION; OPERATION is open, write, fsync,
-// rename, remove or *; N is a number from 1 (the N-th such operation since the
-// variable was set) or *; ACTION is kill (SIGKILL before the operation), fail (as
-// a full disk) or delay=MILLISECONDS. Example: write:3:kill,fsync:*:delay=20.
+// a comma-separated list of OPERATION:N:ACTION; OPERATION is open, write,
+// fsync, rename, remove or *; N is a number from 1 (the N-th such operation
+// since the variable was set) or *; ACTION is kill (SIGKILL before the
+// operation), fail (as a full disk) or delay=MILLISECONDS. Example:
+// write:3:kill,fsync:*:delay=20.
 //===----------------------------------------------------------------------===//
 
 /// Saves the whole state to `path`.
 TRAINC_API trainc_status trainc_save(trainc_trainer *trainer, const char *path);
 
 /// Saves to `directory`/step-NNNNNN.safetensors (N = updates done; -M appended
-/// after M micro-steps of an open window), makes the file `directory`/latest name
-/// it, then removes all but the `keep` last such files (0: keeps all). Makes the
-/// directory if it does not exist; its parent must. One process at a time may
-/// save to a directory. `out_path` may be null; it is valid until the next save.
+/// after M micro-steps of an open window), makes the file `directory`/latest
+/// name it, then removes all but the `keep` last such files (0: keeps all).
+/// Makes the directory if it does not exist; its parent must. One process at a
+/// time may save to a directory. `out_path` may be null; it is valid until the
+/// next save.
 TRAINC_API trainc_status trainc_save_checkpoint(trainc_trainer *trainer,
                                                 const char *directory,
                                                 uint32_t keep,
                                                 const char **out_path);
 
-/// Loads a whole state from a file, or from a directory what its `latest` names.
-/// Everything is checked before anything changes: on TRAINC_MISMATCH the text
-/// lists all missing, unexpected and mis-shaped tensors; the state is untouched.
-/// Other floating types are converted piece by piece. (If reading itself fails
-/// half-way, TRAINC_IO_ERROR, the trainer refuses to run until a load succeeds.)
+/// Loads a whole state from a file, or from a directory what its `latest`
+/// names. Everything is checked before anything changes: on TRAINC_MISMATCH the
+/// text lists all missing, unexpected and mis-shaped tensors; the state is
+/// untouched. Other floating types are converted piece by piece. (If reading
+/// itself fails half-way, TRAINC_IO_ERROR, the trainer refuses to run until a
+/// load succeeds.)
 TRAINC_API trainc_status trainc_load(trainc_trainer *trainer, const char *path);
 
 /// Loads parameters, and buffers as far as the file has them, by name; other
@@ -433,7 +451,7 @@ TRAINC_API trainc_status trainc_memory_report(trainc_trainer *trainer,
 
 /// One command of a run, seen from the calling thread.
 typedef struct trainc_event {
-  uint32_t end;   // 0: before the command, 1: after it
+  uint32_t end; // 0: before the command, 1: after it
   uint32_t entry;
   uint32_t list;  // trainc_list_kind
   uint32_t index; // of the command in the list
@@ -441,9 +459,10 @@ typedef struct trainc_event {
   uint64_t time_ns; // CLOCK_MONOTONIC
 } trainc_event;
 
-/// Returns 0 to go on. Anything else ends the run at once with TRAINC_CANCELLED:
-/// the state is then between two states, and the trainer refuses to run until a
-/// load succeeds. May call trainc_operand_data and trainc_get_scalar only.
+/// Returns 0 to go on. Anything else ends the run at once with
+/// TRAINC_CANCELLED: the state is then between two states, and the trainer
+/// refuses to run until a load succeeds. May call trainc_operand_data and
+/// trainc_get_scalar only.
 typedef int (*trainc_observer_fn)(void *context, const trainc_event *event);
 
 /// Calls `observer` before and after every command; null ends that.

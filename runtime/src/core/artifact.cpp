@@ -48,11 +48,10 @@ static trainc_status checkLibraryFile(const char *path) {
   for (unsigned i = 0; complete && i < header.e_phnum; ++i) {
     Elf64_Phdr segment;
     uint64_t at = header.e_phoff + i * sizeof(segment);
-    complete = pread(descriptor, &segment, sizeof(segment),
-                     static_cast<off_t>(at)) ==
-                   static_cast<ssize_t>(sizeof(segment)) &&
-               segment.p_filesz <= size &&
-               segment.p_offset <= size - segment.p_filesz;
+    complete =
+        pread(descriptor, &segment, sizeof(segment), static_cast<off_t>(at)) ==
+            static_cast<ssize_t>(sizeof(segment)) &&
+        segment.p_filesz <= size && segment.p_offset <= size - segment.p_filesz;
   }
   close(descriptor);
   if (!whole || !machine)
@@ -84,7 +83,8 @@ static trainc_status adopt(trainc_artifact *artifact,
     return fail(TRAINC_UNSUPPORTED,
                 "artifact '%s' is for processor '%s' and needs %s, which this "
                 "one (%s) does not have: compile it with another --target-cpu",
-                path, d->cpu ? d->cpu : "?", missing.c_str(), processor.c_str());
+                path, d->cpu ? d->cpu : "?", missing.c_str(),
+                processor.c_str());
   }
   __atomic_store_n(d->functions, &functionTable, __ATOMIC_RELEASE);
   return TRAINC_OK;
@@ -107,7 +107,8 @@ static trainc_status openLibrary(trainc_artifact *artifact, const char *path) {
       dlsym(artifact->library, "trainc_descriptor"));
   if (!descriptor)
     return fail(TRAINC_ABI_MISMATCH,
-                "'%s' is no trainc artifact: it has no trainc_descriptor", path);
+                "'%s' is no trainc artifact: it has no trainc_descriptor",
+                path);
   return adopt(artifact, descriptor);
 }
 
@@ -126,7 +127,8 @@ trainc_status
 trainc_artifact_open_descriptor(const trainc_descriptor *descriptor,
                                 trainc_artifact **out_artifact) {
   auto *artifact = create<trainc_artifact>();
-  artifact->path.append(descriptor->magic == TRAINC_ABI_MAGIC && descriptor->name
+  artifact->path.append(descriptor->magic == TRAINC_ABI_MAGIC &&
+                                descriptor->name
                             ? descriptor->name
                             : "linked artifact");
   trainc_status status = adopt(artifact, descriptor);
@@ -208,7 +210,8 @@ bool trainc::checkpointName(const trainc_descriptor &d, uint32_t index,
 }
 
 trainc_status trainc_artifact_find_entry(const trainc_artifact *artifact,
-                                         const char *name, uint32_t *out_entry) {
+                                         const char *name,
+                                         uint32_t *out_entry) {
   const trainc_descriptor &d = *artifact->descriptor;
   for (uint32_t i = 0; i < d.num_entries; ++i) {
     if (name ? strcmp(d.entries[i].name, name) != 0
@@ -224,7 +227,7 @@ trainc_status trainc_artifact_find_entry(const trainc_artifact *artifact,
 static trainc_status findPort(const trainc_artifact *artifact, uint32_t entry,
                               bool output, const char *name,
                               uint32_t *out_index) {
-  const trainc_entry *e;
+  const trainc_entry *e = nullptr;
   TRAINC_TRY(getEntry(artifact, entry, &e));
   const trainc_port *ports = output ? e->outputs : e->inputs;
   uint32_t count = output ? e->num_outputs : e->num_inputs;
@@ -268,8 +271,9 @@ trainc_status trainc_artifact_find_tensor(const trainc_artifact *artifact,
   };
   if (find(role) || (role == TRAINC_ROLE_MASTER && find(TRAINC_ROLE_COMPUTE)))
     return TRAINC_OK;
-  return fail(TRAINC_NOT_FOUND, "artifact '%s' has no tensor '%s%s%s' of role %d",
-              d.name, name, state ? "/" : "", state ? state : "", role);
+  return fail(TRAINC_NOT_FOUND,
+              "artifact '%s' has no tensor '%s%s%s' of role %d", d.name, name,
+              state ? "/" : "", state ? state : "", role);
 }
 
 trainc_status trainc_artifact_find_scalar(const trainc_artifact *artifact,
@@ -281,5 +285,6 @@ trainc_status trainc_artifact_find_scalar(const trainc_artifact *artifact,
       *out_scalar = i;
       return TRAINC_OK;
     }
-  return fail(TRAINC_NOT_FOUND, "artifact '%s' has no scalar '%s'", d.name, name);
+  return fail(TRAINC_NOT_FOUND, "artifact '%s' has no scalar '%s'", d.name,
+              name);
 }

@@ -2,8 +2,8 @@
 //
 // The runtime links to no C++ library, so that a C program links it with `cc`
 // alone: these two stand in for std::vector and std::string. They hold tables
-// and names, which are small; what scales with a model (arenas, outputs, scratch)
-// is allocated elsewhere and checked there.
+// and names, which are small; what scales with a model (arenas, outputs,
+// scratch) is allocated elsewhere and checked there.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CORE_CONTAINERS_H

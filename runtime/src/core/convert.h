@@ -1,7 +1,7 @@
 //===- convert.h - Converting between floating types ------------*- C++ -*-===//
 //
-// All narrowing is to nearest even, once: f64 to bf16 or f16 does not go through
-// a rounded f32.
+// All narrowing is to nearest even, once: f64 to bf16 or f16 does not go
+// through a rounded f32.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CORE_CONVERT_H
@@ -28,7 +28,8 @@ inline uint16_t f32ToBf16(float value) {
   uint32_t bits = bitCast<uint32_t>(value);
   uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
   uint32_t nan = (bits >> 16) | 0x40;
-  return static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? nan : rounded);
+  return static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? nan
+                                                                : rounded);
 }
 
 inline float f16ToF32(uint16_t bits) {
@@ -58,8 +59,8 @@ inline uint16_t f32ToF16(float value) {
   return static_cast<uint16_t>(sign | result);
 }
 
-/// To f32, inexact results made odd, so that rounding again to a type of at most
-/// 22 bits of fraction gives the value rounded once.
+/// To f32, inexact results made odd, so that rounding again to a type of at
+/// most 22 bits of fraction gives the value rounded once.
 inline float f64ToF32Odd(double value) {
   float nearest = static_cast<float>(value);
   uint32_t bits = bitCast<uint32_t>(nearest);

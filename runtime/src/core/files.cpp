@@ -44,8 +44,8 @@ static bool takeNumber(const char *&text, uint64_t &number) {
   return true;
 }
 
-/// Whether the rule at `plan` applies to the `count`-th `operation`; moves `plan`
-/// to the rule's action.
+/// Whether the rule at `plan` applies to the `count`-th `operation`; moves
+/// `plan` to the rule's action.
 static bool matchRule(const char *&plan, Operation operation, uint64_t count,
                       bool &valid) {
   bool applies = takeWord(plan, "*");
@@ -140,7 +140,8 @@ trainc_status AtomicFile::open(const char *target) {
   const char *name = splitPath(target, folder);
   if (!*name)
     return fail(TRAINC_INVALID_ARGUMENT, "'%s' names no file", target);
-  temporary.format("%.*s.%s.tmp", static_cast<int>(name - target), target, name);
+  temporary.format("%.*s.%s.tmp", static_cast<int>(name - target), target,
+                   name);
   if (passFaults(OPEN))
     descriptor = ::open(temporary.c_str(),
                         O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

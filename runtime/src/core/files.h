@@ -1,7 +1,7 @@
 //===- files.h - Writing files that are whole or absent ---------*- C++ -*-===//
 //
-// All I/O of a save goes through these functions, and so through the fault layer
-// (TRAINC_FAULT, see runtime.h).
+// All I/O of a save goes through these functions, and so through the fault
+// layer (TRAINC_FAULT, see runtime.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CORE_FILES_H

@@ -15,8 +15,8 @@ static uint64_t hashName(const trainc_tensor &tensor) {
   uint64_t hash = UINT64_C(0xCBF29CE484222325);
   auto mix = [&](const char *text) {
     for (; *text; ++text)
-      hash = (hash ^ static_cast<unsigned char>(*text)) *
-             UINT64_C(0x100000001B3);
+      hash =
+          (hash ^ static_cast<unsigned char>(*text)) * UINT64_C(0x100000001B3);
   };
   mix(tensor.name);
   if (tensor.state) {
@@ -26,7 +26,8 @@ static uint64_t hashName(const trainc_tensor &tensor) {
   return hash;
 }
 
-/// Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3".
+/// Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2,
+/// 3".
 static void philox(uint64_t counterLow, uint64_t counterHigh, uint64_t key,
                    uint32_t out[4]) {
   uint32_t c0 = static_cast<uint32_t>(counterLow);
@@ -182,7 +183,7 @@ void trainc::initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
     return;
   }
   uint64_t hash = hashName(tensor);
-  uint32_t r[4];
+  uint32_t r[4] = {};
   for (uint64_t i = begin; i < end; ++i) {
     if (i == begin || i % 2 == 0)
       philox(i / 2, hash, seed, r);

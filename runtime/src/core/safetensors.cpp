@@ -95,10 +95,11 @@ bool Scanner::hex4(uint32_t &value) {
     if (next == end)
       return false;
     char c = *next;
-    uint32_t digit = c >= '0' && c <= '9'   ? static_cast<uint32_t>(c - '0')
-                     : c >= 'a' && c <= 'f' ? static_cast<uint32_t>(c - 'a' + 10)
-                     : c >= 'A' && c <= 'F' ? static_cast<uint32_t>(c - 'A' + 10)
-                                            : 16;
+    uint32_t digit =
+        c >= '0' && c <= '9'   ? static_cast<uint32_t>(c - '0')
+        : c >= 'a' && c <= 'f' ? static_cast<uint32_t>(c - 'a' + 10)
+        : c >= 'A' && c <= 'F' ? static_cast<uint32_t>(c - 'A' + 10)
+                               : 16;
     if (digit == 16)
       return false;
     value = value << 4 | digit;
@@ -294,7 +295,7 @@ struct ForeignType {
 
 /// Types of the format that trainc does not have.
 static const ForeignType foreignTypes[] = {
-    {"U16", 2},     {"U32", 4},     {"U64", 8},    {"F8_E5M2", 1},
+    {"U16", 2},     {"U32", 4},     {"U64", 8}, {"F8_E5M2", 1},
     {"F8_E4M3", 1}, {"F8_E8M0", 1}, {"C64", 8},
 };
 
@@ -348,9 +349,9 @@ trainc_status FileHeader::parse(const char *json, uint64_t bytes,
 
 trainc_status FileHeader::check(uint64_t dataBytes) {
   if (tensors.size() == 0)
-    return dataBytes == 0 ? TRAINC_OK
-                          : fail(TRAINC_DATA_CORRUPT,
-                                 "the file has data but no tensors");
+    return dataBytes == 0
+               ? TRAINC_OK
+               : fail(TRAINC_DATA_CORRUPT, "the file has data but no tensors");
   qsort(tensors.data(), tensors.size(), sizeof(FileTensor),
         [](const void *a, const void *b) {
           auto *x = static_cast<const FileTensor *>(a);
@@ -454,7 +455,8 @@ void HeaderWriter::addTensor(const char *name, uint32_t dtype, uint32_t rank,
 }
 
 const Text &HeaderWriter::finish() {
-  uint64_t bytes = strlen("{\"__metadata__\":{}}") + pairs.size() + entries.size();
+  uint64_t bytes =
+      strlen("{\"__metadata__\":{}}") + pairs.size() + entries.size();
   uint64_t padded = alignUp(bytes + 8, 64) - 8;
   result.append(reinterpret_cast<const char *>(&padded), 8);
   result.format("{\"__metadata__\":{%s}%s}", pairs.c_str(), entries.c_str());

@@ -27,8 +27,8 @@ struct MetadataPair {
   const char *key, *value;
 };
 
-/// The checked header of a file: names are unique, every tensor has the bytes of
-/// its shape, and the tensors fill the data section without overlap.
+/// The checked header of a file: names are unique, every tensor has the bytes
+/// of its shape, and the tensors fill the data section without overlap.
 class FileHeader {
 public:
   /// `json` is the header, `dataBytes` the size of the data section. On failure

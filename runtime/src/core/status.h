@@ -8,14 +8,16 @@
 namespace trainc {
 
 /// Sets trainc_last_error() of this thread and returns `status`.
-__attribute__((format(printf, 2, 3))) trainc_status
-fail(trainc_status status, const char *format, ...);
+__attribute__((format(printf, 2, 3))) trainc_status fail(trainc_status status,
+                                                         const char *format,
+                                                         ...);
 
 /// Appends the text of `number` (an errno) as "No space left on device".
 const char *errnoText(int number);
 
 /// Appends "2x3xf32", the way shapes are written in messages.
-void appendShape(Text &text, uint32_t dtype, uint32_t rank, const int64_t *dims);
+void appendShape(Text &text, uint32_t dtype, uint32_t rank,
+                 const int64_t *dims);
 
 inline uint64_t alignUp(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;

@@ -63,7 +63,8 @@ trainc_status TensorFile::open(const char *path) {
   json.resize(headerBytes);
   TRAINC_TRY(readAt(descriptor, path, 8, json.data(), headerBytes));
   dataStart = 8 + headerBytes;
-  if (header.parse(json.data(), headerBytes, fileBytes - dataStart) != TRAINC_OK)
+  if (header.parse(json.data(), headerBytes, fileBytes - dataStart) !=
+      TRAINC_OK)
     return fail(TRAINC_DATA_CORRUPT, "'%s' is damaged: %s", path,
                 trainc_last_error());
   return TRAINC_OK;
@@ -136,7 +137,8 @@ trainc_status trainc_tensor_file_find(const trainc_tensor_file *file,
                                       trainc_tensor_view *out_view) {
   const FileTensor *tensor = file->header.find(name);
   if (!tensor)
-    return fail(TRAINC_NOT_FOUND, "'%s' has no tensor '%s'", file->path(), name);
+    return fail(TRAINC_NOT_FOUND, "'%s' has no tensor '%s'", file->path(),
+                name);
   fillView(file, *tensor, out_view);
   return TRAINC_OK;
 }
@@ -146,7 +148,8 @@ trainc_status trainc_tensor_file_metadata(const trainc_tensor_file *file,
                                           const char **out_value) {
   const char *value = file->header.findMetadata(key);
   if (!value)
-    return fail(TRAINC_NOT_FOUND, "'%s' has no metadata '%s'", file->path(), key);
+    return fail(TRAINC_NOT_FOUND, "'%s' has no metadata '%s'", file->path(),
+                key);
   *out_value = value;
   return TRAINC_OK;
 }

@@ -195,7 +195,8 @@ trainc_status Validator::checkOperand(const trainc_entry &entry,
   else
     known = false;
   bool written = (operand.access & TRAINC_WRITE) != 0;
-  if (!known || operand.offset > bytes || operand.bytes > bytes - operand.offset ||
+  if (!known || operand.offset > bytes ||
+      operand.bytes > bytes - operand.offset ||
       (written && operand.base >= d.num_arenas && input < entry.num_inputs) ||
       (written && operand.base < d.num_arenas &&
        d.arenas[operand.base].role == TRAINC_ROLE_CONSTANT))
@@ -232,8 +233,9 @@ trainc_status Validator::checkCommand(const trainc_entry &entry,
 }
 
 /// One past the last element of a batch of matrices.
-static bool extent(const int64_t batch[2], const int64_t stride[2], int64_t rows,
-                   int64_t columns, int64_t ld, int64_t size, uint64_t &bytes) {
+static bool extent(const int64_t batch[2], const int64_t stride[2],
+                   int64_t rows, int64_t columns, int64_t ld, int64_t size,
+                   uint64_t &bytes) {
   int64_t last = 0, part;
   bool empty = batch[0] == 0 || batch[1] == 0 || rows == 0 || columns == 0;
   bytes = 0;
@@ -262,7 +264,8 @@ trainc_status Validator::checkGemm(const trainc_command &command) {
   if (g->m < 0 || g->n < 0 || g->k < 0 || g->batch[0] < 0 || g->batch[1] < 0 ||
       g->m > limit || g->n > limit || g->k > limit || g->lda > limit ||
       g->ldb > limit || g->ldc > limit || g->tile_m < 1 || g->tile_n < 1 ||
-      g->a_type > TRAINC_F16 || g->b_type > TRAINC_F16 || g->c_type > TRAINC_F16)
+      g->a_type > TRAINC_F16 || g->b_type > TRAINC_F16 ||
+      g->c_type > TRAINC_F16)
     return bad("gemm '%s' has sizes or types that it must not have", label);
   auto size = [](uint32_t dtype) {
     return static_cast<int64_t>(trainc_dtype_size(dtype));
@@ -276,8 +279,8 @@ trainc_status Validator::checkGemm(const trainc_command &command) {
       extent(g->batch, g->stride_c, g->m, g->n, g->ldc, size(g->c_type), c) &&
       a <= command.operands[0].bytes && b <= command.operands[1].bytes &&
       c <= command.operands[2].bytes &&
-      (!g->has_bias ||
-       static_cast<uint64_t>(g->n * size(g->c_type)) <= command.operands[3].bytes);
+      (!g->has_bias || static_cast<uint64_t>(g->n * size(g->c_type)) <=
+                           command.operands[3].bytes);
   if (!fits)
     return bad("a matrix of gemm '%s' is larger than its operand", label);
   if (gemmTileCount(*g) > INT32_MAX)

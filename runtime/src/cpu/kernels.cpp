@@ -1,120 +1,15 @@
 //===- kernels.cpp - The runtime's own loops, per processor level ---------===//
 //
-// Compiled several times, with TRAINC_LEVEL 2, 3 or 4 and -march=x86-64-v<level>.
-// Everything here is local to the file: an inline function shared with the other
-// files could be linked in the version of the wrong level.
+// Compiled several times, with TRAINC_LEVEL 2, 3 or 4 and
+// -march=x86-64-v<level>. Everything here is local to the file: an inline
+// function shared with the other files could be linked in the version of the
+// wrong level.
 //
 //===----------------------------------------------------------------------===//
 
 #include "cpu/kernels.h"
 
 namespace {
-
-#if TRAINC_LEVEL == 4
-constexpr int vectorBytes = 64;
-#elif TRAINC_LEVEL == 3
-constexpr int vectorBytes = 32;
-#else
-constexpr int vectorBytes = 16;
-#endif
-
-typedef float Vector __attribute__((vector_size(vectorBytes)));
-typedef float LooseVector
-    __attribute__((vector_size(vectorBytes), aligned(4), may_alias));
-constexpr int64_t lanes = vectorBytes / 4;
-constexpr int64_t panelColumns = 2 * lanes;
-constexpr int64_t blockRows = 6;
-static_assert(panelColumns <= trainc::smallGemmColumns);
-
-inline Vector load(const float *from) {
-  return *reinterpret_cast<const LooseVector *>(from);
-}
-inline void store(float *to, Vector value) {
-  *reinterpret_cast<LooseVector *>(to) = value;
-}
-
-/// Rows x panelColumns of C, of which `columns` exist. Each element is summed in
-/// order of k.
-template <int Rows>
-void multiplyBlock(int64_t k, int64_t columns, trainc::Matrix a,
-                   const float *panel, int64_t panelRow, float *c, int64_t ldc,
-                   bool accumulate) {
-  Vector sums[Rows][2] = {};
-  alignas(64) float edge[Rows][panelColumns];
-  bool whole = columns == panelColumns;
-  if (accumulate && whole) {
-    for (int i = 0; i < Rows; ++i)
-      for (int v = 0; v < 2; ++v)
-        sums[i][v] = load(c + i * ldc + v * lanes);
-  } else if (accumulate) {
-    for (int i = 0; i < Rows; ++i) {
-      for (int64_t j = 0; j < panelColumns; ++j)
-        edge[i][j] = j < columns ? c[i * ldc + j] : 0.0f;
-      for (int v = 0; v < 2; ++v)
-        sums[i][v] = load(edge[i] + v * lanes);
-    }
-  }
-  for (int64_t p = 0; p < k; ++p) {
-    Vector b0 = load(panel + p * panelRow);
-    Vector b1 = load(panel + p * panelRow + lanes);
-    for (int i = 0; i < Rows; ++i) {
-      float value = a.data[i * a.row + p * a.column];
-      sums[i][0] += value * b0;
-      sums[i][1] += value * b1;
-    }
-  }
-  for (int i = 0; i < Rows; ++i) {
-    float *to = whole ? c + i * ldc : edge[i];
-    for (int v = 0; v < 2; ++v)
-      store(to + v * lanes, sums[i][v]);
-    for (int64_t j = 0; !whole && j < columns; ++j)
-      c[i * ldc + j] = edge[i][j];
-  }
-}
-
-/// Copies columns of B to a panel filled up with zeros.
-void packPanel(int64_t k, int64_t columns, trainc::Matrix b, float *panel) {
-  for (int64_t p = 0; p < k; ++p)
-    for (int64_t j = 0; j < panelColumns; ++j)
-      panel[p * panelColumns + j] =
-          j < columns ? b.data[p * b.row + j * b.column] : 0.0f;
-}
-
-void smallGemm(int64_t m, int64_t n, int64_t k, trainc::Matrix a,
-               trainc::Matrix b, float *c, int64_t ldc, bool accumulate,
-               float *scratch) {
-  for (int64_t j = 0; j < n; j += panelColumns) {
-    int64_t columns = n - j < panelColumns ? n - j : panelColumns;
-    trainc::Matrix part = {b.data + j * b.column, b.row, b.column};
-    const float *panel = part.data;
-    int64_t panelRow = b.row;
-    if (columns != panelColumns || b.column != 1) {
-      packPanel(k, columns, part, scratch);
-      panel = scratch;
-      panelRow = panelColumns;
-    }
-    for (int64_t i = 0; i < m; i += blockRows) {
-      trainc::Matrix rows = {a.data + i * a.row, a.row, a.column};
-      float *target = c + i * ldc + j;
-      int64_t count = m - i;
-#define TRAINC_BLOCK(Rows)                                                     \
-  multiplyBlock<Rows>(k, columns, rows, panel, panelRow, target, ldc, accumulate)
-      if (count >= 6)
-        TRAINC_BLOCK(6);
-      else if (count == 5)
-        TRAINC_BLOCK(5);
-      else if (count == 4)
-        TRAINC_BLOCK(4);
-      else if (count == 3)
-        TRAINC_BLOCK(3);
-      else if (count == 2)
-        TRAINC_BLOCK(2);
-      else
-        TRAINC_BLOCK(1);
-#undef TRAINC_BLOCK
-    }
-  }
-}
 
 inline uint32_t bitsOf(float value) {
   uint32_t bits;
@@ -135,7 +30,8 @@ inline uint16_t narrowBf16(float value) {
   uint32_t bits = bitsOf(value);
   uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
   uint32_t nan = (bits >> 16) | 0x40;
-  return static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? nan : rounded);
+  return static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? nan
+                                                                : rounded);
 }
 inline float widenF16(uint16_t half) {
   uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
@@ -198,7 +94,6 @@ const Kernels TRAINC_TABLE(TRAINC_LEVEL) = {
     TRAINC_LEVEL == 4   ? "x86-64-v4"
     : TRAINC_LEVEL == 3 ? "x86-64-v3"
                         : "x86-64-v2",
-    smallGemm,
     widenRows<widenBf16>,
     widenRows<widenF16>,
     narrowRows<widenBf16, narrowBf16>,

@@ -6,7 +6,8 @@
 
 namespace trainc {
 
-/// One product of fixed sizes: the meaning of trainc_gemm_detail, without batch.
+/// One product of fixed sizes: the meaning of trainc_gemm_detail, without
+/// batch.
 struct MatmulShape {
   uint32_t aType, bType, cType;
   bool transposeA, transposeB, accumulate, bias;

@@ -2,9 +2,9 @@
 //
 // OpenBLAS picks its kernels while it is loaded, by the processor's model, and
 // the environment may overrule it: a shell that sets OPENBLAS_CORETYPE=Haswell
-// halves its speed. So those variables are taken out of the environment while it
-// loads, the kernels it picked are looked at, and a processor with AVX-512 that
-// it does not know gets the AVX-512 kernels by name.
+// halves its speed. So those variables are taken out of the environment while
+// it loads, the kernels it picked are looked at, and a processor with AVX-512
+// that it does not know gets the AVX-512 kernels by name.
 //
 //===----------------------------------------------------------------------===//
 
@@ -111,10 +111,9 @@ static void load(Loaded &to) {
   const char *config = getConfig(); // "OpenBLAS 0.3.21 NO_AFFINITY ..."
   const char *version = strchr(config, ' ');
   version = version ? version + 1 : config;
-  to.description.format("OpenBLAS %.*s (%s kernels%s)",
-                        static_cast<int>(strcspn(version, " ")), version,
-                        coreName(library),
-                        present ? ", shared with the program" : "");
+  to.description.format(
+      "OpenBLAS %.*s (%s kernels%s)", static_cast<int>(strcspn(version, " ")),
+      version, coreName(library), present ? ", shared with the program" : "");
 }
 
 trainc_status trainc::loadOpenBlas(const OpenBlas **out_blas) {

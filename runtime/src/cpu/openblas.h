@@ -12,15 +12,15 @@ struct OpenBlas {
                 float alpha, const float *a, int lda, const float *b, int ldb,
                 float beta, float *c, int ldc);
   void (*dgemm)(int order, int transposeA, int transposeB, int m, int n, int k,
-                double alpha, const double *a, int lda, const double *b, int ldb,
-                double beta, double *c, int ldc);
+                double alpha, const double *a, int lda, const double *b,
+                int ldb, double beta, double *c, int ldc);
 };
 
 /// Values of CBLAS_ORDER and CBLAS_TRANSPOSE.
 enum { BLAS_ROW_MAJOR = 101, BLAS_NO_TRANSPOSE = 111, BLAS_TRANSPOSE = 112 };
 
-/// Opens it on the first call: libopenblas.so.0, or the file that TRAINC_OPENBLAS
-/// in the environment names.
+/// Opens it on the first call: libopenblas.so.0, or the file that
+/// TRAINC_OPENBLAS in the environment names.
 trainc_status loadOpenBlas(const OpenBlas **out_blas);
 
 /// Version and kernels, or that it is not loaded.

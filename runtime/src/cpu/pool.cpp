@@ -20,12 +20,12 @@ static void futexWake(std::atomic<uint32_t> &word, int waiters) {
           waiters, nullptr, nullptr, 0);
 }
 
-/// One chunk of tiles per thread at a time, 8 chunks per thread in all: enough to
-/// even out, few enough that claiming costs nothing.
+/// One chunk of tiles per thread at a time, 8 chunks per thread in all: enough
+/// to even out, few enough that claiming costs nothing.
 static constexpr int64_t chunksPerThread = 8;
 
-/// About 50 us of spinning on current processors. Between two commands of a step
-/// a worker should not fall asleep; between two steps it may.
+/// About 50 us of spinning on current processors. Between two commands of a
+/// step a worker should not fall asleep; between two steps it may.
 static constexpr int idleSpins = 1000;
 
 trainc_status Pool::start(unsigned count, bool pin,
@@ -74,9 +74,10 @@ trainc_status Pool::start(unsigned count, bool pin,
   }
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   if (error) {
+    size_t failing = workers.size() + 2; // the caller's is the first
     stop();
     return fail(TRAINC_OUT_OF_MEMORY, "cannot start thread %zu of %u: %s",
-                workers.size() + 2, threads, errnoText(error));
+                failing, count, errnoText(error));
   }
   return TRAINC_OK;
 }
@@ -84,7 +85,7 @@ trainc_status Pool::start(unsigned count, bool pin,
 void Pool::stop() {
   if (workers.size() == 0)
     return;
-  stopping = true;
+  stopping.store(true, std::memory_order_relaxed);
   epoch.fetch_add(1);
   futexWake(epoch, INT32_MAX);
   for (Worker *worker : workers) {
@@ -137,7 +138,7 @@ void Pool::work(const Worker &worker) {
       continue;
     }
     seen = now;
-    if (stopping)
+    if (stopping.load(std::memory_order_relaxed))
       return;
     uint32_t finished = 0;
     while (claim(worker.index))
@@ -156,8 +157,8 @@ void Pool::dispatch(TileFn jobFunction, void *jobArgument, int64_t jobCount) {
   int64_t chunks = (jobCount + jobChunk - 1) / jobChunk;
 
   done.store(0, std::memory_order_relaxed);
-  // Readers of a mixture must see the new epoch in `ticket`: it goes first to an
-  // epoch whose claims are all past the end.
+  // Readers of a mixture must see the new epoch in `ticket`: it goes first to
+  // an epoch whose claims are all past the end.
   uint32_t next = epoch.load(std::memory_order_relaxed) + 1;
   ticket.store(static_cast<uint64_t>(next) << 32 | UINT32_C(0x80000000));
   std::atomic_thread_fence(std::memory_order_release);

@@ -2,7 +2,8 @@
 //
 // A pool of threads of which the caller is one. Tiles of a job are claimed one
 // chunk at a time from an atomic counter; nothing a tile computes may depend on
-// which thread runs it. Idle workers spin for a while, then sleep in the kernel.
+// which thread runs it. Idle workers spin for a while, then sleep in the
+// kernel.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CPU_POOL_H
@@ -40,8 +41,8 @@ class Pool {
 public:
   ~Pool() { stop(); }
 
-  /// `threads` with the caller's. With `parallelFor`, starts none and runs tiles
-  /// through it, at most `threads` at a time.
+  /// `threads` with the caller's. With `parallelFor`, starts none and runs
+  /// tiles through it, at most `threads` at a time.
   trainc_status start(unsigned threads, bool pin,
                       trainc_parallel_for_fn parallelFor, void *context);
 
@@ -79,10 +80,10 @@ private:
   trainc_parallel_for_fn parallelFor = nullptr;
   void *context = nullptr;
   Array<Worker *> workers;
-  bool stopping = false;
+  std::atomic<bool> stopping{false};
 
-  // The job. Written by the caller while no chunk is unfinished; a claim is good
-  // only if `ticket` still has the epoch under which the job was read.
+  // The job. Written by the caller while no chunk is unfinished; a claim is
+  // good only if `ticket` still has the epoch under which the job was read.
   alignas(64) std::atomic<uint64_t> ticket{0}; // epoch << 32 | next chunk
   std::atomic<TileFn> function{nullptr};
   std::atomic<void *> argument{nullptr};

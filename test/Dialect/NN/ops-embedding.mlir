@@ -13,10 +13,12 @@ func.func @embedding(%t: tensor<100x32xf32>, %i: tensor<8x16xi32>, %one: tensor<
 }
 
 // CHECK-LABEL: @rotary
-func.func @rotary(%x: tensor<2x16x4x8xf32>) {
+func.func @rotary(%x: tensor<2x16x4x8xf32>, %c: tensor<16x4xf32>) {
   // CHECK: nn.rotary %{{.*}} theta 1.000000e+04 : tensor<2x16x4x8xf32>
   %0 = nn.rotary %x theta 10000.0 : tensor<2x16x4x8xf32>
   // CHECK: nn.rotary %{{.*}} theta 5.000000e+02 inverse {offset = 16 : i64} : tensor<2x16x4x8xf32>
   %1 = nn.rotary %x theta 500.0 inverse {offset = 16} : tensor<2x16x4x8xf32>
+  // CHECK: nn.rotate_pairs %{{.*}}, %{{.*}}, %{{.*}} inverse : tensor<2x16x4x8xf32>, tensor<16x4xf32>
+  %2 = nn.rotate_pairs %x, %c, %c inverse : tensor<2x16x4x8xf32>, tensor<16x4xf32>
   return
 }

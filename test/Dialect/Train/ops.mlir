@@ -2,9 +2,9 @@
 // RUN: trainc-opt %s --verify-roundtrip -o /dev/null
 
 // CHECK: train.schedule @lr = warmup_cosine<peak = 1.000000e-03, total = 2.000000e+03, warmup = 1.000000e+02>
-train.schedule @lr = warmup_cosine<peak = 1.0e-3, total = 2000.0, warmup = 100.0>
+train.schedule @lr = warmup_cosine<peak = 1.0e-3, total = 2000, warmup = 100>
 
-// CHECK: train.schedule @mine(%{{.*}}: f64, %{{.*}}: f64) hyper(base = 1.000000e-01) {
+// CHECK: train.schedule @mine(%t: f64, %base: f64) hyper(base = 1.000000e-01) {
 train.schedule @mine(%t: f64, %base: f64) hyper(base = 0.1) {
   %v = arith.divf %base, %t : f64
   train.yield %v : f64
@@ -15,13 +15,13 @@ train.optimizer @decayed = adamw<lr = @lr, weight_decay = 0.1> ema(0.5)
 // CHECK: train.optimizer @plain = sgd<lr = @lr, nesterov = true> clip(false)
 train.optimizer @plain = sgd<lr = @lr, nesterov = true> clip(false)
 
-// CHECK: train.optimizer @own(%{{.*}}: f32, %{{.*}}: f32, %{{.*}}: f32, %{{.*}}: f64, %{{.*}}: f64) state(m = 0.000000e+00) hyper(lr = @lr, t = "update") {
+// CHECK: train.optimizer @own(%p: f32, %g: f32, %m: f32, %lr: f64, %t: f64) state(m = 0.000000e+00) hyper(lr = @lr, t = "update") {
 train.optimizer @own(%p: f32, %g: f32, %m: f32, %lr: f64, %t: f64) state(m = 0.0) hyper(lr = @lr, t = "update") {
   %m1 = arith.addf %m, %g : f32
   train.yield %p, %m1 : f32, f32
-} scaled(%p: f32, %u: f32, %np: f32, %nu: f32, %lr: f64, %t: f64) {
+} scaled(%p: f32, %u: f32, %np: f32, %nu: f32, %m: f32, %lr: f64, %t: f64) {
   %p1 = arith.subf %p, %u : f32
-  train.yield %p1 : f32
+  train.yield %p1, %m : f32, f32
 }
 
 // CHECK: train.param @w : tensor<64x10xf32> init(normal<2.000000e-02>) optimizer(@decayed)

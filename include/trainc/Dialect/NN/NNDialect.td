@@ -48,4 +48,8 @@ def Differentiable : DeclareOpInterfaceMethods<NN_DifferentiableOp>;
 def Pointwise : DeclareOpInterfaceMethods<NN_PointwiseOp>;
 def Decomposable : DeclareOpInterfaceMethods<NN_DecomposableOp>;
 
+/// A decomposable op that is a kernel of its own rather than decomposed when
+/// kernels are formed: its decomposition is into linalg.
+def KernelPrimitive : NativeOpTrait<"KernelPrimitive"> { let cppNamespace = "::trainc::nn"; }
+
 #endif // TRAINC_NN_DIALECT

@@ -4,14 +4,14 @@
 
 include "trainc/Dialect/NN/NNDialect.td"
 
-def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable]> {
+def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable, KernelPrimitive]> {
   let summary = "rows of a table, by index";
   let description = [{
     The table is [V, D], ids [...], the result [..., D]: result[..., d] =
-    table[ids[...], d]. Every id is in [0, V); for ids that are an input of a step the
-    runtime checks it before the step runs.
+    table[ids[...], d]. An id outside of [0, V) is moved to its nearest end; ids that are
+    inputs of a step are refused before that.
 
-    (C1) the table has rank 2.
+    (C1) the table has rank 2 and rows.
 
     ```mlir
     %x = nn.embedding %table, %ids : tensor<100x32xf32>, tensor<8x16xi32>
@@ -22,15 +22,15 @@ def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable]> 
   let assemblyFormat = "$table `,` $ids attr-dict `:` type($table) `,` type($ids)";
 }
 
-def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [Decomposable]> {
+def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [Decomposable, KernelPrimitive]> {
   let summary = "gradient of the table of an embedding";
   let description = [{
     result[v, :] is the sum of grad[i, :] over the positions i (row-major) with ids[i] = v,
     added in ascending order of i to 0, in f32 (f64 for f64), and rounded once. Every
-    lowering gives these bits.
+    lowering gives these bits. Ids are taken as `nn.embedding` takes them.
 
     (C1) the grad's shape is that of the ids with the result's last size appended; (C2)
-    the result has rank 2 and the grad's element type.
+    the result has rank 2, rows and the grad's element type.
 
     ```mlir
     %dt = nn.embedding_grad %ids, %g : tensor<8x16xi32>, tensor<8x16x32xf32> to tensor<100x32xf32>
@@ -61,6 +61,29 @@ def NN_RotaryOp : NN_Op<"rotary", [SameOperandsAndResultType, Decomposable, Diff
                        UnitAttr:$inverse);
   let results = (outs NN_FloatTensor:$result);
   let assemblyFormat = "$input `theta` $theta (`inverse` $inverse^)? attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
+def NN_RotatePairsOp : NN_Op<"rotate_pairs", [AllTypesMatch<["input", "result"]>,
+    AllTypesMatch<["cos", "sin"]>, Decomposable, KernelPrimitive]> {
+  let summary = "the rotation of an nn.rotary, by given cos and sin";
+  let description = [{
+    The input is [B, T, H, D], cos and sin are [T, D/2]; y[i] = x[i] cos[i] -
+    x[i + D/2] sin[i], y[i + D/2] = x[i + D/2] cos[i] + x[i] sin[i], for 0 <= i < D/2; with
+    `inverse` for -sin. The sum is a fused multiply-add of the product by cos.
+
+    (C1) the input has rank 4 and an even last size; (C2) cos and sin are [T, D/2] of the
+    input's compute type.
+
+    ```mlir
+    %y = nn.rotate_pairs %x, %cos, %sin : tensor<2x16x4x8xf32>, tensor<16x4xf32>
+    ```
+  }];
+  let arguments = (ins NN_FloatTensor:$input, NN_FloatTensor:$cos, NN_FloatTensor:$sin, UnitAttr:$inverse);
+  let results = (outs NN_FloatTensor:$result);
+  let assemblyFormat = [{
+    $input `,` $cos `,` $sin (`inverse` $inverse^)? attr-dict `:` type($input) `,` type($cos)
+  }];
   let hasVerifier = 1;
 }
 

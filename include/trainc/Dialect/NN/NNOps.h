@@ -12,6 +12,13 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+namespace trainc::nn {
+/// See KernelPrimitive in NNDialect.td.
+template <typename ConcreteType>
+class KernelPrimitive
+    : public mlir::OpTrait::TraitBase<ConcreteType, KernelPrimitive> {};
+} // namespace trainc::nn
+
 #include "trainc/Dialect/NN/NNDialect.h.inc"
 #include "trainc/Dialect/NN/NNEnums.h.inc"
 #include "trainc/Dialect/NN/NNInterfaces.h.inc"
@@ -48,6 +55,14 @@ mlir::Value castTo(mlir::OpBuilder &builder, mlir::Location loc,
 /// `value` in shape `shape`; itself if it has it.
 mlir::Value reshapeTo(mlir::OpBuilder &builder, mlir::Location loc,
                       mlir::Value value, llvm::ArrayRef<int64_t> shape);
+
+/// The neutral element of a reduction, of `type`, a number or a vector of numbers.
+mlir::Value reductionNeutral(mlir::OpBuilder &builder, mlir::Location loc,
+                             ReduceKind kind, mlir::Type type);
+
+/// One step of a reduction on numbers or vectors of numbers.
+mlir::Value reductionCombine(mlir::OpBuilder &builder, mlir::Location loc,
+                             ReduceKind kind, mlir::Value lhs, mlir::Value rhs);
 
 inline mlir::RankedTensorType getTensorType(mlir::Value value) {
   return llvm::cast<mlir::RankedTensorType>(value.getType());

@@ -21,7 +21,8 @@ def NN_ReduceOp : NN_InferredOp<"reduce", [Differentiable]> {
     sequentially, in row-major order, from the neutral element. bf16 and f16 are
     accumulated in f32 and rounded at the end. The maximum or minimum with a NaN is
     NaN. The gradient of max and min goes to the elements equal to the result, in
-    equal parts.
+    equal parts. The gradient of a product is the product of the other elements,
+    taken as result / x where nothing is 0.
 
     (C1) dims are distinct and within the rank.
 
@@ -35,6 +36,23 @@ def NN_ReduceOp : NN_InferredOp<"reduce", [Differentiable]> {
   let assemblyFormat = [{
     $kind $input `dims` $dims (`keep` $keep^)? attr-dict `:` type($input)
   }];
+}
+
+def NN_ArgmaxOp : NN_InferredOp<"argmax", [Decomposable]> {
+  let summary = "index of the first maximum along a dimension";
+  let description = [{
+    The result is i32 and lacks the dimension, or has it with size 1 if `keep` is
+    given. A NaN is larger than any number.
+
+    (C1) dim is within the rank; (C2) the size along dim is at least 1 and fits i32.
+
+    ```mlir
+    %i = nn.argmax %x dim 1 : tensor<4x8xf32>   // tensor<4xi32>
+    ```
+  }];
+  let arguments = (ins NN_NumberTensor:$input, I64Attr:$dim, UnitAttr:$keep);
+  let results = (outs NN_IntTensor:$result);
+  let assemblyFormat = "$input `dim` $dim (`keep` $keep^)? attr-dict `:` type($input)";
 }
 
 #endif // TRAINC_NN_REDUCTION_OPS

@@ -56,7 +56,8 @@ def Train_BufferOp : Train_Op<"buffer", [Symbol, HasParent<"::mlir::ModuleOp">]>
   let hasVerifier = 1;
 }
 
-def Train_ScheduleOp : Train_Op<"schedule", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+def Train_ScheduleOp : Train_Op<"schedule", [Symbol, HasParent<"::mlir::ModuleOp">,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "a scalar as a function of the number of updates";
   let description = [{
     Either a named schedule with its parameters, which `train-expand-optimizers`
@@ -86,7 +87,8 @@ def Train_ScheduleOp : Train_Op<"schedule", [Symbol, HasParent<"::mlir::ModuleOp
   let hasVerifier = 1;
 }
 
-def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, HasParent<"::mlir::ModuleOp">,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "a parameter group and its update rule";
   let description = [{
     Either a named optimizer with its hyperparameters, which `train-expand-optimizers`
@@ -102,9 +104,9 @@ def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, HasParent<"::mlir::Module
     1-based number of this update). A value in `state` is its initial value.
 
     With a second region, the first yields a direction u in place of the new parameter,
-    and the second computes the new parameter from: parameter, u, the L2 norms over the
-    whole parameter of the parameter and of u (of the parameter's type), and the values
-    of `hyper` again (lamb, lars).
+    and the second computes the new parameter and states from: parameter, u, the L2
+    norms over the whole parameter of the parameter and of u (of the parameter's type),
+    the states that the first yields, and the values of `hyper` again (lamb, lars).
 
     `clip(false)` leaves the group out of the step's clip: out of the norm and of the
     scaling. `ema(d)` keeps a moving average of the parameter, e' = d e + (1 - d) p',
@@ -112,8 +114,8 @@ def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, HasParent<"::mlir::Module
     parameter's initial value.
 
     (C1) exactly one of kind and region; (C2) block arguments are 2 + states + hyper
-    (second region: 4 + hyper) with the types above; (C3) yields 1 + states values
-    (second region: 1) of the parameter's type; (C4) regions hold side-effect-free scalar
+    (second region: 4 + states + hyper) with the types above; (C3) each region yields
+    1 + states values of the parameter's type; (C4) regions hold side-effect-free scalar
     arith and math ops only; (C5) a symbol in hyper is a train.schedule.
 
     ```mlir

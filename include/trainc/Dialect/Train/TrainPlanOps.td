@@ -42,6 +42,18 @@ def Train_StoreGradientOp : Train_Op<"store_gradient", [DeclareOpInterfaceMethod
   let assemblyFormat = "$contributions `into` $param attr-dict `:` type($contributions)";
 }
 
+def Train_SeedOp : Train_Op<"seed", [Pure]> {
+  let summary = "the gradient of the summed loss";
+  let description = [{
+    The loss scale divided by `divisor`, a power of two not above the number of loss
+    terms of a micro-step, so that gradients in f16 stay in range. What reads a stored
+    gradient multiplies by divisor / (loss scale x sum of weights).
+  }];
+  let arguments = (ins F64Attr:$divisor);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$divisor attr-dict `:` type($result)";
+}
+
 def Train_AccumulateOp : Train_Op<"accumulate", [MemoryEffects<[MemRead, MemWrite]>]> {
   let summary = "adds a gradient to the window's sum";
   let description = [{
@@ -56,6 +68,34 @@ def Train_WindowEndOp : Train_Op<"window_end", [MemoryEffects<[MemRead]>]> {
   let summary = "whether this micro-step is the last of its window";
   let results = (outs I1:$due);
   let assemblyFormat = "attr-dict";
+}
+
+def Train_NormSquaredOp : Train_Op<"norm_squared", [MemoryEffects<[MemRead]>]> {
+  let summary = "sum of squares of stored gradients";
+  let description = [{
+    The sum over the listed parameters, in this order, of the sums of squares of their
+    stored gradients, each in blocks (train.square_sum) added in f64.
+  }];
+  let arguments = (ins SymbolRefArrayAttr:$params);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$params attr-dict `:` type($result)";
+}
+
+def Train_UpdateOp : Train_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
+  let summary = "updates parameters by their optimizer";
+  let description = [{
+    For each parameter: gradient = stored gradient x scale (clamped to +- limit if that
+    is given), then the optimizer's region, then parameter, states and average are
+    written. Nothing changes unless `finite`. `t` is the 1-based number of the update.
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$optimizer, SymbolRefArrayAttr:$params,
+                       Train_Tensor:$scale, Train_Tensor:$finite, Train_Tensor:$t,
+                       Optional<Train_Tensor>:$limit);
+  let assemblyFormat = [{
+    $optimizer $params `scale` `(` $scale `)` `if` `(` $finite `)` `t` `(` $t `)`
+    (`limit` `(` $limit^ `)`)? attr-dict
+    `:` type($scale) `,` type($finite) `,` type($t) (`,` type($limit)^)?
+  }];
 }
 
 def Train_SquareSumOp : Train_Op<"square_sum", [Pure]> {

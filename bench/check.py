@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Measures everything that a part of the project promises, and prints it as a table beside the promised bars.
+
+usage: check.py core [--only ROW ...] [--json FILE] [--resume FILE]
+
+Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
+moved too much while it was timed) or cannot run here. The exit status is 0 only if no row is short. --json writes the
+table as it grows; --resume takes the rows that FILE has, if they were measured at this commit, and goes on into it.
+
+The peers' Python packages are installed into .venv-bench on first use.
+"""
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VENV = os.path.join(ROOT, ".venv-bench")
+REQUIREMENTS = os.path.join(ROOT, "bench", "peers", "requirements.txt")
+
+
+def enter_environment():
+    """Goes on in .venv-bench, which has NumPy and the peers."""
+    python = os.path.join(VENV, "bin", "python")
+    if not os.path.exists(python):
+        print("check.py: installing the peers into .venv-bench", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", REQUIREMENTS],
+                       check=True)
+    if sys.prefix != os.path.realpath(VENV) and sys.prefix != VENV:
+        os.execv(python, [python, *sys.argv])
+
+
+def core_rows():
+    from rows import correctness, fuzzing, install, passes, speed, state, training
+    from rows import Row
+    return [
+        Row("newcomer", "newcomer's path", "fresh Debian 12, clean clone: scripts/demo.sh ends with a final loss at least"
+            " 1.0 nats below the first, and a sample; under 12 minutes without downloads", install.newcomer),
+        Row("digits", "digits", "held-out accuracy >= 0.95 (MLP) and >= 0.97 (CNN)", training.digits),
+        Row("losses", "same numbers as JAX", "every loss and gradient norm of 5 updates within 1e-4 relative",
+            training.losses),
+        Row("gradients", "gradients", "every op in f64: relative error < 1e-6; whole models' worst tensor in f32 < 1e-3",
+            correctness.gradients),
+        Row("optimizers", "optimizers, clips, schedules", "<= 1e-12 in f64; in f32 no farther from f64 than 2 x optax's"
+            " f32", correctness.optimizers),
+        Row("pass-tests", "pass tests", "every pass has a positive, a does-not-fire and an error test, and fails its"
+            " positive test when disabled; every numbered constraint is a case in invalid.mlir", passes.pass_tests),
+        Row("linking", "linking", "moved prefix: cc, CMake and .so programs train; no LLVM, MLIR, Python; two trainers in"
+            " two threads give the same bits as alone", install.linking),
+        Row("speed", "speed, f32, same run", "step at least 1.3x faster than the best peer on each workload",
+            speed.step_time),
+        Row("attention-memory", "attention memory", "peak grows linearly in T from 512 to 4096, in the report and"
+            " measured", speed.attention_memory),
+        Row("compile-time", "compile time", "gpt2-124m <= 8 s, and <= 1.5 x the same model with 2 layers",
+            speed.compile_time),
+        Row("memory", "memory", "gpt2-124m: VmHWM over the timed steps within 5 % + 60 MB of the report; <= 0.80 x the"
+            " best peer's step_rss_mb", speed.memory),
+        Row("reproducible", "reproducible", "two runs, and 1 against 2 threads: bitwise equal losses and checkpoints",
+            state.reproducible),
+        Row("resume", "resume", "20 updates, against 10 + save + new process + load + 10: bitwise equal", state.resume),
+        Row("kill", "kill -9 during save", "each write, fsync and rename hit at least once: the latest complete"
+            " checkpoint always loads", state.kill),
+        Row("bad-input", "bad input", "20,000 mutated modules, 2,000 valid ones, checkpoints: no crash, no hang; every"
+            " rejection is a diagnostic with a location", fuzzing.bad_input),
+    ]
+
+
+def measure(row):
+    from common import Failed
+    from rows import Outcome
+    from trainc_ctypes import Error
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            outcome = row.measure(folder)
+        except (Failed, Error) as e:
+            outcome = Outcome(str(e), "short")
+        except Exception:  # a defect of the check itself must not end it, and must not look good
+            traceback.print_exc()
+            outcome = Outcome("the check itself failed: " + traceback.format_exc(limit=0).strip().splitlines()[-1],
+                              "short")
+    return dict(figure=row.figure, value=outcome.value, bar=row.bar, status=outcome.status,
+                seconds=round(time.perf_counter() - start, 1))
+
+
+def commit():
+    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True,
+                          text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def machine():
+    with open("/proc/cpuinfo") as f:
+        model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), platform.machine())
+    return f"{model}, {len(os.sched_getaffinity(0))} processors"
+
+
+def versions():
+    """What the tools and the peers say they are."""
+    from importlib import metadata
+    out = {}
+    for name in ("trainc", "trainc-run"):
+        path = os.path.join(os.environ.get("TRAINC_BUILD", os.path.join(ROOT, "build")), "bin", name)
+        if os.path.exists(path):
+            text = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.strip()
+            out[name] = (text.splitlines() or ["?"])[0]
+    for name in ("torch", "jax", "optax", "numpy"):
+        out[name] = metadata.version(name)
+    return ", ".join(v if v.startswith(k) else f"{k} {v}" for k, v in out.items())
+
+
+def print_table(report):
+    print(f"commit {report['commit']}, {report['date']}\n{report['machine']}\n{report['versions']}\n")
+    print("| figure | value | bar | |\n|---|---|---|---|")
+    for r in report["rows"].values():
+        cells = (r["figure"], r["value"], r["bar"], r["status"])
+        print("| " + " | ".join(c.replace("|", "/").replace("\n", " ") for c in cells) + " |")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("part", choices=["core"])
+    p.add_argument("--only", action="append", metavar="ROW")
+    p.add_argument("--json", metavar="FILE")
+    p.add_argument("--resume", metavar="FILE")
+    a = p.parse_args()
+    enter_environment()
+    rows = core_rows()
+    names = [row.name for row in rows]
+    for name in a.only or []:
+        if name not in names:
+            p.error(f"expected one of {', '.join(names)}, got '{name}'")
+    report = dict(commit=commit(), date=datetime.date.today().isoformat(), machine=machine(), versions=versions(), rows={})
+    if a.resume and os.path.exists(a.resume):
+        with open(a.resume) as f:
+            saved = json.load(f)
+        if saved["commit"] != report["commit"]:
+            p.error(f"{a.resume} is of commit {saved['commit']}, not of {report['commit']}")
+        report["rows"] = saved["rows"]
+    for row in rows:
+        if row.name in report["rows"] or (a.only and row.name not in a.only):
+            continue
+        print(f"{row.name} ...", file=sys.stderr, flush=True)
+        result = measure(row)
+        report["rows"][row.name] = result
+        print(f"{row.name}: {result['status']}: {result['value']} ({result['seconds']} s)", file=sys.stderr, flush=True)
+        for path in {a.json, a.resume} - {None}:
+            with open(path, "w") as f:
+                json.dump(report, f, indent=1)
+    print_table(report)
+    return any(r["status"] == "short" for r in report["rows"].values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What the scripts of this folder share: where things are, running tools, and the modules of the peers' workloads.
+
+TRAINC_BUILD names the build folder (default: build). Everything else is relative to the repository.
+"""
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.abspath(os.environ.get("TRAINC_BUILD", os.path.join(ROOT, "build")))
+PEERS = os.path.join(ROOT, "bench", "peers")
+RUNTIME_LIBRARY = os.path.join(BUILD, "lib", "libtrainc_runtime.so")
+sys.path.insert(0, PEERS)
+
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
+
+
+class Failed(Exception):
+    """A tool is absent or refused; the text says which and why."""
+
+
+def tool(name):
+    path = os.path.join(BUILD, "bin", name)
+    if not os.access(path, os.X_OK):
+        raise Failed(f"{os.path.relpath(path, ROOT)} is not built")
+    return path
+
+
+def run(command, timeout=600, check=True, **options):
+    """Runs a command and returns what it did, its output as text."""
+    options.setdefault("env", ENVIRONMENT)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{shown(command)}: no end after {timeout} s") from None
+    if check and done.returncode:
+        raise Failed(f"{shown(command)}: exit {done.returncode}: {last_line(done.stderr)}")
+    return done
+
+
+def shown(command):
+    words = [os.path.relpath(w, ROOT) if w.startswith(ROOT + os.sep) else w for w in command]
+    return " ".join(words[:4]) + (" ..." if len(words) > 4 else "")
+
+
+def last_line(text):
+    """The first error in the text, else its last line."""
+    lines = [line.strip() for line in text.strip().splitlines()] or ["no message"]
+    return next((line for line in lines if "error:" in line), lines[-1])[-300:]
+
+
+def generate(model, *arguments):
+    """The module that examples/MODEL.py prints."""
+    return run([sys.executable, os.path.join(ROOT, "examples", f"{model}.py"), *map(str, arguments)]).stdout
+
+
+def compile_module(text, path, *options, timeout=600):
+    """Compiles a module to the shared library `path`; the source stays beside it."""
+    source = os.path.splitext(path)[0] + ".mlir"
+    with open(source, "w") as f:
+        f.write(text)
+    run([tool("trainc"), source, "-o", path, *options], timeout=timeout)
+    return path
+
+
+def workload_module(w, *more):
+    """The module of a workload of bench/peers: same model, names, batch and update."""
+    common = ["--batch", w.batch, "--accumulate", w.accumulate, *more]
+    if w.kind == "gpt":
+        return generate("gpt", "--layers", w.layers, "--width", w.width, "--heads", w.heads, "--vocab", w.vocab,
+                        "--seq", w.tokens, "--context", w.context, *common)
+    return generate(w.kind, *common)
+
+
+def write_npy(path, array):
+    import numpy as np
+    np.save(path, array)
+    return path

@@ -1,0 +1,110 @@
+"""Rows on time and memory."""
+import json
+import os
+import statistics
+import sys
+import time
+
+from common import PEERS, Failed, compile_module, generate, run, tool, workload_module
+from rows import Outcome, judge
+from run import SUITES
+from timing import STEADY, Served, movement, our_command, our_files, peer_commands, ratios, time_workload
+from workloads import WORKLOADS
+
+FASTER = 1.3
+
+
+def verdict(times):
+    """(ratio to the best peer, its name, status) of one workload."""
+    by_peer = ratios(times)
+    best = min(by_peer, key=lambda peer: statistics.median(by_peer[peer]))
+    ratio = statistics.median(by_peer[best])
+    agreed = len({r >= FASTER for r in by_peer[best]}) == 1
+    if movement(times) > STEADY and not agreed:
+        return ratio, best, "too noisy"
+    return ratio, best, "ok" if ratio >= FASTER else "short"
+
+
+def step_time(folder):
+    parts, statuses = [], set()
+    for name in SUITES["step"]:
+        inside = os.path.join(folder, name)
+        os.mkdir(inside)
+        try:
+            times = time_workload(name, inside)
+        except Failed as e:
+            parts.append(f"{name}: {e}")
+            statuses.add("short")
+            continue
+        ratio, best, status = verdict(times)
+        statuses.add(status)
+        parts.append(f"{name} {ratio:.2f}x {best} (limit moved {movement(times):.2f}x)")
+    return Outcome("; ".join(parts), next(s for s in ("short", "too noisy", "ok") if s in statuses))
+
+
+def reported_mb(library_source, *options):
+    """Bytes that `trainc --memory-report=json` promises, in MB as the kernel counts (2^20)."""
+    text = run([tool("trainc"), library_source, "--memory-report=json", *options]).stdout
+    return json.loads(text)["total"] / 2**20
+
+
+def measured_mb(command, folder, steps=3):
+    """VmHWM of a program over timed steps, reset after its warm-up."""
+    with Served("trainc", [*command, "--serve"], folder) as served:
+        served.answer()
+        pid = served.process.pid
+        with open(f"/proc/{pid}/clear_refs", "w") as f:
+            f.write("5")
+        served.block(steps)
+        with open(f"/proc/{pid}/status") as f:
+            return next(int(line.split()[1]) / 1024 for line in f if line.startswith("VmHWM"))
+
+
+def growth(peaks):
+    """How much more each doubling of T adds than the one before: 2 if linear, 4 if quadratic."""
+    added = [b - a for a, b in zip(peaks, peaks[1:])]
+    return max(b / a for a, b in zip(added, added[1:]))
+
+
+def attention_memory(folder):
+    reported, measured = [], []
+    for tokens in (512, 1024, 2048, 4096):
+        text = generate("gpt", "--layers", 2, "--width", 256, "--heads", 8, "--vocab", 128, "--batch", 1, "--seq", tokens)
+        library = compile_module(text, os.path.join(folder, f"{tokens}.so"))
+        reported.append(reported_mb(os.path.join(folder, f"{tokens}.mlir")))
+        measured.append(measured_mb([tool("trainc-run"), library], folder))
+    factors = growth(reported), growth(measured)
+    return judge(max(factors) <= 2.2, f"a doubling of T adds at most {factors[0]:.2f}x (report) and {factors[1]:.2f}x"
+                 f" (measured) what the one before added; {measured[0]:.0f} to {measured[-1]:.0f} MB")
+
+
+def compile_seconds(w, folder):
+    """The better of three compilations, whole process."""
+    source, library = os.path.join(folder, "model.mlir"), os.path.join(folder, "model.so")
+    with open(source, "w") as f:
+        f.write(workload_module(w))
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        run([tool("trainc"), source, "-o", library, "--time"])
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def compile_time(folder):
+    from dataclasses import replace
+    w = WORKLOADS["gpt2-124m"]
+    whole, small = compile_seconds(w, folder), compile_seconds(replace(w, layers=2), folder)
+    return judge(whole <= 8 and whole <= 1.5 * small, f"{whole:.2f} s; {whole / small:.2f}x of 2 layers ({small:.2f} s)")
+
+
+def memory(folder):
+    files = our_files("gpt2-124m", folder)
+    reported = reported_mb(os.path.join(folder, "model.mlir"))
+    ours = measured_mb(our_command(files), folder)
+    peers = {}
+    for peer, command in peer_commands("gpt2-124m").items():
+        peers[peer] = json.loads(run(command, cwd=PEERS).stdout.splitlines()[-1])["step_rss_mb"]
+    best = min(peers, key=peers.get)
+    good = abs(ours - reported) <= 0.05 * reported + 60 and ours <= 0.8 * peers[best]
+    return judge(good, f"{ours:.0f} MB, report {reported:.0f} MB, {ours / peers[best]:.2f}x of {best} ({peers[best]} MB)")

@@ -1,0 +1,126 @@
+"""Timing programs that take turns: ours, the peers and a kernel that shows the machine's own limit, in one run."""
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+from common import BUILD, ENVIRONMENT, PEERS, Failed, compile_module, last_line, run, tool, workload_module
+from workloads import WORKLOADS, batches, initial_values, parameter_count, write_safetensors
+
+ROUNDS = 5
+# Between rounds the limit itself may move by this factor; above it, only a verdict that every round agrees on counts.
+STEADY = 1.25
+
+
+class Served:
+    """A program in its serve mode: one block of steps per line of its input."""
+
+    def __init__(self, name, command, folder):
+        self.name = name
+        self.errors = open(os.path.join(folder, f"{name}.stderr"), "w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+                                        text=True, env=ENVIRONMENT, cwd=PEERS)
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            self.errors.seek(0)
+            raise Failed(f"{self.name} ended: {last_line(self.errors.read())}")
+        return json.loads(line)
+
+    def block(self, steps):
+        """Milliseconds of each of `steps` steps."""
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        answer = self.answer()
+        return answer["step_ms"] if isinstance(answer, dict) else answer
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.errors.close()
+
+
+def limit_program():
+    """The limit kernels of bench/peers, compiled for this machine."""
+    source, program = os.path.join(PEERS, "limit.cpp"), os.path.join(BUILD, "bench", "limit")
+    if not os.path.exists(program) or os.path.getmtime(program) < os.path.getmtime(source):
+        os.makedirs(os.path.dirname(program), exist_ok=True)
+        run(["clang++-22", "-std=c++20", "-O3", "-march=native", "-ffast-math", "-fopenmp", source, "-lopenblas", "-o",
+             program])
+    return program
+
+
+def peer_commands(name):
+    """PyTorch eager and compiled with its fused AdamW, and JAX."""
+    def command(script, *options):
+        return [sys.executable, os.path.join(PEERS, script), *options, "--workload", name]
+
+    return {"torch eager": command("torch_peer.py", "--mode", "eager"),
+            "torch compile": command("torch_peer.py", "--mode", "compile"),
+            "jax": command("jax_peer.py")}
+
+
+def our_files(name, folder, *options):
+    """Compiles a workload; returns (.so, initial values, data), the last two as safetensors."""
+    w = WORKLOADS[name]
+    library = compile_module(workload_module(w), os.path.join(folder, "model.so"), *options)
+    values, data = os.path.join(folder, "values.safetensors"), os.path.join(folder, "data.safetensors")
+    write_safetensors(values, dict(initial_values(w)))
+    import numpy as np
+    xs, ys = zip(*batches(w))
+    write_safetensors(data, dict(x=np.concatenate(xs), y=np.concatenate(ys)))
+    return library, values, data
+
+
+def our_command(files):
+    library, values, data = files
+    return [tool("trainc-run"), library, "--init", values, "--data", data, "--no-shuffle"]
+
+
+def steps_of(name):
+    """Steps of a block: enough for its median not to care about the first."""
+    return max(3, WORKLOADS[name].steps // 2)
+
+
+def time_workload(name, folder, rounds=ROUNDS, peers=None, options=()):
+    """{program: [median ms of each round]}; the programs are 'trainc', 'limit' and the peers."""
+    kernel = "update_4r3w" if parameter_count(WORKLOADS[name]) > 2e6 else "sgemm_char_fc"
+    commands = {"trainc": [*our_command(our_files(name, folder, *options)), "--serve"],
+                **{peer: [*c, "--serve"] for peer, c in peer_commands(name).items() if peers is None or peer in peers},
+                "limit": [limit_program(), "serve", kernel]}
+    served, times = [], {program: [] for program in commands}
+    try:
+        for program, command in commands.items():  # set up one after the other: compilation takes all processors
+            served.append(Served(program, command, folder))
+            served[-1].answer()
+        for turn in range(rounds + 1):  # the first turn only warms up
+            for s in served:
+                ms = statistics.median(s.block(steps_of(name)))
+                if turn:
+                    times[s.name].append(ms)
+    finally:
+        for s in served:
+            s.__exit__()
+    return times
+
+
+def ratios(times):
+    """{peer: [peer / ours of each round]}."""
+    return {peer: [p / t for p, t in zip(ms, times["trainc"])]
+            for peer, ms in times.items() if peer not in ("trainc", "limit")}
+
+
+def movement(times):
+    """How far the limit itself moved between the rounds."""
+    return max(times["limit"]) / min(times["limit"])

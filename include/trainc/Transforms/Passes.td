@@ -1,0 +1,207 @@
+//===- Passes.td - Passes inside the nn and train dialects -*- tablegen -*-===//
+#ifndef TRAINC_TRANSFORMS_PASSES
+#define TRAINC_TRANSFORMS_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+//===----------------------------------------------------------------------===//
+// Form 0: named optimizers and schedules
+//===----------------------------------------------------------------------===//
+
+def ExpandOptimizersPass : Pass<"train-expand-optimizers", "::mlir::ModuleOp"> {
+  let summary = "Replace named optimizers and schedules by scalar regions";
+  let description = [{
+    Rewrites each `train.optimizer @g = kind<...>` and `train.schedule @s = kind<...>`
+    into its region form. The formulas are optax 0.2.8's. Numbers become run-time
+    scalars (`hyper`) with optax's default where none is given, except initial values
+    of states; flags choose the formula. Marked `?`: takes part only if given.
+    What depends on run-time scalars only is computed in f64 and rounded once to the
+    type in which an element is computed: the parameter's, or f32 for f16 and bf16.
+
+    | optimizer | numbers | flags |
+    |---|---|---|
+    | all | lr (a schedule or a number, required), lr_multiplier?, l2? (added to the gradient; not lars) | |
+    | sgd | momentum?, dampening? (as PyTorch: not at the first update), weight_decay? | nesterov |
+    | momentum | sgd with momentum = 0.9 | nesterov |
+    | adam | b1 = 0.9, b2 = 0.999, eps = 1e-8, eps_root = 0, weight_decay? | nesterov, eps_before_correction |
+    | adamw | adam with weight_decay = 1e-4 | as adam |
+    | nadam | adam with nesterov | eps_before_correction |
+    | radam | as adam, threshold = 5 | as adam |
+    | adamax | b1 = 0.9, b2 = 0.999, eps = 1e-8, weight_decay? | |
+    | adagrad | eps = 1e-7, lr_decay? (as PyTorch), weight_decay?; initial_accumulator_value = 0.1 | eps_in_sqrt = true |
+    | adadelta | rho = 0.9, eps = 1e-6 | |
+    | rmsprop | decay = 0.9, eps = 1e-8, momentum?; initial_scale = 0 | eps_in_sqrt = true, centered, nesterov, bias_correction, lr_in_momentum = true |
+    | lion | b1 = 0.9, b2 = 0.99, weight_decay = 1e-3 | |
+    | lamb | b1 = 0.9, b2 = 0.999, eps = 1e-6, eps_root = 0, weight_decay = 0 | |
+    | lars | momentum = 0.9, weight_decay = 0 (before the trust ratio), trust_coefficient = 0.001, eps = 0 | nesterov |
+
+    `weight_decay` is decoupled: times lr, not seen by the moments. `eps` stands outside
+    the square root and `eps_root` inside; `eps_before_correction` adds both to the
+    second moment before its bias is corrected. `lr_in_momentum = false` applies lr
+    after the momentum, as PyTorch does.
+
+    | schedule of the number t of updates done | value |
+    |---|---|
+    | constant<value> | value |
+    | linear<init, end, steps, begin = 0> | from init to end over steps, from t = begin on |
+    | warmup_linear<peak, warmup, total?, init = 0, end = 0> | from init to peak at warmup, then to end at total (without total: stays at peak) |
+    | cosine<init, steps, alpha = 0, exponent = 1> | init ((1 - alpha) (0.5 (1 + cos(pi min(t, steps) / steps)))^exponent + alpha) |
+    | warmup_cosine<peak, warmup, total, init = 0, end = 0, exponent = 1> | from init to peak at warmup, then cosine to end at total |
+    | step<init, size, gamma = 0.1> | init gamma^floor(t / size) |
+    | exponential<init, steps, rate, begin = 0, end?, staircase = false> | init rate^((t - begin) / steps) |
+    | inverse_sqrt<peak, warmup, init = 0> | from init to peak at warmup, then peak sqrt(max(warmup, 1) / max(t, 1)) |
+
+    An optimizer whose parameters have several element types is cloned, `@g` staying
+    with the first type and `@g_f64` (or `_f32`...) taking the others; its run-time
+    scalars are the clone's own. `clip` and `ema` stay on the op. Does nothing to ops in
+    region form, but refuses a parameter of another type than its optimizer's region.
+
+    Needs and gives form 0 or 1.
+
+    Example: test/Transforms/expand-optimizers.mlir
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+  let statistics = [Statistic<"numOptimizers", "optimizers", "Optimizers expanded">,
+                    Statistic<"numSchedules", "schedules", "Schedules expanded">,
+                    Statistic<"numClones", "clones", "Optimizers cloned for another type">];
+}
+
+//===----------------------------------------------------------------------===//
+// Form 0 to form 1: gradients
+//===----------------------------------------------------------------------===//
+
+def InlineCallsPass : Pass<"train-inline-calls", "::mlir::ModuleOp"> {
+  let summary = "Inline every call and erase the functions";
+  let description = [{
+    Replaces each `func.call` in an entry by the callee's body, innermost calls
+    included, and erases the private functions. Recursion and calls of functions
+    without a body are refused. Does nothing to a module without calls.
+
+    Example: test/Transforms/inline-calls.mlir
+  }];
+  let statistics = [Statistic<"numInlined", "inlined-calls", "Calls inlined">];
+}
+
+def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
+  let summary = "Build the backward pass of the step";
+  let description = [{
+    Appends to the body of `train.step` the ops that compute the gradient of the loss
+    with respect to each parameter that is not frozen, by `DifferentiableOpInterface` in
+    reverse order, and one `train.store_gradient` per parameter. The loss' own gradient
+    is a `train.seed`: the loss scale divided by a power of two that depends on the
+    number of loss terms. A parameter that the loss does not depend on gets a gradient
+    of zeros.
+
+    Needs form 0 with calls inlined; gives form 1. Does nothing to a step that already
+    stores gradients. An op without gradient on the way from a trained parameter to the
+    loss is refused.
+
+    Example: test/Transforms/differentiate.mlir
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect"];
+  let statistics = [Statistic<"numGradients", "gradients", "Gradients stored">];
+}
+
+//===----------------------------------------------------------------------===//
+// Form 1 to form 2: the step plan
+//===----------------------------------------------------------------------===//
+
+def PlanStepPass : Pass<"train-plan-step", "::mlir::ModuleOp"> {
+  let summary = "Make storage, merge window and update explicit";
+  let description = [{
+    Declares an arena per role (parameters, gradients, each optimizer state, buffers,
+    scalars), each tensor a slice of its own; reads and writes name slices. Gradients
+    are accumulated over the window, and the conditional region after
+    `train.window_end` computes the scalars (schedules, scale, norm, clip factor), and
+    updates every parameter.
+
+    Needs form 1 with optimizers and schedules expanded; gives form 2.
+
+    Example: test/Transforms/plan-step.mlir
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::scf::SCFDialect",
+                           "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
+  let options = [Option<"alignment", "alignment", "int64_t", "64",
+                        "Alignment of a slice in bytes, a power of two">];
+}
+
+//===----------------------------------------------------------------------===//
+// Form 2 to form 3: commands
+//===----------------------------------------------------------------------===//
+
+def OutlineListsPass : Pass<"train-outline-lists", "::mlir::ModuleOp"> {
+  let summary = "Split the step into its command lists";
+  let description = [{
+    Turns `train.step` into the lists `first`, `next` (if more than one micro-step makes
+    a window) and `apply`, and each `train.eval` into a list `first`. In `first` an
+    accumulation is a write, in `next` an addition to what is there. `apply` is the body
+    of the conditional region.
+
+    Needs form 2. The entries stay as declarations of inputs and outputs.
+
+    Example: test/Transforms/outline-lists.mlir
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect"];
+}
+
+def ExpandUpdatesPass : Pass<"train-expand-updates", "::mlir::ModuleOp"> {
+  let summary = "Write norms and updates as tensor ops";
+  let description = [{
+    Replaces `train.norm_squared` by sums of squares per parameter, added in order, and
+    `train.update` by one `nn.map` of the optimizer's region per parameter whose results
+    are written to the slices. Seeds become reads of the loss scale.
+
+    Example: test/Transforms/expand-updates.mlir
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::arith::ArithDialect"];
+}
+
+def DecomposePass : Pass<"nn-decompose", "::mlir::ModuleOp"> {
+  let summary = "Decompose composite ops into primitives";
+  let description = [{
+    Replaces every composite `nn` op in a list by its decomposition until only
+    primitives stand: pointwise ops, reductions, products and ops with a kernel of
+    their own. Reductions keep their dimensions (followed by a reshape), and those over
+    inner and outer dimensions become two.
+
+    Example: test/Transforms/decompose.mlir
+  }];
+  let statistics = [Statistic<"numDecomposed", "decomposed", "Composite ops replaced">];
+}
+
+def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
+  let summary = "Group ops into kernels, share equal ones";
+  let description = [{
+    Groups the ops of each list into kernels (pointwise ops and reductions over rows of
+    one iteration space; reductions over columns with the pointwise ops that feed them;
+    single ops otherwise), outlines each group as a `train.kernel`, shares equal kernels,
+    and turns products into `train.gemm`. A result that replaces the slice which its
+    kernel reads is written in place where that is safe.
+
+    Needs lists of primitives (`nn-decompose`). With fuse=false every op is a kernel.
+
+    Example: test/Transforms/form-kernels.mlir
+  }];
+  let options = [Option<"fuse", "fuse", "bool", "true", "Form kernels of several ops">];
+  let statistics = [Statistic<"numLaunches", "launches", "Launches formed">,
+                    Statistic<"numKernels", "kernels", "Distinct kernels">,
+                    Statistic<"numGemms", "gemms", "Matrix products">];
+}
+
+def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
+  let summary = "Give every value of a list an address";
+  let description = [{
+    Results that are written to a slice, or returned by an eval, are produced in place
+    where no command still needs the slice's old value; the others get an offset in the
+    workspace by liveness, largest first. Each producing op carries the result as
+    attribute `places`. With reuse=false no two values share memory.
+
+    Needs lists of launches and GEMMs (`train-form-kernels`).
+
+    Example: test/Transforms/plan-memory.mlir
+  }];
+  let options = [Option<"reuse", "reuse", "bool", "true", "Share memory between values">];
+  let statistics = [Statistic<"numCopies", "copies", "Copies inserted">];
+}
+
+#endif // TRAINC_TRANSFORMS_PASSES

@@ -1,0 +1,122 @@
+//===- Decompose.cpp - Decompose composite ops into primitives ------------===//
+//
+// This pass replaces composite `nn` ops in lists by their decompositions, so that
+// kernels are formed from few kinds of ops: pointwise ops, reductions (which keep
+// their dimensions and are over an innermost run or over further-out dimensions,
+// not both), matrix products, and ops that are kernels of their own.
+//
+//===----------------------------------------------------------------------===//
+#include "mlir/IR/PatternMatch.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/Passes.h"
+
+#define DEBUG_TYPE "nn-decompose"
+
+namespace trainc {
+#define GEN_PASS_DEF_DECOMPOSEPASS
+#include "trainc/Transforms/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+
+/// The number of dims at the end of `shape` that `reduced` marks (size-1
+/// dimensions may be either).
+static int64_t innermostRun(ArrayRef<int64_t> shape, ArrayRef<bool> reduced) {
+  int64_t run = 0;
+  for (int64_t i = shape.size() - 1; i >= 0; --i) {
+    if (!reduced[i] && shape[i] != 1)
+      break;
+    ++run;
+  }
+  return run;
+}
+
+/// Rewrites a reduction into the normal form; failure if it is normal.
+static LogicalResult normalizeReduce(nn::ReduceOp op) {
+  RankedTensorType type = nn::getTensorType(op.getInput());
+  int64_t rank = type.getRank();
+  SmallVector<bool> reduced(rank, false);
+  for (int64_t dim : op.getDims())
+    reduced[dim] = true;
+  int64_t inner = rank - innermostRun(type.getShape(), reduced);
+  SmallVector<int64_t> outerDims, innerDims;
+  for (int64_t i = 0; i < rank; ++i)
+    if (reduced[i] && type.getDimSize(i) != 1)
+      (i < inner ? outerDims : innerDims).push_back(i);
+  OpBuilder b(op);
+  Type element = type.getElementType(), compute = nn::getComputeType(element);
+  bool split = !outerDims.empty() && !innerDims.empty();
+  if (op.getKeep() && !split && compute == element &&
+      op.getDims().size() == outerDims.size() + innerDims.size())
+    return failure();
+  Value value = nn::castTo(b, op.getLoc(), op.getInput(), compute);
+  for (ArrayRef<int64_t> dims : {ArrayRef(innerDims), ArrayRef(outerDims)})
+    if (!dims.empty())
+      value = nn::ReduceOp::create(b, op.getLoc(), op.getKind(), value, dims,
+                                   /*keep=*/true);
+  value = nn::castTo(b, op.getLoc(), value, element);
+  value = nn::reshapeTo(b, op.getLoc(), value,
+                        nn::getTensorType(op.getResult()).getShape());
+  op.replaceAllUsesWith(value);
+  op.erase();
+  return success();
+}
+
+/// Erases ops without uses and effects, last first.
+static void eraseDead(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (isOpTriviallyDead(&op))
+      op.erase();
+}
+
+namespace {
+struct DecomposePass : trainc::impl::DecomposePassBase<DecomposePass> {
+  void runOnOperation() override {
+    for (auto list : getOperation().getOps<train::ListOp>()) {
+      Block &block = list.getBody().front();
+      eraseDead(block);
+      if (failed(decomposeBlock(block)))
+        return signalPassFailure();
+      eraseDead(block);
+    }
+  }
+
+  LogicalResult decomposeBlock(Block &block) {
+    // What a decomposition builds stands before the op and is looked at next.
+    for (auto it = block.begin(); it != block.end();) {
+      Operation &op = *it;
+      Operation *previous = op.getPrevNode();
+      auto restart = [&] {
+        it = previous ? std::next(previous->getIterator()) : block.begin();
+      };
+      if (auto reduce = dyn_cast<nn::ReduceOp>(op)) {
+        if (succeeded(normalizeReduce(reduce)))
+          restart();
+        else
+          ++it;
+        continue;
+      }
+      auto composite = dyn_cast<nn::DecomposableOpInterface>(op);
+      if (!composite || op.hasTrait<nn::KernelPrimitive>()) {
+        ++it;
+        continue;
+      }
+      // Kernels are named after the ops of the source.
+      if (!isa<NameLoc>(op.getLoc()))
+        op.setLoc(NameLoc::get(
+            StringAttr::get(op.getContext(), op.getName().stripDialect()),
+            op.getLoc()));
+      OpBuilder b(&op);
+      auto values = composite.decompose(b);
+      if (failed(values))
+        return failure();
+      op.replaceAllUsesWith(*values);
+      op.erase();
+      restart();
+      ++numDecomposed;
+    }
+    return success();
+  }
+};
+} // namespace

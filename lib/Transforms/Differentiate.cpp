@@ -1,0 +1,211 @@
+//===- Differentiate.cpp - Build the backward pass of the step ------------===//
+//
+// This pass makes the gradients of a step explicit (form 1). It walks the body
+// backwards from the loss, asks each op for the gradients of its operands, and
+// stores the contributions to each parameter's gradient. It needs a body without
+// calls; all that it adds but the stores is pure.
+//
+//===----------------------------------------------------------------------===//
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/Passes.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/Support/MathExtras.h"
+
+#define DEBUG_TYPE "train-differentiate"
+
+namespace trainc {
+#define GEN_PASS_DEF_DIFFERENTIATEPASS
+#include "trainc/Transforms/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+namespace {
+/// The state of one backward walk.
+struct Backward {
+  Backward(SymbolTable &symbols, Operation *end)
+      : symbols(symbols), builder(end) {}
+
+  SymbolTable &symbols;
+  OpBuilder builder;
+  /// Values that depend on a trained parameter.
+  DenseSet<Value> active;
+  /// Contributions to the gradient of a value, in the order in which they arise.
+  DenseMap<Value, SmallVector<Value>> contributions;
+  /// Per parameter, in the order of the walk.
+  llvm::MapVector<StringAttr, SmallVector<Value>> stored;
+};
+} // namespace
+
+static bool isFloatTensor(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && isa<FloatType>(type.getElementType());
+}
+
+static ParamOp getParam(ReadOp read, SymbolTable &symbols) {
+  return symbols.lookup<ParamOp>(read.getSource().getRootReference());
+}
+
+/// Marks what depends on a trained parameter.
+static void findActive(Backward &state, Block &body) {
+  for (Operation &op : body) {
+    bool active = llvm::any_of(op.getOperands(), [&](Value operand) {
+      return state.active.contains(operand);
+    });
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      ParamOp param = getParam(read, state.symbols);
+      active = param && !param.getFrozen();
+    }
+    if (active)
+      for (Value result : op.getResults())
+        if (isFloatTensor(result))
+          state.active.insert(result);
+  }
+}
+
+/// The sum of the contributions to `value`'s gradient; null if there are none.
+static Value sumContributions(Backward &state, Value value) {
+  auto it = state.contributions.find(value);
+  if (it == state.contributions.end())
+    return {};
+  Value sum = it->second.front();
+  for (Value other : ArrayRef(it->second).drop_front())
+    sum = nn::AddOp::create(state.builder, value.getLoc(), sum, other);
+  return sum;
+}
+
+static LogicalResult differentiateOp(Backward &state, Operation &op) {
+  if (auto read = dyn_cast<ReadOp>(op)) {
+    ParamOp param = getParam(read, state.symbols);
+    auto it = state.contributions.find(read.getResult());
+    if (param && !param.getFrozen() && it != state.contributions.end())
+      llvm::append_range(state.stored[param.getSymNameAttr()], it->second);
+    return success();
+  }
+  bool needed = llvm::any_of(op.getOperands(), [&](Value operand) {
+    return state.active.contains(operand);
+  });
+  bool reached = llvm::any_of(op.getResults(), [&](Value result) {
+    return state.contributions.contains(result);
+  });
+  if (!needed || !reached)
+    return success();
+  auto interface = dyn_cast<nn::DifferentiableOpInterface>(op);
+  if (!interface)
+    return op.emitOpError("has no gradient, but stands between a trained "
+                          "parameter and the loss");
+  SmallVector<Value> resultGrads, operandGrads(op.getNumOperands());
+  for (Value result : op.getResults())
+    resultGrads.push_back(sumContributions(state, result));
+  if (failed(interface.buildGradients(state.builder, resultGrads, operandGrads)))
+    return failure();
+  for (auto [operand, grad] : llvm::zip(op.getOperands(), operandGrads)) {
+    if (!grad || !state.active.contains(operand))
+      continue;
+    assert(grad.getType() == operand.getType() && "gradient of another type");
+    state.contributions[operand].push_back(grad);
+  }
+  return success();
+}
+
+/// The largest power of two not above the number of loss terms: that of the
+/// targets of the losses that `loss` is computed from; 1 if there are none.
+static double seedDivisor(Value loss) {
+  SmallVector<Operation *> stack;
+  int64_t terms = 1;
+  DenseSet<Operation *> seen;
+  if (Operation *op = loss.getDefiningOp())
+    stack.push_back(op);
+  while (!stack.empty()) {
+    Operation *op = stack.pop_back_val();
+    if (!seen.insert(op).second)
+      continue;
+    int64_t elements = 1;
+    for (Value operand : op->getOperands())
+      if (auto type = dyn_cast<RankedTensorType>(operand.getType()))
+        if (isa<IntegerType>(type.getElementType()))
+          elements = std::max(elements, type.getNumElements());
+    if (elements > 1) {
+      terms = std::max(terms, elements);
+      continue;
+    }
+    // Only scalars on the way: sums of losses, scaled.
+    for (Value operand : op->getOperands())
+      if (auto type = dyn_cast<RankedTensorType>(operand.getType()))
+        if (type.getRank() == 0 && operand.getDefiningOp())
+          stack.push_back(operand.getDefiningOp());
+  }
+  return static_cast<double>(llvm::bit_floor(static_cast<uint64_t>(terms)));
+}
+
+static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
+                                   int64_t &numGradients) {
+  Block &body = step.getBody().front();
+  auto yield = cast<train::YieldOp>(body.getTerminator());
+  Value loss = yield.getLoss();
+  SmallVector<Operation *> forward;
+  for (Operation &op : body.without_terminator())
+    forward.push_back(&op);
+
+  Backward state(symbols, yield);
+  findActive(state, body);
+  if (!state.active.contains(loss))
+    return step.emitOpError("expects a loss that depends on a parameter that "
+                            "is not frozen");
+  state.contributions[loss].push_back(
+      SeedOp::create(state.builder, yield.getLoc(), loss.getType(),
+                     state.builder.getF64FloatAttr(seedDivisor(loss))));
+  for (Operation *op : llvm::reverse(forward))
+    if (failed(differentiateOp(state, *op)))
+      return failure();
+
+  auto module = step->getParentOfType<ModuleOp>();
+  for (auto param : module.getOps<ParamOp>()) {
+    if (param.getFrozen())
+      continue;
+    SmallVector<Value> &parts = state.stored[param.getSymNameAttr()];
+    if (parts.empty()) {
+      param.emitWarning("does not take part in the loss: its gradient is 0");
+      RankedTensorType type = param.getTensorType();
+      Value zero = nn::scalarConstant(state.builder, param.getLoc(),
+                                      type.getElementType(), 0.0);
+      parts.push_back(nn::BroadcastOp::create(state.builder, param.getLoc(),
+                                              type, zero));
+    }
+  }
+  for (auto &[name, parts] : state.stored) {
+    // Each store stands where its last contribution is known.
+    Operation *last = nullptr;
+    for (Value part : parts)
+      if (Operation *op = part.getDefiningOp())
+        if (!last || last->isBeforeInBlock(op))
+          last = op;
+    if (last)
+      state.builder.setInsertionPointAfter(last);
+    else
+      state.builder.setInsertionPoint(yield);
+    StoreGradientOp::create(state.builder, symbols.lookup(name)->getLoc(), parts,
+                            FlatSymbolRefAttr::get(name));
+    ++numGradients;
+  }
+  return success();
+}
+
+namespace {
+struct DifferentiatePass : trainc::impl::DifferentiatePassBase<DifferentiatePass> {
+  void runOnOperation() override {
+    StepOp step = getStep(getOperation());
+    if (!step)
+      return signalPassFailure();
+    if (!step.getBody().getOps<StoreGradientOp>().empty())
+      return;
+    SymbolTable symbols(getOperation());
+    int64_t count = 0;
+    if (failed(differentiate(step, symbols, count)))
+      return signalPassFailure();
+    numGradients += count;
+  }
+};
+} // namespace

@@ -1,0 +1,275 @@
+//===- FormKernels.cpp - Group ops into kernels, share equal ones ---------===//
+//
+// This pass turns the ops of a list into launches and GEMMs. Grouping.h decides
+// which ops become one kernel; here the groups are scheduled, outlined, and equal
+// kernels are shared. Afterwards a list holds reads, writes, reshapes, launches
+// and GEMMs only.
+//
+//===----------------------------------------------------------------------===//
+#include "Grouping.h"
+#include "mlir/IR/IRMapping.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/Passes.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringMap.h"
+
+#define DEBUG_TYPE "train-form-kernels"
+
+namespace trainc {
+#define GEN_PASS_DEF_FORMKERNELSPASS
+#include "trainc/Transforms/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+//===----------------------------------------------------------------------===//
+// Before grouping
+//===----------------------------------------------------------------------===//
+
+/// A read after a write of the same slice is the value written.
+static void forwardWrites(Block &block) {
+  DenseMap<Attribute, Value> written;
+  for (Operation &op : llvm::make_early_inc_range(block)) {
+    if (auto write = dyn_cast<WriteOp>(op)) {
+      written[write.getTarget()] = write.getValue();
+    } else if (auto read = dyn_cast<ReadOp>(op)) {
+      auto it = written.find(read.getSource());
+      if (it == written.end())
+        continue;
+      read.replaceAllUsesWith(it->second);
+      read.erase();
+    }
+  }
+}
+
+static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, Value init) {
+  RankedTensorType lhs = nn::getTensorType(op.getLhs());
+  RankedTensorType rhs = nn::getTensorType(op.getRhs());
+  RankedTensorType result = nn::getTensorType(op.getResult());
+  int64_t rank = result.getRank();
+  int64_t m = result.getDimSize(rank - 2), n = result.getDimSize(rank - 1);
+  int64_t k = lhs.getDimSize(rank - (op.getTransposeLhs() ? 2 : 1));
+  int64_t batch = result.getNumElements() / (m * n);
+  bool broadcast = rhs.getRank() == 2 && batch > 1;
+  if (broadcast && !op.getTransposeLhs()) {
+    // The batch joins the rows.
+    m *= batch;
+    batch = 1;
+    broadcast = false;
+  }
+  return GemmOp::create(b, op.getLoc(), result, op.getLhs(), op.getRhs(),
+                        op.getBias(), init, m, n, k, batch,
+                        op.getTransposeLhs(), op.getTransposeRhs(), broadcast);
+}
+
+/// Turns products into GEMMs; `slice + product`, written to that slice, adds in
+/// place.
+static int64_t formGemms(Block &block) {
+  int64_t count = 0;
+  for (auto write : llvm::make_early_inc_range(block.getOps<WriteOp>())) {
+    auto add = write.getValue().getDefiningOp<nn::AddOp>();
+    if (!add || !add->hasOneUse())
+      continue;
+    auto read = add.getLhs().getDefiningOp<ReadOp>();
+    Value other = add.getRhs();
+    if (auto reshape = other.getDefiningOp<nn::ReshapeOp>())
+      if (reshape->hasOneUse())
+        other = reshape.getInput();
+    auto matmul = other.getDefiningOp<nn::MatmulOp>();
+    if (!read || read.getSource() != write.getTarget() || !matmul ||
+        !matmul->hasOneUse() || !read->hasOneUse())
+      continue;
+    OpBuilder b(add);
+    Value init = nn::reshapeTo(b, add.getLoc(), read,
+                               nn::getTensorType(other).getShape());
+    Value result = createGemm(b, matmul, init);
+    write.getValueMutable().assign(nn::reshapeTo(
+        b, add.getLoc(), result, nn::getTensorType(add).getShape()));
+    add.erase();
+    ++count;
+  }
+  for (auto matmul : llvm::make_early_inc_range(block.getOps<nn::MatmulOp>())) {
+    if (!matmul.use_empty()) {
+      OpBuilder b(matmul);
+      matmul.replaceAllUsesWith(createGemm(b, matmul, Value()).getResult());
+      ++count;
+    }
+    matmul.erase();
+  }
+  return count;
+}
+
+//===----------------------------------------------------------------------===//
+// Outlining
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Makes kernels and shares equal ones.
+struct Outliner {
+  ModuleOp module;
+  SymbolTable symbols;
+  llvm::StringMap<KernelOp> byText;
+  int64_t launches = 0;
+
+  explicit Outliner(ModuleOp module) : module(module), symbols(module) {}
+
+  void outline(Block &block, ArrayRef<Operation *> group);
+
+private:
+  KernelOp getOrCreate(KernelOp candidate);
+};
+} // namespace
+
+/// The name of what `group` computes: the source's op names, first three.
+static std::string kernelName(ArrayRef<Operation *> group) {
+  llvm::SetVector<StringRef> parts;
+  for (Operation *op : group) {
+    if (isa<nn::ConstantOp>(op) && group.size() > 1)
+      continue;
+    if (auto loc = dyn_cast<NameLoc>(op->getLoc()))
+      parts.insert(loc.getName().getValue());
+    else
+      parts.insert(op->getName().stripDialect());
+  }
+  std::string name = "k";
+  for (StringRef part : parts.getArrayRef().take_front(3))
+    name += ("_" + part).str();
+  return name;
+}
+
+KernelOp Outliner::getOrCreate(KernelOp candidate) {
+  std::string name = candidate.getSymName().str();
+  candidate.setSymName("k");
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  candidate->print(stream,
+                   OpPrintingFlags().printGenericOpForm().useLocalScope());
+  auto [it, inserted] = byText.try_emplace(text, candidate);
+  if (!inserted) {
+    candidate.erase();
+    return it->second;
+  }
+  candidate.setSymName(name);
+  symbols.insert(candidate);
+  return candidate;
+}
+
+/// Whether nothing after `position` needs the value read from `slice`, users in
+/// `group` aside.
+static bool isLastReader(Block &block, SymbolRefAttr slice,
+                         const DenseSet<Operation *> &group,
+                         Operation *position) {
+  for (auto read : block.getOps<ReadOp>()) {
+    if (read.getSource() != slice)
+      continue;
+    SmallVector<Value> values{read.getResult()};
+    while (!values.empty())
+      for (Operation *user : values.pop_back_val().getUsers()) {
+        if (isa<nn::ReshapeOp>(user))
+          values.push_back(user->getResult(0));
+        else if (!group.contains(user) && position->isBeforeInBlock(user))
+          return false;
+      }
+  }
+  return true;
+}
+
+void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
+  DenseSet<Operation *> members(group.begin(), group.end());
+  llvm::SetVector<Value> inputs, outputs;
+  bool pointwise = true;
+  for (Operation *op : group) {
+    pointwise &= isa<nn::PointwiseOpInterface, nn::ConstantOp>(op);
+    for (Value operand : op->getOperands())
+      if (!members.contains(operand.getDefiningOp()))
+        inputs.insert(operand);
+    for (Value result : op->getResults())
+      if (llvm::any_of(result.getUsers(), [&](Operation *user) {
+            return !members.contains(block.findAncestorOpInBlock(*user));
+          }))
+        outputs.insert(result);
+  }
+  // A result that replaces the slice an input was read from is written there.
+  SmallVector<int64_t> inplace(outputs.size(), -1);
+  DenseSet<int64_t> taken;
+  for (auto [i, output] : llvm::enumerate(outputs)) {
+    if (!pointwise)
+      break;
+    for (Operation *user : output.getUsers()) {
+      auto write = dyn_cast<WriteOp>(user);
+      if (!write)
+        continue;
+      for (auto [j, input] : llvm::enumerate(inputs)) {
+        auto read = input.getDefiningOp<ReadOp>();
+        if (read && read.getSource() == write.getTarget() &&
+            input.getType() == output.getType() && !taken.contains(j) &&
+            isLastReader(block, read.getSource(), members, group.back())) {
+          inplace[i] = j;
+          taken.insert(j);
+        }
+      }
+      break;
+    }
+  }
+
+  OpBuilder b(module.getContext());
+  b.setInsertionPointToEnd(module.getBody());
+  auto kernel = KernelOp::create(b, group.front()->getLoc(), kernelName(group),
+                                 inplace);
+  Block &body = kernel.getBody().emplaceBlock();
+  IRMapping mapping;
+  for (Value input : inputs)
+    mapping.map(input, body.addArgument(input.getType(), input.getLoc()));
+  b.setInsertionPointToEnd(&body);
+  for (Operation *op : group)
+    b.clone(*op, mapping);
+  SmallVector<Value> returned;
+  for (Value output : outputs)
+    returned.push_back(mapping.lookup(output));
+  train::ReturnOp::create(b, kernel.getLoc(), returned);
+  kernel = getOrCreate(kernel);
+
+  b.setInsertionPointAfter(group.back());
+  SmallVector<Type> types;
+  for (Value output : outputs)
+    types.push_back(output.getType());
+  auto launch = LaunchOp::create(b, group.front()->getLoc(), types,
+                                 FlatSymbolRefAttr::get(kernel.getSymNameAttr()),
+                                 inputs.getArrayRef());
+  for (auto [output, result] :
+       llvm::zip(outputs.takeVector(), launch.getResults()))
+    output.replaceAllUsesWith(result);
+  for (Operation *op : llvm::reverse(group))
+    op->erase();
+  ++launches;
+}
+
+namespace {
+struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
+  using FormKernelsPassBase::FormKernelsPassBase;
+
+  void runOnOperation() override {
+    Outliner outliner(getOperation());
+    for (auto list : llvm::to_vector(getOperation().getOps<ListOp>())) {
+      Block &block = list.getBody().front();
+      forwardWrites(block);
+      numGemms += formGemms(block);
+      for (ArrayRef<Operation *> group : formGroups(block, fuse))
+        outliner.outline(block, group);
+      for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+        if (isOpTriviallyDead(&op))
+          op.erase();
+      for (Operation &op : block)
+        if (!isa<ReadOp, WriteOp, LaunchOp, GemmOp, nn::ReshapeOp,
+                 train::ReturnOp>(op)) {
+          op.emitOpError("cannot be made a command");
+          return signalPassFailure();
+        }
+    }
+    numLaunches += outliner.launches;
+    numKernels += outliner.byText.size();
+  }
+};
+} // namespace

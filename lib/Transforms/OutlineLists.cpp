@@ -1,0 +1,112 @@
+//===- OutlineLists.cpp - Split the step into its command lists -----------===//
+//
+// This pass copies the body of each entry into lists: straight-line code that the
+// runtime executes command by command. The step's conditional region becomes the
+// list `apply`; an accumulation is a write in `first` and an addition in `next`.
+//
+//===----------------------------------------------------------------------===//
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/IRMapping.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/Passes.h"
+
+#define DEBUG_TYPE "train-outline-lists"
+
+namespace trainc {
+#define GEN_PASS_DEF_OUTLINELISTSPASS
+#include "trainc/Transforms/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+/// An empty list `entry.kind` after `entry`, with arguments of `inputs`.
+static ListOp createList(Operation *entry, StringRef kind, TypeRange inputs,
+                         IRMapping &mapping, ValueRange from) {
+  OpBuilder b(entry->getContext());
+  b.setInsertionPointAfter(entry);
+  StringRef name = SymbolTable::getSymbolName(entry).getValue();
+  auto list =
+      ListOp::create(b, entry->getLoc(), b.getStringAttr(name + "." + kind),
+                     FlatSymbolRefAttr::get(entry->getContext(), name),
+                     b.getStringAttr(kind), IntegerAttr());
+  Block &block = list.getBody().emplaceBlock();
+  for (Value value : from)
+    mapping.map(value, block.addArgument(value.getType(), value.getLoc()));
+  return list;
+}
+
+/// Copies `body` up to its window end into a list.
+static void outlineMicroStep(StepOp step, StringRef kind) {
+  IRMapping mapping;
+  Block &body = step.getBody().front();
+  ListOp list = createList(step, kind, body.getArgumentTypes(), mapping,
+                           body.getArguments());
+  OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
+  for (Operation &op : body.without_terminator()) {
+    if (isa<WindowEndOp, scf::IfOp>(op))
+      continue;
+    auto accumulate = dyn_cast<AccumulateOp>(op);
+    if (!accumulate) {
+      b.clone(op, mapping);
+      continue;
+    }
+    Value value = mapping.lookup(accumulate.getValue());
+    if (kind == "next") {
+      Value old = ReadOp::create(b, op.getLoc(), value.getType(),
+                                 accumulate.getTarget());
+      value = nn::AddOp::create(b, op.getLoc(), old, value);
+    }
+    WriteOp::create(b, op.getLoc(), value, accumulate.getTarget());
+  }
+  train::ReturnOp::create(b, step.getLoc(), ValueRange());
+}
+
+static void outlineApply(StepOp step, scf::IfOp branch) {
+  IRMapping mapping;
+  ListOp list = createList(step, "apply", {}, mapping, {});
+  OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
+  for (Operation &op : branch.getThenRegion().front().without_terminator())
+    b.clone(op, mapping);
+  train::ReturnOp::create(b, step.getLoc(), ValueRange());
+}
+
+static void outlineEval(EvalOp eval) {
+  IRMapping mapping;
+  Block &body = eval.getBody().front();
+  ListOp list = createList(eval, "first", body.getArgumentTypes(), mapping,
+                           body.getArguments());
+  OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
+  for (Operation &op : body.without_terminator())
+    b.clone(op, mapping);
+  SmallVector<Value> outputs;
+  for (Value value : body.getTerminator()->getOperands())
+    outputs.push_back(mapping.lookup(value));
+  train::ReturnOp::create(b, eval.getLoc(), outputs);
+}
+
+namespace {
+struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (!module.getOps<ListOp>().empty())
+      return;
+    StepOp step = getStep(module);
+    if (!step)
+      return signalPassFailure();
+    auto branches = step.getBody().getOps<scf::IfOp>();
+    if (!llvm::hasSingleElement(branches)) {
+      step.emitOpError("expects a plan with one conditional region; run "
+                       "train-plan-step first");
+      return signalPassFailure();
+    }
+    outlineApply(step, *branches.begin());
+    if (step.getAccumulate() > 1)
+      outlineMicroStep(step, "next");
+    outlineMicroStep(step, "first");
+    for (auto eval : llvm::to_vector(module.getOps<EvalOp>()))
+      outlineEval(eval);
+  }
+};
+} // namespace

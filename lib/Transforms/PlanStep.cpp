@@ -1,0 +1,403 @@
+//===- PlanStep.cpp - Make storage, merge window and update explicit ------===//
+//
+// This pass turns form 1 into form 2. Every value that outlives a step becomes a
+// slice of an arena; gradients are accumulated over the window; after
+// `train.window_end` a conditional region holds all that happens once per update:
+// schedules, the scalar that averages and unscales, norm, finite flag, clip
+// factor, updates. It needs optimizers and schedules as regions.
+//
+//===----------------------------------------------------------------------===//
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/IRMapping.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/Passes.h"
+#include "trainc/step_abi.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/Support/MathExtras.h"
+
+#define DEBUG_TYPE "train-plan-step"
+
+namespace trainc {
+#define GEN_PASS_DEF_PLANSTEPPASS
+#include "trainc/Transforms/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+//===----------------------------------------------------------------------===//
+// Storage
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// An arena being filled.
+struct ArenaLayout {
+  ArenaLayout() = default;
+  ArenaLayout(StringRef name, StringRef role) : name(name), role(role) {}
+
+  std::string name, role;
+  SmallVector<Attribute> slices, types;
+  SmallVector<int64_t> offsets;
+  int64_t bytes = 0;
+
+  void add(StringAttr slice, RankedTensorType type, int64_t alignment) {
+    int64_t width = llvm::divideCeil(type.getElementTypeBitWidth(), 8);
+    bytes = llvm::alignTo(bytes, std::max(alignment, width));
+    slices.push_back(FlatSymbolRefAttr::get(slice));
+    types.push_back(TypeAttr::get(type));
+    offsets.push_back(bytes);
+    bytes += width * type.getNumElements();
+  }
+  void create(OpBuilder &b, Location loc) {
+    ArenaOp::create(b, loc, name, role, bytes, b.getArrayAttr(slices),
+                    b.getArrayAttr(types), offsets);
+  }
+};
+} // namespace
+
+/// Declares the arenas of parameters, gradients, states and buffers.
+static void declareTensors(ModuleOp module, SymbolTable &symbols,
+                           int64_t alignment) {
+  ArenaLayout master(kMasterArena, "parameters");
+  ArenaLayout gradient(kGradientArena, "gradients");
+  ArenaLayout buffer(kBufferArena, "buffers");
+  llvm::MapVector<StringRef, ArenaLayout> states;
+  auto state = [&](StringRef name) -> ArenaLayout & {
+    auto [it, inserted] = states.insert({name, ArenaLayout()});
+    if (inserted) {
+      it->second.name = ("arena.state." + name).str();
+      it->second.role = "state";
+    }
+    return it->second;
+  };
+  for (auto param : module.getOps<ParamOp>()) {
+    RankedTensorType type = param.getTensorType();
+    StringAttr name = param.getSymNameAttr();
+    master.add(name, type, alignment);
+    if (param.getFrozen())
+      continue;
+    auto computeType =
+        type.clone(nn::getComputeType(type.getElementType()));
+    gradient.add(name, cast<RankedTensorType>(computeType), alignment);
+    auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
+    for (auto stateName : optimizer.getStateNames().getAsRange<StringAttr>())
+      state(stateName.getValue())
+          .add(name, cast<RankedTensorType>(computeType), alignment);
+    if (optimizer.getEma())
+      state("ema").add(name, cast<RankedTensorType>(computeType), alignment);
+  }
+  for (auto op : module.getOps<BufferOp>())
+    buffer.add(op.getSymNameAttr(), op.getTensorType(), alignment);
+
+  OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
+  master.create(b, module.getLoc());
+  gradient.create(b, module.getLoc());
+  for (auto &[name, layout] : states)
+    layout.create(b, module.getLoc());
+  buffer.create(b, module.getLoc());
+}
+
+/// Declares the scalar block: the fixed scalars, each schedule's value and each
+/// hyperparameter. `values` receives the initial values in slice order.
+static void declareScalars(ModuleOp module, double clipValue) {
+  OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
+  ArenaLayout layout(kScalarArena, "scalars");
+  SmallVector<double> values;
+  SmallVector<int32_t> flags;
+  auto type = RankedTensorType::get({}, b.getF64Type());
+  auto add = [&](const Twine &name, double value, int32_t flag) {
+    layout.add(b.getStringAttr(name), type, /*alignment=*/8);
+    values.push_back(value);
+    flags.push_back(flag);
+  };
+#define TRAINC_SCALAR(NAME, index, text, init, flags) add(text, init, flags);
+#include "trainc/step_abi.def"
+  values[TRAINC_SCALAR_CLIP_LIMIT] = clipValue;
+  for (auto schedule : module.getOps<ScheduleOp>()) {
+    add(schedule.getSymName(), 0.0, 0);
+    for (auto [name, value] :
+         llvm::zip(schedule.getHyperNames(), schedule.getHyperValues()))
+      if (auto number = dyn_cast<FloatAttr>(value))
+        add(schedule.getSymName() + "." + cast<StringAttr>(name).getValue(),
+            number.getValueAsDouble(), TRAINC_SCALAR_SETTABLE);
+  }
+  for (auto optimizer : module.getOps<OptimizerOp>()) {
+    for (auto [name, value] :
+         llvm::zip(optimizer.getHyperNames(), optimizer.getHyperValues()))
+      if (auto number = dyn_cast<FloatAttr>(value))
+        add(optimizer.getSymName() + "." + cast<StringAttr>(name).getValue(),
+            number.getValueAsDouble(), TRAINC_SCALAR_SETTABLE);
+    if (auto ema = optimizer.getEmaAttr())
+      add(optimizer.getSymName() + ".ema", ema.getValueAsDouble(),
+          TRAINC_SCALAR_SETTABLE);
+  }
+  layout.create(b, module.getLoc());
+  Operation *arena = &module.getBody()->back();
+  arena->setAttr("values", b.getDenseF64ArrayAttr(values));
+  arena->setAttr("flags", b.getDenseI32ArrayAttr(flags));
+}
+
+//===----------------------------------------------------------------------===//
+// The plan
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Builds rank-0 f64 arithmetic on scalars.
+struct ScalarBuilder {
+  OpBuilder &b;
+  Location loc;
+
+  SymbolRefAttr ref(StringRef name) {
+    return sliceRef(b.getContext(), kScalarArena, name);
+  }
+  Value read(StringRef name) {
+    return ReadOp::create(b, loc, RankedTensorType::get({}, b.getF64Type()),
+                          ref(name));
+  }
+  void write(Value value, StringRef name) {
+    WriteOp::create(b, loc, nn::castTo(b, loc, value, b.getF64Type()),
+                    ref(name));
+  }
+  Value constant(double value) {
+    return nn::scalarConstant(b, loc, b.getF64Type(), value);
+  }
+  Value mul(Value x, Value y) { return nn::MulOp::create(b, loc, x, y); }
+  Value div(Value x, Value y) { return nn::DivOp::create(b, loc, x, y); }
+  Value add(Value x, Value y) { return nn::AddOp::create(b, loc, x, y); }
+  Value select(Value c, Value x, Value y) {
+    return nn::SelectOp::create(b, loc, c, x, y);
+  }
+  /// limit / max(limit, norm).
+  Value clipFactor(Value limit, Value norm) {
+    Value above = nn::CompareOp::create(b, loc, nn::CompareKind::gt, norm, limit);
+    return select(above, div(limit, norm), constant(1.0));
+  }
+};
+} // namespace
+
+/// Evaluates every schedule at the number of updates done and writes its value.
+static void buildSchedules(ModuleOp module, ScalarBuilder &s, Value updates) {
+  for (auto schedule : module.getOps<ScheduleOp>()) {
+    SmallVector<Value> inputs{updates};
+    for (auto name : schedule.getHyperNames().getAsRange<StringAttr>())
+      inputs.push_back(
+          s.read((schedule.getSymName() + "." + name.getValue()).str()));
+    auto map = nn::MapOp::create(s.b, schedule.getLoc(), updates.getType(),
+                                 inputs);
+    IRMapping mapping;
+    schedule.getBody().cloneInto(&map.getBody(), mapping);
+    Operation *yield = map.getBody().front().getTerminator();
+    OpBuilder b(yield);
+    nn::YieldOp::create(b, yield->getLoc(), yield->getOperands());
+    yield->erase();
+    s.write(map.getResult(0), schedule.getSymName());
+  }
+}
+
+/// Builds all that happens once per update.
+static void buildApply(StepOp step, OpBuilder &b, double divisor) {
+  auto module = step->getParentOfType<ModuleOp>();
+  Location loc = step.getLoc();
+  ScalarBuilder s{b, loc};
+  Value updates = s.read("update");
+  buildSchedules(module, s, updates);
+  Value t = s.add(updates, s.constant(1.0));
+
+  // What turns a stored sum into the averaged, unscaled gradient.
+  Value scale = s.div(s.constant(divisor),
+                      s.mul(s.read("loss_scale"), s.read("weight_sum")));
+  if (!step.getAverage())
+    scale = s.mul(scale, s.read("window"));
+
+  SmallVector<Attribute> clipped, unclipped;
+  llvm::MapVector<StringAttr, SmallVector<Attribute>> groups;
+  SymbolTable symbols(module);
+  for (auto param : module.getOps<ParamOp>()) {
+    if (param.getFrozen())
+      continue;
+    Attribute ref = FlatSymbolRefAttr::get(param.getSymNameAttr());
+    auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
+    groups[optimizer.getSymNameAttr()].push_back(ref);
+    (optimizer.getClip() ? clipped : unclipped).push_back(ref);
+  }
+  auto f64 = RankedTensorType::get({}, b.getF64Type());
+  auto normSquared = [&](ArrayRef<Attribute> params) -> Value {
+    if (params.empty())
+      return s.constant(0.0);
+    return NormSquaredOp::create(b, loc, f64, b.getArrayAttr(params));
+  };
+  // x - x is 0 for finite x, else NaN.
+  auto isFinite = [&](Value x) -> Value {
+    return nn::CompareOp::create(b, loc, nn::CompareKind::eq,
+                                 nn::SubOp::create(b, loc, x, x),
+                                 s.constant(0.0));
+  };
+  Value square = normSquared(clipped);
+  Value all = unclipped.empty() ? square
+                                : s.add(square, normSquared(unclipped));
+  Value finite = isFinite(s.mul(all, scale));
+  Value norm = s.mul(nn::SqrtOp::create(b, loc, clipped.empty() ? all : square),
+                     scale);
+  Value limit = s.read("clip_limit");
+  Value factor = step.getClipKind() == ClipKind::global_norm
+                     ? s.clipFactor(limit, norm)
+                     : s.constant(1.0);
+  s.write(norm, "grad_norm");
+  s.write(factor, "clip_factor");
+  s.write(scale, "read_scale");
+  s.write(finite, "finite");
+  Value clippedScale = s.mul(scale, factor);
+
+  for (auto &[name, params] : groups) {
+    auto optimizer = symbols.lookup<OptimizerOp>(name);
+    auto update = [&](ArrayRef<Attribute> params, Value scale, Value limit) {
+      UpdateOp::create(b, optimizer.getLoc(), FlatSymbolRefAttr::get(name),
+                       b.getArrayAttr(params), scale, finite, t, limit);
+    };
+    bool clip = optimizer.getClip();
+    if (clip && step.getClipKind() == ClipKind::param_norm) {
+      for (Attribute param : params) {
+        Value paramNorm =
+            s.mul(nn::SqrtOp::create(b, loc, normSquared(param)), scale);
+        update(param, s.mul(scale, s.clipFactor(limit, paramNorm)), Value());
+      }
+    } else if (clip && step.getClipKind() == ClipKind::value) {
+      update(params, scale, limit);
+    } else {
+      update(params, clip ? clippedScale : scale, Value());
+    }
+  }
+  s.write(s.select(finite, t, updates), "update");
+  Value skipped = s.read("skipped");
+  s.write(s.select(finite, skipped, s.add(skipped, s.constant(1.0))),
+          "skipped");
+}
+
+/// Reads and writes of parameters and buffers name their slices.
+static void nameSlices(Operation *entry, SymbolTable &symbols, bool ema) {
+  MLIRContext *context = entry->getContext();
+  auto rename = [&](SymbolRefAttr ref) -> SymbolRefAttr {
+    if (!ref.getNestedReferences().empty())
+      return ref;
+    StringAttr name = ref.getRootReference();
+    if (auto param = symbols.lookup<ParamOp>(name)) {
+      bool average =
+          ema && !param.getFrozen() &&
+          symbols.lookup<OptimizerOp>(*param.getOptimizer()).getEma();
+      return sliceRef(context,
+                      average ? StringRef("arena.state.ema")
+                              : StringRef(kMasterArena),
+                      name);
+    }
+    return sliceRef(context, kBufferArena, name);
+  };
+  entry->walk([&](Operation *op) {
+    if (auto read = dyn_cast<ReadOp>(op))
+      read.setSourceAttr(rename(read.getSource()));
+    else if (auto write = dyn_cast<WriteOp>(op))
+      write.setTargetAttr(rename(write.getTarget()));
+  });
+}
+
+static void planStep(StepOp step) {
+  MLIRContext *context = step.getContext();
+  Block &body = step.getBody().front();
+  auto yield = cast<train::YieldOp>(body.getTerminator());
+  auto module = step->getParentOfType<ModuleOp>();
+  SymbolTable symbols(module);
+
+  double divisor = 1.0;
+  for (auto seed : body.getOps<SeedOp>())
+    divisor = seed.getDivisor().convertToDouble();
+  for (auto store :
+       llvm::make_early_inc_range(body.getOps<StoreGradientOp>())) {
+    OpBuilder b(store);
+    auto param = symbols.lookup<ParamOp>(store.getParam());
+    Type type = nn::getComputeType(param.getTensorType().getElementType());
+    // One store: the contributions in order, each in the gradient's type.
+    Value sum;
+    for (Value part : store.getContributions()) {
+      part = nn::castTo(b, store.getLoc(), part, type);
+      sum = sum ? nn::AddOp::create(b, store.getLoc(), sum, part).getResult()
+                : part;
+    }
+    AccumulateOp::create(b, store.getLoc(), sum,
+                         sliceRef(context, kGradientArena, param.getSymName()));
+    store.erase();
+  }
+
+  OpBuilder b(yield);
+  ScalarBuilder s{b, yield.getLoc()};
+  Type f64 = b.getF64Type();
+  auto report = [&](Value value, StringRef micro, StringRef sum) {
+    value = nn::castTo(b, yield.getLoc(), value, f64);
+    s.write(value, micro);
+    AccumulateOp::create(b, yield.getLoc(), value, s.ref(sum));
+  };
+  report(yield.getLoss(), "micro_loss", "loss_sum");
+  report(yield.getWeight() ? yield.getWeight() : s.constant(1.0),
+         "micro_weight", "weight_sum");
+  Value due = WindowEndOp::create(b, yield.getLoc(), b.getI1Type());
+  auto branch = scf::IfOp::create(b, yield.getLoc(), due, /*withElse=*/false);
+  b.setInsertionPointToStart(&branch.getThenRegion().front());
+  buildApply(step, b, divisor);
+}
+
+/// Checks what the pass needs; nothing has been changed before.
+static LogicalResult verifyNeeds(ModuleOp module, StepOp step) {
+  SymbolTable symbols(module);
+  for (Operation &op : module.getOps())
+    if (auto optimizer = dyn_cast<OptimizerOp>(op)) {
+      if (optimizer.getKind())
+        return optimizer.emitOpError(
+            "expects a region; run train-expand-optimizers first");
+    } else if (auto schedule = dyn_cast<ScheduleOp>(op)) {
+      if (schedule.getKind())
+        return schedule.emitOpError(
+            "expects a region; run train-expand-optimizers first");
+    }
+  for (auto param : module.getOps<ParamOp>()) {
+    if (param.getFrozen())
+      continue;
+    auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
+    Type expected = nn::getComputeType(param.getTensorType().getElementType());
+    Type found = optimizer.getBody().front().getArgument(0).getType();
+    if (expected != found)
+      return (optimizer.emitOpError("expects the compute type of its parameters, ")
+              << expected << ", got " << found)
+                 .attachNote(param.getLoc())
+             << "parameter is here";
+  }
+  if (step.getBody().getOps<StoreGradientOp>().empty())
+    return step.emitOpError(
+        "expects stored gradients; run train-differentiate first");
+  return success();
+}
+
+namespace {
+struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
+  using PlanStepPassBase::PlanStepPassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (!module.getOps<ArenaOp>().empty())
+      return;
+    StepOp step = getStep(module);
+    if (!step || failed(verifyNeeds(module, step)))
+      return signalPassFailure();
+    if (alignment < 1 || !llvm::isPowerOf2_64(alignment)) {
+      module.emitError("expects an alignment that is a power of two, got ")
+          << alignment;
+      return signalPassFailure();
+    }
+    SymbolTable symbols(module);
+    declareTensors(module, symbols, alignment);
+    declareScalars(module, step.getClipValue().convertToDouble());
+    planStep(step);
+    nameSlices(step, symbols, /*ema=*/false);
+    for (auto eval : module.getOps<EvalOp>())
+      nameSlices(eval, symbols, eval.getEma());
+  }
+};
+} // namespace

@@ -1,0 +1,275 @@
+//===- bind.cpp - From tables to addresses --------------------------------===//
+
+#include "core/trainer.h"
+
+using namespace trainc;
+
+/// Work below this many nanoseconds, by a coarse estimate, runs on the caller's
+/// thread: handing it to others costs about as much.
+static constexpr double aloneNanoseconds = 4000;
+
+static bool runsAlone(const trainc_command &command, int64_t tiles) {
+  double bytes = 0;
+  for (uint32_t i = 0; i < command.num_operands; ++i)
+    bytes += static_cast<double>(command.operands[i].bytes);
+  double flops = command.kind == TRAINC_COMMAND_LAUNCH ||
+                         command.kind == TRAINC_COMMAND_GEMM
+                     ? static_cast<double>(command.flops)
+                     : 0;
+  return tiles <= 1 || bytes / 10 + flops / 10 < aloneNanoseconds;
+}
+
+/// The plan for a detail; equal details share one.
+static trainc_status findPlan(trainc_trainer *trainer,
+                              const trainc_gemm_detail &detail,
+                              const GemmPlan **out_plan) {
+  for (const GemmPlan *plan : trainer->plans)
+    if (!memcmp(&gemmDetail(plan), &detail, sizeof(detail))) {
+      *out_plan = plan;
+      return TRAINC_OK;
+    }
+  GemmPlan *plan;
+  TRAINC_TRY(createGemmPlan(detail, &plan));
+  trainer->plans.push(plan);
+  uint64_t scratch = alignUp(gemmScratch(plan), 4096);
+  if (scratch > trainer->scratchBytes)
+    trainer->scratchBytes = scratch;
+  *out_plan = plan;
+  return TRAINC_OK;
+}
+
+static trainc_status bindCommand(trainc_trainer *trainer,
+                                 const trainc_command &command,
+                                 BoundCommand &bound) {
+  bound.source = &command;
+  switch (command.kind) {
+  case TRAINC_COMMAND_LAUNCH:
+    bound.function = trainer->d->kernels[command.kernel].function;
+    bound.tiles = command.tiles;
+    break;
+  case TRAINC_COMMAND_GEMM: {
+    auto &detail = *static_cast<const trainc_gemm_detail *>(command.detail);
+    TRAINC_TRY(findPlan(trainer, detail, &bound.plan));
+    bound.tiles = gemmTileCount(detail);
+    break;
+  }
+  default:
+    bound.tiles = static_cast<int64_t>(
+        alignUp(command.operands[0].bytes, moveBytes) / moveBytes);
+    break;
+  }
+  bound.alone = runsAlone(command, bound.tiles);
+  return TRAINC_OK;
+}
+
+static trainc_status bindEntry(trainc_trainer *trainer,
+                               const trainc_entry &entry, EntryState &state) {
+  size_t numBases =
+      trainer->d->num_arenas + entry.num_inputs + entry.num_outputs;
+  state.bases.resize(numBases);
+  state.firstUse.resize(numBases + 1);
+  size_t arguments = 0;
+  auto forEach = [&](auto &&function) {
+    for (const trainc_command_list &list : entry.lists)
+      for (uint64_t i = 0; i < list.count; ++i)
+        for (uint32_t k = 0; k < list.commands[i].num_operands; ++k)
+          function(list.commands[i].operands[k]);
+  };
+  // Counting sort of the operands by base.
+  forEach([&](const trainc_operand &operand) {
+    ++state.firstUse[operand.base + 1];
+    ++arguments;
+  });
+  for (size_t base = 0; base < numBases; ++base)
+    state.firstUse[base + 1] += state.firstUse[base];
+  state.arguments.resize(arguments);
+  state.uses.resize(arguments);
+  Array<size_t> next;
+  next.resize(numBases);
+  size_t argument = 0;
+  forEach([&](const trainc_operand &operand) {
+    size_t base = operand.base;
+    state.uses[state.firstUse[base] + next[base]++] = {argument++,
+                                                       operand.offset};
+  });
+
+  argument = 0;
+  for (int kind = 0; kind < TRAINC_NUM_LISTS; ++kind) {
+    const trainc_command_list &list = entry.lists[kind];
+    for (uint64_t i = 0; i < list.count; ++i) {
+      BoundCommand bound = {};
+      bound.firstArgument = argument;
+      argument += list.commands[i].num_operands;
+      TRAINC_TRY(bindCommand(trainer, list.commands[i], bound));
+      state.lists[kind].push(bound);
+    }
+  }
+  return TRAINC_OK;
+}
+
+trainc_status trainc::bindCommands(trainc_trainer *trainer) {
+  for (uint32_t i = 0; i < trainer->d->num_entries; ++i)
+    TRAINC_TRY(bindEntry(trainer, trainer->d->entries[i], trainer->entries[i]));
+  return TRAINC_OK;
+}
+
+void trainc::setBase(EntryState &entry, size_t base, void *data) {
+  if (entry.bases[base] == data)
+    return;
+  entry.bases[base] = data;
+  for (size_t i = entry.firstUse[base]; i < entry.firstUse[base + 1]; ++i)
+    entry.arguments[entry.uses[i].argument] =
+        static_cast<char *>(data) + entry.uses[i].offset;
+}
+
+//===----------------------------------------------------------------------===//
+// Inputs and outputs
+//===----------------------------------------------------------------------===//
+
+static trainc_status getPort(const trainc_trainer *trainer, uint32_t entry,
+                             bool output, uint32_t index,
+                             const trainc_entry **out_entry,
+                             const trainc_port **out_port) {
+  TRAINC_TRY(getEntry(trainer->artifact, entry, out_entry));
+  uint32_t count =
+      output ? (*out_entry)->num_outputs : (*out_entry)->num_inputs;
+  if (index >= count)
+    return fail(TRAINC_INVALID_ARGUMENT, "entry '%s' has %u %s; no number %u",
+                (*out_entry)->name, count, output ? "outputs" : "inputs",
+                index);
+  *out_port = (output ? (*out_entry)->outputs : (*out_entry)->inputs) + index;
+  return TRAINC_OK;
+}
+
+static trainc_status checkData(const trainc_entry &entry,
+                               const trainc_port &port, const void *data,
+                               uint64_t bytes) {
+  if (bytes != port.bytes) {
+    Text shape;
+    appendShape(shape, port.dtype, port.rank, port.dims);
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "'%s' of entry '%s' is %s: expected %llu bytes, got %llu",
+                port.name, entry.name, shape.c_str(),
+                static_cast<unsigned long long>(port.bytes),
+                static_cast<unsigned long long>(bytes));
+  }
+  if (reinterpret_cast<uintptr_t>(data) % trainc_dtype_size(port.dtype))
+    return fail(
+        TRAINC_INVALID_ARGUMENT,
+        "the memory for '%s' of entry '%s' is not aligned to an element",
+        port.name, entry.name);
+  return TRAINC_OK;
+}
+
+trainc_status trainc_bind_input(trainc_trainer *trainer, uint32_t entry,
+                                uint32_t index, const void *data,
+                                uint64_t bytes) {
+  const trainc_entry *e = nullptr;
+  const trainc_port *port = nullptr;
+  TRAINC_TRY(getPort(trainer, entry, /*output=*/false, index, &e, &port));
+  if (!data)
+    return fail(TRAINC_INVALID_ARGUMENT, "input '%s' of entry '%s' is null",
+                port->name, e->name);
+  TRAINC_TRY(checkData(*e, *port, data, bytes));
+  setBase(trainer->entries[entry], trainer->d->num_arenas + index,
+          const_cast<void *>(data));
+  return TRAINC_OK;
+}
+
+trainc_status trainc_bind_input_shaped(trainc_trainer *trainer, uint32_t entry,
+                                       uint32_t index, const void *data,
+                                       uint32_t dtype, uint32_t rank,
+                                       const int64_t *dims) {
+  const trainc_entry *e = nullptr;
+  const trainc_port *port = nullptr;
+  TRAINC_TRY(getPort(trainer, entry, /*output=*/false, index, &e, &port));
+  bool equal = dtype == port->dtype && rank == port->rank;
+  for (uint32_t i = 0; equal && i < rank; ++i)
+    equal = dims[i] == port->dims[i];
+  if (!equal) {
+    Text wanted, got;
+    appendShape(wanted, port->dtype, port->rank, port->dims);
+    appendShape(got, dtype, rank, dims);
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "input '%s' of entry '%s': expected %s, got %s", port->name,
+                e->name, wanted.c_str(), got.c_str());
+  }
+  return trainc_bind_input(trainer, entry, index, data, port->bytes);
+}
+
+/// Gives every output that has no memory its place in the trainer's own.
+static trainc_status placeOutputs(trainc_trainer *trainer, uint32_t entry) {
+  const trainc_entry &e = trainer->d->entries[entry];
+  EntryState &state = trainer->entries[entry];
+  size_t first = trainer->d->num_arenas + e.num_inputs;
+  bool missing = false;
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < e.num_outputs; ++i) {
+    missing = missing || !state.bases[first + i];
+    bytes += alignUp(e.outputs[i].bytes ? e.outputs[i].bytes : 1, 256);
+  }
+  if (!missing)
+    return TRAINC_OK;
+  if (!state.outputs.data()) {
+    TRAINC_TRY(checkLimit(trainer, alignUp(bytes, 4096)));
+    TRAINC_TRY(allocate(state.outputs, bytes, "outputs"));
+    trainer->outputBytes += state.outputs.size();
+  }
+  char *place = state.outputs.data();
+  for (uint32_t i = 0; i < e.num_outputs; ++i) {
+    if (!state.bases[first + i])
+      setBase(state, first + i, place);
+    place += alignUp(e.outputs[i].bytes ? e.outputs[i].bytes : 1, 256);
+  }
+  return TRAINC_OK;
+}
+
+trainc_status trainc_bind_output(trainc_trainer *trainer, uint32_t entry,
+                                 uint32_t index, void *data, uint64_t bytes) {
+  const trainc_entry *e = nullptr;
+  const trainc_port *port = nullptr;
+  TRAINC_TRY(getPort(trainer, entry, /*output=*/true, index, &e, &port));
+  if (data)
+    TRAINC_TRY(checkData(*e, *port, data, bytes));
+  setBase(trainer->entries[entry],
+          trainer->d->num_arenas + e->num_inputs + index, data);
+  return TRAINC_OK;
+}
+
+trainc_status trainc_output_data(trainc_trainer *trainer, uint32_t entry,
+                                 uint32_t index, const void **out_data) {
+  const trainc_entry *e = nullptr;
+  const trainc_port *port = nullptr;
+  TRAINC_TRY(getPort(trainer, entry, /*output=*/true, index, &e, &port));
+  TRAINC_TRY(placeOutputs(trainer, entry));
+  *out_data = trainer->entries[entry]
+                  .bases[trainer->d->num_arenas + e->num_inputs + index];
+  return TRAINC_OK;
+}
+
+trainc_status trainc::prepareEntry(trainc_trainer *trainer, uint32_t entry) {
+  const trainc_entry &e = trainer->d->entries[entry];
+  for (uint32_t i = 0; i < e.num_inputs; ++i)
+    if (!trainer->entries[entry].bases[trainer->d->num_arenas + i])
+      return fail(TRAINC_INVALID_ARGUMENT,
+                  "input '%s' of entry '%s' is not bound", e.inputs[i].name,
+                  e.name);
+  return placeOutputs(trainer, entry);
+}
+
+trainc_status trainc_operand_data(const trainc_trainer *trainer, uint32_t entry,
+                                  const trainc_command *command,
+                                  uint32_t operand, const void **out_data) {
+  const trainc_entry *e = nullptr;
+  TRAINC_TRY(getEntry(trainer->artifact, entry, &e));
+  const EntryState &state = trainer->entries[entry];
+  if (operand >= command->num_operands ||
+      command->operands[operand].base >= state.bases.size())
+    return fail(TRAINC_INVALID_ARGUMENT, "the command has no operand %u",
+                operand);
+  const trainc_operand &place = command->operands[operand];
+  if (!state.bases[place.base])
+    return fail(TRAINC_INVALID_ARGUMENT, "operand %u is not bound", operand);
+  *out_data = static_cast<const char *>(state.bases[place.base]) + place.offset;
+  return TRAINC_OK;
+}

@@ -1,0 +1,331 @@
+//===- run.cpp - Steps and evals ------------------------------------------===//
+
+#include "core/trainer.h"
+#include <math.h>
+#include <time.h>
+
+using namespace trainc;
+
+//===----------------------------------------------------------------------===//
+// Index inputs
+//===----------------------------------------------------------------------===//
+
+/// Position of the first value outside the check's range, or `count`.
+template <typename T>
+static uint64_t findBad(const void *data, uint64_t count,
+                        const trainc_index_check &check) {
+  auto *values = static_cast<const T *>(data);
+  for (uint64_t i = 0; i < count; ++i) {
+    int64_t value = values[i];
+    bool good = (value >= check.low && value < check.high) ||
+                (check.has_ignore && value == check.ignore);
+    if (!good)
+      return i;
+  }
+  return count;
+}
+
+static int64_t integerAt(uint32_t dtype, const void *data, uint64_t i) {
+  switch (dtype) {
+  case TRAINC_I8:
+    return static_cast<const int8_t *>(data)[i];
+  case TRAINC_I16:
+    return static_cast<const int16_t *>(data)[i];
+  case TRAINC_I32:
+    return static_cast<const int32_t *>(data)[i];
+  case TRAINC_I64:
+    return static_cast<const int64_t *>(data)[i];
+  default:
+    return static_cast<const uint8_t *>(data)[i];
+  }
+}
+
+static uint64_t findBadOf(uint32_t dtype, const void *data, uint64_t count,
+                          const trainc_index_check &check) {
+  switch (dtype) {
+  case TRAINC_I8:
+    return findBad<int8_t>(data, count, check);
+  case TRAINC_I16:
+    return findBad<int16_t>(data, count, check);
+  case TRAINC_I32:
+    return findBad<int32_t>(data, count, check);
+  case TRAINC_I64:
+    return findBad<int64_t>(data, count, check);
+  default:
+    return findBad<uint8_t>(data, count, check);
+  }
+}
+
+static trainc_status failIndex(const trainc_entry &entry,
+                               const trainc_index_check &check,
+                               const void *data, uint64_t position) {
+  const trainc_port &port = entry.inputs[check.input];
+  // The position in every dimension, from the last.
+  Text place;
+  Array<uint64_t> indices;
+  indices.resize(port.rank);
+  uint64_t rest = position;
+  for (uint32_t i = port.rank; i-- > 0;) {
+    indices[i] = rest % static_cast<uint64_t>(port.dims[i]);
+    rest /= static_cast<uint64_t>(port.dims[i]);
+  }
+  for (uint32_t i = 0; i < port.rank; ++i)
+    place.format("%s%llu", i ? ", " : "",
+                 static_cast<unsigned long long>(indices[i]));
+  Text ignored;
+  if (check.has_ignore)
+    ignored.format(" or %lld", static_cast<long long>(check.ignore));
+  return fail(TRAINC_OUT_OF_RANGE,
+              "input '%s' of entry '%s' has %lld at [%s] (element %llu); "
+              "expected a value from %lld to %lld%s",
+              port.name, entry.name,
+              static_cast<long long>(integerAt(port.dtype, data, position)),
+              place.c_str(), static_cast<unsigned long long>(position),
+              static_cast<long long>(check.low),
+              static_cast<long long>(check.high) - 1, ignored.c_str());
+}
+
+static trainc_status checkIndices(const trainc_trainer *trainer,
+                                  const trainc_entry &entry,
+                                  const EntryState &state) {
+  for (uint32_t i = 0; i < entry.num_checks; ++i) {
+    const trainc_index_check &check = entry.checks[i];
+    const trainc_port &port = entry.inputs[check.input];
+    const void *data = state.bases[trainer->d->num_arenas + check.input];
+    uint64_t count = port.bytes / trainc_dtype_size(port.dtype);
+    uint64_t position = findBadOf(port.dtype, data, count, check);
+    if (position != count)
+      return failIndex(entry, check, data, position);
+  }
+  return TRAINC_OK;
+}
+
+//===----------------------------------------------------------------------===//
+// Commands
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// What a tile of any command needs.
+struct Job {
+  const trainc_trainer *trainer;
+  const BoundCommand *command;
+  void *const *args;
+  std::atomic<bool> failed;
+};
+} // namespace
+
+static void runTile(void *argument, int64_t tile, unsigned worker) {
+  Job &job = *static_cast<Job *>(argument);
+  const BoundCommand &command = *job.command;
+  uint64_t begin = static_cast<uint64_t>(tile) * moveBytes;
+  uint64_t bytes = 0;
+  switch (command.source->kind) {
+  case TRAINC_COMMAND_LAUNCH:
+    command.function(job.args, tile);
+    return;
+  case TRAINC_COMMAND_GEMM:
+    if (!runGemmTile(command.plan, job.args, tile,
+                     job.trainer->scratch.data() +
+                         worker * job.trainer->scratchBytes))
+      job.failed.store(true, std::memory_order_relaxed);
+    return;
+  default:
+    bytes = command.source->operands[0].bytes - begin;
+    bytes = bytes < moveBytes ? bytes : moveBytes;
+    if (command.source->kind == TRAINC_COMMAND_FILL)
+      memset(static_cast<char *>(job.args[0]) + begin, 0, bytes);
+    else
+      memcpy(static_cast<char *>(job.args[1]) + begin,
+             static_cast<const char *>(job.args[0]) + begin, bytes);
+    return;
+  }
+}
+
+static bool runCommand(trainc_trainer *trainer, const EntryState &state,
+                       const BoundCommand &command) {
+  void *const *args = state.arguments.data() + command.firstArgument;
+  if (command.alone && command.source->kind == TRAINC_COMMAND_LAUNCH) {
+    for (int64_t tile = 0; tile < command.tiles; ++tile)
+      command.function(args, tile);
+    return true;
+  }
+  Job job = {trainer, &command, args, {false}};
+  if (command.alone) {
+    for (int64_t tile = 0; tile < command.tiles; ++tile)
+      runTile(&job, tile, 0);
+  } else {
+    trainer->pool.run(runTile, &job, command.tiles);
+  }
+  return !job.failed.load(std::memory_order_relaxed);
+}
+
+static uint64_t now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1000000000 +
+         static_cast<uint64_t>(time.tv_nsec);
+}
+
+static trainc_status observe(trainc_trainer *trainer, uint32_t entry,
+                             uint32_t list, size_t index, bool end) {
+  const BoundCommand &command = trainer->entries[entry].lists[list][index];
+  trainc_event event = {
+      end, entry, list, static_cast<uint32_t>(index), command.source, now()};
+  if (trainer->observer(trainer->observerContext, &event) == 0)
+    return TRAINC_OK;
+  trainer->broken = true;
+  return fail(TRAINC_CANCELLED, "the observer stopped entry '%s' at '%s'",
+              trainer->d->entries[entry].name,
+              command.source->label ? command.source->label : "?");
+}
+
+static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
+                             uint32_t list) {
+  const EntryState &state = trainer->entries[entry];
+  const Array<BoundCommand> &commands = state.lists[list];
+  for (size_t i = 0; i < commands.size(); ++i) {
+    if (trainer->observer)
+      TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/false));
+    if (!runCommand(trainer, state, commands[i])) {
+      trainer->broken = true;
+      return fail(TRAINC_UNSUPPORTED, "the GEMM library failed in '%s'",
+                  commands[i].source->label ? commands[i].source->label : "?");
+    }
+    if (trainer->observer)
+      TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/true));
+  }
+  return TRAINC_OK;
+}
+
+//===----------------------------------------------------------------------===//
+// Windows
+//===----------------------------------------------------------------------===//
+
+static trainc_status failBroken() {
+  return fail(TRAINC_INVALID_ARGUMENT,
+              "the last run or load of this trainer ended half-way; load a "
+              "checkpoint first");
+}
+
+static trainc_status checkEntry(trainc_trainer *trainer, uint32_t entry,
+                                uint32_t kind) {
+  const trainc_entry *e = nullptr;
+  TRAINC_TRY(getEntry(trainer->artifact, entry, &e));
+  if (e->kind != kind)
+    return fail(TRAINC_INVALID_ARGUMENT, "entry '%s' is %s, not %s", e->name,
+                kind == TRAINC_ENTRY_EVAL ? "a step" : "an eval",
+                kind == TRAINC_ENTRY_EVAL ? "an eval" : "a step");
+  if (trainer->broken)
+    return failBroken();
+  TRAINC_TRY(prepareEntry(trainer, entry));
+  return checkIndices(trainer, *e, trainer->entries[entry]);
+}
+
+/// A flush may come before any input is bound: after a load.
+static trainc_status checkFlush(const trainc_trainer *trainer, uint32_t entry) {
+  const trainc_entry &e = trainer->d->entries[entry];
+  if (trainer->broken)
+    return failBroken();
+  const trainc_command_list &apply = e.lists[TRAINC_LIST_APPLY];
+  for (uint64_t i = 0; i < apply.count; ++i)
+    for (uint32_t k = 0; k < apply.commands[i].num_operands; ++k) {
+      uint32_t base = apply.commands[i].operands[k].base;
+      if (!trainer->entries[entry].bases[base])
+        return fail(TRAINC_INVALID_ARGUMENT,
+                    "the update of entry '%s' reads an input that is not bound",
+                    e.name);
+    }
+  return TRAINC_OK;
+}
+
+/// Runs the update for the `count` micro-steps of the window.
+static trainc_status closeWindow(trainc_trainer *trainer, uint32_t entry,
+                                 double count, trainc_step_result &result) {
+  double *scalars = trainer->scalars;
+  double before = scalars[TRAINC_SCALAR_UPDATE];
+  scalars[TRAINC_SCALAR_WINDOW] = count;
+  TRAINC_TRY(runList(trainer, entry, TRAINC_LIST_APPLY));
+  scalars[TRAINC_SCALAR_MICRO_STEP] = 0;
+  result.closed = 1;
+  result.updated = scalars[TRAINC_SCALAR_UPDATE] != before;
+  return TRAINC_OK;
+}
+
+static void fillResult(const trainc_trainer *trainer,
+                       trainc_step_result &result) {
+  const double *scalars = trainer->scalars;
+  auto mean = [](double sum, double weight) {
+    return weight == 0 ? static_cast<double>(NAN) : sum / weight;
+  };
+  result.weight = scalars[TRAINC_SCALAR_MICRO_WEIGHT];
+  result.loss = mean(scalars[TRAINC_SCALAR_MICRO_LOSS], result.weight);
+  result.window_weight = scalars[TRAINC_SCALAR_WEIGHT_SUM];
+  result.window_loss =
+      mean(scalars[TRAINC_SCALAR_LOSS_SUM], result.window_weight);
+  result.grad_norm = scalars[TRAINC_SCALAR_GRAD_NORM];
+  result.clip_factor = scalars[TRAINC_SCALAR_CLIP_FACTOR];
+  result.loss_scale = scalars[TRAINC_SCALAR_LOSS_SCALE];
+  result.update = static_cast<uint64_t>(scalars[TRAINC_SCALAR_UPDATE]);
+  result.skipped = static_cast<uint64_t>(scalars[TRAINC_SCALAR_SKIPPED]);
+  result.micro_step = static_cast<uint32_t>(scalars[TRAINC_SCALAR_MICRO_STEP]);
+  result.finite = scalars[TRAINC_SCALAR_FINITE] != 0;
+}
+
+trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
+                          trainc_step_result *out_result) {
+  TRAINC_TRY(checkEntry(trainer, entry, TRAINC_ENTRY_STEP));
+  double &microStep = trainer->scalars[TRAINC_SCALAR_MICRO_STEP];
+  const trainc_entry &e = trainer->d->entries[entry];
+  if (microStep > 0 && trainer->windowEntry != entry)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "a window of entry '%s' is open: finish or flush it before a "
+                "step of '%s'",
+                trainer->d->entries[trainer->windowEntry].name, e.name);
+  DefaultFloats floats;
+  trainc_step_result result = {};
+  trainer->windowEntry = entry;
+  TRAINC_TRY(runList(trainer, entry,
+                     microStep > 0 ? TRAINC_LIST_NEXT : TRAINC_LIST_FIRST));
+  microStep += 1;
+  if (microStep >= e.accumulate)
+    TRAINC_TRY(closeWindow(trainer, entry, microStep, result));
+  if (out_result) {
+    fillResult(trainer, result);
+    *out_result = result;
+  }
+  return TRAINC_OK;
+}
+
+trainc_status trainc_flush(trainc_trainer *trainer,
+                           trainc_step_result *out_result) {
+  double microStep = trainer->scalars[TRAINC_SCALAR_MICRO_STEP];
+  trainc_step_result result = {};
+  if (microStep > 0) {
+    TRAINC_TRY(checkFlush(trainer, trainer->windowEntry));
+    DefaultFloats floats;
+    TRAINC_TRY(closeWindow(trainer, trainer->windowEntry, microStep, result));
+  }
+  if (out_result) {
+    fillResult(trainer, result);
+    *out_result = result;
+  }
+  return TRAINC_OK;
+}
+
+trainc_status trainc_eval(trainc_trainer *trainer, uint32_t entry) {
+  TRAINC_TRY(checkEntry(trainer, entry, TRAINC_ENTRY_EVAL));
+  DefaultFloats floats;
+  // Nothing that an eval writes outlives it: no observer's stop breaks the
+  // state.
+  bool broken = trainer->broken;
+  trainc_status status = runList(trainer, entry, TRAINC_LIST_FIRST);
+  trainer->broken = broken;
+  return status;
+}
+
+trainc_status trainc_set_observer(trainc_trainer *trainer,
+                                  trainc_observer_fn observer, void *context) {
+  trainer->observer = observer;
+  trainer->observerContext = context;
+  return TRAINC_OK;
+}

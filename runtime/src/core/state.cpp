@@ -1,0 +1,199 @@
+//===- state.cpp - Scalars, tensors and metadata by name ------------------===//
+
+#include "core/convert.h"
+#include "core/trainer.h"
+#include <math.h>
+
+using namespace trainc;
+
+//===----------------------------------------------------------------------===//
+// Scalars
+//===----------------------------------------------------------------------===//
+
+static trainc_status checkScalar(const trainc_trainer *trainer,
+                                 uint32_t scalar) {
+  if (scalar < trainer->d->num_scalars)
+    return TRAINC_OK;
+  return fail(TRAINC_INVALID_ARGUMENT,
+              "artifact '%s' has %u scalars; no number %u", trainer->d->name,
+              trainer->d->num_scalars, scalar);
+}
+
+trainc_status trainc_get_scalar_at(const trainc_trainer *trainer,
+                                   uint32_t scalar, double *out_value) {
+  TRAINC_TRY(checkScalar(trainer, scalar));
+  *out_value = trainer->scalars[scalar];
+  return TRAINC_OK;
+}
+
+trainc_status trainc_get_scalar(const trainc_trainer *trainer, const char *name,
+                                double *out_value) {
+  uint32_t scalar = 0;
+  TRAINC_TRY(trainc_artifact_find_scalar(trainer->artifact, name, &scalar));
+  return trainc_get_scalar_at(trainer, scalar, out_value);
+}
+
+trainc_status trainc_set_scalar_at(trainc_trainer *trainer, uint32_t scalar,
+                                   double value) {
+  TRAINC_TRY(checkScalar(trainer, scalar));
+  const trainc_scalar &entry = trainer->d->scalars[scalar];
+  if (!(entry.flags & TRAINC_SCALAR_SETTABLE))
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "scalar '%s' is computed by the step and cannot be set",
+                entry.name);
+  bool seed = scalar == TRAINC_SCALAR_SEED;
+  bool valid =
+      isfinite(value) &&
+      (!seed || (value >= 0 && value < 0x1p53 && value == floor(value))) &&
+      (scalar != TRAINC_SCALAR_LOSS_SCALE || value > 0);
+  if (!valid)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "scalar '%s' cannot be %g: expected %s", entry.name, value,
+                seed ? "an integer from 0 to 2^53 - 1"
+                : scalar == TRAINC_SCALAR_LOSS_SCALE ? "a positive number"
+                                                     : "a finite number");
+  trainer->scalars[scalar] = value;
+  return TRAINC_OK;
+}
+
+trainc_status trainc_set_scalar(trainc_trainer *trainer, const char *name,
+                                double value) {
+  uint32_t scalar = 0;
+  TRAINC_TRY(trainc_artifact_find_scalar(trainer->artifact, name, &scalar));
+  return trainc_set_scalar_at(trainer, scalar, value);
+}
+
+//===----------------------------------------------------------------------===//
+// Tensors
+//===----------------------------------------------------------------------===//
+
+static trainc_status getTensor(const trainc_trainer *trainer, uint32_t index,
+                               const trainc_tensor **out_tensor) {
+  if (index >= trainer->d->num_tensors)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "artifact '%s' has %u tensors; no number %u", trainer->d->name,
+                trainer->d->num_tensors, index);
+  *out_tensor = &trainer->d->tensors[index];
+  return TRAINC_OK;
+}
+
+static trainc_status checkCopy(const trainc_tensor &tensor, uint32_t dtype,
+                               uint64_t bytes) {
+  if (!trainc_dtype_size(dtype))
+    return fail(TRAINC_INVALID_ARGUMENT, "%u is no dtype", dtype);
+  if (dtype != tensor.dtype && !(isFloat(dtype) && isFloat(tensor.dtype)))
+    return fail(TRAINC_INVALID_ARGUMENT, "tensor '%s' is %s: cannot convert %s",
+                tensor.name, trainc_dtype_name(tensor.dtype),
+                trainc_dtype_name(dtype));
+  uint64_t wanted = elementCount(tensor) * trainc_dtype_size(dtype);
+  if (bytes != wanted)
+    return fail(
+        TRAINC_INVALID_ARGUMENT,
+        "tensor '%s' has %llu elements: expected %llu bytes of %s, got "
+        "%llu",
+        tensor.name, static_cast<unsigned long long>(elementCount(tensor)),
+        static_cast<unsigned long long>(wanted), trainc_dtype_name(dtype),
+        static_cast<unsigned long long>(bytes));
+  return TRAINC_OK;
+}
+
+trainc_status trainc_tensor_read(const trainc_trainer *trainer, uint32_t index,
+                                 uint32_t dtype, void *out_data,
+                                 uint64_t bytes) {
+  const trainc_tensor *tensor = nullptr;
+  TRAINC_TRY(getTensor(trainer, index, &tensor));
+  TRAINC_TRY(checkCopy(*tensor, dtype, bytes));
+  DefaultFloats floats;
+  convert(tensor->dtype, tensorData(trainer, *tensor), dtype, out_data,
+          elementCount(*tensor));
+  return TRAINC_OK;
+}
+
+trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
+                                  uint32_t dtype, const void *data,
+                                  uint64_t bytes) {
+  const trainc_descriptor &d = *trainer->d;
+  const trainc_tensor *tensor = nullptr;
+  TRAINC_TRY(getTensor(trainer, index, &tensor));
+  TRAINC_TRY(checkCopy(*tensor, dtype, bytes));
+  if (tensor->role == TRAINC_ROLE_COMPUTE && findMaster(d, *tensor))
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "the compute copy of '%s' follows its parameter: write that",
+                tensor->name);
+  DefaultFloats floats;
+  convert(dtype, data, tensor->dtype, tensorData(trainer, *tensor),
+          elementCount(*tensor));
+  uint32_t copy;
+  if (tensor->role != TRAINC_ROLE_MASTER ||
+      trainc_artifact_find_tensor(trainer->artifact, TRAINC_ROLE_COMPUTE,
+                                  tensor->name, nullptr, &copy) != TRAINC_OK)
+    return TRAINC_OK;
+  char *target = tensorData(trainer, d.tensors[copy]);
+  if (target != tensorData(trainer, *tensor))
+    convert(tensor->dtype, tensorData(trainer, *tensor), d.tensors[copy].dtype,
+            target, elementCount(*tensor));
+  return TRAINC_OK;
+}
+
+trainc_status trainc_tensor_data(trainc_trainer *trainer, uint32_t index,
+                                 void **out_data) {
+  const trainc_tensor *tensor = nullptr;
+  TRAINC_TRY(getTensor(trainer, index, &tensor));
+  *out_data = tensorData(trainer, *tensor);
+  return TRAINC_OK;
+}
+
+trainc_status trainc_update_compute_copies(trainc_trainer *trainer) {
+  DefaultFloats floats;
+  updateComputeCopies(trainer);
+  return TRAINC_OK;
+}
+
+//===----------------------------------------------------------------------===//
+// Metadata
+//===----------------------------------------------------------------------===//
+
+void trainc::setPair(Array<UserPair> &pairs, const char *key,
+                     const char *value) {
+  for (UserPair &pair : pairs) {
+    if (strcmp(pair.key, key) != 0)
+      continue;
+    char *old = pair.value; // `value` may be it
+    if (value) {
+      pair.value = strdup(value);
+    } else {
+      free(pair.key);
+      pair = pairs[pairs.size() - 1];
+      pairs.resize(pairs.size() - 1);
+    }
+    free(old);
+    return;
+  }
+  if (value)
+    pairs.push({strdup(key), strdup(value)});
+}
+
+void trainc::clearPairs(Array<UserPair> &pairs) {
+  for (UserPair &pair : pairs) {
+    free(pair.key);
+    free(pair.value);
+  }
+  pairs.clear();
+}
+
+trainc_status trainc_set_metadata(trainc_trainer *trainer, const char *key,
+                                  const char *value) {
+  setPair(trainer->metadata, key, value);
+  return TRAINC_OK;
+}
+
+trainc_status trainc_get_metadata(const trainc_trainer *trainer,
+                                  const char *key, const char **out_value) {
+  for (const UserPair &pair : trainer->metadata) {
+    if (strcmp(pair.key, key) != 0)
+      continue;
+    *out_value = pair.value;
+    return TRAINC_OK;
+  }
+  return fail(TRAINC_NOT_FOUND, "no metadata '%s'", key);
+}

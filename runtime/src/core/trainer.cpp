@@ -1,0 +1,334 @@
+//===- trainer.cpp - Making and freeing training states -------------------===//
+
+#include "core/trainer.h"
+#include "core/convert.h"
+#include "core/init.h"
+#include "cpu/features.h"
+#include "cpu/onednn.h"
+#include "cpu/openblas.h"
+#include <errno.h>
+#include <sys/mman.h>
+
+using namespace trainc;
+
+static constexpr uint64_t pageBytes = 4096;
+static constexpr uint64_t maxSeed = UINT64_C(1) << 53;
+static constexpr uint32_t maxThreads = 4096;
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+bool Pages::allocate(uint64_t size) {
+  release();
+  if (size == 0)
+    return true;
+  size = alignUp(size, pageBytes);
+  void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    return false;
+  // Large arenas walk fewer page tables in huge pages; only advice.
+  madvise(memory, size, MADV_HUGEPAGE);
+  start = static_cast<char *>(memory);
+  bytes = size;
+  return true;
+}
+
+void Pages::release() {
+  if (start)
+    munmap(start, bytes);
+  start = nullptr;
+  bytes = 0;
+}
+
+trainc_status trainc::allocate(Pages &pages, uint64_t bytes, const char *what) {
+  if (pages.allocate(bytes))
+    return TRAINC_OK;
+  return fail(TRAINC_OUT_OF_MEMORY, "cannot allocate %llu bytes for %s: %s",
+              static_cast<unsigned long long>(bytes), what, errnoText(errno));
+}
+
+uint64_t trainc::memoryTotal(const trainc_trainer *trainer) {
+  uint64_t total = trainer->outputBytes + trainer->scratch.size();
+  for (uint32_t i = 0; i < trainer->d->num_arenas; ++i)
+    total += trainer->arenas[i].size();
+  return total;
+}
+
+trainc_status trainc::checkLimit(const trainc_trainer *trainer, uint64_t more) {
+  uint64_t needed = memoryTotal(trainer) + more;
+  if (!trainer->limit || needed <= trainer->limit)
+    return TRAINC_OK;
+  return fail(TRAINC_OUT_OF_MEMORY,
+              "artifact '%s' needs %llu bytes; memory_limit is %llu",
+              trainer->d->name, static_cast<unsigned long long>(needed),
+              static_cast<unsigned long long>(trainer->limit));
+}
+
+char *trainc::arenaData(const trainc_trainer *trainer, uint32_t arena) {
+  const trainc_arena &table = trainer->d->arenas[arena];
+  // Nobody writes it: validate() refuses an artifact that would.
+  if (table.role == TRAINC_ROLE_CONSTANT)
+    return static_cast<char *>(const_cast<void *>(table.data));
+  return trainer->arenas[arena].data();
+}
+
+char *trainc::tensorData(const trainc_trainer *trainer,
+                         const trainc_tensor &tensor) {
+  return arenaData(trainer, tensor.arena) + tensor.offset;
+}
+
+static trainc_status allocateArenas(trainc_trainer *trainer) {
+  const trainc_descriptor &d = *trainer->d;
+  uint64_t needed = 0;
+  for (uint32_t i = 0; i < d.num_arenas; ++i)
+    if (d.arenas[i].role != TRAINC_ROLE_CONSTANT)
+      needed += alignUp(d.arenas[i].bytes, pageBytes);
+  TRAINC_TRY(checkLimit(trainer,
+                        needed + trainer->scratchBytes * trainer->pool.size()));
+  for (uint32_t i = 0; i < d.num_arenas; ++i)
+    if (d.arenas[i].role != TRAINC_ROLE_CONSTANT)
+      TRAINC_TRY(
+          allocate(trainer->arenas[i], d.arenas[i].bytes, d.arenas[i].name));
+  return allocate(trainer->scratch,
+                  trainer->scratchBytes * trainer->pool.size(), "GEMM scratch");
+}
+
+//===----------------------------------------------------------------------===//
+// Initial values
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Work on a tensor in pieces that threads share.
+struct TensorJob {
+  const trainc_trainer *trainer;
+  const trainc_tensor *tensor, *master;
+};
+} // namespace
+
+static constexpr uint64_t pieceElements = 1 << 16;
+
+static void overPieces(trainc_trainer *trainer, TensorJob job,
+                       TileFn function) {
+  uint64_t pieces =
+      (elementCount(*job.tensor) + pieceElements - 1) / pieceElements;
+  // Pool::run takes 2^31 tiles, which is 2^47 elements: more than memory holds.
+  if (pieces)
+    trainer->pool.run(function, &job, static_cast<int64_t>(pieces));
+}
+
+static void pieceOf(const TensorJob &job, int64_t piece, uint64_t &begin,
+                    uint64_t &end) {
+  uint64_t count = elementCount(*job.tensor);
+  begin = static_cast<uint64_t>(piece) * pieceElements;
+  end = begin + pieceElements < count ? begin + pieceElements : count;
+}
+
+void trainc::updateComputeCopies(trainc_trainer *trainer) {
+  const trainc_descriptor &d = *trainer->d;
+  for (uint32_t i = 0; i < d.num_tensors; ++i) {
+    const trainc_tensor &tensor = d.tensors[i];
+    if (tensor.role != TRAINC_ROLE_COMPUTE)
+      continue;
+    const trainc_tensor *master = findMaster(d, tensor);
+    if (!master || tensorData(trainer, *master) == tensorData(trainer, tensor))
+      continue;
+    overPieces(trainer, {trainer, &tensor, master},
+               [](void *argument, int64_t piece, unsigned) {
+                 auto &job = *static_cast<TensorJob *>(argument);
+                 uint64_t begin, end;
+                 pieceOf(job, piece, begin, end);
+                 const trainc_tensor &from = *job.master, &to = *job.tensor;
+                 convert(from.dtype,
+                         tensorData(job.trainer, from) +
+                             begin * trainc_dtype_size(from.dtype),
+                         to.dtype,
+                         tensorData(job.trainer, to) +
+                             begin * trainc_dtype_size(to.dtype),
+                         end - begin);
+               });
+  }
+}
+
+void trainc::initializeState(trainc_trainer *trainer) {
+  const trainc_descriptor &d = *trainer->d;
+  for (uint32_t i = 0; i < d.num_tensors; ++i) {
+    const trainc_tensor &tensor = d.tensors[i];
+    if (tensor.role == TRAINC_ROLE_GRADIENT ||
+        (tensor.role == TRAINC_ROLE_COMPUTE && findMaster(d, tensor)))
+      continue;
+    overPieces(trainer, {trainer, &tensor, nullptr},
+               [](void *argument, int64_t piece, unsigned) {
+                 auto &job = *static_cast<TensorJob *>(argument);
+                 uint64_t begin, end;
+                 pieceOf(job, piece, begin, end);
+                 initialize(*job.tensor, job.trainer->seed,
+                            tensorData(job.trainer, *job.tensor), begin, end);
+               });
+  }
+  updateComputeCopies(trainer);
+}
+
+//===----------------------------------------------------------------------===//
+// Creation
+//===----------------------------------------------------------------------===//
+
+static trainc_status build(trainc_trainer *trainer,
+                           const trainc_trainer_options &options) {
+  const trainc_descriptor &d = *trainer->d;
+  trainer->arenas = new (reallocate(nullptr, d.num_arenas * sizeof(Pages)))
+      Pages[d.num_arenas];
+  trainer->entries =
+      new (reallocate(nullptr, d.num_entries * sizeof(EntryState)))
+          EntryState[d.num_entries];
+  TRAINC_TRY(trainer->pool.start(
+      options.threads ? options.threads : availableProcessors(),
+      (options.flags & TRAINC_TRAINER_PIN_THREADS) != 0, options.parallel_for,
+      options.parallel_context));
+  TRAINC_TRY(bindCommands(trainer));
+  TRAINC_TRY(allocateArenas(trainer));
+  for (uint32_t e = 0; e < d.num_entries; ++e)
+    for (uint32_t arena = 0; arena < d.num_arenas; ++arena)
+      setBase(trainer->entries[e], arena, arenaData(trainer, arena));
+
+  trainer->scalars =
+      reinterpret_cast<double *>(arenaData(trainer, d.scalar_arena));
+  for (uint32_t i = 0; i < d.num_scalars; ++i)
+    trainer->scalars[i] = d.scalars[i].init;
+  trainer->scalars[TRAINC_SCALAR_SEED] = static_cast<double>(options.seed);
+  if (!(options.flags & TRAINC_TRAINER_NO_INIT))
+    initializeState(trainer);
+  return TRAINC_OK;
+}
+
+trainc_status trainc_trainer_create(trainc_artifact *artifact,
+                                    const trainc_trainer_options *options,
+                                    trainc_trainer **out_trainer) {
+  trainc_trainer_options defaults = {};
+  defaults.size = sizeof(defaults);
+  if (!options)
+    options = &defaults;
+  uint32_t known = TRAINC_TRAINER_NO_INIT | TRAINC_TRAINER_PIN_THREADS;
+  if (options->size != sizeof(*options) || (options->flags & ~known) ||
+      options->seed >= maxSeed || options->threads > maxThreads)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "trainer options: expected size %zu, known flags, a seed below "
+                "2^53 and at most %u threads; got size %llu, flags %#x, seed "
+                "%llu, %u threads",
+                sizeof(*options), maxThreads,
+                static_cast<unsigned long long>(options->size), options->flags,
+                static_cast<unsigned long long>(options->seed),
+                options->threads);
+  DefaultFloats floats;
+  auto *trainer = create<trainc_trainer>();
+  trainer->artifact = artifact;
+  retain(artifact);
+  trainer->d = artifact->descriptor;
+  trainer->seed = options->seed;
+  trainer->limit = options->memory_limit;
+  trainc_status status = build(trainer, *options);
+  if (status != TRAINC_OK)
+    destroy(trainer);
+  else
+    *out_trainer = trainer;
+  return status;
+}
+
+trainc_trainer::~trainc_trainer() {
+  for (GemmPlan *plan : plans)
+    destroyGemmPlan(plan);
+  for (uint32_t i = 0; arenas && i < d->num_arenas; ++i)
+    arenas[i].~Pages();
+  for (uint32_t i = 0; entries && i < d->num_entries; ++i)
+    entries[i].~EntryState();
+  free(arenas);
+  free(entries);
+  clearPairs(metadata);
+  trainc::release(artifact);
+}
+
+void trainc_trainer_destroy(trainc_trainer *trainer) { destroy(trainer); }
+
+const trainc_artifact *trainc_trainer_artifact(const trainc_trainer *trainer) {
+  return trainer->artifact;
+}
+
+uint32_t trainc_trainer_threads(const trainc_trainer *trainer) {
+  return trainer->pool.size();
+}
+
+//===----------------------------------------------------------------------===//
+// Reports
+//===----------------------------------------------------------------------===//
+
+trainc_status trainc_memory_use(const trainc_trainer *trainer,
+                                trainc_memory *out_memory) {
+  trainc_memory memory = {};
+  for (uint32_t i = 0; i < trainer->d->num_arenas; ++i) {
+    bool workspace = trainer->d->arenas[i].role == TRAINC_ROLE_WORKSPACE;
+    (workspace ? memory.workspace : memory.persistent) +=
+        trainer->arenas[i].size();
+  }
+  memory.outputs = trainer->outputBytes;
+  memory.scratch = trainer->scratch.size();
+  memory.total = memoryTotal(trainer);
+  memory.limit = trainer->limit;
+  *out_memory = memory;
+  return TRAINC_OK;
+}
+
+static const char *roleText(uint32_t role) {
+  switch (role) {
+#define TRAINC_ROLE(NAME, number, text)                                        \
+  case number:                                                                 \
+    return text;
+#include "trainc/step_abi.def"
+  }
+  return "?";
+}
+
+trainc_status trainc_memory_report(trainc_trainer *trainer,
+                                   const char **out_text) {
+  Text &text = trainer->report;
+  text.clear();
+  auto line = [&](uint64_t bytes, const char *what, const char *name) {
+    text.format("%16llu  %s%s%s\n", static_cast<unsigned long long>(bytes),
+                what, *name ? ": " : "", name);
+  };
+  for (uint32_t i = 0; i < trainer->d->num_arenas; ++i)
+    if (trainer->arenas[i].size())
+      line(trainer->arenas[i].size(), roleText(trainer->d->arenas[i].role),
+           trainer->d->arenas[i].name);
+  line(trainer->outputBytes, "outputs", "");
+  line(trainer->scratch.size(), "scratch of matrix products", "");
+  line(memoryTotal(trainer), "in all", "");
+  if (trainer->limit)
+    line(trainer->limit, "memory limit", "");
+  *out_text = text.c_str();
+  return TRAINC_OK;
+}
+
+/// As status.cpp does for errors: each thread's own text.
+static pthread_key_t infoKey;
+static pthread_once_t infoOnce = PTHREAD_ONCE_INIT;
+
+const char *trainc_runtime_info(void) {
+  pthread_once(&infoOnce, [] {
+    pthread_key_create(&infoKey,
+                       [](void *text) { destroy(static_cast<Text *>(text)); });
+  });
+  auto *text = static_cast<Text *>(pthread_getspecific(infoKey));
+  if (!text) {
+    text = create<Text>();
+    pthread_setspecific(infoKey, text);
+  }
+  text->clear();
+  text->format("trainc %s, ", TRAINC_VERSION_STRING);
+  appendProcessorName(*text);
+  text->format(", %u processors, ", availableProcessors());
+  appendOpenBlas(*text);
+  text->append(", ");
+  appendOneDnn(*text);
+  return text->c_str();
+}

@@ -1,0 +1,315 @@
+//===- gemm.cpp - Products of matrices, cut into tiles --------------------===//
+
+#include "cpu/gemm.h"
+#include "cpu/features.h"
+#include "cpu/kernels.h"
+#include "cpu/onednn.h"
+#include "cpu/openblas.h"
+
+using namespace trainc;
+
+namespace {
+enum Provider : uint8_t { SINGLE, DOUBLE, WIDEN, ONEDNN };
+
+/// What one tile multiplies, in elements.
+struct Tile {
+  int64_t m, n;
+  const char *a, *b;
+  char *c;
+  const char *bias;
+  bool edgeM, edgeN;
+};
+} // namespace
+
+struct trainc::GemmPlan {
+  trainc_gemm_detail detail;
+  Provider provider;
+  const OpenBlas *blas;
+  int64_t tilesM, tilesN;
+  Matmul *matmuls[2][2]; // by edge in m and n
+  uint64_t scratch;
+};
+
+/// Panels are widened this deep at a time.
+static constexpr int64_t widenDepth = 512;
+
+namespace trainc {
+extern const Kernels kernelsV2, kernelsV3, kernelsV4; // of kernels.cpp
+} // namespace trainc
+
+const Kernels &trainc::kernels() {
+  static const Kernels *chosen;
+  const Kernels *table = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
+  if (table)
+    return *table;
+  Text missing;
+  table = &kernelsV4;
+  appendMissingFeatures("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi,"
+                        "bmi2,f16c,fma,lzcnt,movbe",
+                        missing);
+  if (missing.size()) {
+    missing.clear();
+    table = &kernelsV3;
+    appendMissingFeatures("avx2,bmi,bmi2,f16c,fma,lzcnt,movbe", missing);
+  }
+  if (missing.size())
+    table = &kernelsV2;
+  __atomic_store_n(&chosen, table, __ATOMIC_RELAXED);
+  return *table;
+}
+
+//===----------------------------------------------------------------------===//
+// Plans
+//===----------------------------------------------------------------------===//
+
+static int64_t tilesOf(int64_t size, int64_t tile) {
+  return size / tile + (size % tile != 0);
+}
+
+int64_t trainc::gemmTileCount(const trainc_gemm_detail &d) {
+  int64_t count = tilesOf(d.m, d.tile_m);
+  if (__builtin_mul_overflow(count, tilesOf(d.n, d.tile_n), &count) ||
+      __builtin_mul_overflow(count, d.batch[0], &count) ||
+      __builtin_mul_overflow(count, d.batch[1], &count))
+    return INT64_MAX;
+  return count;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static bool multipliesBf16() {
+  return hasFeature("avx512bf16") || hasFeature("amx-bf16");
+}
+
+static trainc_status createMatmuls(GemmPlan &plan) {
+  const trainc_gemm_detail &d = plan.detail;
+  int64_t sizesM[2] = {least(d.tile_m, d.m),
+                       d.m > d.tile_m ? d.m % d.tile_m : 0};
+  int64_t sizesN[2] = {least(d.tile_n, d.n),
+                       d.n > d.tile_n ? d.n % d.tile_n : 0};
+  for (int i = 0; i < 2; ++i)
+    for (int j = 0; j < 2; ++j) {
+      if (!sizesM[i] || !sizesN[j])
+        continue;
+      MatmulShape shape = {d.a_type,
+                           d.b_type,
+                           d.c_type,
+                           d.transpose_a != 0,
+                           d.transpose_b != 0,
+                           d.accumulate != 0,
+                           d.has_bias != 0,
+                           sizesM[i],
+                           sizesN[j],
+                           d.k,
+                           d.lda,
+                           d.ldb,
+                           d.ldc};
+      TRAINC_TRY(createMatmul(shape, &plan.matmuls[i][j]));
+      uint64_t scratch = matmulScratch(plan.matmuls[i][j]);
+      plan.scratch = plan.scratch > scratch ? plan.scratch : scratch;
+    }
+  return TRAINC_OK;
+}
+
+/// Floats of the three widened pieces, each on its own cache lines.
+static uint64_t pieceFloats(int64_t rows, int64_t columns) {
+  return alignUp(static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns),
+                 16);
+}
+
+static trainc_status fillPlan(const trainc_gemm_detail &d, GemmPlan &plan) {
+  plan.detail = d;
+  plan.tilesM = tilesOf(d.m, d.tile_m);
+  plan.tilesN = tilesOf(d.n, d.tile_n);
+  bool doubles = d.a_type == TRAINC_F64 || d.b_type == TRAINC_F64 ||
+                 d.c_type == TRAINC_F64;
+  if (doubles && (d.a_type != d.b_type || d.a_type != d.c_type))
+    return fail(TRAINC_UNSUPPORTED,
+                "a product of f64 with another type is not supported");
+  if (d.provider != 0)
+    return fail(TRAINC_UNSUPPORTED, "GEMM provider %u is not known",
+                d.provider);
+  bool floats = d.a_type == TRAINC_F32 && d.b_type == TRAINC_F32 &&
+                d.c_type == TRAINC_F32;
+  bool brain = d.a_type == TRAINC_BF16 && d.b_type == TRAINC_BF16 &&
+               d.c_type != TRAINC_F16 && d.k > 0;
+  if (brain && multipliesBf16() && haveOneDnn()) {
+    plan.provider = ONEDNN;
+    return createMatmuls(plan);
+  }
+  TRAINC_TRY(loadOpenBlas(&plan.blas));
+  plan.provider = doubles ? DOUBLE : floats ? SINGLE : WIDEN;
+  int64_t tileM = least(d.tile_m, d.m), tileN = least(d.tile_n, d.n);
+  if (plan.provider == WIDEN)
+    plan.scratch = sizeof(float) *
+                   (pieceFloats(tileM, widenDepth) +
+                    pieceFloats(tileN, widenDepth) + pieceFloats(tileM, tileN));
+  return TRAINC_OK;
+}
+
+trainc_status trainc::createGemmPlan(const trainc_gemm_detail &detail,
+                                     GemmPlan **out_plan) {
+  auto *plan = create<GemmPlan>();
+  trainc_status status = fillPlan(detail, *plan);
+  if (status != TRAINC_OK)
+    destroyGemmPlan(plan);
+  else
+    *out_plan = plan;
+  return status;
+}
+
+void trainc::destroyGemmPlan(GemmPlan *plan) {
+  if (!plan)
+    return;
+  for (auto &row : plan->matmuls)
+    for (Matmul *matmul : row)
+      destroyMatmul(matmul);
+  destroy(plan);
+}
+
+uint64_t trainc::gemmScratch(const GemmPlan *plan) { return plan->scratch; }
+
+const trainc_gemm_detail &trainc::gemmDetail(const GemmPlan *plan) {
+  return plan->detail;
+}
+
+//===----------------------------------------------------------------------===//
+// Tiles
+//===----------------------------------------------------------------------===//
+
+/// C = A' B' (+ C) in f32; every leading dimension is of the stored matrix.
+static void multiply(const GemmPlan &plan, int64_t m, int64_t n, int64_t k,
+                     const float *a, int64_t lda, const float *b, int64_t ldb,
+                     float *c, int64_t ldc, bool accumulate) {
+  const trainc_gemm_detail &d = plan.detail;
+  auto whole = [](int64_t size) { return static_cast<int>(size); };
+  plan.blas->sgemm(BLAS_ROW_MAJOR,
+                   d.transpose_a ? BLAS_TRANSPOSE : BLAS_NO_TRANSPOSE,
+                   d.transpose_b ? BLAS_TRANSPOSE : BLAS_NO_TRANSPOSE, whole(m),
+                   whole(n), whole(k), 1.0f, a, whole(lda), b, whole(ldb),
+                   accumulate ? 1.0f : 0.0f, c, whole(ldc));
+}
+
+static void runSingle(const GemmPlan &plan, const Tile &tile) {
+  const trainc_gemm_detail &d = plan.detail;
+  auto *c = reinterpret_cast<float *>(tile.c);
+  multiply(plan, tile.m, tile.n, d.k, reinterpret_cast<const float *>(tile.a),
+           d.lda, reinterpret_cast<const float *>(tile.b), d.ldb, c, d.ldc,
+           d.accumulate != 0);
+  if (tile.bias)
+    kernels().addBiasF32(tile.m, tile.n,
+                         reinterpret_cast<const float *>(tile.bias), c, d.ldc);
+}
+
+static void runDouble(const GemmPlan &plan, const Tile &tile) {
+  const trainc_gemm_detail &d = plan.detail;
+  auto *c = reinterpret_cast<double *>(tile.c);
+  plan.blas->dgemm(
+      BLAS_ROW_MAJOR, d.transpose_a ? BLAS_TRANSPOSE : BLAS_NO_TRANSPOSE,
+      d.transpose_b ? BLAS_TRANSPOSE : BLAS_NO_TRANSPOSE,
+      static_cast<int>(tile.m), static_cast<int>(tile.n), static_cast<int>(d.k),
+      1.0, reinterpret_cast<const double *>(tile.a), static_cast<int>(d.lda),
+      reinterpret_cast<const double *>(tile.b), static_cast<int>(d.ldb),
+      d.accumulate ? 1.0 : 0.0, c, static_cast<int>(d.ldc));
+  if (tile.bias)
+    kernels().addBiasF64(tile.m, tile.n,
+                         reinterpret_cast<const double *>(tile.bias), c, d.ldc);
+}
+
+/// An f32 view of a piece of a matrix: itself, or widened to `room`.
+static const float *widened(uint32_t dtype, const char *data, int64_t rows,
+                            int64_t columns, int64_t &ld, float *room) {
+  if (dtype == TRAINC_F32)
+    return reinterpret_cast<const float *>(data);
+  auto *half = reinterpret_cast<const uint16_t *>(data);
+  if (dtype == TRAINC_BF16)
+    kernels().widenBf16(rows, columns, half, ld, room);
+  else
+    kernels().widenF16(rows, columns, half, ld, room);
+  ld = columns;
+  return room;
+}
+
+static void runWiden(const GemmPlan &plan, const Tile &tile, void *scratch) {
+  const trainc_gemm_detail &d = plan.detail;
+  int64_t sizeA = static_cast<int64_t>(trainc_dtype_size(d.a_type));
+  int64_t sizeB = static_cast<int64_t>(trainc_dtype_size(d.b_type));
+  int64_t tileM = least(d.tile_m, d.m), tileN = least(d.tile_n, d.n);
+  auto *roomA = static_cast<float *>(scratch);
+  float *roomB = roomA + pieceFloats(tileM, widenDepth);
+  float *roomC = roomB + pieceFloats(tileN, widenDepth);
+
+  bool direct = d.c_type == TRAINC_F32;
+  float *c = direct ? reinterpret_cast<float *>(tile.c) : roomC;
+  int64_t ldc = direct ? d.ldc : tile.n;
+  if (!direct && d.accumulate) {
+    int64_t ld = d.ldc;
+    widened(d.c_type, tile.c, tile.m, tile.n, ld, roomC);
+  }
+  bool accumulate = d.accumulate != 0;
+  int64_t p = 0;
+  do { // once for k = 0: C must be written
+    int64_t depth = least(widenDepth, d.k - p);
+    int64_t lda = d.lda, ldb = d.ldb;
+    const char *fromA = tile.a + p * (d.transpose_a ? d.lda : 1) * sizeA;
+    const char *fromB = tile.b + p * (d.transpose_b ? 1 : d.ldb) * sizeB;
+    const float *a = widened(d.a_type, fromA, d.transpose_a ? depth : tile.m,
+                             d.transpose_a ? tile.m : depth, lda, roomA);
+    const float *b = widened(d.b_type, fromB, d.transpose_b ? tile.n : depth,
+                             d.transpose_b ? depth : tile.n, ldb, roomB);
+    multiply(plan, tile.m, tile.n, depth, a, lda, b, ldb, c, ldc, accumulate);
+    accumulate = true;
+    p += depth;
+  } while (p < d.k);
+
+  if (direct && tile.bias)
+    kernels().addBiasF32(tile.m, tile.n,
+                         reinterpret_cast<const float *>(tile.bias), c, ldc);
+  auto *half = reinterpret_cast<uint16_t *>(tile.c);
+  auto *bias = reinterpret_cast<const uint16_t *>(tile.bias);
+  if (d.c_type == TRAINC_BF16)
+    kernels().narrowBf16(tile.m, tile.n, c, bias, half, d.ldc);
+  else if (d.c_type == TRAINC_F16)
+    kernels().narrowF16(tile.m, tile.n, c, bias, half, d.ldc);
+}
+
+bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
+                         void *scratch) {
+  const trainc_gemm_detail &d = plan->detail;
+  int64_t tileN = index % plan->tilesN;
+  int64_t tileM = index / plan->tilesN % plan->tilesM;
+  int64_t batch = index / plan->tilesN / plan->tilesM;
+  int64_t batch0 = batch / d.batch[1], batch1 = batch % d.batch[1];
+  int64_t i = tileM * d.tile_m, j = tileN * d.tile_n;
+  auto at = [&](int operand, const int64_t stride[2], int64_t element,
+                uint32_t dtype) {
+    element += batch0 * stride[0] + batch1 * stride[1];
+    return static_cast<char *>(args[operand]) +
+           element * static_cast<int64_t>(trainc_dtype_size(dtype));
+  };
+  const int64_t none[2] = {0, 0};
+  Tile tile;
+  tile.m = least(d.tile_m, d.m - i);
+  tile.n = least(d.tile_n, d.n - j);
+  tile.a = at(0, d.stride_a, d.transpose_a ? i : i * d.lda, d.a_type);
+  tile.b = at(1, d.stride_b, d.transpose_b ? j * d.ldb : j, d.b_type);
+  tile.c = at(2, d.stride_c, i * d.ldc + j, d.c_type);
+  tile.bias = d.has_bias ? at(3, none, j, d.c_type) : nullptr;
+  tile.edgeM = tile.m < least(d.tile_m, d.m);
+  tile.edgeN = tile.n < least(d.tile_n, d.n);
+  switch (plan->provider) {
+  case SINGLE:
+    runSingle(*plan, tile);
+    return true;
+  case DOUBLE:
+    runDouble(*plan, tile);
+    return true;
+  case WIDEN:
+    runWiden(*plan, tile, scratch);
+    return true;
+  case ONEDNN:
+    return runMatmul(plan->matmuls[tile.edgeM][tile.edgeN], tile.a, tile.b,
+                     tile.c, tile.bias, scratch);
+  }
+  return false;
+}

@@ -1,0 +1,40 @@
+//===- gemm.h - Products of matrices, cut into tiles ------------*- C++ -*-===//
+//
+// A plan says how one GEMM command is computed: by which provider, in which
+// tiles, with how much scratch. It depends on the command's detail and on the
+// machine (processor, libraries), never on the number of threads:
+//
+//   f32, f64   OpenBLAS (whose AVX-512 kernels are quick for small tiles too)
+//   bf16       oneDNN, if the processor multiplies bf16 and oneDNN is there;
+//              else as f16
+//   f16        widened to f32 piece by piece, multiplied as f32, rounded once
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_CPU_GEMM_H
+#define TRAINC_CPU_GEMM_H
+
+#include "core/status.h"
+
+namespace trainc {
+
+struct GemmPlan;
+
+trainc_status createGemmPlan(const trainc_gemm_detail &detail,
+                             GemmPlan **out_plan);
+void destroyGemmPlan(GemmPlan *plan);
+
+/// Tiles of all products of the batch; INT64_MAX if they are too many to count.
+int64_t gemmTileCount(const trainc_gemm_detail &detail);
+
+/// Bytes of scratch for one running tile, aligned to 64.
+uint64_t gemmScratch(const GemmPlan *plan);
+
+const trainc_gemm_detail &gemmDetail(const GemmPlan *plan);
+
+/// Computes one tile; args are A, B, C and the bias. False if a library failed.
+bool runGemmTile(const GemmPlan *plan, void *const *args, int64_t tile,
+                 void *scratch);
+
+} // namespace trainc
+
+#endif // TRAINC_CPU_GEMM_H

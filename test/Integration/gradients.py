@@ -1,0 +1,223 @@
+# REQUIRES: jax
+# RUN: %python %s
+"""Compares the gradient of every op with JAX and with finite differences, in f64.
+
+usage: gradients.py [--json FILE] [--type f64|f32] [OP ...]
+
+Per op one module: its loss is the sum over the op's cases (Inputs/gradient_cases.py) of random weights times the results; two
+equal micro-steps make a window, after which the gradients are read. The error of a case is the largest of: results
+against JAX, gradients against JAX, gradients against central differences of the compiled op itself; each the norm of the
+difference over the norm. Exits 1 if one is 1e-6 or more, or if an op has no case.
+"""
+import argparse
+import glob
+import json
+import os
+import re
+import sys
+import tempfile
+
+import jax
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
+jax.config.update("jax_enable_x64", True)
+
+from common import RUNTIME_LIBRARY, Failed, compile_module  # noqa: E402
+from gradient_cases import Fixed, all_cases  # noqa: E402
+from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
+
+BARS = {"f64": 1e-6, "f32": 1e-4}
+STEP = 1e-3  # of the differences; their error is of fourth order
+# Ops without a gradient, and those that only gradients themselves are made of.
+NOT_DIFFERENTIABLE = {"and", "or", "not", "compare", "argmax", "constant", "iota", "map", "yield", "im2col",
+                      "col2im", "rotate_pairs"}
+
+
+def is_parameter(operand):
+    return operand.dtype.kind == "f" and not isinstance(operand, Fixed)
+
+
+def tensor(array, element):
+    element = {"f": element, "i": "i32", "b": "i1"}[array.dtype.kind]
+    return f"tensor<{'x'.join([*map(str, array.shape), element])}>"
+
+
+class Prepared:
+    """A case in a module: its texts, its inputs, and what JAX says."""
+
+    def __init__(self, number, case, element):
+        self.case, self.number, self.element = case, number, element
+        operands = [np.asarray(o) for o in case.operands]
+        self.parameters = {f"p{number}_{i}": i for i, o in enumerate(case.operands) if is_parameter(o)}
+        self.inputs = {f"i{number}_{i}": o for i, o in enumerate(operands) if f"p{number}_{i}" not in self.parameters}
+
+        def of_parameters(*values):
+            full = list(operands)
+            for i, v in zip(self.parameters.values(), values):
+                full[i] = v
+            return case.define(*full)
+
+        result, pull = jax.vjp(of_parameters, *(operands[i] for i in self.parameters.values()))
+        self.result = np.asarray(result)
+        self.weights = np.random.default_rng(number).standard_normal(self.result.shape)
+        self.gradients = dict(zip(self.parameters, map(np.asarray, pull(jax.numpy.asarray(self.weights)))))
+
+    def declarations(self):
+        for name, i in self.parameters.items():
+            yield f"train.param @{name} : {tensor(self.case.operands[i], self.element)} init(zeros) optimizer(@none)"
+
+    def arguments(self, weights):
+        inputs = self.inputs | ({f"w{self.number}": self.weights} if weights else {})
+        return [f"%{name}: {tensor(np.asarray(a), self.element)}" for name, a in inputs.items()]
+
+    def body(self):
+        """(lines that compute the op, name of its result)."""
+        n, values = self.number, {}
+        lines = []
+        for i, operand in enumerate(self.case.operands):
+            values[f"t{i}"] = tensor(operand, self.element)
+            name = f"p{n}_{i}"
+            if name in self.parameters:
+                lines.append(f"%v{n}_{i} = train.read @{name} : {values[f't{i}']}")
+        names = [f"%v{n}_{i}" if f"p{n}_{i}" in self.parameters else f"%i{n}_{i}" for i in range(len(self.case.operands))]
+        out = f"%r{n}"
+        text = self.case.text.format(*names, **values, e=self.element, out=out, tmp=f"%m{n}")
+        first = f"%m{n}" if "\n" in text else out + (f":{self.case.results}" if self.case.results > 1 else "")
+        return lines + f"{first} = {text}".split("\n"), out + ("#0" if self.case.results > 1 else "")
+
+    def weighted(self, result):
+        """(lines, name) of the sum of weights times results."""
+        n, t, scalar = self.number, tensor(self.result, self.element), f"tensor<{self.element}>"
+        lines = [f"%x{n} = nn.mul {result}, %w{n} : {t}, {t}"]
+        if self.result.ndim:
+            lines.append(f"%s{n} = nn.reduce sum %x{n} dims {list(range(self.result.ndim))} : {t}")
+        return lines, f"%s{n}" if self.result.ndim else f"%x{n}", scalar
+
+
+def module(prepared, element):
+    lines = ["train.optimizer @none = sgd<lr = 0.0>"]
+    step, total = [], None
+    for p in prepared:
+        lines += p.declarations()
+        body, result = p.body()
+        arguments = ", ".join(p.arguments(weights=False))
+        lines += [f'train.eval @f{p.number}({arguments}) -> ("r") {{', *body,
+                  f"train.yield {result} : {tensor(p.result, element)}", "}"]
+        sums, name, scalar = p.weighted(result)
+        step += body + sums
+        if total:
+            step.append(f"%l{p.number} = nn.add {total}, {name} : {scalar}, {scalar}")
+        total = f"%l{p.number}" if total else name
+    arguments = ", ".join(a for p in prepared for a in p.arguments(weights=True))
+    return "\n".join([*lines, f"train.step @step({arguments}) accumulate(2) {{", *step,
+                      f"train.yield loss({total}) : tensor<{element}>", "}", ""])
+
+
+def distance(got, want):
+    norm = np.linalg.norm(want)
+    return float(np.linalg.norm(np.asarray(got, np.float64) - want) / (norm or 1.0))
+
+
+def difference_error(trainer, p, gradients):
+    """Against central differences: along every coordinate of a small case, else along random directions."""
+    values = {name: np.array(p.case.operands[i]) for name, i in p.parameters.items()}
+    size = sum(v.size for v in values.values())
+    rng = np.random.default_rng(p.number)
+
+    def directions():
+        if size > 48:
+            for _ in range(4):
+                yield {name: rng.standard_normal(v.shape) for name, v in values.items()}
+            return
+        for name, v in values.items():
+            for i in range(v.size):
+                unit = {other: np.zeros(w.shape) for other, w in values.items()}
+                unit[name].flat[i] = 1
+                yield unit
+
+    def result_at(direction, distance):
+        for name, v in values.items():
+            trainer.write(name, v + distance * direction[name])
+        return trainer.eval(f"f{p.number}")["r"].astype(np.float64)
+
+    errors = []
+    for d in directions():
+        near = result_at(d, STEP) - result_at(d, -STEP)
+        far = result_at(d, 2 * STEP) - result_at(d, -2 * STEP)
+        slope = np.sum(p.weights * (8 * near - far)) / (12 * STEP)
+        errors.append(slope - sum(np.sum(gradients[name] * d[name]) for name in values))
+    for name, v in values.items():
+        trainer.write(name, v)
+    norm = np.sqrt(sum(np.sum(g**2) for g in gradients.values())) or 1.0
+    return float((np.linalg.norm(errors) if size <= 48 else np.max(np.abs(errors))) / norm)
+
+
+def check(cases, element, folder):
+    """{case name: error} of the cases of one op."""
+    prepared = [Prepared(i, case, element) for i, case in enumerate(cases)]
+    library = compile_module(module(prepared, element), os.path.join(folder, "op.so"))
+    errors = {}
+    with Trainer(Runtime(RUNTIME_LIBRARY), library) as trainer:
+        for p in prepared:
+            for name, i in p.parameters.items():
+                trainer.write(name, p.case.operands[i])
+            trainer.bind(f"f{p.number}", **p.inputs)
+            trainer.bind("step", **p.inputs, **{f"w{p.number}": p.weights})
+        for _ in range(2):
+            trainer.step()
+        scale = trainer.scalar("read_scale")
+        for p in prepared:
+            gradients = {name: trainer.read(name, "gradient").astype(np.float64) * scale for name in p.parameters}
+            error = [distance(trainer.eval(f"f{p.number}")["r"], p.result)]
+            error += [distance(g, p.gradients[name]) for name, g in gradients.items()]
+            if element == "f64" and p.case.smooth:
+                error.append(difference_error(trainer, p, gradients))
+            name = p.case.name
+            errors[name] = max(errors.get(name, 0.0), float(np.max(error)))
+    return errors
+
+
+def declared_ops():
+    names = set()
+    for path in glob.glob(os.path.join(ROOT, "include", "trainc", "Dialect", "NN", "*.td")):
+        with open(path) as f:
+            names |= set(re.findall(r'^def NN_\w+Op\s*:\s*NN_\w+<"(\w+)"', f.read(), re.M))
+    return {n for n in names if not n.endswith("_grad")} - NOT_DIFFERENTIABLE
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("ops", nargs="*", metavar="OP")
+    p.add_argument("--type", choices=BARS, default="f64")
+    p.add_argument("--json", help="write {case: error or text} here")
+    a = p.parse_args()
+    by_op = {}
+    for case in all_cases():
+        by_op.setdefault(case.op, []).append(case)
+    results = {op: "has no case" for op in sorted(declared_ops() - by_op.keys()) if not a.ops or op in a.ops}
+    for op, cases in by_op.items():
+        if a.ops and op not in a.ops:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                errors = check(cases, a.type, folder)
+                worst = max(errors, key=errors.get)
+                results |= errors
+                print(f"{op:22} {len(errors):3} cases  {errors[worst]:.1e}  {worst}", flush=True)
+            except (Failed, Error) as e:
+                results[op] = str(e)
+                print(f"{op:22} {e}", flush=True)
+    if a.json:
+        with open(a.json, "w") as f:
+            json.dump(results, f)
+    bad = {k: v for k, v in results.items() if isinstance(v, str) or not v < BARS[a.type]}
+    print(f"{len(results)} results, {len(bad)} bad")
+    for name, v in bad.items():
+        print(f"  {name}: {v}")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

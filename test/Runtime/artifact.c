@@ -1,0 +1,164 @@
+// Opening artifacts: from a shared library, of another ABI, for another processor,
+// damaged; and the memory limit.
+//
+// RUN: %cc -std=c11 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_runtime -lm -o %t
+// RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir
+// RUN: %cc -std=c11 -w -shared -fPIC -DLIBRARY -I%runtime_include -I%S/Inputs %s -lm -Wl,--unresolved-symbols=ignore-all -o step.so
+// RUN: %cc -shared -fPIC -x c /dev/null -o other.so
+// RUN: head -c 6000 step.so > cut.so
+// RUN: printf 'text of some length, which is certainly no library at all, not at all' > text.so
+// RUN: %t | FileCheck %s
+
+#include "handmade.h"
+
+#ifdef LIBRARY
+// The symbol has the name of the type, which C cannot say directly.
+extern const trainc_descriptor exported __asm__("trainc_descriptor")
+    __attribute__((alias("trainc_descriptor_handmade"), visibility("default")));
+#else
+
+#define EXPECT(call, status)                                                   \
+  do {                                                                         \
+    CHECK((call) == (status));                                                 \
+    printf("%s: %s\n", trainc_status_name(status), trainc_last_error());       \
+  } while (0)
+
+static void test_limit(trainc_artifact *a) {
+  trainc_trainer *t;
+  trainc_memory memory;
+  const char *report;
+  trainc_trainer_options options = {.size = sizeof options, .threads = 1};
+  OK(trainc_trainer_create(a, &options, &t));
+  OK(trainc_memory_use(t, &memory));
+  CHECK(memory.total == memory.persistent + memory.workspace + memory.scratch);
+  CHECK(memory.persistent == 6 * 4096 && memory.workspace == 4096);
+  OK(trainc_memory_report(t, &report));
+  puts(report);
+  // CHECK: 4096 parameters: parameters
+  // CHECK: 4096 activations and workspace: workspace
+  // CHECK: 28672 in all
+  trainc_trainer_destroy(t);
+
+  options.memory_limit = memory.total;
+  OK(trainc_trainer_create(a, &options, &t));
+  const void *data;
+  EXPECT(trainc_output_data(t, 1, 0, &data), TRAINC_OUT_OF_MEMORY);
+  // CHECK: TRAINC_OUT_OF_MEMORY: artifact 'handmade' needs 32768 bytes; memory_limit is 28672
+  trainc_trainer_destroy(t);
+  options.memory_limit = memory.total - 1;
+  EXPECT(trainc_trainer_create(a, &options, &t), TRAINC_OUT_OF_MEMORY);
+  // CHECK: TRAINC_OUT_OF_MEMORY: artifact 'handmade' needs 28672 bytes; memory_limit is 28671
+  options.size = 8;
+  EXPECT(trainc_trainer_create(a, &options, &t), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: trainer options: expected size
+}
+
+static void refuse(trainc_descriptor d, trainc_status status) {
+  trainc_artifact *a;
+  EXPECT(trainc_artifact_open_descriptor(&d, &a), status);
+}
+
+static void test_descriptors(void) {
+  trainc_descriptor d = trainc_descriptor_handmade;
+  d.abi_version = 99;
+  refuse(d, TRAINC_ABI_MISMATCH);
+  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 1
+  d = trainc_descriptor_handmade;
+  d.magic = 1;
+  refuse(d, TRAINC_ABI_MISMATCH);
+  // CHECK: TRAINC_ABI_MISMATCH: 'linked artifact' is no trainc artifact
+  d = trainc_descriptor_handmade;
+  d.features = "+sse2,avx512-of-the-future,,+cx8,tail";
+  refuse(d, TRAINC_UNSUPPORTED);
+  // CHECK: TRAINC_UNSUPPORTED{{:}} artifact 'handmade' is for processor 'x86-64' and needs avx512-of-the-future,tail, which this one (
+
+  trainc_entry changed[2] = {entries[0], entries[1]};
+  trainc_command commands[5];
+  memcpy(commands, first_list, sizeof commands);
+  changed[0].lists[0].commands = commands;
+  d = trainc_descriptor_handmade;
+  d.entries = changed;
+  trainc_operand operands[4];
+  memcpy(operands, loss_operands, sizeof operands);
+  commands[1].operands = operands;
+  operands[2].offset = WORKSPACE_BYTES - 8;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: an operand of 'nn.cross_entropy' in entry 'step' is outside its memory
+  operands[2].offset = ERROR_OFFSET;
+  operands[1].access = TRAINC_WRITE;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: an operand of 'nn.cross_entropy' in entry 'step' is outside its memory
+  operands[1].access = TRAINC_READ;
+  trainc_gemm_detail detail = forward_detail;
+  commands[0].detail = &detail;
+  detail.m = ROWS + 1;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: a matrix of gemm 'nn.linear' is larger than its operand
+  detail.m = ROWS;
+  commands[3].kind = 77;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: command kind 77 in entry 'step'
+  commands[3].kind = TRAINC_COMMAND_GEMM;
+
+  trainc_tensor twice[NUM_TENSORS];
+  memcpy(twice, tensors, sizeof twice);
+  twice[1].name = "fc.weight";
+  d.tensors = twice;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: two tensors or scalars are 'fc.weight' in a checkpoint
+  twice[1] = tensors[1];
+  twice[6].offset = FLAT_BYTES;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: tensor 'fc.weight' does not lie in an arena
+  twice[6] = tensors[6];
+  trainc_artifact *a;
+  OK(trainc_artifact_open_descriptor(&d, &a));
+  trainc_artifact_close(a);
+}
+
+static void test_libraries(void) {
+  trainc_artifact *a;
+  uint32_t index;
+  EXPECT(trainc_artifact_open("absent.so", &a), TRAINC_NOT_FOUND);
+  // CHECK: TRAINC_NOT_FOUND: cannot open './absent.so': No such file or directory
+  EXPECT(trainc_artifact_open("text.so", &a), TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: './text.so' is no shared library for x86-64
+  EXPECT(trainc_artifact_open("cut.so", &a), TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: './cut.so' is truncated
+  EXPECT(trainc_artifact_open("other.so", &a), TRAINC_ABI_MISMATCH);
+  // CHECK: TRAINC_ABI_MISMATCH: './other.so' is no trainc artifact: it has no trainc_descriptor
+  OK(trainc_artifact_open("step.so", &a));
+  OK(trainc_artifact_find_entry(a, NULL, &index));
+  CHECK(index == 0);
+  OK(trainc_artifact_find_entry(a, "eval", &index));
+  CHECK(index == 1);
+  OK(trainc_artifact_find_input(a, 0, "y", &index));
+  CHECK(index == 1);
+  OK(trainc_artifact_find_output(a, 1, "logits", &index));
+  CHECK(index == 0);
+  EXPECT(trainc_artifact_find_entry(a, "train", &index), TRAINC_NOT_FOUND);
+  // CHECK: TRAINC_NOT_FOUND: artifact 'handmade' has no entry 'train'
+  trainc_trainer *library = make_trainer(a, 1, 0);
+  trainc_artifact *linked = open_handmade();
+  trainc_trainer *own = make_trainer(linked, 1, 0);
+  trainc_artifact_close(a);
+  trainc_artifact_close(linked);
+  run_steps(library, 0, 9);
+  run_steps(own, 0, 9);
+  CHECK(same_state(library, own));
+  trainc_trainer_destroy(library);
+  trainc_trainer_destroy(own);
+}
+
+int main(void) {
+  CHECK(strcmp(trainc_version(), TRAINC_VERSION_STRING) == 0);
+  trainc_artifact *artifact = open_handmade();
+  test_limit(artifact);
+  test_descriptors();
+  test_libraries();
+  puts(trainc_runtime_info());
+  // CHECK: trainc 0.1.0, {{.*}} processors, OpenBLAS {{[0-9.]+}} ({{[A-Za-z]+}} kernels), oneDNN
+  trainc_artifact_close(artifact);
+  return 0;
+}
+#endif

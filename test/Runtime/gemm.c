@@ -1,0 +1,236 @@
+// GEMM commands against sums in f64: all transposes, batches, odd sizes, tiles
+// that do not divide, biases, accumulation, types; and threads bit by bit.
+//
+// RUN: %cc -std=c11 -O1 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
+// RUN: %t
+// RUN: env OPENBLAS_CORETYPE=Haswell OPENBLAS_NUM_THREADS=7 %t f32
+
+#include "handmade.h"
+
+static uint64_t random_state = 88172645463325252ull;
+static double random_value(void) {
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 7;
+  random_state ^= random_state << 17;
+  return (double)(random_state >> 11) * 0x1p-53 * 2 - 1;
+}
+
+static size_t size_of(uint32_t dtype) { return trainc_dtype_size(dtype); }
+
+static double get(uint32_t dtype, const char *data, int64_t i) {
+  float value;
+  double wide;
+  uint16_t half;
+  uint32_t bits;
+  switch (dtype) {
+  case TRAINC_F32:
+    memcpy(&value, data + 4 * i, 4);
+    return value;
+  case TRAINC_F64:
+    memcpy(&wide, data + 8 * i, 8);
+    return wide;
+  case TRAINC_BF16:
+    memcpy(&half, data + 2 * i, 2);
+    bits = (uint32_t)half << 16;
+    memcpy(&value, &bits, 4);
+    return value;
+  default:
+    memcpy(&half, data + 2 * i, 2);
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    wide = exponent ? ldexp(1024 + fraction, exponent - 25)
+                    : ldexp(fraction, -24);
+    return half & 0x8000 ? -wide : wide;
+  }
+}
+/// Stores a value that is exact in every type: a multiple of 1/64 below 2.
+static void put(uint32_t dtype, char *data, int64_t i, double value) {
+  float narrow = (float)(value = rint(value * 64) / 64);
+  uint32_t bits;
+  uint16_t half;
+  memcpy(&bits, &narrow, 4);
+  switch (dtype) {
+  case TRAINC_F32:
+    memcpy(data + 4 * i, &narrow, 4);
+    return;
+  case TRAINC_F64:
+    memcpy(data + 8 * i, &value, 8);
+    return;
+  case TRAINC_BF16:
+    half = (uint16_t)(bits >> 16);
+    break;
+  default:
+    half = (uint16_t)(narrow == 0 ? 0
+                                  : (bits >> 16 & 0x8000) |
+                                        (((bits >> 23 & 255) - 112) << 10) |
+                                        (bits >> 13 & 1023));
+  }
+  memcpy(data + 2 * i, &half, 2);
+}
+
+typedef struct Case {
+  uint32_t a, b, c;
+  int64_t m, n, k, batch0, batch1, tile_m, tile_n;
+} Case;
+
+static void fill(uint32_t dtype, char *data, uint64_t bytes) {
+  for (uint64_t i = 0; i < bytes / size_of(dtype); ++i)
+    put(dtype, data, (int64_t)i, random_value());
+}
+
+/// One command, as the eval of an artifact with A, B and the bias as inputs and C
+/// in a buffer.
+static void run(const Case *s, int bias, unsigned threads, const char *const in[3], char *c,
+                uint64_t c_bytes, const trainc_gemm_detail *detail,
+                const uint64_t bytes[3]) {
+  trainc_arena run_arenas[] = {
+      {"c", TRAINC_ROLE_BUFFER, s->c, c_bytes, NULL},
+      {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, NULL},
+      {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, 0, NULL}};
+  int64_t dims[4] = {(int64_t)(bytes[0] / size_of(s->a)),
+                     (int64_t)(bytes[1] / size_of(s->b)),
+                     (int64_t)(bytes[2] / size_of(s->c)),
+                     (int64_t)(c_bytes / size_of(s->c))};
+  trainc_tensor run_tensors[] = {
+      TENSOR("c", NULL, BUFFER, F32, 1, 0, 0, c_bytes, &dims[3], CONSTANT, 0, 0,
+             NULL)};
+  run_tensors[0].dtype = s->c;
+  trainc_port ports[] = {{"a", s->a, 1, &dims[0], bytes[0]},
+                         {"b", s->b, 1, &dims[1], bytes[1]},
+                         {"bias", s->c, 1, &dims[2], bytes[2]}};
+  trainc_operand operands[] = {{3, TRAINC_READ, 0, bytes[0], s->a, 0},
+                               {4, TRAINC_READ, 0, bytes[1], s->b, 0},
+                               {0, TRAINC_WRITE, 0, c_bytes, s->c, 0},
+                               {5, TRAINC_READ, 0, bytes[2], s->c, 0}};
+  trainc_command command = GEMM(bias ? 4 : 3, operands, *detail, "gemm");
+  trainc_entry entry = {"run", TRAINC_ENTRY_EVAL, 0,    3,    0, 0, 0,
+                        ports, NULL,              NULL, {{1, &command}}, 0};
+  trainc_descriptor d = trainc_descriptor_handmade;
+  d.num_arenas = 3;
+  d.arenas = run_arenas;
+  d.num_tensors = 1;
+  d.tensors = run_tensors;
+  d.num_entries = 1;
+  d.entries = &entry;
+  d.num_kernels = 0;
+  d.scalar_arena = 1;
+  d.workspace_arena = 2;
+  trainc_artifact *artifact;
+  OK(trainc_artifact_open_descriptor(&d, &artifact));
+  trainc_trainer *trainer = make_trainer(artifact, threads, 0);
+  void *memory;
+  OK(trainc_tensor_data(trainer, 0, &memory));
+  memcpy(memory, c, c_bytes);
+  for (uint32_t i = 0; i < 3; ++i)
+    OK(trainc_bind_input(trainer, 0, i, in[i], bytes[i]));
+  OK(trainc_eval(trainer, 0));
+  memcpy(c, memory, c_bytes);
+  trainc_trainer_destroy(trainer);
+  trainc_artifact_close(artifact);
+}
+
+static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
+  int64_t rows_a = ta ? s->k : s->m, lda = (ta ? s->m : s->k) + 3;
+  int64_t rows_b = tb ? s->n : s->k, ldb = (tb ? s->k : s->n) + 1;
+  int64_t ldc = s->n + 2;
+  trainc_gemm_detail g = {.a_type = s->a, .b_type = s->b, .c_type = s->c,
+                          .transpose_a = (uint32_t)ta,
+                          .transpose_b = (uint32_t)tb,
+                          .accumulate = (uint32_t)accumulate,
+                          .has_bias = (uint32_t)bias,
+                          .m = s->m, .n = s->n, .k = s->k,
+                          .lda = lda, .ldb = ldb, .ldc = ldc,
+                          .batch = {s->batch0, s->batch1},
+                          .tile_m = s->tile_m, .tile_n = s->tile_n};
+  g.stride_a[1] = rows_a * lda, g.stride_a[0] = g.stride_a[1] * s->batch1;
+  g.stride_b[1] = rows_b * ldb, g.stride_b[0] = 0; // shared by the outer batch
+  g.stride_c[1] = s->m * ldc, g.stride_c[0] = g.stride_c[1] * s->batch1 + 8;
+  uint64_t bytes[3] = {
+      (uint64_t)(g.stride_a[0] * s->batch0 + 1) * size_of(s->a),
+      (uint64_t)(g.stride_b[1] * s->batch1 + 1) * size_of(s->b),
+      (uint64_t)(s->n + 1) * size_of(s->c)};
+  uint64_t c_bytes = (uint64_t)(g.stride_c[0] * s->batch0 + 8) * size_of(s->c);
+  char *a = malloc(bytes[0]), *b = malloc(bytes[1]), *x = malloc(bytes[2]);
+  char *c = malloc(c_bytes), *before = malloc(c_bytes), *more = malloc(c_bytes);
+  fill(s->a, a, bytes[0]);
+  fill(s->b, b, bytes[1]);
+  fill(s->c, x, bytes[2]);
+  if (accumulate)
+    fill(s->c, before, c_bytes);
+  else
+    memset(before, 0xFF, c_bytes); // NaN everywhere: it must be overwritten
+  memcpy(c, before, c_bytes);
+  memcpy(more, before, c_bytes);
+  const char *in[3] = {a, b, x};
+  run(s, bias, 1, in, c, c_bytes, &g, bytes);
+  run(s, bias, 3, in, more, c_bytes, &g, bytes);
+  CHECK(memcmp(c, more, c_bytes) == 0);
+
+  double epsilon = s->c == TRAINC_F64    ? 1e-15
+                   : s->c == TRAINC_F32  ? 1e-6
+                   : s->c == TRAINC_BF16 ? 0x1p-8 * 1.01
+                                         : 0x1p-11 * 1.01;
+  for (int64_t p = 0; p < s->batch0; ++p)
+    for (int64_t q = 0; q < s->batch1; ++q)
+      for (int64_t i = 0; i < s->m; ++i)
+        for (int64_t j = 0; j < s->n; ++j) {
+          int64_t at = p * g.stride_c[0] + q * g.stride_c[1] + i * ldc + j;
+          double sum = accumulate ? get(s->c, before, at) : 0, size = fabs(sum);
+          for (int64_t l = 0; l < s->k; ++l) {
+            double term =
+                get(s->a, a, p * g.stride_a[0] + q * g.stride_a[1] +
+                                 (ta ? l * lda + i : i * lda + l)) *
+                get(s->b, b, q * g.stride_b[1] + (tb ? j * ldb + l : l * ldb + j));
+            sum += term;
+            size += fabs(term);
+          }
+          sum += bias ? get(s->c, x, j) : 0;
+          double error = fabs(get(s->c, c, at) - sum);
+          double wide = s->c == TRAINC_F64 ? 1e-15 : 1e-6;
+          if (!(error <= epsilon * fabs(sum) + wide * (size + 1))) {
+            printf("types %u %u %u, %d x %d x %d, transpose %d %d, accumulate %d, "
+                   "bias %d, [%d, %d]: %g, expected %g\n",
+                   s->a, s->b, s->c, (int)s->m, (int)s->n, (int)s->k, ta, tb,
+                   accumulate, bias, (int)i, (int)j, get(s->c, c, at), sum);
+            exit(1);
+          }
+          // What is between the rows is untouched.
+          memcpy(c + at * (int64_t)size_of(s->c),
+                 before + at * (int64_t)size_of(s->c), size_of(s->c));
+        }
+  CHECK(memcmp(c, before, c_bytes) == 0);
+  free(a), free(b), free(x), free(c), free(before), free(more);
+}
+
+int main(int argc, char **argv) {
+  (void)argv;
+  static const uint32_t types[][3] = {
+      {TRAINC_F32, TRAINC_F32, TRAINC_F32},
+      {TRAINC_F64, TRAINC_F64, TRAINC_F64},
+      {TRAINC_BF16, TRAINC_BF16, TRAINC_F32},
+      {TRAINC_BF16, TRAINC_BF16, TRAINC_BF16},
+      {TRAINC_F16, TRAINC_F16, TRAINC_F16},
+      {TRAINC_F16, TRAINC_F16, TRAINC_F32},
+      {TRAINC_BF16, TRAINC_F32, TRAINC_BF16}};
+  // m, n, k, batch, tiles: ones, odd, above the tiles, above the small sizes.
+  static const int64_t sizes[][7] = {
+      {1, 1, 1, 1, 1, 4, 4},       {7, 13, 5, 2, 3, 4, 8},
+      {33, 10, 65, 1, 1, 32, 32},  {64, 96, 48, 1, 2, 64, 96},
+      {130, 67, 129, 1, 1, 48, 40}, {3, 5, 1100, 1, 1, 2, 16},
+      {5, 70, 0, 1, 1, 4, 32},     {100, 200, 530, 1, 1, 64, 96}};
+  int count = 0;
+  size_t num_types = argc > 1 ? 1 : sizeof types / sizeof types[0];
+  for (size_t t = 0; t < num_types; ++t)
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i)
+      for (int flags = 0; flags < 16; ++flags) {
+        const int64_t *s = sizes[i];
+        Case one = {types[t][0], types[t][1], types[t][2], s[0], s[1],
+                    s[2],        s[3],        s[4],        s[5], s[6]};
+        compare(&one, flags & 1, flags >> 1 & 1, flags >> 2 & 1, flags >> 3);
+        ++count;
+      }
+  // The environment must not choose the kernels.
+  const char *info = trainc_runtime_info();
+  printf("%d cases, %s\n", count, info);
+  CHECK(!__builtin_cpu_supports("avx512bw") || !strstr(info, "Haswell"));
+  return 0;
+}

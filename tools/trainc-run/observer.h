@@ -1,0 +1,49 @@
+//===- observer.h - --profile and --check-finite ----------------*- C++ -*-===//
+#ifndef TRAINC_RUN_OBSERVER_H
+#define TRAINC_RUN_OBSERVER_H
+
+#include "model.h"
+
+namespace trainc::run {
+
+/// Sees every command of the steps and evals of a model while it lives: writes
+/// the first steps as a Chrome trace, and stops at the first command that
+/// writes a value that is not finite.
+class Observer {
+public:
+  Observer(Model &model, const Options &options);
+  Observer(const Observer &) = delete;
+  ~Observer();
+
+  void beginStep(uint64_t step);
+  void endStep();
+  /// Writes the trace, if one is wanted.
+  void finish();
+  /// Why the run was cancelled.
+  const std::string &reason() const { return text; }
+
+private:
+  static int observe(void *context, const trainc_event *event);
+  void addSpan(const trainc_event &event);
+  bool allFinite(const trainc_event &event);
+  /// Index of the first element that is not finite, and its value; false if all
+  /// are, or if the operand is not of a floating type.
+  bool findNotFinite(const trainc_event &event, uint32_t operand,
+                     uint64_t &element, double &value) const;
+  /// What lies at an operand: a tensor, an input or output, or an arena.
+  std::string place(const trainc_entry &entry,
+                    const trainc_operand &operand) const;
+
+  Model &model;
+  std::string path; // of the trace; empty: none
+  bool checking;
+  uint64_t step = 0, firstStep = 0;
+  bool recording = false;
+  uint64_t origin = 0, stepBegin = 0, commandBegin = 0; // ns
+  std::string spans;
+  std::string text;
+};
+
+} // namespace trainc::run
+
+#endif // TRAINC_RUN_OBSERVER_H

@@ -1,0 +1,280 @@
+//===- options.cpp - The command line of trainc-run -----------------------===//
+
+#include "options.h"
+#include "support.h"
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+namespace trainc::run {
+
+static const char help[] =
+    R"(usage: trainc-run MODEL.so [option ...]
+Trains a model that trainc compiled. Options with a value: --name=VALUE or --name VALUE.
+
+Data (a short last batch is masked: ignored targets, or zeros in an input 'weights' or 'mask')
+  --data NAME=FILE.npy     examples of input NAME, counted by the first dimension
+  --data FILE.npy          a stream of tokens (1-D, integers) cut into windows; or the only input
+  --data FILE.safetensors  examples of all inputs that the file has, by name
+  --no-shuffle             in the order of the file; default: another order in every epoch
+  --eval-data ...          like --data, to evaluate on, at the end of the training
+Training
+  --steps N                train until update N, counted from the very first one
+  --seed N                 of initial values, dropout, order of the data and sampling (default 0)
+  --init FILE              take parameters from a .safetensors file, by name
+  --set NAME=VALUE         set a scalar, for example a learning rate
+  --eval-every N           evaluate every N steps, too
+  --entry NAME, --eval-entry NAME          if the model has more than one step or eval
+  --threads N, --memory-limit SIZE[K|M|G]  default: all processors, no limit
+Checkpoints
+  --checkpoint-dir DIR     save here at the end, and when stopped by SIGINT or SIGTERM
+  --checkpoint-every N     and every N steps
+  --keep N                 remove all but the last N (default 0: keep all)
+  --resume[=PATH]          go on from the latest checkpoint of DIR, or from PATH, bit by bit
+Reports
+  --log FILE.jsonl         one JSON object per step and evaluation
+  --svg FILE               the loss curve
+  --profile FILE.json      Chrome trace of the first 10 steps, one span per command
+  --check-finite=ops       stop at the first operation that writes a NaN or an infinity
+  --memory-report          bytes per arena
+Other work
+  --eval[=ENTRY]           evaluate only; with --out DIR the outputs go to DIR/NAME.npy
+  --sample N               write N characters; with --prompt TEXT, --temperature T (0: greedy)
+  --benchmark N            time N steps: one line of JSON (without --data on generated inputs)
+  --serve                  the same for every line "N" of stdin
+  --inspect FILE           list the tensors of a .safetensors file; needs no model
+  --help, --version
+Exit status: 0 done; 1 error; 130 stopped by SIGINT or SIGTERM at the end of a step.
+)";
+
+static uint64_t parseInteger(const std::string &option, const char *text,
+                             uint64_t minimum, uint64_t maximum) {
+  char *end;
+  errno = 0;
+  uint64_t value = std::strtoull(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end || errno || value < minimum ||
+      value > maximum)
+    fail("%s expects an integer from %llu to %llu, got '%s'", option.c_str(),
+         static_cast<unsigned long long>(minimum),
+         static_cast<unsigned long long>(maximum), text);
+  return value;
+}
+
+static double parseNumber(const std::string &option, const char *text) {
+  char *end;
+  double value = std::strtod(text, &end);
+  if (end == text || *end || !std::isfinite(value))
+    fail("%s expects a number, got '%s'", option.c_str(), text);
+  return value;
+}
+
+static uint64_t parseSize(const std::string &option, const char *text) {
+  std::string digits = text;
+  unsigned shift = 0;
+  if (!digits.empty()) {
+    const char *units = "KMG";
+    if (const char *unit = std::strchr(units, digits.back()); unit && *unit) {
+      shift = 10 * static_cast<unsigned>(unit - units + 1);
+      digits.pop_back();
+    }
+  }
+  return parseInteger(option, digits.c_str(), 1, UINT64_MAX >> shift) << shift;
+}
+
+static std::pair<std::string, std::string> splitPair(const std::string &option,
+                                                     const std::string &text) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0)
+    fail("%s expects NAME=VALUE, got '%s'", option.c_str(), text.c_str());
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+static DataArgument parseData(const std::string &text) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos)
+    return {"", text};
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+namespace {
+enum class Value { None, Optional, Required };
+struct Definition {
+  const char *name;
+  Value value;
+  /// Gets null for an optional value that is absent.
+  std::function<void(const std::string &option, const char *value)> set;
+};
+} // namespace
+
+static std::vector<Definition> definitions(Options &o) {
+  auto text = [](std::string &to) {
+    return [&to](const std::string &, const char *value) { to = value; };
+  };
+  auto flag = [](bool &to, bool value = true) {
+    return [&to, value](const std::string &, const char *) { to = value; };
+  };
+  auto count = [](uint64_t &to, uint64_t minimum = 1,
+                  uint64_t maximum = UINT32_MAX) {
+    return [=, &to](const std::string &option, const char *value) {
+      to = parseInteger(option, value, minimum, maximum);
+    };
+  };
+  auto data = [](std::vector<DataArgument> &to) {
+    return [&to](const std::string &, const char *value) {
+      to.push_back(parseData(value));
+    };
+  };
+  using Option = const std::string &;
+  return {
+      {"data", Value::Required, data(o.data)},
+      {"no-shuffle", Value::None, flag(o.shuffle, false)},
+      {"eval-data", Value::Required, data(o.evalData)},
+      {"steps", Value::Required,
+       [&](Option option, const char *value) {
+         o.steps = parseInteger(option, value, 1, UINT64_C(1) << 53);
+       }},
+      {"seed", Value::Required,
+       [&](Option option, const char *value) {
+         o.seed = parseInteger(option, value, 0, (UINT64_C(1) << 53) - 1);
+       }},
+      {"init", Value::Required, text(o.init)},
+      {"set", Value::Required,
+       [&](Option option, const char *value) {
+         auto [name, number] = splitPair(option, value);
+         o.scalars.emplace_back(name,
+                                parseNumber("--set " + name, number.c_str()));
+       }},
+      {"eval-every", Value::Required, count(o.evalEvery)},
+      {"entry", Value::Required, text(o.entry)},
+      {"eval-entry", Value::Required, text(o.evalEntry)},
+      {"threads", Value::Required, count(o.threads, 1, 65536)},
+      {"memory-limit", Value::Required,
+       [&](Option option, const char *value) {
+         o.memoryLimit = parseSize(option, value);
+       }},
+      {"checkpoint-dir", Value::Required, text(o.checkpointDir)},
+      {"checkpoint-every", Value::Required, count(o.checkpointEvery)},
+      {"keep", Value::Required, count(o.keep, 0)},
+      {"resume", Value::Optional,
+       [&](Option, const char *value) { o.resume = value ? value : ""; }},
+      {"log", Value::Required, text(o.log)},
+      {"svg", Value::Required, text(o.svg)},
+      {"profile", Value::Required, text(o.profile)},
+      {"check-finite", Value::Required,
+       [&](Option option, const char *value) {
+         if (std::strcmp(value, "ops") != 0)
+           fail("%s expects 'ops', got '%s'", option.c_str(), value);
+         o.checkFinite = true;
+       }},
+      {"memory-report", Value::None, flag(o.memoryReport)},
+      {"eval", Value::Optional,
+       [&](Option, const char *value) {
+         o.eval = true;
+         if (value)
+           o.evalEntry = value;
+       }},
+      {"out", Value::Required, text(o.out)},
+      {"sample", Value::Required, count(o.sample)},
+      {"prompt", Value::Required, text(o.prompt)},
+      {"temperature", Value::Required,
+       [&](Option option, const char *value) {
+         o.temperature = parseNumber(option, value);
+         if (o.temperature < 0)
+           fail("%s expects 0 or more, got '%s'", option.c_str(), value);
+       }},
+      {"benchmark", Value::Required, count(o.benchmark)},
+      {"serve", Value::None, flag(o.serve)},
+      {"inspect", Value::Required, text(o.inspect)},
+      {"help", Value::None,
+       [](Option, const char *) {
+         std::fputs(help, stdout);
+         std::exit(0);
+       }},
+      {"version", Value::None,
+       [](Option, const char *) {
+         std::printf("trainc-run %s\n%s\n", trainc_version(),
+                     trainc_runtime_info());
+         std::exit(0);
+       }},
+  };
+}
+
+/// Refuses options that would have no effect.
+static void checkCombinations(const Options &o) {
+  if (!o.inspect.empty())
+    return;
+  if (o.model.empty())
+    fail("no model: expects trainc-run MODEL.so (see --help)");
+  int works = (o.steps.has_value()) + o.eval + (o.benchmark > 0) + o.serve;
+  if (works > 1)
+    fail("--steps, --eval, --benchmark and --serve exclude each other");
+  if (works == 0 && !o.sample && !o.memoryReport)
+    fail("nothing to do: expects --steps N, --eval, --sample N, --benchmark N, "
+         "--serve or --memory-report (see --help)");
+  auto needs = [](bool given, bool has, const char *option, const char *other) {
+    if (given && !has)
+      fail("%s has no effect without %s", option, other);
+  };
+  bool training = o.steps.has_value();
+  bool saving = !o.checkpointDir.empty();
+  needs(!o.data.empty(), works > 0, "--data",
+        "--steps, --eval, --benchmark or --serve");
+  needs(!o.evalData.empty(), training || o.eval, "--eval-data",
+        "--steps or --eval");
+  needs(o.evalEvery, training && !o.evalData.empty(), "--eval-every",
+        "--steps and --eval-data");
+  needs(!o.out.empty(), o.eval, "--out", "--eval");
+  needs(!o.log.empty(), training, "--log", "--steps");
+  needs(!o.svg.empty(), training, "--svg", "--steps");
+  needs(!o.profile.empty(), training, "--profile", "--steps");
+  needs(o.checkFinite, training, "--check-finite", "--steps");
+  needs(o.checkpointEvery, training && saving, "--checkpoint-every",
+        "--steps and --checkpoint-dir");
+  needs(o.keep, training && saving, "--keep", "--steps and --checkpoint-dir");
+  if (o.resume && o.resume->empty() && !saving)
+    fail("--resume expects --checkpoint-dir DIR, or a path: --resume=PATH");
+  needs(saving, training || o.resume, "--checkpoint-dir",
+        "--steps or --resume");
+  if (o.resume && !o.init.empty())
+    fail("--resume and --init exclude each other");
+}
+
+Options parseOptions(int argc, char **argv) {
+  Options options;
+  std::vector<Definition> known = definitions(options);
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    if (argument.substr(0, 2) != "--") {
+      if (argument.substr(0, 1) == "-" || !options.model.empty())
+        fail("unexpected argument '%s' (see --help)", argument.c_str());
+      options.model = argument;
+      continue;
+    }
+    size_t equals = argument.find('=');
+    std::string name = argument.substr(0, equals);
+    const char *value =
+        equals == std::string::npos ? nullptr : argv[i] + equals + 1;
+    const Definition *definition = nullptr;
+    for (const Definition &candidate : known)
+      if (name.substr(2) == candidate.name)
+        definition = &candidate;
+    if (!definition)
+      fail("unknown option '%s' (see --help)", name.c_str());
+    if (definition->value == Value::None && value)
+      fail("%s takes no value", name.c_str());
+    if (definition->value == Value::Required && !value) {
+      if (++i == argc)
+        fail("%s expects a value", name.c_str());
+      value = argv[i];
+    }
+    if (value && !*value && name != "--prompt")
+      fail("%s expects a value", name.c_str());
+    definition->set(name, value);
+  }
+  checkCombinations(options);
+  return options;
+}
+
+} // namespace trainc::run

@@ -1,0 +1,252 @@
+//===- train.cpp - The training loop --------------------------------------===//
+
+#include "train.h"
+#include "evaluate.h"
+#include "observer.h"
+#include "progress.h"
+#include "svg.h"
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+
+namespace trainc::run {
+
+//===----------------------------------------------------------------------===//
+// Signals
+//===----------------------------------------------------------------------===//
+
+static volatile std::sig_atomic_t stopRequested = 0;
+
+/// The first SIGINT or SIGTERM asks for a stop, the second one kills.
+static void catchSignals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { stopRequested = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+//===----------------------------------------------------------------------===//
+// The log
+//===----------------------------------------------------------------------===//
+
+/// Opens the log. Of a resumed training, the lines up to step `done` stay.
+static OutputFile openLog(const std::string &path, uint64_t done) {
+  std::string kept;
+  if (done) {
+    std::ifstream old(path);
+    unsigned long long step;
+    for (std::string line; std::getline(old, line);)
+      if (std::sscanf(line.c_str(), "{\"step\":%llu,", &step) == 1 &&
+          step <= done)
+        kept += line + "\n";
+  }
+  OutputFile log(path);
+  log.write(kept);
+  return log;
+}
+
+//===----------------------------------------------------------------------===//
+// The loop
+//===----------------------------------------------------------------------===//
+
+namespace {
+class Training {
+public:
+  Training(Model &model, const Options &options);
+  bool run();
+
+private:
+  trainc_step_result runStep();
+  void report(const trainc_step_result &result, double seconds);
+  void evaluate();
+  void save();
+  void finish();
+
+  Model &model;
+  const Options &options;
+  uint32_t entry;
+  Batches batches;
+  std::optional<Evaluator> evaluator;
+  Observer observer;
+
+  uint64_t done;         // steps of the whole training
+  uint64_t position = 0; // examples of the whole training
+  uint64_t saved = UINT64_MAX, evaluated = UINT64_MAX; // at which step last
+  uint64_t units = 0; // tokens or examples of this run
+  double firstLoss = NAN;
+  bool warned = false;
+  int64_t learningRate;
+  std::vector<Point> losses, evaluations;
+  std::optional<OutputFile> log;
+  Progress progress;
+};
+} // namespace
+
+/// Closed windows: updates and those that were skipped.
+static uint64_t stepsDone(const Model &model) {
+  return static_cast<uint64_t>(model.scalar(TRAINC_SCALAR_UPDATE) +
+                               model.scalar(TRAINC_SCALAR_SKIPPED));
+}
+
+Training::Training(Model &model, const Options &options)
+    : model(model), options(options), entry(model.findStep(options.entry)),
+      batches(model, entry, options.data,
+              options.shuffle ? Batches::Order::Random : Batches::Order::File),
+      observer(model, options), done(stepsDone(model)),
+      learningRate(model.learningRate()),
+      progress(done, std::max(done, *options.steps),
+               batches.tokens() ? "tokens" : "examples") {
+  if (!options.evalData.empty())
+    evaluator.emplace(model, options);
+  if (options.resume) {
+    const char *at = model.metadata("data.position");
+    const char *loss = model.metadata("first_loss");
+    if (!at || !loss)
+      fail(
+          "the checkpoint has no position in the data: trainc-run did not make "
+          "it (--init takes its parameters alone)");
+    position = std::strtoull(at, nullptr, 10);
+    firstLoss = std::strtod(loss, nullptr);
+    saved = done;
+  }
+  if (!options.log.empty())
+    log.emplace(openLog(options.log, done));
+}
+
+/// All micro-steps of a window.
+trainc_step_result Training::runStep() {
+  trainc_step_result result;
+  observer.beginStep(done + 1);
+  do {
+    uint64_t rows = batches.fill(position, done + 1);
+    units += rows * std::max<uint64_t>(batches.tokens(), 1);
+    result = model.step(entry, done + 1);
+  } while (!result.closed);
+  observer.endStep();
+  ++done;
+  return result;
+}
+
+void Training::report(const trainc_step_result &result, double seconds) {
+  if (losses.empty() && std::isnan(firstLoss))
+    firstLoss = result.window_loss;
+  losses.push_back({done, result.window_loss});
+  std::optional<double> rate;
+  if (learningRate >= 0)
+    rate = model.scalar(static_cast<uint32_t>(learningRate));
+  if (!result.finite && !warned) {
+    warned = true;
+    note("step %llu: a gradient is not finite, its update is skipped "
+         "(--check-finite=ops finds the operation)",
+         static_cast<unsigned long long>(done));
+  }
+  progress.update(done, units, result, rate);
+  if (!log)
+    return;
+  log->write(format(
+      R"({"step":%llu,"loss":%s,"grad_norm":%s,"clip_factor":%s,)"
+      R"("loss_scale":%s,"lr":%s,"updated":%s,"examples":%llu,"ms":%.3f})"
+      "\n",
+      static_cast<unsigned long long>(done),
+      jsonNumber(result.window_loss).c_str(),
+      jsonNumber(result.grad_norm).c_str(),
+      jsonNumber(result.clip_factor).c_str(),
+      jsonNumber(result.loss_scale).c_str(),
+      rate ? jsonNumber(*rate).c_str() : "null",
+      result.updated ? "true" : "false",
+      static_cast<unsigned long long>(position), 1e3 * seconds));
+  log->flush();
+}
+
+void Training::evaluate() {
+  Evaluation result = evaluator->run(done);
+  evaluated = done;
+  if (result.loss)
+    evaluations.push_back({done, *result.loss});
+  progress.finish();
+  if (done != *options.steps)
+    std::printf("step %llu: ", static_cast<unsigned long long>(done));
+  print(result);
+  if (!log)
+    return;
+  auto number = [](const std::optional<double> &value) {
+    return value ? jsonNumber(*value) : "null";
+  };
+  log->write(format("{\"step\":%llu,\"eval_loss\":%s,\"accuracy\":%s}\n",
+                    static_cast<unsigned long long>(done),
+                    number(result.loss).c_str(),
+                    number(result.accuracy).c_str()));
+  log->flush();
+}
+
+void Training::save() {
+  model.setMetadata("data.position", std::to_string(position));
+  model.setMetadata("data.seed", std::to_string(model.seed()));
+  model.setMetadata("first_loss", format("%a", firstLoss));
+  check(trainc_save_checkpoint(model.trainer(), options.checkpointDir.c_str(),
+                               static_cast<uint32_t>(options.keep), nullptr));
+  saved = done;
+}
+
+/// "first loss" and "final loss", the mean of the last steps.
+static void printLosses(double first, const std::vector<Point> &losses,
+                        uint64_t steps) {
+  size_t count = std::min<size_t>({20, steps / 10 + 1, losses.size()});
+  double sum = 0;
+  for (size_t i = losses.size() - count; i < losses.size(); ++i)
+    sum += losses[i].loss;
+  std::printf("first loss %.6f\nfinal loss %.6f\n", first,
+              sum / static_cast<double>(count));
+  std::fflush(stdout);
+}
+
+void Training::finish() {
+  progress.finish();
+  bool saving = !options.checkpointDir.empty();
+  if (saving && saved != done)
+    save();
+  if (stopRequested)
+    note(saving ? "stopped after step %llu, which is saved"
+                : "stopped after step %llu; nothing is saved without "
+                  "--checkpoint-dir",
+         static_cast<unsigned long long>(done));
+  else if (evaluator && evaluated != done)
+    evaluate();
+  observer.finish();
+  if (!options.svg.empty())
+    writeLossCurve(options.svg, std::string(model.descriptor().name), losses,
+                   evaluations);
+  if (log)
+    log->close();
+  if (losses.empty())
+    note("step %llu of %llu is already done",
+         static_cast<unsigned long long>(done),
+         static_cast<unsigned long long>(*options.steps));
+  else
+    printLosses(firstLoss, losses, *options.steps);
+}
+
+bool Training::run() {
+  catchSignals();
+  while (done < *options.steps && !stopRequested) {
+    double start = now();
+    trainc_step_result result = runStep();
+    report(result, now() - start);
+    if (options.evalEvery && done % options.evalEvery == 0)
+      evaluate();
+    if (options.checkpointEvery && done % options.checkpointEvery == 0)
+      save();
+  }
+  finish();
+  return !stopRequested;
+}
+
+bool train(Model &model, const Options &options) {
+  return Training(model, options).run();
+}
+
+} // namespace trainc::run
