@@ -142,7 +142,6 @@ static void setInit(TensorRow &row, Attribute init) {
                  .Case("normal", TRAINC_INIT_NORMAL)
                  .Case("uniform", TRAINC_INIT_UNIFORM)
                  .Case("truncated_normal", TRAINC_INIT_TRUNCATED_NORMAL)
-                 .Case("copy", TRAINC_INIT_COPY)
                  .Default(TRAINC_INIT_CONSTANT);
   if (kind == "ones") {
     row.initA = 1.0;
@@ -205,7 +204,7 @@ void Gatherer::gatherTensors() {
     }
     if (optimizer.getEma())
       addTensor(name, "ema", TRAINC_ROLE_STATE, "arena.state.ema",
-                groupOf(param), b.getArrayAttr(b.getStringAttr("copy")));
+                groupOf(param), param.getInit());
   }
   for (auto buffer : module.getOps<BufferOp>())
     addTensor(buffer.getSymName(), "", TRAINC_ROLE_BUFFER, kBufferArena, -1,

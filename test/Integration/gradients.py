@@ -32,7 +32,7 @@ BARS = {"f64": 1e-6, "f32": 1e-4}
 STEP = 1e-3  # of the differences; their error is of fourth order
 # Ops without a gradient, and those that only gradients themselves are made of.
 NOT_DIFFERENTIABLE = {"and", "or", "not", "compare", "argmax", "constant", "iota", "map", "yield", "im2col",
-                      "col2im"}
+                      "col2im", "rotate_pairs"}
 
 
 def is_parameter(operand):

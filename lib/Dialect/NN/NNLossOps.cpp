@@ -1,9 +1,16 @@
 //===- NNLossOps.cpp - Losses ---------------------------------------------===//
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace trainc;
 using namespace trainc::nn;
+
+//===----------------------------------------------------------------------===//
+// Cross entropy
+//===----------------------------------------------------------------------===//
 
 LogicalResult CrossEntropyOp::inferReturnTypes(MLIRContext *,
                                                std::optional<Location> loc,
@@ -30,12 +37,31 @@ LogicalResult CrossEntropyOp::inferReturnTypes(MLIRContext *,
   return success();
 }
 
-LogicalResult CrossEntropyOp::verify() {
-  double smoothing = getLabelSmoothing().convertToDouble();
+/// Verifies the attributes and that `classes` and ignore_index are numbers of
+/// the targets' type.
+template <typename Op>
+static LogicalResult verifyTargets(Op op, int64_t classes,
+                                   StringRef smoothingName,
+                                   StringRef rangeName) {
+  double smoothing = op.getLabelSmoothing().convertToDouble();
   if (!(smoothing >= 0.0 && smoothing < 1.0))
-    return emitOpError("expects label_smoothing in [0, 1) (C3), got ")
-           << smoothing;
+    return op.emitOpError("expects label_smoothing in [0, 1) (")
+           << smoothingName << "), got " << smoothing;
+  Type type = getTensorType(op.getTargets()).getElementType();
+  unsigned width = type.getIntOrFloatBitWidth();
+  int64_t ignored = op.getIgnoreIndex();
+  if (!llvm::isIntN(width, ignored) || !llvm::isIntN(width, classes - 1))
+    return op.emitOpError(
+               "expects ignore_index and the last class to be numbers "
+               "of the targets' element type ")
+           << type << " (" << rangeName << "), got " << ignored << " and "
+           << classes - 1;
   return success();
+}
+
+LogicalResult CrossEntropyOp::verify() {
+  return verifyTargets(*this, getTensorType(getLogits()).getShape().back(),
+                       "C3", "C4");
 }
 
 namespace {
@@ -43,6 +69,7 @@ namespace {
 struct CrossEntropyParts {
   Value logProbabilities; // [..., classes]
   Value isTarget;         // [..., classes], i1
+  Value isCounted;        // [..., 1], i1: the row is not ignored
   Value weight;           // [..., 1]: the row's weight, 0 if it is ignored
 };
 } // namespace
@@ -65,89 +92,386 @@ static CrossEntropyParts buildParts(OpBuilder &b, CrossEntropyOp op) {
   iotaShape[last] = logits.getShape()[last];
   Value classes = IotaOp::create(
       b, loc, RankedTensorType::get(iotaShape, indexType), uint64_t(last));
-  parts.isTarget =
-      CompareOp::create(b, loc, CompareKind::eq, classes, targets);
-  Value ignore = scalarConstant(b, loc, indexType, op.getIgnoreIndex());
-  Value counts =
-      CompareOp::create(b, loc, CompareKind::ne, targets, ignore);
+  parts.isTarget = CompareOp::create(b, loc, CompareKind::eq, classes, targets);
+  Value ignored = scalarConstant(b, loc, indexType,
+                                 static_cast<int64_t>(op.getIgnoreIndex()));
+  parts.isCounted =
+      CompareOp::create(b, loc, CompareKind::ne, targets, ignored);
   Value zero = scalarConstant(b, loc, compute, 0.0);
-  Value weight = op.getWeights()
-                     ? castTo(b, loc, reshapeTo(b, loc, op.getWeights(), kept),
-                              compute)
-                     : scalarConstant(b, loc, compute, 1.0);
-  parts.weight = SelectOp::create(b, loc, counts, weight, zero);
+  Value weight =
+      op.getWeights()
+          ? castTo(b, loc, reshapeTo(b, loc, op.getWeights(), kept), compute)
+          : scalarConstant(b, loc, compute, 1.0);
+  parts.weight = SelectOp::create(b, loc, parts.isCounted, weight, zero);
   return parts;
+}
+
+/// The losses of the rows, [..., 1], before their weights.
+static Value buildRowLosses(OpBuilder &b, CrossEntropyOp op,
+                            const CrossEntropyParts &parts) {
+  Location loc = op.getLoc();
+  RankedTensorType type = getTensorType(parts.logProbabilities);
+  int64_t last = type.getRank() - 1;
+  auto constant = [&](double value) {
+    return scalarConstant(b, loc, type.getElementType(), value);
+  };
+  Value picked = SelectOp::create(b, loc, parts.isTarget,
+                                  parts.logProbabilities, constant(0.0));
+  Value row = ReduceOp::create(b, loc, ReduceKind::sum, picked, last, true);
+  double smoothing = op.getLabelSmoothing().convertToDouble();
+  if (smoothing != 0.0) {
+    Value sum = ReduceOp::create(b, loc, ReduceKind::sum,
+                                 parts.logProbabilities, last, true);
+    double classes = type.getShape()[last];
+    row = AddOp::create(
+        b, loc, MulOp::create(b, loc, row, constant(1 - smoothing)),
+        MulOp::create(b, loc, sum, constant(smoothing / classes)));
+  }
+  return NegOp::create(b, loc, row);
+}
+
+/// The sum of all elements.
+static Value sumAll(OpBuilder &b, Location loc, Value value) {
+  int64_t rank = getTensorType(value).getRank();
+  if (rank == 0)
+    return value;
+  SmallVector<int64_t> dims = llvm::to_vector(llvm::seq<int64_t>(0, rank));
+  return ReduceOp::create(b, loc, ReduceKind::sum, value, dims, false);
+}
+
+/// `weight` is 0 ? 0 : `value`: what counts nothing must not add 0 x inf.
+static Value whereWeighted(OpBuilder &b, Location loc, Value weight,
+                           Value value) {
+  Value zero =
+      scalarConstant(b, loc, getTensorType(weight).getElementType(), 0.0);
+  Value counts = CompareOp::create(b, loc, CompareKind::ne, weight, zero);
+  return SelectOp::create(b, loc, counts, value, zero);
 }
 
 FailureOr<SmallVector<Value>> CrossEntropyOp::decompose(OpBuilder &b) {
   Location loc = getLoc();
-  RankedTensorType logits = getTensorType(getLogits());
-  Type compute = getComputeType(logits.getElementType());
-  int64_t last = logits.getRank() - 1;
   CrossEntropyParts parts = buildParts(b, *this);
-  Value zero = scalarConstant(b, loc, compute, 0.0);
-  Value picked =
-      SelectOp::create(b, loc, parts.isTarget, parts.logProbabilities, zero);
-  Value row = ReduceOp::create(b, loc, ReduceKind::sum, picked, last, true);
-  double smoothing = getLabelSmoothing().convertToDouble();
-  if (smoothing != 0.0) {
-    Value sum = ReduceOp::create(b, loc, ReduceKind::sum,
-                                 parts.logProbabilities, last, true);
-    double classes = logits.getShape()[last];
-    row = AddOp::create(
-        b, loc,
-        MulOp::create(b, loc, row, scalarConstant(b, loc, compute, 1 - smoothing)),
-        MulOp::create(b, loc, sum,
-                      scalarConstant(b, loc, compute, smoothing / classes)));
-  }
-  // A row that counts nothing must not add 0 x inf.
-  Value counts = CompareOp::create(b, loc, CompareKind::ne, parts.weight, zero);
-  Value weighted = MulOp::create(b, loc, NegOp::create(b, loc, row), parts.weight);
-  Value loss = SelectOp::create(b, loc, counts, weighted, zero);
-  SmallVector<int64_t> dims = llvm::to_vector(llvm::seq<int64_t>(0, last + 1));
-  auto sum = [&](Value value) -> Value {
-    return ReduceOp::create(b, loc, ReduceKind::sum, value, dims, false);
-  };
-  return SmallVector<Value>{sum(loss), sum(parts.weight)};
+  Value row = buildRowLosses(b, *this, parts);
+  Value weighted = MulOp::create(b, loc, row, parts.weight);
+  return SmallVector<Value>{
+      sumAll(b, loc, whereWeighted(b, loc, parts.weight, weighted)),
+      sumAll(b, loc, parts.weight)};
 }
 
 LogicalResult
 CrossEntropyOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                SmallVectorImpl<Value> &operandGrads) {
-  // d loss / d logits = w (softmax - (1 - s) onehot - s / classes); with the
-  // smoothed targets summing to 1. Weights: the row's loss.
-  if (!resultGrads[0])
-    return success();
+  // d loss / d logits = w (softmax - target), the smoothed target summing to 1:
+  // 1 - s + s / classes at the class, s / classes elsewhere. d loss / d weight
+  // = the row's loss, d count / d weight = 1.
   Location loc = getLoc();
   RankedTensorType logits = getTensorType(getLogits());
   Type compute = getComputeType(logits.getElementType());
-  double classes = logits.getShape().back();
-  double smoothing = getLabelSmoothing().convertToDouble();
   CrossEntropyParts parts = buildParts(b, *this);
   auto constant = [&](double value) {
     return scalarConstant(b, loc, compute, value);
   };
-  Value target = SelectOp::create(b, loc, parts.isTarget,
-                                  constant(1 - smoothing + smoothing / classes),
-                                  constant(smoothing / classes));
-  Value softmax = ExpOp::create(b, loc, parts.logProbabilities);
-  Value factor = MulOp::create(b, loc, parts.weight, resultGrads[0]);
-  Value dx = MulOp::create(b, loc, SubOp::create(b, loc, softmax, target), factor);
-  // Ignored rows are 0 even where the logits are not finite.
-  Value zero = constant(0.0);
-  Value counts = CompareOp::create(b, loc, CompareKind::ne, parts.weight, zero);
-  dx = SelectOp::create(b, loc, counts, dx, zero);
-  operandGrads[0] = castTo(b, loc, dx, logits.getElementType());
+  if (resultGrads[0]) {
+    double classes = logits.getShape().back();
+    double smoothing = getLabelSmoothing().convertToDouble();
+    Value target = SelectOp::create(
+        b, loc, parts.isTarget, constant(1 - smoothing + smoothing / classes),
+        constant(smoothing / classes));
+    Value softmax = ExpOp::create(b, loc, parts.logProbabilities);
+    Value factor = MulOp::create(b, loc, parts.weight, resultGrads[0]);
+    Value dx =
+        MulOp::create(b, loc, SubOp::create(b, loc, softmax, target), factor);
+    dx = whereWeighted(b, loc, parts.weight, dx);
+    operandGrads[0] = castTo(b, loc, dx, logits.getElementType());
+  }
   if (getWeights()) {
-    Value logProbability =
-        MulOp::create(b, loc, target, parts.logProbabilities);
-    Value row = ReduceOp::create(b, loc, ReduceKind::sum, logProbability,
-                                 logits.getRank() - 1, false);
-    Value g = MulOp::create(b, loc, NegOp::create(b, loc, row), resultGrads[0]);
-    if (resultGrads[1])
-      g = AddOp::create(b, loc, g, resultGrads[1]);
-    operandGrads[2] =
-        castTo(b, loc, g, getTensorType(getWeights()).getElementType());
+    RankedTensorType type = getTensorType(getWeights());
+    Value g = resultGrads[1] ? resultGrads[1] : constant(0.0);
+    if (resultGrads[0]) {
+      Value row = buildRowLosses(b, *this, parts);
+      g = AddOp::create(b, loc, MulOp::create(b, loc, row, resultGrads[0]), g);
+    }
+    g = SelectOp::create(b, loc, parts.isCounted, g, constant(0.0));
+    g = reshapeTo(b, loc, g, type.getShape());
+    operandGrads[2] = castTo(b, loc, g, type.getElementType());
   }
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Linear cross entropy
+//===----------------------------------------------------------------------===//
+
+LogicalResult LinearCrossEntropyOp::inferReturnTypes(
+    MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
+    SmallVectorImpl<Type> &types) {
+  RankedTensorType hidden = getTensorType(adaptor.getHidden());
+  RankedTensorType weight = getTensorType(adaptor.getWeight());
+  RankedTensorType targets = getTensorType(adaptor.getTargets());
+  auto error = [&](auto &&...args) {
+    return emitOptionalError(loc, "'nn.linear_cross_entropy' op expects ",
+                             args...);
+  };
+  if (hidden.getRank() < 1 || weight.getRank() != 2 ||
+      hidden.getShape().back() !=
+          weight.getDimSize(adaptor.getTransposeWeight() ? 1 : 0))
+    return error("the hidden's last size to be the weight's (C1), got ", hidden,
+                 " and ", weight);
+  if (hidden.getElementType() != weight.getElementType())
+    return error("equal element types (C2), got ", hidden, " and ", weight);
+  if (hidden.getShape().drop_back() != targets.getShape())
+    return error("targets of the hidden's shape without the last dimension "
+                 "(C3), got ",
+                 hidden, " and ", targets);
+  if (Value weights = adaptor.getWeights())
+    if (getTensorType(weights).getShape() != targets.getShape())
+      return error("weights of the targets' shape (C4), got ",
+                   weights.getType(), " and ", targets);
+  types.append(
+      2, RankedTensorType::get({}, getComputeType(hidden.getElementType())));
+  return success();
+}
+
+LogicalResult LinearCrossEntropyOp::verify() {
+  int64_t classes =
+      getTensorType(getWeight()).getDimSize(getTransposeWeight() ? 0 : 1);
+  return verifyTargets(*this, classes, "C5", "C6");
+}
+
+/// The two ops that define it; the rows of hidden as a matrix.
+static std::pair<MatmulOp, CrossEntropyOp>
+buildUnfused(OpBuilder &b, LinearCrossEntropyOp op) {
+  Location loc = op.getLoc();
+  int64_t rows = getTensorType(op.getTargets()).getNumElements();
+  int64_t size = getTensorType(op.getHidden()).getShape().back();
+  Value weights = op.getWeights();
+  auto logits =
+      MatmulOp::create(b, loc, reshapeTo(b, loc, op.getHidden(), {rows, size}),
+                       op.getWeight(), Value(), false, op.getTransposeWeight());
+  auto loss = CrossEntropyOp::create(
+      b, loc, logits, reshapeTo(b, loc, op.getTargets(), {rows}),
+      weights ? reshapeTo(b, loc, weights, {rows}) : Value(),
+      op.getIgnoreIndexAttr(), op.getLabelSmoothingAttr());
+  return {logits, loss};
+}
+
+FailureOr<SmallVector<Value>> LinearCrossEntropyOp::decompose(OpBuilder &b) {
+  return SmallVector<Value>(buildUnfused(b, *this).second->getResults());
+}
+
+LogicalResult
+LinearCrossEntropyOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                                     SmallVectorImpl<Value> &operandGrads) {
+  auto [logits, loss] = buildUnfused(b, *this);
+  SmallVector<Value> lossGrads(loss->getNumOperands());
+  SmallVector<Value> logitsGrads(logits->getNumOperands());
+  if (failed(loss.buildGradients(b, resultGrads, lossGrads)))
+    return failure();
+  if (lossGrads[0]) {
+    if (failed(logits.buildGradients(b, lossGrads[0], logitsGrads)))
+      return failure();
+    operandGrads[0] = reshapeTo(b, getLoc(), logitsGrads[0],
+                                getTensorType(getHidden()).getShape());
+    operandGrads[1] = logitsGrads[1];
+  }
+  if (getWeights())
+    operandGrads[3] = reshapeTo(b, getLoc(), lossGrads[2],
+                                getTensorType(getWeights()).getShape());
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Losses per element
+//===----------------------------------------------------------------------===//
+
+/// Verifies a loss per element and infers its results.
+template <typename Adaptor>
+static LogicalResult inferElementLoss(std::optional<Location> loc,
+                                      StringRef name, Adaptor adaptor,
+                                      SmallVectorImpl<Type> &types) {
+  RankedTensorType prediction = getTensorType(adaptor.getPrediction());
+  RankedTensorType targets = getTensorType(adaptor.getTargets());
+  if (prediction.getShape() != targets.getShape())
+    return emitOptionalError(loc, "'", name,
+                             "' op expects targets of the prediction's shape "
+                             "(C1), got ",
+                             prediction, " and ", targets);
+  if (Value weights = adaptor.getWeights()) {
+    RankedTensorType type = getTensorType(weights);
+    if (type.getRank() > prediction.getRank() ||
+        prediction.getShape().take_front(type.getRank()) != type.getShape())
+      return emitOptionalError(loc, "'", name,
+                               "' op expects weights whose shape is a leading "
+                               "part of the prediction's (C2), got ",
+                               type, " and ", prediction);
+  }
+  types.append(2, RankedTensorType::get(
+                      {}, getComputeType(prediction.getElementType())));
+  return success();
+}
+
+namespace {
+/// The operands of a loss per element in the compute type.
+struct ElementLoss {
+  Value prediction, targets;
+  Value weights;    // [examples..., 1...]; null if there are none
+  double perWeight; // elements that share a weight
+};
+} // namespace
+
+template <typename Op> static ElementLoss getParts(OpBuilder &b, Op op) {
+  Location loc = op.getLoc();
+  RankedTensorType type = getTensorType(op.getPrediction());
+  Type compute = getComputeType(type.getElementType());
+  ElementLoss parts{.prediction = castTo(b, loc, op.getPrediction(), compute),
+                    .targets = castTo(b, loc, op.getTargets(), compute),
+                    .weights = Value(),
+                    .perWeight = 1};
+  if (!op.getWeights())
+    return parts;
+  SmallVector<int64_t> shape(getTensorType(op.getWeights()).getShape());
+  for (int64_t size : type.getShape().drop_front(shape.size())) {
+    parts.perWeight *= size;
+    shape.push_back(1);
+  }
+  parts.weights =
+      reshapeTo(b, loc, castTo(b, loc, op.getWeights(), compute), shape);
+  return parts;
+}
+
+/// loss and count from the losses of the elements.
+static FailureOr<SmallVector<Value>> sumElements(OpBuilder &b, Location loc,
+                                                 const ElementLoss &parts,
+                                                 Value losses) {
+  RankedTensorType type = getTensorType(losses);
+  auto constant = [&](double value) {
+    return scalarConstant(b, loc, type.getElementType(), value);
+  };
+  if (!parts.weights)
+    return SmallVector<Value>{
+        sumAll(b, loc, losses),
+        constant(static_cast<double>(type.getNumElements()))};
+  Value weighted = MulOp::create(b, loc, losses, parts.weights);
+  return SmallVector<Value>{
+      sumAll(b, loc, whereWeighted(b, loc, parts.weights, weighted)),
+      MulOp::create(b, loc, sumAll(b, loc, parts.weights),
+                    constant(parts.perWeight))};
+}
+
+/// Sets the operands' gradients from the losses of the elements and their
+/// derivatives by prediction and target.
+static LogicalResult
+buildElementGradients(OpBuilder &b, Operation *op, const ElementLoss &parts,
+                      Value losses, Value byPrediction, Value byTarget,
+                      ValueRange resultGrads,
+                      SmallVectorImpl<Value> &operandGrads) {
+  Location loc = op->getLoc();
+  auto toOperand = [&](Value value, Value operand) {
+    RankedTensorType type = getTensorType(operand);
+    return castTo(b, loc, reshapeTo(b, loc, value, type.getShape()),
+                  type.getElementType());
+  };
+  if (Value g = resultGrads[0]) {
+    auto weighted = [&](Value derivative) -> Value {
+      if (!parts.weights)
+        return MulOp::create(b, loc, derivative, g);
+      Value factor = MulOp::create(b, loc, parts.weights, g);
+      return whereWeighted(b, loc, parts.weights,
+                           MulOp::create(b, loc, derivative, factor));
+    };
+    operandGrads[0] = toOperand(weighted(byPrediction), op->getOperand(0));
+    operandGrads[1] = toOperand(weighted(byTarget), op->getOperand(1));
+  }
+  if (parts.weights) {
+    RankedTensorType type = getTensorType(parts.weights);
+    Type compute = type.getElementType();
+    Value sum = scalarConstant(b, loc, compute, 0.0);
+    if (Value g = resultGrads[1])
+      sum = MulOp::create(b, loc, g,
+                          scalarConstant(b, loc, compute, parts.perWeight));
+    Value byWeight = BroadcastOp::create(b, loc, type, sum);
+    if (Value g = resultGrads[0]) {
+      Value shared = sumToShape(b, loc, losses, type.getShape());
+      byWeight =
+          AddOp::create(b, loc, MulOp::create(b, loc, shared, g), byWeight);
+    }
+    operandGrads[2] = toOperand(byWeight, op->getOperand(2));
+  }
+  return success();
+}
+
+LogicalResult BceWithLogitsOp::inferReturnTypes(MLIRContext *,
+                                                std::optional<Location> loc,
+                                                Adaptor adaptor,
+                                                SmallVectorImpl<Type> &types) {
+  return inferElementLoss(loc, getOperationName(), adaptor, types);
+}
+
+/// max(x, 0) - x t + log(1 + exp(-|x|)).
+static Value buildBceLosses(OpBuilder &b, Location loc,
+                            const ElementLoss &parts) {
+  RankedTensorType type = getTensorType(parts.prediction);
+  Type compute = type.getElementType();
+  auto map = MapOp::create(b, loc, TypeRange{type},
+                           ValueRange{parts.prediction, parts.targets});
+  OpBuilder::InsertionGuard guard(b);
+  Block *block =
+      b.createBlock(&map.getBody(), {}, {compute, compute}, {loc, loc});
+  Value x = block->getArgument(0), t = block->getArgument(1);
+  Value positive =
+      arith::MaximumFOp::create(b, loc, x, splatConstant(b, loc, compute, 0.0));
+  Value linear = arith::SubFOp::create(b, loc, positive,
+                                       arith::MulFOp::create(b, loc, x, t));
+  Value size = math::AbsFOp::create(b, loc, x);
+  Value tail = math::ExpOp::create(b, loc, arith::NegFOp::create(b, loc, size));
+  Value loss = arith::AddFOp::create(b, loc, linear,
+                                     math::Log1pOp::create(b, loc, tail));
+  YieldOp::create(b, loc, TypeRange{}, loss);
+  return map.getResult(0);
+}
+
+FailureOr<SmallVector<Value>> BceWithLogitsOp::decompose(OpBuilder &b) {
+  ElementLoss parts = getParts(b, *this);
+  return sumElements(b, getLoc(), parts, buildBceLosses(b, getLoc(), parts));
+}
+
+LogicalResult
+BceWithLogitsOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                                SmallVectorImpl<Value> &operandGrads) {
+  // By x: sigmoid(x) - t; by t: -x.
+  Location loc = getLoc();
+  ElementLoss parts = getParts(b, *this);
+  Value one = scalarConstant(
+      b, loc, getTensorType(parts.prediction).getElementType(), 1.0);
+  Value minus = NegOp::create(b, loc, parts.prediction);
+  Value sigmoid = DivOp::create(
+      b, loc, one, AddOp::create(b, loc, ExpOp::create(b, loc, minus), one));
+  return buildElementGradients(b, *this, parts, buildBceLosses(b, loc, parts),
+                               SubOp::create(b, loc, sigmoid, parts.targets),
+                               minus, resultGrads, operandGrads);
+}
+
+LogicalResult MseOp::inferReturnTypes(MLIRContext *,
+                                      std::optional<Location> loc,
+                                      Adaptor adaptor,
+                                      SmallVectorImpl<Type> &types) {
+  return inferElementLoss(loc, getOperationName(), adaptor, types);
+}
+
+FailureOr<SmallVector<Value>> MseOp::decompose(OpBuilder &b) {
+  ElementLoss parts = getParts(b, *this);
+  Value error = SubOp::create(b, getLoc(), parts.prediction, parts.targets);
+  return sumElements(b, getLoc(), parts,
+                     MulOp::create(b, getLoc(), error, error));
+}
+
+LogicalResult MseOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                                    SmallVectorImpl<Value> &operandGrads) {
+  Location loc = getLoc();
+  ElementLoss parts = getParts(b, *this);
+  Value error = SubOp::create(b, loc, parts.prediction, parts.targets);
+  Value twice = AddOp::create(b, loc, error, error);
+  return buildElementGradients(
+      b, *this, parts, MulOp::create(b, loc, error, error), twice,
+      NegOp::create(b, loc, twice), resultGrads, operandGrads);
 }

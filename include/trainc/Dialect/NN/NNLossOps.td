@@ -14,8 +14,11 @@ def NN_CrossEntropyOp : NN_InferredOp<"cross_entropy", [Decomposable, Differenti
     `count` the sum of their weights (the number of rows if none), both f32 (f64 for
     f64 logits) scalars; mean loss = loss / count.
 
+    Other targets are in [0, classes): for inputs of a step the runtime checks it first.
+
     (C1) targets' shape is the logits' without the last dimension; (C2) weights have
-    the targets' shape; (C3) label_smoothing is in [0, 1).
+    the targets' shape; (C3) label_smoothing is in [0, 1); (C4) ignore_index and the
+    last class are numbers of the targets' element type.
 
     ```mlir
     %loss, %count = nn.cross_entropy %logits, %y : tensor<32x10xf32>, tensor<32xi32>
@@ -30,6 +33,76 @@ def NN_CrossEntropyOp : NN_InferredOp<"cross_entropy", [Decomposable, Differenti
     `:` type($logits) `,` type($targets) (`,` type($weights)^)?
   }];
   let hasVerifier = 1;
+}
+
+def NN_LinearCrossEntropyOp : NN_InferredOp<"linear_cross_entropy", [Decomposable, Differentiable]> {
+  let summary = "cross_entropy of the logits hidden x weight, which are not kept";
+  let description = [{
+    Hidden is [..., in], the weight [in, classes] ([classes, in] with
+    `transpose_weight`); the rest is as in `nn.cross_entropy` of their `nn.matmul`.
+
+    (C1) the hidden's last size is the weight's `in`; (C2) element types of hidden and
+    weight are equal; (C3) targets' shape is the hidden's without the last dimension;
+    (C4) weights have the targets' shape; (C5) label_smoothing is in [0, 1); (C6)
+    ignore_index and the last class are numbers of the targets' element type.
+
+    ```mlir
+    %loss, %count = nn.linear_cross_entropy %h, %table, %y transpose_weight
+        : tensor<8x16x32xf32>, tensor<100x32xf32>, tensor<8x16xi32>
+    ```
+  }];
+  let arguments = (ins NN_FloatTensor:$hidden, NN_FloatTensor:$weight, NN_IntTensor:$targets,
+                       Optional<NN_FloatTensor>:$weights, UnitAttr:$transpose_weight,
+                       DefaultValuedAttr<I64Attr, "-100">:$ignore_index,
+                       DefaultValuedAttr<F64Attr, "0.0">:$label_smoothing);
+  let results = (outs NN_FloatTensor:$loss, NN_FloatTensor:$count);
+  let assemblyFormat = [{
+    $hidden `,` $weight `,` $targets (`weights` $weights^)? (`transpose_weight` $transpose_weight^)? attr-dict
+    `:` type($hidden) `,` type($weight) `,` type($targets) (`,` type($weights)^)?
+  }];
+  let hasVerifier = 1;
+}
+
+/// A loss per element of `prediction` against `targets` of its shape.
+class NN_ElementLossOp<string mnemonic> : NN_InferredOp<mnemonic, [Decomposable, Differentiable]> {
+  let arguments = (ins NN_FloatTensor:$prediction, NN_FloatTensor:$targets, Optional<NN_FloatTensor>:$weights);
+  let results = (outs NN_FloatTensor:$loss, NN_FloatTensor:$count);
+  let assemblyFormat = [{
+    $prediction `,` $targets (`weights` $weights^)? attr-dict
+    `:` type($prediction) `,` type($targets) (`,` type($weights)^)?
+  }];
+}
+
+def NN_BceWithLogitsOp : NN_ElementLossOp<"bce_with_logits"> {
+  let summary = "sum of binary cross entropies of logits against probabilities, and the count";
+  let description = [{
+    The loss of an element is max(x, 0) - x t + log(1 + exp(-|x|)), x the logit and t
+    the target. Weights are factors per example: their shape is a leading part of the
+    prediction's ([N] or [N, C] for [N, C]). `loss` is the sum of weight times loss over
+    elements, `count` the sum of the elements' weights (the number of elements if none),
+    both f32 (f64 for f64 predictions) scalars; loss / count is the mean over elements.
+    An element of weight 0 counts nothing, even if it is not finite.
+
+    (C1) targets have the prediction's shape; (C2) weights' shape is a leading part of it.
+
+    ```mlir
+    %loss, %count = nn.bce_with_logits %x, %t weights %w : tensor<8x4xf32>, tensor<8x4xf32>, tensor<8xf32>
+    ```
+  }];
+}
+
+def NN_MseOp : NN_ElementLossOp<"mse"> {
+  let summary = "sum of squared differences, and the count";
+  let description = [{
+    The loss of an element is (prediction - target)^2. Weights, `loss` and `count` are as
+    in `nn.bce_with_logits`: loss / count is the mean over elements.
+
+    (C1) targets have the prediction's shape; (C2) weights' shape is a leading part of it.
+
+    ```mlir
+    %loss, %count = nn.mse %x, %t : tensor<8x4xf32>, tensor<8x4xf32>
+    ```
+  }];
 }
 
 #endif // TRAINC_NN_LOSS_OPS

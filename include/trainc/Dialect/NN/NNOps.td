@@ -8,6 +8,8 @@ include "trainc/Dialect/NN/NNReductionOps.td"
 include "trainc/Dialect/NN/NNShapeOps.td"
 include "trainc/Dialect/NN/NNLinearOps.td"
 include "trainc/Dialect/NN/NNNormOps.td"
+include "trainc/Dialect/NN/NNEmbeddingOps.td"
+include "trainc/Dialect/NN/NNAttentionOps.td"
 include "trainc/Dialect/NN/NNConvOps.td"
 include "trainc/Dialect/NN/NNLossOps.td"
 

@@ -1,0 +1,90 @@
+//===- NNEmbeddingOps.td - Table lookup and positions -----*- tablegen -*-===//
+#ifndef TRAINC_NN_EMBEDDING_OPS
+#define TRAINC_NN_EMBEDDING_OPS
+
+include "trainc/Dialect/NN/NNDialect.td"
+
+def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable, KernelPrimitive]> {
+  let summary = "rows of a table, by index";
+  let description = [{
+    The table is [V, D], ids [...], the result [..., D]: result[..., d] =
+    table[ids[...], d]. An id outside of [0, V) is moved to its nearest end; ids that are
+    inputs of a step are refused before that.
+
+    (C1) the table has rank 2 and rows.
+
+    ```mlir
+    %x = nn.embedding %table, %ids : tensor<100x32xf32>, tensor<8x16xi32>
+    ```
+  }];
+  let arguments = (ins NN_FloatTensor:$table, NN_IntTensor:$ids);
+  let results = (outs NN_FloatTensor:$result);
+  let assemblyFormat = "$table `,` $ids attr-dict `:` type($table) `,` type($ids)";
+}
+
+def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [Decomposable, KernelPrimitive]> {
+  let summary = "gradient of the table of an embedding";
+  let description = [{
+    result[v, :] is the sum of grad[i, :] over the positions i (row-major) with ids[i] = v,
+    added in ascending order of i to 0, in f32 (f64 for f64), and rounded once. Every
+    lowering gives these bits. Ids are taken as `nn.embedding` takes them.
+
+    (C1) the grad's shape is that of the ids with the result's last size appended; (C2)
+    the result has rank 2, rows and the grad's element type.
+
+    ```mlir
+    %dt = nn.embedding_grad %ids, %g : tensor<8x16xi32>, tensor<8x16x32xf32> to tensor<100x32xf32>
+    ```
+  }];
+  let arguments = (ins NN_IntTensor:$ids, NN_FloatTensor:$grad);
+  let results = (outs NN_FloatTensor:$result);
+  let assemblyFormat = "$ids `,` $grad attr-dict `:` type($ids) `,` type($grad) `to` type($result)";
+  let hasVerifier = 1;
+}
+
+def NN_RotaryOp : NN_Op<"rotary", [SameOperandsAndResultType, Decomposable, Differentiable]> {
+  let summary = "rotary position embedding";
+  let description = [{
+    The input is [B, T, H, D]. The pair (x[i], x[i + D/2]), 0 <= i < D/2, at position t is
+    rotated by the angle (t + offset) theta^(-2 i / D):
+    y[i] = x[i] cos - x[i + D/2] sin, y[i + D/2] = x[i + D/2] cos + x[i] sin; backward if
+    `inverse` is given, which is also the gradient. Angles, cos and sin are taken in f64
+    and rounded to the input's compute type.
+
+    (C1) the input has rank 4 and an even last size; (C2) theta is finite and above 0.
+
+    ```mlir
+    %y = nn.rotary %x theta 10000.0 : tensor<2x16x4x8xf32>
+    ```
+  }];
+  let arguments = (ins NN_FloatTensor:$input, F64Attr:$theta, DefaultValuedAttr<I64Attr, "0">:$offset,
+                       UnitAttr:$inverse);
+  let results = (outs NN_FloatTensor:$result);
+  let assemblyFormat = "$input `theta` $theta (`inverse` $inverse^)? attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
+def NN_RotatePairsOp : NN_Op<"rotate_pairs", [AllTypesMatch<["input", "result"]>,
+    AllTypesMatch<["cos", "sin"]>, Decomposable, KernelPrimitive]> {
+  let summary = "the rotation of an nn.rotary, by given cos and sin";
+  let description = [{
+    The input is [B, T, H, D], cos and sin are [T, D/2]; y[i] = x[i] cos[i] -
+    x[i + D/2] sin[i], y[i + D/2] = x[i + D/2] cos[i] + x[i] sin[i], for 0 <= i < D/2; with
+    `inverse` for -sin. The sum is a fused multiply-add of the product by cos.
+
+    (C1) the input has rank 4 and an even last size; (C2) cos and sin are [T, D/2] of the
+    input's compute type.
+
+    ```mlir
+    %y = nn.rotate_pairs %x, %cos, %sin : tensor<2x16x4x8xf32>, tensor<16x4xf32>
+    ```
+  }];
+  let arguments = (ins NN_FloatTensor:$input, NN_FloatTensor:$cos, NN_FloatTensor:$sin, UnitAttr:$inverse);
+  let results = (outs NN_FloatTensor:$result);
+  let assemblyFormat = [{
+    $input `,` $cos `,` $sin (`inverse` $inverse^)? attr-dict `:` type($input) `,` type($cos)
+  }];
+  let hasVerifier = 1;
+}
+
+#endif // TRAINC_NN_EMBEDDING_OPS

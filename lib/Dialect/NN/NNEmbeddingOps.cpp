@@ -1,0 +1,270 @@
+//===- NNEmbeddingOps.cpp - Table lookup and positions --------------------===//
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::nn;
+
+//===----------------------------------------------------------------------===//
+// Embedding
+//===----------------------------------------------------------------------===//
+
+/// The number `id` as the index of one of `rows` rows.
+static Value asRow(OpBuilder &b, Location loc, Value id, int64_t rows) {
+  auto index = [&](int64_t value) -> Value {
+    return arith::ConstantIndexOp::create(b, loc, value);
+  };
+  id = arith::IndexCastOp::create(b, loc, b.getIndexType(), id);
+  id = arith::MaxSIOp::create(b, loc, id, index(0));
+  return arith::MinSIOp::create(b, loc, id, index(rows - 1));
+}
+
+LogicalResult EmbeddingOp::inferReturnTypes(MLIRContext *,
+                                            std::optional<Location> loc,
+                                            Adaptor adaptor,
+                                            SmallVectorImpl<Type> &types) {
+  RankedTensorType table = getTensorType(adaptor.getTable());
+  if (table.getRank() != 2 || table.getDimSize(0) == 0)
+    return emitOptionalError(
+        loc, "'nn.embedding' op expects a table of rank 2 with rows (C1), got ",
+        table);
+  SmallVector<int64_t> shape(getTensorType(adaptor.getIds()).getShape());
+  shape.push_back(table.getDimSize(1));
+  types.push_back(RankedTensorType::get(shape, table.getElementType()));
+  return success();
+}
+
+FailureOr<SmallVector<Value>> EmbeddingOp::decompose(OpBuilder &b) {
+  Location loc = getLoc();
+  auto type = getTensorType(getResult());
+  int64_t rank = type.getRank();
+  AffineMap identity = b.getMultiDimIdentityMap(rank);
+  AffineMap rows = AffineMap::get(rank, 0, identity.getResults().drop_back(),
+                                  b.getContext());
+  Value empty =
+      tensor::EmptyOp::create(b, loc, type.getShape(), type.getElementType());
+  SmallVector<utils::IteratorType> loops(rank, utils::IteratorType::parallel);
+  auto lookup = linalg::GenericOp::create(
+      b, loc, type, getIds(), empty, ArrayRef{rows, identity}, loops,
+      [&](OpBuilder &b, Location loc, ValueRange args) {
+        Value row =
+            asRow(b, loc, args[0], getTensorType(getTable()).getDimSize(0));
+        Value column = linalg::IndexOp::create(b, loc, rank - 1);
+        Value element = tensor::ExtractOp::create(b, loc, getTable(),
+                                                  ValueRange{row, column});
+        linalg::YieldOp::create(b, loc, element);
+      });
+  return SmallVector<Value>{lookup.getResult(0)};
+}
+
+LogicalResult
+EmbeddingOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                            SmallVectorImpl<Value> &operandGrads) {
+  operandGrads[0] = EmbeddingGradOp::create(b, getLoc(), getTable().getType(),
+                                            getIds(), resultGrads[0]);
+  return success();
+}
+
+LogicalResult EmbeddingGradOp::verify() {
+  RankedTensorType ids = getTensorType(getIds()),
+                   grad = getTensorType(getGrad()),
+                   result = getTensorType(getResult());
+  if (result.getRank() != 2 || result.getDimSize(0) == 0 ||
+      result.getElementType() != grad.getElementType())
+    return emitOpError("expects a result of rank 2 with rows and the grad's "
+                       "element type (C2), got ")
+           << result << " for " << grad;
+  SmallVector<int64_t> shape(ids.getShape());
+  shape.push_back(result.getDimSize(1));
+  if (grad.getShape() != ArrayRef<int64_t>(shape))
+    return emitOpError("expects a grad of the ids' shape and the result's last "
+                       "size (C1), got ")
+           << grad << " for " << ids << " and " << result;
+  return success();
+}
+
+FailureOr<SmallVector<Value>> EmbeddingGradOp::decompose(OpBuilder &b) {
+  Location loc = getLoc();
+  auto type = getTensorType(getResult());
+  Type elementType = type.getElementType();
+  Type compute = getComputeType(elementType);
+  int64_t columns = type.getDimSize(1);
+  int64_t count = getTensorType(getIds()).getNumElements();
+  Value ids = reshapeTo(b, loc, getIds(), {count});
+  Value grad = castTo(b, loc, getGrad(), compute);
+  grad = reshapeTo(b, loc, grad, {count, columns});
+
+  auto index = [&](int64_t value) -> Value {
+    return arith::ConstantIndexOp::create(b, loc, value);
+  };
+  Value empty = tensor::EmptyOp::create(b, loc, type.getShape(), compute);
+  Value zeros =
+      linalg::FillOp::create(b, loc, splatConstant(b, loc, compute, 0.0), empty)
+          .getResult(0);
+  SmallVector<OpFoldResult> sizes =
+      getAsIndexOpFoldResult(b.getContext(), {1, columns});
+  SmallVector<OpFoldResult> strides =
+      getAsIndexOpFoldResult(b.getContext(), {1, 1});
+  auto addRow = [&](OpBuilder &b, Location loc, Value i, ValueRange sums) {
+    Value id = tensor::ExtractOp::create(b, loc, ids, i);
+    id = asRow(b, loc, id, type.getDimSize(0));
+    SmallVector<OpFoldResult> from = {i, b.getIndexAttr(0)},
+                              to = {id, b.getIndexAttr(0)};
+    Value row =
+        tensor::ExtractSliceOp::create(b, loc, grad, from, sizes, strides);
+    Value sum =
+        tensor::ExtractSliceOp::create(b, loc, sums[0], to, sizes, strides);
+    SmallVector<AffineMap> maps(2, b.getMultiDimIdentityMap(2));
+    SmallVector<utils::IteratorType> loops(2, utils::IteratorType::parallel);
+    auto add = [](OpBuilder &b, Location loc, ValueRange args) {
+      Value value = arith::AddFOp::create(b, loc, args[1], args[0]);
+      linalg::YieldOp::create(b, loc, value);
+    };
+    auto added = linalg::GenericOp::create(b, loc, sum.getType(), row, sum,
+                                           maps, loops, add);
+    Value updated = tensor::InsertSliceOp::create(b, loc, added.getResult(0),
+                                                  sums[0], to, sizes, strides);
+    scf::YieldOp::create(b, loc, updated);
+  };
+  auto loop = scf::ForOp::create(b, loc, index(0), index(count), index(1),
+                                 zeros, addRow);
+  return SmallVector<Value>{castTo(b, loc, loop.getResult(0), elementType)};
+}
+
+//===----------------------------------------------------------------------===//
+// Rotary
+//===----------------------------------------------------------------------===//
+
+LogicalResult RotaryOp::verify() {
+  if (getType().getRank() != 4 || getType().getShape().back() % 2 != 0)
+    return emitOpError("expects an input [B, T, H, D] with even D (C1), got ")
+           << getType();
+  double theta = getTheta().convertToDouble();
+  if (!std::isfinite(theta) || theta <= 0.0)
+    return emitOpError("expects theta to be finite and above 0 (C2), got ")
+           << theta;
+  return success();
+}
+
+/// cos and sin of the angles, [T, D/2] of the compute type.
+static ValueRange buildRotations(OpBuilder &b, RotaryOp op) {
+  Location loc = op.getLoc();
+  int64_t length = op.getType().getDimSize(1);
+  int64_t half = op.getType().getDimSize(3) / 2;
+  Type f64 = b.getF64Type();
+  Type compute = getComputeType(op.getType().getElementType());
+  Value position = IotaOp::create(
+      b, loc, RankedTensorType::get({length, 1}, f64), uint64_t(0));
+  Value pair = IotaOp::create(b, loc, RankedTensorType::get({1, half}, f64),
+                              uint64_t(1));
+  auto type = RankedTensorType::get({length, half}, compute);
+  auto map =
+      MapOp::create(b, loc, TypeRange{type, type}, ValueRange{position, pair});
+  OpBuilder::InsertionGuard guard(b);
+  Block *block = b.createBlock(&map.getBody(), {}, {f64, f64}, {loc, loc});
+  auto constant = [&](double value) {
+    return splatConstant(b, loc, f64, value);
+  };
+  // theta^(-i / half) = exp(-i log(theta) / half)
+  double theta = op.getTheta().convertToDouble();
+  Value exponent = arith::MulFOp::create(b, loc, block->getArgument(1),
+                                         constant(-std::log(theta) / half));
+  Value shifted = arith::AddFOp::create(
+      b, loc, block->getArgument(0),
+      constant(static_cast<double>(static_cast<int64_t>(op.getOffset()))));
+  Value angle = arith::MulFOp::create(b, loc, shifted,
+                                      math::ExpOp::create(b, loc, exponent));
+  auto rounded = [&](Value value) -> Value {
+    if (compute == f64)
+      return value;
+    return arith::TruncFOp::create(b, loc, compute, value);
+  };
+  Value cos = rounded(math::CosOp::create(b, loc, angle));
+  Value sin = rounded(math::SinOp::create(b, loc, angle));
+  YieldOp::create(b, loc, TypeRange{}, ValueRange{cos, sin});
+  return map.getResults();
+}
+
+FailureOr<SmallVector<Value>> RotaryOp::decompose(OpBuilder &b) {
+  ValueRange rotations = buildRotations(b, *this);
+  Value rotated = RotatePairsOp::create(b, getLoc(), getInput(), rotations[0],
+                                        rotations[1], getInverseAttr());
+  return SmallVector<Value>{rotated};
+}
+
+LogicalResult RotaryOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                                       SmallVectorImpl<Value> &operandGrads) {
+  operandGrads[0] = RotaryOp::create(
+      b, getLoc(), resultGrads[0], getThetaAttr(), getOffsetAttr(),
+      getInverse() ? UnitAttr() : b.getUnitAttr());
+  return success();
+}
+
+LogicalResult RotatePairsOp::verify() {
+  RankedTensorType input = getTensorType(getInput());
+  if (input.getRank() != 4 || input.getShape().back() % 2 != 0)
+    return emitOpError("expects an input [B, T, H, D] with even D (C1), got ")
+           << input;
+  auto expected =
+      RankedTensorType::get({input.getDimSize(1), input.getDimSize(3) / 2},
+                            getComputeType(input.getElementType()));
+  if (getCos().getType() != expected)
+    return emitOpError("expects cos and sin of type ")
+           << expected << " (C2), got " << getCos().getType();
+  return success();
+}
+
+FailureOr<SmallVector<Value>> RotatePairsOp::decompose(OpBuilder &b) {
+  Location loc = getLoc();
+  Type elementType = getTensorType(getResult()).getElementType();
+  Type compute = getComputeType(elementType);
+  // The last dimension as (which of the pair, pair).
+  SmallVector<int64_t> shape(getTensorType(getResult()).getShape());
+  int64_t half = shape.pop_back_val() / 2;
+  shape.append({2, half});
+  auto type = RankedTensorType::get(shape, elementType);
+  Value x = reshapeTo(b, loc, getInput(), shape);
+  Value empty = tensor::EmptyOp::create(b, loc, shape, elementType);
+  AffineMap identity = b.getMultiDimIdentityMap(5);
+  AffineMap table = AffineMap::get(
+      5, 0, {b.getAffineDimExpr(1), b.getAffineDimExpr(4)}, b.getContext());
+  SmallVector<utils::IteratorType> loops(5, utils::IteratorType::parallel);
+  auto rotate = linalg::GenericOp::create(
+      b, loc, type, ValueRange{x, getCos(), getSin()}, empty,
+      ArrayRef{identity, table, table, identity}, loops,
+      [&](OpBuilder &b, Location loc, ValueRange args) {
+        SmallVector<Value> indices;
+        for (int64_t i = 0; i < 5; ++i)
+          indices.push_back(linalg::IndexOp::create(b, loc, i));
+        Value one = arith::ConstantIndexOp::create(b, loc, 1);
+        Value isSecond = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                               indices[3], one);
+        indices[3] = arith::SubIOp::create(b, loc, one, indices[3]);
+        Value partner = tensor::ExtractOp::create(b, loc, x, indices);
+        Value self = args[0], cos = args[1], sin = args[2];
+        if (elementType != compute) {
+          self = arith::ExtFOp::create(b, loc, compute, self);
+          partner = arith::ExtFOp::create(b, loc, compute, partner);
+        }
+        // The first of the pair takes -sin, the second sin; inverse: exchanged.
+        Value minus = arith::NegFOp::create(b, loc, sin);
+        Value factor =
+            getInverse()
+                ? arith::SelectOp::create(b, loc, isSecond, minus, sin)
+                : arith::SelectOp::create(b, loc, isSecond, sin, minus);
+        Value product = arith::MulFOp::create(b, loc, partner, factor);
+        Value sum = math::FmaOp::create(b, loc, self, cos, product);
+        if (elementType != compute)
+          sum = arith::TruncFOp::create(b, loc, elementType, sum);
+        linalg::YieldOp::create(b, loc, sum);
+      });
+  return SmallVector<Value>{reshapeTo(b, loc, rotate.getResult(0),
+                                      getTensorType(getResult()).getShape())};
+}

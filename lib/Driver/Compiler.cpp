@@ -1,0 +1,207 @@
+//===- Compiler.cpp - From a module's text to an artifact -----------------===//
+#include "trainc/Driver/Compiler.h"
+#include "Tables.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainOps.h"
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Bufferization/Transforms/FuncBufferizableOpInterfaceImpl.h"
+#include "mlir/Dialect/Arith/Transforms/BufferizableOpInterfaceImpl.h"
+#include "mlir/Dialect/Linalg/Transforms/AllInterfaces.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/Transforms/BufferizableOpInterfaceImpl.h"
+#include "mlir/Dialect/Tensor/Transforms/BufferizableOpInterfaceImpl.h"
+#include "mlir/IR/AsmState.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Support/FileUtilities.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Support/ToolOutputFile.h"
+#include "llvm/Target/TargetMachine.h"
+#include <chrono>
+
+using namespace mlir;
+using namespace trainc;
+
+void trainc::registerDialects(DialectRegistry &registry) {
+  registry.insert<arith::ArithDialect, func::FuncDialect, math::MathDialect,
+                  nn::NNDialect, train::TrainDialect>();
+  arith::registerBufferizableOpInterfaceExternalModels(registry);
+  bufferization::func_ext::registerBufferizableOpInterfaceExternalModels(
+      registry);
+  linalg::registerAllDialectInterfaceImplementations(registry);
+  scf::registerBufferizableOpInterfaceExternalModels(registry);
+  tensor::registerBufferizableOpInterfaceExternalModels(registry);
+  registerBuiltinDialectTranslation(registry);
+  registerLLVMDialectTranslation(registry);
+}
+
+namespace {
+/// One compilation: the context and what is reported.
+struct Compilation {
+  const CompileOptions &options;
+  MLIRContext context;
+  std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
+
+  Compilation(const DialectRegistry &registry, const CompileOptions &options)
+      : options(options), context(registry) {}
+
+  void lap(StringRef what) {
+    auto now = std::chrono::steady_clock::now();
+    if (options.time)
+      llvm::errs() << llvm::format(
+          "%-12s %8.3f s\n", what.str().c_str(),
+          std::chrono::duration<double>(now - last).count());
+    last = now;
+  }
+  LogicalResult error(const Twine &message) {
+    llvm::errs() << "trainc: error: " << message << "\n";
+    return failure();
+  }
+  LogicalResult write(StringRef path, StringRef text);
+  LogicalResult runPhases(ModuleOp module);
+  LogicalResult emit(ModuleOp module, StringRef name);
+};
+} // namespace
+
+LogicalResult Compilation::write(StringRef path, StringRef text) {
+  std::string message;
+  auto file = openOutputFile(path, &message);
+  if (!file)
+    return error(message);
+  file->os() << text;
+  file->keep();
+  return success();
+}
+
+LogicalResult Compilation::runPhases(ModuleOp module) {
+  for (int form = 1; form <= static_cast<int>(options.stopAfter); ++form) {
+    PassManager pm(&context);
+    buildPhase(pm, static_cast<Form>(form), options.pipeline);
+    if (failed(pm.run(module)))
+      return failure();
+    StringRef name = formName(static_cast<Form>(form));
+    if (!options.dumpDirectory.empty()) {
+      if (std::error_code code =
+              llvm::sys::fs::create_directories(options.dumpDirectory))
+        return error("cannot make folder " + options.dumpDirectory + ": " +
+                     code.message());
+      std::string text;
+      llvm::raw_string_ostream os(text);
+      module.print(os);
+      if (failed(write(options.dumpDirectory + "/" + std::to_string(form) + "-" +
+                           name.str() + ".mlir",
+                       text)))
+        return failure();
+    }
+    lap(name);
+  }
+  return success();
+}
+
+/// `path` with its extension replaced by `extension`.
+static std::string withExtension(StringRef path, StringRef extension) {
+  SmallString<128> result(path);
+  llvm::sys::path::replace_extension(result, extension);
+  return std::string(result);
+}
+
+LogicalResult Compilation::emit(ModuleOp module, StringRef name) {
+  if (options.emit == Emit::MLIR) {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    module.print(os);
+    return write(options.output, text);
+  }
+  Tables tables = gatherTables(module, name);
+  if (options.memoryReport)
+    return write("-", buildMemoryReport(tables, options.memoryReportJson));
+  if (options.emit == Emit::Header)
+    return write(options.output, buildHeader(tables));
+
+  std::string message;
+  auto machine = createTargetMachine(options.cpu, options.optimize, message);
+  if (!machine)
+    return error(message);
+  llvm::LLVMContext llvmContext;
+  auto llvmModule = translateModuleToLLVMIR(
+      module.lookupSymbol<ModuleOp>("kernels"), llvmContext, name);
+  if (!llvmModule)
+    return error("translation to LLVM IR failed");
+  llvmModule->setTargetTriple(machine->getTargetTriple());
+  llvmModule->setDataLayout(machine->createDataLayout());
+  emitDescriptor(*llvmModule, tables, *machine);
+  lap("llvm ir");
+  if (options.emit == Emit::LLVM) {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    llvmModule->print(os, nullptr);
+    return write(options.output, text);
+  }
+  bool shared = options.emit == Emit::SharedLibrary;
+  std::string object =
+      shared ? withExtension(options.output, "tmp.o") : options.output;
+  if (failed(emitObject(*llvmModule, *machine, options.optimize, object,
+                        message)))
+    return error(message);
+  lap("object");
+  if (shared) {
+    LogicalResult linked =
+        linkSharedLibrary(object, options.output, name, message);
+    llvm::sys::fs::remove(object);
+    if (failed(linked))
+      return error(message);
+    lap("link");
+  }
+  return write(withExtension(options.output, "h"), buildHeader(tables));
+}
+
+/// The artifact's name: of the module, or of the output or input file.
+static std::string artifactName(ModuleOp module, const CompileOptions &options,
+                                StringRef input) {
+  std::string name;
+  if (auto symbol = module.getSymName())
+    name = symbol->str();
+  else
+    name = llvm::sys::path::stem(options.output.empty() || options.output == "-"
+                                     ? input
+                                     : StringRef(options.output))
+               .str();
+  for (char &c : name)
+    if (!isalnum(static_cast<unsigned char>(c)))
+      c = '_';
+  if (name.empty() || isdigit(static_cast<unsigned char>(name[0])))
+    name = "_" + name;
+  return name;
+}
+
+LogicalResult trainc::compileFile(StringRef input,
+                                  const CompileOptions &options) {
+  DialectRegistry registry;
+  registerDialects(registry);
+  Compilation compilation(registry, options);
+  std::string message;
+  auto file = openInputFile(input, &message);
+  if (!file)
+    return compilation.error(message);
+  llvm::SourceMgr sources;
+  sources.AddNewSourceBuffer(std::move(file), llvm::SMLoc());
+  SourceMgrDiagnosticHandler handler(sources, &compilation.context);
+  OwningOpRef<ModuleOp> module =
+      parseSourceFile<ModuleOp>(sources, &compilation.context);
+  if (!module)
+    return failure();
+  std::string name = artifactName(*module, options, input);
+  compilation.lap("parse");
+  if (failed(compilation.runPhases(*module)))
+    return failure();
+  return compilation.emit(*module, name);
+}

@@ -1,0 +1,219 @@
+//===- Descriptor.cpp - Write the tables as constants ---------------------===//
+//
+// Every struct of step_abi.h is written as an LLVM constant of the same layout:
+// members in order, naturally aligned, as the C compiler does.
+//
+//===----------------------------------------------------------------------===//
+#include "Tables.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/IR/Constants.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/xxhash.h"
+#include "llvm/Target/TargetMachine.h"
+
+using namespace trainc;
+using llvm::Constant;
+
+namespace {
+struct Writer {
+  llvm::Module &module;
+  llvm::LLVMContext &context;
+  llvm::StringMap<Constant *> strings;
+  /// Bytes of everything written, for the hashes.
+  std::string content;
+
+  explicit Writer(llvm::Module &module)
+      : module(module), context(module.getContext()) {}
+
+  Constant *u32(uint64_t value) {
+    content += std::to_string(value) + ",";
+    return llvm::ConstantInt::get(llvm::Type::getInt32Ty(context), value);
+  }
+  Constant *u64(uint64_t value) {
+    content += std::to_string(value) + ",";
+    return llvm::ConstantInt::get(llvm::Type::getInt64Ty(context), value);
+  }
+  Constant *f64(double value) {
+    content += std::to_string(value) + ",";
+    return llvm::ConstantFP::get(llvm::Type::getDoubleTy(context), value);
+  }
+  Constant *null() {
+    return llvm::ConstantPointerNull::get(llvm::PointerType::get(context, 0));
+  }
+  Constant *structure(llvm::ArrayRef<Constant *> members) {
+    return llvm::ConstantStruct::getAnon(context, members);
+  }
+
+  Constant *global(Constant *value, unsigned alignment = 8) {
+    auto *result = new llvm::GlobalVariable(
+        module, value->getType(), /*isConstant=*/true,
+        llvm::GlobalValue::PrivateLinkage, value, "table");
+    result->setAlignment(llvm::Align(alignment));
+    return result;
+  }
+  Constant *string(llvm::StringRef text) {
+    content += text.str() + ",";
+    auto [it, inserted] = strings.try_emplace(text, nullptr);
+    if (inserted)
+      it->second = global(llvm::ConstantDataArray::getString(context, text), 1);
+    return it->second;
+  }
+  Constant *bytes(llvm::StringRef data) {
+    content += data.str();
+    return global(llvm::ConstantDataArray::getString(context, data,
+                                                     /*AddNull=*/false),
+                  64);
+  }
+  /// A table of equal structs; null if it is empty.
+  Constant *array(llvm::ArrayRef<Constant *> rows) {
+    if (rows.empty())
+      return null();
+    auto *type = llvm::ArrayType::get(rows[0]->getType(), rows.size());
+    return global(llvm::ConstantArray::get(type, rows));
+  }
+  Constant *dims(const std::vector<int64_t> &values) {
+    std::vector<Constant *> rows;
+    for (int64_t value : values)
+      rows.push_back(u64(value));
+    return array(rows);
+  }
+
+  Constant *command(const CommandRow &row);
+  Constant *list(const std::vector<CommandRow> &rows);
+  Constant *ports(const std::vector<PortRow> &rows);
+  Constant *entry(const EntryRow &row);
+  Constant *tensor(const TensorRow &row);
+};
+} // namespace
+
+Constant *Writer::command(const CommandRow &row) {
+  std::vector<Constant *> operands;
+  for (const trainc_operand &o : row.operands)
+    operands.push_back(structure({u32(o.base), u32(o.access), u64(o.offset),
+                                  u64(o.bytes), u32(o.dtype), u32(0)}));
+  Constant *detail = null();
+  if (row.gemm) {
+    const trainc_gemm_detail &g = *row.gemm;
+    std::vector<Constant *> members;
+    for (uint32_t value : {g.a_type, g.b_type, g.c_type, g.transpose_a,
+                           g.transpose_b, g.accumulate, g.has_bias, g.provider})
+      members.push_back(u32(value));
+    for (int64_t value :
+         {g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch[0], g.batch[1],
+          g.stride_a[0], g.stride_a[1], g.stride_b[0], g.stride_b[1],
+          g.stride_c[0], g.stride_c[1], g.tile_m, g.tile_n})
+      members.push_back(u64(value));
+    detail = global(structure(members));
+  }
+  return structure({u32(row.kind), u32(row.kernel), u64(row.tiles),
+                    u32(operands.size()), u32(0), array(operands), detail,
+                    string(row.label), string(row.location), u64(row.flops)});
+}
+
+Constant *Writer::list(const std::vector<CommandRow> &rows) {
+  std::vector<Constant *> commands;
+  for (const CommandRow &row : rows)
+    commands.push_back(command(row));
+  return structure({u64(commands.size()), array(commands)});
+}
+
+Constant *Writer::ports(const std::vector<PortRow> &rows) {
+  std::vector<Constant *> result;
+  for (const PortRow &row : rows)
+    result.push_back(structure({string(row.name), u32(row.dtype),
+                                u32(row.dims.size()), dims(row.dims),
+                                u64(row.bytes)}));
+  return array(result);
+}
+
+Constant *Writer::entry(const EntryRow &row) {
+  std::vector<Constant *> checks;
+  for (const trainc_index_check &check : row.checks)
+    checks.push_back(structure({u32(check.input), u32(check.has_ignore),
+                                u64(check.low), u64(check.high),
+                                u64(check.ignore)}));
+  return structure({string(row.name), u32(row.kind), u32(row.accumulate),
+                    u32(row.inputs.size()), u32(row.outputs.size()),
+                    u32(checks.size()), u32(0), ports(row.inputs),
+                    ports(row.outputs), array(checks), list(row.lists[0]),
+                    list(row.lists[1]), list(row.lists[2]),
+                    u64(row.workspaceBytes)});
+}
+
+Constant *Writer::tensor(const TensorRow &row) {
+  return structure({string(row.name),
+                    row.state.empty() ? null() : string(row.state),
+                    u32(row.role), u32(row.dtype), u32(row.dims.size()),
+                    u32(row.arena), u64(row.offset), u64(row.bytes),
+                    dims(row.dims), u32(static_cast<uint32_t>(row.group)),
+                    u32(row.init), f64(row.initA), f64(row.initB),
+                    row.data.empty() ? null() : bytes(row.data)});
+}
+
+/// Hash of what a state fits: names, shapes, types of parameters and states.
+static uint64_t hashState(const Tables &tables) {
+  std::string text;
+  for (const TensorRow &row : tables.tensors) {
+    if (row.role == TRAINC_ROLE_GRADIENT)
+      continue;
+    text += row.name + "/" + row.state + ":" + std::to_string(row.dtype);
+    for (int64_t dim : row.dims)
+      text += "x" + std::to_string(dim);
+    if (row.group >= 0)
+      text += "@" + tables.groups[row.group];
+    text += "\n";
+  }
+  return llvm::xxh3_64bits(text);
+}
+
+void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
+                            const llvm::TargetMachine &machine) {
+  Writer w(module);
+  std::vector<Constant *> arenas, tensors, scalars, groups, entries, kernels;
+  for (const ArenaRow &row : tables.arenas)
+    arenas.push_back(w.structure({w.string(row.name), w.u32(row.role),
+                                  w.u32(row.dtype), w.u64(row.bytes), w.null()}));
+  for (const TensorRow &row : tables.tensors)
+    tensors.push_back(w.tensor(row));
+  for (const ScalarRow &row : tables.scalars)
+    scalars.push_back(w.structure(
+        {w.string(row.name), w.f64(row.init), w.u32(row.flags), w.u32(0)}));
+  for (const std::string &group : tables.groups)
+    groups.push_back(w.string(group));
+  for (const EntryRow &row : tables.entries)
+    entries.push_back(w.entry(row));
+  for (const std::string &name : tables.kernels)
+    kernels.push_back(
+        w.structure({w.string(name), module.getFunction(name)}));
+
+  llvm::GlobalVariable *functions = module.getNamedGlobal("trainc.functions");
+  if (!functions)
+    functions = new llvm::GlobalVariable(
+        module, llvm::PointerType::get(w.context, 0), /*isConstant=*/false,
+        llvm::GlobalValue::InternalLinkage, w.null(), "trainc.functions");
+  // The code may need any feature that its functions name.
+  std::string features;
+  for (llvm::StringRef part :
+       llvm::split(machine.getTargetFeatureString(), ","))
+    if (part.consume_front("+"))
+      features += (features.empty() ? "" : ",") + part.str();
+  uint64_t planHash = llvm::xxh3_64bits(w.content);
+  auto table = [&](const std::vector<Constant *> &rows) { return w.array(rows); };
+  Constant *descriptor = w.structure(
+      {w.u64(TRAINC_ABI_MAGIC), w.u32(TRAINC_ABI_VERSION),
+       w.u32(sizeof(trainc_descriptor)), w.string(tables.name),
+       w.string("trainc " TRAINC_VERSION),
+       w.string(machine.getTargetTriple().str()),
+       w.string(machine.getTargetCPU()), w.string(features), w.u64(planHash),
+       w.u64(hashState(tables)), w.u32(arenas.size()), w.u32(tensors.size()),
+       w.u32(scalars.size()), w.u32(groups.size()), w.u32(entries.size()),
+       w.u32(kernels.size()), w.u32(tables.scalarArena),
+       w.u32(tables.workspaceArena), table(arenas), table(tensors),
+       table(scalars), table(groups), table(entries), table(kernels), functions});
+  assert(module.getDataLayout().getTypeAllocSize(descriptor->getType()) ==
+             sizeof(trainc_descriptor) &&
+         "descriptor layout differs from step_abi.h");
+  new llvm::GlobalVariable(module, descriptor->getType(), /*isConstant=*/true,
+                           llvm::GlobalValue::ExternalLinkage, descriptor,
+                           tables.name + "_descriptor");
+}

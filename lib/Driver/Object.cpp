@@ -1,0 +1,140 @@
+//===- Object.cpp - From LLVM IR to objects and libraries -----------------===//
+#include "Tables.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/MC/MCSubtargetInfo.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Program.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/TargetParser/Host.h"
+
+using namespace trainc;
+
+/// Features of a processor, as the runtime can check them: without those that
+/// only tune.
+static std::string hostFeatures() {
+  std::string text;
+  for (const auto &[name, enabled] : llvm::sys::getHostCPUFeatures())
+    if (enabled)
+      text += (text.empty() ? "+" : ",+") + name.str();
+  return text;
+}
+
+/// Features of the named x86-64 levels (psABI), for code that is shipped.
+static std::string levelFeatures(llvm::StringRef cpu) {
+  std::string v2 = "+cx16,+sahf,+popcnt,+sse3,+ssse3,+sse4.1,+sse4.2";
+  std::string v3 = v2 + ",+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave";
+  std::string v4 = v3 + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl";
+  if (cpu == "x86-64-v2")
+    return v2;
+  if (cpu == "x86-64-v3")
+    return v3;
+  if (cpu == "x86-64-v4")
+    return v4;
+  return "";
+}
+
+std::unique_ptr<llvm::TargetMachine>
+trainc::createTargetMachine(llvm::StringRef cpu, unsigned optimize,
+                            std::string &error) {
+  llvm::InitializeNativeTarget();
+  llvm::InitializeNativeTargetAsmPrinter();
+  llvm::Triple triple(llvm::sys::getDefaultTargetTriple());
+  const llvm::Target *target =
+      llvm::TargetRegistry::lookupTarget(triple, error);
+  if (!target)
+    return nullptr;
+  std::string features;
+  if (cpu == "native") {
+    cpu = llvm::sys::getHostCPUName();
+    features = hostFeatures();
+  } else {
+    features = levelFeatures(cpu);
+  }
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(
+      triple, cpu, features, options, llvm::Reloc::PIC_, std::nullopt,
+      optimize == 0 ? llvm::CodeGenOptLevel::None
+                    : llvm::CodeGenOptLevel::Default));
+  if (!machine->getMCSubtargetInfo()->isCPUStringValid(cpu)) {
+    error = ("unknown target CPU '" + cpu + "'").str();
+    return nullptr;
+  }
+  return machine;
+}
+
+llvm::LogicalResult trainc::emitObject(llvm::Module &module,
+                                       llvm::TargetMachine &machine,
+                                       unsigned optimize, llvm::StringRef path,
+                                       std::string &error) {
+  for (llvm::Function &function : module) {
+    if (function.isDeclaration())
+      continue;
+    function.addFnAttr("target-cpu", machine.getTargetCPU());
+    function.addFnAttr("target-features", machine.getTargetFeatureString());
+    // Loops must not become calls of a C library.
+    function.addFnAttr("no-builtins");
+    function.addFnAttr(llvm::Attribute::NoUnwind);
+    function.addFnAttr("prefer-vector-width", "512");
+  }
+  llvm::PassBuilder builder(&machine);
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager sccs;
+  llvm::ModuleAnalysisManager modules;
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(sccs);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, sccs, modules);
+  const llvm::OptimizationLevel levels[] = {
+      llvm::OptimizationLevel::O0, llvm::OptimizationLevel::O1,
+      llvm::OptimizationLevel::O2, llvm::OptimizationLevel::O3};
+  llvm::OptimizationLevel level = levels[std::min(optimize, 3u)];
+  llvm::ModulePassManager passes =
+      optimize == 0 ? builder.buildO0DefaultPipeline(level)
+                    : builder.buildPerModuleDefaultPipeline(level);
+  passes.run(module, modules);
+
+  std::error_code code;
+  llvm::raw_fd_ostream stream(path, code, llvm::sys::fs::OF_None);
+  if (code) {
+    error = ("cannot write " + path + ": " + code.message()).str();
+    return llvm::failure();
+  }
+  llvm::legacy::PassManager codegen;
+  if (machine.addPassesToEmitFile(codegen, stream, nullptr,
+                                  llvm::CodeGenFileType::ObjectFile)) {
+    error = "the target cannot write object files";
+    return llvm::failure();
+  }
+  codegen.run(module);
+  return llvm::success();
+}
+
+llvm::LogicalResult trainc::linkSharedLibrary(llvm::StringRef object,
+                                              llvm::StringRef output,
+                                              llvm::StringRef name,
+                                              std::string &error) {
+  auto linker = llvm::sys::findProgramByName("ld.lld", {TRAINC_LLVM_PREFIX});
+  if (!linker)
+    linker = llvm::sys::findProgramByName("ld.lld-22");
+  if (!linker) {
+    error = "cannot find ld.lld, which links shared libraries (package lld-22)";
+    return llvm::failure();
+  }
+  std::string alias = ("--defsym=trainc_descriptor=" + name + "_descriptor").str();
+  llvm::StringRef arguments[] = {*linker, "-shared", "--no-undefined",
+                                 "-z", "relro", "--build-id=none", alias,
+                                 object, "-o", output};
+  if (llvm::sys::ExecuteAndWait(*linker, arguments, std::nullopt, {}, 0, 0,
+                                &error) != 0) {
+    error = "linking " + output.str() + " failed " + error;
+    return llvm::failure();
+  }
+  return llvm::success();
+}

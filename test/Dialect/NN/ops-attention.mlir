@@ -1,0 +1,24 @@
+// RUN: trainc-opt %s | trainc-opt | FileCheck %s
+// RUN: trainc-opt %s --verify-roundtrip -o /dev/null
+
+// CHECK-LABEL: @attention
+func.func @attention(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>, %v: tensor<2x24x4x32xf32>, %m: tensor<16x24xi1>, %f: tensor<8x1x24xf32>, %l: tensor<2x8x16xf32>, %o: tensor<2x16x8x32xf32>, %d: tensor<2x16x8x32xf32>) {
+  // CHECK: nn.attention %{{.*}}, %{{.*}}, %{{.*}} : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
+  %0:2 = nn.attention %q, %k, %v : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
+  // CHECK: nn.attention %{{.*}}, %{{.*}}, %{{.*}} mask %{{.*}} causal scale 2.500000e-01 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>, tensor<16x24xi1>
+  %1:2 = nn.attention %q, %k, %v mask %m causal scale 0.25 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>, tensor<16x24xi1>
+  // CHECK: nn.attention_grad %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} mask %{{.*}} causal : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>, tensor<2x8x16xf32>, tensor<8x1x24xf32>
+  %2:3 = nn.attention_grad %q, %k, %v, %o, %l, %d mask %f causal : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>, tensor<2x8x16xf32>, tensor<8x1x24xf32>
+  return
+}
+
+// CHECK-LABEL: @packed
+func.func @packed(%p: tensor<8x256x1152xf32>, %m: tensor<256x256xi1>, %o: tensor<8x256x384xf32>, %l: tensor<8x12x256xf32>, %d: tensor<8x256x384xf32>) {
+  // CHECK: nn.packed_attention %{{.*}} heads 12 causal : tensor<8x256x1152xf32>
+  %0:2 = nn.packed_attention %p heads 12 causal : tensor<8x256x1152xf32>
+  // CHECK: nn.packed_attention %{{.*}} mask %{{.*}} heads 16 kv_heads 4 : tensor<8x256x1152xf32>, tensor<256x256xi1>
+  %1:2 = nn.packed_attention %p mask %m heads 16 kv_heads 4 : tensor<8x256x1152xf32>, tensor<256x256xi1>
+  // CHECK: nn.packed_attention_grad %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} heads 12 causal : tensor<8x256x1152xf32>, tensor<8x256x384xf32>, tensor<8x12x256xf32>
+  %2 = nn.packed_attention_grad %p, %o, %l, %d heads 12 causal : tensor<8x256x1152xf32>, tensor<8x256x384xf32>, tensor<8x12x256xf32>
+  return
+}
