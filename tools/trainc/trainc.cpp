@@ -10,6 +10,8 @@ namespace cl = llvm::cl;
 
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
+  // LLVM's libraries register options of their own, some with our names.
+  cl::ResetCommandLineParser();
   cl::OptionCategory category("trainc options");
   cl::opt<std::string> input(cl::Positional, cl::desc("<model.mlir>"),
                              cl::init("-"), cl::cat(category));

@@ -190,7 +190,7 @@ typedef struct trainc_trainer_options {
 ///
 /// Initial values depend on (seed, name, element) only; this is their
 /// definition, in IEEE double arithmetic, the same on every machine:
-///   h    = FNV-1a 64 of the bytes of NAME, or of "NAME/STATE" for a state
+///   h    = FNV-1a 64 of the bytes of NAME (a state starts as its parameter would)
 ///   i    = the element's row-major index
 ///   r    = Philox4x32-10, counter {lo(i/2), hi(i/2), lo(h), hi(h)},
 ///          key {lo(seed), hi(seed)}  (lo, hi: 32-bit halves)

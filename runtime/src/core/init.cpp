@@ -19,10 +19,6 @@ static uint64_t hashName(const trainc_tensor &tensor) {
           (hash ^ static_cast<unsigned char>(*text)) * UINT64_C(0x100000001B3);
   };
   mix(tensor.name);
-  if (tensor.state) {
-    mix("/");
-    mix(tensor.state);
-  }
   return hash;
 }
 

@@ -252,7 +252,7 @@ def NN_CastOp : NN_InferredOp<"cast", [Pointwise, Differentiable]> {
   let hasFolder = 1;
 }
 
-def NN_MapOp : NN_Op<"map", [Pointwise, SingleBlockImplicitTerminator<"::trainc::nn::YieldOp">]> {
+def NN_MapOp : NN_Op<"map", [Pointwise, IsolatedFromAbove, SingleBlockImplicitTerminator<"::trainc::nn::YieldOp">]> {
   let summary = "pointwise op with a scalar region";
   let description = [{
     The region computes one element of every result from one element of every

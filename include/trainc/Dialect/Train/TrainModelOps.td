@@ -56,7 +56,7 @@ def Train_BufferOp : Train_Op<"buffer", [Symbol, HasParent<"::mlir::ModuleOp">]>
   let hasVerifier = 1;
 }
 
-def Train_ScheduleOp : Train_Op<"schedule", [Symbol, HasParent<"::mlir::ModuleOp">,
+def Train_ScheduleOp : Train_Op<"schedule", [Symbol, IsolatedFromAbove, HasParent<"::mlir::ModuleOp">,
     DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "a scalar as a function of the number of updates";
   let description = [{
@@ -87,7 +87,7 @@ def Train_ScheduleOp : Train_Op<"schedule", [Symbol, HasParent<"::mlir::ModuleOp
   let hasVerifier = 1;
 }
 
-def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, HasParent<"::mlir::ModuleOp">,
+def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, IsolatedFromAbove, HasParent<"::mlir::ModuleOp">,
     DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "a parameter group and its update rule";
   let description = [{
