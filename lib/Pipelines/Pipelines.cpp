@@ -36,6 +36,10 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     return;
   case Form::Gradients:
     pm.addPass(createInlineCallsPass());
+    // Before anything folds: sites are numbered in the order of the source.
+    pm.addPass(createAssignRandomPass());
+    // Before gradients: those of casts make the gradients of parameters f32.
+    pm.addPass(createInsertCastsPass());
     pm.addPass(createExpandOptimizersPass());
     if (enabled("canonicalize"))
       pm.addPass(createCanonicalizerPass());
