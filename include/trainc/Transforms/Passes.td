@@ -67,6 +67,28 @@ def ExpandOptimizersPass : Pass<"train-expand-optimizers", "::mlir::ModuleOp"> {
 }
 
 //===----------------------------------------------------------------------===//
+// The contract between phases
+//===----------------------------------------------------------------------===//
+
+def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
+  let summary = "Check that a module is in a form";
+  let description = [{
+    Each phase of the pipeline ends with this pass. It changes nothing.
+
+    * Form 1: no calls or functions, optimizers and schedules are regions, and each
+      parameter that is not frozen has one stored gradient.
+    * Form 2: storage is named by slices, gradients are accumulated, and the only
+      conditional region depends on `train.window_end`.
+    * Form 3: lists hold launches, GEMMs, reads, writes and reshapes only; every result
+      has a place; no value read from a slice is used by a command after the one that
+      writes the slice.
+
+    Example: test/Transforms/verify-form.mlir
+  }];
+  let options = [Option<"form", "form", "int64_t", "1", "The form: 1, 2 or 3">];
+}
+
+//===----------------------------------------------------------------------===//
 // Form 0 to form 1: gradients
 //===----------------------------------------------------------------------===//
 
