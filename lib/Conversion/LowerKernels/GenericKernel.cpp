@@ -11,6 +11,7 @@
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Bufferization/Transforms/OneShotAnalysis.h"
 #include "mlir/Dialect/Bufferization/Transforms/Passes.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Linalg/Passes.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/IR/IRMapping.h"
@@ -76,7 +77,64 @@ FailureOr<int64_t> trainc::emitGeneric(KernelFunction &function) {
   return 1;
 }
 
-void trainc::buildGenericPipeline(OpPassManager &pm) {
+/// The memref that `value` is a view of, through changes of shape.
+static Value viewed(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (!isa<memref::ExpandShapeOp, memref::CollapseShapeOp>(op))
+      break;
+    value = op->getOperand(0);
+  }
+  return value;
+}
+
+/// Makes what `copy` copies stand at its destination, if that is an argument of
+/// the function that nothing else uses.
+static LogicalResult computeInPlace(memref::CopyOp copy) {
+  auto from = viewed(copy.getSource()).getDefiningOp<memref::AllocOp>();
+  auto to = dyn_cast<BlockArgument>(viewed(copy.getTarget()));
+  if (!from || !to || from->getBlock() != to.getOwner() ||
+      from.getType().getNumElements() !=
+          cast<MemRefType>(to.getType()).getNumElements())
+    return failure();
+  for (Value view = copy.getTarget();;
+       view = view.getDefiningOp()->getOperand(0)) {
+    if (!view.hasOneUse())
+      return failure();
+    if (view == to)
+      break;
+  }
+  OpBuilder b(from);
+  from.replaceAllUsesWith(
+      reshapeMemref(b, copy.getLoc(), to, from.getType().getShape()));
+  from.erase();
+  copy.erase();
+  return success();
+}
+
+void trainc::removeCopies(func::FuncOp function) {
+  SmallVector<memref::CopyOp> copies;
+  function.walk([&](memref::CopyOp copy) { copies.push_back(copy); });
+  for (memref::CopyOp copy : copies) {
+    if (succeeded(computeInPlace(copy)))
+      continue;
+    OpBuilder b(copy);
+    linalg::CopyOp::create(b, copy.getLoc(), copy.getSource(),
+                           copy.getTarget());
+    copy.erase();
+  }
+}
+
+void trainc::freeBuffers(func::FuncOp function) {
+  function.walk([](memref::AllocOp alloc) {
+    Operation *end = alloc->getBlock()->getTerminator();
+    assert(!llvm::is_contained(end->getOperands(), alloc.getResult()) &&
+           "buffers stay in their block");
+    OpBuilder b(end);
+    memref::DeallocOp::create(b, alloc.getLoc(), alloc);
+  });
+}
+
+void trainc::buildBufferizePipeline(OpPassManager &pm) {
   OpPassManager &function = pm.nest<func::FuncOp>();
   function.addPass(createNNToLinalgPass());
   function.addPass(createCanonicalizerPass());
@@ -88,9 +146,11 @@ void trainc::buildGenericPipeline(OpPassManager &pm) {
   pm.addPass(bufferization::createEmptyTensorToAllocTensorPass());
   bufferization::OneShotBufferizePassOptions options;
   options.bufferizeFunctionBoundaries = false;
-  options.allowReturnAllocsFromLoops = true;
   pm.addPass(bufferization::createOneShotBufferizePass(options));
   pm.addPass(createCanonicalizerPass());
+}
+
+void trainc::buildLoopsPipeline(OpPassManager &pm) {
   OpPassManager &buffers = pm.nest<func::FuncOp>();
   buffers.addPass(bufferization::createBufferHoistingPass());
   buffers.addPass(createConvertLinalgToParallelLoopsPass());

@@ -31,7 +31,7 @@ namespace trainc {
 using namespace mlir;
 using namespace trainc;
 
-/// Position of `name` in trainc_functions, after `size`; -1 if it is not there.
+/// Position of `name` in trainc_functions, after `size`.
 static int64_t functionSlot(StringRef name) {
   int64_t slot = 1;
 #define TRAINC_MATH1(function)                                                 \
@@ -40,7 +40,8 @@ static int64_t functionSlot(StringRef name) {
   ++slot;
 #define TRAINC_MATH2(function) TRAINC_MATH1(function)
 #include "trainc/step_abi.def"
-  return -1;
+  assert((name == "allocate" || name == "release") && "not in the table");
+  return name == "allocate" ? slot : slot + 1;
 }
 
 /// The libm function that computes a math op; empty if it needs none.
@@ -60,23 +61,17 @@ static StringRef libmName(Operation *op) {
       .Default("");
 }
 
-/// A private function in `module` that calls slot `name` of the function table.
-static LLVM::LLVMFuncOp getTrampoline(ModuleOp module, StringRef name,
-                                      unsigned arguments) {
-  std::string symbol = ("trainc.math." + name).str();
-  if (auto existing = module.lookupSymbol<LLVM::LLVMFuncOp>(symbol))
-    return existing;
+/// Gives `function` the body that calls slot `name` of the function table.
+static void defineByTable(LLVM::LLVMFuncOp function, StringRef name) {
+  auto module = function->getParentOfType<ModuleOp>();
   OpBuilder b = OpBuilder::atBlockBegin(module.getBody());
   Location loc = module.getLoc();
   auto pointer = LLVM::LLVMPointerType::get(b.getContext());
-  Type f64 = b.getF64Type();
   if (!module.lookupSymbol("trainc.functions"))
     LLVM::GlobalOp::create(b, loc, pointer, /*isConstant=*/false,
                            LLVM::Linkage::Internal, "trainc.functions",
                            LLVM::ZeroAttr::get(b.getContext()));
-  auto type = LLVM::LLVMFunctionType::get(f64, SmallVector<Type>(arguments, f64));
-  auto function = LLVM::LLVMFuncOp::create(b, loc, symbol, type,
-                                           LLVM::Linkage::Internal);
+  function.setLinkage(LLVM::Linkage::Internal);
   b.setInsertionPointToStart(function.addEntryBlock(b));
   Value slot = LLVM::AddressOfOp::create(b, loc, pointer, "trainc.functions");
   Value table = LLVM::LoadOp::create(b, loc, pointer, slot);
@@ -85,8 +80,22 @@ static LLVM::LLVMFuncOp getTrampoline(ModuleOp module, StringRef name,
       ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(functionSlot(name))});
   SmallVector<Value> operands{LLVM::LoadOp::create(b, loc, pointer, entry)};
   llvm::append_range(operands, function.getArguments());
-  auto call = LLVM::CallOp::create(b, loc, type, operands);
+  auto call =
+      LLVM::CallOp::create(b, loc, function.getFunctionType(), operands);
   LLVM::ReturnOp::create(b, loc, call.getResults());
+}
+
+/// A private function in `module` that calls the math function `name`.
+static LLVM::LLVMFuncOp getTrampoline(ModuleOp module, StringRef name,
+                                      unsigned arguments) {
+  std::string symbol = ("trainc.math." + name).str();
+  if (auto existing = module.lookupSymbol<LLVM::LLVMFuncOp>(symbol))
+    return existing;
+  OpBuilder b = OpBuilder::atBlockBegin(module.getBody());
+  Type f64 = b.getF64Type();
+  auto type = LLVM::LLVMFunctionType::get(f64, SmallVector<Type>(arguments, f64));
+  auto function = LLVM::LLVMFuncOp::create(b, module.getLoc(), symbol, type);
+  defineByTable(function, name);
   return function;
 }
 
@@ -210,6 +219,7 @@ static void buildPipeline(OpPassManager &pm, bool expandBF16) {
   pm.addPass(memref::createExpandStridedMetadataPass());
   pm.addPass(createLowerAffinePass());
   FinalizeMemRefToLLVMConversionPassOptions memrefOptions;
+  memrefOptions.useGenericFunctions = true;
   pm.addPass(createFinalizeMemRefToLLVMConversionPass(memrefOptions));
   pm.addPass(createSCFToControlFlowPass());
   pm.addPass(createConvertVectorToLLVMPass());
@@ -248,6 +258,11 @@ struct KernelsToLLVMPass
     buildPipeline(pipeline, expandBF16);
     if (failed(runPipeline(pipeline, kernels)))
       return signalPassFailure();
+    for (auto [generic, name] :
+         {std::pair("_mlir_memref_to_llvm_alloc", "allocate"),
+          std::pair("_mlir_memref_to_llvm_free", "release")})
+      if (auto function = kernels.lookupSymbol<LLVM::LLVMFuncOp>(generic))
+        defineByTable(function, name);
     for (StringRef name : names) {
       auto body =
           kernels.lookupSymbol<LLVM::LLVMFuncOp>((name + ".body").str());

@@ -12,12 +12,22 @@
 
 using namespace trainc;
 
+/// A kernel has no way to report that there is no memory.
+static void *allocateOrAbort(uint64_t bytes) {
+  void *buffer = malloc(bytes ? bytes : 1);
+  if (!buffer)
+    abort();
+  return buffer;
+}
+
 /// What generated code calls.
 static const trainc_functions functionTable = {
     sizeof(trainc_functions),
 #define TRAINC_MATH1(name) static_cast<double (*)(double)>(::name),
 #define TRAINC_MATH2(name) static_cast<double (*)(double, double)>(::name),
 #include "trainc/step_abi.def"
+    allocateOrAbort,
+    free,
 };
 
 //===----------------------------------------------------------------------===//
