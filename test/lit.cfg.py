@@ -43,6 +43,10 @@ python = venv_python if os.path.exists(venv_python) else "python3"
 config.substitutions += [
     ("%python", python),
     ("%cc", config.c_compiler),
+    ("%cxx", config.cxx_compiler),
+    ("%runtime_include", os.path.join(config.trainc_source_dir, "runtime", "include")),
+    ("%runtime_src", os.path.join(config.trainc_source_dir, "runtime", "src")),
+    ("%runtime_lib", config.trainc_library_dir),
     ("%trainc_src", config.trainc_source_dir),
     ("%trainc_build", config.trainc_binary_dir),
 ]

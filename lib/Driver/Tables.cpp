@@ -336,25 +336,44 @@ static int64_t countFlops(KernelOp kernel) {
   return flops;
 }
 
-/// Tile sizes of a GEMM, from its shape alone: enough tiles for the threads of a
-/// large machine where the product is large, whole where it is small.
+/// Tile sizes of a GEMM, from its shape alone. More tiles let more threads work
+/// and balance them; smaller ones pack more per product. The cost of packing is
+/// a model of one-thread library calls, 1 + 37 / tile_m + 60 / tile_n, fitted to
+/// measurements (bench/results/gemm.md).
 static void setTiles(trainc_gemm_detail &gemm) {
-  constexpr int64_t wanted = 16, smallest = 96;
-  constexpr double smallProduct = 2e6;
-  int64_t tm = gemm.m, tn = gemm.n;
-  int64_t batch = gemm.batch[0] * gemm.batch[1];
+  constexpr double smallProduct = 4e6;  // m n k: one tile
+  constexpr double tileProduct = 2.5e8; // m n k of a tile that is large enough
+  constexpr double allowedLoss = 1.08;
   double work = double(gemm.m) * gemm.n * gemm.k;
-  auto tiles = [&] {
-    return llvm::divideCeil(gemm.m, tm) * llvm::divideCeil(gemm.n, tn) * batch;
-  };
-  while (work > smallProduct && int64_t(tiles()) < wanted) {
-    int64_t &larger = tm >= tn ? tm : tn;
-    if (larger < 2 * smallest)
+  int64_t batch = gemm.batch[0] * gemm.batch[1];
+  gemm.tile_m = gemm.m;
+  gemm.tile_n = gemm.n;
+  if (work < smallProduct || batch >= 16)
+    return;
+  int64_t most = std::clamp<int64_t>(work / tileProduct, 2, 32);
+  double reference = 0;
+  for (int64_t tiles = 2; tiles <= most; tiles *= 2) {
+    double best = 0;
+    int64_t bestM = 0, bestN = 0;
+    for (int64_t splitM = 1; splitM <= tiles; splitM *= 2) {
+      int64_t m = llvm::alignTo(llvm::divideCeil(gemm.m, splitM), 16);
+      int64_t n = llvm::alignTo(llvm::divideCeil(gemm.n, tiles / splitM), 16);
+      m = std::min(m, gemm.m);
+      n = std::min(n, gemm.n);
+      double cost = 1 + 37.0 / m + 60.0 / n;
+      if (best == 0 || cost < best) {
+        best = cost;
+        bestM = m;
+        bestN = n;
+      }
+    }
+    if (reference == 0)
+      reference = best;
+    if (best > allowedLoss * reference)
       break;
-    larger = llvm::alignTo(llvm::divideCeil(larger, 2), 32);
+    gemm.tile_m = bestM;
+    gemm.tile_n = bestN;
   }
-  gemm.tile_m = tm;
-  gemm.tile_n = tn;
 }
 
 static trainc_gemm_detail gemmDetail(GemmOp op) {

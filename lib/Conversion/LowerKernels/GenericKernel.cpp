@@ -10,6 +10,7 @@
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Bufferization/Transforms/OneShotAnalysis.h"
+#include "mlir/Dialect/Bufferization/Pipelines/Passes.h"
 #include "mlir/Dialect/Bufferization/Transforms/Passes.h"
 #include "mlir/Dialect/Linalg/Passes.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
@@ -23,6 +24,9 @@ using namespace trainc;
 
 /// Most tiles that a parallel nest is cut into.
 static constexpr int64_t kMaxTiles = 64;
+
+/// Largest scratch buffer on the stack, in bytes.
+static constexpr int64_t kMaxStackBuffer = 1 << 16;
 
 /// `memref`, flat, as a memref of shape `shape`.
 static Value reshapeMemref(OpBuilder &b, Location loc, Value memref,
@@ -76,6 +80,57 @@ FailureOr<int64_t> trainc::emitGeneric(KernelFunction &function) {
   return 1;
 }
 
+/// Stores through a reshape are stores of the reshaped value, so that it is
+/// computed in place.
+static void foldReshapesIntoStores(func::FuncOp function) {
+  function.walk([](bufferization::MaterializeInDestinationOp store) {
+    while (true) {
+      OpBuilder b(store);
+      Value dest = store.getDest();
+      if (auto collapse = store.getSource().getDefiningOp<tensor::CollapseShapeOp>()) {
+        auto type = MemRefType::get(
+            collapse.getSrcType().getShape(),
+            cast<MemRefType>(dest.getType()).getElementType());
+        dest = memref::ExpandShapeOp::create(b, store.getLoc(), type, dest,
+                                             collapse.getReassociationIndices());
+        store.getSourceMutable().assign(collapse.getSrc());
+      } else if (auto expand =
+                     store.getSource().getDefiningOp<tensor::ExpandShapeOp>()) {
+        dest = memref::CollapseShapeOp::create(b, store.getLoc(), dest,
+                                               expand.getReassociationIndices());
+        store.getSourceMutable().assign(expand.getSrc());
+      } else {
+        return;
+      }
+      store.getDestMutable().assign(dest);
+    }
+  });
+}
+
+namespace {
+struct FoldReshapesPass
+    : PassWrapper<FoldReshapesPass, OperationPass<func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(FoldReshapesPass)
+  void runOnOperation() override { foldReshapesIntoStores(getOperation()); }
+};
+} // namespace
+
+namespace {
+/// Copies become loops: nothing may call a library.
+struct CopiesToLinalgPass
+    : PassWrapper<CopiesToLinalgPass, OperationPass<func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(CopiesToLinalgPass)
+  void runOnOperation() override {
+    getOperation().walk([](memref::CopyOp copy) {
+      OpBuilder b(copy);
+      linalg::CopyOp::create(b, copy.getLoc(), copy.getSource(),
+                             copy.getTarget());
+      copy.erase();
+    });
+  }
+};
+} // namespace
+
 void trainc::buildGenericPipeline(OpPassManager &pm) {
   OpPassManager &function = pm.nest<func::FuncOp>();
   function.addPass(createNNToLinalgPass());
@@ -84,6 +139,7 @@ void trainc::buildGenericPipeline(OpPassManager &pm) {
   function.addPass(createLinalgElementwiseOpFusionPass());
   function.addPass(createCanonicalizerPass());
   function.addPass(createCSEPass());
+  function.addPass(std::make_unique<FoldReshapesPass>());
   pm.addPass(bufferization::createEmptyTensorEliminationPass());
   pm.addPass(bufferization::createEmptyTensorToAllocTensorPass());
   bufferization::OneShotBufferizePassOptions options;
@@ -93,11 +149,18 @@ void trainc::buildGenericPipeline(OpPassManager &pm) {
   pm.addPass(createCanonicalizerPass());
   OpPassManager &buffers = pm.nest<func::FuncOp>();
   buffers.addPass(bufferization::createBufferHoistingPass());
+  bufferization::PromoteBuffersToStackPassOptions stack;
+  stack.maxAllocSizeInBytes = kMaxStackBuffer;
+  stack.maxRankOfAllocatedMemRef = 8;
+  buffers.addPass(bufferization::createPromoteBuffersToStackPass(stack));
+  buffers.addPass(std::make_unique<CopiesToLinalgPass>());
   buffers.addPass(createConvertLinalgToParallelLoopsPass());
   buffers.addPass(memref::createFoldMemRefAliasOpsPass());
   buffers.addPass(createCanonicalizerPass());
   buffers.addPass(createCSEPass());
   buffers.addPass(createLoopInvariantCodeMotionPass());
+  // Larger scratch is allocated by the runtime and freed here.
+  bufferization::buildBufferDeallocationPipeline(pm);
 }
 
 /// Whether `op` may stand in every tile: it does nothing that another tile sees.

@@ -60,33 +60,65 @@ static StringRef libmName(Operation *op) {
       .Default("");
 }
 
+/// The global that holds the address of the function table.
+static void declareTable(ModuleOp module) {
+  if (module.lookupSymbol("trainc.functions"))
+    return;
+  OpBuilder b = OpBuilder::atBlockBegin(module.getBody());
+  LLVM::GlobalOp::create(b, module.getLoc(),
+                         LLVM::LLVMPointerType::get(b.getContext()),
+                         /*isConstant=*/false, LLVM::Linkage::Internal,
+                         "trainc.functions",
+                         LLVM::ZeroAttr::get(b.getContext()));
+}
+
+/// Fills the empty body of `function` with a call of entry `slot` of the table.
+static void callTable(LLVM::LLVMFuncOp function, int64_t slot) {
+  OpBuilder b(function.getContext());
+  Location loc = function.getLoc();
+  auto pointer = LLVM::LLVMPointerType::get(b.getContext());
+  b.setInsertionPointToStart(function.addEntryBlock(b));
+  Value global = LLVM::AddressOfOp::create(b, loc, pointer, "trainc.functions");
+  Value table = LLVM::LoadOp::create(b, loc, pointer, global);
+  Value entry =
+      LLVM::GEPOp::create(b, loc, pointer, pointer, table,
+                          ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(slot)});
+  SmallVector<Value> operands{LLVM::LoadOp::create(b, loc, pointer, entry)};
+  llvm::append_range(operands, function.getArguments());
+  auto call =
+      LLVM::CallOp::create(b, loc, function.getFunctionType(), operands);
+  LLVM::ReturnOp::create(b, loc, call.getResults());
+}
+
+/// Scratch of kernels comes from the table too.
+static void defineAllocation(ModuleOp module) {
+  int64_t slot = 1;
+#define TRAINC_MATH1(function) ++slot;
+#define TRAINC_MATH2(function) ++slot;
+#include "trainc/step_abi.def"
+  for (auto [name, index] : {std::pair("malloc", slot), {"free", slot + 1}}) {
+    auto function = module.lookupSymbol<LLVM::LLVMFuncOp>(name);
+    if (!function || !function.isExternal())
+      continue;
+    declareTable(module);
+    function.setLinkage(LLVM::Linkage::Internal);
+    callTable(function, index);
+  }
+}
+
 /// A private function in `module` that calls slot `name` of the function table.
 static LLVM::LLVMFuncOp getTrampoline(ModuleOp module, StringRef name,
                                       unsigned arguments) {
   std::string symbol = ("trainc.math." + name).str();
   if (auto existing = module.lookupSymbol<LLVM::LLVMFuncOp>(symbol))
     return existing;
+  declareTable(module);
   OpBuilder b = OpBuilder::atBlockBegin(module.getBody());
-  Location loc = module.getLoc();
-  auto pointer = LLVM::LLVMPointerType::get(b.getContext());
   Type f64 = b.getF64Type();
-  if (!module.lookupSymbol("trainc.functions"))
-    LLVM::GlobalOp::create(b, loc, pointer, /*isConstant=*/false,
-                           LLVM::Linkage::Internal, "trainc.functions",
-                           LLVM::ZeroAttr::get(b.getContext()));
   auto type = LLVM::LLVMFunctionType::get(f64, SmallVector<Type>(arguments, f64));
-  auto function = LLVM::LLVMFuncOp::create(b, loc, symbol, type,
+  auto function = LLVM::LLVMFuncOp::create(b, module.getLoc(), symbol, type,
                                            LLVM::Linkage::Internal);
-  b.setInsertionPointToStart(function.addEntryBlock(b));
-  Value slot = LLVM::AddressOfOp::create(b, loc, pointer, "trainc.functions");
-  Value table = LLVM::LoadOp::create(b, loc, pointer, slot);
-  Value entry = LLVM::GEPOp::create(
-      b, loc, pointer, pointer, table,
-      ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(functionSlot(name))});
-  SmallVector<Value> operands{LLVM::LoadOp::create(b, loc, pointer, entry)};
-  llvm::append_range(operands, function.getArguments());
-  auto call = LLVM::CallOp::create(b, loc, type, operands);
-  LLVM::ReturnOp::create(b, loc, call.getResults());
+  callTable(function, functionSlot(name));
   return function;
 }
 
@@ -248,6 +280,7 @@ struct KernelsToLLVMPass
     buildPipeline(pipeline, expandBF16);
     if (failed(runPipeline(pipeline, kernels)))
       return signalPassFailure();
+    defineAllocation(kernels);
     for (StringRef name : names) {
       auto body =
           kernels.lookupSymbol<LLVM::LLVMFuncOp>((name + ".body").str());

@@ -65,6 +65,11 @@ typedef struct trainc_functions {
 #define TRAINC_MATH1(name) double (*name)(double);
 #define TRAINC_MATH2(name) double (*name)(double, double);
 #include "trainc/step_abi.def"
+  /// Memory for a kernel whose scratch is too large for the stack, aligned to 64
+  /// bytes; freed before the kernel returns. Ends the process if there is none:
+  /// a kernel has no way to report.
+  void *(*allocate)(uint64_t bytes);
+  void (*release)(void *memory);
 } trainc_functions;
 
 /// A kernel computes tile `tile` of `command.tiles`; tiles are independent of

@@ -7,10 +7,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 using namespace trainc;
+
+/// Scratch of a kernel.
+static void *allocateScratch(uint64_t bytes) {
+  void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+  if (!memory)
+    abort();
+  return memory;
+}
 
 /// What generated code calls.
 static const trainc_functions functionTable = {
@@ -18,6 +27,8 @@ static const trainc_functions functionTable = {
 #define TRAINC_MATH1(name) static_cast<double (*)(double)>(::name),
 #define TRAINC_MATH2(name) static_cast<double (*)(double, double)>(::name),
 #include "trainc/step_abi.def"
+    allocateScratch,
+    free,
 };
 
 //===----------------------------------------------------------------------===//

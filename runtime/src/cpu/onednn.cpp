@@ -10,6 +10,7 @@ using namespace trainc;
 // The functions used, all of the interface of oneDNN 2.
 #define TRAINC_DNNL_FUNCTIONS(X)                                               \
   X(version)                                                                   \
+  X(sgemm)                                                                     \
   X(engine_create)                                                             \
   X(stream_create)                                                             \
   X(stream_destroy)                                                            \
@@ -105,6 +106,16 @@ static void load() {
 bool trainc::haveOneDnn() {
   pthread_once(&loadOnce, load);
   return available;
+}
+
+bool trainc::runOneDnnSgemm(bool transposeA, bool transposeB, int64_t m,
+                            int64_t n, int64_t k, const float *a, int64_t lda,
+                            const float *b, int64_t ldb, bool accumulate,
+                            float *c, int64_t ldc) {
+  OneThread one(dnn);
+  return dnn.sgemm(transposeA ? 'T' : 'N', transposeB ? 'T' : 'N', m, n, k, 1.0f,
+                   a, lda, b, ldb, accumulate ? 1.0f : 0.0f, c,
+                   ldc) == dnnl_success;
 }
 
 void trainc::appendOneDnn(Text &text) {

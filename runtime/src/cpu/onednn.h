@@ -20,6 +20,11 @@ class Matmul;
 /// not of a version whose interface this is.
 bool haveOneDnn();
 
+/// C = A' B' (+ C), row major, in one thread. Needs haveOneDnn.
+bool runOneDnnSgemm(bool transposeA, bool transposeB, int64_t m, int64_t n,
+                    int64_t k, const float *a, int64_t lda, const float *b,
+                    int64_t ldb, bool accumulate, float *c, int64_t ldc);
+
 /// Generates the code of a product that runs in one thread.
 trainc_status createMatmul(const MatmulShape &shape, Matmul **out_matmul);
 void destroyMatmul(Matmul *matmul);
