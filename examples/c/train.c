@@ -1,38 +1,15 @@
 // Trains a compiled step on two arrays of examples, from C:
 //
-//   trainc digits_mlp.mlir -o digits_mlp.so
+//   python3 ../mlp.py --digits >digits.mlir && trainc digits.mlir -o digits.so
 //   cc train.c $(pkg-config --cflags --libs trainc) -o train
-//   ./train digits_mlp.so images.npy labels.npy
+//   ./train digits.so ../data/digits_train_x.npy ../data/digits_train_y.npy
+#include "npy.h"
 #include "trainc/runtime.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void check(trainc_status status) {
   if (status == TRAINC_OK)
     return;
   fprintf(stderr, "train: %s\n", trainc_last_error());
-  exit(1);
-}
-
-/// Reads the data of a .npy file (version 1) whose items are of `type`, "<f4" or
-/// "<i4"; its size goes to `bytes`.
-static char *read_npy(const char *path, const char *type, size_t *bytes) {
-  char header[65536] = "", *data = NULL;
-  FILE *file = fopen(path, "rb");
-  if (file && fread(header, 1, 10, file) == 10 && !memcmp(header, "\x93NUMPY\1", 7)) {
-    size_t length = (unsigned char)header[8] + 256u * (unsigned char)header[9];
-    fseek(file, 0, SEEK_END);
-    *bytes = (size_t)ftell(file) - 10 - length;
-    fseek(file, 10, SEEK_SET);
-    data = malloc(*bytes + 1);
-    if (fread(header, 1, length, file) == length && strstr(header, type) && data &&
-        fread(data, 1, *bytes, file) == *bytes) {
-      fclose(file);
-      return data;
-    }
-  }
-  fprintf(stderr, "train: cannot read '%s' as a .npy file of %s\n", path, type);
   exit(1);
 }
 

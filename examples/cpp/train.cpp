@@ -1,8 +1,8 @@
 // Trains a compiled step on two arrays of examples, from C++:
 //
-//   trainc digits_mlp.mlir -o digits_mlp.so
+//   python3 ../mlp.py --digits >digits.mlir && trainc digits.mlir -o digits.so
 //   c++ -std=c++17 train.cpp $(pkg-config --cflags --libs trainc) -o train
-//   ./train digits_mlp.so images.npy labels.npy
+//   ./train digits.so ../data/digits_train_x.npy ../data/digits_train_y.npy
 #include "trainc/runtime.hpp"
 #include <cstdio>
 #include <fstream>

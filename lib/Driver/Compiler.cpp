@@ -1,14 +1,12 @@
 //===- Compiler.cpp - From a module's text to an artifact -----------------===//
 #include "trainc/Driver/Compiler.h"
 #include "Tables.h"
-#include "trainc/Dialect/NN/NNOps.h"
-#include "trainc/Dialect/Train/TrainOps.h"
-#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Bufferization/Transforms/FuncBufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Arith/Transforms/BufferizableOpInterfaceImpl.h"
-#include "mlir/Dialect/Linalg/Transforms/AllInterfaces.h"
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/Bufferization/Transforms/FuncBufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Linalg/Transforms/AllInterfaces.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Tensor/Transforms/BufferizableOpInterfaceImpl.h"
@@ -18,6 +16,8 @@
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainOps.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/FileSystem.h"
@@ -67,6 +67,7 @@ struct Compilation {
     return failure();
   }
   LogicalResult write(StringRef path, StringRef text);
+  LogicalResult dump(ModuleOp module, Form form);
   LogicalResult runPhases(ModuleOp module);
   LogicalResult emit(ModuleOp module, StringRef name);
 };
@@ -82,27 +83,32 @@ LogicalResult Compilation::write(StringRef path, StringRef text) {
   return success();
 }
 
+/// Writes the module to the folder of dumps, if there is one.
+LogicalResult Compilation::dump(ModuleOp module, Form form) {
+  if (options.dumpDirectory.empty())
+    return success();
+  if (std::error_code code =
+          llvm::sys::fs::create_directories(options.dumpDirectory))
+    return error("cannot make folder " + options.dumpDirectory + ": " +
+                 code.message());
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  module.print(os);
+  return write(options.dumpDirectory + "/" +
+                   std::to_string(static_cast<int>(form)) + "-" +
+                   formName(form).str() + ".mlir",
+               text);
+}
+
 LogicalResult Compilation::runPhases(ModuleOp module) {
+  if (failed(dump(module, Form::Source)))
+    return failure();
   for (int form = 1; form <= static_cast<int>(options.stopAfter); ++form) {
     PassManager pm(&context);
     buildPhase(pm, static_cast<Form>(form), options.pipeline);
-    if (failed(pm.run(module)))
+    if (failed(pm.run(module)) || failed(dump(module, static_cast<Form>(form))))
       return failure();
-    StringRef name = formName(static_cast<Form>(form));
-    if (!options.dumpDirectory.empty()) {
-      if (std::error_code code =
-              llvm::sys::fs::create_directories(options.dumpDirectory))
-        return error("cannot make folder " + options.dumpDirectory + ": " +
-                     code.message());
-      std::string text;
-      llvm::raw_string_ostream os(text);
-      module.print(os);
-      if (failed(write(options.dumpDirectory + "/" + std::to_string(form) + "-" +
-                           name.str() + ".mlir",
-                       text)))
-        return failure();
-    }
-    lap(name);
+    lap(formName(static_cast<Form>(form)));
   }
   return success();
 }
@@ -123,7 +129,8 @@ LogicalResult Compilation::emit(ModuleOp module, StringRef name) {
   }
   Tables tables = gatherTables(module, name);
   if (options.memoryReport)
-    return write("-", buildMemoryReport(tables, options.memoryReportJson));
+    return write(options.output,
+                 buildMemoryReport(tables, options.memoryReportJson));
   if (options.emit == Emit::Header)
     return write(options.output, buildHeader(tables));
 
@@ -149,8 +156,8 @@ LogicalResult Compilation::emit(ModuleOp module, StringRef name) {
   bool shared = options.emit == Emit::SharedLibrary;
   std::string object =
       shared ? withExtension(options.output, "tmp.o") : options.output;
-  if (failed(emitObject(*llvmModule, *machine, options.optimize, object,
-                        message)))
+  if (failed(
+          emitObject(*llvmModule, *machine, options.optimize, object, message)))
     return error(message);
   lap("object");
   if (shared) {
@@ -188,6 +195,12 @@ LogicalResult trainc::compileFile(StringRef input,
   DialectRegistry registry;
   registerDialects(registry);
   Compilation compilation(registry, options);
+  // A location is enough: an op may be a whole step.
+  compilation.context.printOpOnDiagnostic(false);
+  StringRef folder = llvm::sys::path::parent_path(options.output);
+  if (!folder.empty() && !llvm::sys::fs::is_directory(folder))
+    return compilation.error("cannot write '" + options.output +
+                             "': there is no folder '" + folder + "'");
   std::string message;
   auto file = openInputFile(input, &message);
   if (!file)

@@ -26,7 +26,8 @@ static std::string hostFeatures() {
 /// Features of the named x86-64 levels (psABI), for code that is shipped.
 static std::string levelFeatures(llvm::StringRef cpu) {
   std::string v2 = "+cx16,+sahf,+popcnt,+sse3,+ssse3,+sse4.1,+sse4.2";
-  std::string v3 = v2 + ",+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave";
+  std::string v3 =
+      v2 + ",+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave";
   std::string v4 = v3 + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl";
   if (cpu == "x86-64-v2")
     return v2;
@@ -54,17 +55,21 @@ trainc::createTargetMachine(llvm::StringRef cpu, unsigned optimize,
   } else {
     features = levelFeatures(cpu);
   }
+  std::unique_ptr<llvm::MCSubtargetInfo> known(
+      target->createMCSubtargetInfo(triple, "", ""));
+  if (!known->isCPUStringValid(cpu)) {
+    error = ("expects a processor that LLVM knows for --target-cpu, such as "
+             "x86-64-v3, got '" +
+             cpu + "'")
+                .str();
+    return nullptr;
+  }
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(
+  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
       triple, cpu, features, options, llvm::Reloc::PIC_, std::nullopt,
       optimize == 0 ? llvm::CodeGenOptLevel::None
                     : llvm::CodeGenOptLevel::Default));
-  if (!machine->getMCSubtargetInfo()->isCPUStringValid(cpu)) {
-    error = ("unknown target CPU '" + cpu + "'").str();
-    return nullptr;
-  }
-  return machine;
 }
 
 llvm::LogicalResult trainc::emitObject(llvm::Module &module,
@@ -127,10 +132,11 @@ llvm::LogicalResult trainc::linkSharedLibrary(llvm::StringRef object,
     error = "cannot find ld.lld, which links shared libraries (package lld-22)";
     return llvm::failure();
   }
-  std::string alias = ("--defsym=trainc_descriptor=" + name + "_descriptor").str();
-  llvm::StringRef arguments[] = {*linker, "-shared", "--no-undefined",
-                                 "-z", "relro", "--build-id=none", alias,
-                                 object, "-o", output};
+  std::string alias =
+      ("--defsym=trainc_descriptor=" + name + "_descriptor").str();
+  llvm::StringRef arguments[] = {
+      *linker,           "-shared", "--no-undefined", "-z", "relro",
+      "--build-id=none", alias,     object,           "-o", output};
   if (llvm::sys::ExecuteAndWait(*linker, arguments, std::nullopt, {}, 0, 0,
                                 &error) != 0) {
     error = "linking " + output.str() + " failed " + error;

@@ -36,14 +36,18 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     return;
   case Form::Gradients:
     pm.addPass(createInlineCallsPass());
+    // Before anything folds: sites are numbered in the order of the source.
+    pm.addPass(createAssignRandomPass());
+    // Before gradients: those of casts make the gradients of parameters f32.
+    pm.addPass(createInsertCastsPass());
     pm.addPass(createExpandOptimizersPass());
     if (enabled("canonicalize"))
       pm.addPass(createCanonicalizerPass());
     pm.addPass(createDifferentiatePass());
-    return;
+    break;
   case Form::Plan:
     pm.addPass(createPlanStepPass());
-    return;
+    break;
   case Form::Commands: {
     pm.addPass(createOutlineListsPass());
     pm.addPass(createExpandUpdatesPass());
@@ -57,7 +61,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     PlanMemoryPassOptions memory;
     memory.reuse = enabled("reuse-memory") && !options.reference;
     pm.addPass(createPlanMemoryPass(memory));
-    return;
+    break;
   }
   case Form::Target: {
     LowerKernelsPassOptions lower;
@@ -69,6 +73,9 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     return;
   }
   }
+  VerifyFormPassOptions verify;
+  verify.form = static_cast<int64_t>(form);
+  pm.addPass(createVerifyFormPass(verify));
 }
 
 void trainc::registerPipelines() {

@@ -2,10 +2,12 @@
 //
 // This pass makes the gradients of a step explicit (form 1). It walks the body
 // backwards from the loss, asks each op for the gradients of its operands, and
-// stores the contributions to each parameter's gradient. It needs a body without
-// calls; all that it adds but the stores is pure.
+// stores the contributions to each parameter's gradient. It needs a body
+// without calls; all that it adds but the stores is pure. The gradients of ops
+// of a `train.recompute` are built from copies of these ops.
 //
 //===----------------------------------------------------------------------===//
+#include "mlir/IR/IRMapping.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
@@ -23,6 +25,14 @@ using namespace trainc;
 using namespace trainc::train;
 
 namespace {
+/// The ops of a `train.recompute`, in order, and their copies once there are
+/// any.
+struct Recompute {
+  SmallVector<Operation *> ops;
+  DenseMap<Operation *, Operation *> copies;
+};
+using RecomputeMap = DenseMap<Operation *, std::shared_ptr<Recompute>>;
+
 /// The state of one backward walk.
 struct Backward {
   Backward(SymbolTable &symbols, Operation *end)
@@ -36,8 +46,59 @@ struct Backward {
   DenseMap<Value, SmallVector<Value>> contributions;
   /// Per parameter, in the order of the walk.
   llvm::MapVector<StringAttr, SmallVector<Value>> stored;
+  /// The region that an op stood in.
+  RecomputeMap recomputed;
 };
 } // namespace
+
+/// Puts the ops of each region in place of the region.
+static RecomputeMap inlineRecomputes(Block &body) {
+  RecomputeMap result;
+  for (auto region : llvm::make_early_inc_range(body.getOps<RecomputeOp>())) {
+    auto recompute = std::make_shared<Recompute>();
+    Block &inner = region.getBody().front();
+    Operation *yield = inner.getTerminator();
+    for (Operation &op :
+         llvm::make_early_inc_range(inner.without_terminator())) {
+      op.moveBefore(region);
+      recompute->ops.push_back(&op);
+      result[&op] = recompute;
+    }
+    region.replaceAllUsesWith(yield->getOperands());
+    region.erase();
+  }
+  return result;
+}
+
+/// Copies the ops of a region. What they take from outside, and what they read,
+/// comes through barriers, so that copies are not merged with the originals.
+static void copyRegion(OpBuilder &b, Recompute &region) {
+  DenseSet<Operation *> inside;
+  for (Operation *op : region.ops)
+    if (!isa<ReadOp>(op))
+      inside.insert(op);
+  IRMapping mapping;
+  for (Operation *op : region.ops) {
+    if (!inside.contains(op))
+      continue;
+    for (Value operand : op->getOperands())
+      if (!inside.contains(operand.getDefiningOp()) &&
+          !mapping.contains(operand))
+        mapping.map(operand, BarrierOp::create(b, op->getLoc(), operand));
+    region.copies[op] = b.clone(*op, mapping);
+  }
+}
+
+/// The op whose operands and results the gradients of `op` are built from.
+static Operation *gradientSource(Backward &state, Operation *op) {
+  auto it = state.recomputed.find(op);
+  if (it == state.recomputed.end())
+    return op;
+  Recompute &region = *it->second;
+  if (region.copies.empty())
+    copyRegion(state.builder, region);
+  return region.copies.lookup(op);
+}
 
 static bool isFloatTensor(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
@@ -92,7 +153,8 @@ static LogicalResult differentiateOp(Backward &state, Operation &op) {
   });
   if (!needed || !reached)
     return success();
-  auto interface = dyn_cast<nn::DifferentiableOpInterface>(op);
+  auto interface =
+      dyn_cast<nn::DifferentiableOpInterface>(gradientSource(state, &op));
   if (!interface)
     return op.emitOpError("has no gradient, but stands between a trained "
                           "parameter and the loss");
@@ -145,11 +207,12 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
   Block &body = step.getBody().front();
   auto yield = cast<train::YieldOp>(body.getTerminator());
   Value loss = yield.getLoss();
+  Backward state(symbols, yield);
+  state.recomputed = inlineRecomputes(body);
   SmallVector<Operation *> forward;
   for (Operation &op : body.without_terminator())
     forward.push_back(&op);
 
-  Backward state(symbols, yield);
   findActive(state, body);
   if (!state.active.contains(loss))
     return step.emitOpError("expects a loss that depends on a parameter that "
@@ -190,6 +253,13 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
                             FlatSymbolRefAttr::get(name));
     ++numGradients;
   }
+  // Copies that no gradient needs.
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body))) {
+    if (&op == forward.back())
+      break;
+    if (!state.recomputed.empty() && isOpTriviallyDead(&op))
+      op.erase();
+  }
   return success();
 }
 
@@ -199,6 +269,8 @@ struct DifferentiatePass : trainc::impl::DifferentiatePassBase<DifferentiatePass
     StepOp step = getStep(getOperation());
     if (!step)
       return signalPassFailure();
+    for (auto eval : getOperation().getOps<EvalOp>())
+      inlineRecomputes(eval.getBody().front());
     if (!step.getBody().getOps<StoreGradientOp>().empty())
       return;
     SymbolTable symbols(getOperation());

@@ -47,10 +47,20 @@ static void forwardWrites(Block &block) {
     write->moveBefore(block.getTerminator());
 }
 
-static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, Value init) {
+/// The cast to f32 that is the only user of the product of narrower operands:
+/// the GEMM accumulates in f32 and need not round. Null if there is none.
+static nn::CastOp wideningCast(nn::MatmulOp op) {
+  Type type = nn::getTensorType(op.getResult()).getElementType();
+  if (!op->hasOneUse() || op.getBias() || nn::getComputeType(type) == type)
+    return {};
+  auto cast = dyn_cast<nn::CastOp>(*op->user_begin());
+  return cast && cast.getType() == nn::getComputeType(type) ? cast : nullptr;
+}
+
+static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, RankedTensorType result,
+                         Value init) {
   RankedTensorType lhs = nn::getTensorType(op.getLhs());
   RankedTensorType rhs = nn::getTensorType(op.getRhs());
-  RankedTensorType result = nn::getTensorType(op.getResult());
   int64_t rank = result.getRank();
   int64_t m = result.getDimSize(rank - 2), n = result.getDimSize(rank - 1);
   int64_t k = lhs.getDimSize(rank - (op.getTransposeLhs() ? 2 : 1));
@@ -80,14 +90,19 @@ static int64_t formGemms(Block &block) {
     if (auto reshape = other.getDefiningOp<nn::ReshapeOp>())
       if (reshape->hasOneUse())
         other = reshape.getInput();
-    auto matmul = other.getDefiningOp<nn::MatmulOp>();
+    auto widening = other.getDefiningOp<nn::CastOp>();
+    auto matmul = widening && widening->hasOneUse()
+                      ? widening.getInput().getDefiningOp<nn::MatmulOp>()
+                      : other.getDefiningOp<nn::MatmulOp>();
+    if (matmul && wideningCast(matmul) != widening)
+      continue;
     if (!read || read.getSource() != write.getTarget() || !matmul ||
         !matmul->hasOneUse() || !read->hasOneUse())
       continue;
     OpBuilder b(add);
     Value init = nn::reshapeTo(b, add.getLoc(), read,
                                nn::getTensorType(other).getShape());
-    Value result = createGemm(b, matmul, init);
+    Value result = createGemm(b, matmul, nn::getTensorType(other), init);
     write.getValueMutable().assign(nn::reshapeTo(
         b, add.getLoc(), result, nn::getTensorType(add).getShape()));
     add.erase();
@@ -96,7 +111,13 @@ static int64_t formGemms(Block &block) {
   for (auto matmul : llvm::make_early_inc_range(block.getOps<nn::MatmulOp>())) {
     if (!matmul.use_empty()) {
       OpBuilder b(matmul);
-      matmul.replaceAllUsesWith(createGemm(b, matmul, Value()).getResult());
+      nn::CastOp widening = wideningCast(matmul);
+      Value replaced = widening ? widening.getResult() : matmul.getResult();
+      replaced.replaceAllUsesWith(
+          createGemm(b, matmul, nn::getTensorType(replaced), Value())
+              .getResult());
+      if (widening)
+        widening.erase();
       ++count;
     }
     matmul.erase();
@@ -170,7 +191,7 @@ static bool isLastReader(Block &block, SymbolRefAttr slice,
     SmallVector<Value> values{read.getResult()};
     while (!values.empty())
       for (Operation *user : values.pop_back_val().getUsers()) {
-        if (isa<nn::ReshapeOp>(user))
+        if (isa<nn::ReshapeOp, BarrierOp>(user))
           values.push_back(user->getResult(0));
         else if (!group.contains(user) && position->isBeforeInBlock(user))
           return false;
@@ -273,6 +294,12 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
       numGemms += formGemms(block);
       for (ArrayRef<Operation *> group : formGroups(block, fuse))
         outliner.outline(block, group);
+      // Barriers kept kernels apart; now there are kernels.
+      for (auto barrier :
+           llvm::make_early_inc_range(block.getOps<BarrierOp>())) {
+        barrier.replaceAllUsesWith(barrier.getInput());
+        barrier.erase();
+      }
       for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
         if (isOpTriviallyDead(&op))
           op.erase();

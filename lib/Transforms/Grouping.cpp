@@ -58,7 +58,7 @@ static Kind classify(Operation *op) {
   if (auto reduce = dyn_cast<nn::ReduceOp>(op))
     return isRowReduce(reduce) ? Kind::Row : Kind::Column;
   if (isa<train::ReadOp, train::WriteOp, train::LaunchOp, train::GemmOp,
-          train::ReturnOp, nn::ReshapeOp>(op) ||
+          train::ReturnOp, train::BarrierOp, nn::ReshapeOp>(op) ||
       isReplicable(op))
     return Kind::None;
   return Kind::Single;

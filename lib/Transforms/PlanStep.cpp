@@ -300,6 +300,22 @@ static void nameSlices(Operation *entry, SymbolTable &symbols, bool ema) {
   });
 }
 
+/// Gives every dropout the scalars that its draws depend on.
+static void supplyRandom(Block &body) {
+  auto dropouts = llvm::to_vector(body.getOps<nn::DropoutOp>());
+  if (dropouts.empty())
+    return;
+  OpBuilder b = OpBuilder::atBlockBegin(&body);
+  ScalarBuilder s{b, dropouts.front().getLoc()};
+  Value seed = s.read("seed"), update = s.read("update");
+  Value microStep = s.read("micro_step");
+  for (nn::DropoutOp op : dropouts) {
+    op.getSeedMutable().assign(seed);
+    op.getUpdateMutable().assign(update);
+    op.getMicroStepMutable().assign(microStep);
+  }
+}
+
 static void planStep(StepOp step) {
   MLIRContext *context = step.getContext();
   Block &body = step.getBody().front();
@@ -307,6 +323,7 @@ static void planStep(StepOp step) {
   auto module = step->getParentOfType<ModuleOp>();
   SymbolTable symbols(module);
 
+  supplyRandom(body);
   double divisor = 1.0;
   for (auto seed : body.getOps<SeedOp>())
     divisor = seed.getDivisor().convertToDouble();
@@ -369,6 +386,10 @@ static LogicalResult verifyNeeds(ModuleOp module, StepOp step) {
                  .attachNote(param.getLoc())
              << "parameter is here";
   }
+  for (auto dropout : step.getBody().getOps<nn::DropoutOp>())
+    if (!dropout.getSite())
+      return dropout.emitOpError(
+          "expects a site; run train-assign-random first");
   if (step.getBody().getOps<StoreGradientOp>().empty())
     return step.emitOpError(
         "expects stored gradients; run train-differentiate first");

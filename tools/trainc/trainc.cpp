@@ -1,6 +1,7 @@
 //===- trainc.cpp - Compiles a training step ------------------------------===//
 #include "trainc/Driver/Compiler.h"
 #include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/Path.h"
@@ -8,104 +9,160 @@
 using namespace trainc;
 namespace cl = llvm::cl;
 
-int main(int argc, char **argv) {
-  llvm::InitLLVM init(argc, argv);
-  // LLVM's libraries register options of their own, some with our names.
-  cl::ResetCommandLineParser();
-  cl::OptionCategory category("trainc options");
-  cl::opt<std::string> input(cl::Positional, cl::desc("<model.mlir>"),
-                             cl::init("-"), cl::cat(category));
-  cl::opt<std::string> output("o", cl::desc("Write to this file"),
-                              cl::value_desc("file"), cl::cat(category));
-  cl::opt<Emit> emit(
-      "emit", cl::desc("What to write:"), cl::init(Emit::SharedLibrary),
-      cl::values(clEnumValN(Emit::SharedLibrary, "so", "shared library + header"),
-                 clEnumValN(Emit::Object, "obj", "object file + header"),
-                 clEnumValN(Emit::LLVM, "llvm", "LLVM IR"),
-                 clEnumValN(Emit::MLIR, "mlir", "the module, see --stop-after"),
-                 clEnumValN(Emit::Header, "header", "the C header")),
-      cl::cat(category));
-  cl::opt<std::string> cpu("target-cpu", cl::init("native"),
-                           cl::desc("Processor: native, x86-64-v3, x86-64-v4, ..."),
-                           cl::value_desc("name"), cl::cat(category));
-  cl::opt<unsigned> optimize("O", cl::Prefix, cl::init(3),
-                             cl::desc("Optimization level, 0 to 3"),
-                             cl::cat(category));
-  cl::opt<std::string> stopAfter(
-      "stop-after", cl::desc("Last form: source, gradients, plan, commands, target"),
-      cl::value_desc("form"), cl::init("target"), cl::cat(category));
-  cl::opt<std::string> dump("dump", cl::desc("Write the module in each form here"),
-                            cl::value_desc("folder"), cl::cat(category));
-  cl::list<std::string> disabled("disable-pass",
-                                 cl::desc("Leave a pass out; see --list-passes"),
-                                 cl::value_desc("pass"), cl::CommaSeparated,
-                                 cl::cat(category));
-  cl::opt<bool> reference("reference",
-                          cl::desc("Plain code by definitions: the tests' oracle"),
-                          cl::cat(category));
-  cl::opt<std::string> report("memory-report", cl::ValueOptional,
-                              cl::desc("Print the memory plan (=json)"),
-                              cl::init("off"), cl::cat(category));
-  cl::opt<bool> time("time", cl::desc("Print the time of each phase"),
-                     cl::cat(category));
-  cl::opt<bool> listPasses("list-passes", cl::desc("Print what --disable-pass takes"),
-                           cl::cat(category));
-  cl::opt<bool> listDependencies(
-      "list-dependencies", cl::desc("Print what a target machine needs"),
-      cl::cat(category));
-  cl::HideUnrelatedOptions(category);
-  cl::SetVersionPrinter([](llvm::raw_ostream &os) {
-    os << "trainc " TRAINC_VERSION ", LLVM " LLVM_VERSION_STRING "\n";
-  });
-  cl::ParseCommandLineOptions(
-      argc, argv, "Compiles one training step into native code.\n");
+static llvm::LogicalResult error(const llvm::Twine &message) {
+  llvm::errs() << "trainc: error: " << message << "\n";
+  return llvm::failure();
+}
 
-  if (listPasses) {
-    for (llvm::StringRef pass : disablablePasses())
-      llvm::outs() << pass << "\n";
-    return 0;
-  }
-  if (listDependencies) {
-    llvm::outs() << "libtrainc_runtime.so (or .a)  the runtime\n"
-                    "libopenblas0-pthread          matrix products (Debian package)\n"
-                    "libdnnl2                      bf16 matrix products, optional "
-                    "(Debian package)\n";
-    return 0;
-  }
-  CompileOptions options;
+namespace {
+/// The command line, as given.
+struct CommandLine {
+  cl::OptionCategory category{"Options"};
+  cl::opt<std::string> input{cl::Positional, cl::desc("<model.mlir>"),
+                             cl::cat(category)};
+  cl::opt<std::string> output{
+      "o", cl::desc("Write to this file (- is standard output)"),
+      cl::value_desc("file"), cl::cat(category)};
+  cl::opt<std::string> emit{
+      "emit", cl::desc("so or obj (with a C header), llvm, mlir, header"),
+      cl::value_desc("kind"), cl::init("so"), cl::cat(category)};
+  cl::opt<std::string> cpu{
+      "target-cpu", cl::desc("native, x86-64-v3, x86-64-v4, ..."),
+      cl::value_desc("name"), cl::init("native"), cl::cat(category)};
+  cl::opt<unsigned> optimize{"O",
+                             cl::Prefix,
+                             cl::init(3),
+                             cl::desc("Optimization level, 0 to 3"),
+                             cl::value_desc("level"),
+                             cl::cat(category)};
+  cl::opt<std::string> stopAfter{
+      "stop-after",
+      cl::desc("Write the module as source, gradients, plan, commands, target"),
+      cl::value_desc("form"), cl::init("target"), cl::cat(category)};
+  cl::opt<std::string> dump{"dump",
+                            cl::desc("Write the module in each form here, too"),
+                            cl::value_desc("folder"), cl::cat(category)};
+  cl::list<std::string> disabled{
+      "disable-pass", cl::desc("Leave a pass out, see --list-passes"),
+      cl::value_desc("pass"), cl::CommaSeparated, cl::cat(category)};
+  cl::opt<bool> reference{
+      "reference", cl::desc("Plain code by definitions: the tests' oracle"),
+      cl::cat(category)};
+  cl::opt<std::string> report{
+      "memory-report", cl::ValueOptional,
+      cl::desc("Write the memory plan, as text or json"),
+      cl::value_desc("format"), cl::cat(category)};
+  cl::opt<bool> time{"time", cl::desc("Print the time of each phase"),
+                     cl::cat(category)};
+  cl::opt<bool> listPasses{"list-passes",
+                           cl::desc("Print what --disable-pass takes"),
+                           cl::cat(category)};
+  cl::opt<bool> listDependencies{"list-dependencies",
+                                 cl::desc("Print what a target machine needs"),
+                                 cl::cat(category)};
+
+  llvm::LogicalResult toOptions(CompileOptions &options) const;
+};
+} // namespace
+
+/// Checks what was given, alone and in combination.
+llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
+  if (input.empty())
+    return error("expects a module: trainc model.mlir (- is standard input)");
+  auto kind = llvm::StringSwitch<std::optional<Emit>>(emit)
+                  .Case("so", Emit::SharedLibrary)
+                  .Case("obj", Emit::Object)
+                  .Case("llvm", Emit::LLVM)
+                  .Case("mlir", Emit::MLIR)
+                  .Case("header", Emit::Header)
+                  .Default(std::nullopt);
+  if (!kind)
+    return error("expects --emit=so, obj, llvm, mlir or header, got '" + emit +
+                 "'");
   auto form = formFromName(stopAfter);
-  if (!form) {
-    llvm::errs() << "trainc: error: expects --stop-after=source, gradients, plan, "
-                    "commands or target, got '"
-                 << stopAfter << "'\n";
-    return 1;
-  }
+  if (!form)
+    return error("expects --stop-after=source, gradients, plan, commands or "
+                 "target, got '" +
+                 stopAfter + "'");
+  if (*form != Form::Target && *kind != Emit::MLIR && emit.getNumOccurrences())
+    return error("--stop-after=" + stopAfter +
+                 " writes the module: expects --emit=mlir, got --emit=" + emit);
+  if (optimize > 3)
+    return error("expects -O0, -O1, -O2 or -O3, got -O" +
+                 llvm::Twine(optimize));
+  bool wantsReport = report.getNumOccurrences();
+  if (wantsReport && !report.empty() && report != "text" && report != "json")
+    return error("expects --memory-report, --memory-report=text or "
+                 "--memory-report=json, got '" +
+                 report + "'");
   for (const std::string &pass : disabled) {
-    if (!llvm::is_contained(disablablePasses(), pass)) {
-      llvm::errs() << "trainc: error: unknown pass '" << pass
-                   << "' in --disable-pass; --list-passes lists them\n";
-      return 1;
-    }
+    if (!llvm::is_contained(disablablePasses(), pass))
+      return error("unknown pass '" + pass +
+                   "' in --disable-pass; --list-passes lists them");
     options.pipeline.disabled.insert(pass);
   }
-  options.emit = *form == Form::Target ? emit : Emit::MLIR;
+  options.emit = *form == Form::Target ? *kind : Emit::MLIR;
   options.stopAfter = *form;
+  if (wantsReport || options.emit == Emit::Header)
+    options.stopAfter = std::min(*form, Form::Commands);
+  if (wantsReport && *form < Form::Commands)
+    return error("--memory-report needs form commands, got --stop-after=" +
+                 stopAfter);
   options.dumpDirectory = dump;
   options.cpu = cpu;
   options.optimize = optimize;
   options.pipeline.reference = reference;
-  options.memoryReport = report != "off";
+  options.memoryReport = wantsReport;
   options.memoryReportJson = report == "json";
   options.time = time;
+
+  bool binary = !wantsReport && (options.emit == Emit::SharedLibrary ||
+                                 options.emit == Emit::Object);
   options.output = output;
-  if (options.memoryReport || options.emit == Emit::Header)
-    options.stopAfter = std::min(options.stopAfter, Form::Commands);
-  if (options.output.empty()) {
-    bool text = options.emit != Emit::SharedLibrary && options.emit != Emit::Object;
-    llvm::SmallString<128> name(llvm::sys::path::filename(input));
+  if (output.empty() && binary) {
+    llvm::SmallString<128> name(
+        input == "-" ? "step" : llvm::sys::path::filename(input));
     llvm::sys::path::replace_extension(
         name, options.emit == Emit::Object ? "o" : "so");
-    options.output = text ? "-" : std::string(name);
+    options.output = name.str();
+  } else if (output.empty()) {
+    options.output = "-";
   }
-  return failed(compileFile(input, options)) ? 1 : 0;
+  llvm::StringRef extension = llvm::sys::path::extension(options.output);
+  if (binary && (options.output == "-" || extension == ".h"))
+    return error("cannot write a library or an object to '" + options.output +
+                 "'" + (extension == ".h" ? ", where its header goes" : ""));
+  return llvm::success();
+}
+
+int main(int argc, char **argv) {
+  llvm::InitLLVM init(argc, argv);
+  // LLVM's libraries register options of their own, some with our names.
+  cl::ResetCommandLineParser();
+  CommandLine line;
+  cl::HideUnrelatedOptions(line.category);
+  cl::SetVersionPrinter([](llvm::raw_ostream &os) {
+    os << "trainc " TRAINC_VERSION ", LLVM " LLVM_VERSION_STRING "\n";
+  });
+  cl::ParseCommandLineOptions(argc, argv,
+                              "Compiles one training step into native code.\n");
+
+  if (line.listPasses) {
+    for (llvm::StringRef pass : disablablePasses())
+      llvm::outs() << pass << "\n";
+    return 0;
+  }
+  if (line.listDependencies) {
+    llvm::outs()
+        << "libtrainc_runtime.so.0  the runtime (or libtrainc_runtime.a, "
+           "linked in)\n"
+           "libopenblas.so.0        matrix products (Debian: "
+           "libopenblas0-pthread)\n"
+           "libdnnl.so.2            bf16 products, optional (Debian: "
+           "libdnnl2)\n";
+    return 0;
+  }
+  CompileOptions options;
+  return failed(line.toOptions(options)) ||
+         failed(compileFile(line.input, options));
 }

@@ -32,7 +32,7 @@ struct CompileOptions {
   /// Optimization level of LLVM, 0 to 3.
   unsigned optimize = 3;
   PipelineOptions pipeline;
-  /// Prints the memory report and writes nothing.
+  /// Writes the memory report instead.
   bool memoryReport = false;
   bool memoryReportJson = false;
   /// Prints the time of each phase to standard error.

@@ -67,6 +67,28 @@ def ExpandOptimizersPass : Pass<"train-expand-optimizers", "::mlir::ModuleOp"> {
 }
 
 //===----------------------------------------------------------------------===//
+// The contract between phases
+//===----------------------------------------------------------------------===//
+
+def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
+  let summary = "Check that a module is in a form";
+  let description = [{
+    Each phase of the pipeline ends with this pass. It changes nothing.
+
+    * Form 1: no calls or functions, optimizers and schedules are regions, and each
+      parameter that is not frozen has one stored gradient.
+    * Form 2: storage is named by slices, gradients are accumulated, and the only
+      conditional region depends on `train.window_end`.
+    * Form 3: lists hold launches, GEMMs, reads, writes and reshapes only; every result
+      has a place; no value read from a slice is used by a command after the one that
+      writes the slice.
+
+    Example: test/Transforms/verify-form.mlir
+  }];
+  let options = [Option<"form", "form", "int64_t", "1", "The form: 1, 2 or 3">];
+}
+
+//===----------------------------------------------------------------------===//
 // Form 0 to form 1: gradients
 //===----------------------------------------------------------------------===//
 
@@ -82,6 +104,51 @@ def InlineCallsPass : Pass<"train-inline-calls", "::mlir::ModuleOp"> {
   let statistics = [Statistic<"numInlined", "inlined-calls", "Calls inlined">];
 }
 
+def AssignRandomPass : Pass<"train-assign-random", "::mlir::ModuleOp"> {
+  let summary = "Number the dropouts of the step, remove those of evals";
+  let description = [{
+    Gives each `nn.dropout` of the step that has no site the next number that no other
+    has, in program order. In a `train.eval` dropout is the identity. Two dropouts of one
+    site are refused: they would draw the same numbers. Does nothing to a module without
+    dropout.
+
+    Needs form 0 with calls inlined.
+
+    Example: test/Transforms/assign-random.mlir
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect"];
+  let statistics = [Statistic<"numSites", "sites", "Sites numbered">,
+                    Statistic<"numRemoved", "removed", "Dropouts of evals removed">];
+}
+
+def InsertCastsPass : Pass<"train-insert-casts", "::mlir::ModuleOp"> {
+  let summary = "Choose the element type of each op by the step's precision";
+  let description = [{
+    With `precision(compute = T)` on the step, in the step and in every eval:
+
+    - matrix products (linear, matmul, conv2d, attention, linear_cross_entropy) and
+      embedding take their operands, and so their result, in T;
+    - norms take the input as it is, and weights and statistics in f32; losses compute in
+      f32;
+    - every other op follows its activations: parameters, buffers and constants are cast
+      to their type, and of two activations the wider one to the type of the narrower;
+    - with a parameter of `keep_f32` among its operands, an op of the first or third kind
+      runs in f32: that parameter is never cast;
+    - what a step or an eval yields, and what is written to a buffer, has the type that
+      it had.
+
+    A cast stands right after the value that it converts, once per type. Refuses f64.
+    Does nothing to a step without `precision`, or with f32. Gradients of casts are
+    casts: those of parameters are f32.
+
+    Needs form 0 with calls inlined.
+
+    Example: test/Transforms/insert-casts.mlir
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect"];
+  let statistics = [Statistic<"numCasts", "casts", "Casts inserted">];
+}
+
 def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
   let summary = "Build the backward pass of the step";
   let description = [{
@@ -91,6 +158,11 @@ def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
     is a `train.seed`: the loss scale divided by a power of two that depends on the
     number of loss terms. A parameter that the loss does not depend on gets a gradient
     of zeros.
+
+    A `train.recompute` becomes the ops inside of it. Where the backward pass reaches the
+    first of them, it computes them again, from the values that the region takes from
+    outside (behind a `train.barrier`), as far as gradients need them. In an eval it is
+    just its ops.
 
     Needs form 0 with calls inlined; gives form 1. Does nothing to a step that already
     stores gradients. An op without gradient on the way from a trained parameter to the
@@ -113,7 +185,8 @@ def PlanStepPass : Pass<"train-plan-step", "::mlir::ModuleOp"> {
     scalars), each tensor a slice of its own; reads and writes name slices. Gradients
     are accumulated over the window, and the conditional region after
     `train.window_end` computes the scalars (schedules, scale, norm, clip factor), and
-    updates every parameter.
+    updates every parameter. Dropout gets the seed, the count of updates and the
+    micro-step from the scalars.
 
     Needs form 1 with optimizers and schedules expanded; gives form 2.
 
@@ -175,7 +248,8 @@ def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
     Groups the ops of each list into kernels (pointwise ops and reductions over rows of
     one iteration space; reductions over columns with the pointwise ops that feed them;
     single ops otherwise), outlines each group as a `train.kernel`, shares equal kernels,
-    and turns products into `train.gemm`. A result that replaces the slice which its
+    and turns products into `train.gemm`: a product in bf16 or f16 that is only cast to f32
+    becomes a GEMM with an f32 result, not rounded in between. A result that replaces the slice which its
     kernel reads is written in place where that is safe.
 
     Needs lists of primitives (`nn-decompose`). With fuse=false every op is a kernel.

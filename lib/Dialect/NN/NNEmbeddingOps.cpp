@@ -67,8 +67,13 @@ FailureOr<SmallVector<Value>> EmbeddingOp::decompose(OpBuilder &b) {
 LogicalResult
 EmbeddingOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                             SmallVectorImpl<Value> &operandGrads) {
-  operandGrads[0] = EmbeddingGradOp::create(b, getLoc(), getTable().getType(),
-                                            getIds(), resultGrads[0]);
+  // In the compute type: the sum of bf16 and f16 then needs no room of its own.
+  RankedTensorType table = getTensorType(getTable());
+  Type element = table.getElementType(), compute = getComputeType(element);
+  Value sum = EmbeddingGradOp::create(
+      b, getLoc(), table.clone(compute), getIds(),
+      castTo(b, getLoc(), resultGrads[0], compute));
+  operandGrads[0] = castTo(b, getLoc(), sum, element);
   return success();
 }
 

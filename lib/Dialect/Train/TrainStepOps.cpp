@@ -297,6 +297,26 @@ LogicalResult EvalOp::verify() {
   return failure(result.wasInterrupted());
 }
 
+LogicalResult RecomputeOp::verify() {
+  Block &block = getBody().front();
+  auto yield = dyn_cast<train::YieldOp>(block.getTerminator());
+  if (block.getNumArguments() || !yield || yield.getLoss() ||
+      yield.getWeight() || yield.getOperandTypes() != getResultTypes())
+    return emitOpError("expects a block without arguments that yields its "
+                       "result types (C1), ")
+           << getResultTypes() << ", got a yield of "
+           << block.getTerminator()->getOperandTypes();
+  if (auto outer = (*this)->getParentOfType<RecomputeOp>())
+    return (emitOpError("expects an entry or a function around it (C2), got another region")
+                .attachNote(outer.getLoc())
+            << "the outer one is here");
+  WalkResult result = walk([&](WriteOp write) {
+    write.emitOpError("is not allowed in a train.recompute (C3)");
+    return WalkResult::interrupt();
+  });
+  return failure(result.wasInterrupted());
+}
+
 /// The type behind `ref`: a parameter's, a buffer's or a slice's; null if none.
 static Type lookupStorage(Operation *user, SymbolRefAttr ref,
                           SymbolTableCollection &tables, Operation *&target) {

@@ -20,21 +20,17 @@
 //   trainc_save(trainer, "digits.safetensors");
 //
 // Rules that hold for every function:
-// - It returns a status, TRAINC_OK (0) or the reason why it did nothing;
-// results
+// - It returns a status, TRAINC_OK (0) or the reason why it did nothing. Results
 //   come last, as out_x, and are written on TRAINC_OK only. trainc_last_error()
 //   has the text. Nothing prints, exits, or throws.
 // - No pointer may be null unless the comment says so. Handles are not checked.
 // - Strings are UTF-8. What a function lends is owned by the handle it came
-// from
-//   and lives until that handle is closed, unless the comment says less.
+//   from and lives until that handle is closed, unless the comment says less.
 // - Threads: an artifact is immutable and may be used from any thread; a
-// trainer
-//   by one thread at a time. Trainers are independent: two of them, of one or
+//   trainer by one thread at a time. Trainers are independent: two of them, of one or
 //   two artifacts, may run in two threads and give the same bits as alone.
 // - Results depend on the artifact, the state, the inputs, the processor and
-// the
-//   GEMM library only: not on the number of threads.
+//   the GEMM library only: not on the number of threads.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_RUNTIME_H
@@ -201,8 +197,8 @@ typedef struct trainc_trainer_options {
 ///                     algorithm AS 241 (PPND16) of Wichura, with the logarithm
 ///                     ln(m 2^e) = e ln 2 + 2 (s + s^3/3 + ... + s^23/23),
 ///                     s = (m - 1)/(m + 1), m in [sqrt(1/2), sqrt(2))
-///   TRUNCATED_NORMAL  a + b z(P + (1 - 2 P) u), P = distribution function at
-///   -2
+///   TRUNCATED_NORMAL  a + b z(P + (1 - 2 P) u), P = value at -2 of the
+///                     distribution function
 /// rounded to nearest even to the tensor's type (so a uniform value may round
 /// up to b).
 TRAINC_API trainc_status trainc_trainer_create(

@@ -23,8 +23,9 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
       of the micro-steps' means instead of the mean.
     - `clip(global_norm<c>)`, `clip(param_norm<c>)`, `clip(value<c>)`: of the averaged,
       unscaled gradient. With the norm n, gradients are multiplied by c / max(c, n).
-    - `precision(compute = bf16)`: parameters are cast to this type where they are read,
-      except those listed in `keep_f32`.
+    - `precision(compute = bf16, keep_f32 = [@p])`: matrix products of this step and of
+      every eval run in this type (`train-insert-casts`); parameters stay f32, and those
+      in `keep_f32` are not cast where they are used.
 
     (C1) the body ends in train.yield with a loss, a scalar of float type; (C2) k >= 1;
     (C3) the clip is > 0; (C4) inputs have static shapes, integer, float or i1 elements.
@@ -75,13 +76,54 @@ def Train_EvalOp : Train_Op<"eval", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
 }
 
 def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, AttrSizedOperandSegments,
-    ParentOneOf<["StepOp", "EvalOp", "OptimizerOp", "ScheduleOp"]>]> {
-  let summary = "ends a step, an eval or a scalar region";
+    ParentOneOf<["StepOp", "EvalOp", "OptimizerOp", "ScheduleOp", "RecomputeOp"]>]> {
+  let summary = "ends a step, an eval, a scalar region or a recomputed region";
   let description = [{
     `train.yield %a, %b : types` or, in a step, `train.yield loss(%l) weight(%w) : types`.
   }];
   let arguments = (ins Variadic<AnyType>:$values, Optional<AnyType>:$loss, Optional<AnyType>:$weight);
   let hasCustomAssemblyFormat = 1;
+}
+
+def Train_RecomputeOp : Train_Op<"recompute", [SingleBlock, RecursiveMemoryEffects]> {
+  let summary = "ops whose results are computed again instead of kept";
+  let description = [{
+    The results are the values that the region yields. For the gradients inside of the
+    region only the values that it takes from outside are kept: the backward pass
+    computes the others again (`train-differentiate`). Nothing else changes, no bit of
+    a result either.
+
+    (C1) the block has no arguments and ends in a train.yield of values of the result
+    types; (C2) regions do not nest; (C3) the region does not write buffers.
+
+    ```mlir
+    %y = train.recompute -> tensor<8x16xf32> {
+      %w = train.read @w : tensor<16x16xf32>
+      %h = nn.linear %x, %w : tensor<8x16xf32>, tensor<16x16xf32>
+      %g = nn.gelu %h tanh : tensor<8x16xf32>
+      train.yield %g : tensor<8x16xf32>
+    }
+    ```
+  }];
+  let results = (outs Variadic<Train_Tensor>:$outputs);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "`->` type($outputs) attr-dict-with-keyword $body";
+  let hasVerifier = 1;
+}
+
+def Train_BarrierOp : Train_Op<"barrier", [Pure, SameOperandsAndResultType]> {
+  let summary = "the operand, as another value";
+  let description = [{
+    What uses the result is not merged with what uses the operand, nor do both become
+    one kernel: so recomputation stays where it stands.
+
+    ```mlir
+    %b = train.barrier %a : tensor<8x16xf32>
+    ```
+  }];
+  let arguments = (ins Train_Tensor:$input);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
 }
 
 def Train_ReadOp : Train_Op<"read", [DeclareOpInterfaceMethods<SymbolUserOpInterface>,

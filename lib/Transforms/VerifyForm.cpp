@@ -1,0 +1,160 @@
+//===- VerifyForm.cpp - Check that a module is in a form ------------------===//
+//
+// This pass states the contract between phases (DESIGN: five forms) as code. It
+// changes nothing and stops at the first violation.
+//
+//===----------------------------------------------------------------------===//
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/Passes.h"
+
+#define DEBUG_TYPE "train-verify-form"
+
+namespace trainc {
+#define GEN_PASS_DEF_VERIFYFORMPASS
+#include "trainc/Transforms/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+static LogicalResult verifyGradients(ModuleOp module) {
+  WalkResult calls = module.walk([](Operation *op) {
+    if (!isa<func::FuncOp, func::CallOp, RecomputeOp>(op))
+      return WalkResult::advance();
+    op->emitOpError("is not allowed in form 1");
+    return WalkResult::interrupt();
+  });
+  if (calls.wasInterrupted())
+    return failure();
+  for (Operation &op : module.getOps()) {
+    auto optimizer = dyn_cast<OptimizerOp>(op);
+    auto schedule = dyn_cast<ScheduleOp>(op);
+    if ((optimizer && optimizer.getKind()) || (schedule && schedule.getKind()))
+      return op.emitOpError("expects a region in form 1");
+  }
+  StepOp step = getStep(module);
+  if (!step)
+    return failure();
+  DenseMap<StringAttr, int64_t> stored;
+  for (auto store : step.getBody().getOps<StoreGradientOp>())
+    ++stored[store.getParamAttr().getAttr()];
+  for (auto param : module.getOps<ParamOp>()) {
+    int64_t expected = param.getFrozen() ? 0 : 1;
+    int64_t found = stored.lookup(param.getSymNameAttr());
+    if (found != expected)
+      return param.emitOpError("expects ")
+             << expected << " stored gradients in form 1, got " << found;
+  }
+  return success();
+}
+
+static LogicalResult verifyPlan(ModuleOp module) {
+  StepOp step = getStep(module);
+  if (!step)
+    return failure();
+  WalkResult result = module.walk([](Operation *op) {
+    SymbolRefAttr ref;
+    if (auto read = dyn_cast<ReadOp>(op))
+      ref = read.getSource();
+    else if (auto write = dyn_cast<WriteOp>(op))
+      ref = write.getTarget();
+    if (ref && ref.getNestedReferences().empty()) {
+      op->emitOpError("expects a slice of an arena in form 2, got ") << ref;
+      return WalkResult::interrupt();
+    }
+    if (isa<StoreGradientOp>(op)) {
+      op->emitOpError("is not allowed in form 2");
+      return WalkResult::interrupt();
+    }
+    if (auto branch = dyn_cast<scf::IfOp>(op))
+      if (!branch.getCondition().getDefiningOp<WindowEndOp>()) {
+        op->emitOpError("expects a condition from train.window_end in form 2");
+        return WalkResult::interrupt();
+      }
+    return WalkResult::advance();
+  });
+  if (result.wasInterrupted())
+    return failure();
+  if (!llvm::hasSingleElement(step.getBody().getOps<scf::IfOp>()))
+    return step.emitOpError("expects one conditional region in form 2");
+  return success();
+}
+
+/// The slice that a result's place names, or null.
+static SymbolRefAttr sliceOfPlace(Attribute place) {
+  auto pair = dyn_cast<ArrayAttr>(place);
+  return pair && pair.size() == 2 ? dyn_cast<SymbolRefAttr>(pair[0])
+                                  : SymbolRefAttr();
+}
+
+/// Checks that no command uses the value of a slice after it was written.
+static LogicalResult verifyReads(ListOp list) {
+  // What each slice was last written by, in order.
+  DenseMap<Attribute, Operation *> writer;
+  DenseMap<Value, Attribute> readFrom;
+  for (Operation &op : list.getBody().front()) {
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      if (!writer.contains(read.getSource()))
+        readFrom[read.getResult()] = read.getSource();
+      continue;
+    }
+    if (auto reshape = dyn_cast<nn::ReshapeOp>(op)) {
+      if (Attribute slice = readFrom.lookup(reshape.getInput()))
+        readFrom[reshape.getResult()] = slice;
+      continue;
+    }
+    for (Value operand : op.getOperands())
+      if (Operation *by = writer.lookup(readFrom.lookup(operand)))
+        return (op.emitOpError("uses a value read from ")
+                << readFrom.lookup(operand) << " before it was written")
+                   .attachNote(by->getLoc())
+               << "written here";
+    if (auto places = op.getAttrOfType<ArrayAttr>("places"))
+      for (Attribute place : places)
+        if (SymbolRefAttr slice = sliceOfPlace(place))
+          writer[slice] = &op;
+  }
+  return success();
+}
+
+static LogicalResult verifyCommands(ModuleOp module) {
+  for (auto list : module.getOps<ListOp>()) {
+    if (!list.getWorkspace())
+      return list.emitOpError("expects a planned workspace in form 3");
+    for (Operation &op : list.getBody().front()) {
+      if (isa<LaunchOp, GemmOp>(op)) {
+        auto places = op.getAttrOfType<ArrayAttr>("places");
+        if (!places || places.size() != op.getNumResults())
+          return op.emitOpError("expects a place for each result in form 3");
+      } else if (!isa<ReadOp, WriteOp, nn::ReshapeOp, train::ReturnOp>(op)) {
+        return op.emitOpError("is not a command of form 3");
+      }
+    }
+    if (failed(verifyReads(list)))
+      return failure();
+  }
+  return success();
+}
+
+namespace {
+struct VerifyFormPass : trainc::impl::VerifyFormPassBase<VerifyFormPass> {
+  using VerifyFormPassBase::VerifyFormPassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (form < 1 || form > 3) {
+      module.emitError("expects form 1, 2 or 3, got ") << form;
+      return signalPassFailure();
+    }
+    LogicalResult result = form == 1   ? verifyGradients(module)
+                           : form == 2 ? verifyPlan(module)
+                                       : verifyCommands(module);
+    if (failed(result))
+      return signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+};
+} // namespace
