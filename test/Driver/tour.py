@@ -26,4 +26,4 @@ for row in re.findall(r"^\| (`.*?) \|", table, re.M):
             folder = os.path.dirname(path)
         if not os.path.exists(os.path.join(root, path if "/" in path else os.path.join(folder, path))):
             errors.append(f"the tour names {path}, which does not exist")
-sys.exit("\n".join(errors))
+sys.exit("\n".join(errors) or 0)
