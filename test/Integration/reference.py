@@ -4,8 +4,8 @@
 
 usage: reference.py [MODEL ...]
 
-After each of five updates the losses, and at the end the parameters, are bitwise equal; those of models with attention or
-convolution, whose kernels sum in their own order, and of code by definitions, whose products do, within 1e-5.
+The losses of five updates, and the parameters after them, are bitwise equal; code by definitions of models with attention
+or convolution, whose kernels may sum in an order of their own, within 1e-5.
 """
 import argparse
 import os
@@ -30,7 +30,7 @@ MODELS = {
 }
 VARIANTS = {"reference": ["--reference"], "no fusion": ["--disable-pass=fuse-kernels"],
             "no reuse": ["--disable-pass=reuse-memory"], "no canonicalization": ["--disable-pass=canonicalize"]}
-EXACT = {"no reuse"} | {"no fusion", "no canonicalization"}
+OWN_ORDER = {"cnn", "gpt", "llama"}
 
 
 def train(library):
@@ -69,7 +69,8 @@ def main():
             want = train(compile_module(text, os.path.join(folder, "default.so")))
             for name, options in VARIANTS.items():
                 got = train(compile_module(text, os.path.join(folder, "variant.so"), *options))
-                good = equal(got, want) or (name not in EXACT and distance(got, want) <= TOLERANCE)
+                close = name == "reference" and model in OWN_ORDER and distance(got, want) <= TOLERANCE
+                good = close or equal(got, want)
                 print(f"{model:6} {name:20} {'equal' if equal(got, want) else f'{distance(got, want):.1e}'}"
                       f"{'' if good else '  BAD'}", flush=True)
                 bad += not good
