@@ -78,6 +78,9 @@ llvm::FailureOr<int64_t> emitColumnKernel(KernelFunction &function,
                                           const IterationSpace &space);
 int64_t emitSquareSum(KernelFunction &function, train::SquareSumOp op);
 llvm::FailureOr<int64_t> emitGeneric(KernelFunction &function);
+/// An attention or its gradient.
+llvm::FailureOr<int64_t> emitAttention(KernelFunction &function,
+                                       mlir::Operation *op);
 
 /// Code that computes ops of a kernel element by element, shared by row and column
 /// kernels. Values are scalars where they do not vary along the inner dimension,

@@ -36,6 +36,10 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
   if (ops.size() == 1)
     if (auto op = dyn_cast<SquareSumOp>(ops[0]))
       return emitSquareSum(function, op);
+  if (ops.size() == 1 && !generic &&
+      isa<nn::AttentionOp, nn::AttentionGradOp, nn::PackedAttentionOp,
+          nn::PackedAttentionGradOp>(ops[0]))
+    return emitAttention(function, ops[0]);
   if (points && !generic) {
     for (bool column : {false, true}) {
       auto space = IterationSpace::compute(ops, column);

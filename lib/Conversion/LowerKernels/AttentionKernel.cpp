@@ -1,0 +1,129 @@
+//===- AttentionKernel.cpp - Attention by blocks --------------------------===//
+//
+// A tile is a block of kLanes queries of one head. It goes over the keys by
+// blocks and keeps the maximum and the sum of exponentials so far per query
+// (the online softmax); sums so far are scaled where the maximum rises.
+//
+//===----------------------------------------------------------------------===//
+#include "AttentionEmitter.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/Support/MathExtras.h"
+#include <limits>
+
+using namespace mlir;
+using namespace trainc;
+
+int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
+  OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
+  LoopBuilder l{b, loc};
+  int64_t blocks = llvm::divideCeil(rows, kLanes);
+  Value tile = function.tile;
+  Value first = l.mul(l.mod(tile, blocks), kLanes);
+  Value head = l.mod(l.div(tile, blocks), heads);
+  Value batchIndex = l.div(tile, blocks * heads);
+  Value kvHead = l.div(head, heads / kvHeads);
+
+  Value queries = scratch(l, headSize), sums = scratch(l, headSize);
+  Value weights = scratch(l, kAttentionRows);
+  maskRow = scratch(l, 1);
+  pack(l, {q, batchIndex, head}, first, queries);
+  clear(l, sums);
+  Value end = visibleKeys(l, first);
+  Value infinity = constant(l, -std::numeric_limits<double>::infinity());
+  auto state = loop(
+      l, l.index(0), end, kAttentionRows, {infinity, constant(l, 0.0)},
+      [&](LoopBuilder &l, Value low, ValueRange state) {
+        Value high = l.min(l.add(low, l.index(kAttentionRows)), end);
+        multiply(l, {k, batchIndex, kvHead}, queries, low, high, weights);
+        Value max = loop(l, low, high, 1, state[0],
+                         [&](LoopBuilder &l, Value row, ValueRange max) {
+                           Value at = arith::SubIOp::create(l.b, loc, row, low);
+                           Value score = finishScores(
+                               l, load(l, weights, at), batchIndex, head, first,
+                               row, /*lanesAreQueries=*/true);
+                           store(l, score, weights, at);
+                           return SmallVector<Value>{
+                               l.combine(nn::ReduceKind::max, max[0], score)};
+                         })
+                        .front();
+        Value shift = finite(l, max);
+        Value factor = exp(l, arith::SubFOp::create(l.b, loc, state[0], shift));
+        Value sum = arith::MulFOp::create(l.b, loc, state[1], factor);
+        Value count = arith::SubIOp::create(l.b, loc, high, low);
+        sum = loop(l, l.index(0), count, 1, sum,
+                   [&](LoopBuilder &l, Value at, ValueRange sum) {
+                     Value p =
+                         exp(l, arith::SubFOp::create(
+                                    l.b, loc, load(l, weights, at), shift));
+                     store(l, p, weights, at);
+                     return SmallVector<Value>{
+                         l.combine(nn::ReduceKind::sum, sum[0], p)};
+                   })
+                  .front();
+        accumulate(l, {v, batchIndex, kvHead}, weights, low, high, sums,
+                   factor);
+        return SmallVector<Value>{max, sum};
+      });
+
+  if (lseResult) {
+    Value log = math::LogOp::create(b, loc, state[1]);
+    log = arith::AddFOp::create(b, loc, finite(l, state[0]), log);
+    Value at = l.add(l.mul(l.div(tile, blocks), rows), first);
+    l.storeVector(log, lseResult, at, compute, lanesBelow(l, first, rows));
+  }
+  if (outResult) {
+    Value zero = constant(l, 0.0);
+    Value isZero = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ,
+                                         state[1], zero);
+    Value sum =
+        arith::SelectOp::create(b, loc, isZero, constant(l, 1.0), state[1]);
+    loop(l, l.index(0), l.index(headSize), 1, [&](LoopBuilder &l, Value d) {
+      Value value = load(l, sums, d);
+      store(l, arith::DivFOp::create(l.b, loc, value, sum), sums, d);
+    });
+    HeadMatrix result{outResult, rows, heads * headSize, 0};
+    unpack(l, sums, {result, batchIndex, head}, first);
+  }
+  func::ReturnOp::create(b, loc);
+  return batch * heads * blocks;
+}
+
+/// Where the result is stored; null if nobody reads it.
+static Value resultOf(const KernelFunction &function, Value value) {
+  auto it = function.outputs.find(value);
+  return it == function.outputs.end() ? Value() : it->second.front();
+}
+
+template <typename Op>
+static FailureOr<int64_t> emitForwardOf(KernelFunction &function, Op op) {
+  AttentionEmitter emitter(function, op);
+  if (!emitter.isSupported())
+    return emitGeneric(function);
+  return emitter.emitForward(resultOf(function, op.getOut()),
+                             resultOf(function, op.getLse()));
+}
+
+FailureOr<int64_t> trainc::emitAttention(KernelFunction &function,
+                                         Operation *op) {
+  if (auto attention = dyn_cast<nn::AttentionOp>(op))
+    return emitForwardOf(function, attention);
+  if (auto attention = dyn_cast<nn::PackedAttentionOp>(op))
+    return emitForwardOf(function, attention);
+  if (auto grad = dyn_cast<nn::AttentionGradOp>(op)) {
+    AttentionEmitter e(function, grad);
+    if (!e.isSupported())
+      return emitGeneric(function);
+    auto result = [&](Value value, const HeadMatrix &like) {
+      return HeadMatrix{resultOf(function, value), like.length, like.stride, 0};
+    };
+    return e.emitBackward(result(grad.getDq(), e.q), result(grad.getDk(), e.k),
+                          result(grad.getDv(), e.v));
+  }
+  auto grad = cast<nn::PackedAttentionGradOp>(op);
+  AttentionEmitter e(function, grad);
+  if (!e.isSupported())
+    return emitGeneric(function);
+  HeadMatrix dq = e.q, dk = e.k, dv = e.v;
+  dq.memref = dk.memref = dv.memref = resultOf(function, grad.getDqkv());
+  return e.emitBackward(dq, dk, dv);
+}
