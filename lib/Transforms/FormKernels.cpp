@@ -274,7 +274,8 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
 static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
     if (!isa<nn::NNDialect>(op.getDialect()) &&
-        !isa<ReadOp, WriteOp, LaunchOp, GemmOp, SquareSumOp, train::ReturnOp>(op))
+        !isa<ReadOp, WriteOp, LaunchOp, GemmOp, SquareSumOp, BarrierOp,
+             train::ReturnOp>(op))
       return op.emitOpError("cannot be made a command");
   return success();
 }

@@ -372,10 +372,11 @@ def philox(counter, key):
 
 
 def random():
-    rate, site, number = 0.25, 3, 7
-    text = f"nn.constant dense<{number}.0> : tensor<f64>\n{{out}} = nn.dropout {{0}} rate {rate} site {site}" \
-        " seed {tmp} update {tmp} micro_step {tmp} : {t0}"
-    for shape in SHAPES:
+    rate, number = 0.25, 7
+    # Dropouts of one step need sites of their own.
+    for site, shape in enumerate(SHAPES, start=3):
+        text = f"nn.constant dense<{number}.0> : tensor<f64>\n{{out}} = nn.dropout {{0}} rate {rate} site {site}" \
+            " seed {tmp} update {tmp} micro_step {tmp} : {t0}"
         block = np.arange(-(-int(np.prod(shape)) // 4))
         words = philox((block, 0 * block, number + 0 * block, number + 0 * block), (number, site)).reshape(-1)
         kept = (words[:int(np.prod(shape))] >= int(rate * 2**32 + 0.5)).reshape(shape)
