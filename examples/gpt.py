@@ -11,6 +11,8 @@ def options():
     p.add_argument("--vocab", type=int, default=128)
     p.add_argument("--seq", type=int, default=256, help="tokens per example")
     p.add_argument("--context", type=int, help="rows of the position table; default: --seq")
+    p.add_argument("--dropout", type=float, default=0.0, help="rate, after the embedding and before each residual sum")
+    p.add_argument("--recompute", action="store_true", help="compute the inside of blocks again instead of keeping it")
     o = p.parse_args()
     o.context = o.context or o.seq
     if o.width % o.heads:
@@ -40,17 +42,24 @@ def main():
         return body.op(f"nn.packed_attention {qkv.name} heads {o.heads} causal : {qkv.type}",
                        (out, qkv.element), ((qkv.shape[0], o.heads, qkv.shape[1]), qkv.element))[0]
 
+    def dropout(body, x):
+        return body.pointwise("dropout", x, f" rate {o.dropout}") if o.dropout else x
+
     def model(body, tokens):
         table, positions = body.read("wte.weight"), body.read("wpe.weight")
         if o.context != o.seq:
             positions = body.op(f"nn.slice {positions.name} offsets [0, 0] sizes [{o.seq}, {d}] : {positions.type}",
                                 ((o.seq, d), positions.element))
-        x = body.add(body.embedding(table, tokens), positions)
+        x = dropout(body, body.add(body.embedding(table, tokens), positions))
         for i in range(o.layers):
-            y = body.linear(body.norm("layer_norm", x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn")
-            x = body.add(x, body.linear(attention(body, y), f"h.{i}.attn.c_proj"))
-            y = body.linear(body.norm("layer_norm", x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc")
-            x = body.add(x, body.linear(body.pointwise("gelu", y, " tanh"), f"h.{i}.mlp.c_proj"))
+            def block(body, x=x, i=i):
+                y = body.linear(body.norm("layer_norm", x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn")
+                x = body.add(x, dropout(body, body.linear(attention(body, y), f"h.{i}.attn.c_proj")))
+                y = body.linear(body.norm("layer_norm", x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc")
+                y = body.linear(body.pointwise("gelu", y, " tanh"), f"h.{i}.mlp.c_proj")
+                return body.add(x, dropout(body, y))
+
+            x = body.recompute(block) if o.recompute else block(body)
         return body.times_transposed(body.norm("layer_norm", x, "ln_f"), table)
 
     classifier(module, o, model, ((o.seq,), "i32"), (o.seq,))

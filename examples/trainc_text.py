@@ -109,6 +109,18 @@ class Body:
                                              (shape, self.module.element))
         return self.read_values[name]
 
+    def recompute(self, build):
+        """The value that `build(body)` returns, in a region whose inside the backward pass computes again."""
+        outer, reads = self.lines, self.read_values
+        self.lines, self.read_values = [], dict(reads)
+        value = build(self)
+        inner, self.lines, self.read_values = self.lines, outer, reads
+        result = self.op(f"train.recompute -> {value.type} {{", (value.shape, value.element))
+        self.lines += ["  " + line for line in inner]
+        self.line(f"  train.yield {value.name} : {value.type}")
+        self.line("}")
+        return result
+
     def pointwise(self, name, x, attributes=""):
         return self.op(f"nn.{name} {x.name}{attributes} : {x.type}", (x.shape, x.element))
 

@@ -9,7 +9,7 @@ scripts/build.sh trainc trainc-run trainc_runtime
 
 export PATH=$PWD/build/bin:$PATH
 demo=build/demo
-steps=1000
+steps=800
 python3 examples/data/make_text.py $demo/text/usr/share/doc/jargon-text/jargon.txt.gz $demo
 
 python3 examples/gpt.py --layers 4 --width 128 --heads 4 --vocab 128 --batch 16 --seq 128 --context 128 \

@@ -32,7 +32,7 @@ llvm_config.add_tool_substitutions(
 disabled = lit_config.params.get("disable_pass")
 llvm_config.add_tool_substitutions(
     [
-        "trainc",
+        ToolSubst("trainc", pre=r"(?<![-./\w])", post=r"(?![-./\w])"),
         ToolSubst("trainc-opt", extra_args=[f"--disable-pass={disabled}"] if disabled else []),
         "trainc-run",
     ],

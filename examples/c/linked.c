@@ -1,5 +1,5 @@
-// Trains the digits with a step that is linked into the program, through the typed
-// functions of its generated header:
+// Trains the digits with a step that is linked into the program, through the
+// typed functions of its generated header:
 //
 //   python3 ../mlp.py --digits >digits.mlir
 //   trainc --emit=obj digits.mlir -o digits.o       (and digits.h)
@@ -26,7 +26,8 @@ static void *read_data(const char *folder, const char *name, const char *type,
 
 int main(int argc, char **argv) {
   if (argc != 2) {
-    fprintf(stderr, "usage: linked FOLDER   (of digits_train_x.npy and the others)\n");
+    fprintf(stderr,
+            "usage: linked FOLDER   (of digits_train_x.npy and the others)\n");
     return 2;
   }
   size_t train_bytes, test_bytes, size;
@@ -44,7 +45,8 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < STEPS; ++i) {
     size_t first = i % batches * BATCH;
     trainc_step_result result;
-    check(digits_step(trainer, train_x + first * PIXELS, train_y + first, &result));
+    check(digits_step(trainer, train_x + first * PIXELS, train_y + first,
+                      &result));
     if (i % 250 == 0 || i == STEPS - 1)
       printf("step %4d  loss %.4f\n", (int)i, result.loss);
   }

@@ -26,10 +26,13 @@ int main(int argc, char **argv) {
   check(trainc_trainer_create(artifact, NULL, &trainer));
 
   // What the step takes: input 0 is a batch of images, input 1 their labels.
-  const trainc_entry *entry = &trainc_artifact_descriptor(artifact)->entries[step];
+  const trainc_entry *entry =
+      &trainc_artifact_descriptor(artifact)->entries[step];
   if (entry->num_inputs != 2)
-    return fprintf(stderr, "train: the step does not take images and labels\n"), 1;
-  uint64_t image_bytes = entry->inputs[0].bytes, label_bytes = entry->inputs[1].bytes;
+    return fprintf(stderr, "train: the step does not take images and labels\n"),
+           1;
+  uint64_t image_bytes = entry->inputs[0].bytes,
+           label_bytes = entry->inputs[1].bytes;
   size_t images_size, labels_size;
   char *images = read_npy(argv[2], "<f4", &images_size);
   char *labels = read_npy(argv[3], "<i4", &labels_size);
@@ -40,8 +43,10 @@ int main(int argc, char **argv) {
   for (uint64_t i = 0; i < 2000; ++i) {
     trainc_step_result result;
     uint64_t batch = i % batches;
-    check(trainc_bind_input(trainer, step, 0, images + batch * image_bytes, image_bytes));
-    check(trainc_bind_input(trainer, step, 1, labels + batch * label_bytes, label_bytes));
+    check(trainc_bind_input(trainer, step, 0, images + batch * image_bytes,
+                            image_bytes));
+    check(trainc_bind_input(trainer, step, 1, labels + batch * label_bytes,
+                            label_bytes));
     check(trainc_step(trainer, step, &result));
     if (i % 200 == 0 || i == 1999)
       printf("step %4d  loss %.4f\n", (int)i, result.loss);

@@ -8,8 +8,10 @@
 #include <fstream>
 #include <iterator>
 
-/// The data of a .npy file (version 1) whose items are of `type`, "<f4" or "<i4".
-static std::vector<char> readNpy(const std::string &path, const std::string &type) {
+/// The data of a .npy file (version 1) whose items are of `type`, "<f4" or
+/// "<i4".
+static std::vector<char> readNpy(const std::string &path,
+                                 const std::string &type) {
   std::ifstream file(path, std::ios::binary);
   std::vector<char> start(10);
   file.read(start.data(), 10);
@@ -19,7 +21,8 @@ static std::vector<char> readNpy(const std::string &path, const std::string &typ
   file.read(header.data(), static_cast<std::streamsize>(length));
   if (!file || std::string(start.data(), 7) != "\x93NUMPY\1" ||
       header.find(type) == std::string::npos)
-    throw std::runtime_error("cannot read '" + path + "' as a .npy file of " + type);
+    throw std::runtime_error("cannot read '" + path + "' as a .npy file of " +
+                             type);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -217,10 +217,16 @@ void Gatherer::gatherTensors() {
 
 /// Narrows `check` to what the users of an integer input allow.
 static void findBounds(Value value, trainc_index_check &check, bool &found) {
+  if (!isa<IntegerType>(nn::getTensorType(value).getElementType()))
+    return;
   for (Operation *user : value.getUsers()) {
     int64_t high = 0;
     if (auto embedding = dyn_cast<nn::EmbeddingOp>(user)) {
       high = nn::getTensorType(embedding.getTable()).getDimSize(0);
+    } else if (auto gather = dyn_cast<nn::GatherOp>(user)) {
+      if (gather.getIndices() != value)
+        continue;
+      high = nn::getTensorType(gather.getInput()).getDimSize(gather.getDim());
     } else if (auto loss = dyn_cast<nn::CrossEntropyOp>(user)) {
       high = nn::getTensorType(loss.getLogits()).getShape().back();
       check.has_ignore = 1;

@@ -311,6 +311,26 @@ static void expandSeed(SeedOp op) {
   op.erase();
 }
 
+/// Checks that `params` and the optimizer of an update exist, as regions.
+static LogicalResult verifyNeeds(Operation *op, ArrayAttr params,
+                                 SymbolTable &symbols) {
+  for (Attribute attribute : params) {
+    auto ref = dyn_cast<FlatSymbolRefAttr>(attribute);
+    auto param = ref ? symbols.lookup<ParamOp>(ref.getValue()) : ParamOp();
+    if (!param || param.getFrozen())
+      return op->emitOpError("expects parameters that are not frozen, got ")
+             << attribute;
+  }
+  auto update = dyn_cast<UpdateOp>(op);
+  if (!update)
+    return success();
+  auto optimizer = symbols.lookup<OptimizerOp>(update.getOptimizer());
+  if (!optimizer || optimizer.getKind())
+    return op->emitOpError("expects an optimizer with a region, got ")
+           << update.getOptimizerAttr();
+  return success();
+}
+
 namespace {
 struct ExpandUpdatesPass : trainc::impl::ExpandUpdatesPassBase<ExpandUpdatesPass> {
   void runOnOperation() override {
@@ -319,11 +339,16 @@ struct ExpandUpdatesPass : trainc::impl::ExpandUpdatesPassBase<ExpandUpdatesPass
     for (auto list : module.getOps<ListOp>()) {
       for (Operation &op :
            llvm::make_early_inc_range(list.getBody().front())) {
-        if (auto norm = dyn_cast<NormSquaredOp>(op)) {
+        auto norm = dyn_cast<NormSquaredOp>(op);
+        auto update = dyn_cast<UpdateOp>(op);
+        if ((norm && failed(verifyNeeds(norm, norm.getParams(), symbols))) ||
+            (update && failed(verifyNeeds(update, update.getParams(), symbols))))
+          return signalPassFailure();
+        if (norm) {
           expandNorm(norm, symbols);
         } else if (auto seed = dyn_cast<SeedOp>(op)) {
           expandSeed(seed);
-        } else if (auto update = dyn_cast<UpdateOp>(op)) {
+        } else if (update) {
           auto optimizer = symbols.lookup<OptimizerOp>(update.getOptimizer());
           for (auto ref : update.getParams().getAsRange<FlatSymbolRefAttr>())
             expandUpdate(update, optimizer,

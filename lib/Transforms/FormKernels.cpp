@@ -270,11 +270,23 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
   ++launches;
 }
 
+/// Checks that `list` holds only what a kernel computes or a command does.
+static LogicalResult verifyNeeds(ListOp list) {
+  for (Operation &op : list.getBody().front())
+    if (!isa<nn::NNDialect>(op.getDialect()) &&
+        !isa<ReadOp, WriteOp, LaunchOp, GemmOp, SquareSumOp, train::ReturnOp>(op))
+      return op.emitOpError("cannot be made a command");
+  return success();
+}
+
 namespace {
 struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
   using FormKernelsPassBase::FormKernelsPassBase;
 
   void runOnOperation() override {
+    for (auto list : getOperation().getOps<ListOp>())
+      if (failed(verifyNeeds(list)))
+        return signalPassFailure();
     Outliner outliner(getOperation());
     for (auto list : llvm::to_vector(getOperation().getOps<ListOp>())) {
       Block &block = list.getBody().front();
@@ -291,12 +303,6 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
       for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
         if (isOpTriviallyDead(&op))
           op.erase();
-      for (Operation &op : block)
-        if (!isa<ReadOp, WriteOp, LaunchOp, GemmOp, nn::ReshapeOp,
-                 train::ReturnOp>(op)) {
-          op.emitOpError("cannot be made a command");
-          return signalPassFailure();
-        }
     }
     numLaunches += outliner.launches;
     numKernels += outliner.byText.size();

@@ -340,7 +340,14 @@ void Grouper::addToColumnGroup(nn::ReduceOp op) {
                });
       });
     });
-    if (!shares || hasOuterPath(other.get(), group->ops) ||
+    // One loop computes both: neither may need the other's result.
+    bool needs = llvm::any_of(group->ops, [&](Operation *member) {
+      return llvm::any_of(member->getOperands(), [&](Value operand) {
+        Operation *producer = operand.getDefiningOp();
+        return producer && groupOf.lookup(producer) == other.get();
+      });
+    });
+    if (!shares || needs || hasOuterPath(other.get(), group->ops) ||
         hasOuterPath(group, other->ops))
       continue;
     for (Operation *member : group->ops) {

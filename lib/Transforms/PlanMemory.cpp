@@ -227,6 +227,16 @@ int64_t Planner::run(SymbolTable &symbols) {
   return copies;
 }
 
+/// Checks that only commands are left in `list`.
+static LogicalResult verifyNeeds(ListOp list) {
+  for (Operation &op : list.getBody().front())
+    if (!isa<ReadOp, WriteOp, LaunchOp, GemmOp, nn::ReshapeOp, train::ReturnOp>(
+            op))
+      return op.emitOpError(
+          "is no command; run train-form-kernels before train-plan-memory");
+  return success();
+}
+
 namespace {
 struct PlanMemoryPass : trainc::impl::PlanMemoryPassBase<PlanMemoryPass> {
   using PlanMemoryPassBase::PlanMemoryPassBase;
@@ -236,6 +246,8 @@ struct PlanMemoryPass : trainc::impl::PlanMemoryPassBase<PlanMemoryPass> {
     for (auto list : getOperation().getOps<ListOp>()) {
       if (list.getWorkspace())
         continue;
+      if (failed(verifyNeeds(list)))
+        return signalPassFailure();
       Planner planner(list, reuse);
       numCopies += planner.run(symbols);
     }

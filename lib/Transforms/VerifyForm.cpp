@@ -22,7 +22,7 @@ using namespace trainc::train;
 
 static LogicalResult verifyGradients(ModuleOp module) {
   WalkResult calls = module.walk([](Operation *op) {
-    if (!isa<func::FuncOp, func::CallOp>(op))
+    if (!isa<func::FuncOp, func::CallOp, RecomputeOp>(op))
       return WalkResult::advance();
     op->emitOpError("is not allowed in form 1");
     return WalkResult::interrupt();

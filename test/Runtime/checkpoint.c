@@ -64,7 +64,7 @@ static void test_resume(trainc_artifact *a) {
   OK(trainc_tensor_file_metadata(file, "trainc.format", &format));
   printf("format %s, %d tensors\n", format,
          (int)trainc_tensor_file_count(file));
-  // CHECK: format 1, 18 tensors
+  // CHECK: format 1, 19 tensors
   CHECK(trainc_tensor_file_find(file, "none", &view) == TRAINC_NOT_FOUND);
   trainc_tensor_file_close(file);
   trainc_trainer_destroy(whole);

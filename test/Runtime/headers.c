@@ -1,9 +1,9 @@
 // The headers compile alone, as C11 and as C++17, without a warning; the libraries
 // need nothing but the C library.
 //
-// RUN: echo '#include "trainc/step_abi.h"' > %t.h
-// RUN: echo '#include "trainc/runtime.h"' > %t2.h
-// RUN: echo '#include "trainc/runtime.hpp"' > %t3.h
+// RUN: echo '#include <trainc/step_abi.h>' > %t.h
+// RUN: echo '#include <trainc/runtime.h>' > %t2.h
+// RUN: echo '#include <trainc/runtime.hpp>' > %t3.h
 // RUN: %cc -std=c11 -pedantic -Wall -Wextra -Werror -fsyntax-only -x c -I%runtime_include %t.h
 // RUN: %cc -std=c11 -pedantic -Wall -Wextra -Werror -fsyntax-only -x c -I%runtime_include %t2.h
 // RUN: %cxx -std=c++17 -pedantic -Wall -Wextra -Werror -fsyntax-only -x c++ -I%runtime_include %t.h

@@ -158,7 +158,8 @@ int main(int argc, char **argv) {
            "linked in)\n"
            "libopenblas.so.0        matrix products (Debian: "
            "libopenblas0-pthread)\n"
-           "libdnnl.so.2            bf16 products, optional (Debian: "
+           "libdnnl.so.2            the same where it is faster, optional "
+           "(Debian: "
            "libdnnl2)\n";
     return 0;
   }

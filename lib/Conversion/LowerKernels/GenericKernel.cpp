@@ -10,8 +10,8 @@
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Bufferization/Transforms/OneShotAnalysis.h"
-#include "mlir/Dialect/Bufferization/Pipelines/Passes.h"
 #include "mlir/Dialect/Bufferization/Transforms/Passes.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Linalg/Passes.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/IR/IRMapping.h"
@@ -24,9 +24,6 @@ using namespace trainc;
 
 /// Most tiles that a parallel nest is cut into.
 static constexpr int64_t kMaxTiles = 64;
-
-/// Largest scratch buffer on the stack, in bytes.
-static constexpr int64_t kMaxStackBuffer = 1 << 16;
 
 /// `memref`, flat, as a memref of shape `shape`.
 static Value reshapeMemref(OpBuilder &b, Location loc, Value memref,
@@ -80,58 +77,64 @@ FailureOr<int64_t> trainc::emitGeneric(KernelFunction &function) {
   return 1;
 }
 
-/// Stores through a reshape are stores of the reshaped value, so that it is
-/// computed in place.
-static void foldReshapesIntoStores(func::FuncOp function) {
-  function.walk([](bufferization::MaterializeInDestinationOp store) {
-    while (true) {
-      OpBuilder b(store);
-      Value dest = store.getDest();
-      if (auto collapse = store.getSource().getDefiningOp<tensor::CollapseShapeOp>()) {
-        auto type = MemRefType::get(
-            collapse.getSrcType().getShape(),
-            cast<MemRefType>(dest.getType()).getElementType());
-        dest = memref::ExpandShapeOp::create(b, store.getLoc(), type, dest,
-                                             collapse.getReassociationIndices());
-        store.getSourceMutable().assign(collapse.getSrc());
-      } else if (auto expand =
-                     store.getSource().getDefiningOp<tensor::ExpandShapeOp>()) {
-        dest = memref::CollapseShapeOp::create(b, store.getLoc(), dest,
-                                               expand.getReassociationIndices());
-        store.getSourceMutable().assign(expand.getSrc());
-      } else {
-        return;
-      }
-      store.getDestMutable().assign(dest);
-    }
+/// The memref that `value` is a view of, through changes of shape.
+static Value viewed(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (!isa<memref::ExpandShapeOp, memref::CollapseShapeOp>(op))
+      break;
+    value = op->getOperand(0);
+  }
+  return value;
+}
+
+/// Makes what `copy` copies stand at its destination, if that is an argument of
+/// the function that nothing else uses.
+static LogicalResult computeInPlace(memref::CopyOp copy) {
+  auto from = viewed(copy.getSource()).getDefiningOp<memref::AllocOp>();
+  auto to = dyn_cast<BlockArgument>(viewed(copy.getTarget()));
+  if (!from || !to || from->getBlock() != to.getOwner() ||
+      from.getType().getNumElements() !=
+          cast<MemRefType>(to.getType()).getNumElements())
+    return failure();
+  for (Value view = copy.getTarget();;
+       view = view.getDefiningOp()->getOperand(0)) {
+    if (!view.hasOneUse())
+      return failure();
+    if (view == to)
+      break;
+  }
+  OpBuilder b(from);
+  from.replaceAllUsesWith(
+      reshapeMemref(b, copy.getLoc(), to, from.getType().getShape()));
+  from.erase();
+  copy.erase();
+  return success();
+}
+
+void trainc::removeCopies(func::FuncOp function) {
+  SmallVector<memref::CopyOp> copies;
+  function.walk([&](memref::CopyOp copy) { copies.push_back(copy); });
+  for (memref::CopyOp copy : copies) {
+    if (succeeded(computeInPlace(copy)))
+      continue;
+    OpBuilder b(copy);
+    linalg::CopyOp::create(b, copy.getLoc(), copy.getSource(),
+                           copy.getTarget());
+    copy.erase();
+  }
+}
+
+void trainc::freeBuffers(func::FuncOp function) {
+  function.walk([](memref::AllocOp alloc) {
+    Operation *end = alloc->getBlock()->getTerminator();
+    assert(!llvm::is_contained(end->getOperands(), alloc.getResult()) &&
+           "buffers stay in their block");
+    OpBuilder b(end);
+    memref::DeallocOp::create(b, alloc.getLoc(), alloc);
   });
 }
 
-namespace {
-struct FoldReshapesPass
-    : PassWrapper<FoldReshapesPass, OperationPass<func::FuncOp>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(FoldReshapesPass)
-  void runOnOperation() override { foldReshapesIntoStores(getOperation()); }
-};
-} // namespace
-
-namespace {
-/// Copies become loops: nothing may call a library.
-struct CopiesToLinalgPass
-    : PassWrapper<CopiesToLinalgPass, OperationPass<func::FuncOp>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(CopiesToLinalgPass)
-  void runOnOperation() override {
-    getOperation().walk([](memref::CopyOp copy) {
-      OpBuilder b(copy);
-      linalg::CopyOp::create(b, copy.getLoc(), copy.getSource(),
-                             copy.getTarget());
-      copy.erase();
-    });
-  }
-};
-} // namespace
-
-void trainc::buildGenericPipeline(OpPassManager &pm) {
+void trainc::buildBufferizePipeline(OpPassManager &pm) {
   OpPassManager &function = pm.nest<func::FuncOp>();
   function.addPass(createNNToLinalgPass());
   function.addPass(createCanonicalizerPass());
@@ -139,28 +142,22 @@ void trainc::buildGenericPipeline(OpPassManager &pm) {
   function.addPass(createLinalgElementwiseOpFusionPass());
   function.addPass(createCanonicalizerPass());
   function.addPass(createCSEPass());
-  function.addPass(std::make_unique<FoldReshapesPass>());
   pm.addPass(bufferization::createEmptyTensorEliminationPass());
   pm.addPass(bufferization::createEmptyTensorToAllocTensorPass());
   bufferization::OneShotBufferizePassOptions options;
   options.bufferizeFunctionBoundaries = false;
-  options.allowReturnAllocsFromLoops = true;
   pm.addPass(bufferization::createOneShotBufferizePass(options));
   pm.addPass(createCanonicalizerPass());
+}
+
+void trainc::buildLoopsPipeline(OpPassManager &pm) {
   OpPassManager &buffers = pm.nest<func::FuncOp>();
   buffers.addPass(bufferization::createBufferHoistingPass());
-  bufferization::PromoteBuffersToStackPassOptions stack;
-  stack.maxAllocSizeInBytes = kMaxStackBuffer;
-  stack.maxRankOfAllocatedMemRef = 8;
-  buffers.addPass(bufferization::createPromoteBuffersToStackPass(stack));
-  buffers.addPass(std::make_unique<CopiesToLinalgPass>());
   buffers.addPass(createConvertLinalgToParallelLoopsPass());
   buffers.addPass(memref::createFoldMemRefAliasOpsPass());
   buffers.addPass(createCanonicalizerPass());
   buffers.addPass(createCSEPass());
   buffers.addPass(createLoopInvariantCodeMotionPass());
-  // Larger scratch is allocated by the runtime and freed here.
-  bufferization::buildBufferDeallocationPipeline(pm);
 }
 
 /// Whether `op` may stand in every tile: it does nothing that another tile sees.

@@ -7,8 +7,18 @@
 
 namespace trainc {
 
-/// Passes from the functions of emitGeneric to loops on memrefs.
-void buildGenericPipeline(mlir::OpPassManager &pm);
+/// Passes from the functions of emitGeneric to linalg ops on memrefs.
+void buildBufferizePipeline(mlir::OpPassManager &pm);
+
+/// Computes results where they belong instead of copying them, and makes what
+/// copies remain loops.
+void removeCopies(mlir::func::FuncOp function);
+
+/// Passes from linalg ops on memrefs to loops.
+void buildLoopsPipeline(mlir::OpPassManager &pm);
+
+/// Frees every buffer at the end of the block that allocates it.
+void freeBuffers(mlir::func::FuncOp function);
 
 /// Restricts a function that is one parallel nest to the tile in its last
 /// argument; returns the number of tiles (1: it computes everything).

@@ -31,7 +31,7 @@ namespace trainc {
 using namespace mlir;
 using namespace trainc;
 
-/// Position of `name` in trainc_functions, after `size`; -1 if it is not there.
+/// Position of `name` in trainc_functions, after `size`.
 static int64_t functionSlot(StringRef name) {
   int64_t slot = 1;
 #define TRAINC_MATH1(function)                                                 \
@@ -40,7 +40,8 @@ static int64_t functionSlot(StringRef name) {
   ++slot;
 #define TRAINC_MATH2(function) TRAINC_MATH1(function)
 #include "trainc/step_abi.def"
-  return -1;
+  assert((name == "allocate" || name == "release") && "not in the table");
+  return name == "allocate" ? slot : slot + 1;
 }
 
 /// The libm function that computes a math op; empty if it needs none.
@@ -60,29 +61,23 @@ static StringRef libmName(Operation *op) {
       .Default("");
 }
 
-/// The global that holds the address of the function table.
-static void declareTable(ModuleOp module) {
-  if (module.lookupSymbol("trainc.functions"))
-    return;
+/// Gives `function` the body that calls slot `name` of the function table.
+static void defineByTable(LLVM::LLVMFuncOp function, StringRef name) {
+  auto module = function->getParentOfType<ModuleOp>();
   OpBuilder b = OpBuilder::atBlockBegin(module.getBody());
-  LLVM::GlobalOp::create(b, module.getLoc(),
-                         LLVM::LLVMPointerType::get(b.getContext()),
-                         /*isConstant=*/false, LLVM::Linkage::Internal,
-                         "trainc.functions",
-                         LLVM::ZeroAttr::get(b.getContext()));
-}
-
-/// Fills the empty body of `function` with a call of entry `slot` of the table.
-static void callTable(LLVM::LLVMFuncOp function, int64_t slot) {
-  OpBuilder b(function.getContext());
-  Location loc = function.getLoc();
+  Location loc = module.getLoc();
   auto pointer = LLVM::LLVMPointerType::get(b.getContext());
+  if (!module.lookupSymbol("trainc.functions"))
+    LLVM::GlobalOp::create(b, loc, pointer, /*isConstant=*/false,
+                           LLVM::Linkage::Internal, "trainc.functions",
+                           LLVM::ZeroAttr::get(b.getContext()));
+  function.setLinkage(LLVM::Linkage::Internal);
   b.setInsertionPointToStart(function.addEntryBlock(b));
-  Value global = LLVM::AddressOfOp::create(b, loc, pointer, "trainc.functions");
-  Value table = LLVM::LoadOp::create(b, loc, pointer, global);
-  Value entry =
-      LLVM::GEPOp::create(b, loc, pointer, pointer, table,
-                          ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(slot)});
+  Value slot = LLVM::AddressOfOp::create(b, loc, pointer, "trainc.functions");
+  Value table = LLVM::LoadOp::create(b, loc, pointer, slot);
+  Value entry = LLVM::GEPOp::create(
+      b, loc, pointer, pointer, table,
+      ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(functionSlot(name))});
   SmallVector<Value> operands{LLVM::LoadOp::create(b, loc, pointer, entry)};
   llvm::append_range(operands, function.getArguments());
   auto call =
@@ -90,35 +85,17 @@ static void callTable(LLVM::LLVMFuncOp function, int64_t slot) {
   LLVM::ReturnOp::create(b, loc, call.getResults());
 }
 
-/// Scratch of kernels comes from the table too.
-static void defineAllocation(ModuleOp module) {
-  int64_t slot = 1;
-#define TRAINC_MATH1(function) ++slot;
-#define TRAINC_MATH2(function) ++slot;
-#include "trainc/step_abi.def"
-  for (auto [name, index] : {std::pair("malloc", slot), {"free", slot + 1}}) {
-    auto function = module.lookupSymbol<LLVM::LLVMFuncOp>(name);
-    if (!function || !function.isExternal())
-      continue;
-    declareTable(module);
-    function.setLinkage(LLVM::Linkage::Internal);
-    callTable(function, index);
-  }
-}
-
-/// A private function in `module` that calls slot `name` of the function table.
+/// A private function in `module` that calls the math function `name`.
 static LLVM::LLVMFuncOp getTrampoline(ModuleOp module, StringRef name,
                                       unsigned arguments) {
   std::string symbol = ("trainc.math." + name).str();
   if (auto existing = module.lookupSymbol<LLVM::LLVMFuncOp>(symbol))
     return existing;
-  declareTable(module);
   OpBuilder b = OpBuilder::atBlockBegin(module.getBody());
   Type f64 = b.getF64Type();
   auto type = LLVM::LLVMFunctionType::get(f64, SmallVector<Type>(arguments, f64));
-  auto function = LLVM::LLVMFuncOp::create(b, module.getLoc(), symbol, type,
-                                           LLVM::Linkage::Internal);
-  callTable(function, functionSlot(name));
+  auto function = LLVM::LLVMFuncOp::create(b, module.getLoc(), symbol, type);
+  defineByTable(function, name);
   return function;
 }
 
@@ -242,6 +219,7 @@ static void buildPipeline(OpPassManager &pm, bool expandBF16) {
   pm.addPass(memref::createExpandStridedMetadataPass());
   pm.addPass(createLowerAffinePass());
   FinalizeMemRefToLLVMConversionPassOptions memrefOptions;
+  memrefOptions.useGenericFunctions = true;
   pm.addPass(createFinalizeMemRefToLLVMConversionPass(memrefOptions));
   pm.addPass(createSCFToControlFlowPass());
   pm.addPass(createConvertVectorToLLVMPass());
@@ -280,7 +258,11 @@ struct KernelsToLLVMPass
     buildPipeline(pipeline, expandBF16);
     if (failed(runPipeline(pipeline, kernels)))
       return signalPassFailure();
-    defineAllocation(kernels);
+    for (auto [generic, name] :
+         {std::pair("_mlir_memref_to_llvm_alloc", "allocate"),
+          std::pair("_mlir_memref_to_llvm_free", "release")})
+      if (auto function = kernels.lookupSymbol<LLVM::LLVMFuncOp>(generic))
+        defineByTable(function, name);
     for (StringRef name : names) {
       auto body =
           kernels.lookupSymbol<LLVM::LLVMFuncOp>((name + ".body").str());

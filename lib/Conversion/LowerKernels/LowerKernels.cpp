@@ -69,10 +69,18 @@ struct LowerKernelsPass : trainc::impl::LowerKernelsPassBase<LowerKernelsPass> {
         return signalPassFailure();
       function.function->setAttr("tiles", b.getI64IntegerAttr(*tiles));
     }
-    OpPassManager pipeline(ModuleOp::getOperationName());
-    buildGenericPipeline(pipeline);
-    if (failed(runPipeline(pipeline, nested)))
+    OpPassManager bufferize(ModuleOp::getOperationName());
+    OpPassManager loops(ModuleOp::getOperationName());
+    buildBufferizePipeline(bufferize);
+    buildLoopsPipeline(loops);
+    if (failed(runPipeline(bufferize, nested)))
       return signalPassFailure();
+    for (auto function : nested.getOps<func::FuncOp>())
+      removeCopies(function);
+    if (failed(runPipeline(loops, nested)))
+      return signalPassFailure();
+    for (auto function : nested.getOps<func::FuncOp>())
+      freeBuffers(function);
     for (KernelOp kernel : kernels) {
       auto function = nested.lookupSymbol<func::FuncOp>(kernel.getSymName());
       if (function->hasAttr("generic")) {

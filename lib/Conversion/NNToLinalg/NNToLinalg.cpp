@@ -225,13 +225,18 @@ struct ConvertReduce : OpConversionPattern<nn::ReduceOp> {
                                 ConversionPatternRewriter &b) const override {
     Location loc = op.getLoc();
     RankedTensorType type = nn::getTensorType(op.getInput());
+    // The innermost run: dimensions of size 1 may be part of it.
     SmallVector<int64_t> dims(op.getDims());
     llvm::sort(dims);
     int64_t last = type.getRank();
-    while (!dims.empty() && dims.back() == last - 1) {
-      dims.pop_back();
-      --last;
-    }
+    if (!dims.empty() && llvm::all_of(type.getShape().drop_front(dims.back() + 1),
+                                      [](int64_t size) { return size == 1; }))
+      while (last > 0 && (llvm::is_contained(dims, last - 1) ||
+                          type.getDimSize(last - 1) == 1)) {
+        --last;
+        if (!dims.empty() && dims.back() == last)
+          dims.pop_back();
+      }
     Value value = convertElements(b, loc, adaptor.getInput(),
                                   nn::getComputeType(type.getElementType()));
     if (last != type.getRank()) {

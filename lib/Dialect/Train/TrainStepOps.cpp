@@ -307,7 +307,7 @@ LogicalResult RecomputeOp::verify() {
            << getResultTypes() << ", got a yield of "
            << block.getTerminator()->getOperandTypes();
   if (auto outer = (*this)->getParentOfType<RecomputeOp>())
-    return (emitOpError("expects not to stand in another (C2), got one in one")
+    return (emitOpError("expects an entry or a function around it (C2), got another region")
                 .attachNote(outer.getLoc())
             << "the outer one is here");
   WalkResult result = walk([&](WriteOp write) {

@@ -59,17 +59,15 @@ typedef enum trainc_fixed_scalar {
   TRAINC_NUM_FIXED_SCALARS
 } trainc_fixed_scalar;
 
-/// Functions that generated code calls; `size` is sizeof of the table.
+/// Functions that generated code calls; `size` is sizeof of the table. Only
+/// reference code allocates: what the compiler fuses needs no buffers.
 typedef struct trainc_functions {
   uint64_t size;
 #define TRAINC_MATH1(name) double (*name)(double);
 #define TRAINC_MATH2(name) double (*name)(double, double);
 #include "trainc/step_abi.def"
-  /// Memory for a kernel whose scratch is too large for the stack, aligned to 64
-  /// bytes; freed before the kernel returns. Ends the process if there is none:
-  /// a kernel has no way to report.
-  void *(*allocate)(uint64_t bytes);
-  void (*release)(void *memory);
+  void *(*allocate)(uint64_t bytes); /* aborts if there is no memory */
+  void (*release)(void *buffer);
 } trainc_functions;
 
 /// A kernel computes tile `tile` of `command.tiles`; tiles are independent of

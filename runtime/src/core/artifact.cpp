@@ -7,18 +7,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 using namespace trainc;
 
-/// Scratch of a kernel.
-static void *allocateScratch(uint64_t bytes) {
-  void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
-  if (!memory)
+/// A kernel has no way to report that there is no memory.
+static void *allocateOrAbort(uint64_t bytes) {
+  void *buffer = malloc(bytes ? bytes : 1);
+  if (!buffer)
     abort();
-  return memory;
+  return buffer;
 }
 
 /// What generated code calls.
@@ -27,7 +26,7 @@ static const trainc_functions functionTable = {
 #define TRAINC_MATH1(name) static_cast<double (*)(double)>(::name),
 #define TRAINC_MATH2(name) static_cast<double (*)(double, double)>(::name),
 #include "trainc/step_abi.def"
-    allocateScratch,
+    allocateOrAbort,
     free,
 };
 

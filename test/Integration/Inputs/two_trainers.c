@@ -1,5 +1,6 @@
-// Two trainers of one artifact in two threads give the bits that each gives alone.
-// usage: two_trainers STEP.so (two inputs, f32 and int32 class indices below 10)
+// Two trainers of one artifact in two threads give the bits that each gives
+// alone. usage: two_trainers STEP.so (two inputs, f32 and int32 class indices
+// below 10)
 #include "trainc/runtime.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ static void check(trainc_status status) {
 
 static void *train(void *argument) {
   run_t *run = argument;
-  const trainc_entry *entry = trainc_artifact_descriptor(run->artifact)->entries;
+  const trainc_entry *entry =
+      trainc_artifact_descriptor(run->artifact)->entries;
   uint64_t x_bytes = entry->inputs[0].bytes, y_bytes = entry->inputs[1].bytes;
   float *x = malloc(x_bytes);
   int32_t *y = malloc(y_bytes);
@@ -65,7 +67,8 @@ int main(int argc, char **argv) {
     pthread_create(&threads[i], NULL, train, &together[i]);
   for (int i = 0; i < 2; ++i) {
     pthread_join(threads[i], NULL);
-    int equal = !memcmp(alone[i].losses, together[i].losses, sizeof alone[i].losses);
+    int equal =
+        !memcmp(alone[i].losses, together[i].losses, sizeof alone[i].losses);
     printf("seed %d: loss %.4f to %.4f, %s\n", i, alone[i].losses[0],
            alone[i].losses[STEPS - 1], equal ? "same bits" : "other bits");
   }

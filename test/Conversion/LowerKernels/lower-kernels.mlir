@@ -1,0 +1,65 @@
+// RUN: trainc-opt %s --train-lower-kernels --split-input-file | FileCheck %s
+// RUN: trainc-opt %s --train-lower-kernels="generic=true" --split-input-file | FileCheck %s --check-prefix=GENERIC
+
+// Pointwise ops are loops over vectors of 32, the rest masked.
+// CHECK-LABEL: train.kernel @point
+// CHECK-SAME: tiles = 1
+// CHECK-LABEL: module @kernels
+// CHECK: func.func @point(%[[X:.*]]: memref<70xf32> {llvm.noalias}, %[[Y:.*]]: memref<70xf32> {llvm.noalias}, %{{.*}}: index)
+// CHECK: scf.for
+// CHECK: vector.load %[[X]]
+// CHECK: vector.store %{{.*}}, %[[Y]]
+// CHECK: vector.maskedload %[[X]]
+// GENERIC-LABEL: func.func @point
+// GENERIC: scf.parallel
+// GENERIC-NOT: memref.alloc
+train.kernel @point(%x: tensor<7x10xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<7x10xf32>
+  train.return %y : tensor<7x10xf32>
+}
+
+// -----
+
+// A result in place has no argument of its own. A row has 32 lanes, which are halved.
+// CHECK-LABEL: func.func @inplace(%{{.*}}: memref<64xf32> {llvm.noalias}, %{{.*}}: index)
+// CHECK-LABEL: func.func @row
+// CHECK: scf.for {{.*}} -> (vector<32xf32>)
+// CHECK: arith.addf %{{.*}} : vector<16xf32>
+// CHECK: arith.addf %{{.*}} : vector<1xf32>
+// GENERIC-LABEL: func.func @inplace
+// GENERIC-LABEL: func.func @row
+// GENERIC: %[[LANES:.*]] = memref.alloc
+// GENERIC: memref.dealloc %[[LANES]]
+train.kernel @inplace(%x: tensor<64xf32>) inplace [0] {
+  %y = nn.neg %x : tensor<64xf32>
+  train.return %y : tensor<64xf32>
+}
+train.kernel @row(%x: tensor<4x64xf32>) inplace [-1] {
+  %y = nn.reduce sum %x dims [1] keep : tensor<4x64xf32>
+  train.return %y : tensor<4x1xf32>
+}
+
+// -----
+
+// Other kernels go through linalg; results are computed where they belong.
+// CHECK-LABEL: func.func @rotate
+// CHECK-SAME: %[[Y:[a-z0-9]*]]: memref<48xf32> {llvm.noalias}, %{{[a-z0-9]*}}: index)
+// CHECK-NOT: memref.alloc
+// CHECK: scf.parallel
+// CHECK: memref.store %{{.*}}, %[[Y]]
+// CHECK-NOT: memref.copy
+train.kernel @rotate(%x: tensor<2x3x2x4xf32>, %c: tensor<3x2xf32>, %s: tensor<3x2xf32>) inplace [-1] {
+  %y = nn.rotate_pairs %x, %c, %s : tensor<2x3x2x4xf32>, tensor<3x2xf32>
+  train.return %y : tensor<2x3x2x4xf32>
+}
+
+// -----
+
+// It does nothing to a module without kernels but add an empty @kernels.
+// CHECK-LABEL: train.eval @none
+// CHECK-NEXT: train.yield
+// CHECK: module @kernels {
+// CHECK-NEXT: }
+train.eval @none(%x: tensor<4xf32>) -> ("y") {
+  train.yield %x : tensor<4xf32>
+}

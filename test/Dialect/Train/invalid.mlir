@@ -1,0 +1,260 @@
+// RUN: trainc-opt %s --split-input-file --verify-diagnostics
+
+train.optimizer @o = sgd<lr = 0.1>
+// expected-error @below {{'train.param' op expects a float tensor of static shape (C1), got 'tensor<4xi32>'}}
+train.param @w : tensor<4xi32> init(zeros) optimizer(@o)
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+// expected-error @below {{'train.param' op expects a float tensor of static shape (C1), got 'tensor<2x?xf32>'}}
+// expected-note @below {{dimension 1 is dynamic}}
+train.param @w : tensor<2x?xf32> init(zeros) optimizer(@o)
+
+// -----
+
+// expected-error @below {{'train.param' op expects an optimizer unless it is frozen (C2), got neither}}
+train.param @w : tensor<4xf32> init(zeros)
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+// expected-error @below {{'train.param' op expects an optimizer unless it is frozen (C2), got both}}
+train.param @w : tensor<4xf32> init(zeros) optimizer(@o) frozen
+
+// -----
+
+// expected-error @below {{'train.param' op expects a train.optimizer of the module (C3), got @o}}
+train.param @w : tensor<4xf32> init(zeros) optimizer(@o)
+
+// -----
+
+// expected-error @below {{'train.param' op expects a known init with its arguments (C4), got uniform with 1 arguments}}
+train.param @w : tensor<4xf32> init(uniform<1.0>) frozen
+
+// -----
+
+// expected-error @below {{'train.param' op expects an init of its type (C4), got 'tensor<2xf32>' for 'tensor<4xf32>'}}
+train.param @w : tensor<4xf32> init(dense<1.0> : tensor<2xf32>) frozen
+
+// -----
+
+// expected-error @below {{'train.buffer' op expects a known init with its arguments (C1), got normal with 0 arguments}}
+train.buffer @b : tensor<4xf32> init(normal)
+
+// -----
+
+// expected-error @below {{'train.schedule' op expects either a kind or a region (C1), got neither}}
+"train.schedule"() <{sym_name = "s", hyper_names = [], hyper_values = []}> ({}) : () -> ()
+
+// -----
+
+// expected-error @below {{(C2)}}
+train.schedule @s(%t: f32) {
+  train.yield %t : f32
+}
+
+// -----
+
+// expected-error @below {{'train.schedule' op expects side-effect-free scalar arith and math ops only (C3), got 'nn.constant'}}
+train.schedule @s(%t: f64) {
+  // expected-note @below {{here}}
+  %c = nn.constant dense<1.0> : tensor<f64>
+  train.yield %t : f64
+}
+
+// -----
+
+// expected-error @below {{'train.optimizer' op expects either a kind or a region (C1), got neither}}
+"train.optimizer"() <{sym_name = "o", state_names = [], state_values = [], hyper_names = [], hyper_values = []}> ({}, {}) : () -> ()
+
+// -----
+
+// expected-error @below {{'train.optimizer' op expects a region with 3 arguments of one float type and 0 of that type or f64 (C2)}}
+train.optimizer @o(%p: f32, %g: f32) state(m = 0.0) {
+  train.yield %p, %g : f32, f32
+}
+
+// -----
+
+// expected-error @below {{(C3)}}
+train.optimizer @o(%p: f32, %g: f32, %m: f32) state(m = 0.0) {
+  train.yield %p : f32
+}
+
+// -----
+
+// expected-error @below {{'train.optimizer' op expects side-effect-free scalar arith and math ops only (C4), got 'nn.constant'}}
+train.optimizer @o(%p: f32, %g: f32) {
+  // expected-note @below {{here}}
+  %c = nn.constant dense<1.0> : tensor<f64>
+  train.yield %p : f32
+}
+
+// -----
+
+// expected-error @below {{'train.optimizer' op expects a train.schedule of the module (C5), got @absent}}
+train.optimizer @o(%p: f32, %g: f32, %lr: f64) hyper(lr = @absent) {
+  train.yield %p : f32
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects a body that yields a loss (C1)}}
+train.step @step(%x: tensor<f32>) {
+  train.yield %x : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects loss and weight to be rank-0 float tensors (C1), got 'tensor<2xf32>'}}
+train.step @step(%x: tensor<2xf32>) {
+  train.yield loss(%x) : tensor<2xf32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects accumulate >= 1 (C2), got 0}}
+train.step @step(%x: tensor<f32>) accumulate(0) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects a clip > 0 (C3), got}}
+train.step @step(%x: tensor<f32>) clip(value<0.0>) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects static shapes (C4), got dynamic dimension 1 of input 1: 'tensor<2x?xf32>'}}
+train.step @step(%x: tensor<f32>, %y: tensor<2x?xf32>) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.eval' op expects a body that yields 2 values (C1), got 1}}
+train.eval @eval(%x: tensor<f32>) -> ("a", "b") {
+  train.yield %x : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.eval' op expects static shapes (C2), got dynamic dimension 0 of input 0: 'tensor<?xf32>'}}
+train.eval @eval(%x: tensor<?xf32>) -> ("a") {
+  train.yield %x : tensor<?xf32>
+}
+
+// -----
+
+train.buffer @b : tensor<f32> init(zeros)
+train.eval @eval(%x: tensor<f32>) -> ("a") {
+  // expected-error @below {{'train.write' op is not allowed in a train.eval (C3)}}
+  train.write %x to @b : tensor<f32>
+  train.yield %x : tensor<f32>
+}
+
+// -----
+
+train.eval @eval() -> ("a") {
+  // expected-error @below {{'train.read' op expects a parameter, buffer or slice (C1), got @absent}}
+  %x = train.read @absent : tensor<f32>
+  train.yield %x : tensor<f32>
+}
+
+// -----
+
+// expected-note @below {{declared here}}
+train.buffer @b : tensor<f32> init(zeros)
+train.eval @eval() -> ("a") {
+  // expected-error @below {{'train.read' op expects the type of @b (C2), 'tensor<f32>', got 'tensor<f64>'}}
+  %x = train.read @b : tensor<f64>
+  train.yield %x : tensor<f64>
+}
+
+// -----
+
+train.param @p : tensor<f32> init(zeros) frozen
+train.step @step(%x: tensor<f32>) {
+  // expected-error @below {{'train.write' op expects a buffer or slice (C1), got @p}}
+  train.write %x to @p : tensor<f32>
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-note @below {{declared here}}
+train.buffer @b : tensor<f64> init(zeros)
+train.step @step(%x: tensor<f32>) {
+  // expected-error @below {{'train.write' op expects the type of @b (C2), 'tensor<f64>', got 'tensor<f32>'}}
+  train.write %x to @b : tensor<f32>
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects one type and one offset per slice (C1), got 1 slices, 1 types and 2 offsets}}
+train.arena @a role("buffers") bytes(16) {slices = [@b], types = [tensor<f32>], offsets = array<i64: 0, 4>}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects slices in order that do not overlap (C2), got @c at 4}}
+train.arena @a role("buffers") bytes(16) {slices = [@b, @c], types = [tensor<2xf32>, tensor<f32>], offsets = array<i64: 0, 4>}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects slices within its bytes (C2), got an end of 8 in 4}}
+train.arena @a role("buffers") bytes(4) {slices = [@b], types = [tensor<2xf32>], offsets = array<i64: 0>}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects distinct names (C3), got @b twice}}
+train.arena @a role("buffers") bytes(16) {slices = [@b, @b], types = [tensor<f32>, tensor<f32>], offsets = array<i64: 0, 4>}
+
+// -----
+
+train.param @p : tensor<f32> init(zeros) frozen
+train.step @step(%x: tensor<f32>) {
+  // expected-error @below {{'train.store_gradient' op expects a parameter that is not frozen (C1), got @p}}
+  train.store_gradient %x into @p : tensor<f32>
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @p : tensor<2xf32> init(zeros) optimizer(@o)
+train.step @step(%x: tensor<f32>) {
+  // expected-error @below {{'train.store_gradient' op expects contributions of the parameter's shape (C2), got 'tensor<f32>' for 'tensor<2xf32>'}}
+  train.store_gradient %x into @p : tensor<f32>
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+train.list @l of @e "apply" (%x: tensor<10xbf16>) {
+  // expected-error @below {{'train.square_sum' op expects a result of type 'tensor<3xf32>' (C1), got 'tensor<2xf32>'}}
+  %s = train.square_sum %x block 4 : tensor<10xbf16> -> tensor<2xf32>
+  train.return
+}
+
+// -----
+
+train.list @l of @e "apply" (%x: tensor<10xf32>) {
+  // expected-error @below {{'train.launch' op expects a train.kernel (C1), got @absent}}
+  train.launch @absent(%x) : (tensor<10xf32>) -> ()
+  train.return
+}
+
+// -----
+
+train.kernel @k(%x: tensor<2xf32>) inplace [-1] {
+  train.return %x : tensor<2xf32>
+}
+train.list @l of @e "apply" (%x: tensor<10xf32>) {
+  // expected-error @below {{'train.launch' op expects the types of its kernel (C2), 'tensor<2xf32>' -> 'tensor<2xf32>'}}
+  %y = train.launch @k(%x) : (tensor<10xf32>) -> tensor<10xf32>
+  train.return
+}

@@ -1,0 +1,46 @@
+// RUN: trainc-opt %s --train-assign-random --split-input-file | FileCheck %s
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+
+// Sites in program order, without those that are taken.
+// CHECK-LABEL: train.step @step
+// CHECK: nn.dropout %{{.*}} rate 5.000000e-01 site 0
+// CHECK: nn.dropout %{{.*}} rate 5.000000e-01 site 2
+// CHECK: nn.dropout %{{.*}} rate 5.000000e-01 site 1
+train.step @step() {
+  %w = train.read @w : tensor<4xf32>
+  %a = nn.dropout %w rate 0.5 : tensor<4xf32>
+  %r = train.recompute -> tensor<4xf32> {
+    %b = nn.dropout %a rate 0.5 : tensor<4xf32>
+    train.yield %b : tensor<4xf32>
+  }
+  %c = nn.dropout %r rate 0.5 site 1 : tensor<4xf32>
+  %loss = nn.reduce sum %c dims [0] : tensor<4xf32>
+  train.yield loss(%loss) : tensor<f32>
+}
+
+// CHECK-LABEL: train.eval @eval
+// CHECK-NEXT: %[[W:.*]] = train.read @w
+// CHECK-NEXT: train.yield %[[W]]
+train.eval @eval() -> ("w") {
+  %w = train.read @w : tensor<4xf32>
+  %a = nn.dropout %w rate 0.5 : tensor<4xf32>
+  train.yield %a : tensor<4xf32>
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+
+// Nothing to do.
+// CHECK-LABEL: train.step @plain
+// CHECK-NEXT: train.read
+// CHECK-NEXT: nn.reduce
+// CHECK-NEXT: train.yield
+train.step @plain() {
+  %w = train.read @w : tensor<4xf32>
+  %loss = nn.reduce sum %w dims [0] : tensor<4xf32>
+  train.yield loss(%loss) : tensor<f32>
+}

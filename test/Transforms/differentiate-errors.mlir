@@ -1,0 +1,36 @@
+// RUN: trainc-opt %s --train-differentiate --split-input-file --verify-diagnostics
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+// expected-error @below {{expects a loss that depends on a parameter that is not frozen}}
+train.step @constant(%x: tensor<4xf32>) {
+  %s = nn.reduce sum %x dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.step @unknown(%x: tensor<4xf32>) {
+  %w = train.read @w : tensor<4xf32>
+  // expected-error @below {{has no gradient, but stands between a trained parameter and the loss}}
+  %m:2 = nn.map(%w) : (tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  ^bb0(%a: f32):
+    nn.yield %a, %a : f32, f32
+  }
+  %s = nn.reduce sum %m#0 dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+// expected-warning @below {{does not take part in the loss: its gradient is 0}}
+train.param @unused : tensor<2xf32> init(ones) optimizer(@o)
+train.step @unused_parameter(%x: tensor<4xf32>) {
+  %w = train.read @w : tensor<4xf32>
+  %s = nn.reduce sum %w dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}

@@ -1,0 +1,58 @@
+// RUN: trainc-opt %s --train-form-kernels --split-input-file | FileCheck %s
+// RUN: trainc-opt %s --train-form-kernels="fuse=false" --split-input-file | FileCheck %s --check-prefix=ALONE
+
+// Pointwise ops and the row reduction share a kernel; equal kernels are one.
+// CHECK-LABEL: train.list @fused
+// CHECK: train.launch @[[K:.*]](%{{.*}}) : (tensor<4x8xf32>) -> tensor<4x1xf32>
+// CHECK: train.launch @[[K]](%{{.*}}) : (tensor<4x8xf32>) -> tensor<4x1xf32>
+// CHECK: train.kernel @[[K]]
+// CHECK-NEXT: nn.exp
+// CHECK-NEXT: nn.reduce sum
+// CHECK-NOT: train.kernel
+// ALONE-LABEL: train.list @fused
+// ALONE-COUNT-4: train.launch
+train.list @fused of @e "first" (%x: tensor<4x8xf32>, %y: tensor<4x8xf32>) {
+  %a = nn.exp %x : tensor<4x8xf32>
+  %b = nn.reduce sum %a dims [1] keep : tensor<4x8xf32>
+  %c = nn.exp %y : tensor<4x8xf32>
+  %d = nn.reduce sum %c dims [1] keep : tensor<4x8xf32>
+  train.return %b, %d : tensor<4x1xf32>, tensor<4x1xf32>
+}
+
+// -----
+
+// A reduction that needs the other's result does not share its loop over columns.
+// CHECK-LABEL: train.list @columns
+// CHECK-COUNT-2: train.launch
+// CHECK-NOT: train.launch
+train.list @columns of @e "first" (%x: tensor<4x8xf32>) {
+  %m = nn.reduce max %x dims [0] keep : tensor<4x8xf32>
+  %d = nn.sub %x, %m : tensor<4x8xf32>, tensor<1x8xf32>
+  %s = nn.reduce sum %d dims [0] keep : tensor<4x8xf32>
+  train.return %m, %s : tensor<1x8xf32>, tensor<1x8xf32>
+}
+
+// -----
+
+// A product is a GEMM, which adds to the slice that it is added to in place.
+// CHECK-LABEL: train.list @gemm
+// CHECK: %[[OLD:.*]] = train.read @g::@w
+// CHECK: train.gemm %{{.*}}, %{{.*}} init %[[OLD]] m 4 n 5 k 8 batch 1
+train.arena @g role("gradients") bytes(80) {slices = [@w], types = [tensor<4x5xf32>], offsets = array<i64: 0>}
+train.list @gemm of @e "next" (%x: tensor<4x8xf32>, %y: tensor<8x5xf32>) {
+  %p = nn.matmul %x, %y : tensor<4x8xf32>, tensor<8x5xf32>
+  %o = train.read @g::@w : tensor<4x5xf32>
+  %n = nn.add %o, %p : tensor<4x5xf32>, tensor<4x5xf32>
+  train.write %n to @g::@w : tensor<4x5xf32>
+  train.return
+}
+
+// -----
+
+// It does nothing to what is no computation.
+// CHECK-LABEL: train.list @none
+// CHECK-NEXT: train.return
+// CHECK-NOT: train.kernel
+train.list @none of @e "first" (%x: tensor<4xf32>) {
+  train.return %x : tensor<4xf32>
+}

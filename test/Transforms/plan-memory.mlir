@@ -1,0 +1,51 @@
+// RUN: trainc-opt %s --train-plan-memory --split-input-file | FileCheck %s
+// RUN: trainc-opt %s --train-plan-memory="reuse=false" --split-input-file | FileCheck %s --check-prefix=ALL
+
+// The first and the third value live at different times and share memory; the last one is the output.
+// CHECK-LABEL: train.list @chain of @e "first" (%{{.*}}) workspace(512)
+// CHECK: places = {{\[}}["workspace", [[A:.*]]{{\]\]}}
+// CHECK: places = {{\[}}["workspace",
+// CHECK: places = {{\[}}["workspace", [[A]]{{\]\]}}
+// CHECK: places = {{\[}}["output", 0]]
+// ALL: workspace(768)
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.list @chain of @e "first" (%x: tensor<4xf32>) {
+  %a = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %b = train.launch @k(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  %c = train.launch @k(%b) : (tensor<4xf32>) -> tensor<4xf32>
+  %d = train.launch @k(%c) : (tensor<4xf32>) -> tensor<4xf32>
+  train.return %d : tensor<4xf32>
+}
+
+// -----
+
+// A result is written to its slice unless the old value is still needed: then it is copied.
+// CHECK-LABEL: train.list @slices
+// CHECK: train.launch @k{{.*}} {places = {{\[}}[@g::@a, 0]]}
+// CHECK: train.launch @k{{.*}} {places = {{\[}}["workspace", 0]]}
+// CHECK: train.write %{{.*}} to @g::@b
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.arena @g role("buffers") bytes(80) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 64>}
+train.list @slices of @e "first" (%x: tensor<4xf32>) {
+  %o = train.read @g::@b : tensor<4xf32>
+  %a = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %b = train.launch @k(%o) : (tensor<4xf32>) -> tensor<4xf32>
+  train.write %a to @g::@a : tensor<4xf32>
+  train.write %b to @g::@b : tensor<4xf32>
+  train.return %o : tensor<4xf32>
+}
+
+// -----
+
+// It does nothing to a list that is planned.
+// CHECK-LABEL: train.list @planned of @e "first" () workspace(64)
+// ALL-LABEL: train.list @planned of @e "first" () workspace(64)
+train.list @planned of @e "first" () workspace(64) {
+  train.return
+}

@@ -1,0 +1,38 @@
+// RUN: trainc-opt %s --train-expand-optimizers --train-plan-step --split-input-file | FileCheck %s
+// RUN: trainc-opt %s --train-expand-optimizers --train-plan-step="alignment=256" --split-input-file | FileCheck %s --check-prefix=ALIGN
+
+// Storage in arenas, one store per gradient, the update in a conditional region.
+// CHECK-LABEL: train.step @step
+// CHECK: %[[SUM:.*]] = nn.add %x, %x
+// CHECK: train.accumulate %[[SUM]] into @[[GRADIENTS:.*]]::@w
+// CHECK: %[[DUE:.*]] = train.window_end
+// CHECK: scf.if %[[DUE]]
+// CHECK: train.norm_squared [@w]
+// CHECK: train.write %{{.*}} to @{{.*}}::@clip_factor
+// CHECK: train.update @o [@w]
+// CHECK: train.arena @{{.*}} role("parameters") bytes(16) {offsets = array<i64: 0>, slices = [@w], types = [tensor<4xf32>]}
+// CHECK: train.arena @[[GRADIENTS]] role("gradients") bytes(16)
+// CHECK: train.arena @{{.*}} role("state") bytes(16)
+// CHECK: train.arena @{{.*}} role("buffers") bytes(72) {offsets = array<i64: 0, 64>
+// ALIGN: train.arena @{{.*}} role("buffers") bytes(264) {offsets = array<i64: 0, 256>
+train.optimizer @o = sgd<lr = 0.1, momentum = 0.9>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.buffer @a : tensor<2xf32> init(zeros)
+train.buffer @b : tensor<2xf32> init(zeros)
+train.step @step(%x: tensor<4xf32>) clip(global_norm<1.0>) {
+  train.store_gradient %x, %x into @w : tensor<4xf32>, tensor<4xf32>
+  %s = nn.reduce sum %x dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
+// It does nothing to a module that has arenas already.
+// CHECK-LABEL: train.step @planned
+// CHECK-NOT: train.window_end
+train.arena @parameters role("parameters") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.step @planned(%x: tensor<4xf32>) {
+  %w = train.read @parameters::@w : tensor<4xf32>
+  %s = nn.reduce sum %w dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
