@@ -31,9 +31,10 @@ from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
 BARS = {"f64": 1e-6, "f32": 1e-4}
 SMALL = 1500
 STEP = 1e-3  # of the differences; their error is of fourth order
-# Ops without a gradient, and those that only gradients themselves are made of.
+# Ops without a gradient, those that only gradients themselves are made of, and dropout, which is the identity in the evals
+# that differences are taken of (dropout.py tests its draws and its gradient).
 NOT_DIFFERENTIABLE = {"and", "or", "not", "compare", "argmax", "constant", "iota", "map", "yield", "im2col",
-                      "col2im", "rotate_pairs"}
+                      "col2im", "rotate_pairs", "dropout"}
 
 
 def is_parameter(operand):

@@ -360,29 +360,6 @@ def images():
                        lambda x, k=kind, w=window, s=strides, p=padding: pool(x, w, s, p, k), 2 if kind == "max" else 1)
 
 
-def philox(counter, key):
-    """Philox4x32-10 of arrays of four and two words."""
-    c, k = [np.asarray(w, np.uint64) for w in counter], [np.uint64(w) for w in key]
-    word, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-    for _ in range(10):
-        a, b = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
-        c = [(b >> shift) ^ c[1] ^ k[0], b & word, (a >> shift) ^ c[3] ^ k[1], a & word]
-        k = [(k[0] + np.uint64(0x9E3779B9)) & word, (k[1] + np.uint64(0xBB67AE85)) & word]
-    return np.stack(c, -1)
-
-
-def random():
-    rate, number = 0.25, 7
-    # Dropouts of one step need sites of their own.
-    for site, shape in enumerate(SHAPES, start=3):
-        text = f"nn.constant dense<{number}.0> : tensor<f64>\n{{out}} = nn.dropout {{0}} rate {rate} site {site}" \
-            " seed {tmp} update {tmp} micro_step {tmp} : {t0}"
-        block = np.arange(-(-int(np.prod(shape)) // 4))
-        words = philox((block, 0 * block, number + 0 * block, number + 0 * block), (number, site)).reshape(-1)
-        kept = (words[:int(np.prod(shape))] >= int(rate * 2**32 + 0.5)).reshape(shape)
-        yield Case("dropout", text, [normal(shape)], lambda x, kept=kept: jnp.where(kept, x / (1 - rate), 0.0))
-
-
 def all_cases():
-    for family in (elementwise, binary, shapes, reductions, products, norms, tables, attention, losses, images, random):
+    for family in (elementwise, binary, shapes, reductions, products, norms, tables, attention, losses, images):
         yield from family()
