@@ -193,7 +193,7 @@ enum { TRAINC_ENTRY_STEP = 0, TRAINC_ENTRY_EVAL = 1 };
 
 /// A step: the host runs `first` for the first micro-step of a window, `next` for
 /// the others, and `apply` after the accumulate-th (or at a flush). An eval runs
-/// `first`. `loss_terms` is the static number of loss terms of one micro-step.
+/// `first`.
 typedef struct trainc_entry {
   const char *name;
   uint32_t kind;
