@@ -35,7 +35,7 @@ static trainc_status findPlan(trainc_trainer *trainer,
       return TRAINC_OK;
     }
   GemmPlan *plan;
-  TRAINC_TRY(createGemmPlan(detail, &plan));
+  TRAINC_TRY(createGemmPlan(detail, trainer->pool.size(), &plan));
   trainer->plans.push(plan);
   needScratch(trainer, gemmScratch(plan));
   *out_plan = plan;
@@ -57,7 +57,7 @@ static trainc_status bindCommand(trainc_trainer *trainer,
   case TRAINC_COMMAND_GEMM: {
     auto &detail = *static_cast<const trainc_gemm_detail *>(command.detail);
     TRAINC_TRY(findPlan(trainer, detail, &bound.plan));
-    bound.tiles = gemmTileCount(detail);
+    bound.tiles = gemmTileCount(bound.plan);
     break;
   }
   default:

@@ -6,10 +6,12 @@
 #include "cpu/onednn.h"
 #include "cpu/openblas.h"
 
+#include <unistd.h>
+
 using namespace trainc;
 
 namespace {
-enum Provider : uint8_t { SINGLE, SINGLE_ONEDNN, DOUBLE, WIDEN, ONEDNN };
+enum Provider : uint8_t { OWN, SINGLE, SINGLE_ONEDNN, DOUBLE, WIDEN, ONEDNN };
 
 /// What one tile multiplies, in elements.
 struct Tile {
@@ -25,7 +27,7 @@ struct trainc::GemmPlan {
   trainc_gemm_detail detail;
   Provider provider;
   const OpenBlas *blas;
-  int64_t tilesM, tilesN;
+  int64_t tileM, tileN, tilesM, tilesN;
   Matmul *matmuls[2][2]; // by edge in m and n
   uint64_t scratch;
 };
@@ -76,6 +78,50 @@ int64_t trainc::gemmTileCount(const trainc_gemm_detail &d) {
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/// Whether our own product is the fastest: on AVX-512 where A is transposed, as
+/// for gradients of weights, from about 512 x 512 x 512 on
+/// (bench/results/gemm.md).
+static bool prefersOwn(const trainc_gemm_detail &d) {
+  constexpr double smallest = 1 << 27;
+  return kernels().multiply && d.transpose_a && !d.transpose_b &&
+         static_cast<double>(d.m) * static_cast<double>(d.n) *
+                 static_cast<double>(d.k) >=
+             smallest;
+}
+
+/// What a tile packs of A, once per row, and of B, once per column and `most`
+/// rows, costs as much as `a` products per row and `b` per column.
+struct Packing {
+  double a, b;
+  int64_t most, unitM, unitN;
+};
+
+/// Cuts each product into `tiles` tiles where packing costs least.
+static void cut(GemmPlan &plan, int64_t tiles, const Packing &packing) {
+  const trainc_gemm_detail &d = plan.detail;
+  double lowest = 0;
+  for (int64_t splitM = 1; splitM <= tiles; ++splitM) {
+    if (tiles % splitM)
+      continue;
+    auto piece = [](int64_t size, int64_t pieces, int64_t unit) {
+      int64_t share = tilesOf(tilesOf(size, pieces), unit) * unit;
+      return least(share, size);
+    };
+    int64_t splitN = tiles / splitM;
+    int64_t m = piece(d.m, splitM, packing.unitM);
+    int64_t n = piece(d.n, splitN, packing.unitN);
+    double cost = 1 + packing.a / static_cast<double>(n) +
+                  packing.b / static_cast<double>(least(m, packing.most));
+    // All wait for the largest tile.
+    cost *= static_cast<double>(m * splitM) * static_cast<double>(n * splitN);
+    if (lowest == 0 || cost < lowest) {
+      lowest = cost;
+      plan.tileM = m;
+      plan.tileN = n;
+    }
+  }
+}
 
 static bool multipliesBf16() {
   return hasFeature("avx512bf16") || hasFeature("amx-bf16");
@@ -128,10 +174,11 @@ static uint64_t pieceFloats(int64_t rows, int64_t columns) {
                  16);
 }
 
-static trainc_status fillPlan(const trainc_gemm_detail &d, GemmPlan &plan) {
+static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
+                            GemmPlan &plan) {
   plan.detail = d;
-  plan.tilesM = tilesOf(d.m, d.tile_m);
-  plan.tilesN = tilesOf(d.n, d.tile_n);
+  plan.tileM = least(d.tile_m, d.m);
+  plan.tileN = least(d.tile_n, d.n);
   bool doubles = d.a_type == TRAINC_F64 || d.b_type == TRAINC_F64 ||
                  d.c_type == TRAINC_F64;
   if (doubles && (d.a_type != d.b_type || d.a_type != d.c_type))
@@ -140,6 +187,7 @@ static trainc_status fillPlan(const trainc_gemm_detail &d, GemmPlan &plan) {
   if (d.provider != 0)
     return fail(TRAINC_UNSUPPORTED, "GEMM provider %u is not known",
                 d.provider);
+  int64_t batch = d.batch[0] * d.batch[1];
   bool floats = d.a_type == TRAINC_F32 && d.b_type == TRAINC_F32 &&
                 d.c_type == TRAINC_F32;
   bool brain = d.a_type == TRAINC_BF16 && d.b_type == TRAINC_BF16 &&
@@ -148,24 +196,37 @@ static trainc_status fillPlan(const trainc_gemm_detail &d, GemmPlan &plan) {
     plan.provider = ONEDNN;
     return createMatmuls(plan);
   }
+  if (floats && prefersOwn(d)) {
+    plan.provider = OWN; // its bits do not depend on the cut
+    plan.scratch = kernels().multiplyScratch;
+    if (threads > 1)
+      cut(plan, tilesOf(2 * static_cast<int64_t>(threads), batch),
+          {29, 12, 480, 12, 32});
+    return TRAINC_OK;
+  }
   if (floats && prefersOneDnn(d)) {
     plan.provider = SINGLE_ONEDNN;
+    // Fewer tiles than the detail has, if there are fewer processors.
+    int64_t processors = tilesOf(sysconf(_SC_NPROCESSORS_ONLN), batch);
+    if (processors > 0 && processors < gemmTileCount(d) / batch)
+      cut(plan, processors, {60, 37, d.m, 16, 16});
     return TRAINC_OK;
   }
   TRAINC_TRY(loadOpenBlas(&plan.blas));
   plan.provider = doubles ? DOUBLE : floats ? SINGLE : WIDEN;
-  int64_t tileM = least(d.tile_m, d.m), tileN = least(d.tile_n, d.n);
   if (plan.provider == WIDEN)
-    plan.scratch = sizeof(float) *
-                   (pieceFloats(tileM, widenDepth) +
-                    pieceFloats(tileN, widenDepth) + pieceFloats(tileM, tileN));
+    plan.scratch = sizeof(float) * (pieceFloats(plan.tileM, widenDepth) +
+                                    pieceFloats(plan.tileN, widenDepth) +
+                                    pieceFloats(plan.tileM, plan.tileN));
   return TRAINC_OK;
 }
 
 trainc_status trainc::createGemmPlan(const trainc_gemm_detail &detail,
-                                     GemmPlan **out_plan) {
+                                     unsigned threads, GemmPlan **out_plan) {
   auto *plan = create<GemmPlan>();
-  trainc_status status = fillPlan(detail, *plan);
+  trainc_status status = choose(detail, threads, *plan);
+  plan->tilesM = tilesOf(detail.m, plan->tileM);
+  plan->tilesN = tilesOf(detail.n, plan->tileN);
   if (status != TRAINC_OK)
     destroyGemmPlan(plan);
   else
@@ -183,6 +244,11 @@ void trainc::destroyGemmPlan(GemmPlan *plan) {
 }
 
 uint64_t trainc::gemmScratch(const GemmPlan *plan) { return plan->scratch; }
+
+int64_t trainc::gemmTileCount(const GemmPlan *plan) {
+  return plan->tilesM * plan->tilesN * plan->detail.batch[0] *
+         plan->detail.batch[1];
+}
 
 const trainc_gemm_detail &trainc::gemmDetail(const GemmPlan *plan) {
   return plan->detail;
@@ -214,13 +280,23 @@ static bool runSingle(const GemmPlan &plan, const Tile &tile) {
     multiply(plan, tile.m, tile.n, d.k, a, d.lda, b, d.ldb, c, d.ldc,
              d.accumulate != 0);
   else if (!runOneDnnSgemm(d.transpose_a != 0, d.transpose_b != 0, tile.m,
-                           tile.n, d.k, a, d.lda, b, d.ldb, d.accumulate != 0, c,
-                           d.ldc))
+                           tile.n, d.k, a, d.lda, b, d.ldb, d.accumulate != 0,
+                           c, d.ldc))
     return false;
   if (tile.bias)
     kernels().addBiasF32(tile.m, tile.n,
                          reinterpret_cast<const float *>(tile.bias), c, d.ldc);
   return true;
+}
+
+static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
+  const trainc_gemm_detail &d = plan.detail;
+  kernels().multiply({d.transpose_a != 0, d.transpose_b != 0, d.accumulate != 0,
+                      tile.m, tile.n, d.k, d.lda, d.ldb, d.ldc,
+                      reinterpret_cast<const float *>(tile.a),
+                      reinterpret_cast<const float *>(tile.b),
+                      reinterpret_cast<float *>(tile.c),
+                      reinterpret_cast<const float *>(tile.bias), scratch});
 }
 
 static void runDouble(const GemmPlan &plan, const Tile &tile) {
@@ -256,10 +332,9 @@ static void runWiden(const GemmPlan &plan, const Tile &tile, void *scratch) {
   const trainc_gemm_detail &d = plan.detail;
   int64_t sizeA = static_cast<int64_t>(trainc_dtype_size(d.a_type));
   int64_t sizeB = static_cast<int64_t>(trainc_dtype_size(d.b_type));
-  int64_t tileM = least(d.tile_m, d.m), tileN = least(d.tile_n, d.n);
   auto *roomA = static_cast<float *>(scratch);
-  float *roomB = roomA + pieceFloats(tileM, widenDepth);
-  float *roomC = roomB + pieceFloats(tileN, widenDepth);
+  float *roomB = roomA + pieceFloats(plan.tileM, widenDepth);
+  float *roomC = roomB + pieceFloats(plan.tileN, widenDepth);
 
   bool direct = d.c_type == TRAINC_F32;
   float *c = direct ? reinterpret_cast<float *>(tile.c) : roomC;
@@ -302,7 +377,7 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   int64_t tileM = index / plan->tilesN % plan->tilesM;
   int64_t batch = index / plan->tilesN / plan->tilesM;
   int64_t batch0 = batch / d.batch[1], batch1 = batch % d.batch[1];
-  int64_t i = tileM * d.tile_m, j = tileN * d.tile_n;
+  int64_t i = tileM * plan->tileM, j = tileN * plan->tileN;
   auto at = [&](int operand, const int64_t stride[2], int64_t element,
                 uint32_t dtype) {
     element += batch0 * stride[0] + batch1 * stride[1];
@@ -311,15 +386,18 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   };
   const int64_t none[2] = {0, 0};
   Tile tile;
-  tile.m = least(d.tile_m, d.m - i);
-  tile.n = least(d.tile_n, d.n - j);
+  tile.m = least(plan->tileM, d.m - i);
+  tile.n = least(plan->tileN, d.n - j);
   tile.a = at(0, d.stride_a, d.transpose_a ? i : i * d.lda, d.a_type);
   tile.b = at(1, d.stride_b, d.transpose_b ? j * d.ldb : j, d.b_type);
   tile.c = at(2, d.stride_c, i * d.ldc + j, d.c_type);
   tile.bias = d.has_bias ? at(3, none, j, d.c_type) : nullptr;
-  tile.edgeM = tile.m < least(d.tile_m, d.m);
-  tile.edgeN = tile.n < least(d.tile_n, d.n);
+  tile.edgeM = tile.m < plan->tileM;
+  tile.edgeN = tile.n < plan->tileN;
   switch (plan->provider) {
+  case OWN:
+    runOwn(*plan, tile, scratch);
+    return true;
   case SINGLE:
   case SINGLE_ONEDNN:
     return runSingle(*plan, tile);

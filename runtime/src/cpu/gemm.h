@@ -1,10 +1,13 @@
 //===- gemm.h - Products of matrices, cut into tiles ------------*- C++ -*-===//
 //
 // A plan says how one GEMM command is computed: by which provider, in which
-// tiles, with how much scratch. It depends on the command's detail and on the
-// machine (processor, libraries), never on the number of threads:
+// tiles, with how much scratch. Its results depend on the command's detail and on
+// the machine (processor, libraries), never on the number of threads:
 //
-//   f32, f64   OpenBLAS (whose AVX-512 kernels are quick for small tiles too)
+//   f32        on AVX-512 large products with a transposed A by sgemm.h, in
+//              tiles for the threads (its bits do not depend on the cut), others
+//              by oneDNN from about 64 x 64 x 64 on; else as f64
+//   f64        OpenBLAS
 //   bf16       oneDNN, if the processor multiplies bf16 and oneDNN is there;
 //              else as f16
 //   f16        widened to f32 piece by piece, multiplied as f32, rounded once
@@ -19,12 +22,16 @@ namespace trainc {
 
 struct GemmPlan;
 
-trainc_status createGemmPlan(const trainc_gemm_detail &detail,
+/// A plan for that many threads.
+trainc_status createGemmPlan(const trainc_gemm_detail &detail, unsigned threads,
                              GemmPlan **out_plan);
 void destroyGemmPlan(GemmPlan *plan);
 
-/// Tiles of all products of the batch; INT64_MAX if they are too many to count.
+/// Tiles of all products of the batch, as the detail has them; INT64_MAX if they
+/// are too many to count.
 int64_t gemmTileCount(const trainc_gemm_detail &detail);
+/// And as the plan has them.
+int64_t gemmTileCount(const GemmPlan *plan);
 
 /// Bytes of scratch for one running tile, aligned to 64.
 uint64_t gemmScratch(const GemmPlan *plan);

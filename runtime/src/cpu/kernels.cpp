@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "cpu/kernels.h"
+#include "cpu/sgemm.h"
 
 namespace {
 
@@ -100,5 +101,12 @@ const Kernels TRAINC_TABLE(TRAINC_LEVEL) = {
     narrowRows<widenF16, narrowF16>,
     addBias<float>,
     addBias<double>,
+#if TRAINC_LEVEL == 4
+    Sgemm<16, 12>::run,
+    Sgemm<16, 12>::scratchBytes,
+#else
+    nullptr,
+    0,
+#endif
 };
 } // namespace trainc

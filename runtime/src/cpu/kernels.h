@@ -11,6 +11,18 @@
 
 namespace trainc {
 
+/// C = A' B' (+ C if accumulate) (+ bias on each row) in f32, row major: as
+/// trainc_gemm_detail, without a batch.
+struct Product {
+  bool transposeA, transposeB, accumulate;
+  int64_t m, n, k;
+  int64_t lda, ldb, ldc;
+  const float *a, *b;
+  float *c;
+  const float *bias; // null: none
+  void *scratch;
+};
+
 struct Kernels {
   const char *level;
   /// Widens a matrix of bf16 or f16 to dense f32.
@@ -27,6 +39,10 @@ struct Kernels {
                      int64_t ld);
   void (*addBiasF64)(int64_t rows, int64_t columns, const double *bias,
                      double *c, int64_t ld);
+  /// The product; null below level 4. An element of C depends on its row of A',
+  /// its column of B' and k alone, however the product is cut.
+  void (*multiply)(const Product &);
+  uint64_t multiplyScratch; // bytes
 };
 
 const Kernels &kernels();
