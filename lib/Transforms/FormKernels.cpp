@@ -77,12 +77,18 @@ static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, RankedTensorType result,
                         op.getTransposeLhs(), op.getTransposeRhs(), broadcast);
 }
 
-/// Turns products into GEMMs; `slice + product`, written to that slice, adds in
-/// place.
+/// Turns products into GEMMs; `slice + product`, written to that slice, at once
+/// or after a gradient of an embedding, adds in place.
 static int64_t formGemms(Block &block) {
   int64_t count = 0;
   for (auto write : llvm::make_early_inc_range(block.getOps<WriteOp>())) {
-    auto add = write.getValue().getDefiningOp<nn::AddOp>();
+    Value written = write.getValue();
+    while (auto embedding = written.getDefiningOp<nn::EmbeddingGradOp>()) {
+      if (!embedding.getInit() || !embedding->hasOneUse())
+        break;
+      written = embedding.getInit();
+    }
+    auto add = written.getDefiningOp<nn::AddOp>();
     if (!add || !add->hasOneUse())
       continue;
     auto read = add.getLhs().getDefiningOp<ReadOp>();
@@ -103,7 +109,7 @@ static int64_t formGemms(Block &block) {
     Value init = nn::reshapeTo(b, add.getLoc(), read,
                                nn::getTensorType(other).getShape());
     Value result = createGemm(b, matmul, nn::getTensorType(other), init);
-    write.getValueMutable().assign(nn::reshapeTo(
+    add.replaceAllUsesWith(nn::reshapeTo(
         b, add.getLoc(), result, nn::getTensorType(add).getShape()));
     add.erase();
     ++count;
@@ -215,11 +221,17 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
           }))
         outputs.insert(result);
   }
-  // A result that replaces the slice an input was read from is written there.
+  // A result that replaces the slice an input was read from is written there; a
+  // gradient of an embedding adds to what it is given, if nobody else needs it.
   SmallVector<int64_t> inplace(outputs.size(), -1);
+  auto embedding = dyn_cast<nn::EmbeddingGradOp>(group.front());
+  if (embedding && embedding.getInit() && embedding.getInit().hasOneUse() &&
+      isa_and_nonnull<GemmOp, LaunchOp>(embedding.getInit().getDefiningOp()))
+    inplace[0] = llvm::find(inputs, embedding.getInit()) - inputs.begin();
+  pointwise |= embedding != nullptr;
   DenseSet<int64_t> taken;
   for (auto [i, output] : llvm::enumerate(outputs)) {
-    if (!pointwise)
+    if (!pointwise || inplace[i] >= 0)
       break;
     for (Operation *user : output.getUsers()) {
       auto write = dyn_cast<WriteOp>(user);

@@ -56,7 +56,7 @@ static void outlineMicroStep(StepOp step, StringRef kind) {
     if (kind == "next") {
       Value old = ReadOp::create(b, op.getLoc(), value.getType(),
                                  accumulate.getTarget());
-      value = nn::AddOp::create(b, op.getLoc(), old, value);
+      value = nn::addTo(b, op.getLoc(), old, value);
     }
     WriteOp::create(b, op.getLoc(), value, accumulate.getTarget());
   }

@@ -40,6 +40,8 @@ struct Planner {
 
   ListOp list;
   bool reuse;
+  /// Of results that stand where a value that is no slice stood: that value.
+  DenseMap<Value, Value> replaced;
   DenseMap<Operation *, int64_t> position;
   llvm::MapVector<Value, Buffer> buffers;
   int64_t copies = 0;
@@ -47,6 +49,9 @@ struct Planner {
   int64_t run(SymbolTable &symbols);
 
 private:
+  Value source(Value value);
+  int64_t lastUse(Value value);
+  void findReplaced(SymbolTable &symbols);
   void findBuffers();
   void bindInPlace(SymbolTable &symbols);
   void bindWrites();
@@ -57,11 +62,16 @@ private:
 };
 } // namespace
 
-/// The value whose memory `value` is: through reshapes.
-static Value source(Value value) {
-  while (auto reshape = value.getDefiningOp<nn::ReshapeOp>())
-    value = reshape.getInput();
-  return value;
+/// The value whose memory `value` is: through reshapes and what is done in place.
+Value Planner::source(Value value) {
+  while (true) {
+    if (auto reshape = value.getDefiningOp<nn::ReshapeOp>())
+      value = reshape.getInput();
+    else if (Value before = replaced.lookup(value))
+      value = before;
+    else
+      return value;
+  }
 }
 
 static int64_t bytesOf(Value value) {
@@ -70,15 +80,27 @@ static int64_t bytesOf(Value value) {
          llvm::divideCeil(type.getElementTypeBitWidth(), 8);
 }
 
-/// Position of the last user of `value` and of its reshapes.
-static int64_t lastUse(Value value, DenseMap<Operation *, int64_t> &position) {
+/// Position of the last user of the memory of `value`.
+int64_t Planner::lastUse(Value value) {
   int64_t last = position.lookup(value.getDefiningOp());
   for (Operation *user : value.getUsers()) {
     last = std::max(last, position.lookup(user));
-    if (auto reshape = dyn_cast<nn::ReshapeOp>(user))
-      last = std::max(last, lastUse(reshape.getResult(), position));
+    for (Value result : user->getResults())
+      if (isa<nn::ReshapeOp>(user) || replaced.lookup(result) == value)
+        last = std::max(last, lastUse(result));
   }
   return last;
+}
+
+void Planner::findReplaced(SymbolTable &symbols) {
+  for (auto launch : list.getBody().getOps<LaunchOp>()) {
+    auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
+    for (auto [result, argument] :
+         llvm::zip(launch.getResults(), kernel.getInplace()))
+      if (argument >= 0 &&
+          !source(launch.getInputs()[argument]).getDefiningOp<ReadOp>())
+        replaced[result] = launch.getInputs()[argument];
+  }
 }
 
 void Planner::findBuffers() {
@@ -89,9 +111,10 @@ void Planner::findBuffers() {
   for (Operation &op : list.getBody().front())
     if (isa<LaunchOp, GemmOp>(op))
       for (Value result : op.getResults())
-        buffers.insert({result,
-                        {result, bytesOf(result), position[&op],
-                         lastUse(result, position), Attribute()}});
+        if (!replaced.contains(result))
+          buffers.insert({result,
+                          {result, bytesOf(result), position[&op],
+                           lastUse(result), Attribute()}});
 }
 
 /// `base`, or `base` with a number.
@@ -104,9 +127,8 @@ static Attribute placeOf(OpBuilder &b, Attribute base, int64_t offset = 0) {
 void Planner::bindInPlace(SymbolTable &symbols) {
   OpBuilder b(list);
   auto bindTo = [&](Value result, Value operand) {
-    auto read = source(operand).getDefiningOp<ReadOp>();
-    assert(read && "in-place operands are slices");
-    buffers.find(result)->second.place = placeOf(b, read.getSource());
+    if (auto read = source(operand).getDefiningOp<ReadOp>())
+      buffers.find(result)->second.place = placeOf(b, read.getSource());
   };
   for (Operation &op : list.getBody().front()) {
     if (auto launch = dyn_cast<LaunchOp>(op)) {
@@ -129,7 +151,7 @@ void Planner::bindWrites() {
   DenseMap<Attribute, int64_t> lastRead;
   for (auto read : list.getBody().getOps<ReadOp>()) {
     int64_t &last = lastRead.try_emplace(read.getSource(), -1).first->second;
-    last = std::max(last, lastUse(read.getResult(), position));
+    last = std::max(last, lastUse(read.getResult()));
   }
   for (auto write :
        llvm::make_early_inc_range(list.getBody().getOps<WriteOp>())) {
@@ -211,12 +233,13 @@ void Planner::annotate() {
       continue;
     SmallVector<Attribute> places;
     for (Value result : op.getResults())
-      places.push_back(buffers.find(result)->second.place);
+      places.push_back(buffers.find(source(result))->second.place);
     op.setAttr("places", b.getArrayAttr(places));
   }
 }
 
 int64_t Planner::run(SymbolTable &symbols) {
+  findReplaced(symbols);
   findBuffers();
   bindInPlace(symbols);
   bindWrites();

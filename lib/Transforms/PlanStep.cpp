@@ -329,19 +329,23 @@ static void planStep(StepOp step) {
     divisor = seed.getDivisor().convertToDouble();
   for (auto store :
        llvm::make_early_inc_range(body.getOps<StoreGradientOp>())) {
-    OpBuilder b(store);
+    OpBuilder b(store->getContext());
+    b.setInsertionPointAfter(store);
     auto param = symbols.lookup<ParamOp>(store.getParam());
     Type type = nn::getComputeType(param.getTensorType().getElementType());
     // One store: the contributions in order, each in the gradient's type.
-    Value sum;
+    SmallVector<Value> parts;
     for (Value part : store.getContributions()) {
       part = nn::castTo(b, store.getLoc(), part, type);
-      sum = sum ? nn::AddOp::create(b, store.getLoc(), sum, part).getResult()
-                : part;
+      parts.push_back(part);
     }
-    AccumulateOp::create(b, store.getLoc(), sum,
-                         sliceRef(context, kGradientArena, param.getSymName()));
+    Location loc = store.getLoc();
     store.erase();
+    Value sum = parts.front();
+    for (Value part : ArrayRef(parts).drop_front())
+      sum = nn::addTo(b, loc, sum, part);
+    AccumulateOp::create(b, loc, sum,
+                         sliceRef(context, kGradientArena, param.getSymName()));
   }
 
   OpBuilder b(yield);

@@ -1,4 +1,4 @@
-// RUN: trainc-opt %s --train-form-kernels | FileCheck %s
+// RUN: trainc-opt %s --train-form-kernels --split-input-file | FileCheck %s
 
 // A product in bf16 that is only cast to f32 is one GEMM with an f32 result, also
 // where it is added to a slice; with another user it is rounded first.
@@ -29,5 +29,30 @@ train.list @first of @step "first" (%x: tensor<4x2xbf16>, %y: tensor<2x3xbf16>) 
   %u = nn.cast %c to f32 : tensor<4x3xbf16>
   train.write %u to @arena.grad::@u : tensor<4x3xf32>
   train.write %c to @arena.grad::@s : tensor<4x3xbf16>
+  train.return
+}
+
+// -----
+
+// The gradient of a tied embedding is added in place to the product's, which is
+// added in place to the slice.
+// CHECK-LABEL: train.list @next
+// CHECK: %[[OLD:.*]] = train.read @g::@w
+// CHECK: %[[GEMM:.*]] = train.gemm %{{.*}} init %[[OLD]]
+// CHECK: %[[SUM:.*]] = train.launch @k_embedding_grad(%{{.*}}, %{{.*}}, %[[GEMM]])
+// CHECK: train.write %[[SUM]] to @g::@w
+// CHECK-LABEL: train.kernel @k_embedding_grad
+// CHECK-SAME: inplace [2]
+train.arena @g role("gradients") bytes(48) {slices = [@w], types = [tensor<4x3xf32>], offsets = array<i64: 0>}
+train.step @step(%i: tensor<5xi32>, %x: tensor<4x2xf32>, %y: tensor<2x3xf32>, %d: tensor<5x3xf32>) {
+  %l = nn.constant dense<0.0> : tensor<f32>
+  train.yield loss(%l) : tensor<f32>
+}
+train.list @next of @step "next" (%i: tensor<5xi32>, %x: tensor<4x2xf32>, %y: tensor<2x3xf32>, %d: tensor<5x3xf32>) {
+  %p = nn.matmul %x, %y : tensor<4x2xf32>, tensor<2x3xf32>
+  %old = train.read @g::@w : tensor<4x3xf32>
+  %n = nn.add %old, %p : tensor<4x3xf32>, tensor<4x3xf32>
+  %e = nn.embedding_grad %i, %d init %n : tensor<4x3xf32> : tensor<5xi32>, tensor<5x3xf32> to tensor<4x3xf32>
+  train.write %e to @g::@w : tensor<4x3xf32>
   train.return
 }

@@ -30,6 +30,25 @@ train.eval @eval(%x: tensor<4xf32>) -> ("y") {
 
 // -----
 
+// Old sums join what a gradient of an embedding adds to.
+// CHECK-LABEL: train.list @tied.next
+// CHECK: %[[OLD:.*]] = train.read @g::@w
+// CHECK: %[[SUM:.*]] = nn.add %[[OLD]], %{{.*}} : tensor<4x3xf32>
+// CHECK: %[[NEW:.*]] = nn.embedding_grad %{{.*}}, %{{.*}} init %[[SUM]]
+// CHECK: train.write %[[NEW]] to @g::@w
+train.arena @g role("gradients") bytes(48) {slices = [@w], types = [tensor<4x3xf32>], offsets = array<i64: 0>}
+train.step @tied(%i: tensor<5xi32>, %x: tensor<4x3xf32>, %d: tensor<5x3xf32>) accumulate(2) {
+  %e = nn.embedding_grad %i, %d init %x : tensor<4x3xf32> : tensor<5xi32>, tensor<5x3xf32> to tensor<4x3xf32>
+  train.accumulate %e into @g::@w : tensor<4x3xf32>
+  %s = nn.reduce sum %d dims [0, 1] : tensor<5x3xf32>
+  %due = train.window_end
+  scf.if %due {
+  }
+  train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
 // A window of one has no `next`. The pass does nothing to a module with lists.
 // CHECK-NOT: "next"
 // CHECK-LABEL: train.list @only of @step "first" ()

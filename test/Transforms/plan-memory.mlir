@@ -43,6 +43,29 @@ train.list @slices of @e "first" (%x: tensor<4xf32>) {
 
 // -----
 
+// What is done in place to a value has that value's address: here a slice's.
+// CHECK-LABEL: train.list @inplace
+// CHECK: train.launch @k{{.*}} {places = {{\[}}[@g::@a, 0]]}
+// CHECK: train.launch @twice{{.*}} {places = {{\[}}[@g::@a, 0]]}
+// CHECK-NOT: train.write
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.kernel @twice(%x: tensor<4xf32>) inplace [0] {
+  %y = nn.add %x, %x : tensor<4xf32>, tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.arena @g role("buffers") bytes(16) {slices = [@a], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.list @inplace of @e "first" (%x: tensor<4xf32>) {
+  %a = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %b = train.launch @twice(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  train.write %b to @g::@a : tensor<4xf32>
+  train.return
+}
+
+// -----
+
 // It does nothing to a list that is planned.
 // CHECK-LABEL: train.list @planned of @e "first" () workspace(64)
 // ALL-LABEL: train.list @planned of @e "first" () workspace(64)

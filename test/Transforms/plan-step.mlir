@@ -36,3 +36,18 @@ train.step @planned(%x: tensor<4xf32>) {
   %s = nn.reduce sum %w dims [0] : tensor<4xf32>
   train.yield loss(%s) : tensor<f32>
 }
+
+// -----
+
+// The gradient of an embedding takes the other contributions as its init.
+// CHECK-LABEL: train.step @tied
+// CHECK: %[[SUM:.*]] = nn.embedding_grad %{{.*}}, %{{.*}} init %x
+// CHECK: train.accumulate %[[SUM]] into
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4x3xf32> init(ones) optimizer(@o)
+train.step @tied(%i: tensor<5xi32>, %x: tensor<4x3xf32>, %d: tensor<5x3xf32>) {
+  %e = nn.embedding_grad %i, %d : tensor<5xi32>, tensor<5x3xf32> to tensor<4x3xf32>
+  train.store_gradient %x, %e into @w : tensor<4x3xf32>, tensor<4x3xf32>
+  %s = nn.reduce sum %d dims [0, 1] : tensor<5x3xf32>
+  train.yield loss(%s) : tensor<f32>
+}

@@ -85,6 +85,8 @@ int64_t emitSquareSum(KernelFunction &function, train::SquareSumOp op);
 llvm::FailureOr<int64_t> emitGeneric(KernelFunction &function);
 /// An attention or its gradient.
 int64_t emitAttention(KernelFunction &function, mlir::Operation *op);
+llvm::FailureOr<int64_t> emitEmbeddingGrad(KernelFunction &function,
+                                           nn::EmbeddingGradOp op);
 
 /// Code that computes ops of a kernel element by element, shared by row and column
 /// kernels. Values are scalars where they do not vary along the inner dimension,

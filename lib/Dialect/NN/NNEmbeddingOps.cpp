@@ -16,8 +16,7 @@ using namespace trainc::nn;
 // Embedding
 //===----------------------------------------------------------------------===//
 
-/// The number `id` as the index of one of `rows` rows.
-static Value asRow(OpBuilder &b, Location loc, Value id, int64_t rows) {
+Value nn::idAsRow(OpBuilder &b, Location loc, Value id, int64_t rows) {
   auto index = [&](int64_t value) -> Value {
     return arith::ConstantIndexOp::create(b, loc, value);
   };
@@ -55,7 +54,7 @@ FailureOr<SmallVector<Value>> EmbeddingOp::decompose(OpBuilder &b) {
       b, loc, type, getIds(), empty, ArrayRef{rows, identity}, loops,
       [&](OpBuilder &b, Location loc, ValueRange args) {
         Value row =
-            asRow(b, loc, args[0], getTensorType(getTable()).getDimSize(0));
+            idAsRow(b, loc, args[0], getTensorType(getTable()).getDimSize(0));
         Value column = linalg::IndexOp::create(b, loc, rank - 1);
         Value element = tensor::ExtractOp::create(b, loc, getTable(),
                                                   ValueRange{row, column});
@@ -72,9 +71,23 @@ EmbeddingOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   Type element = table.getElementType(), compute = getComputeType(element);
   Value sum = EmbeddingGradOp::create(
       b, getLoc(), table.clone(compute), getIds(),
-      castTo(b, getLoc(), resultGrads[0], compute));
+      castTo(b, getLoc(), resultGrads[0], compute), /*init=*/Value());
   operandGrads[0] = castTo(b, getLoc(), sum, element);
   return success();
+}
+
+Value nn::addTo(OpBuilder &b, Location loc, Value sum, Value value) {
+  auto embedding = value.getDefiningOp<EmbeddingGradOp>();
+  if (!embedding || !value.use_empty() || value.getType() != sum.getType())
+    return AddOp::create(b, loc, sum, value);
+  Type type = value.getType();
+  Value ids = embedding.getIds(), grad = embedding.getGrad(),
+        init = embedding.getInit();
+  Location embeddingLoc = embedding.getLoc();
+  embedding.erase();
+  if (init)
+    sum = addTo(b, loc, sum, init);
+  return EmbeddingGradOp::create(b, embeddingLoc, type, ids, grad, sum);
 }
 
 LogicalResult EmbeddingGradOp::verify() {
@@ -92,6 +105,9 @@ LogicalResult EmbeddingGradOp::verify() {
     return emitOpError("expects a grad of the ids' shape and the result's last "
                        "size (C1), got ")
            << grad << " for " << ids << " and " << result;
+  if (getInit() && getInit().getType() != getResult().getType())
+    return emitOpError("expects an init of the result's type (C3), got ")
+           << getInit().getType() << " for " << result;
   return success();
 }
 
@@ -109,17 +125,21 @@ FailureOr<SmallVector<Value>> EmbeddingGradOp::decompose(OpBuilder &b) {
   auto index = [&](int64_t value) -> Value {
     return arith::ConstantIndexOp::create(b, loc, value);
   };
-  Value empty = tensor::EmptyOp::create(b, loc, type.getShape(), compute);
-  Value zeros =
-      linalg::FillOp::create(b, loc, splatConstant(b, loc, compute, 0.0), empty)
-          .getResult(0);
+  Value initial;
+  if (getInit()) {
+    initial = castTo(b, loc, getInit(), compute);
+  } else {
+    Value empty = tensor::EmptyOp::create(b, loc, type.getShape(), compute);
+    Value zero = splatConstant(b, loc, compute, 0.0);
+    initial = linalg::FillOp::create(b, loc, zero, empty).getResult(0);
+  }
   SmallVector<OpFoldResult> sizes =
       getAsIndexOpFoldResult(b.getContext(), {1, columns});
   SmallVector<OpFoldResult> strides =
       getAsIndexOpFoldResult(b.getContext(), {1, 1});
   auto addRow = [&](OpBuilder &b, Location loc, Value i, ValueRange sums) {
     Value id = tensor::ExtractOp::create(b, loc, ids, i);
-    id = asRow(b, loc, id, type.getDimSize(0));
+    id = idAsRow(b, loc, id, type.getDimSize(0));
     SmallVector<OpFoldResult> from = {i, b.getIndexAttr(0)},
                               to = {id, b.getIndexAttr(0)};
     Value row =
@@ -139,7 +159,7 @@ FailureOr<SmallVector<Value>> EmbeddingGradOp::decompose(OpBuilder &b) {
     scf::YieldOp::create(b, loc, updated);
   };
   auto loop = scf::ForOp::create(b, loc, index(0), index(count), index(1),
-                                 zeros, addRow);
+                                 initial, addRow);
   return SmallVector<Value>{castTo(b, loc, loop.getResult(0), elementType)};
 }
 

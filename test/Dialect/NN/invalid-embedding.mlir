@@ -16,6 +16,14 @@ func.func @embedding_grad_shape(%i: tensor<8xi32>, %g: tensor<9x32xf32>) {
 
 // -----
 
+func.func @embedding_grad_init(%i: tensor<8xi32>, %g: tensor<8x32xf32>, %n: tensor<99x32xf32>) {
+  // expected-error @+1 {{expects an init of the result's type (C3), got 'tensor<99x32xf32>' for 'tensor<100x32xf32>'}}
+  %0 = nn.embedding_grad %i, %g init %n : tensor<99x32xf32> : tensor<8xi32>, tensor<8x32xf32> to tensor<100x32xf32>
+  return
+}
+
+// -----
+
 func.func @embedding_grad_type(%i: tensor<8xi32>, %g: tensor<8x32xf32>) {
   // expected-error @+1 {{expects a result of rank 2 with rows and the grad's element type (C2), got 'tensor<100x32xf64>' for 'tensor<8x32xf32>'}}
   %0 = nn.embedding_grad %i, %g : tensor<8xi32>, tensor<8x32xf32> to tensor<100x32xf64>

@@ -9,6 +9,8 @@ func.func @embedding(%t: tensor<100x32xf32>, %i: tensor<8x16xi32>, %one: tensor<
   %1 = nn.embedding %t, %one : tensor<100x32xf32>, tensor<i64>
   // CHECK: nn.embedding_grad %{{.*}}, %{{.*}} : tensor<8x16xi32>, tensor<8x16x32xbf16> to tensor<100x32xbf16>
   %2 = nn.embedding_grad %i, %g : tensor<8x16xi32>, tensor<8x16x32xbf16> to tensor<100x32xbf16>
+  // CHECK: nn.embedding_grad %{{.*}}, %{{.*}} init %{{.*}} : tensor<100x32xbf16> : tensor<8x16xi32>, tensor<8x16x32xbf16> to tensor<100x32xbf16>
+  %sum = nn.embedding_grad %i, %g init %2 : tensor<100x32xbf16> : tensor<8x16xi32>, tensor<8x16x32xbf16> to tensor<100x32xbf16>
   return
 }
 

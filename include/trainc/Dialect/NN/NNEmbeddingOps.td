@@ -26,19 +26,23 @@ def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [Decomposable, KernelPrimitive]
   let summary = "gradient of the table of an embedding";
   let description = [{
     result[v, :] is the sum of grad[i, :] over the positions i (row-major) with ids[i] = v,
-    added in ascending order of i to 0, in f32 (f64 for f64), and rounded once. Every
-    lowering gives these bits. Ids are taken as `nn.embedding` takes them.
+    added in ascending order of i to init[v, :], or to 0 if there is no init, in f32 (f64
+    for f64), and rounded once. Every lowering gives these bits. Ids are taken as
+    `nn.embedding` takes them.
 
     (C1) the grad's shape is that of the ids with the result's last size appended; (C2)
-    the result has rank 2, rows and the grad's element type.
+    the result has rank 2, rows and the grad's element type; (C3) init has the result's
+    type.
 
     ```mlir
     %dt = nn.embedding_grad %ids, %g : tensor<8x16xi32>, tensor<8x16x32xf32> to tensor<100x32xf32>
     ```
   }];
-  let arguments = (ins NN_IntTensor:$ids, NN_FloatTensor:$grad);
+  let arguments = (ins NN_IntTensor:$ids, NN_FloatTensor:$grad, Optional<NN_FloatTensor>:$init);
   let results = (outs NN_FloatTensor:$result);
-  let assemblyFormat = "$ids `,` $grad attr-dict `:` type($ids) `,` type($grad) `to` type($result)";
+  let assemblyFormat = [{
+    $ids `,` $grad (`init` $init^ `:` type($init))? attr-dict `:` type($ids) `,` type($grad) `to` type($result)
+  }];
   let hasVerifier = 1;
 }
 

@@ -56,6 +56,15 @@ mlir::Value castTo(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value reshapeTo(mlir::OpBuilder &builder, mlir::Location loc,
                       mlir::Value value, llvm::ArrayRef<int64_t> shape);
 
+/// `sum` + `value`. A gradient of an embedding that has no user takes the sum as
+/// its init, and is erased.
+mlir::Value addTo(mlir::OpBuilder &b, mlir::Location loc, mlir::Value sum,
+                  mlir::Value value);
+
+/// An id of an embedding as the index of one of `rows` rows.
+mlir::Value idAsRow(mlir::OpBuilder &b, mlir::Location loc, mlir::Value id,
+                    int64_t rows);
+
 /// The neutral element of a reduction, of `type`, a number or a vector of numbers.
 mlir::Value reductionNeutral(mlir::OpBuilder &builder, mlir::Location loc,
                              ReduceKind kind, mlir::Type type);
