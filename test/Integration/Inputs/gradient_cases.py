@@ -184,6 +184,9 @@ def products():
             yield Case("matmul", f"nn.matmul {{0}}, {{1}} bias {{2}} transpose_lhs transpose_rhs : {types(3)}",
                        [normal((*batch, k, m)), normal((*batch, n, k)), normal((n,))],
                        lambda a, b, v: a.swapaxes(-1, -2) @ b.swapaxes(-1, -2) + v)
+            yield Case("matmul", f"nn.matmul {{0}}, {{1}} bias {{2}} transpose_lhs : {types(3)}",
+                       [normal((*batch, k, m)), normal((k, n)), normal((n,))],
+                       lambda a, b, v: a.swapaxes(-1, -2) @ b + v)
         for bias, batch in product((0, 1), ((), (2,), (2, 3))):
             operands = [normal((*batch, m, k)), normal((k, n))] + [normal((n,))] * bias
             yield Case("linear", f"nn.linear {', '.join(f'{{{i}}}' for i in range(len(operands)))} : "
