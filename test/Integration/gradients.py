@@ -1,5 +1,7 @@
 # REQUIRES: jax
 # RUN: %python %s --quick
+# RUN: %python %s --quick --type bf16 packed_attention
+# RUN: %python %s --quick --type f16 packed_attention
 """Compares the gradient of every op with JAX and with finite differences, in f64.
 
 usage: gradients.py [--json FILE] [--type f64|f32|bf16|f16] [--quick] [OP ...]
