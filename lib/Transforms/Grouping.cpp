@@ -284,13 +284,6 @@ void Grouper::addToRowGroup(Operation *op) {
   }
 }
 
-/// Whether recomputing `op` costs less than reading its result.
-static bool isCheap(Operation *op) {
-  return isa<nn::AddOp, nn::SubOp, nn::MulOp, nn::NegOp, nn::BroadcastOp,
-             nn::CastOp, nn::SelectOp, nn::CompareOp, nn::ReluOp,
-             nn::ConstantOp, nn::IotaOp>(op);
-}
-
 void Grouper::addToColumnGroup(nn::ReduceOp op) {
   ArrayRef<int64_t> shape = shapeOf(op.getInput());
   // The cone of cheap producers that nothing but kernels uses.
