@@ -66,7 +66,8 @@ int main(int argc, char **argv) {
       .size = sizeof options, .threads = 1, .memory_limit = 4096};
   EXPECT(trainc_trainer_create(artifact, &options, &t), TRAINC_OUT_OF_MEMORY);
   unsigned long long needed;
-  CHECK(sscanf(strstr(trainc_last_error(), "needs "), "needs %llu", &needed) == 1);
+  CHECK(sscanf(strstr(trainc_last_error(), "needs "), "needs %llu", &needed) ==
+        1);
   options.memory_limit = needed;
   OK(trainc_trainer_create(artifact, &options, &t));
   trainc_trainer_destroy(t);
@@ -81,9 +82,9 @@ int main(int argc, char **argv) {
   // Sizes and element types.
   EXPECT(trainc_bind_input(t, 0, 1, points, sizeof points - 4),
          TRAINC_INVALID_ARGUMENT);
-  EXPECT(trainc_bind_input_shaped(t, 0, 0, tokens, TRAINC_I64, 1,
-                                  (int64_t[]){8}),
-         TRAINC_INVALID_ARGUMENT);
+  EXPECT(
+      trainc_bind_input_shaped(t, 0, 0, tokens, TRAINC_I64, 1, (int64_t[]){8}),
+      TRAINC_INVALID_ARGUMENT);
   EXPECT(trainc_bind_input_shaped(t, 0, 1, points, TRAINC_F32, 2,
                                   (int64_t[]){4, 8}),
          TRAINC_INVALID_ARGUMENT);
