@@ -10,6 +10,8 @@ from rows import judge
 def results_of(script, folder, *options):
     """What a harness writes as JSON: {case: relative error, or text if it could not run}."""
     path = os.path.join(folder, "results.json")
+    if os.path.exists(path):
+        os.remove(path)
     done = run([sys.executable, os.path.join(ROOT, *script.split("/")), "--json", path, *options], timeout=3000,
                check=False)
     if not os.path.exists(path):
@@ -36,9 +38,13 @@ def summary(results, bar, what):
 
 
 def gradients(folder):
-    good, text = summary(results_of("test/Integration/gradients.py", folder), 1e-6, "cases")
-    models_good, models = summary(results_of("bench/model_gradients.py", folder), 1e-3, "models")
-    return judge(good and models_good, f"{text}; {models}")
+    script = "test/Integration/gradients.py"
+    verdicts = [summary(results_of(script, folder), 1e-6, "cases")]
+    for name, bar in (("bf16", 2**-7), ("f16", 2**-10)):
+        results = results_of(script, folder, "--type", name, "attention", "packed_attention")
+        verdicts.append(summary(results, bar, f"attentions in {name}"))
+    verdicts.append(summary(results_of("bench/model_gradients.py", folder), 1e-3, "models"))
+    return judge(all(good for good, _ in verdicts), "; ".join(text for _, text in verdicts))
 
 
 def optimizers(folder):

@@ -44,7 +44,7 @@ def tested_constraints():
                 ops = set(re.findall(r"\b(?:nn|train)\.\w+", case))
                 for message in re.findall(r"expected-error\S*.*?\{\{(.*)\}\}", case):
                     numbers = {int(n) for n in re.findall(r"C(\d+)", message)}
-                    named = set(re.findall(r"'((?:nn|train)\.\w+)'", message)) or ops
+                    named = set(re.findall(r"\b(?:nn|train)\.\w+", message)) or ops
                     found |= {(op, n) for op in named for n in numbers}
     return found
 

@@ -1,8 +1,8 @@
 //===- Object.cpp - From LLVM IR to objects and libraries -----------------===//
 #include "Tables.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
-#include "llvm/MC/MCSubtargetInfo.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/FileSystem.h"
@@ -10,6 +10,7 @@
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/TargetParser/Host.h"
+#include "llvm/TargetParser/X86TargetParser.h"
 
 using namespace trainc;
 
@@ -23,19 +24,24 @@ static std::string hostFeatures() {
   return text;
 }
 
-/// Features of the named x86-64 levels (psABI), for code that is shipped.
-static std::string levelFeatures(llvm::StringRef cpu) {
-  std::string v2 = "+cx16,+sahf,+popcnt,+sse3,+ssse3,+sse4.1,+sse4.2";
-  std::string v3 =
-      v2 + ",+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave";
-  std::string v4 = v3 + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl";
-  if (cpu == "x86-64-v2")
-    return v2;
-  if (cpu == "x86-64-v3")
-    return v3;
-  if (cpu == "x86-64-v4")
-    return v4;
-  return "";
+/// Features whose instructions no compiler chooses by itself, and which virtual
+/// machines often hide: code for a processor that has them runs without.
+static constexpr llvm::StringLiteral kSystemFeatures[] = {
+    "cldemote", "clflushopt", "clwb",   "clzero",    "enqcmd",    "fsgsbase",
+    "hreset",   "invpcid",    "kl",     "lwp",       "movdir64b", "movdiri",
+    "mwaitx",   "pconfig",    "pku",    "prefetchi", "ptwrite",   "rdpid",
+    "rdpru",    "rdrnd",      "rdseed", "rtm",       "serialize", "sgx",
+    "shstk",    "tsxldtrk",   "uintr",  "usermsr",   "waitpkg",   "wbnoinvd",
+    "widekl",   "xsave",      "xsavec", "xsaveopt",  "xsaves"};
+
+/// Features that every processor of this name has, for code that is shipped.
+static std::string namedFeatures(llvm::StringRef cpu) {
+  llvm::SmallVector<llvm::StringRef> features;
+  llvm::X86::getFeaturesForCPU(cpu, features, /*NeedPlus=*/true);
+  llvm::erase_if(features, [](llvm::StringRef feature) {
+    return llvm::is_contained(kSystemFeatures, feature.drop_front());
+  });
+  return llvm::join(features, ",");
 }
 
 std::unique_ptr<llvm::TargetMachine>
@@ -48,18 +54,21 @@ trainc::createTargetMachine(llvm::StringRef cpu, unsigned optimize,
       llvm::TargetRegistry::lookupTarget(triple, error);
   if (!target)
     return nullptr;
-  std::string features;
-  if (cpu == "native") {
+  bool native = cpu == "native";
+  if (native)
     cpu = llvm::sys::getHostCPUName();
-    features = hostFeatures();
-  } else {
-    features = levelFeatures(cpu);
-  }
-  std::unique_ptr<llvm::MCSubtargetInfo> known(
-      target->createMCSubtargetInfo(triple, "", ""));
-  if (!known->isCPUStringValid(cpu)) {
+  if (!native &&
+      llvm::X86::parseArchX86(cpu, /*Only64Bit=*/true) == llvm::X86::CK_None) {
     error = ("expects a processor that LLVM knows for --target-cpu, such as "
              "x86-64-v3, got '" +
+             cpu + "'")
+                .str();
+    return nullptr;
+  }
+  std::string features = native ? hostFeatures() : namedFeatures(cpu);
+  if (!llvm::is_contained(llvm::split(features, ","), "+fma")) {
+    error = ("expects a processor with fused multiply-add for --target-cpu, "
+             "such as x86-64-v3, got '" +
              cpu + "'")
                 .str();
     return nullptr;

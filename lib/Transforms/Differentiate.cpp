@@ -202,6 +202,32 @@ static double seedDivisor(Value loss) {
   return static_cast<double>(llvm::bit_floor(static_cast<uint64_t>(terms)));
 }
 
+/// The first op without a float result on a way from `param` to the loss; null if
+/// there is none. A way through nn.stop_gradient is cut on purpose.
+static Operation *findCut(Backward &state, ParamOp param,
+                          ArrayRef<Operation *> forward, Value loss) {
+  DenseMap<Value, Operation *> cuts; // of the values that depend on `param`
+  for (Operation *op : forward) {
+    auto read = dyn_cast<ReadOp>(op);
+    bool depends = read && getParam(read, state.symbols) == param;
+    Operation *cut = nullptr;
+    for (Value operand : op->getOperands()) {
+      auto it = cuts.find(operand);
+      if (it == cuts.end())
+        continue;
+      depends = true;
+      cut = cut ? cut : it->second;
+    }
+    if (!depends || isa<nn::StopGradientOp>(op))
+      continue;
+    if (!cut && llvm::none_of(op->getResults(), isFloatTensor))
+      cut = op;
+    for (Value result : op->getResults())
+      cuts[result] = cut;
+  }
+  return cuts.lookup(loss);
+}
+
 static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
                                    int64_t &numGradients) {
   Block &body = step.getBody().front();
@@ -230,6 +256,13 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
       continue;
     SmallVector<Value> &parts = state.stored[param.getSymNameAttr()];
     if (parts.empty()) {
+      if (Operation *cut = findCut(state, param, forward, loss)) {
+        auto error = cut->emitOpError("has no gradient, but stands between a "
+                                      "trained parameter and the loss");
+        error.attachNote(param.getLoc()) << "the parameter, which reaches the "
+                                            "loss in no other way";
+        return error;
+      }
       param.emitWarning("does not take part in the loss: its gradient is 0");
       RankedTensorType type = param.getTensorType();
       Value zero = nn::scalarConstant(state.builder, param.getLoc(),

@@ -138,14 +138,20 @@ void Grouper::cloneReplicable() {
   }
 }
 
+/// Whether the kernel of `op` takes all operands from memory.
+static bool readsMemoryOnly(Operation *op) {
+  return isa<nn::AttentionOp, nn::AttentionGradOp, nn::PackedAttentionOp,
+             nn::PackedAttentionGradOp>(op);
+}
+
 /// Puts each constant or index ramp into the group of its user; one whose user is
-/// no kernel is a kernel of its own.
+/// no kernel, or takes no constant, is a kernel of its own.
 void Grouper::takeReplicable() {
   for (Operation &op : block) {
     if (!isReplicable(&op) || groupOf.contains(&op) || op.use_empty())
       continue;
     Group *group = groupOf.lookup(*op.user_begin());
-    if (!group) {
+    if (!group || readsMemoryOnly(*op.user_begin())) {
       groups.push_back(std::make_unique<Group>());
       group = groups.back().get();
       group->kind = Kind::Row;
@@ -276,13 +282,6 @@ void Grouper::addToRowGroup(Operation *op) {
     if (!llvm::is_contained(list, joined))
       list.push_back(joined);
   }
-}
-
-/// Whether recomputing `op` costs less than reading its result.
-static bool isCheap(Operation *op) {
-  return isa<nn::AddOp, nn::SubOp, nn::MulOp, nn::NegOp, nn::BroadcastOp,
-             nn::CastOp, nn::SelectOp, nn::CompareOp, nn::ReluOp,
-             nn::ConstantOp, nn::IotaOp>(op);
 }
 
 void Grouper::addToColumnGroup(nn::ReduceOp op) {

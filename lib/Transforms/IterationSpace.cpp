@@ -111,3 +111,9 @@ FailureOr<IterationSpace> IterationSpace::compute(ArrayRef<Operation *> ops,
   }
   return space;
 }
+
+bool trainc::isCheap(Operation *op) {
+  return isa<nn::AddOp, nn::SubOp, nn::MulOp, nn::NegOp, nn::BroadcastOp,
+             nn::CastOp, nn::SelectOp, nn::CompareOp, nn::ReluOp,
+             nn::ConstantOp, nn::IotaOp>(op);
+}

@@ -146,7 +146,7 @@ struct VerifyFormPass : trainc::impl::VerifyFormPassBase<VerifyFormPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     if (form < 1 || form > 3) {
-      module.emitError("expects form 1, 2 or 3, got ") << form;
+      module.emitError("expects form 1, 2 or 3, got ") << form.getValue();
       return signalPassFailure();
     }
     LogicalResult result = form == 1   ? verifyGradients(module)

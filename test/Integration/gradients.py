@@ -1,13 +1,18 @@
 # REQUIRES: jax
 # RUN: %python %s --quick
+# RUN: %python %s --quick --type bf16 packed_attention
+# RUN: %python %s --quick --type f16 packed_attention
 """Compares the gradient of every op with JAX and with finite differences, in f64.
 
-usage: gradients.py [--json FILE] [--type f64|f32] [--quick] [OP ...]
+usage: gradients.py [--json FILE] [--type f64|f32|bf16|f16] [--quick] [OP ...]
 
 Per op one module: its loss is the sum over the op's cases (Inputs/gradient_cases.py) of random weights times the results; two
 equal micro-steps make a window, after which the gradients are read. The error of a case is the largest of: results
 against JAX, gradients against JAX, gradients against central differences of the compiled op itself; each the norm of the
 difference over the norm. Exits 1 if one is 1e-6 or more, or if an op has no case. --quick leaves large cases out.
+
+In other types there are no differences: the op, given operands that the type holds, is compared with JAX in f64. In bf16
+and f16 parameters and results are f32, cast before and after the op.
 """
 import argparse
 import glob
@@ -18,6 +23,7 @@ import sys
 import tempfile
 
 import jax
+import ml_dtypes
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -28,7 +34,8 @@ from common import RUNTIME_LIBRARY, Failed, compile_module  # noqa: E402
 from gradient_cases import Fixed, all_cases  # noqa: E402
 from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
 
-BARS = {"f64": 1e-6, "f32": 1e-4}
+BARS = {"f64": 1e-6, "f32": 1e-4, "bf16": 2**-7, "f16": 2**-10}
+NUMPY = {"f64": np.float64, "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
 SMALL = 1500
 STEP = 1e-3  # of the differences; their error is of fourth order
 # Ops without a gradient, those that only gradients themselves are made of, and dropout, which is the identity in the evals
@@ -41,6 +48,11 @@ def is_parameter(operand):
     return operand.dtype.kind == "f" and not isinstance(operand, Fixed)
 
 
+def rounded(array, element):
+    """With values that the element type holds."""
+    return np.asarray(array).astype(NUMPY[element]).astype(np.float64) if np.asarray(array).dtype.kind == "f" else array
+
+
 def tensor(array, element):
     element = {"f": element, "i": "i32", "b": "i1"}[array.dtype.kind]
     return f"tensor<{'x'.join([*map(str, array.shape), element])}>"
@@ -51,7 +63,8 @@ class Prepared:
 
     def __init__(self, number, case, element):
         self.case, self.number, self.element = case, number, element
-        operands = [np.asarray(o) for o in case.operands]
+        self.outer = "f32" if element in ("bf16", "f16") else element  # of parameters, inputs and what is read
+        operands = self.operands = [np.asarray(rounded(o, element)) for o in case.operands]
         self.parameters = {f"p{number}_{i}": i for i, o in enumerate(case.operands) if is_parameter(o)}
         self.inputs = {f"i{number}_{i}": o for i, o in enumerate(operands) if f"p{number}_{i}" not in self.parameters}
 
@@ -63,43 +76,52 @@ class Prepared:
 
         result, pull = jax.vjp(of_parameters, *(operands[i] for i in self.parameters.values()))
         self.result = np.asarray(result)
-        self.weights = np.random.default_rng(number).standard_normal(self.result.shape)
+        self.weights = rounded(np.random.default_rng(number).standard_normal(self.result.shape), element)
         self.gradients = dict(zip(self.parameters, map(np.asarray, pull(jax.numpy.asarray(self.weights)))))
 
     def declarations(self):
         for name, i in self.parameters.items():
-            yield f"train.param @{name} : {tensor(self.case.operands[i], self.element)} init(zeros) optimizer(@none)"
+            yield f"train.param @{name} : {tensor(self.operands[i], self.outer)} init(zeros) optimizer(@none)"
 
     def arguments(self, weights):
         inputs = self.inputs | ({f"w{self.number}": self.weights} if weights else {})
-        return [f"%{name}: {tensor(np.asarray(a), self.element)}" for name, a in inputs.items()]
+        return [f"%{name}: {tensor(np.asarray(a), self.outer)}" for name, a in inputs.items()]
 
     def body(self):
         """(lines that compute the op, name of its result)."""
-        n, values = self.number, {}
-        lines = []
-        for i, operand in enumerate(self.case.operands):
-            values[f"t{i}"] = tensor(operand, self.element)
-            name = f"p{n}_{i}"
-            if name in self.parameters:
-                lines.append(f"%v{n}_{i} = train.read @{name} : {values[f't{i}']}")
-        names = [f"%v{n}_{i}" if f"p{n}_{i}" in self.parameters else f"%i{n}_{i}" for i in range(len(self.case.operands))]
+        n, types, names, lines = self.number, {}, [], []
+        for i, operand in enumerate(self.operands):
+            types[f"t{i}"], outer = tensor(operand, self.element), tensor(operand, self.outer)
+            name = f"%i{n}_{i}"
+            if f"p{n}_{i}" in self.parameters:
+                name = f"%v{n}_{i}"
+                lines.append(f"{name} = train.read @p{n}_{i} : {outer}")
+            if types[f"t{i}"] != outer:
+                lines.append(f"%c{n}_{i} = nn.cast {name} to {self.element} : {outer}")
+                name = f"%c{n}_{i}"
+            names.append(name)
         out = f"%r{n}"
-        text = self.case.text.format(*names, **values, e=self.element, out=out, tmp=f"%m{n}")
-        first = f"%m{n}" if "\n" in text else out + (f":{self.case.results}" if self.case.results > 1 else "")
-        return lines + f"{first} = {text}".split("\n"), out + ("#0" if self.case.results > 1 else "")
+        text = self.case.text.format(*names, **types, e=self.element, out=out, tmp=f"%m{n}")
+        if "\n" not in text:
+            text = out + (f":{self.case.results}" if self.case.results > 1 else "") + f" = {text}"
+        lines += text.split("\n")
+        out += "#0" if self.case.results > 1 else ""
+        if self.outer == self.element:
+            return lines, out
+        return lines + [f"%o{n} = nn.cast {out} to {self.outer} : {tensor(self.result, self.element)}"], f"%o{n}"
 
     def weighted(self, result):
         """(lines, name) of the sum of weights times results."""
-        n, t, scalar = self.number, tensor(self.result, self.element), f"tensor<{self.element}>"
+        n, t = self.number, tensor(self.result, self.outer)
         lines = [f"%x{n} = nn.mul {result}, %w{n} : {t}, {t}"]
         if self.result.ndim:
             lines.append(f"%s{n} = nn.reduce sum %x{n} dims {list(range(self.result.ndim))} : {t}")
-        return lines, f"%s{n}" if self.result.ndim else f"%x{n}", scalar
+        return lines, f"%s{n}" if self.result.ndim else f"%x{n}"
 
 
-def module(prepared, element):
-    lines = ["train.optimizer @none = sgd<lr = 0.0>"]
+def module(prepared):
+    lines, element = ["train.optimizer @none = sgd<lr = 0.0>"], prepared[0].outer
+    scalar = f"tensor<{element}>"
     step, total = [], None
     for p in prepared:
         lines += p.declarations()
@@ -107,14 +129,14 @@ def module(prepared, element):
         arguments = ", ".join(p.arguments(weights=False))
         lines += [f'train.eval @f{p.number}({arguments}) -> ("r") {{', *body,
                   f"train.yield {result} : {tensor(p.result, element)}", "}"]
-        sums, name, scalar = p.weighted(result)
+        sums, name = p.weighted(result)
         step += body + sums
         if total:
             step.append(f"%l{p.number} = nn.add {total}, {name} : {scalar}, {scalar}")
         total = f"%l{p.number}" if total else name
     arguments = ", ".join(a for p in prepared for a in p.arguments(weights=True))
     return "\n".join([*lines, f"train.step @step({arguments}) accumulate(2) {{", *step,
-                      f"train.yield loss({total}) : tensor<{element}>", "}", ""])
+                      f"train.yield loss({total}) : {scalar}", "}", ""])
 
 
 def distance(got, want):
@@ -124,7 +146,7 @@ def distance(got, want):
 
 def difference_error(trainer, p, gradients):
     """Against central differences: along every coordinate of a small case, else along random directions."""
-    values = {name: np.array(p.case.operands[i]) for name, i in p.parameters.items()}
+    values = {name: np.array(p.operands[i]) for name, i in p.parameters.items()}
     size = sum(v.size for v in values.values())
     rng = np.random.default_rng(p.number)
 
@@ -159,12 +181,12 @@ def difference_error(trainer, p, gradients):
 def check(cases, element, folder):
     """{case name: error} of the cases of one op."""
     prepared = [Prepared(i, case, element) for i, case in enumerate(cases)]
-    library = compile_module(module(prepared, element), os.path.join(folder, "op.so"))
+    library = compile_module(module(prepared), os.path.join(folder, "op.so"))
     errors = {}
     with Trainer(Runtime(RUNTIME_LIBRARY), library) as trainer:
         for p in prepared:
             for name, i in p.parameters.items():
-                trainer.write(name, p.case.operands[i])
+                trainer.write(name, p.operands[i])
             trainer.bind(f"f{p.number}", **p.inputs)
             trainer.bind("step", **p.inputs, **{f"w{p.number}": p.weights})
         for _ in range(2):

@@ -34,7 +34,7 @@ train.eval @eval() -> ("w") {
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
 
-// Nothing to do.
+// It does nothing to a module without dropout.
 // CHECK-LABEL: train.step @plain
 // CHECK-NEXT: train.read
 // CHECK-NEXT: nn.reduce

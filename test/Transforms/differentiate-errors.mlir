@@ -34,3 +34,39 @@ train.step @unused_parameter(%x: tensor<4xf32>) {
   %s = nn.reduce sum %w dims [0] : tensor<4xf32>
   train.yield loss(%s) : tensor<f32>
 }
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+// expected-note @below {{the parameter, which reaches the loss in no other way}}
+train.param @u : tensor<4xf32> init(ones) optimizer(@o)
+train.step @comparison(%x: tensor<4xf32>) {
+  %w = train.read @w : tensor<4xf32>
+  %u = train.read @u : tensor<4xf32>
+  // expected-error @below {{'nn.compare' op has no gradient, but stands between a trained parameter and the loss}}
+  %c = nn.compare gt %u, %x : tensor<4xf32>, tensor<4xf32>
+  %m = nn.cast %c to f32 : tensor<4xi1>
+  %p = nn.mul %w, %m : tensor<4xf32>, tensor<4xf32>
+  %s = nn.reduce sum %p dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
+// A gradient is cut on purpose, and one that has another way is not missed.
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+// expected-warning @below {{does not take part in the loss: its gradient is 0}}
+train.param @u : tensor<4xf32> init(ones) optimizer(@o)
+train.step @on_purpose(%x: tensor<4xf32>) {
+  %w = train.read @w : tensor<4xf32>
+  %u = train.read @u : tensor<4xf32>
+  %k = nn.stop_gradient %u : tensor<4xf32>
+  %a = nn.add %k, %w : tensor<4xf32>, tensor<4xf32>
+  %c = nn.compare gt %a, %x : tensor<4xf32>, tensor<4xf32>
+  %m = nn.cast %c to f32 : tensor<4xi1>
+  %p = nn.mul %w, %m : tensor<4xf32>, tensor<4xf32>
+  %s = nn.reduce sum %p dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}

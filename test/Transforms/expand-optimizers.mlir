@@ -72,7 +72,7 @@ train.param @c : tensor<2xbf16> init(zeros) optimizer(@g)
 
 // -----
 
-// Region forms stay as they are.
+// It does nothing to region forms.
 // CHECK-LABEL: train.optimizer @own(%p: f32, %g: f32) {
 // CHECK-NEXT: %[[P1:.*]] = arith.subf %p, %g : f32
 // CHECK-NEXT: train.yield %[[P1]] : f32

@@ -49,6 +49,20 @@ train.list @gemm of @e "next" (%x: tensor<4x8xf32>, %y: tensor<8x5xf32>) {
 
 // -----
 
+// Attention takes a constant mask from memory: it is a kernel of its own.
+// CHECK-LABEL: train.list @mask
+// CHECK: %[[MASK:.*]] = train.launch @k_constant()
+// CHECK: train.launch @[[K:.*]](%{{.*}}, %[[MASK]])
+// CHECK: train.kernel @[[K]]
+// CHECK-NEXT: nn.packed_attention
+train.list @mask of @e "first" (%x: tensor<1x2x12xf32>) {
+  %m = nn.constant dense<[[true, false], [true, true]]> : tensor<2x2xi1>
+  %out, %lse = nn.packed_attention %x mask %m heads 2 : tensor<1x2x12xf32>, tensor<2x2xi1>
+  train.return %out : tensor<1x2x4xf32>
+}
+
+// -----
+
 // It does nothing to what is no computation.
 // CHECK-LABEL: train.list @none
 // CHECK-NEXT: train.return

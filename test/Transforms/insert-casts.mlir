@@ -78,7 +78,7 @@ train.step @kept(%x: tensor<2x4xf32>) precision(compute = f16, keep_f32 = [@head
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4x4xf32> init(zeros) optimizer(@o)
 
-// Without precision nothing changes.
+// It does nothing without a precision.
 // CHECK-LABEL: train.step @plain
 // CHECK-NOT: nn.cast
 train.step @plain(%x: tensor<2x4xf32>) {

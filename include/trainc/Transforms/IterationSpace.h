@@ -43,6 +43,9 @@ struct IterationSpace {
   compute(llvm::ArrayRef<mlir::Operation *> ops, bool column);
 };
 
+/// Whether recomputing `op` costs less than reading its result.
+bool isCheap(mlir::Operation *op);
+
 } // namespace trainc
 
 #endif // TRAINC_TRANSFORMS_ITERATIONSPACE_H

@@ -20,12 +20,6 @@ static constexpr int64_t kTileElements = 16384;
 /// Largest row buffer on the stack, in bytes.
 static constexpr int64_t kMaxRowBuffer = 1 << 20;
 
-static bool isCheap(Operation *op) {
-  return isa<nn::AddOp, nn::SubOp, nn::MulOp, nn::NegOp, nn::BroadcastOp,
-             nn::CastOp, nn::SelectOp, nn::CompareOp, nn::ReluOp,
-             nn::ConstantOp, nn::IotaOp>(op);
-}
-
 namespace {
 struct RowEmitter {
   RowEmitter(KernelFunction &function, const IterationSpace &space)

@@ -52,14 +52,22 @@ LogicalResult MatmulOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   };
   // C = A' B': dA' = G B'^T and dB' = A'^T G, each transposed where the operand
   // was.
-  operandGrads[0] =
-      ta ? matmul(getRhs(), tb, g, true) : matmul(g, false, getRhs(), !tb);
   Value lhs = getLhs();
-  RankedTensorType lhsType = getTensorType(lhs), rhsType = getTensorType(getRhs());
-  if (ta && rhsType.getRank() == 2 && lhsType.getRank() > 2)
-    return emitOpError("has no gradient for a transposed batch on the left of "
-                       "a matrix without batch");
-  if (rhsType.getRank() == 2 && lhsType.getRank() > 2) {
+  int64_t rank = getTensorType(lhs).getRank();
+  bool sharesRhs = rank > 2 && getTensorType(getRhs()).getRank() == 2;
+  if (ta && sharesRhs) {
+    // A batch stands on the left only: A' is made first.
+    auto order = llvm::to_vector(llvm::seq<int64_t>(0, rank));
+    std::swap(order[rank - 2], order[rank - 1]);
+    Value dlhs = matmul(g, false, getRhs(), !tb);
+    operandGrads[0] = TransposeOp::create(b, loc, dlhs, order);
+    lhs = TransposeOp::create(b, loc, lhs, order);
+    ta = false;
+  } else {
+    operandGrads[0] =
+        ta ? matmul(getRhs(), tb, g, true) : matmul(g, false, getRhs(), !tb);
+  }
+  if (sharesRhs) {
     // The batch of the left is summed: it joins the rows.
     auto flatten = [&](Value value) {
       RankedTensorType type = getTensorType(value);
@@ -70,8 +78,7 @@ LogicalResult MatmulOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     lhs = flatten(lhs);
     g = flatten(g);
   }
-  operandGrads[1] =
-      tb ? matmul(g, true, lhs, ta) : matmul(lhs, !ta, g, false);
+  operandGrads[1] = tb ? matmul(g, true, lhs, ta) : matmul(lhs, !ta, g, false);
   if (getBias())
     operandGrads[2] =
         sumToShape(b, loc, resultGrads[0], getTensorType(getBias()).getShape());
@@ -128,8 +135,7 @@ LogicalResult LinearOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   Value g = asMatrix(b, loc, resultGrads[0]);
   Value x = asMatrix(b, loc, getInput());
   Value dx = MatmulOp::create(b, loc, g, getWeight(), Value(), false, true);
-  operandGrads[0] =
-      reshapeTo(b, loc, dx, getTensorType(getInput()).getShape());
+  operandGrads[0] = reshapeTo(b, loc, dx, getTensorType(getInput()).getShape());
   operandGrads[1] = MatmulOp::create(b, loc, x, g, Value(), true, false);
   if (getBias())
     operandGrads[2] =

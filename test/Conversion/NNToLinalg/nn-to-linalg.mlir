@@ -123,7 +123,7 @@ func.func @composite(%x: tensor<4x8xf32>, %s: tensor<f64>, %i: tensor<4x3xi32>) 
 
 // -----
 
-// Without nn ops nothing changes.
+// It does nothing without nn ops.
 // CHECK-LABEL: @untouched
 // CHECK-NEXT: %[[R:.*]] = arith.addf
 // CHECK-NEXT: return %[[R]]

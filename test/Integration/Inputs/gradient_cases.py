@@ -26,8 +26,9 @@ def fixed(array):
 
 @dataclass
 class Case:
-    """`text` is the op with operands {0}, {1}, ... and types {t0}, {t1}, ...; `define` gives, of its results, those that
-    have gradients. Integer, bool and Fixed operands are inputs. `smooth`: finite differences make sense."""
+    """`text` is the op with operands {0}, {1}, ... and types {t0}, {t1}, ..., or lines that name their own results, the last
+    one {out}; `define` gives the first result. Integer, bool and Fixed operands are inputs. `smooth`: finite differences
+    make sense."""
     op: str
     text: str
     operands: list
@@ -38,7 +39,8 @@ class Case:
     @property
     def name(self):
         shapes = ", ".join("x".join(map(str, o.shape)) or "scalar" for o in self.operands)
-        details = " ".join(word for word in self.text.split(" : ")[0].split()[1:] if "{" not in word)
+        words = self.text.split(f"nn.{self.op} ")[1].split(" : ")[0].split()
+        details = " ".join(word for word in words if "{" not in word)
         return f"{self.op}({shapes})" + (f" {details}" if details else "")
 
 
@@ -86,8 +88,8 @@ def elementwise():
         yield Case("clamp", "nn.clamp {0} low -0.75 high 0.875 : {t0}", [grid(shape)], lambda x: jnp.clip(x, -0.75, 0.875))
         yield Case("stop_gradient", "nn.stop_gradient {0} : {t0}", [normal(shape)], jax.lax.stop_gradient, smooth=False)
         inner = f"tensor<{'x'.join(map(str, shape))}xf32>"
-        yield Case("cast", f"nn.cast {{0}} to f32 : {{t0}}\n{{out}} = nn.cast {{tmp}} to {{e}} : {inner}", [normal(shape)],
-                   lambda x: x.astype(jnp.float32).astype(x.dtype), smooth=False)
+        yield Case("cast", f"{{tmp}} = nn.cast {{0}} to f32 : {{t0}}\n{{out}} = nn.cast {{tmp}} to {{e}} : {inner}",
+                   [normal(shape)], lambda x: x.astype(jnp.float32).astype(x.dtype), smooth=False)
 
 
 BROADCAST = [(ONES, ONES), (ODD, ODD), (LARGE, LARGE), (ODD, (7,)), (LARGE, (257,)), ((3, 1), ODD), ((5, 1, 7), (3, 1)),
@@ -157,6 +159,10 @@ def reductions():
             yield Case("reduce", f"nn.reduce {kind} {{0}} dims {dims}{' keep' if keep else ''} : {{t0}}", [values],
                        lambda x, f=f, d=dims, k=keep: f(x, tuple(d), keepdims=k),
                        smooth=kind != "prod" or np.prod([shape[d] for d in dims]) < 100)  # a product of many bends much
+    for zeros in (1, 2):
+        x = 1 + 0.5 * normal((3, 5))
+        x[1, :zeros] = 0
+        yield Case("reduce", "nn.reduce prod {0} dims [1] : {t0}", [x], lambda x: jnp.prod(x, 1))
 
 
 # Products.
@@ -175,8 +181,14 @@ def products():
                        jnp.matmul)
             yield Case("matmul", f"nn.matmul {{0}}, {{1}} transpose_rhs : {types(2)}",
                        [normal((*batch, m, k)), normal((n, k))], lambda a, b: a @ b.T)
-        for bias in (0, 1):
-            operands = [normal((2, m, k)), normal((k, n))] + [normal((n,))] * bias
+            yield Case("matmul", f"nn.matmul {{0}}, {{1}} bias {{2}} transpose_lhs transpose_rhs : {types(3)}",
+                       [normal((*batch, k, m)), normal((*batch, n, k)), normal((n,))],
+                       lambda a, b, v: a.swapaxes(-1, -2) @ b.swapaxes(-1, -2) + v)
+            yield Case("matmul", f"nn.matmul {{0}}, {{1}} bias {{2}} transpose_lhs : {types(3)}",
+                       [normal((*batch, k, m)), normal((k, n)), normal((n,))],
+                       lambda a, b, v: a.swapaxes(-1, -2) @ b + v)
+        for bias, batch in product((0, 1), ((), (2,), (2, 3))):
+            operands = [normal((*batch, m, k)), normal((k, n))] + [normal((n,))] * bias
             yield Case("linear", f"nn.linear {', '.join(f'{{{i}}}' for i in range(len(operands)))} : "
                        f"{types(len(operands))}", operands, lambda x, w, *v: x @ w + (v[0] if v else 0))
 
@@ -193,14 +205,14 @@ def per_channel(v, x):
 
 
 def norms():
-    for shape in SHAPES:
-        for dim in (0, 1):
+    for shape in (*SHAPES, (3, 5, 7)):
+        for dim in range(len(shape)):
             yield Case("softmax", f"nn.softmax {{0}} dim {dim} : {{t0}}", [normal(shape)],
                        lambda x, d=dim: jax.nn.softmax(x, d))
             yield Case("log_softmax", f"nn.log_softmax {{0}} dim {dim} : {{t0}}", [normal(shape)],
                        lambda x, d=dim: jax.nn.log_softmax(x, d))
         for attributes, eps in (("", 1e-5), (" {{eps = 1.0e-2}}", 1e-2)):
-            x, w, b = normal(shape), normal(shape[1:]), normal(shape[1:])
+            x, w, b = normal(shape), normal(shape[-1:]), normal(shape[-1:])
             yield Case("layer_norm", f"nn.layer_norm {{0}}, {{1}}, {{2}}{attributes} : {types(3)}", [x, w, b],
                        lambda x, w, b, e=eps: normalized(x, -1, e) * w + b)
             yield Case("layer_norm", f"nn.layer_norm {{0}}, {{1}}{attributes} : {types(2)}", [x, w],
@@ -228,10 +240,10 @@ def norms():
 
 # Tables, attention, losses.
 
-def turned(x, theta, offset=0):
+def turned(x, theta, offset=0, sign=1):
     half = x.shape[-1] // 2
     angle = (jnp.arange(x.shape[1]) + offset)[:, None] * theta ** (-jnp.arange(half) / half)
-    c, s = jnp.cos(angle)[:, None], jnp.sin(angle)[:, None]
+    c, s = jnp.cos(angle)[:, None], sign * jnp.sin(angle)[:, None]
     a, b = x[..., :half], x[..., half:]
     return jnp.concatenate([a * c - b * s, b * c + a * s], -1)
 
@@ -243,7 +255,9 @@ def attend(q, k, v, mask=None, causal=False, scale=None):
         s = jnp.where(mask, s, -jnp.inf) if mask.dtype == bool else s + mask
     if causal:
         s = jnp.where(jnp.tril(jnp.ones(s.shape[-2:], bool), s.shape[-1] - s.shape[-2]), s, -jnp.inf)
-    return jnp.einsum("bhij,bjhd->bihd", jax.nn.softmax(s, -1), v)
+    seen = jnp.isfinite(s).any(-1, keepdims=True)  # a row that sees nothing gives 0
+    p = jnp.where(seen, jax.nn.softmax(jnp.where(seen, s, 0.0), -1), 0.0)
+    return jnp.einsum("bhij,bjhd->bihd", p, v)
 
 
 def attend_packed(x, heads, kv_heads, **options):
@@ -260,28 +274,52 @@ def tables():
         yield Case("rotary", "nn.rotary {0} theta 10000.0 : {t0}", [normal(shape)], lambda x: turned(x, 10000.0))
         yield Case("rotary", "nn.rotary {0} theta 100.0 {{offset = 5 : i64}} : {t0}", [normal(shape)],
                    lambda x: turned(x, 100.0, 5))
+        yield Case("rotary", "nn.rotary {0} theta 100.0 inverse : {t0}", [normal(shape)],
+                   lambda x: turned(x, 100.0, sign=-1))
+
+
+def some(shape):
+    """A mask that hides all from the first row, if there are others."""
+    mask = rng.integers(0, 2, shape).astype(bool)
+    mask[..., -1, :] = True
+    mask[..., 0, :] = shape[-2] == 1
+    return mask
+
+
+def constant(mask):
+    return f"{{tmp}} = nn.constant dense<{str(mask.tolist()).lower()}> : tensor<{'x'.join(map(str, mask.shape))}xi1>\n"
 
 
 def attention():
-    for B, Tq, Tk, H, Hk, D in ((1, 1, 1, 1, 1, 1), (2, 7, 7, 3, 3, 5), (2, 5, 9, 6, 2, 3), (1, 130, 130, 2, 1, 65)):
+    sizes = ((1, 1, 1, 1, 1, 1), (2, 7, 7, 3, 3, 5), (2, 5, 9, 6, 2, 3), (2, 9, 5, 4, 2, 3), (1, 130, 130, 2, 1, 65),
+             (1, 130, 70, 1, 1, 33), (1, 3, 5, 2, 1, 520))
+    for B, Tq, Tk, H, Hk, D in sizes:
         q, k, v = normal((B, Tq, H, D)), normal((B, Tk, Hk, D)), normal((B, Tk, Hk, D))
-        allowed = rng.integers(0, 2, (Tq, Tk)).astype(bool) | np.eye(Tq, Tk, dtype=bool)
-        added = fixed(normal((B, 1, Tq, Tk)))
-        for causal in (False, True):
-            word = " causal" if causal else ""
-            yield Case("attention", f"nn.attention {{0}}, {{1}}, {{2}}{word} : {types(2)}", [q, k, v],
-                       lambda *a, c=causal: attend(*a, causal=c), 2)
-            for mask in (allowed, added):
-                yield Case("attention", f"nn.attention {{0}}, {{1}}, {{2}} mask {{3}}{word} scale 0.3 : {{t0}}, {{t1}},"
-                           " {t3}", [q, k, v, mask], lambda *a, c=causal: attend(*a, causal=c, scale=0.3), 2)
-    for B, T, H, Hk, D in ((1, 1, 1, 1, 1), (2, 7, 3, 3, 5), (2, 9, 6, 2, 3), (1, 130, 2, 2, 33)):
-        x, word = normal((B, T, (H + 2 * Hk) * D)), f" kv_heads {Hk}" if Hk != H else ""
-        for causal in (False, True):
-            yield Case("packed_attention", f"nn.packed_attention {{0}} heads {H}{word}{' causal' * causal} : {{t0}}", [x],
-                       lambda x, h=H, k=Hk, c=causal: attend_packed(x, h, k, causal=c), 2)
-        allowed = rng.integers(0, 2, (T, T)).astype(bool) | np.eye(T, dtype=bool)
-        yield Case("packed_attention", f"nn.packed_attention {{0}} mask {{1}} heads {H}{word} scale 0.5 : {types(2)}",
-                   [x, allowed], lambda x, m, h=H, k=Hk: attend_packed(x, h, k, mask=m, scale=0.5), 2)
+        op = "nn.attention {0}, {1}, {2}"
+        masks = [some((Tq, Tk)), some((B, 1, Tq, Tk)), fixed(normal((B, 1, Tq, Tk))), normal((Tq, Tk)),
+                 normal((H, 1, Tk))][:1 if D > 512 else 5]
+        for causal, word in ((False, ""), (True, " causal")):
+            yield Case("attention", f"{op}{word} : {types(2)}", [q, k, v], lambda *a, c=causal: attend(*a, causal=c), 2)
+            for mask in masks:
+                scale = 0.3 if D < 100 else 0.05  # scores of a few units, so that no row is all at one key
+                yield Case("attention", f"{op} mask {{3}}{word} scale {scale} : {{t0}}, {{t1}}, {{t3}}", [q, k, v, mask],
+                           lambda *a, c=causal, s=scale: attend(*a, causal=c, scale=s), 2)
+            yield Case("attention", f"{constant(masks[0])}{{out}}:2 = {op} mask {{tmp}}{word} : {{t0}}, {{t1}},"
+                       f" tensor<{Tq}x{Tk}xi1>", [q, k, v], lambda *a, m=masks[0], c=causal: attend(*a, m, causal=c), 2)
+    for B, T, H, Hk, D in ((1, 1, 1, 1, 1), (2, 7, 3, 3, 5), (2, 9, 6, 2, 3), (1, 130, 2, 2, 33), (1, 3, 2, 1, 520)):
+        x, op = normal((B, T, (H + 2 * Hk) * D)), "nn.packed_attention {0}"
+        heads, settings = f"heads {H}" + (f" kv_heads {Hk}" if Hk != H else ""), dict(heads=H, kv_heads=Hk)
+        for causal, word in ((False, ""), (True, " causal")):
+            settings = dict(heads=H, kv_heads=Hk, causal=causal)
+            yield Case("packed_attention", f"{op} {heads}{word} : {{t0}}", [x],
+                       lambda x, s=settings: attend_packed(x, **s), 2)
+            for mask in (some((T, T)), normal((T, T)), normal((H, 1, T)))[:1 if D > 512 else 3]:
+                scale = 0.5 if D < 100 else 0.05
+                yield Case("packed_attention", f"{op} mask {{1}} {heads}{word} scale {scale} : {types(2)}", [x, mask],
+                           lambda x, m, s=settings, f=scale: attend_packed(x, mask=m, scale=f, **s), 2)
+            mask = some((T, T))
+            yield Case("packed_attention", f"{constant(mask)}{{out}}:2 = {op} mask {{tmp}} {heads}{word} : {{t0}},"
+                       f" tensor<{T}x{T}xi1>", [x], lambda x, m=mask, s=settings: attend_packed(x, mask=m, **s), 2)
 
 
 def class_loss(logits, y, w=None, ignore=-100, smoothing=0.0):
@@ -291,6 +329,15 @@ def class_loss(logits, y, w=None, ignore=-100, smoothing=0.0):
     return jnp.sum(jnp.where(y == ignore, 0.0, loss * (1 if w is None else w)))
 
 
+def spread(weights, x):
+    return jnp.broadcast_to(weights.reshape(*weights.shape, *(1,) * (x.ndim - weights.ndim)), x.shape)
+
+
+def counted(op, text):
+    """loss + count of a loss, so that the gradients of both are seen."""
+    return f"{{tmp}}:2 = nn.{op} {text}\n{{out}} = nn.add {{tmp}}#0, {{tmp}}#1 : tensor<{{e}}>, tensor<{{e}}>"
+
+
 def losses():
     for shape in (ONES, ODD, LARGE, (2, 3, 5)):
         rows, classes = shape[:-1], shape[-1]
@@ -298,25 +345,39 @@ def losses():
         ignored = y.copy()
         ignored.flat[::3] = -1
         w = fixed(positive(rows))
+        w.flat[1::4] = 0
         hidden, table = normal((*rows, 4)), normal((4, classes))
-        options = (("", "", [y], {}), (" weights {W}", "", [y, w], {}),
-                   ("", " {{ignore_index = -1 : i64, label_smoothing = 0.1 : f64}}", [ignored],
-                    dict(ignore=-1, smoothing=0.1)))
+        smooth = " {{ignore_index = -1 : i64, label_smoothing = 0.1 : f64}}"
+        settings = dict(ignore=-1, smoothing=0.1)
+        options = (("", "", [y], {}), (" weights {W}", "", [y, w], {}), ("", smooth, [ignored], settings),
+                   (" weights {W}", smooth, [ignored, w], settings))
         for words, attributes, rest, settings in options:
             text = f"nn.cross_entropy {{0}}, {{1}}{words.replace('W', '2')}{attributes} : {types(1 + len(rest))}"
             yield Case("cross_entropy", text, [normal(shape), *rest], lambda x, *a, s=settings: class_loss(x, *a, **s), 2)
-            text = f"nn.linear_cross_entropy {{0}}, {{1}}, {{2}}{words.replace('W', '3')}{attributes}"
-            yield Case("linear_cross_entropy", f"{text} : {types(2 + len(rest))}", [hidden, table, *rest],
-                       lambda h, t, *a, s=settings: class_loss(h @ t, *a, **s), 2)
-        yield Case("linear_cross_entropy", f"nn.linear_cross_entropy {{0}}, {{1}}, {{2}} transpose_weight : {types(3)}",
-                   [hidden, table.T.copy(), y], lambda h, t, y: class_loss(h @ t.T, y), 2)
-        per_element = dict(bce_with_logits=(optax.sigmoid_binary_cross_entropy, fixed(rng.uniform(0, 1, shape))),
-                           mse=(lambda x, t: (x - t) ** 2, fixed(normal(shape))))
+            for turn in (False, True):
+                text = words.replace("W", "3") + " transpose_weight" * turn + attributes
+                yield Case("linear_cross_entropy", f"nn.linear_cross_entropy {{0}}, {{1}}, {{2}}{text} : {types(2 + len(rest))}",
+                           [hidden, table.T.copy() if turn else table, *rest],
+                           lambda h, t, *a, u=turn, s=settings: class_loss(h @ (t.T if u else t), *a, **s), 2)
+        # Weights and targets that are trained, and the gradient of the count.
+        settings = dict(ignore=-1, smoothing=0.1)
+        yield Case("cross_entropy", counted("cross_entropy", f"{{0}}, {{1}} weights {{2}}{smooth} : {types(3)}"),
+                   [normal(shape), ignored, positive(rows)],
+                   lambda x, y, w, s=settings: class_loss(x, y, w, **s) + jnp.sum(jnp.where(y == -1, 0.0, w)))
+        text = counted("linear_cross_entropy", f"{{0}}, {{1}}, {{2}} weights {{3}} : {types(4)}")
+        yield Case("linear_cross_entropy", text,
+                   [hidden, table, y, positive(rows)], lambda h, t, y, w: class_loss(h @ t, y, w) + jnp.sum(w))
+        per_element = dict(bce_with_logits=(optax.sigmoid_binary_cross_entropy, rng.uniform(0, 1, shape)),
+                           mse=(lambda x, t: (x - t) ** 2, normal(shape)))
         for op, (f, target) in per_element.items():
-            yield Case(op, f"nn.{op} {{0}}, {{1}} : {types(2)}", [normal(shape), target],
+            yield Case(op, f"nn.{op} {{0}}, {{1}} : {types(2)}", [normal(shape), fixed(target)],
                        lambda x, t, f=f: f(x, t).sum(), 2)
-            yield Case(op, f"nn.{op} {{0}}, {{1}} weights {{2}} : {types(3)}", [normal(shape), target, w],
-                       lambda x, t, w, f=f: (f(x, t) * w[..., None]).sum(), 2)
+            yield Case(op, f"nn.{op} {{0}}, {{1}} weights {{2}} : {types(3)}", [normal(shape), fixed(target), w],
+                       lambda x, t, w, f=f: (f(x, t) * spread(w, x)).sum(), 2)
+            for weighted in (rows, shape):
+                yield Case(op, counted(op, f"{{0}}, {{1}} weights {{2}} : {types(3)}"),
+                           [normal(shape), target, positive(weighted)],
+                           lambda x, t, w, f=f: ((f(x, t) + 1) * spread(w, x)).sum())
 
 
 # Images.
@@ -358,6 +419,8 @@ def images():
                                      ("avg_pool2d", "inside", " {{count_include_pad = false}}")):
             yield Case(op, f"nn.{op} {{0}} {words}{attributes} : {{t0}}", [distinct(shape)],
                        lambda x, k=kind, w=window, s=strides, p=padding: pool(x, w, s, p, k), 2 if kind == "max" else 1)
+            yield Case(op, f"nn.{op} {{0}} window {list(window)}{attributes} : {{t0}}", [distinct(shape)],
+                       lambda x, k=kind, w=window: pool(x, w, w, (0, 0, 0, 0), k), 2 if kind == "max" else 1)
 
 
 def all_cases():
