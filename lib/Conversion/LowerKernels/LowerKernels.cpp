@@ -40,6 +40,9 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
       isa<nn::AttentionOp, nn::AttentionGradOp, nn::PackedAttentionOp,
           nn::PackedAttentionGradOp>(ops[0]))
     return emitAttention(function, ops[0]);
+  if (ops.size() == 1 && !generic && !isa<nn::Conv2dWeightGradOp>(ops[0]))
+    if (auto shape = nn::getConvolution(ops[0]))
+      return emitConvolution(function, ops[0], *shape);
   if (points && !generic) {
     for (bool column : {false, true}) {
       auto space = IterationSpace::compute(ops, column);
