@@ -74,7 +74,6 @@ private:
   Value load(LoopBuilder &l, Value memref, Value at, int64_t width, Value mask);
   Value maskBelow(LoopBuilder &l, Value count, int64_t width);
   Value maskFirst(LoopBuilder &l, int64_t count, int64_t width);
-  Value scratch(LoopBuilder &l, int64_t elements);
 
   int64_t planeRows() const {
     return (c.blockRows - 1) * c.stride[0] + (c.window[0] - 1) * c.dilation[0] +
@@ -183,12 +182,6 @@ Value ConvolutionEmitter::maskFirst(LoopBuilder &l, int64_t count,
                                    DenseElementsAttr::get(type, bits));
 }
 
-Value ConvolutionEmitter::scratch(LoopBuilder &l, int64_t elements) {
-  return memref::AllocaOp::create(l.b, loc,
-                                  MemRefType::get({elements}, element),
-                                  l.b.getI64IntegerAttr(64));
-}
-
 /// `rows`, [16] vectors of 16, transposed: at each step blocks of 1, 2, 4, 8
 /// elements change places between two vectors.
 static void transpose(LoopBuilder &l, MutableArrayRef<Value> rows) {
@@ -217,9 +210,9 @@ static int64_t copyWidth(int64_t size) {
 }
 
 void ConvolutionEmitter::allocate(LoopBuilder &l) {
-  columns = scratch(l, c.depth() * lanes + kLanes);
+  columns = function.allocateScratch(l, element, c.depth() * lanes + kLanes);
   int64_t size = llvm::alignTo(planeRows() * planeRow() + kLanes, kLanes);
-  plane = scratch(l, size);
+  plane = function.allocateScratch(l, element, size);
   Value zero = nn::splatConstant(l.b, loc, vectorOf(kLanes), 0.0);
   loop(l, l.index(0), l.index(size), kLanes,
        [&](LoopBuilder &l, Value at) { store(l, zero, plane, at, Value()); });
@@ -457,7 +450,7 @@ int64_t ConvolutionEmitter::emitWeightParts(Value input, Value grad,
   int64_t width = c.outputs <= kTransposed ? kTransposed : kLanes;
   int64_t rowSize = llvm::alignTo(c.outputs, width);
   allocate(l);
-  Value transposed = scratch(l, lanes * rowSize);
+  Value transposed = function.allocateScratch(l, element, lanes * rowSize);
   Value zero = l.index(0), part = function.tile;
   Value base = l.mul(part, c.depth() * c.outputs);
   loop(l, zero, l.index(c.depth() * c.outputs), 1,

@@ -1,9 +1,9 @@
 // RUN: trainc-opt %s --train-lower-kernels | FileCheck %s
 
-// One tile per example: 144 rows of columns, 64 outputs each, on the stack.
+// One tile per example; scratch of one vector and 144 rows of columns of 64
+// outputs each, and of a padded channel.
 // CHECK-LABEL: func.func @forward(
-// CHECK-SAME: tiles = 64
-// CHECK: memref.alloca() {{.*}} : memref<9248xf32>
+// CHECK-SAME: scratch = 37632 : i64, tiles = 64
 // CHECK: math.fma
 // CHECK-NOT: maskedstore
 train.kernel @forward(%x: tensor<64x16x8x8xf32>, %w: tensor<32x16x3x3xf32>) inplace [-1] {
@@ -13,8 +13,7 @@ train.kernel @forward(%x: tensor<64x16x8x8xf32>, %w: tensor<32x16x3x3xf32>) inpl
 
 // Two blocks of 11 rows of 23; the last lanes of a block are not stored.
 // CHECK-LABEL: func.func @blocks(
-// CHECK-SAME: tiles = 6
-// CHECK: memref.alloca() {{.*}} : memref<36896xf32>
+// CHECK-SAME: scratch = 149120 : i64, tiles = 6
 // CHECK: vector.maskedstore
 train.kernel @blocks(%x: tensor<3x16x21x23xf32>, %w: tensor<20x16x3x3xf32>) inplace [-1] {
   %0 = nn.conv2d %x, %w padding [1, 1, 1, 1] : tensor<3x16x21x23xf32>, tensor<20x16x3x3xf32>
@@ -23,8 +22,8 @@ train.kernel @blocks(%x: tensor<3x16x21x23xf32>, %w: tensor<20x16x3x3xf32>) inpl
 
 // The gradient of the input is a convolution of depth 32 x 9.
 // CHECK-LABEL: func.func @input_grad(
-// CHECK-SAME: tiles = 64
-// CHECK: memref.alloca() {{.*}} : memref<18464xf32>
+// CHECK-SAME: scratch = 74496 : i64, tiles = 64
+// CHECK: math.fma
 train.kernel @input_grad(%w: tensor<32x16x3x3xf32>, %g: tensor<64x32x8x8xf32>) inplace [-1] {
   %0 = nn.conv2d_input_grad %w, %g padding [1, 1, 1, 1] : tensor<32x16x3x3xf32>, tensor<64x32x8x8xf32> to tensor<64x16x8x8xf32>
   train.return %0 : tensor<64x16x8x8xf32>
