@@ -177,21 +177,16 @@ sumOverOutputs(OpBuilder &b, Location loc, RankedTensorType input,
   return buildElements(
       b, loc, input, [&](ImplicitLocOpBuilder &b, ValueRange at) {
         Value zero = splatConstant(b, b.getLoc(), compute, 0.0);
-        auto add = [&](ImplicitLocOpBuilder &b, Value sum, Place p, Place q) {
-          Value value = share(b, at, {at[0], at[1], p.index, q.index});
-          value = arith::SelectOp::create(b, bothValid(b, p, q), value, zero);
-          return SmallVector<Value>{arith::AddFOp::create(b, sum, value)};
-        };
-        int64_t height = grad.getDimSize(2), width = grad.getDimSize(3);
-        if (window.isDisjoint())
-          return add(b, zero, onlyOutput(b, window, 0, at[2], height),
-                     onlyOutput(b, window, 1, at[3], width));
         return loopOverWindow(
             b, window, zero,
-            [&](ImplicitLocOpBuilder &b, Value i, Value j, ValueRange sums) {
-              return add(b, sums[0],
-                         outputPlace(b, window, 0, at[2], i, height),
-                         outputPlace(b, window, 1, at[3], j, width));
+            [&](ImplicitLocOpBuilder &b, Value i, Value j,
+                ValueRange sums) -> SmallVector<Value> {
+              Place p = outputPlace(b, window, 0, at[2], i, grad.getDimSize(2));
+              Place q = outputPlace(b, window, 1, at[3], j, grad.getDimSize(3));
+              Value value = share(b, at, {at[0], at[1], p.index, q.index});
+              value =
+                  arith::SelectOp::create(b, bothValid(b, p, q), value, zero);
+              return {arith::AddFOp::create(b, sums[0], value)};
             });
       });
 }

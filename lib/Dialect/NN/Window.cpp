@@ -132,20 +132,6 @@ Place nn::outputPlace(ImplicitLocOpBuilder &b, const Window &window, int64_t d,
   return {clamp(b, index, size), valid};
 }
 
-Place nn::onlyOutput(ImplicitLocOpBuilder &b, const Window &window, int64_t d,
-                     Value input, int64_t size) {
-  Value index = addConstant(b, input, window.low[d]);
-  Value stride = indexConstant(b, window.stride[d]);
-  Value output = arith::DivUIOp::create(b, index, stride);
-  Value valid = compare(b, arith::CmpIPredicate::slt, output, size);
-  if (window.size[d] < window.stride[d]) {
-    Value k = arith::RemUIOp::create(b, index, stride);
-    valid = arith::AndIOp::create(
-        b, valid, compare(b, arith::CmpIPredicate::slt, k, window.size[d]));
-  }
-  return {clamp(b, output, size), valid};
-}
-
 Value nn::bothValid(ImplicitLocOpBuilder &b, Place h, Place w) {
   if (!h.valid || !w.valid)
     return h.valid ? h.valid : w.valid;

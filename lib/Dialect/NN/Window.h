@@ -20,11 +20,6 @@ struct Window {
   Pair size, stride, low, high, dilation;
 
   bool isPadded(int64_t d) const { return low[d] != 0 || high[d] != 0; }
-  /// Whether no element of the input is in two windows.
-  bool isDisjoint() const {
-    return dilation == Pair{1, 1} && size[0] <= stride[0] &&
-           size[1] <= stride[1];
-  }
 };
 
 using OptionalNumbers = std::optional<llvm::ArrayRef<int64_t>>;
@@ -56,10 +51,6 @@ Place inputPlace(mlir::ImplicitLocOpBuilder &b, const Window &window, int64_t d,
 /// The output, of `size`, in whose window `input` is element `k`.
 Place outputPlace(mlir::ImplicitLocOpBuilder &b, const Window &window,
                   int64_t d, mlir::Value input, mlir::Value k, int64_t size);
-
-/// The output, of `size`, in whose window `input` is, of disjoint windows.
-Place onlyOutput(mlir::ImplicitLocOpBuilder &b, const Window &window, int64_t d,
-                 mlir::Value input, int64_t size);
 
 /// Both are valid; null if both always are.
 mlir::Value bothValid(mlir::ImplicitLocOpBuilder &b, Place h, Place w);
