@@ -1,7 +1,7 @@
 //===- Tables.cpp - Gather the tables of an artifact ----------------------===//
 #include "Tables.h"
 #include "mlir/IR/BuiltinOps.h"
-#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/NN/NNConvolution.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/Path.h"
@@ -329,6 +329,11 @@ trainc_operand Gatherer::operandOf(EntryRow &entry, Value value,
 static int64_t countFlops(KernelOp kernel) {
   int64_t flops = 0;
   for (Operation &op : kernel.getBody().front().without_terminator()) {
+    if (auto c = nn::getConvolution(&op)) {
+      flops += 2 * c->batch * c->outputs * c->output[0] * c->output[1] *
+               c->depth();
+      continue;
+    }
     int64_t elements = 0;
     for (Value operand : op.getOperands())
       elements = std::max(elements, nn::getTensorType(operand).getNumElements());

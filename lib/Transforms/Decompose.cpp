@@ -7,7 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "mlir/IR/PatternMatch.h"
-#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/NN/NNConvolution.h"
 #include "trainc/Transforms/Passes.h"
 
 #define DEBUG_TYPE "nn-decompose"
@@ -63,6 +63,13 @@ static LogicalResult normalizeReduce(nn::ReduceOp op) {
   return success();
 }
 
+/// Whether `op` is a kernel of its own.
+static bool isKernel(Operation &op) {
+  return op.hasTrait<nn::KernelPrimitive>() ||
+         (isa<nn::Conv2dOp, nn::Conv2dInputGradOp>(op) &&
+          nn::getConvolution(&op));
+}
+
 /// Erases ops without uses and effects, last first.
 static void eraseDead(Block &block) {
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
@@ -98,7 +105,7 @@ struct DecomposePass : trainc::impl::DecomposePassBase<DecomposePass> {
         continue;
       }
       auto composite = dyn_cast<nn::DecomposableOpInterface>(op);
-      if (!composite || op.hasTrait<nn::KernelPrimitive>()) {
+      if (!composite || isKernel(op)) {
         ++it;
         continue;
       }

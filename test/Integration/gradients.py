@@ -41,7 +41,7 @@ STEP = 1e-3  # of the differences; their error is of fourth order
 # Ops without a gradient, those that only gradients themselves are made of, and dropout, which is the identity in the evals
 # that differences are taken of (dropout.py tests its draws and its gradient).
 NOT_DIFFERENTIABLE = {"and", "or", "not", "compare", "argmax", "constant", "iota", "map", "yield", "im2col",
-                      "col2im", "rotate_pairs", "dropout"}
+                      "col2im", "conv2d_weight_parts", "rotate_pairs", "dropout"}
 
 
 def is_parameter(operand):

@@ -39,3 +39,44 @@ train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
   %y = nn.softmax %x dim 1 : tensor<4x8xf32>
   train.yield %y : tensor<4x8xf32>
 }
+
+// -----
+
+// Convolutions of fitting sizes are kernels of their own; their bias is not in
+// them, and the gradient of the weight is summed over parts of the batch.
+// CHECK-LABEL: train.list @convolution
+// CHECK-NEXT: %[[Y:.*]] = nn.conv2d %{{[^ ]*}}, %{{[^ ]*}} : tensor<8x4x9x9xf32>
+// CHECK-NEXT: nn.reshape
+// CHECK-NEXT: nn.add %[[Y]]
+// CHECK-NEXT: nn.conv2d_input_grad
+// CHECK-NEXT: %[[PARTS:.*]] = nn.conv2d_weight_parts {{.*}} examples 1
+// CHECK-NEXT: nn.reduce sum %[[PARTS]] dims [0]
+train.list @convolution of @e "first" (%x: tensor<8x4x9x9xf32>, %w: tensor<6x4x3x3xf32>, %b: tensor<6xf32>, %g: tensor<8x6x7x7xf32>) {
+  %y = nn.conv2d %x, %w bias %b : tensor<8x4x9x9xf32>, tensor<6x4x3x3xf32>, tensor<6xf32>
+  %dx = nn.conv2d_input_grad %w, %g : tensor<6x4x3x3xf32>, tensor<8x6x7x7xf32> to tensor<8x4x9x9xf32>
+  %dw = nn.conv2d_weight_grad %x, %g : tensor<8x4x9x9xf32>, tensor<8x6x7x7xf32> to tensor<6x4x3x3xf32>
+  train.return %y, %dx, %dw : tensor<8x6x7x7xf32>, tensor<8x4x9x9xf32>, tensor<6x4x3x3xf32>
+}
+train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
+  train.yield %x : tensor<4x8xf32>
+}
+
+// -----
+
+// Others are products: groups, strides, narrow types.
+// CHECK-LABEL: train.list @product
+// CHECK: nn.im2col
+// CHECK: nn.matmul
+// CHECK: nn.matmul
+// CHECK: nn.col2im
+// CHECK: nn.im2col
+// CHECK: nn.matmul
+train.list @product of @e "first" (%x: tensor<8x4x9x9xf32>, %w: tensor<6x2x3x3xf32>, %v: tensor<6x4x3x3xf32>, %g: tensor<8x6x4x4xf32>, %h: tensor<8x4x9x9xbf16>, %u: tensor<6x4x3x3xbf16>) {
+  %y = nn.conv2d %x, %w groups 2 : tensor<8x4x9x9xf32>, tensor<6x2x3x3xf32>
+  %dx = nn.conv2d_input_grad %v, %g strides [2, 2] : tensor<6x4x3x3xf32>, tensor<8x6x4x4xf32> to tensor<8x4x9x9xf32>
+  %z = nn.conv2d %h, %u : tensor<8x4x9x9xbf16>, tensor<6x4x3x3xbf16>
+  train.return %y, %dx, %z : tensor<8x6x7x7xf32>, tensor<8x4x9x9xf32>, tensor<8x6x7x7xbf16>
+}
+train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
+  train.yield %x : tensor<4x8xf32>
+}

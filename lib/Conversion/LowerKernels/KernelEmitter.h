@@ -13,7 +13,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
-#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/NN/NNConvolution.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Transforms/IterationSpace.h"
 
@@ -87,6 +87,11 @@ llvm::FailureOr<int64_t> emitGeneric(KernelFunction &function);
 int64_t emitAttention(KernelFunction &function, mlir::Operation *op);
 llvm::FailureOr<int64_t> emitEmbeddingGrad(KernelFunction &function,
                                            nn::EmbeddingGradOp op);
+
+/// A convolution or a gradient of it (not of the whole weight), of `shape`.
+llvm::FailureOr<int64_t> emitConvolution(KernelFunction &function,
+                                         mlir::Operation *op,
+                                         const nn::Convolution &shape);
 
 /// Code that computes ops of a kernel element by element, shared by row and column
 /// kernels. Values are scalars where they do not vary along the inner dimension,

@@ -3,17 +3,24 @@
 // A convolution is a product of the weight [O, C KH KW] with the windows of all
 // planes [C KH KW, N OH OW] (im2col), for each group; so are its gradients. The
 // result [O, N, OH OW] is brought to [N, O, OH OW], which moves whole planes.
+// Those for which getConvolution finds sizes are kernels of their own instead.
 //
 //===----------------------------------------------------------------------===//
 #include "Window.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "trainc/Dialect/NN/NNConvolution.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace trainc;
 using namespace trainc::nn;
 
 static constexpr int64_t kOnes[] = {1, 1};
+
+/// Most parts of the gradient of a weight, and elements of all of them.
+static constexpr int64_t kMaxParts = 16;
+static constexpr int64_t kPartElements = 1 << 20;
 
 //===----------------------------------------------------------------------===//
 // Types
@@ -155,6 +162,13 @@ FailureOr<SmallVector<Value>> Conv2dOp::decompose(OpBuilder &b) {
   RankedTensorType weight = getTensorType(getWeight());
   RankedTensorType type = getTensorType(getResult());
   int64_t groups = getGroups(), outputs = weight.getDimSize(0);
+  if (getBias()) {
+    Value result = Conv2dOp::create(b, loc, type, getInput(), getWeight(),
+                                    Value(), getStridesAttr(), getPaddingAttr(),
+                                    getDilationsAttr(), getGroupsAttr());
+    Value bias = reshapeTo(b, loc, getBias(), {outputs, 1, 1});
+    return SmallVector<Value>{AddOp::create(b, loc, result, bias)};
+  }
   int64_t channels = getTensorType(getInput()).getDimSize(1);
   Value columns =
       Im2colOp::create(b, loc, getInput(), weight.getShape().take_back(2),
@@ -165,12 +179,7 @@ FailureOr<SmallVector<Value>> Conv2dOp::decompose(OpBuilder &b) {
                        asMatrices(b, loc, columns, groups, rows), Value(),
                        /*transpose_lhs=*/false, /*transpose_rhs=*/false);
   Value result = exchange(b, loc, product, outputs, type.getDimSize(0));
-  result = reshapeTo(b, loc, result, type.getShape());
-  if (getBias()) {
-    Value bias = reshapeTo(b, loc, getBias(), {outputs, 1, 1});
-    result = AddOp::create(b, loc, result, bias);
-  }
-  return SmallVector<Value>{result};
+  return SmallVector<Value>{reshapeTo(b, loc, result, type.getShape())};
 }
 
 FailureOr<SmallVector<Value>> Conv2dInputGradOp::decompose(OpBuilder &b) {
@@ -192,20 +201,104 @@ FailureOr<SmallVector<Value>> Conv2dInputGradOp::decompose(OpBuilder &b) {
   return SmallVector<Value>{result};
 }
 
+/// The gradient of the weight of type `type` as one product: [O, C / groups KH
+/// KW], or [groups, O / groups, C / groups KH KW].
+template <typename Op>
+static Value weightGradProduct(OpBuilder &b, Op op, Value input, Value grad,
+                               ArrayRef<int64_t> window, int64_t groups) {
+  Location loc = op.getLoc();
+  int64_t channels = getTensorType(input).getDimSize(1);
+  Value columns = Im2colOp::create(b, loc, input, window, op.getStridesAttr(),
+                                   op.getPaddingAttr(), op.getDilationsAttr());
+  int64_t rows = channels * window[0] * window[1];
+  return MatmulOp::create(b, loc, gradMatrices(b, loc, grad, groups),
+                          asMatrices(b, loc, columns, groups, rows), Value(),
+                          /*transpose_lhs=*/false, /*transpose_rhs=*/true);
+}
+
 FailureOr<SmallVector<Value>> Conv2dWeightGradOp::decompose(OpBuilder &b) {
   Location loc = getLoc();
   RankedTensorType type = getTensorType(getResult());
-  int64_t groups = getGroups();
-  int64_t channels = getTensorType(getInput()).getDimSize(1);
-  Value columns =
-      Im2colOp::create(b, loc, getInput(), type.getShape().take_back(2),
-                       getStridesAttr(), getPaddingAttr(), getDilationsAttr());
-  int64_t rows = channels * type.getDimSize(2) * type.getDimSize(3);
-  Value product =
-      MatmulOp::create(b, loc, gradMatrices(b, loc, getGrad(), groups),
-                       asMatrices(b, loc, columns, groups, rows), Value(),
-                       /*transpose_lhs=*/false, /*transpose_rhs=*/true);
-  return SmallVector<Value>{reshapeTo(b, loc, product, type.getShape())};
+  ArrayRef<int64_t> window = type.getShape().take_back(2);
+  int64_t batch = getTensorType(getInput()).getDimSize(0);
+  int64_t parts =
+      std::min({kMaxParts, batch, kPartElements / type.getNumElements()});
+  if (parts < std::min<int64_t>(batch, 4) || !getConvolution(*this)) {
+    Value product =
+        weightGradProduct(b, *this, getInput(), getGrad(), window, getGroups());
+    return SmallVector<Value>{reshapeTo(b, loc, product, type.getShape())};
+  }
+  Value sums = Conv2dWeightPartsOp::create(
+      b, loc, getInput(), getGrad(), window, getStridesAttr(), getPaddingAttr(),
+      getDilationsAttr(), llvm::divideCeil(batch, parts));
+  sums = ReduceOp::create(b, loc, ReduceKind::sum, sums, ArrayRef<int64_t>{0},
+                          /*keep=*/false);
+  int64_t outputs = type.getDimSize(0);
+  sums = reshapeTo(b, loc, sums, {type.getNumElements() / outputs, outputs});
+  sums = TransposeOp::create(b, loc, sums, ArrayRef<int64_t>{1, 0});
+  return SmallVector<Value>{reshapeTo(b, loc, sums, type.getShape())};
+}
+
+LogicalResult Conv2dWeightPartsOp::inferReturnTypes(
+    MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
+    SmallVectorImpl<Type> &types) {
+  RankedTensorType input = getTensorType(adaptor.getInput());
+  RankedTensorType grad = getTensorType(adaptor.getGrad());
+  FailureOr<Window> window = makeWindow(
+      loc, getOperationName(), adaptor.getWindow(), adaptor.getStrides(), kOnes,
+      adaptor.getPadding(), adaptor.getDilations());
+  if (failed(window))
+    return failure();
+  FailureOr<Window::Pair> sizes =
+      outputSizes(loc, getOperationName(), *window, input);
+  if (failed(sizes))
+    return failure();
+  int64_t outputs = grad.getRank() == 4 ? grad.getDimSize(1) : 1;
+  RankedTensorType expected =
+      input.clone({input.getDimSize(0), outputs, (*sizes)[0], (*sizes)[1]});
+  if (grad != expected || outputs == 0)
+    return emitOptionalError(loc, "'", getOperationName(),
+                             "' op expects a grad of type ", expected,
+                             " (C1), got ", grad);
+  int64_t examples = adaptor.getExamples();
+  if (examples < 1)
+    return emitOptionalError(loc, "'", getOperationName(),
+                             "' op expects examples of at least 1 (C4), got ",
+                             examples);
+  int64_t parts = llvm::divideCeil(input.getDimSize(0), examples);
+  types.push_back(input.clone(
+      {parts, input.getDimSize(1), window->size[0], window->size[1], outputs}));
+  return success();
+}
+
+/// Examples from `begin` to `end` of `value`.
+static Value sliceExamples(OpBuilder &b, Location loc, Value value,
+                           int64_t begin, int64_t end) {
+  SmallVector<int64_t> offsets(4, 0), sizes(getTensorType(value).getShape());
+  offsets[0] = begin;
+  sizes[0] = end - begin;
+  return SliceOp::create(b, loc, value, offsets, sizes, DenseI64ArrayAttr());
+}
+
+FailureOr<SmallVector<Value>> Conv2dWeightPartsOp::decompose(OpBuilder &b) {
+  Location loc = getLoc();
+  RankedTensorType type = getTensorType(getResult());
+  int64_t batch = getTensorType(getInput()).getDimSize(0);
+  SmallVector<int64_t> shape(type.getShape());
+  shape[0] = 1;
+  SmallVector<Value> parts;
+  for (int64_t begin = 0; begin < batch; begin += getExamples()) {
+    int64_t end = std::min<int64_t>(batch, begin + getExamples());
+    Value product = weightGradProduct(
+        b, *this, sliceExamples(b, loc, getInput(), begin, end),
+        sliceExamples(b, loc, getGrad(), begin, end), getWindow(),
+        /*groups=*/1);
+    product = TransposeOp::create(b, loc, product, ArrayRef<int64_t>{1, 0});
+    parts.push_back(reshapeTo(b, loc, product, shape));
+  }
+  if (parts.size() == 1)
+    return parts;
+  return SmallVector<Value>{ConcatOp::create(b, loc, parts, 0)};
 }
 
 LogicalResult Conv2dOp::buildGradients(OpBuilder &b, ValueRange resultGrads,

@@ -104,6 +104,38 @@ func.func @f(%x: tensor<8x4x9x9xf32>, %g: tensor<8x6x9x9xf32>) {
 
 // -----
 
+func.func @f(%x: tensor<8x4x9x9xf32>, %g: tensor<8x6x9x9xf32>) {
+  // expected-error @+1 {{'nn.conv2d_weight_parts' op expects a grad of type 'tensor<8x6x7x7xf32>' (C1), got 'tensor<8x6x9x9xf32>'}}
+  %y = nn.conv2d_weight_parts %x, %g window [3, 3] examples 2 : tensor<8x4x9x9xf32>, tensor<8x6x9x9xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x4x9x9xf32>, %g: tensor<8x6x9x9xf32>) {
+  // expected-error @+1 {{'nn.conv2d_weight_parts' op expects strides of 2 numbers of at least 1 and below 2^31 (C2), got [0, 1]}}
+  %y = nn.conv2d_weight_parts %x, %g window [3, 3] strides [0, 1] examples 2 : tensor<8x4x9x9xf32>, tensor<8x6x9x9xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x4x9x9xf32>, %g: tensor<8x6x9x9xf32>) {
+  // expected-error @+1 {{'nn.conv2d_weight_parts' op expects a window that fits into the padded input (C3), got 10 elements in 9 along dimension 2 of 'tensor<8x4x9x9xf32>'}}
+  %y = nn.conv2d_weight_parts %x, %g window [10, 3] examples 2 : tensor<8x4x9x9xf32>, tensor<8x6x9x9xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x4x9x9xf32>, %g: tensor<8x6x9x9xf32>) {
+  // expected-error @+1 {{'nn.conv2d_weight_parts' op expects examples of at least 1 (C4), got 0}}
+  %y = nn.conv2d_weight_parts %x, %g window [1, 1] examples 0 : tensor<8x4x9x9xf32>, tensor<8x6x9x9xf32>
+  return
+}
+
+// -----
+
 func.func @f(%x: tensor<9x9xf32>) {
   // expected-error @+1 {{'nn.im2col' op expects an input of rank 4 without a size 0 (C1), got 'tensor<9x9xf32>'}}
   %y = nn.im2col %x window [3, 3] : tensor<9x9xf32>

@@ -12,6 +12,10 @@ func.func @conv(%x: tensor<8x4x9x9xf32>, %w: tensor<6x4x3x3xf32>, %v: tensor<6x2
   %dx = nn.conv2d_input_grad %v, %g strides [2, 1] padding [1, 0, 2, 1] dilations [1, 3] groups 2 : tensor<6x2x3x2xf32>, tensor<8x6x4x9xf32> to tensor<8x4x9x9xf32>
   // CHECK: nn.conv2d_weight_grad %{{.*}}, %{{.*}} strides [2, 1] padding [1, 0, 2, 1] dilations [1, 3] groups 2 : tensor<8x4x9x9xf32>, tensor<8x6x4x9xf32> to tensor<6x2x3x2xf32>
   %dv = nn.conv2d_weight_grad %x, %g strides [2, 1] padding [1, 0, 2, 1] dilations [1, 3] groups 2 : tensor<8x4x9x9xf32>, tensor<8x6x4x9xf32> to tensor<6x2x3x2xf32>
+  // CHECK: nn.conv2d_weight_parts %{{.*}}, %{{.*}} window [3, 2] strides [2, 1] padding [1, 0, 2, 1] dilations [1, 3] examples 3 : tensor<8x4x9x9xf32>, tensor<8x6x4x9xf32>
+  %parts = nn.conv2d_weight_parts %x, %g window [3, 2] strides [2, 1] padding [1, 0, 2, 1] dilations [1, 3] examples 3 : tensor<8x4x9x9xf32>, tensor<8x6x4x9xf32>
+  // The last part has fewer examples.
+  %sum = nn.reduce sum %parts dims [0] : tensor<3x4x3x2x6xf32>
   return
 }
 

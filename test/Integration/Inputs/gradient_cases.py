@@ -403,7 +403,7 @@ def images():
     kinds = [dict(), dict(strides=(2, 3), padding=(1, 2, 0, 1)), dict(padding=(2, 2, 1, 1), dilations=(2, 1)),
              dict(padding=(1, 1, 1, 1), groups=2)]
     for (n, c, h, w, o, kh, kw), settings in product(((1, 2, 1, 1, 2, 1, 1), (3, 4, 7, 9, 6, 3, 2),
-                                                      (4, 16, 17, 19, 32, 3, 3)), kinds):
+                                                      (4, 16, 17, 19, 32, 3, 3), (3, 16, 21, 23, 20, 3, 3)), kinds):
         groups = settings.get("groups", 1)
         words = "".join(f" {k} {v if k == 'groups' else list(v)}" for k, v in settings.items())
         x, k, b = normal((n, c, h, w)), normal((o, c // groups, kh, kw)), normal((o,))

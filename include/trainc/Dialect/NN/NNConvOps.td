@@ -21,7 +21,8 @@ def NN_Conv2dOp : NN_InferredOp<"conv2d", [Decomposable, Differentiable]> {
     `strides` and `dilations` are 1, `padding` is 0 where not given. bf16 and f16 are
     rounded after the sum and after the bias.
 
-    Decomposes into im2col, a product of matrices and a transposition.
+    Decomposes into im2col, a product of matrices and a transposition; where
+    getConvolution (NNConvolution.h) finds its sizes fit, it is a kernel of its own.
 
     (C1) input and weight are of rank 4, no size is 0; (C2) strides and dilations are two
     numbers of at least 1, padding is four of at least 0, all below 2^31; (C3) a window
@@ -90,6 +91,36 @@ def NN_Conv2dWeightGradOp : NN_Conv2dGradOp<"conv2d_weight_grad", "input"> {
                        OptionalAttr<DenseI64ArrayAttr>:$padding,
                        OptionalAttr<DenseI64ArrayAttr>:$dilations,
                        DefaultValuedAttr<I64Attr, "1">:$groups);
+}
+
+def NN_Conv2dWeightPartsOp : NN_InferredOp<"conv2d_weight_parts", [Decomposable, KernelPrimitive]> {
+  let summary = "gradients of conv2d's weight by parts of the batch";
+  let description = [{
+    The result is [parts, C, KH, KW, O]: part i is the gradient of a weight [O, C, KH, KW],
+    its first dimension moved to the end, with respect to the examples from i `examples` to
+    (i + 1) `examples` or to the end. Their sum is the gradient, without groups; parts can
+    be computed one beside the other.
+
+    (C1) nn.conv2d of this input with a weight of the result's sizes and these attributes
+    is valid and has the grad's type; (C2) window, strides and dilations are two numbers of
+    at least 1, padding is four of at least 0, all below 2^31; (C3) a window fits into the
+    padded input; (C4) examples is at least 1.
+
+    ```mlir
+    %dw = nn.conv2d_weight_parts %x, %dy window [3, 3] examples 4
+        : tensor<8x4x9x9xf32>, tensor<8x6x7x7xf32>
+    ```
+  }];
+  let arguments = (ins NN_FloatTensor:$input, NN_FloatTensor:$grad, DenseI64ArrayAttr:$window,
+                       OptionalAttr<DenseI64ArrayAttr>:$strides,
+                       OptionalAttr<DenseI64ArrayAttr>:$padding,
+                       OptionalAttr<DenseI64ArrayAttr>:$dilations,
+                       I64Attr:$examples);
+  let results = (outs NN_FloatTensor:$result);
+  let assemblyFormat = [{
+    $input `,` $grad `window` $window (`strides` $strides^)? (`padding` $padding^)?
+    (`dilations` $dilations^)? `examples` $examples attr-dict `:` type($input) `,` type($grad)
+  }];
 }
 
 def NN_Im2colOp : NN_InferredOp<"im2col", [Decomposable, KernelPrimitive]> {
