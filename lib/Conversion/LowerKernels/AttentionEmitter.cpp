@@ -242,25 +242,32 @@ Value AttentionEmitter::offset(LoopBuilder &l, const Rows &rows, Value row) {
 Value AttentionEmitter::scratchToWiden(LoopBuilder &l, int64_t count) {
   if (element == compute)
     return Value();
-  return function.allocateScratch(l, compute,
-                                  count * llvm::alignTo(headSize, rowLanes()));
+  return function.allocateScratch(l, compute, count * headSize);
+}
+
+void AttentionEmitter::copyRows(LoopBuilder &l, std::optional<Rows> from,
+                                Value count, const Rows &to) {
+  int64_t lanes = rowLanes();
+  loop(l, l.index(0), count, 1, [&](LoopBuilder &l, Value row) {
+    Value source = from ? offset(l, *from, row) : Value();
+    Value target = offset(l, to, row);
+    loop(l, l.index(0), l.index(headSize), lanes, [&](LoopBuilder &l, Value d) {
+      Value mask = insideRow(l, d, lanes);
+      Value x = from ? l.loadVector(from->memref, l.add(source, d),
+                                    from->element, mask, lanes)
+                     : nn::splatConstant(
+                           l.b, loc, VectorType::get({lanes}, compute), 0.0);
+      l.storeVector(x, to.memref, l.add(target, d), to.element, mask);
+    });
+  });
 }
 
 Rows AttentionEmitter::widen(LoopBuilder &l, const Rows &rows, Value count,
                              Value buffer) {
   if (!buffer)
     return rows;
-  int64_t lanes = rowLanes();
-  Rows wide{buffer, l.index(0), int64_t(llvm::alignTo(headSize, lanes)),
-            compute};
-  loop(l, l.index(0), count, 1, [&](LoopBuilder &l, Value row) {
-    Value from = offset(l, rows, row), to = offset(l, wide, row);
-    loop(l, l.index(0), l.index(headSize), lanes, [&](LoopBuilder &l, Value d) {
-      Value x = l.loadVector(rows.memref, l.add(from, d), rows.element,
-                             insideRow(l, d, lanes), lanes);
-      vector::StoreOp::create(l.b, loc, x, buffer, ValueRange(l.add(to, d)));
-    });
-  });
+  Rows wide{buffer, l.index(0), headSize, compute};
+  copyRows(l, rows, count, wide);
   return wide;
 }
 
@@ -405,9 +412,10 @@ void AttentionEmitter::accumulate(LoopBuilder &l, const Rows &rows, Value count,
 
 void AttentionEmitter::addProducts(LoopBuilder &l, const Rows &rows,
                                    Value lanes, Value weights, Value count,
-                                   const Rows &sums) {
+                                   const Rows &sums, Value isFirst) {
   int64_t width = rowLanes();
   auto type = VectorType::get({width}, compute);
+  Value zero = nn::splatConstant(l.b, loc, type, 0.0);
   loop(l, l.index(0), l.index(headSize), width, [&](LoopBuilder &l, Value d) {
     Value mask = insideRow(l, d, width);
     inRegisterTiles(l, count, [&](LoopBuilder &l, Value at, int64_t tile) {
@@ -416,8 +424,9 @@ void AttentionEmitter::addProducts(LoopBuilder &l, const Rows &rows,
         Value row = l.add(at, l.index(i));
         weightAt.push_back(l.mul(row, kLanes));
         offsets.push_back(l.add(offset(l, sums, row), d));
-        initial.push_back(vector::LoadOp::create(l.b, loc, type, sums.memref,
-                                                 ValueRange(offsets[i])));
+        Value sum = l.loadVector(sums.memref, offsets[i], compute, mask, width);
+        initial.push_back(
+            arith::SelectOp::create(l.b, loc, isFirst, zero, sum));
       }
       auto results =
           loop(l, l.index(0), lanes, 1, initial,
@@ -436,8 +445,7 @@ void AttentionEmitter::addProducts(LoopBuilder &l, const Rows &rows,
                  return next;
                });
       for (int64_t i = 0; i < tile; ++i)
-        vector::StoreOp::create(l.b, loc, results[i], sums.memref,
-                                ValueRange(offsets[i]));
+        l.storeVector(results[i], sums.memref, offsets[i], compute, mask);
     });
   });
 }

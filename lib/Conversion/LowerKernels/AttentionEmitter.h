@@ -109,9 +109,14 @@ private:
   /// sums[d] = factor sums[d] + sum over rows of rows[row, d] weights[row].
   void accumulate(LoopBuilder &l, const Rows &rows, mlir::Value count,
                   mlir::Value weights, mlir::Value sums, mlir::Value factor);
-  /// sums[row, d] += sum over lanes of weights[row, lane] rows[lane, d].
+  /// sums[row, d] += sum over lanes of weights[row, lane] rows[lane, d];
+  /// `sums`, of the compute type, counts as 0 if `isFirst`.
   void addProducts(LoopBuilder &l, const Rows &rows, mlir::Value lanes,
-                   mlir::Value weights, mlir::Value count, const Rows &sums);
+                   mlir::Value weights, mlir::Value count, const Rows &sums,
+                   mlir::Value isFirst);
+  /// Copies the first `count` rows, or 0 if there are none to copy from.
+  void copyRows(LoopBuilder &l, std::optional<Rows> from, mlir::Value count,
+                const Rows &to);
   /// sum over d of x[0, d] y[0, d].
   mlir::Value dot(LoopBuilder &l, const Rows &x, const Rows &y);
   /// The scores of a row against lanes, from their product: scaled and masked.

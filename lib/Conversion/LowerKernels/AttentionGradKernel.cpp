@@ -2,9 +2,9 @@
 //
 // A tile is a head of keys and values with all the heads of queries that read
 // it. It goes over blocks of kLanes keys and, inside, over the queries that see
-// them: dk and dv of a block are complete when its queries are done, dq is
-// summed in scratch until the tile ends. The probabilities are recomputed from
-// lse.
+// them: dk and dv of a block are complete when its queries are done, dq when
+// the tile ends; it is summed in scratch if its type is narrower than the sums.
+// The probabilities are recomputed from lse.
 //
 //===----------------------------------------------------------------------===//
 #include "AttentionEmitter.h"
@@ -34,7 +34,6 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
     loop(l, l.index(0), l.index(group), 1, body);
   };
 
-  int64_t padded = llvm::alignTo(headSize, rowLanes());
   Value keys = scratch(l, paddedSize()), values = scratch(l, paddedSize());
   Value keySums = scratch(l, paddedSize()),
         valueSums = scratch(l, paddedSize());
@@ -43,10 +42,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
   Value wideQueries = scratchToWiden(l, kAttentionRows);
   Value wideDouts = scratchToWiden(l, kAttentionRows);
   Value deltas = function.allocateScratch(l, compute, group * rows);
-  Value querySums;
-  int64_t querySize = llvm::alignTo(group * rows * padded, kLanes);
-  if (dq.memref)
-    querySums = function.allocateScratch(l, compute, querySize);
+  Value wideSums = dq.memref ? scratchToWiden(l, group * rows) : Value();
   maskRow = scratch(l, 1);
 
   // The sum over j of p[j] dp[j] is out . dout.
@@ -58,8 +54,19 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
       l.storeScalar(delta, deltas, l.add(l.mul(member, rows), row), compute);
     });
   });
-  if (querySums)
-    clear(l, querySums, querySize / kLanes);
+  // Where dq of the queries of a head from row `low` on is summed.
+  auto sumsOf = [&](LoopBuilder &l, Value member, Value low) -> Rows {
+    if (!wideSums)
+      return rowsOf(l, dq, batchIndex, l.add(firstHead, member), low);
+    Value row = l.add(l.mul(member, rows), low);
+    return {wideSums, l.mul(row, headSize), headSize, compute};
+  };
+  // No key is visible to the first queries if there are more of them.
+  if (dq.memref && causal && rows > columns)
+    inHeads(l, [&](LoopBuilder &l, Value member) {
+      copyRows(l, std::nullopt, l.index(rows - columns),
+               sumsOf(l, member, l.index(0)));
+    });
 
   auto doQueries = [&](LoopBuilder &l, Value first, Value lanes, Value member,
                        Value low, const Rows &keyRows) {
@@ -91,10 +98,11 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
       accumulate(l, doutRows, count, dps, valueSums, Value());
     if (dk.memref)
       accumulate(l, queryRows, count, weights, keySums, Value());
-    if (querySums) {
-      Rows sums{querySums, l.mul(memberRow, padded), padded, compute};
+    if (dq.memref) {
+      Value isFirst = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::eq,
+                                            first, l.index(0));
       addProducts(l, keyRows, lanes ? lanes : l.index(kLanes), weights, count,
-                  sums);
+                  sumsOf(l, member, low), isFirst);
     }
   };
 
@@ -107,7 +115,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
          pack(l, valueRows, lanes, values);
          clear(l, keySums, paddedSize());
          clear(l, valueSums, paddedSize());
-         if (querySums)
+         if (dq.memref)
            keyRows =
                widen(l, keyRows, lanes ? lanes : l.index(kLanes), wideKeys);
          Value begin = l.index(0);
@@ -129,22 +137,11 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
                   lanes);
        });
 
-  if (querySums)
+  if (wideSums)
     inHeads(l, [&](LoopBuilder &l, Value member) {
       Value head = l.add(firstHead, member);
-      Rows sums{querySums, l.mul(l.mul(member, rows), padded), padded, compute};
-      Rows result = rowsOf(l, dq, batchIndex, head, l.index(0));
-      int64_t lanes = rowLanes();
-      loop(l, l.index(0), l.index(rows), 1, [&](LoopBuilder &l, Value row) {
-        Value from = offset(l, sums, row), to = offset(l, result, row);
-        loop(l, l.index(0), l.index(headSize), lanes,
-             [&](LoopBuilder &l, Value d) {
-               Value x = l.loadVector(querySums, l.add(from, d), compute,
-                                      Value(), lanes);
-               l.storeVector(x, result.memref, l.add(to, d), element,
-                             insideRow(l, d, lanes));
-             });
-      });
+      copyRows(l, sumsOf(l, member, l.index(0)), l.index(rows),
+               rowsOf(l, dq, batchIndex, head, l.index(0)));
     });
   func::ReturnOp::create(b, loc);
   return batch * kvHeads;
