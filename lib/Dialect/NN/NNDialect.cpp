@@ -33,6 +33,26 @@ Operation *nn::NNDialect::materializeConstant(OpBuilder &builder,
   return nn::ConstantOp::create(builder, loc, type, elements);
 }
 
+bool nn::isLegalTensor(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  if (!tensor || tensor.getEncoding())
+    return false;
+  int64_t room = int64_t{1} << 40;
+  for (int64_t size : tensor.getShape()) {
+    if (size < 1 || size > room) // a dynamic size is negative
+      return false;
+    room /= size;
+  }
+  return true;
+}
+
+bool nn::isLegalElement(Type type) {
+  return type.isF64() || type.isF32() || type.isBF16() || type.isF16() ||
+         type.isSignlessInteger(1) || type.isSignlessInteger(8) ||
+         type.isSignlessInteger(16) || type.isSignlessInteger(32) ||
+         type.isSignlessInteger(64);
+}
+
 Type nn::getComputeType(Type type) {
   if (type.isBF16() || type.isF16())
     return Float32Type::get(type.getContext());

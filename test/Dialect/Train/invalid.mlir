@@ -1,13 +1,13 @@
 // RUN: trainc-opt %s --split-input-file --verify-diagnostics
 
 train.optimizer @o = sgd<lr = 0.1>
-// expected-error @below {{'train.param' op expects a float tensor of static shape (C1), got 'tensor<4xi32>'}}
+// expected-error @below {{'train.param' op expects a float tensor of static shape, 1 to 2^40 elements (C1), got 'tensor<4xi32>'}}
 train.param @w : tensor<4xi32> init(zeros) optimizer(@o)
 
 // -----
 
 train.optimizer @o = sgd<lr = 0.1>
-// expected-error @below {{'train.param' op expects a float tensor of static shape (C1), got 'tensor<2x?xf32>'}}
+// expected-error @below {{'train.param' op expects a float tensor of static shape, 1 to 2^40 elements (C1), got 'tensor<2x?xf32>'}}
 // expected-note @below {{dimension 1 is dynamic}}
 train.param @w : tensor<2x?xf32> init(zeros) optimizer(@o)
 

@@ -15,6 +15,8 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+#include "trainc/Dialect/NN/NNOps.h"
+
 #include "trainc/Dialect/Train/TrainDialect.h.inc"
 #include "trainc/Dialect/Train/TrainEnums.h.inc"
 #define GET_OP_CLASSES
