@@ -34,7 +34,7 @@ Operation *nn::NNDialect::materializeConstant(OpBuilder &builder,
 }
 
 bool nn::isLegalTensor(Type type) {
-  auto tensor = dyn_cast<RankedTensorType>(type);
+  auto tensor = dyn_cast_or_null<RankedTensorType>(type);
   if (!tensor || tensor.getEncoding())
     return false;
   int64_t room = int64_t{1} << 40;

@@ -42,6 +42,14 @@ LogicalResult MatmulOp::inferReturnTypes(MLIRContext *,
   return success();
 }
 
+/// `value` with its last two dimensions exchanged.
+static Value exchangeLast(OpBuilder &b, Location loc, Value value) {
+  int64_t rank = getTensorType(value).getRank();
+  SmallVector<int64_t> order = llvm::to_vector(llvm::seq<int64_t>(0, rank));
+  std::swap(order[rank - 2], order[rank - 1]);
+  return TransposeOp::create(b, loc, value, order);
+}
+
 LogicalResult MatmulOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                        SmallVectorImpl<Value> &operandGrads) {
   Location loc = getLoc();
@@ -50,16 +58,23 @@ LogicalResult MatmulOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   auto matmul = [&](Value x, bool tx, Value y, bool ty) -> Value {
     return MatmulOp::create(b, loc, x, y, Value(), tx, ty);
   };
+  Value lhs = getLhs();
+  bool joined = getTensorType(getRhs()).getRank() == 2 &&
+                getTensorType(lhs).getRank() > 2;
+  // A product takes a batch without the other's on the left only, and the rows of
+  // a batch that is joined lie side by side.
+  bool exchanged = joined && ta;
+  if (exchanged) {
+    lhs = exchangeLast(b, loc, lhs);
+    ta = false;
+  }
   // C = A' B': dA' = G B'^T and dB' = A'^T G, each transposed where the operand
   // was.
   operandGrads[0] =
       ta ? matmul(getRhs(), tb, g, true) : matmul(g, false, getRhs(), !tb);
-  Value lhs = getLhs();
-  RankedTensorType lhsType = getTensorType(lhs), rhsType = getTensorType(getRhs());
-  if (ta && rhsType.getRank() == 2 && lhsType.getRank() > 2)
-    return emitOpError("has no gradient for a transposed batch on the left of "
-                       "a matrix without batch");
-  if (rhsType.getRank() == 2 && lhsType.getRank() > 2) {
+  if (exchanged)
+    operandGrads[0] = exchangeLast(b, loc, operandGrads[0]);
+  if (joined) {
     // The batch of the left is summed: it joins the rows.
     auto flatten = [&](Value value) {
       RankedTensorType type = getTensorType(value);

@@ -140,7 +140,7 @@ ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
   result.addAttribute(getHyperNamesAttrName(result.name), b.getArrayAttr(names));
   result.addAttribute(getHyperValuesAttrName(result.name),
                       b.getArrayAttr(values));
-  return parser.parseOptionalAttrDictWithKeyword(result.attributes);
+  return parseAttributes(parser, result);
 }
 
 void ScheduleOp::print(OpAsmPrinter &p) {
@@ -188,13 +188,13 @@ ParseResult OptimizerOp::parse(OpAsmParser &parser, OperationState &result) {
                             b.getF64FloatAttr(decay));
       } else if (succeeded(parser.parseOptionalKeyword("clip"))) {
         bool value = succeeded(parser.parseOptionalLParen());
-        if (!value || (failed(parser.parseOptionalKeyword("false")) &&
-                       parser.parseKeyword("true")))
+        bool off = value && succeeded(parser.parseOptionalKeyword("false"));
+        if (!off && (!value || failed(parser.parseOptionalKeyword("true"))))
           return parser.emitError(parser.getCurrentLocation(),
                                   "expected '(true)' or '(false)'");
         if (parser.parseRParen())
           return failure();
-        result.addAttribute(getClipAttrName(result.name), b.getBoolAttr(false));
+        result.addAttribute(getClipAttrName(result.name), b.getBoolAttr(!off));
       } else {
         return success();
       }
@@ -232,7 +232,7 @@ ParseResult OptimizerOp::parse(OpAsmParser &parser, OperationState &result) {
   result.addAttribute(getHyperNamesAttrName(result.name), b.getArrayAttr(names));
   result.addAttribute(getHyperValuesAttrName(result.name),
                       b.getArrayAttr(values));
-  return parser.parseOptionalAttrDictWithKeyword(result.attributes);
+  return parseAttributes(parser, result);
 }
 
 void OptimizerOp::print(OpAsmPrinter &p) {

@@ -114,7 +114,7 @@ ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
     if (parser.parseRParen())
       return failure();
   }
-  if (parser.parseOptionalAttrDictWithKeyword(result.attributes))
+  if (parseAttributes(parser, result))
     return failure();
   return parser.parseRegion(*result.addRegion(), inputs);
 }
@@ -175,7 +175,7 @@ ParseResult EvalOp::parse(OpAsmParser &parser, OperationState &result) {
       return failure();
     result.addAttribute(getEmaAttrName(result.name), b.getUnitAttr());
   }
-  if (parser.parseOptionalAttrDictWithKeyword(result.attributes))
+  if (parseAttributes(parser, result))
     return failure();
   return parser.parseRegion(*result.addRegion(), inputs);
 }
@@ -212,7 +212,7 @@ ParseResult train::YieldOp::parse(OpAsmParser &parser, OperationState &result) {
   int32_t values = operands.size();
   SMLoc loc = parser.getCurrentLocation();
   if (parseNamed("loss", loss) || parseNamed("weight", weight) ||
-      parser.parseOptionalAttrDict(result.attributes) ||
+      parseAttributes(parser, result, /*keyword=*/false) ||
       parser.parseOptionalColonTypeList(types) ||
       parser.resolveOperands(operands, types, loc, result.operands))
     return failure();

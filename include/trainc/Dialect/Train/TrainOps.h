@@ -39,6 +39,12 @@ inline constexpr int64_t kNormBlock = 4096;
 mlir::SymbolRefAttr sliceRef(mlir::MLIRContext *context, llvm::StringRef arena,
                              llvm::StringRef slice);
 
+/// Parses the attribute dictionary that ends an op (after `attributes`, or bare)
+/// and checks those attributes that are the op's own.
+mlir::ParseResult parseAttributes(mlir::OpAsmParser &parser,
+                                  mlir::OperationState &result,
+                                  bool keyword = true);
+
 /// The only train.step of a module; a diagnostic and null if there is none or
 /// more than one.
 StepOp getStep(mlir::ModuleOp module);
