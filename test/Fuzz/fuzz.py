@@ -62,10 +62,10 @@ def corpus():
 def mutant(seed, number, steps, others):
     rng = random.Random(f"{seed} mutant {number}")
     kind = rng.random()
-    if kind < 0.55:
+    if kind < 0.7:
         text = valid.module(f"{seed} base {rng.randrange(1 << 40)}").text
     else:
-        text = rng.choice(steps if kind < 0.95 else others)
+        text = rng.choice(steps if kind < 0.97 else others)
     return mutate.mutant(rng, text, rng.choice(steps + others))
 
 

@@ -284,8 +284,8 @@ def raw(rng, text):
     return data.decode("utf-8", "surrogateescape")
 
 
-STRUCTURAL = [number] * 6 + [size] * 5 + [element] * 2 + [one_type] * 2 + [word] * 6 + [value] * 4 + [line] * 2 \
-    + [operation] * 9 + [clause] * 4 + [optimizers] * 3 + [attributes] * 3 + [symbol] + [list_length]
+STRUCTURAL = [number] * 8 + [size] * 5 + [element] * 2 + [one_type] + [word] * 8 + [value] * 4 + [line] * 2 \
+    + [operation] * 12 + [clause] * 5 + [optimizers] * 5 + [attributes] * 3 + [symbol] + [list_length]
 
 
 def mutant(rng, text, other):

@@ -56,8 +56,8 @@ def optimizer(rng, name, schedule_names, element, plain):
     for flag in FLAGS.get(kind, []):
         if rng.random() < 0.3:
             words.append(f"{flag} = {rng.choice(['true', 'false'])}")
-    if kind == "sgd" and not any(w.startswith("momentum") for w in words):  # what only a momentum has
-        words = [w for w in words if not w.startswith(("dampening", "nesterov"))]
+    if kind in ("sgd", "rmsprop") and not any(w.startswith("momentum") for w in words):  # what only a momentum has
+        words = [w for w in words if not w.startswith(("dampening", "nesterov", "lr_in"))]
     rng.shuffle(words)
     return f"train.optimizer @{name} = {kind}<{', '.join(words)}>" + rng.choice(["", "", "", " clip(false)"]) \
         + rng.choice(["", "", " ema(0.5)"])

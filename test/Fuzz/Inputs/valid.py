@@ -70,17 +70,17 @@ class Builder:
         return Value(name + ("#0" if results > 1 else ""), first.shape if shape is None else tuple(shape),
                      element or first.element)
 
-    def parameter(self, shape, init=None, share=True):
-        """A parameter of the shape, now and then one that is there already."""
+    def parameter(self, shape, sure=False):
+        """A parameter of the shape, now and then one that is there already or is frozen, but for `sure`."""
         rng, shape = self.rng, tuple(shape)
         same = [p for p in self.parameters if p[1] == shape]
-        if same and share and rng.random() < 0.3:
+        if same and not sure and rng.random() < 0.3:
             name = rng.choice(same)[0]
         else:
             name = f"p{self.fresh()}" + ("" if self.trained else "_fixed")
-            init = init or rng.choice(["normal<0.5>", "normal<0.1, 0.3>", "uniform<-0.5, 0.5>", "ones", "constant<0.25>",
+            init = rng.choice(["normal<0.5>", "normal<0.1, 0.3>", "uniform<-0.5, 0.5>", "ones", "constant<0.25>",
                                        "truncated_normal<0.0, 0.4>"])
-            group = f"optimizer(@{rng.choice(self.groups)})" if self.trained and rng.random() < 0.9 else "frozen"
+            group = f"optimizer(@{rng.choice(self.groups)})" if self.trained and (sure or rng.random() < 0.9) else "frozen"
             self.head.append(f"train.param @{name} : {tensor(shape, self.element)} init({init}) {group}")
             self.parameters.append((name, shape))
         result = f"%r{self.fresh()}"
@@ -488,7 +488,7 @@ class Builder:
         rng = self.rng
         if not v.shape:
             v = self.op("reshape {}", v, shape=(1,), after=f" to {tensor((1,), v.element)}")
-        v = self.binary("mul", v, self.parameter(v.shape[-1:]))
+        v = self.binary("mul", v, self.parameter(v.shape[-1:], sure=True))
         kind = rng.choice(["cross_entropy", "linear_cross_entropy", "mse", "bce_with_logits", "sum"])
         if kind == "sum":
             w = self.op(f"reduce sum {{}} dims {list(range(len(v.shape)))}", self.binary("mul", v, v), shape=())
