@@ -38,7 +38,7 @@ class Worker:
         status = self.process.wait()
         message = f"status {status}: {self.said()}"
         self.stop()
-        return "hang" if status in (-9, -14) else "crash", message
+        return "hang" if status in (-9, -14, -27) else "crash", message
 
     def said(self):
         """The telling part of standard error."""
