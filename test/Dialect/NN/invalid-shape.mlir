@@ -190,3 +190,19 @@ func.func @scatter_add_types(%x: tensor<4x8xf32>, %i: tensor<4x3xi32>, %u: tenso
   %r = nn.scatter_add %i, %u dim 1 : tensor<4x3xi32>, tensor<4x3xf32> to tensor<4x8xf64>
   return
 }
+
+// -----
+
+func.func @no_elements(%x: tensor<2x0xf32>) {
+  // expected-error @below {{'nn.softmax' op operand #0 must be static tensor of 64-bit float or 32-bit float or bfloat16 type or 16-bit float values, 1 to 2^40 of them, without encoding, but got 'tensor<2x0xf32>'}}
+  %0 = nn.softmax %x dim 0 : tensor<2x0xf32>
+  return
+}
+
+// -----
+
+func.func @encoding(%x: tensor<2xf32, "sparse">) {
+  // expected-error @below {{'nn.stop_gradient' op operand #0 must be static tensor}}
+  %0 = nn.stop_gradient %x : tensor<2xf32, "sparse">
+  return
+}

@@ -263,7 +263,7 @@ def splice(rng, text, other):
 
 def raw(rng, text):
     """Bytes: flipped, dropped, doubled, cut."""
-    data = bytearray(text.encode())
+    data = bytearray(text.encode("utf-8", "surrogateescape"))
     if not data:
         return text
     i, n = rng.randrange(len(data)), rng.randint(1, 12)

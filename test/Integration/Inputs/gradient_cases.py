@@ -175,6 +175,8 @@ def products():
                        jnp.matmul)
             yield Case("matmul", f"nn.matmul {{0}}, {{1}} transpose_rhs : {types(2)}",
                        [normal((*batch, m, k)), normal((n, k))], lambda a, b: a @ b.T)
+            yield Case("matmul", f"nn.matmul {{0}}, {{1}} transpose_lhs : {types(2)}",
+                       [normal((*batch, k, m)), normal((k, n))], lambda a, b: jnp.swapaxes(a, -1, -2) @ b)
         for bias in (0, 1):
             operands = [normal((2, m, k)), normal((k, n))] + [normal((n,))] * bias
             yield Case("linear", f"nn.linear {', '.join(f'{{{i}}}' for i in range(len(operands)))} : "
