@@ -21,6 +21,7 @@ train.step @step(%x: tensor<f32>) {
 
 // -----
 
+train.buffer @b : tensor<f32> init(zeros)
 // expected-error @below {{'builtin.module' op is not allowed here in a source}}
 module @inner {
 }
