@@ -1,5 +1,5 @@
 # REQUIRES: jax
-# RUN: %python %s --mutants 500 --valid 50 --seed 1 --build %trainc_build
+# RUN: %python %s --mutants 500 --valid 50 --seed 1 --build %trainc_build --runtime-build %trainc_build
 """Fuzzes trainc in process: mutated modules up to form 3, and random valid ones with all passes on against all off.
 
 usage: fuzz.py --mutants N --valid M [--seed S] [--json FILE] [--jobs J] [--checkpoints C] [--show mutant|valid NUMBER]
@@ -47,16 +47,15 @@ def generated(model):
 
 
 def corpus():
-    """(modules with a step, others)."""
-    pieces = []
+    """(modules with a step, others: parts, and modules that are refused)."""
+    steps, others = [generated(model) for model in EXAMPLES], []
     for path in sorted(glob.glob(os.path.join(ROOT, "test", "**", "*.mlir"), recursive=True)):
-        if os.path.basename(os.path.dirname(path)) not in ("build", "Fuzz"):
-            with open(path) as f:
-                text = re.sub(r"(?m)^ *//(?! -----).*\n", "", f.read())
-            pieces += re.split(r"(?m)^// -----.*$", text)
-    pieces = [p.strip() + "\n" for p in pieces if p.strip() and len(p) < 20000]
-    steps = [p for p in pieces if "train.step" in p]
-    return steps + [generated(m) for m in EXAMPLES], [p for p in pieces if "train.step" not in p]
+        with open(path) as f:
+            text = re.sub(r"(?m)^ *//(?! -----).*\n", "", f.read())
+        refused = re.search("invalid|errors", os.path.basename(path))
+        for piece in filter(str.strip, re.split(r"(?m)^// -----.*$", text)):
+            (steps if "train.step" in piece and not refused else others).append(piece.strip() + "\n")
+    return steps, others
 
 
 def mutant(seed, number, steps, others):

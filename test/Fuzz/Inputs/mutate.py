@@ -165,22 +165,29 @@ def operation(rng, text):
     reads = f"{new} = nn."
     texts = [f"{reads}{rng.choice(FAMILIES[0])} {name} : {kind}"] * 3
     texts += [f"{reads}{rng.choice(FAMILIES[1])} {name}, {other} : {kind}, {kind}"] * 3
-    texts += [f"{reads}{rng.choice(['softmax', 'log_softmax'])} {name} dim {dim} : {kind}",
-              f"{reads}dropout {name} rate {rng.choice(['0.0', '0.1', '0.999999'])} : {kind}",
+    if rank:
+        texts += [f"{reads}{rng.choice(['softmax', 'log_softmax'])} {name} dim {dim} : {kind}",
+                  f"{reads}concat {name} dim {dim} : {kind}"]
+    texts += [f"{reads}dropout {name} rate {rng.choice(['0.0', '0.1', '0.999999'])} : {kind}",
               f"{reads}clamp {name} low -1.0 high {rng.choice(['1.0', '-1.0', '0.5'])} : {kind}",
               f"{reads}transpose {name} {list(range(rank))} : {kind}",
               f"{reads}reshape {name} : {kind} to {kind}", f"{reads}broadcast {name} : {kind} to {kind}",
-              f"{reads}cast {name} to {e} : {kind}", f"{reads}concat {name} dim {dim} : {kind}",
+              f"{reads}cast {name} to {e} : {kind}",
               f"{reads}slice {name} offsets {[0] * rank} sizes [{', '.join(shape)}] : {kind}",
               f"{reads}pad {name} low {[0] * rank} high {[0] * rank} value 0.0 : {kind}",
               f"{reads}reduce sum {name} dims [] : {kind}",
               f"{new} = train.barrier {name} : {kind}",
               f"{new} = train.recompute -> {kind} {{\ntrain.yield {name} : {kind}\n}}",
-              f"{new}:2 = nn.mse {name}, {other} : {kind}, {kind}",
               f"{new} = nn.map({name}) : ({kind}) -> {kind} {{\n^bb0(%a: {e}):\nnn.yield %a : {e}\n}}"]
     head, tail = text[:at.end()] + "\n" + rng.choice(texts), text[at.end():]
-    uses = list(re.finditer(rf"{name}(?![\w:])", tail))
+    uses = list(re.finditer(rf"{name}(?![\w:#])", tail))
     return head + (put(tail, rng.choice(uses), new) if uses else tail)
+
+
+def operations(rng, text):
+    for _ in range(rng.randint(2, 5)):
+        text = operation(rng, text)
+    return text
 
 
 def clause(rng, text):
@@ -285,12 +292,12 @@ def raw(rng, text):
 
 
 STRUCTURAL = [number] * 8 + [size] * 5 + [element] * 2 + [one_type] + [word] * 8 + [value] * 4 + [line] * 2 \
-    + [operation] * 12 + [clause] * 5 + [optimizers] * 5 + [attributes] * 3 + [symbol] + [list_length]
+    + [operation] * 10 + [operations] * 8 + [clause] * 7 + [optimizers] * 5 + [attributes] * 3 + [symbol] + [list_length]
 
 
 def mutant(rng, text, other):
-    """`text` with one to four changes; `other` is another module of the corpus."""
-    for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3])):
+    """`text` with one to three changes; `other` is another module of the corpus."""
+    for _ in range(rng.choice([1, 1, 1, 1, 1, 2, 2, 3])):
         kind = rng.random()
         text = raw(rng, text) if kind < 0.04 else splice(rng, text, other) if kind < 0.07 else \
             rng.choice(STRUCTURAL)(rng, text)
