@@ -6,13 +6,15 @@ from optimizers import optimizer, schedules
 
 UNARY = ["neg", "abs", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu tanh", "gelu erf", "clamp", "exp",
          "log", "sqrt", "rsqrt"]
+BENT = {"abs", "relu", "clamp"}
 SIZES = [1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 16, 17, 33, 65]
 MOST_ELEMENTS, MOST_OPERATIONS = 3000, 30
 
 
 @dataclass
 class Valid:
-    """`own_order`: it has kernels that may sum in an order of their own; code by definitions differs by rounding."""
+    """`own_order`: it has kernels that may sum in an order of their own, and code by definitions differs by rounding; all
+    that it computes is smooth, for a rounding may turn a comparison or choose another maximum."""
     text: str
     inputs: dict  # entry -> {name: (shape, element type, bound of an index)}
     own_order: bool
@@ -112,12 +114,12 @@ class Builder:
         return self.op(f"{op} {{}}, {{}}", a, b, shape=[max(m, n) for m, n in zip(left, right)])
 
     def positive(self, v):
-        return self.binary("add", self.op("abs {}", v), self.scalar(0.5))
+        return self.binary("add", self.op("sigmoid {}" if self.own_order else "abs {}", v), self.scalar(0.5))
 
     # Recipes: each takes a float value and gives another, or None where it does not fit.
 
     def unary(self, v):
-        op = self.rng.choice(UNARY)
+        op = self.rng.choice([op for op in UNARY if not self.own_order or op not in BENT])
         if op in ("log", "sqrt", "rsqrt"):
             return self.op(f"{op} {{}}", self.positive(v))
         if op == "exp":
@@ -136,7 +138,7 @@ class Builder:
         return self.arithmetic(*((v, p) if self.rng.random() < 0.7 else (p, v)))
 
     def arithmetic(self, a, b):
-        op = self.rng.choice(["add", "sub", "mul", "mul", "max", "min", "div", "pow"])
+        op = self.rng.choice(["add", "sub", "mul", "mul", "div", "pow"] + ["max", "min"] * (not self.own_order))
         if op == "div":
             b = self.positive(b)
         if op == "pow":
@@ -150,7 +152,7 @@ class Builder:
 
     def choose(self, v):
         """Comparison, logic and select."""
-        if self.own_order:  # a rounding may turn a comparison
+        if self.own_order:
             return None
         kind = self.rng.choice(["eq", "ne", "lt", "le", "gt", "ge"])
         c = self.op(f"compare {kind} {{}}, {{}}", v, self.scalar(0.125), element="i1")
@@ -255,7 +257,7 @@ class Builder:
         if not v.shape:
             return None
         dims = sorted(self.rng.sample(range(len(v.shape)), self.rng.randint(1, len(v.shape))))
-        kind, keep = self.rng.choice(["sum", "sum", "max", "min", "prod"]), self.rng.random() < 0.5
+        kind, keep = self.rng.choice(["sum", "sum", "prod"] + ["max", "min"] * (not self.own_order)), self.rng.random() < 0.5
         if kind == "prod":
             v = self.binary("add", self.op("sigmoid {}", v), self.scalar(0.5))
         shape = [1 if i in dims else n for i, n in enumerate(v.shape) if keep or i not in dims]
@@ -388,7 +390,7 @@ class Builder:
         if not places:
             return None
         words = f"window {size} strides {places[0]} padding {places[1]}"
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.5 and not self.own_order:
             return self.op(f"max_pool2d {{}} {words}", v, shape=(*v.shape[:2], *places[2]), results=2)
         inside = self.rng.choice(["", " {{count_include_pad = false}}"])
         return self.op(f"avg_pool2d {{}} {words}{inside}", v, shape=(*v.shape[:2], *places[2]))
