@@ -182,9 +182,10 @@ void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
     groups.push_back(w.string(group));
   for (const EntryRow &row : tables.entries)
     entries.push_back(w.entry(row));
-  for (const std::string &name : tables.kernels)
-    kernels.push_back(
-        w.structure({w.string(name), module.getFunction(name)}));
+  for (const KernelRow &row : tables.kernels)
+    kernels.push_back(w.structure({w.string(row.name),
+                                   module.getFunction(row.name),
+                                   w.u64(row.scratchBytes)}));
 
   llvm::GlobalVariable *functions = module.getNamedGlobal("trainc.functions");
   if (!functions)

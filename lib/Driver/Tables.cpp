@@ -490,7 +490,10 @@ Tables trainc::gatherTables(ModuleOp module, StringRef name) {
   gatherer.gatherTensors();
   for (auto kernel : module.getOps<KernelOp>()) {
     gatherer.kernelIndex[kernel.getSymName()] = gatherer.tables.kernels.size();
-    gatherer.tables.kernels.push_back(kernel.getSymName().str());
+    auto scratch = kernel->getAttrOfType<IntegerAttr>("scratch");
+    gatherer.tables.kernels.push_back(
+        {kernel.getSymName().str(),
+         scratch ? static_cast<uint64_t>(scratch.getInt()) : 0});
   }
   StepOp step = getStep(module);
   gatherer.gatherEntry(step, step.getBody(), step.getInputNames());

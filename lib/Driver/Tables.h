@@ -48,6 +48,11 @@ struct PortRow {
   uint64_t bytes;
 };
 
+struct KernelRow {
+  std::string name;
+  uint64_t scratchBytes;
+};
+
 struct CommandRow {
   trainc_command_kind kind;
   uint32_t kernel = 0;
@@ -75,7 +80,7 @@ struct Tables {
   std::vector<ScalarRow> scalars;
   std::vector<std::string> groups;
   std::vector<EntryRow> entries;
-  std::vector<std::string> kernels;
+  std::vector<KernelRow> kernels;
   uint32_t scalarArena = 0, workspaceArena = 0;
 };
 

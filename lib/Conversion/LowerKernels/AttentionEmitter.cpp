@@ -8,17 +8,17 @@
 using namespace mlir;
 using namespace trainc;
 
-/// Largest head size whose blocks fit the stack.
-static constexpr int64_t kMaxHeadSize = 512;
+/// Rows and columns of a block that is transposed in registers.
+static constexpr int64_t kBlock = 16;
 
 static VectorType integerLanes(OpBuilder &b) {
-  return VectorType::get({kLanes}, b.getI64Type());
+  return VectorType::get({kLanes}, b.getI32Type());
 }
 
 /// 0, 1, 2, ...
 static Value createRamp(LoopBuilder &l) {
-  SmallVector<int64_t> steps;
-  for (int64_t i = 0; i < kLanes; ++i)
+  SmallVector<int32_t> steps;
+  for (int32_t i = 0; i < kLanes; ++i)
     steps.push_back(i);
   return arith::ConstantOp::create(
       l.b, l.loc, DenseIntElementsAttr::get(integerLanes(l.b), steps));
@@ -26,7 +26,7 @@ static Value createRamp(LoopBuilder &l) {
 
 static Value splatIndex(LoopBuilder &l, Value value) {
   return l.splat(
-      arith::IndexCastOp::create(l.b, l.loc, l.b.getI64Type(), value));
+      arith::IndexCastOp::create(l.b, l.loc, l.b.getI32Type(), value));
 }
 
 //===----------------------------------------------------------------------===//
@@ -127,10 +127,6 @@ AttentionEmitter::AttentionEmitter(KernelFunction &function,
   dout = {input(op.getDout()), rows, heads * headSize, 0};
 }
 
-bool AttentionEmitter::isSupported() const {
-  return headSize <= kMaxHeadSize && batch * rows * columns * headSize > 0;
-}
-
 //===----------------------------------------------------------------------===//
 // Loops and vectors
 //===----------------------------------------------------------------------===//
@@ -156,20 +152,17 @@ SmallVector<Value> AttentionEmitter::loop(LoopBuilder &l, Value low, Value high,
 }
 
 void AttentionEmitter::inRegisterTiles(
-    LoopBuilder &l, Value low, Value high,
+    LoopBuilder &l, Value count,
     function_ref<void(LoopBuilder &, Value, int64_t)> body) {
   int64_t many = compute.isF64() ? 4 : 8;
-  Value count = arith::SubIOp::create(l.b, loc, high, low);
-  Value middle = l.add(low, l.mul(l.div(count, many), many));
-  loop(l, low, middle, many,
+  Value middle = l.mul(l.div(count, many), many);
+  loop(l, l.index(0), middle, many,
        [&](LoopBuilder &l, Value at) { body(l, at, many); });
-  loop(l, middle, high, 1, [&](LoopBuilder &l, Value at) { body(l, at, 1); });
+  loop(l, middle, count, 1, [&](LoopBuilder &l, Value at) { body(l, at, 1); });
 }
 
 Value AttentionEmitter::scratch(LoopBuilder &l, int64_t rows) {
-  return memref::AllocaOp::create(l.b, loc,
-                                  MemRefType::get({rows * kLanes}, compute),
-                                  l.b.getI64IntegerAttr(64));
+  return function.allocateScratch(l, compute, rows * kLanes);
 }
 
 Value AttentionEmitter::load(LoopBuilder &l, Value scratch, Value row) {
@@ -187,124 +180,287 @@ Value AttentionEmitter::constant(LoopBuilder &l, double value) {
   return nn::splatConstant(l.b, loc, vectorType, value);
 }
 
-void AttentionEmitter::clear(LoopBuilder &l, Value scratch) {
+void AttentionEmitter::clear(LoopBuilder &l, Value scratch, int64_t rows) {
   Value zero = constant(l, 0.0);
-  loop(l, l.index(0), l.index(headSize), 1,
-       [&](LoopBuilder &l, Value d) { store(l, zero, scratch, d); });
+  loop(l, l.index(0), l.index(rows), 1,
+       [&](LoopBuilder &l, Value row) { store(l, zero, scratch, row); });
 }
 
-Value AttentionEmitter::rowOffset(LoopBuilder &l, Head head, Value row) {
-  const HeadMatrix &m = head.matrix;
-  Value token = l.add(l.mul(head.batch, m.length), row);
-  Value offset = l.add(l.mul(token, m.stride), l.mul(head.head, headSize));
-  return m.offset ? l.add(offset, l.index(m.offset)) : offset;
+//===----------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------===//
+
+int64_t AttentionEmitter::rowLanes() const {
+  bool half =
+      llvm::alignTo(headSize, kLanes / 2) < llvm::alignTo(headSize, kLanes);
+  return half ? kLanes / 2 : kLanes;
 }
 
-/// Lanes of a block from `first` that are below `length`, a count.
-static Value countLanes(LoopBuilder &l, Value first, int64_t length) {
-  Value rest = arith::SubIOp::create(l.b, l.loc, l.index(length), first);
+int64_t AttentionEmitter::paddedSize() const {
+  return llvm::alignTo(headSize, kBlock);
+}
+
+static Value maskBelow(LoopBuilder &l, Value count, int64_t lanes) {
+  return vector::CreateMaskOp::create(
+      l.b, l.loc, VectorType::get({lanes}, l.b.getI1Type()), count);
+}
+
+Value AttentionEmitter::insideRow(LoopBuilder &l, Value d, int64_t lanes) {
+  if (headSize % lanes == 0)
+    return Value();
+  return maskBelow(l, arith::SubIOp::create(l.b, loc, l.index(headSize), d),
+                   lanes);
+}
+
+Value AttentionEmitter::countLanes(LoopBuilder &l, Value first,
+                                   int64_t length) {
+  if (length % kLanes == 0)
+    return Value();
+  Value rest = arith::SubIOp::create(l.b, loc, l.index(length), first);
   return l.min(rest, l.index(kLanes));
 }
 
-void AttentionEmitter::pack(LoopBuilder &l, Head head, Value first,
-                            Value transposed) {
-  if (head.matrix.length % kLanes != 0)
-    clear(l, transposed);
-  Value count = countLanes(l, first, head.matrix.length);
-  loop(l, l.index(0), count, 1, [&](LoopBuilder &l, Value lane) {
-    Value base = rowOffset(l, head, l.add(first, lane));
-    loop(l, l.index(0), l.index(headSize), 1, [&](LoopBuilder &l, Value d) {
-      Value x = l.loadScalar(head.matrix.memref, l.add(base, d), element);
-      l.storeScalar(x, transposed, l.add(l.mul(d, kLanes), lane), compute);
+Value AttentionEmitter::lanesBelow(LoopBuilder &l, Value first,
+                                   int64_t length) {
+  Value count = countLanes(l, first, length);
+  return count ? maskBelow(l, count, kLanes) : Value();
+}
+
+Rows AttentionEmitter::rowsOf(LoopBuilder &l, const HeadMatrix &m,
+                              Value batchIndex, Value head, Value first) {
+  Value token = l.add(l.mul(batchIndex, m.length), first);
+  Value base = l.add(l.mul(token, m.stride), l.mul(head, headSize));
+  if (m.offset)
+    base = l.add(base, l.index(m.offset));
+  return {m.memref, base, m.stride, element};
+}
+
+Value AttentionEmitter::offset(LoopBuilder &l, const Rows &rows, Value row) {
+  return l.add(rows.base, l.mul(row, rows.stride));
+}
+
+Value AttentionEmitter::scratchToWiden(LoopBuilder &l, int64_t count) {
+  if (element == compute)
+    return Value();
+  return function.allocateScratch(l, compute,
+                                  count * llvm::alignTo(headSize, rowLanes()));
+}
+
+Rows AttentionEmitter::widen(LoopBuilder &l, const Rows &rows, Value count,
+                             Value buffer) {
+  if (!buffer)
+    return rows;
+  int64_t lanes = rowLanes();
+  Rows wide{buffer, l.index(0), int64_t(llvm::alignTo(headSize, lanes)),
+            compute};
+  loop(l, l.index(0), count, 1, [&](LoopBuilder &l, Value row) {
+    Value from = offset(l, rows, row), to = offset(l, wide, row);
+    loop(l, l.index(0), l.index(headSize), lanes, [&](LoopBuilder &l, Value d) {
+      Value x = l.loadVector(rows.memref, l.add(from, d), rows.element,
+                             insideRow(l, d, lanes), lanes);
+      vector::StoreOp::create(l.b, loc, x, buffer, ValueRange(l.add(to, d)));
     });
+  });
+  return wide;
+}
+
+/// Transposes a block of kBlock vectors of kBlock lanes: halves of pairs of
+/// vectors change places, then quarters, and so on.
+static void transpose(LoopBuilder &l, SmallVectorImpl<Value> &block) {
+  for (int64_t step = kBlock / 2; step > 0; step /= 2) {
+    SmallVector<int64_t> low, high;
+    for (int64_t lane = 0; lane < kBlock; ++lane) {
+      bool second = lane & step;
+      low.push_back(second ? kBlock + lane - step : lane);
+      high.push_back(second ? kBlock + lane : lane + step);
+    }
+    for (int64_t i = 0; i < kBlock; ++i) {
+      if (i & step)
+        continue;
+      Value x = block[i], y = block[i + step];
+      block[i] = vector::ShuffleOp::create(l.b, l.loc, x, y, low);
+      block[i + step] = vector::ShuffleOp::create(l.b, l.loc, x, y, high);
+    }
+  }
+}
+
+void AttentionEmitter::inBlocks(LoopBuilder &l, const Rows &rows, Value count,
+                                BlockBody body) {
+  loop(l, l.index(0), l.index(headSize), kBlock, [&](LoopBuilder &l, Value d) {
+    Value size = l.min(arith::SubIOp::create(l.b, loc, l.index(headSize), d),
+                       l.index(kBlock));
+    for (int64_t first = 0; first < kLanes; first += kBlock) {
+      SmallVector<Value> offsets, masks;
+      for (int64_t i = 0; i < kBlock; ++i) {
+        Value lane = l.index(first + i), mask;
+        if (count) {
+          Value isInside = arith::CmpIOp::create(
+              l.b, loc, arith::CmpIPredicate::ult, lane, count);
+          mask = maskBelow(
+              l, arith::SelectOp::create(l.b, loc, isInside, size, l.index(0)),
+              kBlock);
+        } else if (headSize % kBlock != 0) {
+          mask = maskBelow(l, size, kBlock);
+        }
+        offsets.push_back(l.add(offset(l, rows, lane), d));
+        masks.push_back(mask);
+      }
+      Value at = l.add(l.mul(d, kLanes), l.index(first));
+      body(l, at, offsets, masks);
+    }
   });
 }
 
-void AttentionEmitter::unpack(LoopBuilder &l, Value transposed, Head head,
-                              Value first) {
-  Value count = countLanes(l, first, head.matrix.length);
-  loop(l, l.index(0), count, 1, [&](LoopBuilder &l, Value lane) {
-    Value base = rowOffset(l, head, l.add(first, lane));
-    loop(l, l.index(0), l.index(headSize), 1, [&](LoopBuilder &l, Value d) {
-      Value x =
-          l.loadScalar(transposed, l.add(l.mul(d, kLanes), lane), compute);
-      l.storeScalar(x, head.matrix.memref, l.add(base, d), element);
-    });
-  });
+void AttentionEmitter::pack(LoopBuilder &l, const Rows &rows, Value count,
+                            Value transposed) {
+  inBlocks(l, rows, count,
+           [&](LoopBuilder &l, Value at, ArrayRef<Value> offsets,
+               ArrayRef<Value> masks) {
+             SmallVector<Value> block;
+             for (auto [offset, mask] : llvm::zip(offsets, masks))
+               block.push_back(
+                   l.loadVector(rows.memref, offset, element, mask, kBlock));
+             transpose(l, block);
+             for (auto [i, column] : llvm::enumerate(block))
+               vector::StoreOp::create(
+                   l.b, loc, column, transposed,
+                   ValueRange(l.add(at, l.index(i * kLanes))));
+           });
+}
+
+void AttentionEmitter::unpack(LoopBuilder &l, Value transposed,
+                              const Rows &rows, Value count) {
+  auto type = VectorType::get({kBlock}, compute);
+  inBlocks(l, rows, count,
+           [&](LoopBuilder &l, Value at, ArrayRef<Value> offsets,
+               ArrayRef<Value> masks) {
+             SmallVector<Value> block;
+             for (int64_t i = 0; i < kBlock; ++i)
+               block.push_back(vector::LoadOp::create(
+                   l.b, loc, type, transposed,
+                   ValueRange(l.add(at, l.index(i * kLanes)))));
+             transpose(l, block);
+             for (auto [row, offset, mask] : llvm::zip(block, offsets, masks))
+               l.storeVector(row, rows.memref, offset, element, mask);
+           });
 }
 
 //===----------------------------------------------------------------------===//
 // Products
 //===----------------------------------------------------------------------===//
 
-void AttentionEmitter::multiply(LoopBuilder &l, Head head, Value transposed,
-                                Value low, Value high, Value products) {
-  inRegisterTiles(l, low, high, [&](LoopBuilder &l, Value at, int64_t count) {
+void AttentionEmitter::multiply(LoopBuilder &l, const Rows &rows, Value count,
+                                Value transposed, Value products) {
+  inRegisterTiles(l, count, [&](LoopBuilder &l, Value at, int64_t tile) {
     SmallVector<Value> offsets;
-    for (int64_t i = 0; i < count; ++i)
-      offsets.push_back(rowOffset(l, head, l.add(at, l.index(i))));
-    SmallVector<Value> initial(count, constant(l, 0.0));
+    for (int64_t i = 0; i < tile; ++i)
+      offsets.push_back(offset(l, rows, l.add(at, l.index(i))));
+    SmallVector<Value> initial(tile, constant(l, 0.0));
     auto sums = loop(l, l.index(0), l.index(headSize), 1, initial,
                      [&](LoopBuilder &l, Value d, ValueRange sums) {
                        Value right = load(l, transposed, d);
                        SmallVector<Value> next;
-                       for (int64_t i = 0; i < count; ++i) {
+                       for (int64_t i = 0; i < tile; ++i) {
                          Value left = l.loadScalar(
-                             head.matrix.memref, l.add(offsets[i], d), element);
+                             rows.memref, l.add(offsets[i], d), rows.element);
                          next.push_back(math::FmaOp::create(
                              l.b, loc, l.splat(left), right, sums[i]));
                        }
                        return next;
                      });
-    Value row = arith::SubIOp::create(l.b, loc, at, low);
-    for (int64_t i = 0; i < count; ++i)
-      store(l, sums[i], products, l.add(row, l.index(i)));
+    for (int64_t i = 0; i < tile; ++i)
+      store(l, sums[i], products, l.add(at, l.index(i)));
   });
 }
 
-void AttentionEmitter::accumulate(LoopBuilder &l, Head head, Value weights,
-                                  Value low, Value high, Value sums,
-                                  Value factor) {
+void AttentionEmitter::accumulate(LoopBuilder &l, const Rows &rows, Value count,
+                                  Value weights, Value sums, Value factor) {
   inRegisterTiles(
-      l, l.index(0), l.index(headSize),
-      [&](LoopBuilder &l, Value d, int64_t count) {
+      l, l.index(headSize), [&](LoopBuilder &l, Value d, int64_t tile) {
         SmallVector<Value> initial;
-        for (int64_t i = 0; i < count; ++i) {
+        for (int64_t i = 0; i < tile; ++i) {
           Value sum = load(l, sums, l.add(d, l.index(i)));
           if (factor)
             sum = arith::MulFOp::create(l.b, loc, sum, factor);
           initial.push_back(sum);
         }
-        auto results = loop(
-            l, low, high, 1, initial,
-            [&](LoopBuilder &l, Value row, ValueRange sums) {
-              Value right =
-                  load(l, weights, arith::SubIOp::create(l.b, loc, row, low));
-              Value base = l.add(rowOffset(l, head, row), d);
-              SmallVector<Value> next;
-              for (int64_t i = 0; i < count; ++i) {
-                Value left = l.loadScalar(head.matrix.memref,
-                                          l.add(base, l.index(i)), element);
-                next.push_back(math::FmaOp::create(l.b, loc, l.splat(left),
-                                                   right, sums[i]));
-              }
-              return next;
-            });
-        for (int64_t i = 0; i < count; ++i)
+        auto results =
+            loop(l, l.index(0), count, 1, initial,
+                 [&](LoopBuilder &l, Value row, ValueRange sums) {
+                   Value right = load(l, weights, row);
+                   Value base = l.add(offset(l, rows, row), d);
+                   SmallVector<Value> next;
+                   for (int64_t i = 0; i < tile; ++i) {
+                     Value left = l.loadScalar(
+                         rows.memref, l.add(base, l.index(i)), rows.element);
+                     next.push_back(math::FmaOp::create(l.b, loc, l.splat(left),
+                                                        right, sums[i]));
+                   }
+                   return next;
+                 });
+        for (int64_t i = 0; i < tile; ++i)
           store(l, results[i], sums, l.add(d, l.index(i)));
       });
+}
+
+void AttentionEmitter::addProducts(LoopBuilder &l, const Rows &rows,
+                                   Value lanes, Value weights, Value count,
+                                   const Rows &sums) {
+  int64_t width = rowLanes();
+  auto type = VectorType::get({width}, compute);
+  loop(l, l.index(0), l.index(headSize), width, [&](LoopBuilder &l, Value d) {
+    Value mask = insideRow(l, d, width);
+    inRegisterTiles(l, count, [&](LoopBuilder &l, Value at, int64_t tile) {
+      SmallVector<Value> offsets, weightAt, initial;
+      for (int64_t i = 0; i < tile; ++i) {
+        Value row = l.add(at, l.index(i));
+        weightAt.push_back(l.mul(row, kLanes));
+        offsets.push_back(l.add(offset(l, sums, row), d));
+        initial.push_back(vector::LoadOp::create(l.b, loc, type, sums.memref,
+                                                 ValueRange(offsets[i])));
+      }
+      auto results =
+          loop(l, l.index(0), lanes, 1, initial,
+               [&](LoopBuilder &l, Value lane, ValueRange sums) {
+                 Value right =
+                     l.loadVector(rows.memref, l.add(offset(l, rows, lane), d),
+                                  rows.element, mask, width);
+                 SmallVector<Value> next;
+                 for (int64_t i = 0; i < tile; ++i) {
+                   Value left =
+                       l.loadScalar(weights, l.add(weightAt[i], lane), compute);
+                   left = vector::BroadcastOp::create(l.b, loc, type, left);
+                   next.push_back(
+                       math::FmaOp::create(l.b, loc, left, right, sums[i]));
+                 }
+                 return next;
+               });
+      for (int64_t i = 0; i < tile; ++i)
+        vector::StoreOp::create(l.b, loc, results[i], sums.memref,
+                                ValueRange(offsets[i]));
+    });
+  });
+}
+
+Value AttentionEmitter::dot(LoopBuilder &l, const Rows &x, const Rows &y) {
+  Value sum =
+      loop(l, l.index(0), l.index(headSize), kLanes, constant(l, 0.0),
+           [&](LoopBuilder &l, Value d, ValueRange sum) {
+             Value mask = insideRow(l, d, kLanes);
+             Value left =
+                 l.loadVector(x.memref, l.add(x.base, d), x.element, mask);
+             Value right =
+                 l.loadVector(y.memref, l.add(y.base, d), y.element, mask);
+             return SmallVector<Value>{
+                 math::FmaOp::create(l.b, loc, left, right, sum[0])};
+           })
+          .front();
+  return l.combineLanes(nn::ReduceKind::sum, sum);
 }
 
 //===----------------------------------------------------------------------===//
 // Scores
 //===----------------------------------------------------------------------===//
-
-Value AttentionEmitter::lanesBelow(LoopBuilder &l, Value first,
-                                   int64_t length) {
-  return vector::CreateMaskOp::create(
-      l.b, loc, VectorType::get({kLanes}, l.b.getI1Type()),
-      countLanes(l, first, length));
-}
 
 Value AttentionEmitter::finite(LoopBuilder &l, Value value) {
   Value infinity = constant(l, -std::numeric_limits<double>::infinity());
@@ -336,8 +492,11 @@ Value AttentionEmitter::loadMask(LoopBuilder &l, Value batchIndex, Value head,
   };
   if (maskStrides[laneDim] == 0)
     return l.splat(loadOne(l, base));
-  // Lanes past the end read the last element.
   int64_t length = lanesAreQueries ? rows : columns;
+  if (maskStrides[laneDim] == 1 && maskElement == compute)
+    return l.loadVector(mask, l.add(base, first), compute,
+                        lanesBelow(l, first, length));
+  // Lanes past the end read the last element.
   loop(l, l.index(0), l.index(kLanes), 1, [&](LoopBuilder &l, Value lane) {
     Value at = l.min(l.add(first, lane), l.index(length - 1));
     Value value = loadOne(l, l.add(base, l.mul(at, maskStrides[laneDim])));

@@ -2,8 +2,8 @@
 //
 // What the kernels of attention and of its gradient share. Both work on blocks
 // of kLanes queries (or keys) that stand in the lanes of vectors, against one
-// key (or query) after the other in memory. Two loops do all products:
-// `multiply` and `accumulate`. No buffer grows with the lengths.
+// key (or query) after the other in memory. Three loops do all products:
+// `multiply`, `accumulate` and `addProducts`.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_LIB_CONVERSION_LOWERKERNELS_ATTENTIONEMITTER_H
@@ -23,10 +23,11 @@ struct HeadMatrix {
   int64_t length, stride, offset;
 };
 
-/// A head of a HeadMatrix of one batch element.
-struct Head {
-  const HeadMatrix &matrix;
-  mlir::Value batch, head;
+/// Consecutive rows of one head, of headSize elements each.
+struct Rows {
+  mlir::Value memref, base; // offset of the first element
+  int64_t stride;
+  mlir::Type element;
 };
 
 struct AttentionEmitter {
@@ -53,9 +54,6 @@ struct AttentionEmitter {
   int64_t emitForward(mlir::Value outResult, mlir::Value lseResult);
   int64_t emitBackward(HeadMatrix dq, HeadMatrix dk, HeadMatrix dv);
 
-  /// Whether the scratch of a block fits the stack and there is work at all.
-  bool isSupported() const;
-
 private:
   using Body = llvm::function_ref<void(LoopBuilder &, mlir::Value)>;
   using CarryingBody = llvm::function_ref<llvm::SmallVector<mlir::Value>(
@@ -66,35 +64,56 @@ private:
                                       mlir::Value high, int64_t step,
                                       mlir::ValueRange initial,
                                       CarryingBody body);
-  /// Runs `body` with how many rows it shall do at once: as many as registers
-  /// hold, then one by one.
+  /// Runs `body` on 0 to `count` with how many it shall do at once: as many as
+  /// registers hold, then one by one.
   void inRegisterTiles(
-      LoopBuilder &l, mlir::Value low, mlir::Value high,
+      LoopBuilder &l, mlir::Value count,
       llvm::function_ref<void(LoopBuilder &, mlir::Value, int64_t)> body);
 
-  /// `rows` vectors on the stack.
+  /// `rows` vectors of the tile's scratch.
   mlir::Value scratch(LoopBuilder &l, int64_t rows);
   mlir::Value load(LoopBuilder &l, mlir::Value scratch, mlir::Value row);
   void store(LoopBuilder &l, mlir::Value vector, mlir::Value scratch,
              mlir::Value row);
-  void clear(LoopBuilder &l, mlir::Value scratch);
+  void clear(LoopBuilder &l, mlir::Value scratch, int64_t rows);
   mlir::Value constant(LoopBuilder &l, double value);
-  mlir::Value rowOffset(LoopBuilder &l, Head head, mlir::Value row);
 
-  /// transposed[d, lane] = head[first + lane, d], 0 past the end.
-  void pack(LoopBuilder &l, Head head, mlir::Value first,
+  /// The rows of a head of a batch element from row `first` on.
+  Rows rowsOf(LoopBuilder &l, const HeadMatrix &matrix, mlir::Value batchIndex,
+              mlir::Value head, mlir::Value first);
+  mlir::Value offset(LoopBuilder &l, const Rows &rows, mlir::Value row);
+  /// The first `count` rows in the compute type: themselves, or a copy that
+  /// fills `buffer`.
+  Rows widen(LoopBuilder &l, const Rows &rows, mlir::Value count,
+             mlir::Value buffer);
+  /// Scratch for `widen` of `count` rows; null if it needs none.
+  mlir::Value scratchToWiden(LoopBuilder &l, int64_t count);
+
+  using BlockBody = llvm::function_ref<void(LoopBuilder &, mlir::Value at,
+                                            llvm::ArrayRef<mlir::Value> offsets,
+                                            llvm::ArrayRef<mlir::Value> masks)>;
+  /// Runs `body` on every block of rows that is transposed in registers: where
+  /// it starts in transposed form, offsets and masks of its rows.
+  void inBlocks(LoopBuilder &l, const Rows &rows, mlir::Value count,
+                BlockBody body);
+  /// transposed[d, lane] = rows[lane, d], 0 from lane `count` on (null: all
+  /// lanes count).
+  void pack(LoopBuilder &l, const Rows &rows, mlir::Value count,
             mlir::Value transposed);
-  /// head[first + lane, d] = transposed[d, lane].
-  void unpack(LoopBuilder &l, mlir::Value transposed, Head head,
-              mlir::Value first);
-  /// products[row - low] = sum over d of head[row, d] transposed[d].
-  void multiply(LoopBuilder &l, Head head, mlir::Value transposed,
-                mlir::Value low, mlir::Value high, mlir::Value products);
-  /// sums[d] = factor sums[d] + sum over rows of head[row, d] weights[row -
-  /// low].
-  void accumulate(LoopBuilder &l, Head head, mlir::Value weights,
-                  mlir::Value low, mlir::Value high, mlir::Value sums,
-                  mlir::Value factor);
+  /// rows[lane, d] = transposed[d, lane].
+  void unpack(LoopBuilder &l, mlir::Value transposed, const Rows &rows,
+              mlir::Value count);
+  /// products[row] = sum over d of rows[row, d] transposed[d].
+  void multiply(LoopBuilder &l, const Rows &rows, mlir::Value count,
+                mlir::Value transposed, mlir::Value products);
+  /// sums[d] = factor sums[d] + sum over rows of rows[row, d] weights[row].
+  void accumulate(LoopBuilder &l, const Rows &rows, mlir::Value count,
+                  mlir::Value weights, mlir::Value sums, mlir::Value factor);
+  /// sums[row, d] += sum over lanes of weights[row, lane] rows[lane, d].
+  void addProducts(LoopBuilder &l, const Rows &rows, mlir::Value lanes,
+                   mlir::Value weights, mlir::Value count, const Rows &sums);
+  /// sum over d of x[0, d] y[0, d].
+  mlir::Value dot(LoopBuilder &l, const Rows &x, const Rows &y);
   /// The scores of a row against lanes, from their product: scaled and masked.
   /// The lanes are queries if `lanesAreQueries`, else keys.
   mlir::Value finishScores(LoopBuilder &l, mlir::Value product,
@@ -115,9 +134,6 @@ private:
                                                 mlir::Value dp, mlir::Value lse,
                                                 mlir::Value delta);
 
-  void emitQueryTile(LoopBuilder &l, mlir::Value tile, HeadMatrix dq);
-  void emitKeyTile(LoopBuilder &l, mlir::Value tile, HeadMatrix dk,
-                   HeadMatrix dv);
   /// The end of the keys that a block of queries from `first` sees.
   mlir::Value visibleKeys(LoopBuilder &l, mlir::Value first);
 
@@ -126,6 +142,16 @@ private:
   mlir::Value input(mlir::Value value) const {
     return value ? function.inputs.lookup(value) : mlir::Value();
   }
+
+  /// Lanes in which rows are read and written along d: as few as hold a head.
+  int64_t rowLanes() const;
+  /// headSize, rounded up to whole blocks of a transposition.
+  int64_t paddedSize() const;
+  /// The mask of the `lanes` elements of a row from `d` on; null if all rows
+  /// end with them.
+  mlir::Value insideRow(LoopBuilder &l, mlir::Value d, int64_t lanes);
+  /// How many of a block's lanes from `first` are below `length`; null if all.
+  mlir::Value countLanes(LoopBuilder &l, mlir::Value first, int64_t length);
 
   /// Scratch for one row of the mask.
   mlir::Value maskRow;

@@ -1,14 +1,14 @@
 //===- AttentionGradKernel.cpp - Gradients of an attention by blocks ------===//
 //
-// There are two kinds of tiles: first those of a block of queries, which go
-// over the keys and make dq; then those of a block of keys, which go over the
-// queries of all heads that read them and make dk and dv. Each recomputes the
-// probabilities that it needs, so that no tile adds to what another one wrote.
+// A tile is a head of keys and values with all the heads of queries that read
+// it. It goes over blocks of kLanes keys and, inside, over the queries that see
+// them: dk and dv of a block are complete when its queries are done, dq is
+// summed in scratch until the tile ends. The probabilities are recomputed from
+// lse.
 //
 //===----------------------------------------------------------------------===//
 #include "AttentionEmitter.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -22,149 +22,130 @@ std::pair<Value, Value> AttentionEmitter::scoreGrad(LoopBuilder &l, Value score,
   return {p, arith::MulFOp::create(l.b, loc, ds, constant(l, scale))};
 }
 
-void AttentionEmitter::emitQueryTile(LoopBuilder &l, Value tile,
-                                     HeadMatrix dq) {
-  int64_t blocks = llvm::divideCeil(rows, kLanes);
-  Value first = l.mul(l.mod(tile, blocks), kLanes);
-  Value head = l.mod(l.div(tile, blocks), heads);
-  Value batchIndex = l.div(tile, blocks * heads);
-  Value kvHead = l.div(head, heads / kvHeads);
-  Value queries = scratch(l, headSize), douts = scratch(l, headSize);
-  Value sums = scratch(l, headSize);
-  Value weights = scratch(l, kAttentionRows), dps = scratch(l, kAttentionRows);
-  maskRow = scratch(l, 1);
-  pack(l, {q, batchIndex, head}, first, queries);
-  pack(l, {dout, batchIndex, head}, first, douts);
-  // The sum over j of p[j] dp[j] is out . dout.
-  pack(l, {out, batchIndex, head}, first, sums);
-  Value delta =
-      loop(l, l.index(0), l.index(headSize), 1, constant(l, 0.0),
-           [&](LoopBuilder &l, Value d, ValueRange sum) {
-             return SmallVector<Value>{math::FmaOp::create(
-                 l.b, loc, load(l, sums, d), load(l, douts, d), sum[0])};
-           })
-          .front();
-  clear(l, sums);
-  Value lseAt = l.add(l.mul(l.div(tile, blocks), rows), first);
-  Value logs =
-      finite(l, l.loadVector(lse, lseAt, compute, lanesBelow(l, first, rows)));
-  Value end = visibleKeys(l, first);
-  loop(l, l.index(0), end, kAttentionRows, [&](LoopBuilder &l, Value low) {
-    Value high = l.min(l.add(low, l.index(kAttentionRows)), end);
-    multiply(l, {k, batchIndex, kvHead}, queries, low, high, weights);
-    multiply(l, {v, batchIndex, kvHead}, douts, low, high, dps);
-    loop(l, low, high, 1, [&](LoopBuilder &l, Value row) {
-      Value at = arith::SubIOp::create(l.b, loc, row, low);
-      Value score = finishScores(l, load(l, weights, at), batchIndex, head,
-                                 first, row, /*lanesAreQueries=*/true);
-      auto [p, ds] = scoreGrad(l, score, load(l, dps, at), logs, delta);
-      store(l, ds, weights, at);
-    });
-    accumulate(l, {k, batchIndex, kvHead}, weights, low, high, sums, Value());
-  });
-  unpack(l, sums, {dq, batchIndex, head}, first);
-}
-
-void AttentionEmitter::emitKeyTile(LoopBuilder &l, Value tile, HeadMatrix dk,
-                                   HeadMatrix dv) {
-  int64_t blocks = llvm::divideCeil(columns, kLanes);
-  Value first = l.mul(l.mod(tile, blocks), kLanes);
-  Value kvHead = l.mod(l.div(tile, blocks), kvHeads);
-  Value batchIndex = l.div(tile, blocks * kvHeads);
-  Value keys = scratch(l, headSize), values = scratch(l, headSize);
-  Value keySums = scratch(l, headSize), valueSums = scratch(l, headSize);
-  Value weights = scratch(l, kAttentionRows), dps = scratch(l, kAttentionRows);
-  maskRow = scratch(l, 1);
-  pack(l, {k, batchIndex, kvHead}, first, keys);
-  pack(l, {v, batchIndex, kvHead}, first, values);
-  clear(l, keySums);
-  clear(l, valueSums);
-  Value begin = l.index(0);
-  if (causal) {
-    begin = arith::SubIOp::create(l.b, loc, first, l.index(columns - rows));
-    begin = arith::MaxSIOp::create(l.b, loc, begin, l.index(0));
-  }
-  int64_t group = heads / kvHeads;
-  Value firstHead = l.mul(kvHead, group);
-  loop(l, firstHead, l.add(firstHead, l.index(group)), 1,
-       [&](LoopBuilder &l, Value head) {
-         Value lseBase = l.mul(l.add(l.mul(batchIndex, heads), head), rows);
-         loop(l, begin, l.index(rows), kAttentionRows,
-              [&](LoopBuilder &l, Value low) {
-                Value high =
-                    l.min(l.add(low, l.index(kAttentionRows)), l.index(rows));
-                multiply(l, {q, batchIndex, head}, keys, low, high, weights);
-                multiply(l, {dout, batchIndex, head}, values, low, high, dps);
-                loop(l, low, high, 1, [&](LoopBuilder &l, Value row) {
-                  Value at = arith::SubIOp::create(l.b, loc, row, low);
-                  Value score =
-                      finishScores(l, load(l, weights, at), batchIndex, head,
-                                   first, row, /*lanesAreQueries=*/false);
-                  Value outAt = rowOffset(l, {out, batchIndex, head}, row);
-                  Value doutAt = rowOffset(l, {dout, batchIndex, head}, row);
-                  Value delta =
-                      loop(l, l.index(0), l.index(headSize), kLanes,
-                           constant(l, 0.0),
-                           [&](LoopBuilder &l, Value d, ValueRange sum) {
-                             Value isInside = lanesBelow(l, d, headSize);
-                             Value x = l.loadVector(out.memref, l.add(outAt, d),
-                                                    element, isInside);
-                             Value y =
-                                 l.loadVector(dout.memref, l.add(doutAt, d),
-                                              element, isInside);
-                             return SmallVector<Value>{
-                                 math::FmaOp::create(l.b, loc, x, y, sum[0])};
-                           })
-                          .front();
-                  delta = l.splat(l.combineLanes(nn::ReduceKind::sum, delta));
-                  Value log =
-                      l.splat(l.loadScalar(lse, l.add(lseBase, row), compute));
-                  auto [p, ds] = scoreGrad(l, score, load(l, dps, at),
-                                           finite(l, log), delta);
-                  store(l, p, dps, at);
-                  store(l, ds, weights, at);
-                });
-                accumulate(l, {dout, batchIndex, head}, dps, low, high,
-                           valueSums, Value());
-                accumulate(l, {q, batchIndex, head}, weights, low, high,
-                           keySums, Value());
-              });
-       });
-  if (dk.memref)
-    unpack(l, keySums, {dk, batchIndex, kvHead}, first);
-  if (dv.memref)
-    unpack(l, valueSums, {dv, batchIndex, kvHead}, first);
-}
-
 int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
                                        HeadMatrix dv) {
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   LoopBuilder l{b, loc};
-  int64_t queryTiles =
-      dq.memref ? batch * heads * llvm::divideCeil(rows, kLanes) : 0;
-  int64_t keyTiles = dk.memref || dv.memref
-                         ? batch * kvHeads * llvm::divideCeil(columns, kLanes)
-                         : 0;
-  auto emit = [&](LoopBuilder &l, bool isQuery) {
-    if (isQuery)
-      return emitQueryTile(l, function.tile, dq);
-    Value tile =
-        arith::SubIOp::create(l.b, loc, function.tile, l.index(queryTiles));
-    emitKeyTile(l, tile, dk, dv);
+  Value kvHead = l.mod(function.tile, kvHeads);
+  Value batchIndex = l.div(function.tile, kvHeads);
+  int64_t group = heads / kvHeads;
+  Value firstHead = l.mul(kvHead, group);
+  auto inHeads = [&](LoopBuilder &l, Body body) {
+    loop(l, l.index(0), l.index(group), 1, body);
   };
-  if (queryTiles == 0 || keyTiles == 0) {
-    emit(l, queryTiles != 0);
-  } else {
-    Value isQuery = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ult,
-                                          function.tile, l.index(queryTiles));
-    auto branch = scf::IfOp::create(b, loc, isQuery, /*withElse=*/true);
-    OpBuilder then = branch.getThenBodyBuilder();
-    LoopBuilder t{then, loc};
-    emit(t, true);
-    OpBuilder otherwise = branch.getElseBodyBuilder();
-    LoopBuilder e{otherwise, loc};
-    emit(e, false);
-  }
+
+  int64_t padded = llvm::alignTo(headSize, rowLanes());
+  Value keys = scratch(l, paddedSize()), values = scratch(l, paddedSize());
+  Value keySums = scratch(l, paddedSize()),
+        valueSums = scratch(l, paddedSize());
+  Value weights = scratch(l, kAttentionRows), dps = scratch(l, kAttentionRows);
+  Value wideKeys = scratchToWiden(l, kLanes);
+  Value wideQueries = scratchToWiden(l, kAttentionRows);
+  Value wideDouts = scratchToWiden(l, kAttentionRows);
+  Value deltas = function.allocateScratch(l, compute, group * rows);
+  Value querySums;
+  int64_t querySize = llvm::alignTo(group * rows * padded, kLanes);
+  if (dq.memref)
+    querySums = function.allocateScratch(l, compute, querySize);
+  maskRow = scratch(l, 1);
+
+  // The sum over j of p[j] dp[j] is out . dout.
+  inHeads(l, [&](LoopBuilder &l, Value member) {
+    Value head = l.add(firstHead, member);
+    loop(l, l.index(0), l.index(rows), 1, [&](LoopBuilder &l, Value row) {
+      Value delta = dot(l, rowsOf(l, out, batchIndex, head, row),
+                        rowsOf(l, dout, batchIndex, head, row));
+      l.storeScalar(delta, deltas, l.add(l.mul(member, rows), row), compute);
+    });
+  });
+  if (querySums)
+    clear(l, querySums, querySize / kLanes);
+
+  auto doQueries = [&](LoopBuilder &l, Value first, Value lanes, Value member,
+                       Value low, const Rows &keyRows) {
+    Value head = l.add(firstHead, member);
+    Value count = l.min(arith::SubIOp::create(l.b, loc, l.index(rows), low),
+                        l.index(kAttentionRows));
+    Rows queryRows =
+        widen(l, rowsOf(l, q, batchIndex, head, low), count, wideQueries);
+    Rows doutRows =
+        widen(l, rowsOf(l, dout, batchIndex, head, low), count, wideDouts);
+    multiply(l, queryRows, count, keys, weights);
+    multiply(l, doutRows, count, values, dps);
+    Value lseBase =
+        l.add(l.mul(l.add(l.mul(batchIndex, heads), head), rows), low);
+    Value memberRow = l.add(l.mul(member, rows), low);
+    loop(l, l.index(0), count, 1, [&](LoopBuilder &l, Value at) {
+      Value score =
+          finishScores(l, load(l, weights, at), batchIndex, head, first,
+                       l.add(low, at), /*lanesAreQueries=*/false);
+      Value log = l.splat(l.loadScalar(lse, l.add(lseBase, at), compute));
+      Value delta =
+          l.splat(l.loadScalar(deltas, l.add(memberRow, at), compute));
+      auto [p, ds] =
+          scoreGrad(l, score, load(l, dps, at), finite(l, log), delta);
+      store(l, p, dps, at);
+      store(l, ds, weights, at);
+    });
+    if (dv.memref)
+      accumulate(l, doutRows, count, dps, valueSums, Value());
+    if (dk.memref)
+      accumulate(l, queryRows, count, weights, keySums, Value());
+    if (querySums) {
+      Rows sums{querySums, l.mul(memberRow, padded), padded, compute};
+      addProducts(l, keyRows, lanes ? lanes : l.index(kLanes), weights, count,
+                  sums);
+    }
+  };
+
+  loop(l, l.index(0), l.index(columns), kLanes,
+       [&](LoopBuilder &l, Value first) {
+         Value lanes = countLanes(l, first, columns);
+         Rows keyRows = rowsOf(l, k, batchIndex, kvHead, first);
+         Rows valueRows = rowsOf(l, v, batchIndex, kvHead, first);
+         pack(l, keyRows, lanes, keys);
+         pack(l, valueRows, lanes, values);
+         clear(l, keySums, paddedSize());
+         clear(l, valueSums, paddedSize());
+         if (querySums)
+           keyRows =
+               widen(l, keyRows, lanes ? lanes : l.index(kLanes), wideKeys);
+         Value begin = l.index(0);
+         if (causal) {
+           begin =
+               arith::SubIOp::create(l.b, loc, first, l.index(columns - rows));
+           begin = arith::MaxSIOp::create(l.b, loc, begin, l.index(0));
+         }
+         inHeads(l, [&](LoopBuilder &l, Value member) {
+           loop(l, begin, l.index(rows), kAttentionRows,
+                [&](LoopBuilder &l, Value low) {
+                  doQueries(l, first, lanes, member, low, keyRows);
+                });
+         });
+         if (dk.memref)
+           unpack(l, keySums, rowsOf(l, dk, batchIndex, kvHead, first), lanes);
+         if (dv.memref)
+           unpack(l, valueSums, rowsOf(l, dv, batchIndex, kvHead, first),
+                  lanes);
+       });
+
+  if (querySums)
+    inHeads(l, [&](LoopBuilder &l, Value member) {
+      Value head = l.add(firstHead, member);
+      Rows sums{querySums, l.mul(l.mul(member, rows), padded), padded, compute};
+      Rows result = rowsOf(l, dq, batchIndex, head, l.index(0));
+      int64_t lanes = rowLanes();
+      loop(l, l.index(0), l.index(rows), 1, [&](LoopBuilder &l, Value row) {
+        Value from = offset(l, sums, row), to = offset(l, result, row);
+        loop(l, l.index(0), l.index(headSize), lanes,
+             [&](LoopBuilder &l, Value d) {
+               Value x = l.loadVector(querySums, l.add(from, d), compute,
+                                      Value(), lanes);
+               l.storeVector(x, result.memref, l.add(to, d), element,
+                             insideRow(l, d, lanes));
+             });
+      });
+    });
   func::ReturnOp::create(b, loc);
-  return queryTiles + keyTiles;
+  return batch * kvHeads;
 }

@@ -23,24 +23,28 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
   Value batchIndex = l.div(tile, blocks * heads);
   Value kvHead = l.div(head, heads / kvHeads);
 
-  Value queries = scratch(l, headSize), sums = scratch(l, headSize);
+  Value queries = scratch(l, paddedSize()), sums = scratch(l, paddedSize());
   Value weights = scratch(l, kAttentionRows);
+  Value wide = scratchToWiden(l, kAttentionRows);
   maskRow = scratch(l, 1);
-  pack(l, {q, batchIndex, head}, first, queries);
-  clear(l, sums);
+  Value lanes = countLanes(l, first, rows);
+  pack(l, rowsOf(l, q, batchIndex, head, first), lanes, queries);
+  clear(l, sums, paddedSize());
   Value end = visibleKeys(l, first);
   Value infinity = constant(l, -std::numeric_limits<double>::infinity());
   auto state = loop(
       l, l.index(0), end, kAttentionRows, {infinity, constant(l, 0.0)},
       [&](LoopBuilder &l, Value low, ValueRange state) {
-        Value high = l.min(l.add(low, l.index(kAttentionRows)), end);
-        multiply(l, {k, batchIndex, kvHead}, queries, low, high, weights);
-        Value max = loop(l, low, high, 1, state[0],
-                         [&](LoopBuilder &l, Value row, ValueRange max) {
-                           Value at = arith::SubIOp::create(l.b, loc, row, low);
+        Value count = l.min(arith::SubIOp::create(l.b, loc, end, low),
+                            l.index(kAttentionRows));
+        Rows keys =
+            widen(l, rowsOf(l, k, batchIndex, kvHead, low), count, wide);
+        multiply(l, keys, count, queries, weights);
+        Value max = loop(l, l.index(0), count, 1, state[0],
+                         [&](LoopBuilder &l, Value at, ValueRange max) {
                            Value score = finishScores(
                                l, load(l, weights, at), batchIndex, head, first,
-                               row, /*lanesAreQueries=*/true);
+                               l.add(low, at), /*lanesAreQueries=*/true);
                            store(l, score, weights, at);
                            return SmallVector<Value>{
                                l.combine(nn::ReduceKind::max, max[0], score)};
@@ -49,7 +53,6 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
         Value shift = finite(l, max);
         Value factor = exp(l, arith::SubFOp::create(l.b, loc, state[0], shift));
         Value sum = arith::MulFOp::create(l.b, loc, state[1], factor);
-        Value count = arith::SubIOp::create(l.b, loc, high, low);
         sum = loop(l, l.index(0), count, 1, sum,
                    [&](LoopBuilder &l, Value at, ValueRange sum) {
                      Value p =
@@ -60,8 +63,9 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
                          l.combine(nn::ReduceKind::sum, sum[0], p)};
                    })
                   .front();
-        accumulate(l, {v, batchIndex, kvHead}, weights, low, high, sums,
-                   factor);
+        Rows values =
+            widen(l, rowsOf(l, v, batchIndex, kvHead, low), count, wide);
+        accumulate(l, values, count, weights, sums, factor);
         return SmallVector<Value>{max, sum};
       });
 
@@ -82,7 +86,7 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
       store(l, arith::DivFOp::create(l.b, loc, value, sum), sums, d);
     });
     HeadMatrix result{outResult, rows, heads * headSize, 0};
-    unpack(l, sums, {result, batchIndex, head}, first);
+    unpack(l, sums, rowsOf(l, result, batchIndex, head, first), lanes);
   }
   func::ReturnOp::create(b, loc);
   return batch * heads * blocks;
@@ -95,24 +99,19 @@ static Value resultOf(const KernelFunction &function, Value value) {
 }
 
 template <typename Op>
-static FailureOr<int64_t> emitForwardOf(KernelFunction &function, Op op) {
+static int64_t emitForwardOf(KernelFunction &function, Op op) {
   AttentionEmitter emitter(function, op);
-  if (!emitter.isSupported())
-    return emitGeneric(function);
   return emitter.emitForward(resultOf(function, op.getOut()),
                              resultOf(function, op.getLse()));
 }
 
-FailureOr<int64_t> trainc::emitAttention(KernelFunction &function,
-                                         Operation *op) {
+int64_t trainc::emitAttention(KernelFunction &function, Operation *op) {
   if (auto attention = dyn_cast<nn::AttentionOp>(op))
     return emitForwardOf(function, attention);
   if (auto attention = dyn_cast<nn::PackedAttentionOp>(op))
     return emitForwardOf(function, attention);
   if (auto grad = dyn_cast<nn::AttentionGradOp>(op)) {
     AttentionEmitter e(function, grad);
-    if (!e.isSupported())
-      return emitGeneric(function);
     auto result = [&](Value value, const HeadMatrix &like) {
       return HeadMatrix{resultOf(function, value), like.length, like.stride, 0};
     };
@@ -121,8 +120,6 @@ FailureOr<int64_t> trainc::emitAttention(KernelFunction &function,
   }
   auto grad = cast<nn::PackedAttentionGradOp>(op);
   AttentionEmitter e(function, grad);
-  if (!e.isSupported())
-    return emitGeneric(function);
   HeadMatrix dq = e.q, dk = e.k, dv = e.v;
   dq.memref = dk.memref = dv.memref = resultOf(function, grad.getDqkv());
   return e.emitBackward(dq, dk, dv);

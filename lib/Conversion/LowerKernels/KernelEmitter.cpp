@@ -53,8 +53,8 @@ Value LoopBuilder::splat(Value scalar) {
 static Value widen(LoopBuilder &l, Value value, Type element) {
   Type compute = nn::getComputeType(element);
   Type type = compute;
-  if (isa<VectorType>(value.getType()))
-    type = vectorOf(compute);
+  if (auto vector = dyn_cast<VectorType>(value.getType()))
+    type = vector.clone(compute);
   if (element.isInteger(1)) {
     Value zero = nn::splatConstant(l.b, l.loc, value.getType(), 0.0);
     return arith::CmpIOp::create(l.b, l.loc, arith::CmpIPredicate::ne, value,
@@ -68,7 +68,9 @@ static Value widen(LoopBuilder &l, Value value, Type element) {
 /// A value of the compute type as it stands in memory.
 static Value narrow(LoopBuilder &l, Value value, Type element) {
   Type storage = getStorageType(element);
-  Type type = isa<VectorType>(value.getType()) ? Type(vectorOf(storage)) : storage;
+  Type type = storage;
+  if (auto vector = dyn_cast<VectorType>(value.getType()))
+    type = vector.clone(storage);
   if (value.getType() == type)
     return value;
   if (element.isInteger(1))
@@ -76,8 +78,9 @@ static Value narrow(LoopBuilder &l, Value value, Type element) {
   return arith::TruncFOp::create(l.b, l.loc, type, value);
 }
 
-Value LoopBuilder::loadVector(Value memref, Value at, Type element, Value mask) {
-  VectorType type = vectorOf(getStorageType(element));
+Value LoopBuilder::loadVector(Value memref, Value at, Type element, Value mask,
+                              int64_t lanes) {
+  auto type = VectorType::get({lanes}, getStorageType(element));
   Value value;
   if (mask) {
     Value zero = nn::splatConstant(b, loc, type, 0.0);
@@ -208,6 +211,31 @@ KernelFunction trainc::createFunction(train::KernelOp kernel, ModuleOp module) {
     result.outputs[value].push_back(
         entry->getArgument(inplace < 0 ? next++ : inplace));
   return result;
+}
+
+Value KernelFunction::allocateScratch(LoopBuilder &l, Type element,
+                                      int64_t count) {
+  auto attribute = function->getAttrOfType<IntegerAttr>("scratch");
+  int64_t begin = attribute ? attribute.getInt() : 0;
+  int64_t bytes = llvm::alignTo(
+      count * llvm::divideCeil(element.getIntOrFloatBitWidth(), 8), 64);
+  function->setAttr("scratch", l.b.getI64IntegerAttr(begin + bytes));
+  auto type = MemRefType::get({begin + bytes}, l.b.getI8Type());
+  unsigned position = function.getNumArguments() - (attribute ? 2 : 1);
+  if (!attribute) {
+    auto noalias = l.b.getDictionaryAttr(
+        l.b.getNamedAttr("llvm.noalias", l.b.getUnitAttr()));
+    LogicalResult inserted =
+        function.insertArgument(position, type, noalias, l.loc);
+    assert(succeeded(inserted) && "a function's arguments can grow");
+    (void)inserted;
+  }
+  BlockArgument scratch = function.getArgument(position);
+  scratch.setType(type);
+  SmallVector<Type> types(function.getBody().getArgumentTypes());
+  function.setFunctionType(l.b.getFunctionType(types, TypeRange()));
+  return memref::ViewOp::create(l.b, l.loc, MemRefType::get({count}, element),
+                                scratch, l.index(begin), ValueRange());
 }
 
 //===----------------------------------------------------------------------===//

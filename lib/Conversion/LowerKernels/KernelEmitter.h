@@ -39,9 +39,9 @@ struct LoopBuilder {
 
   /// A vector of kLanes copies of `scalar`; itself if it is one already.
   mlir::Value splat(mlir::Value scalar);
-  /// Loads kLanes elements, only those in `mask` if given, in compute type.
+  /// Loads `lanes` elements, only those in `mask` if given, in compute type.
   mlir::Value loadVector(mlir::Value memref, mlir::Value at, mlir::Type element,
-                         mlir::Value mask);
+                         mlir::Value mask, int64_t lanes = kLanes);
   mlir::Value loadScalar(mlir::Value memref, mlir::Value at, mlir::Type element);
   /// Stores a value of the compute type, rounded to `element`.
   void storeVector(mlir::Value value, mlir::Value memref, mlir::Value at,
@@ -65,6 +65,11 @@ struct KernelFunction {
   llvm::DenseMap<mlir::Value, mlir::Value> inputs;  // block argument -> memref
   llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> outputs;
   mlir::Value tile;
+
+  /// Memory of the running tile for `count` elements, aligned to 64 bytes, as a
+  /// flat memref: it is part of an argument before the tile index.
+  mlir::Value allocateScratch(LoopBuilder &l, mlir::Type element,
+                              int64_t count);
 };
 
 /// Declares the function of `kernel` in `module`: one flat memref per argument and
@@ -79,8 +84,7 @@ llvm::FailureOr<int64_t> emitColumnKernel(KernelFunction &function,
 int64_t emitSquareSum(KernelFunction &function, train::SquareSumOp op);
 llvm::FailureOr<int64_t> emitGeneric(KernelFunction &function);
 /// An attention or its gradient.
-llvm::FailureOr<int64_t> emitAttention(KernelFunction &function,
-                                       mlir::Operation *op);
+int64_t emitAttention(KernelFunction &function, mlir::Operation *op);
 
 /// Code that computes ops of a kernel element by element, shared by row and column
 /// kernels. Values are scalars where they do not vary along the inner dimension,

@@ -183,23 +183,26 @@ static LogicalResult lowerMath(ModuleOp kernels) {
   return success();
 }
 
-/// Adds `void name(ptr operands, i64 tile)`, which calls `body`.
-static void addEntry(LLVM::LLVMFuncOp body, StringRef name) {
+/// Adds `void name(ptr operands, i64 tile, ptr scratch)`, which calls `body`.
+static void addEntry(LLVM::LLVMFuncOp body, StringRef name, bool hasScratch) {
   OpBuilder b(body);
   Location loc = body.getLoc();
   auto pointer = LLVM::LLVMPointerType::get(b.getContext());
   auto type = LLVM::LLVMFunctionType::get(
-      LLVM::LLVMVoidType::get(b.getContext()), {pointer, b.getI64Type()});
+      LLVM::LLVMVoidType::get(b.getContext()), {pointer, b.getI64Type(), pointer});
   auto entry = LLVM::LLVMFuncOp::create(b, loc, name, type,
                                         LLVM::Linkage::Internal);
   b.setInsertionPointToStart(entry.addEntryBlock(b));
   SmallVector<Value> arguments;
-  for (int32_t i = 0, e = body.getNumArguments() - 1; i < e; ++i) {
+  int32_t operands = body.getNumArguments() - (hasScratch ? 2 : 1);
+  for (int32_t i = 0; i < operands; ++i) {
     Value slot =
         LLVM::GEPOp::create(b, loc, pointer, pointer, entry.getArgument(0),
                             ArrayRef<LLVM::GEPArg>{i});
     arguments.push_back(LLVM::LoadOp::create(b, loc, pointer, slot));
   }
+  if (hasScratch)
+    arguments.push_back(entry.getArgument(2));
   arguments.push_back(entry.getArgument(1));
   LLVM::CallOp::create(b, loc, body, arguments);
   LLVM::ReturnOp::create(b, loc, ValueRange());
@@ -249,10 +252,11 @@ struct KernelsToLLVMPass
     }
     if (failed(lowerMath(kernels)))
       return signalPassFailure();
-    SmallVector<std::string> names;
+    SmallVector<std::pair<std::string, bool>> entries;
     for (auto function : kernels.getOps<func::FuncOp>()) {
-      names.push_back(function.getSymName().str());
-      function.setSymName(names.back() + ".body");
+      std::string name = function.getSymName().str();
+      entries.emplace_back(name, function->hasAttr("scratch"));
+      function.setSymName(name + ".body");
     }
     OpPassManager pipeline(ModuleOp::getOperationName());
     buildPipeline(pipeline, expandBF16);
@@ -263,11 +267,10 @@ struct KernelsToLLVMPass
           std::pair("_mlir_memref_to_llvm_free", "release")})
       if (auto function = kernels.lookupSymbol<LLVM::LLVMFuncOp>(generic))
         defineByTable(function, name);
-    for (StringRef name : names) {
-      auto body =
-          kernels.lookupSymbol<LLVM::LLVMFuncOp>((name + ".body").str());
+    for (const auto &[name, hasScratch] : entries) {
+      auto body = kernels.lookupSymbol<LLVM::LLVMFuncOp>(name + ".body");
       body.setLinkage(LLVM::Linkage::Internal);
-      addEntry(body, name);
+      addEntry(body, name, hasScratch);
     }
   }
 };

@@ -88,6 +88,8 @@ struct LowerKernelsPass : trainc::impl::LowerKernelsPassBase<LowerKernelsPass> {
         function->setAttr("tiles", b.getI64IntegerAttr(cutIntoTiles(function)));
       }
       kernel->setAttr("tiles", function->getAttr("tiles"));
+      if (Attribute scratch = function->getAttr("scratch"))
+        kernel->setAttr("scratch", scratch);
     }
   }
 };

@@ -429,7 +429,7 @@ typedef struct trainc_memory {
   uint64_t persistent; // arenas that keep their content
   uint64_t workspace;  // activations and transient buffers
   uint64_t outputs;    // output memory of the trainer
-  uint64_t scratch;    // conversion panels of GEMM, all threads
+  uint64_t scratch;    // of running tiles, all threads
   uint64_t total;      // what memory_limit limits
   uint64_t limit;      // 0: none
 } trainc_memory;

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define TRAINC_ABI_MAGIC UINT64_C(0x3143544E49415254) /* "TRAINTC1" */
-#define TRAINC_ABI_VERSION 1
+#define TRAINC_ABI_VERSION 2
 
 typedef enum trainc_dtype {
 #define TRAINC_DTYPE(NAME, number, bytes, text) TRAINC_##NAME = number,
@@ -72,8 +72,10 @@ typedef struct trainc_functions {
 
 /// A kernel computes tile `tile` of `command.tiles`; tiles are independent of
 /// each other and may run on any thread in any order. args[i] is the address of
-/// the command's i-th operand. Two operands never overlap.
-typedef void (*trainc_kernel_fn)(void *const *args, int64_t tile);
+/// the command's i-th operand; scratch points to the kernel's `scratch_bytes`,
+/// aligned to 64, whose content is undefined. None of these overlap.
+typedef void (*trainc_kernel_fn)(void *const *args, int64_t tile,
+                                 void *scratch);
 
 enum { TRAINC_READ = 1, TRAINC_WRITE = 2 };
 
@@ -126,6 +128,7 @@ typedef struct trainc_gemm_detail {
 typedef struct trainc_kernel {
   const char *name;
   trainc_kernel_fn function;
+  uint64_t scratch_bytes; /* of a running tile */
 } trainc_kernel;
 
 /// Contiguous memory of the trainer. Persistent arenas keep their content from

@@ -19,6 +19,12 @@ static bool runsAlone(const trainc_command &command, int64_t tiles) {
   return tiles <= 1 || bytes / 10 + flops / 10 < aloneNanoseconds;
 }
 
+static void needScratch(trainc_trainer *trainer, uint64_t bytes) {
+  bytes = alignUp(bytes, 4096);
+  if (bytes > trainer->scratchBytes)
+    trainer->scratchBytes = bytes;
+}
+
 /// The plan for a detail; equal details share one.
 static trainc_status findPlan(trainc_trainer *trainer,
                               const trainc_gemm_detail &detail,
@@ -31,9 +37,7 @@ static trainc_status findPlan(trainc_trainer *trainer,
   GemmPlan *plan;
   TRAINC_TRY(createGemmPlan(detail, &plan));
   trainer->plans.push(plan);
-  uint64_t scratch = alignUp(gemmScratch(plan), 4096);
-  if (scratch > trainer->scratchBytes)
-    trainer->scratchBytes = scratch;
+  needScratch(trainer, gemmScratch(plan));
   *out_plan = plan;
   return TRAINC_OK;
 }
@@ -43,10 +47,13 @@ static trainc_status bindCommand(trainc_trainer *trainer,
                                  BoundCommand &bound) {
   bound.source = &command;
   switch (command.kind) {
-  case TRAINC_COMMAND_LAUNCH:
-    bound.function = trainer->d->kernels[command.kernel].function;
+  case TRAINC_COMMAND_LAUNCH: {
+    const trainc_kernel &kernel = trainer->d->kernels[command.kernel];
+    needScratch(trainer, kernel.scratch_bytes);
+    bound.function = kernel.function;
     bound.tiles = command.tiles;
     break;
+  }
   case TRAINC_COMMAND_GEMM: {
     auto &detail = *static_cast<const trainc_gemm_detail *>(command.detail);
     TRAINC_TRY(findPlan(trainer, detail, &bound.plan));

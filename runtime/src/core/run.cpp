@@ -119,14 +119,14 @@ static void runTile(void *argument, int64_t tile, unsigned worker) {
   const BoundCommand &command = *job.command;
   uint64_t begin = static_cast<uint64_t>(tile) * moveBytes;
   uint64_t bytes = 0;
+  char *scratch =
+      job.trainer->scratch.data() + worker * job.trainer->scratchBytes;
   switch (command.source->kind) {
   case TRAINC_COMMAND_LAUNCH:
-    command.function(job.args, tile);
+    command.function(job.args, tile, scratch);
     return;
   case TRAINC_COMMAND_GEMM:
-    if (!runGemmTile(command.plan, job.args, tile,
-                     job.trainer->scratch.data() +
-                         worker * job.trainer->scratchBytes))
+    if (!runGemmTile(command.plan, job.args, tile, scratch))
       job.failed.store(true, std::memory_order_relaxed);
     return;
   default:
@@ -146,7 +146,7 @@ static bool runCommand(trainc_trainer *trainer, const EntryState &state,
   void *const *args = state.arguments.data() + command.firstArgument;
   if (command.alone && command.source->kind == TRAINC_COMMAND_LAUNCH) {
     for (int64_t tile = 0; tile < command.tiles; ++tile)
-      command.function(args, tile);
+      command.function(args, tile, trainer->scratch.data());
     return true;
   }
   Job job = {trainer, &command, args, {false}};

@@ -92,7 +92,7 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
       TRAINC_TRY(
           allocate(trainer->arenas[i], d.arenas[i].bytes, d.arenas[i].name));
   return allocate(trainer->scratch,
-                  trainer->scratchBytes * trainer->pool.size(), "GEMM scratch");
+                  trainer->scratchBytes * trainer->pool.size(), "scratch");
 }
 
 //===----------------------------------------------------------------------===//
@@ -301,7 +301,7 @@ trainc_status trainc_memory_report(trainc_trainer *trainer,
       line(trainer->arenas[i].size(), roleText(trainer->d->arenas[i].role),
            trainer->d->arenas[i].name);
   line(trainer->outputBytes, "outputs", "");
-  line(trainer->scratch.size(), "scratch of matrix products", "");
+  line(trainer->scratch.size(), "scratch of running tiles", "");
   line(memoryTotal(trainer), "in all", "");
   if (trainer->limit)
     line(trainer->limit, "memory limit", "");

@@ -2,11 +2,34 @@
 
 // Two blocks of queries for each of 2 x 3 heads; scratch of a block only.
 // CHECK-LABEL: func.func @forward(
-// CHECK-SAME: tiles = 12
-// CHECK: memref.alloca() {{.*}} : memref<160xf32>
+// CHECK-SAME: memref<[[BYTES:[0-9]+]]xi8> {llvm.noalias}, %{{.*}}: index)
+// CHECK-SAME: scratch = [[BYTES]] : i64, tiles = 12
+// CHECK: memref.view {{.*}} : memref<[[BYTES]]xi8> to memref<512xf32>
 // CHECK: math.fma
 // CHECK: math.exp
 train.kernel @forward(%qkv: tensor<2x40x45xf32>) inplace [-1, -1] {
   %out, %lse = nn.packed_attention %qkv heads 3 causal : tensor<2x40x45xf32>
   train.return %out, %lse : tensor<2x40x15xf32>, tensor<2x3x40xf32>
+}
+
+// A tile for each of 2 x 2 heads of keys; the gradients of the queries of both
+// heads that read them are summed in scratch: 2 x 40 rows of 5, in whole vectors.
+// CHECK-LABEL: func.func @backward(
+// CHECK-SAME: tiles = 4
+// CHECK: memref.view {{.*}} to memref<1280xf32>
+// CHECK-COUNT-5: math.fma
+train.kernel @backward(%q: tensor<2x40x4x5xf32>, %k: tensor<2x40x2x5xf32>, %v: tensor<2x40x2x5xf32>, %out: tensor<2x40x4x5xf32>,
+                       %lse: tensor<2x4x40xf32>, %dout: tensor<2x40x4x5xf32>) inplace [-1, -1, -1] {
+  %dq, %dk, %dv = nn.attention_grad %q, %k, %v, %out, %lse, %dout causal
+      : tensor<2x40x4x5xf32>, tensor<2x40x2x5xf32>, tensor<2x4x40xf32>
+  train.return %dq, %dk, %dv : tensor<2x40x4x5xf32>, tensor<2x40x2x5xf32>, tensor<2x40x2x5xf32>
+}
+
+// bf16 is widened once per block, to f32.
+// CHECK-LABEL: func.func @bf16(
+// CHECK: vector.load {{.*}} vector<16xbf16>
+// CHECK: arith.extf {{.*}} : vector<16xbf16> to vector<16xf32>
+train.kernel @bf16(%qkv: tensor<2x40x48xbf16>) inplace [-1, -1] {
+  %out, %lse = nn.packed_attention %qkv heads 1 causal : tensor<2x40x48xbf16>
+  train.return %out, %lse : tensor<2x40x16xbf16>, tensor<2x1x40xf32>
 }

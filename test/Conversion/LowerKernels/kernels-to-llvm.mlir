@@ -1,7 +1,7 @@
 // RUN: trainc-opt %s --train-kernels-to-llvm --split-input-file | FileCheck %s
 
 // A function on pointers that do not alias, and the one that the runtime calls.
-// CHECK: llvm.func internal @k(%[[ARGS:.*]]: !llvm.ptr, %[[TILE:.*]]: i64)
+// CHECK: llvm.func internal @k(%[[ARGS:.*]]: !llvm.ptr, %[[TILE:.*]]: i64, %{{.*}}: !llvm.ptr)
 // CHECK: llvm.getelementptr %[[ARGS]][1]
 // CHECK: llvm.call @k.body(%{{.*}}, %{{.*}}, %[[TILE]]) : (!llvm.ptr, !llvm.ptr, i64) -> ()
 // CHECK: llvm.func internal @k.body(%{{.*}}: !llvm.ptr {llvm.noalias}, %{{.*}}: !llvm.ptr {llvm.noalias}, %{{.*}}: i64)

@@ -43,22 +43,22 @@ enum {
 enum { SCALAR_LR = TRAINC_NUM_FIXED_SCALARS, NUM_SCALARS };
 
 /// Softmax cross entropy of half of the rows: logits, labels -> error, partial
-/// sums of (loss, weight).
-static void loss_kernel(void *const *args, int64_t tile) {
+/// sums of (loss, weight). The row's exponentials stand in scratch.
+static void loss_kernel(void *const *args, int64_t tile, void *scratch) {
   const float *logits = (const float *)args[0] + tile * HALF_ROWS * CLASSES;
   const int32_t *labels = (const int32_t *)args[1] + tile * HALF_ROWS;
   float *error = (float *)args[2] + tile * HALF_ROWS * CLASSES;
   double *partial = (double *)args[3] + 2 * tile;
   partial[0] = partial[1] = 0;
   for (int i = 0; i < HALF_ROWS; ++i, logits += CLASSES, error += CLASSES) {
-    float most = logits[0], sum = 0;
+    float most = logits[0], sum = 0, *exponentials = scratch;
     for (int j = 1; j < CLASSES; ++j)
       most = logits[j] > most ? logits[j] : most;
     for (int j = 0; j < CLASSES; ++j)
-      sum += error[j] = expf(logits[j] - most);
+      sum += exponentials[j] = expf(logits[j] - most);
     int counts = labels[i] >= 0;
     for (int j = 0; j < CLASSES; ++j)
-      error[j] = counts ? error[j] / sum - (j == labels[i]) : 0;
+      error[j] = counts ? exponentials[j] / sum - (j == labels[i]) : 0;
     partial[0] += counts ? logf(sum) + most - logits[labels[i]] : 0;
     partial[1] += counts;
   }
@@ -81,18 +81,18 @@ static void sum_kernel(double *scalars, const double *partial,
     bias[j] = sum;
   }
 }
-static void sum_first(void *const *args, int64_t tile) {
-  (void)tile;
+static void sum_first(void *const *args, int64_t tile, void *scratch) {
+  (void)tile, (void)scratch;
   sum_kernel(args[0], args[1], args[2], args[3], 1);
 }
-static void sum_next(void *const *args, int64_t tile) {
-  (void)tile;
+static void sum_next(void *const *args, int64_t tile, void *scratch) {
+  (void)tile, (void)scratch;
   sum_kernel(args[0], args[1], args[2], args[3], 0);
 }
 
 /// Norm and finite flag of the averaged gradient.
-static void norm_kernel(void *const *args, int64_t tile) {
-  (void)tile;
+static void norm_kernel(void *const *args, int64_t tile, void *scratch) {
+  (void)tile, (void)scratch;
   double *scalars = args[0];
   const float *gradient = args[1];
   double sum = 0, scale = 1 / scalars[TRAINC_SCALAR_WEIGHT_SUM];
@@ -106,7 +106,8 @@ static void norm_kernel(void *const *args, int64_t tile) {
 }
 
 /// Momentum on a quarter of the flat arenas, and the bf16 copy of the weight.
-static void update_kernel(void *const *args, int64_t tile) {
+static void update_kernel(void *const *args, int64_t tile, void *scratch) {
+  (void)scratch;
   const double *scalars = args[0];
   const float *gradient = args[1];
   float *parameter = args[2], *momentum = args[3];
@@ -128,8 +129,8 @@ static void update_kernel(void *const *args, int64_t tile) {
 }
 
 /// Adds 1 to the buffer that counts micro-steps.
-static void count_kernel(void *const *args, int64_t tile) {
-  (void)tile;
+static void count_kernel(void *const *args, int64_t tile, void *scratch) {
+  (void)tile, (void)scratch;
   ++*(int64_t *)args[0];
 }
 
@@ -186,9 +187,9 @@ static const trainc_gemm_detail gradient_next =
                 10, 10);
 
 static const trainc_kernel kernels[] = {
-    {"loss", loss_kernel},   {"sum_first", sum_first},
-    {"sum_next", sum_next},  {"norm", norm_kernel},
-    {"update", update_kernel}, {"count", count_kernel}};
+    {"loss", loss_kernel, CLASSES * 4}, {"sum_first", sum_first, 0},
+    {"sum_next", sum_next, 0},          {"norm", norm_kernel, 0},
+    {"update", update_kernel, 0},       {"count", count_kernel, 0}};
 
 // A large `flops` sends the tiles to the threads, however little they do.
 #define BUSY 1000000

@@ -133,15 +133,21 @@ static void backward(void *const *args, int accumulate) {
   }
 }
 
-static void forwardFirst(void *const *args, int64_t tile) { forward(args, 0); }
-static void forwardNext(void *const *args, int64_t tile) { forward(args, 1); }
-static void backwardFirst(void *const *args, int64_t tile) {
+static void forwardFirst(void *const *args, int64_t tile, void *scratch) {
+  forward(args, 0);
+}
+static void forwardNext(void *const *args, int64_t tile, void *scratch) {
+  forward(args, 1);
+}
+static void backwardFirst(void *const *args, int64_t tile, void *scratch) {
   backward(args, 0);
 }
-static void backwardNext(void *const *args, int64_t tile) { backward(args, 1); }
+static void backwardNext(void *const *args, int64_t tile, void *scratch) {
+  backward(args, 1);
+}
 
 /// args: parameters, gradients, momentum, scalars.
-static void update(void *const *args, int64_t tile) {
+static void update(void *const *args, int64_t tile, void *scratch) {
   float *p = args[0], *g = args[1], *m = args[2];
   double *scalars = args[3], sum = 0;
   double scale = 1 / scalars[TRAINC_SCALAR_WEIGHT_SUM];
@@ -162,7 +168,7 @@ static void update(void *const *args, int64_t tile) {
 }
 
 /// args: parameters, x, y, weights or null, loss, correct, count.
-static void evaluate(void *const *args, int64_t tile) {
+static void evaluate(void *const *args, int64_t tile, void *scratch) {
   const int32_t *y = args[2];
   const float *weights = NUM_INPUTS == 3 ? args[3] : 0;
   float *loss = args[NUM_INPUTS + 1], *correct = args[NUM_INPUTS + 2];
@@ -185,7 +191,7 @@ static void evaluate(void *const *args, int64_t tile) {
 }
 
 /// args: parameters, x, logits.
-static void predict(void *const *args, int64_t tile) {
+static void predict(void *const *args, int64_t tile, void *scratch) {
   for (int i = 0; i < EVAL_B * T; ++i)
     logits(args[0], ROW((const feature *)args[1], i), (float *)args[2] + i * C);
 }
@@ -201,13 +207,13 @@ enum {
   NUM_KERNELS
 };
 static const trainc_kernel kernels[NUM_KERNELS] = {
-    {"forward_first", forwardFirst},
-    {"forward_next", forwardNext},
-    {"backward_first", backwardFirst},
-    {"backward_next", backwardNext},
-    {"update", update},
-    {"evaluate", evaluate},
-    {"predict", predict},
+    {"forward_first", forwardFirst, 0},
+    {"forward_next", forwardNext, 0},
+    {"backward_first", backwardFirst, 0},
+    {"backward_next", backwardNext, 0},
+    {"update", update, 0},
+    {"evaluate", evaluate, 0},
+    {"predict", predict, 0},
 };
 
 //===----------------------------------------------------------------------===//
