@@ -1,15 +1,18 @@
 //===- trainc-fuzz.cpp - Compiles many modules in one process -------------===//
 //
-// A worker of fuzz.py. Each line of standard input is a request, each is answered by
-// one line, `outcome<TAB>message`:
+// A worker of fuzz.py. Each line of standard input is a request, each is
+// answered by one line, `outcome<TAB>message`:
 //
 //   check FILE                       up to form 3, commands
 //     ok                             compiled
 //     parse                          refused when parsed or verified
 //     refused                        refused by a pass
-//     silent                         refused, or not, without a proper diagnostic
-//   compile FILE OUTPUT VARIANT      to a shared library, by LLVM at O1 or (reference) O0
-//     ok, failed                     VARIANT: default, off (no optional pass), reference
+//     silent                         refused, or not, without a proper
+//     diagnostic
+//   compile FILE OUTPUT VARIANT      to a shared library, by LLVM at O1 or
+//   (reference) O0
+//     ok, failed                     VARIANT: default, off (no optional pass),
+//     reference
 //
 // A crash ends the process before the answer, a hang by SIGPROF or SIGALRM.
 //
@@ -26,8 +29,8 @@
 using namespace mlir;
 using namespace trainc;
 
-/// Of processor time, and, for what waits forever, of the clock: the machine may be
-/// busy with other things.
+/// Of processor time, and, for what waits forever, of the clock: the machine
+/// may be busy with other things.
 static constexpr unsigned kSeconds = 20, kClockSeconds = 300;
 
 namespace {

@@ -2,9 +2,9 @@
 #ifndef TRAINC_DRIVER_COMPILER_H
 #define TRAINC_DRIVER_COMPILER_H
 
-#include "trainc/Pipelines/Pipelines.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
+#include "trainc/Pipelines/Pipelines.h"
 #include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/raw_ostream.h"
 #include <string>
