@@ -126,16 +126,25 @@ def work(kind, numbers):
     return getattr(Job.current, kind)(numbers)
 
 
+def is_wrong(result):
+    """Valid modules answer `equal`, mutants one of the others."""
+    return result[1] not in ("equal", "ok", "parse", "refused")
+
+
 def chunks(count, size):
     return [range(i, min(i + size, count)) for i in range(0, count, size)]
 
 
 def run_all(options, kind, count, size):
-    """[(number, outcome, message)] by all jobs."""
-    results = []
+    """[(number, outcome, message)] by all jobs; prints what is wrong as it is found."""
+    results, left = [], options.most
     with concurrent.futures.ProcessPoolExecutor(options.jobs, initializer=start, initargs=(options,)) as pool:
         for part in pool.map(work, [kind] * len(chunks(count, size)), chunks(count, size)):
             results += part
+            for number, outcome, message in filter(is_wrong, part):
+                if left:
+                    print(f"{kind} {number}: {outcome}: {message}", flush=True)
+                left = max(left - 1, 0)
     return results
 
 
@@ -161,14 +170,9 @@ def report(options, mutants, modules):
     outcomes = collections.Counter(outcome for _, outcome, _ in mutants)
     result = {"seed": options.seed, "mutants": len(mutants), "reached_passes": len(mutants) - outcomes["parse"],
               "valid": len(modules), "checkpoints": options.checkpoints, **{name: 0 for name in WRONG.values()}}
-    wrong = [("mutant", *r) for r in mutants if r[1] in WRONG]
-    # A valid module that is refused, or that fails when it runs, is as wrong as one with different results.
-    wrong += [("valid", n, outcome if outcome in WRONG else "differs", message) for n, outcome, message in modules
-              if outcome != "equal"]
-    for _, _, outcome, _ in wrong:
-        result[WRONG[outcome]] += 1
-    for kind, number, outcome, message in wrong[:options.most]:
-        print(f"{kind} {number}: {outcome}: {message}")
+    wrong = [r[1] for r in mutants + modules if is_wrong(r)]
+    for outcome in wrong:  # a valid module that is refused, or fails when it runs, is as wrong as one with other results
+        result[WRONG.get(outcome, "different_results")] += 1
     print(f"seed {options.seed}: {len(mutants)} mutants ({', '.join(f'{n} {o}' for o, n in sorted(outcomes.items()))}),"
           f" {len(modules)} valid, {options.checkpoints} checkpoint files: {len(wrong)} wrong")
     return result
@@ -184,7 +188,7 @@ def main():
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--build", default=os.path.join(ROOT, "build"), help="folder whose trainc-fuzz is run")
     p.add_argument("--runtime-build", default=os.path.join(ROOT, "build"), help="folder whose runtime runs the valid modules")
-    p.add_argument("--most", type=int, default=20, help="how many findings are printed")
+    p.add_argument("--most", type=int, default=20, help="how many findings of a kind are printed")
     p.add_argument("--show", nargs=2, metavar=("KIND", "NUMBER"))
     options = p.parse_args()
     if options.show:
