@@ -6,6 +6,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "llvm/ADT/APSInt.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -62,7 +63,12 @@ Type nn::getComputeType(Type type) {
 static TypedAttr numberAttr(Type elementType, double value) {
   if (auto floatType = dyn_cast<FloatType>(elementType))
     return FloatAttr::get(floatType, value);
-  return IntegerAttr::get(elementType, static_cast<int64_t>(value));
+  // 2^63, which an integer of 64 bits may have been rounded to, becomes 2^63 - 1.
+  llvm::APSInt whole(64, /*isUnsigned=*/false);
+  bool exact;
+  llvm::APFloat(value).convertToInteger(whole, llvm::APFloat::rmTowardZero,
+                                        &exact);
+  return IntegerAttr::get(elementType, whole.getExtValue());
 }
 
 Value nn::splatConstant(OpBuilder &builder, Location loc, Type type,
