@@ -1,24 +1,26 @@
-"""The row on bad input: runs the fuzzers of test/Fuzz at their full size."""
+"""The row on bad input: runs the fuzzers of test/Fuzz at their full size, with sanitizers in the compiler's own code."""
 import json
 import os
 import sys
 
-from common import ROOT, Failed, run
+from common import BUILD, ROOT, run
 from rows import judge
 
-MUTANTS, VALID = 20000, 2000
+MUTANTS, VALID, CHECKPOINTS = 20000, 2000, 20000
 
 
 def bad_input(folder):
-    script = os.path.join(ROOT, "test", "Fuzz", "fuzz.py")
-    if not os.path.exists(script):
-        raise Failed("there is no fuzzer yet (test/Fuzz/fuzz.py)")
+    run(["cmake", "--preset", "asan"], cwd=ROOT)
+    sanitized = os.path.join(ROOT, "build-asan")
+    run(["ninja", "-C", sanitized, "trainc-fuzz"], timeout=1800)
     path = os.path.join(folder, "fuzz.json")
-    run([sys.executable, script, "--mutants", str(MUTANTS), "--valid", str(VALID), "--json", path], timeout=3600,
+    run([sys.executable, os.path.join(ROOT, "test", "Fuzz", "fuzz.py"), "--mutants", str(MUTANTS), "--valid", str(VALID),
+         "--checkpoints", str(CHECKPOINTS), "--build", sanitized, "--runtime-build", BUILD, "--json", path], timeout=3600,
         check=False)
     with open(path) as f:
         r = json.load(f)
     good = (r["mutants"] >= MUTANTS and r["reached_passes"] >= MUTANTS / 2 and r["valid"] >= VALID
+            and r["checkpoints"] >= CHECKPOINTS
             and not any(r[k] for k in ("crashes", "hangs", "silent_rejections", "different_results")))
     return judge(good, f"seed {r['seed']}: {r['mutants']} mutants, {r['reached_passes']} reached the passes; {r['valid']}"
                  f" valid; {r['crashes']} crashes, {r['hangs']} hangs, {r['silent_rejections']} rejections without a"

@@ -190,6 +190,16 @@ static std::string artifactName(ModuleOp module, const CompileOptions &options,
   return name;
 }
 
+OwningOpRef<ModuleOp> trainc::parseModule(llvm::SourceMgr &sources,
+                                          MLIRContext *context) {
+  auto module = parseSourceFile<ModuleOp>(sources, context);
+  // The parser places the module itself at line 0, which no editor knows.
+  if (module)
+    if (auto start = dyn_cast<FileLineColLoc>(module->getLoc()))
+      (*module)->setLoc(FileLineColLoc::get(start.getFilename(), 1, 1));
+  return module;
+}
+
 LogicalResult trainc::compileFile(StringRef input,
                                   const CompileOptions &options) {
   DialectRegistry registry;
@@ -208,8 +218,7 @@ LogicalResult trainc::compileFile(StringRef input,
   llvm::SourceMgr sources;
   sources.AddNewSourceBuffer(std::move(file), llvm::SMLoc());
   SourceMgrDiagnosticHandler handler(sources, &compilation.context);
-  OwningOpRef<ModuleOp> module =
-      parseSourceFile<ModuleOp>(sources, &compilation.context);
+  OwningOpRef<ModuleOp> module = parseModule(sources, &compilation.context);
   if (!module)
     return failure();
   std::string name = artifactName(*module, options, input);

@@ -35,6 +35,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
   case Form::Source:
     return;
   case Form::Gradients:
+    pm.addPass(createVerifyFormPass({/*form=*/0}));
     pm.addPass(createInlineCallsPass());
     // Before anything folds: sites are numbered in the order of the source.
     pm.addPass(createAssignRandomPass());

@@ -20,6 +20,39 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
+/// Whether a source may hold `op`, where it stands.
+static bool isSource(Operation *op) {
+  if (isa<ModuleOp>(op->getParentOp()))
+    return isa<ParamOp, BufferOp, ScheduleOp, OptimizerOp, StepOp, EvalOp,
+               func::FuncOp>(op);
+  // Verifiers say what these regions hold.
+  if (isa<ScheduleOp, OptimizerOp, nn::MapOp>(op->getParentOp()))
+    return true;
+  return isa<nn::NNDialect>(op->getDialect()) ||
+         isa<ReadOp, WriteOp, train::YieldOp, RecomputeOp, func::CallOp,
+             func::ReturnOp>(op);
+}
+
+static LogicalResult verifySource(ModuleOp module) {
+  WalkResult result = module.walk([&](Operation *op) {
+    if (op != module && !isSource(op)) {
+      op->emitOpError("is not allowed here in a source");
+      return WalkResult::interrupt();
+    }
+    SymbolRefAttr ref;
+    if (auto read = dyn_cast<ReadOp>(op))
+      ref = read.getSource();
+    else if (auto write = dyn_cast<WriteOp>(op))
+      ref = write.getTarget();
+    if (ref && !ref.getNestedReferences().empty()) {
+      op->emitOpError("expects a parameter or buffer in a source, got ") << ref;
+      return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
 static LogicalResult verifyGradients(ModuleOp module) {
   WalkResult calls = module.walk([](Operation *op) {
     if (!isa<func::FuncOp, func::CallOp, RecomputeOp>(op))
@@ -145,11 +178,12 @@ struct VerifyFormPass : trainc::impl::VerifyFormPassBase<VerifyFormPass> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    if (form < 1 || form > 3) {
-      module.emitError("expects form 1, 2 or 3, got ") << form.getValue();
+    if (form < 0 || form > 3) {
+      module.emitError("expects form 0, 1, 2 or 3, got ") << form.getValue();
       return signalPassFailure();
     }
-    LogicalResult result = form == 1   ? verifyGradients(module)
+    LogicalResult result = form == 0   ? verifySource(module)
+                           : form == 1 ? verifyGradients(module)
                            : form == 2 ? verifyPlan(module)
                                        : verifyCommands(module);
     if (failed(result))

@@ -1,11 +1,39 @@
 // Each violation of a form is refused where it is.
 //
 // RUN: split-file %s %t
+// RUN: trainc-opt %t/0.mlir --train-verify-form=form=0 --split-input-file --verify-diagnostics
 // RUN: trainc-opt %t/1.mlir --train-verify-form=form=1 --split-input-file --verify-diagnostics
 // RUN: trainc-opt %t/2.mlir --train-verify-form=form=2 --split-input-file --verify-diagnostics
 // RUN: trainc-opt %t/3.mlir --train-verify-form=form=3 --split-input-file --verify-diagnostics
 // RUN: not trainc-opt %S/verify-form.mlir --train-verify-form=form=4 2>&1 | FileCheck %s
-// CHECK: error: expects form 1, 2 or 3, got 4
+// CHECK: error: expects form 0, 1, 2 or 3, got 4
+
+//--- 0.mlir
+// expected-error @below {{'train.arena' op is not allowed here in a source}}
+train.arena @a role("master") bytes(64) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+
+// -----
+
+train.step @step(%x: tensor<f32>) {
+  // expected-error @below {{'train.seed' op is not allowed here in a source}}
+  %s = train.seed 1.0 : tensor<f32>
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+train.step @step(%x: tensor<f32>) {
+  // expected-error @below {{'arith.addf' op is not allowed here in a source}}
+  %y = arith.addf %x, %x : tensor<f32>
+  train.yield loss(%y) : tensor<f32>
+}
+
+// -----
+
+train.buffer @b : tensor<f32> init(zeros)
+// expected-error @below {{'builtin.module' op is not allowed here in a source}}
+module @inner {
+}
 
 //--- 1.mlir
 // expected-error @+1 {{'func.func' op is not allowed in form 1}}

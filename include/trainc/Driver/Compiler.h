@@ -2,9 +2,10 @@
 #ifndef TRAINC_DRIVER_COMPILER_H
 #define TRAINC_DRIVER_COMPILER_H
 
-#include "trainc/Pipelines/Pipelines.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
+#include "trainc/Pipelines/Pipelines.h"
+#include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/raw_ostream.h"
 #include <string>
 
@@ -41,6 +42,10 @@ struct CompileOptions {
 
 /// Registers the dialects that a source may use, and what the pipeline needs.
 void registerDialects(mlir::DialectRegistry &registry);
+
+/// The module that `sources` holds, or null after a diagnostic.
+mlir::OwningOpRef<mlir::ModuleOp> parseModule(llvm::SourceMgr &sources,
+                                              mlir::MLIRContext *context);
 
 /// Compiles the module in file `input` ("-": standard input). Diagnostics go to
 /// standard error; failure if there was an error.

@@ -73,8 +73,11 @@ def ExpandOptimizersPass : Pass<"train-expand-optimizers", "::mlir::ModuleOp"> {
 def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
   let summary = "Check that a module is in a form";
   let description = [{
-    Each phase of the pipeline ends with this pass. It changes nothing.
+    The pipeline begins, and each of its phases ends, with this pass. It changes nothing.
 
+    * Form 0: parameters, buffers, optimizers, schedules, entries and functions; in
+      entries and functions `nn` operations, reads and writes of parameters and buffers,
+      recomputed regions and calls.
     * Form 1: no calls or functions, optimizers and schedules are regions, and each
       parameter that is not frozen has one stored gradient.
     * Form 2: storage is named by slices, gradients are accumulated, and the only
@@ -85,7 +88,7 @@ def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
 
     Example: test/Transforms/verify-form.mlir
   }];
-  let options = [Option<"form", "form", "int64_t", "1", "The form: 1, 2 or 3">];
+  let options = [Option<"form", "form", "int64_t", "1", "The form: 0, 1, 2 or 3">];
 }
 
 //===----------------------------------------------------------------------===//

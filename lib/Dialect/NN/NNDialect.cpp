@@ -6,6 +6,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "llvm/ADT/APSInt.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -33,6 +34,26 @@ Operation *nn::NNDialect::materializeConstant(OpBuilder &builder,
   return nn::ConstantOp::create(builder, loc, type, elements);
 }
 
+bool nn::isLegalTensor(Type type) {
+  auto tensor = dyn_cast_or_null<RankedTensorType>(type);
+  if (!tensor || tensor.getEncoding())
+    return false;
+  int64_t room = int64_t{1} << 40;
+  for (int64_t size : tensor.getShape()) {
+    if (size < 1 || size > room) // a dynamic size is negative
+      return false;
+    room /= size;
+  }
+  return true;
+}
+
+bool nn::isLegalElement(Type type) {
+  return type.isF64() || type.isF32() || type.isBF16() || type.isF16() ||
+         type.isSignlessInteger(1) || type.isSignlessInteger(8) ||
+         type.isSignlessInteger(16) || type.isSignlessInteger(32) ||
+         type.isSignlessInteger(64);
+}
+
 Type nn::getComputeType(Type type) {
   if (type.isBF16() || type.isF16())
     return Float32Type::get(type.getContext());
@@ -42,7 +63,12 @@ Type nn::getComputeType(Type type) {
 static TypedAttr numberAttr(Type elementType, double value) {
   if (auto floatType = dyn_cast<FloatType>(elementType))
     return FloatAttr::get(floatType, value);
-  return IntegerAttr::get(elementType, static_cast<int64_t>(value));
+  // 2^63, which an integer of 64 bits may have been rounded to, becomes 2^63 - 1.
+  llvm::APSInt whole(64, /*isUnsigned=*/false);
+  bool exact;
+  llvm::APFloat(value).convertToInteger(whole, llvm::APFloat::rmTowardZero,
+                                        &exact);
+  return IntegerAttr::get(elementType, whole.getExtValue());
 }
 
 Value nn::splatConstant(OpBuilder &builder, Location loc, Type type,

@@ -180,12 +180,15 @@ LogicalResult PadOp::inferReturnTypes(MLIRContext *,
   for (ArrayRef<int64_t> counts : {adaptor.getLow(), adaptor.getHigh(),
                                    interior.value_or(adaptor.getLow())})
     if (counts.size() != rank ||
-        llvm::any_of(counts, [](int64_t count) { return count < 0; }))
+        llvm::any_of(counts, [](int64_t count) {
+          return count < 0 || count >= int64_t{1} << 22; // sizes fit 64 bits
+        }))
       return emitOptionalError(loc,
                                "'nn.pad' op expects one low, high and interior "
-                               "of at least 0 per dimension (C1), got [",
+                               "of at least 0 and below 2^22 per dimension (C1), "
+                               "got [",
                                counts, "] for ", input);
-  if (input.getNumElements() == 0)
+  if (!isLegalTensor(input))
     return emitOptionalError(
         loc, "'nn.pad' op expects an input with elements (C2), got ", input);
   SmallVector<int64_t> steps = stepsOf(interior, rank), shape;
@@ -198,7 +201,10 @@ LogicalResult PadOp::inferReturnTypes(MLIRContext *,
 
 LogicalResult PadOp::verify() {
   double value = getValue().convertToDouble();
-  if (!isFloatTensor(getInput()) && value != std::floor(value))
+  Type element = getTensorType(getInput()).getElementType();
+  double limit = std::ldexp(1.0, element.getIntOrFloatBitWidth() - 1);
+  if (!isFloatTensor(getInput()) &&
+      (value != std::floor(value) || value < -limit || value >= limit))
     return emitOpError("expects a whole value for integers (C3), got ")
            << value;
   return success();

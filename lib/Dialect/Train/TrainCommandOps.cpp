@@ -18,7 +18,7 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &result) {
                                /*allowType=*/true) ||
       parser.parseKeyword("inplace") ||
       parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, parseOne) ||
-      parser.parseOptionalAttrDictWithKeyword(result.attributes) ||
+      parseAttributes(parser, result) ||
       parser.parseRegion(*result.addRegion(), arguments))
     return failure();
   result.addAttribute(getInplaceAttrName(result.name),

@@ -39,6 +39,20 @@ SymbolRefAttr train::sliceRef(MLIRContext *context, StringRef arena,
                             FlatSymbolRefAttr::get(context, slice));
 }
 
+ParseResult train::parseAttributes(OpAsmParser &parser, OperationState &result,
+                                   bool keyword) {
+  SMLoc loc = parser.getCurrentLocation();
+  if (keyword ? parser.parseOptionalAttrDictWithKeyword(result.attributes)
+              : parser.parseOptionalAttrDict(result.attributes))
+    return failure();
+  if (auto twice = result.attributes.findDuplicate())
+    return parser.emitError(loc, "expects '")
+           << twice->getName().getValue() << "' once";
+  return result.name.verifyInherentAttrs(result.attributes, [&] {
+    return parser.emitError(loc) << "'" << result.name << "' op ";
+  });
+}
+
 train::StepOp train::getStep(ModuleOp module) {
   StepOp result;
   for (auto step : module.getOps<StepOp>()) {

@@ -140,7 +140,7 @@ ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
   result.addAttribute(getHyperNamesAttrName(result.name), b.getArrayAttr(names));
   result.addAttribute(getHyperValuesAttrName(result.name),
                       b.getArrayAttr(values));
-  return parser.parseOptionalAttrDictWithKeyword(result.attributes);
+  return parseAttributes(parser, result);
 }
 
 void ScheduleOp::print(OpAsmPrinter &p) {
@@ -188,13 +188,13 @@ ParseResult OptimizerOp::parse(OpAsmParser &parser, OperationState &result) {
                             b.getF64FloatAttr(decay));
       } else if (succeeded(parser.parseOptionalKeyword("clip"))) {
         bool value = succeeded(parser.parseOptionalLParen());
-        if (!value || (failed(parser.parseOptionalKeyword("false")) &&
-                       parser.parseKeyword("true")))
+        bool off = value && succeeded(parser.parseOptionalKeyword("false"));
+        if (!off && (!value || failed(parser.parseOptionalKeyword("true"))))
           return parser.emitError(parser.getCurrentLocation(),
                                   "expected '(true)' or '(false)'");
         if (parser.parseRParen())
           return failure();
-        result.addAttribute(getClipAttrName(result.name), b.getBoolAttr(false));
+        result.addAttribute(getClipAttrName(result.name), b.getBoolAttr(!off));
       } else {
         return success();
       }
@@ -232,7 +232,7 @@ ParseResult OptimizerOp::parse(OpAsmParser &parser, OperationState &result) {
   result.addAttribute(getHyperNamesAttrName(result.name), b.getArrayAttr(names));
   result.addAttribute(getHyperValuesAttrName(result.name),
                       b.getArrayAttr(values));
-  return parser.parseOptionalAttrDictWithKeyword(result.attributes);
+  return parseAttributes(parser, result);
 }
 
 void OptimizerOp::print(OpAsmPrinter &p) {
@@ -346,9 +346,12 @@ static LogicalResult verifyInit(Operation *op, Attribute init, Type type,
 
 LogicalResult ParamOp::verify() {
   auto type = dyn_cast<RankedTensorType>(getType());
-  if (!type || !type.hasStaticShape() || !isa<FloatType>(type.getElementType())) {
+  if (!type || !nn::isLegalTensor(type) ||
+      !isa<FloatType>(type.getElementType()) ||
+      !nn::isLegalElement(type.getElementType())) {
     InFlightDiagnostic diag =
-        emitOpError("expects a float tensor of static shape (C1), got ")
+        emitOpError("expects a float tensor of static shape, 1 to 2^40 "
+                    "elements (C1), got ")
         << getType();
     if (type)
       for (int64_t i = 0; i < type.getRank(); ++i)
@@ -370,8 +373,11 @@ LogicalResult ParamOp::verify() {
 
 LogicalResult BufferOp::verify() {
   auto type = dyn_cast<RankedTensorType>(getType());
-  if (!type || !type.hasStaticShape())
-    return emitOpError("expects a tensor of static shape, got ") << getType();
+  if (!type || !nn::isLegalTensor(type) ||
+      !nn::isLegalElement(type.getElementType()))
+    return emitOpError("expects a tensor of numbers of static shape, 1 to 2^40 "
+                       "elements (C2), got ")
+           << getType();
   return verifyInit(*this, getInit(), getType(), "C1");
 }
 
@@ -442,7 +448,8 @@ LogicalResult OptimizerOp::verify() {
   size_t states = getStateNames().size(), hyper = getHyperNames().size();
   Type type = block.getNumArguments() ? block.getArgument(0).getType() : Type();
   auto checkArguments = [&](Block &block, size_t tensors) -> LogicalResult {
-    bool ok = block.getNumArguments() == tensors + hyper && isa<FloatType>(type);
+    bool ok = block.getNumArguments() == tensors + hyper &&
+              isa<FloatType>(type) && nn::isLegalElement(type);
     for (size_t i = 0; ok && i < tensors + hyper; ++i) {
       Type argument = block.getArgument(i).getType();
       ok = argument == type || (i >= tensors && argument.isF64());

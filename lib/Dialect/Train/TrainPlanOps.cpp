@@ -26,14 +26,17 @@ LogicalResult ArenaOp::verify() {
     auto slice = dyn_cast<FlatSymbolRefAttr>(getSlices()[i]);
     auto type = dyn_cast<RankedTensorType>(
         cast<TypeAttr>(getTypes()[i]).getValue());
-    if (!slice || !type || !type.hasStaticShape())
+    if (!slice || !nn::isLegalTensor(type) ||
+        !nn::isLegalElement(type.getElementType()))
       return emitOpError("expects slices named by symbols, of static tensors");
     int64_t width = llvm::divideCeil(type.getElementTypeBitWidth(), 8);
     int64_t offset = getOffsets()[i];
     if (offset < end || offset % width != 0)
       return emitOpError("expects slices in order that do not overlap (C2), got ")
              << slice << " at " << offset;
-    end = offset + width * type.getNumElements();
+    if (llvm::AddOverflow(offset, width * type.getNumElements(), end))
+      return emitOpError("expects slices within its bytes (C2), got ")
+             << slice << " at " << offset;
     if (!names.insert(slice.getValue()).second)
       return emitOpError("expects distinct names (C3), got ") << slice << " twice";
   }
@@ -94,7 +97,7 @@ ParseResult ListOp::parse(OpAsmParser &parser, OperationState &result) {
     result.addAttribute(getWorkspaceAttrName(result.name),
                         parser.getBuilder().getI64IntegerAttr(bytes));
   }
-  return failure(parser.parseOptionalAttrDictWithKeyword(result.attributes) ||
+  return failure(parseAttributes(parser, result) ||
                  parser.parseRegion(*result.addRegion(), arguments));
 }
 

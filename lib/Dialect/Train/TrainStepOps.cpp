@@ -114,7 +114,7 @@ ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
     if (parser.parseRParen())
       return failure();
   }
-  if (parser.parseOptionalAttrDictWithKeyword(result.attributes))
+  if (parseAttributes(parser, result))
     return failure();
   return parser.parseRegion(*result.addRegion(), inputs);
 }
@@ -175,7 +175,7 @@ ParseResult EvalOp::parse(OpAsmParser &parser, OperationState &result) {
       return failure();
     result.addAttribute(getEmaAttrName(result.name), b.getUnitAttr());
   }
-  if (parser.parseOptionalAttrDictWithKeyword(result.attributes))
+  if (parseAttributes(parser, result))
     return failure();
   return parser.parseRegion(*result.addRegion(), inputs);
 }
@@ -212,7 +212,7 @@ ParseResult train::YieldOp::parse(OpAsmParser &parser, OperationState &result) {
   int32_t values = operands.size();
   SMLoc loc = parser.getCurrentLocation();
   if (parseNamed("loss", loss) || parseNamed("weight", weight) ||
-      parser.parseOptionalAttrDict(result.attributes) ||
+      parseAttributes(parser, result, /*keyword=*/false) ||
       parser.parseOptionalColonTypeList(types) ||
       parser.resolveOperands(operands, types, loc, result.operands))
     return failure();
@@ -238,12 +238,12 @@ void train::YieldOp::print(OpAsmPrinter &p) {
 // Verifiers
 //===----------------------------------------------------------------------===//
 
-/// Checks that all `types` are tensors of static shape of number or i1 elements.
+/// Checks that all `types` are legal tensors of numbers or i1.
 static LogicalResult verifyPorts(Operation *op, StringRef what, TypeRange types,
                                  StringRef tag) {
   for (auto [i, type] : llvm::enumerate(types)) {
     auto tensor = dyn_cast<RankedTensorType>(type);
-    if (!tensor || !tensor.getElementType().isIntOrFloat())
+    if (!tensor || !nn::isLegalElement(tensor.getElementType()))
       return op->emitOpError("expects ")
              << what << " " << i << " to be a tensor of numbers (" << tag
              << "), got " << type;
@@ -252,6 +252,9 @@ static LogicalResult verifyPorts(Operation *op, StringRef what, TypeRange types,
         return op->emitOpError("expects static shapes (")
                << tag << "), got dynamic dimension " << dim << " of " << what
                << " " << i << ": " << type;
+    if (!nn::isLegalTensor(tensor))
+      return op->emitOpError("expects 1 to 2^40 elements and no encoding (")
+             << tag << "), got " << what << " " << i << ": " << type;
   }
   return success();
 }

@@ -73,7 +73,7 @@ func.func @slice_overflow(%x: tensor<4x8xf32>) {
 // -----
 
 func.func @pad_rank(%x: tensor<4x8xf32>) {
-  // expected-error @+1 {{'nn.pad' op expects one low, high and interior of at least 0 per dimension (C1), got [1] for 'tensor<4x8xf32>'}}
+  // expected-error @+1 {{'nn.pad' op expects one low, high and interior of at least 0 and below 2^22 per dimension (C1), got [1] for 'tensor<4x8xf32>'}}
   %r = nn.pad %x low [0, 1] high [1] value 0.0 : tensor<4x8xf32>
   return
 }
@@ -81,7 +81,7 @@ func.func @pad_rank(%x: tensor<4x8xf32>) {
 // -----
 
 func.func @pad_negative(%x: tensor<4x8xf32>) {
-  // expected-error @+1 {{'nn.pad' op expects one low, high and interior of at least 0 per dimension (C1), got [0, -1] for 'tensor<4x8xf32>'}}
+  // expected-error @+1 {{'nn.pad' op expects one low, high and interior of at least 0 and below 2^22 per dimension (C1), got [0, -1] for 'tensor<4x8xf32>'}}
   %r = nn.pad %x low [0, 1] high [0, 0] interior [0, -1] value 0.0 : tensor<4x8xf32>
   return
 }
@@ -188,5 +188,37 @@ func.func @scatter_add_sizes(%x: tensor<4x8xf32>, %i: tensor<4x3xi32>, %u: tenso
 func.func @scatter_add_types(%x: tensor<4x8xf32>, %i: tensor<4x3xi32>, %u: tensor<4x3xf32>) {
   // expected-error @+1 {{expects equal element types (C4), got 'tensor<4x3xf32>' and 'tensor<4x8xf64>'}}
   %r = nn.scatter_add %i, %u dim 1 : tensor<4x3xi32>, tensor<4x3xf32> to tensor<4x8xf64>
+  return
+}
+
+// -----
+
+func.func @no_elements(%x: tensor<2x0xf32>) {
+  // expected-error @below {{'nn.softmax' op operand #0 must be static tensor of 64-bit float or 32-bit float or bfloat16 type or 16-bit float values, 1 to 2^40 of them, without encoding, but got 'tensor<2x0xf32>'}}
+  %0 = nn.softmax %x dim 0 : tensor<2x0xf32>
+  return
+}
+
+// -----
+
+func.func @encoding(%x: tensor<2xf32, "sparse">) {
+  // expected-error @below {{'nn.stop_gradient' op operand #0 must be static tensor}}
+  %0 = nn.stop_gradient %x : tensor<2xf32, "sparse">
+  return
+}
+
+// -----
+
+func.func @pad_huge(%x: tensor<2xf32>) {
+  // expected-error @below {{'nn.pad' op expects one low, high and interior of at least 0 and below 2^22 per dimension (C1), got [9223372036854775807]}}
+  %0 = nn.pad %x low [0] high [9223372036854775807] value 0.0 : tensor<2xf32>
+  return
+}
+
+// -----
+
+func.func @pad_value(%x: tensor<2xi64>) {
+  // expected-error @below {{expects a whole value for integers (C3), got 9.22}}
+  %0 = nn.pad %x low [0] high [1] value 9223372036854775807.0 : tensor<2xi64>
   return
 }

@@ -1,13 +1,13 @@
 // RUN: trainc-opt %s --split-input-file --verify-diagnostics
 
 train.optimizer @o = sgd<lr = 0.1>
-// expected-error @below {{'train.param' op expects a float tensor of static shape (C1), got 'tensor<4xi32>'}}
+// expected-error @below {{'train.param' op expects a float tensor of static shape, 1 to 2^40 elements (C1), got 'tensor<4xi32>'}}
 train.param @w : tensor<4xi32> init(zeros) optimizer(@o)
 
 // -----
 
 train.optimizer @o = sgd<lr = 0.1>
-// expected-error @below {{'train.param' op expects a float tensor of static shape (C1), got 'tensor<2x?xf32>'}}
+// expected-error @below {{'train.param' op expects a float tensor of static shape, 1 to 2^40 elements (C1), got 'tensor<2x?xf32>'}}
 // expected-note @below {{dimension 1 is dynamic}}
 train.param @w : tensor<2x?xf32> init(zeros) optimizer(@o)
 
@@ -258,3 +258,56 @@ train.list @l of @e "apply" (%x: tensor<10xf32>) {
   %y = train.launch @k(%x) : (tensor<10xf32>) -> tensor<10xf32>
   train.return
 }
+
+// -----
+
+// expected-error @below {{'train.param' op expects a float tensor of static shape, 1 to 2^40 elements (C1), got 'tensor<2x0xf32>'}}
+train.param @p : tensor<2x0xf32> init(zeros) frozen
+
+// -----
+
+// expected-error @below {{'train.param' op expects a float tensor of static shape, 1 to 2^40 elements (C1), got 'tensor<4xf80>'}}
+train.param @p : tensor<4xf80> init(zeros) frozen
+
+// -----
+
+// expected-error @below {{'train.buffer' op expects a tensor of numbers of static shape, 1 to 2^40 elements (C2), got 'tensor<1048576x1048577xi8>'}}
+train.buffer @b : tensor<1048576x1048577xi8> init(zeros)
+
+// -----
+
+// expected-error @below {{'train.step' op expects 1 to 2^40 elements and no encoding (C4), got input 0: 'tensor<0xf32>'}}
+train.step @step(%x: tensor<0xf32>, %y: tensor<f32>) {
+  train.yield loss(%y) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects input 0 to be a tensor of numbers (C4), got 'tensor<2xi7>'}}
+train.step @step(%x: tensor<2xi7>, %y: tensor<f32>) {
+  train.yield loss(%y) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op attribute 'accumulate' failed to satisfy constraint: 64-bit signless integer attribute}}
+train.step @step(%x: tensor<f32>) attributes {accumulate = "x"} {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{custom op 'train.step' expects 'accumulate' once}}
+train.step @step(%x: tensor<f32>) accumulate(2) accumulate(3) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects slices named by symbols, of static tensors}}
+train.arena @a role("master") bytes(64) {slices = [@w], types = [tensor<4xvector<2xf32>>], offsets = array<i64: 0>}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects slices within its bytes (C2), got @w at 9223372036854775804}}
+train.arena @a role("master") bytes(64) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 9223372036854775804>}

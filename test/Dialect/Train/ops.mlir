@@ -14,6 +14,8 @@ train.schedule @mine(%t: f64, %base: f64) hyper(base = 0.1) {
 train.optimizer @decayed = adamw<lr = @lr, weight_decay = 0.1> ema(0.5)
 // CHECK: train.optimizer @plain = sgd<lr = @lr, nesterov = true> clip(false)
 train.optimizer @plain = sgd<lr = @lr, nesterov = true> clip(false)
+// CHECK: train.optimizer @clipped = sgd<lr = @lr>{{$}}
+train.optimizer @clipped = sgd<lr = @lr> clip(true)
 
 // CHECK: train.optimizer @own(%p: f32, %g: f32, %m: f32, %lr: f64, %t: f64) state(m = 0.000000e+00) hyper(lr = @lr, t = "update") {
 train.optimizer @own(%p: f32, %g: f32, %m: f32, %lr: f64, %t: f64) state(m = 0.0) hyper(lr = @lr, t = "update") {

@@ -4,7 +4,7 @@
 
 include "trainc/Dialect/NN/NNDialect.td"
 
-def NN_MaskTensor : StaticShapeTensorOf<[F64, F32, BF16, F16, I1]>;
+def NN_MaskTensor : NN_TensorOf<[F64, F32, BF16, F16, I1]>;
 
 def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Decomposable, Differentiable, KernelPrimitive]> {
   let summary = "scaled dot-product attention";

@@ -16,7 +16,8 @@ def NN_Dialect : Dialect {
     Operations on tensors of static shape at the granularity at which people
     think of networks and at which fused kernels exist. All are pure. Element
     types are f64, f32, bf16, f16, integers and i1; arithmetic on bf16 and f16
-    is done in f32 and rounded once per operation.
+    is done in f32 and rounded once per operation. No size is 0, and a tensor has at
+    most 2^40 elements.
 
     An op is either pointwise (with broadcasting), a primitive of its own
     (`reduce`, `matmul`, `transpose`, ...), or decomposes into such ops.
@@ -30,11 +31,17 @@ def NN_Dialect : Dialect {
 def NN_Float : AnyTypeOf<[F64, F32, BF16, F16]>;
 def NN_Int : AnyTypeOf<[I8, I16, I32, I64]>;
 def NN_Bool : TypeAlias<I1, "bool">;
-def NN_FloatTensor : StaticShapeTensorOf<[F64, F32, BF16, F16]>;
-def NN_IntTensor : StaticShapeTensorOf<[I8, I16, I32, I64]>;
-def NN_BoolTensor : StaticShapeTensorOf<[I1]>;
-def NN_NumberTensor : StaticShapeTensorOf<[F64, F32, BF16, F16, I8, I16, I32, I64]>;
-def NN_Tensor : StaticShapeTensorOf<[F64, F32, BF16, F16, I8, I16, I32, I64, I1]>;
+/// Sizes that every layout and every decomposition can compute with.
+def NN_LegalTensor : CPred<"::trainc::nn::isLegalTensor($_self)">;
+class NN_TensorOf<list<Type> elements>
+    : Type<And<[TensorOf<elements>.predicate, NN_LegalTensor]>,
+           "static " # TensorOf<elements>.summary # ", 1 to 2^40 of them, without encoding",
+           "::mlir::RankedTensorType">;
+def NN_FloatTensor : NN_TensorOf<[F64, F32, BF16, F16]>;
+def NN_IntTensor : NN_TensorOf<[I8, I16, I32, I64]>;
+def NN_BoolTensor : NN_TensorOf<[I1]>;
+def NN_NumberTensor : NN_TensorOf<[F64, F32, BF16, F16, I8, I16, I32, I64]>;
+def NN_Tensor : NN_TensorOf<[F64, F32, BF16, F16, I8, I16, I32, I64, I1]>;
 
 class NN_Op<string mnemonic, list<Trait> traits = []>
     : Op<NN_Dialect, mnemonic, !listconcat([Pure], traits)>;

@@ -17,6 +17,13 @@ namespace trainc::nn {
 template <typename ConcreteType>
 class KernelPrimitive
     : public mlir::OpTrait::TraitBase<ConcreteType, KernelPrimitive> {};
+
+/// Whether `type` is a ranked tensor of static shape with 1 to 2^40 elements (so
+/// that offsets of all tensors of a step fit 64 bits) and without encoding.
+bool isLegalTensor(mlir::Type type);
+
+/// Whether elements may have this type: f64, f32, bf16, f16, i8 to i64, i1.
+bool isLegalElement(mlir::Type type);
 } // namespace trainc::nn
 
 #include "trainc/Dialect/NN/NNDialect.h.inc"

@@ -27,7 +27,12 @@ def Train_Dialect : Dialect {
   let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::scf::SCFDialect"];
 }
 
-def Train_Tensor : StaticShapeTensorOf<[AnyFloat, AnySignlessInteger]>;
+def Train_LegalTensor : CPred<"::trainc::nn::isLegalTensor($_self)">;
+class Train_TensorOf<list<Type> elements>
+    : Type<And<[TensorOf<elements>.predicate, Train_LegalTensor]>,
+           "static " # TensorOf<elements>.summary # ", 1 to 2^40 of them, without encoding",
+           "::mlir::RankedTensorType">;
+def Train_Tensor : Train_TensorOf<[F64, F32, BF16, F16, I8, I16, I32, I64, I1]>;
 
 class Train_Op<string mnemonic, list<Trait> traits = []> : Op<Train_Dialect, mnemonic, traits>;
 

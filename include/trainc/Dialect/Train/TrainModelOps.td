@@ -13,9 +13,9 @@ def Train_ParamOp : Train_Op<"param", [Symbol, HasParent<"::mlir::ModuleOp">]> {
     or a dense attribute. They depend on seed, name and element index only.
     `frozen`: never updated; it has no gradient and no state.
 
-    (C1) the type is a float tensor of static shape; (C2) a parameter has an
-    optimizer unless it is frozen, and a frozen one has none; (C3) the optimizer is a
-    train.optimizer of the module; (C4) init names a known distribution with its number
+    (C1) the type is a float tensor of static shape and 1 to 2^40 elements; (C2) a
+    parameter has an optimizer unless it is frozen, and a frozen one has none; (C3) the
+    optimizer is a train.optimizer of the module; (C4) init names a known distribution with its number
     of arguments, or has the parameter's type.
 
     ```mlir
@@ -44,7 +44,8 @@ def Train_BufferOp : Train_Op<"buffer", [Symbol, HasParent<"::mlir::ModuleOp">]>
     with `train.write`; the new value takes effect at the end of the micro-step.
 
     (C1) init names a known distribution with its number of arguments, or has the
-    buffer's type.
+    buffer's type; (C2) the type is a tensor of numbers, of static shape and 1 to 2^40
+    elements.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type, AnyAttr:$init);
   let assemblyFormat = "$sym_name `:` $type `init` `(` custom<Init>($init) `)` attr-dict";

@@ -15,6 +15,8 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+#include "trainc/Dialect/NN/NNOps.h"
+
 #include "trainc/Dialect/Train/TrainDialect.h.inc"
 #include "trainc/Dialect/Train/TrainEnums.h.inc"
 #define GET_OP_CLASSES
@@ -36,6 +38,12 @@ inline constexpr int64_t kNormBlock = 4096;
 /// `@arena[@slice]`.
 mlir::SymbolRefAttr sliceRef(mlir::MLIRContext *context, llvm::StringRef arena,
                              llvm::StringRef slice);
+
+/// Parses the attribute dictionary that ends an op (after `attributes`, or bare)
+/// and checks those attributes that are the op's own.
+mlir::ParseResult parseAttributes(mlir::OpAsmParser &parser,
+                                  mlir::OperationState &result,
+                                  bool keyword = true);
 
 /// The only train.step of a module; a diagnostic and null if there is none or
 /// more than one.

@@ -1,0 +1,87 @@
+"""A worker of fuzz.py that runs artifacts. Each line of standard input names a JSON file
+
+  {"variants": {"default": LIBRARY, ...}, "inputs": {ENTRY: {NAME: [SHAPE, TYPE, BOUND]}}, "tolerance": T, "seed": S}
+
+and is answered by `equal`, `differs<TAB>where`, or `failed<TAB>message`. Three updates on random inputs must give the same
+results and tensors, bit for bit; those of the variant `reference` may be off by the tolerance, if it is not null.
+"""
+import json
+import os
+import sys
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+
+from common import RUNTIME_LIBRARY  # noqa: E402
+from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
+
+UPDATES = 3
+TYPES = {"f32": np.float32, "f64": np.float64, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}
+SCALARS = ("loss", "weight", "window_loss", "window_weight", "grad_norm", "clip_factor", "finite", "updated")
+
+
+def draw(rng, spec):
+    return {name: rng.integers(0, bound, shape) if bound else rng.integers(0, 2, shape).astype(bool) if kind == "i1"
+            else rng.standard_normal(shape) for name, (shape, kind, bound) in spec.items()}
+
+
+def run(runtime, library, inputs, seed, threads):
+    """{what: array} of everything that can be read."""
+    rng, seen = np.random.default_rng(seed), {}
+    with Trainer(runtime, library, threads=threads, seed=seed) as trainer:
+        entry = trainer.descriptor.entries[trainer.entries["step"]]
+        for i in range(UPDATES * entry.accumulate):
+            result = trainer.step(**draw(rng, inputs["step"]))
+            for name in SCALARS:
+                seen[f"{name} of call {i}", "result"] = np.float64(getattr(result, name))
+        for role, name, state in trainer.tensors:
+            if role in ("parameter", "gradient", "state", "buffer"):
+                seen[" ".join(filter(None, (role, name, state))), role] = trainer.read(name, role, state)
+        if "eval" in inputs:
+            for name, value in trainer.eval("eval", **draw(rng, inputs["eval"])).items():
+                seen[f"output {name}", "output"] = value
+    return seen
+
+
+def different(got, want, tolerance):
+    """What is not equal, or an empty string."""
+    scale = {}
+    for (_, role), w in want.items():
+        scale[role] = max(scale.get(role, 0.0), float(np.linalg.norm(np.nan_to_num(np.float64(w)))))
+    for key, w in want.items():
+        g = got[key]
+        if np.array_equal(g, w, equal_nan=w.dtype.kind == "f"):
+            continue
+        off = float(np.linalg.norm(np.float64(g) - np.float64(w)))
+        if tolerance is not None and (off <= tolerance * (scale[key[1]] + 1e-3) or not np.isfinite(off)):
+            continue
+        return f"{key[0]}: off by {off:.3g} of {float(np.linalg.norm(np.float64(w))):.3g}"
+    return ""
+
+
+def answer(runtime, path):
+    with open(path) as f:
+        job = json.load(f)
+    want = None
+    for variant, library in job["variants"].items():
+        try:
+            seen = run(runtime, library, job["inputs"], job["seed"], threads=1 if want else 2)
+        except Error as error:
+            return f"failed\t{variant}: {error}"
+        if want is None:
+            want = seen
+        elif where := different(seen, want, job["tolerance"] if variant == "reference" else None):
+            return f"differs\t{variant}: {where}"
+    return "equal\t"
+
+
+def main():
+    runtime = Runtime(RUNTIME_LIBRARY)
+    for line in sys.stdin:
+        print(answer(runtime, line.strip()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

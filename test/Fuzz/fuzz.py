@@ -1,0 +1,214 @@
+# REQUIRES: jax
+# RUN: %python %s --mutants 500 --valid 50 --seed 1 --build %trainc_build --runtime-build %trainc_build
+"""Fuzzes trainc in process: mutated modules up to form 3, and random valid ones with all passes on against all off.
+
+usage: fuzz.py --mutants N --valid M [--seed S] [--json FILE] [--jobs J] [--checkpoints C] [--show mutant|valid NUMBER]
+
+Mutants are modules of the tests, of the examples at small sizes and random valid ones, changed at random. None may crash or
+hang the compiler, and each that is refused must be refused by errors with a place. Valid modules are compiled with all
+passes, without those that can be disabled, and by definitions (--reference); three updates of each must be bitwise equal, but
+for code by definitions of attention and convolution, which may sum in another order. Both run in worker processes
+(Inputs/worker.py), started again when they crash. The checkpoint reader has a fuzzer of its own in C.
+
+Everything follows from the seed: --show prints one module. Exits 1 if anything is wrong.
+"""
+import argparse
+import collections
+import concurrent.futures
+import glob
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(HERE, "Inputs"))
+
+import mutate  # noqa: E402
+import valid  # noqa: E402
+from worker import Worker, environment  # noqa: E402
+
+LIMIT = 400  # seconds per request; a compiler that hangs stops itself before
+EXAMPLES = {
+    "mlp": ["--batch", 3, "--accumulate", 2], "cnn": ["--batch", 2],
+    "gpt": ["--layers", 1, "--width", 6, "--heads", 2, "--vocab", 7, "--batch", 2, "--seq", 3, "--context", 4],
+    "llama": ["--layers", 1, "--width", 8, "--heads", 4, "--kv-heads", 2, "--vocab", 7, "--batch", 2, "--seq", 3],
+}
+WRONG = {"crash": "crashes", "hang": "hangs", "silent": "silent_rejections", "differs": "different_results"}
+
+
+def generated(model):
+    command = [sys.executable, os.path.join(ROOT, "examples", f"{model}.py"), *map(str, EXAMPLES[model])]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def corpus():
+    """(modules with a step, others: parts, and modules that are refused)."""
+    steps, others = [generated(model) for model in EXAMPLES], []
+    for path in sorted(glob.glob(os.path.join(ROOT, "test", "**", "*.mlir"), recursive=True)):
+        with open(path) as f:
+            text = re.sub(r"(?m)^ *//(?! -----).*\n", "", f.read())
+        refused = re.search("invalid|errors", os.path.basename(path))
+        for piece in filter(str.strip, re.split(r"(?m)^// -----.*$", text)):
+            (steps if "train.step" in piece and not refused else others).append(piece.strip() + "\n")
+    return steps, others
+
+
+def mutant(seed, number, steps, others):
+    rng = random.Random(f"{seed} mutant {number}")
+    kind = rng.random()
+    if kind < 0.7:
+        text = valid.module(f"{seed} base {rng.randrange(1 << 40)}").text
+    else:
+        text = rng.choice(steps if kind < 0.97 else others)
+    return mutate.mutant(rng, text, rng.choice(steps + others))
+
+
+def valid_module(seed, number):
+    return valid.module(f"{seed} valid {number}")
+
+
+class Job:
+    """What one process of the pool has: its workers and its folder."""
+    current = None
+
+    def __init__(self, options):
+        self.options = options
+        self.corpus = corpus()
+        self.folder = tempfile.mkdtemp(dir=options.folder)
+        self.compiler = Worker([os.path.join(options.build, "bin", "trainc-fuzz")], LIMIT, environment())
+        self.runner = Worker([sys.executable, os.path.join(HERE, "Inputs", "runner.py")], LIMIT,
+                             os.environ | {"TRAINC_BUILD": options.runtime_build})
+
+    def mutants(self, numbers):
+        """[(number, outcome, message)]."""
+        path, results = os.path.join(self.folder, "mutant.mlir"), []
+        for number in numbers:
+            with open(path, "wb") as f:
+                f.write(mutant(self.options.seed, number, *self.corpus).encode("utf-8", "surrogateescape"))
+            results.append((number, *self.compiler.ask(f"check {path}")))
+        return results
+
+    def valid(self, numbers):
+        return [(number, *self.one_valid(number)) for number in numbers]
+
+    def one_valid(self, number):
+        module = valid_module(self.options.seed, number)
+        path = os.path.join(self.folder, "valid.mlir")
+        with open(path, "w") as f:
+            f.write(module.text)
+        variants = {}
+        for variant in ("default", "off", "reference"):
+            variants[variant] = os.path.join(self.folder, f"{number}-{variant}.so")
+            outcome, message = self.compiler.ask(f"compile {path} {variants[variant]} {variant}")
+            if outcome != "ok":
+                return outcome, f"{variant}: {message}"
+        tolerance = (0.05 if module.narrow else 1e-10 if module.f64 else 2e-4) if module.own_order else None
+        job = os.path.join(self.folder, "job.json")
+        with open(job, "w") as f:
+            json.dump({"variants": variants, "inputs": module.inputs, "tolerance": tolerance, "seed": number}, f)
+        answer = self.runner.ask(job)
+        for library in variants.values():
+            os.remove(library)
+            os.remove(library[:-3] + ".h")
+        return answer
+
+
+def start(options):
+    Job.current = Job(options)
+
+
+def work(kind, numbers):
+    return getattr(Job.current, kind)(numbers)
+
+
+def is_wrong(result):
+    """Valid modules answer `equal`, mutants one of the others."""
+    return result[1] not in ("equal", "ok", "parse", "refused")
+
+
+def chunks(count, size):
+    return [range(i, min(i + size, count)) for i in range(0, count, size)]
+
+
+def run_all(options, kind, count, size):
+    """[(number, outcome, message)] by all jobs; prints what is wrong as it is found."""
+    results, left = [], options.most
+    with concurrent.futures.ProcessPoolExecutor(options.jobs, initializer=start, initargs=(options,)) as pool:
+        for part in pool.map(work, [kind] * len(chunks(count, size)), chunks(count, size)):
+            results += part
+            for number, outcome, message in filter(is_wrong, part):
+                if left:
+                    print(f"{kind} {number}: {outcome}: {message}", flush=True)
+                left = max(left - 1, 0)
+    return results
+
+
+def fuzz_checkpoints(options):
+    """(files read, found) of test/Runtime/fuzz-checkpoint.c, built by its own lines for lit."""
+    source = os.path.join(ROOT, "test", "Runtime", "fuzz-checkpoint.c")
+    runtime = os.path.join(ROOT, "runtime")
+    words = {"%cxx": "clang++-22", "%cc": "clang-22", "%runtime_include": f"{runtime}/include", "%runtime_src": f"{runtime}/src",
+             "%S": os.path.dirname(source), "%s": source}
+    with open(source) as f:
+        lines = re.findall(r"// RU[N]: (.*)", f.read())  # not a line of lit's itself
+    for line in lines:
+        if line.startswith(("%cxx", "%cc")):
+            command = re.sub("|".join(words), lambda m: words[m.group()], line)
+            subprocess.run(command, shell=True, check=True, cwd=options.folder)
+    done = subprocess.run(["./fuzz", str(options.checkpoints), str(options.seed)], cwd=options.folder, capture_output=True,
+                          text=True, timeout=1800)
+    print(done.stdout.strip().split("\n")[-1], file=sys.stderr)
+    return done.returncode and f"checkpoint reader: exit {done.returncode}: {done.stderr[:400]}"
+
+
+def report(options, mutants, modules):
+    outcomes = collections.Counter(outcome for _, outcome, _ in mutants)
+    result = {"seed": options.seed, "mutants": len(mutants), "reached_passes": len(mutants) - outcomes["parse"],
+              "valid": len(modules), "checkpoints": options.checkpoints, **{name: 0 for name in WRONG.values()}}
+    wrong = [r[1] for r in mutants + modules if is_wrong(r)]
+    for outcome in wrong:  # a valid module that is refused, or fails when it runs, is as wrong as one with other results
+        result[WRONG.get(outcome, "different_results")] += 1
+    print(f"seed {options.seed}: {len(mutants)} mutants ({', '.join(f'{n} {o}' for o, n in sorted(outcomes.items()))}),"
+          f" {len(modules)} valid, {options.checkpoints} checkpoint files: {len(wrong)} wrong")
+    return result
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--mutants", type=int, default=0)
+    p.add_argument("--valid", type=int, default=0)
+    p.add_argument("--checkpoints", type=int, default=0, help="files for the checkpoint reader")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--json", metavar="FILE")
+    p.add_argument("--jobs", type=int, default=2)
+    p.add_argument("--build", default=os.path.join(ROOT, "build"), help="folder whose trainc-fuzz is run")
+    p.add_argument("--runtime-build", default=os.path.join(ROOT, "build"), help="folder whose runtime runs the valid modules")
+    p.add_argument("--most", type=int, default=20, help="how many findings of a kind are printed")
+    p.add_argument("--show", nargs=2, metavar=("KIND", "NUMBER"))
+    options = p.parse_args()
+    if options.show:
+        kind, number = options.show[0], int(options.show[1])
+        text = valid_module(options.seed, number).text if kind == "valid" else mutant(options.seed, number, *corpus())
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+        return 0
+    print(f"seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as options.folder:
+        mutants = run_all(options, "mutants", options.mutants, 50)
+        modules = run_all(options, "valid", options.valid, 5)
+        result = report(options, mutants, modules)
+        if options.checkpoints and (found := fuzz_checkpoints(options)):
+            print(found)
+            result["crashes"] += 1
+    if options.json:
+        with open(options.json, "w") as f:
+            json.dump(result, f, indent=1)
+    return int(any(result[name] for name in WRONG.values()) or result["reached_passes"] < options.mutants / 2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
