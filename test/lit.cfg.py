@@ -10,7 +10,7 @@ from lit.llvm.subst import ToolSubst
 
 config.name = "trainc"
 config.test_format = lit.formats.ShTest(execute_external=False)
-config.suffixes = [".mlir", ".test", ".c", ".cpp", ".py"]
+config.suffixes = [".mlir", ".test", ".c", ".py"]
 config.excludes = ["Inputs", "CMakeLists.txt", "lit.cfg.py", "lit.site.cfg.py"]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = os.path.join(config.trainc_binary_dir, "test")

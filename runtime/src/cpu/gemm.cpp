@@ -82,12 +82,10 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 /// Whether our own product is the fastest: on AVX-512 where A is transposed, as
 /// for gradients of weights, from about 512 x 512 x 512 on
 /// (bench/results/gemm.md).
-static bool prefersOwn(const trainc_gemm_detail &d) {
+static bool prefersOwn(const trainc_gemm_detail &d, double macs) {
   constexpr double smallest = 1 << 27;
   return kernels().multiply && d.transpose_a && !d.transpose_b &&
-         static_cast<double>(d.m) * static_cast<double>(d.n) *
-                 static_cast<double>(d.k) >=
-             smallest;
+         macs >= smallest;
 }
 
 /// What a tile packs of A, once per row, and of B, once per column and `most`
@@ -196,12 +194,16 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
     plan.provider = ONEDNN;
     return createMatmuls(plan);
   }
-  if (floats && prefersOwn(d)) {
+  double macs = static_cast<double>(d.m) * static_cast<double>(d.n) *
+                static_cast<double>(d.k) * static_cast<double>(batch);
+  if (floats && prefersOwn(d, macs)) {
     plan.provider = OWN; // its bits do not depend on the cut
     plan.scratch = kernels().multiplyScratch;
+    // Two for each thread, if they are large.
+    int64_t tiles = threads;
+    tiles *= macs / static_cast<double>(tiles) > 3e8 ? 2 : 1;
     if (threads > 1)
-      cut(plan, tilesOf(2 * static_cast<int64_t>(threads), batch),
-          {29, 12, 480, 12, 32});
+      cut(plan, tilesOf(tiles, batch), {29, 12, 480, 12, 32});
     return TRAINC_OK;
   }
   if (floats && prefersOneDnn(d)) {

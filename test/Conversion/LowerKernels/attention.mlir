@@ -12,11 +12,9 @@ train.kernel @forward(%qkv: tensor<2x40x45xf32>) inplace [-1, -1] {
   train.return %out, %lse : tensor<2x40x15xf32>, tensor<2x3x40xf32>
 }
 
-// A tile for each of 2 x 2 heads of keys; the gradients of the queries of both
-// heads that read them are summed in scratch: 2 x 40 rows of 5, in whole vectors.
+// A tile for each of 2 x 2 heads of keys: five products.
 // CHECK-LABEL: func.func @backward(
 // CHECK-SAME: tiles = 4
-// CHECK: memref.view {{.*}} to memref<1280xf32>
 // CHECK-COUNT-5: math.fma
 train.kernel @backward(%q: tensor<2x40x4x5xf32>, %k: tensor<2x40x2x5xf32>, %v: tensor<2x40x2x5xf32>, %out: tensor<2x40x4x5xf32>,
                        %lse: tensor<2x4x40xf32>, %dout: tensor<2x40x4x5xf32>) inplace [-1, -1, -1] {
@@ -25,11 +23,20 @@ train.kernel @backward(%q: tensor<2x40x4x5xf32>, %k: tensor<2x40x2x5xf32>, %v: t
   train.return %dq, %dk, %dv : tensor<2x40x4x5xf32>, tensor<2x40x2x5xf32>, tensor<2x40x2x5xf32>
 }
 
-// bf16 is widened once per block, to f32.
+// bf16 is widened once per block, to f32. The gradients of 2 x 40 queries are
+// summed in scratch.
 // CHECK-LABEL: func.func @bf16(
 // CHECK: vector.load {{.*}} vector<16xbf16>
 // CHECK: arith.extf {{.*}} : vector<16xbf16> to vector<16xf32>
 train.kernel @bf16(%qkv: tensor<2x40x48xbf16>) inplace [-1, -1] {
   %out, %lse = nn.packed_attention %qkv heads 1 causal : tensor<2x40x48xbf16>
   train.return %out, %lse : tensor<2x40x16xbf16>, tensor<2x1x40xf32>
+}
+// CHECK-LABEL: func.func @bf16_backward(
+// CHECK: memref.view {{.*}} to memref<1280xf32>
+train.kernel @bf16_backward(%qkv: tensor<2x40x64xbf16>, %out: tensor<2x40x32xbf16>, %lse: tensor<2x2x40xf32>,
+                            %dout: tensor<2x40x32xbf16>) inplace [-1] {
+  %dqkv = nn.packed_attention_grad %qkv, %out, %lse, %dout heads 2 kv_heads 1 causal
+      : tensor<2x40x64xbf16>, tensor<2x40x32xbf16>, tensor<2x2x40xf32>
+  train.return %dqkv : tensor<2x40x64xbf16>
 }
