@@ -16,7 +16,7 @@ using namespace trainc;
 
 /// Elements that a tile should hold: enough to hide its launch, few enough to
 /// balance threads.
-static constexpr int64_t kTileElements = 16384;
+static constexpr int64_t kTileElements = 16384, kMaxTiles = 128;
 /// Largest row buffer on the stack, in bytes.
 static constexpr int64_t kMaxRowBuffer = 1 << 20;
 
@@ -319,10 +319,11 @@ FailureOr<int64_t> RowEmitter::run() {
   };
   Value tile = function.tile;
   int64_t rows = space.outerSize(), tiles = 1;
+  int64_t tileElements = std::max(kTileElements, rows * space.inner / kMaxTiles);
   int64_t whole = space.inner - space.inner % kLanes;
   if (space.outer.empty()) {
     // Cut along the inner dimension, or not at all.
-    int64_t chunk = space.hasReductions ? space.inner : kTileElements;
+    int64_t chunk = space.hasReductions ? space.inner : tileElements;
     tiles = std::max<int64_t>(1, llvm::divideCeil(space.inner, chunk));
     Value low = l.mul(tile, chunk);
     Value high = l.min(l.add(low, l.index(chunk)), l.index(whole));
@@ -338,7 +339,7 @@ FailureOr<int64_t> RowEmitter::run() {
     emitRow(l, low, high, isLast);
   } else {
     int64_t rowsPerTile =
-        std::max<int64_t>(1, kTileElements / std::max<int64_t>(space.inner, 1));
+        std::max<int64_t>(1, tileElements / std::max<int64_t>(space.inner, 1));
     rowsPerTile = std::min(rowsPerTile, rows);
     tiles = llvm::divideCeil(rows, rowsPerTile);
     // Balance: as many rows in each tile as possible.
