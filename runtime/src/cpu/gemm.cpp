@@ -85,7 +85,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static bool prefersOwn(const trainc_gemm_detail &d, double macs) {
   constexpr double smallest = 1 << 27;
   return kernels().multiply && d.transpose_a && !d.transpose_b &&
-         macs >= smallest;
+         !d.has_bias && macs >= smallest;
 }
 
 /// What a tile packs of A, once per row, and of B, once per column and `most`
@@ -293,12 +293,10 @@ static bool runSingle(const GemmPlan &plan, const Tile &tile) {
 
 static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
   const trainc_gemm_detail &d = plan.detail;
-  kernels().multiply({d.transpose_a != 0, d.transpose_b != 0, d.accumulate != 0,
-                      tile.m, tile.n, d.k, d.lda, d.ldb, d.ldc,
-                      reinterpret_cast<const float *>(tile.a),
+  kernels().multiply({d.accumulate != 0, tile.m, tile.n, d.k, d.lda, d.ldb,
+                      d.ldc, reinterpret_cast<const float *>(tile.a),
                       reinterpret_cast<const float *>(tile.b),
-                      reinterpret_cast<float *>(tile.c),
-                      reinterpret_cast<const float *>(tile.bias), scratch});
+                      reinterpret_cast<float *>(tile.c), scratch});
 }
 
 static void runDouble(const GemmPlan &plan, const Tile &tile) {

@@ -11,16 +11,14 @@
 
 namespace trainc {
 
-/// C = A' B' (+ C if accumulate) (+ bias on each row) in f32, row major: as
-/// trainc_gemm_detail, without a batch.
+/// C = A^T B (+ C if accumulate) in f32, row major: A is k x m, B k x n.
 struct Product {
-  bool transposeA, transposeB, accumulate;
+  bool accumulate;
   int64_t m, n, k;
-  int64_t lda, ldb, ldc;
+  int64_t lda, ldb, ldc; // floats from row to row
   const float *a, *b;
   float *c;
-  const float *bias; // null: none
-  void *scratch;
+  void *scratch; // Kernels::multiplyScratch bytes
 };
 
 struct Kernels {
@@ -39,8 +37,8 @@ struct Kernels {
                      int64_t ld);
   void (*addBiasF64)(int64_t rows, int64_t columns, const double *bias,
                      double *c, int64_t ld);
-  /// The product; null below level 4. An element of C depends on its row of A',
-  /// its column of B' and k alone, however the product is cut.
+  /// The product; null below level 4. An element of C depends on its column of
+  /// A, its column of B and k alone, however the product is cut.
   void (*multiply)(const Product &);
   uint64_t multiplyScratch; // bytes
 };
