@@ -131,34 +131,14 @@ AttentionEmitter::AttentionEmitter(KernelFunction &function,
 // Loops and vectors
 //===----------------------------------------------------------------------===//
 
-void AttentionEmitter::loop(LoopBuilder &l, Value low, Value high, int64_t step,
-                            Body body) {
-  auto loop = scf::ForOp::create(l.b, loc, low, high, l.index(step));
-  OpBuilder inner = OpBuilder::atBlockBegin(loop.getBody());
-  LoopBuilder i{inner, loc};
-  body(i, loop.getInductionVar());
-}
-
-SmallVector<Value> AttentionEmitter::loop(LoopBuilder &l, Value low, Value high,
-                                          int64_t step, ValueRange initial,
-                                          CarryingBody body) {
-  auto loop = scf::ForOp::create(l.b, loc, low, high, l.index(step), initial);
-  OpBuilder inner = OpBuilder::atBlockBegin(loop.getBody());
-  LoopBuilder i{inner, loc};
-  SmallVector<Value> next =
-      body(i, loop.getInductionVar(), loop.getRegionIterArgs());
-  scf::YieldOp::create(inner, loc, next);
-  return SmallVector<Value>(loop.getResults());
-}
-
 void AttentionEmitter::inRegisterTiles(
     LoopBuilder &l, Value count,
     function_ref<void(LoopBuilder &, Value, int64_t)> body) {
   int64_t many = compute.isF64() ? 4 : 8;
   Value middle = l.mul(l.div(count, many), many);
-  loop(l, l.index(0), middle, many,
-       [&](LoopBuilder &l, Value at) { body(l, at, many); });
-  loop(l, middle, count, 1, [&](LoopBuilder &l, Value at) { body(l, at, 1); });
+  l.loop(l.index(0), middle, many,
+         [&](LoopBuilder &l, Value at) { body(l, at, many); });
+  l.loop(middle, count, 1, [&](LoopBuilder &l, Value at) { body(l, at, 1); });
 }
 
 Value AttentionEmitter::scratch(LoopBuilder &l, int64_t rows) {
@@ -182,8 +162,8 @@ Value AttentionEmitter::constant(LoopBuilder &l, double value) {
 
 void AttentionEmitter::clear(LoopBuilder &l, Value scratch, int64_t rows) {
   Value zero = constant(l, 0.0);
-  loop(l, l.index(0), l.index(rows), 1,
-       [&](LoopBuilder &l, Value row) { store(l, zero, scratch, row); });
+  l.loop(l.index(0), l.index(rows), 1,
+         [&](LoopBuilder &l, Value row) { store(l, zero, scratch, row); });
 }
 
 //===----------------------------------------------------------------------===//
@@ -248,10 +228,10 @@ Value AttentionEmitter::scratchToWiden(LoopBuilder &l, int64_t count) {
 void AttentionEmitter::copyRows(LoopBuilder &l, std::optional<Rows> from,
                                 Value count, const Rows &to) {
   int64_t lanes = rowLanes();
-  loop(l, l.index(0), count, 1, [&](LoopBuilder &l, Value row) {
+  l.loop(l.index(0), count, 1, [&](LoopBuilder &l, Value row) {
     Value source = from ? offset(l, *from, row) : Value();
     Value target = offset(l, to, row);
-    loop(l, l.index(0), l.index(headSize), lanes, [&](LoopBuilder &l, Value d) {
+    l.loop(l.index(0), l.index(headSize), lanes, [&](LoopBuilder &l, Value d) {
       Value mask = insideRow(l, d, lanes);
       Value x = from ? l.loadVector(from->memref, l.add(source, d),
                                     from->element, mask, lanes)
@@ -293,7 +273,7 @@ static void transpose(LoopBuilder &l, SmallVectorImpl<Value> &block) {
 
 void AttentionEmitter::inBlocks(LoopBuilder &l, const Rows &rows, Value count,
                                 BlockBody body) {
-  loop(l, l.index(0), l.index(headSize), kBlock, [&](LoopBuilder &l, Value d) {
+  l.loop(l.index(0), l.index(headSize), kBlock, [&](LoopBuilder &l, Value d) {
     Value size = l.min(arith::SubIOp::create(l.b, loc, l.index(headSize), d),
                        l.index(kBlock));
     for (int64_t first = 0; first < kLanes; first += kBlock) {
@@ -363,18 +343,18 @@ void AttentionEmitter::multiply(LoopBuilder &l, const Rows &rows, Value count,
     for (int64_t i = 0; i < tile; ++i)
       offsets.push_back(offset(l, rows, l.add(at, l.index(i))));
     SmallVector<Value> initial(tile, constant(l, 0.0));
-    auto sums = loop(l, l.index(0), l.index(headSize), 1, initial,
-                     [&](LoopBuilder &l, Value d, ValueRange sums) {
-                       Value right = load(l, transposed, d);
-                       SmallVector<Value> next;
-                       for (int64_t i = 0; i < tile; ++i) {
-                         Value left = l.loadScalar(
-                             rows.memref, l.add(offsets[i], d), rows.element);
-                         next.push_back(math::FmaOp::create(
-                             l.b, loc, l.splat(left), right, sums[i]));
-                       }
-                       return next;
-                     });
+    auto sums = l.loop(l.index(0), l.index(headSize), 1, initial,
+                       [&](LoopBuilder &l, Value d, ValueRange sums) {
+                         Value right = load(l, transposed, d);
+                         SmallVector<Value> next;
+                         for (int64_t i = 0; i < tile; ++i) {
+                           Value left = l.loadScalar(
+                               rows.memref, l.add(offsets[i], d), rows.element);
+                           next.push_back(math::FmaOp::create(
+                               l.b, loc, l.splat(left), right, sums[i]));
+                         }
+                         return next;
+                       });
     for (int64_t i = 0; i < tile; ++i)
       store(l, sums[i], products, l.add(at, l.index(i)));
   });
@@ -392,19 +372,19 @@ void AttentionEmitter::accumulate(LoopBuilder &l, const Rows &rows, Value count,
           initial.push_back(sum);
         }
         auto results =
-            loop(l, l.index(0), count, 1, initial,
-                 [&](LoopBuilder &l, Value row, ValueRange sums) {
-                   Value right = load(l, weights, row);
-                   Value base = l.add(offset(l, rows, row), d);
-                   SmallVector<Value> next;
-                   for (int64_t i = 0; i < tile; ++i) {
-                     Value left = l.loadScalar(
-                         rows.memref, l.add(base, l.index(i)), rows.element);
-                     next.push_back(math::FmaOp::create(l.b, loc, l.splat(left),
-                                                        right, sums[i]));
-                   }
-                   return next;
-                 });
+            l.loop(l.index(0), count, 1, initial,
+                   [&](LoopBuilder &l, Value row, ValueRange sums) {
+                     Value right = load(l, weights, row);
+                     Value base = l.add(offset(l, rows, row), d);
+                     SmallVector<Value> next;
+                     for (int64_t i = 0; i < tile; ++i) {
+                       Value left = l.loadScalar(
+                           rows.memref, l.add(base, l.index(i)), rows.element);
+                       next.push_back(math::FmaOp::create(
+                           l.b, loc, l.splat(left), right, sums[i]));
+                     }
+                     return next;
+                   });
         for (int64_t i = 0; i < tile; ++i)
           store(l, results[i], sums, l.add(d, l.index(i)));
       });
@@ -416,7 +396,7 @@ void AttentionEmitter::addProducts(LoopBuilder &l, const Rows &rows,
   int64_t width = rowLanes();
   auto type = VectorType::get({width}, compute);
   Value zero = nn::splatConstant(l.b, loc, type, 0.0);
-  loop(l, l.index(0), l.index(headSize), width, [&](LoopBuilder &l, Value d) {
+  l.loop(l.index(0), l.index(headSize), width, [&](LoopBuilder &l, Value d) {
     Value mask = insideRow(l, d, width);
     inRegisterTiles(l, count, [&](LoopBuilder &l, Value at, int64_t tile) {
       SmallVector<Value> offsets, weightAt, initial;
@@ -428,22 +408,22 @@ void AttentionEmitter::addProducts(LoopBuilder &l, const Rows &rows,
         initial.push_back(
             arith::SelectOp::create(l.b, loc, isFirst, zero, sum));
       }
-      auto results =
-          loop(l, l.index(0), lanes, 1, initial,
-               [&](LoopBuilder &l, Value lane, ValueRange sums) {
-                 Value right =
-                     l.loadVector(rows.memref, l.add(offset(l, rows, lane), d),
-                                  rows.element, mask, width);
-                 SmallVector<Value> next;
-                 for (int64_t i = 0; i < tile; ++i) {
-                   Value left =
-                       l.loadScalar(weights, l.add(weightAt[i], lane), compute);
-                   left = vector::BroadcastOp::create(l.b, loc, type, left);
-                   next.push_back(
-                       math::FmaOp::create(l.b, loc, left, right, sums[i]));
-                 }
-                 return next;
-               });
+      auto results = l.loop(
+          l.index(0), lanes, 1, initial,
+          [&](LoopBuilder &l, Value lane, ValueRange sums) {
+            Value right =
+                l.loadVector(rows.memref, l.add(offset(l, rows, lane), d),
+                             rows.element, mask, width);
+            SmallVector<Value> next;
+            for (int64_t i = 0; i < tile; ++i) {
+              Value left =
+                  l.loadScalar(weights, l.add(weightAt[i], lane), compute);
+              left = vector::BroadcastOp::create(l.b, loc, type, left);
+              next.push_back(
+                  math::FmaOp::create(l.b, loc, left, right, sums[i]));
+            }
+            return next;
+          });
       for (int64_t i = 0; i < tile; ++i)
         l.storeVector(results[i], sums.memref, offsets[i], compute, mask);
     });
@@ -452,16 +432,16 @@ void AttentionEmitter::addProducts(LoopBuilder &l, const Rows &rows,
 
 Value AttentionEmitter::dot(LoopBuilder &l, const Rows &x, const Rows &y) {
   Value sum =
-      loop(l, l.index(0), l.index(headSize), kLanes, constant(l, 0.0),
-           [&](LoopBuilder &l, Value d, ValueRange sum) {
-             Value mask = insideRow(l, d, kLanes);
-             Value left =
-                 l.loadVector(x.memref, l.add(x.base, d), x.element, mask);
-             Value right =
-                 l.loadVector(y.memref, l.add(y.base, d), y.element, mask);
-             return SmallVector<Value>{
-                 math::FmaOp::create(l.b, loc, left, right, sum[0])};
-           })
+      l.loop(l.index(0), l.index(headSize), kLanes, constant(l, 0.0),
+             [&](LoopBuilder &l, Value d, ValueRange sum) {
+               Value mask = insideRow(l, d, kLanes);
+               Value left =
+                   l.loadVector(x.memref, l.add(x.base, d), x.element, mask);
+               Value right =
+                   l.loadVector(y.memref, l.add(y.base, d), y.element, mask);
+               return SmallVector<Value>{
+                   math::FmaOp::create(l.b, loc, left, right, sum[0])};
+             })
           .front();
   return l.combineLanes(nn::ReduceKind::sum, sum);
 }
@@ -505,7 +485,7 @@ Value AttentionEmitter::loadMask(LoopBuilder &l, Value batchIndex, Value head,
     return l.loadVector(mask, l.add(base, first), compute,
                         lanesBelow(l, first, length));
   // Lanes past the end read the last element.
-  loop(l, l.index(0), l.index(kLanes), 1, [&](LoopBuilder &l, Value lane) {
+  l.loop(l.index(0), l.index(kLanes), 1, [&](LoopBuilder &l, Value lane) {
     Value at = l.min(l.add(first, lane), l.index(length - 1));
     Value value = loadOne(l, l.add(base, l.mul(at, maskStrides[laneDim])));
     l.storeScalar(value, maskRow, lane, compute);

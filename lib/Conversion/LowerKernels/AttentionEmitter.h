@@ -55,15 +55,6 @@ struct AttentionEmitter {
   int64_t emitBackward(HeadMatrix dq, HeadMatrix dk, HeadMatrix dv);
 
 private:
-  using Body = llvm::function_ref<void(LoopBuilder &, mlir::Value)>;
-  using CarryingBody = llvm::function_ref<llvm::SmallVector<mlir::Value>(
-      LoopBuilder &, mlir::Value, mlir::ValueRange)>;
-  void loop(LoopBuilder &l, mlir::Value low, mlir::Value high, int64_t step,
-            Body body);
-  llvm::SmallVector<mlir::Value> loop(LoopBuilder &l, mlir::Value low,
-                                      mlir::Value high, int64_t step,
-                                      mlir::ValueRange initial,
-                                      CarryingBody body);
   /// Runs `body` on 0 to `count` with how many it shall do at once: as many as
   /// registers hold, then one by one.
   void inRegisterTiles(

@@ -30,8 +30,8 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
   Value batchIndex = l.div(function.tile, kvHeads);
   int64_t group = heads / kvHeads;
   Value firstHead = l.mul(kvHead, group);
-  auto inHeads = [&](LoopBuilder &l, Body body) {
-    loop(l, l.index(0), l.index(group), 1, body);
+  auto inHeads = [&](LoopBuilder &l, LoopBuilder::Body body) {
+    l.loop(l.index(0), l.index(group), 1, body);
   };
 
   Value keys = scratch(l, paddedSize()), values = scratch(l, paddedSize());
@@ -48,7 +48,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
   // The sum over j of p[j] dp[j] is out . dout.
   inHeads(l, [&](LoopBuilder &l, Value member) {
     Value head = l.add(firstHead, member);
-    loop(l, l.index(0), l.index(rows), 1, [&](LoopBuilder &l, Value row) {
+    l.loop(l.index(0), l.index(rows), 1, [&](LoopBuilder &l, Value row) {
       Value delta = dot(l, rowsOf(l, out, batchIndex, head, row),
                         rowsOf(l, dout, batchIndex, head, row));
       l.storeScalar(delta, deltas, l.add(l.mul(member, rows), row), compute);
@@ -82,7 +82,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
     Value lseBase =
         l.add(l.mul(l.add(l.mul(batchIndex, heads), head), rows), low);
     Value memberRow = l.add(l.mul(member, rows), low);
-    loop(l, l.index(0), count, 1, [&](LoopBuilder &l, Value at) {
+    l.loop(l.index(0), count, 1, [&](LoopBuilder &l, Value at) {
       Value score =
           finishScores(l, load(l, weights, at), batchIndex, head, first,
                        l.add(low, at), /*lanesAreQueries=*/false);
@@ -106,36 +106,35 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
     }
   };
 
-  loop(l, l.index(0), l.index(columns), kLanes,
-       [&](LoopBuilder &l, Value first) {
-         Value lanes = countLanes(l, first, columns);
-         Rows keyRows = rowsOf(l, k, batchIndex, kvHead, first);
-         Rows valueRows = rowsOf(l, v, batchIndex, kvHead, first);
-         pack(l, keyRows, lanes, keys);
-         pack(l, valueRows, lanes, values);
-         clear(l, keySums, paddedSize());
-         clear(l, valueSums, paddedSize());
-         if (dq.memref)
-           keyRows =
-               widen(l, keyRows, lanes ? lanes : l.index(kLanes), wideKeys);
-         Value begin = l.index(0);
-         if (causal) {
-           begin =
-               arith::SubIOp::create(l.b, loc, first, l.index(columns - rows));
-           begin = arith::MaxSIOp::create(l.b, loc, begin, l.index(0));
-         }
-         inHeads(l, [&](LoopBuilder &l, Value member) {
-           loop(l, begin, l.index(rows), kAttentionRows,
-                [&](LoopBuilder &l, Value low) {
-                  doQueries(l, first, lanes, member, low, keyRows);
-                });
-         });
-         if (dk.memref)
-           unpack(l, keySums, rowsOf(l, dk, batchIndex, kvHead, first), lanes);
-         if (dv.memref)
-           unpack(l, valueSums, rowsOf(l, dv, batchIndex, kvHead, first),
-                  lanes);
-       });
+  l.loop(
+      l.index(0), l.index(columns), kLanes, [&](LoopBuilder &l, Value first) {
+        Value lanes = countLanes(l, first, columns);
+        Rows keyRows = rowsOf(l, k, batchIndex, kvHead, first);
+        Rows valueRows = rowsOf(l, v, batchIndex, kvHead, first);
+        pack(l, keyRows, lanes, keys);
+        pack(l, valueRows, lanes, values);
+        clear(l, keySums, paddedSize());
+        clear(l, valueSums, paddedSize());
+        if (dq.memref)
+          keyRows =
+              widen(l, keyRows, lanes ? lanes : l.index(kLanes), wideKeys);
+        Value begin = l.index(0);
+        if (causal) {
+          begin =
+              arith::SubIOp::create(l.b, loc, first, l.index(columns - rows));
+          begin = arith::MaxSIOp::create(l.b, loc, begin, l.index(0));
+        }
+        inHeads(l, [&](LoopBuilder &l, Value member) {
+          l.loop(begin, l.index(rows), kAttentionRows,
+                 [&](LoopBuilder &l, Value low) {
+                   doQueries(l, first, lanes, member, low, keyRows);
+                 });
+        });
+        if (dk.memref)
+          unpack(l, keySums, rowsOf(l, dk, batchIndex, kvHead, first), lanes);
+        if (dv.memref)
+          unpack(l, valueSums, rowsOf(l, dv, batchIndex, kvHead, first), lanes);
+      });
 
   if (wideSums)
     inHeads(l, [&](LoopBuilder &l, Value member) {

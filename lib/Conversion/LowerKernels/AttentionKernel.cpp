@@ -32,36 +32,37 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
   clear(l, sums, paddedSize());
   Value end = visibleKeys(l, first);
   Value infinity = constant(l, -std::numeric_limits<double>::infinity());
-  auto state = loop(
-      l, l.index(0), end, kAttentionRows, {infinity, constant(l, 0.0)},
+  auto state = l.loop(
+      l.index(0), end, kAttentionRows, {infinity, constant(l, 0.0)},
       [&](LoopBuilder &l, Value low, ValueRange state) {
         Value count = l.min(arith::SubIOp::create(l.b, loc, end, low),
                             l.index(kAttentionRows));
         Rows keys =
             widen(l, rowsOf(l, k, batchIndex, kvHead, low), count, wide);
         multiply(l, keys, count, queries, weights);
-        Value max = loop(l, l.index(0), count, 1, state[0],
-                         [&](LoopBuilder &l, Value at, ValueRange max) {
-                           Value score = finishScores(
-                               l, load(l, weights, at), batchIndex, head, first,
-                               l.add(low, at), /*lanesAreQueries=*/true);
-                           store(l, score, weights, at);
-                           return SmallVector<Value>{
-                               l.combine(nn::ReduceKind::max, max[0], score)};
-                         })
-                        .front();
+        Value max =
+            l.loop(l.index(0), count, 1, state[0],
+                   [&](LoopBuilder &l, Value at, ValueRange max) {
+                     Value score = finishScores(
+                         l, load(l, weights, at), batchIndex, head, first,
+                         l.add(low, at), /*lanesAreQueries=*/true);
+                     store(l, score, weights, at);
+                     return SmallVector<Value>{
+                         l.combine(nn::ReduceKind::max, max[0], score)};
+                   })
+                .front();
         Value shift = finite(l, max);
         Value factor = exp(l, arith::SubFOp::create(l.b, loc, state[0], shift));
         Value sum = arith::MulFOp::create(l.b, loc, state[1], factor);
-        sum = loop(l, l.index(0), count, 1, sum,
-                   [&](LoopBuilder &l, Value at, ValueRange sum) {
-                     Value p =
-                         exp(l, arith::SubFOp::create(
-                                    l.b, loc, load(l, weights, at), shift));
-                     store(l, p, weights, at);
-                     return SmallVector<Value>{
-                         l.combine(nn::ReduceKind::sum, sum[0], p)};
-                   })
+        sum = l.loop(l.index(0), count, 1, sum,
+                     [&](LoopBuilder &l, Value at, ValueRange sum) {
+                       Value p =
+                           exp(l, arith::SubFOp::create(
+                                      l.b, loc, load(l, weights, at), shift));
+                       store(l, p, weights, at);
+                       return SmallVector<Value>{
+                           l.combine(nn::ReduceKind::sum, sum[0], p)};
+                     })
                   .front();
         Rows values =
             widen(l, rowsOf(l, v, batchIndex, kvHead, low), count, wide);
@@ -81,7 +82,7 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
                                          state[1], zero);
     Value sum =
         arith::SelectOp::create(b, loc, isZero, constant(l, 1.0), state[1]);
-    loop(l, l.index(0), l.index(headSize), 1, [&](LoopBuilder &l, Value d) {
+    l.loop(l.index(0), l.index(headSize), 1, [&](LoopBuilder &l, Value d) {
       Value value = load(l, sums, d);
       store(l, arith::DivFOp::create(l.b, loc, value, sum), sums, d);
     });

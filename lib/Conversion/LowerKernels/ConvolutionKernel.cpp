@@ -19,9 +19,6 @@ using namespace trainc;
 static constexpr int64_t kTransposed = 16;
 
 namespace {
-using Body = llvm::function_ref<void(LoopBuilder &, Value)>;
-using CarryingBody =
-    llvm::function_ref<SmallVector<Value>(LoopBuilder &, Value, ValueRange)>;
 
 /// The weight [outputs, channels, taps] as it stands in memory: strides of the
 /// first two, and whether taps stand in reverse.
@@ -62,9 +59,6 @@ private:
   /// elements 0, stride, 2 stride, ..., then 1, 1 + stride, ...
   Value plane;
 
-  void loop(LoopBuilder &l, Value low, Value high, int64_t step, Body body);
-  SmallVector<Value> loop(LoopBuilder &l, Value low, Value high,
-                          ValueRange initial, CarryingBody body);
   void inTiles(LoopBuilder &l, int64_t count, int64_t most,
                llvm::function_ref<void(LoopBuilder &, Value, int64_t)> body);
   VectorType vectorOf(int64_t width) {
@@ -97,26 +91,6 @@ private:
 // Loops and vectors
 //===----------------------------------------------------------------------===//
 
-void ConvolutionEmitter::loop(LoopBuilder &l, Value low, Value high,
-                              int64_t step, Body body) {
-  auto loop = scf::ForOp::create(l.b, loc, low, high, l.index(step));
-  OpBuilder inner = OpBuilder::atBlockBegin(loop.getBody());
-  LoopBuilder i{inner, loc};
-  body(i, loop.getInductionVar());
-}
-
-SmallVector<Value> ConvolutionEmitter::loop(LoopBuilder &l, Value low,
-                                            Value high, ValueRange initial,
-                                            CarryingBody body) {
-  auto loop = scf::ForOp::create(l.b, loc, low, high, l.index(1), initial);
-  OpBuilder inner = OpBuilder::atBlockBegin(loop.getBody());
-  LoopBuilder i{inner, loc};
-  SmallVector<Value> next =
-      body(i, loop.getInductionVar(), loop.getRegionIterArgs());
-  scf::YieldOp::create(inner, loc, next);
-  return SmallVector<Value>(loop.getResults());
-}
-
 /// Runs `body` with the first of at most `most` of `count` rows and how many
 /// they are: about equally many each time.
 void ConvolutionEmitter::inTiles(
@@ -124,8 +98,8 @@ void ConvolutionEmitter::inTiles(
     llvm::function_ref<void(LoopBuilder &, Value, int64_t)> body) {
   int64_t each = llvm::divideCeil(count, llvm::divideCeil(count, most));
   int64_t rest = count % each;
-  loop(l, l.index(0), l.index(count - rest), each,
-       [&](LoopBuilder &l, Value at) { body(l, at, each); });
+  l.loop(l.index(0), l.index(count - rest), each,
+         [&](LoopBuilder &l, Value at) { body(l, at, each); });
   if (rest)
     body(l, l.index(count - rest), rest);
 }
@@ -214,8 +188,8 @@ void ConvolutionEmitter::allocate(LoopBuilder &l) {
   int64_t size = llvm::alignTo(planeRows() * planeRow() + kLanes, kLanes);
   plane = function.allocateScratch(l, element, size);
   Value zero = nn::splatConstant(l.b, loc, vectorOf(kLanes), 0.0);
-  loop(l, l.index(0), l.index(size), kLanes,
-       [&](LoopBuilder &l, Value at) { store(l, zero, plane, at, Value()); });
+  l.loop(l.index(0), l.index(size), kLanes,
+         [&](LoopBuilder &l, Value at) { store(l, zero, plane, at, Value()); });
 }
 
 /// Copies a row of `input` into a padded one, or zeros if `input` is null. What
@@ -225,7 +199,7 @@ void ConvolutionEmitter::copyRow(LoopBuilder &l, Value input, Value from,
   int64_t size = c.input[1];
   Value zero = nn::splatConstant(l.b, loc, element, 0.0);
   if (c.stride[1] != 1) {
-    loop(l, l.index(0), l.index(size), 1, [&](LoopBuilder &l, Value x) {
+    l.loop(l.index(0), l.index(size), 1, [&](LoopBuilder &l, Value x) {
       Value value = input ? l.loadScalar(input, l.add(from, x), element) : zero;
       Value padded = l.add(x, l.index(c.low[1]));
       Value at = l.add(l.mul(l.mod(padded, c.stride[1]), phase),
@@ -243,8 +217,8 @@ void ConvolutionEmitter::copyRow(LoopBuilder &l, Value input, Value from,
     store(l, vector, plane, l.add(l.add(to, x), l.index(c.low[1])), Value());
   };
   int64_t rest = size % width;
-  loop(l, l.index(0), l.index(size - rest), width,
-       [&](LoopBuilder &l, Value x) { copy(l, x, width); });
+  l.loop(l.index(0), l.index(size - rest), width,
+         [&](LoopBuilder &l, Value x) { copy(l, x, width); });
   if (rest)
     copy(l, l.index(size - rest), rest);
 }
@@ -253,7 +227,7 @@ void ConvolutionEmitter::copyRow(LoopBuilder &l, Value input, Value from,
 void ConvolutionEmitter::fillPlane(LoopBuilder &l, Value input, Value channel,
                                    Value firstRow) {
   Value base = l.mul(channel, c.input[0] * c.input[1]);
-  loop(l, l.index(0), l.index(planeRows()), 1, [&](LoopBuilder &l, Value r) {
+  l.loop(l.index(0), l.index(planeRows()), 1, [&](LoopBuilder &l, Value r) {
     Value row =
         arith::SubIOp::create(l.b, loc, l.add(firstRow, r), l.index(c.low[0]));
     Value from = l.add(base, l.mul(row, c.input[1]));
@@ -274,10 +248,10 @@ void ConvolutionEmitter::fillColumns(LoopBuilder &l, Value input, Value example,
                                      Value block) {
   Value zero = l.index(0), firstRow = l.mul(block, c.blockRows * c.stride[0]);
   int64_t width = copyWidth(c.output[1]);
-  loop(l, zero, l.index(c.channels), 1, [&](LoopBuilder &l, Value channel) {
+  l.loop(zero, l.index(c.channels), 1, [&](LoopBuilder &l, Value channel) {
     fillPlane(l, input, l.add(l.mul(example, c.channels), channel), firstRow);
-    loop(l, zero, l.index(c.window[0]), 1, [&](LoopBuilder &l, Value i) {
-      loop(l, zero, l.index(c.window[1]), 1, [&](LoopBuilder &l, Value j) {
+    l.loop(zero, l.index(c.window[0]), 1, [&](LoopBuilder &l, Value i) {
+      l.loop(zero, l.index(c.window[1]), 1, [&](LoopBuilder &l, Value j) {
         Value row = l.add(l.mul(channel, c.window[0]), i);
         row = l.add(l.mul(row, c.window[1]), j);
         Value x = l.mul(j, c.dilation[1]);
@@ -285,7 +259,7 @@ void ConvolutionEmitter::fillColumns(LoopBuilder &l, Value input, Value example,
             l.add(l.mul(l.mod(x, c.stride[1]), phase), l.div(x, c.stride[1]));
         Value from = l.add(l.mul(i, c.dilation[0] * planeRow()), shift);
         Value to = l.mul(row, lanes);
-        loop(l, zero, l.index(c.blockRows), 1, [&](LoopBuilder &l, Value p) {
+        l.loop(zero, l.index(c.blockRows), 1, [&](LoopBuilder &l, Value p) {
           Value source = l.add(from, l.mul(p, c.stride[0] * planeRow()));
           Value target = l.add(to, l.mul(p, c.output[1]));
           for (int64_t q = 0; q < c.output[1]; q += width)
@@ -324,7 +298,7 @@ int64_t ConvolutionEmitter::emitForward(Value input, const Weight &weight,
       c.blockRows * c.output[1] == lanes && c.output[0] % c.blockRows == 0;
   Value base = l.add(l.mul(example, c.outputs * plane),
                      l.mul(block, c.blockRows * c.output[1]));
-  loop(l, l.index(0), l.index(lanes), kLanes, [&](LoopBuilder &l, Value lane) {
+  l.loop(l.index(0), l.index(lanes), kLanes, [&](LoopBuilder &l, Value lane) {
     Value mask;
     if (!whole)
       mask = maskBelow(l, arith::SubIOp::create(l.b, loc, count, lane), kLanes);
@@ -351,14 +325,14 @@ int64_t ConvolutionEmitter::emitForward(Value input, const Weight &weight,
         }
         return next;
       };
-      sums =
-          loop(l, l.index(0), l.index(c.channels), sums,
-               [&](LoopBuilder &l, Value channel, ValueRange sums) {
-                 return loop(l, l.index(0), l.index(c.taps()), sums,
-                             [&](LoopBuilder &l, Value tap, ValueRange sums) {
-                               return addTap(l, channel, tap, sums);
-                             });
-               });
+      sums = l.loop(l.index(0), l.index(c.channels), 1, sums,
+                    [&](LoopBuilder &l, Value channel, ValueRange sums) {
+                      return l.loop(
+                          l.index(0), l.index(c.taps()), 1, sums,
+                          [&](LoopBuilder &l, Value tap, ValueRange sums) {
+                            return addTap(l, channel, tap, sums);
+                          });
+                    });
       Value at = l.add(l.add(base, lane), l.mul(output, plane));
       for (int64_t i = 0; i < rows; ++i)
         store(l, sums[i], result, l.add(at, l.index(i * plane)), mask);
@@ -383,28 +357,29 @@ void ConvolutionEmitter::fillTransposed(LoopBuilder &l, Value grad,
   bool whole =
       c.blockRows * c.output[1] == lanes && c.output[0] % c.blockRows == 0;
   auto tile = [&](LoopBuilder &l, Value first, int64_t rows) {
-    loop(l, l.index(0), l.index(lanes), kTransposed,
-         [&](LoopBuilder &l, Value lane) {
-           Value mask;
-           if (!whole)
-             mask = maskBelow(l, arith::SubIOp::create(l.b, loc, count, lane),
-                              kTransposed);
-           Value at = l.add(l.add(base, lane), l.mul(first, plane));
-           Value zero = nn::splatConstant(l.b, loc, vectorOf(kTransposed), 0.0);
-           SmallVector<Value> vectors(kTransposed, zero);
-           for (int64_t i = 0; i < rows; ++i)
-             vectors[i] = load(l, grad, l.add(at, l.index(i * plane)),
-                               kTransposed, mask);
-           transpose(l, vectors);
-           Value to = l.add(l.mul(lane, rowSize), first);
-           for (int64_t i = 0; i < kTransposed; ++i)
-             store(l, vectors[i], transposed, l.add(to, l.index(i * rowSize)),
-                   Value());
-         });
+    l.loop(l.index(0), l.index(lanes), kTransposed,
+           [&](LoopBuilder &l, Value lane) {
+             Value mask;
+             if (!whole)
+               mask = maskBelow(l, arith::SubIOp::create(l.b, loc, count, lane),
+                                kTransposed);
+             Value at = l.add(l.add(base, lane), l.mul(first, plane));
+             Value zero =
+                 nn::splatConstant(l.b, loc, vectorOf(kTransposed), 0.0);
+             SmallVector<Value> vectors(kTransposed, zero);
+             for (int64_t i = 0; i < rows; ++i)
+               vectors[i] = load(l, grad, l.add(at, l.index(i * plane)),
+                                 kTransposed, mask);
+             transpose(l, vectors);
+             Value to = l.add(l.mul(lane, rowSize), first);
+             for (int64_t i = 0; i < kTransposed; ++i)
+               store(l, vectors[i], transposed, l.add(to, l.index(i * rowSize)),
+                     Value());
+           });
   };
   int64_t rest = c.outputs % kTransposed;
-  loop(l, l.index(0), l.index(c.outputs - rest), kTransposed,
-       [&](LoopBuilder &l, Value first) { tile(l, first, kTransposed); });
+  l.loop(l.index(0), l.index(c.outputs - rest), kTransposed,
+         [&](LoopBuilder &l, Value first) { tile(l, first, kTransposed); });
   if (rest)
     tile(l, l.index(c.outputs - rest), rest);
 }
@@ -422,8 +397,8 @@ void ConvolutionEmitter::addProducts(LoopBuilder &l, Value transposed,
       sums.push_back(
           load(l, result, l.add(at, l.index(i * c.outputs)), width, mask));
     Value first = l.mul(row, lanes);
-    sums = loop(
-        l, l.index(0), count, sums,
+    sums = l.loop(
+        l.index(0), count, 1, sums,
         [&](LoopBuilder &l, Value lane, ValueRange sums) {
           Value right = load(l, transposed, l.add(l.mul(lane, rowSize), output),
                              width, Value());
@@ -453,24 +428,23 @@ int64_t ConvolutionEmitter::emitWeightParts(Value input, Value grad,
   Value transposed = function.allocateScratch(l, element, lanes * rowSize);
   Value zero = l.index(0), part = function.tile;
   Value base = l.mul(part, c.depth() * c.outputs);
-  loop(l, zero, l.index(c.depth() * c.outputs), 1,
-       [&](LoopBuilder &l, Value i) {
-         l.storeScalar(nn::splatConstant(l.b, loc, element, 0.0), result,
-                       l.add(base, i), element);
-       });
+  l.loop(zero, l.index(c.depth() * c.outputs), 1, [&](LoopBuilder &l, Value i) {
+    l.storeScalar(nn::splatConstant(l.b, loc, element, 0.0), result,
+                  l.add(base, i), element);
+  });
   Value begin = l.mul(part, examples);
   Value end = l.min(l.add(begin, l.index(examples)), l.index(c.batch));
-  loop(l, begin, end, 1, [&](LoopBuilder &l, Value example) {
-    loop(l, zero, l.index(blocks), 1, [&](LoopBuilder &l, Value block) {
+  l.loop(begin, end, 1, [&](LoopBuilder &l, Value example) {
+    l.loop(zero, l.index(blocks), 1, [&](LoopBuilder &l, Value block) {
       Value count = outputsOf(l, block);
       fillColumns(l, input, example, block);
       fillTransposed(l, grad, example, block, count, transposed, rowSize);
       int64_t rest = c.outputs % width;
-      loop(l, zero, l.index(c.outputs - rest), width,
-           [&](LoopBuilder &l, Value output) {
-             addProducts(l, transposed, rowSize, output, width, Value(), count,
-                         result, base);
-           });
+      l.loop(zero, l.index(c.outputs - rest), width,
+             [&](LoopBuilder &l, Value output) {
+               addProducts(l, transposed, rowSize, output, width, Value(),
+                           count, result, base);
+             });
       if (rest)
         addProducts(l, transposed, rowSize, l.index(c.outputs - rest), width,
                     maskFirst(l, rest, width), count, result, base);

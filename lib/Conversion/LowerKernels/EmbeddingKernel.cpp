@@ -34,29 +34,20 @@ FailureOr<int64_t> trainc::emitEmbeddingGrad(KernelFunction &function,
   Value begin = l.mul(function.tile, share);
   Value end = l.min(l.add(begin, l.index(share)), l.index(rows));
 
-  auto loop = [&](LoopBuilder &l, Value low, Value high, int64_t step,
-                  function_ref<void(LoopBuilder &, Value)> body) {
-    auto loop = scf::ForOp::create(l.b, loc, low, high, l.index(step));
-    OpBuilder inner = OpBuilder::atBlockBegin(loop.getBody());
-    LoopBuilder i{inner, loc};
-    body(i, loop.getInductionVar());
-  };
   // Runs `body` on vectors of a row: column and mask.
   auto inRow = [&](LoopBuilder &l,
                    function_ref<void(LoopBuilder &, Value, Value)> body) {
-    loop(l, l.index(0), l.index(columns), kLanes,
-         [&](LoopBuilder &l, Value at) {
-           Value mask;
-           if (columns % kLanes != 0)
-             mask = vector::CreateMaskOp::create(
-                 l.b, loc, VectorType::get({kLanes}, l.b.getI1Type()),
-                 arith::SubIOp::create(l.b, loc, l.index(columns), at)
-                     .getResult());
-           body(l, at, mask);
-         });
+    l.loop(l.index(0), l.index(columns), kLanes, [&](LoopBuilder &l, Value at) {
+      Value mask;
+      if (columns % kLanes != 0)
+        mask = vector::CreateMaskOp::create(
+            l.b, loc, VectorType::get({kLanes}, l.b.getI1Type()),
+            arith::SubIOp::create(l.b, loc, l.index(columns), at).getResult());
+      body(l, at, mask);
+    });
   };
   if (init != result)
-    loop(l, begin, end, 1, [&](LoopBuilder &l, Value row) {
+    l.loop(begin, end, 1, [&](LoopBuilder &l, Value row) {
       Value base = l.mul(row, columns);
       inRow(l, [&](LoopBuilder &l, Value at, Value mask) {
         at = l.add(base, at);
@@ -67,7 +58,7 @@ FailureOr<int64_t> trainc::emitEmbeddingGrad(KernelFunction &function,
       });
     });
   int64_t count = nn::getTensorType(op.getIds()).getNumElements();
-  loop(l, l.index(0), l.index(count), 1, [&](LoopBuilder &l, Value i) {
+  l.loop(l.index(0), l.index(count), 1, [&](LoopBuilder &l, Value i) {
     Value id = memref::LoadOp::create(l.b, loc, ids, ValueRange(i));
     Value row = nn::idAsRow(l.b, loc, id, rows);
     Value above =

@@ -24,8 +24,9 @@ Value LoopBuilder::add(Value x, Value y) {
   return arith::AddIOp::create(b, loc, x, y);
 }
 Value LoopBuilder::mul(Value x, int64_t factor) {
-  return factor == 1 ? x
-                     : arith::MulIOp::create(b, loc, x, index(factor)).getResult();
+  return factor == 1
+             ? x
+             : arith::MulIOp::create(b, loc, x, index(factor)).getResult();
 }
 Value LoopBuilder::mod(Value x, int64_t divisor) {
   return arith::RemUIOp::create(b, loc, x, index(divisor));
@@ -46,7 +47,8 @@ static VectorType vectorOf(Type element) {
 Value LoopBuilder::splat(Value scalar) {
   if (isa<VectorType>(scalar.getType()))
     return scalar;
-  return vector::BroadcastOp::create(b, loc, vectorOf(scalar.getType()), scalar);
+  return vector::BroadcastOp::create(b, loc, vectorOf(scalar.getType()),
+                                     scalar);
 }
 
 /// A value as loaded, in the compute type.
@@ -118,6 +120,24 @@ Value LoopBuilder::roundTo(Value value, Type element) {
   return widen(*this, narrow(*this, value, element), element);
 }
 
+void LoopBuilder::loop(Value low, Value high, int64_t step, Body body) {
+  auto loop = scf::ForOp::create(b, loc, low, high, index(step));
+  OpBuilder inner = OpBuilder::atBlockBegin(loop.getBody());
+  LoopBuilder l{inner, loc};
+  body(l, loop.getInductionVar());
+}
+
+SmallVector<Value> LoopBuilder::loop(Value low, Value high, int64_t step,
+                                     ValueRange initial, CarryingBody body) {
+  auto loop = scf::ForOp::create(b, loc, low, high, index(step), initial);
+  OpBuilder inner = OpBuilder::atBlockBegin(loop.getBody());
+  LoopBuilder l{inner, loc};
+  SmallVector<Value> next =
+      body(l, loop.getInductionVar(), loop.getRegionIterArgs());
+  scf::YieldOp::create(inner, loc, next);
+  return SmallVector<Value>(loop.getResults());
+}
+
 Value LoopBuilder::neutral(nn::ReduceKind kind, Type type) {
   Type element = getElementTypeOrSelf(type);
   if (kind == nn::ReduceKind::sum || kind == nn::ReduceKind::prod)
@@ -187,13 +207,13 @@ KernelFunction trainc::createFunction(train::KernelOp kernel, ModuleOp module) {
   for (Value argument : body.getArguments())
     types.push_back(flat(argument));
   Operation *end = body.getTerminator();
-  for (auto [value, inplace] : llvm::zip(end->getOperands(), kernel.getInplace()))
+  for (auto [value, inplace] :
+       llvm::zip(end->getOperands(), kernel.getInplace()))
     if (inplace < 0)
       types.push_back(flat(value));
   types.push_back(b.getIndexType());
-  auto function =
-      func::FuncOp::create(b, kernel.getLoc(), kernel.getSymName(),
-                           b.getFunctionType(types, TypeRange()));
+  auto function = func::FuncOp::create(b, kernel.getLoc(), kernel.getSymName(),
+                                       b.getFunctionType(types, TypeRange()));
   Block *entry = function.addEntryBlock();
   for (size_t i = 0; i + 1 < types.size(); ++i)
     function.setArgAttr(i, "llvm.noalias", b.getUnitAttr());
@@ -207,7 +227,8 @@ KernelFunction trainc::createFunction(train::KernelOp kernel, ModuleOp module) {
     result.inputs[argument] = entry->getArgument(i);
   }
   unsigned next = body.getNumArguments();
-  for (auto [value, inplace] : llvm::zip(end->getOperands(), kernel.getInplace()))
+  for (auto [value, inplace] :
+       llvm::zip(end->getOperands(), kernel.getInplace()))
     result.outputs[value].push_back(
         entry->getArgument(inplace < 0 ? next++ : inplace));
   return result;
@@ -317,15 +338,18 @@ static Value emitConstant(LoopBuilder &l, nn::ConstantOp op) {
   auto number = cast<TypedAttr>(elements.getSplatValue<Attribute>());
   Value value = arith::ConstantOp::create(l.b, l.loc, number);
   if (nn::getComputeType(element) != element)
-    value = arith::ExtFOp::create(l.b, l.loc, nn::getComputeType(element), value);
+    value =
+        arith::ExtFOp::create(l.b, l.loc, nn::getComputeType(element), value);
   return value;
 }
 
 /// The elements of `op` as a global of the module, in storage type.
 static Value globalOf(LoopBuilder &l, nn::ConstantOp op) {
-  auto module = l.b.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  auto module =
+      l.b.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
   if (!module)
-    module = cast<ModuleOp>(l.b.getInsertionBlock()->getParentOp()->getParentOp());
+    module =
+        cast<ModuleOp>(l.b.getInsertionBlock()->getParentOp()->getParentOp());
   auto elements = cast<DenseElementsAttr>(op.getValue());
   Type storage = getStorageType(elements.getElementType());
   auto flat = RankedTensorType::get({elements.getNumElements()}, storage);
@@ -406,7 +430,8 @@ Value PointEmitter::getScalar(LoopBuilder &l, Value value) {
     if (auto constant = dyn_cast<nn::ConstantOp>(op)) {
       result = emitConstant(l, constant);
       if (!result)
-        result = l.loadScalar(globalOf(l, constant), offsetOf(l, value), element);
+        result =
+            l.loadScalar(globalOf(l, constant), offsetOf(l, value), element);
     } else if (auto iota = dyn_cast<nn::IotaOp>(op)) {
       result = emitIota(l, iota, Value());
     } else {
@@ -419,8 +444,7 @@ Value PointEmitter::getScalar(LoopBuilder &l, Value value) {
         cast<nn::PointwiseOpInterface>(op).buildScalar(l.b, l.loc, arguments,
                                                        results);
       for (auto [from, to] : llvm::zip(op->getResults(), results))
-        scalars[from] =
-            l.roundTo(to, nn::getTensorType(from).getElementType());
+        scalars[from] = l.roundTo(to, nn::getTensorType(from).getElementType());
       return scalars.lookup(value);
     }
   }
@@ -487,8 +511,8 @@ Value PointEmitter::getVector(LoopBuilder &l, Value value, Value at, Value mask,
         cast<nn::PointwiseOpInterface>(op).buildScalar(l.b, l.loc, arguments,
                                                        results);
       for (auto [from, to] : llvm::zip(op->getResults(), results))
-        memo[from] = l.roundTo(l.splat(to),
-                               nn::getTensorType(from).getElementType());
+        memo[from] =
+            l.roundTo(l.splat(to), nn::getTensorType(from).getElementType());
       return memo.lookup(value);
     }
   }

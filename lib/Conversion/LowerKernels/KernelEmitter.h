@@ -42,7 +42,8 @@ struct LoopBuilder {
   /// Loads `lanes` elements, only those in `mask` if given, in compute type.
   mlir::Value loadVector(mlir::Value memref, mlir::Value at, mlir::Type element,
                          mlir::Value mask, int64_t lanes = kLanes);
-  mlir::Value loadScalar(mlir::Value memref, mlir::Value at, mlir::Type element);
+  mlir::Value loadScalar(mlir::Value memref, mlir::Value at,
+                         mlir::Type element);
   /// Stores a value of the compute type, rounded to `element`.
   void storeVector(mlir::Value value, mlir::Value memref, mlir::Value at,
                    mlir::Type element, mlir::Value mask);
@@ -51,6 +52,16 @@ struct LoopBuilder {
   /// `value` of the compute type as it reads back from memory: rounded to
   /// `element` and widened again.
   mlir::Value roundTo(mlir::Value value, mlir::Type element);
+
+  using Body = llvm::function_ref<void(LoopBuilder &, mlir::Value)>;
+  using CarryingBody = llvm::function_ref<llvm::SmallVector<mlir::Value>(
+      LoopBuilder &, mlir::Value, mlir::ValueRange)>;
+  /// A loop of indices low, low + step, ... below high.
+  void loop(mlir::Value low, mlir::Value high, int64_t step, Body body);
+  /// A loop that carries values from each round to the next.
+  llvm::SmallVector<mlir::Value> loop(mlir::Value low, mlir::Value high,
+                                      int64_t step, mlir::ValueRange initial,
+                                      CarryingBody body);
 
   mlir::Value neutral(nn::ReduceKind kind, mlir::Type type);
   mlir::Value combine(nn::ReduceKind kind, mlir::Value x, mlir::Value y);
@@ -62,7 +73,7 @@ struct LoopBuilder {
 struct KernelFunction {
   train::KernelOp kernel;
   mlir::func::FuncOp function;
-  llvm::DenseMap<mlir::Value, mlir::Value> inputs;  // block argument -> memref
+  llvm::DenseMap<mlir::Value, mlir::Value> inputs; // block argument -> memref
   llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> outputs;
   mlir::Value tile;
 
@@ -72,8 +83,8 @@ struct KernelFunction {
                               int64_t count);
 };
 
-/// Declares the function of `kernel` in `module`: one flat memref per argument and
-/// per result that is not in place, then the tile index.
+/// Declares the function of `kernel` in `module`: one flat memref per argument
+/// and per result that is not in place, then the tile index.
 KernelFunction createFunction(train::KernelOp kernel, mlir::ModuleOp module);
 
 /// Emit the body; return the number of tiles.
@@ -93,9 +104,9 @@ llvm::FailureOr<int64_t> emitConvolution(KernelFunction &function,
                                          mlir::Operation *op,
                                          const nn::Convolution &shape);
 
-/// Code that computes ops of a kernel element by element, shared by row and column
-/// kernels. Values are scalars where they do not vary along the inner dimension,
-/// and vectors elsewhere.
+/// Code that computes ops of a kernel element by element, shared by row and
+/// column kernels. Values are scalars where they do not vary along the inner
+/// dimension, and vectors elsewhere.
 class PointEmitter {
 public:
   PointEmitter(KernelFunction &function, const IterationSpace &space)
@@ -111,17 +122,15 @@ public:
   /// Coordinates along the outer dimensions.
   llvm::SmallVector<mlir::Value> coordinates;
 
-  bool isVector(mlir::Value value) const {
-    return space.extentOf(value).inner;
-  }
+  bool isVector(mlir::Value value) const { return space.extentOf(value).inner; }
   bool isUniform(mlir::Value value) const;
 
   /// Offset of the first element of `value` at the current coordinates.
   mlir::Value offsetOf(LoopBuilder &l, mlir::Value value);
   /// The scalar `value`, emitted where the builder stands if need be.
   mlir::Value getScalar(LoopBuilder &l, mlir::Value value);
-  /// Emits all scalars that the vectors of `op` use; with `uniformOnly` those that
-  /// do not vary at all.
+  /// Emits all scalars that the vectors of `op` use; with `uniformOnly` those
+  /// that do not vary at all.
   void prepareScalars(LoopBuilder &l, mlir::Operation *op, bool uniformOnly);
   /// The vector `value` for inner elements at..at+kLanes; `memo` holds those
   /// already emitted in this loop body.
@@ -136,8 +145,9 @@ public:
 
 private:
   mlir::Value emitIota(LoopBuilder &l, nn::IotaOp op, mlir::Value at);
-  llvm::SmallVector<mlir::Value>
-  emitMap(LoopBuilder &l, nn::MapOp op, mlir::ValueRange arguments, bool vector);
+  llvm::SmallVector<mlir::Value> emitMap(LoopBuilder &l, nn::MapOp op,
+                                         mlir::ValueRange arguments,
+                                         bool vector);
 };
 
 } // namespace trainc
