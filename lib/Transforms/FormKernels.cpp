@@ -77,6 +77,21 @@ static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, RankedTensorType result,
                         op.getTransposeLhs(), op.getTransposeRhs(), broadcast);
 }
 
+/// Removes casts to a wider type and back: whether a product is rounded depends on
+/// its users, so they must be the same with and without canonicalization.
+static void foldCasts(Block &block) {
+  for (auto cast : llvm::make_early_inc_range(block.getOps<nn::CastOp>())) {
+    SmallVector<OpFoldResult> folded;
+    if (failed(cast->fold(folded)) || folded.empty())
+      continue;
+    cast.getResult().replaceAllUsesWith(llvm::cast<Value>(folded.front()));
+    cast.erase();
+  }
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (isa<nn::CastOp>(op) && op.use_empty())
+      op.erase();
+}
+
 /// Turns products into GEMMs; `slice + product`, written to that slice, at once
 /// or after a gradient of an embedding, adds in place.
 static int64_t formGemms(Block &block) {
@@ -304,6 +319,7 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
     for (auto list : llvm::to_vector(getOperation().getOps<ListOp>())) {
       Block &block = list.getBody().front();
       forwardWrites(block);
+      foldCasts(block);
       numGemms += formGemms(block);
       for (ArrayRef<Operation *> group : formGroups(block, fuse))
         outliner.outline(block, group);

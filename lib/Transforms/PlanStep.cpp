@@ -343,7 +343,9 @@ static void planStep(StepOp step) {
     store.erase();
     Value sum = parts.front();
     for (Value part : ArrayRef(parts).drop_front())
-      sum = nn::addTo(b, loc, sum, part);
+      sum = llvm::count(parts, part) == 1
+                ? nn::addTo(b, loc, sum, part)
+                : nn::AddOp::create(b, loc, sum, part).getResult();
     AccumulateOp::create(b, loc, sum,
                          sliceRef(context, kGradientArena, param.getSymName()));
   }

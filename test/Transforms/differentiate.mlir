@@ -35,3 +35,17 @@ train.step @update(%x: tensor<4xf32>) {
   %s = nn.reduce sum %x dims [0] : tensor<4xf32>
   train.yield loss(%s) : tensor<f32>
 }
+
+// -----
+
+// The stride of a dimension of which one element is taken leaves no gaps.
+// CHECK-LABEL: train.step @slice
+// CHECK: nn.pad %{{.*}} low [0, 1] high [0, 2] interior [1, 0] value
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<3x4xf32> init(ones) optimizer(@o)
+train.step @slice() {
+  %w = train.read @w : tensor<3x4xf32>
+  %a = nn.slice %w offsets [0, 1] sizes [2, 1] strides [2, 4611686018427387904] : tensor<3x4xf32>
+  %s = nn.reduce sum %a dims [0, 1] : tensor<2x1xf32>
+  train.yield loss(%s) : tensor<f32>
+}

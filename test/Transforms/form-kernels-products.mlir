@@ -34,6 +34,28 @@ train.list @first of @step "first" (%x: tensor<4x2xbf16>, %y: tensor<2x3xbf16>) 
 
 // -----
 
+// Casts there and back are no other type: the product is rounded, as it is where
+// they were folded before.
+// CHECK-LABEL: train.list @back
+// CHECK: train.gemm %{{.*}} -> tensor<4x3xf16>
+// CHECK: train.launch @k_sigmoid
+train.arena @g role("gradients") bytes(48) {slices = [@w], types = [tensor<4x3xf32>], offsets = array<i64: 0>}
+train.step @step(%x: tensor<4x2xf16>, %y: tensor<2x3xf16>) {
+  %l = nn.constant dense<0.0> : tensor<f32>
+  train.yield loss(%l) : tensor<f32>
+}
+train.list @back of @step "first" (%x: tensor<4x2xf16>, %y: tensor<2x3xf16>) {
+  %p = nn.matmul %x, %y : tensor<4x2xf16>, tensor<2x3xf16>
+  %a = nn.cast %p to f32 : tensor<4x3xf16>
+  %b = nn.cast %a to f16 : tensor<4x3xf32>
+  %c = nn.sigmoid %b : tensor<4x3xf16>
+  %d = nn.cast %c to f32 : tensor<4x3xf16>
+  train.write %d to @g::@w : tensor<4x3xf32>
+  train.return
+}
+
+// -----
+
 // The gradient of a tied embedding is added in place to the product's, which is
 // added in place to the slice.
 // CHECK-LABEL: train.list @next

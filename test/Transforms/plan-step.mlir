@@ -51,3 +51,19 @@ train.step @tied(%i: tensor<5xi32>, %x: tensor<4x3xf32>, %d: tensor<5x3xf32>) {
   %s = nn.reduce sum %d dims [0, 1] : tensor<5x3xf32>
   train.yield loss(%s) : tensor<f32>
 }
+
+// -----
+
+// A contribution that counts twice is added.
+// CHECK-LABEL: train.step @twice
+// CHECK: %[[E:.*]] = nn.embedding_grad
+// CHECK: %[[SUM:.*]] = nn.add %[[E]], %[[E]]
+// CHECK: train.accumulate %[[SUM]] into
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4x3xf32> init(ones) optimizer(@o)
+train.step @twice(%i: tensor<5xi32>, %d: tensor<5x3xf32>) {
+  %e = nn.embedding_grad %i, %d : tensor<5xi32>, tensor<5x3xf32> to tensor<4x3xf32>
+  train.store_gradient %e, %e into @w : tensor<4x3xf32>, tensor<4x3xf32>
+  %s = nn.reduce sum %d dims [0, 1] : tensor<5x3xf32>
+  train.yield loss(%s) : tensor<f32>
+}

@@ -38,7 +38,7 @@ bool nn::isLegalTensor(Type type) {
   auto tensor = dyn_cast_or_null<RankedTensorType>(type);
   if (!tensor || tensor.getEncoding())
     return false;
-  int64_t room = int64_t{1} << 40;
+  int64_t room = kMaxElements;
   for (int64_t size : tensor.getShape()) {
     if (size < 1 || size > room) // a dynamic size is negative
       return false;

@@ -143,7 +143,7 @@ LogicalResult SliceOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   for (auto [i, stride] : llvm::enumerate(interior)) {
     int64_t end = getOffsets()[i] + (getSizes()[i] - 1) * stride + 1;
     high.push_back(input.getDimSize(i) - end);
-    --stride;
+    stride = getSizes()[i] > 1 ? stride - 1 : 0;
   }
   bool dense = llvm::all_of(interior, [](int64_t gap) { return gap == 0; });
   operandGrads[0] = PadOp::create(
@@ -181,20 +181,26 @@ LogicalResult PadOp::inferReturnTypes(MLIRContext *,
                                    interior.value_or(adaptor.getLow())})
     if (counts.size() != rank ||
         llvm::any_of(counts, [](int64_t count) {
-          return count < 0 || count >= int64_t{1} << 22; // sizes fit 64 bits
+          return count < 0 || count > kMaxElements;
         }))
       return emitOptionalError(loc,
                                "'nn.pad' op expects one low, high and interior "
-                               "of at least 0 and below 2^22 per dimension (C1), "
+                               "of 0 to 2^40 per dimension (C1), "
                                "got [",
                                counts, "] for ", input);
   if (!isLegalTensor(input))
     return emitOptionalError(
         loc, "'nn.pad' op expects an input with elements (C2), got ", input);
   SmallVector<int64_t> steps = stepsOf(interior, rank), shape;
-  for (size_t i = 0; i < rank; ++i)
-    shape.push_back(adaptor.getLow()[i] + (input.getDimSize(i) - 1) * steps[i] +
-                    1 + adaptor.getHigh()[i]);
+  for (size_t i = 0; i < rank; ++i) {
+    int64_t between;
+    if (__builtin_mul_overflow(input.getDimSize(i) - 1, steps[i], &between) ||
+        between > kMaxElements)
+      return emitOptionalError(
+          loc, "'nn.pad' op expects a result of at most 2^40 elements (C2), got "
+               "interior ", steps[i] - 1, " for ", input);
+    shape.push_back(adaptor.getLow()[i] + between + 1 + adaptor.getHigh()[i]);
+  }
   types.push_back(RankedTensorType::get(shape, input.getElementType()));
   return success();
 }

@@ -73,7 +73,7 @@ func.func @slice_overflow(%x: tensor<4x8xf32>) {
 // -----
 
 func.func @pad_rank(%x: tensor<4x8xf32>) {
-  // expected-error @+1 {{'nn.pad' op expects one low, high and interior of at least 0 and below 2^22 per dimension (C1), got [1] for 'tensor<4x8xf32>'}}
+  // expected-error @+1 {{'nn.pad' op expects one low, high and interior of 0 to 2^40 per dimension (C1), got [1] for 'tensor<4x8xf32>'}}
   %r = nn.pad %x low [0, 1] high [1] value 0.0 : tensor<4x8xf32>
   return
 }
@@ -81,7 +81,7 @@ func.func @pad_rank(%x: tensor<4x8xf32>) {
 // -----
 
 func.func @pad_negative(%x: tensor<4x8xf32>) {
-  // expected-error @+1 {{'nn.pad' op expects one low, high and interior of at least 0 and below 2^22 per dimension (C1), got [0, -1] for 'tensor<4x8xf32>'}}
+  // expected-error @+1 {{'nn.pad' op expects one low, high and interior of 0 to 2^40 per dimension (C1), got [0, -1] for 'tensor<4x8xf32>'}}
   %r = nn.pad %x low [0, 1] high [0, 0] interior [0, -1] value 0.0 : tensor<4x8xf32>
   return
 }
@@ -91,6 +91,14 @@ func.func @pad_negative(%x: tensor<4x8xf32>) {
 func.func @pad_empty(%x: tensor<4x0xf32>) {
   // expected-error @+1 {{'nn.pad' op expects an input with elements (C2), got 'tensor<4x0xf32>'}}
   %r = nn.pad %x low [0, 1] high [0, 0] value 0.0 : tensor<4x0xf32>
+  return
+}
+
+// -----
+
+func.func @pad_interior(%x: tensor<1099511627776xf32>) {
+  // expected-error @below {{'nn.pad' op expects a result of at most 2^40 elements (C2), got interior 1 for 'tensor<1099511627776xf32>'}}
+  %0 = nn.pad %x low [0] high [0] interior [1] value 0.0 : tensor<1099511627776xf32>
   return
 }
 
@@ -210,7 +218,7 @@ func.func @encoding(%x: tensor<2xf32, "sparse">) {
 // -----
 
 func.func @pad_huge(%x: tensor<2xf32>) {
-  // expected-error @below {{'nn.pad' op expects one low, high and interior of at least 0 and below 2^22 per dimension (C1), got [9223372036854775807]}}
+  // expected-error @below {{'nn.pad' op expects one low, high and interior of 0 to 2^40 per dimension (C1), got [9223372036854775807]}}
   %0 = nn.pad %x low [0] high [9223372036854775807] value 0.0 : tensor<2xf32>
   return
 }

@@ -18,6 +18,9 @@ template <typename ConcreteType>
 class KernelPrimitive
     : public mlir::OpTrait::TraitBase<ConcreteType, KernelPrimitive> {};
 
+/// Most elements of a tensor.
+inline constexpr int64_t kMaxElements = int64_t{1} << 40;
+
 /// Whether `type` is a ranked tensor of static shape with 1 to 2^40 elements (so
 /// that offsets of all tensors of a step fit 64 bits) and without encoding.
 bool isLegalTensor(mlir::Type type);

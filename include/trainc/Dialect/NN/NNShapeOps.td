@@ -102,8 +102,8 @@ def NN_PadOp : NN_InferredOp<"pad", [Differentiable, Decomposable, KernelPrimiti
     Along each dimension `low` elements of `value` come before the input's, `high` after
     them and `interior` (0 if not given) between two.
 
-    (C1) one low, high and interior per dimension of the input, at least 0 and below 2^22; (C2) the
-    input has elements; (C3) value is a number of the element type if that is integer.
+    (C1) one low, high and interior per dimension of the input, 0 to 2^40; (C2) the
+    input has elements, and the result at most 2^40; (C3) value is a number of the element type if that is integer.
 
     ```mlir
     %r = nn.pad %x low [0, 1] high [0, 2] value 0.0 : tensor<4x8xf32>   // tensor<4x11xf32>
