@@ -2,7 +2,7 @@
 //
 // A tile is a block of rows of one example's output, or, for the gradient of
 // the weight, a run of examples. The columns of a block (see nn.im2col) are
-// copied to the stack, [depth, lanes] with the outputs of the block in the
+// copied to scratch, [depth, lanes] with the outputs of the block in the
 // lanes, by way of one padded channel at a time. Products take a few rows of
 // one side as scalars and a vector of the other; their sums stay in registers.
 //

@@ -1,6 +1,7 @@
 //===- gemm.cpp - Products of matrices, cut into tiles --------------------===//
 
 #include "cpu/gemm.h"
+#include "cpu/amx.h"
 #include "cpu/features.h"
 #include "cpu/kernels.h"
 #include "cpu/onednn.h"
@@ -11,7 +12,15 @@
 using namespace trainc;
 
 namespace {
-enum Provider : uint8_t { OWN, SINGLE, SINGLE_ONEDNN, DOUBLE, WIDEN, ONEDNN };
+enum Provider : uint8_t {
+  AMX,
+  OWN,
+  SINGLE,
+  SINGLE_ONEDNN,
+  DOUBLE,
+  WIDEN,
+  ONEDNN
+};
 
 /// What one tile multiplies, in elements.
 struct Tile {
@@ -84,8 +93,8 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 /// (bench/results/gemm.md).
 static bool prefersOwn(const trainc_gemm_detail &d, double macs) {
   constexpr double smallest = 1 << 27;
-  return kernels().multiply && d.transpose_a && !d.transpose_b &&
-         !d.has_bias && macs >= smallest;
+  return kernels().multiply && d.transpose_a && !d.transpose_b && !d.has_bias &&
+         macs >= smallest;
 }
 
 /// What a tile packs of A, once per row, and of B, once per column and `most`
@@ -196,6 +205,17 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
   }
   double macs = static_cast<double>(d.m) * static_cast<double>(d.n) *
                 static_cast<double>(d.k) * static_cast<double>(batch);
+  // Below, packing and unused parts of the registers cost more than they save.
+  constexpr double smallestAmx = 1 << 21;
+  if (floats && d.k > 0 && macs >= smallestAmx && haveAmx()) {
+    plan.provider = AMX; // its bits do not depend on the cut
+    plan.scratch = amxScratch;
+    int64_t tiles = threads;
+    tiles *= macs / static_cast<double>(tiles) > 1e8 ? 2 : 1;
+    if (threads > 1)
+      cut(plan, tilesOf(tiles, batch), {100, 100, 384, 32, 32});
+    return TRAINC_OK;
+  }
   if (floats && prefersOwn(d, macs)) {
     plan.provider = OWN; // its bits do not depend on the cut
     plan.scratch = kernels().multiplyScratch;
@@ -299,6 +319,16 @@ static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
                       reinterpret_cast<float *>(tile.c), scratch});
 }
 
+static void runAmx(const GemmPlan &plan, const Tile &tile, void *scratch) {
+  const trainc_gemm_detail &d = plan.detail;
+  amxMultiply({d.transpose_a != 0, d.transpose_b != 0, d.accumulate != 0,
+               tile.m, tile.n, d.k, d.lda, d.ldb, d.ldc,
+               reinterpret_cast<const float *>(tile.a),
+               reinterpret_cast<const float *>(tile.b),
+               reinterpret_cast<float *>(tile.c),
+               reinterpret_cast<const float *>(tile.bias), scratch});
+}
+
 static void runDouble(const GemmPlan &plan, const Tile &tile) {
   const trainc_gemm_detail &d = plan.detail;
   auto *c = reinterpret_cast<double *>(tile.c);
@@ -395,6 +425,9 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   tile.edgeM = tile.m < plan->tileM;
   tile.edgeN = tile.n < plan->tileN;
   switch (plan->provider) {
+  case AMX:
+    runAmx(*plan, tile, scratch);
+    return true;
   case OWN:
     runOwn(*plan, tile, scratch);
     return true;

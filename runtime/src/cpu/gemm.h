@@ -4,7 +4,8 @@
 // tiles, with how much scratch. Its results depend on the command's detail and on
 // the machine (processor, libraries), never on the number of threads:
 //
-//   f32        on AVX-512 large products with a transposed A by sgemm.h, in
+//   f32        large products by AMX, if the processor has it (amx.h: in tiles
+//              for the threads); else on AVX-512 large products with a transposed A by sgemm.h, in
 //              tiles for the threads (its bits do not depend on the cut), others
 //              by oneDNN from about 64 x 64 x 64 on; else as f64
 //   f64        OpenBLAS
