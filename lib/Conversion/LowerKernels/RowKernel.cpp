@@ -319,7 +319,8 @@ FailureOr<int64_t> RowEmitter::run() {
   };
   Value tile = function.tile;
   int64_t rows = space.outerSize(), tiles = 1;
-  int64_t tileElements = std::max(kTileElements, rows * space.inner / kMaxTiles);
+  int64_t tileElements = std::max<int64_t>(
+      kTileElements, llvm::alignTo(rows * space.inner / kMaxTiles, kLanes));
   int64_t whole = space.inner - space.inner % kLanes;
   if (space.outer.empty()) {
     // Cut along the inner dimension, or not at all.

@@ -8,9 +8,10 @@
 // a chain of f32 multiply-adds (test/Runtime/amx.cpp measures both). Subnormal
 // pieces count as 0, and an infinity gives NaN.
 //
-// Registers hold 32 x 32 sums, 32 rows of A and 32 columns of B. An element of
-// C depends on its row of A', its column of B' and k alone, however the product
-// is cut.
+// Registers hold 32 x 32 sums, 32 rows of A and 32 columns of B. Sums start at
+// 0 in every block of at most 512 of k and are added to C then, in order. So an
+// element of C depends on its row of A', its column of B' and k alone, however
+// the product is cut.
 //
 //===----------------------------------------------------------------------===//
 #include "cpu/amx.h"
@@ -136,20 +137,13 @@ void pack(const float *from, int64_t ld, bool alongK, bool isB, int64_t count,
       }
 }
 
-/// One 32 x 32 block of C, `steps` steps of k; `zero`: C starts as 0. A
-/// register is loaded again as soon as its last product is under way, two
-/// products before the next one that needs it.
+/// C, 32 x 32, = `steps` steps of k of a product. A register is loaded again as
+/// soon as its last product is under way, two products before the next one that
+/// needs it.
 void multiplyBlock(const char *a, const char *b, int64_t steps, float *c,
-                   int64_t ldc, bool zero) {
+                   int64_t ldc) {
   int64_t stride = ldc * 4;
-  if (zero) {
-    _tile_zero(0), _tile_zero(1), _tile_zero(2), _tile_zero(3);
-  } else {
-    _tile_loadd(0, c, stride);
-    _tile_loadd(1, c + 16, stride);
-    _tile_loadd(2, c + 16 * ldc, stride);
-    _tile_loadd(3, c + 16 * ldc + 16, stride);
-  }
+  _tile_zero(0), _tile_zero(1), _tile_zero(2), _tile_zero(3);
   constexpr int64_t piece = 2 * tileBytes;
   _tile_loadd(4, a + 2 * piece, 64);
   _tile_loadd(5, a + 2 * piece + tileBytes, 64);
@@ -239,18 +233,18 @@ void trainc::amxMultiply(const AmxProduct &x) {
           float *c = x.c + (i + r) * x.ldc + j;
           int64_t height = rows - r < side ? rows - r : side;
           const float *bias = last && x.bias ? x.bias + j : nullptr;
-          if (height == side && columns == side && !bias) {
-            multiplyBlock(a, packedB, steps, c, x.ldc, fresh);
+          if (height == side && columns == side && fresh && !bias) {
+            multiplyBlock(a, packedB, steps, c, x.ldc);
             continue;
           }
-          float edge[side * side];
-          for (int64_t y = 0; !fresh && y < height; ++y)
-            for (int64_t z = 0; z < columns; ++z)
-              edge[y * side + z] = c[y * x.ldc + z];
-          multiplyBlock(a, packedB, steps, edge, side, fresh);
+          float block[side * side];
+          multiplyBlock(a, packedB, steps, block, side);
           for (int64_t y = 0; y < height; ++y)
-            for (int64_t z = 0; z < columns; ++z)
-              c[y * x.ldc + z] = edge[y * side + z] + (bias ? bias[z] : 0.0f);
+            for (int64_t z = 0; z < columns; ++z) {
+              float sum = block[y * side + z];
+              sum = fresh ? sum : c[y * x.ldc + z] + sum;
+              c[y * x.ldc + z] = bias ? sum + bias[z] : sum;
+            }
         }
       }
     }

@@ -63,3 +63,15 @@ train.kernel @rotate(%x: tensor<2x3x2x4xf32>, %c: tensor<3x2xf32>, %s: tensor<3x
 train.eval @none(%x: tensor<4xf32>) -> ("y") {
   train.yield %x : tensor<4xf32>
 }
+
+// -----
+
+// Many elements are cut into at most 128 tiles, of whole vectors: 3000032 / 128,
+// rounded up to a multiple of 32.
+// CHECK-LABEL: func.func @many(
+// CHECK-SAME: tiles = 128
+// CHECK: arith.constant 23456 : index
+train.kernel @many(%x: tensor<3000032xf32>) inplace [0] {
+  %y = nn.neg %x : tensor<3000032xf32>
+  train.return %y : tensor<3000032xf32>
+}
