@@ -255,10 +255,17 @@ void trainc::amxMultiply(const AmxProduct &x) {
 bool trainc::haveAmx() {
   // The kernel keeps the registers' state for a process that asks for it.
   constexpr long requestPermission = 0x1023, tileData = 18;
-  static const bool have =
-      hasFeature("amx-bf16") && hasFeature("amx-tile") &&
-      hasFeature("avx512f") && hasFeature("avx512bw") &&
-      hasFeature("avx512vl") && hasFeature("avx512dq") &&
-      syscall(SYS_arch_prctl, requestPermission, tileData) == 0;
-  return have;
+  static int known; // 0: not yet, 1: no, 2: yes
+  int have = __atomic_load_n(&known, __ATOMIC_RELAXED);
+  if (have == 0) {
+    have = 2;
+    for (const char *feature : {"amx-bf16", "amx-tile", "avx512f", "avx512bw",
+                                "avx512cd", "avx512dq", "avx512vl"})
+      if (!hasFeature(feature))
+        have = 1;
+    if (have == 2 && syscall(SYS_arch_prctl, requestPermission, tileData) != 0)
+      have = 1;
+    __atomic_store_n(&known, have, __ATOMIC_RELAXED);
+  }
+  return have == 2;
 }
