@@ -259,8 +259,10 @@ bool trainc::haveAmx() {
   int have = __atomic_load_n(&known, __ATOMIC_RELAXED);
   if (have == 0) {
     have = 2;
-    for (const char *feature : {"amx-bf16", "amx-tile", "avx512f", "avx512bw",
-                                "avx512cd", "avx512dq", "avx512vl"})
+    constexpr const char *needed[] = {"amx-bf16", "amx-tile", "avx512f",
+                                      "avx512bw", "avx512cd", "avx512dq",
+                                      "avx512vl"};
+    for (const char *feature : needed)
       if (!hasFeature(feature))
         have = 1;
     if (have == 2 && syscall(SYS_arch_prctl, requestPermission, tileData) != 0)
