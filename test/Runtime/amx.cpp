@@ -2,10 +2,11 @@
 // multiply-adds, for all transposes, odd sizes, more than one block, biases and
 // accumulation; and a part of a product has the bits of the whole.
 //
-// RUN: %cxx -std=c++20 -O2 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O2 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: %t
 
 #include "cpu/amx.h"
+#include "random.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,22 +15,6 @@
 #include <vector>
 
 using trainc::AmxProduct;
-
-static uint64_t state = 88172645463325252ull;
-/// Of either sign, of sizes from 2^-6 to 2.
-static float random_value() {
-  state ^= state << 13;
-  state ^= state >> 7;
-  state ^= state << 17;
-  double fraction = static_cast<double>(state >> 40) * 0x1p-23 - 1;
-  return static_cast<float>(ldexp(fraction, -static_cast<int>(state & 7)) * 2);
-}
-static std::vector<float> random_values(int64_t count) {
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float &value : values)
-    value = random_value();
-  return values;
-}
 
 static void check(int64_t m, int64_t n, int64_t k, bool ta, bool tb,
                   bool accumulate, bool bias) {

@@ -1,10 +1,11 @@
 // Our own product against sums in f64: odd sizes, more than one block, edges,
 // accumulation. A part of a product has the bits of the whole.
 //
-// RUN: %cxx -std=c++20 -O2 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O2 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: %t
 
 #include "cpu/kernels.h"
+#include "random.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,20 +14,6 @@
 #include <vector>
 
 using trainc::Product;
-
-static uint64_t state = 88172645463325252ull;
-static float random_value() {
-  state ^= state << 13;
-  state ^= state >> 7;
-  state ^= state << 17;
-  return static_cast<float>(static_cast<double>(state >> 40) * 0x1p-23 - 1);
-}
-static std::vector<float> random_values(int64_t count) {
-  std::vector<float> values(static_cast<size_t>(count));
-  for (float &value : values)
-    value = random_value();
-  return values;
-}
 
 static void check(int64_t m, int64_t n, int64_t k, bool accumulate) {
   const trainc::Kernels &kernels = trainc::kernels();

@@ -16,6 +16,7 @@
 //===----------------------------------------------------------------------===//
 #include "cpu/amx.h"
 #include "cpu/features.h"
+#include "cpu/indices.h"
 
 #include <immintrin.h>
 #include <sys/syscall.h>
@@ -49,14 +50,6 @@ Pieces split(Floats x) {
   return {{high, middle, reinterpret_cast<Words &>(low)}};
 }
 
-template <int... I> struct Sequence {};
-template <int N, int... I>
-struct MakeSequence : MakeSequence<N - 1, N - 1, I...> {};
-template <int... I> struct MakeSequence<0, I...> {
-  using Type = Sequence<I...>;
-};
-using Lanes = MakeSequence<16>::Type;
-
 template <int Step, bool High, int... I>
 Words merge(Words x, Words y, Sequence<I...>) {
   return __builtin_shufflevector(x, y,
@@ -71,8 +64,8 @@ template <int Step> void transpose(Words *v) {
     if (i & Step)
       continue;
     Words x = v[i], y = v[i + Step];
-    v[i] = merge<Step, false>(x, y, Lanes());
-    v[i + Step] = merge<Step, true>(x, y, Lanes());
+    v[i] = merge<Step, false>(x, y, Indices<16>());
+    v[i + Step] = merge<Step, true>(x, y, Indices<16>());
   }
   if constexpr (Step > 1)
     transpose<Step / 2>(v);

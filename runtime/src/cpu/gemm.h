@@ -1,17 +1,17 @@
 //===- gemm.h - Products of matrices, cut into tiles ------------*- C++ -*-===//
 //
 // A plan says how one GEMM command is computed: by which provider, in which
-// tiles, with how much scratch. Its results depend on the command's detail and on
-// the machine (processor, libraries), never on the number of threads:
+// tiles, with how much scratch. Its results depend on the command's detail and
+// on the machine (processor, libraries), never on the number of threads:
 //
-//   f32        large products by AMX, if the processor has it (amx.h: in tiles
-//              for the threads); else on AVX-512 large products with a transposed A by sgemm.h, in
-//              tiles for the threads (its bits do not depend on the cut), others
-//              by oneDNN from about 64 x 64 x 64 on; else as f64
-//   f64        OpenBLAS
-//   bf16       oneDNN, if the processor multiplies bf16 and oneDNN is there;
-//              else as f16
-//   f16        widened to f32 piece by piece, multiplied as f32, rounded once
+//   f32    large products by AMX, if the processor has it (amx.h); on AVX-512
+//          without it, large ones with a transposed A by sgemm.h; the tiles of
+//          both are for the threads (their bits do not depend on the cut).
+//          Others by oneDNN from about 64 x 64 x 64 on; else as f64
+//   f64    OpenBLAS
+//   bf16   oneDNN, if the processor multiplies bf16 and oneDNN is there; else
+//          as f16
+//   f16    widened to f32 piece by piece, multiplied as f32, rounded once
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CPU_GEMM_H
@@ -28,8 +28,8 @@ trainc_status createGemmPlan(const trainc_gemm_detail &detail, unsigned threads,
                              GemmPlan **out_plan);
 void destroyGemmPlan(GemmPlan *plan);
 
-/// Tiles of all products of the batch, as the detail has them; INT64_MAX if they
-/// are too many to count.
+/// Tiles of all products of the batch, as the detail has them; INT64_MAX if
+/// they are too many to count.
 int64_t gemmTileCount(const trainc_gemm_detail &detail);
 /// And as the plan has them.
 int64_t gemmTileCount(const GemmPlan *plan);

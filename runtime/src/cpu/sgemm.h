@@ -19,11 +19,14 @@
 #ifndef TRAINC_CPU_SGEMM_H
 #define TRAINC_CPU_SGEMM_H
 
+#include "cpu/indices.h"
 #include "cpu/kernels.h"
 
 namespace {
 
+using trainc::Indices;
 using trainc::Product;
+using trainc::Sequence;
 
 /// The product for vectors of `Lanes` floats and register tiles of `Rows` rows.
 template <int Lanes, int Rows> struct Sgemm {
@@ -137,14 +140,6 @@ template <int Lanes, int Rows> struct Sgemm {
         store(accumulate ? sums[i][j] + load(at) : sums[i][j], at);
       }
   }
-
-  template <int... I> struct Sequence {};
-  template <int N, int... I>
-  struct MakeSequence : MakeSequence<N - 1, N - 1, I...> {};
-  template <int... I> struct MakeSequence<0, I...> {
-    using Type = Sequence<I...>;
-  };
-  template <int N> using Indices = typename MakeSequence<N>::Type;
 
   using Tile = void (*)(int64_t, const float *, const float *, float *, int64_t,
                         bool, Ahead);
