@@ -33,15 +33,13 @@ static Value splatIndex(LoopBuilder &l, Value value) {
 // Operands
 //===----------------------------------------------------------------------===//
 
-void AttentionEmitter::setScale(std::optional<APFloat> value) {
+template <typename Op> void AttentionEmitter::setScores(Op op) {
+  std::optional<APFloat> value = op.getScale();
   scale = value ? value->convertToDouble() : 1 / std::sqrt(double(headSize));
-}
-
-void AttentionEmitter::setMask(Value value) {
-  mask = input(value);
-  if (!mask)
+  if (!op.getMask())
     return;
-  RankedTensorType type = nn::getTensorType(value);
+  mask = input(op.getMask());
+  RankedTensorType type = nn::getTensorType(op.getMask());
   maskElement = type.getElementType();
   maskStrides.assign(4, 0);
   int64_t stride = 1;
@@ -50,6 +48,12 @@ void AttentionEmitter::setMask(Value value) {
       maskStrides[4 - type.getRank() + i] = stride;
     stride *= type.getDimSize(i);
   }
+}
+
+template <typename Op> void AttentionEmitter::setResults(Op op) {
+  lse = input(op.getLse());
+  out = {input(op.getOut()), rows, heads * headSize, 0};
+  dout = {input(op.getDout()), rows, heads * headSize, 0};
 }
 
 void AttentionEmitter::setPacked(Value qkv, int64_t headCount,
@@ -91,19 +95,15 @@ template <typename Op> static void setSeparate(AttentionEmitter &e, Op op) {
 AttentionEmitter::AttentionEmitter(KernelFunction &function, nn::AttentionOp op)
     : function(function), loc(op.getLoc()), causal(op.getCausal()) {
   setSeparate(*this, op);
-  setScale(op.getScale());
-  setMask(op.getMask());
+  setScores(op);
 }
 
 AttentionEmitter::AttentionEmitter(KernelFunction &function,
                                    nn::AttentionGradOp op)
     : function(function), loc(op.getLoc()), causal(op.getCausal()) {
   setSeparate(*this, op);
-  setScale(op.getScale());
-  setMask(op.getMask());
-  lse = input(op.getLse());
-  out = {input(op.getOut()), rows, heads * headSize, 0};
-  dout = {input(op.getDout()), rows, heads * headSize, 0};
+  setScores(op);
+  setResults(op);
 }
 
 AttentionEmitter::AttentionEmitter(KernelFunction &function,
@@ -111,8 +111,7 @@ AttentionEmitter::AttentionEmitter(KernelFunction &function,
     : function(function), loc(op.getLoc()), causal(op.getCausal()) {
   setPacked(op.getQkv(), op.getHeads(),
             op.getKvHeads().value_or(op.getHeads()));
-  setScale(op.getScale());
-  setMask(op.getMask());
+  setScores(op);
 }
 
 AttentionEmitter::AttentionEmitter(KernelFunction &function,
@@ -120,11 +119,8 @@ AttentionEmitter::AttentionEmitter(KernelFunction &function,
     : function(function), loc(op.getLoc()), causal(op.getCausal()) {
   setPacked(op.getQkv(), op.getHeads(),
             op.getKvHeads().value_or(op.getHeads()));
-  setScale(op.getScale());
-  setMask(op.getMask());
-  lse = input(op.getLse());
-  out = {input(op.getOut()), rows, heads * headSize, 0};
-  dout = {input(op.getDout()), rows, heads * headSize, 0};
+  setScores(op);
+  setResults(op);
 }
 
 //===----------------------------------------------------------------------===//

@@ -134,9 +134,12 @@ private:
   mlir::Value visibleKeys(LoopBuilder &l, mlir::Value first);
 
   void setPacked(mlir::Value qkv, int64_t headCount, int64_t kvHeadCount);
-  void setScale(std::optional<llvm::APFloat> value);
+  /// The scale and the mask of any of the four ops.
+  template <typename Op> void setScores(Op op);
+  /// What the gradients read besides: sums, outputs and gradients of outputs.
+  template <typename Op> void setResults(Op op);
   mlir::Value input(mlir::Value value) const {
-    return value ? function.inputs.lookup(value) : mlir::Value();
+    return function.inputs.lookup(value);
   }
 
   /// Lanes in which rows are read and written along d: as few as hold a head.
@@ -153,7 +156,6 @@ private:
   mlir::Value maskRow;
   llvm::SmallVector<int64_t> maskStrides;
   mlir::Type maskElement;
-  void setMask(mlir::Value value);
 };
 
 } // namespace trainc
