@@ -1,8 +1,13 @@
 """Valid training steps of at most 30 operations, made at random from a seed: `module(seed)`."""
+import os
 import random
+import sys
 from dataclasses import dataclass, field
 
 from optimizers import optimizer, schedules
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3, "examples"))
+from trainc_text import Value, tensor
 
 UNARY = ["neg", "abs", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu tanh", "gelu erf", "clamp", "exp",
          "log", "sqrt", "rsqrt"]
@@ -21,21 +26,6 @@ class Valid:
     narrow: bool  # something is computed in bf16 or f16
     f64: bool
     operations: set = field(default_factory=set)
-
-
-@dataclass
-class Value:
-    name: str
-    shape: tuple
-    element: str
-
-    @property
-    def type(self):
-        return tensor(self.shape, self.element)
-
-
-def tensor(shape, element):
-    return f"tensor<{'x'.join([*map(str, shape), element])}>"
 
 
 def count(shape):
