@@ -186,25 +186,28 @@ void Gatherer::gatherTensors() {
     return param.getFrozen() ? -1 : groupIndex.lookup(*param.getOptimizer());
   };
   for (auto param : module.getOps<ParamOp>())
-    addTensor(param.getSymName(), "", TRAINC_ROLE_MASTER, kMasterArena,
+    addTensor(param.getSymName(), "", TRAINC_ROLE_MASTER,
+              arenaName(kMasterArena, param.getTensorType().getElementType()),
               groupOf(param), param.getInit());
   for (auto param : module.getOps<ParamOp>()) {
     if (param.getFrozen())
       continue;
     StringRef name = param.getSymName();
-    addTensor(name, "", TRAINC_ROLE_GRADIENT, kGradientArena, groupOf(param),
-              constant(0.0));
+    Type element = nn::getComputeType(param.getTensorType().getElementType());
+    addTensor(name, "", TRAINC_ROLE_GRADIENT,
+              arenaName(kGradientArena, element), groupOf(param), constant(0.0));
     auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
     for (auto [state, value] :
          llvm::zip(optimizer.getStateNames(), optimizer.getStateValues())) {
       StringRef stateName = cast<StringAttr>(state).getValue();
       addTensor(name, stateName, TRAINC_ROLE_STATE,
-                ("arena.state." + stateName).str(), groupOf(param),
+                arenaName(stateRole(stateName), element), groupOf(param),
                 constant(cast<FloatAttr>(value).getValueAsDouble()));
     }
     if (optimizer.getEma())
-      addTensor(name, "ema", TRAINC_ROLE_STATE, "arena.state.ema",
-                groupOf(param), param.getInit());
+      addTensor(name, "ema", TRAINC_ROLE_STATE,
+                arenaName(stateRole("ema"), element), groupOf(param),
+                param.getInit());
   }
   for (auto buffer : module.getOps<BufferOp>())
     addTensor(buffer.getSymName(), "", TRAINC_ROLE_BUFFER, kBufferArena, -1,
@@ -290,7 +293,9 @@ void Gatherer::setPlace(EntryRow &entry, trainc_operand &operand,
     auto arena = symbols.lookup<ArenaOp>(slice.getRootReference());
     operand.base = arenaIndex.lookup(arena.getSymName());
     operand.offset =
-        arena.getOffsets()[arena.findSlice(slice.getLeafReference())];
+        slice.getNestedReferences().empty()
+            ? 0
+            : arena.getOffsets()[arena.findSlice(slice.getLeafReference())];
   } else if (cast<StringAttr>(pair[0]).getValue() == "workspace") {
     operand.base = tables.workspaceArena;
     operand.offset = number;
@@ -338,8 +343,8 @@ static int64_t countFlops(KernelOp kernel) {
     for (Value operand : op.getOperands())
       elements = std::max(elements, nn::getTensorType(operand).getNumElements());
     int64_t cost = 1;
-    if (auto map = dyn_cast<nn::MapOp>(op))
-      cost = llvm::range_size(map.getBody().front());
+    if (isa<nn::MapOp, SegmentMapOp, SegmentSquareSumOp>(op))
+      cost = llvm::range_size(op.getRegion(0).front());
     else if (isa<nn::ExpOp, nn::LogOp>(op))
       cost = 10;
     flops += cost * elements;

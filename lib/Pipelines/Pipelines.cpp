@@ -24,7 +24,7 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 
 ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {"canonicalize", "fuse-kernels",
-                                     "reuse-memory"};
+                                     "reuse-memory", "train-fuse-optimizer"};
   return passes;
 }
 
@@ -48,6 +48,8 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     break;
   case Form::Plan:
     pm.addPass(createPlanStepPass());
+    if (enabled("train-fuse-optimizer") && !options.reference)
+      pm.addPass(createFuseOptimizerPass());
     break;
   case Form::Commands: {
     pm.addPass(createOutlineListsPass());

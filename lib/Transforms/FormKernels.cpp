@@ -244,6 +244,11 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
       isa_and_nonnull<GemmOp, LaunchOp>(embedding.getInit().getDefiningOp()))
     inplace[0] = llvm::find(inputs, embedding.getInit()) - inputs.begin();
   pointwise |= embedding != nullptr;
+  // Elements outside of the segments stay: the result must stand where they are.
+  if (auto map = dyn_cast<SegmentMapOp>(group.front()))
+    for (auto [i, target] : llvm::enumerate(map.getTargets()))
+      inplace[llvm::find(outputs, map.getOutputs()[i]) - outputs.begin()] =
+          llvm::find(inputs, map.getArrays()[target]) - inputs.begin();
   DenseSet<int64_t> taken;
   for (auto [i, output] : llvm::enumerate(outputs)) {
     if (!pointwise || inplace[i] >= 0)
@@ -297,13 +302,28 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
   ++launches;
 }
 
+/// Whether `array` stands in an arena, of which `result` is written there alone.
+static bool replacesArena(Value array, Value result) {
+  auto read = array.getDefiningOp<ReadOp>();
+  if (!read || !result.hasOneUse())
+    return false;
+  auto write = dyn_cast<WriteOp>(*result.user_begin());
+  return write && write.getTarget() == read.getSource();
+}
+
 /// Checks that `list` holds only what a kernel computes or a command does.
 static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
     if (!isa<nn::NNDialect>(op.getDialect()) &&
-        !isa<ReadOp, WriteOp, LaunchOp, GemmOp, SquareSumOp, BarrierOp,
-             train::ReturnOp>(op))
+        !isa<ReadOp, WriteOp, LaunchOp, GemmOp, SquareSumOp, SegmentMapOp,
+             SegmentSquareSumOp, SumBlocksOp, BarrierOp, train::ReturnOp>(op))
       return op.emitOpError("cannot be made a command");
+  for (auto map : list.getBody().getOps<SegmentMapOp>())
+    for (auto [target, result] : llvm::zip(map.getTargets(), map.getOutputs()))
+      if (!replacesArena(map.getArrays()[target], result))
+        return map.emitOpError("expects targets that are read from an arena, and "
+                               "results that are written back there, got ")
+               << map.getArrays()[target];
   return success();
 }
 

@@ -7,6 +7,7 @@
 // factor, updates. It needs optimizers and schedules as regions.
 //
 //===----------------------------------------------------------------------===//
+#include "UpdateRule.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Dialect/NN/NNOps.h"
@@ -33,7 +34,6 @@ using namespace trainc::train;
 namespace {
 /// An arena being filled.
 struct ArenaLayout {
-  ArenaLayout() = default;
   ArenaLayout(StringRef name, StringRef role) : name(name), role(role) {}
 
   std::string name, role;
@@ -59,41 +59,38 @@ struct ArenaLayout {
 /// Declares the arenas of parameters, gradients, states and buffers.
 static void declareTensors(ModuleOp module, SymbolTable &symbols,
                            int64_t alignment) {
-  ArenaLayout master(kMasterArena, "parameters");
-  ArenaLayout gradient(kGradientArena, "gradients");
-  ArenaLayout buffer(kBufferArena, "buffers");
-  llvm::MapVector<StringRef, ArenaLayout> states;
-  auto state = [&](StringRef name) -> ArenaLayout & {
-    auto [it, inserted] = states.insert({name, ArenaLayout()});
-    if (inserted) {
-      it->second.name = ("arena.state." + name).str();
-      it->second.role = "state";
-    }
-    return it->second;
+  llvm::MapVector<StringAttr, ArenaLayout> arenas;
+  auto add = [&](StringRef role, StringRef kind, StringAttr name, Type type) {
+    auto tensor = cast<RankedTensorType>(type);
+    std::string arena = arenaName(role, tensor.getElementType());
+    auto key = StringAttr::get(module.getContext(), arena);
+    arenas.try_emplace(key, arena, kind).first->second.add(name, tensor, alignment);
   };
+  ArenaLayout buffer(kBufferArena, "buffers");
+  for (auto param : module.getOps<ParamOp>())
+    add(kMasterArena, "parameters", param.getSymNameAttr(), param.getType());
+  for (auto param : module.getOps<ParamOp>())
+    if (!param.getFrozen())
+      add(kGradientArena, "gradients", param.getSymNameAttr(),
+          gradientType(param));
   for (auto param : module.getOps<ParamOp>()) {
-    RankedTensorType type = param.getTensorType();
-    StringAttr name = param.getSymNameAttr();
-    master.add(name, type, alignment);
     if (param.getFrozen())
       continue;
-    auto computeType =
-        type.clone(nn::getComputeType(type.getElementType()));
-    gradient.add(name, cast<RankedTensorType>(computeType), alignment);
     auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
-    for (auto stateName : optimizer.getStateNames().getAsRange<StringAttr>())
-      state(stateName.getValue())
-          .add(name, cast<RankedTensorType>(computeType), alignment);
+    auto addState = [&](StringRef state) {
+      add(stateRole(state), "state", param.getSymNameAttr(),
+          gradientType(param));
+    };
+    for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
+      addState(state.getValue());
     if (optimizer.getEma())
-      state("ema").add(name, cast<RankedTensorType>(computeType), alignment);
+      addState("ema");
   }
   for (auto op : module.getOps<BufferOp>())
     buffer.add(op.getSymNameAttr(), op.getTensorType(), alignment);
 
   OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
-  master.create(b, module.getLoc());
-  gradient.create(b, module.getLoc());
-  for (auto &[name, layout] : states)
+  for (auto &[name, layout] : arenas)
     layout.create(b, module.getLoc());
   buffer.create(b, module.getLoc());
 }
@@ -257,11 +254,12 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
     };
     bool clip = optimizer.getClip();
     if (clip && step.getClipKind() == ClipKind::param_norm) {
-      for (Attribute param : params) {
-        Value paramNorm =
-            s.mul(nn::SqrtOp::create(b, loc, normSquared(param)), scale);
-        update(param, s.mul(scale, s.clipFactor(limit, paramNorm)), Value());
-      }
+      auto each = RankedTensorType::get({static_cast<int64_t>(params.size())},
+                                        b.getF64Type());
+      Value squares =
+          NormSquaredOp::create(b, loc, each, b.getArrayAttr(params));
+      Value norms = s.mul(nn::SqrtOp::create(b, loc, squares), scale);
+      update(params, s.mul(s.clipFactor(limit, norms), scale), Value());
     } else if (clip && step.getClipKind() == ClipKind::value) {
       update(params, scale, limit);
     } else {
@@ -285,10 +283,12 @@ static void nameSlices(Operation *entry, SymbolTable &symbols, bool ema) {
       bool average =
           ema && !param.getFrozen() &&
           symbols.lookup<OptimizerOp>(*param.getOptimizer()).getEma();
-      return sliceRef(context,
-                      average ? StringRef("arena.state.ema")
-                              : StringRef(kMasterArena),
-                      name);
+      return average ? sliceRef(context,
+                                arenaName(stateRole("ema"), gradientType(param).getElementType()),
+                                name)
+                     : sliceRef(context,
+                                arenaName(kMasterArena, param.getTensorType().getElementType()),
+                                name);
     }
     return sliceRef(context, kBufferArena, name);
   };
@@ -346,8 +346,9 @@ static void planStep(StepOp step) {
       sum = llvm::count(parts, part) == 1
                 ? nn::addTo(b, loc, sum, part)
                 : nn::AddOp::create(b, loc, sum, part).getResult();
-    AccumulateOp::create(b, loc, sum,
-                         sliceRef(context, kGradientArena, param.getSymName()));
+    AccumulateOp::create(
+        b, loc, sum,
+        sliceRef(context, arenaName(kGradientArena, type), param.getSymName()));
   }
 
   OpBuilder b(yield);

@@ -84,29 +84,54 @@ static LogicalResult verifyGradients(ModuleOp module) {
   return success();
 }
 
+/// What `op` reads or writes; null if nothing.
+static SymbolRefAttr storageOf(Operation *op) {
+  if (auto read = dyn_cast<ReadOp>(op))
+    return read.getSource();
+  if (auto write = dyn_cast<WriteOp>(op))
+    return write.getTarget();
+  return {};
+}
+
+/// Checks that an arena is read and written as a whole or by slices, not both:
+/// their order would not be seen.
+static LogicalResult verifyStorage(Block &block) {
+  DenseMap<StringAttr, bool> whole;
+  for (Operation &op : block)
+    if (SymbolRefAttr ref = storageOf(&op)) {
+      bool mine = ref.getNestedReferences().empty();
+      auto [it, inserted] = whole.try_emplace(ref.getRootReference(), mine);
+      if (it->second != mine)
+        return op.emitOpError("expects @")
+               << ref.getRootReference().getValue()
+               << " either as a whole or by slices in a block";
+    }
+  return success();
+}
+
 static LogicalResult verifyPlan(ModuleOp module) {
   StepOp step = getStep(module);
   if (!step)
     return failure();
-  WalkResult result = module.walk([](Operation *op) {
-    SymbolRefAttr ref;
-    if (auto read = dyn_cast<ReadOp>(op))
-      ref = read.getSource();
-    else if (auto write = dyn_cast<WriteOp>(op))
-      ref = write.getTarget();
-    if (ref && ref.getNestedReferences().empty()) {
-      op->emitOpError("expects a slice of an arena in form 2, got ") << ref;
+  SymbolTable symbols(module);
+  WalkResult result = module.walk([&](Operation *op) {
+    SymbolRefAttr ref = storageOf(op);
+    if (ref && !symbols.lookup<ArenaOp>(ref.getRootReference())) {
+      op->emitOpError("expects an arena or a slice of one in form 2, got ") << ref;
       return WalkResult::interrupt();
     }
     if (isa<StoreGradientOp>(op)) {
       op->emitOpError("is not allowed in form 2");
       return WalkResult::interrupt();
     }
-    if (auto branch = dyn_cast<scf::IfOp>(op))
+    if (auto branch = dyn_cast<scf::IfOp>(op)) {
+      if (failed(verifyStorage(branch.getThenRegion().front())))
+        return WalkResult::interrupt();
       if (!branch.getCondition().getDefiningOp<WindowEndOp>()) {
         op->emitOpError("expects a condition from train.window_end in form 2");
         return WalkResult::interrupt();
       }
+    }
     return WalkResult::advance();
   });
   if (result.wasInterrupted())
@@ -166,7 +191,8 @@ static LogicalResult verifyCommands(ModuleOp module) {
         return op.emitOpError("is not a command of form 3");
       }
     }
-    if (failed(verifyReads(list)))
+    if (failed(verifyStorage(list.getBody().front())) ||
+        failed(verifyReads(list)))
       return failure();
   }
   return success();

@@ -6,7 +6,8 @@ usage: optimizers.py [--json FILE] [--quick] [RULE ...]
 
 The loss is the sum over parameters of parameter times input, so the gradient is the input. Per rule and tensor the error
 is the norm of the difference from optax (in f64) over the norm, after every tenth update. Where optax lacks a rule its
-definition here is in NumPy. Exits 1 if an error in f64 is above 1e-12, or one in f32 above twice that of optax's own f32.
+definition here is in NumPy. Exits 1 if an error in f64 is above 1e-12, or one in f32 above twice that of optax's own f32,
+or if one update for all parameters (the default) and one for each differ in a bit.
 """
 import argparse
 import json
@@ -29,6 +30,7 @@ from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
 UPDATES = 50
 SHAPES = {"a": (1,), "b": (7, 5), "c": (130, 257)}
 BAR, FACTOR = 1e-12, 2.0
+UNFUSED = "--disable-pass=train-fuse-optimizer"
 LR = 0.01
 
 
@@ -265,8 +267,8 @@ def by_optax(transformation, dtype, start, gradients, ema):
     return seen
 
 
-def by_trainc(text, start, gradients, ema, folder):
-    library = compile_module(text, os.path.join(folder, "rule.so"))
+def by_trainc(text, start, gradients, ema, folder, *options):
+    library = compile_module(text, os.path.join(folder, "rule.so"), *options)
     seen = []
     with Trainer(Runtime(RUNTIME_LIBRARY), library) as trainer:
         for n, v in start.items():
@@ -293,6 +295,10 @@ def check(name, declarations, clauses, transformation):
     want = by_optax(transformation, jnp.float64, start, gradients, ema)
     with tempfile.TemporaryDirectory() as folder:
         ours = {e: by_trainc(module(declarations, clauses, e), start, gradients, ema, folder) for e in ("f64", "f32")}
+        for e, got in ours.items():
+            alone = by_trainc(module(declarations, clauses, e), start, gradients, ema, folder, UNFUSED)
+            if any(not np.array_equal(g[n], a[n], equal_nan=True) for g, a in zip(got, alone) for n in SHAPES):
+                raise Failed(f"one update for all parameters differs from one for each, in {e}")
     theirs = distance(by_optax(transformation, jnp.float32, start, gradients, ema), want)
     # An error of one rounding is as good as none.
     return dict(f64=distance(ours["f64"], want), f32=distance(ours["f32"], want) / max(theirs, 2**-24))

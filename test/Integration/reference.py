@@ -31,7 +31,9 @@ MODELS = {
               "--optimizer", "sgd"],
 }
 VARIANTS = {"reference": ["--reference"], "no fusion": ["--disable-pass=fuse-kernels"],
-            "no reuse": ["--disable-pass=reuse-memory"], "no canonicalization": ["--disable-pass=canonicalize"]}
+            "no reuse": ["--disable-pass=reuse-memory"],
+            "an update each": ["--disable-pass=train-fuse-optimizer"],
+            "no canonicalization": ["--disable-pass=canonicalize"]}
 OWN_ORDER = {"cnn", "gpt", "llama"}
 
 

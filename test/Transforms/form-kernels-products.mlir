@@ -4,12 +4,12 @@
 // where it is added to a slice; with another user it is rounded first.
 // CHECK-LABEL: train.list @first
 // CHECK: %[[W:.*]] = train.gemm %{{.*}} : tensor<4x2xbf16>, tensor<2x3xbf16> -> tensor<4x3xf32>
-// CHECK: %[[R:.*]] = train.read @arena.grad::@v
+// CHECK: %[[R:.*]] = train.read @arena.grad.f32::@v
 // CHECK: %[[V:.*]] = train.gemm %{{.*}} init %[[R]] {{.*}} : tensor<4x2xbf16>, tensor<2x3xbf16>, init tensor<4x3xf32> -> tensor<4x3xf32>
 // CHECK: train.gemm %{{.*}} -> tensor<4x3xbf16>
-// CHECK: train.write %[[W]] to @arena.grad::@w
-// CHECK: train.write %[[V]] to @arena.grad::@v
-train.arena @arena.grad role("gradients") bytes(256) {
+// CHECK: train.write %[[W]] to @arena.grad.f32::@w
+// CHECK: train.write %[[V]] to @arena.grad.f32::@v
+train.arena @arena.grad.f32 role("gradients") bytes(256) {
   slices = [@w, @v, @u, @s], types = [tensor<4x3xf32>, tensor<4x3xf32>, tensor<4x3xf32>, tensor<4x3xbf16>],
   offsets = array<i64: 0, 64, 128, 192>}
 train.step @step(%x: tensor<4x2xbf16>, %y: tensor<2x3xbf16>) {
@@ -19,16 +19,16 @@ train.step @step(%x: tensor<4x2xbf16>, %y: tensor<2x3xbf16>) {
 train.list @first of @step "first" (%x: tensor<4x2xbf16>, %y: tensor<2x3xbf16>) {
   %a = nn.matmul %x, %y : tensor<4x2xbf16>, tensor<2x3xbf16>
   %w = nn.cast %a to f32 : tensor<4x3xbf16>
-  train.write %w to @arena.grad::@w : tensor<4x3xf32>
-  %old = train.read @arena.grad::@v : tensor<4x3xf32>
+  train.write %w to @arena.grad.f32::@w : tensor<4x3xf32>
+  %old = train.read @arena.grad.f32::@v : tensor<4x3xf32>
   %b = nn.matmul %x, %y : tensor<4x2xbf16>, tensor<2x3xbf16>
   %b32 = nn.cast %b to f32 : tensor<4x3xbf16>
   %v = nn.add %old, %b32 : tensor<4x3xf32>, tensor<4x3xf32>
-  train.write %v to @arena.grad::@v : tensor<4x3xf32>
+  train.write %v to @arena.grad.f32::@v : tensor<4x3xf32>
   %c = nn.matmul %x, %y : tensor<4x2xbf16>, tensor<2x3xbf16>
   %u = nn.cast %c to f32 : tensor<4x3xbf16>
-  train.write %u to @arena.grad::@u : tensor<4x3xf32>
-  train.write %c to @arena.grad::@s : tensor<4x3xbf16>
+  train.write %u to @arena.grad.f32::@u : tensor<4x3xf32>
+  train.write %c to @arena.grad.f32::@s : tensor<4x3xbf16>
   train.return
 }
 

@@ -65,7 +65,7 @@ train.optimizer @o(%p: f32, %g: f32) {
 }
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
 train.step @step() {
-  // expected-error @+1 {{'train.read' op expects a slice of an arena in form 2, got @w}}
+  // expected-error @+1 {{'train.read' op expects an arena or a slice of one in form 2, got @w}}
   %w = train.read @w : tensor<4xf32>
   %s = nn.reduce sum %w dims [0] : tensor<4xf32>
   train.yield loss(%s) : tensor<f32>

@@ -6,7 +6,7 @@
 // It does nothing to a module in the form.
 // CHECK: train.list @step.apply
 // SOURCE: 'train.optimizer' op expects a region in form 1
-// PLAN: expects a slice of an arena in form 2, got @w
+// PLAN: expects an arena or a slice of one in form 2, got @w
 // COMMANDS: expects a planned workspace in form 3
 train.optimizer @sgd = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@sgd)

@@ -201,6 +201,31 @@ def PlanStepPass : Pass<"train-plan-step", "::mlir::ModuleOp"> {
                         "Alignment of a slice in bytes, a power of two">];
 }
 
+def FuseOptimizerPass : Pass<"train-fuse-optimizer", "::mlir::ModuleOp"> {
+  let summary = "Compute all norms in one pass over memory, all updates in another";
+  let description = [{
+    Replaces the `train.norm_squared` of a block by one `train.segment_square_sum` over
+    the arena of the gradients and one `train.sum_blocks`, and its `train.update` by one
+    `train.segment_map` over the arenas for each kind of rule. Updates are of one kind if
+    their optimizers have the same regions, states and average: numbers, and so learning
+    rates, decays and schedules, may differ by group. What depends on numbers alone (bias
+    corrections, rounding to f32) is computed once per group before. A rule that needs
+    norms of parameter and direction (lamb, lars) computes the direction twice: once for
+    its norm, once for the update.
+
+    Bitwise the same as `train-expand-updates`, which does it parameter by parameter.
+
+    Needs form 2 (or lists of it); gives form 2.
+
+    Example: test/Transforms/fuse-optimizer.mlir
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::arith::ArithDialect",
+                           "::mlir::math::MathDialect"];
+  let statistics = [Statistic<"numNorms", "norms", "Norms replaced">,
+                    Statistic<"numUpdates", "updates", "Updates replaced">,
+                    Statistic<"numPasses", "passes", "Passes over memory that update">];
+}
+
 //===----------------------------------------------------------------------===//
 // Form 2 to form 3: commands
 //===----------------------------------------------------------------------===//

@@ -134,7 +134,8 @@ SmallVector<Value> LoopBuilder::loop(Value low, Value high, int64_t step,
   LoopBuilder l{inner, loc};
   SmallVector<Value> next =
       body(l, loop.getInductionVar(), loop.getRegionIterArgs());
-  scf::YieldOp::create(inner, loc, next);
+  if (!next.empty()) // else the loop has its end
+    scf::YieldOp::create(inner, loc, next);
   return SmallVector<Value>(loop.getResults());
 }
 
@@ -343,26 +344,10 @@ static Value emitConstant(LoopBuilder &l, nn::ConstantOp op) {
   return value;
 }
 
-/// The elements of `op` as a global of the module, in storage type.
-static Value globalOf(LoopBuilder &l, nn::ConstantOp op) {
+Value trainc::getGlobal(LoopBuilder &l, DenseElementsAttr data) {
   auto module =
       l.b.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
-  if (!module)
-    module =
-        cast<ModuleOp>(l.b.getInsertionBlock()->getParentOp()->getParentOp());
-  auto elements = cast<DenseElementsAttr>(op.getValue());
-  Type storage = getStorageType(elements.getElementType());
-  auto flat = RankedTensorType::get({elements.getNumElements()}, storage);
-  DenseElementsAttr data;
-  if (elements.getElementType().isInteger(1)) {
-    SmallVector<APInt> bytes;
-    for (bool bit : elements.getValues<bool>())
-      bytes.push_back(APInt(8, bit));
-    data = DenseElementsAttr::get(flat, bytes);
-  } else {
-    data = elements.reshape(flat);
-  }
-  auto type = MemRefType::get(flat.getShape(), storage);
+  auto type = MemRefType::get({data.getNumElements()}, data.getElementType());
   OpBuilder b = OpBuilder::atBlockBegin(module.getBody());
   std::string name;
   for (unsigned i = 0;; ++i) {
@@ -377,6 +362,35 @@ static Value globalOf(LoopBuilder &l, nn::ConstantOp op) {
       break;
   }
   return memref::GetGlobalOp::create(l.b, l.loc, type, name);
+}
+
+/// The elements of `op` as a global of the module, in storage type.
+static Value globalOf(LoopBuilder &l, nn::ConstantOp op) {
+  auto elements = cast<DenseElementsAttr>(op.getValue());
+  auto flat = RankedTensorType::get({elements.getNumElements()},
+                                    getStorageType(elements.getElementType()));
+  if (!elements.getElementType().isInteger(1))
+    return getGlobal(l, elements.reshape(flat));
+  SmallVector<APInt> bytes;
+  for (bool bit : elements.getValues<bool>())
+    bytes.push_back(APInt(8, bit));
+  return getGlobal(l, DenseElementsAttr::get(flat, bytes));
+}
+
+Operation *trainc::cloneScalarOp(LoopBuilder &l, Operation &op,
+                                 function_ref<Value(Value)> lookup) {
+  bool wide = llvm::any_of(op.getOperands(), [&](Value operand) {
+    return isa<VectorType>(lookup(operand).getType());
+  });
+  IRMapping mapping;
+  for (Value operand : op.getOperands())
+    mapping.map(operand, wide ? l.splat(lookup(operand)) : lookup(operand));
+  Operation *copy = l.b.clone(op, mapping);
+  copy->setLoc(l.loc);
+  if (wide)
+    for (Value result : copy->getResults())
+      result.setType(vectorOf(result.getType()));
+  return copy;
 }
 
 SmallVector<Value> PointEmitter::emitMap(LoopBuilder &l, nn::MapOp op,
@@ -398,19 +412,9 @@ SmallVector<Value> PointEmitter::emitMap(LoopBuilder &l, nn::MapOp op,
     bool known = llvm::all_of(inner.getOperands(), lookup);
     if (!known)
       continue; // needs a vector: not in this round
-    bool wide = llvm::any_of(inner.getOperands(), [&](Value operand) {
-      return isa<VectorType>(lookup(operand).getType());
-    });
-    IRMapping mapping;
-    for (Value operand : inner.getOperands())
-      mapping.map(operand, wide ? l.splat(lookup(operand)) : lookup(operand));
-    Operation *copy = l.b.clone(inner, mapping);
-    copy->setLoc(l.loc);
-    for (auto [from, to] : llvm::zip(inner.getResults(), copy->getResults())) {
-      if (wide)
-        to.setType(vectorOf(from.getType()));
+    Operation *copy = cloneScalarOp(l, inner, lookup);
+    for (auto [from, to] : llvm::zip(inner.getResults(), copy->getResults()))
       (vector ? local : regionScalars)[from] = to;
-    }
   }
   SmallVector<Value> results;
   for (Value value : body.getTerminator()->getOperands())

@@ -93,6 +93,10 @@ llvm::FailureOr<int64_t> emitRowKernel(KernelFunction &function,
 llvm::FailureOr<int64_t> emitColumnKernel(KernelFunction &function,
                                           const IterationSpace &space);
 int64_t emitSquareSum(KernelFunction &function, train::SquareSumOp op);
+int64_t emitSegmentMap(KernelFunction &function, train::SegmentMapOp op);
+int64_t emitSegmentSquareSum(KernelFunction &function,
+                             train::SegmentSquareSumOp op);
+int64_t emitSumBlocks(KernelFunction &function, train::SumBlocksOp op);
 llvm::FailureOr<int64_t> emitGeneric(KernelFunction &function);
 /// An attention or its gradient.
 int64_t emitAttention(KernelFunction &function, mlir::Operation *op);
@@ -103,6 +107,15 @@ llvm::FailureOr<int64_t> emitEmbeddingGrad(KernelFunction &function,
 llvm::FailureOr<int64_t> emitConvolution(KernelFunction &function,
                                          mlir::Operation *op,
                                          const nn::Convolution &shape);
+
+/// Constant numbers of the module, as a flat memref.
+mlir::Value getGlobal(LoopBuilder &l, mlir::DenseElementsAttr data);
+
+/// A copy of `op` of a scalar region, on what `lookup` gives for its operands: on
+/// vectors if one of them is a vector.
+mlir::Operation *
+cloneScalarOp(LoopBuilder &l, mlir::Operation &op,
+              llvm::function_ref<mlir::Value(mlir::Value)> lookup);
 
 /// Code that computes ops of a kernel element by element, shared by row and
 /// column kernels. Values are scalars where they do not vary along the inner

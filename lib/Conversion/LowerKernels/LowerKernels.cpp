@@ -33,9 +33,16 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
                   nn::IotaOp>(op);
     ops.push_back(&op);
   }
-  if (ops.size() == 1)
+  if (ops.size() == 1) {
     if (auto op = dyn_cast<SquareSumOp>(ops[0]))
       return emitSquareSum(function, op);
+    if (auto op = dyn_cast<SegmentMapOp>(ops[0]))
+      return emitSegmentMap(function, op);
+    if (auto op = dyn_cast<SegmentSquareSumOp>(ops[0]))
+      return emitSegmentSquareSum(function, op);
+    if (auto op = dyn_cast<SumBlocksOp>(ops[0]))
+      return emitSumBlocks(function, op);
+  }
   if (ops.size() == 1 && !generic &&
       isa<nn::AttentionOp, nn::AttentionGradOp, nn::PackedAttentionOp,
           nn::PackedAttentionGradOp>(ops[0]))

@@ -33,6 +33,16 @@ void train::TrainDialect::initialize() {
   addInterfaces<TrainInlinerInterface>();
 }
 
+std::string train::stateRole(StringRef state) {
+  return ("arena.state." + state).str();
+}
+
+std::string train::arenaName(StringRef role, Type element) {
+  std::string name = role.str() + ".";
+  llvm::raw_string_ostream(name) << element;
+  return name;
+}
+
 SymbolRefAttr train::sliceRef(MLIRContext *context, StringRef arena,
                               StringRef slice) {
   return SymbolRefAttr::get(context, arena,

@@ -14,6 +14,21 @@ int64_t ArenaOp::findSlice(StringRef name) {
   return -1;
 }
 
+RankedTensorType ArenaOp::getFlatType() {
+  Type element;
+  for (Attribute attribute : getTypes()) {
+    auto type = cast<RankedTensorType>(cast<TypeAttr>(attribute).getValue());
+    if (element && element != type.getElementType())
+      return {};
+    element = type.getElementType();
+  }
+  if (!element)
+    return {};
+  int64_t width = llvm::divideCeil(element.getIntOrFloatBitWidth(), 8);
+  return RankedTensorType::get({static_cast<int64_t>(getBytes()) / width},
+                               element);
+}
+
 LogicalResult ArenaOp::verify() {
   size_t count = getSlices().size();
   if (getTypes().size() != count || getOffsets().size() != count)
@@ -70,6 +85,176 @@ LogicalResult SquareSumOp::verify() {
   if (getResult().getType() != expected)
     return emitOpError("expects a result of type ")
            << expected << " (C1), got " << getResult().getType();
+  return success();
+}
+
+/// Whether `type` is an f64 tensor of rank 0, or of rank 1 with `count` elements.
+static bool isOneOrEach(Type type, size_t count) {
+  auto tensor = cast<RankedTensorType>(type);
+  return tensor.getElementType().isF64() &&
+         (tensor.getRank() == 0 ||
+          (tensor.getRank() == 1 &&
+           tensor.getDimSize(0) == static_cast<int64_t>(count)));
+}
+
+LogicalResult NormSquaredOp::verify() {
+  if (!isOneOrEach(getResult().getType(), getParams().size()))
+    return emitOpError("expects an f64 result of rank 0, or of rank 1 with one "
+                       "element per parameter (C1), got ")
+           << getResult().getType() << " for " << getParams().size()
+           << " parameters";
+  return success();
+}
+
+LogicalResult UpdateOp::verify() {
+  if (!isOneOrEach(getScale().getType(), getParams().size()))
+    return emitOpError("expects an f64 scale of rank 0, or of rank 1 with one "
+                       "element per parameter (C1), got ")
+           << getScale().getType() << " for " << getParams().size()
+           << " parameters";
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Segments
+//===----------------------------------------------------------------------===//
+
+/// (C1) to (C3) of the ops on segments.
+template <typename Op> static LogicalResult verifySegments(Op op) {
+  size_t count = op.getLengths().size();
+  if (op.getGroups().size() != count ||
+      op.getOffsets().size() != op.getArrays().size())
+    return op.emitOpError("expects a group per segment and offsets per array "
+                          "(C1), got ")
+           << op.getGroups().size() << " groups for " << count
+           << " segments and offsets of " << op.getOffsets().size() << " of "
+           << op.getArrays().size() << " arrays";
+  int64_t groups = 1;
+  for (int64_t group : op.getGroups()) {
+    if (group < 0)
+      return op.emitOpError("expects groups from 0 on (C1), got ") << group;
+    groups = std::max(groups, group + 1);
+  }
+  if (op.getGrouped().size() % groups != 0)
+    return op.emitOpError("expects a grouped operand per group and argument "
+                          "(C1), got ")
+           << op.getGrouped().size() << " for " << groups << " groups";
+  for (auto [array, attribute] : llvm::zip(op.getArrays(), op.getOffsets())) {
+    auto type = cast<RankedTensorType>(array.getType());
+    auto offsets = dyn_cast<DenseI64ArrayAttr>(attribute);
+    if (type.getRank() != 1)
+      return op.emitOpError("expects arrays of rank 1 (C2), got ") << type;
+    if (!offsets || offsets.size() != static_cast<int64_t>(count))
+      return op.emitOpError("expects one offset per segment and array (C1), "
+                            "got ")
+             << attribute;
+    for (auto [offset, length] : llvm::zip(offsets.asArrayRef(), op.getLengths()))
+      if (offset < 0 || length < 0 || offset > type.getDimSize(0) - length)
+        return op.emitOpError("expects segments within their array (C1), got ")
+               << length << " elements at " << offset << " of " << type;
+  }
+  SmallVector<Type> expected;
+  auto expect = [&](OperandRange operands, ArrayRef<int64_t> shape,
+                    int64_t stride) -> LogicalResult {
+    for (auto [i, operand] : llvm::enumerate(operands)) {
+      auto type = cast<RankedTensorType>(operand.getType());
+      if (type.getShape() != shape)
+        return op.emitOpError("expects operands of rank 0 and `each` of one "
+                              "element per segment (C2), got ")
+               << type;
+      if (i % stride == 0)
+        expected.push_back(nn::getComputeType(type.getElementType()));
+    }
+    return success();
+  };
+  for (Value array : op.getArrays())
+    expected.push_back(
+        nn::getComputeType(nn::getTensorType(array).getElementType()));
+  if (failed(expect(op.getUniforms(), {}, 1)) ||
+      failed(expect(op.getGrouped(), {}, groups)) ||
+      failed(expect(op.getEach(), {static_cast<int64_t>(count)}, 1)))
+    return failure();
+  Block &body = op.getBody().front();
+  if (body.getArgumentTypes() != TypeRange(expected))
+    return op.emitOpError("expects block arguments of the operands' compute "
+                          "types (C3), ")
+           << expected << ", got " << body.getArgumentTypes();
+  auto yield = dyn_cast<train::YieldOp>(body.getTerminator());
+  if (!yield || yield.getOperands().size() != op.getOutputs().size())
+    return op.emitOpError("expects a train.yield of one value per result (C3)");
+  for (auto [value, output] : llvm::zip(yield.getOperands(), op.getOutputs())) {
+    Type element = nn::getTensorType(output).getElementType();
+    if (value.getType() != nn::getComputeType(element))
+      return op.emitOpError("expects yielded values of the results' compute "
+                            "types (C3), got ")
+             << value.getType() << " for " << output.getType();
+  }
+  return success();
+}
+
+LogicalResult SegmentMapOp::verify() {
+  if (failed(verifySegments(*this)))
+    return failure();
+  if (getTargets().size() != getOutputs().size())
+    return emitOpError("expects one target per result (C4), got ")
+           << getTargets().size() << " for " << getOutputs().size();
+  DenseSet<int64_t> taken;
+  for (auto [target, output] : llvm::zip(getTargets(), getOutputs()))
+    if (target < 0 || target >= static_cast<int64_t>(getArrays().size()) ||
+        getArrays()[target].getType() != output.getType() ||
+        !taken.insert(target).second)
+      return emitOpError("expects distinct targets of the results' types (C4), "
+                         "got ")
+             << target << " for " << output.getType();
+  return success();
+}
+
+LogicalResult SegmentSquareSumOp::verify() {
+  if (failed(verifySegments(*this)))
+    return failure();
+  if (static_cast<int64_t>(getBlock()) < 1)
+    return emitOpError("expects a block >= 1, got ") << getBlock();
+  int64_t blocks = 0;
+  for (int64_t length : getLengths())
+    blocks += llvm::divideCeil(length, getBlock());
+  for (auto [value, output] :
+       llvm::zip(getBody().front().getTerminator()->getOperands(), getOutputs()))
+    if (auto expected = RankedTensorType::get({blocks}, value.getType());
+        output.getType() != expected)
+      return emitOpError("expects results of type ")
+             << expected << " (C4), got " << output.getType();
+  return success();
+}
+
+LogicalResult SumBlocksOp::verify() {
+  size_t count = getSources().size();
+  if (getFirsts().size() != count || getCounts().size() != count)
+    return emitOpError("expects one source, first and count per sum (C1), got ")
+           << count << ", " << getFirsts().size() << " and "
+           << getCounts().size();
+  for (auto [source, first, length] :
+       llvm::zip(getSources(), getFirsts(), getCounts())) {
+    RankedTensorType type;
+    if (source >= 0 && source < static_cast<int64_t>(getBlocks().size()))
+      type = cast<RankedTensorType>(getBlocks()[source].getType());
+    if (!type || type.getRank() != 1 || !isa<FloatType>(type.getElementType()) ||
+        first < 0 || length < 1 || first > type.getDimSize(0) - length)
+      return emitOpError("expects sums of elements of the inputs (C1), got ")
+             << length << " from " << first << " on of input " << source;
+  }
+  if (getSets().size() != getSums().size())
+    return emitOpError("expects one set per result (C2), got ")
+           << getSets().size() << " for " << getSums().size();
+  for (auto [attribute, sum] : llvm::zip(getSets(), getSums())) {
+    auto set = dyn_cast<DenseI64ArrayAttr>(attribute);
+    if (!set || !isOneOrEach(sum.getType(), set.size()))
+      return emitOpError("expects an f64 result of rank 0, or of rank 1 with one "
+                         "element per sum (C2), got ")
+             << sum.getType() << " for " << attribute;
+    for (int64_t i : set.asArrayRef())
+      if (i < 0 || i >= static_cast<int64_t>(count))
+        return emitOpError("expects sets of sums that there are (C2), got ") << i;
+  }
   return success();
 }
 

@@ -320,12 +320,15 @@ LogicalResult RecomputeOp::verify() {
   return failure(result.wasInterrupted());
 }
 
-/// The type behind `ref`: a parameter's, a buffer's or a slice's; null if none.
+/// The type behind `ref`: a parameter's, a buffer's, a slice's or an arena's; null
+/// if none.
 static Type lookupStorage(Operation *user, SymbolRefAttr ref,
                           SymbolTableCollection &tables, Operation *&target) {
   auto module = user->getParentOfType<ModuleOp>();
   target = tables.lookupSymbolIn(module, ref.getRootReference());
   if (auto arena = dyn_cast_or_null<ArenaOp>(target)) {
+    if (ref.getNestedReferences().empty())
+      return arena.getFlatType();
     if (ref.getNestedReferences().size() != 1)
       return {};
     int64_t i = arena.findSlice(ref.getLeafReference());

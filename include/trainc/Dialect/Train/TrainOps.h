@@ -24,13 +24,20 @@
 
 namespace trainc::train {
 
-/// Names of the arenas that every plan has.
+/// What the arenas of a plan hold; see arenaName.
 inline constexpr llvm::StringLiteral kMasterArena = "arena.master";
 inline constexpr llvm::StringLiteral kComputeArena = "arena.compute";
 inline constexpr llvm::StringLiteral kGradientArena = "arena.grad";
 inline constexpr llvm::StringLiteral kBufferArena = "arena.buffer";
 inline constexpr llvm::StringLiteral kScalarArena = "arena.scalars";
 inline constexpr llvm::StringLiteral kConstantArena = "arena.constants";
+
+/// What the arena of an optimizer's state holds.
+std::string stateRole(llvm::StringRef state);
+
+/// The arena of parameters, gradients or states of one element type, such as
+/// `arena.master.f32`.
+std::string arenaName(llvm::StringRef role, mlir::Type element);
 
 /// Elements per block of the norm (train.square_sum).
 inline constexpr int64_t kNormBlock = 4096;

@@ -24,6 +24,9 @@ def Train_ArenaOp : Train_Op<"arena", [Symbol, HasParent<"::mlir::ModuleOp">]> {
   let extraClassDeclaration = [{
     /// The position of slice `name`, or -1.
     int64_t findSlice(::llvm::StringRef name);
+    /// The arena as a tensor of rank 1; null if its slices differ in element type
+    /// or there is none.
+    ::mlir::RankedTensorType getFlatType();
   }];
   let hasVerifier = 1;
 }
@@ -73,12 +76,17 @@ def Train_WindowEndOp : Train_Op<"window_end", [MemoryEffects<[MemRead]>]> {
 def Train_NormSquaredOp : Train_Op<"norm_squared", [MemoryEffects<[MemRead]>]> {
   let summary = "sum of squares of stored gradients";
   let description = [{
-    The sum over the listed parameters, in this order, of the sums of squares of their
-    stored gradients, each in blocks (train.square_sum) added in f64.
+    The sums of squares of the stored gradients of the listed parameters, each in blocks
+    (train.square_sum) added in f64. The result is either their sum, in the order of the
+    list, as a rank-0 tensor, or one element per parameter.
+
+    (C1) the result is an f64 tensor of rank 0, or of rank 1 with one element per
+    parameter.
   }];
   let arguments = (ins SymbolRefArrayAttr:$params);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$params attr-dict `:` type($result)";
+  let hasVerifier = 1;
 }
 
 def Train_UpdateOp : Train_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
@@ -87,6 +95,8 @@ def Train_UpdateOp : Train_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
     For each parameter: gradient = stored gradient x scale (clamped to +- limit if that
     is given), then the optimizer's region, then parameter, states and average are
     written. Nothing changes unless `finite`. `t` is the 1-based number of the update.
+
+    (C1) the scale is of rank 0, or of rank 1 with one element per parameter.
   }];
   let arguments = (ins FlatSymbolRefAttr:$optimizer, SymbolRefArrayAttr:$params,
                        Train_Tensor:$scale, Train_Tensor:$finite, Train_Tensor:$t,
@@ -96,6 +106,7 @@ def Train_UpdateOp : Train_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
     (`limit` `(` $limit^ `)`)? attr-dict
     `:` type($scale) `,` type($finite) `,` type($t) (`,` type($limit)^)?
   }];
+  let hasVerifier = 1;
 }
 
 def Train_SquareSumOp : Train_Op<"square_sum", [Pure]> {
@@ -111,6 +122,89 @@ def Train_SquareSumOp : Train_Op<"square_sum", [Pure]> {
   let arguments = (ins Train_Tensor:$input, I64Attr:$block);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$input `block` $block attr-dict `:` type($input) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+class Train_SegmentOp<string mnemonic> : Train_Op<mnemonic, [Pure, AttrSizedOperandSegments,
+    IsolatedFromAbove, SingleBlock]> {
+  let regions = (region SizedRegion<1>:$body);
+  let hasVerifier = 1;
+  dag operandArguments = (ins Variadic<Train_Tensor>:$arrays, Variadic<Train_Tensor>:$uniforms,
+                       Variadic<Train_Tensor>:$grouped, Variadic<Train_Tensor>:$each,
+                       DenseI64ArrayAttr:$lengths, DenseI64ArrayAttr:$groups, ArrayAttr:$offsets);
+}
+
+def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
+  let summary = "a scalar region over segments of flat arrays, in place";
+  let description = [{
+    Segment s is lengths[s] elements of every array, from offsets[a][s] of array a on. The
+    region computes one element: its arguments are an element of each array, the uniform
+    operands (rank 0), for each grouped argument the operand of the segment's group
+    (rank 0; G operands per argument, groups[s] of them is the segment's), and element s
+    of each operand of `each` (rank 1). Result i is array targets[i], in which the
+    elements of the segments are replaced by what the region yields. Elements have the
+    compute type of their tensors.
+
+    (C1) `lengths`, `groups` and each list of `offsets` have one number per segment;
+    segments lie within their array, groups within the number of grouped operands per
+    argument; (C2) arrays and `each` have rank 1, the other operands rank 0, `each` one
+    element per segment; (C3) block arguments and yielded values have the compute types of
+    their tensors; (C4) targets are arrays, each at most once, of the results' types.
+
+    ```mlir
+    %w1 = train.segment_map %w, %g : tensor<80xf32>, tensor<80xf32> uniforms %lr : tensor<f32>
+        {lengths = array<i64: 4, 8>, groups = array<i64: 0, 0>, targets = array<i64: 0>,
+         offsets = [array<i64: 0, 64>, array<i64: 0, 64>]} -> tensor<80xf32> {
+    ^bb0(%p: f32, %d: f32, %a: f32):
+      ...
+      train.yield %q : f32
+    }
+    ```
+  }];
+  let arguments = !con(operandArguments, (ins DenseI64ArrayAttr:$targets));
+  let results = (outs Variadic<Train_Tensor>:$outputs);
+  let assemblyFormat = [{
+    $arrays `:` type($arrays) (`uniforms` $uniforms^ `:` type($uniforms))?
+    (`grouped` $grouped^ `:` type($grouped))? (`each` $each^ `:` type($each))? attr-dict
+    `->` type($outputs) $body
+  }];
+}
+
+def Train_SegmentSquareSumOp : Train_SegmentOp<"segment_square_sum"> {
+  let summary = "sums of squares of blocks of segments";
+  let description = [{
+    The region computes values as in train.segment_map; result i holds the sums of the
+    squares of the i-th: for each segment those of its blocks, as train.square_sum has
+    them, one segment after the other.
+
+    (C1) to (C3) as train.segment_map; (C4) every result is rank 1, of the type of the
+    yielded value, with one element per block.
+  }];
+  let arguments = !con(operandArguments, (ins I64Attr:$block));
+  let results = (outs Variadic<Train_Tensor>:$outputs);
+  let assemblyFormat = [{
+    $arrays `:` type($arrays) (`uniforms` $uniforms^ `:` type($uniforms))?
+    (`grouped` $grouped^ `:` type($grouped))? (`each` $each^ `:` type($each))? `block` $block
+    attr-dict `->` type($outputs) $body
+  }];
+}
+
+def Train_SumBlocksOp : Train_Op<"sum_blocks", [Pure]> {
+  let summary = "adds sums of blocks, per segment and over sets of segments";
+  let description = [{
+    Sum i is that of counts[i] elements of input sources[i] from firsts[i] on, in f64: of
+    one element itself, of more as nn.reduce adds them. Result r of rank 0 is the sum of
+    the sums in sets[r], one after the other in this order (0 if there is none); of rank 1
+    it holds them.
+
+    (C1) `sources`, `firsts` and `counts` have one number per sum, and stay within the
+    inputs, of rank 1; (C2) one set per result, of existing sums; results are f64 tensors
+    of rank 0, or of rank 1 with one element per sum of the set.
+  }];
+  let arguments = (ins Variadic<Train_Tensor>:$blocks, DenseI64ArrayAttr:$sources,
+                       DenseI64ArrayAttr:$firsts, DenseI64ArrayAttr:$counts, ArrayAttr:$sets);
+  let results = (outs Variadic<Train_Tensor>:$sums);
+  let assemblyFormat = "$blocks attr-dict `:` functional-type($blocks, $sums)";
   let hasVerifier = 1;
 }
 

@@ -76,7 +76,8 @@ def Train_EvalOp : Train_Op<"eval", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
 }
 
 def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, AttrSizedOperandSegments,
-    ParentOneOf<["StepOp", "EvalOp", "OptimizerOp", "ScheduleOp", "RecomputeOp"]>]> {
+    ParentOneOf<["StepOp", "EvalOp", "OptimizerOp", "ScheduleOp", "RecomputeOp",
+                 "SegmentMapOp", "SegmentSquareSumOp"]>]> {
   let summary = "ends a step, an eval, a scalar region or a recomputed region";
   let description = [{
     `train.yield %a, %b : types` or, in a step, `train.yield loss(%l) weight(%w) : types`.
@@ -131,10 +132,11 @@ def Train_ReadOp : Train_Op<"read", [DeclareOpInterfaceMethods<SymbolUserOpInter
   let summary = "the value of a parameter, buffer or slice";
   let description = [{
     `train.read @param` in a source; `train.read @arena[@param]` in a plan. Reading the
-    scalar block: `@scalars[@name]`, a rank-0 f64.
+    scalar block: `@scalars[@name]`, a rank-0 f64. `train.read @arena` is all elements of
+    an arena of one element type, padding included.
 
-    (C1) the symbol is a parameter or buffer (or, in a plan, an arena holding that
-    entry); (C2) the type is its type.
+    (C1) the symbol is a parameter or buffer (or, in a plan, an arena or an arena holding
+    that entry); (C2) the type is its type.
   }];
   let arguments = (ins SymbolRefAttr:$source);
   let results = (outs Train_Tensor:$result);
@@ -145,9 +147,11 @@ def Train_WriteOp : Train_Op<"write", [DeclareOpInterfaceMethods<SymbolUserOpInt
     MemoryEffects<[MemWrite]>]> {
   let summary = "replaces the value of a buffer or slice";
   let description = [{
-    No value read before from the same slice is used after the write.
+    No value read before from the same slice is used after the write. An arena as a whole
+    is written only with what was read from it and changed in place.
 
-    (C1) the symbol is a buffer (or, in a plan, a slice); (C2) the type is its type.
+    (C1) the symbol is a buffer (or, in a plan, a slice or an arena); (C2) the type is its
+    type.
   }];
   let arguments = (ins Train_Tensor:$value, SymbolRefAttr:$target);
   let assemblyFormat = "$value `to` $target attr-dict `:` type($value)";

@@ -1,0 +1,349 @@
+//===- SegmentKernel.cpp - Loops over segments of flat arrays -------------===//
+//
+// Segments are cut into pieces of whole blocks of the norm, and a tile is a run of
+// pieces that hold about as many elements as those of any other. Which pieces a
+// tile has, and where they stand in each array, is in tables beside the code. The
+// order in which anything is added depends on a segment's elements alone.
+//
+//===----------------------------------------------------------------------===//
+#include "KernelEmitter.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+/// Elements of a tile: enough to hide its start, few enough to balance threads.
+static constexpr int64_t kLeastElements = 1 << 14, kMostElements = 1 << 16,
+                         kTilesWanted = 128;
+/// What a piece costs beside its elements, in elements.
+static constexpr int64_t kPieceCost = 64;
+
+static Value table(LoopBuilder &l, ArrayRef<int64_t> numbers) {
+  auto type = RankedTensorType::get({static_cast<int64_t>(numbers.size())},
+                                    l.b.getI64Type());
+  return getGlobal(l, DenseElementsAttr::get(type, numbers));
+}
+
+static Value lookUp(LoopBuilder &l, Value table, Value at) {
+  Value number = memref::LoadOp::create(l.b, l.loc, table, ValueRange(at));
+  return arith::IndexCastOp::create(l.b, l.loc, l.b.getIndexType(), number);
+}
+
+namespace {
+/// The loops of an op on segments.
+template <typename Op> struct SegmentEmitter {
+  SegmentEmitter(KernelFunction &function, Op op)
+      : function(function), op(op), body(op.getBody().front()) {}
+
+  KernelFunction &function;
+  Op op;
+  Block &body;
+  int64_t tiles = 0;
+  /// What the region's scalars are, at a point of the code.
+  using Scalars = DenseMap<Value, Value>;
+  /// A piece: its segment, first element and end, in elements of the segment, and
+  /// where the segment stands in each array.
+  struct Piece {
+    Value segment, begin, end;
+    SmallVector<Value> offsets;
+  };
+  Scalars uniform;
+
+  void emit(function_ref<void(LoopBuilder &, const Piece &, Scalars &)> piece);
+  /// Values that the region yields for the 32 elements of `piece` from `at` on.
+  SmallVector<Value> emitVectors(LoopBuilder &l, const Piece &piece,
+                                 const Scalars &scalars, Value at, Value mask);
+
+private:
+  void emitScalars(LoopBuilder &l, Scalars &scalars);
+  void loadScalars(LoopBuilder &l, Scalars &scalars, Value segment);
+};
+} // namespace
+
+/// The ops of the region that depend on scalars which are known.
+template <typename Op>
+void SegmentEmitter<Op>::emitScalars(LoopBuilder &l, Scalars &scalars) {
+  auto lookup = [&](Value value) { return scalars.lookup(value); };
+  for (Operation &inner : body.without_terminator()) {
+    if (scalars.contains(inner.getResult(0)) ||
+        !llvm::all_of(inner.getOperands(), lookup))
+      continue;
+    Operation *copy = cloneScalarOp(l, inner, lookup);
+    for (auto [from, to] : llvm::zip(inner.getResults(), copy->getResults()))
+      scalars[from] = to;
+  }
+}
+
+/// The grouped operands of the segment's group, and its own of `each`.
+template <typename Op>
+void SegmentEmitter<Op>::loadScalars(LoopBuilder &l, Scalars &scalars,
+                                     Value segment) {
+  size_t next = op.getArrays().size() + op.getUniforms().size();
+  auto load = [&](Value operand, Value at) {
+    return l.loadScalar(function.inputs.lookup(operand), at,
+                        nn::getTensorType(operand).getElementType());
+  };
+  if (!op.getGrouped().empty()) {
+    int64_t groups = *llvm::max_element(op.getGroups()) + 1;
+    Value group = lookUp(l, table(l, op.getGroups()), segment);
+    for (size_t i = 0; i < op.getGrouped().size(); i += groups) {
+      Value chosen;
+      for (int64_t g = 0; g < groups; ++g) {
+        Value value = load(op.getGrouped()[i + g], l.index(0));
+        Value mine = arith::CmpIOp::create(
+            l.b, l.loc, arith::CmpIPredicate::eq, group, l.index(g));
+        chosen = chosen ? arith::SelectOp::create(l.b, l.loc, mine, value, chosen)
+                              .getResult()
+                        : value;
+      }
+      scalars[body.getArgument(next++)] = chosen;
+    }
+  }
+  for (Value operand : op.getEach())
+    scalars[body.getArgument(next++)] = load(operand, segment);
+}
+
+template <typename Op>
+SmallVector<Value>
+SegmentEmitter<Op>::emitVectors(LoopBuilder &l, const Piece &piece,
+                                const Scalars &scalars, Value at, Value mask) {
+  Scalars values = scalars;
+  for (auto [i, array] : llvm::enumerate(op.getArrays()))
+    if (!body.getArgument(i).use_empty())
+      values[body.getArgument(i)] =
+          l.loadVector(function.inputs.lookup(array),
+                       l.add(piece.offsets[i], at),
+                       nn::getTensorType(array).getElementType(), mask);
+  auto lookup = [&](Value value) { return values.lookup(value); };
+  for (Operation &inner : body.without_terminator()) {
+    if (values.contains(inner.getResult(0)))
+      continue;
+    Operation *copy = cloneScalarOp(l, inner, lookup);
+    for (auto [from, to] : llvm::zip(inner.getResults(), copy->getResults()))
+      values[from] = to;
+  }
+  SmallVector<Value> results;
+  for (Value value : body.getTerminator()->getOperands())
+    results.push_back(l.splat(values.lookup(value)));
+  return results;
+}
+
+template <typename Op>
+void SegmentEmitter<Op>::emit(
+    function_ref<void(LoopBuilder &, const Piece &, Scalars &)> emitPiece) {
+  int64_t total = 0;
+  for (int64_t length : op.getLengths())
+    total += length;
+  int64_t share = std::clamp<int64_t>(
+      llvm::alignTo(llvm::divideCeil(total, kTilesWanted), kNormBlock),
+      kLeastElements, kMostElements);
+  SmallVector<int64_t> segments, begins, ends, firsts{0};
+  int64_t filled = 0;
+  for (auto [segment, length] : llvm::enumerate(op.getLengths()))
+    for (int64_t begin = 0; begin < length; begin += share) {
+      int64_t end = std::min(length, begin + share);
+      if (filled != 0 && filled + end - begin + kPieceCost > share + kPieceCost) {
+        firsts.push_back(segments.size());
+        filled = 0;
+      }
+      segments.push_back(segment);
+      begins.push_back(begin);
+      ends.push_back(end);
+      filled += end - begin + kPieceCost;
+    }
+  tiles = firsts.size();
+  firsts.push_back(segments.size());
+
+  OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
+  LoopBuilder l{b, op.getLoc()};
+  for (auto [i, operand] : llvm::enumerate(op.getUniforms()))
+    uniform[body.getArgument(op.getArrays().size() + i)] =
+        l.loadScalar(function.inputs.lookup(operand), l.index(0),
+                     nn::getTensorType(operand).getElementType());
+  emitScalars(l, uniform);
+  Value first = table(l, firsts);
+  Value begin = lookUp(l, first, function.tile);
+  Value end = lookUp(l, first, l.add(function.tile, l.index(1)));
+  l.loop(begin, end, 1, [&](LoopBuilder &l, Value i) {
+    Piece piece{lookUp(l, table(l, segments), i),
+                lookUp(l, table(l, begins), i),
+                lookUp(l, table(l, ends), i),
+                {}};
+    for (auto offsets : op.getOffsets().template getAsRange<DenseI64ArrayAttr>())
+      piece.offsets.push_back(lookUp(l, table(l, offsets), piece.segment));
+    Scalars scalars = uniform;
+    loadScalars(l, scalars, piece.segment);
+    emitScalars(l, scalars);
+    emitPiece(l, piece, scalars);
+  });
+  func::ReturnOp::create(b, l.loc);
+}
+
+/// Loops over the elements from `low` to `high` by vectors, the rest masked; carries
+/// values.
+static SmallVector<Value>
+loopOverVectors(LoopBuilder &l, Value low, Value high, ValueRange initial,
+                function_ref<SmallVector<Value>(LoopBuilder &, Value at,
+                                                Value mask, ValueRange)>
+                    body) {
+  Value count = arith::SubIOp::create(l.b, l.loc, high, low);
+  Value rest = l.mod(count, kLanes);
+  Value whole = arith::SubIOp::create(l.b, l.loc, high, rest);
+  SmallVector<Value> values = l.loop(
+      low, whole, kLanes, initial,
+      [&](LoopBuilder &l, Value at, ValueRange carried) {
+        return body(l, at, Value(), carried);
+      });
+  Value any = arith::CmpIOp::create(l.b, l.loc, arith::CmpIPredicate::ne, rest,
+                                    l.index(0));
+  auto branch = scf::IfOp::create(l.b, l.loc, initial.getTypes(), any,
+                                  /*withElse=*/!initial.empty());
+  OpBuilder then = branch.getThenBodyBuilder();
+  LoopBuilder t{then, l.loc};
+  Value mask = vector::CreateMaskOp::create(
+      then, l.loc, VectorType::get({kLanes}, l.b.getI1Type()), rest);
+  SmallVector<Value> last = body(t, whole, mask, values);
+  if (initial.empty())
+    return {};
+  scf::YieldOp::create(then, l.loc, last);
+  OpBuilder otherwise = branch.getElseBodyBuilder();
+  scf::YieldOp::create(otherwise, l.loc, values);
+  return SmallVector<Value>(branch.getResults());
+}
+
+int64_t trainc::emitSegmentMap(KernelFunction &function, SegmentMapOp op) {
+  SegmentEmitter<SegmentMapOp> emitter(function, op);
+  emitter.emit([&](LoopBuilder &l, const auto &piece, const auto &scalars) {
+    loopOverVectors(
+        l, piece.begin, piece.end, {},
+        [&](LoopBuilder &l, Value at, Value mask, ValueRange) {
+          SmallVector<Value> values =
+              emitter.emitVectors(l, piece, scalars, at, mask);
+          for (auto [value, result, target] :
+               llvm::zip(values, op.getOutputs(), op.getTargets()))
+            l.storeVector(value, function.outputs.lookup(result).front(),
+                          l.add(piece.offsets[target], at),
+                          nn::getTensorType(result).getElementType(), mask);
+          return SmallVector<Value>();
+        });
+  });
+  return emitter.tiles;
+}
+
+int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
+                                     SegmentSquareSumOp op) {
+  int64_t block = op.getBlock();
+  SmallVector<int64_t> firstBlocks;
+  int64_t blocks = 0;
+  for (int64_t length : op.getLengths()) {
+    firstBlocks.push_back(blocks);
+    blocks += llvm::divideCeil(length, block);
+  }
+  SegmentEmitter<SegmentSquareSumOp> emitter(function, op);
+  emitter.emit([&](LoopBuilder &l, const auto &piece, const auto &scalars) {
+    Value first = lookUp(l, table(l, firstBlocks), piece.segment);
+    l.loop(piece.begin, piece.end, block, [&](LoopBuilder &l, Value low) {
+      Value high = l.min(l.add(low, l.index(block)), piece.end);
+      SmallVector<Value> zeros;
+      for (Value result : op.getOutputs())
+        zeros.push_back(l.neutral(
+            nn::ReduceKind::sum,
+            VectorType::get({kLanes}, nn::getTensorType(result).getElementType())));
+      SmallVector<Value> sums = loopOverVectors(
+          l, low, high, zeros,
+          [&](LoopBuilder &l, Value at, Value mask, ValueRange carried) {
+            SmallVector<Value> values =
+                emitter.emitVectors(l, piece, scalars, at, mask);
+            for (auto [value, sum] : llvm::zip(values, carried)) {
+              if (mask)
+                value = arith::SelectOp::create(
+                    l.b, l.loc, mask, value,
+                    l.neutral(nn::ReduceKind::sum, value.getType()));
+              value = math::FmaOp::create(l.b, l.loc, value, value, sum);
+            }
+            return values;
+          });
+      Value at = l.add(first, l.div(low, block));
+      for (auto [sum, result] : llvm::zip(sums, op.getOutputs()))
+        l.storeScalar(l.combineLanes(nn::ReduceKind::sum, sum),
+                      function.outputs.lookup(result).front(), at,
+                      nn::getTensorType(result).getElementType());
+    });
+  });
+  return emitter.tiles;
+}
+
+int64_t trainc::emitSumBlocks(KernelFunction &function, SumBlocksOp op) {
+  OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
+  LoopBuilder l{b, op.getLoc()};
+  Type f64 = b.getF64Type();
+  int64_t count = op.getSources().size();
+  Value sums = function.allocateScratch(l, f64, std::max<int64_t>(count, 1));
+  auto asF64 = [&](LoopBuilder &l, Value value, Type type) -> Value {
+    if (getElementTypeOrSelf(value).isF64())
+      return value;
+    return arith::ExtFOp::create(l.b, l.loc, type, value);
+  };
+  // The sums of each input, then the results.
+  for (auto [source, input] : llvm::enumerate(op.getBlocks())) {
+    SmallVector<int64_t> which, firsts, ends;
+    for (int64_t i = 0; i < count; ++i) {
+      if (op.getSources()[i] != static_cast<int64_t>(source))
+        continue;
+      which.push_back(i);
+      firsts.push_back(op.getFirsts()[i]);
+      ends.push_back(op.getFirsts()[i] + op.getCounts()[i]);
+    }
+    if (which.empty())
+      continue;
+    Value memref = function.inputs.lookup(input);
+    Type element = nn::getTensorType(input).getElementType();
+    auto wide = VectorType::get({kLanes}, f64);
+    l.loop(l.index(0), l.index(which.size()), 1, [&](LoopBuilder &l, Value i) {
+      Value low = lookUp(l, table(l, firsts), i);
+      Value high = lookUp(l, table(l, ends), i);
+      Value zero = l.neutral(nn::ReduceKind::sum, wide);
+      SmallVector<Value> lanes = loopOverVectors(
+          l, low, high, zero,
+          [&](LoopBuilder &l, Value at, Value mask, ValueRange carried) {
+            Value value =
+                asF64(l, l.loadVector(memref, at, element, mask), wide);
+            return SmallVector<Value>{
+                l.combine(nn::ReduceKind::sum, carried.front(), value)};
+          });
+      l.storeScalar(l.combineLanes(nn::ReduceKind::sum, lanes.front()), sums,
+                    lookUp(l, table(l, which), i), f64);
+    });
+  }
+  for (auto [attribute, result] : llvm::zip(op.getSets(), op.getSums())) {
+    ArrayRef<int64_t> set = cast<DenseI64ArrayAttr>(attribute).asArrayRef();
+    Value memref = function.outputs.lookup(result).front();
+    auto sumAt = [&](LoopBuilder &l, Value i) {
+      return l.loadScalar(sums, lookUp(l, table(l, set), i), f64);
+    };
+    if (nn::getTensorType(result).getRank() == 1) {
+      l.loop(l.index(0), l.index(set.size()), 1, [&](LoopBuilder &l, Value i) {
+        l.storeScalar(sumAt(l, i), memref, i, f64);
+      });
+      continue;
+    }
+    Value total;
+    if (set.empty())
+      total = l.neutral(nn::ReduceKind::sum, f64);
+    else
+      total = l.loop(l.index(1), l.index(set.size()), 1,
+                     sumAt(l, l.index(0)),
+                     [&](LoopBuilder &l, Value i, ValueRange carried) {
+                       return SmallVector<Value>{
+                           l.combine(nn::ReduceKind::sum, carried.front(),
+                                     sumAt(l, i))};
+                     })
+                  .front();
+    l.storeScalar(total, memref, l.index(0), f64);
+  }
+  func::ReturnOp::create(b, l.loc);
+  return 1;
+}

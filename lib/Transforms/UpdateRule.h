@@ -1,0 +1,57 @@
+//===- UpdateRule.h - One element of an update ------------------*- C++ -*-===//
+#ifndef TRAINC_LIB_TRANSFORMS_UPDATERULE_H
+#define TRAINC_LIB_TRANSFORMS_UPDATERULE_H
+
+#include "trainc/Dialect/Train/TrainOps.h"
+
+namespace trainc {
+
+/// The type in which a parameter's gradient, states and average are stored.
+mlir::RankedTensorType gradientType(train::ParamOp param);
+
+/// Reads a rank-0 f64 of the scalar block.
+mlir::Value readScalar(mlir::OpBuilder &b, mlir::Location loc,
+                       const llvm::Twine &name);
+
+/// The values of the optimizer's hyperparameters, rank-0 f64, in their order; `t` is
+/// the number of the update.
+llvm::SmallVector<mlir::Value> readHyper(mlir::OpBuilder &b, mlir::Location loc,
+                                         train::OptimizerOp optimizer,
+                                         mlir::Value t);
+
+/// Scalars that the update of one element depends on.
+struct UpdateElement {
+  mlir::Value parameter, gradient;         // as stored, in the compute type
+  mlir::Value scale, finite;               // f64, i1
+  mlir::Value limit;                       // f64; null: no clip by value
+  llvm::SmallVector<mlir::Value> states;   // as parameter
+  llvm::SmallVector<mlir::Value> hyper;    // f64
+  mlir::Value average, decay;              // as parameter, f64; null: no average
+  mlir::Value parameterNorm, directionNorm; // as parameter; for a second region
+};
+
+/// What the optimizer's first region yields: the new parameter (or the direction)
+/// and the states.
+llvm::SmallVector<mlir::Value> buildFirstRegion(mlir::OpBuilder &b,
+                                                mlir::Location loc,
+                                                train::OptimizerOp optimizer,
+                                                const UpdateElement &element);
+
+/// What the second region yields of the first's.
+llvm::SmallVector<mlir::Value>
+buildSecondRegion(mlir::OpBuilder &b, mlir::Location loc,
+                  train::OptimizerOp optimizer, const UpdateElement &element,
+                  llvm::ArrayRef<mlir::Value> first);
+
+/// The average after the parameter became `next`.
+mlir::Value buildAverage(mlir::OpBuilder &b, mlir::Location loc,
+                         const UpdateElement &element, mlir::Value next);
+
+/// `value` where the gradients are finite, else `old`.
+mlir::Value buildGuard(mlir::OpBuilder &b, mlir::Location loc,
+                       const UpdateElement &element, mlir::Value value,
+                       mlir::Value old);
+
+} // namespace trainc
+
+#endif // TRAINC_LIB_TRANSFORMS_UPDATERULE_H

@@ -1,0 +1,97 @@
+// RUN: trainc-opt %s --train-fuse-optimizer --split-input-file | FileCheck %s
+
+// Two groups of one rule are one pass; their numbers are rounded once before it.
+// CHECK-LABEL: train.list @apply
+// CHECK: %[[G:.*]] = train.read @arena.grad.f32 : tensor<80xf32>
+// CHECK: %[[BLOCKS:.*]] = train.segment_square_sum %[[G]]
+// CHECK-SAME: block 4096 {groups = array<i64: 0, 0>, lengths = array<i64: 4, 5>, offsets = [array<i64: 0, 64>]}
+// CHECK: %[[N:.*]]:2 = train.sum_blocks %[[BLOCKS]] {counts = array<i64: 1, 1>, firsts = array<i64: 0, 1>, sets = [array<i64: 0, 1>, array<i64: 1>], sources = array<i64: 0, 0>}
+// CHECK-NOT: train.norm_squared
+// CHECK: %[[S:.*]]:2 = nn.map(%[[N]]#0, %{{.*}})
+// CHECK: arith.truncf
+// CHECK: %[[R:.*]]:2 = nn.map(%[[N]]#1, %{{.*}})
+// CHECK: %[[NEW:.*]] = train.segment_map %{{.*}}, %{{.*}} : tensor<84xf32>, tensor<80xf32>
+// CHECK-SAME: uniforms %{{.*}} : tensor<i1>
+// CHECK-SAME: grouped %[[S]]#0, %[[R]]#0, %[[S]]#1, %[[R]]#1
+// CHECK-SAME: {groups = array<i64: 0, 1>, lengths = array<i64: 4, 5>, offsets = [array<i64: 16, 32>, array<i64: 0, 64>], targets = array<i64: 0>}
+// CHECK-NOT: arith.truncf
+// CHECK: arith.select
+// CHECK: train.write %[[NEW]] to @arena.master.f32 : tensor<84xf32>
+// CHECK-NOT: train.segment_map
+// CHECK-NOT: train.update
+train.optimizer @o(%p: f32, %g: f32, %lr: f64) hyper(lr = 0.1) {
+  %r = arith.truncf %lr : f64 to f32
+  %m = arith.mulf %g, %r : f32
+  %q = arith.subf %p, %m : f32
+  train.yield %q : f32
+}
+train.optimizer @slow(%p: f32, %g: f32, %lr: f64) hyper(lr = 0.01) {
+  %r = arith.truncf %lr : f64 to f32
+  %m = arith.mulf %g, %r : f32
+  %q = arith.subf %p, %m : f32
+  train.yield %q : f32
+}
+train.param @frozen : tensor<4xf32> init(ones) frozen
+train.param @a : tensor<4xf32> init(ones) optimizer(@o)
+train.param @b : tensor<5xf32> init(ones) optimizer(@slow)
+train.arena @arena.master.f32 role("parameters") bytes(336) {slices = [@frozen, @a, @b], types = [tensor<4xf32>, tensor<4xf32>, tensor<5xf32>], offsets = array<i64: 0, 64, 128>}
+train.arena @arena.grad.f32 role("gradients") bytes(320) {slices = [@a, @b], types = [tensor<4xf32>, tensor<5xf32>], offsets = array<i64: 0, 256>}
+train.arena @arena.scalars role("scalars") bytes(16) {slices = [@o.lr, @slow.lr], types = [tensor<f64>, tensor<f64>], offsets = array<i64: 0, 8>}
+train.list @apply of @step "apply" (%f: tensor<i1>, %t: tensor<f64>) {
+  %n = train.norm_squared [@a, @b] : tensor<f64>
+  %m = train.norm_squared [@b] : tensor<f64>
+  train.update @o [@a] scale(%n) if(%f) t(%t) : tensor<f64>, tensor<i1>, tensor<f64>
+  train.update @slow [@b] scale(%m) if(%f) t(%t) : tensor<f64>, tensor<i1>, tensor<f64>
+  train.return
+}
+
+// -----
+
+// A rule with norms: the direction's norm first, then all at once. Another rule is
+// another pass.
+// CHECK-LABEL: train.list @norms
+// CHECK: %[[B:.*]]:2 = train.segment_square_sum
+// CHECK: arith.addf
+// CHECK: %[[Q:.*]]:2 = train.sum_blocks %[[B]]#0, %[[B]]#1
+// CHECK: nn.sqrt %[[Q]]#0
+// CHECK: nn.sqrt %[[Q]]#1
+// CHECK: train.segment_map
+// CHECK-SAME: each %{{.*}}, %{{.*}} : tensor<1xf32>, tensor<1xf32>
+// CHECK: arith.addf
+// CHECK: arith.divf
+// CHECK: train.segment_map
+// CHECK-NOT: each
+// CHECK: train.return
+train.optimizer @ratio(%p: f32, %g: f32) {
+  %u = arith.addf %p, %g : f32
+  train.yield %u : f32
+} scaled(%p: f32, %u: f32, %pn: f32, %un: f32) {
+  %r = arith.divf %pn, %un : f32
+  %m = arith.mulf %r, %u : f32
+  %q = arith.subf %p, %m : f32
+  train.yield %q : f32
+}
+train.optimizer @plain(%p: f32, %g: f32) {
+  %q = arith.subf %p, %g : f32
+  train.yield %q : f32
+}
+train.param @a : tensor<4xf32> init(ones) optimizer(@ratio)
+train.param @b : tensor<4xf32> init(ones) optimizer(@plain)
+train.arena @arena.master.f32 role("parameters") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
+train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
+train.list @norms of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  train.update @ratio [@a] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
+  train.update @plain [@b] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
+  train.return
+}
+
+// -----
+
+// It does nothing to a list without updates.
+// CHECK-LABEL: train.list @none
+// CHECK-NEXT: nn.neg
+// CHECK-NEXT: train.return
+train.list @none of @e "first" (%x: tensor<4xf32>) {
+  %y = nn.neg %x : tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
