@@ -24,7 +24,8 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 
 ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {"canonicalize", "fuse-kernels",
-                                     "reuse-memory", "train-fuse-optimizer"};
+                                     "reuse-memory", "train-coalesce",
+                                     "train-fuse-optimizer"};
   return passes;
 }
 
@@ -48,6 +49,11 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     break;
   case Form::Plan:
     pm.addPass(createPlanStepPass());
+    if (enabled("train-coalesce") && !options.reference) {
+      CoalescePassOptions coalesce;
+      coalesce.alignSize = options.alignSize;
+      pm.addPass(createCoalescePass(coalesce));
+    }
     if (enabled("train-fuse-optimizer") && !options.reference)
       pm.addPass(createFuseOptimizerPass());
     break;

@@ -44,9 +44,9 @@ struct Planner {
   DenseMap<Value, Value> replaced;
   DenseMap<Operation *, int64_t> position;
   llvm::MapVector<Value, Buffer> buffers;
-  int64_t copies = 0;
+  int64_t copies = 0, avoided = 0;
 
-  int64_t run(SymbolTable &symbols);
+  void run(SymbolTable &symbols);
 
 private:
   Value source(Value value);
@@ -165,6 +165,7 @@ void Planner::bindWrites() {
         buffer.place = place;
       if (buffer.place == place) {
         write.erase();
+        ++avoided;
         continue;
       }
     }
@@ -238,7 +239,7 @@ void Planner::annotate() {
   }
 }
 
-int64_t Planner::run(SymbolTable &symbols) {
+void Planner::run(SymbolTable &symbols) {
   findReplaced(symbols);
   findBuffers();
   bindInPlace(symbols);
@@ -247,7 +248,6 @@ int64_t Planner::run(SymbolTable &symbols) {
   int64_t bytes = assignOffsets();
   annotate();
   list.setWorkspace(bytes);
-  return copies;
 }
 
 /// Checks that only commands are left in `list`.
@@ -272,7 +272,9 @@ struct PlanMemoryPass : trainc::impl::PlanMemoryPassBase<PlanMemoryPass> {
       if (failed(verifyNeeds(list)))
         return signalPassFailure();
       Planner planner(list, reuse);
-      numCopies += planner.run(symbols);
+      planner.run(symbols);
+      numCopies += planner.copies;
+      numAvoided += planner.avoided;
     }
   }
 };

@@ -45,6 +45,9 @@ struct CommandLine {
   cl::list<std::string> disabled{
       "disable-pass", cl::desc("Leave a pass out, see --list-passes"),
       cl::value_desc("pass"), cl::CommaSeparated, cl::cat(category)};
+  cl::opt<int64_t> alignSize{
+      "align-size", cl::desc("Align tensors of the state to a power of two"),
+      cl::value_desc("bytes"), cl::init(256), cl::cat(category)};
   cl::opt<bool> reference{
       "reference", cl::desc("Plain code by definitions: the tests' oracle"),
       cl::cat(category)};
@@ -112,6 +115,7 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   options.cpu = cpu;
   options.optimize = optimize;
   options.pipeline.reference = reference;
+  options.pipeline.alignSize = alignSize;
   options.memoryReport = wantsReport;
   options.memoryReportJson = report == "json";
   options.time = time;

@@ -28,6 +28,8 @@ struct PipelineOptions {
   /// One op per kernel, lowered by its linalg decomposition, no two values in the
   /// same memory: the oracle of the passes.
   bool reference = false;
+  /// Bytes at a multiple of which slices of arenas start (train-coalesce).
+  int64_t alignSize = 256;
   /// The processor has no instruction that converts to bf16.
   bool expandBF16 = false;
 };

@@ -201,6 +201,30 @@ def PlanStepPass : Pass<"train-plan-step", "::mlir::ModuleOp"> {
                         "Alignment of a slice in bytes, a power of two">];
 }
 
+def CoalescePass : Pass<"train-coalesce", "::mlir::ModuleOp"> {
+  let summary = "Lay out arenas in the order of the backward pass";
+  let description = [{
+    Gives the slices of each arena (parameters, gradients, every optimizer state,
+    buffers) new places: in the order in which the backward pass completes the gradients,
+    those without a gradient last, each slice at a multiple of `align-size` bytes. Arenas
+    of one element type whose parameters are the same have equal layouts. The padding
+    after a slice is alignTo(size, align-size) - size bytes; it is zero, stays zero, and
+    no kernel reads it. Groups, decays and learning rates do not matter to the layout.
+
+    Only places change, neither results nor checkpoints, which name tensors. A remark
+    says for each slice where it went.
+
+    Needs form 2 before `train-fuse-optimizer`; gives form 2. Refuses an align-size that
+    is not a power of two or smaller than an element.
+
+    Example: test/Transforms/coalesce.mlir
+  }];
+  let options = [Option<"alignSize", "align-size", "int64_t", "256",
+                        "Bytes at a multiple of which slices start, a power of two">];
+  let statistics = [Statistic<"numSlices", "slices", "Slices placed">,
+                    Statistic<"paddingBytes", "padding-bytes", "Bytes between slices">];
+}
+
 def FuseOptimizerPass : Pass<"train-fuse-optimizer", "::mlir::ModuleOp"> {
   let summary = "Compute all norms in one pass over memory, all updates in another";
   let description = [{
@@ -303,7 +327,9 @@ def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
     Example: test/Transforms/plan-memory.mlir
   }];
   let options = [Option<"reuse", "reuse", "bool", "true", "Share memory between values">];
-  let statistics = [Statistic<"numCopies", "copies", "Copies inserted">];
+  let statistics = [Statistic<"numCopies", "copies", "Copies inserted">,
+                    Statistic<"numAvoided", "copies-avoided",
+                              "Results that a command writes where they belong">];
 }
 
 #endif // TRAINC_TRANSFORMS_PASSES
