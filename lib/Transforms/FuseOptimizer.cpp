@@ -111,6 +111,11 @@ private:
 };
 } // namespace
 
+/// `loc` under the name that its kernel is to have.
+static Location named(Location loc, StringRef name) {
+  return NameLoc::get(StringAttr::get(loc.getContext(), name), loc);
+}
+
 /// The whole arena of `role`.
 FailureOr<Value> Fuser::readArena(OpBuilder &b, Operation *user, StringRef role,
                                   Type element) {
@@ -296,7 +301,7 @@ SegmentSquareSumOp Fuser::sumSquares(OpBuilder &b, Location loc,
   for (Value value : code.block->getTerminator()->getOperands())
     types.push_back(RankedTensorType::get({blocks}, value.getType()));
   auto op = SegmentSquareSumOp::create(
-      b, loc, types, code.arrays, segments.uniforms, segments.grouped, code.each,
+      b, named(loc, "norm"), types, code.arrays, segments.uniforms, segments.grouped, code.each,
       segments.lengths, segments.groups, segments.offsets, kNormBlock);
   op.getBody().takeBody(*segments.region);
   return op;
@@ -322,7 +327,7 @@ struct BlockSums {
   }
   ValueRange create(OpBuilder &b, Location loc, ArrayRef<Attribute> sets,
                     ArrayRef<Type> types) {
-    return SumBlocksOp::create(b, loc, types, inputs, sources, firsts, counts,
+    return SumBlocksOp::create(b, named(loc, "sum_norm"), types, inputs, sources, firsts, counts,
                                b.getArrayAttr(sets))
         .getResults();
   }
@@ -562,7 +567,7 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
   train::YieldOp::create(inner, loc, values, Value(), Value());
   Segments segments = split(b, loc, code, paramsOf(members));
   auto map = SegmentMapOp::create(
-      b, loc, types, code.arrays, segments.uniforms, segments.grouped, code.each,
+      b, named(loc, "update"), types, code.arrays, segments.uniforms, segments.grouped, code.each,
       segments.lengths, segments.groups, segments.offsets, targets);
   map.getBody().takeBody(*segments.region);
   for (auto [result, target] : llvm::zip(map.getOutputs(), targets))

@@ -310,6 +310,9 @@ struct InsertCastsPass : trainc::impl::InsertCastsPassBase<InsertCastsPass> {
     Type compute = *step.getComputeType();
     if (failed(verifyNeeds(module, step, compute)))
       return signalPassFailure();
+    if (compute.isF16() && !step.getLossScale())
+      step.emitWarning("computes in f16 without a loss scale, so that small "
+                       "gradients become 0; expected loss_scale(...)");
     for (Operation &entry : module.getOps()) {
       if (!isa<StepOp, EvalOp>(entry))
         continue;

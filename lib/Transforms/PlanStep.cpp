@@ -97,7 +97,7 @@ static void declareTensors(ModuleOp module, SymbolTable &symbols,
 
 /// Declares the scalar block: the fixed scalars, each schedule's value and each
 /// hyperparameter. `values` receives the initial values in slice order.
-static void declareScalars(ModuleOp module, double clipValue) {
+static void declareScalars(ModuleOp module, StepOp step) {
   OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
   ArenaLayout layout(kScalarArena, "scalars");
   SmallVector<double> values;
@@ -110,7 +110,12 @@ static void declareScalars(ModuleOp module, double clipValue) {
   };
 #define TRAINC_SCALAR(NAME, index, text, init, flags) add(text, init, flags);
 #include "trainc/step_abi.def"
-  values[TRAINC_SCALAR_CLIP_LIMIT] = clipValue;
+  values[TRAINC_SCALAR_CLIP_LIMIT] = step.getClipValue().convertToDouble();
+  if (auto scale = step.getLossScale())
+    values[TRAINC_SCALAR_LOSS_SCALE] = scale->convertToDouble();
+  if (auto rule = step.getLossScaleRule())
+    for (auto [name, value] : llvm::zip(step.getLossScaleRuleNames(), *rule))
+      add("loss_scale." + name, value, TRAINC_SCALAR_SETTABLE);
   for (auto schedule : module.getOps<ScheduleOp>()) {
     add(schedule.getSymName(), 0.0, 0);
     for (auto [name, value] :
@@ -192,6 +197,26 @@ static void buildSchedules(ModuleOp module, ScalarBuilder &s, Value updates) {
   }
 }
 
+/// The scale of the next window: smaller after a skipped update, larger after
+/// enough others.
+static void buildLossScale(ScalarBuilder &s, Value finite) {
+  Value scale = s.read("loss_scale");
+  Value age = s.add(s.read("loss_scale_age"), s.constant(1.0));
+  Value old = nn::CompareOp::create(s.b, s.loc, nn::CompareKind::ge, age,
+                                    s.read("loss_scale.interval"));
+  Value grown = s.mul(scale, s.read("loss_scale.growth"));
+  constexpr double largest = std::numeric_limits<float>::max();
+  Value fits = nn::CompareOp::create(s.b, s.loc, nn::CompareKind::le, grown,
+                                     s.constant(largest));
+  grown = s.select(fits, grown, scale);
+  Value less = nn::MaxOp::create(s.b, s.loc,
+                                 s.mul(scale, s.read("loss_scale.backoff")),
+                                 s.read("loss_scale.min"));
+  Value zero = s.constant(0.0);
+  s.write(s.select(finite, s.select(old, grown, scale), less), "loss_scale");
+  s.write(s.select(finite, s.select(old, zero, age), zero), "loss_scale_age");
+}
+
 /// Builds all that happens once per update.
 static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   auto module = step->getParentOfType<ModuleOp>();
@@ -270,6 +295,8 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   Value skipped = s.read("skipped");
   s.write(s.select(finite, skipped, s.add(skipped, s.constant(1.0))),
           "skipped");
+  if (step.getLossScaleRule())
+    buildLossScale(s, finite);
 }
 
 /// Reads and writes of parameters and buffers name their slices.
@@ -421,7 +448,7 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
     }
     SymbolTable symbols(module);
     declareTensors(module, symbols, alignment);
-    declareScalars(module, step.getClipValue().convertToDouble());
+    declareScalars(module, step);
     planStep(step);
     nameSlices(step, symbols, /*ema=*/false);
     for (auto eval : module.getOps<EvalOp>())

@@ -39,3 +39,12 @@ train.step @step() precision(compute = bf16, keep_f32 = [@v]) {
   %w = train.read @w : tensor<f32>
   train.yield loss(%w) : tensor<f32>
 }
+
+// -----
+
+train.param @w : tensor<f32> init(zeros) frozen
+// expected-warning @below {{computes in f16 without a loss scale, so that small gradients become 0; expected loss_scale(...)}}
+train.step @step(%x: tensor<4xf32>) precision(compute = f16) {
+  %w = train.read @w : tensor<f32>
+  train.yield loss(%w) : tensor<f32>
+}

@@ -67,3 +67,22 @@ train.step @twice(%i: tensor<5xi32>, %d: tensor<5x3xf32>) {
   %s = nn.reduce sum %d dims [0, 1] : tensor<5x3xf32>
   train.yield loss(%s) : tensor<f32>
 }
+
+// -----
+
+// The scale of the next window depends on whether this one was skipped.
+// CHECK-LABEL: train.step @scaled
+// CHECK-SAME: loss_scale(dynamic<init = 1.024000e+03, growth = 2.000000e+00, backoff = 5.000000e-01, interval = 3.000000e+00, min = 1.000000e+00>)
+// CHECK: %[[OLD:.*]] = nn.compare ge
+// CHECK: nn.max %{{.*}}, %{{.*}}
+// CHECK: train.write %{{.*}} to @arena.scalars::@loss_scale :
+// CHECK: train.write %{{.*}} to @arena.scalars::@loss_scale_age :
+// CHECK: train.arena @arena.scalars
+// CHECK-SAME: @loss_scale.growth, @loss_scale.backoff, @loss_scale.interval, @loss_scale.min
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.step @scaled(%x: tensor<4xf32>) loss_scale(dynamic<init = 1024.0, interval = 3.0>) {
+  train.store_gradient %x into @w : tensor<4xf32>
+  %s = nn.reduce sum %x dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}

@@ -49,6 +49,58 @@ void EvalOp::getAsmBlockArgumentNames(Region &region,
   nameInputs(getInputNames(), region, setName);
 }
 
+ArrayRef<StringRef> StepOp::getLossScaleRuleNames() {
+  static constexpr StringRef names[] = {"growth", "backoff", "interval", "min"};
+  return names;
+}
+
+static ParseResult parseNumber(OpAsmParser &parser, double &number) {
+  Attribute value;
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseAttribute(value))
+    return failure();
+  if (auto real = dyn_cast<FloatAttr>(value))
+    number = real.getValueAsDouble();
+  else if (auto integer = dyn_cast<IntegerAttr>(value);
+           integer && !isa<BoolAttr>(value))
+    number = integer.getValue().signedRoundToDouble();
+  else
+    return parser.emitError(loc, "expects a number, got ") << value;
+  return success();
+}
+
+/// `1024.0` or `dynamic<init = 1024.0, ...>`, all of it optional.
+static ParseResult parseLossScale(OpAsmParser &parser, double &scale,
+                                  std::optional<SmallVector<double>> &rule) {
+  if (failed(parser.parseOptionalKeyword("dynamic")))
+    return parseNumber(parser, scale);
+  scale = 65536.0;
+  rule = SmallVector<double>{2.0, 0.5, 2000.0, 1.0};
+  if (failed(parser.parseOptionalLess()))
+    return success();
+  auto parseEntry = [&]() -> ParseResult {
+    SMLoc loc = parser.getCurrentLocation();
+    StringRef name;
+    double value;
+    if (parser.parseKeyword(&name) || parser.parseEqual() ||
+        parseNumber(parser, value))
+      return failure();
+    ArrayRef<StringRef> names = StepOp::getLossScaleRuleNames();
+    const auto *known = llvm::find(names, name);
+    if (name == "init")
+      scale = value;
+    else if (known != names.end())
+      (*rule)[known - names.begin()] = value;
+    else
+      return parser.emitError(
+                 loc, "expected init, growth, backoff, interval or min, got '")
+             << name << "'";
+    return success();
+  };
+  return failure(parser.parseCommaSeparatedList(parseEntry) ||
+                 parser.parseGreater());
+}
+
 ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
   Builder &b = parser.getBuilder();
   StringAttr name;
@@ -61,7 +113,7 @@ ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
     StringRef clause;
     SMLoc loc = parser.getCurrentLocation();
     if (failed(parser.parseOptionalKeyword(
-            &clause, {"accumulate", "clip", "precision"})))
+            &clause, {"accumulate", "clip", "precision", "loss_scale"})))
       break;
     if (parser.parseLParen())
       return failure();
@@ -96,6 +148,16 @@ ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
                           ClipKindAttr::get(b.getContext(), *symbol));
       result.addAttribute(getClipValueAttrName(result.name),
                           b.getF64FloatAttr(value));
+    } else if (clause == "loss_scale") {
+      double scale;
+      std::optional<SmallVector<double>> rule;
+      if (parseLossScale(parser, scale, rule))
+        return failure();
+      result.addAttribute(getLossScaleAttrName(result.name),
+                          b.getF64FloatAttr(scale));
+      if (rule)
+        result.addAttribute(getLossScaleRuleAttrName(result.name),
+                            b.getDenseF64ArrayAttr(*rule));
     } else {
       Type type;
       if (parser.parseKeyword("compute") || parser.parseEqual() ||
@@ -140,10 +202,27 @@ void StepOp::print(OpAsmPrinter &p) {
       p << ", keep_f32 = " << keep;
     p << ")";
   }
+  if (auto scale = getLossScaleAttr()) {
+    p << " loss_scale(";
+    if (auto rule = getLossScaleRule()) {
+      p << "dynamic<init = ";
+      p.printAttributeWithoutType(scale);
+      for (auto [name, value] : llvm::zip(getLossScaleRuleNames(), *rule)) {
+        p << ", " << name << " = ";
+        p.printAttributeWithoutType(
+            FloatAttr::get(Float64Type::get(getContext()), value));
+      }
+      p << ">";
+    } else {
+      p.printAttributeWithoutType(scale);
+    }
+    p << ")";
+  }
   p.printOptionalAttrDictWithKeyword(
       (*this)->getAttrs(),
       {"sym_name", "input_names", "accumulate", "average", "clip_kind",
-       "clip_value", "compute_type", "keep_f32"});
+       "clip_value", "compute_type", "keep_f32", "loss_scale",
+       "loss_scale_rule"});
   p << " ";
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -280,6 +359,20 @@ LogicalResult StepOp::verify() {
   double clip = getClipValue().convertToDouble();
   if (getClipKind() != ClipKind::none && !(clip > 0))
     return emitOpError("expects a clip > 0 (C3), got ") << clip;
+  if (auto scale = getLossScale(); scale && !(scale->convertToDouble() > 0))
+    return emitOpError("expects a loss scale > 0 (C5), got ")
+           << scale->convertToDouble();
+  if (auto rule = getLossScaleRule()) {
+    if (!getLossScale() || rule->size() != getLossScaleRuleNames().size())
+      return emitOpError("expects a loss scale and its four numbers (C5)");
+    double growth = (*rule)[0], backoff = (*rule)[1], interval = (*rule)[2],
+           least = (*rule)[3];
+    if (!(growth >= 1 && backoff > 0 && backoff <= 1 && interval >= 1 &&
+          least > 0))
+      return emitOpError("expects growth >= 1, 0 < backoff <= 1, interval >= 1 "
+                         "and min > 0 (C5), got ")
+             << growth << ", " << backoff << ", " << interval << " and " << least;
+  }
   return verifyPorts(*this, "input", getBody().getArgumentTypes(), "C4");
 }
 

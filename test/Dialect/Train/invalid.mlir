@@ -311,3 +311,27 @@ train.arena @a role("master") bytes(64) {slices = [@w], types = [tensor<4xvector
 
 // expected-error @below {{'train.arena' op expects slices within its bytes (C2), got @w at 9223372036854775804}}
 train.arena @a role("master") bytes(64) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 9223372036854775804>}
+
+// -----
+
+// expected-error @below {{'train.step' op expects a loss scale > 0 (C5), got -1}}
+train.step @s(%x: tensor<2xf32>) loss_scale(-1.0) {
+  %l = nn.reduce sum %x dims [0] : tensor<2xf32>
+  train.yield loss(%l) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects growth >= 1, 0 < backoff <= 1, interval >= 1 and min > 0 (C5), got}}
+train.step @s(%x: tensor<2xf32>) loss_scale(dynamic<backoff = 2.0>) {
+  %l = nn.reduce sum %x dims [0] : tensor<2xf32>
+  train.yield loss(%l) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{expected init, growth, backoff, interval or min, got 'rate'}}
+train.step @s(%x: tensor<2xf32>) loss_scale(dynamic<rate = 2.0>) {
+  %l = nn.reduce sum %x dims [0] : tensor<2xf32>
+  train.yield loss(%l) : tensor<f32>
+}

@@ -26,9 +26,17 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     - `precision(compute = bf16, keep_f32 = [@p])`: matrix products of this step and of
       every eval run in this type (`train-insert-casts`); parameters stay f32, and those
       in `keep_f32` are not cast where they are used.
+    - `loss_scale(s)`: gradients are computed of s times the loss, so that small ones do
+      not become 0 in f16, and divided by s before anything looks at them. With
+      `loss_scale(dynamic<init = 65536, growth = 2, backoff = 0.5, interval = 2000,
+      min = 1>)` (its defaults) s starts at init, is multiplied by backoff, but not below
+      min, when an update was skipped, and by growth after `interval` updates in a row
+      that were not, unless the product is above the largest f32 (PyTorch's GradScaler,
+      but for min). All of them are run-time scalars: `loss_scale`, `loss_scale.growth`, ...
 
     (C1) the body ends in train.yield with a loss, a scalar of float type; (C2) k >= 1;
-    (C3) the clip is > 0; (C4) inputs have static shapes, integer, float or i1 elements.
+    (C3) the clip is > 0; (C4) inputs have static shapes, integer, float or i1 elements;
+    (C5) scale and min are > 0, growth and interval >= 1, backoff is > 0 and <= 1.
 
     ```mlir
     train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>)
@@ -44,10 +52,15 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
                        DefaultValuedAttr<Train_ClipKind, "ClipKind::none">:$clip_kind,
                        DefaultValuedAttr<F64Attr, "0.0">:$clip_value,
                        OptionalAttr<TypeAttr>:$compute_type,
-                       OptionalAttr<ArrayAttr>:$keep_f32);
+                       OptionalAttr<ArrayAttr>:$keep_f32, OptionalAttr<F64Attr>:$loss_scale,
+                       OptionalAttr<DenseF64ArrayAttr>:$loss_scale_rule);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Names of the numbers in `loss_scale_rule`, in its order.
+    static ::llvm::ArrayRef<::llvm::StringRef> getLossScaleRuleNames();
+  }];
 }
 
 def Train_EvalOp : Train_Op<"eval", [Symbol, HasParent<"::mlir::ModuleOp">, IsolatedFromAbove,
