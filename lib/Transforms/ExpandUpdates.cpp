@@ -200,26 +200,6 @@ static void expandSeed(SeedOp op) {
   op.erase();
 }
 
-/// Checks that `params` and the optimizer of an update exist, as regions.
-static LogicalResult verifyNeeds(Operation *op, ArrayAttr params,
-                                 SymbolTable &symbols) {
-  for (Attribute attribute : params) {
-    auto ref = dyn_cast<FlatSymbolRefAttr>(attribute);
-    auto param = ref ? symbols.lookup<ParamOp>(ref.getValue()) : ParamOp();
-    if (!param || param.getFrozen())
-      return op->emitOpError("expects parameters that are not frozen, got ")
-             << attribute;
-  }
-  auto update = dyn_cast<UpdateOp>(op);
-  if (!update)
-    return success();
-  auto optimizer = symbols.lookup<OptimizerOp>(update.getOptimizer());
-  if (!optimizer || optimizer.getKind())
-    return op->emitOpError("expects an optimizer with a region, got ")
-           << update.getOptimizerAttr();
-  return success();
-}
-
 namespace {
 struct ExpandUpdatesPass : trainc::impl::ExpandUpdatesPassBase<ExpandUpdatesPass> {
   void runOnOperation() override {
@@ -230,8 +210,8 @@ struct ExpandUpdatesPass : trainc::impl::ExpandUpdatesPassBase<ExpandUpdatesPass
            llvm::make_early_inc_range(list.getBody().front())) {
         auto norm = dyn_cast<NormSquaredOp>(op);
         auto update = dyn_cast<UpdateOp>(op);
-        if ((norm && failed(verifyNeeds(norm, norm.getParams(), symbols))) ||
-            (update && failed(verifyNeeds(update, update.getParams(), symbols))))
+        if ((norm && failed(verifyParams(norm, norm.getParams(), symbols))) ||
+            (update && failed(verifyUpdate(update, symbols))))
           return signalPassFailure();
         if (norm) {
           expandNorm(norm, symbols);

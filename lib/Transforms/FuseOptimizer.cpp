@@ -580,21 +580,13 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
 // The pass
 //===----------------------------------------------------------------------===//
 
-/// The parameters of `update` by the type in which they are stored, or failure with
-/// an error.
-static FailureOr<SmallVector<Member>> membersOf(UpdateOp update,
-                                                SymbolTable &symbols) {
+/// The parameters of `update` by the type in which they are stored.
+static SmallVector<Member> membersOf(UpdateOp update, SymbolTable &symbols) {
   auto optimizer = symbols.lookup<OptimizerOp>(update.getOptimizer());
-  if (!optimizer || optimizer.getKind())
-    return update.emitOpError("expects an optimizer with a region, got ")
-           << update.getOptimizerAttr();
   llvm::MapVector<Type, Member> byType;
   for (auto [i, ref] : llvm::enumerate(update.getParams())) {
-    auto name = dyn_cast<FlatSymbolRefAttr>(ref);
-    auto param = name ? symbols.lookup<ParamOp>(name.getValue()) : ParamOp();
-    if (!param || param.getFrozen())
-      return update.emitOpError("expects parameters that are not frozen, got ")
-             << ref;
+    auto param =
+        symbols.lookup<ParamOp>(cast<FlatSymbolRefAttr>(ref).getValue());
     Member &member = byType[param.getTensorType().getElementType()];
     member.update = update;
     member.optimizer = optimizer;
@@ -616,16 +608,12 @@ struct FuseOptimizerPass
     SymbolTable symbols(getOperation());
     SmallVector<SmallVector<Member>> kinds;
     for (NormSquaredOp norm : norms)
-      for (auto ref : norm.getParams().getAsRange<FlatSymbolRefAttr>())
-        if (auto param = symbols.lookup<ParamOp>(ref.getValue());
-            !param || param.getFrozen())
-          return norm.emitOpError("expects parameters that are not frozen, got ")
-                 << ref;
-    for (UpdateOp update : updates) {
-      auto members = membersOf(update, symbols);
-      if (failed(members))
+      if (failed(verifyParams(norm, norm.getParams(), symbols)))
         return failure();
-      for (Member &member : *members) {
+    for (UpdateOp update : updates) {
+      if (failed(verifyUpdate(update, symbols)))
+        return failure();
+      for (Member &member : membersOf(update, symbols)) {
         auto kind = llvm::find_if(kinds, [&](auto &kind) {
           return sameCode(kind.front(), member);
         });

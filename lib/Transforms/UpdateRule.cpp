@@ -14,6 +14,28 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
+LogicalResult trainc::verifyParams(Operation *op, ArrayAttr params,
+                                   SymbolTable &symbols) {
+  for (Attribute attribute : params) {
+    auto ref = dyn_cast<FlatSymbolRefAttr>(attribute);
+    auto param = ref ? symbols.lookup<ParamOp>(ref.getValue()) : ParamOp();
+    if (!param || param.getFrozen())
+      return op->emitOpError("expects parameters that are not frozen, got ")
+             << attribute;
+  }
+  return success();
+}
+
+LogicalResult trainc::verifyUpdate(UpdateOp update, SymbolTable &symbols) {
+  if (failed(verifyParams(update, update.getParams(), symbols)))
+    return failure();
+  auto optimizer = symbols.lookup<OptimizerOp>(update.getOptimizer());
+  if (!optimizer || optimizer.getKind())
+    return update.emitOpError("expects an optimizer with a region, got ")
+           << update.getOptimizerAttr();
+  return success();
+}
+
 RankedTensorType trainc::gradientType(ParamOp param) {
   RankedTensorType type = param.getTensorType();
   return RankedTensorType::get(type.getShape(),

@@ -6,6 +6,14 @@
 
 namespace trainc {
 
+/// Checks that `params` of `op` are parameters that are not frozen.
+llvm::LogicalResult verifyParams(mlir::Operation *op, mlir::ArrayAttr params,
+                                 mlir::SymbolTable &symbols);
+
+/// Checks the parameters of `update`, and that its optimizer has a region.
+llvm::LogicalResult verifyUpdate(train::UpdateOp update,
+                                 mlir::SymbolTable &symbols);
+
 /// The type in which a parameter's gradient, states and average are stored.
 mlir::RankedTensorType gradientType(train::ParamOp param);
 

@@ -97,22 +97,23 @@ static bool isOneOrEach(Type type, size_t count) {
            tensor.getDimSize(0) == static_cast<int64_t>(count)));
 }
 
+/// (C1) of an op on parameters: `what`, of `type`, is one number or one for each.
+template <typename Op>
+static LogicalResult verifyOneOrEach(Op op, StringRef what, Type type) {
+  if (isOneOrEach(type, op.getParams().size()))
+    return success();
+  return op.emitOpError("expects an f64 ")
+         << what
+         << " of rank 0, or of rank 1 with one element per parameter (C1), got "
+         << type << " for " << op.getParams().size() << " parameters";
+}
+
 LogicalResult NormSquaredOp::verify() {
-  if (!isOneOrEach(getResult().getType(), getParams().size()))
-    return emitOpError("expects an f64 result of rank 0, or of rank 1 with one "
-                       "element per parameter (C1), got ")
-           << getResult().getType() << " for " << getParams().size()
-           << " parameters";
-  return success();
+  return verifyOneOrEach(*this, "result", getResult().getType());
 }
 
 LogicalResult UpdateOp::verify() {
-  if (!isOneOrEach(getScale().getType(), getParams().size()))
-    return emitOpError("expects an f64 scale of rank 0, or of rank 1 with one "
-                       "element per parameter (C1), got ")
-           << getScale().getType() << " for " << getParams().size()
-           << " parameters";
-  return success();
+  return verifyOneOrEach(*this, "scale", getScale().getType());
 }
 
 //===----------------------------------------------------------------------===//
