@@ -120,18 +120,18 @@ Constant *Writer::list(const std::vector<CommandRow> &rows) {
 Constant *Writer::ports(const std::vector<PortRow> &rows) {
   std::vector<Constant *> result;
   for (const PortRow &row : rows)
-    result.push_back(structure({string(row.name), u32(row.dtype),
-                                u32(row.dims.size()), dims(row.dims),
-                                u64(row.bytes)}));
+    result.push_back(
+        structure({string(row.name), u32(row.dtype), u32(row.dims.size()),
+                   dims(row.dims), u64(row.bytes)}));
   return array(result);
 }
 
 Constant *Writer::entry(const EntryRow &row) {
   std::vector<Constant *> checks;
   for (const trainc_index_check &check : row.checks)
-    checks.push_back(structure({u32(check.input), u32(check.has_ignore),
-                                u64(check.low), u64(check.high),
-                                u64(check.ignore)}));
+    checks.push_back(
+        structure({u32(check.input), u32(check.has_ignore), u64(check.low),
+                   u64(check.high), u64(check.ignore)}));
   return structure({string(row.name), u32(row.kind), u32(row.accumulate),
                     u32(row.inputs.size()), u32(row.outputs.size()),
                     u32(checks.size()), u32(0), ports(row.inputs),
@@ -141,13 +141,12 @@ Constant *Writer::entry(const EntryRow &row) {
 }
 
 Constant *Writer::tensor(const TensorRow &row) {
-  return structure({string(row.name),
-                    row.state.empty() ? null() : string(row.state),
-                    u32(row.role), u32(row.dtype), u32(row.dims.size()),
-                    u32(row.arena), u64(row.offset), u64(row.bytes),
-                    dims(row.dims), u32(static_cast<uint32_t>(row.group)),
-                    u32(row.init), f64(row.initA), f64(row.initB),
-                    row.data.empty() ? null() : bytes(row.data)});
+  return structure(
+      {string(row.name), row.state.empty() ? null() : string(row.state),
+       u32(row.role), u32(row.dtype), u32(row.dims.size()), u32(row.arena),
+       u64(row.offset), u64(row.bytes), dims(row.dims),
+       u32(static_cast<uint32_t>(row.group)), u32(row.init), f64(row.initA),
+       f64(row.initB), row.data.empty() ? null() : bytes(row.data)});
 }
 
 /// Hash of what a state fits: names, shapes, types of parameters and states.
@@ -171,8 +170,9 @@ void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
   Writer w(module);
   std::vector<Constant *> arenas, tensors, scalars, groups, entries, kernels;
   for (const ArenaRow &row : tables.arenas)
-    arenas.push_back(w.structure({w.string(row.name), w.u32(row.role),
-                                  w.u32(row.dtype), w.u64(row.bytes), w.null()}));
+    arenas.push_back(
+        w.structure({w.string(row.name), w.u32(row.role), w.u32(row.dtype),
+                     w.u64(row.bytes), w.null()}));
   for (const TensorRow &row : tables.tensors)
     tensors.push_back(w.tensor(row));
   for (const ScalarRow &row : tables.scalars)
@@ -183,9 +183,9 @@ void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
   for (const EntryRow &row : tables.entries)
     entries.push_back(w.entry(row));
   for (const KernelRow &row : tables.kernels)
-    kernels.push_back(w.structure({w.string(row.name),
-                                   module.getFunction(row.name),
-                                   w.u64(row.scratchBytes)}));
+    kernels.push_back(
+        w.structure({w.string(row.name), module.getFunction(row.name),
+                     w.u64(row.scratchBytes)}));
 
   llvm::GlobalVariable *functions = module.getNamedGlobal("trainc.functions");
   if (!functions)
@@ -199,18 +199,34 @@ void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
     if (part.consume_front("+"))
       features += (features.empty() ? "" : ",") + part.str();
   uint64_t planHash = llvm::xxh3_64bits(w.content);
-  auto table = [&](const std::vector<Constant *> &rows) { return w.array(rows); };
-  Constant *descriptor = w.structure(
-      {w.u64(TRAINC_ABI_MAGIC), w.u32(TRAINC_ABI_VERSION),
-       w.u32(sizeof(trainc_descriptor)), w.string(tables.name),
-       w.string("trainc " TRAINC_VERSION),
-       w.string(machine.getTargetTriple().str()),
-       w.string(machine.getTargetCPU()), w.string(features), w.u64(planHash),
-       w.u64(hashState(tables)), w.u32(arenas.size()), w.u32(tensors.size()),
-       w.u32(scalars.size()), w.u32(groups.size()), w.u32(entries.size()),
-       w.u32(kernels.size()), w.u32(tables.scalarArena),
-       w.u32(tables.workspaceArena), table(arenas), table(tensors),
-       table(scalars), table(groups), table(entries), table(kernels), functions});
+  auto table = [&](const std::vector<Constant *> &rows) {
+    return w.array(rows);
+  };
+  Constant *descriptor = w.structure({w.u64(TRAINC_ABI_MAGIC),
+                                      w.u32(TRAINC_ABI_VERSION),
+                                      w.u32(sizeof(trainc_descriptor)),
+                                      w.string(tables.name),
+                                      w.string("trainc " TRAINC_VERSION),
+                                      w.string(machine.getTargetTriple().str()),
+                                      w.string(machine.getTargetCPU()),
+                                      w.string(features),
+                                      w.u64(planHash),
+                                      w.u64(hashState(tables)),
+                                      w.u32(arenas.size()),
+                                      w.u32(tensors.size()),
+                                      w.u32(scalars.size()),
+                                      w.u32(groups.size()),
+                                      w.u32(entries.size()),
+                                      w.u32(kernels.size()),
+                                      w.u32(tables.scalarArena),
+                                      w.u32(tables.workspaceArena),
+                                      table(arenas),
+                                      table(tensors),
+                                      table(scalars),
+                                      table(groups),
+                                      table(entries),
+                                      table(kernels),
+                                      functions});
   assert(module.getDataLayout().getTypeAllocSize(descriptor->getType()) ==
              sizeof(trainc_descriptor) &&
          "descriptor layout differs from step_abi.h");

@@ -50,10 +50,11 @@ static void printEntry(llvm::raw_ostream &os, const std::string &prefix,
                        const EntryRow &entry, size_t index) {
   bool step = entry.kind == TRAINC_ENTRY_STEP;
   std::string name = prefix + "_" + identifier(entry.name);
-  os << "/* Entry " << index << ", " << (step ? "a micro-step" : "an evaluation")
-     << (entry.accumulate > 1 ? "; " + std::to_string(entry.accumulate) +
-                                    " make one update"
-                              : "")
+  os << "/* Entry " << index << ", "
+     << (step ? "a micro-step" : "an evaluation")
+     << (entry.accumulate > 1
+             ? "; " + std::to_string(entry.accumulate) + " make one update"
+             : "")
      << ". Inputs and outputs are dense, row major:\n";
   for (const PortRow &port : entry.inputs)
     os << " *   in  " << port.name << ": " << cType(port.dtype)
@@ -61,7 +62,8 @@ static void printEntry(llvm::raw_ostream &os, const std::string &prefix,
   for (const PortRow &port : entry.outputs)
     os << " *   out " << port.name << ": " << cType(port.dtype)
        << shapeText(port.dims) << "\n";
-  os << " * They are bound by the call and must stay valid until the next bind. "
+  os << " * They are bound by the call and must stay valid until the next "
+        "bind. "
         "*/\n";
   os << "static inline trainc_status " << name << "(trainc_trainer *trainer";
   for (const PortRow &port : entry.inputs)
@@ -76,7 +78,8 @@ static void printEntry(llvm::raw_ostream &os, const std::string &prefix,
        << index << ", " << i << ", " << identifier(port.name) << ", "
        << port.bytes << ");\n";
   for (auto [i, port] : llvm::enumerate(entry.outputs))
-    os << "  if (status == TRAINC_OK)\n    status = trainc_bind_output(trainer, "
+    os << "  if (status == TRAINC_OK)\n    status = "
+          "trainc_bind_output(trainer, "
        << index << ", " << i << ", out_" << identifier(port.name) << ", "
        << port.bytes << ");\n";
   os << "  if (status == TRAINC_OK)\n    status = ";

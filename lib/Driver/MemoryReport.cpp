@@ -31,10 +31,10 @@ std::string trainc::buildMemoryReport(const Tables &tables, bool json) {
   if (json) {
     llvm::json::Array arenas;
     for (const ArenaRow &arena : tables.arenas)
-      arenas.push_back(llvm::json::Object{
-          {"name", arena.name},
-          {"role", roleText(arena.role)},
-          {"bytes", static_cast<int64_t>(arena.bytes)}});
+      arenas.push_back(
+          llvm::json::Object{{"name", arena.name},
+                             {"role", roleText(arena.role)},
+                             {"bytes", static_cast<int64_t>(arena.bytes)}});
     llvm::json::Array entries;
     for (const EntryRow &entry : tables.entries)
       entries.push_back(llvm::json::Object{

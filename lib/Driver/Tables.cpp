@@ -95,9 +95,9 @@ void Gatherer::gatherArenas() {
                            .Default(TRAINC_ROLE_SCALARS);
     trainc_dtype dtype = TRAINC_F32;
     if (!arena.getTypes().empty())
-      dtype = getDType(cast<RankedTensorType>(
-                           cast<TypeAttr>(arena.getTypes()[0]).getValue())
-                           .getElementType());
+      dtype = getDType(
+          cast<RankedTensorType>(cast<TypeAttr>(arena.getTypes()[0]).getValue())
+              .getElementType());
     arenaIndex[arena.getSymName()] = tables.arenas.size();
     if (role == TRAINC_ROLE_SCALARS)
       tables.scalarArena = tables.arenas.size();
@@ -176,7 +176,8 @@ void Gatherer::addTensor(StringRef name, StringRef state, trainc_role role,
 void Gatherer::gatherTensors() {
   Builder b(module.getContext());
   auto constant = [&](double value) {
-    return b.getArrayAttr({b.getStringAttr("constant"), b.getF64FloatAttr(value)});
+    return b.getArrayAttr(
+        {b.getStringAttr("constant"), b.getF64FloatAttr(value)});
   };
   for (auto optimizer : module.getOps<OptimizerOp>()) {
     groupIndex[optimizer.getSymName()] = tables.groups.size();
@@ -195,7 +196,8 @@ void Gatherer::gatherTensors() {
     StringRef name = param.getSymName();
     Type element = nn::getComputeType(param.getTensorType().getElementType());
     addTensor(name, "", TRAINC_ROLE_GRADIENT,
-              arenaName(kGradientArena, element), groupOf(param), constant(0.0));
+              arenaName(kGradientArena, element), groupOf(param),
+              constant(0.0));
     auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
     for (auto [state, value] :
          llvm::zip(optimizer.getStateNames(), optimizer.getStateValues())) {
@@ -252,10 +254,10 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
 
 static PortRow portOf(StringRef name, Type type) {
   auto tensor = cast<RankedTensorType>(type);
-  return {name.str(), getDType(tensor.getElementType()),
-          std::vector<int64_t>(tensor.getShape().begin(),
-                               tensor.getShape().end()),
-          bytesOf(tensor)};
+  return {
+      name.str(), getDType(tensor.getElementType()),
+      std::vector<int64_t>(tensor.getShape().begin(), tensor.getShape().end()),
+      bytesOf(tensor)};
 }
 
 void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
@@ -335,13 +337,14 @@ static int64_t countFlops(KernelOp kernel) {
   int64_t flops = 0;
   for (Operation &op : kernel.getBody().front().without_terminator()) {
     if (auto c = nn::getConvolution(&op)) {
-      flops += 2 * c->batch * c->outputs * c->output[0] * c->output[1] *
-               c->depth();
+      flops +=
+          2 * c->batch * c->outputs * c->output[0] * c->output[1] * c->depth();
       continue;
     }
     int64_t elements = 0;
     for (Value operand : op.getOperands())
-      elements = std::max(elements, nn::getTensorType(operand).getNumElements());
+      elements =
+          std::max(elements, nn::getTensorType(operand).getNumElements());
     int64_t cost = 1;
     if (isa<nn::MapOp, SegmentMapOp, SegmentSquareSumOp>(op))
       cost = llvm::range_size(op.getRegion(0).front());
@@ -482,10 +485,10 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
       continue;
     } else if (isa<train::ReturnOp>(op)) {
       for (auto [i, value] : llvm::enumerate(op.getOperands()))
-        addCopy(value,
-                b.getArrayAttr({b.getStringAttr("output"),
-                                b.getI64IntegerAttr(i)}),
-                op.getLoc());
+        addCopy(
+            value,
+            b.getArrayAttr({b.getStringAttr("output"), b.getI64IntegerAttr(i)}),
+            op.getLoc());
       continue;
     } else {
       continue;

@@ -111,9 +111,8 @@ void emitDescriptor(llvm::Module &module, const Tables &tables,
 
 /// A target machine for `cpu` ("native": this one); null and a message in `error`
 /// if there is none.
-std::unique_ptr<llvm::TargetMachine> createTargetMachine(llvm::StringRef cpu,
-                                                         unsigned optimize,
-                                                         std::string &error);
+std::unique_ptr<llvm::TargetMachine>
+createTargetMachine(llvm::StringRef cpu, unsigned optimize, std::string &error);
 
 /// Optimizes `module` and writes it as an object file.
 llvm::LogicalResult emitObject(llvm::Module &module,

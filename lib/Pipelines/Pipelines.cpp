@@ -31,7 +31,9 @@ ArrayRef<StringRef> trainc::disablablePasses() {
 
 void trainc::buildPhase(OpPassManager &pm, Form form,
                         const PipelineOptions &options) {
-  auto enabled = [&](StringRef pass) { return !options.disabled.contains(pass); };
+  auto enabled = [&](StringRef pass) {
+    return !options.disabled.contains(pass);
+  };
   switch (form) {
   case Form::Source:
     return;

@@ -22,7 +22,8 @@ using namespace trainc;
 using namespace trainc::train;
 
 static RankedTensorType typeOf(ArenaOp arena, size_t slice) {
-  return cast<RankedTensorType>(cast<TypeAttr>(arena.getTypes()[slice]).getValue());
+  return cast<RankedTensorType>(
+      cast<TypeAttr>(arena.getTypes()[slice]).getValue());
 }
 
 static int64_t widthOf(RankedTensorType type) {
@@ -47,8 +48,9 @@ static LogicalResult verifyNeeds(ModuleOp module, int64_t alignSize) {
         }
     if (!isa<SegmentMapOp, SegmentSquareSumOp>(op))
       return WalkResult::advance();
-    op->emitOpError("depends on the places of slices; train-coalesce comes before "
-                    "train-fuse-optimizer");
+    op->emitOpError(
+        "depends on the places of slices; train-coalesce comes before "
+        "train-fuse-optimizer");
     return WalkResult::interrupt();
   });
   return failure(result.wasInterrupted());
@@ -64,7 +66,8 @@ struct CoalescePass : trainc::impl::CoalescePassBase<CoalescePass> {
       auto it = made.find(name);
       return it == made.end() ? INT64_MAX : it->second;
     };
-    auto order = llvm::to_vector(llvm::seq<size_t>(0, arena.getSlices().size()));
+    auto order =
+        llvm::to_vector(llvm::seq<size_t>(0, arena.getSlices().size()));
     llvm::sort(order, [&](size_t a, size_t b) {
       return std::pair(rank(a), a) < std::pair(rank(b), b);
     });
@@ -78,8 +81,9 @@ struct CoalescePass : trainc::impl::CoalescePassBase<CoalescePass> {
       slices.push_back(arena.getSlices()[slice]);
       types.push_back(arena.getTypes()[slice]);
       offsets.push_back(bytes);
-      remark::passed(arena.getLoc(), remark::RemarkOpts::name("Coalesced")
-                                         .category("train-coalesce"))
+      remark::passed(
+          arena.getLoc(),
+          remark::RemarkOpts::name("Coalesced").category("train-coalesce"))
           << remark::metric("Arena", arena.getSymName())
           << remark::metric("Slice",
                             cast<FlatSymbolRefAttr>(slices.back()).getValue())

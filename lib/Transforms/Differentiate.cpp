@@ -161,7 +161,8 @@ static LogicalResult differentiateOp(Backward &state, Operation &op) {
   SmallVector<Value> resultGrads, operandGrads(op.getNumOperands());
   for (Value result : op.getResults())
     resultGrads.push_back(sumContributions(state, result));
-  if (failed(interface.buildGradients(state.builder, resultGrads, operandGrads)))
+  if (failed(
+          interface.buildGradients(state.builder, resultGrads, operandGrads)))
     return failure();
   for (auto [operand, grad] : llvm::zip(op.getOperands(), operandGrads)) {
     if (!grad || !state.active.contains(operand))
@@ -267,8 +268,8 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
       RankedTensorType type = param.getTensorType();
       Value zero = nn::scalarConstant(state.builder, param.getLoc(),
                                       type.getElementType(), 0.0);
-      parts.push_back(nn::BroadcastOp::create(state.builder, param.getLoc(),
-                                              type, zero));
+      parts.push_back(
+          nn::BroadcastOp::create(state.builder, param.getLoc(), type, zero));
     }
   }
   for (auto &[name, parts] : state.stored) {
@@ -282,8 +283,8 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
       state.builder.setInsertionPointAfter(last);
     else
       state.builder.setInsertionPoint(yield);
-    StoreGradientOp::create(state.builder, symbols.lookup(name)->getLoc(), parts,
-                            FlatSymbolRefAttr::get(name));
+    StoreGradientOp::create(state.builder, symbols.lookup(name)->getLoc(),
+                            parts, FlatSymbolRefAttr::get(name));
     ++numGradients;
   }
   // Copies that no gradient needs.
@@ -297,7 +298,8 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
 }
 
 namespace {
-struct DifferentiatePass : trainc::impl::DifferentiatePassBase<DifferentiatePass> {
+struct DifferentiatePass
+    : trainc::impl::DifferentiatePassBase<DifferentiatePass> {
   void runOnOperation() override {
     StepOp step = getStep(getOperation());
     if (!step)

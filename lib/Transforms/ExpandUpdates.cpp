@@ -116,11 +116,13 @@ static void finishUpdate(MapBuilder &m, OptimizerOp optimizer, ParamOp param,
   types.append(roles.size() - 1, wide);
   for (auto [value, before] : llvm::zip(values, old))
     value = buildGuard(inner, m.loc, e, value, before);
-  for (auto [role, type, value] : llvm::zip(roles, types, m.finish(types, values)))
-    WriteOp::create(m.b, m.loc, value,
-                    sliceRef(m.b.getContext(),
-                             arenaName(role, nn::getTensorType(value).getElementType()),
-                             param.getSymName()));
+  for (auto [role, type, value] :
+       llvm::zip(roles, types, m.finish(types, values)))
+    WriteOp::create(
+        m.b, m.loc, value,
+        sliceRef(m.b.getContext(),
+                 arenaName(role, nn::getTensorType(value).getElementType()),
+                 param.getSymName()));
 }
 
 static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
@@ -130,12 +132,11 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
   RankedTensorType type = param.getTensorType(), wide = gradientType(param);
   Value scale = op.getScale();
   if (nn::getTensorType(scale).getRank() == 1)
-    scale = nn::reshapeTo(b, loc,
-                          nn::SliceOp::create(b, loc, scale,
-                                              ArrayRef<int64_t>{position},
-                                              ArrayRef<int64_t>{1},
-                                              DenseI64ArrayAttr()),
-                          {});
+    scale = nn::reshapeTo(
+        b, loc,
+        nn::SliceOp::create(b, loc, scale, ArrayRef<int64_t>{position},
+                            ArrayRef<int64_t>{1}, DenseI64ArrayAttr()),
+        {});
   Value parameter = readSlice(b, param, kMasterArena, type);
   // All but what is the first or second region's own.
   auto addInputs = [&](MapBuilder &m, UpdateElement &e, bool last) {
@@ -170,9 +171,9 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
   SmallVector<Type> types(values.size(), wide);
   SmallVector<Value> results(first.finish(types, values));
   auto norm = [&](Value value) -> Value {
-    return nn::castTo(
-        b, loc, nn::SqrtOp::create(b, loc, buildSquareSum(b, loc, value)),
-        wide.getElementType());
+    return nn::castTo(b, loc,
+                      nn::SqrtOp::create(b, loc, buildSquareSum(b, loc, value)),
+                      wide.getElementType());
   };
   Value parameterNorm = norm(parameter), directionNorm = norm(results.front());
   MapBuilder second(b, loc);
@@ -201,13 +202,13 @@ static void expandSeed(SeedOp op) {
 }
 
 namespace {
-struct ExpandUpdatesPass : trainc::impl::ExpandUpdatesPassBase<ExpandUpdatesPass> {
+struct ExpandUpdatesPass
+    : trainc::impl::ExpandUpdatesPassBase<ExpandUpdatesPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SymbolTable symbols(module);
     for (auto list : module.getOps<ListOp>()) {
-      for (Operation &op :
-           llvm::make_early_inc_range(list.getBody().front())) {
+      for (Operation &op : llvm::make_early_inc_range(list.getBody().front())) {
         auto norm = dyn_cast<NormSquaredOp>(op);
         auto update = dyn_cast<UpdateOp>(op);
         if ((norm && failed(verifyParams(norm, norm.getParams(), symbols))) ||

@@ -124,8 +124,8 @@ static int64_t formGemms(Block &block) {
     Value init = nn::reshapeTo(b, add.getLoc(), read,
                                nn::getTensorType(other).getShape());
     Value result = createGemm(b, matmul, nn::getTensorType(other), init);
-    add.replaceAllUsesWith(nn::reshapeTo(
-        b, add.getLoc(), result, nn::getTensorType(add).getShape()));
+    add.replaceAllUsesWith(nn::reshapeTo(b, add.getLoc(), result,
+                                         nn::getTensorType(add).getShape()));
     add.erase();
     ++count;
   }
@@ -272,8 +272,8 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
 
   OpBuilder b(module.getContext());
   b.setInsertionPointToEnd(module.getBody());
-  auto kernel = KernelOp::create(b, group.front()->getLoc(), kernelName(group),
-                                 inplace);
+  auto kernel =
+      KernelOp::create(b, group.front()->getLoc(), kernelName(group), inplace);
   Block &body = kernel.getBody().emplaceBlock();
   IRMapping mapping;
   for (Value input : inputs)
@@ -291,9 +291,9 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
   SmallVector<Type> types;
   for (Value output : outputs)
     types.push_back(output.getType());
-  auto launch = LaunchOp::create(b, group.front()->getLoc(), types,
-                                 FlatSymbolRefAttr::get(kernel.getSymNameAttr()),
-                                 inputs.getArrayRef());
+  auto launch = LaunchOp::create(
+      b, group.front()->getLoc(), types,
+      FlatSymbolRefAttr::get(kernel.getSymNameAttr()), inputs.getArrayRef());
   for (auto [output, result] :
        llvm::zip(outputs.takeVector(), launch.getResults()))
     output.replaceAllUsesWith(result);
@@ -321,8 +321,9 @@ static LogicalResult verifyNeeds(ListOp list) {
   for (auto map : list.getBody().getOps<SegmentMapOp>())
     for (auto [target, result] : llvm::zip(map.getTargets(), map.getOutputs()))
       if (!replacesArena(map.getArrays()[target], result))
-        return map.emitOpError("expects targets that are read from an arena, and "
-                               "results that are written back there, got ")
+        return map.emitOpError(
+                   "expects targets that are read from an arena, and "
+                   "results that are written back there, got ")
                << map.getArrays()[target];
   return success();
 }

@@ -54,8 +54,8 @@ private:
                                 ArrayRef<SmallVector<ParamOp>> params);
   LogicalResult addInputs(OpBuilder &b, MutableArrayRef<Member> members,
                           ElementCode &code, UpdateElement &e, bool last);
-  FailureOr<std::pair<Value, Value>> buildNorms(OpBuilder &b,
-                                                MutableArrayRef<Member> members);
+  FailureOr<std::pair<Value, Value>>
+  buildNorms(OpBuilder &b, MutableArrayRef<Member> members);
 };
 } // namespace
 
@@ -93,8 +93,9 @@ SegmentSquareSumOp Fuser::sumSquares(OpBuilder &b, Location loc,
   for (Value value : code.block->getTerminator()->getOperands())
     types.push_back(RankedTensorType::get({blocks}, value.getType()));
   auto op = SegmentSquareSumOp::create(
-      b, named(loc, "norm"), types, code.arrays, segments.uniforms, segments.grouped, code.each,
-      segments.lengths, segments.groups, segments.offsets, kNormBlock);
+      b, named(loc, "norm"), types, code.arrays, segments.uniforms,
+      segments.grouped, code.each, segments.lengths, segments.groups,
+      segments.offsets, kNormBlock);
   op.getBody().takeBody(*segments.region);
   return op;
 }
@@ -119,8 +120,8 @@ struct BlockSums {
   }
   ValueRange create(OpBuilder &b, Location loc, ArrayRef<Attribute> sets,
                     ArrayRef<Type> types) {
-    return SumBlocksOp::create(b, named(loc, "sum_norm"), types, inputs, sources, firsts, counts,
-                               b.getArrayAttr(sets))
+    return SumBlocksOp::create(b, named(loc, "sum_norm"), types, inputs,
+                               sources, firsts, counts, b.getArrayAttr(sets))
         .getResults();
   }
 };
@@ -196,7 +197,8 @@ static bool sameCode(Member &a, Member &b) {
 }
 
 /// The scales of the members' parameters, one after the other.
-static Value concatScales(OpBuilder &b, Location loc, MutableArrayRef<Member> members) {
+static Value concatScales(OpBuilder &b, Location loc,
+                          MutableArrayRef<Member> members) {
   SmallVector<Value> parts;
   for (Member &member : members) {
     Value scale = member.update.getScale();
@@ -205,10 +207,9 @@ static Value concatScales(OpBuilder &b, Location loc, MutableArrayRef<Member> me
       continue;
     }
     for (int64_t position : member.positions)
-      parts.push_back(nn::SliceOp::create(b, loc, scale,
-                                          ArrayRef<int64_t>{position},
-                                          ArrayRef<int64_t>{1},
-                                          DenseI64ArrayAttr()));
+      parts.push_back(
+          nn::SliceOp::create(b, loc, scale, ArrayRef<int64_t>{position},
+                              ArrayRef<int64_t>{1}, DenseI64ArrayAttr()));
   }
   if (parts.size() == 1)
     return parts.front();
@@ -275,7 +276,8 @@ LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
   return success();
 }
 
-static SmallVector<SmallVector<ParamOp>> paramsOf(MutableArrayRef<Member> members) {
+static SmallVector<SmallVector<ParamOp>>
+paramsOf(MutableArrayRef<Member> members) {
   SmallVector<SmallVector<ParamOp>> params;
   for (Member &member : members)
     params.push_back(member.params);
@@ -293,8 +295,8 @@ Fuser::buildNorms(OpBuilder &b, MutableArrayRef<Member> members) {
   OpBuilder inner = code.builder();
   Value direction =
       buildFirstRegion(inner, loc, members.front().optimizer, e).front();
-  train::YieldOp::create(inner, loc, ValueRange{e.parameter, direction}, Value(),
-                         Value());
+  train::YieldOp::create(inner, loc, ValueRange{e.parameter, direction},
+                         Value(), Value());
   auto op = sumSquares(b, loc, code, paramsOf(members));
   BlockSums sums;
   int64_t count = op.getLengths().size();
@@ -358,9 +360,10 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
   }
   train::YieldOp::create(inner, loc, values, Value(), Value());
   Segments segments = splitCode(b, loc, code, paramsOf(members), symbols);
-  auto map = SegmentMapOp::create(
-      b, named(loc, "update"), types, code.arrays, segments.uniforms, segments.grouped, code.each,
-      segments.lengths, segments.groups, segments.offsets, targets);
+  auto map = SegmentMapOp::create(b, named(loc, "update"), types, code.arrays,
+                                  segments.uniforms, segments.grouped,
+                                  code.each, segments.lengths, segments.groups,
+                                  segments.offsets, targets);
   map.getBody().takeBody(*segments.region);
   for (auto [result, target] : llvm::zip(map.getOutputs(), targets))
     WriteOp::create(b, loc, result,
@@ -406,9 +409,8 @@ struct FuseOptimizerPass
       if (failed(verifyUpdate(update, symbols)))
         return failure();
       for (Member &member : membersOf(update, symbols)) {
-        auto kind = llvm::find_if(kinds, [&](auto &kind) {
-          return sameCode(kind.front(), member);
-        });
+        auto kind = llvm::find_if(
+            kinds, [&](auto &kind) { return sameCode(kind.front(), member); });
         if (kind == kinds.end())
           kinds.push_back({member});
         else

@@ -304,9 +304,8 @@ void Grouper::addToColumnGroup(nn::ReduceOp op) {
     llvm::append_range(stack, producer->getOperands());
   }
   SmallVector<Operation *> ordered = cone.takeVector();
-  llvm::sort(ordered, [&](Operation *a, Operation *b) {
-    return a->isBeforeInBlock(b);
-  });
+  llvm::sort(ordered,
+             [&](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
   groups.push_back(std::make_unique<Group>());
   Group *group = groups.back().get();
   group->kind = Kind::Column;
@@ -327,7 +326,8 @@ void Grouper::addToColumnGroup(nn::ReduceOp op) {
         other->ops.empty())
       continue;
     auto reduce = cast<nn::ReduceOp>(other->ops.back());
-    if (shapeOf(reduce.getInput()) != shape || reduce.getDims() != op.getDims() ||
+    if (shapeOf(reduce.getInput()) != shape ||
+        reduce.getDims() != op.getDims() ||
         other->ops.size() + group->ops.size() > kMaxOps)
       continue;
     bool shares = llvm::any_of(group->ops, [&](Operation *member) {

@@ -202,7 +202,8 @@ int64_t Planner::assignOffsets() {
   OpBuilder b(list);
   int64_t total = 0;
   for (Buffer *buffer : open) {
-    int64_t size = llvm::alignTo(std::max<int64_t>(buffer->bytes, 1), kAlignment);
+    int64_t size =
+        llvm::alignTo(std::max<int64_t>(buffer->bytes, 1), kAlignment);
     int64_t offset = 0;
     size_t at = 0;
     for (; at < placed.size(); ++at) {

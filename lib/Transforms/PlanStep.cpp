@@ -64,7 +64,8 @@ static void declareTensors(ModuleOp module, SymbolTable &symbols,
     auto tensor = cast<RankedTensorType>(type);
     std::string arena = arenaName(role, tensor.getElementType());
     auto key = StringAttr::get(module.getContext(), arena);
-    arenas.try_emplace(key, arena, kind).first->second.add(name, tensor, alignment);
+    arenas.try_emplace(key, arena, kind)
+        .first->second.add(name, tensor, alignment);
   };
   ArenaLayout buffer(kBufferArena, "buffers");
   for (auto param : module.getOps<ParamOp>())
@@ -172,7 +173,8 @@ struct ScalarBuilder {
   }
   /// limit / max(limit, norm).
   Value clipFactor(Value limit, Value norm) {
-    Value above = nn::CompareOp::create(b, loc, nn::CompareKind::gt, norm, limit);
+    Value above =
+        nn::CompareOp::create(b, loc, nn::CompareKind::gt, norm, limit);
     return select(above, div(limit, norm), constant(1.0));
   }
 };
@@ -185,8 +187,8 @@ static void buildSchedules(ModuleOp module, ScalarBuilder &s, Value updates) {
     for (auto name : schedule.getHyperNames().getAsRange<StringAttr>())
       inputs.push_back(
           s.read((schedule.getSymName() + "." + name.getValue()).str()));
-    auto map = nn::MapOp::create(s.b, schedule.getLoc(), updates.getType(),
-                                 inputs);
+    auto map =
+        nn::MapOp::create(s.b, schedule.getLoc(), updates.getType(), inputs);
     IRMapping mapping;
     schedule.getBody().cloneInto(&map.getBody(), mapping);
     Operation *yield = map.getBody().front().getTerminator();
@@ -209,9 +211,9 @@ static void buildLossScale(ScalarBuilder &s, Value finite) {
   Value fits = nn::CompareOp::create(s.b, s.loc, nn::CompareKind::le, grown,
                                      s.constant(largest));
   grown = s.select(fits, grown, scale);
-  Value less = nn::MaxOp::create(s.b, s.loc,
-                                 s.mul(scale, s.read("loss_scale.backoff")),
-                                 s.read("loss_scale.min"));
+  Value less =
+      nn::MaxOp::create(s.b, s.loc, s.mul(scale, s.read("loss_scale.backoff")),
+                        s.read("loss_scale.min"));
   Value zero = s.constant(0.0);
   s.write(s.select(finite, s.select(old, grown, scale), less), "loss_scale");
   s.write(s.select(finite, s.select(old, zero, age), zero), "loss_scale_age");
@@ -256,11 +258,11 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
                                  s.constant(0.0));
   };
   Value square = normSquared(clipped);
-  Value all = unclipped.empty() ? square
-                                : s.add(square, normSquared(unclipped));
+  Value all =
+      unclipped.empty() ? square : s.add(square, normSquared(unclipped));
   Value finite = isFinite(s.mul(all, scale));
-  Value norm = s.mul(nn::SqrtOp::create(b, loc, clipped.empty() ? all : square),
-                     scale);
+  Value norm =
+      s.mul(nn::SqrtOp::create(b, loc, clipped.empty() ? all : square), scale);
   Value limit = s.read("clip_limit");
   Value factor = step.getClipKind() == ClipKind::global_norm
                      ? s.clipFactor(limit, norm)
@@ -310,12 +312,15 @@ static void nameSlices(Operation *entry, SymbolTable &symbols, bool ema) {
       bool average =
           ema && !param.getFrozen() &&
           symbols.lookup<OptimizerOp>(*param.getOptimizer()).getEma();
-      return average ? sliceRef(context,
-                                arenaName(stateRole("ema"), gradientType(param).getElementType()),
-                                name)
-                     : sliceRef(context,
-                                arenaName(kMasterArena, param.getTensorType().getElementType()),
-                                name);
+      return average
+                 ? sliceRef(context,
+                            arenaName(stateRole("ema"),
+                                      gradientType(param).getElementType()),
+                            name)
+                 : sliceRef(context,
+                            arenaName(kMasterArena,
+                                      param.getTensorType().getElementType()),
+                            name);
     }
     return sliceRef(context, kBufferArena, name);
   };
@@ -415,7 +420,8 @@ static LogicalResult verifyNeeds(ModuleOp module, StepOp step) {
     Type expected = nn::getComputeType(param.getTensorType().getElementType());
     Type found = optimizer.getBody().front().getArgument(0).getType();
     if (expected != found)
-      return (optimizer.emitOpError("expects the compute type of its parameters, ")
+      return (optimizer.emitOpError(
+                  "expects the compute type of its parameters, ")
               << expected << ", got " << found)
                  .attachNote(param.getLoc())
              << "parameter is here";

@@ -74,8 +74,8 @@ static Value roundScalar(OpBuilder &b, Location loc, Value scalar, Type type) {
 
 /// Copies the ops of `region`, its arguments replaced by `tensors` and the
 /// hyperparameters; returns what it yields.
-static SmallVector<Value> cloneRegion(OpBuilder &b, Location loc, Region &region,
-                                      ArrayRef<Value> tensors,
+static SmallVector<Value> cloneRegion(OpBuilder &b, Location loc,
+                                      Region &region, ArrayRef<Value> tensors,
                                       ArrayRef<Value> hyper) {
   IRMapping mapping;
   for (auto [i, argument] : llvm::enumerate(region.getArguments()))
@@ -100,8 +100,8 @@ SmallVector<Value> trainc::buildFirstRegion(OpBuilder &b, Location loc,
   if (e.limit) {
     Value limit = roundScalar(b, loc, e.limit, type);
     gradient = arith::MinimumFOp::create(b, loc, gradient, limit);
-    gradient = arith::MaximumFOp::create(
-        b, loc, gradient, arith::NegFOp::create(b, loc, limit));
+    gradient = arith::MaximumFOp::create(b, loc, gradient,
+                                         arith::NegFOp::create(b, loc, limit));
   }
   SmallVector<Value> tensors{e.parameter, gradient};
   llvm::append_range(tensors, e.states);

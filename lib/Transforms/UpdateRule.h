@@ -29,12 +29,12 @@ llvm::SmallVector<mlir::Value> readHyper(mlir::OpBuilder &b, mlir::Location loc,
 
 /// Scalars that the update of one element depends on.
 struct UpdateElement {
-  mlir::Value parameter, gradient;         // as stored, in the compute type
-  mlir::Value scale, finite;               // f64, i1
-  mlir::Value limit;                       // f64; null: no clip by value
-  llvm::SmallVector<mlir::Value> states;   // as parameter
-  llvm::SmallVector<mlir::Value> hyper;    // f64
-  mlir::Value average, decay;              // as parameter, f64; null: no average
+  mlir::Value parameter, gradient;       // as stored, in the compute type
+  mlir::Value scale, finite;             // f64, i1
+  mlir::Value limit;                     // f64; null: no clip by value
+  llvm::SmallVector<mlir::Value> states; // as parameter
+  llvm::SmallVector<mlir::Value> hyper;  // f64
+  mlir::Value average, decay;            // as parameter, f64; null: no average
   mlir::Value parameterNorm, directionNorm; // as parameter; for a second region
 };
 

@@ -117,7 +117,8 @@ static LogicalResult verifyPlan(ModuleOp module) {
   WalkResult result = module.walk([&](Operation *op) {
     SymbolRefAttr ref = storageOf(op);
     if (ref && !symbols.lookup<ArenaOp>(ref.getRootReference())) {
-      op->emitOpError("expects an arena or a slice of one in form 2, got ") << ref;
+      op->emitOpError("expects an arena or a slice of one in form 2, got ")
+          << ref;
       return WalkResult::interrupt();
     }
     if (isa<StoreGradientOp>(op)) {

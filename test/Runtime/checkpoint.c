@@ -222,7 +222,12 @@ static void test_truncation(trainc_artifact *a) {
   // CHECK: TRAINC_DATA_CORRUPT: 'cut.safetensors' is damaged: the file has {{[0-9]+}} bytes of data, its tensors need {{[0-9]+}}
   free(data);
   static const char *const bad[] = {
-      "", "{", "[]", "{}x", "{\"a\":1}", "{\"a\":{}}",
+      "",
+      "{",
+      "[]",
+      "{}x",
+      "{\"a\":1}",
+      "{\"a\":{}}",
       "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}",
       "{\"a\":{\"dtype\":\"F99\",\"shape\":[],\"data_offsets\":[0,4]}}",
       "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}",
@@ -236,7 +241,8 @@ static void test_truncation(trainc_artifact *a) {
       "\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}",
       "{\"\\u0000\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
       "{\"\\ud800\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
-      "{\"__metadata__\":{\"a\":1}}", "{\"__metadata__\":{},\"__metadata__\":{}}"};
+      "{\"__metadata__\":{\"a\":1}}",
+      "{\"__metadata__\":{},\"__metadata__\":{}}"};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
     write_file("bad.safetensors", bad[i], 4);
     EXPECT(trainc_load(t, "bad.safetensors"), TRAINC_DATA_CORRUPT);

@@ -21,7 +21,8 @@ static int save_in_child(trainc_artifact *a, const char *fault) {
     run_steps(t, 6, 7); // inside a window: gradients are written too
     setenv("TRAINC_FAULT", fault, 1);
     trainc_status status = trainc_save_checkpoint(t, "run", 1, NULL);
-    if (status == TRAINC_IO_ERROR && !strstr(trainc_last_error(), "No space left"))
+    if (status == TRAINC_IO_ERROR &&
+        !strstr(trainc_last_error(), "No space left"))
       _exit(3);
     _exit(status == TRAINC_OK ? 0 : status == TRAINC_IO_ERROR ? 1 : 3);
   }
@@ -83,7 +84,8 @@ int main(void) {
   clock_gettime(CLOCK_MONOTONIC, &start);
   OK(trainc_save(after, "slow.safetensors"));
   clock_gettime(CLOCK_MONOTONIC, &end);
-  CHECK((end.tv_sec - start.tv_sec) * 1000 + (end.tv_nsec - start.tv_nsec) / 1000000 >=
+  CHECK((end.tv_sec - start.tv_sec) * 1000 +
+            (end.tv_nsec - start.tv_nsec) / 1000000 >=
         30);
   // A plan that cannot be read is not passed over.
   setenv("TRAINC_FAULT", "write:one:kill", 1);

@@ -23,11 +23,32 @@ static long below(long limit) {
   return limit > 0 ? (long)(next_random() % (uint64_t)limit) : 0;
 }
 
-static const char *const pieces[] = {
-    "\"", "{", "}", "[", "]", ":", ",", "\\", "\\u0000", "\\ud83d\\ude00", "-1",
-    "0", "18446744073709551616", "9223372036854775807", "4294967296", "null",
-    "\"F64\"", "\"BF16\"", "\"U64\"", "\"__metadata__\":{},", " ", "\n", "\x80",
-    "fc.weight", "scalar/micro_step", "gradient/fc.bias"};
+static const char *const pieces[] = {"\"",
+                                     "{",
+                                     "}",
+                                     "[",
+                                     "]",
+                                     ":",
+                                     ",",
+                                     "\\",
+                                     "\\u0000",
+                                     "\\ud83d\\ude00",
+                                     "-1",
+                                     "0",
+                                     "18446744073709551616",
+                                     "9223372036854775807",
+                                     "4294967296",
+                                     "null",
+                                     "\"F64\"",
+                                     "\"BF16\"",
+                                     "\"U64\"",
+                                     "\"__metadata__\":{},",
+                                     " ",
+                                     "\n",
+                                     "\x80",
+                                     "fc.weight",
+                                     "scalar/micro_step",
+                                     "gradient/fc.bias"};
 
 /// Changes `data` (with room for more) in place; returns its new size. Most
 /// changes fall into the header.

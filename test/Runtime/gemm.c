@@ -37,8 +37,8 @@ static double get(uint32_t dtype, const char *data, int64_t i) {
   default:
     memcpy(&half, data + 2 * i, 2);
     int exponent = half >> 10 & 31, fraction = half & 1023;
-    wide = exponent ? ldexp(1024 + fraction, exponent - 25)
-                    : ldexp(fraction, -24);
+    wide =
+        exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
     return half & 0x8000 ? -wide : wide;
   }
 }
@@ -79,20 +79,19 @@ static void fill(uint32_t dtype, char *data, uint64_t bytes) {
 
 /// One command, as the eval of an artifact with A, B and the bias as inputs and C
 /// in a buffer.
-static void run(const Case *s, int bias, unsigned threads, const char *const in[3], char *c,
-                uint64_t c_bytes, const trainc_gemm_detail *detail,
-                const uint64_t bytes[3]) {
+static void run(const Case *s, int bias, unsigned threads,
+                const char *const in[3], char *c, uint64_t c_bytes,
+                const trainc_gemm_detail *detail, const uint64_t bytes[3]) {
   trainc_arena run_arenas[] = {
       {"c", TRAINC_ROLE_BUFFER, s->c, c_bytes, NULL},
       {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, NULL},
       {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, 0, NULL}};
-  int64_t dims[4] = {(int64_t)(bytes[0] / size_of(s->a)),
-                     (int64_t)(bytes[1] / size_of(s->b)),
-                     (int64_t)(bytes[2] / size_of(s->c)),
-                     (int64_t)(c_bytes / size_of(s->c))};
-  trainc_tensor run_tensors[] = {
-      TENSOR("c", NULL, BUFFER, F32, 1, 0, 0, c_bytes, &dims[3], CONSTANT, 0, 0,
-             NULL)};
+  int64_t dims[4] = {
+      (int64_t)(bytes[0] / size_of(s->a)), (int64_t)(bytes[1] / size_of(s->b)),
+      (int64_t)(bytes[2] / size_of(s->c)), (int64_t)(c_bytes / size_of(s->c))};
+  trainc_tensor run_tensors[] = {TENSOR("c", NULL, BUFFER, F32, 1, 0, 0,
+                                        c_bytes, &dims[3], CONSTANT, 0, 0,
+                                        NULL)};
   run_tensors[0].dtype = s->c;
   trainc_port ports[] = {{"a", s->a, 1, &dims[0], bytes[0]},
                          {"b", s->b, 1, &dims[1], bytes[1]},
@@ -102,8 +101,8 @@ static void run(const Case *s, int bias, unsigned threads, const char *const in[
                                {0, TRAINC_WRITE, 0, c_bytes, s->c, 0},
                                {5, TRAINC_READ, 0, bytes[2], s->c, 0}};
   trainc_command command = GEMM(bias ? 4 : 3, operands, *detail, "gemm");
-  trainc_entry entry = {"run", TRAINC_ENTRY_EVAL, 0,    3,    0, 0, 0,
-                        ports, NULL,              NULL, {{1, &command}}, 0};
+  trainc_entry entry = {"run", TRAINC_ENTRY_EVAL, 0, 3, 0, 0, 0, ports, NULL,
+                        NULL,  {{1, &command}},   0};
   trainc_descriptor d = trainc_descriptor_handmade;
   d.num_arenas = 3;
   d.arenas = run_arenas;
@@ -132,15 +131,22 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
   int64_t rows_a = ta ? s->k : s->m, lda = (ta ? s->m : s->k) + 3;
   int64_t rows_b = tb ? s->n : s->k, ldb = (tb ? s->k : s->n) + 1;
   int64_t ldc = s->n + 2;
-  trainc_gemm_detail g = {.a_type = s->a, .b_type = s->b, .c_type = s->c,
+  trainc_gemm_detail g = {.a_type = s->a,
+                          .b_type = s->b,
+                          .c_type = s->c,
                           .transpose_a = (uint32_t)ta,
                           .transpose_b = (uint32_t)tb,
                           .accumulate = (uint32_t)accumulate,
                           .has_bias = (uint32_t)bias,
-                          .m = s->m, .n = s->n, .k = s->k,
-                          .lda = lda, .ldb = ldb, .ldc = ldc,
+                          .m = s->m,
+                          .n = s->n,
+                          .k = s->k,
+                          .lda = lda,
+                          .ldb = ldb,
+                          .ldc = ldc,
                           .batch = {s->batch0, s->batch1},
-                          .tile_m = s->tile_m, .tile_n = s->tile_n};
+                          .tile_m = s->tile_m,
+                          .tile_n = s->tile_n};
   g.stride_a[1] = rows_a * lda, g.stride_a[0] = g.stride_a[1] * s->batch1;
   g.stride_b[1] = rows_b * ldb, g.stride_b[0] = 0; // shared by the outer batch
   g.stride_c[1] = s->m * ldc, g.stride_c[0] = g.stride_c[1] * s->batch1 + 8;
@@ -177,9 +183,11 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
           double sum = accumulate ? get(s->c, before, at) : 0, size = fabs(sum);
           for (int64_t l = 0; l < s->k; ++l) {
             double term =
-                get(s->a, a, p * g.stride_a[0] + q * g.stride_a[1] +
-                                 (ta ? l * lda + i : i * lda + l)) *
-                get(s->b, b, q * g.stride_b[1] + (tb ? j * ldb + l : l * ldb + j));
+                get(s->a, a,
+                    p * g.stride_a[0] + q * g.stride_a[1] +
+                        (ta ? l * lda + i : i * lda + l)) *
+                get(s->b, b,
+                    q * g.stride_b[1] + (tb ? j * ldb + l : l * ldb + j));
             sum += term;
             size += fabs(term);
           }
@@ -187,10 +195,11 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
           double error = fabs(get(s->c, c, at) - sum);
           double wide = s->c == TRAINC_F64 ? 1e-15 : 1e-6;
           if (!(error <= epsilon * fabs(sum) + wide * (size + 1))) {
-            printf("types %u %u %u, %d x %d x %d, transpose %d %d, accumulate %d, "
-                   "bias %d, [%d, %d]: %g, expected %g\n",
-                   s->a, s->b, s->c, (int)s->m, (int)s->n, (int)s->k, ta, tb,
-                   accumulate, bias, (int)i, (int)j, get(s->c, c, at), sum);
+            printf(
+                "types %u %u %u, %d x %d x %d, transpose %d %d, accumulate %d, "
+                "bias %d, [%d, %d]: %g, expected %g\n",
+                s->a, s->b, s->c, (int)s->m, (int)s->n, (int)s->k, ta, tb,
+                accumulate, bias, (int)i, (int)j, get(s->c, c, at), sum);
             exit(1);
           }
           // What is between the rows is untouched.
@@ -203,20 +212,19 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
 
 int main(int argc, char **argv) {
   (void)argv;
-  static const uint32_t types[][3] = {
-      {TRAINC_F32, TRAINC_F32, TRAINC_F32},
-      {TRAINC_F64, TRAINC_F64, TRAINC_F64},
-      {TRAINC_BF16, TRAINC_BF16, TRAINC_F32},
-      {TRAINC_BF16, TRAINC_BF16, TRAINC_BF16},
-      {TRAINC_F16, TRAINC_F16, TRAINC_F16},
-      {TRAINC_F16, TRAINC_F16, TRAINC_F32},
-      {TRAINC_BF16, TRAINC_F32, TRAINC_BF16}};
+  static const uint32_t types[][3] = {{TRAINC_F32, TRAINC_F32, TRAINC_F32},
+                                      {TRAINC_F64, TRAINC_F64, TRAINC_F64},
+                                      {TRAINC_BF16, TRAINC_BF16, TRAINC_F32},
+                                      {TRAINC_BF16, TRAINC_BF16, TRAINC_BF16},
+                                      {TRAINC_F16, TRAINC_F16, TRAINC_F16},
+                                      {TRAINC_F16, TRAINC_F16, TRAINC_F32},
+                                      {TRAINC_BF16, TRAINC_F32, TRAINC_BF16}};
   // m, n, k, batch, tiles: ones, odd, above the tiles, above the small sizes.
   static const int64_t sizes[][7] = {
-      {1, 1, 1, 1, 1, 4, 4},       {7, 13, 5, 2, 3, 4, 8},
-      {33, 10, 65, 1, 1, 32, 32},  {64, 96, 48, 1, 2, 64, 96},
+      {1, 1, 1, 1, 1, 4, 4},        {7, 13, 5, 2, 3, 4, 8},
+      {33, 10, 65, 1, 1, 32, 32},   {64, 96, 48, 1, 2, 64, 96},
       {130, 67, 129, 1, 1, 48, 40}, {3, 5, 1100, 1, 1, 2, 16},
-      {5, 70, 0, 1, 1, 4, 32},     {100, 200, 530, 1, 1, 64, 96}};
+      {5, 70, 0, 1, 1, 4, 32},      {100, 200, 530, 1, 1, 64, 96}};
   int count = 0;
   size_t num_types = argc > 1 ? 1 : sizeof types / sizeof types[0];
   for (size_t t = 0; t < num_types; ++t)

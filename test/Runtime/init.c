@@ -36,7 +36,8 @@ static double uniform(const char *name, uint64_t seed, uint64_t i) {
     hash = (hash ^ (unsigned char)*name) * 0x100000001B3ull;
   uint32_t r[4];
   philox(i / 2, hash, seed, r);
-  uint64_t bits = i % 2 ? r[2] | (uint64_t)r[3] << 32 : r[0] | (uint64_t)r[1] << 32;
+  uint64_t bits =
+      i % 2 ? r[2] | (uint64_t)r[3] << 32 : r[0] | (uint64_t)r[1] << 32;
   return ((double)(bits >> 12) + 0.5) * 0x1p-52;
 }
 

@@ -39,9 +39,10 @@ static void test_windows(trainc_trainer *t) {
   OK(trainc_set_observer(t, note, NULL));
   for (int i = 0; i < 4; ++i) {
     OK(trainc_step(t, 0, &r));
-    printf("step %d: closed %u updated %u micro_step %u update %llu weight %g\n",
-           i, r.closed, r.updated, r.micro_step, (unsigned long long)r.update,
-           r.weight);
+    printf(
+        "step %d: closed %u updated %u micro_step %u update %llu weight %g\n",
+        i, r.closed, r.updated, r.micro_step, (unsigned long long)r.update,
+        r.weight);
   }
   // CHECK: step 0: closed 0 updated 0 micro_step 1 update 0 weight 32
   // CHECK: step 1: closed 0 updated 0 micro_step 2 update 0 weight 32
@@ -190,7 +191,8 @@ static void test_tensors(trainc_artifact *a) {
   // 1 + 2^-11 + 2^-60 rounds up in f16; through f32 it would be a tie, to even.
   double tie[2] = {1.0 + 0x1p-11 + 0x1p-50, 65504.0};
   uint16_t half[2];
-  OK(trainc_artifact_find_tensor(a, TRAINC_ROLE_MASTER, "table", NULL, &weight));
+  OK(trainc_artifact_find_tensor(a, TRAINC_ROLE_MASTER, "table", NULL,
+                                 &weight));
   OK(trainc_tensor_write(t, weight, TRAINC_F64, tie, sizeof tie));
   OK(trainc_tensor_read(t, weight, TRAINC_F16, half, sizeof half));
   CHECK(half[0] == 0x3C01 && half[1] == 0x7BFF);

@@ -108,7 +108,8 @@ int main(void) {
   CHECK(same_state(b.trainer, alone));
   CHECK(!same_state(a.trainer, b.trainer));
 
-  trainc_trainer *all[] = {one, odd, theirs, pinned, a.trainer, b.trainer, alone};
+  trainc_trainer *all[] = {one,       odd,       theirs, pinned,
+                           a.trainer, b.trainer, alone};
   for (int i = 0; i < 7; ++i)
     trainc_trainer_destroy(all[i]);
   trainc_artifact_close(artifact);

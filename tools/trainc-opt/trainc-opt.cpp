@@ -16,7 +16,8 @@ static llvm::SmallVector<char *> dropDisabled(int argc, char **argv) {
       disabled.push_back(text);
   }
   for (char *argument : llvm::ArrayRef(argv, argc)) {
-    llvm::StringRef text = llvm::StringRef(argument).ltrim('-').split('=').first;
+    llvm::StringRef text =
+        llvm::StringRef(argument).ltrim('-').split('=').first;
     if (text != "disable-pass" && !llvm::is_contained(disabled, text))
       kept.push_back(argument);
   }
@@ -33,7 +34,6 @@ int main(int argc, char **argv) {
   trainc::registerTraincTransformsPasses();
   trainc::registerTraincConversionPasses();
   trainc::registerPipelines();
-  return mlir::asMainReturnCode(
-      mlir::MlirOptMain(arguments.size(), arguments.data(), "trainc pass driver\n",
-                        registry));
+  return mlir::asMainReturnCode(mlir::MlirOptMain(
+      arguments.size(), arguments.data(), "trainc pass driver\n", registry));
 }

@@ -50,15 +50,15 @@ void ColumnEmitter::setCoordinates(LoopBuilder &l, Value index, bool reduced) {
       continue;
     stride /= space.outer[i];
     Value coordinate = l.div(index, stride);
-    points.coordinates[i] = first ? coordinate : l.mod(coordinate, space.outer[i]);
+    points.coordinates[i] =
+        first ? coordinate : l.mod(coordinate, space.outer[i]);
     first = false;
   }
 }
 
 /// Emits the scalars that the vectors of a point need.
 void ColumnEmitter::prepare(LoopBuilder &l) {
-  for (Operation &op :
-       function.kernel.getBody().front().without_terminator())
+  for (Operation &op : function.kernel.getBody().front().without_terminator())
     if (!isa<nn::ReduceOp>(op) && points.isVector(op.getResult(0)))
       points.prepareScalars(l, &op, /*uniformOnly=*/false);
 }
@@ -192,11 +192,12 @@ int64_t trainc::emitSquareSum(KernelFunction &function, train::SquareSumOp op) {
     Value x = l.loadVector(input, at, element, mask);
     return math::FmaOp::create(l.b, l.loc, x, x, loop.getRegionIterArg(0));
   };
-  Value isWhole = arith::CmpIOp::create(
-      deepest, l.loc, arith::CmpIPredicate::ule,
-      step.add(at, step.index(kLanes)), high);
-  auto branch = scf::IfOp::create(deepest, l.loc, TypeRange(vectorType), isWhole,
-                                  /*withElse=*/true);
+  Value isWhole =
+      arith::CmpIOp::create(deepest, l.loc, arith::CmpIPredicate::ule,
+                            step.add(at, step.index(kLanes)), high);
+  auto branch =
+      scf::IfOp::create(deepest, l.loc, TypeRange(vectorType), isWhole,
+                        /*withElse=*/true);
   {
     OpBuilder then = branch.getThenBodyBuilder();
     LoopBuilder t{then, l.loc};

@@ -180,8 +180,8 @@ int64_t trainc::cutIntoTiles(func::FuncOp function) {
   if (!nest)
     return 1;
   auto bound = [](Value value) { return getConstantIntValue(value); };
-  auto low = bound(nest.getLowerBound()[0]), high = bound(nest.getUpperBound()[0]),
-       step = bound(nest.getStep()[0]);
+  auto low = bound(nest.getLowerBound()[0]),
+       high = bound(nest.getUpperBound()[0]), step = bound(nest.getStep()[0]);
   if (!low || !high || !step || *low != 0 || *step != 1 || *high < 2)
     return 1;
   int64_t chunk = llvm::divideCeil(*high, kMaxTiles);

@@ -93,7 +93,8 @@ static LLVM::LLVMFuncOp getTrampoline(ModuleOp module, StringRef name,
     return existing;
   OpBuilder b = OpBuilder::atBlockBegin(module.getBody());
   Type f64 = b.getF64Type();
-  auto type = LLVM::LLVMFunctionType::get(f64, SmallVector<Type>(arguments, f64));
+  auto type =
+      LLVM::LLVMFunctionType::get(f64, SmallVector<Type>(arguments, f64));
   auto function = LLVM::LLVMFuncOp::create(b, module.getLoc(), symbol, type);
   defineByTable(function, name);
   return function;
@@ -139,9 +140,8 @@ static void widenToF64(Operation *op) {
     return b.getF64Type();
   };
   for (OpOperand &operand : op->getOpOperands())
-    operand.set(arith::ExtFOp::create(b, op->getLoc(),
-                                      wide(operand.get().getType()),
-                                      operand.get()));
+    operand.set(arith::ExtFOp::create(
+        b, op->getLoc(), wide(operand.get().getType()), operand.get()));
   Type narrow = op->getResult(0).getType();
   op->getResult(0).setType(wide(narrow));
   b.setInsertionPointAfter(op);
@@ -164,9 +164,9 @@ static LogicalResult lowerMath(ModuleOp kernels) {
   // These have polynomials that are accurate to a few units in the last place;
   // see docs/Language.md.
   populateMathPolynomialApproximationPatterns(patterns, [](StringRef name) {
-    return llvm::is_contained({"math.exp", "math.expm1", "math.log", "math.log1p",
-                               "math.log2", "math.tanh", "math.erf", "math.sin",
-                               "math.cos"},
+    return llvm::is_contained({"math.exp", "math.expm1", "math.log",
+                               "math.log1p", "math.log2", "math.tanh",
+                               "math.erf", "math.sin", "math.cos"},
                               name);
   });
   if (failed(applyPatternsGreedily(kernels, std::move(patterns))))
@@ -188,10 +188,11 @@ static void addEntry(LLVM::LLVMFuncOp body, StringRef name, bool hasScratch) {
   OpBuilder b(body);
   Location loc = body.getLoc();
   auto pointer = LLVM::LLVMPointerType::get(b.getContext());
-  auto type = LLVM::LLVMFunctionType::get(
-      LLVM::LLVMVoidType::get(b.getContext()), {pointer, b.getI64Type(), pointer});
-  auto entry = LLVM::LLVMFuncOp::create(b, loc, name, type,
-                                        LLVM::Linkage::Internal);
+  auto type =
+      LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(b.getContext()),
+                                  {pointer, b.getI64Type(), pointer});
+  auto entry =
+      LLVM::LLVMFuncOp::create(b, loc, name, type, LLVM::Linkage::Internal);
   b.setInsertionPointToStart(entry.addEntryBlock(b));
   SmallVector<Value> arguments;
   int32_t operands = body.getNumArguments() - (hasScratch ? 2 : 1);

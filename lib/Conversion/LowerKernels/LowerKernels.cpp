@@ -29,8 +29,9 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
   SmallVector<Operation *> ops;
   bool points = true;
   for (Operation &op : kernel.getBody().front().without_terminator()) {
-    points &= isa<nn::PointwiseOpInterface, nn::ReduceOp, nn::ConstantOp,
-                  nn::IotaOp>(op);
+    points &=
+        isa<nn::PointwiseOpInterface, nn::ReduceOp, nn::ConstantOp, nn::IotaOp>(
+            op);
     ops.push_back(&op);
   }
   if (ops.size() == 1) {

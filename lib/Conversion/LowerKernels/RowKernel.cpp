@@ -59,8 +59,7 @@ private:
 void RowEmitter::findLevels() {
   for (Value argument : function.kernel.getBody().getArguments())
     level[argument] = 0;
-  for (Operation &op :
-       function.kernel.getBody().front().without_terminator()) {
+  for (Operation &op : function.kernel.getBody().front().without_terminator()) {
     int64_t mine = 0;
     for (Value operand : op.getOperands())
       mine = std::max(mine, level.lookup(operand));
@@ -81,8 +80,7 @@ bool RowEmitter::isStored(Value value) const {
 }
 
 void RowEmitter::findBuffers(LoopBuilder &l) {
-  for (Operation &op :
-       function.kernel.getBody().front().without_terminator()) {
+  for (Operation &op : function.kernel.getBody().front().without_terminator()) {
     if (isCheap(&op) || isa<nn::ReduceOp>(op))
       continue;
     for (Value result : op.getResults()) {
@@ -94,23 +92,24 @@ void RowEmitter::findBuffers(LoopBuilder &l) {
                              : level.lookup(user->getResult(0));
         return needed > level.lookup(result);
       });
-      Type type = nn::getComputeType(nn::getTensorType(result).getElementType());
-      int64_t bytes = space.inner * llvm::divideCeil(type.getIntOrFloatBitWidth(), 8);
+      Type type =
+          nn::getComputeType(nn::getTensorType(result).getElementType());
+      int64_t bytes =
+          space.inner * llvm::divideCeil(type.getIntOrFloatBitWidth(), 8);
       if (!later || bytes > kMaxRowBuffer || type.isInteger(1))
         continue;
       // Whole vectors are stored, the last one included.
-      auto memref = MemRefType::get({int64_t(llvm::alignTo(space.inner, kLanes))},
-                                    type);
-      buffers[result] =
-          memref::AllocaOp::create(l.b, l.loc, memref, l.b.getI64IntegerAttr(64));
+      auto memref =
+          MemRefType::get({int64_t(llvm::alignTo(space.inner, kLanes))}, type);
+      buffers[result] = memref::AllocaOp::create(l.b, l.loc, memref,
+                                                 l.b.getI64IntegerAttr(64));
     }
   }
 }
 
 /// Emits what does not vary at all, before the loop over rows.
 void RowEmitter::emitUniform(LoopBuilder &l) {
-  for (Operation &op :
-       function.kernel.getBody().front().without_terminator()) {
+  for (Operation &op : function.kernel.getBody().front().without_terminator()) {
     for (Value operand : op.getOperands())
       if (level.lookup(operand) == 0 && points.isUniform(operand))
         points.getScalar(l, operand);
@@ -195,19 +194,21 @@ void RowEmitter::emitBody(LoopBuilder &l, Value at, Value mask,
     stores.push_back({root, points.getVector(l, root, at, mask, memo)});
   for (auto [root, value] : stores) {
     if (Value buffer = buffers.lookup(root))
-      vector::StoreOp::create(l.b, l.loc, l.splat(value), buffer, ValueRange(at));
+      vector::StoreOp::create(l.b, l.loc, l.splat(value), buffer,
+                              ValueRange(at));
     Type element = nn::getTensorType(root).getElementType();
     for (Value memref : function.outputs.lookup(root))
       storeGuarded(l, root, [&](LoopBuilder &l) {
-        l.storeVector(value, memref, l.add(points.offsetOf(l, root), at), element,
-                      mask);
+        l.storeVector(value, memref, l.add(points.offsetOf(l, root), at),
+                      element, mask);
       });
   }
 }
 
 /// One loop over the inner dimension, from `low` to `high`; the masked rest, which
 /// is at the end of the dimension, only if `isLast` (null: always).
-void RowEmitter::emitPhase(LoopBuilder &l, Value low, Value high, Value isLast) {
+void RowEmitter::emitPhase(LoopBuilder &l, Value low, Value high,
+                           Value isLast) {
   SmallVector<nn::ReduceOp> reduces = reductions();
   SmallVector<Value> roots = vectorRoots();
   if (reduces.empty() && roots.empty())
@@ -219,8 +220,9 @@ void RowEmitter::emitPhase(LoopBuilder &l, Value low, Value high, Value isLast) 
     // Reductions of single elements.
     for (nn::ReduceOp reduce : reduces) {
       Value value = points.getScalar(l, reduce.getInput());
-      points.scalars[reduce.getResult()] = l.combine(
-          reduce.getKind(), l.neutral(reduce.getKind(), value.getType()), value);
+      points.scalars[reduce.getResult()] =
+          l.combine(reduce.getKind(),
+                    l.neutral(reduce.getKind(), value.getType()), value);
     }
     return;
   }
@@ -235,9 +237,9 @@ void RowEmitter::emitPhase(LoopBuilder &l, Value low, Value high, Value isLast) 
   SmallVector<Value> accumulators;
   for (nn::ReduceOp reduce : reduces) {
     Type element = nn::getTensorType(reduce.getInput()).getElementType();
-    accumulators.push_back(l.neutral(
-        reduce.getKind(),
-        VectorType::get({kLanes}, nn::getComputeType(element))));
+    accumulators.push_back(
+        l.neutral(reduce.getKind(),
+                  VectorType::get({kLanes}, nn::getComputeType(element))));
   }
   if (space.inner >= kLanes) {
     auto loop = scf::ForOp::create(l.b, l.loc, low, high, l.index(kLanes),

@@ -93,11 +93,12 @@ void SegmentEmitter<Op>::loadScalars(LoopBuilder &l, Scalars &scalars,
       Value chosen;
       for (int64_t g = 0; g < groups; ++g) {
         Value value = load(op.getGrouped()[i + g], l.index(0));
-        Value mine = arith::CmpIOp::create(
-            l.b, l.loc, arith::CmpIPredicate::eq, group, l.index(g));
-        chosen = chosen ? arith::SelectOp::create(l.b, l.loc, mine, value, chosen)
-                              .getResult()
-                        : value;
+        Value mine = arith::CmpIOp::create(l.b, l.loc, arith::CmpIPredicate::eq,
+                                           group, l.index(g));
+        chosen = chosen
+                     ? arith::SelectOp::create(l.b, l.loc, mine, value, chosen)
+                           .getResult()
+                     : value;
       }
       scalars[body.getArgument(next++)] = chosen;
     }
@@ -113,10 +114,9 @@ SegmentEmitter<Op>::emitVectors(LoopBuilder &l, const Piece &piece,
   Scalars values = scalars;
   for (auto [i, array] : llvm::enumerate(op.getArrays()))
     if (!body.getArgument(i).use_empty())
-      values[body.getArgument(i)] =
-          l.loadVector(function.inputs.lookup(array),
-                       l.add(piece.offsets[i], at),
-                       nn::getTensorType(array).getElementType(), mask);
+      values[body.getArgument(i)] = l.loadVector(
+          function.inputs.lookup(array), l.add(piece.offsets[i], at),
+          nn::getTensorType(array).getElementType(), mask);
   auto lookup = [&](Value value) { return values.lookup(value); };
   for (Operation &inner : body.without_terminator()) {
     if (values.contains(inner.getResult(0)))
@@ -145,7 +145,8 @@ void SegmentEmitter<Op>::emit(
   for (auto [segment, length] : llvm::enumerate(op.getLengths()))
     for (int64_t begin = 0; begin < length; begin += share) {
       int64_t end = std::min(length, begin + share);
-      if (filled != 0 && filled + end - begin + kPieceCost > share + kPieceCost) {
+      if (filled != 0 &&
+          filled + end - begin + kPieceCost > share + kPieceCost) {
         firsts.push_back(segments.size());
         filled = 0;
       }
@@ -172,7 +173,8 @@ void SegmentEmitter<Op>::emit(
                 lookUp(l, table(l, begins), i),
                 lookUp(l, table(l, ends), i),
                 {}};
-    for (auto offsets : op.getOffsets().template getAsRange<DenseI64ArrayAttr>())
+    for (auto offsets :
+         op.getOffsets().template getAsRange<DenseI64ArrayAttr>())
       piece.offsets.push_back(lookUp(l, table(l, offsets), piece.segment));
     Scalars scalars = uniform;
     loadScalars(l, scalars, piece.segment);
@@ -192,11 +194,11 @@ loopOverVectors(LoopBuilder &l, Value low, Value high, ValueRange initial,
   Value count = arith::SubIOp::create(l.b, l.loc, high, low);
   Value rest = l.mod(count, kLanes);
   Value whole = arith::SubIOp::create(l.b, l.loc, high, rest);
-  SmallVector<Value> values = l.loop(
-      low, whole, kLanes, initial,
-      [&](LoopBuilder &l, Value at, ValueRange carried) {
-        return body(l, at, Value(), carried);
-      });
+  SmallVector<Value> values =
+      l.loop(low, whole, kLanes, initial,
+             [&](LoopBuilder &l, Value at, ValueRange carried) {
+               return body(l, at, Value(), carried);
+             });
   Value any = arith::CmpIOp::create(l.b, l.loc, arith::CmpIPredicate::ne, rest,
                                     l.index(0));
   auto branch = scf::IfOp::create(l.b, l.loc, initial.getTypes(), any,
@@ -217,18 +219,18 @@ loopOverVectors(LoopBuilder &l, Value low, Value high, ValueRange initial,
 int64_t trainc::emitSegmentMap(KernelFunction &function, SegmentMapOp op) {
   SegmentEmitter<SegmentMapOp> emitter(function, op);
   emitter.emit([&](LoopBuilder &l, const auto &piece, const auto &scalars) {
-    loopOverVectors(
-        l, piece.begin, piece.end, {},
-        [&](LoopBuilder &l, Value at, Value mask, ValueRange) {
-          SmallVector<Value> values =
-              emitter.emitVectors(l, piece, scalars, at, mask);
-          for (auto [value, result, target] :
-               llvm::zip(values, op.getOutputs(), op.getTargets()))
-            l.storeVector(value, function.outputs.lookup(result).front(),
-                          l.add(piece.offsets[target], at),
-                          nn::getTensorType(result).getElementType(), mask);
-          return SmallVector<Value>();
-        });
+    loopOverVectors(l, piece.begin, piece.end, {},
+                    [&](LoopBuilder &l, Value at, Value mask, ValueRange) {
+                      SmallVector<Value> values =
+                          emitter.emitVectors(l, piece, scalars, at, mask);
+                      for (auto [value, result, target] :
+                           llvm::zip(values, op.getOutputs(), op.getTargets()))
+                        l.storeVector(
+                            value, function.outputs.lookup(result).front(),
+                            l.add(piece.offsets[target], at),
+                            nn::getTensorType(result).getElementType(), mask);
+                      return SmallVector<Value>();
+                    });
   });
   return emitter.tiles;
 }
@@ -251,7 +253,8 @@ int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
       for (Value result : op.getOutputs())
         zeros.push_back(l.neutral(
             nn::ReduceKind::sum,
-            VectorType::get({kLanes}, nn::getTensorType(result).getElementType())));
+            VectorType::get({kLanes},
+                            nn::getTensorType(result).getElementType())));
       SmallVector<Value> sums = loopOverVectors(
           l, low, high, zeros,
           [&](LoopBuilder &l, Value at, Value mask, ValueRange carried) {
@@ -334,12 +337,10 @@ int64_t trainc::emitSumBlocks(KernelFunction &function, SumBlocksOp op) {
     if (set.empty())
       total = l.neutral(nn::ReduceKind::sum, f64);
     else
-      total = l.loop(l.index(1), l.index(set.size()), 1,
-                     sumAt(l, l.index(0)),
+      total = l.loop(l.index(1), l.index(set.size()), 1, sumAt(l, l.index(0)),
                      [&](LoopBuilder &l, Value i, ValueRange carried) {
-                       return SmallVector<Value>{
-                           l.combine(nn::ReduceKind::sum, carried.front(),
-                                     sumAt(l, i))};
+                       return SmallVector<Value>{l.combine(
+                           nn::ReduceKind::sum, carried.front(), sumAt(l, i))};
                      })
                   .front();
     l.storeScalar(total, memref, l.index(0), f64);

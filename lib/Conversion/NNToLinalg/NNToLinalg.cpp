@@ -229,8 +229,9 @@ struct ConvertReduce : OpConversionPattern<nn::ReduceOp> {
     SmallVector<int64_t> dims(op.getDims());
     llvm::sort(dims);
     int64_t last = type.getRank();
-    if (!dims.empty() && llvm::all_of(type.getShape().drop_front(dims.back() + 1),
-                                      [](int64_t size) { return size == 1; }))
+    if (!dims.empty() &&
+        llvm::all_of(type.getShape().drop_front(dims.back() + 1),
+                     [](int64_t size) { return size == 1; }))
       while (last > 0 && (llvm::is_contained(dims, last - 1) ||
                           type.getDimSize(last - 1) == 1)) {
         --last;

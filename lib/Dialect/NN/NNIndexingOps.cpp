@@ -179,8 +179,7 @@ LogicalResult PadOp::inferReturnTypes(MLIRContext *,
   std::optional<ArrayRef<int64_t>> interior = adaptor.getInterior();
   for (ArrayRef<int64_t> counts : {adaptor.getLow(), adaptor.getHigh(),
                                    interior.value_or(adaptor.getLow())})
-    if (counts.size() != rank ||
-        llvm::any_of(counts, [](int64_t count) {
+    if (counts.size() != rank || llvm::any_of(counts, [](int64_t count) {
           return count < 0 || count > kMaxElements;
         }))
       return emitOptionalError(loc,
@@ -197,8 +196,10 @@ LogicalResult PadOp::inferReturnTypes(MLIRContext *,
     if (__builtin_mul_overflow(input.getDimSize(i) - 1, steps[i], &between) ||
         between > kMaxElements)
       return emitOptionalError(
-          loc, "'nn.pad' op expects a result of at most 2^40 elements (C2), got "
-               "interior ", steps[i] - 1, " for ", input);
+          loc,
+          "'nn.pad' op expects a result of at most 2^40 elements (C2), got "
+          "interior ",
+          steps[i] - 1, " for ", input);
     shape.push_back(adaptor.getLow()[i] + between + 1 + adaptor.getHigh()[i]);
   }
   types.push_back(RankedTensorType::get(shape, input.getElementType()));

@@ -30,9 +30,9 @@ void KernelOp::print(OpAsmPrinter &p) {
   p << " ";
   p.printSymbolName(getSymName());
   p << "(";
-  llvm::interleaveComma(getBody().getArguments(), p, [&](BlockArgument argument) {
-    p.printRegionArgument(argument);
-  });
+  llvm::interleaveComma(
+      getBody().getArguments(), p,
+      [&](BlockArgument argument) { p.printRegionArgument(argument); });
   p << ") inplace [";
   llvm::interleaveComma(getInplace(), p);
   p << "]";
@@ -61,7 +61,8 @@ LogicalResult KernelOp::verify() {
 }
 
 LogicalResult LaunchOp::verifySymbolUses(SymbolTableCollection &tables) {
-  auto kernel = tables.lookupNearestSymbolFrom<KernelOp>(*this, getKernelAttr());
+  auto kernel =
+      tables.lookupNearestSymbolFrom<KernelOp>(*this, getKernelAttr());
   if (!kernel)
     return emitOpError("expects a train.kernel (C1), got ") << getKernelAttr();
   auto end = cast<train::ReturnOp>(kernel.getBody().front().getTerminator());

@@ -14,9 +14,9 @@ using namespace trainc::train;
 /// kind or kind<v, ...> or an attribute.
 static ParseResult parseInit(OpAsmParser &parser, Attribute &init) {
   StringRef kind;
-  if (failed(parser.parseOptionalKeyword(
-          &kind, {"zeros", "ones", "constant", "normal", "truncated_normal",
-                  "uniform"}))) {
+  if (failed(parser.parseOptionalKeyword(&kind,
+                                         {"zeros", "ones", "constant", "normal",
+                                          "truncated_normal", "uniform"}))) {
     return parser.parseAttribute(init);
   }
   Builder &b = parser.getBuilder();
@@ -102,9 +102,8 @@ static void printArguments(OpAsmPrinter &p, Region &region) {
 }
 
 /// `(args) {...}` where the clauses between are parsed by `clauses`.
-static ParseResult
-parseScalarRegion(OpAsmParser &parser, Region &region,
-                  function_ref<ParseResult()> clauses) {
+static ParseResult parseScalarRegion(OpAsmParser &parser, Region &region,
+                                     function_ref<ParseResult()> clauses) {
   SmallVector<OpAsmParser::Argument> arguments;
   return failure(parser.parseArgumentList(arguments,
                                           OpAsmParser::Delimiter::Paren,
@@ -137,7 +136,8 @@ ParseResult ScheduleOp::parse(OpAsmParser &parser, OperationState &result) {
     if (parseScalarRegion(parser, *body, clauses))
       return failure();
   }
-  result.addAttribute(getHyperNamesAttrName(result.name), b.getArrayAttr(names));
+  result.addAttribute(getHyperNamesAttrName(result.name),
+                      b.getArrayAttr(names));
   result.addAttribute(getHyperValuesAttrName(result.name),
                       b.getArrayAttr(values));
   return parseAttributes(parser, result);
@@ -229,7 +229,8 @@ ParseResult OptimizerOp::parse(OpAsmParser &parser, OperationState &result) {
                       b.getArrayAttr(stateNames));
   result.addAttribute(getStateValuesAttrName(result.name),
                       b.getArrayAttr(stateValues));
-  result.addAttribute(getHyperNamesAttrName(result.name), b.getArrayAttr(names));
+  result.addAttribute(getHyperNamesAttrName(result.name),
+                      b.getArrayAttr(names));
   result.addAttribute(getHyperValuesAttrName(result.name),
                       b.getArrayAttr(values));
   return parseAttributes(parser, result);
@@ -322,8 +323,8 @@ static LogicalResult verifyInit(Operation *op, Attribute init, Type type,
     return success();
   }
   auto parts = dyn_cast<ArrayAttr>(init);
-  auto kind = parts && !parts.empty() ? dyn_cast<StringAttr>(parts[0])
-                                      : StringAttr();
+  auto kind =
+      parts && !parts.empty() ? dyn_cast<StringAttr>(parts[0]) : StringAttr();
   if (!kind)
     return op->emitOpError("expects an init that names a distribution or is "
                            "dense (")
@@ -363,7 +364,8 @@ LogicalResult ParamOp::verify() {
     return emitOpError("expects an optimizer unless it is frozen (C2), got ")
            << (getFrozen() ? "both" : "neither");
   if (auto ref = getOptimizerAttr()) {
-    Operation *target = SymbolTable::lookupSymbolIn((*this)->getParentOp(), ref);
+    Operation *target =
+        SymbolTable::lookupSymbolIn((*this)->getParentOp(), ref);
     if (!isa_and_nonnull<OptimizerOp>(target))
       return emitOpError("expects a train.optimizer of the module (C3), got ")
              << ref;
@@ -469,8 +471,8 @@ LogicalResult OptimizerOp::verify() {
   if (getScaled().empty())
     return success();
   if (failed(checkArguments(getScaled().front(), 4 + states)) ||
-      failed(verifyYield(*this, getScaled(), SmallVector<Type>(1 + states, type),
-                         "C3")))
+      failed(verifyYield(*this, getScaled(),
+                         SmallVector<Type>(1 + states, type), "C3")))
     return failure();
   return verifyScalarOps(*this, getScaled(), "C4");
 }

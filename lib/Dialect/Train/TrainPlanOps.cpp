@@ -39,21 +39,23 @@ LogicalResult ArenaOp::verify() {
   int64_t end = 0;
   for (size_t i = 0; i < count; ++i) {
     auto slice = dyn_cast<FlatSymbolRefAttr>(getSlices()[i]);
-    auto type = dyn_cast<RankedTensorType>(
-        cast<TypeAttr>(getTypes()[i]).getValue());
+    auto type =
+        dyn_cast<RankedTensorType>(cast<TypeAttr>(getTypes()[i]).getValue());
     if (!slice || !nn::isLegalTensor(type) ||
         !nn::isLegalElement(type.getElementType()))
       return emitOpError("expects slices named by symbols, of static tensors");
     int64_t width = llvm::divideCeil(type.getElementTypeBitWidth(), 8);
     int64_t offset = getOffsets()[i];
     if (offset < end || offset % width != 0)
-      return emitOpError("expects slices in order that do not overlap (C2), got ")
+      return emitOpError(
+                 "expects slices in order that do not overlap (C2), got ")
              << slice << " at " << offset;
     if (llvm::AddOverflow(offset, width * type.getNumElements(), end))
       return emitOpError("expects slices within its bytes (C2), got ")
              << slice << " at " << offset;
     if (!names.insert(slice.getValue()).second)
-      return emitOpError("expects distinct names (C3), got ") << slice << " twice";
+      return emitOpError("expects distinct names (C3), got ")
+             << slice << " twice";
   }
   if (end > static_cast<int64_t>(getBytes()))
     return emitOpError("expects slices within its bytes (C2), got an end of ")
@@ -69,7 +71,8 @@ LogicalResult StoreGradientOp::verifySymbolUses(SymbolTableCollection &tables) {
   for (Value value : getContributions())
     if (cast<RankedTensorType>(value.getType()).getShape() !=
         param.getTensorType().getShape())
-      return emitOpError("expects contributions of the parameter's shape (C2), got ")
+      return emitOpError(
+                 "expects contributions of the parameter's shape (C2), got ")
              << value.getType() << " for " << param.getType();
   return success();
 }
@@ -80,8 +83,8 @@ LogicalResult SquareSumOp::verify() {
     return emitOpError("expects a float tensor and a block >= 1, got ")
            << input << " and " << getBlock();
   int64_t blocks = llvm::divideCeil(input.getNumElements(), getBlock());
-  auto expected =
-      RankedTensorType::get({blocks}, nn::getComputeType(input.getElementType()));
+  auto expected = RankedTensorType::get(
+      {blocks}, nn::getComputeType(input.getElementType()));
   if (getResult().getType() != expected)
     return emitOpError("expects a result of type ")
            << expected << " (C1), got " << getResult().getType();
@@ -149,7 +152,8 @@ template <typename Op> static LogicalResult verifySegments(Op op) {
       return op.emitOpError("expects one offset per segment and array (C1), "
                             "got ")
              << attribute;
-    for (auto [offset, length] : llvm::zip(offsets.asArrayRef(), op.getLengths()))
+    for (auto [offset, length] :
+         llvm::zip(offsets.asArrayRef(), op.getLengths()))
       if (offset < 0 || length < 0 || offset > type.getDimSize(0) - length)
         return op.emitOpError("expects segments within their array (C1), got ")
                << length << " elements at " << offset << " of " << type;
@@ -218,8 +222,8 @@ LogicalResult SegmentSquareSumOp::verify() {
   int64_t blocks = 0;
   for (int64_t length : getLengths())
     blocks += llvm::divideCeil(length, getBlock());
-  for (auto [value, output] :
-       llvm::zip(getBody().front().getTerminator()->getOperands(), getOutputs()))
+  for (auto [value, output] : llvm::zip(
+           getBody().front().getTerminator()->getOperands(), getOutputs()))
     if (auto expected = RankedTensorType::get({blocks}, value.getType());
         output.getType() != expected)
       return emitOpError("expects results of type ")
@@ -238,8 +242,9 @@ LogicalResult SumBlocksOp::verify() {
     RankedTensorType type;
     if (source >= 0 && source < static_cast<int64_t>(getBlocks().size()))
       type = cast<RankedTensorType>(getBlocks()[source].getType());
-    if (!type || type.getRank() != 1 || !isa<FloatType>(type.getElementType()) ||
-        first < 0 || length < 1 || first > type.getDimSize(0) - length)
+    if (!type || type.getRank() != 1 ||
+        !isa<FloatType>(type.getElementType()) || first < 0 || length < 1 ||
+        first > type.getDimSize(0) - length)
       return emitOpError("expects sums of elements of the inputs (C1), got ")
              << length << " from " << first << " on of input " << source;
   }
@@ -249,12 +254,14 @@ LogicalResult SumBlocksOp::verify() {
   for (auto [attribute, sum] : llvm::zip(getSets(), getSums())) {
     auto set = dyn_cast<DenseI64ArrayAttr>(attribute);
     if (!set || !isOneOrEach(sum.getType(), set.size()))
-      return emitOpError("expects an f64 result of rank 0, or of rank 1 with one "
-                         "element per sum (C2), got ")
+      return emitOpError(
+                 "expects an f64 result of rank 0, or of rank 1 with one "
+                 "element per sum (C2), got ")
              << sum.getType() << " for " << attribute;
     for (int64_t i : set.asArrayRef())
       if (i < 0 || i >= static_cast<int64_t>(count))
-        return emitOpError("expects sets of sums that there are (C2), got ") << i;
+        return emitOpError("expects sets of sums that there are (C2), got ")
+               << i;
   }
   return success();
 }
@@ -291,14 +298,14 @@ void ListOp::print(OpAsmPrinter &p) {
   p << " ";
   p.printSymbolName(getSymName());
   p << " of " << getEntryAttr() << " \"" << getKind() << "\" (";
-  llvm::interleaveComma(getBody().getArguments(), p, [&](BlockArgument argument) {
-    p.printRegionArgument(argument);
-  });
+  llvm::interleaveComma(
+      getBody().getArguments(), p,
+      [&](BlockArgument argument) { p.printRegionArgument(argument); });
   p << ")";
   if (auto bytes = getWorkspace())
     p << " workspace(" << *bytes << ")";
-  p.printOptionalAttrDictWithKeyword((*this)->getAttrs(),
-                                     {"sym_name", "entry", "kind", "workspace"});
+  p.printOptionalAttrDictWithKeyword(
+      (*this)->getAttrs(), {"sym_name", "entry", "kind", "workspace"});
   p << " ";
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }

@@ -219,10 +219,9 @@ void StepOp::print(OpAsmPrinter &p) {
     p << ")";
   }
   p.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(),
-      {"sym_name", "input_names", "accumulate", "average", "clip_kind",
-       "clip_value", "compute_type", "keep_f32", "loss_scale",
-       "loss_scale_rule"});
+      (*this)->getAttrs(), {"sym_name", "input_names", "accumulate", "average",
+                            "clip_kind", "clip_value", "compute_type",
+                            "keep_f32", "loss_scale", "loss_scale_rule"});
   p << " ";
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -371,7 +370,8 @@ LogicalResult StepOp::verify() {
           least > 0))
       return emitOpError("expects growth >= 1, 0 < backoff <= 1, interval >= 1 "
                          "and min > 0 (C5), got ")
-             << growth << ", " << backoff << ", " << interval << " and " << least;
+             << growth << ", " << backoff << ", " << interval << " and "
+             << least;
   }
   return verifyPorts(*this, "input", getBody().getArgumentTypes(), "C4");
 }
@@ -403,9 +403,11 @@ LogicalResult RecomputeOp::verify() {
            << getResultTypes() << ", got a yield of "
            << block.getTerminator()->getOperandTypes();
   if (auto outer = (*this)->getParentOfType<RecomputeOp>())
-    return (emitOpError("expects an entry or a function around it (C2), got another region")
-                .attachNote(outer.getLoc())
-            << "the outer one is here");
+    return (
+        emitOpError(
+            "expects an entry or a function around it (C2), got another region")
+            .attachNote(outer.getLoc())
+        << "the outer one is here");
   WalkResult result = walk([&](WriteOp write) {
     write.emitOpError("is not allowed in a train.recompute (C3)");
     return WalkResult::interrupt();

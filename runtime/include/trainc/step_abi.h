@@ -156,8 +156,8 @@ typedef struct trainc_tensor {
   uint64_t offset;
   uint64_t bytes;
   const int64_t *dims;
-  int32_t group;  /* index into groups; -1: no optimizer (frozen, buffer) */
-  uint32_t init;  /* trainc_init_kind */
+  int32_t group; /* index into groups; -1: no optimizer (frozen, buffer) */
+  uint32_t init; /* trainc_init_kind */
   double init_a, init_b;
   const void *init_data;
 } trainc_tensor;

@@ -113,8 +113,8 @@ bool trainc::runOneDnnSgemm(bool transposeA, bool transposeB, int64_t m,
                             const float *b, int64_t ldb, bool accumulate,
                             float *c, int64_t ldc) {
   OneThread one(dnn);
-  return dnn.sgemm(transposeA ? 'T' : 'N', transposeB ? 'T' : 'N', m, n, k, 1.0f,
-                   a, lda, b, ldb, accumulate ? 1.0f : 0.0f, c,
+  return dnn.sgemm(transposeA ? 'T' : 'N', transposeB ? 'T' : 'N', m, n, k,
+                   1.0f, a, lda, b, ldb, accumulate ? 1.0f : 0.0f, c,
                    ldc) == dnnl_success;
 }
 

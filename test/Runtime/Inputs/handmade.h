@@ -141,28 +141,29 @@ static void count_kernel(void *const *args, int64_t tile, void *scratch) {
 #define OUTPUT_LOGITS 9 /* the eval has one input */
 
 static const trainc_operand forward_operands[] = {
-    OPERAND(INPUT_X, TRAINC_READ, 0, ROWS *FEATURES * 4, F32),
+    OPERAND(INPUT_X, TRAINC_READ, 0, ROWS * FEATURES * 4, F32),
     OPERAND(MASTER, TRAINC_READ, 0, WEIGHTS * 4, F32),
-    OPERAND(WORKSPACE, TRAINC_WRITE, LOGITS_OFFSET, ROWS *CLASSES * 4, F32),
+    OPERAND(WORKSPACE, TRAINC_WRITE, LOGITS_OFFSET, ROWS * CLASSES * 4, F32),
     OPERAND(MASTER, TRAINC_READ, BIAS_OFFSET, CLASSES * 4, F32)};
 static const trainc_operand eval_operands[] = {
-    OPERAND(INPUT_X, TRAINC_READ, 0, ROWS *FEATURES * 4, F32),
+    OPERAND(INPUT_X, TRAINC_READ, 0, ROWS * FEATURES * 4, F32),
     OPERAND(MASTER, TRAINC_READ, 0, WEIGHTS * 4, F32),
-    OPERAND(OUTPUT_LOGITS, TRAINC_WRITE, 0, ROWS *CLASSES * 4, F32),
+    OPERAND(OUTPUT_LOGITS, TRAINC_WRITE, 0, ROWS * CLASSES * 4, F32),
     OPERAND(MASTER, TRAINC_READ, BIAS_OFFSET, CLASSES * 4, F32)};
 static const trainc_operand loss_operands[] = {
-    OPERAND(WORKSPACE, TRAINC_READ, LOGITS_OFFSET, ROWS *CLASSES * 4, F32),
+    OPERAND(WORKSPACE, TRAINC_READ, LOGITS_OFFSET, ROWS * CLASSES * 4, F32),
     OPERAND(INPUT_Y, TRAINC_READ, 0, ROWS * 4, I32),
-    OPERAND(WORKSPACE, TRAINC_WRITE, ERROR_OFFSET, ROWS *CLASSES * 4, F32),
+    OPERAND(WORKSPACE, TRAINC_WRITE, ERROR_OFFSET, ROWS * CLASSES * 4, F32),
     OPERAND(WORKSPACE, TRAINC_WRITE, PARTIAL_OFFSET, 32, F64)};
 static const trainc_operand sum_operands[] = {
     OPERAND(SCALARS, TRAINC_READ | TRAINC_WRITE, 0, NUM_SCALARS * 8, F64),
     OPERAND(WORKSPACE, TRAINC_READ, PARTIAL_OFFSET, 32, F64),
-    OPERAND(WORKSPACE, TRAINC_READ, ERROR_OFFSET, ROWS *CLASSES * 4, F32),
-    OPERAND(GRADIENT, TRAINC_READ | TRAINC_WRITE, BIAS_OFFSET, CLASSES * 4, F32)};
+    OPERAND(WORKSPACE, TRAINC_READ, ERROR_OFFSET, ROWS * CLASSES * 4, F32),
+    OPERAND(GRADIENT, TRAINC_READ | TRAINC_WRITE, BIAS_OFFSET, CLASSES * 4,
+            F32)};
 static const trainc_operand gradient_operands[] = {
-    OPERAND(INPUT_X, TRAINC_READ, 0, ROWS *FEATURES * 4, F32),
-    OPERAND(WORKSPACE, TRAINC_READ, ERROR_OFFSET, ROWS *CLASSES * 4, F32),
+    OPERAND(INPUT_X, TRAINC_READ, 0, ROWS * FEATURES * 4, F32),
+    OPERAND(WORKSPACE, TRAINC_READ, ERROR_OFFSET, ROWS * CLASSES * 4, F32),
     OPERAND(GRADIENT, TRAINC_READ | TRAINC_WRITE, 0, WEIGHTS * 4, F32)};
 static const trainc_operand count_operands[] = {
     OPERAND(BUFFER, TRAINC_READ | TRAINC_WRITE, 0, 8, I64)};
@@ -174,18 +175,17 @@ static const trainc_operand apply_operands[] = {
     OPERAND(COMPUTE, TRAINC_WRITE, 0, WEIGHTS * 2, BF16)};
 
 #define GEMM_DETAIL(ta, tb, acc, bias, m, n, k, lda, ldb, ldc, tm, tn)         \
-  {TRAINC_F32, TRAINC_F32, TRAINC_F32, ta, tb, acc, bias, 0,      m,  n, k,    \
-   lda,        ldb,        ldc,        {1, 1}, {0, 0}, {0, 0}, {0, 0}, tm, tn}
-static const trainc_gemm_detail forward_detail =
-    GEMM_DETAIL(0, 0, 0, 1, ROWS, CLASSES, FEATURES, FEATURES, CLASSES, CLASSES,
-                12, 7);
-static const trainc_gemm_detail gradient_first =
-    GEMM_DETAIL(1, 0, 0, 0, FEATURES, CLASSES, ROWS, FEATURES, CLASSES, CLASSES,
-                10, 10);
-static const trainc_gemm_detail gradient_next =
-    GEMM_DETAIL(1, 0, 1, 0, FEATURES, CLASSES, ROWS, FEATURES, CLASSES, CLASSES,
-                10, 10);
+  {TRAINC_F32, TRAINC_F32, TRAINC_F32, ta,     tb,  acc, bias,                 \
+   0,          m,          n,          k,      lda, ldb, ldc,                  \
+   {1, 1},     {0, 0},     {0, 0},     {0, 0}, tm,  tn}
+static const trainc_gemm_detail forward_detail = GEMM_DETAIL(
+    0, 0, 0, 1, ROWS, CLASSES, FEATURES, FEATURES, CLASSES, CLASSES, 12, 7);
+static const trainc_gemm_detail gradient_first = GEMM_DETAIL(
+    1, 0, 0, 0, FEATURES, CLASSES, ROWS, FEATURES, CLASSES, CLASSES, 10, 10);
+static const trainc_gemm_detail gradient_next = GEMM_DETAIL(
+    1, 0, 1, 0, FEATURES, CLASSES, ROWS, FEATURES, CLASSES, CLASSES, 10, 10);
 
+// clang-format off
 static const trainc_kernel kernels[] = {
     {"loss", loss_kernel, CLASSES * 4}, {"sum_first", sum_first, 0},
     {"sum_next", sum_next, 0},          {"norm", norm_kernel, 0},
@@ -373,5 +373,6 @@ static inline void write_bytes(const char *path, const char *data, long size) {
   CHECK(file && fwrite(data, 1, (size_t)size, file) == (size_t)size);
   fclose(file);
 }
+// clang-format on
 
 #endif // HANDMADE_H
