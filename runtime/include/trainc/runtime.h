@@ -221,6 +221,10 @@ TRAINC_API uint32_t trainc_trainer_threads(const trainc_trainer *trainer);
 /// Lends `bytes` bytes as input `index` of `entry`: dense, row major, of the
 /// port's type, aligned to an element. They are read by every later run of the
 /// entry until another binding, and never written. `bytes` must be exact.
+///
+/// The gradient of a parameter that is an input (`gradient(@p)`) may stand where
+/// trainc_tensor_data says that the parameter's gradient is: then it is not
+/// copied. Not with windows of several micro-steps, whose sums are there.
 TRAINC_API trainc_status trainc_bind_input(trainc_trainer *trainer,
                                            uint32_t entry, uint32_t index,
                                            const void *data, uint64_t bytes);

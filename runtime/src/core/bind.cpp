@@ -168,6 +168,18 @@ static trainc_status checkData(const trainc_entry &entry,
   return TRAINC_OK;
 }
 
+/// Whether `data` lies in memory of gradients.
+static bool isGradientMemory(const trainc_trainer *trainer, const void *data) {
+  const char *at = static_cast<const char *>(data);
+  for (uint32_t i = 0; i < trainer->d->num_arenas; ++i) {
+    const char *base = trainer->arenas[i].data();
+    if (trainer->d->arenas[i].role == TRAINC_ROLE_GRADIENT && at >= base &&
+        at < base + trainer->d->arenas[i].bytes)
+      return true;
+  }
+  return false;
+}
+
 trainc_status trainc_bind_input(trainc_trainer *trainer, uint32_t entry,
                                 uint32_t index, const void *data,
                                 uint64_t bytes) {
@@ -178,6 +190,11 @@ trainc_status trainc_bind_input(trainc_trainer *trainer, uint32_t entry,
     return fail(TRAINC_INVALID_ARGUMENT, "input '%s' of entry '%s' is null",
                 port->name, e->name);
   TRAINC_TRY(checkData(*e, *port, data, bytes));
+  if (e->accumulate > 1 && isGradientMemory(trainer, data))
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "input '%s' of entry '%s' lies in the memory of gradients, to "
+                "which %u micro-steps add; expected other memory",
+                port->name, e->name, e->accumulate);
   setBase(trainer->entries[entry], trainer->d->num_arenas + index,
           const_cast<void *>(data));
   return TRAINC_OK;

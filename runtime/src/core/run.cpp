@@ -144,6 +144,9 @@ static void runTile(void *argument, int64_t tile, unsigned worker) {
 static bool runCommand(trainc_trainer *trainer, const EntryState &state,
                        const BoundCommand &command) {
   void *const *args = state.arguments.data() + command.firstArgument;
+  // An input may be bound to the memory that it is copied to.
+  if (command.source->kind == TRAINC_COMMAND_COPY && args[0] == args[1])
+    return true;
   if (command.alone && command.source->kind == TRAINC_COMMAND_LAUNCH) {
     for (int64_t tile = 0; tile < command.tiles; ++tile)
       command.function(args, tile, trainer->scratch.data());
