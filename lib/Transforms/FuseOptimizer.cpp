@@ -12,6 +12,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/OperationSupport.h"
+#include "mlir/IR/Remarks.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
@@ -409,6 +410,13 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
       segments.grouped, code.each, segments.lengths, segments.groups,
       segments.offsets, /*indexed=*/stored != nullptr, targets);
   map.getBody().takeBody(*segments.region);
+  remark::passed(
+      loc, remark::RemarkOpts::name("Fused").category("train-fuse-optimizer"))
+      << remark::metric("Parameters",
+                        static_cast<int64_t>(map.getLengths().size()))
+      << remark::metric("Elements", llvm::sum_of(map.getLengths()))
+      << remark::metric("Updates", static_cast<int64_t>(members.size()))
+      << remark::metric("Arrays", static_cast<int64_t>(code.arrays.size()));
   for (auto [result, target] : llvm::zip(map.getOutputs(), targets))
     WriteOp::create(b, loc, result,
                     code.arrays[target].getDefiningOp<ReadOp>().getSource());
