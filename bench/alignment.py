@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Compares k accumulated micro-batches with one batch k times as large, window by window, in the same order of data.
+"""Compares k accumulated micro-batches with one batch k times as large, window by window, in the same order.
 
 usage: alignment.py [--json FILE]
 
 The model is a perceptron of 6 linear layers and 3 layer norms of width 128, in f32, with the mean squared error: 48
-micro-batches of 32 against 12 batches of 128. The first table shows the mean loss of each window beside the batch's, and
-the largest difference of a parameter after it. The cases after it are other updates, sums of means, uneven weights,
-windows that are closed early, and one micro-batch with an infinity, whose window must leave no trace. Adam divides by the
-size of gradients, also of those that are as small as their rounding errors: in f32 its epsilon is 1e-6, in f64 1e-8.
+micro-batches of 32 against 12 batches of 128. The first table shows the mean loss of each window beside the batch's,
+and the largest difference of a parameter after it. The cases after it are other updates, sums of means, uneven weights,
+windows that are closed early, and one micro-batch with an infinity, whose window must leave no trace. Adam divides by
+the size of gradients, also of those that are as small as their rounding errors: in f32 its epsilon is 1e-6, in f64
+1e-8.
 
-Exits 1 if a loss is off by more than 1e-7 or a parameter by more than 1e-6 (f64: 1e-12), or if a parameter changes inside
-a window.
+Exits 1 if a loss is off by more than 1e-7 or a parameter by more than 1e-6 (f64: 1e-12), or if a parameter changes
+inside a window.
 """
 import argparse
 import json
@@ -107,7 +108,7 @@ class Folder:
 
 
 def accumulate(trainer, arrays, first, sizes):
-    """The micro-steps of one window, closed by a flush if there are fewer than K; (last result, whether nothing moved)."""
+    """The micro-steps of one window, closed by a flush if fewer than K; (last result, whether nothing moved before)."""
     before, still = parameters(trainer), True
     for i in range(sizes):
         if i:
@@ -121,8 +122,8 @@ def accumulate(trainer, arrays, first, sizes):
 
 def compare(folder, optimizer, clauses="", merge=f"accumulate({K})", factor=1.0, sizes=(K,) * WINDOWS,
             uneven=False, element="f32"):
-    """Rows (mean loss of the window, of the batch, largest difference of a parameter), the largest differences of losses
-    and of parameters, and what went wrong; `sizes` are the micro-batches of each window."""
+    """Rows (mean loss of the window, of the batch, largest difference of a parameter), the largest differences of
+    losses and of parameters, and what went wrong; `sizes` are the micro-batches of each window."""
     arrays, rows, wrong = data(WINDOWS, uneven), [], []
     with folder.trainer(module(optimizer, MICRO, f"{merge} {clauses}", element=element)) as micro:
         big = folder.trainer(module(optimizer, MICRO * sizes[0], clauses, factor, element))
