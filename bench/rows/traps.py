@@ -1,4 +1,4 @@
-"""The rows on known traps of step passes, and on names: each runs tests of test/Integration."""
+"""The rows on known traps of step passes and on names: tests of test/Integration."""
 import glob
 import os
 
@@ -6,12 +6,19 @@ from common import ROOT
 from rows import judge
 from rows.passes import lit_codes
 
-TRAPS = os.path.join(ROOT, "test", "Integration", "traps")
+TESTS = os.path.join(ROOT, "test", "Integration")
+
+
+def outcome(tests, what):
+    codes = lit_codes(tests)
+    bad = [f"{name}: {code}" for name, code in codes.items() if code != "PASS"]
+    return judge(len(codes) == len(tests) and not bad, "; ".join([f"{len(codes) - len(bad)} of {len(tests)} {what}", *bad]))
 
 
 def traps(folder):
-    tests = sorted(path for path in glob.glob(os.path.join(TRAPS, "*")) if os.path.isfile(path))
-    codes = lit_codes(tests)
-    bad = {os.path.basename(name): code for name, code in codes.items() if code != "PASS"}
-    return judge(len(codes) == len(tests) and not bad, f"{len(codes)} traps, {len(codes) - len(bad)} hold"
-                 + "".join(f"; {name} {code}" for name, code in bad.items()))
+    return outcome(sorted(p for p in glob.glob(os.path.join(TESTS, "traps", "*")) if os.path.isfile(p)), "traps hold")
+
+
+def no_name_rules(folder):
+    return outcome([os.path.join(TESTS, "names.py")], "tests pass: gpt, cnn, a module of groups and one of everything have"
+                   " the same plan, commands, memory and tables under other names")
