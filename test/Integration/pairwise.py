@@ -27,10 +27,11 @@ PRECISIONS = {
     "bf16 parameters": ("bf16", ""),
 }
 # Rates by which eight updates of the model help, also where a parameter keeps 8 bits.
-OPTIMIZERS = {"sgd": "lr = 0.2", "momentum": "lr = 0.1", "adam": "lr = 0.02", "adamw": "lr = 0.02", "nadam": "lr = 0.02",
-              "radam": "lr = 0.1", "adamax": "lr = 0.02", "adagrad": "lr = 0.1", "adadelta": "lr = 10.0",
-              "rmsprop": "lr = 0.01", "lion": "lr = 0.01", "lamb": "lr = 0.05",
-              "lars": "lr = 1.0, trust_coefficient = 0.05"}
+OPTIMIZERS = {
+    "sgd": "lr = 0.2", "momentum": "lr = 0.1", "adam": "lr = 0.02", "adamw": "lr = 0.02", "nadam": "lr = 0.02",
+    "radam": "lr = 0.1", "adamax": "lr = 0.02", "adagrad": "lr = 0.1", "adadelta": "lr = 10.0", "rmsprop": "lr = 0.01",
+    "lion": "lr = 0.01", "lamb": "lr = 0.05", "lars": "lr = 1.0, trust_coefficient = 0.05",
+}
 CLIPS = {"no clip": "", "global norm": "clip(global_norm<1.0>)", "parameter norm": "clip(param_norm<0.5>)",
          "value": "clip(value<0.1>)"}
 WINDOWS = [1, 4]
