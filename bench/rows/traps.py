@@ -12,7 +12,8 @@ TESTS = os.path.join(ROOT, "test", "Integration")
 def outcome(tests, what):
     codes = lit_codes(tests)
     bad = [f"{name}: {code}" for name, code in codes.items() if code != "PASS"]
-    return judge(len(codes) == len(tests) and not bad, "; ".join([f"{len(codes) - len(bad)} of {len(tests)} {what}", *bad]))
+    text = "; ".join([f"{len(codes) - len(bad)} of {len(tests)} {what}", *bad])
+    return judge(tests and len(codes) == len(tests) and not bad, text)
 
 
 def traps(folder):
@@ -20,5 +21,5 @@ def traps(folder):
 
 
 def no_name_rules(folder):
-    return outcome([os.path.join(TESTS, "names.py")], "tests pass: gpt, cnn, a module of groups and one of everything have"
-                   " the same plan, commands, memory and tables under other names")
+    return outcome([os.path.join(TESTS, "names.py")], "tests pass: gpt, cnn, a module of groups and one of"
+                   " everything have the same plan, commands, memory and tables under other names")
