@@ -117,7 +117,7 @@ trainc_status Matcher::matchWindow() {
       d.entries[plan.windowEntry].kind != TRAINC_ENTRY_STEP ||
       microStep >= d.entries[plan.windowEntry].accumulate)
     return fail(TRAINC_MISMATCH,
-                "%s was saved after %.0f micro-steps of a window of '%s'; "
+                "%s is %.0f micro-steps into a window of '%s'; "
                 "artifact '%s' has no such step with more",
                 source.name, microStep, entry, d.name);
   return TRAINC_OK;
