@@ -13,9 +13,9 @@
   } while (0)
 
 #define CONVERT(trainer, ...)                                                  \
-  trainc_convert(trainer, &(trainc_convert_options){                           \
-                              .size = sizeof(trainc_convert_options),          \
-                              __VA_ARGS__})
+  trainc_convert(trainer,                                                      \
+                 &(trainc_convert_options){                                    \
+                     .size = sizeof(trainc_convert_options), __VA_ARGS__})
 
 static const trainc_tensor *held(trainc_trainer *t, uint32_t index) {
   const trainc_tensor *tensor;
@@ -34,7 +34,8 @@ static const char *types(trainc_trainer *t) {
 /// What is left of the values of a tensor in another type.
 static void round_tensor(trainc_trainer *t, uint32_t index, uint32_t dtype) {
   static double buffer[WEIGHTS];
-  uint64_t count = tensors[index].bytes / trainc_dtype_size(tensors[index].dtype);
+  uint64_t count =
+      tensors[index].bytes / trainc_dtype_size(tensors[index].dtype);
   uint64_t bytes = count * trainc_dtype_size(dtype);
   OK(trainc_tensor_read(t, index, dtype, buffer, bytes));
   OK(trainc_tensor_write(t, index, dtype, buffer, bytes));
@@ -77,7 +78,8 @@ static void test_nothing(trainc_artifact *a) {
   // CHECK: an artifact has types of its own: expected neither dtype nor what
   trainc_convert_options options = {.size = 8, .dtype = "bf16"};
   EXPECT(trainc_convert(t, &options), TRAINC_INVALID_ARGUMENT);
-  EXPECT(CONVERT(t, .dtype = "f64", .memory_limit = 20000), TRAINC_OUT_OF_MEMORY);
+  EXPECT(CONVERT(t, .dtype = "f64", .memory_limit = 20000),
+         TRAINC_OUT_OF_MEMORY);
   // CHECK: TRAINC_OUT_OF_MEMORY: the conversion needs {{[0-9]+}} bytes; memory_limit is 20000
   unchanged(a, t);
   trainc_trainer_destroy(t);
@@ -119,7 +121,8 @@ static void test_what(trainc_artifact *a) {
 /// Inside a window: parameters to bf16 and back are parameters that were rounded.
 static void test_round_trip(trainc_artifact *a) {
   trainc_trainer *t = make_trainer(a, 2, 3), *rounded = make_trainer(a, 1, 3);
-  trainc_trainer *loaded = make_trainer(a, 1, 4), *held_as = make_trainer(a, 1, 5);
+  trainc_trainer *loaded = make_trainer(a, 1, 4),
+                 *held_as = make_trainer(a, 1, 5);
   const char *position;
   run_steps(t, 0, 7);
   run_steps(rounded, 0, 7);

@@ -412,7 +412,7 @@ typedef struct trainc_convert_options {
   uint32_t what;      /* TRAINC_CONVERT_*; 0: all of them */
   uint32_t include_integers; /* 1: tensors of integers, too, by way of f64 */
   uint32_t reserved;
-  uint64_t memory_limit; /* of this call, as the trainer's own; 0: none */
+  uint64_t memory_limit;     /* of this call, as the trainer's own; 0: none */
   trainc_artifact *artifact; /* go on with this one, in its types; or null */
 } trainc_convert_options;
 

@@ -120,8 +120,7 @@ trainc_status trainc::bindCommands(trainc_trainer *trainer, unsigned threads) {
       new (reallocate(nullptr, d.num_entries * sizeof(EntryState)))
           EntryState[d.num_entries];
   for (uint32_t i = 0; i < d.num_entries; ++i)
-    TRAINC_TRY(
-        bindEntry(trainer, threads, d.entries[i], trainer->entries[i]));
+    TRAINC_TRY(bindEntry(trainer, threads, d.entries[i], trainer->entries[i]));
   return TRAINC_OK;
 }
 

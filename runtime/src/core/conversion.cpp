@@ -180,11 +180,11 @@ void Conversion::move() {
 //===----------------------------------------------------------------------===//
 
 bool Conversion::isSelected(const trainc_tensor &tensor) const {
-  uint32_t what = tensor.role == TRAINC_ROLE_GRADIENT
-                      ? TRAINC_CONVERT_GRADIENTS
+  uint32_t what = tensor.role == TRAINC_ROLE_GRADIENT ? TRAINC_CONVERT_GRADIENTS
                   : tensor.role == TRAINC_ROLE_STATE  ? TRAINC_CONVERT_STATES
-                  : tensor.role == TRAINC_ROLE_BUFFER ? TRAINC_CONVERT_BUFFERS
-                                                      : TRAINC_CONVERT_PARAMETERS;
+                  : tensor.role == TRAINC_ROLE_BUFFER
+                      ? TRAINC_CONVERT_BUFFERS
+                      : TRAINC_CONVERT_PARAMETERS;
   return !now.isCopy(tensor) && (!options.what || (options.what & what)) &&
          (isFloat(tensor.dtype) || options.include_integers);
 }
@@ -266,7 +266,8 @@ trainc_status Conversion::match(Plan &plan) {
   describeState(trainer, /*gradients=*/true, pieces, writer);
   const Text &text = writer.finish();
   FileHeader header;
-  TRAINC_TRY(header.parse(text.data() + 8, text.size() - 8, writer.dataBytes()));
+  TRAINC_TRY(
+      header.parse(text.data() + 8, text.size() - 8, writer.dataBytes()));
 
   // From the header's tensors to the trainer's.
   Text name;
@@ -284,15 +285,15 @@ trainc_status Conversion::match(Plan &plan) {
   } context = {trainer, header, origins};
   name.clear();
   name.format("the state of artifact '%s'", trainer->d->name);
-  Source source = {header, name.c_str(),
-                   [](const void *context, const FileTensor &scalar,
-                      double *value) {
-                     auto &c = *static_cast<const Context *>(context);
-                     auto index = &scalar - c.header.tensors.data();
-                     *value = c.trainer->scalars[c.origins[index].scalar];
-                     return TRAINC_OK;
-                   },
-                   &context};
+  Source source = {
+      header, name.c_str(),
+      [](const void *context, const FileTensor &scalar, double *value) {
+        auto &c = *static_cast<const Context *>(context);
+        auto index = &scalar - c.header.tensors.data();
+        *value = c.trainer->scalars[c.origins[index].scalar];
+        return TRAINC_OK;
+      },
+      &context};
   Target target = {next->artifact, after.tensors, /*gradients=*/true,
                    options.include_integers != 0};
   TRAINC_TRY(matchState(source, target, plan));
@@ -310,9 +311,8 @@ trainc_status Conversion::toArtifact(trainc_artifact *artifact) {
   Plan plan;
   for (uint32_t i = 0; i < d.num_scalars; ++i) {
     uint32_t old;
-    bool known = trainc_artifact_find_scalar(trainer->artifact,
-                                             d.scalars[i].name,
-                                             &old) == TRAINC_OK;
+    bool known = trainc_artifact_find_scalar(
+                     trainer->artifact, d.scalars[i].name, &old) == TRAINC_OK;
     plan.scalars.push(known ? trainer->scalars[old] : d.scalars[i].init);
   }
   TRAINC_TRY(match(plan));

@@ -25,15 +25,14 @@ static trainc_status readTensor(const trainc_trainer *trainer,
   buffer.resize(pieceBytes);
   uint64_t fromSize = trainc_dtype_size(match.from->dtype);
   uint64_t toSize = trainc_dtype_size(tensor.dtype);
-  return forPieces(
-      match.from->dtype, tensor.dtype, elementCount(tensor),
-      [&](uint64_t begin, uint64_t count) {
-        TRAINC_TRY(file.read(match.from->begin + begin * fromSize,
-                             buffer.data(), count * fromSize));
-        convert(match.from->dtype, buffer.data(), tensor.dtype,
-                to + begin * toSize, count);
-        return TRAINC_OK;
-      });
+  return forPieces(match.from->dtype, tensor.dtype, elementCount(tensor),
+                   [&](uint64_t begin, uint64_t count) {
+                     TRAINC_TRY(file.read(match.from->begin + begin * fromSize,
+                                          buffer.data(), count * fromSize));
+                     convert(match.from->dtype, buffer.data(), tensor.dtype,
+                             to + begin * toSize, count);
+                     return TRAINC_OK;
+                   });
 }
 
 static trainc_status readTensors(trainc_trainer *trainer,

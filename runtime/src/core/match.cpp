@@ -57,8 +57,7 @@ void Matcher::matchTensor(uint32_t index, const char *name, bool required) {
   }
   bool converts = target.integers ? from->dtype != UINT32_MAX
                                   : isFloat(to.dtype) && isFloat(from->dtype);
-  bool fits =
-      from->rank == to.rank && (from->dtype == to.dtype || converts);
+  bool fits = from->rank == to.rank && (from->dtype == to.dtype || converts);
   for (uint32_t i = 0; fits && i < to.rank; ++i)
     fits = from->dims[i] == to.dims[i];
   if (fits)
@@ -148,8 +147,7 @@ trainc_status Matcher::matchState() {
   }
   for (size_t i = 0; i < used.size(); ++i)
     if (!used[i])
-      differences.format("\n  unexpected: '%s'",
-                         source.header.tensors[i].name);
+      differences.format("\n  unexpected: '%s'", source.header.tensors[i].name);
   TRAINC_TRY(finish());
   return matchWindow();
 }

@@ -6,8 +6,9 @@
 using namespace trainc;
 
 void Mover::add(uint32_t from, uint32_t to) {
-  if (source.tensors[from].bytes)
-    items.push({from, to, 0, 0, false, false});
+  uint64_t bytes = source.tensors[from].bytes;
+  if (bytes)
+    items.push({from, to, 0, 0, target.tensors[to].bytes > bytes, false});
 }
 
 //===----------------------------------------------------------------------===//
@@ -17,10 +18,9 @@ void Mover::add(uint32_t from, uint32_t to) {
 /// The spans of one side, sorted.
 trainc_status Mover::findSpans(bool targets, Array<Span> &spans) {
   for (uint32_t i = 0; i < items.size(); ++i) {
-    const trainc_tensor &tensor = targets ? target.tensors[items[i].to]
-                                          : source.tensors[items[i].from];
-    spans.push(
-        {tensor.arena, i, tensor.offset, tensor.offset + tensor.bytes});
+    const trainc_tensor &tensor =
+        targets ? target.tensors[items[i].to] : source.tensors[items[i].from];
+    spans.push({tensor.arena, i, tensor.offset, tensor.offset + tensor.bytes});
   }
   if (spans.size())
     qsort(spans.data(), spans.size(), sizeof(Span),
@@ -45,21 +45,6 @@ trainc_status Mover::findSpans(bool targets, Array<Span> &spans) {
 }
 
 trainc_status Mover::prepare() {
-  // Tensors that keep their size go with the others of their arena, so that its
-  // pages are freed one after the other.
-  Array<int64_t> growth;
-  growth.resize(source.arenas.size());
-  auto growthOf = [&](const Item &item) {
-    return static_cast<int64_t>(target.tensors[item.to].bytes) -
-           static_cast<int64_t>(source.tensors[item.from].bytes);
-  };
-  for (const Item &item : items)
-    growth[source.tensors[item.from].arena] += growthOf(item);
-  for (Item &item : items) {
-    int64_t own = growthOf(item);
-    item.grows =
-        own > 0 || (own == 0 && growth[source.tensors[item.from].arena] > 0);
-  }
   TRAINC_TRY(findSpans(/*targets=*/false, sources));
   return findSpans(/*targets=*/true, targets);
 }
@@ -151,8 +136,7 @@ void Mover::move(Item &item) {
       convert(from.dtype,
               source.pages[from.arena].data() + from.offset + begin * fromSize,
               to.dtype,
-              target.pages[to.arena].data() + to.offset + begin * toSize,
-              size);
+              target.pages[to.arena].data() + to.offset + begin * toSize, size);
     page = fromEnd / pageBytes;
     if (begin + size == count && fromEnd % pageBytes)
       page += !isShared(sources, item.fromSpan, page, /*moved=*/false);

@@ -3,9 +3,9 @@
 // Moves the tensors of one state into the arenas of another, converting them
 // piece by piece: pages of the old arenas go back to the system as soon as all
 // of their tensors have moved, pages of the new ones are taken when they are
-// first written. What becomes smaller moves first. So both states together never
-// hold more than the larger of them, one piece and, where neighbours of one
-// state are none in the other, a page or two.
+// first written. What grows moves last. So both states together never hold more
+// than the larger of them, one piece and, where neighbours of one state are none
+// in the other, a page or two.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CORE_MOVER_H

@@ -29,8 +29,7 @@ void State::layOut(const trainc_arena *newArenas, uint32_t numArenas,
     arenas.push(newArenas[i]);
   for (uint32_t i = 0; i < numTensors; ++i)
     tensors.push(newTensors[i]);
-  pages =
-      new (reallocate(nullptr, numArenas * sizeof(Pages))) Pages[numArenas];
+  pages = new (reallocate(nullptr, numArenas * sizeof(Pages))) Pages[numArenas];
 }
 
 void State::setTables(const trainc_descriptor &d) {
@@ -251,8 +250,7 @@ trainc_status trainc_memory_use(const trainc_trainer *trainer,
   const State &state = trainer->state;
   for (size_t i = 0; i < state.arenas.size(); ++i) {
     bool workspace = state.arenas[i].role == TRAINC_ROLE_WORKSPACE;
-    (workspace ? memory.workspace : memory.persistent) +=
-        state.pages[i].size();
+    (workspace ? memory.workspace : memory.persistent) += state.pages[i].size();
   }
   memory.outputs = trainer->outputBytes;
   memory.scratch = trainer->scratch.size();
