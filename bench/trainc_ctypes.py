@@ -226,12 +226,13 @@ class Trainer:
         self.runtime.call("trainc_memory_use", self.trainer, byref(memory))
         return memory
 
-    def dtype(self, name, role="parameter", state=None):
-        """The type as the trainer holds the tensor now."""
+    def held(self, name, role="parameter", state=None):
+        """The tensor as the trainer holds it now: address, and entry with its type and bytes."""
         i, _, _ = self._tensor(role, name, state)
-        tensor = POINTER(Tensor)()
+        tensor, data = POINTER(Tensor)(), c_void_p()
         self.runtime.call("trainc_tensor_get", self.trainer, c_uint32(i), byref(tensor))
-        return tensor.contents.dtype
+        self.runtime.call("trainc_tensor_data", self.trainer, c_uint32(i), byref(data))
+        return data.value, tensor.contents
 
     def load(self, path):
         self.runtime.call("trainc_load", self.trainer, os.fsencode(path))

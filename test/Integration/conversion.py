@@ -96,16 +96,18 @@ class Case:
         trainer.save(self.path(name + "-after"))
         return losses, *(bytes_of(self.path(name + end)) for end in ("", "-after"))
 
+    def read_rest(self, trainer):
+        return [trainer.read(name, *key) for name in TRAINED for key in (("state", "m"), ("gradient",))]
+
     def in_place(self):
         with self.trained(threads=1) as trainer:
             before = {name: trainer.read(name) for name in (*TRAINED, "fixed")}
-            rest = [trainer.read(name, *key) for name in TRAINED for key in (("state", "m"), ("gradient",))]
+            rest = self.read_rest(trainer)
             trainer.convert(self.libraries[self.to])
             for name, values in before.items():
-                assert trainer.dtype(name) == TYPES[self.to]
+                assert trainer.held(name)[1].dtype == TYPES[self.to]
                 np.testing.assert_array_equal(trainer.read(name), rounded(values, self.to))
-            for a, b in zip(rest, [trainer.read(name, *key) for name in TRAINED for key in (("state", "m"), ("gradient",))]):
-                np.testing.assert_array_equal(a, b)
+            np.testing.assert_equal(self.read_rest(trainer), rest)
             assert trainer.read("seen", "buffer").tolist() == [70000] * 3
             assert trainer.scalar("micro_step") == BEFORE % 3 and trainer.scalar("update") == BEFORE // 3
             return self.finish(trainer, "in-place")
