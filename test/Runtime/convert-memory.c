@@ -242,9 +242,12 @@ static void test_resident(void) {
     OK(trainc_convert(t, &options));
     uint64_t after = status_bytes("VmRSS");
     uint64_t most = before > after ? before : after;
-    uint64_t bytes = 20 * MEBIBYTE * trainc_dtype_size(types[i % 3]);
     CHECK(status_bytes("VmHWM") <= most + MEBIBYTE);
-    CHECK(after > bytes && after < bytes + 16 * MEBIBYTE);
+    // What the smaller state does not need is not resident either.
+    uint64_t old = 20 * MEBIBYTE * trainc_dtype_size(types[(i - 1) % 3]);
+    uint64_t new = 20 * MEBIBYTE * trainc_dtype_size(types[i % 3]);
+    CHECK(after + old < before + new + 2 * MEBIBYTE &&
+          before + new < after + old + 2 * MEBIBYTE);
   }
   check_state(t, &layouts[0]);
   trainc_trainer_destroy(t);
@@ -254,7 +257,7 @@ static void test_resident(void) {
 
 int main(void) {
   // The numbers of the types: F32 0, F64 1, BF16 2, F16 3.
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 6; ++i) {
     test_layouts(TRAINC_F32, 1, TRAINC_BF16, 1, 0);
     test_layouts(TRAINC_F64, 1, TRAINC_F32, 1, i % 2);
     test_layouts(TRAINC_F32, 1, TRAINC_F32, 4, i % 2);

@@ -124,9 +124,10 @@ static uint32_t parseWhat(const std::string &option, const std::string &text) {
     auto known = std::find_if(std::begin(names), std::end(names),
                               [&](auto &pair) { return word == pair.first; });
     if (known == std::end(names))
-      fail("%s expects what= to be some of parameters+gradients+states+buffers, "
-           "got '%s'",
-           option.c_str(), text.c_str());
+      fail(
+          "%s expects what= to be some of parameters+gradients+states+buffers, "
+          "got '%s'",
+          option.c_str(), text.c_str());
     what |= known->second;
   }
   return what;

@@ -416,13 +416,14 @@ typedef struct trainc_convert_options {
   trainc_artifact *artifact; /* go on with this one, in its types; or null */
 } trainc_convert_options;
 
-/// Converts the state of a trainer in place. Values are rounded to nearest even;
-/// scalars, metadata and an open window stay; compute copies are made anew.
+/// Converts the state of a trainer in place. Values are rounded to nearest even
+/// (what f16 has no number for becomes infinite); scalars, metadata and an open
+/// window stay; compute copies are made anew.
 ///
 /// With `dtype`, the floating tensors of `what` become that type. A trainer
 /// whose tensors then have other types than its artifact computes with can be
 /// read, written, saved and loaded; it refuses to run until it is converted
-/// again. Gradients and states keep to the parameter's indices and names.
+/// back, or to an artifact.
 ///
 /// With `artifact` (and neither `dtype` nor `what`) the trainer goes on with
 /// that artifact: each tensor gets the type that it has there, by name. It
@@ -439,12 +440,12 @@ typedef struct trainc_convert_options {
 /// trainc_operand_data do not stay valid.
 ///
 /// Memory: parts of an arena go back to the system as soon as they are
-/// converted, so arenas never hold more than the larger of the states before and
-/// after, and 1 MiB. (A page or two per tensor come on top if the two lay out
-/// their tensors in different orders.) What will be needed is known before:
-/// if it exceeds a memory limit, TRAINC_OUT_OF_MEMORY says how much it is.
-/// Whatever is refused, nothing has changed. Every arena needs addresses for
-/// both states while the call lasts (RLIMIT_AS).
+/// converted, so the trainer never holds more than the larger of what it holds
+/// before and after, and 1 MiB. (A page or two per tensor come on top if the
+/// two lay out their tensors in different orders.) What will be needed is known
+/// before: if it exceeds a memory limit, TRAINC_OUT_OF_MEMORY says how much it
+/// is. Whatever is refused, nothing has changed. While the call lasts, both
+/// states need addresses (RLIMIT_AS).
 TRAINC_API trainc_status trainc_convert(trainc_trainer *trainer,
                                         const trainc_convert_options *options);
 
