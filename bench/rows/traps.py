@@ -23,3 +23,8 @@ def traps(folder):
 def no_name_rules(folder):
     return outcome([os.path.join(TESTS, "names.py")], "tests pass: gpt, cnn, a module of groups and one of"
                    " everything have the same plan, commands, memory and tables under other names")
+
+
+def bad_input(folder):
+    return outcome([os.path.join(TESTS, "refusals.py")], "tests pass: what is illegal is refused with a"
+                   " clear error, nothing changed")

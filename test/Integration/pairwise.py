@@ -25,6 +25,8 @@ PRECISIONS = {
     "bf16 compute": ("f32", "precision(compute = bf16)"),
     "f16 compute, loss scale": ("f32", "precision(compute = f16) loss_scale(1024.0)"),
     "bf16 parameters": ("bf16", ""),
+    "bf16 master, rounded by chance": ("f32", "precision(compute = bf16, master = bf16, rounding = stochastic)"),
+    "f16 master, loss scale": ("f32", "precision(compute = f16, master = f16) loss_scale(1024.0)"),
 }
 # Rates by which eight updates of the model help, also where a parameter keeps 8 bits.
 OPTIMIZERS = {

@@ -181,13 +181,13 @@ static trainc_status checkData(const trainc_entry &entry,
   return TRAINC_OK;
 }
 
-/// Whether `data` lies in memory of gradients.
-static bool isGradientMemory(const trainc_trainer *trainer, const void *data) {
+/// Does `data` lie in memory of gradients?
+static bool isGradientMemory(const State &state, const void *data) {
   const char *at = static_cast<const char *>(data);
-  for (uint32_t i = 0; i < trainer->d->num_arenas; ++i) {
-    const char *base = trainer->arenas[i].data();
-    if (trainer->d->arenas[i].role == TRAINC_ROLE_GRADIENT && at >= base &&
-        at < base + trainer->d->arenas[i].bytes)
+  for (size_t i = 0; i < state.arenas.size(); ++i) {
+    const char *base = state.pages[i].data();
+    if (state.arenas[i].role == TRAINC_ROLE_GRADIENT && at >= base &&
+        at < base + state.arenas[i].bytes)
       return true;
   }
   return false;
@@ -203,7 +203,7 @@ trainc_status trainc_bind_input(trainc_trainer *trainer, uint32_t entry,
     return fail(TRAINC_INVALID_ARGUMENT, "input '%s' of entry '%s' is null",
                 port->name, e->name);
   TRAINC_TRY(checkData(*e, *port, data, bytes));
-  if (e->accumulate > 1 && isGradientMemory(trainer, data))
+  if (e->accumulate > 1 && isGradientMemory(trainer->state, data))
     return fail(TRAINC_INVALID_ARGUMENT,
                 "input '%s' of entry '%s' lies in the memory of gradients, to "
                 "which %u micro-steps add; expected other memory",

@@ -1,0 +1,30 @@
+# REQUIRES: jax
+# RUN: %python %s
+"""Compiles a model with every set of passes left out: losses and state have the same bits."""
+import itertools
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration")]
+
+from common import tool  # noqa: E402
+from pairwise import module, train  # noqa: E402
+
+
+def main():
+    passes = subprocess.run([tool("trainc"), "--list-passes"], capture_output=True, text=True, check=True).stdout.split()
+    text, bad, count = module("lamb", "global norm", 4, "bf16 compute", True), [], 0
+    want = train(text)
+    for size in range(1, len(passes) + 1):
+        for left_out in itertools.combinations(passes, size):
+            count += 1
+            if train(text, "--disable-pass=" + ",".join(left_out)) != want:
+                bad.append(left_out)
+    print(f"{count} sets of {len(passes)} passes, different: {bad}")
+    return bool(bad) or count == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
