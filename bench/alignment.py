@@ -193,6 +193,7 @@ def cases():
     yield "SGD", dict(optimizer=SGD)
     yield "SGD, sum of means", dict(optimizer=SGD, merge=SUM, factor=float(K))
     yield "SGD, uneven weights", dict(optimizer=SGD, uneven=True)
+    yield "SGD, sum, uneven weights", dict(optimizer=SGD, merge=SUM, factor=float(K), uneven=True)
     early = [4, 3, 1, 4, 2, 4, 4, 4, 3, 4, 4, 4]
     for element, adam in (("f32", ADAM32), ("f64", ADAM)):
         both = dict(optimizer=adam, clauses=CLIP, element=element)

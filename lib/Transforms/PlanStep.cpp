@@ -13,6 +13,7 @@
 #include "trainc/Transforms/Passes.h"
 #include "trainc/step_abi.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/MathExtras.h"
 
 #define DEBUG_TYPE "train-plan-step"
@@ -70,44 +71,67 @@ static void declareTensors(ModuleOp module, SymbolTable &symbols,
   buffer.create(b, module.getLoc());
 }
 
-/// Declares the scalar block: the fixed scalars, each schedule's value and each
-/// hyperparameter. `values` receives the initial values in slice order.
-static void declareScalars(ModuleOp module, StepOp step) {
+namespace {
+/// One number of the scalar block.
+struct Scalar {
+  std::string name;
+  double value;
+  int32_t flags;
+  Operation *owner;
+};
+} // namespace
+
+/// The scalar block: the fixed scalars, each schedule's value and each
+/// hyperparameter.
+static SmallVector<Scalar> scalarsOf(ModuleOp module, StepOp step) {
+  SmallVector<Scalar> scalars;
+  Operation *owner = step;
+  auto add = [&](const Twine &name, double value, int32_t flags) {
+    scalars.push_back({name.str(), value, flags, owner});
+  };
+  auto addNumbers = [&](StringRef prefix, ArrayAttr names, ArrayAttr values) {
+    for (auto [name, value] : llvm::zip(names, values))
+      if (auto number = dyn_cast<FloatAttr>(value))
+        add(prefix + "." + cast<StringAttr>(name).getValue(),
+            number.getValueAsDouble(), TRAINC_SCALAR_SETTABLE);
+  };
+#define TRAINC_SCALAR(NAME, index, text, init, flags) add(text, init, flags);
+#include "trainc/step_abi.def"
+  scalars[TRAINC_SCALAR_CLIP_LIMIT].value =
+      step.getClipValue().convertToDouble();
+  if (auto scale = step.getLossScale())
+    scalars[TRAINC_SCALAR_LOSS_SCALE].value = scale->convertToDouble();
+  if (auto rule = step.getLossScaleRule())
+    for (auto [name, value] : llvm::zip(step.getLossScaleRuleNames(), *rule))
+      add("loss_scale." + name, value, TRAINC_SCALAR_SETTABLE);
+  for (auto schedule : module.getOps<ScheduleOp>()) {
+    owner = schedule;
+    add(schedule.getSymName(), 0.0, 0);
+    addNumbers(schedule.getSymName(), schedule.getHyperNames(),
+               schedule.getHyperValues());
+  }
+  for (auto optimizer : module.getOps<OptimizerOp>()) {
+    owner = optimizer;
+    addNumbers(optimizer.getSymName(), optimizer.getHyperNames(),
+               optimizer.getHyperValues());
+    if (auto ema = optimizer.getEmaAttr())
+      add(optimizer.getSymName() + ".ema", ema.getValueAsDouble(),
+          TRAINC_SCALAR_SETTABLE);
+  }
+  return scalars;
+}
+
+/// Declares the scalar block; its initial values are in slice order.
+static void declareScalars(ModuleOp module, ArrayRef<Scalar> scalars) {
   OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
   ArenaLayout layout(kScalarArena, "scalars");
   SmallVector<double> values;
   SmallVector<int32_t> flags;
   auto type = RankedTensorType::get({}, b.getF64Type());
-  auto add = [&](const Twine &name, double value, int32_t flag) {
-    layout.add(b.getStringAttr(name), type, /*alignment=*/8);
-    values.push_back(value);
-    flags.push_back(flag);
-  };
-#define TRAINC_SCALAR(NAME, index, text, init, flags) add(text, init, flags);
-#include "trainc/step_abi.def"
-  values[TRAINC_SCALAR_CLIP_LIMIT] = step.getClipValue().convertToDouble();
-  if (auto scale = step.getLossScale())
-    values[TRAINC_SCALAR_LOSS_SCALE] = scale->convertToDouble();
-  if (auto rule = step.getLossScaleRule())
-    for (auto [name, value] : llvm::zip(step.getLossScaleRuleNames(), *rule))
-      add("loss_scale." + name, value, TRAINC_SCALAR_SETTABLE);
-  for (auto schedule : module.getOps<ScheduleOp>()) {
-    add(schedule.getSymName(), 0.0, 0);
-    for (auto [name, value] :
-         llvm::zip(schedule.getHyperNames(), schedule.getHyperValues()))
-      if (auto number = dyn_cast<FloatAttr>(value))
-        add(schedule.getSymName() + "." + cast<StringAttr>(name).getValue(),
-            number.getValueAsDouble(), TRAINC_SCALAR_SETTABLE);
-  }
-  for (auto optimizer : module.getOps<OptimizerOp>()) {
-    for (auto [name, value] :
-         llvm::zip(optimizer.getHyperNames(), optimizer.getHyperValues()))
-      if (auto number = dyn_cast<FloatAttr>(value))
-        add(optimizer.getSymName() + "." + cast<StringAttr>(name).getValue(),
-            number.getValueAsDouble(), TRAINC_SCALAR_SETTABLE);
-    if (auto ema = optimizer.getEmaAttr())
-      add(optimizer.getSymName() + ".ema", ema.getValueAsDouble(),
-          TRAINC_SCALAR_SETTABLE);
+  for (const Scalar &scalar : scalars) {
+    layout.add(b.getStringAttr(scalar.name), type, /*alignment=*/8);
+    values.push_back(scalar.value);
+    flags.push_back(scalar.flags);
   }
   layout.create(b, module.getLoc());
   Operation *arena = &module.getBody()->back();
@@ -407,6 +431,12 @@ static LogicalResult verifyNeeds(ModuleOp module, StepOp step) {
   if (step.getBody().getOps<StoreGradientOp>().empty())
     return step.emitOpError(
         "expects stored gradients; run train-differentiate first");
+  llvm::StringSet<> names;
+  for (const Scalar &scalar : scalarsOf(module, step))
+    if (!names.insert(scalar.name).second)
+      return scalar.owner->emitOpError(
+                 "expects a name that makes no second scalar '")
+             << scalar.name << "'";
   return success();
 }
 
@@ -428,7 +458,7 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
     }
     SymbolTable symbols(module);
     declareTensors(module, symbols, alignment);
-    declareScalars(module, step);
+    declareScalars(module, scalarsOf(module, step));
     planStep(step);
     nameSlices(step, symbols, /*ema=*/false);
     for (auto eval : module.getOps<EvalOp>())

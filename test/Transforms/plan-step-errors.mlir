@@ -32,3 +32,18 @@ train.step @type(%x: tensor<f32>) {
 train.step @no_gradients(%x: tensor<f32>) {
   train.yield loss(%x) : tensor<f32>
 }
+
+// -----
+
+// expected-error @below {{expects a name that makes no second scalar 'window'}}
+train.schedule @window(%t: f64) {
+  train.yield %t : f64
+}
+train.optimizer @o(%p: f32, %g: f32) {
+  train.yield %p : f32
+}
+train.param @w : tensor<f32> init(ones) optimizer(@o)
+train.step @scalars(%x: tensor<f32>) {
+  train.store_gradient %x into @w : tensor<f32>
+  train.yield loss(%x) : tensor<f32>
+}

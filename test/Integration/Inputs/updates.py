@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(ROOT, "bench"))
 from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
-UNFUSED, UNCOALESCED = "--disable-pass=train-fuse-optimizer", "--disable-pass=train-coalesce"
+UNFUSED, UNCOALESCED, UNHOISTED = (f"--disable-pass=train-{p}" for p in ("fuse-optimizer", "coalesce", "hoist-casts"))
 WAYS = [(), (UNFUSED,), (UNCOALESCED,)]
 BARS = dict(f64=1e-12, f32=2e-6)  # of a tensor: norm of the difference over the norm
 

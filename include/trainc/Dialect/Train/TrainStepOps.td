@@ -20,8 +20,8 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     minimised is the mean, sum of losses / sum of weights, over all micro-steps of a
     window (and over all ranks). Without `weight` it is 1.
 
-    - `accumulate(k)`: k micro-steps make one update. `average = false` minimises the sum
-      of the micro-steps' means instead of the mean.
+    - `accumulate(k)`: k micro-steps make one update. `average = false` minimises the mean
+      times the number of micro-steps: the sum of their means where they weigh the same.
     - `clip(global_norm<c>)`, `clip(param_norm<c>)`, `clip(value<c>)`: of the averaged,
       unscaled gradient. With the norm n, gradients are multiplied by c / max(c, n).
     - `precision(compute = bf16, keep_f32 = [@p, @group, "nn.matmul"])`: matrix products of
