@@ -2,10 +2,11 @@
 // random layouts by the trainer's account, one large tensor by the system's. What a
 // memory limit refuses is refused before anything changes.
 //
-// RUN: %cc -std=c11 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
+// RUN: %cc -std=gnu11 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: %t
 
 #include "handmade.h"
+#include <sys/resource.h>
 
 enum { MAX_TENSORS = 40, MAX_ARENAS = 20, PAGE = 4096, MEBIBYTE = 1 << 20 };
 enum { SCALAR_ARENA = 0, WORKSPACE_ARENA = 1, FIRST_ARENA = 2 };
@@ -232,6 +233,19 @@ static void test_resident(void) {
   for (int i = 0; i < 3; ++i)
     make_layout(&layouts[i], types[i], 1, 0);
   trainc_trainer *t = make_state(&layouts[0]);
+
+  // The system may refuse, too: addresses, before anything has changed.
+  struct rlimit old, few;
+  CHECK(getrlimit(RLIMIT_AS, &old) == 0);
+  few = old;
+  few.rlim_cur = status_bytes("VmSize") + 30 * MEBIBYTE;
+  CHECK(setrlimit(RLIMIT_AS, &few) == 0);
+  trainc_convert_options refused = {.size = sizeof refused,
+                                    .artifact = layouts[1].artifact};
+  CHECK(trainc_convert(t, &refused) == TRAINC_OUT_OF_MEMORY);
+  CHECK(setrlimit(RLIMIT_AS, &old) == 0);
+  check_state(t, &layouts[0]);
+
   for (int i = 1; i <= 6; ++i) {
     trainc_convert_options options = {.size = sizeof options,
                                       .artifact = layouts[i % 3].artifact};

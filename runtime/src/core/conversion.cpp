@@ -158,8 +158,11 @@ void Conversion::move() {
       trainer->entries[i].outputs.release();
   }
   mover.run();
-  for (size_t i = 0; i < after.arenas.size(); ++i)
+  for (size_t i = 0; i < after.arenas.size(); ++i) {
     after.pages[i].takeRest();
+    if (!keptTo[i])
+      after.pages[i].collapse();
+  }
   next->scratch.takeRest();
   now.swap(after);
   swap(trainer->converted, next->converted);

@@ -5,6 +5,9 @@
 
 using namespace trainc;
 
+/// MADV_COLLAPSE of Linux 6.1, which older headers do not have.
+static constexpr int adviceCollapse = 25;
+
 bool Pages::map(uint64_t size, int flags, Account &newAccount) {
   release();
   account = &newAccount;
@@ -46,6 +49,11 @@ void Pages::takeRest() {
   take((bytes - held) / pageBytes);
   // Large arenas walk fewer page tables in huge pages; only advice.
   madvise(start, bytes, MADV_HUGEPAGE);
+}
+
+void Pages::collapse() {
+  if (start)
+    madvise(start, bytes, adviceCollapse);
 }
 
 void Pages::drop(uint64_t page, uint64_t count) {

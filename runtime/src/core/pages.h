@@ -33,6 +33,9 @@ public:
   bool reserve(uint64_t bytes, Account &account);
   void take(uint64_t count);
   void takeRest();
+  /// Puts small pages together to huge ones, where the system can. It holds one
+  /// more of these meanwhile, which is not resident here.
+  void collapse();
   /// Gives pages back to the system. Their content is lost.
   void drop(uint64_t page, uint64_t count);
   void release();
