@@ -1,0 +1,68 @@
+"""The commands of an artifact's entry: what they read and write, how often they ran and for how long."""
+import ctypes
+import os
+from ctypes import POINTER, Structure, byref, c_char_p, c_int64, c_uint32, c_uint64, c_void_p
+
+import numpy as np
+
+from common import BUILD, ROOT, compiled
+
+LISTS = ["first", "next", "apply"]
+MASTER, COMPUTE = 0, 1  # roles
+READ, WRITE = 1, 2
+
+
+class Operand(Structure):
+    _fields_ = [("base", c_uint32), ("access", c_uint32), ("offset", c_uint64), ("bytes", c_uint64), ("dtype", c_uint32),
+                ("reserved", c_uint32)]
+
+
+class Command(Structure):
+    _fields_ = [("kind", c_uint32), ("kernel", c_uint32), ("tiles", c_int64), ("num_operands", c_uint32),
+                ("reserved", c_uint32), ("operands", POINTER(Operand)), ("detail", c_void_p), ("label", c_char_p),
+                ("location", c_char_p), ("flops", c_int64)]
+
+
+class Arena(Structure):
+    _fields_ = [("name", c_char_p), ("role", c_uint32), ("dtype", c_uint32), ("bytes", c_uint64), ("data", c_void_p)]
+
+
+class SpansContext(Structure):
+    _fields_ = [("begin", c_uint64), ("of", c_void_p * len(LISTS))]
+
+
+def commands(trainer, entry):
+    """{list: its commands}."""
+    lists = trainer.descriptor.entries[trainer.entries[entry]].lists
+    return {name: ctypes.cast(lists[i].commands, POINTER(Command))[:lists[i].count] for i, name in enumerate(LISTS)}
+
+
+def arenas(trainer):
+    return ctypes.cast(trainer.descriptor.arenas, POINTER(Arena))[:trainer.descriptor.num_arenas]
+
+
+class Spans:
+    """Observes the runs of one entry: `of[list]` has a row (runs, nanoseconds) for each command."""
+
+    def __init__(self, trainer, entry="step"):
+        self.trainer, self.commands = trainer, commands(trainer, entry)
+        source, library = os.path.join(ROOT, "bench", "spans.c"), os.path.join(BUILD, "bench", "libspans.so")
+        compiled(source, library, "clang-22", "-std=c11", "-O2", "-shared", "-fPIC",
+                 "-I" + os.path.join(ROOT, "runtime", "include"))
+        self.observe = ctypes.CDLL(library).trainc_bench_observe
+        self.of = {name: np.zeros((len(c), 2), np.uint64) for name, c in self.commands.items()}
+        self.context = SpansContext(0, (c_void_p * len(LISTS))(*(a.ctypes.data for a in self.of.values())))
+
+    def __enter__(self):
+        for a in self.of.values():
+            a[:] = 0
+        self.trainer.runtime.call("trainc_set_observer", self.trainer.trainer, self.observe, byref(self.context))
+        return self
+
+    def __exit__(self, *_):
+        self.trainer.runtime.call("trainc_set_observer", self.trainer.trainer, None, None)
+
+    def ms(self, name, *labels):
+        """Milliseconds in the commands of a list, or in those with these labels."""
+        return sum(int(ns) for c, (_, ns) in zip(self.commands[name], self.of[name])
+                   if not labels or c.label.decode() in labels) / 1e6
