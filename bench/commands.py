@@ -8,8 +8,9 @@ import numpy as np
 from common import BUILD, ROOT, compiled
 
 LISTS = ["first", "next", "apply"]
-MASTER, COMPUTE = 0, 1  # roles
+MASTER, COMPUTE = range(2)  # roles
 READ, WRITE = 1, 2
+ELEMENT_BYTES = [4, 8, 2, 2, 1, 2, 4, 8, 1, 1]  # by dtype
 
 
 class Operand(Structure):
@@ -39,6 +40,34 @@ def commands(trainer, entry):
 
 def arenas(trainer):
     return ctypes.cast(trainer.descriptor.arenas, POINTER(Arena))[:trainer.descriptor.num_arenas]
+
+
+def elements(operand):
+    return operand.bytes // ELEMENT_BYTES[operand.dtype]
+
+
+def copied_elements(trainer, arena=None, begin=0, end=2**64):
+    """Elements of compute copies of parameters, all or those in a part of an arena."""
+    tensors = trainer.descriptor.tensors[:trainer.descriptor.num_tensors]
+    return sum(elements(t) for t in tensors if t.role == COMPUTE
+               and (arena is None or t.arena == arena and begin <= t.offset < end))
+
+
+def elements_cast(trainer, command):
+    """Elements of parameters that a command reads and writes in a narrower type: into their copies or, as many, elsewhere."""
+    known = arenas(trainer)
+    operands = [(o, known[o.base].role if o.base < len(known) else None)
+                for o in command.operands[:command.num_operands]]
+    read = [o for o, role in operands if role == MASTER and o.access & READ]
+    cast = 0
+    for o, role in operands if read else ():
+        source = next((r for r in read if elements(r) == elements(o) and r.bytes > o.bytes), None)
+        if role == COMPUTE and o.access & WRITE:
+            cast += copied_elements(trainer, o.base, o.offset, o.offset + o.bytes)
+        elif source and o.access & WRITE:
+            read.remove(source)
+            cast += elements(o)
+    return cast
 
 
 class Spans:
