@@ -14,8 +14,8 @@ ELEMENT_BYTES = [4, 8, 2, 2, 1, 2, 4, 8, 1, 1]  # by dtype
 
 
 class Operand(Structure):
-    _fields_ = [("base", c_uint32), ("access", c_uint32), ("offset", c_uint64), ("bytes", c_uint64), ("dtype", c_uint32),
-                ("reserved", c_uint32)]
+    _fields_ = [("base", c_uint32), ("access", c_uint32), ("offset", c_uint64), ("bytes", c_uint64),
+                ("dtype", c_uint32), ("reserved", c_uint32)]
 
 
 class Command(Structure):
@@ -54,7 +54,7 @@ def copied_elements(trainer, arena=None, begin=0, end=2**64):
 
 
 def elements_cast(trainer, command):
-    """Elements of parameters that a command reads and writes in a narrower type: into their copies or, as many, elsewhere."""
+    """Elements of parameters that a command reads and writes narrower: to their copies or, as many, elsewhere."""
     known = arenas(trainer)
     operands = [(o, known[o.base].role if o.base < len(known) else None)
                 for o in command.operands[:command.num_operands]]

@@ -44,6 +44,10 @@ def faster(a, b):
 STEP_PROGRAMS = ["trainc", "torch eager", "torch compile", "jax"]
 
 
+def measure_step(name, folder, rounds, options):
+    return time_workload(name, folder, rounds, options=options)
+
+
 def step_cells(times):
     r = {peer: median(v) for peer, v in ratios(times).items()}
     best = min(r, key=r.get)
@@ -82,7 +86,7 @@ def ablation_cells(times):
 SUITES = {
     "step": Suite(["gpt2-124m", "gpt-char", "many-small", "mlp-tiny", "digits-cnn"],
                   [*(f"{p} ms" for p in STEP_PROGRAMS), "faster than the best peer", "limit moved"],
-                  lambda name, folder, rounds, options: time_workload(name, folder, rounds, options=options), step_cells),
+                  measure_step, step_cells),
     "optimizer": Suite(list(UPDATES),
                        ["trainc ms", "norm ms", "update ms", "limit ms", "read ms", *(f"{p} ms" for p in UPDATE_PEERS),
                         "limit / update", "trainc / limit", *(f"faster than {p}" for p in UPDATE_PEERS), "limit moved"],

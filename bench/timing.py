@@ -114,7 +114,8 @@ def time_workload(name, folder, rounds=ROUNDS, peers=None, options=()):
     commands = {"trainc": [*our_command(our_files(name, folder, *options)), "--serve"],
                 **{peer: [*c, "--serve"] for peer, c in peer_commands(name).items() if peers is None or peer in peers},
                 "limit": [limit_program(), "serve", kernel]}
-    return {program: parts["step_ms"] for program, parts in take_turns(commands, folder, rounds, steps_of(name)).items()}
+    times = take_turns(commands, folder, rounds, steps_of(name))
+    return {program: parts["step_ms"] for program, parts in times.items()}
 
 
 def ratios(times):

@@ -1,4 +1,4 @@
-"""Timing the update alone, clip and AdamW of gradients that stand in memory, against the machine's limit and the peers."""
+"""Timing clip and AdamW alone, of gradients that stand in memory, against the machine's limit and the peers."""
 import os
 import sys
 
@@ -16,11 +16,12 @@ def update_module(w, bf16=False):
         return f"tensor<{'x'.join(map(str, shape))}xf32>"
 
     o = OPTIMIZER
-    inputs = [f"%g{i}: {tensor(shape)} gradient(@{name})" for i, (name, shape, _) in enumerate(parameters(w))]
+    types = {name: tensor(shape) for name, shape, _ in parameters(w)}
+    inputs = [f"%g{i}: {type} gradient(@{name})" for i, (name, type) in enumerate(types.items())]
     return "\n".join([
         f"train.optimizer @optimizer = adamw<lr = {o['lr']:f}, beta1 = {o['beta1']}, beta2 = {o['beta2']},"
         f" eps = {o['eps']:.1e}, weight_decay = {o['weight_decay']}>",
-        *(f"train.param @{name} : {tensor(shape)} init(zeros) optimizer(@optimizer)" for name, shape, _ in parameters(w)),
+        *(f"train.param @{name} : {type} init(zeros) optimizer(@optimizer)" for name, type in types.items()),
         f"train.step @step({', '.join(inputs)}) clip(global_norm<{o['clip_norm']}>)"
         + (" precision(compute = bf16)" if bf16 else "") + " {", "  train.yield", "}", ""])
 

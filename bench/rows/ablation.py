@@ -60,7 +60,8 @@ def cast_count(folder):
             off, _ = cast_elements(compile_module(text, os.path.join(inside, "off.so"),
                                                   "--disable-pass=train-hoist-casts"), small.vocab)
             good &= on == n > 0
-            counts.append(f"k = {k}{' recomputed' if recompute else ''}: {on / max(n, 1):.2f} against {off / max(n, 1):.2f}")
+            how = f"k = {k}{' recomputed' if recompute else ''}"
+            counts.append(f"{how}: {on / max(n, 1):.2f} against {off / max(n, 1):.2f}")
     return judge(good, f"casts per window, of {n:,} elements: {'; '.join(counts)}")
 
 
