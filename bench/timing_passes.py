@@ -26,19 +26,21 @@ def many_tensors(point):
 
 
 class Windows:
-    """A trainer on random tokens, and what its windows took."""
+    """A trainer, and what its windows took, each of other random tokens."""
 
     def __init__(self, runtime, library, vocabulary):
         self.trainer = Trainer(runtime, library)
         entry = self.trainer.descriptor.entries[self.trainer.entries["step"]]
-        self.accumulate = entry.accumulate
-        rng = np.random.default_rng(1)
-        ports = [entry.inputs[i] for i in range(entry.num_inputs)]
-        self.trainer.bind("step", **{p.name.decode(): rng.integers(0, vocabulary, shape_of(p)) for p in ports})
+        self.accumulate, self.vocabulary = entry.accumulate, vocabulary
+        self.inputs = {p.name.decode(): shape_of(p) for p in entry.inputs[:entry.num_inputs]}
+        self.rng = np.random.default_rng(1)
         self.spans = Spans(self.trainer)
         self.parts = dict(step_ms=[], apply=[])
 
     def window(self):
+        """Milliseconds of one."""
+        self.trainer.bind("step", **{name: self.rng.integers(0, self.vocabulary, shape)
+                                     for name, shape in self.inputs.items()})
         begin = time.perf_counter()
         for _ in range(self.accumulate):
             self.trainer.step()
