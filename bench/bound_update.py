@@ -35,7 +35,7 @@ def parameter_norm(trainer):
 def check(trainer, workload):
     """Does the first updates and compares them with the reference."""
     with open(f"{PEERS}/reference_losses.json") as f:
-        reference = json.load(f)[workload]
+        reference = json.load(f)["workloads"][workload]
     for i in range(CHECKED_STEPS):
         result = trainer.step()
         for what, value in (("gradient", result.grad_norm), ("parameter", parameter_norm(trainer))):

@@ -19,7 +19,7 @@ def update_module(w, bf16=False):
     types = {name: tensor(shape) for name, shape, _ in parameters(w)}
     inputs = [f"%g{i}: {type} gradient(@{name})" for i, (name, type) in enumerate(types.items())]
     return "\n".join([
-        f"train.optimizer @optimizer = adamw<lr = {o['lr']:f}, beta1 = {o['beta1']}, beta2 = {o['beta2']},"
+        f"train.optimizer @optimizer = adamw<lr = {o['lr']:f}, b1 = {o['beta1']}, b2 = {o['beta2']},"
         f" eps = {o['eps']:.1e}, weight_decay = {o['weight_decay']}>",
         *(f"train.param @{name} : {type} init(zeros) optimizer(@optimizer)" for name, type in types.items()),
         f"train.step @step({', '.join(inputs)}) clip(global_norm<{o['clip_norm']}>)"
