@@ -10,20 +10,36 @@ STEPS = 10
 LIMIT, LIMIT_WITH_COPY, READ = "update_4r3w", "update_4r3w_bf16_copy", "sum"
 
 
+def tensor(shape, element):
+    return f"tensor<{'x'.join([*map(str, shape), element])}>"
+
+
+def sum_in_bf16(w):
+    """A body that uses every parameter in bf16, so that the update keeps a copy of each: the sum of first elements."""
+    lines, last, scalar = [], "%zero", tensor((), "bf16")
+    for i, (name, shape, _) in enumerate(parameters(w)):
+        zeros, ones = [0] * len(shape), [1] * len(shape)
+        lines += [f"%p{i} = train.read @{name} : {tensor(shape, 'f32')}",
+                  f"%c{i} = nn.cast %p{i} to bf16 : {tensor(shape, 'f32')}",
+                  f"%f{i} = nn.slice %c{i} offsets {zeros} sizes {ones} : {tensor(shape, 'bf16')}",
+                  f"%s{i} = nn.reshape %f{i} : {tensor(ones, 'bf16')} to {scalar}",
+                  f"%t{i} = nn.add {last}, %s{i} : {scalar}, {scalar}"]
+        last = f"%t{i}"
+    return ["%zero = nn.constant dense<0.0> : tensor<bf16>", *lines, f"train.write {last} to @sum : {scalar}"]
+
+
 def update_module(w, bf16=False):
     """The update of a workload as a module: its inputs are the gradients."""
-    def tensor(shape):
-        return f"tensor<{'x'.join(map(str, shape))}xf32>"
-
     o = OPTIMIZER
-    types = {name: tensor(shape) for name, shape, _ in parameters(w)}
+    types = {name: tensor(shape, "f32") for name, shape, _ in parameters(w)}
     inputs = [f"%g{i}: {type} gradient(@{name})" for i, (name, type) in enumerate(types.items())]
     return "\n".join([
         f"train.optimizer @optimizer = adamw<lr = {o['lr']:f}, b1 = {o['beta1']}, b2 = {o['beta2']},"
         f" eps = {o['eps']:.1e}, weight_decay = {o['weight_decay']}>",
         *(f"train.param @{name} : {type} init(zeros) optimizer(@optimizer)" for name, type in types.items()),
-        f"train.step @step({', '.join(inputs)}) clip(global_norm<{o['clip_norm']}>)"
-        + (" precision(compute = bf16)" if bf16 else "") + " {", "  train.yield", "}", ""])
+        *([f"train.buffer @sum : {tensor((), 'bf16')} init(zeros)"] if bf16 else []),
+        f"train.step @step({', '.join(inputs)}) clip(global_norm<{o['clip_norm']}>) {{",
+        *(sum_in_bf16(w) if bf16 else []), "train.yield", "}", ""])
 
 
 def our_update(name, folder, bf16=False, options=()):
