@@ -50,6 +50,16 @@ class Options(Structure):
                 ("seed", c_uint64), ("parallel_for", c_void_p), ("parallel_context", c_void_p)]
 
 
+class ConvertOptions(Structure):
+    _fields_ = [("size", c_uint64), ("device", c_char_p), ("dtype", c_char_p), ("blocking", c_uint32),
+                ("what", c_uint32), ("include_integers", c_uint32), ("reserved", c_uint32), ("memory_limit", c_uint64),
+                ("artifact", c_void_p)]
+
+
+class Memory(Structure):
+    _fields_ = [(name, c_uint64) for name in ("persistent", "workspace", "outputs", "scratch", "total", "limit", "peak")]
+
+
 class StepResult(Structure):
     _fields_ = [*((name, c_double) for name in ("loss", "weight", "window_loss", "window_weight", "grad_norm",
                                                 "clip_factor", "loss_scale")),
@@ -85,17 +95,20 @@ def shape_of(port):
 class Trainer:
     """An artifact (path of a .so) and one training state of it. `close` frees both."""
 
-    def __init__(self, runtime, path, threads=0, seed=0):
+    def __init__(self, runtime, path, threads=0, seed=0, **options):
         self.runtime, self.bound = runtime, {}
         self.artifact, self.trainer = c_void_p(), c_void_p()
         runtime.call("trainc_artifact_open", os.fsencode(path), byref(self.artifact))
-        options = Options(size=ctypes.sizeof(Options), threads=threads, seed=seed)
+        options = Options(size=ctypes.sizeof(Options), threads=threads, seed=seed, **options)
         try:
             runtime.call("trainc_trainer_create", self.artifact, byref(options), byref(self.trainer))
         except Error:
             self.close()
             raise
-        self.descriptor = runtime.library.trainc_artifact_descriptor(self.artifact).contents
+        self.read_tables()
+
+    def read_tables(self):
+        self.descriptor = self.runtime.library.trainc_artifact_descriptor(self.artifact).contents
         self.entries = {self.descriptor.entries[i].name.decode(): i for i in range(self.descriptor.num_entries)}
         self.tensors = {}
         for i in range(self.descriptor.num_tensors):
@@ -202,6 +215,35 @@ class Trainer:
 
     def save(self, path):
         self.runtime.call("trainc_save", self.trainer, os.fsencode(path))
+
+    def convert(self, path=None, **options):
+        """Converts the state in place; with the path of an artifact, goes on with that one."""
+        artifact = c_void_p()
+        if path:
+            self.runtime.call("trainc_artifact_open", os.fsencode(path), byref(artifact))
+        request = ConvertOptions(size=ctypes.sizeof(ConvertOptions), artifact=artifact, **options)
+        try:
+            self.runtime.call("trainc_convert", self.trainer, byref(request))
+        except Error:
+            self.runtime.library.trainc_artifact_close(artifact)
+            raise
+        if path:
+            self.runtime.library.trainc_artifact_close(self.artifact)
+            self.artifact, self.bound = artifact, {}
+            self.read_tables()
+
+    def memory(self):
+        memory = Memory()
+        self.runtime.call("trainc_memory_use", self.trainer, byref(memory))
+        return memory
+
+    def held(self, name, role="parameter", state=None):
+        """The tensor as the trainer holds it now: address, and entry with its type and bytes."""
+        i, _, _ = self._tensor(role, name, state)
+        tensor, data = POINTER(Tensor)(), c_void_p()
+        self.runtime.call("trainc_tensor_get", self.trainer, c_uint32(i), byref(tensor))
+        self.runtime.call("trainc_tensor_data", self.trainer, c_uint32(i), byref(data))
+        return data.value, tensor.contents
 
     def load(self, path):
         self.runtime.call("trainc_load", self.trainer, os.fsencode(path))

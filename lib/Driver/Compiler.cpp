@@ -11,6 +11,7 @@
 #include "mlir/Dialect/SCF/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Tensor/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/IR/AsmState.h"
+#include "mlir/IR/Remarks.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Support/FileUtilities.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
@@ -211,6 +212,15 @@ LogicalResult trainc::compileFile(StringRef input,
   if (!folder.empty() && !llvm::sys::fs::is_directory(folder))
     return compilation.error("cannot write '" + options.output +
                              "': there is no folder '" + folder + "'");
+  if (!options.remarks.empty()) {
+    const std::string &all = options.remarks;
+    remark::RemarkCategories categories{all, all, all, all, all};
+    if (failed(remark::enableOptimizationRemarks(
+            compilation.context, /*streamer=*/nullptr,
+            std::make_unique<remark::RemarkEmittingPolicyAll>(), categories,
+            /*printAsEmitRemarks=*/true)))
+      return compilation.error("cannot print remarks");
+  }
   std::string message;
   auto file = openInputFile(input, &message);
   if (!file)

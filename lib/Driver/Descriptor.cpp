@@ -153,7 +153,7 @@ Constant *Writer::tensor(const TensorRow &row) {
 static uint64_t hashState(const Tables &tables) {
   std::string text;
   for (const TensorRow &row : tables.tensors) {
-    if (row.role == TRAINC_ROLE_GRADIENT)
+    if (row.role == TRAINC_ROLE_GRADIENT || row.role == TRAINC_ROLE_COMPUTE)
       continue;
     text += row.name + "/" + row.state + ":" + std::to_string(row.dtype);
     for (int64_t dim : row.dims)

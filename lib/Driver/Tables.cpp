@@ -190,6 +190,12 @@ void Gatherer::gatherTensors() {
     addTensor(param.getSymName(), "", TRAINC_ROLE_MASTER,
               arenaName(kMasterArena, param.getTensorType().getElementType()),
               groupOf(param), param.getInit());
+  for (auto arena : module.getOps<ArenaOp>())
+    if (arena.getRole() == "compute copies")
+      for (auto param : module.getOps<ParamOp>())
+        if (arena.findSlice(param.getSymName()) >= 0)
+          addTensor(param.getSymName(), "", TRAINC_ROLE_COMPUTE,
+                    arena.getSymName(), groupOf(param), constant(0.0));
   for (auto param : module.getOps<ParamOp>()) {
     if (param.getFrozen())
       continue;

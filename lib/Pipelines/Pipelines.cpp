@@ -23,9 +23,9 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 }
 
 ArrayRef<StringRef> trainc::disablablePasses() {
-  static const StringRef passes[] = {"canonicalize", "fuse-kernels",
-                                     "reuse-memory", "train-coalesce",
-                                     "train-fuse-optimizer"};
+  static const StringRef passes[] = {
+      "canonicalize",   "fuse-kernels",         "reuse-memory",
+      "train-coalesce", "train-fuse-optimizer", "train-hoist-casts"};
   return passes;
 }
 
@@ -51,6 +51,9 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     break;
   case Form::Plan:
     pm.addPass(createPlanStepPass());
+    pm.addPass(createGradientMergePass());
+    if (enabled("train-hoist-casts") && !options.reference)
+      pm.addPass(createHoistCastsPass());
     if (enabled("train-coalesce") && !options.reference) {
       CoalescePassOptions coalesce;
       coalesce.alignSize = options.alignSize;

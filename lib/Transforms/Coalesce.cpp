@@ -27,7 +27,7 @@ static RankedTensorType typeOf(ArenaOp arena, size_t slice) {
 }
 
 static int64_t widthOf(RankedTensorType type) {
-  return llvm::divideCeil(type.getElementTypeBitWidth(), 8);
+  return nn::getElementBytes(type.getElementType());
 }
 
 /// Whether the arena holds tensors: scalars have places that the runtime knows.
@@ -107,9 +107,18 @@ struct CoalescePass : trainc::impl::CoalescePassBase<CoalescePass> {
     // When each gradient is complete.
     DenseMap<StringAttr, int64_t> made;
     int64_t position = 0;
+    SymbolTable symbols(module);
+    auto add = [&](SymbolRefAttr target) {
+      auto arena = symbols.lookup<ArenaOp>(target.getRootReference());
+      if (arena && arena.getRole() == "gradients")
+        made[target.getLeafReference()] = position++;
+    };
     for (auto step : module.getOps<StepOp>())
-      for (auto accumulate : step.getBody().getOps<AccumulateOp>())
-        made[accumulate.getTarget().getLeafReference()] = position++;
+      for (Operation &op : step.getBody().front())
+        if (auto write = dyn_cast<WriteOp>(op))
+          add(write.getTarget());
+        else if (auto accumulate = dyn_cast<AccumulateOp>(op))
+          add(accumulate.getTarget());
     for (auto arena : module.getOps<ArenaOp>())
       if (holdsTensors(arena))
         layOut(arena, made);

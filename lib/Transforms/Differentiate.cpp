@@ -226,7 +226,7 @@ static Operation *findCut(Backward &state, ParamOp param,
     for (Value result : op->getResults())
       cuts[result] = cut;
   }
-  return cuts.lookup(loss);
+  return loss ? cuts.lookup(loss) : nullptr;
 }
 
 static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
@@ -241,15 +241,23 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
     forward.push_back(&op);
 
   findActive(state, body);
-  if (!state.active.contains(loss))
+  // Gradients among the inputs are of the loss as it is.
+  bool given = step.getInputGradients().has_value();
+  if (loss && state.active.contains(loss)) {
+    double divisor = given ? 1.0 : seedDivisor(loss);
+    state.contributions[loss].push_back(
+        SeedOp::create(state.builder, yield.getLoc(), loss.getType(),
+                       state.builder.getF64FloatAttr(divisor)));
+  } else if (!given) {
     return step.emitOpError("expects a loss that depends on a parameter that "
                             "is not frozen");
-  state.contributions[loss].push_back(
-      SeedOp::create(state.builder, yield.getLoc(), loss.getType(),
-                     state.builder.getF64FloatAttr(seedDivisor(loss))));
+  }
   for (Operation *op : llvm::reverse(forward))
     if (failed(differentiateOp(state, *op)))
       return failure();
+  for (BlockArgument input : body.getArguments())
+    if (auto param = step.getInputGradient(input.getArgNumber()))
+      state.stored[param.getAttr()].push_back(input);
 
   auto module = step->getParentOfType<ModuleOp>();
   for (auto param : module.getOps<ParamOp>()) {
@@ -288,10 +296,12 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
     ++numGradients;
   }
   // Copies that no gradient needs.
+  if (state.recomputed.empty())
+    return success();
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body))) {
     if (&op == forward.back())
       break;
-    if (!state.recomputed.empty() && isOpTriviallyDead(&op))
+    if (isOpTriviallyDead(&op))
       op.erase();
   }
   return success();

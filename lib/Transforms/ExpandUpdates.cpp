@@ -98,35 +98,43 @@ struct MapBuilder {
 
 /// Ends `m`, whose region has computed the new parameter and states, with the
 /// average; writes what changes if the gradients are finite.
-static void finishUpdate(MapBuilder &m, OptimizerOp optimizer, ParamOp param,
+static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
+                         ParamOp param, SymbolTable &symbols,
                          const UpdateElement &e, SmallVector<Value> values) {
   OpBuilder inner = OpBuilder::atBlockEnd(m.block);
-  RankedTensorType wide = gradientType(param);
-  SmallVector<std::string> roles{kMasterArena.str()};
-  SmallVector<Type> types{param.getTensorType()};
+  RankedTensorType type = param.getTensorType(), wide = gradientType(param);
+  SmallVector<std::string> arenas{
+      arenaName(kMasterArena, type.getElementType())};
+  SmallVector<Type> types{type};
   SmallVector<Value> old{e.parameter};
   for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
-    roles.push_back(stateRole(state.getValue()));
+    arenas.push_back(
+        arenaName(stateRole(state.getValue()), wide.getElementType()));
   llvm::append_range(old, e.states);
   if (e.average) {
     values.push_back(buildAverage(inner, m.loc, e, values.front()));
-    roles.push_back(stateRole("ema"));
+    arenas.push_back(arenaName(stateRole("ema"), wide.getElementType()));
     old.push_back(e.average);
   }
-  types.append(roles.size() - 1, wide);
+  types.append(arenas.size() - 1, wide);
+  if (e.random.index)
+    values.front() = buildStochasticRounding(inner, m.loc, e, values.front(),
+                                             type.getElementType());
   for (auto [value, before] : llvm::zip(values, old))
     value = buildGuard(inner, m.loc, e, value, before);
-  for (auto [role, type, value] :
-       llvm::zip(roles, types, m.finish(types, values)))
-    WriteOp::create(
-        m.b, m.loc, value,
-        sliceRef(m.b.getContext(),
-                 arenaName(role, nn::getTensorType(value).getElementType()),
-                 param.getSymName()));
+  for (StringAttr copy : copiesOf(op, param, symbols)) {
+    arenas.push_back(copy.str());
+    types.push_back(type.clone(
+        symbols.lookup<ArenaOp>(copy).getFlatType().getElementType()));
+    values.push_back(values.front());
+  }
+  for (auto [arena, value] : llvm::zip(arenas, m.finish(types, values)))
+    WriteOp::create(m.b, m.loc, value,
+                    sliceRef(m.b.getContext(), arena, param.getSymName()));
 }
 
 static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
-                         int64_t position) {
+                         int64_t position, SymbolTable &symbols) {
   OpBuilder b(op);
   Location loc = param.getLoc();
   RankedTensorType type = param.getTensorType(), wide = gradientType(param);
@@ -152,6 +160,18 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
       e.average = m.add(readSlice(b, param, stateRole("ema"), wide));
       e.decay = m.add(readScalar(b, loc, optimizer.getSymName() + ".ema"));
     }
+    if (!stochasticType(op, param))
+      return;
+    e.random.index = m.add(nn::buildElementIndex(b, loc, type.getShape()));
+    for (auto [name, value] :
+         {std::pair("seed", &e.random.seed), {"update", &e.random.update}})
+      *value =
+          m.add(nn::castTo(b, loc, readScalar(b, loc, name), b.getI64Type()));
+    OpBuilder inner = OpBuilder::atBlockEnd(m.block);
+    for (auto [number, value] :
+         {std::pair(0.0, &e.random.microStep),
+          {static_cast<double>(randomSite(param)), &e.random.site}})
+      *value = nn::splatConstant(inner, loc, b.getI64Type(), number);
   };
   MapBuilder first(b, loc);
   UpdateElement e;
@@ -165,7 +185,7 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
   OpBuilder inner = OpBuilder::atBlockEnd(first.block);
   SmallVector<Value> values = buildFirstRegion(inner, loc, optimizer, e);
   if (!scaled)
-    return finishUpdate(first, optimizer, param, e, values);
+    return finishUpdate(first, op, optimizer, param, symbols, e, values);
 
   // The direction and the states, then norms, then the second region.
   SmallVector<Type> types(values.size(), wide);
@@ -186,7 +206,7 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
     firsts.push_back(second.add(result));
   addInputs(second, f, /*last=*/true);
   inner = OpBuilder::atBlockEnd(second.block);
-  finishUpdate(second, optimizer, param, f,
+  finishUpdate(second, op, optimizer, param, symbols, f,
                buildSecondRegion(inner, loc, optimizer, f, firsts));
 }
 
@@ -223,7 +243,7 @@ struct ExpandUpdatesPass
           for (auto [i, ref] : llvm::enumerate(
                    update.getParams().getAsRange<FlatSymbolRefAttr>()))
             expandUpdate(update, optimizer,
-                         symbols.lookup<ParamOp>(ref.getValue()), i);
+                         symbols.lookup<ParamOp>(ref.getValue()), i, symbols);
           update.erase();
         }
       }

@@ -245,7 +245,7 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
     inplace[0] = llvm::find(inputs, embedding.getInit()) - inputs.begin();
   pointwise |= embedding != nullptr;
   // Elements outside of the segments stay: the result must stand where they are.
-  if (auto map = dyn_cast<SegmentMapOp>(group.front()))
+  if (auto map = dyn_cast<SegmentMapOp>(group.back()))
     for (auto [i, target] : llvm::enumerate(map.getTargets()))
       inplace[llvm::find(outputs, map.getOutputs()[i]) - outputs.begin()] =
           llvm::find(inputs, map.getArrays()[target]) - inputs.begin();

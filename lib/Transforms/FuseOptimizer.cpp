@@ -12,6 +12,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/OperationSupport.h"
+#include "mlir/IR/Remarks.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
 #include "llvm/ADT/MapVector.h"
@@ -30,12 +31,14 @@ using namespace trainc;
 using namespace trainc::train;
 
 namespace {
-/// Parameters of one update whose elements are stored in one type.
+/// Parameters of one update whose elements are stored in one type and copied to the
+/// same arenas.
 struct Member {
   UpdateOp update;
   OptimizerOp optimizer;
   SmallVector<ParamOp> params;
   SmallVector<int64_t> positions; // in the update's list
+  SmallVector<StringAttr> copies; // names of arenas
 };
 
 struct Fuser {
@@ -48,8 +51,7 @@ private:
   ModuleOp module;
   SymbolTable symbols;
 
-  FailureOr<Value> readArena(OpBuilder &b, Operation *user, StringRef role,
-                             Type element);
+  FailureOr<Value> readArena(OpBuilder &b, Operation *user, StringRef name);
   SegmentSquareSumOp sumSquares(OpBuilder &b, Location loc, ElementCode &code,
                                 ArrayRef<SmallVector<ParamOp>> params);
   LogicalResult addInputs(OpBuilder &b, MutableArrayRef<Member> members,
@@ -64,10 +66,9 @@ static Location named(Location loc, StringRef name) {
   return NameLoc::get(StringAttr::get(loc.getContext(), name), loc);
 }
 
-/// The whole arena of `role`.
-FailureOr<Value> Fuser::readArena(OpBuilder &b, Operation *user, StringRef role,
-                                  Type element) {
-  std::string name = arenaName(role, element);
+/// The arena `name` as a whole.
+FailureOr<Value> Fuser::readArena(OpBuilder &b, Operation *user,
+                                  StringRef name) {
   auto arena = symbols.lookup<ArenaOp>(name);
   if (!arena || !arena.getFlatType())
     return user->emitOpError("expects an arena @")
@@ -95,7 +96,7 @@ SegmentSquareSumOp Fuser::sumSquares(OpBuilder &b, Location loc,
   auto op = SegmentSquareSumOp::create(
       b, named(loc, "norm"), types, code.arrays, segments.uniforms,
       segments.grouped, code.each, segments.lengths, segments.groups,
-      segments.offsets, kNormBlock);
+      segments.offsets, /*indexed=*/false, kNormBlock);
   op.getBody().takeBody(*segments.region);
   return op;
 }
@@ -144,7 +145,8 @@ LogicalResult Fuser::fuseNorms(ArrayRef<NormSquaredOp> norms) {
   DenseMap<StringAttr, int64_t> numberOf;
   for (auto &[type, params] : byType) {
     ElementCode code;
-    auto gradients = readArena(b, norms.front(), kGradientArena, type);
+    auto gradients =
+        readArena(b, norms.front(), arenaName(kGradientArena, type));
     if (failed(gradients))
       return failure();
     Value gradient = code.addArray(*gradients);
@@ -189,7 +191,8 @@ static bool sameCode(Member &a, Member &b) {
              b.params.front().getTensorType().getElementType() &&
          x.getStateNames() == y.getStateNames() &&
          x.getEma().has_value() == y.getEma().has_value() &&
-         !a.update.getLimit() == !b.update.getLimit() &&
+         !a.update.getLimit() == !b.update.getLimit() && a.copies == b.copies &&
+         a.update.getStochastic() == b.update.getStochastic() &&
          rankOfScale(a) == rankOfScale(b) &&
          sameRegion(x.getBody(), y.getBody()) &&
          x.getScaled().empty() == y.getScaled().empty() &&
@@ -216,6 +219,19 @@ static Value concatScales(OpBuilder &b, Location loc,
   return nn::ConcatOp::create(b, loc, parts, 0);
 }
 
+/// The sites of the members' parameters.
+static Value sitesOf(OpBuilder &b, Location loc,
+                     MutableArrayRef<Member> members) {
+  SmallVector<int64_t> sites;
+  for (Member &member : members)
+    for (ParamOp param : member.params)
+      sites.push_back(randomSite(param));
+  auto type = RankedTensorType::get({static_cast<int64_t>(sites.size())},
+                                    b.getI64Type());
+  return nn::ConstantOp::create(b, loc, type,
+                                DenseElementsAttr::get(type, ArrayRef(sites)));
+}
+
 /// Adds the arguments that the first region needs, and those that the end of the
 /// update needs if `last`.
 LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
@@ -224,8 +240,8 @@ LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
   OptimizerOp optimizer = members.front().optimizer;
   ParamOp param = members.front().params.front();
   Type wide = gradientType(param).getElementType();
-  auto addArray = [&](StringRef role, Type element, Value &argument) {
-    auto array = readArena(b, user, role, element);
+  auto addArray = [&](StringRef name, Value &argument) {
+    auto array = readArena(b, user, name);
     if (succeeded(array))
       argument = code.addArray(*array);
     return LogicalResult(array);
@@ -236,17 +252,21 @@ LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
       values.push_back(get(member));
     return code.addScalar(values);
   };
-  if (failed(addArray(kMasterArena, param.getTensorType().getElementType(),
-                      e.parameter)) ||
-      failed(addArray(kGradientArena, wide, e.gradient)))
+  Type narrow = param.getTensorType().getElementType();
+  if (failed(addArray(arenaName(kMasterArena, narrow), e.parameter)) ||
+      failed(addArray(arenaName(kGradientArena, wide), e.gradient)))
     return failure();
   for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
-    if (failed(addArray(stateRole(state.getValue()), wide,
+    if (failed(addArray(arenaName(stateRole(state.getValue()), wide),
                         e.states.emplace_back())))
       return failure();
   bool average = last && optimizer.getEma();
-  if (average && failed(addArray(stateRole("ema"), wide, e.average)))
+  if (average && failed(addArray(arenaName(stateRole("ema"), wide), e.average)))
     return failure();
+  if (last)
+    for (StringAttr copy : members.front().copies)
+      if (failed(addArray(copy, e.copies.emplace_back())))
+        return failure();
 
   Location loc = user->getLoc();
   bool eachScale =
@@ -266,6 +286,15 @@ LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
   }
   if (last)
     e.finite = addScalar([](Member &m) { return m.update.getFinite(); });
+  if (last && stochasticType(members.front().update, param)) {
+    auto addCounter = [&](StringRef name) {
+      Value value =
+          nn::castTo(b, loc, readScalar(b, loc, name), b.getI64Type());
+      return addScalar([&](Member &) { return value; });
+    };
+    e.random.seed = addCounter("seed");
+    e.random.update = addCounter("update");
+  }
   if (average)
     e.decay = addScalar([&](Member &m) {
       OptimizerOp optimizer = m.optimizer;
@@ -341,6 +370,14 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
     e.parameterNorm = code.addEach(norms.first);
     e.directionNorm = code.addEach(norms.second);
   }
+  ParamOp param = members.front().params.front();
+  Type stored = stochasticType(members.front().update, param);
+  if (stored)
+    e.random.site = code.addEach(sitesOf(b, loc, members));
+  if (stored) {
+    e.random.index = code.addIndex(loc);
+    e.random.microStep = nn::splatConstant(inner, loc, b.getI64Type(), 0.0);
+  }
   SmallVector<Value> values = buildFirstRegion(inner, loc, optimizer, e);
   if (scaled)
     values = buildSecondRegion(inner, loc, optimizer, e, values);
@@ -350,21 +387,36 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
     values.push_back(buildAverage(inner, loc, e, values.front()));
     old.push_back(e.average);
   }
+  if (stored)
+    values.front() =
+        buildStochasticRounding(inner, loc, e, values.front(), stored);
+  for (auto [value, before] : llvm::zip(values, old))
+    value = buildGuard(inner, loc, e, value, before);
+  for (Value copy : e.copies) {
+    values.push_back(values.front());
+    old.push_back(copy);
+  }
   SmallVector<int64_t> targets;
   SmallVector<Type> types;
   for (auto [value, before] : llvm::zip(values, old)) {
-    value = buildGuard(inner, loc, e, value, before);
     int64_t target = cast<BlockArgument>(before).getArgNumber();
     targets.push_back(target);
     types.push_back(code.arrays[target].getType());
   }
   train::YieldOp::create(inner, loc, values, Value(), Value());
   Segments segments = splitCode(b, loc, code, paramsOf(members), symbols);
-  auto map = SegmentMapOp::create(b, named(loc, "update"), types, code.arrays,
-                                  segments.uniforms, segments.grouped,
-                                  code.each, segments.lengths, segments.groups,
-                                  segments.offsets, targets);
+  auto map = SegmentMapOp::create(
+      b, named(loc, "update"), types, code.arrays, segments.uniforms,
+      segments.grouped, code.each, segments.lengths, segments.groups,
+      segments.offsets, /*indexed=*/stored != nullptr, targets);
   map.getBody().takeBody(*segments.region);
+  remark::passed(
+      loc, remark::RemarkOpts::name("Fused").category("train-fuse-optimizer"))
+      << remark::metric("Parameters",
+                        static_cast<int64_t>(map.getLengths().size()))
+      << remark::metric("Elements", llvm::sum_of(map.getLengths()))
+      << remark::metric("Updates", static_cast<int64_t>(members.size()))
+      << remark::metric("Arrays", static_cast<int64_t>(code.arrays.size()));
   for (auto [result, target] : llvm::zip(map.getOutputs(), targets))
     WriteOp::create(b, loc, result,
                     code.arrays[target].getDefiningOp<ReadOp>().getSource());
@@ -375,22 +427,24 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
 // The pass
 //===----------------------------------------------------------------------===//
 
-/// The parameters of `update` by the type in which they are stored.
+/// The parameters of `update` by the type in which they are stored, and by copies.
 static SmallVector<Member> membersOf(UpdateOp update, SymbolTable &symbols) {
   auto optimizer = symbols.lookup<OptimizerOp>(update.getOptimizer());
-  llvm::MapVector<Type, Member> byType;
+  SmallVector<Member> members;
   for (auto [i, ref] : llvm::enumerate(update.getParams())) {
     auto param =
         symbols.lookup<ParamOp>(cast<FlatSymbolRefAttr>(ref).getValue());
-    Member &member = byType[param.getTensorType().getElementType()];
-    member.update = update;
-    member.optimizer = optimizer;
-    member.params.push_back(param);
-    member.positions.push_back(i);
+    SmallVector<StringAttr> copies = copiesOf(update, param, symbols);
+    Member *member = llvm::find_if(members, [&](Member &other) {
+      return other.copies == copies &&
+             other.params.front().getTensorType().getElementType() ==
+                 param.getTensorType().getElementType();
+    });
+    if (member == members.end())
+      member = &members.emplace_back(Member{update, optimizer, {}, {}, copies});
+    member->params.push_back(param);
+    member->positions.push_back(i);
   }
-  SmallVector<Member> members;
-  for (auto &[type, member] : byType)
-    members.push_back(std::move(member));
   return members;
 }
 

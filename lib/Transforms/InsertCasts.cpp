@@ -10,6 +10,7 @@
 #include "mlir/IR/TypeUtilities.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
+#include "llvm/ADT/StringSet.h"
 
 #define DEBUG_TYPE "train-insert-casts"
 
@@ -36,7 +37,9 @@ struct Caster {
   explicit Caster(Type compute) : compute(compute) {}
 
   Type compute;
-  DenseSet<StringAttr> kept;
+  DenseSet<StringAttr> kept;        // parameters
+  llvm::StringSet<> keptOps;        // names
+  DenseMap<StringAttr, Type> types; // of parameters, where they changed
   int64_t count = 0;
   DenseMap<Value, Origin> origins;
   /// The element types in the source of values that have another now.
@@ -91,6 +94,8 @@ static MutableArrayRef<OpOperand> unifiedOperands(Operation &op) {
 /// The type in which `op` runs: that of its unified operands.
 Type Caster::typeOf(Operation &op) {
   Type f32 = Float32Type::get(op.getContext());
+  if (keptOps.contains(op.getName().getStringRef()))
+    return f32;
   Type activation, parameter;
   bool hasKept = false, differ = false;
   for (OpOperand &operand : unifiedOperands(op)) {
@@ -200,8 +205,11 @@ LogicalResult Caster::setResultTypes(Operation &op, ArrayRef<Type> before) {
 void Caster::setOrigins(Operation &op) {
   Origin origin = op.getNumOperands() ? Origin::Activation : Origin::Parameter;
   if (auto read = dyn_cast<ReadOp>(op)) {
-    if (kept.contains(read.getSource().getRootReference()))
+    StringAttr source = read.getSource().getRootReference();
+    if (kept.contains(source))
       origin = Origin::Kept;
+    if (Type type = types.lookup(source))
+      setElementType(read.getResult(), type);
   } else if (!isProduct(op)) {
     bool hasFloat = false, onlyParameters = true, hasKept = false;
     for (Value operand : op.getOperands()) {
@@ -262,15 +270,23 @@ LogicalResult Caster::castBlock(Block &block) {
 
 /// Checks the precision clause and that nothing is f64.
 static LogicalResult verifyNeeds(ModuleOp module, StepOp step, Type compute) {
-  if (!compute.isBF16() && !compute.isF16())
+  if (!compute.isBF16() && !compute.isF16() && !compute.isF32())
     return step.emitOpError("expects a compute type of bf16, f16 or f32, got ")
            << compute;
   SymbolTable symbols(module);
   if (ArrayAttr keep = step.getKeepF32Attr())
     for (Attribute name : keep) {
       auto ref = dyn_cast<FlatSymbolRefAttr>(name);
-      if (!ref || !symbols.lookup<ParamOp>(ref.getAttr()))
-        return step.emitOpError("expects parameters in keep_f32, got ") << name;
+      auto op = dyn_cast<StringAttr>(name);
+      bool known =
+          ref ? isa_and_nonnull<ParamOp, OptimizerOp>(
+                    symbols.lookup(ref.getAttr()))
+              : op && op.getValue().starts_with("nn.") &&
+                    RegisteredOperationName::lookup(op, module.getContext());
+      if (!known)
+        return step.emitOpError("expects parameters, optimizers or names of "
+                                "nn ops in keep_f32, got ")
+               << name;
     }
   auto refuse = [&](Operation *op, Type type) -> LogicalResult {
     InFlightDiagnostic error =
@@ -298,6 +314,26 @@ static LogicalResult verifyNeeds(ModuleOp module, StepOp step, Type compute) {
   return failure(result.wasInterrupted());
 }
 
+/// Stores f32 parameters that are not kept in `type`; initial values are rounded.
+static void narrowParams(ModuleOp module, FloatType type, Caster &rules) {
+  for (auto param : module.getOps<ParamOp>()) {
+    RankedTensorType old = param.getTensorType();
+    if (!old.getElementType().isF32() ||
+        rules.kept.contains(param.getSymNameAttr()))
+      continue;
+    param.setType(old.clone(type));
+    if (auto dense = dyn_cast<DenseFPElementsAttr>(param.getInit()))
+      param.setInitAttr(dense.mapValues(type, [&](const APFloat &value) {
+        APFloat rounded = value;
+        bool inexact;
+        rounded.convert(type.getFloatSemantics(), APFloat::rmNearestTiesToEven,
+                        &inexact);
+        return rounded.bitcastToAPInt();
+      }));
+    rules.types[param.getSymNameAttr()] = type;
+  }
+}
+
 namespace {
 struct InsertCastsPass : trainc::impl::InsertCastsPassBase<InsertCastsPass> {
   void runOnOperation() override {
@@ -305,21 +341,35 @@ struct InsertCastsPass : trainc::impl::InsertCastsPassBase<InsertCastsPass> {
     StepOp step = getStep(module);
     if (!step)
       return signalPassFailure();
-    if (!step.getComputeType() || step.getComputeType()->isF32())
+    Type f32 = Float32Type::get(&getContext());
+    Type compute = step.getComputeType().value_or(f32);
+    Type master = step.getMasterType().value_or(f32);
+    if (compute.isF32() && master.isF32())
       return;
-    Type compute = *step.getComputeType();
     if (failed(verifyNeeds(module, step, compute)))
       return signalPassFailure();
     if (compute.isF16() && !step.getLossScale())
       step.emitWarning("computes in f16 without a loss scale, so that small "
                        "gradients become 0; expected loss_scale(...)");
+    Caster rules(compute);
+    if (ArrayAttr keep = step.getKeepF32Attr())
+      for (Attribute name : keep) {
+        if (auto op = dyn_cast<StringAttr>(name)) {
+          rules.keptOps.insert(op.getValue());
+          continue;
+        }
+        auto ref = cast<FlatSymbolRefAttr>(name);
+        rules.kept.insert(ref.getAttr());
+        for (auto param : module.getOps<ParamOp>())
+          if (param.getOptimizerAttr() == ref)
+            rules.kept.insert(param.getSymNameAttr());
+      }
+    if (!master.isF32())
+      narrowParams(module, cast<FloatType>(master), rules);
     for (Operation &entry : module.getOps()) {
       if (!isa<StepOp, EvalOp>(entry))
         continue;
-      Caster caster(compute);
-      if (ArrayAttr keep = step.getKeepF32Attr())
-        for (auto ref : keep.getAsRange<FlatSymbolRefAttr>())
-          caster.kept.insert(ref.getAttr());
+      Caster caster = rules;
       if (failed(caster.castBlock(entry.getRegion(0).front())))
         return signalPassFailure();
       numCasts += caster.count;

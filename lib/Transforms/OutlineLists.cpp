@@ -37,7 +37,7 @@ static ListOp createList(Operation *entry, StringRef kind, TypeRange inputs,
   return list;
 }
 
-/// Copies `body` up to its window end into a list.
+/// Copies what stands before the window end into a list.
 static void outlineMicroStep(StepOp step, StringRef kind) {
   IRMapping mapping;
   Block &body = step.getBody().front();
@@ -45,8 +45,8 @@ static void outlineMicroStep(StepOp step, StringRef kind) {
                            body.getArguments());
   OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
   for (Operation &op : body.without_terminator()) {
-    if (isa<WindowEndOp, scf::IfOp>(op))
-      continue;
+    if (isa<WindowEndOp>(op))
+      break;
     auto accumulate = dyn_cast<AccumulateOp>(op);
     if (!accumulate) {
       b.clone(op, mapping);
@@ -63,12 +63,20 @@ static void outlineMicroStep(StepOp step, StringRef kind) {
   train::ReturnOp::create(b, step.getLoc(), ValueRange());
 }
 
-static void outlineApply(StepOp step, scf::IfOp branch) {
+/// Copies what happens once per update into a list.
+static void outlineApply(StepOp step, WindowEndOp end) {
   IRMapping mapping;
   ListOp list = createList(step, "apply", {}, mapping, {});
   OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
-  for (Operation &op : branch.getThenRegion().front().without_terminator())
-    b.clone(op, mapping);
+  auto copy = [&](auto ops) {
+    for (Operation &op : ops)
+      if (!isa<scf::IfOp>(op) && !op.hasTrait<OpTrait::IsTerminator>())
+        b.clone(op, mapping);
+  };
+  for (Operation *user : end->getUsers())
+    copy(llvm::make_range(cast<scf::IfOp>(user).getThenRegion().front().begin(),
+                          cast<scf::IfOp>(user).getThenRegion().front().end()));
+  copy(llvm::make_range(std::next(end->getIterator()), end->getBlock()->end()));
   train::ReturnOp::create(b, step.getLoc(), ValueRange());
 }
 
@@ -95,13 +103,13 @@ struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
     StepOp step = getStep(module);
     if (!step)
       return signalPassFailure();
-    auto branches = step.getBody().getOps<scf::IfOp>();
-    if (!llvm::hasSingleElement(branches)) {
-      step.emitOpError("expects a plan with one conditional region; run "
+    auto ends = step.getBody().getOps<WindowEndOp>();
+    if (!llvm::hasSingleElement(ends)) {
+      step.emitOpError("expects a plan with one train.window_end; run "
                        "train-plan-step first");
       return signalPassFailure();
     }
-    outlineApply(step, *branches.begin());
+    outlineApply(step, *ends.begin());
     if (step.getAccumulate() > 1)
       outlineMicroStep(step, "next");
     outlineMicroStep(step, "first");

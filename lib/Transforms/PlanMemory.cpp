@@ -76,8 +76,7 @@ Value Planner::source(Value value) {
 
 static int64_t bytesOf(Value value) {
   RankedTensorType type = nn::getTensorType(value);
-  return type.getNumElements() *
-         llvm::divideCeil(type.getElementTypeBitWidth(), 8);
+  return type.getNumElements() * nn::getElementBytes(type.getElementType());
 }
 
 /// Position of the last user of the memory of `value`.

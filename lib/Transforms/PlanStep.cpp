@@ -1,14 +1,13 @@
 //===- PlanStep.cpp - Make storage, merge window and update explicit ------===//
 //
 // This pass turns form 1 into form 2. Every value that outlives a step becomes a
-// slice of an arena; gradients are accumulated over the window; after
-// `train.window_end` a conditional region holds all that happens once per update:
-// schedules, the scalar that averages and unscales, norm, finite flag, clip
-// factor, updates. It needs optimizers and schedules as regions.
+// slice of an arena, gradients too; after `train.window_end` follows all that
+// happens once per update: schedules, the scalar that averages and unscales, norm,
+// finite flag, clip factor, updates. It needs optimizers and schedules as regions.
 //
 //===----------------------------------------------------------------------===//
+#include "ArenaLayout.h"
 #include "UpdateRule.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
@@ -30,31 +29,6 @@ using namespace trainc::train;
 //===----------------------------------------------------------------------===//
 // Storage
 //===----------------------------------------------------------------------===//
-
-namespace {
-/// An arena being filled.
-struct ArenaLayout {
-  ArenaLayout(StringRef name, StringRef role) : name(name), role(role) {}
-
-  std::string name, role;
-  SmallVector<Attribute> slices, types;
-  SmallVector<int64_t> offsets;
-  int64_t bytes = 0;
-
-  void add(StringAttr slice, RankedTensorType type, int64_t alignment) {
-    int64_t width = llvm::divideCeil(type.getElementTypeBitWidth(), 8);
-    bytes = llvm::alignTo(bytes, std::max(alignment, width));
-    slices.push_back(FlatSymbolRefAttr::get(slice));
-    types.push_back(TypeAttr::get(type));
-    offsets.push_back(bytes);
-    bytes += width * type.getNumElements();
-  }
-  void create(OpBuilder &b, Location loc) {
-    ArenaOp::create(b, loc, name, role, bytes, b.getArrayAttr(slices),
-                    b.getArrayAttr(types), offsets);
-  }
-};
-} // namespace
 
 /// Declares the arenas of parameters, gradients, states and buffers.
 static void declareTensors(ModuleOp module, SymbolTable &symbols,
@@ -277,7 +251,8 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
     auto optimizer = symbols.lookup<OptimizerOp>(name);
     auto update = [&](ArrayRef<Attribute> params, Value scale, Value limit) {
       UpdateOp::create(b, optimizer.getLoc(), FlatSymbolRefAttr::get(name),
-                       b.getArrayAttr(params), scale, finite, t, limit);
+                       b.getArrayAttr(params), scale, finite, t, limit,
+                       ArrayAttr(), step.getStochasticAttr());
     };
     bool clip = optimizer.getClip();
     if (clip && step.getClipKind() == ClipKind::param_norm) {
@@ -378,7 +353,7 @@ static void planStep(StepOp step) {
       sum = llvm::count(parts, part) == 1
                 ? nn::addTo(b, loc, sum, part)
                 : nn::AddOp::create(b, loc, sum, part).getResult();
-    AccumulateOp::create(
+    WriteOp::create(
         b, loc, sum,
         sliceRef(context, arenaName(kGradientArena, type), param.getSymName()));
   }
@@ -389,14 +364,13 @@ static void planStep(StepOp step) {
   auto report = [&](Value value, StringRef micro, StringRef sum) {
     value = nn::castTo(b, yield.getLoc(), value, f64);
     s.write(value, micro);
-    AccumulateOp::create(b, yield.getLoc(), value, s.ref(sum));
+    s.write(value, sum);
   };
-  report(yield.getLoss(), "micro_loss", "loss_sum");
+  report(yield.getLoss() ? yield.getLoss() : s.constant(0.0), "micro_loss",
+         "loss_sum");
   report(yield.getWeight() ? yield.getWeight() : s.constant(1.0),
          "micro_weight", "weight_sum");
-  Value due = WindowEndOp::create(b, yield.getLoc(), b.getI1Type());
-  auto branch = scf::IfOp::create(b, yield.getLoc(), due, /*withElse=*/false);
-  b.setInsertionPointToStart(&branch.getThenRegion().front());
+  WindowEndOp::create(b, yield.getLoc(), b.getI1Type());
   buildApply(step, b, divisor);
 }
 

@@ -81,8 +81,8 @@ Segments trainc::splitCode(OpBuilder &b, Location loc, ElementCode &code,
   for (Value array : code.arrays) {
     auto arena = symbols.lookup<ArenaOp>(
         array.getDefiningOp<ReadOp>().getSource().getRootReference());
-    int64_t width = llvm::divideCeil(
-        nn::getTensorType(array).getElementType().getIntOrFloatBitWidth(), 8);
+    int64_t width =
+        nn::getElementBytes(nn::getTensorType(array).getElementType());
     SmallVector<int64_t> positions;
     for (ParamOp param : all)
       positions.push_back(
@@ -156,6 +156,8 @@ Segments trainc::splitCode(OpBuilder &b, Location loc, ElementCode &code,
   for (size_t i = 0; i < code.each.size(); ++i)
     addArgument(
         code.block->getArgument(code.arrays.size() + code.scalars.size() + i));
+  if (code.index)
+    addArgument(code.index);
   OpBuilder inner(b.getContext());
   inner.setInsertionPointToEnd(&block);
   for (Operation &op : *code.block)

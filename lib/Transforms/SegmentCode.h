@@ -9,12 +9,13 @@ namespace trainc {
 
 /// A region on elements, of which an op on segments is made. Its arguments are
 /// elements of arrays, then scalars, then elements of tensors with one per
-/// segment; they are added in this order.
+/// segment, then the element's index; they are added in this order.
 struct ElementCode {
   mlir::Region region;
   mlir::Block *block;
   llvm::SmallVector<mlir::Value> arrays, each;
   llvm::SmallVector<llvm::SmallVector<mlir::Value>> scalars; // of each member
+  mlir::Value index;
 
   ElementCode() : block(&region.emplaceBlock()) {}
 
@@ -29,6 +30,10 @@ struct ElementCode {
   mlir::Value addEach(mlir::Value tensor) {
     each.push_back(tensor);
     return addArgument(tensor);
+  }
+  mlir::Value addIndex(mlir::Location loc) {
+    auto type = mlir::IntegerType::get(loc.getContext(), 64);
+    return index = block->addArgument(type, loc);
   }
   bool isScalar(mlir::Value value) const {
     auto argument = llvm::dyn_cast<mlir::BlockArgument>(value);

@@ -33,7 +33,39 @@ LogicalResult trainc::verifyUpdate(UpdateOp update, SymbolTable &symbols) {
   if (!optimizer || optimizer.getKind())
     return update.emitOpError("expects an optimizer with a region, got ")
            << update.getOptimizerAttr();
+  if (ArrayAttr copies = update.getCopiesAttr())
+    for (Attribute copy : copies) {
+      auto ref = dyn_cast<FlatSymbolRefAttr>(copy);
+      auto arena = ref ? symbols.lookup<ArenaOp>(ref.getValue()) : ArenaOp();
+      if (!arena || !arena.getFlatType())
+        return update.emitOpError("expects arenas of one element type for "
+                                  "copies, got ")
+               << copy;
+    }
   return success();
+}
+
+SmallVector<StringAttr> trainc::copiesOf(UpdateOp update, ParamOp param,
+                                         SymbolTable &symbols) {
+  SmallVector<StringAttr> names;
+  if (ArrayAttr copies = update.getCopiesAttr())
+    for (auto ref : copies.getAsRange<FlatSymbolRefAttr>())
+      if (symbols.lookup<ArenaOp>(ref.getValue())
+              .findSlice(param.getSymName()) >= 0)
+        names.push_back(ref.getAttr());
+  return names;
+}
+
+Type trainc::stochasticType(UpdateOp update, ParamOp param) {
+  Type type = param.getTensorType().getElementType();
+  return update.getStochastic() && (type.isBF16() || type.isF16()) ? type
+                                                                   : Type();
+}
+
+int64_t trainc::randomSite(ParamOp param) {
+  auto params = param->getParentOfType<ModuleOp>().getOps<ParamOp>();
+  return (int64_t{1} << 31) +
+         std::distance(params.begin(), llvm::find(params, param));
 }
 
 RankedTensorType trainc::gradientType(ParamOp param) {
@@ -126,6 +158,52 @@ Value trainc::buildAverage(OpBuilder &b, Location loc, const UpdateElement &e,
   rest = roundScalar(b, loc, rest, next.getType());
   Value difference = arith::SubFOp::create(b, loc, next, e.average);
   return math::FmaOp::create(b, loc, rest, difference, e.average);
+}
+
+Value trainc::buildStochasticRounding(OpBuilder &b, Location loc,
+                                      const UpdateElement &e, Value value,
+                                      Type stored) {
+  Type i32 = b.getI32Type(), f32 = b.getF32Type();
+  auto number = [&](uint32_t bits) -> Value {
+    return arith::ConstantOp::create(
+        b, loc, b.getI32IntegerAttr(static_cast<int32_t>(bits)));
+  };
+  auto bitsOf = [&](Value x) -> Value {
+    return arith::BitcastOp::create(b, loc, i32, x);
+  };
+  auto fromBits = [&](Value x) -> Value {
+    return arith::BitcastOp::create(b, loc, f32, x);
+  };
+  auto bitAnd = [&](Value x, uint32_t mask) -> Value {
+    return arith::AndIOp::create(b, loc, x, number(mask));
+  };
+  // Bits of an f32 that do not fit.
+  uint32_t rest = stored.isBF16() ? 0xFFFF : 0x1FFF;
+  Value bits = bitsOf(value);
+  Value magnitude = bitAnd(bits, 0x7FFFFFFF);
+  Value isFinite = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ult,
+                                         magnitude, number(0x7F800000));
+  // Below 2^-14 the numbers of f16 are 2^-24 apart, as are those of f32 with 10
+  // bits above: there 2^-14 is added for the time of the rounding.
+  Value smallest, isSmall;
+  if (stored.isF16()) {
+    smallest = nn::splatConstant(b, loc, f32, 0x1p-14);
+    isSmall = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ult,
+                                    magnitude, bitsOf(smallest));
+    Value moved = arith::AddFOp::create(b, loc, fromBits(magnitude), smallest);
+    magnitude =
+        arith::SelectOp::create(b, loc, isSmall, bitsOf(moved), magnitude);
+  }
+  Value word = arith::TruncIOp::create(b, loc, i32,
+                                       nn::buildRandomWord(b, loc, e.random));
+  Value sum = arith::AddIOp::create(b, loc, magnitude, bitAnd(word, rest));
+  Value rounded = bitAnd(sum, ~rest);
+  if (stored.isF16()) {
+    Value moved = arith::SubFOp::create(b, loc, fromBits(rounded), smallest);
+    rounded = arith::SelectOp::create(b, loc, isSmall, bitsOf(moved), rounded);
+  }
+  rounded = arith::OrIOp::create(b, loc, rounded, bitAnd(bits, 0x80000000));
+  return arith::SelectOp::create(b, loc, isFinite, fromBits(rounded), value);
 }
 
 Value trainc::buildGuard(OpBuilder &b, Location loc, const UpdateElement &e,

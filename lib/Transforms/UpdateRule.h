@@ -36,7 +36,20 @@ struct UpdateElement {
   llvm::SmallVector<mlir::Value> hyper;  // f64
   mlir::Value average, decay;            // as parameter, f64; null: no average
   mlir::Value parameterNorm, directionNorm; // as parameter; for a second region
+  nn::RandomCounter random;              // null index: rounded to the nearest
+  llvm::SmallVector<mlir::Value> copies; // in arenas of copies, before
 };
+
+/// The arenas in which `update` keeps copies of `param`.
+llvm::SmallVector<mlir::StringAttr> copiesOf(train::UpdateOp update,
+                                             train::ParamOp param,
+                                             mlir::SymbolTable &symbols);
+
+/// The element type of `param` if `update` rounds it by chance, else null.
+mlir::Type stochasticType(train::UpdateOp update, train::ParamOp param);
+
+/// The number that tells the parameter's random words from those of others.
+int64_t randomSite(train::ParamOp param);
 
 /// What the optimizer's first region yields: the new parameter (or the direction)
 /// and the states.
@@ -54,6 +67,12 @@ buildSecondRegion(mlir::OpBuilder &b, mlir::Location loc,
 /// The average after the parameter became `next`.
 mlir::Value buildAverage(mlir::OpBuilder &b, mlir::Location loc,
                          const UpdateElement &element, mlir::Value next);
+
+/// `value`, f32, rounded up or down by chance to a number of type `stored`, bf16 or
+/// f16.
+mlir::Value buildStochasticRounding(mlir::OpBuilder &b, mlir::Location loc,
+                                    const UpdateElement &element,
+                                    mlir::Value value, mlir::Type stored);
 
 /// `value` where the gradients are finite, else `old`.
 mlir::Value buildGuard(mlir::OpBuilder &b, mlir::Location loc,

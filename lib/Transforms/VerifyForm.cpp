@@ -94,11 +94,13 @@ static SymbolRefAttr storageOf(Operation *op) {
 }
 
 /// Checks that an arena is read and written as a whole or by slices, not both:
-/// their order would not be seen.
+/// their order would not be seen. What an update does is a list of its own.
 static LogicalResult verifyStorage(Block &block) {
   DenseMap<StringAttr, bool> whole;
   for (Operation &op : block)
-    if (SymbolRefAttr ref = storageOf(&op)) {
+    if (isa<WindowEndOp>(op))
+      whole.clear();
+    else if (SymbolRefAttr ref = storageOf(&op)) {
       bool mine = ref.getNestedReferences().empty();
       auto [it, inserted] = whole.try_emplace(ref.getRootReference(), mine);
       if (it->second != mine)
@@ -137,9 +139,15 @@ static LogicalResult verifyPlan(ModuleOp module) {
   });
   if (result.wasInterrupted())
     return failure();
-  if (!llvm::hasSingleElement(step.getBody().getOps<scf::IfOp>()))
-    return step.emitOpError("expects one conditional region in form 2");
-  return success();
+  if (!llvm::hasSingleElement(step.getBody().getOps<WindowEndOp>()))
+    return step.emitOpError("expects one train.window_end in form 2");
+  auto branches = step.getBody().getOps<scf::IfOp>();
+  bool single = llvm::hasSingleElement(branches);
+  if (step.getAccumulate() == 1 ? !single && !branches.empty() : !single)
+    return step.emitOpError("expects one conditional region in form 2 for "
+                            "windows of ")
+           << step.getAccumulate() << "; run train-gradient-merge";
+  return verifyStorage(step.getBody().front());
 }
 
 /// The slice that a result's place names, or null.

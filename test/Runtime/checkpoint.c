@@ -152,7 +152,7 @@ static void test_window(trainc_artifact *a) {
   OK(trainc_artifact_open_descriptor(&d, &single));
   trainc_trainer *t = make_trainer(single, 1, 0);
   EXPECT(trainc_load(t, "a.safetensors"), TRAINC_MISMATCH);
-  // CHECK: TRAINC_MISMATCH: 'a.safetensors' was saved after 2 micro-steps of a window of 'step'; artifact 'handmade' has no such step with more
+  // CHECK: TRAINC_MISMATCH: 'a.safetensors' is 2 micro-steps into a window of 'step'; artifact 'handmade' has no such step with more
   OK(trainc_load(t, "closed.safetensors"));
   trainc_trainer_destroy(t);
   trainc_artifact_close(single);

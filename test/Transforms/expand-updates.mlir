@@ -45,3 +45,54 @@ train.list @none of @e "first" (%x: tensor<4xf32>) {
   %y = nn.neg %x : tensor<4xf32>
   train.return %y : tensor<4xf32>
 }
+
+// -----
+
+// Copies are written where there are slices for them.
+// CHECK-LABEL: train.list @copies
+// CHECK: %[[A:.*]] = nn.map
+// CHECK: train.write %[[A]] to @arena.master.f32::@a
+// CHECK: %[[B:.*]]:2 = nn.map
+// CHECK: nn.yield %[[Q:.*]], %[[Q]] : f32, f32
+// CHECK: train.write %[[B]]#0 to @arena.master.f32::@b
+// CHECK: train.write %[[B]]#1 to @arena.compute.bf16::@b : tensor<4xbf16>
+train.optimizer @o(%p: f32, %g: f32) {
+  %q = arith.subf %p, %g : f32
+  train.yield %q : f32
+}
+train.param @a : tensor<4xf32> init(ones) optimizer(@o)
+train.param @b : tensor<4xf32> init(ones) optimizer(@o)
+train.arena @arena.master.f32 role("parameters") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
+train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
+train.arena @arena.compute.bf16 role("compute copies") bytes(8) {slices = [@b], types = [tensor<4xbf16>], offsets = array<i64: 0>}
+train.list @copies of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  train.update @o [@a, @b] scale(%s) if(%f) t(%s) copies [@arena.compute.bf16] : tensor<f64>, tensor<i1>, tensor<f64>
+  train.return
+}
+
+// -----
+
+// A parameter of bf16 rounded by chance: bits that do not fit are cut after a random
+// number of them is added. One of f32 is not rounded.
+// CHECK-LABEL: train.list @stochastic
+// CHECK: nn.iota
+// CHECK: nn.map
+// CHECK: arith.constant 2147483648 : i64
+// CHECK: arith.bitcast
+// CHECK: train.write %{{.*}} to @arena.master.bf16::@a
+// CHECK-NOT: arith.bitcast
+// CHECK: train.return
+train.optimizer @o(%p: f32, %g: f32) {
+  %q = arith.subf %p, %g : f32
+  train.yield %q : f32
+}
+train.param @a : tensor<4xbf16> init(ones) optimizer(@o)
+train.param @b : tensor<4xf32> init(ones) optimizer(@o)
+train.arena @arena.master.bf16 role("parameters") bytes(8) {slices = [@a], types = [tensor<4xbf16>], offsets = array<i64: 0>}
+train.arena @arena.master.f32 role("parameters") bytes(16) {slices = [@b], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
+train.arena @arena.scalars role("scalars") bytes(16) {slices = [@seed, @update], types = [tensor<f64>, tensor<f64>], offsets = array<i64: 0, 8>}
+train.list @stochastic of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  train.update @o [@a, @b] scale(%s) if(%f) t(%s) stochastic : tensor<f64>, tensor<i1>, tensor<f64>
+  train.return
+}

@@ -1,4 +1,5 @@
 // RUN: trainc-opt %s --train-fuse-optimizer --split-input-file | FileCheck %s
+// RUN: trainc-opt %s --train-fuse-optimizer --split-input-file --remarks-filter=train-fuse-optimizer 2>&1 | FileCheck %s --check-prefix=REMARK
 
 // Two groups of one rule are one pass; their numbers are rounded once before it.
 // CHECK-LABEL: train.list @apply
@@ -94,4 +95,65 @@ train.list @norms of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
 train.list @none of @e "first" (%x: tensor<4xf32>) {
   %y = nn.neg %x : tensor<4xf32>
   train.return %y : tensor<4xf32>
+}
+
+// -----
+
+// Copies are written where there are slices for them; parameters with and without
+// them are two passes.
+// CHECK-LABEL: train.list @copies
+// CHECK: train.segment_map %{{.*}} : tensor<8xf32>, tensor<8xf32>
+// CHECK-SAME: lengths = array<i64: 4>, offsets = [array<i64: 0>, array<i64: 0>], targets = array<i64: 0>
+// CHECK: %[[NEW:.*]]:2 = train.segment_map %{{.*}} : tensor<8xf32>, tensor<8xf32>, tensor<4xbf16>
+// CHECK-SAME: offsets = [array<i64: 4>, array<i64: 4>, array<i64: 0>], targets = array<i64: 0, 2>
+// CHECK: %[[Q:.*]] = arith.select
+// CHECK: train.yield %[[Q]], %[[Q]] : f32, f32
+// CHECK: train.write %[[NEW]]#1 to @arena.compute.bf16
+// REMARK: remark: [Passed] Fused{{.*}}Arrays=2, Elements=4, Parameters=1, Updates=1
+// REMARK: remark: [Passed] Fused{{.*}}Arrays=3, Elements=4, Parameters=1, Updates=1
+train.optimizer @o(%p: f32, %g: f32) {
+  %q = arith.subf %p, %g : f32
+  train.yield %q : f32
+}
+train.param @a : tensor<4xf32> init(ones) optimizer(@o)
+train.param @b : tensor<4xf32> init(ones) optimizer(@o)
+train.arena @arena.master.f32 role("parameters") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
+train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
+train.arena @arena.compute.bf16 role("compute copies") bytes(8) {slices = [@b], types = [tensor<4xbf16>], offsets = array<i64: 0>}
+train.list @copies of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  train.update @o [@a, @b] scale(%s) if(%f) t(%s) copies [@arena.compute.bf16] : tensor<f64>, tensor<i1>, tensor<f64>
+  train.return
+}
+
+// -----
+
+// A parameter of bf16 rounded by chance: bits that do not fit are cut after a random
+// number of them is added. One of f32 is not rounded.
+// CHECK-LABEL: train.list @stochastic
+// CHECK: %[[SITE:.*]] = nn.constant dense<2147483648> : tensor<1xi64>
+// CHECK: train.segment_map %{{.*}} : tensor<4xbf16>, tensor<8xf32>
+// CHECK-SAME: each %[[SITE]] : tensor<1xi64>
+// CHECK-SAME: indexed
+// CHECK: arith.bitcast
+// CHECK: %[[WORD:.*]] = arith.trunci
+// CHECK: arith.andi %[[WORD]], %c65535
+// CHECK: arith.addi
+// CHECK: arith.andi %{{.*}}, %c-65536
+// CHECK: train.yield
+// CHECK: train.segment_map %{{.*}} : tensor<4xf32>, tensor<8xf32>
+// CHECK-NOT: arith.bitcast
+// CHECK: train.return
+train.optimizer @o(%p: f32, %g: f32) {
+  %q = arith.subf %p, %g : f32
+  train.yield %q : f32
+}
+train.param @a : tensor<4xbf16> init(ones) optimizer(@o)
+train.param @b : tensor<4xf32> init(ones) optimizer(@o)
+train.arena @arena.master.bf16 role("parameters") bytes(8) {slices = [@a], types = [tensor<4xbf16>], offsets = array<i64: 0>}
+train.arena @arena.master.f32 role("parameters") bytes(16) {slices = [@b], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
+train.arena @arena.scalars role("scalars") bytes(16) {slices = [@seed, @update], types = [tensor<f64>, tensor<f64>], offsets = array<i64: 0, 8>}
+train.list @stochastic of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  train.update @o [@a, @b] scale(%s) if(%f) t(%s) stochastic : tensor<f64>, tensor<i1>, tensor<f64>
+  train.return
 }

@@ -34,7 +34,7 @@ train.step @step() precision(compute = i8) {
 
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<f32> init(zeros) optimizer(@o)
-// expected-error @+1 {{'train.step' op expects parameters in keep_f32, got @v}}
+// expected-error @+1 {{'train.step' op expects parameters, optimizers or names of nn ops in keep_f32, got @v}}
 train.step @step() precision(compute = bf16, keep_f32 = [@v]) {
   %w = train.read @w : tensor<f32>
   train.yield loss(%w) : tensor<f32>

@@ -59,3 +59,22 @@ train.step @step(%x: tensor<f32>) {
 train.list @only of @step "first" () {
   train.return
 }
+
+// -----
+
+// Without a conditional region `apply` is what stands after the window's end.
+// CHECK-LABEL: train.list @plain.first of @plain "first"
+// CHECK: nn.reduce
+// CHECK-NOT: nn.neg
+// CHECK-LABEL: train.list @plain.apply of @plain "apply" ()
+// CHECK: nn.neg
+train.arena @g role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.step @plain(%x: tensor<4xf32>) {
+  train.write %x to @g::@w : tensor<4xf32>
+  %s = nn.reduce sum %x dims [0] : tensor<4xf32>
+  train.window_end
+  %r = train.read @g::@w : tensor<4xf32>
+  %n = nn.neg %r : tensor<4xf32>
+  train.write %n to @g::@w : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}

@@ -1,12 +1,12 @@
 // RUN: trainc-opt %s --train-expand-optimizers --train-plan-step --split-input-file | FileCheck %s
 // RUN: trainc-opt %s --train-expand-optimizers --train-plan-step="alignment=256" --split-input-file | FileCheck %s --check-prefix=ALIGN
 
-// Storage in arenas, one store per gradient, the update in a conditional region.
+// Storage in arenas, one write per gradient, then the update.
 // CHECK-LABEL: train.step @step
 // CHECK: %[[SUM:.*]] = nn.add %x, %x
-// CHECK: train.accumulate %[[SUM]] into @[[GRADIENTS:.*]]::@w
-// CHECK: %[[DUE:.*]] = train.window_end
-// CHECK: scf.if %[[DUE]]
+// CHECK: train.write %[[SUM]] to @[[GRADIENTS:.*]]::@w
+// CHECK: train.window_end
+// CHECK-NOT: scf.if
 // CHECK: train.norm_squared [@w]
 // CHECK: train.write %{{.*}} to @{{.*}}::@clip_factor
 // CHECK: train.update @o [@w]
@@ -42,7 +42,7 @@ train.step @planned(%x: tensor<4xf32>) {
 // The gradient of an embedding takes the other contributions as its init.
 // CHECK-LABEL: train.step @tied
 // CHECK: %[[SUM:.*]] = nn.embedding_grad %{{.*}}, %{{.*}} init %x
-// CHECK: train.accumulate %[[SUM]] into
+// CHECK: train.write %[[SUM]] to @arena.grad
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4x3xf32> init(ones) optimizer(@o)
 train.step @tied(%i: tensor<5xi32>, %x: tensor<4x3xf32>, %d: tensor<5x3xf32>) {
@@ -58,7 +58,7 @@ train.step @tied(%i: tensor<5xi32>, %x: tensor<4x3xf32>, %d: tensor<5x3xf32>) {
 // CHECK-LABEL: train.step @twice
 // CHECK: %[[E:.*]] = nn.embedding_grad
 // CHECK: %[[SUM:.*]] = nn.add %[[E]], %[[E]]
-// CHECK: train.accumulate %[[SUM]] into
+// CHECK: train.write %[[SUM]] to @arena.grad
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4x3xf32> init(ones) optimizer(@o)
 train.step @twice(%i: tensor<5xi32>, %d: tensor<5x3xf32>) {

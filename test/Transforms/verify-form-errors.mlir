@@ -73,8 +73,28 @@ train.step @step() {
 
 // -----
 
-// expected-error @+1 {{'train.step' op expects one conditional region in form 2}}
+// expected-error @+1 {{'train.step' op expects one train.window_end in form 2}}
 train.step @step(%x: tensor<f32>) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @+1 {{'train.step' op expects one conditional region in form 2 for windows of 2; run train-gradient-merge}}
+train.step @step(%x: tensor<f32>) accumulate(2) {
+  train.window_end
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+train.arena @g role("gradients") bytes(16) {offsets = array<i64: 0>, slices = [@a], types = [tensor<4xf32>]}
+train.step @step(%x: tensor<f32>, %y: tensor<4xf32>) {
+  train.write %y to @g::@a : tensor<4xf32>
+  train.window_end
+  %all = train.read @g : tensor<4xf32>
+  // expected-error @+1 {{'train.write' op expects @g either as a whole or by slices in a block}}
+  train.write %all to @g::@a : tensor<4xf32>
   train.yield loss(%x) : tensor<f32>
 }
 

@@ -106,6 +106,15 @@ int64_t Model::learningRate() const {
   return found;
 }
 
+void Model::convert(const ConvertArgument &argument) {
+  trainc_convert_options request = {};
+  request.size = sizeof(request);
+  request.dtype = argument.dtype.c_str();
+  request.what = argument.what;
+  request.include_integers = argument.integers;
+  check(trainc_convert(handle, &request));
+}
+
 trainc_step_result Model::step(uint32_t entry, uint64_t step) {
   trainc_step_result result;
   trainc_status status = trainc_step(handle, entry, &result);

@@ -47,6 +47,9 @@ public:
   int64_t learningRate() const;
 
   /// One micro-step; `step` is for messages.
+  /// The model cannot run afterwards.
+  void convert(const ConvertArgument &argument);
+
   trainc_step_result step(uint32_t entry, uint64_t step);
   void eval(uint32_t entry);
   const void *output(uint32_t entry, uint32_t index) const;

@@ -2,6 +2,7 @@
 
 #include "options.h"
 #include "support.h"
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -33,6 +34,10 @@ Checkpoints
   --checkpoint-every N     and every N steps
   --keep N                 remove all but the last N (default 0: keep all)
   --resume[=PATH]          go on from the latest checkpoint of DIR, or from PATH, bit by bit
+  --save FILE              save the state to FILE, after all other work
+  --convert dtype=TYPE[,what=WHAT][,integers]
+                           in the type f64, f32, bf16 or f16; WHAT is some of parameters+gradients+states+buffers
+                           (default: all); with integers, tensors of integers, too
 Reports
   --log FILE.jsonl         one JSON object per step and evaluation
   --svg FILE               the loss curve
@@ -91,11 +96,60 @@ static std::pair<std::string, std::string> splitPair(const std::string &option,
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+static std::vector<std::string> split(const std::string &text, char separator) {
+  std::vector<std::string> parts(1);
+  for (char c : text)
+    if (c == separator)
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  return parts;
+}
+
 static DataArgument parseData(const std::string &text) {
   size_t equals = text.find('=');
   if (equals == std::string::npos)
     return {"", text};
   return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+static uint32_t parseWhat(const std::string &option, const std::string &text) {
+  static const std::pair<const char *, uint32_t> names[] = {
+      {"parameters", TRAINC_CONVERT_PARAMETERS},
+      {"gradients", TRAINC_CONVERT_GRADIENTS},
+      {"states", TRAINC_CONVERT_STATES},
+      {"buffers", TRAINC_CONVERT_BUFFERS}};
+  uint32_t what = 0;
+  for (const std::string &word : split(text, '+')) {
+    auto known = std::find_if(std::begin(names), std::end(names),
+                              [&](auto &pair) { return word == pair.first; });
+    if (known == std::end(names))
+      fail(
+          "%s expects what= to be some of parameters+gradients+states+buffers, "
+          "got '%s'",
+          option.c_str(), text.c_str());
+    what |= known->second;
+  }
+  return what;
+}
+
+static ConvertArgument parseConvert(const std::string &option,
+                                    const std::string &text) {
+  ConvertArgument convert;
+  for (const std::string &part : split(text, ',')) {
+    if (part == "integers")
+      convert.integers = true;
+    else if (part.rfind("dtype=", 0) == 0)
+      convert.dtype = part.substr(6);
+    else if (part.rfind("what=", 0) == 0)
+      convert.what = parseWhat(option, part.substr(5));
+    else
+      fail("%s expects dtype=TYPE[,what=WHAT][,integers], got '%s'",
+           option.c_str(), part.c_str());
+  }
+  if (convert.dtype.empty())
+    fail("%s expects dtype=TYPE, got '%s'", option.c_str(), text.c_str());
+  return convert;
 }
 
 namespace {
@@ -159,6 +213,11 @@ static std::vector<Definition> definitions(Options &o) {
       {"keep", Value::Required, count(o.keep, 0)},
       {"resume", Value::Optional,
        [&](Option, const char *value) { o.resume = value ? value : ""; }},
+      {"save", Value::Required, text(o.save)},
+      {"convert", Value::Required,
+       [&](Option option, const char *value) {
+         o.convert = parseConvert(option, value);
+       }},
       {"log", Value::Required, text(o.log)},
       {"svg", Value::Required, text(o.svg)},
       {"profile", Value::Required, text(o.profile)},
@@ -210,9 +269,9 @@ static void checkCombinations(const Options &o) {
   int works = (o.steps.has_value()) + o.eval + (o.benchmark > 0) + o.serve;
   if (works > 1)
     fail("--steps, --eval, --benchmark and --serve exclude each other");
-  if (works == 0 && !o.sample && !o.memoryReport)
+  if (works == 0 && !o.sample && !o.memoryReport && o.save.empty())
     fail("nothing to do: expects --steps N, --eval, --sample N, --benchmark N, "
-         "--serve or --memory-report (see --help)");
+         "--serve, --save FILE or --memory-report (see --help)");
   auto needs = [](bool given, bool has, const char *option, const char *other) {
     if (given && !has)
       fail("%s has no effect without %s", option, other);
@@ -239,6 +298,7 @@ static void checkCombinations(const Options &o) {
     fail("--resume expects --checkpoint-dir DIR, or a path: --resume=PATH");
   needs(saving, training || o.resume, "--checkpoint-dir",
         "--steps or --resume");
+  needs(o.convert.has_value(), !o.save.empty(), "--convert", "--save");
   if (o.resume && !o.init.empty())
     fail("--resume and --init exclude each other");
 }

@@ -15,6 +15,13 @@ struct DataArgument {
   std::string name, path;
 };
 
+/// --convert: as trainc_convert_options.
+struct ConvertArgument {
+  std::string dtype;
+  uint32_t what = 0;
+  bool integers = false;
+};
+
 struct Options {
   std::string model;
 
@@ -32,6 +39,8 @@ struct Options {
   uint64_t checkpointEvery = 0, keep = 0;
   /// Set by --resume; empty means the checkpoint folder.
   std::optional<std::string> resume;
+  std::optional<ConvertArgument> convert;
+  std::string save;
 
   std::string log, svg, profile;
   bool checkFinite = false;

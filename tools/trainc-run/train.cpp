@@ -72,6 +72,7 @@ private:
   trainc_step_result runStep();
   void report(const trainc_step_result &result, double seconds);
   void evaluate();
+  void setMetadata();
   void save();
   void finish();
 
@@ -192,10 +193,15 @@ void Training::evaluate() {
   log->flush();
 }
 
-void Training::save() {
+/// What a checkpoint needs to go on from.
+void Training::setMetadata() {
   model.setMetadata("data.position", std::to_string(position));
   model.setMetadata("data.seed", std::to_string(model.seed()));
   model.setMetadata("first_loss", format("%a", firstLoss));
+}
+
+void Training::save() {
+  setMetadata();
   check(trainc_save_checkpoint(model.trainer(), options.checkpointDir.c_str(),
                                static_cast<uint32_t>(options.keep), nullptr));
   saved = done;
@@ -216,12 +222,14 @@ static void printLosses(double first, const std::vector<Point> &losses,
 void Training::finish() {
   progress.finish();
   bool saving = !options.checkpointDir.empty();
+  setMetadata();
   if (saving && saved != done)
     save();
   if (stopRequested)
-    note(saving ? "stopped after step %llu, which is saved"
-                : "stopped after step %llu; nothing is saved without "
-                  "--checkpoint-dir",
+    note(saving || !options.save.empty()
+             ? "stopped after step %llu, which is saved"
+             : "stopped after step %llu; nothing is saved without "
+               "--checkpoint-dir or --save",
          static_cast<unsigned long long>(done));
   else if (evaluator && evaluated != done)
     evaluate();

@@ -26,15 +26,18 @@ int main(int argc, char **argv) {
   Model model(options);
   if (options.memoryReport)
     reportMemory(model);
-  if (options.steps && !train(model, options))
-    return stoppedStatus;
+  bool stopped = options.steps && !train(model, options);
   if (options.eval)
     evaluateOnly(model, options);
-  if (options.sample)
+  if (options.sample && !stopped)
     sample(model, options);
   if (options.benchmark)
     benchmark(model, options);
   if (options.serve)
     serve(model, options);
-  return 0;
+  if (options.convert)
+    model.convert(*options.convert);
+  if (!options.save.empty())
+    check(trainc_save(model.trainer(), options.save.c_str()));
+  return stopped ? stoppedStatus : 0;
 }

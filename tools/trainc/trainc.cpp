@@ -5,6 +5,7 @@
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/Path.h"
+#include "llvm/Support/Regex.h"
 
 using namespace trainc;
 namespace cl = llvm::cl;
@@ -55,6 +56,10 @@ struct CommandLine {
       "memory-report", cl::ValueOptional,
       cl::desc("Write the memory plan, as text or json"),
       cl::value_desc("format"), cl::cat(category)};
+  cl::opt<std::string> remarks{
+      "remarks", cl::ValueOptional,
+      cl::desc("Print the decisions of passes, of all or of some"),
+      cl::value_desc("regex"), cl::cat(category)};
   cl::opt<bool> time{"time", cl::desc("Print the time of each phase"),
                      cl::cat(category)};
   cl::opt<bool> listPasses{"list-passes",
@@ -119,6 +124,13 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   options.memoryReport = wantsReport;
   options.memoryReportJson = report == "json";
   options.time = time;
+  if (remarks.getNumOccurrences()) {
+    options.remarks = remarks.empty() ? ".*" : std::string(remarks);
+    std::string message;
+    if (!llvm::Regex(options.remarks).isValid(message))
+      return error("expects a regular expression in --remarks, got '" +
+                   remarks + "': " + message);
+  }
 
   bool binary = !wantsReport && (options.emit == Emit::SharedLibrary ||
                                  options.emit == Emit::Object);

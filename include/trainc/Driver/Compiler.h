@@ -36,6 +36,8 @@ struct CompileOptions {
   /// Writes the memory report instead.
   bool memoryReport = false;
   bool memoryReportJson = false;
+  /// Prints the decisions of passes whose whole name matches this regular expression.
+  std::string remarks;
   /// Prints the time of each phase to standard error.
   bool time = false;
 };

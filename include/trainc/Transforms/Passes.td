@@ -80,8 +80,8 @@ def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
       recomputed regions and calls.
     * Form 1: no calls or functions, optimizers and schedules are regions, and each
       parameter that is not frozen has one stored gradient.
-    * Form 2: storage is named by slices, gradients are accumulated, and the only
-      conditional region depends on `train.window_end`.
+    * Form 2: storage is named by slices; one `train.window_end` separates micro-step and
+      update, which for windows of more than one is a conditional region.
     * Form 3: lists hold launches, GEMMs, reads, writes and reshapes only; every result
       has a place; no value read from a slice is used by a command after the one that
       writes the slice.
@@ -135,13 +135,17 @@ def InsertCastsPass : Pass<"train-insert-casts", "::mlir::ModuleOp"> {
       f32;
     - every other op follows its activations: parameters, buffers and constants are cast
       to their type, and of two activations the wider one to the type of the narrower;
-    - with a parameter of `keep_f32` among its operands, an op of the first or third kind
-      runs in f32: that parameter is never cast;
+    - with a parameter of `keep_f32` (or of an optimizer there) among its operands, an op
+      of the first or third kind runs in f32, as do kinds of ops named there: `"nn.matmul"`.
+      Such a parameter is never cast;
     - what a step or an eval yields, and what is written to a buffer, has the type that
       it had.
 
+    With `master = T` every f32 parameter that is not kept gets this type itself, and
+    reads of it do.
+
     A cast stands right after the value that it converts, once per type. Refuses f64.
-    Does nothing to a step without `precision`, or with f32. Gradients of casts are
+    Does nothing to a step without `precision`, or with f32 alone. Gradients of casts are
     casts: those of parameters are f32.
 
     Needs form 0 with calls inlined.
@@ -182,23 +186,71 @@ def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
 //===----------------------------------------------------------------------===//
 
 def PlanStepPass : Pass<"train-plan-step", "::mlir::ModuleOp"> {
-  let summary = "Make storage, merge window and update explicit";
+  let summary = "Make storage and update explicit";
   let description = [{
     Declares an arena per role (parameters, gradients, each optimizer state, buffers,
     scalars), each tensor a slice of its own; reads and writes name slices. Gradients
-    are accumulated over the window, and the conditional region after
-    `train.window_end` computes the scalars (schedules, scale, norm, clip factor), and
-    updates every parameter. Dropout gets the seed, the count of updates and the
-    micro-step from the scalars.
+    are written to theirs. What stands after `train.window_end` computes the scalars
+    (schedules, scale, norm, clip factor), and updates every parameter. Dropout gets the
+    seed, the count of updates and the micro-step from the scalars.
 
     Needs form 1 with optimizers and schedules expanded; gives form 2.
 
     Example: test/Transforms/plan-step.mlir
   }];
-  let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::scf::SCFDialect",
+  let dependentDialects = ["::trainc::nn::NNDialect",
                            "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
   let options = [Option<"alignment", "alignment", "int64_t", "64",
                         "Alignment of a slice in bytes, a power of two">];
+}
+
+def GradientMergePass : Pass<"train-gradient-merge", "::mlir::ModuleOp"> {
+  let summary = "Make one update for the k micro-steps of a window";
+  let description = [{
+    For `accumulate(k)`, k > 1: what is written to gradients and to the sums of losses and
+    weights becomes `train.accumulate`, and all that stands after `train.window_end`
+    moves into an `scf.if` on it: finite check, norm, clip, schedules and updates happen
+    once per window, of the gradients averaged by weight (summed over means with
+    `average = false`). The sums are the gradient arena itself, f32 (f64 for f64
+    parameters). Its accumulations overwrite in the first micro-step of a window, so
+    nothing is set to zero, and in the others GEMMs and gradients of embeddings add in
+    place. A micro-step that is not finite makes the sum so, and its window is skipped.
+
+    The counter of micro-steps and the sums belong to the state: a checkpoint from within
+    a window goes on there, and `trainc_flush` closes a window early.
+
+    Needs form 2 of train-plan-step, before train-fuse-optimizer or after. Does nothing
+    if k is 1; evals stay as they are.
+
+    Example: test/Transforms/gradient-merge.mlir
+  }];
+  let dependentDialects = ["::mlir::scf::SCFDialect"];
+  let statistics = [Statistic<"numSums", "sums", "Sums over a window">];
+}
+
+def HoistCastsPass : Pass<"train-hoist-casts", "::mlir::ModuleOp"> {
+  let summary = "Keep parameters in the compute type, written by the update";
+  let description = [{
+    Each f32 parameter that the step casts to bf16 or f16, directly or after ops that
+    only move elements (reshape, transpose, slice, broadcast, barrier), gets a copy of that
+    type in an arena of compute copies. The step, and evals, read the copy; `train.update`
+    writes it in the loop that writes the parameter, once per update. The runtime makes it
+    after initialization and loading; checkpoints do not have it. A recomputed region
+    reads the same copy.
+
+    Casts of moving averages stay, and those that only evals have. A copy always is the
+    cast of its parameter, so no result changes.
+
+    Needs form 2 before `train-fuse-optimizer`; gives form 2. Does nothing to a step
+    without such casts.
+
+    Example: test/Transforms/hoist-casts.mlir
+  }];
+  let options = [Option<"alignment", "alignment", "int64_t", "64",
+                        "Alignment of a copy in bytes, a power of two">];
+  let statistics = [Statistic<"numCasts", "casts", "Casts hoisted">,
+                    Statistic<"numCopies", "copies", "Parameters with a copy">,
+                    Statistic<"copyBytes", "copy-bytes", "Bytes of copies">];
 }
 
 def CoalescePass : Pass<"train-coalesce", "::mlir::ModuleOp"> {

@@ -239,8 +239,7 @@ Value KernelFunction::allocateScratch(LoopBuilder &l, Type element,
                                       int64_t count) {
   auto attribute = function->getAttrOfType<IntegerAttr>("scratch");
   int64_t begin = attribute ? attribute.getInt() : 0;
-  int64_t bytes = llvm::alignTo(
-      count * llvm::divideCeil(element.getIntOrFloatBitWidth(), 8), 64);
+  int64_t bytes = llvm::alignTo(count * nn::getElementBytes(element), 64);
   function->setAttr("scratch", l.b.getI64IntegerAttr(begin + bytes));
   auto type = MemRefType::get({begin + bytes}, l.b.getI8Type());
   unsigned position = function.getNumArguments() - (attribute ? 2 : 1);

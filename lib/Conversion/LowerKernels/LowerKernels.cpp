@@ -34,13 +34,20 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
             op);
     ops.push_back(&op);
   }
+  if (isa<SegmentMapOp, SegmentSquareSumOp>(ops.back()) &&
+      llvm::all_of(ArrayRef(ops).drop_back(), llvm::IsaPred<nn::ConstantOp>)) {
+    OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
+    LoopBuilder l{b, kernel.getLoc()};
+    for (Operation *op : ArrayRef(ops).drop_back())
+      function.inputs[op->getResult(0)] = getGlobal(
+          l, cast<DenseElementsAttr>(cast<nn::ConstantOp>(op).getValue()));
+    if (auto op = dyn_cast<SegmentMapOp>(ops.back()))
+      return emitSegmentMap(function, op);
+    return emitSegmentSquareSum(function, cast<SegmentSquareSumOp>(ops.back()));
+  }
   if (ops.size() == 1) {
     if (auto op = dyn_cast<SquareSumOp>(ops[0]))
       return emitSquareSum(function, op);
-    if (auto op = dyn_cast<SegmentMapOp>(ops[0]))
-      return emitSegmentMap(function, op);
-    if (auto op = dyn_cast<SegmentSquareSumOp>(ops[0]))
-      return emitSegmentSquareSum(function, op);
     if (auto op = dyn_cast<SumBlocksOp>(ops[0]))
       return emitSumBlocks(function, op);
   }

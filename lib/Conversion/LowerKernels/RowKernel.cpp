@@ -94,8 +94,7 @@ void RowEmitter::findBuffers(LoopBuilder &l) {
       });
       Type type =
           nn::getComputeType(nn::getTensorType(result).getElementType());
-      int64_t bytes =
-          space.inner * llvm::divideCeil(type.getIntOrFloatBitWidth(), 8);
+      int64_t bytes = space.inner * nn::getElementBytes(type);
       if (!later || bytes > kMaxRowBuffer || type.isInteger(1))
         continue;
       // Whole vectors are stored, the last one included.

@@ -117,6 +117,16 @@ SegmentEmitter<Op>::emitVectors(LoopBuilder &l, const Piece &piece,
       values[body.getArgument(i)] = l.loadVector(
           function.inputs.lookup(array), l.add(piece.offsets[i], at),
           nn::getTensorType(array).getElementType(), mask);
+  if (op.getIndexed()) {
+    auto type = VectorType::get({kLanes}, l.b.getI64Type());
+    Value lanes = arith::ConstantOp::create(
+        l.b, l.loc,
+        DenseElementsAttr::get(
+            type, ArrayRef(llvm::to_vector(llvm::seq<int64_t>(0, kLanes)))));
+    Value first = arith::IndexCastOp::create(l.b, l.loc, l.b.getI64Type(), at);
+    values[body.getArguments().back()] =
+        arith::AddIOp::create(l.b, l.loc, lanes, l.splat(first));
+  }
   auto lookup = [&](Value value) { return values.lookup(value); };
   for (Operation &inner : body.without_terminator()) {
     if (values.contains(inner.getResult(0)))

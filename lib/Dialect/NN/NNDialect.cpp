@@ -8,6 +8,7 @@
 #include "trainc/Dialect/NN/NNOps.h"
 #include "llvm/ADT/APSInt.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -52,6 +53,10 @@ bool nn::isLegalElement(Type type) {
          type.isSignlessInteger(1) || type.isSignlessInteger(8) ||
          type.isSignlessInteger(16) || type.isSignlessInteger(32) ||
          type.isSignlessInteger(64);
+}
+
+int64_t nn::getElementBytes(Type type) {
+  return llvm::divideCeil(type.getIntOrFloatBitWidth(), 8);
 }
 
 Type nn::getComputeType(Type type) {

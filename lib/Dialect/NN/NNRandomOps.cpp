@@ -30,9 +30,8 @@ OpFoldResult DropoutOp::fold(FoldAdaptor) {
   return {};
 }
 
-/// The row-major index of each element of a tensor of shape `shape`, as i64.
-static Value buildElementIndex(OpBuilder &b, Location loc,
-                               ArrayRef<int64_t> shape) {
+Value nn::buildElementIndex(OpBuilder &b, Location loc,
+                            ArrayRef<int64_t> shape) {
   Value index = scalarConstant(b, loc, b.getI64Type(), 0.0);
   int64_t stride = 1;
   for (int64_t dim = shape.size() - 1; dim >= 0; --dim) {
@@ -92,6 +91,27 @@ static std::array<Value, 4> buildPhilox(const Words &w, std::array<Value, 4> c,
   return c;
 }
 
+Value nn::buildRandomWord(OpBuilder &b, Location loc,
+                          const RandomCounter &counter) {
+  Words w{b, loc};
+  Value group = arith::ShRUIOp::create(b, loc, counter.index, w.number(2));
+  std::array<Value, 4> r = buildPhilox(
+      w,
+      {w.low(group), w.high(group), w.low(counter.update),
+       w.low(counter.microStep)},
+      {w.low(counter.seed), w.bitXor(w.high(counter.seed), counter.site)});
+  auto bit = [&](uint64_t mask) -> Value {
+    Value masked = arith::AndIOp::create(b, loc, counter.index, w.number(mask));
+    return arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, masked,
+                                 w.number(0));
+  };
+  auto choose = [&](Value condition, Value yes, Value no) -> Value {
+    return arith::SelectOp::create(b, loc, condition, yes, no);
+  };
+  Value odd = bit(1);
+  return choose(bit(2), choose(odd, r[3], r[2]), choose(odd, r[1], r[0]));
+}
+
 FailureOr<SmallVector<Value>> DropoutOp::decompose(OpBuilder &b) {
   if (!getSeed())
     return emitOpError("has no definition before it has a site and a seed");
@@ -108,27 +128,12 @@ FailureOr<SmallVector<Value>> DropoutOp::decompose(OpBuilder &b) {
   Block *block =
       b.createBlock(&map.getBody(), {}, {compute, i64, i64, i64, i64},
                     SmallVector<Location>(inputs.size(), loc));
-  Value x = block->getArgument(0), index = block->getArgument(1);
-  Value seed = block->getArgument(2);
-
+  Value x = block->getArgument(0);
   Words w{b, loc};
-  Value group = arith::ShRUIOp::create(b, loc, index, w.number(2));
-  Value site = w.number(*getSite());
-  std::array<Value, 4> r =
-      buildPhilox(w,
-                  {w.low(group), w.high(group), w.low(block->getArgument(3)),
-                   w.low(block->getArgument(4))},
-                  {w.low(seed), w.bitXor(w.high(seed), site)});
-  auto bit = [&](uint64_t mask) -> Value {
-    Value masked = arith::AndIOp::create(b, loc, index, w.number(mask));
-    return arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, masked,
-                                 w.number(0));
-  };
-  auto choose = [&](Value condition, Value yes, Value no) -> Value {
-    return arith::SelectOp::create(b, loc, condition, yes, no);
-  };
-  Value odd = bit(1);
-  Value word = choose(bit(2), choose(odd, r[3], r[2]), choose(odd, r[1], r[0]));
+  Value word = buildRandomWord(b, loc,
+                               {block->getArgument(1), block->getArgument(2),
+                                block->getArgument(3), block->getArgument(4),
+                                w.number(*getSite())});
 
   double rate = getRate().convertToDouble();
   auto threshold = static_cast<uint64_t>(std::floor(rate * 0x1p32 + 0.5));
@@ -137,7 +142,8 @@ FailureOr<SmallVector<Value>> DropoutOp::decompose(OpBuilder &b) {
   Value scaled = arith::MulFOp::create(
       b, loc, x, splatConstant(b, loc, compute, 1.0 / (1.0 - rate)));
   Value zero = splatConstant(b, loc, compute, 0.0);
-  YieldOp::create(b, loc, choose(keep, scaled, zero));
+  YieldOp::create(
+      b, loc, arith::SelectOp::create(b, loc, keep, scaled, zero).getResult());
   return SmallVector<Value>{map.getResult(0)};
 }
 

@@ -24,7 +24,7 @@ RankedTensorType ArenaOp::getFlatType() {
   }
   if (!element)
     return {};
-  int64_t width = llvm::divideCeil(element.getIntOrFloatBitWidth(), 8);
+  int64_t width = nn::getElementBytes(element);
   return RankedTensorType::get({static_cast<int64_t>(getBytes()) / width},
                                element);
 }
@@ -44,7 +44,7 @@ LogicalResult ArenaOp::verify() {
     if (!slice || !nn::isLegalTensor(type) ||
         !nn::isLegalElement(type.getElementType()))
       return emitOpError("expects slices named by symbols, of static tensors");
-    int64_t width = llvm::divideCeil(type.getElementTypeBitWidth(), 8);
+    int64_t width = nn::getElementBytes(type.getElementType());
     int64_t offset = getOffsets()[i];
     if (offset < end || offset % width != 0)
       return emitOpError(
@@ -179,6 +179,8 @@ template <typename Op> static LogicalResult verifySegments(Op op) {
       failed(expect(op.getGrouped(), {}, groups)) ||
       failed(expect(op.getEach(), {static_cast<int64_t>(count)}, 1)))
     return failure();
+  if (op.getIndexed())
+    expected.push_back(IntegerType::get(op.getContext(), 64));
   Block &body = op.getBody().front();
   if (body.getArgumentTypes() != TypeRange(expected))
     return op.emitOpError("expects block arguments of the operands' compute "

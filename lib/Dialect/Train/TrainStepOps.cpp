@@ -1,5 +1,6 @@
 //===- TrainStepOps.cpp - Entries and their sources -----------------------===//
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -9,12 +10,29 @@ using namespace trainc::train;
 // Syntax
 //===----------------------------------------------------------------------===//
 
-/// `(%x: type, ...)`; the names become `input_names`.
-static ParseResult parseInputs(OpAsmParser &parser, OperationState &result,
-                               SmallVectorImpl<OpAsmParser::Argument> &inputs,
-                               StringAttr attribute) {
-  if (parser.parseArgumentList(inputs, OpAsmParser::Delimiter::Paren,
-                               /*allowType=*/true))
+/// `(%x: type, %g: type gradient(@p), ...)`; the names become `input_names`. Without
+/// `gradients` no input may be one.
+static ParseResult
+parseInputs(OpAsmParser &parser, OperationState &result,
+            SmallVectorImpl<OpAsmParser::Argument> &inputs,
+            StringAttr attribute,
+            SmallVectorImpl<Attribute> *gradients = nullptr) {
+  auto parseInput = [&]() -> ParseResult {
+    if (parser.parseArgument(inputs.emplace_back(), /*allowType=*/true))
+      return failure();
+    if (!gradients)
+      return success();
+    gradients->push_back(parser.getBuilder().getUnitAttr());
+    if (failed(parser.parseOptionalKeyword("gradient")))
+      return success();
+    StringAttr name;
+    if (parser.parseLParen() || parser.parseSymbolName(name) ||
+        parser.parseRParen())
+      return failure();
+    gradients->back() = FlatSymbolRefAttr::get(name);
+    return success();
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseInput))
     return failure();
   SmallVector<Attribute> names;
   for (OpAsmParser::Argument &input : inputs)
@@ -25,10 +43,15 @@ static ParseResult parseInputs(OpAsmParser &parser, OperationState &result,
 }
 
 /// Inputs print under their names, which are part of the interface.
-static void printInputs(OpAsmPrinter &p, Region &body) {
+static void
+printInputs(OpAsmPrinter &p, Region &body,
+            function_ref<FlatSymbolRefAttr(size_t)> gradient = nullptr) {
   p << "(";
   llvm::interleaveComma(body.getArguments(), p, [&](BlockArgument argument) {
     p.printRegionArgument(argument);
+    if (gradient)
+      if (auto param = gradient(argument.getArgNumber()))
+        p << " gradient(" << param << ")";
   });
   p << ")";
 }
@@ -47,6 +70,12 @@ void StepOp::getAsmBlockArgumentNames(Region &region,
 void EvalOp::getAsmBlockArgumentNames(Region &region,
                                       OpAsmSetValueNameFn setName) {
   nameInputs(getInputNames(), region, setName);
+}
+
+FlatSymbolRefAttr StepOp::getInputGradient(size_t i) {
+  ArrayAttr all = getInputGradientsAttr();
+  return all && i < all.size() ? dyn_cast<FlatSymbolRefAttr>(all[i])
+                               : FlatSymbolRefAttr();
 }
 
 ArrayRef<StringRef> StepOp::getLossScaleRuleNames() {
@@ -101,14 +130,60 @@ static ParseResult parseLossScale(OpAsmParser &parser, double &scale,
                  parser.parseGreater());
 }
 
+/// `compute = bf16, master = bf16, rounding = stochastic, keep_f32 = [@p]`.
+static ParseResult parsePrecision(OpAsmParser &parser, OperationState &result) {
+  Builder &b = parser.getBuilder();
+  auto parseEntry = [&]() -> ParseResult {
+    SMLoc loc = parser.getCurrentLocation();
+    StringRef name;
+    if (parser.parseKeyword(&name) || parser.parseEqual())
+      return failure();
+    if (name == "compute" || name == "master") {
+      Type type;
+      if (parser.parseType(type))
+        return failure();
+      result.addAttribute(name == "compute"
+                              ? StepOp::getComputeTypeAttrName(result.name)
+                              : StepOp::getMasterTypeAttrName(result.name),
+                          TypeAttr::get(type));
+    } else if (name == "rounding") {
+      StringRef kind;
+      if (parser.parseKeyword(&kind))
+        return failure();
+      if (kind == "stochastic")
+        result.addAttribute(StepOp::getStochasticAttrName(result.name),
+                            b.getUnitAttr());
+      else if (kind != "nearest")
+        return parser.emitError(loc, "expected nearest or stochastic, got '")
+               << kind << "'";
+    } else if (name == "keep_f32") {
+      ArrayAttr keep;
+      if (parser.parseAttribute(keep))
+        return failure();
+      result.addAttribute(StepOp::getKeepF32AttrName(result.name), keep);
+    } else {
+      return parser.emitError(
+                 loc, "expected compute, master, rounding or keep_f32, got '")
+             << name << "'";
+    }
+    return success();
+  };
+  return parser.parseCommaSeparatedList(parseEntry);
+}
+
 ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
   Builder &b = parser.getBuilder();
   StringAttr name;
   SmallVector<OpAsmParser::Argument> inputs;
+  SmallVector<Attribute> gradients;
   if (parser.parseSymbolName(name, getSymNameAttrName(result.name),
                              result.attributes) ||
-      parseInputs(parser, result, inputs, getInputNamesAttrName(result.name)))
+      parseInputs(parser, result, inputs, getInputNamesAttrName(result.name),
+                  &gradients))
     return failure();
+  if (llvm::any_of(gradients, llvm::IsaPred<FlatSymbolRefAttr>))
+    result.addAttribute(getInputGradientsAttrName(result.name),
+                        b.getArrayAttr(gradients));
   while (true) {
     StringRef clause;
     SMLoc loc = parser.getCurrentLocation();
@@ -159,19 +234,8 @@ ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
         result.addAttribute(getLossScaleRuleAttrName(result.name),
                             b.getDenseF64ArrayAttr(*rule));
     } else {
-      Type type;
-      if (parser.parseKeyword("compute") || parser.parseEqual() ||
-          parser.parseType(type))
+      if (parsePrecision(parser, result))
         return failure();
-      result.addAttribute(getComputeTypeAttrName(result.name),
-                          TypeAttr::get(type));
-      if (succeeded(parser.parseOptionalComma())) {
-        ArrayAttr keep;
-        if (parser.parseKeyword("keep_f32") || parser.parseEqual() ||
-            parser.parseAttribute(keep))
-          return failure();
-        result.addAttribute(getKeepF32AttrName(result.name), keep);
-      }
     }
     if (parser.parseRParen())
       return failure();
@@ -184,7 +248,7 @@ ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
 void StepOp::print(OpAsmPrinter &p) {
   p << " ";
   p.printSymbolName(getSymName());
-  printInputs(p, getBody());
+  printInputs(p, getBody(), [&](size_t i) { return getInputGradient(i); });
   if (getAccumulate() != 1 || !getAverage()) {
     p << " accumulate(" << getAccumulate();
     if (!getAverage())
@@ -196,12 +260,19 @@ void StepOp::print(OpAsmPrinter &p) {
     p.printAttributeWithoutType(getClipValueAttr());
     p << ">)";
   }
-  if (auto type = getComputeType()) {
-    p << " precision(compute = " << *type;
-    if (auto keep = getKeepF32Attr())
-      p << ", keep_f32 = " << keep;
-    p << ")";
-  }
+  std::string precision;
+  llvm::raw_string_ostream clause(precision);
+  llvm::ListSeparator separator;
+  if (auto type = getComputeType())
+    clause << separator << "compute = " << *type;
+  if (auto type = getMasterType())
+    clause << separator << "master = " << *type;
+  if (getStochastic())
+    clause << separator << "rounding = stochastic";
+  if (auto keep = getKeepF32Attr())
+    clause << separator << "keep_f32 = " << keep;
+  if (!precision.empty())
+    p << " precision(" << precision << ")";
   if (auto scale = getLossScaleAttr()) {
     p << " loss_scale(";
     if (auto rule = getLossScaleRule()) {
@@ -219,9 +290,10 @@ void StepOp::print(OpAsmPrinter &p) {
     p << ")";
   }
   p.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(), {"sym_name", "input_names", "accumulate", "average",
-                            "clip_kind", "clip_value", "compute_type",
-                            "keep_f32", "loss_scale", "loss_scale_rule"});
+      (*this)->getAttrs(),
+      {"sym_name", "input_names", "input_gradients", "accumulate", "average",
+       "clip_kind", "clip_value", "compute_type", "master_type", "stochastic",
+       "keep_f32", "loss_scale", "loss_scale_rule"});
   p << " ";
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -339,8 +411,12 @@ static LogicalResult verifyPorts(Operation *op, StringRef what, TypeRange types,
 
 LogicalResult StepOp::verify() {
   auto yield = dyn_cast<train::YieldOp>(getBody().front().getTerminator());
-  if (!yield || !yield.getLoss())
+  bool gradients = getInputGradients().has_value();
+  if (!yield || (!yield.getLoss() && !gradients))
     return emitOpError("expects a body that yields a loss (C1)");
+  if (gradients && getInputGradients()->size() != getBody().getNumArguments())
+    return emitOpError("expects a gradient or none per input (C6), got ")
+           << getInputGradientsAttr();
   for (Value value : {yield.getLoss(), yield.getWeight()}) {
     if (!value)
       continue;
@@ -373,7 +449,36 @@ LogicalResult StepOp::verify() {
              << growth << ", " << backoff << ", " << interval << " and "
              << least;
   }
+  auto isNarrow = [](Type type) { return type.isBF16() || type.isF16(); };
+  if (auto type = getMasterType(); type && !type->isF32() && !isNarrow(*type))
+    return emitOpError("expects a master of f32, bf16 or f16 (C7), got ")
+           << *type;
+  if (getStochastic() && (!getMasterType() || !isNarrow(*getMasterType())))
+    return emitOpError("expects a master of bf16 or f16 for stochastic "
+                       "rounding (C7)");
   return verifyPorts(*this, "input", getBody().getArgumentTypes(), "C4");
+}
+
+LogicalResult StepOp::verifySymbolUses(SymbolTableCollection &tables) {
+  auto module = (*this)->getParentOfType<ModuleOp>();
+  for (BlockArgument input : getBody().getArguments()) {
+    FlatSymbolRefAttr name = getInputGradient(input.getArgNumber());
+    if (!name)
+      continue;
+    auto param = tables.lookupSymbolIn<ParamOp>(module, name.getAttr());
+    if (!param || param.getFrozen())
+      return emitOpError("expects the gradient of a parameter that is not "
+                         "frozen (C6), got ")
+             << name;
+    auto type = cast<RankedTensorType>(input.getType());
+    if (type.getShape() != param.getTensorType().getShape() ||
+        !isa<FloatType>(type.getElementType()))
+      return (emitOpError("expects the shape of ")
+              << name << " and float elements (C6), got " << type)
+                 .attachNote(param.getLoc())
+             << "declared here as " << param.getTensorType();
+  }
+  return success();
 }
 
 LogicalResult EvalOp::verify() {

@@ -221,6 +221,10 @@ TRAINC_API uint32_t trainc_trainer_threads(const trainc_trainer *trainer);
 /// Lends `bytes` bytes as input `index` of `entry`: dense, row major, of the
 /// port's type, aligned to an element. They are read by every later run of the
 /// entry until another binding, and never written. `bytes` must be exact.
+///
+/// The gradient of a parameter that is an input (`gradient(@p)`) may stand where
+/// trainc_tensor_data says that the parameter's gradient is: then it is not
+/// copied. Not with windows of several micro-steps, whose sums are there.
 TRAINC_API trainc_status trainc_bind_input(trainc_trainer *trainer,
                                            uint32_t entry, uint32_t index,
                                            const void *data, uint64_t bytes);
@@ -317,9 +321,15 @@ TRAINC_API trainc_status trainc_tensor_write(trainc_trainer *trainer,
                                              uint32_t tensor, uint32_t dtype,
                                              const void *data, uint64_t bytes);
 
-/// The tensor itself: `bytes` of its table entry, valid while the trainer
-/// lives. Who writes parameters through it calls trainc_update_compute_copies
-/// before the next run.
+/// The tensor as the trainer holds it: the table entry of its artifact, but for
+/// type, bytes and place after a trainc_convert. Valid until the next one.
+TRAINC_API trainc_status trainc_tensor_get(const trainc_trainer *trainer,
+                                           uint32_t tensor,
+                                           const trainc_tensor **out_tensor);
+
+/// The tensor itself: `bytes` of trainc_tensor_get, valid until the trainer is
+/// converted or destroyed. Who writes parameters through it calls
+/// trainc_update_compute_copies before the next run.
 TRAINC_API trainc_status trainc_tensor_data(trainc_trainer *trainer,
                                             uint32_t tensor, void **out_data);
 TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
@@ -386,6 +396,64 @@ TRAINC_API trainc_status trainc_get_metadata(const trainc_trainer *trainer,
                                              const char **out_value);
 
 //===----------------------------------------------------------------------===//
+// Converting
+//===----------------------------------------------------------------------===//
+
+/// What a conversion applies to.
+enum {
+  TRAINC_CONVERT_PARAMETERS = 1,
+  TRAINC_CONVERT_GRADIENTS = 2,
+  TRAINC_CONVERT_STATES = 4,
+  TRAINC_CONVERT_BUFFERS = 8
+};
+
+/// Zero is the default of every member but `size`, which must be set.
+typedef struct trainc_convert_options {
+  uint64_t size;
+  const char *device; /* where to: null or "cpu" */
+  const char *dtype;  /* "f64", "f32", "bf16" or "f16"; null: no other type */
+  uint32_t blocking;  /* 0 or 1; on the CPU every call returns when done */
+  uint32_t what;      /* TRAINC_CONVERT_*; 0: all of them */
+  uint32_t include_integers; /* 1: tensors of integers, too, by way of f64 */
+  uint32_t reserved;
+  uint64_t memory_limit;     /* of this call, as the trainer's own; 0: none */
+  trainc_artifact *artifact; /* go on with this one, in its types; or null */
+} trainc_convert_options;
+
+/// Converts the state of a trainer in place. Values are rounded to nearest even
+/// (what f16 has no number for becomes infinite); scalars, metadata and an open
+/// window stay; compute copies are made anew.
+///
+/// With `dtype`, the floating tensors of `what` become that type. A trainer
+/// whose tensors then have other types than its artifact computes with can be
+/// read, written, saved and loaded; it refuses to run until it is converted
+/// back, or to an artifact.
+///
+/// With `artifact` (and neither `dtype` nor `what`) the trainer goes on with
+/// that artifact: each tensor gets the type that it has there, by name. It
+/// must have the same parameters, states, buffers and scalars: TRAINC_MISMATCH
+/// lists what differs. This is, bit by bit, what a new trainer of `artifact` is
+/// after trainc_load of what trainc_save would have written.
+///
+/// With neither, or null `options`, nothing happens.
+///
+/// What stays valid: the trainer; with `dtype`, the indices of its artifact's
+/// tables and what is bound. With `artifact`, indices are those of the new
+/// tables, and inputs and outputs must be bound again. Pointers of
+/// trainc_tensor_data, trainc_tensor_get, trainc_output_data and
+/// trainc_operand_data do not stay valid.
+///
+/// Memory: parts of an arena go back to the system as soon as they are
+/// converted, so the trainer never holds more than the larger of what it holds
+/// before and after, and 1 MiB. (A page or two per tensor come on top if the
+/// two lay out their tensors in different orders.) What will be needed is known
+/// before: if it exceeds a memory limit, TRAINC_OUT_OF_MEMORY says how much it
+/// is. Whatever is refused, nothing has changed. While the call lasts, both
+/// states need addresses (RLIMIT_AS).
+TRAINC_API trainc_status trainc_convert(trainc_trainer *trainer,
+                                        const trainc_convert_options *options);
+
+//===----------------------------------------------------------------------===//
 // Reading safetensors files (the reader of checkpoints, for data files)
 //===----------------------------------------------------------------------===//
 
@@ -432,6 +500,8 @@ typedef struct trainc_memory {
   uint64_t scratch;    // of running tiles, all threads
   uint64_t total;      // what memory_limit limits
   uint64_t limit;      // 0: none
+  uint64_t peak; // the most that total has been since the trainer was made, or
+                 // since its last conversion began
 } trainc_memory;
 
 TRAINC_API trainc_status trainc_memory_use(const trainc_trainer *trainer,

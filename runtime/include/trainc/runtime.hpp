@@ -196,6 +196,16 @@ public:
     check(trainc_load_parameters(get(), path.c_str()));
   }
 
+  /// Options with their size set, for convert().
+  static trainc_convert_options convertOptions() {
+    trainc_convert_options defaults = {};
+    defaults.size = sizeof(defaults);
+    return defaults;
+  }
+  void convert(const trainc_convert_options &options) {
+    check(trainc_convert(get(), &options));
+  }
+
 private:
   struct Destroy {
     void operator()(trainc_trainer *trainer) const {

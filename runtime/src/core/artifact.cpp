@@ -186,12 +186,13 @@ trainc_status trainc::getEntry(const trainc_artifact *artifact, uint32_t entry,
   return TRAINC_OK;
 }
 
-const trainc_tensor *trainc::findMaster(const trainc_descriptor &d,
+const trainc_tensor *trainc::findMaster(const trainc_tensor *tensors,
+                                        size_t count,
                                         const trainc_tensor &tensor) {
-  for (uint32_t i = 0; i < d.num_tensors; ++i)
-    if (d.tensors[i].role == TRAINC_ROLE_MASTER &&
-        !strcmp(d.tensors[i].name, tensor.name))
-      return &d.tensors[i];
+  for (size_t i = 0; i < count; ++i)
+    if (tensors[i].role == TRAINC_ROLE_MASTER &&
+        !strcmp(tensors[i].name, tensor.name))
+      return &tensors[i];
   return nullptr;
 }
 
@@ -206,7 +207,7 @@ bool trainc::checkpointName(const trainc_descriptor &d, uint32_t index,
     name.format("gradient/%s", tensor.name);
     return true;
   case TRAINC_ROLE_COMPUTE:
-    if (findMaster(d, tensor))
+    if (isCopy(d.tensors, d.num_tensors, tensor))
       return false;
     break;
   case TRAINC_ROLE_MASTER:

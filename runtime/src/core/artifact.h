@@ -34,8 +34,15 @@ bool checkpointName(const trainc_descriptor &descriptor, uint32_t tensor,
                     Text &name);
 
 /// The master of compute copy `tensor`, or null if it is frozen.
-const trainc_tensor *findMaster(const trainc_descriptor &descriptor,
+const trainc_tensor *findMaster(const trainc_tensor *tensors, size_t count,
                                 const trainc_tensor &tensor);
+
+/// Is `tensor` a compute copy of a master?
+inline bool isCopy(const trainc_tensor *tensors, size_t count,
+                   const trainc_tensor &tensor) {
+  return tensor.role == TRAINC_ROLE_COMPUTE &&
+         findMaster(tensors, count, tensor);
+}
 
 } // namespace trainc
 

@@ -26,7 +26,7 @@ static void needScratch(trainc_trainer *trainer, uint64_t bytes) {
 }
 
 /// The plan for a detail; equal details share one.
-static trainc_status findPlan(trainc_trainer *trainer,
+static trainc_status findPlan(trainc_trainer *trainer, unsigned threads,
                               const trainc_gemm_detail &detail,
                               const GemmPlan **out_plan) {
   for (const GemmPlan *plan : trainer->plans)
@@ -35,14 +35,14 @@ static trainc_status findPlan(trainc_trainer *trainer,
       return TRAINC_OK;
     }
   GemmPlan *plan;
-  TRAINC_TRY(createGemmPlan(detail, trainer->pool.size(), &plan));
+  TRAINC_TRY(createGemmPlan(detail, threads, &plan));
   trainer->plans.push(plan);
   needScratch(trainer, gemmScratch(plan));
   *out_plan = plan;
   return TRAINC_OK;
 }
 
-static trainc_status bindCommand(trainc_trainer *trainer,
+static trainc_status bindCommand(trainc_trainer *trainer, unsigned threads,
                                  const trainc_command &command,
                                  BoundCommand &bound) {
   bound.source = &command;
@@ -56,7 +56,7 @@ static trainc_status bindCommand(trainc_trainer *trainer,
   }
   case TRAINC_COMMAND_GEMM: {
     auto &detail = *static_cast<const trainc_gemm_detail *>(command.detail);
-    TRAINC_TRY(findPlan(trainer, detail, &bound.plan));
+    TRAINC_TRY(findPlan(trainer, threads, detail, &bound.plan));
     bound.tiles = gemmTileCount(bound.plan);
     break;
   }
@@ -69,7 +69,7 @@ static trainc_status bindCommand(trainc_trainer *trainer,
   return TRAINC_OK;
 }
 
-static trainc_status bindEntry(trainc_trainer *trainer,
+static trainc_status bindEntry(trainc_trainer *trainer, unsigned threads,
                                const trainc_entry &entry, EntryState &state) {
   size_t numBases =
       trainer->d->num_arenas + entry.num_inputs + entry.num_outputs;
@@ -107,17 +107,30 @@ static trainc_status bindEntry(trainc_trainer *trainer,
       BoundCommand bound = {};
       bound.firstArgument = argument;
       argument += list.commands[i].num_operands;
-      TRAINC_TRY(bindCommand(trainer, list.commands[i], bound));
+      TRAINC_TRY(bindCommand(trainer, threads, list.commands[i], bound));
       state.lists[kind].push(bound);
     }
   }
   return TRAINC_OK;
 }
 
-trainc_status trainc::bindCommands(trainc_trainer *trainer) {
-  for (uint32_t i = 0; i < trainer->d->num_entries; ++i)
-    TRAINC_TRY(bindEntry(trainer, trainer->d->entries[i], trainer->entries[i]));
+trainc_status trainc::bindCommands(trainc_trainer *trainer, unsigned threads) {
+  const trainc_descriptor &d = *trainer->d;
+  trainer->entries =
+      new (reallocate(nullptr, d.num_entries * sizeof(EntryState)))
+          EntryState[d.num_entries];
+  for (uint32_t i = 0; i < d.num_entries; ++i)
+    TRAINC_TRY(bindEntry(trainer, threads, d.entries[i], trainer->entries[i]));
   return TRAINC_OK;
+}
+
+void trainc::bindArenas(trainc_trainer *trainer) {
+  const trainc_descriptor &d = *trainer->d;
+  for (uint32_t e = 0; e < d.num_entries; ++e)
+    for (uint32_t arena = 0; arena < d.num_arenas; ++arena)
+      setBase(trainer->entries[e], arena, arenaData(trainer, arena));
+  trainer->scalars =
+      reinterpret_cast<double *>(arenaData(trainer, d.scalar_arena));
 }
 
 void trainc::setBase(EntryState &entry, size_t base, void *data) {
@@ -168,6 +181,18 @@ static trainc_status checkData(const trainc_entry &entry,
   return TRAINC_OK;
 }
 
+/// Whether `data` lies in memory of gradients.
+static bool isGradientMemory(const trainc_trainer *trainer, const void *data) {
+  const char *at = static_cast<const char *>(data);
+  for (uint32_t i = 0; i < trainer->d->num_arenas; ++i) {
+    const char *base = trainer->arenas[i].data();
+    if (trainer->d->arenas[i].role == TRAINC_ROLE_GRADIENT && at >= base &&
+        at < base + trainer->d->arenas[i].bytes)
+      return true;
+  }
+  return false;
+}
+
 trainc_status trainc_bind_input(trainc_trainer *trainer, uint32_t entry,
                                 uint32_t index, const void *data,
                                 uint64_t bytes) {
@@ -178,6 +203,11 @@ trainc_status trainc_bind_input(trainc_trainer *trainer, uint32_t entry,
     return fail(TRAINC_INVALID_ARGUMENT, "input '%s' of entry '%s' is null",
                 port->name, e->name);
   TRAINC_TRY(checkData(*e, *port, data, bytes));
+  if (e->accumulate > 1 && isGradientMemory(trainer, data))
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "input '%s' of entry '%s' lies in the memory of gradients, to "
+                "which %u micro-steps add; expected other memory",
+                port->name, e->name, e->accumulate);
   setBase(trainer->entries[entry], trainer->d->num_arenas + index,
           const_cast<void *>(data));
   return TRAINC_OK;
@@ -218,8 +248,8 @@ static trainc_status placeOutputs(trainc_trainer *trainer, uint32_t entry) {
   if (!missing)
     return TRAINC_OK;
   if (!state.outputs.data()) {
-    TRAINC_TRY(checkLimit(trainer, alignUp(bytes, 4096)));
-    TRAINC_TRY(allocate(state.outputs, bytes, "outputs"));
+    TRAINC_TRY(checkLimit(trainer, alignUp(bytes, pageBytes)));
+    TRAINC_TRY(allocate(trainer, state.outputs, bytes, "outputs"));
     trainer->outputBytes += state.outputs.size();
   }
   char *place = state.outputs.data();

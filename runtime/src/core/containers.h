@@ -28,6 +28,12 @@ inline void *reallocate(void *memory, size_t bytes) {
   return result;
 }
 
+template <typename T> void swap(T &a, T &b) {
+  T old = a;
+  a = b;
+  b = old;
+}
+
 /// A growing array of plain values.
 template <typename T> class Array {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -63,6 +69,11 @@ public:
     count = size;
   }
   void clear() { count = 0; }
+  void swap(Array &other) {
+    trainc::swap(elements, other.elements);
+    trainc::swap(count, other.count);
+    trainc::swap(capacity, other.capacity);
+  }
 
 private:
   void reserve(size_t size) {

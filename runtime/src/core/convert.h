@@ -1,15 +1,14 @@
-//===- convert.h - Converting between floating types ------------*- C++ -*-===//
+//===- convert.h - Converting between types ---------------------*- C++ -*-===//
 //
-// All narrowing is to nearest even, once: f64 to bf16 or f16 does not go
+// All rounding is to nearest even, once: f64 to bf16 or f16 does not go
 // through a rounded f32.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CORE_CONVERT_H
 #define TRAINC_CORE_CONVERT_H
 
-#include "trainc/step_abi.h"
-#include <stdint.h>
-#include <string.h>
+#include "core/status.h"
+#include <limits>
 
 namespace trainc {
 
@@ -73,7 +72,18 @@ inline float f64ToF32Odd(double value) {
 
 inline bool isFloat(uint32_t dtype) { return dtype <= TRAINC_F16; }
 
-/// One element of a floating type, as f64 (exact) and back (rounded).
+/// To the nearest integer of type T; NaN to 0.
+template <typename T> inline T toInteger(double value) {
+  constexpr double low = static_cast<double>(std::numeric_limits<T>::min());
+  constexpr double high = static_cast<double>(std::numeric_limits<T>::max());
+  double nearest = __builtin_rint(value);
+  return nearest != nearest ? 0
+         : nearest <= low   ? std::numeric_limits<T>::min()
+         : nearest >= high  ? std::numeric_limits<T>::max()
+                            : static_cast<T>(nearest);
+}
+
+/// One element as f64 (exact, but for integers above 2^53) and back (rounded).
 inline double loadElement(uint32_t dtype, const void *data, uint64_t i) {
   switch (dtype) {
   case TRAINC_F32:
@@ -82,8 +92,18 @@ inline double loadElement(uint32_t dtype, const void *data, uint64_t i) {
     return static_cast<const double *>(data)[i];
   case TRAINC_BF16:
     return bf16ToF32(static_cast<const uint16_t *>(data)[i]);
-  default:
+  case TRAINC_F16:
     return f16ToF32(static_cast<const uint16_t *>(data)[i]);
+  case TRAINC_I8:
+    return static_cast<const int8_t *>(data)[i];
+  case TRAINC_I16:
+    return static_cast<const int16_t *>(data)[i];
+  case TRAINC_I32:
+    return static_cast<const int32_t *>(data)[i];
+  case TRAINC_I64:
+    return static_cast<double>(static_cast<const int64_t *>(data)[i]);
+  default: // BOOL, U8
+    return static_cast<const uint8_t *>(data)[i];
   }
 }
 inline void storeElement(uint32_t dtype, void *data, uint64_t i, double value) {
@@ -97,15 +117,49 @@ inline void storeElement(uint32_t dtype, void *data, uint64_t i, double value) {
   case TRAINC_BF16:
     static_cast<uint16_t *>(data)[i] = f32ToBf16(f64ToF32Odd(value));
     return;
-  default:
+  case TRAINC_F16:
     static_cast<uint16_t *>(data)[i] = f32ToF16(f64ToF32Odd(value));
+    return;
+  case TRAINC_I8:
+    static_cast<int8_t *>(data)[i] = toInteger<int8_t>(value);
+    return;
+  case TRAINC_I16:
+    static_cast<int16_t *>(data)[i] = toInteger<int16_t>(value);
+    return;
+  case TRAINC_I32:
+    static_cast<int32_t *>(data)[i] = toInteger<int32_t>(value);
+    return;
+  case TRAINC_I64:
+    static_cast<int64_t *>(data)[i] = toInteger<int64_t>(value);
+    return;
+  case TRAINC_BOOL:
+    static_cast<uint8_t *>(data)[i] = value != 0;
+    return;
+  default: // U8
+    static_cast<uint8_t *>(data)[i] = toInteger<uint8_t>(value);
     return;
   }
 }
 
-/// Converts `count` elements; both types floating, or equal. No overlap.
+/// Converts `count` elements. Integers go by way of f64; what does not fit into
+/// one becomes the nearest that does, NaN zero. No overlap.
 void convert(uint32_t fromType, const void *from, uint32_t toType, void *to,
              uint64_t count);
+
+/// A tensor is converted in pieces of at most so many bytes of either type.
+constexpr uint64_t pieceBytes = 256 << 10;
+
+/// Calls function(begin, count) for each piece, in order, while it returns
+/// TRAINC_OK.
+template <typename Function>
+trainc_status forPieces(uint32_t fromType, uint32_t toType, uint64_t count,
+                        Function function) {
+  uint64_t from = trainc_dtype_size(fromType), to = trainc_dtype_size(toType);
+  uint64_t piece = pieceBytes / (from > to ? from : to);
+  for (uint64_t i = 0; i < count; i += piece)
+    TRAINC_TRY(function(i, count - i < piece ? count - i : piece));
+  return TRAINC_OK;
+}
 
 } // namespace trainc
 

@@ -140,24 +140,6 @@ static double draw(const trainc_tensor &tensor, double u) {
   }
 }
 
-static void storeInteger(uint32_t dtype, void *data, uint64_t i, double value) {
-  int64_t integer = static_cast<int64_t>(value);
-  switch (trainc_dtype_size(dtype)) {
-  case 1:
-    static_cast<int8_t *>(data)[i] = static_cast<int8_t>(integer);
-    return;
-  case 2:
-    static_cast<int16_t *>(data)[i] = static_cast<int16_t>(integer);
-    return;
-  case 4:
-    static_cast<int32_t *>(data)[i] = static_cast<int32_t>(integer);
-    return;
-  default:
-    static_cast<int64_t *>(data)[i] = integer;
-    return;
-  }
-}
-
 void trainc::initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
                         uint64_t begin, uint64_t end) {
   uint64_t size = trainc_dtype_size(tensor.dtype);
@@ -170,12 +152,8 @@ void trainc::initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
   if (tensor.init == TRAINC_INIT_CONSTANT) {
     if (tensor.init_a == 0.0 && !__builtin_signbit(tensor.init_a))
       return; // arenas start as zeros
-    for (uint64_t i = begin; i < end; ++i) {
-      if (isFloat(tensor.dtype))
-        storeElement(tensor.dtype, data, i, tensor.init_a);
-      else
-        storeInteger(tensor.dtype, data, i, tensor.init_a);
-    }
+    for (uint64_t i = begin; i < end; ++i)
+      storeElement(tensor.dtype, data, i, tensor.init_a);
     return;
   }
   uint64_t hash = hashName(tensor);

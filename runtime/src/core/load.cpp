@@ -6,8 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/convert.h"
-#include "core/safetensors.h"
-#include "core/trainer.h"
+#include "core/match.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,207 +14,33 @@
 
 using namespace trainc;
 
-namespace {
-/// A tensor of the file and where it goes.
-struct Match {
-  const FileTensor *from;
-  const trainc_tensor *to;
-};
-
-/// What a load found out about a file.
-struct Plan {
-  Array<Match> tensors;
-  Array<double> scalars; // new values of all scalars
-  uint32_t windowEntry = 0;
-  Text differences;
-};
-} // namespace
-
-//===----------------------------------------------------------------------===//
-// Matching
-//===----------------------------------------------------------------------===//
-
-static void appendFileShape(Text &text, const FileTensor &tensor) {
-  if (tensor.dtype != UINT32_MAX)
-    return appendShape(text, tensor.dtype, tensor.rank, tensor.dims);
-  for (uint32_t i = 0; i < tensor.rank; ++i)
-    text.format("%lldx", static_cast<long long>(tensor.dims[i]));
-  text.append(tensor.dtypeName);
-}
-
-static void matchTensor(Plan &plan, const FileTensor *from,
-                        const trainc_tensor &to, const char *name,
-                        bool required) {
-  if (!from) {
-    if (required)
-      plan.differences.format("\n  missing: '%s'", name);
-    return;
-  }
-  bool fits = from->rank == to.rank &&
-              (from->dtype == to.dtype ||
-               (isFloat(to.dtype) && from->dtype <= TRAINC_F16));
-  for (uint32_t i = 0; fits && i < to.rank; ++i)
-    fits = from->dims[i] == to.dims[i];
-  if (fits)
-    return plan.tensors.push({from, &to});
-  plan.differences.format("\n  mis-shaped: '%s' is ", name);
-  appendFileShape(plan.differences, *from);
-  plan.differences.append(", expected ");
-  appendShape(plan.differences, to.dtype, to.rank, to.dims);
-}
-
-static trainc_status matchScalars(const trainc_trainer *trainer,
-                                  const TensorFile &file, Plan &plan,
-                                  Array<bool> &used) {
-  const trainc_descriptor &d = *trainer->d;
-  plan.scalars.resize(d.num_scalars);
-  Text name;
-  for (uint32_t i = 0; i < d.num_scalars; ++i) {
-    plan.scalars[i] = trainer->scalars[i];
-    if (!(d.scalars[i].flags & TRAINC_SCALAR_PERSISTENT))
-      continue;
-    name.clear();
-    name.format("scalar/%s", d.scalars[i].name);
-    const FileTensor *from = file.header.find(name.c_str());
-    if (!from) {
-      plan.differences.format("\n  missing: '%s'", name.c_str());
-      continue;
-    }
-    used[static_cast<size_t>(from - file.header.tensors.data())] = true;
-    if (from->dtype != TRAINC_F64 || from->rank != 0) {
-      plan.differences.format("\n  mis-shaped: '%s' is ", name.c_str());
-      appendFileShape(plan.differences, *from);
-      plan.differences.append(", expected f64");
-      continue;
-    }
-    TRAINC_TRY(file.read(from->begin, &plan.scalars[i], 8));
-  }
-  return TRAINC_OK;
-}
-
-/// An open window must be one that this artifact can go on with.
-static trainc_status matchWindow(const trainc_trainer *trainer,
-                                 const TensorFile &file, Plan &plan) {
-  const trainc_descriptor &d = *trainer->d;
-  const char *path = file.path();
-  auto whole = [](double value, double limit) {
-    return value >= 0 && value < limit &&
-           value == static_cast<double>(static_cast<uint64_t>(value));
-  };
-  double microStep = plan.scalars[TRAINC_SCALAR_MICRO_STEP];
-  for (uint32_t i : {TRAINC_SCALAR_UPDATE, TRAINC_SCALAR_MICRO_STEP,
-                     TRAINC_SCALAR_SKIPPED, TRAINC_SCALAR_SEED})
-    if (!whole(plan.scalars[i], 0x1p53))
-      return fail(TRAINC_DATA_CORRUPT, "'%s' is damaged: scalar '%s' is %g",
-                  path, d.scalars[i].name, plan.scalars[i]);
-  if (microStep == 0)
-    return TRAINC_OK;
-  const char *entry = file.header.findMetadata("trainc.window_entry");
-  if (!entry)
-    return fail(TRAINC_DATA_CORRUPT,
-                "'%s' is damaged: it is inside a window but does not say of "
-                "which entry",
-                path);
-  if (trainc_artifact_find_entry(trainer->artifact, entry, &plan.windowEntry) !=
-          TRAINC_OK ||
-      d.entries[plan.windowEntry].kind != TRAINC_ENTRY_STEP ||
-      microStep >= d.entries[plan.windowEntry].accumulate)
-    return fail(TRAINC_MISMATCH,
-                "'%s' was saved after %.0f micro-steps of a window of '%s'; "
-                "artifact '%s' has no such step with more",
-                path, microStep, entry, d.name);
-  return TRAINC_OK;
-}
-
-static trainc_status failDifferences(const TensorFile &file,
-                                     const trainc_trainer *trainer,
-                                     const Plan &plan) {
-  return fail(TRAINC_MISMATCH, "'%s' does not fit artifact '%s':%s",
-              file.path(), trainer->d->name, plan.differences.c_str());
-}
-
-static trainc_status matchState(const trainc_trainer *trainer,
-                                const TensorFile &file, Plan &plan) {
-  const trainc_descriptor &d = *trainer->d;
-  const char *format = file.header.findMetadata("trainc.format");
-  if (format && strcmp(format, "1") != 0)
-    return fail(TRAINC_UNSUPPORTED,
-                "'%s' has checkpoint format '%s', this runtime reads '1'",
-                file.path(), format);
-  Array<bool> used;
-  used.resize(file.header.tensors.size());
-  TRAINC_TRY(matchScalars(trainer, file, plan, used));
-  bool inWindow = plan.scalars[TRAINC_SCALAR_MICRO_STEP] > 0;
-  Text name;
-  for (uint32_t i = 0; i < d.num_tensors; ++i) {
-    name.clear();
-    if (!checkpointName(d, i, name) ||
-        (d.tensors[i].role == TRAINC_ROLE_GRADIENT && !inWindow))
-      continue;
-    const FileTensor *from = file.header.find(name.c_str());
-    if (from)
-      used[static_cast<size_t>(from - file.header.tensors.data())] = true;
-    matchTensor(plan, from, d.tensors[i], name.c_str(), /*required=*/true);
-  }
-  for (size_t i = 0; i < used.size(); ++i)
-    if (!used[i])
-      plan.differences.format("\n  unexpected: '%s'",
-                              file.header.tensors[i].name);
-  if (plan.differences.size())
-    return failDifferences(file, trainer, plan);
-  return matchWindow(trainer, file, plan);
-}
-
-static trainc_status matchParameters(const trainc_trainer *trainer,
-                                     const TensorFile &file, Plan &plan) {
-  const trainc_descriptor &d = *trainer->d;
-  Text name;
-  for (uint32_t i = 0; i < d.num_tensors; ++i) {
-    uint32_t role = d.tensors[i].role;
-    name.clear();
-    if (role == TRAINC_ROLE_STATE || role == TRAINC_ROLE_GRADIENT ||
-        !checkpointName(d, i, name))
-      continue;
-    matchTensor(plan, file.header.find(name.c_str()), d.tensors[i],
-                name.c_str(), /*required=*/role != TRAINC_ROLE_BUFFER);
-  }
-  return plan.differences.size() ? failDifferences(file, trainer, plan)
-                                 : TRAINC_OK;
-}
-
-//===----------------------------------------------------------------------===//
-// Reading
-//===----------------------------------------------------------------------===//
-
-/// Another type is converted through a buffer of this many elements.
-static constexpr uint64_t chunkElements = 1 << 16;
-
+/// Another type is converted through a buffer of `pieceBytes`.
 static trainc_status readTensor(const trainc_trainer *trainer,
                                 const TensorFile &file, const Match &match,
-                                Array<double> &chunk) {
-  char *to = tensorData(trainer, *match.to);
-  if (match.from->dtype == match.to->dtype)
-    return file.read(match.from->begin, to, match.to->bytes);
-  chunk.resize(chunkElements);
+                                Array<char> &buffer) {
+  const trainc_tensor &tensor = trainer->state.tensors[match.to];
+  char *to = tensorData(trainer, tensor);
+  if (match.from->dtype == tensor.dtype)
+    return file.read(match.from->begin, to, tensor.bytes);
+  buffer.resize(pieceBytes);
   uint64_t fromSize = trainc_dtype_size(match.from->dtype);
-  uint64_t toSize = trainc_dtype_size(match.to->dtype);
-  uint64_t count = elementCount(*match.to);
-  for (uint64_t i = 0; i < count; i += chunkElements) {
-    uint64_t piece = count - i < chunkElements ? count - i : chunkElements;
-    TRAINC_TRY(file.read(match.from->begin + i * fromSize, chunk.data(),
-                         piece * fromSize));
-    convert(match.from->dtype, chunk.data(), match.to->dtype, to + i * toSize,
-            piece);
-  }
-  return TRAINC_OK;
+  uint64_t toSize = trainc_dtype_size(tensor.dtype);
+  return forPieces(match.from->dtype, tensor.dtype, elementCount(tensor),
+                   [&](uint64_t begin, uint64_t count) {
+                     TRAINC_TRY(file.read(match.from->begin + begin * fromSize,
+                                          buffer.data(), count * fromSize));
+                     convert(match.from->dtype, buffer.data(), tensor.dtype,
+                             to + begin * toSize, count);
+                     return TRAINC_OK;
+                   });
 }
 
 static trainc_status readTensors(trainc_trainer *trainer,
                                  const TensorFile &file, const Plan &plan) {
-  Array<double> chunk;
+  Array<char> buffer;
   trainer->broken = true; // until all is read
   for (const Match &match : plan.tensors)
-    TRAINC_TRY(readTensor(trainer, file, match, chunk));
+    TRAINC_TRY(readTensor(trainer, file, match, buffer));
   updateComputeCopies(trainer);
   return TRAINC_OK;
 }
@@ -253,19 +78,48 @@ static trainc_status resolve(const char *path, Text &file) {
   return TRAINC_OK;
 }
 
+namespace {
+/// An open checkpoint, as a source of a state.
+struct Checkpoint {
+  trainc_status open(const char *path) {
+    Text resolved;
+    TRAINC_TRY(resolve(path, resolved));
+    TRAINC_TRY(file.open(resolved.c_str()));
+    name.format("'%s'", resolved.c_str());
+    return TRAINC_OK;
+  }
+  Source source() const {
+    return {file.header, name.c_str(),
+            [](const void *context, const FileTensor &scalar, double *value) {
+              return static_cast<const TensorFile *>(context)->read(
+                  scalar.begin, value, 8);
+            },
+            &file};
+  }
+
+  TensorFile file;
+  Text name;
+};
+} // namespace
+
+static Target targetOf(const trainc_trainer *trainer) {
+  return {trainer->artifact, trainer->state.tensors, /*gradients=*/false,
+          /*integers=*/false};
+}
+
 trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
   DefaultFloats floats;
-  Text name;
-  TensorFile file;
+  Checkpoint checkpoint;
   Plan plan;
-  TRAINC_TRY(resolve(path, name));
-  TRAINC_TRY(file.open(name.c_str()));
-  TRAINC_TRY(matchState(trainer, file, plan));
-  TRAINC_TRY(readTensors(trainer, file, plan));
+  TRAINC_TRY(checkpoint.open(path));
+  for (uint32_t i = 0; i < trainer->d->num_scalars; ++i)
+    plan.scalars.push(trainer->scalars[i]);
+  TRAINC_TRY(matchState(checkpoint.source(), targetOf(trainer), plan));
+  TRAINC_TRY(readTensors(trainer, checkpoint.file, plan));
   memcpy(trainer->scalars, plan.scalars.data(), plan.scalars.size() * 8);
   trainer->windowEntry = plan.windowEntry;
   clearPairs(trainer->metadata);
-  for (const MetadataPair &pair : file.header.metadata)
+  for (const MetadataPair &pair : checkpoint.file.header.metadata)
     if (!strncmp(pair.key, "user.", 5))
       setPair(trainer->metadata, pair.key + 5, pair.value);
   trainer->broken = false;
@@ -275,14 +129,12 @@ trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
 trainc_status trainc_load_parameters(trainc_trainer *trainer,
                                      const char *path) {
   DefaultFloats floats;
-  Text name;
-  TensorFile file;
+  Checkpoint checkpoint;
   Plan plan;
   bool broken = trainer->broken;
-  TRAINC_TRY(resolve(path, name));
-  TRAINC_TRY(file.open(name.c_str()));
-  TRAINC_TRY(matchParameters(trainer, file, plan));
-  TRAINC_TRY(readTensors(trainer, file, plan));
+  TRAINC_TRY(checkpoint.open(path));
+  TRAINC_TRY(matchParameters(checkpoint.source(), targetOf(trainer), plan));
+  TRAINC_TRY(readTensors(trainer, checkpoint.file, plan));
   trainer->broken = broken; // states and scalars are what they were
   return TRAINC_OK;
 }

@@ -144,6 +144,9 @@ static void runTile(void *argument, int64_t tile, unsigned worker) {
 static bool runCommand(trainc_trainer *trainer, const EntryState &state,
                        const BoundCommand &command) {
   void *const *args = state.arguments.data() + command.firstArgument;
+  // An input may be bound to the memory that it is copied to.
+  if (command.source->kind == TRAINC_COMMAND_COPY && args[0] == args[1])
+    return true;
   if (command.alone && command.source->kind == TRAINC_COMMAND_LAUNCH) {
     for (int64_t tile = 0; tile < command.tiles; ++tile)
       command.function(args, tile, trainer->scratch.data());
@@ -201,10 +204,23 @@ static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
 // Windows
 //===----------------------------------------------------------------------===//
 
-static trainc_status failBroken() {
-  return fail(TRAINC_INVALID_ARGUMENT,
-              "the last run or load of this trainer ended half-way; load a "
-              "checkpoint first");
+/// Can the artifact go on from the state?
+static trainc_status checkState(const trainc_trainer *trainer) {
+  const trainc_descriptor &d = *trainer->d;
+  if (trainer->broken)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "the last run or load of this trainer ended half-way; load a "
+                "checkpoint first");
+  for (uint32_t i = 0; trainer->converted && i < d.num_tensors; ++i) {
+    const trainc_tensor &tensor = trainer->state.tensors[i];
+    if (tensor.dtype != d.tensors[i].dtype)
+      return fail(TRAINC_MISMATCH,
+                  "tensor '%s' was converted to %s, artifact '%s' computes "
+                  "with %s: convert the trainer back, or to another artifact",
+                  tensor.name, trainc_dtype_name(tensor.dtype), d.name,
+                  trainc_dtype_name(d.tensors[i].dtype));
+  }
+  return TRAINC_OK;
 }
 
 static trainc_status checkEntry(trainc_trainer *trainer, uint32_t entry,
@@ -215,8 +231,7 @@ static trainc_status checkEntry(trainc_trainer *trainer, uint32_t entry,
     return fail(TRAINC_INVALID_ARGUMENT, "entry '%s' is %s, not %s", e->name,
                 kind == TRAINC_ENTRY_EVAL ? "a step" : "an eval",
                 kind == TRAINC_ENTRY_EVAL ? "an eval" : "a step");
-  if (trainer->broken)
-    return failBroken();
+  TRAINC_TRY(checkState(trainer));
   TRAINC_TRY(prepareEntry(trainer, entry));
   return checkIndices(trainer, *e, trainer->entries[entry]);
 }
@@ -224,8 +239,7 @@ static trainc_status checkEntry(trainc_trainer *trainer, uint32_t entry,
 /// A flush may come before any input is bound: after a load.
 static trainc_status checkFlush(const trainc_trainer *trainer, uint32_t entry) {
   const trainc_entry &e = trainer->d->entries[entry];
-  if (trainer->broken)
-    return failBroken();
+  TRAINC_TRY(checkState(trainer));
   const trainc_command_list &apply = e.lists[TRAINC_LIST_APPLY];
   for (uint64_t i = 0; i < apply.count; ++i)
     for (uint32_t k = 0; k < apply.commands[i].num_operands; ++k) {

@@ -81,6 +81,7 @@ public:
                  const int64_t *dims, uint64_t bytes);
   /// The header with its length, padded so that the data is 64-byte aligned.
   const Text &finish();
+  uint64_t dataBytes() const { return offset; }
 
 private:
   void appendString(Text &to, const char *text);

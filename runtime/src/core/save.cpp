@@ -1,28 +1,17 @@
 //===- save.cpp - Writing checkpoints -------------------------------------===//
 
 #include "core/files.h"
-#include "core/safetensors.h"
-#include "core/trainer.h"
+#include "core/match.h"
 #include <dirent.h>
 #include <errno.h>
 
 using namespace trainc;
 
-namespace {
-/// One tensor of the file, by the order in which they are written.
-struct Piece {
-  uint32_t tensor; // or UINT32_MAX: a scalar
-  uint32_t scalar;
-};
-} // namespace
-
-static bool inWindow(const trainc_trainer *trainer) {
-  return trainer->scalars[TRAINC_SCALAR_MICRO_STEP] > 0;
-}
-
 /// What a checkpoint has, the wider types first so that all are aligned.
-static void collect(const trainc_trainer *trainer, Array<Piece> &pieces) {
+static void collect(const trainc_trainer *trainer, bool gradients,
+                    Array<Piece> &pieces) {
   const trainc_descriptor &d = *trainer->d;
+  const State &state = trainer->state;
   for (uint64_t size : {8, 4, 2, 1}) {
     for (uint32_t i = 0; size == 8 && i < d.num_scalars; ++i)
       if (d.scalars[i].flags & TRAINC_SCALAR_PERSISTENT)
@@ -30,9 +19,9 @@ static void collect(const trainc_trainer *trainer, Array<Piece> &pieces) {
     Text name;
     for (uint32_t i = 0; i < d.num_tensors; ++i) {
       name.clear();
-      if (trainc_dtype_size(d.tensors[i].dtype) == size &&
+      if (trainc_dtype_size(state.tensors[i].dtype) == size &&
           checkpointName(d, i, name) &&
-          (d.tensors[i].role != TRAINC_ROLE_GRADIENT || inWindow(trainer)))
+          (state.tensors[i].role != TRAINC_ROLE_GRADIENT || gradients))
         pieces.push({i, 0});
     }
   }
@@ -58,41 +47,52 @@ static void addMetadata(const trainc_trainer *trainer, HeaderWriter &header) {
   }
 }
 
+void trainc::pieceName(const trainc_descriptor &d, const Piece &piece,
+                       Text &name) {
+  if (piece.tensor == UINT32_MAX)
+    name.format("scalar/%s", d.scalars[piece.scalar].name);
+  else
+    checkpointName(d, piece.tensor, name);
+}
+
+void trainc::describeState(const trainc_trainer *trainer, bool gradients,
+                           Array<Piece> &pieces, HeaderWriter &header) {
+  collect(trainer, gradients, pieces);
+  addMetadata(trainer, header);
+  Text name;
+  for (const Piece &piece : pieces) {
+    name.clear();
+    pieceName(*trainer->d, piece, name);
+    if (piece.tensor == UINT32_MAX) {
+      header.addTensor(name.c_str(), TRAINC_F64, 0, nullptr, 8);
+      continue;
+    }
+    const trainc_tensor &tensor = trainer->state.tensors[piece.tensor];
+    header.addTensor(name.c_str(), tensor.dtype, tensor.rank, tensor.dims,
+                     tensor.bytes);
+  }
+}
+
 trainc_status trainc_save(trainc_trainer *trainer, const char *path) {
-  const trainc_descriptor &d = *trainer->d;
   if (trainer->broken)
     return fail(TRAINC_INVALID_ARGUMENT,
                 "the last run or load of this trainer ended half-way; there is "
                 "no state to save");
   Array<Piece> pieces;
-  collect(trainer, pieces);
   HeaderWriter header;
-  addMetadata(trainer, header);
-  Text name;
-  for (const Piece &piece : pieces) {
-    name.clear();
-    if (piece.tensor == UINT32_MAX) {
-      name.format("scalar/%s", d.scalars[piece.scalar].name);
-      header.addTensor(name.c_str(), TRAINC_F64, 0, nullptr, 8);
-      continue;
-    }
-    const trainc_tensor &tensor = d.tensors[piece.tensor];
-    checkpointName(d, piece.tensor, name);
-    header.addTensor(name.c_str(), tensor.dtype, tensor.rank, tensor.dims,
-                     tensor.bytes);
-  }
-
+  describeState(trainer, inWindow(trainer), pieces, header);
   AtomicFile file;
   TRAINC_TRY(file.open(path));
   const Text &text = header.finish();
   TRAINC_TRY(file.write(text.data(), text.size()));
   TRAINC_TRY(file.flush());
   for (const Piece &piece : pieces)
-    if (piece.tensor == UINT32_MAX)
+    if (piece.tensor == UINT32_MAX) {
       TRAINC_TRY(file.write(&trainer->scalars[piece.scalar], 8));
-    else
-      TRAINC_TRY(file.write(tensorData(trainer, d.tensors[piece.tensor]),
-                            d.tensors[piece.tensor].bytes));
+    } else {
+      const trainc_tensor &tensor = trainer->state.tensors[piece.tensor];
+      TRAINC_TRY(file.write(tensorData(trainer, tensor), tensor.bytes));
+    }
   return file.commit();
 }
 

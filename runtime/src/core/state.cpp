@@ -73,7 +73,7 @@ static trainc_status getTensor(const trainc_trainer *trainer, uint32_t index,
     return fail(TRAINC_INVALID_ARGUMENT,
                 "artifact '%s' has %u tensors; no number %u", trainer->d->name,
                 trainer->d->num_tensors, index);
-  *out_tensor = &trainer->d->tensors[index];
+  *out_tensor = &trainer->state.tensors[index];
   return TRAINC_OK;
 }
 
@@ -112,11 +112,11 @@ trainc_status trainc_tensor_read(const trainc_trainer *trainer, uint32_t index,
 trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
                                   uint32_t dtype, const void *data,
                                   uint64_t bytes) {
-  const trainc_descriptor &d = *trainer->d;
+  const State &state = trainer->state;
   const trainc_tensor *tensor = nullptr;
   TRAINC_TRY(getTensor(trainer, index, &tensor));
   TRAINC_TRY(checkCopy(*tensor, dtype, bytes));
-  if (tensor->role == TRAINC_ROLE_COMPUTE && findMaster(d, *tensor))
+  if (state.isCopy(*tensor))
     return fail(TRAINC_INVALID_ARGUMENT,
                 "the compute copy of '%s' follows its parameter: write that",
                 tensor->name);
@@ -128,11 +128,16 @@ trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
       trainc_artifact_find_tensor(trainer->artifact, TRAINC_ROLE_COMPUTE,
                                   tensor->name, nullptr, &copy) != TRAINC_OK)
     return TRAINC_OK;
-  char *target = tensorData(trainer, d.tensors[copy]);
+  char *target = tensorData(trainer, state.tensors[copy]);
   if (target != tensorData(trainer, *tensor))
-    convert(tensor->dtype, tensorData(trainer, *tensor), d.tensors[copy].dtype,
-            target, elementCount(*tensor));
+    convert(tensor->dtype, tensorData(trainer, *tensor),
+            state.tensors[copy].dtype, target, elementCount(*tensor));
   return TRAINC_OK;
+}
+
+trainc_status trainc_tensor_get(const trainc_trainer *trainer, uint32_t index,
+                                const trainc_tensor **out_tensor) {
+  return getTensor(trainer, index, out_tensor);
 }
 
 trainc_status trainc_tensor_data(trainc_trainer *trainer, uint32_t index,

@@ -7,11 +7,9 @@
 #include "cpu/onednn.h"
 #include "cpu/openblas.h"
 #include <errno.h>
-#include <sys/mman.h>
 
 using namespace trainc;
 
-static constexpr uint64_t pageBytes = 4096;
 static constexpr uint64_t maxSeed = UINT64_C(1) << 53;
 static constexpr uint32_t maxThreads = 4096;
 
@@ -19,45 +17,45 @@ static constexpr uint32_t maxThreads = 4096;
 // Memory
 //===----------------------------------------------------------------------===//
 
-bool Pages::allocate(uint64_t size) {
-  release();
-  if (size == 0)
-    return true;
-  size = alignUp(size, pageBytes);
-  void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED)
-    return false;
-  // Large arenas walk fewer page tables in huge pages; only advice.
-  madvise(memory, size, MADV_HUGEPAGE);
-  start = static_cast<char *>(memory);
-  bytes = size;
-  return true;
+State::~State() {
+  for (size_t i = 0; i < arenas.size(); ++i)
+    pages[i].~Pages();
+  free(pages);
 }
 
-void Pages::release() {
-  if (start)
-    munmap(start, bytes);
-  start = nullptr;
-  bytes = 0;
+void State::layOut(const trainc_arena *newArenas, uint32_t numArenas,
+                   const trainc_tensor *newTensors, uint32_t numTensors) {
+  for (uint32_t i = 0; i < numArenas; ++i)
+    arenas.push(newArenas[i]);
+  for (uint32_t i = 0; i < numTensors; ++i)
+    tensors.push(newTensors[i]);
+  pages = new (reallocate(nullptr, numArenas * sizeof(Pages))) Pages[numArenas];
 }
 
-trainc_status trainc::allocate(Pages &pages, uint64_t bytes, const char *what) {
-  if (pages.allocate(bytes))
-    return TRAINC_OK;
+void State::setTables(const trainc_descriptor &d) {
+  memcpy(arenas.data(), d.arenas, d.num_arenas * sizeof(trainc_arena));
+  memcpy(tensors.data(), d.tensors, d.num_tensors * sizeof(trainc_tensor));
+}
+
+void State::swap(State &other) {
+  arenas.swap(other.arenas);
+  tensors.swap(other.tensors);
+  trainc::swap(pages, other.pages);
+}
+
+trainc_status trainc::failAllocation(uint64_t bytes, const char *what) {
   return fail(TRAINC_OUT_OF_MEMORY, "cannot allocate %llu bytes for %s: %s",
               static_cast<unsigned long long>(bytes), what, errnoText(errno));
 }
 
-uint64_t trainc::memoryTotal(const trainc_trainer *trainer) {
-  uint64_t total = trainer->outputBytes + trainer->scratch.size();
-  for (uint32_t i = 0; i < trainer->d->num_arenas; ++i)
-    total += trainer->arenas[i].size();
-  return total;
+trainc_status trainc::allocate(trainc_trainer *trainer, Pages &pages,
+                               uint64_t bytes, const char *what) {
+  return pages.allocate(bytes, trainer->account) ? TRAINC_OK
+                                                 : failAllocation(bytes, what);
 }
 
 trainc_status trainc::checkLimit(const trainc_trainer *trainer, uint64_t more) {
-  uint64_t needed = memoryTotal(trainer) + more;
+  uint64_t needed = trainer->account.held + more;
   if (!trainer->limit || needed <= trainer->limit)
     return TRAINC_OK;
   return fail(TRAINC_OUT_OF_MEMORY,
@@ -67,11 +65,11 @@ trainc_status trainc::checkLimit(const trainc_trainer *trainer, uint64_t more) {
 }
 
 char *trainc::arenaData(const trainc_trainer *trainer, uint32_t arena) {
-  const trainc_arena &table = trainer->d->arenas[arena];
+  const trainc_arena &table = trainer->state.arenas[arena];
   // Nobody writes it: validate() refuses an artifact that would.
   if (table.role == TRAINC_ROLE_CONSTANT)
     return static_cast<char *>(const_cast<void *>(table.data));
-  return trainer->arenas[arena].data();
+  return trainer->state.pages[arena].data();
 }
 
 char *trainc::tensorData(const trainc_trainer *trainer,
@@ -80,18 +78,18 @@ char *trainc::tensorData(const trainc_trainer *trainer,
 }
 
 static trainc_status allocateArenas(trainc_trainer *trainer) {
-  const trainc_descriptor &d = *trainer->d;
+  State &state = trainer->state;
   uint64_t needed = 0;
-  for (uint32_t i = 0; i < d.num_arenas; ++i)
-    if (d.arenas[i].role != TRAINC_ROLE_CONSTANT)
-      needed += alignUp(d.arenas[i].bytes, pageBytes);
+  for (const trainc_arena &arena : state.arenas)
+    if (arena.role != TRAINC_ROLE_CONSTANT)
+      needed += alignUp(arena.bytes, pageBytes);
   TRAINC_TRY(checkLimit(trainer,
                         needed + trainer->scratchBytes * trainer->pool.size()));
-  for (uint32_t i = 0; i < d.num_arenas; ++i)
-    if (d.arenas[i].role != TRAINC_ROLE_CONSTANT)
-      TRAINC_TRY(
-          allocate(trainer->arenas[i], d.arenas[i].bytes, d.arenas[i].name));
-  return allocate(trainer->scratch,
+  for (size_t i = 0; i < state.arenas.size(); ++i)
+    if (state.arenas[i].role != TRAINC_ROLE_CONSTANT)
+      TRAINC_TRY(allocate(trainer, state.pages[i], state.arenas[i].bytes,
+                          state.arenas[i].name));
+  return allocate(trainer, trainer->scratch,
                   trainer->scratchBytes * trainer->pool.size(), "scratch");
 }
 
@@ -126,12 +124,10 @@ static void pieceOf(const TensorJob &job, int64_t piece, uint64_t &begin,
 }
 
 void trainc::updateComputeCopies(trainc_trainer *trainer) {
-  const trainc_descriptor &d = *trainer->d;
-  for (uint32_t i = 0; i < d.num_tensors; ++i) {
-    const trainc_tensor &tensor = d.tensors[i];
-    if (tensor.role != TRAINC_ROLE_COMPUTE)
-      continue;
-    const trainc_tensor *master = findMaster(d, tensor);
+  const State &state = trainer->state;
+  for (const trainc_tensor &tensor : state.tensors) {
+    const trainc_tensor *master =
+        tensor.role == TRAINC_ROLE_COMPUTE ? state.findMaster(tensor) : nullptr;
     if (!master || tensorData(trainer, *master) == tensorData(trainer, tensor))
       continue;
     overPieces(trainer, {trainer, &tensor, master},
@@ -152,11 +148,9 @@ void trainc::updateComputeCopies(trainc_trainer *trainer) {
 }
 
 void trainc::initializeState(trainc_trainer *trainer) {
-  const trainc_descriptor &d = *trainer->d;
-  for (uint32_t i = 0; i < d.num_tensors; ++i) {
-    const trainc_tensor &tensor = d.tensors[i];
-    if (tensor.role == TRAINC_ROLE_GRADIENT ||
-        (tensor.role == TRAINC_ROLE_COMPUTE && findMaster(d, tensor)))
+  const State &state = trainer->state;
+  for (const trainc_tensor &tensor : state.tensors) {
+    if (tensor.role == TRAINC_ROLE_GRADIENT || state.isCopy(tensor))
       continue;
     overPieces(trainer, {trainer, &tensor, nullptr},
                [](void *argument, int64_t piece, unsigned) {
@@ -177,23 +171,14 @@ void trainc::initializeState(trainc_trainer *trainer) {
 static trainc_status build(trainc_trainer *trainer,
                            const trainc_trainer_options &options) {
   const trainc_descriptor &d = *trainer->d;
-  trainer->arenas = new (reallocate(nullptr, d.num_arenas * sizeof(Pages)))
-      Pages[d.num_arenas];
-  trainer->entries =
-      new (reallocate(nullptr, d.num_entries * sizeof(EntryState)))
-          EntryState[d.num_entries];
+  trainer->state.layOut(d.arenas, d.num_arenas, d.tensors, d.num_tensors);
   TRAINC_TRY(trainer->pool.start(
       options.threads ? options.threads : availableProcessors(),
       (options.flags & TRAINC_TRAINER_PIN_THREADS) != 0, options.parallel_for,
       options.parallel_context));
-  TRAINC_TRY(bindCommands(trainer));
+  TRAINC_TRY(bindCommands(trainer, trainer->pool.size()));
   TRAINC_TRY(allocateArenas(trainer));
-  for (uint32_t e = 0; e < d.num_entries; ++e)
-    for (uint32_t arena = 0; arena < d.num_arenas; ++arena)
-      setBase(trainer->entries[e], arena, arenaData(trainer, arena));
-
-  trainer->scalars =
-      reinterpret_cast<double *>(arenaData(trainer, d.scalar_arena));
+  bindArenas(trainer);
   for (uint32_t i = 0; i < d.num_scalars; ++i)
     trainer->scalars[i] = d.scalars[i].init;
   trainer->scalars[TRAINC_SCALAR_SEED] = static_cast<double>(options.seed);
@@ -238,14 +223,11 @@ trainc_status trainc_trainer_create(trainc_artifact *artifact,
 trainc_trainer::~trainc_trainer() {
   for (GemmPlan *plan : plans)
     destroyGemmPlan(plan);
-  for (uint32_t i = 0; arenas && i < d->num_arenas; ++i)
-    arenas[i].~Pages();
   for (uint32_t i = 0; entries && i < d->num_entries; ++i)
     entries[i].~EntryState();
-  free(arenas);
   free(entries);
   clearPairs(metadata);
-  trainc::release(artifact);
+  trainc_artifact_close(artifact);
 }
 
 void trainc_trainer_destroy(trainc_trainer *trainer) { destroy(trainer); }
@@ -265,15 +247,16 @@ uint32_t trainc_trainer_threads(const trainc_trainer *trainer) {
 trainc_status trainc_memory_use(const trainc_trainer *trainer,
                                 trainc_memory *out_memory) {
   trainc_memory memory = {};
-  for (uint32_t i = 0; i < trainer->d->num_arenas; ++i) {
-    bool workspace = trainer->d->arenas[i].role == TRAINC_ROLE_WORKSPACE;
-    (workspace ? memory.workspace : memory.persistent) +=
-        trainer->arenas[i].size();
+  const State &state = trainer->state;
+  for (size_t i = 0; i < state.arenas.size(); ++i) {
+    bool workspace = state.arenas[i].role == TRAINC_ROLE_WORKSPACE;
+    (workspace ? memory.workspace : memory.persistent) += state.pages[i].size();
   }
   memory.outputs = trainer->outputBytes;
   memory.scratch = trainer->scratch.size();
-  memory.total = memoryTotal(trainer);
+  memory.total = trainer->account.held;
   memory.limit = trainer->limit;
+  memory.peak = trainer->account.peak;
   *out_memory = memory;
   return TRAINC_OK;
 }
@@ -296,13 +279,14 @@ trainc_status trainc_memory_report(trainc_trainer *trainer,
     text.format("%16llu  %s%s%s\n", static_cast<unsigned long long>(bytes),
                 what, *name ? ": " : "", name);
   };
-  for (uint32_t i = 0; i < trainer->d->num_arenas; ++i)
-    if (trainer->arenas[i].size())
-      line(trainer->arenas[i].size(), roleText(trainer->d->arenas[i].role),
-           trainer->d->arenas[i].name);
+  const State &state = trainer->state;
+  for (size_t i = 0; i < state.arenas.size(); ++i)
+    if (state.pages[i].size())
+      line(state.pages[i].size(), roleText(state.arenas[i].role),
+           state.arenas[i].name);
   line(trainer->outputBytes, "outputs", "");
   line(trainer->scratch.size(), "scratch of running tiles", "");
-  line(memoryTotal(trainer), "in all", "");
+  line(trainer->account.held, "in all", "");
   if (trainer->limit)
     line(trainer->limit, "memory limit", "");
   *out_text = text.c_str();

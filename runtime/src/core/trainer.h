@@ -3,27 +3,37 @@
 #define TRAINC_CORE_TRAINER_H
 
 #include "core/artifact.h"
+#include "core/pages.h"
 #include "cpu/gemm.h"
 #include "cpu/pool.h"
 
 namespace trainc {
 
-/// Memory from the system: zero, page-aligned, given back when destroyed.
-class Pages {
-public:
-  ~Pages() { release(); }
-  Pages() = default;
-  Pages(const Pages &) = delete;
-  Pages &operator=(const Pages &) = delete;
+/// Where the tensors of a trainer lie. As in the artifact's tables, unless the
+/// trainer was converted to types that its artifact does not compute with.
+struct State {
+  State() = default;
+  State(const State &) = delete;
+  State &operator=(const State &) = delete;
+  ~State();
 
-  bool allocate(uint64_t bytes);
-  void release();
-  char *data() const { return start; }
-  uint64_t size() const { return bytes; }
+  /// Takes over the tables of an artifact of the same size.
+  void setTables(const trainc_descriptor &descriptor);
+  /// Takes tables over; there are no pages yet.
+  void layOut(const trainc_arena *arenas, uint32_t numArenas,
+              const trainc_tensor *tensors, uint32_t numTensors);
+  void swap(State &other);
 
-private:
-  char *start = nullptr;
-  uint64_t bytes = 0;
+  const trainc_tensor *findMaster(const trainc_tensor &tensor) const {
+    return trainc::findMaster(tensors.data(), tensors.size(), tensor);
+  }
+  bool isCopy(const trainc_tensor &tensor) const {
+    return trainc::isCopy(tensors.data(), tensors.size(), tensor);
+  }
+
+  Array<trainc_arena> arenas;
+  Array<trainc_tensor> tensors;
+  Pages *pages = nullptr; // per arena; empty for constant ones
 };
 
 /// A command with its addresses: what a run needs and no more.
@@ -64,11 +74,12 @@ struct UserPair {
 struct trainc_trainer {
   ~trainc_trainer();
 
+  trainc::Account account; // outlives all pages
   trainc_artifact *artifact = nullptr;
   const trainc_descriptor *d = nullptr;
   uint64_t seed = 0, limit = 0, outputBytes = 0;
 
-  trainc::Pages *arenas = nullptr; // per arena; empty for constant ones
+  trainc::State state;
   double *scalars = nullptr;
   trainc::EntryState *entries = nullptr;
   trainc::Array<trainc::GemmPlan *> plans;
@@ -81,6 +92,8 @@ struct trainc_trainer {
   uint32_t windowEntry = 0;
   /// The state is between two states; only a load helps.
   bool broken = false;
+  /// A tensor has another type than the artifact computes with.
+  bool converted = false;
 
   trainc_observer_fn observer = nullptr;
   void *observerContext = nullptr;
@@ -97,8 +110,12 @@ char *tensorData(const trainc_trainer *trainer, const trainc_tensor &tensor);
 /// Address of an arena: the trainer's, or the artifact's if it is constant.
 char *arenaData(const trainc_trainer *trainer, uint32_t arena);
 
-/// Builds the entries' bound commands, makes GEMM plans and scratch.
-trainc_status bindCommands(trainc_trainer *trainer);
+/// Builds the entries' bound commands for `threads` threads, makes GEMM plans,
+/// and finds out how much scratch a thread needs.
+trainc_status bindCommands(trainc_trainer *trainer, unsigned threads);
+
+/// Points the commands and the scalars to the arenas.
+void bindArenas(trainc_trainer *trainer);
 
 /// Points every operand of `base` of `entry` to `data`.
 void setBase(EntryState &entry, size_t base, void *data);
@@ -106,14 +123,13 @@ void setBase(EntryState &entry, size_t base, void *data);
 /// Checks that every input is bound and gives unbound outputs memory.
 trainc_status prepareEntry(trainc_trainer *trainer, uint32_t entry);
 
-/// Bytes that are counted against the memory limit.
-uint64_t memoryTotal(const trainc_trainer *trainer);
-
 /// TRAINC_OUT_OF_MEMORY if `more` bytes exceed the limit.
 trainc_status checkLimit(const trainc_trainer *trainer, uint64_t more);
 
 /// Allocates, saying what for if there is no memory.
-trainc_status allocate(Pages &pages, uint64_t bytes, const char *what);
+trainc_status allocate(trainc_trainer *trainer, Pages &pages, uint64_t bytes,
+                       const char *what);
+trainc_status failAllocation(uint64_t bytes, const char *what);
 
 /// Writes initial values and compute copies.
 void initializeState(trainc_trainer *trainer);

@@ -112,7 +112,9 @@ trainc_status Validator::checkTensors() {
         (tensor.init == TRAINC_INIT_DATA && bytes && !tensor.init_data))
       return bad("tensor '%s' has no proper initial value", tensor.name);
     const trainc_tensor *master =
-        tensor.role == TRAINC_ROLE_COMPUTE ? findMaster(d, tensor) : nullptr;
+        tensor.role == TRAINC_ROLE_COMPUTE
+            ? findMaster(d.tensors, d.num_tensors, tensor)
+            : nullptr;
     if (master && (tensor.dtype > TRAINC_F16 || master->dtype > TRAINC_F16 ||
                    tensor.bytes / trainc_dtype_size(tensor.dtype) !=
                        master->bytes / trainc_dtype_size(master->dtype)))

@@ -335,3 +335,42 @@ train.step @s(%x: tensor<2xf32>) loss_scale(dynamic<rate = 2.0>) {
   %l = nn.reduce sum %x dims [0] : tensor<2xf32>
   train.yield loss(%l) : tensor<f32>
 }
+
+// -----
+
+// expected-error @below {{'train.step' op expects the gradient of a parameter that is not frozen (C6), got @w}}
+train.step @step(%g: tensor<4xf32> gradient(@w)) {
+  train.yield
+}
+train.param @w : tensor<4xf32> init(ones) frozen
+
+// -----
+
+// expected-error @below {{'train.step' op expects the shape of @w and float elements (C6), got 'tensor<3xf32>'}}
+train.step @step(%g: tensor<3xf32> gradient(@w)) {
+  train.yield
+}
+train.optimizer @o = sgd<lr = 0.1>
+// expected-note @below {{declared here as 'tensor<4xf32>'}}
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+
+// -----
+
+// expected-error @below {{'train.step' op expects a master of f32, bf16 or f16 (C7), got 'f64'}}
+train.step @step(%x: tensor<f32>) precision(compute = bf16, master = f64) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects a master of bf16 or f16 for stochastic rounding (C7)}}
+train.step @step(%x: tensor<f32>) precision(compute = bf16, rounding = stochastic) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{expected compute, master, rounding or keep_f32, got 'state'}}
+train.step @step(%x: tensor<f32>) precision(state = bf16) {
+  train.yield loss(%x) : tensor<f32>
+}

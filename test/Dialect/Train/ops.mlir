@@ -46,6 +46,13 @@ train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>)
   train.yield loss(%sum) weight(%count) : tensor<f32>, tensor<f32>
 }
 
+// CHECK: train.step @given(%g: tensor<64x10xf32> gradient(@w), %h: tensor<10xf32>) precision(master = bf16, rounding = stochastic, keep_f32 = [@own, "nn.matmul"]) {
+// CHECK-NEXT: train.yield
+train.step @given(%g: tensor<64x10xf32> gradient(@w), %h: tensor<10xf32>)
+    precision(keep_f32 = [@own, "nn.matmul"], rounding = stochastic, master = bf16) {
+  train.yield
+}
+
 // CHECK: train.eval @logits(%x: tensor<8x64xf32>) -> ("logits") weights(ema) {
 train.eval @logits(%x: tensor<8x64xf32>) -> ("logits") weights(ema) {
   %w = train.read @w : tensor<64x10xf32>

@@ -41,6 +41,9 @@ namespace trainc::nn {
 /// `type` itself.
 mlir::Type getComputeType(mlir::Type type);
 
+/// Bytes that an element of `type` takes in memory.
+int64_t getElementBytes(mlir::Type type);
+
 /// A constant of `type`, a number or a vector of numbers, filled with `value`.
 mlir::Value splatConstant(mlir::OpBuilder &builder, mlir::Location loc,
                           mlir::Type type, double value);
@@ -74,6 +77,19 @@ mlir::Value addTo(mlir::OpBuilder &b, mlir::Location loc, mlir::Value sum,
 /// An id of an embedding as the index of one of `rows` rows.
 mlir::Value idAsRow(mlir::OpBuilder &b, mlir::Location loc, mlir::Value id,
                     int64_t rows);
+
+/// The row-major index of each element of a tensor of shape `shape`, as i64.
+mlir::Value buildElementIndex(mlir::OpBuilder &b, mlir::Location loc,
+                              llvm::ArrayRef<int64_t> shape);
+
+/// What a random word depends on: whole numbers as i64, see nn.dropout.
+struct RandomCounter {
+  mlir::Value index, seed, update, microStep, site;
+};
+
+/// The word of 32 random bits, as i64, that nn.dropout draws for an element.
+mlir::Value buildRandomWord(mlir::OpBuilder &b, mlir::Location loc,
+                            const RandomCounter &counter);
 
 /// The neutral element of a reduction, of `type`, a number or a vector of numbers.
 mlir::Value reductionNeutral(mlir::OpBuilder &builder, mlir::Location loc,

@@ -96,14 +96,22 @@ def Train_UpdateOp : Train_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
     is given), then the optimizer's region, then parameter, states and average are
     written. Nothing changes unless `finite`. `t` is the 1-based number of the update.
 
+    In each arena of `copies` that has a slice of the parameter's name, the new value is
+    written as well, rounded to the arena's type. With `stochastic` parameters of bf16 or
+    f16 are rounded up or down by chance: with w the word that nn.dropout would draw for
+    the element in micro-step 0 at site 2^31 + position of the parameter in the module,
+    the bits of the magnitude that do not fit are cut off after w modulo their number
+    of values is added.
+
     (C1) the scale is of rank 0, or of rank 1 with one element per parameter.
   }];
   let arguments = (ins FlatSymbolRefAttr:$optimizer, SymbolRefArrayAttr:$params,
                        Train_Tensor:$scale, Train_Tensor:$finite, Train_Tensor:$t,
-                       Optional<Train_Tensor>:$limit);
+                       Optional<Train_Tensor>:$limit, OptionalAttr<SymbolRefArrayAttr>:$copies,
+                       UnitAttr:$stochastic);
   let assemblyFormat = [{
     $optimizer $params `scale` `(` $scale `)` `if` `(` $finite `)` `t` `(` $t `)`
-    (`limit` `(` $limit^ `)`)? attr-dict
+    (`limit` `(` $limit^ `)`)? (`copies` $copies^)? (`stochastic` $stochastic^)? attr-dict
     `:` type($scale) `,` type($finite) `,` type($t) (`,` type($limit)^)?
   }];
   let hasVerifier = 1;
@@ -131,7 +139,8 @@ class Train_SegmentOp<string mnemonic> : Train_Op<mnemonic, [Pure, AttrSizedOper
   let hasVerifier = 1;
   dag operandArguments = (ins Variadic<Train_Tensor>:$arrays, Variadic<Train_Tensor>:$uniforms,
                        Variadic<Train_Tensor>:$grouped, Variadic<Train_Tensor>:$each,
-                       DenseI64ArrayAttr:$lengths, DenseI64ArrayAttr:$groups, ArrayAttr:$offsets);
+                       DenseI64ArrayAttr:$lengths, DenseI64ArrayAttr:$groups, ArrayAttr:$offsets,
+                       UnitAttr:$indexed);
 }
 
 def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
@@ -140,8 +149,9 @@ def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
     Segment s is lengths[s] elements of every array, from offsets[a][s] of array a on. The
     region computes one element: its arguments are an element of each array, the uniform
     operands (rank 0), for each grouped argument the operand of the segment's group
-    (rank 0; G operands per argument, groups[s] of them is the segment's), and element s
-    of each operand of `each` (rank 1). Result i is array targets[i], in which the
+    (rank 0; G operands per argument, groups[s] of them is the segment's), element s of
+    each operand of `each` (rank 1) and, if `indexed`, the element's index in the segment,
+    an i64. Result i is array targets[i], in which the
     elements of the segments are replaced by what the region yields. Elements have the
     compute type of their tensors.
 

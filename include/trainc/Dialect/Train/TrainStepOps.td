@@ -11,7 +11,8 @@ def Train_ClipKind : I32EnumAttr<"ClipKind", "gradient clip", [
 }
 
 def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, IsolatedFromAbove,
-    SingleBlock, DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+    SingleBlock, DeclareOpInterfaceMethods<SymbolUserOpInterface>,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "one micro-step of training";
   let description = [{
     The body computes a loss from the inputs and the parameters. It yields
@@ -23,9 +24,12 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
       of the micro-steps' means instead of the mean.
     - `clip(global_norm<c>)`, `clip(param_norm<c>)`, `clip(value<c>)`: of the averaged,
       unscaled gradient. With the norm n, gradients are multiplied by c / max(c, n).
-    - `precision(compute = bf16, keep_f32 = [@p])`: matrix products of this step and of
-      every eval run in this type (`train-insert-casts`); parameters stay f32, and those
-      in `keep_f32` are not cast where they are used.
+    - `precision(compute = bf16, keep_f32 = [@p, @group, "nn.matmul"])`: matrix products of
+      this step and of every eval run in this type (`train-insert-casts`); parameters stay
+      f32. Exceptions: parameters, those of an optimizer, and kinds of ops run in f32.
+      With `master = bf16` f32 parameters (but those in `keep_f32`) are stored in this
+      type, rounded to the nearest, or with `rounding = stochastic` by chance so that the
+      mean is right; gradients and states stay f32.
     - `loss_scale(s)`: gradients are computed of s times the loss, so that small ones do
       not become 0 in f16, and divided by s before anything looks at them. With
       `loss_scale(dynamic<init = 65536, growth = 2, backoff = 0.5, interval = 2000,
@@ -34,9 +38,15 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
       that were not, unless the product is above the largest f32 (PyTorch's GradScaler,
       but for min). All of them are run-time scalars: `loss_scale`, `loss_scale.growth`, ...
 
-    (C1) the body ends in train.yield with a loss, a scalar of float type; (C2) k >= 1;
-    (C3) the clip is > 0; (C4) inputs have static shapes, integer, float or i1 elements;
-    (C5) scale and min are > 0, growth and interval >= 1, backoff is > 0 and <= 1.
+    An input `%g: type gradient(@p)` holds a gradient of @p that was made elsewhere, of the
+    summed loss times the loss scale; it is added to that of the loss, if there is one.
+
+    (C1) the body ends in train.yield with a loss, a scalar of float type, which may be
+    left out with gradients among the inputs; (C2) k >= 1; (C3) the clip is > 0; (C4)
+    inputs have static shapes, integer, float or i1 elements; (C5) scale and min are > 0,
+    growth and interval >= 1, backoff is > 0 and <= 1; (C6) a gradient is of a parameter
+    that is not frozen, and has its shape and float elements; (C7) `master` is f32, bf16
+    or f16, and stochastic rounding needs bf16 or f16.
 
     ```mlir
     train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>)
@@ -51,13 +61,17 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
                        DefaultValuedAttr<BoolAttr, "true">:$average,
                        DefaultValuedAttr<Train_ClipKind, "ClipKind::none">:$clip_kind,
                        DefaultValuedAttr<F64Attr, "0.0">:$clip_value,
+                       OptionalAttr<ArrayAttr>:$input_gradients,
                        OptionalAttr<TypeAttr>:$compute_type,
+                       OptionalAttr<TypeAttr>:$master_type, UnitAttr:$stochastic,
                        OptionalAttr<ArrayAttr>:$keep_f32, OptionalAttr<F64Attr>:$loss_scale,
                        OptionalAttr<DenseF64ArrayAttr>:$loss_scale_rule);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
   let extraClassDeclaration = [{
+    /// The parameter whose gradient input `i` is, or null.
+    ::mlir::FlatSymbolRefAttr getInputGradient(size_t i);
     /// Names of the numbers in `loss_scale_rule`, in its order.
     static ::llvm::ArrayRef<::llvm::StringRef> getLossScaleRuleNames();
   }];

@@ -1,0 +1,78 @@
+//===- GradientMerge.cpp - One update for several micro-steps -------------===//
+//
+// This pass makes a window of k micro-steps of a plan: gradients and the sums of
+// losses and weights are accumulated where they were written, and all that happens
+// once per update moves into a conditional region. Nothing is set to zero: the first
+// micro-step overwrites, and producers add in place in the others.
+//
+//===----------------------------------------------------------------------===//
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/Remarks.h"
+#include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Transforms/Passes.h"
+
+#define DEBUG_TYPE "train-gradient-merge"
+
+namespace trainc {
+#define GEN_PASS_DEF_GRADIENTMERGEPASS
+#include "trainc/Transforms/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+/// Whether `target` holds a sum over the micro-steps of a window.
+static bool isSum(SymbolRefAttr target, SymbolTable &symbols) {
+  auto arena = symbols.lookup<ArenaOp>(target.getRootReference());
+  StringRef slice = target.getLeafReference();
+  return arena && (arena.getRole() == "gradients" ||
+                   (arena.getRole() == "scalars" &&
+                    (slice == "loss_sum" || slice == "weight_sum")));
+}
+
+namespace {
+struct GradientMergePass
+    : trainc::impl::GradientMergePassBase<GradientMergePass> {
+  void runOnOperation() override {
+    StepOp step = getStep(getOperation());
+    if (!step)
+      return signalPassFailure();
+    Block &body = step.getBody().front();
+    if (step.getAccumulate() == 1 || !body.getOps<scf::IfOp>().empty())
+      return;
+    auto ends = body.getOps<WindowEndOp>();
+    if (!llvm::hasSingleElement(ends)) {
+      step.emitOpError("expects a plan with one train.window_end; run "
+                       "train-plan-step first");
+      return signalPassFailure();
+    }
+    WindowEndOp end = *ends.begin();
+    SymbolTable symbols(getOperation());
+    for (auto write : llvm::make_early_inc_range(body.getOps<WriteOp>())) {
+      if (end->isBeforeInBlock(write))
+        break;
+      if (!isSum(write.getTarget(), symbols))
+        continue;
+      OpBuilder b(write);
+      AccumulateOp::create(b, write.getLoc(), write.getValue(),
+                           write.getTarget());
+      remark::passed(
+          write.getLoc(),
+          remark::RemarkOpts::name("Merged").category("train-gradient-merge"))
+          << remark::metric("Sum", write.getTarget().getLeafReference())
+          << remark::metric("MicroSteps",
+                            static_cast<int64_t>(step.getAccumulate()));
+      write.erase();
+      ++numSums;
+    }
+    OpBuilder b(body.getTerminator());
+    auto branch = scf::IfOp::create(b, end.getLoc(), end.getDue(),
+                                    /*withElse=*/false);
+    Block &then = branch.getThenRegion().front();
+    then.getOperations().splice(then.begin(), body.getOperations(),
+                                std::next(end->getIterator()),
+                                branch->getIterator());
+  }
+};
+} // namespace

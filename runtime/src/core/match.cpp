@@ -1,0 +1,175 @@
+//===- match.cpp - Which tensor of a state comes from where ---------------===//
+
+#include "core/match.h"
+#include "core/convert.h"
+
+using namespace trainc;
+
+static void appendFileShape(Text &text, const FileTensor &tensor) {
+  if (tensor.dtype != UINT32_MAX)
+    return appendShape(text, tensor.dtype, tensor.rank, tensor.dims);
+  for (uint32_t i = 0; i < tensor.rank; ++i)
+    text.format("%lldx", static_cast<long long>(tensor.dims[i]));
+  text.append(tensor.dtypeName);
+}
+
+namespace {
+class Matcher {
+public:
+  Matcher(const Source &source, const Target &target, Plan &plan)
+      : source(source), target(target), d(*target.artifact->descriptor),
+        plan(plan) {
+    used.resize(source.header.tensors.size());
+  }
+
+  trainc_status matchState();
+  trainc_status matchParameters();
+
+private:
+  trainc_status matchScalars();
+  trainc_status matchWindow();
+  void matchTensor(uint32_t index, const char *name, bool required);
+  trainc_status finish();
+
+  const FileTensor *find(const char *name) {
+    const FileTensor *tensor = source.header.find(name);
+    if (tensor)
+      used[static_cast<size_t>(tensor - source.header.tensors.data())] = true;
+    return tensor;
+  }
+
+  const Source &source;
+  const Target &target;
+  const trainc_descriptor &d;
+  Plan &plan;
+  Array<bool> used; // per tensor of the source
+  Text differences;
+};
+} // namespace
+
+void Matcher::matchTensor(uint32_t index, const char *name, bool required) {
+  const trainc_tensor &to = target.tensors[index];
+  const FileTensor *from = find(name);
+  if (!from) {
+    if (required)
+      differences.format("\n  missing: '%s'", name);
+    return;
+  }
+  bool converts = target.integers ? from->dtype != UINT32_MAX
+                                  : isFloat(to.dtype) && isFloat(from->dtype);
+  bool fits = from->rank == to.rank && (from->dtype == to.dtype || converts);
+  for (uint32_t i = 0; fits && i < to.rank; ++i)
+    fits = from->dims[i] == to.dims[i];
+  if (fits)
+    return plan.tensors.push({from, index});
+  differences.format("\n  mis-shaped: '%s' is ", name);
+  appendFileShape(differences, *from);
+  differences.append(", expected ");
+  appendShape(differences, to.dtype, to.rank, to.dims);
+}
+
+trainc_status Matcher::matchScalars() {
+  Text name;
+  for (uint32_t i = 0; i < d.num_scalars; ++i) {
+    if (!(d.scalars[i].flags & TRAINC_SCALAR_PERSISTENT))
+      continue;
+    name.clear();
+    name.format("scalar/%s", d.scalars[i].name);
+    const FileTensor *from = find(name.c_str());
+    if (!from) {
+      differences.format("\n  missing: '%s'", name.c_str());
+      continue;
+    }
+    if (from->dtype != TRAINC_F64 || from->rank != 0) {
+      differences.format("\n  mis-shaped: '%s' is ", name.c_str());
+      appendFileShape(differences, *from);
+      differences.append(", expected f64");
+      continue;
+    }
+    TRAINC_TRY(source.readScalar(source.context, *from, &plan.scalars[i]));
+  }
+  return TRAINC_OK;
+}
+
+/// An open window must be one that this artifact can go on with.
+trainc_status Matcher::matchWindow() {
+  auto whole = [](double value, double limit) {
+    return value >= 0 && value < limit &&
+           value == static_cast<double>(static_cast<uint64_t>(value));
+  };
+  double microStep = plan.scalars[TRAINC_SCALAR_MICRO_STEP];
+  for (uint32_t i : {TRAINC_SCALAR_UPDATE, TRAINC_SCALAR_MICRO_STEP,
+                     TRAINC_SCALAR_SKIPPED, TRAINC_SCALAR_SEED})
+    if (!whole(plan.scalars[i], 0x1p53))
+      return fail(TRAINC_DATA_CORRUPT, "%s is damaged: scalar '%s' is %g",
+                  source.name, d.scalars[i].name, plan.scalars[i]);
+  if (microStep == 0)
+    return TRAINC_OK;
+  const char *entry = source.header.findMetadata("trainc.window_entry");
+  if (!entry)
+    return fail(TRAINC_DATA_CORRUPT,
+                "%s is damaged: it is inside a window but does not say of "
+                "which entry",
+                source.name);
+  if (trainc_artifact_find_entry(target.artifact, entry, &plan.windowEntry) !=
+          TRAINC_OK ||
+      d.entries[plan.windowEntry].kind != TRAINC_ENTRY_STEP ||
+      microStep >= d.entries[plan.windowEntry].accumulate)
+    return fail(TRAINC_MISMATCH,
+                "%s is %.0f micro-steps into a window of '%s'; "
+                "artifact '%s' has no such step with more",
+                source.name, microStep, entry, d.name);
+  return TRAINC_OK;
+}
+
+trainc_status Matcher::finish() {
+  return differences.size()
+             ? fail(TRAINC_MISMATCH, "%s does not fit artifact '%s':%s",
+                    source.name, d.name, differences.c_str())
+             : TRAINC_OK;
+}
+
+trainc_status Matcher::matchState() {
+  const char *format = source.header.findMetadata("trainc.format");
+  if (format && strcmp(format, "1") != 0)
+    return fail(TRAINC_UNSUPPORTED,
+                "%s has checkpoint format '%s', this runtime reads '1'",
+                source.name, format);
+  TRAINC_TRY(matchScalars());
+  bool gradients =
+      target.gradients || plan.scalars[TRAINC_SCALAR_MICRO_STEP] > 0;
+  Text name;
+  for (uint32_t i = 0; i < d.num_tensors; ++i) {
+    name.clear();
+    if (checkpointName(d, i, name) &&
+        (d.tensors[i].role != TRAINC_ROLE_GRADIENT || gradients))
+      matchTensor(i, name.c_str(), /*required=*/true);
+  }
+  for (size_t i = 0; i < used.size(); ++i)
+    if (!used[i])
+      differences.format("\n  unexpected: '%s'", source.header.tensors[i].name);
+  TRAINC_TRY(finish());
+  return matchWindow();
+}
+
+trainc_status Matcher::matchParameters() {
+  Text name;
+  for (uint32_t i = 0; i < d.num_tensors; ++i) {
+    uint32_t role = d.tensors[i].role;
+    name.clear();
+    if (role != TRAINC_ROLE_STATE && role != TRAINC_ROLE_GRADIENT &&
+        checkpointName(d, i, name))
+      matchTensor(i, name.c_str(), /*required=*/role != TRAINC_ROLE_BUFFER);
+  }
+  return finish();
+}
+
+trainc_status trainc::matchState(const Source &source, const Target &target,
+                                 Plan &plan) {
+  return Matcher(source, target, plan).matchState();
+}
+
+trainc_status trainc::matchParameters(const Source &source,
+                                      const Target &target, Plan &plan) {
+  return Matcher(source, target, plan).matchParameters();
+}

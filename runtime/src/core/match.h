@@ -1,0 +1,71 @@
+//===- match.h - Which tensor of a state comes from where -------*- C++ -*-===//
+//
+// A state is taken over from a checkpoint or, in a conversion, from another
+// state, which is described as the checkpoint that it would be saved as.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_CORE_MATCH_H
+#define TRAINC_CORE_MATCH_H
+
+#include "core/safetensors.h"
+#include "core/trainer.h"
+
+namespace trainc {
+
+/// One tensor of a checkpoint, by the order in which they are written.
+struct Piece {
+  uint32_t tensor; // or UINT32_MAX: a scalar
+  uint32_t scalar;
+};
+
+void pieceName(const trainc_descriptor &descriptor, const Piece &piece,
+               Text &name);
+
+/// The pieces of a trainer's state and their header; `gradients`: with them.
+void describeState(const trainc_trainer *trainer, bool gradients,
+                   Array<Piece> &pieces, HeaderWriter &header);
+
+inline bool inWindow(const trainc_trainer *trainer) {
+  return trainer->scalars[TRAINC_SCALAR_MICRO_STEP] > 0;
+}
+
+/// Where a state comes from.
+struct Source {
+  const FileHeader &header;
+  const char *name; // in messages
+  /// The value of a scalar, which is a tensor of the header.
+  trainc_status (*readScalar)(const void *context, const FileTensor &scalar,
+                              double *out_value);
+  const void *context;
+};
+
+/// What a state goes into.
+struct Target {
+  const trainc_artifact *artifact;
+  const Array<trainc_tensor> &tensors;
+  bool gradients; // even outside of a window
+  bool integers;  // may become other types
+};
+
+struct Match {
+  const FileTensor *from;
+  uint32_t to; // index of a tensor
+};
+
+/// What a match found out.
+struct Plan {
+  Array<Match> tensors;
+  /// Of all scalars. Those that are not saved keep the values from before.
+  Array<double> scalars;
+  uint32_t windowEntry = 0;
+};
+
+/// TRAINC_MISMATCH lists every difference.
+trainc_status matchState(const Source &source, const Target &target,
+                         Plan &plan);
+trainc_status matchParameters(const Source &source, const Target &target,
+                              Plan &plan);
+
+} // namespace trainc
+
+#endif // TRAINC_CORE_MATCH_H

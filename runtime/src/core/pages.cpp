@@ -1,0 +1,71 @@
+//===- pages.cpp - Memory from the system ---------------------------------===//
+
+#include "core/pages.h"
+#include <sys/mman.h>
+
+using namespace trainc;
+
+bool Pages::map(uint64_t size, int flags, Account &newAccount) {
+  release();
+  account = &newAccount;
+  if (size == 0)
+    return true;
+  size = alignUp(size, pageBytes);
+  void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  if (memory == MAP_FAILED)
+    return false;
+  start = static_cast<char *>(memory);
+  bytes = size;
+  return true;
+}
+
+bool Pages::allocate(uint64_t size, Account &newAccount) {
+  if (!map(size, 0, newAccount))
+    return false;
+  takeRest();
+  return true;
+}
+
+bool Pages::reserve(uint64_t size, Account &newAccount) {
+  if (!map(size, MAP_NORESERVE, newAccount))
+    return false;
+  // A huge page would be more than what is taken.
+  madvise(start, bytes, MADV_NOHUGEPAGE);
+  return true;
+}
+
+void Pages::take(uint64_t count) {
+  held += count * pageBytes;
+  account->add(count * pageBytes);
+}
+
+void Pages::takeRest() {
+  if (!start)
+    return;
+  take((bytes - held) / pageBytes);
+  // Large arenas walk fewer page tables in huge pages; only advice.
+  madvise(start, bytes, MADV_HUGEPAGE);
+}
+
+void Pages::drop(uint64_t page, uint64_t count) {
+  madvise(start + page * pageBytes, count * pageBytes, MADV_DONTNEED);
+  held -= count * pageBytes;
+  account->held -= count * pageBytes;
+}
+
+void Pages::release() {
+  if (!start)
+    return;
+  munmap(start, bytes);
+  account->held -= held;
+  start = nullptr;
+  bytes = held = 0;
+}
+
+void Pages::swap(Pages &other) {
+  trainc::swap(start, other.start);
+  trainc::swap(bytes, other.bytes);
+  trainc::swap(held, other.held);
+  trainc::swap(account, other.account);
+}

@@ -1,0 +1,54 @@
+//===- pages.h - Memory from the system -------------------------*- C++ -*-===//
+#ifndef TRAINC_CORE_PAGES_H
+#define TRAINC_CORE_PAGES_H
+
+#include "core/status.h"
+
+namespace trainc {
+
+constexpr uint64_t pageBytes = 4096;
+
+/// Bytes that a trainer holds, and the most it has held.
+struct Account {
+  uint64_t held = 0, peak = 0;
+
+  void add(uint64_t bytes) {
+    held += bytes;
+    peak = held > peak ? held : peak;
+  }
+};
+
+/// A range of addresses whose pages are zero when first touched. The account
+/// counts the pages that are held; it must outlive them.
+class Pages {
+public:
+  ~Pages() { release(); }
+  Pages() = default;
+  Pages(const Pages &) = delete;
+  Pages &operator=(const Pages &) = delete;
+
+  /// Holds all of `bytes`, rounded up to pages.
+  bool allocate(uint64_t bytes, Account &account);
+  /// Addresses only: pages are counted by take() before they are written.
+  bool reserve(uint64_t bytes, Account &account);
+  void take(uint64_t count);
+  void takeRest();
+  /// Gives pages back to the system. Their content is lost.
+  void drop(uint64_t page, uint64_t count);
+  void release();
+
+  char *data() const { return start; }
+  uint64_t size() const { return bytes; }
+  void swap(Pages &other);
+
+private:
+  bool map(uint64_t bytes, int flags, Account &account);
+
+  char *start = nullptr;
+  uint64_t bytes = 0, held = 0;
+  Account *account = nullptr;
+};
+
+} // namespace trainc
+
+#endif // TRAINC_CORE_PAGES_H

@@ -1,0 +1,89 @@
+# REQUIRES: jax
+# RUN: %python %s
+"""Updates of gradients that are inputs: the same as of the gradients of a loss; from the gradients' own memory without a copy;
+summed over a window; added to those of a loss.
+"""
+import ctypes
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+
+from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
+from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
+
+PARAMETERS = """train.optimizer @o = adamw<lr = 0.01>
+train.param @a : tensor<6x5xf32> init(normal<0.5>) optimizer(@o)
+train.param @b : tensor<5000xf32> init(normal<0.5>) optimizer(@o)
+"""
+INPUTS = "%ga: tensor<6x5xf32>GA, %gb: tensor<5000xf32>GB"
+LOSS = """  %a = train.read @a : tensor<6x5xf32>
+  %b = train.read @b : tensor<5000xf32>
+  %ma = nn.mul %a, %ga : tensor<6x5xf32>, tensor<6x5xf32>
+  %mb = nn.mul %b, %gb : tensor<5000xf32>, tensor<5000xf32>
+  %sa = nn.reduce sum %ma dims [0, 1] : tensor<6x5xf32>
+  %sb = nn.reduce sum %mb dims [0] : tensor<5000xf32>
+  %s = nn.add %sa, %sb : tensor<f32>, tensor<f32>
+  train.yield loss(%s) : tensor<f32>
+"""
+
+
+def module(clauses="", given="ab", loss=False):
+    inputs = INPUTS.replace("GA", " gradient(@a)" if "a" in given else "").replace("GB", " gradient(@b)" if "b" in given
+                                                                                  else "")
+    body = LOSS if loss else "  train.yield\n"
+    return PARAMETERS + f"train.step @step({inputs}) clip(global_norm<1.0>) {clauses} {{\n{body}}}\n"
+
+
+def train(text, folder, own=False, updates=4):
+    """Parameters and norms after some updates; `own` puts the gradients where the trainer has them."""
+    path = compile_module(text, os.path.join(folder, "given.so"))
+    runtime, rng, norms = Runtime(RUNTIME_LIBRARY), np.random.default_rng(3), []
+    with Trainer(runtime, path, threads=2, seed=1) as trainer:
+        for _ in range(updates):
+            gradients = dict(ga=rng.standard_normal((6, 5)), gb=rng.standard_normal(5000))
+            for i, (name, value) in enumerate(gradients.items() if own else ()):
+                data, tensor = ctypes.c_void_p(), trainer.tensors["gradient", name[1:], None]
+                runtime.call("trainc_tensor_data", trainer.trainer, ctypes.c_uint32(tensor), ctypes.byref(data))
+                runtime.call("trainc_bind_input", trainer.trainer, ctypes.c_uint32(0), ctypes.c_uint32(i), data,
+                             ctypes.c_uint64(value.size * 4))
+                trainer.write(name[1:], value, role="gradient")
+            norms.append(trainer.step(**({} if own else gradients)).grad_norm)
+        return trainer.read("a"), trainer.read("b"), np.array(norms)
+
+
+def same(x, y):
+    return all(np.array_equal(a, b) for a, b in zip(x, y))
+
+
+def check(what, good):
+    print(f"{what}: {'ok' if good else 'BAD'}", flush=True)
+    return not good
+
+
+def main():
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = train(module(given="", loss=True), folder)
+        bad += check("as those of a loss", same(train(module(), folder), wanted))
+        bad += check("in the gradients' own memory", same(train(module(), folder, own=True), wanted))
+        bad += check("over a window", same(train(module("accumulate(2)"), folder),
+                                           train(module("accumulate(2)", given="", loss=True), folder)))
+        scaled = train(module("loss_scale(64.0)"), folder)
+        bad += check("divided by the loss scale", np.array_equal(scaled[2] * 64, wanted[2]))
+        double = train(module(loss=True), folder)
+        bad += check("added to those of a loss", np.array_equal(double[2], wanted[2] * 2))
+        try:
+            train(module("accumulate(2)"), folder, own=True)
+            bad += check("own memory in a window is refused", False)
+        except Error as e:
+            bad += check("own memory in a window is refused", "other memory" in str(e))
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
