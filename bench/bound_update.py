@@ -24,7 +24,7 @@ def load(trainer, w):
         trainer.write(name, value)
     for i, (name, value) in enumerate(gradients(w)):
         trainer.write(name, value, "gradient")
-        trainer.bind_pointer("step", i, trainer.data(name, "gradient"), value.nbytes)
+        trainer.bind_pointer("step", i, trainer.held(name, "gradient")[0], value.nbytes)
 
 
 def parameter_norm(trainer):

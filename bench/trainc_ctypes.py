@@ -146,14 +146,8 @@ class Trainer:
 
     def bind_pointer(self, entry, index, data, nbytes):
         """Lends memory that lives on as input `index`, without a copy."""
-        self.runtime.call("trainc_bind_input", self.trainer, c_uint32(self.entries[entry]), c_uint32(index), data,
-                          c_uint64(nbytes))
-
-    def data(self, name, role="parameter", state=None):
-        """Where a tensor stands."""
-        data = c_void_p()
-        self.runtime.call("trainc_tensor_data", self.trainer, c_uint32(self._tensor(role, name, state)[0]), byref(data))
-        return data
+        self.runtime.call("trainc_bind_input", self.trainer, c_uint32(self.entries[entry]), c_uint32(index),
+                          c_void_p(data), c_uint64(nbytes))
 
     def step(self, entry="step", **inputs):
         self.bind(entry, **inputs)
