@@ -15,8 +15,6 @@ from common import PEERS, RUNTIME_LIBRARY, Failed
 from trainc_ctypes import Runtime, Trainer
 from workloads import CHECKED_STEPS, WORKLOADS, gradients, initial_values
 
-UPDATE = "update"
-
 
 def load(trainer, w):
     """Writes parameters and gradients, and binds each gradient where it already is."""
@@ -54,7 +52,7 @@ def parts(trainer, spans):
     """(norm, update) of one call."""
     with spans:
         trainer.step()
-    update = spans.ms("apply", UPDATE)
+    update = spans.ms("apply", "update")
     return spans.ms("apply") - update, update
 
 

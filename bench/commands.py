@@ -91,7 +91,7 @@ class Spans:
     def __exit__(self, *_):
         self.trainer.runtime.call("trainc_set_observer", self.trainer.trainer, None, None)
 
-    def ms(self, name, *labels):
-        """Milliseconds in the commands of a list, or in those with these labels."""
+    def ms(self, name, prefix=""):
+        """Milliseconds in the commands of a list whose labels begin with a prefix."""
         return sum(int(ns) for c, (_, ns) in zip(self.commands[name], self.of[name])
-                   if not labels or c.label.decode() in labels) / 1e6
+                   if c.label.decode().startswith(prefix)) / 1e6
