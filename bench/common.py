@@ -63,6 +63,14 @@ def compile_module(text, path, *options, timeout=600):
     return path
 
 
+def compiled(source, output, compiler, *options):
+    """The program or library `output`, compiled if it is older than its source."""
+    if not os.path.exists(output) or os.path.getmtime(output) < os.path.getmtime(source):
+        os.makedirs(os.path.dirname(output), exist_ok=True)
+        run([compiler, source, *options, "-o", output])
+    return output
+
+
 def workload_module(w, *more):
     """The module of a workload of bench/peers: same model, names, batch and update."""
     common = ["--batch", w.batch, "--accumulate", w.accumulate, *more]

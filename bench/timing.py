@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import sys
 
-from common import BUILD, ENVIRONMENT, PEERS, Failed, compile_module, last_line, run, tool, workload_module
+from common import BUILD, ENVIRONMENT, PEERS, Failed, compile_module, compiled, last_line, tool, workload_module
 from workloads import WORKLOADS, batches, initial_values, parameter_count, write_safetensors
 
 ROUNDS = 5
@@ -31,11 +31,11 @@ class Served:
         return json.loads(line)
 
     def block(self, steps):
-        """Milliseconds of each of `steps` steps."""
+        """{part: milliseconds of it in each of `steps` steps}; the whole step is the part 'step_ms'."""
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
         answer = self.answer()
-        return answer["step_ms"] if isinstance(answer, dict) else answer
+        return answer if isinstance(answer, dict) else dict(step_ms=answer)
 
     def __enter__(self):
         return self
@@ -53,12 +53,8 @@ class Served:
 
 def limit_program():
     """The limit kernels of bench/peers, compiled for this machine."""
-    source, program = os.path.join(PEERS, "limit.cpp"), os.path.join(BUILD, "bench", "limit")
-    if not os.path.exists(program) or os.path.getmtime(program) < os.path.getmtime(source):
-        os.makedirs(os.path.dirname(program), exist_ok=True)
-        run(["clang++-22", "-std=c++20", "-O3", "-march=native", "-ffast-math", "-fopenmp", source, "-lopenblas", "-o",
-             program])
-    return program
+    return compiled(os.path.join(PEERS, "limit.cpp"), os.path.join(BUILD, "bench", "limit"), "clang++-22", "-std=c++20",
+                    "-O3", "-march=native", "-mprefer-vector-width=512", "-ffast-math", "-fopenmp", "-lopenblas")
 
 
 def peer_commands(name):
@@ -93,26 +89,33 @@ def steps_of(name):
     return max(3, WORKLOADS[name].steps // 2)
 
 
-def time_workload(name, folder, rounds=ROUNDS, peers=None, options=()):
-    """{program: [median ms of each round]}; the programs are 'trainc', 'limit' and the peers."""
-    kernel = "update_4r3w" if parameter_count(WORKLOADS[name]) > 2e6 else "sgemm_char_fc"
-    commands = {"trainc": [*our_command(our_files(name, folder, *options)), "--serve"],
-                **{peer: [*c, "--serve"] for peer, c in peer_commands(name).items() if peers is None or peer in peers},
-                "limit": [limit_program(), "serve", kernel]}
-    served, times = [], {program: [] for program in commands}
+def take_turns(commands, folder, rounds, steps):
+    """{program: {part: [median ms of each round]}} of serving programs {name: command}, which take turns."""
+    served, times = [], {}
     try:
         for program, command in commands.items():  # set up one after the other: compilation takes all processors
             served.append(Served(program, command, folder))
             served[-1].answer()
         for turn in range(rounds + 1):  # the first turn only warms up
             for s in served:
-                ms = statistics.median(s.block(steps_of(name)))
+                parts = {part: ms for part, ms in s.block(steps).items() if isinstance(ms, list)}
                 if turn:
-                    times[s.name].append(ms)
+                    for part, ms in parts.items():
+                        times.setdefault(s.name, {}).setdefault(part, []).append(statistics.median(ms))
     finally:
         for s in served:
             s.__exit__()
     return times
+
+
+def time_workload(name, folder, rounds=ROUNDS, peers=None, options=()):
+    """{program: [median ms of each round]}; the programs are 'trainc', 'limit' and the peers."""
+    kernel = "update_4r3w" if parameter_count(WORKLOADS[name]) > 2e6 else "sgemm_char_fc"
+    commands = {"trainc": [*our_command(our_files(name, folder, *options)), "--serve"],
+                **{peer: [*c, "--serve"] for peer, c in peer_commands(name).items() if peers is None or peer in peers},
+                "limit": [limit_program(), "serve", kernel]}
+    times = take_turns(commands, folder, rounds, steps_of(name))
+    return {program: parts["step_ms"] for program, parts in times.items()}
 
 
 def ratios(times):

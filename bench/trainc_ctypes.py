@@ -144,6 +144,11 @@ class Trainer:
                               array.ctypes.data_as(c_void_p), c_uint64(array.nbytes))
             self.bound[entry, name] = array
 
+    def bind_pointer(self, entry, index, data, nbytes):
+        """Lends memory that lives on as input `index`, without a copy."""
+        self.runtime.call("trainc_bind_input", self.trainer, c_uint32(self.entries[entry]), c_uint32(index),
+                          c_void_p(data), c_uint64(nbytes))
+
     def step(self, entry="step", **inputs):
         self.bind(entry, **inputs)
         result = StepResult()

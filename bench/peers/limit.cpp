@@ -3,13 +3,14 @@
 // kernel and thread count. `memory` runs only the memory kernels, on all
 // threads: memory speed changes with the neighbours of a shared machine, so it
 // is run before and after each peer.
-//        limit serve KERNEL; on all threads, N runs of the kernel for each line
-//        N of standard input, answered by the list
-// of their milliseconds. KERNEL is the "limit" of a line that the first form
-// prints.
+//        limit serve KERNEL...; on all threads, N runs of each kernel for each
+//        line N of standard input, answered by the list of their milliseconds,
+//        or with several kernels by {KERNEL: list}. KERNEL is the "limit" of a
+//        line that the first form prints.
 #include <cblas.h>
 #include <immintrin.h>
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
@@ -47,11 +48,12 @@ struct Free {
 };
 using Buffer = std::unique_ptr<float[], Free>;
 
-/// n floats on 2 MiB boundaries, first touched by the threads that will use
+/// n floats in huge pages where there are any, first touched by the threads that will use
 /// them.
 Buffer allocate(size_t n) {
-  Buffer b(static_cast<float *>(
-      std::aligned_alloc(1 << 21, (n * 4 + (1 << 21) - 1) >> 21 << 21)));
+  size_t bytes = (n * 4 + (1 << 21) - 1) >> 21 << 21;
+  Buffer b(static_cast<float *>(std::aligned_alloc(1 << 21, bytes)));
+  madvise(b.get(), bytes, MADV_HUGEPAGE);
 #pragma omp parallel for schedule(static)
   for (size_t i = 0; i < n; ++i)
     b[i] = 0;
@@ -87,7 +89,7 @@ void update4R3WCopy(float *__restrict p, const float *__restrict g,
 /// 1 read: the traffic of a gradient norm.
 float sum(const float *a, size_t n) {
   float s = 0;
-#pragma omp parallel for simd schedule(static) reduction(+ : s)
+#pragma omp parallel for simd schedule(static) simdlen(8) reduction(+ : s)
   for (size_t i = 0; i < n; ++i)
     s += a[i];
   return s;
@@ -135,8 +137,14 @@ constexpr size_t kParameters = 124439808; // of gpt2-124m
 
 std::vector<Kernel> memoryKernels() {
   constexpr size_t n = kParameters;
-  std::shared_ptr<float[]> p = allocate(n), g = allocate(n), m = allocate(n),
-                           v = allocate(n), c = allocate(n / 2 + 1);
+  // Not all at one address modulo 4 KiB: a load would wait for a store that
+  // only looks like one to its place.
+  constexpr size_t stride = n + 208;
+  std::shared_ptr<float[]> block = allocate(4 * stride + n / 2);
+  auto array = [&](size_t i) {
+    return std::shared_ptr<float[]>(block, block.get() + i * stride);
+  };
+  auto p = array(0), g = array(1), m = array(2), v = array(3), c = array(4);
   auto kernel = [](const char *name, double bytesPerParameter,
                    std::function<void()> run) {
     return Kernel{name,
@@ -236,36 +244,48 @@ void waitUntilQuiet() {
   }
 }
 
-int serve(const std::string &name, int threads) {
+std::string timedRuns(const Kernel &kernel, int count) {
+  std::string list = "[";
+  for (int i = 0; i < count; ++i) {
+    char ms[32];
+    std::snprintf(ms, sizeof ms, "%s%.5f", i ? ", " : "",
+                  seconds(kernel.run) * 1e3);
+    list += ms;
+  }
+  return list + "]";
+}
+
+int serve(const std::vector<std::string> &names, int threads) {
   std::vector<Kernel> kernels;
   for (auto family :
        {+[](int) { return memoryKernels(); }, registerKernels, gemmKernels}) {
-    kernels = family(threads);
-    std::erase_if(kernels, [&](const Kernel &k) { return k.name != name; });
-    if (!kernels.empty())
+    for (Kernel &k : family(threads))
+      if (std::find(names.begin(), names.end(), k.name) != names.end())
+        kernels.push_back(std::move(k));
+    if (kernels.size() == names.size())
       break;
   }
-  if (kernels.empty()) {
-    std::fprintf(stderr, "limit: no kernel %s on this machine\n", name.c_str());
+  if (kernels.size() != names.size()) {
+    std::fprintf(stderr, "limit: no such kernels on this machine\n");
     return 1;
   }
-  const Kernel &kernel = kernels.front();
-  kernel.run();
+  std::string ready;
+  for (const Kernel &k : kernels) {
+    k.run();
+    ready += (ready.empty() ? "\"" : ", \"") + k.name + "\"";
+  }
   waitUntilQuiet();
-  std::printf(
-      "{\"ready\": {\"limit\": \"%s\", \"threads\": %d, \"%s\": %.0f}}\n",
-      name.c_str(), threads, kernel.memory ? "bytes" : "flops", kernel.work);
+  std::printf("{\"ready\": {\"limits\": [%s], \"threads\": %d}}\n",
+              ready.c_str(), threads);
   std::fflush(stdout);
   for (int n; std::cin >> n;) {
     std::string line;
-    for (int i = 0; i < n; ++i) {
-      char ms[32];
-      std::snprintf(ms, sizeof ms, "%s%.5f", i ? ", " : "",
-                    seconds(kernel.run) * 1e3);
-      line += ms;
-    }
+    for (const Kernel &k : kernels)
+      line += (line.empty() ? "" : ", ") +
+              (kernels.size() > 1 ? "\"" + k.name + "\": " : "") +
+              timedRuns(k, n);
     waitUntilQuiet();
-    std::printf("[%s]\n", line.c_str());
+    std::printf(kernels.size() > 1 ? "{%s}\n" : "%s\n", line.c_str());
     std::fflush(stdout);
   }
   return 0;
@@ -281,11 +301,11 @@ int main(int argc, char **argv) {
       return 1;
     }
   int maxThreads = omp_get_max_threads();
-  if (arguments.size() == 2 && arguments[0] == "serve")
-    return serve(arguments[1], maxThreads);
+  if (arguments.size() > 1 && arguments[0] == "serve")
+    return serve({arguments.begin() + 1, arguments.end()}, maxThreads);
   bool memoryOnly = arguments == std::vector<std::string>{"memory"};
   if (!memoryOnly && !arguments.empty()) {
-    std::fprintf(stderr, "usage: limit [memory | serve KERNEL]\n");
+    std::fprintf(stderr, "usage: limit [memory | serve KERNEL...]\n");
     return 1;
   }
   std::vector<int> threadCounts = {maxThreads};

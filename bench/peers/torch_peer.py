@@ -29,7 +29,7 @@ def make_optimizer(params):
 
 
 def update(params, optimizer):
-    nn.utils.clip_grad_norm_(params, OPTIMIZER["clip_norm"])
+    nn.utils.clip_grad_norm_(params, OPTIMIZER["clip_norm"], foreach=True)
     optimizer.step()
 
 

@@ -5,9 +5,9 @@ import statistics
 import time
 
 from common import PEERS, Failed, compile_module, generate, run, tool, workload_module
-from rows import Outcome, judge
+from rows import Outcome, judge, judge_ratios, worst
 from run import SUITES
-from timing import STEADY, Served, movement, our_command, our_files, peer_commands, ratios, time_workload
+from timing import Served, movement, our_command, our_files, peer_commands, ratios, time_workload
 from workloads import WORKLOADS
 
 FASTER = 1.3
@@ -17,16 +17,13 @@ def verdict(times):
     """(ratio to the best peer, its name, status) of one workload."""
     by_peer = ratios(times)
     best = min(by_peer, key=lambda peer: statistics.median(by_peer[peer]))
-    ratio = statistics.median(by_peer[best])
-    agreed = len({r >= FASTER for r in by_peer[best]}) == 1
-    if movement(times) > STEADY and not agreed:
-        return ratio, best, "too noisy"
-    return ratio, best, "ok" if ratio >= FASTER else "short"
+    status = judge_ratios(by_peer[best], lambda r: r >= FASTER, movement(times))
+    return statistics.median(by_peer[best]), best, status
 
 
 def step_time(folder):
     parts, statuses = [], set()
-    for name in SUITES["step"]:
+    for name in SUITES["step"].names:
         inside = os.path.join(folder, name)
         os.mkdir(inside)
         try:
@@ -38,7 +35,7 @@ def step_time(folder):
         ratio, best, status = verdict(times)
         statuses.add(status)
         parts.append(f"{name} {ratio:.2f}x {best} (limit moved {movement(times):.2f}x)")
-    return Outcome("; ".join(parts), next(s for s in ("short", "too noisy", "ok") if s in statuses))
+    return Outcome("; ".join(parts), worst(statuses))
 
 
 def reported_mb(library_source, *options):
