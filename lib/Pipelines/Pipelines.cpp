@@ -60,7 +60,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
       pm.addPass(createCoalescePass(coalesce));
     }
     if (enabled("train-fuse-optimizer") && !options.reference)
-      pm.addPass(createFuseOptimizerPass());
+      pm.addPass(createFuseOptimizerPass({options.foldNorm}));
     break;
   case Form::Commands: {
     pm.addPass(createOutlineListsPass());

@@ -7,6 +7,7 @@
 // as in train-expand-updates, and sums are added in the same order.
 //
 //===----------------------------------------------------------------------===//
+#include "ArenaLayout.h"
 #include "SegmentCode.h"
 #include "UpdateRule.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -30,6 +31,43 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
+/// `loc` under the name that its kernel is to have.
+static Location named(Location loc, StringRef name) {
+  return NameLoc::get(StringAttr::get(loc.getContext(), name), loc);
+}
+
+namespace {
+/// The sums that a train.sum_blocks adds.
+struct BlockSums {
+  SmallVector<Value> inputs;
+  SmallVector<int64_t> sources, firsts, counts;
+
+  /// Sums per segment of `blocks`; the number of the first.
+  int64_t add(Value blocks, ArrayRef<int64_t> lengths) {
+    int64_t first = sources.size(), at = 0;
+    for (int64_t length : lengths) {
+      add(at, length);
+      at += counts.back();
+    }
+    inputs.push_back(blocks);
+    return first;
+  }
+  /// The sum of a segment of `length` elements, whose blocks stand from `at` on in
+  /// the next input.
+  void add(int64_t at, int64_t length) {
+    sources.push_back(inputs.size());
+    firsts.push_back(at);
+    counts.push_back(llvm::divideCeil(length, kNormBlock));
+  }
+  ValueRange create(OpBuilder &b, Location loc, ArrayRef<Attribute> sets,
+                    ArrayRef<Type> types) {
+    return SumBlocksOp::create(b, named(loc, "sum_norm"), types, inputs,
+                               sources, firsts, counts, b.getArrayAttr(sets))
+        .getResults();
+  }
+};
+} // namespace
+
 namespace {
 /// Parameters of one update whose elements are stored in one type and copied to the
 /// same arenas.
@@ -42,7 +80,8 @@ struct Member {
 };
 
 struct Fuser {
-  explicit Fuser(ModuleOp module) : module(module), symbols(module) {}
+  Fuser(ModuleOp module, bool foldNorm)
+      : module(module), symbols(module), foldNorm(foldNorm) {}
 
   LogicalResult fuseNorms(ArrayRef<NormSquaredOp> norms);
   LogicalResult fuseUpdates(MutableArrayRef<Member> members);
@@ -50,8 +89,11 @@ struct Fuser {
 private:
   ModuleOp module;
   SymbolTable symbols;
+  bool foldNorm;
 
   FailureOr<Value> readArena(OpBuilder &b, Operation *user, StringRef name);
+  void foldNorms(OpBuilder &b, ArrayRef<ParamOp> params, Type type,
+                 const DenseMap<StringAttr, WriteOp> &writes, BlockSums &sums);
   SegmentSquareSumOp sumSquares(OpBuilder &b, Location loc, ElementCode &code,
                                 ArrayRef<SmallVector<ParamOp>> params);
   LogicalResult addInputs(OpBuilder &b, MutableArrayRef<Member> members,
@@ -60,11 +102,6 @@ private:
   buildNorms(OpBuilder &b, MutableArrayRef<Member> members);
 };
 } // namespace
-
-/// `loc` under the name that its kernel is to have.
-static Location named(Location loc, StringRef name) {
-  return NameLoc::get(StringAttr::get(loc.getContext(), name), loc);
-}
 
 /// The arena `name` as a whole.
 FailureOr<Value> Fuser::readArena(OpBuilder &b, Operation *user,
@@ -101,32 +138,48 @@ SegmentSquareSumOp Fuser::sumSquares(OpBuilder &b, Location loc,
   return op;
 }
 
-namespace {
-/// The sums that a train.sum_blocks adds.
-struct BlockSums {
-  SmallVector<Value> inputs;
-  SmallVector<int64_t> sources, firsts, counts;
+/// The writes of gradients in the micro-step that `norm` stands behind, by
+/// parameter; none if the window has other micro-steps.
+static DenseMap<StringAttr, WriteOp> gradientWrites(NormSquaredOp norm,
+                                                    SymbolTable &symbols) {
+  DenseMap<StringAttr, WriteOp> writes;
+  if (!isa<StepOp>(norm->getParentOp()))
+    return writes;
+  for (auto write : norm->getBlock()->getOps<WriteOp>()) {
+    auto arena = symbols.lookup<ArenaOp>(write.getTarget().getRootReference());
+    if (arena && arena.getRole() == "gradients")
+      writes[write.getTarget().getLeafReference()] = write;
+  }
+  return writes;
+}
 
-  /// Sums per segment of `blocks`; the number of the first.
-  int64_t add(Value blocks, ArrayRef<int64_t> lengths) {
-    int64_t first = sources.size(), at = 0;
-    for (int64_t length : lengths) {
-      sources.push_back(inputs.size());
-      firsts.push_back(at);
-      counts.push_back(llvm::divideCeil(length, kNormBlock));
-      at += counts.back();
-    }
-    inputs.push_back(blocks);
-    return first;
+/// Sums the squares of the gradients of `params` where they are made, and adds
+/// these to `sums`, from `first` on in the order of `params`.
+void Fuser::foldNorms(OpBuilder &b, ArrayRef<ParamOp> params, Type type,
+                      const DenseMap<StringAttr, WriteOp> &writes,
+                      BlockSums &sums) {
+  ArenaLayout layout(arenaName(kNormArena, type), "gradients");
+  for (ParamOp param : params) {
+    int64_t elements = param.getTensorType().getNumElements();
+    auto blocks = RankedTensorType::get(
+        {static_cast<int64_t>(llvm::divideCeil(elements, kNormBlock))}, type);
+    layout.add(param.getSymNameAttr(), blocks, /*alignment=*/64);
+    WriteOp write = writes.lookup(param.getSymNameAttr());
+    OpBuilder inner(write->getContext());
+    inner.setInsertionPointAfter(write);
+    Location loc = write.getLoc();
+    Value sum = SquareSumOp::create(inner, named(loc, "norm"), blocks,
+                                    write.getValue(), kNormBlock);
+    WriteOp::create(inner, loc, sum,
+                    sliceRef(b.getContext(), layout.name, param.getSymName()));
+    sums.add(layout.offsets.back() / nn::getElementBytes(type), elements);
   }
-  ValueRange create(OpBuilder &b, Location loc, ArrayRef<Attribute> sets,
-                    ArrayRef<Type> types) {
-    return SumBlocksOp::create(b, named(loc, "sum_norm"), types, inputs,
-                               sources, firsts, counts, b.getArrayAttr(sets))
-        .getResults();
-  }
-};
-} // namespace
+  OpBuilder end = OpBuilder::atBlockEnd(module.getBody());
+  ArenaOp arena = layout.create(end, module.getLoc());
+  sums.inputs.push_back(
+      ReadOp::create(b, params.front()->getLoc(), arena.getFlatType(),
+                     SymbolRefAttr::get(arena.getSymNameAttr())));
+}
 
 LogicalResult Fuser::fuseNorms(ArrayRef<NormSquaredOp> norms) {
   if (norms.empty())
@@ -143,7 +196,23 @@ LogicalResult Fuser::fuseNorms(ArrayRef<NormSquaredOp> norms) {
       byType[gradientType(param).getElementType()].push_back(param);
   BlockSums sums;
   DenseMap<StringAttr, int64_t> numberOf;
+  DenseMap<StringAttr, WriteOp> writes;
+  if (foldNorm)
+    writes = gradientWrites(norms.front(), symbols);
   for (auto &[type, params] : byType) {
+    if (llvm::all_of(params, [&](ParamOp param) {
+          return writes.contains(param.getSymNameAttr());
+        })) {
+      int64_t first = sums.sources.size();
+      foldNorms(b, params, type, writes, sums);
+      for (ParamOp param : params)
+        numberOf[param.getSymNameAttr()] = first++;
+      continue;
+    }
+    if (foldNorm)
+      remark::missed(loc, remark::RemarkOpts::name("NormFolded")
+                              .category("train-fuse-optimizer"))
+          << remark::reason("gradients are sums over a window");
     ElementCode code;
     auto gradients =
         readArena(b, norms.front(), arenaName(kGradientArena, type));
@@ -451,6 +520,8 @@ static SmallVector<Member> membersOf(UpdateOp update, SymbolTable &symbols) {
 namespace {
 struct FuseOptimizerPass
     : trainc::impl::FuseOptimizerPassBase<FuseOptimizerPass> {
+  using FuseOptimizerPassBase::FuseOptimizerPassBase;
+
   LogicalResult runOn(Block &block) {
     SmallVector<NormSquaredOp> norms(block.getOps<NormSquaredOp>());
     SmallVector<UpdateOp> updates(block.getOps<UpdateOp>());
@@ -471,7 +542,7 @@ struct FuseOptimizerPass
           kind->push_back(member);
       }
     }
-    Fuser fuser(getOperation());
+    Fuser fuser(getOperation(), foldNorm);
     if (failed(fuser.fuseNorms(norms)))
       return failure();
     for (auto &kind : kinds)

@@ -49,6 +49,9 @@ struct CommandLine {
   cl::opt<int64_t> alignSize{
       "align-size", cl::desc("Align tensors of the state to a power of two"),
       cl::value_desc("bytes"), cl::init(256), cl::cat(category)};
+  cl::opt<bool> foldNorm{
+      "fold-norm", cl::desc("Sum squares of gradients where they are made"),
+      cl::cat(category)};
   cl::opt<bool> reference{
       "reference", cl::desc("Plain code by definitions: the tests' oracle"),
       cl::cat(category)};
@@ -121,6 +124,7 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   options.optimize = optimize;
   options.pipeline.reference = reference;
   options.pipeline.alignSize = alignSize;
+  options.pipeline.foldNorm = foldNorm;
   options.memoryReport = wantsReport;
   options.memoryReportJson = report == "json";
   options.time = time;

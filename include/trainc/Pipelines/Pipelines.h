@@ -30,6 +30,8 @@ struct PipelineOptions {
   bool reference = false;
   /// Bytes at a multiple of which slices of arenas start (train-coalesce).
   int64_t alignSize = 256;
+  /// Sum the squares of gradients where they are made (train-fuse-optimizer).
+  bool foldNorm = false;
   /// The processor has no instruction that converts to bf16.
   bool expandBF16 = false;
 };

@@ -289,6 +289,9 @@ def FuseOptimizerPass : Pass<"train-fuse-optimizer", "::mlir::ModuleOp"> {
     norms of parameter and direction (lamb, lars) computes the direction twice: once for
     its norm, once for the update.
 
+    With `fold-norm`, and windows of one micro-step, squares are summed right where a
+    gradient is made, while it is in a cache, instead of in a pass of their own.
+
     Bitwise the same as `train-expand-updates`, which does it parameter by parameter.
 
     Needs form 2 (or lists of it); gives form 2.
@@ -297,6 +300,8 @@ def FuseOptimizerPass : Pass<"train-fuse-optimizer", "::mlir::ModuleOp"> {
   }];
   let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::arith::ArithDialect",
                            "::mlir::math::MathDialect"];
+  let options = [Option<"foldNorm", "fold-norm", "bool", "false",
+                        "Sum squares where gradients are made">];
   let statistics = [Statistic<"numNorms", "norms", "Norms replaced">,
                     Statistic<"numUpdates", "updates", "Updates replaced">,
                     Statistic<"numPasses", "passes", "Passes over memory that update">];
