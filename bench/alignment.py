@@ -155,8 +155,9 @@ def compare(folder, optimizer, clauses="", merge=f"accumulate({K})", factor=1.0,
 
 
 def everything(trainer):
-    """All parameters and states."""
-    return {key: trainer.read(key[1], key[0], key[2]) for key in trainer.tensors if key[0] in ("parameter", "state")}
+    """All parameters, their compute copies and states."""
+    roles = ("parameter", "compute", "state")
+    return {key: trainer.read(key[1], key[0], key[2]) for key in trainer.tensors if key[0] in roles}
 
 
 def poisoned(folder, place, optimizer="adamw<lr = 0.001, weight_decay = 0.1>", windows=4, bad=1):
@@ -178,13 +179,13 @@ def poisoned(folder, place, optimizer="adamw<lr = 0.001, weight_decay = 0.1>", w
                 if result.window_loss != other.window_loss or result.grad_norm != other.grad_norm:
                     wrong.append(f"window {window + 1} differs from a run without the infinity")
             elif not equal(before, everything(with_it)):
-                wrong.append("the skipped window changed a parameter or state")
+                wrong.append("the skipped window changed a parameter, copy or state")
             if (result.updated, result.finite) != ((0, 0) if window == bad else (1, 1)):
                 wrong.append(f"window {window + 1}: updated {result.updated}, finite {result.finite}")
             if result.skipped != (window >= bad) or result.update != window + (window < bad):
                 wrong.append(f"window {window + 1}: {result.skipped} skipped, {result.update} updates")
         if not equal(everything(with_it), everything(without)):
-            wrong.append("the window left a trace in a parameter or state")
+            wrong.append("the window left a trace in a parameter, copy or state")
     return wrong
 
 
