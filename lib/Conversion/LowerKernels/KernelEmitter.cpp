@@ -44,11 +44,11 @@ static VectorType vectorOf(Type element) {
   return VectorType::get({kLanes}, element);
 }
 
-Value LoopBuilder::splat(Value scalar) {
+Value LoopBuilder::splat(Value scalar, int64_t lanes) {
   if (isa<VectorType>(scalar.getType()))
     return scalar;
-  return vector::BroadcastOp::create(b, loc, vectorOf(scalar.getType()),
-                                     scalar);
+  return vector::BroadcastOp::create(
+      b, loc, VectorType::get({lanes}, scalar.getType()), scalar);
 }
 
 /// A value as loaded, in the compute type.
@@ -378,17 +378,19 @@ static Value globalOf(LoopBuilder &l, nn::ConstantOp op) {
 
 Operation *trainc::cloneScalarOp(LoopBuilder &l, Operation &op,
                                  function_ref<Value(Value)> lookup) {
-  bool wide = llvm::any_of(op.getOperands(), [&](Value operand) {
-    return isa<VectorType>(lookup(operand).getType());
-  });
+  VectorType wide;
+  for (Value operand : op.getOperands())
+    if (auto type = dyn_cast<VectorType>(lookup(operand).getType()))
+      wide = type;
   IRMapping mapping;
   for (Value operand : op.getOperands())
-    mapping.map(operand, wide ? l.splat(lookup(operand)) : lookup(operand));
+    mapping.map(operand, wide ? l.splat(lookup(operand), wide.getNumElements())
+                              : lookup(operand));
   Operation *copy = l.b.clone(op, mapping);
   copy->setLoc(l.loc);
   if (wide)
     for (Value result : copy->getResults())
-      result.setType(vectorOf(result.getType()));
+      result.setType(wide.clone(result.getType()));
   return copy;
 }
 

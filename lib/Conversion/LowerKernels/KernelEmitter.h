@@ -37,8 +37,8 @@ struct LoopBuilder {
   mlir::Value div(mlir::Value x, int64_t divisor);
   mlir::Value min(mlir::Value x, mlir::Value y);
 
-  /// A vector of kLanes copies of `scalar`; itself if it is one already.
-  mlir::Value splat(mlir::Value scalar);
+  /// A vector of copies of `scalar`; itself if it is one already.
+  mlir::Value splat(mlir::Value scalar, int64_t lanes = kLanes);
   /// Loads `lanes` elements, only those in `mask` if given, in compute type.
   mlir::Value loadVector(mlir::Value memref, mlir::Value at, mlir::Type element,
                          mlir::Value mask, int64_t lanes = kLanes);

@@ -18,8 +18,17 @@ using namespace trainc::train;
 /// Elements of a tile: enough to hide its start, few enough to balance threads.
 static constexpr int64_t kLeastElements = 1 << 14, kMostElements = 1 << 16,
                          kTilesWanted = 128;
+/// Blocks of a sum at a time: streams of their own for the processor's prefetcher.
+static constexpr int64_t kBlocksAtOnce = 4;
+/// Elements at a time of a map, in which no sum depends on it: one register of f32.
+static constexpr int64_t kMapLanes = 16;
 /// What a piece costs beside its elements, in elements.
 static constexpr int64_t kPieceCost = 64;
+/// How far ahead of the loop arrays are fetched if there are several: the processor's
+/// own prefetcher follows so many streams too late. Each is some more bytes ahead than
+/// the one before: at equal offsets all would go to one memory channel.
+static constexpr int64_t kPrefetchBytes = 2048, kPrefetchStagger = 256,
+                         kCacheLine = 64;
 
 static Value table(LoopBuilder &l, ArrayRef<int64_t> numbers) {
   auto type = RankedTensorType::get({static_cast<int64_t>(numbers.size())},
@@ -35,12 +44,15 @@ static Value lookUp(LoopBuilder &l, Value table, Value at) {
 namespace {
 /// The loops of an op on segments.
 template <typename Op> struct SegmentEmitter {
-  SegmentEmitter(KernelFunction &function, Op op)
-      : function(function), op(op), body(op.getBody().front()) {}
+  SegmentEmitter(KernelFunction &function, Op op, int64_t lanes)
+      : function(function), op(op), body(op.getBody().front()), lanes(lanes) {}
 
   KernelFunction &function;
   Op op;
   Block &body;
+  int64_t lanes;
+  /// The last pieces first.
+  bool backward = false;
   int64_t tiles = 0;
   /// What the region's scalars are, at a point of the code.
   using Scalars = DenseMap<Value, Value>;
@@ -53,11 +65,12 @@ template <typename Op> struct SegmentEmitter {
   Scalars uniform;
 
   void emit(function_ref<void(LoopBuilder &, const Piece &, Scalars &)> piece);
-  /// Values that the region yields for the 32 elements of `piece` from `at` on.
+  /// Values that the region yields for `lanes` elements of `piece` from `at` on.
   SmallVector<Value> emitVectors(LoopBuilder &l, const Piece &piece,
                                  const Scalars &scalars, Value at, Value mask);
 
 private:
+  void prefetch(LoopBuilder &l, size_t array, Value at, bool isWrite);
   void emitScalars(LoopBuilder &l, Scalars &scalars);
   void loadScalars(LoopBuilder &l, Scalars &scalars, Value segment);
 };
@@ -107,25 +120,45 @@ void SegmentEmitter<Op>::loadScalars(LoopBuilder &l, Scalars &scalars,
     scalars[body.getArgument(next++)] = load(operand, segment);
 }
 
+/// Fetches what the loop needs of array `i` after some more vectors.
+template <typename Op>
+void SegmentEmitter<Op>::prefetch(LoopBuilder &l, size_t i, Value at,
+                                  bool isWrite) {
+  Value array = op.getArrays()[i];
+  int64_t width =
+      nn::getElementBytes(nn::getTensorType(array).getElementType());
+  int64_t distance =
+      kPrefetchBytes + static_cast<int64_t>(i) * kPrefetchStagger;
+  for (int64_t line = 0; line < lanes * width; line += kCacheLine)
+    memref::PrefetchOp::create(
+        l.b, l.loc, function.inputs.lookup(array),
+        ValueRange(l.add(at, l.index((distance + line) / width))), isWrite,
+        /*localityHint=*/3, /*isDataCache=*/true);
+}
+
 template <typename Op>
 SmallVector<Value>
 SegmentEmitter<Op>::emitVectors(LoopBuilder &l, const Piece &piece,
                                 const Scalars &scalars, Value at, Value mask) {
   Scalars values = scalars;
-  for (auto [i, array] : llvm::enumerate(op.getArrays()))
-    if (!body.getArgument(i).use_empty())
+  for (auto [i, array] : llvm::enumerate(op.getArrays())) {
+    bool isRead = !body.getArgument(i).use_empty();
+    if (!mask && op.getArrays().size() > 1)
+      prefetch(l, i, l.add(piece.offsets[i], at), !isRead);
+    if (isRead)
       values[body.getArgument(i)] = l.loadVector(
           function.inputs.lookup(array), l.add(piece.offsets[i], at),
-          nn::getTensorType(array).getElementType(), mask);
+          nn::getTensorType(array).getElementType(), mask, lanes);
+  }
   if (op.getIndexed()) {
-    auto type = VectorType::get({kLanes}, l.b.getI64Type());
-    Value lanes = arith::ConstantOp::create(
+    auto type = VectorType::get({lanes}, l.b.getI64Type());
+    Value steps = arith::ConstantOp::create(
         l.b, l.loc,
         DenseElementsAttr::get(
-            type, ArrayRef(llvm::to_vector(llvm::seq<int64_t>(0, kLanes)))));
+            type, ArrayRef(llvm::to_vector(llvm::seq<int64_t>(0, lanes)))));
     Value first = arith::IndexCastOp::create(l.b, l.loc, l.b.getI64Type(), at);
     values[body.getArguments().back()] =
-        arith::AddIOp::create(l.b, l.loc, lanes, l.splat(first));
+        arith::AddIOp::create(l.b, l.loc, steps, l.splat(first, lanes));
   }
   auto lookup = [&](Value value) { return values.lookup(value); };
   for (Operation &inner : body.without_terminator()) {
@@ -137,7 +170,7 @@ SegmentEmitter<Op>::emitVectors(LoopBuilder &l, const Piece &piece,
   }
   SmallVector<Value> results;
   for (Value value : body.getTerminator()->getOperands())
-    results.push_back(l.splat(values.lookup(value)));
+    results.push_back(l.splat(values.lookup(value), lanes));
   return results;
 }
 
@@ -151,20 +184,24 @@ void SegmentEmitter<Op>::emit(
       llvm::alignTo(llvm::divideCeil(total, kTilesWanted), kNormBlock),
       kLeastElements, kMostElements);
   SmallVector<int64_t> segments, begins, ends, firsts{0};
-  int64_t filled = 0;
   for (auto [segment, length] : llvm::enumerate(op.getLengths()))
     for (int64_t begin = 0; begin < length; begin += share) {
-      int64_t end = std::min(length, begin + share);
-      if (filled != 0 &&
-          filled + end - begin + kPieceCost > share + kPieceCost) {
-        firsts.push_back(segments.size());
-        filled = 0;
-      }
       segments.push_back(segment);
       begins.push_back(begin);
-      ends.push_back(end);
-      filled += end - begin + kPieceCost;
+      ends.push_back(std::min(length, begin + share));
     }
+  if (backward)
+    for (auto *list : {&segments, &begins, &ends})
+      std::reverse(list->begin(), list->end());
+  int64_t filled = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    int64_t cost = ends[i] - begins[i] + kPieceCost;
+    if (filled != 0 && filled + cost > share + kPieceCost) {
+      firsts.push_back(i);
+      filled = 0;
+    }
+    filled += cost;
+  }
   tiles = firsts.size();
   firsts.push_back(segments.size());
 
@@ -197,15 +234,16 @@ void SegmentEmitter<Op>::emit(
 /// Loops over the elements from `low` to `high` by vectors, the rest masked; carries
 /// values.
 static SmallVector<Value>
-loopOverVectors(LoopBuilder &l, Value low, Value high, ValueRange initial,
+loopOverVectors(LoopBuilder &l, Value low, Value high, int64_t lanes,
+                ValueRange initial,
                 function_ref<SmallVector<Value>(LoopBuilder &, Value at,
                                                 Value mask, ValueRange)>
                     body) {
   Value count = arith::SubIOp::create(l.b, l.loc, high, low);
-  Value rest = l.mod(count, kLanes);
+  Value rest = l.mod(count, lanes);
   Value whole = arith::SubIOp::create(l.b, l.loc, high, rest);
   SmallVector<Value> values =
-      l.loop(low, whole, kLanes, initial,
+      l.loop(low, whole, lanes, initial,
              [&](LoopBuilder &l, Value at, ValueRange carried) {
                return body(l, at, Value(), carried);
              });
@@ -216,7 +254,7 @@ loopOverVectors(LoopBuilder &l, Value low, Value high, ValueRange initial,
   OpBuilder then = branch.getThenBodyBuilder();
   LoopBuilder t{then, l.loc};
   Value mask = vector::CreateMaskOp::create(
-      then, l.loc, VectorType::get({kLanes}, l.b.getI1Type()), rest);
+      then, l.loc, VectorType::get({lanes}, l.b.getI1Type()), rest);
   SmallVector<Value> last = body(t, whole, mask, values);
   if (initial.empty())
     return {};
@@ -227,9 +265,9 @@ loopOverVectors(LoopBuilder &l, Value low, Value high, ValueRange initial,
 }
 
 int64_t trainc::emitSegmentMap(KernelFunction &function, SegmentMapOp op) {
-  SegmentEmitter<SegmentMapOp> emitter(function, op);
+  SegmentEmitter<SegmentMapOp> emitter(function, op, kMapLanes);
   emitter.emit([&](LoopBuilder &l, const auto &piece, const auto &scalars) {
-    loopOverVectors(l, piece.begin, piece.end, {},
+    loopOverVectors(l, piece.begin, piece.end, kMapLanes, {},
                     [&](LoopBuilder &l, Value at, Value mask, ValueRange) {
                       SmallVector<Value> values =
                           emitter.emitVectors(l, piece, scalars, at, mask);
@@ -254,22 +292,33 @@ int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
     firstBlocks.push_back(blocks);
     blocks += llvm::divideCeil(length, block);
   }
-  SegmentEmitter<SegmentSquareSumOp> emitter(function, op);
+  SegmentEmitter<SegmentSquareSumOp> emitter(function, op, kLanes);
+  // Gradients that were made last may still be in a cache, and so are those that
+  // the norm read last when the update begins at the front.
+  emitter.backward = true;
   emitter.emit([&](LoopBuilder &l, const auto &piece, const auto &scalars) {
     Value first = lookUp(l, table(l, firstBlocks), piece.segment);
-    l.loop(piece.begin, piece.end, block, [&](LoopBuilder &l, Value low) {
-      Value high = l.min(l.add(low, l.index(block)), piece.end);
-      SmallVector<Value> zeros;
-      for (Value result : op.getOutputs())
-        zeros.push_back(l.neutral(
-            nn::ReduceKind::sum,
-            VectorType::get({kLanes},
-                            nn::getTensorType(result).getElementType())));
+    SmallVector<Value> zeros;
+    for (Value result : op.getOutputs())
+      zeros.push_back(
+          l.neutral(nn::ReduceKind::sum,
+                    VectorType::get(
+                        {kLanes}, nn::getTensorType(result).getElementType())));
+    // Sums of `count` blocks, of which the first is from `low` to `high`.
+    auto emitBlocks = [&](LoopBuilder &l, Value low, Value high,
+                          int64_t count) {
+      SmallVector<Value> initial;
+      for (int64_t i = 0; i < count; ++i)
+        llvm::append_range(initial, zeros);
       SmallVector<Value> sums = loopOverVectors(
-          l, low, high, zeros,
+          l, low, high, kLanes, initial,
           [&](LoopBuilder &l, Value at, Value mask, ValueRange carried) {
-            SmallVector<Value> values =
-                emitter.emitVectors(l, piece, scalars, at, mask);
+            SmallVector<Value> values;
+            for (int64_t i = 0; i < count; ++i)
+              llvm::append_range(
+                  values,
+                  emitter.emitVectors(l, piece, scalars,
+                                      l.add(at, l.index(i * block)), mask));
             for (auto [value, sum] : llvm::zip(values, carried)) {
               if (mask)
                 value = arith::SelectOp::create(
@@ -280,10 +329,23 @@ int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
             return values;
           });
       Value at = l.add(first, l.div(low, block));
-      for (auto [sum, result] : llvm::zip(sums, op.getOutputs()))
+      for (auto [i, sum] : llvm::enumerate(sums)) {
+        Value result = op.getOutputs()[i % zeros.size()];
         l.storeScalar(l.combineLanes(nn::ReduceKind::sum, sum),
-                      function.outputs.lookup(result).front(), at,
+                      function.outputs.lookup(result).front(),
+                      l.add(at, l.index(i / zeros.size())),
                       nn::getTensorType(result).getElementType());
+      }
+    };
+    int64_t several = kBlocksAtOnce * block;
+    Value size = arith::SubIOp::create(l.b, l.loc, piece.end, piece.begin);
+    Value rest =
+        arith::SubIOp::create(l.b, l.loc, piece.end, l.mod(size, several));
+    l.loop(piece.begin, rest, several, [&](LoopBuilder &l, Value low) {
+      emitBlocks(l, low, l.add(low, l.index(block)), kBlocksAtOnce);
+    });
+    l.loop(rest, piece.end, block, [&](LoopBuilder &l, Value low) {
+      emitBlocks(l, low, l.min(l.add(low, l.index(block)), piece.end), 1);
     });
   });
   return emitter.tiles;
@@ -320,7 +382,7 @@ int64_t trainc::emitSumBlocks(KernelFunction &function, SumBlocksOp op) {
       Value high = lookUp(l, table(l, ends), i);
       Value zero = l.neutral(nn::ReduceKind::sum, wide);
       SmallVector<Value> lanes = loopOverVectors(
-          l, low, high, zero,
+          l, low, high, kLanes, zero,
           [&](LoopBuilder &l, Value at, Value mask, ValueRange carried) {
             Value value =
                 asF64(l, l.loadVector(memref, at, element, mask), wide);

@@ -8,18 +8,31 @@ using namespace trainc;
 /// MADV_COLLAPSE of Linux 6.1, which older headers do not have.
 static constexpr int adviceCollapse = 25;
 
+/// Of this size and alignment a range can be all huge pages.
+static constexpr uint64_t hugeBytes = 2 << 20;
+
 bool Pages::map(uint64_t size, int flags, Account &newAccount) {
   release();
   account = &newAccount;
   if (size == 0)
     return true;
   size = alignUp(size, pageBytes);
-  void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+  uint64_t spare = size >= hugeBytes ? hugeBytes - pageBytes : 0;
+  void *memory = mmap(nullptr, size + spare, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (memory == MAP_FAILED)
     return false;
   start = static_cast<char *>(memory);
   bytes = size;
+  if (spare) {
+    uint64_t address = reinterpret_cast<uintptr_t>(memory);
+    uint64_t before = alignUp(address, hugeBytes) - address;
+    start += before;
+    if (before)
+      munmap(memory, before);
+    if (before < spare)
+      munmap(start + size, spare - before);
+  }
   return true;
 }
 
