@@ -22,7 +22,7 @@ static void futexWake(std::atomic<uint32_t> &word, int waiters) {
 
 /// One chunk of tiles per thread at a time, 8 chunks per thread in all: enough
 /// to even out, few enough that claiming costs nothing.
-static constexpr int64_t chunksPerThread = 8;
+static constexpr int64_t chunksPerThread = 32;
 
 /// About 50 us of spinning on current processors. Between two commands of a
 /// step a worker should not fall asleep; between two steps it may.

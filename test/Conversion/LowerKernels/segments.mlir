@@ -12,8 +12,10 @@
 // CHECK: arith.select %{{.*}} : f32
 // CHECK: %[[Q:.*]] = arith.mulf %{{.*}}, %{{.*}} : f32
 // CHECK: scf.for
+// CHECK: memref.prefetch %[[P]]
 // CHECK: %[[X:.*]] = vector.load %[[P]][%[[AT:.*]]]
-// CHECK: arith.subf %[[X]], %{{.*}} : vector<32xf32>
+// CHECK: memref.prefetch
+// CHECK: arith.subf %[[X]], %{{.*}} : vector<16xf32>
 // CHECK: vector.store %{{.*}}, %[[P]][%[[AT]]]
 // CHECK: scf.if
 // CHECK: vector.maskedstore %[[P]]
