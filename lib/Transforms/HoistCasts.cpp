@@ -23,6 +23,9 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
+/// Bytes at a multiple of which copies start before train-coalesce.
+static constexpr int64_t kAlignment = 64;
+
 /// Ops whose result has the elements of the first operand, and only these.
 static bool isMovement(Operation *op) {
   return isa<nn::ReshapeOp, nn::TransposeOp, nn::SliceOp, nn::BroadcastOp,
@@ -67,8 +70,6 @@ static SmallVector<ParameterCast> findCasts(Block &body, SymbolTable &symbols) {
 
 namespace {
 struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
-  using HoistCastsPassBase::HoistCastsPassBase;
-
   /// Arenas of copies by element type.
   using Copies = llvm::MapVector<Type, ArenaOp>;
 
@@ -88,7 +89,7 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
       for (auto param : module.getOps<ParamOp>())
         if (names.contains(param.getSymNameAttr()))
           layout.add(param.getSymNameAttr(), param.getTensorType().clone(type),
-                     alignment);
+                     kAlignment);
       copies[type] = layout.create(b, module.getLoc());
       numCopies += layout.slices.size();
       copyBytes += layout.bytes;

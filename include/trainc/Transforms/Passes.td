@@ -246,8 +246,6 @@ def HoistCastsPass : Pass<"train-hoist-casts", "::mlir::ModuleOp"> {
 
     Example: test/Transforms/hoist-casts.mlir
   }];
-  let options = [Option<"alignment", "alignment", "int64_t", "64",
-                        "Alignment of a copy in bytes, a power of two">];
   let statistics = [Statistic<"numCasts", "casts", "Casts hoisted">,
                     Statistic<"numCopies", "copies", "Parameters with a copy">,
                     Statistic<"copyBytes", "copy-bytes", "Bytes of copies">];
