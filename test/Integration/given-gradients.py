@@ -11,9 +11,10 @@ import tempfile
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "bench"))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 
 from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
+from report import check  # noqa: E402
 from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
 
 PARAMETERS = """train.optimizer @o = adamw<lr = 0.01>
@@ -58,11 +59,6 @@ def train(text, folder, own=False, updates=4):
 
 def same(x, y):
     return all(np.array_equal(a, b) for a, b in zip(x, y))
-
-
-def check(what, good):
-    print(f"{what}: {'ok' if good else 'BAD'}", flush=True)
-    return not good
 
 
 def main():

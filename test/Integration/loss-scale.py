@@ -12,9 +12,10 @@ import tempfile
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "bench"))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 
 from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
+from report import check  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 UPDATES, LARGEST = 40, float(np.finfo(np.float32).max)
@@ -62,11 +63,6 @@ def rule(finite, init, growth, backoff, interval, least):
         if age == interval:
             scale, age = scale * growth if scale * growth <= LARGEST else scale, 0
     return scales
-
-
-def check(what, good):
-    print(f"{what}: {'ok' if good else 'BAD'}", flush=True)
-    return not good
 
 
 def main():

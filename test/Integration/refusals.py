@@ -10,9 +10,10 @@ import tempfile
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "bench"))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 
 from common import RUNTIME_LIBRARY, compile_module, tool  # noqa: E402
+from report import check  # noqa: E402
 from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
 
 MODULE = """OPTIMIZER
@@ -65,11 +66,6 @@ def compile_text(text, folder, *options):
     if made:
         os.remove(output)
     return done, made
-
-
-def check(what, good, detail=""):
-    print(f"{what}: {'ok' if good else 'BAD ' + detail}", flush=True)
-    return not good
 
 
 def stored(trainer):

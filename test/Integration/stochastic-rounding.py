@@ -11,9 +11,10 @@ import ml_dtypes
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "bench"))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 
 from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
+from report import check  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 SEED, UPDATES, RATE = 77, 6, 2.0**-6
@@ -82,11 +83,6 @@ def rounded(values, kind, site, update):
     result = np.copysign(result, x).astype(np.float32)
     assert np.array_equal(result.astype(TYPES[kind]).astype(np.float32), result)
     return result.reshape(values.shape)
-
-
-def check(what, good):
-    print(f"{what}: {'ok' if good else 'BAD'}", flush=True)
-    return not good
 
 
 def same(x, y):
