@@ -17,8 +17,9 @@ struct ArenaLayout {
   llvm::SmallVector<int64_t> offsets;
   int64_t bytes = 0;
 
+  /// The alignment is in bytes; train-coalesce may choose another.
   void add(mlir::StringAttr slice, mlir::RankedTensorType type,
-           int64_t alignment) {
+           int64_t alignment = 64) {
     int64_t width = nn::getElementBytes(type.getElementType());
     bytes = llvm::alignTo(bytes, std::max(alignment, width));
     slices.push_back(mlir::FlatSymbolRefAttr::get(slice));

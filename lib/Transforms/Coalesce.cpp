@@ -5,6 +5,7 @@
 // suits vectors, cache lines or pages.
 //
 //===----------------------------------------------------------------------===//
+#include "UpdateRule.h"
 #include "mlir/IR/Remarks.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Transforms/Passes.h"
@@ -109,8 +110,7 @@ struct CoalescePass : trainc::impl::CoalescePassBase<CoalescePass> {
     int64_t position = 0;
     SymbolTable symbols(module);
     auto add = [&](SymbolRefAttr target) {
-      auto arena = symbols.lookup<ArenaOp>(target.getRootReference());
-      if (arena && arena.getRole() == "gradients")
+      if (isGradient(target, symbols))
         made[target.getLeafReference()] = position++;
     };
     for (auto step : module.getOps<StepOp>())

@@ -66,9 +66,7 @@ struct BlockSums {
         .getResults();
   }
 };
-} // namespace
 
-namespace {
 /// Parameters of one update whose elements are stored in one type and copied to the
 /// same arenas.
 struct Member {
@@ -145,16 +143,14 @@ static DenseMap<StringAttr, WriteOp> gradientWrites(NormSquaredOp norm,
   DenseMap<StringAttr, WriteOp> writes;
   if (!isa<StepOp>(norm->getParentOp()))
     return writes;
-  for (auto write : norm->getBlock()->getOps<WriteOp>()) {
-    auto arena = symbols.lookup<ArenaOp>(write.getTarget().getRootReference());
-    if (arena && arena.getRole() == "gradients")
+  for (auto write : norm->getBlock()->getOps<WriteOp>())
+    if (isGradient(write.getTarget(), symbols))
       writes[write.getTarget().getLeafReference()] = write;
-  }
   return writes;
 }
 
 /// Sums the squares of the gradients of `params` where they are made, and adds
-/// these to `sums`, from `first` on in the order of `params`.
+/// these to `sums`, in the order of `params`.
 void Fuser::foldNorms(OpBuilder &b, ArrayRef<ParamOp> params, Type type,
                       const DenseMap<StringAttr, WriteOp> &writes,
                       BlockSums &sums) {
@@ -163,7 +159,7 @@ void Fuser::foldNorms(OpBuilder &b, ArrayRef<ParamOp> params, Type type,
     int64_t elements = param.getTensorType().getNumElements();
     auto blocks = RankedTensorType::get(
         {static_cast<int64_t>(llvm::divideCeil(elements, kNormBlock))}, type);
-    layout.add(param.getSymNameAttr(), blocks, /*alignment=*/64);
+    layout.add(param.getSymNameAttr(), blocks);
     WriteOp write = writes.lookup(param.getSymNameAttr());
     OpBuilder inner(write->getContext());
     inner.setInsertionPointAfter(write);
@@ -441,9 +437,8 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
   }
   ParamOp param = members.front().params.front();
   Type stored = stochasticType(members.front().update, param);
-  if (stored)
-    e.random.site = code.addEach(sitesOf(b, loc, members));
   if (stored) {
+    e.random.site = code.addEach(sitesOf(b, loc, members));
     e.random.index = code.addIndex(loc);
     e.random.microStep = nn::splatConstant(inner, loc, b.getI64Type(), 0.0);
   }

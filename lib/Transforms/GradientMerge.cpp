@@ -6,6 +6,7 @@
 // micro-step overwrites, and producers add in place in the others.
 //
 //===----------------------------------------------------------------------===//
+#include "UpdateRule.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Remarks.h"
 #include "trainc/Dialect/Train/TrainOps.h"
@@ -26,9 +27,9 @@ using namespace trainc::train;
 static bool isSum(SymbolRefAttr target, SymbolTable &symbols) {
   auto arena = symbols.lookup<ArenaOp>(target.getRootReference());
   StringRef slice = target.getLeafReference();
-  return arena && (arena.getRole() == "gradients" ||
-                   (arena.getRole() == "scalars" &&
-                    (slice == "loss_sum" || slice == "weight_sum")));
+  return isGradient(target, symbols) ||
+         (arena && arena.getRole() == "scalars" &&
+          (slice == "loss_sum" || slice == "weight_sum"));
 }
 
 namespace {

@@ -23,9 +23,6 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
-/// Bytes at a multiple of which copies start before train-coalesce.
-static constexpr int64_t kAlignment = 64;
-
 /// Ops whose result has the elements of the first operand, and only these.
 static bool isMovement(Operation *op) {
   return isa<nn::ReshapeOp, nn::TransposeOp, nn::SliceOp, nn::BroadcastOp,
@@ -88,8 +85,7 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
       ArenaLayout layout(arenaName(kComputeArena, type), "compute copies");
       for (auto param : module.getOps<ParamOp>())
         if (names.contains(param.getSymNameAttr()))
-          layout.add(param.getSymNameAttr(), param.getTensorType().clone(type),
-                     kAlignment);
+          layout.add(param.getSymNameAttr(), param.getTensorType().clone(type));
       copies[type] = layout.create(b, module.getLoc());
       numCopies += layout.slices.size();
       copyBytes += layout.bytes;
@@ -147,13 +143,9 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
         arena.emitOpError("exists already; expected a module without copies");
         return signalPassFailure();
       }
+    Copies copies = declareCopies(module, casts);
     for (auto eval : module.getOps<EvalOp>())
       llvm::append_range(casts, findCasts(eval.getBody().front(), symbols));
-    size_t inStep = llvm::count_if(casts, [&](ParameterCast &cast) {
-      return cast.read->getParentOp() == step;
-    });
-    Copies copies = declareCopies(
-        module, MutableArrayRef<ParameterCast>(casts).take_front(inStep));
     for (ParameterCast &cast : casts)
       hoist(cast, copies);
     for (Operation &entry : module.getOps())

@@ -45,6 +45,11 @@ LogicalResult trainc::verifyUpdate(UpdateOp update, SymbolTable &symbols) {
   return success();
 }
 
+bool trainc::isGradient(SymbolRefAttr target, SymbolTable &symbols) {
+  auto arena = symbols.lookup<ArenaOp>(target.getRootReference());
+  return arena && arena.getRole() == "gradients";
+}
+
 SmallVector<StringAttr> trainc::copiesOf(UpdateOp update, ParamOp param,
                                          SymbolTable &symbols) {
   SmallVector<StringAttr> names;

@@ -40,6 +40,9 @@ struct UpdateElement {
   llvm::SmallVector<mlir::Value> copies; // in arenas of copies, before
 };
 
+/// Whether `target` is a stored gradient.
+bool isGradient(mlir::SymbolRefAttr target, mlir::SymbolTable &symbols);
+
 /// The arenas in which `update` keeps copies of `param`.
 llvm::SmallVector<mlir::StringAttr> copiesOf(train::UpdateOp update,
                                              train::ParamOp param,

@@ -51,6 +51,15 @@ Value LoopBuilder::splat(Value scalar, int64_t lanes) {
       b, loc, VectorType::get({lanes}, scalar.getType()), scalar);
 }
 
+Value LoopBuilder::count(Value from, int64_t lanes) {
+  auto type = VectorType::get({lanes}, b.getI64Type());
+  auto steps = llvm::to_vector(llvm::seq<int64_t>(0, lanes));
+  Value ramp =
+      arith::ConstantOp::create(b, loc, DenseIntElementsAttr::get(type, steps));
+  Value base = arith::IndexCastOp::create(b, loc, b.getI64Type(), from);
+  return arith::AddIOp::create(b, loc, splat(base, lanes), ramp);
+}
+
 /// A value as loaded, in the compute type.
 static Value widen(LoopBuilder &l, Value value, Type element) {
   Type compute = nn::getComputeType(element);
@@ -306,13 +315,7 @@ Value PointEmitter::emitIota(LoopBuilder &l, nn::IotaOp op, Value at) {
   }
   Type i64 = l.b.getI64Type();
   auto vectorType = vectorOf(i64);
-  SmallVector<int64_t> steps;
-  for (int64_t i = 0; i < kLanes; ++i)
-    steps.push_back(i);
-  Value ramp = arith::ConstantOp::create(
-      l.b, l.loc, DenseIntElementsAttr::get(vectorType, steps));
-  Value base = arith::IndexCastOp::create(l.b, l.loc, i64, linear);
-  Value v = arith::AddIOp::create(l.b, l.loc, l.splat(base), ramp);
+  Value v = l.count(linear);
   auto constant = [&](int64_t value) -> Value {
     return arith::ConstantOp::create(
         l.b, l.loc,

@@ -39,6 +39,8 @@ struct LoopBuilder {
 
   /// A vector of copies of `scalar`; itself if it is one already.
   mlir::Value splat(mlir::Value scalar, int64_t lanes = kLanes);
+  /// The numbers from index `from` on, as a vector of i64.
+  mlir::Value count(mlir::Value from, int64_t lanes = kLanes);
   /// Loads `lanes` elements, only those in `mask` if given, in compute type.
   mlir::Value loadVector(mlir::Value memref, mlir::Value at, mlir::Type element,
                          mlir::Value mask, int64_t lanes = kLanes);

@@ -150,16 +150,8 @@ SegmentEmitter<Op>::emitVectors(LoopBuilder &l, const Piece &piece,
           function.inputs.lookup(array), l.add(piece.offsets[i], at),
           nn::getTensorType(array).getElementType(), mask, lanes);
   }
-  if (op.getIndexed()) {
-    auto type = VectorType::get({lanes}, l.b.getI64Type());
-    Value steps = arith::ConstantOp::create(
-        l.b, l.loc,
-        DenseElementsAttr::get(
-            type, ArrayRef(llvm::to_vector(llvm::seq<int64_t>(0, lanes)))));
-    Value first = arith::IndexCastOp::create(l.b, l.loc, l.b.getI64Type(), at);
-    values[body.getArguments().back()] =
-        arith::AddIOp::create(l.b, l.loc, steps, l.splat(first, lanes));
-  }
+  if (op.getIndexed())
+    values[body.getArguments().back()] = l.count(at, lanes);
   auto lookup = [&](Value value) { return values.lookup(value); };
   for (Operation &inner : body.without_terminator()) {
     if (values.contains(inner.getResult(0)))
@@ -177,9 +169,7 @@ SegmentEmitter<Op>::emitVectors(LoopBuilder &l, const Piece &piece,
 template <typename Op>
 void SegmentEmitter<Op>::emit(
     function_ref<void(LoopBuilder &, const Piece &, Scalars &)> emitPiece) {
-  int64_t total = 0;
-  for (int64_t length : op.getLengths())
-    total += length;
+  int64_t total = llvm::sum_of(op.getLengths());
   int64_t share = std::clamp<int64_t>(
       llvm::alignTo(llvm::divideCeil(total, kTilesWanted), kNormBlock),
       kLeastElements, kMostElements);

@@ -83,6 +83,22 @@ template <typename T> inline T toInteger(double value) {
                             : static_cast<T>(nearest);
 }
 
+/// One element of an integer type.
+inline int64_t integerAt(uint32_t dtype, const void *data, uint64_t i) {
+  switch (dtype) {
+  case TRAINC_I8:
+    return static_cast<const int8_t *>(data)[i];
+  case TRAINC_I16:
+    return static_cast<const int16_t *>(data)[i];
+  case TRAINC_I32:
+    return static_cast<const int32_t *>(data)[i];
+  case TRAINC_I64:
+    return static_cast<const int64_t *>(data)[i];
+  default: // BOOL, U8
+    return static_cast<const uint8_t *>(data)[i];
+  }
+}
+
 /// One element as f64 (exact, but for integers above 2^53) and back (rounded).
 inline double loadElement(uint32_t dtype, const void *data, uint64_t i) {
   switch (dtype) {
@@ -94,16 +110,8 @@ inline double loadElement(uint32_t dtype, const void *data, uint64_t i) {
     return bf16ToF32(static_cast<const uint16_t *>(data)[i]);
   case TRAINC_F16:
     return f16ToF32(static_cast<const uint16_t *>(data)[i]);
-  case TRAINC_I8:
-    return static_cast<const int8_t *>(data)[i];
-  case TRAINC_I16:
-    return static_cast<const int16_t *>(data)[i];
-  case TRAINC_I32:
-    return static_cast<const int32_t *>(data)[i];
-  case TRAINC_I64:
-    return static_cast<double>(static_cast<const int64_t *>(data)[i]);
-  default: // BOOL, U8
-    return static_cast<const uint8_t *>(data)[i];
+  default:
+    return static_cast<double>(integerAt(dtype, data, i));
   }
 }
 inline void storeElement(uint32_t dtype, void *data, uint64_t i, double value) {

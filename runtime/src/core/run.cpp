@@ -1,5 +1,6 @@
 //===- run.cpp - Steps and evals ------------------------------------------===//
 
+#include "core/convert.h"
 #include "core/trainer.h"
 #include <math.h>
 #include <time.h>
@@ -23,21 +24,6 @@ static uint64_t findBad(const void *data, uint64_t count,
       return i;
   }
   return count;
-}
-
-static int64_t integerAt(uint32_t dtype, const void *data, uint64_t i) {
-  switch (dtype) {
-  case TRAINC_I8:
-    return static_cast<const int8_t *>(data)[i];
-  case TRAINC_I16:
-    return static_cast<const int16_t *>(data)[i];
-  case TRAINC_I32:
-    return static_cast<const int32_t *>(data)[i];
-  case TRAINC_I64:
-    return static_cast<const int64_t *>(data)[i];
-  default:
-    return static_cast<const uint8_t *>(data)[i];
-  }
 }
 
 static uint64_t findBadOf(uint32_t dtype, const void *data, uint64_t count,
