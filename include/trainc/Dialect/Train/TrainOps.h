@@ -57,6 +57,9 @@ mlir::ParseResult parseAttributes(mlir::OpAsmParser &parser,
 /// more than one.
 StepOp getStep(mlir::ModuleOp module);
 
+/// The mesh of a module, or null.
+MeshOp getMesh(mlir::ModuleOp module);
+
 /// The value of `names[i] == name` in `values`, or null.
 mlir::Attribute lookupHyper(mlir::ArrayAttr names, mlir::ArrayAttr values,
                             llvm::StringRef name);

@@ -6,5 +6,6 @@ include "trainc/Dialect/Train/TrainModelOps.td"
 include "trainc/Dialect/Train/TrainStepOps.td"
 include "trainc/Dialect/Train/TrainPlanOps.td"
 include "trainc/Dialect/Train/TrainCommandOps.td"
+include "trainc/Dialect/Train/TrainMeshOps.td"
 
 #endif // TRAINC_TRAIN_OPS

@@ -1,0 +1,127 @@
+//===- TrainMeshOps.td - Ranks and collectives ------------*- tablegen -*-===//
+#ifndef TRAINC_TRAIN_MESH_OPS
+#define TRAINC_TRAIN_MESH_OPS
+
+include "trainc/Dialect/Train/TrainDialect.td"
+
+def Train_MeshOp : Train_Op<"mesh", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+  let summary = "the ranks of a run, as a grid with named axes";
+  let description = [{
+    An artifact is compiled for one mesh. Ranks are numbered row-major: those that differ
+    in the last axis alone follow each other. Shapes in a source are global; what is split
+    over an axis of size n has n parts, one for each position along it. `--mesh=` on the
+    command line replaces sizes.
+
+    (C1) at least one axis, of distinct names; (C2) sizes are at least 1, and their
+    product at most 65536; (C3) a module has one mesh at most.
+
+    ```mlir
+    train.mesh @mesh(host = 2, data = 4)
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$axes, DenseI64ArrayAttr:$sizes);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The size of `axis`, or 0 if there is none of that name.
+    int64_t getSize(::llvm::StringRef axis);
+    /// How many ranks differ in `axes` (names of the mesh) alone.
+    int64_t getCount(::mlir::ArrayAttr axes);
+  }];
+}
+
+def Train_ProcessIndexOp : Train_Op<"process_index", [Pure,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "which of the parts over some axes is this rank's";
+  let description = [{
+    The rank's position among those that differ in `axes` alone, the first axis being the
+    slowest.
+
+    (C1) axes are distinct ones of the mesh.
+
+    ```mlir
+    %i = train.process_index over ["host", "data"] : tensor<i64>
+    ```
+  }];
+  let arguments = (ins StrArrayAttr:$axes);
+  let results = (outs 0DTensorOf<[I64]>:$result);
+  let assemblyFormat = "`over` $axes attr-dict `:` type($result)";
+}
+
+/// Not pure: all ranks do the same collectives in the same order.
+class Train_CollectiveOp<string mnemonic, list<Trait> traits = []> : Train_Op<mnemonic,
+    !listconcat(traits, [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
+                         MemoryEffects<[MemRead, MemWrite]>])> {
+  let hasVerifier = 1;
+}
+
+def Train_AllReduceOp : Train_CollectiveOp<"all_reduce", [SameOperandsAndResultType]> {
+  let summary = "the sum of a tensor over ranks";
+  let description = [{
+    Element by element ((x0 + x1) + x2) + ..., of the ranks that differ in `axes` alone, in
+    their order; bf16 and f16 are added in f32 and rounded once. With `range`, elements
+    [first, first + count) of a tensor of rank 1 are summed in place, and with `piece_of`
+    only this rank's of the equal pieces in which the range is cut over those axes; the
+    others stay.
+
+    (C1) axes are distinct ones of the mesh; (C2) elements are floats; (C3) a range is
+    within its tensor, of rank 1, and has a whole number of elements per piece.
+
+    ```mlir
+    %s = train.all_reduce %x over ["data"] : tensor<4xf32>
+    %t = train.all_reduce %g over ["host"] range [0, 4096] piece_of ["data"] : tensor<8192xf32>
+    ```
+  }];
+  let arguments = (ins Train_Tensor:$input, StrArrayAttr:$axes,
+                       OptionalAttr<DenseI64ArrayAttr>:$range, OptionalAttr<StrArrayAttr>:$piece_of);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = [{
+    $input `over` $axes (`range` $range^)? (`piece_of` $piece_of^)? attr-dict `:` type($input)
+  }];
+}
+
+def Train_ReduceScatterOp : Train_CollectiveOp<"reduce_scatter",
+    [SameOperandsAndResultType]> {
+  let summary = "sums a range over ranks, each its own piece";
+  let description = [{
+    The range is cut into equal pieces, one for each rank that differs in `axes` alone.
+    This rank's piece becomes the sum over those ranks, as train.all_reduce has it; the
+    other pieces are undefined afterwards. In place.
+
+    (C1) axes are distinct ones of the mesh; (C2) elements are floats; (C3) the range is
+    within the tensor, of rank 1, and has a whole number of elements per piece.
+
+    ```mlir
+    %s = train.reduce_scatter %g over ["data"] range [0, 4096] : tensor<8192xf32>
+    ```
+  }];
+  let arguments = (ins Train_Tensor:$input, StrArrayAttr:$axes, DenseI64ArrayAttr:$range);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$input `over` $axes `range` $range attr-dict `:` type($input)";
+}
+
+def Train_AllGatherOp : Train_CollectiveOp<"all_gather"> {
+  let summary = "gives all ranks the pieces of each";
+  let description = [{
+    With `range`: each of its pieces becomes what its rank has there (see
+    train.reduce_scatter), in place. Without: the operands of the ranks that differ in
+    `axes` alone, one after another along dimension 0.
+
+    (C1) axes are distinct ones of the mesh; (C2) with a range the result has the
+    operand's type, and without one as many times its size along dimension 0 as there are
+    ranks; (C3) the range is within the tensor, of rank 1, and has a whole number of
+    elements per piece.
+
+    ```mlir
+    %p = train.all_gather %w over ["data"] range [0, 4096] : tensor<8192xbf16> -> tensor<8192xbf16>
+    %b = train.all_gather %x over ["data"] : tensor<3xf32> -> tensor<12xf32>
+    ```
+  }];
+  let arguments = (ins Train_Tensor:$input, StrArrayAttr:$axes, OptionalAttr<DenseI64ArrayAttr>:$range);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = [{
+    $input `over` $axes (`range` $range^)? attr-dict `:` type($input) `->` type($result)
+  }];
+}
+
+#endif // TRAINC_TRAIN_MESH_OPS

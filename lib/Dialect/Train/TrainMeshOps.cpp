@@ -1,0 +1,186 @@
+//===- TrainMeshOps.cpp - Ranks and collectives ---------------------------===//
+#include "trainc/Dialect/Train/TrainOps.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+//===----------------------------------------------------------------------===//
+// The mesh
+//===----------------------------------------------------------------------===//
+
+static constexpr int64_t kMostRanks = 65536;
+
+MeshOp train::getMesh(ModuleOp module) {
+  auto meshes = module.getOps<MeshOp>();
+  return meshes.empty() ? MeshOp() : *meshes.begin();
+}
+
+int64_t MeshOp::getSize(StringRef axis) {
+  for (auto [name, size] : llvm::zip(getAxes(), getSizes()))
+    if (cast<StringAttr>(name).getValue() == axis)
+      return size;
+  return 0;
+}
+
+int64_t MeshOp::getCount(ArrayAttr axes) {
+  int64_t count = 1;
+  for (auto axis : axes.getAsRange<StringAttr>())
+    count *= getSize(axis.getValue());
+  return count;
+}
+
+/// `@mesh(host = 2, data = 4)`.
+ParseResult MeshOp::parse(OpAsmParser &parser, OperationState &result) {
+  Builder &b = parser.getBuilder();
+  StringAttr name;
+  SmallVector<Attribute> axes;
+  SmallVector<int64_t> sizes;
+  auto parseAxis = [&]() -> ParseResult {
+    StringRef axis;
+    if (parser.parseKeyword(&axis) || parser.parseEqual() ||
+        parser.parseInteger(sizes.emplace_back()))
+      return failure();
+    axes.push_back(b.getStringAttr(axis));
+    return success();
+  };
+  if (parser.parseSymbolName(name, getSymNameAttrName(result.name),
+                             result.attributes) ||
+      parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseAxis) ||
+      parseAttributes(parser, result, /*keyword=*/false))
+    return failure();
+  result.addAttribute(getAxesAttrName(result.name), b.getArrayAttr(axes));
+  result.addAttribute(getSizesAttrName(result.name),
+                      b.getDenseI64ArrayAttr(sizes));
+  return success();
+}
+
+void MeshOp::print(OpAsmPrinter &p) {
+  p << " ";
+  p.printSymbolName(getSymName());
+  p << "(";
+  llvm::interleaveComma(llvm::zip(getAxes(), getSizes()), p, [&](auto axis) {
+    p << cast<StringAttr>(std::get<0>(axis)).getValue() << " = "
+      << std::get<1>(axis);
+  });
+  p << ")";
+  p.printOptionalAttrDict((*this)->getAttrs(), {"sym_name", "axes", "sizes"});
+}
+
+LogicalResult MeshOp::verify() {
+  if (getAxes().empty() || getAxes().size() != getSizes().size())
+    return emitOpError("expects at least one axis, and a size for each (C1), "
+                       "got ")
+           << getAxes().size() << " axes and " << getSizes().size()
+           << " sizes";
+  llvm::StringSet<> names;
+  int64_t ranks = 1;
+  for (auto [axis, size] : llvm::zip(getAxes(), getSizes())) {
+    StringRef name = cast<StringAttr>(axis).getValue();
+    if (name.empty() || !names.insert(name).second)
+      return emitOpError("expects axes of distinct names (C1), got '")
+             << name << "'";
+    if (size < 1 || size > kMostRanks || (ranks *= size) > kMostRanks)
+      return emitOpError("expects sizes of at least 1 and at most ")
+             << kMostRanks << " ranks in all (C2), got " << name << " = "
+             << size;
+  }
+  auto module = dyn_cast<ModuleOp>((*this)->getParentOp());
+  if (module && getMesh(module) != *this)
+    return emitOpError("expects to be the only mesh of the module (C3)");
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Collectives
+//===----------------------------------------------------------------------===//
+
+/// (C1) of what names axes.
+static LogicalResult verifyAxes(Operation *op, ArrayAttr axes) {
+  auto module = op->getParentOfType<ModuleOp>();
+  MeshOp mesh = module ? getMesh(module) : MeshOp();
+  if (!mesh)
+    return op->emitOpError("expects a train.mesh in the module (C1)");
+  llvm::StringSet<> names;
+  for (auto axis : axes.getAsRange<StringAttr>())
+    if (mesh.getSize(axis.getValue()) == 0 ||
+        !names.insert(axis.getValue()).second)
+      return op->emitOpError("expects distinct axes of the mesh (C1), got ")
+             << axes;
+  return success();
+}
+
+/// (C3) of an op on a range that is cut into one piece for each rank over `axes`.
+static LogicalResult verifyRange(Operation *op, ArrayRef<int64_t> range,
+                                 ArrayAttr axes) {
+  auto type = cast<RankedTensorType>(op->getOperand(0).getType());
+  int64_t pieces = getMesh(op->getParentOfType<ModuleOp>()).getCount(axes);
+  if (type.getRank() != 1 || range.size() != 2 || range[0] < 0 ||
+      range[1] < 0 || range[0] > type.getNumElements() - range[1] ||
+      range[1] % pieces != 0)
+    return op->emitOpError("expects a range [first, count] within a tensor of "
+                           "rank 1, a multiple of ")
+           << pieces << " elements long (C3), got [" << range << "] of "
+           << type;
+  return success();
+}
+
+static LogicalResult verifyFloats(Operation *op) {
+  auto type = cast<RankedTensorType>(op->getOperand(0).getType());
+  if (isa<FloatType>(type.getElementType()))
+    return success();
+  return op->emitOpError("expects elements of a float type (C2), got ") << type;
+}
+
+LogicalResult
+ProcessIndexOp::verifySymbolUses(SymbolTableCollection &) {
+  return verifyAxes(*this, getAxes());
+}
+
+LogicalResult AllReduceOp::verify() {
+  if (getPieceOf() && !getRange())
+    return emitOpError("expects a range with piece_of (C3)");
+  return verifyFloats(*this);
+}
+
+LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &) {
+  if (failed(verifyAxes(*this, getAxes())))
+    return failure();
+  ArrayAttr pieces = getPieceOf().value_or(ArrayAttr::get(getContext(), {}));
+  if (failed(verifyAxes(*this, pieces)))
+    return failure();
+  return getRange() ? verifyRange(*this, *getRange(), pieces) : success();
+}
+
+LogicalResult ReduceScatterOp::verify() { return verifyFloats(*this); }
+
+LogicalResult ReduceScatterOp::verifySymbolUses(SymbolTableCollection &) {
+  if (failed(verifyAxes(*this, getAxes())))
+    return failure();
+  return verifyRange(*this, getRange(), getAxes());
+}
+
+LogicalResult AllGatherOp::verify() { return success(); }
+
+LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &) {
+  if (failed(verifyAxes(*this, getAxes())))
+    return failure();
+  auto type = cast<RankedTensorType>(getInput().getType());
+  auto result = cast<RankedTensorType>(getResult().getType());
+  RankedTensorType expected = type;
+  if (!getRange()) {
+    SmallVector<int64_t> shape(type.getShape());
+    if (shape.empty())
+      return emitOpError("expects an operand of rank 1 or more (C2), got ")
+             << type;
+    shape[0] *= getMesh((*this)->getParentOfType<ModuleOp>())
+                    .getCount(getAxes());
+    expected = RankedTensorType::get(shape, type.getElementType());
+  }
+  if (result != expected)
+    return emitOpError("expects a result of type ")
+           << expected << " (C2), got " << result;
+  return getRange() ? verifyRange(*this, *getRange(), getAxes()) : success();
+}
