@@ -82,6 +82,7 @@ struct Writer {
   Constant *list(const std::vector<CommandRow> &rows);
   Constant *ports(const std::vector<PortRow> &rows);
   Constant *entry(const EntryRow &row);
+  Constant *arena(const ArenaRow &row);
   Constant *tensor(const TensorRow &row);
 };
 } // namespace
@@ -104,6 +105,10 @@ Constant *Writer::command(const CommandRow &row) {
           g.stride_c[0], g.stride_c[1], g.tile_m, g.tile_n})
       members.push_back(u64(value));
     detail = global(structure(members));
+  } else if (row.collective) {
+    const trainc_collective_detail &c = *row.collective;
+    detail = global(structure(
+        {u32(c.axes), u32(c.piece_axes), u32(c.dtype), u32(c.phase)}));
   }
   return structure({u32(row.kind), u32(row.kernel), u64(row.tiles),
                     u32(operands.size()), u32(0), array(operands), detail,
@@ -140,6 +145,16 @@ Constant *Writer::entry(const EntryRow &row) {
                     u64(row.workspaceBytes)});
 }
 
+Constant *Writer::arena(const ArenaRow &row) {
+  std::vector<Constant *> buckets;
+  for (const trainc_bucket &bucket : row.buckets)
+    buckets.push_back(structure({u64(bucket.first), u64(bucket.bytes),
+                                 u64(bucket.local), u64(bucket.pieces)}));
+  return structure({string(row.name), u32(row.role), u32(row.dtype),
+                    u64(row.bytes), null(), u32(buckets.size()),
+                    u32(row.pieceAxes), array(buckets)});
+}
+
 Constant *Writer::tensor(const TensorRow &row) {
   return structure(
       {string(row.name), row.state.empty() ? null() : string(row.state),
@@ -165,14 +180,33 @@ static uint64_t hashState(const Tables &tables) {
   return llvm::xxh3_64bits(text);
 }
 
+/// Hash of what ranks must do alike: every collective, in the order of the lists.
+static uint64_t hashSchedule(const Tables &tables) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  for (const EntryRow &entry : tables.entries)
+    for (const std::vector<CommandRow> &list : entry.lists)
+      for (const CommandRow &row : list)
+        if (row.collective) {
+          os << entry.name << " " << &list - entry.lists << " " << row.kind
+             << " " << row.collective->axes << " " << row.collective->piece_axes
+             << " " << row.collective->dtype << " " << row.collective->phase;
+          for (const trainc_operand &operand : row.operands)
+            os << " " << operand.bytes;
+          os << "\n";
+        }
+  return text.empty() ? 0 : llvm::xxh3_64bits(text);
+}
+
 void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
                             const llvm::TargetMachine &machine) {
   Writer w(module);
-  std::vector<Constant *> arenas, tensors, scalars, groups, entries, kernels;
+  std::vector<Constant *> arenas, tensors, scalars, groups, entries, kernels,
+      axes;
   for (const ArenaRow &row : tables.arenas)
-    arenas.push_back(
-        w.structure({w.string(row.name), w.u32(row.role), w.u32(row.dtype),
-                     w.u64(row.bytes), w.null()}));
+    arenas.push_back(w.arena(row));
+  for (const AxisRow &row : tables.axes)
+    axes.push_back(w.structure({w.string(row.name), w.u64(row.size)}));
   for (const TensorRow &row : tables.tensors)
     tensors.push_back(w.tensor(row));
   for (const ScalarRow &row : tables.scalars)
@@ -212,6 +246,7 @@ void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
                                       w.string(features),
                                       w.u64(planHash),
                                       w.u64(hashState(tables)),
+                                      w.u64(hashSchedule(tables)),
                                       w.u32(arenas.size()),
                                       w.u32(tensors.size()),
                                       w.u32(scalars.size()),
@@ -220,13 +255,16 @@ void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
                                       w.u32(kernels.size()),
                                       w.u32(tables.scalarArena),
                                       w.u32(tables.workspaceArena),
+                                      w.u32(axes.size()),
+                                      w.u32(0),
                                       table(arenas),
                                       table(tensors),
                                       table(scalars),
                                       table(groups),
                                       table(entries),
                                       table(kernels),
-                                      functions});
+                                      functions,
+                                      table(axes)});
   assert(module.getDataLayout().getTypeAllocSize(descriptor->getType()) ==
              sizeof(trainc_descriptor) &&
          "descriptor layout differs from step_abi.h");

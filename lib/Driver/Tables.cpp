@@ -73,6 +73,8 @@ struct Gatherer {
     tables.name = name.str();
   }
 
+  void gatherMesh();
+  uint32_t maskOf(ArrayAttr axes);
   void gatherArenas();
   void gatherTensors();
   void addTensor(StringRef name, StringRef state, trainc_role role,
@@ -81,8 +83,28 @@ struct Gatherer {
   void gatherList(EntryRow &entry, ListOp list);
   trainc_operand operandOf(EntryRow &entry, Value value, uint32_t access);
   void setPlace(EntryRow &entry, trainc_operand &operand, Attribute place);
+  void addCollective(EntryRow &entry, Operation &op, CommandRow &command);
 };
 } // namespace
+
+void Gatherer::gatherMesh() {
+  MeshOp mesh = getMesh(module);
+  if (!mesh || mesh.getCount(mesh.getAxes()) == 1)
+    return;
+  for (auto [axis, size] : llvm::zip(mesh.getAxes(), mesh.getSizes()))
+    tables.axes.push_back({cast<StringAttr>(axis).getValue().str(),
+                           static_cast<uint64_t>(size)});
+}
+
+/// Bit i: axis i of the mesh.
+uint32_t Gatherer::maskOf(ArrayAttr axes) {
+  uint32_t mask = 0;
+  for (auto axis : axes.getAsRange<StringAttr>())
+    for (auto [i, row] : llvm::enumerate(tables.axes))
+      if (row.name == axis.getValue())
+        mask |= 1u << i;
+  return mask;
+}
 
 void Gatherer::gatherArenas() {
   for (auto arena : module.getOps<ArenaOp>()) {
@@ -103,14 +125,23 @@ void Gatherer::gatherArenas() {
       tables.scalarArena = tables.arenas.size();
     StringRef name = arena.getSymName();
     name.consume_front("arena.");
-    tables.arenas.push_back({name.str(), role, dtype, arena.getBytes()});
+    ArenaRow row{name.str(), role, dtype, arena.getBytes(), 0, {}};
+    uint64_t width = getDTypeBytes(dtype);
+    for (const ArenaOp::Bucket &bucket : arena.getAllBuckets())
+      row.buckets.push_back(
+          {bucket.first * width, bucket.count * width,
+           bucket.localFirst * width,
+           static_cast<uint64_t>(bucket.isPiece() ? arena.countPieces() : 1)});
+    if (auto shard = arena.getShard())
+      row.pieceAxes = maskOf(*shard);
+    tables.arenas.push_back(std::move(row));
   }
   uint64_t workspace = 0;
   for (auto list : module.getOps<ListOp>())
     workspace = std::max<uint64_t>(workspace, list.getWorkspace().value_or(0));
   tables.workspaceArena = tables.arenas.size();
   tables.arenas.push_back(
-      {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_U8, workspace});
+      {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_U8, workspace, 0, {}});
   auto scalars = symbols.lookup<ArenaOp>(kScalarArena);
   auto values = scalars->getAttrOfType<DenseF64ArrayAttr>("values");
   auto flags = scalars->getAttrOfType<DenseI32ArrayAttr>("flags");
@@ -303,7 +334,7 @@ void Gatherer::setPlace(EntryRow &entry, trainc_operand &operand,
     operand.offset =
         slice.getNestedReferences().empty()
             ? 0
-            : arena.getOffsets()[arena.findSlice(slice.getLeafReference())];
+            : arena.getLocalOffset(arena.findSlice(slice.getLeafReference()));
   } else if (cast<StringAttr>(pair[0]).getValue() == "workspace") {
     operand.base = tables.workspaceArena;
     operand.offset = number;
@@ -428,6 +459,46 @@ static trainc_gemm_detail gemmDetail(GemmOp op) {
   return gemm;
 }
 
+/// A collective: the range of its operand that changes in place, or source and target.
+void Gatherer::addCollective(EntryRow &entry, Operation &op,
+                             CommandRow &command) {
+  auto scatter = dyn_cast<ReduceScatterOp>(op);
+  auto sum = dyn_cast<AllReduceOp>(op);
+  auto gather = dyn_cast<AllGatherOp>(op);
+  auto type = nn::getTensorType(op.getOperand(0));
+  trainc_collective_detail detail{};
+  detail.dtype = getDType(type.getElementType());
+  std::optional<ArrayRef<int64_t>> range;
+  if (scatter) {
+    command.kind = TRAINC_COMMAND_REDUCE_SCATTER;
+    detail.axes = maskOf(scatter.getAxes());
+    range = scatter.getRange();
+  } else if (sum) {
+    command.kind = TRAINC_COMMAND_ALL_REDUCE;
+    detail.axes = maskOf(sum.getAxes());
+    detail.piece_axes =
+        maskOf(sum.getPieceOf().value_or(ArrayAttr::get(op.getContext(), {})));
+    range = sum.getRange();
+  } else {
+    command.kind = TRAINC_COMMAND_ALL_GATHER;
+    detail.axes = maskOf(gather.getAxes());
+    range = gather.getRange();
+  }
+  uint32_t access = range ? TRAINC_READ | TRAINC_WRITE : TRAINC_READ;
+  trainc_operand operand = operandOf(entry, op.getOperand(0), access);
+  if (range) {
+    uint64_t width = getDTypeBytes(static_cast<trainc_dtype>(operand.dtype));
+    operand.offset += (*range)[0] * width;
+    operand.bytes = (*range)[1] * width;
+  }
+  command.operands.push_back(operand);
+  if (!range)
+    command.operands.push_back(
+        operandOf(entry, op.getResult(0), TRAINC_WRITE));
+  command.label = op.getName().stripDialect().str();
+  command.collective = detail;
+}
+
 void Gatherer::gatherList(EntryRow &entry, ListOp list) {
   auto kind = list.getKind() == "first"  ? TRAINC_LIST_FIRST
               : list.getKind() == "next" ? TRAINC_LIST_NEXT
@@ -484,6 +555,8 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
       if (gemm.getBias())
         command.operands.push_back(
             operandOf(entry, gemm.getBias(), TRAINC_READ));
+    } else if (isCollective(&op)) {
+      addCollective(entry, op, command);
     } else if (auto write = dyn_cast<WriteOp>(op)) {
       addCopy(write.getValue(),
               b.getArrayAttr({write.getTarget(), b.getI64IntegerAttr(0)}),
@@ -505,6 +578,7 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
 
 Tables trainc::gatherTables(ModuleOp module, StringRef name) {
   Gatherer gatherer(module, name);
+  gatherer.gatherMesh();
   gatherer.gatherArenas();
   gatherer.gatherTensors();
   for (auto kernel : module.getOps<KernelOp>()) {

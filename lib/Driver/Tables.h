@@ -20,6 +20,13 @@ struct ArenaRow {
   trainc_role role;
   trainc_dtype dtype;
   uint64_t bytes;
+  uint32_t pieceAxes = 0;
+  std::vector<trainc_bucket> buckets;
+};
+
+struct AxisRow {
+  std::string name;
+  uint64_t size;
 };
 
 struct TensorRow {
@@ -59,6 +66,7 @@ struct CommandRow {
   int64_t tiles = 1;
   std::vector<trainc_operand> operands;
   std::optional<trainc_gemm_detail> gemm;
+  std::optional<trainc_collective_detail> collective;
   std::string label, location;
   int64_t flops = 0;
 };
@@ -81,6 +89,7 @@ struct Tables {
   std::vector<std::string> groups;
   std::vector<EntryRow> entries;
   std::vector<KernelRow> kernels;
+  std::vector<AxisRow> axes; // none for one rank
   uint32_t scalarArena = 0, workspaceArena = 0;
 };
 

@@ -59,8 +59,11 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
       coalesce.alignSize = options.alignSize;
       pm.addPass(createCoalescePass(coalesce));
     }
-    if (enabled("train-fuse-optimizer") && !options.reference)
-      pm.addPass(createFuseOptimizerPass({options.foldNorm}));
+    pm.addPass(createFormBucketsPass({options.bucketSize, options.alignSize}));
+    pm.addPass(createFuseOptimizerPass(
+        {options.foldNorm,
+         /*separate=*/!enabled("train-fuse-optimizer") || options.reference}));
+    pm.addPass(createShardPass({options.shard}));
     break;
   case Form::Commands: {
     pm.addPass(createOutlineListsPass());

@@ -302,8 +302,17 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
   ++launches;
 }
 
-/// Whether `array` stands in an arena, of which `result` is written there alone.
+/// Whether `array` stands in an arena, of which `result`, or what collectives make
+/// of it in place, is written there alone.
 static bool replacesArena(Value array, Value result) {
+  while (Operation *op = array.getDefiningOp()) {
+    if (!isCollective(op) || !getInPlaceOperand(op))
+      break;
+    array = getInPlaceOperand(op);
+  }
+  while (result.hasOneUse() && isCollective(*result.user_begin()) &&
+         getInPlaceOperand(*result.user_begin()))
+    result = (*result.user_begin())->getResult(0);
   auto read = array.getDefiningOp<ReadOp>();
   if (!read || !result.hasOneUse())
     return false;
@@ -314,7 +323,7 @@ static bool replacesArena(Value array, Value result) {
 /// Checks that `list` holds only what a kernel computes or a command does.
 static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
-    if (!isa<nn::NNDialect>(op.getDialect()) &&
+    if (!isa<nn::NNDialect>(op.getDialect()) && !isCollective(&op) &&
         !isa<ReadOp, WriteOp, LaunchOp, GemmOp, SquareSumOp, SegmentMapOp,
              SegmentSquareSumOp, SumBlocksOp, BarrierOp, train::ReturnOp>(op))
       return op.emitOpError("cannot be made a command");

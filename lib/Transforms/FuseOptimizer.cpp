@@ -141,7 +141,8 @@ SegmentSquareSumOp Fuser::sumSquares(OpBuilder &b, Location loc,
 static DenseMap<StringAttr, WriteOp> gradientWrites(NormSquaredOp norm,
                                                     SymbolTable &symbols) {
   DenseMap<StringAttr, WriteOp> writes;
-  if (!isa<StepOp>(norm->getParentOp()))
+  // Over ranks, what is made is only a part of the sum.
+  if (!isa<StepOp>(norm->getParentOp()) || norm->getParentOp()->hasAttr("over"))
     return writes;
   for (auto write : norm->getBlock()->getOps<WriteOp>())
     if (isGradient(write.getTarget(), symbols))
@@ -208,7 +209,7 @@ LogicalResult Fuser::fuseNorms(ArrayRef<NormSquaredOp> norms) {
     if (foldNorm)
       remark::missed(loc, remark::RemarkOpts::name("NormFolded")
                               .category("train-fuse-optimizer"))
-          << remark::reason("gradients are sums over a window");
+          << remark::reason("gradients are sums over a window or ranks");
     ElementCode code;
     auto gradients =
         readArena(b, norms.front(), arenaName(kGradientArena, type));
@@ -529,6 +530,13 @@ struct FuseOptimizerPass
       if (failed(verifyUpdate(update, symbols)))
         return failure();
       for (Member &member : membersOf(update, symbols)) {
+        if (separate) {
+          for (auto [param, position] :
+               llvm::zip(member.params, member.positions))
+            kinds.push_back({Member{member.update, member.optimizer, {param},
+                                    {position}, member.copies}});
+          continue;
+        }
         auto kind = llvm::find_if(
             kinds, [&](auto &kind) { return sameCode(kind.front(), member); });
         if (kind == kinds.end())
@@ -538,8 +546,12 @@ struct FuseOptimizerPass
       }
     }
     Fuser fuser(getOperation(), foldNorm);
-    if (failed(fuser.fuseNorms(norms)))
-      return failure();
+    for (ArrayRef<NormSquaredOp> all = norms; !all.empty();) {
+      ArrayRef<NormSquaredOp> some = separate ? all.take_front() : all;
+      if (failed(fuser.fuseNorms(some)))
+        return failure();
+      all = all.drop_front(some.size());
+    }
     for (auto &kind : kinds)
       if (failed(fuser.fuseUpdates(kind)))
         return failure();
@@ -552,6 +564,9 @@ struct FuseOptimizerPass
   }
 
   void runOnOperation() override {
+    if (separate && llvm::none_of(getOperation().getOps<StepOp>(),
+                                  [](StepOp step) { return step->hasAttr("over"); }))
+      return;
     SetVector<Block *> blocks;
     getOperation().walk([&](Operation *op) {
       if (isa<NormSquaredOp, UpdateOp>(op))

@@ -59,7 +59,7 @@ static Kind classify(Operation *op) {
     return isRowReduce(reduce) ? Kind::Row : Kind::Column;
   if (isa<train::ReadOp, train::WriteOp, train::LaunchOp, train::GemmOp,
           train::ReturnOp, train::BarrierOp, nn::ReshapeOp>(op) ||
-      isReplicable(op))
+      train::isCollective(op) || isReplicable(op))
     return Kind::None;
   return Kind::Single;
 }

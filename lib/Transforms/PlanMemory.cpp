@@ -100,6 +100,16 @@ void Planner::findReplaced(SymbolTable &symbols) {
           !source(launch.getInputs()[argument]).getDefiningOp<ReadOp>())
         replaced[result] = launch.getInputs()[argument];
   }
+  for (Operation &op : list.getBody().front())
+    if (isCollective(&op))
+      if (Value operand = getInPlaceOperand(&op);
+          operand && !source(operand).getDefiningOp<ReadOp>())
+        replaced[op.getResult(0)] = operand;
+}
+
+/// Whether `op` produces values in memory.
+static bool isCommand(Operation *op) {
+  return isa<LaunchOp, GemmOp>(op) || isCollective(op);
 }
 
 void Planner::findBuffers() {
@@ -108,7 +118,7 @@ void Planner::findBuffers() {
     position[&op] = count++;
   }
   for (Operation &op : list.getBody().front())
-    if (isa<LaunchOp, GemmOp>(op))
+    if (isCommand(&op))
       for (Value result : op.getResults())
         if (!replaced.contains(result))
           buffers.insert({result,
@@ -139,6 +149,10 @@ void Planner::bindInPlace(SymbolTable &symbols) {
     } else if (auto gemm = dyn_cast<GemmOp>(op)) {
       if (gemm.getInit())
         bindTo(gemm.getResult(), gemm.getInit());
+    } else if (isCollective(&op)) {
+      if (Value operand = getInPlaceOperand(&op);
+          operand && !replaced.contains(op.getResult(0)))
+        bindTo(op.getResult(0), operand);
     }
   }
 }
@@ -230,7 +244,7 @@ int64_t Planner::assignOffsets() {
 void Planner::annotate() {
   OpBuilder b(list);
   for (Operation &op : list.getBody().front()) {
-    if (!isa<LaunchOp, GemmOp>(op))
+    if (!isCommand(&op))
       continue;
     SmallVector<Attribute> places;
     for (Value result : op.getResults())
@@ -253,8 +267,8 @@ void Planner::run(SymbolTable &symbols) {
 /// Checks that only commands are left in `list`.
 static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
-    if (!isa<ReadOp, WriteOp, LaunchOp, GemmOp, nn::ReshapeOp, train::ReturnOp>(
-            op))
+    if (!isCommand(&op) &&
+        !isa<ReadOp, WriteOp, nn::ReshapeOp, train::ReturnOp>(op))
       return op.emitOpError(
           "is no command; run train-form-kernels before train-plan-memory");
   return success();

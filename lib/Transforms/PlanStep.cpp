@@ -104,6 +104,10 @@ static SmallVector<Scalar> scalarsOf(ModuleOp module, StepOp step) {
   if (auto rule = step.getLossScaleRule())
     for (auto [name, value] : llvm::zip(step.getLossScaleRuleNames(), *rule))
       add("loss_scale." + name, value, TRAINC_SCALAR_SETTABLE);
+  if (MeshOp mesh = getMesh(module))
+    for (auto [axis, size] : llvm::zip(mesh.getAxes(), mesh.getSizes()))
+      if (size > 1)
+        add(meshScalar(cast<StringAttr>(axis).getValue()), 0.0, 0);
   for (auto schedule : module.getOps<ScheduleOp>()) {
     owner = schedule;
     add(schedule.getSymName(), 0.0, 0);
@@ -217,11 +221,38 @@ static void buildLossScale(ScalarBuilder &s, Value finite) {
   s.write(s.select(finite, s.select(old, zero, age), zero), "loss_scale_age");
 }
 
+/// Replaces the window's sums by those over all ranks, so that every rank goes on
+/// with the same numbers.
+static void buildTotals(ScalarBuilder &s, ArrayAttr over) {
+  static constexpr StringLiteral names[] = {"loss_sum", "weight_sum", "stop"};
+  SmallVector<Value> parts;
+  for (StringRef name : names)
+    parts.push_back(nn::reshapeTo(s.b, s.loc, s.read(name), {1}));
+  Value sums = nn::ConcatOp::create(s.b, s.loc, parts, 0);
+  sums = AllReduceOp::create(s.b, s.loc, sums.getType(), sums, over,
+                             DenseI64ArrayAttr(), ArrayAttr());
+  for (auto [i, name] : llvm::enumerate(names)) {
+    Value sum = nn::SliceOp::create(s.b, s.loc, sums,
+                                    ArrayRef<int64_t>{static_cast<int64_t>(i)},
+                                    ArrayRef<int64_t>{1}, DenseI64ArrayAttr());
+    s.write(nn::reshapeTo(s.b, s.loc, sum, {}), name);
+  }
+}
+
+/// The axes over which losses, weights and gradients are sums; null for one rank.
+static ArrayAttr axesOf(StepOp step) {
+  auto over = step->getAttrOfType<ArrayAttr>("over");
+  MeshOp mesh = getMesh(step->getParentOfType<ModuleOp>());
+  return over && mesh && mesh.getCount(over) > 1 ? over : ArrayAttr();
+}
+
 /// Builds all that happens once per update.
 static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   auto module = step->getParentOfType<ModuleOp>();
   Location loc = step.getLoc();
   ScalarBuilder s{b, loc};
+  if (ArrayAttr over = axesOf(step))
+    buildTotals(s, over);
   Value updates = s.read("update");
   buildSchedules(module, s, updates);
   Value t = s.add(updates, s.constant(1.0));

@@ -192,7 +192,7 @@ static LogicalResult verifyCommands(ModuleOp module) {
     if (!list.getWorkspace())
       return list.emitOpError("expects a planned workspace in form 3");
     for (Operation &op : list.getBody().front()) {
-      if (isa<LaunchOp, GemmOp>(op)) {
+      if (isa<LaunchOp, GemmOp>(op) || isCollective(&op)) {
         auto places = op.getAttrOfType<ArrayAttr>("places");
         if (!places || places.size() != op.getNumResults())
           return op.emitOpError("expects a place for each result in form 3");

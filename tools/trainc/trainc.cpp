@@ -52,6 +52,15 @@ struct CommandLine {
   cl::opt<bool> foldNorm{
       "fold-norm", cl::desc("Sum squares of gradients where they are made"),
       cl::cat(category)};
+  cl::opt<std::string> shard{
+      "shard",
+      cl::desc("What ranks divide among them: none, or optimizer (its states, "
+               "and the update)"),
+      cl::value_desc("what"), cl::init("none"), cl::cat(category)};
+  cl::opt<int64_t> bucketSize{
+      "bucket-size",
+      cl::desc("Gradients that ranks exchange at a time, about (33554432)"),
+      cl::value_desc("bytes"), cl::init(32 << 20), cl::cat(category)};
   cl::opt<bool> reference{
       "reference", cl::desc("Plain code by definitions: the tests' oracle"),
       cl::cat(category)};
@@ -125,6 +134,14 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   options.pipeline.reference = reference;
   options.pipeline.alignSize = alignSize;
   options.pipeline.foldNorm = foldNorm;
+  if (shard != "none" && shard != "optimizer")
+    return error("expects --shard=none or --shard=optimizer, got '" + shard +
+                 "'");
+  if (bucketSize < 1)
+    return error("expects a --bucket-size of at least 1, got " +
+                 llvm::Twine(bucketSize));
+  options.pipeline.shard = shard;
+  options.pipeline.bucketSize = bucketSize;
   options.memoryReport = wantsReport;
   options.memoryReportJson = report == "json";
   options.time = time;

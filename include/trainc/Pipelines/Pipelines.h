@@ -32,6 +32,10 @@ struct PipelineOptions {
   int64_t alignSize = 256;
   /// Sum the squares of gradients where they are made (train-fuse-optimizer).
   bool foldNorm = false;
+  /// What is divided among ranks: none or optimizer (train-shard).
+  std::string shard = "none";
+  /// Bytes of gradients that ranks exchange at a time (train-form-buckets).
+  int64_t bucketSize = 32 << 20;
   /// The processor has no instruction that converts to bf16.
   bool expandBF16 = false;
 };

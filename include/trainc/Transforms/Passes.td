@@ -290,6 +290,9 @@ def FuseOptimizerPass : Pass<"train-fuse-optimizer", "::mlir::ModuleOp"> {
     With `fold-norm`, and windows of one micro-step, squares are summed right where a
     gradient is made, while it is in a cache, instead of in a pass of their own.
 
+    With `separate` each norm and each parameter gets a segment op of its own, and only if
+    the step is spread over ranks (`train-shard` divides segments).
+
     Bitwise the same as `train-expand-updates`, which does it parameter by parameter.
 
     Needs form 2 (or lists of it); gives form 2.
@@ -299,10 +302,63 @@ def FuseOptimizerPass : Pass<"train-fuse-optimizer", "::mlir::ModuleOp"> {
   let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::arith::ArithDialect",
                            "::mlir::math::MathDialect"];
   let options = [Option<"foldNorm", "fold-norm", "bool", "false",
-                        "Sum squares where gradients are made">];
+                        "Sum squares where gradients are made">,
+                 Option<"separate", "separate", "bool", "false",
+                        "Only for a step over ranks: an op of its own for each norm and parameter">];
   let statistics = [Statistic<"numNorms", "norms", "Norms replaced">,
                     Statistic<"numUpdates", "updates", "Updates replaced">,
                     Statistic<"numPasses", "passes", "Passes over memory that update">];
+}
+
+def FormBucketsPass : Pass<"train-form-buckets", "::mlir::ModuleOp"> {
+  let summary = "Lay out arenas in buckets for collectives";
+  let description = [{
+    Cuts the parameters, in the order of the gradients' arena, into buckets of about
+    `bucket-size` bytes of f32 (a larger parameter is a bucket of its own), and gives each
+    bucket one range of every arena with something of its parameters: gradients, parameters,
+    states, copies. Those of one bucket have slices in the same arenas, at the same
+    distances in elements: `align-size` bytes of the narrowest. Each bucket is padded so
+    that every rank over the last axis of the step's `over` gets an equal piece of it, a
+    multiple of `align-size` long.
+
+    Needs form 2 before `train-fuse-optimizer`; gives form 2. Does nothing to a step that
+    is not spread over ranks.
+
+    Example: test/Transforms/form-buckets.mlir
+  }];
+  let options = [Option<"bucketSize", "bucket-size", "int64_t", "33554432",
+                        "Bytes of gradients in a bucket, at most if it holds several">,
+                 Option<"alignSize", "align-size", "int64_t", "256",
+                        "Bytes at a multiple of which slices start, a power of two">];
+  let statistics = [Statistic<"numBuckets", "buckets", "Buckets formed">];
+}
+
+def ShardPass : Pass<"train-shard", "::mlir::ModuleOp"> {
+  let summary = "Reduce gradients over ranks, divide the update among them";
+  let description = [{
+    For a step whose gradients are sums over ranks (`over`), of which the last axis is
+    that of the pieces. Each bucket of gradients is reduce-scattered over this axis, then summed over
+    the other axes piece by piece, once per window.
+
+    With `mode=none` the sums are gathered and every rank does the whole update. With
+    `mode=optimizer` (ZeRO-1; over the other axes replicated) a rank updates the pieces that it
+    owns: norms sum its own segments, and the sums of blocks are gathered; states, and
+    parameters that the step reads by their copies only, are kept in pieces (`pieces` of
+    the arenas); the others, and the copies, are gathered bucket by bucket after the
+    update, copies in their narrow type.
+
+    Segments of norm and update are cut where pieces end, in both modes: so both give the
+    same bits, and so does every rank.
+
+    Needs form 2 with buckets (`train-form-buckets`) and segments
+    (`train-fuse-optimizer`); gives form 2. Does nothing to a step that is not spread over ranks.
+
+    Example: test/Transforms/shard.mlir
+  }];
+  let options = [Option<"mode", "mode", "std::string", "\"none\"", "none or optimizer">];
+  let dependentDialects = ["::trainc::nn::NNDialect"];
+  let statistics = [Statistic<"numReduced", "reduced", "Buckets reduced">,
+                    Statistic<"numGathered", "gathered", "Buckets gathered">];
 }
 
 //===----------------------------------------------------------------------===//

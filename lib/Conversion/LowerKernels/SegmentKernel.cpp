@@ -70,6 +70,10 @@ template <typename Op> struct SegmentEmitter {
                                  const Scalars &scalars, Value at, Value mask);
 
 private:
+  SmallVector<int64_t> divide(int64_t from, int64_t to,
+                              SmallVector<int64_t> &segments,
+                              SmallVector<int64_t> &begins,
+                              SmallVector<int64_t> &ends);
   void prefetch(LoopBuilder &l, size_t array, Value at, bool isWrite);
   void emitScalars(LoopBuilder &l, Scalars &scalars);
   void loadScalars(LoopBuilder &l, Scalars &scalars, Value segment);
@@ -116,6 +120,8 @@ void SegmentEmitter<Op>::loadScalars(LoopBuilder &l, Scalars &scalars,
       scalars[body.getArgument(next++)] = chosen;
     }
   }
+  if (!op.getEach().empty() && op.getOwners())
+    segment = lookUp(l, table(l, *op.getOwners()), segment);
   for (Value operand : op.getEach())
     scalars[body.getArgument(next++)] = load(operand, segment);
 }
@@ -150,8 +156,11 @@ SegmentEmitter<Op>::emitVectors(LoopBuilder &l, const Piece &piece,
           function.inputs.lookup(array), l.add(piece.offsets[i], at),
           nn::getTensorType(array).getElementType(), mask, lanes);
   }
-  if (op.getIndexed())
+  if (op.getIndexed()) {
+    if (op.getStarts())
+      at = l.add(at, lookUp(l, table(l, *op.getStarts()), piece.segment));
     values[body.getArguments().back()] = l.count(at, lanes);
+  }
   auto lookup = [&](Value value) { return values.lookup(value); };
   for (Operation &inner : body.without_terminator()) {
     if (values.contains(inner.getResult(0)))
@@ -166,25 +175,31 @@ SegmentEmitter<Op>::emitVectors(LoopBuilder &l, const Piece &piece,
   return results;
 }
 
+/// Cuts segments `from` to `to` into pieces, which are added to the lists, and
+/// these into tiles: the first piece of each, and the end.
 template <typename Op>
-void SegmentEmitter<Op>::emit(
-    function_ref<void(LoopBuilder &, const Piece &, Scalars &)> emitPiece) {
-  int64_t total = llvm::sum_of(op.getLengths());
+SmallVector<int64_t> SegmentEmitter<Op>::divide(int64_t from, int64_t to,
+                                                SmallVector<int64_t> &segments,
+                                                SmallVector<int64_t> &begins,
+                                                SmallVector<int64_t> &ends) {
+  int64_t total = llvm::sum_of(op.getLengths().slice(from, to - from));
   int64_t share = std::clamp<int64_t>(
       llvm::alignTo(llvm::divideCeil(total, kTilesWanted), kNormBlock),
       kLeastElements, kMostElements);
-  SmallVector<int64_t> segments, begins, ends, firsts{0};
-  for (auto [segment, length] : llvm::enumerate(op.getLengths()))
-    for (int64_t begin = 0; begin < length; begin += share) {
+  size_t start = segments.size();
+  for (int64_t segment = from; segment < to; ++segment)
+    for (int64_t begin = 0, length = op.getLengths()[segment]; begin < length;
+         begin += share) {
       segments.push_back(segment);
       begins.push_back(begin);
       ends.push_back(std::min(length, begin + share));
     }
   if (backward)
     for (auto *list : {&segments, &begins, &ends})
-      std::reverse(list->begin(), list->end());
+      std::reverse(list->begin() + start, list->end());
+  SmallVector<int64_t> firsts{static_cast<int64_t>(start)};
   int64_t filled = 0;
-  for (size_t i = 0; i < segments.size(); ++i) {
+  for (size_t i = start; i < segments.size(); ++i) {
     int64_t cost = ends[i] - begins[i] + kPieceCost;
     if (filled != 0 && filled + cost > share + kPieceCost) {
       firsts.push_back(i);
@@ -192,8 +207,27 @@ void SegmentEmitter<Op>::emit(
     }
     filled += cost;
   }
-  tiles = firsts.size();
   firsts.push_back(segments.size());
+  return firsts;
+}
+
+template <typename Op>
+void SegmentEmitter<Op>::emit(
+    function_ref<void(LoopBuilder &, const Piece &, Scalars &)> emitPiece) {
+  SmallVector<int64_t> whole{0, static_cast<int64_t>(op.getLengths().size())};
+  ArrayRef<int64_t> shards = op.getShards().value_or(whole);
+  SmallVector<int64_t> segments, begins, ends;
+  SmallVector<SmallVector<int64_t>> firsts; // of each shard's tiles
+  for (size_t shard = 0; shard + 1 < shards.size(); ++shard)
+    firsts.push_back(divide(shards[shard], shards[shard + 1], segments, begins,
+                            ends));
+  for (auto &list : firsts)
+    tiles = std::max<int64_t>(tiles, list.size() - 1);
+  SmallVector<int64_t> allFirsts;
+  for (auto &list : firsts) {
+    list.resize(tiles + 1, list.back());
+    llvm::append_range(allFirsts, list);
+  }
 
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   LoopBuilder l{b, op.getLoc()};
@@ -202,9 +236,17 @@ void SegmentEmitter<Op>::emit(
         l.loadScalar(function.inputs.lookup(operand), l.index(0),
                      nn::getTensorType(operand).getElementType());
   emitScalars(l, uniform);
-  Value first = table(l, firsts);
-  Value begin = lookUp(l, first, function.tile);
-  Value end = lookUp(l, first, l.add(function.tile, l.index(1)));
+  Value first = table(l, allFirsts);
+  Value tile = function.tile;
+  if (op.getShard()) {
+    Value shard = arith::IndexCastOp::create(
+        b, l.loc, b.getIndexType(),
+        l.loadScalar(function.inputs.lookup(op.getShard()), l.index(0),
+                     b.getI64Type()));
+    tile = l.add(l.mul(shard, tiles + 1), tile);
+  }
+  Value begin = lookUp(l, first, tile);
+  Value end = lookUp(l, first, l.add(tile, l.index(1)));
   l.loop(begin, end, 1, [&](LoopBuilder &l, Value i) {
     Piece piece{lookUp(l, table(l, segments), i),
                 lookUp(l, table(l, begins), i),
@@ -276,9 +318,12 @@ int64_t trainc::emitSegmentMap(KernelFunction &function, SegmentMapOp op) {
 int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
                                      SegmentSquareSumOp op) {
   int64_t block = op.getBlock();
-  SmallVector<int64_t> firstBlocks;
+  SmallVector<int64_t> firstBlocks; // counted from the shard's first
   int64_t blocks = 0;
-  for (int64_t length : op.getLengths()) {
+  for (auto [segment, length] : llvm::enumerate(op.getLengths())) {
+    if (op.getShards() &&
+        llvm::is_contained(*op.getShards(), static_cast<int64_t>(segment)))
+      blocks = 0;
     firstBlocks.push_back(blocks);
     blocks += llvm::divideCeil(length, block);
   }
@@ -383,8 +428,33 @@ int64_t trainc::emitSumBlocks(KernelFunction &function, SumBlocksOp op) {
                     lookUp(l, table(l, which), i), f64);
     });
   }
+  // Ranges of one owner, one after the other, at the place of the first.
+  SmallVector<int64_t> places, ranges;
+  if (auto owners = op.getOwners()) {
+    for (auto [i, owner] : llvm::enumerate(*owners)) {
+      if (static_cast<size_t>(owner) == places.size())
+        places.push_back(i);
+      else
+        ranges.push_back(i);
+    }
+    SmallVector<int64_t> targets;
+    for (int64_t range : ranges)
+      targets.push_back(places[(*owners)[range]]);
+    if (!ranges.empty())
+      l.loop(l.index(0), l.index(ranges.size()), 1,
+             [&](LoopBuilder &l, Value i) {
+               Value target = lookUp(l, table(l, targets), i);
+               Value sum = l.combine(
+                   nn::ReduceKind::sum, l.loadScalar(sums, target, f64),
+                   l.loadScalar(sums, lookUp(l, table(l, ranges), i), f64));
+               l.storeScalar(sum, sums, target, f64);
+             });
+  }
   for (auto [attribute, result] : llvm::zip(op.getSets(), op.getSums())) {
-    ArrayRef<int64_t> set = cast<DenseI64ArrayAttr>(attribute).asArrayRef();
+    SmallVector<int64_t> set(cast<DenseI64ArrayAttr>(attribute).asArrayRef());
+    if (op.getOwners())
+      for (int64_t &i : set)
+        i = places[i];
     Value memref = function.outputs.lookup(result).front();
     auto sumAt = [&](LoopBuilder &l, Value i) {
       return l.loadScalar(sums, lookUp(l, table(l, set), i), f64);

@@ -18,6 +18,8 @@ MeshOp train::getMesh(ModuleOp module) {
   return meshes.empty() ? MeshOp() : *meshes.begin();
 }
 
+std::string train::meshScalar(StringRef axis) { return ("mesh." + axis).str(); }
+
 int64_t MeshOp::getSize(StringRef axis) {
   for (auto [name, size] : llvm::zip(getAxes(), getSizes()))
     if (cast<StringAttr>(name).getValue() == axis)
@@ -96,6 +98,19 @@ LogicalResult MeshOp::verify() {
 //===----------------------------------------------------------------------===//
 // Collectives
 //===----------------------------------------------------------------------===//
+
+bool train::isCollective(Operation *op) {
+  return isa<AllReduceOp, ReduceScatterOp, AllGatherOp>(op);
+}
+
+Value train::getInPlaceOperand(Operation *op) {
+  auto sum = dyn_cast<AllReduceOp>(op);
+  auto gather = dyn_cast<AllGatherOp>(op);
+  if (isa<ReduceScatterOp>(op) || (sum && sum.getRange()) ||
+      (gather && gather.getRange()))
+    return op->getOperand(0);
+  return {};
+}
 
 /// (C1) of what names axes.
 static LogicalResult verifyAxes(Operation *op, ArrayAttr axes) {

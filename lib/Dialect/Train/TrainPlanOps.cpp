@@ -29,6 +29,88 @@ RankedTensorType ArenaOp::getFlatType() {
                                element);
 }
 
+int64_t ArenaOp::countPieces() {
+  MeshOp mesh = getMesh((*this)->getParentOfType<ModuleOp>());
+  return getShard() && mesh ? mesh.getCount(*getShard()) : 1;
+}
+
+SmallVector<ArenaOp::Bucket> ArenaOp::getAllBuckets() {
+  SmallVector<Bucket> buckets;
+  auto ends = getBuckets();
+  if (!ends)
+    return buckets;
+  ArrayRef<bool> pieces = getPieces().value_or(ArrayRef<bool>());
+  int64_t parts = countPieces();
+  int64_t first = 0, localFirst = 0;
+  for (auto [i, end] : llvm::enumerate(*ends)) {
+    int64_t count = end - first;
+    int64_t local = i < pieces.size() && pieces[i] ? count / parts : count;
+    buckets.push_back({first, count, localFirst, local});
+    first = end;
+    localFirst += local;
+  }
+  return buckets;
+}
+
+int64_t ArenaOp::getLocalOffset(int64_t slice) {
+  int64_t offset = getOffsets()[slice];
+  int64_t width = nn::getElementBytes(
+      cast<RankedTensorType>(cast<TypeAttr>(getTypes()[slice]).getValue())
+          .getElementType());
+  for (const Bucket &bucket : getAllBuckets())
+    if (offset / width < bucket.first + bucket.count) {
+      assert(!bucket.isPiece() && "expects a slice that a rank has whole");
+      return offset + (bucket.localFirst - bucket.first) * width;
+    }
+  return offset;
+}
+
+/// (C4)
+static LogicalResult verifyBuckets(ArenaOp arena) {
+  if (!arena.getBuckets())
+    return arena.getPieces() || arena.getShard()
+               ? arena.emitOpError("expects buckets with pieces (C4)")
+               : success();
+  RankedTensorType flat = arena.getFlatType();
+  if (!flat)
+    return arena.emitOpError("expects slices of one element type in an arena "
+                             "with buckets (C4)");
+  int64_t width = nn::getElementBytes(flat.getElementType());
+  auto buckets = arena.getAllBuckets();
+  if (!arena.getPieces() != !arena.getShard() ||
+      (arena.getPieces() && arena.getPieces()->size() != buckets.size()))
+    return arena.emitOpError("expects axes of the pieces, and whether it is "
+                             "one for each bucket (C4)");
+  size_t slice = 0, slices = arena.getSlices().size();
+  int64_t local = 0;
+  for (const ArenaOp::Bucket &bucket : buckets) {
+    if (bucket.count < 0)
+      return arena.emitOpError("expects ascending ends of buckets (C4), got ")
+             << bucket.first + bucket.count << " after " << bucket.first;
+    if (bucket.isPiece() && bucket.count % arena.countPieces() != 0)
+      return arena.emitOpError("expects buckets of equal pieces (C4), got ")
+             << bucket.count << " elements";
+    local += bucket.localCount;
+    for (; slice < slices; ++slice) {
+      int64_t first = arena.getOffsets()[slice] / width;
+      if (first >= bucket.first + bucket.count)
+        break;
+      auto type = cast<RankedTensorType>(
+          cast<TypeAttr>(arena.getTypes()[slice]).getValue());
+      if (type.getNumElements() > bucket.first + bucket.count - first)
+        return arena.emitOpError("expects slices within a bucket (C4), got ")
+               << arena.getSlices()[slice];
+    }
+  }
+  if (slice != slices)
+    return arena.emitOpError("expects slices within a bucket (C4), got ")
+           << arena.getSlices()[slice] << " after the last";
+  if (local * width != static_cast<int64_t>(arena.getBytes()))
+    return arena.emitOpError("expects the bytes of its buckets (C4), ")
+           << local * width << ", got " << arena.getBytes();
+  return success();
+}
+
 LogicalResult ArenaOp::verify() {
   size_t count = getSlices().size();
   if (getTypes().size() != count || getOffsets().size() != count)
@@ -57,10 +139,10 @@ LogicalResult ArenaOp::verify() {
       return emitOpError("expects distinct names (C3), got ")
              << slice << " twice";
   }
-  if (end > static_cast<int64_t>(getBytes()))
+  if (!getBuckets() && end > static_cast<int64_t>(getBytes()))
     return emitOpError("expects slices within its bytes (C2), got an end of ")
            << end << " in " << getBytes();
-  return success();
+  return verifyBuckets(*this);
 }
 
 LogicalResult StoreGradientOp::verifySymbolUses(SymbolTableCollection &tables) {
@@ -126,6 +208,7 @@ LogicalResult UpdateOp::verify() {
 /// (C1) to (C3) of the ops on segments.
 template <typename Op> static LogicalResult verifySegments(Op op) {
   size_t count = op.getLengths().size();
+  int64_t wholes = count;
   if (op.getGroups().size() != count ||
       op.getOffsets().size() != op.getArrays().size())
     return op.emitOpError("expects a group per segment and offsets per array "
@@ -158,6 +241,28 @@ template <typename Op> static LogicalResult verifySegments(Op op) {
         return op.emitOpError("expects segments within their array (C1), got ")
                << length << " elements at " << offset << " of " << type;
   }
+  if (!op.getOwners() != !op.getStarts() ||
+      (op.getOwners() && (op.getOwners()->size() != count ||
+                          op.getStarts()->size() != count)))
+    return op.emitOpError("expects an owner and a start per segment (C5)");
+  if (op.getOwners())
+    wholes = op.getOwners()->empty()
+                 ? 0
+                 : *llvm::max_element(*op.getOwners()) + 1;
+  if (!op.getEach().empty() && op.getOwners())
+    wholes = std::max(
+        wholes, nn::getTensorType(op.getEach().front()).getNumElements());
+  if (auto owners = op.getOwners();
+      owners && llvm::any_of(*owners, [](int64_t owner) { return owner < 0; }))
+    return op.emitOpError("expects owners from 0 on (C5)");
+  if (!op.getShards() != !op.getShard())
+    return op.emitOpError("expects shards with the number of one (C5)");
+  if (auto shards = op.getShards())
+    if (shards->size() < 2 || shards->front() != 0 ||
+        shards->back() != static_cast<int64_t>(count) ||
+        !llvm::is_sorted(*shards))
+      return op.emitOpError("expects shards from 0 to ")
+             << count << ", ascending (C5)";
   SmallVector<Type> expected;
   auto expect = [&](OperandRange operands, ArrayRef<int64_t> shape,
                     int64_t stride) -> LogicalResult {
@@ -165,7 +270,7 @@ template <typename Op> static LogicalResult verifySegments(Op op) {
       auto type = cast<RankedTensorType>(operand.getType());
       if (type.getShape() != shape)
         return op.emitOpError("expects operands of rank 0 and `each` of one "
-                              "element per segment (C2), got ")
+                              "element per segment or whole (C2), got ")
                << type;
       if (i % stride == 0)
         expected.push_back(nn::getComputeType(type.getElementType()));
@@ -177,7 +282,7 @@ template <typename Op> static LogicalResult verifySegments(Op op) {
         nn::getComputeType(nn::getTensorType(array).getElementType()));
   if (failed(expect(op.getUniforms(), {}, 1)) ||
       failed(expect(op.getGrouped(), {}, groups)) ||
-      failed(expect(op.getEach(), {static_cast<int64_t>(count)}, 1)))
+      failed(expect(op.getEach(), {wholes}, 1)))
     return failure();
   if (op.getIndexed())
     expected.push_back(IntegerType::get(op.getContext(), 64));
@@ -221,9 +326,7 @@ LogicalResult SegmentSquareSumOp::verify() {
     return failure();
   if (static_cast<int64_t>(getBlock()) < 1)
     return emitOpError("expects a block >= 1, got ") << getBlock();
-  int64_t blocks = 0;
-  for (int64_t length : getLengths())
-    blocks += llvm::divideCeil(length, getBlock());
+  int64_t blocks = countBlocks();
   for (auto [value, output] : llvm::zip(
            getBody().front().getTerminator()->getOperands(), getOutputs()))
     if (auto expected = RankedTensorType::get({blocks}, value.getType());
@@ -233,8 +336,33 @@ LogicalResult SegmentSquareSumOp::verify() {
   return success();
 }
 
+int64_t SegmentSquareSumOp::countBlocks() {
+  SmallVector<int64_t> whole{0, static_cast<int64_t>(getLengths().size())};
+  ArrayRef<int64_t> shards = getShards().value_or(whole);
+  int64_t most = 0;
+  for (size_t i = 0; i + 1 < shards.size(); ++i) {
+    int64_t blocks = 0;
+    for (int64_t length :
+         getLengths().slice(shards[i], shards[i + 1] - shards[i]))
+      blocks += llvm::divideCeil(length, getBlock());
+    most = std::max(most, blocks);
+  }
+  return std::max<int64_t>(most, getShards() ? 1 : 0);
+}
+
 LogicalResult SumBlocksOp::verify() {
   size_t count = getSources().size();
+  if (auto owners = getOwners()) {
+    bool good = owners->size() == count;
+    int64_t next = 0;
+    for (size_t i = 0; good && i < count; ++i) {
+      good = (*owners)[i] == next || (i > 0 && (*owners)[i] == next - 1);
+      next = (*owners)[i] + 1;
+    }
+    if (!good)
+      return emitOpError("expects an owner per range, from 0 on without a gap "
+                         "(C1)");
+  }
   if (getFirsts().size() != count || getCounts().size() != count)
     return emitOpError("expects one source, first and count per sum (C1), got ")
            << count << ", " << getFirsts().size() << " and "
@@ -250,6 +378,7 @@ LogicalResult SumBlocksOp::verify() {
       return emitOpError("expects sums of elements of the inputs (C1), got ")
              << length << " from " << first << " on of input " << source;
   }
+  int64_t numSums = countSums();
   if (getSets().size() != getSums().size())
     return emitOpError("expects one set per result (C2), got ")
            << getSets().size() << " for " << getSums().size();
@@ -261,7 +390,7 @@ LogicalResult SumBlocksOp::verify() {
                  "element per sum (C2), got ")
              << sum.getType() << " for " << attribute;
     for (int64_t i : set.asArrayRef())
-      if (i < 0 || i >= static_cast<int64_t>(count))
+      if (i < 0 || i >= numSums)
         return emitOpError("expects sets of sums that there are (C2), got ")
                << i;
   }

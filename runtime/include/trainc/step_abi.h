@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define TRAINC_ABI_MAGIC UINT64_C(0x3143544E49415254) /* "TRAINTC1" */
-#define TRAINC_ABI_VERSION 2
+#define TRAINC_ABI_VERSION 3
 
 typedef enum trainc_dtype {
 #define TRAINC_DTYPE(NAME, number, bytes, text) TRAINC_##NAME = number,
@@ -95,6 +95,8 @@ typedef struct trainc_operand {
 /// GEMM: operands A, B, C and, if has_bias, the bias; detail trainc_gemm_detail.
 /// FILL: one operand, every byte set to 0; no detail.
 /// COPY: operands source, target of equal bytes; no detail.
+/// REDUCE_SCATTER, ALL_REDUCE, ALL_GATHER: one operand, changed in place, or source
+/// and target; detail trainc_collective_detail.
 typedef struct trainc_command {
   uint32_t kind;
   uint32_t kernel;
@@ -125,6 +127,31 @@ typedef struct trainc_gemm_detail {
   int64_t tile_m, tile_n;
 } trainc_gemm_detail;
 
+/// A phase of a collective. Those that are started apart are waited for in the order of
+/// their starts, by commands with the same operands; between the two nothing touches
+/// these.
+enum {
+  TRAINC_COLLECTIVE_WHOLE = 0,
+  TRAINC_COLLECTIVE_START = 1,
+  TRAINC_COLLECTIVE_WAIT = 2
+};
+
+/// A collective of the ranks that differ in `axes` of the mesh alone (bit i: axis i),
+/// in their order; all of them run the same collectives in the same order. A range
+/// has one equal piece for each of them.
+///
+/// REDUCE_SCATTER, in place: this rank's piece becomes the sum ((x0 + x1) + x2) + ...
+/// over the ranks; the other pieces are undefined afterwards. ALL_REDUCE: the whole
+/// operand becomes the sum or, with `piece_axes`, the one piece of this rank among
+/// those that differ in piece_axes. ALL_GATHER, in place: each piece becomes what
+/// its rank has there; with a target: the sources of all ranks, one after another.
+/// bf16 and f16 are added in f32 and rounded once.
+typedef struct trainc_collective_detail {
+  uint32_t axes, piece_axes;
+  uint32_t dtype;
+  uint32_t phase; /* TRAINC_COLLECTIVE_* */
+} trainc_collective_detail;
+
 typedef struct trainc_kernel {
   const char *name;
   trainc_kernel_fn function;
@@ -134,13 +161,34 @@ typedef struct trainc_kernel {
 /// Contiguous memory of the trainer. Persistent arenas keep their content from
 /// call to call and start as zeros; the WORKSPACE arena is shared by all entries
 /// and undefined between calls. CONSTANT arenas are filled from `data` once.
+///
+/// An arena with buckets is cut into ranges of whole tensors and padding. Of a bucket
+/// of several pieces a rank has one only: the piece of its number among the ranks that
+/// differ in `piece_axes` alone. Tensors' offsets are those of the arena with all
+/// pieces; `bytes` is what a rank has.
+typedef struct trainc_bucket {
+  uint64_t first, bytes; /* in the arena with all pieces */
+  uint64_t local;        /* where it, or this rank's piece of it, begins */
+  uint64_t pieces;       /* 1: a rank has all of it */
+} trainc_bucket;
+
 typedef struct trainc_arena {
   const char *name;
   uint32_t role;
   uint32_t dtype;
   uint64_t bytes;
   const void *data;
+  uint32_t num_buckets; /* 0: one range that a rank has whole */
+  uint32_t piece_axes;  /* bit i: axis i of the mesh */
+  const trainc_bucket *buckets;
 } trainc_arena;
+
+/// An axis of the mesh that an artifact is compiled for. Ranks are numbered row-major:
+/// those that differ in the last axis alone follow each other.
+typedef struct trainc_axis {
+  const char *name;
+  uint64_t size;
+} trainc_axis;
 
 /// A logical tensor in an arena: row major, at `offset` bytes. Parameters,
 /// gradients and states of one parameter share `name`; `state` is the state's
@@ -222,10 +270,13 @@ typedef struct trainc_descriptor {
   const char *features;
   uint64_t plan_hash;  /* of everything in the tables */
   uint64_t state_hash; /* of parameters, states and groups: what a state fits */
+  uint64_t schedule_hash; /* of all collectives in their order; 0: there are none */
   uint32_t num_arenas, num_tensors, num_scalars, num_groups, num_entries,
       num_kernels;
   uint32_t scalar_arena;    /* index of the arena of the scalar block */
   uint32_t workspace_arena; /* index of the WORKSPACE arena */
+  uint32_t num_axes;        /* of the mesh; 0: one rank */
+  uint32_t reserved;
   const trainc_arena *arenas;
   const trainc_tensor *tensors;
   const trainc_scalar *scalars;
@@ -233,6 +284,7 @@ typedef struct trainc_descriptor {
   const trainc_entry *entries;
   const trainc_kernel *kernels;
   const trainc_functions **functions; /* written by the runtime at open */
+  const trainc_axis *axes;
 } trainc_descriptor;
 
 #ifdef __cplusplus

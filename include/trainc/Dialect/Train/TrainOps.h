@@ -43,6 +43,16 @@ std::string arenaName(llvm::StringRef role, mlir::Type element);
 /// Elements per block of the norm (train.square_sum).
 inline constexpr int64_t kNormBlock = 4096;
 
+/// Whether `op` is a collective.
+bool isCollective(mlir::Operation *op);
+
+/// The operand that collective `op` changes in place; null if its result stands
+/// elsewhere.
+mlir::Value getInPlaceOperand(mlir::Operation *op);
+
+/// The scalar of the plan that holds this rank's position along an axis of the mesh.
+std::string meshScalar(llvm::StringRef axis);
+
 /// `@arena[@slice]`.
 mlir::SymbolRefAttr sliceRef(mlir::MLIRContext *context, llvm::StringRef arena,
                              llvm::StringRef slice);

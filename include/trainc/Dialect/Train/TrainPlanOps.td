@@ -10,8 +10,15 @@ def Train_ArenaOp : Train_Op<"arena", [Symbol, HasParent<"::mlir::ModuleOp">]> {
     Lists the slices it holds, in order, with their types and byte offsets. Slices are
     referred to as `@arena[@slice]`.
 
+    With `buckets` (their ends, in elements) the arena is cut into ranges of whole slices
+    and padding, each of which is communicated at once and split evenly. With `shard` a
+    rank has, of those buckets whose `pieces` is true, its own of the equal pieces over
+    these axes only: offsets are those of the arena with all pieces, `bytes` what this rank has.
+
     (C1) one type and one offset per slice; (C2) slices do not overlap, lie within
-    `bytes`, and are aligned to their element's size; (C3) names are distinct.
+    the arena, and are aligned to their element's size; (C3) names are distinct; (C4) buckets
+    ascend, every slice lies within one, and with `pieces`, one per bucket, sizes are multiples of the
+    number of pieces, and `bytes` is the sum of what a rank has.
 
     ```mlir
     train.arena @master role("master") bytes(640) {
@@ -19,14 +26,31 @@ def Train_ArenaOp : Train_Op<"arena", [Symbol, HasParent<"::mlir::ModuleOp">]> {
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, StrAttr:$role, I64Attr:$bytes, ArrayAttr:$slices,
-                       TypeArrayAttr:$types, DenseI64ArrayAttr:$offsets);
+                       TypeArrayAttr:$types, DenseI64ArrayAttr:$offsets,
+                       OptionalAttr<DenseI64ArrayAttr>:$buckets, OptionalAttr<StrArrayAttr>:$shard,
+                       OptionalAttr<DenseBoolArrayAttr>:$pieces);
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "::llvm::StringRef":$role,
+      "int64_t":$bytes, "::mlir::ArrayAttr":$slices, "::mlir::ArrayAttr":$types,
+      "::llvm::ArrayRef<int64_t>":$offsets), [{
+    build($_builder, $_state, name, role, bytes, slices, types, offsets, {}, {}, {});
+  }]>];
   let assemblyFormat = "$sym_name `role` `(` $role `)` `bytes` `(` $bytes `)` attr-dict";
   let extraClassDeclaration = [{
     /// The position of slice `name`, or -1.
     int64_t findSlice(::llvm::StringRef name);
-    /// The arena as a tensor of rank 1; null if its slices differ in element type
-    /// or there is none.
+    /// The arena, as far as a rank has it, as a tensor of rank 1; null if its slices
+    /// differ in element type or there is none.
     ::mlir::RankedTensorType getFlatType();
+    /// A bucket, in elements: of the arena with all pieces, and of what a rank has.
+    struct Bucket {
+      int64_t first, count, localFirst, localCount;
+      bool isPiece() const { return localCount != count; }
+    };
+    ::llvm::SmallVector<Bucket> getAllBuckets();
+    /// How many pieces make a bucket that is not whole.
+    int64_t countPieces();
+    /// The byte offset of a slice of which a rank has all.
+    int64_t getLocalOffset(int64_t slice);
   }];
   let hasVerifier = 1;
 }
@@ -139,8 +163,11 @@ class Train_SegmentOp<string mnemonic> : Train_Op<mnemonic, [Pure, AttrSizedOper
   let hasVerifier = 1;
   dag operandArguments = (ins Variadic<Train_Tensor>:$arrays, Variadic<Train_Tensor>:$uniforms,
                        Variadic<Train_Tensor>:$grouped, Variadic<Train_Tensor>:$each,
+                       Optional<0DTensorOf<[I64]>>:$shard,
                        DenseI64ArrayAttr:$lengths, DenseI64ArrayAttr:$groups, ArrayAttr:$offsets,
-                       UnitAttr:$indexed);
+                       UnitAttr:$indexed, OptionalAttr<DenseI64ArrayAttr>:$owners,
+                       OptionalAttr<DenseI64ArrayAttr>:$starts,
+                       OptionalAttr<DenseI64ArrayAttr>:$shards);
 }
 
 def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
@@ -155,11 +182,18 @@ def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
     elements of the segments are replaced by what the region yields. Elements have the
     compute type of their tensors.
 
-    (C1) `lengths`, `groups` and each list of `offsets` have one number per segment;
-    segments lie within their array, groups within the number of grouped operands per
+    With `owners` and `starts` segment s is a part of whole owners[s], from its element
+    starts[s] on: `each` then has one element per whole, and the index counts from the whole's first
+    element. With `shards` segments shards[i] to shards[i + 1] (excluded) belong to shard
+    i, and only those of shard number `shard` take part.
+
+    (C1) `lengths`, `groups`, `owners`, `starts` and each list of `offsets` have one number per
+    segment; segments lie within their array, groups within the number of grouped operands per
     argument; (C2) arrays and `each` have rank 1, the other operands rank 0, `each` one
-    element per segment; (C3) block arguments and yielded values have the compute types of
-    their tensors; (C4) targets are arrays, each at most once, of the results' types.
+    element per segment or whole; (C3) block arguments and yielded values have the compute types of
+    their tensors; (C4) targets are arrays, each at most once, of the results' types; (C5)
+    owners come with starts and are numbers of elements of `each`; shards come with the operand, ascend from 0 to
+    the number of segments.
 
     ```mlir
     %w1 = train.segment_map %w, %g : tensor<80xf32>, tensor<80xf32> uniforms %lr : tensor<f32>
@@ -175,8 +209,8 @@ def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
   let results = (outs Variadic<Train_Tensor>:$outputs);
   let assemblyFormat = [{
     $arrays `:` type($arrays) (`uniforms` $uniforms^ `:` type($uniforms))?
-    (`grouped` $grouped^ `:` type($grouped))? (`each` $each^ `:` type($each))? attr-dict
-    `->` type($outputs) $body
+    (`grouped` $grouped^ `:` type($grouped))? (`each` $each^ `:` type($each))?
+    (`shard` $shard^ `:` type($shard))? attr-dict `->` type($outputs) $body
   }];
 }
 
@@ -185,35 +219,48 @@ def Train_SegmentSquareSumOp : Train_SegmentOp<"segment_square_sum"> {
   let description = [{
     The region computes values as in train.segment_map; result i holds the sums of the
     squares of the i-th: for each segment those of its blocks, as train.square_sum has
-    them, one segment after the other.
+    them, one segment after the other. With `shards`: of the segments of this shard; what
+    stands behind them is undefined.
 
-    (C1) to (C3) as train.segment_map; (C4) every result is rank 1, of the type of the
-    yielded value, with one element per block.
+    (C1) to (C3) and (C5) as train.segment_map; (C4) every result is rank 1, of the type of the
+    yielded value, with one element per block, of the shard that has the most.
   }];
   let arguments = !con(operandArguments, (ins I64Attr:$block));
   let results = (outs Variadic<Train_Tensor>:$outputs);
+  let extraClassDeclaration = [{
+    /// The elements of a result.
+    int64_t countBlocks();
+  }];
   let assemblyFormat = [{
     $arrays `:` type($arrays) (`uniforms` $uniforms^ `:` type($uniforms))?
-    (`grouped` $grouped^ `:` type($grouped))? (`each` $each^ `:` type($each))? `block` $block
-    attr-dict `->` type($outputs) $body
+    (`grouped` $grouped^ `:` type($grouped))? (`each` $each^ `:` type($each))?
+    (`shard` $shard^ `:` type($shard))? `block` $block attr-dict `->` type($outputs) $body
   }];
 }
 
 def Train_SumBlocksOp : Train_Op<"sum_blocks", [Pure]> {
   let summary = "adds sums of blocks, per segment and over sets of segments";
   let description = [{
-    Sum i is that of counts[i] elements of input sources[i] from firsts[i] on, in f64: of
-    one element itself, of more as nn.reduce adds them. Result r of rank 0 is the sum of
-    the sums in sets[r], one after the other in this order (0 if there is none); of rank 1
-    it holds them.
+    Range i is counts[i] elements of input sources[i] from firsts[i] on; its sum is in f64: of
+    one element itself, of more as nn.reduce adds them. Sum i is that of range i, or, with
+    `owners`, of the ranges k with owners[k] = i, one after the other. Result r of rank 0
+    is the sum of the sums in sets[r], one after the other in this order (0 if there is
+    none); of rank 1 it holds them.
 
-    (C1) `sources`, `firsts` and `counts` have one number per sum, and stay within the
-    inputs, of rank 1; (C2) one set per result, of existing sums; results are f64 tensors
+    (C1) `sources`, `firsts`, `counts` and `owners` have one number per range, stay within the
+    inputs, of rank 1, and owners ascend from 0 without a gap; (C2) one set per result, of existing sums; results are f64 tensors
     of rank 0, or of rank 1 with one element per sum of the set.
   }];
   let arguments = (ins Variadic<Train_Tensor>:$blocks, DenseI64ArrayAttr:$sources,
-                       DenseI64ArrayAttr:$firsts, DenseI64ArrayAttr:$counts, ArrayAttr:$sets);
+                       DenseI64ArrayAttr:$firsts, DenseI64ArrayAttr:$counts, ArrayAttr:$sets,
+                       OptionalAttr<DenseI64ArrayAttr>:$owners);
   let results = (outs Variadic<Train_Tensor>:$sums);
+  let extraClassDeclaration = [{
+    int64_t countSums() {
+      auto owners = getOwners();
+      return !owners ? getSources().size() : owners->empty() ? 0 : owners->back() + 1;
+    }
+  }];
   let assemblyFormat = "$blocks attr-dict `:` functional-type($blocks, $sums)";
   let hasVerifier = 1;
 }

@@ -1,0 +1,421 @@
+//===- Shard.cpp - Divide the update among ranks --------------------------===//
+//
+// This pass inserts what ranks exchange once per window: sums of gradients, of
+// blocks of norms, and updated parameters. Segments of norm and update are cut where
+// the pieces of buckets end; with a sharded optimizer a rank has the tables of all
+// ranks and runs over its own part of them.
+//
+//===----------------------------------------------------------------------===//
+#include "UpdateRule.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/Passes.h"
+#include "llvm/Support/MathExtras.h"
+
+#define DEBUG_TYPE "train-shard"
+
+namespace trainc {
+#define GEN_PASS_DEF_SHARDPASS
+#include "trainc/Transforms/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+/// The block that runs once per window: behind its end, or the conditional part.
+static Block *findApply(StepOp step) {
+  for (auto end : step.getBody().getOps<WindowEndOp>())
+    for (Operation *user : end->getUsers())
+      if (auto branch = dyn_cast<scf::IfOp>(user))
+        return &branch.getThenRegion().front();
+  return &step.getBody().front();
+}
+
+namespace {
+/// A part of a segment that lies within one piece.
+struct Part {
+  int64_t segment, piece; // of the op as it was; the piece's rank
+  int64_t start, length;  // elements of the segment
+};
+
+/// Where the sums of the blocks of a norm stand.
+struct Norm {
+  DenseMap<int64_t, int64_t> segmentAt; // by its first block before the cut
+  SmallVector<SmallVector<std::pair<int64_t, int64_t>>> ranges; // of each segment
+};
+
+struct Sharder {
+  Sharder(StepOp step, MeshOp mesh, ArrayAttr over, bool sharded)
+      : step(step), mesh(mesh), symbols(step->getParentOfType<ModuleOp>()),
+        sharded(sharded), block(findApply(step)) {
+    Builder b(step.getContext());
+    pieceAxes = b.getArrayAttr(over.getValue().take_back());
+    otherAxes = b.getArrayAttr(over.getValue().drop_back());
+    pieces = mesh.getCount(pieceAxes);
+  }
+
+  LogicalResult verifyNeeds();
+  void dividePieces();
+  void reduceGradients();
+  LogicalResult cutSegments();
+  void gatherResults();
+
+  int64_t reduced = 0, gathered = 0;
+
+private:
+  template <typename Op> FailureOr<SmallVector<Part>> cut(Op op);
+  template <typename Op> void setTables(Op op, ArrayRef<Part> parts);
+  LogicalResult cutNorm(SegmentSquareSumOp op);
+  LogicalResult addParts(SumBlocksOp op);
+  ArenaOp arenaOf(Value array) {
+    return symbols.lookup<ArenaOp>(
+        array.getDefiningOp<ReadOp>().getSource().getRootReference());
+  }
+  Value buildShard();
+
+  StepOp step;
+  MeshOp mesh;
+  SymbolTable symbols;
+  bool sharded;
+  Block *block;
+  ArrayAttr pieceAxes, otherAxes;
+  int64_t pieces;
+  Value shard;
+  /// By the sums of blocks, as all ranks have them.
+  DenseMap<Value, Norm> norms;
+};
+} // namespace
+
+LogicalResult Sharder::verifyNeeds() {
+  for (Operation &op : *block) {
+    if (isa<NormSquaredOp, UpdateOp>(op))
+      return op.emitOpError("expects segments in their place; run "
+                            "train-fuse-optimizer before train-shard");
+    if (isa<ReduceScatterOp>(op))
+      return op.emitOpError("exists already; train-shard runs once");
+  }
+  for (auto arena : step->getParentOfType<ModuleOp>().getOps<ArenaOp>())
+    if (arena.getRole() == "gradients" && !arena.getBuckets())
+      return arena.emitOpError(
+          "expects buckets; run train-form-buckets before train-shard");
+  return success();
+}
+
+/// Keeps of a bucket this rank's piece alone where nothing else reads it.
+void Sharder::dividePieces() {
+  auto module = step->getParentOfType<ModuleOp>();
+  // Slices that the step or an eval reads by themselves.
+  DenseSet<Attribute> wanted;
+  module.walk([&](ReadOp read) {
+    if (!read.getSource().getNestedReferences().empty())
+      wanted.insert(read.getSource());
+  });
+  for (auto arena : module.getOps<ArenaOp>()) {
+    if ((arena.getRole() != "parameters" && arena.getRole() != "state") ||
+        !arena.getBuckets())
+      continue;
+    SmallVector<bool> own;
+    int64_t bytes = 0, slice = 0, slices = arena.getSlices().size();
+    int64_t width = nn::getElementBytes(arena.getFlatType().getElementType());
+    for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
+      bool alone = true;
+      for (; slice < slices && arena.getOffsets()[slice] / width <
+                                   bucket.first + bucket.count;
+           ++slice)
+        alone &= !wanted.contains(
+            sliceRef(arena.getContext(), arena.getSymName(),
+                     cast<FlatSymbolRefAttr>(arena.getSlices()[slice])
+                         .getValue()));
+      own.push_back(alone);
+      bytes += (alone ? bucket.count / pieces : bucket.count) * width;
+    }
+    arena.setShardAttr(pieceAxes);
+    arena.setPieces(own);
+    arena.setBytes(bytes);
+  }
+  for (auto read : block->getOps<ReadOp>())
+    if (read.getSource().getNestedReferences().empty())
+      read.getResult().setType(
+          symbols.lookup<ArenaOp>(read.getSource().getRootReference())
+              .getFlatType());
+}
+
+void Sharder::reduceGradients() {
+  OpBuilder b = OpBuilder::atBlockBegin(block);
+  if (auto ends = block->getOps<WindowEndOp>(); !ends.empty())
+    b.setInsertionPointAfter(*ends.begin());
+  for (auto arena : step->getParentOfType<ModuleOp>().getOps<ArenaOp>()) {
+    if (arena.getRole() != "gradients")
+      continue;
+    Location loc = arena.getLoc();
+    auto ref = SymbolRefAttr::get(arena.getSymNameAttr());
+    Value value = ReadOp::create(b, loc, arena.getFlatType(), ref);
+    for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
+      auto range = b.getDenseI64ArrayAttr({bucket.first, bucket.count});
+      value = ReduceScatterOp::create(b, loc, value.getType(), value, pieceAxes,
+                                      range);
+      if (mesh.getCount(otherAxes) > 1)
+        value = AllReduceOp::create(b, loc, value.getType(), value, otherAxes,
+                                    range, pieceAxes);
+      ++reduced;
+    }
+    if (!sharded)
+      for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
+        value = AllGatherOp::create(
+            b, loc, value.getType(), value, pieceAxes,
+            b.getDenseI64ArrayAttr({bucket.first, bucket.count}));
+        ++gathered;
+      }
+    WriteOp::create(b, loc, value, ref);
+  }
+}
+
+/// This rank's number among those that share the pieces.
+Value Sharder::buildShard() {
+  if (!shard) {
+    OpBuilder b = OpBuilder::atBlockBegin(block);
+    if (auto ends = block->getOps<WindowEndOp>(); !ends.empty())
+      b.setInsertionPointAfter(*ends.begin());
+    auto axis = cast<StringAttr>(pieceAxes[0]).getValue();
+    shard = nn::castTo(b, step.getLoc(),
+                       readScalar(b, step.getLoc(), meshScalar(axis)),
+                       b.getI64Type());
+  }
+  return shard;
+}
+
+/// The segments of `op`, cut; by piece if each rank has its own.
+template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
+  SmallVector<ArenaOp> arenas;
+  for (Value array : op.getArrays()) {
+    if (!array.template getDefiningOp<ReadOp>())
+      return op.emitOpError("expects arrays that are read from arenas, got ")
+             << array;
+    arenas.push_back(arenaOf(array));
+  }
+  SmallVector<SmallVector<ArenaOp::Bucket>> buckets;
+  for (ArenaOp arena : arenas)
+    buckets.push_back(arena.getAllBuckets());
+  SmallVector<Part> parts;
+  SmallVector<SmallVector<int64_t>> offsets(arenas.size());
+  for (auto [s, length] : llvm::enumerate(op.getLengths())) {
+    int64_t within = -1, count = 0;
+    SmallVector<const ArenaOp::Bucket *> places;
+    for (auto [a, attribute] : llvm::enumerate(op.getOffsets())) {
+      int64_t offset = cast<DenseI64ArrayAttr>(attribute)[s];
+      const auto *bucket = llvm::find_if(buckets[a], [&](auto &bucket) {
+        return offset < bucket.first + bucket.count;
+      });
+      if (bucket == buckets[a].end() ||
+          (a > 0 && (offset - bucket->first != within ||
+                     bucket->count != count)))
+        return op.emitOpError("expects equal buckets in @")
+               << arenas[a].getSymName() << " and @"
+               << arenas.front().getSymName();
+      within = offset - bucket->first;
+      count = bucket->count;
+      places.push_back(bucket);
+    }
+    int64_t size = count / pieces;
+    for (int64_t at = within, end = within + length; at < end;) {
+      int64_t piece = at / size;
+      int64_t next = std::min((piece + 1) * size, end);
+      parts.push_back({static_cast<int64_t>(s), piece, at - within, next - at});
+      for (auto [list, bucket] : llvm::zip(offsets, places))
+        list.push_back(bucket->localFirst + at -
+                       (bucket->isPiece() ? piece * size : 0));
+      at = next;
+    }
+  }
+  SmallVector<size_t> order = llvm::to_vector(llvm::seq(parts.size()));
+  if (sharded)
+    llvm::stable_sort(order, [&](size_t a, size_t b) {
+      return parts[a].piece < parts[b].piece;
+    });
+  SmallVector<Part> ordered;
+  for (size_t i : order)
+    ordered.push_back(parts[i]);
+  Builder b(op.getContext());
+  SmallVector<Attribute> attributes;
+  for (auto &list : offsets) {
+    SmallVector<int64_t> moved;
+    for (size_t i : order)
+      moved.push_back(list[i]);
+    attributes.push_back(b.getDenseI64ArrayAttr(moved));
+  }
+  op.setOffsetsAttr(b.getArrayAttr(attributes));
+  return ordered;
+}
+
+/// Gives `op` the tables of its parts.
+template <typename Op> void Sharder::setTables(Op op, ArrayRef<Part> parts) {
+  SmallVector<int64_t> lengths, groups, owners, starts, shards{0};
+  for (const Part &part : parts) {
+    lengths.push_back(part.length);
+    groups.push_back(op.getGroups()[part.segment]);
+    owners.push_back(part.segment);
+    starts.push_back(part.start);
+  }
+  op.setLengths(lengths);
+  op.setGroups(groups);
+  op.setOwners(owners);
+  op.setStarts(starts);
+  if (!sharded)
+    return;
+  for (int64_t piece = 0; piece < pieces; ++piece)
+    shards.push_back(llvm::count_if(
+        parts, [&](const Part &part) { return part.piece <= piece; }));
+  op.setShards(shards);
+  op.getShardMutable().assign(buildShard());
+}
+
+/// Cuts the segments of a norm, and gathers the sums of blocks.
+LogicalResult Sharder::cutNorm(SegmentSquareSumOp op) {
+  Norm norm;
+  int64_t first = 0;
+  for (int64_t length : op.getLengths()) {
+    norm.segmentAt[first] = norm.ranges.size();
+    norm.ranges.emplace_back();
+    first += llvm::divideCeil(length, op.getBlock());
+  }
+  auto parts = cut(op);
+  if (failed(parts))
+    return failure();
+  setTables(op, *parts);
+  int64_t blocks = op.countBlocks(), at = 0;
+  for (auto [i, part] : llvm::enumerate(*parts)) {
+    if (sharded && (i == 0 || (*parts)[i - 1].piece != part.piece))
+      at = part.piece * blocks;
+    int64_t count = llvm::divideCeil(part.length, op.getBlock());
+    norm.ranges[part.segment].push_back({at, count});
+    at += count;
+  }
+  OpBuilder b(op);
+  b.setInsertionPointAfter(op);
+  for (Value result : op.getOutputs()) {
+    Type element = nn::getTensorType(result).getElementType();
+    result.setType(RankedTensorType::get({blocks}, element));
+    for (Operation *user : result.getUsers())
+      if (!isa<SumBlocksOp>(user))
+        return op.emitOpError("expects a train.sum_blocks of its results, got ")
+               << user->getName();
+    if (!sharded) {
+      norms[result] = norm;
+      continue;
+    }
+    auto all = AllGatherOp::create(
+        b, op.getLoc(), RankedTensorType::get({blocks * pieces}, element),
+        result, pieceAxes, DenseI64ArrayAttr());
+    result.replaceAllUsesExcept(all, all);
+    norms[all] = norm;
+  }
+  return success();
+}
+
+/// Adds the sums of a segment's parts where its own stood.
+LogicalResult Sharder::addParts(SumBlocksOp op) {
+  SmallVector<int64_t> sources, firsts, counts, owners;
+  for (auto [i, source] : llvm::enumerate(op.getSources())) {
+    auto norm = norms.find(op.getBlocks()[source]);
+    int64_t first = op.getFirsts()[i];
+    if (norm == norms.end() || !norm->second.segmentAt.contains(first))
+      return op.emitOpError("expects sums of segments of a norm, got range ")
+             << i;
+    for (auto [at, count] :
+         norm->second.ranges[norm->second.segmentAt.lookup(first)]) {
+      sources.push_back(source);
+      firsts.push_back(at);
+      counts.push_back(count);
+      owners.push_back(i);
+    }
+  }
+  op.setSources(sources);
+  op.setFirsts(firsts);
+  op.setCounts(counts);
+  op.setOwners(owners);
+  return success();
+}
+
+LogicalResult Sharder::cutSegments() {
+  for (Operation &op : llvm::make_early_inc_range(*block)) {
+    if (auto norm = dyn_cast<SegmentSquareSumOp>(op)) {
+      if (failed(cutNorm(norm)))
+        return failure();
+    } else if (auto sum = dyn_cast<SumBlocksOp>(op)) {
+      if (failed(addParts(sum)))
+        return failure();
+    } else if (auto map = dyn_cast<SegmentMapOp>(op)) {
+      auto parts = cut(map);
+      if (failed(parts))
+        return failure();
+      setTables(map, *parts);
+      for (auto [result, target] :
+           llvm::zip(map.getOutputs(), map.getTargets()))
+        result.setType(map.getArrays()[target].getType());
+    }
+  }
+  return success();
+}
+
+/// Gathers what the update wrote and every rank needs whole.
+void Sharder::gatherResults() {
+  for (auto write : block->getOps<WriteOp>()) {
+    auto arena = symbols.lookup<ArenaOp>(write.getTarget().getRootReference());
+    auto map = write.getValue().getDefiningOp<SegmentMapOp>();
+    if (!map)
+      continue;
+    size_t result = llvm::find(map.getOutputs(), write.getValue()) -
+                    map.getOutputs().begin();
+    ArrayRef<int64_t> offsets = cast<DenseI64ArrayAttr>(
+        map.getOffsets()[map.getTargets()[result]]);
+    OpBuilder b(write);
+    Value value = write.getValue();
+    for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
+      bool written = llvm::any_of(offsets, [&](int64_t offset) {
+        return offset >= bucket.localFirst &&
+               offset < bucket.localFirst + bucket.localCount;
+      });
+      if (bucket.isPiece() || !written)
+        continue;
+      value = AllGatherOp::create(
+          b, write.getLoc(), value.getType(), value, pieceAxes,
+          b.getDenseI64ArrayAttr({bucket.localFirst, bucket.count}));
+      ++gathered;
+    }
+    write.getValueMutable().assign(value);
+  }
+}
+
+namespace {
+struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
+  using ShardPassBase::ShardPassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (mode != "none" && mode != "optimizer") {
+      module.emitError("expects mode none or optimizer, got ") << mode;
+      return signalPassFailure();
+    }
+    StepOp step = getStep(module);
+    if (!step)
+      return signalPassFailure();
+    MeshOp mesh = getMesh(module);
+    auto over = step->getAttrOfType<ArrayAttr>("over");
+    if (!over || !mesh || mesh.getCount(over) == 1)
+      return;
+    Sharder sharder(step, mesh, over, mode == "optimizer");
+    if (failed(sharder.verifyNeeds()))
+      return signalPassFailure();
+    if (mode == "optimizer")
+      sharder.dividePieces();
+    sharder.reduceGradients();
+    if (failed(sharder.cutSegments()))
+      return signalPassFailure();
+    if (mode == "optimizer")
+      sharder.gatherResults();
+    numReduced += sharder.reduced;
+    numGathered += sharder.gathered;
+  }
+};
+} // namespace
