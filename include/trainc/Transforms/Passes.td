@@ -219,6 +219,10 @@ def GradientMergePass : Pass<"train-gradient-merge", "::mlir::ModuleOp"> {
     The counter of micro-steps and the sums belong to the state: a checkpoint from within
     a window goes on there, and `trainc_flush` closes a window early.
 
+    Measured (bench/results/passes.md): windows give the losses of the one large batch
+    within 4e-8 and its weights within 4e-7 in f32; with k = 1 the artifact is the same as
+    without the clause.
+
     Needs form 2 of train-plan-step, before train-fuse-optimizer or after. Does nothing
     if k is 1; evals stay as they are.
 
@@ -240,6 +244,10 @@ def HoistCastsPass : Pass<"train-hoist-casts", "::mlir::ModuleOp"> {
 
     Casts of moving averages stay, and those that only evals have. A copy always is the
     cast of its parameter, so no result changes.
+
+    Measured (bench/results/passes.md), bf16: N casts of parameters per window in place of
+    N k, or 2 N k with recomputation; the step of GPT-2 124M with windows of 4 x 64 tokens
+    13 % faster, with 4 x 64 at once 4 %; character GPT, where products weigh more, equal.
 
     Needs form 2 before `train-fuse-optimizer`; gives form 2. Does nothing to a step
     without such casts.
@@ -263,6 +271,10 @@ def CoalescePass : Pass<"train-coalesce", "::mlir::ModuleOp"> {
 
     Only places change, neither results nor checkpoints, which name tensors. A remark
     says for each slice where it went.
+
+    Measured (bench/results/passes.md): 48 layouts from `align-size=4` to 4096 and none give equal
+    bits and load each other's checkpoints. What it is for is `train-fuse-optimizer`: passes that
+    walk every arena from front to back.
 
     Needs form 2 before `train-fuse-optimizer`; gives form 2. Refuses an align-size that
     is not a power of two or smaller than an element.
@@ -294,6 +306,12 @@ def FuseOptimizerPass : Pass<"train-fuse-optimizer", "::mlir::ModuleOp"> {
     the step is spread over ranks (`train-shard` divides segments).
 
     Bitwise the same as `train-expand-updates`, which does it parameter by parameter.
+
+    Measured (bench/results/passes.md): for GPT-2's 148 tensors the update runs at the speed of
+    a plain loop over as much memory (1.01), norm and update together take 1.26 of its time; 1.6x
+    as fast as PyTorch's fused AdamW with clipping, 3.2x as optax. A step of 304 small tensors
+    needs 4 commands in place of 823 and is up to 20 % faster; one of large ones gains nothing but the
+    update's 1.2x.
 
     Needs form 2 (or lists of it); gives form 2.
 
