@@ -130,9 +130,8 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
     llvm::MapVector<ArrayAttr, Bucket> open;
     auto signature = [&](ArrayRef<Slice> all) {
       SmallVector<Attribute> names;
-      for (const Slice &slice : all)
-        names.push_back(FlatSymbolRefAttr::get(
-            cast<ArenaOp>(slice.arena).getSymNameAttr()));
+      for (Slice slice : all)
+        names.push_back(FlatSymbolRefAttr::get(slice.arena.getSymNameAttr()));
       return ArrayAttr::get(module.getContext(), names);
     };
     auto unitOf = [&](ArrayRef<Slice> all) {

@@ -62,7 +62,8 @@ struct BlockSums {
   ValueRange create(OpBuilder &b, Location loc, ArrayRef<Attribute> sets,
                     ArrayRef<Type> types) {
     return SumBlocksOp::create(b, named(loc, "sum_norm"), types, inputs,
-                               sources, firsts, counts, b.getArrayAttr(sets))
+                               sources, firsts, counts, b.getArrayAttr(sets),
+                               DenseI64ArrayAttr())
         .getResults();
   }
 };
@@ -130,8 +131,10 @@ SegmentSquareSumOp Fuser::sumSquares(OpBuilder &b, Location loc,
     types.push_back(RankedTensorType::get({blocks}, value.getType()));
   auto op = SegmentSquareSumOp::create(
       b, named(loc, "norm"), types, code.arrays, segments.uniforms,
-      segments.grouped, code.each, segments.lengths, segments.groups,
-      segments.offsets, /*indexed=*/false, kNormBlock);
+      segments.grouped, code.each, /*shard=*/Value(), segments.lengths,
+      segments.groups, segments.offsets, /*indexed=*/false,
+      DenseI64ArrayAttr(), DenseI64ArrayAttr(), DenseI64ArrayAttr(),
+      kNormBlock);
   op.getBody().takeBody(*segments.region);
   return op;
 }
@@ -472,8 +475,9 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
   Segments segments = splitCode(b, loc, code, paramsOf(members), symbols);
   auto map = SegmentMapOp::create(
       b, named(loc, "update"), types, code.arrays, segments.uniforms,
-      segments.grouped, code.each, segments.lengths, segments.groups,
-      segments.offsets, /*indexed=*/stored != nullptr, targets);
+      segments.grouped, code.each, /*shard=*/Value(), segments.lengths,
+      segments.groups, segments.offsets, /*indexed=*/stored != nullptr,
+      DenseI64ArrayAttr(), DenseI64ArrayAttr(), DenseI64ArrayAttr(), targets);
   map.getBody().takeBody(*segments.region);
   remark::passed(
       loc, remark::RemarkOpts::name("Fused").category("train-fuse-optimizer"))

@@ -23,7 +23,7 @@ using namespace trainc::train;
 /// Whether a source may hold `op`, where it stands.
 static bool isSource(Operation *op) {
   if (isa<ModuleOp>(op->getParentOp()))
-    return isa<ParamOp, BufferOp, ScheduleOp, OptimizerOp, StepOp, EvalOp,
+    return isa<MeshOp, ParamOp, BufferOp, ScheduleOp, OptimizerOp, StepOp, EvalOp,
                func::FuncOp>(op);
   // Verifiers say what these regions hold.
   if (isa<ScheduleOp, OptimizerOp, nn::MapOp>(op->getParentOp()))
