@@ -170,6 +170,7 @@ typedef struct trainc_trainer_options {
   uint64_t seed;         /* of initial values and dropout; below 2^53 */
   trainc_parallel_for_fn parallel_for; /* null: the trainer's own pool */
   void *parallel_context;
+  trainc_comm *comm; /* of an artifact for several ranks; outlives the trainer */
 } trainc_trainer_options;
 
 /// Makes a training state: allocates the arenas, starts the threads, loads the
@@ -313,7 +314,8 @@ TRAINC_API trainc_status trainc_set_scalar_at(trainc_trainer *trainer,
 /// Copies a tensor out as `dtype`, or in from it. `bytes` must be those of the
 /// whole tensor in `dtype`. Floating types convert into each other (to nearest
 /// even); all others only to themselves. Writing a parameter also writes its
-/// compute copy; compute copies of trained parameters cannot be written.
+/// compute copy; compute copies of trained parameters cannot be written. With
+/// several ranks all of them call it, with the same tensor and data.
 TRAINC_API trainc_status trainc_tensor_read(const trainc_trainer *trainer,
                                             uint32_t tensor, uint32_t dtype,
                                             void *out_data, uint64_t bytes);
@@ -332,6 +334,13 @@ TRAINC_API trainc_status trainc_tensor_get(const trainc_trainer *trainer,
 /// trainc_update_compute_copies before the next run.
 TRAINC_API trainc_status trainc_tensor_data(trainc_trainer *trainer,
                                             uint32_t tensor, void **out_data);
+
+/// The elements of a tensor that this rank has, at trainc_tensor_data: all, or, of
+/// an artifact whose ranks divide it, `count` from `first` on.
+TRAINC_API trainc_status trainc_tensor_part(const trainc_trainer *trainer,
+                                            uint32_t tensor,
+                                            uint64_t *out_first,
+                                            uint64_t *out_count);
 TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
 
 //===----------------------------------------------------------------------===//

@@ -60,6 +60,15 @@ static trainc_status bindCommand(trainc_trainer *trainer, unsigned threads,
     bound.tiles = gemmTileCount(bound.plan);
     break;
   }
+  case TRAINC_COMMAND_REDUCE_SCATTER:
+  case TRAINC_COMMAND_ALL_REDUCE:
+  case TRAINC_COMMAND_ALL_GATHER: {
+    auto &detail =
+        *static_cast<const trainc_collective_detail *>(command.detail);
+    bound.tiles = 1;
+    TRAINC_TRY(trainer->ranks.find(detail.axes, &bound.group));
+    break;
+  }
   default:
     bound.tiles = static_cast<int64_t>(
         alignUp(command.operands[0].bytes, moveBytes) / moveBytes);

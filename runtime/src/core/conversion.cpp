@@ -254,8 +254,7 @@ trainc_status Conversion::toType(uint32_t dtype) {
   TRAINC_TRY(reserve());
   TRAINC_TRY(checkLimits());
   move();
-  updateComputeCopies(trainer);
-  return TRAINC_OK;
+  return updateComputeCopies(trainer);
 }
 
 //===----------------------------------------------------------------------===//
@@ -278,7 +277,7 @@ trainc_status Conversion::match(Plan &plan) {
   origins.resize(header.tensors.size());
   for (const Piece &piece : pieces) {
     name.clear();
-    pieceName(*trainer->d, piece, name);
+    pieceName(*trainer->d, /*ranks=*/1, piece, name);
     origins[header.find(name.c_str()) - header.tensors.data()] = piece;
   }
   struct Context {
@@ -297,7 +296,8 @@ trainc_status Conversion::match(Plan &plan) {
         return TRAINC_OK;
       },
       &context};
-  Target target = {next->artifact, after.tensors, /*gradients=*/true,
+  Target target = {next->artifact, /*rank=*/0, /*ranks=*/1, after.tensors,
+                   /*gradients=*/true,
                    options.include_integers != 0};
   TRAINC_TRY(matchState(source, target, plan));
   for (const Match &match : plan.tensors)
@@ -326,8 +326,7 @@ trainc_status Conversion::toArtifact(trainc_artifact *artifact) {
   move();
   memcpy(trainer->scalars, plan.scalars.data(), plan.scalars.size() * 8);
   trainer->windowEntry = plan.windowEntry;
-  updateComputeCopies(trainer);
-  return TRAINC_OK;
+  return updateComputeCopies(trainer);
 }
 
 //===----------------------------------------------------------------------===//
@@ -379,6 +378,12 @@ trainc_status trainc_convert(trainc_trainer *trainer,
     return fail(TRAINC_INVALID_ARGUMENT,
                 "the last run or load of this trainer ended half-way; there is "
                 "no state to convert");
+  const trainc_descriptor *d =
+      options->artifact ? options->artifact->descriptor : trainer->d;
+  if (trainer->ranks.any() || d->num_axes)
+    return fail(TRAINC_UNSUPPORTED,
+                "the state of several ranks cannot be converted in place: "
+                "save it and load it into a trainer of the other artifact");
   DefaultFloats floats;
   Conversion conversion(trainer, *options);
   return options->artifact ? conversion.toArtifact(options->artifact)

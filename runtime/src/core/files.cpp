@@ -132,36 +132,69 @@ AtomicFile::~AtomicFile() {
   if (descriptor < 0)
     return;
   close(descriptor);
-  unlink(temporary.c_str());
+  if (owned)
+    unlink(temporary.c_str());
 }
 
-trainc_status AtomicFile::open(const char *target) {
+trainc_status AtomicFile::nameTemporary(const char *target) {
   path.append(target);
   const char *name = splitPath(target, folder);
   if (!*name)
     return fail(TRAINC_INVALID_ARGUMENT, "'%s' names no file", target);
   temporary.format("%.*s.%s.tmp", static_cast<int>(name - target), target,
                    name);
+  return TRAINC_OK;
+}
+
+trainc_status AtomicFile::join(const char *target) {
+  TRAINC_TRY(nameTemporary(target));
+  if (passFaults(OPEN))
+    descriptor = ::open(temporary.c_str(), O_WRONLY | O_CLOEXEC);
+  return descriptor >= 0 ? TRAINC_OK : failFile("open", temporary.c_str());
+}
+
+trainc_status AtomicFile::open(const char *target) {
+  TRAINC_TRY(nameTemporary(target));
+  owned = true;
   if (passFaults(OPEN))
     descriptor = ::open(temporary.c_str(),
                         O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   return descriptor >= 0 ? TRAINC_OK : failFile("create", temporary.c_str());
 }
 
-trainc_status AtomicFile::writeAll(const void *data, uint64_t bytes) {
+trainc_status AtomicFile::writeAll(const void *data, uint64_t bytes,
+                                   const uint64_t *offset) {
   const char *rest = static_cast<const char *>(data);
+  uint64_t at = offset ? *offset : 0;
   while (bytes) {
     // Linux writes at most 2 GB at once.
     size_t piece = bytes < (1u << 30) ? bytes : (1u << 30);
-    ssize_t written = passFaults(WRITE) ? ::write(descriptor, rest, piece) : -1;
+    ssize_t written = -1;
+    if (passFaults(WRITE))
+      written = offset ? ::pwrite(descriptor, rest, piece,
+                                  static_cast<off_t>(at))
+                       : ::write(descriptor, rest, piece);
     if (written < 0 && errno == EINTR)
       continue;
     if (written <= 0)
       return failFile("write", temporary.c_str());
     rest += written;
+    at += static_cast<uint64_t>(written);
     bytes -= static_cast<uint64_t>(written);
   }
   return TRAINC_OK;
+}
+
+trainc_status AtomicFile::writeAt(uint64_t offset, const void *data,
+                                  uint64_t bytes) {
+  return writeAll(data, bytes, &offset);
+}
+
+trainc_status AtomicFile::sync() {
+  TRAINC_TRY(flush());
+  return passFaults(FSYNC) && fsync(descriptor) == 0
+             ? TRAINC_OK
+             : failFile("sync", temporary.c_str());
 }
 
 trainc_status AtomicFile::flush() {
@@ -194,9 +227,7 @@ static trainc_status syncFolder(const char *folder) {
 }
 
 trainc_status AtomicFile::commit() {
-  TRAINC_TRY(flush());
-  if (!passFaults(FSYNC) || fsync(descriptor) != 0)
-    return failFile("sync", temporary.c_str());
+  TRAINC_TRY(sync());
   int closing = descriptor;
   descriptor = -1;
   bool moved = close(closing) == 0 && passFaults(RENAME) &&

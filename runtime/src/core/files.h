@@ -20,15 +20,26 @@ public:
   trainc_status open(const char *path);
   trainc_status write(const void *data, uint64_t bytes);
   trainc_status flush();
+
+  /// Opens the file that another process has open and will commit.
+  trainc_status join(const char *path);
+  /// Writes bytes [offset, offset + bytes) of the file, past what write() has
+  /// written.
+  trainc_status writeAt(uint64_t offset, const void *data, uint64_t bytes);
+  trainc_status sync();
+
   /// Syncs the file, renames it, syncs the folder.
   trainc_status commit();
 
 private:
-  trainc_status writeAll(const void *data, uint64_t bytes);
+  trainc_status nameTemporary(const char *target);
+  trainc_status writeAll(const void *data, uint64_t bytes,
+                         const uint64_t *offset = nullptr);
 
   Text path, temporary, folder;
   Array<char> buffer;
   int descriptor = -1;
+  bool owned = false;
 };
 
 /// The folder part of `path` ("." if it has none), and where its last part is.

@@ -144,7 +144,7 @@ void trainc::initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
                         uint64_t begin, uint64_t end) {
   uint64_t size = trainc_dtype_size(tensor.dtype);
   if (tensor.init == TRAINC_INIT_DATA) {
-    memcpy(static_cast<char *>(data) + begin * size,
+    memcpy(data,
            static_cast<const char *>(tensor.init_data) + begin * size,
            (end - begin) * size);
     return;
@@ -153,7 +153,7 @@ void trainc::initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
     if (tensor.init_a == 0.0 && !__builtin_signbit(tensor.init_a))
       return; // arenas start as zeros
     for (uint64_t i = begin; i < end; ++i)
-      storeElement(tensor.dtype, data, i, tensor.init_a);
+      storeElement(tensor.dtype, data, i - begin, tensor.init_a);
     return;
   }
   uint64_t hash = hashName(tensor);
@@ -164,6 +164,6 @@ void trainc::initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
     uint64_t bits = i % 2 == 0 ? r[0] | static_cast<uint64_t>(r[1]) << 32
                                : r[2] | static_cast<uint64_t>(r[3]) << 32;
     double u = (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
-    storeElement(tensor.dtype, data, i, draw(tensor, u));
+    storeElement(tensor.dtype, data, i - begin, draw(tensor, u));
   }
 }

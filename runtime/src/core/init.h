@@ -11,7 +11,7 @@
 namespace trainc {
 
 /// Writes elements [begin, end) of the initial value of `tensor` to `data`, the
-/// tensor's first element.
+/// place of element `begin`.
 void initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
                 uint64_t begin, uint64_t end);
 

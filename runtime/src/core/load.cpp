@@ -14,35 +14,60 @@
 
 using namespace trainc;
 
-/// Another type is converted through a buffer of `pieceBytes`.
+/// Adds `count` elements of sums, which are f32 or f64.
+static void addElements(uint32_t dtype, char *to, const char *from,
+                        uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i)
+    if (dtype == TRAINC_F64)
+      reinterpret_cast<double *>(to)[i] +=
+          reinterpret_cast<const double *>(from)[i];
+    else
+      reinterpret_cast<float *>(to)[i] +=
+          reinterpret_cast<const float *>(from)[i];
+}
+
+/// Another type is converted through a buffer of `pieceBytes`, and another if it is
+/// added.
 static trainc_status readTensor(const trainc_trainer *trainer,
                                 const TensorFile &file, const Match &match,
                                 Array<char> &buffer) {
   const trainc_tensor &tensor = trainer->state.tensors[match.to];
-  char *to = tensorData(trainer, tensor);
-  if (match.from->dtype == tensor.dtype)
-    return file.read(match.from->begin, to, tensor.bytes);
-  buffer.resize(pieceBytes);
-  uint64_t fromSize = trainc_dtype_size(match.from->dtype);
+  Part part = partOf(trainer, tensor);
   uint64_t toSize = trainc_dtype_size(tensor.dtype);
-  return forPieces(match.from->dtype, tensor.dtype, elementCount(tensor),
-                   [&](uint64_t begin, uint64_t count) {
-                     TRAINC_TRY(file.read(match.from->begin + begin * fromSize,
-                                          buffer.data(), count * fromSize));
-                     convert(match.from->dtype, buffer.data(), tensor.dtype,
-                             to + begin * toSize, count);
-                     return TRAINC_OK;
-                   });
+  if (!match.from) {
+    memset(part.data, 0, part.count * toSize);
+    return TRAINC_OK;
+  }
+  uint64_t fromSize = trainc_dtype_size(match.from->dtype);
+  uint64_t from = match.from->begin + part.first * fromSize;
+  if (match.from->dtype == tensor.dtype && !match.adds)
+    return file.read(from, part.data, part.count * toSize);
+  buffer.resize(2 * pieceBytes);
+  char *converted = buffer.data() + pieceBytes;
+  return forPieces(
+      match.from->dtype, tensor.dtype, part.count,
+      [&](uint64_t begin, uint64_t count) {
+        TRAINC_TRY(
+            file.read(from + begin * fromSize, buffer.data(), count * fromSize));
+        char *to = part.data + begin * toSize;
+        convert(match.from->dtype, buffer.data(), tensor.dtype,
+                match.adds ? converted : to, count);
+        if (match.adds)
+          addElements(tensor.dtype, to, converted, count);
+        return TRAINC_OK;
+      });
 }
 
 static trainc_status readTensors(trainc_trainer *trainer,
                                  const TensorFile &file, const Plan &plan) {
   Array<char> buffer;
   trainer->broken = true; // until all is read
+  trainc_status status = TRAINC_OK;
   for (const Match &match : plan.tensors)
-    TRAINC_TRY(readTensor(trainer, file, match, buffer));
-  updateComputeCopies(trainer);
-  return TRAINC_OK;
+    if (status == TRAINC_OK)
+      status = readTensor(trainer, file, match, buffer);
+  TRAINC_TRY(trainer->ranks.agree(status));
+  return updateComputeCopies(trainer);
 }
 
 /// The file that a folder's `latest` names, or `path` itself.
@@ -103,18 +128,20 @@ struct Checkpoint {
 } // namespace
 
 static Target targetOf(const trainc_trainer *trainer) {
-  return {trainer->artifact, trainer->state.tensors, /*gradients=*/false,
-          /*integers=*/false};
+  return {trainer->artifact, trainer->ranks.rank(), trainer->ranks.size(),
+          trainer->state.tensors, /*gradients=*/false, /*integers=*/false};
 }
 
 trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
   DefaultFloats floats;
   Checkpoint checkpoint;
   Plan plan;
-  TRAINC_TRY(checkpoint.open(path));
   for (uint32_t i = 0; i < trainer->d->num_scalars; ++i)
     plan.scalars.push(trainer->scalars[i]);
-  TRAINC_TRY(matchState(checkpoint.source(), targetOf(trainer), plan));
+  trainc_status status = checkpoint.open(path);
+  if (status == TRAINC_OK)
+    status = matchState(checkpoint.source(), targetOf(trainer), plan);
+  TRAINC_TRY(trainer->ranks.agree(status));
   TRAINC_TRY(readTensors(trainer, checkpoint.file, plan));
   memcpy(trainer->scalars, plan.scalars.data(), plan.scalars.size() * 8);
   trainer->windowEntry = plan.windowEntry;
@@ -132,8 +159,10 @@ trainc_status trainc_load_parameters(trainc_trainer *trainer,
   Checkpoint checkpoint;
   Plan plan;
   bool broken = trainer->broken;
-  TRAINC_TRY(checkpoint.open(path));
-  TRAINC_TRY(matchParameters(checkpoint.source(), targetOf(trainer), plan));
+  trainc_status status = checkpoint.open(path);
+  if (status == TRAINC_OK)
+    status = matchParameters(checkpoint.source(), targetOf(trainer), plan);
+  TRAINC_TRY(trainer->ranks.agree(status));
   TRAINC_TRY(readTensors(trainer, checkpoint.file, plan));
   trainer->broken = broken; // states and scalars are what they were
   return TRAINC_OK;

@@ -13,6 +13,13 @@ static void appendFileShape(Text &text, const FileTensor &tensor) {
   text.append(tensor.dtypeName);
 }
 
+void trainc::rankName(Text &to, uint32_t rank, uint32_t ranks,
+                      const char *name) {
+  if (ranks > 1)
+    to.format("rank/%u/", rank);
+  to.append(name);
+}
+
 namespace {
 class Matcher {
 public:
@@ -28,7 +35,11 @@ public:
 private:
   trainc_status matchScalars();
   trainc_status matchWindow();
-  void matchTensor(uint32_t index, const char *name, bool required);
+  void matchTensor(uint32_t index, const char *name, bool required,
+                   bool adds = false, bool wanted = true);
+  trainc_status matchGradients();
+  trainc_status readScalar(uint32_t index, const char *name, double &value);
+  uint32_t sourceRanks() const;
   trainc_status finish();
 
   const FileTensor *find(const char *name) {
@@ -47,7 +58,8 @@ private:
 };
 } // namespace
 
-void Matcher::matchTensor(uint32_t index, const char *name, bool required) {
+void Matcher::matchTensor(uint32_t index, const char *name, bool required,
+                          bool adds, bool wanted) {
   const trainc_tensor &to = target.tensors[index];
   const FileTensor *from = find(name);
   if (!from) {
@@ -60,12 +72,31 @@ void Matcher::matchTensor(uint32_t index, const char *name, bool required) {
   bool fits = from->rank == to.rank && (from->dtype == to.dtype || converts);
   for (uint32_t i = 0; fits && i < to.rank; ++i)
     fits = from->dims[i] == to.dims[i];
-  if (fits)
-    return plan.tensors.push({from, index});
+  if (fits) {
+    if (wanted)
+      plan.tensors.push({from, index, adds});
+    return;
+  }
   differences.format("\n  mis-shaped: '%s' is ", name);
   appendFileShape(differences, *from);
   differences.append(", expected ");
   appendShape(differences, to.dtype, to.rank, to.dims);
+}
+
+trainc_status Matcher::readScalar(uint32_t index, const char *name,
+                                  double &value) {
+  const FileTensor *from = find(name);
+  if (!from) {
+    differences.format("\n  missing: '%s'", name);
+    return TRAINC_OK;
+  }
+  if (from->dtype != TRAINC_F64 || from->rank != 0) {
+    differences.format("\n  mis-shaped: '%s' is ", name);
+    appendFileShape(differences, *from);
+    differences.append(", expected f64");
+    return TRAINC_OK;
+  }
+  return source.readScalar(source.context, *from, &value);
 }
 
 trainc_status Matcher::matchScalars() {
@@ -75,18 +106,53 @@ trainc_status Matcher::matchScalars() {
       continue;
     name.clear();
     name.format("scalar/%s", d.scalars[i].name);
-    const FileTensor *from = find(name.c_str());
-    if (!from) {
-      differences.format("\n  missing: '%s'", name.c_str());
+    TRAINC_TRY(readScalar(i, name.c_str(), plan.scalars[i]));
+  }
+  return TRAINC_OK;
+}
+
+/// How many ranks saved sums of an open window of their own; 1 if there are none.
+uint32_t Matcher::sourceRanks() const {
+  const char *ranks = source.header.findMetadata("trainc.window_ranks");
+  long count = ranks ? strtol(ranks, nullptr, 10) : 1;
+  return count > 1 && count <= 65536 ? static_cast<uint32_t>(count) : 1;
+}
+
+/// Sums of an open window are those of a rank. The same number of ranks goes on
+/// with them; of another the first gets their sum, in the order of the ranks, and
+/// the others nothing.
+trainc_status Matcher::matchGradients() {
+  uint32_t ranks = sourceRanks();
+  bool own = ranks == target.ranks;
+  Text name, gradient;
+  for (uint32_t i = 0; i < d.num_tensors; ++i) {
+    gradient.clear();
+    if (d.tensors[i].role != TRAINC_ROLE_GRADIENT ||
+        !checkpointName(d, i, gradient))
       continue;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      name.clear();
+      rankName(name, rank, ranks, gradient.c_str());
+      matchTensor(i, name.c_str(), /*required=*/true,
+                  /*adds=*/!own && rank > 0,
+                  own ? rank == target.rank : target.rank == 0);
     }
-    if (from->dtype != TRAINC_F64 || from->rank != 0) {
-      differences.format("\n  mis-shaped: '%s' is ", name.c_str());
-      appendFileShape(differences, *from);
-      differences.append(", expected f64");
-      continue;
+    if (!own && target.rank != 0)
+      plan.tensors.push({nullptr, i, false});
+  }
+  for (uint32_t i : {TRAINC_SCALAR_LOSS_SUM, TRAINC_SCALAR_WEIGHT_SUM}) {
+    for (uint32_t rank = 0; ranks > 1 && rank < ranks; ++rank) {
+      double value = 0;
+      name.clear();
+      gradient.clear();
+      gradient.format("scalar/%s", d.scalars[i].name);
+      rankName(name, rank, ranks, gradient.c_str());
+      TRAINC_TRY(readScalar(i, name.c_str(), value));
+      if (own && rank == target.rank)
+        plan.scalars[i] = value;
     }
-    TRAINC_TRY(source.readScalar(source.context, *from, &plan.scalars[i]));
+    if (!own && target.rank != 0)
+      plan.scalars[i] = 0;
   }
   return TRAINC_OK;
 }
@@ -142,9 +208,11 @@ trainc_status Matcher::matchState() {
   for (uint32_t i = 0; i < d.num_tensors; ++i) {
     name.clear();
     if (checkpointName(d, i, name) &&
-        (d.tensors[i].role != TRAINC_ROLE_GRADIENT || gradients))
+        d.tensors[i].role != TRAINC_ROLE_GRADIENT)
       matchTensor(i, name.c_str(), /*required=*/true);
   }
+  if (gradients)
+    TRAINC_TRY(matchGradients());
   for (size_t i = 0; i < used.size(); ++i)
     if (!used[i])
       differences.format("\n  unexpected: '%s'", source.header.tensors[i].name);

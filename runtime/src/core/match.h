@@ -16,10 +16,14 @@ namespace trainc {
 struct Piece {
   uint32_t tensor; // or UINT32_MAX: a scalar
   uint32_t scalar;
+  uint32_t rank; // whose it is, or UINT32_MAX: that of all
 };
 
-void pieceName(const trainc_descriptor &descriptor, const Piece &piece,
-               Text &name);
+void pieceName(const trainc_descriptor &descriptor, uint32_t ranks,
+               const Piece &piece, Text &name);
+
+/// Appends the name of what `rank` of several saved as `name`.
+void rankName(Text &to, uint32_t rank, uint32_t ranks, const char *name);
 
 /// The pieces of a trainer's state and their header; `gradients`: with them.
 void describeState(const trainc_trainer *trainer, bool gradients,
@@ -42,18 +46,21 @@ struct Source {
 /// What a state goes into.
 struct Target {
   const trainc_artifact *artifact;
+  uint32_t rank, ranks; // of the trainer
   const Array<trainc_tensor> &tensors;
   bool gradients; // even outside of a window
   bool integers;  // may become other types
 };
 
 struct Match {
-  const FileTensor *from;
-  uint32_t to; // index of a tensor
+  const FileTensor *from; // null: zeros
+  uint32_t to;            // index of a tensor
+  bool adds;              // to what an earlier match has brought
 };
 
 /// What a match found out.
 struct Plan {
+  /// Those of one target follow each other.
   Array<Match> tensors;
   /// Of all scalars. Those that are not saved keep the values from before.
   Array<double> scalars;

@@ -75,18 +75,29 @@ void Pages::drop(uint64_t page, uint64_t count) {
   account->held -= count * pageBytes;
 }
 
+void Pages::borrow(char *memory, uint64_t size, Account &newAccount) {
+  release();
+  account = &newAccount;
+  start = memory;
+  bytes = start ? alignUp(size, pageBytes) : 0;
+  borrowed = true;
+  take(bytes / pageBytes);
+}
+
 void Pages::release() {
-  if (!start)
-    return;
-  munmap(start, bytes);
-  account->held -= held;
+  if (start && !borrowed)
+    munmap(start, bytes);
+  if (account)
+    account->held -= held;
   start = nullptr;
   bytes = held = 0;
+  borrowed = false;
 }
 
 void Pages::swap(Pages &other) {
   trainc::swap(start, other.start);
   trainc::swap(bytes, other.bytes);
   trainc::swap(held, other.held);
+  trainc::swap(borrowed, other.borrowed);
   trainc::swap(account, other.account);
 }

@@ -39,6 +39,8 @@ public:
   /// Gives pages back to the system. Their content is lost.
   void drop(uint64_t page, uint64_t count);
   void release();
+  /// Counts memory that somebody else owns, and frees.
+  void borrow(char *memory, uint64_t bytes, Account &account);
 
   char *data() const { return start; }
   uint64_t size() const { return bytes; }
@@ -49,6 +51,7 @@ private:
 
   char *start = nullptr;
   uint64_t bytes = 0, held = 0;
+  bool borrowed = false;
   Account *account = nullptr;
 };
 

@@ -127,6 +127,64 @@ static void runTile(void *argument, int64_t tile, unsigned worker) {
   }
 }
 
+/// A collective of the list, as the communicator knows it.
+static Collective collectiveOf(const trainc_trainer *trainer,
+                               const BoundCommand &command,
+                               void *const *args) {
+  const trainc_command &source = *command.source;
+  auto &detail = *static_cast<const trainc_collective_detail *>(source.detail);
+  const trainc_operand &operand = source.operands[0];
+  uint64_t size = trainc_dtype_size(detail.dtype);
+  Collective c;
+  c.kind = source.kind == TRAINC_COMMAND_REDUCE_SCATTER ? TRAINC_REDUCE_SCATTER
+           : source.kind == TRAINC_COMMAND_ALL_REDUCE   ? TRAINC_ALL_REDUCE
+                                                        : TRAINC_ALL_GATHER;
+  c.group = command.group;
+  c.dtype = detail.dtype;
+  c.count = operand.bytes / size;
+  c.label = source.label;
+  if (source.num_operands == 1) {
+    c.window = trainer->windows[operand.base];
+    c.offset = operand.offset;
+    if (detail.piece_axes) {
+      c.count /= trainer->ranks.countIn(detail.piece_axes);
+      c.offset += c.count * size * trainer->ranks.indexIn(detail.piece_axes);
+    }
+  } else if (source.kind == TRAINC_COMMAND_ALL_REDUCE) {
+    memcpy(args[1], args[0], operand.bytes);
+    c.data = args[1];
+  } else {
+    c.data = args[0];
+    c.target = args[1];
+  }
+  return c;
+}
+
+static trainc_status runCollective(trainc_trainer *trainer,
+                                   const EntryState &state,
+                                   const BoundCommand &command) {
+  auto &detail =
+      *static_cast<const trainc_collective_detail *>(command.source->detail);
+  trainc_comm &comm = *trainer->ranks.communicator();
+  if (detail.phase == TRAINC_COLLECTIVE_WAIT) {
+    uint32_t token = trainer->started[trainer->waited++];
+    if (trainer->waited == trainer->started.size()) {
+      trainer->started.clear();
+      trainer->waited = 0;
+    }
+    return wait(comm, token, &trainer->pool);
+  }
+  Collective c = collectiveOf(trainer, command,
+                              state.arguments.data() + command.firstArgument);
+  if (detail.phase == TRAINC_COLLECTIVE_START) {
+    uint32_t token = 0;
+    TRAINC_TRY(start(comm, c, &token));
+    trainer->started.push(token);
+    return TRAINC_OK;
+  }
+  return run(comm, c, &trainer->pool);
+}
+
 static bool runCommand(trainc_trainer *trainer, const EntryState &state,
                        const BoundCommand &command) {
   void *const *args = state.arguments.data() + command.firstArgument;
@@ -175,7 +233,13 @@ static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
   for (size_t i = 0; i < commands.size(); ++i) {
     if (trainer->observer)
       TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/false));
-    if (!runCommand(trainer, state, commands[i])) {
+    if (isCollective(commands[i].source->kind)) {
+      trainc_status status = runCollective(trainer, state, commands[i]);
+      if (status != TRAINC_OK) {
+        trainer->broken = true;
+        return status;
+      }
+    } else if (!runCommand(trainer, state, commands[i])) {
       trainer->broken = true;
       return fail(TRAINC_UNSUPPORTED, "the GEMM library failed in '%s'",
                   commands[i].source->label ? commands[i].source->label : "?");
@@ -284,6 +348,8 @@ trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
   DefaultFloats floats;
   trainc_step_result result = {};
   trainer->windowEntry = entry;
+  if (trainer->ranks.any())
+    TRAINC_TRY(fence(*trainer->ranks.communicator()));
   TRAINC_TRY(runList(trainer, entry,
                      microStep > 0 ? TRAINC_LIST_NEXT : TRAINC_LIST_FIRST));
   microStep += 1;
@@ -318,6 +384,8 @@ trainc_status trainc_eval(trainc_trainer *trainer, uint32_t entry) {
   // Nothing that an eval writes outlives it: no observer's stop breaks the
   // state.
   bool broken = trainer->broken;
+  if (trainer->ranks.any())
+    TRAINC_TRY(fence(*trainer->ranks.communicator()));
   trainc_status status = runList(trainer, entry, TRAINC_LIST_FIRST);
   trainer->broken = broken;
   return status;

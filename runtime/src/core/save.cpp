@@ -12,17 +12,24 @@ static void collect(const trainc_trainer *trainer, bool gradients,
                     Array<Piece> &pieces) {
   const trainc_descriptor &d = *trainer->d;
   const State &state = trainer->state;
+  uint32_t ranks = trainer->ranks.size();
   for (uint64_t size : {8, 4, 2, 1}) {
     for (uint32_t i = 0; size == 8 && i < d.num_scalars; ++i)
       if (d.scalars[i].flags & TRAINC_SCALAR_PERSISTENT)
-        pieces.push({UINT32_MAX, i});
+        pieces.push({UINT32_MAX, i, UINT32_MAX});
+    for (uint32_t i : {TRAINC_SCALAR_LOSS_SUM, TRAINC_SCALAR_WEIGHT_SUM})
+      for (uint32_t rank = 0;
+           size == 8 && gradients && ranks > 1 && rank < ranks; ++rank)
+        pieces.push({UINT32_MAX, i, rank});
     Text name;
     for (uint32_t i = 0; i < d.num_tensors; ++i) {
       name.clear();
-      if (trainc_dtype_size(state.tensors[i].dtype) == size &&
-          checkpointName(d, i, name) &&
-          (state.tensors[i].role != TRAINC_ROLE_GRADIENT || gradients))
-        pieces.push({i, 0});
+      bool gradient = state.tensors[i].role == TRAINC_ROLE_GRADIENT;
+      if (trainc_dtype_size(state.tensors[i].dtype) != size ||
+          !checkpointName(d, i, name) || (gradient && !gradients))
+        continue;
+      for (uint32_t rank = 0; rank < (gradient ? ranks : 1); ++rank)
+        pieces.push({i, 0, gradient ? rank : UINT32_MAX});
     }
   }
 }
@@ -40,6 +47,11 @@ static void addMetadata(const trainc_trainer *trainer, HeaderWriter &header) {
   if (inWindow(trainer))
     header.addMetadata("trainc.window_entry",
                        d.entries[trainer->windowEntry].name);
+  if (inWindow(trainer) && trainer->ranks.any()) {
+    text.clear();
+    text.format("%u", trainer->ranks.size());
+    header.addMetadata("trainc.window_ranks", text.c_str());
+  }
   for (const UserPair &pair : trainer->metadata) {
     text.clear();
     text.format("user.%s", pair.key);
@@ -47,12 +59,15 @@ static void addMetadata(const trainc_trainer *trainer, HeaderWriter &header) {
   }
 }
 
-void trainc::pieceName(const trainc_descriptor &d, const Piece &piece,
-                       Text &name) {
+void trainc::pieceName(const trainc_descriptor &d, uint32_t ranks,
+                       const Piece &piece, Text &name) {
+  Text own;
   if (piece.tensor == UINT32_MAX)
-    name.format("scalar/%s", d.scalars[piece.scalar].name);
+    own.format("scalar/%s", d.scalars[piece.scalar].name);
   else
-    checkpointName(d, piece.tensor, name);
+    checkpointName(d, piece.tensor, own);
+  rankName(name, piece.rank, piece.rank == UINT32_MAX ? 1 : ranks,
+           own.c_str());
 }
 
 void trainc::describeState(const trainc_trainer *trainer, bool gradients,
@@ -62,7 +77,7 @@ void trainc::describeState(const trainc_trainer *trainer, bool gradients,
   Text name;
   for (const Piece &piece : pieces) {
     name.clear();
-    pieceName(*trainer->d, piece, name);
+    pieceName(*trainer->d, trainer->ranks.size(), piece, name);
     if (piece.tensor == UINT32_MAX) {
       header.addTensor(name.c_str(), TRAINC_F64, 0, nullptr, 8);
       continue;
@@ -73,11 +88,7 @@ void trainc::describeState(const trainc_trainer *trainer, bool gradients,
   }
 }
 
-trainc_status trainc_save(trainc_trainer *trainer, const char *path) {
-  if (trainer->broken)
-    return fail(TRAINC_INVALID_ARGUMENT,
-                "the last run or load of this trainer ended half-way; there is "
-                "no state to save");
+static trainc_status saveAlone(trainc_trainer *trainer, const char *path) {
   Array<Piece> pieces;
   HeaderWriter header;
   describeState(trainer, inWindow(trainer), pieces, header);
@@ -94,6 +105,132 @@ trainc_status trainc_save(trainc_trainer *trainer, const char *path) {
       TRAINC_TRY(file.write(tensorData(trainer, tensor), tensor.bytes));
     }
   return file.commit();
+}
+
+//===----------------------------------------------------------------------===//
+// Several ranks
+//===----------------------------------------------------------------------===//
+
+/// What this rank writes of a tensor that all have whole: its share of it.
+static Part shareOf(const trainc_trainer *trainer, const trainc_tensor &tensor,
+                    const Part &part) {
+  uint64_t ranks = trainer->ranks.size(), rank = trainer->ranks.rank();
+  uint64_t begin = part.count / ranks * rank;
+  uint64_t end = rank + 1 == ranks ? part.count : part.count / ranks * (rank + 1);
+  return {begin, end - begin,
+          part.data + begin * trainc_dtype_size(tensor.dtype)};
+}
+
+/// What this rank writes of `piece`; nothing if another rank does.
+static Part writtenPart(const trainc_trainer *trainer, const Piece &piece) {
+  const Ranks &ranks = trainer->ranks;
+  const trainc_tensor &tensor = trainer->state.tensors[piece.tensor];
+  Part part = partOf(trainer, tensor);
+  if (piece.rank != UINT32_MAX)
+    return piece.rank == ranks.rank() ? part : Part{0, 0, nullptr};
+  const trainc_bucket *bucket = bucketOf(trainer->state, tensor);
+  if (!bucket || bucket->pieces == 1)
+    return shareOf(trainer, tensor, part);
+  // Of equal pieces the first rank writes its own.
+  uint32_t pieceAxes = trainer->state.arenas[tensor.arena].piece_axes;
+  return ranks.indexIn(~pieceAxes) == 0 ? part : Part{0, 0, nullptr};
+}
+
+/// Writes what is this rank's of the data section, which begins at `start`.
+static trainc_status writeParts(const trainc_trainer *trainer,
+                                const Array<Piece> &pieces,
+                                const Array<double> &sums, uint64_t start,
+                                AtomicFile &file) {
+  uint32_t rank = trainer->ranks.rank(), ranks = trainer->ranks.size();
+  for (const Piece &piece : pieces) {
+    if (piece.tensor == UINT32_MAX) {
+      double value = trainer->scalars[piece.scalar];
+      bool shared = piece.rank == UINT32_MAX;
+      // In an open window these differ; what stands for all is the sum.
+      if (shared && (piece.scalar == TRAINC_SCALAR_LOSS_SUM ||
+                     piece.scalar == TRAINC_SCALAR_WEIGHT_SUM) &&
+          inWindow(trainer)) {
+        size_t column = piece.scalar == TRAINC_SCALAR_LOSS_SUM ? 0 : 1;
+        value = sums[column];
+        for (uint32_t i = 1; i < ranks; ++i)
+          value += sums[2 * i + column];
+      }
+      if (rank == (shared ? 0 : piece.rank))
+        TRAINC_TRY(file.writeAt(start, &value, 8));
+      start += 8;
+      continue;
+    }
+    const trainc_tensor &tensor = trainer->state.tensors[piece.tensor];
+    uint64_t size = trainc_dtype_size(tensor.dtype);
+    Part part = writtenPart(trainer, piece);
+    if (part.count)
+      TRAINC_TRY(file.writeAt(start + part.first * size, part.data,
+                              part.count * size));
+    start += tensor.bytes;
+  }
+  return TRAINC_OK;
+}
+
+/// The first rank makes the file and, when every rank has written its part and
+/// synced it, moves it into place.
+static trainc_status saveTogether(trainc_trainer *trainer, const char *path) {
+  const Ranks &ranks = trainer->ranks;
+  trainc_comm &comm = *ranks.communicator();
+  bool first = ranks.rank() == 0;
+  Array<Piece> pieces;
+  HeaderWriter header;
+  describeState(trainer, inWindow(trainer), pieces, header);
+  AtomicFile file;
+  uint64_t start = 0;
+  trainc_status status = TRAINC_OK;
+  if (first) {
+    const Text &text = header.finish();
+    start = text.size();
+    status = file.open(path);
+    if (status == TRAINC_OK)
+      status = file.write(text.data(), text.size());
+    if (status == TRAINC_OK)
+      status = file.flush();
+  }
+  TRAINC_TRY(ranks.agree(status));
+  double mine[2] = {trainer->scalars[TRAINC_SCALAR_LOSS_SUM],
+                    trainer->scalars[TRAINC_SCALAR_WEIGHT_SUM]};
+  Array<double> sums;
+  sums.resize(2 * ranks.size());
+  Collective exchange;
+  exchange.kind = TRAINC_ALL_GATHER;
+  exchange.group = worldGroup(comm);
+  exchange.dtype = TRAINC_F64;
+  exchange.count = 2;
+  exchange.data = mine;
+  exchange.target = sums.data();
+  exchange.label = "sums of the window";
+  TRAINC_TRY(run(comm, exchange, nullptr));
+  exchange = Collective();
+  exchange.kind = TRAINC_BROADCAST;
+  exchange.group = worldGroup(comm);
+  exchange.dtype = TRAINC_I64;
+  exchange.count = 1;
+  exchange.data = &start;
+  exchange.label = "header of a checkpoint";
+  TRAINC_TRY(run(comm, exchange, nullptr));
+  if (!first)
+    status = file.join(path);
+  if (status == TRAINC_OK)
+    status = writeParts(trainer, pieces, sums, start, file);
+  if (status == TRAINC_OK)
+    status = file.sync();
+  TRAINC_TRY(ranks.agree(status));
+  return ranks.agree(first ? file.commit() : TRAINC_OK);
+}
+
+trainc_status trainc_save(trainc_trainer *trainer, const char *path) {
+  if (trainer->broken)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "the last run or load of this trainer ended half-way; there is "
+                "no state to save");
+  return trainer->ranks.any() ? saveTogether(trainer, path)
+                              : saveAlone(trainer, path);
 }
 
 //===----------------------------------------------------------------------===//
@@ -187,26 +324,35 @@ static trainc_status prune(const char *folder, const char *latest,
   return status;
 }
 
+/// Makes `latest` name the checkpoint `name`, and removes old ones.
+static trainc_status publish(const char *directory, const char *name,
+                             uint32_t keep) {
+  AtomicFile latest;
+  Text pointer;
+  pointer.format("%s/latest", directory);
+  TRAINC_TRY(latest.open(pointer.c_str()));
+  TRAINC_TRY(latest.write(name, strlen(name)));
+  TRAINC_TRY(latest.write("\n", 1));
+  TRAINC_TRY(latest.commit());
+  return prune(directory, name, keep);
+}
+
 trainc_status trainc_save_checkpoint(trainc_trainer *trainer,
                                      const char *directory, uint32_t keep,
                                      const char **out_path) {
-  Text name, pointer;
+  Text name;
   name.format("step-%06.0f", trainer->scalars[TRAINC_SCALAR_UPDATE]);
   if (inWindow(trainer))
     name.format("-%.0f", trainer->scalars[TRAINC_SCALAR_MICRO_STEP]);
   name.append(".safetensors");
-  TRAINC_TRY(makeFolder(directory));
+  bool first = trainer->ranks.rank() == 0;
+  TRAINC_TRY(trainer->ranks.agree(first ? makeFolder(directory) : TRAINC_OK));
   trainer->checkpointPath.clear();
   trainer->checkpointPath.format("%s/%s", directory, name.c_str());
   TRAINC_TRY(trainc_save(trainer, trainer->checkpointPath.c_str()));
 
-  AtomicFile latest;
-  pointer.format("%s/latest", directory);
-  TRAINC_TRY(latest.open(pointer.c_str()));
-  TRAINC_TRY(latest.write(name.c_str(), name.size()));
-  TRAINC_TRY(latest.write("\n", 1));
-  TRAINC_TRY(latest.commit());
-  TRAINC_TRY(prune(directory, name.c_str(), keep));
+  TRAINC_TRY(trainer->ranks.agree(
+      first ? publish(directory, name.c_str(), keep) : TRAINC_OK));
   if (out_path)
     *out_path = trainer->checkpointPath.c_str();
   return TRAINC_OK;

@@ -97,6 +97,36 @@ static trainc_status checkCopy(const trainc_tensor &tensor, uint32_t dtype,
   return TRAINC_OK;
 }
 
+/// Fills `data`, in which this rank's part of `tensor` stands, with those of its
+/// peers.
+static trainc_status gatherTensor(const trainc_trainer *trainer,
+                                  const trainc_tensor &tensor, uint32_t dtype,
+                                  char *data) {
+  const trainc_bucket *bucket = bucketOf(trainer->state, tensor);
+  if (!bucket || bucket->pieces == 1)
+    return TRAINC_OK;
+  Ranks &ranks = const_cast<trainc_trainer *>(trainer)->ranks;
+  const trainc_arena &arena = trainer->state.arenas[tensor.arena];
+  uint64_t piece = bucket->bytes / bucket->pieces;
+  uint64_t size = trainc_dtype_size(tensor.dtype);
+  uint64_t begin = tensor.offset - bucket->first, end = begin + tensor.bytes;
+  Collective part;
+  part.kind = TRAINC_BROADCAST;
+  part.dtype = dtype;
+  part.label = tensor.name;
+  TRAINC_TRY(ranks.find(arena.piece_axes, &part.group));
+  for (uint64_t at = begin; at < end;) {
+    uint64_t next = (at / piece + 1) * piece;
+    next = next < end ? next : end;
+    part.root = static_cast<uint32_t>(at / piece);
+    part.count = (next - at) / size;
+    part.data = data + (at - begin) / size * trainc_dtype_size(dtype);
+    TRAINC_TRY(run(*ranks.communicator(), part, nullptr));
+    at = next;
+  }
+  return TRAINC_OK;
+}
+
 trainc_status trainc_tensor_read(const trainc_trainer *trainer, uint32_t index,
                                  uint32_t dtype, void *out_data,
                                  uint64_t bytes) {
@@ -104,9 +134,11 @@ trainc_status trainc_tensor_read(const trainc_trainer *trainer, uint32_t index,
   TRAINC_TRY(getTensor(trainer, index, &tensor));
   TRAINC_TRY(checkCopy(*tensor, dtype, bytes));
   DefaultFloats floats;
-  convert(tensor->dtype, tensorData(trainer, *tensor), dtype, out_data,
-          elementCount(*tensor));
-  return TRAINC_OK;
+  Part part = partOf(trainer, *tensor);
+  uint64_t size = trainc_dtype_size(dtype);
+  convert(tensor->dtype, part.data, dtype,
+          static_cast<char *>(out_data) + part.first * size, part.count);
+  return gatherTensor(trainer, *tensor, dtype, static_cast<char *>(out_data));
 }
 
 trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
@@ -121,17 +153,23 @@ trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
                 "the compute copy of '%s' follows its parameter: write that",
                 tensor->name);
   DefaultFloats floats;
-  convert(dtype, data, tensor->dtype, tensorData(trainer, *tensor),
-          elementCount(*tensor));
+  Part part = partOf(trainer, *tensor);
+  convert(dtype,
+          static_cast<const char *>(data) +
+              part.first * trainc_dtype_size(dtype),
+          tensor->dtype, part.data, part.count);
   uint32_t copy;
   if (tensor->role != TRAINC_ROLE_MASTER ||
       trainc_artifact_find_tensor(trainer->artifact, TRAINC_ROLE_COMPUTE,
                                   tensor->name, nullptr, &copy) != TRAINC_OK)
     return TRAINC_OK;
   char *target = tensorData(trainer, state.tensors[copy]);
-  if (target != tensorData(trainer, *tensor))
-    convert(tensor->dtype, tensorData(trainer, *tensor),
-            state.tensors[copy].dtype, target, elementCount(*tensor));
+  if (target == part.data)
+    return TRAINC_OK;
+  if (trainer->ranks.any())
+    return updateComputeCopies(trainer);
+  convert(tensor->dtype, part.data, state.tensors[copy].dtype, target,
+          part.count);
   return TRAINC_OK;
 }
 
@@ -144,14 +182,23 @@ trainc_status trainc_tensor_data(trainc_trainer *trainer, uint32_t index,
                                  void **out_data) {
   const trainc_tensor *tensor = nullptr;
   TRAINC_TRY(getTensor(trainer, index, &tensor));
-  *out_data = tensorData(trainer, *tensor);
+  *out_data = partOf(trainer, *tensor).data;
+  return TRAINC_OK;
+}
+
+trainc_status trainc_tensor_part(const trainc_trainer *trainer, uint32_t index,
+                                 uint64_t *out_first, uint64_t *out_count) {
+  const trainc_tensor *tensor = nullptr;
+  TRAINC_TRY(getTensor(trainer, index, &tensor));
+  Part part = partOf(trainer, *tensor);
+  *out_first = part.first;
+  *out_count = part.count;
   return TRAINC_OK;
 }
 
 trainc_status trainc_update_compute_copies(trainc_trainer *trainer) {
   DefaultFloats floats;
-  updateComputeCopies(trainer);
-  return TRAINC_OK;
+  return updateComputeCopies(trainer);
 }
 
 //===----------------------------------------------------------------------===//

@@ -72,9 +72,59 @@ char *trainc::arenaData(const trainc_trainer *trainer, uint32_t arena) {
   return trainer->state.pages[arena].data();
 }
 
+const trainc_bucket *trainc::bucketOf(const State &state,
+                                      const trainc_tensor &tensor) {
+  const trainc_arena &arena = state.arenas[tensor.arena];
+  for (uint32_t i = 0; i < arena.num_buckets; ++i)
+    if (tensor.offset < arena.buckets[i].first + arena.buckets[i].bytes)
+      return &arena.buckets[i];
+  return nullptr;
+}
+
+BucketPart trainc::partOf(const trainc_trainer *trainer,
+                          const trainc_arena &arena,
+                          const trainc_bucket &bucket) {
+  if (bucket.pieces == 1)
+    return {0, bucket.bytes, bucket.local};
+  uint64_t bytes = bucket.bytes / bucket.pieces;
+  return {bytes * trainer->ranks.indexIn(arena.piece_axes), bytes,
+          bucket.local};
+}
+
+Part trainc::partOf(const trainc_trainer *trainer,
+                    const trainc_tensor &tensor) {
+  const trainc_arena &arena = trainer->state.arenas[tensor.arena];
+  uint64_t size = trainc_dtype_size(tensor.dtype);
+  char *base = arenaData(trainer, tensor.arena);
+  const trainc_bucket *bucket = bucketOf(trainer->state, tensor);
+  if (!bucket)
+    return {0, tensor.bytes / size, base + tensor.offset};
+  BucketPart part = partOf(trainer, arena, *bucket);
+  uint64_t begin = tensor.offset - bucket->first, end = begin + tensor.bytes;
+  uint64_t from = begin > part.first ? begin : part.first;
+  uint64_t to = end < part.first + part.bytes ? end : part.first + part.bytes;
+  if (from >= to)
+    return {0, 0, nullptr};
+  return {(from - begin) / size, (to - from) / size,
+          base + part.local + (from - part.first)};
+}
+
 char *trainc::tensorData(const trainc_trainer *trainer,
                          const trainc_tensor &tensor) {
-  return arenaData(trainer, tensor.arena) + tensor.offset;
+  return partOf(trainer, tensor).data;
+}
+
+/// Does a collective change the arena in place?
+static bool isShared(const trainc_descriptor &d, uint32_t arena) {
+  for (uint32_t e = 0; e < d.num_entries; ++e)
+    for (const trainc_command_list &list : d.entries[e].lists)
+      for (uint64_t i = 0; i < list.count; ++i) {
+        const trainc_command &command = list.commands[i];
+        if (isCollective(command.kind) && command.num_operands == 1 &&
+            command.operands[0].base == arena)
+          return true;
+      }
+  return false;
 }
 
 static trainc_status allocateArenas(trainc_trainer *trainer) {
@@ -85,10 +135,21 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
       needed += alignUp(arena.bytes, pageBytes);
   TRAINC_TRY(checkLimit(trainer,
                         needed + trainer->scratchBytes * trainer->pool.size()));
-  for (size_t i = 0; i < state.arenas.size(); ++i)
-    if (state.arenas[i].role != TRAINC_ROLE_CONSTANT)
-      TRAINC_TRY(allocate(trainer, state.pages[i], state.arenas[i].bytes,
-                          state.arenas[i].name));
+  trainer->windows.resize(state.arenas.size());
+  for (size_t i = 0; i < state.arenas.size(); ++i) {
+    const trainc_arena &arena = state.arenas[i];
+    if (arena.role == TRAINC_ROLE_CONSTANT)
+      continue;
+    if (!isShared(*trainer->d, static_cast<uint32_t>(i))) {
+      TRAINC_TRY(
+          allocate(trainer, state.pages[i], arena.bytes, arena.name));
+      continue;
+    }
+    TRAINC_TRY(createWindow(*trainer->ranks.communicator(), arena.bytes,
+                            &trainer->windows[i]));
+    state.pages[i].borrow(trainer->windows[i]->data, arena.bytes,
+                          trainer->account);
+  }
   return allocate(trainer, trainer->scratch,
                   trainer->scratchBytes * trainer->pool.size(), "scratch");
 }
@@ -102,6 +163,7 @@ namespace {
 struct TensorJob {
   const trainc_trainer *trainer;
   const trainc_tensor *tensor, *master;
+  Part part; // of the tensor or, if there is one, of the master
 };
 } // namespace
 
@@ -109,8 +171,8 @@ static constexpr uint64_t pieceElements = 1 << 16;
 
 static void overPieces(trainc_trainer *trainer, TensorJob job,
                        TileFn function) {
-  uint64_t pieces =
-      (elementCount(*job.tensor) + pieceElements - 1) / pieceElements;
+  job.part = partOf(trainer, job.master ? *job.master : *job.tensor);
+  uint64_t pieces = (job.part.count + pieceElements - 1) / pieceElements;
   // Pool::run takes 2^31 tiles, which is 2^47 elements: more than memory holds.
   if (pieces)
     trainer->pool.run(function, &job, static_cast<int64_t>(pieces));
@@ -118,59 +180,119 @@ static void overPieces(trainc_trainer *trainer, TensorJob job,
 
 static void pieceOf(const TensorJob &job, int64_t piece, uint64_t &begin,
                     uint64_t &end) {
-  uint64_t count = elementCount(*job.tensor);
+  uint64_t count = job.part.count;
   begin = static_cast<uint64_t>(piece) * pieceElements;
   end = begin + pieceElements < count ? begin + pieceElements : count;
 }
 
-void trainc::updateComputeCopies(trainc_trainer *trainer) {
+/// The arena of the masters of the copies in `bucket` of arena `arena`, if a rank
+/// has pieces of them alone; else null.
+static const trainc_arena *findPieces(const State &state, uint32_t arena,
+                                      const trainc_bucket &bucket) {
+  for (const trainc_tensor &tensor : state.tensors) {
+    if (tensor.arena != arena || bucketOf(state, tensor) != &bucket)
+      continue;
+    const trainc_tensor *master = state.findMaster(tensor);
+    const trainc_bucket *pieces = master ? bucketOf(state, *master) : nullptr;
+    return pieces && pieces->pieces > 1 ? &state.arenas[master->arena]
+                                        : nullptr;
+  }
+  return nullptr;
+}
+
+/// Gives all ranks the buckets of copies of which each has made its piece.
+static trainc_status gatherCopies(trainc_trainer *trainer) {
   const State &state = trainer->state;
+  for (uint32_t a = 0; a < state.arenas.size(); ++a) {
+    const trainc_arena &arena = state.arenas[a];
+    for (uint32_t i = 0;
+         arena.role == TRAINC_ROLE_COMPUTE && i < arena.num_buckets; ++i) {
+      const trainc_bucket &bucket = arena.buckets[i];
+      const trainc_arena *masters = findPieces(state, a, bucket);
+      if (!masters)
+        continue;
+      Collective gather;
+      gather.kind = TRAINC_ALL_GATHER;
+      gather.dtype = arena.dtype;
+      gather.count = bucket.bytes / trainc_dtype_size(arena.dtype);
+      gather.window = trainer->windows[a];
+      gather.offset = bucket.local;
+      gather.label = "compute copies";
+      TRAINC_TRY(trainer->ranks.find(masters->piece_axes, &gather.group));
+      TRAINC_TRY(run(*trainer->ranks.communicator(), gather, &trainer->pool));
+    }
+  }
+  return TRAINC_OK;
+}
+
+trainc_status trainc::updateComputeCopies(trainc_trainer *trainer) {
+  const State &state = trainer->state;
+  if (trainer->ranks.any())
+    TRAINC_TRY(fence(*trainer->ranks.communicator()));
   for (const trainc_tensor &tensor : state.tensors) {
     const trainc_tensor *master =
         tensor.role == TRAINC_ROLE_COMPUTE ? state.findMaster(tensor) : nullptr;
     if (!master || tensorData(trainer, *master) == tensorData(trainer, tensor))
       continue;
-    overPieces(trainer, {trainer, &tensor, master},
+    overPieces(trainer, {trainer, &tensor, master, {}},
                [](void *argument, int64_t piece, unsigned) {
                  auto &job = *static_cast<TensorJob *>(argument);
                  uint64_t begin, end;
                  pieceOf(job, piece, begin, end);
                  const trainc_tensor &from = *job.master, &to = *job.tensor;
                  convert(from.dtype,
-                         tensorData(job.trainer, from) +
-                             begin * trainc_dtype_size(from.dtype),
+                         job.part.data + begin * trainc_dtype_size(from.dtype),
                          to.dtype,
                          tensorData(job.trainer, to) +
-                             begin * trainc_dtype_size(to.dtype),
+                             (job.part.first + begin) *
+                                 trainc_dtype_size(to.dtype),
                          end - begin);
                });
   }
+  return trainer->ranks.any() ? gatherCopies(trainer) : TRAINC_OK;
 }
 
-void trainc::initializeState(trainc_trainer *trainer) {
+trainc_status trainc::initializeState(trainc_trainer *trainer) {
   const State &state = trainer->state;
   for (const trainc_tensor &tensor : state.tensors) {
     if (tensor.role == TRAINC_ROLE_GRADIENT || state.isCopy(tensor))
       continue;
-    overPieces(trainer, {trainer, &tensor, nullptr},
+    overPieces(trainer, {trainer, &tensor, nullptr, {}},
                [](void *argument, int64_t piece, unsigned) {
                  auto &job = *static_cast<TensorJob *>(argument);
                  uint64_t begin, end;
                  pieceOf(job, piece, begin, end);
+                 uint64_t size = trainc_dtype_size(job.tensor->dtype);
                  initialize(*job.tensor, job.trainer->seed,
-                            tensorData(job.trainer, *job.tensor), begin, end);
+                            job.part.data + begin * size,
+                            job.part.first + begin, job.part.first + end);
                });
   }
-  updateComputeCopies(trainer);
+  return updateComputeCopies(trainer);
 }
 
 //===----------------------------------------------------------------------===//
 // Creation
 //===----------------------------------------------------------------------===//
 
+/// Writes this rank's place in the mesh for the step to read.
+static void setCoordinates(trainc_trainer *trainer) {
+  const trainc_descriptor &d = *trainer->d;
+  Text name;
+  for (uint32_t axis = 0; axis < d.num_axes; ++axis) {
+    name.clear();
+    name.format("mesh.%s", d.axes[axis].name);
+    uint32_t scalar = 0;
+    if (trainc_artifact_find_scalar(trainer->artifact, name.c_str(), &scalar) ==
+        TRAINC_OK)
+      trainer->scalars[scalar] = trainer->ranks.coordinate(axis);
+  }
+}
+
 static trainc_status build(trainc_trainer *trainer,
                            const trainc_trainer_options &options) {
   const trainc_descriptor &d = *trainer->d;
+  TRAINC_TRY(trainer->ranks.join(options.comm, d, options.seed));
   trainer->state.layOut(d.arenas, d.num_arenas, d.tensors, d.num_tensors);
   TRAINC_TRY(trainer->pool.start(
       options.threads ? options.threads : availableProcessors(),
@@ -182,9 +304,9 @@ static trainc_status build(trainc_trainer *trainer,
   for (uint32_t i = 0; i < d.num_scalars; ++i)
     trainer->scalars[i] = d.scalars[i].init;
   trainer->scalars[TRAINC_SCALAR_SEED] = static_cast<double>(options.seed);
-  if (!(options.flags & TRAINC_TRAINER_NO_INIT))
-    initializeState(trainer);
-  return TRAINC_OK;
+  setCoordinates(trainer);
+  return options.flags & TRAINC_TRAINER_NO_INIT ? TRAINC_OK
+                                                : initializeState(trainer);
 }
 
 trainc_status trainc_trainer_create(trainc_artifact *artifact,

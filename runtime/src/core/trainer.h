@@ -4,6 +4,7 @@
 
 #include "core/artifact.h"
 #include "core/pages.h"
+#include "core/ranks.h"
 #include "cpu/gemm.h"
 #include "cpu/pool.h"
 
@@ -41,6 +42,7 @@ struct BoundCommand {
   const trainc_command *source;
   trainc_kernel_fn function; // LAUNCH
   const GemmPlan *plan;      // GEMM
+  const Group *group;        // of a collective
   size_t firstArgument;      // in EntryState::arguments
   int64_t tiles;
   bool alone; // so little work that waking threads would cost more
@@ -79,6 +81,12 @@ struct trainc_trainer {
   const trainc_descriptor *d = nullptr;
   uint64_t seed = 0, limit = 0, outputBytes = 0;
 
+  trainc::Ranks ranks;
+  /// By arena: memory that peers read, or null. The communicator's.
+  trainc::Array<trainc::Window *> windows;
+  /// Collectives that were started, and how many of them were waited for.
+  trainc::Array<uint32_t> started;
+  size_t waited = 0;
   trainc::State state;
   double *scalars = nullptr;
   trainc::EntryState *entries = nullptr;
@@ -104,7 +112,15 @@ struct trainc_trainer {
 
 namespace trainc {
 
-/// Address of a tensor.
+/// What this rank has of a tensor, and of a bucket.
+Part partOf(const trainc_trainer *trainer, const trainc_tensor &tensor);
+BucketPart partOf(const trainc_trainer *trainer, const trainc_arena &arena,
+                  const trainc_bucket &bucket);
+
+/// The bucket in which `tensor` lies, or null if its arena has none.
+const trainc_bucket *bucketOf(const State &state, const trainc_tensor &tensor);
+
+/// Address of a tensor of which a rank has all.
 char *tensorData(const trainc_trainer *trainer, const trainc_tensor &tensor);
 
 /// Address of an arena: the trainer's, or the artifact's if it is constant.
@@ -132,10 +148,10 @@ trainc_status allocate(trainc_trainer *trainer, Pages &pages, uint64_t bytes,
 trainc_status failAllocation(uint64_t bytes, const char *what);
 
 /// Writes initial values and compute copies.
-void initializeState(trainc_trainer *trainer);
+trainc_status initializeState(trainc_trainer *trainer);
 
-/// Casts masters to their compute copies.
-void updateComputeCopies(trainc_trainer *trainer);
+/// Casts masters to their compute copies. All ranks do it.
+trainc_status updateComputeCopies(trainc_trainer *trainer);
 
 /// Sets or, with a null value, removes a pair.
 void setPair(Array<UserPair> &pairs, const char *key, const char *value);

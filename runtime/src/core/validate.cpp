@@ -11,6 +11,7 @@ public:
   explicit Validator(const trainc_descriptor &d) : d(d) {}
 
   trainc_status run() {
+    TRAINC_TRY(checkMesh());
     TRAINC_TRY(checkArenas());
     TRAINC_TRY(checkScalars());
     TRAINC_TRY(checkTensors());
@@ -21,7 +22,10 @@ public:
   }
 
 private:
+  uint64_t countRanks(uint32_t axes);
+  trainc_status checkMesh();
   trainc_status checkArenas();
+  trainc_status checkBuckets(const trainc_arena &arena);
   trainc_status checkScalars();
   trainc_status checkTensors();
   trainc_status checkNames();
@@ -34,6 +38,7 @@ private:
                              const trainc_command &command,
                              const trainc_operand &operand);
   trainc_status checkGemm(const trainc_command &command);
+  trainc_status checkCollective(const trainc_command &command);
 
   /// The bytes of a dense tensor; false on overflow or a negative size.
   static bool bytesOf(uint32_t dtype, uint32_t rank, const int64_t *dims,
@@ -61,6 +66,92 @@ bad(const char *format, ...) {
   return fail(TRAINC_DATA_CORRUPT, "the artifact is damaged: %s", text.c_str());
 }
 
+/// The ranks that differ in `axes` alone; 0 if there is no such axis.
+uint64_t Validator::countRanks(uint32_t axes) {
+  uint64_t count = 1;
+  for (uint32_t i = 0; i < 32; ++i)
+    if (axes >> i & 1) {
+      if (i >= d.num_axes)
+        return 0;
+      count *= d.axes[i].size;
+    }
+  return count;
+}
+
+trainc_status Validator::checkMesh() {
+  uint64_t ranks = 1;
+  if (d.num_axes > 32 || (d.num_axes && !d.axes))
+    return bad("a mesh of %u axes", d.num_axes);
+  for (uint32_t i = 0; i < d.num_axes; ++i) {
+    if (!d.axes[i].name || d.axes[i].size < 1 || d.axes[i].size > 65536 ||
+        (ranks *= d.axes[i].size) > 65536)
+      return bad("axis %u of the mesh", i);
+  }
+  return TRAINC_OK;
+}
+
+/// Buckets follow each other, in the whole arena and in what a rank has of it.
+trainc_status Validator::checkBuckets(const trainc_arena &arena) {
+  uint64_t first = 0, local = 0, size = trainc_dtype_size(arena.dtype);
+  if (!arena.num_buckets)
+    return TRAINC_OK;
+  if (!arena.buckets || !size)
+    return bad("arena '%s' has no buckets", arena.name);
+  for (uint32_t i = 0; i < arena.num_buckets; ++i) {
+    const trainc_bucket &bucket = arena.buckets[i];
+    uint64_t pieces = bucket.pieces;
+    if (bucket.first != first || bucket.local != local ||
+        bucket.bytes > INT64_MAX / 4 - first || !pieces ||
+        (pieces > 1 && pieces != countRanks(arena.piece_axes)) ||
+        bucket.bytes % (pieces * size))
+      return bad("bucket %u of arena '%s'", i, arena.name);
+    first += bucket.bytes;
+    local += bucket.bytes / pieces;
+  }
+  return local == arena.bytes
+             ? TRAINC_OK
+             : bad("the buckets of arena '%s' are not its bytes", arena.name);
+}
+
+/// Do `bytes` at `offset` lie in the arena with all pieces, and in one bucket?
+static bool liesIn(const trainc_arena &arena, uint64_t offset, uint64_t bytes) {
+  if (!arena.num_buckets)
+    return offset <= arena.bytes && bytes <= arena.bytes - offset;
+  for (uint32_t i = 0; i < arena.num_buckets; ++i) {
+    uint64_t end = arena.buckets[i].first + arena.buckets[i].bytes;
+    if (offset < end)
+      return bytes <= end - offset;
+  }
+  return false;
+}
+
+trainc_status Validator::checkCollective(const trainc_command &command) {
+  const char *label = command.label ? command.label : "?";
+  auto *c = static_cast<const trainc_collective_detail *>(command.detail);
+  uint64_t size = c ? trainc_dtype_size(c->dtype) : 0;
+  uint64_t ranks = c ? countRanks(c->axes) : 0;
+  uint64_t pieces = c ? countRanks(c->piece_axes) : 0;
+  bool gather = command.kind == TRAINC_COMMAND_ALL_GATHER;
+  bool inPlace = command.num_operands == 1;
+  if (!size || !ranks || !pieces || c->phase > TRAINC_COLLECTIVE_WAIT ||
+      (!inPlace && (command.num_operands != 2 || c->phase ||
+                    command.kind == TRAINC_COMMAND_REDUCE_SCATTER)) ||
+      (!gather && c->dtype > TRAINC_F16))
+    return bad("collective '%s' has no proper detail or operands", label);
+  uint64_t bytes = command.operands[0].bytes;
+  bool fits = bytes % size == 0;
+  if (!inPlace)
+    fits = fits && command.operands[1].bytes == (gather ? ranks : 1) * bytes;
+  else if (command.kind == TRAINC_COMMAND_ALL_REDUCE)
+    fits = fits && bytes % (pieces * size) == 0;
+  else
+    fits = fits && bytes % (ranks * size) == 0;
+  bool arena = !inPlace || (command.operands[0].base < d.num_arenas &&
+                            command.operands[0].base != d.workspace_arena);
+  return fits && arena ? TRAINC_OK
+                       : bad("a range of collective '%s'", label);
+}
+
 trainc_status Validator::checkArenas() {
   if (!d.name || !d.functions || !d.compiler || !d.features)
     return bad("a text or the function table is missing");
@@ -70,6 +161,7 @@ trainc_status Validator::checkArenas() {
       return bad("arena %u", i);
     if (arena.role == TRAINC_ROLE_CONSTANT && arena.bytes && !arena.data)
       return bad("constant arena '%s' has no data", arena.name);
+    TRAINC_TRY(checkBuckets(arena));
   }
   if (d.scalar_arena >= d.num_arenas || d.workspace_arena >= d.num_arenas)
     return bad("the scalar or workspace arena does not exist");
@@ -102,8 +194,7 @@ trainc_status Validator::checkTensors() {
       return bad("tensor %u has no proper name and role", i);
     if (!bytesOf(tensor.dtype, tensor.rank, tensor.dims, bytes) ||
         bytes != tensor.bytes || tensor.arena >= d.num_arenas ||
-        tensor.offset > d.arenas[tensor.arena].bytes ||
-        bytes > d.arenas[tensor.arena].bytes - tensor.offset ||
+        !liesIn(d.arenas[tensor.arena], tensor.offset, bytes) ||
         tensor.offset % trainc_dtype_size(tensor.dtype))
       return bad("tensor '%s' does not lie in an arena", tensor.name);
     bool number = tensor.init == TRAINC_INIT_CONSTANT ||
@@ -221,6 +312,10 @@ trainc_status Validator::checkCommand(const trainc_entry &entry,
     return TRAINC_OK;
   case TRAINC_COMMAND_GEMM:
     return checkGemm(command);
+  case TRAINC_COMMAND_REDUCE_SCATTER:
+  case TRAINC_COMMAND_ALL_REDUCE:
+  case TRAINC_COMMAND_ALL_GATHER:
+    return checkCollective(command);
   case TRAINC_COMMAND_FILL:
     return command.num_operands == 1
                ? TRAINC_OK

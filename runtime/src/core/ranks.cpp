@@ -1,0 +1,150 @@
+//===- ranks.cpp - A trainer that is one of several -----------------------===//
+
+#include "core/ranks.h"
+
+using namespace trainc;
+
+//===----------------------------------------------------------------------===//
+// Agreement
+//===----------------------------------------------------------------------===//
+
+trainc_status trainc::agree(trainc_comm &comm, const char *what,
+                            uint64_t value) {
+  uint32_t size = groupSize(*worldGroup(comm));
+  Array<uint64_t> all;
+  all.resize(size);
+  Collective gather;
+  gather.kind = TRAINC_ALL_GATHER;
+  gather.group = worldGroup(comm);
+  gather.dtype = TRAINC_I64;
+  gather.count = 1;
+  gather.data = &value;
+  gather.target = all.data();
+  gather.label = what;
+  TRAINC_TRY(run(comm, gather, nullptr));
+  Text others;
+  for (uint32_t i = 1; i < size; ++i)
+    if (all[i] != all[0])
+      others.format("%s%u", others.size() ? ", " : "", i);
+  if (!others.size())
+    return TRAINC_OK;
+  return fail(TRAINC_MISMATCH,
+              "ranks differ in %s: rank 0 has %016llx, other values are on "
+              "rank %s; this is rank %u with %016llx",
+              what, static_cast<unsigned long long>(all[0]), others.c_str(),
+              groupIndex(*worldGroup(comm)),
+              static_cast<unsigned long long>(value));
+}
+
+trainc_status trainc_comm_agree(trainc_comm *comm, const char *what,
+                                uint64_t value) {
+  return comm ? trainc::agree(*comm, what, value) : TRAINC_OK;
+}
+
+//===----------------------------------------------------------------------===//
+// The mesh
+//===----------------------------------------------------------------------===//
+
+trainc_status Ranks::join(trainc_comm *newComm,
+                          const trainc_descriptor &descriptor, uint64_t seed) {
+  d = &descriptor;
+  uint64_t ranks = 1;
+  Text mesh;
+  for (uint32_t i = 0; i < d->num_axes; ++i) {
+    ranks *= d->axes[i].size;
+    mesh.format("%s%s = %llu", i ? ", " : "", d->axes[i].name,
+                static_cast<unsigned long long>(d->axes[i].size));
+  }
+  uint32_t have = newComm ? groupSize(*worldGroup(*newComm)) : 1;
+  if (ranks != have)
+    return fail(TRAINC_MISMATCH,
+                "artifact '%s' is compiled for %llu ranks (%s), there %s %u%s",
+                d->name, static_cast<unsigned long long>(ranks),
+                mesh.size() ? mesh.c_str() : "no mesh", have == 1 ? "is" : "are",
+                have, newComm ? "" : ": the trainer has no communicator");
+  if (ranks == 1)
+    return TRAINC_OK;
+  comm = newComm;
+  uint32_t rest = groupIndex(*worldGroup(*comm));
+  coordinates.resize(d->num_axes);
+  for (uint32_t i = d->num_axes; i-- > 0;) {
+    coordinates[i] = rest % static_cast<uint32_t>(d->axes[i].size);
+    rest /= static_cast<uint32_t>(d->axes[i].size);
+  }
+  TRAINC_TRY(trainc::agree(*comm, "the schedule of collectives", d->schedule_hash));
+  TRAINC_TRY(trainc::agree(*comm, "the artifact", d->plan_hash));
+  return trainc::agree(*comm, "the seed", seed);
+}
+
+trainc_status Ranks::agree(trainc_status status) const {
+  if (!comm)
+    return status;
+  struct Outcome {
+    uint64_t status;
+    char text[248];
+  } mine = {};
+  mine.status = status;
+  if (status != TRAINC_OK)
+    snprintf(mine.text, sizeof(mine.text), "%s", trainc_last_error());
+  Array<Outcome> all;
+  all.resize(size());
+  Collective gather;
+  gather.kind = TRAINC_ALL_GATHER;
+  gather.group = worldGroup(*comm);
+  gather.dtype = TRAINC_I64;
+  gather.count = sizeof(Outcome) / 8;
+  gather.data = &mine;
+  gather.target = all.data();
+  gather.label = "outcome";
+  TRAINC_TRY(run(*comm, gather, nullptr));
+  if (status != TRAINC_OK)
+    return fail(status, "%s", mine.text);
+  for (uint32_t i = 0; i < all.size(); ++i)
+    if (all[i].status != TRAINC_OK)
+      return fail(static_cast<trainc_status>(all[i].status), "rank %u: %s", i,
+                  all[i].text);
+  return TRAINC_OK;
+}
+
+uint32_t Ranks::indexIn(uint32_t axes) const {
+  uint32_t index = 0;
+  for (uint32_t i = 0; comm && i < d->num_axes; ++i)
+    if (axes >> i & 1)
+      index = index * static_cast<uint32_t>(d->axes[i].size) + coordinates[i];
+  return index;
+}
+
+uint32_t Ranks::countIn(uint32_t axes) const {
+  uint32_t count = 1;
+  for (uint32_t i = 0; comm && i < d->num_axes; ++i)
+    if (axes >> i & 1)
+      count *= static_cast<uint32_t>(d->axes[i].size);
+  return count;
+}
+
+trainc_status Ranks::find(uint32_t axes, const Group **out_group) {
+  for (const Known &known : groups)
+    if (known.axes == axes) {
+      *out_group = known.group;
+      return TRAINC_OK;
+    }
+  Array<uint32_t> members;
+  uint32_t size = groupSize(*worldGroup(*comm));
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    uint32_t rest = rank;
+    bool member = true;
+    for (uint32_t i = d->num_axes; i-- > 0;) {
+      uint32_t at = rest % static_cast<uint32_t>(d->axes[i].size);
+      rest /= static_cast<uint32_t>(d->axes[i].size);
+      member = member && (axes >> i & 1 || at == coordinates[i]);
+    }
+    if (member)
+      members.push(rank);
+  }
+  const Group *group = nullptr;
+  TRAINC_TRY(createGroup(*comm, members.data(),
+                         static_cast<uint32_t>(members.size()), &group));
+  groups.push({axes, group});
+  *out_group = group;
+  return TRAINC_OK;
+}

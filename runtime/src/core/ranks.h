@@ -1,0 +1,76 @@
+//===- ranks.h - A trainer that is one of several -----------------*- C++ -*-===//
+//
+// What a trainer needs when its artifact is compiled for a mesh: where it stands in
+// the mesh, which part of each tensor it has, memory that its peers read, and the
+// collectives of its command lists.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_CORE_RANKS_H
+#define TRAINC_CORE_RANKS_H
+
+#include "comm/comm.h"
+#include "core/status.h"
+
+namespace trainc {
+
+/// Elements [first, first + count) of a tensor, which this rank has at `data`.
+struct Part {
+  uint64_t first, count;
+  char *data;
+};
+
+/// A bucket of an arena, as far as this rank has it: bytes [first, first + bytes)
+/// of the bucket, at `local` of the arena.
+struct BucketPart {
+  uint64_t first, bytes, local;
+};
+
+/// The place of a trainer in the mesh of its artifact.
+class Ranks {
+public:
+  /// Checks that the mesh has as many ranks as the communicator (null: one), and
+  /// that all ranks have the same artifact and seed.
+  trainc_status join(trainc_comm *comm, const trainc_descriptor &descriptor,
+                     uint64_t seed);
+
+  /// Whether there are peers.
+  bool any() const { return comm != nullptr; }
+  trainc_comm *communicator() const { return comm; }
+  uint32_t coordinate(uint32_t axis) const { return coordinates[axis]; }
+  /// The ranks that differ in `axes` alone, or null after an error.
+  trainc_status find(uint32_t axes, const Group **out_group);
+  /// This rank's number among them, and how many they are.
+  uint32_t indexIn(uint32_t axes) const;
+  uint32_t countIn(uint32_t axes) const;
+
+  /// This rank among all, and how many there are.
+  uint32_t rank() const { return comm ? groupIndex(*worldGroup(*comm)) : 0; }
+  uint32_t size() const { return comm ? groupSize(*worldGroup(*comm)) : 1; }
+  /// TRAINC_OK if `status` is so on every rank; else an error on every rank.
+  /// Without peers: `status`.
+  trainc_status agree(trainc_status status) const;
+
+private:
+  struct Known {
+    uint32_t axes;
+    const Group *group;
+  };
+
+  const trainc_descriptor *d = nullptr;
+  trainc_comm *comm = nullptr;
+  Array<uint32_t> coordinates;
+  Array<Known> groups;
+};
+
+/// Checks that all ranks of `comm` have the same `value` of `what`.
+trainc_status agree(trainc_comm &comm, const char *what, uint64_t value);
+
+/// Does `kind` exchange data between ranks?
+inline bool isCollective(uint32_t kind) {
+  return kind == TRAINC_COMMAND_REDUCE_SCATTER ||
+         kind == TRAINC_COMMAND_ALL_REDUCE || kind == TRAINC_COMMAND_ALL_GATHER;
+}
+
+} // namespace trainc
+
+#endif // TRAINC_CORE_RANKS_H
