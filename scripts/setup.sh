@@ -3,13 +3,13 @@
 #
 # usage: setup.sh [--demo|--test]
 #   --demo   also fetches the text that the demo trains on (into build/demo; nothing is installed for it)
-#   --test   also installs what the tests need, and a Python environment in .venv
+#   --test   also installs what the tests need (MPI among it), and a Python environment in .venv
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 packages=(cmake ninja-build ccache clang-22 lld-22 llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools
   libopenblas-dev libopenblas0-pthread libdnnl-dev pkg-config python3)
-test_packages=(clang-format-22 clang-tidy-22 git python3-psutil python3-venv)
+test_packages=(clang-format-22 clang-tidy-22 git libopenmpi-dev openmpi-bin python3-psutil python3-venv)
 demo_text=build/demo/text/usr/share/doc/jargon-text/jargon.txt.gz
 
 mode=${1:-}

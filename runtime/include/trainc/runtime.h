@@ -66,7 +66,9 @@ typedef enum trainc_status {
   TRAINC_MISMATCH = 7,         // a checkpoint does not fit the artifact
   TRAINC_UNSUPPORTED = 8,      // a library or processor feature is absent
   TRAINC_ABI_MISMATCH = 9,     // an artifact of another trainc
-  TRAINC_CANCELLED = 10        // the observer stopped the run
+  TRAINC_CANCELLED = 10,       // the observer stopped the run
+  TRAINC_COMM_FAILED = 11      // a collective failed: a peer is gone, too late,
+                               // or does something else
 } trainc_status;
 
 /// The name of a status, for example "TRAINC_IO_ERROR". Never null.
@@ -519,6 +521,114 @@ TRAINC_API trainc_status trainc_memory_use(const trainc_trainer *trainer,
 /// The same as text, one line per arena; valid until the next call.
 TRAINC_API trainc_status trainc_memory_report(trainc_trainer *trainer,
                                               const char **out_text);
+
+//===----------------------------------------------------------------------===//
+// Ranks: processes that train together
+//
+// A communicator joins processes (ranks), on one host or on many. Ranks of one
+// host exchange data through shared memory, others through MPI. What is summed
+// is summed in the order of the ranks: the bits do not depend on the way.
+//
+// A collective fails if a peer has died, has not come within the deadline, or
+// does something else: TRAINC_COMM_FAILED on all ranks that take part, with a
+// text that names the collective, who has come and who is missing. The
+// communicator then refuses everything but queries and its destruction.
+//
+// A communicator is used by one thread at a time; trainc_comm_interrupt may be
+// called by any thread and by signal handlers.
+//===----------------------------------------------------------------------===//
+
+typedef struct trainc_comm trainc_comm;
+
+enum {
+  /// Exchange through MPI with all peers, as if each rank had a host of its own.
+  TRAINC_COMM_NO_WINDOW = 1,
+  /// A wait that does not even notice its deadline (a call of MPI that hangs)
+  /// ends the process, with status 1, two seconds after the deadline.
+  TRAINC_COMM_EXIT = 2
+};
+
+/// Zero is the default of every member but `size`, which must be set.
+typedef struct trainc_comm_options {
+  uint64_t size;
+  /// How the ranks find each other:
+  ///   "mpi"            as MPI says. MPI is in a library of its own,
+  ///                    libtrainc_mpi.so, looked for beside the runtime, or
+  ///                    TRAINC_MPI_PLUGIN in the environment
+  ///   "tcp"            at the address HOST:PORT of TRAINC_COORD, on which rank
+  ///                    0 listens
+  ///   "tcp:HOST:PORT"  the same, at this address
+  ///   "file:PATH"      by files in a folder that all ranks see; one run at a
+  ///                    time. What an earlier run left there does no harm.
+  ///   "self"           one rank, alone
+  ///   null             from the environment: the first of these that is there
+  ///     TRAINC_COORD                       tcp
+  ///     OMPI_COMM_WORLD_RANK, _SIZE        mpi  (Open MPI's mpirun)
+  ///     PMI_RANK, PMI_SIZE                 mpi  (MPICH's mpirun, Slurm)
+  ///     SLURM_PROCID, SLURM_NTASKS         mpi  (Slurm; in a step of srun only)
+  ///     RANK, WORLD_SIZE, MASTER_ADDR, _PORT  tcp, at MASTER_PORT + 1, as
+  ///                                        torchrun itself listens on the port
+  ///   and one rank alone if there is none.
+  const char *bootstrap;
+  /// With tcp and file. ranks = 0: both from the environment, TRAINC_RANK and
+  /// TRAINC_RANKS, else the first pair of the above that is there. MPI knows
+  /// them itself; if they are given they must be as it says.
+  uint32_t rank, ranks;
+  double deadline; /* seconds that a collective, or the start, may wait; 0: 60 */
+  uint32_t flags;  /* TRAINC_COMM_* */
+  uint32_t reserved;
+  /// Told at once what is wrong while a collective waits; `text` is valid in
+  /// the call only. Any thread. May be null.
+  void (*report)(void *context, const char *text);
+  void *report_context;
+} trainc_comm_options;
+
+/// Kinds of collectives, as trainc_comm_info counts them.
+typedef enum trainc_collective_kind {
+  TRAINC_REDUCE_SCATTER = 0,
+  TRAINC_ALL_REDUCE = 1,
+  TRAINC_ALL_GATHER = 2,
+  TRAINC_BROADCAST = 3,
+  TRAINC_BARRIER = 4,
+  TRAINC_NUM_COLLECTIVES = 5
+} trainc_collective_kind;
+
+typedef struct trainc_comm_info {
+  uint32_t rank, ranks;
+  uint32_t host, hosts;           // hosts in the order of their first ranks
+  uint32_t host_rank, host_ranks; // among the ranks of my host
+  double deadline;                // seconds
+  const char *bootstrap; // "mpi (Open MPI v4.1.4)", ...; owned by the communicator
+  uint64_t collectives[TRAINC_NUM_COLLECTIVES]; // done, by kind
+  uint64_t bytes[TRAINC_NUM_COLLECTIVES];       // of their ranges
+} trainc_comm_info;
+
+/// Makes a communicator of all ranks; all of them call it. `options` may be
+/// null. Ranks are on one host if they share a kernel (its boot id), a namespace
+/// of process ids and the value of TRAINC_HOST in the environment, any name. A
+/// mistake that any rank finds (another number of ranks, a rank that is there
+/// twice) fails on all, as far as they can be told.
+TRAINC_API trainc_status trainc_comm_create(const trainc_comm_options *options,
+                                            trainc_comm **out_comm);
+
+/// Frees it; null allowed. Peers that still wait for this rank fail. MPI is
+/// finalized when the process exits, if the runtime initialized it and no
+/// communicator has failed or is left.
+TRAINC_API void trainc_comm_destroy(trainc_comm *comm);
+
+TRAINC_API trainc_status trainc_comm_get_info(const trainc_comm *comm,
+                                              trainc_comm_info *out_info);
+
+/// Returns when all ranks have called it. Equivalent to: MPI_Barrier.
+TRAINC_API trainc_status trainc_comm_barrier(trainc_comm *comm);
+
+/// A wait in progress reports at once what it waits for, and goes on waiting: for
+/// a handler of the SIGTERM that launchers send when a rank has died.
+TRAINC_API void trainc_comm_interrupt(trainc_comm *comm);
+
+/// Tells the peers to give up, so that they fail with this rank's number and
+/// `status`. Then, with MPI, ends the job (MPI_Abort) and does not return.
+TRAINC_API void trainc_comm_abort(trainc_comm *comm, int status);
 
 //===----------------------------------------------------------------------===//
 // Observing

@@ -81,6 +81,8 @@ const char *trainc_status_name(trainc_status status) {
     return "TRAINC_ABI_MISMATCH";
   case TRAINC_CANCELLED:
     return "TRAINC_CANCELLED";
+  case TRAINC_COMM_FAILED:
+    return "TRAINC_COMM_FAILED";
   }
   return "unknown status";
 }

@@ -21,6 +21,9 @@ struct Product {
   void *scratch; // Kernels::multiplyScratch bytes
 };
 
+typedef void (*SumFn)(const void *const *sources, unsigned number, void *to,
+                      int64_t count);
+
 struct Kernels {
   const char *level;
   /// Widens a matrix of bf16 or f16 to dense f32.
@@ -37,6 +40,11 @@ struct Kernels {
                      int64_t ld);
   void (*addBiasF64)(int64_t rows, int64_t columns, const double *bias,
                      double *c, int64_t ld);
+  /// ((x0 + x1) + x2) + ... of `number` (at least 1) arrays, in f32 for bf16 and
+  /// f16, rounded once. `to` may be one of them.
+  SumFn sumF32, sumF64, sumBf16, sumF16;
+  /// A copy past the caches; no overlap. Visible to other threads as a copy is.
+  void (*stream)(void *to, const void *from, uint64_t bytes);
   /// The product; null below level 4. An element of C depends on its column of
   /// A, its column of B and k alone, however the product is cut.
   void (*multiply)(const Product &);

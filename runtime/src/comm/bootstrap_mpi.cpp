@@ -1,0 +1,129 @@
+//===- bootstrap_mpi.cpp - Ranks as MPI says ------------------------------===//
+
+#include "comm/bootstrap.h"
+#include <dlfcn.h>
+
+using namespace trainc;
+
+//===----------------------------------------------------------------------===//
+// The plug-in
+//===----------------------------------------------------------------------===//
+
+/// The folder of the library, or program, that this code is in.
+static void appendOwnFolder(Text &path) {
+  static const char here = 0;
+  Dl_info info;
+  const char *file = dladdr(&here, &info) && info.dli_fname ? info.dli_fname : "";
+  const char *slash = strrchr(file, '/');
+  if (slash)
+    path.append(file, static_cast<size_t>(slash - file) + 1);
+  else
+    path.append("./");
+}
+
+static void *openPlugin(Text &reason) {
+  const char *given = getenv("TRAINC_MPI_PLUGIN");
+  Text beside, library;
+  appendOwnFolder(beside);
+  beside.append("libtrainc_mpi.so");
+  appendOwnFolder(library);
+  library.append("../" TRAINC_LIBDIR "/libtrainc_mpi.so");
+  const char *places[] = {beside.c_str(), library.c_str(), "libtrainc_mpi.so"};
+  if (given && *given)
+    places[0] = places[1] = places[2] = given;
+  for (const char *place : places) {
+    // Global: components of an MPI look for its symbols there. It stays, as MPI
+    // cannot be initialized again.
+    void *plugin = dlopen(place, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    if (plugin)
+      return plugin;
+    const char *error = dlerror();
+    reason.clear();
+    reason.append(error ? error : "unknown reason");
+    if (place == given)
+      break;
+  }
+  return nullptr;
+}
+
+static trainc_status loadPlugin(const trainc_mpi **out_mpi) {
+  Text reason;
+  void *plugin = openPlugin(reason);
+  if (!plugin)
+    return fail(TRAINC_UNSUPPORTED,
+                "cannot load MPI (libtrainc_mpi.so beside the runtime, or "
+                "TRAINC_MPI_PLUGIN=path): %s",
+                reason.c_str());
+  auto get = reinterpret_cast<trainc_mpi_plugin_fn>(
+      dlsym(plugin, TRAINC_MPI_PLUGIN_SYMBOL));
+  const trainc_mpi *mpi = get ? get() : nullptr;
+  if (!mpi || mpi->interface != TRAINC_MPI_INTERFACE)
+    return fail(TRAINC_UNSUPPORTED,
+                "libtrainc_mpi.so is of another version of trainc");
+  *out_mpi = mpi;
+  return TRAINC_OK;
+}
+
+//===----------------------------------------------------------------------===//
+// Exchange
+//===----------------------------------------------------------------------===//
+
+static trainc_status failMpi(const trainc_mpi &mpi, int error) {
+  char text[256];
+  mpi.error_text(error, text, sizeof(text));
+  return fail(TRAINC_COMM_FAILED, "MPI failed: %s", text);
+}
+
+static trainc_status finish(const trainc_mpi &mpi, trainc_mpi_request &request,
+                            const Limit &limit) {
+  for (unsigned i = 0;; ++i) {
+    int done = 0;
+    if (int error = mpi.test(&request, &done))
+      return failMpi(mpi, error);
+    if (done)
+      return TRAINC_OK;
+    TRAINC_TRY(limit.giveUp());
+    if (limit.isOver())
+      return fail(TRAINC_COMM_FAILED,
+                  "not all ranks have come to an exchange within %g s",
+                  limit.seconds);
+    sleepNs(i < 1000 ? 20 * msNs / 1000 : msNs);
+  }
+}
+
+static trainc_status exchange(Bootstrap &self, const void *mine, void *all,
+                              uint64_t bytes, const Limit &limit) {
+  trainc_mpi_request request;
+  if (int error = self.mpi->gather(self.context, mine, all, bytes, &request))
+    return failMpi(*self.mpi, error);
+  return finish(*self.mpi, request, limit);
+}
+
+static void close(Bootstrap &self, bool clean) {
+  self.mpi->close(self.context, clean);
+}
+
+trainc_status trainc::openMpi(const Start &start, const Limit &limit,
+                              Bootstrap &bootstrap) {
+  const trainc_mpi *mpi;
+  TRAINC_TRY(loadPlugin(&mpi));
+  int rank = 0, ranks = 0;
+  trainc_mpi_request request;
+  if (int error = mpi->open(&bootstrap.context, &rank, &ranks, &request))
+    return failMpi(*mpi, error);
+  bootstrap.mpi = mpi;
+  bootstrap.close = close;
+  bootstrap.exchange = exchange;
+  bootstrap.name.format("mpi (%s)", mpi->library());
+  bootstrap.rank = static_cast<uint32_t>(rank);
+  bootstrap.ranks = static_cast<uint32_t>(ranks);
+  TRAINC_TRY(finish(*mpi, request, limit));
+  if (start.ranks &&
+      (start.ranks != bootstrap.ranks || start.rank != bootstrap.rank))
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "MPI (%s) says rank %u of %u, %s rank %u of %u: is the "
+                "launcher of this MPI?",
+                mpi->library(), bootstrap.rank, bootstrap.ranks, start.source,
+                start.rank, start.ranks);
+  return TRAINC_OK;
+}

@@ -1,0 +1,461 @@
+//===- bootstrap_tcp.cpp - Ranks that meet at rank 0's port ---------------===//
+//
+// Every rank connects to rank 0 and says hello; when all have, rank 0 welcomes
+// them. In an exchange all send their blobs to rank 0, which sends all back. What
+// rank 0 finds wrong it says to all that are connected.
+//
+//===----------------------------------------------------------------------===//
+
+#include "comm/bootstrap.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+using namespace trainc;
+
+namespace {
+constexpr uint64_t helloMagic = 0x6f6c6c6568637274; // "trchello"
+
+struct Hello {
+  uint64_t magic;
+  uint32_t rank, ranks;
+};
+
+enum FrameKind : uint32_t { WELCOME = 1, BLOB, ALL, FAILED };
+struct Frame {
+  uint32_t kind, reserved;
+  uint64_t bytes; // that follow
+};
+
+struct Tcp {
+  Array<int> sockets; // by rank at rank 0; rank 0's at the others; -1: none
+};
+} // namespace
+
+/// The others wait a little longer than rank 0, which may have a reason to tell.
+static constexpr uint64_t tellNs = 500 * msNs;
+
+//===----------------------------------------------------------------------===//
+// Sockets
+//===----------------------------------------------------------------------===//
+
+static void setUpSocket(int socket) {
+  int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+}
+
+/// Rests until the socket is ready, or something else is to be looked at.
+static trainc_status rest(int socket, short events, const Limit &limit,
+                          const char *who) {
+  pollfd descriptor = {socket, events, 0};
+  poll(&descriptor, 1, 20);
+  TRAINC_TRY(limit.giveUp());
+  if (!limit.isOver())
+    return TRAINC_OK;
+  return fail(TRAINC_COMM_FAILED, "%s has not answered within %g s", who,
+              limit.seconds);
+}
+
+/// Sends or receives all of `bytes`.
+template <typename Move>
+static trainc_status moveAll(int socket, uint64_t bytes, short events,
+                             const Limit &limit, const char *who, Move move) {
+  uint64_t done = 0;
+  while (done < bytes) {
+    ssize_t size = move(done, bytes - done);
+    if (size > 0) {
+      done += static_cast<uint64_t>(size);
+      continue;
+    }
+    bool again = size < 0 &&
+                 (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    if (!again)
+      return fail(TRAINC_COMM_FAILED, "the connection to %s is lost%s%s", who,
+                  size < 0 ? ": " : "", size < 0 ? errnoText(errno) : "");
+    TRAINC_TRY(rest(socket, events, limit, who));
+  }
+  return TRAINC_OK;
+}
+
+static trainc_status sendAll(int socket, const void *data, uint64_t bytes,
+                             const Limit &limit, const char *who) {
+  return moveAll(socket, bytes, POLLOUT, limit, who,
+                 [&](uint64_t done, uint64_t left) {
+                   return send(socket, static_cast<const char *>(data) + done,
+                               left, MSG_NOSIGNAL);
+                 });
+}
+
+static trainc_status receiveAll(int socket, void *data, uint64_t bytes,
+                                const Limit &limit, const char *who) {
+  return moveAll(socket, bytes, POLLIN, limit, who,
+                 [&](uint64_t done, uint64_t left) {
+                   return recv(socket, static_cast<char *>(data) + done, left,
+                               0);
+                 });
+}
+
+static trainc_status sendFrame(int socket, FrameKind kind, const void *data,
+                               uint64_t bytes, const Limit &limit,
+                               const char *who) {
+  Frame frame = {kind, 0, bytes};
+  TRAINC_TRY(sendAll(socket, &frame, sizeof(frame), limit, who));
+  return sendAll(socket, data, bytes, limit, who);
+}
+
+/// Receives a frame of `kind` with exactly `bytes`; one that says what failed
+/// becomes this rank's failure.
+static trainc_status receiveFrame(int socket, FrameKind kind, void *data,
+                                  uint64_t bytes, const Limit &limit,
+                                  const char *who) {
+  Frame frame;
+  TRAINC_TRY(receiveAll(socket, &frame, sizeof(frame), limit, who));
+  if (frame.kind == FAILED && frame.bytes < 4096) {
+    char text[4096] = {};
+    TRAINC_TRY(receiveAll(socket, text, frame.bytes, limit, who));
+    return fail(TRAINC_COMM_FAILED, "%s", text);
+  }
+  if (frame.kind != kind || frame.bytes != bytes)
+    return fail(TRAINC_COMM_FAILED,
+                "%s does something else (message %u of %llu bytes, expected %u "
+                "of %llu)",
+                who, frame.kind, static_cast<unsigned long long>(frame.bytes),
+                static_cast<uint32_t>(kind),
+                static_cast<unsigned long long>(bytes));
+  return receiveAll(socket, data, bytes, limit, who);
+}
+
+//===----------------------------------------------------------------------===//
+// Addresses
+//===----------------------------------------------------------------------===//
+
+/// Splits HOST:PORT or [HOST]:PORT.
+static trainc_status splitPlace(const char *place, Text &host, Text &port) {
+  const char *colon = strrchr(place, ':');
+  size_t size = colon ? static_cast<size_t>(colon - place) : 0;
+  bool brackets = size > 2 && place[0] == '[' && place[size - 1] == ']';
+  char *end = nullptr;
+  unsigned long number = colon ? strtoul(colon + 1, &end, 10) : 0;
+  if (!size || !colon[1] || *end || number < 1 || number > 65535)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "'%s' is no address of the form HOST:PORT", place);
+  host.append(place + brackets, size - 2 * brackets);
+  port.append(colon + 1);
+  return TRAINC_OK;
+}
+
+static trainc_status resolve(const char *host, const char *port, int flags,
+                             addrinfo **out_list) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  int error = getaddrinfo(host, port, &hints, out_list);
+  if (!error)
+    return TRAINC_OK;
+  return fail(TRAINC_COMM_FAILED, "cannot resolve '%s': %s", host ? host : "*",
+              gai_strerror(error));
+}
+
+static bool isLoopback(const char *host) {
+  return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) ||
+         !strcmp(host, "::1");
+}
+
+//===----------------------------------------------------------------------===//
+// Rank 0
+//===----------------------------------------------------------------------===//
+
+static void closeAll(Array<int> &sockets) {
+  for (int socket : sockets)
+    if (socket >= 0)
+      close(socket);
+  sockets.clear();
+}
+
+/// Says to all that are connected what has failed, and returns it.
+static trainc_status failAll(const Array<int> &sockets, trainc_status status) {
+  Text text;
+  text.append(trainc_last_error());
+  Limit shortly = {nowNs() + 200 * msNs, 0.2, nullptr, nullptr};
+  for (int socket : sockets)
+    if (socket >= 0)
+      (void)sendFrame(socket, FAILED, text.c_str(),
+                      text.size() < 4095 ? text.size() : 4095, shortly,
+                      "a rank");
+  return fail(status, "%s", text.c_str());
+}
+
+/// A name like localhost is listened to there, any other everywhere: what it
+/// means here need not be what it means on other hosts.
+static trainc_status listenAt(const char *host, const char *port,
+                              int *out_socket) {
+  addrinfo *list;
+  TRAINC_TRY(
+      resolve(isLoopback(host) ? host : nullptr, port, AI_PASSIVE, &list));
+  int error = 0;
+  *out_socket = -1;
+  // One socket of IPv6 hears IPv4, too: it goes first.
+  for (int family : {AF_INET6, AF_INET})
+    for (addrinfo *a = list; a && *out_socket < 0; a = a->ai_next) {
+      if (a->ai_family != family)
+        continue;
+      int made = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      int on = 1, off = 0;
+      if (made >= 0) {
+        setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+        if (family == AF_INET6 && !isLoopback(host))
+          setsockopt(made, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+        if (bind(made, a->ai_addr, a->ai_addrlen) == 0 &&
+            listen(made, 1024) == 0) {
+          *out_socket = made;
+          break;
+        }
+      }
+      error = errno;
+      if (made >= 0)
+        close(made);
+    }
+  freeaddrinfo(list);
+  if (*out_socket >= 0) {
+    fcntl(*out_socket, F_SETFL, O_NONBLOCK);
+    return TRAINC_OK;
+  }
+  return fail(TRAINC_COMM_FAILED,
+              "cannot listen on port %s: %s (is another rank 0 running?)", port,
+              errnoText(error));
+}
+
+namespace {
+/// A connection that has not said all of its hello.
+struct Stranger {
+  int socket;
+  uint32_t size;
+  Hello hello;
+};
+} // namespace
+
+/// Takes a stranger that has said hello among the ranks.
+static trainc_status admit(Array<int> &sockets, uint32_t ranks,
+                           const Stranger &stranger) {
+  const Hello &hello = stranger.hello;
+  bool isMember = hello.ranks == ranks && hello.rank < ranks;
+  bool isTwice = isMember && (hello.rank == 0 || sockets[hello.rank] >= 0);
+  if (isMember && !isTwice) {
+    sockets[hello.rank] = stranger.socket;
+    return TRAINC_OK;
+  }
+  sockets.push(stranger.socket); // to be told
+  if (isTwice)
+    return fail(TRAINC_COMM_FAILED, "two processes are rank %u", hello.rank);
+  return fail(TRAINC_COMM_FAILED,
+              "rank %u says that there are %u ranks, rank 0 that there are %u",
+              hello.rank, hello.ranks, ranks);
+}
+
+static trainc_status hearStrangers(Array<int> &sockets, uint32_t ranks,
+                                   Array<Stranger> &strangers,
+                                   uint32_t &missing) {
+  for (size_t i = 0; i < strangers.size(); ++i) {
+    Stranger &stranger = strangers[i];
+    ssize_t size = recv(stranger.socket,
+                        reinterpret_cast<char *>(&stranger.hello) +
+                            stranger.size,
+                        sizeof(Hello) - stranger.size, 0);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR))
+      continue;
+    stranger.size += size > 0 ? static_cast<uint32_t>(size) : 0;
+    if (size > 0 && stranger.size < sizeof(Hello))
+      continue;
+    Stranger known = stranger;
+    strangers[i--] = strangers[strangers.size() - 1];
+    strangers.resize(strangers.size() - 1);
+    if (size <= 0 || known.hello.magic != helloMagic) {
+      close(known.socket); // not one of ours
+      continue;
+    }
+    TRAINC_TRY(admit(sockets, ranks, known));
+    --missing;
+  }
+  return TRAINC_OK;
+}
+
+static trainc_status gatherRanks(int listener, uint32_t ranks,
+                                 const Limit &limit, Array<int> &sockets,
+                                 Array<Stranger> &strangers) {
+  uint32_t missing = ranks - 1;
+  while (missing) {
+    Array<pollfd> descriptors;
+    descriptors.push({listener, POLLIN, 0});
+    for (const Stranger &stranger : strangers)
+      descriptors.push({stranger.socket, POLLIN, 0});
+    poll(descriptors.data(), descriptors.size(), 20);
+    TRAINC_TRY(limit.giveUp());
+    int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    if (connection >= 0) {
+      setUpSocket(connection);
+      strangers.push({connection, 0, {}});
+    }
+    TRAINC_TRY(hearStrangers(sockets, ranks, strangers, missing));
+    if (!missing || !limit.isOver())
+      continue;
+    Text text;
+    appendMissing(text, ranks,
+                  [&](uint32_t i) { return i == 0 || sockets[i] >= 0; });
+    return fail(TRAINC_COMM_FAILED, "%s of %u did not come within %g s",
+                text.c_str(), ranks, limit.seconds);
+  }
+  return TRAINC_OK;
+}
+
+static trainc_status serve(const char *host, const char *port, uint32_t ranks,
+                           const Limit &limit, Array<int> &sockets) {
+  int listener;
+  TRAINC_TRY(listenAt(host, port, &listener));
+  sockets.resize(ranks);
+  for (int &socket : sockets)
+    socket = -1;
+  Array<Stranger> strangers;
+  trainc_status status =
+      gatherRanks(listener, ranks, limit, sockets, strangers);
+  close(listener);
+  for (const Stranger &stranger : strangers)
+    close(stranger.socket);
+  for (uint32_t i = 1; i < ranks && !status; ++i)
+    status = sendFrame(sockets[i], WELCOME, nullptr, 0, limit, "a rank");
+  return status ? failAll(sockets, status) : TRAINC_OK;
+}
+
+//===----------------------------------------------------------------------===//
+// The others
+//===----------------------------------------------------------------------===//
+
+/// A port in the range of outgoing ones may be connected to itself.
+static bool isItself(int socket) {
+  sockaddr_storage mine = {}, theirs = {};
+  socklen_t size = sizeof(mine), theirSize = sizeof(theirs);
+  return getsockname(socket, reinterpret_cast<sockaddr *>(&mine), &size) == 0 &&
+         getpeername(socket, reinterpret_cast<sockaddr *>(&theirs),
+                     &theirSize) == 0 &&
+         size == theirSize && memcmp(&mine, &theirs, size) == 0;
+}
+
+/// One attempt; the errno, or 0.
+static int connectOnce(const addrinfo &address, int *out_socket) {
+  int made = socket(address.ai_family,
+                    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (made < 0)
+    return errno;
+  int error = connect(made, address.ai_addr, address.ai_addrlen) ? errno : 0;
+  if (error == EINPROGRESS) {
+    pollfd descriptor = {made, POLLOUT, 0};
+    socklen_t size = sizeof(error);
+    if (poll(&descriptor, 1, 1000) != 1)
+      error = ETIMEDOUT;
+    else
+      getsockopt(made, SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  if (!error && isItself(made))
+    error = ECONNREFUSED;
+  if (error) {
+    close(made);
+    return error;
+  }
+  setUpSocket(made);
+  *out_socket = made;
+  return 0;
+}
+
+static trainc_status connectTo(const char *host, const char *port,
+                               const Limit &limit, int *out_socket) {
+  int error = 0;
+  while (true) {
+    addrinfo *list;
+    TRAINC_TRY(resolve(host, port, 0, &list));
+    for (addrinfo *a = list; a; a = a->ai_next) {
+      error = connectOnce(*a, out_socket);
+      if (!error)
+        break;
+    }
+    freeaddrinfo(list);
+    if (!error)
+      return TRAINC_OK;
+    TRAINC_TRY(limit.giveUp());
+    if (limit.isOver())
+      return fail(TRAINC_COMM_FAILED,
+                  "cannot connect to rank 0 at %s:%s within %g s: %s", host,
+                  port, limit.seconds, errnoText(error));
+    sleepNs(20 * msNs);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// The bootstrap
+//===----------------------------------------------------------------------===//
+
+static Limit later(Limit limit) {
+  limit.end += tellNs;
+  return limit;
+}
+
+static trainc_status exchangeAtRoot(Bootstrap &self, const void *mine,
+                                    void *all, uint64_t bytes,
+                                    const Limit &limit) {
+  Array<int> &sockets = static_cast<Tcp *>(self.state)->sockets;
+  memcpy(all, mine, bytes);
+  for (uint32_t step = 0; step < 2; ++step)
+    for (uint32_t i = 1; i < self.ranks; ++i) {
+      char who[32];
+      snprintf(who, sizeof(who), "rank %u", i);
+      trainc_status status =
+          step == 0
+              ? receiveFrame(sockets[i], BLOB,
+                             static_cast<char *>(all) + i * bytes, bytes,
+                             limit, who)
+              : sendFrame(sockets[i], ALL, all, bytes * self.ranks, limit, who);
+      if (status)
+        return failAll(sockets, status);
+    }
+  return TRAINC_OK;
+}
+
+static trainc_status exchange(Bootstrap &self, const void *mine, void *all,
+                              uint64_t bytes, const Limit &limit) {
+  if (self.rank == 0)
+    return exchangeAtRoot(self, mine, all, bytes, limit);
+  int root = static_cast<Tcp *>(self.state)->sockets[0];
+  TRAINC_TRY(sendFrame(root, BLOB, mine, bytes, limit, "rank 0"));
+  return receiveFrame(root, ALL, all, bytes * self.ranks, later(limit),
+                      "rank 0");
+}
+
+static void close(Bootstrap &self, bool) {
+  auto *tcp = static_cast<Tcp *>(self.state);
+  closeAll(tcp->sockets);
+  destroy(tcp);
+}
+
+trainc_status trainc::openTcp(const Start &start, const Limit &limit,
+                              Bootstrap &bootstrap) {
+  Text host, port;
+  TRAINC_TRY(splitPlace(start.place.c_str(), host, port));
+  auto *tcp = create<Tcp>();
+  bootstrap.state = tcp;
+  bootstrap.exchange = exchange;
+  bootstrap.close = close;
+  if (start.rank == 0)
+    return serve(host.c_str(), port.c_str(), start.ranks, limit, tcp->sockets);
+  int socket;
+  TRAINC_TRY(connectTo(host.c_str(), port.c_str(), limit, &socket));
+  tcp->sockets.push(socket);
+  Hello hello = {helloMagic, start.rank, start.ranks};
+  TRAINC_TRY(sendAll(socket, &hello, sizeof(hello), limit, "rank 0"));
+  return receiveFrame(socket, WELCOME, nullptr, 0, later(limit), "rank 0");
+}

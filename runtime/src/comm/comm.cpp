@@ -1,0 +1,145 @@
+//===- comm.cpp - Communicators: the C API --------------------------------===//
+
+#include "comm/internals.h"
+#include "cpu/features.h"
+
+using namespace trainc;
+
+/// Spins before a wait sleeps, where every rank of the host has a processor.
+static constexpr unsigned waitingSpins = 2000;
+
+static Limit limitOf(double seconds) {
+  return {nowNs() + static_cast<uint64_t>(seconds *
+                                          static_cast<double>(secondNs)),
+          seconds, nullptr, nullptr};
+}
+
+Limit trainc::exchangeLimit(Comm &comm) {
+  Limit limit = limitOf(comm.deadline);
+  limit.context = &comm;
+  limit.check = [](void *context) {
+    return checkAlive(*static_cast<Comm *>(context));
+  };
+  return limit;
+}
+
+static trainc_status setUp(Comm &comm, const Start &start) {
+  Limit limit = limitOf(comm.deadline);
+  TRAINC_TRY(openBootstrap(start, limit, comm.bootstrap));
+  comm.rank = comm.bootstrap.rank;
+  comm.ranks = comm.bootstrap.ranks;
+  TRAINC_TRY(findHosts(comm, limit));
+  comm.spins = comm.hostRanks <= availableProcessors() ? waitingSpins : 20;
+  comm.operations = static_cast<Operation *>(
+      aligned_alloc(64, sizeof(Operation) * maxPending));
+  if (!comm.operations)
+    abort(); // as reallocate does
+  for (uint32_t i = 0; i < maxPending; ++i)
+    ::new (&comm.operations[i]) Operation();
+  Array<uint32_t> all;
+  for (uint32_t i = 0; i < comm.ranks; ++i)
+    all.push(i);
+  const Group *world;
+  TRAINC_TRY(createGroup(comm, all.data(), comm.ranks, &world));
+  if (comm.hosts > 1)
+    TRAINC_TRY(listenForGiveUp(comm));
+  return comm.ranks > 1 ? startWatchdog(comm) : TRAINC_OK;
+}
+
+static void tearDown(Comm &comm, bool clean) {
+  stopWatchdog(comm);
+  if (comm.control && comm.control->state.load() == LIVE)
+    comm.control->state.store(CLOSED);
+  if (clean)
+    stopListening(comm);
+  releaseWindows(comm);
+  releaseHosts(comm);
+  for (Group *group : comm.groups)
+    destroy(group);
+  for (uint32_t i = 0; comm.operations && i < maxPending; ++i)
+    comm.operations[i].~Operation();
+  free(comm.operations);
+  // What a failed exchange left behind may still be written to by MPI.
+  if (clean)
+    free(comm.staging);
+  if (comm.bootstrap.close)
+    comm.bootstrap.close(comm.bootstrap, clean);
+}
+
+trainc_status trainc_comm_create(const trainc_comm_options *options,
+                                 trainc_comm **out_comm) {
+  trainc_comm_options given = {};
+  if (options) {
+    if (options->size != sizeof(*options))
+      return fail(TRAINC_INVALID_ARGUMENT,
+                  "communicator options: expected size %zu, got %llu",
+                  sizeof(*options),
+                  static_cast<unsigned long long>(options->size));
+    given = *options;
+  }
+  if (!(given.deadline >= 0 && given.deadline < 1e9))
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "communicator options: a deadline of %g s", given.deadline);
+  if (given.flags & ~(TRAINC_COMM_NO_WINDOW | TRAINC_COMM_EXIT))
+    return fail(TRAINC_INVALID_ARGUMENT, "communicator options: flags 0x%x",
+                given.flags);
+  Start start;
+  TRAINC_TRY(findStart(given, start));
+  auto *comm = create<trainc_comm>();
+  if (given.deadline > 0)
+    comm->deadline = given.deadline;
+  comm->flags = given.flags;
+  comm->report = given.report;
+  comm->reportContext = given.report_context;
+  trainc_status status = setUp(*comm, start);
+  if (status) {
+    Text text;
+    text.append(trainc_last_error());
+    tearDown(*comm, /*clean=*/false);
+    destroy(comm);
+    return fail(status, "%s", text.c_str());
+  }
+  *out_comm = comm;
+  return TRAINC_OK;
+}
+
+void trainc_comm_destroy(trainc_comm *comm) {
+  if (!comm)
+    return;
+  tearDown(*comm, !comm->failure.size() && comm->started == comm->finished);
+  destroy(comm);
+}
+
+trainc_status trainc_comm_get_info(const trainc_comm *comm,
+                                   trainc_comm_info *out_info) {
+  *out_info = comm->counts;
+  out_info->rank = comm->rank;
+  out_info->ranks = comm->ranks;
+  out_info->host = comm->host;
+  out_info->hosts = comm->hosts;
+  out_info->host_rank = comm->hostRank;
+  out_info->host_ranks = comm->hostRanks;
+  out_info->deadline = comm->deadline;
+  out_info->bootstrap = comm->bootstrap.name.c_str();
+  return TRAINC_OK;
+}
+
+trainc_status trainc_comm_barrier(trainc_comm *comm) {
+  Collective barrier;
+  barrier.group = worldGroup(*comm);
+  return run(*comm, barrier, nullptr);
+}
+
+void trainc_comm_interrupt(trainc_comm *comm) {
+  comm->interrupted.store(true);
+}
+
+void trainc_comm_abort(trainc_comm *comm, int status) {
+  if (!comm->failure.size()) {
+    Text reason;
+    reason.format("aborted with status %d", status);
+    giveUp(*comm, nullptr, reason.c_str());
+  }
+  if (comm->bootstrap.mpi)
+    comm->bootstrap.mpi->abort(comm->bootstrap.context, status);
+}
