@@ -145,6 +145,7 @@ TRAINC_API trainc_status trainc_artifact_find_scalar(
 //===----------------------------------------------------------------------===//
 
 typedef struct trainc_trainer trainc_trainer;
+typedef struct trainc_comm trainc_comm; /* of several ranks, see below */
 
 /// A caller's thread pool: must call function(argument, i) once for every i in
 /// [0, count), on any threads, and return when all have returned. Calls of one
@@ -538,8 +539,6 @@ TRAINC_API trainc_status trainc_memory_report(trainc_trainer *trainer,
 // called by any thread and by signal handlers.
 //===----------------------------------------------------------------------===//
 
-typedef struct trainc_comm trainc_comm;
-
 enum {
   /// Exchange through MPI with all peers, as if each rank had a host of its own.
   TRAINC_COMM_NO_WINDOW = 1,
@@ -625,6 +624,17 @@ TRAINC_API trainc_status trainc_comm_barrier(trainc_comm *comm);
 /// A wait in progress reports at once what it waits for, and goes on waiting: for
 /// a handler of the SIGTERM that launchers send when a rank has died.
 TRAINC_API void trainc_comm_interrupt(trainc_comm *comm);
+
+/// Checks that all ranks give the same `value` for `what` (a name for the message):
+/// TRAINC_MISMATCH on every rank if not. Does nothing without a communicator.
+TRAINC_API trainc_status trainc_comm_agree(trainc_comm *comm, const char *what,
+                                           uint64_t value);
+
+/// Writes the `bytes` bytes at `data` of every rank, in their order, to `out_all`.
+/// Equivalent to: MPI_Allgather.
+TRAINC_API trainc_status trainc_comm_all_gather(trainc_comm *comm,
+                                                const void *data,
+                                                uint64_t bytes, void *out_all);
 
 /// Tells the peers to give up, so that they fail with this rank's number and
 /// `status`. Then, with MPI, ends the job (MPI_Abort) and does not return.

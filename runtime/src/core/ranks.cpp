@@ -41,6 +41,19 @@ trainc_status trainc_comm_agree(trainc_comm *comm, const char *what,
   return comm ? trainc::agree(*comm, what, value) : TRAINC_OK;
 }
 
+trainc_status trainc_comm_all_gather(trainc_comm *comm, const void *data,
+                                     uint64_t bytes, void *out_all) {
+  Collective gather;
+  gather.kind = TRAINC_ALL_GATHER;
+  gather.group = worldGroup(*comm);
+  gather.dtype = TRAINC_U8;
+  gather.count = bytes;
+  gather.data = const_cast<void *>(data);
+  gather.target = out_all;
+  gather.label = "all_gather";
+  return run(*comm, gather, nullptr);
+}
+
 //===----------------------------------------------------------------------===//
 // The mesh
 //===----------------------------------------------------------------------===//
