@@ -38,16 +38,29 @@ class Tensor(Structure):
 class Descriptor(Structure):
     _fields_ = [("magic", c_uint64), ("abi_version", c_uint32), ("size", c_uint32),
                 *((name, c_char_p) for name in ("name", "compiler", "triple", "cpu", "features")),
-                ("plan_hash", c_uint64), ("state_hash", c_uint64),
+                ("plan_hash", c_uint64), ("state_hash", c_uint64), ("schedule_hash", c_uint64),
                 *((name, c_uint32) for name in ("num_arenas", "num_tensors", "num_scalars", "num_groups", "num_entries",
-                                                "num_kernels", "scalar_arena", "workspace_arena")),
+                                                "num_kernels", "scalar_arena", "workspace_arena", "num_axes",
+                                                "reserved")),
                 ("arenas", c_void_p), ("tensors", POINTER(Tensor)), ("scalars", c_void_p), ("groups", c_void_p),
-                ("entries", POINTER(Entry)), ("kernels", c_void_p), ("functions", c_void_p)]
+                ("entries", POINTER(Entry)), ("kernels", c_void_p), ("functions", c_void_p),
+                ("axes", c_void_p)]
 
 
 class Options(Structure):
     _fields_ = [("size", c_uint64), ("threads", c_uint32), ("flags", c_uint32), ("memory_limit", c_uint64),
-                ("seed", c_uint64), ("parallel_for", c_void_p), ("parallel_context", c_void_p)]
+                ("seed", c_uint64), ("parallel_for", c_void_p), ("parallel_context", c_void_p), ("comm", c_void_p)]
+
+
+class CommOptions(Structure):
+    _fields_ = [("size", c_uint64), ("bootstrap", c_char_p), ("rank", c_uint32), ("ranks", c_uint32),
+                ("deadline", c_double), ("flags", c_uint32), ("reserved", c_uint32), ("report", c_void_p),
+                ("report_context", c_void_p)]
+
+
+class CommInfo(Structure):
+    _fields_ = [*((name, c_uint32) for name in ("rank", "ranks", "host", "hosts", "host_rank", "host_ranks")),
+                ("deadline", c_double), ("bootstrap", c_char_p), ("collectives", c_uint64 * 5), ("bytes", c_uint64 * 5)]
 
 
 class ConvertOptions(Structure):
@@ -86,6 +99,23 @@ class Runtime:
 
     def info(self):
         return self.library.trainc_runtime_info().decode()
+
+
+class Comm:
+    """A communicator; `options` as trainc_comm_options."""
+
+    def __init__(self, runtime, **options):
+        self.runtime, self.comm = runtime, c_void_p()
+        options = CommOptions(size=ctypes.sizeof(CommOptions), **options)
+        runtime.call("trainc_comm_create", byref(options), byref(self.comm))
+
+    def info(self):
+        info = CommInfo()
+        self.runtime.call("trainc_comm_get_info", self.comm, byref(info))
+        return info
+
+    def close(self):
+        self.runtime.library.trainc_comm_destroy(self.comm)
 
 
 def shape_of(port):

@@ -62,6 +62,14 @@ static bool isOfParameters(ArenaOp arena) {
          role == "gradients" || role == "state";
 }
 
+/// Where a parameter goes, at `free` or behind it: no block of its norm may lie in
+/// two pieces, which end at multiples of blocks.
+static int64_t placeOf(int64_t free, int64_t elements, int64_t unit) {
+  int64_t place = llvm::alignTo(free, unit);
+  bool whole = place / kNormBlock == (place + elements - 1) / kNormBlock;
+  return whole ? place : llvm::alignTo(place, std::max(unit, kNormBlock));
+}
+
 namespace {
 struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
   using FormBucketsPassBase::FormBucketsPassBase;
@@ -150,7 +158,8 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
       if (bucket.params.empty())
         return;
       ArrayRef<Slice> first = slices.find(bucket.params.front())->second;
-      bucket.elements = llvm::alignTo(bucket.elements, parts * unitOf(first));
+      bucket.elements = llvm::alignTo(
+          bucket.elements, parts * std::max(unitOf(first), kNormBlock));
       add(bucket, first, slices, layouts);
       bucket = Bucket();
     };
@@ -159,7 +168,7 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
       int64_t elements = all.front().type().getNumElements();
       if ((bucket.elements + elements) * widest(all) > bucketSize)
         close(bucket);
-      bucket.elements = llvm::alignTo(bucket.elements, unitOf(all));
+      bucket.elements = placeOf(bucket.elements, elements, unitOf(all));
       bucket.params.push_back(name);
       bucket.offsets.push_back(bucket.elements);
       bucket.elements += elements;

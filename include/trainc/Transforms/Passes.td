@@ -335,9 +335,11 @@ def FormBucketsPass : Pass<"train-form-buckets", "::mlir::ModuleOp"> {
     `bucket-size` bytes of f32 (a larger parameter is a bucket of its own), and gives each
     bucket one range of every arena with something of its parameters: gradients, parameters,
     states, copies. Those of one bucket have slices in the same arenas, at the same
-    distances in elements: `align-size` bytes of the narrowest. Each bucket is padded so
-    that every rank over the last axis of the step's `over` gets an equal piece of it, a
-    multiple of `align-size` long.
+    distances in elements: multiples of `align-size` bytes of the narrowest. Each bucket is
+    padded so that every rank over the last axis of the step's `over` gets an equal piece
+    of it, a multiple of a block of the norm (4096 elements) long; a parameter that is
+    longer begins at such a multiple and a shorter one does not cross any. So pieces end
+    between blocks, and norms do not depend on the number of ranks.
 
     Needs form 2 before `train-fuse-optimizer`; gives form 2. Does nothing to a step that
     is not spread over ranks.

@@ -263,6 +263,14 @@ void SegmentEmitter<Op>::emit(
   func::ReturnOp::create(b, l.loc);
 }
 
+/// `value`, a vector of floats, in f64.
+static Value toF64(LoopBuilder &l, Value value) {
+  auto type = cast<VectorType>(value.getType());
+  if (type.getElementType().isF64())
+    return value;
+  return arith::ExtFOp::create(l.b, l.loc, type.clone(l.b.getF64Type()), value);
+}
+
 /// Loops over the elements from `low` to `high` by vectors, the rest masked; carries
 /// values.
 static SmallVector<Value>
@@ -386,75 +394,102 @@ int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
   return emitter.tiles;
 }
 
+namespace {
+/// A part of an input whose elements are added.
+struct SumRange {
+  int64_t first, count;
+  int64_t target; // which sum, or where its elements go
+};
+} // namespace
+
+/// Adds each of `ranges` of `memref` to a sum of its own.
+static void emitRangeSums(LoopBuilder &l, Value memref, Type element,
+                          ArrayRef<SumRange> ranges, Value sums) {
+  SmallVector<int64_t> which, firsts, ends;
+  for (const SumRange &range : ranges) {
+    which.push_back(range.target);
+    firsts.push_back(range.first);
+    ends.push_back(range.first + range.count);
+  }
+  Type f64 = l.b.getF64Type();
+  auto wide = VectorType::get({kLanes}, f64);
+  l.loop(l.index(0), l.index(which.size()), 1, [&](LoopBuilder &l, Value i) {
+    Value low = lookUp(l, table(l, firsts), i);
+    Value high = lookUp(l, table(l, ends), i);
+    Value zero = l.neutral(nn::ReduceKind::sum, wide);
+    SmallVector<Value> lanes = loopOverVectors(
+        l, low, high, kLanes, zero,
+        [&](LoopBuilder &l, Value at, Value mask, ValueRange carried) {
+          Value value = toF64(l, l.loadVector(memref, at, element, mask));
+          return SmallVector<Value>{
+              l.combine(nn::ReduceKind::sum, carried.front(), value)};
+        });
+    l.storeScalar(l.combineLanes(nn::ReduceKind::sum, lanes.front()), sums,
+                  lookUp(l, table(l, which), i), f64);
+  });
+}
+
+/// Copies each of `ranges` of `memref` to its place in `all`.
+static void emitRangeCopies(LoopBuilder &l, Value memref, Type element,
+                            ArrayRef<SumRange> ranges, Value all) {
+  SmallVector<int64_t> firsts, ends, shifts;
+  for (const SumRange &range : ranges) {
+    firsts.push_back(range.first);
+    ends.push_back(range.first + range.count);
+    shifts.push_back(range.target - range.first);
+  }
+  Type f64 = l.b.getF64Type();
+  l.loop(l.index(0), l.index(firsts.size()), 1, [&](LoopBuilder &l, Value i) {
+    Value low = lookUp(l, table(l, firsts), i);
+    Value high = lookUp(l, table(l, ends), i);
+    Value shift = lookUp(l, table(l, shifts), i);
+    loopOverVectors(l, low, high, kLanes, {},
+                    [&](LoopBuilder &l, Value at, Value mask, ValueRange) {
+                      Value value =
+                          toF64(l, l.loadVector(memref, at, element, mask));
+                      l.storeVector(value, all, l.add(at, shift), f64, mask);
+                      return SmallVector<Value>();
+                    });
+  });
+}
+
 int64_t trainc::emitSumBlocks(KernelFunction &function, SumBlocksOp op) {
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   LoopBuilder l{b, op.getLoc()};
   Type f64 = b.getF64Type();
-  int64_t count = op.getSources().size();
+  int64_t count = op.countSums();
   Value sums = function.allocateScratch(l, f64, std::max<int64_t>(count, 1));
-  auto asF64 = [&](LoopBuilder &l, Value value, Type type) -> Value {
-    if (getElementTypeOrSelf(value).isF64())
-      return value;
-    return arith::ExtFOp::create(l.b, l.loc, type, value);
-  };
-  // The sums of each input, then the results.
-  for (auto [source, input] : llvm::enumerate(op.getBlocks())) {
-    SmallVector<int64_t> which, firsts, ends;
-    for (int64_t i = 0; i < count; ++i) {
-      if (op.getSources()[i] != static_cast<int64_t>(source))
-        continue;
-      which.push_back(i);
-      firsts.push_back(op.getFirsts()[i]);
-      ends.push_back(op.getFirsts()[i] + op.getCounts()[i]);
+  // With owners the ranges of a sum are put together first.
+  SmallVector<SumRange> together;
+  SmallVector<SmallVector<SumRange>> ofInput(op.getBlocks().size());
+  int64_t elements = 0;
+  for (auto [i, source] : llvm::enumerate(op.getSources())) {
+    int64_t length = op.getCounts()[i];
+    SumRange range{op.getFirsts()[i], length, static_cast<int64_t>(i)};
+    if (auto owners = op.getOwners()) {
+      range.target = elements;
+      if (static_cast<size_t>((*owners)[i]) == together.size())
+        together.push_back({elements, 0, (*owners)[i]});
+      together.back().count += length;
     }
-    if (which.empty())
-      continue;
+    elements += length;
+    ofInput[source].push_back(range);
+  }
+  Value all;
+  if (op.getOwners())
+    all = function.allocateScratch(l, f64, std::max<int64_t>(elements, 1));
+  for (auto [input, ranges] : llvm::zip(op.getBlocks(), ofInput)) {
     Value memref = function.inputs.lookup(input);
     Type element = nn::getTensorType(input).getElementType();
-    auto wide = VectorType::get({kLanes}, f64);
-    l.loop(l.index(0), l.index(which.size()), 1, [&](LoopBuilder &l, Value i) {
-      Value low = lookUp(l, table(l, firsts), i);
-      Value high = lookUp(l, table(l, ends), i);
-      Value zero = l.neutral(nn::ReduceKind::sum, wide);
-      SmallVector<Value> lanes = loopOverVectors(
-          l, low, high, kLanes, zero,
-          [&](LoopBuilder &l, Value at, Value mask, ValueRange carried) {
-            Value value =
-                asF64(l, l.loadVector(memref, at, element, mask), wide);
-            return SmallVector<Value>{
-                l.combine(nn::ReduceKind::sum, carried.front(), value)};
-          });
-      l.storeScalar(l.combineLanes(nn::ReduceKind::sum, lanes.front()), sums,
-                    lookUp(l, table(l, which), i), f64);
-    });
+    if (all)
+      emitRangeCopies(l, memref, element, ranges, all);
+    else if (!ranges.empty())
+      emitRangeSums(l, memref, element, ranges, sums);
   }
-  // Ranges of one owner, one after the other, at the place of the first.
-  SmallVector<int64_t> places, ranges;
-  if (auto owners = op.getOwners()) {
-    for (auto [i, owner] : llvm::enumerate(*owners)) {
-      if (static_cast<size_t>(owner) == places.size())
-        places.push_back(i);
-      else
-        ranges.push_back(i);
-    }
-    SmallVector<int64_t> targets;
-    for (int64_t range : ranges)
-      targets.push_back(places[(*owners)[range]]);
-    if (!ranges.empty())
-      l.loop(l.index(0), l.index(ranges.size()), 1,
-             [&](LoopBuilder &l, Value i) {
-               Value target = lookUp(l, table(l, targets), i);
-               Value sum = l.combine(
-                   nn::ReduceKind::sum, l.loadScalar(sums, target, f64),
-                   l.loadScalar(sums, lookUp(l, table(l, ranges), i), f64));
-               l.storeScalar(sum, sums, target, f64);
-             });
-  }
+  if (all)
+    emitRangeSums(l, all, f64, together, sums);
   for (auto [attribute, result] : llvm::zip(op.getSets(), op.getSums())) {
-    SmallVector<int64_t> set(cast<DenseI64ArrayAttr>(attribute).asArrayRef());
-    if (op.getOwners())
-      for (int64_t &i : set)
-        i = places[i];
+    ArrayRef<int64_t> set = cast<DenseI64ArrayAttr>(attribute).asArrayRef();
     Value memref = function.outputs.lookup(result).front();
     auto sumAt = [&](LoopBuilder &l, Value i) {
       return l.loadScalar(sums, lookUp(l, table(l, set), i), f64);

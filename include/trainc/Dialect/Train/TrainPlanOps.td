@@ -241,9 +241,9 @@ def Train_SegmentSquareSumOp : Train_SegmentOp<"segment_square_sum"> {
 def Train_SumBlocksOp : Train_Op<"sum_blocks", [Pure]> {
   let summary = "adds sums of blocks, per segment and over sets of segments";
   let description = [{
-    Range i is counts[i] elements of input sources[i] from firsts[i] on; its sum is in f64: of
-    one element itself, of more as nn.reduce adds them. Sum i is that of range i, or, with
-    `owners`, of the ranges k with owners[k] = i, one after the other. Result r of rank 0
+    Range i is counts[i] elements of input sources[i] from firsts[i] on. Sum i is that of
+    range i or, with `owners`, of the ranges k with owners[k] = i put together in this
+    order; in f64, of one element itself, of more as nn.reduce adds them. Result r of rank 0
     is the sum of the sums in sets[r], one after the other in this order (0 if there is
     none); of rank 1 it holds them.
 
