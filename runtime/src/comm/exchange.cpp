@@ -336,8 +336,9 @@ static char *slotOf(char *ring, uint32_t chunk) {
 }
 
 bool trainc::isSlotFree(const Operation &operation, uint32_t chunk) {
+  // This rank reads its own slot, too.
   for (const Member &member : operation.group->members)
-    if (member.shares &&
+    if (!member.remote &&
         (!member.block ||
          !hasReached(member.block->taken, chunk + 1 - ringSlots)))
       return false;
