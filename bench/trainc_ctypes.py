@@ -77,7 +77,8 @@ class StepResult(Structure):
     _fields_ = [*((name, c_double) for name in ("loss", "weight", "window_loss", "window_weight", "grad_norm",
                                                 "clip_factor", "loss_scale")),
                 ("update", c_uint64), ("skipped", c_uint64),
-                *((name, c_uint32) for name in ("micro_step", "closed", "updated", "finite"))]
+                *((name, c_uint32) for name in ("micro_step", "closed", "updated", "finite", "stop",
+                                                "reserved"))]
 
 
 class Error(Exception):

@@ -83,9 +83,9 @@ static void run(const Case *s, int bias, unsigned threads,
                 const char *const in[3], char *c, uint64_t c_bytes,
                 const trainc_gemm_detail *detail, const uint64_t bytes[3]) {
   trainc_arena run_arenas[] = {
-      {"c", TRAINC_ROLE_BUFFER, s->c, c_bytes, NULL},
-      {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, NULL},
-      {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, 0, NULL}};
+      {"c", TRAINC_ROLE_BUFFER, s->c, c_bytes, NULL, 0, 0, NULL},
+      {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, NULL, 0, 0, NULL},
+      {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, 0, NULL, 0, 0, NULL}};
   int64_t dims[4] = {
       (int64_t)(bytes[0] / size_of(s->a)), (int64_t)(bytes[1] / size_of(s->b)),
       (int64_t)(bytes[2] / size_of(s->c)), (int64_t)(c_bytes / size_of(s->c))};

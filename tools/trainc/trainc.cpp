@@ -54,8 +54,7 @@ struct CommandLine {
       cl::cat(category)};
   cl::opt<std::string> shard{
       "shard",
-      cl::desc("What ranks divide among them: none, or optimizer (its states, "
-               "and the update)"),
+      cl::desc("What ranks divide among them: none or optimizer"),
       cl::value_desc("what"), cl::init("none"), cl::cat(category)};
   cl::opt<int64_t> bucketSize{
       "bucket-size",

@@ -269,6 +269,8 @@ typedef struct trainc_step_result {
   uint32_t closed;     // 1: this call closed a window (its update ran)
   uint32_t updated;    // 1: and the update was not skipped
   uint32_t finite;     // 0: the closed window had a gradient that is not finite
+  uint32_t stop;       // after a window: ranks that asked to stop
+  uint32_t reserved;
 } trainc_step_result;
 
 /// Runs one micro-step of step `entry`; the accumulate-th of a window also runs
@@ -280,6 +282,11 @@ typedef struct trainc_step_result {
 /// reported.
 TRAINC_API trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
                                      trainc_step_result *out_result);
+
+/// Asks all ranks to stop: `stop` of their next result that closes a window is not
+/// 0, on every rank alike, so that all can save and end at the same step. Nothing
+/// else changes.
+TRAINC_API trainc_status trainc_request_stop(trainc_trainer *trainer);
 
 /// Runs an eval entry; its outputs are then in place. Does not disturb an open
 /// window.

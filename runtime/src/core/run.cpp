@@ -333,6 +333,9 @@ static void fillResult(const trainc_trainer *trainer,
   result.skipped = static_cast<uint64_t>(scalars[TRAINC_SCALAR_SKIPPED]);
   result.micro_step = static_cast<uint32_t>(scalars[TRAINC_SCALAR_MICRO_STEP]);
   result.finite = scalars[TRAINC_SCALAR_FINITE] != 0;
+  result.stop = result.closed
+                    ? static_cast<uint32_t>(scalars[TRAINC_SCALAR_STOP])
+                    : 0;
 }
 
 trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
@@ -359,6 +362,11 @@ trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
     fillResult(trainer, result);
     *out_result = result;
   }
+  return TRAINC_OK;
+}
+
+trainc_status trainc_request_stop(trainc_trainer *trainer) {
+  trainer->scalars[TRAINC_SCALAR_STOP] = 1;
   return TRAINC_OK;
 }
 

@@ -61,7 +61,7 @@ train.list @l of @e "apply" (%p: tensor<2x4xf32>) {
 // -----
 
 train.list @l of @e "apply" (%p: tensor<8xf32>, %n: tensor<2xf32>) {
-  // expected-error @below {{'train.segment_map' op expects operands of rank 0 and `each` of one element per segment (C2), got 'tensor<2xf32>'}}
+  // expected-error @below {{'train.segment_map' op expects operands of rank 0 and `each` of one element per segment or whole (C2), got 'tensor<2xf32>'}}
   %r = train.segment_map %p : tensor<8xf32> each %n : tensor<2xf32> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>} -> tensor<8xf32> {
   ^bb0(%x: f32, %y: f32):
     train.yield %x : f32

@@ -238,14 +238,15 @@ static const trainc_entry entries[] = {
 static const float table_values[2] = {1.5f, -2.5f};
 static const int64_t table_dims[] = {2};
 static const trainc_arena arenas[] = {
-    {"parameters", TRAINC_ROLE_MASTER, TRAINC_F32, FLAT_BYTES, NULL},
-    {"compute", TRAINC_ROLE_COMPUTE, TRAINC_BF16, 1024, NULL},
-    {"gradients", TRAINC_ROLE_GRADIENT, TRAINC_F32, FLAT_BYTES, NULL},
-    {"states", TRAINC_ROLE_STATE, TRAINC_F32, FLAT_BYTES, NULL},
-    {"buffers", TRAINC_ROLE_BUFFER, TRAINC_I64, 256, NULL},
-    {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, NULL},
-    {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, WORKSPACE_BYTES, NULL},
-    {"constants", TRAINC_ROLE_CONSTANT, TRAINC_F32, 8, table_values}};
+    {"parameters", TRAINC_ROLE_MASTER, TRAINC_F32, FLAT_BYTES, NULL, 0, 0, NULL},
+    {"compute", TRAINC_ROLE_COMPUTE, TRAINC_BF16, 1024, NULL, 0, 0, NULL},
+    {"gradients", TRAINC_ROLE_GRADIENT, TRAINC_F32, FLAT_BYTES, NULL, 0, 0, NULL},
+    {"states", TRAINC_ROLE_STATE, TRAINC_F32, FLAT_BYTES, NULL, 0, 0, NULL},
+    {"buffers", TRAINC_ROLE_BUFFER, TRAINC_I64, 256, NULL, 0, 0, NULL},
+    {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, NULL, 0, 0, NULL},
+    {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, WORKSPACE_BYTES, NULL, 0, 0, NULL},
+    {"constants", TRAINC_ROLE_CONSTANT, TRAINC_F32, 8, table_values, 0, 0,
+     NULL}};
 
 #define TENSOR(name, state, role, type, rank, arena, offset, bytes, dims, init,  \
                a, b, data)                                                     \
@@ -287,8 +288,8 @@ __attribute__((visibility("default")))
 const trainc_descriptor trainc_descriptor_handmade = {
     TRAINC_ABI_MAGIC, TRAINC_ABI_VERSION, sizeof(trainc_descriptor),
     "handmade", "by hand", "x86_64-linux-gnu", "x86-64", "+64bit,+sse2",
-    1, 2, 8, NUM_TENSORS, NUM_SCALARS, 1, 2, 6, SCALARS, WORKSPACE,
-    arenas, tensors, scalars, groups, entries, kernels, &functions};
+    1, 2, 0, 8, NUM_TENSORS, NUM_SCALARS, 1, 2, 6, SCALARS, WORKSPACE, 0, 0,
+    arenas, tensors, scalars, groups, entries, kernels, &functions, NULL};
 
 /// Reproducible examples; batch `number` of any count of them.
 static inline void make_batch(unsigned number, float *x, int32_t *y) {
