@@ -81,8 +81,13 @@ struct Scalar {
 };
 } // namespace
 
-/// The scalar block: the fixed scalars, each schedule's value and each
-/// hyperparameter.
+/// Whether `mesh` has more than one rank.
+static bool isOfRanks(MeshOp mesh) {
+  return llvm::any_of(mesh.getSizes(), [](int64_t size) { return size > 1; });
+}
+
+/// The scalar block: the fixed scalars, each schedule's value, each hyperparameter, and
+/// this rank's position along each axis of the mesh, which the runtime writes.
 static SmallVector<Scalar> scalarsOf(ModuleOp module, StepOp step) {
   SmallVector<Scalar> scalars;
   Operation *owner = step;
@@ -117,6 +122,11 @@ static SmallVector<Scalar> scalarsOf(ModuleOp module, StepOp step) {
     if (auto ema = optimizer.getEmaAttr())
       add(optimizer.getSymName() + ".ema", ema.getValueAsDouble(),
           TRAINC_SCALAR_SETTABLE);
+  }
+  if (MeshOp mesh = getMesh(module); mesh && isOfRanks(mesh)) {
+    owner = mesh;
+    for (auto axis : mesh.getAxes().getAsRange<StringAttr>())
+      add("mesh." + axis.getValue(), 0.0, 0);
   }
   return scalars;
 }
@@ -347,6 +357,27 @@ static void supplyRandom(Block &body) {
   }
 }
 
+/// Positions in the mesh are computed from those along its axes.
+static void expandPositions(Operation *entry, MeshOp mesh) {
+  entry->walk([&](ProcessIndexOp op) {
+    OpBuilder b(op);
+    ScalarBuilder s{b, op.getLoc()};
+    Value index = s.constant(0.0);
+    for (auto axis : op.getAxes().getAsRange<StringAttr>()) {
+      if (mesh.getSize(axis.getValue()) == 1)
+        continue;
+      Value size =
+          s.constant(static_cast<double>(mesh.getSize(axis.getValue())));
+      Value position = s.read(("mesh." + axis.getValue()).str());
+      index = index.getDefiningOp<nn::ConstantOp>()
+                  ? position
+                  : s.add(s.mul(index, size), position);
+    }
+    op.replaceAllUsesWith(nn::castTo(b, op.getLoc(), index, b.getI64Type()));
+    op.erase();
+  });
+}
+
 static void planStep(StepOp step) {
   MLIRContext *context = step.getContext();
   Block &body = step.getBody().front();
@@ -463,6 +494,10 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
     nameSlices(step, symbols, /*ema=*/false);
     for (auto eval : module.getOps<EvalOp>())
       nameSlices(eval, symbols, eval.getEma());
+    // Without a mesh the verifiers refuse positions.
+    if (MeshOp mesh = getMesh(module))
+      for (Operation &entry : module.getOps())
+        expandPositions(&entry, mesh);
   }
 };
 } // namespace
