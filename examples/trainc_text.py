@@ -56,28 +56,29 @@ class Module:
         if bias:
             self.param(f"{name}.bias", (width,), "zeros")
 
-    def entry(self, head, inputs, build, clauses=""):
-        """An entry with inputs [(name, shape, element)]; `build(body, *inputs)` appends its operations."""
+    def entry(self, head, inputs, build, clauses="", split=""):
+        """An entry with inputs [(name, shape, element)], each split so; `build(body, *inputs)` appends its operations."""
         body = Body(self)
         arguments = [Value(f"%{name}", tuple(shape), element) for name, shape, element in inputs]
         build(body, *arguments)
-        self.lines += ["", f"{head}({', '.join(f'{a.name}: {a.type}' for a in arguments)}){clauses} {{", *body.lines, "}"]
+        text = ", ".join(f"{a.name}: {a.type}{split}" for a in arguments)
+        self.lines += ["", f"{head}({text}){clauses} {{", *body.lines, "}"]
 
-    def step(self, inputs, loss, clauses):
+    def step(self, inputs, loss, clauses, split=""):
         """`loss(body, *inputs)` returns the sum of the loss terms and their count."""
         def build(body, *arguments):
             total, count = loss(body, *arguments)
             body.line(f"train.yield loss({total.name}) weight({count.name}) : {total.type}, {count.type}")
 
-        self.entry("train.step @step", inputs, build, clauses)
+        self.entry("train.step @step", inputs, build, clauses, split)
 
-    def eval(self, name, inputs, outputs, results):
+    def eval(self, name, inputs, outputs, results, split=""):
         """`results(body, *inputs)` returns the values of the outputs that are named in `outputs`."""
         def build(body, *arguments):
             values = results(body, *arguments)
             body.line(f"train.yield {', '.join(v.name for v in values)} : {', '.join(v.type for v in values)}")
 
-        self.entry(f"train.eval @{name}", inputs, build, " -> (" + ", ".join(f'"{o}"' for o in outputs) + ")")
+        self.entry(f"train.eval @{name}", inputs, build, " -> (" + ", ".join(f'"{o}"' for o in outputs) + ")", split)
 
     def __str__(self):
         return "\n".join(self.lines) + "\n"
@@ -179,6 +180,10 @@ def types(values):
     return ", ".join(v.type for v in values)
 
 
+# Each rank has its part of the batch: one rank here, more with `trainc --mesh=data=4`.
+MESH, SPLIT = "train.mesh @mesh(host = 1, data = 1)", " split([host, data])"
+
+
 def classifier(module, options, model, example, targets):
     """The entries @step and @eval of a model from one example shape to class logits; `targets` follows the batch."""
     def inputs(batch):
@@ -191,8 +196,8 @@ def classifier(module, options, model, example, targets):
         logits = model(body, x)
         return *body.cross_entropy(logits, y), body.correct(logits, y)
 
-    module.step(inputs(options.batch), loss, clauses(options))
-    module.eval("eval", inputs(options.eval_batch or options.batch), ["loss", "count", "correct"], measures)
+    module.step(inputs(options.batch), loss, clauses(options), SPLIT)
+    module.eval("eval", inputs(options.eval_batch or options.batch), ["loss", "count", "correct"], measures, SPLIT)
 
 
 # The command line that all generators share.
@@ -228,6 +233,7 @@ def keys_and_values(arguments):
 def new_module(options):
     """A module with the optimizer @optimizer, and the schedule @lr if there is one."""
     module = Module(options.type)
+    module.lines.append(MESH)
     kind, *arguments = options.optimizer
     hyper = dict(lr=options.lr)
     if options.schedule:

@@ -39,11 +39,20 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     return;
   case Form::Gradients:
     pm.addPass(createVerifyFormPass({/*form=*/0}));
+    if (!options.mesh.empty()) {
+      SetMeshPassOptions mesh;
+      for (const auto &[axis, size] : options.mesh)
+        mesh.axes.push_back(axis + "=" + std::to_string(size));
+      pm.addPass(createSetMeshPass(mesh));
+    }
     pm.addPass(createInlineCallsPass());
     // Before anything folds: sites are numbered in the order of the source.
     pm.addPass(createAssignRandomPass());
     // Before gradients: those of casts make the gradients of parameters f32.
     pm.addPass(createInsertCastsPass());
+    // After dropouts are numbered, as in the whole; before gradients, which are then
+    // those of one rank.
+    pm.addPass(createPartitionPass());
     pm.addPass(createExpandOptimizersPass());
     if (enabled("canonicalize"))
       pm.addPass(createCanonicalizerPass());

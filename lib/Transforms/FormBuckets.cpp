@@ -119,9 +119,8 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
     StepOp step = getStep(module);
     if (!step)
       return signalPassFailure();
-    auto over = step->getAttrOfType<ArrayAttr>("over");
-    MeshOp mesh = getMesh(module);
-    if (!over || !mesh || mesh.getCount(over) == 1)
+    ArrayAttr over = getReducedAxes(step);
+    if (!over)
       return;
     for (auto arena : module.getOps<ArenaOp>())
       if (isOfParameters(arena) && (!arena.getFlatType() || arena.getBuckets())) {
@@ -130,7 +129,8 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
             "comes after train-plan-step");
         return signalPassFailure();
       }
-    int64_t parts = mesh.getSize(cast<StringAttr>(over.getValue().back()).getValue());
+    int64_t parts = getMesh(module).getSize(
+        cast<StringAttr>(over.getValue().back()).getValue());
 
     auto slices = findSlices(module);
     llvm::MapVector<Operation *, Layout> layouts;

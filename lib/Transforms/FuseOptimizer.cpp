@@ -145,7 +145,8 @@ static DenseMap<StringAttr, WriteOp> gradientWrites(NormSquaredOp norm,
                                                     SymbolTable &symbols) {
   DenseMap<StringAttr, WriteOp> writes;
   // Over ranks, what is made is only a part of the sum.
-  if (!isa<StepOp>(norm->getParentOp()) || norm->getParentOp()->hasAttr("over"))
+  auto step = dyn_cast<StepOp>(norm->getParentOp());
+  if (!step || getReducedAxes(step))
     return writes;
   for (auto write : norm->getBlock()->getOps<WriteOp>())
     if (isGradient(write.getTarget(), symbols))
@@ -569,7 +570,7 @@ struct FuseOptimizerPass
 
   void runOnOperation() override {
     if (separate && llvm::none_of(getOperation().getOps<StepOp>(),
-                                  [](StepOp step) { return step->hasAttr("over"); }))
+                                  getReducedAxes))
       return;
     SetVector<Block *> blocks;
     getOperation().walk([&](Operation *op) {

@@ -81,8 +81,13 @@ struct Scalar {
 };
 } // namespace
 
-/// The scalar block: the fixed scalars, each schedule's value and each
-/// hyperparameter.
+/// Whether `mesh` has more than one rank.
+static bool isOfRanks(MeshOp mesh) {
+  return llvm::any_of(mesh.getSizes(), [](int64_t size) { return size > 1; });
+}
+
+/// The scalar block: the fixed scalars, each schedule's value, each hyperparameter, and
+/// this rank's position along each axis of the mesh, which the runtime writes.
 static SmallVector<Scalar> scalarsOf(ModuleOp module, StepOp step) {
   SmallVector<Scalar> scalars;
   Operation *owner = step;
@@ -104,10 +109,6 @@ static SmallVector<Scalar> scalarsOf(ModuleOp module, StepOp step) {
   if (auto rule = step.getLossScaleRule())
     for (auto [name, value] : llvm::zip(step.getLossScaleRuleNames(), *rule))
       add("loss_scale." + name, value, TRAINC_SCALAR_SETTABLE);
-  if (MeshOp mesh = getMesh(module))
-    for (auto [axis, size] : llvm::zip(mesh.getAxes(), mesh.getSizes()))
-      if (size > 1)
-        add(meshScalar(cast<StringAttr>(axis).getValue()), 0.0, 0);
   for (auto schedule : module.getOps<ScheduleOp>()) {
     owner = schedule;
     add(schedule.getSymName(), 0.0, 0);
@@ -121,6 +122,11 @@ static SmallVector<Scalar> scalarsOf(ModuleOp module, StepOp step) {
     if (auto ema = optimizer.getEmaAttr())
       add(optimizer.getSymName() + ".ema", ema.getValueAsDouble(),
           TRAINC_SCALAR_SETTABLE);
+  }
+  if (MeshOp mesh = getMesh(module); mesh && isOfRanks(mesh)) {
+    owner = mesh;
+    for (auto axis : mesh.getAxes().getAsRange<StringAttr>())
+      add(meshScalar(axis.getValue()), 0.0, 0);
   }
   return scalars;
 }
@@ -239,19 +245,12 @@ static void buildTotals(ScalarBuilder &s, ArrayAttr over) {
   }
 }
 
-/// The axes over which losses, weights and gradients are sums; null for one rank.
-static ArrayAttr axesOf(StepOp step) {
-  auto over = step->getAttrOfType<ArrayAttr>("over");
-  MeshOp mesh = getMesh(step->getParentOfType<ModuleOp>());
-  return over && mesh && mesh.getCount(over) > 1 ? over : ArrayAttr();
-}
-
 /// Builds all that happens once per update.
 static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   auto module = step->getParentOfType<ModuleOp>();
   Location loc = step.getLoc();
   ScalarBuilder s{b, loc};
-  if (ArrayAttr over = axesOf(step))
+  if (ArrayAttr over = getReducedAxes(step))
     buildTotals(s, over);
   Value updates = s.read("update");
   buildSchedules(module, s, updates);
@@ -378,6 +377,27 @@ static void supplyRandom(Block &body) {
   }
 }
 
+/// Positions in the mesh are computed from those along its axes.
+static void expandPositions(Operation *entry, MeshOp mesh) {
+  entry->walk([&](ProcessIndexOp op) {
+    OpBuilder b(op);
+    ScalarBuilder s{b, op.getLoc()};
+    Value index = s.constant(0.0);
+    for (auto axis : op.getAxes().getAsRange<StringAttr>()) {
+      if (mesh.getSize(axis.getValue()) == 1)
+        continue;
+      Value size =
+          s.constant(static_cast<double>(mesh.getSize(axis.getValue())));
+      Value position = s.read(meshScalar(axis.getValue()));
+      index = index.getDefiningOp<nn::ConstantOp>()
+                  ? position
+                  : s.add(s.mul(index, size), position);
+    }
+    op.replaceAllUsesWith(nn::castTo(b, op.getLoc(), index, b.getI64Type()));
+    op.erase();
+  });
+}
+
 static void planStep(StepOp step) {
   MLIRContext *context = step.getContext();
   Block &body = step.getBody().front();
@@ -494,6 +514,10 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
     nameSlices(step, symbols, /*ema=*/false);
     for (auto eval : module.getOps<EvalOp>())
       nameSlices(eval, symbols, eval.getEma());
+    // Without a mesh the verifiers refuse positions.
+    if (MeshOp mesh = getMesh(module))
+      for (Operation &entry : module.getOps())
+        expandPositions(&entry, mesh);
   }
 };
 } // namespace

@@ -400,11 +400,10 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
     StepOp step = getStep(module);
     if (!step)
       return signalPassFailure();
-    MeshOp mesh = getMesh(module);
-    auto over = step->getAttrOfType<ArrayAttr>("over");
-    if (!over || !mesh || mesh.getCount(over) == 1)
+    ArrayAttr over = getReducedAxes(step);
+    if (!over)
       return;
-    Sharder sharder(step, mesh, over, mode == "optimizer");
+    Sharder sharder(step, getMesh(module), over, mode == "optimizer");
     if (failed(sharder.verifyNeeds()))
       return signalPassFailure();
     if (mode == "optimizer")

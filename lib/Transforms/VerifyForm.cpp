@@ -23,8 +23,8 @@ using namespace trainc::train;
 /// Whether a source may hold `op`, where it stands.
 static bool isSource(Operation *op) {
   if (isa<ModuleOp>(op->getParentOp()))
-    return isa<MeshOp, ParamOp, BufferOp, ScheduleOp, OptimizerOp, StepOp, EvalOp,
-               func::FuncOp>(op);
+    return isa<MeshOp, ParamOp, BufferOp, ScheduleOp, OptimizerOp, StepOp,
+               EvalOp, func::FuncOp>(op);
   // Verifiers say what these regions hold.
   if (isa<ScheduleOp, OptimizerOp, nn::MapOp>(op->getParentOp()))
     return true;
@@ -37,6 +37,14 @@ static LogicalResult verifySource(ModuleOp module) {
   WalkResult result = module.walk([&](Operation *op) {
     if (op != module && !isSource(op)) {
       op->emitOpError("is not allowed here in a source");
+      return WalkResult::interrupt();
+    }
+    auto step = dyn_cast<StepOp>(op);
+    auto eval = dyn_cast<EvalOp>(op);
+    if ((step && step.getOver()) || (eval && eval.getOutputSplits())) {
+      op->emitOpError("expects no ")
+          << (step ? "over" : "output_splits")
+          << " in a source, which train-partition sets";
       return WalkResult::interrupt();
     }
     SymbolRefAttr ref;

@@ -49,6 +49,9 @@ struct CommandLine {
   cl::opt<int64_t> alignSize{
       "align-size", cl::desc("Align tensors of the state to a power of two"),
       cl::value_desc("bytes"), cl::init(256), cl::cat(category)};
+  cl::list<std::string> mesh{
+      "mesh", cl::desc("Compile for this many ranks: data=4, or host=2,data=2"),
+      cl::value_desc("axis=size"), cl::CommaSeparated, cl::cat(category)};
   cl::opt<bool> foldNorm{
       "fold-norm", cl::desc("Sum squares of gradients where they are made"),
       cl::cat(category)};
@@ -119,6 +122,13 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
       return error("unknown pass '" + pass +
                    "' in --disable-pass; --list-passes lists them");
     options.pipeline.disabled.insert(pass);
+  }
+  for (llvm::StringRef axis : mesh) {
+    auto [name, size] = axis.split('=');
+    int64_t number;
+    if (name.empty() || size.getAsInteger(10, number))
+      return error("expects --mesh=axis=size,..., got '" + axis + "'");
+    options.pipeline.mesh.emplace_back(name, number);
   }
   options.emit = *form == Form::Target ? *kind : Emit::MLIR;
   options.stopAfter = *form;

@@ -30,6 +30,8 @@ struct PipelineOptions {
   bool reference = false;
   /// Bytes at a multiple of which slices of arenas start (train-coalesce).
   int64_t alignSize = 256;
+  /// Axes of the mesh that get other sizes (train-set-mesh).
+  llvm::SmallVector<std::pair<std::string, int64_t>> mesh;
   /// Sum the squares of gradients where they are made (train-fuse-optimizer).
   bool foldNorm = false;
   /// What is divided among ranks: none or optimizer (train-shard).

@@ -156,6 +156,54 @@ def InsertCastsPass : Pass<"train-insert-casts", "::mlir::ModuleOp"> {
   let statistics = [Statistic<"numCasts", "casts", "Casts inserted">];
 }
 
+def SetMeshPass : Pass<"train-set-mesh", "::mlir::ModuleOp"> {
+  let summary = "Give the axes of the mesh other sizes";
+  let description = [{
+    Replaces the sizes of the module's `train.mesh` for the axes that are named. A module
+    without mesh gets one of these axes, slowest first. Does nothing without axes.
+
+    Refuses an axis that the module's mesh lacks.
+
+    Example: test/Transforms/set-mesh.mlir
+  }];
+  let options = [ListOption<"axes", "axes", "std::string",
+                            "Axes and their sizes: host=2,data=4">];
+}
+
+def PartitionPass : Pass<"train-partition", "::mlir::ModuleOp"> {
+  let summary = "Turn global shapes into those of one rank";
+  let description = [{
+    Each rank runs the same code on its part of what the inputs' splits cut. Parts are
+    propagated forward, by the rule of each op (`ShardableOpInterface`): a value is
+    split over axes of the mesh, whole, or a sum of what the ranks have.
+
+    - A sum stays one through ops that are linear in it, and as loss and weight, which
+      are those of all ranks together (`over`). Elsewhere, and as an output of an eval
+      or in a buffer, `train.all_reduce` adds.
+    - A whole value beside a split one is cut to this rank's part (`nn.part`, or computed
+      in part if it is a constant, an iota or pointwise of these).
+    - A loss or weight that is whole over an axis is divided by the number of ranks there.
+    - An op that needs all of what is split (the batch, of a training nn.batch_norm) is
+      decomposed, so that its statistics are those of all ranks.
+    - A dropout draws for its elements what it draws for them in the whole tensor.
+    - An output of an eval that is split stays so (`output_splits`).
+
+    Refuses sizes that do not divide, parameters that are split, operands split in
+    conflict, and axes of several ranks over which no input of the step is split (unless
+    some are gradients).
+
+    Needs form 0 with calls inlined and dropouts numbered. Where all axes have one rank
+    it erases the splits alone; it does nothing without a mesh, or a second time.
+
+    Example: test/Transforms/partition.mlir
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect"];
+  let statistics = [Statistic<"numSplit", "split", "Ops done in parts">,
+                    Statistic<"numReduced", "reduced", "Sums over ranks inserted">,
+                    Statistic<"numCut", "cut", "Whole values cut to a part">,
+                    Statistic<"numDecomposed", "decomposed", "Ops decomposed">];
+}
+
 def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
   let summary = "Build the backward pass of the step";
   let description = [{

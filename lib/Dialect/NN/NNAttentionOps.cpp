@@ -426,3 +426,108 @@ PackedAttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   }
   return success();
 }
+
+//===----------------------------------------------------------------------===//
+// How they are done in parts
+//===----------------------------------------------------------------------===//
+
+/// The rule of an attention or of its gradients, whose first operands are q, k and v.
+/// `queries` are places of dimension 0 of what is [B, Tq, H, D], `keys` of what is [B, Tk,
+/// Hk, D], `rows` of what is [B, H, Tq]. `cut` says whether queries can be apart.
+static ShardingRule getAttentionRule(Operation *op, bool cut,
+                                     ArrayRef<ShardingRule::Place> queries,
+                                     ArrayRef<ShardingRule::Place> keys,
+                                     ArrayRef<ShardingRule::Place> rows,
+                                     std::optional<unsigned> mask) {
+  ShardingRule rule(op);
+  using Place = ShardingRule::Place;
+  auto at = [](ArrayRef<Place> values, int64_t dim) {
+    SmallVector<Place> places(values);
+    for (Place &place : places)
+      place.dim = dim;
+    return places;
+  };
+  /// With dimension `dim` of [B, H, Tq, Tk] of the mask, where it is not repeated.
+  auto withMask = [&](SmallVector<Place> places, int64_t dim, int64_t size) {
+    if (!mask)
+      return places;
+    int64_t rank = getTensorType(op->getOperand(*mask)).getRank();
+    Place place = rule.in(*mask, dim - 4 + rank);
+    if (place.dim >= 0 && rule.getSize(place) == size)
+      places.push_back(place);
+    return places;
+  };
+  int64_t batch = rule.getSize(rule.in(0, 0)),
+          heads = rule.getSize(rule.in(0, 2));
+  int64_t kvHeads = rule.getSize(rule.in(1, 2));
+
+  SmallVector<Place> all = at(queries, 0);
+  all.append(at(keys, 0));
+  all.append(at(rows, 0));
+  rule.share(FactorKind::Parallel, withMask(all, 0, batch));
+  if (cut) {
+    SmallVector<Place> positions = at(queries, 1);
+    positions.append(at(rows, 2));
+    rule.share(FactorKind::Parallel,
+               withMask(positions, 2, rule.getSize(rule.in(0, 1))));
+  }
+  // Heads of q: those of k and v, times how many share one.
+  SmallVector<Place> each = withMask(at(queries, 2), 1, heads);
+  each.append(at(rows, 1));
+  SmallVector<Place> shared = each;
+  shared.append(at(keys, 2));
+  rule.share(FactorKind::Parallel, shared, kvHeads);
+  rule.share(cut ? FactorKind::Parallel : FactorKind::Whole, each,
+             heads / kvHeads);
+  return rule;
+}
+
+ShardingRule AttentionOp::getShardingRule() {
+  using R = ShardingRule;
+  std::optional<unsigned> mask;
+  if (getMask())
+    mask = 3;
+  // A causal mask counts positions from the last.
+  ShardingRule rule =
+      getAttentionRule(*this, !getCausal(), {R::in(0, 0), R::out(0, 0)},
+                       {R::in(1, 0), R::in(2, 0)}, {R::out(1, 0)}, mask);
+  return rule;
+}
+
+ShardingRule AttentionGradOp::getShardingRule() {
+  using R = ShardingRule;
+  std::optional<unsigned> mask;
+  if (getMask())
+    mask = 6;
+  return getAttentionRule(
+      *this, /*cut=*/false,
+      {R::in(0, 0), R::in(3, 0), R::in(5, 0), R::out(0, 0)},
+      {R::in(1, 0), R::in(2, 0), R::out(1, 0), R::out(2, 0)}, {R::in(4, 0)},
+      mask);
+}
+
+/// The batch, of all operands and results; of a mask where it is not repeated.
+static ShardingRule getPackedRule(Operation *op, Value mask) {
+  ShardingRule rule(op);
+  SmallVector<ShardingRule::Place> places;
+  for (unsigned i = 0; i < op->getNumResults(); ++i)
+    places.push_back(rule.out(i, 0));
+  for (unsigned i = 0; i < op->getNumOperands(); ++i) {
+    RankedTensorType type = getTensorType(op->getOperand(i));
+    bool repeated =
+        op->getOperand(i) == mask &&
+        (type.getRank() < 4 ||
+         type.getDimSize(0) != getTensorType(op->getOperand(0)).getDimSize(0));
+    if (!repeated)
+      places.push_back(rule.in(i, 0));
+  }
+  rule.share(FactorKind::Parallel, places);
+  return rule;
+}
+
+ShardingRule PackedAttentionOp::getShardingRule() {
+  return getPackedRule(*this, getMask());
+}
+ShardingRule PackedAttentionGradOp::getShardingRule() {
+  return getPackedRule(*this, getMask());
+}

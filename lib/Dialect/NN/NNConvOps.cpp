@@ -417,3 +417,54 @@ FailureOr<SmallVector<Value>> Col2imOp::decompose(OpBuilder &b) {
             });
       });
 }
+
+//===----------------------------------------------------------------------===//
+// How they are done in parts
+//===----------------------------------------------------------------------===//
+
+ShardingRule Conv2dOp::getShardingRule() {
+  ShardingRule rule(*this);
+  rule.share(FactorKind::Parallel, {rule.out(0, 0), rule.in(0, 0)});
+  if (!getBias())
+    rule.linear = {{0}, {1}};
+  if (getGroups() != 1)
+    return rule;
+  SmallVector<ShardingRule::Place> outputs{rule.out(0, 1), rule.in(1, 0)};
+  if (getBias())
+    outputs.push_back(rule.in(2, 0));
+  rule.share(FactorKind::Parallel, outputs);
+  // A bias is added once, not by each part of a sum.
+  rule.share(getBias() ? FactorKind::Whole : FactorKind::Sum,
+             {rule.in(0, 1), rule.in(1, 1)});
+  return rule;
+}
+
+ShardingRule Conv2dInputGradOp::getShardingRule() {
+  ShardingRule rule(*this);
+  rule.share(FactorKind::Parallel, {rule.out(0, 0), rule.in(1, 0)});
+  rule.linear = {{0}, {1}};
+  return rule;
+}
+
+ShardingRule Conv2dWeightGradOp::getShardingRule() {
+  ShardingRule rule(*this);
+  rule.share(FactorKind::Sum, {rule.in(0, 0), rule.in(1, 0)});
+  rule.linear = {{0}, {1}};
+  return rule;
+}
+
+ShardingRule Im2colOp::getShardingRule() {
+  ShardingRule rule(*this);
+  rule.share(FactorKind::Parallel, {rule.out(0, 0), rule.in(0, 1)});
+  rule.share(FactorKind::Parallel, {rule.out(0, 3), rule.in(0, 0)});
+  rule.linear = {{0}};
+  return rule;
+}
+
+ShardingRule Col2imOp::getShardingRule() {
+  ShardingRule rule(*this);
+  rule.share(FactorKind::Parallel, {rule.out(0, 1), rule.in(0, 0)});
+  rule.share(FactorKind::Parallel, {rule.out(0, 0), rule.in(0, 3)});
+  rule.linear = {{0}};
+  return rule;
+}

@@ -293,3 +293,51 @@ FailureOr<SmallVector<Value>> RotatePairsOp::decompose(OpBuilder &b) {
   return SmallVector<Value>{reshapeTo(b, loc, rotate.getResult(0),
                                       getTensorType(getResult()).getShape())};
 }
+
+//===----------------------------------------------------------------------===//
+// How they are done in parts
+//===----------------------------------------------------------------------===//
+
+ShardingRule EmbeddingOp::getShardingRule() {
+  ShardingRule rule(*this);
+  int64_t last = getTensorType(getIds()).getRank();
+  rule.shareDims(FactorKind::Parallel, 0, last,
+                 {rule.out(0, 0), rule.in(1, 0)});
+  rule.share(FactorKind::Parallel, {rule.out(0, last), rule.in(0, 1)});
+  rule.linear = {{0}};
+  return rule;
+}
+
+ShardingRule EmbeddingGradOp::getShardingRule() {
+  ShardingRule rule(*this);
+  int64_t last = getTensorType(getIds()).getRank();
+  // The init is added once, not by each part.
+  rule.shareDims(getInit() ? FactorKind::Whole : FactorKind::Sum, 0, last,
+                 {rule.in(0, 0), rule.in(1, 0)});
+  SmallVector<ShardingRule::Place> columns{rule.out(0, 1), rule.in(1, last)};
+  if (getInit())
+    columns.push_back(rule.in(2, 1));
+  else
+    rule.linear = {{1}};
+  rule.share(FactorKind::Parallel, columns);
+  return rule;
+}
+
+ShardingRule RotaryOp::getShardingRule() {
+  // Positions are counted from the first.
+  ShardingRule rule(*this);
+  for (int64_t dim : {0, 2})
+    rule.share(FactorKind::Parallel, {rule.out(0, dim), rule.in(0, dim)});
+  rule.linear = {{0}};
+  return rule;
+}
+
+ShardingRule RotatePairsOp::getShardingRule() {
+  ShardingRule rule(*this);
+  for (int64_t dim : {0, 2})
+    rule.share(FactorKind::Parallel, {rule.out(0, dim), rule.in(0, dim)});
+  rule.share(FactorKind::Parallel,
+             {rule.out(0, 1), rule.in(0, 1), rule.in(1, 0), rule.in(2, 0)});
+  rule.linear = {{0}};
+  return rule;
+}

@@ -479,3 +479,153 @@ ScatterAddOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
         GatherOp::create(b, getLoc(), resultGrads[0], getIndices(), getDim());
   return success();
 }
+
+//===----------------------------------------------------------------------===//
+// PartOp
+//===----------------------------------------------------------------------===//
+
+LogicalResult PartOp::inferReturnTypes(MLIRContext *,
+                                       std::optional<Location> loc,
+                                       Adaptor adaptor,
+                                       SmallVectorImpl<Type> &types) {
+  RankedTensorType input = getTensorType(adaptor.getInput());
+  uint64_t dim = adaptor.getDim();
+  if (dim >= static_cast<uint64_t>(input.getRank()))
+    return emitOptionalError(
+        loc, "'nn.part' op expects a dim within the rank (C1), got ",
+        static_cast<int64_t>(dim), " for ", input);
+  int64_t count = adaptor.getCount();
+  if (count < 1 || input.getDimSize(dim) % count != 0)
+    return emitOptionalError(loc,
+                             "'nn.part' op expects a count of at least 1 that "
+                             "divides the size along dim (C2), got ",
+                             count, " for ", input);
+  SmallVector<int64_t> shape(input.getShape());
+  shape[dim] /= count;
+  types.push_back(input.clone(shape));
+  return success();
+}
+
+FailureOr<SmallVector<Value>> PartOp::decompose(OpBuilder &b) {
+  Location loc = getLoc();
+  RankedTensorType type = getTensorType(getResult());
+  Value result = buildByIndex(
+      b, loc, type,
+      [&](OpBuilder &body, MutableArrayRef<Value> indices) -> Value {
+        Value part =
+            tensor::ExtractOp::create(body, loc, getIndex(), ValueRange());
+        part = arith::IndexCastOp::create(body, loc, body.getIndexType(), part);
+        part = clampIndex(body, loc, part, getCount());
+        Value first = arith::MulIOp::create(
+            body, loc, part,
+            indexConstant(body, loc, type.getDimSize(getDim())));
+        Value &index = indices[getDim()];
+        index = arith::AddIOp::create(body, loc, first, index);
+        return tensor::ExtractOp::create(body, loc, getInput(), indices);
+      });
+  return SmallVector<Value>{result};
+}
+
+LogicalResult PartOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                                     SmallVectorImpl<Value> &operandGrads) {
+  if (!isFloatTensor(getInput()))
+    return success();
+  // Each part is the gradient where it is the one that was taken, else 0.
+  Location loc = getLoc();
+  RankedTensorType input = getTensorType(getInput());
+  int64_t dim = getDim(), count = getCount();
+  SmallVector<int64_t> shape(getTensorType(getResult()).getShape());
+  shape.insert(shape.begin() + dim, 1);
+  SmallVector<int64_t> parts(shape.size(), 1);
+  parts[dim] = count;
+  Type i64 = b.getI64Type();
+  Value index =
+      MaxOp::create(b, loc, getIndex(), scalarConstant(b, loc, i64, 0));
+  index = MinOp::create(b, loc, index, scalarConstant(b, loc, i64, count - 1));
+  Value part = IotaOp::create(b, loc, RankedTensorType::get(parts, i64),
+                              static_cast<uint64_t>(dim));
+  Value isHere = CompareOp::create(b, loc, CompareKind::eq, part, index);
+  Value zero = scalarConstant(b, loc, input.getElementType(), 0.0);
+  Value all = SelectOp::create(b, loc, isHere,
+                               reshapeTo(b, loc, resultGrads[0], shape), zero);
+  operandGrads[0] = reshapeTo(b, loc, all, input.getShape());
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// How they are done in parts
+//===----------------------------------------------------------------------===//
+
+ShardingRule SliceOp::getShardingRule() {
+  ShardingRule rule(*this);
+  for (int64_t dim = 0; dim < getTensorType(getInput()).getRank(); ++dim)
+    if (getTensorType(getInput()).getDimSize(dim) == getSizes()[dim])
+      rule.share(FactorKind::Parallel, {rule.out(0, dim), rule.in(0, dim)});
+  rule.linear = {{0}};
+  return rule;
+}
+
+void SliceOp::adaptToTypes() {
+  setSizes(getTensorType(getResult()).getShape());
+}
+
+ShardingRule PadOp::getShardingRule() {
+  ShardingRule rule(*this);
+  RankedTensorType from = getTensorType(getInput());
+  for (int64_t dim = 0; dim < from.getRank(); ++dim)
+    if (getLow()[dim] == 0 && getHigh()[dim] == 0 && getSteps()[dim] == 1)
+      rule.share(FactorKind::Parallel, {rule.out(0, dim), rule.in(0, dim)});
+  if (getValue().isZero())
+    rule.linear = {{0}};
+  return rule;
+}
+
+ShardingRule ConcatOp::getShardingRule() {
+  ShardingRule rule(*this);
+  SmallVector<unsigned> all;
+  for (unsigned i = 0; i < getInputs().size(); ++i)
+    all.push_back(i);
+  for (int64_t dim = 0; dim < getTensorType(getResult()).getRank(); ++dim) {
+    if (dim == static_cast<int64_t>(getDim()))
+      continue;
+    SmallVector<ShardingRule::Place> places{rule.out(0, dim)};
+    for (unsigned i : all)
+      places.push_back(rule.in(i, dim));
+    rule.share(FactorKind::Parallel, places);
+  }
+  rule.linear = {all};
+  return rule;
+}
+
+ShardingRule GatherOp::getShardingRule() {
+  ShardingRule rule(*this);
+  for (int64_t dim = 0; dim < getTensorType(getResult()).getRank(); ++dim) {
+    SmallVector<ShardingRule::Place> places{rule.out(0, dim), rule.in(1, dim)};
+    if (dim != static_cast<int64_t>(getDim()))
+      places.push_back(rule.in(0, dim));
+    rule.share(FactorKind::Parallel, places);
+  }
+  rule.linear = {{0}};
+  return rule;
+}
+
+ShardingRule ScatterAddOp::getShardingRule() {
+  ShardingRule rule(*this);
+  for (int64_t dim = 0; dim < getTensorType(getResult()).getRank(); ++dim)
+    if (dim == static_cast<int64_t>(getDim()))
+      rule.share(FactorKind::Sum, {rule.in(0, dim), rule.in(1, dim)});
+    else
+      rule.share(FactorKind::Parallel,
+                 {rule.out(0, dim), rule.in(0, dim), rule.in(1, dim)});
+  rule.linear = {{1}};
+  return rule;
+}
+
+ShardingRule PartOp::getShardingRule() {
+  ShardingRule rule(*this);
+  for (int64_t dim = 0; dim < getTensorType(getInput()).getRank(); ++dim)
+    if (dim != static_cast<int64_t>(getDim()))
+      rule.share(FactorKind::Parallel, {rule.out(0, dim), rule.in(0, dim)});
+  rule.linear = {{0}};
+  return rule;
+}

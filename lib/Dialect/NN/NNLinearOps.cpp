@@ -142,3 +142,52 @@ LogicalResult LinearOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
         sumToShape(b, loc, g, getTensorType(getBias()).getShape());
   return success();
 }
+
+//===----------------------------------------------------------------------===//
+// How they are done in parts
+//===----------------------------------------------------------------------===//
+
+/// A bias is added once, not by each part of a sum.
+static FactorKind contracted(Value bias) {
+  return bias ? FactorKind::Whole : FactorKind::Sum;
+}
+
+ShardingRule MatmulOp::getShardingRule() {
+  ShardingRule rule(*this);
+  int64_t rank = getTensorType(getLhs()).getRank();
+  int64_t rhsRank = getTensorType(getRhs()).getRank();
+  for (int64_t dim = 0; dim < rank - 2; ++dim) {
+    SmallVector<ShardingRule::Place> places{rule.out(0, dim), rule.in(0, dim)};
+    if (rhsRank > 2)
+      places.push_back(rule.in(1, dim));
+    rule.share(FactorKind::Parallel, places);
+  }
+  int64_t tl = getTransposeLhs(), tr = getTransposeRhs();
+  rule.share(FactorKind::Parallel,
+             {rule.out(0, rank - 2), rule.in(0, rank - 2 + tl)});
+  SmallVector<ShardingRule::Place> columns{rule.out(0, rank - 1),
+                                           rule.in(1, rhsRank - 1 - tr)};
+  if (getBias())
+    columns.push_back(rule.in(2, 0));
+  rule.share(FactorKind::Parallel, columns);
+  rule.share(contracted(getBias()),
+             {rule.in(0, rank - 1 - tl), rule.in(1, rhsRank - 2 + tr)});
+  if (!getBias())
+    rule.linear = {{0}, {1}};
+  return rule;
+}
+
+ShardingRule LinearOp::getShardingRule() {
+  ShardingRule rule(*this);
+  int64_t last = getTensorType(getInput()).getRank() - 1;
+  rule.shareDims(FactorKind::Parallel, 0, last,
+                 {rule.out(0, 0), rule.in(0, 0)});
+  SmallVector<ShardingRule::Place> columns{rule.out(0, last), rule.in(1, 1)};
+  if (getBias())
+    columns.push_back(rule.in(2, 0));
+  rule.share(FactorKind::Parallel, columns);
+  rule.share(contracted(getBias()), {rule.in(0, last), rule.in(1, 0)});
+  if (!getBias())
+    rule.linear = {{0}, {1}};
+  return rule;
+}

@@ -475,3 +475,45 @@ LogicalResult MseOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
       b, *this, parts, MulOp::create(b, loc, error, error), twice,
       NegOp::create(b, loc, twice), resultGrads, operandGrads);
 }
+
+//===----------------------------------------------------------------------===//
+// How they are done in parts
+//===----------------------------------------------------------------------===//
+
+/// Sums over the first dimensions, as many as those of `targets` (operand `last`) and of
+/// what comes after it.
+static ShardingRule getRowSumRule(Operation *op, unsigned targets) {
+  ShardingRule rule(op);
+  SmallVector<ShardingRule::Place> rows{rule.in(0, 0)};
+  for (unsigned i = targets; i < op->getNumOperands(); ++i)
+    rows.push_back(rule.in(i, 0));
+  rule.shareDims(FactorKind::Sum, 0,
+                 getTensorType(op->getOperand(targets)).getRank(), rows);
+  return rule;
+}
+
+ShardingRule CrossEntropyOp::getShardingRule() {
+  return getRowSumRule(*this, 1);
+}
+ShardingRule LinearCrossEntropyOp::getShardingRule() {
+  return getRowSumRule(*this, 2);
+}
+
+/// Sums over all elements; weights have the first dimensions.
+static ShardingRule getElementSumRule(Operation *op) {
+  ShardingRule rule(op);
+  for (int64_t dim = 0; dim < getTensorType(op->getOperand(0)).getRank();
+       ++dim) {
+    SmallVector<ShardingRule::Place> places;
+    for (unsigned i = 0; i < op->getNumOperands(); ++i)
+      if (dim < getTensorType(op->getOperand(i)).getRank())
+        places.push_back(rule.in(i, dim));
+    rule.share(FactorKind::Sum, places);
+  }
+  return rule;
+}
+
+ShardingRule BceWithLogitsOp::getShardingRule() {
+  return getElementSumRule(*this);
+}
+ShardingRule MseOp::getShardingRule() { return getElementSumRule(*this); }

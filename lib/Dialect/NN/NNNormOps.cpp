@@ -401,3 +401,52 @@ BatchNormOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                            getTensorType(getInput()).getElementType());
   return success();
 }
+
+//===----------------------------------------------------------------------===//
+// How they are done in parts
+//===----------------------------------------------------------------------===//
+
+/// All dimensions of the only result but `dim`.
+static ShardingRule getRuleExcept(Operation *op, int64_t dim) {
+  ShardingRule rule(op);
+  int64_t rank = getTensorType(op->getResult(0)).getRank();
+  for (auto [first, last] : {std::pair(int64_t{0}, dim), {dim + 1, rank}})
+    rule.shareDims(FactorKind::Parallel, first, last,
+                   {rule.out(0, 0), rule.in(0, 0)});
+  return rule;
+}
+
+ShardingRule LogSoftmaxOp::getShardingRule() {
+  return getRuleExcept(*this, getDim());
+}
+ShardingRule SoftmaxOp::getShardingRule() {
+  return getRuleExcept(*this, getDim());
+}
+ShardingRule LayerNormOp::getShardingRule() {
+  return getRuleExcept(*this, getTensorType(getInput()).getRank() - 1);
+}
+ShardingRule RmsNormOp::getShardingRule() {
+  return getRuleExcept(*this, getTensorType(getInput()).getRank() - 1);
+}
+
+ShardingRule GroupNormOp::getShardingRule() {
+  ShardingRule rule(*this);
+  rule.share(FactorKind::Parallel, {rule.out(0, 0), rule.in(0, 0)});
+  return rule;
+}
+
+ShardingRule BatchNormOp::getShardingRule() {
+  // Statistics of the batch need all of it; its decomposition can be done in parts.
+  ShardingRule rule(*this);
+  SmallVector<ShardingRule::Place> channels{rule.out(0, 1), rule.in(0, 1)};
+  for (unsigned i = 1; i < 5; ++i)
+    channels.push_back(rule.in(i, 0));
+  channels.append({rule.out(1, 0), rule.out(2, 0)});
+  rule.share(FactorKind::Parallel, channels);
+  if (getTraining())
+    return rule;
+  for (int64_t dim = 0; dim < getTensorType(getInput()).getRank(); ++dim)
+    if (dim != 1)
+      rule.share(FactorKind::Parallel, {rule.out(0, dim), rule.in(0, dim)});
+  return rule;
+}

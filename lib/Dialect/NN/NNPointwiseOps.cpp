@@ -138,6 +138,41 @@ SCALAR(BroadcastOp, args[0])
 SCALAR(StopGradientOp, args[0])
 #undef SCALAR
 
+// Together in both terms, in each factor, in both values of a choice.
+SmallVector<SmallVector<unsigned>> AddOp::getLinearOperands() {
+  return {{0, 1}};
+}
+SmallVector<SmallVector<unsigned>> SubOp::getLinearOperands() {
+  return {{0, 1}};
+}
+SmallVector<SmallVector<unsigned>> MulOp::getLinearOperands() {
+  return {{0}, {1}};
+}
+SmallVector<SmallVector<unsigned>> SelectOp::getLinearOperands() {
+  return {{1, 2}};
+}
+SmallVector<SmallVector<unsigned>> NegOp::getLinearOperands() { return {{0}}; }
+SmallVector<SmallVector<unsigned>> StopGradientOp::getLinearOperands() {
+  return {{0}};
+}
+SmallVector<SmallVector<unsigned>> BroadcastOp::getLinearOperands() {
+  return {{0}};
+}
+
+SmallVector<SmallVector<unsigned>> DivOp::getLinearOperands() {
+  if (isa<FloatType>(getTensorType(getLhs()).getElementType()))
+    return {{0}};
+  return {}; // rounds
+}
+
+SmallVector<SmallVector<unsigned>> CastOp::getLinearOperands() {
+  auto from = dyn_cast<FloatType>(getTensorType(getInput()).getElementType());
+  auto to = dyn_cast<FloatType>(getTensorType(getResult()).getElementType());
+  if (from && to && from.getWidth() < to.getWidth())
+    return {{0}};
+  return {}; // rounds or wraps
+}
+
 void CompareOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
                             SmallVectorImpl<Value> &results) {
   using F = arith::CmpFPredicate;

@@ -291,3 +291,39 @@ FailureOr<SmallVector<Value>> AvgPool2dGradOp::decompose(OpBuilder &b) {
             divisor(b, *window, getCountIncludePad(), output, input));
       });
 }
+
+//===----------------------------------------------------------------------===//
+// How they are done in parts
+//===----------------------------------------------------------------------===//
+
+/// Planes of all operands and results are apart.
+static ShardingRule getPlaneRule(Operation *op) {
+  ShardingRule rule(op);
+  SmallVector<ShardingRule::Place> places;
+  for (unsigned i = 0; i < op->getNumResults(); ++i)
+    places.push_back(rule.out(i, 0));
+  for (unsigned i = 0; i < op->getNumOperands(); ++i)
+    places.push_back(rule.in(i, 0));
+  rule.shareDims(FactorKind::Parallel, 0, 2, places);
+  return rule;
+}
+
+ShardingRule MaxPool2dOp::getShardingRule() { return getPlaneRule(*this); }
+
+ShardingRule MaxPool2dGradOp::getShardingRule() {
+  ShardingRule rule = getPlaneRule(*this);
+  rule.linear = {{0}};
+  return rule;
+}
+
+ShardingRule AvgPool2dOp::getShardingRule() {
+  ShardingRule rule = getPlaneRule(*this);
+  rule.linear = {{0}};
+  return rule;
+}
+
+ShardingRule AvgPool2dGradOp::getShardingRule() {
+  ShardingRule rule = getPlaneRule(*this);
+  rule.linear = {{0}};
+  return rule;
+}

@@ -1,5 +1,6 @@
 //===- NNRandomOps.cpp - Operations that draw random numbers --------------===//
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Utils/IndexingUtils.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
@@ -12,7 +13,9 @@ LogicalResult DropoutOp::verify() {
   double rate = getRate().convertToDouble();
   if (!(rate >= 0.0 && rate < 1.0))
     return emitOpError("expects a rate in [0, 1) (C1), got ") << rate;
-  unsigned given = getOperands().size() - 1;
+  unsigned given =
+      llvm::count_if(ArrayRef<Value>{getSeed(), getUpdate(), getMicroStep()},
+                     [](Value scalar) { return scalar != nullptr; });
   if (given != 0 && (given != 3 || !getSite()))
     return emitOpError("expects seed, update, micro_step and site together "
                        "(C2), got ")
@@ -21,6 +24,15 @@ LogicalResult DropoutOp::verify() {
   if (getSite() && *getSite() > 0x7FFFFFFF)
     return emitOpError("expects a site in [0, 2^31) (C3), got ")
            << static_cast<int64_t>(*getSite());
+  ArrayRef<int64_t> strides = getStrides().value_or(ArrayRef<int64_t>());
+  bool complete = static_cast<int64_t>(strides.size()) == getType().getRank();
+  if (getStrides().has_value() != (getFirst() != nullptr) ||
+      (getFirst() && !complete) ||
+      llvm::any_of(strides, [](int64_t stride) { return stride < 0; }))
+    return emitOpError(
+               "expects one stride of at least 0 per dimension together "
+               "with first (C4), got [")
+           << strides << "] for " << getType();
   return success();
 }
 
@@ -30,13 +42,16 @@ OpFoldResult DropoutOp::fold(FoldAdaptor) {
   return {};
 }
 
-Value nn::buildElementIndex(OpBuilder &b, Location loc,
-                            ArrayRef<int64_t> shape) {
+Value nn::buildElementIndex(OpBuilder &b, Location loc, ArrayRef<int64_t> shape,
+                            ArrayRef<int64_t> strides) {
   Value index = scalarConstant(b, loc, b.getI64Type(), 0.0);
-  int64_t stride = 1;
+  SmallVector<int64_t> own = computeSuffixProduct(shape);
+  if (strides.empty())
+    strides = own;
   for (int64_t dim = shape.size() - 1; dim >= 0; --dim) {
     if (shape[dim] == 1)
       continue;
+    int64_t stride = strides[dim];
     SmallVector<int64_t> iotaShape(shape.size(), 1);
     iotaShape[dim] = shape[dim];
     auto type = RankedTensorType::get(iotaShape, b.getI64Type());
@@ -45,7 +60,6 @@ Value nn::buildElementIndex(OpBuilder &b, Location loc,
       term = MulOp::create(b, loc, term,
                            scalarConstant(b, loc, b.getI64Type(), stride));
     index = stride == 1 ? term : AddOp::create(b, loc, term, index).getResult();
-    stride *= shape[dim];
   }
   return index;
 }
@@ -119,8 +133,11 @@ FailureOr<SmallVector<Value>> DropoutOp::decompose(OpBuilder &b) {
   RankedTensorType type = getType();
   Type i64 = b.getI64Type();
   Type compute = getComputeType(type.getElementType());
-  SmallVector<Value> inputs{getInput(),
-                            buildElementIndex(b, loc, type.getShape())};
+  Value index = buildElementIndex(b, loc, type.getShape(),
+                                  getStrides().value_or(ArrayRef<int64_t>()));
+  if (getFirst())
+    index = AddOp::create(b, loc, index, getFirst());
+  SmallVector<Value> inputs{getInput(), index};
   for (Value scalar : {getSeed(), getUpdate(), getMicroStep()})
     inputs.push_back(castTo(b, loc, scalar, i64));
   auto map = MapOp::create(b, loc, TypeRange(type), inputs);
@@ -153,4 +170,12 @@ LogicalResult DropoutOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   gradient.getInputMutable().assign(resultGrads[0]);
   operandGrads[0] = gradient;
   return success();
+}
+
+ShardingRule DropoutOp::getShardingRule() {
+  ShardingRule rule(*this);
+  rule.shareDims(FactorKind::Parallel, 0, getType().getRank(),
+                 {rule.out(0, 0), rule.in(0, 0)});
+  rule.linear = {{0}};
+  return rule;
 }

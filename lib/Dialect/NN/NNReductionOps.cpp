@@ -177,3 +177,31 @@ FailureOr<SmallVector<Value>> ArgmaxOp::decompose(OpBuilder &b) {
       ReduceOp::create(b, loc, ReduceKind::min, candidate, dim, getKeep());
   return SmallVector<Value>{first};
 }
+
+ShardingRule ReduceOp::getShardingRule() {
+  ShardingRule rule(*this);
+  bool isSum = getKind() == ReduceKind::sum;
+  int64_t to = 0;
+  for (int64_t dim = 0; dim < getTensorType(getInput()).getRank(); ++dim) {
+    if (!llvm::is_contained(getDims(), dim)) {
+      rule.share(FactorKind::Parallel, {rule.out(0, to++), rule.in(0, dim)});
+      continue;
+    }
+    rule.share(isSum ? FactorKind::Sum : FactorKind::Whole, rule.in(0, dim));
+    to += getKeep();
+  }
+  if (isSum)
+    rule.linear = {{0}};
+  return rule;
+}
+
+ShardingRule ArgmaxOp::getShardingRule() {
+  ShardingRule rule(*this);
+  int64_t to = 0;
+  for (int64_t dim = 0; dim < getTensorType(getInput()).getRank(); ++dim)
+    if (dim != static_cast<int64_t>(getDim()))
+      rule.share(FactorKind::Parallel, {rule.out(0, to++), rule.in(0, dim)});
+    else
+      to += getKeep();
+  return rule;
+}

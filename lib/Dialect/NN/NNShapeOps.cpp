@@ -3,6 +3,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/IndexingUtils.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include <numeric>
 
 using namespace mlir;
 using namespace trainc;
@@ -96,4 +97,56 @@ OpFoldResult TransposeOp::fold(FoldAdaptor) {
   if (isIdentityPermutation(getPermutation()))
     return getInput();
   return {};
+}
+
+//===----------------------------------------------------------------------===//
+// How they are done in parts
+//===----------------------------------------------------------------------===//
+
+ShardingRule ReshapeOp::getShardingRule() {
+  ShardingRule rule(*this);
+  rule.linear = {{0}};
+  ArrayRef<int64_t> from = getTensorType(getInput()).getShape();
+  ArrayRef<int64_t> to = getTensorType(getResult()).getShape();
+  // What is left of dimension i - 1 of the input and j - 1 of the result: the number
+  // of elements after it and what is left of it are equal on both sides.
+  size_t i = 0, j = 0;
+  int64_t left = 1, right = 1;
+  while (true) {
+    while (left == 1 && i < from.size())
+      left = from[i++];
+    while (right == 1 && j < to.size())
+      right = to[j++];
+    if (left == 1)
+      return rule;
+    auto in = rule.in(0, i - 1), out = rule.out(0, j - 1);
+    int64_t common = std::gcd(left, right);
+    if (common > 1) {
+      rule.share(FactorKind::Parallel, {in, out}, common);
+      left /= common;
+      right /= common;
+      continue;
+    }
+    // Nothing is shared before both sides end at one element.
+    rule.share(FactorKind::Whole, in, left);
+    rule.share(FactorKind::Whole, out, right);
+    while (left != right)
+      if (left < right) {
+        rule.share(FactorKind::Whole, rule.in(0, i));
+        left *= from[i++];
+      } else {
+        rule.share(FactorKind::Whole, rule.out(0, j));
+        right *= to[j++];
+      }
+    left = right = 1;
+  }
+}
+
+ShardingRule TransposeOp::getShardingRule() {
+  ShardingRule rule(*this);
+  for (auto [to, from] : llvm::enumerate(getPermutation()))
+    rule.share(FactorKind::Parallel,
+               {rule.out(0, static_cast<int64_t>(to)), rule.in(0, from)});
+  rule.linear = {{0}};
+  return rule;
 }

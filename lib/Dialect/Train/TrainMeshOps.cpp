@@ -20,6 +20,16 @@ MeshOp train::getMesh(ModuleOp module) {
 
 std::string train::meshScalar(StringRef axis) { return ("mesh." + axis).str(); }
 
+ArrayAttr train::getReducedAxes(StepOp step) {
+  MeshOp mesh = getMesh(step->getParentOfType<ModuleOp>());
+  SmallVector<Attribute> axes;
+  if (ArrayAttr over = step.getOverAttr(); over && mesh)
+    for (auto axis : over.getAsRange<StringAttr>())
+      if (mesh.getSize(axis.getValue()) > 1)
+        axes.push_back(axis);
+  return axes.empty() ? ArrayAttr() : ArrayAttr::get(step.getContext(), axes);
+}
+
 int64_t MeshOp::getSize(StringRef axis) {
   for (auto [name, size] : llvm::zip(getAxes(), getSizes()))
     if (cast<StringAttr>(name).getValue() == axis)
@@ -41,8 +51,8 @@ ParseResult MeshOp::parse(OpAsmParser &parser, OperationState &result) {
   SmallVector<Attribute> axes;
   SmallVector<int64_t> sizes;
   auto parseAxis = [&]() -> ParseResult {
-    StringRef axis;
-    if (parser.parseKeyword(&axis) || parser.parseEqual() ||
+    std::string axis;
+    if (parser.parseKeywordOrString(&axis) || parser.parseEqual() ||
         parser.parseInteger(sizes.emplace_back()))
       return failure();
     axes.push_back(b.getStringAttr(axis));
@@ -64,8 +74,8 @@ void MeshOp::print(OpAsmPrinter &p) {
   p.printSymbolName(getSymName());
   p << "(";
   llvm::interleaveComma(llvm::zip(getAxes(), getSizes()), p, [&](auto axis) {
-    p << cast<StringAttr>(std::get<0>(axis)).getValue() << " = "
-      << std::get<1>(axis);
+    p.printKeywordOrString(cast<StringAttr>(std::get<0>(axis)).getValue());
+    p << " = " << std::get<1>(axis);
   });
   p << ")";
   p.printOptionalAttrDict((*this)->getAttrs(), {"sym_name", "axes", "sizes"});
@@ -75,8 +85,7 @@ LogicalResult MeshOp::verify() {
   if (getAxes().empty() || getAxes().size() != getSizes().size())
     return emitOpError("expects at least one axis, and a size for each (C1), "
                        "got ")
-           << getAxes().size() << " axes and " << getSizes().size()
-           << " sizes";
+           << getAxes().size() << " axes and " << getSizes().size() << " sizes";
   llvm::StringSet<> names;
   int64_t ranks = 1;
   for (auto [axis, size] : llvm::zip(getAxes(), getSizes())) {
@@ -92,6 +101,71 @@ LogicalResult MeshOp::verify() {
   auto module = dyn_cast<ModuleOp>((*this)->getParentOp());
   if (module && getMesh(module) != *this)
     return emitOpError("expects to be the only mesh of the module (C3)");
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Splits
+//===----------------------------------------------------------------------===//
+
+ParseResult train::parseSplit(OpAsmParser &parser, ArrayAttr &split) {
+  Builder &b = parser.getBuilder();
+  SmallVector<Attribute> dims;
+  auto parseDim = [&]() -> ParseResult {
+    SmallVector<Attribute> axes;
+    auto parseAxis = [&]() -> ParseResult {
+      std::string axis;
+      if (parser.parseKeywordOrString(&axis))
+        return failure();
+      axes.push_back(b.getStringAttr(axis));
+      return success();
+    };
+    if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, parseAxis))
+      return failure();
+    dims.push_back(b.getArrayAttr(axes));
+    return success();
+  };
+  if (parser.parseCommaSeparatedList(parseDim))
+    return failure();
+  split = b.getArrayAttr(dims);
+  return success();
+}
+
+void train::printSplit(OpAsmPrinter &p, Operation *, ArrayAttr split) {
+  llvm::interleaveComma(split.getAsRange<ArrayAttr>(), p, [&](ArrayAttr axes) {
+    p << "[";
+    llvm::interleaveComma(
+        axes.getAsRange<StringAttr>(), p,
+        [&](StringAttr axis) { p.printKeywordOrString(axis.getValue()); });
+    p << "]";
+  });
+}
+
+LogicalResult train::verifySplit(Operation *op, Attribute split, Type type,
+                                 StringRef tag) {
+  auto fail = [&]() -> LogicalResult {
+    return op->emitOpError("expects at most one list per dimension of axes of "
+                           "the mesh, each once (")
+           << tag << "), got " << split << " for " << type;
+  };
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  auto dims = dyn_cast<ArrayAttr>(split);
+  if (!tensor || !dims || static_cast<int64_t>(dims.size()) > tensor.getRank())
+    return fail();
+  auto module = op->getParentOfType<ModuleOp>();
+  MeshOp mesh = module ? getMesh(module) : MeshOp();
+  llvm::StringSet<> names;
+  for (Attribute dim : dims) {
+    auto axes = dyn_cast<ArrayAttr>(dim);
+    if (!axes)
+      return fail();
+    for (Attribute axis : axes) {
+      auto name = dyn_cast<StringAttr>(axis);
+      if (!name || !mesh || mesh.getSize(name.getValue()) == 0 ||
+          !names.insert(name.getValue()).second)
+        return fail();
+    }
+  }
   return success();
 }
 
@@ -149,8 +223,7 @@ static LogicalResult verifyFloats(Operation *op) {
   return op->emitOpError("expects elements of a float type (C2), got ") << type;
 }
 
-LogicalResult
-ProcessIndexOp::verifySymbolUses(SymbolTableCollection &) {
+LogicalResult ProcessIndexOp::verifySymbolUses(SymbolTableCollection &) {
   return verifyAxes(*this, getAxes());
 }
 
@@ -158,6 +231,17 @@ LogicalResult AllReduceOp::verify() {
   if (getPieceOf() && !getRange())
     return emitOpError("expects a range with piece_of (C3)");
   return verifyFloats(*this);
+}
+
+LogicalResult
+AllReduceOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                            SmallVectorImpl<Value> &operandGrads) {
+  if (getRange())
+    return emitOpError("has no gradient with a range");
+  operandGrads[0] =
+      AllReduceOp::create(b, getLoc(), resultGrads[0], getAxesAttr(),
+                          DenseI64ArrayAttr(), ArrayAttr());
+  return success();
 }
 
 LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &) {
@@ -190,8 +274,8 @@ LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &) {
     if (shape.empty())
       return emitOpError("expects an operand of rank 1 or more (C2), got ")
              << type;
-    shape[0] *= getMesh((*this)->getParentOfType<ModuleOp>())
-                    .getCount(getAxes());
+    shape[0] *=
+        getMesh((*this)->getParentOfType<ModuleOp>()).getCount(getAxes());
     expected = RankedTensorType::get(shape, type.getElementType());
   }
   if (result != expected)

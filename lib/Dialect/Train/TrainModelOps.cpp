@@ -370,6 +370,8 @@ LogicalResult ParamOp::verify() {
       return emitOpError("expects a train.optimizer of the module (C3), got ")
              << ref;
   }
+  if (getSplit() && failed(verifySplit(*this, *getSplit(), getType(), "C5")))
+    return failure();
   return verifyInit(*this, getInit(), getType(), "C4");
 }
 

@@ -10,18 +10,16 @@ using namespace trainc::train;
 // Syntax
 //===----------------------------------------------------------------------===//
 
-/// `(%x: type, %g: type gradient(@p), ...)`; the names become `input_names`. Without
-/// `gradients` no input may be one.
+/// `(%x: type, %g: type gradient(@p), %y: type split([a], []), ...)`; the names become
+/// `input_names`, the splits `input_splits`. Without `gradients` no input may be one.
 static ParseResult
 parseInputs(OpAsmParser &parser, OperationState &result,
             SmallVectorImpl<OpAsmParser::Argument> &inputs,
-            StringAttr attribute,
+            StringAttr attribute, StringAttr splitsAttribute,
             SmallVectorImpl<Attribute> *gradients = nullptr) {
-  auto parseInput = [&]() -> ParseResult {
-    if (parser.parseArgument(inputs.emplace_back(), /*allowType=*/true))
-      return failure();
-    if (!gradients)
-      return success();
+  SmallVector<Attribute> splits;
+  bool hasSplit = false;
+  auto parseGradient = [&]() -> ParseResult {
     gradients->push_back(parser.getBuilder().getUnitAttr());
     if (failed(parser.parseOptionalKeyword("gradient")))
       return success();
@@ -32,8 +30,25 @@ parseInputs(OpAsmParser &parser, OperationState &result,
     gradients->back() = FlatSymbolRefAttr::get(name);
     return success();
   };
+  auto parseInput = [&]() -> ParseResult {
+    if (parser.parseArgument(inputs.emplace_back(), /*allowType=*/true) ||
+        (gradients && parseGradient()))
+      return failure();
+    ArrayAttr split = parser.getBuilder().getArrayAttr({});
+    if (succeeded(parser.parseOptionalKeyword("split"))) {
+      hasSplit = true;
+      if (parser.parseLParen() || parseSplit(parser, split) ||
+          parser.parseRParen())
+        return failure();
+    }
+    splits.push_back(split);
+    return success();
+  };
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseInput))
     return failure();
+  if (hasSplit)
+    result.addAttribute(splitsAttribute,
+                        parser.getBuilder().getArrayAttr(splits));
   SmallVector<Attribute> names;
   for (OpAsmParser::Argument &input : inputs)
     names.push_back(parser.getBuilder().getStringAttr(
@@ -44,7 +59,7 @@ parseInputs(OpAsmParser &parser, OperationState &result,
 
 /// Inputs print under their names, which are part of the interface.
 static void
-printInputs(OpAsmPrinter &p, Region &body,
+printInputs(OpAsmPrinter &p, Region &body, ArrayAttr splits,
             function_ref<FlatSymbolRefAttr(size_t)> gradient = nullptr) {
   p << "(";
   llvm::interleaveComma(body.getArguments(), p, [&](BlockArgument argument) {
@@ -52,6 +67,14 @@ printInputs(OpAsmPrinter &p, Region &body,
     if (gradient)
       if (auto param = gradient(argument.getArgNumber()))
         p << " gradient(" << param << ")";
+    if (!splits)
+      return;
+    auto split = cast<ArrayAttr>(splits[argument.getArgNumber()]);
+    if (!split.empty()) {
+      p << " split(";
+      printSplit(p, nullptr, split);
+      p << ")";
+    }
   });
   p << ")";
 }
@@ -179,7 +202,7 @@ ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
   if (parser.parseSymbolName(name, getSymNameAttrName(result.name),
                              result.attributes) ||
       parseInputs(parser, result, inputs, getInputNamesAttrName(result.name),
-                  &gradients))
+                  getInputSplitsAttrName(result.name), &gradients))
     return failure();
   if (llvm::any_of(gradients, llvm::IsaPred<FlatSymbolRefAttr>))
     result.addAttribute(getInputGradientsAttrName(result.name),
@@ -248,7 +271,8 @@ ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
 void StepOp::print(OpAsmPrinter &p) {
   p << " ";
   p.printSymbolName(getSymName());
-  printInputs(p, getBody(), [&](size_t i) { return getInputGradient(i); });
+  printInputs(p, getBody(), getInputSplitsAttr(),
+              [&](size_t i) { return getInputGradient(i); });
   if (getAccumulate() != 1 || !getAverage()) {
     p << " accumulate(" << getAccumulate();
     if (!getAverage())
@@ -293,7 +317,7 @@ void StepOp::print(OpAsmPrinter &p) {
       (*this)->getAttrs(),
       {"sym_name", "input_names", "input_gradients", "accumulate", "average",
        "clip_kind", "clip_value", "compute_type", "master_type", "stochastic",
-       "keep_f32", "loss_scale", "loss_scale_rule"});
+       "keep_f32", "loss_scale", "loss_scale_rule", "input_splits"});
   p << " ";
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -305,7 +329,8 @@ ParseResult EvalOp::parse(OpAsmParser &parser, OperationState &result) {
   SmallVector<Attribute> outputs;
   if (parser.parseSymbolName(name, getSymNameAttrName(result.name),
                              result.attributes) ||
-      parseInputs(parser, result, inputs, getInputNamesAttrName(result.name)))
+      parseInputs(parser, result, inputs, getInputNamesAttrName(result.name),
+                  getInputSplitsAttrName(result.name)))
     return failure();
   auto parseOutput = [&]() -> ParseResult {
     std::string output;
@@ -333,14 +358,15 @@ ParseResult EvalOp::parse(OpAsmParser &parser, OperationState &result) {
 void EvalOp::print(OpAsmPrinter &p) {
   p << " ";
   p.printSymbolName(getSymName());
-  printInputs(p, getBody());
+  printInputs(p, getBody(), getInputSplitsAttr());
   p << " -> (";
   llvm::interleaveComma(getOutputNames(), p);
   p << ")";
   if (getEma())
     p << " weights(ema)";
   p.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(), {"sym_name", "input_names", "output_names", "ema"});
+      (*this)->getAttrs(),
+      {"sym_name", "input_names", "output_names", "ema", "input_splits"});
   p << " ";
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -409,6 +435,34 @@ static LogicalResult verifyPorts(Operation *op, StringRef what, TypeRange types,
   return success();
 }
 
+/// Checks `splits`, one for each of `types` if there are any.
+static LogicalResult verifySplits(Operation *op, ArrayAttr splits,
+                                  TypeRange types, StringRef tag) {
+  if (!splits)
+    return success();
+  for (auto [split, type] : llvm::zip(splits, types))
+    if (failed(verifySplit(op, split, type, tag)))
+      return failure();
+  return success();
+}
+
+/// Checks that `splits` are as many as `count` lists of lists, as printing needs.
+static LogicalResult verifySplitLists(Operation *op, ArrayAttr splits,
+                                      size_t count, StringRef tag) {
+  auto isSplit = [](Attribute split) {
+    auto dims = dyn_cast<ArrayAttr>(split);
+    return dims && llvm::all_of(dims, [](Attribute dim) {
+             auto axes = dyn_cast<ArrayAttr>(dim);
+             return axes && llvm::all_of(axes, llvm::IsaPred<StringAttr>);
+           });
+  };
+  if (!splits || (splits.size() == count && llvm::all_of(splits, isSplit)))
+    return success();
+  return op->emitOpError("expects splits of ")
+         << count << " tensors, each a list of axes per dimension (" << tag
+         << "), got " << splits;
+}
+
 LogicalResult StepOp::verify() {
   auto yield = dyn_cast<train::YieldOp>(getBody().front().getTerminator());
   bool gradients = getInputGradients().has_value();
@@ -456,11 +510,23 @@ LogicalResult StepOp::verify() {
   if (getStochastic() && (!getMasterType() || !isNarrow(*getMasterType())))
     return emitOpError("expects a master of bf16 or f16 for stochastic "
                        "rounding (C7)");
+  if (failed(verifySplitLists(*this, getInputSplitsAttr(),
+                              getBody().getNumArguments(), "C8")))
+    return failure();
   return verifyPorts(*this, "input", getBody().getArgumentTypes(), "C4");
 }
 
 LogicalResult StepOp::verifySymbolUses(SymbolTableCollection &tables) {
   auto module = (*this)->getParentOfType<ModuleOp>();
+  if (failed(verifySplits(*this, getInputSplitsAttr(),
+                          getBody().getArgumentTypes(), "C8")))
+    return failure();
+  if (ArrayAttr over = getOverAttr()) {
+    auto any = RankedTensorType::get({1}, IntegerType::get(getContext(), 1));
+    if (failed(
+            verifySplit(*this, ArrayAttr::get(getContext(), over), any, "C8")))
+      return failure();
+  }
   for (BlockArgument input : getBody().getArguments()) {
     FlatSymbolRefAttr name = getInputGradient(input.getArgNumber());
     if (!name)
@@ -489,13 +555,26 @@ LogicalResult EvalOp::verify() {
            << getOutputNames().size() << " values (C1), got "
            << getBody().front().getTerminator()->getNumOperands();
   if (failed(verifyPorts(*this, "input", getBody().getArgumentTypes(), "C2")) ||
-      failed(verifyPorts(*this, "output", yield.getOperandTypes(), "C2")))
+      failed(verifyPorts(*this, "output", yield.getOperandTypes(), "C2")) ||
+      failed(verifySplitLists(*this, getInputSplitsAttr(),
+                              getBody().getNumArguments(), "C4")) ||
+      failed(verifySplitLists(*this, getOutputSplitsAttr(),
+                              getOutputNames().size(), "C4")))
     return failure();
   WalkResult result = walk([&](WriteOp write) {
     write.emitOpError("is not allowed in a train.eval (C3)");
     return WalkResult::interrupt();
   });
   return failure(result.wasInterrupted());
+}
+
+LogicalResult EvalOp::verifySymbolUses(SymbolTableCollection &) {
+  Operation *yield = getBody().front().getTerminator();
+  if (failed(verifySplits(*this, getInputSplitsAttr(),
+                          getBody().getArgumentTypes(), "C4")))
+    return failure();
+  return verifySplits(*this, getOutputSplitsAttr(), yield->getOperandTypes(),
+                      "C4");
 }
 
 LogicalResult RecomputeOp::verify() {

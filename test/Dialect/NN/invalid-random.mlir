@@ -29,3 +29,19 @@ func.func @dropout_site(%x: tensor<4x8xf32>) {
   %r = nn.dropout %x rate 0.1 site -1 : tensor<4x8xf32>
   return
 }
+
+// -----
+
+func.func @dropout_strides(%x: tensor<4x8xf32>, %i: tensor<i64>) {
+  // expected-error @+1 {{expects one stride of at least 0 per dimension together with first (C4), got [16] for 'tensor<4x8xf32>'}}
+  %r = nn.dropout %x rate 0.1 site 3 first %i strides [16] : tensor<4x8xf32>
+  return
+}
+
+// -----
+
+func.func @dropout_first(%x: tensor<4x8xf32>) {
+  // expected-error @+1 {{expects one stride of at least 0 per dimension together with first (C4), got [16, 1]}}
+  %r = nn.dropout %x rate 0.1 site 3 {strides = array<i64: 16, 1>} : tensor<4x8xf32>
+  return
+}

@@ -230,3 +230,19 @@ func.func @pad_value(%x: tensor<2xi64>) {
   %0 = nn.pad %x low [0] high [1] value 9223372036854775807.0 : tensor<2xi64>
   return
 }
+
+// -----
+
+func.func @part_dim(%x: tensor<8x3xf32>, %i: tensor<i64>) {
+  // expected-error @below {{'nn.part' op expects a dim within the rank (C1), got 2 for 'tensor<8x3xf32>'}}
+  %0 = nn.part %x at %i dim 2 of 2 : tensor<8x3xf32>
+  return
+}
+
+// -----
+
+func.func @part_count(%x: tensor<8x3xf32>, %i: tensor<i64>) {
+  // expected-error @below {{'nn.part' op expects a count of at least 1 that divides the size along dim (C2), got 3 for 'tensor<8x3xf32>'}}
+  %0 = nn.part %x at %i dim 0 of 3 : tensor<8x3xf32>
+  return
+}

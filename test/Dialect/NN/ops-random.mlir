@@ -2,12 +2,14 @@
 // RUN: trainc-opt %s --verify-roundtrip -o /dev/null
 
 // CHECK-LABEL: @dropout
-func.func @dropout(%x: tensor<4x8xf32>, %s: tensor<f64>) {
+func.func @dropout(%x: tensor<4x8xf32>, %s: tensor<f64>, %i: tensor<i64>) {
   // CHECK: nn.dropout %{{.*}} rate 1.000000e-01 : tensor<4x8xf32>
   %0 = nn.dropout %x rate 0.1 : tensor<4x8xf32>
   // CHECK: nn.dropout %{{.*}} rate 1.000000e-01 site 2 : tensor<4x8xf32>
   %1 = nn.dropout %x rate 0.1 site 2 : tensor<4x8xf32>
   // CHECK: nn.dropout %{{.*}} rate 1.000000e-01 site 3 seed %[[S:.*]] update %[[S]] micro_step %[[S]] : tensor<4x8xf32>
   %2 = nn.dropout %x rate 0.1 site 3 seed %s update %s micro_step %s : tensor<4x8xf32>
+  // CHECK: nn.dropout %{{.*}} rate 1.000000e-01 site 3 first %{{.*}} strides [16, 1] : tensor<4x8xf32>
+  %3 = nn.dropout %x rate 0.1 site 3 first %i strides [16, 1] : tensor<4x8xf32>
   return
 }

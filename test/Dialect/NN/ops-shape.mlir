@@ -32,3 +32,10 @@ func.func @indexing(%x: tensor<4x8xf32>, %i: tensor<4x3xi32>) -> (tensor<4x3xf32
   %5 = nn.scatter_add %i, %4 dim 1 : tensor<4x3xi32>, tensor<4x3xf32> to tensor<4x8xf32>
   return %4, %2, %3 : tensor<4x3xf32>, tensor<7x9xf32>, tensor<4x11xf32>
 }
+
+// CHECK-LABEL: @part
+func.func @part(%x: tensor<8x3xi1>, %i: tensor<i64>) -> tensor<2x3xi1> {
+  // CHECK: nn.part %{{.*}} at %{{.*}} dim 0 of 4 : tensor<8x3xi1>
+  %0 = nn.part %x at %i dim 0 of 4 : tensor<8x3xi1>
+  return %0 : tensor<2x3xi1>
+}

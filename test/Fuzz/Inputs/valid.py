@@ -225,6 +225,21 @@ class Builder:
         i = self.index(shape, v.shape[dim])
         return self.op(f"gather {{}}, {{}} dim {dim}", v, i, shape=shape)
 
+    def part(self, v):
+        dims = [d for d, n in enumerate(v.shape) if n > 1]
+        if not dims:
+            return None
+        dim = self.rng.choice(dims)
+        parts = self.rng.choice([n for n in range(2, v.shape[dim] + 1) if v.shape[dim] % n == 0])
+        i = self.input((), "i64", parts)
+        shape = list(v.shape)
+        shape[dim] //= parts
+        self.made += 1
+        self.used.add("part")
+        name = f"%v{self.fresh()}"
+        self.lines.append(f"{name} = nn.part {v.name} at {i.name} dim {dim} of {parts} : {v.type}")
+        return Value(name, tuple(shape), v.element)
+
     def scatter(self, v):
         if not v.shape:
             return None
@@ -462,7 +477,7 @@ class Builder:
         return Value(name, w.shape, w.element)
 
     RECIPES = [unary] * 4 + [with_parameter] * 4 + [pair, choose, cast, reshape, broadcast, transpose, slice, pad, concat,
-                             gather, scatter, embedding, reduce, argmax, integers, softmax, softmax, row_norm, row_norm,
+                             gather, part, scatter, embedding, reduce, argmax, integers, softmax, softmax, row_norm, row_norm,
                              channel_norm, channel_norm, linear, linear, linear, matmul, matmul, convolution, convolution,
                              pool, pool, attention, attention, attention, rotary, dropout, stop, map, called, recompute]
 

@@ -134,6 +134,10 @@ def shapes():
             other[dim] += 2
             yield Case("concat", f"nn.concat {{0}}, {{1}}, {{0}} dim {dim} : {{t0}}, {{t1}}, {{t0}}", [x, normal(other)],
                        lambda x, y, d=dim: jnp.concatenate([x, y, x], d))
+            parts = list(shape)
+            parts[dim] *= 3
+            yield Case("part", f"nn.part {{0}} at {{1}} dim {dim} of 3 : {{t0}}", [normal(parts), np.array(2 - dim)],
+                       lambda x, i, d=dim: jnp.split(x, 3, d)[2 - d])
             picked = list(shape)
             picked[dim] = shape[dim] + 2
             i = index(picked, shape[dim])

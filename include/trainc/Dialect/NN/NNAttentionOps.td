@@ -6,7 +6,7 @@ include "trainc/Dialect/NN/NNDialect.td"
 
 def NN_MaskTensor : NN_TensorOf<[F64, F32, BF16, F16, I1]>;
 
-def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Decomposable, Differentiable, KernelPrimitive]> {
+def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Decomposable, Differentiable, KernelPrimitive, Shardable]> {
   let summary = "scaled dot-product attention";
   let description = [{
     q is [B, Tq, H, D], k and v are [B, Tk, Hk, D]; head h of q reads head h / (H / Hk)
@@ -37,7 +37,7 @@ def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Deco
 }
 
 def NN_AttentionGradOp : NN_InferredOp<"attention_grad", [AllTypesMatch<["k", "v"]>,
-    AllTypesMatch<["q", "out", "dout"]>, Decomposable, KernelPrimitive]> {
+    AllTypesMatch<["q", "out", "dout"]>, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "gradients of q, k and v of an attention";
   let description = [{
     `out` and `lse` are the results of `nn.attention` of the same operands and
@@ -58,7 +58,7 @@ def NN_AttentionGradOp : NN_InferredOp<"attention_grad", [AllTypesMatch<["k", "v
   }];
 }
 
-def NN_PackedAttentionOp : NN_InferredOp<"packed_attention", [Decomposable, Differentiable, KernelPrimitive]> {
+def NN_PackedAttentionOp : NN_InferredOp<"packed_attention", [Decomposable, Differentiable, KernelPrimitive, Shardable]> {
   let summary = "attention on one tensor that holds q, k and v side by side";
   let description = [{
     qkv is [B, T, (H + 2 Hk) D], H = heads, Hk = kv_heads (H if not given); its last
@@ -82,7 +82,7 @@ def NN_PackedAttentionOp : NN_InferredOp<"packed_attention", [Decomposable, Diff
 }
 
 def NN_PackedAttentionGradOp : NN_InferredOp<"packed_attention_grad", [
-    AllTypesMatch<["out", "dout"]>, Decomposable, KernelPrimitive]> {
+    AllTypesMatch<["out", "dout"]>, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "gradient of the operand of a packed attention";
   let description = [{
     `out` and `lse` are the results of `nn.packed_attention` of the same operands and

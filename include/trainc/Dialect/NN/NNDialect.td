@@ -43,6 +43,11 @@ def NN_BoolTensor : NN_TensorOf<[I1]>;
 def NN_NumberTensor : NN_TensorOf<[F64, F32, BF16, F16, I8, I16, I32, I64]>;
 def NN_Tensor : NN_TensorOf<[F64, F32, BF16, F16, I8, I16, I32, I64, I1]>;
 
+def NN_F64Scalar : 0DTensorOf<[F64]>,
+                   BuildableType<"::mlir::RankedTensorType::get({}, $_builder.getF64Type())">;
+def NN_I64Scalar : 0DTensorOf<[I64]>,
+                   BuildableType<"::mlir::RankedTensorType::get({}, $_builder.getI64Type())">;
+
 class NN_Op<string mnemonic, list<Trait> traits = []>
     : Op<NN_Dialect, mnemonic, !listconcat([Pure], traits)>;
 
@@ -53,6 +58,11 @@ class NN_InferredOp<string mnemonic, list<Trait> traits = []>
 
 def Differentiable : DeclareOpInterfaceMethods<NN_DifferentiableOp>;
 def Pointwise : DeclareOpInterfaceMethods<NN_PointwiseOp>;
+/// A pointwise op that is linear in operands.
+def LinearPointwise : DeclareOpInterfaceMethods<NN_PointwiseOp, ["getLinearOperands"]>;
+def Shardable : DeclareOpInterfaceMethods<NN_ShardableOp>;
+/// One with attributes that hold sizes.
+def ShardableSizes : DeclareOpInterfaceMethods<NN_ShardableOp, ["adaptToTypes"]>;
 def Decomposable : DeclareOpInterfaceMethods<NN_DecomposableOp>;
 
 /// A decomposable op that is a kernel of its own rather than decomposed when

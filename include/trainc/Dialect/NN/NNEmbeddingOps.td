@@ -4,7 +4,7 @@
 
 include "trainc/Dialect/NN/NNDialect.td"
 
-def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable, KernelPrimitive]> {
+def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable, KernelPrimitive, Shardable]> {
   let summary = "rows of a table, by index";
   let description = [{
     The table is [V, D], ids [...], the result [..., D]: result[..., d] =
@@ -22,7 +22,7 @@ def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable, K
   let assemblyFormat = "$table `,` $ids attr-dict `:` type($table) `,` type($ids)";
 }
 
-def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [Decomposable, KernelPrimitive]> {
+def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [Decomposable, KernelPrimitive, Shardable]> {
   let summary = "gradient of the table of an embedding";
   let description = [{
     result[v, :] is the sum of grad[i, :] over the positions i (row-major) with ids[i] = v,
@@ -46,7 +46,7 @@ def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [Decomposable, KernelPrimitive]
   let hasVerifier = 1;
 }
 
-def NN_RotaryOp : NN_Op<"rotary", [SameOperandsAndResultType, Decomposable, Differentiable]> {
+def NN_RotaryOp : NN_Op<"rotary", [SameOperandsAndResultType, Decomposable, Differentiable, Shardable]> {
   let summary = "rotary position embedding";
   let description = [{
     The input is [B, T, H, D]. The pair (x[i], x[i + D/2]), 0 <= i < D/2, at position t is
@@ -69,7 +69,7 @@ def NN_RotaryOp : NN_Op<"rotary", [SameOperandsAndResultType, Decomposable, Diff
 }
 
 def NN_RotatePairsOp : NN_Op<"rotate_pairs", [AllTypesMatch<["input", "result"]>,
-    AllTypesMatch<["cos", "sin"]>, Decomposable, KernelPrimitive]> {
+    AllTypesMatch<["cos", "sin"]>, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "the rotation of an nn.rotary, by given cos and sin";
   let description = [{
     The input is [B, T, H, D], cos and sin are [T, D/2]; y[i] = x[i] cos[i] -

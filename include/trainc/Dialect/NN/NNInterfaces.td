@@ -30,6 +30,10 @@ def NN_PointwiseOp : OpInterface<"PointwiseOpInterface"> {
     and rounded once, at the results.
   }];
   let methods = [InterfaceMethod<[{
+      Groups of operands in which the function is linear, in those of one group
+      together.
+    }], "::llvm::SmallVector<::llvm::SmallVector<unsigned>>", "getLinearOperands", (ins), "", "return {};">,
+  InterfaceMethod<[{
       Builds the scalar function. `args` has one value per operand, of the
       operand's compute type (`nn::getComputeType`: f32 for bf16 and f16, else
       the element type) or a vector of it; the results have the same form. Only
@@ -54,6 +58,22 @@ def NN_DecomposableOp : OpInterface<"DecomposableOpInterface"> {
       values that replace the results, of the same types.
     }], "::llvm::FailureOr<::llvm::SmallVector<::mlir::Value>>", "decompose",
     (ins "::mlir::OpBuilder &":$builder)>];
+}
+
+def NN_ShardableOp : OpInterface<"ShardableOpInterface"> {
+  let cppNamespace = "::trainc::nn";
+  let description = [{
+    An operation that can be done in parts, each by another rank. A pointwise op needs
+    no rule of its own.
+  }];
+  let methods = [InterfaceMethod<[{
+      Which dimensions of operands and results are split alike, of the op as it
+      stands.
+    }], "::trainc::nn::ShardingRule", "getShardingRule", (ins)>,
+  InterfaceMethod<[{
+      Called for an op that is to become a part, whose operands and results have their
+      types already: adapts attributes that hold sizes.
+    }], "void", "adaptToTypes", (ins), "", "return;">];
 }
 
 #endif // TRAINC_NN_INTERFACES

@@ -4,7 +4,7 @@
 
 include "trainc/Dialect/NN/NNDialect.td"
 
-def NN_MatmulOp : NN_InferredOp<"matmul", [Differentiable]> {
+def NN_MatmulOp : NN_InferredOp<"matmul", [Differentiable, Shardable]> {
   let summary = "batched matrix product, with optional bias";
   let description = [{
     result[b, i, j] = sum over l of lhs'[b, i, l] rhs'[b, l, j] + bias[j], where x' is
@@ -30,7 +30,7 @@ def NN_MatmulOp : NN_InferredOp<"matmul", [Differentiable]> {
   }];
 }
 
-def NN_LinearOp : NN_InferredOp<"linear", [Decomposable, Differentiable]> {
+def NN_LinearOp : NN_InferredOp<"linear", [Decomposable, Differentiable, Shardable]> {
   let summary = "x W + b on the last dimension";
   let description = [{
     The input is [..., in], the weight [in, out], the optional bias [out], the result

@@ -4,7 +4,7 @@
 
 include "trainc/Dialect/NN/NNDialect.td"
 
-def NN_CrossEntropyOp : NN_InferredOp<"cross_entropy", [Decomposable, Differentiable]> {
+def NN_CrossEntropyOp : NN_InferredOp<"cross_entropy", [Decomposable, Differentiable, Shardable]> {
   let summary = "sum of cross entropies of logits against class indices, and the count";
   let description = [{
     Logits are [..., classes], targets [...] class indices, the optional weights [...]
@@ -35,7 +35,7 @@ def NN_CrossEntropyOp : NN_InferredOp<"cross_entropy", [Decomposable, Differenti
   let hasVerifier = 1;
 }
 
-def NN_LinearCrossEntropyOp : NN_InferredOp<"linear_cross_entropy", [Decomposable, Differentiable]> {
+def NN_LinearCrossEntropyOp : NN_InferredOp<"linear_cross_entropy", [Decomposable, Differentiable, Shardable]> {
   let summary = "cross_entropy of the logits hidden x weight, which are not kept";
   let description = [{
     Hidden is [..., in], the weight [in, classes] ([classes, in] with
@@ -64,7 +64,7 @@ def NN_LinearCrossEntropyOp : NN_InferredOp<"linear_cross_entropy", [Decomposabl
 }
 
 /// A loss per element of `prediction` against `targets` of its shape.
-class NN_ElementLossOp<string mnemonic> : NN_InferredOp<mnemonic, [Decomposable, Differentiable]> {
+class NN_ElementLossOp<string mnemonic> : NN_InferredOp<mnemonic, [Decomposable, Differentiable, Shardable]> {
   let arguments = (ins NN_FloatTensor:$prediction, NN_FloatTensor:$targets, Optional<NN_FloatTensor>:$weights);
   let results = (outs NN_FloatTensor:$loss, NN_FloatTensor:$count);
   let assemblyFormat = [{

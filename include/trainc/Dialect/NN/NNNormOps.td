@@ -4,7 +4,7 @@
 
 include "trainc/Dialect/NN/NNDialect.td"
 
-def NN_LogSoftmaxOp : NN_Op<"log_softmax", [SameOperandsAndResultType, Decomposable, Differentiable]> {
+def NN_LogSoftmaxOp : NN_Op<"log_softmax", [SameOperandsAndResultType, Decomposable, Differentiable, Shardable]> {
   let summary = "logarithm of softmax over one dimension";
   let description = [{
     y = x - m - log(sum exp(x - m)), m the maximum over `dim`; in f32 for bf16 and f16.
@@ -17,7 +17,7 @@ def NN_LogSoftmaxOp : NN_Op<"log_softmax", [SameOperandsAndResultType, Decomposa
   let hasVerifier = 1;
 }
 
-def NN_SoftmaxOp : NN_Op<"softmax", [SameOperandsAndResultType, Decomposable, Differentiable]> {
+def NN_SoftmaxOp : NN_Op<"softmax", [SameOperandsAndResultType, Decomposable, Differentiable, Shardable]> {
   let summary = "exponentials over one dimension, scaled to the sum 1";
   let description = [{
     y = exp(x - m) / sum exp(x - m), m the maximum over `dim`; in f32 for bf16 and f16.
@@ -34,7 +34,7 @@ def NN_SoftmaxOp : NN_Op<"softmax", [SameOperandsAndResultType, Decomposable, Di
   let hasVerifier = 1;
 }
 
-def NN_LayerNormOp : NN_Op<"layer_norm", [AllTypesMatch<["input", "result"]>, Decomposable, Differentiable]> {
+def NN_LayerNormOp : NN_Op<"layer_norm", [AllTypesMatch<["input", "result"]>, Decomposable, Differentiable, Shardable]> {
   let summary = "normalization over the last dimension";
   let description = [{
     y = (x - mean) / sqrt(variance + eps) * weight + bias, mean and (biased) variance of
@@ -56,7 +56,7 @@ def NN_LayerNormOp : NN_Op<"layer_norm", [AllTypesMatch<["input", "result"]>, De
   let hasVerifier = 1;
 }
 
-def NN_RmsNormOp : NN_Op<"rms_norm", [AllTypesMatch<["input", "result"]>, Decomposable, Differentiable]> {
+def NN_RmsNormOp : NN_Op<"rms_norm", [AllTypesMatch<["input", "result"]>, Decomposable, Differentiable, Shardable]> {
   let summary = "division by the root of the mean square over the last dimension";
   let description = [{
     y = x / sqrt(mean(x x) + eps) * weight; in f32 for bf16 and f16.
@@ -75,7 +75,7 @@ def NN_RmsNormOp : NN_Op<"rms_norm", [AllTypesMatch<["input", "result"]>, Decomp
   let hasVerifier = 1;
 }
 
-def NN_GroupNormOp : NN_Op<"group_norm", [AllTypesMatch<["input", "result"]>, Decomposable, Differentiable]> {
+def NN_GroupNormOp : NN_Op<"group_norm", [AllTypesMatch<["input", "result"]>, Decomposable, Differentiable, Shardable]> {
   let summary = "normalization over groups of channels of one example";
   let description = [{
     The input is [N, C, ...]. Mean and (biased) variance are those of the C / groups
@@ -103,7 +103,7 @@ def NN_GroupNormOp : NN_Op<"group_norm", [AllTypesMatch<["input", "result"]>, De
 
 def NN_BatchNormOp : NN_Op<"batch_norm", [AllTypesMatch<["input", "result"]>,
     AllTypesMatch<["running_mean", "new_mean"]>, AllTypesMatch<["running_var", "new_var"]>,
-    Decomposable, Differentiable]> {
+    Decomposable, Differentiable, Shardable]> {
   let summary = "normalization of each channel over the batch";
   let description = [{
     The input is [N, C, ...]; y = (x - mean) / sqrt(variance + eps) * weight[c] + bias[c],

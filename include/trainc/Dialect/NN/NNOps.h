@@ -11,6 +11,7 @@
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "trainc/Dialect/NN/ShardingRule.h"
 
 namespace trainc::nn {
 /// See KernelPrimitive in NNDialect.td.
@@ -78,9 +79,12 @@ mlir::Value addTo(mlir::OpBuilder &b, mlir::Location loc, mlir::Value sum,
 mlir::Value idAsRow(mlir::OpBuilder &b, mlir::Location loc, mlir::Value id,
                     int64_t rows);
 
-/// The row-major index of each element of a tensor of shape `shape`, as i64.
+/// The row-major index of each element of a tensor of shape `shape`, as i64; with
+/// `strides`, those of the tensor of which it is a part, the index there from the part's
+/// first element on.
 mlir::Value buildElementIndex(mlir::OpBuilder &b, mlir::Location loc,
-                              llvm::ArrayRef<int64_t> shape);
+                              llvm::ArrayRef<int64_t> shape,
+                              llvm::ArrayRef<int64_t> strides = {});
 
 /// What a random word depends on: whole numbers as i64, see nn.dropout.
 struct RandomCounter {

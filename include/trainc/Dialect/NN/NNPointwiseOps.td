@@ -4,21 +4,21 @@
 
 include "trainc/Dialect/NN/NNDialect.td"
 
-class NN_UnaryOp<string mnemonic, list<Trait> traits = [Differentiable]>
-    : NN_Op<mnemonic, !listconcat([SameOperandsAndResultType, Pointwise], traits)> {
+class NN_UnaryOp<string mnemonic, list<Trait> traits = [Differentiable], Trait pointwise = Pointwise>
+    : NN_Op<mnemonic, !listconcat([SameOperandsAndResultType, pointwise], traits)> {
   let arguments = (ins NN_FloatTensor:$input);
   let results = (outs NN_FloatTensor:$result);
   let assemblyFormat = "$input attr-dict `:` type($input)";
 }
 
-class NN_BinaryOp<string mnemonic, list<Trait> traits = [Differentiable]>
-    : NN_InferredOp<mnemonic, !listconcat([Pointwise, SameOperandsAndResultElementType], traits)> {
+class NN_BinaryOp<string mnemonic, list<Trait> traits = [Differentiable], Trait pointwise = Pointwise>
+    : NN_InferredOp<mnemonic, !listconcat([pointwise, SameOperandsAndResultElementType], traits)> {
   let arguments = (ins NN_NumberTensor:$lhs, NN_NumberTensor:$rhs);
   let results = (outs NN_NumberTensor:$result);
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs)";
 }
 
-def NN_AddOp : NN_BinaryOp<"add", [Differentiable, Commutative]> {
+def NN_AddOp : NN_BinaryOp<"add", [Differentiable, Commutative], LinearPointwise> {
   let summary = "lhs + rhs, with broadcasting";
   let description = [{
     Shapes are broadcast as in NumPy: aligned at the last dimension, a missing
@@ -31,11 +31,11 @@ def NN_AddOp : NN_BinaryOp<"add", [Differentiable, Commutative]> {
     ```
   }];
 }
-def NN_SubOp : NN_BinaryOp<"sub"> { let summary = "lhs - rhs, with broadcasting"; }
-def NN_MulOp : NN_BinaryOp<"mul", [Differentiable, Commutative]> {
+def NN_SubOp : NN_BinaryOp<"sub", [Differentiable], LinearPointwise> { let summary = "lhs - rhs, with broadcasting"; }
+def NN_MulOp : NN_BinaryOp<"mul", [Differentiable, Commutative], LinearPointwise> {
   let summary = "lhs * rhs, with broadcasting";
 }
-def NN_DivOp : NN_BinaryOp<"div"> {
+def NN_DivOp : NN_BinaryOp<"div", [Differentiable], LinearPointwise> {
   let summary = "lhs / rhs, with broadcasting; integers round toward zero";
 }
 
@@ -74,7 +74,7 @@ def NN_PowOp : NN_BinaryOp<"pow"> {
   let results = (outs NN_FloatTensor:$result);
 }
 
-def NN_NegOp : NN_UnaryOp<"neg"> { let summary = "-x"; }
+def NN_NegOp : NN_UnaryOp<"neg", [Differentiable], LinearPointwise> { let summary = "-x"; }
 def NN_AbsOp : NN_UnaryOp<"abs"> { let summary = "absolute value; its gradient at 0 is 0"; }
 def NN_ExpOp : NN_UnaryOp<"exp"> {
   let summary = "e to the power of x";
@@ -172,7 +172,7 @@ def NN_ClampOp : NN_UnaryOp<"clamp"> {
   let hasVerifier = 1;
 }
 
-def NN_StopGradientOp : NN_UnaryOp<"stop_gradient"> {
+def NN_StopGradientOp : NN_UnaryOp<"stop_gradient", [Differentiable], LinearPointwise> {
   let summary = "x, through which no gradient passes";
 }
 
@@ -224,7 +224,7 @@ def NN_NotOp : NN_Op<"not", [SameOperandsAndResultType, Pointwise]> {
   let assemblyFormat = "$input attr-dict `:` type($input)";
 }
 
-def NN_SelectOp : NN_InferredOp<"select", [Pointwise, Differentiable]> {
+def NN_SelectOp : NN_InferredOp<"select", [LinearPointwise, Differentiable]> {
   let summary = "condition ? on_true : on_false, with broadcasting";
   let description = [{
     (C1) shapes are broadcastable; (C2) both values have one element type.
@@ -236,7 +236,7 @@ def NN_SelectOp : NN_InferredOp<"select", [Pointwise, Differentiable]> {
   }];
 }
 
-def NN_CastOp : NN_InferredOp<"cast", [Pointwise, Differentiable]> {
+def NN_CastOp : NN_InferredOp<"cast", [LinearPointwise, Differentiable]> {
   let summary = "converts the element type";
   let description = [{
     Float to float rounds to nearest even; float to integer truncates; i1 becomes

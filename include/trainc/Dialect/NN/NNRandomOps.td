@@ -4,11 +4,8 @@
 
 include "trainc/Dialect/NN/NNDialect.td"
 
-def NN_F64Scalar : 0DTensorOf<[F64]>,
-                   BuildableType<"::mlir::RankedTensorType::get({}, $_builder.getF64Type())">;
-
 def NN_DropoutOp : NN_Op<"dropout", [AllTypesMatch<["input", "result"]>, AttrSizedOperandSegments,
-                                     Decomposable, Differentiable]> {
+                                     Decomposable, Differentiable, Shardable]> {
   let summary = "zeroes elements at random and scales the others";
   let description = [{
     Each element is 0 with probability `rate`, else x / (1 - rate), computed as x times
@@ -22,10 +19,13 @@ def NN_DropoutOp : NN_Op<"dropout", [AllTypesMatch<["input", "result"]>, AttrSiz
             and key {lo(seed), hi(seed) xor site}
 
     where lo and hi are halves of 32 bits. It is the generator of the initial values. The
-    gradient draws the same numbers again.
+    gradient draws the same numbers again. An input that is a part of a tensor has the
+    index of its first element there, and the tensor's strides: the draws are those of
+    the whole tensor.
 
     (C1) rate is in [0, 1); (C2) seed, update and micro_step are given together, and only
-    with a site; (C3) site is in [0, 2^31).
+    with a site; (C3) site is in [0, 2^31); (C4) strides, one per dimension and at least 0,
+    are given together with `first`.
 
     ```mlir
     %y = nn.dropout %x rate 0.1 : tensor<4x8xf32>
@@ -34,11 +34,12 @@ def NN_DropoutOp : NN_Op<"dropout", [AllTypesMatch<["input", "result"]>, AttrSiz
   }];
   let arguments = (ins NN_FloatTensor:$input, F64Attr:$rate, OptionalAttr<I64Attr>:$site,
                        Optional<NN_F64Scalar>:$seed, Optional<NN_F64Scalar>:$update,
-                       Optional<NN_F64Scalar>:$micro_step);
+                       Optional<NN_F64Scalar>:$micro_step, Optional<NN_I64Scalar>:$first,
+                       OptionalAttr<DenseI64ArrayAttr>:$strides);
   let results = (outs NN_FloatTensor:$result);
   let assemblyFormat = [{
     $input `rate` $rate (`site` $site^)? (`seed` $seed^)? (`update` $update^)?
-    (`micro_step` $micro_step^)? attr-dict `:` type($input)
+    (`micro_step` $micro_step^)? (`first` $first^ `strides` $strides)? attr-dict `:` type($input)
   }];
   let hasVerifier = 1;
   let hasFolder = 1;

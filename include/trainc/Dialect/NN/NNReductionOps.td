@@ -10,7 +10,7 @@ def NN_ReduceKind : I32EnumAttr<"ReduceKind", "reduction", [
   let cppNamespace = "::trainc::nn";
 }
 
-def NN_ReduceOp : NN_InferredOp<"reduce", [Differentiable]> {
+def NN_ReduceOp : NN_InferredOp<"reduce", [Differentiable, Shardable]> {
   let summary = "reduction over dimensions";
   let description = [{
     Order of the reduction, which every lowering follows bit for bit: the reduced
@@ -38,7 +38,7 @@ def NN_ReduceOp : NN_InferredOp<"reduce", [Differentiable]> {
   }];
 }
 
-def NN_ArgmaxOp : NN_InferredOp<"argmax", [Decomposable]> {
+def NN_ArgmaxOp : NN_InferredOp<"argmax", [Decomposable, Shardable]> {
   let summary = "index of the first maximum along a dimension";
   let description = [{
     The result is i32 and lacks the dimension, or has it with size 1 if `keep` is

@@ -27,7 +27,7 @@ def NN_IotaOp : NN_Op<"iota"> {
   let hasVerifier = 1;
 }
 
-def NN_ReshapeOp : NN_Op<"reshape", [Differentiable]> {
+def NN_ReshapeOp : NN_Op<"reshape", [Differentiable, Shardable]> {
   let summary = "the same elements, in row-major order, in another shape";
   let description = [{
     (C1) element types and numbers of elements are equal.
@@ -43,7 +43,7 @@ def NN_ReshapeOp : NN_Op<"reshape", [Differentiable]> {
   let hasFolder = 1;
 }
 
-def NN_BroadcastOp : NN_Op<"broadcast", [Pointwise, Differentiable]> {
+def NN_BroadcastOp : NN_Op<"broadcast", [LinearPointwise, Differentiable]> {
   let summary = "repeats elements to a larger shape";
   let description = [{
     (C1) the input's shape broadcasts (as NumPy) to the result's; (C2) element types
@@ -56,7 +56,7 @@ def NN_BroadcastOp : NN_Op<"broadcast", [Pointwise, Differentiable]> {
   let hasFolder = 1;
 }
 
-def NN_TransposeOp : NN_InferredOp<"transpose", [Differentiable, Decomposable, KernelPrimitive]> {
+def NN_TransposeOp : NN_InferredOp<"transpose", [Differentiable, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "permutes dimensions";
   let description = [{
     Dimension i of the result is dimension permutation[i] of the input.
@@ -69,7 +69,7 @@ def NN_TransposeOp : NN_InferredOp<"transpose", [Differentiable, Decomposable, K
   let hasFolder = 1;
 }
 
-def NN_SliceOp : NN_InferredOp<"slice", [Differentiable, Decomposable, KernelPrimitive]> {
+def NN_SliceOp : NN_InferredOp<"slice", [Differentiable, Decomposable, KernelPrimitive, ShardableSizes]> {
   let summary = "a strided box of elements";
   let description = [{
     result[i, j, ...] = input[offsets[0] + i strides[0], offsets[1] + j strides[1], ...];
@@ -96,7 +96,7 @@ def NN_SliceOp : NN_InferredOp<"slice", [Differentiable, Decomposable, KernelPri
   }];
 }
 
-def NN_PadOp : NN_InferredOp<"pad", [Differentiable, Decomposable, KernelPrimitive]> {
+def NN_PadOp : NN_InferredOp<"pad", [Differentiable, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "a border of one value, and the value between elements";
   let description = [{
     Along each dimension `low` elements of `value` come before the input's, `high` after
@@ -123,7 +123,7 @@ def NN_PadOp : NN_InferredOp<"pad", [Differentiable, Decomposable, KernelPrimiti
   }];
 }
 
-def NN_ConcatOp : NN_InferredOp<"concat", [Differentiable, Decomposable, KernelPrimitive]> {
+def NN_ConcatOp : NN_InferredOp<"concat", [Differentiable, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "tensors one after another along a dimension";
   let description = [{
     (C1) dim is within the rank; (C2) element types and all sizes but that along dim are
@@ -139,7 +139,7 @@ def NN_ConcatOp : NN_InferredOp<"concat", [Differentiable, Decomposable, KernelP
   let hasFolder = 1;
 }
 
-def NN_GatherOp : NN_InferredOp<"gather", [Differentiable, Decomposable, KernelPrimitive]> {
+def NN_GatherOp : NN_InferredOp<"gather", [Differentiable, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "takes elements by index along a dimension";
   let description = [{
     result[.., k, ..] = input[.., indices[.., k, ..], ..], as NumPy's take_along_axis. An
@@ -158,7 +158,7 @@ def NN_GatherOp : NN_InferredOp<"gather", [Differentiable, Decomposable, KernelP
   let assemblyFormat = "$input `,` $indices `dim` $dim attr-dict `:` type($input) `,` type($indices)";
 }
 
-def NN_ScatterAddOp : NN_Op<"scatter_add", [Differentiable, Decomposable]> {
+def NN_ScatterAddOp : NN_Op<"scatter_add", [Differentiable, Decomposable, Shardable]> {
   let summary = "sums elements by index along a dimension";
   let description = [{
     result[.., j, ..] = sum of updates[.., k, ..] over those k whose indices[.., k, ..] is j:
@@ -180,6 +180,24 @@ def NN_ScatterAddOp : NN_Op<"scatter_add", [Differentiable, Decomposable]> {
     $indices `,` $updates `dim` $dim attr-dict `:` type($indices) `,` type($updates) `to` type($result)
   }];
   let hasVerifier = 1;
+}
+
+def NN_PartOp : NN_InferredOp<"part", [Differentiable, Decomposable, KernelPrimitive, Shardable]> {
+  let summary = "one of the equal parts of a tensor along a dimension";
+  let description = [{
+    The dimension is cut into `count` parts of equal size n:
+    result[.., i, ..] = input[.., index n + i, ..]. An index outside of [0, count) is
+    moved to its nearest end.
+
+    (C1) dim is within the rank; (C2) count is at least 1 and divides the size along dim.
+
+    ```mlir
+    %r = nn.part %x at %i dim 0 of 4 : tensor<8x3xf32>   // tensor<2x3xf32>
+    ```
+  }];
+  let arguments = (ins NN_Tensor:$input, NN_I64Scalar:$index, I64Attr:$dim, I64Attr:$count);
+  let results = (outs NN_Tensor:$result);
+  let assemblyFormat = "$input `at` $index `dim` $dim `of` $count attr-dict `:` type($input)";
 }
 
 #endif // TRAINC_NN_SHAPE_OPS

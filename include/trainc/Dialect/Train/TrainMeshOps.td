@@ -2,6 +2,7 @@
 #ifndef TRAINC_TRAIN_MESH_OPS
 #define TRAINC_TRAIN_MESH_OPS
 
+include "trainc/Dialect/NN/NNInterfaces.td"
 include "trainc/Dialect/Train/TrainDialect.td"
 
 def Train_MeshOp : Train_Op<"mesh", [Symbol, HasParent<"::mlir::ModuleOp">]> {
@@ -55,14 +56,16 @@ class Train_CollectiveOp<string mnemonic, list<Trait> traits = []> : Train_Op<mn
   let hasVerifier = 1;
 }
 
-def Train_AllReduceOp : Train_CollectiveOp<"all_reduce", [SameOperandsAndResultType]> {
+def Train_AllReduceOp : Train_CollectiveOp<"all_reduce", [SameOperandsAndResultType,
+    DeclareOpInterfaceMethods<NN_DifferentiableOp>]> {
   let summary = "the sum of a tensor over ranks";
   let description = [{
     Element by element ((x0 + x1) + x2) + ..., of the ranks that differ in `axes` alone, in
     their order; bf16 and f16 are added in f32 and rounded once. With `range`, elements
     [first, first + count) of a tensor of rank 1 are summed in place, and with `piece_of`
     only this rank's of the equal pieces in which the range is cut over those axes; the
-    others stay.
+    others stay. The gradient is the sum of those of the ranks: each loss is one part of a
+    sum.
 
     (C1) axes are distinct ones of the mesh; (C2) elements are floats; (C3) a range is
     within its tensor, of rank 1, and has a whole number of elements per piece.

@@ -11,12 +11,15 @@ def Train_ParamOp : Train_Op<"param", [Symbol, HasParent<"::mlir::ModuleOp">]> {
     `zeros`, `ones`, `constant<v>`, `normal<deviation>`, `normal<mean, deviation>`,
     `truncated_normal<mean, deviation>` (cut at two deviations), `uniform<low, high>`,
     or a dense attribute. They depend on seed, name and element index only.
-    `frozen`: never updated; it has no gradient and no state.
+    `frozen`: never updated; it has no gradient and no state. `split([], [model])` says
+    over which axes of the module's `train.mesh` each dimension is split, as for the
+    inputs of a `train.step`.
 
     (C1) the type is a float tensor of static shape and 1 to 2^40 elements; (C2) a
     parameter has an optimizer unless it is frozen, and a frozen one has none; (C3) the
     optimizer is a train.optimizer of the module; (C4) init names a known distribution with its number
-    of arguments, or has the parameter's type.
+    of arguments, or has the parameter's type; (C5) a split names axes of the mesh, each
+    once, in at most one list per dimension.
 
     ```mlir
     train.param @fc1.weight : tensor<64x128xf32> init(normal<0.02>) optimizer(@decayed)
@@ -24,10 +27,11 @@ def Train_ParamOp : Train_Op<"param", [Symbol, HasParent<"::mlir::ModuleOp">]> {
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type, AnyAttr:$init,
-                       OptionalAttr<FlatSymbolRefAttr>:$optimizer, UnitAttr:$frozen);
+                       OptionalAttr<FlatSymbolRefAttr>:$optimizer, UnitAttr:$frozen,
+                       OptionalAttr<ArrayAttr>:$split);
   let assemblyFormat = [{
     $sym_name `:` $type `init` `(` custom<Init>($init) `)` (`optimizer` `(` $optimizer^ `)`)?
-    (`frozen` $frozen^)? attr-dict
+    (`frozen` $frozen^)? (`split` `(` custom<Split>($split)^ `)`)? attr-dict
   }];
   let extraClassDeclaration = [{
     ::mlir::RankedTensorType getTensorType() {

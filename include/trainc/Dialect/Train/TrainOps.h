@@ -70,6 +70,20 @@ StepOp getStep(mlir::ModuleOp module);
 /// The mesh of a module, or null.
 MeshOp getMesh(mlir::ModuleOp module);
 
+/// The axes of more than one rank over which the step's losses, weights and gradients
+/// are sums; null if there are none.
+mlir::ArrayAttr getReducedAxes(StepOp step);
+
+/// `[host, data], []`: a list of axes per dimension.
+mlir::ParseResult parseSplit(mlir::OpAsmParser &parser, mlir::ArrayAttr &split);
+void printSplit(mlir::OpAsmPrinter &p, mlir::Operation *op,
+                mlir::ArrayAttr split);
+
+/// Checks that `split`, of a tensor of type `type`, is lists of distinct axes of the
+/// module's mesh, one per dimension at most; `tag` is the constraint.
+llvm::LogicalResult verifySplit(mlir::Operation *op, mlir::Attribute split,
+                                mlir::Type type, llvm::StringRef tag);
+
 /// The value of `names[i] == name` in `values`, or null.
 mlir::Attribute lookupHyper(mlir::ArrayAttr names, mlir::ArrayAttr values,
                             llvm::StringRef name);

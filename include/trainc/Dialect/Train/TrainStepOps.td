@@ -40,13 +40,23 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
 
     An input `%g: type gradient(@p)` holds a gradient of @p that was made elsewhere, of the
     summed loss times the loss scale; it is added to that of the loss, if there is one.
+    With several ranks each has its own, and what is made elsewhere is their sum.
+
+    `%x: type split([host, data], [])` says over which axes of the module's `train.mesh`
+    each dimension is split: along the first here, each rank has one of as many equal
+    parts as there are positions on both axes, those on `host` being the slower.
+    Dimensions without a list are not split. Shapes are global: those of all parts
+    together, until `train-partition` gives every rank its part. It sets `over`, the axes
+    over which loss and weight are sums of those of the ranks.
 
     (C1) the body ends in train.yield with a loss, a scalar of float type, which may be
     left out with gradients among the inputs; (C2) k >= 1; (C3) the clip is > 0; (C4)
     inputs have static shapes, integer, float or i1 elements; (C5) scale and min are > 0,
     growth and interval >= 1, backoff is > 0 and <= 1; (C6) a gradient is of a parameter
     that is not frozen, and has its shape and float elements; (C7) `master` is f32, bf16
-    or f16, and stochastic rounding needs bf16 or f16.
+    or f16, and stochastic rounding needs bf16 or f16; (C8) splits, of all inputs,
+    name axes of the mesh, for each input once and in at most one list per dimension; so
+    does `over`.
 
     ```mlir
     train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>)
@@ -65,7 +75,8 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
                        OptionalAttr<TypeAttr>:$compute_type,
                        OptionalAttr<TypeAttr>:$master_type, UnitAttr:$stochastic,
                        OptionalAttr<ArrayAttr>:$keep_f32, OptionalAttr<F64Attr>:$loss_scale,
-                       OptionalAttr<DenseF64ArrayAttr>:$loss_scale_rule);
+                       OptionalAttr<DenseF64ArrayAttr>:$loss_scale_rule,
+                       OptionalAttr<ArrayAttr>:$input_splits, OptionalAttr<StrArrayAttr>:$over);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
@@ -78,15 +89,19 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
 }
 
 def Train_EvalOp : Train_Op<"eval", [Symbol, HasParent<"::mlir::ModuleOp">, IsolatedFromAbove,
-    SingleBlock, DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
+    SingleBlock, DeclareOpInterfaceMethods<SymbolUserOpInterface>,
+    DeclareOpInterfaceMethods<OpAsmOpInterface, ["getAsmBlockArgumentNames"]>]> {
   let summary = "a computation on the parameters that changes nothing";
   let description = [{
     Returns the tensors that its train.yield lists, under the names given in
     `-> (...)`. `weights(ema)` reads the moving averages instead of the parameters (of
-    those that have one).
+    those that have one). Inputs are split as those of a `train.step`. An output that
+    is split is so by `output_splits`, which `train-partition` sets: each rank returns its
+    part.
 
     (C1) one name per yielded tensor; (C2) inputs and outputs have static shapes; (C3)
-    the body does not write buffers.
+    the body does not write buffers; (C4) splits, of all inputs or of all outputs, name axes
+    of the mesh, for each tensor once and in at most one list per dimension.
 
     ```mlir
     train.eval @eval(%x: tensor<32x64xf32>) -> ("logits") {
@@ -96,7 +111,8 @@ def Train_EvalOp : Train_Op<"eval", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$input_names,
-                       StrArrayAttr:$output_names, UnitAttr:$ema);
+                       StrArrayAttr:$output_names, UnitAttr:$ema,
+                       OptionalAttr<ArrayAttr>:$input_splits, OptionalAttr<ArrayAttr>:$output_splits);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;

@@ -1,0 +1,131 @@
+// RUN: trainc-opt %s --verify-diagnostics --split-input-file
+
+// expected-error @below {{'train.mesh' op expects at least one axis, and a size for each (C1), got 0 axes and 0 sizes}}
+train.mesh @mesh()
+
+// -----
+
+// expected-error @below {{'train.mesh' op expects axes of distinct names (C1), got 'data'}}
+train.mesh @mesh(data = 2, data = 4)
+
+// -----
+
+// expected-error @below {{'train.mesh' op expects sizes of at least 1 and at most 65536 ranks in all (C2), got data = 0}}
+train.mesh @mesh(data = 0)
+
+// -----
+
+// expected-error @below {{expects sizes of at least 1 and at most 65536 ranks in all (C2), got data = 256}}
+train.mesh @mesh(host = 512, data = 256)
+
+// -----
+
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.mesh' op expects to be the only mesh of the module (C3)}}
+train.mesh @other(data = 2)
+
+// -----
+
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.param' op expects at most one list per dimension of axes of the mesh, each once (C5), got}}
+train.param @w : tensor<4xf32> init(zeros) frozen split([model])
+
+// -----
+
+// expected-error @below {{'train.step' op expects at most one list per dimension of axes of the mesh, each once (C8), got}}
+train.step @step(%x: tensor<4xf32> split([data]), %l: tensor<f32>) {
+  train.yield loss(%l) : tensor<f32>
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.step' op expects at most one list per dimension of axes of the mesh, each once (C8), got}}
+train.step @step(%x: tensor<4x2xf32> split([data], [data]), %l: tensor<f32>) {
+  train.yield loss(%l) : tensor<f32>
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.step' op expects splits of 1 tensors, each a list of axes per dimension (C8), got []}}
+train.step @step(%l: tensor<f32>) attributes {input_splits = []} {
+  train.yield loss(%l) : tensor<f32>
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.step' op expects at most one list per dimension of axes of the mesh, each once (C8), got}}
+train.step @step(%l: tensor<f32>) attributes {over = ["host"]} {
+  train.yield loss(%l) : tensor<f32>
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.eval' op expects at most one list per dimension of axes of the mesh, each once (C4), got}}
+train.eval @eval(%x: tensor<4xf32> split([data], [])) -> ("x") {
+  train.yield %x : tensor<4xf32>
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.eval' op expects splits of 1 tensors, each a list of axes per dimension (C4), got [0 : i64]}}
+train.eval @eval(%x: tensor<4xf32>) -> ("x") attributes {output_splits = [0]} {
+  train.yield %x : tensor<4xf32>
+}
+
+// -----
+
+func.func @no_mesh() {
+  // expected-error @below {{'train.process_index' op expects a train.mesh in the module (C1)}}
+  %0 = train.process_index over ["data"] : tensor<i64>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @unknown_axis() {
+  // expected-error @below {{'train.process_index' op expects distinct axes of the mesh (C1), got ["host"]}}
+  %0 = train.process_index over ["host"] : tensor<i64>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @integers(%x: tensor<4xi32>) {
+  // expected-error @below {{'train.all_reduce' op expects elements of a float type (C2), got 'tensor<4xi32>'}}
+  %0 = train.all_reduce %x over ["data"] : tensor<4xi32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @piece_of(%x: tensor<4xf32>) {
+  // expected-error @below {{'train.all_reduce' op expects a range with piece_of (C3)}}
+  %0 = train.all_reduce %x over ["data"] piece_of ["data"] : tensor<4xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @range(%x: tensor<8xf32>) {
+  // expected-error @below {{'train.reduce_scatter' op expects a range [first, count] within a tensor of rank 1, a multiple of 2 elements long (C3), got [}}
+  %0 = train.reduce_scatter %x over ["data"] range [0, 5] : tensor<8xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @gathered(%x: tensor<3xf32>) {
+  // expected-error @below {{'train.all_gather' op expects a result of type 'tensor<6xf32>' (C2), got 'tensor<3xf32>'}}
+  %0 = train.all_gather %x over ["data"] : tensor<3xf32> -> tensor<3xf32>
+  return
+}
