@@ -213,7 +213,7 @@ std::string Planner::describe(StringRef what, unsigned index, int64_t dim,
   std::string text;
   llvm::raw_string_ostream(text)
       << "dimension " << dim << " of " << what << " " << index << ", "
-      << value.getType() << ", over " << grid.toAttr(given);
+      << "'" << value.getType() << "', over " << grid.toAttr(given);
   return text;
 }
 
@@ -429,15 +429,16 @@ LogicalResult Partitioner::settleSums(Operation &op,
       insertSorted(over, partialOf(i));
       sums += !partialOf(i).empty();
     }
-    // A whole term is shared among ranks if it is a number; a larger one would be a
-    // pass over memory, and rounding, where a sum over ranks is neither.
+    // A whole term is shared among ranks if all terms are numbers; of larger ones that
+    // would be a pass over memory, and rounding.
+    auto isNumber = [&](unsigned i) {
+      auto type = nn::getTensorType(op.getOperand(i));
+      return type.getRank() == 0 && isa<FloatType>(type.getElementType());
+    };
     bool fits =
         without(over, plan.used).size() == over.size() &&
-        llvm::all_of(group, [&](unsigned i) {
-          auto type = nn::getTensorType(op.getOperand(i));
-          return partialOf(i) == over ||
-                 (type.getRank() == 0 && isa<FloatType>(type.getElementType()));
-        });
+        (llvm::all_of(group, isNumber) ||
+         llvm::all_of(group, [&](unsigned i) { return partialOf(i) == over; }));
     if (fits && sums > most) {
       best = group;
       most = sums;

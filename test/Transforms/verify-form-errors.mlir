@@ -9,6 +9,23 @@
 // CHECK: error: expects form 0, 1, 2 or 3, got 4
 
 //--- 0.mlir
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.step' op expects no over in a source, which train-partition sets}}
+train.step @step(%l: tensor<f32>) attributes {over = ["data"]} {
+  train.yield loss(%l) : tensor<f32>
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.step @step(%l: tensor<f32>) {
+  // expected-error @below {{'train.process_index' op is not allowed here in a source}}
+  %0 = train.process_index over ["data"] : tensor<i64>
+  train.yield loss(%l) : tensor<f32>
+}
+
+// -----
+
 // expected-error @below {{'train.arena' op is not allowed here in a source}}
 train.arena @a role("master") bytes(64) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
 

@@ -72,7 +72,7 @@ train.eval @eval(%x: tensor<4xf32> split([data], [])) -> ("x") {
 // -----
 
 train.mesh @mesh(data = 2)
-// expected-error @below {{'train.eval' op expects splits of 1 tensors, each a list of axes per dimension (C4), got [0 : i64]}}
+// expected-error @below {{'train.eval' op expects splits of 1 tensors, each a list of axes per dimension (C4), got [0]}}
 train.eval @eval(%x: tensor<4xf32>) -> ("x") attributes {output_splits = [0]} {
   train.yield %x : tensor<4xf32>
 }

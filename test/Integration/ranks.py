@@ -1,0 +1,77 @@
+# REQUIRES: jax
+# RUN: %python %s
+"""Several ranks train as one does: in every mode and mesh, windows of one and of several, f32 and bf16; and all modes, bucket sizes and
+sets of passes give the same bits on every rank.
+
+usage: ranks.py [--full]   (all combinations; without, some)
+"""
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+
+from ranks import batches, compile_module, example, mesh_option, run, same  # noqa: E402
+from report import check  # noqa: E402
+
+UPDATES = 4
+MESHES = [dict(data=2), dict(data=4), dict(host=2, data=2)]
+WAYS = [("--shard=none",), ("--shard=optimizer",), ("--shard=optimizer", "--bucket-size=4096"),
+        ("--shard=optimizer", "--disable-pass=train-fuse-optimizer"),
+        ("--shard=optimizer", "--disable-pass=train-hoist-casts"), ("--shard=none", "--disable-pass=train-coalesce"),
+        ("--shard=optimizer", "--reference")]
+# Name, generator, options, inputs, bar in f32 for losses and norms against one rank.
+MODELS = [("mlp", "mlp", ["--batch", 16, "--hidden", 90], dict(x=((16, 64), "f"), y=((16,), "i")), 10),
+          ("gpt", "gpt", ["--batch", 4, "--layers", 1, "--width", 32, "--heads", 2, "--seq", 16, "--vocab", 64,
+                          "--context", 16], dict(x=((4, 16), "i"), y=((4, 16), "i")), 64)]
+
+
+def training(data):
+    def work(rank):
+        results = []
+        for inputs in data:
+            result = rank.step(**inputs)
+            if result.closed:
+                results.append((result.window_loss, result.grad_norm, result.window_weight))
+        return np.array(results), rank.tensors(), list(rank.comm.info().collectives) if rank.comm else None
+    return work
+
+
+def compare(name, generator, options, shapes, vocabulary, folder, full):
+    bad = 0
+    for bf16 in (False, True):
+        for k in (1, 3):
+            if not full and bf16 != (k == 3):
+                continue
+            text = example(generator, *options, "--accumulate", k, "--lr", "0.01", *(["--bf16"] if bf16 else []))
+            work = training(batches(shapes, UPDATES * k, vocabulary))
+            one, = run(work, compile_module(text, os.path.join(folder, "one.so")), 1)
+            for mesh in MESHES if full else MESHES[bf16::2]:
+                ranks, first = int(np.prod(list(mesh.values()))), None
+                for way in WAYS:
+                    if "--reference" in way and (bf16 or generator != "mlp"):
+                        continue  # other bits by definition
+                    path = compile_module(text, os.path.join(folder, "some.so"), mesh_option(mesh), *way)
+                    results = run(work, path, ranks)
+                    what = f"{name} {'bf16' if bf16 else 'f32'} k = {k} {mesh} {' '.join(way)}"
+                    losses, tensors, _ = results[0]
+                    bad += check(f"{what}: ranks agree", all(np.array_equal(losses, r[0]) and same(tensors, r[1])
+                                                             for r in results))
+                    error = np.max(np.abs(losses - one[0]) / np.abs(one[0]))
+                    bad += check(f"{what}: as one rank", error < (2e-2 if bf16 else 1e-5), error)
+                    masters = {key: value for key, value in tensors.items() if key[0] != "compute"}
+                    first = first or (losses, masters)
+                    bad += check(f"{what}: same bits as replicated",
+                                 np.array_equal(first[0], losses) and same(first[1], masters))
+    return bad
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        sys.exit(sum(compare(*model, folder, "--full" in sys.argv) for model in MODELS) != 0)
+
+
+if __name__ == "__main__":
+    main()
