@@ -238,6 +238,14 @@ TRAINC_API trainc_status trainc_bind_input_shaped(
     trainc_trainer *trainer, uint32_t entry, uint32_t index, const void *data,
     uint32_t dtype, uint32_t rank, const int64_t *dims);
 
+/// Which part of dimension `dimension` of an input (`output` 0) or output this rank
+/// has, of how many equal ones: 0 of 1 if it is not split.
+TRAINC_API trainc_status trainc_port_part(const trainc_trainer *trainer,
+                                          uint32_t entry, uint32_t output,
+                                          uint32_t index, uint32_t dimension,
+                                          uint32_t *out_part,
+                                          uint32_t *out_parts);
+
 /// Lends memory for output `index` of `entry`. An output without a binding gets
 /// memory of the trainer. A null `data` goes back to that.
 TRAINC_API trainc_status trainc_bind_output(trainc_trainer *trainer,
