@@ -1,6 +1,7 @@
 //===- observer.cpp - --profile and --check-finite ------------------------===//
 
 #include "observer.h"
+#include "ranks.h"
 #include "arrays.h"
 #include "core/convert.h"
 #include <cmath>
@@ -19,7 +20,7 @@ static uint64_t nanoseconds() {
 }
 
 Observer::Observer(Model &model, const Options &options)
-    : model(model), path(options.profile), checking(options.checkFinite) {
+    : model(model), path(pathOfRank(options.profile)), checking(options.checkFinite) {
   if (path.empty() && !checking)
     return;
   check(trainc_set_observer(model.trainer(), observe, this));

@@ -1,6 +1,7 @@
 //===- support.cpp - Errors, texts and files of trainc-run ----------------===//
 
 #include "support.h"
+#include "ranks.h"
 #include <cerrno>
 #include <cmath>
 #include <cstdarg>
@@ -43,8 +44,19 @@ void fail(const char *format, ...) {
   va_start(arguments, format);
   std::string text = vformat(format, arguments);
   va_end(arguments);
+  if (!communicator()) {
+    print("error: ", text);
+    std::exit(1);
+  }
+  // What fails on all is the first one's to say; it ends the others meanwhile.
+  timespec patience = {0, 500000000};
+  if (!isFirst())
+    nanosleep(&patience, nullptr);
+  if (!isFirst())
+    text = "rank " + std::to_string(rank()) + ": " + text;
   print("error: ", text);
-  std::exit(1);
+  trainc_comm_abort(communicator(), 1);
+  std::_Exit(1);
 }
 
 void note(const char *format, ...) {
@@ -52,7 +64,8 @@ void note(const char *format, ...) {
   va_start(arguments, format);
   std::string text = vformat(format, arguments);
   va_end(arguments);
-  print("", text);
+  if (isFirst())
+    print("", text);
 }
 
 double now() {

@@ -651,6 +651,13 @@ TRAINC_API trainc_status trainc_comm_all_gather(trainc_comm *comm,
                                                 const void *data,
                                                 uint64_t bytes, void *out_all);
 
+/// The seconds of one collective of `bytes` bytes (a multiple of 4 x ranks) between
+/// all ranks, the better of two; all of them call it. Takes as much memory.
+TRAINC_API trainc_status trainc_comm_measure(trainc_comm *comm,
+                                             trainc_collective_kind kind,
+                                             uint64_t bytes,
+                                             double *out_seconds);
+
 /// Tells the peers to give up, so that they fail with this rank's number and
 /// `status`. Then, with MPI, ends the job (MPI_Abort) and does not return.
 TRAINC_API void trainc_comm_abort(trainc_comm *comm, int status);
