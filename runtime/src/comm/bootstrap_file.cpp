@@ -172,14 +172,6 @@ static trainc_status writeRun(const Files &files, bool ready,
   return writeFile(files, path.c_str(), bytes.data(), bytes.size());
 }
 
-/// Tells all ranks that have been heard of.
-static trainc_status failAll(const Files &files, trainc_status status) {
-  Text text;
-  text.append(trainc_last_error());
-  (void)writeRun(files, /*ready=*/false, text.c_str());
-  return fail(status, "%s", text.c_str());
-}
-
 static bool isLive(const Files &files, uint32_t rank) {
   return files.hellos[rank].number != 0;
 }
@@ -203,6 +195,25 @@ static trainc_status hear(Files &files, uint32_t rank) {
                 "%u",
                 rank, hello.ranks, files.ranks);
   return TRAINC_OK;
+}
+
+/// Tells all ranks, also those that come a little later.
+static trainc_status failAll(Files &files, trainc_status status,
+                             const Limit &limit) {
+  Text text;
+  text.append(trainc_last_error());
+  uint64_t end = limit.isOver() ? 0 : nowNs() + tellNs;
+  uint32_t missing;
+  do {
+    missing = 0;
+    for (uint32_t i = 1; i < files.ranks; ++i) {
+      (void)hear(files, i);
+      missing += !isLive(files, i);
+    }
+    (void)writeRun(files, /*ready=*/false, text.c_str());
+    sleepNs(beatNs);
+  } while (missing && nowNs() < end);
+  return fail(status, "%s", text.c_str());
 }
 
 static trainc_status checkAlone(const Files &files) {
@@ -266,7 +277,7 @@ static trainc_status lead(Files &files, const Limit &limit) {
       return readRecord(path.c_str(), got) && got.run == files.run &&
              got.number == files.hellos[i].number;
     });
-  return status ? failAll(files, status) : TRAINC_OK;
+  return status ? failAll(files, status, limit) : TRAINC_OK;
 }
 
 //===----------------------------------------------------------------------===//

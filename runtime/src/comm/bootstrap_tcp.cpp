@@ -315,6 +315,25 @@ static trainc_status gatherRanks(int listener, uint32_t ranks,
   return TRAINC_OK;
 }
 
+/// Ranks that come while there is a failure to tell: they are told, too.
+static void awaitLatecomers(int listener, uint32_t ranks,
+                            Array<int> &sockets) {
+  uint64_t end = nowNs() + tellNs;
+  uint32_t missing = 0;
+  for (uint32_t i = 1; i < ranks; ++i)
+    missing += sockets[i] < 0;
+  while (missing && nowNs() < end) {
+    int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    if (connection < 0) {
+      sleepNs(5 * msNs);
+      continue;
+    }
+    setUpSocket(connection);
+    sockets.push(connection);
+    --missing;
+  }
+}
+
 static trainc_status serve(const char *host, const char *port, uint32_t ranks,
                            const Limit &limit, Array<int> &sockets) {
   int listener;
@@ -325,11 +344,16 @@ static trainc_status serve(const char *host, const char *port, uint32_t ranks,
   Array<Stranger> strangers;
   trainc_status status =
       gatherRanks(listener, ranks, limit, sockets, strangers);
-  close(listener);
   for (const Stranger &stranger : strangers)
-    close(stranger.socket);
+    if (status)
+      sockets.push(stranger.socket); // to be told
+    else
+      close(stranger.socket);
   for (uint32_t i = 1; i < ranks && !status; ++i)
     status = sendFrame(sockets[i], WELCOME, nullptr, 0, limit, "a rank");
+  if (status && !limit.isOver())
+    awaitLatecomers(listener, ranks, sockets);
+  close(listener);
   return status ? failAll(sockets, status) : TRAINC_OK;
 }
 

@@ -78,6 +78,8 @@ static trainc_status openPeer(const Comm &comm, uint32_t rank, int descriptor,
   int error = errno;
   if (file >= 0)
     close(file);
+  if (data == MAP_FAILED && isDead(comm.peers[rank]))
+    return fail(TRAINC_COMM_FAILED, "rank %u is dead", rank);
   if (data == MAP_FAILED)
     return fail(TRAINC_IO_ERROR,
                 "cannot map the memory of rank %u (pid %lld): %s", rank, pid,

@@ -207,6 +207,9 @@ trainc_status checkUsable(Comm &comm);
 /// The same, and all ranks of this host live.
 trainc_status checkAlive(Comm &comm);
 
+/// Has a rank of this host ended? False if it cannot be told.
+bool isDead(const Rank &rank);
+
 /// Between these two, pause() may be called.
 void beginWait(Comm &comm, Operation &operation);
 void endWait(Comm &comm);

@@ -54,7 +54,7 @@ void trainc::sleepOn(Counter &counter, uint32_t seen, uint64_t ns) {
 static const char *const kindNames[TRAINC_NUM_COLLECTIVES] = {
     "reduce_scatter", "all_reduce", "all_gather", "broadcast", "barrier"};
 
-static bool isDead(const Rank &rank) {
+bool trainc::isDead(const Rank &rank) {
   pollfd descriptor = {rank.pidfd, POLLIN, 0};
   return rank.pidfd >= 0 && poll(&descriptor, 1, 0) == 1;
 }
