@@ -82,6 +82,8 @@ static void runRank(const std::string &meeting, uint32_t rank, uint32_t ranks,
   auto *data = reinterpret_cast<float *>(window->data);
   for (uint64_t i = 0; i < count; ++i)
     data[i] = static_cast<float>(i % 1000 + rank);
+  if (getenv("COLLAPSE"))
+    collapseWindow(*window);
   uint64_t piece = count / ranks * 4;
   std::vector<char> from(piece, 1), to(piece, 2);
 
@@ -124,7 +126,8 @@ int main(int argc, char **argv) {
     return argc > i ? atol(argv[i]) : fallback;
   };
   auto ranks = static_cast<uint32_t>(argument(1, 2));
-  auto count = static_cast<uint64_t>(argument(2, 124)) * 1000000 / ranks * ranks;
+  auto count =
+      static_cast<uint64_t>(argument(2, 124)) * 1000000 / ranks * ranks;
   char folder[] = "/tmp/trainc-comm-XXXXXX";
   if (!mkdtemp(folder))
     return 1;

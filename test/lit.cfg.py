@@ -55,7 +55,7 @@ config.substitutions += [
 ]
 # How communicators are started must not depend on what starts the tests.
 for name in list(config.environment):
-    if name.startswith(("TRAINC_", "OMPI_", "PMI_", "SLURM_")):
+    if name.startswith(("TRAINC_COORD", "TRAINC_RANK", "TRAINC_HOST", "OMPI_", "PMI_", "SLURM_")):
         config.environment.pop(name)
 mpi_plugin = os.path.join(config.trainc_library_dir, "libtrainc_mpi.so")
 if os.path.exists(mpi_plugin) and shutil.which("mpirun"):

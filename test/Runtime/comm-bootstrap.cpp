@@ -138,8 +138,9 @@ static void testStaleFiles() {
   std::string folder = "file:stale";
   for (int i = 0; i < 3; ++i)
     testStart(folder, {{0, 2, {}}, {1, 2, {}}});
-  testStart(folder, {{0, 3, {"rank 2 of 3 did not come"}},
-                     {1, 3, {"rank 2 of 3 did not come"}}},
+  testStart(folder,
+            {{0, 3, {"rank 2 of 3 did not come"}},
+             {1, 3, {"rank 2 of 3 did not come"}}},
             0.5);
   testStart(folder, {{1, 2, {"rank 0 has not answered"}}}, 0.5);
   // A hello of a rank that is not there now is not taken for one.
@@ -194,16 +195,16 @@ static void testTcp() {
   testStart("tcp:" + freePlace("localhost"), {{0, 2, {}}, {1, 2, {}}});
   std::string any = freePlace("[::ffff:127.0.0.1]");
   testStart("tcp:" + any, {{0, 2, {}}, {1, 2, {}}});
-  for (const char *bad : {"nowhere", "host:", ":10", "host:0", "host:65536",
-                          "host:1x"})
+  for (const char *bad :
+       {"nowhere", "host:", ":10", "host:0", "host:65536", "host:1x"})
     testStart(std::string("tcp:") + bad,
               {{0, 2, {"is no address of the form HOST:PORT"}}});
   testStart("tcp:no.such.host.invalid:4000",
             {{1, 2, {"cannot resolve 'no.such.host.invalid'"}}});
   std::string place = freePlace();
-  testStart("tcp:" + place, {{0, 2, {}},
-                             {0, 2, {"cannot listen on port"}, 0.2},
-                             {1, 2, {}, 0.6}});
+  testStart(
+      "tcp:" + place,
+      {{0, 2, {}}, {0, 2, {"cannot listen on port"}, 0.2}, {1, 2, {}, 0.6}});
   testStrangers();
   testDeath("tcp:" + freePlace(), false);
   testDeath("tcp:" + freePlace(), true);
@@ -250,10 +251,10 @@ static void testEnvironments() {
   testEnvironment({coordinator, "TRAINC_RANK=%", "TRAINC_RANKS=2"});
   // Ours wins over what a launcher says.
   testEnvironment({coordinator, "TRAINC_RANK=%", "TRAINC_RANKS=2",
-                   "OMPI_COMM_WORLD_RANK=7", "OMPI_COMM_WORLD_SIZE=9",
-                   "RANK=7", "WORLD_SIZE=9", "MASTER_ADDR=x"});
-  testEnvironment({coordinator, "SLURM_PROCID=%", "SLURM_NTASKS=2",
-                   "SLURM_STEP_ID=0"});
+                   "OMPI_COMM_WORLD_RANK=7", "OMPI_COMM_WORLD_SIZE=9", "RANK=7",
+                   "WORLD_SIZE=9", "MASTER_ADDR=x"});
+  testEnvironment(
+      {coordinator, "SLURM_PROCID=%", "SLURM_NTASKS=2", "SLURM_STEP_ID=0"});
   testEnvironment({coordinator, "OMPI_COMM_WORLD_RANK=%",
                    "OMPI_COMM_WORLD_SIZE=2", "PMI_RANK=5", "PMI_SIZE=6"});
   std::string place = freePlace();
@@ -276,9 +277,9 @@ static void testEnvironments() {
                    "TRAINC_MPI_PLUGIN=/nonexistent.so"},
                   "cannot load MPI");
   // Hosts that differ, without MPI.
-  testEnvironment({coordinator, "TRAINC_RANK=%", "TRAINC_RANKS=2",
-                   "TRAINC_HOST=host%"},
-                  "ranks 0 (host host0) and 1 (host host1) do not share memory");
+  testEnvironment(
+      {coordinator, "TRAINC_RANK=%", "TRAINC_RANKS=2", "TRAINC_HOST=host%"},
+      "ranks 0 (host host0) and 1 (host host1) do not share memory");
   // A batch script of Slurm is no rank.
   setenv("SLURM_PROCID", "0", 1);
   setenv("SLURM_NTASKS", "4", 1);
@@ -304,9 +305,9 @@ static void testEnvironments() {
 }
 
 int main() {
-  for (const char *name : {"TRAINC_COORD", "TRAINC_RANK", "TRAINC_RANKS",
-                           "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
-                           "SLURM_STEP_ID", "RANK", "MASTER_ADDR"})
+  for (const char *name :
+       {"TRAINC_COORD", "TRAINC_RANK", "TRAINC_RANKS", "OMPI_COMM_WORLD_RANK",
+        "PMI_RANK", "SLURM_PROCID", "SLURM_STEP_ID", "RANK", "MASTER_ADDR"})
     unsetenv(name);
   testMistakes([] { return "tcp:" + freePlace(); });
   testMistakes(newMeeting);

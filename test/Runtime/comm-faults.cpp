@@ -76,8 +76,7 @@ static void checkReport(const Fault &fault, uint32_t rank, int operation,
   bool named = false;
   switch (fault.what) {
   case KILL:
-    named = has(text, "rank " + victim + " is dead") &&
-            has(text, ", dead)");
+    named = has(text, "rank " + victim + " is dead") && has(text, ", dead)");
     break;
   case STOP:
     named = has(text, "nothing within") && has(text, ": " + victim + " (") &&
@@ -102,9 +101,10 @@ static void checkReport(const Fault &fault, uint32_t rank, int operation,
                             std::to_string(i) + " of ranks 0 1 2");
   if (named && isNear && has(reports, "rank " + std::to_string(rank) + " of 3"))
     return;
-  printf("%s of rank %u %s op%d: rank %u fails in op%d with\n  %s\nreports:\n%s",
-         names[fault.what], fault.victim, fault.afterStart ? "after" : "before",
-         fault.operation, rank, operation, text.c_str(), reports.c_str());
+  printf(
+      "%s of rank %u %s op%d: rank %u fails in op%d with\n  %s\nreports:\n%s",
+      names[fault.what], fault.victim, fault.afterStart ? "after" : "before",
+      fault.operation, rank, operation, text.c_str(), reports.c_str());
   fflush(stdout);
   _exit(1);
 }
@@ -165,9 +165,9 @@ static void testFault(const Fault &fault) {
       continue;
     int ending = finishProcess(pids[i], 20);
     if (ending != 42)
-      printf("%s of rank %u, %s op%d: rank %u ends with %d\n", names[fault.what],
-             fault.victim, fault.afterStart ? "after" : "before",
-             fault.operation, i, ending);
+      printf("%s of rank %u, %s op%d: rank %u ends with %d\n",
+             names[fault.what], fault.victim,
+             fault.afterStart ? "after" : "before", fault.operation, i, ending);
     CHECK(ending == 42);
   }
   CHECK(seconds() - begin < fault.deadline + 10);
@@ -263,9 +263,8 @@ static void testMismatch(const char *expected, Change change) {
 }
 
 static void testMismatches() {
-  testMismatch("all_gather 'norm' of 30 F32", [](Collective &c, Window *) {
-    c.kind = TRAINC_ALL_GATHER;
-  });
+  testMismatch("all_gather 'norm' of 30 F32",
+               [](Collective &c, Window *) { c.kind = TRAINC_ALL_GATHER; });
   testMismatch("of 29 F32", [](Collective &c, Window *) { c.count = 29; });
   testMismatch("of 30 BF16",
                [](Collective &c, Window *) { c.dtype = TRAINC_BF16; });

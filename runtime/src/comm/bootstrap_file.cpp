@@ -78,8 +78,8 @@ static trainc_status writeFile(const Files &files, const char *path,
   Text temporary;
   temporary.format("%s/.%016llx", files.folder.c_str(),
                    static_cast<unsigned long long>(files.number));
-  int file = open(temporary.c_str(),
-                  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int file =
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   bool good = file >= 0;
   for (uint64_t done = 0; good && done < bytes;) {
     ssize_t size =
@@ -96,8 +96,7 @@ static trainc_status writeFile(const Files &files, const char *path,
     return TRAINC_OK;
   error = good ? errno : error;
   unlink(temporary.c_str());
-  return fail(TRAINC_IO_ERROR, "cannot write '%s': %s", path,
-              errnoText(error));
+  return fail(TRAINC_IO_ERROR, "cannot write '%s': %s", path, errnoText(error));
 }
 
 /// Reads a file of exactly `bytes`; false if there is none.
@@ -117,8 +116,7 @@ static bool readFile(const char *path, void *data, uint64_t bytes) {
   return done == bytes && bytes;
 }
 
-template <typename T>
-static bool readRecord(const char *path, T &record) {
+template <typename T> static bool readRecord(const char *path, T &record) {
   return readFile(path, &record, sizeof(record)) && record.magic == fileMagic;
 }
 

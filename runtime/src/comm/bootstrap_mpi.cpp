@@ -13,7 +13,8 @@ using namespace trainc;
 static void appendOwnFolder(Text &path) {
   static const char here = 0;
   Dl_info info;
-  const char *file = dladdr(&here, &info) && info.dli_fname ? info.dli_fname : "";
+  const char *file =
+      dladdr(&here, &info) && info.dli_fname ? info.dli_fname : "";
   const char *slash = strrchr(file, '/');
   if (slash)
     path.append(file, static_cast<size_t>(slash - file) + 1);

@@ -49,8 +49,8 @@ trainc_status trainc::createGroup(Comm &comm, const uint32_t *ranks,
     same += hasRanks(*other, ranks, count);
 
   auto *group = create<Group>();
-  group->key = hashBytes(UINT64_C(0xCBF29CE484222325), ranks,
-                         count * sizeof(uint32_t));
+  group->key =
+      hashBytes(UINT64_C(0xCBF29CE484222325), ranks, count * sizeof(uint32_t));
   group->key = hashBytes(group->key, &same, sizeof(same)) | 1; // never 0
   group->index = index;
   group->slot = static_cast<uint32_t>(comm.groups.size());

@@ -45,9 +45,9 @@ constexpr uint64_t slotBytes = 256 << 10;
 struct GroupBlock {
   std::atomic<uint64_t> key; // 0: unused
   Counter arrived;           // collectives started
-  Counter reduced; // window all-reduces of which this member's piece is done
-  Counter staged;  // slots filled
-  Counter taken;   // slots of all members read
+  Counter reduced;  // window all-reduces of which this member's piece is done
+  Counter staged;   // slots filled
+  Counter taken;    // slots of all members read
   Counter finished; // collectives done
   Descriptor descriptors[keptDescriptors];
 };
@@ -69,7 +69,7 @@ constexpr uint64_t controlBytes =
 struct Rank {
   char name[64]; // of its host, as reports say it
   uint32_t host;
-  bool shares;      // on my host, and not me
+  bool shares; // on my host, and not me
   int64_t pid;
   int pidfd;        // -1: none
   Control *control; // null: on another host

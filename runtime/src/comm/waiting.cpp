@@ -88,8 +88,8 @@ static bool hasArrived(const Operation &operation, uint32_t member) {
   const Member &m = operation.group->members[member];
   if (m.remote)
     return operation.heard[member];
-  return !m.shares || (m.block && hasReached(m.block->arrived,
-                                             operation.mine.sequence + 1));
+  return !m.shares ||
+         (m.block && hasReached(m.block->arrived, operation.mine.sequence + 1));
 }
 
 bool trainc::isDone(const Operation &operation, uint32_t member) {
@@ -135,9 +135,10 @@ static void appendOperation(Text &text, const Comm &comm,
   if (shown < size)
     text.format(" and %u more", size - shown);
   if (!isFence)
-    text.format(", %llu bytes", static_cast<unsigned long long>(operation.bytes));
-  text.format(", has waited %.1f s",
-              static_cast<double>(nowNs() - since) / static_cast<double>(secondNs));
+    text.format(", %llu bytes",
+                static_cast<unsigned long long>(operation.bytes));
+  text.format(", has waited %.1f s", static_cast<double>(nowNs() - since) /
+                                         static_cast<double>(secondNs));
 
   bool arriving = operation.phase == Phase::ARRIVAL;
   if (!isFence) {
