@@ -116,7 +116,7 @@ struct Operation {
   Descriptor mine;
   Array<Descriptor> theirs;  // of remote members, by index in the group
   Array<uint8_t> heard;      // theirs has come
-  Array<uint32_t> underWay;  // transfers of a member in the present round
+  Array<uint8_t> underWay;   // transfers of a member that are not done
   Array<Transfer> greetings; // sends and receives of descriptors
   uint32_t reduce = 0;       // number among the group's window all-reduces
   uint32_t firstChunk = 0, chunks = 0, staged = 0, chunk = 0;
@@ -201,10 +201,13 @@ Limit exchangeLimit(Comm &comm);
 trainc_status startWatchdog(Comm &comm);
 void stopWatchdog(Comm &comm);
 
-/// Refuses if the communicator has failed, or a peer has given up.
+/// Refuses if the communicator has failed.
 trainc_status checkUsable(Comm &comm);
 
-/// The same, and all ranks of this host live.
+/// Gives up if a peer has; `operation` may be null.
+trainc_status checkPeers(Comm &comm, const Operation *operation);
+
+/// Both, and all ranks of this host live.
 trainc_status checkAlive(Comm &comm);
 
 /// Has a rank of this host ended? False if it cannot be told.

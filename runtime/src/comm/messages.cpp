@@ -32,10 +32,8 @@ trainc_status trainc::greet(Comm &comm, Operation &operation) {
   Group &group = *operation.group;
   const trainc_mpi &mpi = *comm.bootstrap.mpi;
   operation.theirs.resize(group.size());
-  operation.heard.resize(group.size());
   operation.greetings.resize(2 * group.size());
   for (uint32_t i = 0; i < group.size(); ++i) {
-    operation.heard[i] = 0;
     Transfer *pair = &operation.greetings[2 * i];
     pair[0] = pair[1] = {{}, i, false};
     if (!group.members[i].remote)

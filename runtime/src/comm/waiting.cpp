@@ -98,7 +98,7 @@ bool trainc::isDone(const Operation &operation, uint32_t member) {
   if (operation.phase == Phase::ARRIVAL)
     return hasArrived(operation, member);
   if (m.remote)
-    return operation.underWay[member] == 0;
+    return operation.phase == Phase::FENCE || !operation.underWay[member];
   if (!m.shares)
     return true;
   switch (operation.phase) {
@@ -198,8 +198,7 @@ trainc_status trainc::giveUp(Comm &comm, const Operation *operation,
 // Reasons to give up
 //===----------------------------------------------------------------------===//
 
-/// Peers that gave up, and what they said.
-static trainc_status checkPeers(Comm &comm, const Operation *operation) {
+trainc_status trainc::checkPeers(Comm &comm, const Operation *operation) {
   Text reason;
   for (uint32_t i = 0; i < comm.ranks && !reason.size(); ++i) {
     const Rank &rank = comm.peers[i];
@@ -215,14 +214,15 @@ static trainc_status checkPeers(Comm &comm, const Operation *operation) {
 }
 
 trainc_status trainc::checkUsable(Comm &comm) {
-  if (comm.failure.size())
-    return fail(TRAINC_COMM_FAILED, "the communicator has failed before: %s",
-                comm.failure.c_str());
-  return checkPeers(comm, nullptr);
+  if (!comm.failure.size())
+    return TRAINC_OK;
+  return fail(TRAINC_COMM_FAILED, "the communicator has failed before: %s",
+              comm.failure.c_str());
 }
 
 trainc_status trainc::checkAlive(Comm &comm) {
   TRAINC_TRY(checkUsable(comm));
+  TRAINC_TRY(checkPeers(comm, nullptr));
   for (uint32_t i = 0; i < comm.ranks; ++i) {
     if (!comm.peers[i].shares || !isDead(comm.peers[i]))
       continue;
