@@ -106,7 +106,7 @@ static void close(Bootstrap &self, bool clean) {
 
 trainc_status trainc::openMpi(const Start &start, const Limit &limit,
                               Bootstrap &bootstrap) {
-  const trainc_mpi *mpi;
+  const trainc_mpi *mpi = nullptr;
   TRAINC_TRY(loadPlugin(&mpi));
   int rank = 0, ranks = 0;
   trainc_mpi_request request;

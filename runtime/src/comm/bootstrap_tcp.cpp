@@ -474,7 +474,7 @@ trainc_status trainc::openTcp(const Start &start, const Limit &limit,
   bootstrap.close = close;
   if (start.rank == 0)
     return serve(host.c_str(), port.c_str(), start.ranks, limit, tcp->sockets);
-  int socket;
+  int socket = -1;
   TRAINC_TRY(connectTo(host.c_str(), port.c_str(), limit, &socket));
   tcp->sockets.push(socket);
   Hello hello = {helloMagic, start.rank, start.ranks};

@@ -8,13 +8,6 @@ using namespace trainc;
 // Groups
 //===----------------------------------------------------------------------===//
 
-static uint64_t hashBytes(uint64_t hash, const void *data, size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i)
-    hash = (hash ^ static_cast<const unsigned char *>(data)[i]) *
-           UINT64_C(0x100000001B3);
-  return hash;
-}
-
 static bool hasRanks(const Group &group, const uint32_t *ranks,
                      uint32_t count) {
   if (group.size() != count)

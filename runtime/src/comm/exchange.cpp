@@ -86,7 +86,7 @@ struct CopyTask {
 static void sumTile(void *argument, int64_t tile, unsigned) {
   const SumTask &task = *static_cast<SumTask *>(argument);
   Piece part = partOf({0, task.count}, static_cast<uint64_t>(tile), task.tile);
-  const void *few[16];
+  const void *few[16] = {};
   const void **sources = task.number <= 16
                              ? few
                              : static_cast<const void **>(reallocate(

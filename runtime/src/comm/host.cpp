@@ -173,7 +173,7 @@ namespace {
 struct Presence {
   Outcome outcome;
   char name[64];
-  char identity[160]; // equal on ranks of one host
+  uint64_t identity; // equal on ranks of one host
   int64_t pid;
   int32_t descriptor; // of the control block
   uint32_t apart;     // TRAINC_COMM_NO_WINDOW
@@ -203,8 +203,7 @@ static void introduce(const Comm &comm, Presence &presence) {
   if (stat("/proc/self/ns/pid", &pids) == 0)
     identity.format(" %llu", static_cast<unsigned long long>(pids.st_ino));
   identity.format(" %s", name);
-  snprintf(presence.identity, sizeof(presence.identity), "%s",
-           identity.c_str());
+  presence.identity = hashBytes(hashStart, identity.c_str(), identity.size());
   presence.pid = getpid();
   presence.apart = comm.flags & TRAINC_COMM_NO_WINDOW;
 }
@@ -219,8 +218,7 @@ static void numberHosts(Comm &comm, const Array<Presence> &all) {
     rank.pid = all[i].pid;
     memcpy(rank.name, all[i].name, sizeof(rank.name));
     for (uint32_t j = 0; j < i && !all[i].apart; ++j)
-      if (!all[j].apart &&
-          !strncmp(all[i].identity, all[j].identity, sizeof(all[i].identity))) {
+      if (!all[j].apart && all[i].identity == all[j].identity) {
         rank.host = comm.peers[j].host;
         break;
       }

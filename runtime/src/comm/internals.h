@@ -17,6 +17,14 @@
 
 namespace trainc {
 
+/// FNV-1a.
+constexpr uint64_t hashStart = 0xCBF29CE484222325;
+inline uint64_t hashBytes(uint64_t hash, const void *data, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i)
+    hash = (hash ^ static_cast<const unsigned char *>(data)[i]) * 0x100000001B3;
+  return hash;
+}
+
 //===----------------------------------------------------------------------===//
 // Control blocks
 //===----------------------------------------------------------------------===//
@@ -189,7 +197,7 @@ void releaseHosts(Comm &comm);
 void releaseWindows(Comm &comm);
 
 /// Looks a member's block up, if it is there by now.
-bool findBlock(Comm &comm, Group &group, uint32_t member);
+bool findBlock(Comm &comm, Group &group, uint32_t index);
 
 /// The present limit of exchanges that are not the first.
 Limit exchangeLimit(Comm &comm);

@@ -57,14 +57,13 @@ template <typename Done>
 static trainc_status testAll(Comm &comm, Operation &operation,
                              Array<Transfer> &transfers, uint32_t &left,
                              Done done) {
-  const trainc_mpi &mpi = *comm.bootstrap.mpi;
   for (size_t i = 0; i < transfers.size(); ++i) {
     Transfer &transfer = transfers[i];
     if (!transfer.active)
       continue;
     int isDone = 0;
-    TRAINC_TRY(
-        checkMpi(comm, &operation, mpi.test(&transfer.request, &isDone)));
+    TRAINC_TRY(checkMpi(comm, &operation,
+                        comm.bootstrap.mpi->test(&transfer.request, &isDone)));
     if (!isDone) {
       ++left;
       continue;

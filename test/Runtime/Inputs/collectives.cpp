@@ -152,7 +152,7 @@ static void testPending(Test &test, const std::vector<const Group *> &groups) {
   std::vector<uint32_t> tokens(maxPending);
   auto at = [&](uint32_t i) { return groups[i % groups.size()]; };
   for (uint32_t i = 0; i < maxPending; ++i) {
-    data[i].resize(i * 5000);
+    data[i].resize(i * 5000 + 1);
     fill(1000 + i, groupRank(*at(i), groupIndex(*at(i))), TRAINC_F32,
          data[i].size(), data[i].data());
     Collective call;
