@@ -588,8 +588,9 @@ typedef struct trainc_comm_options {
   /// TRAINC_RANKS, else the first pair of the above that is there. MPI knows
   /// them itself; if they are given they must be as it says.
   uint32_t rank, ranks;
-  double deadline; /* seconds that a collective, or the start, may wait; 0: 60 */
-  uint32_t flags;  /* TRAINC_COMM_* */
+  double
+      deadline;   /* seconds that a collective, or the start, may wait; 0: 60 */
+  uint32_t flags; /* TRAINC_COMM_* */
   uint32_t reserved;
   /// Told at once what is wrong while a collective waits; `text` is valid in
   /// the call only. Any thread. May be null.
@@ -612,7 +613,8 @@ typedef struct trainc_comm_info {
   uint32_t host, hosts;           // hosts in the order of their first ranks
   uint32_t host_rank, host_ranks; // among the ranks of my host
   double deadline;                // seconds
-  const char *bootstrap; // "mpi (Open MPI v4.1.4)", ...; owned by the communicator
+  const char
+      *bootstrap; // "mpi (Open MPI v4.1.4)", ...; owned by the communicator
   uint64_t collectives[TRAINC_NUM_COLLECTIVES]; // done, by kind
   uint64_t bytes[TRAINC_NUM_COLLECTIVES];       // of their ranges
 } trainc_comm_info;
