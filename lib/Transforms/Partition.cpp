@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "mlir/Dialect/Utils/IndexingUtils.h"
+#include "mlir/IR/Remarks.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
 #include <map>
@@ -124,6 +125,20 @@ struct Plan {
   Axes used, summed;
 };
 } // namespace
+
+template <typename T> static std::string toText(const T &value) {
+  std::string text;
+  llvm::raw_string_ostream(text) << value;
+  return text;
+}
+
+/// Says what was done to a value, of `type` on one rank.
+static void remarkOn(Location loc, StringRef what, Type type, ArrayAttr axes) {
+  remark::passed(loc,
+                 remark::RemarkOpts::name(what).category("train-partition"))
+      << remark::metric("Type", toText(type))
+      << remark::metric("Over", toText(axes));
+}
 
 static RankedTensorType getLocalType(const Grid &grid, RankedTensorType type,
                                      const Split &split) {
@@ -391,6 +406,7 @@ LogicalResult Partitioner::addUp(Operation &user, Value global) {
   if (isInteger)
     value =
         nn::castTo(b, loc, nn::castTo(b, loc, value, b.getI64Type()), element);
+  remarkOn(loc, "AddedUp", value.getType(), grid.toAttr(local.layout.partial));
   local.value = value;
   local.layout.partial.clear();
   ++counts.reduced;
@@ -532,9 +548,11 @@ Value Partitioner::cut(Value global, const Split &split) {
   if (!result) {
     result = whole.value;
     for (auto [dim, axes] : llvm::enumerate(split))
-      if (!axes.empty() && whole.layout.split[dim].empty())
+      if (!axes.empty() && whole.layout.split[dim].empty()) {
         result = nn::PartOp::create(b, loc, result, getIndex(axes, loc), dim,
                                     grid.count(axes));
+        remarkOn(loc, "Cut", result.getType(), grid.toAttr(axes));
+      }
     ++counts.cut;
   }
   cuts[{global.getAsOpaquePointer(), key}] = result;
