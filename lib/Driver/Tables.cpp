@@ -279,7 +279,7 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
       high = weight.getDimSize(loss.getTransposeWeight() ? 0 : 1);
       check.has_ignore = 1;
       check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
-    } else if (isa<nn::ReshapeOp, nn::CastOp>(user)) {
+    } else if (isa<nn::ReshapeOp, nn::CastOp, nn::PartOp>(user)) {
       findBounds(user->getResult(0), check, found);
       continue;
     } else {
