@@ -115,6 +115,9 @@ class Comm:
         self.runtime.call("trainc_comm_get_info", self.comm, byref(info))
         return info
 
+    def barrier(self):
+        self.runtime.call("trainc_comm_barrier", self.comm)
+
     def close(self):
         self.runtime.library.trainc_comm_destroy(self.comm)
 
@@ -240,6 +243,20 @@ class Trainer:
 
     def save(self, path):
         self.runtime.call("trainc_save", self.trainer, os.fsencode(path))
+
+    def save_checkpoint(self, directory, keep=0):
+        """Saves to a file of its own in the folder, and returns its path."""
+        path = c_char_p()
+        self.runtime.call("trainc_save_checkpoint", self.trainer, os.fsencode(directory), c_uint32(keep), byref(path))
+        return os.fsdecode(path.value)
+
+    def set_metadata(self, key, value):
+        self.runtime.call("trainc_set_metadata", self.trainer, key.encode(), value.encode())
+
+    def get_metadata(self, key):
+        value = c_char_p()
+        self.runtime.call("trainc_get_metadata", self.trainer, key.encode(), byref(value))
+        return value.value and value.value.decode()
 
     def convert(self, path=None, **options):
         """Converts the state in place; with the path of an artifact, goes on with that one."""

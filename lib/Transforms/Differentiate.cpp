@@ -174,8 +174,9 @@ static LogicalResult differentiateOp(Backward &state, Operation &op) {
 }
 
 /// The largest power of two not above the number of loss terms: that of the
-/// targets of the losses that `loss` is computed from; 1 if there are none.
-static double seedDivisor(Value loss) {
+/// targets of the losses that `loss` is computed from; 1 if there are none. Each of
+/// `ranks` ranks has an equal part of them, so it does not depend on their number.
+static double seedDivisor(Value loss, int64_t ranks) {
   SmallVector<Operation *> stack;
   int64_t terms = 1;
   DenseSet<Operation *> seen;
@@ -188,8 +189,8 @@ static double seedDivisor(Value loss) {
     int64_t elements = 1;
     for (Value operand : op->getOperands())
       if (auto type = dyn_cast<RankedTensorType>(operand.getType()))
-        if (isa<IntegerType>(type.getElementType()))
-          elements = std::max(elements, type.getNumElements());
+        if (isa<IntegerType>(type.getElementType()) && type.getRank())
+          elements = std::max(elements, type.getNumElements() * ranks);
     if (elements > 1) {
       terms = std::max(terms, elements);
       continue;
@@ -244,7 +245,10 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
   // Gradients among the inputs are of the loss as it is.
   bool given = step.getInputGradients().has_value();
   if (loss && state.active.contains(loss)) {
-    double divisor = given ? 1.0 : seedDivisor(loss);
+    ArrayAttr axes = getReducedAxes(step);
+    int64_t ranks =
+        axes ? getMesh(step->getParentOfType<ModuleOp>()).getCount(axes) : 1;
+    double divisor = given ? 1.0 : seedDivisor(loss, ranks);
     state.contributions[loss].push_back(
         SeedOp::create(state.builder, yield.getLoc(), loss.getType(),
                        state.builder.getF64FloatAttr(divisor)));

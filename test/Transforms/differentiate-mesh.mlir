@@ -1,4 +1,4 @@
-// RUN: trainc-opt %s --train-differentiate | FileCheck %s
+// RUN: trainc-opt %s --train-differentiate --split-input-file | FileCheck %s
 
 // The gradient of a sum over ranks is the sum over ranks of the gradients.
 // CHECK-LABEL: train.step @step
@@ -16,4 +16,19 @@ train.step @step(%x: tensor<4xf32>) {
   %p = nn.mul %a, %x : tensor<4xf32>, tensor<4xf32>
   %s = nn.reduce sum %p dims [0] : tensor<4xf32>
   train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
+// The divisor of the seed is that of the terms of all ranks together: sums of an open window mean the same on any number.
+// CHECK-LABEL: train.step @terms
+// CHECK: train.seed 6.400000e+01 : tensor<f32>
+train.mesh @mesh(host = 2, data = 3)
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<5x4xf32> init(ones) optimizer(@o)
+train.step @terms(%y: tensor<16xi32>) attributes {over = ["host", "data"]} {
+  %w = train.read @w : tensor<5x4xf32>
+  %x = nn.embedding %w, %y : tensor<5x4xf32>, tensor<16xi32>
+  %s, %n = nn.cross_entropy %x, %y : tensor<16x4xf32>, tensor<16xi32>
+  train.yield loss(%s) weight(%n) : tensor<f32>, tensor<f32>
 }

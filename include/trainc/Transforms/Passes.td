@@ -211,7 +211,7 @@ def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
     with respect to each parameter that is not frozen, by `DifferentiableOpInterface` in
     reverse order, and one `train.store_gradient` per parameter. The loss' own gradient
     is a `train.seed`: the loss scale divided by a power of two that depends on the
-    number of loss terms. A parameter that the loss does not depend on gets a gradient
+    number of loss terms of all ranks together. A parameter that the loss does not depend on gets a gradient
     of zeros.
 
     A `train.recompute` becomes the ops inside of it. Where the backward pass reaches the

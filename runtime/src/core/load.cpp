@@ -44,18 +44,17 @@ static trainc_status readTensor(const trainc_trainer *trainer,
     return file.read(from, part.data, part.count * toSize);
   buffer.resize(2 * pieceBytes);
   char *converted = buffer.data() + pieceBytes;
-  return forPieces(
-      match.from->dtype, tensor.dtype, part.count,
-      [&](uint64_t begin, uint64_t count) {
-        TRAINC_TRY(
-            file.read(from + begin * fromSize, buffer.data(), count * fromSize));
-        char *to = part.data + begin * toSize;
-        convert(match.from->dtype, buffer.data(), tensor.dtype,
-                match.adds ? converted : to, count);
-        if (match.adds)
-          addElements(tensor.dtype, to, converted, count);
-        return TRAINC_OK;
-      });
+  return forPieces(match.from->dtype, tensor.dtype, part.count,
+                   [&](uint64_t begin, uint64_t count) {
+                     TRAINC_TRY(file.read(from + begin * fromSize,
+                                          buffer.data(), count * fromSize));
+                     char *to = part.data + begin * toSize;
+                     convert(match.from->dtype, buffer.data(), tensor.dtype,
+                             match.adds ? converted : to, count);
+                     if (match.adds)
+                       addElements(tensor.dtype, to, converted, count);
+                     return TRAINC_OK;
+                   });
 }
 
 static trainc_status readTensors(trainc_trainer *trainer,
@@ -127,9 +126,38 @@ struct Checkpoint {
 };
 } // namespace
 
+/// TRAINC_OK if `status` is so on every rank and all have opened the same file, as
+/// far as its header and scalars tell.
+static trainc_status agreeOnFile(const trainc_trainer *trainer,
+                                 const Checkpoint &checkpoint, const Plan &plan,
+                                 trainc_status status) {
+  TRAINC_TRY(trainer->ranks.agree(status));
+  if (!trainer->ranks.any())
+    return TRAINC_OK;
+  uint64_t hash = UINT64_C(0xCBF29CE484222325); // FNV-1a
+  auto add = [&](const void *data, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i)
+      hash = (hash ^ static_cast<const unsigned char *>(data)[i]) *
+             UINT64_C(0x100000001B3);
+  };
+  for (const FileTensor &tensor : checkpoint.file.header.tensors) {
+    add(tensor.name, strlen(tensor.name) + 1);
+    add(&tensor.end, sizeof(tensor.end));
+  }
+  for (const MetadataPair &pair : checkpoint.file.header.metadata) {
+    add(pair.key, strlen(pair.key) + 1);
+    add(pair.value, strlen(pair.value) + 1);
+  }
+  for (uint32_t i = 0; i < plan.scalars.size(); ++i)
+    if (trainer->d->scalars[i].flags & TRAINC_SCALAR_PERSISTENT &&
+        i != TRAINC_SCALAR_LOSS_SUM && i != TRAINC_SCALAR_WEIGHT_SUM)
+      add(&plan.scalars[i], sizeof(double)); // sums are those of a rank
+  return agree(*trainer->ranks.communicator(), "the checkpoint", hash);
+}
+
 static Target targetOf(const trainc_trainer *trainer) {
-  return {trainer->artifact, trainer->ranks.rank(), trainer->ranks.size(),
-          trainer->state.tensors, /*gradients=*/false, /*integers=*/false};
+  return {trainer->artifact,      trainer->ranks.rank(), trainer->ranks.size(),
+          trainer->state.tensors, /*gradients=*/false,   /*integers=*/false};
 }
 
 trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
@@ -141,7 +169,7 @@ trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
   trainc_status status = checkpoint.open(path);
   if (status == TRAINC_OK)
     status = matchState(checkpoint.source(), targetOf(trainer), plan);
-  TRAINC_TRY(trainer->ranks.agree(status));
+  TRAINC_TRY(agreeOnFile(trainer, checkpoint, plan, status));
   TRAINC_TRY(readTensors(trainer, checkpoint.file, plan));
   memcpy(trainer->scalars, plan.scalars.data(), plan.scalars.size() * 8);
   trainer->windowEntry = plan.windowEntry;
@@ -162,7 +190,7 @@ trainc_status trainc_load_parameters(trainc_trainer *trainer,
   trainc_status status = checkpoint.open(path);
   if (status == TRAINC_OK)
     status = matchParameters(checkpoint.source(), targetOf(trainer), plan);
-  TRAINC_TRY(trainer->ranks.agree(status));
+  TRAINC_TRY(agreeOnFile(trainer, checkpoint, plan, status));
   TRAINC_TRY(readTensors(trainer, checkpoint.file, plan));
   trainer->broken = broken; // states and scalars are what they were
   return TRAINC_OK;

@@ -102,8 +102,9 @@ trainc_status Ranks::join(trainc_comm *newComm,
     return fail(TRAINC_MISMATCH,
                 "artifact '%s' is compiled for %llu ranks (%s), there %s %u%s",
                 d->name, static_cast<unsigned long long>(ranks),
-                mesh.size() ? mesh.c_str() : "no mesh", have == 1 ? "is" : "are",
-                have, newComm ? "" : ": the trainer has no communicator");
+                mesh.size() ? mesh.c_str() : "no mesh",
+                have == 1 ? "is" : "are", have,
+                newComm ? "" : ": the trainer has no communicator");
   if (ranks == 1)
     return TRAINC_OK;
   comm = newComm;
@@ -113,7 +114,8 @@ trainc_status Ranks::join(trainc_comm *newComm,
     coordinates[i] = rest % static_cast<uint32_t>(d->axes[i].size);
     rest /= static_cast<uint32_t>(d->axes[i].size);
   }
-  TRAINC_TRY(trainc::agree(*comm, "the schedule of collectives", d->schedule_hash));
+  TRAINC_TRY(
+      trainc::agree(*comm, "the schedule of collectives", d->schedule_hash));
   TRAINC_TRY(trainc::agree(*comm, "the artifact", d->plan_hash));
   return trainc::agree(*comm, "the seed", seed);
 }
@@ -126,8 +128,9 @@ trainc_status Ranks::agree(trainc_status status) const {
     char text[248];
   } mine = {};
   mine.status = status;
-  if (status != TRAINC_OK)
-    snprintf(mine.text, sizeof(mine.text), "%s", trainc_last_error());
+  Text own; // peers get the beginning of it
+  own.append(status != TRAINC_OK ? trainc_last_error() : "");
+  snprintf(mine.text, sizeof(mine.text), "%s", own.c_str());
   Array<Outcome> all;
   all.resize(size());
   Collective gather;
@@ -140,7 +143,7 @@ trainc_status Ranks::agree(trainc_status status) const {
   gather.label = "outcome";
   TRAINC_TRY(run(*comm, gather, nullptr));
   if (status != TRAINC_OK)
-    return fail(status, "%s", mine.text);
+    return fail(status, "%s", own.c_str());
   for (uint32_t i = 0; i < all.size(); ++i)
     if (all[i].status != TRAINC_OK)
       return fail(static_cast<trainc_status>(all[i].status), "rank %u: %s", i,

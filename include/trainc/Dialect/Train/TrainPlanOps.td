@@ -73,7 +73,7 @@ def Train_SeedOp : Train_Op<"seed", [Pure]> {
   let summary = "the gradient of the summed loss";
   let description = [{
     The loss scale divided by `divisor`, a power of two not above the number of loss
-    terms of a micro-step, so that gradients in f16 stay in range. What reads a stored
+    terms of a micro-step of all ranks, so that gradients in f16 stay in range. What reads a stored
     gradient multiplies by divisor / (loss scale x sum of weights).
   }];
   let arguments = (ins F64Attr:$divisor);

@@ -1,0 +1,232 @@
+# REQUIRES: jax
+# RUN: %python %s
+"""Checkpoints of several ranks: any number of ranks goes on with them, replicated or sharded, also inside a window; other programs can read
+them; and a save that fails on one rank fails on all and leaves the old file.
+"""
+import os
+import sys
+import tempfile
+
+import numpy as np
+from safetensors import safe_open
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+
+from ranks import batches, compile_module, example, mesh_option, run, same  # noqa: E402
+from report import check  # noqa: E402
+from trainc_ctypes import Error  # noqa: E402
+
+K, BATCH, SEQ, VOCABULARY = 4, 24, 8, 64  # every number of ranks below divides the batch
+GPT = ["--layers", 1, "--width", 32, "--heads", 2, "--seq", SEQ, "--vocab", VOCABULARY, "--batch", BATCH, "--accumulate", K,
+       "--lr", "0.01", "--optimizer", "adam"]
+MODES, SAVERS = ("none", "optimizer"), dict(host=2, data=2)
+DATA = batches(dict(x=((BATCH, SEQ), "i"), y=((BATCH, SEQ), "i")), 4 * K, VOCABULARY)
+CLOSED, OPEN = K, K + 2  # micro-steps after which states are saved
+
+
+def gpt(*options):
+    """The step alone: what an artifact evaluates is not in its checkpoints."""
+    return example("gpt", *GPT, *options).split("\ntrain.eval")[0]
+
+
+def closing(rank, begin, end):
+    """Loss, norm and weight of the windows that end in these micro-steps."""
+    results = [rank.step(**inputs) for inputs in DATA[begin:end]]
+    return np.array([(r.window_loss, r.grad_norm, r.window_weight) for r in results if r.closed])
+
+
+def saving(folder):
+    """Saves after CLOSED and OPEN micro-steps and goes on; the windows after CLOSED, and tensors as they were and at the end."""
+    def work(rank):
+        closing(rank, 0, CLOSED)
+        rank.trainer.set_metadata("position", "17")
+        rank.trainer.save(os.path.join(folder, "closed"))
+        before = rank.tensors()
+        closing(rank, CLOSED, OPEN)
+        rank.trainer.save(os.path.join(folder, "open"))
+        gradients = {n: rank.trainer.read(n, "gradient") for n in rank.trainer.names("gradient")}
+        return closing(rank, OPEN, 4 * K), rank.tensors(), before, gradients
+    return work
+
+
+def loading(folder):
+    """Goes on from both files: the windows, and the tensors at the end."""
+    def work(rank):
+        found = []
+        for name, begin in ("closed", CLOSED), ("open", OPEN):
+            rank.trainer.load(os.path.join(folder, name))
+            found.append((closing(rank, begin, 4 * K), rank.tensors()))
+        return found, rank.trainer.get_metadata("position")
+    return work
+
+
+def contents(path):
+    with safe_open(path, "numpy") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
+
+
+def check_files(what, folder, before, gradients):
+    """`before` is the state at CLOSED, `gradients` those of each rank at OPEN."""
+    tensors, metadata = contents(os.path.join(folder, "closed"))
+    names = {("parameter", None): "{0}", ("buffer", None): "{0}"}
+    want = {names.get((role, state), "optimizer/{0}/{1}").format(name, state): value
+            for (role, name, state), value in before.items() if role != "compute"}
+    bad = check(f"{what}: the file has the whole tensors", same({n: tensors.get(n) for n in want}, want))
+    bad += check(f"{what}: and scalars, nothing else", all(n in want or n.startswith("scalar/") for n in tensors))
+    bad += check(f"{what}: metadata", metadata["user.position"] == "17" and metadata["trainc.update"] == "1")
+    tensors, metadata = contents(os.path.join(folder, "open"))
+    bad += check(f"{what}: sums of each rank in a window", metadata["trainc.window_ranks"] == str(len(gradients)) and all(
+        np.array_equal(tensors[f"rank/{r}/gradient/{n}"], value) for r, own in enumerate(gradients) for n, value in own.items()))
+    return bad
+
+
+def check_loads(bf16, folder):
+    """States that 4 ranks save."""
+    bad, kind = 0, "bf16" if bf16 else "f32"
+    text = gpt(*["--bf16"] * bf16)
+    library = os.path.join(folder, "gpt.so")  # whose name is in the checkpoints
+    saved = {}
+    for mode in MODES:
+        path = os.path.join(folder, f"{kind}-{mode}")
+        os.makedirs(path)
+        results = run(saving(path), compile_module(text, library, mesh_option(SAVERS), f"--shard={mode}"), 4)
+        bad += check_files(f"{kind} {mode}", path, results[0][2], [r[3] for r in results])
+        saved[mode] = path, results[0]
+    for name in "closed", "open":
+        files = [open(os.path.join(saved[mode][0], name), "rb").read() for mode in MODES]
+        bad += check(f"{kind}: same file of both modes, {name}", files[0] == files[1])
+    path, (went_on, _, _, _) = saved["optimizer"]
+    for ranks in 1, 2, 3, 4, 8:
+        for mode in MODES if ranks > 1 else MODES[:1]:
+            mesh = SAVERS if ranks == 4 else dict(data=ranks)
+            results = run(loading(path), compile_module(text, library, mesh_option(mesh), f"--shard={mode}"), ranks)
+            found, position = results[0]
+            what = f"{kind}, saved by 4, loaded by {ranks}, {mode}"
+            bad += check(f"{what}: ranks agree", all(p == "17" == position and np.array_equal(a[0], b[0]) and same(a[1], b[1])
+                                                     for r, p in results for a, b in zip(r, found)))
+            for (windows, tensors), when in zip(found, ("between windows", "inside a window")):
+                if ranks == 4:
+                    _, (want, end, _, _) = saved[mode]
+                    bad += check(f"{what}, {when}: same bits", np.array_equal(windows, want) and same(tensors, end))
+                error = np.abs(windows - went_on) / np.abs(went_on)
+                bad += check(f"{what}, {when}: next loss", len(windows) == 3 and error[0, 0] <= 1e-6, error[0, 0])
+                bad += check(f"{what}, {when}: later losses", error.max() <= (3e-2 if bf16 else 1e-5), error.max())
+    return bad
+
+
+def check_other_save(folder):
+    """A state that one rank saves."""
+    bad, library = 0, os.path.join(folder, "gpt.so")
+    text, path = gpt(), os.path.join(folder, "one")
+    os.makedirs(path)
+    (went_on, *_), = run(saving(path), compile_module(text, library), 1)
+    for mode in MODES:
+        results = run(loading(path), compile_module(text, library, mesh_option(dict(data=3)), f"--shard={mode}"), 3)
+        for (windows, _), when in zip(results[0][0], ("between windows", "inside a window")):
+            error = np.abs(windows - went_on) / np.abs(went_on)
+            bad += check(f"saved by 1, loaded by 3, {mode}, {when}", error[0, 0] <= 1e-6 and error.max() <= 1e-5, error)
+    return bad
+
+
+def refusal(call, *arguments):
+    try:
+        call(*arguments)
+    except Error as error:
+        return str(error)
+    return None
+
+
+# Which rank's I/O fails, and what the message says. The first rank alone makes the file, moves it into place, writes `latest` and removes
+# old checkpoints.
+FAULTS = [(0, "open:1:fail", "cannot create"), (0, "write:1:fail", "cannot write"), (0, "rename:1:fail", "cannot move"),
+          (2, "open:1:fail", "cannot open"), (1, "write:2:fail", "cannot write"), (2, "fsync:1:fail", "cannot sync")]
+# After these the checkpoint is whole, and `latest` or the folder is not yet as it should be.
+LATE_FAULTS = [(0, "rename:2:fail", "cannot move"), (0, "remove:1:fail", "cannot remove")]
+
+
+def failing(folder):
+    """Error, `latest` and the folder after a save, after one with each fault, and after another one."""
+    def work(rank):
+        seen = []
+
+        def save(fault=None):
+            closing(rank, 0, K)
+            if fault:
+                os.environ["TRAINC_FAULT"] = fault
+            error = refusal(rank.trainer.save_checkpoint, folder, 1)
+            os.environ.pop("TRAINC_FAULT", None)
+            rank.comm.barrier()
+            with open(os.path.join(folder, "latest")) as file:
+                seen.append((error, file.read().strip(), sorted(os.listdir(folder))))
+            rank.comm.barrier()
+
+        save()
+        for at, fault, _ in FAULTS + LATE_FAULTS:
+            save(fault if rank.rank == at else None)
+        save()
+        return seen
+    return work
+
+
+def name_of(update):
+    return f"step-{update:06d}.safetensors"
+
+
+def check_failing_saves(folder, library):
+    path = os.path.join(folder, "failing")
+    results = run(failing(path), library, 3)
+    bad, last = 0, 1
+    for i, (at, fault, text) in enumerate(FAULTS + LATE_FAULTS, 1):
+        what = f"rank {at} fails to {fault}"
+        errors = [seen[i][0] for seen in results]
+        bad += check(f"{what}: on all ranks", all(e and text in e for e in errors) and all(
+            (f"rank {at}: " in e) == (r != at) for r, e in enumerate(errors)), errors)
+        _, latest, files = results[0][i]
+        if (at, fault, text) in FAULTS:
+            bad += check(f"{what}: the old file stays, alone", latest == name_of(1) and files == ["latest", latest], files)
+        else:
+            last = i + 1 if "remove" in fault else last
+            bad += check(f"{what}: all is whole", latest == name_of(last) and name_of(1) in files and name_of(i + 1) in files
+                         and not [n for n in files if n.startswith(".")], files)
+    error, latest, files = results[0][-1]
+    return bad + check("a save after all that", error is None and files == ["latest", latest], (error, files))
+
+
+def refusing(folder):
+    """What ranks say that load from a file that others do not have, and whether their state is what it was."""
+    def work(rank):
+        for name in "a", "b":
+            closing(rank, 0, K)
+            rank.trainer.save(os.path.join(folder, name))
+        before, texts = rank.tensors(), []
+        for other in "absent", "b":
+            own = os.path.join(folder, "a" if rank.rank == 0 else other)
+            for load in rank.trainer.load, rank.trainer.load_parameters:
+                texts.append(refusal(load, own))
+        unchanged = same(before, rank.tensors())
+        rank.trainer.load(os.path.join(folder, "a"))
+        return texts, unchanged, rank.step(**DATA[0]).update
+    return work
+
+
+def check_refusals(folder, library):
+    path = os.path.join(folder, "refusing")
+    os.makedirs(path)
+    results, bad = run(refusing(path), library, 3), 0
+    for i, what in enumerate(("state", "parameters")):
+        bad += check(f"{what} from a file that one rank alone can read", all(
+            "NOT_FOUND" in texts[i] and "absent" in texts[i] for texts, _, _ in results), results)
+        bad += check(f"{what} from files that differ", all(
+            "MISMATCH" in texts[i + 2] and "ranks differ in the checkpoint" in texts[i + 2] for texts, _, _ in results), results)
+    return bad + check("nothing has changed, and they go on", all(r[1:] == (True, 1) for r in results), results)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        bad = check_loads(False, folder) + check_loads(True, folder) + check_other_save(folder)
+        library = compile_module(gpt(), os.path.join(folder, "three.so"), "--mesh=data=3", "--shard=optimizer")
+        sys.exit(bad + check_failing_saves(folder, library) + check_refusals(folder, library) != 0)
+
+
+if __name__ == "__main__":
+    main()
