@@ -3,6 +3,7 @@
 #include "ranks.h"
 #include "model.h"
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,7 @@ namespace trainc::run {
 
 static trainc_comm *comm = nullptr;
 static trainc_comm_info info = {};
+static std::atomic<bool> isEnding = false;
 
 trainc_comm *communicator() { return comm; }
 uint32_t rank() { return info.rank; }
@@ -117,6 +119,8 @@ void joinRanks(const Options &options, int argc, char **argv) {
   if (!options.window)
     settings.flags |= TRAINC_COMM_NO_WINDOW;
   settings.report = [](void *, const char *text) {
+    if (isEnding)
+      return;
     std::fprintf(stderr, "trainc-run: rank %u: %s\n", rank(), text);
   };
   trainc_comm *made;
@@ -137,6 +141,20 @@ void joinRanks(const Options &options, int argc, char **argv) {
     showPlaces();
   else if (!std::freopen("/dev/null", "w", stdout))
     fail("cannot write to /dev/null");
+}
+
+void failTogether(const std::string &text,
+                  void (*print)(const std::string &text)) {
+  isEnding = true;
+  timespec patience = {0, 500000000};
+  if (!isFirst())
+    nanosleep(&patience, nullptr);
+  if (isFirst())
+    print(text);
+  else if (trainc_comm_check(comm) == TRAINC_OK)
+    print("rank " + std::to_string(rank()) + ": " + text);
+  trainc_comm_abort(comm, 1);
+  std::_Exit(1);
 }
 
 void leaveRanks() {

@@ -26,6 +26,12 @@ uint32_t ranks();
 /// Does this rank print for all?
 inline bool isFirst() { return rank() == 0; }
 
+/// Ends all ranks. What fails on all is printed by the first, what fails on one alone
+/// by that one, and of what a rank learns from the others nothing more: the report of
+/// the communicator has said it.
+[[noreturn]] void failTogether(const std::string &text,
+                               void (*print)(const std::string &text));
+
 /// Threads of this rank if none are asked for: its processors, divided by the ranks
 /// that may run on them.
 uint32_t defaultThreads();

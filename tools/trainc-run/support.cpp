@@ -44,19 +44,11 @@ void fail(const char *format, ...) {
   va_start(arguments, format);
   std::string text = vformat(format, arguments);
   va_end(arguments);
-  if (!communicator()) {
-    print("error: ", text);
-    std::exit(1);
-  }
-  // What fails on all is the first one's to say; it ends the others meanwhile.
-  timespec patience = {0, 500000000};
-  if (!isFirst())
-    nanosleep(&patience, nullptr);
-  if (!isFirst())
-    text = "rank " + std::to_string(rank()) + ": " + text;
-  print("error: ", text);
-  trainc_comm_abort(communicator(), 1);
-  std::_Exit(1);
+  auto printError = [](const std::string &text) { print("error: ", text); };
+  if (communicator())
+    failTogether(text, printError);
+  printError(text);
+  std::exit(1);
 }
 
 void note(const char *format, ...) {

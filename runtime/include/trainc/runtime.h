@@ -639,6 +639,9 @@ TRAINC_API trainc_status trainc_comm_get_info(const trainc_comm *comm,
 /// Returns when all ranks have called it. Equivalent to: MPI_Barrier.
 TRAINC_API trainc_status trainc_comm_barrier(trainc_comm *comm);
 
+/// TRAINC_COMM_FAILED if a peer is known to have died or given up. Does not wait.
+TRAINC_API trainc_status trainc_comm_check(trainc_comm *comm);
+
 /// A wait in progress reports at once what it waits for, and goes on waiting: for
 /// a handler of the SIGTERM that launchers send when a rank has died.
 TRAINC_API void trainc_comm_interrupt(trainc_comm *comm);

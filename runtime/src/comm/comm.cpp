@@ -134,6 +134,8 @@ trainc_status trainc_comm_barrier(trainc_comm *comm) {
 
 void trainc_comm_interrupt(trainc_comm *comm) { comm->interrupted.store(true); }
 
+trainc_status trainc_comm_check(trainc_comm *comm) { return checkAlive(*comm); }
+
 void trainc_comm_abort(trainc_comm *comm, int status) {
   if (!comm->failure.size()) {
     Text reason;
