@@ -93,8 +93,8 @@ void Gatherer::gatherMesh() {
   if (!mesh || mesh.getCount(mesh.getAxes()) == 1)
     return;
   for (auto [axis, size] : llvm::zip(mesh.getAxes(), mesh.getSizes()))
-    tables.axes.push_back({cast<StringAttr>(axis).getValue().str(),
-                           static_cast<uint64_t>(size)});
+    tables.axes.push_back(
+        {cast<StringAttr>(axis).getValue().str(), static_cast<uint64_t>(size)});
 }
 
 /// Bit i: axis i of the mesh.
@@ -293,7 +293,8 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
 static PortRow portOf(StringRef name, Type type) {
   auto tensor = cast<RankedTensorType>(type);
   return {
-      name.str(), getDType(tensor.getElementType()),
+      name.str(),
+      getDType(tensor.getElementType()),
       std::vector<int64_t>(tensor.getShape().begin(), tensor.getShape().end()),
       bytesOf(tensor),
       {}};
@@ -520,8 +521,7 @@ void Gatherer::addCollective(EntryRow &entry, Operation &op,
   }
   command.operands.push_back(operand);
   if (!range)
-    command.operands.push_back(
-        operandOf(entry, op.getResult(0), TRAINC_WRITE));
+    command.operands.push_back(operandOf(entry, op.getResult(0), TRAINC_WRITE));
   command.label = op.getName().stripDialect().str();
   command.collective = detail;
 }

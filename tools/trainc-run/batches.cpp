@@ -239,8 +239,8 @@ void Batches::compareData() {
       hash = hashBytes(array.dims.data(), array.dims.size() * 8, hash);
       for (uint64_t at : {UINT64_C(0), bytes / 2, bytes})
         if (uint64_t begin = at > sample ? at - sample : 0; begin < bytes)
-          hash = hashBytes(array.data + begin,
-                           std::min(sample, bytes - begin), hash);
+          hash = hashBytes(array.data + begin, std::min(sample, bytes - begin),
+                           hash);
     }
   agree("the data", hash);
 }

@@ -1,8 +1,8 @@
 //===- evaluate.cpp - Running an eval entry over a data set ---------------===//
 
 #include "evaluate.h"
-#include "ranks.h"
 #include "core/convert.h"
+#include "ranks.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstring>

@@ -57,8 +57,8 @@ static std::string processorsText(const cpu_set_t &set) {
     int last = i;
     while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set))
       ++last;
-    text += format(last > i ? "%s%d-%d" : "%s%d", text.empty() ? "" : ",", i,
-                   last);
+    text +=
+        format(last > i ? "%s%d-%d" : "%s%d", text.empty() ? "" : ",", i, last);
     i = last;
   }
   return text;
@@ -194,7 +194,9 @@ static void checkDisk(const Model &model, const std::string &folder) {
     if (errno != ENOENT || path == "." || path == "/")
       fail("cannot find the free space of '%s': %s", path.c_str(),
            std::strerror(errno));
-    path = slash == std::string::npos ? "." : slash ? path.substr(0, slash) : "/";
+    path = slash == std::string::npos ? "."
+           : slash                    ? path.substr(0, slash)
+                                      : "/";
   }
   uint64_t free = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
   uint64_t needed = checkpointBytes(model.descriptor());

@@ -1,8 +1,8 @@
 //===- trainc-run.cpp - Trains a compiled model on data -------------------===//
 
+#include "batches.h"
 #include "benchmark.h"
 #include "evaluate.h"
-#include "batches.h"
 #include "inspect.h"
 #include "ranks.h"
 #include "sample.h"

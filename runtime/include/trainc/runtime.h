@@ -173,7 +173,8 @@ typedef struct trainc_trainer_options {
   uint64_t seed;         /* of initial values and dropout; below 2^53 */
   trainc_parallel_for_fn parallel_for; /* null: the trainer's own pool */
   void *parallel_context;
-  trainc_comm *comm; /* of an artifact for several ranks; outlives the trainer */
+  trainc_comm
+      *comm; /* of an artifact for several ranks; outlives the trainer */
 } trainc_trainer_options;
 
 /// Makes a training state: allocates the arenas, starts the threads, loads the

@@ -273,7 +273,8 @@ typedef struct trainc_descriptor {
   const char *features;
   uint64_t plan_hash;  /* of everything in the tables */
   uint64_t state_hash; /* of parameters, states and groups: what a state fits */
-  uint64_t schedule_hash; /* of all collectives in their order; 0: there are none */
+  uint64_t
+      schedule_hash; /* of all collectives in their order; 0: there are none */
   uint32_t num_arenas, num_tensors, num_scalars, num_groups, num_entries,
       num_kernels;
   uint32_t scalar_arena;    /* index of the arena of the scalar block */

@@ -206,8 +206,7 @@ trainc_status Matcher::matchState() {
   Text name;
   for (uint32_t i = 0; i < d.num_tensors; ++i) {
     name.clear();
-    if (checkpointName(d, i, name) &&
-        d.tensors[i].role != TRAINC_ROLE_GRADIENT)
+    if (checkpointName(d, i, name) && d.tensors[i].role != TRAINC_ROLE_GRADIENT)
       matchTensor(i, name.c_str(), /*required=*/true);
   }
   if (gradients)
