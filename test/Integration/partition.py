@@ -196,8 +196,10 @@ def check(name, text, axes, folder, bounds=None):
             names = list(dict.fromkeys(n.rsplit("@", 1)[0] for n in got))
             if set(names) != set(want):
                 raise SystemExit(f"{name} {axes}: outputs {names} of {entry}, expected {list(want)}")
-            # A gradient may be 0 but for rounding (of what a norm takes away).
-            largest = max([np.nanmax(np.abs(v), initial=0) for n, v in want.items() if n.startswith("grad.")], default=0)
+            # One gradient or all may be 0 but for rounding (of what a norm takes away; of logits that are all equal).
+            largest = max([np.nanmax(np.abs(v), initial=0) for n, v in want.items() if n.startswith("grad.")],
+                          default=0)
+            largest = max(largest, 1e-3 * np.nan_to_num(np.abs(want.get("loss", 0)), posinf=0))
             for number, n in enumerate(names):
                 if n in have:
                     value = have[n]
