@@ -117,8 +117,10 @@ static void testDeath(const std::string &bootstrap, bool atRoot) {
       trainc_comm *comm;
       OK(trainc_comm_create(&options, &comm));
       OK(trainc_comm_barrier(comm));
-      if (i == (atRoot ? 0 : 2))
+      if (i == (atRoot ? 0 : 2)) {
+        rest(0.2); // until the others are through
         raise(SIGKILL);
+      }
       Window *window;
       double begin = seconds();
       CHECK(createWindow(*comm, 100, &window) == TRAINC_COMM_FAILED);

@@ -615,8 +615,9 @@ TRAINC_API trainc_status trainc_comm_get_info(const trainc_comm *comm,
 /// Returns when all ranks have called it. Equivalent to: MPI_Barrier.
 TRAINC_API trainc_status trainc_comm_barrier(trainc_comm *comm);
 
-/// A wait in progress reports at once what it waits for, and goes on waiting: for
-/// a handler of the SIGTERM that launchers send when a rank has died.
+/// A wait in progress, or else the next one, reports at once what it waits for,
+/// and goes on waiting: for a handler of the SIGTERM that launchers send when a
+/// rank has died.
 TRAINC_API void trainc_comm_interrupt(trainc_comm *comm);
 
 /// Tells the peers to give up, so that they fail with this rank's number and

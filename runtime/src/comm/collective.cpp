@@ -96,6 +96,9 @@ static trainc_status checkRange(const Comm &comm, const Collective &call) {
   const char *label = call.label ? call.label : "";
   bool isSum =
       call.kind == TRAINC_REDUCE_SCATTER || call.kind == TRAINC_ALL_REDUCE;
+  if (call.kind >= TRAINC_NUM_COLLECTIVES)
+    return fail(TRAINC_INVALID_ARGUMENT, "collective '%s': of kind %d", label,
+                static_cast<int>(call.kind));
   if (!size || (isSum && call.dtype > TRAINC_F16))
     return fail(TRAINC_INVALID_ARGUMENT, "collective '%s': elements of type %s",
                 label, size ? trainc_dtype_name(call.dtype) : "unknown");

@@ -189,8 +189,8 @@ trainc_status trainc::giveUp(Comm &comm, const Operation *operation,
   pthread_mutex_lock(&comm.mutex);
   comm.reported = true;
   pthread_mutex_unlock(&comm.mutex);
-  report(comm, text.c_str());
   comm.failure.append(text.c_str());
+  report(comm, text.c_str());
   return fail(TRAINC_COMM_FAILED, "%s", text.c_str());
 }
 
@@ -338,7 +338,21 @@ trainc_status trainc::await(Comm &comm, Counter &counter, uint32_t target) {
 // The watchdog
 //===----------------------------------------------------------------------===//
 
-/// Reports for a wait that is in a call that does not return.
+/// What is to be reported of a wait that does not get to look; empty: nothing.
+static void examine(Comm &comm, uint64_t limit, Text &text) {
+  if (!comm.waiting || comm.reported)
+    return;
+  comm.reported = nowNs() - comm.waitBegin >= limit;
+  if (comm.reported)
+    text.format("nothing within %g s, and the wait does not return: ",
+                comm.deadline);
+  else if (comm.interrupted.exchange(false))
+    text.append("interrupted: ");
+  else
+    return;
+  appendOperation(text, comm, *comm.waiting, comm.waitBegin);
+}
+
 static void watch(Comm &comm) {
   uint64_t limit =
       static_cast<uint64_t>(comm.deadline * static_cast<double>(secondNs)) +
@@ -349,21 +363,16 @@ static void watch(Comm &comm) {
     timespec time = {static_cast<time_t>(next / secondNs),
                      static_cast<long>(next % secondNs)};
     pthread_cond_timedwait(&comm.changed, &comm.mutex, &time);
-    if (comm.stopping || !comm.waiting || comm.reported)
-      continue;
-    // The operation outlives the lock: its wait would end through it.
-    if (comm.interrupted.exchange(false))
-      reportInterrupt(comm);
-    if (nowNs() - comm.waitBegin < limit)
-      continue;
     Text text;
-    text.format("nothing within %g s, and the wait does not return: ",
-                comm.deadline);
-    appendOperation(text, comm, *comm.waiting, comm.waitBegin);
-    comm.reported = true;
+    examine(comm, limit, text);
+    if (!text.size())
+      continue;
+    bool isOver = comm.reported;
+    pthread_mutex_unlock(&comm.mutex); // the callback may do what it likes
     report(comm, text.c_str());
-    if (comm.flags & TRAINC_COMM_EXIT)
+    if (isOver && comm.flags & TRAINC_COMM_EXIT)
       _exit(1);
+    pthread_mutex_lock(&comm.mutex);
   }
   pthread_mutex_unlock(&comm.mutex);
 }
