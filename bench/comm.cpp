@@ -118,6 +118,18 @@ static void runRank(trainc_comm_options options, uint64_t count,
              way.name, time, way.times.front(), way.times.back(),
              static_cast<double>(way.bytes) / time * 1e-6);
     }
+  float value = 1;
+  call.kind = TRAINC_ALL_REDUCE;
+  call.window = nullptr;
+  call.count = 1;
+  call.data = &value;
+  constexpr int calls = 2000;
+  double begin = milliseconds();
+  for (int i = 0; i < calls; ++i)
+    check(run(*comm, call, nullptr));
+  if (rank == 0)
+    printf("all_reduce of 4 bytes: %.1f us\n",
+           (milliseconds() - begin) * 1e3 / calls);
   trainc_comm_destroy(comm);
 }
 

@@ -6,7 +6,7 @@
 using namespace trainc;
 
 /// Spins before a wait sleeps, where every rank of the host has a processor.
-static constexpr unsigned waitingSpins = 2000;
+static constexpr unsigned waitingSpins = 300;
 
 static Limit limitOf(double seconds) {
   return {nowNs() +

@@ -25,6 +25,9 @@ static constexpr uint64_t restNs = 10 * msNs, lookNs = 5 * msNs;
 /// its peers.
 static constexpr uint64_t stoppedNs = 2 * secondNs;
 
+/// Times that a wait lets others run before it sleeps.
+static constexpr unsigned counterYields = 100, messageYields = 1000;
+
 static constexpr uint64_t watchNs = 250 * msNs, graceNs = 2 * secondNs;
 
 //===----------------------------------------------------------------------===//
@@ -314,10 +317,12 @@ trainc_status trainc::pause(Comm &comm, Counter *counter, uint32_t seen) {
   uint64_t now = nowNs();
   if (now - comm.lastLook >= lookNs || past % 256 == 255)
     TRAINC_TRY(look(comm, now));
-  if (counter)
+  // The peer may be next on this very processor. And MPI moves data only while it
+  // is called.
+  if (past < (counter ? counterYields : messageYields))
+    sched_yield();
+  else if (counter)
     sleepOn(*counter, seen, restNs);
-  else if (past < 1000)
-    sched_yield(); // MPI moves data only while it is called
   else
     sleepNs(past < 3000 ? 50 * msNs / 1000 : msNs);
   return TRAINC_OK;
