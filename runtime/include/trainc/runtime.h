@@ -598,7 +598,8 @@ typedef struct trainc_comm_info {
 
 /// Makes a communicator of all ranks; all of them call it. `options` may be
 /// null. Ranks are on one host if they share a kernel (its boot id), a namespace
-/// of process ids and the value of TRAINC_HOST in the environment, any name. A
+/// of process ids and the value of TRAINC_HOST in the environment, any name; if
+/// there are several hosts, MPI must start them (else TRAINC_UNSUPPORTED). A
 /// mistake that any rank finds (another number of ranks, a rank that is there
 /// twice) fails on all, as far as they can be told.
 TRAINC_API trainc_status trainc_comm_create(const trainc_comm_options *options,

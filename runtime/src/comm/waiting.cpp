@@ -54,8 +54,11 @@ void trainc::sleepOn(Counter &counter, uint32_t seen, uint64_t ns) {
 // Reports
 //===----------------------------------------------------------------------===//
 
-static const char *const kindNames[TRAINC_NUM_COLLECTIVES] = {
-    "reduce_scatter", "all_reduce", "all_gather", "broadcast", "barrier"};
+const char *trainc::collectiveName(uint32_t kind) {
+  static const char *const names[TRAINC_NUM_COLLECTIVES] = {
+      "reduce_scatter", "all_reduce", "all_gather", "broadcast", "barrier"};
+  return kind < TRAINC_NUM_COLLECTIVES ? names[kind] : "something";
+}
 
 bool trainc::isDead(const Rank &rank) {
   pollfd descriptor = {rank.pidfd, POLLIN, 0};
@@ -129,7 +132,7 @@ static void appendOperation(Text &text, const Comm &comm,
   if (isFence)
     text.append("fence");
   else
-    text.format("%s '%s', collective %u", kindNames[operation.mine.kind],
+    text.format("%s '%s', collective %u", collectiveName(operation.mine.kind),
                 operation.mine.label, operation.mine.sequence);
   text.append(" of ranks");
   uint32_t size = group.size(), shown = size < 16 ? size : 16;
