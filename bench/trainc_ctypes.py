@@ -16,7 +16,7 @@ DTYPES = {0: np.float32, 1: np.float64, 4: np.int8, 5: np.int16, 6: np.int32, 7:
 
 class Port(Structure):
     _fields_ = [("name", c_char_p), ("dtype", c_uint32), ("rank", c_uint32), ("dims", POINTER(c_int64)),
-                ("bytes", c_uint64)]
+                ("bytes", c_uint64), ("splits", POINTER(c_uint64))]
 
 
 class List(Structure):

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 import subprocess
 
 import lit.formats
@@ -49,7 +50,17 @@ config.substitutions += [
     ("%runtime_lib", config.trainc_library_dir),
     ("%trainc_src", config.trainc_source_dir),
     ("%trainc_build", config.trainc_binary_dir),
+    # Few cores, perhaps root in a container.
+    ("%mpirun", "mpirun --allow-run-as-root --oversubscribe"),
 ]
+# How communicators are started must not depend on what starts the tests.
+for name in list(config.environment):
+    if name.startswith(("TRAINC_COORD", "TRAINC_RANK", "TRAINC_HOST", "OMPI_", "PMI_", "SLURM_")):
+        config.environment.pop(name)
+mpi_plugin = os.path.join(config.trainc_library_dir, "libtrainc_mpi.so")
+if os.path.exists(mpi_plugin) and shutil.which("mpirun"):
+    config.available_features.add("mpi")
+    config.environment["TRAINC_MPI_PLUGIN"] = mpi_plugin
 
 
 def has_jax():

@@ -58,7 +58,7 @@ def positive_tests(argument, folder):
 def missing_tests(argument, folder):
     """What kinds of tests a pass lacks."""
     positive = positive_tests(argument, folder)
-    text = "".join(open(p).read() for p in positive)
+    text = "".join(open(p).read() for name in positive for p in glob.glob(name.removesuffix(".mlir") + "*.mlir"))
     missing = []
     if not positive:
         missing.append("positive")

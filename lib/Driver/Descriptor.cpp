@@ -127,7 +127,7 @@ Constant *Writer::ports(const std::vector<PortRow> &rows) {
   for (const PortRow &row : rows)
     result.push_back(
         structure({string(row.name), u32(row.dtype), u32(row.dims.size()),
-                   dims(row.dims), u64(row.bytes)}));
+                   dims(row.dims), u64(row.bytes), dims(row.splits)}));
   return array(result);
 }
 

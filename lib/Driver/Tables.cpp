@@ -74,6 +74,7 @@ struct Gatherer {
   }
 
   void gatherMesh();
+  void setSplits(PortRow &port, ArrayAttr splits, size_t index);
   uint32_t maskOf(ArrayAttr axes);
   void gatherArenas();
   void gatherTensors();
@@ -92,8 +93,8 @@ void Gatherer::gatherMesh() {
   if (!mesh || mesh.getCount(mesh.getAxes()) == 1)
     return;
   for (auto [axis, size] : llvm::zip(mesh.getAxes(), mesh.getSizes()))
-    tables.axes.push_back({cast<StringAttr>(axis).getValue().str(),
-                           static_cast<uint64_t>(size)});
+    tables.axes.push_back(
+        {cast<StringAttr>(axis).getValue().str(), static_cast<uint64_t>(size)});
 }
 
 /// Bit i: axis i of the mesh.
@@ -278,7 +279,7 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
       high = weight.getDimSize(loss.getTransposeWeight() ? 0 : 1);
       check.has_ignore = 1;
       check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
-    } else if (isa<nn::ReshapeOp, nn::CastOp>(user)) {
+    } else if (isa<nn::ReshapeOp, nn::CastOp, nn::PartOp>(user)) {
       findBounds(user->getResult(0), check, found);
       continue;
     } else {
@@ -292,13 +293,37 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
 static PortRow portOf(StringRef name, Type type) {
   auto tensor = cast<RankedTensorType>(type);
   return {
-      name.str(), getDType(tensor.getElementType()),
+      name.str(),
+      getDType(tensor.getElementType()),
       std::vector<int64_t>(tensor.getShape().begin(), tensor.getShape().end()),
-      bytesOf(tensor)};
+      bytesOf(tensor),
+      {}};
+}
+
+/// How the dimensions of `port` are cut, as in trainc_port; `splits` has one attribute
+/// for each port of its kind.
+void Gatherer::setSplits(PortRow &port, ArrayAttr splits, size_t index) {
+  auto split = splits ? dyn_cast<ArrayAttr>(splits[index]) : ArrayAttr();
+  if (!split || tables.axes.empty())
+    return;
+  std::vector<int64_t> cuts(port.dims.size());
+  for (auto [dim, axes] : llvm::enumerate(split.getAsRange<ArrayAttr>())) {
+    int shift = 0;
+    for (auto axis : axes.getAsRange<StringAttr>())
+      for (auto [i, row] : llvm::enumerate(tables.axes))
+        if (row.name == axis.getValue() && row.size > 1) {
+          cuts[dim] |= static_cast<int64_t>(i + 1) << shift;
+          shift += 8;
+        }
+  }
+  if (llvm::any_of(cuts, [](int64_t cut) { return cut != 0; }))
+    port.splits = std::move(cuts);
 }
 
 void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
   EntryRow entry;
+  auto inputSplits = op->getAttrOfType<ArrayAttr>("input_splits");
+  auto outputSplits = op->getAttrOfType<ArrayAttr>("output_splits");
   entry.name = SymbolTable::getSymbolName(op).getValue().str();
   entry.kind = isa<StepOp>(op) ? TRAINC_ENTRY_STEP : TRAINC_ENTRY_EVAL;
   if (auto step = dyn_cast<StepOp>(op))
@@ -306,6 +331,7 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
   for (auto [argument, name] : llvm::zip(body.getArguments(), inputNames)) {
     entry.inputs.push_back(
         portOf(cast<StringAttr>(name).getValue(), argument.getType()));
+    setSplits(entry.inputs.back(), inputSplits, argument.getArgNumber());
     trainc_index_check check{argument.getArgNumber(), 0, 0, 0, 0};
     bool found = false;
     findBounds(argument, check, found);
@@ -315,9 +341,11 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
   if (auto eval = dyn_cast<EvalOp>(op))
     for (auto [name, value] :
          llvm::zip(eval.getOutputNames(),
-                   body.front().getTerminator()->getOperands()))
+                   body.front().getTerminator()->getOperands())) {
       entry.outputs.push_back(
           portOf(cast<StringAttr>(name).getValue(), value.getType()));
+      setSplits(entry.outputs.back(), outputSplits, entry.outputs.size() - 1);
+    }
   for (auto list : module.getOps<ListOp>())
     if (list.getEntry() == entry.name)
       gatherList(entry, list);
@@ -493,8 +521,7 @@ void Gatherer::addCollective(EntryRow &entry, Operation &op,
   }
   command.operands.push_back(operand);
   if (!range)
-    command.operands.push_back(
-        operandOf(entry, op.getResult(0), TRAINC_WRITE));
+    command.operands.push_back(operandOf(entry, op.getResult(0), TRAINC_WRITE));
   command.label = op.getName().stripDialect().str();
   command.collective = detail;
 }

@@ -53,6 +53,7 @@ struct PortRow {
   trainc_dtype dtype;
   std::vector<int64_t> dims;
   uint64_t bytes;
+  std::vector<int64_t> splits; // per dimension; empty: whole
 };
 
 struct KernelRow {

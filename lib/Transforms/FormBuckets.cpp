@@ -35,9 +35,7 @@ struct Slice {
         cast<TypeAttr>(arena->getAttrOfType<ArrayAttr>("types")[index])
             .getValue());
   }
-  int64_t width() const {
-    return nn::getElementBytes(type().getElementType());
-  }
+  int64_t width() const { return nn::getElementBytes(type().getElementType()); }
 };
 
 /// Parameters of one bucket, all with slices in the same arenas.
@@ -104,9 +102,8 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
       layout.ends.push_back(layout.elements);
     }
     ArenaOp arena = first.front().arena;
-    remark::passed(
-        arena.getLoc(),
-        remark::RemarkOpts::name("Bucket").category("train-form-buckets"))
+    remark::passed(arena.getLoc(), remark::RemarkOpts::name("Bucket").category(
+                                       "train-form-buckets"))
         << remark::metric("First", bucket.params.front().getValue())
         << remark::metric("Parameters",
                           static_cast<int64_t>(bucket.params.size()))
@@ -123,7 +120,8 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
     if (!over)
       return;
     for (auto arena : module.getOps<ArenaOp>())
-      if (isOfParameters(arena) && (!arena.getFlatType() || arena.getBuckets())) {
+      if (isOfParameters(arena) &&
+          (!arena.getFlatType() || arena.getBuckets())) {
         arena.emitOpError(
             "expects one element type and no buckets yet; train-form-buckets "
             "comes after train-plan-step");

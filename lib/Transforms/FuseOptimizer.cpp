@@ -132,9 +132,8 @@ SegmentSquareSumOp Fuser::sumSquares(OpBuilder &b, Location loc,
   auto op = SegmentSquareSumOp::create(
       b, named(loc, "norm"), types, code.arrays, segments.uniforms,
       segments.grouped, code.each, /*shard=*/Value(), segments.lengths,
-      segments.groups, segments.offsets, /*indexed=*/false,
-      DenseI64ArrayAttr(), DenseI64ArrayAttr(), DenseI64ArrayAttr(),
-      kNormBlock);
+      segments.groups, segments.offsets, /*indexed=*/false, DenseI64ArrayAttr(),
+      DenseI64ArrayAttr(), DenseI64ArrayAttr(), kNormBlock);
   op.getBody().takeBody(*segments.region);
   return op;
 }
@@ -538,8 +537,11 @@ struct FuseOptimizerPass
         if (separate) {
           for (auto [param, position] :
                llvm::zip(member.params, member.positions))
-            kinds.push_back({Member{member.update, member.optimizer, {param},
-                                    {position}, member.copies}});
+            kinds.push_back({Member{member.update,
+                                    member.optimizer,
+                                    {param},
+                                    {position},
+                                    member.copies}});
           continue;
         }
         auto kind = llvm::find_if(
@@ -569,8 +571,8 @@ struct FuseOptimizerPass
   }
 
   void runOnOperation() override {
-    if (separate && llvm::none_of(getOperation().getOps<StepOp>(),
-                                  getReducedAxes))
+    if (separate &&
+        llvm::none_of(getOperation().getOps<StepOp>(), getReducedAxes))
       return;
     SetVector<Block *> blocks;
     getOperation().walk([&](Operation *op) {

@@ -11,10 +11,8 @@
 // the ranks store is the gradient.
 //
 //===----------------------------------------------------------------------===//
-#include "mlir/Dialect/Utils/IndexingUtils.h"
-#include "trainc/Dialect/NN/NNOps.h"
+#include "CutParts.h"
 #include "trainc/Transforms/Passes.h"
-#include <map>
 
 #define DEBUG_TYPE "train-partition"
 
@@ -25,261 +23,8 @@ namespace trainc {
 
 using namespace mlir;
 using namespace trainc;
+using namespace trainc::parts;
 using namespace trainc::train;
-
-//===----------------------------------------------------------------------===//
-// Layouts
-//===----------------------------------------------------------------------===//
-
-/// Axes of the mesh, by number.
-using Axes = SmallVector<unsigned, 2>;
-/// The axes over which each dimension of a tensor is split, the slowest first.
-using Split = SmallVector<Axes>;
-
-namespace {
-/// The axes of the mesh that have more than one rank.
-struct Grid {
-  explicit Grid(MeshOp mesh) {
-    for (auto [name, size] : llvm::zip(mesh.getAxes(), mesh.getSizes()))
-      if (size > 1) {
-        names.push_back(cast<StringAttr>(name));
-        sizes.push_back(size);
-      }
-  }
-
-  SmallVector<StringAttr> names;
-  SmallVector<int64_t> sizes;
-
-  int64_t count(ArrayRef<unsigned> axes) const {
-    int64_t result = 1;
-    for (unsigned axis : axes)
-      result *= sizes[axis];
-    return result;
-  }
-  ArrayAttr toAttr(ArrayRef<unsigned> axes) const {
-    SmallVector<Attribute> result;
-    for (unsigned axis : axes)
-      result.push_back(names[axis]);
-    return ArrayAttr::get(names.front().getContext(), result);
-  }
-  Axes all() const {
-    return llvm::to_vector<2>(llvm::seq<unsigned>(names.size()));
-  }
-  /// What `split`, a verified attribute or null, says of a tensor of this rank.
-  Split read(Attribute split, int64_t rank) const {
-    Split result(rank);
-    if (split)
-      for (auto [axes, dim] :
-           llvm::zip(cast<ArrayAttr>(split).getAsRange<ArrayAttr>(), result))
-        for (Attribute axis : axes) {
-          const auto *it = llvm::find(names, axis);
-          if (it != names.end())
-            dim.push_back(it - names.begin());
-        }
-    return result;
-  }
-  ArrayAttr write(const Split &split) const {
-    SmallVector<Attribute> dims;
-    for (const Axes &axes : split)
-      dims.push_back(toAttr(axes));
-    return ArrayAttr::get(names.front().getContext(), dims);
-  }
-  /// `split([host, data], [])`.
-  std::string print(const Split &split) const {
-    std::string text = "split(";
-    llvm::raw_string_ostream os(text);
-    llvm::interleaveComma(split, os, [&](const Axes &axes) {
-      os << "[";
-      llvm::interleaveComma(
-          axes, os, [&](unsigned axis) { os << names[axis].getValue(); });
-      os << "]";
-    });
-    os << ")";
-    return text;
-  }
-};
-
-/// How a tensor lies on the ranks.
-struct Layout {
-  Split split;
-  /// Ascending: the tensor is the sum of those of the ranks that differ in these.
-  Axes partial;
-
-  bool isWhole() const {
-    return partial.empty() &&
-           llvm::all_of(split, [](const Axes &axes) { return axes.empty(); });
-  }
-};
-
-/// What this rank has of a value.
-struct Local {
-  Value value;
-  Layout layout;
-};
-
-/// How one op is done in parts.
-struct Plan {
-  std::vector<Split> operands, results;
-  /// Over which its results are split or sums.
-  Axes used, summed;
-};
-} // namespace
-
-static RankedTensorType getLocalType(const Grid &grid, RankedTensorType type,
-                                     const Split &split) {
-  SmallVector<int64_t> shape(type.getShape());
-  for (auto [size, axes] : llvm::zip(shape, split))
-    size /= grid.count(axes);
-  return type.clone(shape);
-}
-
-static void insertSorted(Axes &axes, ArrayRef<unsigned> more) {
-  for (unsigned axis : more)
-    if (!llvm::is_contained(axes, axis))
-      axes.insert(llvm::upper_bound(axes, axis), axis);
-}
-
-static Axes without(ArrayRef<unsigned> axes, ArrayRef<unsigned> others) {
-  Axes result;
-  for (unsigned axis : axes)
-    if (!llvm::is_contained(others, axis))
-      result.push_back(axis);
-  return result;
-}
-
-//===----------------------------------------------------------------------===//
-// Planning one op
-//===----------------------------------------------------------------------===//
-
-namespace {
-/// Which axes split each factor of an op's dimensions.
-class Planner {
-public:
-  Planner(const Grid &grid, const nn::ShardingRule &rule)
-      : grid(grid), rule(rule), axes(rule.factors.size()) {}
-
-  /// Plans by what the operands are split over. `problem` says why it cannot be.
-  FailureOr<Plan> plan(ArrayRef<Split> operands, std::string &problem);
-
-private:
-  bool assign(ArrayRef<unsigned> factors, ArrayRef<unsigned> given);
-  bool compose(ArrayRef<unsigned> factors, Axes &result) const;
-  std::string describe(StringRef what, unsigned index, int64_t dim, Value value,
-                       ArrayRef<unsigned> given) const;
-
-  const Grid &grid;
-  const nn::ShardingRule &rule;
-  SmallVector<Axes> axes;
-};
-} // namespace
-
-/// Splits `factors`, of one dimension, over the axes `given`: the slowest first, each as
-/// far as it goes. False if that does not come out even.
-bool Planner::assign(ArrayRef<unsigned> factors, ArrayRef<unsigned> given) {
-  for (unsigned factor : factors) {
-    if (given.empty())
-      return true;
-    const auto &[size, kind] = rule.factors[factor];
-    int64_t left = size;
-    Axes taken;
-    while (kind != nn::FactorKind::Whole && !given.empty() && left > 1 &&
-           left % grid.sizes[given.front()] == 0) {
-      left /= grid.sizes[given.front()];
-      taken.push_back(given.front());
-      given = given.drop_front();
-    }
-    if (!taken.empty())
-      axes[factor] = taken;
-    if (left != 1)
-      break;
-  }
-  return given.empty();
-}
-
-/// The axes of a dimension of `factors`; false if the parts would have gaps.
-bool Planner::compose(ArrayRef<unsigned> factors, Axes &result) const {
-  bool complete = true;
-  for (unsigned factor : factors) {
-    if (!axes[factor].empty() && !complete)
-      return false;
-    llvm::append_range(result, axes[factor]);
-    complete &= grid.count(axes[factor]) == rule.factors[factor].size;
-  }
-  return true;
-}
-
-std::string Planner::describe(StringRef what, unsigned index, int64_t dim,
-                              Value value, ArrayRef<unsigned> given) const {
-  std::string text;
-  llvm::raw_string_ostream(text)
-      << "dimension " << dim << " of " << what << " " << index << ", "
-      << "'" << value.getType() << "', over " << grid.toAttr(given);
-  return text;
-}
-
-FailureOr<Plan> Planner::plan(ArrayRef<Split> operands, std::string &problem) {
-  Operation *op = rule.op;
-  for (auto [i, split] : llvm::enumerate(operands))
-    for (auto [dim, given] : llvm::enumerate(split)) {
-      if (given.empty())
-        continue;
-      SmallVector<Axes> before = axes;
-      if (!assign(rule.operands[i][dim], given)) {
-        problem = "cannot be done in parts along " +
-                  describe("operand", i, dim, op->getOperand(i), given);
-        return failure();
-      }
-      for (auto [old, now] : llvm::zip(before, axes))
-        if (!old.empty() && old != now) {
-          problem = "has operands whose annotations are in conflict, along " +
-                    describe("operand", i, dim, op->getOperand(i), given);
-          return failure();
-        }
-    }
-  Plan plan;
-  for (auto [i, factor] : llvm::enumerate(rule.factors)) {
-    for (unsigned axis : axes[i])
-      if (llvm::is_contained(plan.used, axis)) {
-        problem =
-            ("has operands whose annotations are in conflict: two dimensions "
-             "are split over '" +
-             grid.names[axis].getValue() + "'")
-                .str();
-        return failure();
-      }
-    insertSorted(plan.used, axes[i]);
-    if (factor.kind == nn::FactorKind::Sum)
-      insertSorted(plan.summed, axes[i]);
-  }
-  auto composeAll = [&](ArrayRef<SmallVector<nn::ShardingRule::Factors>> values,
-                        std::vector<Split> &splits, StringRef what) {
-    for (auto [i, dims] : llvm::enumerate(values)) {
-      Split &split = splits.emplace_back(dims.size());
-      for (auto [dim, factors] : llvm::enumerate(dims))
-        if (!compose(factors, split[dim])) {
-          bool isResult = what == "result";
-          problem =
-              "cannot be done in parts along " +
-              describe(what, i, dim,
-                       isResult ? Value(op->getResult(i)) : op->getOperand(i),
-                       plan.used);
-          return failure();
-        }
-    }
-    return success();
-  };
-  if (failed(composeAll(rule.operands, plan.operands, "operand")) ||
-      failed(composeAll(rule.results, plan.results, "result")))
-    return failure();
-  for (unsigned i = 0; i < operands.size(); ++i)
-    for (auto [dim, given] : llvm::enumerate(operands[i]))
-      if (!given.empty() && given != plan.operands[i][dim]) {
-        problem = "has operands whose annotations are in conflict, along " +
-                  describe("operand", i, dim, op->getOperand(i), given);
-        return failure();
-      }
-  return plan;
-}
 
 //===----------------------------------------------------------------------===//
 // The code of one rank
@@ -317,12 +62,6 @@ private:
                            const Plan &plan, SmallVectorImpl<Value> &shares,
                            Axes &partial);
   Value share(Value local, ArrayRef<unsigned> axes);
-  Value cut(Value global, const Split &split);
-  Value cutPointwise(nn::PointwiseOpInterface op, OpResult global,
-                     const Split &split);
-  Value getIndex(ArrayRef<unsigned> axes, Location loc);
-  Value getOffset(ArrayRef<unsigned> axes, int64_t stride, Location loc);
-  void placeDropout(nn::DropoutOp op, nn::DropoutOp global, const Split &split);
 
   Layout wholeLayout(Value value) const {
     return {Split(nn::getTensorType(value).getRank()), {}};
@@ -331,39 +70,10 @@ private:
   const Grid &grid;
   OpBuilder b;
   Counts &counts;
-  Block *body = nullptr;
   DenseMap<Value, Local> locals;
-  /// Positions over axes, made at the start of the body.
-  DenseMap<Attribute, Value> indices;
-  /// What cut made of pointwise values, while one value is cut.
-  std::map<std::pair<void *, std::vector<unsigned>>, Value> cuts;
+  Cutter cutter{grid, b, locals};
 };
 } // namespace
-
-/// This rank's position over `axes`, as tensor<i64>.
-Value Partitioner::getIndex(ArrayRef<unsigned> axes, Location loc) {
-  ArrayAttr names = grid.toAttr(axes);
-  Value &index = indices[names];
-  if (!index) {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(body);
-    index = ProcessIndexOp::create(
-        b, loc, RankedTensorType::get({}, b.getI64Type()), names);
-  }
-  return index;
-}
-
-/// `stride` times the position over `axes`.
-Value Partitioner::getOffset(ArrayRef<unsigned> axes, int64_t stride,
-                             Location loc) {
-  Value index = getIndex(axes, loc);
-  if (stride == 1)
-    return index;
-  auto type = RankedTensorType::get({}, b.getI64Type());
-  Value factor = nn::ConstantOp::create(b, loc, type,
-                                        DenseElementsAttr::get(type, stride));
-  return nn::MulOp::create(b, loc, index, factor);
-}
 
 //===----------------------------------------------------------------------===//
 // Sums over ranks
@@ -391,6 +101,7 @@ LogicalResult Partitioner::addUp(Operation &user, Value global) {
   if (isInteger)
     value =
         nn::castTo(b, loc, nn::castTo(b, loc, value, b.getI64Type()), element);
+  remarkOn(loc, "AddedUp", value.getType(), grid.toAttr(local.layout.partial));
   local.value = value;
   local.layout.partial.clear();
   ++counts.reduced;
@@ -466,104 +177,6 @@ LogicalResult Partitioner::settleSums(Operation &op,
 }
 
 //===----------------------------------------------------------------------===//
-// Parts of whole values
-//===----------------------------------------------------------------------===//
-
-/// What this rank's part of a pointwise op is computed from, and computes.
-Value Partitioner::cutPointwise(nn::PointwiseOpInterface op, OpResult global,
-                                const Split &split) {
-  ArrayRef<int64_t> shape = nn::getTensorType(global).getShape();
-  SmallVector<Value> operands;
-  for (Value operand : op->getOperands()) {
-    ArrayRef<int64_t> mine = nn::getTensorType(operand).getShape();
-    Split part(mine.size());
-    size_t offset = shape.size() - mine.size();
-    for (size_t dim = 0; dim < mine.size(); ++dim)
-      if (mine[dim] == shape[offset + dim])
-        part[dim] = split[offset + dim];
-    operands.push_back(cut(operand, part));
-  }
-  Operation *local = b.clone(*op);
-  local->setOperands(operands);
-  for (Value result : local->getResults())
-    result.setType(getLocalType(grid, nn::getTensorType(result), split));
-  return local->getResult(global.getResultNumber());
-}
-
-/// This rank's part of `global`, which is whole along the dimensions that are not split
-/// as `split` says.
-Value Partitioner::cut(Value global, const Split &split) {
-  const Local &whole = locals[global];
-  if (whole.layout.split == split)
-    return whole.value;
-  std::vector<unsigned> key;
-  for (const Axes &axes : split) {
-    llvm::append_range(key, axes);
-    key.push_back(~0u);
-  }
-  Value &known = cuts[{global.getAsOpaquePointer(), key}];
-  if (known)
-    return known;
-  RankedTensorType type = getLocalType(grid, nn::getTensorType(global), split);
-  Location loc = global.getLoc();
-  Operation *op = whole.layout.isWhole() ? global.getDefiningOp() : nullptr;
-  Value result;
-  if (auto constant = dyn_cast_if_present<nn::ConstantOp>(op);
-      constant && constant.getValue().isSplat()) {
-    auto value = dyn_cast<DenseElementsAttr>(constant.getValue());
-    result = value
-                 ? nn::ConstantOp::create(b, loc, type, value.resizeSplat(type))
-                 : Value();
-  } else if (auto iota = dyn_cast_if_present<nn::IotaOp>(op)) {
-    // In i64: every element gets the value that it has in the whole tensor.
-    int64_t dim = iota.getDim();
-    result =
-        nn::IotaOp::create(b, loc, type.clone(b.getI64Type()), iota.getDim());
-    if (!split[dim].empty())
-      result = nn::AddOp::create(
-          b, loc, result, getOffset(split[dim], type.getDimSize(dim), loc));
-    result = nn::castTo(b, loc, result, type.getElementType());
-  } else if (auto pointwise = dyn_cast_if_present<nn::PointwiseOpInterface>(op);
-             pointwise && llvm::all_of(op->getOperands(), [&](Value operand) {
-               return locals[operand].layout.isWhole();
-             })) {
-    result = cutPointwise(pointwise, cast<OpResult>(global), split);
-  }
-  if (!result) {
-    result = whole.value;
-    for (auto [dim, axes] : llvm::enumerate(split))
-      if (!axes.empty() && whole.layout.split[dim].empty())
-        result = nn::PartOp::create(b, loc, result, getIndex(axes, loc), dim,
-                                    grid.count(axes));
-    ++counts.cut;
-  }
-  cuts[{global.getAsOpaquePointer(), key}] = result;
-  return result;
-}
-
-/// Gives a dropout of a part the places of its elements in the whole.
-void Partitioner::placeDropout(nn::DropoutOp op, nn::DropoutOp global,
-                               const Split &split) {
-  SmallVector<int64_t> strides =
-      computeSuffixProduct(global.getType().getShape());
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPoint(op);
-  Value first;
-  for (auto [dim, axes] : llvm::enumerate(split)) {
-    if (axes.empty())
-      continue;
-    Value offset = getOffset(axes, strides[dim] * op.getType().getDimSize(dim),
-                             op.getLoc());
-    first = first ? nn::AddOp::create(b, op.getLoc(), first, offset).getResult()
-                  : offset;
-  }
-  if (!first)
-    return;
-  op.getFirstMutable().assign(first);
-  op.setStrides(strides);
-}
-
-//===----------------------------------------------------------------------===//
 // Ops
 //===----------------------------------------------------------------------===//
 
@@ -574,7 +187,7 @@ Operation *Partitioner::cloneWith(Operation &op, ValueRange operands,
   local->setOperands(operands);
   for (auto [global, result, layout] :
        llvm::zip(op.getResults(), local->getResults(), results)) {
-    result.setType(getLocalType(grid, nn::getTensorType(global), layout.split));
+    result.setType(grid.getLocalType(nn::getTensorType(global), layout.split));
     locals[global] = {result, layout};
   }
   return local;
@@ -587,11 +200,7 @@ LogicalResult Partitioner::convertByRule(Operation &op,
   Axes partial;
   if (failed(settleSums(op, rule, plan, operands, partial)))
     return failure();
-  cuts.clear();
-  for (auto [value, global, split] :
-       llvm::zip(operands, op.getOperands(), plan.operands))
-    if (!value)
-      value = cut(global, split);
+  cutter.cutOperands(op, plan.operands, operands);
   insertSorted(partial, plan.summed);
   SmallVector<Layout> results;
   for (const Split &split : plan.results)
@@ -600,7 +209,7 @@ LogicalResult Partitioner::convertByRule(Operation &op,
   if (auto shardable = dyn_cast<nn::ShardableOpInterface>(local))
     shardable.adaptToTypes();
   if (auto dropout = dyn_cast<nn::DropoutOp>(local))
-    placeDropout(dropout, cast<nn::DropoutOp>(op), plan.results[0]);
+    cutter.placeDropout(dropout, cast<nn::DropoutOp>(op), plan.results[0]);
   ++counts.split;
   return success();
 }
@@ -643,7 +252,7 @@ LogicalResult Partitioner::convertOp(Operation &op, bool &replaced) {
   }
   std::string problem = "has no rule by which it is done in parts";
   if (auto rule = nn::getShardingRule(&op)) {
-    auto plan = Planner(grid, *rule).plan(splits, problem);
+    auto plan = planParts(grid, *rule, splits, problem);
     if (succeeded(plan))
       return convertByRule(op, *rule, *plan);
   }
@@ -747,11 +356,12 @@ LogicalResult Partitioner::convertBlock(Block &global) {
 LogicalResult Partitioner::run(Operation *entry, ArrayRef<Layout> inputs) {
   Block &global = entry->getRegion(0).front();
   Region region;
-  body = new Block;
+  Block *body = new Block;
   region.push_back(body);
+  cutter.body = body;
   for (auto [input, layout] : llvm::zip(global.getArguments(), inputs)) {
     auto type = cast<RankedTensorType>(input.getType());
-    locals[input] = {body->addArgument(getLocalType(grid, type, layout.split),
+    locals[input] = {body->addArgument(grid.getLocalType(type, layout.split),
                                        input.getLoc()),
                      layout};
   }
@@ -773,6 +383,7 @@ LogicalResult Partitioner::run(Operation *entry, ArrayRef<Layout> inputs) {
       eval.setOutputSplitsAttr(b.getArrayAttr(splits));
   }
   entry->getRegion(0).takeBody(region);
+  counts.cut += cutter.numCut;
   for (Operation &op :
        llvm::make_early_inc_range(llvm::reverse(entry->getRegion(0).front())))
     if (isOpTriviallyDead(&op))

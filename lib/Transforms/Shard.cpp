@@ -42,7 +42,8 @@ struct Part {
 /// Where the sums of the blocks of a norm stand.
 struct Norm {
   DenseMap<int64_t, int64_t> segmentAt; // by its first block before the cut
-  SmallVector<SmallVector<std::pair<int64_t, int64_t>>> ranges; // of each segment
+  SmallVector<SmallVector<std::pair<int64_t, int64_t>>>
+      ranges; // of each segment
 };
 
 struct Sharder {
@@ -120,13 +121,12 @@ void Sharder::dividePieces() {
     int64_t width = nn::getElementBytes(arena.getFlatType().getElementType());
     for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
       bool alone = true;
-      for (; slice < slices && arena.getOffsets()[slice] / width <
-                                   bucket.first + bucket.count;
+      for (; slice < slices &&
+             arena.getOffsets()[slice] / width < bucket.first + bucket.count;
            ++slice)
-        alone &= !wanted.contains(
-            sliceRef(arena.getContext(), arena.getSymName(),
-                     cast<FlatSymbolRefAttr>(arena.getSlices()[slice])
-                         .getValue()));
+        alone &= !wanted.contains(sliceRef(
+            arena.getContext(), arena.getSymName(),
+            cast<FlatSymbolRefAttr>(arena.getSlices()[slice]).getValue()));
       own.push_back(alone);
       bytes += (alone ? bucket.count / pieces : bucket.count) * width;
     }
@@ -208,8 +208,8 @@ template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
         return offset < bucket.first + bucket.count;
       });
       if (bucket == buckets[a].end() ||
-          (a > 0 && (offset - bucket->first != within ||
-                     bucket->count != count)))
+          (a > 0 &&
+           (offset - bucket->first != within || bucket->count != count)))
         return op.emitOpError("expects equal buckets in @")
                << arenas[a].getSymName() << " and @"
                << arenas.front().getSymName();
@@ -367,8 +367,8 @@ void Sharder::gatherResults() {
       continue;
     size_t result = llvm::find(map.getOutputs(), write.getValue()) -
                     map.getOutputs().begin();
-    ArrayRef<int64_t> offsets = cast<DenseI64ArrayAttr>(
-        map.getOffsets()[map.getTargets()[result]]);
+    ArrayRef<int64_t> offsets =
+        cast<DenseI64ArrayAttr>(map.getOffsets()[map.getTargets()[result]]);
     OpBuilder b(write);
     Value value = write.getValue();
     for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {

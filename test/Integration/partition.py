@@ -100,7 +100,8 @@ MODELS = {
     "batch-norm": lambda: BATCH_NORM.replace("EVAL_BODY", BODY.replace("MODE", "")).replace(
         "BODY", BODY.replace("MODE", "training")),
 }
-MESHES = [dict(host=1, data=2), dict(host=2, data=1), dict(host=2, data=2)]
+MESHES = [dict(host=1, data=4), dict(host=2, data=2)]
+RANDOM_MESHES = [dict(host=1, data=2), dict(host=3, data=1), dict(host=2, data=2), dict(host=2, data=4)]
 # What may stand against splitting a random module.
 REFUSALS = re.compile(r"cannot be done in parts|annotations are in conflict|needs a sum of i64|value that all ranks have")
 
@@ -256,8 +257,8 @@ def random_case(seed):
     module = valid.module(f"partition {seed}")
     if module.narrow or re.search("precision|arith.(truncf|extf)", module.text):  # nothing that f64 for f32 breaks
         return None
-    text = module.text.replace("f32", "f64")
-    axes = rng.choice(MESHES)
+    text = re.sub(r" split\([^)]*\)|train.mesh.*\n", "", module.text).replace("f32", "f64")
+    axes = rng.choice(RANDOM_MESHES)
     lines = []
     for line in text.splitlines():
         if re.match(r"train\.(step|eval) ", line):
@@ -266,8 +267,9 @@ def random_case(seed):
                     return match[0]
                 free, split = [a for a, n in axes.items() if n > 1], []
                 for n in [int(n) for n in match[1].split("x") if n]:
-                    here = []
-                    while free and n % (2 * 2 ** len(here)) == 0 and rng.random() < 0.8:
+                    here, left = [], n
+                    while free and left % axes[free[0]] == 0 and rng.random() < 0.8:
+                        left //= axes[free[0]]
                         here.append(free.pop(0))
                     split.append(f"[{', '.join(here)}]")
                 return match[0] + (f" split({', '.join(split)})" if any(s != "[]" for s in split) else "")
@@ -309,7 +311,7 @@ def check_random(count, seed):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--random", type=int, default=25)
+    p.add_argument("--random", type=int, default=20)
     p.add_argument("--seed", default="1")
     p.add_argument("--show", metavar="NUMBER")
     p.add_argument("models", nargs="*", metavar="MODEL")

@@ -76,8 +76,7 @@ static void checkReport(const Fault &fault, uint32_t rank, int operation,
   bool named = false;
   switch (fault.what) {
   case KILL:
-    named = has(text, "rank " + victim + " is dead") &&
-            has(text, ", dead)");
+    named = has(text, "rank " + victim + " is dead") && has(text, ", dead)");
     break;
   case STOP:
     named = has(text, "nothing within") && has(text, ": " + victim + " (") &&
@@ -102,9 +101,10 @@ static void checkReport(const Fault &fault, uint32_t rank, int operation,
                             std::to_string(i) + " of ranks 0 1 2");
   if (named && isNear && has(reports, "rank " + std::to_string(rank) + " of 3"))
     return;
-  printf("%s of rank %u %s op%d: rank %u fails in op%d with\n  %s\nreports:\n%s",
-         names[fault.what], fault.victim, fault.afterStart ? "after" : "before",
-         fault.operation, rank, operation, text.c_str(), reports.c_str());
+  printf(
+      "%s of rank %u %s op%d: rank %u fails in op%d with\n  %s\nreports:\n%s",
+      names[fault.what], fault.victim, fault.afterStart ? "after" : "before",
+      fault.operation, rank, operation, text.c_str(), reports.c_str());
   fflush(stdout);
   _exit(1);
 }
@@ -140,7 +140,8 @@ static void runRank(uint32_t rank, const Fault &fault,
       continue;
     double time = seconds() - begin;
     CHECK(status == TRAINC_COMM_FAILED);
-    CHECK(i >= fault.operation && i <= fault.operation + 2);
+    // A rank may be told of it while it is still one behind.
+    CHECK(i >= fault.operation - 1 && i <= fault.operation + 2);
     CHECK(time < fault.deadline + 1);
     std::string text = trainc_last_error();
     checkReport(fault, rank, i, text, reports);
@@ -164,9 +165,9 @@ static void testFault(const Fault &fault) {
       continue;
     int ending = finishProcess(pids[i], 20);
     if (ending != 42)
-      printf("%s of rank %u, %s op%d: rank %u ends with %d\n", names[fault.what],
-             fault.victim, fault.afterStart ? "after" : "before",
-             fault.operation, i, ending);
+      printf("%s of rank %u, %s op%d: rank %u ends with %d\n",
+             names[fault.what], fault.victim,
+             fault.afterStart ? "after" : "before", fault.operation, i, ending);
     CHECK(ending == 42);
   }
   CHECK(seconds() - begin < fault.deadline + 10);
@@ -184,6 +185,8 @@ static void testFault(const Fault &fault) {
 static void testRandomKill(unsigned seed) {
   std::string meeting = newMeeting();
   std::vector<pid_t> pids;
+  int ready[2];
+  CHECK(pipe(ready) == 0);
   for (uint32_t i = 0; i < RANKS; ++i)
     pids.push_back(startProcess([&] {
       trainc_comm_options options = rankOptions(i, RANKS, meeting, 5);
@@ -191,6 +194,7 @@ static void testRandomKill(unsigned seed) {
       OK(trainc_comm_create(&options, &comm));
       Window *window;
       OK(createWindow(*comm, 3 << 20, &window));
+      CHECK(write(ready[1], "x", 1) == 1);
       std::vector<float> data(100000);
       for (int n = 0;; ++n) {
         Collective call;
@@ -208,7 +212,12 @@ static void testRandomKill(unsigned seed) {
         _exit(42);
       }
     }));
-  rest(0.05 + 0.002 * (seed * 7919 % 64));
+  char byte;
+  for (uint32_t i = 0; i < RANKS; ++i)
+    CHECK(read(ready[0], &byte, 1) == 1);
+  close(ready[0]);
+  close(ready[1]);
+  rest(0.0005 * (seed * 7919 % 64));
   kill(pids[1], SIGKILL);
   CHECK(finishProcess(pids[0], 20) == 42);
   CHECK(finishProcess(pids[2], 20) == 42);
@@ -254,9 +263,8 @@ static void testMismatch(const char *expected, Change change) {
 }
 
 static void testMismatches() {
-  testMismatch("all_gather 'norm' of 30 F32", [](Collective &c, Window *) {
-    c.kind = TRAINC_ALL_GATHER;
-  });
+  testMismatch("all_gather 'norm' of 30 F32",
+               [](Collective &c, Window *) { c.kind = TRAINC_ALL_GATHER; });
   testMismatch("of 29 F32", [](Collective &c, Window *) { c.count = 29; });
   testMismatch("of 30 BF16",
                [](Collective &c, Window *) { c.dtype = TRAINC_BF16; });
@@ -280,9 +288,6 @@ static trainc_comm *interrupted;
 static double reportedAt;
 
 static void testInterrupt() {
-  runRanks(2, [](uint32_t rank, Comm &) {
-    (void)rank;
-  });
   std::string meeting = newMeeting();
   pid_t pids[2];
   for (uint32_t i = 0; i < 2; ++i)

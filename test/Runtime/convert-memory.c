@@ -49,12 +49,14 @@ static void make_layout(struct layout *l, uint32_t first, uint32_t types,
                         int shuffled) {
   uint32_t order[MAX_TENSORS], num_arenas = FIRST_ARENA;
   memset(l, 0, sizeof *l);
-  l->arenas[SCALAR_ARENA] = (trainc_arena){"scalars", TRAINC_ROLE_SCALARS,
-                                           TRAINC_F64, NUM_SCALARS * 8, NULL, 0,
-                                           0, NULL};
-  l->arenas[WORKSPACE_ARENA] = (trainc_arena){
-      "workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, below(3) * 5000, NULL, 0,
-      0, NULL};
+  l->arenas[SCALAR_ARENA] = (trainc_arena){
+      "scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, NUM_SCALARS * 8, NULL, 0, 0,
+      NULL};
+  l->arenas[WORKSPACE_ARENA] =
+      (trainc_arena){"workspace", TRAINC_ROLE_WORKSPACE,
+                     TRAINC_F32,  below(3) * 5000,
+                     NULL,        0,
+                     0,           NULL};
   for (uint32_t i = 0; i < count; ++i) {
     uint32_t j = shuffled ? below(i + 1) : i;
     order[i] = order[j];

@@ -93,9 +93,9 @@ static void run(const Case *s, int bias, unsigned threads,
                                         c_bytes, &dims[3], CONSTANT, 0, 0,
                                         NULL)};
   run_tensors[0].dtype = s->c;
-  trainc_port ports[] = {{"a", s->a, 1, &dims[0], bytes[0]},
-                         {"b", s->b, 1, &dims[1], bytes[1]},
-                         {"bias", s->c, 1, &dims[2], bytes[2]}};
+  trainc_port ports[] = {{"a", s->a, 1, &dims[0], bytes[0], NULL},
+                         {"b", s->b, 1, &dims[1], bytes[1], NULL},
+                         {"bias", s->c, 1, &dims[2], bytes[2], NULL}};
   trainc_operand operands[] = {{3, TRAINC_READ, 0, bytes[0], s->a, 0},
                                {4, TRAINC_READ, 0, bytes[1], s->b, 0},
                                {0, TRAINC_WRITE, 0, c_bytes, s->c, 0},

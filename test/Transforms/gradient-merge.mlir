@@ -36,7 +36,7 @@ train.step @step(%x: tensor<4xf32>, %n: tensor<f64>) accumulate(4) {
 
 // -----
 
-// A window of one costs nothing: the pass does not change it.
+// A window of one costs nothing: the pass does nothing to it.
 // CHECK-LABEL: train.step @one
 // CHECK-NEXT: train.write %x to @g::@w
 // CHECK-NEXT: train.window_end

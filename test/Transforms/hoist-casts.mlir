@@ -51,7 +51,7 @@ train.eval @eval() -> ("y", "z") {
 
 // -----
 
-// Casts of activations and of states, and widening ones, stay.
+// It does nothing to casts of activations and of states, and to widening ones.
 // CHECK-LABEL: train.step @others
 // CHECK-COUNT-3: nn.cast
 // CHECK-NOT: compute copies

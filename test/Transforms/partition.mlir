@@ -1,4 +1,5 @@
 // RUN: trainc-opt %s --train-assign-random --train-partition --split-input-file | FileCheck %s
+// RUN: trainc-opt %s --train-assign-random --train-partition --split-input-file --remarks-filter=train-partition 2>&1 | FileCheck %s --check-prefix=REMARK
 
 // Inputs become the rank's part; loss and weight are terms of sums over what splits.
 // CHECK-LABEL: train.step @data_parallel
@@ -59,6 +60,7 @@ train.step @shared(%x: tensor<8x4xf32> split([data])) {
 // -----
 
 // A sum is added up where something is not linear in it, once.
+// REMARK: remark: [Passed] AddedUp | Category:train-partition | Over=["data"], Type=tensor<4xf32>
 // CHECK-LABEL: train.step @nonlinear
 // CHECK: %[[S:.*]] = nn.reduce sum %x dims [0] : tensor<2x4xf32>
 // CHECK-NEXT: %[[A:.*]] = train.all_reduce %[[S]] over ["data"] : tensor<4xf32>
@@ -103,6 +105,7 @@ train.eval @count(%y: tensor<8xi32> split([data])) -> ("n") {
 // -----
 
 // Whole values beside split ones: computed in part if that is simple, else cut.
+// REMARK: remark: [Passed] Cut | Category:train-partition | Over=["data"], Type=tensor<2x4xf32>
 // CHECK-LABEL: train.step @cut
 // CHECK: %[[P:.*]] = train.process_index over ["data"] : tensor<i64>
 // CHECK: %[[R:.*]] = train.read @w : tensor<8x4xf32>

@@ -1,6 +1,7 @@
 //===- batches.cpp - Filling the inputs of an entry -----------------------===//
 
 #include "batches.h"
+#include "ranks.h"
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
@@ -26,10 +27,23 @@ static std::unique_ptr<char, void (*)(void *)> allocate(uint64_t bytes) {
 }
 
 Batches::Batches(Model &model, uint32_t entry)
-    : model(model), entry(model.entry(entry)) {
+    : model(model), number(entry), entry(model.entry(entry)) {
   for (uint32_t i = 0; i < this->entry.num_inputs; ++i) {
     const trainc_port &port = this->entry.inputs[i];
     inputs.push_back({&port, allocate(port.bytes)});
+    for (uint32_t dim = 0; dim < port.rank; ++dim) {
+      uint32_t part, parts;
+      check(trainc_port_part(model.trainer(), entry, /*output=*/0, i, dim,
+                             &part, &parts));
+      if (dim == 0) {
+        inputs[i].part = part;
+        inputs[i].parts = parts;
+      } else if (parts > 1) {
+        fail("input '%s' of entry '%s' is split along dimension %u: data are "
+             "divided by examples only, along dimension 0",
+             port.name, this->entry.name, dim);
+      }
+    }
     std::string_view name = port.name;
     inputs[i].isMask = name == "weights" || name == "mask";
     check(trainc_bind_input(model.trainer(), entry, i, inputs[i].memory.get(),
@@ -46,6 +60,7 @@ Batches::Batches(Model &model, uint32_t entry,
                  const std::vector<DataArgument> &files, Order order)
     : Batches(model, entry) {
   assign(files);
+  compareData();
   findBatchSize();
   findLength(order);
 }
@@ -56,7 +71,7 @@ Batches Batches::generate(Model &model, uint32_t entry) {
   result.batch = 1;
   for (const Input &input : result.inputs)
     if (input.port->rank > 0) {
-      result.batch = static_cast<uint64_t>(input.port->dims[0]);
+      result.batch = input.rows();
       break;
     }
   for (uint32_t i = 0; i < result.inputs.size(); ++i) {
@@ -193,7 +208,7 @@ void Batches::assignStream(const FileArray &array, Input &tokens,
   if (tokens.array || (targets && targets->array))
     fail("input '%s' has data from two files", tokens.port->name);
   stream = &array;
-  batch = static_cast<uint64_t>(tokens.port->dims[0]);
+  batch = tokens.rows();
   window = static_cast<uint64_t>(tokens.port->dims[1]);
   if (!batch || !window)
     fail("input '%s' of entry '%s' holds no tokens", tokens.port->name,
@@ -212,6 +227,24 @@ void Batches::assignStream(const FileArray &array, Input &tokens,
          static_cast<unsigned long long>(need));
 }
 
+/// Ranks must read the same: a sample of each array stands for it.
+void Batches::compareData() {
+  if (!communicator())
+    return;
+  constexpr uint64_t sample = 1 << 16;
+  uint64_t hash = hashBytes("", 0);
+  for (const auto &arrays : files)
+    for (const FileArray &array : *arrays) {
+      uint64_t bytes = array.elements() * array.type.bytes;
+      hash = hashBytes(array.dims.data(), array.dims.size() * 8, hash);
+      for (uint64_t at : {UINT64_C(0), bytes / 2, bytes})
+        if (uint64_t begin = at > sample ? at - sample : 0; begin < bytes)
+          hash = hashBytes(array.data + begin, std::min(sample, bytes - begin),
+                           hash);
+    }
+  agree("the data", hash);
+}
+
 //===----------------------------------------------------------------------===//
 // How many examples there are
 //===----------------------------------------------------------------------===//
@@ -223,8 +256,9 @@ void Batches::findBatchSize() {
   for (const Input &input : inputs) {
     if (!input.array || input.isConstant || stream)
       continue;
-    uint64_t rows = static_cast<uint64_t>(input.port->dims[0]);
-    if (!batch && rows && elementCount(*input.port) == rows * input.rowElements)
+    uint64_t rows = input.rows();
+    if (!batch && rows &&
+        elementCount(*input.port) * input.parts == rows * input.rowElements)
       batch = rows;
     if (!counts)
       counts = &input;
@@ -238,7 +272,7 @@ void Batches::findBatchSize() {
   for (Input &input : inputs) {
     if (input.isConstant)
       continue;
-    uint64_t count = elementCount(*input.port);
+    uint64_t count = elementCount(*input.port) * input.parts;
     if (!input.array && batch) // a mask without data
       input.rowElements = count / batch;
     if (input.rowElements * batch == count)
@@ -266,7 +300,11 @@ bool Batches::rowsAreIndependent() const {
     return false;
   for (uint32_t i = 0; i < entry.num_outputs; ++i) {
     const trainc_port &port = entry.outputs[i];
-    if (port.rank == 0 || static_cast<uint64_t>(port.dims[0]) != batch)
+    uint32_t part, parts = 1;
+    if (port.rank != 0)
+      check(trainc_port_part(model.trainer(), number, /*output=*/1, i,
+                             /*dimension=*/0, &part, &parts));
+    if (port.rank == 0 || static_cast<uint64_t>(port.dims[0]) * parts != batch)
       return false;
   }
   return true;
@@ -371,7 +409,10 @@ uint64_t Batches::availableTokens(const Input &input, uint64_t start) const {
 /// targets and mask.
 void Batches::fillRow(Input &input, uint64_t row, uint64_t index,
                       bool missing) {
-  uint64_t to = row * input.rowElements;
+  uint64_t own = batch / input.parts, first = own * input.part;
+  if (row < first || row >= first + own)
+    return;
+  uint64_t to = (row - first) * input.rowElements;
   uint32_t dtype = input.port->dtype;
   uint64_t present = 0; // elements that are copied
   if (input.array && !(missing && (input.ignore || input.isMask))) {

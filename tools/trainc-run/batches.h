@@ -11,7 +11,8 @@ namespace trainc::run {
 
 /// The inputs of one entry, bound to memory that is filled batch by batch from
 /// files. What a batch holds depends on the files, the seed and the number of
-/// examples before it only.
+/// examples before it only. A batch is that of all ranks, of which each fills in its
+/// own rows.
 class Batches {
 public:
   enum class Order {
@@ -41,12 +42,18 @@ private:
   struct Input {
     const trainc_port *port;
     std::unique_ptr<char, void (*)(void *)> memory;
+    uint32_t part = 0, parts = 1; // of the rows of a batch
     const FileArray *array = nullptr;
     uint64_t rowElements = 0; // of one example
     uint64_t shift = 0;       // of a stream: 1 for the targets
     bool isMask = false;      // 1 for an example, 0 for a missing one
     bool isConstant = false;  // filled once
     std::optional<int64_t> ignore = std::nullopt; // value of a missing target
+
+    /// Rows of a batch, of all ranks together.
+    uint64_t rows() const {
+      return static_cast<uint64_t>(port->dims[0]) * parts;
+    }
   };
 
   Batches(Model &model, uint32_t entry);
@@ -56,6 +63,7 @@ private:
   void assignArray(Input &input, const FileArray &array);
   void assignStream(const FileArray &array, Input &tokens, Input *targets);
   void findBatchSize();
+  void compareData();
   void findLength(Order order);
   bool rowsAreIndependent() const;
   uint64_t source(uint64_t example);
@@ -65,6 +73,7 @@ private:
   std::string inputList() const;
 
   Model &model;
+  uint32_t number; // of the entry
   const trainc_entry &entry;
   std::vector<std::unique_ptr<std::vector<FileArray>>> files;
   std::vector<Input> inputs;

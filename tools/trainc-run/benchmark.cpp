@@ -2,6 +2,7 @@
 
 #include "benchmark.h"
 #include "batches.h"
+#include "ranks.h"
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -100,6 +101,9 @@ void benchmark(Model &model, const Options &options) {
 }
 
 void serve(Model &model, const Options &options) {
+  if (communicator())
+    fail("--serve reads from one process: expects one rank, there are %u",
+         ranks());
   Timer timer(model, options);
   timer.run(warmUpSteps);
   resetPeak();

@@ -2,6 +2,7 @@
 
 #include "evaluate.h"
 #include "core/convert.h"
+#include "ranks.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -104,7 +105,12 @@ private:
 Evaluation Evaluator::run(uint64_t step, const std::string &folder) {
   const trainc_entry &e = model.entry(entry);
   std::optional<OutputFolder> outputs;
-  if (!folder.empty())
+  for (uint32_t i = 0; !folder.empty() && i < e.num_outputs; ++i)
+    if (e.outputs[i].splits)
+      fail("output '%s' of entry '%s' is split over ranks: --out writes whole "
+           "ones only",
+           e.outputs[i].name, e.name);
+  if (!folder.empty() && isFirst())
     outputs.emplace(folder, e, batches.batchSize());
   const char *const names[] = {"loss", "correct", "count"};
   int64_t indices[3];

@@ -2,6 +2,7 @@
 
 #include "model.h"
 #include "observer.h"
+#include "ranks.h"
 #include <cstdlib>
 
 namespace trainc::run {
@@ -11,7 +12,9 @@ Model::Model(const Options &options) {
   tables = trainc_artifact_descriptor(artifact);
   trainc_trainer_options settings = {};
   settings.size = sizeof(settings);
-  settings.threads = static_cast<uint32_t>(options.threads);
+  settings.threads = options.threads ? static_cast<uint32_t>(options.threads)
+                                     : defaultThreads();
+  settings.comm = communicator();
   settings.memory_limit = options.memoryLimit;
   settings.seed = options.seed.value_or(0);
   if (options.resume)

@@ -3,6 +3,7 @@
 #include "observer.h"
 #include "arrays.h"
 #include "core/convert.h"
+#include "ranks.h"
 #include <cmath>
 #include <ctime>
 
@@ -19,7 +20,8 @@ static uint64_t nanoseconds() {
 }
 
 Observer::Observer(Model &model, const Options &options)
-    : model(model), path(options.profile), checking(options.checkFinite) {
+    : model(model), path(pathOfRank(options.profile)),
+      checking(options.checkFinite) {
   if (path.empty() && !checking)
     return;
   check(trainc_set_observer(model.trainer(), observe, this));

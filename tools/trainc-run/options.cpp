@@ -38,7 +38,12 @@ Checkpoints
   --convert dtype=TYPE[,what=WHAT][,integers]
                            in the type f64, f32, bf16 or f16; WHAT is some of parameters+gradients+states+buffers
                            (default: all); with integers, tensors of integers, too
-Reports
+Several ranks (mpirun -np 4 trainc-run ..., srun, torchrun; MODEL.so compiled with --mesh)
+  --comm mpi | tcp:HOST:PORT | file:PATH   how they find each other (default: from the environment)
+  --deadline SECONDS       that a collective may wait for a rank (default 60)
+  --no-window              exchange by MPI between ranks of one host, too
+  --preflight              check mesh, memory, files, free space, collectives and their bandwidth; do no step
+Reports (of several ranks: .rankN in the names of files)
   --log FILE.jsonl         one JSON object per step and evaluation
   --svg FILE               the loss curve
   --profile FILE.json      Chrome trace of the first 10 steps, one span per command
@@ -51,7 +56,7 @@ Other work
   --serve                  the same for every line "N" of stdin
   --inspect FILE           list the tensors of a .safetensors file; needs no model
   --help, --version
-Exit status: 0 done; 1 error; 130 stopped by SIGINT or SIGTERM at the end of a step.
+Exit status: 0 done; 1 error; 130 stopped by SIGINT, SIGTERM or SIGUSR1 at the end of a step.
 )";
 
 static uint64_t parseInteger(const std::string &option, const char *text,
@@ -218,6 +223,16 @@ static std::vector<Definition> definitions(Options &o) {
        [&](Option option, const char *value) {
          o.convert = parseConvert(option, value);
        }},
+      {"comm", Value::Required, text(o.comm)},
+      {"deadline", Value::Required,
+       [&](Option option, const char *value) {
+         o.deadline = parseNumber(option, value);
+         if (o.deadline <= 0)
+           fail("%s expects more than 0 seconds, got '%s'", option.c_str(),
+                value);
+       }},
+      {"no-window", Value::None, flag(o.window, false)},
+      {"preflight", Value::None, flag(o.preflight)},
       {"log", Value::Required, text(o.log)},
       {"svg", Value::Required, text(o.svg)},
       {"profile", Value::Required, text(o.profile)},
@@ -269,19 +284,20 @@ static void checkCombinations(const Options &o) {
   int works = (o.steps.has_value()) + o.eval + (o.benchmark > 0) + o.serve;
   if (works > 1)
     fail("--steps, --eval, --benchmark and --serve exclude each other");
-  if (works == 0 && !o.sample && !o.memoryReport && o.save.empty())
+  if (works == 0 && !o.sample && !o.memoryReport && !o.preflight &&
+      o.save.empty())
     fail("nothing to do: expects --steps N, --eval, --sample N, --benchmark N, "
-         "--serve, --save FILE or --memory-report (see --help)");
+         "--serve, --save FILE, --preflight or --memory-report (see --help)");
   auto needs = [](bool given, bool has, const char *option, const char *other) {
     if (given && !has)
       fail("%s has no effect without %s", option, other);
   };
   bool training = o.steps.has_value();
   bool saving = !o.checkpointDir.empty();
-  needs(!o.data.empty(), works > 0, "--data",
-        "--steps, --eval, --benchmark or --serve");
-  needs(!o.evalData.empty(), training || o.eval, "--eval-data",
-        "--steps or --eval");
+  needs(!o.data.empty(), works > 0 || o.preflight, "--data",
+        "--steps, --eval, --benchmark, --serve or --preflight");
+  needs(!o.evalData.empty(), training || o.eval || o.preflight, "--eval-data",
+        "--steps, --eval or --preflight");
   if (o.eval && !o.data.empty() && !o.evalData.empty())
     fail("--eval expects --data or --eval-data, not both");
   needs(o.evalEvery, training && !o.evalData.empty(), "--eval-every",
@@ -296,8 +312,8 @@ static void checkCombinations(const Options &o) {
   needs(o.keep, training && saving, "--keep", "--steps and --checkpoint-dir");
   if (o.resume && o.resume->empty() && !saving)
     fail("--resume expects --checkpoint-dir DIR, or a path: --resume=PATH");
-  needs(saving, training || o.resume, "--checkpoint-dir",
-        "--steps or --resume");
+  needs(saving, training || o.resume || o.preflight, "--checkpoint-dir",
+        "--steps, --resume or --preflight");
   needs(o.convert.has_value(), !o.save.empty(), "--convert", "--save");
   if (o.resume && !o.init.empty())
     fail("--resume and --init exclude each other");

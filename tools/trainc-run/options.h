@@ -42,10 +42,15 @@ struct Options {
   std::optional<ConvertArgument> convert;
   std::string save;
 
+  /// How ranks find each other; empty: from the environment.
+  std::string comm;
+  double deadline = 0;
+  bool window = true;
+
   std::string log, svg, profile;
   bool checkFinite = false;
 
-  bool eval = false, serve = false, memoryReport = false;
+  bool eval = false, serve = false, memoryReport = false, preflight = false;
   std::string out, inspect;
   uint64_t benchmark = 0, sample = 0;
   std::string prompt = "\n";

@@ -1,6 +1,7 @@
 //===- progress.cpp - Showing how far a training has come -----------------===//
 
 #include "progress.h"
+#include "ranks.h"
 #include <algorithm>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -38,6 +39,8 @@ static size_t terminalWidth() {
 void Progress::update(uint64_t step, uint64_t count,
                       const trainc_step_result &result,
                       std::optional<double> learningRate) {
+  if (!isFirst())
+    return;
   double time = now();
   bool shown = isTerminal ? time - drawn > 0.1 : (step - first) % interval == 0;
   if (!shown && step != last && step != first + 1)

@@ -1,6 +1,7 @@
 //===- support.cpp - Errors, texts and files of trainc-run ----------------===//
 
 #include "support.h"
+#include "ranks.h"
 #include <cerrno>
 #include <cmath>
 #include <cstdarg>
@@ -43,7 +44,10 @@ void fail(const char *format, ...) {
   va_start(arguments, format);
   std::string text = vformat(format, arguments);
   va_end(arguments);
-  print("error: ", text);
+  auto printError = [](const std::string &text) { print("error: ", text); };
+  if (communicator())
+    failTogether(text, printError);
+  printError(text);
   std::exit(1);
 }
 
@@ -52,7 +56,8 @@ void note(const char *format, ...) {
   va_start(arguments, format);
   std::string text = vformat(format, arguments);
   va_end(arguments);
-  print("", text);
+  if (isFirst())
+    print("", text);
 }
 
 double now() {

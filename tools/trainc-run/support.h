@@ -15,7 +15,8 @@ __attribute__((format(printf, 1, 2))) std::string format(const char *format,
                                                          ...);
 
 /// Prints "trainc-run: error: TEXT" to stderr, below a progress bar if there is
-/// one, and ends the program with status 1.
+/// one, and ends the program with status 1. Of several ranks the first prints for
+/// all what went wrong on it; what went wrong on another alone, that one. All end.
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char *format,
                                                              ...);
 
@@ -25,7 +26,8 @@ inline void check(trainc_status status) {
     fail("%s", trainc_last_error());
 }
 
-/// Prints "trainc-run: TEXT" to stderr, below a progress bar if there is one.
+/// Prints "trainc-run: TEXT" to stderr, below a progress bar if there is one; the
+/// first rank only.
 __attribute__((format(printf, 1, 2))) void note(const char *format, ...);
 
 /// Is the cursor behind a progress bar? Kept by Progress.

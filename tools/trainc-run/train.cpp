@@ -4,6 +4,7 @@
 #include "evaluate.h"
 #include "observer.h"
 #include "progress.h"
+#include "ranks.h"
 #include "svg.h"
 #include <algorithm>
 #include <cmath>
@@ -20,20 +21,25 @@ namespace trainc::run {
 
 static volatile std::sig_atomic_t stopRequested = 0;
 
-/// While it lives, the first SIGINT or SIGTERM asks for a stop, and the second
-/// one kills.
+/// While it lives, the first SIGINT, SIGTERM or SIGUSR1 asks for a stop, and the
+/// second one kills. A rank that waits for others says so: launchers send SIGTERM
+/// when a rank has died.
 namespace {
 struct SignalCatcher {
   SignalCatcher() {
     struct sigaction action = {};
-    action.sa_handler = [](int) { stopRequested = 1; };
+    action.sa_handler = [](int) {
+      stopRequested = 1;
+      if (communicator())
+        trainc_comm_interrupt(communicator());
+    };
     action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-    sigaction(SIGINT, &action, nullptr);
-    sigaction(SIGTERM, &action, nullptr);
+    for (int signal : {SIGINT, SIGTERM, SIGUSR1})
+      sigaction(signal, &action, nullptr);
   }
   ~SignalCatcher() {
-    std::signal(SIGINT, SIG_DFL);
-    std::signal(SIGTERM, SIG_DFL);
+    for (int signal : {SIGINT, SIGTERM, SIGUSR1})
+      std::signal(signal, SIG_DFL);
   }
 };
 } // namespace
@@ -88,7 +94,7 @@ private:
   uint64_t saved = UINT64_MAX, evaluated = UINT64_MAX; // at which step last
   uint64_t units = 0; // tokens or examples of this run
   double firstLoss = NAN;
-  bool warned = false;
+  bool warned = false, stopped = false;
   int64_t learningRate;
   std::vector<Point> losses, evaluations;
   std::optional<OutputFile> log;
@@ -124,7 +130,7 @@ Training::Training(Model &model, const Options &options)
     saved = done;
   }
   if (!options.log.empty())
-    log.emplace(openLog(options.log, done));
+    log.emplace(openLog(pathOfRank(options.log), done));
 }
 
 /// All micro-steps of a window.
@@ -132,12 +138,16 @@ trainc_step_result Training::runStep() {
   trainc_step_result result;
   observer.beginStep(done + 1);
   do {
+    if (stopRequested)
+      check(trainc_request_stop(model.trainer()));
     uint64_t rows = batches.fill(position, done + 1);
     units += rows * std::max<uint64_t>(batches.tokens(), 1);
     result = model.step(entry, done + 1);
   } while (!result.closed);
   observer.endStep();
   ++done;
+  // All ranks end together, after the step at which one was asked to.
+  stopped = result.stop != 0 || (!communicator() && stopRequested);
   return result;
 }
 
@@ -225,7 +235,7 @@ void Training::finish() {
   setMetadata();
   if (saving && saved != done)
     save();
-  if (stopRequested)
+  if (stopped)
     note(saving || !options.save.empty()
              ? "stopped after step %llu, which is saved"
              : "stopped after step %llu; nothing is saved without "
@@ -234,7 +244,7 @@ void Training::finish() {
   else if (evaluator && evaluated != done)
     evaluate();
   observer.finish();
-  if (!options.svg.empty())
+  if (!options.svg.empty() && isFirst())
     writeLossCurve(options.svg, std::string(model.descriptor().name), losses,
                    evaluations);
   if (log)
@@ -249,7 +259,7 @@ void Training::finish() {
 
 bool Training::run() {
   SignalCatcher signals;
-  while (done < *options.steps && !stopRequested) {
+  while (done < *options.steps && !stopped) {
     double start = now();
     trainc_step_result result = runStep();
     report(result, now() - start);
@@ -259,7 +269,7 @@ bool Training::run() {
       save();
   }
   finish();
-  return !stopRequested;
+  return !stopped;
 }
 
 bool train(Model &model, const Options &options) {

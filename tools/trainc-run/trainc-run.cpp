@@ -1,8 +1,10 @@
 //===- trainc-run.cpp - Trains a compiled model on data -------------------===//
 
+#include "batches.h"
 #include "benchmark.h"
 #include "evaluate.h"
 #include "inspect.h"
+#include "ranks.h"
 #include "sample.h"
 #include "train.h"
 
@@ -17,13 +19,22 @@ static void reportMemory(Model &model) {
   std::fputs(text, stdout);
 }
 
-int main(int argc, char **argv) {
-  Options options = parseOptions(argc, argv);
-  if (!options.inspect.empty()) {
-    inspect(options.inspect);
+/// Checks all that a training needs, as far as it can be known before.
+static void checkReady(Model &model, const Options &options) {
+  if (!options.data.empty())
+    Batches(model, model.findStep(options.entry), options.data,
+            Batches::Order::File);
+  if (!options.evalData.empty())
+    Evaluator(model, options);
+  preflight(model, options);
+}
+
+static int work(const Options &options) {
+  Model model(options);
+  if (options.preflight) {
+    checkReady(model, options);
     return 0;
   }
-  Model model(options);
   if (options.memoryReport)
     reportMemory(model);
   bool stopped = options.steps && !train(model, options);
@@ -40,4 +51,16 @@ int main(int argc, char **argv) {
   if (!options.save.empty())
     check(trainc_save(model.trainer(), options.save.c_str()));
   return stopped ? stoppedStatus : 0;
+}
+
+int main(int argc, char **argv) {
+  Options options = parseOptions(argc, argv);
+  if (!options.inspect.empty()) {
+    inspect(options.inspect);
+    return 0;
+  }
+  joinRanks(options, argc, argv);
+  int status = work(options);
+  leaveRanks();
+  return status;
 }

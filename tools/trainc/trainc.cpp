@@ -56,8 +56,7 @@ struct CommandLine {
       "fold-norm", cl::desc("Sum squares of gradients where they are made"),
       cl::cat(category)};
   cl::opt<std::string> shard{
-      "shard",
-      cl::desc("What ranks divide among them: none or optimizer"),
+      "shard", cl::desc("What ranks divide among them: none or optimizer"),
       cl::value_desc("what"), cl::init("none"), cl::cat(category)};
   cl::opt<int64_t> bucketSize{
       "bucket-size",

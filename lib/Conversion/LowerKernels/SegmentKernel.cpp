@@ -219,8 +219,8 @@ void SegmentEmitter<Op>::emit(
   SmallVector<int64_t> segments, begins, ends;
   SmallVector<SmallVector<int64_t>> firsts; // of each shard's tiles
   for (size_t shard = 0; shard + 1 < shards.size(); ++shard)
-    firsts.push_back(divide(shards[shard], shards[shard + 1], segments, begins,
-                            ends));
+    firsts.push_back(
+        divide(shards[shard], shards[shard + 1], segments, begins, ends));
   for (auto &list : firsts)
     tiles = std::max<int64_t>(tiles, list.size() - 1);
   SmallVector<int64_t> allFirsts;

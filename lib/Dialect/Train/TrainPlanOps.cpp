@@ -242,16 +242,15 @@ template <typename Op> static LogicalResult verifySegments(Op op) {
                << length << " elements at " << offset << " of " << type;
   }
   if (!op.getOwners() != !op.getStarts() ||
-      (op.getOwners() && (op.getOwners()->size() != count ||
-                          op.getStarts()->size() != count)))
+      (op.getOwners() &&
+       (op.getOwners()->size() != count || op.getStarts()->size() != count)))
     return op.emitOpError("expects an owner and a start per segment (C5)");
   if (op.getOwners())
-    wholes = op.getOwners()->empty()
-                 ? 0
-                 : *llvm::max_element(*op.getOwners()) + 1;
+    wholes =
+        op.getOwners()->empty() ? 0 : *llvm::max_element(*op.getOwners()) + 1;
   if (!op.getEach().empty() && op.getOwners())
-    wholes = std::max(
-        wholes, nn::getTensorType(op.getEach().front()).getNumElements());
+    wholes = std::max(wholes,
+                      nn::getTensorType(op.getEach().front()).getNumElements());
   if (auto owners = op.getOwners();
       owners && llvm::any_of(*owners, [](int64_t owner) { return owner < 0; }))
     return op.emitOpError("expects owners from 0 on (C5)");

@@ -173,7 +173,8 @@ typedef struct trainc_trainer_options {
   uint64_t seed;         /* of initial values and dropout; below 2^53 */
   trainc_parallel_for_fn parallel_for; /* null: the trainer's own pool */
   void *parallel_context;
-  trainc_comm *comm; /* of an artifact for several ranks; outlives the trainer */
+  trainc_comm
+      *comm; /* of an artifact for several ranks; outlives the trainer */
 } trainc_trainer_options;
 
 /// Makes a training state: allocates the arenas, starts the threads, loads the
@@ -237,6 +238,14 @@ TRAINC_API trainc_status trainc_bind_input(trainc_trainer *trainer,
 TRAINC_API trainc_status trainc_bind_input_shaped(
     trainc_trainer *trainer, uint32_t entry, uint32_t index, const void *data,
     uint32_t dtype, uint32_t rank, const int64_t *dims);
+
+/// Which part of dimension `dimension` of an input (`output` 0) or output this rank
+/// has, of how many equal ones: 0 of 1 if it is not split.
+TRAINC_API trainc_status trainc_port_part(const trainc_trainer *trainer,
+                                          uint32_t entry, uint32_t output,
+                                          uint32_t index, uint32_t dimension,
+                                          uint32_t *out_part,
+                                          uint32_t *out_parts);
 
 /// Lends memory for output `index` of `entry`. An output without a binding gets
 /// memory of the trainer. A null `data` goes back to that.
@@ -582,8 +591,9 @@ typedef struct trainc_comm_options {
   /// TRAINC_RANKS, else the first pair of the above that is there. MPI knows
   /// them itself; if they are given they must be as it says.
   uint32_t rank, ranks;
-  double deadline; /* seconds that a collective, or the start, may wait; 0: 60 */
-  uint32_t flags;  /* TRAINC_COMM_* */
+  double
+      deadline;   /* seconds that a collective, or the start, may wait; 0: 60 */
+  uint32_t flags; /* TRAINC_COMM_* */
   uint32_t reserved;
   /// Told at once what is wrong while a collective waits; `text` is valid in
   /// the call only. Any thread. May be null.
@@ -606,7 +616,8 @@ typedef struct trainc_comm_info {
   uint32_t host, hosts;           // hosts in the order of their first ranks
   uint32_t host_rank, host_ranks; // among the ranks of my host
   double deadline;                // seconds
-  const char *bootstrap; // "mpi (Open MPI v4.1.4)", ...; owned by the communicator
+  const char
+      *bootstrap; // "mpi (Open MPI v4.1.4)", ...; owned by the communicator
   uint64_t collectives[TRAINC_NUM_COLLECTIVES]; // done, by kind
   uint64_t bytes[TRAINC_NUM_COLLECTIVES];       // of their ranges
 } trainc_comm_info;
@@ -630,6 +641,9 @@ TRAINC_API trainc_status trainc_comm_get_info(const trainc_comm *comm,
 /// Returns when all ranks have called it. Equivalent to: MPI_Barrier.
 TRAINC_API trainc_status trainc_comm_barrier(trainc_comm *comm);
 
+/// TRAINC_COMM_FAILED if a peer is known to have died or given up. Does not wait.
+TRAINC_API trainc_status trainc_comm_check(trainc_comm *comm);
+
 /// A wait in progress reports at once what it waits for, and goes on waiting: for
 /// a handler of the SIGTERM that launchers send when a rank has died.
 TRAINC_API void trainc_comm_interrupt(trainc_comm *comm);
@@ -644,6 +658,13 @@ TRAINC_API trainc_status trainc_comm_agree(trainc_comm *comm, const char *what,
 TRAINC_API trainc_status trainc_comm_all_gather(trainc_comm *comm,
                                                 const void *data,
                                                 uint64_t bytes, void *out_all);
+
+/// The seconds of one collective of `bytes` bytes (a multiple of 4 x ranks) between
+/// all ranks, the better of two; all of them call it. Takes as much memory.
+TRAINC_API trainc_status trainc_comm_measure(trainc_comm *comm,
+                                             trainc_collective_kind kind,
+                                             uint64_t bytes,
+                                             double *out_seconds);
 
 /// Tells the peers to give up, so that they fail with this rank's number and
 /// `status`. Then, with MPI, ends the job (MPI_Abort) and does not return.

@@ -218,13 +218,16 @@ typedef struct trainc_scalar {
   uint32_t reserved;
 } trainc_scalar;
 
-/// An input or output of an entry: dense row major.
+/// An input or output of an entry: dense row major. With several ranks `dims` are
+/// those of this rank's part; splits[i] says over which axes of the mesh dimension i is
+/// cut, a byte for each, axis + 1, the slowest in the lowest byte.
 typedef struct trainc_port {
   const char *name;
   uint32_t dtype;
   uint32_t rank;
   const int64_t *dims;
   uint64_t bytes;
+  const uint64_t *splits; /* null: whole on every rank */
 } trainc_port;
 
 /// Values of integer input `input` must lie in [low, high) or, if has_ignore,
@@ -270,7 +273,8 @@ typedef struct trainc_descriptor {
   const char *features;
   uint64_t plan_hash;  /* of everything in the tables */
   uint64_t state_hash; /* of parameters, states and groups: what a state fits */
-  uint64_t schedule_hash; /* of all collectives in their order; 0: there are none */
+  uint64_t
+      schedule_hash; /* of all collectives in their order; 0: there are none */
   uint32_t num_arenas, num_tensors, num_scalars, num_groups, num_entries,
       num_kernels;
   uint32_t scalar_arena;    /* index of the arena of the scalar block */

@@ -75,7 +75,7 @@ static trainc_status findCoordinator(Start &start) {
     return fail(TRAINC_INVALID_ARGUMENT,
                 "nothing says where rank 0 listens: set TRAINC_COORD=HOST:PORT "
                 "in the environment");
-  uint32_t port;
+  uint32_t port = 0;
   TRAINC_TRY(parse("MASTER_PORT", port));
   start.place.format(strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port + 1);
   return TRAINC_OK;

@@ -30,7 +30,7 @@ struct Bootstrap {
 /// What the options and the environment say.
 struct Start {
   enum Way { SELF, MPI, TCP, FILES } way = SELF;
-  Text place; // HOST:PORT or a folder
+  Text place;                   // HOST:PORT or a folder
   uint32_t rank = 0, ranks = 0; // 0 ranks: not said
   const char *source = "";      // which variables they come from
 };

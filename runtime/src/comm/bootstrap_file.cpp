@@ -78,8 +78,8 @@ static trainc_status writeFile(const Files &files, const char *path,
   Text temporary;
   temporary.format("%s/.%016llx", files.folder.c_str(),
                    static_cast<unsigned long long>(files.number));
-  int file = open(temporary.c_str(),
-                  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int file =
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   bool good = file >= 0;
   for (uint64_t done = 0; good && done < bytes;) {
     ssize_t size =
@@ -96,8 +96,7 @@ static trainc_status writeFile(const Files &files, const char *path,
     return TRAINC_OK;
   error = good ? errno : error;
   unlink(temporary.c_str());
-  return fail(TRAINC_IO_ERROR, "cannot write '%s': %s", path,
-              errnoText(error));
+  return fail(TRAINC_IO_ERROR, "cannot write '%s': %s", path, errnoText(error));
 }
 
 /// Reads a file of exactly `bytes`; false if there is none.
@@ -117,8 +116,7 @@ static bool readFile(const char *path, void *data, uint64_t bytes) {
   return done == bytes && bytes;
 }
 
-template <typename T>
-static bool readRecord(const char *path, T &record) {
+template <typename T> static bool readRecord(const char *path, T &record) {
   return readFile(path, &record, sizeof(record)) && record.magic == fileMagic;
 }
 
@@ -172,14 +170,6 @@ static trainc_status writeRun(const Files &files, bool ready,
   return writeFile(files, path.c_str(), bytes.data(), bytes.size());
 }
 
-/// Tells all ranks that have been heard of.
-static trainc_status failAll(const Files &files, trainc_status status) {
-  Text text;
-  text.append(trainc_last_error());
-  (void)writeRun(files, /*ready=*/false, text.c_str());
-  return fail(status, "%s", text.c_str());
-}
-
 static bool isLive(const Files &files, uint32_t rank) {
   return files.hellos[rank].number != 0;
 }
@@ -203,6 +193,25 @@ static trainc_status hear(Files &files, uint32_t rank) {
                 "%u",
                 rank, hello.ranks, files.ranks);
   return TRAINC_OK;
+}
+
+/// Tells all ranks, also those that come a little later.
+static trainc_status failAll(Files &files, trainc_status status,
+                             const Limit &limit) {
+  Text text;
+  text.append(trainc_last_error());
+  uint64_t end = limit.isOver() ? 0 : nowNs() + tellNs;
+  uint32_t missing;
+  do {
+    missing = 0;
+    for (uint32_t i = 1; i < files.ranks; ++i) {
+      (void)hear(files, i);
+      missing += !isLive(files, i);
+    }
+    (void)writeRun(files, /*ready=*/false, text.c_str());
+    sleepNs(beatNs);
+  } while (missing && nowNs() < end);
+  return fail(status, "%s", text.c_str());
 }
 
 static trainc_status checkAlone(const Files &files) {
@@ -266,7 +275,7 @@ static trainc_status lead(Files &files, const Limit &limit) {
       return readRecord(path.c_str(), got) && got.run == files.run &&
              got.number == files.hellos[i].number;
     });
-  return status ? failAll(files, status) : TRAINC_OK;
+  return status ? failAll(files, status, limit) : TRAINC_OK;
 }
 
 //===----------------------------------------------------------------------===//

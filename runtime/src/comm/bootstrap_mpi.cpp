@@ -13,7 +13,8 @@ using namespace trainc;
 static void appendOwnFolder(Text &path) {
   static const char here = 0;
   Dl_info info;
-  const char *file = dladdr(&here, &info) && info.dli_fname ? info.dli_fname : "";
+  const char *file =
+      dladdr(&here, &info) && info.dli_fname ? info.dli_fname : "";
   const char *slash = strrchr(file, '/');
   if (slash)
     path.append(file, static_cast<size_t>(slash - file) + 1);
@@ -105,7 +106,7 @@ static void close(Bootstrap &self, bool clean) {
 
 trainc_status trainc::openMpi(const Start &start, const Limit &limit,
                               Bootstrap &bootstrap) {
-  const trainc_mpi *mpi;
+  const trainc_mpi *mpi = nullptr;
   TRAINC_TRY(loadPlugin(&mpi));
   int rank = 0, ranks = 0;
   trainc_mpi_request request;

@@ -74,8 +74,8 @@ static trainc_status moveAll(int socket, uint64_t bytes, short events,
       done += static_cast<uint64_t>(size);
       continue;
     }
-    bool again = size < 0 &&
-                 (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    bool again =
+        size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
     if (!again)
       return fail(TRAINC_COMM_FAILED, "the connection to %s is lost%s%s", who,
                   size < 0 ? ": " : "", size < 0 ? errnoText(errno) : "");
@@ -95,11 +95,10 @@ static trainc_status sendAll(int socket, const void *data, uint64_t bytes,
 
 static trainc_status receiveAll(int socket, void *data, uint64_t bytes,
                                 const Limit &limit, const char *who) {
-  return moveAll(socket, bytes, POLLIN, limit, who,
-                 [&](uint64_t done, uint64_t left) {
-                   return recv(socket, static_cast<char *>(data) + done, left,
-                               0);
-                 });
+  return moveAll(
+      socket, bytes, POLLIN, limit, who, [&](uint64_t done, uint64_t left) {
+        return recv(socket, static_cast<char *>(data) + done, left, 0);
+      });
 }
 
 static trainc_status sendFrame(int socket, FrameKind kind, const void *data,
@@ -265,10 +264,10 @@ static trainc_status hearStrangers(Array<int> &sockets, uint32_t ranks,
                                    uint32_t &missing) {
   for (size_t i = 0; i < strangers.size(); ++i) {
     Stranger &stranger = strangers[i];
-    ssize_t size = recv(stranger.socket,
-                        reinterpret_cast<char *>(&stranger.hello) +
-                            stranger.size,
-                        sizeof(Hello) - stranger.size, 0);
+    ssize_t size =
+        recv(stranger.socket,
+             reinterpret_cast<char *>(&stranger.hello) + stranger.size,
+             sizeof(Hello) - stranger.size, 0);
     if (size < 0 && (errno == EAGAIN || errno == EINTR))
       continue;
     stranger.size += size > 0 ? static_cast<uint32_t>(size) : 0;
@@ -315,6 +314,24 @@ static trainc_status gatherRanks(int listener, uint32_t ranks,
   return TRAINC_OK;
 }
 
+/// Ranks that come while there is a failure to tell: they are told, too.
+static void awaitLatecomers(int listener, uint32_t ranks, Array<int> &sockets) {
+  uint64_t end = nowNs() + tellNs;
+  uint32_t missing = 0;
+  for (uint32_t i = 1; i < ranks; ++i)
+    missing += sockets[i] < 0;
+  while (missing && nowNs() < end) {
+    int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    if (connection < 0) {
+      sleepNs(5 * msNs);
+      continue;
+    }
+    setUpSocket(connection);
+    sockets.push(connection);
+    --missing;
+  }
+}
+
 static trainc_status serve(const char *host, const char *port, uint32_t ranks,
                            const Limit &limit, Array<int> &sockets) {
   int listener;
@@ -325,11 +342,16 @@ static trainc_status serve(const char *host, const char *port, uint32_t ranks,
   Array<Stranger> strangers;
   trainc_status status =
       gatherRanks(listener, ranks, limit, sockets, strangers);
-  close(listener);
   for (const Stranger &stranger : strangers)
-    close(stranger.socket);
+    if (status)
+      sockets.push(stranger.socket); // to be told
+    else
+      close(stranger.socket);
   for (uint32_t i = 1; i < ranks && !status; ++i)
     status = sendFrame(sockets[i], WELCOME, nullptr, 0, limit, "a rank");
+  if (status && !limit.isOver())
+    awaitLatecomers(listener, ranks, sockets);
+  close(listener);
   return status ? failAll(sockets, status) : TRAINC_OK;
 }
 
@@ -349,8 +371,8 @@ static bool isItself(int socket) {
 
 /// One attempt; the errno, or 0.
 static int connectOnce(const addrinfo &address, int *out_socket) {
-  int made = socket(address.ai_family,
-                    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int made =
+      socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (made < 0)
     return errno;
   int error = connect(made, address.ai_addr, address.ai_addrlen) ? errno : 0;
@@ -417,8 +439,8 @@ static trainc_status exchangeAtRoot(Bootstrap &self, const void *mine,
       trainc_status status =
           step == 0
               ? receiveFrame(sockets[i], BLOB,
-                             static_cast<char *>(all) + i * bytes, bytes,
-                             limit, who)
+                             static_cast<char *>(all) + i * bytes, bytes, limit,
+                             who)
               : sendFrame(sockets[i], ALL, all, bytes * self.ranks, limit, who);
       if (status)
         return failAll(sockets, status);
@@ -452,7 +474,7 @@ trainc_status trainc::openTcp(const Start &start, const Limit &limit,
   bootstrap.close = close;
   if (start.rank == 0)
     return serve(host.c_str(), port.c_str(), start.ranks, limit, tcp->sockets);
-  int socket;
+  int socket = -1;
   TRAINC_TRY(connectTo(host.c_str(), port.c_str(), limit, &socket));
   tcp->sockets.push(socket);
   Hello hello = {helloMagic, start.rank, start.ranks};

@@ -8,13 +8,6 @@ using namespace trainc;
 // Groups
 //===----------------------------------------------------------------------===//
 
-static uint64_t hashBytes(uint64_t hash, const void *data, size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i)
-    hash = (hash ^ static_cast<const unsigned char *>(data)[i]) *
-           UINT64_C(0x100000001B3);
-  return hash;
-}
-
 static bool hasRanks(const Group &group, const uint32_t *ranks,
                      uint32_t count) {
   if (group.size() != count)
@@ -49,8 +42,8 @@ trainc_status trainc::createGroup(Comm &comm, const uint32_t *ranks,
     same += hasRanks(*other, ranks, count);
 
   auto *group = create<Group>();
-  group->key = hashBytes(UINT64_C(0xCBF29CE484222325), ranks,
-                         count * sizeof(uint32_t));
+  group->key =
+      hashBytes(UINT64_C(0xCBF29CE484222325), ranks, count * sizeof(uint32_t));
   group->key = hashBytes(group->key, &same, sizeof(same)) | 1; // never 0
   group->index = index;
   group->slot = static_cast<uint32_t>(comm.groups.size());
@@ -158,20 +151,15 @@ static void describe(const Operation &operation, uint32_t sequence,
   snprintf(to.label, sizeof(to.label), "%s", call.label ? call.label : "");
 }
 
-trainc_status trainc::start(Comm &comm, const Collective &collective,
-                            uint32_t *out_token) {
-  TRAINC_TRY(checkUsable(comm));
-  if (comm.started - comm.finished == maxPending)
-    return fail(TRAINC_INVALID_ARGUMENT,
-                "%u collectives are started and not waited for", maxPending);
-  Operation &operation = comm.operations[comm.started % maxPending];
+/// Fills in the next operation, and counts it in its group.
+static trainc_status prepare(Comm &comm, const Collective &collective,
+                             Operation &operation) {
   operation.call = collective;
   Collective &call = operation.call;
   if (call.kind == TRAINC_BARRIER) {
-    call.count = call.offset = 0;
-    call.dtype = call.root = 0;
-    call.window = nullptr;
-    call.data = call.target = nullptr;
+    call = Collective();
+    call.group = collective.group;
+    call.label = collective.label;
   } else {
     TRAINC_TRY(checkRange(comm, call));
   }
@@ -180,12 +168,13 @@ trainc_status trainc::start(Comm &comm, const Collective &collective,
 
   // The group is the communicator's, so it is not const for us.
   Group &group = const_cast<Group &>(*call.group);
-  GroupBlock &block = comm.control->groups[group.slot];
   operation.group = &group;
   operation.bytes = call.count * trainc_dtype_size(call.dtype);
   operation.phase = Phase::ARRIVAL;
-  operation.underWay.clear();
-  operation.underWay.resize(group.size());
+  for (Array<uint8_t> *flags : {&operation.heard, &operation.underWay}) {
+    flags->clear();
+    flags->resize(group.size());
+  }
   describe(operation, group.started, operation.mine);
   call.label = nullptr; // the caller's; mine.label is ours
   operation.chunks = call.window ? 0 : countChunks(operation);
@@ -197,20 +186,35 @@ trainc_status trainc::start(Comm &comm, const Collective &collective,
     group.reduces += call.kind == TRAINC_ALL_REDUCE && operation.bytes;
     group.offered = group.started + 1;
   }
+  return TRAINC_OK;
+}
 
+static trainc_status announce(Comm &comm, Operation &operation) {
+  Group &group = *operation.group;
+  GroupBlock &block = comm.control->groups[group.slot];
+  TRAINC_TRY(checkPeers(comm, &operation));
   // What can be staged now spares the peers waiting until this rank waits.
   if (operation.chunks && group.staged == operation.firstChunk &&
       isSlotFree(operation, operation.firstChunk))
     stageChunk(comm, operation);
   block.descriptors[group.started % keptDescriptors] = operation.mine;
   publish(block.arrived, ++group.started);
+  return group.anyRemote ? greet(comm, operation) : TRAINC_OK;
+}
+
+trainc_status trainc::start(Comm &comm, const Collective &collective,
+                            uint32_t *out_token) {
+  TRAINC_TRY(checkUsable(comm));
+  if (comm.started - comm.finished == maxPending)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "%u collectives are started and not waited for", maxPending);
+  Operation &operation = comm.operations[comm.started % maxPending];
+  TRAINC_TRY(prepare(comm, collective, operation));
+  beginWait(comm, operation); // MPI is called: the watchdog is to look on
+  trainc_status status = announce(comm, operation);
+  endWait(comm);
+  TRAINC_TRY(status);
   uint32_t token = comm.started++;
-  if (group.anyRemote) {
-    beginWait(comm, operation); // for reports only
-    trainc_status status = greet(comm, operation);
-    endWait(comm);
-    TRAINC_TRY(status);
-  }
   if (out_token)
     *out_token = token;
   return TRAINC_OK;
@@ -285,9 +289,10 @@ static trainc_status finishNext(Comm &comm, Pool *pool) {
   Operation &operation = comm.operations[comm.finished % maxPending];
   Group &group = *operation.group;
   operation.phase = Phase::ARRIVAL;
-  TRAINC_TRY(checkUsable(comm));
   beginWait(comm, operation);
-  trainc_status status = awaitArrivals(comm, operation);
+  trainc_status status = checkPeers(comm, &operation);
+  if (!status)
+    status = awaitArrivals(comm, operation);
   if (!status)
     status = exchange(comm, operation, pool);
   endWait(comm);
@@ -305,8 +310,10 @@ trainc_status trainc::wait(Comm &comm, uint32_t token, Pool *pool) {
   if (hasReached(token, comm.started))
     return fail(TRAINC_INVALID_ARGUMENT, "no collective has the token %u",
                 token);
-  while (!hasReached(comm.finished, token + 1))
+  while (!hasReached(comm.finished, token + 1)) {
+    TRAINC_TRY(checkUsable(comm));
     TRAINC_TRY(finishNext(comm, pool));
+  }
   return TRAINC_OK;
 }
 
@@ -329,10 +336,8 @@ trainc_status trainc::fence(Comm &comm) {
     if (!group->anyShared || !group->offered)
       continue;
     operation.group = group;
-    operation.underWay.clear();
-    operation.underWay.resize(group->size());
     beginWait(comm, operation);
-    trainc_status status = TRAINC_OK;
+    trainc_status status = checkPeers(comm, &operation);
     for (Member &member : group->members)
       if (member.shares && member.block && !status)
         status = await(comm, member.block->finished, group->offered);

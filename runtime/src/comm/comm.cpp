@@ -9,8 +9,8 @@ using namespace trainc;
 static constexpr unsigned waitingSpins = 2000;
 
 static Limit limitOf(double seconds) {
-  return {nowNs() + static_cast<uint64_t>(seconds *
-                                          static_cast<double>(secondNs)),
+  return {nowNs() +
+              static_cast<uint64_t>(seconds * static_cast<double>(secondNs)),
           seconds, nullptr, nullptr};
 }
 
@@ -46,24 +46,29 @@ static trainc_status setUp(Comm &comm, const Start &start) {
   return comm.ranks > 1 ? startWatchdog(comm) : TRAINC_OK;
 }
 
-static void tearDown(Comm &comm, bool clean) {
-  stopWatchdog(comm);
-  if (comm.control && comm.control->state.load() == LIVE)
-    comm.control->state.store(CLOSED);
+/// `clean`: nothing is under way.
+static void release(trainc_comm *comm, bool clean) {
+  stopWatchdog(*comm);
+  if (comm->control && comm->control->state.load() == LIVE)
+    comm->control->state.store(CLOSED);
   if (clean)
-    stopListening(comm);
-  releaseWindows(comm);
-  releaseHosts(comm);
-  for (Group *group : comm.groups)
+    stopListening(*comm);
+  releaseWindows(*comm);
+  releaseHosts(*comm);
+  Bootstrap &bootstrap = comm->bootstrap;
+  bool usesMpi = bootstrap.mpi != nullptr;
+  if (bootstrap.close)
+    bootstrap.close(bootstrap, clean);
+  // MPI may still write to what was posted before a failure: it stays.
+  if (usesMpi && !clean)
+    return;
+  for (Group *group : comm->groups)
     destroy(group);
-  for (uint32_t i = 0; comm.operations && i < maxPending; ++i)
-    comm.operations[i].~Operation();
-  free(comm.operations);
-  // What a failed exchange left behind may still be written to by MPI.
-  if (clean)
-    free(comm.staging);
-  if (comm.bootstrap.close)
-    comm.bootstrap.close(comm.bootstrap, clean);
+  for (uint32_t i = 0; comm->operations && i < maxPending; ++i)
+    comm->operations[i].~Operation();
+  free(comm->operations);
+  free(comm->staging);
+  destroy(comm);
 }
 
 trainc_status trainc_comm_create(const trainc_comm_options *options,
@@ -95,8 +100,7 @@ trainc_status trainc_comm_create(const trainc_comm_options *options,
   if (status) {
     Text text;
     text.append(trainc_last_error());
-    tearDown(*comm, /*clean=*/false);
-    destroy(comm);
+    release(comm, /*clean=*/false);
     return fail(status, "%s", text.c_str());
   }
   *out_comm = comm;
@@ -104,10 +108,8 @@ trainc_status trainc_comm_create(const trainc_comm_options *options,
 }
 
 void trainc_comm_destroy(trainc_comm *comm) {
-  if (!comm)
-    return;
-  tearDown(*comm, !comm->failure.size() && comm->started == comm->finished);
-  destroy(comm);
+  if (comm)
+    release(comm, !comm->failure.size() && comm->started == comm->finished);
 }
 
 trainc_status trainc_comm_get_info(const trainc_comm *comm,
@@ -130,9 +132,9 @@ trainc_status trainc_comm_barrier(trainc_comm *comm) {
   return run(*comm, barrier, nullptr);
 }
 
-void trainc_comm_interrupt(trainc_comm *comm) {
-  comm->interrupted.store(true);
-}
+void trainc_comm_interrupt(trainc_comm *comm) { comm->interrupted.store(true); }
+
+trainc_status trainc_comm_check(trainc_comm *comm) { return checkAlive(*comm); }
 
 void trainc_comm_abort(trainc_comm *comm, int status) {
   if (!comm->failure.size()) {

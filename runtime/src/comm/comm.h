@@ -22,16 +22,21 @@ struct Group;
 
 /// Zeroed memory of this rank that the ranks of its host can read.
 struct Window {
-  char *data;            // null if bytes is 0
-  uint64_t bytes;        // of this rank; others may have more or less
+  char *data;               // null if bytes is 0
+  uint64_t bytes;           // of this rank; others may have more or less
   const char *const *peers; // by rank: its memory here; null: on another host
-  uint32_t number;       // windows are numbered as they are made
+  uint32_t number;          // windows are numbered as they are made
 };
 
 /// Makes a window; all ranks of the communicator call it, in the same order. If
 /// it fails on one rank it fails on all, with the text of the first that failed.
 /// The pages are taken when they are first touched. The communicator owns it.
 trainc_status createWindow(Comm &comm, uint64_t bytes, Window **out_window);
+
+/// Puts the pages of this rank's memory together to huge ones, where the system
+/// can; those that were not touched are taken, too. Peers follow when they next
+/// touch them. For windows that are filled, and read over and over.
+void collapseWindow(const Window &window);
 
 /// A group of at least one rank, without repetition, this one among them. The
 /// members call it with the same list; groups of the same list in the same

@@ -47,9 +47,9 @@ static Piece partOf(Piece piece, uint64_t index, uint64_t part) {
 
 static void runTiles(Pool *pool, TileFn function, void *argument,
                      uint64_t tiles) {
+  DefaultFloats floats;
   if (pool && tiles > 1)
     return pool->run(function, argument, static_cast<int64_t>(tiles));
-  DefaultFloats floats;
   for (uint64_t i = 0; i < tiles; ++i)
     function(argument, static_cast<int64_t>(i), 0);
 }
@@ -86,12 +86,11 @@ struct CopyTask {
 static void sumTile(void *argument, int64_t tile, unsigned) {
   const SumTask &task = *static_cast<SumTask *>(argument);
   Piece part = partOf({0, task.count}, static_cast<uint64_t>(tile), task.tile);
-  const void *few[16];
-  const void **sources =
-      task.number <= 16
-          ? few
-          : static_cast<const void **>(
-                reallocate(nullptr, task.number * sizeof(void *)));
+  const void *few[16] = {};
+  const void **sources = task.number <= 16
+                             ? few
+                             : static_cast<const void **>(reallocate(
+                                   nullptr, task.number * sizeof(void *)));
   for (uint32_t i = 0; i < task.number; ++i)
     sources[i] =
         static_cast<const char *>(task.sources[i]) + part.begin * task.size;
@@ -104,8 +103,13 @@ static void sumTile(void *argument, int64_t tile, unsigned) {
 static void sumAll(Pool *pool, uint32_t dtype, const Array<const void *> &from,
                    char *to, uint64_t count) {
   uint64_t size = trainc_dtype_size(dtype), tile = tileBytes / size;
-  SumTask task = {sumOf(dtype), from.data(),
-                  static_cast<uint32_t>(from.size()), size, count, tile, to};
+  SumTask task = {sumOf(dtype),
+                  from.data(),
+                  static_cast<uint32_t>(from.size()),
+                  size,
+                  count,
+                  tile,
+                  to};
   runTiles(pool, sumTile, &task, (count + tile - 1) / tile);
 }
 
@@ -158,8 +162,7 @@ static trainc_status postReduce(Comm &comm, Operation &operation,
     char *to = stagingFor(comm, group, number, i);
     if (!to)
       return giveUp(comm, &operation, "no memory for messages");
-    TRAINC_TRY(
-        receiveFrom(comm, operation, number, i, to, mine.count * size));
+    TRAINC_TRY(receiveFrom(comm, operation, number, i, to, mine.count * size));
     Piece theirs = partOf(pieceOf(operation, i), round, part);
     TRAINC_TRY(sendTo(comm, operation, number, i, range + theirs.begin * size,
                       theirs.count * size));
@@ -290,8 +293,8 @@ static trainc_status broadcast(Comm &comm, Operation &operation, Pool *pool) {
       TRAINC_TRY(finishRound(comm, operation, number));
     Piece bytes = partOf({0, operation.bytes}, round, part);
     if (root != group.index) {
-      TRAINC_TRY(receiveFrom(comm, operation, number, root,
-                             range + bytes.begin, bytes.count));
+      TRAINC_TRY(receiveFrom(comm, operation, number, root, range + bytes.begin,
+                             bytes.count));
       continue;
     }
     for (uint32_t i = 0; i < group.size(); ++i)
@@ -338,9 +341,8 @@ static char *slotOf(char *ring, uint32_t chunk) {
 bool trainc::isSlotFree(const Operation &operation, uint32_t chunk) {
   // This rank reads its own slot, too.
   for (const Member &member : operation.group->members)
-    if (!member.remote &&
-        (!member.block ||
-         !hasReached(member.block->taken, chunk + 1 - ringSlots)))
+    if (!member.remote && (!member.block || !hasReached(member.block->taken,
+                                                        chunk + 1 - ringSlots)))
       return false;
   return true;
 }
@@ -375,9 +377,8 @@ static trainc_status swapChunk(Comm &comm, Operation &operation, Piece now,
   Group &group = *operation.group;
   const Collective &call = operation.call;
   uint64_t size = trainc_dtype_size(call.dtype), bytes = now.count * size;
-  uint64_t blocks = call.kind == TRAINC_REDUCE_SCATTER
-                        ? chunkElements(operation) * size
-                        : 0;
+  uint64_t blocks =
+      call.kind == TRAINC_REDUCE_SCATTER ? chunkElements(operation) * size : 0;
   bool isBroadcast = call.kind == TRAINC_BROADCAST;
   for (uint32_t i = 0; i < group.size(); ++i) {
     if (!group.members[i].remote)
@@ -446,8 +447,8 @@ static trainc_status exchangeChunks(Comm &comm, Operation &operation) {
           TRAINC_TRY(await(comm, member.block->taken, chunk + 1 - ringSlots));
       stageChunk(comm, operation);
     }
-    Piece now = partOf({0, chunkedElements(operation)}, i,
-                       chunkElements(operation));
+    Piece now =
+        partOf({0, chunkedElements(operation)}, i, chunkElements(operation));
     operation.phase = Phase::STAGING;
     if (group.anyRemote)
       TRAINC_TRY(swapChunk(comm, operation, now,
@@ -486,8 +487,7 @@ trainc_status trainc::exchange(Comm &comm, Operation &operation, Pool *pool) {
     operation.phase = Phase::REDUCING;
     for (Member &member : group.members)
       if (member.shares)
-        TRAINC_TRY(
-            await(comm, member.block->reduced, operation.reduce + 1));
+        TRAINC_TRY(await(comm, member.block->reduced, operation.reduce + 1));
     return gather(comm, operation, pool);
   default:
     return TRAINC_OK;

@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/internals.h"
+#include "core/pages.h"
 #include "cpu/features.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -38,6 +39,38 @@ struct Shared {
 };
 } // namespace
 
+/// MADV_COLLAPSE of Linux 6.1, which older headers do not have.
+static constexpr int adviceCollapse = 25;
+
+/// Of this size and alignment, memory can be huge pages.
+static constexpr uint64_t hugeBytes = 2 << 20;
+
+/// Maps a file where a huge page may begin, if it is large enough for one.
+static void *mapFile(int file, uint64_t bytes, int protection) {
+  if (bytes < hugeBytes)
+    return mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, file,
+                0);
+  void *range = mmap(nullptr, bytes + hugeBytes, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED)
+    return range;
+  char *start = static_cast<char *>(range);
+  uint64_t before = -reinterpret_cast<uintptr_t>(start) % hugeBytes;
+  void *data = mmap(start + before, bytes, protection,
+                    MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file, 0);
+  int error = errno;
+  if (data == MAP_FAILED) {
+    munmap(range, bytes + hugeBytes);
+    errno = error;
+    return data;
+  }
+  uint64_t end = alignUp(before + bytes, pageBytes);
+  if (before)
+    munmap(start, before);
+  munmap(start + end, alignUp(bytes + hugeBytes, pageBytes) - end);
+  return data;
+}
+
 static trainc_status makeShared(uint64_t bytes, Shared &shared) {
   if (!bytes)
     return TRAINC_OK;
@@ -47,12 +80,12 @@ static trainc_status makeShared(uint64_t bytes, Shared &shared) {
                 errnoText(errno));
   void *data = MAP_FAILED;
   if (ftruncate(descriptor, static_cast<off_t>(bytes)) == 0)
-    data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+    data = mapFile(descriptor, bytes, PROT_READ | PROT_WRITE);
   if (data == MAP_FAILED) {
     int error = errno;
     close(descriptor);
-    return fail(TRAINC_OUT_OF_MEMORY, "cannot make %llu bytes of shared memory: %s",
+    return fail(TRAINC_OUT_OF_MEMORY,
+                "cannot make %llu bytes of shared memory: %s",
                 static_cast<unsigned long long>(bytes), errnoText(error));
   }
   shared = {data, bytes, descriptor};
@@ -73,16 +106,18 @@ static trainc_status openPeer(const Comm &comm, uint32_t rank, int descriptor,
   bool fits = file >= 0 && fstat(file, &info) == 0 &&
               static_cast<uint64_t>(info.st_size) == bytes;
   if (fits)
-    data = mmap(nullptr, bytes, PROT_READ | (writable ? PROT_WRITE : 0),
-                MAP_SHARED | MAP_NORESERVE, file, 0);
+    data = mapFile(file, bytes, PROT_READ | (writable ? PROT_WRITE : 0));
   int error = errno;
   if (file >= 0)
     close(file);
+  if (data == MAP_FAILED && isDead(comm.peers[rank]))
+    return fail(TRAINC_COMM_FAILED, "rank %u is dead", rank);
   if (data == MAP_FAILED)
     return fail(TRAINC_IO_ERROR,
-                "cannot map the memory of rank %u (pid %lld): %s", rank, pid,
-                file >= 0 && !fits ? "it is another file"
-                                   : errnoText(error));
+                "cannot map the memory of rank %u (pid %lld): %s (with another "
+                "TRAINC_HOST it is not tried)",
+                rank, pid,
+                file >= 0 && !fits ? "it is another file" : errnoText(error));
   *out_data = data;
   return TRAINC_OK;
 }
@@ -138,7 +173,7 @@ namespace {
 struct Presence {
   Outcome outcome;
   char name[64];
-  char identity[160]; // equal on ranks of one host
+  uint64_t identity; // equal on ranks of one host
   int64_t pid;
   int32_t descriptor; // of the control block
   uint32_t apart;     // TRAINC_COMM_NO_WINDOW
@@ -168,8 +203,7 @@ static void introduce(const Comm &comm, Presence &presence) {
   if (stat("/proc/self/ns/pid", &pids) == 0)
     identity.format(" %llu", static_cast<unsigned long long>(pids.st_ino));
   identity.format(" %s", name);
-  snprintf(presence.identity, sizeof(presence.identity), "%s",
-           identity.c_str());
+  presence.identity = hashBytes(hashStart, identity.c_str(), identity.size());
   presence.pid = getpid();
   presence.apart = comm.flags & TRAINC_COMM_NO_WINDOW;
 }
@@ -184,8 +218,7 @@ static void numberHosts(Comm &comm, const Array<Presence> &all) {
     rank.pid = all[i].pid;
     memcpy(rank.name, all[i].name, sizeof(rank.name));
     for (uint32_t j = 0; j < i && !all[i].apart; ++j)
-      if (!all[j].apart && !strncmp(all[i].identity, all[j].identity,
-                                    sizeof(all[i].identity))) {
+      if (!all[j].apart && all[i].identity == all[j].identity) {
         rank.host = comm.peers[j].host;
         break;
       }
@@ -315,6 +348,11 @@ void trainc::releaseWindows(Comm &comm) {
   comm.windows.clear();
 }
 
+void trainc::collapseWindow(const Window &window) {
+  if (window.data)
+    madvise(window.data, window.bytes, adviceCollapse);
+}
+
 trainc_status trainc::createWindow(Comm &comm, uint64_t bytes,
                                    Window **out_window) {
   TRAINC_TRY(checkUsable(comm));
@@ -343,8 +381,8 @@ trainc_status trainc::createWindow(Comm &comm, uint64_t bytes,
     status = openWindows(comm, *window, offers);
     if (!status && offers[0].number != mine.number)
       status = fail(TRAINC_INVALID_ARGUMENT,
-                    "makes window %u where rank 0 makes window %u",
-                    mine.number, offers[0].number);
+                    "makes window %u where rank 0 makes window %u", mine.number,
+                    offers[0].number);
     status = agree(comm, status, limit);
     lost = status == TRAINC_COMM_FAILED;
   }

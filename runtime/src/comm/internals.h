@@ -17,6 +17,14 @@
 
 namespace trainc {
 
+/// FNV-1a.
+constexpr uint64_t hashStart = 0xCBF29CE484222325;
+inline uint64_t hashBytes(uint64_t hash, const void *data, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i)
+    hash = (hash ^ static_cast<const unsigned char *>(data)[i]) * 0x100000001B3;
+  return hash;
+}
+
 //===----------------------------------------------------------------------===//
 // Control blocks
 //===----------------------------------------------------------------------===//
@@ -45,9 +53,9 @@ constexpr uint64_t slotBytes = 256 << 10;
 struct GroupBlock {
   std::atomic<uint64_t> key; // 0: unused
   Counter arrived;           // collectives started
-  Counter reduced; // window all-reduces of which this member's piece is done
-  Counter staged;  // slots filled
-  Counter taken;   // slots of all members read
+  Counter reduced;  // window all-reduces of which this member's piece is done
+  Counter staged;   // slots filled
+  Counter taken;    // slots of all members read
   Counter finished; // collectives done
   Descriptor descriptors[keptDescriptors];
 };
@@ -69,7 +77,7 @@ constexpr uint64_t controlBytes =
 struct Rank {
   char name[64]; // of its host, as reports say it
   uint32_t host;
-  bool shares;      // on my host, and not me
+  bool shares; // on my host, and not me
   int64_t pid;
   int pidfd;        // -1: none
   Control *control; // null: on another host
@@ -116,7 +124,7 @@ struct Operation {
   Descriptor mine;
   Array<Descriptor> theirs;  // of remote members, by index in the group
   Array<uint8_t> heard;      // theirs has come
-  Array<uint32_t> underWay;  // transfers of a member in the present round
+  Array<uint8_t> underWay;   // transfers of a member that are not done
   Array<Transfer> greetings; // sends and receives of descriptors
   uint32_t reduce = 0;       // number among the group's window all-reduces
   uint32_t firstChunk = 0, chunks = 0, staged = 0, chunk = 0;
@@ -189,7 +197,7 @@ void releaseHosts(Comm &comm);
 void releaseWindows(Comm &comm);
 
 /// Looks a member's block up, if it is there by now.
-bool findBlock(Comm &comm, Group &group, uint32_t member);
+bool findBlock(Comm &comm, Group &group, uint32_t index);
 
 /// The present limit of exchanges that are not the first.
 Limit exchangeLimit(Comm &comm);
@@ -201,11 +209,17 @@ Limit exchangeLimit(Comm &comm);
 trainc_status startWatchdog(Comm &comm);
 void stopWatchdog(Comm &comm);
 
-/// Refuses if the communicator has failed, or a peer has given up.
+/// Refuses if the communicator has failed.
 trainc_status checkUsable(Comm &comm);
 
-/// The same, and all ranks of this host live.
+/// Gives up if a peer has; `operation` may be null.
+trainc_status checkPeers(Comm &comm, const Operation *operation);
+
+/// Both, and all ranks of this host live.
 trainc_status checkAlive(Comm &comm);
+
+/// Has a rank of this host ended? False if it cannot be told.
+bool isDead(const Rank &rank);
 
 /// Between these two, pause() may be called.
 void beginWait(Comm &comm, Operation &operation);

@@ -32,10 +32,8 @@ trainc_status trainc::greet(Comm &comm, Operation &operation) {
   Group &group = *operation.group;
   const trainc_mpi &mpi = *comm.bootstrap.mpi;
   operation.theirs.resize(group.size());
-  operation.heard.resize(group.size());
   operation.greetings.resize(2 * group.size());
   for (uint32_t i = 0; i < group.size(); ++i) {
-    operation.heard[i] = 0;
     Transfer *pair = &operation.greetings[2 * i];
     pair[0] = pair[1] = {{}, i, false};
     if (!group.members[i].remote)
@@ -59,14 +57,13 @@ template <typename Done>
 static trainc_status testAll(Comm &comm, Operation &operation,
                              Array<Transfer> &transfers, uint32_t &left,
                              Done done) {
-  const trainc_mpi &mpi = *comm.bootstrap.mpi;
   for (size_t i = 0; i < transfers.size(); ++i) {
     Transfer &transfer = transfers[i];
     if (!transfer.active)
       continue;
     int isDone = 0;
-    TRAINC_TRY(
-        checkMpi(comm, &operation, mpi.test(&transfer.request, &isDone)));
+    TRAINC_TRY(checkMpi(comm, &operation,
+                        comm.bootstrap.mpi->test(&transfer.request, &isDone)));
     if (!isDone) {
       ++left;
       continue;
@@ -81,8 +78,8 @@ static trainc_status testAll(Comm &comm, Operation &operation,
 trainc_status trainc::awaitGreetings(Comm &comm, Operation &operation) {
   while (true) {
     uint32_t left = 0;
-    TRAINC_TRY(testAll(
-        comm, operation, operation.greetings, left, [&](size_t i) {
+    TRAINC_TRY(
+        testAll(comm, operation, operation.greetings, left, [&](size_t i) {
           if (i % 2 == 0)
             operation.heard[operation.greetings[i].member] = 1;
         }));
@@ -157,10 +154,9 @@ trainc_status trainc::finishRound(Comm &comm, Operation &operation,
   operation.phase = Phase::MESSAGES;
   while (true) {
     uint32_t left = 0;
-    TRAINC_TRY(
-        testAll(comm, operation, mine.transfers, left, [&](size_t i) {
-          --operation.underWay[mine.transfers[i].member];
-        }));
+    TRAINC_TRY(testAll(comm, operation, mine.transfers, left, [&](size_t i) {
+      --operation.underWay[mine.transfers[i].member];
+    }));
     if (!left)
       break;
     TRAINC_TRY(pause(comm, nullptr, 0));
@@ -186,8 +182,8 @@ trainc_status trainc::listenForGiveUp(Comm &comm) {
 
 bool trainc::hearGiveUp(Comm &comm) {
   int done = 0;
-  if (!comm.listening ||
-      comm.bootstrap.mpi->test(&comm.giveUpRequest, &done) || !done)
+  if (!comm.listening || comm.bootstrap.mpi->test(&comm.giveUpRequest, &done) ||
+      !done)
     return false;
   comm.listening = false;
   comm.giveUpReceived.text[sizeof(comm.giveUpReceived.text) - 1] = 0;
@@ -209,8 +205,7 @@ void trainc::sendGiveUp(Comm &comm, const char *text) {
                                  sizeof(comm.giveUpSent), static_cast<int>(i),
                                  GIVE_UP, &request))
       continue;
-    while (!comm.bootstrap.mpi->test(&request, &done) && !done &&
-           nowNs() < end)
+    while (!comm.bootstrap.mpi->test(&request, &done) && !done && nowNs() < end)
       sleepNs(msNs / 10);
   }
 }

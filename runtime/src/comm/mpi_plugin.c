@@ -47,8 +47,7 @@ static int begin(trainc_mpi_context *context, int *out_rank, int *out_ranks,
   if ((error = MPI_Initialized(&initialized)))
     return error;
   if (!initialized) {
-    if ((error =
-             MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided)))
+    if ((error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided)))
       return error;
     atexit(finalize);
   }
@@ -99,8 +98,8 @@ static int gather(trainc_mpi_context *context, const void *mine, void *all,
 static int send(trainc_mpi_context *context, const void *data, uint64_t bytes,
                 int to, int tag, trainc_mpi_request *out_request) {
   MPI_Request request;
-  int error = MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag, context->comm,
-                        &request);
+  int error =
+      MPI_Isend(data, (int)bytes, MPI_BYTE, to, tag, context->comm, &request);
   store(out_request, request);
   return error;
 }

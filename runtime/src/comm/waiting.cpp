@@ -54,7 +54,7 @@ void trainc::sleepOn(Counter &counter, uint32_t seen, uint64_t ns) {
 static const char *const kindNames[TRAINC_NUM_COLLECTIVES] = {
     "reduce_scatter", "all_reduce", "all_gather", "broadcast", "barrier"};
 
-static bool isDead(const Rank &rank) {
+bool trainc::isDead(const Rank &rank) {
   pollfd descriptor = {rank.pidfd, POLLIN, 0};
   return rank.pidfd >= 0 && poll(&descriptor, 1, 0) == 1;
 }
@@ -88,8 +88,8 @@ static bool hasArrived(const Operation &operation, uint32_t member) {
   const Member &m = operation.group->members[member];
   if (m.remote)
     return operation.heard[member];
-  return !m.shares || (m.block && hasReached(m.block->arrived,
-                                             operation.mine.sequence + 1));
+  return !m.shares ||
+         (m.block && hasReached(m.block->arrived, operation.mine.sequence + 1));
 }
 
 bool trainc::isDone(const Operation &operation, uint32_t member) {
@@ -98,7 +98,7 @@ bool trainc::isDone(const Operation &operation, uint32_t member) {
   if (operation.phase == Phase::ARRIVAL)
     return hasArrived(operation, member);
   if (m.remote)
-    return operation.underWay[member] == 0;
+    return operation.phase == Phase::FENCE || !operation.underWay[member];
   if (!m.shares)
     return true;
   switch (operation.phase) {
@@ -135,9 +135,10 @@ static void appendOperation(Text &text, const Comm &comm,
   if (shown < size)
     text.format(" and %u more", size - shown);
   if (!isFence)
-    text.format(", %llu bytes", static_cast<unsigned long long>(operation.bytes));
-  text.format(", has waited %.1f s",
-              static_cast<double>(nowNs() - since) / static_cast<double>(secondNs));
+    text.format(", %llu bytes",
+                static_cast<unsigned long long>(operation.bytes));
+  text.format(", has waited %.1f s", static_cast<double>(nowNs() - since) /
+                                         static_cast<double>(secondNs));
 
   bool arriving = operation.phase == Phase::ARRIVAL;
   if (!isFence) {
@@ -197,8 +198,7 @@ trainc_status trainc::giveUp(Comm &comm, const Operation *operation,
 // Reasons to give up
 //===----------------------------------------------------------------------===//
 
-/// Peers that gave up, and what they said.
-static trainc_status checkPeers(Comm &comm, const Operation *operation) {
+trainc_status trainc::checkPeers(Comm &comm, const Operation *operation) {
   Text reason;
   for (uint32_t i = 0; i < comm.ranks && !reason.size(); ++i) {
     const Rank &rank = comm.peers[i];
@@ -214,14 +214,15 @@ static trainc_status checkPeers(Comm &comm, const Operation *operation) {
 }
 
 trainc_status trainc::checkUsable(Comm &comm) {
-  if (comm.failure.size())
-    return fail(TRAINC_COMM_FAILED, "the communicator has failed before: %s",
-                comm.failure.c_str());
-  return checkPeers(comm, nullptr);
+  if (!comm.failure.size())
+    return TRAINC_OK;
+  return fail(TRAINC_COMM_FAILED, "the communicator has failed before: %s",
+              comm.failure.c_str());
 }
 
 trainc_status trainc::checkAlive(Comm &comm) {
   TRAINC_TRY(checkUsable(comm));
+  TRAINC_TRY(checkPeers(comm, nullptr));
   for (uint32_t i = 0; i < comm.ranks; ++i) {
     if (!comm.peers[i].shares || !isDead(comm.peers[i]))
       continue;

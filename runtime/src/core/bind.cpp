@@ -190,6 +190,30 @@ static trainc_status checkData(const trainc_entry &entry,
   return TRAINC_OK;
 }
 
+trainc_status trainc_port_part(const trainc_trainer *trainer, uint32_t entry,
+                               uint32_t output, uint32_t index,
+                               uint32_t dimension, uint32_t *out_part,
+                               uint32_t *out_parts) {
+  const trainc_entry *e = nullptr;
+  const trainc_port *port = nullptr;
+  TRAINC_TRY(getPort(trainer, entry, output != 0, index, &e, &port));
+  if (dimension >= port->rank)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "'%s' of entry '%s' has %u dimensions; no number %u",
+                port->name, e->name, port->rank, dimension);
+  uint32_t part = 0, parts = 1;
+  for (uint64_t axes = port->splits ? port->splits[dimension] : 0; axes;
+       axes >>= 8) {
+    uint32_t axis = static_cast<uint32_t>(axes & 255) - 1;
+    uint32_t size = static_cast<uint32_t>(trainer->d->axes[axis].size);
+    part = part * size + trainer->ranks.coordinate(axis);
+    parts *= size;
+  }
+  *out_part = part;
+  *out_parts = parts;
+  return TRAINC_OK;
+}
+
 /// Does `data` lie in memory of gradients?
 static bool isGradientMemory(const State &state, const void *data) {
   const char *at = static_cast<const char *>(data);

@@ -296,9 +296,9 @@ trainc_status Conversion::match(Plan &plan) {
         return TRAINC_OK;
       },
       &context};
-  Target target = {next->artifact, /*rank=*/0, /*ranks=*/1, after.tensors,
-                   /*gradients=*/true,
-                   options.include_integers != 0};
+  Target target = {next->artifact,     /*rank=*/0,
+                   /*ranks=*/1,        after.tensors,
+                   /*gradients=*/true, options.include_integers != 0};
   TRAINC_TRY(matchState(source, target, plan));
   for (const Match &match : plan.tensors)
     pairs.push({origins[match.from - header.tensors.data()].tensor, match.to});

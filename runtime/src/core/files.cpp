@@ -171,9 +171,9 @@ trainc_status AtomicFile::writeAll(const void *data, uint64_t bytes,
     size_t piece = bytes < (1u << 30) ? bytes : (1u << 30);
     ssize_t written = -1;
     if (passFaults(WRITE))
-      written = offset ? ::pwrite(descriptor, rest, piece,
-                                  static_cast<off_t>(at))
-                       : ::write(descriptor, rest, piece);
+      written = offset
+                    ? ::pwrite(descriptor, rest, piece, static_cast<off_t>(at))
+                    : ::write(descriptor, rest, piece);
     if (written < 0 && errno == EINTR)
       continue;
     if (written <= 0)

@@ -144,8 +144,7 @@ void trainc::initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
                         uint64_t begin, uint64_t end) {
   uint64_t size = trainc_dtype_size(tensor.dtype);
   if (tensor.init == TRAINC_INIT_DATA) {
-    memcpy(data,
-           static_cast<const char *>(tensor.init_data) + begin * size,
+    memcpy(data, static_cast<const char *>(tensor.init_data) + begin * size,
            (end - begin) * size);
     return;
   }

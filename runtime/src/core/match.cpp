@@ -38,7 +38,7 @@ private:
   void matchTensor(uint32_t index, const char *name, bool required,
                    bool adds = false, bool wanted = true);
   trainc_status matchGradients();
-  trainc_status readScalar(uint32_t index, const char *name, double &value);
+  trainc_status readScalar(const char *name, double &value);
   uint32_t sourceRanks() const;
   trainc_status finish();
 
@@ -83,8 +83,7 @@ void Matcher::matchTensor(uint32_t index, const char *name, bool required,
   appendShape(differences, to.dtype, to.rank, to.dims);
 }
 
-trainc_status Matcher::readScalar(uint32_t index, const char *name,
-                                  double &value) {
+trainc_status Matcher::readScalar(const char *name, double &value) {
   const FileTensor *from = find(name);
   if (!from) {
     differences.format("\n  missing: '%s'", name);
@@ -106,7 +105,7 @@ trainc_status Matcher::matchScalars() {
       continue;
     name.clear();
     name.format("scalar/%s", d.scalars[i].name);
-    TRAINC_TRY(readScalar(i, name.c_str(), plan.scalars[i]));
+    TRAINC_TRY(readScalar(name.c_str(), plan.scalars[i]));
   }
   return TRAINC_OK;
 }
@@ -147,7 +146,7 @@ trainc_status Matcher::matchGradients() {
       gradient.clear();
       gradient.format("scalar/%s", d.scalars[i].name);
       rankName(name, rank, ranks, gradient.c_str());
-      TRAINC_TRY(readScalar(i, name.c_str(), value));
+      TRAINC_TRY(readScalar(name.c_str(), value));
       if (own && rank == target.rank)
         plan.scalars[i] = value;
     }
@@ -207,8 +206,7 @@ trainc_status Matcher::matchState() {
   Text name;
   for (uint32_t i = 0; i < d.num_tensors; ++i) {
     name.clear();
-    if (checkpointName(d, i, name) &&
-        d.tensors[i].role != TRAINC_ROLE_GRADIENT)
+    if (checkpointName(d, i, name) && d.tensors[i].role != TRAINC_ROLE_GRADIENT)
       matchTensor(i, name.c_str(), /*required=*/true);
   }
   if (gradients)

@@ -1,6 +1,8 @@
 //===- ranks.cpp - A trainer that is one of several -----------------------===//
 
 #include "core/ranks.h"
+#include <math.h>
+#include <time.h>
 
 using namespace trainc;
 
@@ -52,6 +54,33 @@ trainc_status trainc_comm_all_gather(trainc_comm *comm, const void *data,
   gather.target = out_all;
   gather.label = "all_gather";
   return run(*comm, gather, nullptr);
+}
+
+trainc_status trainc_comm_measure(trainc_comm *comm,
+                                  trainc_collective_kind kind, uint64_t bytes,
+                                  double *out_seconds) {
+  Window *window = nullptr;
+  TRAINC_TRY(createWindow(*comm, bytes, &window));
+  Collective measured;
+  measured.kind = kind;
+  measured.group = worldGroup(*comm);
+  measured.count = bytes / 4;
+  measured.window = window;
+  measured.label = "measurement";
+  memset(window->data, 0, bytes); // touches all pages
+  *out_seconds = INFINITY;
+  for (int i = 0; i < 2; ++i) {
+    TRAINC_TRY(trainc_comm_barrier(comm));
+    timespec begin, end;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    TRAINC_TRY(run(*comm, measured, nullptr));
+    TRAINC_TRY(fence(*comm));
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    double seconds = static_cast<double>(end.tv_sec - begin.tv_sec) +
+                     1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
+    *out_seconds = seconds < *out_seconds ? seconds : *out_seconds;
+  }
+  return TRAINC_OK;
 }
 
 //===----------------------------------------------------------------------===//

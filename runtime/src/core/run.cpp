@@ -129,8 +129,7 @@ static void runTile(void *argument, int64_t tile, unsigned worker) {
 
 /// A collective of the list, as the communicator knows it.
 static Collective collectiveOf(const trainc_trainer *trainer,
-                               const BoundCommand &command,
-                               void *const *args) {
+                               const BoundCommand &command, void *const *args) {
   const trainc_command &source = *command.source;
   auto &detail = *static_cast<const trainc_collective_detail *>(source.detail);
   const trainc_operand &operand = source.operands[0];
@@ -333,9 +332,8 @@ static void fillResult(const trainc_trainer *trainer,
   result.skipped = static_cast<uint64_t>(scalars[TRAINC_SCALAR_SKIPPED]);
   result.micro_step = static_cast<uint32_t>(scalars[TRAINC_SCALAR_MICRO_STEP]);
   result.finite = scalars[TRAINC_SCALAR_FINITE] != 0;
-  result.stop = result.closed
-                    ? static_cast<uint32_t>(scalars[TRAINC_SCALAR_STOP])
-                    : 0;
+  result.stop =
+      result.closed ? static_cast<uint32_t>(scalars[TRAINC_SCALAR_STOP]) : 0;
 }
 
 trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,

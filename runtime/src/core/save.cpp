@@ -66,8 +66,7 @@ void trainc::pieceName(const trainc_descriptor &d, uint32_t ranks,
     own.format("scalar/%s", d.scalars[piece.scalar].name);
   else
     checkpointName(d, piece.tensor, own);
-  rankName(name, piece.rank, piece.rank == UINT32_MAX ? 1 : ranks,
-           own.c_str());
+  rankName(name, piece.rank, piece.rank == UINT32_MAX ? 1 : ranks, own.c_str());
 }
 
 void trainc::describeState(const trainc_trainer *trainer, bool gradients,
@@ -116,7 +115,8 @@ static Part shareOf(const trainc_trainer *trainer, const trainc_tensor &tensor,
                     const Part &part) {
   uint64_t ranks = trainer->ranks.size(), rank = trainer->ranks.rank();
   uint64_t begin = part.count / ranks * rank;
-  uint64_t end = rank + 1 == ranks ? part.count : part.count / ranks * (rank + 1);
+  uint64_t end =
+      rank + 1 == ranks ? part.count : part.count / ranks * (rank + 1);
   return {begin, end - begin,
           part.data + begin * trainc_dtype_size(tensor.dtype)};
 }
@@ -147,8 +147,9 @@ static trainc_status writeParts(const trainc_trainer *trainer,
       double value = trainer->scalars[piece.scalar];
       bool shared = piece.rank == UINT32_MAX;
       // In an open window these differ; what stands for all is the sum.
-      if (shared && (piece.scalar == TRAINC_SCALAR_LOSS_SUM ||
-                     piece.scalar == TRAINC_SCALAR_WEIGHT_SUM) &&
+      if (shared &&
+          (piece.scalar == TRAINC_SCALAR_LOSS_SUM ||
+           piece.scalar == TRAINC_SCALAR_WEIGHT_SUM) &&
           inWindow(trainer)) {
         size_t column = piece.scalar == TRAINC_SCALAR_LOSS_SUM ? 0 : 1;
         value = sums[column];
@@ -351,8 +352,8 @@ trainc_status trainc_save_checkpoint(trainc_trainer *trainer,
   trainer->checkpointPath.format("%s/%s", directory, name.c_str());
   TRAINC_TRY(trainc_save(trainer, trainer->checkpointPath.c_str()));
 
-  TRAINC_TRY(trainer->ranks.agree(
-      first ? publish(directory, name.c_str(), keep) : TRAINC_OK));
+  TRAINC_TRY(trainer->ranks.agree(first ? publish(directory, name.c_str(), keep)
+                                        : TRAINC_OK));
   if (out_path)
     *out_path = trainer->checkpointPath.c_str();
   return TRAINC_OK;

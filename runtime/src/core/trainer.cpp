@@ -141,8 +141,7 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
     if (arena.role == TRAINC_ROLE_CONSTANT)
       continue;
     if (!isShared(*trainer->d, static_cast<uint32_t>(i))) {
-      TRAINC_TRY(
-          allocate(trainer, state.pages[i], arena.bytes, arena.name));
+      TRAINC_TRY(allocate(trainer, state.pages[i], arena.bytes, arena.name));
       continue;
     }
     TRAINC_TRY(createWindow(*trainer->ranks.communicator(), arena.bytes,

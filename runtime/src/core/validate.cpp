@@ -148,8 +148,7 @@ trainc_status Validator::checkCollective(const trainc_command &command) {
     fits = fits && bytes % (ranks * size) == 0;
   bool arena = !inPlace || (command.operands[0].base < d.num_arenas &&
                             command.operands[0].base != d.workspace_arena);
-  return fits && arena ? TRAINC_OK
-                       : bad("a range of collective '%s'", label);
+  return fits && arena ? TRAINC_OK : bad("a range of collective '%s'", label);
 }
 
 trainc_status Validator::checkArenas() {
@@ -248,6 +247,12 @@ trainc_status Validator::checkPorts(const trainc_entry &entry,
         !bytesOf(ports[i].dtype, ports[i].rank, ports[i].dims, bytes) ||
         bytes != ports[i].bytes)
       return bad("input or output %u of entry '%s'", i, entry.name);
+    for (uint32_t k = 0; ports[i].splits && k < ports[i].rank; ++k)
+      for (uint64_t axes = ports[i].splits[k]; axes; axes >>= 8)
+        if ((axes & 255) == 0 || (axes & 255) > d.num_axes)
+          return bad("input or output '%s' of entry '%s' is split over an axis "
+                     "that is not there",
+                     ports[i].name, entry.name);
   }
   return TRAINC_OK;
 }

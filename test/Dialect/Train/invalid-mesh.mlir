@@ -129,3 +129,47 @@ func.func @gathered(%x: tensor<3xf32>) {
   %0 = train.all_gather %x over ["data"] : tensor<3xf32> -> tensor<3xf32>
   return
 }
+
+// -----
+
+train.list @l of @e "apply" (%x: tensor<8xf32>) {
+  // expected-error @below {{'train.all_gather' op expects a train.mesh in the module (C1)}}
+  %r = train.all_gather %x over ["data"] range [0, 8] : tensor<8xf32> -> tensor<8xf32>
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.list @l of @e "apply" (%x: tensor<8xf32>) {
+  // expected-error @below {{'train.all_gather' op expects a range [first, count] within a tensor of rank 1, a multiple of 2 elements long (C3), got [}}
+  %r = train.all_gather %x over ["data"] range [4, 6] : tensor<8xf32> -> tensor<8xf32>
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.list @l of @e "apply" (%x: tensor<8xf32>) {
+  // expected-error @below {{'train.all_reduce' op expects distinct axes of the mesh (C1), got ["data", "data"]}}
+  %r = train.all_reduce %x over ["data", "data"] : tensor<8xf32>
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.list @l of @e "apply" (%x: tensor<8xf32>) {
+  // expected-error @below {{'train.reduce_scatter' op expects distinct axes of the mesh (C1), got ["host"]}}
+  %r = train.reduce_scatter %x over ["host"] range [0, 8] : tensor<8xf32>
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.list @l of @e "apply" (%x: tensor<8xi32>) {
+  // expected-error @below {{'train.reduce_scatter' op expects elements of a float type (C2), got 'tensor<8xi32>'}}
+  %r = train.reduce_scatter %x over ["data"] range [0, 8] : tensor<8xi32>
+  train.return
+}

@@ -139,3 +139,108 @@ train.list @l of @e "apply" (%b: tensor<3xf32>) {
   %r = train.sum_blocks %b {sources = array<i64: 0>, firsts = array<i64: 0>, counts = array<i64: 2>, sets = [array<i64: 1>]} : (tensor<3xf32>) -> tensor<f64>
   train.return
 }
+
+// -----
+
+train.list @l of @e "apply" (%p: tensor<8xf32>) {
+  // expected-error @below {{'train.segment_map' op expects an owner and a start per segment (C5)}}
+  %r = train.segment_map %p : tensor<8xf32> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>, owners = array<i64: 0>} -> tensor<8xf32> {
+  ^bb0(%x: f32):
+    train.yield %x : f32
+  }
+  train.return
+}
+
+// -----
+
+train.list @l of @e "apply" (%p: tensor<8xf32>) {
+  // expected-error @below {{'train.segment_map' op expects owners from 0 on (C5)}}
+  %r = train.segment_map %p : tensor<8xf32> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>, owners = array<i64: -1>, starts = array<i64: 0>} -> tensor<8xf32> {
+  ^bb0(%x: f32):
+    train.yield %x : f32
+  }
+  train.return
+}
+
+// -----
+
+train.list @l of @e "apply" (%p: tensor<8xf32>) {
+  // expected-error @below {{'train.segment_map' op expects shards with the number of one (C5)}}
+  %r = train.segment_map %p : tensor<8xf32> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>, shards = array<i64: 0, 1>} -> tensor<8xf32> {
+  ^bb0(%x: f32):
+    train.yield %x : f32
+  }
+  train.return
+}
+
+// -----
+
+train.list @l of @e "apply" (%p: tensor<8xf32>, %i: tensor<i64>) {
+  // expected-error @below {{'train.segment_map' op expects shards from 0 to 1, ascending (C5)}}
+  %r = train.segment_map %p : tensor<8xf32> shard %i : tensor<i64> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>, shards = array<i64: 0, 2>} -> tensor<8xf32> {
+  ^bb0(%x: f32):
+    train.yield %x : f32
+  }
+  train.return
+}
+
+// -----
+
+train.list @l of @e "apply" (%p: tensor<8xf32>, %i: tensor<i64>) {
+  // expected-error @below {{'train.segment_square_sum' op expects shards from 0 to 1, ascending (C5)}}
+  %r = train.segment_square_sum %p : tensor<8xf32> shard %i : tensor<i64> block 4 {lengths = array<i64: 8>, groups = array<i64: 0>, offsets = [array<i64: 0>], shards = array<i64: 1, 1>} -> tensor<2xf32> {
+  ^bb0(%x: f32):
+    train.yield %x : f32
+  }
+  train.return
+}
+
+// -----
+
+train.list @l of @e "apply" (%p: tensor<8xf32>) {
+  // expected-error @below {{'train.sum_blocks' op expects an owner per range, from 0 on without a gap (C1)}}
+  %r = train.sum_blocks %p {sources = array<i64: 0, 0>, firsts = array<i64: 0, 1>, counts = array<i64: 1, 1>, sets = [array<i64: 0>], owners = array<i64: 0, 2>} : (tensor<8xf32>) -> tensor<f64>
+  train.return
+}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects buckets with pieces (C4)}}
+train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, shard = ["data"]}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects slices of one element type in an arena with buckets (C4)}}
+train.arena @a role("state") bytes(32) {slices = [@a, @b], types = [tensor<3xf32>, tensor<3xbf16>], offsets = array<i64: 0, 12>, buckets = array<i64: 8>}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects axes of the pieces, and whether it is one for each bucket (C4)}}
+train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8>, pieces = array<i1: true>}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects ascending ends of buckets (C4), got 4 after 8}}
+train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8, 4>}
+
+// -----
+
+train.mesh @mesh(data = 3)
+// expected-error @below {{'train.arena' op expects buckets of equal pieces (C4), got 8 elements}}
+train.arena @a role("state") bytes(8) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8>, pieces = array<i1: true>, shard = ["data"]}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects slices within a bucket (C4), got @a}}
+train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 8>, buckets = array<i64: 4, 8>}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects slices within a bucket (C4), got @a after the last}}
+train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 32>, buckets = array<i64: 8>}
+
+// -----
+
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.arena' op expects the bytes of its buckets (C4), 16, got 32}}
+train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8>, pieces = array<i1: true>, shard = ["data"]}

@@ -551,10 +551,21 @@ def module(seed):
     clause = b.loss(v)
     inputs = {"step": b.inputs}
 
-    def signature(builder):
-        return ", ".join(f"%{n}: {tensor(s, e)}" for n, (s, e, _) in builder.inputs.items())
+    # Of one rank, so that splits are free.
+    splits = random.Random(f"{seed} splits")
+    mesh = ["train.mesh @mesh(host = 1, data = 1)"] if splits.random() < 0.3 else []
 
-    text = [*head, *b.head, f"train.step @step({signature(b)}){words} {{", *b.lines, f"train.yield {clause}", "}"]
+    def split(shape):
+        if not mesh or splits.random() < 0.4:
+            return ""
+        axes = splits.sample(["host", "data"], 2)
+        dims = [", ".join(axes.pop() for _ in range(splits.choice([0, 1, 2])) if axes) for _ in shape]
+        return f" split({', '.join(f'[{d}]' for d in dims)})" if dims else ""
+
+    def signature(builder):
+        return ", ".join(f"%{n}: {tensor(s, e)}{split(s)}" for n, (s, e, _) in builder.inputs.items())
+
+    text = [*mesh, *head, *b.head, f"train.step @step({signature(b)}){words} {{", *b.lines, f"train.yield {clause}", "}"]
     if rng.random() < 0.4:
         e = Builder(rng, element, own_order, trained=False)
         e.numbers, e.parameters = 1000, b.parameters

@@ -136,7 +136,8 @@ def shapes():
                        lambda x, y, d=dim: jnp.concatenate([x, y, x], d))
             parts = list(shape)
             parts[dim] *= 3
-            yield Case("part", f"nn.part {{0}} at {{1}} dim {dim} of 3 : {{t0}}", [normal(parts), np.array(2 - dim)],
+            yield Case("part", f"{{tmp}} = nn.cast {{1}} to i64 : {{t1}}\n{{out}} = nn.part {{0}} at {{tmp}} dim {dim} of 3"
+                       " : {t0}", [normal(parts), np.array(2 - dim)],
                        lambda x, i, d=dim: jnp.split(x, 3, d)[2 - d])
             picked = list(shape)
             picked[dim] = shape[dim] + 2

@@ -13,8 +13,9 @@ static const uint32_t floats[] = {TRAINC_F32, TRAINC_F64, TRAINC_BF16,
 
 /// Element i of what rank `rank` has in test number `test`.
 static double valueOf(uint32_t test, uint32_t rank, uint64_t i) {
-  uint64_t x = (test * UINT64_C(1000003) + rank) * UINT64_C(0x9E3779B97F4A7C15) +
-               i * UINT64_C(0xD1B54A32D192ED03);
+  uint64_t x =
+      (test * UINT64_C(1000003) + rank) * UINT64_C(0x9E3779B97F4A7C15) +
+      i * UINT64_C(0xD1B54A32D192ED03);
   x ^= x >> 29;
   x *= UINT64_C(0xBF58476D1CE4E5B9);
   x ^= x >> 32;
@@ -65,7 +66,8 @@ void Test::run(const Group *group, trainc_collective_kind kind, uint32_t dtype,
   uint32_t me = groupIndex(*group), n = groupSize(*group);
   uint64_t size = trainc_dtype_size(dtype), piece = count / n;
   uint32_t root = ++number % n;
-  std::vector<char> own(count * size + 8), target((apart ? n : 0) * count * size + 8),
+  std::vector<char> own(count * size + 8),
+      target((apart ? n : 0) * count * size + 8),
       want((apart ? n : 1) * count * size + 8);
   OK(fence(comm));
   uint64_t offset = 64 * (number % 5);
@@ -105,9 +107,9 @@ void Test::run(const Group *group, trainc_collective_kind kind, uint32_t dtype,
     got = apart ? target.data() : range;
     for (uint64_t i = 0; i < elements; ++i) {
       auto member = static_cast<uint32_t>(i / (apart ? count : piece));
-      storeElement(dtype, want.data(), i,
-                   valueOf(number, groupRank(*group, member),
-                           apart ? i % count : i));
+      storeElement(
+          dtype, want.data(), i,
+          valueOf(number, groupRank(*group, member), apart ? i % count : i));
     }
     break;
   default:
@@ -118,12 +120,13 @@ void Test::run(const Group *group, trainc_collective_kind kind, uint32_t dtype,
     return;
   for (uint64_t i = 0; i < elements; ++i)
     if (memcmp(got + i * size, want.data() + i * size, size)) {
-      printf("rank %u, kind %d, %s, %llu elements, window %d, apart %d: element "
-             "%llu is %g, expected %g\n",
-             groupRank(*group, me), kind, trainc_dtype_name(dtype),
-             static_cast<unsigned long long>(count), inWindow, apart,
-             static_cast<unsigned long long>(i), loadElement(dtype, got, i),
-             loadElement(dtype, want.data(), i));
+      printf(
+          "rank %u, kind %d, %s, %llu elements, window %d, apart %d: element "
+          "%llu is %g, expected %g\n",
+          groupRank(*group, me), kind, trainc_dtype_name(dtype),
+          static_cast<unsigned long long>(count), inWindow, apart,
+          static_cast<unsigned long long>(i), loadElement(dtype, got, i),
+          loadElement(dtype, want.data(), i));
       break;
     }
   CHECK(!"a collective gives something else");
@@ -149,7 +152,7 @@ static void testPending(Test &test, const std::vector<const Group *> &groups) {
   std::vector<uint32_t> tokens(maxPending);
   auto at = [&](uint32_t i) { return groups[i % groups.size()]; };
   for (uint32_t i = 0; i < maxPending; ++i) {
-    data[i].resize(i * 5000);
+    data[i].resize(i * 5000 + 1);
     fill(1000 + i, groupRank(*at(i), groupIndex(*at(i))), TRAINC_F32,
          data[i].size(), data[i].data());
     Collective call;
@@ -247,8 +250,10 @@ static void testAll(uint32_t rank, trainc_comm &comm) {
     test.runAll(world, dtype, 777);
   // Several messages, slots and tiles, the last of each not full.
   test.runAll(world, TRAINC_F32, 540003);
-  test.run(world, TRAINC_REDUCE_SCATTER, TRAINC_F32, info.ranks * 1300003ull, true, false);
-  test.run(world, TRAINC_ALL_GATHER, TRAINC_F32, info.ranks * 1300003ull, true, false);
+  test.run(world, TRAINC_REDUCE_SCATTER, TRAINC_F32, info.ranks * 1300003ull,
+           true, false);
+  test.run(world, TRAINC_ALL_GATHER, TRAINC_F32, info.ranks * 1300003ull, true,
+           false);
   test.run(world, TRAINC_BROADCAST, TRAINC_F32, 1700003, true, false);
   testPending(test, {world, half, backwards});
   testRefused(test, world);

@@ -1,0 +1,59 @@
+//===- CutParts.h - This rank's parts of whole values -----------*- C++ -*-===//
+#ifndef TRAINC_LIB_TRANSFORMS_CUTPARTS_H
+#define TRAINC_LIB_TRANSFORMS_CUTPARTS_H
+
+#include "Parts.h"
+#include "mlir/IR/Remarks.h"
+#include <map>
+
+namespace trainc::parts {
+
+/// What this rank has of a value.
+struct Local {
+  mlir::Value value;
+  Layout layout;
+};
+
+/// Says what was done to a value, of `type` on one rank.
+void remarkOn(mlir::Location loc, llvm::StringRef what, mlir::Type type,
+              mlir::ArrayAttr axes);
+
+/// Builds what depends on this rank's position in the mesh: parts of whole values, where
+/// `b` stands, and positions at the start of `body`.
+class Cutter {
+public:
+  Cutter(const Grid &grid, mlir::OpBuilder &b,
+         llvm::DenseMap<mlir::Value, Local> &locals)
+      : grid(grid), b(b), locals(locals) {}
+
+  /// Sets those of `operands` that are null to this rank's parts of what the global `op`
+  /// takes, split as `splits` says.
+  void cutOperands(mlir::Operation &op, llvm::ArrayRef<Split> splits,
+                   llvm::MutableArrayRef<mlir::Value> operands);
+  /// Gives a dropout of a part the places of its elements in the whole.
+  void placeDropout(nn::DropoutOp op, nn::DropoutOp global, const Split &split);
+
+  /// The block of the entry.
+  mlir::Block *body = nullptr;
+  int64_t numCut = 0;
+
+private:
+  mlir::Value cut(mlir::Value global, const Split &split);
+  mlir::Value cutPointwise(nn::PointwiseOpInterface op, mlir::OpResult global,
+                           const Split &split);
+  mlir::Value getIndex(llvm::ArrayRef<unsigned> axes, mlir::Location loc);
+  mlir::Value getOffset(llvm::ArrayRef<unsigned> axes, int64_t stride,
+                        mlir::Location loc);
+
+  const Grid &grid;
+  mlir::OpBuilder &b;
+  llvm::DenseMap<mlir::Value, Local> &locals;
+  /// Positions over axes, made once.
+  llvm::DenseMap<mlir::Attribute, mlir::Value> indices;
+  /// What cut made for the operands of one op.
+  std::map<std::pair<void *, std::vector<unsigned>>, mlir::Value> cuts;
+};
+
+} // namespace trainc::parts
+
+#endif // TRAINC_LIB_TRANSFORMS_CUTPARTS_H

@@ -1,0 +1,159 @@
+// Windows: peers see each other's memory, in pages taken when they are touched; a
+// window that cannot be made fails on all ranks; fence keeps a range until slow
+// peers have read it. More ranks than processors do not crawl.
+//
+// RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir
+// RUN: %cxx -std=c++20 -O2 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o test
+// RUN: ./test
+
+#include "ranks.h"
+
+/// KiB of /proc/self/smaps_rollup.
+static long residentKiB() {
+  FILE *file = fopen("/proc/self/smaps_rollup", "r");
+  CHECK(file);
+  char line[256];
+  long size = -1;
+  while (size < 0 && fgets(line, sizeof(line), file))
+    sscanf(line, "Rss: %ld kB", &size);
+  fclose(file);
+  CHECK(size > 0);
+  return size;
+}
+
+static int countMappings() {
+  FILE *file = fopen("/proc/self/maps", "r");
+  CHECK(file);
+  char line[512];
+  int count = 0;
+  while (fgets(line, sizeof(line), file))
+    count += strstr(line, "memfd:trainc") != nullptr;
+  fclose(file);
+  return count;
+}
+
+static void testLazy(uint32_t rank, Comm &comm) {
+  constexpr uint64_t size = UINT64_C(1) << 30;
+  long before = residentKiB();
+  Window *window;
+  OK(createWindow(comm, size, &window));
+  CHECK(residentKiB() - before < 8 << 10);
+  for (uint64_t i = rank; i < size; i += 64 << 20)
+    window->data[i] = static_cast<char>(rank + 1);
+  OK(trainc_comm_barrier(&comm));
+  for (uint32_t peer = 0; peer < 3; ++peer)
+    for (uint64_t i = 0; i < size; i += 64 << 20) {
+      CHECK(window->peers[peer][i + peer] == static_cast<char>(peer + 1));
+      CHECK(window->peers[peer][i + peer + 1] == 0);
+    }
+  CHECK(residentKiB() - before < 16 << 10);
+  OK(trainc_comm_barrier(&comm));
+  // Other sizes on other ranks, one of them 0.
+  OK(createWindow(comm, rank * 5000, &window));
+  CHECK(window->bytes == rank * 5000 && !window->data == (rank == 0));
+  CHECK(!window->peers[0] && window->peers[1] && window->peers[2][9999] == 0);
+}
+
+static void testImpossible(uint32_t rank, Comm &comm) {
+  // The second rank asks for more than there is addresses for.
+  Window *window = nullptr;
+  int before = countMappings();
+  CHECK(createWindow(comm, rank == 1 ? INT64_MAX / 2 : 5000, &window) ==
+        TRAINC_OUT_OF_MEMORY);
+  CHECK(strstr(trainc_last_error(), "rank 1: cannot make 46116860184273"));
+  CHECK(!window && countMappings() == before);
+  // Which is no reason to stop.
+  OK(createWindow(comm, 5000, &window));
+  OK(trainc_comm_barrier(&comm));
+}
+
+/// Rank 1 writes its range again and again; rank 0 is slow to read it.
+static void testFence(uint32_t rank, Comm &comm) {
+  constexpr uint64_t count = 100000;
+  Window *window;
+  OK(createWindow(comm, count * 4, &window));
+  auto *data = reinterpret_cast<uint32_t *>(window->data);
+  std::vector<uint32_t> all(3 * count);
+  for (uint32_t step = 0; step < 12; ++step) {
+    OK(fence(comm));
+    for (uint64_t i = 0; i < count; ++i)
+      data[i] = step * 10 + rank;
+    Collective call;
+    call.kind = TRAINC_ALL_GATHER;
+    call.group = worldGroup(comm);
+    call.dtype = TRAINC_I32;
+    call.count = count;
+    call.window = window;
+    call.target = all.data();
+    uint32_t token;
+    OK(start(comm, call, &token));
+    if (rank == 0)
+      rest(0.01);
+    OK(wait(comm, token, nullptr));
+    for (uint64_t i = 0; i < 3 * count; ++i)
+      CHECK(all[i] == step * 10 + i / count);
+  }
+}
+
+/// A fence waits for a peer that has not waited yet, and says so.
+static void testFenceFails() {
+  std::string meeting = newMeeting();
+  pid_t pids[2];
+  for (uint32_t i = 0; i < 2; ++i)
+    pids[i] = startProcess([&] {
+      trainc_comm_options options = rankOptions(i, 2, meeting, 0.5);
+      trainc_comm *comm;
+      OK(trainc_comm_create(&options, &comm));
+      Window *window;
+      OK(createWindow(*comm, 64, &window));
+      Collective call;
+      call.kind = TRAINC_ALL_GATHER;
+      call.group = worldGroup(*comm);
+      call.count = 16;
+      call.window = window;
+      uint32_t token;
+      OK(start(*comm, call, &token));
+      if (i == 1) {
+        rest(0.9);
+        CHECK(wait(*comm, token, nullptr) == TRAINC_COMM_FAILED);
+        CHECK(strstr(trainc_last_error(), "rank 0 gave up (nothing within"));
+        return;
+      }
+      OK(wait(*comm, token, nullptr));
+      CHECK(fence(*comm) == TRAINC_COMM_FAILED);
+      CHECK(strstr(trainc_last_error(), "fence of ranks 0 1, has waited 0."));
+      CHECK(strstr(trainc_last_error(), "not done: 1 (host "));
+      rest(0.6); // rank 1 is told
+    });
+  for (pid_t pid : pids)
+    CHECK(finishProcess(pid, 10) == 0);
+}
+
+static void testMany(uint32_t, Comm &comm) {
+  float value = 1;
+  Collective call;
+  call.kind = TRAINC_ALL_REDUCE;
+  call.group = worldGroup(comm);
+  call.count = 1;
+  call.data = &value;
+  double begin = seconds();
+  for (int i = 0; i < 500; ++i) {
+    value = 1;
+    OK(run(comm, call, nullptr));
+    CHECK(value == 8);
+  }
+  // A sleep of 10 ms in each would be 5 s.
+  double time = seconds() - begin;
+  if (time > 3)
+    printf("500 sums on 8 ranks took %g s\n", time);
+  CHECK(time < 3);
+}
+
+int main() {
+  runRanks(3, testLazy);
+  runRanks(3, testImpossible);
+  runRanks(3, testFence);
+  testFenceFails();
+  runRanks(8, testMany);
+  return 0;
+}

@@ -1,0 +1,194 @@
+# REQUIRES: jax
+# RUN: %python %s %t
+"""trainc-run on several ranks: the numbers of one rank, also resumed at other counts; a stop that all agree on; what dies, hangs or
+does not fit is named, and ends all ranks within the deadline.
+
+usage: trainc-run-ranks.py FOLDER [--faults N]   (--faults: also kills and stops ranks at N random moments)
+"""
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
+
+from common import compile_module, tool  # noqa: E402
+from ranks import example, mesh_option  # noqa: E402
+from report import check  # noqa: E402
+
+DEADLINE = 2
+GPT = ["--layers", 1, "--width", 32, "--heads", 2, "--seq", 16, "--batch", 8, "--vocab", 64, "--accumulate", 2]
+BAD = []
+
+
+class Run:
+    """trainc-run on `ranks` ranks that find each other by files."""
+
+    def __init__(self, folder, ranks, model, *options, own=lambda rank: ()):
+        self.started, meeting = time.monotonic(), os.path.join(folder, f"meet{time.monotonic_ns()}")
+        os.mkdir(meeting)
+        self.processes = [subprocess.Popen(
+            [tool("trainc-run"), own_model(model, rank), "--threads", "1",
+             *(["--comm", f"file:{meeting}", "--deadline", str(DEADLINE)] if ranks > 1 else []), *map(str, options),
+             *own(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+            env=dict(os.environ, **(dict(TRAINC_RANK=str(rank), TRAINC_RANKS=str(ranks)) if ranks > 1 else {})))
+            for rank in range(ranks)]
+
+    def wait(self, but=None, limit=60):
+        """(status, output, errors) of each rank; None of rank `but`, which is killed at the end."""
+        results = []
+        for rank, process in enumerate(self.processes):
+            if rank == but:
+                results.append(None)
+                continue
+            try:
+                output, errors = process.communicate(timeout=limit)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, errors = process.communicate()
+                results.append(("hang", output, errors))
+                continue
+            results.append((process.returncode, output, errors))
+        if but is not None:
+            self.processes[but].kill()
+            self.processes[but].communicate()
+        return results
+
+
+def own_model(model, rank):
+    return model[rank] if isinstance(model, list) else model
+
+
+def losses(output):
+    return [float(x) for x in re.findall(r"(?:first|final|eval) loss (\S+)", output)]
+
+
+def expect(what, good, detail=""):
+    if check(what, good, detail):
+        BAD.append(what)
+
+
+def same_numbers(folder, models, data):
+    one, = Run(folder, 1, models[1], *data, "--steps", 10, "--checkpoint-dir", "c1").wait()
+    expect("one rank", one[0] == 0, one)
+    for ranks in (2, 4):
+        results = Run(folder, ranks, models[ranks], *data, "--steps", 10, "--log", f"l{ranks}.jsonl").wait()
+        status, output, errors = results[0]
+        expect(f"{ranks} ranks", all(r[0] == 0 for r in results), results)
+        expect(f"{ranks} ranks: losses", np.allclose(losses(output), losses(one[1]), rtol=1e-5), output)
+        expect(f"{ranks} ranks: one prints", all(not r[1] and not r[2] for r in results[1:]), results)
+        expect(f"{ranks} ranks: processors", "ranks and their processors: 0 on" in errors, errors)
+        expect(f"{ranks} ranks: logs", all(os.path.exists(f"{folder}/l{ranks}.rank{i}.jsonl") for i in range(ranks)))
+    # Resumed at another number of ranks, where one rank left off.
+    Run(folder, 2, models[2], *data, "--steps", 5, "--checkpoint-dir", "c2").wait()
+    for ranks in (1, 2, 4):
+        shutil.copytree(f"{folder}/c2", f"{folder}/r{ranks}")
+        results = Run(folder, ranks, models[ranks], *data, "--steps", 10, "--resume", "--checkpoint-dir",
+                      f"r{ranks}").wait()
+        expect(f"resumed on {ranks}", results[0][0] == 0 and
+               np.allclose(losses(results[0][1])[-1], losses(one[1])[-1], rtol=1e-5), results[0])
+
+
+def stops(folder, models, data):
+    run = Run(folder, 4, models[4], *data, "--steps", 10 ** 6, "--checkpoint-dir", "stopped")
+    time.sleep(1.5)
+    run.processes[2].send_signal(signal.SIGUSR1)
+    results = run.wait()
+    text = results[0][2]
+    step = re.search(r"stopped after step (\d+), which is saved", text)
+    expect("stopped by SIGUSR1 on one rank", all(r[0] == 130 for r in results) and step is not None, results)
+    if step:
+        saved = f"{folder}/stopped/step-{int(step[1]):06d}.safetensors"
+        expect("the step of the stop is saved", os.path.exists(saved), os.listdir(f"{folder}/stopped"))
+
+
+def fails(what, results, *wanted, once=True):
+    """Every rank that is there ends with 1, and one says why."""
+    there = [r for r in results if r]
+    texts = [line for r in there for line in r[2].split("\n") if "error:" in line]
+    expect(what, all(r[0] == 1 for r in there) and all(any(w in t for t in texts) for w in wanted) and
+           (not once or len(texts) == 1), results)
+
+
+def mismatches(folder, models, data):
+    fails("another number of ranks", Run(folder, 3, models[2], *data, "--steps", 2).wait(),
+          "compiled for 2 ranks (host = 1, data = 2), there are 3")
+    fails("a rank alone", Run(folder, 1, models[2], *data, "--steps", 2).wait(), "there is 1")
+    fails("a rank of a mesh of one", Run(folder, 2, models[1], *data, "--steps", 2).wait(), "compiled for 1 ranks")
+    fails("another artifact on a rank", Run(folder, 2, [models[2], models["other"]], *data, "--steps", 2).wait(),
+          "the command line", once=True)
+    fails("another seed on a rank", Run(folder, 2, models[2], *data, "--steps", 2,
+                                        own=lambda rank: ["--seed", str(rank)]).wait(), "the command line")
+    os.makedirs(f"{folder}/own", exist_ok=True)
+    shutil.copy(models["other"], f"{folder}/own/a.so")
+    for rank in range(2):  # by one name
+        os.makedirs(f"{folder}/host{rank}", exist_ok=True)
+        shutil.copy(models[2] if rank == 0 else models["other"], f"{folder}/host{rank}/m.so")
+        np.save(f"{folder}/host{rank}/d.npy", np.arange(2000 + rank, dtype="u2") % 64)
+    places = [f"{folder}/host{rank}" for rank in range(2)]
+    for what, use, wanted in (("artifact", lambda r: ["m.so", "--data", data[1]], "ranks differ in the artifact"),
+                              ("data", lambda r: [models[2], "--data", "d.npy"], "ranks differ in the data")):
+        meeting = os.path.join(folder, f"meet{time.monotonic_ns()}")
+        os.mkdir(meeting)
+        run = Run.__new__(Run)
+        run.processes = [subprocess.Popen([tool("trainc-run"), *use(rank), "--steps", "2", "--threads", "1", "--comm",
+                                           f"file:{meeting}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                          cwd=places[rank], env=dict(os.environ, TRAINC_RANK=str(rank), TRAINC_RANKS="2"))
+                         for rank in range(2)]
+        fails(f"another {what} by the same name", run.wait(), wanted)
+
+
+def faults(folder, models, data, count):
+    """Ranks die or hang at random moments, of a save too."""
+    rng = random.Random(5)
+    for i in range(count):
+        how = rng.choice(["kill", "stop"])
+        run = Run(folder, 4, models[4], *data, "--steps", 10 ** 6, "--checkpoint-dir", f"f{i}", "--checkpoint-every", 3,
+                  "--keep", 2)
+        time.sleep(1.0 + rng.random())
+        victim, at = rng.randrange(4), time.monotonic()
+        run.processes[victim].send_signal(signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+        results = run.wait(but=victim, limit=DEADLINE + 5)
+        seconds = time.monotonic() - at
+        there = [r for r in results if r]
+        texts = "".join(r[2] for r in there)
+        named = re.search(rf"(reduce_scatter|all_reduce|all_gather|broadcast|barrier) '.*collective \d+ of ranks .*"
+                          rf"missing: (\d \(.*\), )*{victim} \(host \S+, pid {run.processes[victim].pid}", texts)
+        expect(f"fault {i}, {how} of rank {victim}", all(r[0] == 1 for r in there) and named is not None and
+               seconds < DEADLINE + 5, (seconds, results))
+        loaded, = Run(folder, 1, models[1], "--resume", "--checkpoint-dir", f"f{i}", "--save", f"s{i}").wait()
+        none = "no finished checkpoint" in loaded[2] or "No such file" in loaded[2]
+        expect(f"fault {i}: the last checkpoint loads", loaded[0] == 0 or none, loaded)
+        shutil.rmtree(f"{folder}/f{i}", ignore_errors=True)
+
+
+def main():
+    folder = os.path.abspath(sys.argv[1])
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    np.save(f"{folder}/tokens.npy", np.random.default_rng(0).integers(0, 64, 4000).astype("u2"))
+    data = ["--data", f"{folder}/tokens.npy"]
+    text = example("gpt", *GPT, "--lr", "0.003")
+    models = {ranks: compile_module(text, f"{folder}/m{ranks}.so", mesh_option(dict(data=ranks)), "--shard=optimizer")
+              for ranks in (1, 2, 4)}
+    models["other"] = compile_module(example("gpt", *GPT, "--lr", "0.004"), f"{folder}/other.so", mesh_option(dict(data=2)),
+                                     "--shard=optimizer")
+    if len(sys.argv) > 2:
+        faults(folder, models, data, int(sys.argv[3]))
+    else:
+        same_numbers(folder, models, data)
+        stops(folder, models, data)
+        mismatches(folder, models, data)
+        faults(folder, models, data, 2)
+    sys.exit(len(BAD) > 0)
+
+
+if __name__ == "__main__":
+    main()
