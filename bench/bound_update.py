@@ -16,13 +16,18 @@ from trainc_ctypes import Runtime, Trainer
 from workloads import CHECKED_STEPS, WORKLOADS, gradients, initial_values
 
 
-def load(trainer, w):
-    """Writes parameters and gradients, and binds each gradient where it already is."""
+def load(trainer, w, ranks=1):
+    """Writes parameters and gradients, equal parts of them for each of several ranks, and binds each gradient where it
+    already is. Returns their addresses and values."""
+    given = []
     for name, value in initial_values(w):
         trainer.write(name, value)
     for i, (name, value) in enumerate(gradients(w)):
+        value /= ranks
         trainer.write(name, value, "gradient")
-        trainer.bind_pointer("step", i, trainer.held(name, "gradient")[0], value.nbytes)
+        given.append((trainer.held(name, "gradient")[0], value))
+        trainer.bind_pointer("step", i, given[-1][0], value.nbytes)
+    return given
 
 
 def parameter_norm(trainer):
@@ -30,11 +35,12 @@ def parameter_norm(trainer):
     return math.sqrt(sum(float(np.sum(np.square(trainer.read(name).astype(np.float64)))) for name in trainer.names()))
 
 
-def check(trainer, workload):
-    """Does the first updates and compares them with the reference."""
+def check(trainer, workload, prepare=lambda: None):
+    """Does the first updates, each after `prepare()`, and compares them with the reference."""
     with open(f"{PEERS}/reference_losses.json") as f:
         reference = json.load(f)["workloads"][workload]
     for i in range(CHECKED_STEPS):
+        prepare()
         result = trainer.step()
         for what, value in (("gradient", result.grad_norm), ("parameter", parameter_norm(trainer))):
             expected = reference[f"{what}_norm_f64"][i]

@@ -6,6 +6,8 @@ usage: run.py [--suite SUITE] [--workload NAME ...] [--rounds N] [--disable-pass
   step       a whole step against PyTorch, JAX and the machine's limit
   optimizer  clip and AdamW alone, of gradients that stand in memory, against the same
   ablation   a step against the same compiled without one of the step passes
+  ranks      the update of 2 ranks of one thread, sharded, against the same replicated without communication (both ranks
+             at once) and PyTorch's ZeroRedundancyOptimizer
 
 Needs the environment of bench/peers/requirements.txt (bench/check.py makes it in .venv-bench) and an idle machine. A
 ratio is the median over the rounds of the peer's time divided by ours in the same round.
@@ -22,6 +24,7 @@ import timing_passes
 from common import Failed
 from timing import ROUNDS, movement, ratios, time_workload
 from timing_passes import BF16, MANY_TENSORS, gains, time_casts, time_fusion
+from timing_ranks import time_zero1
 from timing_update import LIMIT, LIMIT_WITH_COPY, READ, per_round, time_update
 
 
@@ -83,6 +86,19 @@ def ablation_cells(times):
             f"{times['on']['commands']}, {times['off']['commands']}", f"{timing_passes.movement(times):.2f}x"]
 
 
+RANK_PARTS = ["reduce_scatter", "norm", "all_reduce", "update", "all_gather"]
+
+
+def measure_ranks(name, folder, rounds, options):
+    return time_zero1(name, folder, rounds, options)
+
+
+def rank_cells(times):
+    ours, alone, torch = (times[side]["step_ms"] for side in ("sharded", "alone", "torch zero1"))
+    return [ms(ours), *(ms(times["sharded"].get(part, [0])) for part in RANK_PARTS), ms(alone), ms(torch), faster(torch, ours),
+            f"{median(per_round(ours, alone)):.2f}", f"{max(alone) / min(alone):.2f}x"]
+
+
 SUITES = {
     "step": Suite(["gpt2-124m", "gpt-char", "many-small", "mlp-tiny", "digits-cnn"],
                   [*(f"{p} ms" for p in STEP_PROGRAMS), "faster than the best peer", "limit moved"],
@@ -94,6 +110,9 @@ SUITES = {
     "ablation": Suite([*MANY_TENSORS, *BF16],
                       ["on ms", "off ms", "apply on ms", "apply off ms", "tokens/s", "apply faster",
                        "commands of apply on, off", "off moved"], measure_ablation, ablation_cells),
+    "ranks": Suite(["optimizer-124m"],
+                   ["sharded ms", *(f"{part} ms" for part in RANK_PARTS), "alone ms", "torch zero1 ms",
+                    "faster than torch", "sharded / alone", "alone moved"], measure_ranks, rank_cells),
 }
 
 

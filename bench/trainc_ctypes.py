@@ -10,6 +10,7 @@ import numpy as np
 
 ROLES = ["parameter", "compute", "gradient", "state", "buffer"]
 F32, BF16, F16 = 0, 2, 3
+NO_WINDOW = 1  # a flag of communicators
 DTYPES = {0: np.float32, 1: np.float64, 4: np.int8, 5: np.int16, 6: np.int32, 7: np.int64, 8: np.bool_, 9: np.uint8}
 
 

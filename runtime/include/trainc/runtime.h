@@ -268,7 +268,8 @@ typedef struct trainc_step_result {
   double loss;        // of this micro-step: sum / weight (NaN if weight is 0)
   double weight;      // of this micro-step: loss terms that counted
   double window_loss; // of the window so far, or just closed: sum / weight
-  double window_weight;
+  double window_weight; // of several ranks together once the window is closed,
+                        // until then, as loss and weight, those of this rank
   double grad_norm;   // of the last update, averaged and unscaled, before clip
   double clip_factor; // what the clip multiplied the gradient with
   double loss_scale;

@@ -1,0 +1,58 @@
+"""Timing ranks: several processes that train together, against the same otherwise compiled, in turns."""
+import contextlib
+import json
+import os
+import statistics
+import sys
+
+from common import PEERS, ROOT, compile_module, run, workload_module
+from timing import ROUNDS, Served, take_turns
+from timing_update import update_module
+from workloads import WORKLOADS
+
+STEPS, RANKS = 10, 2
+
+
+def ranks_command(library, workload, *options, ranks=RANKS):
+    return [sys.executable, os.path.join(ROOT, "bench", "serve_ranks.py"), library, workload, str(ranks), *options]
+
+
+def torch_zero1(workload, steps):
+    """Milliseconds of gradients' all-reduce, clip and update: the least of each over `steps` steps."""
+    done = run([sys.executable, os.path.join(PEERS, "zero1_torch.py"), "--workload", workload, "--strategy", "zero1", "--ranks",
+                str(RANKS), "--steps", str(steps)], cwd=PEERS)
+    answer = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer["backward_and_all_reduce_ms_min"] + answer["optimizer_ms_min"]
+
+
+def time_zero1(name, folder, rounds=ROUNDS, options=()):
+    """{program: {part: [median ms of each round]}} of the update of a workload: 'sharded' over ranks, 'alone' on each of them
+    at once, whole and without communication, and 'torch zero1'."""
+    text = update_module(WORKLOADS[name])
+    sharded = compile_module(text, os.path.join(folder, "sharded.so"), f"--mesh=data={RANKS}", "--shard=optimizer", *options)
+    alone = compile_module(text, os.path.join(folder, "alone.so"), *options)
+    commands = dict(sharded=ranks_command(sharded, name), alone=ranks_command(alone, name, "--alone"))
+    times = {"torch zero1": dict(step_ms=[])}
+    with contextlib.ExitStack() as stack:
+        served = [stack.enter_context(Served(program, command, folder)) for program, command in commands.items()]
+        for s in served:
+            s.answer()
+        for turn in range(rounds + 1):  # the first turn only warms up
+            for s in served:
+                for part, ms in s.block(STEPS).items():
+                    if turn:
+                        times.setdefault(s.name, {}).setdefault(part, []).append(statistics.median(ms))
+            if turn:
+                times["torch zero1"]["step_ms"].append(torch_zero1(name, STEPS))
+    return times
+
+
+def time_hoisting(w, mode, folder, rounds, windows):
+    """What take_turns() returns of a workload in bf16 on 2 ranks, 'on' with copies that the update writes and 'off' with casts in
+    every micro-step."""
+    text, libraries = workload_module(w, "--bf16"), {}
+    for name, options in (("on", []), ("off", ["--disable-pass=train-hoist-casts"])):
+        libraries[name] = compile_module(text, os.path.join(folder, f"{mode}-{w.accumulate}-{name}.so"), f"--mesh=data={RANKS}",
+                                         f"--shard={mode}", *options)
+    known = next(name for name, other in WORKLOADS.items() if other.kind == w.kind and other.vocab == w.vocab)
+    return take_turns({name: ranks_command(library, known) for name, library in libraries.items()}, folder, rounds, windows)
