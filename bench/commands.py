@@ -24,9 +24,13 @@ class Command(Structure):
                 ("location", c_char_p), ("flops", c_int64)]
 
 
+class Bucket(Structure):
+    _fields_ = [(name, c_uint64) for name in ("first", "bytes", "local", "pieces")]
+
+
 class Arena(Structure):
     _fields_ = [("name", c_char_p), ("role", c_uint32), ("dtype", c_uint32), ("bytes", c_uint64), ("data", c_void_p),
-                ("num_buckets", c_uint32), ("piece_axes", c_uint32), ("buckets", c_void_p)]
+                ("num_buckets", c_uint32), ("piece_axes", c_uint32), ("buckets", POINTER(Bucket))]
 
 
 class SpansContext(Structure):

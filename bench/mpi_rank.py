@@ -36,8 +36,8 @@ def main():
     info = comm.info()
     trainer = Trainer(runtime, a.library, threads=1, seed=1, comm=comm.comm if info.ranks > 1 else None)
     entry = trainer.descriptor.entries[trainer.entries["step"]]
-    rows = shape_of(entry.inputs[0])[0]  # of this rank
-    data = batches(replace(WORKLOADS[a.workload], batch=rows * info.ranks, accumulate=entry.accumulate))
+    rows, tokens = shape_of(entry.inputs[0])  # of this rank
+    data = batches(replace(WORKLOADS[a.workload], batch=rows * info.ranks, tokens=tokens, accumulate=entry.accumulate))
     mine = slice(info.rank * rows, (info.rank + 1) * rows)
     results, before = [], list(comm.info().collectives)
     for _ in range(a.updates):

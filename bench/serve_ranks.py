@@ -1,12 +1,12 @@
 """Serves a training of several ranks, processes of one thread each on a processor of its own.
 
-usage: serve_ranks.py LIBRARY WORKLOAD RANKS [--alone]
+usage: serve_ranks.py LIBRARY WORKLOAD RANKS [--alone] [--whole]
 
 LIBRARY is compiled for a mesh of RANKS or, with --alone, for one rank: then the processes run at the same time and exchange
 nothing. Of an optimizer workload, compiled from update_module(), every rank gives a part of each gradient; of others, rows
 of random tokens. Each line N of standard input is answered by the milliseconds of N windows, from the first rank's begin to
-the last one's end, and of N more that are observed, those of the commands by what they do: collectives by their kind,
-"norm", "update", and "step" for the rest.
+the last one's end, and (without --whole) of N more that are observed, those of the commands by what they do: collectives by
+their kind, "norm", "update", and "step" for the rest.
 """
 import argparse
 import ctypes
@@ -87,7 +87,8 @@ def serve(a, rank, folder, barrier, pipe):
         listed = [(command.kind, command.label.decode()) for c in commands(self.trainer, "step").values() for command in c]
         pipe.send(dict(ready=dict(workload=a.workload, commands=len(listed), bytes=self.trainer.memory().total)))
         while n := pipe.recv():
-            pipe.send(([self.window(barrier) for _ in range(n)], [self.observed(barrier) for _ in range(n)]))
+            pipe.send(([self.window(barrier) for _ in range(n)],
+                       [self.observed(barrier) for _ in range(0 if a.whole else n)]))
         self.trainer.close()
         if self.comm:
             self.comm.close()
@@ -110,6 +111,7 @@ def main():
     p.add_argument("workload", choices=WORKLOADS)
     p.add_argument("ranks", type=int)
     p.add_argument("--alone", action="store_true")
+    p.add_argument("--whole", action="store_true")
     a = p.parse_args()
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(a.ranks)
@@ -126,7 +128,7 @@ def main():
             for pipe in pipes:
                 pipe.send(int(line))
             times, parts = zip(*receive(pipes))
-            answer = {name: [max(p[name] for p in one) for one in zip(*parts)] for name in parts[0][0]}
+            answer = {name: [max(p[name] for p in one) for one in zip(*parts)] for name in (parts[0] or [{}])[0]}
             answer["step_ms"] = [(max(end for _, end in one) - min(begin for begin, _ in one)) * 1e3 for one in zip(*times)]
             print(json.dumps(answer), flush=True)
         for pipe in pipes:

@@ -4,6 +4,7 @@ import json
 import os
 import statistics
 import sys
+from dataclasses import replace
 
 from common import PEERS, ROOT, compile_module, run, workload_module
 from timing import ROUNDS, Served, take_turns
@@ -47,12 +48,14 @@ def time_zero1(name, folder, rounds=ROUNDS, options=()):
     return times
 
 
-def time_hoisting(w, mode, folder, rounds, windows):
-    """What take_turns() returns of a workload in bf16 on 2 ranks, 'on' with copies that the update writes and 'off' with casts in
-    every micro-step."""
-    text, libraries = workload_module(w, "--bf16"), {}
-    for name, options in (("on", []), ("off", ["--disable-pass=train-hoist-casts"])):
-        libraries[name] = compile_module(text, os.path.join(folder, f"{mode}-{w.accumulate}-{name}.so"), f"--mesh=data={RANKS}",
-                                         f"--shard={mode}", *options)
-    known = next(name for name, other in WORKLOADS.items() if other.kind == w.kind and other.vocab == w.vocab)
-    return take_turns({name: ranks_command(library, known) for name, library in libraries.items()}, folder, rounds, windows)
+def time_hoisting(name, accumulate, mode, folder, rounds, windows):
+    """What take_turns() returns of a workload in bf16 on 2 ranks: 'on' with copies of parameters that the update writes, 'off' with
+    casts in every micro-step. A micro-step has a row of the workload's batch for each rank, at least one."""
+    w = WORKLOADS[name]
+    w = replace(w, batch=max(w.batch, RANKS), accumulate=accumulate)
+    text, commands = workload_module(w, "--bf16"), {}
+    for side, options in (("on", []), ("off", ["--disable-pass=train-hoist-casts"])):
+        library = compile_module(text, os.path.join(folder, f"{mode}-{accumulate}-{side}.so"), f"--mesh=data={RANKS}",
+                                 f"--shard={mode}", *options)
+        commands[side] = ranks_command(library, name, "--whole")
+    return take_turns(commands, folder, rounds, windows)

@@ -71,9 +71,7 @@ def record(rank, data):
     return tensors, exact, np.array(near)
 
 
-#===------------------------------------------------------------------------------------------------------------------------------===#
-# One model of everything: a table that is also the head, a frozen parameter, all kinds of optimizers
-#===------------------------------------------------------------------------------------------------------------------------------===#
+# One model of everything: a table that is also the head, a frozen parameter, all kinds of optimizers.
 
 def model(clip, extra=""):
     hidden = f"tensor<{BATCH}x{SEQ}x{WIDTH}xf32>"
@@ -175,9 +173,7 @@ def check_everything(folder):
     return bad + check("the infinity and windows without terms skip", skips == [0, 0, 1, 2, 2, 2], skips)
 
 
-#===------------------------------------------------------------------------------------------------------------------------------===#
-# Few parameters
-#===------------------------------------------------------------------------------------------------------------------------------===#
+# Few parameters.
 
 FEW = """
 train.mesh @mesh(data = 1)
@@ -207,9 +203,7 @@ def check_few(folder):
     return bad + check("7 of 8 ranks have padding alone", counts == [3] + [0] * 7, counts)
 
 
-#===------------------------------------------------------------------------------------------------------------------------------===#
-# Parameters kept in f32
-#===------------------------------------------------------------------------------------------------------------------------------===#
+# Parameters kept in f32.
 
 def check_kept(folder):
     text = model("clip(global_norm<0.5>)", "precision(compute = bf16, keep_f32 = [@lamb.w])")
@@ -236,9 +230,7 @@ def check_kept(folder):
     return bad
 
 
-#===------------------------------------------------------------------------------------------------------------------------------===#
-# What must not depend on the number of ranks
-#===------------------------------------------------------------------------------------------------------------------------------===#
+# What must not depend on the number of ranks.
 
 DROPOUT = f"""
 train.mesh @mesh(data = 1)
