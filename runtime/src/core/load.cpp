@@ -14,6 +14,22 @@
 
 using namespace trainc;
 
+//===----------------------------------------------------------------------===//
+// The file
+//===----------------------------------------------------------------------===//
+
+/// Gives all ranks `bytes` bytes of the first one.
+static trainc_status broadcast(const Ranks &ranks, void *data, uint64_t bytes) {
+  Collective c;
+  c.kind = TRAINC_BROADCAST;
+  c.group = worldGroup(*ranks.communicator());
+  c.dtype = TRAINC_U8;
+  c.count = bytes;
+  c.data = data;
+  c.label = "a checkpoint";
+  return run(*ranks.communicator(), c, nullptr);
+}
+
 /// Adds `count` elements of sums, which are f32 or f64.
 static void addElements(uint32_t dtype, char *to, const char *from,
                         uint64_t count) {
@@ -57,16 +73,33 @@ static trainc_status readTensor(const trainc_trainer *trainer,
                    });
 }
 
-static trainc_status readTensors(trainc_trainer *trainer,
-                                 const TensorFile &file, const Plan &plan) {
-  Array<char> buffer;
-  trainer->broken = true; // until all is read
-  trainc_status status = TRAINC_OK;
-  for (const Match &match : plan.tensors)
-    if (status == TRAINC_OK)
-      status = readTensor(trainer, file, match, buffer);
-  TRAINC_TRY(trainer->ranks.agree(status));
-  return updateComputeCopies(trainer);
+/// Takes over what is this rank's of the `bytes` bytes from `begin` on of the tensor
+/// in the file; without any, writes zeros.
+static trainc_status takePiece(const trainc_trainer *trainer,
+                               const Match &match, const char *data,
+                               uint64_t begin, uint64_t bytes) {
+  const trainc_tensor &tensor = trainer->state.tensors[match.to];
+  Part part = partOf(trainer, tensor);
+  uint64_t toSize = trainc_dtype_size(tensor.dtype);
+  if (!match.from) {
+    memset(part.data, 0, part.count * toSize);
+    return TRAINC_OK;
+  }
+  uint64_t fromSize = trainc_dtype_size(match.from->dtype);
+  uint64_t first = begin / fromSize, end = (begin + bytes) / fromSize;
+  uint64_t low = first > part.first ? first : part.first;
+  uint64_t high = end < part.first + part.count ? end : part.first + part.count;
+  if (low >= high)
+    return TRAINC_OK;
+  Array<char> converted;
+  char *to = part.data + (low - part.first) * toSize;
+  if (match.adds)
+    converted.resize((high - low) * toSize);
+  convert(match.from->dtype, data + (low - first) * fromSize, tensor.dtype,
+          match.adds ? converted.data() : to, high - low);
+  if (match.adds)
+    addElements(tensor.dtype, to, converted.data(), high - low);
+  return TRAINC_OK;
 }
 
 /// The file that a folder's `latest` names, or `path` itself.
@@ -103,28 +136,138 @@ static trainc_status resolve(const char *path, Text &file) {
 }
 
 namespace {
-/// An open checkpoint, as a source of a state.
+/// An open checkpoint, as a source of a state. If the first rank can open it and
+/// another cannot, the first reads it for all.
 struct Checkpoint {
-  trainc_status open(const char *path) {
-    Text resolved;
-    TRAINC_TRY(resolve(path, resolved));
-    TRAINC_TRY(file.open(resolved.c_str()));
-    name.format("'%s'", resolved.c_str());
-    return TRAINC_OK;
-  }
+  explicit Checkpoint(const trainc_trainer *trainer) : ranks(trainer->ranks) {}
+
+  trainc_status open(const char *path);
+  const FileHeader &header() const { return passed ? received : file.header; }
   Source source() const {
-    return {file.header, name.c_str(),
+    return {header(), name.c_str(),
             [](const void *context, const FileTensor &scalar, double *value) {
-              return static_cast<const TensorFile *>(context)->read(
-                  scalar.begin, value, 8);
+              auto &self = *static_cast<const Checkpoint *>(context);
+              return self.read(scalar.begin, value, 8);
             },
-            &file};
+            this};
   }
+  /// All ranks read the same if the file is passed on.
+  trainc_status read(uint64_t begin, void *data, uint64_t bytes) const;
+  bool isPassed() const { return passed; }
 
   TensorFile file;
   Text name;
+
+private:
+  trainc_status openAlone(const char *path);
+  trainc_status passHeader();
+
+  const Ranks &ranks;
+  bool passed = false;
+  FileHeader received;
 };
 } // namespace
+
+trainc_status Checkpoint::openAlone(const char *path) {
+  Text resolved;
+  TRAINC_TRY(resolve(path, resolved));
+  TRAINC_TRY(file.open(resolved.c_str()));
+  name.format("'%s'", resolved.c_str());
+  return TRAINC_OK;
+}
+
+trainc_status Checkpoint::open(const char *path) {
+  trainc_status status = openAlone(path);
+  if (!ranks.any())
+    return status;
+  Array<uint32_t> all;
+  all.resize(ranks.size());
+  uint32_t mine = status;
+  TRAINC_TRY(trainc_comm_all_gather(ranks.communicator(), &mine, sizeof(mine),
+                                    all.data()));
+  bool some = false;
+  for (uint32_t one : all)
+    some = some || one != TRAINC_OK;
+  if (!some)
+    return TRAINC_OK;
+  // What the first cannot read nobody can; elsewhere it may be absent, no more.
+  for (uint32_t one : all)
+    if (all[0] != TRAINC_OK || (one != TRAINC_OK && one != TRAINC_NOT_FOUND &&
+                                one != TRAINC_IO_ERROR))
+      return ranks.agree(status);
+  passed = true;
+  if (ranks.rank() != 0)
+    name.format("'%s' of rank 0", path);
+  return passHeader();
+}
+
+trainc_status Checkpoint::passHeader() {
+  Array<char> json;
+  uint64_t sizes[2] = {};
+  trainc_status status = TRAINC_OK;
+  if (ranks.rank() == 0) {
+    status = file.readHeader(json);
+    sizes[0] = json.size();
+    sizes[1] = file.dataBytes();
+  }
+  TRAINC_TRY(ranks.agree(status));
+  TRAINC_TRY(broadcast(ranks, sizes, sizeof(sizes)));
+  json.resize(sizes[0]);
+  TRAINC_TRY(broadcast(ranks, json.data(), json.size()));
+  return ranks.agree(received.parse(json.data(), json.size(), sizes[1]));
+}
+
+trainc_status Checkpoint::read(uint64_t begin, void *data,
+                               uint64_t bytes) const {
+  if (!passed)
+    return file.read(begin, data, bytes);
+  trainc_status status =
+      ranks.rank() == 0 ? file.read(begin, data, bytes) : TRAINC_OK;
+  TRAINC_TRY(ranks.agree(status));
+  return broadcast(ranks, data, bytes);
+}
+
+/// Reads the file once, in pieces that the first rank passes on; each rank takes
+/// what is its own.
+static trainc_status readPassed(const trainc_trainer *trainer,
+                                const Checkpoint &checkpoint,
+                                const Plan &plan) {
+  constexpr uint64_t chunkBytes = 1 << 20;
+  Array<char> chunk;
+  chunk.resize(chunkBytes);
+  for (const Match &match : plan.tensors)
+    if (!match.from)
+      TRAINC_TRY(
+          takePiece(trainer, match, nullptr, 0, 0));
+  for (const FileTensor &tensor : checkpoint.header().tensors)
+    for (uint64_t at = tensor.begin; at < tensor.end; at += chunkBytes) {
+      uint64_t bytes =
+          tensor.end - at < chunkBytes ? tensor.end - at : chunkBytes;
+      TRAINC_TRY(checkpoint.read(at, chunk.data(), bytes));
+      for (const Match &match : plan.tensors)
+        if (match.from == &tensor)
+          TRAINC_TRY(takePiece(trainer, match, chunk.data(), at - tensor.begin,
+                               bytes));
+    }
+  return TRAINC_OK;
+}
+
+static trainc_status readTensors(trainc_trainer *trainer,
+                                 const Checkpoint &checkpoint,
+                                 const Plan &plan) {
+  Array<char> buffer;
+  trainer->broken = true; // until all is read
+  trainc_status status = TRAINC_OK;
+  if (checkpoint.isPassed()) {
+    status = readPassed(trainer, checkpoint, plan);
+  } else {
+    for (const Match &match : plan.tensors)
+      if (status == TRAINC_OK)
+        status = readTensor(trainer, checkpoint.file, match, buffer);
+  }
+  TRAINC_TRY(trainer->ranks.agree(status));
+  return updateComputeCopies(trainer);
+}
 
 /// TRAINC_OK if `status` is so on every rank and all have opened the same file, as
 /// far as its header and scalars tell.
@@ -140,11 +283,11 @@ static trainc_status agreeOnFile(const trainc_trainer *trainer,
       hash = (hash ^ static_cast<const unsigned char *>(data)[i]) *
              UINT64_C(0x100000001B3);
   };
-  for (const FileTensor &tensor : checkpoint.file.header.tensors) {
+  for (const FileTensor &tensor : checkpoint.header().tensors) {
     add(tensor.name, strlen(tensor.name) + 1);
     add(&tensor.end, sizeof(tensor.end));
   }
-  for (const MetadataPair &pair : checkpoint.file.header.metadata) {
+  for (const MetadataPair &pair : checkpoint.header().metadata) {
     add(pair.key, strlen(pair.key) + 1);
     add(pair.value, strlen(pair.value) + 1);
   }
@@ -162,7 +305,7 @@ static Target targetOf(const trainc_trainer *trainer) {
 
 trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
   DefaultFloats floats;
-  Checkpoint checkpoint;
+  Checkpoint checkpoint(trainer);
   Plan plan;
   for (uint32_t i = 0; i < trainer->d->num_scalars; ++i)
     plan.scalars.push(trainer->scalars[i]);
@@ -170,11 +313,11 @@ trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
   if (status == TRAINC_OK)
     status = matchState(checkpoint.source(), targetOf(trainer), plan);
   TRAINC_TRY(agreeOnFile(trainer, checkpoint, plan, status));
-  TRAINC_TRY(readTensors(trainer, checkpoint.file, plan));
+  TRAINC_TRY(readTensors(trainer, checkpoint, plan));
   memcpy(trainer->scalars, plan.scalars.data(), plan.scalars.size() * 8);
   trainer->windowEntry = plan.windowEntry;
   clearPairs(trainer->metadata);
-  for (const MetadataPair &pair : checkpoint.file.header.metadata)
+  for (const MetadataPair &pair : checkpoint.header().metadata)
     if (!strncmp(pair.key, "user.", 5))
       setPair(trainer->metadata, pair.key + 5, pair.value);
   trainer->broken = false;
@@ -184,14 +327,14 @@ trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
 trainc_status trainc_load_parameters(trainc_trainer *trainer,
                                      const char *path) {
   DefaultFloats floats;
-  Checkpoint checkpoint;
+  Checkpoint checkpoint(trainer);
   Plan plan;
   bool broken = trainer->broken;
   trainc_status status = checkpoint.open(path);
   if (status == TRAINC_OK)
     status = matchParameters(checkpoint.source(), targetOf(trainer), plan);
   TRAINC_TRY(agreeOnFile(trainer, checkpoint, plan, status));
-  TRAINC_TRY(readTensors(trainer, checkpoint.file, plan));
+  TRAINC_TRY(readTensors(trainer, checkpoint, plan));
   trainer->broken = broken; // states and scalars are what they were
   return TRAINC_OK;
 }

@@ -58,6 +58,9 @@ public:
   trainc_status open(const char *path);
   /// Reads bytes [begin, begin + bytes) of the data section.
   trainc_status read(uint64_t begin, void *data, uint64_t bytes) const;
+  /// The JSON of the header.
+  trainc_status readHeader(Array<char> &json) const;
+  uint64_t dataBytes() const { return fileBytes - dataStart; }
   /// Maps the data section; `data()` is valid afterwards.
   trainc_status map();
 
