@@ -193,14 +193,14 @@ def check_failing_saves(folder, library):
 
 
 def refusing(folder):
-    """What ranks say that load from a file that others do not have, and whether their state is what it was."""
+    """What ranks say that load from files which are not the same, and whether their state is what it was."""
     def work(rank):
         for name in "a", "b":
             closing(rank, 0, K)
             rank.trainer.save(os.path.join(folder, name))
         before, texts = rank.tensors(), []
-        for other in "absent", "b":
-            own = os.path.join(folder, "a" if rank.rank == 0 else other)
+        for first, other in ("absent", "a"), ("a", "b"):
+            own = os.path.join(folder, first if rank.rank == 0 else other)
             for load in rank.trainer.load, rank.trainer.load_parameters:
                 texts.append(refusal(load, own))
         unchanged = same(before, rank.tensors())
@@ -209,16 +209,41 @@ def refusing(folder):
     return work
 
 
+def passing(path):
+    """Tensors after loads of files that all ranks have, and that the first has alone."""
+    def work(rank):
+        found = []
+        for name in "closed", "open":
+            for other in name, "absent":
+                own = os.path.join(path, name if rank.rank == 0 else other)
+                rank.trainer.load(own)
+                found.append((closing(rank, 0, 2 * K), rank.tensors()))
+            rank.trainer.load_parameters(own)
+            found.append((None, rank.tensors()))
+            rank.trainer.load_parameters(os.path.join(path, name))
+            found.append((None, rank.tensors()))
+        return found
+    return work
+
+
 def check_refusals(folder, library):
     path = os.path.join(folder, "refusing")
     os.makedirs(path)
     results, bad = run(refusing(path), library, 3), 0
     for i, what in enumerate(("state", "parameters")):
-        bad += check(f"{what} from a file that one rank alone can read", all(
+        bad += check(f"{what} from a file that the first rank lacks", all(
             "NOT_FOUND" in texts[i] and "absent" in texts[i] for texts, _, _ in results), results)
         bad += check(f"{what} from files that differ", all(
             "MISMATCH" in texts[i + 2] and "ranks differ in the checkpoint" in texts[i + 2] for texts, _, _ in results), results)
-    return bad + check("nothing has changed, and they go on", all(r[1:] == (True, 1) for r in results), results)
+    bad += check("nothing has changed, and they go on", all(r[1:] == (True, 1) for r in results), results)
+    for ranks in 3, 4:  # 4 go on with their own sums of the window
+        other = compile_module(gpt(), os.path.join(folder, "passed.so"), mesh_option(dict(data=ranks)), "--shard=optimizer")
+        results = run(passing(os.path.join(folder, "f32-optimizer")), other, ranks)
+        for i, what in ((0, "between windows"), (2, "parameters"), (4, "inside a window"), (6, "parameters, inside a window")):
+            pairs = [(found[i], found[i + 1]) for found in results]
+            bad += check(f"on {ranks} ranks, what the first alone can read, {what}", all(
+                np.array_equal(a[0], b[0]) and same(a[1], b[1]) for a, b in pairs))
+    return bad
 
 
 def main():

@@ -42,55 +42,19 @@ static void addElements(uint32_t dtype, char *to, const char *from,
           reinterpret_cast<const float *>(from)[i];
 }
 
-/// Another type is converted through a buffer of `pieceBytes`, and another if it is
-/// added.
-static trainc_status readTensor(const trainc_trainer *trainer,
-                                const TensorFile &file, const Match &match,
-                                Array<char> &buffer) {
-  const trainc_tensor &tensor = trainer->state.tensors[match.to];
-  Part part = partOf(trainer, tensor);
-  uint64_t toSize = trainc_dtype_size(tensor.dtype);
-  if (!match.from) {
-    memset(part.data, 0, part.count * toSize);
-    return TRAINC_OK;
-  }
-  uint64_t fromSize = trainc_dtype_size(match.from->dtype);
-  uint64_t from = match.from->begin + part.first * fromSize;
-  if (match.from->dtype == tensor.dtype && !match.adds)
-    return file.read(from, part.data, part.count * toSize);
-  buffer.resize(2 * pieceBytes);
-  char *converted = buffer.data() + pieceBytes;
-  return forPieces(match.from->dtype, tensor.dtype, part.count,
-                   [&](uint64_t begin, uint64_t count) {
-                     TRAINC_TRY(file.read(from + begin * fromSize,
-                                          buffer.data(), count * fromSize));
-                     char *to = part.data + begin * toSize;
-                     convert(match.from->dtype, buffer.data(), tensor.dtype,
-                             match.adds ? converted : to, count);
-                     if (match.adds)
-                       addElements(tensor.dtype, to, converted, count);
-                     return TRAINC_OK;
-                   });
-}
-
 /// Takes over what is this rank's of the `bytes` bytes from `begin` on of the tensor
-/// in the file; without any, writes zeros.
-static trainc_status takePiece(const trainc_trainer *trainer,
-                               const Match &match, const char *data,
-                               uint64_t begin, uint64_t bytes) {
+/// in the file.
+static void takePiece(const trainc_trainer *trainer, const Match &match,
+                      const char *data, uint64_t begin, uint64_t bytes) {
   const trainc_tensor &tensor = trainer->state.tensors[match.to];
   Part part = partOf(trainer, tensor);
   uint64_t toSize = trainc_dtype_size(tensor.dtype);
-  if (!match.from) {
-    memset(part.data, 0, part.count * toSize);
-    return TRAINC_OK;
-  }
   uint64_t fromSize = trainc_dtype_size(match.from->dtype);
   uint64_t first = begin / fromSize, end = (begin + bytes) / fromSize;
   uint64_t low = first > part.first ? first : part.first;
   uint64_t high = end < part.first + part.count ? end : part.first + part.count;
   if (low >= high)
-    return TRAINC_OK;
+    return;
   Array<char> converted;
   char *to = part.data + (low - part.first) * toSize;
   if (match.adds)
@@ -99,7 +63,32 @@ static trainc_status takePiece(const trainc_trainer *trainer,
           match.adds ? converted.data() : to, high - low);
   if (match.adds)
     addElements(tensor.dtype, to, converted.data(), high - low);
+}
+
+/// Another type is converted, and what is added read, in pieces of `pieceBytes`.
+static trainc_status readTensor(const trainc_trainer *trainer,
+                                const TensorFile &file, const Match &match,
+                                Array<char> &buffer) {
+  const trainc_tensor &tensor = trainer->state.tensors[match.to];
+  Part part = partOf(trainer, tensor);
+  uint64_t fromSize = trainc_dtype_size(match.from->dtype);
+  uint64_t first = part.first * fromSize, bytes = part.count * fromSize;
+  if (match.from->dtype == tensor.dtype && !match.adds)
+    return file.read(match.from->begin + first, part.data, bytes);
+  buffer.resize(pieceBytes);
+  for (uint64_t at = first; at < first + bytes; at += pieceBytes) {
+    uint64_t rest = first + bytes - at;
+    uint64_t piece = rest < pieceBytes ? rest : pieceBytes;
+    TRAINC_TRY(file.read(match.from->begin + at, buffer.data(), piece));
+    takePiece(trainer, match, buffer.data(), at, piece);
+  }
   return TRAINC_OK;
+}
+
+static void writeZeros(const trainc_trainer *trainer, const Match &match) {
+  const trainc_tensor &tensor = trainer->state.tensors[match.to];
+  Part part = partOf(trainer, tensor);
+  memset(part.data, 0, part.count * trainc_dtype_size(tensor.dtype));
 }
 
 /// The file that a folder's `latest` names, or `path` itself.
@@ -235,10 +224,6 @@ static trainc_status readPassed(const trainc_trainer *trainer,
   constexpr uint64_t chunkBytes = 1 << 20;
   Array<char> chunk;
   chunk.resize(chunkBytes);
-  for (const Match &match : plan.tensors)
-    if (!match.from)
-      TRAINC_TRY(
-          takePiece(trainer, match, nullptr, 0, 0));
   for (const FileTensor &tensor : checkpoint.header().tensors)
     for (uint64_t at = tensor.begin; at < tensor.end; at += chunkBytes) {
       uint64_t bytes =
@@ -246,8 +231,7 @@ static trainc_status readPassed(const trainc_trainer *trainer,
       TRAINC_TRY(checkpoint.read(at, chunk.data(), bytes));
       for (const Match &match : plan.tensors)
         if (match.from == &tensor)
-          TRAINC_TRY(takePiece(trainer, match, chunk.data(), at - tensor.begin,
-                               bytes));
+          takePiece(trainer, match, chunk.data(), at - tensor.begin, bytes);
     }
   return TRAINC_OK;
 }
@@ -258,13 +242,13 @@ static trainc_status readTensors(trainc_trainer *trainer,
   Array<char> buffer;
   trainer->broken = true; // until all is read
   trainc_status status = TRAINC_OK;
-  if (checkpoint.isPassed()) {
+  for (const Match &match : plan.tensors)
+    if (!match.from)
+      writeZeros(trainer, match);
+    else if (status == TRAINC_OK && !checkpoint.isPassed())
+      status = readTensor(trainer, checkpoint.file, match, buffer);
+  if (checkpoint.isPassed())
     status = readPassed(trainer, checkpoint, plan);
-  } else {
-    for (const Match &match : plan.tensors)
-      if (status == TRAINC_OK)
-        status = readTensor(trainer, checkpoint.file, match, buffer);
-  }
   TRAINC_TRY(trainer->ranks.agree(status));
   return updateComputeCopies(trainer);
 }
