@@ -70,6 +70,11 @@ trainc_status TensorFile::open(const char *path) {
   return TRAINC_OK;
 }
 
+trainc_status TensorFile::readHeader(Array<char> &json) const {
+  json.resize(dataStart - 8);
+  return readAt(descriptor, name.c_str(), 8, json.data(), json.size());
+}
+
 trainc_status TensorFile::read(uint64_t begin, void *data,
                                uint64_t bytes) const {
   return readAt(descriptor, name.c_str(), dataStart + begin, data, bytes);
