@@ -405,8 +405,8 @@ TRAINC_API trainc_status trainc_save_checkpoint(trainc_trainer *trainer,
 /// text lists all missing, unexpected and mis-shaped tensors; the state is
 /// untouched. Other floating types are converted piece by piece. (If reading
 /// itself fails half-way, TRAINC_IO_ERROR, the trainer refuses to run until a
-/// load succeeds.) With several ranks all of them call it and must see the same file:
-/// what one of them cannot open, or sees otherwise, is an error on all.
+/// load succeeds.) With several ranks all of them call it. If some do not find the file,
+/// rank 0 reads it for all; otherwise all must see the same one.
 TRAINC_API trainc_status trainc_load(trainc_trainer *trainer, const char *path);
 
 /// Loads parameters, and buffers as far as the file has them, by name; other
