@@ -501,8 +501,8 @@ void Gatherer::addCollective(EntryRow &entry, Operation &op,
   if (scatter) {
     command.kind = TRAINC_COMMAND_REDUCE_SCATTER;
     detail.axes = maskOf(scatter.getAxes());
-    detail.phase = scatter.getStarted() ? TRAINC_COLLECTIVE_WAIT
-                                        : TRAINC_COLLECTIVE_WHOLE;
+    detail.phase =
+        scatter.getStarted() ? TRAINC_COLLECTIVE_WAIT : TRAINC_COLLECTIVE_WHOLE;
     range = scatter.getRange();
   } else if (sum) {
     command.kind = TRAINC_COMMAND_ALL_REDUCE;

@@ -24,8 +24,8 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 
 ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {
-      "canonicalize",   "fuse-kernels",         "reuse-memory",
-      "train-coalesce", "train-fuse-optimizer", "train-hoist-casts",
+      "canonicalize",        "fuse-kernels",         "reuse-memory",
+      "train-coalesce",      "train-fuse-optimizer", "train-hoist-casts",
       "train-overlap-reduce"};
   return passes;
 }

@@ -86,8 +86,7 @@ struct OverlapReducePass
       }
     if (!read)
       return;
-    auto arena =
-        symbols.lookup<ArenaOp>(read.getSource().getRootReference());
+    auto arena = symbols.lookup<ArenaOp>(read.getSource().getRootReference());
     Block &block = first.getBody().front();
     SmallVector<std::pair<Operation *, ReduceScatterOp>> started;
     for (Operation *op : chain)

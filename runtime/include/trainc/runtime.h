@@ -265,9 +265,9 @@ TRAINC_API trainc_status trainc_output_data(trainc_trainer *trainer,
 //===----------------------------------------------------------------------===//
 
 typedef struct trainc_step_result {
-  double loss;        // of this micro-step: sum / weight (NaN if weight is 0)
-  double weight;      // of this micro-step: loss terms that counted
-  double window_loss; // of the window so far, or just closed: sum / weight
+  double loss;          // of this micro-step: sum / weight (NaN if weight is 0)
+  double weight;        // of this micro-step: loss terms that counted
+  double window_loss;   // of the window so far, or just closed: sum / weight
   double window_weight; // of several ranks together once the window is closed,
                         // until then, as loss and weight, those of this rank
   double grad_norm;   // of the last update, averaged and unscaled, before clip

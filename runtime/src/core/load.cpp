@@ -181,8 +181,8 @@ trainc_status Checkpoint::open(const char *path) {
     return TRAINC_OK;
   // What the first cannot read nobody can; elsewhere it may be absent, no more.
   for (uint32_t one : all)
-    if (all[0] != TRAINC_OK || (one != TRAINC_OK && one != TRAINC_NOT_FOUND &&
-                                one != TRAINC_IO_ERROR))
+    if (all[0] != TRAINC_OK ||
+        (one != TRAINC_OK && one != TRAINC_NOT_FOUND && one != TRAINC_IO_ERROR))
       return ranks.agree(status);
   passed = true;
   if (ranks.rank() != 0)
