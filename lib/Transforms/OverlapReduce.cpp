@@ -95,8 +95,9 @@ struct OverlapReducePass
         if (Operation *writer =
                 findLastWriter(block, arena, scatter.getRange()))
           started.push_back({writer, scatter});
-    llvm::stable_sort(started, [](auto &a, auto &b) {
-      return a.first != b.first && a.first->isBeforeInBlock(b.first);
+    llvm::sort(started, [](auto &a, auto &b) {
+      return a.first == b.first ? a.second->isBeforeInBlock(b.second)
+                                : a.first->isBeforeInBlock(b.first);
     });
 
     // They are waited for in the order of their starts, before anything else.

@@ -230,8 +230,8 @@ template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
   }
   SmallVector<size_t> order = llvm::to_vector(llvm::seq(parts.size()));
   if (sharded)
-    llvm::stable_sort(order, [&](size_t a, size_t b) {
-      return parts[a].piece < parts[b].piece;
+    llvm::sort(order, [&](size_t a, size_t b) {
+      return std::pair(parts[a].piece, a) < std::pair(parts[b].piece, b);
     });
   SmallVector<Part> ordered;
   for (size_t i : order)
