@@ -1,12 +1,14 @@
 //===- comm.cpp - Bandwidth of collectives on one host --------------------===//
 //
-// What it takes to reduce_scatter and to all_gather f32 between ranks that share
-// memory, beside copying as many bytes as a rank's piece on all ranks at once. The
-// ways take turns; medians are printed, in milliseconds.
+// What it takes to reduce_scatter and to all_gather f32, beside copying as many
+// bytes as a rank's piece on all ranks at once. The ways take turns; medians are
+// printed, in milliseconds. Starts its ranks itself, or is started by mpirun; "plain"
+// exchanges through MPI only.
 //
 //   clang++-22 -std=c++20 -O2 -Iruntime/src -Iruntime/include bench/comm.cpp
 //     build/lib/libtrainc_runtime.a -ldl -lm -pthread -o build/bench/comm
 //   build/bench/comm [RANKS [MILLIONS OF ELEMENTS [THREADS [ROUNDS]]]]
+//   mpirun -np 2 build/bench/comm 2 124 1 9 plain
 //
 //===----------------------------------------------------------------------===//
 
@@ -66,15 +68,14 @@ static void copy(Pool &pool, void *to, const void *from, uint64_t bytes) {
       &task, pool.size());
 }
 
-static void runRank(const std::string &meeting, uint32_t rank, uint32_t ranks,
-                    uint64_t count, unsigned threads, int rounds) {
-  trainc_comm_options options = {};
-  options.size = sizeof(options);
-  options.bootstrap = meeting.c_str();
-  options.rank = rank;
-  options.ranks = ranks;
+static void runRank(trainc_comm_options options, uint64_t count,
+                    unsigned threads, int rounds) {
   trainc_comm *comm;
+  trainc_comm_info info;
   check(trainc_comm_create(&options, &comm));
+  check(trainc_comm_get_info(comm, &info));
+  uint32_t rank = info.rank, ranks = info.ranks;
+  count = count / ranks * ranks;
   Pool pool;
   check(pool.start(threads, false, nullptr, nullptr));
   Window *window;
@@ -82,8 +83,7 @@ static void runRank(const std::string &meeting, uint32_t rank, uint32_t ranks,
   auto *data = reinterpret_cast<float *>(window->data);
   for (uint64_t i = 0; i < count; ++i)
     data[i] = static_cast<float>(i % 1000 + rank);
-  if (getenv("COLLAPSE"))
-    collapseWindow(*window);
+  collapseWindow(*window);
   uint64_t piece = count / ranks * 4;
   std::vector<char> from(piece, 1), to(piece, 2);
 
@@ -118,6 +118,18 @@ static void runRank(const std::string &meeting, uint32_t rank, uint32_t ranks,
              way.name, time, way.times.front(), way.times.back(),
              static_cast<double>(way.bytes) / time * 1e-6);
     }
+  float value = 1;
+  call.kind = TRAINC_ALL_REDUCE;
+  call.window = nullptr;
+  call.count = 1;
+  call.data = &value;
+  constexpr int calls = 2000;
+  double begin = milliseconds();
+  for (int i = 0; i < calls; ++i)
+    check(run(*comm, call, nullptr));
+  if (rank == 0)
+    printf("all_reduce of 4 bytes: %.1f us\n",
+           (milliseconds() - begin) * 1e3 / calls);
   trainc_comm_destroy(comm);
 }
 
@@ -126,17 +138,26 @@ int main(int argc, char **argv) {
     return argc > i ? atol(argv[i]) : fallback;
   };
   auto ranks = static_cast<uint32_t>(argument(1, 2));
-  auto count =
-      static_cast<uint64_t>(argument(2, 124)) * 1000000 / ranks * ranks;
+  auto count = static_cast<uint64_t>(argument(2, 124)) * 1000000;
+  auto threads = static_cast<unsigned>(argument(3, 1));
+  int rounds = static_cast<int>(argument(4, 9));
+  trainc_comm_options options = {};
+  options.size = sizeof(options);
+  if (getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK")) {
+    bool plain = argc > 5 && !strcmp(argv[5], "plain");
+    options.flags = plain ? TRAINC_COMM_NO_WINDOW : 0;
+    runRank(options, count, threads, rounds);
+    return 0;
+  }
   char folder[] = "/tmp/trainc-comm-XXXXXX";
   if (!mkdtemp(folder))
     return 1;
   std::string meeting = std::string("file:") + folder;
-  for (uint32_t rank = 0; rank < ranks; ++rank)
+  options.bootstrap = meeting.c_str();
+  options.ranks = ranks;
+  for (; options.rank < ranks; ++options.rank)
     if (fork() == 0) {
-      runRank(meeting, rank, ranks, count,
-              static_cast<unsigned>(argument(3, 1)),
-              static_cast<int>(argument(4, 9)));
+      runRank(options, count, threads, rounds);
       return 0;
     }
   int failed = 0, status;

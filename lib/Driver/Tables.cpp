@@ -85,6 +85,7 @@ struct Gatherer {
   trainc_operand operandOf(EntryRow &entry, Value value, uint32_t access);
   void setPlace(EntryRow &entry, trainc_operand &operand, Attribute place);
   void addCollective(EntryRow &entry, Operation &op, CommandRow &command);
+  void addStart(StartOp op, CommandRow &command);
 };
 } // namespace
 
@@ -500,6 +501,8 @@ void Gatherer::addCollective(EntryRow &entry, Operation &op,
   if (scatter) {
     command.kind = TRAINC_COMMAND_REDUCE_SCATTER;
     detail.axes = maskOf(scatter.getAxes());
+    detail.phase =
+        scatter.getStarted() ? TRAINC_COLLECTIVE_WAIT : TRAINC_COLLECTIVE_WHOLE;
     range = scatter.getRange();
   } else if (sum) {
     command.kind = TRAINC_COMMAND_ALL_REDUCE;
@@ -523,6 +526,26 @@ void Gatherer::addCollective(EntryRow &entry, Operation &op,
   if (!range)
     command.operands.push_back(operandOf(entry, op.getResult(0), TRAINC_WRITE));
   command.label = op.getName().stripDialect().str();
+  command.collective = detail;
+}
+
+/// The start of a reduce-scatter.
+void Gatherer::addStart(StartOp op, CommandRow &command) {
+  auto arena = symbols.lookup<ArenaOp>(op.getArena());
+  trainc_collective_detail detail{};
+  detail.axes = maskOf(op.getAxes());
+  detail.dtype = getDType(arena.getFlatType().getElementType());
+  detail.phase = TRAINC_COLLECTIVE_START;
+  uint64_t width = getDTypeBytes(static_cast<trainc_dtype>(detail.dtype));
+  trainc_operand operand{};
+  operand.base = arenaIndex.lookup(op.getArena());
+  operand.access = TRAINC_READ | TRAINC_WRITE;
+  operand.dtype = detail.dtype;
+  operand.offset = op.getRange()[0] * width;
+  operand.bytes = op.getRange()[1] * width;
+  command.kind = TRAINC_COMMAND_REDUCE_SCATTER;
+  command.operands = {operand};
+  command.label = "reduce_scatter";
   command.collective = detail;
 }
 
@@ -584,6 +607,8 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
             operandOf(entry, gemm.getBias(), TRAINC_READ));
     } else if (isCollective(&op)) {
       addCollective(entry, op, command);
+    } else if (auto start = dyn_cast<StartOp>(op)) {
+      addStart(start, command);
     } else if (auto write = dyn_cast<WriteOp>(op)) {
       addCopy(write.getValue(),
               b.getArrayAttr({write.getTarget(), b.getI64IntegerAttr(0)}),

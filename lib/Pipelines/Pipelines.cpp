@@ -24,8 +24,9 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 
 ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {
-      "canonicalize",   "fuse-kernels",         "reuse-memory",
-      "train-coalesce", "train-fuse-optimizer", "train-hoist-casts"};
+      "canonicalize",        "fuse-kernels",         "reuse-memory",
+      "train-coalesce",      "train-fuse-optimizer", "train-hoist-casts",
+      "train-overlap-reduce"};
   return passes;
 }
 
@@ -87,6 +88,8 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     PlanMemoryPassOptions memory;
     memory.reuse = enabled("reuse-memory") && !options.reference;
     pm.addPass(createPlanMemoryPass(memory));
+    if (enabled("train-overlap-reduce") && !options.reference)
+      pm.addPass(createOverlapReducePass());
     break;
   }
   case Form::Target: {

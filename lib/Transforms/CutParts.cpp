@@ -44,6 +44,16 @@ Value Cutter::getOffset(ArrayRef<unsigned> axes, int64_t stride, Location loc) {
   return nn::MulOp::create(b, loc, index, factor);
 }
 
+/// What tells a value that is split so from others.
+Cutter::Key Cutter::keyOf(Value value, const Split &split) {
+  Key key{value.getAsOpaquePointer(), {}};
+  for (const Axes &axes : split) {
+    llvm::append_range(key.second, axes);
+    key.second.push_back(~0u);
+  }
+  return key;
+}
+
 /// What this rank's part of a pointwise op is computed from, and computes.
 Value Cutter::cutPointwise(nn::PointwiseOpInterface op, OpResult global,
                            const Split &split) {
@@ -60,8 +70,11 @@ Value Cutter::cutPointwise(nn::PointwiseOpInterface op, OpResult global,
   }
   Operation *local = b.clone(*op);
   local->setOperands(operands);
-  for (Value result : local->getResults())
+  for (auto [whole, result] :
+       llvm::zip(op->getResults(), local->getResults())) {
     result.setType(grid.getLocalType(nn::getTensorType(result), split));
+    cuts[keyOf(whole, split)] = result;
+  }
   return local->getResult(global.getResultNumber());
 }
 
@@ -71,13 +84,7 @@ Value Cutter::cut(Value global, const Split &split) {
   const Local &whole = locals[global];
   if (whole.layout.split == split)
     return whole.value;
-  std::vector<unsigned> key;
-  for (const Axes &axes : split) {
-    llvm::append_range(key, axes);
-    key.push_back(~0u);
-  }
-  Value &known = cuts[{global.getAsOpaquePointer(), key}];
-  if (known)
+  if (Value known = cuts[keyOf(global, split)])
     return known;
   RankedTensorType type = grid.getLocalType(nn::getTensorType(global), split);
   Location loc = global.getLoc();
@@ -114,7 +121,7 @@ Value Cutter::cut(Value global, const Split &split) {
       }
     ++numCut;
   }
-  cuts[{global.getAsOpaquePointer(), key}] = result;
+  cuts[keyOf(global, split)] = result;
   return result;
 }
 

@@ -38,6 +38,9 @@ public:
   int64_t numCut = 0;
 
 private:
+  using Key = std::pair<void *, std::vector<unsigned>>;
+
+  static Key keyOf(mlir::Value value, const Split &split);
   mlir::Value cut(mlir::Value global, const Split &split);
   mlir::Value cutPointwise(nn::PointwiseOpInterface op, mlir::OpResult global,
                            const Split &split);
@@ -51,7 +54,7 @@ private:
   /// Positions over axes, made once.
   llvm::DenseMap<mlir::Attribute, mlir::Value> indices;
   /// What cut made for the operands of one op.
-  std::map<std::pair<void *, std::vector<unsigned>>, mlir::Value> cuts;
+  std::map<Key, mlir::Value> cuts;
 };
 
 } // namespace trainc::parts

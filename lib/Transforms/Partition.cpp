@@ -50,7 +50,7 @@ private:
   LogicalResult convertOp(Operation &op, bool &replaced);
   LogicalResult convertRecompute(RecomputeOp op);
   LogicalResult convertWrite(WriteOp op);
-  LogicalResult convertYield(train::YieldOp op, bool isStep);
+  LogicalResult convertYield(train::YieldOp op);
   LogicalResult convertByRule(Operation &op, const nn::ShardingRule &rule,
                               const Plan &plan);
   bool decompose(Operation &op);
@@ -70,6 +70,7 @@ private:
   const Grid &grid;
   OpBuilder b;
   Counts &counts;
+  bool isStep = false;
   DenseMap<Value, Local> locals;
   Cutter cutter{grid, b, locals};
 };
@@ -214,16 +215,40 @@ LogicalResult Partitioner::convertByRule(Operation &op,
   return success();
 }
 
-/// Replaces `op`, in the global code, by simpler nn ops.
+/// Whether a gradient can go through `op`, or need not.
+static bool isDifferentiable(Operation &op) {
+  auto isFloat = [](Value value) {
+    return isa<FloatType>(nn::getTensorType(value).getElementType());
+  };
+  return isa<nn::DifferentiableOpInterface>(op) ||
+         llvm::none_of(op.getOperands(), isFloat) ||
+         llvm::none_of(op.getResults(), isFloat);
+}
+
+/// Replaces `op`, in the global code, by simpler nn ops; in a step by such that have
+/// gradients.
 bool Partitioner::decompose(Operation &op) {
   auto composite = dyn_cast<nn::DecomposableOpInterface>(op);
   if (!composite || op.hasTrait<nn::KernelPrimitive>() ||
       isa<nn::DropoutOp>(op))
     return false;
+  Operation *previous = op.getPrevNode();
   OpBuilder global(&op);
   auto values = composite.decompose(global);
   if (failed(values))
     return false;
+  SmallVector<Operation *> parts;
+  for (Operation *part = op.getPrevNode(); part != previous;
+       part = part->getPrevNode())
+    parts.push_back(part);
+  bool isGood = !isStep || llvm::all_of(parts, [](Operation *part) {
+    return isDifferentiable(*part);
+  });
+  if (!isGood) {
+    for (Operation *part : parts)
+      part->erase();
+    return false;
+  }
   op.replaceAllUsesWith(*values);
   op.erase();
   ++counts.decomposed;
@@ -308,7 +333,7 @@ LogicalResult Partitioner::convertWrite(WriteOp op) {
   return success();
 }
 
-LogicalResult Partitioner::convertYield(train::YieldOp op, bool isStep) {
+LogicalResult Partitioner::convertYield(train::YieldOp op) {
   Location loc = op.getLoc();
   Value loss, weight;
   auto asTerm = [&](Value global) -> Value {
@@ -359,6 +384,7 @@ LogicalResult Partitioner::run(Operation *entry, ArrayRef<Layout> inputs) {
   Block *body = new Block;
   region.push_back(body);
   cutter.body = body;
+  isStep = isa<StepOp>(entry);
   for (auto [input, layout] : llvm::zip(global.getArguments(), inputs)) {
     auto type = cast<RankedTensorType>(input.getType());
     locals[input] = {body->addArgument(grid.getLocalType(type, layout.split),
@@ -367,8 +393,7 @@ LogicalResult Partitioner::run(Operation *entry, ArrayRef<Layout> inputs) {
   }
   b.setInsertionPointToEnd(body);
   auto yield = cast<train::YieldOp>(global.getTerminator());
-  if (failed(convertBlock(global)) ||
-      failed(convertYield(yield, isa<StepOp>(entry))))
+  if (failed(convertBlock(global)) || failed(convertYield(yield)))
     return failure();
   if (auto eval = dyn_cast<EvalOp>(entry)) {
     SmallVector<Attribute> splits;

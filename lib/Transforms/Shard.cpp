@@ -154,7 +154,7 @@ void Sharder::reduceGradients() {
     for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
       auto range = b.getDenseI64ArrayAttr({bucket.first, bucket.count});
       value = ReduceScatterOp::create(b, loc, value.getType(), value, pieceAxes,
-                                      range);
+                                      range, /*started=*/false);
       if (mesh.getCount(otherAxes) > 1)
         value = AllReduceOp::create(b, loc, value.getType(), value, otherAxes,
                                     range, pieceAxes);

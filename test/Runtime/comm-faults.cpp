@@ -344,7 +344,7 @@ int main() {
   for (Mischief what : {STOP, LATE})
     for (int operation : {0, 3, 6, 9})
       testFault({what, static_cast<uint32_t>(operation / 3 % RANKS), operation,
-                 operation % 2 == 1, 0.5});
+                 operation % 2 == 1, 1});
   for (unsigned seed = 0; seed < 20; ++seed)
     testRandomKill(seed);
   testMismatches();

@@ -159,8 +159,8 @@ def faults(folder, models, data, count):
         seconds = time.monotonic() - at
         there = [r for r in results if r]
         texts = "".join(r[2] for r in there)
-        named = re.search(rf"(reduce_scatter|all_reduce|all_gather|broadcast|barrier) '.*collective \d+ of ranks .*"
-                          rf"missing: (\d \(.*\), )*{victim} \(host \S+, pid {run.processes[victim].pid}", texts)
+        named = re.search(rf"((reduce_scatter|all_reduce|all_gather|broadcast|barrier) '.*collective \d+|fence) of ranks .*"
+                          rf"(missing|not done): (\d \(.*\), )*{victim} \(host \S+, pid {run.processes[victim].pid}", texts)
         expect(f"fault {i}, {how} of rank {victim}", all(r[0] == 1 for r in there) and named is not None and
                seconds < DEADLINE + 5, (seconds, results))
         loaded, = Run(folder, 1, models[1], "--resume", "--checkpoint-dir", f"f{i}", "--save", f"s{i}").wait()

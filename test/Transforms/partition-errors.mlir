@@ -74,6 +74,18 @@ train.step @step(%x: tensor<8x4xf32> split([], [data])) {
 
 // -----
 
+// What a rotary decomposes into has no gradient.
+train.mesh @mesh(data = 2)
+// expected-note @below {{operand 0 is split([], [data], [], [])}}
+train.step @step(%x: tensor<2x4x2x8xf32> split([], [data])) {
+  // expected-error @below {{'nn.rotary' op cannot be done in parts along dimension 1 of operand 0, 'tensor<2x4x2x8xf32>', over ["data"]}}
+  %a = nn.rotary %x theta 100.0 : tensor<2x4x2x8xf32>
+  %s = nn.reduce sum %a dims [0, 1, 2, 3] : tensor<2x4x2x8xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
 // Parts of a result that would have gaps.
 train.mesh @mesh(data = 2)
 // expected-note @below {{operand 0 is split([], [data])}}

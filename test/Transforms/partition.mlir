@@ -204,3 +204,23 @@ train.param @w : tensor<4xf32> init(ones) optimizer(@o)
 train.step @given(%g: tensor<4xf32> gradient(@w)) {
   train.yield
 }
+
+// -----
+
+// In an eval anything may be decomposed: positions of a rotary are those in the whole.
+// CHECK-LABEL: train.eval @rotary
+// CHECK: %[[P:.*]] = train.process_index over ["data"]
+// CHECK: %[[I:.*]] = nn.iota dim 0 : tensor<2x1xi64>
+// CHECK: %[[O:.*]] = nn.mul %[[P]], %{{.*}} : tensor<i64>
+// CHECK: nn.add %[[I]], %[[O]]
+// CHECK: %[[C:.*]]:2 = nn.map
+// CHECK: nn.rotate_pairs %x, %[[C]]#0, %[[C]]#1 : tensor<2x2x2x8xf32>, tensor<2x4xf32>
+train.mesh @mesh(data = 2)
+train.step @step(%x: tensor<4xf32> split([data])) {
+  %s = nn.reduce sum %x dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+train.eval @rotary(%x: tensor<2x4x2x8xf32> split([], [data])) -> ("y") {
+  %a = nn.rotary %x theta 100.0 : tensor<2x4x2x8xf32>
+  train.yield %a : tensor<2x4x2x8xf32>
+}

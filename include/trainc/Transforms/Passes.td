@@ -511,4 +511,20 @@ def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
                               "Results that a command writes where they belong">];
 }
 
+def OverlapReducePass : Pass<"train-overlap-reduce", "::mlir::ModuleOp"> {
+  let summary = "Start to sum gradients over ranks while others are made";
+  let description = [{
+    Where windows have one micro-step, puts a `train.start` of each bucket's
+    reduce-scatter into the list `first`, behind the command that writes the last of its
+    gradients. The `train.reduce_scatter` in `apply` becomes the end of it (`started`), and
+    those stand in the order of the starts.
+
+    Needs lists with planned memory (`train-plan-memory`). Does nothing without such
+    collectives, or to windows of several micro-steps.
+
+    Example: test/Transforms/overlap-reduce.mlir
+  }];
+  let statistics = [Statistic<"numStarted", "started", "Collectives started early">];
+}
+
 #endif // TRAINC_TRANSFORMS_PASSES

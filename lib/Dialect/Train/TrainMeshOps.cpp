@@ -261,6 +261,20 @@ LogicalResult ReduceScatterOp::verifySymbolUses(SymbolTableCollection &) {
   return verifyRange(*this, getRange(), getAxes());
 }
 
+LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &tables) {
+  if (failed(verifyAxes(*this, getAxes())))
+    return failure();
+  auto arena = tables.lookupNearestSymbolFrom<ArenaOp>(*this, getArenaAttr());
+  RankedTensorType type = arena ? arena.getFlatType() : RankedTensorType();
+  ArrayRef<int64_t> range = getRange();
+  if (!type || range.size() != 2 || range[0] < 0 || range[1] < 0 ||
+      range[0] > type.getNumElements() - range[1])
+    return emitOpError("expects a range of an arena of one element type (C2), "
+                       "got [")
+           << range << "] of " << getArenaAttr();
+  return success();
+}
+
 LogicalResult AllGatherOp::verify() { return success(); }
 
 LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &) {

@@ -265,9 +265,9 @@ TRAINC_API trainc_status trainc_output_data(trainc_trainer *trainer,
 //===----------------------------------------------------------------------===//
 
 typedef struct trainc_step_result {
-  double loss;        // of this micro-step: sum / weight (NaN if weight is 0)
-  double weight;      // of this micro-step: loss terms that counted
-  double window_loss; // of the window so far, or just closed: sum / weight
+  double loss;          // of this micro-step: sum / weight (NaN if weight is 0)
+  double weight;        // of this micro-step: loss terms that counted
+  double window_loss;   // of the window so far, or just closed: sum / weight
   double window_weight; // of several ranks together once the window is closed,
                         // until then, as loss and weight, those of this rank
   double grad_norm;   // of the last update, averaged and unscaled, before clip
@@ -624,7 +624,8 @@ typedef struct trainc_comm_info {
 
 /// Makes a communicator of all ranks; all of them call it. `options` may be
 /// null. Ranks are on one host if they share a kernel (its boot id), a namespace
-/// of process ids and the value of TRAINC_HOST in the environment, any name. A
+/// of process ids and the value of TRAINC_HOST in the environment, any name; if
+/// there are several hosts, MPI must start them (else TRAINC_UNSUPPORTED). A
 /// mistake that any rank finds (another number of ranks, a rank that is there
 /// twice) fails on all, as far as they can be told.
 TRAINC_API trainc_status trainc_comm_create(const trainc_comm_options *options,
@@ -644,8 +645,9 @@ TRAINC_API trainc_status trainc_comm_barrier(trainc_comm *comm);
 /// TRAINC_COMM_FAILED if a peer is known to have died or given up. Does not wait.
 TRAINC_API trainc_status trainc_comm_check(trainc_comm *comm);
 
-/// A wait in progress reports at once what it waits for, and goes on waiting: for
-/// a handler of the SIGTERM that launchers send when a rank has died.
+/// A wait in progress, or else the next one, reports at once what it waits for,
+/// and goes on waiting: for a handler of the SIGTERM that launchers send when a
+/// rank has died.
 TRAINC_API void trainc_comm_interrupt(trainc_comm *comm);
 
 /// Checks that all ranks give the same `value` for `what` (a name for the message):

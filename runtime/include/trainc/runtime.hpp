@@ -215,6 +215,39 @@ private:
   std::unique_ptr<trainc_trainer, Destroy> handle;
 };
 
+class Communicator {
+public:
+  /// Options with their size set: change what you need.
+  static trainc_comm_options options() {
+    trainc_comm_options defaults = {};
+    defaults.size = sizeof(defaults);
+    return defaults;
+  }
+
+  explicit Communicator(
+      const trainc_comm_options &options = Communicator::options()) {
+    trainc_comm *created;
+    check(trainc_comm_create(&options, &created));
+    handle.reset(created);
+  }
+
+  trainc_comm *get() const { return handle.get(); }
+
+  trainc_comm_info info() const {
+    trainc_comm_info result;
+    check(trainc_comm_get_info(get(), &result));
+    return result;
+  }
+  void barrier() { check(trainc_comm_barrier(get())); }
+  void interrupt() { trainc_comm_interrupt(get()); }
+
+private:
+  struct Destroy {
+    void operator()(trainc_comm *comm) const { trainc_comm_destroy(comm); }
+  };
+  std::unique_ptr<trainc_comm, Destroy> handle;
+};
+
 } // namespace trainc
 
 #endif // TRAINC_RUNTIME_HPP

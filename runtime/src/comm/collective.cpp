@@ -89,13 +89,16 @@ uint32_t trainc::groupRank(const Group &group, uint32_t index) {
 // Start
 //===----------------------------------------------------------------------===//
 
-/// Bytes of this member's range and, apart from it, of the target.
+/// Refuses what no member can do.
 static trainc_status checkRange(const Comm &comm, const Collective &call) {
   uint64_t size = trainc_dtype_size(call.dtype);
   uint32_t n = call.group->size();
   const char *label = call.label ? call.label : "";
   bool isSum =
       call.kind == TRAINC_REDUCE_SCATTER || call.kind == TRAINC_ALL_REDUCE;
+  if (call.kind >= TRAINC_NUM_COLLECTIVES)
+    return fail(TRAINC_INVALID_ARGUMENT, "collective '%s': of kind %d", label,
+                static_cast<int>(call.kind));
   if (!size || (isSum && call.dtype > TRAINC_F16))
     return fail(TRAINC_INVALID_ARGUMENT, "collective '%s': elements of type %s",
                 label, size ? trainc_dtype_name(call.dtype) : "unknown");
@@ -225,12 +228,8 @@ trainc_status trainc::start(Comm &comm, const Collective &collective,
 //===----------------------------------------------------------------------===//
 
 static void appendDescriptor(Text &text, const Descriptor &descriptor) {
-  static const char *const names[TRAINC_NUM_COLLECTIVES] = {
-      "reduce_scatter", "all_reduce", "all_gather", "broadcast", "barrier"};
   const char *type = trainc_dtype_name(descriptor.dtype);
-  text.format("%s '%.*s' of %llu %s",
-              descriptor.kind < TRAINC_NUM_COLLECTIVES ? names[descriptor.kind]
-                                                       : "something",
+  text.format("%s '%.*s' of %llu %s", collectiveName(descriptor.kind),
               static_cast<int>(sizeof(descriptor.label)), descriptor.label,
               static_cast<unsigned long long>(descriptor.count),
               type ? type : "?");

@@ -6,7 +6,10 @@
 using namespace trainc;
 
 /// Spins before a wait sleeps, where every rank of the host has a processor.
-static constexpr unsigned waitingSpins = 2000;
+static constexpr unsigned waitingSpins = 300;
+
+/// A slot of the ring has room for an element of each.
+static constexpr uint32_t maxRanks = slotBytes / sizeof(double);
 
 static Limit limitOf(double seconds) {
   return {nowNs() +
@@ -28,6 +31,9 @@ static trainc_status setUp(Comm &comm, const Start &start) {
   TRAINC_TRY(openBootstrap(start, limit, comm.bootstrap));
   comm.rank = comm.bootstrap.rank;
   comm.ranks = comm.bootstrap.ranks;
+  if (comm.ranks > maxRanks)
+    return fail(TRAINC_UNSUPPORTED, "%u ranks: %u are the most", comm.ranks,
+                maxRanks);
   TRAINC_TRY(findHosts(comm, limit));
   comm.spins = comm.hostRanks <= availableProcessors() ? waitingSpins : 20;
   comm.operations = static_cast<Operation *>(

@@ -24,7 +24,7 @@ struct Group;
 struct Window {
   char *data;               // null if bytes is 0
   uint64_t bytes;           // of this rank; others may have more or less
-  const char *const *peers; // by rank: its memory here; null: on another host
+  const char *const *peers; // by rank; null: on another host, or no bytes
   uint32_t number;          // windows are numbered as they are made
 };
 

@@ -155,14 +155,16 @@ static trainc_status judge(const Comm &comm, const Outcome *outcomes,
   return TRAINC_OK;
 }
 
-static trainc_status agree(Comm &comm, trainc_status status,
-                           const Limit &limit) {
+/// `lost`: the ranks could not be asked.
+static trainc_status agree(Comm &comm, trainc_status status, const Limit &limit,
+                           bool &lost) {
   Outcome mine = outcomeOf(status);
   Array<Outcome> all;
   all.resize(comm.ranks);
-  TRAINC_TRY(comm.bootstrap.exchange(comm.bootstrap, &mine, all.data(),
-                                     sizeof(mine), limit));
-  return judge(comm, all.data(), sizeof(Outcome));
+  status = comm.bootstrap.exchange(comm.bootstrap, &mine, all.data(),
+                                   sizeof(mine), limit);
+  lost = status != TRAINC_OK;
+  return lost ? status : judge(comm, all.data(), sizeof(Outcome));
 }
 
 //===----------------------------------------------------------------------===//
@@ -272,7 +274,8 @@ trainc_status trainc::findHosts(Comm &comm, const Limit &limit) {
     status = judge(comm, &all[0].outcome, sizeof(Presence));
   if (!status) {
     numberHosts(comm, all);
-    status = agree(comm, openControls(comm, all), limit);
+    bool lost;
+    status = agree(comm, openControls(comm, all), limit, lost);
   }
   shared.close();
   if (status || comm.hosts == 1 || comm.bootstrap.mpi)
@@ -383,8 +386,8 @@ trainc_status trainc::createWindow(Comm &comm, uint64_t bytes,
       status = fail(TRAINC_INVALID_ARGUMENT,
                     "makes window %u where rank 0 makes window %u", mine.number,
                     offers[0].number);
-    status = agree(comm, status, limit);
-    lost = status == TRAINC_COMM_FAILED;
+    status = agree(comm, status, limit, lost);
+    lost |= status == TRAINC_COMM_FAILED; // a rank is dead
   }
   shared.close();
   if (!status) {

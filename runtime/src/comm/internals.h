@@ -237,6 +237,9 @@ trainc_status pause(Comm &comm, Counter *counter, uint32_t seen);
 trainc_status giveUp(Comm &comm, const Operation *operation,
                      const char *reason);
 
+/// "all_reduce", ...
+const char *collectiveName(uint32_t kind);
+
 /// Has `member` done what the operation's phase waits for?
 bool isDone(const Operation &operation, uint32_t member);
 

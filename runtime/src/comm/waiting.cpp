@@ -25,6 +25,9 @@ static constexpr uint64_t restNs = 10 * msNs, lookNs = 5 * msNs;
 /// its peers.
 static constexpr uint64_t stoppedNs = 2 * secondNs;
 
+/// Times that a wait lets others run before it sleeps.
+static constexpr unsigned counterYields = 100, messageYields = 1000;
+
 static constexpr uint64_t watchNs = 250 * msNs, graceNs = 2 * secondNs;
 
 //===----------------------------------------------------------------------===//
@@ -51,8 +54,11 @@ void trainc::sleepOn(Counter &counter, uint32_t seen, uint64_t ns) {
 // Reports
 //===----------------------------------------------------------------------===//
 
-static const char *const kindNames[TRAINC_NUM_COLLECTIVES] = {
-    "reduce_scatter", "all_reduce", "all_gather", "broadcast", "barrier"};
+const char *trainc::collectiveName(uint32_t kind) {
+  static const char *const names[TRAINC_NUM_COLLECTIVES] = {
+      "reduce_scatter", "all_reduce", "all_gather", "broadcast", "barrier"};
+  return kind < TRAINC_NUM_COLLECTIVES ? names[kind] : "something";
+}
 
 bool trainc::isDead(const Rank &rank) {
   pollfd descriptor = {rank.pidfd, POLLIN, 0};
@@ -126,7 +132,7 @@ static void appendOperation(Text &text, const Comm &comm,
   if (isFence)
     text.append("fence");
   else
-    text.format("%s '%s', collective %u", kindNames[operation.mine.kind],
+    text.format("%s '%s', collective %u", collectiveName(operation.mine.kind),
                 operation.mine.label, operation.mine.sequence);
   text.append(" of ranks");
   uint32_t size = group.size(), shown = size < 16 ? size : 16;
@@ -189,8 +195,8 @@ trainc_status trainc::giveUp(Comm &comm, const Operation *operation,
   pthread_mutex_lock(&comm.mutex);
   comm.reported = true;
   pthread_mutex_unlock(&comm.mutex);
-  report(comm, text.c_str());
   comm.failure.append(text.c_str());
+  report(comm, text.c_str());
   return fail(TRAINC_COMM_FAILED, "%s", text.c_str());
 }
 
@@ -314,10 +320,12 @@ trainc_status trainc::pause(Comm &comm, Counter *counter, uint32_t seen) {
   uint64_t now = nowNs();
   if (now - comm.lastLook >= lookNs || past % 256 == 255)
     TRAINC_TRY(look(comm, now));
-  if (counter)
+  // The peer may be next on this very processor. And MPI moves data only while it
+  // is called.
+  if (past < (counter ? counterYields : messageYields))
+    sched_yield();
+  else if (counter)
     sleepOn(*counter, seen, restNs);
-  else if (past < 1000)
-    sched_yield(); // MPI moves data only while it is called
   else
     sleepNs(past < 3000 ? 50 * msNs / 1000 : msNs);
   return TRAINC_OK;
@@ -338,7 +346,21 @@ trainc_status trainc::await(Comm &comm, Counter &counter, uint32_t target) {
 // The watchdog
 //===----------------------------------------------------------------------===//
 
-/// Reports for a wait that is in a call that does not return.
+/// What is to be reported of a wait that does not get to look; empty: nothing.
+static void examine(Comm &comm, uint64_t limit, Text &text) {
+  if (!comm.waiting || comm.reported)
+    return;
+  comm.reported = nowNs() - comm.waitBegin >= limit;
+  if (comm.reported)
+    text.format("nothing within %g s, and the wait does not return: ",
+                comm.deadline);
+  else if (comm.interrupted.exchange(false))
+    text.append("interrupted: ");
+  else
+    return;
+  appendOperation(text, comm, *comm.waiting, comm.waitBegin);
+}
+
 static void watch(Comm &comm) {
   uint64_t limit =
       static_cast<uint64_t>(comm.deadline * static_cast<double>(secondNs)) +
@@ -349,21 +371,16 @@ static void watch(Comm &comm) {
     timespec time = {static_cast<time_t>(next / secondNs),
                      static_cast<long>(next % secondNs)};
     pthread_cond_timedwait(&comm.changed, &comm.mutex, &time);
-    if (comm.stopping || !comm.waiting || comm.reported)
-      continue;
-    // The operation outlives the lock: its wait would end through it.
-    if (comm.interrupted.exchange(false))
-      reportInterrupt(comm);
-    if (nowNs() - comm.waitBegin < limit)
-      continue;
     Text text;
-    text.format("nothing within %g s, and the wait does not return: ",
-                comm.deadline);
-    appendOperation(text, comm, *comm.waiting, comm.waitBegin);
-    comm.reported = true;
+    examine(comm, limit, text);
+    if (!text.size())
+      continue;
+    bool isOver = comm.reported;
+    pthread_mutex_unlock(&comm.mutex); // the callback may do what it likes
     report(comm, text.c_str());
-    if (comm.flags & TRAINC_COMM_EXIT)
+    if (isOver && comm.flags & TRAINC_COMM_EXIT)
       _exit(1);
+    pthread_mutex_lock(&comm.mutex);
   }
   pthread_mutex_unlock(&comm.mutex);
 }

@@ -14,6 +14,22 @@
 
 using namespace trainc;
 
+//===----------------------------------------------------------------------===//
+// The file
+//===----------------------------------------------------------------------===//
+
+/// Gives all ranks `bytes` bytes of the first one.
+static trainc_status broadcast(const Ranks &ranks, void *data, uint64_t bytes) {
+  Collective c;
+  c.kind = TRAINC_BROADCAST;
+  c.group = worldGroup(*ranks.communicator());
+  c.dtype = TRAINC_U8;
+  c.count = bytes;
+  c.data = data;
+  c.label = "a checkpoint";
+  return run(*ranks.communicator(), c, nullptr);
+}
+
 /// Adds `count` elements of sums, which are f32 or f64.
 static void addElements(uint32_t dtype, char *to, const char *from,
                         uint64_t count) {
@@ -24,6 +40,55 @@ static void addElements(uint32_t dtype, char *to, const char *from,
     else
       reinterpret_cast<float *>(to)[i] +=
           reinterpret_cast<const float *>(from)[i];
+}
+
+/// Takes over what is this rank's of the `bytes` bytes from `begin` on of the tensor
+/// in the file.
+static void takePiece(const trainc_trainer *trainer, const Match &match,
+                      const char *data, uint64_t begin, uint64_t bytes) {
+  const trainc_tensor &tensor = trainer->state.tensors[match.to];
+  Part part = partOf(trainer, tensor);
+  uint64_t toSize = trainc_dtype_size(tensor.dtype);
+  uint64_t fromSize = trainc_dtype_size(match.from->dtype);
+  uint64_t first = begin / fromSize, end = (begin + bytes) / fromSize;
+  uint64_t low = first > part.first ? first : part.first;
+  uint64_t high = end < part.first + part.count ? end : part.first + part.count;
+  if (low >= high)
+    return;
+  Array<char> converted;
+  char *to = part.data + (low - part.first) * toSize;
+  if (match.adds)
+    converted.resize((high - low) * toSize);
+  convert(match.from->dtype, data + (low - first) * fromSize, tensor.dtype,
+          match.adds ? converted.data() : to, high - low);
+  if (match.adds)
+    addElements(tensor.dtype, to, converted.data(), high - low);
+}
+
+/// Another type is converted, and what is added read, in pieces of `pieceBytes`.
+static trainc_status readTensor(const trainc_trainer *trainer,
+                                const TensorFile &file, const Match &match,
+                                Array<char> &buffer) {
+  const trainc_tensor &tensor = trainer->state.tensors[match.to];
+  Part part = partOf(trainer, tensor);
+  uint64_t fromSize = trainc_dtype_size(match.from->dtype);
+  uint64_t first = part.first * fromSize, bytes = part.count * fromSize;
+  if (match.from->dtype == tensor.dtype && !match.adds)
+    return file.read(match.from->begin + first, part.data, bytes);
+  buffer.resize(pieceBytes);
+  for (uint64_t at = first; at < first + bytes; at += pieceBytes) {
+    uint64_t rest = first + bytes - at;
+    uint64_t piece = rest < pieceBytes ? rest : pieceBytes;
+    TRAINC_TRY(file.read(match.from->begin + at, buffer.data(), piece));
+    takePiece(trainer, match, buffer.data(), at, piece);
+  }
+  return TRAINC_OK;
+}
+
+static void writeZeros(const trainc_trainer *trainer, const Match &match) {
+  const trainc_tensor &tensor = trainer->state.tensors[match.to];
+  Part part = partOf(trainer, tensor);
+  memset(part.data, 0, part.count * trainc_dtype_size(tensor.dtype));
 }
 
 /// The file that a folder's `latest` names, or `path` itself.
@@ -59,42 +124,40 @@ static trainc_status resolve(const char *path, Text &file) {
   return TRAINC_OK;
 }
 
-static trainc_status broadcast(const Ranks &ranks, void *data, uint64_t bytes) {
-  Collective collective;
-  collective.kind = TRAINC_BROADCAST;
-  collective.group = worldGroup(*ranks.communicator());
-  collective.dtype = TRAINC_U8;
-  collective.count = bytes;
-  collective.data = data;
-  collective.label = "checkpoint";
-  return run(*ranks.communicator(), collective, nullptr);
-}
-
 namespace {
-/// An open checkpoint, as a source of a state. Where some ranks do not see the file,
-/// the first one reads it for all.
-class Checkpoint {
-public:
-  trainc_status open(const Ranks &ranks, const char *path);
+/// An open checkpoint, as a source of a state. If the first rank can open it and
+/// another cannot, the first reads it for all.
+struct Checkpoint {
+  explicit Checkpoint(const trainc_trainer *trainer) : ranks(trainer->ranks) {}
 
-  const FileHeader &header() const { return reader ? shared : file.header; }
-  /// Does the first rank read for all? They then read the same at the same time.
-  bool isShared() const { return reader; }
+  trainc_status open(const char *path);
+  const FileHeader &header() const { return passed ? received : file.header; }
+  Source source() const {
+    return {header(), name.c_str(),
+            [](const void *context, const FileTensor &scalar, double *value) {
+              auto &self = *static_cast<const Checkpoint *>(context);
+              return self.read(scalar.begin, value, 8);
+            },
+            this};
+  }
+  /// All ranks read the same if the file is passed on.
   trainc_status read(uint64_t begin, void *data, uint64_t bytes) const;
-  Source source() const;
-
-private:
-  trainc_status openHere(const char *path);
-  trainc_status share(const Ranks &ranks);
+  bool isPassed() const { return passed; }
 
   TensorFile file;
-  FileHeader shared;
-  const Ranks *reader = nullptr;
   Text name;
+
+private:
+  trainc_status openAlone(const char *path);
+  trainc_status passHeader();
+
+  const Ranks &ranks;
+  bool passed = false;
+  FileHeader received;
 };
 } // namespace
 
-trainc_status Checkpoint::openHere(const char *path) {
+trainc_status Checkpoint::openAlone(const char *path) {
   Text resolved;
   TRAINC_TRY(resolve(path, resolved));
   TRAINC_TRY(file.open(resolved.c_str()));
@@ -102,62 +165,92 @@ trainc_status Checkpoint::openHere(const char *path) {
   return TRAINC_OK;
 }
 
-trainc_status Checkpoint::open(const Ranks &ranks, const char *path) {
-  trainc_status status = openHere(path);
+trainc_status Checkpoint::open(const char *path) {
+  trainc_status status = openAlone(path);
   if (!ranks.any())
     return status;
-  uint32_t mine = status;
   Array<uint32_t> all;
   all.resize(ranks.size());
+  uint32_t mine = status;
   TRAINC_TRY(trainc_comm_all_gather(ranks.communicator(), &mine, sizeof(mine),
                                     all.data()));
-  bool absent = false;
-  for (uint32_t other : all) {
-    absent = absent || other == TRAINC_NOT_FOUND;
-    if (other != TRAINC_OK && other != TRAINC_NOT_FOUND)
-      return status;
-  }
-  if (!absent || all[0] != TRAINC_OK)
-    return status;
-  name.clear();
-  name.format("'%s' of rank 0", path);
-  return share(ranks);
+  bool some = false;
+  for (uint32_t one : all)
+    some = some || one != TRAINC_OK;
+  if (!some)
+    return TRAINC_OK;
+  // What the first cannot read nobody can; elsewhere it may be absent, no more.
+  for (uint32_t one : all)
+    if (all[0] != TRAINC_OK ||
+        (one != TRAINC_OK && one != TRAINC_NOT_FOUND && one != TRAINC_IO_ERROR))
+      return ranks.agree(status);
+  passed = true;
+  if (ranks.rank() != 0)
+    name.format("'%s' of rank 0", path);
+  return passHeader();
 }
 
-trainc_status Checkpoint::share(const Ranks &ranks) {
-  bool first = ranks.rank() == 0;
+trainc_status Checkpoint::passHeader() {
   Array<char> json;
   uint64_t sizes[2] = {};
-  trainc_status status = first ? file.readHeader(json) : TRAINC_OK;
-  if (first) {
+  trainc_status status = TRAINC_OK;
+  if (ranks.rank() == 0) {
+    status = file.readHeader(json);
     sizes[0] = json.size();
     sizes[1] = file.dataBytes();
   }
   TRAINC_TRY(ranks.agree(status));
   TRAINC_TRY(broadcast(ranks, sizes, sizeof(sizes)));
   json.resize(sizes[0]);
-  TRAINC_TRY(broadcast(ranks, json.data(), sizes[0]));
-  TRAINC_TRY(ranks.agree(shared.parse(json.data(), sizes[0], sizes[1])));
-  reader = &ranks;
-  return TRAINC_OK;
+  TRAINC_TRY(broadcast(ranks, json.data(), json.size()));
+  return ranks.agree(received.parse(json.data(), json.size(), sizes[1]));
 }
 
 trainc_status Checkpoint::read(uint64_t begin, void *data,
                                uint64_t bytes) const {
-  if (!reader)
+  if (!passed)
     return file.read(begin, data, bytes);
-  TRAINC_TRY(reader->agree(reader->rank() == 0 ? file.read(begin, data, bytes)
-                                               : TRAINC_OK));
-  return broadcast(*reader, data, bytes);
+  trainc_status status =
+      ranks.rank() == 0 ? file.read(begin, data, bytes) : TRAINC_OK;
+  TRAINC_TRY(ranks.agree(status));
+  return broadcast(ranks, data, bytes);
 }
 
-Source Checkpoint::source() const {
-  return {header(), name.c_str(),
-          [](const void *context, const FileTensor &scalar, double *value) {
-            return static_cast<const Checkpoint *>(context)->read(scalar.begin,
-                                                                  value, 8);
-          },
-          this};
+/// Reads the file once, in pieces that the first rank passes on; each rank takes
+/// what is its own.
+static trainc_status readPassed(const trainc_trainer *trainer,
+                                const Checkpoint &checkpoint,
+                                const Plan &plan) {
+  constexpr uint64_t chunkBytes = 1 << 20;
+  Array<char> chunk;
+  chunk.resize(chunkBytes);
+  for (const FileTensor &tensor : checkpoint.header().tensors)
+    for (uint64_t at = tensor.begin; at < tensor.end; at += chunkBytes) {
+      uint64_t bytes =
+          tensor.end - at < chunkBytes ? tensor.end - at : chunkBytes;
+      TRAINC_TRY(checkpoint.read(at, chunk.data(), bytes));
+      for (const Match &match : plan.tensors)
+        if (match.from == &tensor)
+          takePiece(trainer, match, chunk.data(), at - tensor.begin, bytes);
+    }
+  return TRAINC_OK;
+}
+
+static trainc_status readTensors(trainc_trainer *trainer,
+                                 const Checkpoint &checkpoint,
+                                 const Plan &plan) {
+  Array<char> buffer;
+  trainer->broken = true; // until all is read
+  trainc_status status = TRAINC_OK;
+  for (const Match &match : plan.tensors)
+    if (!match.from)
+      writeZeros(trainer, match);
+    else if (status == TRAINC_OK && !checkpoint.isPassed())
+      status = readTensor(trainer, checkpoint.file, match, buffer);
+  if (checkpoint.isPassed())
+    status = readPassed(trainer, checkpoint, plan);
+  TRAINC_TRY(trainer->ranks.agree(status));
+  return updateComputeCopies(trainer);
 }
 
 /// TRAINC_OK if `status` is so on every rank and all have opened the same file, as
@@ -189,129 +282,6 @@ static trainc_status agreeOnFile(const trainc_trainer *trainer,
   return agree(*trainer->ranks.communicator(), "the checkpoint", hash);
 }
 
-/// Another type is converted through a buffer of `pieceBytes`, and another if it is
-/// added.
-static trainc_status readTensor(const trainc_trainer *trainer,
-                                const Checkpoint &file, const Match &match,
-                                Array<char> &buffer) {
-  const trainc_tensor &tensor = trainer->state.tensors[match.to];
-  Part part = partOf(trainer, tensor);
-  uint64_t toSize = trainc_dtype_size(tensor.dtype);
-  if (!match.from) {
-    memset(part.data, 0, part.count * toSize);
-    return TRAINC_OK;
-  }
-  uint64_t fromSize = trainc_dtype_size(match.from->dtype);
-  uint64_t from = match.from->begin + part.first * fromSize;
-  if (match.from->dtype == tensor.dtype && !match.adds)
-    return file.read(from, part.data, part.count * toSize);
-  buffer.resize(2 * pieceBytes);
-  char *converted = buffer.data() + pieceBytes;
-  return forPieces(match.from->dtype, tensor.dtype, part.count,
-                   [&](uint64_t begin, uint64_t count) {
-                     TRAINC_TRY(file.read(from + begin * fromSize,
-                                          buffer.data(), count * fromSize));
-                     char *to = part.data + begin * toSize;
-                     convert(match.from->dtype, buffer.data(), tensor.dtype,
-                             match.adds ? converted : to, count);
-                     if (match.adds)
-                       addElements(tensor.dtype, to, converted, count);
-                     return TRAINC_OK;
-                   });
-}
-
-/// Takes elements [begin, begin + count) of a tensor of the file, at `data`, as far
-/// as `match` wants them.
-static void takePiece(const trainc_trainer *trainer, const Match &match,
-                      bool adds, uint64_t begin, uint64_t count,
-                      const char *data, char *converted) {
-  const trainc_tensor &tensor = trainer->state.tensors[match.to];
-  Part part = partOf(trainer, tensor);
-  uint64_t from = begin > part.first ? begin : part.first;
-  uint64_t end = begin + count, partEnd = part.first + part.count;
-  end = end < partEnd ? end : partEnd;
-  if (from >= end)
-    return;
-  uint64_t toSize = trainc_dtype_size(tensor.dtype);
-  char *to = part.data + (from - part.first) * toSize;
-  data += (from - begin) * trainc_dtype_size(match.from->dtype);
-  if (match.from->dtype == tensor.dtype && !adds)
-    memcpy(to, data, (end - from) * toSize);
-  else
-    convert(match.from->dtype, data, tensor.dtype, adds ? converted : to,
-            end - from);
-  if (adds)
-    addElements(tensor.dtype, to, converted, end - from);
-}
-
-/// Reads the tensors that some rank wants, one after the other, piece by piece: no
-/// rank holds more of what is others'.
-static trainc_status readShared(const trainc_trainer *trainer,
-                                const Checkpoint &file, const Plan &plan) {
-  const Array<FileTensor> &tensors = file.header().tensors;
-  Array<float> wanted; // by how many ranks
-  Array<bool> adds;    // by tensor of the state: it begins at zero
-  wanted.resize(tensors.size());
-  adds.resize(trainer->state.tensors.size());
-  for (const Match &match : plan.tensors) {
-    adds[match.to] = adds[match.to] || match.adds || !match.from;
-    if (match.from)
-      wanted[static_cast<size_t>(match.from - tensors.data())] = 1;
-  }
-  for (uint32_t i = 0; i < adds.size(); ++i) {
-    const trainc_tensor &tensor = trainer->state.tensors[i];
-    Part part = adds[i] ? partOf(trainer, tensor) : Part{0, 0, nullptr};
-    if (part.count)
-      memset(part.data, 0, part.count * trainc_dtype_size(tensor.dtype));
-  }
-  Collective sum;
-  sum.kind = TRAINC_ALL_REDUCE;
-  sum.group = worldGroup(*trainer->ranks.communicator());
-  sum.count = wanted.size();
-  sum.data = wanted.data();
-  sum.label = "wanted tensors";
-  TRAINC_TRY(run(*trainer->ranks.communicator(), sum, nullptr));
-
-  Array<char> buffer;
-  buffer.resize(2 * pieceBytes);
-  Array<const Match *> matches;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const FileTensor &tensor = tensors[i];
-    if (!wanted[i])
-      continue;
-    matches.clear();
-    for (const Match &match : plan.tensors)
-      if (match.from == &tensor)
-        matches.push(&match);
-    uint64_t size = trainc_dtype_size(tensor.dtype);
-    TRAINC_TRY(
-        forPieces(tensor.dtype, TRAINC_F64, (tensor.end - tensor.begin) / size,
-                  [&](uint64_t begin, uint64_t count) {
-                    TRAINC_TRY(file.read(tensor.begin + begin * size,
-                                         buffer.data(), count * size));
-                    for (const Match *match : matches)
-                      takePiece(trainer, *match, adds[match->to], begin, count,
-                                buffer.data(), buffer.data() + pieceBytes);
-                    return TRAINC_OK;
-                  }));
-  }
-  return TRAINC_OK;
-}
-
-static trainc_status readTensors(trainc_trainer *trainer,
-                                 const Checkpoint &file, const Plan &plan) {
-  Array<char> buffer;
-  trainer->broken = true; // until all is read
-  trainc_status status = TRAINC_OK;
-  if (file.isShared())
-    status = readShared(trainer, file, plan);
-  for (const Match &match : plan.tensors)
-    if (status == TRAINC_OK && !file.isShared())
-      status = readTensor(trainer, file, match, buffer);
-  TRAINC_TRY(trainer->ranks.agree(status));
-  return updateComputeCopies(trainer);
-}
-
 static Target targetOf(const trainc_trainer *trainer) {
   return {trainer->artifact,      trainer->ranks.rank(), trainer->ranks.size(),
           trainer->state.tensors, /*gradients=*/false,   /*integers=*/false};
@@ -319,11 +289,11 @@ static Target targetOf(const trainc_trainer *trainer) {
 
 trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
   DefaultFloats floats;
-  Checkpoint checkpoint;
+  Checkpoint checkpoint(trainer);
   Plan plan;
   for (uint32_t i = 0; i < trainer->d->num_scalars; ++i)
     plan.scalars.push(trainer->scalars[i]);
-  trainc_status status = checkpoint.open(trainer->ranks, path);
+  trainc_status status = checkpoint.open(path);
   if (status == TRAINC_OK)
     status = matchState(checkpoint.source(), targetOf(trainer), plan);
   TRAINC_TRY(agreeOnFile(trainer, checkpoint, plan, status));
@@ -341,10 +311,10 @@ trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
 trainc_status trainc_load_parameters(trainc_trainer *trainer,
                                      const char *path) {
   DefaultFloats floats;
-  Checkpoint checkpoint;
+  Checkpoint checkpoint(trainer);
   Plan plan;
   bool broken = trainer->broken;
-  trainc_status status = checkpoint.open(trainer->ranks, path);
+  trainc_status status = checkpoint.open(path);
   if (status == TRAINC_OK)
     status = matchParameters(checkpoint.source(), targetOf(trainer), plan);
   TRAINC_TRY(agreeOnFile(trainer, checkpoint, plan, status));

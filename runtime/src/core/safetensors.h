@@ -56,11 +56,11 @@ public:
   ~TensorFile();
 
   trainc_status open(const char *path);
-  /// The header as text.
-  trainc_status readHeader(Array<char> &json) const;
-  uint64_t dataBytes() const { return fileBytes - dataStart; }
   /// Reads bytes [begin, begin + bytes) of the data section.
   trainc_status read(uint64_t begin, void *data, uint64_t bytes) const;
+  /// The JSON of the header.
+  trainc_status readHeader(Array<char> &json) const;
+  uint64_t dataBytes() const { return fileBytes - dataStart; }
   /// Maps the data section; `data()` is valid afterwards.
   trainc_status map();
 

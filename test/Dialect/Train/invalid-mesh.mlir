@@ -173,3 +173,23 @@ train.list @l of @e "apply" (%x: tensor<8xi32>) {
   %r = train.reduce_scatter %x over ["data"] range [0, 8] : tensor<8xi32>
   train.return
 }
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.arena @g role("gradients") bytes(32) {slices = [@a], types = [tensor<8xf32>], offsets = array<i64: 0>}
+train.list @l of @e "first" () {
+  // expected-error @below {{'train.start' op expects distinct axes of the mesh (C1), got ["host"]}}
+  train.start @g over ["host"] range [0, 8]
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.arena @g role("gradients") bytes(32) {slices = [@a], types = [tensor<8xf32>], offsets = array<i64: 0>}
+train.list @l of @e "first" () {
+  // expected-error @below {{'train.start' op expects a range of an arena of one element type (C2), got [}}
+  train.start @g over ["data"] range [4, 8]
+  train.return
+}

@@ -195,6 +195,7 @@ static void testRefused(Test &test, const Group *world) {
   };
   refuse([](Collective &c) { c.dtype = TRAINC_I32; });
   refuse([](Collective &c) { c.dtype = 99; });
+  refuse([](Collective &c) { c.kind = TRAINC_NUM_COLLECTIVES; });
   refuse([](Collective &c) { c.data = nullptr; });
   refuse([&](Collective &c) { c.window = window; });
   refuse([&](Collective &c) { c.target = data; });

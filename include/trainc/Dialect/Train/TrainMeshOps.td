@@ -89,7 +89,8 @@ def Train_ReduceScatterOp : Train_CollectiveOp<"reduce_scatter",
   let description = [{
     The range is cut into equal pieces, one for each rank that differs in `axes` alone.
     This rank's piece becomes the sum over those ranks, as train.all_reduce has it; the
-    other pieces are undefined afterwards. In place.
+    other pieces are undefined afterwards. In place. What is `started` was by a
+    train.start, and only ends here.
 
     (C1) axes are distinct ones of the mesh; (C2) elements are floats; (C3) the range is
     within the tensor, of rank 1, and has a whole number of elements per piece.
@@ -98,9 +99,31 @@ def Train_ReduceScatterOp : Train_CollectiveOp<"reduce_scatter",
     %s = train.reduce_scatter %g over ["data"] range [0, 4096] : tensor<8192xf32>
     ```
   }];
-  let arguments = (ins Train_Tensor:$input, StrArrayAttr:$axes, DenseI64ArrayAttr:$range);
+  let arguments = (ins Train_Tensor:$input, StrArrayAttr:$axes, DenseI64ArrayAttr:$range,
+                       UnitAttr:$started);
   let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$input `over` $axes `range` $range attr-dict `:` type($input)";
+  let assemblyFormat = [{
+    $input `over` $axes `range` $range (`started` $started^)? attr-dict `:` type($input)
+  }];
+}
+
+def Train_StartOp : Train_Op<"start", [MemoryEffects<[MemRead, MemWrite]>,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "starts a reduce-scatter";
+  let description = [{
+    Of a range of an arena, in elements; nothing writes to it before the
+    train.reduce_scatter of the range that is `started`. Those end in the order of the
+    starts.
+
+    (C1) axes are distinct ones of the mesh; (C2) the symbol is an arena of one element type with
+    the range.
+
+    ```mlir
+    train.start @arena.grad.f32 over ["data"] range [0, 8192]
+    ```
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$arena, StrArrayAttr:$axes, DenseI64ArrayAttr:$range);
+  let assemblyFormat = "$arena `over` $axes `range` $range attr-dict";
 }
 
 def Train_AllGatherOp : Train_CollectiveOp<"all_gather"> {
