@@ -150,7 +150,7 @@ def memory(folder):
 
 # The four cells.
 
-WINDOWS = {("gpt-char", 1): 8, ("gpt-char", 4): 3, ("gpt-char", 16): 2}  # in a block; 3 of others
+WINDOWS = {1: 6, 4: 3, 16: 1}  # in a block, by micro-steps
 BAR_POINT = ("gpt2-124m-accum4", 4, "optimizer")
 
 
@@ -161,7 +161,7 @@ def cells(folder):
         for k in (1, 4, 16):
             for mode in MODES:
                 point = (name, k, mode)
-                times = time_hoisting(name, k, mode, folder, ROUNDS if point == BAR_POINT else 3, WINDOWS.get(point[:2], 3))
+                times = time_hoisting(name, k, mode, folder, ROUNDS if point == BAR_POINT else 3, WINDOWS[k])
                 tokens = k * max(WORKLOADS[name].batch, 2) * WORKLOADS[name].tokens
                 rates = [tokens / median(times[side]["step_ms"]) * 1e3 for side in ("on", "off")]
                 parts.append(f"{name} k = {k} {mode} {rates[0]:,.0f} against {rates[1]:,.0f} ({percent(gains(times))})")
