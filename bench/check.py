@@ -108,12 +108,12 @@ def ranks_rows():
     from rows import ranks
     from rows import Row
     return [
-        Row("training", "equal training", "f32: losses within 1e-5 of one rank; replicated and sharded, window and plain MPI, and"
-            " all ranks: bitwise equal", ranks.training),
-        Row("memory", "memory per rank", "arenas within 2 % of the formula; hoisted against unhoisted sharded: equal at 2 ranks,"
-            " smaller from 3 on", ranks.memory),
-        Row("cells", "hoisted casts on 2 ranks (published: +6.96 %)", ">= 6.96 % for hoisting alone, sharded, on gpt2-124m-accum4"
-            " at k = 4; a rank casts its part of the parameters once per window", ranks.cells),
+        Row("training", "equal training", "f32: losses within 1e-5 of one rank; replicated and sharded, window and plain MPI,"
+            " and all ranks: bitwise equal", ranks.training),
+        Row("memory", "memory per rank", "arenas within 2 % of the formula; hoisted against unhoisted sharded: equal at 2"
+            " ranks, smaller from 3 on", ranks.memory),
+        Row("cells", "hoisted casts on 2 ranks (published: +6.96 %)", ">= 6.96 % for hoisting alone, sharded, on"
+            " gpt2-124m-accum4 at k = 4; a rank casts its part of the parameters once per window", ranks.cells),
         Row("start", "start", "from seed and from a file only rank 0 can read, 1, 2 and 4 ranks: bitwise equal copies on all"
             " ranks; peak at start as the plan", ranks.start),
         Row("zero1", "ZeRO-1 update, 124 M, 2 ranks on one host", ">= 5 x PyTorch's ZeroRedundancyOptimizer; <= 1.1 x our"

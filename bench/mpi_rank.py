@@ -45,8 +45,8 @@ def main():
             result = trainer.step(x=x[mine], y=y[mine])
         results.append((result.window_loss, result.grad_norm))
     counts = [after - b for after, b in zip(comm.info().collectives, before)]
-    answer = dict(bootstrap=info.bootstrap.decode(), results=results, state=digest(trainer, False), copies=digest(trainer, True),
-                  collectives=counts, persistent=trainer.memory().persistent)
+    answer = dict(bootstrap=info.bootstrap.decode(), results=results, state=digest(trainer, False),
+                  copies=digest(trainer, True), collectives=counts, persistent=trainer.memory().persistent)
     trainer.close()
     comm.close()
     with open(os.path.join(a.folder, f"{info.rank}.json"), "w") as f:

@@ -49,8 +49,8 @@ def time_zero1(name, folder, rounds=ROUNDS, options=()):
 
 
 def time_hoisting(name, accumulate, mode, folder, rounds, windows):
-    """What take_turns() returns of a workload in bf16 on 2 ranks: 'on' with copies of parameters that the update writes, 'off' with
-    casts in every micro-step. A micro-step has a row of the workload's batch for each rank, at least one."""
+    """What take_turns() returns of a workload in bf16 on 2 ranks: 'on' with copies of parameters that the update writes,
+    'off' with casts in every micro-step. A micro-step has the workload's batch, of at least a row for each rank."""
     w = WORKLOADS[name]
     w = replace(w, batch=max(w.batch, RANKS), accumulate=accumulate)
     text, commands = workload_module(w, "--bf16"), {}

@@ -144,8 +144,8 @@ def memory(folder):
                 notes.append(f"{ranks}: {ratio:.3f}")
                 if not (abs(ratio - 1) <= 0.02 if ranks == 2 else ratio < 1):
                     bad.append(f"hoisted over unhoisted on {ranks}: {ratio:.3f}")
-    return judge(not bad, "; ".join([f"arenas within {100 * most:.2f} % of the formula", "hoisted over unhoisted, sharded, by ranks "
-                                     + ", ".join(notes), *bad[:4]]))
+    return judge(not bad, "; ".join([f"arenas within {100 * most:.2f} % of the formula",
+                                     "hoisted over unhoisted, sharded, by ranks " + ", ".join(notes), *bad[:4]]))
 
 
 # The four cells.
@@ -186,8 +186,8 @@ def rounded(values):
 
 
 def started(path):
-    """(what the ranks compute with is the cast of the masters, digest of all, peak over plan) after making and after loading `path`;
-    the error of a load from a file that the first rank alone can read."""
+    """(what the ranks compute with is the cast of the masters, all bytes, peak over plan) after making and after loading
+    `path`; the error of a load from a file that the first rank alone can read."""
     def work(rank):
         def state():
             t, good = rank.trainer, True
@@ -211,15 +211,22 @@ def started(path):
     return work
 
 
+def saving(path):
+    def work(rank):
+        rank.step(x=np.ones((4, CHAR.tokens)), y=np.ones((4, CHAR.tokens)))
+        rank.trainer.save(path)
+    return work
+
+
 def start(folder):
     text = workload_module(replace(CHAR, layers=2, batch=4), "--bf16")
     path, bad, errors, peak, first = os.path.join(folder, "state"), [], set(), 0.0, None
     library = library_of(text, os.path.join(folder, "m.so"))
-    run_ranks(lambda rank: (rank.step(x=np.ones((4, CHAR.tokens)), y=np.ones((4, CHAR.tokens))), rank.trainer.save(path))[1:], library, 1)
+    run_ranks(saving(path), library, 1)
     for ranks in (1, 2, 4):
         for mode in MODES if ranks > 1 else MODES[:1]:
-            results = run_ranks(started(path), library_of(text, os.path.join(folder, "m.so"), mesh_of(ranks) if ranks > 1 else None,
-                                                          mode), ranks)
+            mesh = mesh_of(ranks) if ranks > 1 else None
+            results = run_ranks(started(path), library_of(text, os.path.join(folder, "m.so"), mesh, mode), ranks)
             for (made, peak_made, loaded, peak_loaded), error in results:
                 first = first or (made[1], loaded[1])
                 if not (made[0] and loaded[0]):
@@ -231,7 +238,7 @@ def start(folder):
     note = f"a file that the first rank alone can read is refused: {sorted(errors)[0][:80]}" if errors else \
         "also from a file that the first rank alone can read"
     return judge(not bad and peak <= 1 and not errors, "; ".join(
-        ["copies equal on all ranks and those of one rank, from the seed and from a file" if not bad else "", *sorted(set(bad))[:4],
+        [*(sorted(set(bad))[:4] or ["copies equal on all ranks and those of one rank, from the seed and from a file"]),
          f"peak {peak:.3f} of the plan", note]))
 
 
@@ -257,9 +264,9 @@ def synchronisation(folder):
                 inside = [c for i, c in enumerate(counts) if (i + 1) % 4]
                 if any(map(any, inside)) or counts[3] != counts[7] or counts[3][0] != buckets:
                     bad.append(f"{mesh} {mode}: {counts}")
-            notes.append(f"{mesh} {mode}: {buckets} buckets, {counts[3][0]} reduce_scatter, {counts[3][1]} all_reduce, {counts[3][2]}"
-                         " all_gather")
-    return judge(not bad, "; ".join(["none in the other micro-steps; in a window's last: " if not bad else "", *notes, *bad[:2]]))
+            notes.append(f"{mesh} {mode}: {buckets} buckets, {counts[3][0]} reduce_scatter, {counts[3][1]} all_reduce,"
+                         f" {counts[3][2]} all_gather")
+    return judge(not bad, "; ".join([*(bad[:2] or ["none but in a window's last micro-step"]), *notes]))
 
 
 def buckets_of(rank):
@@ -285,7 +292,8 @@ def one_rank(folder):
         without = with_mesh.replace("train.mesh", "// train.mesh", 1).replace(split, " " * len(split))
         if with_mesh.count(split) < 2 or with_mesh.count("train.mesh") != 1:
             raise Failed("the generator writes no mesh")
-        for what, text, more in (("without", without, []), ("mesh", with_mesh, []), ("option", with_mesh, ["--mesh=host=1,data=1"])):
+        for what, text, more in (("without", without, []), ("mesh", with_mesh, []),
+                                 ("option", with_mesh, ["--mesh=host=1,data=1"])):
             inside = folder_of(folder, f"{name}-{what}")
             compile_module(text, os.path.join(inside, "model.so"), f"--dump={inside}/forms", *more)
             forms = [f"forms/{form}" for form in sorted(os.listdir(f"{inside}/forms")) if not form.startswith("0")]
@@ -298,12 +306,13 @@ def one_rank(folder):
 # Tests, and the update against PyTorch.
 
 def rank_traps(folder):
-    return outcome([os.path.join(TESTS, "rank-traps.py")], "tests pass: same skips, norms and state on all ranks, and those of one")
+    return outcome([os.path.join(TESTS, "rank-traps.py")], "tests pass: same skips, norms and state on all ranks, and those"
+                   " of one")
 
 
 def reshard(folder):
-    return outcome([os.path.join(TESTS, "reshard.py")], "tests pass: saved by 4 and by 1, loaded by 1, 2, 3, 4 and 8, also inside a"
-                   " window; saves that fail on one rank")
+    return outcome([os.path.join(TESTS, "reshard.py")], "tests pass: saved by 4 and by 1, loaded by 1, 2, 3, 4 and 8, also"
+                   " inside a window; saves that fail on one rank")
 
 
 def zero1(folder):
@@ -311,6 +320,6 @@ def zero1(folder):
     ours, alone, torch = (times[side]["step_ms"] for side in ("sharded", "alone", "torch zero1"))
     moved = max(alone) / min(alone)
     peer, whole = per_round(torch, ours), per_round(ours, alone)
-    return Outcome(f"{median(ours):.0f} ms; {median(peer):.1f}x PyTorch's; {median(whole):.2f} of the replicated one's (which moved"
-                   f" {moved:.2f}x)", worst([judge_ratios(peer, lambda r: r >= 5, moved),
+    return Outcome(f"{median(ours):.0f} ms; {median(peer):.1f}x PyTorch's; {median(whole):.2f} of the replicated one's (which"
+                   f" moved {moved:.2f}x)", worst([judge_ratios(peer, lambda r: r >= 5, moved),
                                              judge_ratios(whole, lambda r: r <= 1.1, moved)]))
