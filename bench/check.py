@@ -120,6 +120,10 @@ def ranks_rows():
             " replicated update on both ranks at once without communication", ranks.zero1),
         Row("synchronisation", "synchronisation", "collectives per window: buckets, once; 0 in the other micro-steps",
             ranks.synchronisation),
+        Row("faults", "faults", "100 runs with a rank killed or stopped at a random point of a step or a save: no hang beyond"
+            " the deadline + 5 s; the report names what was waited for and the missing rank; the last checkpoint loads",
+            ranks.faults),
+        Row("bad-input", "bad input", "clear errors on one rank, all ranks end", ranks.mismatches),
         Row("traps", "distributed traps", "same skips and norm on all ranks, no hang", ranks.rank_traps),
         Row("reshard", "reshard", "next loss within 1e-6; bitwise at the same rank count", ranks.reshard),
         Row("one-rank", "one rank", "a mesh of 1: IR and library as without a mesh", ranks.one_rank),

@@ -315,6 +315,22 @@ def reshard(folder):
                    " inside a window; saves that fail on one rank")
 
 
+def faults(folder, runs=100):
+    """Ranks of trainc-run that are killed or stopped at random moments, of saves too."""
+    script = os.path.join(ROOT, "test", "Tools", "trainc-run-ranks.py")
+    done = run([sys.executable, script, folder, "--faults", str(runs)], timeout=3600, check=False)
+    lines = done.stdout.splitlines()
+    bad = [line.split(":")[0] for line in lines if ": BAD" in line]
+    good = sum(line.endswith(": ok") for line in lines)
+    return judge(not bad and good == 2 * runs, f"{runs} runs of 4 ranks, killed or stopped while they step or save:"
+                 f" {good} of {2 * runs} checks hold" + "".join(f"; {name}" for name in bad))
+
+
+def mismatches(folder):
+    return outcome([os.path.join(ROOT, "test", "Tools", "trainc-run-ranks.py")], "tests pass: other numbers of ranks,"
+                   " artifacts, data and options are refused before the first step, one rank says so, all end")
+
+
 def zero1(folder):
     times = time_zero1("optimizer-124m", folder)
     ours, alone, torch = (times[side]["step_ms"] for side in ("sharded", "alone", "torch zero1"))
