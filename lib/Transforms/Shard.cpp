@@ -74,6 +74,13 @@ private:
         array.getDefiningOp<ReadOp>().getSource().getRootReference());
   }
   Value buildShard();
+  /// A builder where what is done once per window begins.
+  OpBuilder atApply() {
+    OpBuilder b = OpBuilder::atBlockBegin(block);
+    if (auto ends = block->getOps<WindowEndOp>(); !ends.empty())
+      b.setInsertionPointAfter(*ends.begin());
+    return b;
+  }
 
   StepOp step;
   MeshOp mesh;
@@ -142,9 +149,7 @@ void Sharder::dividePieces() {
 }
 
 void Sharder::reduceGradients() {
-  OpBuilder b = OpBuilder::atBlockBegin(block);
-  if (auto ends = block->getOps<WindowEndOp>(); !ends.empty())
-    b.setInsertionPointAfter(*ends.begin());
+  OpBuilder b = atApply();
   for (auto arena : step->getParentOfType<ModuleOp>().getOps<ArenaOp>()) {
     if (arena.getRole() != "gradients")
       continue;
@@ -174,9 +179,7 @@ void Sharder::reduceGradients() {
 /// This rank's number among those that share the pieces.
 Value Sharder::buildShard() {
   if (!shard) {
-    OpBuilder b = OpBuilder::atBlockBegin(block);
-    if (auto ends = block->getOps<WindowEndOp>(); !ends.empty())
-      b.setInsertionPointAfter(*ends.begin());
+    OpBuilder b = atApply();
     auto axis = cast<StringAttr>(pieceAxes[0]).getValue();
     shard = nn::castTo(b, step.getLoc(),
                        readScalar(b, step.getLoc(), meshScalar(axis)),

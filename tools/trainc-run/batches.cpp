@@ -1,6 +1,7 @@
 //===- batches.cpp - Filling the inputs of an entry -----------------------===//
 
 #include "batches.h"
+#include "core/hash.h"
 #include "ranks.h"
 #include <algorithm>
 #include <cstdlib>
@@ -232,15 +233,15 @@ void Batches::compareData() {
   if (!communicator())
     return;
   constexpr uint64_t sample = 1 << 16;
-  uint64_t hash = hashBytes("", 0);
+  uint64_t hash = hashStart;
   for (const auto &arrays : files)
     for (const FileArray &array : *arrays) {
       uint64_t bytes = array.elements() * array.type.bytes;
-      hash = hashBytes(array.dims.data(), array.dims.size() * 8, hash);
+      hash = hashBytes(hash, array.dims.data(), array.dims.size() * 8);
       for (uint64_t at : {UINT64_C(0), bytes / 2, bytes})
         if (uint64_t begin = at > sample ? at - sample : 0; begin < bytes)
-          hash = hashBytes(array.data + begin, std::min(sample, bytes - begin),
-                           hash);
+          hash = hashBytes(hash, array.data + begin,
+                           std::min(sample, bytes - begin));
     }
   agree("the data", hash);
 }

@@ -1,6 +1,7 @@
 //===- ranks.cpp - The ranks of a run -------------------------------------===//
 
 #include "ranks.h"
+#include "core/hash.h"
 #include "model.h"
 #include <algorithm>
 #include <atomic>
@@ -98,13 +99,6 @@ uint32_t defaultThreads() {
 // Joining and leaving
 //===----------------------------------------------------------------------===//
 
-uint64_t hashBytes(const void *data, uint64_t bytes, uint64_t hash) {
-  auto *at = static_cast<const unsigned char *>(data);
-  for (uint64_t i = 0; i < bytes; ++i)
-    hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
-  return hash;
-}
-
 void agree(const char *what, uint64_t value) {
   if (comm)
     check(trainc_comm_agree(comm, what, value));
@@ -132,9 +126,9 @@ void joinRanks(const Options &options, int argc, char **argv) {
     return;
   }
   comm = made;
-  uint64_t hash = hashBytes("", 0);
+  uint64_t hash = hashStart;
   for (int i = 1; i < argc; ++i)
-    hash = hashBytes(argv[i], std::strlen(argv[i]) + 1, hash);
+    hash = hashBytes(hash, argv[i], std::strlen(argv[i]) + 1);
   agree("the command line", hash);
   findPlaces();
   if (isFirst())

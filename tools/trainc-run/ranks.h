@@ -42,10 +42,6 @@ std::string pathOfRank(const std::string &path);
 /// Ends the program if ranks differ in `value`.
 void agree(const char *what, uint64_t value);
 
-/// A step of FNV-1a, 64 bits.
-uint64_t hashBytes(const void *data, uint64_t bytes,
-                   uint64_t hash = UINT64_C(0xcbf29ce484222325));
-
 /// trainc-run --preflight, with the model and its data at hand: free space for a
 /// checkpoint, and the bandwidth of every kind of collective.
 void preflight(Model &model, const Options &options);

@@ -13,17 +13,10 @@
 
 #include "comm/bootstrap.h"
 #include "comm/comm.h"
+#include "core/hash.h"
 #include <pthread.h>
 
 namespace trainc {
-
-/// FNV-1a.
-constexpr uint64_t hashStart = 0xCBF29CE484222325;
-inline uint64_t hashBytes(uint64_t hash, const void *data, size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i)
-    hash = (hash ^ static_cast<const unsigned char *>(data)[i]) * 0x100000001B3;
-  return hash;
-}
 
 //===----------------------------------------------------------------------===//
 // Control blocks

@@ -7,20 +7,11 @@
 
 #include "core/init.h"
 #include "core/convert.h"
+#include "core/hash.h"
 #include "trainc/runtime.h"
+#include <string.h>
 
 using namespace trainc;
-
-static uint64_t hashName(const trainc_tensor &tensor) {
-  uint64_t hash = UINT64_C(0xCBF29CE484222325);
-  auto mix = [&](const char *text) {
-    for (; *text; ++text)
-      hash =
-          (hash ^ static_cast<unsigned char>(*text)) * UINT64_C(0x100000001B3);
-  };
-  mix(tensor.name);
-  return hash;
-}
 
 /// Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2,
 /// 3".
@@ -155,7 +146,7 @@ void trainc::initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
       storeElement(tensor.dtype, data, i - begin, tensor.init_a);
     return;
   }
-  uint64_t hash = hashName(tensor);
+  uint64_t hash = hashBytes(hashStart, tensor.name, strlen(tensor.name));
   uint32_t r[4] = {};
   for (uint64_t i = begin; i < end; ++i) {
     if (i == begin || i % 2 == 0)

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/convert.h"
+#include "core/hash.h"
 #include "core/match.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -20,14 +21,7 @@ using namespace trainc;
 
 /// Gives all ranks `bytes` bytes of the first one.
 static trainc_status broadcast(const Ranks &ranks, void *data, uint64_t bytes) {
-  Collective c;
-  c.kind = TRAINC_BROADCAST;
-  c.group = worldGroup(*ranks.communicator());
-  c.dtype = TRAINC_U8;
-  c.count = bytes;
-  c.data = data;
-  c.label = "a checkpoint";
-  return run(*ranks.communicator(), c, nullptr);
+  return broadcastBytes(*ranks.communicator(), "a checkpoint", data, bytes);
 }
 
 /// Adds `count` elements of sums, which are f32 or f64.
@@ -261,11 +255,9 @@ static trainc_status agreeOnFile(const trainc_trainer *trainer,
   TRAINC_TRY(trainer->ranks.agree(status));
   if (!trainer->ranks.any())
     return TRAINC_OK;
-  uint64_t hash = UINT64_C(0xCBF29CE484222325); // FNV-1a
+  uint64_t hash = hashStart;
   auto add = [&](const void *data, size_t bytes) {
-    for (size_t i = 0; i < bytes; ++i)
-      hash = (hash ^ static_cast<const unsigned char *>(data)[i]) *
-             UINT64_C(0x100000001B3);
+    hash = hashBytes(hash, data, bytes);
   };
   for (const FileTensor &tensor : checkpoint.header().tensors) {
     add(tensor.name, strlen(tensor.name) + 1);

@@ -7,6 +7,36 @@
 using namespace trainc;
 
 //===----------------------------------------------------------------------===//
+// Small exchanges
+//===----------------------------------------------------------------------===//
+
+static Collective ofBytes(trainc_comm &comm, trainc_collective_kind kind,
+                          const char *label, void *data, uint64_t bytes) {
+  Collective collective;
+  collective.kind = kind;
+  collective.group = worldGroup(comm);
+  collective.dtype = TRAINC_U8;
+  collective.count = bytes;
+  collective.data = data;
+  collective.label = label;
+  return collective;
+}
+
+trainc_status trainc::gatherBytes(trainc_comm &comm, const char *label,
+                                  const void *data, uint64_t bytes, void *all) {
+  Collective gather =
+      ofBytes(comm, TRAINC_ALL_GATHER, label, const_cast<void *>(data), bytes);
+  gather.target = all;
+  return run(comm, gather, nullptr);
+}
+
+trainc_status trainc::broadcastBytes(trainc_comm &comm, const char *label,
+                                     void *data, uint64_t bytes) {
+  return run(comm, ofBytes(comm, TRAINC_BROADCAST, label, data, bytes),
+             nullptr);
+}
+
+//===----------------------------------------------------------------------===//
 // Agreement
 //===----------------------------------------------------------------------===//
 
@@ -15,15 +45,7 @@ trainc_status trainc::agree(trainc_comm &comm, const char *what,
   uint32_t size = groupSize(*worldGroup(comm));
   Array<uint64_t> all;
   all.resize(size);
-  Collective gather;
-  gather.kind = TRAINC_ALL_GATHER;
-  gather.group = worldGroup(comm);
-  gather.dtype = TRAINC_I64;
-  gather.count = 1;
-  gather.data = &value;
-  gather.target = all.data();
-  gather.label = what;
-  TRAINC_TRY(run(comm, gather, nullptr));
+  TRAINC_TRY(gatherBytes(comm, what, &value, sizeof(value), all.data()));
   Text others;
   for (uint32_t i = 1; i < size; ++i)
     if (all[i] != all[0])
@@ -45,15 +67,7 @@ trainc_status trainc_comm_agree(trainc_comm *comm, const char *what,
 
 trainc_status trainc_comm_all_gather(trainc_comm *comm, const void *data,
                                      uint64_t bytes, void *out_all) {
-  Collective gather;
-  gather.kind = TRAINC_ALL_GATHER;
-  gather.group = worldGroup(*comm);
-  gather.dtype = TRAINC_U8;
-  gather.count = bytes;
-  gather.data = const_cast<void *>(data);
-  gather.target = out_all;
-  gather.label = "all_gather";
-  return run(*comm, gather, nullptr);
+  return gatherBytes(*comm, "all_gather", data, bytes, out_all);
 }
 
 trainc_status trainc_comm_measure(trainc_comm *comm,
@@ -133,15 +147,7 @@ trainc_status Ranks::agree(trainc_status status) const {
   snprintf(mine.text, sizeof(mine.text), "%s", own.c_str());
   Array<Outcome> all;
   all.resize(size());
-  Collective gather;
-  gather.kind = TRAINC_ALL_GATHER;
-  gather.group = worldGroup(*comm);
-  gather.dtype = TRAINC_I64;
-  gather.count = sizeof(Outcome) / 8;
-  gather.data = &mine;
-  gather.target = all.data();
-  gather.label = "outcome";
-  TRAINC_TRY(run(*comm, gather, nullptr));
+  TRAINC_TRY(gatherBytes(*comm, "outcome", &mine, sizeof(mine), all.data()));
   if (status != TRAINC_OK)
     return fail(status, "%s", own.c_str());
   for (uint32_t i = 0; i < all.size(); ++i)
@@ -167,7 +173,7 @@ uint32_t Ranks::countIn(uint32_t axes) const {
   return count;
 }
 
-trainc_status Ranks::find(uint32_t axes, const Group **out_group) {
+trainc_status Ranks::find(uint32_t axes, const Group **out_group) const {
   for (const Known &known : groups)
     if (known.axes == axes) {
       *out_group = known.group;

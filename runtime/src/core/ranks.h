@@ -19,12 +19,6 @@ struct Part {
   char *data;
 };
 
-/// A bucket of an arena, as far as this rank has it: bytes [first, first + bytes)
-/// of the bucket, at `local` of the arena.
-struct BucketPart {
-  uint64_t first, bytes, local;
-};
-
 /// The place of a trainer in the mesh of its artifact.
 class Ranks {
 public:
@@ -37,8 +31,8 @@ public:
   bool any() const { return comm != nullptr; }
   trainc_comm *communicator() const { return comm; }
   uint32_t coordinate(uint32_t axis) const { return coordinates[axis]; }
-  /// The ranks that differ in `axes` alone, or null after an error.
-  trainc_status find(uint32_t axes, const Group **out_group);
+  /// The ranks that differ in `axes` alone.
+  trainc_status find(uint32_t axes, const Group **out_group) const;
   /// This rank's number among them, and how many they are.
   uint32_t indexIn(uint32_t axes) const;
   uint32_t countIn(uint32_t axes) const;
@@ -59,8 +53,15 @@ private:
   const trainc_descriptor *d = nullptr;
   trainc_comm *comm = nullptr;
   Array<uint32_t> coordinates;
-  Array<Known> groups;
+  mutable Array<Known> groups; // made when they are first asked for
 };
+
+/// Small exchanges between all ranks, under a name for reports: the `bytes` bytes of
+/// every rank, in their order, and those of the first for all.
+trainc_status gatherBytes(trainc_comm &comm, const char *label,
+                          const void *data, uint64_t bytes, void *all);
+trainc_status broadcastBytes(trainc_comm &comm, const char *label, void *data,
+                             uint64_t bytes);
 
 /// Checks that all ranks of `comm` have the same `value` of `what`.
 trainc_status agree(trainc_comm &comm, const char *what, uint64_t value);

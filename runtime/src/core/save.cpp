@@ -198,23 +198,10 @@ static trainc_status saveTogether(trainc_trainer *trainer, const char *path) {
                     trainer->scalars[TRAINC_SCALAR_WEIGHT_SUM]};
   Array<double> sums;
   sums.resize(2 * ranks.size());
-  Collective exchange;
-  exchange.kind = TRAINC_ALL_GATHER;
-  exchange.group = worldGroup(comm);
-  exchange.dtype = TRAINC_F64;
-  exchange.count = 2;
-  exchange.data = mine;
-  exchange.target = sums.data();
-  exchange.label = "sums of the window";
-  TRAINC_TRY(run(comm, exchange, nullptr));
-  exchange = Collective();
-  exchange.kind = TRAINC_BROADCAST;
-  exchange.group = worldGroup(comm);
-  exchange.dtype = TRAINC_I64;
-  exchange.count = 1;
-  exchange.data = &start;
-  exchange.label = "header of a checkpoint";
-  TRAINC_TRY(run(comm, exchange, nullptr));
+  TRAINC_TRY(
+      gatherBytes(comm, "sums of the window", mine, sizeof(mine), sums.data()));
+  TRAINC_TRY(
+      broadcastBytes(comm, "header of a checkpoint", &start, sizeof(start)));
   if (!first)
     status = file.join(path);
   if (status == TRAINC_OK)

@@ -105,7 +105,7 @@ static trainc_status gatherTensor(const trainc_trainer *trainer,
   const trainc_bucket *bucket = bucketOf(trainer->state, tensor);
   if (!bucket || bucket->pieces == 1)
     return TRAINC_OK;
-  Ranks &ranks = const_cast<trainc_trainer *>(trainer)->ranks;
+  const Ranks &ranks = trainer->ranks;
   const trainc_arena &arena = trainer->state.arenas[tensor.arena];
   uint64_t piece = bucket->bytes / bucket->pieces;
   uint64_t size = trainc_dtype_size(tensor.dtype);
@@ -153,24 +153,34 @@ trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
                 "the compute copy of '%s' follows its parameter: write that",
                 tensor->name);
   DefaultFloats floats;
+  const char *from = static_cast<const char *>(data);
+  uint64_t fromSize = trainc_dtype_size(dtype);
   Part part = partOf(trainer, *tensor);
-  convert(dtype,
-          static_cast<const char *>(data) +
-              part.first * trainc_dtype_size(dtype),
-          tensor->dtype, part.data, part.count);
+  if (trainer->ranks.any())
+    TRAINC_TRY(fence(*trainer->ranks.communicator()));
+  convert(dtype, from + part.first * fromSize, tensor->dtype, part.data,
+          part.count);
   uint32_t copy;
   if (tensor->role != TRAINC_ROLE_MASTER ||
       trainc_artifact_find_tensor(trainer->artifact, TRAINC_ROLE_COMPUTE,
                                   tensor->name, nullptr, &copy) != TRAINC_OK)
     return TRAINC_OK;
-  char *target = tensorData(trainer, state.tensors[copy]);
+  const trainc_tensor &narrow = state.tensors[copy];
+  char *target = tensorData(trainer, narrow);
   if (target == part.data)
     return TRAINC_OK;
-  if (trainer->ranks.any())
-    return updateComputeCopies(trainer);
-  convert(tensor->dtype, part.data, state.tensors[copy].dtype, target,
-          part.count);
-  return TRAINC_OK;
+  // Of the data, which every rank has: what it has of the parameter is a part.
+  Array<char> rounded;
+  rounded.resize(pieceBytes);
+  return forPieces(dtype, tensor->dtype, elementCount(*tensor),
+                   [&](uint64_t begin, uint64_t count) {
+                     convert(dtype, from + begin * fromSize, tensor->dtype,
+                             rounded.data(), count);
+                     convert(tensor->dtype, rounded.data(), narrow.dtype,
+                             target + begin * trainc_dtype_size(narrow.dtype),
+                             count);
+                     return TRAINC_OK;
+                   });
 }
 
 trainc_status trainc_tensor_get(const trainc_trainer *trainer, uint32_t index,

@@ -81,16 +81,6 @@ const trainc_bucket *trainc::bucketOf(const State &state,
   return nullptr;
 }
 
-BucketPart trainc::partOf(const trainc_trainer *trainer,
-                          const trainc_arena &arena,
-                          const trainc_bucket &bucket) {
-  if (bucket.pieces == 1)
-    return {0, bucket.bytes, bucket.local};
-  uint64_t bytes = bucket.bytes / bucket.pieces;
-  return {bytes * trainer->ranks.indexIn(arena.piece_axes), bytes,
-          bucket.local};
-}
-
 Part trainc::partOf(const trainc_trainer *trainer,
                     const trainc_tensor &tensor) {
   const trainc_arena &arena = trainer->state.arenas[tensor.arena];
@@ -99,14 +89,18 @@ Part trainc::partOf(const trainc_trainer *trainer,
   const trainc_bucket *bucket = bucketOf(trainer->state, tensor);
   if (!bucket)
     return {0, tensor.bytes / size, base + tensor.offset};
-  BucketPart part = partOf(trainer, arena, *bucket);
+  // The piece of the bucket that this rank has: all of it, if it is one piece.
+  uint64_t bytes = bucket->bytes / bucket->pieces;
+  uint64_t first = bucket->pieces == 1
+                       ? 0
+                       : bytes * trainer->ranks.indexIn(arena.piece_axes);
   uint64_t begin = tensor.offset - bucket->first, end = begin + tensor.bytes;
-  uint64_t from = begin > part.first ? begin : part.first;
-  uint64_t to = end < part.first + part.bytes ? end : part.first + part.bytes;
+  uint64_t from = begin > first ? begin : first;
+  uint64_t to = end < first + bytes ? end : first + bytes;
   if (from >= to)
     return {0, 0, nullptr};
   return {(from - begin) / size, (to - from) / size,
-          base + part.local + (from - part.first)};
+          base + bucket->local + (from - first)};
 }
 
 char *trainc::tensorData(const trainc_trainer *trainer,

@@ -112,10 +112,8 @@ struct trainc_trainer {
 
 namespace trainc {
 
-/// What this rank has of a tensor, and of a bucket.
+/// What this rank has of a tensor.
 Part partOf(const trainc_trainer *trainer, const trainc_tensor &tensor);
-BucketPart partOf(const trainc_trainer *trainer, const trainc_arena &arena,
-                  const trainc_bucket &bucket);
 
 /// The bucket in which `tensor` lies, or null if its arena has none.
 const trainc_bucket *bucketOf(const State &state, const trainc_tensor &tensor);
