@@ -25,13 +25,17 @@ struct Window {
   char *data;               // null if bytes is 0
   uint64_t bytes;           // of this rank; others may have more or less
   const char *const *peers; // by rank; null: on another host, or no bytes
-  uint32_t number;          // windows are numbered as they are made
+  uint32_t number;          // the first that no other window has
 };
 
 /// Makes a window; all ranks of the communicator call it, in the same order. If
 /// it fails on one rank it fails on all, with the text of the first that failed.
 /// The pages are taken when they are first touched. The communicator owns it.
 trainc_status createWindow(Comm &comm, uint64_t bytes, Window **out_window);
+
+/// Frees a window of which no peer reads any more, see fence(). All ranks of the
+/// communicator call it, for the same windows; it does not wait. Null is allowed.
+void destroyWindow(Comm &comm, Window *window);
 
 /// Puts the pages of this rank's memory together to huge ones, where the system
 /// can; those that were not touched are taken, too. Peers follow when they next

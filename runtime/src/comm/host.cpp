@@ -347,8 +347,24 @@ static void releaseWindow(OwnedWindow *window) {
 
 void trainc::releaseWindows(Comm &comm) {
   for (Window *window : comm.windows)
-    releaseWindow(static_cast<OwnedWindow *>(window));
+    if (window)
+      releaseWindow(static_cast<OwnedWindow *>(window));
   comm.windows.clear();
+}
+
+void trainc::destroyWindow(Comm &comm, Window *window) {
+  if (!window)
+    return;
+  comm.windows[window->number] = nullptr;
+  releaseWindow(static_cast<OwnedWindow *>(window));
+}
+
+/// The number of the next window: the same on all ranks, as their windows are.
+static uint32_t nextNumber(const Comm &comm) {
+  uint32_t number = 0;
+  while (number < comm.windows.size() && comm.windows[number])
+    ++number;
+  return number;
 }
 
 void trainc::collapseWindow(const Window &window) {
@@ -363,7 +379,7 @@ trainc_status trainc::createWindow(Comm &comm, uint64_t bytes,
   Shared shared;
   trainc_status status = makeShared(bytes, shared);
   WindowOffer mine = {outcomeOf(status), bytes, shared.descriptor,
-                      static_cast<uint32_t>(comm.windows.size())};
+                      nextNumber(comm)};
   Array<WindowOffer> offers;
   offers.resize(comm.ranks);
   auto *window = create<OwnedWindow>();
@@ -391,7 +407,10 @@ trainc_status trainc::createWindow(Comm &comm, uint64_t bytes,
   }
   shared.close();
   if (!status) {
-    comm.windows.push(window);
+    if (window->number == comm.windows.size())
+      comm.windows.push(window);
+    else
+      comm.windows[window->number] = window;
     *out_window = window;
     return TRAINC_OK;
   }

@@ -1,11 +1,13 @@
 //===- conversion.cpp - Converting a training state in place --------------===//
 //
 // A conversion first lays out the new state and plans every move; only when
-// types and memory fit does it move.
+// types and memory fit does it move. Of several ranks all do so, each with what it
+// has of the state, and go on to the next stage together or not at all.
 //
 //===----------------------------------------------------------------------===//
 
 #include "core/convert.h"
+#include "core/hash.h"
 #include "core/match.h"
 #include "core/mover.h"
 #include <errno.h>
@@ -21,37 +23,49 @@ class Conversion {
 public:
   Conversion(trainc_trainer *trainer, const trainc_convert_options &options)
       : trainer(trainer), options(options), now(trainer->state),
-        next(create<trainc_trainer>()), after(next->state), mover(now, after) {}
-  ~Conversion() { destroy(next); }
+        next(create<trainc_trainer>()), after(next->state),
+        d(options.artifact ? *options.artifact->descriptor : *trainer->d),
+        ranks(options.artifact ? next->ranks : trainer->ranks),
+        mover({now, *trainer->d, trainer->ranks}, {after, d, ranks}) {}
+  ~Conversion();
 
   trainc_status toType(uint32_t dtype);
-  trainc_status toArtifact(trainc_artifact *artifact);
+  trainc_status toArtifact();
 
 private:
   struct Pair {
-    uint32_t from, to; // tensors
+    uint32_t from, to; // tensors, or arenas
   };
 
   bool isSelected(const trainc_tensor &tensor) const;
   void layOutArenas();
   trainc_status match(Plan &plan);
+  trainc_status planArtifact(Plan &plan);
+  bool haveSameParts(uint32_t from, uint32_t to) const;
   bool canKeep(uint32_t from, uint32_t to) const;
   void keep(uint32_t from, uint32_t to);
   trainc_status planMoves();
-  trainc_status reserve();
+  bool needsWindow(uint32_t arena) const;
+  trainc_status reservePages();
+  trainc_status reserveWindows();
   trainc_status checkLimits();
-  void move();
+  trainc_status reserve(trainc_status planned);
+  trainc_status move();
+  trainc_status finish(trainc_status moved);
 
   trainc_trainer *trainer;
   const trainc_convert_options &options;
   State &now;
-  /// What the trainer takes over: the state and, for another artifact, what is
-  /// bound to that.
+  /// What the trainer takes over: the state, its windows and, for another artifact,
+  /// what is bound to that.
   trainc_trainer *next;
   State &after;
+  const trainc_descriptor &d; // of the state after
+  const Ranks &ranks;
 
   Mover mover;
   Array<Pair> pairs;
+  Array<Pair> kept;             // arenas
   Array<bool> keptFrom, keptTo; // per arena
 };
 } // namespace
@@ -64,10 +78,41 @@ static bool holdsTensors(const trainc_arena &arena) {
   return arena.role <= TRAINC_ROLE_BUFFER;
 }
 
+Conversion::~Conversion() {
+  for (Window *window : next->windows)
+    if (window)
+      destroyWindow(*trainer->ranks.communicator(), window);
+  destroy(next);
+}
+
+/// A window is laid out as the artifact says, or no collective runs on it.
+bool Conversion::needsWindow(uint32_t arena) const {
+  return after.arenas[arena].num_buckets == d.arenas[arena].num_buckets &&
+         isInWindow(d, arena);
+}
+
+/// Has every rank the same pieces of both arenas, in the same kind of memory?
+bool Conversion::haveSameParts(uint32_t from, uint32_t to) const {
+  const trainc_arena &a = now.arenas[from], &b = after.arenas[to];
+  if (a.num_buckets != b.num_buckets ||
+      (trainer->windows[from] != nullptr) != needsWindow(to))
+    return false;
+  for (uint32_t i = 0; i < a.num_buckets; ++i) {
+    const trainc_bucket &x = a.buckets[i], &y = b.buckets[i];
+    if (x.first != y.first || x.bytes != y.bytes || x.pieces != y.pieces)
+      return false;
+  }
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank)
+    if (trainer->ranks.indexIn(a.piece_axes, rank) !=
+        ranks.indexIn(b.piece_axes, rank))
+      return false;
+  return true;
+}
+
 /// Does arena `from` hold what arena `to` shall hold, at the same places?
 bool Conversion::canKeep(uint32_t from, uint32_t to) const {
   const trainc_arena &a = now.arenas[from], &b = after.arenas[to];
-  if (a.role != b.role || !holdsTensors(a) ||
+  if (a.role != b.role || !holdsTensors(a) || !haveSameParts(from, to) ||
       alignUp(a.bytes, pageBytes) != alignUp(b.bytes, pageBytes))
     return false;
   for (const Pair &pair : pairs) {
@@ -89,6 +134,7 @@ bool Conversion::canKeep(uint32_t from, uint32_t to) const {
 void Conversion::keep(uint32_t from, uint32_t to) {
   mover.keep(from, to);
   keptFrom[from] = keptTo[to] = true;
+  kept.push({from, to});
 }
 
 trainc_status Conversion::planMoves() {
@@ -117,10 +163,10 @@ trainc_status Conversion::planMoves() {
 }
 
 /// Reserves addresses for what does not stay where it is.
-trainc_status Conversion::reserve() {
+trainc_status Conversion::reservePages() {
   for (uint32_t i = 0; i < after.arenas.size(); ++i) {
     const trainc_arena &arena = after.arenas[i];
-    if (arena.role != TRAINC_ROLE_CONSTANT && !keptTo[i] &&
+    if (arena.role != TRAINC_ROLE_CONSTANT && !keptTo[i] && !needsWindow(i) &&
         !after.pages[i].reserve(arena.bytes, trainer->account))
       return failAllocation(arena.bytes, arena.name);
   }
@@ -130,10 +176,38 @@ trainc_status Conversion::reserve() {
              : failAllocation(scratch, "scratch");
 }
 
+/// The same on all ranks.
+trainc_status Conversion::reserveWindows() {
+  next->windows.resize(after.arenas.size());
+  for (uint32_t i = 0; i < after.arenas.size(); ++i) {
+    if (keptTo[i] || !needsWindow(i))
+      continue;
+    uint64_t bytes = after.arenas[i].bytes;
+    Window *&window = next->windows[i];
+    TRAINC_TRY(createWindow(*ranks.communicator(), bytes, &window));
+    after.pages[i].borrow(window->data, bytes, trainer->account);
+  }
+  return TRAINC_OK;
+}
+
+/// All ranks go on, or none does. No peer reads this rank's windows afterwards.
+trainc_status Conversion::reserve(trainc_status planned) {
+  if (planned == TRAINC_OK)
+    planned = checkLimits();
+  if (planned == TRAINC_OK)
+    planned = reservePages();
+  TRAINC_TRY(ranks.agree(planned));
+  TRAINC_TRY(reserveWindows());
+  return ranks.any() ? fence(*ranks.communicator()) : TRAINC_OK;
+}
+
 trainc_status Conversion::checkLimits() {
   uint64_t rest = trainer->outputBytes + trainer->scratch.size();
   uint64_t held = trainer->account.held;
-  uint64_t end = next->artifact ? next->scratch.size() : rest;
+  uint64_t end =
+      next->artifact
+          ? alignUp(next->scratchBytes * trainer->pool.size(), pageBytes)
+          : rest;
   for (const trainc_arena &arena : after.arenas)
     if (arena.role != TRAINC_ROLE_CONSTANT)
       end += alignUp(arena.bytes, pageBytes);
@@ -149,25 +223,32 @@ trainc_status Conversion::checkLimits() {
   return TRAINC_OK;
 }
 
-/// Nothing fails from here on.
-void Conversion::move() {
+/// Nothing fails from here on but exchanges between ranks.
+trainc_status Conversion::move() {
   trainer->account.peak = trainer->account.held;
+  trainer->broken = true; // until all is there
   if (next->artifact) {
     trainer->scratch.release();
     for (uint32_t i = 0; i < trainer->d->num_entries; ++i)
       trainer->entries[i].outputs.release();
   }
-  mover.run();
+  trainc_status status = mover.run();
   for (size_t i = 0; i < after.arenas.size(); ++i) {
     after.pages[i].takeRest();
     if (!keptTo[i])
       after.pages[i].collapse();
   }
   next->scratch.takeRest();
+  for (const Pair &pair : kept)
+    swap(next->windows[pair.to], trainer->windows[pair.from]);
   now.swap(after);
+  trainer->windows.swap(next->windows);
   swap(trainer->converted, next->converted);
-  if (!next->artifact)
-    return bindArenas(trainer);
+  if (!next->artifact) {
+    bindArenas(trainer);
+    return status;
+  }
+  trainer->ranks.swap(next->ranks);
   swap(trainer->artifact, next->artifact);
   swap(trainer->d, next->d);
   swap(trainer->entries, next->entries);
@@ -176,6 +257,14 @@ void Conversion::move() {
   trainer->scratchBytes = next->scratchBytes;
   trainer->outputBytes = 0;
   bindArenas(trainer);
+  return status;
+}
+
+trainc_status Conversion::finish(trainc_status moved) {
+  TRAINC_TRY(moved);
+  TRAINC_TRY(updateComputeCopies(trainer));
+  trainer->broken = false;
+  return TRAINC_OK;
 }
 
 //===----------------------------------------------------------------------===//
@@ -192,8 +281,8 @@ bool Conversion::isSelected(const trainc_tensor &tensor) const {
          (isFloat(tensor.dtype) || options.include_integers);
 }
 
-/// Gives the tensors of arenas in which a type changed new places, in the order
-/// of the old ones.
+/// Gives what this rank has of the tensors of arenas in which a type changed new
+/// places, in the order of the old ones.
 void Conversion::layOutArenas() {
   Array<uint32_t> order;
   Array<bool> changed; // per arena
@@ -216,19 +305,21 @@ void Conversion::layOutArenas() {
     if (changed[i]) {
       after.arenas[i].name = "converted";
       after.arenas[i].bytes = 0;
+      after.arenas[i].num_buckets = 0;
+      after.arenas[i].buckets = nullptr;
     }
   for (uint32_t i : order) {
     trainc_tensor &tensor = after.tensors[i];
     trainc_arena &arena = after.arenas[tensor.arena];
     if (!changed[tensor.arena])
       continue;
+    uint64_t count = rangeOf(d, ranks, i, ranks.rank()).count;
     tensor.offset = alignUp(arena.bytes, tensorAlignment);
-    arena.bytes = tensor.offset + tensor.bytes;
+    arena.bytes = tensor.offset + count * trainc_dtype_size(tensor.dtype);
   }
 }
 
 trainc_status Conversion::toType(uint32_t dtype) {
-  const trainc_descriptor &d = *trainer->d;
   bool changes = false;
   after.layOut(now.arenas.data(), d.num_arenas, now.tensors.data(),
                d.num_tensors);
@@ -250,11 +341,8 @@ trainc_status Conversion::toType(uint32_t dtype) {
     layOutArenas();
   else
     after.setTables(d);
-  TRAINC_TRY(planMoves());
-  TRAINC_TRY(reserve());
-  TRAINC_TRY(checkLimits());
-  move();
-  return updateComputeCopies(trainer);
+  TRAINC_TRY(reserve(planMoves()));
+  return finish(move());
 }
 
 //===----------------------------------------------------------------------===//
@@ -265,7 +353,7 @@ trainc_status Conversion::toType(uint32_t dtype) {
 trainc_status Conversion::match(Plan &plan) {
   Array<Piece> pieces;
   HeaderWriter writer;
-  describeState(trainer, /*gradients=*/true, pieces, writer);
+  describeState(trainer, /*gradients=*/true, /*ranks=*/1, pieces, writer);
   const Text &text = writer.finish();
   FileHeader header;
   TRAINC_TRY(
@@ -305,13 +393,8 @@ trainc_status Conversion::match(Plan &plan) {
   return TRAINC_OK;
 }
 
-trainc_status Conversion::toArtifact(trainc_artifact *artifact) {
-  const trainc_descriptor &d = *artifact->descriptor;
-  next->artifact = artifact;
-  retain(artifact);
-  next->d = &d;
+trainc_status Conversion::planArtifact(Plan &plan) {
   after.layOut(d.arenas, d.num_arenas, d.tensors, d.num_tensors);
-  Plan plan;
   for (uint32_t i = 0; i < d.num_scalars; ++i) {
     uint32_t old;
     bool known = trainc_artifact_find_scalar(
@@ -320,13 +403,22 @@ trainc_status Conversion::toArtifact(trainc_artifact *artifact) {
   }
   TRAINC_TRY(match(plan));
   TRAINC_TRY(planMoves());
-  TRAINC_TRY(bindCommands(next, trainer->pool.size()));
-  TRAINC_TRY(reserve());
-  TRAINC_TRY(checkLimits());
-  move();
+  return bindCommands(next, trainer->pool.size());
+}
+
+trainc_status Conversion::toArtifact() {
+  next->artifact = options.artifact;
+  retain(next->artifact);
+  next->d = &d;
+  TRAINC_TRY(next->ranks.join(trainer->ranks.communicator(), d, trainer->seed));
+  next->ranks.shareGroups(trainer->ranks);
+  Plan plan;
+  TRAINC_TRY(reserve(planArtifact(plan)));
+  trainc_status moved = move();
   memcpy(trainer->scalars, plan.scalars.data(), plan.scalars.size() * 8);
+  setCoordinates(trainer);
   trainer->windowEntry = plan.windowEntry;
-  return updateComputeCopies(trainer);
+  return finish(moved);
 }
 
 //===----------------------------------------------------------------------===//
@@ -345,47 +437,68 @@ static trainc_status parseType(const char *text, uint32_t *out_dtype) {
               text);
 }
 
-trainc_status trainc_convert(trainc_trainer *trainer,
-                             const trainc_convert_options *options) {
+static trainc_status checkOptions(const trainc_trainer &trainer,
+                                  const trainc_convert_options &options,
+                                  uint32_t *out_dtype) {
   constexpr uint32_t all = TRAINC_CONVERT_PARAMETERS |
                            TRAINC_CONVERT_GRADIENTS | TRAINC_CONVERT_STATES |
                            TRAINC_CONVERT_BUFFERS;
-  if (!options)
-    return TRAINC_OK;
-  if (options->size != sizeof(*options) || (options->what & ~all) ||
-      options->blocking > 1 || options->include_integers > 1)
+  if (options.size != sizeof(options) || (options.what & ~all) ||
+      options.blocking > 1 || options.include_integers > 1)
     return fail(TRAINC_INVALID_ARGUMENT,
                 "convert options: expected size %zu, what below %u, 0 or 1 for "
                 "blocking and include_integers; got %llu, %u, %u and %u",
-                sizeof(*options), all + 1,
-                static_cast<unsigned long long>(options->size), options->what,
-                options->blocking, options->include_integers);
-  if (options->device && strcmp(options->device, "cpu") != 0)
+                sizeof(options), all + 1,
+                static_cast<unsigned long long>(options.size), options.what,
+                options.blocking, options.include_integers);
+  if (options.device && strcmp(options.device, "cpu") != 0)
     return fail(TRAINC_INVALID_ARGUMENT,
                 "a state cannot go to device '%s': expected 'cpu', the only "
                 "one of this runtime",
-                options->device);
-  uint32_t dtype = 0;
-  if (options->dtype)
-    TRAINC_TRY(parseType(options->dtype, &dtype));
-  if (options->artifact && (options->dtype || options->what))
+                options.device);
+  if (options.dtype)
+    TRAINC_TRY(parseType(options.dtype, out_dtype));
+  if (options.artifact && (options.dtype || options.what))
     return fail(TRAINC_INVALID_ARGUMENT,
                 "convert options: an artifact has types of its own: expected "
                 "neither dtype nor what beside it");
-  if (!options->dtype && !options->artifact)
-    return TRAINC_OK;
-  if (trainer->broken)
+  if ((options.dtype || options.artifact) && trainer.broken)
     return fail(TRAINC_INVALID_ARGUMENT,
                 "the last run or load of this trainer ended half-way; there is "
                 "no state to convert");
-  const trainc_descriptor *d =
-      options->artifact ? options->artifact->descriptor : trainer->d;
-  if (trainer->ranks.any() || d->num_axes)
-    return fail(TRAINC_UNSUPPORTED,
-                "the state of several ranks cannot be converted in place: "
-                "save it and load it into a trainer of the other artifact");
+  return TRAINC_OK;
+}
+
+/// TRAINC_OK if the options are valid on every rank, and the same.
+static trainc_status agreeOnOptions(const Ranks &ranks,
+                                    const trainc_convert_options &options,
+                                    uint32_t dtype, trainc_status status) {
+  TRAINC_TRY(ranks.agree(status));
+  if (!ranks.any())
+    return TRAINC_OK;
+  uint64_t values[] = {
+      options.dtype != nullptr,
+      dtype,
+      options.what,
+      options.include_integers,
+      options.artifact != nullptr,
+      options.artifact ? options.artifact->descriptor->plan_hash : 0};
+  return agree(*ranks.communicator(), "what a state is to be converted to",
+               hashBytes(hashStart, values, sizeof(values)));
+}
+
+trainc_status trainc_convert(trainc_trainer *trainer,
+                             const trainc_convert_options *options) {
+  trainc_convert_options nothing = {};
+  nothing.size = sizeof(nothing);
+  if (!options)
+    options = &nothing;
+  uint32_t dtype = 0;
+  trainc_status status = checkOptions(*trainer, *options, &dtype);
+  TRAINC_TRY(agreeOnOptions(trainer->ranks, *options, dtype, status));
+  if (!options->dtype && !options->artifact)
+    return TRAINC_OK;
   DefaultFloats floats;
   Conversion conversion(trainer, *options);
-  return options->artifact ? conversion.toArtifact(options->artifact)
-                           : conversion.toType(dtype);
+  return options->artifact ? conversion.toArtifact() : conversion.toType(dtype);
 }

@@ -25,9 +25,10 @@ void pieceName(const trainc_descriptor &descriptor, uint32_t ranks,
 /// Appends the name of what `rank` of several saved as `name`.
 void rankName(Text &to, uint32_t rank, uint32_t ranks, const char *name);
 
-/// The pieces of a trainer's state and their header; `gradients`: with them.
+/// The pieces of a trainer's state and their header; `gradients`: with them, which are
+/// those of each of `ranks` ranks or, of 1, this rank's.
 void describeState(const trainc_trainer *trainer, bool gradients,
-                   Array<Piece> &pieces, HeaderWriter &header);
+                   uint32_t ranks, Array<Piece> &pieces, HeaderWriter &header);
 
 inline bool inWindow(const trainc_trainer *trainer) {
   return trainer->scalars[TRAINC_SCALAR_MICRO_STEP] > 0;

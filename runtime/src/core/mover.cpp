@@ -6,21 +6,65 @@
 using namespace trainc;
 
 void Mover::add(uint32_t from, uint32_t to) {
-  uint64_t bytes = source.tensors[from].bytes;
-  if (bytes)
-    items.push({from, to, 0, 0, target.tensors[to].bytes > bytes, false});
+  if (source.state.tensors[from].bytes)
+    items.push({from, to, {}, {}, 0, 0, false, false, false});
 }
 
 //===----------------------------------------------------------------------===//
 // Order
 //===----------------------------------------------------------------------===//
 
+/// The same on all ranks: of one they are the addresses.
+void Mover::sortItems() {
+  if (items.size())
+    qsort_r(
+        items.data(), items.size(), sizeof(Item),
+        [](const void *a, const void *b, void *context) {
+          auto *all = static_cast<const trainc_tensor *>(context);
+          uint32_t i = static_cast<const Item *>(a)->from;
+          uint32_t j = static_cast<const Item *>(b)->from;
+          if (all[i].arena != all[j].arena)
+            return all[i].arena < all[j].arena ? -1 : 1;
+          if (all[i].offset != all[j].offset)
+            return all[i].offset < all[j].offset ? -1 : 1;
+          return i < j ? -1 : static_cast<int>(i > j);
+        },
+        const_cast<trainc_tensor *>(source.d.tensors));
+}
+
+/// Finds out which elements ranks have before and after.
+trainc_status Mover::findParts(Item &item) {
+  uint64_t before = 0, after = 0;
+  for (uint32_t rank = 0; rank < source.ranks.size(); ++rank) {
+    Range from = rangeOf(source.d, source.ranks, item.from, rank);
+    Range to = rangeOf(target.d, target.ranks, item.to, rank);
+    before += from.count;
+    after += to.count;
+    item.exchanged |=
+        to.count && (to.first < from.first || to.end() > from.end());
+  }
+  const trainc_tensor &tensor = source.state.tensors[item.from];
+  if (item.exchanged && tensor.role == TRAINC_ROLE_GRADIENT)
+    return fail(TRAINC_UNSUPPORTED,
+                "the gradient of '%s' is each rank's own: it cannot be divided "
+                "otherwise",
+                tensor.name);
+  item.grows = after * trainc_dtype_size(target.state.tensors[item.to].dtype) >
+               before * trainc_dtype_size(tensor.dtype);
+  item.source = rangeIn(source.state, source.d, source.ranks, item.from);
+  item.target = rangeIn(target.state, target.d, target.ranks, item.to);
+  return TRAINC_OK;
+}
+
 /// The spans of one side, sorted.
 trainc_status Mover::findSpans(bool targets, Array<Span> &spans) {
   for (uint32_t i = 0; i < items.size(); ++i) {
-    const trainc_tensor &tensor =
-        targets ? target.tensors[items[i].to] : source.tensors[items[i].from];
-    spans.push({tensor.arena, i, tensor.offset, tensor.offset + tensor.bytes});
+    const Range &range = targets ? items[i].target : items[i].source;
+    const trainc_tensor &tensor = targets ? target.state.tensors[items[i].to]
+                                          : source.state.tensors[items[i].from];
+    uint64_t bytes = range.count * trainc_dtype_size(tensor.dtype);
+    if (bytes)
+      spans.push({tensor.arena, i, range.offset, range.offset + bytes});
   }
   if (spans.size())
     qsort(spans.data(), spans.size(), sizeof(Span),
@@ -29,7 +73,8 @@ trainc_status Mover::findSpans(bool targets, Array<Span> &spans) {
             auto *y = static_cast<const Span *>(b);
             if (x->arena != y->arena)
               return x->arena < y->arena ? -1 : 1;
-            return x->begin < y->begin ? -1 : x->begin > y->begin;
+            return x->begin < y->begin ? -1
+                                       : static_cast<int>(x->begin > y->begin);
           });
   for (size_t i = 0; i < spans.size(); ++i) {
     Item &item = items[spans[i].item];
@@ -38,13 +83,16 @@ trainc_status Mover::findSpans(bool targets, Array<Span> &spans) {
         spans[i].begin < spans[i - 1].end)
       return fail(TRAINC_UNSUPPORTED,
                   "tensors '%s' and '%s' overlap: they cannot be converted",
-                  source.tensors[items[spans[i - 1].item].from].name,
-                  source.tensors[item.from].name);
+                  source.state.tensors[items[spans[i - 1].item].from].name,
+                  source.state.tensors[item.from].name);
   }
   return TRAINC_OK;
 }
 
 trainc_status Mover::prepare() {
+  sortItems();
+  for (Item &item : items)
+    TRAINC_TRY(findParts(item));
   TRAINC_TRY(findSpans(/*targets=*/false, sources));
   return findSpans(/*targets=*/true, targets);
 }
@@ -59,7 +107,7 @@ void Mover::take(uint32_t arena, uint64_t begin, uint64_t end) {
   held += static_cast<int64_t>((end - begin) * pageBytes);
   most = held > most ? held : most;
   if (real)
-    target.pages[arena].take(end - begin);
+    target.state.pages[arena].take(end - begin);
 }
 
 void Mover::drop(uint32_t arena, uint64_t begin, uint64_t end) {
@@ -67,7 +115,7 @@ void Mover::drop(uint32_t arena, uint64_t begin, uint64_t end) {
     return;
   held -= static_cast<int64_t>((end - begin) * pageBytes);
   if (real)
-    source.pages[arena].drop(begin, end - begin);
+    source.state.pages[arena].drop(begin, end - begin);
 }
 
 /// Has another tensor in `page`, beside that of `span`, moved, or not moved?
@@ -100,14 +148,14 @@ bool Mover::isKept(uint32_t from) const {
 /// Drops the pages in which no tensor is that moves.
 void Mover::dropGaps() {
   size_t next = 0;
-  for (uint32_t arena = 0; arena < source.arenas.size(); ++arena) {
+  for (uint32_t arena = 0; arena < source.state.arenas.size(); ++arena) {
     uint64_t page = 0;
     for (; next < sources.size() && sources[next].arena == arena; ++next) {
       drop(arena, page, sources[next].begin / pageBytes);
       page = alignUp(sources[next].end, pageBytes) / pageBytes;
     }
     if (!isKept(arena))
-      drop(arena, page, source.pages[arena].size() / pageBytes);
+      drop(arena, page, source.state.pages[arena].size() / pageBytes);
   }
 }
 
@@ -115,50 +163,128 @@ void Mover::dropGaps() {
 // Moving
 //===----------------------------------------------------------------------===//
 
-void Mover::move(Item &item) {
-  const trainc_tensor &from = source.tensors[item.from];
-  const trainc_tensor &to = target.tensors[item.to];
+/// The first rank that has `element` before; `end` is where its part ends.
+uint32_t Mover::findOwner(const Item &item, uint64_t element,
+                          uint64_t &end) const {
+  uint32_t rank = 0;
+  Range range = {};
+  for (; rank < source.ranks.size(); ++rank) {
+    range = rangeOf(source.d, source.ranks, item.from, rank);
+    if (element >= range.first && element < range.end())
+      break;
+  }
+  end = range.end();
+  return rank;
+}
+
+/// Elements [begin, end) of the rank that has them, for all.
+const char *Mover::exchange(const Item &item, uint64_t begin, uint64_t end) {
+  const trainc_tensor &tensor = source.state.tensors[item.from];
+  uint64_t size = trainc_dtype_size(tensor.dtype), ownerEnd = 0;
+  Collective broadcast;
+  broadcast.kind = TRAINC_BROADCAST;
+  broadcast.group = worldGroup(*source.ranks.communicator());
+  broadcast.dtype = tensor.dtype;
+  broadcast.count = end - begin;
+  broadcast.label = tensor.name;
+  broadcast.root = findOwner(item, begin, ownerEnd);
+  buffer.resize(pieceBytes);
+  broadcast.data = buffer.data();
+  if (broadcast.root == source.ranks.rank())
+    broadcast.data = source.state.pages[tensor.arena].data() +
+                     item.source.offset + (begin - item.source.first) * size;
+  if (status == TRAINC_OK)
+    status = trainc::run(*source.ranks.communicator(), broadcast, nullptr);
+  return static_cast<char *>(broadcast.data);
+}
+
+/// Moves what this rank has of elements [begin, end).
+void Mover::movePiece(const Item &item, uint64_t begin, uint64_t end) {
+  const trainc_tensor &from = source.state.tensors[item.from];
+  const trainc_tensor &to = target.state.tensors[item.to];
   uint64_t fromSize = trainc_dtype_size(from.dtype);
   uint64_t toSize = trainc_dtype_size(to.dtype);
-  uint64_t count = elementCount(from);
-  // The first pages of either side that this tensor has not dropped or taken.
-  uint64_t dropped = from.offset / pageBytes, taken = to.offset / pageBytes;
-  dropped += isShared(sources, item.fromSpan, dropped, /*moved=*/false);
-  taken += isShared(targets, item.toSpan, taken, /*moved=*/true);
-  forPieces(from.dtype, to.dtype, count, [&](uint64_t begin, uint64_t size) {
-    uint64_t fromEnd = from.offset + (begin + size) * fromSize;
-    uint64_t toEnd = to.offset + (begin + size) * toSize;
-    uint64_t page = alignUp(toEnd, pageBytes) / pageBytes;
+  const Range &had = item.source, &has = item.target;
+  uint64_t low = begin > has.first ? begin : has.first;
+  uint64_t high = end < has.end() ? end : has.end();
+  if (low < high) {
+    uint64_t bytes = has.offset + (high - has.first) * toSize;
+    uint64_t page = alignUp(bytes, pageBytes) / pageBytes;
     page -= isShared(targets, item.toSpan, page - 1, /*moved=*/true);
     take(to.arena, taken, page);
     taken = page > taken ? page : taken;
-    if (real)
-      convert(from.dtype,
-              source.pages[from.arena].data() + from.offset + begin * fromSize,
-              to.dtype,
-              target.pages[to.arena].data() + to.offset + begin * toSize, size);
-    page = fromEnd / pageBytes;
-    if (begin + size == count && fromEnd % pageBytes)
-      page += !isShared(sources, item.fromSpan, page, /*moved=*/false);
-    drop(from.arena, dropped, page);
-    dropped = page > dropped ? page : dropped;
+  }
+  if (real) {
+    const char *data = item.exchanged
+                           ? exchange(item, begin, end)
+                           : source.state.pages[from.arena].data() +
+                                 had.offset + (begin - had.first) * fromSize;
+    if (low < high)
+      convert(from.dtype, data + (low - begin) * fromSize, to.dtype,
+              target.state.pages[to.arena].data() + has.offset +
+                  (low - has.first) * toSize,
+              high - low);
+  }
+  high = end < had.end() ? end : had.end();
+  if (!had.count || high <= had.first)
+    return;
+  uint64_t bytes = had.offset + (high - had.first) * fromSize;
+  uint64_t page = bytes / pageBytes;
+  if (high == had.end() && bytes % pageBytes)
+    page += !isShared(sources, item.fromSpan, page, /*moved=*/false);
+  drop(from.arena, dropped, page);
+  dropped = page > dropped ? page : dropped;
+}
+
+void Mover::move(Item &item) {
+  const Range &had = item.source, &has = item.target;
+  dropped = had.offset / pageBytes;
+  taken = has.offset / pageBytes;
+  if (had.count)
+    dropped += isShared(sources, item.fromSpan, dropped, /*moved=*/false);
+  if (has.count)
+    taken += isShared(targets, item.toSpan, taken, /*moved=*/true);
+  const trainc_tensor &from = source.state.tensors[item.from];
+  const trainc_tensor &to = target.state.tensors[item.to];
+  uint64_t first = item.exchanged ? 0 : had.first;
+  uint64_t count = item.exchanged ? elementCount(from) : had.count;
+  forPieces(from.dtype, to.dtype, count, [&](uint64_t at, uint64_t size) {
+    uint64_t begin = first + at, end = begin + size;
+    while (begin < end) {
+      uint64_t next = end;
+      if (item.exchanged)
+        findOwner(item, begin, next);
+      next = next < end ? next : end;
+      movePiece(item, begin, next);
+      begin = next;
+    }
     return TRAINC_OK;
   });
   item.moved = true;
 }
 
-uint64_t Mover::walk(bool isReal) {
-  real = isReal;
+void Mover::walk() {
   held = most = 0;
   for (Item &item : items)
     item.moved = false;
   for (const Pair &pair : kept)
     if (real)
-      target.pages[pair.to].swap(source.pages[pair.from]);
+      target.state.pages[pair.to].swap(source.state.pages[pair.from]);
   dropGaps();
   for (bool grows : {false, true})
-    for (const Span &span : sources)
-      if (items[span.item].grows == grows)
-        move(items[span.item]);
+    for (Item &item : items)
+      if (item.grows == grows)
+        move(item);
+}
+
+uint64_t Mover::peak() {
+  real = false;
+  walk();
   return static_cast<uint64_t>(most);
+}
+
+trainc_status Mover::run() {
+  real = true;
+  walk();
+  return status;
 }

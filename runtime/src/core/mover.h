@@ -7,6 +7,11 @@
 // than the larger of them, one piece and, where neighbours of one state are none
 // in the other, a page or two.
 //
+// Of several ranks each moves its own parts. A tensor of which a rank has other
+// elements afterwards goes through all ranks, piece by piece, in the same order on
+// all of them. Then a rank may take its part of a bucket before it has dropped
+// what it had.
+//
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CORE_MOVER_H
 #define TRAINC_CORE_MOVER_H
@@ -15,9 +20,16 @@
 
 namespace trainc {
 
+/// A state, the artifact that says which parts of it a rank has, and the ranks.
+struct MoverSide {
+  State &state;
+  const trainc_descriptor &d;
+  const Ranks &ranks;
+};
+
 class Mover {
 public:
-  Mover(State &source, State &target) : source(source), target(target) {}
+  Mover(MoverSide source, MoverSide target) : source(source), target(target) {}
 
   /// A tensor to move.
   void add(uint32_t from, uint32_t to);
@@ -25,14 +37,17 @@ public:
   /// An arena that becomes one of the target, with all that is in it.
   void keep(uint32_t from, uint32_t to) { kept.push({from, to}); }
 
-  /// To be called after the last add(). Refuses tensors that overlap.
+  /// To be called after the last add(). Refuses tensors that overlap, and what no
+  /// rank can give to another.
   trainc_status prepare();
 
   /// The most bytes above those held now that run() will hold at any time.
-  uint64_t peak() { return walk(/*real=*/false); }
+  uint64_t peak();
 
-  /// Needs reserved pages in the target, for all arenas that are not kept.
-  void run() { walk(/*real=*/true); }
+  /// Needs reserved pages in the target, for all arenas that are not kept. It ends
+  /// in the target in any case: if the ranks cannot exchange, with tensors that
+  /// are undefined.
+  trainc_status run();
 
 private:
   struct Pair {
@@ -40,8 +55,9 @@ private:
   };
   struct Item {
     uint32_t from, to;       // tensors
-    size_t fromSpan, toSpan; // their spans
-    bool grows, moved;
+    Range source, target;    // what this rank has of them
+    size_t fromSpan, toSpan; // their spans, if that is anything
+    bool grows, exchanged, moved;
   };
   /// Bytes of a moved tensor in an arena.
   struct Span {
@@ -50,22 +66,32 @@ private:
     uint64_t begin, end;
   };
 
+  void sortItems();
+  trainc_status findParts(Item &item);
   trainc_status findSpans(bool targets, Array<Span> &spans);
   bool isKept(uint32_t from) const;
   bool isShared(const Array<Span> &spans, size_t span, uint64_t page,
                 bool moved) const;
-  uint64_t walk(bool real);
+  void walk();
   void dropGaps();
   void move(Item &item);
+  void movePiece(const Item &item, uint64_t begin, uint64_t end);
+  uint32_t findOwner(const Item &item, uint64_t element, uint64_t &end) const;
+  const char *exchange(const Item &item, uint64_t begin, uint64_t end);
   void take(uint32_t arena, uint64_t begin, uint64_t end);
   void drop(uint32_t arena, uint64_t begin, uint64_t end);
 
-  State &source, &target;
+  MoverSide source, target;
   Array<Pair> kept;
-  Array<Item> items;
+  Array<Item> items;            // in the order of the source's artifact
   Array<Span> sources, targets; // in the order of the addresses
   bool real = false;
-  int64_t held = 0, most = 0; // bytes since the start
+  trainc_status status = TRAINC_OK; // of exchanges
+  Array<char> buffer;               // a piece of another rank
+  int64_t held = 0, most = 0;       // bytes since the start
+  /// Of the tensor that moves: the first pages of either side that it has not
+  /// dropped or taken.
+  uint64_t dropped = 0, taken = 0;
 };
 
 } // namespace trainc

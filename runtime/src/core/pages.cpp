@@ -46,9 +46,14 @@ bool Pages::allocate(uint64_t size, Account &newAccount) {
 bool Pages::reserve(uint64_t size, Account &newAccount) {
   if (!map(size, MAP_NORESERVE, newAccount))
     return false;
-  // A huge page would be more than what is taken.
-  madvise(start, bytes, MADV_NOHUGEPAGE);
+  preferSmall();
   return true;
+}
+
+/// A huge page would be more than what is taken.
+void Pages::preferSmall() {
+  if (start)
+    madvise(start, bytes, MADV_NOHUGEPAGE);
 }
 
 void Pages::take(uint64_t count) {
@@ -65,12 +70,14 @@ void Pages::takeRest() {
 }
 
 void Pages::collapse() {
-  if (start)
+  if (start && !borrowed)
     madvise(start, bytes, adviceCollapse);
 }
 
 void Pages::drop(uint64_t page, uint64_t count) {
-  madvise(start + page * pageBytes, count * pageBytes, MADV_DONTNEED);
+  // Shared memory would keep what is only not needed here.
+  madvise(start + page * pageBytes, count * pageBytes,
+          borrowed ? MADV_REMOVE : MADV_DONTNEED);
   held -= count * pageBytes;
   account->held -= count * pageBytes;
 }
@@ -81,7 +88,7 @@ void Pages::borrow(char *memory, uint64_t size, Account &newAccount) {
   start = memory;
   bytes = start ? alignUp(size, pageBytes) : 0;
   borrowed = true;
-  take(bytes / pageBytes);
+  preferSmall();
 }
 
 void Pages::release() {

@@ -31,6 +31,9 @@ public:
   bool allocate(uint64_t bytes, Account &account);
   /// Addresses only: pages are counted by take() before they are written.
   bool reserve(uint64_t bytes, Account &account);
+  /// The same of shared memory, which somebody else made and frees. What is dropped
+  /// of it is gone for all that share it.
+  void borrow(char *memory, uint64_t bytes, Account &account);
   void take(uint64_t count);
   void takeRest();
   /// Puts small pages together to huge ones, where the system can. It holds one
@@ -39,8 +42,6 @@ public:
   /// Gives pages back to the system. Their content is lost.
   void drop(uint64_t page, uint64_t count);
   void release();
-  /// Counts memory that somebody else owns, and frees.
-  void borrow(char *memory, uint64_t bytes, Account &account);
 
   char *data() const { return start; }
   uint64_t size() const { return bytes; }
@@ -48,6 +49,7 @@ public:
 
 private:
   bool map(uint64_t bytes, int flags, Account &account);
+  void preferSmall();
 
   char *start = nullptr;
   uint64_t bytes = 0, held = 0;

@@ -157,11 +157,37 @@ trainc_status Ranks::agree(trainc_status status) const {
   return TRAINC_OK;
 }
 
-uint32_t Ranks::indexIn(uint32_t axes) const {
-  uint32_t index = 0;
-  for (uint32_t i = 0; comm && i < d->num_axes; ++i)
-    if (axes >> i & 1)
-      index = index * static_cast<uint32_t>(d->axes[i].size) + coordinates[i];
+void Ranks::swap(Ranks &other) {
+  trainc::swap(d, other.d);
+  trainc::swap(comm, other.comm);
+  coordinates.swap(other.coordinates);
+  groups.swap(other.groups);
+  others.swap(other.others);
+}
+
+void Ranks::shareGroups(const Ranks &other) {
+  auto share = [this](const Group *group) {
+    for (const Group *known : others)
+      if (known == group)
+        return;
+    others.push(group);
+  };
+  for (const Group *group : other.others)
+    share(group);
+  for (const Known &known : other.groups)
+    share(known.group);
+}
+
+uint32_t Ranks::indexIn(uint32_t axes, uint32_t rank) const {
+  uint32_t index = 0, factor = 1;
+  for (uint32_t i = comm ? d->num_axes : 0; i-- > 0;) {
+    uint32_t size = static_cast<uint32_t>(d->axes[i].size);
+    if (axes >> i & 1) {
+      index += rank % size * factor;
+      factor *= size;
+    }
+    rank /= size;
+  }
   return index;
 }
 
@@ -171,6 +197,13 @@ uint32_t Ranks::countIn(uint32_t axes) const {
     if (axes >> i & 1)
       count *= static_cast<uint32_t>(d->axes[i].size);
   return count;
+}
+
+static bool hasMembers(const Group &group, const Array<uint32_t> &members) {
+  bool same = groupSize(group) == members.size();
+  for (uint32_t i = 0; same && i < members.size(); ++i)
+    same = groupRank(group, i) == members[i];
+  return same;
 }
 
 trainc_status Ranks::find(uint32_t axes, const Group **out_group) const {
@@ -193,8 +226,12 @@ trainc_status Ranks::find(uint32_t axes, const Group **out_group) const {
       members.push(rank);
   }
   const Group *group = nullptr;
-  TRAINC_TRY(createGroup(*comm, members.data(),
-                         static_cast<uint32_t>(members.size()), &group));
+  for (const Group *other : others)
+    if (hasMembers(*other, members))
+      group = other;
+  if (!group)
+    TRAINC_TRY(createGroup(*comm, members.data(),
+                           static_cast<uint32_t>(members.size()), &group));
   groups.push({axes, group});
   *out_group = group;
   return TRAINC_OK;

@@ -29,12 +29,16 @@ public:
 
   /// Whether there are peers.
   bool any() const { return comm != nullptr; }
+  void swap(Ranks &other);
+  /// Uses the groups of another place among the same ranks, too.
+  void shareGroups(const Ranks &other);
   trainc_comm *communicator() const { return comm; }
   uint32_t coordinate(uint32_t axis) const { return coordinates[axis]; }
   /// The ranks that differ in `axes` alone.
   trainc_status find(uint32_t axes, const Group **out_group) const;
-  /// This rank's number among them, and how many they are.
-  uint32_t indexIn(uint32_t axes) const;
+  /// The number of a rank, or of this one, among them, and how many they are.
+  uint32_t indexIn(uint32_t axes, uint32_t rank) const;
+  uint32_t indexIn(uint32_t axes) const { return indexIn(axes, rank()); }
   uint32_t countIn(uint32_t axes) const;
 
   /// This rank among all, and how many there are.
@@ -54,6 +58,7 @@ private:
   trainc_comm *comm = nullptr;
   Array<uint32_t> coordinates;
   mutable Array<Known> groups; // made when they are first asked for
+  Array<const Group *> others; // of other places
 };
 
 /// Small exchanges between all ranks, under a name for reports: the `bytes` bytes of

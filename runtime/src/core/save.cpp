@@ -9,10 +9,9 @@ using namespace trainc;
 
 /// What a checkpoint has, the wider types first so that all are aligned.
 static void collect(const trainc_trainer *trainer, bool gradients,
-                    Array<Piece> &pieces) {
+                    uint32_t ranks, Array<Piece> &pieces) {
   const trainc_descriptor &d = *trainer->d;
   const State &state = trainer->state;
-  uint32_t ranks = trainer->ranks.size();
   for (uint64_t size : {8, 4, 2, 1}) {
     for (uint32_t i = 0; size == 8 && i < d.num_scalars; ++i)
       if (d.scalars[i].flags & TRAINC_SCALAR_PERSISTENT)
@@ -34,7 +33,8 @@ static void collect(const trainc_trainer *trainer, bool gradients,
   }
 }
 
-static void addMetadata(const trainc_trainer *trainer, HeaderWriter &header) {
+static void addMetadata(const trainc_trainer *trainer, uint32_t ranks,
+                        HeaderWriter &header) {
   const trainc_descriptor &d = *trainer->d;
   Text text;
   header.addMetadata("trainc.format", "1");
@@ -47,9 +47,9 @@ static void addMetadata(const trainc_trainer *trainer, HeaderWriter &header) {
   if (inWindow(trainer))
     header.addMetadata("trainc.window_entry",
                        d.entries[trainer->windowEntry].name);
-  if (inWindow(trainer) && trainer->ranks.any()) {
+  if (inWindow(trainer) && ranks > 1) {
     text.clear();
-    text.format("%u", trainer->ranks.size());
+    text.format("%u", ranks);
     header.addMetadata("trainc.window_ranks", text.c_str());
   }
   for (const UserPair &pair : trainer->metadata) {
@@ -70,13 +70,14 @@ void trainc::pieceName(const trainc_descriptor &d, uint32_t ranks,
 }
 
 void trainc::describeState(const trainc_trainer *trainer, bool gradients,
-                           Array<Piece> &pieces, HeaderWriter &header) {
-  collect(trainer, gradients, pieces);
-  addMetadata(trainer, header);
+                           uint32_t ranks, Array<Piece> &pieces,
+                           HeaderWriter &header) {
+  collect(trainer, gradients, ranks, pieces);
+  addMetadata(trainer, ranks, header);
   Text name;
   for (const Piece &piece : pieces) {
     name.clear();
-    pieceName(*trainer->d, trainer->ranks.size(), piece, name);
+    pieceName(*trainer->d, ranks, piece, name);
     if (piece.tensor == UINT32_MAX) {
       header.addTensor(name.c_str(), TRAINC_F64, 0, nullptr, 8);
       continue;
@@ -90,7 +91,7 @@ void trainc::describeState(const trainc_trainer *trainer, bool gradients,
 static trainc_status saveAlone(trainc_trainer *trainer, const char *path) {
   Array<Piece> pieces;
   HeaderWriter header;
-  describeState(trainer, inWindow(trainer), pieces, header);
+  describeState(trainer, inWindow(trainer), /*ranks=*/1, pieces, header);
   AtomicFile file;
   TRAINC_TRY(file.open(path));
   const Text &text = header.finish();
@@ -128,11 +129,11 @@ static Part writtenPart(const trainc_trainer *trainer, const Piece &piece) {
   Part part = partOf(trainer, tensor);
   if (piece.rank != UINT32_MAX)
     return piece.rank == ranks.rank() ? part : Part{0, 0, nullptr};
-  const trainc_bucket *bucket = bucketOf(trainer->state, tensor);
+  const trainc_bucket *bucket = bucketOf(*trainer->d, piece.tensor);
   if (!bucket || bucket->pieces == 1)
     return shareOf(trainer, tensor, part);
   // Of equal pieces the first rank writes its own.
-  uint32_t pieceAxes = trainer->state.arenas[tensor.arena].piece_axes;
+  uint32_t pieceAxes = trainer->d->arenas[tensor.arena].piece_axes;
   return ranks.indexIn(~pieceAxes) == 0 ? part : Part{0, 0, nullptr};
 }
 
@@ -180,7 +181,7 @@ static trainc_status saveTogether(trainc_trainer *trainer, const char *path) {
   bool first = ranks.rank() == 0;
   Array<Piece> pieces;
   HeaderWriter header;
-  describeState(trainer, inWindow(trainer), pieces, header);
+  describeState(trainer, inWindow(trainer), ranks.size(), pieces, header);
   AtomicFile file;
   uint64_t start = 0;
   trainc_status status = TRAINC_OK;

@@ -97,16 +97,17 @@ static trainc_status checkCopy(const trainc_tensor &tensor, uint32_t dtype,
   return TRAINC_OK;
 }
 
-/// Fills `data`, in which this rank's part of `tensor` stands, with those of its
-/// peers.
-static trainc_status gatherTensor(const trainc_trainer *trainer,
-                                  const trainc_tensor &tensor, uint32_t dtype,
-                                  char *data) {
-  const trainc_bucket *bucket = bucketOf(trainer->state, tensor);
+trainc_status trainc::gatherTensor(const trainc_trainer *trainer,
+                                   const trainc_tensor &converted,
+                                   uint32_t dtype, char *data) {
+  const trainc_descriptor &d = *trainer->d;
+  uint32_t index = trainer->state.indexOf(converted);
+  const trainc_bucket *bucket = bucketOf(d, index);
   if (!bucket || bucket->pieces == 1)
     return TRAINC_OK;
   const Ranks &ranks = trainer->ranks;
-  const trainc_arena &arena = trainer->state.arenas[tensor.arena];
+  const trainc_tensor &tensor = d.tensors[index];
+  const trainc_arena &arena = d.arenas[tensor.arena];
   uint64_t piece = bucket->bytes / bucket->pieces;
   uint64_t size = trainc_dtype_size(tensor.dtype);
   uint64_t begin = tensor.offset - bucket->first, end = begin + tensor.bytes;

@@ -72,35 +72,55 @@ char *trainc::arenaData(const trainc_trainer *trainer, uint32_t arena) {
   return trainer->state.pages[arena].data();
 }
 
-const trainc_bucket *trainc::bucketOf(const State &state,
-                                      const trainc_tensor &tensor) {
-  const trainc_arena &arena = state.arenas[tensor.arena];
+const trainc_bucket *trainc::bucketOf(const trainc_descriptor &d,
+                                      uint32_t index) {
+  const trainc_tensor &tensor = d.tensors[index];
+  const trainc_arena &arena = d.arenas[tensor.arena];
   for (uint32_t i = 0; i < arena.num_buckets; ++i)
     if (tensor.offset < arena.buckets[i].first + arena.buckets[i].bytes)
       return &arena.buckets[i];
   return nullptr;
 }
 
-Part trainc::partOf(const trainc_trainer *trainer,
-                    const trainc_tensor &tensor) {
-  const trainc_arena &arena = trainer->state.arenas[tensor.arena];
+Range trainc::rangeOf(const trainc_descriptor &d, const Ranks &ranks,
+                      uint32_t index, uint32_t rank) {
+  const trainc_tensor &tensor = d.tensors[index];
   uint64_t size = trainc_dtype_size(tensor.dtype);
-  char *base = arenaData(trainer, tensor.arena);
-  const trainc_bucket *bucket = bucketOf(trainer->state, tensor);
+  const trainc_bucket *bucket = bucketOf(d, index);
   if (!bucket)
-    return {0, tensor.bytes / size, base + tensor.offset};
-  // The piece of the bucket that this rank has: all of it, if it is one piece.
+    return {0, tensor.bytes / size, tensor.offset};
+  // The piece of the bucket that the rank has: all of it, if it is one piece.
   uint64_t bytes = bucket->bytes / bucket->pieces;
-  uint64_t first = bucket->pieces == 1
-                       ? 0
-                       : bytes * trainer->ranks.indexIn(arena.piece_axes);
+  uint64_t first =
+      bucket->pieces == 1
+          ? 0
+          : bytes * ranks.indexIn(d.arenas[tensor.arena].piece_axes, rank);
   uint64_t begin = tensor.offset - bucket->first, end = begin + tensor.bytes;
   uint64_t from = begin > first ? begin : first;
   uint64_t to = end < first + bytes ? end : first + bytes;
   if (from >= to)
-    return {0, 0, nullptr};
+    return {0, 0, 0};
   return {(from - begin) / size, (to - from) / size,
-          base + bucket->local + (from - first)};
+          bucket->local + (from - first)};
+}
+
+Range trainc::rangeIn(const State &state, const trainc_descriptor &d,
+                      const Ranks &ranks, uint32_t index) {
+  const trainc_tensor &tensor = state.tensors[index];
+  Range range = rangeOf(d, ranks, index, ranks.rank());
+  if (!state.arenas[tensor.arena].num_buckets)
+    range.offset = tensor.offset;
+  return range;
+}
+
+Part trainc::partOf(const trainc_trainer *trainer,
+                    const trainc_tensor &tensor) {
+  Range range = rangeIn(trainer->state, *trainer->d, trainer->ranks,
+                        trainer->state.indexOf(tensor));
+  if (!range.count && tensor.bytes)
+    return {0, 0, nullptr};
+  return {range.first, range.count,
+          arenaData(trainer, tensor.arena) + range.offset};
 }
 
 char *trainc::tensorData(const trainc_trainer *trainer,
@@ -108,8 +128,8 @@ char *trainc::tensorData(const trainc_trainer *trainer,
   return partOf(trainer, tensor).data;
 }
 
-/// Does a collective change the arena in place?
-static bool isShared(const trainc_descriptor &d, uint32_t arena) {
+/// Those that a collective changes in place.
+bool trainc::isInWindow(const trainc_descriptor &d, uint32_t arena) {
   for (uint32_t e = 0; e < d.num_entries; ++e)
     for (const trainc_command_list &list : d.entries[e].lists)
       for (uint64_t i = 0; i < list.count; ++i) {
@@ -134,7 +154,7 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
     const trainc_arena &arena = state.arenas[i];
     if (arena.role == TRAINC_ROLE_CONSTANT)
       continue;
-    if (!isShared(*trainer->d, static_cast<uint32_t>(i))) {
+    if (!isInWindow(*trainer->d, static_cast<uint32_t>(i))) {
       TRAINC_TRY(allocate(trainer, state.pages[i], arena.bytes, arena.name));
       continue;
     }
@@ -142,6 +162,7 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
                             &trainer->windows[i]));
     state.pages[i].borrow(trainer->windows[i]->data, arena.bytes,
                           trainer->account);
+    state.pages[i].takeRest();
   }
   return allocate(trainer, trainer->scratch,
                   trainer->scratchBytes * trainer->pool.size(), "scratch");
@@ -180,17 +201,33 @@ static void pieceOf(const TensorJob &job, int64_t piece, uint64_t &begin,
 
 /// The arena of the masters of the copies in `bucket` of arena `arena`, if a rank
 /// has pieces of them alone; else null.
-static const trainc_arena *findPieces(const State &state, uint32_t arena,
+static const trainc_arena *findPieces(const trainc_trainer *trainer,
+                                      uint32_t arena,
                                       const trainc_bucket &bucket) {
-  for (const trainc_tensor &tensor : state.tensors) {
-    if (tensor.arena != arena || bucketOf(state, tensor) != &bucket)
+  const State &state = trainer->state;
+  const trainc_descriptor &d = *trainer->d;
+  for (uint32_t i = 0; i < d.num_tensors; ++i) {
+    if (d.tensors[i].arena != arena || bucketOf(d, i) != &bucket)
       continue;
-    const trainc_tensor *master = state.findMaster(tensor);
-    const trainc_bucket *pieces = master ? bucketOf(state, *master) : nullptr;
-    return pieces && pieces->pieces > 1 ? &state.arenas[master->arena]
-                                        : nullptr;
+    const trainc_tensor *master = state.findMaster(state.tensors[i]);
+    const trainc_bucket *pieces =
+        master ? bucketOf(d, state.indexOf(*master)) : nullptr;
+    return pieces && pieces->pieces > 1 ? &d.arenas[master->arena] : nullptr;
   }
   return nullptr;
+}
+
+/// Gives all ranks the copies in `arena`, of which each has made its parts; where a
+/// conversion has laid them out there are no buckets.
+static trainc_status gatherConverted(trainc_trainer *trainer, uint32_t arena) {
+  const State &state = trainer->state;
+  for (const trainc_tensor &tensor : state.tensors) {
+    const trainc_tensor *master = state.findMaster(tensor);
+    if (master && tensor.arena == arena)
+      TRAINC_TRY(gatherTensor(trainer, *master, tensor.dtype,
+                              tensorData(trainer, tensor)));
+  }
+  return TRAINC_OK;
 }
 
 /// Gives all ranks the buckets of copies of which each has made its piece.
@@ -198,10 +235,13 @@ static trainc_status gatherCopies(trainc_trainer *trainer) {
   const State &state = trainer->state;
   for (uint32_t a = 0; a < state.arenas.size(); ++a) {
     const trainc_arena &arena = state.arenas[a];
-    for (uint32_t i = 0;
-         arena.role == TRAINC_ROLE_COMPUTE && i < arena.num_buckets; ++i) {
+    if (arena.role != TRAINC_ROLE_COMPUTE)
+      continue;
+    if (!arena.num_buckets)
+      TRAINC_TRY(gatherConverted(trainer, a));
+    for (uint32_t i = 0; i < arena.num_buckets; ++i) {
       const trainc_bucket &bucket = arena.buckets[i];
-      const trainc_arena *masters = findPieces(state, a, bucket);
+      const trainc_arena *masters = findPieces(trainer, a, bucket);
       if (!masters)
         continue;
       Collective gather;
@@ -268,8 +308,7 @@ trainc_status trainc::initializeState(trainc_trainer *trainer) {
 // Creation
 //===----------------------------------------------------------------------===//
 
-/// Writes this rank's place in the mesh for the step to read.
-static void setCoordinates(trainc_trainer *trainer) {
+void trainc::setCoordinates(trainc_trainer *trainer) {
   const trainc_descriptor &d = *trainer->d;
   Text name;
   for (uint32_t axis = 0; axis < d.num_axes; ++axis) {

@@ -11,7 +11,9 @@
 namespace trainc {
 
 /// Where the tensors of a trainer lie. As in the artifact's tables, unless the
-/// trainer was converted to types that its artifact does not compute with.
+/// trainer was converted to types that its artifact does not compute with: an
+/// arena with such tensors has no buckets, and what this rank has of each tensor
+/// lies at the tensor's offset.
 struct State {
   State() = default;
   State(const State &) = delete;
@@ -27,6 +29,9 @@ struct State {
 
   const trainc_tensor *findMaster(const trainc_tensor &tensor) const {
     return trainc::findMaster(tensors.data(), tensors.size(), tensor);
+  }
+  uint32_t indexOf(const trainc_tensor &tensor) const {
+    return static_cast<uint32_t>(&tensor - tensors.data());
   }
   bool isCopy(const trainc_tensor &tensor) const {
     return trainc::isCopy(tensors.data(), tensors.size(), tensor);
@@ -112,11 +117,37 @@ struct trainc_trainer {
 
 namespace trainc {
 
-/// What this rank has of a tensor.
+/// Elements [first, first + count) of a tensor, at `offset` of their arena.
+struct Range {
+  uint64_t first, count, offset;
+
+  uint64_t end() const { return first + count; }
+};
+
+/// What `rank` has of tensor `index` of an artifact.
+Range rangeOf(const trainc_descriptor &descriptor, const Ranks &ranks,
+              uint32_t index, uint32_t rank);
+
+/// What this rank has of it in `state`: the same elements, perhaps elsewhere.
+Range rangeIn(const State &state, const trainc_descriptor &descriptor,
+              const Ranks &ranks, uint32_t index);
+
+/// What this rank has of a tensor of the trainer's state.
 Part partOf(const trainc_trainer *trainer, const trainc_tensor &tensor);
 
-/// The bucket in which `tensor` lies, or null if its arena has none.
-const trainc_bucket *bucketOf(const State &state, const trainc_tensor &tensor);
+/// The bucket in which tensor `index` of an artifact lies, or null if its arena has
+/// none.
+const trainc_bucket *bucketOf(const trainc_descriptor &descriptor,
+                              uint32_t index);
+
+/// Do peers read the arena, so that it is a window?
+bool isInWindow(const trainc_descriptor &descriptor, uint32_t arena);
+
+/// Fills `data`, of `dtype`, in which this rank's part of `tensor` stands, with those
+/// of its peers.
+trainc_status gatherTensor(const trainc_trainer *trainer,
+                           const trainc_tensor &tensor, uint32_t dtype,
+                           char *data);
 
 /// Address of a tensor of which a rank has all.
 char *tensorData(const trainc_trainer *trainer, const trainc_tensor &tensor);
@@ -127,6 +158,9 @@ char *arenaData(const trainc_trainer *trainer, uint32_t arena);
 /// Builds the entries' bound commands for `threads` threads, makes GEMM plans,
 /// and finds out how much scratch a thread needs.
 trainc_status bindCommands(trainc_trainer *trainer, unsigned threads);
+
+/// Writes this rank's place in the mesh for the step to read.
+void setCoordinates(trainc_trainer *trainer);
 
 /// Points the commands and the scalars to the arenas.
 void bindArenas(trainc_trainer *trainer);
