@@ -1,0 +1,226 @@
+# REQUIRES: jax
+# RUN: %python %s
+"""The state of several ranks, converted by all of them: to another type, to an artifact of other types, meshes, modes and buckets, and
+on loading. What they save is what one rank saves that converts alike, and they go on as from that file. What one rank cannot do, or
+does otherwise, is refused by all and changes nothing.
+"""
+import json
+import os
+import resource
+import sys
+import tempfile
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+
+from ranks import batches, compile_module, mesh_option, run  # noqa: E402
+from report import check  # noqa: E402
+from trainc_ctypes import Error  # noqa: E402
+
+PARAMETERS, GRADIENTS, STATES = 1, 2, 4
+MODULE = """
+train.mesh @mesh(host = 1, data = 1)
+train.optimizer @kept(%p: f32, %g: f32, %m: f32, %lr: f64) state(STATE = 0.0) hyper(lr = 0.05) {
+  %b = arith.constant 0.9 : f32
+  %m1 = math.fma %b, %m, %g : f32
+  %rate = arith.truncf %lr : f64 to f32
+  %d = arith.mulf %rate, %m1 : f32
+  %p1 = arith.subf %p, %d : f32
+  train.yield %p1, %m1 : f32, f32
+}
+train.param @embed : tensor<500x65xTYPE> init(normal<0.5>) optimizer(@kept)
+train.param @w : tensor<65x40xTYPE> init(normal<0.3>) optimizer(@kept)
+train.param @b : tensor<40xTYPE> init(uniform<-0.1, 0.1>) optimizer(@kept)
+train.param @fixed : tensor<65xTYPE> init(uniform<0.5, 1.5>) frozen
+train.buffer @seen : tensor<3xi64> init(constant<70000.0>)
+train.step @step(%x: tensor<16xi32> split([host, data]), %y: tensor<16xi32> split([host, data]))
+    accumulate(3) clip(global_norm<1.0>) PRECISION {
+  %e = train.read @embed : tensor<500x65xTYPE>
+  %w = train.read @w : tensor<65x40xTYPE>
+  %b = train.read @b : tensor<40xTYPE>
+  %f = train.read @fixed : tensor<65xTYPE>
+  %h = nn.embedding %e, %x : tensor<500x65xTYPE>, tensor<16xi32>
+  %d = nn.dropout %h rate 0.2 : tensor<16x65xTYPE>
+  %s = nn.mul %d, %f : tensor<16x65xTYPE>, tensor<65xTYPE>
+  %o = nn.linear %s, %w, %b : tensor<16x65xTYPE>, tensor<65x40xTYPE>, tensor<40xTYPE>
+  %sum, %count = nn.cross_entropy %o, %y : tensor<16x40xTYPE>, tensor<16xi32>
+  train.yield loss(%sum) weight(%count) : tensor<f32>, tensor<f32>
+}
+"""
+# Parameters and computing in f32; in bf16 with masters in f32; parameters in bf16 without masters.
+KINDS = {"f32": ("f32", ""), "mixed": ("f32", "precision(compute = bf16)"), "bf16": ("bf16", "")}
+TWO, FOUR, HYBRID = dict(data=2), dict(data=4), dict(host=2, data=2)
+# From an artifact (kind, mesh and options) to another one.
+CASES = [(("f32", TWO, "--shard=none"), ("mixed", TWO, "--shard=optimizer")),
+         (("mixed", TWO, "--shard=optimizer"), ("bf16", TWO, "--shard=optimizer")),
+         (("bf16", TWO, "--shard=optimizer", "--bucket-size=4096"), ("mixed", TWO, "--shard=none")),
+         (("mixed", FOUR, "--shard=optimizer"), ("mixed", HYBRID, "--shard=optimizer", "--bucket-size=4096")),
+         (("mixed", HYBRID, "--shard=optimizer"), ("f32", FOUR, "--shard=optimizer")),
+         (("f32", FOUR, "--shard=none"), ("bf16", HYBRID, "--shard=optimizer"))]
+BEFORE, AFTER = 7, 5  # micro-steps; the conversion is inside a window
+DATA = batches(dict(x=((16,), "i"), y=((16,), "i")), BEFORE + AFTER, 40)
+
+
+def text_of(kind, state="m", rows=500):
+    dtype, precision = KINDS[kind]
+    text = MODULE.replace("TYPE", dtype).replace("PRECISION", precision).replace("STATE", state)
+    return text.replace("500x65", f"{rows}x65")
+
+
+class Artifacts:
+    """Compiled modules, all of one name: it is in the checkpoints."""
+
+    def __init__(self, folder):
+        self.folder, self.made = folder, {}
+
+    def get(self, kind, mesh=None, *options, **text):
+        key = kind, str(mesh), *options, *text.values()
+        if key not in self.made:
+            path = os.path.join(self.folder, str(len(self.made)))
+            os.mkdir(path)
+            self.made[key] = compile_module(text_of(kind, **text), os.path.join(path, "model.so"),
+                                            *([mesh_option(mesh)] if mesh else []), *options)
+        return self.made[key]
+
+
+def rounded(values, dtype):
+    """Values of f32 in another type, to nearest even."""
+    if dtype == "f32":
+        return values
+    bits = values.view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)
+
+
+def copies_are_casts(rank, kind):
+    """Whether all compute copies on this rank are the casts of the masters, which are in pieces."""
+    trainer = rank.trainer
+    copies = [name for name in trainer.names() if ("compute", name, None) in trainer.tensors]
+    dtype = "f32" if kind == "f32" else "bf16"
+    return (len(copies) == 4) == (kind == "mixed") and all(
+        trainer.read(name, "compute").tobytes() == rounded(trainer.read(name), dtype).tobytes() for name in copies)
+
+
+def contents(path):
+    """Tensors of a checkpoint by name: type, shape and bytes. Sums of an open window are left out: they are each rank's own."""
+    data = bytes_of(path)
+    size = int.from_bytes(data[:8], "little")
+    header, data = json.loads(data[8:8 + size]), data[8 + size:]
+    return {name: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for name, t in header.items()
+            if name != "__metadata__" and not name.startswith(("rank/", "gradient/"))}
+
+
+def bytes_of(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def steps(rank, begin, end):
+    results = [rank.step(**inputs) for inputs in DATA[begin:end]]
+    return [(r.loss, r.window_loss, r.grad_norm if r.closed else None) for r in results]
+
+
+def refusal(call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except Error as error:
+        return str(error)
+    return ""
+
+
+def convert(rank, kind, to_kind, to, path):
+    """One way for one rank and for several, which saves each state; what is bad."""
+    trainer, bad = rank.trainer, []
+
+    def save(name, kind):
+        trainer.save(path(name))
+        if not copies_are_casts(rank, kind):
+            bad.append(f"copies after {name}")
+
+    save("before", kind)
+    trainer.convert(dtype=b"bf16", what=PARAMETERS)
+    save("parameters", kind)
+    trainer.convert(dtype=b"f64", what=STATES)
+    save("states", kind)
+    if "was converted to" not in refusal(trainer.flush) + refusal(rank.step, **DATA[0]):
+        bad.append("it runs")
+    trainer.load(path("parameters"))
+    save("reloaded", kind)
+    trainer.convert(to)
+    save("artifact", to_kind)
+    return bad
+
+
+SAVED = ("before", "parameters", "states", "reloaded", "artifact")
+
+
+def converting(kind, to_kind, to, path):
+    def work(rank):
+        trainer = rank.trainer
+        steps(rank, 0, BEFORE)
+        sums = {name: trainer.read(name, "gradient") for name in trainer.names("gradient")}
+        bad = convert(rank, kind, to_kind, to, path)
+        trainer.save(path("artifact"))
+        if not all(np.array_equal(value, trainer.read(name, "gradient")) for name, value in sums.items()):
+            bad.append("sums of the window")
+        if (trainer.scalar("update"), trainer.scalar("micro_step")) != divmod(BEFORE, 3):
+            bad.append("scalars")
+        if trainer.read("seen", "buffer").tolist() != [70000] * 3:
+            bad.append("integers")
+        losses = steps(rank, BEFORE, BEFORE + AFTER)
+        trainer.save(path("end"))
+        return bad, losses, trainer.memory().total
+    return work
+
+
+def converting_alone(kind, to_kind, to, saved, path):
+    def work(rank):
+        rank.trainer.load(saved)
+        return convert(rank, kind, to_kind, to, path)
+    return work
+
+
+def loading(kind, saved, path, hidden):
+    """From a file of other types, which with `hidden` the first rank alone finds."""
+    def work(rank):
+        rank.trainer.load(saved + ".absent" if hidden and rank.rank else saved)
+        bad = [] if copies_are_casts(rank, kind) else ["copies"]
+        rank.trainer.save(path("artifact"))
+        losses = steps(rank, BEFORE, BEFORE + AFTER)
+        rank.trainer.save(path("end"))
+        return bad, losses, rank.trainer.memory().total
+    return work
+
+
+def check_case(folder, artifacts, start, to):
+    ranks, what, bad = int(np.prod(list(start[1].values()))), f"{start} to {to}", 0
+
+    def path(prefix):
+        return lambda name: os.path.join(folder, f"{prefix}-{name}")
+
+    many, one, again = path("many"), path("one"), path("again")
+    results = run(converting(start[0], to[0], artifacts.get(*to), many), artifacts.get(*start), ranks)
+    bad += check(f"{what}: each rank's own", not any(r[0] for r in results), results)
+    complaints, = run(converting_alone(start[0], to[0], artifacts.get(to[0]), many("before"), one), artifacts.get(start[0]), 1)
+    bad += check(f"{what}: one rank", not complaints, complaints)
+    for name in SAVED:
+        bad += check(f"{what}: {name} is saved as by one rank", contents(many(name)) == contents(one(name)))
+    for hidden in False, True:
+        others = run(loading(to[0], many("reloaded"), again, hidden), artifacts.get(*to), ranks)
+        bad += check(f"{what}: loads the state of other types", not any(r[0] for r in others), others)
+        bad += check(f"{what}: as it was converted", bytes_of(again("artifact")) == bytes_of(many("artifact")))
+        bad += check(f"{what}: goes on as that", [r[1] for r in results] == [r[1] for r in others] and
+                     bytes_of(again("end")) == bytes_of(many("end")))
+        bad += check(f"{what}: memory of that", [r[2] for r in results] == [r[2] for r in others], (results, others))
+    return bad
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        artifacts = Artifacts(folder)
+        bad = sum(check_case(folder, artifacts, *case) for case in CASES)
+        sys.exit(bad != 0)
+
+
+if __name__ == "__main__":
+    main()
