@@ -215,11 +215,149 @@ def check_case(folder, artifacts, start, to):
     return bad
 
 
+# On which rank what differs from the rest, and what all say. Those of `own` are one rank's failures, which the others report as its.
+def refused_options(artifacts):
+    other, two, alone = artifacts.get("f32", FOUR, state="v"), artifacts.get("f32", TWO), artifacts.get("f32")
+    good, bf16, differ = artifacts.get("mixed", FOUR), dict(dtype=b"bf16"), "ranks differ in what a state is to be converted to"
+    return [("no such type", True, 2, dict(dtype=b"i8"), bf16, "cannot be converted to 'i8'"),
+            ("a memory limit", True, 1, dict(dtype=b"f64", memory_limit=4096), dict(dtype=b"f64"), "memory_limit is 4096"),
+            ("a memory limit, to an artifact", True, 3, dict(path=good, memory_limit=4096), dict(path=good), "memory_limit is 4096"),
+            ("another type", False, 1, dict(dtype=b"f16"), bf16, differ),
+            ("other tensors", False, 3, dict(dtype=b"bf16", what=STATES), bf16, differ),
+            ("integers", False, 2, dict(dtype=b"bf16", include_integers=1), bf16, differ),
+            ("nothing", False, 0, {}, bf16, differ),
+            ("no artifact", False, 1, bf16, dict(path=good), differ),
+            ("another artifact", False, 1, dict(path=other), dict(path=good), differ),
+            ("another optimizer", False, None, {}, dict(path=other), "missing: 'optimizer/w/v'"),
+            ("another number of ranks", False, None, {}, dict(path=two), "is compiled for 2 ranks (host = 1, data = 2), there are 4"),
+            ("no mesh", False, None, {}, dict(path=alone), "there are 4")]
+
+
+def count_mappings():
+    """Of memory that ranks share."""
+    with open("/proc/self/maps") as f:
+        return sum("memfd:trainc" in line for line in f)
+
+
+def refusing(options, path):
+    def work(rank):
+        trainer, seen, mapped = rank.trainer, [], 0
+        steps(rank, 0, BEFORE)
+        trainer.save(path("before"))
+        total = trainer.memory().total
+        for _, _, at, own, rest, _ in options:
+            text = refusal(trainer.convert, **(own if rank.rank == at else rest))
+            trainer.save(path("after"))
+            rank.comm.barrier()
+            seen.append((text, bytes_of(path("before")) == bytes_of(path("after")), trainer.memory().total == total))
+            rank.comm.barrier()
+        trainer.convert()  # nothing, on all
+        for _ in range(70):  # more often than a communicator has groups
+            trainer.convert(options[2][4]["path"])
+            mapped = mapped or count_mappings()
+        return seen, steps(rank, BEFORE, BEFORE + AFTER), count_mappings() == mapped
+    return work
+
+
+def check_refusals(folder, artifacts):
+    options, bad = refused_options(artifacts), 0
+    results = run(refusing(options, lambda name: os.path.join(folder, f"refused-{name}")), artifacts.get("f32", FOUR), 4)
+    for i, (what, owned, at, _, _, text) in enumerate(options):
+        texts = [r[0][i][0] for r in results]
+        bad += check(f"{what} on rank {at}: refused by all", all(text in t for t in texts) and all(
+            (f"rank {at}: " in t) == (owned and r != at) for r, t in enumerate(texts)), texts)
+        bad += check(f"{what} on rank {at}: nothing changes", all(r[0][i][1:] == (True, True) for r in results), results)
+    bad += check("and they go on", all(len(r[1]) == AFTER for r in results))
+    return bad + check("memory of peers that is not used is not mapped", all(r[2] for r in results))
+
+
+MEBIBYTE = 1 << 20
+
+
+def status(key):
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith(key + ":"))
+
+
+def resident():
+    """Bytes of this rank's own memory, with what peers may read and without what it reads of theirs."""
+    shared, own = 0, False
+    with open("/proc/self/smaps") as f:
+        for line in f:
+            fields = line.split()
+            if not fields[0].endswith(":"):
+                own = "memfd:trainc" in line and fields[1] == "rw-s"
+            elif own and fields[0] == "Rss:":
+                shared += int(fields[1]) * 1024
+    return status("RssAnon") + shared
+
+
+def measuring(to, few_files):
+    """What a rank without memory makes all say; by conversion, bytes that the account and the system had above the larger state, and how far
+    the two are apart after it; and the types and sums of what was converted.
+    """
+    def work(rank):
+        trainer, found, texts = rank.trainer, [], []
+        steps(rank, 0, 3)
+        trainer.convert(dtype=b"f64", what=GRADIENTS)  # activations are not resident afterwards, and not used here
+        trainer.convert(dtype=b"f32", what=GRADIENTS)
+        values = [trainer.read("embed"), trainer.read("embed", "state", "m")]
+
+        def without(kind, limit, **options):
+            old = resource.getrlimit(kind)
+            if rank.rank == 1:
+                resource.setrlimit(kind, (limit, old[1]))
+            texts.append(refusal(trainer.convert, **options))
+            resource.setrlimit(kind, old)
+
+        def measured(**options):
+            rank.comm.barrier()
+            before, own, most = trainer.memory().total, resident(), status("VmRSS")
+            with open("/proc/self/clear_refs", "w") as f:
+                f.write("5")  # VmHWM starts again from VmRSS
+            rank.comm.barrier()
+            trainer.convert(**options)
+            after = trainer.memory()
+            found.append((after.peak - max(before, after.total), status("VmHWM") - max(most, status("VmRSS")),
+                          abs(resident() - own - (after.total - before))))
+            rank.comm.barrier()
+
+        without(resource.RLIMIT_AS, status("VmSize") + 4 * MEBIBYTE, dtype=b"f64")
+        if few_files:  # of shared memory
+            without(resource.RLIMIT_FSIZE, MEBIBYTE, path=to)
+        measured(dtype=b"f64")
+        measured(dtype=b"f32")
+        measured(dtype=b"bf16", what=STATES)
+        measured(dtype=b"f32", what=STATES)
+        measured(path=to)
+        same = [np.array_equal(rounded(old, "bf16"), new)
+                for old, new in zip(values, (trainer.read("embed"), trainer.read("embed", "state", "m")))]
+        return texts, found, same
+    return work
+
+
+def check_memory(folder, artifacts):
+    """Of arenas of 7 to 31 MiB."""
+    bad = 0
+    for mode in "--shard=none", "--shard=optimizer":
+        start, to = (artifacts.get(kind, TWO, mode, rows=60000) for kind in ("mixed", "bf16"))
+        results = run(measuring(to, mode == "--shard=optimizer"), start, 2)
+        texts = [r[0] for r in results]
+        bad += check(f"{mode}: no memory on one rank", all("cannot allocate" in t[0] and ("rank 1: " in t[0]) == (i == 0)
+                                                           for i, t in enumerate(texts)), texts)
+        bad += check(f"{mode}: no shared memory on one rank", all("rank 1: cannot make" in t for own in texts for t in own[1:]), texts)
+        bad += check(f"{mode}: values", all(all(r[2]) for r in results), results)
+        for what, limit, column in (("account", MEBIBYTE, 0), ("system", MEBIBYTE, 1), ("account and system", 3 * MEBIBYTE, 2)):
+            most = [max(f[column] for f in r[1]) for r in results]
+            bad += check(f"{mode}: memory by the {what}: {most}", max(most) <= limit, results)
+    return bad
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         artifacts = Artifacts(folder)
         bad = sum(check_case(folder, artifacts, *case) for case in CASES)
-        sys.exit(bad != 0)
+        sys.exit(bad + check_refusals(folder, artifacts) + check_memory(folder, artifacts) != 0)
 
 
 if __name__ == "__main__":
