@@ -1,12 +1,15 @@
-// Windows: peers see each other's memory, in pages taken when they are touched; a
-// window that cannot be made fails on all ranks; fence keeps a range until slow
-// peers have read it. More ranks than processors do not crawl.
+// Windows: peers see each other's memory, in pages taken when they are touched, and
+// gone for all when they are dropped; a window that cannot be made fails on all
+// ranks, one that is freed leaves nothing; fence keeps a range until slow peers have
+// read it. More ranks than processors do not crawl.
 //
 // RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir
 // RUN: %cxx -std=c++20 -O2 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o test
 // RUN: ./test
 
+#include "core/pages.h"
 #include "ranks.h"
+#include <sys/mman.h>
 
 /// KiB of /proc/self/smaps_rollup.
 static long residentKiB() {
@@ -65,6 +68,73 @@ static void testImpossible(uint32_t rank, Comm &comm) {
   // Which is no reason to stop.
   OK(createWindow(comm, 5000, &window));
   OK(trainc_comm_barrier(&comm));
+}
+
+/// Pages that the system has of the shared memory at `data`, mapped here or not.
+static uint64_t countPages(char *data, uint64_t bytes) {
+  std::vector<unsigned char> pages(bytes / pageBytes);
+  CHECK(mincore(data, bytes, pages.data()) == 0);
+  uint64_t count = 0;
+  for (unsigned char page : pages)
+    count += page & 1;
+  return count;
+}
+
+static void testDrop(uint32_t rank, Comm &comm) {
+  constexpr uint64_t size = 300 * pageBytes;
+  Window *window;
+  OK(createWindow(comm, size, &window));
+  Account account;
+  Pages pages;
+  pages.borrow(window->data, size, account);
+  CHECK(account.held == 0);
+  pages.take(300);
+  memset(window->data, static_cast<int>(rank + 1), size);
+  OK(trainc_comm_barrier(&comm));
+  const char *peer = window->peers[(rank + 1) % 3];
+  for (uint64_t i = 0; i < size; i += pageBytes)
+    CHECK(peer[i] == static_cast<char>((rank + 1) % 3 + 1));
+  OK(trainc_comm_barrier(&comm));
+  pages.drop(100, 150);
+  CHECK(account.held == 150 * pageBytes && account.peak == size);
+  CHECK(countPages(window->data, size) == 150);
+  OK(trainc_comm_barrier(&comm));
+  for (uint64_t i = 0; i < size; i += pageBytes)
+    CHECK((peer[i] == 0) == (i / pageBytes >= 100 && i / pageBytes < 250));
+  OK(trainc_comm_barrier(&comm));
+  pages.drop(0, 100);
+  pages.drop(250, 50);
+  OK(trainc_comm_barrier(&comm));
+  destroyWindow(comm, window);
+}
+
+/// Numbers are used again, and collectives find the new window.
+static void testDestroy(uint32_t rank, Comm &comm) {
+  int before = countMappings();
+  Window *windows[3];
+  for (Window *&window : windows)
+    OK(createWindow(comm, 5000, &window));
+  uint32_t number = windows[1]->number;
+  OK(trainc_comm_barrier(&comm));
+  destroyWindow(comm, windows[1]);
+  destroyWindow(comm, nullptr);
+  CHECK(countMappings() == before + 6);
+  OK(createWindow(comm, 96, &windows[1]));
+  CHECK(windows[1]->number == number && windows[2]->number == number + 1);
+  auto *data = reinterpret_cast<float *>(windows[1]->data);
+  data[rank] = static_cast<float>(rank + 1);
+  Collective call;
+  call.kind = TRAINC_ALL_GATHER;
+  call.group = worldGroup(comm);
+  call.count = 3;
+  call.window = windows[1];
+  OK(run(comm, call, nullptr));
+  CHECK(data[0] == 1 && data[1] == 2 && data[2] == 3);
+  OK(fence(comm));
+  OK(trainc_comm_barrier(&comm));
+  for (Window *window : windows)
+    destroyWindow(comm, window);
+  CHECK(countMappings() == before);
 }
 
 /// Rank 1 writes its range again and again; rank 0 is slow to read it.
@@ -152,6 +222,8 @@ static void testMany(uint32_t, Comm &comm) {
 int main() {
   runRanks(3, testLazy);
   runRanks(3, testImpossible);
+  runRanks(3, testDrop);
+  runRanks(3, testDestroy);
   runRanks(3, testFence);
   testFenceFails();
   runRanks(8, testMany);

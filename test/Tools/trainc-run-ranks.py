@@ -5,6 +5,7 @@ does not fit is named, and ends all ranks within the deadline.
 
 usage: trainc-run-ranks.py FOLDER [--faults N]   (--faults: also kills and stops ranks at N random moments)
 """
+import json
 import os
 import random
 import re
@@ -96,6 +97,37 @@ def same_numbers(folder, models, data):
                np.allclose(losses(results[0][1])[-1], losses(one[1])[-1], rtol=1e-5), results[0])
 
 
+def contents(path):
+    """The tensors of a checkpoint: type, shape and bytes by name."""
+    with open(path, "rb") as f:
+        data = f.read()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header.pop("__metadata__")
+    return {name: (t["dtype"], t["shape"], data[start:][slice(*t["data_offsets"])]) for name, t in header.items()}
+
+
+def converts(folder, models, data):
+    """What 2 ranks have saved, in other types."""
+    saved, wanted = ["--resume=c2"], {}
+    for ranks in (1, 2, 4):
+        for what in ("parameters", "parameters+states"):
+            path = f"{ranks}-{what}"
+            results = Run(folder, ranks, models[ranks], *saved, "--convert", f"dtype=bf16,what={what}", "--save", path).wait()
+            expect(f"{what} converted by {ranks}", all(r[0] == 0 and (not i or not r[1] + r[2]) for i, r in enumerate(results)),
+                   results)
+            found = contents(f"{folder}/{path}")
+            types = [{t[0] for name, t in found.items() if name.startswith("optimizer/") == states and "scalar/" not in name}
+                     for states in (False, True)]
+            expect(f"{what} converted by {ranks}: types", types == [{"BF16"}, {"BF16" if "states" in what else "F32"}], types)
+            expect(f"{what} converted by {ranks}: as by one", found == wanted.setdefault(what, found))
+        results = Run(folder, ranks, models[ranks], *data, f"--resume={ranks}-parameters", "--steps", 10).wait()
+        expect(f"converted, resumed on {ranks}", all(r[0] == 0 for r in results) and "final loss" in results[0][1], results)
+    fails("no such type", Run(folder, 4, models[4], *saved, "--convert", "dtype=i8", "--save", "x").wait(),
+          "a state cannot be converted to 'i8'")
+    expect("nothing is saved then", not os.path.exists(f"{folder}/x"))
+
+
 def stops(folder, models, data):
     run = Run(folder, 4, models[4], *data, "--steps", 10 ** 6, "--checkpoint-dir", "stopped")
     time.sleep(1.5)
@@ -184,6 +216,7 @@ def main():
         faults(folder, models, data, int(sys.argv[3]))
     else:
         same_numbers(folder, models, data)
+        converts(folder, models, data)
         stops(folder, models, data)
         mismatches(folder, models, data)
         faults(folder, models, data, 2)

@@ -480,6 +480,15 @@ typedef struct trainc_convert_options {
 /// before: if it exceeds a memory limit, TRAINC_OUT_OF_MEMORY says how much it
 /// is. Whatever is refused, nothing has changed. While the call lasts, both
 /// states need addresses (RLIMIT_AS).
+///
+/// With several ranks all of them call it with the same options, but for
+/// memory_limit, which is a rank's own; each converts what it has of the state.
+/// What one rank refuses all refuse. An artifact is one for as many ranks, of any
+/// mesh, mode and buckets: where a rank has other parts afterwards they go through
+/// all ranks in pieces, and a rank may hold its parts of one bucket of either
+/// artifact on top of the larger state. Each rank keeps its own sums of an open
+/// window. If a peer fails meanwhile, TRAINC_COMM_FAILED, the trainer refuses to
+/// run.
 TRAINC_API trainc_status trainc_convert(trainc_trainer *trainer,
                                         const trainc_convert_options *options);
 
