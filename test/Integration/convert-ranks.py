@@ -7,8 +7,11 @@ does otherwise, is refused by all and changes nothing.
 import json
 import os
 import resource
+import signal
 import sys
 import tempfile
+import threading
+import time
 
 import numpy as np
 
@@ -19,6 +22,7 @@ from report import check  # noqa: E402
 from trainc_ctypes import Error  # noqa: E402
 
 PARAMETERS, GRADIENTS, STATES = 1, 2, 4
+BROADCAST = 3  # a kind of collectives
 MODULE = """
 train.mesh @mesh(host = 1, data = 1)
 train.optimizer @kept(%p: f32, %g: f32, %m: f32, %lr: f64) state(STATE = 0.0) hyper(lr = 0.05) {
@@ -353,11 +357,35 @@ def check_memory(folder, artifacts):
     return bad
 
 
+def dying(to):
+    """Rank 1 dies while parts go through the ranks."""
+    def work(rank):
+        def die():
+            while rank.comm.info().collectives[BROADCAST] < 10:
+                time.sleep(1e-4)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        steps(rank, 0, 1)
+        if rank.rank == 1:
+            threading.Thread(target=die, daemon=True).start()
+        texts = [refusal(rank.trainer.convert, to)]
+        return texts + [refusal(call) for call in (rank.trainer.flush, lambda: steps(rank, 1, 2), lambda: rank.trainer.save("x"))]
+    return work
+
+
+def check_death(artifacts):
+    start, to = (artifacts.get("mixed", FOUR, mode, rows=60000) for mode in ("--shard=optimizer", "--shard=none"))
+    results, bad = run(dying(to), start, 4, dying=[1]), 0
+    bad += check("a rank dies: named", all("COMM_FAILED" in t[0] and "rank 1 is dead" in t[0] and "broadcast 'embed'" in t[0]
+                                           for t in results), results)
+    return bad + check("a rank dies: half a state is of no use", all("ended half-way" in text for t in results for text in t[1:]), results)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         artifacts = Artifacts(folder)
         bad = sum(check_case(folder, artifacts, *case) for case in CASES)
-        sys.exit(bad + check_refusals(folder, artifacts) + check_memory(folder, artifacts) != 0)
+        sys.exit(bad + check_refusals(folder, artifacts) + check_memory(folder, artifacts) + check_death(artifacts) != 0)
 
 
 if __name__ == "__main__":

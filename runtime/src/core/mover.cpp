@@ -219,7 +219,7 @@ void Mover::movePiece(const Item &item, uint64_t begin, uint64_t end) {
                            ? exchange(item, begin, end)
                            : source.state.pages[from.arena].data() +
                                  had.offset + (begin - had.first) * fromSize;
-    if (low < high)
+    if (low < high && status == TRAINC_OK)
       convert(from.dtype, data + (low - begin) * fromSize, to.dtype,
               target.state.pages[to.arena].data() + has.offset +
                   (low - has.first) * toSize,

@@ -67,8 +67,8 @@ def _child(work, rank, ranks, path, folder, options, queue):
         queue.put((rank, None, f"rank {rank}: {type(error).__name__}: {error}"))
 
 
-def run(work, path, ranks, **options):
-    """What work(Rank) returns on each rank."""
+def run(work, path, ranks, dying=(), **options):
+    """What work(Rank) returns on each rank but those that die."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +76,7 @@ def run(work, path, ranks, **options):
                      for rank in range(ranks)]
         for process in processes:
             process.start()
-        results = sorted((queue.get(timeout=120) for _ in processes), key=lambda r: r[0])
+        results = sorted((queue.get(timeout=120) for _ in processes[len(dying):]), key=lambda r: r[0])
         for process in processes:
             process.join()
     errors = [error for _, _, error in results if error]
