@@ -13,6 +13,9 @@
 static constexpr uint64_t page = 4096, mebibyte = 1 << 20;
 static constexpr uint32_t scalarArena = 0, workspaceArena = 1;
 
+/// With MPI: "mixed" if each two ranks share memory, "plain" if none do.
+static std::string hosts;
+
 static uint64_t randomState = 7;
 static uint32_t below(uint32_t limit) {
   randomState = randomState * 6364136223846793005u + 1442695040888963407u;
@@ -58,6 +61,25 @@ struct Layout {
   uint64_t largestPiece = 0; // bytes
 };
 } // namespace
+
+/// Runs function(rank, comm) in `ranks` processes, or in this one of as many that MPI
+/// has started and in which the tests are the same.
+template <typename Function>
+static void onRanks(uint32_t ranks, Function function) {
+  if (hosts.empty())
+    return runRanks(ranks, function);
+  trainc_comm_options options = {};
+  options.size = sizeof(options);
+  options.deadline = 30;
+  options.flags = hosts == "plain" ? TRAINC_COMM_NO_WINDOW : 0;
+  trainc_comm *comm;
+  OK(trainc_comm_create(&options, &comm));
+  trainc_comm_info info;
+  OK(trainc_comm_get_info(comm, &info));
+  CHECK(info.ranks == ranks && info.hosts == (hosts == "plain" ? ranks : 2));
+  function(info.rank, *comm);
+  trainc_comm_destroy(comm);
+}
 
 static std::vector<Tensor> tensors;
 static const trainc_functions *functions;
@@ -374,7 +396,7 @@ static void testLayouts(const Mesh &mesh, const Mesh &other, uint32_t ranks,
   uint64_t slack = tensors.size() * 2 * page + a.largestPiece + b.largestPiece;
   if (shuffled) // parts come in any order
     slack = INT64_MAX / 2;
-  runRanks(ranks, [&](uint32_t rank, Comm &comm) {
+  onRanks(ranks, [&](uint32_t rank, Comm &comm) {
     trainc_trainer *t = makeState(a, comm);
     checkState(t, a);
     convertTo(t, rank, comm, a, b, victim, slack);
@@ -408,7 +430,7 @@ static void testSamePlaces(const Mesh &mesh, uint32_t ranks) {
   for (uint32_t i = 0; i < a.tensors.size(); ++i)
     CHECK(a.tensors[i].role == TRAINC_ROLE_COMPUTE ||
           a.tensors[i].offset == b.tensors[i].offset);
-  runRanks(ranks, [&](uint32_t rank, Comm &comm) {
+  onRanks(ranks, [&](uint32_t rank, Comm &comm) {
     trainc_trainer *t = makeState(a, comm);
     for (const Layout *to : {&b, &a, &b}) {
       void *before, *after;
@@ -435,7 +457,7 @@ static void testTypes(const Mesh &mesh, uint32_t ranks, const Style &style) {
   Layout a;
   makeTensors();
   makeLayout(a, mesh, style);
-  runRanks(ranks, [&](uint32_t, Comm &comm) {
+  onRanks(ranks, [&](uint32_t, Comm &comm) {
     trainc_trainer *t = makeState(a, comm);
     for (uint32_t what : {0, 1, 3, 4, 8, 15})
       for (const char *type : {"f64", "bf16", "f16"}) {
@@ -461,7 +483,14 @@ static void testTypes(const Mesh &mesh, uint32_t ranks, const Style &style) {
   });
 }
 
-int main() {
+int main(int argc, char **argv) {
+  if (argc > 1) {
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    CHECK(rank);
+    hosts = argv[1];
+    if (hosts == "mixed")
+      setenv("TRAINC_HOST", atoi(rank) < 2 ? "first" : "second", 1);
+  }
   Mesh three = {{{"data", 3}}, 1, 3}, four = {{{"data", 4}}, 1, 4};
   Mesh hybrid = {{{"host", 2}, {"data", 2}}, 2, 2};
   Mesh whole = {{{"host", 2}, {"data", 2}}, 3, 4};
@@ -471,22 +500,26 @@ int main() {
     return {first,    types,         divided,         below(2) == 0,
             shuffled, below(200000), pieces[below(3)]};
   };
-  testSamePlaces(three, 3);
+  bool forked = hosts.empty(); // into any number of ranks
+  if (forked)
+    testSamePlaces(three, 3);
   testSamePlaces(hybrid, 4);
-  for (int i = 0; i < 3; ++i) {
-    testLayouts(three, three, 3, style(TRAINC_F32, 1, true, false),
-                style(TRAINC_BF16, 1, true, false));
+  for (int i = 0; i < (forked ? 2 : 1); ++i) {
+    if (forked) {
+      testLayouts(three, three, 3, style(TRAINC_F32, 1, true, false),
+                  style(TRAINC_BF16, 1, true, false));
+      testLayouts(three, three, 3, style(TRAINC_F32, 1, false, false),
+                  style(TRAINC_F32, 1, true, false));
+      testTypes(three, 3, style(TRAINC_F32, 1, true, false));
+    }
     testLayouts(four, hybrid, 4, style(TRAINC_F32, 1, true, false),
                 style(TRAINC_F32, 1, true, false));
     testLayouts(hybrid, whole, 4, style(TRAINC_F64, 1, true, false),
                 style(TRAINC_F16, 1, true, false));
-    testLayouts(three, three, 3, style(TRAINC_F32, 1, false, false),
-                style(TRAINC_F32, 1, true, false));
     testLayouts(four, hybrid, 4, style(TRAINC_F32, 4, true, true),
                 style(TRAINC_F32, 4, true, i == 1));
     testLayouts(hybrid, four, 4, style(TRAINC_F32, 4, true, true),
                 style(TRAINC_BF16, 1, false, false));
-    testTypes(three, 3, style(TRAINC_F32, 1, true, false));
     testTypes(hybrid, 4, style(TRAINC_F32, 4, true, true));
   }
   return 0;

@@ -24,16 +24,19 @@ static trainc_status broadcast(const Ranks &ranks, void *data, uint64_t bytes) {
   return broadcastBytes(*ranks.communicator(), "a checkpoint", data, bytes);
 }
 
-/// Adds `count` elements of sums, which are f32 or f64.
+/// Adds `count` elements of sums, which are f32 or f64 or, converted, of any type.
 static void addElements(uint32_t dtype, char *to, const char *from,
                         uint64_t count) {
   for (uint64_t i = 0; i < count; ++i)
     if (dtype == TRAINC_F64)
       reinterpret_cast<double *>(to)[i] +=
           reinterpret_cast<const double *>(from)[i];
-    else
+    else if (dtype == TRAINC_F32)
       reinterpret_cast<float *>(to)[i] +=
           reinterpret_cast<const float *>(from)[i];
+    else
+      storeElement(dtype, to, i,
+                   loadElement(dtype, to, i) + loadElement(dtype, from, i));
 }
 
 /// Takes over what is this rank's of the `bytes` bytes from `begin` on of the tensor
