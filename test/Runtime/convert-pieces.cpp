@@ -48,6 +48,10 @@ struct Style {
 
 /// An artifact that lays tensors out and has no steps.
 struct Layout {
+  Layout() = default;
+  Layout(const Layout &) = delete;
+  ~Layout() { trainc_artifact_close(artifact); }
+
   std::vector<trainc_arena> arenas;
   std::vector<std::vector<trainc_bucket>> buckets;
   std::vector<trainc_tensor> tensors;
