@@ -631,12 +631,12 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
     commands.push_back(std::move(command));
   }
   SmallVector<trainc_list_kind> kinds{TRAINC_LIST_APPLY};
-  if (list.getKind() == "first")
-    kinds = {TRAINC_LIST_FIRST};
-  else if (list.getKind() == "next")
+  if (list.getKind() == "next")
     kinds = {TRAINC_LIST_NEXT};
-  else if (list.getKind() == "merge")
-    kinds = {TRAINC_LIST_FIRST, TRAINC_LIST_NEXT};
+  else if (list.getKind() != "apply")
+    kinds = {TRAINC_LIST_FIRST};
+  if (list.getKind() == "merge" && entry.accumulate > 1)
+    kinds.push_back(TRAINC_LIST_NEXT);
   for (trainc_list_kind kind : kinds)
     llvm::append_range(entry.lists[kind], commands);
 }

@@ -146,7 +146,8 @@ struct OverlapReducePass
     ModuleOp module = getOperation();
     SymbolTable symbols(module);
     for (auto step : module.getOps<StepOp>()) {
-      ListOp first, next, merge, apply;
+      SmallVector<ListOp> makers;
+      ListOp merge, apply;
       for (auto list : module.getOps<ListOp>())
         if (list.getEntry() == step.getSymName()) {
           if (!list.getWorkspace()) {
@@ -154,19 +155,17 @@ struct OverlapReducePass
                              "before train-overlap-reduce");
             return signalPassFailure();
           }
-          if (list.getKind() == "first")
-            first = list;
-          else if (list.getKind() == "next")
-            next = list;
-          else if (list.getKind() == "merge")
+          if (list.getKind() == "merge")
             merge = list;
-          else
+          else if (list.getKind() == "apply")
             apply = list;
+          else
+            makers.push_back(list);
         }
-      if (first && next && merge)
-        overlap({first, next}, merge, symbols);
-      else if (first && apply && step.getAccumulate() == 1)
-        overlap({first}, apply, symbols);
+      // What several micro-steps have accumulated is complete at the end of the last.
+      ListOp waiter = merge || step.getAccumulate() > 1 ? merge : apply;
+      if (waiter && !makers.empty())
+        overlap(makers, waiter, symbols);
     }
   }
 };
