@@ -5,7 +5,9 @@ sets of passes give the same bits on every rank. So do those which sum gradients
 
 usage: ranks.py [--full]   (all combinations; without, some)
 """
+import json
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -14,6 +16,7 @@ import numpy as np
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 
 from ranks import batches, compile_module, example, mesh_option, run, same  # noqa: E402
+from common import tool  # noqa: E402
 from report import check  # noqa: E402
 
 UPDATES = 4
@@ -38,13 +41,21 @@ def training(data):
             result = rank.step(**inputs)
             if result.closed:
                 results.append((result.window_loss, result.grad_norm, result.window_weight))
-        return np.array(results), rank.tensors(), list(rank.comm.info().collectives) if rank.comm else None
+        collectives = list(rank.comm.info().collectives) if rank.comm else None
+        return np.array(results), rank.tensors(), collectives, rank.trainer.memory().persistent
     return work
+
+
+def merged_bytes(path, *options):
+    """What trainc says that the module of `path` has of merged gradients."""
+    report = subprocess.run([tool("trainc"), os.path.splitext(path)[0] + ".mlir", "--memory-report=json", *options],
+                            stdout=subprocess.PIPE, check=True).stdout
+    return sum(arena["bytes"] for arena in json.loads(report)["arenas"] if arena["role"] == "merged gradients")
 
 
 def check_way(what, results, one, bar, first):
     """All ranks' `results` against those of one rank, and bit by bit against `first`."""
-    losses, tensors, _ = results[0]
+    losses, tensors, *_ = results[0]
     bad = check(f"{what}: ranks agree", all(np.array_equal(losses, r[0]) and same(tensors, r[1]) for r in results))
     error = np.max(np.abs(losses - one[0]) / np.abs(one[0]))
     bad += check(f"{what}: as one rank", error < bar, error)
@@ -93,12 +104,14 @@ def compare_each_micro_step(name, generator, options, shapes, vocabulary, folder
                 first = first or results[0]
                 what = f"{name} {'bf16' if bf16 else 'f32'} {mesh} {EACH} {' '.join(way)}"
                 bad += check_way(what, results, one, 2e-2 if bf16 else 1e-5, first)
-                scatters, sums, gathers, *_ = results[0][2]
-                (_, _, counts), *_ = run(work, compile_module(text, path, mesh_option(mesh), *way), ranks)
+                (scatters, sums, gathers, *_), memory = results[0][2:]
+                (_, _, counts, less), *_ = run(work, compile_module(text, path, mesh_option(mesh), *way), ranks)
                 # Once per window are the sums of losses and what is gathered.
                 bad += check(f"{what}: gradients are summed {k} times per window", scatters == k * counts[0] > 0 and
                              sums - UPDATES == k * (counts[1] - UPDATES) and gathers == counts[2],
                              (results[0][2], counts))
+                more = merged_bytes(path, mesh_option(mesh), EACH, *way)
+                bad += check(f"{what}: memory of merged gradients", memory - less == more > 0, (memory - less, more))
     return bad
 
 
