@@ -4,11 +4,11 @@
 // blocks of norms, and updated parameters. Segments of norm and update are cut where
 // the pieces of buckets end; with a sharded optimizer a rank has the tables of all
 // ranks and runs over its own part of them. Gradients may be summed in every
-// micro-step instead; then a rank merges its pieces of the sums over the window.
+// micro-step instead, see ReduceGradients.h.
 //
 //===----------------------------------------------------------------------===//
+#include "ReduceGradients.h"
 #include "UpdateRule.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
@@ -59,9 +59,8 @@ struct Sharder {
   }
 
   LogicalResult verifyNeeds();
-  void reduceEachMicroStep();
   void dividePieces();
-  void reduceGradients();
+  void reduceGradients(bool eachMicroStep);
   LogicalResult cutSegments();
   void gatherResults();
 
@@ -76,14 +75,6 @@ private:
     return symbols.lookup<ArenaOp>(
         array.getDefiningOp<ReadOp>().getSource().getRootReference());
   }
-  Value sumGradients(OpBuilder &b, ArenaOp arena);
-  Value gatherGradients(OpBuilder &b, ArenaOp arena, Value value);
-  ArenaOp addMerged(ArenaOp gradients);
-  Value mapPieces(OpBuilder &b, StringRef name, ArrayRef<ArenaOp> arenas,
-                  ValueRange arrays, ValueRange uniforms,
-                  function_ref<Value(OpBuilder &, Block &)> element);
-  void readMerged(ArenaOp gradients, ArenaOp merged);
-  Value readShard(OpBuilder &b);
   Value buildShard();
   /// A builder where what is done once per window begins.
   OpBuilder atApply() {
@@ -124,178 +115,6 @@ LogicalResult Sharder::verifyNeeds() {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// Sums of gradients
-//===----------------------------------------------------------------------===//
-
-/// The gradients of `arena`, of which this rank's pieces are summed over ranks.
-Value Sharder::sumGradients(OpBuilder &b, ArenaOp arena) {
-  Location loc = arena.getLoc();
-  Value value = ReadOp::create(b, loc, arena.getFlatType(),
-                               SymbolRefAttr::get(arena.getSymNameAttr()));
-  for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
-    auto range = b.getDenseI64ArrayAttr({bucket.first, bucket.count});
-    value = ReduceScatterOp::create(b, loc, value.getType(), value, pieceAxes,
-                                    range, /*started=*/false);
-    if (mesh.getCount(otherAxes) > 1)
-      value = AllReduceOp::create(b, loc, value.getType(), value, otherAxes,
-                                  range, pieceAxes);
-    ++reduced;
-  }
-  return value;
-}
-
-/// Gives every rank all pieces of `value`, gradients laid out as `arena`.
-Value Sharder::gatherGradients(OpBuilder &b, ArenaOp arena, Value value) {
-  for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
-    value = AllGatherOp::create(
-        b, arena.getLoc(), value.getType(), value, pieceAxes,
-        b.getDenseI64ArrayAttr({bucket.first, bucket.count}));
-    ++gathered;
-  }
-  return value;
-}
-
-void Sharder::reduceGradients() {
-  OpBuilder b = atApply();
-  for (auto arena : step->getParentOfType<ModuleOp>().getOps<ArenaOp>()) {
-    if (arena.getRole() != "gradients")
-      continue;
-    Value value = sumGradients(b, arena);
-    if (!sharded)
-      value = gatherGradients(b, arena, value);
-    WriteOp::create(b, arena.getLoc(), value,
-                    SymbolRefAttr::get(arena.getSymNameAttr()));
-  }
-}
-
-//===----------------------------------------------------------------------===//
-// Sums in every micro-step
-//===----------------------------------------------------------------------===//
-
-/// An arena for what is summed over ranks of `gradients`: this rank's pieces.
-ArenaOp Sharder::addMerged(ArenaOp gradients) {
-  ArenaOp merged = gradients.clone();
-  merged.setSymName(
-      arenaName(kMergedArena, gradients.getFlatType().getElementType()));
-  merged.setRole("merged gradients");
-  merged.setShardAttr(pieceAxes);
-  merged.setPieces(SmallVector<bool>(gradients.getAllBuckets().size(), true));
-  merged.setBytes(gradients.getBytes() / pieces);
-  symbols.insert(merged, std::next(gradients->getIterator()));
-  return merged;
-}
-
-/// Sets each element of this rank's pieces of the first array, in place, to what
-/// `element` makes of those of all arrays, the block's first arguments, and of the
-/// uniform operands.
-Value Sharder::mapPieces(OpBuilder &b, StringRef name, ArrayRef<ArenaOp> arenas,
-                         ValueRange arrays, ValueRange uniforms,
-                         function_ref<Value(OpBuilder &, Block &)> element) {
-  ArenaOp target = arenas.front();
-  Location loc = NameLoc::get(b.getStringAttr(name), target.getLoc());
-  SmallVector<int64_t> lengths, shards{0};
-  SmallVector<Attribute> offsets;
-  for (ArenaOp arena : arenas) {
-    SmallVector<int64_t> starts;
-    for (int64_t piece = 0; piece < pieces; ++piece)
-      for (const ArenaOp::Bucket &bucket : arena.getAllBuckets())
-        starts.push_back(
-            bucket.localFirst +
-            (bucket.isPiece() ? 0 : piece * bucket.count / pieces));
-    offsets.push_back(b.getDenseI64ArrayAttr(starts));
-  }
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    for (const ArenaOp::Bucket &bucket : target.getAllBuckets())
-      lengths.push_back(bucket.count / pieces);
-    shards.push_back(lengths.size());
-  }
-  auto map = SegmentMapOp::create(
-      b, loc, arrays.front().getType(), arrays, uniforms,
-      /*grouped=*/ValueRange(), /*each=*/ValueRange(), readShard(b), lengths,
-      SmallVector<int64_t>(lengths.size(), 0), b.getArrayAttr(offsets),
-      /*indexed=*/false, DenseI64ArrayAttr(), DenseI64ArrayAttr(),
-      b.getDenseI64ArrayAttr(shards), /*targets=*/ArrayRef<int64_t>{0});
-  Block &block = map.getBody().emplaceBlock();
-  for (ValueRange values : {arrays, uniforms})
-    for (Value value : values)
-      block.addArgument(nn::getTensorType(value).getElementType(), loc);
-  OpBuilder inner = OpBuilder::atBlockEnd(&block);
-  train::YieldOp::create(inner, loc, element(inner, block), Value(), Value());
-  return map.getResult(0);
-}
-
-/// Lets what happens once per window use `merged` in place of `gradients`.
-void Sharder::readMerged(ArenaOp gradients, ArenaOp merged) {
-  auto from = SymbolRefAttr::get(gradients.getSymNameAttr());
-  auto to = SymbolRefAttr::get(merged.getSymNameAttr());
-  SmallVector<ReadOp> reads;
-  for (auto read : block->getOps<ReadOp>())
-    if (read.getSource() == from)
-      reads.push_back(read);
-  if (sharded) {
-    for (ReadOp read : reads) {
-      read.setSourceAttr(to);
-      read.getResult().setType(merged.getFlatType());
-    }
-    return;
-  }
-  if (reads.empty())
-    return;
-  // Not before the totals, which peers start when they have read this rank's
-  // gradients.
-  OpBuilder b(reads.front());
-  Location loc = gradients.getLoc();
-  Value whole = ReadOp::create(b, loc, gradients.getFlatType(), from);
-  Value own = ReadOp::create(b, loc, merged.getFlatType(), to);
-  whole =
-      mapPieces(b, "unmerge", {gradients, merged}, {whole, own}, {},
-                [](OpBuilder &, Block &args) { return args.getArgument(1); });
-  WriteOp::create(b, loc, gatherGradients(b, gradients, whole), from);
-}
-
-/// Sums the gradients over ranks in every micro-step. This rank's pieces of the
-/// sums are added up over the window, which the first micro-step begins.
-void Sharder::reduceEachMicroStep() {
-  Block &body = step.getBody().front();
-  for (auto op : llvm::make_early_inc_range(body.getOps<AccumulateOp>()))
-    if (isGradient(op.getTarget(), symbols)) {
-      OpBuilder b(op);
-      WriteOp::create(b, op.getLoc(), op.getValue(), op.getTarget());
-      op.erase();
-    }
-  OpBuilder b(*body.getOps<WindowEndOp>().begin());
-  Location loc = step.getLoc();
-  MicroEndOp::create(b, loc);
-  Value begins = nn::CompareOp::create(
-      b, loc, nn::CompareKind::eq, readScalar(b, loc, "micro_step"),
-      nn::scalarConstant(b, loc, b.getF64Type(), 0.0));
-  auto module = step->getParentOfType<ModuleOp>();
-  for (auto arena : llvm::to_vector(module.getOps<ArenaOp>())) {
-    if (arena.getRole() != "gradients")
-      continue;
-    ArenaOp merged = addMerged(arena);
-    Value sums = sumGradients(b, arena);
-    WriteOp::create(b, loc, sums, SymbolRefAttr::get(arena.getSymNameAttr()));
-    auto ref = SymbolRefAttr::get(merged.getSymNameAttr());
-    Value window = ReadOp::create(b, loc, merged.getFlatType(), ref);
-    window = mapPieces(
-        b, "merge", {merged, arena}, {window, sums}, {begins},
-        [&](OpBuilder &inner, Block &args) -> Value {
-          Value sum = arith::AddFOp::create(inner, loc, args.getArgument(0),
-                                            args.getArgument(1));
-          return arith::SelectOp::create(inner, loc, args.getArgument(2),
-                                         args.getArgument(1), sum);
-        });
-    WriteOp::create(b, loc, window, ref);
-    readMerged(arena, merged);
-  }
-}
-
-//===----------------------------------------------------------------------===//
-// Pieces
-//===----------------------------------------------------------------------===//
-
 /// Keeps of a bucket this rank's piece alone where nothing else reads it.
 void Sharder::dividePieces() {
   auto module = step->getParentOfType<ModuleOp>();
@@ -334,19 +153,22 @@ void Sharder::dividePieces() {
               .getFlatType());
 }
 
-/// This rank's number among those that share the pieces.
-Value Sharder::readShard(OpBuilder &b) {
-  auto axis = cast<StringAttr>(pieceAxes[0]).getValue();
-  return nn::castTo(b, step.getLoc(),
-                    readScalar(b, step.getLoc(), meshScalar(axis)),
-                    b.getI64Type());
+void Sharder::reduceGradients(bool eachMicroStep) {
+  GradientReducer reducer{step,      mesh,      symbols, *block,
+                          pieceAxes, otherAxes, sharded};
+  if (eachMicroStep)
+    reducer.reduceEachMicroStep();
+  else
+    reducer.reduceOnce(atApply());
+  reduced += reducer.reduced;
+  gathered += reducer.gathered;
 }
 
-/// The same, for all that happens once per window.
+/// This rank's number among those that share the pieces.
 Value Sharder::buildShard() {
   if (!shard) {
     OpBuilder b = atApply();
-    shard = readShard(b);
+    shard = readShard(b, step.getLoc(), pieceAxes);
   }
   return shard;
 }
@@ -575,10 +397,7 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
       return signalPassFailure();
     if (mode == "optimizer")
       sharder.dividePieces();
-    if (eachMicroStep && step.getAccumulate() > 1)
-      sharder.reduceEachMicroStep();
-    else
-      sharder.reduceGradients();
+    sharder.reduceGradients(eachMicroStep && step.getAccumulate() > 1);
     if (failed(sharder.cutSegments()))
       return signalPassFailure();
     if (mode == "optimizer")
