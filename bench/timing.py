@@ -89,13 +89,16 @@ def steps_of(name):
     return max(3, WORKLOADS[name].steps // 2)
 
 
-def take_turns(commands, folder, rounds, steps):
-    """{program: {part: [median ms of each round]}} of serving programs {name: command}, which take turns."""
+def take_turns(commands, folder, rounds, steps, ready=None):
+    """{program: {part: [median ms of each round]}} of serving programs {name: command}, which take turns. What each says of
+    itself goes into the dict `ready`."""
     served, times = [], {}
     try:
         for program, command in commands.items():  # set up one after the other: compilation takes all processors
             served.append(Served(program, command, folder))
-            served[-1].answer()
+            about = served[-1].answer()
+            if ready is not None:
+                ready[program] = about["ready"]
         for turn in range(rounds + 1):  # the first turn only warms up
             for s in served:
                 parts = {part: ms for part, ms in s.block(steps).items() if isinstance(ms, list)}

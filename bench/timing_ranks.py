@@ -49,13 +49,14 @@ def time_zero1(name, folder, rounds=ROUNDS, options=()):
 
 
 def time_hoisting(name, accumulate, mode, folder, rounds, windows):
-    """What take_turns() returns of a workload in bf16 on 2 ranks: 'on' with copies of parameters that the update writes,
+    """({side: bytes of a rank}, what take_turns() returns) of a workload in bf16 on 2 ranks: 'on' with copies of parameters that the update writes,
     'off' with casts in every micro-step. A micro-step has the workload's batch, of at least a row for each rank."""
     w = WORKLOADS[name]
     w = replace(w, batch=max(w.batch, RANKS), accumulate=accumulate)
-    text, commands = workload_module(w, "--bf16"), {}
+    text, commands, ready = workload_module(w, "--bf16"), {}, {}
     for side, options in (("on", []), ("off", ["--disable-pass=train-hoist-casts"])):
         library = compile_module(text, os.path.join(folder, f"{mode}-{accumulate}-{side}.so"), f"--mesh=data={RANKS}",
                                  f"--shard={mode}", *options)
         commands[side] = ranks_command(library, name, "--whole")
-    return take_turns(commands, folder, rounds, windows)
+    times = take_turns(commands, folder, rounds, windows, ready)
+    return {side: about["bytes"] for side, about in ready.items()}, times

@@ -62,7 +62,7 @@ struct Sharder {
   void dividePieces();
   void reduceGradients(bool eachMicroStep);
   LogicalResult cutSegments();
-  void gatherResults();
+  LogicalResult gatherResults(SegmentMapOp map);
 
   int64_t reduced = 0, gathered = 0;
 
@@ -325,7 +325,107 @@ LogicalResult Sharder::addParts(SumBlocksOp op) {
   return success();
 }
 
+/// A copy of `map` before it that maps some of its segments, given ascending, of
+/// the arenas as they then are.
+static SegmentMapOp mapSome(SegmentMapOp map, ArrayRef<int64_t> segments) {
+  OpBuilder b(map);
+  auto part = cast<SegmentMapOp>(b.clone(*map));
+  for (int64_t target : map.getTargets()) {
+    b.setInsertionPoint(part);
+    Operation *read = map.getArrays()[target].getDefiningOp<ReadOp>();
+    part.getArraysMutable()[target].assign(b.clone(*read)->getResult(0));
+  }
+  auto pick = [&](ArrayRef<int64_t> list) {
+    return llvm::map_to_vector(segments, [&](int64_t s) { return list[s]; });
+  };
+  part.setLengths(pick(map.getLengths()));
+  part.setOwners(pick(*map.getOwners()));
+  part.setStarts(pick(*map.getStarts()));
+  part.setOffsetsAttr(b.getArrayAttr(
+      llvm::map_to_vector(map.getOffsets(), [&](Attribute list) -> Attribute {
+        return b.getDenseI64ArrayAttr(pick(cast<DenseI64ArrayAttr>(list)));
+      })));
+  SmallVector<int64_t> shards;
+  ArrayRef<int64_t> ends = *map.getShards();
+  for (int64_t end : ends)
+    shards.push_back(llvm::lower_bound(segments, end) - segments.begin());
+  part.setShards(shards);
+
+  // Its groups, numbered anew.
+  SmallVector<int64_t> groups = pick(map.getGroups());
+  llvm::SmallSetVector<int64_t, 4> used(groups.begin(), groups.end());
+  for (int64_t &group : groups)
+    group = llvm::find(used, group) - used.begin();
+  part.setGroups(groups);
+  int64_t all = *llvm::max_element(map.getGroups()) + 1;
+  SmallVector<Value> grouped;
+  for (size_t first = 0; first < map.getGrouped().size(); first += all)
+    for (int64_t group : used)
+      grouped.push_back(map.getGrouped()[first + group]);
+  part.getGroupedMutable().assign(grouped);
+  return part;
+}
+
+/// Divides what `map` does by buckets if every rank needs some of its results
+/// whole: these are gathered behind the update of their bucket.
+LogicalResult Sharder::gatherResults(SegmentMapOp map) {
+  using Buckets = SmallVector<ArenaOp::Bucket>;
+  auto buckets =
+      llvm::map_to_vector(map.getArrays(), [&](Value array) -> Buckets {
+        return arenaOf(array).getAllBuckets();
+      });
+  auto find = [&](size_t array, int64_t segment) {
+    int64_t offset = cast<DenseI64ArrayAttr>(map.getOffsets()[array])[segment];
+    return llvm::find_if(buckets[array], [&](const ArenaOp::Bucket &bucket) {
+      return offset < bucket.localFirst + bucket.localCount;
+    });
+  };
+  SmallVector<SmallVector<int64_t>> segments(buckets.front().size());
+  bool gathers = false;
+  for (int64_t s : llvm::seq<int64_t>(map.getLengths().size())) {
+    segments[find(0, s) - buckets.front().begin()].push_back(s);
+    for (int64_t target : map.getTargets())
+      gathers |= !find(target, s)->isPiece();
+  }
+  if (!gathers)
+    return success();
+  for (Operation *user : map->getUsers())
+    if (!isa<WriteOp>(user))
+      return map.emitOpError("expects results that are written to arenas, got ")
+             << user->getName();
+  OpBuilder b(map);
+  for (ArrayRef<int64_t> some : segments) {
+    if (some.empty())
+      continue;
+    auto part = mapSome(map, some);
+    for (auto [result, target] :
+         llvm::zip(part.getOutputs(), map.getTargets())) {
+      Value value = result;
+      if (const ArenaOp::Bucket &bucket = *find(target, some.front());
+          !bucket.isPiece()) {
+        value = AllGatherOp::create(
+            b, map.getLoc(), value.getType(), value, pieceAxes,
+            b.getDenseI64ArrayAttr({bucket.localFirst, bucket.count}));
+        ++gathered;
+      }
+      auto read = part.getArrays()[target].getDefiningOp<ReadOp>();
+      WriteOp::create(b, map.getLoc(), value, read.getSource());
+    }
+  }
+  for (Operation *write : llvm::make_early_inc_range(map->getUsers()))
+    write->erase();
+  auto targets = llvm::map_to_vector(map.getTargets(), [&](int64_t target) {
+    return map.getArrays()[target].getDefiningOp();
+  });
+  map.erase();
+  for (Operation *read : targets)
+    if (read->use_empty())
+      read->erase();
+  return success();
+}
+
 LogicalResult Sharder::cutSegments() {
+  SmallVector<SegmentMapOp> maps;
   for (Operation &op : llvm::make_early_inc_range(*block)) {
     if (auto norm = dyn_cast<SegmentSquareSumOp>(op)) {
       if (failed(cutNorm(norm)))
@@ -334,7 +434,7 @@ LogicalResult Sharder::cutSegments() {
       if (failed(addParts(sum)))
         return failure();
     } else if (auto map = dyn_cast<SegmentMapOp>(op);
-               map && !map.getShards()) { // those of pieces have no others
+               map && !map.getShards()) { // what has shards is cut
       auto parts = cut(map);
       if (failed(parts))
         return failure();
@@ -342,38 +442,14 @@ LogicalResult Sharder::cutSegments() {
       for (auto [result, target] :
            llvm::zip(map.getOutputs(), map.getTargets()))
         result.setType(map.getArrays()[target].getType());
+      maps.push_back(map);
     }
   }
+  if (sharded)
+    for (SegmentMapOp map : maps)
+      if (failed(gatherResults(map)))
+        return failure();
   return success();
-}
-
-/// Gathers what the update wrote and every rank needs whole.
-void Sharder::gatherResults() {
-  for (auto write : block->getOps<WriteOp>()) {
-    auto arena = symbols.lookup<ArenaOp>(write.getTarget().getRootReference());
-    auto map = write.getValue().getDefiningOp<SegmentMapOp>();
-    if (!map)
-      continue;
-    size_t result = llvm::find(map.getOutputs(), write.getValue()) -
-                    map.getOutputs().begin();
-    ArrayRef<int64_t> offsets =
-        cast<DenseI64ArrayAttr>(map.getOffsets()[map.getTargets()[result]]);
-    OpBuilder b(write);
-    Value value = write.getValue();
-    for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
-      bool written = llvm::any_of(offsets, [&](int64_t offset) {
-        return offset >= bucket.localFirst &&
-               offset < bucket.localFirst + bucket.localCount;
-      });
-      if (bucket.isPiece() || !written)
-        continue;
-      value = AllGatherOp::create(
-          b, write.getLoc(), value.getType(), value, pieceAxes,
-          b.getDenseI64ArrayAttr({bucket.localFirst, bucket.count}));
-      ++gathered;
-    }
-    write.getValueMutable().assign(value);
-  }
 }
 
 namespace {
@@ -400,8 +476,6 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
     sharder.reduceGradients(eachMicroStep && step.getAccumulate() > 1);
     if (failed(sharder.cutSegments()))
       return signalPassFailure();
-    if (mode == "optimizer")
-      sharder.gatherResults();
     numReduced += sharder.reduced;
     numGathered += sharder.gathered;
   }

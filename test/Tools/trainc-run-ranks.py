@@ -145,24 +145,41 @@ def mismatches(folder, models, data):
         fails(f"another {what} by the same name", run.wait(), wanted)
 
 
+def named_in(texts, rank, pid):
+    return re.search(rf"((reduce_scatter|all_reduce|all_gather|broadcast|barrier) '.*collective \d+|fence) of ranks .*"
+                     rf"(missing|not done): (\d \(.*\), )*{rank} \(host \S+, pid {pid}", texts)
+
+
 def faults(folder, models, data, count):
-    """Ranks die or hang at random moments, of a save too."""
+    """Ranks die, hang or are late at random moments, of a save too: what is late by less than the deadline is waited for."""
     rng = random.Random(5)
     for i in range(count):
-        how = rng.choice(["kill", "stop"])
+        how = ["kill", "stop", "delay", "too long a delay"][i % 4]
         run = Run(folder, 4, models[4], *data, "--steps", 10 ** 6, "--checkpoint-dir", f"f{i}", "--checkpoint-every", 3,
                   "--keep", 2)
         time.sleep(1.0 + rng.random())
-        victim, at = rng.randrange(4), time.monotonic()
-        run.processes[victim].send_signal(signal.SIGKILL if how == "kill" else signal.SIGSTOP)
-        results = run.wait(but=victim, limit=DEADLINE + 5)
-        seconds = time.monotonic() - at
-        there = [r for r in results if r]
-        texts = "".join(r[2] for r in there)
-        named = re.search(rf"((reduce_scatter|all_reduce|all_gather|broadcast|barrier) '.*collective \d+|fence) of ranks .*"
-                          rf"(missing|not done): (\d \(.*\), )*{victim} \(host \S+, pid {run.processes[victim].pid}", texts)
-        expect(f"fault {i}, {how} of rank {victim}", all(r[0] == 1 for r in there) and named is not None and
-               seconds < DEADLINE + 5, (seconds, results))
+        rank, at = rng.randrange(4), time.monotonic()
+        victim = run.processes[rank]
+        victim.send_signal(signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+        if how == "delay":
+            time.sleep(rng.random() * DEADLINE / 2)
+            victim.send_signal(signal.SIGCONT)
+            time.sleep(0.5)
+            going_on = all(p.poll() is None for p in run.processes)
+            rng.choice(run.processes).send_signal(signal.SIGUSR1)
+            results = run.wait(limit=DEADLINE + 5)
+            expect(f"fault {i}, {how} of rank {rank}", going_on and all(r[0] == 130 for r in results), results)
+        else:
+            late = how == "too long a delay"
+            if late:
+                time.sleep(DEADLINE + 1 + rng.random())
+                victim.send_signal(signal.SIGCONT)
+            results = run.wait(but=None if late else rank, limit=DEADLINE + 5)
+            seconds = time.monotonic() - at
+            there = [r for r in results if r]
+            expect(f"fault {i}, {how} of rank {rank}", all(r[0] == 1 for r in there) and
+                   named_in("".join(r[2] for r in there), rank, victim.pid) is not None and seconds < DEADLINE + 5,
+                   (seconds, results))
         loaded, = Run(folder, 1, models[1], "--resume", "--checkpoint-dir", f"f{i}", "--save", f"s{i}").wait()
         none = "no finished checkpoint" in loaded[2] or "No such file" in loaded[2]
         expect(f"fault {i}: the last checkpoint loads", loaded[0] == 0 or none, loaded)
@@ -186,7 +203,7 @@ def main():
         same_numbers(folder, models, data)
         stops(folder, models, data)
         mismatches(folder, models, data)
-        faults(folder, models, data, 2)
+        faults(folder, models, data, 4)
     sys.exit(len(BAD) > 0)
 
 

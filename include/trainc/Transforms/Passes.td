@@ -412,8 +412,8 @@ def ShardPass : Pass<"train-shard", "::mlir::ModuleOp"> {
     `mode=optimizer` (ZeRO-1; over the other axes replicated) a rank updates the pieces that it
     owns: norms sum its own segments, and the sums of blocks are gathered; states, and
     parameters that the step reads by their copies only, are kept in pieces (`pieces` of
-    the arenas); the others, and the copies, are gathered bucket by bucket after the
-    update, copies in their narrow type.
+    the arenas); the others, and the copies, are gathered, copies in their narrow type: the
+    update is divided by buckets, each gathered right behind its update.
 
     Segments of norm and update are cut where pieces end, in both modes: so both give the
     same bits, and so does every rank.
@@ -426,7 +426,7 @@ def ShardPass : Pass<"train-shard", "::mlir::ModuleOp"> {
     Needs form 2 with buckets (`train-form-buckets`) and segments
     (`train-fuse-optimizer`); gives form 2. Does nothing to a step that is not spread over ranks.
 
-    Example: test/Transforms/shard.mlir
+    Examples: test/Transforms/shard.mlir, shard-buckets.mlir
   }];
   let options = [Option<"mode", "mode", "std::string", "\"none\"", "none or optimizer">,
                  Option<"eachMicroStep", "reduce-each-micro-step", "bool", "false",

@@ -40,10 +40,6 @@ Value LoopBuilder::min(Value x, Value y) {
   return arith::MinUIOp::create(b, loc, x, y);
 }
 
-static VectorType vectorOf(Type element) {
-  return VectorType::get({kLanes}, element);
-}
-
 Value LoopBuilder::splat(Value scalar, int64_t lanes) {
   if (isa<VectorType>(scalar.getType()))
     return scalar;
@@ -109,8 +105,8 @@ Value LoopBuilder::loadScalar(Value memref, Value at, Type element) {
 }
 
 void LoopBuilder::storeVector(Value value, Value memref, Value at, Type element,
-                              Value mask) {
-  value = narrow(*this, splat(value), element);
+                              Value mask, int64_t lanes) {
+  value = narrow(*this, splat(value, lanes), element);
   if (mask)
     vector::MaskedStoreOp::create(b, loc, memref, ValueRange(at), mask, value);
   else
@@ -191,7 +187,8 @@ Value LoopBuilder::combine(nn::ReduceKind kind, Value x, Value y) {
 }
 
 Value LoopBuilder::combineLanes(nn::ReduceKind kind, Value vector) {
-  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+  int64_t lanes = cast<VectorType>(vector.getType()).getNumElements();
+  for (int64_t half = lanes / 2; half > 0; half /= 2) {
     auto part = [&](int64_t offset) -> Value {
       return vector::ExtractStridedSliceOp::create(b, loc, vector, offset, half,
                                                    1);
@@ -313,9 +310,9 @@ Value PointEmitter::emitIota(LoopBuilder &l, nn::IotaOp op, Value at) {
       result = arith::SIToFPOp::create(l.b, l.loc, compute, result);
     return result;
   }
-  Type i64 = l.b.getI64Type();
-  auto vectorType = vectorOf(i64);
-  Value v = l.count(linear);
+  auto vectorOf = [&](Type type) { return VectorType::get({lanes}, type); };
+  auto vectorType = vectorOf(l.b.getI64Type());
+  Value v = l.count(linear, lanes);
   auto constant = [&](int64_t value) -> Value {
     return arith::ConstantOp::create(
         l.b, l.loc,
@@ -480,7 +477,7 @@ void PointEmitter::prepareScalars(LoopBuilder &l, Operation *op,
 Value PointEmitter::getVector(LoopBuilder &l, Value value, Value at, Value mask,
                               DenseMap<Value, Value> &memo) {
   if (!isVector(value))
-    return l.splat(getScalar(l, value));
+    return l.splat(getScalar(l, value), lanes);
   if (Value known = memo.lookup(value))
     return known;
   Type element = nn::getTensorType(value).getElementType();
@@ -492,7 +489,8 @@ Value PointEmitter::getVector(LoopBuilder &l, Value value, Value at, Value mask,
     return result;
   }
   auto load = [&](Value memref) {
-    return l.loadVector(memref, l.add(offsetOf(l, value), at), element, mask);
+    return l.loadVector(memref, l.add(offsetOf(l, value), at), element, mask,
+                        lanes);
   };
   if (Value memref = function.inputs.lookup(value)) {
     result = load(memref);
@@ -500,7 +498,7 @@ Value PointEmitter::getVector(LoopBuilder &l, Value value, Value at, Value mask,
     Operation *op = value.getDefiningOp();
     if (auto constant = dyn_cast<nn::ConstantOp>(op)) {
       Value scalar = emitConstant(l, constant);
-      result = scalar ? l.splat(scalar) : load(globalOf(l, constant));
+      result = scalar ? l.splat(scalar, lanes) : load(globalOf(l, constant));
     } else if (auto iota = dyn_cast<nn::IotaOp>(op)) {
       result = emitIota(l, iota, at);
     } else {
@@ -519,8 +517,8 @@ Value PointEmitter::getVector(LoopBuilder &l, Value value, Value at, Value mask,
         cast<nn::PointwiseOpInterface>(op).buildScalar(l.b, l.loc, arguments,
                                                        results);
       for (auto [from, to] : llvm::zip(op->getResults(), results))
-        memo[from] =
-            l.roundTo(l.splat(to), nn::getTensorType(from).getElementType());
+        memo[from] = l.roundTo(l.splat(to, lanes),
+                               nn::getTensorType(from).getElementType());
       return memo.lookup(value);
     }
   }

@@ -48,7 +48,8 @@ struct LoopBuilder {
                          mlir::Type element);
   /// Stores a value of the compute type, rounded to `element`.
   void storeVector(mlir::Value value, mlir::Value memref, mlir::Value at,
-                   mlir::Type element, mlir::Value mask);
+                   mlir::Type element, mlir::Value mask,
+                   int64_t lanes = kLanes);
   void storeScalar(mlir::Value value, mlir::Value memref, mlir::Value at,
                    mlir::Type element);
   /// `value` of the compute type as it reads back from memory: rounded to
@@ -124,11 +125,14 @@ cloneScalarOp(LoopBuilder &l, mlir::Operation &op,
 /// dimension, and vectors elsewhere.
 class PointEmitter {
 public:
-  PointEmitter(KernelFunction &function, const IterationSpace &space)
-      : function(function), space(space) {}
+  PointEmitter(KernelFunction &function, const IterationSpace &space,
+               int64_t lanes = kLanes)
+      : function(function), space(space), lanes(lanes) {}
 
   KernelFunction &function;
   const IterationSpace &space;
+  /// Elements of a vector.
+  int64_t lanes;
   /// Values at the current point of the outer dimensions that do not vary along
   /// the inner one.
   llvm::DenseMap<mlir::Value, mlir::Value> scalars;
@@ -147,7 +151,7 @@ public:
   /// Emits all scalars that the vectors of `op` use; with `uniformOnly` those
   /// that do not vary at all.
   void prepareScalars(LoopBuilder &l, mlir::Operation *op, bool uniformOnly);
-  /// The vector `value` for inner elements at..at+kLanes; `memo` holds those
+  /// The vector `value` for inner elements at..at+lanes; `memo` holds those
   /// already emitted in this loop body.
   mlir::Value getVector(LoopBuilder &l, mlir::Value value, mlir::Value at,
                         mlir::Value mask,
