@@ -114,6 +114,7 @@ void Gatherer::gatherArenas() {
                            .Case("parameters", TRAINC_ROLE_MASTER)
                            .Case("compute copies", TRAINC_ROLE_COMPUTE)
                            .Case("gradients", TRAINC_ROLE_GRADIENT)
+                           .Case("merged gradients", TRAINC_ROLE_MERGED)
                            .Case("state", TRAINC_ROLE_STATE)
                            .Case("buffers", TRAINC_ROLE_BUFFER)
                            .Default(TRAINC_ROLE_SCALARS);
@@ -234,8 +235,11 @@ void Gatherer::gatherTensors() {
       continue;
     StringRef name = param.getSymName();
     Type element = nn::getComputeType(param.getTensorType().getElementType());
-    addTensor(name, "", TRAINC_ROLE_GRADIENT,
-              arenaName(kGradientArena, element), groupOf(param),
+    // Those of a window, where these are kept apart.
+    std::string gradients = arenaName(kMergedArena, element);
+    if (!symbols.lookup(gradients))
+      gradients = arenaName(kGradientArena, element);
+    addTensor(name, "", TRAINC_ROLE_GRADIENT, gradients, groupOf(param),
               constant(0.0));
     auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
     for (auto [state, value] :
@@ -347,9 +351,12 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
           portOf(cast<StringAttr>(name).getValue(), value.getType()));
       setSplits(entry.outputs.back(), outputSplits, entry.outputs.size() - 1);
     }
-  for (auto list : module.getOps<ListOp>())
-    if (list.getEntry() == entry.name)
-      gatherList(entry, list);
+  // Last, as its commands come behind those of others.
+  for (bool merges : {false, true})
+    for (auto list : module.getOps<ListOp>())
+      if (list.getEntry() == entry.name &&
+          (list.getKind() == "merge") == merges)
+        gatherList(entry, list);
   tables.entries.push_back(std::move(entry));
 }
 
@@ -550,10 +557,7 @@ void Gatherer::addStart(StartOp op, CommandRow &command) {
 }
 
 void Gatherer::gatherList(EntryRow &entry, ListOp list) {
-  auto kind = list.getKind() == "first"  ? TRAINC_LIST_FIRST
-              : list.getKind() == "next" ? TRAINC_LIST_NEXT
-                                         : TRAINC_LIST_APPLY;
-  std::vector<CommandRow> &commands = entry.lists[kind];
+  std::vector<CommandRow> commands;
   entry.workspaceBytes =
       std::max<uint64_t>(entry.workspaceBytes, list.getWorkspace().value_or(0));
   auto addCopy = [&](Value value, Attribute place, Location loc) {
@@ -626,6 +630,15 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
     }
     commands.push_back(std::move(command));
   }
+  SmallVector<trainc_list_kind> kinds{TRAINC_LIST_APPLY};
+  if (list.getKind() == "next")
+    kinds = {TRAINC_LIST_NEXT};
+  else if (list.getKind() != "apply")
+    kinds = {TRAINC_LIST_FIRST};
+  if (list.getKind() == "merge" && entry.accumulate > 1)
+    kinds.push_back(TRAINC_LIST_NEXT);
+  for (trainc_list_kind kind : kinds)
+    llvm::append_range(entry.lists[kind], commands);
 }
 
 Tables trainc::gatherTables(ModuleOp module, StringRef name) {

@@ -73,7 +73,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     pm.addPass(createFuseOptimizerPass(
         {options.foldNorm,
          /*separate=*/!enabled("train-fuse-optimizer") || options.reference}));
-    pm.addPass(createShardPass({options.shard}));
+    pm.addPass(createShardPass({options.shard, options.reduceEachMicroStep}));
     break;
   case Form::Commands: {
     pm.addPass(createOutlineListsPass());

@@ -2,7 +2,8 @@
 //
 // This pass copies the body of each entry into lists: straight-line code that the
 // runtime executes command by command. The step's conditional region becomes the
-// list `apply`; an accumulation is a write in `first` and an addition in `next`.
+// list `apply`; an accumulation is a write in `first` and an addition in `next`. What
+// ends every micro-step becomes the list `merge`.
 //
 //===----------------------------------------------------------------------===//
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -37,7 +38,7 @@ static ListOp createList(Operation *entry, StringRef kind, TypeRange inputs,
   return list;
 }
 
-/// Copies what stands before the window end into a list.
+/// Copies what stands before the end of the micro-step, or the window, into a list.
 static void outlineMicroStep(StepOp step, StringRef kind) {
   IRMapping mapping;
   Block &body = step.getBody().front();
@@ -45,7 +46,7 @@ static void outlineMicroStep(StepOp step, StringRef kind) {
                            body.getArguments());
   OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
   for (Operation &op : body.without_terminator()) {
-    if (isa<WindowEndOp>(op))
+    if (isa<MicroEndOp, WindowEndOp>(op))
       break;
     auto accumulate = dyn_cast<AccumulateOp>(op);
     if (!accumulate) {
@@ -60,6 +61,17 @@ static void outlineMicroStep(StepOp step, StringRef kind) {
     }
     WriteOp::create(b, op.getLoc(), value, accumulate.getTarget());
   }
+  train::ReturnOp::create(b, step.getLoc(), ValueRange());
+}
+
+/// Copies what ends every micro-step, behind `begin`, into a list.
+static void outlineMerge(StepOp step, MicroEndOp begin, WindowEndOp end) {
+  IRMapping mapping;
+  ListOp list = createList(step, "merge", {}, mapping, {});
+  OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
+  for (Operation &op :
+       llvm::make_range(std::next(begin->getIterator()), end->getIterator()))
+    b.clone(op, mapping);
   train::ReturnOp::create(b, step.getLoc(), ValueRange());
 }
 
@@ -110,6 +122,8 @@ struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
       return signalPassFailure();
     }
     outlineApply(step, *ends.begin());
+    for (auto begin : step.getBody().getOps<MicroEndOp>())
+      outlineMerge(step, begin, *ends.begin());
     if (step.getAccumulate() > 1)
       outlineMicroStep(step, "next");
     outlineMicroStep(step, "first");

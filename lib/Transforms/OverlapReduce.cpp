@@ -1,8 +1,8 @@
 //===- OverlapReduce.cpp - Start to sum gradients while others are made ---===//
 //
-// This pass starts the reduce-scatter of a bucket in the list that makes its
-// gradients, behind the command that writes the last of them; the list `apply`
-// then waits for it.
+// This pass starts the reduce-scatter of a bucket in the lists that make its
+// gradients, behind the command that writes the last of them; the list `merge` or, in
+// windows of one micro-step, `apply` then waits for it.
 //
 //===----------------------------------------------------------------------===//
 #include "mlir/IR/Remarks.h"
@@ -72,10 +72,11 @@ static Operation *findLastWriter(Block &block, ArenaOp arena,
 namespace {
 struct OverlapReducePass
     : trainc::impl::OverlapReducePassBase<OverlapReducePass> {
-  void overlap(ListOp first, ListOp apply, SymbolTable &symbols) {
+  /// Starts in each of `makers` what `waiter`, which comes next, does.
+  void overlap(ArrayRef<ListOp> makers, ListOp waiter, SymbolTable &symbols) {
     SmallVector<Operation *> chain;
     ReadOp read;
-    for (auto candidate : apply.getBody().getOps<ReadOp>())
+    for (auto candidate : waiter.getBody().getOps<ReadOp>())
       if (auto found = findChain(candidate);
           llvm::any_of(found, llvm::IsaPred<ReduceScatterOp>)) {
         // Those of two types would have to be waited for in one order.
@@ -87,14 +88,16 @@ struct OverlapReducePass
     if (!read)
       return;
     auto arena = symbols.lookup<ArenaOp>(read.getSource().getRootReference());
-    Block &block = first.getBody().front();
+    auto writerIn = [&](ListOp maker, ReduceScatterOp scatter) {
+      return findLastWriter(maker.getBody().front(), arena, scatter.getRange());
+    };
     SmallVector<std::pair<Operation *, ReduceScatterOp>> started;
     for (Operation *op : chain)
       if (auto scatter = dyn_cast<ReduceScatterOp>(op);
-          scatter && started.size() < kMostStarted)
-        if (Operation *writer =
-                findLastWriter(block, arena, scatter.getRange()))
-          started.push_back({writer, scatter});
+          scatter && started.size() < kMostStarted &&
+          llvm::all_of(makers,
+                       [&](ListOp maker) { return writerIn(maker, scatter); }))
+        started.push_back({writerIn(makers.front(), scatter), scatter});
     llvm::sort(started, [](auto &a, auto &b) {
       return a.first == b.first ? a.second->isBeforeInBlock(b.second)
                                 : a.first->isBeforeInBlock(b.first);
@@ -120,24 +123,31 @@ struct OverlapReducePass
     for (OpOperand *use : uses)
       use->set(value);
 
-    DenseMap<Operation *, Operation *> behind;
-    for (auto [writer, scatter] : started) {
-      OpBuilder b(writer->getContext());
-      Operation *&previous = behind.try_emplace(writer, writer).first->second;
-      b.setInsertionPointAfter(previous);
-      previous = StartOp::create(b, scatter.getLoc(),
-                                 FlatSymbolRefAttr::get(arena.getSymNameAttr()),
-                                 scatter.getAxesAttr(), scatter.getRangeAttr());
-      scatter.setStarted(true);
-      ++numStarted;
+    // All lists start them in one order.
+    for (ListOp maker : makers) {
+      Operation *previous = nullptr;
+      for (auto [first, scatter] : started) {
+        Operation *behind = writerIn(maker, scatter);
+        if (previous && behind->isBeforeInBlock(previous))
+          behind = previous;
+        OpBuilder b(behind->getContext());
+        b.setInsertionPointAfter(behind);
+        previous = StartOp::create(
+            b, scatter.getLoc(), FlatSymbolRefAttr::get(arena.getSymNameAttr()),
+            scatter.getAxesAttr(), scatter.getRangeAttr());
+      }
     }
+    for (auto [first, scatter] : started)
+      scatter.setStarted(true);
+    numStarted += started.size();
   }
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SymbolTable symbols(module);
     for (auto step : module.getOps<StepOp>()) {
-      ListOp first, apply;
+      SmallVector<ListOp> makers;
+      ListOp merge, apply;
       for (auto list : module.getOps<ListOp>())
         if (list.getEntry() == step.getSymName()) {
           if (!list.getWorkspace()) {
@@ -145,13 +155,17 @@ struct OverlapReducePass
                              "before train-overlap-reduce");
             return signalPassFailure();
           }
-          if (list.getKind() == "first")
-            first = list;
+          if (list.getKind() == "merge")
+            merge = list;
           else if (list.getKind() == "apply")
             apply = list;
+          else
+            makers.push_back(list);
         }
-      if (first && apply && step.getAccumulate() == 1)
-        overlap(first, apply, symbols);
+      // What several micro-steps have accumulated is complete at the end of the last.
+      ListOp waiter = merge || step.getAccumulate() > 1 ? merge : apply;
+      if (waiter && !makers.empty())
+        overlap(makers, waiter, symbols);
     }
   }
 };

@@ -3,9 +3,11 @@
 // This pass inserts what ranks exchange once per window: sums of gradients, of
 // blocks of norms, and updated parameters. Segments of norm and update are cut where
 // the pieces of buckets end; with a sharded optimizer a rank has the tables of all
-// ranks and runs over its own part of them.
+// ranks and runs over its own part of them. Gradients may be summed in every
+// micro-step instead, see ReduceGradients.h.
 //
 //===----------------------------------------------------------------------===//
+#include "ReduceGradients.h"
 #include "UpdateRule.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "trainc/Dialect/NN/NNOps.h"
@@ -58,7 +60,7 @@ struct Sharder {
 
   LogicalResult verifyNeeds();
   void dividePieces();
-  void reduceGradients();
+  void reduceGradients(bool eachMicroStep);
   LogicalResult cutSegments();
   LogicalResult gatherResults(SegmentMapOp map);
 
@@ -103,6 +105,9 @@ LogicalResult Sharder::verifyNeeds() {
     if (isa<ReduceScatterOp>(op))
       return op.emitOpError("exists already; train-shard runs once");
   }
+  if (!step.getBody().getOps<MicroEndOp>().empty())
+    return (*step.getBody().getOps<MicroEndOp>().begin())
+        .emitOpError("exists already; train-shard runs once");
   for (auto arena : step->getParentOfType<ModuleOp>().getOps<ArenaOp>())
     if (arena.getRole() == "gradients" && !arena.getBuckets())
       return arena.emitOpError(
@@ -148,42 +153,22 @@ void Sharder::dividePieces() {
               .getFlatType());
 }
 
-void Sharder::reduceGradients() {
-  OpBuilder b = atApply();
-  for (auto arena : step->getParentOfType<ModuleOp>().getOps<ArenaOp>()) {
-    if (arena.getRole() != "gradients")
-      continue;
-    Location loc = arena.getLoc();
-    auto ref = SymbolRefAttr::get(arena.getSymNameAttr());
-    Value value = ReadOp::create(b, loc, arena.getFlatType(), ref);
-    for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
-      auto range = b.getDenseI64ArrayAttr({bucket.first, bucket.count});
-      value = ReduceScatterOp::create(b, loc, value.getType(), value, pieceAxes,
-                                      range, /*started=*/false);
-      if (mesh.getCount(otherAxes) > 1)
-        value = AllReduceOp::create(b, loc, value.getType(), value, otherAxes,
-                                    range, pieceAxes);
-      ++reduced;
-    }
-    if (!sharded)
-      for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
-        value = AllGatherOp::create(
-            b, loc, value.getType(), value, pieceAxes,
-            b.getDenseI64ArrayAttr({bucket.first, bucket.count}));
-        ++gathered;
-      }
-    WriteOp::create(b, loc, value, ref);
-  }
+void Sharder::reduceGradients(bool eachMicroStep) {
+  GradientReducer reducer{step,      mesh,      symbols, *block,
+                          pieceAxes, otherAxes, sharded};
+  if (eachMicroStep)
+    reducer.reduceEachMicroStep();
+  else
+    reducer.reduceOnce(atApply());
+  reduced += reducer.reduced;
+  gathered += reducer.gathered;
 }
 
 /// This rank's number among those that share the pieces.
 Value Sharder::buildShard() {
   if (!shard) {
     OpBuilder b = atApply();
-    auto axis = cast<StringAttr>(pieceAxes[0]).getValue();
-    shard = nn::castTo(b, step.getLoc(),
-                       readScalar(b, step.getLoc(), meshScalar(axis)),
-                       b.getI64Type());
+    shard = readShard(b, step.getLoc(), pieceAxes);
   }
   return shard;
 }
@@ -448,7 +433,8 @@ LogicalResult Sharder::cutSegments() {
     } else if (auto sum = dyn_cast<SumBlocksOp>(op)) {
       if (failed(addParts(sum)))
         return failure();
-    } else if (auto map = dyn_cast<SegmentMapOp>(op)) {
+    } else if (auto map = dyn_cast<SegmentMapOp>(op);
+               map && !map.getShards()) { // what has shards is cut
       auto parts = cut(map);
       if (failed(parts))
         return failure();
@@ -487,7 +473,7 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
       return signalPassFailure();
     if (mode == "optimizer")
       sharder.dividePieces();
-    sharder.reduceGradients();
+    sharder.reduceGradients(eachMicroStep && step.getAccumulate() > 1);
     if (failed(sharder.cutSegments()))
       return signalPassFailure();
     numReduced += sharder.reduced;

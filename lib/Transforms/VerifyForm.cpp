@@ -102,11 +102,12 @@ static SymbolRefAttr storageOf(Operation *op) {
 }
 
 /// Checks that an arena is read and written as a whole or by slices, not both:
-/// their order would not be seen. What an update does is a list of its own.
+/// their order would not be seen. What ends micro-steps and what an update does are
+/// lists of their own.
 static LogicalResult verifyStorage(Block &block) {
   DenseMap<StringAttr, bool> whole;
   for (Operation &op : block)
-    if (isa<WindowEndOp>(op))
+    if (isa<MicroEndOp, WindowEndOp>(op))
       whole.clear();
     else if (SymbolRefAttr ref = storageOf(&op)) {
       bool mine = ref.getNestedReferences().empty();
@@ -149,6 +150,12 @@ static LogicalResult verifyPlan(ModuleOp module) {
     return failure();
   if (!llvm::hasSingleElement(step.getBody().getOps<WindowEndOp>()))
     return step.emitOpError("expects one train.window_end in form 2");
+  WindowEndOp end = *step.getBody().getOps<WindowEndOp>().begin();
+  auto microEnds = step.getBody().getOps<MicroEndOp>();
+  if (!microEnds.empty() && (!llvm::hasSingleElement(microEnds) ||
+                             end->isBeforeInBlock(*microEnds.begin())))
+    return step.emitOpError(
+        "expects one train.micro_end at most, before train.window_end");
   auto branches = step.getBody().getOps<scf::IfOp>();
   bool single = llvm::hasSingleElement(branches);
   if (step.getAccumulate() == 1 ? !single && !branches.empty() : !single)

@@ -18,11 +18,12 @@ from report import check  # noqa: E402
 
 K, BATCH, SEQ, CLASSES, WIDTH = 2, 8, 6, 24, 16
 MODES = ("none", "optimizer")
+EACH = "--reduce-each-micro-step"
 RNG = np.random.default_rng(3)
 
 
-def compiled(text, folder, mesh=None, mode="none"):
-    options = [mesh_option(mesh), f"--shard={mode}"] if mesh else []
+def compiled(text, folder, mesh=None, mode="none", *more):
+    options = [mesh_option(mesh), f"--shard={mode}", *more] if mesh else []
     return compile_module(text, os.path.join(folder, "traps.so"), *options)
 
 
@@ -38,13 +39,13 @@ def closeness(got, want):
     return worst
 
 
-def against_one(what, text, folder, work, mesh, modes=MODES, bar=1e-5):
+def against_one(what, text, folder, work, mesh, modes=MODES, bar=1e-5, options=()):
     """`work` returns (tensors, values that are exact, values that are near); yields the ranks' results by mode, after checks."""
     (tensors, exact, near), = run(work, compiled(text, folder), 1)
     bad, first = 0, None
     for mode in modes:
-        results = run(work, compiled(text, folder, mesh, mode), int(np.prod(list(mesh.values()))))
-        name = f"{what}, {mesh}, {mode}"
+        results = run(work, compiled(text, folder, mesh, mode, *options), int(np.prod(list(mesh.values()))))
+        name = ", ".join([what, str(mesh), mode, *options])
         bad += check(f"{name}: ranks agree", all(
             same(results[0][0], r[0]) and r[1] == results[0][1] and np.array_equal(r[2], results[0][2], equal_nan=True)
             for r in results))
@@ -173,6 +174,7 @@ def check_everything(folder):
     for clip, extra, modes in CLIPS:
         for mesh in (dict(data=4), dict(host=2, data=2)) if extra else (dict(data=4),):
             bad += against_one(f"all kinds, {clip}", model(clip, extra), folder, everything, mesh, modes)
+            bad += against_one(f"all kinds, {clip}", model(clip, extra), folder, everything, mesh, modes, options=(EACH,))
     (_, exact, _), = run(everything, compiled(model(*CLIPS[0][:2]), folder), 1)
     skips = [skipped for _, skipped, *_ in exact[:len(WINDOWS)]]
     return bad + check("the infinity and windows without terms skip", skips == [0, 0, 1, 2, 2, 2], skips)
@@ -257,9 +259,9 @@ def check_dropout(folder):
     one, = run(lambda rank: record(rank, data)[0], compiled(DROPOUT, folder), 1)
     bad = check("dropout: not all or nothing", len(np.unique(one[K - 1, "parameter", "w", None])) > 20)
     for ranks in 2, 4:
-        for mode in MODES:
-            results = run(lambda rank: record(rank, data)[0], compiled(DROPOUT, folder, dict(data=ranks), mode), ranks)
-            bad += check(f"dropout: masks of 1 and of {ranks} ranks, {mode}", all(same(r, one) for r in results))
+        for options in (("none",), ("optimizer",), ("optimizer", EACH)):
+            results = run(lambda rank: record(rank, data)[0], compiled(DROPOUT, folder, dict(data=ranks), *options), ranks)
+            bad += check(f"dropout: masks of 1 and of {ranks} ranks, {' '.join(options)}", all(same(r, one) for r in results))
     return bad
 
 
@@ -339,8 +341,8 @@ train.step @step(%x: tensor<12x5xf32> split([data]), %y: tensor<12xi32> split([d
 def check_norm(folder):
     data = [dict(x=RNG.standard_normal((12, 5)).astype("f4"), y=RNG.integers(0, 6, 12).astype("i4")) for _ in range(6)]
     bad = 0
-    for ranks in 2, 4:
-        bad += against_one("batch norm and counters", NORM, folder, lambda rank: record(rank, data), dict(data=ranks))
+    for ranks, options in (2, ()), (4, ()), (4, (EACH,)):
+        bad += against_one("batch norm and counters", NORM, folder, lambda rank: record(rank, data), dict(data=ranks), options=options)
     return bad
 
 

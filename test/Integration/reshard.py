@@ -20,6 +20,7 @@ K, BATCH, SEQ, VOCABULARY = 4, 24, 8, 64  # every number of ranks below divides 
 GPT = ["--layers", 1, "--width", 32, "--heads", 2, "--seq", SEQ, "--vocab", VOCABULARY, "--batch", BATCH, "--accumulate", K,
        "--lr", "0.01", "--optimizer", "adam"]
 MODES, SAVERS = ("none", "optimizer"), dict(host=2, data=2)
+EACH = ("--reduce-each-micro-step",)
 DATA = batches(dict(x=((BATCH, SEQ), "i"), y=((BATCH, SEQ), "i")), 4 * K, VOCABULARY)
 CLOSED, OPEN = K, K + 2  # micro-steps after which states are saved
 
@@ -131,6 +132,49 @@ def check_other_save(folder):
     return bad
 
 
+# What saves: its options, and how many ranks; and what loads that: ranks, mode, options, and whether the first rank alone has the file.
+LOADS = {(EACH, 4): [(4, "none", EACH, False), (4, "optimizer", EACH, False), (2, "none", EACH, False), (8, "optimizer", EACH, True),
+                     (1, "none", (), False), (3, "none", (), True), (4, "optimizer", (), False)],
+         ((), 4): [(4, "none", EACH, False), (3, "optimizer", EACH, True)], ((), 1): [(2, "optimizer", EACH, False)]}
+
+
+def check_each_micro_step(folder):
+    """Gradients summed over ranks in each micro-step: others go on with the sums of an open window, and with those of others."""
+    bad, text, library = 0, gpt(), os.path.join(folder, "gpt.so")
+
+    def compiled(ranks, mode, options):
+        mesh = SAVERS if ranks == 4 else dict(data=ranks)
+        return compile_module(text, library, *([mesh_option(mesh), f"--shard={mode}", *options] if ranks > 1 else []))
+
+    for (options, savers), loads in LOADS.items():
+        saved = {}
+        for mode in MODES if options else MODES[1:]:
+            path = os.path.join(folder, f"each-{savers}-{mode}{''.join(options)}")
+            os.makedirs(path)
+            saved[mode] = path, run(saving(path), compiled(savers, mode, options), savers)
+        path, results = saved["optimizer"]
+        who = f"saved by {savers} {''.join(options)}"
+        if options:
+            states = [contents(os.path.join(saved[mode][0], "open"))[0] for mode in MODES]
+            bad += check(f"{who}: same file of both modes", same(*states))
+            sums = {f"gradient/{n}": value for n, value in results[0][3].items()}
+            bad += check(f"{who}: one sum of all ranks", all(same(results[0][3], r[3]) for r in results) and sums and
+                         same(sums, {n: states[0].get(n) for n in sums}) and not [n for n in states[0] if "/gradient/" in n])
+        for ranks, mode, how, hidden in loads:
+            results = run(loading(path, hidden), compiled(ranks, mode, how), ranks)
+            what = f"{who}, loaded by {ranks}, {mode} {''.join(how)}"
+            for (windows, tensors), when, again in zip(results[0][0], ("between windows", "inside a window"), (0, 1)):
+                went_on, end = saved[mode if options else "optimizer"][1][0][:2]
+                bad += check(f"{what}, {when}: ranks agree", all(
+                    np.array_equal(windows, r[0][again][0]) and same(tensors, r[0][again][1]) for r in results))
+                error = np.abs(windows - went_on) / np.abs(went_on)
+                bad += check(f"{what}, {when}: next loss", len(windows) == 3 and error[0, 0] <= 1e-6, error[0, 0])
+                bad += check(f"{what}, {when}: later losses", error.max() <= 1e-5, error.max())
+                if ranks == savers and how == options:
+                    bad += check(f"{what}, {when}: same bits", np.array_equal(windows, went_on) and same(tensors, end))
+    return bad
+
+
 def refusal(call, *arguments):
     try:
         call(*arguments)
@@ -235,6 +279,7 @@ def check_refusals(folder, library):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         bad = check_loads(False, folder) + check_loads(True, folder) + check_other_save(folder)
+        bad += check_each_micro_step(folder)
         library = compile_module(gpt(), os.path.join(folder, "three.so"), "--mesh=data=3", "--shard=optimizer")
         sys.exit(bad + check_failing_saves(folder, library) + check_refusals(folder, library) != 0)
 

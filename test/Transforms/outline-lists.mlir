@@ -78,3 +78,34 @@ train.step @plain(%x: tensor<4xf32>) {
   train.write %n to @g::@w : tensor<4xf32>
   train.yield loss(%s) : tensor<f32>
 }
+
+// -----
+
+// What ends every micro-step is a list of its own, which is no part of the others.
+// CHECK-LABEL: train.list @each.first of @each "first"
+// CHECK-NOT: nn.exp
+// CHECK-LABEL: train.list @each.next of @each "next"
+// CHECK-NOT: nn.exp
+// CHECK-LABEL: train.list @each.merge of @each "merge" ()
+// CHECK-NEXT: train.read @g
+// CHECK-NEXT: nn.exp
+// CHECK-NEXT: train.write
+// CHECK-NEXT: train.return
+// CHECK-LABEL: train.list @each.apply of @each "apply" ()
+// CHECK-NOT: nn.exp
+train.arena @g role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.step @each(%x: tensor<4xf32>) accumulate(2) {
+  train.write %x to @g::@w : tensor<4xf32>
+  %s = nn.reduce sum %x dims [0] : tensor<4xf32>
+  train.micro_end
+  %r = train.read @g : tensor<4xf32>
+  %e = nn.exp %r : tensor<4xf32>
+  train.write %e to @g : tensor<4xf32>
+  %due = train.window_end
+  scf.if %due {
+    %m = train.read @g : tensor<4xf32>
+    %n = nn.neg %m : tensor<4xf32>
+    train.write %n to @g : tensor<4xf32>
+  }
+  train.yield loss(%s) : tensor<f32>
+}

@@ -48,7 +48,7 @@ train.list @step.apply of @step "apply" () workspace(0) {
 
 // -----
 
-// It does nothing to windows of several micro-steps, whose sums are complete at the end of the last.
+// It does nothing where several micro-steps accumulate: their sums are complete at the end of the last.
 // CHECK-LABEL: train.step @window
 // CHECK-NOT: train.start
 // CHECK-NOT: started
@@ -65,5 +65,51 @@ train.list @window.apply of @window "apply" () workspace(0) {
   %g = train.read @arena.grad.f32 : tensor<8192xf32>
   %r = train.reduce_scatter %g over ["data"] range [0, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<8192xf32>
   train.write %r to @arena.grad.f32 : tensor<8192xf32>
+  train.return
+}
+
+// -----
+
+// What every micro-step ends in is started in both lists, in the order of the first.
+// CHECK-LABEL: train.list @each.first
+// CHECK: train.write %{{.*}} to @arena.grad.f32::@b
+// CHECK-NEXT: train.start @arena.grad.f32 over ["data"] range [8192, 8192]
+// CHECK-NEXT: train.write %{{.*}} to @arena.grad.f32::@a
+// CHECK-NEXT: train.start @arena.grad.f32 over ["data"] range [0, 8192]
+// CHECK-NEXT: train.return
+// CHECK-LABEL: train.list @each.next
+// CHECK: train.write %{{.*}} to @arena.grad.f32::@a
+// CHECK-NEXT: train.write %{{.*}} to @arena.grad.f32::@b
+// CHECK-NEXT: train.start @arena.grad.f32 over ["data"] range [8192, 8192]
+// CHECK-NEXT: train.start @arena.grad.f32 over ["data"] range [0, 8192]
+// CHECK-NEXT: train.return
+// CHECK-LABEL: train.list @each.merge
+// CHECK: %[[G:.*]] = train.read @arena.grad.f32
+// CHECK-NEXT: %[[R0:.*]] = train.reduce_scatter %[[G]] over ["data"] range [8192, 8192] started
+// CHECK-NEXT: train.reduce_scatter %[[R0]] over ["data"] range [0, 8192] started
+// CHECK-LABEL: train.list @each.apply
+// CHECK-NOT: started
+train.mesh @mesh(data = 2)
+train.arena @arena.grad.f32 role("gradients") bytes(65536) {slices = [@a, @b], types = [tensor<8xf32>, tensor<8xf32>], offsets = array<i64: 0, 32768>, buckets = array<i64: 8192, 16384>}
+train.step @each(%x: tensor<8xf32>, %s: tensor<f32>) accumulate(2) {
+  train.yield loss(%s) : tensor<f32>
+}
+train.list @each.first of @each "first" (%x: tensor<8xf32>, %s: tensor<f32>) workspace(0) {
+  train.write %x to @arena.grad.f32::@b : tensor<8xf32>
+  train.write %x to @arena.grad.f32::@a : tensor<8xf32>
+  train.return
+}
+train.list @each.next of @each "next" (%x: tensor<8xf32>, %s: tensor<f32>) workspace(0) {
+  train.write %x to @arena.grad.f32::@a : tensor<8xf32>
+  train.write %x to @arena.grad.f32::@b : tensor<8xf32>
+  train.return
+}
+train.list @each.merge of @each "merge" () workspace(0) {
+  %g = train.read @arena.grad.f32 : tensor<16384xf32>
+  %r0 = train.reduce_scatter %g over ["data"] range [0, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<16384xf32>
+  %r1 = train.reduce_scatter %r0 over ["data"] range [8192, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<16384xf32>
+  train.return
+}
+train.list @each.apply of @each "apply" () workspace(0) {
   train.return
 }

@@ -58,3 +58,15 @@ train.step @step(%m: tensor<8xf32>, %x: tensor<f32>) attributes {over = ["data"]
   }
   train.yield loss(%x) : tensor<f32>
 }
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.step @step(%x: tensor<f32>) accumulate(2) attributes {over = ["data"]} {
+  // expected-error @below {{exists already; train-shard runs once}}
+  train.micro_end
+  %end = train.window_end
+  scf.if %end {
+  }
+  train.yield loss(%x) : tensor<f32>
+}

@@ -97,6 +97,15 @@ train.step @step(%x: tensor<f32>) {
 
 // -----
 
+// expected-error @+1 {{'train.step' op expects one train.micro_end at most, before train.window_end}}
+train.step @step(%x: tensor<f32>) {
+  train.window_end
+  train.micro_end
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
 // expected-error @+1 {{'train.step' op expects one conditional region in form 2 for windows of 2; run train-gradient-merge}}
 train.step @step(%x: tensor<f32>) accumulate(2) {
   train.window_end

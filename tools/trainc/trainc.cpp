@@ -58,6 +58,10 @@ struct CommandLine {
   cl::opt<std::string> shard{
       "shard", cl::desc("What ranks divide among them: none or optimizer"),
       cl::value_desc("what"), cl::init("none"), cl::cat(category)};
+  cl::opt<bool> eachMicroStep{
+      "reduce-each-micro-step",
+      cl::desc("Sum gradients over ranks in each micro-step of a window"),
+      cl::cat(category)};
   cl::opt<int64_t> bucketSize{
       "bucket-size",
       cl::desc("Gradients that ranks exchange at a time, about (33554432)"),
@@ -149,6 +153,7 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
     return error("expects a --bucket-size of at least 1, got " +
                  llvm::Twine(bucketSize));
   options.pipeline.shard = shard;
+  options.pipeline.reduceEachMicroStep = eachMicroStep;
   options.pipeline.bucketSize = bucketSize;
   options.memoryReport = wantsReport;
   options.memoryReportJson = report == "json";

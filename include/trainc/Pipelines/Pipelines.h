@@ -36,6 +36,8 @@ struct PipelineOptions {
   bool foldNorm = false;
   /// What is divided among ranks: none or optimizer (train-shard).
   std::string shard = "none";
+  /// Sum gradients over ranks in each micro-step of a window (train-shard).
+  bool reduceEachMicroStep = false;
   /// Bytes of gradients that ranks exchange at a time (train-form-buckets).
   int64_t bucketSize = 32 << 20;
   /// The processor has no instruction that converts to bf16.

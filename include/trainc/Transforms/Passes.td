@@ -418,13 +418,20 @@ def ShardPass : Pass<"train-shard", "::mlir::ModuleOp"> {
     Segments of norm and update are cut where pieces end, in both modes: so both give the
     same bits, and so does every rank.
 
+    With `reduce-each-micro-step`, in windows of several micro-steps, gradients are written
+    in each, not accumulated, and summed over ranks behind a `train.micro_end`; a rank adds
+    its pieces of the sums up in an arena of merged gradients, which the first micro-step
+    overwrites. Norm and update read this one, or what is gathered of it.
+
     Needs form 2 with buckets (`train-form-buckets`) and segments
     (`train-fuse-optimizer`); gives form 2. Does nothing to a step that is not spread over ranks.
 
     Examples: test/Transforms/shard.mlir, shard-buckets.mlir
   }];
-  let options = [Option<"mode", "mode", "std::string", "\"none\"", "none or optimizer">];
-  let dependentDialects = ["::trainc::nn::NNDialect"];
+  let options = [Option<"mode", "mode", "std::string", "\"none\"", "none or optimizer">,
+                 Option<"eachMicroStep", "reduce-each-micro-step", "bool", "false",
+                        "Sum gradients in each micro-step of a window">];
+  let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::arith::ArithDialect"];
   let statistics = [Statistic<"numReduced", "reduced", "Buckets reduced">,
                     Statistic<"numGathered", "gathered", "Buckets gathered">];
 }
@@ -439,7 +446,8 @@ def OutlineListsPass : Pass<"train-outline-lists", "::mlir::ModuleOp"> {
     Turns `train.step` into the lists `first`, `next` (if more than one micro-step makes
     a window) and `apply`, and each `train.eval` into a list `first`. In `first` an
     accumulation is a write, in `next` an addition to what is there. `apply` is the body
-    of the conditional region.
+    of the conditional region. What stands between `train.micro_end` and
+    `train.window_end` becomes the list `merge`.
 
     Needs form 2. The entries stay as declarations of inputs and outputs.
 
@@ -514,13 +522,14 @@ def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
 def OverlapReducePass : Pass<"train-overlap-reduce", "::mlir::ModuleOp"> {
   let summary = "Start to sum gradients over ranks while others are made";
   let description = [{
-    Where windows have one micro-step, puts a `train.start` of each bucket's
-    reduce-scatter into the list `first`, behind the command that writes the last of its
-    gradients. The `train.reduce_scatter` in `apply` becomes the end of it (`started`), and
-    those stand in the order of the starts.
+    Where gradients are summed once per micro-step (a list `merge`, or windows of one), puts
+    a `train.start` of each bucket's reduce-scatter into the lists `first` and `next`,
+    behind the command that writes the last of its gradients. The `train.reduce_scatter` in
+    `merge` or `apply` becomes the end of it (`started`), and those stand in the order of
+    the starts.
 
     Needs lists with planned memory (`train-plan-memory`). Does nothing without such
-    collectives, or to windows of several micro-steps.
+    collectives, or where they sum what several micro-steps have accumulated.
 
     Example: test/Transforms/overlap-reduce.mlir
   }];

@@ -441,8 +441,10 @@ void ListOp::print(OpAsmPrinter &p) {
 }
 
 LogicalResult ListOp::verify() {
-  if (getKind() != "first" && getKind() != "next" && getKind() != "apply")
-    return emitOpError("expects kind \"first\", \"next\" or \"apply\", got \"")
+  if (getKind() != "first" && getKind() != "next" && getKind() != "merge" &&
+      getKind() != "apply")
+    return emitOpError("expects kind \"first\", \"next\", \"merge\" or "
+                       "\"apply\", got \"")
            << getKind() << "\"";
   if (!isa<train::ReturnOp>(getBody().front().getTerminator()))
     return emitOpError("expects a train.return at its end");

@@ -368,10 +368,13 @@ TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
 //
 // Tensor names in a file: NAME for parameters and buffers,
 // optimizer/NAME/STATE, scalar/NAME (F64, shape []), and, if the file was
-// written inside a window, gradient/NAME. __metadata__ has "trainc.format"
-// ("1"), "trainc.artifact", "trainc.state_hash", "trainc.update",
-// "trainc.window_entry", and the caller's own pairs as "user.KEY". A state that
-// is saved, loaded and stepped is bitwise the state that is stepped.
+// written inside a window, gradient/NAME. Of several ranks ("trainc.window_ranks")
+// it then has rank/I/scalar/NAME for the sums of losses and weights of each and,
+// unless gradients are summed over ranks in each micro-step, rank/I/gradient/NAME in
+// place of gradient/NAME. __metadata__ has "trainc.format" ("1"), "trainc.artifact",
+// "trainc.state_hash", "trainc.update", "trainc.window_entry", and the caller's own
+// pairs as "user.KEY". A state that is saved, loaded and stepped is bitwise the
+// state that is stepped.
 //
 // A save is atomic: a temporary file in the same folder is written and synced,
 // then renamed, then the folder is synced. Whatever stops the process or fills

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define TRAINC_ABI_MAGIC UINT64_C(0x3143544E49415254) /* "TRAINTC1" */
-#define TRAINC_ABI_VERSION 3
+#define TRAINC_ABI_VERSION 4
 
 typedef enum trainc_dtype {
 #define TRAINC_DTYPE(NAME, number, bytes, text) TRAINC_##NAME = number,

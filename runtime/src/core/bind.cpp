@@ -219,8 +219,9 @@ static bool isGradientMemory(const State &state, const void *data) {
   const char *at = static_cast<const char *>(data);
   for (size_t i = 0; i < state.arenas.size(); ++i) {
     const char *base = state.pages[i].data();
-    if (state.arenas[i].role == TRAINC_ROLE_GRADIENT && at >= base &&
-        at < base + state.arenas[i].bytes)
+    uint32_t role = state.arenas[i].role;
+    if ((role == TRAINC_ROLE_GRADIENT || role == TRAINC_ROLE_MERGED) &&
+        at >= base && at < base + state.arenas[i].bytes)
       return true;
   }
   return false;

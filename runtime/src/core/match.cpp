@@ -117,9 +117,9 @@ uint32_t Matcher::sourceRanks() const {
   return count > 1 && count <= 65536 ? static_cast<uint32_t>(count) : 1;
 }
 
-/// Sums of an open window are those of a rank. The same number of ranks goes on
-/// with them; of another the first gets their sum, in the order of the ranks, and
-/// the others nothing.
+/// Sums of an open window are those of a rank or, of gradients, of all. Those of a
+/// rank go on at the same number of ranks. Else the first rank gets their sum, in the
+/// order of the ranks, and the others nothing; what is merged gets the sum.
 trainc_status Matcher::matchGradients() {
   uint32_t ranks = sourceRanks();
   bool own = ranks == target.ranks;
@@ -129,14 +129,17 @@ trainc_status Matcher::matchGradients() {
     if (d.tensors[i].role != TRAINC_ROLE_GRADIENT ||
         !checkpointName(d, i, gradient))
       continue;
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
+    bool merged = isMerged(d, i);
+    uint32_t sums = source.header.find(gradient.c_str()) ? 1 : ranks;
+    bool goesOn = !merged && sums == target.ranks;
+    for (uint32_t rank = 0; rank < sums; ++rank) {
       name.clear();
-      rankName(name, rank, ranks, gradient.c_str());
+      rankName(name, rank, sums, gradient.c_str());
       matchTensor(i, name.c_str(), /*required=*/true,
-                  /*adds=*/!own && rank > 0,
-                  own ? rank == target.rank : target.rank == 0);
+                  /*adds=*/!goesOn && rank > 0,
+                  goesOn ? rank == target.rank : merged || target.rank == 0);
     }
-    if (!own && target.rank != 0)
+    if (!goesOn && !merged && target.rank != 0)
       plan.tensors.push({nullptr, i, false});
   }
   for (uint32_t i : {TRAINC_SCALAR_LOSS_SUM, TRAINC_SCALAR_WEIGHT_SUM}) {

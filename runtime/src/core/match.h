@@ -30,6 +30,11 @@ void rankName(Text &to, uint32_t rank, uint32_t ranks, const char *name);
 void describeState(const trainc_trainer *trainer, bool gradients,
                    uint32_t ranks, Array<Piece> &pieces, HeaderWriter &header);
 
+/// Is a gradient of the table a sum over all ranks, also in an open window?
+inline bool isMerged(const trainc_descriptor &d, uint32_t gradient) {
+  return d.arenas[d.tensors[gradient].arena].role == TRAINC_ROLE_MERGED;
+}
+
 inline bool inWindow(const trainc_trainer *trainer) {
   return trainer->scalars[TRAINC_SCALAR_MICRO_STEP] > 0;
 }

@@ -27,8 +27,9 @@ static void collect(const trainc_trainer *trainer, bool gradients,
       if (trainc_dtype_size(state.tensors[i].dtype) != size ||
           !checkpointName(d, i, name) || (gradient && !gradients))
         continue;
-      for (uint32_t rank = 0; rank < (gradient ? ranks : 1); ++rank)
-        pieces.push({i, 0, gradient ? rank : UINT32_MAX});
+      bool own = gradient && !isMerged(d, i);
+      for (uint32_t rank = 0; rank < (own ? ranks : 1); ++rank)
+        pieces.push({i, 0, own ? rank : UINT32_MAX});
     }
   }
 }

@@ -97,6 +97,15 @@ def Train_WindowEndOp : Train_Op<"window_end", [MemoryEffects<[MemRead]>]> {
   let assemblyFormat = "attr-dict";
 }
 
+def Train_MicroEndOp : Train_Op<"micro_end", [MemoryEffects<[MemRead, MemWrite]>]> {
+  let summary = "the gradients of this micro-step are written";
+  let description = [{
+    What stands from here to train.window_end ends every micro-step: sums over ranks, and
+    merging them. It uses no value from before, and reads arenas as wholes.
+  }];
+  let assemblyFormat = "attr-dict";
+}
+
 def Train_NormSquaredOp : Train_Op<"norm_squared", [MemoryEffects<[MemRead]>]> {
   let summary = "sum of squares of stored gradients";
   let description = [{
@@ -271,8 +280,9 @@ def Train_ListOp : Train_Op<"list", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
   let description = [{
     The body of an entry for one case, straight line: for a step `first` (the first
     micro-step of a window), `next` (the others; absent if k is 1) and `apply`; for an
-    eval `first`. Arguments are the entry's inputs in every list but `apply`, which has
-    none; an eval's list ends in a `train.return` of its outputs.
+    eval `first`. A list `merge` is what `first` and `next` both end in: an artifact has
+    its commands behind theirs. Arguments are the entry's inputs in every list but `merge`
+    and `apply`, which have none; an eval's list ends in a `train.return` of its outputs.
 
     Before commands are formed the body holds nn ops and reads and writes of slices;
     afterwards launches and GEMMs; after planning these have memrefs as operands.
