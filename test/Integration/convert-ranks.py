@@ -62,6 +62,8 @@ CASES = [(("f32", TWO, "--shard=none"), ("mixed", TWO, "--shard=optimizer")),
          (("bf16", TWO, "--shard=optimizer", "--bucket-size=4096"), ("mixed", TWO, "--shard=none")),
          (("mixed", FOUR, "--shard=optimizer"), ("mixed", HYBRID, "--shard=optimizer", "--bucket-size=4096")),
          (("mixed", HYBRID, "--shard=optimizer"), ("f32", FOUR, "--shard=optimizer")),
+         (("mixed", FOUR, "--shard=optimizer", "--reduce-each-micro-step"),
+          ("bf16", HYBRID, "--shard=optimizer", "--reduce-each-micro-step", "--bucket-size=4096")),
          (("f32", FOUR, "--shard=none"), ("bf16", HYBRID, "--shard=optimizer"))]
 BEFORE, AFTER = 7, 5  # micro-steps; the conversion is inside a window
 DATA = batches(dict(x=((16,), "i"), y=((16,), "i")), BEFORE + AFTER, 40)
@@ -240,6 +242,7 @@ def check_sums(folder, artifacts, saved):
 # On which rank what differs from the rest, and what all say. Those of `own` are one rank's failures, which the others report as its.
 def refused_options(artifacts):
     other, two, alone = artifacts.get("f32", FOUR, state="v"), artifacts.get("f32", TWO), artifacts.get("f32")
+    merged = artifacts.get("f32", FOUR, "--reduce-each-micro-step")
     good, bf16, differ = artifacts.get("mixed", FOUR), dict(dtype=b"bf16"), "ranks differ in what a state is to be converted to"
     return [("no such type", True, 2, dict(dtype=b"i8"), bf16, "cannot be converted to 'i8'"),
             ("a memory limit", True, 1, dict(dtype=b"f64", memory_limit=4096), dict(dtype=b"f64"), "memory_limit is 4096"),
@@ -250,6 +253,7 @@ def refused_options(artifacts):
             ("nothing", False, 0, {}, bf16, differ),
             ("no artifact", False, 1, bf16, dict(path=good), differ),
             ("another artifact", False, 1, dict(path=other), dict(path=good), differ),
+            ("merged sums of a window", False, None, {}, dict(path=merged), "each rank's own in one of artifacts"),
             ("another optimizer", False, None, {}, dict(path=other), "missing: 'optimizer/w/v'"),
             ("another number of ranks", False, None, {}, dict(path=two), "is compiled for 2 ranks (host = 1, data = 2), there are 4"),
             ("no mesh", False, None, {}, dict(path=alone), "there are 4")]
@@ -277,7 +281,10 @@ def refusing(options, path):
         for _ in range(70):  # more often than a communicator has groups
             trainer.convert(options[2][4]["path"])
             mapped = mapped or count_mappings()
-        return seen, steps(rank, BEFORE, BEFORE + AFTER), count_mappings() == mapped
+        same = count_mappings() == mapped
+        results = steps(rank, BEFORE, BEFORE + 2)  # closes the window; sums of the next may be others
+        trainer.convert(options[9][4]["path"])
+        return seen, results + steps(rank, BEFORE + 2, BEFORE + AFTER), same
     return work
 
 

@@ -490,8 +490,9 @@ typedef struct trainc_convert_options {
 /// mesh, mode and buckets: where a rank has other parts afterwards they go through
 /// all ranks in pieces, and a rank may hold its parts of one bucket of either
 /// artifact on top of the larger state. Each rank keeps its own sums of an open
-/// window. If a peer fails meanwhile, TRAINC_COMM_FAILED, the trainer refuses to
-/// run.
+/// window; to or from an artifact that sums gradients over ranks in each micro-step
+/// only between windows, TRAINC_UNSUPPORTED inside of one. If a peer fails
+/// meanwhile, TRAINC_COMM_FAILED, the trainer refuses to run.
 TRAINC_API trainc_status trainc_convert(trainc_trainer *trainer,
                                         const trainc_convert_options *options);
 

@@ -75,7 +75,7 @@ private:
 //===----------------------------------------------------------------------===//
 
 static bool holdsTensors(const trainc_arena &arena) {
-  return arena.role <= TRAINC_ROLE_BUFFER;
+  return arena.role <= TRAINC_ROLE_BUFFER || arena.role == TRAINC_ROLE_MERGED;
 }
 
 Conversion::~Conversion() {
@@ -150,6 +150,16 @@ trainc_status Conversion::planMoves() {
     seen[from] = true;
     if (keptFrom[from])
       continue;
+    if (now.tensors[pair.from].role == TRAINC_ROLE_GRADIENT &&
+        isMerged(*trainer->d, pair.from) != isMerged(d, pair.to)) {
+      if (!inWindow(trainer))
+        continue; // it holds nothing
+      return fail(TRAINC_UNSUPPORTED,
+                  "the sums of the open window are each rank's own in one of "
+                  "artifacts '%s' and '%s' and those of all in the other: save "
+                  "and load them, or close the window",
+                  trainer->d->name, d.name);
+    }
     if (!holdsTensors(now.arenas[from]) || !holdsTensors(after.arenas[to]))
       return fail(TRAINC_UNSUPPORTED,
                   "tensor '%s' lies in an arena of another kind: it cannot be "

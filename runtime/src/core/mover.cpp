@@ -2,6 +2,7 @@
 
 #include "core/mover.h"
 #include "core/convert.h"
+#include "core/match.h"
 
 using namespace trainc;
 
@@ -44,7 +45,8 @@ trainc_status Mover::findParts(Item &item) {
         to.count && (to.first < from.first || to.end() > from.end());
   }
   const trainc_tensor &tensor = source.state.tensors[item.from];
-  if (item.exchanged && tensor.role == TRAINC_ROLE_GRADIENT)
+  if (item.exchanged && tensor.role == TRAINC_ROLE_GRADIENT &&
+      !isMerged(source.d, item.from))
     return fail(TRAINC_UNSUPPORTED,
                 "the gradient of '%s' is each rank's own: it cannot be divided "
                 "otherwise",
