@@ -10,8 +10,7 @@
 using namespace trainc::emu;
 
 trainc_emu *trainc_emu_create(void) {
-  trainc_emu *device =
-      static_cast<trainc_emu *>(calloc(1, sizeof(trainc_emu)));
+  trainc_emu *device = static_cast<trainc_emu *>(calloc(1, sizeof(trainc_emu)));
   if (device)
     device->limit = uint64_t(1) << 34;
   return device;
@@ -88,8 +87,8 @@ trainc_emu_status trainc_emu_unregister(trainc_emu *device, void *address) {
       removeRegion(*device, i);
       return TRAINC_EMU_OK;
     }
-  return refuse(*device, TRAINC_EMU_BAD_ARGUMENT,
-                "no allocation begins at %p", address);
+  return refuse(*device, TRAINC_EMU_BAD_ARGUMENT, "no allocation begins at %p",
+                address);
 }
 
 //===----------------------------------------------------------------------===//
@@ -134,8 +133,8 @@ trainc_emu_status trainc_emu_load(trainc_emu *device, const void *image,
   void *handle = openImage(*device, image, bytes);
   if (!handle)
     return device->status;
-  const trainc_emu_image *tables = static_cast<const trainc_emu_image *>(
-      dlsym(handle, "trainc_emu_image"));
+  const trainc_emu_image *tables =
+      static_cast<const trainc_emu_image *>(dlsym(handle, "trainc_emu_image"));
   uint32_t functions = 0;
 #define TRAINC_EMU_FUNCTION(name, signature) ++functions;
 #define TRAINC_EMU_MATH(name, signature) ++functions;
@@ -154,18 +153,17 @@ trainc_emu_status trainc_emu_load(trainc_emu *device, const void *image,
     dlclose(handle);
     return device->status;
   }
-  trainc_emu_module *module = static_cast<trainc_emu_module *>(
-      calloc(1, sizeof(trainc_emu_module)));
+  trainc_emu_module *module =
+      static_cast<trainc_emu_module *>(calloc(1, sizeof(trainc_emu_module)));
   bool good = module && device->modules.push(module);
   if (good) {
     *module = {device, handle, tables};
     *tables->table = trainc_emu_table;
     for (uint32_t i = 0; i < tables->global_count && good; ++i) {
       const trainc_emu_variable &variable = tables->globals[i];
-      good = addRegion(
-          *device, reinterpret_cast<uintptr_t>(variable.address),
-          variable.bytes, variable.name, RegionKind::Variable,
-          variable.constant != 0, module);
+      good = addRegion(*device, reinterpret_cast<uintptr_t>(variable.address),
+                       variable.bytes, variable.name, RegionKind::Variable,
+                       variable.constant != 0, module);
     }
     if (good) {
       *out_module = module;
@@ -194,8 +192,7 @@ void trainc_emu_unload(trainc_emu_module *module) {
   free(module);
 }
 
-const trainc_emu_image *
-trainc_emu_get_image(const trainc_emu_module *module) {
+const trainc_emu_image *trainc_emu_get_image(const trainc_emu_module *module) {
   return module->image;
 }
 

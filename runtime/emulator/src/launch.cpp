@@ -79,7 +79,7 @@ static bool startThread(trainc_emu &device, Thread &thread) {
     return false;
   // As if runThread had been called: the stack is 16-byte aligned before the
   // return address, which is null.
-  void **top = reinterpret_cast<void **>(thread.stack + kStackBytes) - 2;
+  void **top = reinterpret_cast<void **>(thread.stack + kStackBytes) - 1;
   top[0] = nullptr;
   *--top = reinterpret_cast<void *>(&runThread);
   for (int i = 0; i < 6; ++i)
@@ -246,13 +246,11 @@ static trainc_emu_status run(trainc_emu &device) {
   return TRAINC_EMU_OK;
 }
 
-trainc_emu_status trainc_emu_launch(trainc_emu *device,
-                                    trainc_emu_module *module,
-                                    const trainc_emu_kernel *kernel,
-                                    const uint32_t grid[3],
-                                    const uint32_t block[3],
-                                    uint32_t dynamic_shared_bytes,
-                                    void **arguments) {
+trainc_emu_status
+trainc_emu_launch(trainc_emu *device, trainc_emu_module *module,
+                  const trainc_emu_kernel *kernel, const uint32_t grid[3],
+                  const uint32_t block[3], uint32_t dynamic_shared_bytes,
+                  void **arguments) {
   if (checkLaunch(*device, *kernel, grid, block, dynamic_shared_bytes) !=
       TRAINC_EMU_OK)
     return device->status;

@@ -11,7 +11,8 @@ namespace trainc::emu {
 constexpr uint32_t kWarp = 32;
 constexpr uint32_t kMaxThreads = 1024;
 constexpr uint32_t kBarriers = 16;
-constexpr size_t kStackBytes = 128 << 10; // of a thread, with a guard page below
+constexpr size_t kStackBytes = 128
+                               << 10; // of a thread, with a guard page below
 
 /// An array that grows. Its owner calls `release`.
 template <typename T> struct Array {
@@ -137,8 +138,8 @@ struct Launch {
   uint32_t blockStamp;   // accesses before are of other blocks
   uint32_t barrierStamp; // accesses before came before the last common barrier
   uint32_t firstGeneration; // regions below were not used in this launch
-  Array<uint32_t> order; // of blocks
-  Array<uint32_t> starts; // stamp at which the i-th block in that order began
+  Array<uint32_t> order;    // of blocks
+  Array<uint32_t> starts;   // stamp at which the i-th block in that order began
   uint64_t accesses;
 };
 

@@ -166,8 +166,8 @@ static const char *verb(uint32_t flags) {
 }
 
 [[noreturn]] static void reportRace(const Region &region, uintptr_t address,
-                                    size_t bytes, uint32_t flags,
-                                    Record record, bool write) {
+                                    size_t bytes, uint32_t flags, Record record,
+                                    bool write) {
   trainc_emu &device = *machine;
   const Launch &launch = device.launch;
   beginFault(TRAINC_EMU_RACE, region.kind == RegionKind::Shared
@@ -210,8 +210,7 @@ static Page *usePage(Region &region, size_t index, uint32_t log2) {
   if (!page.cells) {
     page.log2 = log2;
     page.generation = region.generation;
-    page.cells =
-        static_cast<Cell *>(calloc(kPageBytes >> log2, sizeof(Cell)));
+    page.cells = static_cast<Cell *>(calloc(kPageBytes >> log2, sizeof(Cell)));
     return page.cells ? &page : nullptr;
   }
   if (page.generation != region.generation) {
@@ -240,10 +239,9 @@ static void checkOrder(Region &region, const Thread &thread, uintptr_t address,
   trainc_emu &device = *machine;
   const Launch &launch = device.launch;
   size_t offset = address - region.base;
-  uint32_t log2 = static_cast<uint32_t>(
-      __builtin_ctzll(offset | bytes | 16));
-  Record record = {
-      thread.index | (flags & TRAINC_EMU_ATOMIC ? kAtomic : 0), thread.stamp};
+  uint32_t log2 = static_cast<uint32_t>(__builtin_ctzll(offset | bytes | 16));
+  Record record = {thread.index | (flags & TRAINC_EMU_ATOMIC ? kAtomic : 0),
+                   thread.stamp};
   for (size_t at = offset, end = offset + bytes; at < end;) {
     Page *page = usePage(region, at / kPageBytes, log2);
     if (!page) {

@@ -133,11 +133,10 @@ void trainc::emu::sayAddress(trainc_emu &device, uintptr_t address,
     }
   }
   if (best && nearest < (1u << 20))
-    sayOffset(device,
-              best->kind == RegionKind::Variable ? "module variable"
-                                                 : "allocation",
-              best->name, best->bytes,
-              static_cast<int64_t>(address - best->base));
+    sayOffset(
+        device,
+        best->kind == RegionKind::Variable ? "module variable" : "allocation",
+        best->name, best->bytes, static_cast<int64_t>(address - best->base));
   else
     say(device, "near no allocation");
   say(device, "\n");

@@ -9,8 +9,8 @@
 
 using namespace trainc::emu;
 
-static Lane makeLane(WarpOperation operation, const char *name,
-                     uint32_t detail, void *memory) {
+static Lane makeLane(WarpOperation operation, const char *name, uint32_t detail,
+                     void *memory) {
   Lane lane = {};
   lane.operation = operation;
   lane.name = name;
@@ -45,8 +45,7 @@ static float fromBits(uint32_t bits) {
 /// The i-th half of a word, as a number.
 static float half(uint32_t kind, uint32_t word, uint32_t i) {
   uint32_t bits = word >> 16 * i & 0xffff;
-  bool bf16 =
-      kind == TRAINC_EMU_MMA_BF16_K16 || kind == TRAINC_EMU_MMA_BF16_K8;
+  bool bf16 = kind == TRAINC_EMU_MMA_BF16_K16 || kind == TRAINC_EMU_MMA_BF16_K8;
   return bf16 ? fromBits(bits << 16) : trainc_emu_widen_f16(bits);
 }
 
@@ -154,8 +153,8 @@ static void loadMatrices(Lane **lanes, uint32_t) {
 
 void trainc_emu_ldmatrix(const void *row, uint32_t matrices,
                          uint32_t transposed, uint32_t *out) {
-  Lane lane = makeLane(loadMatrices, "ldmatrix", matrices | transposed << 8,
-                       out);
+  Lane lane =
+      makeLane(loadMatrices, "ldmatrix", matrices | transposed << 8, out);
   lane.value = reinterpret_cast<uintptr_t>(row);
   Thread *self = machine->current;
   meet(lane);

@@ -53,8 +53,7 @@ uint32_t trainc_emu_barrier(uint32_t how, uint32_t number, uint32_t threads,
     endFault();
   }
   if (!all && (threads % kWarp || threads == 0 || threads > launch.threads)) {
-    beginFault(TRAINC_EMU_BAD_BARRIER,
-               "barrier of a wrong number of threads");
+    beginFault(TRAINC_EMU_BAD_BARRIER, "barrier of a wrong number of threads");
     say(device, "  barrier %u of %u threads; a block has %u, a warp 32\n",
         number, threads, launch.threads);
     endFault();
@@ -65,8 +64,7 @@ uint32_t trainc_emu_barrier(uint32_t how, uint32_t number, uint32_t threads,
     barrier.how = how;
     barrier.sum = 0;
   } else if (barrier.expected != expected || barrier.how != how) {
-    beginFault(TRAINC_EMU_BAD_BARRIER,
-               "barrier at which threads disagree");
+    beginFault(TRAINC_EMU_BAD_BARRIER, "barrier at which threads disagree");
     say(device,
         "  barrier %u: this thread waits for %u threads, others for %u%s\n",
         number, expected, barrier.expected,
@@ -181,8 +179,7 @@ void trainc::emu::meet(Lane &lane) {
     complete = false;
     // Each waits for the other at another place: neither can ever go on.
     if (theirs->mask >> self & 1) {
-      beginFault(TRAINC_EMU_BAD_MASK,
-                 "warp operation at which lanes disagree");
+      beginFault(TRAINC_EMU_BAD_MASK, "warp operation at which lanes disagree");
       say(device, "  this lane is at %s with mask 0x%08x\n", lane.name,
           lane.mask);
       say(device, "  lane %u is at %s with mask 0x%08x%s\n", other,
@@ -331,8 +328,7 @@ static void matchLanes(Lane **lanes, uint32_t mask) {
   }
   if (lanes[first]->detail == TRAINC_EMU_MATCH_ALL)
     for (uint32_t rest = mask; rest; rest &= rest - 1)
-      lanes[__builtin_ctz(rest)]->result =
-          all ? mask | uint64_t(1) << 32 : 0;
+      lanes[__builtin_ctz(rest)]->result = all ? mask | uint64_t(1) << 32 : 0;
 }
 
 uint64_t trainc_emu_match(uint32_t how, uint32_t mask, uint64_t value) {
@@ -385,8 +381,8 @@ static void electLane(Lane **lanes, uint32_t mask) {
   uint32_t elected = static_cast<uint32_t>(__builtin_ctz(mask));
   for (uint32_t rest = mask; rest; rest &= rest - 1) {
     uint32_t self = static_cast<uint32_t>(__builtin_ctz(rest));
-    lanes[self]->result =
-        elected | static_cast<uint64_t>(self == elected) << 32;
+    lanes[self]->result = elected | static_cast<uint64_t>(self == elected)
+                                        << 32;
   }
 }
 

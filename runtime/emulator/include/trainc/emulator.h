@@ -57,8 +57,8 @@ extern "C" {
 
 typedef enum trainc_emu_status {
   TRAINC_EMU_OK = 0,
-  TRAINC_EMU_BAD_ARGUMENT = 1,   // of the call: nothing ran
-  TRAINC_EMU_BAD_IMAGE = 2,      // not an image, or of another version
+  TRAINC_EMU_BAD_ARGUMENT = 1, // of the call: nothing ran
+  TRAINC_EMU_BAD_IMAGE = 2,    // not an image, or of another version
   TRAINC_EMU_OUT_OF_MEMORY = 3,
   TRAINC_EMU_OUT_OF_BOUNDS = 10, // faults of kernels, from here on
   TRAINC_EMU_READ_ONLY = 11,
@@ -113,9 +113,9 @@ TRAINC_EMU_EXPORT trainc_emu_status trainc_emu_unregister(trainc_emu *device,
                                                           void *address);
 
 /// Loads an image from memory, which is not needed afterwards.
-TRAINC_EMU_EXPORT trainc_emu_status trainc_emu_load(
-    trainc_emu *device, const void *image, size_t bytes,
-    trainc_emu_module **out_module);
+TRAINC_EMU_EXPORT trainc_emu_status
+trainc_emu_load(trainc_emu *device, const void *image, size_t bytes,
+                trainc_emu_module **out_module);
 
 /// Unloads it. Its variables are gone, too.
 TRAINC_EMU_EXPORT void trainc_emu_unload(trainc_emu_module *module);

@@ -78,10 +78,10 @@ typedef struct trainc_emu_kernel {
   void (*run)(void **arguments);
   const uint32_t *parameter_bytes;
   uint32_t parameter_count;
-  uint32_t shared_bytes;       // static, as a driver would report them
-  uint32_t dynamic_shared;     // 1: uses shared memory that the launch sizes
-  uint32_t max_threads;        // of a block; 0: not said
-  uint32_t required_block[3];  // all 0: not said
+  uint32_t shared_bytes;      // static, as a driver would report them
+  uint32_t dynamic_shared;    // 1: uses shared memory that the launch sizes
+  uint32_t max_threads;       // of a block; 0: not said
+  uint32_t required_block[3]; // all 0: not said
   uint32_t reserved;
 } trainc_emu_kernel;
 
@@ -98,7 +98,7 @@ typedef struct trainc_emu_variable {
 
 typedef struct trainc_emu_image {
   uint32_t version;
-  uint32_t function_count; // slots of the table
+  uint32_t function_count;   // slots of the table
   const void *const **table; // where to write the table's address
   const trainc_emu_kernel *kernels;
   const trainc_emu_variable *shared;
