@@ -165,6 +165,11 @@ LogicalResult Emulation::checkAccesses() {
 // Shared memory
 //===----------------------------------------------------------------------===//
 
+static Align alignOf(GlobalVariable *variable, const DataLayout &layout) {
+  return std::max(variable->getAlign().valueOrOne(),
+                  layout.getABITypeAlign(variable->getValueType()));
+}
+
 LogicalResult Emulation::placeShared() {
   SmallVector<GlobalVariable *> variables, dynamic;
   for (GlobalVariable &variable : module.globals()) {
@@ -179,19 +184,25 @@ LogicalResult Emulation::placeShared() {
         .push_back(&variable);
   }
   const DataLayout &layout = module.getDataLayout();
+  // As little aligned as the module allows, so that what relies on more is found.
+  constexpr uint64_t kLine = 1024;
+  auto place = [](uint64_t from, Align align) {
+    return alignTo(from, kLine) + (align.value() < kLine ? align.value() : 0);
+  };
   uint64_t offset = TRAINC_EMU_GAP;
   for (GlobalVariable *variable : variables) {
     uint64_t bytes = layout.getTypeAllocSize(variable->getValueType());
-    Align align = std::max(variable->getAlign().valueOrOne(),
-                           layout.getABITypeAlign(variable->getValueType()));
-    offset = alignTo(offset, align);
+    Align align = alignOf(variable, layout);
+    offset = place(offset, align);
     shared.push_back({variable, offset, bytes, align});
     offset += bytes + TRAINC_EMU_GAP;
   }
-  // A driver aligns dynamic memory to 16 bytes at least, and TMA wants 128.
-  dynamicOffset = alignTo(offset, 1024);
+  Align align;
   for (GlobalVariable *variable : dynamic)
-    shared.push_back({variable, dynamicOffset, 0, Align(16)});
+    align = std::max(align, alignOf(variable, layout));
+  dynamicOffset = place(offset, align);
+  for (GlobalVariable *variable : dynamic)
+    shared.push_back({variable, dynamicOffset, 0, align});
 
   SmallVector<Constant *> constants;
   for (const SharedVariable &variable : shared)

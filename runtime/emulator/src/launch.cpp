@@ -130,6 +130,7 @@ static void beginBlock(trainc_emu &device, uint32_t place) {
   launch.blockIndex[2] = index / launch.grid[0] / launch.grid[1];
   launch.blockStamp = launch.barrierStamp = ++device.now;
   clearShared(device);
+  launch.copies = 0;
   memset(device.barriers, 0, sizeof(device.barriers));
   for (uint32_t i = 0; i < launch.threads; ++i) {
     Thread &thread = device.threads[i];

@@ -92,6 +92,16 @@ struct Lane {
   void *memory;
 };
 
+inline Lane makeLane(WarpOperation operation, const char *name, uint32_t mask,
+                     uint32_t detail) {
+  Lane lane = {};
+  lane.operation = operation;
+  lane.name = name;
+  lane.mask = mask;
+  lane.detail = detail;
+  return lane;
+}
+
 enum class State : uint8_t { New, Ready, Barrier, Warp, Exited };
 
 /// A cp.async that was not waited for.
@@ -141,6 +151,7 @@ struct Launch {
   Array<uint32_t> order;    // of blocks
   Array<uint32_t> starts;   // stamp at which the i-th block in that order began
   uint64_t accesses;
+  uint64_t copies; // cp.async of the block that were not waited for
 };
 
 } // namespace trainc::emu

@@ -291,7 +291,7 @@ static void checkShared(Thread &thread, uintptr_t address, size_t bytes,
   if (!insideShared(device, offset, bytes))
     fault(TRAINC_EMU_OUT_OF_BOUNDS, "access outside of shared variables",
           address, bytes, flags);
-  for (size_t i = offset; i < offset + bytes; ++i)
+  for (size_t i = offset; device.launch.copies && i < offset + bytes; ++i)
     if (device.pending[i]) {
       beginFault(TRAINC_EMU_PENDING_COPY,
                  "access to memory that a cp.async still writes");
@@ -344,7 +344,8 @@ void trainc::emu::accessAs(Thread &thread, uintptr_t address, size_t bytes,
   if (!region) {
     // A thread's own arrays, by a generic pointer.
     uintptr_t stack = reinterpret_cast<uintptr_t>(thread.stack);
-    if (space == TRAINC_EMU_GENERIC && address - stack < kStackBytes)
+    if ((space == TRAINC_EMU_GENERIC || space == TRAINC_EMU_LOCAL) &&
+        address - stack < kStackBytes)
       return;
     fault(TRAINC_EMU_OUT_OF_BOUNDS, "access outside of every allocation",
           address, bytes, flags);
@@ -378,6 +379,7 @@ void trainc::emu::finishCopies(Thread &thread, uint32_t group) {
       thread.copies[kept++] = copy;
       continue;
     }
+    --device.launch.copies;
     size_t offset = copy.to - device.sharedRegion.base;
     memset(device.pending + offset, 0, 2 * copy.bytes);
     memset(reinterpret_cast<char *>(copy.to), 0, copy.bytes);

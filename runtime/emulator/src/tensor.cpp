@@ -9,16 +9,8 @@
 
 using namespace trainc::emu;
 
-static Lane makeLane(WarpOperation operation, const char *name, uint32_t detail,
-                     void *memory) {
-  Lane lane = {};
-  lane.operation = operation;
-  lane.name = name;
-  lane.mask = ~0u; // .aligned: the whole warp
-  lane.detail = detail;
-  lane.memory = memory;
-  return lane;
-}
+/// These operations are of the whole warp (.aligned).
+static constexpr uint32_t kAll = ~0u;
 
 //===----------------------------------------------------------------------===//
 // mma.sync
@@ -108,7 +100,8 @@ static void multiply(Lane **lanes, uint32_t) {
 }
 
 void trainc_emu_mma(uint32_t kind, uint32_t *words) {
-  Lane lane = makeLane(multiply, "mma.sync", kind, words);
+  Lane lane = makeLane(multiply, "mma.sync", kAll, kind);
+  lane.memory = words;
   meet(lane);
 }
 
@@ -116,34 +109,33 @@ void trainc_emu_mma(uint32_t kind, uint32_t *words) {
 // ldmatrix
 //===----------------------------------------------------------------------===//
 
-/// What lanes bring: the address of a row in `value`, and where the words go.
-/// `detail` is the number of matrices, negated bit 8 says whether transposed.
+/// The address of a row is in a lane's `value`, the place of the words that it gets
+/// in `memory`; `detail` is the number of matrices, and bit 8 is set if transposed.
+/// A lane gives a row and gets words of others: both are checked, so that order is
+/// checked between the threads that wrote and the one that gets.
 static void loadMatrices(Lane **lanes, uint32_t) {
   trainc_emu &device = *machine;
   Thread *warp = device.current - device.current->index % kWarp;
   uint32_t matrices = lanes[0]->detail & 0xff;
   bool transposed = lanes[0]->detail >> 8;
+  constexpr uint32_t kRead = TRAINC_EMU_READ, kShared = TRAINC_EMU_SHARED;
   for (uint32_t matrix = 0; matrix < matrices; ++matrix) {
-    // Rows are aligned; each lane reads its words, so that order is checked
-    // between the one that wrote and the one that gets them.
+    Lane **rows = lanes + 8 * matrix;
+    for (uint32_t row = 0; row < 8; ++row) {
+      device.current = &warp[8 * matrix + row];
+      access(rows[row]->value, 16, TRAINC_EMU_FLAGS(kRead, 4u, kShared));
+    }
     for (uint32_t self = 0; self < kWarp; ++self) {
       device.current = &warp[self];
-      uint32_t group = self / 4, place = self % 4;
-      uint32_t word = 0;
+      uint32_t group = self / 4, place = self % 4, word = 0;
       for (uint32_t i = 0; i < 2; ++i) {
         uint32_t row = transposed ? place * 2 + i : group;
         uint32_t column = transposed ? group : place * 2 + i;
-        uintptr_t address = lanes[matrix * 8 + row]->value;
-        if (i == 0 || transposed) {
-          uint32_t rowFlags =
-              TRAINC_EMU_FLAGS(0u, 4u, uint32_t(TRAINC_EMU_SHARED));
-          accessAs(warp[matrix * 8 + row], address, 16, rowFlags);
-          accessAs(warp[self], address + column / 2 * 4, 4,
-                   TRAINC_EMU_FLAGS(uint32_t(TRAINC_EMU_READ), 2u,
-                                    uint32_t(TRAINC_EMU_SHARED)));
-        }
+        uintptr_t address = rows[row]->value + 2 * column;
+        access(address & ~uintptr_t(3), 4,
+               TRAINC_EMU_FLAGS(kRead, 2u, kShared));
         uint16_t bits;
-        memcpy(&bits, reinterpret_cast<char *>(address) + 2 * column, 2);
+        memcpy(&bits, reinterpret_cast<char *>(address), sizeof(bits));
         word |= static_cast<uint32_t>(bits) << 16 * i;
       }
       static_cast<uint32_t *>(lanes[self]->memory)[matrix] = word;
@@ -154,7 +146,8 @@ static void loadMatrices(Lane **lanes, uint32_t) {
 void trainc_emu_ldmatrix(const void *row, uint32_t matrices,
                          uint32_t transposed, uint32_t *out) {
   Lane lane =
-      makeLane(loadMatrices, "ldmatrix", matrices | transposed << 8, out);
+      makeLane(loadMatrices, "ldmatrix", kAll, matrices | transposed << 8);
+  lane.memory = out;
   lane.value = reinterpret_cast<uintptr_t>(row);
   Thread *self = machine->current;
   meet(lane);
@@ -183,6 +176,7 @@ void trainc_emu_cp_async(void *to, const void *from, uint32_t bytes,
     beginFault(TRAINC_EMU_OUT_OF_MEMORY, "no memory to remember a cp.async");
     endFault();
   }
+  ++device.launch.copies;
   size_t offset = copy.to - device.sharedRegion.base;
   for (size_t i = 0; i < bytes; ++i)
     device.pending[offset + i] = static_cast<uint16_t>(thread.index + 1);

@@ -208,16 +208,6 @@ void trainc::emu::meet(Lane &lane) {
 // Operations
 //===----------------------------------------------------------------------===//
 
-static Lane makeLane(WarpOperation operation, const char *name, uint32_t mask,
-                     uint32_t detail) {
-  Lane lane = {};
-  lane.operation = operation;
-  lane.name = name;
-  lane.mask = mask;
-  lane.detail = detail;
-  return lane;
-}
-
 void trainc_emu_warp_sync(uint32_t mask) {
   Lane lane = makeLane([](Lane **, uint32_t) {}, "bar.warp.sync", mask, 0);
   lane.orders = true;

@@ -15,7 +15,8 @@ TYPES = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i16": np.int16}
 def argument(text):
     if "=" in text:
         kind, value = text.split("=")
-        return TYPES[kind](value)
+        number = float(value) if kind == "f32" else int(value, 0)
+        return np.array(number).astype(TYPES[kind])[()]
     kind, count = text.split(":")
     return emulator.aligned(np.arange(int(count)), TYPES[kind])
 
