@@ -135,7 +135,7 @@ check("zero fill", y, np.where(np.arange(4) < (lanes % 5)[:, None], x, 0))
 n, f = aligned([0, -1], np.int32), aligned([0], np.int32)
 device.launch("atomics", 2, 16, n, f)
 check("atomics", n, [32, 15])
-check("compare and swap", f, [-1])
+check("compare and swap", f, [16])
 
 # Conversions at every boundary, and functions.
 edges = [0.0, -0.0, 1.0, -1.5, 65504.0, 65519.9, 65520.0, 1e6, -1e6, 2.0**-14, 2.0**-15, 3e-8]

@@ -34,8 +34,9 @@
 //   - Barriers that some threads never reach, exited ones included.
 //   - Data races between threads, on shared and on global memory: order comes from
 //     barriers and, inside of a warp, from bar.warp.sync and shfl.sync only.
-//     Atomics do not race with each other. Of reads of a place, the last three by
-//     different threads are remembered (of two warps, if there are): a write is
+//     Atomics do not race with each other, but with plain accesses they do: a loop of
+//     compare and swap begins with an atomic load. Of the reads of a place, the last
+//     by each of two threads, and by one of another warp, are remembered: a write is
 //     compared with these.
 //   - Shared memory that a pending cp.async still writes.
 // The first fault ends the launch.

@@ -333,13 +333,12 @@ gpu.module @operations {
     %t32 = arith.index_cast %t : index to i32
     %a = memref.atomic_rmw addi %one, %n[%c0] : (i32, memref<2xi32>) -> i32
     %b = memref.atomic_rmw maxs %t32, %n[%c1] : (i32, memref<2xi32>) -> i32
-    // x = 2 x + 1 by compare and swap.
-    %r = memref.generic_atomic_rmw %f[%c0] : memref<1xi32> {
-    ^bb0(%old: i32):
-      %d = arith.addi %old, %old : i32
-      %s = arith.addi %d, %one : i32
-      memref.atomic_yield %s : i32
-    }
+    // Thread t makes t + 1 of t; in the second block all come too late.
+    %p = memref.extract_aligned_pointer_as_index %f : memref<1xi32> -> index
+    %p64 = arith.index_cast %p : index to i64
+    %pp = llvm.inttoptr %p64 : i64 to !llvm.ptr
+    %next = arith.addi %t32, %one : i32
+    %r = llvm.cmpxchg %pp, %t32, %next acq_rel monotonic : !llvm.ptr, i32
     gpu.return
   }
 
