@@ -12,7 +12,7 @@ using namespace trainc::emu;
 trainc_emu *trainc_emu_create(void) {
   trainc_emu *device = static_cast<trainc_emu *>(calloc(1, sizeof(trainc_emu)));
   if (device)
-    device->limit = uint64_t(1) << 34;
+    device->limit = uint64_t(1) << 31;
   return device;
 }
 

@@ -302,9 +302,17 @@ static void checkShared(Thread &thread, uintptr_t address, size_t bytes,
       endFault();
     }
   uint8_t *initialized = device.initialized + offset;
-  if (flags & TRAINC_EMU_READ && memchr(initialized, 0, bytes))
-    fault(TRAINC_EMU_UNINITIALIZED, "read of uninitialised shared memory",
-          address, bytes, flags);
+  if (flags & TRAINC_EMU_READ)
+    if (const void *first = memchr(initialized, 0, bytes)) {
+      beginFault(TRAINC_EMU_UNINITIALIZED,
+                 "read of uninitialised shared memory");
+      sayAddress(device, address, bytes);
+      say(device,
+          "  this thread %s them; nothing wrote byte %td of them so far: is a "
+          "barrier missing?\n",
+          verb(flags), static_cast<const uint8_t *>(first) - initialized);
+      endFault();
+    }
   if (flags & TRAINC_EMU_WRITE)
     memset(initialized, 1, bytes);
   checkOrder(device.sharedRegion, thread, address, bytes, flags);

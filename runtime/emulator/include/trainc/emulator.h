@@ -22,7 +22,7 @@
 //     is not seen: it is reported as a race.
 //   - The rounding of approximate functions; the order of sums inside of mma (here:
 //     exact products, summed in f64, rounded once); the cost of anything.
-//   - Bounds of local memory (a thread's own arrays).
+//   - Bounds of local memory (a thread's own arrays), of which there are 128 KiB.
 //
 // What is checked, each with a report that names kernel, block, thread and address
 //   - Access outside of registered allocations, of module variables and of shared
@@ -98,7 +98,7 @@ TRAINC_EMU_EXPORT void trainc_emu_destroy(trainc_emu *device);
 /// other number a shuffled one.
 TRAINC_EMU_EXPORT void trainc_emu_set_seed(trainc_emu *device, uint64_t seed);
 
-/// The most accesses that one launch may make (at first 2^34).
+/// The most accesses that one launch may make (at first 2^31).
 TRAINC_EMU_EXPORT void trainc_emu_set_limit(trainc_emu *device,
                                             uint64_t accesses);
 
