@@ -84,11 +84,10 @@ Value *CallReplacer::barrier() {
   StringRef rest = name;
   if (!rest.consume_front("barrier.cta."))
     return nullptr;
-  // Whether the whole warp must be there ("aligned") follows from the others.
   bool counted = rest.consume_back(".count");
   if (!counted && !rest.consume_back(".all"))
     return nullptr;
-  rest.consume_back(".aligned");
+  bool aligned = rest.consume_back(".aligned");
   int how = StringSwitch<int>(rest)
                 .Case("sync", TRAINC_EMU_BARRIER_SYNC)
                 .Case("red.and", TRAINC_EMU_BARRIER_AND)
@@ -101,7 +100,8 @@ Value *CallReplacer::barrier() {
   Value *value = how == TRAINC_EMU_BARRIER_SYNC
                      ? number(0)
                      : word(operand(counted ? 2 : 1));
-  Value *result = run("barrier", {number(how), operand(0), threads, value});
+  Value *result = run(
+      "barrier", {number(how), number(aligned), operand(0), threads, value});
   if (call->getType()->isIntegerTy(1))
     return builder.CreateIsNotNull(result);
   return call->getType()->isVoidTy() ? nullptr : result;

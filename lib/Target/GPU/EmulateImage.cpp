@@ -105,6 +105,9 @@ static GlobalVariable *defineFunctions(Module &module) {
     CallInst *call =
         builder.CreateCall(function->getFunctionType(), target, arguments);
     call->setDoesNotThrow();
+    // The emulator sees where a barrier is by where it returns to.
+    if (entry.name == "barrier")
+      call->setConvergent();
     if (entry.math || entry.name == "special" || entry.name == "shared")
       call->setDoesNotAccessMemory();
     if (function->getReturnType()->isVoidTy())

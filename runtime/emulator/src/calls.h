@@ -18,8 +18,8 @@ void trainc_emu_copy(void *to, const void *from, uint64_t bytes,
 void trainc_emu_fill(void *to, uint32_t byte, uint64_t bytes, uint32_t flags);
 void *trainc_emu_shared(uint64_t offset);
 uint32_t trainc_emu_special(uint32_t number);
-uint32_t trainc_emu_barrier(uint32_t how, uint32_t number, uint32_t threads,
-                            uint32_t value);
+uint32_t trainc_emu_barrier(uint32_t how, uint32_t aligned, uint32_t number,
+                            uint32_t threads, uint32_t value);
 void trainc_emu_warp_sync(uint32_t mask);
 uint64_t trainc_emu_shuffle(uint32_t mode, uint32_t mask, uint32_t value,
                             uint32_t b, uint32_t c);

@@ -118,6 +118,7 @@ struct Thread {
   uint32_t stamp;
   State state;
   uint32_t barrier;
+  const void *site; // of the barrier in the code
   Lane *lane;
   Array<Copy> copies;
   uint32_t group; // number of the open one

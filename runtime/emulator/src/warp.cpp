@@ -40,8 +40,27 @@ static void orderThreads(trainc_emu &device, uint32_t number) {
   }
 }
 
-uint32_t trainc_emu_barrier(uint32_t how, uint32_t number, uint32_t threads,
-                            uint32_t value) {
+/// All threads of a warp execute the same bar.sync, or none.
+static void checkAligned(const Thread &thread, uint32_t number) {
+  trainc_emu &device = *machine;
+  uint32_t first = thread.index - thread.index % kWarp;
+  for (uint32_t i = first; i < first + kWarp && i < device.launch.threads;
+       ++i) {
+    const Thread &peer = device.threads[i];
+    if (peer.state != State::Barrier ||
+        (peer.barrier == number && peer.site == thread.site))
+      continue;
+    beginFault(TRAINC_EMU_BAD_BARRIER,
+               "barrier that threads of a warp reach at different places");
+    say(device, "  this thread is at barrier %u; ", number);
+    sayThread(device, i);
+    say(device, " waits at barrier %u, elsewhere in the code\n", peer.barrier);
+    endFault();
+  }
+}
+
+uint32_t trainc_emu_barrier(uint32_t how, uint32_t aligned, uint32_t number,
+                            uint32_t threads, uint32_t value) {
   trainc_emu &device = *machine;
   Launch &launch = device.launch;
   Thread &thread = *device.current;
@@ -58,6 +77,9 @@ uint32_t trainc_emu_barrier(uint32_t how, uint32_t number, uint32_t threads,
         number, threads, launch.threads);
     endFault();
   }
+  thread.site = __builtin_return_address(0);
+  if (aligned)
+    checkAligned(thread, number);
   Barrier &barrier = device.barriers[number];
   if (barrier.arrived == 0) {
     barrier.expected = expected;

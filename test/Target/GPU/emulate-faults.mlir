@@ -225,6 +225,30 @@ gpu.module @faults {
     gpu.return
   }
 
+  // Two barriers in the branches of a warp, and one that all reach.
+  //
+  // RUN: not %{launch} diverged f32:32 i64=16 2>&1 | FileCheck %s --check-prefix=DIVERGED
+  // DIVERGED: status 15: barrier that threads of a warp reach at different places
+  // DIVERGED-NEXT: kernel diverged, block (0,0,0), thread (16,0,0)
+  // DIVERGED-NEXT: this thread is at barrier 0; thread (0,0,0) waits at barrier 0, elsewhere in the code
+  // RUN: %{launch} diverged f32:32 i64=32 | FileCheck %s --check-prefix=TOGETHER
+  // TOGETHER: diverged: no fault
+  gpu.func @diverged(%x: memref<32xf32>, %count: i64) kernel {
+    %t = gpu.thread_id x
+    %n = arith.index_cast %count : i64 to index
+    %first = arith.cmpi ult, %t, %n : index
+    %one = arith.constant 1.0 : f32
+    %two = arith.constant 2.0 : f32
+    scf.if %first {
+      gpu.barrier
+      memref.store %one, %x[%t] : memref<32xf32>
+    } else {
+      memref.store %two, %x[%t] : memref<32xf32>
+      gpu.barrier
+    }
+    gpu.return
+  }
+
   // A quarter of the dynamic shared memory is written, or all of what is read.
   //
   // RUN: not %{launch} uninitialized f32:32 i64=8 --shared 128 2>&1 | FileCheck %s --check-prefix=UNINIT

@@ -31,7 +31,8 @@
 //   - Masks: a lane that does not name itself, names one that has exited, does not
 //     exist or never arrives; lanes that meet with different masks or operations;
 //     shuffles from lanes outside of the mask.
-//   - Barriers that some threads never reach, exited ones included.
+//   - Barriers that some threads never reach, exited ones included; that threads of a
+//     warp reach at different places of the code.
 //   - Data races between threads, on shared and on global memory: order comes from
 //     barriers and, inside of a warp, from bar.warp.sync and shfl.sync only.
 //     Atomics do not race with each other, but with plain accesses they do: a loop of
