@@ -56,6 +56,9 @@ static FunctionCallee declare(Module &module, const FunctionEntry &entry) {
       module.getOrInsertFunction((prefix + entry.name).str(), type);
   auto *function = cast<Function>(callee.getCallee());
   function->setDoesNotThrow();
+  // The emulator sees where a barrier is by where it returns to.
+  if (entry.name == "barrier")
+    function->setConvergent();
   // The same for a thread from its begin to its end.
   if (entry.math || entry.name == "special" || entry.name == "shared") {
     function->setDoesNotAccessMemory();
@@ -105,8 +108,7 @@ static GlobalVariable *defineFunctions(Module &module) {
     CallInst *call =
         builder.CreateCall(function->getFunctionType(), target, arguments);
     call->setDoesNotThrow();
-    // The emulator sees where a barrier is by where it returns to.
-    if (entry.name == "barrier")
+    if (function->isConvergent())
       call->setConvergent();
     if (entry.math || entry.name == "special" || entry.name == "shared")
       call->setDoesNotAccessMemory();
