@@ -45,6 +45,7 @@ void trainc::buildLowerToNVVM(OpPassManager &pm) {
   ConvertGpuOpsToNVVMOpsOptions options;
   options.useBarePtrCallConv = true;
   kernels.addPass(createConvertGpuOpsToNVVMOps(options));
+  kernels.addPass(createConvertNVVMToLLVMPass());
   kernels.addPass(createCanonicalizerPass());
   kernels.addPass(createCSEPass());
   kernels.addPass(createReconcileUnrealizedCastsPass());

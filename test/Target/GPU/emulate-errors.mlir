@@ -3,13 +3,14 @@
 // RUN: split-file %s %t
 // RUN: not trainc-emulate %t/intrinsic.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=INTRINSIC
 // RUN: not trainc-emulate %t/ptx.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=PTX
+// RUN: not trainc-emulate %t/arrive.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=ARRIVE
 // RUN: not trainc-emulate %t/function.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=FUNCTION
 // RUN: not trainc-emulate %t/generic.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=GENERIC
 // RUN: not trainc-emulate %t/empty.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=EMPTY
 // RUN: not trainc-emulate %t/none.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=NONE
 
 //--- intrinsic.mlir
-// INTRINSIC: intrinsic.mlir:[[#@LINE+1]]:1: error: the emulator does not know intrinsic 'llvm.nvvm.read.ptx.sreg.clock'
+// INTRINSIC: intrinsic.mlir:{{[0-9]+}}:1: error: the emulator does not know intrinsic 'llvm.nvvm.read.ptx.sreg.clock'
 gpu.module @m {
   llvm.func @k() attributes {gpu.kernel, nvvm.kernel} {
     %0 = nvvm.read.ptx.sreg.clock : i32
@@ -22,6 +23,15 @@ gpu.module @m {
 gpu.module @m {
   llvm.func @k() attributes {gpu.kernel, nvvm.kernel} {
     llvm.inline_asm has_side_effects "griddepcontrol.wait;", "" : () -> ()
+    llvm.return
+  }
+}
+
+//--- arrive.mlir
+// ARRIVE: error: the emulator does not know inline PTX 'bar.arrive
+gpu.module @m {
+  llvm.func @k(%n: i32) attributes {gpu.kernel, nvvm.kernel} {
+    nvvm.barrier.arrive number_of_threads = %n
     llvm.return
   }
 }
