@@ -132,10 +132,16 @@ device.launch("zero_fill", 1, 32, x, y)
 check("zero fill", y, np.where(np.arange(4) < (lanes % 5)[:, None], x, 0))
 
 # Atomics, of two blocks.
-n, f = aligned([0, -1], np.int32), aligned([0], np.int32)
-device.launch("atomics", 2, 16, n, f)
+n, f, h = aligned([0, -1], np.int32), aligned([0], np.int32), aligned([7, 0], np.uint16)
+device.launch("atomics", 2, 16, n, f, h)
 check("atomics", n, [32, 15])
 check("compare and swap", f, [16])
+check("atomics of bf16", h, [7, to_bf16([16.0])[0]])
+
+# Masked accesses.
+x, y = aligned(rng.normal(size=30), np.float32), aligned(np.zeros(30), np.float32)
+device.launch("masked", 1, 8, x, y)
+check("masked", y, -x)
 
 # Conversions at every boundary, and functions.
 edges = [0.0, -0.0, 1.0, -1.5, 65504.0, 65519.9, 65520.0, 1e6, -1e6, 2.0**-14, 2.0**-15, 3e-8]

@@ -324,8 +324,8 @@ gpu.module @operations {
     gpu.return
   }
 
-  // Integer and compare-and-swap atomics.
-  gpu.func @atomics(%n: memref<2xi32>, %f: memref<1xi32>) kernel {
+  // Integer, bf16 and compare-and-swap atomics.
+  gpu.func @atomics(%n: memref<2xi32>, %f: memref<1xi32>, %h: memref<2xbf16>) kernel {
     %t = gpu.thread_id x
     %c0 = arith.constant 0 : index
     %c1 = arith.constant 1 : index
@@ -333,12 +333,29 @@ gpu.module @operations {
     %t32 = arith.index_cast %t : index to i32
     %a = memref.atomic_rmw addi %one, %n[%c0] : (i32, memref<2xi32>) -> i32
     %b = memref.atomic_rmw maxs %t32, %n[%c1] : (i32, memref<2xi32>) -> i32
+    %half = arith.constant 0.5 : bf16
+    %c = memref.atomic_rmw addf %half, %h[%c1] : (bf16, memref<2xbf16>) -> bf16
     // Thread t makes t + 1 of t; in the second block all come too late.
     %p = memref.extract_aligned_pointer_as_index %f : memref<1xi32> -> index
     %p64 = arith.index_cast %p : index to i64
     %pp = llvm.inttoptr %p64 : i64 to !llvm.ptr
     %next = arith.addi %t32, %one : i32
     %r = llvm.cmpxchg %pp, %t32, %next acq_rel monotonic : !llvm.ptr, i32
+    gpu.return
+  }
+
+  // y = -x by masked vectors, of which the last one is cut.
+  gpu.func @masked(%x: memref<30xf32>, %y: memref<30xf32>) kernel {
+    %t = gpu.thread_id x
+    %c4 = arith.constant 4 : index
+    %c30 = arith.constant 30 : index
+    %i = arith.muli %t, %c4 : index
+    %left = arith.subi %c30, %i : index
+    %mask = vector.create_mask %left : vector<4xi1>
+    %none = arith.constant dense<0.0> : vector<4xf32>
+    %v = vector.maskedload %x[%i], %mask, %none : memref<30xf32>, vector<4xi1>, vector<4xf32> into vector<4xf32>
+    %w = arith.negf %v : vector<4xf32>
+    vector.maskedstore %y[%i], %mask, %w : memref<30xf32>, vector<4xi1>, vector<4xf32>
     gpu.return
   }
 
