@@ -47,8 +47,9 @@ gpu.module @faults {
   //
   // RUN: not %{launch} warp_unordered f32:32 2>&1 | FileCheck %s --check-prefix=UNORDERED
   // UNORDERED: status 17: data race on shared memory
-  // UNORDERED: byte 124 of shared variable
-  // UNORDERED-NEXT: this thread writes them; thread (0,0,0) read them, and nothing orders the two
+  // UNORDERED-NEXT: thread (0,0,0)
+  // UNORDERED-NEXT: byte 124 of shared variable
+  // UNORDERED-NEXT: this thread reads them; thread (31,0,0) wrote them, and nothing orders the two
   // RUN: %{launch} warp_ordered f32:32 | FileCheck %s --check-prefix=ORDERED
   // RUN: %{launch} warp_ordered f32:32 --seed 3 | FileCheck %s --check-prefix=ORDERED
   // ORDERED: warp_ordered: no fault
@@ -114,11 +115,15 @@ gpu.module @faults {
 
   // Two halves of a warp meet, each with a mask of its own.
   //
-  // RUN: not %{launch} halves i32=0xffffffff i32=0xffff0000 2>&1 | FileCheck %s --check-prefix=DISAGREE
+  // RUN: not %{launch} halves i32=0xffffffff i32=0xffff0001 2>&1 | FileCheck %s --check-prefix=DISAGREE
   // DISAGREE: status 14: warp operation at which lanes disagree
   // DISAGREE-NEXT: thread (16,0,0)
-  // DISAGREE-NEXT: this lane is at bar.warp.sync with mask 0xffff0000
+  // DISAGREE-NEXT: this lane is at bar.warp.sync with mask 0xffff0001
   // DISAGREE-NEXT: lane 0 is at bar.warp.sync with mask 0xffffffff
+  // RUN: not %{launch} halves i32=0xffffffff i32=0xffff0000 2>&1 | FileCheck %s --check-prefix=LEFT
+  // LEFT: status 16: bar.warp.sync whose mask names a thread that never arrives
+  // LEFT: each of threads 0 to 15 of the block waits at bar.warp.sync with mask 0xffffffff
+  // LEFT-NEXT: each of threads 16 to 31 of the block has exited
   // RUN: %{launch} halves i32=0x0000ffff i32=0xffff0000 | FileCheck %s --check-prefix=HALVES
   // HALVES: halves: no fault
   gpu.func @halves(%low: i32, %high: i32) kernel {
@@ -378,6 +383,9 @@ gpu.module @faults {
     %c32 = arith.constant 32 : index
     %i32 = arith.constant 32 : i32
     %i64 = arith.constant 64 : i32
+    %zero = arith.constant 0.0 : f32
+    memref.store %zero, %s[%t] : memref<128xf32, #shared>
+    gpu.barrier
     %v = memref.load %x[%t] : memref<128xf32>
     memref.store %v, %s[%t] : memref<128xf32, #shared>
     %w = arith.divui %t, %c32 : index
