@@ -47,10 +47,12 @@ gpu.module @m {
 }
 
 //--- generic.mlir
-// GENERIC: error: the emulator does not know intrinsic 'llvm.exp.v4f32'
+// GENERIC: error: the emulator does not know intrinsic 'llvm.exp10.v4f32'
 gpu.module @m {
-  llvm.func @k(%x: vector<4xf32>) attributes {gpu.kernel, nvvm.kernel} {
-    %0 = llvm.intr.exp(%x) : (vector<4xf32>) -> vector<4xf32>
+  llvm.func @k(%p: !llvm.ptr) attributes {gpu.kernel, nvvm.kernel} {
+    %x = llvm.load %p : !llvm.ptr -> vector<4xf32>
+    %0 = llvm.call_intrinsic "llvm.exp10"(%x) : (vector<4xf32>) -> vector<4xf32>
+    llvm.store %0, %p : vector<4xf32>, !llvm.ptr
     llvm.return
   }
 }

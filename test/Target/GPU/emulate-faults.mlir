@@ -90,7 +90,7 @@ gpu.module @faults {
   // RUN: not %{launch} shuffle_8 f32:32 i32=-1 i32=4 --block 24 2>&1 | FileCheck %s --check-prefix=BEYOND
   // BEYOND: status 14: shfl.sync.bfly whose mask names a thread that does not exist
   // BEYOND: mask 0xffffffff; lane 24 is beyond the block
-  // RUN: not %{launch} shuffle_8 f32:32 i32=0x7f i32=4 2>&1 | FileCheck %s --check-prefix=SELF
+  // RUN: not %{launch} shuffle_8 f32:32 i32=0x7f i32=0 2>&1 | FileCheck %s --check-prefix=SELF
   // SELF: status 14: shfl.sync.bfly whose mask does not name the thread itself
   // SELF-NEXT: thread (7,0,0)
   // SELF-NEXT: mask 0x0000007f; lane 7 executes it
@@ -417,8 +417,9 @@ gpu.module @faults {
   gpu.func @spin(%x: memref<1xf32>) kernel {
     %c0 = arith.constant 0 : index
     %one = arith.constant 1.0 : f32
+    %zero = arith.constant 0.0 : f32
     scf.while : () -> () {
-      %v = memref.load %x[%c0] : memref<1xf32>
+      %v = memref.atomic_rmw addf %zero, %x[%c0] : (f32, memref<1xf32>) -> f32
       %wait = arith.cmpf one, %v, %one : f32
       scf.condition(%wait)
     } do {

@@ -351,7 +351,10 @@ gpu.module @operations {
     %c30 = arith.constant 30 : index
     %i = arith.muli %t, %c4 : index
     %left = arith.subi %c30, %i : index
-    %mask = vector.create_mask %left : vector<4xi1>
+    %left32 = arith.index_cast %left : index to i32
+    %lefts = vector.broadcast %left32 : i32 to vector<4xi32>
+    %steps = arith.constant dense<[0, 1, 2, 3]> : vector<4xi32>
+    %mask = arith.cmpi slt, %steps, %lefts : vector<4xi32>
     %none = arith.constant dense<0.0> : vector<4xf32>
     %v = vector.maskedload %x[%i], %mask, %none : memref<30xf32>, vector<4xi1>, vector<4xf32> into vector<4xf32>
     %w = arith.negf %v : vector<4xf32>
