@@ -68,6 +68,7 @@ void trainc::emu::makeReady(Thread &thread) {
   device.launch.kernel->run(device.launch.arguments);
   finishCopies(thread, UINT32_MAX);
   thread.state = State::Exited;
+  device.exited[thread.index / kWarp] |= 1u << thread.index % kWarp;
   --device.live;
   suspend();
   abort();
@@ -78,8 +79,9 @@ static bool startThread(trainc_emu &device, Thread &thread) {
   if (!thread.stack)
     return false;
   // As if runThread had been called: the stack is 16-byte aligned before the
-  // return address, which is null.
-  void **top = reinterpret_cast<void **>(thread.stack + kStackBytes) - 1;
+  // return address, which is null. Stacks begin at different lines of the caches.
+  char *base = thread.stack + kStackBytes - thread.index % 64 * 64;
+  void **top = reinterpret_cast<void **>(base) - 1;
   top[0] = nullptr;
   *--top = reinterpret_cast<void *>(&runThread);
   for (int i = 0; i < 6; ++i)
@@ -144,6 +146,8 @@ static void beginBlock(trainc_emu &device, uint32_t place) {
   }
   for (uint32_t warp = 0; warp < launch.warps; ++warp) {
     uint32_t lanes = launch.threads - warp * kWarp;
+    device.meeting[warp] = device.exited[warp] = 0;
+    device.atBarrier[warp] = nullptr;
     device.ready[warp] = lanes >= kWarp ? ~0u : (1u << lanes) - 1;
   }
   device.live = launch.threads;

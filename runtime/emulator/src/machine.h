@@ -169,7 +169,12 @@ struct trainc_emu {
   trainc::emu::Launch launch;
   trainc::emu::Thread threads[trainc::emu::kMaxThreads];
   trainc::emu::Barrier barriers[trainc::emu::kBarriers];
+  // Per warp: lanes that can run, that wait at warp operations, that have exited;
+  // the thread that came to a barrier last, or null.
   uint32_t ready[trainc::emu::kMaxThreads / trainc::emu::kWarp];
+  uint32_t meeting[trainc::emu::kMaxThreads / trainc::emu::kWarp];
+  uint32_t exited[trainc::emu::kMaxThreads / trainc::emu::kWarp];
+  trainc::emu::Thread *atBarrier[trainc::emu::kMaxThreads / trainc::emu::kWarp];
   uint32_t live;
   trainc::emu::Thread *current;
   void *scheduler; // its stack pointer

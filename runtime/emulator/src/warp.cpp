@@ -40,23 +40,22 @@ static void orderThreads(trainc_emu &device, uint32_t number) {
   }
 }
 
-/// All threads of a warp execute the same bar.sync, or none.
-static void checkAligned(const Thread &thread, uint32_t number) {
+/// All threads of a warp execute the same bar.sync, or none. Those that wait were
+/// compared with each other, so the last of them stands for all.
+static void checkAligned(Thread &thread, uint32_t number) {
   trainc_emu &device = *machine;
-  uint32_t first = thread.index - thread.index % kWarp;
-  for (uint32_t i = first; i < first + kWarp && i < device.launch.threads;
-       ++i) {
-    const Thread &peer = device.threads[i];
-    if (peer.state != State::Barrier ||
-        (peer.barrier == number && peer.site == thread.site))
-      continue;
-    beginFault(TRAINC_EMU_BAD_BARRIER,
-               "barrier that threads of a warp reach at different places");
-    say(device, "  this thread is at barrier %u; ", number);
-    sayThread(device, i);
-    say(device, " waits at barrier %u, elsewhere in the code\n", peer.barrier);
-    endFault();
-  }
+  Thread *&last = device.atBarrier[thread.index / kWarp];
+  const Thread *peer = last;
+  last = &thread;
+  if (!peer || peer->state != State::Barrier ||
+      (peer->barrier == number && peer->site == thread.site))
+    return;
+  beginFault(TRAINC_EMU_BAD_BARRIER,
+             "barrier that threads of a warp reach at different places");
+  say(device, "  this thread is at barrier %u; ", number);
+  sayThread(device, peer->index);
+  say(device, " waits at barrier %u, elsewhere in the code\n", peer->barrier);
+  endFault();
 }
 
 uint32_t trainc_emu_barrier(uint32_t how, uint32_t aligned, uint32_t number,
@@ -170,33 +169,18 @@ static void orderLanes(Thread *warp, uint32_t mask) {
   }
 }
 
-void trainc::emu::meet(Lane &lane) {
+/// Finds the lanes that wait for this one. False if some wait at another place.
+static bool gather(const Lane &lane, const Thread *warp, uint32_t self,
+                   Lane **lanes) {
   trainc_emu &device = *machine;
-  Thread &thread = *device.current;
-  uint32_t self = thread.index % kWarp, first = thread.index - self;
-  Thread *warp = device.threads + first;
-  ++device.counts.warp_operations;
-  if (!(lane.mask >> self & 1))
-    faultMask(lane, "does not name the thread itself", self, " executes it");
   bool complete = true;
-  Lane *lanes[kWarp] = {};
-  lanes[self] = &lane;
   for (uint32_t rest = lane.mask & ~(1u << self); rest; rest &= rest - 1) {
     uint32_t other = static_cast<uint32_t>(__builtin_ctz(rest));
-    if (first + other >= device.launch.threads)
-      faultMask(lane, "names a thread that does not exist", other,
-                " is beyond the block");
-    const Thread &peer = warp[other];
-    if (peer.state == State::Exited)
-      faultMask(lane, "names a thread that has exited", other, " has exited");
-    if (peer.state != State::Warp) {
-      complete = false;
-      continue;
-    }
-    Lane *theirs = peer.lane;
+    Lane *theirs = warp[other].lane;
     lanes[other] = theirs;
-    if (theirs->operation == lane.operation && theirs->mask == lane.mask &&
-        theirs->detail == lane.detail)
+    bool same =
+        theirs->operation == lane.operation && theirs->mask == lane.mask;
+    if (same && theirs->detail == lane.detail)
       continue;
     complete = false;
     // Each waits for the other at another place: neither can ever go on.
@@ -205,25 +189,47 @@ void trainc::emu::meet(Lane &lane) {
       say(device, "  this lane is at %s with mask 0x%08x\n", lane.name,
           lane.mask);
       say(device, "  lane %u is at %s with mask 0x%08x%s\n", other,
-          theirs->name, theirs->mask,
-          theirs->operation == lane.operation && theirs->mask == lane.mask
-              ? ", of another kind"
-              : "");
+          theirs->name, theirs->mask, same ? ", of another kind" : "");
       endFault();
     }
   }
+  return complete;
+}
+
+void trainc::emu::meet(Lane &lane) {
+  trainc_emu &device = *machine;
+  Thread &thread = *device.current;
+  uint32_t self = thread.index % kWarp, first = thread.index - self;
+  uint32_t warpIndex = first / kWarp, others = lane.mask & ~(1u << self);
+  uint32_t count = device.launch.threads - first;
+  uint32_t exist = count >= kWarp ? ~0u : (1u << count) - 1;
+  Thread *warp = device.threads + first;
+  ++device.counts.warp_operations;
+  if (!(lane.mask >> self & 1))
+    faultMask(lane, "does not name the thread itself", self, " executes it");
+  if (uint32_t absent = others & ~exist)
+    faultMask(lane, "names a thread that does not exist",
+              static_cast<uint32_t>(__builtin_ctz(absent)),
+              " is beyond the block");
+  if (uint32_t gone = others & device.exited[warpIndex])
+    faultMask(lane, "names a thread that has exited",
+              static_cast<uint32_t>(__builtin_ctz(gone)), " has exited");
+  Lane *lanes[kWarp] = {};
+  lanes[self] = &lane;
   thread.lane = &lane;
   thread.state = State::Warp;
-  if (!complete) {
+  if (others & ~device.meeting[warpIndex] || !gather(lane, warp, self, lanes)) {
+    device.meeting[warpIndex] |= 1u << self;
     suspend();
     return;
   }
+  device.meeting[warpIndex] &= ~lane.mask;
   if (lane.orders)
     orderLanes(warp, lane.mask);
   lane.operation(lanes, lane.mask);
   for (uint32_t rest = lane.mask; rest; rest &= rest - 1)
     makeReady(warp[__builtin_ctz(rest)]);
-  device.ready[first / kWarp] &= ~(1u << self);
+  device.ready[warpIndex] &= ~(1u << self);
 }
 
 //===----------------------------------------------------------------------===//

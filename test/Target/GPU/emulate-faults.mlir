@@ -117,7 +117,7 @@ gpu.module @faults {
   //
   // RUN: not %{launch} halves i32=0xffffffff i32=0xffff0001 2>&1 | FileCheck %s --check-prefix=DISAGREE
   // DISAGREE: status 14: warp operation at which lanes disagree
-  // DISAGREE-NEXT: thread (16,0,0)
+  // DISAGREE-NEXT: thread (31,0,0)
   // DISAGREE-NEXT: this lane is at bar.warp.sync with mask 0xffff0001
   // DISAGREE-NEXT: lane 0 is at bar.warp.sync with mask 0xffffffff
   // RUN: not %{launch} halves i32=0xffffffff i32=0xffff0000 2>&1 | FileCheck %s --check-prefix=LEFT
@@ -235,7 +235,7 @@ gpu.module @faults {
   // RUN: not %{launch} diverged f32:32 i64=16 2>&1 | FileCheck %s --check-prefix=DIVERGED
   // DIVERGED: status 15: barrier that threads of a warp reach at different places
   // DIVERGED-NEXT: kernel diverged, block (0,0,0), thread (16,0,0)
-  // DIVERGED-NEXT: this thread is at barrier 0; thread (0,0,0) waits at barrier 0, elsewhere in the code
+  // DIVERGED-NEXT: this thread is at barrier 0; thread (15,0,0) waits at barrier 0, elsewhere in the code
   // RUN: %{launch} diverged f32:32 i64=32 | FileCheck %s --check-prefix=TOGETHER
   // TOGETHER: diverged: no fault
   gpu.func @diverged(%x: memref<32xf32>, %count: i64) kernel {
