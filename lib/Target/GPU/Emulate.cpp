@@ -71,9 +71,10 @@ llvm::LogicalResult Emulation::takeKernels() {
   return llvm::success();
 }
 
-llvm::LogicalResult trainc::emulateLLVM(llvm::Module &module,
-                                        llvm::TargetMachine &machine,
-                                        std::string &error) {
+/// Makes a module for the host and the emulator out of one for NVPTX.
+static llvm::LogicalResult lowerToHost(llvm::Module &module,
+                                       llvm::TargetMachine &machine,
+                                       std::string &error) {
   module.setTargetTriple(machine.getTargetTriple());
   module.setDataLayout(machine.createDataLayout());
   Emulation emulation{module, error};
@@ -124,7 +125,7 @@ llvm::LogicalResult trainc::emulateModule(gpu::GPUModuleOp module,
   auto llvmModule = translateModuleToLLVMIR(module, context, module.getName());
   if (!llvmModule)
     return module.emitError("translation to LLVM IR failed");
-  if (failed(emulateLLVM(*llvmModule, *machine, error)) ||
+  if (failed(lowerToHost(*llvmModule, *machine, error)) ||
       failed(makeImage(*llvmModule, *machine, out_image, error)))
     return module.emitError(error);
   return success();

@@ -75,7 +75,7 @@ void Checker::checkLanes(Value *pointers, Value *mask, VectorType *type,
 }
 
 /// Replaces copies and fills, which may be calls of the C library otherwise.
-static bool replaceMemory(Emulation &emulation, MemIntrinsic *memory) {
+static void replaceMemory(Emulation &emulation, MemIntrinsic *memory) {
   Checker checker(emulation, memory);
   IRBuilder<> &builder = checker.builder;
   Value *to = memory->getRawDest();
@@ -99,11 +99,10 @@ static bool replaceMemory(Emulation &emulation, MemIntrinsic *memory) {
                         builder.getInt32(fromFlags)});
   }
   memory->eraseFromParent();
-  return true;
 }
 
 /// Checks one of the intrinsics that access memory by a mask.
-static bool checkMasked(Emulation &emulation, IntrinsicInst *call) {
+static void checkMasked(Emulation &emulation, IntrinsicInst *call) {
   Checker checker(emulation, call);
   auto align = [&](unsigned operand) {
     return call->getParamAlign(operand).valueOrOne();
@@ -114,15 +113,15 @@ static bool checkMasked(Emulation &emulation, IntrinsicInst *call) {
     checker.checkLanes(call->getArgOperand(0), call->getArgOperand(1),
                        cast<VectorType>(call->getType()), TRAINC_EMU_READ,
                        align(0));
-    return true;
+    break;
   case Intrinsic::masked_store:
   case Intrinsic::masked_scatter:
     checker.checkLanes(call->getArgOperand(1), call->getArgOperand(2),
                        cast<VectorType>(call->getArgOperand(0)->getType()),
                        TRAINC_EMU_WRITE, align(1));
-    return true;
+    break;
   default:
-    return false;
+    break;
   }
 }
 

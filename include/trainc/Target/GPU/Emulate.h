@@ -6,10 +6,6 @@
 #include "llvm/Support/LogicalResult.h"
 #include <string>
 
-namespace llvm {
-class Module;
-class TargetMachine;
-} // namespace llvm
 namespace mlir {
 class DialectRegistry;
 class OpPassManager;
@@ -35,11 +31,6 @@ void buildLowerToNVVM(mlir::OpPassManager &pm);
 /// names it. `out_image` gets the bytes.
 llvm::LogicalResult emulateModule(mlir::gpu::GPUModuleOp module,
                                   std::string &out_image);
-
-/// The step of it that works on LLVM IR, for tests: `module` is as translated.
-llvm::LogicalResult emulateLLVM(llvm::Module &module,
-                                llvm::TargetMachine &machine,
-                                std::string &error);
 
 } // namespace trainc
 

@@ -1,6 +1,6 @@
 // Kernels of the kinds that a training step needs, each compared with NumPy by
 // emulate-kernels.py.
-gpu.module @kernels {
+gpu.module @kernels [#nvvm.target<chip = "sm_90", features = "+ptx90">] {
   // y = x * s + exp(x): 4 elements per thread.
   gpu.func @elementwise(%x: memref<1024xf32> {llvm.align = 16}, %y: memref<1024xf32> {llvm.align = 16}, %s: f32) kernel {
     %t = gpu.global_id x
