@@ -3,6 +3,7 @@
 #include "Emulation.h"
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/LLVMIR/Transforms/Passes.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
@@ -12,6 +13,7 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
 #include "trainc/Target/Object.h"
+#include "llvm/IR/DebugInfo.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Verifier.h"
 #include "llvm/Support/FileSystem.h"
@@ -79,8 +81,11 @@ static llvm::LogicalResult lowerToHost(llvm::Module &module,
   module.setDataLayout(machine.createDataLayout());
   Emulation emulation{module, error};
   if (llvm::failed(emulation.takeKernels()) ||
-      llvm::failed(emulation.checkAccesses()) ||
-      llvm::failed(emulation.replaceCalls()) ||
+      llvm::failed(emulation.checkAccesses()))
+    return llvm::failure();
+  // Lines are in the checks now.
+  llvm::StripDebugInfo(module);
+  if (llvm::failed(emulation.replaceCalls()) ||
       llvm::failed(emulation.placeShared()))
     return llvm::failure();
   emulation.addTables();
@@ -122,7 +127,15 @@ llvm::LogicalResult trainc::emulateModule(gpu::GPUModuleOp module,
   if (!machine)
     return module.emitError(error);
   llvm::LLVMContext context;
-  auto llvmModule = translateModuleToLLVMIR(module, context, module.getName());
+  // A copy, whose functions get what instructions need to know their lines.
+  OwningOpRef<ModuleOp> copy = ModuleOp::create(module.getLoc());
+  auto kernels = cast<gpu::GPUModuleOp>(module->clone());
+  copy->push_back(kernels);
+  PassManager pm(module.getContext());
+  pm.addPass(LLVM::createDIScopeForLLVMFuncOpPass());
+  if (failed(pm.run(*copy)))
+    return failure();
+  auto llvmModule = translateModuleToLLVMIR(kernels, context, module.getName());
   if (!llvmModule)
     return module.emitError("translation to LLVM IR failed");
   if (failed(lowerToHost(*llvmModule, *machine, error)) ||

@@ -305,14 +305,17 @@ void Emulation::addTables() {
     useOffset(*this, variable);
     variable.variable->eraseFromParent();
   }
+  SmallVector<Constant *> siteRows;
+  for (const std::string &site : sites)
+    siteRows.push_back(builder.text(site));
   GlobalVariable *table = defineFunctions(module);
   Constant *image = builder.record(
       {builder.number(TRAINC_EMU_ABI_VERSION),
        builder.number(std::size(kFunctions)), table, builder.table(kernelRows),
        builder.table(sharedRows), builder.table(globals),
        builder.number(kernelRows.size()), builder.number(sharedRows.size()),
-       builder.number(globals.size()), builder.number(0),
-       builder.wide(dynamicOffset)});
+       builder.number(globals.size()), builder.number(siteRows.size()),
+       builder.table(siteRows), builder.wide(dynamicOffset)});
   auto *variable = new GlobalVariable(
       module, image->getType(), /*isConstant=*/true,
       GlobalValue::ExternalLinkage, image, "trainc_emu_image");

@@ -1,6 +1,7 @@
 //===- EmulateMemory.cpp - Checked accesses and shared memory -------------===//
 #include "Emulation.h"
 #include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/DebugInfoMetadata.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/ReplaceConstant.h"
@@ -21,6 +22,20 @@ static bool isLocal(const Value *pointer) {
   return isa<AllocaInst>(object);
 }
 
+uint32_t Emulation::siteOf(const Instruction *instruction) {
+  const DebugLoc &location = instruction->getDebugLoc();
+  if (!location || location.getLine() == 0)
+    return 0;
+  std::string text =
+      (cast<DILocation>(location.get())->getFilename() + ":" +
+       Twine(location.getLine()) + ":" + Twine(location.getCol()))
+          .str();
+  auto [entry, isNew] = siteNumbers.try_emplace(text, sites.size());
+  if (isNew)
+    sites.push_back(text);
+  return entry->second;
+}
+
 static uint32_t flagsOf(unsigned how, Align align, const Value *pointer) {
   unsigned space = isLocal(pointer)
                        ? unsigned(TRAINC_EMU_LOCAL)
@@ -34,10 +49,11 @@ struct Checker {
   Emulation &emulation;
   const DataLayout &layout;
   IRBuilder<> builder;
+  Value *site;
 
   Checker(Emulation &emulation, Instruction *before)
       : emulation(emulation), layout(emulation.module.getDataLayout()),
-        builder(before) {}
+        builder(before), site(builder.getInt32(emulation.siteOf(before))) {}
 
   Value *generic(Value *pointer) {
     return builder.CreateAddrSpaceCast(pointer, builder.getPtrTy());
@@ -46,7 +62,8 @@ struct Checker {
     if (!isLocal(pointer))
       builder.CreateCall(emulation.getFunction("access"),
                          {generic(pointer), bytes,
-                          builder.getInt32(flagsOf(how, align, pointer))});
+                          builder.getInt32(flagsOf(how, align, pointer)),
+                          site});
   }
   void check(Value *pointer, Type *type, unsigned how, Align align) {
     check(pointer, builder.getInt64(layout.getTypeStoreSize(type)), how, align);
@@ -85,9 +102,9 @@ static void replaceMemory(Emulation &emulation, MemIntrinsic *memory) {
       flagsOf(TRAINC_EMU_WRITE, memory->getDestAlign().valueOrOne(), to);
   if (auto *fill = dyn_cast<MemSetInst>(memory)) {
     Value *byte = builder.CreateZExt(fill->getValue(), builder.getInt32Ty());
-    builder.CreateCall(
-        emulation.getFunction("fill"),
-        {checker.generic(to), byte, bytes, builder.getInt32(toFlags)});
+    builder.CreateCall(emulation.getFunction("fill"),
+                       {checker.generic(to), byte, bytes,
+                        builder.getInt32(toFlags), checker.site});
   } else {
     auto *copy = cast<MemTransferInst>(memory);
     Value *from = copy->getRawSource();
@@ -95,8 +112,8 @@ static void replaceMemory(Emulation &emulation, MemIntrinsic *memory) {
         flagsOf(TRAINC_EMU_READ, copy->getSourceAlign().valueOrOne(), from);
     builder.CreateCall(emulation.getFunction("copy"),
                        {checker.generic(to), checker.generic(from), bytes,
-                        builder.getInt32(toFlags),
-                        builder.getInt32(fromFlags)});
+                        builder.getInt32(toFlags), builder.getInt32(fromFlags),
+                        checker.site});
   }
   memory->eraseFromParent();
 }

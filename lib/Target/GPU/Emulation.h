@@ -4,6 +4,7 @@
 
 #include "trainc/emulator_abi.h"
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/LogicalResult.h"
@@ -26,6 +27,9 @@ struct Emulation {
   llvm::SmallVector<llvm::Function *> kernels = {};
   llvm::SmallVector<SharedVariable> shared = {};
   uint64_t dynamicOffset = 0;
+  /// Where accesses are in the source; the first one is unknown.
+  llvm::SmallVector<std::string> sites = {""};
+  llvm::StringMap<uint32_t> siteNumbers = {};
 
   /// Finds kernels and makes all functions ordinary ones of the host.
   llvm::LogicalResult takeKernels();
@@ -43,6 +47,8 @@ struct Emulation {
     error = message.str();
     return llvm::failure();
   }
+  /// The number in `sites` of where an instruction comes from.
+  uint32_t siteOf(const llvm::Instruction *instruction);
   /// The emulator's function of this name in emulator_abi.def.
   llvm::FunctionCallee getFunction(llvm::StringRef name);
   /// The same for a function of libm; null if there is none.

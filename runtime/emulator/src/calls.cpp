@@ -9,22 +9,31 @@ using namespace trainc::emu;
 // Memory and special registers
 //===----------------------------------------------------------------------===//
 
-void trainc_emu_access(void *address, uint64_t bytes, uint32_t flags) {
+/// An access by an instruction, which reports name.
+static void accessAt(const void *address, uint64_t bytes, uint32_t flags,
+                     uint32_t site) {
+  if (flags >> 8 == TRAINC_EMU_LOCAL)
+    return;
+  machine->site = site;
   access(reinterpret_cast<uintptr_t>(address), bytes, flags);
+  machine->site = 0;
+}
+
+void trainc_emu_access(void *address, uint64_t bytes, uint32_t flags,
+                       uint32_t site) {
+  accessAt(address, bytes, flags, site);
 }
 
 void trainc_emu_copy(void *to, const void *from, uint64_t bytes,
-                     uint32_t toFlags, uint32_t fromFlags) {
-  if (fromFlags >> 8 != TRAINC_EMU_LOCAL)
-    access(reinterpret_cast<uintptr_t>(from), bytes, fromFlags);
-  if (toFlags >> 8 != TRAINC_EMU_LOCAL)
-    access(reinterpret_cast<uintptr_t>(to), bytes, toFlags);
+                     uint32_t toFlags, uint32_t fromFlags, uint32_t site) {
+  accessAt(from, bytes, fromFlags, site);
+  accessAt(to, bytes, toFlags, site);
   memmove(to, from, bytes);
 }
 
-void trainc_emu_fill(void *to, uint32_t byte, uint64_t bytes, uint32_t flags) {
-  if (flags >> 8 != TRAINC_EMU_LOCAL)
-    access(reinterpret_cast<uintptr_t>(to), bytes, flags);
+void trainc_emu_fill(void *to, uint32_t byte, uint64_t bytes, uint32_t flags,
+                     uint32_t site) {
+  accessAt(to, bytes, flags, site);
   memset(to, static_cast<int>(byte), bytes);
 }
 

@@ -279,6 +279,7 @@ trainc_emu_launch(trainc_emu *device, trainc_emu_module *module,
     return refuse(*device, TRAINC_EMU_OUT_OF_MEMORY,
                   "no memory for the shared memory of a block");
   device->status = TRAINC_EMU_OK;
+  device->site = 0;
   trainc_emu *outer = machine;
   machine = device;
   trainc_emu_status status = run(*device);

@@ -177,6 +177,7 @@ struct trainc_emu {
   trainc::emu::Thread *atBarrier[trainc::emu::kMaxThreads / trainc::emu::kWarp];
   uint32_t live;
   trainc::emu::Thread *current;
+  uint32_t site;   // of the access that is checked, or 0
   void *scheduler; // its stack pointer
   trainc::emu::Array<char *> freeStacks, stacks;
   size_t recent[16]; // indices of regions, by address

@@ -55,6 +55,8 @@ void trainc::emu::beginFault(trainc_emu_status status, const char *title) {
   sayWhere(device);
   say(device, ", ");
   sayThread(device, device.current->index);
+  if (device.site)
+    say(device, ", at %s", device.launch.module->image->sites[device.site]);
   say(device, "\n");
 }
 

@@ -9,7 +9,7 @@ gpu.module @faults {
   //
   // RUN: not %{launch} dropped_barrier f32:64 --block 64 2>&1 | FileCheck %s --check-prefix=DROPPED
   // DROPPED: status 17: data race on shared memory
-  // DROPPED-NEXT: kernel dropped_barrier, block (0,0,0), thread (0,0,0)
+  // DROPPED-NEXT: kernel dropped_barrier, block (0,0,0), thread (0,0,0), at emulate-faults.mlir:[[#@LINE+14]]:10
   // DROPPED-NEXT: 4 bytes at 0x{{[0-9a-f]+}}: byte 252 of shared variable '__wg_dropped_barrier_0' of 256 bytes
   // DROPPED-NEXT: this thread reads them; thread (63,0,0) wrote them, and nothing orders the two
   // RUN: %{launch} kept_barrier f32:64 --block 64 --print 0 | FileCheck %s --check-prefix=KEPT

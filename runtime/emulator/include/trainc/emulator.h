@@ -24,7 +24,8 @@
 //     exact products, summed in f64, rounded once); the cost of anything.
 //   - Bounds of local memory (a thread's own arrays), of which there are 128 KiB.
 //
-// What is checked, each with a report that names kernel, block, thread and address
+// What is checked, each with a report that names kernel, block, thread, address, and
+// the line of the access if the module has locations
 //   - Access outside of registered allocations, of module variables and of shared
 //     variables; writes to constants; addresses less aligned than the instruction
 //     says; reads of shared memory that nothing wrote.

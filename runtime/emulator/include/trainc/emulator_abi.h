@@ -106,7 +106,9 @@ typedef struct trainc_emu_image {
   uint32_t kernel_count;
   uint32_t shared_count;
   uint32_t global_count;
-  uint32_t reserved;
+  uint32_t site_count;
+  /// Where accesses are in the source, as "file:line:column"; site 0 is unknown.
+  const char *const *sites;
   /// Where dynamic shared memory begins: behind all variables. Gaps of
   /// TRAINC_EMU_GAP bytes follow each variable, so that an index that is off
   /// by a little lands on none.
