@@ -35,6 +35,7 @@ llvm_config.add_tool_substitutions(
     [
         ToolSubst("trainc", pre=r"(?<![-./\w])", post=r"(?![-./\w])"),
         ToolSubst("trainc-opt", extra_args=[f"--disable-pass={disabled}"] if disabled else []),
+        "trainc-emulate",
         "trainc-run",
     ],
     [config.trainc_tools_dir],

@@ -19,6 +19,7 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Target/Object.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/FileSystem.h"
@@ -163,7 +164,8 @@ LogicalResult Compilation::emit(ModuleOp module, StringRef name) {
   lap("object");
   if (shared) {
     LogicalResult linked =
-        linkSharedLibrary(object, options.output, name, message);
+        linkSharedLibrary(object, options.output, "trainc_descriptor",
+                          std::string(name) + "_descriptor", message);
     llvm::sys::fs::remove(object);
     if (failed(linked))
       return error(message);

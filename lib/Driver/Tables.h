@@ -119,21 +119,6 @@ namespace trainc {
 void emitDescriptor(llvm::Module &module, const Tables &tables,
                     const llvm::TargetMachine &machine);
 
-/// A target machine for `cpu` ("native": this one); null and a message in `error`
-/// if there is none.
-std::unique_ptr<llvm::TargetMachine>
-createTargetMachine(llvm::StringRef cpu, unsigned optimize, std::string &error);
-
-/// Optimizes `module` and writes it as an object file.
-llvm::LogicalResult emitObject(llvm::Module &module,
-                               llvm::TargetMachine &machine, unsigned optimize,
-                               llvm::StringRef path, std::string &error);
-
-/// Links an object into a shared library that exports the descriptor.
-llvm::LogicalResult linkSharedLibrary(llvm::StringRef object,
-                                      llvm::StringRef output,
-                                      llvm::StringRef name, std::string &error);
-
 } // namespace trainc
 
 #endif // TRAINC_LIB_DRIVER_TABLES_H

@@ -1,5 +1,5 @@
 //===- Object.cpp - From LLVM IR to objects and libraries -----------------===//
-#include "Tables.h"
+#include "trainc/Target/Object.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
@@ -132,7 +132,8 @@ llvm::LogicalResult trainc::emitObject(llvm::Module &module,
 
 llvm::LogicalResult trainc::linkSharedLibrary(llvm::StringRef object,
                                               llvm::StringRef output,
-                                              llvm::StringRef name,
+                                              llvm::StringRef alias,
+                                              llvm::StringRef symbol,
                                               std::string &error) {
   auto linker = llvm::sys::findProgramByName("ld.lld", {TRAINC_LLVM_PREFIX});
   if (!linker)
@@ -141,11 +142,13 @@ llvm::LogicalResult trainc::linkSharedLibrary(llvm::StringRef object,
     error = "cannot find ld.lld, which links shared libraries (package lld-22)";
     return llvm::failure();
   }
-  std::string alias =
-      ("--defsym=trainc_descriptor=" + name + "_descriptor").str();
-  llvm::StringRef arguments[] = {
-      *linker,           "-shared", "--no-undefined", "-z", "relro",
-      "--build-id=none", alias,     object,           "-o", output};
+  llvm::SmallVector<llvm::StringRef> arguments{
+      *linker, "-shared", "--no-undefined",
+      "-z",    "relro",   "--build-id=none",
+      object,  "-o",      output};
+  std::string definition = ("--defsym=" + alias + "=" + symbol).str();
+  if (!alias.empty())
+    arguments.push_back(definition);
   if (llvm::sys::ExecuteAndWait(*linker, arguments, std::nullopt, {}, 0, 0,
                                 &error) != 0) {
     error = "linking " + output.str() + " failed " + error;

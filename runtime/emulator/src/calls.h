@@ -1,0 +1,52 @@
+//===- calls.h - The functions that images call ---------------------------===//
+//
+// In the order of emulator_abi.def, which says what the parameters are.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_EMULATOR_CALLS_H
+#define TRAINC_EMULATOR_CALLS_H
+
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+#ifdef __cplusplus
+extern "C" {
+#endif
+void trainc_emu_access(void *address, uint64_t bytes, uint32_t flags,
+                       uint32_t site);
+void trainc_emu_copy(void *to, const void *from, uint64_t bytes,
+                     uint32_t toFlags, uint32_t fromFlags, uint32_t site);
+void trainc_emu_fill(void *to, uint32_t byte, uint64_t bytes, uint32_t flags,
+                     uint32_t site);
+void *trainc_emu_shared(uint64_t offset);
+uint32_t trainc_emu_special(uint32_t number);
+uint32_t trainc_emu_barrier(uint32_t how, uint32_t aligned, uint32_t number,
+                            uint32_t threads, uint32_t value);
+void trainc_emu_warp_sync(uint32_t mask);
+uint64_t trainc_emu_shuffle(uint32_t mode, uint32_t mask, uint32_t value,
+                            uint32_t b, uint32_t c);
+uint32_t trainc_emu_vote(uint32_t how, uint32_t mask, uint32_t predicate);
+uint64_t trainc_emu_match(uint32_t how, uint32_t mask, uint64_t value);
+uint32_t trainc_emu_redux(uint32_t how, uint32_t mask, uint32_t value);
+uint64_t trainc_emu_elect(uint32_t mask);
+void trainc_emu_ldmatrix(const void *row, uint32_t matrices,
+                         uint32_t transposed, uint32_t *out);
+void trainc_emu_mma(uint32_t kind, uint32_t *words);
+void trainc_emu_cp_async(void *to, const void *from, uint32_t bytes,
+                         uint32_t read);
+void trainc_emu_cp_async_commit(void);
+void trainc_emu_cp_async_wait(uint32_t groups);
+uint32_t trainc_emu_narrow_f16(float value);
+uint32_t trainc_emu_narrow_f16_f64(double value);
+uint32_t trainc_emu_narrow_bf16(float value);
+uint32_t trainc_emu_narrow_bf16_f64(double value);
+float trainc_emu_widen_f16(uint32_t bits);
+
+/// The table that images call through.
+extern const void *const trainc_emu_table[];
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+
+#endif
