@@ -219,7 +219,7 @@ void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
   for (const KernelRow &row : tables.kernels)
     kernels.push_back(
         w.structure({w.string(row.name), module.getFunction(row.name),
-                     w.u64(row.scratchBytes)}));
+                     w.u64(row.scratchBytes), w.u32(0), w.u32(0)}));
 
   llvm::GlobalVariable *functions = module.getNamedGlobal("trainc.functions");
   if (!functions)
@@ -264,7 +264,11 @@ void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
                                       table(entries),
                                       table(kernels),
                                       functions,
-                                      table(axes)});
+                                      table(axes),
+                                      w.u32(TRAINC_TARGET_CPU),
+                                      w.u32(0),
+                                      w.null(),
+                                      w.null()});
   assert(module.getDataLayout().getTypeAllocSize(descriptor->getType()) ==
              sizeof(trainc_descriptor) &&
          "descriptor layout differs from step_abi.h");

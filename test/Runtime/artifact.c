@@ -63,11 +63,15 @@ static void test_descriptors(void) {
   trainc_descriptor d = trainc_descriptor_handmade;
   d.abi_version = 99;
   refuse(d, TRAINC_ABI_MISMATCH);
-  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 4
+  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 5
   d = trainc_descriptor_handmade;
   d.magic = 1;
   refuse(d, TRAINC_ABI_MISMATCH);
   // CHECK: TRAINC_ABI_MISMATCH: 'linked artifact' is no trainc artifact
+  d = trainc_descriptor_handmade;
+  d.target = TRAINC_TARGET_CUDA;
+  refuse(d, TRAINC_UNSUPPORTED);
+  // CHECK: TRAINC_UNSUPPORTED{{:}} artifact 'handmade' is for target 1; this runtime runs those for the processor (0) only
   d = trainc_descriptor_handmade;
   d.features = "+sse2,avx512-of-the-future,,+cx8,tail";
   refuse(d, TRAINC_UNSUPPORTED);

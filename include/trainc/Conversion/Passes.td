@@ -47,6 +47,27 @@ def LowerKernelsPass : Pass<"train-lower-kernels", "::mlir::ModuleOp"> {
       "::mlir::vector::VectorDialect", "::mlir::linalg::LinalgDialect"];
 }
 
+def LowerKernelsToGPUPass : Pass<"train-lower-kernels-to-gpu", "::mlir::ModuleOp"> {
+  let summary = "Turn kernels into code of GPU threads";
+  let description = [{
+    Gives every `train.kernel` a function in the `gpu.module` `@gpu_kernels`: one flat
+    memref per argument and per result that is not in place, aligned to 16 bytes and
+    without aliases. A tile is a block of threads of one dimension; the kernel gets the
+    attributes `tiles` and `threads`, which are the launch.
+
+    Pointwise ops: a vector of 16 bytes of the narrowest type for each thread. Reductions
+    over the inner dimension: a row for each warp or, of more than 1024 elements, for each
+    block; what a thread has of a row stays in registers from reduction to reduction,
+    up to 32 elements.
+
+    Example: test/Conversion/LowerKernelsToGPU/rows.mlir
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect",
+      "::mlir::affine::AffineDialect", "::mlir::bufferization::BufferizationDialect",
+      "::mlir::gpu::GPUDialect", "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect",
+      "::mlir::math::MathDialect", "::mlir::vector::VectorDialect", "::mlir::linalg::LinalgDialect"];
+}
+
 def KernelsToLLVMPass : Pass<"train-kernels-to-llvm", "::mlir::ModuleOp"> {
   let summary = "Lower the functions of kernels to the LLVM dialect";
   let description = [{

@@ -31,30 +31,10 @@ struct ColumnEmitter {
   int64_t run();
 
 private:
-  void setCoordinates(LoopBuilder &l, Value index, bool reduced);
   void emitBlock(LoopBuilder &l, Value begin, int64_t vectors, Value lastMask);
   void prepare(LoopBuilder &l);
 };
 } // namespace
-
-/// Coordinates of the kept or of the reduced dimensions from their row-major index.
-void ColumnEmitter::setCoordinates(LoopBuilder &l, Value index, bool reduced) {
-  points.coordinates.resize(space.outer.size());
-  int64_t stride = 1;
-  for (size_t i = 0; i < space.outer.size(); ++i)
-    if (space.reduced[i] == reduced)
-      stride *= space.outer[i];
-  bool first = true;
-  for (size_t i = 0; i < space.outer.size(); ++i) {
-    if (space.reduced[i] != reduced)
-      continue;
-    stride /= space.outer[i];
-    Value coordinate = l.div(index, stride);
-    points.coordinates[i] =
-        first ? coordinate : l.mod(coordinate, space.outer[i]);
-    first = false;
-  }
-}
 
 /// Emits the scalars that the vectors of a point need.
 void ColumnEmitter::prepare(LoopBuilder &l) {
@@ -81,7 +61,7 @@ void ColumnEmitter::emitBlock(LoopBuilder &l, Value begin, int64_t vectors,
                                  l.index(1), accumulators);
   OpBuilder inner = OpBuilder::atBlockBegin(loop.getBody());
   LoopBuilder body{inner, l.loc};
-  setCoordinates(body, loop.getInductionVar(), /*reduced=*/true);
+  points.setCoordinates(body, loop.getInductionVar(), space.reduced);
   auto scalars = points.scalars;
   auto regionScalars = points.regionScalars;
   prepare(body);
@@ -121,7 +101,9 @@ int64_t ColumnEmitter::run() {
     if (!reduced)
       kept *= size;
   int64_t blocks = llvm::divideCeil(space.inner, block);
-  setCoordinates(l, l.div(function.tile, blocks), /*reduced=*/false);
+  SmallVector<bool> isKept =
+      llvm::map_to_vector(space.reduced, [](bool reduced) { return !reduced; });
+  points.setCoordinates(l, l.div(function.tile, blocks), isKept);
   Value position = kept == 1 ? function.tile : l.mod(function.tile, blocks);
   Value begin = l.mul(position, block);
   int64_t whole = space.inner / block, rest = space.inner % block;

@@ -86,7 +86,7 @@ static Value narrow(LoopBuilder &l, Value value, Type element) {
 }
 
 Value LoopBuilder::loadVector(Value memref, Value at, Type element, Value mask,
-                              int64_t lanes) {
+                              int64_t lanes, bool aligned) {
   auto type = VectorType::get({lanes}, getStorageType(element));
   Value value;
   if (mask) {
@@ -94,7 +94,10 @@ Value LoopBuilder::loadVector(Value memref, Value at, Type element, Value mask,
     value = vector::MaskedLoadOp::create(b, loc, type, memref, ValueRange(at),
                                          mask, zero);
   } else {
-    value = vector::LoadOp::create(b, loc, type, memref, ValueRange(at));
+    auto load = vector::LoadOp::create(b, loc, type, memref, ValueRange(at));
+    if (aligned)
+      load.setAlignment(lanes * nn::getElementBytes(type.getElementType()));
+    value = load;
   }
   return widen(*this, value, element);
 }
@@ -105,12 +108,15 @@ Value LoopBuilder::loadScalar(Value memref, Value at, Type element) {
 }
 
 void LoopBuilder::storeVector(Value value, Value memref, Value at, Type element,
-                              Value mask, int64_t lanes) {
+                              Value mask, int64_t lanes, bool aligned) {
   value = narrow(*this, splat(value, lanes), element);
-  if (mask)
+  if (mask) {
     vector::MaskedStoreOp::create(b, loc, memref, ValueRange(at), mask, value);
-  else
-    vector::StoreOp::create(b, loc, value, memref, ValueRange(at));
+    return;
+  }
+  auto store = vector::StoreOp::create(b, loc, value, memref, ValueRange(at));
+  if (aligned)
+    store.setAlignment(lanes * nn::getElementBytes(getStorageType(element)));
 }
 
 void LoopBuilder::storeScalar(Value value, Value memref, Value at,
@@ -272,6 +278,25 @@ Value KernelFunction::allocateScratch(LoopBuilder &l, Type element,
 bool PointEmitter::isUniform(Value value) const {
   const IterationSpace::Extent &extent = space.extentOf(value);
   return !extent.inner && !llvm::is_contained(extent.outer, true);
+}
+
+void PointEmitter::setCoordinates(LoopBuilder &l, Value index,
+                                  ArrayRef<bool> which) {
+  coordinates.resize(space.outer.size());
+  auto isSet = [&](size_t i) { return which.empty() || which[i]; };
+  int64_t stride = 1;
+  for (size_t i = 0; i < space.outer.size(); ++i)
+    if (isSet(i))
+      stride *= space.outer[i];
+  bool first = true;
+  for (size_t i = 0; i < space.outer.size(); ++i) {
+    if (!isSet(i))
+      continue;
+    stride /= space.outer[i];
+    Value coordinate = l.div(index, stride);
+    coordinates[i] = first ? coordinate : l.mod(coordinate, space.outer[i]);
+    first = false;
+  }
 }
 
 Value PointEmitter::offsetOf(LoopBuilder &l, Value value) {
@@ -490,7 +515,7 @@ Value PointEmitter::getVector(LoopBuilder &l, Value value, Value at, Value mask,
   }
   auto load = [&](Value memref) {
     return l.loadVector(memref, l.add(offsetOf(l, value), at), element, mask,
-                        lanes);
+                        lanes, isAligned && isAligned(value));
   };
   if (Value memref = function.inputs.lookup(value)) {
     result = load(memref);

@@ -41,15 +41,17 @@ struct LoopBuilder {
   mlir::Value splat(mlir::Value scalar, int64_t lanes = kLanes);
   /// The numbers from index `from` on, as a vector of i64.
   mlir::Value count(mlir::Value from, int64_t lanes = kLanes);
-  /// Loads `lanes` elements, only those in `mask` if given, in compute type.
+  /// Loads `lanes` elements, only those in `mask` if given, in compute type. Those
+  /// that are `aligned` begin at a multiple of their size.
   mlir::Value loadVector(mlir::Value memref, mlir::Value at, mlir::Type element,
-                         mlir::Value mask, int64_t lanes = kLanes);
+                         mlir::Value mask, int64_t lanes = kLanes,
+                         bool aligned = false);
   mlir::Value loadScalar(mlir::Value memref, mlir::Value at,
                          mlir::Type element);
   /// Stores a value of the compute type, rounded to `element`.
   void storeVector(mlir::Value value, mlir::Value memref, mlir::Value at,
-                   mlir::Type element, mlir::Value mask,
-                   int64_t lanes = kLanes);
+                   mlir::Type element, mlir::Value mask, int64_t lanes = kLanes,
+                   bool aligned = false);
   void storeScalar(mlir::Value value, mlir::Value memref, mlir::Value at,
                    mlir::Type element);
   /// `value` of the compute type as it reads back from memory: rounded to
@@ -141,6 +143,11 @@ public:
   /// Coordinates along the outer dimensions.
   llvm::SmallVector<mlir::Value> coordinates;
 
+  /// Sets the coordinates along those outer dimensions that `which` names, or all,
+  /// from their row-major index.
+  void setCoordinates(LoopBuilder &l, mlir::Value index,
+                      llvm::ArrayRef<bool> which = {});
+
   bool isVector(mlir::Value value) const { return space.extentOf(value).inner; }
   bool isUniform(mlir::Value value) const;
 
@@ -157,6 +164,8 @@ public:
                         mlir::Value mask,
                         llvm::DenseMap<mlir::Value, mlir::Value> &memo);
 
+  /// If set, whether vectors of a value begin at multiples of their size.
+  std::function<bool(mlir::Value)> isAligned;
   /// If set, tells where a value has been stored for this row.
   std::function<mlir::Value(LoopBuilder &, mlir::Value, mlir::Value at,
                             mlir::Value mask)>

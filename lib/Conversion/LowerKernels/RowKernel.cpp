@@ -7,8 +7,7 @@
 // if it is cheap and else kept in a row buffer.
 //
 //===----------------------------------------------------------------------===//
-#include "KernelEmitter.h"
-#include "llvm/ADT/SetVector.h"
+#include "RowPhases.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -23,14 +22,13 @@ static constexpr int64_t kMaxRowBuffer = 1 << 20;
 namespace {
 struct RowEmitter {
   RowEmitter(KernelFunction &function, const IterationSpace &space)
-      : function(function), space(space), points(function, space) {}
+      : function(function), space(space), phases(function.kernel),
+        points(function, space) {}
 
   KernelFunction &function;
   const IterationSpace &space;
+  RowPhases phases;
   PointEmitter points;
-  /// Number of reductions a value depends on in sequence.
-  DenseMap<Value, int64_t> level;
-  int64_t levels = 0;
   /// Row buffers of values that a later phase loads.
   DenseMap<Value, Value> buffers;
   int64_t phase = 0;
@@ -39,7 +37,6 @@ struct RowEmitter {
   FailureOr<int64_t> run();
 
 private:
-  void findLevels();
   void findBuffers(LoopBuilder &l);
   void emitUniform(LoopBuilder &l);
   void emitRow(LoopBuilder &l, Value low, Value high, Value isLast);
@@ -52,28 +49,12 @@ private:
                 SmallVectorImpl<Value> &accumulators);
   void storeGuarded(LoopBuilder &l, Value value,
                     function_ref<void(LoopBuilder &)> store);
-  SmallVector<nn::ReduceOp> reductions();
 };
 } // namespace
 
-void RowEmitter::findLevels() {
-  for (Value argument : function.kernel.getBody().getArguments())
-    level[argument] = 0;
-  for (Operation &op : function.kernel.getBody().front().without_terminator()) {
-    int64_t mine = 0;
-    for (Value operand : op.getOperands())
-      mine = std::max(mine, level.lookup(operand));
-    if (isa<nn::ReduceOp>(op))
-      ++mine;
-    for (Value result : op.getResults())
-      level[result] = mine;
-    levels = std::max(levels, mine);
-  }
-}
-
 /// Whether `value` of an earlier phase can be loaded: an output or a row buffer.
 bool RowEmitter::isStored(Value value) const {
-  if (level.lookup(value) >= phase || !points.isVector(value))
+  if (phases.levelOf(value) >= phase || !points.isVector(value))
     return false;
   return buffers.contains(value) ||
          (value.getDefiningOp() && function.outputs.contains(value));
@@ -88,9 +69,9 @@ void RowEmitter::findBuffers(LoopBuilder &l) {
         continue;
       bool later = llvm::any_of(result.getUsers(), [&](Operation *user) {
         int64_t needed = isa<nn::ReduceOp>(user)
-                             ? level.lookup(user->getResult(0)) - 1
-                             : level.lookup(user->getResult(0));
-        return needed > level.lookup(result);
+                             ? phases.levelOf(user->getResult(0)) - 1
+                             : phases.levelOf(user->getResult(0));
+        return needed > phases.levelOf(result);
       });
       Type type =
           nn::getComputeType(nn::getTensorType(result).getElementType());
@@ -110,14 +91,14 @@ void RowEmitter::findBuffers(LoopBuilder &l) {
 void RowEmitter::emitUniform(LoopBuilder &l) {
   for (Operation &op : function.kernel.getBody().front().without_terminator()) {
     for (Value operand : op.getOperands())
-      if (level.lookup(operand) == 0 && points.isUniform(operand))
+      if (phases.levelOf(operand) == 0 && points.isUniform(operand))
         points.getScalar(l, operand);
     for (Value result : op.getResults())
-      if (level.lookup(result) == 0 && points.isUniform(result) &&
+      if (phases.levelOf(result) == 0 && points.isUniform(result) &&
           !isa<nn::IotaOp>(op))
         points.getScalar(l, result);
     bool reduced = llvm::any_of(op.getOperands(), [&](Value operand) {
-      return level.lookup(operand) != 0;
+      return phases.levelOf(operand) != 0;
     });
     if (isa<nn::MapOp>(op) && !points.isUniform(op.getResult(0)) && !reduced)
       points.prepareScalars(l, &op, /*uniformOnly=*/true);
@@ -134,24 +115,15 @@ void RowEmitter::collect(Value value, llvm::SetVector<Operation *> &ops) {
   ops.insert(op);
 }
 
-SmallVector<nn::ReduceOp> RowEmitter::reductions() {
-  SmallVector<nn::ReduceOp> result;
-  for (auto op : function.kernel.getBody().getOps<nn::ReduceOp>())
-    if (level.lookup(op.getResult()) == phase + 1)
-      result.push_back(op);
-  return result;
-}
-
 /// Vectors of this phase that are outputs or buffered.
 SmallVector<Value> RowEmitter::vectorRoots() {
   llvm::SetVector<Value> roots;
-  for (Value value :
-       function.kernel.getBody().front().getTerminator()->getOperands())
-    if (level.lookup(value) == phase && points.isVector(value))
+  for (Value value : phases.outputsOf(phase))
+    if (points.isVector(value))
       roots.insert(value);
   for (Operation &op : function.kernel.getBody().front())
     for (Value value : op.getResults())
-      if (buffers.contains(value) && level.lookup(value) == phase)
+      if (buffers.contains(value) && phases.levelOf(value) == phase)
         roots.insert(value);
   return roots.takeVector();
 }
@@ -181,7 +153,7 @@ void RowEmitter::storeGuarded(LoopBuilder &l, Value value,
 void RowEmitter::emitBody(LoopBuilder &l, Value at, Value mask,
                           SmallVectorImpl<Value> &accumulators) {
   DenseMap<Value, Value> memo;
-  for (auto [i, reduce] : llvm::enumerate(reductions())) {
+  for (auto [i, reduce] : llvm::enumerate(phases.reductionsOf(phase))) {
     Value value = points.getVector(l, reduce.getInput(), at, mask, memo);
     Value neutral = l.neutral(reduce.getKind(), value.getType());
     if (mask)
@@ -208,7 +180,7 @@ void RowEmitter::emitBody(LoopBuilder &l, Value at, Value mask,
 /// is at the end of the dimension, only if `isLast` (null: always).
 void RowEmitter::emitPhase(LoopBuilder &l, Value low, Value high,
                            Value isLast) {
-  SmallVector<nn::ReduceOp> reduces = reductions();
+  SmallVector<nn::ReduceOp> reduces = phases.reductionsOf(phase);
   SmallVector<Value> roots = vectorRoots();
   if (reduces.empty() && roots.empty())
     return;
@@ -277,12 +249,9 @@ void RowEmitter::emitPhase(LoopBuilder &l, Value low, Value high,
 
 /// Stores the outputs of this phase that are one element per row.
 void RowEmitter::emitScalarOutputs(LoopBuilder &l) {
-  llvm::SetVector<Value> outputs;
-  for (Value value :
-       function.kernel.getBody().front().getTerminator()->getOperands())
-    if (level.lookup(value) == phase && !points.isVector(value))
-      outputs.insert(value);
-  for (Value value : outputs) {
+  for (Value value : phases.outputsOf(phase)) {
+    if (points.isVector(value))
+      continue;
     Value scalar = points.getScalar(l, value);
     Type element = nn::getTensorType(value).getElementType();
     for (Value memref : function.outputs.lookup(value))
@@ -293,7 +262,7 @@ void RowEmitter::emitScalarOutputs(LoopBuilder &l) {
 }
 
 void RowEmitter::emitRow(LoopBuilder &l, Value low, Value high, Value isLast) {
-  for (phase = 0; phase <= levels; ++phase) {
+  for (phase = 0; phase <= phases.count(); ++phase) {
     emitScalarOutputs(l);
     emitPhase(l, low, high, isLast);
   }
@@ -302,7 +271,6 @@ void RowEmitter::emitRow(LoopBuilder &l, Value low, Value high, Value isLast) {
 FailureOr<int64_t> RowEmitter::run() {
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   LoopBuilder l{b, function.kernel.getLoc()};
-  findLevels();
   findBuffers(l);
   points.loadStored = [&](LoopBuilder &l, Value value, Value at,
                           Value mask) -> Value {
@@ -354,14 +322,7 @@ FailureOr<int64_t> RowEmitter::run() {
     OpBuilder inner = OpBuilder::atBlockBegin(loop.getBody());
     LoopBuilder body{inner, l.loc};
     row = loop.getInductionVar();
-    int64_t stride = rows;
-    for (size_t i = 0; i < space.outer.size(); ++i) {
-      stride /= space.outer[i];
-      Value coordinate = body.div(row, stride);
-      if (i != 0)
-        coordinate = body.mod(coordinate, space.outer[i]);
-      points.coordinates.push_back(coordinate);
-    }
+    points.setCoordinates(body, row);
     emitRow(body, body.index(0), body.index(whole), Value());
   }
   func::ReturnOp::create(b, l.loc);

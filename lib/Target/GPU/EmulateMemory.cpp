@@ -161,9 +161,11 @@ LogicalResult Emulation::checkAccesses() {
                       store->getValueOperand()->getType(), how,
                       store->getAlign());
       } else if (auto *update = dyn_cast<AtomicRMWInst>(&instruction)) {
-        checker.check(update->getPointerOperand(),
-                      update->getValOperand()->getType(), kUpdate,
-                      update->getAlign());
+        bool orders = isAcquireOrStronger(update->getOrdering()) &&
+                      isReleaseOrStronger(update->getOrdering());
+        checker.check(
+            update->getPointerOperand(), update->getValOperand()->getType(),
+            kUpdate | (orders ? TRAINC_EMU_ORDERS : 0), update->getAlign());
       } else if (auto *exchange = dyn_cast<AtomicCmpXchgInst>(&instruction)) {
         checker.check(exchange->getPointerOperand(),
                       exchange->getNewValOperand()->getType(), kUpdate,

@@ -37,6 +37,8 @@ void trainc_emu_destroy(trainc_emu *device) {
   device->modules.release();
   device->launch.order.release();
   device->launch.starts.release();
+  device->launch.releases.release();
+  device->launch.acquired.release();
   free(device);
 }
 

@@ -133,6 +133,7 @@ static void beginBlock(trainc_emu &device, uint32_t place) {
   launch.blockStamp = launch.barrierStamp = ++device.now;
   clearShared(device);
   launch.copies = 0;
+  launch.acquired.size = 0;
   memset(device.barriers, 0, sizeof(device.barriers));
   for (uint32_t i = 0; i < launch.threads; ++i) {
     Thread &thread = device.threads[i];
@@ -227,6 +228,7 @@ static trainc_emu_status run(trainc_emu &device) {
     if (!launch.order.push(i) || !launch.starts.push(0))
       return refuse(device, TRAINC_EMU_OUT_OF_MEMORY, "no memory for a grid");
   launch.starts.size = 0;
+  launch.releases.size = 0;
   uint32_t warps[kMaxThreads / kWarp];
   for (uint32_t i = 0; i < launch.warps; ++i)
     warps[i] = i;

@@ -136,6 +136,21 @@ struct Barrier {
   uint32_t result; // of the last time
 };
 
+/// What an atomic that orders has made known at an address: accesses of its block with
+/// stamps from `begin` up to `end`, and those of its thread up to `own`.
+struct Release {
+  uintptr_t address;
+  uint32_t begin, end, own;
+  uint32_t thread;
+};
+
+/// What a thread of the block that runs has learnt by such an atomic; from the next
+/// barrier on all of them know it.
+struct Acquired {
+  Release release;
+  uint32_t thread, stamp;
+};
+
 /// One launch.
 struct Launch {
   trainc_emu_module *module;
@@ -151,6 +166,8 @@ struct Launch {
   uint32_t firstGeneration; // regions below were not used in this launch
   Array<uint32_t> order;    // of blocks
   Array<uint32_t> starts;   // stamp at which the i-th block in that order began
+  Array<Release> releases;
+  Array<Acquired> acquired; // by the block that runs
   uint64_t accesses;
   uint64_t copies; // cp.async of the block that were not waited for
 };

@@ -139,12 +139,46 @@ static bool insideShared(trainc_emu &device, uint64_t offset, size_t bytes) {
 // Races
 //===----------------------------------------------------------------------===//
 
+/// Whether an access of another block came before what `thread` does now: by atomics
+/// that order.
+static bool isAcquired(const Launch &launch, const Thread &thread,
+                       uint32_t other, uint32_t stamp) {
+  for (size_t i = 0; i < launch.acquired.size; ++i) {
+    const Acquired &known = launch.acquired[i];
+    const Release &release = known.release;
+    if (stamp >= release.begin &&
+        stamp < (other == release.thread ? release.own : release.end) &&
+        (known.thread == thread.index || known.stamp < launch.barrierStamp))
+      return true;
+  }
+  return false;
+}
+
+/// An atomic of `thread` at `address`: it learns what the atomics before it there made
+/// known, and makes known what its block did before it.
+static void order(Thread &thread, uintptr_t address) {
+  trainc_emu &device = *machine;
+  Launch &launch = device.launch;
+  bool fits = true;
+  for (size_t i = 0; i < launch.releases.size; ++i)
+    if (launch.releases[i].address == address)
+      fits &=
+          launch.acquired.push({launch.releases[i], thread.index, device.now});
+  fits &= launch.releases.push({address, launch.blockStamp, launch.barrierStamp,
+                                thread.stamp + 1, thread.index});
+  if (!fits) {
+    beginFault(TRAINC_EMU_OUT_OF_MEMORY, "no memory to remember accesses");
+    endFault();
+  }
+  thread.stamp = ++device.now; // what it does from now on is not known
+}
+
 /// Whether a recorded access came before what `thread` does now.
 static inline bool isOrdered(const Launch &launch, const Thread &thread,
                              Record record) {
   uint32_t other = record.thread & ~kAtomic;
   if (record.stamp < launch.blockStamp)
-    return false;
+    return isAcquired(launch, thread, other, record.stamp);
   if (other == thread.index || record.stamp < launch.barrierStamp)
     return true;
   if (other / kWarp == thread.index / kWarp)
@@ -367,6 +401,8 @@ void trainc::emu::accessAs(Thread &thread, uintptr_t address, size_t bytes,
     if (region->generation < device.launch.firstGeneration) // of older launches
       region->generation = device.launch.firstGeneration;
     checkOrder(*region, thread, address, bytes, flags);
+    if (flags & TRAINC_EMU_ORDERS)
+      order(thread, address);
   }
 }
 

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define TRAINC_ABI_MAGIC UINT64_C(0x3143544E49415254) /* "TRAINTC1" */
-#define TRAINC_ABI_VERSION 4
+#define TRAINC_ABI_VERSION 5
 
 typedef enum trainc_dtype {
 #define TRAINC_DTYPE(NAME, number, bytes, text) TRAINC_##NAME = number,
@@ -38,6 +38,16 @@ typedef enum trainc_command_kind {
 #define TRAINC_COMMAND(NAME, number) TRAINC_COMMAND_##NAME = number,
 #include "trainc/step_abi.def"
 } trainc_command_kind;
+
+typedef enum trainc_target {
+#define TRAINC_TARGET(NAME, number, text) TRAINC_TARGET_##NAME = number,
+#include "trainc/step_abi.def"
+} trainc_target;
+
+typedef enum trainc_image_kind {
+#define TRAINC_IMAGE(NAME, number) TRAINC_IMAGE_##NAME = number,
+#include "trainc/step_abi.def"
+} trainc_image_kind;
 
 typedef enum trainc_list_kind {
 #define TRAINC_LIST(NAME, number) TRAINC_LIST_##NAME = number,
@@ -71,7 +81,9 @@ typedef struct trainc_functions {
 } trainc_functions;
 
 /// A kernel computes tile `tile` of `command.tiles`; tiles are independent of
-/// each other and may run on any thread in any order. args[i] is the address of
+/// each other and may run on any thread in any order. On a GPU a tile is a block of
+/// `threads` threads of the kernel of that name in an image, whose parameters are the
+/// addresses of the operands and, if it has scratch, that of the scratch. args[i] is the address of
 /// the command's i-th operand; scratch points to the kernel's `scratch_bytes`,
 /// aligned to 64, whose content is undefined. None of these overlap.
 typedef void (*trainc_kernel_fn)(void *const *args, int64_t tile,
@@ -154,9 +166,23 @@ typedef struct trainc_collective_detail {
 
 typedef struct trainc_kernel {
   const char *name;
-  trainc_kernel_fn function;
-  uint64_t scratch_bytes; /* of a running tile */
+  trainc_kernel_fn function; /* null for a GPU */
+  /* Of a running tile; on a GPU of all tiles together: zeros before the first
+     launch of any kernel, and then what kernels, one after the other, have left. */
+  uint64_t scratch_bytes;
+  uint32_t threads; /* of a block on a GPU; else 0 */
+  uint32_t reserved;
 } trainc_kernel;
+
+/// All kernels of an artifact for GPUs of one architecture: CUBIN for devices of
+/// compute capability arch / 10 and the same major, from arch % 10 on; PTX, text for
+/// those from `arch` on; HOST, a shared library for the emulator.
+typedef struct trainc_image {
+  uint32_t kind; /* trainc_image_kind */
+  uint32_t arch; /* 80, 90, 100, ...; 0 for HOST */
+  uint64_t bytes;
+  const void *data;
+} trainc_image;
 
 /// Contiguous memory of the trainer. Persistent arenas keep their content from
 /// call to call and start as zeros; the WORKSPACE arena is shared by all entries
@@ -261,7 +287,10 @@ typedef struct trainc_entry {
   uint64_t workspace_bytes;
 } trainc_entry;
 
-typedef struct trainc_descriptor {
+/// The step, compiled for one target. An artifact may hold several, of which each has
+/// its own commands and kernels, and all have the same state, entries and schedule.
+typedef struct trainc_descriptor trainc_descriptor;
+struct trainc_descriptor {
   uint64_t magic;
   uint32_t abi_version;
   uint32_t size; /* sizeof(trainc_descriptor) */
@@ -289,7 +318,11 @@ typedef struct trainc_descriptor {
   const trainc_kernel *kernels;
   const trainc_functions **functions; /* written by the runtime at open */
   const trainc_axis *axes;
-} trainc_descriptor;
+  uint32_t target; /* trainc_target */
+  uint32_t num_images;
+  const trainc_image *images;
+  const trainc_descriptor *next; /* the same step for another target, or null */
+};
 
 #ifdef __cplusplus
 }

@@ -83,6 +83,11 @@ static trainc_status adopt(trainc_artifact *artifact,
                 "runtime (%s) needs %u (%zu bytes): compile it again",
                 path, d->abi_version, d->size, TRAINC_VERSION_STRING,
                 TRAINC_ABI_VERSION, sizeof(*d));
+  if (d->target != TRAINC_TARGET_CPU)
+    return fail(TRAINC_UNSUPPORTED,
+                "artifact '%s' is for target %u; this runtime runs those for "
+                "the processor (%u) only",
+                path, d->target, TRAINC_TARGET_CPU);
   artifact->descriptor = d;
   TRAINC_TRY(validate(*d));
   Text missing;

@@ -187,9 +187,9 @@ static const trainc_gemm_detail gradient_next = GEMM_DETAIL(
 
 // clang-format off
 static const trainc_kernel kernels[] = {
-    {"loss", loss_kernel, CLASSES * 4}, {"sum_first", sum_first, 0},
-    {"sum_next", sum_next, 0},          {"norm", norm_kernel, 0},
-    {"update", update_kernel, 0},       {"count", count_kernel, 0}};
+    {"loss", loss_kernel, CLASSES * 4, 0, 0}, {"sum_first", sum_first, 0, 0, 0},
+    {"sum_next", sum_next, 0, 0, 0},          {"norm", norm_kernel, 0, 0, 0},
+    {"update", update_kernel, 0, 0, 0},       {"count", count_kernel, 0, 0, 0}};
 
 // A large `flops` sends the tiles to the threads, however little they do.
 #define BUSY 1000000
@@ -289,7 +289,8 @@ const trainc_descriptor trainc_descriptor_handmade = {
     TRAINC_ABI_MAGIC, TRAINC_ABI_VERSION, sizeof(trainc_descriptor),
     "handmade", "by hand", "x86_64-linux-gnu", "x86-64", "+64bit,+sse2",
     1, 2, 0, 8, NUM_TENSORS, NUM_SCALARS, 1, 2, 6, SCALARS, WORKSPACE, 0, 0,
-    arenas, tensors, scalars, groups, entries, kernels, &functions, NULL};
+    arenas, tensors, scalars, groups, entries, kernels, &functions, NULL,
+    TRAINC_TARGET_CPU, 0, NULL, NULL};
 
 /// Reproducible examples; batch `number` of any count of them.
 static inline void make_batch(unsigned number, float *x, int32_t *y) {

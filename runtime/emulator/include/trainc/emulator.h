@@ -18,8 +18,9 @@
 //   - Clusters, TMA, mbarriers, wgmma, tcgen05, inline PTX, bar.arrive, activemask,
 //     clocks, textures, printf: the compiler refuses them by name.
 //   - Blocks at the same time: a block that waits for another never ends, and is
-//     stopped by the limit of accesses. Order between blocks by fences and atomics
-//     is not seen: it is reported as a race.
+//     stopped by the limit of accesses. Order between blocks comes from updates that
+//     acquire and release, of global memory; by fences it is not seen, but reported
+//     as a race.
 //   - The rounding of approximate functions; the order of sums inside of mma (here:
 //     exact products, summed in f64, rounded once); the cost of anything.
 //   - Bounds of local memory (a thread's own arrays), of which there are 128 KiB.

@@ -18,6 +18,7 @@ enum {
   TRAINC_EMU_READ = 1,
   TRAINC_EMU_WRITE = 2,
   TRAINC_EMU_ATOMIC = 4,
+  TRAINC_EMU_ORDERS = 8, // an atomic that acquires and releases
 };
 #define TRAINC_EMU_FLAGS(how, log2_align, space)                               \
   ((how) | (log2_align) << 4 | (space) << 8)

@@ -1,0 +1,132 @@
+//===- LowerKernelsToGPU.cpp - Turn kernels into code of GPU threads ------===//
+//
+// This pass gives every train.kernel a function of the same name in the gpu.module
+// @gpu_kernels: on flat memrefs, for a grid of blocks of `threads`. The kernel keeps
+// its body, as the definition, and gets the attributes `tiles` and `threads`.
+//
+//===----------------------------------------------------------------------===//
+#include "../LowerKernels/GenericKernel.h"
+#include "Threads.h"
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/IR/IRMapping.h"
+#include "trainc/Conversion/Passes.h"
+
+#define DEBUG_TYPE "train-lower-kernels-to-gpu"
+
+namespace trainc {
+#define GEN_PASS_DEF_LOWERKERNELSTOGPUPASS
+#include "trainc/Conversion/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+/// Emits `kernel` by the emitter that fits; the number of blocks.
+static FailureOr<int64_t> emitKernel(KernelOp kernel,
+                                     KernelFunction &function) {
+  SmallVector<Operation *> ops;
+  for (Operation &op : kernel.getBody().front().without_terminator())
+    ops.push_back(&op);
+  if (llvm::all_of(ops, llvm::IsaPred<nn::PointwiseOpInterface, nn::ReduceOp,
+                                      nn::ConstantOp, nn::IotaOp>)) {
+    for (bool column : {false, true}) {
+      auto space = IterationSpace::compute(ops, column);
+      if (failed(space) || (column && !space->hasReductions))
+        continue;
+      return column ? emitColumnsOnGPU(function, *space)
+                    : emitRowsOnGPU(function, *space);
+    }
+  }
+  if (llvm::all_of(ArrayRef(ops).drop_back(), llvm::IsaPred<nn::ConstantOp>)) {
+    OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
+    LoopBuilder l{b, kernel.getLoc()};
+    for (Operation *op : ArrayRef(ops).drop_back())
+      function.inputs[op->getResult(0)] = getGlobal(
+          l, cast<DenseElementsAttr>(cast<nn::ConstantOp>(op).getValue()));
+    if (auto op = dyn_cast<SegmentMapOp>(ops.back()))
+      return emitSegmentMapOnGPU(function, op);
+    if (auto op = dyn_cast<SegmentSquareSumOp>(ops.back()))
+      return emitSegmentSquareSumOnGPU(function, op);
+    if (auto op = dyn_cast<SumBlocksOp>(ops.back()))
+      return emitSumBlocksOnGPU(function, op);
+  }
+  if (ops.size() == 1) {
+    if (auto op = dyn_cast<nn::EmbeddingOp>(ops[0]))
+      return emitEmbeddingOnGPU(function, op);
+    // Sums in a narrow type go through linalg, which widens them.
+    if (auto op = dyn_cast<nn::EmbeddingGradOp>(ops[0]);
+        op && computeTypeOf(op.getResult()) ==
+                  nn::getTensorType(op.getResult()).getElementType())
+      return emitEmbeddingGradOnGPU(function, op);
+  }
+  return emitGeneric(function);
+}
+
+/// Moves `function` into `target`; the tile is the number of the block.
+static void moveToGPU(func::FuncOp function, gpu::GPUModuleOp target) {
+  OpBuilder b = OpBuilder::atBlockEnd(target.getBody());
+  auto types = function.getArgumentTypes().drop_back();
+  auto kernel =
+      gpu::GPUFuncOp::create(b, function.getLoc(), function.getSymName(),
+                             b.getFunctionType(types, TypeRange()));
+  kernel->setAttr(gpu::GPUDialect::getKernelFuncAttrName(), b.getUnitAttr());
+  for (size_t i = 0; i < types.size(); ++i) {
+    kernel.setArgAttr(i, "llvm.noalias", b.getUnitAttr());
+    kernel.setArgAttr(i, "llvm.align", b.getI64IntegerAttr(16));
+  }
+  Block &body = kernel.getBody().front();
+  b.setInsertionPointToStart(&body);
+  IRMapping mapping;
+  mapping.map(function.getArguments().drop_back(), body.getArguments());
+  mapping.map(function.getArguments().back(),
+              gpu::BlockIdOp::create(b, function.getLoc(), gpu::Dimension::x)
+                  .getResult());
+  for (Operation &op : function.getBody().front().without_terminator())
+    b.clone(op, mapping);
+  gpu::ReturnOp::create(b, function.getLoc());
+}
+
+namespace {
+struct LowerKernelsToGPUPass
+    : trainc::impl::LowerKernelsToGPUPassBase<LowerKernelsToGPUPass> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    auto kernels = llvm::to_vector(module.getOps<KernelOp>());
+    OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
+    auto scratch = ModuleOp::create(b, module.getLoc());
+    auto target = gpu::GPUModuleOp::create(b, module.getLoc(), "gpu_kernels");
+    for (KernelOp kernel : kernels) {
+      KernelFunction function = createFunction(kernel, scratch);
+      auto blocks = emitKernel(kernel, function);
+      if (failed(blocks))
+        return signalPassFailure();
+      function.function->setAttr("tiles", b.getI64IntegerAttr(*blocks));
+    }
+    OpPassManager bufferize(ModuleOp::getOperationName());
+    OpPassManager loops(ModuleOp::getOperationName());
+    buildBufferizePipeline(bufferize);
+    buildLoopsPipeline(loops);
+    if (failed(runPipeline(bufferize, scratch)))
+      return signalPassFailure();
+    for (auto function : scratch.getOps<func::FuncOp>())
+      removeCopies(function);
+    if (failed(runPipeline(loops, scratch)))
+      return signalPassFailure();
+    for (KernelOp kernel : kernels) {
+      auto function = scratch.lookupSymbol<func::FuncOp>(kernel.getSymName());
+      if (function->hasAttr("generic") && failed(distribute(function)))
+        return signalPassFailure();
+      for (StringRef name : {"tiles", "threads", "scratch"})
+        if (Attribute value = function->getAttr(name))
+          kernel->setAttr(name, value);
+    }
+    b.setInsertionPointToStart(target.getBody());
+    for (auto global : scratch.getOps<memref::GlobalOp>())
+      b.clone(*global);
+    for (auto function : scratch.getOps<func::FuncOp>())
+      moveToGPU(function, target);
+    scratch.erase();
+  }
+};
+} // namespace

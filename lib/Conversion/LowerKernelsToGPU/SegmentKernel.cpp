@@ -1,0 +1,247 @@
+//===- SegmentKernel.cpp - Norm and update of segments, on a GPU ----------===//
+//
+// A block goes over its pieces with all threads side by side; a warp sums a block of
+// the norm. What is added in which order depends on a segment's elements alone.
+//
+//===----------------------------------------------------------------------===//
+#include "../LowerKernels/SegmentEmitter.h"
+#include "Threads.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+static constexpr int64_t kThreads = 256;
+/// Pieces for the blocks of several waves on the largest GPUs.
+static constexpr SegmentSizes kSizes = {/*least=*/1 << 12, /*most=*/1 << 15,
+                                        /*tiles=*/2048};
+
+/// Elements of a vector: 16 bytes of the narrowest array, if all segments begin at
+/// such, at most 8.
+template <typename Op> static int64_t chooseSegmentLanes(Op op) {
+  int64_t narrowest = 8;
+  for (Value array : op.getArrays())
+    narrowest = std::min<int64_t>(
+        narrowest,
+        nn::getElementBytes(nn::getTensorType(array).getElementType()));
+  int64_t lanes = std::min<int64_t>(8, 16 / narrowest);
+  for (Attribute offsets : op.getOffsets())
+    for (int64_t offset : cast<DenseI64ArrayAttr>(offsets).asArrayRef())
+      while (offset % lanes != 0)
+        lanes /= 2;
+  return lanes;
+}
+
+int64_t trainc::emitSegmentMapOnGPU(KernelFunction &function, SegmentMapOp op) {
+  int64_t lanes = chooseSegmentLanes(op);
+  function.function->setAttr(
+      "threads", OpBuilder(op.getContext()).getI64IntegerAttr(kThreads));
+  SegmentEmitter<SegmentMapOp> emitter(function, op, lanes, kSizes);
+  emitter.aligned = true;
+  emitter.emit([&](LoopBuilder &l, const auto &piece, const auto &scalars) {
+    ThreadBuilder t(l.b, l.loc, kThreads);
+    auto store = [&](LoopBuilder &l, Value at, int64_t lanes) {
+      emitter.lanes = lanes;
+      SmallVector<Value> values =
+          emitter.emitVectors(l, piece, scalars, at, Value());
+      for (auto [value, result, target] :
+           llvm::zip(values, op.getOutputs(), op.getTargets()))
+        l.storeVector(value, function.outputs.lookup(result).front(),
+                      l.add(piece.offsets[target], at),
+                      nn::getTensorType(result).getElementType(), Value(),
+                      lanes, /*aligned=*/true);
+    };
+    Value id = t.thread();
+    Value count = arith::SubIOp::create(l.b, l.loc, piece.end, piece.begin);
+    Value rest = t.mod(count, lanes);
+    Value whole = arith::SubIOp::create(l.b, l.loc, piece.end, rest);
+    t.loop(t.add(piece.begin, t.mul(id, lanes)), whole, kThreads * lanes,
+           [&](LoopBuilder &l, Value at) { store(l, at, lanes); });
+    if (lanes > 1)
+      t.when(t.less(id, rest),
+             [&](ThreadBuilder &t) { store(t, t.add(whole, id), 1); });
+  });
+  return emitter.tiles;
+}
+
+int64_t trainc::emitSegmentSquareSumOnGPU(KernelFunction &function,
+                                          SegmentSquareSumOp op) {
+  int64_t block = op.getBlock(), lanes = chooseSegmentLanes(op);
+  function.function->setAttr(
+      "threads", OpBuilder(op.getContext()).getI64IntegerAttr(kThreads));
+  SmallVector<int64_t> firstBlocks = countFirstBlocks(op);
+  SegmentEmitter<SegmentSquareSumOp> emitter(function, op, lanes, kSizes);
+  emitter.aligned = true;
+  emitter.emit([&](LoopBuilder &l, const auto &piece, const auto &scalars) {
+    ThreadBuilder t(l.b, l.loc, kThreads);
+    Value warp = t.div(t.thread(), kWarp), lane = t.mod(t.thread(), kWarp);
+    Value first = lookUp(t, table(t, firstBlocks), piece.segment);
+    t.loop(t.add(piece.begin, t.mul(warp, block)), piece.end,
+           kThreads / kWarp * block, [&](LoopBuilder &l, Value low) {
+             ThreadBuilder t(l.b, l.loc, kThreads);
+             Value high = t.min(t.add(low, t.index(block)), piece.end);
+             auto squares = [&](LoopBuilder &l, Value at, int64_t lanes,
+                                ValueRange sums) {
+               emitter.lanes = lanes;
+               SmallVector<Value> values =
+                   emitter.emitVectors(l, piece, scalars, at, Value());
+               for (auto [value, sum] : llvm::zip(values, sums))
+                 value = math::FmaOp::create(l.b, l.loc, value, value, sum);
+               return values;
+             };
+             SmallVector<Value> zeros;
+             for (Value result : op.getOutputs())
+               zeros.push_back(t.neutral(
+                   nn::ReduceKind::sum,
+                   VectorType::get(
+                       {lanes}, nn::getTensorType(result).getElementType())));
+             Value count = arith::SubIOp::create(t.b, t.loc, high, low);
+             Value rest = t.mod(count, lanes);
+             Value whole = arith::SubIOp::create(t.b, t.loc, high, rest);
+             SmallVector<Value> vectors = t.loop(
+                 t.add(low, t.mul(lane, lanes)), whole, kWarp * lanes, zeros,
+                 [&](LoopBuilder &l, Value at, ValueRange carried) {
+                   return squares(l, at, lanes, carried);
+                 });
+             SmallVector<Value> sums;
+             for (Value vector : vectors)
+               sums.push_back(t.combineLanes(nn::ReduceKind::sum, vector));
+             if (lanes > 1) {
+               // The last elements, fewer than a vector has.
+               SmallVector<Value> initial;
+               for (Value sum : sums)
+                 initial.push_back(t.splat(sum, 1));
+               SmallVector<Value> last =
+                   t.loop(t.add(whole, lane), high, kWarp, initial,
+                          [&](LoopBuilder &l, Value at, ValueRange carried) {
+                            return squares(l, at, 1, carried);
+                          });
+               for (auto [sum, vector] : llvm::zip(sums, last))
+                 sum = vector::ExtractOp::create(t.b, t.loc, vector,
+                                                 ArrayRef<int64_t>{0});
+             }
+             Value at = t.add(first, t.div(low, block));
+             for (Value &sum : sums)
+               sum = t.combineThreads(nn::ReduceKind::sum, sum);
+             Value isFirst = arith::CmpIOp::create(
+                 t.b, t.loc, arith::CmpIPredicate::eq, lane, t.index(0));
+             t.when(isFirst, [&](ThreadBuilder &t) {
+               for (auto [sum, result] : llvm::zip(sums, op.getOutputs()))
+                 t.storeScalar(sum, function.outputs.lookup(result).front(), at,
+                               nn::getTensorType(result).getElementType());
+             });
+           });
+  });
+  return emitter.tiles;
+}
+
+int64_t trainc::emitSumBlocksOnGPU(KernelFunction &function, SumBlocksOp op) {
+  constexpr int64_t threads = 1024;
+  OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
+  ThreadBuilder t(b, op.getLoc(), threads);
+  function.function->setAttr("threads", b.getI64IntegerAttr(threads));
+  Type f64 = b.getF64Type();
+  int64_t count = op.countSums();
+
+  // Ranges by sum; a range of which the sum already has `before` elements.
+  SmallVector<SmallVector<int64_t>> ranges(count);
+  for (size_t i = 0; i < op.getSources().size(); ++i)
+    ranges[op.getOwners() ? (*op.getOwners())[i] : i].push_back(i);
+  SmallVector<int64_t> begins{0}, sources, firsts, ends, befores;
+  for (const auto &list : ranges) {
+    int64_t before = 0;
+    for (int64_t i : list) {
+      sources.push_back(op.getSources()[i]);
+      firsts.push_back(op.getFirsts()[i]);
+      ends.push_back(op.getFirsts()[i] + op.getCounts()[i]);
+      befores.push_back(before);
+      before += op.getCounts()[i];
+    }
+    begins.push_back(sources.size());
+  }
+  Value sums = t.shared(f64, std::max<int64_t>(count, 1));
+  Value id = t.thread(), lane = t.mod(id, kWarp);
+  t.loop(
+      t.div(id, kWarp), t.index(count), threads / kWarp,
+      [&](LoopBuilder &l, Value which) {
+        Value zero = l.neutral(nn::ReduceKind::sum, f64);
+        Value begin = lookUp(l, table(l, begins), which);
+        Value end = lookUp(l, table(l, begins), l.add(which, l.index(1)));
+        Value sum =
+            l.loop(
+                 begin, end, 1, zero,
+                 [&](LoopBuilder &l, Value i, ValueRange carried) {
+                   // Element j of the sum is lane j mod 32's.
+                   Value shift =
+                       l.mod(arith::SubIOp::create(
+                                 l.b, l.loc, l.add(lane, l.index(1 << 30)),
+                                 l.mod(lookUp(l, table(l, befores), i), kWarp)),
+                             kWarp);
+                   Value low = l.add(lookUp(l, table(l, firsts), i), shift);
+                   Value high = lookUp(l, table(l, ends), i);
+                   Value source = lookUp(l, table(l, sources), i);
+                   Value sum = carried.front();
+                   for (auto [k, input] : llvm::enumerate(op.getBlocks())) {
+                     Value mine = arith::CmpIOp::create(
+                         l.b, l.loc, arith::CmpIPredicate::eq, source,
+                         l.index(k));
+                     Value stop = arith::SelectOp::create(l.b, l.loc, mine,
+                                                          high, l.index(0));
+                     sum =
+                         l.loop(low, stop, kWarp, sum,
+                                [&](LoopBuilder &l, Value at,
+                                    ValueRange carried) {
+                                  Type type =
+                                      nn::getTensorType(input).getElementType();
+                                  Value x = l.loadScalar(
+                                      function.inputs.lookup(input), at, type);
+                                  if (!type.isF64())
+                                    x = arith::ExtFOp::create(l.b, l.loc, f64,
+                                                              x);
+                                  return SmallVector<Value>{l.combine(
+                                      nn::ReduceKind::sum, carried.front(), x)};
+                                })
+                             .front();
+                   }
+                   return SmallVector<Value>{sum};
+                 })
+                .front();
+        ThreadBuilder t(l.b, l.loc, threads);
+        sum = t.combineThreads(nn::ReduceKind::sum, sum);
+        Value isFirst = arith::CmpIOp::create(
+            t.b, t.loc, arith::CmpIPredicate::eq, lane, t.index(0));
+        t.when(isFirst,
+               [&](ThreadBuilder &t) { t.storeScalar(sum, sums, which, f64); });
+      });
+  t.barrier();
+  for (auto [attribute, result] : llvm::zip(op.getSets(), op.getSums())) {
+    ArrayRef<int64_t> set = cast<DenseI64ArrayAttr>(attribute).asArrayRef();
+    Value memref = function.outputs.lookup(result).front();
+    auto sumAt = [&](LoopBuilder &l, Value i) {
+      return l.loadScalar(sums, lookUp(l, table(l, set), i), f64);
+    };
+    if (nn::getTensorType(result).getRank() == 1) {
+      t.loop(id, t.index(set.size()), threads, [&](LoopBuilder &l, Value i) {
+        l.storeScalar(sumAt(l, i), memref, i, f64);
+      });
+      continue;
+    }
+    Value zero = t.neutral(nn::ReduceKind::sum, f64), total = zero;
+    if (!set.empty())
+      total = t.loop(id, t.index(set.size()), threads, zero,
+                     [&](LoopBuilder &l, Value i, ValueRange carried) {
+                       return SmallVector<Value>{l.combine(
+                           nn::ReduceKind::sum, carried.front(), sumAt(l, i))};
+                     })
+                  .front();
+    total = t.combineBlock(nn::ReduceKind::sum, total);
+    Value isFirst = arith::CmpIOp::create(b, t.loc, arith::CmpIPredicate::eq,
+                                          id, t.index(0));
+    t.when(isFirst, [&](ThreadBuilder &t) {
+      t.storeScalar(total, memref, t.index(0), f64);
+    });
+  }
+  func::ReturnOp::create(b, t.loc);
+  return 1;
+}
