@@ -111,7 +111,9 @@ static LogicalResult computeInPlace(memref::CopyOp copy) {
   return success();
 }
 
-void trainc::removeCopies(func::FuncOp function) {
+/// Computes results where they belong instead of copying them, and makes what
+/// copies remain loops.
+static void removeCopies(func::FuncOp function) {
   SmallVector<memref::CopyOp> copies;
   function.walk([&](memref::CopyOp copy) { copies.push_back(copy); });
   for (memref::CopyOp copy : copies) {
@@ -134,7 +136,8 @@ void trainc::freeBuffers(func::FuncOp function) {
   });
 }
 
-void trainc::buildBufferizePipeline(OpPassManager &pm) {
+/// Passes from the functions of emitGeneric to linalg ops on memrefs.
+static void buildBufferizePipeline(OpPassManager &pm) {
   OpPassManager &function = pm.nest<func::FuncOp>();
   function.addPass(createNNToLinalgPass());
   function.addPass(createCanonicalizerPass());
@@ -150,7 +153,8 @@ void trainc::buildBufferizePipeline(OpPassManager &pm) {
   pm.addPass(createCanonicalizerPass());
 }
 
-void trainc::buildLoopsPipeline(OpPassManager &pm) {
+/// Passes from linalg ops on memrefs to loops.
+static void buildLoopsPipeline(OpPassManager &pm) {
   OpPassManager &buffers = pm.nest<func::FuncOp>();
   buffers.addPass(bufferization::createBufferHoistingPass());
   buffers.addPass(createConvertLinalgToParallelLoopsPass());
@@ -158,6 +162,20 @@ void trainc::buildLoopsPipeline(OpPassManager &pm) {
   buffers.addPass(createCanonicalizerPass());
   buffers.addPass(createCSEPass());
   buffers.addPass(createLoopInvariantCodeMotionPass());
+}
+
+LogicalResult
+trainc::lowerGenericKernels(ModuleOp module,
+                            function_ref<LogicalResult(OpPassManager &)> run) {
+  OpPassManager bufferize(ModuleOp::getOperationName());
+  OpPassManager loops(ModuleOp::getOperationName());
+  buildBufferizePipeline(bufferize);
+  buildLoopsPipeline(loops);
+  if (failed(run(bufferize)))
+    return failure();
+  for (auto function : module.getOps<func::FuncOp>())
+    removeCopies(function);
+  return run(loops);
 }
 
 /// Whether `op` may stand in every tile: it does nothing that another tile sees.

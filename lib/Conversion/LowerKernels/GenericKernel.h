@@ -7,15 +7,11 @@
 
 namespace trainc {
 
-/// Passes from the functions of emitGeneric to linalg ops on memrefs.
-void buildBufferizePipeline(mlir::OpPassManager &pm);
-
-/// Computes results where they belong instead of copying them, and makes what
-/// copies remain loops.
-void removeCopies(mlir::func::FuncOp function);
-
-/// Passes from linalg ops on memrefs to loops.
-void buildLoopsPipeline(mlir::OpPassManager &pm);
+/// Lowers what emitGeneric has put into the functions of `module` to loops on memrefs;
+/// `run` runs a pipeline on it. Results are computed where they belong.
+llvm::LogicalResult lowerGenericKernels(
+    mlir::ModuleOp module,
+    llvm::function_ref<llvm::LogicalResult(mlir::OpPassManager &)> run);
 
 /// Frees every buffer at the end of the block that allocates it.
 void freeBuffers(mlir::func::FuncOp function);

@@ -388,6 +388,20 @@ Value trainc::getGlobal(LoopBuilder &l, DenseElementsAttr data) {
   return memref::GetGlobalOp::create(l.b, l.loc, type, name);
 }
 
+Operation *trainc::findSegments(KernelFunction &function,
+                                ArrayRef<Operation *> ops) {
+  Operation *last = ops.back();
+  if (!isa<train::SegmentMapOp, train::SegmentSquareSumOp>(last) ||
+      !llvm::all_of(ops.drop_back(), llvm::IsaPred<nn::ConstantOp>))
+    return nullptr;
+  OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
+  LoopBuilder l{b, last->getLoc()};
+  for (Operation *op : ops.drop_back())
+    function.inputs[op->getResult(0)] = getGlobal(
+        l, cast<DenseElementsAttr>(cast<nn::ConstantOp>(op).getValue()));
+  return last;
+}
+
 /// The elements of `op` as a global of the module, in storage type.
 static Value globalOf(LoopBuilder &l, nn::ConstantOp op) {
   auto elements = cast<DenseElementsAttr>(op.getValue());

@@ -92,6 +92,11 @@ struct KernelFunction {
 /// and per result that is not in place, then the tile index.
 KernelFunction createFunction(train::KernelOp kernel, mlir::ModuleOp module);
 
+/// The op on segments in which `ops` end, if nothing but constants stands before it:
+/// these become numbers of the module. Else null.
+mlir::Operation *findSegments(KernelFunction &function,
+                              llvm::ArrayRef<mlir::Operation *> ops);
+
 /// Emit the body; return the number of tiles.
 llvm::FailureOr<int64_t> emitRowKernel(KernelFunction &function,
                                        const IterationSpace &space);

@@ -34,16 +34,10 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
             op);
     ops.push_back(&op);
   }
-  if (isa<SegmentMapOp, SegmentSquareSumOp>(ops.back()) &&
-      llvm::all_of(ArrayRef(ops).drop_back(), llvm::IsaPred<nn::ConstantOp>)) {
-    OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
-    LoopBuilder l{b, kernel.getLoc()};
-    for (Operation *op : ArrayRef(ops).drop_back())
-      function.inputs[op->getResult(0)] = getGlobal(
-          l, cast<DenseElementsAttr>(cast<nn::ConstantOp>(op).getValue()));
-    if (auto op = dyn_cast<SegmentMapOp>(ops.back()))
+  if (Operation *segments = findSegments(function, ops)) {
+    if (auto op = dyn_cast<SegmentMapOp>(segments))
       return emitSegmentMap(function, op);
-    return emitSegmentSquareSum(function, cast<SegmentSquareSumOp>(ops.back()));
+    return emitSegmentSquareSum(function, cast<SegmentSquareSumOp>(segments));
   }
   if (ops.size() == 1) {
     if (auto op = dyn_cast<SquareSumOp>(ops[0]))
@@ -90,15 +84,9 @@ struct LowerKernelsPass : trainc::impl::LowerKernelsPassBase<LowerKernelsPass> {
         return signalPassFailure();
       function.function->setAttr("tiles", b.getI64IntegerAttr(*tiles));
     }
-    OpPassManager bufferize(ModuleOp::getOperationName());
-    OpPassManager loops(ModuleOp::getOperationName());
-    buildBufferizePipeline(bufferize);
-    buildLoopsPipeline(loops);
-    if (failed(runPipeline(bufferize, nested)))
-      return signalPassFailure();
-    for (auto function : nested.getOps<func::FuncOp>())
-      removeCopies(function);
-    if (failed(runPipeline(loops, nested)))
+    if (failed(lowerGenericKernels(nested, [&](OpPassManager &pipeline) {
+          return runPipeline(pipeline, nested);
+        })))
       return signalPassFailure();
     for (auto function : nested.getOps<func::FuncOp>())
       freeBuffers(function);

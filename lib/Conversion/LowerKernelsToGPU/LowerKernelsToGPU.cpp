@@ -38,20 +38,15 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel,
                     : emitRowsOnGPU(function, *space);
     }
   }
-  if (llvm::all_of(ArrayRef(ops).drop_back(), llvm::IsaPred<nn::ConstantOp>)) {
-    OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
-    LoopBuilder l{b, kernel.getLoc()};
-    for (Operation *op : ArrayRef(ops).drop_back())
-      function.inputs[op->getResult(0)] = getGlobal(
-          l, cast<DenseElementsAttr>(cast<nn::ConstantOp>(op).getValue()));
-    if (auto op = dyn_cast<SegmentMapOp>(ops.back()))
+  if (Operation *segments = findSegments(function, ops)) {
+    if (auto op = dyn_cast<SegmentMapOp>(segments))
       return emitSegmentMapOnGPU(function, op);
-    if (auto op = dyn_cast<SegmentSquareSumOp>(ops.back()))
-      return emitSegmentSquareSumOnGPU(function, op);
-    if (auto op = dyn_cast<SumBlocksOp>(ops.back()))
-      return emitSumBlocksOnGPU(function, op);
+    return emitSegmentSquareSumOnGPU(function,
+                                     cast<SegmentSquareSumOp>(segments));
   }
   if (ops.size() == 1) {
+    if (auto op = dyn_cast<SumBlocksOp>(ops[0]))
+      return emitSumBlocksOnGPU(function, op);
     if (auto op = dyn_cast<nn::EmbeddingOp>(ops[0]))
       return emitEmbeddingOnGPU(function, op);
     // Sums in a narrow type go through linalg, which widens them.
@@ -103,15 +98,9 @@ struct LowerKernelsToGPUPass
         return signalPassFailure();
       function.function->setAttr("tiles", b.getI64IntegerAttr(*blocks));
     }
-    OpPassManager bufferize(ModuleOp::getOperationName());
-    OpPassManager loops(ModuleOp::getOperationName());
-    buildBufferizePipeline(bufferize);
-    buildLoopsPipeline(loops);
-    if (failed(runPipeline(bufferize, scratch)))
-      return signalPassFailure();
-    for (auto function : scratch.getOps<func::FuncOp>())
-      removeCopies(function);
-    if (failed(runPipeline(loops, scratch)))
+    if (failed(lowerGenericKernels(scratch, [&](OpPassManager &pipeline) {
+          return runPipeline(pipeline, scratch);
+        })))
       return signalPassFailure();
     for (KernelOp kernel : kernels) {
       auto function = scratch.lookupSymbol<func::FuncOp>(kernel.getSymName());
