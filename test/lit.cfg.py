@@ -64,6 +64,20 @@ if os.path.exists(mpi_plugin) and shutil.which("mpirun"):
     config.environment["TRAINC_MPI_PLUGIN"] = mpi_plugin
 
 
+def cuda_include():
+    """The folder of the toolkit's cuda.h, or None."""
+    roots = [os.environ.get("CUDA_ROOT"), os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr"]
+    for root in filter(None, roots):
+        if os.path.exists(os.path.join(root, "include", "cuda.h")):
+            return os.path.join(root, "include")
+    return None
+
+
+if cuda_include():
+    config.available_features.add("cuda-header")
+    config.substitutions.append(("%cuda_include", cuda_include()))
+
+
 def has_jax():
     command = [python, "-c", "import jax"]
     return subprocess.run(command, capture_output=True).returncode == 0

@@ -67,8 +67,9 @@ typedef enum trainc_status {
   TRAINC_UNSUPPORTED = 8,      // a library or processor feature is absent
   TRAINC_ABI_MISMATCH = 9,     // an artifact of another trainc
   TRAINC_CANCELLED = 10,       // the observer stopped the run
-  TRAINC_COMM_FAILED = 11      // a collective failed: a peer is gone, too late,
+  TRAINC_COMM_FAILED = 11,     // a collective failed: a peer is gone, too late,
                                // or does something else
+  TRAINC_DEVICE_FAILED = 12    // a GPU refused, failed, or was too late
 } trainc_status;
 
 /// The name of a status, for example "TRAINC_IO_ERROR". Never null.

@@ -83,6 +83,8 @@ const char *trainc_status_name(trainc_status status) {
     return "TRAINC_CANCELLED";
   case TRAINC_COMM_FAILED:
     return "TRAINC_COMM_FAILED";
+  case TRAINC_DEVICE_FAILED:
+    return "TRAINC_DEVICE_FAILED";
   }
   return "unknown status";
 }

@@ -1,0 +1,83 @@
+//===- driver.cpp - The CUDA driver, opened at run time -------------------===//
+
+#include "cuda/driver.h"
+#include <dlfcn.h>
+#include <pthread.h>
+
+using namespace trainc;
+using namespace trainc::cuda;
+
+static pthread_once_t openOnce = PTHREAD_ONCE_INIT;
+static Driver driver;
+/// Why there is no driver; empty if there is one.
+static char missing[512];
+
+static const char *errorName(CUresult result) {
+  const char *text = nullptr;
+  return driver.cuGetErrorName(result, &text) == CUDA_SUCCESS && text
+             ? text
+             : "unknown error";
+}
+
+static const char *errorString(CUresult result) {
+  const char *text = nullptr;
+  return driver.cuGetErrorString(result, &text) == CUDA_SUCCESS && text
+             ? text
+             : "unknown error";
+}
+
+template <typename Function>
+static bool find(void *library, const char *name, Function &to) {
+  to = reinterpret_cast<Function>(dlsym(library, name));
+  return to != nullptr;
+}
+
+static void open() {
+  const char *path = getenv("TRAINC_LIBCUDA");
+  if (!path || !*path)
+    path = "libcuda.so.1";
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    snprintf(missing, sizeof(missing), "no CUDA driver: %s", dlerror());
+    return;
+  }
+#define TRAINC_CU_FUNCTION(name, symbol, parameters)                           \
+  if (!find(library, #symbol, driver.name)) {                                  \
+    snprintf(missing, sizeof(missing),                                         \
+             "the CUDA driver '%s' has no %s: it is older than CUDA 11.4",     \
+             path, #symbol);                                                   \
+    return;                                                                    \
+  }
+#include "cuda/driver.def"
+  driver.emulated = dlsym(library, "trainc_fake_cuda_report") != nullptr;
+  const char *call = "cuInit";
+  CUresult result = driver.cuInit(0);
+  if (result == CUDA_SUCCESS) {
+    call = "cuDriverGetVersion";
+    result = driver.cuDriverGetVersion(&driver.version);
+  }
+  if (result == CUDA_SUCCESS) {
+    call = "cuDeviceGetCount";
+    result = driver.cuDeviceGetCount(&driver.devices);
+  }
+  if (result != CUDA_SUCCESS)
+    snprintf(missing, sizeof(missing), "no CUDA device: %s: %s (%s)", call,
+             errorString(result), errorName(result));
+  else if (driver.devices == 0)
+    snprintf(missing, sizeof(missing), "no CUDA device: the driver has none");
+}
+
+trainc_status trainc::cuda::openDriver(const Driver **out_driver) {
+  pthread_once(&openOnce, open);
+  *out_driver = nullptr;
+  if (*missing)
+    return fail(TRAINC_UNSUPPORTED, "%s", missing);
+  *out_driver = &driver;
+  return TRAINC_OK;
+}
+
+trainc_status trainc::cuda::failCall(const char *call, CUresult result) {
+  return fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TRAINC_OUT_OF_MEMORY
+                                                 : TRAINC_DEVICE_FAILED,
+              "%s: %s (%s)", call, errorString(result), errorName(result));
+}
