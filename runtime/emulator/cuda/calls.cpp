@@ -1,0 +1,753 @@
+//===- calls.cpp - The functions of the driver of tests -------------------===//
+
+#include "fake.h"
+#include <elf.h>
+
+using namespace trainc;
+using namespace trainc::cuda;
+
+Fake trainc::cuda::fake;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/// The contexts of this thread.
+static thread_local CUcontext stack[16];
+static thread_local int depth;
+
+namespace {
+struct Lock {
+  Lock() { pthread_mutex_lock(&mutex); }
+  ~Lock() { pthread_mutex_unlock(&mutex); }
+  Lock(const Lock &) = delete;
+  Lock &operator=(const Lock &) = delete;
+};
+} // namespace
+
+CUresult trainc::cuda::refuse(CUresult result, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(fake.report, sizeof(fake.report), format, arguments);
+  va_end(arguments);
+  return result;
+}
+
+#define TRAINC_CU_FUNCTION(name, symbol, parameters)                           \
+  extern "C" TRAINC_EMU_EXPORT CUresult symbol parameters;
+namespace trainc::cuda {
+#include "cuda/driver.def"
+}
+
+/// Returns from the function if `result` is a failure.
+#define CHECK(result)                                                          \
+  do {                                                                         \
+    if (CUresult checked = (result); checked != CUDA_SUCCESS)                  \
+      return checked;                                                          \
+  } while (false)
+/// Refuses what is not so.
+#define NEED(condition, result, ...)                                           \
+  do {                                                                         \
+    if (!(condition))                                                          \
+      return refuse(result, __VA_ARGS__);                                      \
+  } while (false)
+
+static CUcontext current() { return depth ? stack[depth - 1] : nullptr; }
+
+/// The thread has a context, and nothing in it has failed.
+static CUresult checkContext() {
+  NEED(current() && current()->retained, CUDA_ERROR_INVALID_CONTEXT,
+       "the thread has no context");
+  return current()->failed;
+}
+
+static CUresult checkDevice(CUdevice device) {
+  NEED(fake.initialized, CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called");
+  NEED(device >= 0 && device < fake.devices, CUDA_ERROR_INVALID_DEVICE,
+       "there is no device %d", device);
+  return CUDA_SUCCESS;
+}
+
+static CUresult checkStream(CUstream stream) {
+  CHECK(checkContext());
+  NEED(stream, CUDA_ERROR_INVALID_HANDLE, "the default stream is not for us");
+  NEED(fake.streams.has(stream), CUDA_ERROR_INVALID_HANDLE, "not a stream");
+  NEED(stream->context == current(), CUDA_ERROR_INVALID_HANDLE,
+       "a stream of another context");
+  NEED(!stream->capture || !stream->capture->invalid,
+       CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "the capture was invalidated");
+  return CUDA_SUCCESS;
+}
+
+static CUresult checkEvent(CUevent event) {
+  CHECK(checkContext());
+  NEED(fake.events.has(event), CUDA_ERROR_INVALID_HANDLE, "not an event");
+  NEED(event->context == current(), CUDA_ERROR_INVALID_HANDLE,
+       "an event of another context");
+  return CUDA_SUCCESS;
+}
+
+/// Some calls may not be made while streams are captured: they end the capture.
+static CUresult checkNoCapture(const char *call) {
+  for (Capture *capture : fake.captures.objects)
+    if (capture->mode == 0 ||
+        (capture->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL &&
+         pthread_equal(capture->thread, pthread_self()))) {
+      capture->invalid = true;
+      return refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                    "%s while a stream is captured", call);
+    }
+  return CUDA_SUCCESS;
+}
+
+/// The bytes belong to one allocation of the context, or of pinned memory.
+static CUresult checkRange(const char *what, uint64_t address, uint64_t bytes,
+                           CUcontext context) {
+  NEED(findRange(address, bytes, context), CUDA_ERROR_INVALID_VALUE,
+       "%s: %llu bytes at 0x%llx are not of one allocation %s", what,
+       static_cast<unsigned long long>(bytes),
+       static_cast<unsigned long long>(address),
+       context ? "of this context" : "of pinned memory");
+  return CUDA_SUCCESS;
+}
+
+static uint64_t addressOf(const void *host) {
+  return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(host));
+}
+
+//===----------------------------------------------------------------------===//
+// Devices and contexts
+//===----------------------------------------------------------------------===//
+
+static uint64_t setting(const char *name, uint64_t usual) {
+  const char *text = getenv(name);
+  return text && *text ? strtoull(text, nullptr, 0) : usual;
+}
+
+CUresult trainc::cuda::cuInit(unsigned flags) {
+  Lock lock;
+  NEED(flags == 0, CUDA_ERROR_INVALID_VALUE, "cuInit has no flags");
+  if (fake.initialized)
+    return CUDA_SUCCESS;
+  uint64_t devices = setting("TRAINC_FAKE_CUDA_DEVICES", 1);
+  NEED(devices > 0, CUDA_ERROR_NO_DEVICE, "there is no device");
+  NEED(devices <= maxDevices, CUDA_ERROR_INVALID_VALUE, "too many devices");
+  fake.devices = static_cast<int>(devices);
+  fake.arch = static_cast<int>(setting("TRAINC_FAKE_CUDA_ARCH", 90));
+  fake.memory = setting("TRAINC_FAKE_CUDA_MEMORY", UINT64_C(1) << 30);
+  fake.seed = setting("TRAINC_FAKE_CUDA_SEED", 0);
+  fake.hangs = setting("TRAINC_FAKE_CUDA_HANG", 0) != 0;
+  fake.initialized = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuDriverGetVersion(int *version) {
+  *version = 13000;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuGetErrorName(CUresult error, const char **text) {
+  *text = nullptr;
+#define TRAINC_CU_VALUE(type, name, value)                                     \
+  if (std::is_same_v<type, CUresult> && error == static_cast<CUresult>(value)) \
+    *text = #name;
+#include "cuda/driver.def"
+  return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult trainc::cuda::cuGetErrorString(CUresult error, const char **text) {
+  *text = error == CUDA_SUCCESS           ? "no error"
+          : error == CUDA_ERROR_NOT_READY ? "not ready"
+                                          : fake.report;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuDeviceGetCount(int *count) {
+  Lock lock;
+  NEED(fake.initialized, CUDA_ERROR_NOT_INITIALIZED, "cuInit was not called");
+  *count = fake.devices;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuDeviceGet(CUdevice *device, int ordinal) {
+  Lock lock;
+  CHECK(checkDevice(ordinal));
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuDeviceGetName(char *name, int bytes, CUdevice device) {
+  Lock lock;
+  CHECK(checkDevice(device));
+  NEED(bytes > 0, CUDA_ERROR_INVALID_VALUE, "no room for a name");
+  snprintf(name, static_cast<size_t>(bytes), "emulated GPU");
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuDeviceGetAttribute(int *value,
+                                            CUdevice_attribute attribute,
+                                            CUdevice device) {
+  Lock lock;
+  CHECK(checkDevice(device));
+  switch (static_cast<unsigned>(attribute)) {
+  case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+    *value = 4;
+    return CUDA_SUCCESS;
+  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+    *value = fake.arch / 10;
+    return CUDA_SUCCESS;
+  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+    *value = fake.arch % 10;
+    return CUDA_SUCCESS;
+  }
+  return refuse(CUDA_ERROR_INVALID_VALUE, "an attribute without a value");
+}
+
+CUresult trainc::cuda::cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+  Lock lock;
+  CHECK(checkDevice(device));
+  *bytes = fake.memory;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuDevicePrimaryCtxRetain(CUcontext *context,
+                                                CUdevice device) {
+  Lock lock;
+  CHECK(checkDevice(device));
+  CUcontext one = &fake.contexts[device];
+  if (one->retained == 0) {
+    *one = {};
+    one->device = device;
+    one->emulator = trainc_emu_create();
+    NEED(one->emulator, CUDA_ERROR_OUT_OF_MEMORY, "no memory on the host");
+    trainc_emu_set_seed(one->emulator, fake.seed);
+    ++fake.counts.contexts;
+  }
+  ++one->retained;
+  *context = one;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  Lock lock;
+  CHECK(checkDevice(device));
+  CUcontext one = &fake.contexts[device];
+  NEED(one->retained, CUDA_ERROR_INVALID_CONTEXT, "it was not retained");
+  if (--one->retained)
+    return CUDA_SUCCESS;
+  finishAll();
+  for (size_t i = fake.allocations.size(); i-- > 0;)
+    if (fake.allocations[i].context == one)
+      freeMemory(i);
+  trainc_emu_destroy(one->emulator);
+  one->emulator = nullptr;
+  --fake.counts.contexts;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuCtxPushCurrent_v2(CUcontext context) {
+  Lock lock;
+  NEED(context && context->retained, CUDA_ERROR_INVALID_CONTEXT,
+       "a context that was not retained");
+  NEED(depth < 16, CUDA_ERROR_INVALID_VALUE, "too many contexts are pushed");
+  stack[depth++] = context;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuCtxPopCurrent_v2(CUcontext *context) {
+  Lock lock;
+  NEED(depth, CUDA_ERROR_INVALID_CONTEXT, "no context was pushed");
+  *context = stack[--depth];
+  return CUDA_SUCCESS;
+}
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+CUresult trainc::cuda::cuMemGetInfo_v2(size_t *free, size_t *total) {
+  Lock lock;
+  CHECK(checkContext());
+  *total = fake.memory;
+  *free = fake.memory - current()->used;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+  Lock lock;
+  CHECK(checkContext());
+  CHECK(checkNoCapture("cuMemAlloc"));
+  uint64_t base = 0;
+  CHECK(allocateMemory(bytes, current(), &base));
+  *address = base;
+  return CUDA_SUCCESS;
+}
+
+static CUresult freeAt(const char *call, uint64_t address, CUcontext context) {
+  CHECK(checkNoCapture(call));
+  finishAll();
+  for (size_t i = 0; i < fake.allocations.size(); ++i)
+    if (fake.allocations[i].base == address &&
+        fake.allocations[i].context == context) {
+      freeMemory(i);
+      return current()->failed;
+    }
+  return refuse(CUDA_ERROR_INVALID_VALUE, "%s: no allocation begins there",
+                call);
+}
+
+CUresult trainc::cuda::cuMemFree_v2(CUdeviceptr address) {
+  Lock lock;
+  NEED(current(), CUDA_ERROR_INVALID_CONTEXT, "the thread has no context");
+  return freeAt("cuMemFree", address, current());
+}
+
+CUresult trainc::cuda::cuMemHostAlloc(void **address, size_t bytes,
+                                      unsigned flags) {
+  Lock lock;
+  CHECK(checkContext());
+  CHECK(checkNoCapture("cuMemHostAlloc"));
+  NEED((flags & ~CU_MEMHOSTALLOC_PORTABLE) == 0, CUDA_ERROR_INVALID_VALUE,
+       "cuMemHostAlloc: unknown flags 0x%x", flags);
+  uint64_t base = 0;
+  CHECK(allocateMemory(bytes, nullptr, &base));
+  *address = reinterpret_cast<void *>(static_cast<uintptr_t>(base));
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuMemFreeHost(void *address) {
+  Lock lock;
+  NEED(current(), CUDA_ERROR_INVALID_CONTEXT, "the thread has no context");
+  return freeAt("cuMemFreeHost", addressOf(address), nullptr);
+}
+
+static CUresult copy(Work::Kind kind, uint64_t to, uint64_t from, size_t bytes,
+                     CUstream stream) {
+  CHECK(checkStream(stream));
+  if (bytes == 0)
+    return CUDA_SUCCESS;
+  CHECK(checkRange("target of a copy", to, bytes,
+                   kind == Work::CopyOut ? nullptr : current()));
+  CHECK(checkRange("source of a copy", from, bytes,
+                   kind == Work::CopyIn ? nullptr : current()));
+  NEED(to + bytes <= from || from + bytes <= to, CUDA_ERROR_INVALID_VALUE,
+       "a copy onto itself");
+  Work work = {};
+  work.kind = kind;
+  work.to = to;
+  work.from = from;
+  work.bytes = bytes;
+  enqueue(stream, work);
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from,
+                                            size_t bytes, CUstream stream) {
+  Lock lock;
+  return copy(Work::CopyIn, to, addressOf(from), bytes, stream);
+}
+
+CUresult trainc::cuda::cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from,
+                                            size_t bytes, CUstream stream) {
+  Lock lock;
+  return copy(Work::CopyOut, addressOf(to), from, bytes, stream);
+}
+
+CUresult trainc::cuda::cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from,
+                                            size_t bytes, CUstream stream) {
+  Lock lock;
+  return copy(Work::CopyWithin, to, from, bytes, stream);
+}
+
+CUresult trainc::cuda::cuMemsetD8Async(CUdeviceptr to, unsigned char value,
+                                       size_t bytes, CUstream stream) {
+  Lock lock;
+  CHECK(checkStream(stream));
+  if (bytes == 0)
+    return CUDA_SUCCESS;
+  CHECK(checkRange("a fill", to, bytes, current()));
+  Work work = {};
+  work.kind = Work::Fill;
+  work.to = to;
+  work.value = value;
+  work.bytes = bytes;
+  enqueue(stream, work);
+  return CUDA_SUCCESS;
+}
+
+//===----------------------------------------------------------------------===//
+// Images and launches
+//===----------------------------------------------------------------------===//
+
+/// Bytes of a shared library for this machine, 0 if it is something else.
+static size_t imageBytes(const void *image) {
+  Elf64_Ehdr header;
+  if (memcmp(image, ELFMAG, SELFMAG))
+    return 0;
+  memcpy(&header, image, sizeof(header));
+  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_X86_64)
+    return 0;
+  size_t end = header.e_shoff + size_t(header.e_shnum) * header.e_shentsize;
+  const char *segments = static_cast<const char *>(image) + header.e_phoff;
+  for (unsigned i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    memcpy(&segment, segments + i * sizeof(segment), sizeof(segment));
+    if (segment.p_offset + segment.p_filesz > end)
+      end = segment.p_offset + segment.p_filesz;
+  }
+  return end;
+}
+
+CUresult trainc::cuda::cuModuleLoadDataEx(CUmodule *module, const void *image,
+                                          unsigned count, CUjit_option *options,
+                                          void **values) {
+  Lock lock;
+  CHECK(checkContext());
+  CHECK(checkNoCapture("cuModuleLoadDataEx"));
+  NEED(count == 0 || (options && values), CUDA_ERROR_INVALID_VALUE,
+       "options without values");
+  size_t bytes = imageBytes(image);
+  NEED(bytes, CUDA_ERROR_NO_BINARY_FOR_GPU,
+       "the image is not for the emulator");
+  trainc_emu_module *loaded;
+  NEED(trainc_emu_load(current()->emulator, image, bytes, &loaded) ==
+           TRAINC_EMU_OK,
+       CUDA_ERROR_INVALID_IMAGE, "%s", trainc_emu_report(current()->emulator));
+  *module = fake.modules.make();
+  **module = {current(), loaded};
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuModuleUnload(CUmodule module) {
+  Lock lock;
+  NEED(current(), CUDA_ERROR_INVALID_CONTEXT, "the thread has no context");
+  CHECK(checkNoCapture("cuModuleUnload"));
+  NEED(fake.modules.has(module) && module->context == current(),
+       CUDA_ERROR_INVALID_HANDLE, "not a module of this context");
+  finishAll();
+  for (size_t i = fake.functions.objects.size(); i-- > 0;)
+    if (fake.functions.objects[i]->module == module)
+      fake.functions.drop(fake.functions.objects[i]);
+  trainc_emu_unload(module->module);
+  fake.modules.drop(module);
+  return current()->failed;
+}
+
+CUresult trainc::cuda::cuModuleGetFunction(CUfunction *function,
+                                           CUmodule module, const char *name) {
+  Lock lock;
+  CHECK(checkContext());
+  NEED(fake.modules.has(module) && module->context == current(),
+       CUDA_ERROR_INVALID_HANDLE, "not a module of this context");
+  const trainc_emu_kernel *kernel = trainc_emu_find(module->module, name);
+  NEED(kernel, CUDA_ERROR_NOT_FOUND, "the image has no kernel '%s'", name);
+  for (CUfunction one : fake.functions.objects)
+    if (one->kernel == kernel && one->module == module) {
+      *function = one;
+      return CUDA_SUCCESS;
+    }
+  *function = fake.functions.make();
+  **function = {module, kernel};
+  return CUDA_SUCCESS;
+}
+
+static uint32_t maxThreads(const trainc_emu_kernel &kernel) {
+  return kernel.max_threads ? kernel.max_threads : 1024;
+}
+
+CUresult trainc::cuda::cuFuncGetAttribute(int *value,
+                                          CUfunction_attribute attribute,
+                                          CUfunction function) {
+  Lock lock;
+  CHECK(checkContext());
+  NEED(fake.functions.has(function), CUDA_ERROR_INVALID_HANDLE,
+       "not a function");
+  NEED(attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+       CUDA_ERROR_INVALID_VALUE, "an attribute without a value");
+  *value = static_cast<int>(maxThreads(*function->kernel));
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuLaunchKernel(CUfunction function, unsigned gridX,
+                                      unsigned gridY, unsigned gridZ,
+                                      unsigned blockX, unsigned blockY,
+                                      unsigned blockZ, unsigned sharedBytes,
+                                      CUstream stream, void **arguments,
+                                      void **extra) {
+  Lock lock;
+  CHECK(checkStream(stream));
+  NEED(fake.functions.has(function), CUDA_ERROR_INVALID_HANDLE,
+       "not a function");
+  const trainc_emu_kernel &kernel = *function->kernel;
+  NEED(function->module->context == current(), CUDA_ERROR_INVALID_HANDLE,
+       "launch of '%s', of another context", kernel.name);
+  NEED(gridX && gridY && gridZ && gridX <= 0x7fffffff && gridY <= 0xffff &&
+           gridZ <= 0xffff,
+       CUDA_ERROR_INVALID_VALUE, "launch of '%s' with a grid of %u x %u x %u",
+       kernel.name, gridX, gridY, gridZ);
+  uint64_t threads = uint64_t(blockX) * blockY * blockZ;
+  const uint32_t *required = kernel.required_block;
+  NEED(threads && threads <= maxThreads(kernel) && blockZ <= 64 &&
+           (!required[0] || (blockX == required[0] && blockY == required[1] &&
+                             blockZ == required[2])),
+       CUDA_ERROR_INVALID_VALUE, "launch of '%s' with a block of %u x %u x %u",
+       kernel.name, blockX, blockY, blockZ);
+  NEED(uint64_t(kernel.shared_bytes) + sharedBytes <= 48 << 10 &&
+           (!sharedBytes || kernel.dynamic_shared),
+       CUDA_ERROR_INVALID_VALUE,
+       "launch of '%s' with %u bytes of shared memory", kernel.name,
+       sharedBytes);
+  NEED(!extra && (arguments || !kernel.parameter_count),
+       CUDA_ERROR_INVALID_VALUE, "launch of '%s' without arguments",
+       kernel.name);
+  Work work = {};
+  work.kind = Work::Launch;
+  work.function = function;
+  const uint32_t grid[] = {gridX, gridY, gridZ};
+  const uint32_t block[] = {blockX, blockY, blockZ};
+  memcpy(work.grid, grid, sizeof(grid));
+  memcpy(work.block, block, sizeof(block));
+  work.sharedBytes = sharedBytes;
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < kernel.parameter_count; ++i)
+    bytes += (kernel.parameter_bytes[i] + 15) / 16 * 16;
+  work.arguments = static_cast<char *>(reallocate(nullptr, bytes));
+  char *at = work.arguments;
+  for (uint32_t i = 0; i < kernel.parameter_count; ++i) {
+    memcpy(at, arguments[i], kernel.parameter_bytes[i]);
+    at += (kernel.parameter_bytes[i] + 15) / 16 * 16;
+  }
+  enqueue(stream, work);
+  return CUDA_SUCCESS;
+}
+
+//===----------------------------------------------------------------------===//
+// Streams and events
+//===----------------------------------------------------------------------===//
+
+CUresult trainc::cuda::cuStreamCreate(CUstream *stream, unsigned flags) {
+  Lock lock;
+  CHECK(checkContext());
+  NEED(flags == CU_STREAM_NON_BLOCKING, CUDA_ERROR_INVALID_VALUE,
+       "a stream that waits for the default one");
+  *stream = fake.streams.make();
+  **stream = {};
+  (*stream)->context = current();
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuStreamDestroy_v2(CUstream stream) {
+  Lock lock;
+  NEED(fake.streams.has(stream), CUDA_ERROR_INVALID_HANDLE, "not a stream");
+  NEED(!stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+       "a stream that is captured is destroyed");
+  finish(stream->last);
+  fake.streams.drop(stream);
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuStreamQuery(CUstream stream) {
+  Lock lock;
+  CHECK(checkStream(stream));
+  CHECK(checkNoCapture("cuStreamQuery"));
+  advance(stream->last);
+  CHECK(current()->failed);
+  return isDone(stream->last) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult trainc::cuda::cuEventCreate(CUevent *event, unsigned flags) {
+  Lock lock;
+  CHECK(checkContext());
+  NEED((flags & ~CU_EVENT_DISABLE_TIMING) == 0, CUDA_ERROR_INVALID_VALUE,
+       "cuEventCreate: unknown flags 0x%x", flags);
+  *event = fake.events.make();
+  **event = {};
+  (*event)->context = current();
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuEventDestroy_v2(CUevent event) {
+  Lock lock;
+  NEED(fake.events.has(event), CUDA_ERROR_INVALID_HANDLE, "not an event");
+  fake.events.drop(event);
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuEventRecord(CUevent event, CUstream stream) {
+  Lock lock;
+  CHECK(checkEvent(event));
+  CHECK(checkStream(stream));
+  event->stale = false;
+  event->capture = stream->capture;
+  event->captured = stream->captured;
+  event->work = stream->capture ? 0 : stream->last;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuEventQuery(CUevent event) {
+  Lock lock;
+  CHECK(checkEvent(event));
+  CHECK(checkNoCapture("cuEventQuery"));
+  NEED(!event->capture && !event->stale, CUDA_ERROR_CAPTURED_EVENT,
+       "a query of an event that was captured");
+  advance(event->work);
+  CHECK(current()->failed);
+  return isDone(event->work) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult trainc::cuda::cuStreamWaitEvent(CUstream stream, CUevent event,
+                                         unsigned flags) {
+  Lock lock;
+  CHECK(checkStream(stream));
+  CHECK(checkEvent(event));
+  NEED(flags == 0, CUDA_ERROR_INVALID_VALUE, "cuStreamWaitEvent: flags 0x%x",
+       flags);
+  NEED(!event->stale, CUDA_ERROR_CAPTURED_EVENT,
+       "a wait for an event of a capture that has ended");
+  Work work = {};
+  if (Capture *capture = event->capture) {
+    NEED(!stream->capture || stream->capture == capture,
+         CUDA_ERROR_STREAM_CAPTURE_MERGE, "a wait for another capture");
+    if (!stream->capture) {
+      stream->capture = capture;
+      stream->captured = 0;
+    }
+    work.after[1] = event->captured;
+  } else {
+    if (stream->capture) {
+      stream->capture->invalid = true;
+      return refuse(CUDA_ERROR_STREAM_CAPTURE_ISOLATION,
+                    "a captured stream waits for an event outside of it");
+    }
+    work.after[1] = event->work;
+  }
+  enqueue(stream, work);
+  return CUDA_SUCCESS;
+}
+
+//===----------------------------------------------------------------------===//
+// Graphs
+//===----------------------------------------------------------------------===//
+
+CUresult trainc::cuda::cuStreamBeginCapture_v2(CUstream stream,
+                                               CUstreamCaptureMode mode) {
+  Lock lock;
+  CHECK(checkStream(stream));
+  NEED(mode <= 2, CUDA_ERROR_INVALID_VALUE, "an unknown mode of captures");
+  NEED(!stream->capture, CUDA_ERROR_INVALID_VALUE,
+       "the stream is captured already");
+  stream->capture = fake.captures.make();
+  stream->capture->origin = stream;
+  stream->capture->thread = pthread_self();
+  stream->capture->mode = mode;
+  stream->captured = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+  Lock lock;
+  *graph = nullptr;
+  CHECK(checkContext());
+  NEED(fake.streams.has(stream), CUDA_ERROR_INVALID_HANDLE, "not a stream");
+  Capture *capture = stream->capture;
+  NEED(capture, CUDA_ERROR_INVALID_VALUE, "the stream is not captured");
+  NEED(capture->origin == stream, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
+       "the capture did not begin on this stream");
+  bool joined = isJoined(*capture);
+  for (CUstream one : fake.streams.objects)
+    if (one->capture == capture)
+      one->capture = nullptr;
+  for (CUevent event : fake.events.objects)
+    if (event->capture == capture) {
+      event->capture = nullptr;
+      event->stale = true;
+    }
+  CUresult result = CUDA_SUCCESS;
+  if (capture->invalid) {
+    result = refuse(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+                    "the capture was invalidated");
+  } else if (!joined) {
+    result = refuse(CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
+                    "the capture ends before work of another stream");
+  } else {
+    *graph = fake.graphs.make();
+    (*graph)->last = stream->captured;
+    copyWork(capture->work, (*graph)->work);
+  }
+  clearWork(capture->work);
+  fake.captures.drop(capture);
+  return result;
+}
+
+/// Everything that the graph launches is still there.
+static CUresult checkGraph(const CUgraph_st &graph) {
+  for (const Work &work : graph.work)
+    NEED(work.kind != Work::Launch || fake.functions.has(work.function),
+         CUDA_ERROR_INVALID_HANDLE, "a graph of a module that was unloaded");
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuGraphInstantiateWithFlags(CUgraphExec *executable,
+                                                   CUgraph graph,
+                                                   unsigned long long flags) {
+  Lock lock;
+  CHECK(checkContext());
+  NEED(fake.graphs.has(graph), CUDA_ERROR_INVALID_HANDLE, "not a graph");
+  NEED(flags == 0, CUDA_ERROR_INVALID_VALUE, "a graph with flags 0x%llx",
+       flags);
+  CHECK(checkGraph(*graph));
+  *executable = fake.executables.make();
+  (*executable)->last = graph->last;
+  (*executable)->context = current();
+  copyWork(graph->work, (*executable)->work);
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuGraphDestroy(CUgraph graph) {
+  Lock lock;
+  NEED(fake.graphs.has(graph), CUDA_ERROR_INVALID_HANDLE, "not a graph");
+  clearWork(graph->work);
+  fake.graphs.drop(graph);
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+  Lock lock;
+  CHECK(checkStream(stream));
+  NEED(fake.executables.has(executable), CUDA_ERROR_INVALID_HANDLE,
+       "not a graph");
+  NEED(executable->context == current(), CUDA_ERROR_INVALID_HANDLE,
+       "a graph of another context");
+  NEED(!stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+       "a graph inside of a capture");
+  CHECK(checkGraph(*executable));
+  enqueueGraph(stream, *executable);
+  ++fake.counts.graph_launches;
+  return CUDA_SUCCESS;
+}
+
+CUresult trainc::cuda::cuGraphExecDestroy(CUgraphExec executable) {
+  Lock lock;
+  NEED(fake.executables.has(executable), CUDA_ERROR_INVALID_HANDLE,
+       "not a graph");
+  clearWork(executable->work);
+  fake.executables.drop(executable);
+  return CUDA_SUCCESS;
+}
+
+//===----------------------------------------------------------------------===//
+// What tests ask
+//===----------------------------------------------------------------------===//
+
+void trainc_fake_cuda_get_counts(trainc_fake_cuda_counts *out_counts) {
+  Lock lock;
+  trainc_fake_cuda_counts &counts = fake.counts;
+  counts.allocations = counts.pinned = 0;
+  for (const Allocation &one : fake.allocations)
+    ++(one.context ? counts.allocations : counts.pinned);
+  counts.streams = fake.streams.objects.size();
+  counts.events = fake.events.objects.size();
+  counts.modules = fake.modules.objects.size();
+  counts.graphs = fake.graphs.objects.size();
+  counts.executables = fake.executables.objects.size();
+  *out_counts = counts;
+}
+
+const char *trainc_fake_cuda_report(void) { return fake.report; }

@@ -1,0 +1,284 @@
+//===- work.cpp - What streams do, as late as possible --------------------===//
+
+#include "fake.h"
+#include <sys/mman.h>
+
+using namespace trainc;
+using namespace trainc::cuda;
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+static uint64_t pagesOf(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+template <typename T> static T *pointer(uint64_t address) {
+  return reinterpret_cast<T *>(static_cast<uintptr_t>(address));
+}
+
+const Allocation *trainc::cuda::findRange(uint64_t address, uint64_t bytes,
+                                          CUcontext context) {
+  for (const Allocation &one : fake.allocations)
+    if (one.context == context && address - one.base < one.bytes &&
+        bytes <= one.bytes - (address - one.base))
+      return &one;
+  return nullptr;
+}
+
+CUresult trainc::cuda::allocateMemory(uint64_t bytes, CUcontext context,
+                                      uint64_t *out_base) {
+  if (bytes == 0)
+    return refuse(CUDA_ERROR_INVALID_VALUE, "an allocation of 0 bytes");
+  if (context && bytes > fake.memory - context->used)
+    return refuse(CUDA_ERROR_OUT_OF_MEMORY, "%llu bytes of %llu are free",
+                  static_cast<unsigned long long>(fake.memory - context->used),
+                  static_cast<unsigned long long>(fake.memory));
+  void *base = mmap(nullptr, pagesOf(bytes), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED)
+    return refuse(CUDA_ERROR_OUT_OF_MEMORY, "no memory on the host");
+  memset(base, 0xff, bytes);
+  auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(base));
+  if (context) {
+    if (trainc_emu_register(context->emulator, base, bytes, "device memory")) {
+      munmap(base, pagesOf(bytes));
+      return refuse(CUDA_ERROR_OUT_OF_MEMORY, "%s",
+                    trainc_emu_report(context->emulator));
+    }
+    mprotect(base, pagesOf(bytes), PROT_NONE);
+    context->used += bytes;
+  }
+  fake.allocations.push({address, bytes, context});
+  *out_base = address;
+  return CUDA_SUCCESS;
+}
+
+void trainc::cuda::freeMemory(size_t index) {
+  Allocation one = fake.allocations[index];
+  if (one.context) {
+    trainc_emu_unregister(one.context->emulator, pointer<void>(one.base));
+    one.context->used -= one.bytes;
+  }
+  munmap(pointer<void>(one.base), pagesOf(one.bytes));
+  size_t last = fake.allocations.size() - 1;
+  fake.allocations[index] = fake.allocations[last];
+  fake.allocations.resize(last);
+}
+
+/// While this lives, the device's memory is mapped.
+namespace {
+class Mapped {
+public:
+  explicit Mapped(CUcontext context) : context(context) {
+    protect(PROT_READ | PROT_WRITE);
+  }
+  ~Mapped() { protect(PROT_NONE); }
+  Mapped(const Mapped &) = delete;
+  Mapped &operator=(const Mapped &) = delete;
+
+private:
+  void protect(int how) {
+    for (const Allocation &one : fake.allocations)
+      if (one.context == context)
+        mprotect(pointer<void>(one.base), pagesOf(one.bytes), how);
+  }
+  CUcontext context;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Doing work
+//===----------------------------------------------------------------------===//
+
+static void launch(const Work &work) {
+  const trainc_emu_kernel *kernel = work.function->kernel;
+  Array<void *> arguments;
+  char *at = work.arguments;
+  for (uint32_t i = 0; i < kernel->parameter_count; ++i) {
+    arguments.push(at);
+    at += (kernel->parameter_bytes[i] + 15) / 16 * 16;
+  }
+  trainc_emu *emulator = work.context->emulator;
+  if (trainc_emu_launch(emulator, work.function->module->module, kernel,
+                        work.grid, work.block, work.sharedBytes,
+                        arguments.data()))
+    work.context->failed =
+        refuse(CUDA_ERROR_LAUNCH_FAILED, "%s", trainc_emu_report(emulator));
+}
+
+static void perform(const Work &work) {
+  if (work.kind == Work::Nothing || work.context->failed)
+    return;
+  Mapped mapped(work.context);
+  switch (work.kind) {
+  case Work::Nothing:
+    break;
+  case Work::CopyIn:
+  case Work::CopyOut:
+  case Work::CopyWithin:
+    // What was freed meanwhile must not be touched.
+    if (!findRange(work.to, work.bytes,
+                   work.kind == Work::CopyOut ? nullptr : work.context) ||
+        !findRange(work.from, work.bytes,
+                   work.kind == Work::CopyIn ? nullptr : work.context)) {
+      work.context->failed =
+          refuse(CUDA_ERROR_LAUNCH_FAILED,
+                 "a copy of %llu bytes: the memory "
+                 "was freed before it was done",
+                 static_cast<unsigned long long>(work.bytes));
+      return;
+    }
+    memmove(pointer<void>(work.to), pointer<void>(work.from), work.bytes);
+    ++fake.counts.copies;
+    break;
+  case Work::Fill:
+    if (!findRange(work.to, work.bytes, work.context)) {
+      work.context->failed =
+          refuse(CUDA_ERROR_LAUNCH_FAILED,
+                 "a fill of %llu bytes: the memory "
+                 "was freed before it was done",
+                 static_cast<unsigned long long>(work.bytes));
+      return;
+    }
+    memset(pointer<void>(work.to), work.value, work.bytes);
+    ++fake.counts.fills;
+    break;
+  case Work::Launch:
+    launch(work);
+    ++fake.counts.launches;
+    break;
+  }
+}
+
+static Work &workOf(uint64_t number) {
+  return fake.work[number - fake.forgotten - 1];
+}
+
+bool trainc::cuda::isDone(uint64_t number) {
+  return number <= fake.forgotten || workOf(number).done;
+}
+
+/// Which of `count` pieces come before, or are, number `last`. Pieces are numbered
+/// from `first` on, and come after ones of smaller numbers only.
+static void findNeeded(const Work *work, size_t count, uint64_t first,
+                       uint64_t last, Array<bool> &needed) {
+  needed.resize(count);
+  if (last >= first)
+    needed[last - first] = true;
+  for (size_t i = count; i-- > 0;)
+    for (uint64_t before : work[i].after)
+      if (needed[i] && before >= first)
+        needed[before - first] = true;
+}
+
+void trainc::cuda::advance(uint64_t number) {
+  if (isDone(number) || fake.hangs)
+    return;
+  Array<bool> needed;
+  Array<uint64_t> ready;
+  uint64_t first = fake.forgotten + 1;
+  findNeeded(fake.work.data(), fake.work.size(), first, number, needed);
+  for (size_t i = 0; i < needed.size(); ++i) {
+    const Work &work = fake.work[i];
+    if (needed[i] && !work.done && isDone(work.after[0]) &&
+        isDone(work.after[1]))
+      ready.push(first + i);
+  }
+  size_t chosen = 0;
+  if (fake.seed) {
+    fake.seed ^= fake.seed << 13;
+    fake.seed ^= fake.seed >> 7;
+    fake.seed ^= fake.seed << 17;
+    chosen = fake.seed % ready.size();
+  }
+  Work &work = workOf(ready[chosen]);
+  perform(work);
+  work.done = true;
+  --fake.counts.pending;
+  if (fake.counts.pending == 0) {
+    fake.forgotten += fake.work.size();
+    clearWork(fake.work);
+  }
+}
+
+void trainc::cuda::finish(uint64_t number) {
+  while (!isDone(number) && !fake.hangs)
+    advance(number);
+}
+
+void trainc::cuda::finishAll() {
+  uint64_t last = fake.forgotten + fake.work.size();
+  for (uint64_t i = fake.forgotten + 1; i <= last; ++i)
+    finish(i);
+}
+
+//===----------------------------------------------------------------------===//
+// Adding work
+//===----------------------------------------------------------------------===//
+
+static void add(CUstream stream, Work work) {
+  work.after[0] = stream->last;
+  fake.work.push(work);
+  stream->last = fake.forgotten + fake.work.size();
+  ++fake.counts.pending;
+}
+
+void trainc::cuda::enqueue(CUstream stream, Work work) {
+  work.context = stream->context;
+  if (!stream->capture)
+    return add(stream, work);
+  work.after[0] = stream->captured;
+  stream->capture->work.push(work);
+  stream->captured = stream->capture->work.size();
+}
+
+static uint64_t argumentBytes(const Work &work) {
+  uint64_t bytes = 0;
+  if (work.kind == Work::Launch)
+    for (uint32_t i = 0; i < work.function->kernel->parameter_count; ++i)
+      bytes += (work.function->kernel->parameter_bytes[i] + 15) / 16 * 16;
+  return bytes;
+}
+
+static Work copyOf(const Work &work) {
+  Work copy = work;
+  uint64_t bytes = argumentBytes(work);
+  copy.arguments = static_cast<char *>(reallocate(nullptr, bytes));
+  if (bytes)
+    memcpy(copy.arguments, work.arguments, bytes);
+  return copy;
+}
+
+void trainc::cuda::copyWork(const Array<Work> &from, Array<Work> &to) {
+  for (const Work &work : from)
+    to.push(copyOf(work));
+}
+
+void trainc::cuda::clearWork(Array<Work> &work) {
+  for (Work &one : work)
+    free(one.arguments);
+  work.clear();
+}
+
+void trainc::cuda::enqueueGraph(CUstream stream, const CUgraph_st &graph) {
+  uint64_t base = fake.forgotten + fake.work.size(), before = stream->last;
+  for (const Work &work : graph.work) {
+    Work copy = copyOf(work);
+    for (uint64_t &after : copy.after)
+      after = after ? base + after : before;
+    fake.work.push(copy);
+    ++fake.counts.pending;
+  }
+  if (graph.last)
+    stream->last = base + graph.last;
+}
+
+bool trainc::cuda::isJoined(const Capture &capture) {
+  Array<bool> needed;
+  findNeeded(capture.work.data(), capture.work.size(), 1,
+             capture.origin->captured, needed);
+  for (bool one : needed)
+    if (!one)
+      return false;
+  return true;
+}

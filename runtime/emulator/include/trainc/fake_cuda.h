@@ -1,0 +1,66 @@
+//===- fake_cuda.h - A CUDA driver whose devices are emulated -------------===//
+//
+// libtrainc_fake_cuda.so has the functions of libcuda that the runtime calls, over
+// the emulator: TRAINC_LIBCUDA=libtrainc_fake_cuda.so makes the runtime use it. It is
+// for tests.
+//
+// Work on streams is done as late as possible: nothing runs before somebody asks for
+// it (cuStreamQuery, cuEventQuery) or waits for it (cuMemFree, cuMemFreeHost, the
+// destruction of a stream, the unloading of a module), and then only what is asked
+// for and what that comes after, in an order that the seed chooses among all that
+// streams and events allow. A query does one piece of work and says that the rest is
+// not ready. So what is read too early, or overwritten too early, is wrong here
+// every time. Graphs are launched as what was captured, with its order and no more.
+//
+// Memory of the device cannot be touched by the host: it is not mapped between two
+// pieces of work. At first it holds not-a-numbers.
+//
+// Refused, as by the driver: calls without a context; handles that are not, or no
+// longer, there; ranges outside of one allocation; host memory that is not pinned
+// (which a driver would accept, and be slow); launches whose grid, block or function
+// does not fit; images for other devices; during a capture, calls that the driver
+// forbids, work that leaves the capture, an end that leaves work unjoined. A fault
+// that the emulator finds is an error of every later call. cuGetErrorString tells
+// the last refusal.
+//
+// Images are shared libraries for the emulator, whatever kind the artifact says.
+//
+// What tests set in the environment
+//   TRAINC_FAKE_CUDA_ARCH     compute capability, at first 90
+//   TRAINC_FAKE_CUDA_DEVICES  at first 1
+//   TRAINC_FAKE_CUDA_MEMORY   bytes of a device, at first 1 GiB
+//   TRAINC_FAKE_CUDA_SEED     of the order of work, at first 0: the order of the calls
+//   TRAINC_FAKE_CUDA_HANG     1: no work is ever done
+//
+// Thread-safe: one call after the other.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_FAKE_CUDA_H
+#define TRAINC_FAKE_CUDA_H
+
+#include "trainc/emulator.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// What is there, and what was done since the process began.
+typedef struct trainc_fake_cuda_counts {
+  uint64_t contexts; // retained and not released
+  uint64_t allocations, pinned, streams, events, modules, graphs, executables;
+  uint64_t pending; // pieces of work that were not done
+  uint64_t launches, copies, fills, graph_launches;
+} trainc_fake_cuda_counts;
+
+TRAINC_EMU_EXPORT void
+trainc_fake_cuda_get_counts(trainc_fake_cuda_counts *out_counts);
+
+/// What the last call that failed found; valid until the next one. Runtimes know
+/// the driver of tests by this symbol.
+TRAINC_EMU_EXPORT const char *trainc_fake_cuda_report(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
