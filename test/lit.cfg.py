@@ -64,18 +64,21 @@ if os.path.exists(mpi_plugin) and shutil.which("mpirun"):
     config.environment["TRAINC_MPI_PLUGIN"] = mpi_plugin
 
 
-def cuda_include():
-    """The folder of the toolkit's cuda.h, or None."""
+def cuda_file(*names):
+    """A file of the CUDA toolkit, or None."""
     roots = [os.environ.get("CUDA_ROOT"), os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr"]
-    for root in filter(None, roots):
-        if os.path.exists(os.path.join(root, "include", "cuda.h")):
-            return os.path.join(root, "include")
-    return None
+    paths = [os.path.join(root, name) for root in filter(None, roots) for name in names]
+    return next(filter(os.path.exists, paths), None)
 
 
-if cuda_include():
+cuda_header = cuda_file("include/cuda.h")
+if cuda_header:
     config.available_features.add("cuda-header")
-    config.substitutions.append(("%cuda_include", cuda_include()))
+    config.substitutions.append(("%cuda_include", os.path.dirname(cuda_header)))
+cuda_stub = cuda_file("lib64/stubs/libcuda.so", "lib/stubs/libcuda.so")
+if cuda_stub:
+    config.available_features.add("cuda-stub")
+    config.substitutions.append(("%cuda_stub", cuda_stub))
 
 
 def has_jax():

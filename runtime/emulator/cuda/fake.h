@@ -121,7 +121,7 @@ struct Fake {
   Array<Work> work;
   uint64_t forgotten;
   trainc_fake_cuda_counts counts;
-  char report[8192];
+  char report[8000];
 };
 
 extern Fake fake;

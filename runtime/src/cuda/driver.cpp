@@ -12,18 +12,14 @@ static Driver driver;
 /// Why there is no driver; empty if there is one.
 static char missing[512];
 
-static const char *errorName(CUresult result) {
-  const char *text = nullptr;
-  return driver.cuGetErrorName(result, &text) == CUDA_SUCCESS && text
-             ? text
-             : "unknown error";
-}
-
-static const char *errorString(CUresult result) {
-  const char *text = nullptr;
-  return driver.cuGetErrorString(result, &text) == CUDA_SUCCESS && text
-             ? text
-             : "unknown error";
+/// Says "out of memory (CUDA_ERROR_OUT_OF_MEMORY)", as far as the driver knows.
+static void describe(CUresult result, char *to, size_t bytes) {
+  const char *name = nullptr, *text = nullptr;
+  if (driver.cuGetErrorName(result, &name) == CUDA_SUCCESS && name &&
+      driver.cuGetErrorString(result, &text) == CUDA_SUCCESS && text)
+    snprintf(to, bytes, "%s (%s)", text, name);
+  else
+    snprintf(to, bytes, "error %u", static_cast<unsigned>(result));
 }
 
 template <typename Function>
@@ -60,11 +56,17 @@ static void open() {
     call = "cuDeviceGetCount";
     result = driver.cuDeviceGetCount(&driver.devices);
   }
-  if (result != CUDA_SUCCESS)
-    snprintf(missing, sizeof(missing), "no CUDA device: %s: %s (%s)", call,
-             errorString(result), errorName(result));
-  else if (driver.devices == 0)
+  if (result == CUDA_ERROR_STUB_LIBRARY) {
+    snprintf(missing, sizeof(missing),
+             "no CUDA driver: '%s' is the toolkit's stand-in for linking",
+             path);
+  } else if (result != CUDA_SUCCESS) {
+    char text[256];
+    describe(result, text, sizeof(text));
+    snprintf(missing, sizeof(missing), "no CUDA device: %s: %s", call, text);
+  } else if (driver.devices == 0) {
     snprintf(missing, sizeof(missing), "no CUDA device: the driver has none");
+  }
 }
 
 trainc_status trainc::cuda::openDriver(const Driver **out_driver) {
@@ -77,7 +79,10 @@ trainc_status trainc::cuda::openDriver(const Driver **out_driver) {
 }
 
 trainc_status trainc::cuda::failCall(const char *call, CUresult result) {
+  // As long as the longest report of the driver of tests.
+  char text[8192];
+  describe(result, text, sizeof(text));
   return fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TRAINC_OUT_OF_MEMORY
                                                  : TRAINC_DEVICE_FAILED,
-              "%s: %s (%s)", call, errorString(result), errorName(result));
+              "%s: %s", call, text);
 }
