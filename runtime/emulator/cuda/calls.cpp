@@ -403,6 +403,9 @@ CUresult trainc::cuda::cuModuleLoadDataEx(CUmodule *module, const void *image,
   CHECK(checkNoCapture("cuModuleLoadDataEx"));
   NEED(count == 0 || (options && values), CUDA_ERROR_INVALID_VALUE,
        "options without values");
+  const char *text = static_cast<const char *>(image);
+  NEED(strncmp(text, ".version", 8) != 0, CUDA_ERROR_NO_BINARY_FOR_GPU,
+       "the image is not for the emulator, but %zu bytes of PTX", strlen(text));
   size_t bytes = imageBytes(image);
   NEED(bytes, CUDA_ERROR_NO_BINARY_FOR_GPU,
        "the image is not for the emulator");

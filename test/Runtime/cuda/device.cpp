@@ -34,6 +34,11 @@ static void testFacts(int arch) {
   closeDevice(nullptr);
 }
 
+/// No two pieces are alike.
+static unsigned char noise(uint64_t i) {
+  return static_cast<unsigned char>(i * UINT64_C(0x9e3779b97f4a7c15) >> 56);
+}
+
 /// Lengths around that of a piece, at odd places; what is beside stays.
 static void testCopies() {
   Device *device;
@@ -45,11 +50,12 @@ static void testCopies() {
   for (uint64_t count : {UINT64_C(0), UINT64_C(1), pieceBytes - 1, pieceBytes,
                          pieceBytes + 1, 3 * pieceBytes + 5}) {
     for (uint64_t i = 0; i < size; ++i)
-      all[i] = static_cast<unsigned char>(i * 7 + count);
+      all[i] = noise(i + count);
     OK(upload(*device, memory, all.data(), size));
+    CHECK(counts().pending == 0);
     part.resize(count);
     for (uint64_t i = 0; i < count; ++i)
-      part[i] = static_cast<unsigned char>(i * i + 3);
+      part[i] = noise(~i);
     OK(upload(*device, memory + front, part.data(), count));
     for (uint64_t i = 0; i < count; ++i)
       all[front + i] = part[i];
@@ -98,6 +104,13 @@ static void testStreams(const char *path) {
   OK(cu.cuMemcpyDtoDAsync(f.z, f.y, vectorBytes, f.b));
   OK(waitFor(*f.device, f.b, 10, "a copy"));
   CHECK(f.get(f.z) == 1);
+
+  // The work of a stream outlives it.
+  CUstream stream;
+  OK(createStream(*f.device, &stream));
+  OK(cu.cuMemsetD8Async(f.z, 0, vectorBytes, stream));
+  destroyStream(*f.device, stream);
+  CHECK(f.get(f.z) == 0);
 }
 
 /// Two streams fork and join inside of a graph, which keeps their order.
@@ -221,6 +234,7 @@ static void testArguments(const char *path) {
 /// The host cannot touch memory of the device.
 static void testHostAccess(const char *path) {
   Fixture f(path);
+  f.set(f.x, 0);
   pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {

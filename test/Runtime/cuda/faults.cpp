@@ -69,11 +69,14 @@ static void testImages(const char *path) {
   OK(openDevice(0, &device));
   std::string good = readFile(path), ptx = ".version 9.0\n.target sm_80\n";
   CUmodule module;
+  // PTX in an artifact has no 0 behind it.
+  std::string text = ptx + ".address_size 64";
   // The device of this run is an sm_86.
   trainc_image images[] = {
       image(TRAINC_IMAGE_CUBIN, 80, good), image(TRAINC_IMAGE_CUBIN, 89, ptx),
       image(TRAINC_IMAGE_CUBIN, 90, ptx), image(TRAINC_IMAGE_PTX, 90, ptx),
-      image(TRAINC_IMAGE_PTX, 80, ptx)};
+      image(TRAINC_IMAGE_PTX, 80, text)};
+  images[4].bytes = ptx.size();
   OK(loadImage(*device, images, 5, &module));
   unloadImage(*device, module);
   // IMAGES: TRAINC_UNSUPPORTED, CUDA device 0 (emulated GPU, sm_86) runs none of the artifact's images: sm_89, sm_90, PTX of sm_90
@@ -81,7 +84,7 @@ static void testImages(const char *path) {
   CHECK(!module);
   // IMAGES: TRAINC_UNSUPPORTED, CUDA device 0 (emulated GPU, sm_86) runs none of the artifact's images: it has none
   show(loadImage(*device, nullptr, 0, &module));
-  // IMAGES: TRAINC_DEVICE_FAILED, CUDA device 0 (emulated GPU, sm_86, driver of CUDA 13.0) refuses the image for PTX of sm_80: cuModuleLoadDataEx: the image is not for the emulator (CUDA_ERROR_NO_BINARY_FOR_GPU)
+  // IMAGES: TRAINC_DEVICE_FAILED, CUDA device 0 (emulated GPU, sm_86, driver of CUDA 13.0) refuses the image for PTX of sm_80: cuModuleLoadDataEx: the image is not for the emulator, but 27 bytes of PTX (CUDA_ERROR_NO_BINARY_FOR_GPU)
   show(loadImage(*device, images + 1, 4, &module));
   closeDevice(device);
   CHECK(counts().modules == 0);
