@@ -53,10 +53,11 @@ struct Fixture {
   CUdeviceptr x = 0, y = 0, z = 0;
   float *host = nullptr; // pinned
 
-  explicit Fixture(const char *path) {
+  explicit Fixture(const char *path, trainc_image_kind kind = TRAINC_IMAGE_HOST,
+                   uint32_t arch = 0) {
     OK(openDevice(0, &device));
     std::string bytes = readFile(path);
-    trainc_image images[] = {image(TRAINC_IMAGE_HOST, 0, bytes)};
+    trainc_image images[] = {image(kind, arch, bytes)};
     OK(loadImage(*device, images, 1, &module));
     OK(findKernel(*device, module, pushKernel, &push));
     OK(createStream(*device, &a));
