@@ -15,7 +15,7 @@
 // Memory of the device cannot be touched by the host: it is not mapped between two
 // pieces of work. At first it holds not-a-numbers.
 //
-// Refused, as by the driver: calls without a context; handles that are not, or no
+// Refused, as by the driver: calls without a context; the default stream; handles that are not, or no
 // longer, there; ranges outside of one allocation; host memory that is not pinned
 // (which a driver would accept, and be slow); launches whose grid, block or function
 // does not fit; images for other devices; during a capture, calls that the driver
