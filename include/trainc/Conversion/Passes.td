@@ -64,8 +64,9 @@ def LowerKernelsToGPUPass : Pass<"train-lower-kernels-to-gpu", "::mlir::ModuleOp
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect",
       "::mlir::affine::AffineDialect", "::mlir::bufferization::BufferizationDialect",
-      "::mlir::gpu::GPUDialect", "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect",
-      "::mlir::math::MathDialect", "::mlir::vector::VectorDialect", "::mlir::linalg::LinalgDialect"];
+      "::mlir::gpu::GPUDialect", "::mlir::LLVM::LLVMDialect", "::mlir::memref::MemRefDialect",
+      "::mlir::NVVM::NVVMDialect", "::mlir::scf::SCFDialect", "::mlir::math::MathDialect",
+      "::mlir::vector::VectorDialect", "::mlir::linalg::LinalgDialect"];
 }
 
 def KernelsToLLVMPass : Pass<"train-kernels-to-llvm", "::mlir::ModuleOp"> {

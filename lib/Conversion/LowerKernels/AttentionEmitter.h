@@ -48,6 +48,9 @@ struct AttentionEmitter {
   /// [batch, heads, rows, columns] or what broadcasts to it; null if there is
   /// none.
   mlir::Value mask;
+  /// Elements of the mask per step along each dimension, 0 where it broadcasts.
+  llvm::SmallVector<int64_t> maskStrides;
+  mlir::Type maskElement;
   /// Of the gradient alone.
   HeadMatrix out, dout;
 
@@ -154,8 +157,6 @@ private:
 
   /// Scratch for one row of the mask.
   mlir::Value maskRow;
-  llvm::SmallVector<int64_t> maskStrides;
-  mlir::Type maskElement;
 };
 
 } // namespace trainc

@@ -8,6 +8,7 @@
 #include "../LowerKernels/GenericKernel.h"
 #include "Threads.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Conversion/Passes.h"
 
@@ -47,6 +48,9 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel,
   if (ops.size() == 1) {
     if (auto op = dyn_cast<SumBlocksOp>(ops[0]))
       return emitSumBlocksOnGPU(function, op);
+    if (isa<nn::AttentionOp, nn::AttentionGradOp, nn::PackedAttentionOp,
+            nn::PackedAttentionGradOp>(ops[0]))
+      return emitAttentionOnGPU(function, ops[0]);
     if (auto op = dyn_cast<nn::EmbeddingOp>(ops[0]))
       return emitEmbeddingOnGPU(function, op);
     // Sums in a narrow type go through linalg, which widens them.

@@ -70,6 +70,8 @@ int64_t emitColumnsOnGPU(KernelFunction &function, const IterationSpace &space);
 int64_t emitEmbeddingOnGPU(KernelFunction &function, nn::EmbeddingOp op);
 int64_t emitEmbeddingGradOnGPU(KernelFunction &function,
                                nn::EmbeddingGradOp op);
+/// An attention or its gradient.
+int64_t emitAttentionOnGPU(KernelFunction &function, mlir::Operation *op);
 int64_t emitSegmentMapOnGPU(KernelFunction &function, train::SegmentMapOp op);
 int64_t emitSegmentSquareSumOnGPU(KernelFunction &function,
                                   train::SegmentSquareSumOp op);

@@ -1,0 +1,73 @@
+//===- AttentionProducts.h - Products of tiles in shared memory -*- C++ -*-===//
+//
+// A warp has 16 rows of a block's own matrices; their products with a tile, which
+// all warps of the block share, stand in the layout of the results of mma.m16n8:
+// of every 8 columns a lane has columns 2 (lane % 4) and the next one of rows
+// lane / 4 and lane / 4 + 8.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_LIB_CONVERSION_LOWERKERNELSTOGPU_ATTENTIONPRODUCTS_H
+#define TRAINC_LIB_CONVERSION_LOWERKERNELSTOGPU_ATTENTIONPRODUCTS_H
+
+#include "Threads.h"
+
+namespace trainc {
+
+/// Rows of a warp.
+inline constexpr int64_t kWarpRows = 16;
+
+/// What a lane has of 16 rows: four numbers of every 8 columns, two of its first row
+/// and then two of its second.
+using Fragment = llvm::SmallVector<mlir::Value>;
+
+/// The sizes of a block's work, such that its memory suffices.
+struct AttentionSizes {
+  /// Rows of the block and of a tile, elements of a row at once, and how many such
+  /// parts a row of a head has.
+  int64_t rows, tile, width, parts;
+  /// Bytes of an element in the memory of the block, and of the compute type.
+  int64_t storedBytes, computeBytes;
+  bool tensor; // tensor cores do the products
+
+  int64_t threads() const { return rows / kWarpRows * kWarp; }
+  /// Elements from one row to the next: no two of 8 rows begin in the same banks.
+  int64_t stride() const { return width + 16 / storedBytes; }
+  int64_t weightStride() const { return tile + 16 / computeBytes; }
+  int64_t bytes(int64_t owned) const;
+};
+
+/// For `headSize` elements and `owned` matrices of a block's own rows.
+AttentionSizes chooseAttentionSizes(mlir::Type element, int64_t headSize,
+                                    int64_t owned);
+
+struct AttentionProducts {
+  AttentionProducts(ThreadBuilder &t, AttentionSizes sizes, mlir::Type element,
+                    mlir::Type compute);
+
+  AttentionSizes sizes;
+  mlir::Type stored, compute;
+  mlir::Value lane, warp;
+  /// The lane's first row in the block, and its first column of 8.
+  mlir::Value row, column;
+
+  Fragment zeros(ThreadBuilder &t, int64_t columns);
+  /// sums[row, i] + sum over d of own[row, d] tile[i, d].
+  Fragment multiply(ThreadBuilder &t, mlir::Value own, mlir::Value tile,
+                    mlir::ValueRange sums);
+  /// sums[row, d] + sum over i of weights[row, i] tile[i, d].
+  Fragment accumulate(ThreadBuilder &t, mlir::ValueRange weights,
+                      mlir::Value tile, mlir::ValueRange sums);
+
+private:
+  /// Where the weights of a block stand from lane to lane.
+  mlir::Value weightMemory;
+
+  Fragment multiplyAdds(ThreadBuilder &t, mlir::Value own, mlir::Value tile,
+                        mlir::ValueRange sums);
+  Fragment accumulateAdds(ThreadBuilder &t, mlir::ValueRange weights,
+                          mlir::Value tile, mlir::ValueRange sums);
+};
+
+} // namespace trainc
+
+#endif // TRAINC_LIB_CONVERSION_LOWERKERNELSTOGPU_ATTENTIONPRODUCTS_H
