@@ -87,7 +87,7 @@ private:
   Value select(ThreadBuilder &t, Value condition, Value x, Value y) {
     return arith::SelectOp::create(t.b, loc, condition, x, y);
   }
-  /// Elements of a row that are loaded at once.
+  /// Elements of a row that are copied at once: 16 bytes where they are stored.
   int64_t accessLanes() const;
   /// The lane's row of the block, in its first or second half of 16.
   Value ownRow(ThreadBuilder &t, const Operands &o, int64_t half) {
@@ -112,7 +112,7 @@ BlockEmitter::BlockEmitter(AttentionEmitter &e, ThreadBuilder &t,
 //===----------------------------------------------------------------------===//
 
 int64_t BlockEmitter::accessLanes() const {
-  int64_t lanes = 16 / nn::getElementBytes(e.element);
+  int64_t lanes = 16 / sizes.storedBytes;
   while (e.headSize % lanes != 0)
     lanes /= 2;
   return lanes;
