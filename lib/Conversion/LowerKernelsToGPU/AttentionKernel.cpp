@@ -12,6 +12,7 @@
 //===----------------------------------------------------------------------===//
 #include "../LowerKernels/AttentionEmitter.h"
 #include "AttentionProducts.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/Support/MathExtras.h"
 #include <limits>
@@ -52,6 +53,13 @@ private:
   /// there is none.
   void stage(ThreadBuilder &t, const HeadMatrix &matrix, Value batchIndex,
              Value head, Value first, Value d, int64_t count, Value to);
+  /// Whether copies go past registers: 16 bytes each, with no change.
+  bool copiesAsync() const { return sizes.tensor && accessLanes() == 8; }
+  /// Begins to copy 16 bytes, or zeros if not `inside`.
+  void copyAsync(ThreadBuilder &t, Value from, Value at, Value to,
+                 Value sharedAt, Value inside);
+  /// All threads see what was staged.
+  void awaitCopies(ThreadBuilder &t);
   void stageOwn(ThreadBuilder &t, const Operands &o, Value d);
   void stageTiles(ThreadBuilder &t, const Operands &o, Value low, Value d,
                   size_t count);
@@ -118,6 +126,35 @@ int64_t BlockEmitter::accessLanes() const {
   return lanes;
 }
 
+static Value pointerTo(ThreadBuilder &t, Value memref, Value at,
+                       NVVM::NVVMMemorySpace space) {
+  Type element = cast<MemRefType>(memref.getType()).getElementType();
+  Value base =
+      memref::ExtractAlignedPointerAsIndexOp::create(t.b, t.loc, memref);
+  at = t.add(base, t.mul(at, nn::getElementBytes(element)));
+  at = arith::IndexCastOp::create(t.b, t.loc, t.b.getI64Type(), at);
+  auto type = LLVM::LLVMPointerType::get(t.b.getContext(), unsigned(space));
+  return LLVM::IntToPtrOp::create(t.b, t.loc, type, at);
+}
+
+void BlockEmitter::copyAsync(ThreadBuilder &t, Value from, Value at, Value to,
+                             Value sharedAt, Value inside) {
+  Value all = arith::ConstantIntOp::create(t.b, loc, 16, 32);
+  Value none = arith::ConstantIntOp::create(t.b, loc, 0, 32);
+  NVVM::CpAsyncOp::create(
+      t.b, loc, pointerTo(t, to, sharedAt, NVVM::NVVMMemorySpace::Shared),
+      pointerTo(t, from, at, NVVM::NVVMMemorySpace::Global), 16,
+      NVVM::LoadCacheModifierKind::CG, select(t, inside, all, none));
+}
+
+void BlockEmitter::awaitCopies(ThreadBuilder &t) {
+  if (copiesAsync()) {
+    NVVM::CpAsyncCommitGroupOp::create(t.b, loc);
+    NVVM::CpAsyncWaitGroupOp::create(t.b, loc, 0);
+  }
+  t.barrier();
+}
+
 void BlockEmitter::stage(ThreadBuilder &t, const HeadMatrix &matrix,
                          Value batchIndex, Value head, Value first, Value d,
                          int64_t count, Value to) {
@@ -127,8 +164,13 @@ void BlockEmitter::stage(ThreadBuilder &t, const HeadMatrix &matrix,
   Value start = t.mul(head, e.headSize);
   if (matrix.offset)
     start = t.add(start, t.index(matrix.offset));
-  auto type = VectorType::get({lanes}, products.stored);
+  auto type = VectorType::get({lanes}, e.compute);
   Value zero = nn::splatConstant(t.b, loc, type, 0.0);
+  auto sharedAt = [&](ThreadBuilder &t, Value number) {
+    return t.add(t.mul(t.div(number, ofRow), sizes.stride()),
+                 t.mul(t.mod(number, ofRow), lanes));
+  };
+  // Null if the copy is under way.
   auto load = [&](ThreadBuilder &t, Value number) -> Value {
     Value row = t.add(first, t.div(number, ofRow));
     Value column = t.add(d, t.mul(t.mod(number, ofRow), lanes));
@@ -141,15 +183,13 @@ void BlockEmitter::stage(ThreadBuilder &t, const HeadMatrix &matrix,
     }
     Value token = t.add(t.mul(batchIndex, matrix.length), row);
     Value at = t.add(t.add(t.mul(token, matrix.stride), start), column);
+    if (copiesAsync()) {
+      copyAsync(t, matrix.memref, at, to, sharedAt(t, number), inside);
+      return Value();
+    }
     Value value = t.loadVector(matrix.memref, at, e.element, Value(), lanes,
                                /*aligned=*/true);
     return select(t, inside, value, zero);
-  };
-  auto store = [&](ThreadBuilder &t, Value number, Value value) {
-    Value at = t.add(t.mul(t.div(number, ofRow), sizes.stride()),
-                     t.mul(t.mod(number, ofRow), lanes));
-    t.storeVector(value, to, at, products.stored, Value(), lanes,
-                  /*aligned=*/true);
   };
   auto copy = [&](ThreadBuilder &t, Value number, int64_t rounds) {
     SmallVector<Value> numbers, values;
@@ -158,7 +198,9 @@ void BlockEmitter::stage(ThreadBuilder &t, const HeadMatrix &matrix,
       values.push_back(load(t, numbers.back()));
     }
     for (auto [number, value] : llvm::zip(numbers, values))
-      store(t, number, value);
+      if (value)
+        t.storeVector(value, to, sharedAt(t, number), products.stored, Value(),
+                      lanes, /*aligned=*/true);
   };
   Value id = t.thread();
   int64_t whole = total / threads, step = threads * atOnce;
@@ -205,7 +247,7 @@ Fragment BlockEmitter::multiplyTile(ThreadBuilder &t, const Operands &o,
     more(t);
   if (sizes.parts == 1) {
     stageTiles(t, o, low, t.index(0), o.tiles.size());
-    t.barrier();
+    awaitCopies(t);
     return multiply(t, zeros);
   }
   Fragment results =
@@ -214,13 +256,13 @@ Fragment BlockEmitter::multiplyTile(ThreadBuilder &t, const Operands &o,
                ThreadBuilder t(l.b, loc, sizes.threads());
                stageOwn(t, o, d);
                stageTiles(t, o, low, d, count);
-               t.barrier();
+               awaitCopies(t);
                Fragment next = multiply(t, sums);
                t.barrier();
                return next;
              });
   stageTiles(t, o, low, t.mul(o.part, sizes.width), o.tiles.size());
-  t.barrier();
+  awaitCopies(t);
   return results;
 }
 

@@ -11,6 +11,9 @@ using namespace trainc;
 static constexpr int64_t kSharedBytes = 48 << 10;
 /// Most bytes of a row that a warp sums at once: its registers.
 static constexpr int64_t kSumBytes = 512;
+/// Most bytes of a row of a sum and of a product in the gradient, which has two of
+/// each.
+static constexpr int64_t kGradBytes = 640;
 
 //===----------------------------------------------------------------------===//
 // Sizes
@@ -29,8 +32,8 @@ AttentionSizes trainc::chooseAttentionSizes(Type element, int64_t headSize,
                                             int64_t owned) {
   AttentionSizes sizes;
   sizes.computeBytes = nn::getElementBytes(nn::getComputeType(element));
-  sizes.tensor = false;
-  sizes.storedBytes = sizes.computeBytes;
+  sizes.tensor = element.isBF16() || element.isF16();
+  sizes.storedBytes = sizes.tensor ? 2 : sizes.computeBytes;
   for (sizes.parts = 1;; ++sizes.parts) {
     sizes.width =
         llvm::alignTo(llvm::divideCeil(headSize, sizes.parts), kWarpRows);
@@ -39,7 +42,8 @@ AttentionSizes trainc::chooseAttentionSizes(Type element, int64_t headSize,
     for (int64_t warps : {4, 2, 1})
       for (int64_t tile : {64, 32, 16}) {
         // Registers for two products and two sums of the gradient.
-        if (owned > 1 && (tile + sizes.width) * sizes.computeBytes > kSumBytes)
+        if (owned > 1 &&
+            (tile + sizes.width) * sizes.computeBytes > kGradBytes)
           continue;
         sizes.rows = warps * kWarpRows;
         sizes.tile = tile;
@@ -50,7 +54,7 @@ AttentionSizes trainc::chooseAttentionSizes(Type element, int64_t headSize,
 }
 
 //===----------------------------------------------------------------------===//
-// Products
+// Products by additions
 //===----------------------------------------------------------------------===//
 
 AttentionProducts::AttentionProducts(ThreadBuilder &t, AttentionSizes sizes,
@@ -156,12 +160,130 @@ Fragment AttentionProducts::accumulateAdds(ThreadBuilder &t, ValueRange weights,
                 });
 }
 
+//===----------------------------------------------------------------------===//
+// Products by tensor cores
+//===----------------------------------------------------------------------===//
+
+Type AttentionProducts::pairType() const {
+  if (stored.isF16())
+    return VectorType::get({2}, stored);
+  return IntegerType::get(stored.getContext(), 32);
+}
+
+Value AttentionProducts::matrixPointer(ThreadBuilder &t, Value memref,
+                                       Value firstRow, bool columnsFirst) {
+  // Lanes 8 i to 8 i + 7 point at the rows of matrix i.
+  Value eighth = t.mod(t.div(lane, 8), 2), half = t.div(lane, 16);
+  Value down = columnsFirst ? half : eighth;
+  Value right = columnsFirst ? eighth : half;
+  Value at = t.add(t.mod(lane, 8), t.mul(down, 8));
+  if (firstRow)
+    at = t.add(at, firstRow);
+  at = t.add(t.mul(at, sizes.stride()), t.mul(right, 8));
+  Value base =
+      memref::ExtractAlignedPointerAsIndexOp::create(t.b, t.loc, memref);
+  at = t.add(base, t.mul(at, sizes.storedBytes));
+  at = arith::IndexCastOp::create(t.b, t.loc, t.b.getI64Type(), at);
+  auto type = LLVM::LLVMPointerType::get(
+      t.b.getContext(), unsigned(NVVM::NVVMMemorySpace::Shared));
+  return LLVM::IntToPtrOp::create(t.b, t.loc, type, at);
+}
+
+SmallVector<Value> AttentionProducts::loadMatrices(ThreadBuilder &t,
+                                                   Value pointer, int64_t row,
+                                                   int64_t column,
+                                                   bool transposed) {
+  MLIRContext *context = t.b.getContext();
+  int64_t offset = (row * sizes.stride() + column) * sizes.storedBytes;
+  Value at = LLVM::GEPOp::create(
+      t.b, t.loc, pointer.getType(), t.b.getI8Type(), pointer,
+      ArrayRef<LLVM::GEPArg>{LLVM::GEPArg(int32_t(offset))});
+  Type i32 = t.b.getI32Type();
+  auto type = LLVM::LLVMStructType::getLiteral(context, {i32, i32, i32, i32});
+  auto layout = transposed ? NVVM::MMALayout::col : NVVM::MMALayout::row;
+  Value loaded = NVVM::LdMatrixOp::create(
+      t.b, t.loc, type, at, /*num=*/4, layout,
+      NVVM::LdStMatrixShapeAttr::get(context, 8, 8),
+      NVVM::LdStMatrixEltType::B16);
+  SmallVector<Value> results;
+  for (int64_t i = 0; i < 4; ++i) {
+    Value word = LLVM::ExtractValueOp::create(t.b, t.loc, loaded, i);
+    if (pairType() != i32)
+      word = LLVM::BitcastOp::create(t.b, t.loc, pairType(), word);
+    results.push_back(word);
+  }
+  return results;
+}
+
+void AttentionProducts::multiplyMatrix(ThreadBuilder &t, ArrayRef<Value> left,
+                                       ArrayRef<Value> right,
+                                       MutableArrayRef<Value> sums) {
+  auto type = LLVM::LLVMStructType::getLiteral(
+      t.b.getContext(), SmallVector<Type>(4, compute));
+  auto number = stored.isF16() ? NVVM::MMATypes::f16 : NVVM::MMATypes::bf16;
+  Value results = NVVM::MmaOp::create(
+      t.b, t.loc, type, left, right, sums, ArrayRef<int64_t>{16, 8, 16},
+      std::nullopt, std::nullopt,
+      std::array<NVVM::MMATypes, 2>{number, number},
+      std::array<NVVM::MMALayout, 2>{NVVM::MMALayout::row,
+                                     NVVM::MMALayout::col});
+  for (auto [i, sum] : llvm::enumerate(sums))
+    sum = LLVM::ExtractValueOp::create(t.b, t.loc, results, i);
+}
+
+Fragment AttentionProducts::multiplyMatrices(ThreadBuilder &t, Value own,
+                                             Value tile, ValueRange sums) {
+  Fragment next(sums);
+  Value left = matrixPointer(t, own, t.mul(warp, kWarpRows),
+                             /*columnsFirst=*/false);
+  Value right = matrixPointer(t, tile, Value(), /*columnsFirst=*/true);
+  for (int64_t d = 0; d < sizes.width; d += 16) {
+    SmallVector<Value> x = loadMatrices(t, left, 0, d, /*transposed=*/false);
+    for (int64_t i = 0; i < sizes.tile; i += 16) {
+      SmallVector<Value> y = loadMatrices(t, right, i, d, /*transposed=*/false);
+      for (int64_t part : {0, 1})
+        multiplyMatrix(t, x, ArrayRef(y).slice(2 * part, 2),
+                       MutableArrayRef(next).slice(i / 2 + 4 * part, 4));
+    }
+  }
+  return next;
+}
+
+Fragment AttentionProducts::accumulateMatrices(ThreadBuilder &t,
+                                               ValueRange weights, Value tile,
+                                               ValueRange sums) {
+  Fragment next(sums);
+  Value right = matrixPointer(t, tile, Value(), /*columnsFirst=*/false);
+  for (int64_t i = 0; i < sizes.tile; i += 16) {
+    // Results of 8 columns each are the halves of an operand of 16.
+    SmallVector<Value> x;
+    for (int64_t at = i / 2; at < i / 2 + 8; at += 2) {
+      Value pair = vector::FromElementsOp::create(
+          t.b, t.loc, VectorType::get({2}, compute), weights.slice(at, 2));
+      pair = arith::TruncFOp::create(t.b, t.loc, VectorType::get({2}, stored),
+                                     pair);
+      if (pair.getType() != pairType())
+        pair = LLVM::BitcastOp::create(t.b, t.loc, pairType(), pair);
+      x.push_back(pair);
+    }
+    for (int64_t d = 0; d < sizes.width; d += 16) {
+      SmallVector<Value> y = loadMatrices(t, right, i, d, /*transposed=*/true);
+      for (int64_t part : {0, 1})
+        multiplyMatrix(t, x, ArrayRef(y).slice(2 * part, 2),
+                       MutableArrayRef(next).slice(d / 2 + 4 * part, 4));
+    }
+  }
+  return next;
+}
+
 Fragment AttentionProducts::multiply(ThreadBuilder &t, Value own, Value tile,
                                      ValueRange sums) {
-  return multiplyAdds(t, own, tile, sums);
+  return sizes.tensor ? multiplyMatrices(t, own, tile, sums)
+                      : multiplyAdds(t, own, tile, sums);
 }
 
 Fragment AttentionProducts::accumulate(ThreadBuilder &t, ValueRange weights,
                                        Value tile, ValueRange sums) {
-  return accumulateAdds(t, weights, tile, sums);
+  return sizes.tensor ? accumulateMatrices(t, weights, tile, sums)
+                      : accumulateAdds(t, weights, tile, sums);
 }

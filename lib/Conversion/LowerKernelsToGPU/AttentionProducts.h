@@ -66,6 +66,24 @@ private:
                         mlir::ValueRange sums);
   Fragment accumulateAdds(ThreadBuilder &t, mlir::ValueRange weights,
                           mlir::Value tile, mlir::ValueRange sums);
+  Fragment multiplyMatrices(ThreadBuilder &t, mlir::Value own, mlir::Value tile,
+                            mlir::ValueRange sums);
+  Fragment accumulateMatrices(ThreadBuilder &t, mlir::ValueRange weights,
+                              mlir::Value tile, mlir::ValueRange sums);
+  /// The lane's pointer for `loadMatrices` of 16 x 16 elements; those to the right
+  /// come second or, if `columnsFirst`, those below.
+  mlir::Value matrixPointer(ThreadBuilder &t, mlir::Value memref,
+                            mlir::Value firstRow, bool columnsFirst);
+  /// Four matrices of 8 x 8 elements, as operands of mma.sync.
+  llvm::SmallVector<mlir::Value> loadMatrices(ThreadBuilder &t,
+                                              mlir::Value pointer, int64_t row,
+                                              int64_t column, bool transposed);
+  /// The type of two elements in a register.
+  mlir::Type pairType() const;
+  /// sums[at..at+4] += left right.
+  void multiplyMatrix(ThreadBuilder &t, llvm::ArrayRef<mlir::Value> left,
+                      llvm::ArrayRef<mlir::Value> right,
+                      llvm::MutableArrayRef<mlir::Value> sums);
 };
 
 } // namespace trainc
