@@ -313,8 +313,8 @@ Value BlockEmitter::loadMask(ThreadBuilder &t, Value batchIndex, Value head,
   // What is past the ends reads the last element.
   query = t.min(query, t.index(e.rows - 1));
   key = t.min(key, t.index(e.columns - 1));
-  for (auto [coordinate, stride] :
-       llvm::zip(ArrayRef<Value>{batchIndex, head, query, key}, e.maskStrides))
+  Value coordinates[] = {batchIndex, head, query, key};
+  for (auto [coordinate, stride] : llvm::zip(coordinates, e.maskStrides))
     if (stride != 0)
       at = t.add(at, t.mul(coordinate, stride));
   Value value = t.loadScalar(e.mask, at, e.maskElement);

@@ -1,0 +1,184 @@
+# RUN: %python %s %runtime_lib/libtrainc_emulator.so %t
+"""Attention and its gradients on the emulator against NumPy, in f64.
+
+usage: attention.py EMULATOR FOLDER
+"""
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Target", "GPU", "Inputs")]
+
+from common import tool  # noqa: E402
+from emulator import Device, aligned, from_bf16, to_bf16  # noqa: E402
+
+FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
+BOUNDS = {"bf16": 1.5e-2, "f16": 2e-3, "f32": 1e-5, "f64": 1e-12}
+# Element type, B, Tq, Tk, H, Hk, D, and what else: causal, a scale, the shape of a mask and whether it is bool, packed.
+CASES = [
+    ("f32", 2, 70, 70, 2, 2, 64, {"causal": True}),
+    ("f32", 1, 33, 50, 4, 2, 5, {"causal": True, "scale": 0.3}),
+    ("f32", 1, 50, 33, 2, 1, 24, {"causal": True}),  # queries that see no key
+    ("f32", 2, 19, 40, 2, 2, 16, {"mask": (2, 1, 19, 40), "bool": True}),
+    ("f32", 2, 19, 40, 2, 2, 16, {"mask": (2, 1, 40)}),
+    ("f32", 1, 20, 20, 1, 1, 128, {}),
+    ("f32", 1, 18, 35, 2, 1, 270, {"causal": True}),  # by parts
+    ("f64", 2, 21, 34, 2, 1, 9, {"mask": (21, 1), "causal": True}),
+    ("f64", 1, 17, 17, 1, 1, 130, {}),
+    ("bf16", 1, 130, 130, 4, 2, 64, {"causal": True, "packed": True}),
+    ("bf16", 2, 40, 70, 2, 2, 128, {"mask": (1, 2, 40, 70), "bool": True}),
+    ("bf16", 1, 70, 40, 2, 1, 40, {"causal": True}),
+    ("bf16", 1, 33, 33, 3, 3, 20, {"packed": True}),  # rows not of 16 bytes
+    ("bf16", 1, 20, 40, 1, 1, 144, {"causal": True}),
+    ("f16", 1, 66, 66, 2, 2, 64, {"mask": (66, 66)}),
+    ("f16", 1, 20, 37, 3, 1, 72, {"causal": True, "scale": 0.2}),
+]
+
+
+def rounded(x, element):
+    x = np.asarray(x, np.float64)
+    return (from_bf16(to_bf16(x)) if element == "bf16" else x.astype(FLOATS[element])).astype(np.float64)
+
+
+def stored(x, element):
+    return aligned(to_bf16(x) if element == "bf16" else np.asarray(x, FLOATS[element]))
+
+
+def shown(x, element):
+    return (from_bf16(x) if element == "bf16" else x).astype(np.float64)
+
+
+def spell(shape, element):
+    return "tensor<" + "x".join(map(str, shape)) + f"x{element}>"
+
+
+class Case:
+    def __init__(self, number, element, b, tq, tk, h, hk, d, options):
+        self.number, self.element, self.options = number, element, options
+        self.sum = "f64" if element == "f64" else "f32"
+        self.heads, self.kv_heads, self.packed = h, hk, options.get("packed", False)
+        self.shapes = {"q": (b, tq, h, d), "k": (b, tk, hk, d), "v": (b, tk, hk, d)}
+        self.scale = options.get("scale", d**-0.5)
+        self.mask_element = "i1" if options.get("bool") else self.sum if "mask" in options else None
+
+    def text(self):
+        o = self.options
+        mask = spell(o["mask"], self.mask_element) if "mask" in o else None
+        (b, tq, h, d), hk = self.shapes["q"], self.kv_heads
+        lse = spell((b, h, tq), self.sum)
+        more = (" mask %mask" if mask else "") + (f" heads {h} kv_heads {hk}" if self.packed else "")
+        more += (" causal" if o.get("causal") else "") + (f" scale {o['scale']}" if "scale" in o else "")
+        of_mask = f", %mask: {mask}" if mask else ""
+        type_of_mask = f", {mask}" if mask else ""
+        if self.packed:
+            qkv, out = spell((b, tq, (h + 2 * hk) * d), self.element), spell((b, tq, h * d), self.element)
+            arguments, names, types, results, op = f"%qkv: {qkv}", "%qkv", qkv, [qkv], "nn.packed_attention"
+        else:
+            q, k = (spell(self.shapes[x], self.element) for x in "qk")
+            arguments, names, types = f"%q: {q}, %k: {k}, %v: {k}", "%q, %k, %v", f"{q}, {k}"
+            out, results, op = q, [q, k, k], "nn.attention"
+        type_of_out = f", {out}" if self.packed else ""
+        grads = ", ".join(f"%d{i}" for i in range(len(results)))
+        absent = ", ".join(["-1"] * len(results))
+        return f"""
+train.kernel @forward_{self.number}({arguments}{of_mask}) inplace [-1, -1] {{
+  %out, %lse = {op} {names}{more} : {types}{type_of_mask}
+  train.return %out, %lse : {out}, {lse}
+}}
+train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dout: {out}{of_mask}) inplace [{absent}] {{
+  {grads} = {op}_grad {names}, %out, %lse, %dout{more} : {types}{type_of_out}, {lse}{type_of_mask}
+  train.return {grads} : {", ".join(results)}
+}}
+"""
+
+    def reference(self, q, k, v, dout, mask):
+        group = self.heads // self.kv_heads
+        k, v = (np.repeat(x, group, 2) for x in (k, v))
+        scores = self.scale * np.einsum("bihd,bjhd->bhij", q, k)
+        if mask is not None:
+            scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+        if self.options.get("causal"):
+            i, j = np.indices(scores.shape[2:])
+            scores = np.where(j <= i + scores.shape[3] - scores.shape[2], scores, -np.inf)
+        with np.errstate(divide="ignore"):
+            top = scores.max(-1, keepdims=True)
+            lse = np.log(np.exp(scores - np.where(np.isfinite(top), top, 0)).sum(-1, keepdims=True)) + np.where(
+                np.isfinite(top), top, 0)
+        p = np.exp(scores - np.where(np.isfinite(lse), lse, 0))
+        out = rounded(np.einsum("bhij,bjhd->bihd", p, v), self.element)
+        dp = np.einsum("bihd,bjhd->bhij", dout, v)
+        ds = self.scale * p * (dp - np.einsum("bihd,bihd->bhi", out, dout)[..., None])
+        dk, dv = np.einsum("bhij,bihd->bjhd", ds, q), np.einsum("bhij,bihd->bjhd", p, dout)
+        dk, dv = (x.reshape(x.shape[:2] + (self.kv_heads, group, -1)).sum(3) for x in (dk, dv))
+        return out, lse[..., 0], [np.einsum("bhij,bjhd->bihd", ds, k), dk, dv]
+
+    def run(self, device, launch, rng):
+        """The relative differences, by result."""
+        e = self.element
+        q, k, v, dout = (rounded(rng.standard_normal(self.shapes[x]), e) for x in "qkvq")
+        mask = None
+        if "mask" in self.options:
+            mask = rng.standard_normal(self.options["mask"])
+            if self.options.get("bool"):
+                mask = mask > 0
+                mask[..., 3, :] = False
+            else:
+                mask = mask.astype(FLOATS[self.sum])
+        out, lse, grads = self.reference(q, k, v, dout, mask)
+
+        def pack(*parts):
+            return np.concatenate([x.reshape(x.shape[:2] + (-1,)) for x in parts], 2)
+
+        inputs = [stored(x, e) for x in ([pack(q, k, v)] if self.packed else [q, k, v])]
+        masks = [] if mask is None else [aligned(mask.astype(np.uint8) if mask.dtype == bool else mask)]
+        if self.packed:
+            grads = [pack(*grads)]
+        expected = [out, lse] + grads
+        # NaN where nothing is written.
+        found = [stored(np.full(x.shape, np.nan), self.sum if i == 1 else e) for i, x in enumerate(expected)]
+        launch(device, f"forward_{self.number}", inputs + masks + found[:2])
+        more = [stored(out, e), stored(lse, self.sum), stored(dout, e)]
+        launch(device, f"backward_{self.number}", inputs + more + masks + found[2:])
+        for i, (x, y) in enumerate(zip(found, expected)):
+            x = shown(x, self.sum if i == 1 else e).reshape(y.shape)
+            finite = np.isfinite(y)
+            same = np.array_equal(x[~finite], y[~finite])
+            yield np.abs(x[finite] - y[finite]).max() / np.abs(y[finite]).max() if same else np.inf
+
+
+def main():
+    emulator, folder = sys.argv[1:]
+    os.makedirs(folder, exist_ok=True)
+    cases = [Case(i, *case) for i, case in enumerate(CASES)]
+    lowered = subprocess.run([tool("trainc-opt"), "-", "--train-lower-kernels-to-gpu"], text=True, check=True,
+                             input="".join(case.text() for case in cases), stdout=subprocess.PIPE).stdout
+    launches = {name: {key: int(n) for key, n in re.findall(r"(\w+) = (\d+) : i64", attributes)}
+                for name, attributes in re.findall(r"train\.kernel @(\w+)\(.*?attributes \{(.*?)\} \{\n", lowered)}
+    source, image = (os.path.join(folder, name) for name in ("kernels.mlir", "kernels.so"))
+    with open(source, "w") as f:
+        f.write("\n".join(re.findall(r"^#.*$", lowered, re.M)) + "\n")
+        f.write(re.search(r"^  gpu\.module @gpu_kernels.*?^  }\n", lowered, re.M | re.S)[0])
+    subprocess.run([tool("trainc-emulate"), source, "-o", image], check=True)
+
+    def launch(device, name, arrays):
+        device.launch(name, launches[name]["tiles"], launches[name]["threads"], *arrays)
+
+    bad = []
+    for seed in (0, 5):
+        device = Device(emulator, image, seed)
+        for case in cases:
+            for i, error in enumerate(case.run(device, launch, np.random.default_rng(case.number))):
+                bound = BOUNDS[case.sum if i == 1 else case.element]
+                if not error <= bound:
+                    bad.append(f"{CASES[case.number]} seed {seed} result {i}: {error:.1e}")
+        device.close()
+    print("\n".join(bad) or f"{len(cases)} cases agree")
+    sys.exit(len(bad) > 0)
+
+
+if __name__ == "__main__":
+    main()
