@@ -225,7 +225,8 @@ void BlockEmitter::stageOwn(ThreadBuilder &t, const Operands &o, Value d) {
 
 void BlockEmitter::stageTiles(ThreadBuilder &t, const Operands &o, Value low,
                               Value d, size_t count) {
-  for (auto [matrix, to] : llvm::zip(ArrayRef(o.tiles).take_front(count), tiles))
+  for (auto [matrix, to] :
+       llvm::zip(ArrayRef(o.tiles).take_front(count), tiles))
     stage(t, matrix, o.batchIndex, o.tileHead, low, d, sizes.tile, to);
 }
 
@@ -333,8 +334,7 @@ void BlockEmitter::finishScores(ThreadBuilder &t, const Operands &o, Value low,
   for (auto [i, score] : llvm::enumerate(scores)) {
     int64_t j = i / 4, half = i / 2 % 2, c = i % 2;
     Value row = ownRow(t, o, half);
-    Value column =
-        t.add(low, t.add(products.column, t.index(j * 8 + c)));
+    Value column = t.add(low, t.add(products.column, t.index(j * 8 + c)));
     Value query = o.rowsAreQueries ? row : column;
     Value key = o.rowsAreQueries ? column : row;
     score = arith::MulFOp::create(t.b, loc, score, scale);
@@ -404,8 +404,8 @@ void BlockEmitter::emitForward(ThreadBuilder &t, Value out, Value lse) {
           Value local;
           for (auto [i, score] : llvm::enumerate(scores))
             if (int64_t(i / 2 % 2) == half)
-              local = local ? t.combine(nn::ReduceKind::max, local, score)
-                            : score;
+              local =
+                  local ? t.combine(nn::ReduceKind::max, local, score) : score;
           local = t.combineThreads(nn::ReduceKind::max, local, 4);
           state[half] = t.combine(nn::ReduceKind::max, max, local);
           shifts[half] = finite(t, state[half]);
@@ -419,17 +419,18 @@ void BlockEmitter::emitForward(ThreadBuilder &t, Value out, Value lse) {
         for (auto [i, score] : llvm::enumerate(scores)) {
           int64_t half = i / 2 % 2;
           score = exp(t, score, shifts[half]);
-          sums[half] = sums[half] ? t.combine(nn::ReduceKind::sum, sums[half],
-                                              score)
-                                  : score;
+          sums[half] = sums[half]
+                           ? t.combine(nn::ReduceKind::sum, sums[half], score)
+                           : score;
         }
         for (int64_t half : {0, 1}) {
           Value sum = t.combineThreads(nn::ReduceKind::sum, sums[half], 4);
-          state[2 + half] = t.combine(nn::ReduceKind::sum, state[2 + half], sum);
+          state[2 + half] =
+              t.combine(nn::ReduceKind::sum, state[2 + half], sum);
         }
         Fragment next(ArrayRef<Value>(state).take_front(4));
-        next.append(products.accumulate(
-            t, scores, tiles[1], ArrayRef<Value>(state).drop_front(4)));
+        next.append(products.accumulate(t, scores, tiles[1],
+                                        ArrayRef<Value>(state).drop_front(4)));
         return next;
       });
 
@@ -454,9 +455,8 @@ void BlockEmitter::emitForward(ThreadBuilder &t, Value out, Value lse) {
   Fragment sums(ArrayRef<Value>(state).drop_front(4));
   Value divisors[2];
   for (int64_t half : {0, 1}) {
-    Value isZero =
-        arith::CmpFOp::create(t.b, loc, arith::CmpFPredicate::OEQ,
-                              state[2 + half], constant(t, 0.0));
+    Value isZero = arith::CmpFOp::create(t.b, loc, arith::CmpFPredicate::OEQ,
+                                         state[2 + half], constant(t, 0.0));
     divisors[half] = select(t, isZero, constant(t, 1.0), state[2 + half]);
   }
   for (auto [i, sum] : llvm::enumerate(sums))
@@ -503,7 +503,8 @@ Value BlockEmitter::dotOut(ThreadBuilder &t, Value batchIndex, Value head,
 Value BlockEmitter::loadLse(ThreadBuilder &t, Value batchIndex, Value head,
                             Value row) {
   Value at = t.add(t.mul(batchIndex, e.heads), head);
-  return finite(t, t.loadScalar(e.lse, t.add(t.mul(at, e.rows), row), e.compute));
+  return finite(t,
+                t.loadScalar(e.lse, t.add(t.mul(at, e.rows), row), e.compute));
 }
 
 void BlockEmitter::emitQueryGrads(ThreadBuilder &t, Value number,
@@ -527,23 +528,23 @@ void BlockEmitter::emitQueryGrads(ThreadBuilder &t, Value number,
   }
   if (sizes.parts == 1)
     stageOwn(t, o, t.index(0));
-  Fragment sums = t.loop(
-      t.index(0), visibleEnd(t, e, o.first, sizes.rows), sizes.tile,
-      products.zeros(t, sizes.width),
-      [&](LoopBuilder &l, Value low, ValueRange carried) {
-        ThreadBuilder t(l.b, loc, sizes.threads());
-        Fragment results = multiplyTile(t, o, low);
-        MutableArrayRef<Value> all(results);
-        auto scores = all.take_front(all.size() / 2);
-        finishScores(t, o, low, o.ownHead, scores);
-        for (auto [i, score] : llvm::enumerate(scores)) {
-          int64_t half = i / 2 % 2;
-          score = scoreGrad(t, score, all[scores.size() + i], lse[half],
-                            delta[half])
-                      .second;
-        }
-        return products.accumulate(t, scores, tiles[0], carried);
-      });
+  Fragment sums =
+      t.loop(t.index(0), visibleEnd(t, e, o.first, sizes.rows), sizes.tile,
+             products.zeros(t, sizes.width),
+             [&](LoopBuilder &l, Value low, ValueRange carried) {
+               ThreadBuilder t(l.b, loc, sizes.threads());
+               Fragment results = multiplyTile(t, o, low);
+               MutableArrayRef<Value> all(results);
+               auto scores = all.take_front(all.size() / 2);
+               finishScores(t, o, low, o.ownHead, scores);
+               for (auto [i, score] : llvm::enumerate(scores)) {
+                 int64_t half = i / 2 % 2;
+                 score = scoreGrad(t, score, all[scores.size() + i], lse[half],
+                                   delta[half])
+                             .second;
+               }
+               return products.accumulate(t, scores, tiles[0], carried);
+             });
   storeRows(t, o, sums, dq, o.ownHead);
 }
 
@@ -565,8 +566,8 @@ void BlockEmitter::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
   // The first tile with a query that sees one of the keys.
   Value begin = t.index(0);
   if (e.causal) {
-    begin = arith::SubIOp::create(t.b, loc, o.first,
-                                  t.index(e.columns - e.rows));
+    begin =
+        arith::SubIOp::create(t.b, loc, o.first, t.index(e.columns - e.rows));
     begin = arith::MaxSIOp::create(t.b, loc, begin, t.index(0));
     begin = t.mul(t.div(begin, sizes.tile), sizes.tile);
   }
@@ -605,8 +606,7 @@ void BlockEmitter::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
               auto grads = all.drop_front(all.size() / 2);
               finishScores(t, o, low, head, scores);
               for (auto [i, score] : llvm::enumerate(scores)) {
-                Value at =
-                    t.add(products.column, t.index(i / 4 * 8 + i % 2));
+                Value at = t.add(products.column, t.index(i / 4 * 8 + i % 2));
                 Value lse = t.loadScalar(statistics, at, e.compute);
                 Value delta = t.loadScalar(
                     statistics, t.add(at, t.index(sizes.tile)), e.compute);
@@ -658,9 +658,8 @@ static int64_t emitBackward(AttentionEmitter &e, HeadMatrix dq, HeadMatrix dk,
   int64_t ofQueries = dq.memref ? countBlocks(e.heads, e.rows) : 0;
   Value number = e.function.tile, keys = t.index(ofKeys);
   if (ofKeys)
-    t.when(t.less(number, keys), [&](ThreadBuilder &t) {
-      emitter.emitKeyGrads(t, number, dk, dv);
-    });
+    t.when(t.less(number, keys),
+           [&](ThreadBuilder &t) { emitter.emitKeyGrads(t, number, dk, dv); });
   if (ofQueries) {
     Value isOfQueries = arith::CmpIOp::create(
         b, e.loc, arith::CmpIPredicate::uge, number, keys);

@@ -42,8 +42,7 @@ AttentionSizes trainc::chooseAttentionSizes(Type element, int64_t headSize,
     for (int64_t warps : {4, 2, 1})
       for (int64_t tile : {64, 32, 16}) {
         // Registers for two products and two sums of the gradient.
-        if (owned > 1 &&
-            (tile + sizes.width) * sizes.computeBytes > kGradBytes)
+        if (owned > 1 && (tile + sizes.width) * sizes.computeBytes > kGradBytes)
           continue;
         sizes.rows = warps * kWarpRows;
         sizes.tile = tile;
@@ -101,10 +100,8 @@ Fragment AttentionProducts::multiplyAdds(ThreadBuilder &t, Value own,
         Fragment next(carried);
         Value x[2];
         for (int64_t half : {0, 1})
-          x[half] =
-              loadLanes(l, own,
-                        l.add(l.add(left, l.index(half * 8 * stride)), d),
-                        lanes);
+          x[half] = loadLanes(
+              l, own, l.add(l.add(left, l.index(half * 8 * stride)), d), lanes);
         for (int64_t j = 0; j < sizes.tile / 8; ++j)
           for (int64_t c : {0, 1}) {
             Value at = l.add(right, l.index((j * 8 + c) * stride));
@@ -137,27 +134,27 @@ Fragment AttentionProducts::accumulateAdds(ThreadBuilder &t, ValueRange weights,
                     /*aligned=*/true);
     }
   syncWarp(t);
-  return t.loop(t.index(0), t.index(sizes.tile), lanes, sums,
-                [&](LoopBuilder &l, Value i, ValueRange carried) {
-                  Fragment next(carried);
-                  Value x[2];
-                  for (int64_t half : {0, 1})
-                    x[half] = loadLanes(l, weightMemory,
-                                        l.add(leftOf(l, half), i), lanes);
-                  Value right = l.add(l.mul(i, stride), column);
-                  for (int64_t k = 0; k < lanes; ++k)
-                    for (int64_t j = 0; j < sizes.width / 8; ++j) {
-                      Value at = l.add(right, l.index(k * stride + j * 8));
-                      Value y = loadLanes(l, tile, at, 2);
-                      for (int64_t half : {0, 1})
-                        for (int64_t c : {0, 1}) {
-                          Value &sum = next[j * 4 + half * 2 + c];
-                          sum = fma(l, extract(l, x[half], k), extract(l, y, c),
-                                    sum);
-                        }
-                    }
-                  return next;
-                });
+  return t.loop(
+      t.index(0), t.index(sizes.tile), lanes, sums,
+      [&](LoopBuilder &l, Value i, ValueRange carried) {
+        Fragment next(carried);
+        Value x[2];
+        for (int64_t half : {0, 1})
+          x[half] =
+              loadLanes(l, weightMemory, l.add(leftOf(l, half), i), lanes);
+        Value right = l.add(l.mul(i, stride), column);
+        for (int64_t k = 0; k < lanes; ++k)
+          for (int64_t j = 0; j < sizes.width / 8; ++j) {
+            Value at = l.add(right, l.index(k * stride + j * 8));
+            Value y = loadLanes(l, tile, at, 2);
+            for (int64_t half : {0, 1})
+              for (int64_t c : {0, 1}) {
+                Value &sum = next[j * 4 + half * 2 + c];
+                sum = fma(l, extract(l, x[half], k), extract(l, y, c), sum);
+              }
+          }
+        return next;
+      });
 }
 
 //===----------------------------------------------------------------------===//
@@ -201,10 +198,10 @@ SmallVector<Value> AttentionProducts::loadMatrices(ThreadBuilder &t,
   Type i32 = t.b.getI32Type();
   auto type = LLVM::LLVMStructType::getLiteral(context, {i32, i32, i32, i32});
   auto layout = transposed ? NVVM::MMALayout::col : NVVM::MMALayout::row;
-  Value loaded = NVVM::LdMatrixOp::create(
-      t.b, t.loc, type, at, /*num=*/4, layout,
-      NVVM::LdStMatrixShapeAttr::get(context, 8, 8),
-      NVVM::LdStMatrixEltType::B16);
+  Value loaded =
+      NVVM::LdMatrixOp::create(t.b, t.loc, type, at, /*num=*/4, layout,
+                               NVVM::LdStMatrixShapeAttr::get(context, 8, 8),
+                               NVVM::LdStMatrixEltType::B16);
   SmallVector<Value> results;
   for (int64_t i = 0; i < 4; ++i) {
     Value word = LLVM::ExtractValueOp::create(t.b, t.loc, loaded, i);
@@ -218,13 +215,12 @@ SmallVector<Value> AttentionProducts::loadMatrices(ThreadBuilder &t,
 void AttentionProducts::multiplyMatrix(ThreadBuilder &t, ArrayRef<Value> left,
                                        ArrayRef<Value> right,
                                        MutableArrayRef<Value> sums) {
-  auto type = LLVM::LLVMStructType::getLiteral(
-      t.b.getContext(), SmallVector<Type>(4, compute));
+  auto type = LLVM::LLVMStructType::getLiteral(t.b.getContext(),
+                                               SmallVector<Type>(4, compute));
   auto number = stored.isF16() ? NVVM::MMATypes::f16 : NVVM::MMATypes::bf16;
   Value results = NVVM::MmaOp::create(
       t.b, t.loc, type, left, right, sums, ArrayRef<int64_t>{16, 8, 16},
-      std::nullopt, std::nullopt,
-      std::array<NVVM::MMATypes, 2>{number, number},
+      std::nullopt, std::nullopt, std::array<NVVM::MMATypes, 2>{number, number},
       std::array<NVVM::MMALayout, 2>{NVVM::MMALayout::row,
                                      NVVM::MMALayout::col});
   for (auto [i, sum] : llvm::enumerate(sums))
