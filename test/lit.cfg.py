@@ -101,5 +101,7 @@ def has_cuda_device():
 
 if has_jax():
     config.available_features.add("jax")
+if shutil.which("ptxas") and shutil.which("mlir-opt"):
+    config.available_features.add("ptxas")
 if has_cuda_device():
     config.available_features.add("cuda-device")
