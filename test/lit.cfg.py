@@ -101,7 +101,8 @@ def has_cuda_device():
 
 if has_jax():
     config.available_features.add("jax")
-if shutil.which("ptxas") and shutil.which("mlir-opt"):
+path = config.environment["PATH"]
+if shutil.which("ptxas", path=path) and shutil.which("mlir-opt", path=path):
     config.available_features.add("ptxas")
 if has_cuda_device():
     config.available_features.add("cuda-device")

@@ -6,6 +6,7 @@ usage: attention-ptx.py KERNELS FOLDER
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -14,10 +15,12 @@ sys.path.insert(0, os.path.join(ROOT, "bench"))
 
 from common import tool  # noqa: E402
 
+# Where libdevice is.
+TOOLKIT = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("ptxas"))))
 PIPELINE = (
     "builtin.module(gpu.module(convert-vector-to-scf,expand-strided-metadata,lower-affine,convert-scf-to-cf,"
     "convert-vector-to-llvm,convert-gpu-to-nvvm{{use-bare-ptr-memref-call-conv=true}},convert-nvvm-to-llvm,canonicalize,cse,"
-    "reconcile-unrealized-casts),nvvm-attach-target{{chip={0} features=+ptx90 O=3}},gpu-module-to-binary{{format=isa}})"
+    "reconcile-unrealized-casts),nvvm-attach-target{{chip={0} features=+ptx90 O=3}},gpu-module-to-binary{{format=isa toolkit={1}}})"
 )
 
 
@@ -27,7 +30,7 @@ def check(text, chip, folder, head_size):
                              stdout=subprocess.PIPE).stdout
     module = re.search(r"^  gpu\.module @gpu_kernels.*?^  }\n", lowered, re.M | re.S)[0]
     module = f"module attributes {{gpu.container_module}} {{\n{module}}}\n"
-    binary = subprocess.run(["mlir-opt", "-", f"--pass-pipeline={PIPELINE.format(chip)}"], input=module, text=True,
+    binary = subprocess.run(["mlir-opt", "-", f"--pass-pipeline={PIPELINE.format(chip, TOOLKIT)}"], input=module, text=True,
                             check=True, stdout=subprocess.PIPE).stdout
     ptx = re.search(r'assembly = "((?:[^"\\]|\\.)*)"', binary)[1]
     ptx = re.sub(r"\\([0-9A-F]{2})", lambda m: chr(int(m[1], 16)), ptx).rstrip("\0")
