@@ -11,9 +11,9 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-sys.path.insert(0, os.path.join(ROOT, "bench"))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs")]
 
-from common import tool  # noqa: E402
+from lowered import lower  # noqa: E402
 
 # Where libdevice is.
 TOOLKIT = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("ptxas"))))
@@ -26,9 +26,7 @@ PIPELINE = (
 
 def check(text, chip, folder, head_size):
     """Complains about spills in the kernels of `text`."""
-    lowered = subprocess.run([tool("trainc-opt"), "-", "--train-lower-kernels-to-gpu"], input=text, text=True, check=True,
-                             stdout=subprocess.PIPE).stdout
-    module = re.search(r"^  gpu\.module @gpu_kernels.*?^  }\n", lowered, re.M | re.S)[0]
+    _, _, module = lower(text)
     module = f"module attributes {{gpu.container_module}} {{\n{module}}}\n"
     binary = subprocess.run(["mlir-opt", "-", f"--pass-pipeline={PIPELINE.format(chip, TOOLKIT)}"], input=module, text=True,
                             check=True, stdout=subprocess.PIPE).stdout

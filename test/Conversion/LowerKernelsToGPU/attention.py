@@ -4,17 +4,16 @@
 usage: attention.py EMULATOR FOLDER
 """
 import os
-import re
-import subprocess
 import sys
 
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Target", "GPU", "Inputs")]
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Target", "GPU", "Inputs"),
+                os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs")]
 
-from common import tool  # noqa: E402
 from emulator import Device, aligned, from_bf16, to_bf16  # noqa: E402
+from lowered import emulate  # noqa: E402
 
 FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 BOUNDS = {"bf16": 1.5e-2, "f16": 2e-3, "f32": 1e-5, "f64": 1e-12}
@@ -154,15 +153,7 @@ def main():
     emulator, folder = sys.argv[1:]
     os.makedirs(folder, exist_ok=True)
     cases = [Case(i, *case) for i, case in enumerate(CASES)]
-    lowered = subprocess.run([tool("trainc-opt"), "-", "--train-lower-kernels-to-gpu"], text=True, check=True,
-                             input="".join(case.text() for case in cases), stdout=subprocess.PIPE).stdout
-    launches = {name: {key: int(n) for key, n in re.findall(r"(\w+) = (\d+) : i64", attributes)}
-                for name, attributes in re.findall(r"train\.kernel @(\w+)\(.*?attributes \{(.*?)\} \{\n", lowered)}
-    source, image = (os.path.join(folder, name) for name in ("kernels.mlir", "kernels.so"))
-    with open(source, "w") as f:
-        f.write("\n".join(re.findall(r"^#.*$", lowered, re.M)) + "\n")
-        f.write(re.search(r"^  gpu\.module @gpu_kernels.*?^  }\n", lowered, re.M | re.S)[0])
-    subprocess.run([tool("trainc-emulate"), source, "-o", image], check=True)
+    launches, image = emulate("".join(case.text() for case in cases), folder)
 
     def launch(device, name, arrays):
         device.launch(name, launches[name]["tiles"], launches[name]["threads"], *arrays)

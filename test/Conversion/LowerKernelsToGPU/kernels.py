@@ -12,10 +12,12 @@ import sys
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Target", "GPU", "Inputs")]
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Target", "GPU", "Inputs"),
+                os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs")]
 
 from common import RUNTIME_LIBRARY, compile_module, generate, tool  # noqa: E402
 from emulator import Device, aligned, from_bf16, to_bf16  # noqa: E402
+from lowered import emulate  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 MODELS = {
@@ -143,15 +145,7 @@ def main():
         commands = subprocess.run([tool("trainc"), source, "--stop-after=commands", "-o", "-"], check=True,
                                   capture_output=True, text=True).stdout
         kernels = [Kernel(text) for text in re.findall(r"^ *train\.kernel .*?^  }\n", commands, re.M | re.S)]
-        lowered = subprocess.run([tool("trainc-opt"), "-", "--train-lower-kernels-to-gpu"], text=True, check=True,
-                                 input="".join(k.text for k in kernels), stdout=subprocess.PIPE).stdout
-        launches = {name: {key: int(n) for key, n in re.findall(r"(\w+) = (\d+) : i64", attributes)}
-                    for name, attributes in re.findall(r"train\.kernel @(\w+)\(.*?attributes \{(.*?)\} \{\n", lowered)}
-        module = re.search(r"^  gpu\.module @gpu_kernels.*?^  }\n", lowered, re.M | re.S)[0]
-        with open(os.path.join(folder, "kernels.mlir"), "w") as f:
-            f.write("\n".join(re.findall(r"^#.*$", lowered, re.M)) + "\n" + module)
-        image = os.path.join(folder, "kernels.so")
-        subprocess.run([tool("trainc-emulate"), os.path.join(folder, "kernels.mlir"), "-o", image], check=True)
+        launches, image = emulate("".join(k.text for k in kernels), folder)
         tensors = [k for k in kernels if k.is_of_tensors()]
         library = compile_module(STEP + "".join(k.eval() for k in tensors), os.path.join(folder, "evals.so"))
         device = Device(emulator, image)
