@@ -528,3 +528,40 @@ Value AttentionEmitter::visibleKeys(LoopBuilder &l, Value first) {
   end = arith::MinSIOp::create(l.b, loc, end, l.index(columns));
   return arith::MaxSIOp::create(l.b, loc, end, l.index(0));
 }
+
+//===----------------------------------------------------------------------===//
+// Kinds
+//===----------------------------------------------------------------------===//
+
+/// Where the result is stored; null if nobody reads it.
+static Value resultOf(const KernelFunction &function, Value value) {
+  auto it = function.outputs.find(value);
+  return it == function.outputs.end() ? Value() : it->second.front();
+}
+
+int64_t trainc::dispatchAttention(KernelFunction &function, Operation *op,
+                                  AttentionForward forward,
+                                  AttentionBackward backward) {
+  auto emitForward = [&](auto attention) {
+    AttentionEmitter e(function, attention);
+    return forward(e, resultOf(function, attention.getOut()),
+                   resultOf(function, attention.getLse()));
+  };
+  if (auto attention = dyn_cast<nn::AttentionOp>(op))
+    return emitForward(attention);
+  if (auto attention = dyn_cast<nn::PackedAttentionOp>(op))
+    return emitForward(attention);
+  if (auto grad = dyn_cast<nn::AttentionGradOp>(op)) {
+    AttentionEmitter e(function, grad);
+    auto result = [&](Value value, const HeadMatrix &like) {
+      return HeadMatrix{resultOf(function, value), like.length, like.stride, 0};
+    };
+    return backward(e, result(grad.getDq(), e.q), result(grad.getDk(), e.k),
+                    result(grad.getDv(), e.v));
+  }
+  auto grad = cast<nn::PackedAttentionGradOp>(op);
+  AttentionEmitter e(function, grad);
+  HeadMatrix dq = e.q, dk = e.k, dv = e.v;
+  dq.memref = dk.memref = dv.memref = resultOf(function, grad.getDqkv());
+  return backward(e, dq, dk, dv);
+}

@@ -159,6 +159,15 @@ private:
   mlir::Value maskRow;
 };
 
+using AttentionForward = llvm::function_ref<int64_t(
+    AttentionEmitter &, mlir::Value out, mlir::Value lse)>;
+using AttentionBackward = llvm::function_ref<int64_t(
+    AttentionEmitter &, HeadMatrix dq, HeadMatrix dk, HeadMatrix dv)>;
+
+/// Emits `op`, any of the four, by what fits; a result that nobody reads is null.
+int64_t dispatchAttention(KernelFunction &function, mlir::Operation *op,
+                          AttentionForward forward, AttentionBackward backward);
+
 } // namespace trainc
 
 #endif // TRAINC_LIB_CONVERSION_LOWERKERNELS_ATTENTIONEMITTER_H

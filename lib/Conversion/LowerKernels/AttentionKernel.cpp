@@ -93,35 +93,13 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
   return batch * heads * blocks;
 }
 
-/// Where the result is stored; null if nobody reads it.
-static Value resultOf(const KernelFunction &function, Value value) {
-  auto it = function.outputs.find(value);
-  return it == function.outputs.end() ? Value() : it->second.front();
-}
-
-template <typename Op>
-static int64_t emitForwardOf(KernelFunction &function, Op op) {
-  AttentionEmitter emitter(function, op);
-  return emitter.emitForward(resultOf(function, op.getOut()),
-                             resultOf(function, op.getLse()));
-}
-
 int64_t trainc::emitAttention(KernelFunction &function, Operation *op) {
-  if (auto attention = dyn_cast<nn::AttentionOp>(op))
-    return emitForwardOf(function, attention);
-  if (auto attention = dyn_cast<nn::PackedAttentionOp>(op))
-    return emitForwardOf(function, attention);
-  if (auto grad = dyn_cast<nn::AttentionGradOp>(op)) {
-    AttentionEmitter e(function, grad);
-    auto result = [&](Value value, const HeadMatrix &like) {
-      return HeadMatrix{resultOf(function, value), like.length, like.stride, 0};
-    };
-    return e.emitBackward(result(grad.getDq(), e.q), result(grad.getDk(), e.k),
-                          result(grad.getDv(), e.v));
-  }
-  auto grad = cast<nn::PackedAttentionGradOp>(op);
-  AttentionEmitter e(function, grad);
-  HeadMatrix dq = e.q, dk = e.k, dv = e.v;
-  dq.memref = dk.memref = dv.memref = resultOf(function, grad.getDqkv());
-  return e.emitBackward(dq, dk, dv);
+  return dispatchAttention(
+      function, op,
+      [](AttentionEmitter &e, Value out, Value lse) {
+        return e.emitForward(out, lse);
+      },
+      [](AttentionEmitter &e, HeadMatrix dq, HeadMatrix dk, HeadMatrix dv) {
+        return e.emitBackward(dq, dk, dv);
+      });
 }

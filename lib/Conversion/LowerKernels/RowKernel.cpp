@@ -107,12 +107,10 @@ void RowEmitter::emitUniform(LoopBuilder &l) {
 
 /// The vector ops that computing `value` in this phase needs.
 void RowEmitter::collect(Value value, llvm::SetVector<Operation *> &ops) {
-  Operation *op = value.getDefiningOp();
-  if (!op || !points.isVector(value) || isStored(value) || ops.contains(op))
-    return;
-  for (Value operand : op->getOperands())
-    collect(operand, ops);
-  ops.insert(op);
+  auto isKnown = [&](Value value) {
+    return !points.isVector(value) || isStored(value);
+  };
+  RowPhases::collect(value, isKnown, ops);
 }
 
 /// Vectors of this phase that are outputs or buffered.

@@ -47,6 +47,18 @@ public:
     return result.takeVector();
   }
 
+  /// The ops that computing `value` needs, in order, but for what `isKnown`.
+  static void collect(mlir::Value value,
+                      llvm::function_ref<bool(mlir::Value)> isKnown,
+                      llvm::SetVector<mlir::Operation *> &ops) {
+    mlir::Operation *op = value.getDefiningOp();
+    if (!op || isKnown(value) || ops.contains(op))
+      return;
+    for (mlir::Value operand : op->getOperands())
+      collect(operand, isKnown, ops);
+    ops.insert(op);
+  }
+
 private:
   train::KernelOp kernel;
   llvm::DenseMap<mlir::Value, int64_t> levels;

@@ -132,22 +132,19 @@ bool RowEmitter::isStored(Value value) const {
 
 /// The vector ops that computing `value` in this phase needs.
 void RowEmitter::collect(Value value, llvm::SetVector<Operation *> &ops) {
-  Operation *op = value.getDefiningOp();
-  if (!op || !points.isVector(value) || isStored(value) || ops.contains(op))
-    return;
-  for (Value operand : op->getOperands())
-    collect(operand, ops);
-  ops.insert(op);
+  auto isKnown = [&](Value value) {
+    return !points.isVector(value) || isStored(value);
+  };
+  RowPhases::collect(value, isKnown, ops);
 }
 
 /// The thread's part of a phase, and the reductions at its end.
 void RowEmitter::emitPhase(ThreadBuilder &t) {
   SmallVector<nn::ReduceOp> reduces = phases.reductionsOf(phase);
-  SmallVector<Value> inputs, accumulators;
+  SmallVector<Value> accumulators;
   llvm::SetVector<Operation *> ops;
   for (nn::ReduceOp reduce : reduces) {
-    Type type = nn::getComputeType(
-        nn::getTensorType(reduce.getInput()).getElementType());
+    Type type = computeTypeOf(reduce.getInput());
     if (!points.isVector(reduce.getInput())) {
       // Of a single element.
       points.scalars[reduce.getResult()] =
