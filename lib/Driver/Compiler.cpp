@@ -1,24 +1,35 @@
 //===- Compiler.cpp - From a module's text to an artifact -----------------===//
 #include "trainc/Driver/Compiler.h"
 #include "Tables.h"
+#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
+#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
+#include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVM.h"
+#include "mlir/Conversion/IndexToLLVM/IndexToLLVM.h"
+#include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
+#include "mlir/Conversion/MemRefToLLVM/MemRefToLLVM.h"
+#include "mlir/Conversion/NVVMToLLVM/NVVMToLLVM.h"
+#include "mlir/Conversion/UBToLLVM/UBToLLVM.h"
+#include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVM.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Bufferization/Transforms/FuncBufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/Linalg/Transforms/AllInterfaces.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Tensor/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/Remarks.h"
+#include "mlir/IR/Threading.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Support/FileUtilities.h"
-#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
-#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Target/GPU/Emulate.h"
+#include "trainc/Target/GPU/Serialize.h"
 #include "trainc/Target/Object.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
@@ -29,6 +40,7 @@
 #include "llvm/Support/ToolOutputFile.h"
 #include "llvm/Target/TargetMachine.h"
 #include <chrono>
+#include <set>
 
 using namespace mlir;
 using namespace trainc;
@@ -42,8 +54,17 @@ void trainc::registerDialects(DialectRegistry &registry) {
   linalg::registerAllDialectInterfaceImplementations(registry);
   scf::registerBufferizableOpInterfaceExternalModels(registry);
   tensor::registerBufferizableOpInterfaceExternalModels(registry);
-  registerBuiltinDialectTranslation(registry);
-  registerLLVMDialectTranslation(registry);
+  // By these convert-gpu-to-nvvm knows what to do with other dialects.
+  arith::registerConvertArithToLLVMInterface(registry);
+  cf::registerConvertControlFlowToLLVMInterface(registry);
+  registerConvertFuncToLLVMInterface(registry);
+  index::registerConvertIndexToLLVMInterface(registry);
+  registerConvertMathToLLVMInterface(registry);
+  registerConvertMemRefToLLVMInterface(registry);
+  registerConvertNVVMToLLVMInterface(registry);
+  ub::registerConvertUBToLLVMInterface(registry);
+  vector::registerConvertVectorToLLVMInterface(registry);
+  registerGPUTranslations(registry);
 }
 
 namespace {
@@ -51,6 +72,10 @@ namespace {
 struct Compilation {
   const CompileOptions &options;
   MLIRContext context;
+  /// Code of GPUs to make: for the emulator, and these architectures.
+  bool emulated = false;
+  std::set<unsigned> archs;
+  std::optional<Toolkit> toolkit;
   std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
 
   Compilation(const DialectRegistry &registry, const CompileOptions &options)
@@ -69,9 +94,14 @@ struct Compilation {
     return failure();
   }
   LogicalResult write(StringRef path, StringRef text);
-  LogicalResult dump(ModuleOp module, Form form);
-  LogicalResult runPhases(ModuleOp module);
-  LogicalResult emit(ModuleOp module, StringRef name);
+  LogicalResult dump(ModuleOp module, Form form, Target target);
+  LogicalResult runPhases(ModuleOp module, Form first, Form last,
+                          Target target);
+  LogicalResult prepareImages();
+  LogicalResult makeImages(ModuleOp module, std::vector<ImageRow> &images);
+  LogicalResult emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
+                     StringRef name);
+  LogicalResult compile(OwningOpRef<ModuleOp> module, StringRef name);
 };
 } // namespace
 
@@ -85,8 +115,12 @@ LogicalResult Compilation::write(StringRef path, StringRef text) {
   return success();
 }
 
+StringRef trainc::targetName(Target target) {
+  return target == Target::CPU ? "cpu" : "cuda";
+}
+
 /// Writes the module to the folder of dumps, if there is one.
-LogicalResult Compilation::dump(ModuleOp module, Form form) {
+LogicalResult Compilation::dump(ModuleOp module, Form form, Target target) {
   if (options.dumpDirectory.empty())
     return success();
   if (std::error_code code =
@@ -96,22 +130,72 @@ LogicalResult Compilation::dump(ModuleOp module, Form form) {
   std::string text;
   llvm::raw_string_ostream os(text);
   module.print(os);
-  return write(options.dumpDirectory + "/" +
-                   std::to_string(static_cast<int>(form)) + "-" +
-                   formName(form).str() + ".mlir",
-               text);
+  std::string name =
+      std::to_string(static_cast<int>(form)) + "-" + formName(form).str();
+  if (form > Form::Plan && options.targets.size() > 1)
+    name += "." + targetName(target).str();
+  return write(options.dumpDirectory + "/" + name + ".mlir", text);
 }
 
-LogicalResult Compilation::runPhases(ModuleOp module) {
-  if (failed(dump(module, Form::Source)))
-    return failure();
-  for (int form = 1; form <= static_cast<int>(options.stopAfter); ++form) {
+LogicalResult Compilation::runPhases(ModuleOp module, Form first, Form last,
+                                     Target target) {
+  PipelineOptions pipeline = options.pipeline;
+  pipeline.target = target;
+  for (int form = static_cast<int>(first); form <= static_cast<int>(last);
+       ++form) {
     PassManager pm(&context);
-    buildPhase(pm, static_cast<Form>(form), options.pipeline);
-    if (failed(pm.run(module)) || failed(dump(module, static_cast<Form>(form))))
+    buildPhase(pm, static_cast<Form>(form), pipeline);
+    if (failed(pm.run(module)) ||
+        failed(dump(module, static_cast<Form>(form), target)))
       return failure();
     lap(formName(static_cast<Form>(form)));
   }
+  return success();
+}
+
+/// Finds out what code of GPUs is made for, and the toolkit that makes it.
+LogicalResult Compilation::prepareImages() {
+  std::string message;
+  for (StringRef name : options.cudaArchs) {
+    if (name == "host")
+      emulated = true;
+    else if (auto arch = parseArch(name, message))
+      archs.insert(*arch);
+    else
+      return error(message);
+  }
+  if (archs.empty())
+    return success();
+  toolkit = findToolkit(options.cudaPath, message);
+  if (!toolkit)
+    return error(message);
+  for (unsigned arch : archs)
+    if (failed(checkArch(arch, *toolkit, message)))
+      return error(message);
+  return success();
+}
+
+/// Makes the images of the kernels of `module`, which is in form 4 of CUDA.
+LogicalResult Compilation::makeImages(ModuleOp module,
+                                      std::vector<ImageRow> &images) {
+  auto kernels = *module.getOps<gpu::GPUModuleOp>().begin();
+  if (emulated) {
+    images.push_back({TRAINC_IMAGE_HOST, 0, ""});
+    if (failed(emulateModule(kernels, images.back().data)))
+      return failure();
+  }
+  if (archs.empty())
+    return success();
+  std::vector<std::string> cubins(archs.size()), texts(archs.size());
+  if (failed(failableParallelForEachN(&context, 0, archs.size(), [&](size_t i) {
+        return serializeModule(kernels, *std::next(archs.begin(), i), *toolkit,
+                               options.optimize, cubins[i], texts[i]);
+      })))
+    return failure();
+  for (auto [arch, cubin] : llvm::zip(archs, cubins))
+    images.push_back({TRAINC_IMAGE_CUBIN, arch, std::move(cubin)});
+  images.push_back(
+      {TRAINC_IMAGE_PTX, *archs.rbegin(), std::move(texts.back())});
   return success();
 }
 
@@ -122,32 +206,46 @@ static std::string withExtension(StringRef path, StringRef extension) {
   return std::string(result);
 }
 
-LogicalResult Compilation::emit(ModuleOp module, StringRef name) {
+LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
+                                StringRef name) {
   if (options.emit == Emit::MLIR) {
     std::string text;
     llvm::raw_string_ostream os(text);
-    module.print(os);
+    modules[0]->print(os);
     return write(options.output, text);
   }
-  Tables tables = gatherTables(module, name);
+  std::vector<Tables> targets;
+  for (auto [module, target] : llvm::zip(modules, options.targets))
+    targets.push_back(gatherTables(*module, name,
+                                   target == Target::CPU ? TRAINC_TARGET_CPU
+                                                         : TRAINC_TARGET_CUDA));
   if (options.memoryReport)
     return write(options.output,
-                 buildMemoryReport(tables, options.memoryReportJson));
+                 buildMemoryReport(targets[0], options.memoryReportJson));
   if (options.emit == Emit::Header)
-    return write(options.output, buildHeader(tables));
+    return write(options.output, buildHeader(targets[0]));
 
   std::string message;
   auto machine = createTargetMachine(options.cpu, options.optimize, message);
   if (!machine)
     return error(message);
   llvm::LLVMContext llvmContext;
-  auto llvmModule = translateModuleToLLVMIR(
-      module.lookupSymbol<ModuleOp>("kernels"), llvmContext, name);
-  if (!llvmModule)
-    return error("translation to LLVM IR failed");
+  auto llvmModule = std::make_unique<llvm::Module>(name, llvmContext);
+  for (auto [module, tables] : llvm::zip(modules, targets)) {
+    if (tables.target == TRAINC_TARGET_CUDA) {
+      if (failed(makeImages(*module, tables.images)))
+        return failure();
+      lap("images");
+      continue;
+    }
+    llvmModule = translateModuleToLLVMIR(
+        module->lookupSymbol<ModuleOp>("kernels"), llvmContext, name);
+    if (!llvmModule)
+      return error("translation to LLVM IR failed");
+  }
   llvmModule->setTargetTriple(machine->getTargetTriple());
   llvmModule->setDataLayout(machine->createDataLayout());
-  emitDescriptor(*llvmModule, tables, *machine);
+  emitDescriptors(*llvmModule, targets, *machine);
   lap("llvm ir");
   if (options.emit == Emit::LLVM) {
     std::string text;
@@ -171,7 +269,32 @@ LogicalResult Compilation::emit(ModuleOp module, StringRef name) {
       return error(message);
     lap("link");
   }
-  return write(withExtension(options.output, "h"), buildHeader(tables));
+  return write(withExtension(options.output, "h"), buildHeader(targets[0]));
+}
+
+/// The forms up to the plan are of all targets; then each has its own.
+LogicalResult Compilation::compile(OwningOpRef<ModuleOp> module,
+                                   StringRef name) {
+  bool code = options.emit != Emit::MLIR && options.emit != Emit::Header &&
+              !options.memoryReport;
+  if (code && llvm::is_contained(options.targets, Target::CUDA) &&
+      failed(prepareImages()))
+    return failure();
+  Form shared = std::min(options.stopAfter, Form::Plan);
+  if (failed(dump(*module, Form::Source, Target::CPU)) ||
+      failed(runPhases(*module, Form::Gradients, shared, Target::CPU)))
+    return failure();
+  SmallVector<OwningOpRef<ModuleOp>> modules;
+  for (Target target : options.targets) {
+    bool last = modules.size() + 1 == options.targets.size();
+    modules.push_back(last ? std::move(module)
+                           : OwningOpRef<ModuleOp>(module->clone()));
+    if (options.stopAfter > shared &&
+        failed(runPhases(*modules.back(), Form::Commands, options.stopAfter,
+                         target)))
+      return failure();
+  }
+  return emit(modules, name);
 }
 
 /// The artifact's name: of the module, or of the output or input file.
@@ -235,7 +358,5 @@ LogicalResult trainc::compileFile(StringRef input,
     return failure();
   std::string name = artifactName(*module, options, input);
   compilation.lap("parse");
-  if (failed(compilation.runPhases(*module)))
-    return failure();
-  return compilation.emit(*module, name);
+  return failure(failed(compilation.compile(std::move(module), name)));
 }

@@ -198,11 +198,34 @@ static uint64_t hashSchedule(const Tables &tables) {
   return text.empty() ? 0 : llvm::xxh3_64bits(text);
 }
 
-void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
-                            const llvm::TargetMachine &machine) {
+/// Where the kernels of the CPU find the runtime's function table.
+static Constant *functionTable(llvm::Module &module) {
+  if (auto *functions = module.getNamedGlobal("trainc.functions"))
+    return functions;
+  auto *type = llvm::PointerType::get(module.getContext(), 0);
+  return new llvm::GlobalVariable(
+      module, type, /*isConstant=*/false, llvm::GlobalValue::InternalLinkage,
+      llvm::ConstantPointerNull::get(type), "trainc.functions");
+}
+
+/// Features that `machine` may use: the code may need any of them.
+static std::string featuresOf(const llvm::TargetMachine &machine) {
+  std::string features;
+  for (llvm::StringRef part :
+       llvm::split(machine.getTargetFeatureString(), ","))
+    if (part.consume_front("+"))
+      features += (features.empty() ? "" : ",") + part.str();
+  return features;
+}
+
+/// The descriptor of one target; `next` is that of another one, or null.
+static Constant *makeDescriptor(llvm::Module &module, const Tables &tables,
+                                const llvm::TargetMachine &machine,
+                                Constant *next) {
   Writer w(module);
+  bool cpu = tables.target == TRAINC_TARGET_CPU;
   std::vector<Constant *> arenas, tensors, scalars, groups, entries, kernels,
-      axes;
+      axes, images;
   for (const ArenaRow &row : tables.arenas)
     arenas.push_back(w.arena(row));
   for (const AxisRow &row : tables.axes)
@@ -217,62 +240,68 @@ void trainc::emitDescriptor(llvm::Module &module, const Tables &tables,
   for (const EntryRow &row : tables.entries)
     entries.push_back(w.entry(row));
   for (const KernelRow &row : tables.kernels)
-    kernels.push_back(
-        w.structure({w.string(row.name), module.getFunction(row.name),
-                     w.u64(row.scratchBytes), w.u32(0), w.u32(0)}));
+    kernels.push_back(w.structure(
+        {w.string(row.name), cpu ? module.getFunction(row.name) : w.null(),
+         w.u64(row.scratchBytes), w.u32(row.threads), w.u32(0)}));
+  for (const ImageRow &row : tables.images)
+    images.push_back(w.structure({w.u32(row.kind), w.u32(row.arch),
+                                  w.u64(row.data.size()), w.bytes(row.data)}));
 
-  llvm::GlobalVariable *functions = module.getNamedGlobal("trainc.functions");
-  if (!functions)
-    functions = new llvm::GlobalVariable(
-        module, llvm::PointerType::get(w.context, 0), /*isConstant=*/false,
-        llvm::GlobalValue::InternalLinkage, w.null(), "trainc.functions");
-  // The code may need any feature that its functions name.
-  std::string features;
-  for (llvm::StringRef part :
-       llvm::split(machine.getTargetFeatureString(), ","))
-    if (part.consume_front("+"))
-      features += (features.empty() ? "" : ",") + part.str();
   uint64_t planHash = llvm::xxh3_64bits(w.content);
   auto table = [&](const std::vector<Constant *> &rows) {
     return w.array(rows);
   };
-  Constant *descriptor = w.structure({w.u64(TRAINC_ABI_MAGIC),
-                                      w.u32(TRAINC_ABI_VERSION),
-                                      w.u32(sizeof(trainc_descriptor)),
-                                      w.string(tables.name),
-                                      w.string("trainc " TRAINC_VERSION),
-                                      w.string(machine.getTargetTriple().str()),
-                                      w.string(machine.getTargetCPU()),
-                                      w.string(features),
-                                      w.u64(planHash),
-                                      w.u64(hashState(tables)),
-                                      w.u64(hashSchedule(tables)),
-                                      w.u32(arenas.size()),
-                                      w.u32(tensors.size()),
-                                      w.u32(scalars.size()),
-                                      w.u32(groups.size()),
-                                      w.u32(entries.size()),
-                                      w.u32(kernels.size()),
-                                      w.u32(tables.scalarArena),
-                                      w.u32(tables.workspaceArena),
-                                      w.u32(axes.size()),
-                                      w.u32(0),
-                                      table(arenas),
-                                      table(tensors),
-                                      table(scalars),
-                                      table(groups),
-                                      table(entries),
-                                      table(kernels),
-                                      functions,
-                                      table(axes),
-                                      w.u32(TRAINC_TARGET_CPU),
-                                      w.u32(0),
-                                      w.null(),
-                                      w.null()});
+  Constant *descriptor =
+      w.structure({w.u64(TRAINC_ABI_MAGIC),
+                   w.u32(TRAINC_ABI_VERSION),
+                   w.u32(sizeof(trainc_descriptor)),
+                   w.string(tables.name),
+                   w.string("trainc " TRAINC_VERSION),
+                   w.string(machine.getTargetTriple().str()),
+                   w.string(cpu ? machine.getTargetCPU() : ""),
+                   w.string(cpu ? featuresOf(machine) : ""),
+                   w.u64(planHash),
+                   w.u64(hashState(tables)),
+                   w.u64(hashSchedule(tables)),
+                   w.u32(arenas.size()),
+                   w.u32(tensors.size()),
+                   w.u32(scalars.size()),
+                   w.u32(groups.size()),
+                   w.u32(entries.size()),
+                   w.u32(kernels.size()),
+                   w.u32(tables.scalarArena),
+                   w.u32(tables.workspaceArena),
+                   w.u32(axes.size()),
+                   w.u32(0),
+                   table(arenas),
+                   table(tensors),
+                   table(scalars),
+                   table(groups),
+                   table(entries),
+                   table(kernels),
+                   functionTable(module),
+                   table(axes),
+                   w.u32(tables.target),
+                   w.u32(images.size()),
+                   table(images),
+                   next ? next : w.null()});
   assert(module.getDataLayout().getTypeAllocSize(descriptor->getType()) ==
              sizeof(trainc_descriptor) &&
          "descriptor layout differs from step_abi.h");
-  new llvm::GlobalVariable(module, descriptor->getType(), /*isConstant=*/true,
-                           llvm::GlobalValue::ExternalLinkage, descriptor,
-                           tables.name + "_descriptor");
+  return descriptor;
+}
+
+void trainc::emitDescriptors(llvm::Module &module,
+                             llvm::ArrayRef<Tables> targets,
+                             const llvm::TargetMachine &machine) {
+  Constant *next = nullptr;
+  for (const Tables &tables : llvm::reverse(targets)) {
+    bool first = &tables == targets.begin();
+    Constant *descriptor = makeDescriptor(module, tables, machine, next);
+    next = new llvm::GlobalVariable(
+        module, descriptor->getType(), /*isConstant=*/true,
+        first ? llvm::GlobalValue::ExternalLinkage
+              : llvm::GlobalValue::InternalLinkage,
+        descriptor, first ? tables.name + "_descriptor" : "descriptor");
+  }
 }

@@ -69,8 +69,10 @@ struct Gatherer {
   Tables tables;
   llvm::StringMap<uint32_t> arenaIndex, groupIndex, kernelIndex;
 
-  Gatherer(ModuleOp module, StringRef name) : module(module), symbols(module) {
+  Gatherer(ModuleOp module, StringRef name, trainc_target target)
+      : module(module), symbols(module) {
     tables.name = name.str();
+    tables.target = target;
   }
 
   void gatherMesh();
@@ -641,17 +643,21 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
     llvm::append_range(entry.lists[kind], commands);
 }
 
-Tables trainc::gatherTables(ModuleOp module, StringRef name) {
-  Gatherer gatherer(module, name);
+Tables trainc::gatherTables(ModuleOp module, StringRef name,
+                            trainc_target target) {
+  Gatherer gatherer(module, name, target);
   gatherer.gatherMesh();
   gatherer.gatherArenas();
   gatherer.gatherTensors();
   for (auto kernel : module.getOps<KernelOp>()) {
     gatherer.kernelIndex[kernel.getSymName()] = gatherer.tables.kernels.size();
-    auto scratch = kernel->getAttrOfType<IntegerAttr>("scratch");
+    auto number = [&](StringRef name) {
+      auto attribute = kernel->getAttrOfType<IntegerAttr>(name);
+      return attribute ? attribute.getInt() : 0;
+    };
     gatherer.tables.kernels.push_back(
-        {kernel.getSymName().str(),
-         scratch ? static_cast<uint64_t>(scratch.getInt()) : 0});
+        {kernel.getSymName().str(), static_cast<uint64_t>(number("scratch")),
+         static_cast<uint32_t>(number("threads"))});
   }
   StepOp step = getStep(module);
   gatherer.gatherEntry(step, step.getBody(), step.getInputNames());

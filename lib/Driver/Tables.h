@@ -59,6 +59,13 @@ struct PortRow {
 struct KernelRow {
   std::string name;
   uint64_t scratchBytes;
+  uint32_t threads; // of a block on a GPU
+};
+
+struct ImageRow {
+  trainc_image_kind kind;
+  uint32_t arch;
+  std::string data;
 };
 
 struct CommandRow {
@@ -84,6 +91,8 @@ struct EntryRow {
 
 struct Tables {
   std::string name;
+  trainc_target target;
+  std::vector<ImageRow> images; // of a GPU
   std::vector<ArenaRow> arenas;
   std::vector<TensorRow> tensors;
   std::vector<ScalarRow> scalars;
@@ -97,8 +106,10 @@ struct Tables {
 trainc_dtype getDType(mlir::Type elementType);
 uint64_t getDTypeBytes(trainc_dtype dtype);
 
-/// Gathers the tables of `module`, which is in form 3 or 4, under name `name`.
-Tables gatherTables(mlir::ModuleOp module, llvm::StringRef name);
+/// Gathers the tables of `module`, which is in form 3 or 4, under name `name`, but for
+/// the images.
+Tables gatherTables(mlir::ModuleOp module, llvm::StringRef name,
+                    trainc_target target);
 
 /// The C header of an artifact.
 std::string buildHeader(const Tables &tables);
@@ -115,9 +126,10 @@ class TargetMachine;
 
 namespace trainc {
 
-/// Adds the descriptor and its tables to `module`, which has the kernels.
-void emitDescriptor(llvm::Module &module, const Tables &tables,
-                    const llvm::TargetMachine &machine);
+/// Adds the descriptors of all targets to `module`, which has the CPU's kernels. The
+/// first is exported and leads to the others.
+void emitDescriptors(llvm::Module &module, llvm::ArrayRef<Tables> targets,
+                     const llvm::TargetMachine &machine);
 
 } // namespace trainc
 

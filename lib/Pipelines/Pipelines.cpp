@@ -1,5 +1,8 @@
 //===- Pipelines.cpp - The order of the passes ----------------------------===//
 #include "trainc/Pipelines/Pipelines.h"
+#include "mlir/Conversion/Passes.h"
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
 #include "trainc/Conversion/Passes.h"
@@ -28,6 +31,23 @@ ArrayRef<StringRef> trainc::disablablePasses() {
       "train-coalesce",      "train-fuse-optimizer", "train-hoist-casts",
       "train-overlap-reduce"};
   return passes;
+}
+
+void trainc::buildLowerToNVVM(OpPassManager &pm) {
+  OpPassManager &kernels = pm.nest<gpu::GPUModuleOp>();
+  kernels.addPass(createConvertNVGPUToNVVMPass());
+  kernels.addPass(createConvertVectorToSCFPass());
+  kernels.addPass(createSCFToControlFlowPass());
+  kernels.addPass(memref::createExpandStridedMetadataPass());
+  kernels.addPass(createLowerAffinePass());
+  kernels.addPass(createConvertVectorToLLVMPass());
+  ConvertGpuOpsToNVVMOpsOptions options;
+  options.useBarePtrCallConv = true;
+  kernels.addPass(createConvertGpuOpsToNVVMOps(options));
+  kernels.addPass(createConvertNVVMToLLVMPass());
+  kernels.addPass(createCanonicalizerPass());
+  kernels.addPass(createCSEPass());
+  kernels.addPass(createReconcileUnrealizedCastsPass());
 }
 
 void trainc::buildPhase(OpPassManager &pm, Form form,
@@ -93,6 +113,11 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     break;
   }
   case Form::Target: {
+    if (options.target == Target::CUDA) {
+      pm.addPass(createLowerKernelsToGPUPass());
+      buildLowerToNVVM(pm);
+      return;
+    }
     LowerKernelsPassOptions lower;
     lower.generic = options.reference;
     pm.addPass(createLowerKernelsPass(lower));

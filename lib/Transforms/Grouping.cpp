@@ -22,6 +22,8 @@ using namespace trainc;
 namespace {
 constexpr size_t kMaxOps = 96;
 constexpr size_t kMaxInputs = 48;
+/// Reductions of a column group: their sums stay in registers.
+constexpr int64_t kMaxColumnSums = 4;
 /// Reductions of a whole tensor above this size do not join other work: they
 /// run as one tile.
 constexpr int64_t kMaxSingleTile = 1 << 16;
@@ -286,7 +288,8 @@ void Grouper::addToRowGroup(Operation *op) {
 
 void Grouper::addToColumnGroup(nn::ReduceOp op) {
   ArrayRef<int64_t> shape = shapeOf(op.getInput());
-  // The cone of cheap producers that nothing but kernels uses.
+  // The cone of cheap producers that are not in memory anyway: for other row groups
+  // or what is no kernel.
   llvm::SetVector<Operation *> cone;
   SmallVector<Value> stack{op.getInput()};
   while (fuse && !stack.empty()) {
@@ -295,8 +298,11 @@ void Grouper::addToColumnGroup(nn::ReduceOp op) {
       continue;
     if (!isReplicable(producer) && shapeOf(producer->getResult(0)) != shape)
       continue;
-    bool stored = llvm::any_of(producer->getUsers(), [](Operation *user) {
-      return classify(user) == Kind::None || classify(user) == Kind::Single;
+    bool stored = llvm::any_of(producer->getUsers(), [&](Operation *user) {
+      Kind kind = classify(user);
+      return kind == Kind::None || kind == Kind::Single ||
+             (kind == Kind::Row && groupOf.lookup(user)->kind == Kind::Row &&
+              groupOf.lookup(user) != groupOf.lookup(producer));
     });
     if (stored && !isReplicable(producer))
       continue;
@@ -328,7 +334,9 @@ void Grouper::addToColumnGroup(nn::ReduceOp op) {
     auto reduce = cast<nn::ReduceOp>(other->ops.back());
     if (shapeOf(reduce.getInput()) != shape ||
         reduce.getDims() != op.getDims() ||
-        other->ops.size() + group->ops.size() > kMaxOps)
+        other->ops.size() + group->ops.size() > kMaxOps ||
+        llvm::count_if(other->ops, llvm::IsaPred<nn::ReduceOp>) ==
+            kMaxColumnSums)
       continue;
     bool shares = llvm::any_of(group->ops, [&](Operation *member) {
       return llvm::any_of(member->getOperands(), [&](Value operand) {

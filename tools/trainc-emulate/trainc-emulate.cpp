@@ -6,7 +6,9 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Support/FileUtilities.h"
+#include "trainc/Pipelines/Pipelines.h"
 #include "trainc/Target/GPU/Emulate.h"
+#include "trainc/Target/GPU/Serialize.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/SourceMgr.h"
@@ -19,7 +21,7 @@ static llvm::LogicalResult emulate(llvm::StringRef input,
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);
-  trainc::registerEmulateTranslations(registry);
+  trainc::registerGPUTranslations(registry);
   mlir::MLIRContext context(registry);
   context.printOpOnDiagnostic(false);
   std::string message;

@@ -1,6 +1,7 @@
 //===- trainc.cpp - Compiles a training step ------------------------------===//
 #include "trainc/Driver/Compiler.h"
 #include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
@@ -27,6 +28,15 @@ struct CommandLine {
   cl::opt<std::string> emit{
       "emit", cl::desc("so or obj (with a C header), llvm, mlir, header"),
       cl::value_desc("kind"), cl::init("so"), cl::cat(category)};
+  cl::list<std::string> targets{
+      "target", cl::desc("What the step runs on: cpu (default), cuda, or both"),
+      cl::value_desc("name"), cl::CommaSeparated, cl::cat(category)};
+  cl::list<std::string> cudaArchs{
+      "cuda-arch", cl::desc("GPUs to make code for (sm_80,sm_90,sm_100)"),
+      cl::value_desc("arch"), cl::CommaSeparated, cl::cat(category)};
+  cl::opt<std::string> cudaPath{
+      "cuda-path", cl::desc("The CUDA toolkit (CUDA_HOME, /usr/local/cuda)"),
+      cl::value_desc("folder"), cl::cat(category)};
   cl::opt<std::string> cpu{
       "target-cpu", cl::desc("native, x86-64-v3, x86-64-v4, ..."),
       cl::value_desc("name"), cl::init("native"), cl::cat(category)};
@@ -87,8 +97,37 @@ struct CommandLine {
                                  cl::cat(category)};
 
   llvm::LogicalResult toOptions(CompileOptions &options) const;
+  llvm::LogicalResult setTargets(CompileOptions &options) const;
 };
 } // namespace
+
+/// Sets what the artifact runs on.
+llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
+  if (targets.empty() && (!cudaArchs.empty() || !cudaPath.empty()))
+    return error("--cuda-arch and --cuda-path need --target=cuda");
+  if (!targets.empty())
+    options.targets.clear();
+  for (llvm::StringRef name : targets) {
+    Target target = name == "cpu" ? Target::CPU : Target::CUDA;
+    if (name != targetName(target) ||
+        llvm::is_contained(options.targets, target))
+      return error("expects --target=cpu, cuda or cpu,cuda, got '" +
+                   llvm::join(targets, ",") + "'");
+    options.targets.push_back(target);
+  }
+  if (!cudaArchs.empty())
+    options.cudaArchs.assign(cudaArchs.begin(), cudaArchs.end());
+  options.cudaPath = cudaPath;
+  if (options.pipeline.reference &&
+      llvm::is_contained(options.targets, Target::CUDA))
+    return error("--reference is for --target=cpu");
+  if (options.targets.size() > 1 && options.stopAfter > Form::Plan &&
+      (options.emit == Emit::MLIR || options.memoryReport))
+    return error("the module after form plan, and the memory report, are of "
+                 "one target: expects one --target, got '" +
+                 llvm::join(targets, ",") + "'");
+  return llvm::success();
+}
 
 /// Checks what was given, alone and in combination.
 llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
@@ -166,6 +205,8 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
                    remarks + "': " + message);
   }
 
+  if (failed(setTargets(options)))
+    return llvm::failure();
   bool binary = !wantsReport && (options.emit == Emit::SharedLibrary ||
                                  options.emit == Emit::Object);
   options.output = output;
@@ -210,7 +251,10 @@ int main(int argc, char **argv) {
            "libopenblas0-pthread)\n"
            "libdnnl.so.2            the same where it is faster, optional "
            "(Debian: "
-           "libdnnl2)\n";
+           "libdnnl2)\n"
+           "libcuda.so.1            of artifacts for GPUs: NVIDIA's driver\n"
+           "libcublasLt.so          the same: matrix products\n"
+           "libnccl.so.2            the same, of several ranks\n";
     return 0;
   }
   CompileOptions options;

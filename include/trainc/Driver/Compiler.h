@@ -5,9 +5,11 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "trainc/Pipelines/Pipelines.h"
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/raw_ostream.h"
 #include <string>
+#include <vector>
 
 namespace trainc {
 
@@ -28,6 +30,14 @@ struct CompileOptions {
   Form stopAfter = Form::Target;
   /// Folder that receives the module in each form, or empty.
   std::string dumpDirectory;
+  /// What the artifact runs on; an artifact may hold several. The module in a form
+  /// after `Plan`, and the memory report, are of one.
+  llvm::SmallVector<Target> targets = {Target::CPU};
+  /// Architectures to make code of GPUs for: sm_90, ..., and host for the emulator. The
+  /// newest also gets PTX, for later ones.
+  std::vector<std::string> cudaArchs = {"sm_80", "sm_90", "sm_100"};
+  /// The CUDA toolkit, or empty: see findToolkit.
+  std::string cudaPath;
   /// LLVM's name of the processor; "native" is this machine's.
   std::string cpu = "native";
   /// Optimization level of LLVM, 0 to 3.
@@ -41,6 +51,9 @@ struct CompileOptions {
   /// Prints the time of each phase to standard error.
   bool time = false;
 };
+
+/// cpu or cuda.
+llvm::StringRef targetName(Target target);
 
 /// Registers the dialects that a source may use, and what the pipeline needs.
 void registerDialects(mlir::DialectRegistry &registry);

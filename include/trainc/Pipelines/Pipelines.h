@@ -16,12 +16,16 @@ enum class Form {
   Target = 4,    ///< kernels in the LLVM dialect
 };
 
+/// What the commands of form 3, and all after it, run on.
+enum class Target { CPU, CUDA };
+
 /// The name of a form on the command line: source, gradients, plan, commands,
 /// target.
 llvm::StringRef formName(Form form);
 std::optional<Form> formFromName(llvm::StringRef name);
 
 struct PipelineOptions {
+  Target target = Target::CPU;
   /// Passes that are left out, or run in the plainest form where the next form
   /// needs them, by argument: see `disablablePasses`.
   llvm::StringSet<> disabled;
@@ -46,6 +50,11 @@ struct PipelineOptions {
 
 /// Arguments of the passes that `disabled` may name.
 llvm::ArrayRef<llvm::StringRef> disablablePasses();
+
+/// From GPU, vector, memref and arith operations inside of `gpu.module` to the LLVM
+/// and NVVM dialects, with bare pointers as parameters of kernels. A module that
+/// went this way already is not changed.
+void buildLowerToNVVM(mlir::OpPassManager &pm);
 
 /// Adds the passes from form `form` - 1 to `form`.
 void buildPhase(mlir::OpPassManager &pm, Form form,

@@ -15,6 +15,21 @@ static constexpr int64_t kThreads = 256;
 /// Blocks that fill the largest GPUs, and the fewest rows worth a block.
 static constexpr int64_t kBlocksWanted = 512, kLeastRows = 64;
 
+/// What a block's warps may share of their sums, of what every GPU has.
+static constexpr int64_t kSharedBytes = 40 << 10;
+
+/// The sums of all reductions of the block's columns must fit in shared memory.
+static int64_t chooseColumnLanes(KernelFunction &function,
+                                 const IterationSpace &space) {
+  int64_t lanes = chooseLanes(function, space), bytes = 0;
+  for (auto reduce : function.kernel.getBody().getOps<nn::ReduceOp>())
+    bytes +=
+        kThreads * computeTypeOf(reduce.getInput()).getIntOrFloatBitWidth() / 8;
+  while (lanes > 1 && bytes * lanes > kSharedBytes)
+    lanes /= 2;
+  return lanes;
+}
+
 namespace {
 struct ColumnEmitter {
   ColumnEmitter(KernelFunction &function, const IterationSpace &space);
@@ -39,8 +54,8 @@ private:
 
 ColumnEmitter::ColumnEmitter(KernelFunction &function,
                              const IterationSpace &space)
-    : function(function), space(space), lanes(chooseLanes(function, space)),
-      points(function, space, lanes),
+    : function(function), space(space),
+      lanes(chooseColumnLanes(function, space)), points(function, space, lanes),
       reduces(function.kernel.getBody().getOps<nn::ReduceOp>()) {
   for (auto [size, reduced] : llvm::zip(space.outer, space.reduced))
     (reduced ? rows : kept) *= size;

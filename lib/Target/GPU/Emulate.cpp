@@ -1,17 +1,10 @@
 //===- Emulate.cpp - GPU modules as images for the emulator ---------------===//
 #include "trainc/Target/GPU/Emulate.h"
 #include "Emulation.h"
-#include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/LLVMIR/Transforms/Passes.h"
-#include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/Pass/PassManager.h"
-#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
-#include "mlir/Target/LLVMIR/Dialect/GPU/GPUToLLVMIRTranslation.h"
-#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
-#include "mlir/Target/LLVMIR/Dialect/NVVM/NVVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
-#include "mlir/Transforms/Passes.h"
 #include "trainc/Target/Object.h"
 #include "llvm/IR/DebugInfo.h"
 #include "llvm/IR/LLVMContext.h"
@@ -29,30 +22,6 @@ static constexpr llvm::StringLiteral kProcessor = "x86-64-v3";
 
 /// How much images are optimized: calls of the emulator take most of the time.
 static constexpr unsigned kOptimize = 1;
-
-void trainc::registerEmulateTranslations(DialectRegistry &registry) {
-  registerBuiltinDialectTranslation(registry);
-  registerGPUDialectTranslation(registry);
-  registerLLVMDialectTranslation(registry);
-  registerNVVMDialectTranslation(registry);
-}
-
-void trainc::buildLowerToNVVM(OpPassManager &pm) {
-  OpPassManager &kernels = pm.nest<gpu::GPUModuleOp>();
-  kernels.addPass(createConvertNVGPUToNVVMPass());
-  kernels.addPass(createConvertVectorToSCFPass());
-  kernels.addPass(createSCFToControlFlowPass());
-  kernels.addPass(memref::createExpandStridedMetadataPass());
-  kernels.addPass(createLowerAffinePass());
-  kernels.addPass(createConvertVectorToLLVMPass());
-  ConvertGpuOpsToNVVMOpsOptions options;
-  options.useBarePtrCallConv = true;
-  kernels.addPass(createConvertGpuOpsToNVVMOps(options));
-  kernels.addPass(createConvertNVVMToLLVMPass());
-  kernels.addPass(createCanonicalizerPass());
-  kernels.addPass(createCSEPass());
-  kernels.addPass(createReconcileUnrealizedCastsPass());
-}
 
 llvm::LogicalResult Emulation::takeKernels() {
   for (llvm::Function &function : module) {

@@ -130,7 +130,8 @@ def difference(a, b, element):
         return float((a != b).any())
     a, b = a.astype(np.float64), b.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
-    scale = np.max(np.abs(np.where(np.isfinite(b), b, 0)), initial=1e-3)
+    # A single value may be a sum of numbers near 1 that cancel.
+    scale = np.max(np.abs(np.where(np.isfinite(b), b, 0)), initial=1 if b.size == 1 else 1e-3)
     return float(np.max(np.where(same, 0, np.abs(a - b)) / scale, initial=0))
 
 

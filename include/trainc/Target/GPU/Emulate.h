@@ -7,22 +7,12 @@
 #include <string>
 
 namespace mlir {
-class DialectRegistry;
-class OpPassManager;
 namespace gpu {
 class GPUModuleOp;
 } // namespace gpu
 } // namespace mlir
 
 namespace trainc {
-
-/// What `emulateModule` needs to translate a module.
-void registerEmulateTranslations(mlir::DialectRegistry &registry);
-
-/// From GPU, vector, memref and arith operations inside of `gpu.module` to the LLVM
-/// and NVVM dialects, with bare pointers as parameters of kernels. A module that
-/// went this way already is not changed.
-void buildLowerToNVVM(mlir::OpPassManager &pm);
 
 /// Makes an image for the emulator (runtime/emulator) from a module of the LLVM and
 /// NVVM dialects, the one that is also made into a cubin: a shared library for
