@@ -92,6 +92,28 @@ static void foldCasts(Block &block) {
       op.erase();
 }
 
+/// Sums of narrow elements are made in f32: one that is rounded only to be widened
+/// again stays as it is, as products do.
+static void keepWideSums(Block &block) {
+  for (auto cast : llvm::make_early_inc_range(block.getOps<nn::CastOp>())) {
+    Value rounded = cast.getInput();
+    if (auto reshape = rounded.getDefiningOp<nn::ReshapeOp>())
+      if (reshape->hasOneUse())
+        rounded = reshape.getInput();
+    auto narrowing = rounded.getDefiningOp<nn::CastOp>();
+    if (!narrowing || !narrowing->hasOneUse())
+      continue;
+    auto sum = narrowing.getInput().getDefiningOp<nn::ReduceOp>();
+    if (!sum || sum.getKind() != nn::ReduceKind::sum ||
+        nn::getTensorType(sum.getResult()).getElementType() != cast.getType())
+      continue;
+    OpBuilder b(cast);
+    cast.replaceAllUsesWith(nn::reshapeTo(b, cast.getLoc(), sum.getResult(),
+                                          nn::getTensorType(cast).getShape()));
+    cast.erase();
+  }
+}
+
 /// Turns products into GEMMs; `slice + product`, written to that slice, at once
 /// or after a gradient of an embedding, adds in place.
 static int64_t formGemms(Block &block) {
@@ -350,6 +372,7 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
       Block &block = list.getBody().front();
       forwardWrites(block);
       foldCasts(block);
+      keepWideSums(block);
       numGemms += formGemms(block);
       for (ArrayRef<Operation *> group : formGroups(block, fuse))
         outliner.outline(block, group);
