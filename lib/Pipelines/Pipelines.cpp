@@ -27,9 +27,9 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 
 ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {
-      "canonicalize",        "fuse-kernels",         "reuse-memory",
-      "train-coalesce",      "train-fuse-optimizer", "train-hoist-casts",
-      "train-overlap-reduce"};
+      "canonicalize",         "fuse-kernels",         "reuse-memory",
+      "train-coalesce",       "train-fuse-optimizer", "train-hoist-casts",
+      "train-merge-launches", "train-overlap-reduce"};
   return passes;
 }
 
@@ -104,6 +104,8 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     FormKernelsPassOptions kernels;
     kernels.fuse = enabled("fuse-kernels") && !options.reference;
     pm.addPass(createFormKernelsPass(kernels));
+    if (options.target == Target::CUDA && enabled("train-merge-launches"))
+      pm.addPass(createMergeLaunchesPass());
     pm.addNestedPass<train::KernelOp>(createCSEPass());
     PlanMemoryPassOptions memory;
     memory.reuse = enabled("reuse-memory") && !options.reference;

@@ -501,6 +501,22 @@ def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
                     Statistic<"numGemms", "gemms", "Matrix products">];
 }
 
+def MergeLaunchesPass : Pass<"train-merge-launches", "::mlir::ModuleOp"> {
+  let summary = "Launch norm and update of all parameters at most three times";
+  let description = [{
+    For targets where a launch costs time: a launch of `train.segment_square_sum` takes in
+    those that compute single elements, or `train.sum_blocks`, of its results (the
+    block that ends last does that); launches of `train.segment_map` become one. What the
+    first one computed for the second alone has no place in memory any more.
+
+    Needs launches (`train-form-kernels`); before `train-plan-memory`. Kernels of several
+    such ops are for `train-lower-kernels-to-gpu`.
+
+    Example: test/Transforms/merge-launches.mlir
+  }];
+  let statistics = [Statistic<"numMerged", "merged", "Launches that became part of another">];
+}
+
 def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
   let summary = "Give every value of a list an address";
   let description = [{

@@ -71,8 +71,19 @@ template <typename Op> struct SegmentEmitter {
   };
   Scalars uniform;
 
+  /// Emits the loop over the pieces of `tile`, and sets `tiles`.
   void
-  emit(llvm::function_ref<void(LoopBuilder &, const Piece &, Scalars &)> piece);
+  emit(LoopBuilder &l, mlir::Value tile,
+       llvm::function_ref<void(LoopBuilder &, const Piece &, Scalars &)> piece);
+  /// The same as all that the function does.
+  void emit(
+      llvm::function_ref<void(LoopBuilder &, const Piece &, Scalars &)> piece) {
+    mlir::OpBuilder b =
+        mlir::OpBuilder::atBlockEnd(&function.function.getBody().front());
+    LoopBuilder l{b, op.getLoc()};
+    emit(l, function.tile, piece);
+    mlir::func::ReturnOp::create(b, l.loc);
+  }
   /// Values that the region yields for `lanes` elements of `piece` from `at` on.
   llvm::SmallVector<mlir::Value> emitVectors(LoopBuilder &l, const Piece &piece,
                                              const Scalars &scalars,
@@ -221,6 +232,7 @@ llvm::SmallVector<int64_t> SegmentEmitter<Op>::divide(
 
 template <typename Op>
 void SegmentEmitter<Op>::emit(
+    LoopBuilder &l, mlir::Value tile,
     llvm::function_ref<void(LoopBuilder &, const Piece &, Scalars &)>
         emitPiece) {
   llvm::SmallVector<int64_t> whole{
@@ -239,21 +251,17 @@ void SegmentEmitter<Op>::emit(
     llvm::append_range(allFirsts, list);
   }
 
-  mlir::OpBuilder b =
-      mlir::OpBuilder::atBlockEnd(&function.function.getBody().front());
-  LoopBuilder l{b, op.getLoc()};
   for (auto [i, operand] : llvm::enumerate(op.getUniforms()))
     uniform[body.getArgument(op.getArrays().size() + i)] =
         l.loadScalar(function.inputs.lookup(operand), l.index(0),
                      nn::getTensorType(operand).getElementType());
   emitScalars(l, uniform);
   mlir::Value first = table(l, allFirsts);
-  mlir::Value tile = function.tile;
   if (op.getShard()) {
     mlir::Value shard = mlir::arith::IndexCastOp::create(
-        b, l.loc, b.getIndexType(),
+        l.b, l.loc, l.b.getIndexType(),
         l.loadScalar(function.inputs.lookup(op.getShard()), l.index(0),
-                     b.getI64Type()));
+                     l.b.getI64Type()));
     tile = l.add(l.mul(shard, tiles + 1), tile);
   }
   mlir::Value begin = lookUp(l, first, tile);
@@ -271,7 +279,6 @@ void SegmentEmitter<Op>::emit(
     emitScalars(l, scalars);
     emitPiece(l, piece, scalars);
   });
-  mlir::func::ReturnOp::create(b, l.loc);
 }
 
 } // namespace trainc

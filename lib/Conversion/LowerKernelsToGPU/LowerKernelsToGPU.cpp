@@ -39,12 +39,8 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel,
                     : emitRowsOnGPU(function, *space);
     }
   }
-  if (Operation *segments = findSegments(function, ops)) {
-    if (auto op = dyn_cast<SegmentMapOp>(segments))
-      return emitSegmentMapOnGPU(function, op);
-    return emitSegmentSquareSumOnGPU(function,
-                                     cast<SegmentSquareSumOp>(segments));
-  }
+  if (auto blocks = emitSegmentsOnGPU(function, ops))
+    return *blocks;
   if (ops.size() == 1) {
     if (auto op = dyn_cast<SumBlocksOp>(ops[0]))
       return emitSumBlocksOnGPU(function, op);

@@ -33,114 +33,116 @@ template <typename Op> static int64_t chooseSegmentLanes(Op op) {
   return lanes;
 }
 
-int64_t trainc::emitSegmentMapOnGPU(KernelFunction &function, SegmentMapOp op) {
+/// Emits the update that block `tile` of it does; the number of blocks.
+static int64_t emitUpdate(ThreadBuilder &t, KernelFunction &function,
+                          SegmentMapOp op, Value tile) {
   int64_t lanes = chooseSegmentLanes(op);
-  function.function->setAttr(
-      "threads", OpBuilder(op.getContext()).getI64IntegerAttr(kThreads));
   SegmentEmitter<SegmentMapOp> emitter(function, op, lanes, kSizes);
   emitter.aligned = true;
-  emitter.emit([&](LoopBuilder &l, const auto &piece, const auto &scalars) {
-    ThreadBuilder t(l.b, l.loc, kThreads);
-    auto store = [&](LoopBuilder &l, Value at, int64_t lanes) {
-      emitter.lanes = lanes;
-      SmallVector<Value> values =
-          emitter.emitVectors(l, piece, scalars, at, Value());
-      for (auto [value, result, target] :
-           llvm::zip(values, op.getOutputs(), op.getTargets()))
-        l.storeVector(value, function.outputs.lookup(result).front(),
-                      l.add(piece.offsets[target], at),
-                      nn::getTensorType(result).getElementType(), Value(),
-                      lanes, /*aligned=*/true);
-    };
-    Value id = t.thread();
-    Value count = arith::SubIOp::create(l.b, l.loc, piece.end, piece.begin);
-    Value rest = t.mod(count, lanes);
-    Value whole = arith::SubIOp::create(l.b, l.loc, piece.end, rest);
-    t.loop(t.add(piece.begin, t.mul(id, lanes)), whole, kThreads * lanes,
-           [&](LoopBuilder &l, Value at) { store(l, at, lanes); });
-    if (lanes > 1)
-      t.when(t.less(id, rest),
-             [&](ThreadBuilder &t) { store(t, t.add(whole, id), 1); });
-  });
+  emitter.emit(
+      t, tile, [&](LoopBuilder &l, const auto &piece, const auto &scalars) {
+        ThreadBuilder t(l.b, l.loc, kThreads);
+        auto store = [&](LoopBuilder &l, Value at, int64_t lanes) {
+          emitter.lanes = lanes;
+          SmallVector<Value> values =
+              emitter.emitVectors(l, piece, scalars, at, Value());
+          for (auto [value, result, target] :
+               llvm::zip(values, op.getOutputs(), op.getTargets()))
+            l.storeVector(value, function.outputs.lookup(result).front(),
+                          l.add(piece.offsets[target], at),
+                          nn::getTensorType(result).getElementType(), Value(),
+                          lanes, /*aligned=*/true);
+        };
+        Value id = t.thread();
+        Value count = arith::SubIOp::create(l.b, l.loc, piece.end, piece.begin);
+        Value rest = t.mod(count, lanes);
+        Value whole = arith::SubIOp::create(l.b, l.loc, piece.end, rest);
+        t.loop(t.add(piece.begin, t.mul(id, lanes)), whole, kThreads * lanes,
+               [&](LoopBuilder &l, Value at) { store(l, at, lanes); });
+        if (lanes > 1)
+          t.when(t.less(id, rest),
+                 [&](ThreadBuilder &t) { store(t, t.add(whole, id), 1); });
+      });
   return emitter.tiles;
 }
 
-int64_t trainc::emitSegmentSquareSumOnGPU(KernelFunction &function,
-                                          SegmentSquareSumOp op) {
+static int64_t addSquares(ThreadBuilder &t, KernelFunction &function,
+                          SegmentSquareSumOp op) {
   int64_t block = op.getBlock(), lanes = chooseSegmentLanes(op);
-  function.function->setAttr(
-      "threads", OpBuilder(op.getContext()).getI64IntegerAttr(kThreads));
   SmallVector<int64_t> firstBlocks = countFirstBlocks(op);
   SegmentEmitter<SegmentSquareSumOp> emitter(function, op, lanes, kSizes);
   emitter.aligned = true;
-  emitter.emit([&](LoopBuilder &l, const auto &piece, const auto &scalars) {
-    ThreadBuilder t(l.b, l.loc, kThreads);
-    Value warp = t.div(t.thread(), kWarp), lane = t.mod(t.thread(), kWarp);
-    Value first = lookUp(t, table(t, firstBlocks), piece.segment);
-    t.loop(t.add(piece.begin, t.mul(warp, block)), piece.end,
-           kThreads / kWarp * block, [&](LoopBuilder &l, Value low) {
-             ThreadBuilder t(l.b, l.loc, kThreads);
-             Value high = t.min(t.add(low, t.index(block)), piece.end);
-             auto squares = [&](LoopBuilder &l, Value at, int64_t lanes,
-                                ValueRange sums) {
-               emitter.lanes = lanes;
-               SmallVector<Value> values =
-                   emitter.emitVectors(l, piece, scalars, at, Value());
-               for (auto [value, sum] : llvm::zip(values, sums))
-                 value = math::FmaOp::create(l.b, l.loc, value, value, sum);
-               return values;
-             };
-             SmallVector<Value> zeros;
-             for (Value result : op.getOutputs())
-               zeros.push_back(t.neutral(
-                   nn::ReduceKind::sum,
-                   VectorType::get(
-                       {lanes}, nn::getTensorType(result).getElementType())));
-             Value count = arith::SubIOp::create(t.b, t.loc, high, low);
-             Value rest = t.mod(count, lanes);
-             Value whole = arith::SubIOp::create(t.b, t.loc, high, rest);
-             SmallVector<Value> vectors = t.loop(
-                 t.add(low, t.mul(lane, lanes)), whole, kWarp * lanes, zeros,
-                 [&](LoopBuilder &l, Value at, ValueRange carried) {
-                   return squares(l, at, lanes, carried);
-                 });
-             SmallVector<Value> sums;
-             for (Value vector : vectors)
-               sums.push_back(t.combineLanes(nn::ReduceKind::sum, vector));
-             if (lanes > 1) {
-               // The last elements, fewer than a vector has.
-               SmallVector<Value> initial;
-               for (Value sum : sums)
-                 initial.push_back(t.splat(sum, 1));
-               SmallVector<Value> last =
-                   t.loop(t.add(whole, lane), high, kWarp, initial,
-                          [&](LoopBuilder &l, Value at, ValueRange carried) {
-                            return squares(l, at, 1, carried);
-                          });
-               for (auto [sum, vector] : llvm::zip(sums, last))
-                 sum = vector::ExtractOp::create(t.b, t.loc, vector,
-                                                 ArrayRef<int64_t>{0});
-             }
-             Value at = t.add(first, t.div(low, block));
-             for (Value &sum : sums)
-               sum = t.combineThreads(nn::ReduceKind::sum, sum);
-             Value isFirst = arith::CmpIOp::create(
-                 t.b, t.loc, arith::CmpIPredicate::eq, lane, t.index(0));
-             t.when(isFirst, [&](ThreadBuilder &t) {
-               for (auto [sum, result] : llvm::zip(sums, op.getOutputs()))
-                 t.storeScalar(sum, function.outputs.lookup(result).front(), at,
-                               nn::getTensorType(result).getElementType());
-             });
-           });
-  });
+  emitter.emit(
+      t, function.tile,
+      [&](LoopBuilder &l, const auto &piece, const auto &scalars) {
+        ThreadBuilder t(l.b, l.loc, kThreads);
+        Value warp = t.div(t.thread(), kWarp), lane = t.mod(t.thread(), kWarp);
+        Value first = lookUp(t, table(t, firstBlocks), piece.segment);
+        t.loop(
+            t.add(piece.begin, t.mul(warp, block)), piece.end,
+            kThreads / kWarp * block, [&](LoopBuilder &l, Value low) {
+              ThreadBuilder t(l.b, l.loc, kThreads);
+              Value high = t.min(t.add(low, t.index(block)), piece.end);
+              auto squares = [&](LoopBuilder &l, Value at, int64_t lanes,
+                                 ValueRange sums) {
+                emitter.lanes = lanes;
+                SmallVector<Value> values =
+                    emitter.emitVectors(l, piece, scalars, at, Value());
+                for (auto [value, sum] : llvm::zip(values, sums))
+                  value = math::FmaOp::create(l.b, l.loc, value, value, sum);
+                return values;
+              };
+              SmallVector<Value> zeros;
+              for (Value result : op.getOutputs())
+                zeros.push_back(t.neutral(
+                    nn::ReduceKind::sum,
+                    VectorType::get(
+                        {lanes}, nn::getTensorType(result).getElementType())));
+              Value count = arith::SubIOp::create(t.b, t.loc, high, low);
+              Value rest = t.mod(count, lanes);
+              Value whole = arith::SubIOp::create(t.b, t.loc, high, rest);
+              SmallVector<Value> vectors = t.loop(
+                  t.add(low, t.mul(lane, lanes)), whole, kWarp * lanes, zeros,
+                  [&](LoopBuilder &l, Value at, ValueRange carried) {
+                    return squares(l, at, lanes, carried);
+                  });
+              SmallVector<Value> sums;
+              for (Value vector : vectors)
+                sums.push_back(t.combineLanes(nn::ReduceKind::sum, vector));
+              if (lanes > 1) {
+                // The last elements, fewer than a vector has.
+                SmallVector<Value> initial;
+                for (Value sum : sums)
+                  initial.push_back(t.splat(sum, 1));
+                SmallVector<Value> last =
+                    t.loop(t.add(whole, lane), high, kWarp, initial,
+                           [&](LoopBuilder &l, Value at, ValueRange carried) {
+                             return squares(l, at, 1, carried);
+                           });
+                for (auto [sum, vector] : llvm::zip(sums, last))
+                  sum = vector::ExtractOp::create(t.b, t.loc, vector,
+                                                  ArrayRef<int64_t>{0});
+              }
+              Value at = t.add(first, t.div(low, block));
+              for (Value &sum : sums)
+                sum = t.combineThreads(nn::ReduceKind::sum, sum);
+              Value isFirst = arith::CmpIOp::create(
+                  t.b, t.loc, arith::CmpIPredicate::eq, lane, t.index(0));
+              t.when(isFirst, [&](ThreadBuilder &t) {
+                for (auto [sum, result] : llvm::zip(sums, op.getOutputs()))
+                  t.storeScalar(sum, function.outputs.lookup(result).front(),
+                                at, nn::getTensorType(result).getElementType());
+              });
+            });
+      });
   return emitter.tiles;
 }
 
-int64_t trainc::emitSumBlocksOnGPU(KernelFunction &function, SumBlocksOp op) {
-  constexpr int64_t threads = 1024;
-  OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
-  ThreadBuilder t(b, op.getLoc(), threads);
-  function.function->setAttr("threads", b.getI64IntegerAttr(threads));
+/// Adds sums of blocks by one block of threads.
+static void addBlocks(ThreadBuilder &t, KernelFunction &function,
+                      SumBlocksOp op) {
+  int64_t threads = t.threads;
+  OpBuilder &b = t.b;
   Type f64 = b.getF64Type();
   int64_t count = op.countSums();
 
@@ -242,6 +244,136 @@ int64_t trainc::emitSumBlocksOnGPU(KernelFunction &function, SumBlocksOp op) {
       t.storeScalar(total, memref, t.index(0), f64);
     });
   }
+}
+
+int64_t trainc::emitSumBlocksOnGPU(KernelFunction &function, SumBlocksOp op) {
+  constexpr int64_t threads = 1024;
+  OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
+  ThreadBuilder t(b, op.getLoc(), threads);
+  function.function->setAttr("threads", b.getI64IntegerAttr(threads));
+  addBlocks(t, function, op);
   func::ReturnOp::create(b, t.loc);
   return 1;
+}
+
+/// Emits sums of squares and, in the block that ends last, what follows from them:
+/// `tail`, sums of blocks and work on single elements.
+static int64_t emitNorm(ThreadBuilder &t, KernelFunction &function,
+                        SegmentSquareSumOp norm, ArrayRef<Operation *> tail) {
+  // What is not returned stands in memory of the kernel.
+  auto place = [&](ThreadBuilder &t, Value value) {
+    SmallVector<Value> &memrefs = function.outputs[value];
+    auto type = nn::getTensorType(value);
+    if (memrefs.empty())
+      memrefs.push_back(type.getRank() == 0
+                            ? t.shared(type.getElementType(), 1)
+                            : t.shareAmongBlocks(function,
+                                                 type.getElementType(),
+                                                 type.getNumElements()));
+    function.inputs[value] = memrefs.front();
+  };
+  for (Value sums : norm.getOutputs())
+    if (!tail.empty())
+      place(t, sums);
+  int64_t blocks = addSquares(t, function, norm);
+  if (tail.empty())
+    return blocks;
+  t.whenLast(function, t.index(0), blocks, [&](ThreadBuilder &t) {
+    SmallVector<Operation *> singles;
+    for (Operation *op : tail) {
+      auto sums = dyn_cast<SumBlocksOp>(op);
+      if (!sums) {
+        singles.push_back(op);
+        continue;
+      }
+      for (Value sum : sums.getSums())
+        place(t, sum);
+      addBlocks(t, function, sums);
+      t.barrier();
+    }
+    if (singles.empty())
+      return;
+    Value first = arith::CmpIOp::create(t.b, t.loc, arith::CmpIPredicate::eq,
+                                        t.thread(), t.index(0));
+    auto space = IterationSpace::compute(singles, /*column=*/false);
+    t.when(first, [&](ThreadBuilder &t) {
+      PointEmitter points(function, *space);
+      points.setCoordinates(t, t.index(0));
+      for (Operation *op : singles)
+        for (Value result : op->getResults())
+          for (Value memref : function.outputs.lookup(result))
+            t.storeScalar(points.getScalar(t, result), memref, t.index(0),
+                          nn::getTensorType(result).getElementType());
+    });
+  });
+  return blocks;
+}
+
+/// Emits updates side by side, each by its own blocks.
+static int64_t emitUpdates(ThreadBuilder &t, KernelFunction &function,
+                           ArrayRef<Operation *> updates) {
+  if (updates.size() == 1)
+    return emitUpdate(t, function, cast<SegmentMapOp>(updates[0]),
+                      function.tile);
+  int64_t blocks = 0;
+  for (Operation *op : updates) {
+    auto update = cast<SegmentMapOp>(op);
+    // What an earlier update left in place stands where it was.
+    for (Value array : update.getArrays())
+      if (auto before = array.getDefiningOp<SegmentMapOp>()) {
+        size_t number = cast<OpResult>(array).getResultNumber();
+        function.inputs[array] = function.inputs.lookup(
+            before.getArrays()[before.getTargets()[number]]);
+      }
+    for (auto [result, target] :
+         llvm::zip(update.getOutputs(), update.getTargets()))
+      if (function.outputs.lookup(result).empty())
+        function.outputs[result] = {
+            function.inputs.lookup(update.getArrays()[target])};
+    Value tile =
+        arith::SubIOp::create(t.b, t.loc, function.tile, t.index(blocks));
+    auto last = arith::ConstantIndexOp::create(t.b, t.loc, 0);
+    Value mine = arith::CmpIOp::create(t.b, t.loc, arith::CmpIPredicate::ult,
+                                       tile, last);
+    int64_t count = 0;
+    t.when(mine, [&](ThreadBuilder &t) {
+      count = emitUpdate(t, function, update, tile);
+    });
+    last.setValueAttr(t.b.getIndexAttr(count));
+    blocks += count;
+  }
+  return blocks;
+}
+
+std::optional<int64_t> trainc::emitSegmentsOnGPU(KernelFunction &function,
+                                                 ArrayRef<Operation *> ops) {
+  SmallVector<Operation *> constants, others;
+  for (Operation *op : ops)
+    (isa<nn::ConstantOp>(op) ? constants : others).push_back(op);
+  auto norm = dyn_cast_or_null<SegmentSquareSumOp>(
+      others.empty() ? nullptr : others.front());
+  bool updates =
+      !others.empty() && llvm::all_of(others, llvm::IsaPred<SegmentMapOp>);
+  if (!norm && !updates)
+    return std::nullopt;
+  OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
+  ThreadBuilder t(b, function.kernel.getLoc(), kThreads);
+  function.function->setAttr("threads", b.getI64IntegerAttr(kThreads));
+  SmallVector<Operation *> tail;
+  for (Operation *op : constants) {
+    // Those of the segments are numbers of the module.
+    bool ofSegments = llvm::any_of(
+        op->getUsers(), llvm::IsaPred<SegmentMapOp, SegmentSquareSumOp>);
+    if (ofSegments)
+      function.inputs[op->getResult(0)] = getGlobal(
+          t, cast<DenseElementsAttr>(cast<nn::ConstantOp>(op).getValue()));
+    else
+      tail.push_back(op);
+  }
+  if (norm)
+    llvm::append_range(tail, ArrayRef(others).drop_front());
+  int64_t blocks = norm ? emitNorm(t, function, norm, tail)
+                        : emitUpdates(t, function, others);
+  func::ReturnOp::create(b, t.loc);
+  return blocks;
 }

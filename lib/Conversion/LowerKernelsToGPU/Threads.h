@@ -72,9 +72,10 @@ int64_t emitEmbeddingGradOnGPU(KernelFunction &function,
                                nn::EmbeddingGradOp op);
 /// An attention or its gradient.
 int64_t emitAttentionOnGPU(KernelFunction &function, mlir::Operation *op);
-int64_t emitSegmentMapOnGPU(KernelFunction &function, train::SegmentMapOp op);
-int64_t emitSegmentSquareSumOnGPU(KernelFunction &function,
-                                  train::SegmentSquareSumOp op);
+/// Norm and what follows from it, or updates (see train-merge-launches); nothing, and
+/// no code, if `ops` are neither.
+std::optional<int64_t> emitSegmentsOnGPU(KernelFunction &function,
+                                         llvm::ArrayRef<mlir::Operation *> ops);
 int64_t emitSumBlocksOnGPU(KernelFunction &function, train::SumBlocksOp op);
 
 /// Divides the loops of a generic kernel (see GenericKernel.h) among threads; sets the
