@@ -3,7 +3,8 @@
 #
 # usage: setup.sh [--demo|--test]
 #   --demo   also fetches the text that the demo trains on (into build/demo; nothing is installed for it)
-#   --test   also installs what the tests need (MPI among it), and a Python environment in .venv
+#   --test   also installs what the tests need (MPI among it), and a Python environment in .venv:
+#            with ptxas and libdevice, if no CUDA toolkit is installed
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -90,13 +91,17 @@ fetch_demo_text() {
 }
 
 make_venv() {
-  local wanted=scripts/requirements-test.txt have=.venv/installed.txt
-  cmp -s $wanted $have && return
+  local wanted have=.venv/installed.txt
+  wanted=$(cat scripts/requirements-test.txt)
+  [[ -x ${CUDA_HOME:-/usr/local/cuda}/bin/ptxas ]] || wanted+=$'\n'$(cat scripts/requirements-cuda.txt)
+  [[ -f $have && $wanted == "$(cat $have)" ]] && return
   echo "setup.sh: creating .venv"
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "the tests need Python 3.11 or later"
   [[ -x .venv/bin/pip ]] || python3 -m venv .venv
-  .venv/bin/pip install -q --disable-pip-version-check -r $wanted
-  cp $wanted $have
+  # Each line is one requirement.
+  # shellcheck disable=SC2086
+  .venv/bin/pip install -q --disable-pip-version-check $wanted
+  echo "$wanted" >$have
 }
 
 install_packages

@@ -1,6 +1,7 @@
 """How the tests are found and run; the values of this build come from lit.site.cfg.py."""
 
 import ctypes
+import glob
 import os
 import shutil
 import subprocess
@@ -64,10 +65,19 @@ if os.path.exists(mpi_plugin) and shutil.which("mpirun"):
     config.environment["TRAINC_MPI_PLUGIN"] = mpi_plugin
 
 
+# An installed CUDA toolkit, or what setup.sh --test has put into .venv.
+wheels = os.path.join(config.trainc_source_dir, ".venv", "lib", "python3*", "site-packages", "nvidia", "cu13")
+cuda_roots = [os.environ.get("CUDA_ROOT"), os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr", *glob.glob(wheels)]
+cuda_roots = list(filter(None, cuda_roots))
+toolkit = next((root for root in cuda_roots if os.path.exists(os.path.join(root, "bin", "ptxas"))), None)
+if toolkit:
+    config.environment["CUDA_HOME"] = toolkit
+    config.environment["PATH"] = os.path.join(toolkit, "bin") + os.pathsep + config.environment["PATH"]
+
+
 def cuda_file(*names):
     """A file of the CUDA toolkit, or None."""
-    roots = [os.environ.get("CUDA_ROOT"), os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr"]
-    paths = [os.path.join(root, name) for root in filter(None, roots) for name in names]
+    paths = [os.path.join(root, name) for root in cuda_roots for name in names]
     return next(filter(os.path.exists, paths), None)
 
 
