@@ -247,10 +247,9 @@ static void addBlocks(ThreadBuilder &t, KernelFunction &function,
 }
 
 int64_t trainc::emitSumBlocksOnGPU(KernelFunction &function, SumBlocksOp op) {
-  constexpr int64_t threads = 1024;
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
-  ThreadBuilder t(b, op.getLoc(), threads);
-  function.function->setAttr("threads", b.getI64IntegerAttr(threads));
+  ThreadBuilder t(b, op.getLoc(), kThreads);
+  function.function->setAttr("threads", b.getI64IntegerAttr(kThreads));
   addBlocks(t, function, op);
   func::ReturnOp::create(b, t.loc);
   return 1;

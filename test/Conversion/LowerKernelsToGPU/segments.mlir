@@ -6,7 +6,7 @@
 // CHECK-SAME: threads = 256 : i64, tiles = {{[0-9]+}} : i64
 // CHECK: train.kernel @norm
 // CHECK: train.kernel @sums
-// CHECK-SAME: threads = 1024 : i64, tiles = 1 : i64
+// CHECK-SAME: threads = 256 : i64, tiles = 1 : i64
 // CHECK: gpu.func @update(%[[P:[a-z0-9]+]]: memref<81920xf32> {llvm.align = 16 : i64, llvm.noalias}, %[[G:[^:]*]]:
 // CHECK: scf.for
 // CHECK: scf.for
