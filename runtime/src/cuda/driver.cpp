@@ -1,6 +1,7 @@
 //===- driver.cpp - The CUDA driver, opened at run time -------------------===//
 
 #include "cuda/driver.h"
+#include "cuda/library.h"
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -22,30 +23,19 @@ static void describe(CUresult result, char *to, size_t bytes) {
     snprintf(to, bytes, "error %u", static_cast<unsigned>(result));
 }
 
-template <typename Function>
-static bool find(void *library, const char *name, Function &to) {
-  to = reinterpret_cast<Function>(dlsym(library, name));
-  return to != nullptr;
-}
-
 static void open() {
-  const char *path = getenv("TRAINC_LIBCUDA");
-  if (!path || !*path)
-    path = "libcuda.so.1";
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    snprintf(missing, sizeof(missing), "no CUDA driver: %s", dlerror());
-    return;
-  }
-#define TRAINC_CU_FUNCTION(name, symbol, parameters)                           \
-  if (!find(library, #symbol, driver.name)) {                                  \
-    snprintf(missing, sizeof(missing),                                         \
-             "the CUDA driver '%s' has no %s: it is older than CUDA 11.4",     \
-             path, #symbol);                                                   \
-    return;                                                                    \
-  }
+  static const char *const paths[] = {"libcuda.so.1", nullptr};
+  static const Library library = {"CUDA driver", "TRAINC_LIBCUDA", paths,
+                                  "CUDA 11.4"};
+  static const Symbol symbols[] = {
+#define TRAINC_CU_FUNCTION(name, symbol, parameters) {#symbol, &driver.name},
 #include "cuda/driver.def"
-  driver.emulated = dlsym(library, "trainc_fake_cuda_report") != nullptr;
+  };
+  OpenLibrary opened = openLibrary(library, symbols,
+                                   sizeof(symbols) / sizeof(*symbols), missing);
+  if (!opened.handle)
+    return;
+  driver.emulated = dlsym(opened.handle, "trainc_fake_cuda_report") != nullptr;
   const char *call = "cuInit";
   CUresult result = driver.cuInit(0);
   if (result == CUDA_SUCCESS) {
@@ -59,7 +49,7 @@ static void open() {
   if (result == CUDA_ERROR_STUB_LIBRARY) {
     snprintf(missing, sizeof(missing),
              "no CUDA driver: '%s' is the toolkit's stand-in for linking",
-             path);
+             opened.path);
   } else if (result != CUDA_SUCCESS) {
     char text[256];
     describe(result, text, sizeof(text));
