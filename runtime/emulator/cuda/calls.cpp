@@ -507,3 +507,39 @@ void trainc_fake_cuda_get_counts(trainc_fake_cuda_counts *out_counts) {
 }
 
 const char *trainc_fake_cuda_report(void) { return fake.report; }
+
+//===----------------------------------------------------------------------===//
+// What other libraries of tests call
+//===----------------------------------------------------------------------===//
+
+uint32_t trainc_fake_cuda_current_arch(void) {
+  Lock lock;
+  CUcontext context = current();
+  return context && context->retained ? static_cast<uint32_t>(fake.arch) : 0;
+}
+
+static CUresult enqueueCall(CUstream stream,
+                            const trainc_fake_cuda_call &call) {
+  CHECK(checkStream(stream));
+  for (uint32_t i = 0; i < call.num_ranges; ++i)
+    CHECK(checkRange(call.name, call.ranges[i].address, call.ranges[i].bytes,
+                     current()));
+  uint64_t data = (call.data_bytes + 15) / 16 * 16;
+  uint64_t ranges = call.num_ranges * sizeof(trainc_fake_cuda_range);
+  Work work = {};
+  work.kind = Work::Call;
+  work.call = call;
+  work.arguments = static_cast<char *>(reallocate(nullptr, data + ranges));
+  if (call.data_bytes)
+    memcpy(work.arguments, call.data, call.data_bytes);
+  if (ranges)
+    memcpy(work.arguments + data, call.ranges, ranges);
+  enqueue(stream, work);
+  return CUDA_SUCCESS;
+}
+
+unsigned trainc_fake_cuda_enqueue(void *stream,
+                                  const trainc_fake_cuda_call *call) {
+  Lock lock;
+  return enqueueCall(static_cast<CUstream>(stream), *call);
+}

@@ -11,7 +11,15 @@ namespace trainc::cuda {
 
 /// A piece of work. It comes after the two pieces `after`, by number; 0 is none.
 struct Work {
-  enum Kind : uint32_t { Nothing, CopyIn, CopyOut, CopyWithin, Fill, Launch };
+  enum Kind : uint32_t {
+    Nothing,
+    CopyIn,
+    CopyOut,
+    CopyWithin,
+    Fill,
+    Launch,
+    Call
+  };
   Kind kind;
   bool done;
   uint64_t after[2];
@@ -20,7 +28,8 @@ struct Work {
   unsigned char value;      // of a fill
   CUfunction function;
   uint32_t grid[3], block[3], sharedBytes;
-  char *arguments; // owned; each begins at a multiple of 16
+  trainc_fake_cuda_call call; // its data and ranges are the arguments
+  char *arguments;            // owned; each begins at a multiple of 16
 };
 
 /// What a stream and those that joined it record instead of doing it. Work is numbered

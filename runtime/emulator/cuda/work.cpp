@@ -90,13 +90,15 @@ private:
 // Doing work
 //===----------------------------------------------------------------------===//
 
+static uint64_t roundedUp(uint64_t bytes) { return (bytes + 15) / 16 * 16; }
+
 static void launch(const Work &work) {
   const trainc_emu_kernel *kernel = work.function->kernel;
   Array<void *> arguments;
   char *at = work.arguments;
   for (uint32_t i = 0; i < kernel->parameter_count; ++i) {
     arguments.push(at);
-    at += (kernel->parameter_bytes[i] + 15) / 16 * 16;
+    at += roundedUp(kernel->parameter_bytes[i]);
   }
   trainc_emu *emulator = work.context->emulator;
   if (trainc_emu_launch(emulator, work.function->module->module, kernel,
@@ -106,9 +108,29 @@ static void launch(const Work &work) {
         refuse(CUDA_ERROR_LAUNCH_FAILED, "%s", trainc_emu_report(emulator));
 }
 
-static void perform(const Work &work) {
+/// False: it is not done yet.
+static bool callHost(const Work &work) {
+  auto *ranges = reinterpret_cast<const trainc_fake_cuda_range *>(
+      work.arguments + roundedUp(work.call.data_bytes));
+  for (uint32_t i = 0; i < work.call.num_ranges; ++i)
+    if (!findRange(ranges[i].address, ranges[i].bytes, work.context)) {
+      work.context->failed =
+          refuse(CUDA_ERROR_LAUNCH_FAILED,
+                 "%s: memory was freed before it was done", work.call.name);
+      return true;
+    }
+  char report[2000] = "";
+  int result = work.call.function(work.arguments, report, sizeof(report));
+  if (result == TRAINC_FAKE_CUDA_FAILED)
+    work.context->failed =
+        refuse(CUDA_ERROR_LAUNCH_FAILED, "%s: %s", work.call.name, report);
+  return result != TRAINC_FAKE_CUDA_AGAIN;
+}
+
+/// False: it is not done yet.
+static bool perform(const Work &work) {
   if (work.kind == Work::Nothing || work.context->failed)
-    return;
+    return true;
   Mapped mapped(work.context);
   switch (work.kind) {
   case Work::Nothing:
@@ -126,7 +148,7 @@ static void perform(const Work &work) {
                  "a copy of %llu bytes: the memory "
                  "was freed before it was done",
                  static_cast<unsigned long long>(work.bytes));
-      return;
+      return true;
     }
     memmove(pointer<void>(work.to), pointer<void>(work.from), work.bytes);
     ++fake.counts.copies;
@@ -138,7 +160,7 @@ static void perform(const Work &work) {
                  "a fill of %llu bytes: the memory "
                  "was freed before it was done",
                  static_cast<unsigned long long>(work.bytes));
-      return;
+      return true;
     }
     memset(pointer<void>(work.to), work.value, work.bytes);
     ++fake.counts.fills;
@@ -147,7 +169,13 @@ static void perform(const Work &work) {
     launch(work);
     ++fake.counts.launches;
     break;
+  case Work::Call:
+    if (!callHost(work))
+      return false;
+    ++fake.counts.calls;
+    break;
   }
+  return true;
 }
 
 static Work &workOf(uint64_t number) {
@@ -192,7 +220,8 @@ void trainc::cuda::advance(uint64_t number) {
     chosen = fake.seed % ready.size();
   }
   Work &work = workOf(ready[chosen]);
-  perform(work);
+  if (!perform(work))
+    return;
   work.done = true;
   --fake.counts.pending;
   if (fake.counts.pending == 0) {
@@ -236,7 +265,10 @@ static uint64_t argumentBytes(const Work &work) {
   uint64_t bytes = 0;
   if (work.kind == Work::Launch)
     for (uint32_t i = 0; i < work.function->kernel->parameter_count; ++i)
-      bytes += (work.function->kernel->parameter_bytes[i] + 15) / 16 * 16;
+      bytes += roundedUp(work.function->kernel->parameter_bytes[i]);
+  else if (work.kind == Work::Call)
+    bytes = roundedUp(work.call.data_bytes) +
+            work.call.num_ranges * sizeof(trainc_fake_cuda_range);
   return bytes;
 }
 

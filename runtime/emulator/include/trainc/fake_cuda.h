@@ -49,7 +49,7 @@ typedef struct trainc_fake_cuda_counts {
   uint64_t contexts; // retained and not released
   uint64_t allocations, pinned, streams, events, modules, graphs, executables;
   uint64_t pending; // pieces of work that were not done
-  uint64_t launches, copies, fills, graph_launches;
+  uint64_t launches, copies, fills, graph_launches, calls;
 } trainc_fake_cuda_counts;
 
 TRAINC_EMU_EXPORT void
@@ -58,6 +58,41 @@ trainc_fake_cuda_get_counts(trainc_fake_cuda_counts *out_counts);
 /// What the last call that failed found; valid until the next one. Runtimes know
 /// the driver of tests by this symbol.
 TRAINC_EMU_EXPORT const char *trainc_fake_cuda_report(void);
+
+//===----------------------------------------------------------------------===//
+// For other libraries of tests, whose work goes into streams too
+//===----------------------------------------------------------------------===//
+
+/// Compute capability of the device of this thread's context; 0 if there is none.
+TRAINC_EMU_EXPORT uint32_t trainc_fake_cuda_current_arch(void);
+
+/// Memory of the device.
+typedef struct trainc_fake_cuda_range {
+  uint64_t address, bytes;
+} trainc_fake_cuda_range;
+
+enum {
+  TRAINC_FAKE_CUDA_DONE = 0,
+  TRAINC_FAKE_CUDA_AGAIN = 1, // not yet: it is called again later
+  TRAINC_FAKE_CUDA_FAILED = 2 // an error of every later call, with the report
+};
+
+/// A piece of work that the host does.
+typedef struct trainc_fake_cuda_call {
+  const char *name; // for reports; it must stay
+  /// Is called at its turn, with the ranges mapped, and must not call the driver.
+  int (*function)(void *data, char *report, uint64_t report_bytes);
+  /// Copied now, and once more for each launch of a graph.
+  const void *data;
+  uint64_t data_bytes;
+  /// All that it touches. Each is of one allocation, now and when it is done.
+  const trainc_fake_cuda_range *ranges;
+  uint32_t num_ranges;
+} trainc_fake_cuda_call;
+
+/// Puts the work behind the stream's, or into its capture. A CUresult.
+TRAINC_EMU_EXPORT unsigned
+trainc_fake_cuda_enqueue(void *stream, const trainc_fake_cuda_call *call);
 
 #ifdef __cplusplus
 }
