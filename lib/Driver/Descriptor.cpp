@@ -97,7 +97,8 @@ Constant *Writer::command(const CommandRow &row) {
     const trainc_gemm_detail &g = *row.gemm;
     std::vector<Constant *> members;
     for (uint32_t value : {g.a_type, g.b_type, g.c_type, g.transpose_a,
-                           g.transpose_b, g.accumulate, g.has_bias, g.provider})
+                           g.transpose_b, g.accumulate, g.has_bias, g.provider,
+                           g.epilogue, g.has_aux, g.bias_gradient, g.reserved})
       members.push_back(u32(value));
     for (int64_t value :
          {g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch[0], g.batch[1],

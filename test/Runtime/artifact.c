@@ -100,6 +100,26 @@ static void test_descriptors(void) {
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: a matrix of gemm 'nn.linear' is larger than its operand
   detail.m = ROWS;
+  // What only GPUs have.
+  detail.provider = TRAINC_PROVIDER_TF32;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear' has a provider, an epilogue or a bias gradient that it must not have
+  detail.provider = TRAINC_PROVIDER_DEFAULT;
+  detail.epilogue = TRAINC_EPILOGUE_GELU;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear' has a provider, an epilogue or a bias gradient that it must not have
+  detail.has_aux = 1;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear' has no detail or other operands
+  detail.epilogue = detail.has_aux = 0;
+  d.target = TRAINC_TARGET_CUDA; // which has none of A' here
+  detail.has_bias = 0;
+  detail.bias_gradient = TRAINC_BIAS_GRADIENT_A;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear' has a provider, an epilogue or a bias gradient that it must not have
+  d.target = TRAINC_TARGET_CPU;
+  detail.has_bias = 1;
+  detail.bias_gradient = TRAINC_BIAS_GRADIENT_NONE;
   commands[3].kind = 77;
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: command kind 77 in entry 'step'

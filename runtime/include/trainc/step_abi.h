@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define TRAINC_ABI_MAGIC UINT64_C(0x3143544E49415254) /* "TRAINTC1" */
-#define TRAINC_ABI_VERSION 5
+#define TRAINC_ABI_VERSION 6
 
 typedef enum trainc_dtype {
 #define TRAINC_DTYPE(NAME, number, bytes, text) TRAINC_##NAME = number,
@@ -48,6 +48,21 @@ typedef enum trainc_image_kind {
 #define TRAINC_IMAGE(NAME, number) TRAINC_IMAGE_##NAME = number,
 #include "trainc/step_abi.def"
 } trainc_image_kind;
+
+typedef enum trainc_provider {
+#define TRAINC_PROVIDER(NAME, number) TRAINC_PROVIDER_##NAME = number,
+#include "trainc/step_abi.def"
+} trainc_provider;
+
+typedef enum trainc_epilogue {
+#define TRAINC_EPILOGUE(NAME, number) TRAINC_EPILOGUE_##NAME = number,
+#include "trainc/step_abi.def"
+} trainc_epilogue;
+
+typedef enum trainc_bias_gradient {
+#define TRAINC_BIAS_GRADIENT(NAME, number) TRAINC_BIAS_GRADIENT_##NAME = number,
+#include "trainc/step_abi.def"
+} trainc_bias_gradient;
 
 typedef enum trainc_list_kind {
 #define TRAINC_LIST(NAME, number) TRAINC_LIST_##NAME = number,
@@ -104,7 +119,8 @@ typedef struct trainc_operand {
 } trainc_operand;
 
 /// LAUNCH: kernel `kernel` over `tiles` tiles; no detail.
-/// GEMM: operands A, B, C and, if has_bias, the bias; detail trainc_gemm_detail.
+/// GEMM: operands A, B, C and then, as far as the detail has them, the bias, the
+/// auxiliary matrix and the bias gradient; detail trainc_gemm_detail.
 /// FILL: one operand, every byte set to 0; no detail.
 /// COPY: operands source, target of equal bytes; no detail.
 /// REDUCE_SCATTER, ALL_REDUCE, ALL_GATHER: one operand, changed in place, or source
@@ -128,10 +144,27 @@ typedef struct trainc_command {
 /// stored matrices and stride_* those of the batch, all in elements. bias has n
 /// elements of C's type and is added to each row. Accumulation is in f32 (f64 if
 /// C is f64). C is cut into tiles of tile_m x tile_n, which depend on shape only.
+///
+/// On a GPU only, and of one product that does not accumulate:
+/// `epilogue` changes C. With gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),
+///   GELU       C = gelu(A' B' (+ bias)); the auxiliary matrix, if has_aux, gets what
+///              gelu is taken of;
+///   GELU_GRAD  C = (A' B') * gelu'(auxiliary matrix); no bias, has_aux is 1.
+/// The auxiliary matrix is m x n of C's type with row stride ldc.
+/// `bias_gradient` is one more result of C's type, without a bias:
+///   A  m elements, the sums of A' over k; with transpose_a;
+///   B  n elements, the sums of B' over k; without transpose_b;
+///   C  n elements, the sums of the columns of C; with GELU_GRAD.
+/// A and B have no epilogue. f64 has no gelu. On a GPU A and B have the same type: C's,
+/// or bf16 or f16 with C in f32.
 typedef struct trainc_gemm_detail {
   uint32_t a_type, b_type, c_type;
   uint32_t transpose_a, transpose_b, accumulate, has_bias;
-  uint32_t provider; /* 0: the runtime's choice, the same for equal shapes */
+  uint32_t provider; /* trainc_provider; the same one for equal details */
+  uint32_t epilogue; /* trainc_epilogue */
+  uint32_t has_aux;
+  uint32_t bias_gradient; /* trainc_bias_gradient */
+  uint32_t reserved;
   int64_t m, n, k;
   int64_t lda, ldb, ldc;
   int64_t batch[2];

@@ -24,6 +24,12 @@ void release(trainc_artifact *artifact);
 /// touches no byte outside the arenas, inputs and outputs.
 trainc_status validate(const trainc_descriptor &descriptor);
 
+/// A, B, C and what the detail has beside them.
+inline uint32_t gemmOperandCount(const trainc_gemm_detail &gemm) {
+  return 3u + (gemm.has_bias ? 1 : 0) + (gemm.has_aux ? 1 : 0) +
+         (gemm.bias_gradient ? 1 : 0);
+}
+
 /// The entry or TRAINC_INVALID_ARGUMENT.
 trainc_status getEntry(const trainc_artifact *artifact, uint32_t entry,
                        const trainc_entry **out_entry);

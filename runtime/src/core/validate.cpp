@@ -357,11 +357,43 @@ static bool extent(const int64_t batch[2], const int64_t stride[2],
   return true;
 }
 
+/// What products on a GPU have beside those of a CPU.
+static bool hasProperExtras(const trainc_gemm_detail &g) {
+  bool gelu = g.epilogue == TRAINC_EPILOGUE_GELU;
+  bool geluGrad = g.epilogue == TRAINC_EPILOGUE_GELU_GRAD;
+  if (g.provider > TRAINC_PROVIDER_TF32 || g.has_bias > 1 || g.has_aux > 1 ||
+      g.epilogue > TRAINC_EPILOGUE_GELU_GRAD)
+    return false;
+  if ((g.epilogue || g.bias_gradient) &&
+      (g.accumulate || g.batch[0] != 1 || g.batch[1] != 1))
+    return false;
+  if ((geluGrad && !g.has_aux) || (g.has_aux && !g.epilogue) ||
+      (g.has_bias && (geluGrad || g.bias_gradient)))
+    return false;
+  switch (g.bias_gradient) {
+  case TRAINC_BIAS_GRADIENT_NONE:
+    return true;
+  case TRAINC_BIAS_GRADIENT_A:
+    return g.transpose_a && !gelu && !geluGrad;
+  case TRAINC_BIAS_GRADIENT_B:
+    return !g.transpose_b && !gelu && !geluGrad;
+  case TRAINC_BIAS_GRADIENT_C:
+    return geluGrad;
+  }
+  return false;
+}
+
 trainc_status Validator::checkGemm(const trainc_command &command) {
   const char *label = command.label ? command.label : "?";
   auto *g = static_cast<const trainc_gemm_detail *>(command.detail);
-  if (!g || command.num_operands != (g->has_bias ? 4u : 3u))
+  if (!g || command.num_operands != gemmOperandCount(*g))
     return bad("gemm '%s' has no detail or other operands", label);
+  if (!hasProperExtras(*g) ||
+      (d.target == TRAINC_TARGET_CPU &&
+       (g->provider || g->epilogue || g->has_aux || g->bias_gradient)))
+    return bad("gemm '%s' has a provider, an epilogue or a bias gradient that "
+               "it must not have",
+               label);
   int64_t limit = INT32_MAX; // what the libraries count with
   if (g->m < 0 || g->n < 0 || g->k < 0 || g->batch[0] < 0 || g->batch[1] < 0 ||
       g->m > limit || g->n > limit || g->k > limit || g->lda > limit ||
@@ -372,17 +404,27 @@ trainc_status Validator::checkGemm(const trainc_command &command) {
   auto size = [](uint32_t dtype) {
     return static_cast<int64_t>(trainc_dtype_size(dtype));
   };
-  uint64_t a, b, c;
-  bool fits =
-      extent(g->batch, g->stride_a, g->transpose_a ? g->k : g->m,
-             g->transpose_a ? g->m : g->k, g->lda, size(g->a_type), a) &&
-      extent(g->batch, g->stride_b, g->transpose_b ? g->n : g->k,
-             g->transpose_b ? g->k : g->n, g->ldb, size(g->b_type), b) &&
-      extent(g->batch, g->stride_c, g->m, g->n, g->ldc, size(g->c_type), c) &&
-      a <= command.operands[0].bytes && b <= command.operands[1].bytes &&
-      c <= command.operands[2].bytes &&
-      (!g->has_bias || static_cast<uint64_t>(g->n * size(g->c_type)) <=
-                           command.operands[3].bytes);
+  uint64_t needed[6] = {};
+  bool fits = extent(g->batch, g->stride_a, g->transpose_a ? g->k : g->m,
+                     g->transpose_a ? g->m : g->k, g->lda, size(g->a_type),
+                     needed[0]) &&
+              extent(g->batch, g->stride_b, g->transpose_b ? g->n : g->k,
+                     g->transpose_b ? g->k : g->n, g->ldb, size(g->b_type),
+                     needed[1]) &&
+              extent(g->batch, g->stride_c, g->m, g->n, g->ldc, size(g->c_type),
+                     needed[2]);
+  uint32_t count = 3;
+  auto vector = [&](int64_t elements) {
+    needed[count++] = static_cast<uint64_t>(elements * size(g->c_type));
+  };
+  if (g->has_bias)
+    vector(g->n);
+  if (g->has_aux)
+    needed[count++] = needed[2];
+  if (g->bias_gradient)
+    vector(g->bias_gradient == TRAINC_BIAS_GRADIENT_A ? g->m : g->n);
+  for (uint32_t i = 0; i < count; ++i)
+    fits = fits && needed[i] <= command.operands[i].bytes;
   if (!fits)
     return bad("a matrix of gemm '%s' is larger than its operand", label);
   if (gemmTileCount(*g) > INT32_MAX)
