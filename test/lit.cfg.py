@@ -85,6 +85,12 @@ cuda_header = cuda_file("include/cuda.h")
 if cuda_header:
     config.available_features.add("cuda-header")
     config.substitutions.append(("%cuda_include", os.path.dirname(cuda_header)))
+if cuda_header and os.path.exists(os.path.join(os.path.dirname(cuda_header), "cublasLt.h")):
+    config.available_features.add("cublaslt-header")
+cublaslt = cuda_file("lib64/libcublasLt.so", "lib/libcublasLt.so")
+if cublaslt:
+    config.available_features.add("cublaslt")
+    config.substitutions.append(("%cublaslt", cublaslt))
 cuda_stub = cuda_file("lib64/stubs/libcuda.so", "lib/stubs/libcuda.so")
 if cuda_stub:
     config.available_features.add("cuda-stub")

@@ -2,6 +2,7 @@
 
 #include "core/artifact.h"
 #include "cpu/gemm.h"
+#include "cuda/products.h"
 
 using namespace trainc;
 
@@ -357,43 +358,11 @@ static bool extent(const int64_t batch[2], const int64_t stride[2],
   return true;
 }
 
-/// What products on a GPU have beside those of a CPU.
-static bool hasProperExtras(const trainc_gemm_detail &g) {
-  bool gelu = g.epilogue == TRAINC_EPILOGUE_GELU;
-  bool geluGrad = g.epilogue == TRAINC_EPILOGUE_GELU_GRAD;
-  if (g.provider > TRAINC_PROVIDER_TF32 || g.has_bias > 1 || g.has_aux > 1 ||
-      g.epilogue > TRAINC_EPILOGUE_GELU_GRAD)
-    return false;
-  if ((g.epilogue || g.bias_gradient) &&
-      (g.accumulate || g.batch[0] != 1 || g.batch[1] != 1))
-    return false;
-  if ((geluGrad && !g.has_aux) || (g.has_aux && !g.epilogue) ||
-      (g.has_bias && (geluGrad || g.bias_gradient)))
-    return false;
-  switch (g.bias_gradient) {
-  case TRAINC_BIAS_GRADIENT_NONE:
-    return true;
-  case TRAINC_BIAS_GRADIENT_A:
-    return g.transpose_a && !gelu && !geluGrad;
-  case TRAINC_BIAS_GRADIENT_B:
-    return !g.transpose_b && !gelu && !geluGrad;
-  case TRAINC_BIAS_GRADIENT_C:
-    return geluGrad;
-  }
-  return false;
-}
-
 trainc_status Validator::checkGemm(const trainc_command &command) {
   const char *label = command.label ? command.label : "?";
   auto *g = static_cast<const trainc_gemm_detail *>(command.detail);
   if (!g || command.num_operands != gemmOperandCount(*g))
     return bad("gemm '%s' has no detail or other operands", label);
-  if (!hasProperExtras(*g) ||
-      (d.target == TRAINC_TARGET_CPU &&
-       (g->provider || g->epilogue || g->has_aux || g->bias_gradient)))
-    return bad("gemm '%s' has a provider, an epilogue or a bias gradient that "
-               "it must not have",
-               label);
   int64_t limit = INT32_MAX; // what the libraries count with
   if (g->m < 0 || g->n < 0 || g->k < 0 || g->batch[0] < 0 || g->batch[1] < 0 ||
       g->m > limit || g->n > limit || g->k > limit || g->lda > limit ||
@@ -404,6 +373,13 @@ trainc_status Validator::checkGemm(const trainc_command &command) {
   auto size = [](uint32_t dtype) {
     return static_cast<int64_t>(trainc_dtype_size(dtype));
   };
+  const char *reason = nullptr;
+  if (d.target == TRAINC_TARGET_CUDA)
+    reason = cuda::refuseProduct(*g);
+  else if (g->provider || g->epilogue || g->has_aux || g->bias_gradient)
+    reason = "it is one for GPUs";
+  if (reason)
+    return bad("gemm '%s': %s", label, reason);
   uint64_t needed[6] = {};
   bool fits = extent(g->batch, g->stride_a, g->transpose_a ? g->k : g->m,
                      g->transpose_a ? g->m : g->k, g->lda, size(g->a_type),

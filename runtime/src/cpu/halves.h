@@ -1,7 +1,7 @@
 //===- halves.h - bf16 and f16 in loops that vectorize ----------*- C++ -*-===//
 //
-// The conversions of core/convert.h, without branches. For kernels.cpp only: local
-// to each of its versions.
+// The conversions of core/convert.h, without branches. Local to the file that includes
+// it, and thereby to each version of kernels.cpp.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CPU_HALVES_H

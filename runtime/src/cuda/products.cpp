@@ -1,0 +1,541 @@
+//===- products.cpp - Products of matrices on a GPU -----------------------===//
+
+#include "cuda/products.h"
+#include "core/artifact.h"
+#include "cuda/cublaslt.h"
+
+using namespace trainc;
+using namespace trainc::cuda;
+
+namespace {
+/// One product, or several at equal distances, and how often that is done.
+struct Batch {
+  int64_t count = 1;
+  int64_t strideA = 0, strideB = 0, strideC = 0;
+  int64_t rounds = 1;
+  int64_t roundA = 0, roundB = 0, roundC = 0;
+};
+} // namespace
+
+struct trainc::cuda::Product {
+  trainc_gemm_detail detail; // without tiles
+  uint32_t alignment = 0;
+  bool empty = false; // nothing to compute
+  Batch batch;
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr; // ours
+  cublasLtMatmulAlgo_t algorithm = {};
+};
+
+struct trainc::cuda::Products {
+  const Device *device = nullptr;
+  const CublasLt *library = nullptr;
+  cublasLtHandle_t handle = nullptr;
+  uint64_t workspace = 0;
+  Array<Product *> products;
+};
+
+//===----------------------------------------------------------------------===//
+// The library on a device
+//===----------------------------------------------------------------------===//
+
+/// As NVIDIA recommends in the documentation of cublasSetWorkspace().
+static uint64_t recommendedWorkspace(int major) {
+  constexpr uint64_t mebibyte = 1 << 20;
+  if (major < 9)
+    return 4 * mebibyte;
+  return (major < 12 ? 32 : 12) * mebibyte;
+}
+
+trainc_status trainc::cuda::openProducts(const Device &device,
+                                         Products **out_products) {
+  *out_products = nullptr;
+  const CublasLt *library;
+  TRAINC_TRY(openCublasLt(&library));
+  Current current(device);
+  TRAINC_TRY(current.status());
+  cublasLtHandle_t handle = nullptr;
+  TRAINC_LT(*library, cublasLtCreate, &handle);
+  auto *products = create<Products>();
+  products->device = &device;
+  products->library = library;
+  products->handle = handle;
+  products->workspace = recommendedWorkspace(device.major);
+  *out_products = products;
+  return TRAINC_OK;
+}
+
+static void destroyProduct(const CublasLt &library, Product *product) {
+  for (cublasLtMatrixLayout_t layout : {product->a, product->b, product->c})
+    if (layout)
+      library.cublasLtMatrixLayoutDestroy(layout);
+  if (product->operation)
+    library.cublasLtMatmulDescDestroy(product->operation);
+  destroy(product);
+}
+
+void trainc::cuda::closeProducts(Products *products) {
+  if (!products)
+    return;
+  Current current(*products->device);
+  for (Product *product : products->products)
+    destroyProduct(*products->library, product);
+  products->library->cublasLtDestroy(products->handle);
+  destroy(products);
+}
+
+uint64_t trainc::cuda::workspaceBytes(const Products &products) {
+  return products.workspace;
+}
+
+//===----------------------------------------------------------------------===//
+// What can be computed
+//===----------------------------------------------------------------------===//
+
+static bool hasProperTypes(const trainc_gemm_detail &g) {
+  if (g.a_type != g.b_type)
+    return false;
+  switch (g.a_type) {
+  case TRAINC_F32:
+  case TRAINC_F64:
+    return g.c_type == g.a_type;
+  case TRAINC_BF16:
+  case TRAINC_F16:
+    return g.c_type == g.a_type || g.c_type == TRAINC_F32;
+  }
+  return false;
+}
+
+static const char *refuseEpilogue(const trainc_gemm_detail &g) {
+  bool gelu = g.epilogue == TRAINC_EPILOGUE_GELU;
+  bool geluGrad = g.epilogue == TRAINC_EPILOGUE_GELU_GRAD;
+  if (g.epilogue && !gelu && !geluGrad)
+    return "it has an unknown epilogue";
+  if ((g.epilogue || g.bias_gradient) &&
+      (g.batch[0] != 1 || g.batch[1] != 1 || g.accumulate))
+    return "it has an epilogue or a bias gradient, and is a batch or "
+           "accumulates";
+  if (g.epilogue && g.c_type == TRAINC_F64)
+    return "it has an epilogue in f64";
+  if (geluGrad ? !g.has_aux : g.has_aux && !gelu)
+    return "its epilogue and its auxiliary matrix do not belong together";
+  if (g.has_aux && g.ldc % 8)
+    return "it has an auxiliary matrix with rows of no multiple of 8 elements";
+  if (g.has_bias && (geluGrad || g.bias_gradient))
+    return "it has a bias, and the gradient of gelu or of a bias";
+  return nullptr;
+}
+
+static const char *refuseBiasGradient(const trainc_gemm_detail &g) {
+  switch (g.bias_gradient) {
+  case TRAINC_BIAS_GRADIENT_NONE:
+    return nullptr;
+  case TRAINC_BIAS_GRADIENT_A:
+    if (!g.transpose_a)
+      return "it has a bias gradient of A, which is not transposed";
+    break;
+  case TRAINC_BIAS_GRADIENT_B:
+    if (g.transpose_b)
+      return "it has a bias gradient of B, which is transposed";
+    break;
+  case TRAINC_BIAS_GRADIENT_C:
+    return g.epilogue == TRAINC_EPILOGUE_GELU_GRAD
+               ? nullptr
+               : "it has a bias gradient of C without the gradient of gelu";
+  default:
+    return "it has an unknown bias gradient";
+  }
+  return g.epilogue ? "it has an epilogue and a bias gradient of A or B"
+                    : nullptr;
+}
+
+const char *trainc::cuda::refuseProduct(const trainc_gemm_detail &g) {
+  if (!hasProperTypes(g))
+    return "its types are none that cuBLASLt multiplies";
+  if (g.provider > TRAINC_PROVIDER_TF32)
+    return "it has an unknown provider";
+  if (g.k == 0)
+    return "its sums are of nothing";
+  for (int i = 0; i < 2; ++i)
+    if (g.batch[i] > 1 && g.stride_c[i] == 0)
+      return "results of its batch overlap";
+  if (const char *reason = refuseEpilogue(g))
+    return reason;
+  return refuseBiasGradient(g);
+}
+
+/// As "12x7x3 (m x n x k), f32 of bf16, A transposed, with gelu".
+static void describe(const trainc_gemm_detail &g, Text &text) {
+  auto number = [](int64_t value) { return static_cast<long long>(value); };
+  auto name = [](uint32_t dtype) {
+    const char *known = trainc_dtype_name(dtype);
+    return known ? known : "?";
+  };
+  static const char *const epilogues[] = {"", ", gelu", ", gradient of gelu"};
+  static const char *const gradients[] = {"", ", bias gradient of A",
+                                          ", bias gradient of B",
+                                          ", bias gradient of C"};
+  text.format("%lldx%lldx%lld (m x n x k), %s of %s and %s", number(g.m),
+              number(g.n), number(g.k), name(g.c_type), name(g.a_type),
+              name(g.b_type));
+  if (g.batch[0] != 1 || g.batch[1] != 1)
+    text.format(", batch %lldx%lld", number(g.batch[0]), number(g.batch[1]));
+  text.format("%s%s%s%s", g.transpose_a ? ", A transposed" : "",
+              g.transpose_b ? ", B transposed" : "",
+              g.accumulate ? ", accumulating" : "", g.has_bias ? ", bias" : "");
+  text.format("%s%s%s", g.epilogue < 3 ? epilogues[g.epilogue] : ", ?",
+              g.has_aux ? ", auxiliary matrix" : "",
+              g.bias_gradient < 4 ? gradients[g.bias_gradient] : ", ?");
+  text.format(", rows at %lld, %lld, %lld", number(g.lda), number(g.ldb),
+              number(g.ldc));
+}
+
+/// The batch as one of equal distances, if it is one; else rounds over the shorter of
+/// its two dimensions.
+static Batch makeBatch(const trainc_gemm_detail &g) {
+  Batch batch;
+  int inner = 1, outer = 0;
+  bool single = g.batch[0] == 1;
+  if (g.batch[1] == 1) {
+    inner = 0;
+    single = true;
+  }
+  auto collapses = [&](const int64_t strides[2]) {
+    return strides[0] == g.batch[1] * strides[1];
+  };
+  bool one = single || (collapses(g.stride_a) && collapses(g.stride_b) &&
+                        collapses(g.stride_c));
+  if (!one && g.batch[0] > g.batch[1])
+    swap(inner, outer);
+  batch.count = one ? g.batch[0] * g.batch[1] : g.batch[inner];
+  batch.strideA = g.stride_a[inner];
+  batch.strideB = g.stride_b[inner];
+  batch.strideC = g.stride_c[inner];
+  if (!one) {
+    batch.rounds = g.batch[outer];
+    batch.roundA = g.stride_a[outer];
+    batch.roundB = g.stride_b[outer];
+    batch.roundC = g.stride_c[outer];
+  }
+  return batch;
+}
+
+//===----------------------------------------------------------------------===//
+// Plans
+//===----------------------------------------------------------------------===//
+
+static cudaDataType_t typeOf(uint32_t dtype) {
+  switch (dtype) {
+  case TRAINC_F64:
+    return CUDA_R_64F;
+  case TRAINC_BF16:
+    return CUDA_R_16BF;
+  case TRAINC_F16:
+    return CUDA_R_16F;
+  }
+  return CUDA_R_32F;
+}
+
+static int64_t sizeOf(uint32_t dtype) {
+  return static_cast<int64_t>(trainc_dtype_size(dtype));
+}
+
+/// The largest power of two that divides both.
+static uint32_t commonAlignment(uint32_t alignment, uint64_t bytes) {
+  while (bytes % alignment)
+    alignment /= 2;
+  return alignment;
+}
+
+uint32_t trainc::cuda::productAlignment(const trainc_command &command) {
+  uint32_t alignment = 256;
+  for (uint32_t i = 0; i < command.num_operands; ++i)
+    alignment = commonAlignment(alignment, command.operands[i].offset);
+  return alignment;
+}
+
+/// What all matrices of all rounds are aligned to.
+static uint32_t alignmentOf(const Product &product) {
+  const trainc_gemm_detail &g = product.detail;
+  const Batch &batch = product.batch;
+  auto bytes = [](int64_t elements, uint32_t dtype) {
+    return static_cast<uint64_t>(elements * sizeOf(dtype));
+  };
+  uint32_t alignment = product.alignment;
+  alignment = commonAlignment(alignment, bytes(batch.roundA, g.a_type));
+  alignment = commonAlignment(alignment, bytes(batch.roundB, g.b_type));
+  return commonAlignment(alignment, bytes(batch.roundC, g.c_type));
+}
+
+static cublasLtEpilogue_t epilogueOf(const trainc_gemm_detail &g) {
+  switch (g.epilogue) {
+  case TRAINC_EPILOGUE_GELU:
+    if (g.has_aux)
+      return g.has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                        : CUBLASLT_EPILOGUE_GELU_AUX;
+    return g.has_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  case TRAINC_EPILOGUE_GELU_GRAD:
+    return g.bias_gradient ? CUBLASLT_EPILOGUE_DGELU_BGRAD
+                           : CUBLASLT_EPILOGUE_DGELU;
+  }
+  // Our A is cuBLASLt's B.
+  if (g.bias_gradient)
+    return g.bias_gradient == TRAINC_BIAS_GRADIENT_A ? CUBLASLT_EPILOGUE_BGRADB
+                                                     : CUBLASLT_EPILOGUE_BGRADA;
+  return g.has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static trainc_status setPointer(const CublasLt &library, const Product &product,
+                                cublasLtMatmulDescAttributes_t attribute,
+                                CUdeviceptr address) {
+  auto *pointer = reinterpret_cast<void *>(static_cast<uintptr_t>(address));
+  TRAINC_LT(library, cublasLtMatmulDescSetAttribute, product.operation,
+            attribute, &pointer, sizeof(pointer));
+  return TRAINC_OK;
+}
+
+/// Tells the operation where its vector and its auxiliary matrix are.
+static trainc_status setPointers(const CublasLt &library,
+                                 const Product &product, CUdeviceptr vector,
+                                 CUdeviceptr auxiliary) {
+  const trainc_gemm_detail &g = product.detail;
+  if (g.has_bias || g.bias_gradient)
+    TRAINC_TRY(setPointer(library, product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                          vector));
+  if (g.has_aux)
+    TRAINC_TRY(setPointer(library, product,
+                          CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                          auxiliary));
+  return TRAINC_OK;
+}
+
+static trainc_status describeOperation(const CublasLt &library,
+                                       Product &product, uint32_t alignment) {
+  const trainc_gemm_detail &g = product.detail;
+  bool wide = g.c_type == TRAINC_F64;
+  cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+  if (g.provider == TRAINC_PROVIDER_TF32 && g.a_type == TRAINC_F32)
+    compute = CUBLAS_COMPUTE_32F_FAST_TF32;
+  TRAINC_LT(library, cublasLtMatmulDescCreate, &product.operation, compute,
+            wide ? CUDA_R_64F : CUDA_R_32F);
+  auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
+    TRAINC_LT(library, cublasLtMatmulDescSetAttribute, product.operation,
+              attribute, &value, sizeof(value));
+    return TRAINC_OK;
+  };
+  TRAINC_TRY(set(CUBLASLT_MATMUL_DESC_TRANSA,
+                 g.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N));
+  TRAINC_TRY(set(CUBLASLT_MATMUL_DESC_TRANSB,
+                 g.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N));
+  TRAINC_TRY(set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogueOf(g)));
+  if (g.has_aux)
+    TRAINC_TRY(set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.ldc));
+  // The choice of an algorithm looks at the alignment of these addresses.
+  return setPointers(library, product, alignment, alignment);
+}
+
+/// A matrix of rows x columns as it is stored, row major.
+static trainc_status describeMatrix(const CublasLt &library,
+                                    cublasLtMatrixLayout_t *out_layout,
+                                    uint32_t dtype, int64_t rows,
+                                    int64_t columns, int64_t rowStride,
+                                    int64_t count, int64_t stride) {
+  TRAINC_LT(library, cublasLtMatrixLayoutCreate, out_layout, typeOf(dtype),
+            static_cast<uint64_t>(columns), static_cast<uint64_t>(rows),
+            rowStride);
+  if (count == 1)
+    return TRAINC_OK;
+  auto batch = static_cast<int32_t>(count);
+  TRAINC_LT(library, cublasLtMatrixLayoutSetAttribute, *out_layout,
+            CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof(batch));
+  TRAINC_LT(library, cublasLtMatrixLayoutSetAttribute, *out_layout,
+            CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+            sizeof(stride));
+  return TRAINC_OK;
+}
+
+static trainc_status describeMatrices(const CublasLt &library,
+                                      Product &product) {
+  const trainc_gemm_detail &g = product.detail;
+  const Batch &batch = product.batch;
+  TRAINC_TRY(describeMatrix(
+      library, &product.a, g.a_type, g.transpose_a ? g.k : g.m,
+      g.transpose_a ? g.m : g.k, g.lda, batch.count, batch.strideA));
+  TRAINC_TRY(describeMatrix(
+      library, &product.b, g.b_type, g.transpose_b ? g.n : g.k,
+      g.transpose_b ? g.k : g.n, g.ldb, batch.count, batch.strideB));
+  return describeMatrix(library, &product.c, g.c_type, g.m, g.n, g.ldc,
+                        batch.count, batch.strideC);
+}
+
+static trainc_status setPreferences(const Products &products,
+                                    cublasLtMatmulPreference_t preference,
+                                    uint32_t alignment) {
+  const CublasLt &library = *products.library;
+  auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    TRAINC_LT(library, cublasLtMatmulPreferenceSetAttribute, preference,
+              attribute, &value, sizeof(value));
+    return TRAINC_OK;
+  };
+  TRAINC_TRY(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, products.workspace));
+  // Parts of k are not added up in C's type.
+  TRAINC_TRY(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                 CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  for (auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    TRAINC_TRY(set(attribute, alignment));
+  return TRAINC_OK;
+}
+
+/// Sets the algorithm, or says what the library answers.
+static trainc_status chooseAlgorithm(const Products &products, Product &product,
+                                     cublasLtMatmulPreference_t preference) {
+  const CublasLt &library = *products.library;
+  cublasLtMatmulHeuristicResult_t results[4] = {};
+  int found = 0;
+  cublasStatus_t status = library.cublasLtMatmulAlgoGetHeuristic(
+      products.handle, product.operation, product.b, product.a, product.c,
+      product.c, preference, 4, results, &found);
+  for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < found; ++i)
+    if (results[i].state == CUBLAS_STATUS_SUCCESS &&
+        results[i].workspaceSize <= products.workspace) {
+      product.algorithm = results[i].algo;
+      return TRAINC_OK;
+    }
+  if (status == CUBLAS_STATUS_SUCCESS)
+    status = CUBLAS_STATUS_NOT_SUPPORTED;
+  return failCall(library, "cublasLtMatmulAlgoGetHeuristic", status);
+}
+
+static trainc_status prepare(const Products &products, Product &product) {
+  const CublasLt &library = *products.library;
+  uint32_t alignment = alignmentOf(product);
+  TRAINC_TRY(describeOperation(library, product, alignment));
+  TRAINC_TRY(describeMatrices(library, product));
+  cublasLtMatmulPreference_t preference;
+  TRAINC_LT(library, cublasLtMatmulPreferenceCreate, &preference);
+  trainc_status status = setPreferences(products, preference, alignment);
+  if (status == TRAINC_OK)
+    status = chooseAlgorithm(products, product, preference);
+  library.cublasLtMatmulPreferenceDestroy(preference);
+  return status;
+}
+
+/// Fails because of `reason`.
+static trainc_status refuse(const Products &products, trainc_status status,
+                            const trainc_gemm_detail &detail,
+                            const char *reason) {
+  Text text;
+  describe(detail, text);
+  const Device &device = *products.device;
+  return fail(status,
+              "CUDA device %d (%s, sm_%d%d, cuBLASLt %zu) cannot compute the "
+              "product %s: %s",
+              device.ordinal, device.name, device.major, device.minor,
+              products.library->cublasLtGetVersion(), text.c_str(), reason);
+}
+
+trainc_status trainc::cuda::planProduct(Products &products,
+                                        const trainc_gemm_detail &detail,
+                                        const Product **out_product,
+                                        uint32_t alignment) {
+  *out_product = nullptr;
+  trainc_gemm_detail wanted = detail;
+  wanted.tile_m = wanted.tile_n = 0;
+  for (const Product *product : products.products)
+    if (product->alignment == alignment &&
+        memcmp(&product->detail, &wanted, sizeof(wanted)) == 0) {
+      *out_product = product;
+      return TRAINC_OK;
+    }
+  if (const char *reason = refuseProduct(wanted))
+    return refuse(products, TRAINC_UNSUPPORTED, wanted, reason);
+  Batch batch = makeBatch(wanted);
+  if (batch.count > INT32_MAX)
+    return refuse(products, TRAINC_UNSUPPORTED, wanted,
+                  "its batch is too large");
+  auto *product = create<Product>();
+  product->detail = wanted;
+  product->alignment = alignment;
+  product->batch = batch;
+  product->empty = wanted.m == 0 || wanted.n == 0 || batch.count == 0;
+  if (!product->empty) {
+    Current current(*products.device);
+    trainc_status status = current.status();
+    if (status == TRAINC_OK)
+      status = prepare(products, *product);
+    if (status != TRAINC_OK) {
+      destroyProduct(*products.library, product);
+      Text reason;
+      reason.append(trainc_last_error());
+      return refuse(products, status, wanted, reason.c_str());
+    }
+  }
+  products.products.push(product);
+  *out_product = product;
+  return TRAINC_OK;
+}
+
+//===----------------------------------------------------------------------===//
+// Runs
+//===----------------------------------------------------------------------===//
+
+trainc_status trainc::cuda::runProduct(Products &products,
+                                       const Product &product,
+                                       const CUdeviceptr *arguments,
+                                       CUdeviceptr workspace, CUstream stream) {
+  const trainc_gemm_detail &g = product.detail;
+  if (product.empty)
+    return TRAINC_OK;
+  uint32_t count = gemmOperandCount(g);
+  for (uint32_t i = 0; i < count; ++i)
+    if (arguments[i] % product.alignment) {
+      Text reason;
+      reason.format("operand %u is at 0x%llx, but was planned for multiples of "
+                    "%u bytes",
+                    i, static_cast<unsigned long long>(arguments[i]),
+                    product.alignment);
+      return refuse(products, TRAINC_INVALID_ARGUMENT, g, reason.c_str());
+    }
+  const CublasLt &library = *products.library;
+  Current current(*products.device);
+  TRAINC_TRY(current.status());
+  CUdeviceptr vector = 0, auxiliary = 0;
+  uint32_t next = 3;
+  if (g.has_bias)
+    vector = arguments[next++];
+  if (g.has_aux)
+    auxiliary = arguments[next++];
+  if (g.bias_gradient)
+    vector = arguments[next++];
+  TRAINC_TRY(setPointers(library, product, vector, auxiliary));
+
+  const float one = 1, beta = g.accumulate ? 1 : 0;
+  const double wideOne = 1, wideBeta = beta;
+  bool wide = g.c_type == TRAINC_F64;
+  auto at = [](CUdeviceptr base, int64_t elements, uint32_t dtype) {
+    return reinterpret_cast<void *>(static_cast<uintptr_t>(
+        base + static_cast<CUdeviceptr>(elements * sizeOf(dtype))));
+  };
+  const Batch &batch = product.batch;
+  for (int64_t i = 0; i < batch.rounds; ++i) {
+    void *a = at(arguments[0], i * batch.roundA, g.a_type);
+    void *b = at(arguments[1], i * batch.roundB, g.b_type);
+    void *c = at(arguments[2], i * batch.roundC, g.c_type);
+    cublasStatus_t status = library.cublasLtMatmul(
+        products.handle, product.operation,
+        wide ? static_cast<const void *>(&wideOne) : &one, b, product.b, a,
+        product.a, wide ? static_cast<const void *>(&wideBeta) : &beta, c,
+        product.c, c, product.c, &product.algorithm,
+        at(workspace, 0, TRAINC_F32), products.workspace, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+      trainc_status result = failCall(library, "cublasLtMatmul", status);
+      Text reason;
+      reason.append(trainc_last_error());
+      return refuse(products, result, g, reason.c_str());
+    }
+  }
+  return TRAINC_OK;
+}

@@ -1,0 +1,58 @@
+//===- products.h - Products of matrices on a GPU ---------------*- C++ -*-===//
+//
+// GEMM commands by cuBLASLt. A matrix that is row major is, column major, its
+// transpose; so C is computed as C^T = B'^T A'^T, where cuBLASLt's A is our B.
+//
+// What a product is computed by depends on its detail, the alignment of its operands,
+// the device and the version of cuBLASLt. Sums are in f32 (f64 of f64), also those
+// of parts of k, and f32 stays f32: TF32 only with TRAINC_PROVIDER_TF32.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_CUDA_PRODUCTS_H
+#define TRAINC_CUDA_PRODUCTS_H
+
+#include "cuda/device.h"
+
+namespace trainc::cuda {
+
+/// cuBLASLt on a device, and the products planned for it. Calls come from one thread
+/// at a time.
+struct Products;
+
+/// How a product is computed: the algorithm and what describes the matrices. Belongs
+/// to its Products.
+struct Product;
+
+/// TRAINC_UNSUPPORTED without cuBLASLt.
+trainc_status openProducts(const Device &device, Products **out_products);
+
+/// What uses its products must be done. Null is allowed.
+void closeProducts(Products *products);
+
+/// Why cuBLASLt cannot compute the product on any device, as "it ..."; null if it can.
+/// After the tables of NVIDIA's documentation of cublasLtMatmul().
+const char *refuseProduct(const trainc_gemm_detail &detail);
+
+/// What the addresses of the command's operands are multiples of, at most 256 bytes,
+/// if memory of arenas, inputs and outputs begins at multiples of 256.
+uint32_t productAlignment(const trainc_command &command);
+
+/// Chooses an algorithm. Equal details and alignments share a product. `alignment` is a
+/// power of two that divides the addresses of all operands; slower algorithms do with
+/// less. TRAINC_UNSUPPORTED if cuBLASLt cannot do it. Not during a capture.
+trainc_status planProduct(Products &products, const trainc_gemm_detail &detail,
+                          const Product **out_product, uint32_t alignment = 16);
+
+/// Memory that a running product needs, at a multiple of 256. Products that run at the
+/// same time each need their own. What NVIDIA recommends for the device.
+uint64_t workspaceBytes(const Products &products);
+
+/// Puts the product into the stream, which may be captured. `arguments` are the
+/// operands in the order of the command.
+trainc_status runProduct(Products &products, const Product &product,
+                         const CUdeviceptr *arguments, CUdeviceptr workspace,
+                         CUstream stream);
+
+} // namespace trainc::cuda
+
+#endif // TRAINC_CUDA_PRODUCTS_H
