@@ -50,7 +50,8 @@ class Descriptor(Structure):
 
 class Options(Structure):
     _fields_ = [("size", c_uint64), ("threads", c_uint32), ("flags", c_uint32), ("memory_limit", c_uint64),
-                ("seed", c_uint64), ("parallel_for", c_void_p), ("parallel_context", c_void_p), ("comm", c_void_p)]
+                ("seed", c_uint64), ("parallel_for", c_void_p), ("parallel_context", c_void_p), ("comm", c_void_p),
+                ("device", c_char_p), ("timeout", c_double)]
 
 
 class CommOptions(Structure):
@@ -71,7 +72,8 @@ class ConvertOptions(Structure):
 
 
 class Memory(Structure):
-    _fields_ = [(name, c_uint64) for name in ("persistent", "workspace", "outputs", "scratch", "total", "limit", "peak")]
+    _fields_ = [(name, c_uint64) for name in ("persistent", "workspace", "outputs", "scratch", "total", "limit", "peak",
+                                                  "staging")]
 
 
 class StepResult(Structure):

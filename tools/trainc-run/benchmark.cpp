@@ -47,10 +47,11 @@ public:
     std::string text;
     for (double loss : losses)
       text += (text.empty() ? "" : ",") + jsonNumber(loss);
-    return format(R"("artifact":%s,"entry":%s,"threads":%u,"inputs":"%s",)"
-                  R"("batch":%llu,"loss":[%s])",
+    return format(R"("artifact":%s,"entry":%s,"device":%s,"threads":%u,)"
+                  R"("inputs":"%s","batch":%llu,"loss":[%s])",
                   jsonString(model.descriptor().name).c_str(),
                   jsonString(model.entry(entry).name).c_str(),
+                  jsonString(trainc_trainer_device(model.trainer())).c_str(),
                   trainc_trainer_threads(model.trainer()),
                   batches.isGenerated() ? "generated" : "data",
                   static_cast<unsigned long long>(batches.batchSize()),

@@ -9,7 +9,6 @@ namespace trainc::run {
 
 Model::Model(const Options &options) {
   check(trainc_artifact_open(options.model.c_str(), &artifact));
-  tables = trainc_artifact_descriptor(artifact);
   trainc_trainer_options settings = {};
   settings.size = sizeof(settings);
   settings.threads = options.threads ? static_cast<uint32_t>(options.threads)
@@ -17,9 +16,13 @@ Model::Model(const Options &options) {
   settings.comm = communicator();
   settings.memory_limit = options.memoryLimit;
   settings.seed = options.seed.value_or(0);
+  settings.device = options.device.c_str();
   if (options.resume)
     settings.flags |= TRAINC_TRAINER_NO_INIT;
   check(trainc_trainer_create(artifact, &settings, &handle));
+  tables = trainc_trainer_descriptor(handle);
+  if (const char *notice = trainc_trainer_notice(handle); notice && isFirst())
+    note("%s", notice);
   dataSeed = settings.seed;
   load(options);
   setScalars(options);

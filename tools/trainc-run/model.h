@@ -20,6 +20,7 @@ public:
   Model(const Model &) = delete;
   ~Model();
 
+  /// Of the target that it runs on.
   const trainc_descriptor &descriptor() const { return *tables; }
   const trainc_entry &entry(uint32_t index) const {
     return tables->entries[index];

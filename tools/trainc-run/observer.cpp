@@ -4,6 +4,7 @@
 #include "arrays.h"
 #include "core/convert.h"
 #include "ranks.h"
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 
@@ -118,15 +119,19 @@ bool Observer::findNotFinite(const trainc_event &event, uint32_t operand,
   const trainc_operand &o = event.command->operands[operand];
   if (!isFloat(o.dtype))
     return false;
-  const void *data;
-  if (trainc_operand_data(model.trainer(), event.entry, event.command, operand,
-                          &data) != TRAINC_OK)
-    return false;
-  uint64_t count = o.bytes / trainc_dtype_size(o.dtype);
-  for (element = 0; element < count; ++element) {
-    value = loadElement(o.dtype, data, element);
-    if (!std::isfinite(value))
-      return true;
+  uint64_t size = trainc_dtype_size(o.dtype);
+  std::vector<char> piece(std::min<uint64_t>(o.bytes, 1 << 20));
+  element = 0;
+  for (uint64_t at = 0; at < o.bytes; at += piece.size()) {
+    uint64_t bytes = std::min<uint64_t>(piece.size(), o.bytes - at);
+    if (trainc_operand_read(model.trainer(), event.entry, event.command,
+                            operand, at, piece.data(), bytes) != TRAINC_OK)
+      return false;
+    for (uint64_t i = 0; i < bytes / size; ++i, ++element) {
+      value = loadElement(o.dtype, piece.data(), i);
+      if (!std::isfinite(value))
+        return true;
+    }
   }
   return false;
 }

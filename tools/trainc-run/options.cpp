@@ -29,6 +29,7 @@ Training
   --eval-every N           evaluate every N steps, too
   --entry NAME, --eval-entry NAME          if the model has more than one step or eval
   --threads N, --memory-limit SIZE[K|M|G]  default: all processors, no limit
+  --device cpu | cuda | cuda:N             default: a GPU, if the model has code for one and one is there
 Checkpoints
   --checkpoint-dir DIR     save here at the end, and when stopped by SIGINT or SIGTERM
   --checkpoint-every N     and every N steps
@@ -213,6 +214,7 @@ static std::vector<Definition> definitions(Options &o) {
        [&](Option option, const char *value) {
          o.memoryLimit = parseSize(option, value);
        }},
+      {"device", Value::Required, text(o.device)},
       {"checkpoint-dir", Value::Required, text(o.checkpointDir)},
       {"checkpoint-every", Value::Required, count(o.checkpointEvery)},
       {"keep", Value::Required, count(o.keep, 0)},

@@ -31,6 +31,7 @@ struct Options {
   std::optional<uint64_t> steps;
   std::optional<uint64_t> seed;
   uint64_t threads = 0, memoryLimit = 0;
+  std::string device; // empty: what is there
   std::string entry, evalEntry, init;
   std::vector<std::pair<std::string, double>> scalars;
   uint64_t evalEvery = 0;

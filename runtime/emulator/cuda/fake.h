@@ -74,6 +74,8 @@ struct CUevent_st {
   Capture *capture;
   uint64_t captured;
   bool stale; // recorded in a capture that has ended
+  bool timed;
+  uint64_t time; // of the last record: pieces of work before it
 };
 struct CUgraph_st {
   Array<Work> work;

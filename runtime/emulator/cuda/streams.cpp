@@ -55,6 +55,22 @@ CUresult trainc::cuda::cuEventCreate(CUevent *event, unsigned flags) {
   *event = fake.events.make();
   **event = {};
   (*event)->context = current();
+  (*event)->timed = flags == 0;
+  return CUDA_SUCCESS;
+}
+
+/// A piece of work takes a microsecond, on whatever stream.
+CUresult trainc::cuda::cuEventElapsedTime(float *milliseconds, CUevent begin,
+                                          CUevent end) {
+  Lock lock;
+  CUevent both[] = {begin, end};
+  for (CUevent event : both) {
+    CHECK(checkEvent(event));
+    NEED(event->timed, CUDA_ERROR_INVALID_HANDLE, "an event without a time");
+    if (!isDone(event->work))
+      return CUDA_ERROR_NOT_READY;
+  }
+  *milliseconds = 1e-3f * static_cast<float>(end->time - begin->time);
   return CUDA_SUCCESS;
 }
 
@@ -73,6 +89,7 @@ CUresult trainc::cuda::cuEventRecord(CUevent event, CUstream stream) {
   event->capture = stream->capture;
   event->captured = stream->captured;
   event->work = stream->capture ? 0 : stream->last;
+  event->time = fake.forgotten + fake.work.size();
   return CUDA_SUCCESS;
 }
 

@@ -176,12 +176,32 @@ typedef struct trainc_trainer_options {
   void *parallel_context;
   trainc_comm
       *comm; /* of an artifact for several ranks; outlives the trainer */
+  /// Which of the artifact's targets runs, and where:
+  ///   null, ""   a GPU if the artifact has code for one, and a driver and a device
+  ///              that runs it are there; else the processor
+  ///   "cpu"      the processor
+  ///   "cuda"     a GPU: device 0 or, of several ranks on a host, that of the rank's
+  ///              number on the host, modulo the number of devices
+  ///   "cuda:N"   that GPU
+  const char *device;
+  double
+      timeout; /* seconds that a wait for a GPU may take; 0: the communicator's
+                     deadline if there is one, else 600 */
 } trainc_trainer_options;
 
 /// Makes a training state: allocates the arenas, starts the threads, loads the
 /// GEMM library if the artifact multiplies matrices, writes initial values and
 /// the compute copies. `options` may be null. If memory_limit is too small the
-/// text says how much is needed, and nothing is left allocated.
+/// text says how much is needed, and nothing is left allocated. If a GPU has too
+/// little memory, it lists what needs how much.
+///
+/// On a GPU the arenas are in its memory. Inputs are copied there when a run begins,
+/// by way of pinned memory, so that what is bound may change as soon as the call
+/// returns. A call returns when its work is handed over: only who asks for results,
+/// scalars, tensors or outputs waits for the device. A list of commands is run once
+/// plainly, then recorded as a CUDA graph. A failure of the device may thus come
+/// with a later call; afterwards the trainer is of no use. The driver is libcuda.so.1,
+/// or the file that TRAINC_LIBCUDA in the environment names.
 ///
 /// OpenBLAS is libopenblas.so.0, or the file that TRAINC_OPENBLAS in the
 /// environment names. It is held at one thread; while it loads, the variables
@@ -217,6 +237,18 @@ TRAINC_API void trainc_trainer_destroy(trainc_trainer *trainer);
 TRAINC_API const trainc_artifact *
 trainc_trainer_artifact(const trainc_trainer *trainer);
 
+/// The tables of the target that it runs on: of trainc_artifact_descriptor, or of one
+/// that follows it. Entries, ports, tensors and scalars have the same numbers in all.
+TRAINC_API const trainc_descriptor *
+trainc_trainer_descriptor(const trainc_trainer *trainer);
+
+/// Where it runs: "cpu", or "cuda:0 (NVIDIA H100, sm_90)".
+TRAINC_API const char *trainc_trainer_device(const trainc_trainer *trainer);
+
+/// One line for the user, or null: why the processor was chosen although the artifact
+/// has code for a GPU.
+TRAINC_API const char *trainc_trainer_notice(const trainc_trainer *trainer);
+
 /// Threads that run tiles, with the caller's.
 TRAINC_API uint32_t trainc_trainer_threads(const trainc_trainer *trainer);
 
@@ -230,7 +262,8 @@ TRAINC_API uint32_t trainc_trainer_threads(const trainc_trainer *trainer);
 ///
 /// The gradient of a parameter that is an input (`gradient(@p)`) may stand where
 /// trainc_tensor_data says that the parameter's gradient is: then it is not
-/// copied. Not with windows of several micro-steps, whose sums are there.
+/// copied. Not with windows of several micro-steps, whose sums are there. On a GPU
+/// that is an address of the device, the only one that may be bound.
 TRAINC_API trainc_status trainc_bind_input(trainc_trainer *trainer,
                                            uint32_t entry, uint32_t index,
                                            const void *data, uint64_t bytes);
@@ -256,7 +289,9 @@ TRAINC_API trainc_status trainc_bind_output(trainc_trainer *trainer,
 
 /// Where output `index` of `entry` is written: the binding, or the trainer's
 /// own memory. Valid until another binding; undefined content before the first
-/// run.
+/// run. On a GPU it waits until the last run has written it; the trainer's own is
+/// memory of the host, valid until the next run of the entry. (A run of an entry
+/// with a binding waits until that is written.)
 TRAINC_API trainc_status trainc_output_data(trainc_trainer *trainer,
                                             uint32_t entry, uint32_t index,
                                             const void **out_data);
@@ -352,7 +387,8 @@ TRAINC_API trainc_status trainc_tensor_get(const trainc_trainer *trainer,
 
 /// The tensor itself: `bytes` of trainc_tensor_get, valid until the trainer is
 /// converted or destroyed. Who writes parameters through it calls
-/// trainc_update_compute_copies before the next run.
+/// trainc_update_compute_copies before the next run. On a GPU this is an address of
+/// the device, and no work of the trainer is under way when the call returns.
 TRAINC_API trainc_status trainc_tensor_data(trainc_trainer *trainer,
                                             uint32_t tensor, void **out_data);
 
@@ -540,12 +576,15 @@ TRAINC_API trainc_status trainc_tensor_file_metadata(
 typedef struct trainc_memory {
   uint64_t persistent; // arenas that keep their content
   uint64_t workspace;  // activations and transient buffers
-  uint64_t outputs;    // output memory of the trainer
+  uint64_t outputs;    // output memory of the trainer; on a GPU inputs, too
   uint64_t scratch;    // of running tiles, all threads
   uint64_t total;      // what memory_limit limits
   uint64_t limit;      // 0: none
   uint64_t peak; // the most that total has been since the trainer was made, or
                  // since its last conversion began
+  uint64_t
+      staging; // of the host, pinned, beside all that, for copies from and to a
+               // GPU; else 0
 } trainc_memory;
 
 TRAINC_API trainc_status trainc_memory_use(const trainc_trainer *trainer,
@@ -690,7 +729,8 @@ TRAINC_API void trainc_comm_abort(trainc_comm *comm, int status);
 // Observing
 //===----------------------------------------------------------------------===//
 
-/// One command of a run, seen from the calling thread.
+/// One command of a run, seen from the calling thread. On a GPU it has been done when
+/// its end is seen, and the time between its begin and end is the device's.
 typedef struct trainc_event {
   uint32_t end; // 0: before the command, 1: after it
   uint32_t entry;
@@ -702,8 +742,8 @@ typedef struct trainc_event {
 
 /// Returns 0 to go on. Anything else ends the run at once with
 /// TRAINC_CANCELLED: the state is then between two states, and the trainer
-/// refuses to run until a load succeeds. May call trainc_operand_data and
-/// trainc_get_scalar only.
+/// refuses to run until a load succeeds. May call trainc_operand_data,
+/// trainc_operand_read and trainc_get_scalar only.
 typedef int (*trainc_observer_fn)(void *context, const trainc_event *event);
 
 /// Calls `observer` before and after every command; null ends that.
@@ -711,12 +751,20 @@ TRAINC_API trainc_status trainc_set_observer(trainc_trainer *trainer,
                                              trainc_observer_fn observer,
                                              void *context);
 
-/// The memory of operand `operand` of a command of `entry`, as bound now.
+/// The memory of operand `operand` of a command of `entry`, as bound now; on a GPU an
+/// address of the device.
 TRAINC_API trainc_status trainc_operand_data(const trainc_trainer *trainer,
                                              uint32_t entry,
                                              const trainc_command *command,
                                              uint32_t operand,
                                              const void **out_data);
+
+/// Copies `bytes` bytes of it, from `offset` on, to memory of the host.
+TRAINC_API trainc_status trainc_operand_read(const trainc_trainer *trainer,
+                                             uint32_t entry,
+                                             const trainc_command *command,
+                                             uint32_t operand, uint64_t offset,
+                                             void *out_data, uint64_t bytes);
 
 #ifdef __cplusplus
 }

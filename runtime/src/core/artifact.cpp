@@ -72,9 +72,22 @@ static trainc_status checkLibraryFile(const char *path) {
   return TRAINC_OK;
 }
 
-static trainc_status adopt(trainc_artifact *artifact,
-                           const trainc_descriptor *d) {
-  const char *path = artifact->path.c_str();
+trainc_status trainc::checkProcessor(const trainc_artifact &artifact,
+                                     const trainc_descriptor &d) {
+  Text missing, processor;
+  appendMissingFeatures(d.features, missing);
+  if (!missing.size())
+    return TRAINC_OK;
+  appendProcessorName(processor);
+  return fail(TRAINC_UNSUPPORTED,
+              "artifact '%s' is for processor '%s' and needs %s, which this "
+              "one (%s) does not have: compile it with another --target-cpu",
+              artifact.path.c_str(), d.cpu ? d.cpu : "?", missing.c_str(),
+              processor.c_str());
+}
+
+/// Checks the tables for one target.
+static trainc_status checkTables(const char *path, const trainc_descriptor *d) {
   if (d->magic != TRAINC_ABI_MAGIC)
     return fail(TRAINC_ABI_MISMATCH, "'%s' is no trainc artifact", path);
   if (d->abi_version != TRAINC_ABI_VERSION || d->size != sizeof(*d))
@@ -83,26 +96,28 @@ static trainc_status adopt(trainc_artifact *artifact,
                 "runtime (%s) needs %u (%zu bytes): compile it again",
                 path, d->abi_version, d->size, TRAINC_VERSION_STRING,
                 TRAINC_ABI_VERSION, sizeof(*d));
-  if (d->target != TRAINC_TARGET_CPU)
+  if (d->target != TRAINC_TARGET_CPU && d->target != TRAINC_TARGET_CUDA)
     return fail(TRAINC_UNSUPPORTED,
-                "artifact '%s' is for target %u; this runtime runs those for "
-                "the processor (%u) only",
-                path, d->target, TRAINC_TARGET_CPU);
+                "artifact '%s' is for target %u, which this runtime (%s) does "
+                "not know",
+                path, d->target, TRAINC_VERSION_STRING);
+  return validate(*d);
+}
+
+static trainc_status adopt(trainc_artifact *artifact,
+                           const trainc_descriptor *d) {
   artifact->descriptor = d;
-  TRAINC_TRY(validate(*d));
-  Text missing;
-  appendMissingFeatures(d->features, missing);
-  if (missing.size()) {
-    Text processor;
-    appendProcessorName(processor);
-    return fail(TRAINC_UNSUPPORTED,
-                "artifact '%s' is for processor '%s' and needs %s, which this "
-                "one (%s) does not have: compile it with another --target-cpu",
-                path, d->cpu ? d->cpu : "?", missing.c_str(),
-                processor.c_str());
+  const trainc_descriptor *cpu = nullptr;
+  for (const trainc_descriptor *one = d; one; one = one->next) {
+    TRAINC_TRY(checkTables(artifact->path.c_str(), one));
+    TRAINC_TRY(validateChain(*d, *one));
+    if (one->target == TRAINC_TARGET_CPU)
+      cpu = one;
+    if (one->functions)
+      __atomic_store_n(one->functions, &functionTable, __ATOMIC_RELEASE);
   }
-  __atomic_store_n(d->functions, &functionTable, __ATOMIC_RELEASE);
-  return TRAINC_OK;
+  // With code for a GPU, too, the processor may do without.
+  return cpu == d && !d->next ? checkProcessor(*artifact, *d) : TRAINC_OK;
 }
 
 static trainc_status openLibrary(trainc_artifact *artifact, const char *path) {

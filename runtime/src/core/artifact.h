@@ -30,6 +30,15 @@ inline uint32_t gemmOperandCount(const trainc_gemm_detail &gemm) {
          (gemm.bias_gradient ? 1 : 0);
 }
 
+/// Checks that `one` of the tables that follow `first` is the same step for another
+/// target than those before it. Both are valid.
+trainc_status validateChain(const trainc_descriptor &first,
+                            const trainc_descriptor &one);
+
+/// TRAINC_UNSUPPORTED if this processor lacks what the tables' code needs.
+trainc_status checkProcessor(const trainc_artifact &artifact,
+                             const trainc_descriptor &descriptor);
+
 /// The entry or TRAINC_INVALID_ARGUMENT.
 trainc_status getEntry(const trainc_artifact *artifact, uint32_t entry,
                        const trainc_entry **out_entry);

@@ -1,6 +1,7 @@
 //===- bind.cpp - From tables to addresses --------------------------------===//
 
 #include "core/trainer.h"
+#include "cuda/executor.h"
 
 using namespace trainc;
 
@@ -46,6 +47,8 @@ static trainc_status bindCommand(trainc_trainer *trainer, unsigned threads,
                                  const trainc_command &command,
                                  BoundCommand &bound) {
   bound.source = &command;
+  if (trainer->gpu)
+    return cuda::bindCommand(trainer, command, bound);
   switch (command.kind) {
   case TRAINC_COMMAND_LAUNCH: {
     const trainc_kernel &kernel = trainer->d->kernels[command.kernel];
@@ -83,6 +86,7 @@ static trainc_status bindEntry(trainc_trainer *trainer, unsigned threads,
   size_t numBases =
       trainer->d->num_arenas + entry.num_inputs + entry.num_outputs;
   state.bases.resize(numBases);
+  state.ports.resize(entry.num_inputs + entry.num_outputs);
   state.firstUse.resize(numBases + 1);
   size_t arguments = 0;
   auto forEach = [&](auto &&function) {
@@ -139,7 +143,9 @@ void trainc::bindArenas(trainc_trainer *trainer) {
     for (uint32_t arena = 0; arena < d.num_arenas; ++arena)
       setBase(trainer->entries[e], arena, arenaData(trainer, arena));
   trainer->scalars =
-      reinterpret_cast<double *>(arenaData(trainer, d.scalar_arena));
+      trainer->gpu
+          ? cuda::hostScalars(*trainer->gpu)
+          : reinterpret_cast<double *>(arenaData(trainer, d.scalar_arena));
 }
 
 void trainc::setBase(EntryState &entry, size_t base, void *data) {
@@ -214,7 +220,7 @@ trainc_status trainc_port_part(const trainc_trainer *trainer, uint32_t entry,
   return TRAINC_OK;
 }
 
-/// Does `data` lie in memory of gradients?
+/// Does `data` lie in memory of gradients? On a GPU an address of the device may.
 static bool isGradientMemory(const State &state, const void *data) {
   const char *at = static_cast<const char *>(data);
   for (size_t i = 0; i < state.arenas.size(); ++i) {
@@ -237,11 +243,17 @@ trainc_status trainc_bind_input(trainc_trainer *trainer, uint32_t entry,
     return fail(TRAINC_INVALID_ARGUMENT, "input '%s' of entry '%s' is null",
                 port->name, e->name);
   TRAINC_TRY(checkData(*e, *port, data, bytes));
-  if (e->accumulate > 1 && isGradientMemory(trainer->state, data))
+  bool gradient = isGradientMemory(trainer->state, data);
+  if (e->accumulate > 1 && gradient)
     return fail(TRAINC_INVALID_ARGUMENT,
                 "input '%s' of entry '%s' lies in the memory of gradients, to "
                 "which %u micro-steps add; expected other memory",
                 port->name, e->name, e->accumulate);
+  if (trainer->gpu) {
+    cuda::bindInput(trainer, entry, index, data, /*onDevice=*/gradient);
+    return TRAINC_OK;
+  }
+  trainer->entries[entry].ports[index] = const_cast<void *>(data);
   setBase(trainer->entries[entry], trainer->d->num_arenas + index,
           const_cast<void *>(data));
   return TRAINC_OK;
@@ -302,8 +314,10 @@ trainc_status trainc_bind_output(trainc_trainer *trainer, uint32_t entry,
   TRAINC_TRY(getPort(trainer, entry, /*output=*/true, index, &e, &port));
   if (data)
     TRAINC_TRY(checkData(*e, *port, data, bytes));
-  setBase(trainer->entries[entry],
-          trainer->d->num_arenas + e->num_inputs + index, data);
+  trainer->entries[entry].ports[e->num_inputs + index] = data;
+  if (!trainer->gpu)
+    setBase(trainer->entries[entry],
+            trainer->d->num_arenas + e->num_inputs + index, data);
   return TRAINC_OK;
 }
 
@@ -312,6 +326,8 @@ trainc_status trainc_output_data(trainc_trainer *trainer, uint32_t entry,
   const trainc_entry *e = nullptr;
   const trainc_port *port = nullptr;
   TRAINC_TRY(getPort(trainer, entry, /*output=*/true, index, &e, &port));
+  if (trainer->gpu)
+    return cuda::outputData(trainer, entry, index, out_data);
   TRAINC_TRY(placeOutputs(trainer, entry));
   *out_data = trainer->entries[entry]
                   .bases[trainer->d->num_arenas + e->num_inputs + index];
@@ -321,11 +337,32 @@ trainc_status trainc_output_data(trainc_trainer *trainer, uint32_t entry,
 trainc_status trainc::prepareEntry(trainc_trainer *trainer, uint32_t entry) {
   const trainc_entry &e = trainer->d->entries[entry];
   for (uint32_t i = 0; i < e.num_inputs; ++i)
-    if (!trainer->entries[entry].bases[trainer->d->num_arenas + i])
+    if (!trainer->entries[entry].ports[i])
       return fail(TRAINC_INVALID_ARGUMENT,
                   "input '%s' of entry '%s' is not bound", e.inputs[i].name,
                   e.name);
-  return placeOutputs(trainer, entry);
+  return trainer->gpu ? cuda::prepareEntry(trainer, entry)
+                      : placeOutputs(trainer, entry);
+}
+
+trainc_status trainc_operand_read(const trainc_trainer *trainer, uint32_t entry,
+                                  const trainc_command *command,
+                                  uint32_t operand, uint64_t offset,
+                                  void *out_data, uint64_t bytes) {
+  const void *data = nullptr;
+  TRAINC_TRY(trainc_operand_data(trainer, entry, command, operand, &data));
+  uint64_t size = command->operands[operand].bytes;
+  if (offset > size || bytes > size - offset)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "operand %u has %llu bytes, not %llu from %llu on", operand,
+                static_cast<unsigned long long>(size),
+                static_cast<unsigned long long>(bytes),
+                static_cast<unsigned long long>(offset));
+  data = static_cast<const char *>(data) + offset;
+  if (trainer->gpu)
+    return cuda::readMemory(*trainer->gpu, data, out_data, bytes);
+  memcpy(out_data, data, bytes);
+  return TRAINC_OK;
 }
 
 trainc_status trainc_operand_data(const trainc_trainer *trainer, uint32_t entry,

@@ -131,6 +131,11 @@ static double draw(const trainc_tensor &tensor, double u) {
   }
 }
 
+bool trainc::startsAsZeros(const trainc_tensor &tensor) {
+  return tensor.init == TRAINC_INIT_CONSTANT && tensor.init_a == 0.0 &&
+         !__builtin_signbit(tensor.init_a);
+}
+
 void trainc::initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
                         uint64_t begin, uint64_t end) {
   uint64_t size = trainc_dtype_size(tensor.dtype);
@@ -140,8 +145,6 @@ void trainc::initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
     return;
   }
   if (tensor.init == TRAINC_INIT_CONSTANT) {
-    if (tensor.init_a == 0.0 && !__builtin_signbit(tensor.init_a))
-      return; // arenas start as zeros
     for (uint64_t i = begin; i < end; ++i)
       storeElement(tensor.dtype, data, i - begin, tensor.init_a);
     return;

@@ -10,6 +10,9 @@
 
 namespace trainc {
 
+/// Is the initial value of `tensor` what arenas start as?
+bool startsAsZeros(const trainc_tensor &tensor);
+
 /// Writes elements [begin, end) of the initial value of `tensor` to `data`, the
 /// place of element `begin`.
 void initialize(const trainc_tensor &tensor, uint64_t seed, void *data,

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "core/access.h"
 #include "core/convert.h"
 #include "core/hash.h"
 #include "core/match.h"
@@ -41,25 +42,28 @@ static void addElements(uint32_t dtype, char *to, const char *from,
 
 /// Takes over what is this rank's of the `bytes` bytes from `begin` on of the tensor
 /// in the file.
-static void takePiece(const trainc_trainer *trainer, const Match &match,
-                      const char *data, uint64_t begin, uint64_t bytes) {
+static trainc_status takePiece(const trainc_trainer *trainer,
+                               const Match &match, const char *data,
+                               uint64_t begin, uint64_t bytes) {
   const trainc_tensor &tensor = trainer->state.tensors[match.to];
   Part part = partOf(trainer, tensor);
-  uint64_t toSize = trainc_dtype_size(tensor.dtype);
   uint64_t fromSize = trainc_dtype_size(match.from->dtype);
   uint64_t first = begin / fromSize, end = (begin + bytes) / fromSize;
   uint64_t low = first > part.first ? first : part.first;
   uint64_t high = end < part.first + part.count ? end : part.first + part.count;
   if (low >= high)
-    return;
+    return TRAINC_OK;
   Array<char> converted;
-  char *to = part.data + (low - part.first) * toSize;
   if (match.adds)
-    converted.resize((high - low) * toSize);
+    converted.resize((high - low) * trainc_dtype_size(tensor.dtype));
+  Elements to;
+  TRAINC_TRY(to.open(trainer, tensor, low - part.first, high - low,
+                     match.adds ? Access::Update : Access::Write));
   convert(match.from->dtype, data + (low - first) * fromSize, tensor.dtype,
-          match.adds ? converted.data() : to, high - low);
+          match.adds ? converted.data() : to.data(), high - low);
   if (match.adds)
-    addElements(tensor.dtype, to, converted.data(), high - low);
+    addElements(tensor.dtype, to.data(), converted.data(), high - low);
+  return to.close();
 }
 
 /// Another type is converted, and what is added read, in pieces of `pieceBytes`.
@@ -71,21 +75,30 @@ static trainc_status readTensor(const trainc_trainer *trainer,
   uint64_t fromSize = trainc_dtype_size(match.from->dtype);
   uint64_t first = part.first * fromSize, bytes = part.count * fromSize;
   if (match.from->dtype == tensor.dtype && !match.adds)
-    return file.read(match.from->begin + first, part.data, bytes);
+    return forElements(trainer, tensor, Access::Write,
+                       [&](char *data, uint64_t begin, uint64_t count) {
+                         return file.read(match.from->begin + first +
+                                              begin * fromSize,
+                                          data, count * fromSize);
+                       });
   buffer.resize(pieceBytes);
   for (uint64_t at = first; at < first + bytes; at += pieceBytes) {
     uint64_t rest = first + bytes - at;
     uint64_t piece = rest < pieceBytes ? rest : pieceBytes;
     TRAINC_TRY(file.read(match.from->begin + at, buffer.data(), piece));
-    takePiece(trainer, match, buffer.data(), at, piece);
+    TRAINC_TRY(takePiece(trainer, match, buffer.data(), at, piece));
   }
   return TRAINC_OK;
 }
 
-static void writeZeros(const trainc_trainer *trainer, const Match &match) {
+static trainc_status writeZeros(const trainc_trainer *trainer,
+                                const Match &match) {
   const trainc_tensor &tensor = trainer->state.tensors[match.to];
-  Part part = partOf(trainer, tensor);
-  memset(part.data, 0, part.count * trainc_dtype_size(tensor.dtype));
+  return forElements(trainer, tensor, Access::Write,
+                     [&](char *data, uint64_t, uint64_t count) {
+                       memset(data, 0, count * trainc_dtype_size(tensor.dtype));
+                       return TRAINC_OK;
+                     });
 }
 
 /// The file that a folder's `latest` names, or `path` itself.
@@ -228,7 +241,8 @@ static trainc_status readPassed(const trainc_trainer *trainer,
       TRAINC_TRY(checkpoint.read(at, chunk.data(), bytes));
       for (const Match &match : plan.tensors)
         if (match.from == &tensor)
-          takePiece(trainer, match, chunk.data(), at - tensor.begin, bytes);
+          TRAINC_TRY(takePiece(trainer, match, chunk.data(), at - tensor.begin,
+                               bytes));
     }
   return TRAINC_OK;
 }
@@ -240,12 +254,16 @@ static trainc_status readTensors(trainc_trainer *trainer,
   trainer->broken = true; // until all is read
   trainc_status status = TRAINC_OK;
   for (const Match &match : plan.tensors)
-    if (!match.from)
-      writeZeros(trainer, match);
-    else if (status == TRAINC_OK && !checkpoint.isPassed())
+    if (status != TRAINC_OK)
+      break;
+    else if (!match.from)
+      status = writeZeros(trainer, match);
+    else if (!checkpoint.isPassed())
       status = readTensor(trainer, checkpoint.file, match, buffer);
-  if (checkpoint.isPassed())
-    status = readPassed(trainer, checkpoint, plan);
+  if (checkpoint.isPassed()) {
+    trainc_status read = readPassed(trainer, checkpoint, plan);
+    status = status == TRAINC_OK ? read : status;
+  }
   TRAINC_TRY(trainer->ranks.agree(status));
   return updateComputeCopies(trainer);
 }
@@ -284,6 +302,7 @@ static Target targetOf(const trainc_trainer *trainer) {
 
 trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
   DefaultFloats floats;
+  TRAINC_TRY(settle(trainer));
   Checkpoint checkpoint(trainer);
   Plan plan;
   for (uint32_t i = 0; i < trainer->d->num_scalars; ++i)

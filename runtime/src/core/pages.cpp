@@ -66,7 +66,8 @@ void Pages::takeRest() {
     return;
   take((bytes - held) / pageBytes);
   // Large arenas walk fewer page tables in huge pages; only advice.
-  madvise(start, bytes, MADV_HUGEPAGE);
+  if (!remote)
+    madvise(start, bytes, MADV_HUGEPAGE);
 }
 
 void Pages::collapse() {
@@ -91,6 +92,15 @@ void Pages::borrow(char *memory, uint64_t size, Account &newAccount) {
   preferSmall();
 }
 
+void Pages::hold(char *address, uint64_t size, Account &newAccount) {
+  release();
+  account = &newAccount;
+  start = address;
+  bytes = start ? alignUp(size, pageBytes) : 0;
+  borrowed = remote = true;
+  takeRest();
+}
+
 void Pages::release() {
   if (start && !borrowed)
     munmap(start, bytes);
@@ -98,7 +108,7 @@ void Pages::release() {
     account->held -= held;
   start = nullptr;
   bytes = held = 0;
-  borrowed = false;
+  borrowed = remote = false;
 }
 
 void Pages::swap(Pages &other) {
@@ -106,5 +116,6 @@ void Pages::swap(Pages &other) {
   trainc::swap(bytes, other.bytes);
   trainc::swap(held, other.held);
   trainc::swap(borrowed, other.borrowed);
+  trainc::swap(remote, other.remote);
   trainc::swap(account, other.account);
 }

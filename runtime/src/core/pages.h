@@ -34,6 +34,8 @@ public:
   /// The same of shared memory, which somebody else made and frees. What is dropped
   /// of it is gone for all that share it.
   void borrow(char *memory, uint64_t bytes, Account &account);
+  /// Memory of a device, which somebody else made and frees: an address and a count.
+  void hold(char *address, uint64_t bytes, Account &account);
   void take(uint64_t count);
   void takeRest();
   /// Puts small pages together to huge ones, where the system can. It holds one
@@ -53,7 +55,7 @@ private:
 
   char *start = nullptr;
   uint64_t bytes = 0, held = 0;
-  bool borrowed = false;
+  bool borrowed = false, remote = false;
   Account *account = nullptr;
 };
 

@@ -2,6 +2,7 @@
 
 #include "core/convert.h"
 #include "core/trainer.h"
+#include "cuda/executor.h"
 #include <math.h>
 #include <time.h>
 
@@ -71,13 +72,12 @@ static trainc_status failIndex(const trainc_entry &entry,
               static_cast<long long>(check.high) - 1, ignored.c_str());
 }
 
-static trainc_status checkIndices(const trainc_trainer *trainer,
-                                  const trainc_entry &entry,
+static trainc_status checkIndices(const trainc_entry &entry,
                                   const EntryState &state) {
   for (uint32_t i = 0; i < entry.num_checks; ++i) {
     const trainc_index_check &check = entry.checks[i];
     const trainc_port &port = entry.inputs[check.input];
-    const void *data = state.bases[trainer->d->num_arenas + check.input];
+    const void *data = state.ports[check.input];
     uint64_t count = port.bytes / trainc_dtype_size(port.dtype);
     uint64_t position = findBadOf(port.dtype, data, count, check);
     if (position != count)
@@ -212,11 +212,12 @@ static uint64_t now() {
          static_cast<uint64_t>(time.tv_nsec);
 }
 
-static trainc_status observe(trainc_trainer *trainer, uint32_t entry,
-                             uint32_t list, size_t index, bool end) {
+trainc_status trainc::observe(trainc_trainer *trainer, uint32_t entry,
+                              uint32_t list, size_t index, bool end,
+                              uint64_t time) {
   const BoundCommand &command = trainer->entries[entry].lists[list][index];
   trainc_event event = {
-      end, entry, list, static_cast<uint32_t>(index), command.source, now()};
+      end, entry, list, static_cast<uint32_t>(index), command.source, time};
   if (trainer->observer(trainer->observerContext, &event) == 0)
     return TRAINC_OK;
   trainer->broken = true;
@@ -227,11 +228,16 @@ static trainc_status observe(trainc_trainer *trainer, uint32_t entry,
 
 static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
                              uint32_t list) {
+  if (trainer->gpu) {
+    trainc_status status = cuda::runList(trainer, entry, list);
+    trainer->broken |= status != TRAINC_OK;
+    return status;
+  }
   const EntryState &state = trainer->entries[entry];
   const Array<BoundCommand> &commands = state.lists[list];
   for (size_t i = 0; i < commands.size(); ++i) {
     if (trainer->observer)
-      TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/false));
+      TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/false, now()));
     if (isCollective(commands[i].source->kind)) {
       trainc_status status = runCollective(trainer, state, commands[i]);
       if (status != TRAINC_OK) {
@@ -244,7 +250,7 @@ static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
                   commands[i].source->label ? commands[i].source->label : "?");
     }
     if (trainer->observer)
-      TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/true));
+      TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/true, now()));
   }
   return TRAINC_OK;
 }
@@ -282,7 +288,7 @@ static trainc_status checkEntry(trainc_trainer *trainer, uint32_t entry,
                 kind == TRAINC_ENTRY_EVAL ? "an eval" : "a step");
   TRAINC_TRY(checkState(trainer));
   TRAINC_TRY(prepareEntry(trainer, entry));
-  return checkIndices(trainer, *e, trainer->entries[entry]);
+  return checkIndices(*e, trainer->entries[entry]);
 }
 
 /// A flush may come before any input is bound: after a load.
@@ -292,8 +298,9 @@ static trainc_status checkFlush(const trainc_trainer *trainer, uint32_t entry) {
   const trainc_command_list &apply = e.lists[TRAINC_LIST_APPLY];
   for (uint64_t i = 0; i < apply.count; ++i)
     for (uint32_t k = 0; k < apply.commands[i].num_operands; ++k) {
-      uint32_t base = apply.commands[i].operands[k].base;
-      if (!trainer->entries[entry].bases[base])
+      uint32_t input =
+          apply.commands[i].operands[k].base - trainer->d->num_arenas;
+      if (input < e.num_inputs && !trainer->entries[entry].ports[input])
         return fail(TRAINC_INVALID_ARGUMENT,
                     "the update of entry '%s' reads an input that is not bound",
                     e.name);
@@ -303,20 +310,23 @@ static trainc_status checkFlush(const trainc_trainer *trainer, uint32_t entry) {
 
 /// Runs the update for the `count` micro-steps of the window.
 static trainc_status closeWindow(trainc_trainer *trainer, uint32_t entry,
-                                 double count, trainc_step_result &result) {
+                                 double count) {
   double *scalars = trainer->scalars;
-  double before = scalars[TRAINC_SCALAR_UPDATE];
   scalars[TRAINC_SCALAR_WINDOW] = count;
   TRAINC_TRY(runList(trainer, entry, TRAINC_LIST_APPLY));
   scalars[TRAINC_SCALAR_MICRO_STEP] = 0;
-  result.closed = 1;
-  result.updated = scalars[TRAINC_SCALAR_UPDATE] != before;
   return TRAINC_OK;
 }
 
-static void fillResult(const trainc_trainer *trainer,
-                       trainc_step_result &result) {
+/// Of a run that closed a window, or did not; `before` is the number of updates that
+/// were done. Waits for the device.
+static trainc_status giveResult(const trainc_trainer *trainer, bool closed,
+                                double before, trainc_step_result *out_result) {
+  TRAINC_TRY(settle(trainer));
+  trainc_step_result result = {};
   const double *scalars = trainer->scalars;
+  result.closed = closed;
+  result.updated = closed && scalars[TRAINC_SCALAR_UPDATE] != before;
   auto mean = [](double sum, double weight) {
     return weight == 0 ? static_cast<double>(NAN) : sum / weight;
   };
@@ -334,6 +344,8 @@ static void fillResult(const trainc_trainer *trainer,
   result.finite = scalars[TRAINC_SCALAR_FINITE] != 0;
   result.stop =
       result.closed ? static_cast<uint32_t>(scalars[TRAINC_SCALAR_STOP]) : 0;
+  *out_result = result;
+  return TRAINC_OK;
 }
 
 trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
@@ -347,41 +359,40 @@ trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
                 "step of '%s'",
                 trainer->d->entries[trainer->windowEntry].name, e.name);
   DefaultFloats floats;
-  trainc_step_result result = {};
+  if (out_result)
+    TRAINC_TRY(settle(trainer));
+  double before = trainer->scalars[TRAINC_SCALAR_UPDATE];
   trainer->windowEntry = entry;
   if (trainer->ranks.any())
     TRAINC_TRY(fence(*trainer->ranks.communicator()));
   TRAINC_TRY(runList(trainer, entry,
                      microStep > 0 ? TRAINC_LIST_NEXT : TRAINC_LIST_FIRST));
   microStep += 1;
-  if (microStep >= e.accumulate)
-    TRAINC_TRY(closeWindow(trainer, entry, microStep, result));
-  if (out_result) {
-    fillResult(trainer, result);
-    *out_result = result;
-  }
-  return TRAINC_OK;
+  bool closes = microStep >= e.accumulate;
+  if (closes)
+    TRAINC_TRY(closeWindow(trainer, entry, microStep));
+  return out_result ? giveResult(trainer, closes, before, out_result)
+                    : TRAINC_OK;
 }
 
 trainc_status trainc_request_stop(trainc_trainer *trainer) {
-  trainer->scalars[TRAINC_SCALAR_STOP] = 1;
+  setScalar(trainer, TRAINC_SCALAR_STOP, 1);
   return TRAINC_OK;
 }
 
 trainc_status trainc_flush(trainc_trainer *trainer,
                            trainc_step_result *out_result) {
   double microStep = trainer->scalars[TRAINC_SCALAR_MICRO_STEP];
-  trainc_step_result result = {};
+  if (out_result)
+    TRAINC_TRY(settle(trainer));
+  double before = trainer->scalars[TRAINC_SCALAR_UPDATE];
   if (microStep > 0) {
     TRAINC_TRY(checkFlush(trainer, trainer->windowEntry));
     DefaultFloats floats;
-    TRAINC_TRY(closeWindow(trainer, trainer->windowEntry, microStep, result));
+    TRAINC_TRY(closeWindow(trainer, trainer->windowEntry, microStep));
   }
-  if (out_result) {
-    fillResult(trainer, result);
-    *out_result = result;
-  }
-  return TRAINC_OK;
+  return out_result ? giveResult(trainer, microStep > 0, before, out_result)
+                    : TRAINC_OK;
 }
 
 trainc_status trainc_eval(trainc_trainer *trainer, uint32_t entry) {

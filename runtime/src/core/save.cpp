@@ -1,5 +1,6 @@
 //===- save.cpp - Writing checkpoints -------------------------------------===//
 
+#include "core/access.h"
 #include "core/files.h"
 #include "core/match.h"
 #include <dirent.h>
@@ -103,7 +104,11 @@ static trainc_status saveAlone(trainc_trainer *trainer, const char *path) {
       TRAINC_TRY(file.write(&trainer->scalars[piece.scalar], 8));
     } else {
       const trainc_tensor &tensor = trainer->state.tensors[piece.tensor];
-      TRAINC_TRY(file.write(tensorData(trainer, tensor), tensor.bytes));
+      uint64_t size = trainc_dtype_size(tensor.dtype);
+      TRAINC_TRY(forElements(trainer, tensor, Access::Read,
+                             [&](const char *data, uint64_t, uint64_t count) {
+                               return file.write(data, count * size);
+                             }));
     }
   return file.commit();
 }
@@ -113,17 +118,15 @@ static trainc_status saveAlone(trainc_trainer *trainer, const char *path) {
 //===----------------------------------------------------------------------===//
 
 /// What this rank writes of a tensor that all have whole: its share of it.
-static Part shareOf(const trainc_trainer *trainer, const trainc_tensor &tensor,
-                    const Part &part) {
+static Part shareOf(const trainc_trainer *trainer, const Part &part) {
   uint64_t ranks = trainer->ranks.size(), rank = trainer->ranks.rank();
   uint64_t begin = part.count / ranks * rank;
   uint64_t end =
       rank + 1 == ranks ? part.count : part.count / ranks * (rank + 1);
-  return {begin, end - begin,
-          part.data + begin * trainc_dtype_size(tensor.dtype)};
+  return {begin, end - begin, part.data};
 }
 
-/// What this rank writes of `piece`; nothing if another rank does.
+/// Elements of `piece` that this rank writes; none if another rank does.
 static Part writtenPart(const trainc_trainer *trainer, const Piece &piece) {
   const Ranks &ranks = trainer->ranks;
   const trainc_tensor &tensor = trainer->state.tensors[piece.tensor];
@@ -132,7 +135,7 @@ static Part writtenPart(const trainc_trainer *trainer, const Piece &piece) {
     return piece.rank == ranks.rank() ? part : Part{0, 0, nullptr};
   const trainc_bucket *bucket = bucketOf(*trainer->d, piece.tensor);
   if (!bucket || bucket->pieces == 1)
-    return shareOf(trainer, tensor, part);
+    return shareOf(trainer, part);
   // Of equal pieces the first rank writes its own.
   uint32_t pieceAxes = trainer->d->arenas[tensor.arena].piece_axes;
   return ranks.indexIn(~pieceAxes) == 0 ? part : Part{0, 0, nullptr};
@@ -166,9 +169,13 @@ static trainc_status writeParts(const trainc_trainer *trainer,
     const trainc_tensor &tensor = trainer->state.tensors[piece.tensor];
     uint64_t size = trainc_dtype_size(tensor.dtype);
     Part part = writtenPart(trainer, piece);
-    if (part.count)
-      TRAINC_TRY(file.writeAt(start + part.first * size, part.data,
-                              part.count * size));
+    uint64_t own = partOf(trainer, tensor).first;
+    TRAINC_TRY(
+        forElements(trainer, tensor, part.first - own, part.count, Access::Read,
+                    [&](const char *data, uint64_t first, uint64_t count) {
+                      return file.writeAt(start + (part.first + first) * size,
+                                          data, count * size);
+                    }));
     start += tensor.bytes;
   }
   return TRAINC_OK;
@@ -219,6 +226,7 @@ trainc_status trainc_save(trainc_trainer *trainer, const char *path) {
     return fail(TRAINC_INVALID_ARGUMENT,
                 "the last run or load of this trainer ended half-way; there is "
                 "no state to save");
+  TRAINC_TRY(settle(trainer));
   return trainer->ranks.any() ? saveTogether(trainer, path)
                               : saveAlone(trainer, path);
 }
@@ -330,6 +338,7 @@ static trainc_status publish(const char *directory, const char *name,
 trainc_status trainc_save_checkpoint(trainc_trainer *trainer,
                                      const char *directory, uint32_t keep,
                                      const char **out_path) {
+  TRAINC_TRY(settle(trainer));
   Text name;
   name.format("step-%06.0f", trainer->scalars[TRAINC_SCALAR_UPDATE]);
   if (inWindow(trainer))

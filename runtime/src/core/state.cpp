@@ -1,7 +1,8 @@
 //===- state.cpp - Scalars, tensors and metadata by name ------------------===//
 
+#include "core/access.h"
 #include "core/convert.h"
-#include "core/trainer.h"
+#include "cuda/executor.h"
 #include <math.h>
 
 using namespace trainc;
@@ -22,6 +23,7 @@ static trainc_status checkScalar(const trainc_trainer *trainer,
 trainc_status trainc_get_scalar_at(const trainc_trainer *trainer,
                                    uint32_t scalar, double *out_value) {
   TRAINC_TRY(checkScalar(trainer, scalar));
+  TRAINC_TRY(settle(trainer));
   *out_value = trainer->scalars[scalar];
   return TRAINC_OK;
 }
@@ -52,8 +54,18 @@ trainc_status trainc_set_scalar_at(trainc_trainer *trainer, uint32_t scalar,
                 seed ? "an integer from 0 to 2^53 - 1"
                 : scalar == TRAINC_SCALAR_LOSS_SCALE ? "a positive number"
                                                      : "a finite number");
-  trainer->scalars[scalar] = value;
+  setScalar(trainer, scalar, value);
   return TRAINC_OK;
+}
+
+trainc_status trainc::settle(const trainc_trainer *trainer) {
+  return trainer->gpu ? cuda::settle(trainer) : TRAINC_OK;
+}
+
+void trainc::setScalar(trainc_trainer *trainer, uint32_t scalar, double value) {
+  trainer->scalars[scalar] = value;
+  if (trainer->gpu)
+    cuda::touchScalar(trainer, scalar);
 }
 
 trainc_status trainc_set_scalar(trainc_trainer *trainer, const char *name,
@@ -135,10 +147,15 @@ trainc_status trainc_tensor_read(const trainc_trainer *trainer, uint32_t index,
   TRAINC_TRY(getTensor(trainer, index, &tensor));
   TRAINC_TRY(checkCopy(*tensor, dtype, bytes));
   DefaultFloats floats;
-  Part part = partOf(trainer, *tensor);
   uint64_t size = trainc_dtype_size(dtype);
-  convert(tensor->dtype, part.data, dtype,
-          static_cast<char *>(out_data) + part.first * size, part.count);
+  char *to =
+      static_cast<char *>(out_data) + partOf(trainer, *tensor).first * size;
+  TRAINC_TRY(forElements(trainer, *tensor, Access::Read,
+                         [&](const char *data, uint64_t first, uint64_t count) {
+                           convert(tensor->dtype, data, dtype,
+                                   to + first * size, count);
+                           return TRAINC_OK;
+                         }));
   return gatherTensor(trainer, *tensor, dtype, static_cast<char *>(out_data));
 }
 
@@ -159,29 +176,36 @@ trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
   Part part = partOf(trainer, *tensor);
   if (trainer->ranks.any())
     TRAINC_TRY(fence(*trainer->ranks.communicator()));
-  convert(dtype, from + part.first * fromSize, tensor->dtype, part.data,
-          part.count);
+  TRAINC_TRY(forElements(trainer, *tensor, Access::Write,
+                         [&](char *to, uint64_t first, uint64_t count) {
+                           convert(dtype,
+                                   from + (part.first + first) * fromSize,
+                                   tensor->dtype, to, count);
+                           return TRAINC_OK;
+                         }));
   uint32_t copy;
   if (tensor->role != TRAINC_ROLE_MASTER ||
       trainc_artifact_find_tensor(trainer->artifact, TRAINC_ROLE_COMPUTE,
                                   tensor->name, nullptr, &copy) != TRAINC_OK)
     return TRAINC_OK;
   const trainc_tensor &narrow = state.tensors[copy];
-  char *target = tensorData(trainer, narrow);
-  if (target == part.data)
+  if (tensorData(trainer, narrow) == part.data)
     return TRAINC_OK;
   // Of the data, which every rank has: what it has of the parameter is a part.
   Array<char> rounded;
   rounded.resize(pieceBytes);
-  return forPieces(dtype, tensor->dtype, elementCount(*tensor),
-                   [&](uint64_t begin, uint64_t count) {
-                     convert(dtype, from + begin * fromSize, tensor->dtype,
-                             rounded.data(), count);
-                     convert(tensor->dtype, rounded.data(), narrow.dtype,
-                             target + begin * trainc_dtype_size(narrow.dtype),
-                             count);
-                     return TRAINC_OK;
-                   });
+  uint64_t toSize = trainc_dtype_size(narrow.dtype);
+  auto write = [&](char *to, uint64_t first, uint64_t count) {
+    return forPieces(dtype, tensor->dtype, count,
+                     [&](uint64_t begin, uint64_t size) {
+                       convert(dtype, from + (first + begin) * fromSize,
+                               tensor->dtype, rounded.data(), size);
+                       convert(tensor->dtype, rounded.data(), narrow.dtype,
+                               to + begin * toSize, size);
+                       return TRAINC_OK;
+                     });
+  };
+  return forElements(trainer, narrow, Access::Write, write);
 }
 
 trainc_status trainc_tensor_get(const trainc_trainer *trainer, uint32_t index,
@@ -193,6 +217,7 @@ trainc_status trainc_tensor_data(trainc_trainer *trainer, uint32_t index,
                                  void **out_data) {
   const trainc_tensor *tensor = nullptr;
   TRAINC_TRY(getTensor(trainer, index, &tensor));
+  TRAINC_TRY(settle(trainer));
   *out_data = partOf(trainer, *tensor).data;
   return TRAINC_OK;
 }

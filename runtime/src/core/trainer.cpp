@@ -1,8 +1,9 @@
 //===- trainer.cpp - Making and freeing training states -------------------===//
 
-#include "core/trainer.h"
+#include "core/access.h"
 #include "core/convert.h"
 #include "core/init.h"
+#include "core/target.h"
 #include "cpu/features.h"
 #include "cpu/onednn.h"
 #include "cpu/openblas.h"
@@ -67,7 +68,7 @@ trainc_status trainc::checkLimit(const trainc_trainer *trainer, uint64_t more) {
 char *trainc::arenaData(const trainc_trainer *trainer, uint32_t arena) {
   const trainc_arena &table = trainer->state.arenas[arena];
   // Nobody writes it: validate() refuses an artifact that would.
-  if (table.role == TRAINC_ROLE_CONSTANT)
+  if (table.role == TRAINC_ROLE_CONSTANT && !trainer->gpu)
     return static_cast<char *>(const_cast<void *>(table.data));
   return trainer->state.pages[arena].data();
 }
@@ -142,6 +143,8 @@ bool trainc::isInWindow(const trainc_descriptor &d, uint32_t arena) {
 }
 
 static trainc_status allocateArenas(trainc_trainer *trainer) {
+  if (trainer->gpu)
+    return cuda::allocateArenas(trainer);
   State &state = trainer->state;
   uint64_t needed = 0;
   for (const trainc_arena &arena : state.arenas)
@@ -173,11 +176,14 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Work on a tensor in pieces that threads share.
+/// Elements that threads share: those from `first` on of a tensor of the trainer, or
+/// of one that is copied to another type.
 struct TensorJob {
   const trainc_trainer *trainer;
   const trainc_tensor *tensor, *master;
-  Part part; // of the tensor or, if there is one, of the master
+  uint64_t first, count;
+  const char *from;
+  char *to;
 };
 } // namespace
 
@@ -185,8 +191,7 @@ static constexpr uint64_t pieceElements = 1 << 16;
 
 static void overPieces(trainc_trainer *trainer, TensorJob job,
                        TileFn function) {
-  job.part = partOf(trainer, job.master ? *job.master : *job.tensor);
-  uint64_t pieces = (job.part.count + pieceElements - 1) / pieceElements;
+  uint64_t pieces = (job.count + pieceElements - 1) / pieceElements;
   // Pool::run takes 2^31 tiles, which is 2^47 elements: more than memory holds.
   if (pieces)
     trainer->pool.run(function, &job, static_cast<int64_t>(pieces));
@@ -194,9 +199,8 @@ static void overPieces(trainc_trainer *trainer, TensorJob job,
 
 static void pieceOf(const TensorJob &job, int64_t piece, uint64_t &begin,
                     uint64_t &end) {
-  uint64_t count = job.part.count;
   begin = static_cast<uint64_t>(piece) * pieceElements;
-  end = begin + pieceElements < count ? begin + pieceElements : count;
+  end = begin + pieceElements < job.count ? begin + pieceElements : job.count;
 }
 
 /// The arena of the masters of the copies in `bucket` of arena `arena`, if a rank
@@ -218,14 +222,19 @@ static const trainc_arena *findPieces(const trainc_trainer *trainer,
 }
 
 /// Gives all ranks the copies in `arena`, of which each has made its parts; where a
-/// conversion has laid them out there are no buckets.
+/// conversion has laid them out there are no buckets, and between GPUs the exchange
+/// is that of their hosts.
 static trainc_status gatherConverted(trainc_trainer *trainer, uint32_t arena) {
   const State &state = trainer->state;
   for (const trainc_tensor &tensor : state.tensors) {
     const trainc_tensor *master = state.findMaster(tensor);
-    if (master && tensor.arena == arena)
-      TRAINC_TRY(gatherTensor(trainer, *master, tensor.dtype,
-                              tensorData(trainer, tensor)));
+    if (!master || tensor.arena != arena)
+      continue;
+    Elements copy;
+    TRAINC_TRY(
+        copy.open(trainer, tensor, 0, elementCount(tensor), Access::Update));
+    TRAINC_TRY(gatherTensor(trainer, *master, tensor.dtype, copy.data()));
+    TRAINC_TRY(copy.close());
   }
   return TRAINC_OK;
 }
@@ -237,8 +246,10 @@ static trainc_status gatherCopies(trainc_trainer *trainer) {
     const trainc_arena &arena = state.arenas[a];
     if (arena.role != TRAINC_ROLE_COMPUTE)
       continue;
-    if (!arena.num_buckets)
+    if (!arena.num_buckets || trainer->gpu) {
       TRAINC_TRY(gatherConverted(trainer, a));
+      continue;
+    }
     for (uint32_t i = 0; i < arena.num_buckets; ++i) {
       const trainc_bucket &bucket = arena.buckets[i];
       const trainc_arena *masters = findPieces(trainer, a, bucket);
@@ -258,6 +269,28 @@ static trainc_status gatherCopies(trainc_trainer *trainer) {
   return TRAINC_OK;
 }
 
+static trainc_status copyMaster(trainc_trainer *trainer,
+                                const trainc_tensor &tensor,
+                                const trainc_tensor &master) {
+  uint64_t own = partOf(trainer, master).first;
+  Elements copy;
+  auto copyPiece = [&](const char *from, uint64_t first, uint64_t count) {
+    TRAINC_TRY(copy.open(trainer, tensor, own + first, count, Access::Write));
+    overPieces(trainer,
+               {trainer, &tensor, &master, first, count, from, copy.data()},
+               [](void *argument, int64_t piece, unsigned) {
+                 auto &job = *static_cast<TensorJob *>(argument);
+                 uint64_t begin, end;
+                 pieceOf(job, piece, begin, end);
+                 uint32_t from = job.master->dtype, to = job.tensor->dtype;
+                 convert(from, job.from + begin * trainc_dtype_size(from), to,
+                         job.to + begin * trainc_dtype_size(to), end - begin);
+               });
+    return copy.close();
+  };
+  return forElements(trainer, master, Access::Read, copyPiece);
+}
+
 trainc_status trainc::updateComputeCopies(trainc_trainer *trainer) {
   const State &state = trainer->state;
   if (trainer->ranks.any())
@@ -267,20 +300,7 @@ trainc_status trainc::updateComputeCopies(trainc_trainer *trainer) {
         tensor.role == TRAINC_ROLE_COMPUTE ? state.findMaster(tensor) : nullptr;
     if (!master || tensorData(trainer, *master) == tensorData(trainer, tensor))
       continue;
-    overPieces(trainer, {trainer, &tensor, master, {}},
-               [](void *argument, int64_t piece, unsigned) {
-                 auto &job = *static_cast<TensorJob *>(argument);
-                 uint64_t begin, end;
-                 pieceOf(job, piece, begin, end);
-                 const trainc_tensor &from = *job.master, &to = *job.tensor;
-                 convert(from.dtype,
-                         job.part.data + begin * trainc_dtype_size(from.dtype),
-                         to.dtype,
-                         tensorData(job.trainer, to) +
-                             (job.part.first + begin) *
-                                 trainc_dtype_size(to.dtype),
-                         end - begin);
-               });
+    TRAINC_TRY(copyMaster(trainer, tensor, *master));
   }
   return trainer->ranks.any() ? gatherCopies(trainer) : TRAINC_OK;
 }
@@ -288,18 +308,24 @@ trainc_status trainc::updateComputeCopies(trainc_trainer *trainer) {
 trainc_status trainc::initializeState(trainc_trainer *trainer) {
   const State &state = trainer->state;
   for (const trainc_tensor &tensor : state.tensors) {
-    if (tensor.role == TRAINC_ROLE_GRADIENT || state.isCopy(tensor))
+    if (tensor.role == TRAINC_ROLE_GRADIENT || state.isCopy(tensor) ||
+        startsAsZeros(tensor))
       continue;
-    overPieces(trainer, {trainer, &tensor, nullptr, {}},
-               [](void *argument, int64_t piece, unsigned) {
-                 auto &job = *static_cast<TensorJob *>(argument);
-                 uint64_t begin, end;
-                 pieceOf(job, piece, begin, end);
-                 uint64_t size = trainc_dtype_size(job.tensor->dtype);
-                 initialize(*job.tensor, job.trainer->seed,
-                            job.part.data + begin * size,
-                            job.part.first + begin, job.part.first + end);
-               });
+    uint64_t own = partOf(trainer, tensor).first;
+    auto write = [&](char *to, uint64_t first, uint64_t count) {
+      overPieces(
+          trainer, {trainer, &tensor, nullptr, own + first, count, nullptr, to},
+          [](void *argument, int64_t piece, unsigned) {
+            auto &job = *static_cast<TensorJob *>(argument);
+            uint64_t begin, end;
+            pieceOf(job, piece, begin, end);
+            initialize(*job.tensor, job.trainer->seed,
+                       job.to + begin * trainc_dtype_size(job.tensor->dtype),
+                       job.first + begin, job.first + end);
+          });
+      return TRAINC_OK;
+    };
+    TRAINC_TRY(forElements(trainer, tensor, Access::Write, write));
   }
   return updateComputeCopies(trainer);
 }
@@ -323,6 +349,7 @@ void trainc::setCoordinates(trainc_trainer *trainer) {
 
 static trainc_status build(trainc_trainer *trainer,
                            const trainc_trainer_options &options) {
+  TRAINC_TRY(chooseTarget(trainer, options));
   const trainc_descriptor &d = *trainer->d;
   TRAINC_TRY(trainer->ranks.join(options.comm, d, options.seed));
   trainer->state.layOut(d.arenas, d.num_arenas, d.tensors, d.num_tensors);
@@ -350,20 +377,21 @@ trainc_status trainc_trainer_create(trainc_artifact *artifact,
     options = &defaults;
   uint32_t known = TRAINC_TRAINER_NO_INIT | TRAINC_TRAINER_PIN_THREADS;
   if (options->size != sizeof(*options) || (options->flags & ~known) ||
-      options->seed >= maxSeed || options->threads > maxThreads)
+      options->seed >= maxSeed || options->threads > maxThreads ||
+      !(options->timeout >= 0))
     return fail(TRAINC_INVALID_ARGUMENT,
                 "trainer options: expected size %zu, known flags, a seed below "
-                "2^53 and at most %u threads; got size %llu, flags %#x, seed "
-                "%llu, %u threads",
+                "2^53, at most %u threads and a timeout of 0 or more seconds; "
+                "got size %llu, flags %#x, seed %llu, %u threads, timeout %g",
                 sizeof(*options), maxThreads,
                 static_cast<unsigned long long>(options->size), options->flags,
                 static_cast<unsigned long long>(options->seed),
-                options->threads);
+                options->threads, options->timeout);
   DefaultFloats floats;
   auto *trainer = create<trainc_trainer>();
   trainer->artifact = artifact;
   retain(artifact);
-  trainer->d = artifact->descriptor;
+  trainer->d = artifact->descriptor; // until a target is chosen
   trainer->seed = options->seed;
   trainer->limit = options->memory_limit;
   trainc_status status = build(trainer, *options);
@@ -375,6 +403,7 @@ trainc_status trainc_trainer_create(trainc_artifact *artifact,
 }
 
 trainc_trainer::~trainc_trainer() {
+  cuda::closeExecutor(gpu);
   for (GemmPlan *plan : plans)
     destroyGemmPlan(plan);
   for (uint32_t i = 0; entries && i < d->num_entries; ++i)
@@ -388,6 +417,19 @@ void trainc_trainer_destroy(trainc_trainer *trainer) { destroy(trainer); }
 
 const trainc_artifact *trainc_trainer_artifact(const trainc_trainer *trainer) {
   return trainer->artifact;
+}
+
+const trainc_descriptor *
+trainc_trainer_descriptor(const trainc_trainer *trainer) {
+  return trainer->d;
+}
+
+const char *trainc_trainer_device(const trainc_trainer *trainer) {
+  return trainer->place.c_str();
+}
+
+const char *trainc_trainer_notice(const trainc_trainer *trainer) {
+  return trainer->notice.size() ? trainer->notice.c_str() : nullptr;
 }
 
 uint32_t trainc_trainer_threads(const trainc_trainer *trainer) {
@@ -411,11 +453,12 @@ trainc_status trainc_memory_use(const trainc_trainer *trainer,
   memory.total = trainer->account.held;
   memory.limit = trainer->limit;
   memory.peak = trainer->account.peak;
+  memory.staging = trainer->gpu ? cuda::stagingBytes(*trainer->gpu) : 0;
   *out_memory = memory;
   return TRAINC_OK;
 }
 
-static const char *roleText(uint32_t role) {
+const char *trainc::roleText(uint32_t role) {
   switch (role) {
 #define TRAINC_ROLE(NAME, number, text)                                        \
   case number:                                                                 \
@@ -438,9 +481,13 @@ trainc_status trainc_memory_report(trainc_trainer *trainer,
     if (state.pages[i].size())
       line(state.pages[i].size(), roleText(state.arenas[i].role),
            state.arenas[i].name);
-  line(trainer->outputBytes, "outputs", "");
+  line(trainer->outputBytes, trainer->gpu ? "inputs and outputs" : "outputs",
+       "");
   line(trainer->scratch.size(), "scratch of running tiles", "");
   line(trainer->account.held, "in all", "");
+  if (trainer->gpu)
+    line(cuda::stagingBytes(*trainer->gpu),
+         "pinned memory of the host, beside that", "");
   if (trainer->limit)
     line(trainer->limit, "memory limit", "");
   *out_text = text.c_str();

@@ -8,6 +8,11 @@
 #include "cpu/gemm.h"
 #include "cpu/pool.h"
 
+namespace trainc::cuda {
+struct CUfunc_st;
+struct Executor;
+} // namespace trainc::cuda
+
 namespace trainc {
 
 /// Where the tensors of a trainer lie. As in the artifact's tables, unless the
@@ -39,14 +44,17 @@ struct State {
 
   Array<trainc_arena> arenas;
   Array<trainc_tensor> tensors;
-  Pages *pages = nullptr; // per arena; empty for constant ones
+  /// Per arena; empty for constant ones that are the artifact's own. Of a trainer on
+  /// a GPU these are addresses of the device: see access.h.
+  Pages *pages = nullptr;
 };
 
 /// A command with its addresses: what a run needs and no more.
 struct BoundCommand {
   const trainc_command *source;
-  trainc_kernel_fn function; // LAUNCH
-  const GemmPlan *plan;      // GEMM
+  trainc_kernel_fn function; // LAUNCH on the processor
+  cuda::CUfunc_st *kernel;   // LAUNCH on a GPU
+  const GemmPlan *plan;      // GEMM on the processor
   const Group *group;        // of a collective
   size_t firstArgument;      // in EntryState::arguments
   int64_t tiles;
@@ -67,6 +75,9 @@ struct EntryState {
   Array<BoundCommand> lists[TRAINC_NUM_LISTS];
   Array<void *> arguments;
   Array<void *> bases;
+  /// Memory of the host that the caller lent, or null: of the inputs, then of the
+  /// outputs. On the processor these are the bases, too.
+  Array<void *> ports;
   Array<size_t> firstUse; // per base, into uses; one more at the end
   Array<BaseUse> uses;
   Pages outputs; // of outputs without a binding
@@ -83,7 +94,8 @@ struct trainc_trainer {
 
   trainc::Account account; // outlives all pages
   trainc_artifact *artifact = nullptr;
-  const trainc_descriptor *d = nullptr;
+  const trainc_descriptor *d = nullptr;  // of the target that it runs on
+  trainc::cuda::Executor *gpu = nullptr; // null: the processor
   uint64_t seed = 0, limit = 0, outputBytes = 0;
 
   trainc::Ranks ranks;
@@ -93,6 +105,7 @@ struct trainc_trainer {
   trainc::Array<uint32_t> started;
   size_t waited = 0;
   trainc::State state;
+  /// On a GPU the host's copy of the block, up to date after settle().
   double *scalars = nullptr;
   trainc::EntryState *entries = nullptr;
   trainc::Array<trainc::GemmPlan *> plans;
@@ -112,7 +125,7 @@ struct trainc_trainer {
   void *observerContext = nullptr;
 
   trainc::Array<trainc::UserPair> metadata;
-  trainc::Text report, checkpointPath;
+  trainc::Text report, checkpointPath, notice, place;
 };
 
 namespace trainc {
@@ -152,7 +165,8 @@ trainc_status gatherTensor(const trainc_trainer *trainer,
 /// Address of a tensor of which a rank has all.
 char *tensorData(const trainc_trainer *trainer, const trainc_tensor &tensor);
 
-/// Address of an arena: the trainer's, or the artifact's if it is constant.
+/// Address of an arena: the trainer's, or the artifact's own if it is constant. It
+/// is not the host's if the trainer runs on a GPU: see access.h.
 char *arenaData(const trainc_trainer *trainer, uint32_t arena);
 
 /// Builds the entries' bound commands for `threads` threads, makes GEMM plans,
@@ -171,6 +185,10 @@ void setBase(EntryState &entry, size_t base, void *data);
 /// Checks that every input is bound and gives unbound outputs memory.
 trainc_status prepareEntry(trainc_trainer *trainer, uint32_t entry);
 
+/// Tells the observer of a command; TRAINC_CANCELLED if it stops the run.
+trainc_status observe(trainc_trainer *trainer, uint32_t entry, uint32_t list,
+                      size_t index, bool end, uint64_t time);
+
 /// TRAINC_OUT_OF_MEMORY if `more` bytes exceed the limit.
 trainc_status checkLimit(const trainc_trainer *trainer, uint64_t more);
 
@@ -178,6 +196,12 @@ trainc_status checkLimit(const trainc_trainer *trainer, uint64_t more);
 trainc_status allocate(trainc_trainer *trainer, Pages &pages, uint64_t bytes,
                        const char *what);
 trainc_status failAllocation(uint64_t bytes, const char *what);
+
+/// Brings the scalars up to date; waits for the device.
+trainc_status settle(const trainc_trainer *trainer);
+
+/// Sets a scalar that kernels write, too.
+void setScalar(trainc_trainer *trainer, uint32_t scalar, double value);
 
 /// Writes initial values and compute copies.
 trainc_status initializeState(trainc_trainer *trainer);
@@ -188,6 +212,9 @@ trainc_status updateComputeCopies(trainc_trainer *trainer);
 /// Sets or, with a null value, removes a pair.
 void setPair(Array<UserPair> &pairs, const char *key, const char *value);
 void clearPairs(Array<UserPair> &pairs);
+
+/// What an arena of that role holds.
+const char *roleText(uint32_t role);
 
 inline uint64_t elementCount(const trainc_tensor &tensor) {
   return tensor.bytes / trainc_dtype_size(tensor.dtype);

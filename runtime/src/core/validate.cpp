@@ -13,6 +13,7 @@ public:
 
   trainc_status run() {
     TRAINC_TRY(checkMesh());
+    TRAINC_TRY(checkKernels());
     TRAINC_TRY(checkArenas());
     TRAINC_TRY(checkScalars());
     TRAINC_TRY(checkTensors());
@@ -25,6 +26,7 @@ public:
 private:
   uint64_t countRanks(uint32_t axes);
   trainc_status checkMesh();
+  trainc_status checkKernels();
   trainc_status checkArenas();
   trainc_status checkBuckets(const trainc_arena &arena);
   trainc_status checkScalars();
@@ -52,6 +54,8 @@ private:
                                       &bytes);
     return valid;
   }
+
+  bool isGpu() const { return d.target == TRAINC_TARGET_CUDA; }
 
   const trainc_descriptor &d;
 };
@@ -88,6 +92,24 @@ trainc_status Validator::checkMesh() {
         (ranks *= d.axes[i].size) > 65536)
       return bad("axis %u of the mesh", i);
   }
+  return TRAINC_OK;
+}
+
+/// On the processor a kernel is a function, on a GPU a name in all images.
+trainc_status Validator::checkKernels() {
+  for (uint32_t i = 0; i < d.num_kernels; ++i) {
+    const trainc_kernel &kernel = d.kernels[i];
+    bool proper = isGpu() ? !kernel.function && kernel.threads >= 1 &&
+                                kernel.threads <= 1024
+                          : kernel.function && !kernel.threads;
+    if (!kernel.name || !proper || kernel.scratch_bytes > INT64_MAX / 4)
+      return bad("kernel %u", i);
+  }
+  if (d.num_images && !d.images)
+    return bad("%u images", d.num_images);
+  for (uint32_t i = 0; i < d.num_images; ++i)
+    if (d.images[i].kind > TRAINC_IMAGE_HOST || !d.images[i].data)
+      return bad("image %u", i);
   return TRAINC_OK;
 }
 
@@ -153,7 +175,7 @@ trainc_status Validator::checkCollective(const trainc_command &command) {
 }
 
 trainc_status Validator::checkArenas() {
-  if (!d.name || !d.functions || !d.compiler || !d.features)
+  if (!d.name || !d.compiler || (!isGpu() && (!d.functions || !d.features)))
     return bad("a text or the function table is missing");
   for (uint32_t i = 0; i < d.num_arenas; ++i) {
     const trainc_arena &arena = d.arenas[i];
@@ -311,8 +333,7 @@ trainc_status Validator::checkCommand(const trainc_entry &entry,
     TRAINC_TRY(checkOperand(entry, command, command.operands[i]));
   switch (command.kind) {
   case TRAINC_COMMAND_LAUNCH:
-    if (command.kernel >= d.num_kernels ||
-        !d.kernels[command.kernel].function || command.tiles < 0 ||
+    if (command.kernel >= d.num_kernels || command.tiles < 0 ||
         command.tiles > INT32_MAX)
       return bad("launch '%s' of entry '%s'", label, entry.name);
     return TRAINC_OK;
@@ -406,6 +427,76 @@ trainc_status Validator::checkGemm(const trainc_command &command) {
   if (gemmTileCount(*g) > INT32_MAX)
     return bad("gemm '%s' has more than 2^31 tiles", label);
   return TRAINC_OK;
+}
+
+//===----------------------------------------------------------------------===//
+// Several targets
+//===----------------------------------------------------------------------===//
+
+/// Both null, or equal.
+static bool same(const char *a, const char *b) {
+  return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool samePorts(const trainc_port *a, const trainc_port *b,
+                      uint32_t count) {
+  bool equal = true;
+  for (uint32_t i = 0; i < count && equal; ++i) {
+    equal = same(a[i].name, b[i].name) && a[i].dtype == b[i].dtype &&
+            a[i].rank == b[i].rank && !a[i].splits == !b[i].splits;
+    for (uint32_t k = 0; equal && k < a[i].rank; ++k)
+      equal = a[i].dims[k] == b[i].dims[k] &&
+              (!a[i].splits || a[i].splits[k] == b[i].splits[k]);
+  }
+  return equal;
+}
+
+static bool sameEntry(const trainc_entry &a, const trainc_entry &b) {
+  bool equal = same(a.name, b.name) && a.kind == b.kind &&
+               a.accumulate == b.accumulate && a.num_inputs == b.num_inputs &&
+               a.num_outputs == b.num_outputs && a.num_checks == b.num_checks &&
+               samePorts(a.inputs, b.inputs, a.num_inputs) &&
+               samePorts(a.outputs, b.outputs, a.num_outputs);
+  for (uint32_t i = 0; equal && i < a.num_checks; ++i) {
+    const trainc_index_check &x = a.checks[i], &y = b.checks[i];
+    equal = x.input == y.input && x.low == y.low && x.high == y.high &&
+            x.has_ignore == y.has_ignore && x.ignore == y.ignore;
+  }
+  return equal;
+}
+
+static bool sameTensor(const trainc_tensor &a, const trainc_tensor &b) {
+  bool equal = same(a.name, b.name) && same(a.state, b.state) &&
+               a.role == b.role && a.dtype == b.dtype && a.rank == b.rank &&
+               a.group == b.group && a.init == b.init && a.bytes == b.bytes;
+  for (uint32_t i = 0; equal && i < a.rank; ++i)
+    equal = a.dims[i] == b.dims[i];
+  return equal;
+}
+
+trainc_status trainc::validateChain(const trainc_descriptor &first,
+                                    const trainc_descriptor &one) {
+  for (const trainc_descriptor *d = &first; d != &one; d = d->next)
+    if (d->target == one.target)
+      return bad("it has two codes for target %u", one.target);
+  bool equal = first.state_hash == one.state_hash &&
+               first.schedule_hash == one.schedule_hash &&
+               first.num_tensors == one.num_tensors &&
+               first.num_scalars == one.num_scalars &&
+               first.num_groups == one.num_groups &&
+               first.num_entries == one.num_entries &&
+               first.num_axes == one.num_axes && same(first.name, one.name);
+  for (uint32_t i = 0; equal && i < one.num_axes; ++i)
+    equal = first.axes[i].size == one.axes[i].size;
+  for (uint32_t i = 0; equal && i < one.num_tensors; ++i)
+    equal = sameTensor(first.tensors[i], one.tensors[i]);
+  for (uint32_t i = 0; equal && i < one.num_scalars; ++i)
+    equal = same(first.scalars[i].name, one.scalars[i].name) &&
+            first.scalars[i].flags == one.scalars[i].flags;
+  for (uint32_t i = 0; equal && i < one.num_entries; ++i)
+    equal = sameEntry(first.entries[i], one.entries[i]);
+  return equal ? TRAINC_OK
+               : bad("its targets have other states, entries or collectives");
 }
 
 trainc_status trainc::validate(const trainc_descriptor &descriptor) {

@@ -1,0 +1,21 @@
+//===- target.h - What a trainer runs on ------------------------*- C++ -*-===//
+#ifndef TRAINC_CORE_TARGET_H
+#define TRAINC_CORE_TARGET_H
+
+#include "core/trainer.h"
+#include "cuda/executor.h"
+
+namespace trainc {
+
+/// The artifact's tables for `target` (trainc_target), or null.
+const trainc_descriptor *findTarget(const trainc_artifact &artifact,
+                                    uint32_t target);
+
+/// Chooses among the artifact's targets as options.device says, and opens the GPU that
+/// is chosen. Sets the trainer's tables, GPU, place and notice.
+trainc_status chooseTarget(trainc_trainer *trainer,
+                           const trainc_trainer_options &options);
+
+} // namespace trainc
+
+#endif // TRAINC_CORE_TARGET_H
