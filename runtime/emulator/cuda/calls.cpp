@@ -506,6 +506,11 @@ void trainc_fake_cuda_get_counts(trainc_fake_cuda_counts *out_counts) {
   *out_counts = counts;
 }
 
+void trainc_fake_cuda_set_hang(int hangs) {
+  Lock lock;
+  fake.hangs = hangs != 0;
+}
+
 const char *trainc_fake_cuda_report(void) { return fake.report; }
 
 //===----------------------------------------------------------------------===//

@@ -577,9 +577,9 @@ typedef struct trainc_memory {
   uint64_t persistent; // arenas that keep their content
   uint64_t workspace;  // activations and transient buffers
   uint64_t outputs;    // output memory of the trainer; on a GPU inputs, too
-  uint64_t scratch;    // of running tiles, all threads
-  uint64_t total;      // what memory_limit limits
-  uint64_t limit;      // 0: none
+  uint64_t scratch; // of running tiles, all threads; on a GPU of libraries, too
+  uint64_t total;   // what memory_limit limits
+  uint64_t limit;   // 0: none
   uint64_t peak; // the most that total has been since the trainer was made, or
                  // since its last conversion began
   uint64_t

@@ -320,9 +320,12 @@ static trainc_status closeWindow(trainc_trainer *trainer, uint32_t entry,
 
 /// Of a run that closed a window, or did not; `before` is the number of updates that
 /// were done. Waits for the device.
-static trainc_status giveResult(const trainc_trainer *trainer, bool closed,
+static trainc_status giveResult(trainc_trainer *trainer, bool closed,
                                 double before, trainc_step_result *out_result) {
-  TRAINC_TRY(settle(trainer));
+  if (trainc_status status = settle(trainer)) {
+    trainer->broken = true;
+    return status;
+  }
   trainc_step_result result = {};
   const double *scalars = trainer->scalars;
   result.closed = closed;

@@ -449,7 +449,7 @@ trainc_status trainc_memory_use(const trainc_trainer *trainer,
     (workspace ? memory.workspace : memory.persistent) += state.pages[i].size();
   }
   memory.outputs = trainer->outputBytes;
-  memory.scratch = trainer->scratch.size();
+  memory.scratch = trainer->scratch.size() + trainer->library.size();
   memory.total = trainer->account.held;
   memory.limit = trainer->limit;
   memory.peak = trainer->account.peak;
@@ -484,6 +484,8 @@ trainc_status trainc_memory_report(trainc_trainer *trainer,
   line(trainer->outputBytes, trainer->gpu ? "inputs and outputs" : "outputs",
        "");
   line(trainer->scratch.size(), "scratch of running tiles", "");
+  if (trainer->library.size())
+    line(trainer->library.size(), "workspace of cuBLASLt", "");
   line(trainer->account.held, "in all", "");
   if (trainer->gpu)
     line(cuda::stagingBytes(*trainer->gpu),

@@ -11,6 +11,7 @@
 namespace trainc::cuda {
 struct CUfunc_st;
 struct Executor;
+struct Product;
 } // namespace trainc::cuda
 
 namespace trainc {
@@ -52,11 +53,12 @@ struct State {
 /// A command with its addresses: what a run needs and no more.
 struct BoundCommand {
   const trainc_command *source;
-  trainc_kernel_fn function; // LAUNCH on the processor
-  cuda::CUfunc_st *kernel;   // LAUNCH on a GPU
-  const GemmPlan *plan;      // GEMM on the processor
-  const Group *group;        // of a collective
-  size_t firstArgument;      // in EntryState::arguments
+  trainc_kernel_fn function;    // LAUNCH on the processor
+  cuda::CUfunc_st *kernel;      // LAUNCH on a GPU
+  const GemmPlan *plan;         // GEMM on the processor
+  const cuda::Product *product; // GEMM on a GPU
+  const Group *group;           // of a collective
+  size_t firstArgument;         // in EntryState::arguments
   int64_t tiles;
   bool alone; // so little work that waking threads would cost more
 };
@@ -112,6 +114,7 @@ struct trainc_trainer {
 
   trainc::Pool pool;
   trainc::Pages scratch; // `scratchBytes` per thread
+  trainc::Pages library; // on a GPU: workspace of cuBLASLt
   uint64_t scratchBytes = 0;
 
   /// Entry of the open window; meaningless if none is open.

@@ -3,12 +3,16 @@
 #include "cuda/executor.h"
 #include "comm/waiting.h"
 #include "core/trainer.h"
+#include "cuda/products.h"
 
 using namespace trainc;
 using namespace trainc::cuda;
 
 /// Blocks of scalars that may be on their way to the device.
 static constexpr unsigned scalarSlots = 4;
+
+/// A, B, C, bias, what an epilogue keeps, the bias's gradient.
+static constexpr uint32_t maxProductOperands = 6;
 
 /// Where inputs and outputs start in their blocks.
 static constexpr uint64_t portAlignment = 256;
@@ -38,6 +42,8 @@ struct trainc::cuda::Executor {
   double timeout = 0;
   CUstream compute = nullptr;
   CUdeviceptr scratch = 0;
+  Products *products = nullptr; // null: there is no product
+  CUdeviceptr workspace = 0;    // of the running product
   Array<EntryMemory> entries;
   Array<void *> parameters; // of the launch that is handed over
 
@@ -133,6 +139,7 @@ void trainc::cuda::closeExecutor(Executor *executor) {
   destroyEvent(device, executor->before);
   destroyEvent(device, executor->after);
   destroyStream(device, executor->compute);
+  closeProducts(executor->products);
   for (CUdeviceptr address : executor->owned)
     release(device, address);
   for (void *address : executor->pinned)
@@ -193,6 +200,11 @@ static trainc_status failPlan(const trainc_trainer *trainer, const char *what) {
       line(alignUp(arena.bytes, pageBytes), roleText(arena.role), arena.name);
   }
   line(trainer->scratchBytes, "scratch of running tiles", "");
+  if (trainer->gpu->products) {
+    uint64_t workspace = workspaceBytes(*trainer->gpu->products);
+    total += workspace;
+    line(workspace, "workspace of cuBLASLt", "");
+  }
   if (trainer->outputBytes)
     line(trainer->outputBytes, "inputs and outputs", "");
   return fail(TRAINC_OUT_OF_MEMORY,
@@ -250,7 +262,10 @@ static trainc_status allocateScalars(Executor &executor, uint32_t count) {
 trainc_status trainc::cuda::allocateArenas(trainc_trainer *trainer) {
   Executor &executor = *trainer->gpu;
   State &state = trainer->state;
-  uint64_t needed = alignUp(trainer->scratchBytes, pageBytes);
+  uint64_t workspace =
+      executor.products ? workspaceBytes(*executor.products) : 0;
+  uint64_t needed =
+      alignUp(trainer->scratchBytes, pageBytes) + alignUp(workspace, pageBytes);
   for (const trainc_arena &arena : state.arenas)
     needed += alignUp(arena.bytes, pageBytes);
   TRAINC_TRY(checkLimit(trainer, needed));
@@ -273,6 +288,10 @@ trainc_status trainc::cuda::allocateArenas(trainc_trainer *trainer) {
     TRAINC_CU(executor.driver(), cuMemsetD8Async, address, 0,
               trainer->scratchBytes, executor.compute);
   }
+  TRAINC_TRY(allocateOwned(trainer, workspace, "workspace of cuBLASLt",
+                           &executor.workspace));
+  trainer->library.hold(hostPointer(executor.workspace), workspace,
+                        trainer->account);
   TRAINC_TRY(allocateScalars(executor, trainer->d->num_scalars));
   return waitForWork(executor);
 }
@@ -387,6 +406,12 @@ trainc_status trainc::cuda::bindCommand(trainc_trainer *trainer,
     bound.tiles = command.tiles;
     return TRAINC_OK;
   }
+  case TRAINC_COMMAND_GEMM:
+    if (!executor.products)
+      TRAINC_TRY(openProducts(*executor.device, &executor.products));
+    return planProduct(*executor.products,
+                       *static_cast<const trainc_gemm_detail *>(command.detail),
+                       &bound.product, productAlignment(command));
   case TRAINC_COMMAND_FILL:
   case TRAINC_COMMAND_COPY:
     return TRAINC_OK;
@@ -429,6 +454,13 @@ static trainc_status enqueue(const trainc_trainer *trainer, EntryState &state,
   switch (source.kind) {
   case TRAINC_COMMAND_LAUNCH:
     return launch(trainer, command, arguments);
+  case TRAINC_COMMAND_GEMM: {
+    CUdeviceptr operands[maxProductOperands];
+    for (uint32_t i = 0; i < source.num_operands; ++i)
+      operands[i] = deviceAddress(arguments[i]);
+    return runProduct(*executor.products, *command.product, operands,
+                      executor.workspace, executor.compute);
+  }
   case TRAINC_COMMAND_FILL:
     if (bytes)
       TRAINC_CU(driver, cuMemsetD8Async, deviceAddress(arguments[0]), 0, bytes,

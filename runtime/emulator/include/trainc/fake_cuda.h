@@ -55,6 +55,9 @@ typedef struct trainc_fake_cuda_counts {
 TRAINC_EMU_EXPORT void
 trainc_fake_cuda_get_counts(trainc_fake_cuda_counts *out_counts);
 
+/// 1: from now on no work is done; 0: work goes on.
+TRAINC_EMU_EXPORT void trainc_fake_cuda_set_hang(int hangs);
+
 /// What the last call that failed found; valid until the next one. Runtimes know
 /// the driver of tests by this symbol.
 TRAINC_EMU_EXPORT const char *trainc_fake_cuda_report(void);
