@@ -1,0 +1,137 @@
+# RUN: %python %s
+"""Whole steps for GPUs, on the driver and the cuBLASLt of tests, against the same artifact on the processor.
+
+An MLP and a small GPT with windows, clip, AdamW, a schedule, and in bf16: losses, parameters, outputs of evals. Checkpoints
+go from one to the other bit by bit.
+"""
+import ctypes
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
+
+from common import BUILD, RUNTIME_LIBRARY, compile_module, generate  # noqa: E402
+from report import check  # noqa: E402
+from trainc_ctypes import Runtime, Trainer  # noqa: E402
+
+DRIVER = os.path.join(BUILD, "lib", "libtrainc_fake_cuda.so")
+os.environ["TRAINC_LIBCUDA"] = DRIVER
+os.environ["TRAINC_LIBCUBLASLT"] = os.path.join(BUILD, "lib", "libtrainc_fake_cublaslt.so")
+UPDATES = 5
+
+
+class Counts(ctypes.Structure):
+    """trainc_fake_cuda_counts."""
+    _fields_ = [(name, ctypes.c_uint64) for name in ("contexts", "allocations", "pinned", "streams", "events", "modules",
+                                                     "graphs", "executables", "pending", "launches", "copies", "fills",
+                                                     "graph_launches")]
+
+
+def counts():
+    result = Counts()
+    ctypes.CDLL(DRIVER).trainc_fake_cuda_get_counts(ctypes.byref(result))
+    return result
+
+
+def draw(rng, trainer, entry="step"):
+    """Inputs by name: numbers, labels, tokens."""
+    e = trainer.descriptor.entries[trainer.entries[entry]]
+    limit = 10 if e.inputs[0].dtype == 0 else 64
+    inputs = {}
+    for i in range(e.num_inputs):
+        port = e.inputs[i]
+        shape = tuple(port.dims[k] for k in range(port.rank))
+        inputs[port.name.decode()] = rng.standard_normal(shape).astype(np.float32) if port.dtype == 0 \
+            else rng.integers(0, limit, shape)
+    return inputs
+
+
+SMALL = ("gpt", "--layers", 2, "--width", 32, "--heads", 2, "--vocab", 64, "--seq", 16, "--batch", 2)
+CASES = {  # name: (module, bar of losses)
+    "mlp, k = 4": (("mlp", "--accumulate", 4, "--schedule", "warmup_cosine", "warmup=2", "total=9"), 1e-5),
+    "gpt, bf16, k = 2": ((*SMALL, "--bf16", "--accumulate", 2), 2e-2),
+    "gpt, dropout": ((*SMALL, "--dropout", 0.1), 1e-4),
+}
+
+
+def close(a, b, bar):
+    """As far apart as `bar`, relative to the largest."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return bool(np.all(np.isfinite(b))) and float(np.max(np.abs(a - b), initial=0)) <= bar * max(1.0, float(np.max(np.abs(a))))
+
+
+def run(runtime, path, bar):
+    failed = False
+    with Trainer(runtime, path, threads=2, seed=3, device=b"cpu") as cpu, \
+            Trainer(runtime, path, threads=2, seed=3, device=b"cuda") as gpu:
+        rng, k = np.random.default_rng(1), cpu.descriptor.entries[0].accumulate
+        losses, before, launches = [], counts().graph_launches, []
+        for i in range(UPDATES * k):
+            batch = draw(rng, cpu)
+            a, b = cpu.step(**batch), gpu.step(**batch)
+            losses.append((a.loss, b.loss, a.grad_norm, b.grad_norm))
+            launches.append(counts().graph_launches)
+        a, b, c, d = np.transpose(losses)
+        failed |= check("losses", close(a, b, bar) and not np.array_equal(a[:1], a[-1:]), f"{a} {b}")
+        failed |= check("norms", close(c, d, 10 * bar), f"{c} {d}")
+        # All lists but those of the first window are graphs, and none is of two parts.
+        wanted = before + (UPDATES - 1) * (k + 1) + max(k - 2, 0)
+        failed |= check("graphs", launches[-1] == wanted, f"{launches} {wanted}")
+        for name in cpu.names():
+            x, y = cpu.read(name), gpu.read(name)
+            if not close(x, y, 10 * bar):
+                failed |= check(f"parameter {name}", False, np.max(np.abs(x - y)))
+        for entry in cpu.entries:
+            e = cpu.descriptor.entries[cpu.entries[entry]]
+            if e.kind == 1:
+                batch = draw(rng, cpu, entry)
+                x, y = cpu.eval(entry, **batch), gpu.eval(entry, **batch)
+                for name in x:
+                    failed |= check(f"output {name} of {entry}", close(x[name], y[name], 10 * bar))
+        failed |= move(runtime, path, rng, gpu)
+    return failed
+
+
+def same(a, b):
+    return all(np.array_equal(a.read(name, role, state), b.read(name, role, state))
+               for role, name, state in a.tensors if role != "gradient")
+
+
+def move(runtime, path, rng, gpu):
+    """In the middle of a window if there is one: to the processor, back, and on as if nothing had been."""
+    failed = False
+    with tempfile.TemporaryDirectory() as folder, Trainer(runtime, path, threads=2, device=b"cpu") as cpu, \
+            Trainer(runtime, path, threads=2, device=b"cuda") as other:
+        gpu.step(**draw(rng, gpu))
+        gpu.save(os.path.join(folder, "a"))
+        cpu.load(os.path.join(folder, "a"))
+        failed |= check("to the processor", same(gpu, cpu))
+        cpu.save(os.path.join(folder, "b"))
+        other.load(os.path.join(folder, "b"))
+        for _ in range(3):
+            batch = draw(rng, gpu)
+            a, b = gpu.step(**batch), other.step(**batch)
+        gpu.flush(), other.flush()
+        failed |= check("on the GPU again", same(gpu, other) and bytes(a) == bytes(b))
+    return failed
+
+
+def main():
+    failed = False
+    runtime = Runtime(RUNTIME_LIBRARY)
+    with tempfile.TemporaryDirectory() as folder:
+        for i, (name, (module, bar)) in enumerate(CASES.items()):
+            print(name)
+            path = compile_module(generate(*(str(word) for word in module)), os.path.join(folder, f"{i}.so"),
+                                  "--target=cuda,cpu", "--cuda-arch=host")
+            failed |= run(runtime, path, bar)
+    left = counts()
+    failed |= check("nothing is left", not any((left.contexts, left.allocations, left.pinned, left.events, left.pending)))
+    sys.exit(failed)
+
+
+main()
