@@ -100,6 +100,9 @@ CUresult trainc::cuda::cuInit(unsigned flags) {
   fake.arch = static_cast<int>(setting("TRAINC_FAKE_CUDA_ARCH", 90));
   fake.memory = setting("TRAINC_FAKE_CUDA_MEMORY", UINT64_C(1) << 30);
   fake.seed = setting("TRAINC_FAKE_CUDA_SEED", 0);
+  fake.latestFirst = fake.seed == UINT64_MAX;
+  if (fake.latestFirst)
+    fake.seed = 0;
   fake.hangs = setting("TRAINC_FAKE_CUDA_HANG", 0) != 0;
   fake.initialized = true;
   return CUDA_SUCCESS;
@@ -523,12 +526,28 @@ uint32_t trainc_fake_cuda_current_arch(void) {
   return context && context->retained ? static_cast<uint32_t>(fake.arch) : 0;
 }
 
+void *trainc_fake_cuda_context(void) {
+  Lock lock;
+  return current();
+}
+
+uint64_t trainc_fake_cuda_base(uint64_t address, uint64_t bytes) {
+  Lock lock;
+  const Allocation *found =
+      current() ? findRange(address, bytes, current()) : nullptr;
+  return found ? found->base : 0;
+}
+
 static CUresult enqueueCall(CUstream stream,
                             const trainc_fake_cuda_call &call) {
   CHECK(checkStream(stream));
   for (uint32_t i = 0; i < call.num_ranges; ++i)
     CHECK(checkRange(call.name, call.ranges[i].address, call.ranges[i].bytes,
                      current()));
+  NEED(!call.lane || isBehindLane(stream, call.lane), CUDA_ERROR_INVALID_VALUE,
+       "%s: nothing puts it behind the last one, and they may not be done at "
+       "the same time",
+       call.name);
   uint64_t data = (call.data_bytes + 15) / 16 * 16;
   uint64_t ranges = call.num_ranges * sizeof(trainc_fake_cuda_range);
   Work work = {};

@@ -32,6 +32,11 @@ struct Work {
   char *arguments;            // owned; each begins at a multiple of 16
 };
 
+/// The last work of each lane; 0: none.
+struct Lanes {
+  uint64_t last[TRAINC_FAKE_CUDA_MAX_LANES];
+};
+
 /// What a stream and those that joined it record instead of doing it. Work is numbered
 /// from 1 on.
 struct Capture {
@@ -40,6 +45,7 @@ struct Capture {
   CUstreamCaptureMode mode;
   bool invalid;
   Array<Work> work;
+  Lanes lanes;
 };
 
 struct Allocation {
@@ -53,6 +59,7 @@ struct CUctx_st {
   uint64_t used;
   trainc_emu *emulator;
   CUresult failed; // what a fault left
+  Lanes lanes;
 };
 struct CUmod_st {
   CUcontext context;
@@ -116,7 +123,7 @@ struct Fake {
   bool initialized;
   int arch, devices;
   uint64_t memory, seed;
-  bool hangs;
+  bool hangs, latestFirst;
 
   CUctx_st contexts[maxDevices];
   Array<Allocation> allocations;
@@ -151,7 +158,8 @@ void freeMemory(size_t index);
 
 bool isDone(uint64_t work);
 /// Does one piece of what `work` needs. Reports nothing: a fault is in the context.
-void advance(uint64_t work);
+/// False if nothing can be done: it is all done, or waits for another process.
+bool advance(uint64_t work);
 /// Does all of it.
 void finish(uint64_t work);
 void finishAll();
@@ -163,6 +171,10 @@ void copyWork(const Array<Work> &from, Array<Work> &to);
 void clearWork(Array<Work> &work);
 /// Does the end of the capture come after all of its work?
 bool isJoined(const Capture &capture);
+/// Would work that the stream gets now come after the last one of the lane?
+bool isBehindLane(CUstream stream, uint32_t lane);
+/// The same, of all lanes that a graph has work of.
+bool isBehindLanes(CUstream stream, const CUgraph_st &graph);
 
 } // namespace trainc::cuda
 

@@ -230,6 +230,8 @@ CUresult trainc::cuda::cuGraphLaunch(CUgraphExec executable, CUstream stream) {
   NEED(!stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
        "a graph inside of a capture");
   CHECK(checkGraph(*executable));
+  NEED(isBehindLanes(stream, *executable), CUDA_ERROR_INVALID_VALUE,
+       "a graph whose collectives are not put behind the last one before it");
   enqueueGraph(stream, *executable);
   ++fake.counts.graph_launches;
   return CUDA_SUCCESS;

@@ -2,6 +2,7 @@
 
 #include "fake.h"
 #include <sys/mman.h>
+#include <time.h>
 
 using namespace trainc;
 using namespace trainc::cuda;
@@ -199,9 +200,9 @@ static void findNeeded(const Work *work, size_t count, uint64_t first,
         needed[before - first] = true;
 }
 
-void trainc::cuda::advance(uint64_t number) {
+bool trainc::cuda::advance(uint64_t number) {
   if (isDone(number) || fake.hangs)
-    return;
+    return false;
   Array<bool> needed;
   Array<uint64_t> ready;
   uint64_t first = fake.forgotten + 1;
@@ -212,27 +213,34 @@ void trainc::cuda::advance(uint64_t number) {
         isDone(work.after[1]))
       ready.push(first + i);
   }
-  size_t chosen = 0;
+  size_t chosen = fake.latestFirst ? ready.size() - 1 : 0;
   if (fake.seed) {
     fake.seed ^= fake.seed << 13;
     fake.seed ^= fake.seed >> 7;
     fake.seed ^= fake.seed << 17;
     chosen = fake.seed % ready.size();
   }
-  Work &work = workOf(ready[chosen]);
-  if (!perform(work))
-    return;
-  work.done = true;
+  // What must wait for another process leaves its turn to the next.
+  size_t tried = 0;
+  while (!perform(workOf(ready[chosen]))) {
+    chosen = (chosen + 1) % ready.size();
+    if (++tried == ready.size())
+      return false;
+  }
+  workOf(ready[chosen]).done = true;
   --fake.counts.pending;
   if (fake.counts.pending == 0) {
     fake.forgotten += fake.work.size();
     clearWork(fake.work);
   }
+  return true;
 }
 
 void trainc::cuda::finish(uint64_t number) {
+  const timespec moment = {0, 100 * 1000};
   while (!isDone(number) && !fake.hangs)
-    advance(number);
+    if (!advance(number))
+      nanosleep(&moment, nullptr);
 }
 
 void trainc::cuda::finishAll() {
@@ -254,11 +262,15 @@ static void add(CUstream stream, Work work) {
 
 void trainc::cuda::enqueue(CUstream stream, Work work) {
   work.context = stream->context;
-  if (!stream->capture)
-    return add(stream, work);
-  work.after[0] = stream->captured;
-  stream->capture->work.push(work);
-  stream->captured = stream->capture->work.size();
+  if (Capture *capture = stream->capture) {
+    work.after[0] = stream->captured;
+    capture->work.push(work);
+    stream->captured = capture->work.size();
+    capture->lanes.last[work.call.lane] = stream->captured;
+    return;
+  }
+  add(stream, work);
+  stream->context->lanes.last[work.call.lane] = stream->last;
 }
 
 static uint64_t argumentBytes(const Work &work) {
@@ -300,6 +312,8 @@ void trainc::cuda::enqueueGraph(CUstream stream, const CUgraph_st &graph) {
       after = after ? base + after : before;
     fake.work.push(copy);
     ++fake.counts.pending;
+    stream->context->lanes.last[work.call.lane] =
+        fake.forgotten + fake.work.size();
   }
   if (graph.last)
     stream->last = base + graph.last;
@@ -311,6 +325,29 @@ bool trainc::cuda::isJoined(const Capture &capture) {
              capture.origin->captured, needed);
   for (bool one : needed)
     if (!one)
+      return false;
+  return true;
+}
+
+bool trainc::cuda::isBehindLane(CUstream stream, uint32_t lane) {
+  Array<bool> needed;
+  if (const Capture *capture = stream->capture) {
+    uint64_t last = capture->lanes.last[lane];
+    findNeeded(capture->work.data(), capture->work.size(), 1, stream->captured,
+               needed);
+    return !last || needed[last - 1];
+  }
+  uint64_t last = stream->context->lanes.last[lane];
+  if (isDone(last))
+    return true;
+  uint64_t first = fake.forgotten + 1;
+  findNeeded(fake.work.data(), fake.work.size(), first, stream->last, needed);
+  return needed[last - first];
+}
+
+bool trainc::cuda::isBehindLanes(CUstream stream, const CUgraph_st &graph) {
+  for (const Work &work : graph.work)
+    if (work.call.lane && !isBehindLane(stream, work.call.lane))
       return false;
   return true;
 }

@@ -29,7 +29,8 @@
 //   TRAINC_FAKE_CUDA_ARCH     compute capability, at first 90
 //   TRAINC_FAKE_CUDA_DEVICES  at first 1
 //   TRAINC_FAKE_CUDA_MEMORY   bytes of a device, at first 1 GiB
-//   TRAINC_FAKE_CUDA_SEED     of the order of work, at first 0: the order of the calls
+//   TRAINC_FAKE_CUDA_SEED     of the order of work, at first 0: the order of the calls;
+//                             -1: what was called last comes first
 //   TRAINC_FAKE_CUDA_HANG     1: no work is ever done
 //
 // Thread-safe: one call after the other.
@@ -69,6 +70,13 @@ TRAINC_EMU_EXPORT const char *trainc_fake_cuda_report(void);
 /// Compute capability of the device of this thread's context; 0 if there is none.
 TRAINC_EMU_EXPORT uint32_t trainc_fake_cuda_current_arch(void);
 
+/// The CUcontext of this thread, or null.
+TRAINC_EMU_EXPORT void *trainc_fake_cuda_context(void);
+
+/// The allocation of the thread's context that has all of these bytes; 0: none has.
+TRAINC_EMU_EXPORT uint64_t trainc_fake_cuda_base(uint64_t address,
+                                                 uint64_t bytes);
+
 /// Memory of the device.
 typedef struct trainc_fake_cuda_range {
   uint64_t address, bytes;
@@ -76,8 +84,11 @@ typedef struct trainc_fake_cuda_range {
 
 enum {
   TRAINC_FAKE_CUDA_DONE = 0,
-  TRAINC_FAKE_CUDA_AGAIN = 1, // not yet: it is called again later
-  TRAINC_FAKE_CUDA_FAILED = 2 // an error of every later call, with the report
+  /// Not yet, say because another process has not come: it is called again later, and
+  /// other work that is not behind it goes on.
+  TRAINC_FAKE_CUDA_AGAIN = 1,
+  TRAINC_FAKE_CUDA_FAILED = 2, // an error of every later call, with the report
+  TRAINC_FAKE_CUDA_MAX_LANES = 4
 };
 
 /// A piece of work that the host does.
@@ -91,6 +102,10 @@ typedef struct trainc_fake_cuda_call {
   /// All that it touches. Each is of one allocation, now and when it is done.
   const trainc_fake_cuda_range *ranges;
   uint32_t num_ranges;
+  /// 0, or less than MAX_LANES: no two pieces of work of one lane may be done at the
+  /// same time. One that streams and events do not put behind the one before it is
+  /// refused.
+  uint32_t lane;
 } trainc_fake_cuda_call;
 
 /// Puts the work behind the stream's, or into its capture. A CUresult.
