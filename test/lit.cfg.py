@@ -91,6 +91,14 @@ cublaslt = cuda_file("lib64/libcublasLt.so", "lib/libcublasLt.so")
 if cublaslt:
     config.available_features.add("cublaslt")
     config.substitutions.append(("%cublaslt", cublaslt))
+nccl_header = cuda_file("include/nccl.h")
+if nccl_header:
+    config.available_features.add("nccl-header")
+    config.substitutions.append(("%nccl_include", os.path.dirname(nccl_header)))
+nccl_library = cuda_file("lib/libnccl.so.2", "lib64/libnccl.so.2", "lib/x86_64-linux-gnu/libnccl.so.2")
+if nccl_library:
+    config.available_features.add("nccl-library")
+    config.substitutions.append(("%nccl_library", nccl_library))
 cuda_stub = cuda_file("lib64/stubs/libcuda.so", "lib/stubs/libcuda.so")
 if cuda_stub:
     config.available_features.add("cuda-stub")

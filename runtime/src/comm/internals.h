@@ -166,13 +166,17 @@ struct trainc_comm {
   bool listening = false;
   trainc_mpi_request giveUpRequest;
 
-  // The wait in progress, shared with the watchdog.
+  // The wait in progress, shared with the watchdog. It is for an operation, or for
+  // what `describe` says.
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t changed;
   pthread_t watchdog;
   bool watched = false, stopping = false;
   trainc::Operation *waiting = nullptr;
+  void (*describe)(void *context, trainc::Text &text) = nullptr;
+  void *describeContext = nullptr;
   uint64_t waitBegin = 0, lastLook = 0;
+  uint64_t watchLimit = 0; // after so long the watchdog steps in
   bool reported = false;
   unsigned pauses = 0;
   std::atomic<bool> interrupted{false};
@@ -218,6 +222,17 @@ bool isDead(const Rank &rank);
 void beginWait(Comm &comm, Operation &operation);
 void endWait(Comm &comm);
 
+/// Between these two the watchdog watches calls that may not return: it reports what
+/// `describe` says, and with TRAINC_COMM_EXIT ends the process, some time after
+/// `seconds`. `describe` is called with comm.mutex held. Not inside of a wait.
+void beginWatch(Comm &comm, double seconds,
+                void (*describe)(void *context, Text &text), void *context);
+void endWatch(Comm &comm);
+
+/// Of a watch: the time that has passed, not counting what this process was stopped;
+/// to be called often.
+uint64_t watchedNs(Comm &comm);
+
 /// What the wait waits for has moved on: not time to sleep.
 inline void progress(Comm &comm) { comm.pauses = 0; }
 
@@ -226,12 +241,15 @@ inline void progress(Comm &comm) { comm.pauses = 0; }
 trainc_status pause(Comm &comm, Counter *counter, uint32_t seen);
 
 /// Reports, tells the peers, and makes the communicator refuse everything.
-/// `operation` may be null.
+/// `operation` may be null: the report then says what is watched.
 trainc_status giveUp(Comm &comm, const Operation *operation,
                      const char *reason);
 
 /// "all_reduce", ...
 const char *collectiveName(uint32_t kind);
+
+/// Appends "2 (host a, pid 4711, dead)".
+void appendRank(Text &text, const Comm &comm, uint32_t number);
 
 /// Has `member` done what the operation's phase waits for?
 bool isDone(const Operation &operation, uint32_t member);

@@ -81,7 +81,7 @@ static const char *stateOf(const Rank &rank) {
   return stopped ? "stopped" : "alive";
 }
 
-static void appendRank(Text &text, const Comm &comm, uint32_t number) {
+void trainc::appendRank(Text &text, const Comm &comm, uint32_t number) {
   const Rank &rank = comm.peers[number];
   text.format("%u (host %s, pid %lld", number, rank.name,
               static_cast<long long>(rank.pid));
@@ -184,6 +184,11 @@ trainc_status trainc::giveUp(Comm &comm, const Operation *operation,
   if (operation) {
     text.append(": ");
     appendOperation(text, comm, *operation, comm.waitBegin);
+  } else if (comm.describe) {
+    text.append(": ");
+    pthread_mutex_lock(&comm.mutex);
+    comm.describe(comm.describeContext, text);
+    pthread_mutex_unlock(&comm.mutex);
   }
   // The peers first: a report may take long.
   if (comm.control) {
@@ -271,14 +276,19 @@ static void reportInterrupt(Comm &comm) {
   report(comm, text.c_str());
 }
 
-static trainc_status look(Comm &comm, uint64_t now) {
-  Operation &operation = *comm.waiting;
+/// Takes the time that this process was stopped out of the wait.
+static void noteLook(Comm &comm, uint64_t now) {
   if (now - comm.lastLook > stoppedNs) {
     pthread_mutex_lock(&comm.mutex);
     comm.waitBegin += now - comm.lastLook;
     pthread_mutex_unlock(&comm.mutex);
   }
   comm.lastLook = now;
+}
+
+static trainc_status look(Comm &comm, uint64_t now) {
+  Operation &operation = *comm.waiting;
+  noteLook(comm, now);
   if (comm.interrupted.exchange(false))
     reportInterrupt(comm);
   TRAINC_TRY(checkPeers(comm, &operation));
@@ -295,10 +305,15 @@ static trainc_status look(Comm &comm, uint64_t now) {
 // Waiting
 //===----------------------------------------------------------------------===//
 
+static uint64_t nsOf(double seconds) {
+  return static_cast<uint64_t>(seconds * static_cast<double>(secondNs));
+}
+
 void trainc::beginWait(Comm &comm, Operation &operation) {
   pthread_mutex_lock(&comm.mutex);
   comm.waiting = &operation;
   comm.waitBegin = comm.lastLook = nowNs();
+  comm.watchLimit = nsOf(comm.deadline) + graceNs;
   comm.reported = false;
   pthread_mutex_unlock(&comm.mutex);
   comm.pauses = 0;
@@ -308,6 +323,30 @@ void trainc::endWait(Comm &comm) {
   pthread_mutex_lock(&comm.mutex);
   comm.waiting = nullptr;
   pthread_mutex_unlock(&comm.mutex);
+}
+
+void trainc::beginWatch(Comm &comm, double seconds,
+                        void (*describe)(void *context, Text &text),
+                        void *context) {
+  pthread_mutex_lock(&comm.mutex);
+  comm.describe = describe;
+  comm.describeContext = context;
+  comm.waitBegin = comm.lastLook = nowNs();
+  comm.watchLimit = nsOf(seconds) + graceNs;
+  comm.reported = false;
+  pthread_mutex_unlock(&comm.mutex);
+}
+
+void trainc::endWatch(Comm &comm) {
+  pthread_mutex_lock(&comm.mutex);
+  comm.describe = nullptr;
+  pthread_mutex_unlock(&comm.mutex);
+}
+
+uint64_t trainc::watchedNs(Comm &comm) {
+  uint64_t now = nowNs();
+  noteLook(comm, now);
+  return now - comm.waitBegin;
 }
 
 trainc_status trainc::pause(Comm &comm, Counter *counter, uint32_t seen) {
@@ -347,10 +386,10 @@ trainc_status trainc::await(Comm &comm, Counter &counter, uint32_t target) {
 //===----------------------------------------------------------------------===//
 
 /// What is to be reported of a wait that does not get to look; empty: nothing.
-static void examine(Comm &comm, uint64_t limit, Text &text) {
-  if (!comm.waiting || comm.reported)
+static void examine(Comm &comm, Text &text) {
+  if ((!comm.waiting && !comm.describe) || comm.reported)
     return;
-  comm.reported = nowNs() - comm.waitBegin >= limit;
+  comm.reported = nowNs() - comm.waitBegin >= comm.watchLimit;
   if (comm.reported)
     text.format("nothing within %g s, and the wait does not return: ",
                 comm.deadline);
@@ -358,13 +397,13 @@ static void examine(Comm &comm, uint64_t limit, Text &text) {
     text.append("interrupted: ");
   else
     return;
-  appendOperation(text, comm, *comm.waiting, comm.waitBegin);
+  if (comm.describe)
+    comm.describe(comm.describeContext, text);
+  else
+    appendOperation(text, comm, *comm.waiting, comm.waitBegin);
 }
 
 static void watch(Comm &comm) {
-  uint64_t limit =
-      static_cast<uint64_t>(comm.deadline * static_cast<double>(secondNs)) +
-      graceNs;
   pthread_mutex_lock(&comm.mutex);
   while (!comm.stopping) {
     uint64_t next = nowNs() + watchNs;
@@ -372,7 +411,7 @@ static void watch(Comm &comm) {
                      static_cast<long>(next % secondNs)};
     pthread_cond_timedwait(&comm.changed, &comm.mutex, &time);
     Text text;
-    examine(comm, limit, text);
+    examine(comm, text);
     if (!text.size())
       continue;
     bool isOver = comm.reported;

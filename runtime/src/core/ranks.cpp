@@ -60,6 +60,27 @@ trainc_status trainc::agree(trainc_comm &comm, const char *what,
               static_cast<unsigned long long>(value));
 }
 
+trainc_status trainc::agreeOutcome(trainc_comm &comm, trainc_status status) {
+  struct Outcome {
+    uint64_t status;
+    char text[248];
+  } mine = {};
+  mine.status = status;
+  Text own; // peers get the beginning of it
+  own.append(status != TRAINC_OK ? trainc_last_error() : "");
+  snprintf(mine.text, sizeof(mine.text), "%s", own.c_str());
+  Array<Outcome> all;
+  all.resize(groupSize(*worldGroup(comm)));
+  TRAINC_TRY(gatherBytes(comm, "outcome", &mine, sizeof(mine), all.data()));
+  if (status != TRAINC_OK)
+    return fail(status, "%s", own.c_str());
+  for (uint32_t i = 0; i < all.size(); ++i)
+    if (all[i].status != TRAINC_OK)
+      return fail(static_cast<trainc_status>(all[i].status), "rank %u: %s", i,
+                  all[i].text);
+  return TRAINC_OK;
+}
+
 trainc_status trainc_comm_agree(trainc_comm *comm, const char *what,
                                 uint64_t value) {
   return comm ? trainc::agree(*comm, what, value) : TRAINC_OK;
@@ -135,26 +156,7 @@ trainc_status Ranks::join(trainc_comm *newComm,
 }
 
 trainc_status Ranks::agree(trainc_status status) const {
-  if (!comm)
-    return status;
-  struct Outcome {
-    uint64_t status;
-    char text[248];
-  } mine = {};
-  mine.status = status;
-  Text own; // peers get the beginning of it
-  own.append(status != TRAINC_OK ? trainc_last_error() : "");
-  snprintf(mine.text, sizeof(mine.text), "%s", own.c_str());
-  Array<Outcome> all;
-  all.resize(size());
-  TRAINC_TRY(gatherBytes(*comm, "outcome", &mine, sizeof(mine), all.data()));
-  if (status != TRAINC_OK)
-    return fail(status, "%s", own.c_str());
-  for (uint32_t i = 0; i < all.size(); ++i)
-    if (all[i].status != TRAINC_OK)
-      return fail(static_cast<trainc_status>(all[i].status), "rank %u: %s", i,
-                  all[i].text);
-  return TRAINC_OK;
+  return comm ? agreeOutcome(*comm, status) : status;
 }
 
 void Ranks::swap(Ranks &other) {

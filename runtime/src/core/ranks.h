@@ -44,8 +44,7 @@ public:
   /// This rank among all, and how many there are.
   uint32_t rank() const { return comm ? groupIndex(*worldGroup(*comm)) : 0; }
   uint32_t size() const { return comm ? groupSize(*worldGroup(*comm)) : 1; }
-  /// TRAINC_OK if `status` is so on every rank; else an error on every rank.
-  /// Without peers: `status`.
+  /// agreeOutcome of all ranks. Without peers: `status`.
   trainc_status agree(trainc_status status) const;
 
 private:
@@ -67,6 +66,9 @@ trainc_status gatherBytes(trainc_comm &comm, const char *label,
                           const void *data, uint64_t bytes, void *all);
 trainc_status broadcastBytes(trainc_comm &comm, const char *label, void *data,
                              uint64_t bytes);
+
+/// TRAINC_OK if `status` is so on every rank of `comm`; else an error on every rank.
+trainc_status agreeOutcome(trainc_comm &comm, trainc_status status);
 
 /// Checks that all ranks of `comm` have the same `value` of `what`.
 trainc_status agree(trainc_comm &comm, const char *what, uint64_t value);

@@ -29,7 +29,7 @@ using namespace trainc;
       _exit(1);                                                                \
     }                                                                          \
   } while (0)
-#define OK(call) CHECK((call) == TRAINC_OK)
+#define OK(call) CHECK((call) == 0)
 
 inline double seconds() {
   timespec now;
