@@ -42,6 +42,7 @@ CUresult trainc::cuda::cuStreamQuery(CUstream stream) {
   Lock lock;
   CHECK(checkStream(stream));
   CHECK(checkNoCapture("cuStreamQuery"));
+  ++fake.counts.queries;
   advance(stream->last);
   CHECK(current()->failed);
   return isDone(stream->last) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -99,6 +100,7 @@ CUresult trainc::cuda::cuEventQuery(CUevent event) {
   CHECK(checkNoCapture("cuEventQuery"));
   NEED(!event->capture && !event->stale, CUDA_ERROR_CAPTURED_EVENT,
        "a query of an event that was captured");
+  ++fake.counts.queries;
   advance(event->work);
   CHECK(current()->failed);
   return isDone(event->work) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -113,6 +115,7 @@ CUresult trainc::cuda::cuStreamWaitEvent(CUstream stream, CUevent event,
        flags);
   NEED(!event->stale, CUDA_ERROR_CAPTURED_EVENT,
        "a wait for an event of a capture that has ended");
+  ++fake.counts.event_waits;
   Work work = {};
   if (Capture *capture = event->capture) {
     NEED(!stream->capture || stream->capture == capture,

@@ -231,6 +231,29 @@ static trainc_status failDevice(Communicator &c, const char *call,
 // Polling
 //===----------------------------------------------------------------------===//
 
+/// A rank of this host that has died. One that had destroyed its communicator before
+/// has done its part of all that is under way.
+static bool findDead(const trainc_comm &host, uint32_t &rank) {
+  for (rank = 0; rank < host.ranks; ++rank) {
+    const Rank &peer = host.peers[rank];
+    if (peer.shares && isDead(peer) && peer.control->state.load() != CLOSED)
+      return true;
+  }
+  return false;
+}
+
+/// Gives up if a peer has.
+static trainc_status checkOthers(Communicator &c) {
+  uint32_t dead;
+  if (trainc_status status = checkPeers(*c.host, nullptr))
+    return abortAfter(c, status);
+  if (!findDead(*c.host, dead))
+    return TRAINC_OK;
+  Text reason;
+  reason.format("rank %u is dead", dead);
+  return giveUp(c, TRAINC_COMM_FAILED, reason.c_str());
+}
+
 /// Within a Watch: asks `ask` until it sets `done` or fails; gives up at the deadline,
 /// or when a peer is gone.
 template <typename Ask> static trainc_status poll(Communicator &c, Ask ask) {
@@ -245,8 +268,7 @@ template <typename Ask> static trainc_status poll(Communicator &c, Ask ask) {
       return TRAINC_OK;
     if (passed >= nextLook) {
       nextLook = passed + lookNs;
-      if (trainc_status status = checkAlive(*c.host))
-        return abortAfter(c, status);
+      TRAINC_TRY(checkOthers(c));
     }
     if (static_cast<double>(passed) >= deadline) {
       Text reason;
@@ -366,10 +388,12 @@ void trainc::cuda::closeCommunicator(Communicator *communicator) {
   Communicator &c = *communicator;
   {
     Current current(c.device);
+    uint32_t dead;
+    bool clean = !c.host->failure.size() && !findDead(*c.host, dead);
     for (Joined *joined : c.groups)
-      if (!c.host->failure.size() && joined->comm)
-        closeGroup(c, *joined);
-    if (c.host->failure.size() && c.nccl)
+      if (clean && joined->comm)
+        clean = closeGroup(c, *joined) == TRAINC_OK;
+    if (!clean && c.nccl)
       abortAll(c);
   }
   for (Joined *joined : c.groups)

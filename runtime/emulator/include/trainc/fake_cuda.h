@@ -51,6 +51,8 @@ typedef struct trainc_fake_cuda_counts {
   uint64_t allocations, pinned, streams, events, modules, graphs, executables;
   uint64_t pending; // pieces of work that were not done
   uint64_t launches, copies, fills, graph_launches, calls;
+  uint64_t event_waits; // of a stream for an event
+  uint64_t queries;     // of streams and events
 } trainc_fake_cuda_counts;
 
 TRAINC_EMU_EXPORT void
