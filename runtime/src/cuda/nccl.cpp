@@ -138,7 +138,7 @@ static void appendPeers(Text &text, const Communicator &c, const Group &group) {
 }
 
 /// "waiting for a step: all_reduce 'norm', ..., on CUDA device 0 (H100), has waited
-/// 1.5 s; peers: 1 (host a, pid 4711, alive); behind it: 3 collectives"
+/// 1.5 s; peers: 1 (host a, pid 4711, alive); 3 more behind it"
 static void describe(void *context, Text &text) {
   auto &c = *static_cast<Communicator *>(context);
   size_t first = findUnfinished(c);
@@ -156,7 +156,7 @@ static void describe(void *context, Text &text) {
                   static_cast<double>(secondNs));
   appendPeers(text, c, site ? *site->group : *worldGroup(*c.host));
   if (!c.calling && first + 1 < c.pending.size())
-    text.format("; behind it: %zu collectives", c.pending.size() - first - 1);
+    text.format("; %zu more behind it", c.pending.size() - first - 1);
 }
 
 Watch::Watch(Communicator &communicator, const char *what)
