@@ -291,6 +291,13 @@ static trainc_status checkEntry(trainc_trainer *trainer, uint32_t entry,
   return checkIndices(*e, trainer->entries[entry]);
 }
 
+/// No peer reads what a list will write.
+static trainc_status fenceWindows(const trainc_trainer *trainer) {
+  return trainer->ranks.any() && !trainer->gpu
+             ? fence(*trainer->ranks.communicator())
+             : TRAINC_OK;
+}
+
 /// A flush may come before any input is bound: after a load.
 static trainc_status checkFlush(const trainc_trainer *trainer, uint32_t entry) {
   const trainc_entry &e = trainer->d->entries[entry];
@@ -366,8 +373,7 @@ trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
     TRAINC_TRY(settle(trainer));
   double before = trainer->scalars[TRAINC_SCALAR_UPDATE];
   trainer->windowEntry = entry;
-  if (trainer->ranks.any())
-    TRAINC_TRY(fence(*trainer->ranks.communicator()));
+  TRAINC_TRY(fenceWindows(trainer));
   TRAINC_TRY(runList(trainer, entry,
                      microStep > 0 ? TRAINC_LIST_NEXT : TRAINC_LIST_FIRST));
   microStep += 1;
@@ -404,8 +410,7 @@ trainc_status trainc_eval(trainc_trainer *trainer, uint32_t entry) {
   // Nothing that an eval writes outlives it: no observer's stop breaks the
   // state.
   bool broken = trainer->broken;
-  if (trainer->ranks.any())
-    TRAINC_TRY(fence(*trainer->ranks.communicator()));
+  TRAINC_TRY(fenceWindows(trainer));
   trainc_status status = runList(trainer, entry, TRAINC_LIST_FIRST);
   trainer->broken = broken;
   return status;

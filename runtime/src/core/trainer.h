@@ -58,6 +58,7 @@ struct BoundCommand {
   const GemmPlan *plan;         // GEMM on the processor
   const cuda::Product *product; // GEMM on a GPU
   const Group *group;           // of a collective
+  uint32_t phase;               // of a collective on a GPU
   size_t firstArgument;         // in EntryState::arguments
   int64_t tiles;
   bool alone; // so little work that waking threads would cost more

@@ -4,6 +4,7 @@
 #include "comm/waiting.h"
 #include "core/trainer.h"
 #include "cuda/products.h"
+#include "cuda/streams.h"
 
 using namespace trainc;
 using namespace trainc::cuda;
@@ -14,13 +15,23 @@ static constexpr unsigned scalarSlots = 4;
 /// A, B, C, bias, what an epilogue keeps, the bias's gradient.
 static constexpr uint32_t maxProductOperands = 6;
 
+/// Of a collective that another list has waited for.
+static constexpr uint32_t phaseNone = UINT32_MAX;
+
 /// Where inputs and outputs start in their blocks.
 static constexpr uint64_t portAlignment = 256;
 
 namespace {
+/// Work that is waited for by an event behind it.
+struct Mark {
+  CUevent event;
+  uint64_t collectives; // enqueued before
+};
+
+/// Pinned memory that copies use.
 struct Slot {
-  char *data; // pinned
-  CUevent done;
+  char *data;
+  Mark done;
 };
 
 /// What an entry has on the device, from its first run on.
@@ -32,6 +43,7 @@ struct EntryMemory {
   Slot results; // of outputs without a binding
   bool ran[TRAINC_NUM_LISTS];
   CUgraphExec graphs[TRAINC_NUM_LISTS];
+  Recording *recordings[TRAINC_NUM_LISTS]; // of collectives in the graphs
 };
 } // namespace
 
@@ -40,7 +52,9 @@ struct trainc::cuda::Executor {
   CUmodule module = nullptr;
   Array<CUfunction> kernels;
   double timeout = 0;
-  CUstream compute = nullptr;
+  Streams streams;
+  Communicator *communicator = nullptr; // null: there is no collective
+  Array<CUdeviceptr> registered;        // with NCCL
   CUdeviceptr scratch = 0;
   Products *products = nullptr; // null: there is no product
   CUdeviceptr workspace = 0;    // of the running product
@@ -53,7 +67,9 @@ struct trainc::cuda::Executor {
   Slot scalarSlots[::scalarSlots] = {};
   unsigned nextScalars = 0;
   Slot arrived = {};
-  CUevent before = nullptr, after = nullptr; // of a command that is observed
+  Mark idle = {};           // all work
+  CUevent before = nullptr; // of a command that is observed
+  Mark after = {};
 
   Array<CUdeviceptr> owned;
   Array<void *> pinned;
@@ -94,7 +110,11 @@ static trainc_status open(Executor &executor, int ordinal,
     TRAINC_TRY(findKernel(device, executor.module, d.kernels[i],
                           &executor.kernels[i]));
   executor.entries.resize(d.num_entries);
-  return createStream(device, &executor.compute);
+  bool collectives = false;
+  for (uint32_t i = 0; i < d.num_axes; ++i)
+    collectives |= d.axes[i].size > 1;
+  TRAINC_TRY(openStreams(device, collectives, executor.streams));
+  return createEvent(device, &executor.idle.event);
 }
 
 trainc_status trainc::cuda::openExecutor(int ordinal,
@@ -116,9 +136,21 @@ static void dropGraphs(Executor &executor, EntryMemory &memory) {
   for (int list = 0; list < TRAINC_NUM_LISTS; ++list) {
     if (memory.graphs[list] && current.status() == TRAINC_OK)
       executor.driver().cuGraphExecDestroy(memory.graphs[list]);
+    destroy(memory.recordings[list]);
+    memory.recordings[list] = nullptr;
     memory.graphs[list] = nullptr;
     memory.ran[list] = false;
   }
+}
+
+/// NCCL may be closed when nothing is under way any more.
+static void closeCollectives(Executor &executor) {
+  if (!executor.communicator)
+    return;
+  if (waitForWork(executor) == TRAINC_OK)
+    for (CUdeviceptr address : executor.registered)
+      forgetMemory(*executor.communicator, address);
+  closeCommunicator(executor.communicator);
 }
 
 void trainc::cuda::closeExecutor(Executor *executor) {
@@ -126,7 +158,8 @@ void trainc::cuda::closeExecutor(Executor *executor) {
   if (!executor || !executor->device || executor->hangs)
     return destroy(executor);
   Device &device = *executor->device;
-  auto destroySlot = [&](Slot &slot) { destroyEvent(device, slot.done); };
+  auto destroySlot = [&](Slot &slot) { destroyEvent(device, slot.done.event); };
+  closeCollectives(*executor);
   for (EntryMemory &memory : executor->entries) {
     dropGraphs(*executor, memory);
     for (Slot &slot : memory.slots)
@@ -136,9 +169,10 @@ void trainc::cuda::closeExecutor(Executor *executor) {
   for (Slot &slot : executor->scalarSlots)
     destroySlot(slot);
   destroySlot(executor->arrived);
+  destroyEvent(device, executor->idle.event);
   destroyEvent(device, executor->before);
-  destroyEvent(device, executor->after);
-  destroyStream(device, executor->compute);
+  destroyEvent(device, executor->after.event);
+  closeStreams(executor->streams);
   closeProducts(executor->products);
   for (CUdeviceptr address : executor->owned)
     release(device, address);
@@ -168,16 +202,33 @@ static trainc_status keep(Executor &executor, trainc_status status) {
   return status;
 }
 
-template <typename Handle>
-static trainc_status await(Executor &executor, Handle handle,
+/// Puts the mark behind all work so far.
+static trainc_status setMark(Executor &executor, Mark &mark) {
+  TRAINC_CU(executor.driver(), cuEventRecord, mark.event,
+            executor.streams.compute);
+  if (executor.communicator)
+    mark.collectives = enqueued(*executor.communicator);
+  return TRAINC_OK;
+}
+
+static trainc_status await(Executor &executor, const Mark &mark,
                            const char *what) {
   TRAINC_TRY(checkAlive(executor));
-  return keep(executor,
-              waitFor(*executor.device, handle, executor.timeout, what));
+  return keep(
+      executor,
+      executor.communicator
+          ? waitFor(*executor.communicator, mark.event, mark.collectives, what)
+          : waitFor(*executor.device, mark.event, executor.timeout, what));
 }
 
 trainc_status trainc::cuda::waitForWork(Executor &executor) {
-  return await(executor, executor.compute, "the commands of the trainer");
+  TRAINC_TRY(checkAlive(executor));
+  {
+    Current current(*executor.device);
+    TRAINC_TRY(current.status());
+    TRAINC_TRY(keep(executor, setMark(executor, executor.idle)));
+  }
+  return await(executor, executor.idle, "the commands of the trainer");
 }
 
 //===----------------------------------------------------------------------===//
@@ -235,7 +286,7 @@ static trainc_status allocateSlot(Executor &executor, uint64_t bytes,
   executor.pinned.push(memory);
   executor.pinnedBytes += bytes;
   out_slot->data = static_cast<char *>(memory);
-  return createEvent(*executor.device, &out_slot->done);
+  return createEvent(*executor.device, &out_slot->done.event);
 }
 
 static trainc_status fillArena(Executor &executor, const trainc_arena &arena,
@@ -247,7 +298,7 @@ static trainc_status fillArena(Executor &executor, const trainc_arena &arena,
   Current current(*executor.device);
   TRAINC_TRY(current.status());
   TRAINC_CU(executor.driver(), cuMemsetD8Async, address, 0, arena.bytes,
-            executor.compute);
+            executor.streams.compute);
   return TRAINC_OK;
 }
 
@@ -259,7 +310,9 @@ static trainc_status allocateScalars(Executor &executor, uint32_t count) {
   return allocateSlot(executor, count * sizeof(double), &executor.arrived);
 }
 
-trainc_status trainc::cuda::allocateArenas(trainc_trainer *trainer) {
+static trainc_status registerArenas(trainc_trainer *trainer);
+
+static trainc_status allocateAll(trainc_trainer *trainer) {
   Executor &executor = *trainer->gpu;
   State &state = trainer->state;
   uint64_t workspace =
@@ -286,7 +339,7 @@ trainc_status trainc::cuda::allocateArenas(trainc_trainer *trainer) {
     Current current(*executor.device);
     TRAINC_TRY(current.status());
     TRAINC_CU(executor.driver(), cuMemsetD8Async, address, 0,
-              trainer->scratchBytes, executor.compute);
+              trainer->scratchBytes, executor.streams.compute);
   }
   TRAINC_TRY(allocateOwned(trainer, workspace, "workspace of cuBLASLt",
                            &executor.workspace));
@@ -294,6 +347,11 @@ trainc_status trainc::cuda::allocateArenas(trainc_trainer *trainer) {
                         trainer->account);
   TRAINC_TRY(allocateScalars(executor, trainer->d->num_scalars));
   return waitForWork(executor);
+}
+
+trainc_status trainc::cuda::allocateArenas(trainc_trainer *trainer) {
+  TRAINC_TRY(trainer->ranks.agree(allocateAll(trainer)));
+  return registerArenas(trainer);
 }
 
 double *trainc::cuda::hostScalars(Executor &executor) {
@@ -346,12 +404,11 @@ static trainc_status sendScalars(const trainc_trainer *trainer) {
       TRAINC_CU(executor.driver(), cuMemcpyHtoDAsync,
                 scalarAddress(trainer) + first * sizeof(double),
                 slot.data + first * sizeof(double),
-                (end - first) * sizeof(double), executor.compute);
+                (end - first) * sizeof(double), executor.streams.compute);
     else
       ++end;
   }
-  TRAINC_CU(executor.driver(), cuEventRecord, slot.done, executor.compute);
-  return TRAINC_OK;
+  return setMark(executor, slot.done);
 }
 
 trainc_status trainc::cuda::settle(const trainc_trainer *trainer) {
@@ -363,9 +420,9 @@ trainc_status trainc::cuda::settle(const trainc_trainer *trainer) {
     Current current(*executor.device);
     TRAINC_TRY(current.status());
     TRAINC_CU(executor.driver(), cuMemcpyDtoHAsync, executor.arrived.data,
-              scalarAddress(trainer), count * sizeof(double), executor.compute);
-    TRAINC_CU(executor.driver(), cuEventRecord, executor.arrived.done,
-              executor.compute);
+              scalarAddress(trainer), count * sizeof(double),
+              executor.streams.compute);
+    TRAINC_TRY(setMark(executor, executor.arrived.done));
   }
   TRAINC_TRY(
       await(executor, executor.arrived.done, "the commands of the trainer"));
@@ -416,8 +473,91 @@ trainc_status trainc::cuda::bindCommand(trainc_trainer *trainer,
   case TRAINC_COMMAND_COPY:
     return TRAINC_OK;
   }
-  return fail(TRAINC_UNSUPPORTED, "command '%s' has no code for a GPU",
-              command.label ? command.label : "?");
+  auto &detail = *static_cast<const trainc_collective_detail *>(command.detail);
+  TRAINC_TRY(trainer->ranks.find(detail.axes, &bound.group));
+  if (!executor.communicator)
+    TRAINC_TRY(openCommunicator(*executor.device, trainer->ranks.communicator(),
+                                &executor.communicator));
+  return joinGroup(*executor.communicator, bound.group);
+}
+
+/// Lets NCCL use the arenas of collectives as they are, if it can. All ranks do it.
+static trainc_status registerArenas(trainc_trainer *trainer) {
+  Executor &executor = *trainer->gpu;
+  if (!executor.communicator)
+    return TRAINC_OK;
+  for (uint32_t i = 0; i < trainer->d->num_arenas; ++i) {
+    if (!isInWindow(*trainer->d, i) || !trainer->state.pages[i].size())
+      continue;
+    CUdeviceptr address = deviceAddress(arenaData(trainer, i));
+    trainc_status status = registerMemory(*executor.communicator, address,
+                                          trainer->state.pages[i].size());
+    if (status == TRAINC_OK)
+      executor.registered.push(address);
+    else if (status != TRAINC_UNSUPPORTED)
+      return status;
+  }
+  return TRAINC_OK;
+}
+
+/// The range of a collective, as NCCL shall see it.
+static DeviceCollective collectiveOf(const trainc_trainer *trainer,
+                                     const BoundCommand &command,
+                                     void *const *arguments) {
+  const trainc_command &source = *command.source;
+  auto &detail = *static_cast<const trainc_collective_detail *>(source.detail);
+  uint64_t size = trainc_dtype_size(detail.dtype);
+  DeviceCollective c;
+  c.kind = source.kind == TRAINC_COMMAND_REDUCE_SCATTER ? TRAINC_REDUCE_SCATTER
+           : source.kind == TRAINC_COMMAND_ALL_REDUCE   ? TRAINC_ALL_REDUCE
+                                                        : TRAINC_ALL_GATHER;
+  c.group = command.group;
+  c.dtype = detail.dtype;
+  c.count = source.operands[0].bytes / size;
+  c.label = source.label;
+  c.data = deviceAddress(arguments[0]);
+  if (source.num_operands == 2)
+    c.target = deviceAddress(arguments[1]);
+  if (source.num_operands == 1 && detail.piece_axes) {
+    c.count /= trainer->ranks.countIn(detail.piece_axes);
+    c.data += c.count * size * trainer->ranks.indexIn(detail.piece_axes);
+  }
+  return c;
+}
+
+static trainc_status enqueueCollective(const trainc_trainer *trainer,
+                                       const BoundCommand &command,
+                                       void *const *arguments) {
+  Executor &executor = *trainer->gpu;
+  Communicator &communicator = *executor.communicator;
+  if (command.phase == TRAINC_COLLECTIVE_WAIT)
+    return awaitCollectives(executor.streams);
+  DeviceCollective c = collectiveOf(trainer, command, arguments);
+  return command.phase == TRAINC_COLLECTIVE_START
+             ? startCollectives(executor.streams, communicator, &c, 1)
+             : runCollectives(executor.streams, communicator, &c, 1);
+}
+
+/// A list that awaits what it starts. What it starts for another list it runs itself,
+/// where nothing waits for it then: a graph ends with all of its work.
+static void matchPhases(Array<BoundCommand> &list) {
+  Array<size_t> started;
+  size_t awaited = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!isCollective(list[i].source->kind))
+      continue;
+    auto &detail =
+        *static_cast<const trainc_collective_detail *>(list[i].source->detail);
+    list[i].phase = detail.phase;
+    if (detail.phase == TRAINC_COLLECTIVE_START)
+      started.push(i);
+    else if (detail.phase == TRAINC_COLLECTIVE_WAIT && awaited < started.size())
+      ++awaited;
+    else if (detail.phase == TRAINC_COLLECTIVE_WAIT)
+      list[i].phase = phaseNone;
+  }
+  for (; awaited < started.size(); ++awaited)
+    list[started[awaited]].phase = TRAINC_COLLECTIVE_WHOLE;
 }
 
 static trainc_status launch(const trainc_trainer *trainer,
@@ -434,7 +574,7 @@ static trainc_status launch(const trainc_trainer *trainer,
     parameters[source.num_operands] = &executor.scratch;
   CUresult result = executor.driver().cuLaunchKernel(
       command.kernel, static_cast<unsigned>(command.tiles), 1, 1,
-      kernel.threads, 1, 1, 0, executor.compute, parameters, nullptr);
+      kernel.threads, 1, 1, 0, executor.streams.compute, parameters, nullptr);
   if (result == CUDA_SUCCESS)
     return TRAINC_OK;
   trainc_status status = failCall("cuLaunchKernel", result);
@@ -459,21 +599,23 @@ static trainc_status enqueue(const trainc_trainer *trainer, EntryState &state,
     for (uint32_t i = 0; i < source.num_operands; ++i)
       operands[i] = deviceAddress(arguments[i]);
     return runProduct(*executor.products, *command.product, operands,
-                      executor.workspace, executor.compute);
+                      executor.workspace, executor.streams.compute);
   }
   case TRAINC_COMMAND_FILL:
     if (bytes)
       TRAINC_CU(driver, cuMemsetD8Async, deviceAddress(arguments[0]), 0, bytes,
-                executor.compute);
+                executor.streams.compute);
     return TRAINC_OK;
   case TRAINC_COMMAND_COPY:
     // An input may be bound to the memory that it is copied to.
     if (bytes && arguments[0] != arguments[1])
       TRAINC_CU(driver, cuMemcpyDtoDAsync, deviceAddress(arguments[1]),
-                deviceAddress(arguments[0]), bytes, executor.compute);
+                deviceAddress(arguments[0]), bytes, executor.streams.compute);
     return TRAINC_OK;
   }
-  return TRAINC_OK;
+  return command.phase == phaseNone
+             ? TRAINC_OK
+             : enqueueCollective(trainer, command, arguments);
 }
 
 static trainc_status enqueueList(const trainc_trainer *trainer,
@@ -484,18 +626,24 @@ static trainc_status enqueueList(const trainc_trainer *trainer,
 }
 
 static trainc_status capture(const trainc_trainer *trainer, EntryState &state,
-                             uint32_t list, CUgraphExec *out_executable) {
+                             EntryMemory &memory, uint32_t list) {
   Executor &executor = *trainer->gpu;
   const Driver &driver = executor.driver();
-  TRAINC_CU(driver, cuStreamBeginCapture, executor.compute,
+  if (executor.communicator) {
+    memory.recordings[list] = create<Recording>();
+    cuda::record(*executor.communicator, memory.recordings[list]);
+  }
+  TRAINC_CU(driver, cuStreamBeginCapture, executor.streams.compute,
             CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   trainc_status status = enqueueList(trainer, state, list);
+  if (executor.communicator)
+    cuda::record(*executor.communicator, nullptr);
   CUgraph graph = nullptr;
-  CUresult ended = driver.cuStreamEndCapture(executor.compute, &graph);
+  CUresult ended = driver.cuStreamEndCapture(executor.streams.compute, &graph);
   if (status == TRAINC_OK && ended != CUDA_SUCCESS)
     status = failCall("cuStreamEndCapture", ended);
   if (status == TRAINC_OK) {
-    CUresult made = driver.cuGraphInstantiate(out_executable, graph, 0);
+    CUresult made = driver.cuGraphInstantiate(&memory.graphs[list], graph, 0);
     if (made != CUDA_SUCCESS)
       status = failCall("cuGraphInstantiate", made);
   }
@@ -511,20 +659,20 @@ static trainc_status runObserved(trainc_trainer *trainer, uint32_t entry,
   Executor &executor = *trainer->gpu;
   const Driver &driver = executor.driver();
   EntryState &state = trainer->entries[entry];
-  for (CUevent *event : {&executor.before, &executor.after})
+  for (CUevent *event : {&executor.before, &executor.after.event})
     if (!*event)
       TRAINC_CU(driver, cuEventCreate, event, 0);
   for (size_t i = 0; i < state.lists[list].size(); ++i) {
     uint64_t begin = nowNs();
     TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/false, begin));
-    TRAINC_CU(driver, cuEventRecord, executor.before, executor.compute);
+    TRAINC_CU(driver, cuEventRecord, executor.before, executor.streams.compute);
     TRAINC_TRY(enqueue(trainer, state, state.lists[list][i]));
-    TRAINC_CU(driver, cuEventRecord, executor.after, executor.compute);
+    TRAINC_TRY(setMark(executor, executor.after));
     executor.changed = true;
     TRAINC_TRY(await(executor, executor.after, "a command"));
     float milliseconds = 0;
     TRAINC_CU(driver, cuEventElapsedTime, &milliseconds, executor.before,
-              executor.after);
+              executor.after.event);
     auto passed =
         static_cast<uint64_t>(1e6 * static_cast<double>(milliseconds));
     TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/true, begin + passed));
@@ -537,6 +685,9 @@ static trainc_status runCommands(trainc_trainer *trainer, uint32_t entry,
   Executor &executor = *trainer->gpu;
   EntryState &state = trainer->entries[entry];
   EntryMemory &memory = executor.entries[entry];
+  // A run that ended half-way may have left some.
+  while (executor.streams.awaited != executor.streams.started)
+    TRAINC_TRY(awaitCollectives(executor.streams));
   if (trainer->observer)
     return runObserved(trainer, entry, list);
   executor.changed = true;
@@ -546,10 +697,12 @@ static trainc_status runCommands(trainc_trainer *trainer, uint32_t entry,
   }
   if (!state.lists[list].size())
     return TRAINC_OK;
-  CUgraphExec &graph = memory.graphs[list];
-  if (!graph)
-    TRAINC_TRY(capture(trainer, state, list, &graph));
-  TRAINC_CU(executor.driver(), cuGraphLaunch, graph, executor.compute);
+  if (!memory.graphs[list])
+    TRAINC_TRY(capture(trainer, state, memory, list));
+  if (memory.recordings[list])
+    replay(*executor.communicator, *memory.recordings[list]);
+  TRAINC_CU(executor.driver(), cuGraphLaunch, memory.graphs[list],
+            executor.streams.compute);
   return TRAINC_OK;
 }
 
@@ -635,10 +788,12 @@ trainc_status trainc::cuda::prepareEntry(trainc_trainer *trainer,
   }
   memory.outputs = memory.inputs + inputs;
   for (Slot &slot : memory.slots)
-    if (inputs && !slot.done)
+    if (inputs && !slot.data)
       TRAINC_TRY(allocateSlot(executor, inputs, &slot));
-  if (outputs && !memory.results.done)
+  if (outputs && !memory.results.data)
     TRAINC_TRY(allocateSlot(executor, outputs, &memory.results));
+  for (Array<BoundCommand> &list : trainer->entries[entry].lists)
+    matchPhases(list);
   memory.ready = true;
   placePorts(trainer, entry);
   return TRAINC_OK;
@@ -652,7 +807,7 @@ static trainc_status sendInputs(trainc_trainer *trainer, uint32_t entry) {
   const EntryState &state = trainer->entries[entry];
   memory.sent = true;
   Slot &slot = memory.slots[memory.next];
-  if (!slot.done)
+  if (!slot.data)
     return TRAINC_OK;
   memory.next ^= 1;
   TRAINC_TRY(await(executor, slot.done, "a copy of inputs"));
@@ -662,7 +817,7 @@ static trainc_status sendInputs(trainc_trainer *trainer, uint32_t entry) {
     CUresult result = begin < end && status == TRAINC_OK
                           ? executor.driver().cuMemcpyHtoDAsync(
                                 memory.inputs + begin, slot.data + begin,
-                                end - begin, executor.compute)
+                                end - begin, executor.streams.compute)
                           : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
       status = failCall("cuMemcpyHtoDAsync", result);
@@ -679,8 +834,7 @@ static trainc_status sendInputs(trainc_trainer *trainer, uint32_t entry) {
   });
   send();
   TRAINC_TRY(status);
-  TRAINC_CU(executor.driver(), cuEventRecord, slot.done, executor.compute);
-  return TRAINC_OK;
+  return setMark(executor, slot.done);
 }
 
 /// Copies outputs to the host: to bound memory at once, else when they are there.
@@ -689,7 +843,7 @@ static trainc_status fetchOutputs(trainc_trainer *trainer, uint32_t entry) {
   Executor &executor = *trainer->gpu;
   EntryMemory &memory = executor.entries[entry];
   void *const *ports = trainer->entries[entry].ports.data() + e.num_inputs;
-  if (!memory.results.done)
+  if (!memory.results.data)
     return TRAINC_OK;
   trainc_status status = TRAINC_OK;
   forPorts(e.outputs, e.num_outputs, [&](uint32_t i, uint64_t offset) {
@@ -697,13 +851,12 @@ static trainc_status fetchOutputs(trainc_trainer *trainer, uint32_t entry) {
       return;
     CUresult result = executor.driver().cuMemcpyDtoHAsync(
         memory.results.data + offset, memory.outputs + offset,
-        e.outputs[i].bytes, executor.compute);
+        e.outputs[i].bytes, executor.streams.compute);
     if (result != CUDA_SUCCESS)
       status = failCall("cuMemcpyDtoHAsync", result);
   });
   TRAINC_TRY(status);
-  TRAINC_CU(executor.driver(), cuEventRecord, memory.results.done,
-            executor.compute);
+  TRAINC_TRY(setMark(executor, memory.results.done));
   forPorts(e.outputs, e.num_outputs, [&](uint32_t i, uint64_t offset) {
     if (ports[i] && status == TRAINC_OK)
       status = readMemory(executor, hostPointer(memory.outputs + offset),
