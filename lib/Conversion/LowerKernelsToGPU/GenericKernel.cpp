@@ -128,6 +128,12 @@ LogicalResult trainc::distribute(func::FuncOp function) {
   }
   for (Operation *op : steps) {
     OpBuilder b(op);
+    // All threads load it before any of them goes on to write it.
+    if (isa<memref::LoadOp>(op)) {
+      b.setInsertionPointAfter(op);
+      ThreadBuilder(b, op->getLoc(), threads).barrier();
+      continue;
+    }
     ThreadBuilder t(b, op->getLoc(), threads);
     auto nest = dyn_cast<scf::ParallelOp>(op);
     if (auto points = nest ? countPoints(nest) : std::nullopt) {
