@@ -27,12 +27,12 @@ def mesh_option(mesh):
 class Rank:
     """What a rank of a training can do: `trainer`, and its rows of global inputs."""
 
-    def __init__(self, rank, ranks, path, folder, seed=1, hosts=1, threads=1, deadline=30):
+    def __init__(self, rank, ranks, path, folder, seed=1, hosts=1, threads=1, deadline=30, device=None):
         self.rank, self.ranks = rank, ranks
         if hosts > 1:  # each a host by name, whose ranks talk through MPI to the others
             os.environ["TRAINC_HOST"] = f"host{rank * hosts // ranks}"
         self.runtime, self.comm = Runtime(RUNTIME_LIBRARY), None
-        options = {}
+        options = {} if device is None else {"device": device}
         if ranks > 1:
             bootstrap = dict(rank=rank, ranks=ranks, bootstrap=f"file:{folder}".encode()) if folder else {}
             self.comm = Comm(self.runtime, deadline=deadline, **bootstrap)

@@ -1,0 +1,77 @@
+# RUN: %python %s
+"""Two ranks with a GPU each, on the driver, the cuBLASLt and the NCCL of tests, against the same artifact on processors: losses,
+parameters, optimizer states that are in pieces; collectives that are started apart; windows; checkpoints of one in the other.
+"""
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+
+from ranks import batches, compile_module, example, mesh_option, run  # noqa: E402
+from common import BUILD  # noqa: E402
+from report import check  # noqa: E402
+
+for variable, library in (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt"), ("TRAINC_LIBNCCL", "nccl")):
+    os.environ[variable] = os.path.join(BUILD, "lib", f"libtrainc_fake_{library}.so")
+
+GPT = ("gpt", "--batch", 4, "--layers", 1, "--width", 32, "--heads", 2, "--seq", 8, "--vocab", 64)
+TOKENS = {"x": ((4, 8), "i"), "y": ((4, 8), "i")}
+DIGITS = {"x": ((32, 64), "f"), "y": ((32,), "i")}
+CASES = {  # name: (module, inputs, options)
+    "none": (("mlp", "--batch", 32), DIGITS, ["--shard=none"]),
+    "optimizer, k = 2": (("mlp", "--batch", 32, "--accumulate", 2), DIGITS, ["--shard=optimizer", "--bucket-size=4096", "--reduce-each-micro-step"]),
+    "optimizer, bf16": ((*GPT, "--bf16"), TOKENS, ["--shard=optimizer"]),
+
+}
+
+
+def training(data, saved, loaded):
+    """Steps; then a checkpoint in the middle of a window, if there is one, which another run takes over."""
+    def work(rank):
+        if loaded:
+            rank.trainer.load(loaded)
+        results = []
+        for i, inputs in enumerate(data):
+            result = rank.step(**inputs)
+            results.append((result.loss, result.grad_norm if result.closed else 0, result.update))
+            if i == len(data) - 2 and saved:
+                rank.trainer.save(saved)
+        rank.trainer.flush()
+        return np.array(results), rank.tensors()
+    return work
+
+
+def close(a, b, bar):
+    return bool(np.all(np.isfinite(b))) and float(np.max(np.abs(a - b), initial=0)) <= bar * max(1.0, float(np.max(np.abs(a))))
+
+
+def compare(what, cpu, gpu, bar):
+    failed = check(f"{what}: ranks agree", all(np.array_equal(gpu[0][1][key], gpu[1][1][key]) for key in gpu[0][1]))
+    for rank in range(2):
+        failed |= check(f"{what}: losses of rank {rank}", close(cpu[rank][0], gpu[rank][0], bar), f"{cpu[rank][0]} {gpu[rank][0]}")
+    wrong = [key for key in cpu[0][1] if not close(cpu[0][1][key], gpu[0][1][key], bar)]
+    return check(f"{what}: tensors", not wrong, wrong) or failed
+
+
+def main():
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        for i, (name, (module, shapes, options)) in enumerate(CASES.items()):
+            path = compile_module(example(*module), os.path.join(folder, f"{i}.so"), "--target=cuda,cpu", "--cuda-arch=host",
+                                  mesh_option(dict(data=2)), *options)
+            data = batches(shapes, 5, 10)
+            bar = 3e-2 if "bf16" in name else 1e-4
+            saved = os.path.join(folder, f"{i}.safetensors")
+            cpu = run(training(data, saved, None), path, 2, device=b"cpu")
+            gpu = run(training(data, None, None), path, 2, device=b"cuda")
+            failed |= compare(name, cpu, gpu, bar)
+            # The processors' checkpoint, and on.
+            again = run(training(data[-1:], None, saved), path, 2, device=b"cuda")
+            failed |= compare(f"{name}, resumed", [(r[-1:], t) for r, t in cpu], again, bar)
+    sys.exit(failed)
+
+
+main()
