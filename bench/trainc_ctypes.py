@@ -73,7 +73,7 @@ class ConvertOptions(Structure):
 
 class Memory(Structure):
     _fields_ = [(name, c_uint64) for name in ("persistent", "workspace", "outputs", "scratch", "total", "limit", "peak",
-                                                  "staging")]
+                                                  "staging", "converted_beside", "converted_by_host")]
 
 
 class StepResult(Structure):

@@ -21,7 +21,7 @@ Model::Model(const Options &options) {
     settings.flags |= TRAINC_TRAINER_NO_INIT;
   check(trainc_trainer_create(artifact, &settings, &handle));
   tables = trainc_trainer_descriptor(handle);
-  if (const char *notice = trainc_trainer_notice(handle); notice && isFirst())
+  if (const char *notice = trainc_trainer_notice(handle))
     note("%s", notice);
   dataSeed = settings.seed;
   load(options);

@@ -509,6 +509,11 @@ void trainc_fake_cuda_get_counts(trainc_fake_cuda_counts *out_counts) {
   *out_counts = counts;
 }
 
+void trainc_fake_cuda_set_memory(uint64_t bytes) {
+  Lock lock;
+  fake.memory = bytes;
+}
+
 void trainc_fake_cuda_set_hang(int hangs) {
   Lock lock;
   fake.hangs = hangs != 0;

@@ -480,7 +480,7 @@ enum {
 /// Zero is the default of every member but `size`, which must be set.
 typedef struct trainc_convert_options {
   uint64_t size;
-  const char *device; /* where to: null or "cpu" */
+  const char *device; /* null, or where it is: "cpu" or "cuda" */
   const char *dtype;  /* "f64", "f32", "bf16" or "f16"; null: no other type */
   uint32_t blocking;  /* 0 or 1; on the CPU every call returns when done */
   uint32_t what;      /* TRAINC_CONVERT_*; 0: all of them */
@@ -520,6 +520,17 @@ typedef struct trainc_convert_options {
 /// before: if it exceeds a memory limit, TRAINC_OUT_OF_MEMORY says how much it
 /// is. Whatever is refused, nothing has changed. While the call lasts, both
 /// states need addresses (RLIMIT_AS).
+///
+/// On a GPU arenas are converted one by one, those that shrink first. The new arena of
+/// `bytes` bytes is made beside the old one if
+///   (bytes / 256 + 1) 256 x 1.2
+/// bytes are free: the driver gives memory in units of 256 bytes, one more for a unit
+/// that is not filled, and a fifth in reserve, as what is free is in pieces, and
+/// others may take of it. Else the old one goes to the host, is freed, and comes back
+/// converted, so that the device never holds two copies: the host then needs as much.
+/// Types are converted on the host, by pieces. trainc_memory counts both ways. To
+/// another artifact, or another device, a state goes by trainc_save and trainc_load:
+/// TRAINC_UNSUPPORTED.
 ///
 /// With several ranks all of them call it with the same options, but for
 /// memory_limit, which is a rank's own; each converts what it has of the state.
@@ -582,9 +593,10 @@ typedef struct trainc_memory {
   uint64_t limit;   // 0: none
   uint64_t peak; // the most that total has been since the trainer was made, or
                  // since its last conversion began
-  uint64_t
-      staging; // of the host, pinned, beside all that, for copies from and to a
-               // GPU; else 0
+  // Of a trainer on a GPU, else 0:
+  uint64_t staging;           // pinned memory of the host, beside all that
+  uint64_t converted_beside;  // arenas that trainc_convert made beside the old
+  uint64_t converted_by_host; // ones, and after these had gone to the host
 } trainc_memory;
 
 TRAINC_API trainc_status trainc_memory_use(const trainc_trainer *trainer,

@@ -6,10 +6,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "cuda/conversion.h"
 #include "core/convert.h"
 #include "core/hash.h"
 #include "core/match.h"
 #include "core/mover.h"
+#include "cuda/executor.h"
 #include <errno.h>
 #include <strings.h>
 
@@ -38,6 +40,8 @@ private:
   };
 
   bool isSelected(const trainc_tensor &tensor) const;
+  bool changes(uint32_t arena) const;
+  trainc_status onDevice();
   void layOutArenas();
   trainc_status match(Plan &plan);
   trainc_status planArtifact(Plan &plan);
@@ -351,8 +355,40 @@ trainc_status Conversion::toType(uint32_t dtype) {
     layOutArenas();
   else
     after.setTables(d);
+  if (trainer->gpu)
+    return onDevice();
   TRAINC_TRY(reserve(planMoves()));
   return finish(move());
+}
+
+/// Is arena `arena` of tensors laid out otherwise afterwards?
+bool Conversion::changes(uint32_t arena) const {
+  bool changes = now.arenas[arena].bytes != after.arenas[arena].bytes;
+  for (uint32_t i = 0; i < now.tensors.size(); ++i) {
+    const trainc_tensor &x = now.tensors[i], &y = after.tensors[i];
+    changes |= x.arena == arena && (x.dtype != y.dtype || x.offset != y.offset);
+  }
+  return changes;
+}
+
+/// Arenas have the same numbers before and after; most stay what they are.
+trainc_status Conversion::onDevice() {
+  Array<cuda::ArenaMove> plan;
+  for (uint32_t i = 0; i < now.arenas.size(); ++i)
+    if (changes(i))
+      plan.push({i, false});
+  TRAINC_TRY(ranks.agree(
+      cuda::planConversion(trainer, after, options.memory_limit, plan)));
+  trainer->broken = true; // until all is there
+  cuda::forgetGraphs(*trainer->gpu);
+  for (uint32_t i = 0; i < now.arenas.size(); ++i)
+    if (!changes(i))
+      after.pages[i].swap(now.pages[i]);
+  trainc_status moved = cuda::runConversion(trainer, after, plan);
+  now.swap(after);
+  trainer->converted = next->converted;
+  bindArenas(trainer);
+  return finish(ranks.agree(moved));
 }
 
 //===----------------------------------------------------------------------===//
@@ -461,11 +497,16 @@ static trainc_status checkOptions(const trainc_trainer &trainer,
                 sizeof(options), all + 1,
                 static_cast<unsigned long long>(options.size), options.what,
                 options.blocking, options.include_integers);
-  if (options.device && strcmp(options.device, "cpu") != 0)
+  const char *place = trainer.gpu ? "cuda" : "cpu";
+  if (options.device && strcmp(options.device, place) != 0)
     return fail(TRAINC_INVALID_ARGUMENT,
-                "a state cannot go to device '%s': expected 'cpu', the only "
-                "one of this runtime",
-                options.device);
+                "a state cannot go to device '%s': expected '%s', where it is "
+                "(to another one it goes by trainc_save and trainc_load)",
+                options.device, place);
+  if (options.artifact && trainer.gpu)
+    return fail(TRAINC_UNSUPPORTED,
+                "a state on a GPU goes to another artifact by trainc_save and "
+                "trainc_load");
   if (options.dtype)
     TRAINC_TRY(parseType(options.dtype, out_dtype));
   if (options.artifact && (options.dtype || options.what))
@@ -508,6 +549,7 @@ trainc_status trainc_convert(trainc_trainer *trainer,
   TRAINC_TRY(agreeOnOptions(trainer->ranks, *options, dtype, status));
   if (!options->dtype && !options->artifact)
     return TRAINC_OK;
+  TRAINC_TRY(settle(trainer));
   DefaultFloats floats;
   Conversion conversion(trainer, *options);
   return options->artifact ? conversion.toArtifact() : conversion.toType(dtype);

@@ -453,6 +453,8 @@ trainc_status trainc_memory_use(const trainc_trainer *trainer,
   memory.total = trainer->account.held;
   memory.limit = trainer->limit;
   memory.peak = trainer->account.peak;
+  memory.converted_beside = trainer->convertedBeside;
+  memory.converted_by_host = trainer->convertedByHost;
   memory.staging = trainer->gpu ? cuda::stagingBytes(*trainer->gpu) : 0;
   *out_memory = memory;
   return TRAINC_OK;

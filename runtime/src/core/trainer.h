@@ -124,6 +124,8 @@ struct trainc_trainer {
   bool broken = false;
   /// A tensor has another type than the artifact computes with.
   bool converted = false;
+  /// Arenas of a GPU that were converted, by way.
+  uint64_t convertedBeside = 0, convertedByHost = 0;
 
   trainc_observer_fn observer = nullptr;
   void *observerContext = nullptr;

@@ -302,6 +302,53 @@ static trainc_status fillArena(Executor &executor, const trainc_arena &arena,
   return TRAINC_OK;
 }
 
+trainc_status trainc::cuda::allocateArena(trainc_trainer *trainer,
+                                          const trainc_arena &arena,
+                                          Pages &pages) {
+  CUdeviceptr address = 0;
+  TRAINC_TRY(allocateOwned(trainer, arena.bytes, arena.name, &address));
+  pages.hold(hostPointer(address), arena.bytes, trainer->account);
+  return fillArena(*trainer->gpu, arena, address);
+}
+
+trainc_status trainc::cuda::releaseArena(trainc_trainer *trainer,
+                                         Pages &pages) {
+  Executor &executor = *trainer->gpu;
+  TRAINC_TRY(waitForWork(executor));
+  CUdeviceptr address = deviceAddress(pages.data());
+  for (CUdeviceptr &registered : executor.registered)
+    if (registered == address && address) {
+      TRAINC_TRY(forgetMemory(*executor.communicator, address));
+      registered = executor.registered[executor.registered.size() - 1];
+      executor.registered.resize(executor.registered.size() - 1);
+      break;
+    }
+  for (CUdeviceptr &owned : executor.owned)
+    if (owned == address) {
+      owned = executor.owned[executor.owned.size() - 1];
+      executor.owned.resize(executor.owned.size() - 1);
+      break;
+    }
+  release(*executor.device, address);
+  pages.release();
+  return TRAINC_OK;
+}
+
+trainc_status trainc::cuda::freeMemory(Executor &executor,
+                                       uint64_t *out_bytes) {
+  size_t left = 0, total = 0;
+  Current current(*executor.device);
+  TRAINC_TRY(current.status());
+  TRAINC_CU(executor.driver(), cuMemGetInfo, &left, &total);
+  *out_bytes = left;
+  return TRAINC_OK;
+}
+
+void trainc::cuda::forgetGraphs(Executor &executor) {
+  for (EntryMemory &memory : executor.entries)
+    dropGraphs(executor, memory);
+}
+
 static trainc_status allocateScalars(Executor &executor, uint32_t count) {
   executor.scalars.resize(count);
   executor.sent.resize(count); // the arena is zero
@@ -324,12 +371,8 @@ static trainc_status allocateAll(trainc_trainer *trainer) {
   TRAINC_TRY(checkLimit(trainer, needed));
   trainer->windows.resize(state.arenas.size());
   CUdeviceptr address = 0;
-  for (size_t i = 0; i < state.arenas.size(); ++i) {
-    const trainc_arena &arena = state.arenas[i];
-    TRAINC_TRY(allocateOwned(trainer, arena.bytes, arena.name, &address));
-    state.pages[i].hold(hostPointer(address), arena.bytes, trainer->account);
-    TRAINC_TRY(fillArena(executor, arena, address));
-  }
+  for (size_t i = 0; i < state.arenas.size(); ++i)
+    TRAINC_TRY(allocateArena(trainer, state.arenas[i], state.pages[i]));
   TRAINC_TRY(
       allocateOwned(trainer, trainer->scratchBytes, "scratch", &address));
   trainer->scratch.hold(hostPointer(address), trainer->scratchBytes,

@@ -21,6 +21,7 @@
 namespace trainc {
 struct BoundCommand;
 struct EntryState;
+class Pages;
 } // namespace trainc
 
 namespace trainc::cuda {
@@ -46,6 +47,18 @@ uint64_t stagingBytes(const Executor &executor);
 
 /// Allocates arenas and scratch: persistent ones are zero, constant ones filled.
 trainc_status allocateArenas(trainc_trainer *trainer);
+
+/// What is free on the device.
+trainc_status freeMemory(Executor &executor, uint64_t *out_bytes);
+
+/// Memory of an arena: persistent ones are zero.
+trainc_status allocateArena(trainc_trainer *trainer, const trainc_arena &arena,
+                            Pages &pages);
+/// Frees it. Waits for all work.
+trainc_status releaseArena(trainc_trainer *trainer, Pages &pages);
+
+/// The addresses of arenas have changed: forgets graphs.
+void forgetGraphs(Executor &executor);
 
 /// The host's copy of the scalar block.
 double *hostScalars(Executor &executor);

@@ -58,6 +58,9 @@ typedef struct trainc_fake_cuda_counts {
 TRAINC_EMU_EXPORT void
 trainc_fake_cuda_get_counts(trainc_fake_cuda_counts *out_counts);
 
+/// The bytes of a device, from now on.
+TRAINC_EMU_EXPORT void trainc_fake_cuda_set_memory(uint64_t bytes);
+
 /// 1: from now on no work is done; 0: work goes on.
 TRAINC_EMU_EXPORT void trainc_fake_cuda_set_hang(int hangs);
 

@@ -1,0 +1,32 @@
+//===- conversion.h - Converting arenas of a GPU ----------------*- C++ -*-===//
+#ifndef TRAINC_CUDA_CONVERSION_H
+#define TRAINC_CUDA_CONVERSION_H
+
+#include "core/trainer.h"
+
+namespace trainc::cuda {
+
+/// An arena whose tensors get other types or places. It is made beside the old one, or,
+/// if there is no room for both, where that was, whose content waits on the host.
+struct ArenaMove {
+  uint32_t arena;
+  bool byHost;
+};
+
+/// What must be free to make an arena beside another one: runtime.h explains it.
+uint64_t bytesToConvert(uint64_t bytes);
+
+/// Decides for the arenas of `plan`, of the same numbers in the trainer's state and in
+/// `after`, and puts those that shrink first. TRAINC_OUT_OF_MEMORY if even one at a
+/// time is too large, for the device or for `limit` (0: none).
+trainc_status planConversion(const trainc_trainer *trainer, const State &after,
+                             uint64_t limit, Array<ArenaMove> &plan);
+
+/// Moves all tensors but compute copies. The arenas are then those of `after`; if
+/// anything fails, the trainer's state is undefined.
+trainc_status runConversion(trainc_trainer *trainer, State &after,
+                            const Array<ArenaMove> &plan);
+
+} // namespace trainc::cuda
+
+#endif // TRAINC_CUDA_CONVERSION_H
