@@ -225,7 +225,8 @@ static trainc_status poll(const Device &device, double seconds,
                           const char *what, const char *call, Query query) {
   Current current(device);
   TRAINC_TRY(current.status());
-  constexpr uint64_t spinNs = 50 * 1000;
+  // A step is asked for over and over: who sleeps too long leaves the device idle.
+  constexpr uint64_t spinNs = 2 * msNs;
   uint64_t begin = nowNs();
   for (;;) {
     // The time is taken before the answer: a late look is not a late device.
@@ -243,7 +244,7 @@ static trainc_status poll(const Device &device, double seconds,
                   "CUDA device %d (%s) did not end %s within %g seconds",
                   device.ordinal, device.name, what, seconds);
     if (passed > spinNs)
-      sleepNs(passed / 8 < msNs ? passed / 8 : msNs);
+      sleepNs(passed / 64 < msNs ? passed / 64 : msNs);
   }
 }
 
