@@ -6,11 +6,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "cuda/conversion.h"
 #include "core/convert.h"
 #include "core/hash.h"
 #include "core/match.h"
 #include "core/mover.h"
+#include "cuda/arena_conversion.h"
 #include "cuda/executor.h"
 #include <errno.h>
 #include <strings.h>

@@ -1,6 +1,6 @@
-//===- conversion.h - Converting arenas of a GPU ----------------*- C++ -*-===//
-#ifndef TRAINC_CUDA_CONVERSION_H
-#define TRAINC_CUDA_CONVERSION_H
+//===- arena_conversion.h - Converting arenas of a GPU -----------*- C++ -*-===//
+#ifndef TRAINC_CUDA_ARENA_CONVERSION_H
+#define TRAINC_CUDA_ARENA_CONVERSION_H
 
 #include "core/trainer.h"
 
@@ -29,4 +29,4 @@ trainc_status runConversion(trainc_trainer *trainer, State &after,
 
 } // namespace trainc::cuda
 
-#endif // TRAINC_CUDA_CONVERSION_H
+#endif // TRAINC_CUDA_ARENA_CONVERSION_H

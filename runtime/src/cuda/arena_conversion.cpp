@@ -1,6 +1,6 @@
-//===- conversion.cpp - Converting arenas of a GPU ------------------------===//
+//===- arena_conversion.cpp - Converting arenas of a GPU -------------------===//
 
-#include "cuda/conversion.h"
+#include "cuda/arena_conversion.h"
 #include "core/access.h"
 #include "core/convert.h"
 #include "cuda/executor.h"
