@@ -1,6 +1,8 @@
 # RUN: %python %s
 """Whole steps for GPUs, on the driver and the cuBLASLt of tests, against the same artifact on the processor.
 
+usage: cuda-steps.py [--full]   (also a CNN, and a model like Llama)
+
 An MLP and a small GPT with windows, clip, AdamW, a schedule, and in bf16: losses, parameters, outputs of evals. Checkpoints
 go from one to the other bit by bit.
 """
@@ -55,6 +57,14 @@ CASES = {  # name: (module, bar of losses)
     "mlp, k = 4": (("mlp", "--accumulate", 4, "--schedule", "warmup_cosine", "warmup=2", "total=9"), 1e-5),
     "gpt, bf16, k = 2": ((*SMALL, "--bf16", "--accumulate", 2), 2e-2),
     "gpt, dropout": ((*SMALL, "--dropout", 0.1), 1e-4),
+}
+
+
+MORE = {
+    "cnn": (("cnn", "--batch", 4), 1e-4),
+    "llama, k = 2": (("llama", "--layers", 1, "--width", 32, "--heads", 4, "--vocab", 64, "--seq", 16, "--batch", 2,
+                      "--accumulate", 2), 1e-4),
+    "gpt, recompute": ((*SMALL, "--recompute"), 1e-4),
 }
 
 
@@ -124,7 +134,7 @@ def main():
     failed = False
     runtime = Runtime(RUNTIME_LIBRARY)
     with tempfile.TemporaryDirectory() as folder:
-        for i, (name, (module, bar)) in enumerate(CASES.items()):
+        for i, (name, (module, bar)) in enumerate((CASES | (MORE if "--full" in sys.argv else {})).items()):
             print(name)
             path = compile_module(generate(*(str(word) for word in module)), os.path.join(folder, f"{i}.so"),
                                   "--target=cuda,cpu", "--cuda-arch=host")

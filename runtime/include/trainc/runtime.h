@@ -201,7 +201,9 @@ typedef struct trainc_trainer_options {
 /// scalars, tensors or outputs waits for the device. A list of commands is run once
 /// plainly, then recorded as a CUDA graph. A failure of the device may thus come
 /// with a later call; afterwards the trainer is of no use. The driver is libcuda.so.1,
-/// or the file that TRAINC_LIBCUDA in the environment names.
+/// or the file that TRAINC_LIBCUDA in the environment names; so is cuBLASLt opened, if
+/// matrices are multiplied (TRAINC_LIBCUBLASLT), and libnccl.so.2, if ranks exchange
+/// data (TRAINC_LIBNCCL).
 ///
 /// OpenBLAS is libopenblas.so.0, or the file that TRAINC_OPENBLAS in the
 /// environment names. It is held at one thread; while it loads, the variables

@@ -10,6 +10,7 @@
 #include "core/hash.h"
 #include "core/match.h"
 #include "core/mover.h"
+#include "core/target.h"
 #include "cuda/arena_conversion.h"
 #include "cuda/executor.h"
 #include <errno.h>
@@ -26,7 +27,8 @@ public:
   Conversion(trainc_trainer *trainer, const trainc_convert_options &options)
       : trainer(trainer), options(options), now(trainer->state),
         next(create<trainc_trainer>()), after(next->state),
-        d(options.artifact ? *options.artifact->descriptor : *trainer->d),
+        d(options.artifact ? *findTarget(*options.artifact, trainer->d->target)
+                           : *trainer->d),
         ranks(options.artifact ? next->ranks : trainer->ranks),
         mover({now, *trainer->d, trainer->ranks}, {after, d, ranks}) {}
   ~Conversion();
@@ -507,6 +509,16 @@ static trainc_status checkOptions(const trainc_trainer &trainer,
     return fail(TRAINC_UNSUPPORTED,
                 "a state on a GPU goes to another artifact by trainc_save and "
                 "trainc_load");
+  if (options.artifact) {
+    const trainc_descriptor *d =
+        findTarget(*options.artifact, TRAINC_TARGET_CPU);
+    if (!d)
+      return fail(TRAINC_UNSUPPORTED,
+                  "artifact '%s' has no code for the processor, where the "
+                  "state is",
+                  options.artifact->descriptor->name);
+    TRAINC_TRY(checkProcessor(*options.artifact, *d));
+  }
   if (options.dtype)
     TRAINC_TRY(parseType(options.dtype, out_dtype));
   if (options.artifact && (options.dtype || options.what))

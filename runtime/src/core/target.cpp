@@ -41,9 +41,8 @@ static trainc_status failTarget(const trainc_artifact &artifact,
               targetName(artifact.descriptor->target), targetName(target));
 }
 
-/// A failure to use the GPU, with what else could be done.
-static trainc_status failDevice(const trainc_artifact &artifact,
-                                trainc_status status) {
+trainc_status trainc::failDevice(const trainc_artifact &artifact,
+                                 trainc_status status) {
   Text reason;
   reason.append(trainc_last_error());
   bool other = findTarget(artifact, TRAINC_TARGET_CPU) != nullptr;

@@ -16,6 +16,9 @@ const trainc_descriptor *findTarget(const trainc_artifact &artifact,
 trainc_status chooseTarget(trainc_trainer *trainer,
                            const trainc_trainer_options &options);
 
+/// A failure to use the GPU: adds to the error what else could be done.
+trainc_status failDevice(const trainc_artifact &artifact, trainc_status status);
+
 } // namespace trainc
 
 #endif // TRAINC_CORE_TARGET_H

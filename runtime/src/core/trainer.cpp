@@ -357,7 +357,10 @@ static trainc_status build(trainc_trainer *trainer,
       options.threads ? options.threads : availableProcessors(),
       (options.flags & TRAINC_TRAINER_PIN_THREADS) != 0, options.parallel_for,
       options.parallel_context));
-  TRAINC_TRY(bindCommands(trainer, trainer->pool.size()));
+  trainc_status bound = bindCommands(trainer, trainer->pool.size());
+  if (bound == TRAINC_UNSUPPORTED && trainer->gpu)
+    return failDevice(*trainer->artifact, bound);
+  TRAINC_TRY(bound);
   TRAINC_TRY(allocateArenas(trainer));
   bindArenas(trainer);
   for (uint32_t i = 0; i < d.num_scalars; ++i)

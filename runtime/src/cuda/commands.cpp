@@ -28,8 +28,6 @@ trainc_status trainc::cuda::bindCommand(trainc_trainer *trainer,
     return TRAINC_OK;
   }
   case TRAINC_COMMAND_GEMM:
-    if (!executor.products)
-      TRAINC_TRY(openProducts(*executor.device, &executor.products));
     return planProduct(*executor.products,
                        *static_cast<const trainc_gemm_detail *>(command.detail),
                        &bound.product, productAlignment(command));

@@ -18,6 +18,15 @@ uint64_t trainc::cuda::stagingBytes(const Executor &executor) {
 // Opening
 //===----------------------------------------------------------------------===//
 
+static bool hasProducts(const trainc_descriptor &d) {
+  for (uint32_t e = 0; e < d.num_entries; ++e)
+    for (const trainc_command_list &list : d.entries[e].lists)
+      for (uint64_t i = 0; i < list.count; ++i)
+        if (list.commands[i].kind == TRAINC_COMMAND_GEMM)
+          return true;
+  return false;
+}
+
 static trainc_status open(Executor &executor, int ordinal,
                           const trainc_descriptor &d) {
   TRAINC_TRY(openDevice(ordinal, &executor.device));
@@ -27,6 +36,8 @@ static trainc_status open(Executor &executor, int ordinal,
   for (uint32_t i = 0; i < d.num_kernels; ++i)
     TRAINC_TRY(findKernel(device, executor.module, d.kernels[i],
                           &executor.kernels[i]));
+  if (hasProducts(d))
+    TRAINC_TRY(openProducts(device, &executor.products));
   executor.entries.resize(d.num_entries);
   bool collectives = false;
   for (uint32_t i = 0; i < d.num_axes; ++i)

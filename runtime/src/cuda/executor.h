@@ -28,8 +28,8 @@ namespace trainc::cuda {
 
 struct Executor;
 
-/// Opens device `ordinal`, and in it the image of the artifact's kernels that fits.
-/// No wait for the device may take longer than `timeout` seconds.
+/// Opens device `ordinal`, and in it the image of the artifact's kernels that fits;
+/// and cuBLASLt if the artifact multiplies matrices. No wait for the device may take longer than `timeout` seconds.
 trainc_status openExecutor(int ordinal, const trainc_descriptor &descriptor,
                            double timeout, Executor **out_executor);
 

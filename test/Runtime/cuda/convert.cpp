@@ -115,6 +115,30 @@ static void testRefusals(trainc_artifact *artifact) {
   CHECK(sameState(cpu, gpu) && memoryOf(gpu).converted_by_host == 0);
 }
 
+/// On the processor a state goes on with the code for it, wherever that stands.
+static void testArtifacts(Tables &tables, trainc_artifact *both) {
+  trainc_artifact *cpu = tables.open(tables.cpu);
+  trainc_descriptor alone = tables.gpu;
+  alone.next = nullptr;
+  trainc_artifact *gpu = tables.open(alone);
+  Trainer one(cpu, "cpu"), other(cpu, "cpu");
+  trainc_convert_options options = {};
+  options.size = sizeof(options);
+  options.artifact = gpu;
+  CHECK(trainc_convert(one.t, &options) == TRAINC_UNSUPPORTED);
+  CHECK(!strcmp(trainc_last_error(), "artifact 'twice' has no code for the "
+                                     "processor, where the state is"));
+  options.artifact = both;
+  one.stepAway(0), other.stepAway(0);
+  OK(trainc_convert(one.t, &options));
+  CHECK(trainc_trainer_descriptor(one.t) == &tables.cpu);
+  one.bind();
+  one.stepAway(1), other.stepAway(1);
+  CHECK(sameState(one, other));
+  trainc_artifact_close(cpu);
+  trainc_artifact_close(gpu);
+}
+
 int main(int argc, char **argv) {
   if (argc != 2)
     return 2;
@@ -127,6 +151,7 @@ int main(int argc, char **argv) {
   testDevice(artifact, NEED, true);
   testDevice(artifact, NEED - 1, false);
   testRefusals(artifact);
+  testArtifacts(tables, artifact);
   trainc_artifact_close(artifact);
   CHECK(!counts().allocations && !counts().pinned && !counts().contexts);
 }

@@ -9,6 +9,7 @@
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_FAKE_CUDA_SEED=3 %t %t.image %t.dir
 
 #include "step.h"
+#include <thread>
 
 /// Results, states and outputs of windows that are closed and flushed.
 static void testSteps(trainc_artifact *artifact) {
@@ -270,6 +271,20 @@ static void testObserver(trainc_artifact *artifact) {
   CHECK(trainc_step(gpu.t, STEP, nullptr) == TRAINC_INVALID_ARGUMENT);
 }
 
+/// Two trainers of one device, each in a thread of its own.
+static void testThreads(trainc_artifact *artifact) {
+  Trainer cpu(artifact, "cpu"), a(artifact, "cuda"), b(artifact, "cuda");
+  auto train = [](Trainer *one) {
+    for (unsigned i = 0; i < 2 * WINDOW; ++i)
+      i % 3 ? one->stepAway(i) : (void)one->step(i);
+  };
+  std::thread other(train, &b);
+  train(&a);
+  other.join();
+  train(&cpu);
+  CHECK(sameState(cpu, a) && sameState(cpu, b));
+}
+
 static void testMemory(trainc_artifact *artifact) {
   Trainer gpu(artifact, "cuda");
   trainc_memory memory;
@@ -306,6 +321,7 @@ int main(int argc, char **argv) {
     testPushed(artifact);
     testCheckpoints(artifact, argv[2]);
     testObserver(artifact);
+    testThreads(artifact);
     testMemory(artifact);
     trainc_artifact_close(artifact);
   }
