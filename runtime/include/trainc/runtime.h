@@ -161,7 +161,9 @@ enum {
   /// follows).
   TRAINC_TRAINER_NO_INIT = 1,
   /// Bind each thread of the trainer's own pool to one processor.
-  TRAINC_TRAINER_PIN_THREADS = 2
+  TRAINC_TRAINER_PIN_THREADS = 2,
+  /// On a GPU: hand over the commands of a list one by one in every run.
+  TRAINC_TRAINER_NO_GRAPHS = 4
 };
 
 /// Zero is the default of every member but `size`, which must be set:

@@ -378,7 +378,8 @@ trainc_status trainc_trainer_create(trainc_artifact *artifact,
   defaults.size = sizeof(defaults);
   if (!options)
     options = &defaults;
-  uint32_t known = TRAINC_TRAINER_NO_INIT | TRAINC_TRAINER_PIN_THREADS;
+  uint32_t known = TRAINC_TRAINER_NO_INIT | TRAINC_TRAINER_PIN_THREADS |
+                   TRAINC_TRAINER_NO_GRAPHS;
   if (options->size != sizeof(*options) || (options->flags & ~known) ||
       options->seed >= maxSeed || options->threads > maxThreads ||
       !(options->timeout >= 0))
@@ -397,6 +398,7 @@ trainc_status trainc_trainer_create(trainc_artifact *artifact,
   trainer->d = artifact->descriptor; // until a target is chosen
   trainer->seed = options->seed;
   trainer->limit = options->memory_limit;
+  trainer->graphs = !(options->flags & TRAINC_TRAINER_NO_GRAPHS);
   trainc_status status = build(trainer, *options);
   if (status != TRAINC_OK)
     destroy(trainer);

@@ -127,6 +127,9 @@ struct trainc_trainer {
   /// Arenas of a GPU that were converted, by way.
   uint64_t convertedBeside = 0, convertedByHost = 0;
 
+  /// Of lists on a GPU.
+  bool graphs = true;
+
   trainc_observer_fn observer = nullptr;
   void *observerContext = nullptr;
 

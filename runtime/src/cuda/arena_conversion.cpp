@@ -32,9 +32,15 @@ trainc_status trainc::cuda::planConversion(const trainc_trainer *trainer,
   uint64_t left = 0;
   TRAINC_TRY(freeMemory(*trainer->gpu, &left));
   uint64_t held = trainer->account.held;
-  for (uint64_t most : {limit, trainer->limit})
-    if (most && left > (most > held ? most - held : 0))
-      left = most > held ? most - held : 0;
+  for (uint64_t most : {limit, trainer->limit}) {
+    if (most && held > most)
+      return fail(TRAINC_OUT_OF_MEMORY,
+                  "the conversion needs %llu bytes; memory_limit is %llu",
+                  static_cast<unsigned long long>(held),
+                  static_cast<unsigned long long>(most));
+    if (most && left > most - held)
+      left = most - held;
+  }
   Array<ArenaMove> sorted;
   for (bool growing : {false, true})
     for (const ArenaMove &move : plan)

@@ -252,7 +252,7 @@ static trainc_status runCommands(trainc_trainer *trainer, uint32_t entry,
   if (trainer->observer)
     return runObserved(trainer, entry, list);
   executor.changed = true;
-  if (!memory.ran[list]) {
+  if (!memory.ran[list] || !trainer->graphs) {
     memory.ran[list] = true;
     return enqueueList(trainer, state, list);
   }

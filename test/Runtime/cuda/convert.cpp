@@ -103,6 +103,10 @@ static void testRefusals(trainc_artifact *artifact) {
   CHECK(!strcmp(trainc_last_error(),
                 "the conversion needs 8192 bytes for arena 'states' on the "
                 "GPU, where 4096 are free, with the 4096 that it has now"));
+  CHECK(convert(gpu, "f16", TRAINC_CONVERT_STATES, HELD - 1) ==
+        TRAINC_OUT_OF_MEMORY);
+  CHECK(!strcmp(trainc_last_error(),
+                "the conversion needs 40960 bytes; memory_limit is 40959"));
   trainc_convert_options options = {};
   options.size = sizeof(options);
   options.dtype = "f16";

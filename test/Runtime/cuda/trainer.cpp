@@ -77,6 +77,11 @@ static void testGraphs(trainc_artifact *artifact) {
     gpu.stepAway(i);
   CHECK(counts().graph_launches == before + 2 + 5 && counts().executables == 3);
   CHECK(counts().graphs == 0 && counts().streams == 2);
+  Trainer plain(artifact, "cuda", TRAINC_TRAINER_NO_GRAPHS);
+  before = counts().graph_launches;
+  for (unsigned i = 0; i < 2 * WINDOW; ++i)
+    plain.stepAway(i % WINDOW);
+  CHECK(sameState(gpu, plain) && counts().graph_launches == before);
 }
 
 /// Nothing is done before somebody asks: neither by a step nor by a setter.
