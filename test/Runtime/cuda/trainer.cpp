@@ -88,9 +88,12 @@ static void testGraphs(trainc_artifact *artifact) {
 static void testNoWaits(trainc_artifact *artifact) {
   Trainer gpu(artifact, "cuda");
   uint64_t pending = counts().pending, launches = counts().launches;
+  uint64_t copies = counts().copies;
   CHECK(pending == 0);
   gpu.stepAway(0);
   gpu.stepAway(1);
+  // Two steps have inputs of their own.
+  CHECK(counts().copies == copies);
   OK(trainc_set_scalar(gpu.t, "lr", 0.5));
   OK(trainc_request_stop(gpu.t));
   OK(trainc_eval(gpu.t, EVAL));
@@ -124,10 +127,21 @@ static void testScalars(trainc_artifact *artifact) {
   window();
   CHECK(gpu.scalar(TRAINC_SCALAR_LOSS_SCALE) == 8);
   CHECK(gpu.scalar(TRAINC_SCALAR_WINDOW) == WINDOW && sameState(cpu, gpu));
+  // More values on their way than there are places for them.
+  for (Trainer *one : {&cpu, &gpu}) {
+    one->fill(7);
+    for (int i = 0; i < 3; ++i) {
+      OK(trainc_set_scalar(one->t, "lr", 0.5 / (i + 1)));
+      OK(trainc_step(one->t, PUSHED, nullptr));
+      OK(trainc_set_scalar(one->t, "lr", 1.5 * (i + 1)));
+      OK(trainc_eval(one->t, EVAL));
+    }
+  }
+  CHECK(sameState(cpu, gpu));
   double value;
   CHECK(trainc_set_scalar(gpu.t, "update", 3) == TRAINC_INVALID_ARGUMENT);
   OK(trainc_get_scalar(gpu.t, "update", &value));
-  CHECK(value == 4);
+  CHECK(value == 7);
 }
 
 static void testOutputs(trainc_artifact *artifact) {
