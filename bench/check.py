@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures everything that a part of the project promises, and prints it as a table beside the promised bars.
 
-usage: check.py core|passes|ranks [--only ROW ...] [--json FILE] [--resume FILE]
+usage: check.py core|passes|ranks|cuda [--only ROW ...] [--json FILE] [--resume FILE]
 
 Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
 moved too much while it was timed) or cannot run here. The exit status is 0 only if no row is short. --json writes the
@@ -133,6 +133,35 @@ def ranks_rows():
     ]
 
 
+def cuda_rows():
+    from rows import cuda
+    from rows import Row
+    return [
+        Row("operations", "every op on the emulator", "against the CPU target and JAX, f32, bf16, f16: the tolerances of"
+            " the other targets", cuda.operations),
+        Row("emulator", "the emulator itself", "planted faults: dropped barrier, wrong shuffle mask, off-by-one index,"
+            " race: each is caught", cuda.emulator),
+        Row("steps", "whole steps on the emulator and fakes", "small GPT, Llama, MLP, CNN, 5 updates, AdamW + clip + merge +"
+            " bf16, 1 rank and 2 ranks, ZeRO-1: losses within 1e-4 (f32) of the CPU target", cuda.steps),
+        Row("code", "PTX and SASS", "all kernels of gpt2-124m on sm_80, sm_90, sm_100: 0 spills; optimizer and row kernels all"
+            " 128-bit", cuda.code),
+        Row("launches", "launches", "gpt2-124m: update <= 3 launches whatever the number of parameters", cuda.launches),
+        Row("streams", "streams", "no wait between commands of one stream, no synchronise in a step, one event per"
+            " cross-stream dependency; removing any one makes a test fail", cuda.streams),
+        Row("nccl-faults", "faults of NCCL", "failure and delay injected at each collective: report, abort, nonzero exit"
+            " within the deadline + 5 s", cuda.nccl_faults),
+        Row("conversion", "device conversion", "fake device with free = need - 1 and need: the branch taken is counted; the"
+            " device never holds two copies", cuda.conversion),
+        Row("no-gpu", "no-GPU machine", "artifact with both targets, no driver: runs on the CPU after one line that says so;"
+            " --device=cuda refused clearly", cuda.no_gpu),
+        Row("compile-time", "compile time", "gpt2-124m, one arch: <= 20 s", cuda.compile_time),
+        Row("gpu", "on a GPU", "update >= 90 % of copy bandwidth; step >= 1.2 x the best peer in bf16; NCCL run bitwise equal"
+            " to none; sanitizer clean", cuda.on_a_gpu),
+        Row("bad-input", "bad input", "unknown arch, toolkit missing or too old, driver too old, out of memory, image missing:"
+            " each says what was found and what is needed", cuda.bad_input),
+    ]
+
+
 def measure(row):
     from common import Failed
     from rows import Outcome
@@ -187,13 +216,13 @@ def print_table(report):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("part", choices=["core", "passes", "ranks"])
+    p.add_argument("part", choices=["core", "passes", "ranks", "cuda"])
     p.add_argument("--only", action="append", metavar="ROW")
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--resume", metavar="FILE")
     a = p.parse_args()
     enter_environment()
-    rows = dict(core=core_rows, passes=passes_rows, ranks=ranks_rows)[a.part]()
+    rows = dict(core=core_rows, passes=passes_rows, ranks=ranks_rows, cuda=cuda_rows)[a.part]()
     names = [row.name for row in rows]
     for name in a.only or []:
         if name not in names:

@@ -30,7 +30,7 @@ class Counts(ctypes.Structure):
     """trainc_fake_cuda_counts."""
     _fields_ = [(name, ctypes.c_uint64) for name in ("contexts", "allocations", "pinned", "streams", "events", "modules",
                                                      "graphs", "executables", "pending", "launches", "copies", "fills",
-                                                     "graph_launches")]
+                                                     "graph_launches", "calls", "event_waits", "queries")]
 
 
 def counts():
