@@ -93,6 +93,7 @@ class Runtime:
         self.library = ctypes.CDLL(os.path.abspath(path))
         for name in ("trainc_last_error", "trainc_status_name", "trainc_runtime_info", "trainc_version"):
             getattr(self.library, name).restype = c_char_p
+        self.library.trainc_trainer_device.restype = c_char_p
         self.library.trainc_artifact_descriptor.restype = POINTER(Descriptor)
 
     def call(self, name, *arguments):
@@ -276,6 +277,10 @@ class Trainer:
             self.runtime.library.trainc_artifact_close(self.artifact)
             self.artifact, self.bound = artifact, {}
             self.read_tables()
+
+    def device(self):
+        """Where it runs: "cpu", or "cuda:0 (NAME, sm_90)"."""
+        return self.runtime.library.trainc_trainer_device(self.trainer).decode()
 
     def memory(self):
         memory = Memory()

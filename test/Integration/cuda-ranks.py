@@ -17,6 +17,8 @@ from report import check  # noqa: E402
 for variable, library in (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt"), ("TRAINC_LIBNCCL", "nccl")):
     os.environ[variable] = os.path.join(BUILD, "lib", f"libtrainc_fake_{library}.so")
 
+os.environ["TRAINC_FAKE_CUDA_DEVICES"] = "2"
+
 GPT = ("gpt", "--batch", 4, "--layers", 1, "--width", 32, "--heads", 2, "--seq", 8, "--vocab", 64)
 TOKENS = {"x": ((4, 8), "i"), "y": ((4, 8), "i")}
 DIGITS = {"x": ((32, 64), "f"), "y": ((32,), "i")}
@@ -40,7 +42,7 @@ def training(data, saved, loaded):
             if i == len(data) - 2 and saved:
                 rank.trainer.save(saved)
         rank.trainer.flush()
-        return np.array(results), rank.tensors()
+        return np.array(results), rank.tensors(), rank.trainer.device()
     return work
 
 
@@ -68,9 +70,11 @@ def main():
             cpu = run(training(data, saved, None), path, 2, device=b"cpu")
             gpu = run(training(data, None, None), path, 2, device=b"cuda")
             failed |= compare(name, cpu, gpu, bar)
+            devices = [r[2].split()[0] for r in cpu + gpu]
+            failed |= check(f"{name}: devices", devices == ["cpu", "cpu", "cuda:0", "cuda:1"], devices)
             # The processors' checkpoint, and on.
             again = run(training(data[-1:], None, saved), path, 2, device=b"cuda")
-            failed |= compare(f"{name}, resumed", [(r[-1:], t) for r, t in cpu], again, bar)
+            failed |= compare(f"{name}, resumed", [(r[-1:], t) for r, t, _ in cpu], again, bar)
     sys.exit(failed)
 
 
