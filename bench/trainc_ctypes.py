@@ -93,7 +93,7 @@ class Runtime:
         self.library = ctypes.CDLL(os.path.abspath(path))
         for name in ("trainc_last_error", "trainc_status_name", "trainc_runtime_info", "trainc_version"):
             getattr(self.library, name).restype = c_char_p
-        self.library.trainc_trainer_device.restype = c_char_p
+        self.library.trainc_trainer_device.restype = self.library.trainc_trainer_notice.restype = c_char_p
         self.library.trainc_artifact_descriptor.restype = POINTER(Descriptor)
 
     def call(self, name, *arguments):
@@ -281,6 +281,11 @@ class Trainer:
     def device(self):
         """Where it runs: "cpu", or "cuda:0 (NAME, sm_90)"."""
         return self.runtime.library.trainc_trainer_device(self.trainer).decode()
+
+    def notice(self):
+        """Why it does not run on a GPU, or None."""
+        notice = self.runtime.library.trainc_trainer_notice(self.trainer)
+        return notice and notice.decode()
 
     def memory(self):
         memory = Memory()

@@ -58,6 +58,28 @@ def compare(what, cpu, gpu, bar):
     return check(f"{what}: tensors", not wrong, wrong) or failed
 
 
+def place(rank):
+    return rank.trainer.device(), rank.trainer.notice()
+
+
+def choose(path):
+    """Where one rank has no GPU."""
+    places = run(place, path, 2, without=1)
+    failed = check("without a GPU at rank 1: both on processors", [device for device, _ in places] == ["cpu", "cpu"], places)
+    failed |= check("without a GPU at rank 1: why", places[0][1].startswith("rank 1 has no GPU for it; ")
+                    and places[1][1].startswith("no CUDA driver: "), places)
+    try:
+        failed |= check("without a GPU at rank 1: refused", False, run(place, path, 2, without=1, device=b"cuda"))
+    except RuntimeError as error:
+        failed |= check("without a GPU at rank 1: refused", "rank 0: Error: trainc_trainer_create: TRAINC_UNSUPPORTED: rank 1 "
+                        "cannot run" in str(error) and "no CUDA driver: /nowhere" in str(error), error)
+    try:
+        failed |= check("a GPU and a processor", False, run(place, path, 2, device=[b"cuda", b"cpu"]))
+    except RuntimeError as error:
+        failed |= check("a GPU and a processor", str(error).count("all ranks need one kind of device") == 2, error)
+    return failed
+
+
 def main():
     failed = False
     with tempfile.TemporaryDirectory() as folder:
@@ -74,6 +96,8 @@ def main():
             failed |= check(f"{name}: devices", devices == ["cpu", "cpu", "cuda:0", "cuda:1"], devices)
             # The processors' checkpoint, and on.
             again = run(training(data[-1:], None, saved), path, 2, device=b"cuda")
+            if i == 0:
+                failed |= choose(path)
             failed |= compare(f"{name}, resumed", [(r[-1:], t) for r, t, _ in cpu], again, bar)
     sys.exit(failed)
 

@@ -180,7 +180,7 @@ typedef struct trainc_trainer_options {
       *comm; /* of an artifact for several ranks; outlives the trainer */
   /// Which of the artifact's targets runs, and where:
   ///   null, ""   a GPU if the artifact has code for one, and a driver and a device
-  ///              that runs it are there; else the processor
+  ///              that runs it are there, of several ranks on all; else the processor
   ///   "cpu"      the processor
   ///   "cuda"     a GPU: device 0 or, of several ranks on a host, that of the rank's
   ///              number on the host, modulo the number of devices

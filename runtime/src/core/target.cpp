@@ -83,8 +83,8 @@ static trainc_status takeProcessor(trainc_trainer *trainer,
   return TRAINC_OK;
 }
 
-trainc_status trainc::chooseTarget(trainc_trainer *trainer,
-                                   const trainc_trainer_options &options) {
+static trainc_status chooseAlone(trainc_trainer *trainer,
+                                 const trainc_trainer_options &options) {
   const trainc_artifact &artifact = *trainer->artifact;
   const trainc_descriptor *cpu = findTarget(artifact, TRAINC_TARGET_CPU);
   const trainc_descriptor *gpu = findTarget(artifact, TRAINC_TARGET_CUDA);
@@ -113,4 +113,66 @@ trainc_status trainc::chooseTarget(trainc_trainer *trainer,
                          static_cast<int>(strcspn(reason, "\n")), reason,
                          artifact.descriptor->name);
   return takeProcessor(trainer, *cpu);
+}
+
+namespace {
+/// What a rank has chosen.
+struct Choice {
+  uint32_t status, target, automatic;
+};
+} // namespace
+
+/// All ranks run on GPUs, or none does.
+static trainc_status agreeOnTarget(trainc_trainer *trainer,
+                                   const Array<Choice> &choices,
+                                   const Choice &mine) {
+  const trainc_descriptor &d = *trainer->artifact->descriptor;
+  uint32_t other = UINT32_MAX;
+  bool automatic = true;
+  for (uint32_t rank = 0; rank < choices.size(); ++rank) {
+    if (choices[rank].status)
+      return fail(static_cast<trainc_status>(choices[rank].status),
+                  "rank %u cannot run '%s' on the device that it was given",
+                  rank, d.name);
+    automatic = automatic && choices[rank].automatic;
+    if (choices[rank].target != mine.target && other == UINT32_MAX)
+      other = rank;
+  }
+  if (other == UINT32_MAX)
+    return TRAINC_OK;
+  if (!automatic)
+    return fail(TRAINC_MISMATCH,
+                "'%s' runs on '%s' here and on '%s' of rank %u: all ranks need "
+                "one kind of device",
+                d.name, targetName(mine.target),
+                targetName(choices[other].target), other);
+  if (!trainer->gpu)
+    return TRAINC_OK;
+  cuda::closeExecutor(trainer->gpu);
+  trainer->gpu = nullptr;
+  trainer->place.clear();
+  trainer->notice.format("rank %u has no GPU for it; '%s' runs on the CPU",
+                         other, d.name);
+  return takeProcessor(trainer,
+                       *findTarget(*trainer->artifact, TRAINC_TARGET_CPU));
+}
+
+trainc_status trainc::chooseTarget(trainc_trainer *trainer,
+                                   const trainc_trainer_options &options) {
+  trainc_status status = chooseAlone(trainer, options);
+  trainc_comm_info info = {};
+  if (options.comm)
+    TRAINC_TRY(trainc_comm_get_info(options.comm, &info));
+  if (info.ranks <= 1 || !findTarget(*trainer->artifact, TRAINC_TARGET_CUDA))
+    return status;
+  Text reason;
+  reason.append(trainc_last_error());
+  Choice mine = {status, trainer->d->target,
+                 !options.device || !*options.device};
+  Array<Choice> choices;
+  choices.resize(info.ranks);
+  TRAINC_TRY(trainc_comm_all_gather(options.comm, &mine, sizeof(mine),
+                                    choices.data()));
+  return status ? fail(status, "%s", reason.c_str())
+                : agreeOnTarget(trainer, choices, mine);
 }

@@ -12,7 +12,8 @@ const trainc_descriptor *findTarget(const trainc_artifact &artifact,
                                     uint32_t target);
 
 /// Chooses among the artifact's targets as options.device says, and opens the GPU that
-/// is chosen. Sets the trainer's tables, GPU, place and notice.
+/// is chosen. Sets the trainer's tables, GPU, place and notice. Several ranks choose
+/// together.
 trainc_status chooseTarget(trainc_trainer *trainer,
                            const trainc_trainer_options &options);
 

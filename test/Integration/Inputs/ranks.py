@@ -27,12 +27,14 @@ def mesh_option(mesh):
 class Rank:
     """What a rank of a training can do: `trainer`, and its rows of global inputs."""
 
-    def __init__(self, rank, ranks, path, folder, seed=1, hosts=1, threads=1, deadline=30, device=None):
+    def __init__(self, rank, ranks, path, folder, seed=1, hosts=1, threads=1, deadline=30, device=None, without=None):
         self.rank, self.ranks = rank, ranks
         if hosts > 1:  # each a host by name, whose ranks talk through MPI to the others
             os.environ["TRAINC_HOST"] = f"host{rank * hosts // ranks}"
+        if rank == without:  # a driver of GPUs
+            os.environ["TRAINC_LIBCUDA"] = "/nowhere"
         self.runtime, self.comm = Runtime(RUNTIME_LIBRARY), None
-        options = {} if device is None else {"device": device}
+        options = {} if device is None else {"device": device[rank] if isinstance(device, list) else device}
         if ranks > 1:
             bootstrap = dict(rank=rank, ranks=ranks, bootstrap=f"file:{folder}".encode()) if folder else {}
             self.comm = Comm(self.runtime, deadline=deadline, **bootstrap)
