@@ -8,8 +8,8 @@
 // collective must come behind the one before it, on whatever stream and in whatever
 // group: two at once may wait for each other for ever. streams.h does that.
 //
-// Bits: NCCL adds bf16 and f16 in an order, and with roundings, of its own. They are
-// the same on all ranks, and from run to run on the same machines.
+// Bits: NCCL adds in an order of its own, and rounds bf16 and f16 on the way. A sum is
+// the same on all ranks.
 //
 // What goes wrong (an error of NCCL or of the device, a deadline, a peer that is dead
 // or gives up) is reported with the collective that is not done, the peers are told,
