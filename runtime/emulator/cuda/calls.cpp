@@ -536,6 +536,20 @@ void *trainc_fake_cuda_context(void) {
   return current();
 }
 
+uint64_t trainc_fake_cuda_recorded(const void *owner) {
+  Lock lock;
+  uint64_t count = 0;
+  auto add = [&](const CUgraph_st &graph) {
+    for (const Work &work : graph.work)
+      count += work.kind == Work::Call && work.call.owner == owner;
+  };
+  for (const CUgraph_st *graph : fake.graphs.objects)
+    add(*graph);
+  for (const CUgraphExec_st *executable : fake.executables.objects)
+    add(*executable);
+  return count;
+}
+
 uint64_t trainc_fake_cuda_base(uint64_t address, uint64_t bytes) {
   Lock lock;
   const Allocation *found =

@@ -248,6 +248,8 @@ ncclResult_t trainc::cuda::ncclCommAbort(ncclComm_t comm) {
   CHECK(checkComm(comm));
   CHECK(checkFault("abort"));
   comm->aborted = true;
+  while (trainc_fake_cuda_recorded(comm))
+    usleep(1000);
   for (Registration *one : comm->registrations)
     destroy(one);
   comm->registrations.clear();
@@ -276,6 +278,7 @@ static void putIntoStreams(ncclComm &comm) {
     call.ranges = ranges;
     call.num_ranges = part ? 2 : 0;
     call.lane = 1;
+    call.owner = &comm;
     if (trainc_fake_cuda_enqueue(begun.stream, &call) != CUDA_SUCCESS)
       comm.failure =
           refuse(ncclUnhandledCudaError, "%s", trainc_fake_cuda_report());
@@ -299,6 +302,8 @@ static void goOn(ncclComm &comm) {
     putIntoStreams(comm);
     break;
   case ncclComm::Finalizing:
+    if (trainc_fake_cuda_recorded(&comm))
+      return;
     comm.finalized = true;
     break;
   }

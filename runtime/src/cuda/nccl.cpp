@@ -45,6 +45,8 @@ struct trainc::cuda::Communicator {
   const Nccl *nccl = nullptr;
   trainc_comm *host = nullptr;
   bool ownsHost = false, aborted = false;
+  void (*destroyGraphs)(void *context) = nullptr;
+  void *graphs = nullptr;
   Array<Joined *> groups;
 
   /// On the device: 0, 1, 2, ...
@@ -186,10 +188,18 @@ static void abortAll(Communicator &c) {
     c.waitingFor = "aborting NCCL";
   }
   beginWatch(*c.host, 0, describe, &c);
+  if (c.destroyGraphs)
+    c.destroyGraphs(c.graphs);
   for (Joined *joined : c.groups)
     if (joined->comm)
       c.nccl->ncclCommAbort(joined->comm);
   endWatch(*c.host);
+}
+
+void trainc::cuda::setGraphs(Communicator &c, void (*destroy)(void *context),
+                             void *context) {
+  c.destroyGraphs = destroy;
+  c.graphs = context;
 }
 
 /// Aborts after a failure of the host's communicator, whose text stays.

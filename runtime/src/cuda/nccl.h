@@ -34,9 +34,14 @@ struct Communicator;
 trainc_status openCommunicator(Device &device, trainc_comm *comm,
                                Communicator **out_communicator);
 
-/// Everything that was enqueued must be done, unless the trainc_comm has failed. Null
-/// is allowed.
+/// Everything that was enqueued must be done, unless the trainc_comm has failed, and
+/// graphs with collectives must be destroyed: NCCL waits for that. Null is allowed.
 void closeCommunicator(Communicator *communicator);
+
+/// Has `destroy` called before NCCL is aborted, to destroy all graphs with collectives:
+/// the abort waits for that, too. Within any function of this file that fails.
+void setGraphs(Communicator &communicator, void (*destroy)(void *context),
+               void *context);
 
 /// Makes a group ready for collectives; its members call it, for the same groups in the
 /// same order, outside of captures. Of all ranks: is ready already. Again: does nothing.

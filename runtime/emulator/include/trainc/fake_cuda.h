@@ -111,11 +111,16 @@ typedef struct trainc_fake_cuda_call {
   /// same time. One that streams and events do not put behind the one before it is
   /// refused.
   uint32_t lane;
+  /// Whose it is; see trainc_fake_cuda_recorded. May be null.
+  const void *owner;
 } trainc_fake_cuda_call;
 
 /// Puts the work behind the stream's, or into its capture. A CUresult.
 TRAINC_EMU_EXPORT unsigned
 trainc_fake_cuda_enqueue(void *stream, const trainc_fake_cuda_call *call);
+
+/// Pieces of work of an owner in graphs that are there, launched or not.
+TRAINC_EMU_EXPORT uint64_t trainc_fake_cuda_recorded(const void *owner);
 
 #ifdef __cplusplus
 }

@@ -26,6 +26,8 @@
 //     registered on some ranks only, or at different places: a fault of the device
 //   - a communicator that is destroyed without ncclCommFinalize, or with memory
 //     registered
+// As with NCCL, neither ncclCommFinalize nor ncclCommAbort comes to an end while there
+// are graphs with collectives of the communicator.
 //
 // What tests set in the environment. RANK is that in the first communicator of the
 // process. WHERE is "init", "register", "finalize", "abort", or a number: the
