@@ -539,14 +539,16 @@ void *trainc_fake_cuda_context(void) {
 uint64_t trainc_fake_cuda_recorded(const void *owner) {
   Lock lock;
   uint64_t count = 0;
-  auto add = [&](const CUgraph_st &graph) {
-    for (const Work &work : graph.work)
+  auto add = [&](const Array<Work> &all) {
+    for (const Work &work : all)
       count += work.kind == Work::Call && work.call.owner == owner;
   };
+  for (const Capture *capture : fake.captures.objects)
+    add(capture->work);
   for (const CUgraph_st *graph : fake.graphs.objects)
-    add(*graph);
+    add(graph->work);
   for (const CUgraphExec_st *executable : fake.executables.objects)
-    add(*executable);
+    add(executable->work);
   return count;
 }
 

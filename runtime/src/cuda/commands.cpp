@@ -37,9 +37,11 @@ trainc_status trainc::cuda::bindCommand(trainc_trainer *trainer,
   }
   auto &detail = *static_cast<const trainc_collective_detail *>(command.detail);
   TRAINC_TRY(trainer->ranks.find(detail.axes, &bound.group));
-  if (!executor.communicator)
+  if (!executor.communicator) {
     TRAINC_TRY(openCommunicator(*executor.device, trainer->ranks.communicator(),
                                 &executor.communicator));
+    setGraphs(*executor.communicator, dropAllGraphs, &executor);
+  }
   return joinGroup(*executor.communicator, bound.group);
 }
 
@@ -190,16 +192,18 @@ static trainc_status capture(const trainc_trainer *trainer, EntryState &state,
                              EntryMemory &memory, uint32_t list) {
   Executor &executor = *trainer->gpu;
   const Driver &driver = executor.driver();
+  TRAINC_CU(driver, cuStreamBeginCapture, executor.streams.compute,
+            CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  executor.capturing = true;
   if (executor.communicator) {
     memory.recordings[list] = create<Recording>();
     cuda::record(*executor.communicator, memory.recordings[list]);
   }
-  TRAINC_CU(driver, cuStreamBeginCapture, executor.streams.compute,
-            CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   trainc_status status = enqueueList(trainer, state, list);
   if (executor.communicator)
     cuda::record(*executor.communicator, nullptr);
   CUgraph graph = nullptr;
+  executor.capturing = false;
   CUresult ended = driver.cuStreamEndCapture(executor.streams.compute, &graph);
   if (status == TRAINC_OK && ended != CUDA_SUCCESS)
     status = failCall("cuStreamEndCapture", ended);

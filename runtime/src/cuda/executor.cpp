@@ -72,12 +72,26 @@ void trainc::cuda::dropGraphs(Executor &executor, EntryMemory &memory) {
   }
 }
 
-/// NCCL may be closed when nothing is under way any more.
+void trainc::cuda::dropAllGraphs(void *argument) {
+  auto &executor = *static_cast<Executor *>(argument);
+  Current current(*executor.device);
+  CUgraph graph = nullptr;
+  if (executor.capturing && current.status() == TRAINC_OK &&
+      executor.driver().cuStreamEndCapture(executor.streams.compute, &graph) ==
+          CUDA_SUCCESS)
+    executor.driver().cuGraphDestroy(graph);
+  executor.capturing = false;
+  forgetGraphs(executor);
+}
+
+/// NCCL may be closed when nothing is under way any more, and no graph is left.
 static void closeCollectives(Executor &executor) {
   if (!executor.communicator)
     return;
-  if (waitForWork(executor) == TRAINC_OK)
-    for (CUdeviceptr address : executor.registered)
+  bool idle = waitForWork(executor) == TRAINC_OK;
+  dropAllGraphs(&executor);
+  for (CUdeviceptr address : executor.registered)
+    if (idle)
       forgetMemory(*executor.communicator, address);
   closeCommunicator(executor.communicator);
 }

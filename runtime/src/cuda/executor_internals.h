@@ -58,6 +58,7 @@ struct Executor {
   Mark idle = {};           // all work
   CUevent before = nullptr; // of a command that is observed
   Mark after = {};
+  bool capturing = false;
 
   Array<CUdeviceptr> owned;
   Array<void *> pinned;
@@ -91,6 +92,8 @@ trainc_status allocateSlot(Executor &executor, uint64_t bytes, Slot *out_slot);
 
 /// Forgets the graphs of an entry.
 void dropGraphs(Executor &executor, EntryMemory &memory);
+/// Forgets all of an Executor, the one that is captured, too.
+void dropAllGraphs(void *executor);
 
 /// Sends the scalars that the host has set.
 trainc_status sendScalars(const trainc_trainer *trainer);

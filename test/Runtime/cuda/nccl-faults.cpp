@@ -199,31 +199,47 @@ static trainc_status runAll(uint32_t, trainc_comm &comm) {
   return status;
 }
 
-/// The same, captured, and launched twice.
-static trainc_status runGraphs(uint32_t, trainc_comm &comm) {
+/// The same, captured, and launched twice. NCCL is not aborted, nor closed, before the
+/// graph is destroyed; if nobody tells the runtime of it, the watchdog ends the rank.
+static trainc_status launchGraphs(trainc_comm &comm, bool told) {
   Rank rank;
   TRAINC_TRY(rank.open(comm));
-  const Driver &cu = *rank.device->driver;
-  Recording recording;
-  CUgraph graph;
-  CUgraphExec executable;
+  struct Graph {
+    const Driver &cu;
+    CUgraphExec executable = nullptr;
+
+    ~Graph() { drop(this); }
+    static void drop(void *graph) {
+      auto &self = *static_cast<Graph *>(graph);
+      if (self.executable)
+        OK(self.cu.cuGraphExecDestroy(self.executable));
+      self.executable = nullptr;
+    }
+  };
   Current current(*rank.device);
-  OK(cu.cuStreamBeginCapture(rank.streams.compute,
-                             CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  Graph graph = {*rank.device->driver};
+  if (told)
+    setGraphs(*rank.communicator, Graph::drop, &graph);
+  Recording recording;
+  CUgraph captured;
+  OK(graph.cu.cuStreamBeginCapture(rank.streams.compute,
+                                   CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   record(*rank.communicator, &recording);
-  TRAINC_TRY(rank.enqueueAll());
+  OK(rank.enqueueAll());
   record(*rank.communicator, nullptr);
-  OK(cu.cuStreamEndCapture(rank.streams.compute, &graph));
-  OK(cu.cuGraphInstantiate(&executable, graph, 0));
-  OK(cu.cuGraphDestroy(graph));
-  trainc_status status = TRAINC_OK;
-  for (int i = 0; i < 2 && !status; ++i) {
+  OK(graph.cu.cuStreamEndCapture(rank.streams.compute, &captured));
+  OK(graph.cu.cuGraphInstantiate(&graph.executable, captured, 0));
+  OK(graph.cu.cuGraphDestroy(captured));
+  for (int i = 0; i < 2; ++i) {
     replay(*rank.communicator, recording);
-    OK(cu.cuGraphLaunch(executable, rank.streams.compute));
-    status = rank.wait();
+    OK(graph.cu.cuGraphLaunch(graph.executable, rank.streams.compute));
+    TRAINC_TRY(rank.wait());
   }
-  OK(cu.cuGraphExecDestroy(executable));
-  return status;
+  return TRAINC_OK;
+}
+
+static trainc_status runGraphs(uint32_t, trainc_comm &comm) {
+  return launchGraphs(comm, true);
 }
 
 static std::string numberOf(const char *kind, int collective) {
@@ -349,6 +365,9 @@ struct Stuck {
 
 /// In the second launch of a graph.
 static void testGraphs() {
+  Case untold = start(
+      "a graph that is left", 20, {at("FAIL", 7, ":2")},
+      [](uint32_t, trainc_comm &comm) { return launchGraphs(comm, false); });
   finish(start("graphs", 20, {}, runGraphs), {0, 0}, {}, {});
   for (int place : {1, 4, 7}) {
     Case error =
@@ -358,6 +377,8 @@ static void testGraphs() {
            {"unhandled system error", named(place)});
     finish(death, {failed, -SIGKILL}, {"rank 1 is dead: ", named(place)}, {});
   }
+  finish(untold, {1, 1}, {"aborting NCCL: " + named(7)},
+         {"aborting NCCL: " + named(7)});
 }
 
 /// Frees memory of which work is never done: a call of the driver that does not return.

@@ -119,7 +119,7 @@ typedef struct trainc_fake_cuda_call {
 TRAINC_EMU_EXPORT unsigned
 trainc_fake_cuda_enqueue(void *stream, const trainc_fake_cuda_call *call);
 
-/// Pieces of work of an owner in graphs that are there, launched or not.
+/// Pieces of work of an owner in captures and in graphs that are there, launched or not.
 TRAINC_EMU_EXPORT uint64_t trainc_fake_cuda_recorded(const void *owner);
 
 #ifdef __cplusplus
