@@ -23,8 +23,8 @@ from report import check  # noqa: E402
 for variable, library in (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt"), ("TRAINC_LIBNCCL", "nccl")):
     os.environ[variable] = os.path.join(BUILD, "lib", f"libtrainc_fake_{library}.so")
 
-STEPS = 4  # the second is recorded, the others after it are graphs
-SHORT, LONG = 3, 30  # deadlines; NCCL's own errors and deaths must not need theirs
+STEPS = 3  # one runs plainly, one is recorded, and one is that graph again
+SHORT, LONG = 4, 30  # deadlines; NCCL's own errors and deaths must not need theirs
 START = 10  # seconds for a busy machine to start two processes
 
 
@@ -83,7 +83,7 @@ def main():
     failed = False
     with tempfile.TemporaryDirectory() as folder:
         np.save(os.path.join(folder, "data.npy"), (np.arange(2000) * 7919 % 64).astype("u2"))
-        module = example("gpt", "--batch", 4, "--layers", 1, "--width", 32, "--heads", 2, "--seq", 8, "--vocab", 64)
+        module = example("gpt", "--batch", 4, "--layers", 1, "--width", 16, "--heads", 1, "--seq", 8, "--vocab", 64)
         path = compile_module(module, os.path.join(folder, "step.so"), "--target=cuda", "--cuda-arch=host",
                               mesh_option(dict(data=2)), "--shard=optimizer")
         count = per_step(path)
@@ -99,21 +99,23 @@ def main():
             return check(f"{what} at collective {number}", fine and (not seconds or started.seconds < seconds),
                          (started.seconds, results))
 
-        # An error of NCCL at every collective of the first and of the last step; the deadline is not needed.
-        for number in [*range(count), *range(last, last + count)]:
-            failed |= expect("error", Run(folder, path, LONG, FAIL=f"{number}:6"), [1, 1], number,
-                             "NCCL failed: ncclCommGetAsyncError: remote process exited", LONG)
-        for number in (0, last + count - 1):
-            failed |= expect("death", Run(folder, path, LONG, DIE=number), [1, -signal.SIGKILL], number, "rank 1 is dead", LONG)
-        # These wait for the deadline, all at the same time.
+        # An error of NCCL at every collective of the first step, and in the last one; deaths. The deadline is not needed.
+        errors = [("error", dict(FAIL=f"{number}:6"), [1, 1], number, "NCCL failed: ncclCommGetAsyncError: remote process exited")
+                  for number in (*range(count), last, last + count - 1)]
+        deaths = [("death", dict(DIE=number), [1, -signal.SIGKILL], number, "rank 1 is dead") for number in (0, last + 1)]
+        cases = errors + deaths
+        for i in range(0, len(cases), 2):  # two at a time
+            for (what, _, *wanted), started in [(case, Run(folder, path, LONG, **case[1])) for case in cases[i:i + 2]]:
+                failed |= expect(what, started, *wanted, LONG)
+        # These wait for the deadline. A call does not return in a plain step, and in the one that is recorded.
+        start = Run(folder, path, SHORT, HANG="init")
         hangs = [(number, Run(folder, path, SHORT, HANG=number)) for number in (1, last + 1)]
-        stuck = [(number, Run(folder, path, SHORT, STUCK=number)) for number in (1, count + 1)]  # plain, and as it is recorded
+        stuck = [(number, Run(folder, path, SHORT, STUCK=number)) for number in (1, count + 1)]
         for number, started in hangs:
             failed |= expect("hang", started, [1, 1], number, f"nothing within {SHORT} s: ")
         for number, started in stuck:
             failed |= expect("a call that does not return", started, [1, 1], number, "and the wait does not return: calling NCCL")
-        started = Run(folder, path, SHORT, HANG="init")
-        results = started.wait()
+        results = start.wait()
         failed |= check("hang at the start", [r[0] for r in results] == [1, 1] and "starting NCCL" in results[0][2] + results[1][2],
                         results)
         late = Run(folder, path, LONG, DELAY=f"{last}:1").wait()
