@@ -1,8 +1,12 @@
 # RUN: %python %s
-"""trainc-run on two ranks with a GPU each: whatever NCCL does wrong in a step is reported by name, and ends both ranks within the
-deadline and five seconds; what is only late is waited for.
+"""trainc-run on two ranks with a GPU each, on the driver, the cuBLASLt and the NCCL of tests, one of which has a fault: an error, a
+refusal, a hang, a death, a call that does not return, at collectives of a step that runs plainly and of one that is a graph. Both ranks end
+with a status other than 0 within the deadline and 5 seconds, and name the collective. What is late by less than the deadline changes
+nothing.
 """
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,71 +17,111 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 
-from common import BUILD, compile_module, generate, tool  # noqa: E402
+from ranks import compile_module, example, mesh_option, run  # noqa: E402
+from common import BUILD, tool  # noqa: E402
 from report import check  # noqa: E402
 
-DEADLINE, SLACK = 3, 5
-LIBRARIES = {name: os.path.join(BUILD, "lib", f"libtrainc_fake_{library}.so") for name, library in
-             (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt"), ("TRAINC_LIBNCCL", "nccl"))}
-KINDS = ["reduce_scatter", "all_gather", "all_reduce"]  # of a step, in their order; the second step is a graph
-FAULTS = {
-    "never done": {"TRAINC_FAKE_NCCL_HANG": "1:0"},
-    "never done, in a graph": {"TRAINC_FAKE_NCCL_HANG": "0:5"},
-    "fails": {"TRAINC_FAKE_NCCL_FAIL": "1:1:3"},
-    "fails in a graph": {"TRAINC_FAKE_NCCL_FAIL": "0:6:6"},
-    "refused": {"TRAINC_FAKE_NCCL_REFUSE": "1:1:5"},
-    "no communicator": {"TRAINC_FAKE_NCCL_REFUSE": "0:init:3"},
-    "killed": {"TRAINC_FAKE_NCCL_DIE": "1:4"},
-}
+for variable, library in (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt"), ("TRAINC_LIBNCCL", "nccl")):
+    os.environ[variable] = os.path.join(BUILD, "lib", f"libtrainc_fake_{library}.so")
+
+STEPS = 3  # one runs plainly, one is recorded, and one is that graph again
+SHORT, LONG = 4, 30  # deadlines; NCCL's own errors and deaths must not need theirs
+START = 10  # seconds for a busy machine to start two processes
 
 
-def start(folder, name, model, variables, steps=6):
-    meeting = os.path.join(folder, name.replace(" ", "-").replace(",", ""))
-    os.mkdir(meeting)
-    command = [tool("trainc-run"), model, "--device=cuda", "--threads", "1", "--comm", f"file:{meeting}", "--deadline",
-               str(DEADLINE), "--data", f"x={folder}/x.npy", "--data", f"y={folder}/y.npy", "--steps", str(steps)]
-    return time.monotonic(), [subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
-        env=dict(os.environ, TRAINC_RANK=str(rank), TRAINC_RANKS="2", **LIBRARIES, **variables)) for rank in range(2)]
+class Run:
+    """trainc-run on two ranks; `faults` are those of rank 1."""
+
+    def __init__(self, folder, model, deadline, **faults):
+        self.started, self.deadline = time.monotonic(), deadline
+        meeting = tempfile.mkdtemp(dir=folder)
+        faults = {f"TRAINC_FAKE_NCCL_{name}": f"1:{value}" for name, value in faults.items()}
+        self.processes = [subprocess.Popen(
+            [tool("trainc-run"), model, "--data", "data.npy", "--threads", "1", "--steps", str(STEPS), "--device=cuda", "--comm",
+             f"file:{meeting}", "--deadline", str(deadline)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
+            env=dict(os.environ, TRAINC_RANK=str(rank), TRAINC_RANKS="2", **faults)) for rank in range(2)]
+
+    def wait(self):
+        """(status, output, errors) of each rank; the status of one that is late is "late"."""
+        results = []
+        for process in self.processes:
+            try:
+                left = self.started + self.deadline + 5 + START - time.monotonic()
+                output, errors = process.communicate(timeout=max(left, 0))
+                results.append((process.returncode, output, errors))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                results.append(("late", *process.communicate()))
+        self.seconds = time.monotonic() - self.started
+        return results
 
 
-def finish(started):
-    begin, processes = started
-    results = []
-    for process in processes:
-        try:
-            out, errors = process.communicate(timeout=max(0.1, begin + 60 - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, errors = process.communicate()
-            errors += "\n(killed by the test)"
-        results.append((process.returncode, out, errors, time.monotonic() - begin))
-    return results
+def per_step(path):
+    """How many collectives of NCCL a step has: the others are those of the start."""
+    def work(rank):
+        counts = []
+        for _ in range(2):
+            rank.step(x=np.zeros((4, 8), "i4"), y=np.zeros((4, 8), "i4"))
+            counts.append(sum(rank.comm.info().collectives))
+        return counts[1] - counts[0]
+    counts = run(work, path, 2, device=b"cuda")
+    assert counts[0] == counts[1] > 2, counts
+    return counts[0]
+
+
+def final_loss(output):
+    found = re.search(r"final loss (\S+)", output)
+    return found and found[1]
+
+
+def names(text, number):
+    """Is the first collective that is not done, number `number` of the group, named with all that is known?"""
+    return re.search(rf"(all_reduce|reduce_scatter|all_gather) '.*', collective {number} of ranks 0 1, \d+ bytes, on CUDA device 0 "
+                     r"\(emulated GPU\), has waited \d+\.\d s; peers: [01] \(host \S+, pid \d+, (alive|dead)\)", text)
 
 
 def main():
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        rng = np.random.default_rng(1)
-        np.save(os.path.join(folder, "x.npy"), rng.standard_normal((64, 64)).astype(np.float32))
-        np.save(os.path.join(folder, "y.npy"), rng.integers(0, 10, 64))
-        model = compile_module(generate("mlp", "--batch", 16), os.path.join(folder, "m.so"), "--target=cuda",
-                               "--cuda-arch=host", "--mesh=data=2", "--shard=none")
-        good = finish(start(folder, "good", model, {}))
-        failed |= check("good", [r[0] for r in good] == [0, 0] and "final loss" in good[0][1], good)
-        usual = max(r[3] for r in good)
-        late = finish(start(folder, "late", model, {"TRAINC_FAKE_NCCL_DELAY": "1:3:1"}))
-        failed |= check("late", [r[:2] for r in late] == [r[:2] for r in good], late)
-        for name, variables in FAULTS.items():
-            results = finish(start(folder, name, model, variables))
-            text = "".join(r[2] for r in results)
-            where = next(iter(variables.values())).split(":")[1]
-            name_of = "ncclCommInitRankConfig" if where == "init" else \
-                f"{KINDS[int(where) % 3]} '{KINDS[int(where) % 3]}', collective {where} of ranks 0 1"
-            failed |= check(f"{name}: both end with a failure", all(r[0] not in (0, None) for r in results), results)
-            failed |= check(f"{name}: named", name_of in text and "killed by the test" not in text, text)
-            failed |= check(f"{name}: in time", all(r[3] < DEADLINE + SLACK + usual for r in results),
-                            [r[3] for r in results])
+        np.save(os.path.join(folder, "data.npy"), (np.arange(2000) * 7919 % 64).astype("u2"))
+        module = example("gpt", "--batch", 4, "--layers", 1, "--width", 16, "--heads", 1, "--seq", 8, "--vocab", 64)
+        path = compile_module(module, os.path.join(folder, "step.so"), "--target=cuda", "--cuda-arch=host",
+                              mesh_option(dict(data=2)), "--shard=optimizer")
+        count = per_step(path)
+        good = Run(folder, path, LONG).wait()
+        failed |= check("no fault", all(r[0] == 0 for r in good), good)
+        loss = final_loss(good[0][1])
+        last = (STEPS - 1) * count  # the first collective of the last step
+
+        def expect(what, started, statuses, number, wanted, seconds=None):
+            results = started.wait()
+            texts = "\n".join(r[2] for r in results)
+            fine = [r[0] for r in results] == statuses and names(texts, number) and wanted in texts
+            return check(f"{what} at collective {number}", fine and (not seconds or started.seconds < seconds),
+                         (started.seconds, results))
+
+        # An error of NCCL at every collective of the first step, and in the last one; deaths. The deadline is not needed.
+        errors = [("error", dict(FAIL=f"{number}:6"), [1, 1], number, "NCCL failed: ncclCommGetAsyncError: remote process exited")
+                  for number in (*range(count), last, last + count - 1)]
+        deaths = [("death", dict(DIE=number), [1, -signal.SIGKILL], number, "rank 1 is dead") for number in (0, last + 1)]
+        refusal = ("refusal", dict(REFUSE="1:5"), [1, 1], 1, "invalid usage (refused as asked for): calling NCCL: ")
+        cases = [*errors, *deaths, refusal]
+        for i in range(0, len(cases), 2):  # two at a time
+            for (what, _, *wanted), started in [(case, Run(folder, path, LONG, **case[1])) for case in cases[i:i + 2]]:
+                failed |= expect(what, started, *wanted, LONG)
+        # These wait for the deadline. A call does not return in a plain step, and in the one that is recorded.
+        start = Run(folder, path, SHORT, HANG="init")
+        hangs = [(number, Run(folder, path, SHORT, HANG=number)) for number in (1, last + 1)]
+        stuck = [(number, Run(folder, path, SHORT, STUCK=number)) for number in (1, count + 1)]
+        for number, started in hangs:
+            failed |= expect("hang", started, [1, 1], number, f"nothing within {SHORT} s: ")
+        for number, started in stuck:
+            failed |= expect("a call that does not return", started, [1, 1], number, "and the wait does not return: calling NCCL")
+        results = start.wait()
+        failed |= check("hang at the start", [r[0] for r in results] == [1, 1] and "starting NCCL" in results[0][2] + results[1][2],
+                        results)
+        late = Run(folder, path, LONG, DELAY=f"{last}:1").wait()
+        failed |= check("a late rank", all(r[0] == 0 for r in late) and final_loss(late[0][1]) == loss is not None, late)
     sys.exit(failed)
 
 

@@ -1,14 +1,14 @@
 // The runtime's own prototypes of NCCL are those of nccl.h, and what it knows of
 // ncclConfig_t is the beginning of what is there.
 //
-// REQUIRES: nccl-header
-// RUN: %cxx -std=c++20 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -isystem %nccl_include -c %s -o %t.o
+// REQUIRES: nccl-header, cuda-header
+// RUN: %cxx -std=c++20 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -isystem %nccl_include -isystem %cuda_include -c %s -o %t.o
 // RUN: sed -e 's/ncclBfloat16, 9/ncclBfloat16, 8/' %runtime_src/cuda/nccl.def > %t.value.def
 // RUN: sed -e 's/type, int root/type, long root/' %runtime_src/cuda/nccl.def > %t.type.def
 // RUN: sed -e 's/FIELD(int, minCTAs)/FIELD(size_t, minCTAs)/' %runtime_src/cuda/nccl.def > %t.field.def
-// RUN: not %cxx -std=c++20 -I%runtime_src -I%runtime_include -isystem %nccl_include -DDEF='"%t.value.def"' -c %s -o %t.o 2>&1 | FileCheck --check-prefix=VALUE %s
-// RUN: not %cxx -std=c++20 -I%runtime_src -I%runtime_include -isystem %nccl_include -DDEF='"%t.type.def"' -c %s -o %t.o 2>&1 | FileCheck --check-prefix=TYPE %s
-// RUN: not %cxx -std=c++20 -I%runtime_src -I%runtime_include -isystem %nccl_include -DDEF='"%t.field.def"' -c %s -o %t.o 2>&1 | FileCheck --check-prefix=FIELD %s
+// RUN: not %cxx -std=c++20 -I%runtime_src -I%runtime_include -isystem %nccl_include -isystem %cuda_include -DDEF='"%t.value.def"' -c %s -o %t.o 2>&1 | FileCheck --check-prefix=VALUE %s
+// RUN: not %cxx -std=c++20 -I%runtime_src -I%runtime_include -isystem %nccl_include -isystem %cuda_include -DDEF='"%t.type.def"' -c %s -o %t.o 2>&1 | FileCheck --check-prefix=TYPE %s
+// RUN: not %cxx -std=c++20 -I%runtime_src -I%runtime_include -isystem %nccl_include -isystem %cuda_include -DDEF='"%t.field.def"' -c %s -o %t.o 2>&1 | FileCheck --check-prefix=FIELD %s
 
 #include "cuda/nccl_library.h"
 #include <nccl.h>
