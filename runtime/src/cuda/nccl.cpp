@@ -24,6 +24,8 @@ static constexpr size_t maxKnown = 1 << 16;
 /// Time between looks at the peers; between questions to NCCL, which grow to the second.
 static constexpr uint64_t lookNs = 5 * msNs, askNs = 10 * msNs,
                           mostAskNs = secondNs;
+/// What a peer has done before it is gone may still arrive.
+static constexpr uint64_t arrivalNs = 200 * msNs;
 
 namespace {
 struct Registered {
@@ -252,6 +254,15 @@ static bool findDead(const trainc_comm &host, uint32_t &rank) {
   return false;
 }
 
+/// Has a rank of this host died or given up?
+static bool isAnyGone(const trainc_comm &host) {
+  uint32_t dead;
+  bool gone = findDead(host, dead);
+  for (const Rank &peer : host.peers)
+    gone = gone || (peer.shares && peer.control->state.load() == GAVE_UP);
+  return gone;
+}
+
 /// Gives up if a peer has.
 static trainc_status checkOthers(Communicator &c) {
   uint32_t dead;
@@ -269,6 +280,7 @@ static trainc_status checkOthers(Communicator &c) {
 template <typename Ask> static trainc_status poll(Communicator &c, Ask ask) {
   constexpr uint64_t spinNs = 50 * 1000;
   double deadline = c.host->deadline * static_cast<double>(secondNs);
+  uint64_t goneAt = UINT64_MAX; // a peer
   for (uint64_t nextLook = lookNs;;) {
     // The time is taken before the answer: a late look is not a late device.
     uint64_t passed = watchedNs(*c.host);
@@ -278,7 +290,10 @@ template <typename Ask> static trainc_status poll(Communicator &c, Ask ask) {
       return TRAINC_OK;
     if (passed >= nextLook) {
       nextLook = passed + lookNs;
-      TRAINC_TRY(checkOthers(c));
+      if (goneAt == UINT64_MAX && isAnyGone(*c.host))
+        goneAt = passed;
+      if (goneAt == UINT64_MAX || passed - goneAt >= arrivalNs)
+        TRAINC_TRY(checkOthers(c));
     }
     if (static_cast<double>(passed) >= deadline) {
       Text reason;
