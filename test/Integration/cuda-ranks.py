@@ -1,5 +1,5 @@
 # RUN: %python %s
-"""Two ranks with a GPU each, on the driver, the cuBLASLt and the NCCL of tests, against the same artifact on processors: losses,
+"""Two and four ranks with a GPU each, on the driver, the cuBLASLt and the NCCL of tests, against the same artifact on processors: losses,
 parameters, optimizer states that are in pieces; collectives that are started apart; windows; checkpoints of one in the other.
 """
 import os
@@ -17,16 +17,19 @@ from report import check  # noqa: E402
 for variable, library in (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt"), ("TRAINC_LIBNCCL", "nccl")):
     os.environ[variable] = os.path.join(BUILD, "lib", f"libtrainc_fake_{library}.so")
 
-os.environ["TRAINC_FAKE_CUDA_DEVICES"] = "2"
+os.environ["TRAINC_FAKE_CUDA_DEVICES"] = "4"
 
 GPT = ("gpt", "--batch", 4, "--layers", 1, "--width", 32, "--heads", 2, "--seq", 8, "--vocab", 64)
 TOKENS = {"x": ((4, 8), "i"), "y": ((4, 8), "i")}
 DIGITS = {"x": ((32, 64), "f"), "y": ((32,), "i")}
-CASES = {  # name: (module, inputs, options)
-    "none": (("mlp", "--batch", 32), DIGITS, ["--shard=none"]),
-    "optimizer, k = 2": (("mlp", "--batch", 32, "--accumulate", 2), DIGITS, ["--shard=optimizer", "--bucket-size=4096", "--reduce-each-micro-step"]),
-    "optimizer, bf16": ((*GPT, "--bf16"), TOKENS, ["--shard=optimizer"]),
-
+TWO, FOUR = dict(data=2), dict(host=2, data=2)
+CASES = {  # name: (module, inputs, mesh, options)
+    "none": (("mlp", "--batch", 32), DIGITS, TWO, ["--shard=none"]),
+    "gpt, none": (GPT, TOKENS, TWO, ["--shard=none"]),
+    "optimizer, k = 2": (("mlp", "--batch", 32, "--accumulate", 2), DIGITS, TWO,
+                         ["--shard=optimizer", "--bucket-size=4096", "--reduce-each-micro-step"]),
+    "optimizer, bf16": ((*GPT, "--bf16"), TOKENS, TWO, ["--shard=optimizer"]),
+    "2 x 2, optimizer": (("mlp", "--batch", 32), DIGITS, FOUR, ["--shard=optimizer", "--bucket-size=4096"]),
 }
 
 
@@ -51,8 +54,8 @@ def close(a, b, bar):
 
 
 def compare(what, cpu, gpu, bar):
-    failed = check(f"{what}: ranks agree", all(np.array_equal(gpu[0][1][key], gpu[1][1][key]) for key in gpu[0][1]))
-    for rank in range(2):
+    failed = check(f"{what}: ranks agree", all(np.array_equal(gpu[0][1][key], rank[1][key]) for rank in gpu for key in rank[1]))
+    for rank in range(len(gpu)):
         failed |= check(f"{what}: losses of rank {rank}", close(cpu[rank][0], gpu[rank][0], bar), f"{cpu[rank][0]} {gpu[rank][0]}")
     wrong = [key for key in cpu[0][1] if not close(cpu[0][1][key], gpu[0][1][key], bar)]
     return check(f"{what}: tensors", not wrong, wrong) or failed
@@ -83,22 +86,25 @@ def choose(path):
 def main():
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        for i, (name, (module, shapes, options)) in enumerate(CASES.items()):
+        for i, (name, (module, shapes, mesh, options)) in enumerate(CASES.items()):
             path = compile_module(example(*module), os.path.join(folder, f"{i}.so"), "--target=cuda,cpu", "--cuda-arch=host",
-                                  mesh_option(dict(data=2)), *options)
-            data = batches(shapes, 5, 10)
+                                  mesh_option(mesh), *options)
+            data, ranks = batches(shapes, 5, 10), int(np.prod(list(mesh.values())))
             bar = 3e-2 if "bf16" in name else 1e-4
             saved = os.path.join(folder, f"{i}.safetensors")
-            cpu = run(training(data, saved, None), path, 2, device=b"cpu")
-            gpu = run(training(data, None, None), path, 2, device=b"cuda")
+            cpu = run(training(data, saved, None), path, ranks, device=b"cpu")
+            os.environ["TRAINC_FAKE_CUDA_SEED"] = "-1"  # what is called last comes first, where events allow it
+            gpu = run(training(data, None, None), path, ranks, device=b"cuda")
+            del os.environ["TRAINC_FAKE_CUDA_SEED"]
             failed |= compare(name, cpu, gpu, bar)
             devices = [r[2].split()[0] for r in cpu + gpu]
-            failed |= check(f"{name}: devices", devices == ["cpu", "cpu", "cuda:0", "cuda:1"], devices)
+            failed |= check(f"{name}: devices", devices == ["cpu"] * ranks + [f"cuda:{rank}" for rank in range(ranks)],
+                            devices)
             # The processors' checkpoint, and on.
-            again = run(training(data[-1:], None, saved), path, 2, device=b"cuda")
+            again = run(training(data[-1:], None, saved), path, ranks, device=b"cuda")
+            failed |= compare(f"{name}, resumed", [(r[-1:], t) for r, t, _ in cpu], again, bar)
             if i == 0:
                 failed |= choose(path)
-            failed |= compare(f"{name}, resumed", [(r[-1:], t) for r, t, _ in cpu], again, bar)
     sys.exit(failed)
 
 
