@@ -32,14 +32,15 @@ START = 10  # seconds for a busy machine to start two processes
 class Run:
     """trainc-run on two ranks; `faults` are those of rank 1."""
 
-    def __init__(self, folder, model, deadline, **faults):
+    def __init__(self, folder, model, deadline, without=None, device=("--device=cuda",), **faults):
         self.started, self.deadline = time.monotonic(), deadline
         meeting = tempfile.mkdtemp(dir=folder)
         faults = {f"TRAINC_FAKE_NCCL_{name}": f"1:{value}" for name, value in faults.items()}
+        absent = {without: "absent.so"} if without else {}  # a library, on rank 1
         self.processes = [subprocess.Popen(
-            [tool("trainc-run"), model, "--data", "data.npy", "--threads", "1", "--steps", str(STEPS), "--device=cuda", "--comm",
+            [tool("trainc-run"), model, "--data", "data.npy", "--threads", "1", "--steps", str(STEPS), *device, "--comm",
              f"file:{meeting}", "--deadline", str(deadline)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
-            env=dict(os.environ, TRAINC_RANK=str(rank), TRAINC_RANKS="2", **faults)) for rank in range(2)]
+            env=dict(os.environ, TRAINC_RANK=str(rank), TRAINC_RANKS="2", **faults, **(absent if rank else {}))) for rank in range(2)]
 
     def wait(self):
         """(status, output, errors) of each rank; the status of one that is late is "late"."""
@@ -86,7 +87,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         np.save(os.path.join(folder, "data.npy"), (np.arange(2000) * 7919 % 64).astype("u2"))
         module = example("gpt", "--batch", 4, "--layers", 1, "--width", 16, "--heads", 1, "--seq", 8, "--vocab", 64)
-        path = compile_module(module, os.path.join(folder, "step.so"), "--target=cuda", "--cuda-arch=host",
+        path = compile_module(module, os.path.join(folder, "step.so"), "--target=cuda,cpu", "--cuda-arch=host",
                               mesh_option(dict(data=2)), "--shard=optimizer")
         count = per_step(path)
         good = Run(folder, path, LONG).wait()
@@ -123,6 +124,13 @@ def main():
         results = start.wait()
         failed |= check("hang at the start", [r[0] for r in results] == [1, 1] and "starting NCCL" in results[0][2] + results[1][2],
                         results)
+        # What one rank has not.
+        for library, device, wanted in (
+                ("TRAINC_LIBCUDA", ["--device=cuda"], "rank 1: 'step' cannot run on a GPU: no CUDA driver: absent.so"),
+                ("TRAINC_LIBNCCL", [], "'step' cannot run on a GPU: rank 1: no NCCL: absent.so")):
+            results = Run(folder, path, LONG, without=library, device=device).wait()
+            failed |= check(f"no {library} on a rank, {device}", [r[0] for r in results] == [1, 1] and wanted in results[0][2],
+                            results)
         late = Run(folder, path, LONG, DELAY=f"{last}:1").wait()
         failed |= check("a late rank", all(r[0] == 0 for r in late) and final_loss(late[0][1]) == loss is not None, late)
     sys.exit(failed)

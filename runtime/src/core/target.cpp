@@ -118,7 +118,7 @@ static trainc_status chooseAlone(trainc_trainer *trainer,
 namespace {
 /// What a rank has chosen.
 struct Choice {
-  uint32_t status, target, automatic;
+  uint32_t target, automatic;
 };
 } // namespace
 
@@ -130,10 +130,6 @@ static trainc_status agreeOnTarget(trainc_trainer *trainer,
   uint32_t other = UINT32_MAX;
   bool automatic = true;
   for (uint32_t rank = 0; rank < choices.size(); ++rank) {
-    if (choices[rank].status)
-      return fail(static_cast<trainc_status>(choices[rank].status),
-                  "rank %u cannot run '%s' on the device that it was given",
-                  rank, d.name);
     automatic = automatic && choices[rank].automatic;
     if (choices[rank].target != mine.target && other == UINT32_MAX)
       other = rank;
@@ -165,14 +161,11 @@ trainc_status trainc::chooseTarget(trainc_trainer *trainer,
     TRAINC_TRY(trainc_comm_get_info(options.comm, &info));
   if (info.ranks <= 1 || !findTarget(*trainer->artifact, TRAINC_TARGET_CUDA))
     return status;
-  Text reason;
-  reason.append(trainc_last_error());
-  Choice mine = {status, trainer->d->target,
-                 !options.device || !*options.device};
+  TRAINC_TRY(agreeOutcome(*options.comm, status));
+  Choice mine = {trainer->d->target, !options.device || !*options.device};
   Array<Choice> choices;
   choices.resize(info.ranks);
   TRAINC_TRY(trainc_comm_all_gather(options.comm, &mine, sizeof(mine),
                                     choices.data()));
-  return status ? fail(status, "%s", reason.c_str())
-                : agreeOnTarget(trainer, choices, mine);
+  return agreeOnTarget(trainer, choices, mine);
 }
