@@ -57,11 +57,12 @@ enum RankState : uint32_t { LIVE, GAVE_UP, CLOSED };
 
 struct Control {
   uint64_t magic;
-  std::atomic<uint32_t> state; // RankState
-  char text[1020];             // why it gave up
+  std::atomic<uint32_t> state;    // RankState
+  char text[1020];                // why it gave up
+  std::atomic<uint64_t> enqueued; // collectives between GPUs, for reports
   GroupBlock groups[maxGroups];
 };
-constexpr uint64_t controlMagic = 0x7472696e636f6d31;
+constexpr uint64_t controlMagic = 0x7472696e636f6d32;
 constexpr uint64_t ringOffset = (sizeof(Control) + 4095) / 4096 * 4096;
 constexpr uint64_t controlBytes =
     ringOffset + maxGroups * ringSlots * slotBytes;

@@ -141,8 +141,23 @@ static void appendPeers(Text &text, const Communicator &c, const Group &group) {
     text.format(" and %u more", groupSize(group) - shown - 1);
 }
 
+/// "; enqueued: 17, by rank 1: 16"
+static void appendEnqueued(Text &text, const Communicator &c,
+                           const Group &group) {
+  text.format("; enqueued: %llu", print(enqueued(c)));
+  for (uint32_t i = 0, shown = 0; i < groupSize(group) && shown < 8; ++i) {
+    const Rank &rank = c.host->peers[groupRank(group, i)];
+    if (!rank.shares)
+      continue;
+    text.format(", by rank %u: %llu", groupRank(group, i),
+                print(rank.control->enqueued.load()));
+    ++shown;
+  }
+}
+
 /// "waiting for a step: all_reduce 'norm', ..., on CUDA device 0 (H100), has waited
-/// 1.5 s; peers: 1 (host a, pid 4711, alive); 3 more behind it"
+/// 1.5 s; peers: 1 (host a, pid 4711, alive); enqueued: 17, by rank 1: 14; 3 more behind
+/// it"
 static void describe(void *context, Text &text) {
   auto &c = *static_cast<Communicator *>(context);
   size_t first = findUnfinished(c);
@@ -158,7 +173,9 @@ static void describe(void *context, Text &text) {
               c.device.name,
               static_cast<double>(nowNs() - c.host->waitBegin) /
                   static_cast<double>(secondNs));
-  appendPeers(text, c, site ? *site->group : *worldGroup(*c.host));
+  const Group &group = site ? *site->group : *worldGroup(*c.host);
+  appendPeers(text, c, group);
+  appendEnqueued(text, c, group);
   if (!c.calling && first + 1 < c.pending.size())
     text.format("; %zu more behind it", c.pending.size() - first - 1);
 }
@@ -688,6 +705,7 @@ static void push(Communicator &c, Site site) {
   ++c.host->counts.collectives[site.kind];
   c.host->counts.bytes[site.kind] += site.bytes;
   c.pending.push(site);
+  c.host->control->enqueued.store(enqueued(c));
 }
 
 /// Those before `upTo` are done.

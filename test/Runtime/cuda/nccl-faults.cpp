@@ -501,6 +501,25 @@ static void testLibrary(const std::string &libraries) {
          {"returned TRAINC_MISMATCH ranks differ in the version of NCCL"});
 }
 
+/// A rank that comes too late: how far it is is part of the report.
+static void testLate() {
+  finish(start("late", 2, {},
+               [](uint32_t number, trainc_comm &comm) {
+                 Rank rank;
+                 TRAINC_TRY(rank.open(comm));
+                 TRAINC_TRY(rank.enqueueAll());
+                 TRAINC_TRY(rank.wait());
+                 if (number == 1)
+                   rest(3);
+                 TRAINC_TRY(rank.enqueueAll());
+                 return rank.wait();
+               }),
+         {failed, failed},
+         {"nothing within 2 s: the test: " + named(4),
+          "; enqueued: 8, by rank 1: 4; 3 more behind it"},
+         {"rank 0 gave up (nothing within 2 s: "});
+}
+
 /// A rank that is through ends while its peer still waits for what both have done.
 static void testEarlyEnd() {
   finish(start("early end", 20, {},
@@ -528,5 +547,6 @@ int main(int, char **argv) {
   testDevice();
   testRegistration();
   testLibrary(argv[1]);
+  testLate();
   testEarlyEnd();
 }
