@@ -156,17 +156,27 @@ void trainc::cuda::retire(Communicator &c, uint64_t upTo) {
   }
 }
 
+namespace {
+/// While this lives, reports may be about a collective that is enqueued.
+struct Calling {
+  Communicator &c;
+
+  ~Calling() { set(nullptr); }
+  void set(const Site *site) {
+    Lock lock(c);
+    c.calling = site;
+  }
+};
+} // namespace
+
 /// Within a Watch.
 static trainc_status callAll(Communicator &c, const DeviceCollective *calls,
-                             const Site *sites, uint32_t count,
-                             CUstream stream) {
+                             const Site *sites, uint32_t count, CUstream stream,
+                             Calling &calling) {
   if (count > 1)
     c.nccl->ncclGroupStart();
   for (uint32_t i = 0; i < count; ++i) {
-    {
-      Lock lock(c);
-      c.calling = &sites[i];
-    }
+    calling.set(&sites[i]);
     const Joined &joined = *find(c, calls[i].group);
     ncclResult_t result = callNccl(c, joined, calls[i], stream);
     if (count == 1)
@@ -195,7 +205,8 @@ trainc_status trainc::cuda::enqueue(Communicator &c,
   for (uint32_t i = 0; i < count; ++i)
     sites.push(siteOf(c, collectives[i], place));
   Watch watch(c, "calling NCCL");
-  TRAINC_TRY(callAll(c, collectives, sites.data(), count, stream));
+  Calling calling = {c};
+  TRAINC_TRY(callAll(c, collectives, sites.data(), count, stream, calling));
   CUresult result = c.device.driver->cuMemcpyDtoHAsync(
       const_cast<uint32_t *>(c.progress + place),
       c.marks + c.nextMark * sizeof(uint32_t), sizeof(uint32_t), stream);
@@ -203,7 +214,6 @@ trainc_status trainc::cuda::enqueue(Communicator &c,
     return failDevice(c, "cuMemcpyDtoHAsync", result);
   c.nextMark = c.nextMark % (maxMarks - 1) + 1;
   Lock lock(c);
-  c.calling = nullptr;
   for (const Site &site : sites) {
     if (c.recording)
       c.recording->sites.push(site);
