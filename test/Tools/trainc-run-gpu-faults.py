@@ -30,17 +30,16 @@ START = 10  # seconds for a busy machine to start two processes
 
 
 class Run:
-    """trainc-run on two ranks; `faults` are those of rank 1."""
+    """trainc-run on two ranks; `faults` are those of NCCL on rank 1, `own` is what else its environment has."""
 
-    def __init__(self, folder, model, deadline, without=None, device=("--device=cuda",), **faults):
+    def __init__(self, folder, model, deadline, own=None, device=("--device=cuda",), **faults):
         self.started, self.deadline = time.monotonic(), deadline
         meeting = tempfile.mkdtemp(dir=folder)
         faults = {f"TRAINC_FAKE_NCCL_{name}": f"1:{value}" for name, value in faults.items()}
-        absent = {without: "absent.so"} if without else {}  # a library, on rank 1
         self.processes = [subprocess.Popen(
             [tool("trainc-run"), model, "--data", "data.npy", "--threads", "1", "--steps", str(STEPS), *device, "--comm",
              f"file:{meeting}", "--deadline", str(deadline)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
-            env=dict(os.environ, TRAINC_RANK=str(rank), TRAINC_RANKS="2", **faults, **(absent if rank else {}))) for rank in range(2)]
+            env=dict(os.environ, TRAINC_RANK=str(rank), TRAINC_RANKS="2", **faults, **(own or {} if rank else {}))) for rank in range(2)]
 
     def wait(self):
         """(status, output, errors) of each rank; the status of one that is late is "late"."""
@@ -117,10 +116,12 @@ def main():
         start = Run(folder, path, SHORT, HANG="init")
         hangs = [(number, Run(folder, path, SHORT, HANG=number)) for number in (1, last + 1)]
         stuck = [(number, Run(folder, path, SHORT, STUCK=number)) for number in (1, count + 1)]
+        launch = Run(folder, path, SHORT, {"TRAINC_FAKE_CUDA_STUCK": "2"})
         for number, started in hangs:
             failed |= expect("hang", started, [1, 1], number, f"nothing within {SHORT} s: ")
         for number, started in stuck:
             failed |= expect("a call that does not return", started, [1, 1], number, "and the wait does not return: calling NCCL")
+        failed |= expect("a launch that does not return", launch, [1, 1], count, "and the wait does not return: launching a graph")
         results = start.wait()
         failed |= check("hang at the start", [r[0] for r in results] == [1, 1] and "starting NCCL" in results[0][2] + results[1][2],
                         results)
@@ -128,7 +129,7 @@ def main():
         for library, device, wanted in (
                 ("TRAINC_LIBCUDA", ["--device=cuda"], "rank 1: 'step' cannot run on a GPU: no CUDA driver: absent.so"),
                 ("TRAINC_LIBNCCL", [], "'step' cannot run on a GPU: rank 1: no NCCL: absent.so")):
-            results = Run(folder, path, LONG, without=library, device=device).wait()
+            results = Run(folder, path, LONG, {library: "absent.so"}, device).wait()
             failed |= check(f"no {library} on a rank, {device}", [r[0] for r in results] == [1, 1] and wanted in results[0][2],
                             results)
         late = Run(folder, path, LONG, DELAY=f"{last}:1").wait()

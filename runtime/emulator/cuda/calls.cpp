@@ -103,6 +103,7 @@ CUresult trainc::cuda::cuInit(unsigned flags) {
   fake.latestFirst = fake.seed == UINT64_MAX;
   if (fake.latestFirst)
     fake.seed = 0;
+  fake.stuck = setting("TRAINC_FAKE_CUDA_STUCK", 0);
   fake.hangs = setting("TRAINC_FAKE_CUDA_HANG", 0) != 0;
   fake.initialized = true;
   return CUDA_SUCCESS;

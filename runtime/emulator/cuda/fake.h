@@ -122,7 +122,7 @@ constexpr int maxDevices = 8;
 struct Fake {
   bool initialized;
   int arch, devices;
-  uint64_t memory, seed;
+  uint64_t memory, seed, stuck;
   bool hangs, latestFirst;
 
   CUctx_st contexts[maxDevices];

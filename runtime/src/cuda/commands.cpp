@@ -245,6 +245,21 @@ static trainc_status runObserved(trainc_trainer *trainer, uint32_t entry,
   return TRAINC_OK;
 }
 
+static trainc_status launchGraph(Executor &executor, EntryMemory &memory,
+                                 uint32_t list) {
+  CUgraphExec graph = memory.graphs[list];
+  if (!memory.recordings[list]) {
+    TRAINC_CU(executor.driver(), cuGraphLaunch, graph,
+              executor.streams.compute);
+    return TRAINC_OK;
+  }
+  replay(*executor.communicator, *memory.recordings[list]);
+  // The driver may wait until there is room for more work.
+  Watch watch(*executor.communicator, "launching a graph");
+  TRAINC_CU(executor.driver(), cuGraphLaunch, graph, executor.streams.compute);
+  return TRAINC_OK;
+}
+
 static trainc_status runCommands(trainc_trainer *trainer, uint32_t entry,
                                  uint32_t list) {
   Executor &executor = *trainer->gpu;
@@ -264,11 +279,7 @@ static trainc_status runCommands(trainc_trainer *trainer, uint32_t entry,
     return TRAINC_OK;
   if (!memory.graphs[list])
     TRAINC_TRY(capture(trainer, state, memory, list));
-  if (memory.recordings[list])
-    replay(*executor.communicator, *memory.recordings[list]);
-  TRAINC_CU(executor.driver(), cuGraphLaunch, memory.graphs[list],
-            executor.streams.compute);
-  return TRAINC_OK;
+  return launchGraph(executor, memory, list);
 }
 
 static bool readsInputs(const trainc_descriptor &d, const trainc_entry &entry,

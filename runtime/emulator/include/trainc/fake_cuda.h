@@ -32,6 +32,8 @@
 //   TRAINC_FAKE_CUDA_SEED     of the order of work, at first 0: the order of the calls;
 //                             -1: what was called last comes first
 //   TRAINC_FAKE_CUDA_HANG     1: no work is ever done
+//   TRAINC_FAKE_CUDA_STUCK    the launch of a graph of this number, from 1, does not
+//                             return
 //
 // Thread-safe: one call after the other.
 //
