@@ -1,8 +1,8 @@
 # RUN: %python %s
 """trainc-run on two ranks with a GPU each, on the driver, the cuBLASLt and the NCCL of tests, one of which has a fault: an error, a
-refusal, a hang, a death, a call that does not return, at collectives of a step that runs plainly and of one that is a graph. Both ranks end
-with a status other than 0 within the deadline and 5 seconds, and name the collective. What is late by less than the deadline changes
-nothing.
+refusal, a hang, a death, a call that does not return, at collectives of a step that runs plainly and of one that is a graph. Both
+ranks end with a status other than 0 within the deadline and 5 seconds, and name the collective. What is late by less than the
+deadline changes nothing.
 """
 import os
 import re
@@ -39,7 +39,8 @@ class Run:
         self.processes = [subprocess.Popen(
             [tool("trainc-run"), model, "--data", "data.npy", "--threads", "1", "--steps", str(STEPS), *device, "--comm",
              f"file:{meeting}", "--deadline", str(deadline)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
-            env=dict(os.environ, TRAINC_RANK=str(rank), TRAINC_RANKS="2", **faults, **(own or {} if rank else {}))) for rank in range(2)]
+            env=dict(os.environ, TRAINC_RANK=str(rank), TRAINC_RANKS="2", **faults, **(own or {} if rank else {})))
+            for rank in range(2)]
 
     def wait(self):
         """(status, output, errors) of each rank; the status of one that is late is "late"."""
