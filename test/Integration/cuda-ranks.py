@@ -10,7 +10,7 @@ import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 
-from ranks import batches, compile_module, example, mesh_option, run  # noqa: E402
+from ranks import batches, compile_module, example, mesh_option, run, same  # noqa: E402
 from common import BUILD  # noqa: E402
 from report import check  # noqa: E402
 
@@ -33,13 +33,17 @@ CASES = {  # name: (module, inputs, mesh, options)
 }
 
 
-def training(data, saved, loaded):
-    """Steps; then a checkpoint in the middle of a window, if there is one, which another run takes over."""
+def training(data, saved, loaded, converted=False):
+    """Steps, with a conversion to f64 and back before the last one; then a checkpoint in the middle of a window, if there
+    is one, which another run takes over."""
     def work(rank):
         if loaded:
             rank.trainer.load(loaded)
         results = []
         for i, inputs in enumerate(data):
+            if converted and i == len(data) - 1:
+                rank.trainer.convert(dtype=b"f64")
+                rank.trainer.convert(dtype=b"f32")
             result = rank.step(**inputs)
             results.append((result.loss, result.grad_norm if result.closed else 0, result.update))
             if i == len(data) - 2 and saved:
@@ -105,6 +109,10 @@ def main():
             failed |= compare(f"{name}, resumed", [(r[-1:], t) for r, t, _ in cpu], again, bar)
             if i == 0:
                 failed |= choose(path)
+            if "bf16" not in name:
+                other = run(training(data, None, None, converted=True), path, ranks, device=b"cuda")
+                failed |= check(f"{name}, converted", all(same(a[1], b[1]) and np.array_equal(a[0], b[0])
+                                                          for a, b in zip(gpu, other)))
     sys.exit(failed)
 
 

@@ -119,6 +119,10 @@ public:
 
   trainc_trainer *get() const { return handle.get(); }
 
+  /// Where it runs, and, or null, why it does not run on a GPU.
+  const char *device() const { return trainc_trainer_device(get()); }
+  const char *notice() const { return trainc_trainer_notice(get()); }
+
   void bindInput(uint32_t entry, uint32_t index, const void *data,
                  uint64_t bytes) {
     check(trainc_bind_input(get(), entry, index, data, bytes));

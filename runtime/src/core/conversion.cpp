@@ -390,7 +390,8 @@ trainc_status Conversion::onDevice() {
   now.swap(after);
   trainer->converted = next->converted;
   bindArenas(trainer);
-  return finish(ranks.agree(moved));
+  TRAINC_TRY(finish(ranks.agree(moved)));
+  return trainer->converted ? TRAINC_OK : cuda::registerArenas(trainer);
 }
 
 //===----------------------------------------------------------------------===//

@@ -53,6 +53,11 @@ trainc_status trainc::cuda::registerArenas(trainc_trainer *trainer) {
     if (!isInWindow(*trainer->d, i) || !trainer->state.pages[i].size())
       continue;
     CUdeviceptr address = deviceAddress(arenaData(trainer, i));
+    bool known = false;
+    for (CUdeviceptr registered : executor.registered)
+      known = known || registered == address;
+    if (known)
+      continue;
     trainc_status status = registerMemory(*executor.communicator, address,
                                           trainer->state.pages[i].size());
     if (status == TRAINC_OK)

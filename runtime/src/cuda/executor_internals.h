@@ -104,9 +104,6 @@ trainc_status sendInputs(trainc_trainer *trainer, uint32_t entry);
 /// Copies outputs to the host: to bound memory at once, else when they are there.
 trainc_status fetchOutputs(trainc_trainer *trainer, uint32_t entry);
 
-/// Lets NCCL use the arenas of collectives as they are, if it can. All ranks do it.
-trainc_status registerArenas(trainc_trainer *trainer);
-
 /// Decides what a list does of collectives that are started apart.
 void matchPhases(Array<BoundCommand> &list);
 
