@@ -470,6 +470,32 @@ static void setTiles(trainc_gemm_detail &gemm) {
   }
 }
 
+static uint32_t epilogueOf(Epilogue epilogue) {
+  switch (epilogue) {
+  case Epilogue::none:
+    return TRAINC_EPILOGUE_NONE;
+  case Epilogue::gelu:
+    return TRAINC_EPILOGUE_GELU;
+  case Epilogue::gelu_grad:
+    return TRAINC_EPILOGUE_GELU_GRAD;
+  }
+  llvm_unreachable("unknown epilogue");
+}
+
+static uint32_t biasGradientOf(BiasGradient gradient) {
+  switch (gradient) {
+  case BiasGradient::none:
+    return TRAINC_BIAS_GRADIENT_NONE;
+  case BiasGradient::lhs:
+    return TRAINC_BIAS_GRADIENT_A;
+  case BiasGradient::rhs:
+    return TRAINC_BIAS_GRADIENT_B;
+  case BiasGradient::result:
+    return TRAINC_BIAS_GRADIENT_C;
+  }
+  llvm_unreachable("unknown bias gradient");
+}
+
 static trainc_gemm_detail gemmDetail(GemmOp op) {
   trainc_gemm_detail gemm{};
   auto dtype = [](Value value) {
@@ -482,6 +508,9 @@ static trainc_gemm_detail gemmDetail(GemmOp op) {
   gemm.transpose_b = op.getTransposeRhs();
   gemm.accumulate = op.getInit() ? 1 : 0;
   gemm.has_bias = op.getBias() ? 1 : 0;
+  gemm.epilogue = epilogueOf(op.getEpilogue());
+  gemm.has_aux = op.getAt() || op.getGeluInput() ? 1 : 0;
+  gemm.bias_gradient = biasGradientOf(op.getBiasGradient());
   gemm.m = op.getM();
   gemm.n = op.getN();
   gemm.k = op.getK();
@@ -601,6 +630,10 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
       command.label = ("gemm " + Twine(gemm.getM()) + "x" + Twine(gemm.getN()) +
                        "x" + Twine(gemm.getK()))
                           .str();
+      if (gemm.getEpilogue() != Epilogue::none)
+        command.label += " " + stringifyEpilogue(gemm.getEpilogue()).str();
+      if (gemm.getBiasGradient() != BiasGradient::none)
+        command.label += " bias_gradient";
       command.flops =
           2 * gemm.getBatch() * gemm.getM() * gemm.getN() * gemm.getK();
       uint32_t access =
@@ -611,6 +644,14 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
       if (gemm.getBias())
         command.operands.push_back(
             operandOf(entry, gemm.getBias(), TRAINC_READ));
+      if (gemm.getAt())
+        command.operands.push_back(operandOf(entry, gemm.getAt(), TRAINC_READ));
+      if (gemm.getGeluInput())
+        command.operands.push_back(
+            operandOf(entry, gemm.getGeluInput(), TRAINC_WRITE));
+      if (gemm.getBiasSums())
+        command.operands.push_back(
+            operandOf(entry, gemm.getBiasSums(), TRAINC_WRITE));
     } else if (isCollective(&op)) {
       addCollective(entry, op, command);
     } else if (auto start = dyn_cast<StartOp>(op)) {

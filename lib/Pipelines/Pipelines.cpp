@@ -27,9 +27,9 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 
 ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {
-      "canonicalize",         "fuse-kernels",         "reuse-memory",
-      "train-coalesce",       "train-fuse-optimizer", "train-hoist-casts",
-      "train-merge-launches", "train-overlap-reduce"};
+      "canonicalize",      "fuse-kernels",         "reuse-memory",
+      "train-coalesce",    "train-fuse-epilogues", "train-fuse-optimizer",
+      "train-hoist-casts", "train-merge-launches", "train-overlap-reduce"};
   return passes;
 }
 
@@ -101,6 +101,10 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     pm.addPass(createDecomposePass());
     if (enabled("canonicalize"))
       pm.addPass(createCanonicalizerPass());
+    // Before kernels are formed: what GEMMs take is in none of them.
+    if (options.target == Target::CUDA && enabled("train-fuse-epilogues") &&
+        !options.reference)
+      pm.addPass(createFuseEpiloguesPass());
     FormKernelsPassOptions kernels;
     kernels.fuse = enabled("fuse-kernels") && !options.reference;
     pm.addPass(createFormKernelsPass(kernels));

@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Grouping.h"
+#include "Products.h"
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
@@ -72,9 +73,10 @@ static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, RankedTensorType result,
     batch = 1;
     broadcast = false;
   }
-  return GemmOp::create(b, op.getLoc(), result, op.getLhs(), op.getRhs(),
-                        op.getBias(), init, m, n, k, batch,
-                        op.getTransposeLhs(), op.getTransposeRhs(), broadcast);
+  return GemmOp::create(b, op.getLoc(), result, Type(), Type(), op.getLhs(),
+                        op.getRhs(), op.getBias(), init, Value(), m, n, k,
+                        batch, op.getTransposeLhs(), op.getTransposeRhs(),
+                        broadcast, Epilogue::none, BiasGradient::none);
 }
 
 /// Removes casts to a wider type and back: whether a product is rounded depends on
@@ -116,8 +118,7 @@ static void keepWideSums(Block &block) {
 
 /// Turns products into GEMMs; `slice + product`, written to that slice, at once
 /// or after a gradient of an embedding, adds in place.
-static int64_t formGemms(Block &block) {
-  int64_t count = 0;
+static void formGemms(Block &block) {
   for (auto write : llvm::make_early_inc_range(block.getOps<WriteOp>())) {
     Value written = write.getValue();
     while (auto embedding = written.getDefiningOp<nn::EmbeddingGradOp>()) {
@@ -145,11 +146,11 @@ static int64_t formGemms(Block &block) {
     OpBuilder b(add);
     Value init = nn::reshapeTo(b, add.getLoc(), read,
                                nn::getTensorType(other).getShape());
-    Value result = createGemm(b, matmul, nn::getTensorType(other), init);
+    Value result =
+        createGemm(b, matmul, nn::getTensorType(other), init).getResult();
     add.replaceAllUsesWith(nn::reshapeTo(b, add.getLoc(), result,
                                          nn::getTensorType(add).getShape()));
     add.erase();
-    ++count;
   }
   for (auto matmul : llvm::make_early_inc_range(block.getOps<nn::MatmulOp>())) {
     if (!matmul.use_empty()) {
@@ -161,11 +162,15 @@ static int64_t formGemms(Block &block) {
               .getResult());
       if (widening)
         widening.erase();
-      ++count;
     }
     matmul.erase();
   }
-  return count;
+}
+
+void trainc::formProducts(Block &block) {
+  foldCasts(block);
+  keepWideSums(block);
+  formGemms(block);
 }
 
 //===----------------------------------------------------------------------===//
@@ -371,9 +376,8 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
     for (auto list : llvm::to_vector(getOperation().getOps<ListOp>())) {
       Block &block = list.getBody().front();
       forwardWrites(block);
-      foldCasts(block);
-      keepWideSums(block);
-      numGemms += formGemms(block);
+      formProducts(block);
+      numGemms += llvm::range_size(block.getOps<GemmOp>());
       for (ArrayRef<Operation *> group : formGroups(block, fuse))
         outliner.outline(block, group);
       // Barriers kept kernels apart; now there are kernels.

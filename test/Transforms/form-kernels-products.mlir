@@ -5,7 +5,7 @@
 // CHECK-LABEL: train.list @first
 // CHECK: %[[W:.*]] = train.gemm %{{.*}} : tensor<4x2xbf16>, tensor<2x3xbf16> -> tensor<4x3xf32>
 // CHECK: %[[R:.*]] = train.read @arena.grad.f32::@v
-// CHECK: %[[V:.*]] = train.gemm %{{.*}} init %[[R]] {{.*}} : tensor<4x2xbf16>, tensor<2x3xbf16>, init tensor<4x3xf32> -> tensor<4x3xf32>
+// CHECK: %[[V:.*]] = train.gemm %{{.*}} init %[[R]] {{.*}} : tensor<4x2xbf16>, tensor<2x3xbf16> init tensor<4x3xf32> -> tensor<4x3xf32>
 // CHECK: train.gemm %{{.*}} -> tensor<4x3xbf16>
 // CHECK: train.write %[[W]] to @arena.grad.f32::@w
 // CHECK: train.write %[[V]] to @arena.grad.f32::@v

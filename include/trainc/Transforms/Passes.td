@@ -481,6 +481,34 @@ def DecomposePass : Pass<"nn-decompose", "::mlir::ModuleOp"> {
   let statistics = [Statistic<"numDecomposed", "decomposed", "Composite ops replaced">];
 }
 
+def FuseEpiloguesPass : Pass<"train-fuse-epilogues", "::mlir::ModuleOp"> {
+  let summary = "Put biases, gelu and bias gradients into the GEMMs beside them";
+  let description = [{
+    For GPUs, whose GEMMs have epilogues. Forms the GEMMs of each list as
+    `train-form-kernels` does, and then gives a GEMM
+      - the bias that is added to its result,
+      - gelu (`tanh`) of its result, and, if others need what gelu is taken of, that as a
+        second result,
+      - the slope of gelu by which its result is multiplied,
+      - the sums over the batch of an operand that it reads whole (of the product for a
+        weight's gradient: the gradient of the bias), or else of its result,
+    in place of the ops that compute these. What is left out is rounded once less.
+
+    A GEMM that adds to its `init` keeps to that alone, as does one of a batch; f64 has no
+    gelu here, and where its input is an operand or a result, rows are multiples of 8.
+    cuBLASLt has each of these for all types of products (runtime/src/cuda/products.h).
+
+    Needs lists of primitives (`nn-decompose`), before `train-form-kernels`. Does nothing
+    to products without such ops.
+
+    Example: test/Transforms/fuse-epilogues.mlir
+  }];
+  let statistics = [Statistic<"numBiases", "biases", "Biases put into GEMMs">,
+                    Statistic<"numGelus", "gelus", "Gelus put into GEMMs">,
+                    Statistic<"numGeluGrads", "gelu-grads", "Slopes of gelu put into GEMMs">,
+                    Statistic<"numBiasGradients", "bias-gradients", "Bias gradients put into GEMMs">];
+}
+
 def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
   let summary = "Group ops into kernels, share equal ones";
   let description = [{

@@ -73,3 +73,58 @@ LogicalResult LaunchOp::verifySymbolUses(SymbolTableCollection &tables) {
            << end.getOperandTypes();
   return success();
 }
+
+/// Checks that `value` is like the result of `op`; `what` names it.
+static LogicalResult verifyLikeResult(GemmOp op, Value value, StringRef what) {
+  RankedTensorType type = nn::getTensorType(value);
+  RankedTensorType result = nn::getTensorType(op.getResult());
+  if (type.getElementType() == result.getElementType() &&
+      type.getNumElements() == result.getNumElements())
+    return success();
+  return op.emitOpError("expects ")
+         << what << " like " << result << " (C2), got " << type;
+}
+
+LogicalResult GemmOp::verify() {
+  bool gelu = getEpilogue() == Epilogue::gelu;
+  bool geluGrad = getEpilogue() == Epilogue::gelu_grad;
+  BiasGradient gradient = getBiasGradient();
+  bool sums = gradient != BiasGradient::none;
+  if ((gelu || geluGrad || sums) && (getBatch() != 1 || getInit()))
+    return emitOpError("expects a batch of 1 and no init with an epilogue or a "
+                       "bias gradient (C1)");
+  if (geluGrad != bool(getAt()) || (getGeluInput() && !gelu))
+    return emitOpError("expects 'at' with gelu_grad, and the input of gelu as "
+                       "a result with gelu only (C2)");
+  Type element = nn::getTensorType(getResult()).getElementType();
+  if ((gelu || geluGrad) && element.isF64())
+    return emitOpError("expects no gelu in f64 (C2)");
+  if ((getAt() || getGeluInput()) && getN() % 8)
+    return emitOpError("expects rows of a multiple of 8 elements (C2), got ")
+           << getN();
+  if (getAt() && failed(verifyLikeResult(*this, getAt(), "'at'")))
+    return failure();
+  if (getGeluInput() &&
+      failed(verifyLikeResult(*this, getGeluInput(), "the input of gelu")))
+    return failure();
+  if ((gradient == BiasGradient::lhs && !getTransposeLhs()) ||
+      (gradient == BiasGradient::rhs && getTransposeRhs()) ||
+      (gradient == BiasGradient::result ? !geluGrad
+                                        : sums && (gelu || geluGrad)))
+    return emitOpError("expects a bias gradient that this product has (C3), "
+                       "got ")
+           << stringifyBiasGradient(gradient);
+  if (getBias() && (geluGrad || sums))
+    return emitOpError(
+        "expects no bias with gelu_grad or a bias gradient (C4)");
+  if (sums != bool(getBiasSums()))
+    return emitOpError("expects the bias gradient as a result (C5)");
+  if (!sums)
+    return success();
+  int64_t count = gradient == BiasGradient::lhs ? getM() : getN();
+  RankedTensorType type = nn::getTensorType(getBiasSums());
+  if (type.getElementType() != element || type.getNumElements() != count)
+    return emitOpError("expects a bias gradient of ")
+           << count << " x " << element << " (C5), got " << type;
+  return success();
+}

@@ -31,23 +31,54 @@ def Train_LaunchOp : Train_Op<"launch", [DeclareOpInterfaceMethods<SymbolUserOpI
   let assemblyFormat = "$kernel `(` $inputs `)` attr-dict `:` functional-type($inputs, results)";
 }
 
-def Train_GemmOp : Train_Op<"gemm", [Pure, AttrSizedOperandSegments]> {
+def Train_Epilogue : I32EnumAttr<"Epilogue", "what a GEMM does to its result", [
+    I32EnumAttrCase<"none", 0>, I32EnumAttrCase<"gelu", 1>, I32EnumAttrCase<"gelu_grad", 2>]> {
+  let cppNamespace = "::trainc::train";
+}
+def Train_BiasGradient : I32EnumAttr<"BiasGradient", "whose rows or columns a GEMM sums up", [
+    I32EnumAttrCase<"none", 0>, I32EnumAttrCase<"lhs", 1>, I32EnumAttrCase<"rhs", 2>,
+    I32EnumAttrCase<"result", 3>]> {
+  let cppNamespace = "::trainc::train";
+}
+
+def Train_GemmOp : Train_Op<"gemm", [Pure, AttrSizedOperandSegments, AttrSizedResultSegments]> {
   let summary = "C = A' B' (+ bias) (+ initial C), by the runtime's GEMM";
   let description = [{
     As nn.matmul, with explicit sizes: m x n x k over a batch; with `init`, the product
     is added to it and the result takes its memory.
+
+    For GPUs there are epilogues (`train-fuse-epilogues`). `gelu`: the result is gelu, in
+    the form `tanh`, of what it would be; a second result, if there is one, is what gelu is
+    taken of. `gelu_grad`: the product is multiplied by the slope of gelu at `at`. A bias
+    gradient is one more result: the sums of A' over k (`lhs`, m elements) or of B' over k
+    (`rhs`, n elements), or of the columns of the result (`result`, n elements).
+
+    (C1) an epilogue or a bias gradient is of one product without `init`; (C2) `at` goes with
+    gelu_grad, the second result with gelu, neither with f64, and both have the result's
+    element type and number of elements; n is then a multiple of 8; (C3) a bias gradient `lhs` needs
+    `transpose_lhs`, `rhs` a right side that is not transposed, both no epilogue; `result`
+    needs gelu_grad; (C4) gelu_grad and bias gradients have no bias; (C5) a bias gradient
+    has as many elements as it sums up, of the result's type.
   }];
   let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, Optional<Train_Tensor>:$bias,
-                       Optional<Train_Tensor>:$init, I64Attr:$m, I64Attr:$n, I64Attr:$k,
+                       Optional<Train_Tensor>:$init, Optional<Train_Tensor>:$at,
+                       I64Attr:$m, I64Attr:$n, I64Attr:$k,
                        I64Attr:$batch, UnitAttr:$transpose_lhs, UnitAttr:$transpose_rhs,
-                       UnitAttr:$broadcast_rhs);
-  let results = (outs Train_Tensor:$result);
+                       UnitAttr:$broadcast_rhs,
+                       DefaultValuedAttr<Train_Epilogue, "Epilogue::none">:$epilogue,
+                       DefaultValuedAttr<Train_BiasGradient, "BiasGradient::none">:$bias_gradient);
+  let results = (outs Train_Tensor:$result, Optional<Train_Tensor>:$gelu_input,
+                      Optional<Train_Tensor>:$bias_sums);
   let assemblyFormat = [{
     $lhs `,` $rhs (`bias` $bias^)? (`init` $init^)? `m` $m `n` $n `k` $k `batch` $batch
     (`transpose_lhs` $transpose_lhs^)? (`transpose_rhs` $transpose_rhs^)?
-    (`broadcast_rhs` $broadcast_rhs^)? attr-dict
-    `:` type($lhs) `,` type($rhs) (`,` type($bias)^)? (`,` `init` type($init)^)? `->` type($result)
+    (`broadcast_rhs` $broadcast_rhs^)? (`epilogue` $epilogue^)? (`at` $at^)?
+    (`bias_gradient` $bias_gradient^)? attr-dict
+    `:` type($lhs) `,` type($rhs) (`,` type($bias)^)? (`init` type($init)^)?
+    (`at` type($at)^)? `->` type($result) (`gelu_input` type($gelu_input)^)?
+    (`bias_sums` type($bias_sums)^)?
   }];
+  let hasVerifier = 1;
 }
 
 #endif // TRAINC_TRAIN_COMMAND_OPS

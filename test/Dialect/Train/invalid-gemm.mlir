@@ -1,0 +1,103 @@
+// RUN: trainc-opt %s --split-input-file --verify-diagnostics
+
+train.list @c1 of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects a batch of 1 and no init with an epilogue or a bias gradient (C1)}}
+  %0 = train.gemm %a, %a init %a m 8 n 8 k 8 batch 1 epilogue gelu : tensor<8x8xf32>, tensor<8x8xf32> init tensor<8x8xf32> -> tensor<8x8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c1_batch of @step "first" (%a: tensor<2x8x8xf32>) {
+  // expected-error @below {{expects a batch of 1 and no init with an epilogue or a bias gradient (C1)}}
+  %0, %1 = train.gemm %a, %a m 8 n 8 k 8 batch 2 bias_gradient rhs : tensor<2x8x8xf32>, tensor<2x8x8xf32> -> tensor<2x8x8xf32> bias_sums tensor<8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c2_at of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects 'at' with gelu_grad, and the input of gelu as a result with gelu only (C2)}}
+  %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 epilogue gelu_grad : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c2_input of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects 'at' with gelu_grad, and the input of gelu as a result with gelu only (C2)}}
+  %0, %1 = train.gemm %a, %a m 8 n 8 k 8 batch 1 : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32> gelu_input tensor<8x8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c2_f64 of @step "first" (%a: tensor<8x8xf64>) {
+  // expected-error @below {{expects no gelu in f64 (C2)}}
+  %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 epilogue gelu : tensor<8x8xf64>, tensor<8x8xf64> -> tensor<8x8xf64>
+  train.return
+}
+
+// -----
+
+train.list @c2_rows of @step "first" (%a: tensor<8x8xf32>, %b: tensor<8x5xf32>) {
+  // expected-error @below {{expects rows of a multiple of 8 elements (C2), got 5}}
+  %0, %1 = train.gemm %a, %b m 8 n 5 k 8 batch 1 epilogue gelu : tensor<8x8xf32>, tensor<8x5xf32> -> tensor<8x5xf32> gelu_input tensor<8x5xf32>
+  train.return
+}
+
+// -----
+
+train.list @c2_type of @step "first" (%a: tensor<8x8xf32>, %b: tensor<8x8xbf16>) {
+  // expected-error @below {{expects 'at' like 'tensor<8x8xf32>' (C2), got 'tensor<8x8xbf16>'}}
+  %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 epilogue gelu_grad at %b : tensor<8x8xf32>, tensor<8x8xf32> at tensor<8x8xbf16> -> tensor<8x8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c3_lhs of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects a bias gradient that this product has (C3), got lhs}}
+  %0, %1 = train.gemm %a, %a m 8 n 8 k 8 batch 1 bias_gradient lhs : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32> bias_sums tensor<8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c3_rhs of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects a bias gradient that this product has (C3), got rhs}}
+  %0, %1 = train.gemm %a, %a m 8 n 8 k 8 batch 1 transpose_rhs bias_gradient rhs : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32> bias_sums tensor<8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c3_result of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects a bias gradient that this product has (C3), got result}}
+  %0, %1 = train.gemm %a, %a m 8 n 8 k 8 batch 1 bias_gradient result : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32> bias_sums tensor<8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c4 of @step "first" (%a: tensor<8x8xf32>, %v: tensor<8xf32>) {
+  // expected-error @below {{expects no bias with gelu_grad or a bias gradient (C4)}}
+  %0, %1 = train.gemm %a, %a bias %v m 8 n 8 k 8 batch 1 bias_gradient rhs : tensor<8x8xf32>, tensor<8x8xf32>, tensor<8xf32> -> tensor<8x8xf32> bias_sums tensor<8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c5 of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects the bias gradient as a result (C5)}}
+  %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 bias_gradient rhs : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c5_size of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects a bias gradient of 8 x 'f32' (C5), got 'tensor<4xf32>'}}
+  %0, %1 = train.gemm %a, %a m 8 n 8 k 8 batch 1 bias_gradient rhs : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32> bias_sums tensor<4xf32>
+  train.return
+}
