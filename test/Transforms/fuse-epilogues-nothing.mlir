@@ -26,7 +26,7 @@ train.list @biases of @step "first" (%a: tensor<8x8xf32>, %b: tensor<8x8xf32>, %
 // CHECK: nn.gelu
 // CHECK: nn.gelu
 // CHECK: nn.gelu
-// REMARK: remark: [Missed] Gelu | Category:train-fuse-epilogues | Reason="f64"
+// REMARK: remark: [Missed] Gelu | Category:train-fuse-epilogues | Reason=f64
 // REMARK: remark: [Missed] Gelu | Category:train-fuse-epilogues | Reason="rows of no multiple of 8 elements"
 train.list @gelus of @step "first" (%a: tensor<8x8xf32>, %wide: tensor<8x8xf64>, %odd: tensor<8x5xf32>, %many: tensor<2x8x8xf32>) {
   %0 = nn.matmul %a, %a : tensor<8x8xf32>, tensor<8x8xf32>
