@@ -55,15 +55,13 @@ struct Matmul {
 };
 
 /// Bits of cublasLtEpilogue_t.
-enum : unsigned {
-  withBias = 4,
-  withBiasGradient = 16,
-  withGelu = 32,
-  withGeluGrad = 64,
-  withAuxiliary = 128,
-  withGradientA = 256,
-  withGradientB = 512,
-};
+constexpr unsigned withBias = 4;
+constexpr unsigned withBiasGradient = 16;
+constexpr unsigned withGelu = 32;
+constexpr unsigned withGeluGrad = 64;
+constexpr unsigned withAuxiliary = 128;
+constexpr unsigned withGradientA = 256;
+constexpr unsigned withGradientB = 512;
 
 extern trainc_fake_cublaslt_counts counts;
 

@@ -470,6 +470,10 @@ trainc_status trainc::cuda::planProduct(Products &products,
       destroyProduct(*products.library, product);
       Text reason;
       reason.append(trainc_last_error());
+      if (status == TRAINC_UNSUPPORTED &&
+          (wanted.epilogue || wanted.bias_gradient))
+        reason.append("; --disable-pass=train-fuse-epilogues makes products "
+                      "without epilogues");
       return refuse(products, status, wanted, reason.c_str());
     }
   }

@@ -233,6 +233,10 @@ static void testRefusals(Bench &bench) {
   setenv("TRAINC_FAKE_CUBLASLT_FAIL", "heuristic", 1);
   // CHECK: TRAINC_UNSUPPORTED, {{.*}}: cublasLtMatmulAlgoGetHeuristic: no algorithm for this operation (CUBLAS_STATUS_NOT_SUPPORTED)
   plan(plain);
+  g = plain;
+  g.epilogue = TRAINC_EPILOGUE_GELU;
+  // CHECK: TRAINC_UNSUPPORTED, {{.*}}: cublasLtMatmulAlgoGetHeuristic: no algorithm for this operation (CUBLAS_STATUS_NOT_SUPPORTED); --disable-pass=train-fuse-epilogues makes products without epilogues
+  plan(g);
   setenv("TRAINC_FAKE_CUBLASLT_FAIL", "empty", 1);
   // CHECK: TRAINC_UNSUPPORTED, {{.*}}: cublasLtMatmulAlgoGetHeuristic: {{.*}}(CUBLAS_STATUS_NOT_SUPPORTED)
   plan(plain);
