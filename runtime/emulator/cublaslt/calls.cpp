@@ -334,8 +334,9 @@ static cublasStatus_t checkAlignment(const char *what, uint64_t address,
   return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t checkAlgorithm(const Matmul &m,
-                                     const cublasLtMatmulAlgo_t *given) {
+/// Checks the algorithm, and takes what it needs of the workspace.
+static cublasStatus_t takeAlgorithm(Matmul &m,
+                                    const cublasLtMatmulAlgo_t *given) {
   NEED(given, CUBLAS_STATUS_INVALID_VALUE, "no algorithm");
   Algorithm algorithm;
   memcpy(&algorithm, given, sizeof(algorithm));
@@ -346,6 +347,7 @@ static cublasStatus_t checkAlgorithm(const Matmul &m,
        "a workspace of %llu bytes for an algorithm that needs %llu",
        static_cast<unsigned long long>(m.workspaceBytes),
        static_cast<unsigned long long>(algorithm.workspace));
+  m.usedBytes = algorithm.workspace;
   CHECK(checkAlignment("A", m.addressA, algorithm.alignment[0]));
   CHECK(checkAlignment("B", m.addressB, algorithm.alignment[1]));
   CHECK(checkAlignment("C", m.addressC, algorithm.alignment[2]));
@@ -464,7 +466,7 @@ cublasStatus_t trainc::cuda::cublasLtMatmul(
   matmul.workspaceBytes = workspaceBytes;
   Ranges ranges;
   CHECK(findRanges(matmul, ranges));
-  CHECK(checkAlgorithm(matmul, algorithm));
+  CHECK(takeAlgorithm(matmul, algorithm));
   trainc_fake_cuda_call call = {};
   call.name = "cublasLtMatmul";
   call.function = compute;

@@ -154,7 +154,7 @@ template <typename T> static void multiply(const Matmul &m) {
 int trainc::cuda::compute(void *data, char *, uint64_t) {
   const Matmul &matmul = *static_cast<const Matmul *>(data);
   memset(reinterpret_cast<void *>(static_cast<uintptr_t>(matmul.workspace)),
-         0xff, matmul.workspaceBytes);
+         0xff, matmul.usedBytes);
   if (matmul.c.type == CUDA_R_64F)
     multiply<double>(matmul);
   else

@@ -48,6 +48,7 @@ struct Matmul {
   double alpha, beta;
   uint64_t addressA, addressB, addressC;
   uint64_t workspace, workspaceBytes;
+  uint64_t usedBytes; // of the workspace
 
   bool hasEpilogue(unsigned bits) const {
     return (operation.epilogue & bits) != 0;

@@ -4,7 +4,7 @@
 //
 // RUN: %cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -x c -I%trainc_src/runtime/emulator/include %trainc_src/runtime/emulator/include/trainc/fake_cublaslt.h
 // RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cublaslt -ltrainc_fake_cuda -lm -ldl -pthread -o %t
-// RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBCUBLASLT=%runtime_lib/libtrainc_fake_cublaslt.so %t all
+// RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBCUBLASLT=%runtime_lib/libtrainc_fake_cublaslt.so TRAINC_FAKE_CUDA_ARCH=80 %t all
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBCUBLASLT=%runtime_lib/libtrainc_fake_cublaslt.so %t refuse | FileCheck %s
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBCUBLASLT=%runtime_lib/libtrainc_fake_cublaslt.so %t memory | FileCheck --check-prefix=MEMORY %s
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBCUBLASLT=%t.nothing %t open | FileCheck --check-prefix=MISSING %s

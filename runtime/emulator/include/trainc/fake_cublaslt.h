@@ -5,8 +5,8 @@
 // makes the runtime use it. It is for tests.
 //
 // A product is work in its stream (fake_cuda.h): the host computes it when its turn has
-// come, in f32 (f64 of f64), in the order of k. Before it does, it fills the whole
-// workspace with not-a-numbers.
+// come, in f32 (f64 of f64), in the order of k. Before it does, it fills what its
+// algorithm needs of the workspace with not-a-numbers.
 //
 // Refused, as by cuBLASLt or by what its documentation says of cublasLtMatmul(): calls
 // without a context; handles that are not, or no longer, there; attributes of other
