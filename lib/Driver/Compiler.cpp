@@ -215,10 +215,12 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
     return write(options.output, text);
   }
   std::vector<Tables> targets;
-  for (auto [module, target] : llvm::zip(modules, options.targets))
-    targets.push_back(gatherTables(*module, name,
-                                   target == Target::CPU ? TRAINC_TARGET_CPU
-                                                         : TRAINC_TARGET_CUDA));
+  for (auto [module, target] : llvm::zip(modules, options.targets)) {
+    bool gpu = target == Target::CUDA;
+    targets.push_back(gatherTables(
+        *module, name, gpu ? TRAINC_TARGET_CUDA : TRAINC_TARGET_CPU,
+        gpu && options.tf32 ? TRAINC_PROVIDER_TF32 : TRAINC_PROVIDER_DEFAULT));
+  }
   if (options.memoryReport)
     return write(options.output,
                  buildMemoryReport(targets[0], options.memoryReportJson));

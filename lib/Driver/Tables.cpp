@@ -69,8 +69,11 @@ struct Gatherer {
   Tables tables;
   llvm::StringMap<uint32_t> arenaIndex, groupIndex, kernelIndex;
 
-  Gatherer(ModuleOp module, StringRef name, trainc_target target)
-      : module(module), symbols(module) {
+  trainc_provider provider; // of GEMMs with f32 factors
+
+  Gatherer(ModuleOp module, StringRef name, trainc_target target,
+           trainc_provider provider)
+      : module(module), symbols(module), provider(provider) {
     tables.name = name.str();
     tables.target = target;
   }
@@ -627,6 +630,8 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
     } else if (auto gemm = dyn_cast<GemmOp>(op)) {
       command.kind = TRAINC_COMMAND_GEMM;
       command.gemm = gemmDetail(gemm);
+      if (command.gemm->a_type == TRAINC_F32)
+        command.gemm->provider = provider;
       command.label = ("gemm " + Twine(gemm.getM()) + "x" + Twine(gemm.getN()) +
                        "x" + Twine(gemm.getK()))
                           .str();
@@ -685,8 +690,8 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
 }
 
 Tables trainc::gatherTables(ModuleOp module, StringRef name,
-                            trainc_target target) {
-  Gatherer gatherer(module, name, target);
+                            trainc_target target, trainc_provider provider) {
+  Gatherer gatherer(module, name, target, provider);
   gatherer.gatherMesh();
   gatherer.gatherArenas();
   gatherer.gatherTensors();

@@ -107,9 +107,10 @@ trainc_dtype getDType(mlir::Type elementType);
 uint64_t getDTypeBytes(trainc_dtype dtype);
 
 /// Gathers the tables of `module`, which is in form 3 or 4, under name `name`, but for
-/// the images.
+/// the images. `provider` is that of GEMMs with f32 factors.
 Tables gatherTables(mlir::ModuleOp module, llvm::StringRef name,
-                    trainc_target target);
+                    trainc_target target,
+                    trainc_provider provider = TRAINC_PROVIDER_DEFAULT);
 
 /// The C header of an artifact.
 std::string buildHeader(const Tables &tables);

@@ -94,7 +94,17 @@ def main():
             wanted = [LAYERS * (first if j % k == 0 else next_) for j in range(UPDATES * k)]
             less = [b - a for a, b in zip(counted, counted0)]
             failed |= check("launches", less == wanted, f"{counted} {counted0} {wanted}")
+        failed |= tf32(runtime, folder)
     sys.exit(failed)
+
+
+def tf32(runtime, folder):
+    """Factors are rounded only where the artifact asks for it."""
+    text = generate(*(str(word) for word in SMALL))
+    facts = [train(runtime, compile_module(text, os.path.join(folder, f"tf32-{i}.so"), "--target=cuda", "--cuda-arch=host", *options))[1]
+             for i, options in enumerate(((), ("--tf32",)))]
+    print("tf32")
+    return check("losses and norms", close(*facts, 5e-3) and not close(*facts, 1e-6), facts)
 
 
 main()

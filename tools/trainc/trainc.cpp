@@ -34,6 +34,9 @@ struct CommandLine {
   cl::list<std::string> cudaArchs{
       "cuda-arch", cl::desc("GPUs to make code for (sm_80,sm_90,sm_100)"),
       cl::value_desc("arch"), cl::CommaSeparated, cl::cat(category)};
+  cl::opt<bool> tf32{"tf32",
+                     cl::desc("Round factors of f32 products on GPUs to TF32"),
+                     cl::cat(category)};
   cl::opt<std::string> cudaPath{
       "cuda-path", cl::desc("The CUDA toolkit (CUDA_HOME, /usr/local/cuda)"),
       cl::value_desc("folder"), cl::cat(category)};
@@ -118,6 +121,9 @@ llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
   if (!cudaArchs.empty())
     options.cudaArchs.assign(cudaArchs.begin(), cudaArchs.end());
   options.cudaPath = cudaPath;
+  options.tf32 = tf32;
+  if (tf32 && !llvm::is_contained(options.targets, Target::CUDA))
+    return error("--tf32 needs --target=cuda");
   if (options.pipeline.reference &&
       llvm::is_contained(options.targets, Target::CUDA))
     return error("--reference is for --target=cpu");

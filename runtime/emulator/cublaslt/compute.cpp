@@ -64,6 +64,14 @@ template <typename T> static T geluGrad(T x) {
   return (1 + t) / 2 + x / 2 * (1 - t * t) * slope;
 }
 
+/// Rounded to TF32: 10 bits behind the point, to the nearest even.
+static float roundToTF32(float value) {
+  uint32_t bits = bitsOf(value);
+  if ((bits & 0x7F800000) == 0x7F800000)
+    return value;
+  return floatOf((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFFu);
+}
+
 /// op(matrix) of a round, row major, `outer` x k of A' or of B' transposed.
 template <typename T>
 static void pack(Array<T> &to, uint64_t address, const Layout &layout,
@@ -102,6 +110,12 @@ template <typename T> static void multiply(const Matmul &m) {
   for (int32_t round = 0; round < m.c.count; ++round) {
     pack(a, m.addressA, m.a, transposeA, rows, k, round);
     pack(b, m.addressB, m.b, !transposeB, columns, k, round);
+    if (m.operation.compute == CUBLAS_COMPUTE_32F_FAST_TF32) {
+      for (T &factor : a)
+        factor = roundToTF32(static_cast<float>(factor));
+      for (T &factor : b)
+        factor = roundToTF32(static_cast<float>(factor));
+    }
     if (m.hasEpilogue(withGradientA))
       sumRows(a, rows, k, vector);
     if (m.hasEpilogue(withGradientB))

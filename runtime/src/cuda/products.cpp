@@ -3,6 +3,7 @@
 #include "cuda/products.h"
 #include "core/artifact.h"
 #include "cuda/cublaslt.h"
+#include <initializer_list>
 
 using namespace trainc;
 using namespace trainc::cuda;

@@ -145,6 +145,29 @@ static void testOrder(Bench &bench) {
   releasePinned(*bench.device, pinned);
 }
 
+/// f32 stays f32, but for a product that asks for TF32.
+static void testTF32(Bench &bench) {
+  trainc_gemm_detail g = dense(TRAINC_F32, TRAINC_F32, 1, 1, 1);
+  for (uint32_t provider : {TRAINC_PROVIDER_DEFAULT, TRAINC_PROVIDER_TF32}) {
+    g.provider = provider;
+    Operands operands(*bench.device, g);
+    float a = 1 + 0x1p-20f, b = 3, c;
+    OK(upload(*bench.device, operands.arguments[0], &a, sizeof(a)));
+    OK(upload(*bench.device, operands.arguments[1], &b, sizeof(b)));
+    bench.enqueue(bench.plan(g), operands);
+    OK(waitFor(*bench.device, bench.stream, 10, "a product"));
+    OK(download(*bench.device, &c, operands.arguments[2], sizeof(c)));
+    CHECK(c == (provider ? 3 : a * b));
+  }
+  // Of another type it changes nothing.
+  g = dense(TRAINC_F64, TRAINC_F64, 5, 7, 3);
+  g.provider = TRAINC_PROVIDER_TF32;
+  Operands operands(*bench.device, g);
+  bench.enqueue(bench.plan(g), operands);
+  OK(waitFor(*bench.device, bench.stream, 10, "a product"));
+  Reference(operands).check();
+}
+
 static void show(trainc_status status) {
   printf("%s, %s\n", trainc_status_name(status), trainc_last_error());
 }
@@ -337,6 +360,7 @@ int main(int argc, char **argv) {
     testPlans(bench);
     testAlignment(bench);
     testOrder(bench);
+    testTF32(bench);
     testGraph(bench);
   } else {
     return 2;

@@ -5,7 +5,7 @@
 // makes the runtime use it. It is for tests.
 //
 // A product is work in its stream (fake_cuda.h): the host computes it when its turn has
-// come, in f32 (f64 of f64), in the order of k. Before it does, it fills what its
+// come, in f32 (f64 of f64; TF32 rounds the factors), in the order of k. Before it does, it fills what its
 // algorithm needs of the workspace with not-a-numbers.
 //
 // Refused, as by cuBLASLt or by what its documentation says of cublasLtMatmul(): calls
