@@ -171,6 +171,10 @@ void trainc::formProducts(Block &block) {
   foldCasts(block);
   keepWideSums(block);
   formGemms(block);
+  // A product that adds in place has left its cast, and that a product, unused.
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (isOpTriviallyDead(&op))
+      op.erase();
 }
 
 //===----------------------------------------------------------------------===//

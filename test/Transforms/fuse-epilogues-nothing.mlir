@@ -81,3 +81,23 @@ train.list @sums of @step "next" (%dy: tensor<16x8xf32>, %in: tensor<16x8xf32>, 
   %13 = nn.reduce max %dy dims [0] keep : tensor<16x8xf32>
   train.return %0, %1, %3, %4, %9, %10, %12, %13 : tensor<8x8xf32>, tensor<16x1xf32>, tensor<1x8xf32>, tensor<16x16xf32>, tensor<1x8xf32>, tensor<8x8xbf16>, tensor<1x8xf32>, tensor<1x8xf32>
 }
+
+// -----
+
+// A product of bf16 that adds to f32 is one GEMM, and the sums are left.
+// CHECK-LABEL: train.list @window
+// CHECK: train.gemm {{.*}} init
+// CHECK-NOT: train.gemm
+// CHECK: nn.reduce
+// CHECK: train.return
+train.arena @arena.grad.f32 role("gradients") bytes(256) {slices = [@w], types = [tensor<8x8xf32>], offsets = array<i64: 0>}
+train.list @window of @step "next" (%dy: tensor<16x8xbf16>, %in: tensor<16x8xbf16>) {
+  %0 = nn.matmul %in, %dy transpose_lhs : tensor<16x8xbf16>, tensor<16x8xbf16>
+  %1 = nn.cast %0 to f32 : tensor<8x8xbf16>
+  %2 = train.read @arena.grad.f32::@w : tensor<8x8xf32>
+  %3 = nn.add %2, %1 : tensor<8x8xf32>, tensor<8x8xf32>
+  train.write %3 to @arena.grad.f32::@w : tensor<8x8xf32>
+  %4 = nn.cast %dy to f32 : tensor<16x8xbf16>
+  %5 = nn.reduce sum %4 dims [0] keep : tensor<16x8xf32>
+  train.return %5 : tensor<1x8xf32>
+}
