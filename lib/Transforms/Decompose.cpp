@@ -63,11 +63,16 @@ static LogicalResult normalizeReduce(nn::ReduceOp op) {
   return success();
 }
 
-/// Whether `op` is a kernel of its own.
-static bool isKernel(Operation &op) {
-  return op.hasTrait<nn::KernelPrimitive>() ||
-         (isa<nn::Conv2dOp, nn::Conv2dInputGradOp>(op) &&
-          nn::getConvolution(&op));
+/// Whether `op` is a kernel of its own; `convolutions`: whether all convolutions are.
+static bool isKernel(Operation &op, bool convolutions) {
+  if (op.hasTrait<nn::KernelPrimitive>())
+    return true;
+  if (!isa<nn::Conv2dOp, nn::Conv2dInputGradOp, nn::Conv2dWeightGradOp>(op))
+    return false;
+  auto forward = dyn_cast<nn::Conv2dOp>(op);
+  if (convolutions)
+    return !forward || !forward.getBias();
+  return !isa<nn::Conv2dWeightGradOp>(op) && nn::getConvolution(&op);
 }
 
 /// Erases ops without uses and effects, last first.
@@ -79,6 +84,8 @@ static void eraseDead(Block &block) {
 
 namespace {
 struct DecomposePass : trainc::impl::DecomposePassBase<DecomposePass> {
+  using DecomposePassBase::DecomposePassBase;
+
   void runOnOperation() override {
     for (auto list : getOperation().getOps<train::ListOp>()) {
       Block &block = list.getBody().front();
@@ -105,7 +112,7 @@ struct DecomposePass : trainc::impl::DecomposePassBase<DecomposePass> {
         continue;
       }
       auto composite = dyn_cast<nn::DecomposableOpInterface>(op);
-      if (!composite || isKernel(op)) {
+      if (!composite || isKernel(op, convolutions)) {
         ++it;
         continue;
       }

@@ -64,6 +64,12 @@ def LowerKernelsToGPUPass : Pass<"train-lower-kernels-to-gpu", "::mlir::ModuleOp
     memory; tensor cores multiply bf16 and f16. Its gradient is one launch: blocks of
     keys, then blocks of queries, and nothing is added by atomic operations.
 
+    Convolutions and their gradients, of any stride, padding, dilation and groups: products
+    of tiles, of which those of windows are gathered as they are needed.
+
+    Square roots and quotients are rounded correctly. Sums have one order: the block that
+    ends last adds up those of others.
+
     Example: test/Conversion/LowerKernelsToGPU/attention.mlir
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect",

@@ -476,8 +476,14 @@ def DecomposePass : Pass<"nn-decompose", "::mlir::ModuleOp"> {
     their own. Reductions keep their dimensions (followed by a reshape), and those over
     inner and outer dimensions become two.
 
+    Of convolutions those are kernels that processors have kernels for, or, with
+    `convolutions`, all of them and their gradients: `train-lower-kernels-to-gpu` has
+    kernels for all.
+
     Example: test/Transforms/decompose.mlir
   }];
+  let options = [Option<"convolutions", "convolutions", "bool", "false",
+                        "Keep convolutions without bias, and their gradients, as kernels of GPUs">];
   let statistics = [Statistic<"numDecomposed", "decomposed", "Composite ops replaced">];
 }
 

@@ -564,3 +564,23 @@ Value PointEmitter::getVector(LoopBuilder &l, Value value, Value at, Value mask,
   memo[value] = result;
   return result;
 }
+
+void PointEmitter::storeOnce(LoopBuilder &l, Value value, Value condition,
+                             function_ref<void(LoopBuilder &)> store) {
+  for (auto [i, varies] : llvm::enumerate(space.extentOf(value).outer)) {
+    if (varies)
+      continue;
+    Value zero = arith::CmpIOp::create(l.b, l.loc, arith::CmpIPredicate::eq,
+                                       coordinates[i], l.index(0));
+    condition =
+        condition
+            ? arith::AndIOp::create(l.b, l.loc, condition, zero).getResult()
+            : zero;
+  }
+  if (!condition)
+    return store(l);
+  auto branch = scf::IfOp::create(l.b, l.loc, condition, /*withElse=*/false);
+  OpBuilder inner = branch.getThenBodyBuilder();
+  LoopBuilder then{inner, l.loc};
+  store(then);
+}

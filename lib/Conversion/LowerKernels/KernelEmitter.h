@@ -169,6 +169,12 @@ public:
                         mlir::Value mask,
                         llvm::DenseMap<mlir::Value, mlir::Value> &memo);
 
+  /// Runs `store` where `condition` (null: always) holds and `value`, which may not
+  /// vary along every outer dimension, is to be stored: at the first point along the
+  /// others.
+  void storeOnce(LoopBuilder &l, mlir::Value value, mlir::Value condition,
+                 llvm::function_ref<void(LoopBuilder &)> store);
+
   /// If set, whether vectors of a value begin at multiples of their size.
   std::function<bool(mlir::Value)> isAligned;
   /// If set, tells where a value has been stored for this row.

@@ -47,8 +47,6 @@ private:
   bool isStored(Value value) const;
   void emitBody(LoopBuilder &l, Value at, Value mask,
                 SmallVectorImpl<Value> &accumulators);
-  void storeGuarded(LoopBuilder &l, Value value,
-                    function_ref<void(LoopBuilder &)> store);
 };
 } // namespace
 
@@ -126,28 +124,6 @@ SmallVector<Value> RowEmitter::vectorRoots() {
   return roots.takeVector();
 }
 
-/// Runs `store` where `value`, which may not vary along every outer dimension, is
-/// to be stored: at the first point along the others.
-void RowEmitter::storeGuarded(LoopBuilder &l, Value value,
-                              function_ref<void(LoopBuilder &)> store) {
-  const IterationSpace::Extent &extent = space.extentOf(value);
-  Value first;
-  for (auto [i, varies] : llvm::enumerate(extent.outer)) {
-    if (varies)
-      continue;
-    Value zero = arith::CmpIOp::create(l.b, l.loc, arith::CmpIPredicate::eq,
-                                       points.coordinates[i], l.index(0));
-    first = first ? arith::AndIOp::create(l.b, l.loc, first, zero).getResult()
-                  : zero;
-  }
-  if (!first)
-    return store(l);
-  auto branch = scf::IfOp::create(l.b, l.loc, first, /*withElse=*/false);
-  OpBuilder inner = branch.getThenBodyBuilder();
-  LoopBuilder then{inner, l.loc};
-  store(then);
-}
-
 void RowEmitter::emitBody(LoopBuilder &l, Value at, Value mask,
                           SmallVectorImpl<Value> &accumulators) {
   DenseMap<Value, Value> memo;
@@ -167,7 +143,7 @@ void RowEmitter::emitBody(LoopBuilder &l, Value at, Value mask,
                               ValueRange(at));
     Type element = nn::getTensorType(root).getElementType();
     for (Value memref : function.outputs.lookup(root))
-      storeGuarded(l, root, [&](LoopBuilder &l) {
+      points.storeOnce(l, root, Value(), [&](LoopBuilder &l) {
         l.storeVector(value, memref, l.add(points.offsetOf(l, root), at),
                       element, mask);
       });
@@ -253,7 +229,7 @@ void RowEmitter::emitScalarOutputs(LoopBuilder &l) {
     Value scalar = points.getScalar(l, value);
     Type element = nn::getTensorType(value).getElementType();
     for (Value memref : function.outputs.lookup(value))
-      storeGuarded(l, value, [&](LoopBuilder &l) {
+      points.storeOnce(l, value, Value(), [&](LoopBuilder &l) {
         l.storeScalar(scalar, memref, points.offsetOf(l, value), element);
       });
   }

@@ -16,6 +16,15 @@ namespace trainc {
 /// The sum that each segment's first block is, counted from the shard's first.
 llvm::SmallVector<int64_t> countFirstBlocks(train::SegmentSquareSumOp op);
 
+/// Elements of an input of train.sum_blocks that a sum has behind `before` others.
+struct SumRange {
+  int64_t source, first, count, before;
+};
+
+/// The ranges of each sum, in their order.
+llvm::SmallVector<llvm::SmallVector<SumRange>>
+rangesOfSums(train::SumBlocksOp op);
+
 /// What a piece costs beside its elements, in elements.
 inline constexpr int64_t kSegmentPieceCost = 64;
 

@@ -158,9 +158,20 @@ int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
   return emitter.tiles;
 }
 
+SmallVector<SmallVector<SumRange>> trainc::rangesOfSums(SumBlocksOp op) {
+  SmallVector<SmallVector<SumRange>> sums(op.countSums());
+  for (auto [i, source] : llvm::enumerate(op.getSources())) {
+    auto &ranges = sums[op.getOwners() ? (*op.getOwners())[i] : i];
+    int64_t before =
+        ranges.empty() ? 0 : ranges.back().before + ranges.back().count;
+    ranges.push_back({source, op.getFirsts()[i], op.getCounts()[i], before});
+  }
+  return sums;
+}
+
 namespace {
 /// A part of an input whose elements are added.
-struct SumRange {
+struct Part {
   int64_t first, count;
   int64_t target; // which sum, or where its elements go
 };
@@ -168,9 +179,9 @@ struct SumRange {
 
 /// Adds each of `ranges` of `memref` to a sum of its own.
 static void emitRangeSums(LoopBuilder &l, Value memref, Type element,
-                          ArrayRef<SumRange> ranges, Value sums) {
+                          ArrayRef<Part> ranges, Value sums) {
   SmallVector<int64_t> which, firsts, ends;
-  for (const SumRange &range : ranges) {
+  for (const Part &range : ranges) {
     which.push_back(range.target);
     firsts.push_back(range.first);
     ends.push_back(range.first + range.count);
@@ -195,9 +206,9 @@ static void emitRangeSums(LoopBuilder &l, Value memref, Type element,
 
 /// Copies each of `ranges` of `memref` to its place in `all`.
 static void emitRangeCopies(LoopBuilder &l, Value memref, Type element,
-                            ArrayRef<SumRange> ranges, Value all) {
+                            ArrayRef<Part> ranges, Value all) {
   SmallVector<int64_t> firsts, ends, shifts;
-  for (const SumRange &range : ranges) {
+  for (const Part &range : ranges) {
     firsts.push_back(range.first);
     ends.push_back(range.first + range.count);
     shifts.push_back(range.target - range.first);
@@ -224,20 +235,19 @@ int64_t trainc::emitSumBlocks(KernelFunction &function, SumBlocksOp op) {
   int64_t count = op.countSums();
   Value sums = function.allocateScratch(l, f64, std::max<int64_t>(count, 1));
   // With owners the ranges of a sum are put together first.
-  SmallVector<SumRange> together;
-  SmallVector<SmallVector<SumRange>> ofInput(op.getBlocks().size());
+  SmallVector<Part> together;
+  SmallVector<SmallVector<Part>> ofInput(op.getBlocks().size());
   int64_t elements = 0;
-  for (auto [i, source] : llvm::enumerate(op.getSources())) {
-    int64_t length = op.getCounts()[i];
-    SumRange range{op.getFirsts()[i], length, static_cast<int64_t>(i)};
-    if (auto owners = op.getOwners()) {
-      range.target = elements;
-      if (static_cast<size_t>((*owners)[i]) == together.size())
-        together.push_back({elements, 0, (*owners)[i]});
-      together.back().count += length;
+  for (auto [sum, ranges] : llvm::enumerate(rangesOfSums(op))) {
+    int64_t which = sum, length = 0;
+    for (const SumRange &range : ranges) {
+      ofInput[range.source].push_back(
+          {range.first, range.count,
+           op.getOwners() ? elements + range.before : which});
+      length += range.count;
     }
+    together.push_back({elements, length, which});
     elements += length;
-    ofInput[source].push_back(range);
   }
   Value all;
   if (op.getOwners())

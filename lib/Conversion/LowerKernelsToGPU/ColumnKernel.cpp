@@ -2,7 +2,8 @@
 //
 // A block has the columns of one warp's vectors and a run of the reduced rows, which
 // its warps take in turns. If one run is not all, the block that ends last adds up
-// the runs, in their order: the result does not depend on which block that is.
+// the runs, in their order: the result does not depend on which block that is. A few
+// rows are one thread's.
 //
 //===----------------------------------------------------------------------===//
 #include "Threads.h"
@@ -14,21 +15,8 @@ using namespace trainc;
 static constexpr int64_t kThreads = 256;
 /// Blocks that fill the largest GPUs, and the fewest rows worth a block.
 static constexpr int64_t kBlocksWanted = 512, kLeastRows = 64;
-
-/// What a block's warps may share of their sums, of what every GPU has.
-static constexpr int64_t kSharedBytes = 40 << 10;
-
-/// The sums of all reductions of the block's columns must fit in shared memory.
-static int64_t chooseColumnLanes(KernelFunction &function,
-                                 const IterationSpace &space) {
-  int64_t lanes = chooseLanes(function, space), bytes = 0;
-  for (auto reduce : function.kernel.getBody().getOps<nn::ReduceOp>())
-    bytes +=
-        kThreads * computeTypeOf(reduce.getInput()).getIntOrFloatBitWidth() / 8;
-  while (lanes > 1 && bytes * lanes > kSharedBytes)
-    lanes /= 2;
-  return lanes;
-}
+/// So few rows that a thread takes all.
+static constexpr int64_t kFewRows = 16;
 
 namespace {
 struct ColumnEmitter {
@@ -47,15 +35,17 @@ struct ColumnEmitter {
   int64_t run(ThreadBuilder &t);
 
 private:
-  SmallVector<Value> emitRun(ThreadBuilder &t, Value firstRow, Value at);
+  SmallVector<Value> emitRows(ThreadBuilder &t, Value low, Value high,
+                              int64_t step, Value at);
+  int64_t emitFewRows(ThreadBuilder &t);
   void finish(ThreadBuilder &t, Value value, nn::ReduceOp reduce, Value column);
 };
 } // namespace
 
 ColumnEmitter::ColumnEmitter(KernelFunction &function,
                              const IterationSpace &space)
-    : function(function), space(space),
-      lanes(chooseColumnLanes(function, space)), points(function, space, lanes),
+    : function(function), space(space), lanes(chooseLanes(function, space)),
+      points(function, space, lanes),
       reduces(function.kernel.getBody().getOps<nn::ReduceOp>()) {
   for (auto [size, reduced] : llvm::zip(space.outer, space.reduced))
     (reduced ? rows : kept) *= size;
@@ -69,23 +59,17 @@ ColumnEmitter::ColumnEmitter(KernelFunction &function,
   runs = llvm::divideCeil(rows, rowsOfRun);
 }
 
-/// Per reduction the thread's part of a run, combined over the warps: in shared
-/// memory, by warp and column.
-SmallVector<Value> ColumnEmitter::emitRun(ThreadBuilder &t, Value firstRow,
-                                          Value at) {
+/// Per reduction the columns from `at` on of rows low, low + step, ... below high.
+SmallVector<Value> ColumnEmitter::emitRows(ThreadBuilder &t, Value low,
+                                           Value high, int64_t step, Value at) {
   SmallVector<Value> accumulators;
   for (nn::ReduceOp reduce : reduces)
     accumulators.push_back(
         t.neutral(reduce.getKind(),
                   VectorType::get({lanes}, computeTypeOf(reduce.getInput()))));
-  Value warp = t.div(t.thread(), kWarp);
-  Value end = t.min(t.add(firstRow, t.index(rowsOfRun)), t.index(rows));
-  // Threads behind the last column compute the first one, for nothing.
-  at = arith::SelectOp::create(t.b, t.loc, t.less(at, t.index(space.inner)), at,
-                               t.index(0));
   auto coordinates = points.coordinates;
   accumulators =
-      t.loop(t.add(firstRow, warp), end, kThreads / kWarp, accumulators,
+      t.loop(low, high, step, accumulators,
              [&](LoopBuilder &l, Value row, ValueRange carried) {
                points.setCoordinates(l, row, space.reduced);
                auto scalars = points.scalars;
@@ -101,16 +85,7 @@ SmallVector<Value> ColumnEmitter::emitRun(ThreadBuilder &t, Value firstRow,
                return next;
              });
   points.coordinates = coordinates;
-  SmallVector<Value> parts;
-  for (auto [reduce, accumulator] : llvm::zip(reduces, accumulators)) {
-    Value memory =
-        t.shared(computeTypeOf(reduce.getInput()), kThreads / kWarp * columns);
-    vector::StoreOp::create(t.b, t.loc, accumulator, memory,
-                            ValueRange(t.mul(t.thread(), lanes)));
-    parts.push_back(memory);
-  }
-  t.barrier();
-  return parts;
+  return accumulators;
 }
 
 /// Stores the result of `reduce` for a column.
@@ -122,7 +97,29 @@ void ColumnEmitter::finish(ThreadBuilder &t, Value value, nn::ReduceOp reduce,
                   nn::getTensorType(reduce.getResult()).getElementType());
 }
 
+/// Every thread has one vector of the results.
+int64_t ColumnEmitter::emitFewRows(ThreadBuilder &t) {
+  int64_t ofRow = space.inner / lanes, count = kept * ofRow;
+  Value number = t.add(t.mul(function.tile, kThreads), t.thread());
+  t.when(t.less(number, t.index(count)), [&](ThreadBuilder &t) {
+    SmallVector<bool> isKept = llvm::map_to_vector(
+        space.reduced, [](bool reduced) { return !reduced; });
+    points.setCoordinates(t, t.div(number, ofRow), isKept);
+    Value at = t.mul(ofRow == 1 ? t.index(0) : t.mod(number, ofRow), lanes);
+    SmallVector<Value> sums = emitRows(t, t.index(0), t.index(rows), 1, at);
+    for (auto [sum, reduce] : llvm::zip(sums, reduces))
+      for (Value memref : function.outputs.lookup(reduce.getResult()))
+        t.storeVector(sum, memref,
+                      t.add(points.offsetOf(t, reduce.getResult()), at),
+                      nn::getTensorType(reduce.getResult()).getElementType(),
+                      Value(), lanes);
+  });
+  return llvm::divideCeil(count, kThreads);
+}
+
 int64_t ColumnEmitter::run(ThreadBuilder &t) {
+  if (rows <= kFewRows)
+    return emitFewRows(t);
   // A block's number: the point that is kept, its group of columns, its run.
   Value place = t.div(function.tile, runs);
   Value number = runs == 1 ? t.index(0) : t.mod(function.tile, runs);
@@ -131,8 +128,13 @@ int64_t ColumnEmitter::run(ThreadBuilder &t) {
   points.setCoordinates(t, t.div(place, groups), isKept);
   Value first = t.mul(groups == 1 ? t.index(0) : t.mod(place, groups), columns);
   Value lane = t.mod(t.thread(), kWarp);
-  SmallVector<Value> parts =
-      emitRun(t, t.mul(number, rowsOfRun), t.add(first, t.mul(lane, lanes)));
+  Value low = t.mul(number, rowsOfRun), at = t.add(first, t.mul(lane, lanes));
+  Value high = t.min(t.add(low, t.index(rowsOfRun)), t.index(rows));
+  // Threads behind the last column compute the first one, for nothing.
+  at = arith::SelectOp::create(t.b, t.loc, t.less(at, t.index(space.inner)), at,
+                               t.index(0));
+  SmallVector<Value> sums = emitRows(t, t.add(low, t.div(t.thread(), kWarp)),
+                                     high, kThreads / kWarp, at);
 
   // Thread i has column i, i + threads, ... of the block.
   auto forColumns = [&](ThreadBuilder &t,
@@ -166,18 +168,29 @@ int64_t ColumnEmitter::run(ThreadBuilder &t) {
                                           computeTypeOf(reduce.getInput()),
                                           kept * groups * runs * columns));
   Value base = t.mul(place, runs);
-  forColumns(t, [&](ThreadBuilder &t, Value column) {
-    for (auto [i, reduce] : llvm::enumerate(reduces)) {
+  // The warps' parts, by warp and column: reductions of one type take turns.
+  DenseMap<Type, Value> memories;
+  for (auto [i, reduce] : llvm::enumerate(reduces)) {
+    Value &memory = memories[computeTypeOf(reduce.getInput())];
+    if (memory)
+      t.barrier();
+    else
+      memory = t.shared(computeTypeOf(reduce.getInput()),
+                        kThreads / kWarp * columns);
+    vector::StoreOp::create(t.b, t.loc, sums[i], memory,
+                            ValueRange(t.mul(t.thread(), lanes)));
+    t.barrier();
+    forColumns(t, [&](ThreadBuilder &t, Value column) {
       Value sum =
-          sumParts(t, reduce, parts[i], t.index(0), kThreads / kWarp, column);
+          sumParts(t, reduce, memory, t.index(0), kThreads / kWarp, column);
       if (runs == 1)
         finish(t, sum, reduce, t.add(first, column));
       else
         memref::StoreOp::create(
             t.b, t.loc, sum, ofRuns[i],
             ValueRange(t.add(t.mul(t.add(base, number), columns), column)));
-    }
-  });
+    });
+  }
   if (runs > 1)
     t.whenLast(function, place, runs, [&](ThreadBuilder &t) {
       forColumns(t, [&](ThreadBuilder &t, Value column) {
@@ -193,7 +206,7 @@ int64_t trainc::emitColumnsOnGPU(KernelFunction &function,
                                  const IterationSpace &space) {
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   ThreadBuilder t(b, function.kernel.getLoc(), kThreads);
-  function.function->setAttr("threads", b.getI64IntegerAttr(kThreads));
+  t.setLaunch(function);
   int64_t blocks = ColumnEmitter(function, space).run(t);
   func::ReturnOp::create(b, t.loc);
   return blocks;

@@ -2,7 +2,7 @@
 //
 // The gradient of the table: a block owns some rows. Its threads look in turns which
 // of the ids are theirs, and then, each for its own columns, add the gradients of
-// those in their order.
+// those in their order. Sums in a narrow type stand in a wide one until the end.
 //
 //===----------------------------------------------------------------------===//
 #include "Threads.h"
@@ -34,7 +34,7 @@ int64_t trainc::emitEmbeddingOnGPU(KernelFunction &function,
   int64_t count = nn::getTensorType(op.getResult()).getNumElements() / lanes;
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   ThreadBuilder t(b, op.getLoc(), kThreads);
-  function.function->setAttr("threads", b.getI64IntegerAttr(kThreads));
+  t.setLaunch(function);
   Value number = t.add(t.mul(function.tile, kThreads), t.thread());
   t.when(t.less(number, t.index(count)), [&](ThreadBuilder &t) {
     Value id =
@@ -64,7 +64,7 @@ int64_t trainc::emitEmbeddingGradOnGPU(KernelFunction &function,
   int64_t count = nn::getTensorType(op.getIds()).getNumElements();
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   ThreadBuilder t(b, op.getLoc(), kThreads);
-  function.function->setAttr("threads", b.getI64IntegerAttr(kThreads));
+  t.setLaunch(function);
   Value ids = function.inputs.lookup(op.getIds());
   Value grad = function.inputs.lookup(op.getGrad());
   Value init = op.getInit() ? function.inputs.lookup(op.getInit()) : Value();
@@ -74,16 +74,22 @@ int64_t trainc::emitEmbeddingGradOnGPU(KernelFunction &function,
   Value id = t.thread();
   Value begin = t.mul(function.tile, share);
   Value end = t.min(t.add(begin, t.index(share)), t.index(rows));
-  if (init != result) {
-    Value low = t.add(t.mul(begin, columns), t.mul(id, lanes));
-    t.loop(low, t.mul(end, columns), kThreads * lanes,
-           [&](LoopBuilder &l, Value at) {
-             Value value = init
-                               ? l.loadVector(init, at, element, Value(), lanes)
-                               : l.neutral(nn::ReduceKind::sum,
-                                           VectorType::get({lanes}, element));
-             l.storeVector(value, result, at, element, Value(), lanes);
-           });
+  Type compute = computeTypeOf(op.getResult());
+  Value sums = compute == element
+                   ? result
+                   : t.shareAmongBlocks(function, compute, rows * columns);
+  // Runs `body` with each of the thread's vectors of the block's rows.
+  auto forOwn = [&](function_ref<void(LoopBuilder &, Value)> body) {
+    t.loop(t.add(t.mul(begin, columns), t.mul(id, lanes)), t.mul(end, columns),
+           kThreads * lanes, body);
+  };
+  if (init != sums) {
+    forOwn([&](LoopBuilder &l, Value at) {
+      Value value = init ? l.loadVector(init, at, element, Value(), lanes)
+                         : l.neutral(nn::ReduceKind::sum,
+                                     VectorType::get({lanes}, compute));
+      l.storeVector(value, sums, at, compute, Value(), lanes);
+    });
     t.barrier();
   }
   t.loop(
@@ -127,14 +133,19 @@ int64_t trainc::emitEmbeddingGradOnGPU(KernelFunction &function,
                      Value from = t.add(t.mul(i, columns), column);
                      Value sum = t.combine(
                          nn::ReduceKind::sum,
-                         t.loadVector(result, to, element, Value(), lanes),
+                         t.loadVector(sums, to, compute, Value(), lanes),
                          t.loadVector(grad, from, element, Value(), lanes));
-                     t.storeVector(sum, result, to, element, Value(), lanes);
+                     t.storeVector(sum, sums, to, compute, Value(), lanes);
                    });
                  });
                });
         t.barrier();
       });
+  if (sums != result)
+    forOwn([&](LoopBuilder &l, Value at) {
+      l.storeVector(l.loadVector(sums, at, compute, Value(), lanes), result, at,
+                    element, Value(), lanes);
+    });
   func::ReturnOp::create(b, t.loc);
   return llvm::divideCeil(rows, share);
 }

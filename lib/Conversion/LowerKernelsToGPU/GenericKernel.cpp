@@ -8,6 +8,7 @@
 #include "Threads.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Interfaces/ViewLikeInterface.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -101,12 +102,36 @@ static LogicalResult placeBuffers(func::FuncOp function) {
   return success();
 }
 
+/// The memref that `value` is or is a view of.
+static Value viewed(Value value) {
+  while (auto view = value.getDefiningOp<ViewLikeOpInterface>())
+    value = view.getViewSource();
+  return value;
+}
+
+/// Whether `op` reads an argument of `function` that the function does not write.
+static bool readsInput(Operation *op, func::FuncOp function) {
+  auto load = dyn_cast<memref::LoadOp>(op);
+  if (!load)
+    return false;
+  Value from = viewed(load.getMemRef());
+  return isa<BlockArgument>(from) &&
+         !function
+              .walk([&](memref::StoreOp store) {
+                return viewed(store.getMemRef()) == from
+                           ? WalkResult::interrupt()
+                           : WalkResult::advance();
+              })
+              .wasInterrupted();
+}
+
 LogicalResult trainc::distribute(func::FuncOp function) {
   Block &body = function.getBody().front();
   SmallVector<Operation *> steps;
   for (Operation &op : body.without_terminator())
     if (!isMemoryEffectFree(&op) &&
-        !isa<memref::AllocOp, memref::DeallocOp, memref::GetGlobalOp>(op))
+        !isa<memref::AllocOp, memref::DeallocOp, memref::GetGlobalOp>(op) &&
+        !readsInput(&op, function))
       steps.push_back(&op);
   auto only = steps.size() == 1 ? dyn_cast<scf::ParallelOp>(steps[0]) : nullptr;
   auto points = only ? countPoints(only) : std::nullopt;
@@ -141,6 +166,11 @@ LogicalResult trainc::distribute(func::FuncOp function) {
              [&](LoopBuilder &l, Value at) {
                inlinePoint(l, nest, at, IRMapping());
              });
+    } else if (hasSingleEffect<MemoryEffects::Read>(op)) {
+      // Every thread has what it reads, and has read it before it is written.
+      b.setInsertionPointAfter(op);
+      t.barrier();
+      continue;
     } else {
       if (op->getNumResults() != 0)
         return op->emitOpError("cannot be a step of a kernel for a GPU");

@@ -9,7 +9,9 @@
 #include "Threads.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "trainc/Conversion/Passes.h"
 
 #define DEBUG_TYPE "train-lower-kernels-to-gpu"
@@ -47,15 +49,45 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel,
     if (isa<nn::AttentionOp, nn::AttentionGradOp, nn::PackedAttentionOp,
             nn::PackedAttentionGradOp>(ops[0]))
       return emitAttentionOnGPU(function, ops[0]);
+    if (auto blocks = emitConvolutionOnGPU(function, ops[0]))
+      return *blocks;
     if (auto op = dyn_cast<nn::EmbeddingOp>(ops[0]))
       return emitEmbeddingOnGPU(function, op);
-    // Sums in a narrow type go through linalg, which widens them.
-    if (auto op = dyn_cast<nn::EmbeddingGradOp>(ops[0]);
-        op && computeTypeOf(op.getResult()) ==
-                  nn::getTensorType(op.getResult()).getElementType())
+    if (auto op = dyn_cast<nn::EmbeddingGradOp>(ops[0]))
       return emitEmbeddingGradOnGPU(function, op);
   }
   return emitGeneric(function);
+}
+
+/// Replaces functions of which LLVM has an exact one by that: CUDA's library has an
+/// approximate square root, and MLIR does not know its trunc. By way of f32 they are
+/// exact in 16 bits, too.
+static void useExactFunctions(gpu::GPUFuncOp kernel) {
+  SmallVector<Operation *> ops;
+  kernel.walk([&](Operation *op) {
+    if (isa<math::SqrtOp, math::TruncOp>(op))
+      ops.push_back(op);
+  });
+  for (Operation *op : ops) {
+    OpBuilder b(op);
+    Location loc = op->getLoc();
+    Value x = op->getOperand(0);
+    Type type = x.getType(), wide = type;
+    if (getElementTypeOrSelf(type).getIntOrFloatBitWidth() < 32) {
+      wide = b.getF32Type();
+      if (auto vector = dyn_cast<VectorType>(type))
+        wide = vector.clone(wide);
+      x = arith::ExtFOp::create(b, loc, wide, x);
+    }
+    StringRef name = isa<math::SqrtOp>(op) ? "llvm.sqrt" : "llvm.trunc";
+    Value result = LLVM::CallIntrinsicOp::create(
+                       b, loc, wide, b.getStringAttr(name), ValueRange(x))
+                       .getResult(0);
+    if (wide != type)
+      result = arith::TruncFOp::create(b, loc, type, result);
+    op->replaceAllUsesWith(ValueRange(result));
+    op->erase();
+  }
 }
 
 /// Moves `function` into `target`; the tile is the number of the block.
@@ -70,6 +102,13 @@ static void moveToGPU(func::FuncOp function, gpu::GPUModuleOp target) {
     kernel.setArgAttr(i, "llvm.noalias", b.getUnitAttr());
     kernel.setArgAttr(i, "llvm.align", b.getI64IntegerAttr(16));
   }
+  // A thread may have as many registers as these leave it.
+  auto threads = function->getAttrOfType<IntegerAttr>("threads").getInt();
+  kernel.setKnownBlockSizeAttr(
+      b.getDenseI32ArrayAttr({static_cast<int32_t>(threads), 1, 1}));
+  StringRef resident = NVVM::NVVMDialect::getMinctasmAttrName();
+  if (Attribute blocks = function->getAttr(resident))
+    kernel->setAttr(resident, blocks);
   Block &body = kernel.getBody().front();
   b.setInsertionPointToStart(&body);
   IRMapping mapping;
@@ -80,6 +119,7 @@ static void moveToGPU(func::FuncOp function, gpu::GPUModuleOp target) {
   for (Operation &op : function.getBody().front().without_terminator())
     b.clone(op, mapping);
   gpu::ReturnOp::create(b, function.getLoc());
+  useExactFunctions(kernel);
 }
 
 namespace {

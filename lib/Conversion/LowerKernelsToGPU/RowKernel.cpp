@@ -16,6 +16,8 @@ using namespace trainc;
 static constexpr int64_t kThreads = 256;
 /// Elements of a row that a warp takes; of a longer one it is a block.
 static constexpr int64_t kWarpRow = 1024;
+/// Threads of a multiprocessor at once with long rows: 64 registers for each.
+static constexpr int64_t kLongRowThreads = 1024;
 /// Most elements of a row that a thread keeps in registers.
 static constexpr int64_t kKeptElements = 32;
 
@@ -43,8 +45,6 @@ struct RowEmitter {
   int64_t emitRows(ThreadBuilder &t);
 
 private:
-  void storeGuarded(ThreadBuilder &t, Value value, Value condition,
-                    function_ref<void(ThreadBuilder &)> store);
   void storeScalars(ThreadBuilder &t, Value isFirst);
   void storeVectors(ThreadBuilder &t, Value at, Value isThere,
                     DenseMap<Value, Value> &memo);
@@ -55,27 +55,6 @@ private:
 };
 } // namespace
 
-/// Runs `store` where `condition` (null: always) holds and `value`, which may not
-/// vary along every outer dimension, is to be stored: at the first point along the
-/// others.
-void RowEmitter::storeGuarded(ThreadBuilder &t, Value value, Value condition,
-                              function_ref<void(ThreadBuilder &)> store) {
-  for (auto [i, varies] : llvm::enumerate(space.extentOf(value).outer)) {
-    if (varies)
-      continue;
-    Value zero = arith::CmpIOp::create(t.b, t.loc, arith::CmpIPredicate::eq,
-                                       points.coordinates[i], t.index(0));
-    condition =
-        condition
-            ? arith::AndIOp::create(t.b, t.loc, condition, zero).getResult()
-            : zero;
-  }
-  if (condition)
-    t.when(condition, store);
-  else
-    store(t);
-}
-
 /// Stores the results of this phase that are one element per row.
 void RowEmitter::storeScalars(ThreadBuilder &t, Value isFirst) {
   for (Value value : phases.outputsOf(phase)) {
@@ -83,8 +62,8 @@ void RowEmitter::storeScalars(ThreadBuilder &t, Value isFirst) {
       continue;
     Value scalar = points.getScalar(t, value);
     for (Value memref : function.outputs.lookup(value))
-      storeGuarded(t, value, isFirst, [&](ThreadBuilder &t) {
-        t.storeScalar(scalar, memref, points.offsetOf(t, value),
+      points.storeOnce(t, value, isFirst, [&](LoopBuilder &l) {
+        l.storeScalar(scalar, memref, points.offsetOf(l, value),
                       nn::getTensorType(value).getElementType());
       });
   }
@@ -100,8 +79,8 @@ void RowEmitter::storeVectors(ThreadBuilder &t, Value at, Value isThere,
       stores.push_back({value, points.getVector(t, value, at, Value(), memo)});
   for (auto [value, vector] : stores)
     for (Value memref : function.outputs.lookup(value))
-      storeGuarded(t, value, isThere, [&](ThreadBuilder &t) {
-        t.storeVector(vector, memref, t.add(points.offsetOf(t, value), at),
+      points.storeOnce(t, value, isThere, [&](LoopBuilder &l) {
+        l.storeVector(vector, memref, l.add(points.offsetOf(l, value), at),
                       nn::getTensorType(value).getElementType(), Value(),
                       points.lanes,
                       points.isAligned && points.isAligned(value));
@@ -291,7 +270,8 @@ int64_t trainc::emitRowsOnGPU(KernelFunction &function,
                               const IterationSpace &space) {
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   ThreadBuilder t(b, function.kernel.getLoc(), kThreads);
-  function.function->setAttr("threads", b.getI64IntegerAttr(t.threads));
+  bool isLong = space.hasReductions && space.inner > kWarpRow;
+  t.setLaunch(function, isLong ? kLongRowThreads / kThreads : 0);
   RowEmitter emitter(function, space);
   int64_t blocks =
       space.hasReductions ? emitter.emitRows(t) : emitter.emitPoints(t);

@@ -13,6 +13,9 @@ using namespace trainc;
 using namespace trainc::train;
 
 static constexpr int64_t kThreads = 256;
+/// Threads of a multiprocessor at once: 64 registers for each of a norm, 128 of updates,
+/// which have many loads under way.
+static constexpr int64_t kNormThreads = 1024, kUpdateThreads = 512;
 /// Pieces for the blocks of several waves on the largest GPUs.
 static constexpr SegmentSizes kSizes = {/*least=*/1 << 12, /*most=*/1 << 15,
                                         /*tiles=*/2048};
@@ -146,19 +149,13 @@ static void addBlocks(ThreadBuilder &t, KernelFunction &function,
   Type f64 = b.getF64Type();
   int64_t count = op.countSums();
 
-  // Ranges by sum; a range of which the sum already has `before` elements.
-  SmallVector<SmallVector<int64_t>> ranges(count);
-  for (size_t i = 0; i < op.getSources().size(); ++i)
-    ranges[op.getOwners() ? (*op.getOwners())[i] : i].push_back(i);
   SmallVector<int64_t> begins{0}, sources, firsts, ends, befores;
-  for (const auto &list : ranges) {
-    int64_t before = 0;
-    for (int64_t i : list) {
-      sources.push_back(op.getSources()[i]);
-      firsts.push_back(op.getFirsts()[i]);
-      ends.push_back(op.getFirsts()[i] + op.getCounts()[i]);
-      befores.push_back(before);
-      before += op.getCounts()[i];
+  for (const auto &ranges : rangesOfSums(op)) {
+    for (const SumRange &range : ranges) {
+      sources.push_back(range.source);
+      firsts.push_back(range.first);
+      ends.push_back(range.first + range.count);
+      befores.push_back(range.before);
     }
     begins.push_back(sources.size());
   }
@@ -249,7 +246,7 @@ static void addBlocks(ThreadBuilder &t, KernelFunction &function,
 int64_t trainc::emitSumBlocksOnGPU(KernelFunction &function, SumBlocksOp op) {
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   ThreadBuilder t(b, op.getLoc(), kThreads);
-  function.function->setAttr("threads", b.getI64IntegerAttr(kThreads));
+  t.setLaunch(function);
   addBlocks(t, function, op);
   func::ReturnOp::create(b, t.loc);
   return 1;
@@ -357,7 +354,7 @@ std::optional<int64_t> trainc::emitSegmentsOnGPU(KernelFunction &function,
     return std::nullopt;
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   ThreadBuilder t(b, function.kernel.getLoc(), kThreads);
-  function.function->setAttr("threads", b.getI64IntegerAttr(kThreads));
+  t.setLaunch(function, (updates ? kUpdateThreads : kNormThreads) / kThreads);
   SmallVector<Operation *> tail;
   for (Operation *op : constants) {
     // Those of the segments are numbers of the module.

@@ -1,6 +1,7 @@
 //===- Threads.cpp - Code of a thread of a GPU ----------------------------===//
 #include "Threads.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -26,6 +27,13 @@ int64_t trainc::chooseLanes(const KernelFunction &function,
   while (dividing && space.inner % lanes != 0)
     lanes /= 2;
   return lanes;
+}
+
+void ThreadBuilder::setLaunch(KernelFunction &function, int64_t resident) {
+  function.function->setAttr("threads", b.getI64IntegerAttr(threads));
+  if (resident)
+    function.function->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
+                               b.getI32IntegerAttr(resident));
 }
 
 Value ThreadBuilder::thread() {

@@ -35,6 +35,9 @@ struct ThreadBuilder : LoopBuilder {
       : LoopBuilder{b, loc}, threads(threads) {}
   int64_t threads;
 
+  /// Tells that blocks are launched with so many threads, of which so many at least
+  /// are to have registers on a multiprocessor at once (0: whatever fits).
+  void setLaunch(KernelFunction &function, int64_t resident = 0);
   /// The number of this thread in its block.
   mlir::Value thread();
   /// All threads of the block arrive before one goes on.
@@ -70,6 +73,10 @@ int64_t emitColumnsOnGPU(KernelFunction &function, const IterationSpace &space);
 int64_t emitEmbeddingOnGPU(KernelFunction &function, nn::EmbeddingOp op);
 int64_t emitEmbeddingGradOnGPU(KernelFunction &function,
                                nn::EmbeddingGradOp op);
+/// A convolution or a gradient of one; nothing, and no code, if `op` is none or has a
+/// bias or coordinates beyond 32 bits.
+std::optional<int64_t> emitConvolutionOnGPU(KernelFunction &function,
+                                            mlir::Operation *op);
 /// An attention or its gradient.
 int64_t emitAttentionOnGPU(KernelFunction &function, mlir::Operation *op);
 /// Norm and what follows from it, or updates (see train-merge-launches); nothing, and

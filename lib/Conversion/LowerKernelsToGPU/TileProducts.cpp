@@ -1,5 +1,5 @@
-//===- AttentionProducts.cpp - Products of tiles in shared memory ---------===//
-#include "AttentionProducts.h"
+//===- TileProducts.cpp - Products of tiles in shared memory --------------===//
+#include "TileProducts.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/Support/MathExtras.h"
@@ -7,67 +7,29 @@
 using namespace mlir;
 using namespace trainc;
 
-/// What every GPU gives a block that does not ask for more.
-static constexpr int64_t kSharedBytes = 48 << 10;
-/// Most bytes of a row that a warp sums at once: its registers.
-static constexpr int64_t kSumBytes = 512;
-/// Most bytes of a row of a sum and of a product in the gradient, which has two of
-/// each.
-static constexpr int64_t kGradBytes = 640;
-
-//===----------------------------------------------------------------------===//
-// Sizes
-//===----------------------------------------------------------------------===//
-
-int64_t AttentionSizes::bytes(int64_t owned) const {
-  constexpr int64_t tiles = 2, statistics = 2;
-  int64_t result = (owned * rows + tiles * tile) * stride() * storedBytes +
-                   statistics * tile * computeBytes;
-  if (!tensor)
-    result += rows * weightStride() * computeBytes;
-  return result;
-}
-
-AttentionSizes trainc::chooseAttentionSizes(Type element, int64_t headSize,
-                                            int64_t owned) {
-  AttentionSizes sizes;
-  sizes.computeBytes = nn::getElementBytes(nn::getComputeType(element));
-  sizes.tensor = element.isBF16() || element.isF16();
-  sizes.storedBytes = sizes.tensor ? 2 : sizes.computeBytes;
-  for (sizes.parts = 1;; ++sizes.parts) {
-    sizes.width =
-        llvm::alignTo(llvm::divideCeil(headSize, sizes.parts), kWarpRows);
-    if (sizes.width * sizes.computeBytes > kSumBytes)
-      continue;
-    for (int64_t warps : {4, 2, 1})
-      for (int64_t tile : {64, 32, 16}) {
-        // Registers for two products and two sums of the gradient.
-        if (owned > 1 && (tile + sizes.width) * sizes.computeBytes > kGradBytes)
-          continue;
-        sizes.rows = warps * kWarpRows;
-        sizes.tile = tile;
-        if (sizes.bytes(owned) <= kSharedBytes)
-          return sizes;
-      }
-  }
+TileSizes::TileSizes(Type element)
+    : computeBytes(nn::getElementBytes(nn::getComputeType(element))),
+      tensor(element.isBF16() || element.isF16()) {
+  storedBytes = tensor ? 2 : computeBytes;
 }
 
 //===----------------------------------------------------------------------===//
 // Products by additions
 //===----------------------------------------------------------------------===//
 
-AttentionProducts::AttentionProducts(ThreadBuilder &t, AttentionSizes sizes,
-                                     Type element, Type compute)
-    : sizes(sizes), stored(sizes.tensor ? element : compute), compute(compute) {
+TileProducts::TileProducts(ThreadBuilder &t, TileSizes sizes, Type element,
+                           bool accumulates)
+    : sizes(sizes), compute(nn::getComputeType(element)) {
+  stored = sizes.tensor ? element : compute;
   lane = t.mod(t.thread(), kWarp);
   warp = t.div(t.thread(), kWarp);
   row = t.add(t.mul(warp, kWarpRows), t.div(lane, 4));
   column = t.mul(t.mod(lane, 4), 2);
-  if (!sizes.tensor)
+  if (accumulates && !sizes.tensor)
     weightMemory = t.shared(compute, sizes.rows * sizes.weightStride());
 }
 
-Fragment AttentionProducts::zeros(ThreadBuilder &t, int64_t columns) {
+Fragment TileProducts::zeros(ThreadBuilder &t, int64_t columns) {
   return Fragment(columns / 2, nn::splatConstant(t.b, t.loc, compute, 0.0));
 }
 
@@ -90,8 +52,8 @@ static void syncWarp(LoopBuilder &l) {
   NVVM::SyncWarpOp::create(l.b, l.loc, all);
 }
 
-Fragment AttentionProducts::multiplyAdds(ThreadBuilder &t, Value own,
-                                         Value tile, ValueRange sums) {
+Fragment TileProducts::multiplyAdds(ThreadBuilder &t, Value own, Value tile,
+                                    ValueRange sums) {
   int64_t lanes = 16 / sizes.computeBytes, stride = sizes.stride();
   Value left = t.mul(row, stride), right = t.mul(column, stride);
   return t.loop(
@@ -116,8 +78,8 @@ Fragment AttentionProducts::multiplyAdds(ThreadBuilder &t, Value own,
       });
 }
 
-Fragment AttentionProducts::accumulateAdds(ThreadBuilder &t, ValueRange weights,
-                                           Value tile, ValueRange sums) {
+Fragment TileProducts::accumulateAdds(ThreadBuilder &t, ValueRange weights,
+                                      Value tile, ValueRange sums) {
   int64_t lanes = 16 / sizes.computeBytes, stride = sizes.stride();
   Value left = t.mul(row, sizes.weightStride());
   auto leftOf = [&](LoopBuilder &l, int64_t half) {
@@ -161,14 +123,14 @@ Fragment AttentionProducts::accumulateAdds(ThreadBuilder &t, ValueRange weights,
 // Products by tensor cores
 //===----------------------------------------------------------------------===//
 
-Type AttentionProducts::pairType() const {
+Type TileProducts::pairType() const {
   if (stored.isF16())
     return VectorType::get({2}, stored);
   return IntegerType::get(stored.getContext(), 32);
 }
 
-Value AttentionProducts::matrixPointer(ThreadBuilder &t, Value memref,
-                                       Value firstRow, bool columnsFirst) {
+Value TileProducts::matrixPointer(ThreadBuilder &t, Value memref,
+                                  Value firstRow, bool columnsFirst) {
   // Lanes 8 i to 8 i + 7 point at the rows of matrix i.
   Value eighth = t.mod(t.div(lane, 8), 2), half = t.div(lane, 16);
   Value down = columnsFirst ? half : eighth;
@@ -186,10 +148,9 @@ Value AttentionProducts::matrixPointer(ThreadBuilder &t, Value memref,
   return LLVM::IntToPtrOp::create(t.b, t.loc, type, at);
 }
 
-SmallVector<Value> AttentionProducts::loadMatrices(ThreadBuilder &t,
-                                                   Value pointer, int64_t row,
-                                                   int64_t column,
-                                                   bool transposed) {
+SmallVector<Value> TileProducts::loadMatrices(ThreadBuilder &t, Value pointer,
+                                              int64_t row, int64_t column,
+                                              bool transposed) {
   MLIRContext *context = t.b.getContext();
   int64_t offset = (row * sizes.stride() + column) * sizes.storedBytes;
   Value at = LLVM::GEPOp::create(
@@ -212,9 +173,9 @@ SmallVector<Value> AttentionProducts::loadMatrices(ThreadBuilder &t,
   return results;
 }
 
-void AttentionProducts::multiplyMatrix(ThreadBuilder &t, ArrayRef<Value> left,
-                                       ArrayRef<Value> right,
-                                       MutableArrayRef<Value> sums) {
+void TileProducts::multiplyMatrix(ThreadBuilder &t, ArrayRef<Value> left,
+                                  ArrayRef<Value> right,
+                                  MutableArrayRef<Value> sums) {
   auto type = LLVM::LLVMStructType::getLiteral(t.b.getContext(),
                                                SmallVector<Type>(4, compute));
   auto number = stored.isF16() ? NVVM::MMATypes::f16 : NVVM::MMATypes::bf16;
@@ -227,8 +188,8 @@ void AttentionProducts::multiplyMatrix(ThreadBuilder &t, ArrayRef<Value> left,
     sum = LLVM::ExtractValueOp::create(t.b, t.loc, results, i);
 }
 
-Fragment AttentionProducts::multiplyMatrices(ThreadBuilder &t, Value own,
-                                             Value tile, ValueRange sums) {
+Fragment TileProducts::multiplyMatrices(ThreadBuilder &t, Value own, Value tile,
+                                        ValueRange sums) {
   Fragment next(sums);
   Value left = matrixPointer(t, own, t.mul(warp, kWarpRows),
                              /*columnsFirst=*/false);
@@ -245,9 +206,8 @@ Fragment AttentionProducts::multiplyMatrices(ThreadBuilder &t, Value own,
   return next;
 }
 
-Fragment AttentionProducts::accumulateMatrices(ThreadBuilder &t,
-                                               ValueRange weights, Value tile,
-                                               ValueRange sums) {
+Fragment TileProducts::accumulateMatrices(ThreadBuilder &t, ValueRange weights,
+                                          Value tile, ValueRange sums) {
   Fragment next(sums);
   Value right = matrixPointer(t, tile, Value(), /*columnsFirst=*/false);
   for (int64_t i = 0; i < sizes.tile; i += 16) {
@@ -272,14 +232,14 @@ Fragment AttentionProducts::accumulateMatrices(ThreadBuilder &t,
   return next;
 }
 
-Fragment AttentionProducts::multiply(ThreadBuilder &t, Value own, Value tile,
-                                     ValueRange sums) {
+Fragment TileProducts::multiply(ThreadBuilder &t, Value own, Value tile,
+                                ValueRange sums) {
   return sizes.tensor ? multiplyMatrices(t, own, tile, sums)
                       : multiplyAdds(t, own, tile, sums);
 }
 
-Fragment AttentionProducts::accumulate(ThreadBuilder &t, ValueRange weights,
-                                       Value tile, ValueRange sums) {
+Fragment TileProducts::accumulate(ThreadBuilder &t, ValueRange weights,
+                                  Value tile, ValueRange sums) {
   return sizes.tensor ? accumulateMatrices(t, weights, tile, sums)
                       : accumulateAdds(t, weights, tile, sums);
 }

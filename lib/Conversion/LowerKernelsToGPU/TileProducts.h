@@ -1,4 +1,4 @@
-//===- AttentionProducts.h - Products of tiles in shared memory -*- C++ -*-===//
+//===- TileProducts.h - Products of tiles in shared memory ------*- C++ -*-===//
 //
 // A warp has 16 rows of a block's own matrices; their products with a tile, which
 // all warps of the block share, stand in the layout of the results of mma.m16n8:
@@ -6,8 +6,8 @@
 // lane / 4 and lane / 4 + 8.
 //
 //===----------------------------------------------------------------------===//
-#ifndef TRAINC_LIB_CONVERSION_LOWERKERNELSTOGPU_ATTENTIONPRODUCTS_H
-#define TRAINC_LIB_CONVERSION_LOWERKERNELSTOGPU_ATTENTIONPRODUCTS_H
+#ifndef TRAINC_LIB_CONVERSION_LOWERKERNELSTOGPU_TILEPRODUCTS_H
+#define TRAINC_LIB_CONVERSION_LOWERKERNELSTOGPU_TILEPRODUCTS_H
 
 #include "Threads.h"
 
@@ -20,31 +20,29 @@ inline constexpr int64_t kWarpRows = 16;
 /// and then two of its second.
 using Fragment = llvm::SmallVector<mlir::Value>;
 
-/// The sizes of a block's work, such that its memory suffices.
-struct AttentionSizes {
-  /// Rows of the block and of a tile, elements of a row at once, and how many such
-  /// parts a row of a head has.
-  int64_t rows, tile, width, parts;
+/// The sizes of what a block multiplies.
+struct TileSizes {
+  /// Rows of the block and of a tile, and elements of a row at once.
+  int64_t rows = 0, tile = 0, width = 0;
   /// Bytes of an element in the memory of the block, and of the compute type.
   int64_t storedBytes, computeBytes;
   bool tensor; // tensor cores do the products
+
+  /// Of elements of type `element`; rows, tile and width are to be set.
+  explicit TileSizes(mlir::Type element);
 
   int64_t threads() const { return rows / kWarpRows * kWarp; }
   /// Elements from one row to the next: no two of 8 rows begin in the same banks.
   int64_t stride() const { return width + 16 / storedBytes; }
   int64_t weightStride() const { return tile + 16 / computeBytes; }
-  int64_t bytes(int64_t owned) const;
 };
 
-/// For `headSize` elements and `owned` matrices of a block's own rows.
-AttentionSizes chooseAttentionSizes(mlir::Type element, int64_t headSize,
-                                    int64_t owned);
+struct TileProducts {
+  /// Of elements of type `element`; `accumulates` says whether `accumulate` is used.
+  TileProducts(ThreadBuilder &t, TileSizes sizes, mlir::Type element,
+               bool accumulates);
 
-struct AttentionProducts {
-  AttentionProducts(ThreadBuilder &t, AttentionSizes sizes, mlir::Type element,
-                    mlir::Type compute);
-
-  AttentionSizes sizes;
+  TileSizes sizes;
   mlir::Type stored, compute;
   mlir::Value lane, warp;
   /// The lane's first row in the block, and its first column of 8.
@@ -88,4 +86,4 @@ private:
 
 } // namespace trainc
 
-#endif // TRAINC_LIB_CONVERSION_LOWERKERNELSTOGPU_ATTENTIONPRODUCTS_H
+#endif // TRAINC_LIB_CONVERSION_LOWERKERNELSTOGPU_TILEPRODUCTS_H
