@@ -36,6 +36,8 @@ from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
 
 BARS = {"f64": 1e-6, "f32": 1e-4, "bf16": 2**-7, "f16": 2**-10}
 NUMPY = {"f64": np.float64, "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
+# Their results are f32 at least.
+LOSSES = {"cross_entropy", "linear_cross_entropy", "bce_with_logits", "mse"}
 SMALL = 1500
 STEP = 1e-3  # of the differences; their error is of fourth order
 # Ops without a gradient, those that only gradients themselves are made of, and dropout, which is the identity in the evals
@@ -64,6 +66,7 @@ class Prepared:
     def __init__(self, number, case, element):
         self.case, self.number, self.element = case, number, element
         self.outer = "f32" if element in ("bf16", "f16") else element  # of parameters, inputs and what is read
+        self.result_element = self.outer if case.op in LOSSES else element
         operands = self.operands = [np.asarray(rounded(o, element)) for o in case.operands]
         self.parameters = {f"p{number}_{i}": i for i, o in enumerate(case.operands) if is_parameter(o)}
         self.inputs = {f"i{number}_{i}": o for i, o in enumerate(operands) if f"p{number}_{i}" not in self.parameters}
@@ -101,12 +104,12 @@ class Prepared:
                 name = f"%c{n}_{i}"
             names.append(name)
         out = f"%r{n}"
-        text = self.case.text.format(*names, **types, e=self.element, out=out, tmp=f"%m{n}")
+        text = self.case.text.format(*names, **types, e=self.result_element, out=out, tmp=f"%m{n}")
         if "\n" not in text:
             text = out + (f":{self.case.results}" if self.case.results > 1 else "") + f" = {text}"
         lines += text.split("\n")
         out += "#0" if self.case.results > 1 else ""
-        if self.outer == self.element:
+        if self.outer == self.result_element:
             return lines, out
         return lines + [f"%o{n} = nn.cast {out} to {self.outer} : {tensor(self.result, self.element)}"], f"%o{n}"
 

@@ -1,4 +1,5 @@
 // RUN: trainc-opt %s --nn-decompose --split-input-file | FileCheck %s
+// RUN: trainc-opt %s --nn-decompose=convolutions --split-input-file | FileCheck %s --check-prefix=KEEP
 
 // CHECK-LABEL: train.list @composite
 // CHECK: nn.reduce max %{{.*}} dims [1] keep
@@ -63,7 +64,12 @@ train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
 
 // -----
 
-// Others are products: groups, strides, narrow types.
+// Others are products: groups, strides, narrow types. GPUs have kernels for them.
+// KEEP-LABEL: train.list @product
+// KEEP-NEXT: nn.conv2d %{{.*}} groups 2
+// KEEP-NEXT: nn.conv2d_input_grad %{{.*}} strides [2, 2]
+// KEEP-NEXT: nn.conv2d %
+// KEEP-NEXT: train.return
 // CHECK-LABEL: train.list @product
 // CHECK: nn.im2col
 // CHECK: nn.matmul

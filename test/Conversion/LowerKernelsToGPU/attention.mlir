@@ -2,15 +2,19 @@
 
 // A block is 4 warps of 16 queries against tiles of 64 keys, all in shared memory. A warp
 // multiplies 16 x 64 by 64 x 64 twice, 16 x 8 x 16 at once: 64 products. Copies are 16
-// bytes long, and there are no atomic operations.
+// bytes long, of values while scores are made, of the next keys after that; and there are
+// no atomic operations.
 // CHECK-LABEL: gpu.func @forward
 // CHECK-SAME: kernel
-// CHECK-COUNT-4: nvvm.cp.async.shared.global {{.*}}, 16, cache = cg
-// CHECK: scf.for
 // CHECK-COUNT-8: nvvm.cp.async.shared.global {{.*}}, 16, cache = cg
+// CHECK: scf.for
 // CHECK: nvvm.cp.async.wait.group 0
 // CHECK-NEXT: gpu.barrier
+// CHECK-COUNT-4: nvvm.cp.async.shared.global {{.*}}, 16, cache = cg
 // CHECK-COUNT-32: nvvm.mma.sync {{.*}} multiplicandAPtxType = #nvvm.mma_type<bf16>
+// CHECK: nvvm.cp.async.wait.group 0
+// CHECK-NEXT: gpu.barrier
+// CHECK-COUNT-4: nvvm.cp.async.shared.global {{.*}}, 16, cache = cg
 // CHECK: math.exp
 // CHECK-COUNT-32: nvvm.mma.sync {{.*}} multiplicandAPtxType = #nvvm.mma_type<bf16>
 // CHECK-NOT: nvvm.mma.sync

@@ -121,3 +121,30 @@ train.kernel @rotate(%x: tensor<2x3x2x4xf32>, %c: tensor<3x2xf32>, %s: tensor<3x
 train.eval @none(%x: tensor<4xf32>) -> ("y") {
   train.yield %x : tensor<4xf32>
 }
+
+// -----
+
+// Square roots are LLVM's, in f32 at least. So many threads are known to be launched.
+// CHECK-LABEL: gpu.func @roots(
+// CHECK-SAME: known_block_size = array<i32: 256, 1, 1>
+// CHECK-NOT: math.sqrt
+// CHECK: %[[WIDE:.*]] = arith.extf %{{.*}} : vector<8xbf16> to vector<8xf32>
+// CHECK: llvm.call_intrinsic "llvm.sqrt"(%[[WIDE]]) : (vector<8xf32>) -> vector<8xf32>
+// CHECK: gpu.return
+train.kernel @roots(%x: tensor<64xbf16>) inplace [0] {
+  %y = nn.sqrt %x : tensor<64xbf16>
+  train.return %y : tensor<64xbf16>
+}
+
+// -----
+
+// A few rows are one thread's, and so many sums share their memory.
+// CHECK-LABEL: gpu.func @few(
+// CHECK-NOT: gpu.barrier
+// CHECK: scf.for
+// CHECK: vector.store {{.*}} vector<4xf32>
+// CHECK: gpu.return
+train.kernel @few(%x: tensor<4x5000xf32>) inplace [-1] {
+  %s = nn.reduce sum %x dims [0] keep : tensor<4x5000xf32>
+  train.return %s : tensor<1x5000xf32>
+}

@@ -1,15 +1,13 @@
 """Kernels as code of GPU threads."""
 import os
 import re
-import subprocess
 
-from common import tool
+from common import run, tool
 
 
 def lower(kernels):
     """Of the text of `train.kernel`s: (attributes of the launches by name, aliases, the gpu.module)."""
-    text = subprocess.run([tool("trainc-opt"), "-", "--train-lower-kernels-to-gpu"], text=True, check=True, input=kernels,
-                          stdout=subprocess.PIPE).stdout
+    text = run([tool("trainc-opt"), "-", "--train-lower-kernels-to-gpu"], input=kernels).stdout
     launches = {name: {key: int(n) for key, n in re.findall(r"(\w+) = (\d+) : i64", attributes)}
                 for name, attributes in re.findall(r"train\.kernel @(\w+)\(.*?attributes \{(.*?)\} \{\n", text)}
     module = re.search(r"^  gpu\.module @gpu_kernels.*?^  }\n", text, re.M | re.S)[0]
@@ -22,5 +20,5 @@ def emulate(kernels, folder):
     source, image = (os.path.join(folder, name) for name in ("kernels.mlir", "kernels.so"))
     with open(source, "w") as f:
         f.write(aliases + "\n" + module)
-    subprocess.run([tool("trainc-emulate"), source, "-o", image], check=True)
+    run([tool("trainc-emulate"), source, "-o", image])
     return launches, image
