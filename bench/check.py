@@ -134,11 +134,13 @@ def ranks_rows():
 
 
 def cuda_rows():
-    from rows import cuda
+    from rows import cuda, cuda_ops
     from rows import Row
     return [
         Row("operations", "every op on the emulator", "against the CPU target and JAX, f32, bf16, f16: the tolerances of"
-            " the other targets", cuda.operations),
+            " the other targets", cuda_ops.operations),
+        Row("updates", "every optimizer, clip and scale on the emulator", "against the CPU target: the tolerances of the type",
+            cuda_ops.updates),
         Row("emulator", "the emulator itself", "planted faults: dropped barrier, wrong shuffle mask, off-by-one index,"
             " race: each is caught", cuda.emulator),
         Row("steps", "whole steps on the emulator and fakes", "small GPT, Llama, MLP, CNN, 5 updates, AdamW + clip + merge +"

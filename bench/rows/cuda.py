@@ -35,20 +35,10 @@ def emulator(folder):
     return outcome if planted else judge(False, "no faults are planted")
 
 
-def operations(folder):
-    """test/Conversion/LowerKernelsToGPU/operations.py whole; updates by update.py."""
-    out = os.path.join(folder, "operations.json")
-    script = os.path.join(TEST, "Conversion", "LowerKernelsToGPU", "operations.py")
-    library = os.path.join(BUILD, "lib", "libtrainc_emulator.so")
-    done = run([sys.executable, script, library, "--json", out], timeout=7200, check=False)
-    lines = [line for line in done.stdout.splitlines() if " results, " in line or line.startswith("  ")]
-    return judge(done.returncode == 0 and lines, "; ".join(line.strip() for line in lines) or last_line(done.stderr))
-
-
 def code(folder):
-    """The kernels of the workload itself, in both types, by the test of code."""
+    """The kernels of the whole model, in both types, by the test of code."""
     script = os.path.join(TEST, "Conversion", "LowerKernelsToGPU", "model-ptx.py")
-    done = run([sys.executable, script, folder], timeout=1800, check=False)
+    done = run([sys.executable, script, folder, "12"], timeout=1800, check=False)
     lines = done.stdout.strip().splitlines() or [last_line(done.stderr)]
     return judge(done.returncode == 0, "; ".join(line.strip() for line in lines))
 
@@ -78,7 +68,7 @@ def streams(folder):
 
 
 def nccl_faults(folder):
-    return tests_pass(tests("Runtime/cuda", "nccl-faults.cpp") + tests("Integration", "cuda-rank-faults.py"),
+    return tests_pass(tests("Runtime/cuda", "nccl-faults.cpp") + tests("Tools", "trainc-run-gpu-faults.py"),
                       "errors, delays, hangs and deaths at the start and at each collective, alone and in whole steps")
 
 

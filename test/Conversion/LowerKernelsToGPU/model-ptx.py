@@ -2,9 +2,9 @@
 # RUN: %python %s %t
 """All kernels of a GPT-2 as PTX: registers, widths of accesses, exact functions.
 
-usage: model-ptx.py FOLDER
+usage: model-ptx.py FOLDER [LAYERS]
 
-One layer of real width (12 heads, 768, 50257 tokens), in f32 and bf16, for each chip. ptxas keeps everything in registers.
+One layer, or more, of real width (12 heads, 768, 50257 tokens), in f32 and bf16, for each chip. ptxas keeps everything in registers.
 Every array of some size is read and written by 128 bits at once, attention's results aside. Square roots and quotients are
 rounded correctly.
 """
@@ -19,7 +19,7 @@ sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(os.path.dirname(os.pat
 from common import generate, run, tool  # noqa: E402
 from ptx import assemble, entries, report  # noqa: E402
 
-MODEL = ("gpt", "--layers", 1, "--width", 768, "--heads", 12, "--vocab", 50257, "--batch", 4, "--seq", 1024, "--context", 1024)
+MODEL = ("gpt", "--width", 768, "--heads", 12, "--vocab", 50257, "--batch", 4, "--seq", 1024, "--context", 1024)
 LARGE = 1 << 16  # elements of an array that counts
 
 
@@ -79,13 +79,13 @@ def check(commands, chip, folder):
 
 
 def main():
-    folder, = sys.argv[1:]
+    folder, *layers = sys.argv[1:]
     os.makedirs(folder, exist_ok=True)
     bad = []
     for options in ((), ("--bf16",)):
         source = os.path.join(folder, "model.mlir")
         with open(source, "w") as f:
-            f.write(generate(*MODEL, *options))
+            f.write(generate(*MODEL, "--layers", *(layers or [1]), *options))
         commands = run([tool("trainc"), source, "--target=cuda", "--stop-after=commands", "-o", "-"]).stdout
         for chip in ("sm_80", "sm_90", "sm_100"):
             count, registers, found = check(commands, chip, folder)

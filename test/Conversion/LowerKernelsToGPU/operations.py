@@ -77,12 +77,12 @@ def on_emulator(prepared, lists, scale):
     return errors
 
 
-def check(cases, element, emulator, convolutions):
+def check(cases, element, emulator):
     """{case name: (error, CPU target's error)}, launches"""
     prepared = [Prepared(i, case, element) for i, case in enumerate(cases)]
     text = module(prepared)
     with tempfile.TemporaryDirectory() as folder:
-        lists = Lists(text, emulator, folder, "--disable-pass=train-hoist-casts", convolutions=convolutions)
+        lists = Lists(text, emulator, folder, "--disable-pass=train-hoist-casts")
         cpu, scale = on_cpu(prepared, text, folder, lists)
         gpu = on_emulator(prepared, lists, scale)
         lists.close()
@@ -108,7 +108,7 @@ def main():
             if op not in (a.ops or (QUICK[element] if a.quick else by_op)):
                 continue
             try:
-                errors, launches = check(cases, element, a.emulator, op == "conv2d")
+                errors, launches = check(cases, element, a.emulator)
             except (Failed, Error, Fault, NotImplementedError, AssertionError) as e:
                 results[f"{op} {element}"] = str(e)
                 print(f"{op:22} {element:4} {e}", flush=True)

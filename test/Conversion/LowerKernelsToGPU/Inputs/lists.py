@@ -43,22 +43,15 @@ class Launch:
         self.types = re.findall(r"tensor<([^>]*)>", types)
 
 
-# From the plan to commands in which convolutions are kernels.
-CONVOLUTIONS = ("builtin.module(train-outline-lists,train-expand-updates,nn-decompose{convolutions},canonicalize,"
-                "train-form-kernels,train.kernel(cse),train-plan-memory)")
-
-
 class Lists:
-    """The lists of a module, and its arenas. With `convolutions` those are kernels whatever their sizes."""
+    """The lists of a module, whose products have no epilogues, and its arenas."""
 
-    def __init__(self, module, emulator, folder, *options, convolutions=False):
+    def __init__(self, module, emulator, folder, *options):
         path = os.path.join(folder, "lists.mlir")
         with open(path, "w") as f:
             f.write(module)
-        form = "plan" if convolutions else "commands"
-        commands = run([tool("trainc"), path, "--target=cuda", f"--stop-after={form}", "-o", "-", *options]).stdout
-        if convolutions:
-            commands = run([tool("trainc-opt"), "-", f"--pass-pipeline={CONVOLUTIONS}"], input=commands).stdout
+        commands = run([tool("trainc"), path, "--target=cuda", "--stop-after=commands", "-o", "-",
+                        "--disable-pass=train-fuse-epilogues", *options]).stdout
         kernels = re.findall(r"^ *train\.kernel .*?^  }\n", commands, re.M | re.S)
         self.inplace = {name: [int(i) for i in numbers.split(",") if i.strip()] for name, numbers in
                         re.findall(r"train\.kernel @(\w+)\(.*?inplace \[(.*?)\]", "".join(kernels))}
