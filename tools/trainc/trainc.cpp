@@ -127,6 +127,11 @@ llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
   if (options.pipeline.reference &&
       llvm::is_contained(options.targets, Target::CUDA))
     return error("--reference is for --target=cpu");
+  if (options.pipeline.alignSize < 16 &&
+      llvm::is_contained(options.targets, Target::CUDA))
+    return error("expects an --align-size of at least 16 with --target=cuda, "
+                 "whose kernels read 16 bytes at once, got " +
+                 llvm::Twine(options.pipeline.alignSize));
   if (options.targets.size() > 1 && options.stopAfter > Form::Plan &&
       (options.emit == Emit::MLIR || options.memoryReport))
     return error("the module after form plan, and the memory report, are of "

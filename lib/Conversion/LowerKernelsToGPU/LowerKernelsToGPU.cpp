@@ -44,6 +44,8 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel,
   if (auto blocks = emitSegmentsOnGPU(function, ops))
     return *blocks;
   if (ops.size() == 1) {
+    if (auto op = dyn_cast<SquareSumOp>(ops[0]))
+      return emitSquareSumOnGPU(function, op);
     if (auto op = dyn_cast<SumBlocksOp>(ops[0]))
       return emitSumBlocksOnGPU(function, op);
     if (isa<nn::AttentionOp, nn::AttentionGradOp, nn::PackedAttentionOp,

@@ -141,6 +141,27 @@ static int64_t addSquares(ThreadBuilder &t, KernelFunction &function,
   return emitter.tiles;
 }
 
+int64_t trainc::emitSquareSumOnGPU(KernelFunction &function, SquareSumOp op) {
+  // The tensor is one segment.
+  OpBuilder b(op);
+  int64_t count = nn::getTensorType(op.getInput()).getNumElements();
+  auto segments = SegmentSquareSumOp::create(
+      b, op.getLoc(), op.getResult().getType(), op.getInput(), ValueRange(),
+      ValueRange(), ValueRange(), Value(), SmallVector<int64_t>{count},
+      SmallVector<int64_t>{0}, b.getArrayAttr(b.getDenseI64ArrayAttr(0)),
+      /*indexed=*/false, DenseI64ArrayAttr(), DenseI64ArrayAttr(),
+      DenseI64ArrayAttr(), op.getBlock());
+  Block &body = segments.getBody().emplaceBlock();
+  Value element = body.addArgument(computeTypeOf(op.getInput()), op.getLoc());
+  OpBuilder inner = OpBuilder::atBlockEnd(&body);
+  train::YieldOp::create(inner, op.getLoc(), element, Value(), Value());
+  function.outputs[segments.getOutputs()[0]] =
+      function.outputs.lookup(op.getResult());
+  int64_t blocks = *emitSegmentsOnGPU(function, segments.getOperation());
+  segments.erase();
+  return blocks;
+}
+
 /// Adds sums of blocks by one block of threads.
 static void addBlocks(ThreadBuilder &t, KernelFunction &function,
                       SumBlocksOp op) {

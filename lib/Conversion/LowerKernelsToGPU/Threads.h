@@ -83,6 +83,7 @@ int64_t emitAttentionOnGPU(KernelFunction &function, mlir::Operation *op);
 /// no code, if `ops` are neither.
 std::optional<int64_t> emitSegmentsOnGPU(KernelFunction &function,
                                          llvm::ArrayRef<mlir::Operation *> ops);
+int64_t emitSquareSumOnGPU(KernelFunction &function, train::SquareSumOp op);
 int64_t emitSumBlocksOnGPU(KernelFunction &function, train::SumBlocksOp op);
 
 /// Divides the loops of a generic kernel (see GenericKernel.h) among threads; sets the
