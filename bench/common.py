@@ -64,8 +64,8 @@ def compile_module(text, path, *options, timeout=600):
 
 
 def compiled(source, output, compiler, *options):
-    """The program or library `output`, compiled if it is older than its source."""
-    if not os.path.exists(output) or os.path.getmtime(output) < os.path.getmtime(source):
+    """The program or library `output`, compiled if it is older than its source. Where there is no source it was carried."""
+    if not os.path.exists(output) or os.path.exists(source) and os.path.getmtime(output) < os.path.getmtime(source):
         os.makedirs(os.path.dirname(output), exist_ok=True)
         run([compiler, source, *options, "-o", output])
     return output

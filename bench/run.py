@@ -2,18 +2,24 @@
 """Times compiled steps against others that take turns with them in one run, and prints ratios.
 
 usage: run.py [--suite SUITE] [--workload NAME ...] [--rounds N] [--disable-pass NAME ...] [--json FILE]
+       run.py --suite cuda [--pack FOLDER] [--cuda-arch ARCH,...] [--tiny] [--json FILE]
 
   step       a whole step against PyTorch, JAX and the machine's limit
   optimizer  clip and AdamW alone, of gradients that stand in memory, against the same
   ablation   a step against the same compiled without one of the step passes
   ranks      the update of 2 ranks of one thread, sharded, against the same replicated without communication (both ranks
              at once) and PyTorch's ZeroRedundancyOptimizer
+  cuda       steps, updates and checks on a GPU. --pack makes the folder that can be carried to a machine with a GPU, where
+             FOLDER/run.py measures (bench/cuda/run.py) and neither the compiler nor this repository is needed; without
+             --pack it is done here. --tiny packs for FOLDER/run.py --dry-run alone
 
 Needs the environment of bench/peers/requirements.txt (bench/check.py makes it in .venv-bench) and an idle machine. A
 ratio is the median over the rounds of the peer's time divided by ours in the same round.
 """
 import argparse
 import json
+import os
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -116,14 +122,31 @@ SUITES = {
 }
 
 
+def run_on_gpu(a):
+    from timing_cuda import ARCHS, has_device, pack
+    sizes = ["tiny"] if a.tiny else ["full", "tiny"]
+    if a.pack:
+        return bool(pack(a.pack, ARCHS if a.cuda_arch is None else a.cuda_arch, sizes))
+    if not has_device():
+        sys.exit("run.py: there is no GPU here; with --pack FOLDER the suite is made for a machine that has one")
+    with tempfile.TemporaryDirectory() as folder:
+        pack(folder, ARCHS if a.cuda_arch is None else a.cuda_arch, sizes)
+        return subprocess.call([sys.executable, f"{folder}/run.py", *(["--json", os.path.abspath(a.json)] if a.json else [])])
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--suite", choices=SUITES, default="step")
+    p.add_argument("--suite", choices=[*SUITES, "cuda"], default="step")
     p.add_argument("--workload", action="append", help="only this one")
     p.add_argument("--rounds", type=int, default=ROUNDS)
     p.add_argument("--disable-pass", action="append", default=[], metavar="NAME", help="compile ours without it")
     p.add_argument("--json", help="write the times of each workload here")
+    p.add_argument("--pack", metavar="FOLDER", help="cuda: make what is carried to a GPU, in a new folder")
+    p.add_argument("--cuda-arch", metavar="ARCH,...", help="cuda: GPUs to compile for; '' for the driver of tests alone")
+    p.add_argument("--tiny", action="store_true", help="cuda: only what a dry run needs")
     a = p.parse_args()
+    if a.suite == "cuda":
+        return run_on_gpu(a)
     suite, results, failed = SUITES[a.suite], {}, False
     if a.suite == "ablation" and a.disable_pass:
         p.error("the ablation itself says which passes are disabled")

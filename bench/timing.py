@@ -1,9 +1,11 @@
 """Timing programs that take turns: ours, the peers and a kernel that shows the machine's own limit, in one run."""
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
+import threading
 
 from common import BUILD, ENVIRONMENT, PEERS, Failed, compile_module, compiled, last_line, tool, workload_module
 from workloads import WORKLOADS, batches, initial_values, parameter_count, write_safetensors
@@ -14,16 +16,23 @@ STEADY = 1.25
 
 
 class Served:
-    """A program in its serve mode: one block of steps per line of its input."""
+    """A program in its serve mode: one block of steps per line of its input. It is killed if an answer takes more than
+    `limit` seconds."""
 
-    def __init__(self, name, command, folder):
-        self.name = name
+    def __init__(self, name, command, folder, limit=None):
+        self.name, self.limit = name, limit
         self.errors = open(os.path.join(folder, f"{name}.stderr"), "w+")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
                                         text=True, env=ENVIRONMENT, cwd=PEERS)
 
     def answer(self):
-        line = self.process.stdout.readline()
+        watch = threading.Timer(self.limit, self.process.kill) if self.limit else None
+        if watch:
+            watch.start()
+        # Libraries print there, too.
+        line = next((line for line in self.process.stdout if line[0] in "{["), None)
+        if watch:
+            watch.cancel()
         if not line:
             self.process.wait()
             self.errors.seek(0)
@@ -41,7 +50,8 @@ class Served:
         return self
 
     def __exit__(self, *_):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it may have ended
+            self.process.stdin.close()
         self.process.stdout.close()
         try:
             self.process.wait(timeout=20)
@@ -89,19 +99,33 @@ def steps_of(name):
     return max(3, WORKLOADS[name].steps // 2)
 
 
-def take_turns(commands, folder, rounds, steps, ready=None):
+def take_turns(commands, folder, rounds, steps, ready=None, failed=None, limit=None):
     """{program: {part: [median ms of each round]}} of serving programs {name: command}, which take turns. What each says of
-    itself goes into the dict `ready`."""
+    itself goes into the dict `ready`. With a dict `failed` a program that ends, or takes more than `limit` seconds for an
+    answer, is left out, and the dict says why; else that fails."""
     served, times = [], {}
+
+    def attempt(act, s):
+        try:
+            return act()
+        except (Failed, BrokenPipeError, OSError) as e:
+            if failed is None:
+                raise
+            failed[s.name] = str(e)
+            times.pop(s.name, None)
+            s.__exit__()
+            served.remove(s)
+
     try:
         for program, command in commands.items():  # set up one after the other: compilation takes all processors
-            served.append(Served(program, command, folder))
-            about = served[-1].answer()
-            if ready is not None:
+            served.append(Served(program, command, folder, limit))
+            about = attempt(served[-1].answer, served[-1])
+            if about and ready is not None:
                 ready[program] = about["ready"]
         for turn in range(rounds + 1):  # the first turn only warms up
-            for s in served:
-                parts = {part: ms for part, ms in s.block(steps).items() if isinstance(ms, list)}
+            for s in list(served):
+                answer = attempt(lambda: s.block(steps), s) or {}
+                parts = {part: ms for part, ms in answer.items() if isinstance(ms, list)}
                 if turn:
                     for part, ms in parts.items():
                         times.setdefault(s.name, {}).setdefault(part, []).append(statistics.median(ms))

@@ -11,6 +11,7 @@ import numpy as np
 ROLES = ["parameter", "compute", "gradient", "state", "buffer"]
 F32, BF16, F16 = 0, 2, 3
 NO_WINDOW = 1  # a flag of communicators
+NO_GRAPHS = 4  # a flag of trainers
 DTYPES = {0: np.float32, 1: np.float64, 4: np.int8, 5: np.int16, 6: np.int32, 7: np.int64, 8: np.bool_, 9: np.uint8}
 
 
@@ -91,7 +92,8 @@ class Error(Exception):
 class Runtime:
     def __init__(self, path):
         self.library = ctypes.CDLL(os.path.abspath(path))
-        for name in ("trainc_last_error", "trainc_status_name", "trainc_runtime_info", "trainc_version"):
+        for name in ("trainc_last_error", "trainc_status_name", "trainc_runtime_info", "trainc_version",
+                     "trainc_trainer_device"):
             getattr(self.library, name).restype = c_char_p
         self.library.trainc_trainer_device.restype = self.library.trainc_trainer_notice.restype = c_char_p
         self.library.trainc_artifact_descriptor.restype = POINTER(Descriptor)
@@ -192,6 +194,17 @@ class Trainer:
         result = StepResult()
         self.runtime.call("trainc_step", self.trainer, c_uint32(self.entries[entry]), byref(result))
         return result
+
+    def hand_over(self, entry="step"):
+        """A step without its result: on a GPU it returns before the step is done."""
+        self.runtime.call("trainc_step", self.trainer, c_uint32(self.entries[entry]), None)
+
+    def wait(self):
+        """Returns when all that was handed over is done."""
+        self.scalar("loss_scale")
+
+    def device(self):
+        return self.runtime.library.trainc_trainer_device(self.trainer).decode()
 
     def flush(self):
         result = StepResult()

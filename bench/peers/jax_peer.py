@@ -2,7 +2,7 @@
 import time
 
 import measure
-from workloads import CHECKED_STEPS, WORKLOADS, gradients
+from workloads import ALL_WORKLOADS, CHECKED_STEPS, gradients
 
 a = measure.arguments()
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp  # noqa: E402
 
 from jax_models import load, load_data, loss_and_gradients, optimizer, update  # noqa: E402
 
-w = WORKLOADS[a.workload]
+w = ALL_WORKLOADS[a.workload]
 
 
 def timed(f, n):

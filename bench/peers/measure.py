@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 
-from workloads import WORKLOADS
+from workloads import ALL_WORKLOADS
 
 
 def refuse_slow_openblas():
@@ -20,7 +20,7 @@ def arguments(**extra):
     """--workload, --threads, --bf16, --steps, --serve and `extra` options {name: choices}; pins the process to its threads.
     Call it before a framework is imported: thread pools are sized from the affinity mask."""
     p = argparse.ArgumentParser()
-    p.add_argument("--workload", choices=WORKLOADS, required=True)
+    p.add_argument("--workload", choices=ALL_WORKLOADS, required=True)
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--bf16", action="store_true", help="bf16 compute, f32 master weights")
     p.add_argument("--steps", type=int, help="timed updates")
@@ -31,7 +31,7 @@ def arguments(**extra):
     refuse_slow_openblas()
     os.environ["OMP_NUM_THREADS"] = str(a.threads)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:a.threads])
-    a.steps = a.steps or WORKLOADS[a.workload].steps
+    a.steps = a.steps or ALL_WORKLOADS[a.workload].steps
     return a
 
 
@@ -77,14 +77,30 @@ def _wait_until_quiet():
             return
 
 
-def serve(peer, a, loss, step):
-    """For each line N of standard input: runs N steps and prints the list of their milliseconds. Ends the process."""
+def blocks():
+    """N of each line of standard input."""
+    return map(int, sys.stdin)
+
+
+def block_ms(step, wait, count):
+    """Milliseconds of one of `count` steps that are handed over one after the other; `wait` returns when they are done."""
+    wait()
+    t = time.perf_counter()
+    for _ in range(count):
+        step()
+    wait()
+    return (time.perf_counter() - t) * 1e3 / count
+
+
+def serve(peer, a, loss, step, wait=None):
+    """For each line N of standard input: runs N steps and prints the list of their milliseconds. Ends the process.
+    With `wait`, steps only hand over work, and the list has one number: block_ms()."""
     _wait_until_quiet()
     print(json.dumps(dict(ready=dict(peer=peer, workload=a.workload, dtype="bf16" if a.bf16 else "f32",
                                      threads=a.threads, loss=loss))), flush=True)
-    for line in sys.stdin:
-        ms = []
-        for _ in range(int(line)):
+    for count in blocks():
+        ms = [block_ms(step, wait, count)] if wait else []
+        for _ in range(0 if wait else count):
             t = time.perf_counter()
             step()
             ms.append(round((time.perf_counter() - t) * 1e3, 5))

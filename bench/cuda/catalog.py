@@ -1,0 +1,72 @@
+"""What the suite for GPUs compiles and compares: artifacts, and the rows of each part. Packing and measuring read it.
+
+A pack has everything in two sizes: full, for a GPU, and tiny, for its own dry run on the driver of tests.
+"""
+from dataclasses import dataclass
+
+SIZES = ["full", "tiny"]
+OFF = "--disable-pass="
+
+
+@dataclass(frozen=True)
+class Artifact:
+    workload: str
+    element: str = "f32"  # f32, bf16
+    options: tuple = ()  # of trainc
+    update: bool = False  # alone, of gradients that stand in memory
+
+    @property
+    def name(self):
+        words = [self.workload, self.element, *(o.strip("-").replace(OFF.strip("-"), "no-") for o in self.options)]
+        return ".".join(words + ["update"] * self.update)
+
+
+# Full workloads and their tiny ones.
+STEPS = {"full": ["gpt2-124m", "gpt2-124m-8x1024", "gpt-char", "gpt-char-64x256"], "tiny": ["gpt-tiny"]}
+UPDATES = {"full": ["optimizer-10", "optimizer-150", "optimizer-2000"], "tiny": ["optimizer-tiny-10", "optimizer-tiny-40"]}
+LOSSES = {"full": ["mlp-tiny", "digits-cnn", "llama", "gpt-char", "gpt2-124m"],
+          "tiny": ["mlp-tiny", "cnn-tiny", "llama", "gpt-tiny"]}
+ONE_TYPE = ["mlp-tiny", "digits-cnn", "cnn-tiny", "llama"]  # f32 alone
+# Pass, and what it is for: the step without it is slower there.
+ABLATIONS = {"full": {"train-coalesce": "many-small", "train-fuse-optimizer": "many-small", "fuse-kernels": "gpt-char",
+                      "train-hoist-casts": "gpt2-124m-accum4"},
+             "tiny": {"train-coalesce": "gpt-tiny", "train-fuse-optimizer": "gpt-tiny", "fuse-kernels": "gpt-tiny",
+                      "train-hoist-casts": "gpt-tiny-accum4"}}
+# Gradient merge: windows of several micro-steps, and updates of each alone.
+MERGES = {"full": ("gpt2-124m-accum4", "gpt2-124m-1x64"), "tiny": ("gpt-tiny-accum4", "gpt-tiny")}
+PROFILED = {"full": ["gpt2-124m-8x1024", "gpt2-124m"], "tiny": ["gpt-tiny"]}
+CONVERTED = {"full": "gpt2-124m", "tiny": "gpt-tiny"}
+RANKS = {"full": "gpt2-124m", "tiny": "gpt-tiny"}
+
+
+def steps(size):
+    return [Artifact(w, element) for w in STEPS[size] for element in ("bf16", "f32")]
+
+
+def updates(size):
+    return [Artifact(w, element, update=True) for w in UPDATES[size] for element in ("f32", "bf16")]
+
+
+def losses(size):
+    return [Artifact(w, element) for w in LOSSES[size] for element in (["f32"] if w in ONE_TYPE else ["f32", "bf16"])]
+
+
+def ablations(size):
+    """{row: (on, off)}"""
+    rows = {}
+    for name, workload in ABLATIONS[size].items():
+        element = "bf16" if name == "train-hoist-casts" else "f32"
+        rows[name] = Artifact(workload, element), Artifact(workload, element, (OFF + name,))
+    rows["gradient merge"] = tuple(Artifact(w, "bf16") for w in MERGES[size])
+    return rows
+
+
+def sanitized():
+    """Small ones, of each kind of kernel."""
+    return [Artifact(w, element) for w, element in (("mlp-tiny", "f32"), ("cnn-tiny", "f32"), ("llama", "f32"), ("gpt-tiny", "bf16"))]
+
+
+def artifacts(size):
+    every = [*steps(size), *updates(size), *losses(size), *(a for pair in ablations(size).values() for a in pair),
+             *(Artifact(w, "bf16") for w in PROFILED[size])]
+    return list({a.name: a for a in every}.values())

@@ -1,0 +1,277 @@
+"""The parts of the suite for GPUs that take times: each row of a part takes turns with its peers and its limit."""
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+from statistics import median
+
+import catalog
+from catalog import Artifact
+from common import PEERS, Failed, last_line, run
+from timing import take_turns
+from workloads import ALL_WORKLOADS, flops, parameter_count
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.path.dirname(os.path.dirname(HERE))
+ROUNDS, BLOCK_SECONDS = 5, 0.3
+START_SECONDS = 400  # that a peer may take to compile and to warm up
+NORM_BYTES, UPDATE_BYTES, COPY_BYTES = 4, 28, 2  # of a parameter
+UPDATE_BAR, STEP_BAR = 0.9, 1.2
+
+
+def packed():
+    with open(os.path.join(FOLDER, "artifacts", "pack.json")) as f:
+        return json.load(f)
+
+
+class Kit:
+    """Where artifacts are and how programs run: on the GPU, or on the driver of tests."""
+
+    def __init__(self, dry):
+        self.dry, self.size = dry, "tiny" if dry else "full"
+        self.rounds = 1 if dry else ROUNDS
+        self.torch = importlib.util.find_spec("torch") is not None
+        self.jax = importlib.util.find_spec("jax") is not None and importlib.util.find_spec("optax") is not None
+
+    def library(self, artifact, size=None):
+        name = f"{size or self.size}/{artifact.name}"
+        path = os.path.join(FOLDER, "artifacts", name + ".so")
+        if not os.path.exists(path):
+            raise Failed(f"{name} is not packed: {packed()['missing'].get(name, 'pack.json does not say why')}")
+        return path
+
+    def ours(self, artifact, *options):
+        return [sys.executable, os.path.join(HERE, "serve.py"), self.library(artifact), artifact.workload, *options,
+                *(["--update"] if artifact.update else [])]
+
+    def peer(self, script, artifact, *options, environment=()):
+        words = [] if not environment else ["env", *environment]
+        return [*words, sys.executable, os.path.join(PEERS, script), "--serve", "--workload", artifact.workload, *options,
+                *(["--bf16"] if artifact.element == "bf16" else [])]
+
+    def torch_peer(self, artifact, *options):
+        return self.peer("torch_peer.py", artifact, *options, "--device", "cpu" if self.dry else "cuda")
+
+    def turns(self, commands, steps):
+        """Times, what programs say of themselves, and why some are missing; ours, the first one, must be there."""
+        ready, failed = {}, {}
+        with tempfile.TemporaryDirectory() as folder:
+            times = take_turns(commands, folder, self.rounds, 2 if self.dry else steps, ready, failed, START_SECONDS)
+        first = next(iter(commands))
+        if first in failed:
+            raise Failed(failed[first])
+        return dict(times=times, ready=ready, failed=failed)
+
+
+def in_turn(row, peer, ours="trainc", part="step_ms", of="step_ms"):
+    """The median over the rounds of a peer's time over ours; None if it is missing."""
+    times = row["times"]
+    if peer not in times or of not in times[peer]:
+        return None
+    return median(p / t for p, t in zip(times[peer][of], times[ours][part]))
+
+
+def shown(ratio):
+    return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def failures(row):
+    return "; ".join(f"{name}: {text}" for name, text in row["failed"].items())
+
+
+#===----------------------------------------------------------------------===#
+# optimizer: clip and AdamW alone
+#===----------------------------------------------------------------------===#
+
+TORCH_UPDATES = {"torch fused": ("--optimizer", "fused"), "torch foreach": ("--optimizer", "foreach"),
+                 "torch fused, graph": ("--optimizer", "fused", "--mode", "graph"),
+                 "torch compiled": ("--optimizer", "compiled")}
+MULTI_TENSOR = os.path.join(FOLDER, "artifacts", "multi_tensor.fatbin")
+
+
+def update_rows(kit):
+    return {a.name: a for a in catalog.updates(kit.size)}
+
+
+def measure_update(kit, artifact):
+    count, copies = parameter_count(ALL_WORKLOADS[artifact.workload]), COPY_BYTES * (artifact.element == "bf16")
+    limit = [f"update={count * (UPDATE_BYTES + copies)}", f"step={count * (NORM_BYTES + UPDATE_BYTES + copies)}"]
+    commands = {"trainc": kit.ours(artifact, "--commands"), "copy": [sys.executable, os.path.join(HERE, "limit.py"), *limit]}
+    if kit.torch:
+        for name, options in TORCH_UPDATES.items():
+            if not kit.dry or name == "torch fused":
+                commands[name] = kit.torch_peer(artifact, *options)
+    if os.path.exists(MULTI_TENSOR) and not kit.dry:
+        commands["multi-tensor"] = [sys.executable, os.path.join(HERE, "multi_tensor.py"), MULTI_TENSOR, artifact.workload,
+                                    *(["--bf16"] if artifact.element == "bf16" else [])]
+    return kit.turns(commands, 100)
+
+
+UPDATE_COLUMNS = ["update / copy", "clip and update / copy", *(f"faster than {p}" for p in TORCH_UPDATES),
+                  "faster than multi-tensor", "norms agree", "copy moved"]
+
+
+def update_cells(row):
+    alone = in_turn(row, "copy", part="update", of="update")
+    copies = row["times"]["copy"]["update"]
+    norms = {name: ready["loss"] for name, ready in row["ready"].items() if "loss" in ready}
+    apart = max((abs(a - b) / b for losses in norms.values() for a, b in zip(norms["trainc"], losses)), default=0)
+    verdict = alone is not None and alone >= UPDATE_BAR and apart < 1e-5
+    return [shown(alone), shown(in_turn(row, "copy", of="step")), *(shown(in_turn(row, p)) for p in TORCH_UPDATES),
+            shown(in_turn(row, "multi-tensor")), f"{apart:.0e}", f"{max(copies) / min(copies):.2f}x"], verdict
+
+
+#===----------------------------------------------------------------------===#
+# step: whole steps
+#===----------------------------------------------------------------------===#
+
+TORCH_STEPS = {"torch eager": "eager", "torch compile": "compile", "torch reduce-overhead": "reduce-overhead",
+               "torch compile, graph": "graph"}
+AUTOTUNED = {"torch max-autotune, graph": "max-autotune"}
+JAX_PRECISION = {"highest": "highest", "high": "tensorfloat32"}
+
+
+def step_rows(kit):
+    return {a.name: a for a in catalog.steps(kit.size)}
+
+
+def measure_step(kit, artifact, modes=TORCH_STEPS):
+    precision = "high" if artifact.element == "tf32" else "highest"
+    commands = {"trainc": kit.ours(artifact)}
+    if kit.torch:
+        for name, mode in modes.items():
+            if not kit.dry or mode in ("eager", "compile"):
+                commands[name] = kit.torch_peer(artifact, "--mode", mode, "--precision", precision)
+    if kit.jax and modes is TORCH_STEPS:
+        commands["jax"] = kit.peer("jax_peer.py", artifact, environment=(
+            "XLA_PYTHON_CLIENT_PREALLOCATE=false", f"JAX_DEFAULT_MATMUL_PRECISION={JAX_PRECISION[precision]}"))
+    return kit.turns(commands, 30)
+
+
+def measure_autotuned(kit, artifact):
+    return measure_step(kit, artifact, AUTOTUNED)
+
+
+def autotuned_rows(kit):
+    return {name: a for name, a in step_rows(kit).items() if a.element == "bf16"}
+
+
+STEP_PEERS = [*TORCH_STEPS, *AUTOTUNED, "jax"]
+STEP_COLUMNS = [*(f"faster than {p}" for p in STEP_PEERS), "than the best", "losses of 5 updates: ours", "the best peer's"]
+
+
+def step_cells(row):
+    ratios = {p: in_turn(row, p) for p in STEP_PEERS if p in row["times"]}
+    best = min(ratios, key=ratios.get, default=None)
+    texts = ["-" if name not in row["ready"] else " ".join(f"{x:.5g}" for x in row["ready"][name]["loss"])
+             for name in ("trainc", best)]
+    return ([*(shown(ratios.get(p)) for p in STEP_PEERS), shown(ratios.get(best)), *texts],
+            best is not None and (ratios[best] >= STEP_BAR or "bf16" not in row["name"]))
+
+
+#===----------------------------------------------------------------------===#
+# ablation: without a pass, and without graphs
+#===----------------------------------------------------------------------===#
+
+def ablation_rows(kit):
+    return catalog.ablations(kit.size)
+
+
+def measure_ablation(kit, pair):
+    commands = {f"{side}{', plain' * bool(options)}": kit.ours(artifact, *options)
+                for options in ((), ("--no-graphs",)) for side, artifact in zip(("on", "off"), pair)}
+    row = kit.turns(commands, 30)
+    # Of windows of several micro-batches: per micro-batch.
+    row["batches"] = [ALL_WORKLOADS[a.workload].accumulate for a in pair]
+    return row
+
+
+ABLATION_COLUMNS = ["off / on", "off / on without graphs", "without graphs / on"]
+
+
+def ablation_cells(row):
+    on, off = row["batches"]
+    ratios = [in_turn(row, "off", "on"), in_turn(row, "off, plain", "on, plain")]
+    return [*(shown(r and r * on / off) for r in ratios), shown(in_turn(row, "on, plain", "on"))], None
+
+
+#===----------------------------------------------------------------------===#
+# profile: commands against the limits of memory and arithmetic
+#===----------------------------------------------------------------------===#
+
+def profile_rows(kit):
+    return {f"{w}.bf16": Artifact(w, "bf16") for w in catalog.PROFILED[kit.size]}
+
+
+def measure_profile(kit, artifact):
+    moved = 1 << (20 if kit.dry else 32)
+    limit = [sys.executable, os.path.join(HERE, "limit.py"), f"copy={moved}", *(["--peaks"] if kit.torch and not kit.dry else [])]
+    row = kit.turns({"trainc": kit.ours(artifact, "--profile"), "copy": limit}, 10)
+    row["bytes_per_ms"] = moved / median(row["times"]["copy"]["copy"])
+    row["flops_per_ms"] = row["ready"]["copy"].get("peaks", {}).get("bf16", 0) * 1e9
+    row["step_flops"] = flops(ALL_WORKLOADS[artifact.workload])
+    return row
+
+
+def group_of(command):
+    """Kind, and what a launch computes, without numbers and names of layers."""
+    words = command["label"].split()
+    return command["kind"] if command["kind"] != "launch" or not words else f"launch {words[0].rstrip('0123456789')}"
+
+
+def profile_groups(row):
+    """{group: [runs, ms, ms that memory and arithmetic would take at their limits]}"""
+    groups = {}
+    for c in row["ready"]["trainc"]["commands"]:
+        group = groups.setdefault(group_of(c), [0, 0, 0])
+        limit = max(c["bytes"] / row["bytes_per_ms"], c["flops"] / row["flops_per_ms"] if row["flops_per_ms"] else 0)
+        for i, value in enumerate((c["runs"], c["ms"], limit)):
+            group[i] += value
+    return groups
+
+
+PROFILE_COLUMNS = ["the step / its commands", "of the peak of products", "commands: share of time, of their limit"]
+
+
+def profile_cells(row):
+    groups = profile_groups(row)
+    total = sum(ms for _, ms, _ in groups.values())
+    step = median(row["times"]["trainc"]["step_ms"])
+    shares = ", ".join(f"{name} ({runs:.0f}) {100 * ms / total:.0f} % at {limit / ms:.2f}" for name, (runs, ms, limit) in
+                       sorted(groups.items(), key=lambda item: -item[1][1]) if ms)
+    peak = f"{row['step_flops'] / step / row['flops_per_ms']:.2f}" if row["flops_per_ms"] else "-"
+    return [f"{step / total:.2f}", peak, shares], None
+
+
+#===----------------------------------------------------------------------===#
+# sanitizer
+#===----------------------------------------------------------------------===#
+
+TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
+
+
+def sanitizer_rows(kit):
+    return {f"{a.name}, {tool}": (a, tool) for a in catalog.sanitized() for tool in TOOLS}
+
+
+def measure_sanitizer(kit, pair):
+    """On a GPU compute-sanitizer; in a dry run the program without it."""
+    artifact, sanitizer = pair
+    command = [os.path.join(FOLDER, "build", "bin", "trainc-run"), kit.library(artifact, "tiny"), "--benchmark", "2",
+               "--device", "cuda"]
+    if not kit.dry:
+        command = ["compute-sanitizer", "--tool", sanitizer, "--error-exitcode", "9", *command]
+    try:
+        done = run(command, timeout=280, check=False)
+    except FileNotFoundError:
+        raise Failed("compute-sanitizer is not in PATH") from None
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "=========" in line]
+    return dict(code=done.returncode, report=lines[:40], last=last_line(done.stdout + done.stderr))
+
+
+SANITIZER_COLUMNS = ["found"]
+
+
+def sanitizer_cells(row):
+    return ["nothing" if not row["code"] else row["last"]], row["code"] == 0

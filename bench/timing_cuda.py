@@ -1,0 +1,171 @@
+"""Packs the suite for GPUs: all that bench/cuda/run.py needs, in a folder that can be carried to a machine with a GPU.
+
+The folder has the layout of the repository, so that the files of bench/ find each other: build/lib, build/bin, build/tests,
+artifacts/full and artifacts/tiny, and data/ with what the compiler's machine alone can compute: examples, expected results.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+from common import BUILD, PEERS, ROOT, Failed, compile_module, compiled, generate, run, tool, workload_module
+from losses import LLAMA
+from timing_update import update_module
+from workloads import ALL_WORKLOADS, CHECKED_STEPS, batches, initial_values
+
+sys.path.append(os.path.join(ROOT, "bench", "cuda"))
+
+import catalog  # noqa: E402
+
+ARCHS = "sm_80,sm_90,sm_100"
+CPU = "x86-64-v3"
+CARRIED = ["common.py", "timing.py", "trainc_ctypes.py", "commands.py", "bound_update.py", "cuda/catalog.py", "cuda/checks.py",
+           "cuda/driver.py", "cuda/limit.py", "cuda/multi_tensor.py", "cuda/parts.py", "cuda/run.py", "cuda/serve.py",
+           *(f"peers/{f}" for f in ("workloads.py", "measure.py", "torch_peer.py", "torch_models.py", "jax_peer.py",
+                                    "jax_models.py", "reference_losses.json"))]
+LAUNCHER = '''#!/usr/bin/env python3
+import os
+import sys
+
+script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench", "cuda", "run.py")
+os.execv(sys.executable, [sys.executable, script, *sys.argv[1:]])
+'''
+NVCC = ["-O3", "-std=c++20", "-fatbin"]
+
+
+def module_of(artifact):
+    if artifact.workload == "llama":
+        return generate("llama", *(word for k, v in LLAMA.items() for word in (f"--{k.replace('_', '-')}", v)))
+    w, bf16 = ALL_WORKLOADS[artifact.workload], artifact.element == "bf16"
+    return update_module(w, bf16) if artifact.update else workload_module(w, *["--bf16"] * bf16)
+
+
+def compile_artifact(text, path, archs, *options):
+    with tempfile.TemporaryDirectory() as folder:
+        library = compile_module(text, os.path.join(folder, "model.so"), "--target=cuda", f"--target-cpu={CPU}",
+                                 f"--cuda-arch={archs}", *options, timeout=1800)
+        shutil.copy(library, path)
+
+
+class Packing:
+    def __init__(self, folder, archs, sizes, say):
+        self.folder, self.archs, self.sizes, self.say = os.path.abspath(folder), archs, sizes, say
+        os.makedirs(self.folder, exist_ok=True)
+        if os.listdir(self.folder):
+            raise Failed(f"{folder} is not empty")
+        self.expected, self.missing = {}, {}  # {size/artifact: why}
+
+    def path(self, *words):
+        path = os.path.join(self.folder, *words)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return path
+
+    def copy(self, source, *words, strip=False):
+        if not os.path.exists(source):
+            raise Failed(f"{os.path.relpath(source, ROOT)} is not built")
+        target = self.path(*words)
+        shutil.copyfile(source, target)
+        shutil.copymode(source, target)
+        if strip:
+            run(["llvm-strip-22", "--strip-unneeded", target])
+
+    def files(self):
+        for name in CARRIED:
+            self.copy(os.path.join(ROOT, "bench", name), "bench", *name.split("/"))
+        with open(self.path("run.py"), "w") as f:
+            f.write(LAUNCHER)
+        os.chmod(self.path("run.py"), 0o755)
+        for name in ("runtime", "emulator", "fake_cuda", "fake_cublaslt", "fake_nccl"):
+            self.copy(os.path.realpath(os.path.join(BUILD, "lib", f"libtrainc_{name}.so")), "build", "lib",
+                      f"libtrainc_{name}.so", strip=True)
+        self.copy(tool("trainc-run"), "build", "bin", "trainc-run", strip=True)
+        source = os.path.join(ROOT, "bench", "spans.c")
+        compiled(source, self.path("build", "bench", "libspans.so"), "clang-22", "-std=c11", "-O2", "-shared", "-fPIC",
+                 "-I" + os.path.join(ROOT, "runtime", "include"))
+
+    def data(self):
+        """Of what needs more than NumPy to make."""
+        from oracle import llama_jax
+        x, y = llama_jax.batch(**LLAMA)
+        values = llama_jax.initial_values(**LLAMA)
+        np.savez(self.path("data", "llama.npz"), x=x, y=y, **{f"p:{k}": v for k, v in values.items()})
+        self.expected["llama"] = dict(zip(("loss", "norm"), zip(*llama_jax.first_updates(values, (x, y), CHECKED_STEPS, **LLAMA))))
+        for name in ("digits-cnn", "cnn-tiny"):
+            w, rng = ALL_WORKLOADS[name], np.random.default_rng(1)
+            if name == "cnn-tiny":  # of no real images
+                x, y = rng.random((w.batch, 1, 8, 8), np.float32), rng.integers(0, 10, w.batch).astype(np.int32)
+            elif "full" in self.sizes:
+                (x, y), = batches(w)
+            else:
+                continue
+            np.savez(self.path("data", f"{name}.npz"), x=x, y=y, **{f"p:{k}": v for k, v in initial_values(w)})
+
+    def artifacts(self):
+        for size in self.sizes:
+            archs = ",".join(filter(None, [self.archs, "host" if size == "tiny" else ""]))
+            for artifact in catalog.artifacts(size):
+                self.say(f"{size}: {artifact.name}")
+                try:
+                    compile_artifact(module_of(artifact), self.path("artifacts", size, artifact.name + ".so"), archs,
+                                     *artifact.options)
+                except Failed as e:
+                    self.missing[f"{size}/{artifact.name}"] = str(e)
+                    self.say(f"  left out: {e}")
+
+    def on_processor(self):
+        """Losses and norms of the first updates by the code for the processor."""
+        for size in self.sizes:
+            for artifact in catalog.losses(size):
+                if f"cpu:{artifact.name}" in self.expected:
+                    continue
+                self.say(f"losses of {artifact.name} on the processor")
+                with tempfile.TemporaryDirectory() as folder:
+                    library = compile_module(module_of(artifact), os.path.join(folder, "model.so"))
+                    done = run([sys.executable, os.path.join(self.folder, "bench", "cuda", "serve.py"), library, artifact.workload,
+                                "--device", "cpu"], stdin=subprocess.DEVNULL)
+                ready = json.loads(done.stdout.strip().splitlines()[-1])["ready"]
+                self.expected[f"cpu:{artifact.name}"] = {key: ready[key] for key in ("loss", "norm")}
+
+    def multi_tensor(self):
+        nvcc = shutil.which("nvcc") or os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "nvcc")
+        if not self.archs or not os.path.exists(nvcc):
+            self.say("no multi-tensor kernel: there is no nvcc")
+            return
+        numbers = [arch.removeprefix("sm_") for arch in self.archs.split(",")]
+        codes = [f"arch=compute_{n},code=sm_{n}" for n in numbers] + [f"arch=compute_{numbers[-1]},code=compute_{numbers[-1]}"]
+        run([nvcc, *NVCC, *(word for code in codes for word in ("-gencode", code)),
+             os.path.join(ROOT, "bench", "cuda", "multi_tensor.cu"), "-o", self.path("artifacts", "multi_tensor.fatbin")])
+
+    def describe(self):
+        def git(*words):
+            return run(["git", "-C", ROOT, *words], check=False).stdout.strip()
+
+        about = dict(commit=git("rev-parse", "--short=12", "HEAD") + "+" * bool(git("status", "--porcelain", "-uno")),
+                     compiler=run([tool("trainc"), "--version"]).stdout.strip().splitlines()[0], archs=self.archs)
+        with open(self.path("artifacts", "pack.json"), "w") as f:
+            json.dump(dict(about=about, expected=self.expected, missing=self.missing), f)
+
+
+def has_device():
+    from driver import Device, Refused
+    try:
+        Device()
+        return True
+    except (OSError, Refused):
+        return False
+
+
+def pack(folder, archs=ARCHS, sizes=catalog.SIZES, say=lambda text: print(text, file=sys.stderr, flush=True)):
+    """Makes the folder, and returns what could not be compiled; `archs` '' is for the driver of tests alone."""
+    p = Packing(folder, archs, sizes, say)
+    p.files()
+    p.data()
+    p.artifacts()
+    p.on_processor()
+    p.multi_tensor()
+    p.describe()
+    return p.missing
