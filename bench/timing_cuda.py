@@ -20,11 +20,13 @@ from workloads import ALL_WORKLOADS, CHECKED_STEPS, batches, initial_values
 sys.path.append(os.path.join(ROOT, "bench", "cuda"))
 
 import catalog  # noqa: E402
+from carried import compress  # noqa: E402
 
 ARCHS = "sm_80,sm_90,sm_100"
 CPU = "x86-64-v3"
-CARRIED = ["common.py", "timing.py", "trainc_ctypes.py", "commands.py", "bound_update.py", "cuda/catalog.py", "cuda/checks.py",
-           "cuda/driver.py", "cuda/limit.py", "cuda/multi_tensor.py", "cuda/parts.py", "cuda/run.py", "cuda/serve.py",
+CARRIED = ["common.py", "timing.py", "trainc_ctypes.py", "commands.py", "bound_update.py", "cuda/carried.py",
+           "cuda/catalog.py", "cuda/checks.py", "cuda/convert.py", "cuda/driver.py", "cuda/limit.py", "cuda/multi_tensor.py",
+           "cuda/operations.py", "cuda/parts.py", "cuda/run.py", "cuda/serve.py",
            *(f"peers/{f}" for f in ("workloads.py", "measure.py", "torch_peer.py", "torch_models.py", "jax_peer.py",
                                     "jax_models.py", "reference_losses.json"))]
 LAUNCHER = '''#!/usr/bin/env python3
@@ -34,6 +36,7 @@ import sys
 script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench", "cuda", "run.py")
 os.execv(sys.executable, [sys.executable, script, *sys.argv[1:]])
 '''
+OPERATION_ELEMENTS = 400  # of the operands of a case
 NVCC = ["-O3", "-std=c++20", "-fatbin"]
 
 
@@ -44,11 +47,15 @@ def module_of(artifact):
     return update_module(w, bf16) if artifact.update else workload_module(w, *["--bf16"] * bf16)
 
 
+# Programs of test/Runtime/cuda: {name: (files that it reads, whether it can run on the driver of tests, too)}.
+TESTS = {"device-real": (["push.ptx", "kernels.mlir"], False), "products-real": ([], False), "nccl-alone": ([], True)}
+
+
 def compile_artifact(text, path, archs, *options):
     with tempfile.TemporaryDirectory() as folder:
         library = compile_module(text, os.path.join(folder, "model.so"), "--target=cuda", f"--target-cpu={CPU}",
                                  f"--cuda-arch={archs}", *options, timeout=1800)
-        shutil.copy(library, path)
+        compress(library, path)
 
 
 class Packing:
@@ -104,14 +111,17 @@ class Packing:
                 continue
             np.savez(self.path("data", f"{name}.npz"), x=x, y=y, **{f"p:{k}": v for k, v in initial_values(w)})
 
+    def archs_of(self, size):
+        return ",".join(filter(None, [self.archs, "host" if size == "tiny" else ""]))
+
     def artifacts(self):
         for size in self.sizes:
-            archs = ",".join(filter(None, [self.archs, "host" if size == "tiny" else ""]))
+            archs = self.archs_of(size)
             for artifact in catalog.artifacts(size):
                 self.say(f"{size}: {artifact.name}")
                 try:
                     compile_artifact(module_of(artifact), self.path("artifacts", size, artifact.name + ".so"), archs,
-                                     *artifact.options)
+                                     *artifact.options, *["--tf32"] * (artifact.element == "tf32"))
                 except Failed as e:
                     self.missing[f"{size}/{artifact.name}"] = str(e)
                     self.say(f"  left out: {e}")
@@ -130,24 +140,74 @@ class Packing:
                 ready = json.loads(done.stdout.strip().splitlines()[-1])["ready"]
                 self.expected[f"cpu:{artifact.name}"] = {key: ready[key] for key in ("loss", "norm")}
 
+    def operations(self):
+        """The modules of test/Integration/gradients.py: small cases, their operands, and what JAX says."""
+        sys.path[:0] = [os.path.join(ROOT, "test", "Integration")]
+        import gradients as g
+        by_op = {}
+        for case in g.all_cases():
+            if sum(np.size(o) for o in case.operands) <= OPERATION_ELEMENTS:
+                by_op.setdefault(case.op, []).append(case)
+        for size in self.sizes:
+            known = {}
+            for element, ops in catalog.OPERATIONS[size].items():
+                for op in ops or by_op:
+                    self.say(f"{size}: op {op} {element}")
+                    try:
+                        known[f"{op}.{element}"] = self.operation(g, op, by_op[op], element, size)
+                    except (Failed, g.Error) as e:
+                        self.missing[f"operations/{size}/{op}.{element}"] = str(e)
+                        self.say(f"  left out: {e}")
+            with open(self.path("operations", size, "cases.json"), "w") as f:
+                json.dump(known, f)
+
+    def operation(self, g, op, cases, element, size):
+        """[[case, the processor's error]]"""
+        with tempfile.TemporaryDirectory() as folder:
+            errors = g.check(cases, element, folder)
+        prepared = [g.Prepared(i, case, element) for i, case in enumerate(cases)]
+        compile_artifact(g.module(prepared), self.path("operations", size, f"{op}.{element}.so"), self.archs_of(size))
+        values = {}
+        for p in prepared:
+            kinds = dict(parameter={k: p.operands[i] for k, i in p.parameters.items()}, input=p.inputs,
+                         weights={f"w{p.number}": p.weights}, result=dict(r=p.result), gradient=p.gradients)
+            values |= {f"{p.number}:{kind}:{name}": a for kind, arrays in kinds.items() for name, a in arrays.items()}
+        np.savez_compressed(self.path("operations", size, f"{op}.{element}.npz"), **values)
+        return [[p.case.name, errors[p.case.name]] for p in prepared]
+
+    def tests(self):
+        sources = os.path.join(ROOT, "test", "Runtime", "cuda")
+        runtime = os.path.join(ROOT, "runtime")
+        tests = {}
+        for name, (inputs, fakes) in TESTS.items():
+            run(["clang++-22", "-std=c++20", "-O1", f"-I{runtime}/src", f"-I{runtime}/include", f"-I{runtime}/emulator/include",
+                 f"-I{sources}/Inputs", os.path.join(sources, name + ".cpp"), os.path.join(BUILD, "lib", "libtrainc_runtime.a"),
+                 "-static-libstdc++", "-static-libgcc", "-lm", "-ldl", "-pthread", "-s", "-o", self.path("build", "tests", name)])
+            for file in inputs:
+                self.copy(os.path.join(sources, "Inputs", file), "build", "tests", file)
+            tests[name] = [[name, *inputs], fakes]
+        return tests
+
     def multi_tensor(self):
         nvcc = shutil.which("nvcc") or os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "nvcc")
-        if not self.archs or not os.path.exists(nvcc):
-            self.say("no multi-tensor kernel: there is no nvcc")
+        if not self.archs:
+            return
+        if not os.path.exists(nvcc):
+            self.missing["multi-tensor"] = "there is no nvcc"
             return
         numbers = [arch.removeprefix("sm_") for arch in self.archs.split(",")]
         codes = [f"arch=compute_{n},code=sm_{n}" for n in numbers] + [f"arch=compute_{numbers[-1]},code=compute_{numbers[-1]}"]
         run([nvcc, *NVCC, *(word for code in codes for word in ("-gencode", code)),
              os.path.join(ROOT, "bench", "cuda", "multi_tensor.cu"), "-o", self.path("artifacts", "multi_tensor.fatbin")])
 
-    def describe(self):
+    def describe(self, tests):
         def git(*words):
             return run(["git", "-C", ROOT, *words], check=False).stdout.strip()
 
         about = dict(commit=git("rev-parse", "--short=12", "HEAD") + "+" * bool(git("status", "--porcelain", "-uno")),
                      compiler=run([tool("trainc"), "--version"]).stdout.strip().splitlines()[0], archs=self.archs)
         with open(self.path("artifacts", "pack.json"), "w") as f:
-            json.dump(dict(about=about, expected=self.expected, missing=self.missing), f)
+            json.dump(dict(about=about, tests=tests, expected=self.expected, missing=self.missing), f)
 
 
 def has_device():
@@ -166,6 +226,7 @@ def pack(folder, archs=ARCHS, sizes=catalog.SIZES, say=lambda text: print(text, 
     p.data()
     p.artifacts()
     p.on_processor()
+    p.operations()
     p.multi_tensor()
-    p.describe()
+    p.describe(p.tests())
     return p.missing

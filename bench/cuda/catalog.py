@@ -11,7 +11,7 @@ OFF = "--disable-pass="
 @dataclass(frozen=True)
 class Artifact:
     workload: str
-    element: str = "f32"  # f32, bf16
+    element: str = "f32"  # f32, tf32 (of products), bf16
     options: tuple = ()  # of trainc
     update: bool = False  # alone, of gradients that stand in memory
 
@@ -35,12 +35,17 @@ ABLATIONS = {"full": {"train-coalesce": "many-small", "train-fuse-optimizer": "m
 # Gradient merge: windows of several micro-steps, and updates of each alone.
 MERGES = {"full": ("gpt2-124m-accum4", "gpt2-124m-1x64"), "tiny": ("gpt-tiny-accum4", "gpt-tiny")}
 PROFILED = {"full": ["gpt2-124m-8x1024", "gpt2-124m"], "tiny": ["gpt-tiny"]}
+# Types of the ops that are compared with JAX, and ops; None: all.
+OPERATIONS = {"full": {"f32": None, "bf16": None, "f16": None}, "tiny": {"f32": ["gelu", "layer_norm"], "bf16": ["linear"]}}
 CONVERTED = {"full": "gpt2-124m", "tiny": "gpt-tiny"}
-RANKS = {"full": "gpt2-124m", "tiny": "gpt-tiny"}
 
 
 def steps(size):
-    return [Artifact(w, element) for w in STEPS[size] for element in ("bf16", "f32")]
+    return [Artifact(w, element) for element in ("bf16", "tf32", "f32") for w in STEPS[size]]
+
+
+def converted(size):
+    return Artifact(CONVERTED[size], "f32")
 
 
 def updates(size):

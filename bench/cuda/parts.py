@@ -1,28 +1,23 @@
 """The parts of the suite for GPUs that take times: each row of a part takes turns with its peers and its limit."""
+import contextlib
 import importlib.util
-import json
 import os
 import sys
 import tempfile
 from statistics import median
 
 import catalog
+from carried import FOLDER, packed, unpacked
 from catalog import Artifact
 from common import PEERS, Failed, last_line, run
 from timing import take_turns
 from workloads import ALL_WORKLOADS, flops, parameter_count
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FOLDER = os.path.dirname(os.path.dirname(HERE))
 ROUNDS, BLOCK_SECONDS = 5, 0.3
 START_SECONDS = 400  # that a peer may take to compile and to warm up
 NORM_BYTES, UPDATE_BYTES, COPY_BYTES = 4, 28, 2  # of a parameter
 UPDATE_BAR, STEP_BAR = 0.9, 1.2
-
-
-def packed():
-    with open(os.path.join(FOLDER, "artifacts", "pack.json")) as f:
-        return json.load(f)
 
 
 class Kit:
@@ -34,15 +29,18 @@ class Kit:
         self.torch = importlib.util.find_spec("torch") is not None
         self.jax = importlib.util.find_spec("jax") is not None and importlib.util.find_spec("optax") is not None
 
+    @contextlib.contextmanager
     def library(self, artifact, size=None):
+        """Its path while it is needed."""
         name = f"{size or self.size}/{artifact.name}"
         path = os.path.join(FOLDER, "artifacts", name + ".so")
-        if not os.path.exists(path):
+        if not os.path.exists(path + ".xz"):
             raise Failed(f"{name} is not packed: {packed()['missing'].get(name, 'pack.json does not say why')}")
-        return path
+        with unpacked(path) as library:
+            yield library
 
-    def ours(self, artifact, *options):
-        return [sys.executable, os.path.join(HERE, "serve.py"), self.library(artifact), artifact.workload, *options,
+    def ours(self, artifact, library, *options):
+        return [sys.executable, os.path.join(HERE, "serve.py"), library, artifact.workload, *options,
                 *(["--update"] if artifact.update else [])]
 
     def peer(self, script, artifact, *options, environment=()):
@@ -53,14 +51,21 @@ class Kit:
     def torch_peer(self, artifact, *options):
         return self.peer("torch_peer.py", artifact, *options, "--device", "cpu" if self.dry else "cuda")
 
-    def turns(self, commands, steps):
-        """Times, what programs say of themselves, and why some are missing; ours, the first one, must be there."""
-        ready, failed = {}, {}
-        with tempfile.TemporaryDirectory() as folder:
+    def turns(self, programs, steps):
+        """Times, what programs say of themselves, and why some are missing: of peers, as {name: command}, and of ours, as
+        {name: (artifact, options of serve.py)}, which must be there."""
+        ready, failed, commands = {}, {}, {}
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            for name, program in programs.items():
+                if isinstance(program, tuple):
+                    artifact, *options = program
+                    program = self.ours(artifact, stack.enter_context(self.library(artifact)), *options)
+                commands[name] = program
             times = take_turns(commands, folder, self.rounds, 2 if self.dry else steps, ready, failed, START_SECONDS)
-        first = next(iter(commands))
-        if first in failed:
-            raise Failed(failed[first])
+        for name, program in programs.items():
+            if isinstance(program, tuple) and name in failed:
+                raise Failed(f"{name}: {failed[name]}")
         return dict(times=times, ready=ready, failed=failed)
 
 
@@ -97,7 +102,7 @@ def update_rows(kit):
 def measure_update(kit, artifact):
     count, copies = parameter_count(ALL_WORKLOADS[artifact.workload]), COPY_BYTES * (artifact.element == "bf16")
     limit = [f"update={count * (UPDATE_BYTES + copies)}", f"step={count * (NORM_BYTES + UPDATE_BYTES + copies)}"]
-    commands = {"trainc": kit.ours(artifact, "--commands"), "copy": [sys.executable, os.path.join(HERE, "limit.py"), *limit]}
+    commands = {"trainc": (artifact, "--commands"), "copy": [sys.executable, os.path.join(HERE, "limit.py"), *limit]}
     if kit.torch:
         for name, options in TORCH_UPDATES.items():
             if not kit.dry or name == "torch fused":
@@ -138,7 +143,7 @@ def step_rows(kit):
 
 def measure_step(kit, artifact, modes=TORCH_STEPS):
     precision = "high" if artifact.element == "tf32" else "highest"
-    commands = {"trainc": kit.ours(artifact)}
+    commands = {"trainc": (artifact,)}
     if kit.torch:
         for name, mode in modes.items():
             if not kit.dry or mode in ("eager", "compile"):
@@ -179,7 +184,7 @@ def ablation_rows(kit):
 
 
 def measure_ablation(kit, pair):
-    commands = {f"{side}{', plain' * bool(options)}": kit.ours(artifact, *options)
+    commands = {f"{side}{', plain' * bool(options)}": (artifact, *options)
                 for options in ((), ("--no-graphs",)) for side, artifact in zip(("on", "off"), pair)}
     row = kit.turns(commands, 30)
     # Of windows of several micro-batches: per micro-batch.
@@ -207,7 +212,7 @@ def profile_rows(kit):
 def measure_profile(kit, artifact):
     moved = 1 << (20 if kit.dry else 32)
     limit = [sys.executable, os.path.join(HERE, "limit.py"), f"copy={moved}", *(["--peaks"] if kit.torch and not kit.dry else [])]
-    row = kit.turns({"trainc": kit.ours(artifact, "--profile"), "copy": limit}, 10)
+    row = kit.turns({"trainc": (artifact, "--profile"), "copy": limit}, 10)
     row["bytes_per_ms"] = moved / median(row["times"]["copy"]["copy"])
     row["flops_per_ms"] = row["ready"]["copy"].get("peaks", {}).get("bf16", 0) * 1e9
     row["step_flops"] = flops(ALL_WORKLOADS[artifact.workload])
@@ -252,18 +257,17 @@ TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 
 
 def sanitizer_rows(kit):
-    return {f"{a.name}, {tool}": (a, tool) for a in catalog.sanitized() for tool in TOOLS}
+    return {f"{a.name}, {tool}": (a, tool) for a in catalog.sanitized() for tool in (TOOLS[:1] if kit.dry else TOOLS)}
 
 
 def measure_sanitizer(kit, pair):
     """On a GPU compute-sanitizer; in a dry run the program without it."""
     artifact, sanitizer = pair
-    command = [os.path.join(FOLDER, "build", "bin", "trainc-run"), kit.library(artifact, "tiny"), "--benchmark", "2",
-               "--device", "cuda"]
-    if not kit.dry:
-        command = ["compute-sanitizer", "--tool", sanitizer, "--error-exitcode", "9", *command]
+    words = [] if kit.dry else ["compute-sanitizer", "--tool", sanitizer, "--error-exitcode", "9"]
     try:
-        done = run(command, timeout=280, check=False)
+        with kit.library(artifact, "tiny") as library:
+            done = run([*words, os.path.join(FOLDER, "build", "bin", "trainc-run"), library, "--benchmark", "2", "--device",
+                        "cuda"], timeout=280, check=False)
     except FileNotFoundError:
         raise Failed("compute-sanitizer is not in PATH") from None
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "=========" in line]

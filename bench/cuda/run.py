@@ -40,8 +40,13 @@ def parts():
     import checks
     import parts as p
     return {
+        "tests": Part("Test programs of the runtime on this device.", checks.test_rows, checks.measure_test,
+                      checks.TEST_COLUMNS, checks.test_cells),
         "losses": Part("Losses and gradient norms of the first 5 updates: largest relative error.", checks.loss_rows,
                        checks.measure_losses, checks.LOSS_COLUMNS, checks.loss_cells),
+        "operations": Part("Every op and its gradient against JAX in f64: the norm of the difference over the norm.",
+                           checks.operation_rows, checks.measure_operations, checks.OPERATION_COLUMNS,
+                           checks.operation_cells),
         "optimizer": Part("Clip and AdamW of 124 M parameters, gradients in place; the copy is of as many bytes as ours "
                           "moves. A ratio is a peer's time over ours.", p.update_rows, p.measure_update,
                           p.UPDATE_COLUMNS, p.update_cells),
@@ -54,6 +59,9 @@ def parts():
         "profile": Part("Commands one by one, by the device's clock; the limit is what memory (measured by copies) or "
                         "products (measured by PyTorch's) would take.", p.profile_rows, p.measure_profile,
                         p.PROFILE_COLUMNS, p.profile_cells),
+        "conversion": Part("The optimizer's state to bf16 on the device, with as much free memory as it needs beside the old "
+                           "one, and with less.", checks.conversion_rows, checks.measure_conversion,
+                           checks.CONVERSION_COLUMNS, checks.conversion_cells),
         "sanitizer": Part("compute-sanitizer over two steps.", p.sanitizer_rows, p.measure_sanitizer,
                           p.SANITIZER_COLUMNS, p.sanitizer_cells),
     }
