@@ -2,7 +2,7 @@
 """Times compiled steps against others that take turns with them in one run, and prints ratios.
 
 usage: run.py [--suite SUITE] [--workload NAME ...] [--rounds N] [--disable-pass NAME ...] [--json FILE]
-       run.py --suite cuda [--pack FOLDER] [--cuda-arch ARCH,...] [--tiny] [--json FILE]
+       run.py --suite cuda [--pack FOLDER] [--cuda-arch ARCH,...] [--part PART ...] [--tiny] [--json FILE]
 
   step       a whole step against PyTorch, JAX and the machine's limit
   optimizer  clip and AdamW alone, of gradients that stand in memory, against the same
@@ -124,14 +124,17 @@ SUITES = {
 
 def run_on_gpu(a):
     from timing_cuda import ARCHS, has_device, pack
-    sizes = ["tiny"] if a.tiny else ["full", "tiny"]
+    only = [word for part in a.part or [] for word in ("--only", part)]
+    options = dict(archs=ARCHS if a.cuda_arch is None else a.cuda_arch, sizes=["tiny"] if a.tiny else ["full", "tiny"])
+    if a.part:
+        options["parts"] = a.part
     if a.pack:
-        return bool(pack(a.pack, ARCHS if a.cuda_arch is None else a.cuda_arch, sizes))
+        return bool(pack(a.pack, **options))
     if not has_device():
         sys.exit("run.py: there is no GPU here; with --pack FOLDER the suite is made for a machine that has one")
     with tempfile.TemporaryDirectory() as folder:
-        pack(folder, ARCHS if a.cuda_arch is None else a.cuda_arch, sizes)
-        return subprocess.call([sys.executable, f"{folder}/run.py", *(["--json", os.path.abspath(a.json)] if a.json else [])])
+        pack(folder, **options)
+        return subprocess.call([sys.executable, f"{folder}/run.py", *only, *(["--json", os.path.abspath(a.json)] if a.json else [])])
 
 
 def main():
@@ -143,10 +146,18 @@ def main():
     p.add_argument("--json", help="write the times of each workload here")
     p.add_argument("--pack", metavar="FOLDER", help="cuda: make what is carried to a GPU, in a new folder")
     p.add_argument("--cuda-arch", metavar="ARCH,...", help="cuda: GPUs to compile for; '' for the driver of tests alone")
+    p.add_argument("--part", action="append", help="cuda: only this part, see bench/cuda/catalog.py")
     p.add_argument("--tiny", action="store_true", help="cuda: only what a dry run needs")
     a = p.parse_args()
     if a.suite == "cuda":
-        return run_on_gpu(a)
+        from timing_cuda import catalog
+        for part in a.part or []:
+            if part not in catalog.PARTS:
+                p.error(f"expected one of the parts {', '.join(catalog.PARTS)}, got '{part}'")
+        try:
+            return run_on_gpu(a)
+        except Failed as e:
+            sys.exit(f"run.py: {e}")
     suite, results, failed = SUITES[a.suite], {}, False
     if a.suite == "ablation" and a.disable_pass:
         p.error("the ablation itself says which passes are disabled")

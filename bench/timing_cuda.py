@@ -59,8 +59,8 @@ def compile_artifact(text, path, archs, *options):
 
 
 class Packing:
-    def __init__(self, folder, archs, sizes, say):
-        self.folder, self.archs, self.sizes, self.say = os.path.abspath(folder), archs, sizes, say
+    def __init__(self, folder, archs, sizes, parts, say):
+        self.folder, self.archs, self.sizes, self.parts, self.say = os.path.abspath(folder), archs, sizes, parts, say
         os.makedirs(self.folder, exist_ok=True)
         if os.listdir(self.folder):
             raise Failed(f"{folder} is not empty")
@@ -96,20 +96,24 @@ class Packing:
 
     def data(self):
         """Of what needs more than NumPy to make."""
-        from oracle import llama_jax
-        x, y = llama_jax.batch(**LLAMA)
-        values = llama_jax.initial_values(**LLAMA)
-        np.savez(self.path("data", "llama.npz"), x=x, y=y, **{f"p:{k}": v for k, v in values.items()})
-        self.expected["llama"] = dict(zip(("loss", "norm"), zip(*llama_jax.first_updates(values, (x, y), CHECKED_STEPS, **LLAMA))))
-        for name in ("digits-cnn", "cnn-tiny"):
-            w, rng = ALL_WORKLOADS[name], np.random.default_rng(1)
-            if name == "cnn-tiny":  # of no real images
-                x, y = rng.random((w.batch, 1, 8, 8), np.float32), rng.integers(0, 10, w.batch).astype(np.int32)
-            elif "full" in self.sizes:
-                (x, y), = batches(w)
-            else:
-                continue
-            np.savez(self.path("data", f"{name}.npz"), x=x, y=y, **{f"p:{k}": v for k, v in initial_values(w)})
+        used = {a.workload for size in self.sizes for a in catalog.artifacts(size, self.parts)}
+
+        def save(name, x, y, values):
+            np.savez(self.path("data", f"{name}.npz"), x=x, y=y, **{f"p:{k}": v for k, v in values.items()})
+
+        if "llama" in used:
+            from oracle import llama_jax
+            data, values = llama_jax.batch(**LLAMA), llama_jax.initial_values(**LLAMA)
+            save("llama", *data, values)
+            updates = llama_jax.first_updates(values, data, CHECKED_STEPS, **LLAMA)
+            self.expected["llama"] = dict(zip(("loss", "norm"), zip(*updates)))
+        if "digits-cnn" in used:
+            w = ALL_WORKLOADS["digits-cnn"]
+            save("digits-cnn", *batches(w)[0], dict(initial_values(w)))
+        if "cnn-tiny" in used:  # of no real images
+            w, rng = ALL_WORKLOADS["cnn-tiny"], np.random.default_rng(1)
+            x, y = rng.random((w.batch, 1, 8, 8), np.float32), rng.integers(0, 10, w.batch).astype(np.int32)
+            save("cnn-tiny", x, y, dict(initial_values(w)))
 
     def archs_of(self, size):
         return ",".join(filter(None, [self.archs, "host" if size == "tiny" else ""]))
@@ -117,7 +121,7 @@ class Packing:
     def artifacts(self):
         for size in self.sizes:
             archs = self.archs_of(size)
-            for artifact in catalog.artifacts(size):
+            for artifact in catalog.artifacts(size, self.parts):
                 self.say(f"{size}: {artifact.name}")
                 try:
                     compile_artifact(module_of(artifact), self.path("artifacts", size, artifact.name + ".so"), archs,
@@ -219,14 +223,18 @@ def has_device():
         return False
 
 
-def pack(folder, archs=ARCHS, sizes=catalog.SIZES, say=lambda text: print(text, file=sys.stderr, flush=True)):
+def pack(folder, archs=ARCHS, sizes=catalog.SIZES, parts=catalog.PARTS,
+         say=lambda text: print(text, file=sys.stderr, flush=True)):
     """Makes the folder, and returns what could not be compiled; `archs` '' is for the driver of tests alone."""
-    p = Packing(folder, archs, sizes, say)
+    p = Packing(folder, archs, sizes, parts, say)
     p.files()
     p.data()
     p.artifacts()
-    p.on_processor()
-    p.operations()
-    p.multi_tensor()
-    p.describe(p.tests())
+    if "losses" in parts:
+        p.on_processor()
+    if "operations" in parts:
+        p.operations()
+    if "optimizer" in parts:
+        p.multi_tensor()
+    p.describe(p.tests() if "tests" in parts else {})
     return p.missing

@@ -28,10 +28,10 @@ LOSSES = {"full": ["mlp-tiny", "digits-cnn", "llama", "gpt-char", "gpt2-124m"],
           "tiny": ["mlp-tiny", "cnn-tiny", "llama", "gpt-tiny"]}
 ONE_TYPE = ["mlp-tiny", "digits-cnn", "cnn-tiny", "llama"]  # f32 alone
 # Pass, and what it is for: the step without it is slower there.
-ABLATIONS = {"full": {"train-coalesce": "many-small", "train-fuse-optimizer": "many-small", "fuse-kernels": "gpt-char",
-                      "train-hoist-casts": "gpt2-124m-accum4"},
-             "tiny": {"train-coalesce": "gpt-tiny", "train-fuse-optimizer": "gpt-tiny", "fuse-kernels": "gpt-tiny",
-                      "train-hoist-casts": "gpt-tiny-accum4"}}
+ABLATIONS = {"full": {"train-coalesce": "many-small", "train-fuse-optimizer": "many-small", "train-merge-launches": "gpt-char",
+                      "fuse-kernels": "gpt-char", "train-hoist-casts": "gpt2-124m-accum4"},
+             "tiny": {"train-coalesce": "gpt-tiny", "train-fuse-optimizer": "gpt-tiny", "train-merge-launches": "gpt-tiny",
+                      "fuse-kernels": "gpt-tiny", "train-hoist-casts": "gpt-tiny-accum4"}}
 # Gradient merge: windows of several micro-steps, and updates of each alone.
 MERGES = {"full": ("gpt2-124m-accum4", "gpt2-124m-1x64"), "tiny": ("gpt-tiny-accum4", "gpt-tiny")}
 PROFILED = {"full": ["gpt2-124m-8x1024", "gpt2-124m"], "tiny": ["gpt-tiny"]}
@@ -71,7 +71,14 @@ def sanitized():
     return [Artifact(w, element) for w, element in (("mlp-tiny", "f32"), ("cnn-tiny", "f32"), ("llama", "f32"), ("gpt-tiny", "bf16"))]
 
 
-def artifacts(size):
-    every = [*steps(size), *updates(size), *losses(size), *(a for pair in ablations(size).values() for a in pair),
-             *(Artifact(w, "bf16") for w in PROFILED[size])]
-    return list({a.name: a for a in every}.values())
+PARTS = {"tests": lambda size: [], "losses": losses, "operations": lambda size: [], "optimizer": updates, "step": steps,
+         "autotuned": lambda size: [a for a in steps(size) if a.element == "bf16"],
+         "ablation": lambda size: [a for pair in ablations(size).values() for a in pair],
+         "profile": lambda size: [Artifact(w, "bf16") for w in PROFILED[size]],
+         "conversion": lambda size: [converted(size)],
+         "sanitizer": lambda size: sanitized() if size == "tiny" else []}
+
+
+def artifacts(size, parts=PARTS):
+    """What parts need."""
+    return list({a.name: a for part in parts for a in PARTS[part](size)}.values())

@@ -34,6 +34,7 @@ class Part:
     measure: Callable  # (kit, what) -> row, a dict of what JSON can hold
     columns: list
     cells: Callable  # (row) -> (texts, whether it is as it should be, or None)
+    timed: bool = False  # what is compared are times
 
 
 def parts():
@@ -49,11 +50,11 @@ def parts():
                            checks.operation_cells),
         "optimizer": Part("Clip and AdamW of 124 M parameters, gradients in place; the copy is of as many bytes as ours "
                           "moves. A ratio is a peer's time over ours.", p.update_rows, p.measure_update,
-                          p.UPDATE_COLUMNS, p.update_cells),
+                          p.UPDATE_COLUMNS, p.update_cells, True),
         "step": Part("Whole steps. A ratio is a peer's time over ours.", p.step_rows, p.measure_step, p.STEP_COLUMNS,
-                     p.step_cells),
+                     p.step_cells, True),
         "autotuned": Part("Whole steps against PyTorch's slowest compilation.", p.autotuned_rows, p.measure_autotuned,
-                          p.STEP_COLUMNS, p.step_cells),
+                          p.STEP_COLUMNS, p.step_cells, True),
         "ablation": Part("A step without a pass, per micro-batch: its time over that with it.", p.ablation_rows,
                          p.measure_ablation, p.ABLATION_COLUMNS, p.ablation_cells),
         "profile": Part("Commands one by one, by the device's clock; the limit is what memory (measured by copies) or "
@@ -125,11 +126,13 @@ def keep(path, results):
         os.replace(path + ".tmp", path)
 
 
-def line(part, name, row):
+def line(part, name, row, dry):
     """(a row of the table, whether it is as it should be)"""
     if "error" in row:
         return f"| {name} | {row['error']} |", False
     texts, verdict = part.cells(row)
+    if dry and part.timed:
+        verdict = None
     mark = {True: "ok", False: "short", None: ""}[verdict]
     return f"| {name} | {' | '.join([*texts, mark])} |", verdict is not False
 
@@ -150,7 +153,7 @@ def print_tables(every, results):
         if rows:
             print(header(name, part))
         for row_name, row in rows.items():
-            text, good = line(part, row_name, row)
+            text, good = line(part, row_name, row, results["about"]["dry"])
             failed |= not good
             print(text)
         for text in footnotes(rows):
@@ -180,7 +183,7 @@ def measure(every, kit, chosen, results, path, seconds):
                 except Failed as e:
                     rows[row_name] = dict(name=row_name, error=str(e))
                 keep(path, results)
-            text, good = line(part, row_name, rows[row_name])
+            text, good = line(part, row_name, rows[row_name], kit.dry)
             failed |= not good
             print(text, flush=True)
         for text in footnotes(rows):
