@@ -22,6 +22,7 @@ class Device:
 
     def __init__(self, ordinal=0):
         self.library = ctypes.CDLL(os.environ.get("TRAINC_LIBCUDA", "libcuda.so.1"))
+        self.pinned, self.pinned_bytes = None, 0
         self.call("cuInit", 0)
         self.device, self.context, self.stream = c_int(), c_void_p(), c_void_p()
         self.call("cuDeviceGet", byref(self.device), c_int(ordinal))
@@ -69,22 +70,27 @@ class Device:
     def copy(self, to, source, nbytes):
         self.call("cuMemcpyDtoDAsync_v2", c_uint64(to), c_uint64(source), c_size_t(nbytes), self.stream)
 
+    def staging(self, nbytes):
+        """Pinned memory of the host, of at least so many bytes; it stays for the next copy."""
+        if nbytes > self.pinned_bytes:
+            if self.pinned:
+                self.call("cuMemFreeHost", self.pinned)
+            self.pinned, self.pinned_bytes = c_void_p(), nbytes
+            self.call("cuMemHostAlloc", byref(self.pinned), c_size_t(nbytes), c_uint(0))
+        return self.pinned
+
     def upload(self, address, array):
         """Returns when it is there."""
-        pinned = c_void_p()
-        self.call("cuMemHostAlloc", byref(pinned), c_size_t(max(array.nbytes, 1)), c_uint(0))
+        pinned = self.staging(array.nbytes)
         ctypes.memmove(pinned, array.ctypes.data_as(c_void_p), array.nbytes)
         self.call("cuMemcpyHtoDAsync_v2", c_uint64(address), pinned, c_size_t(array.nbytes), self.stream)
         self.wait()
-        self.call("cuMemFreeHost", pinned)
 
     def download(self, address, array):
-        pinned = c_void_p()
-        self.call("cuMemHostAlloc", byref(pinned), c_size_t(max(array.nbytes, 1)), c_uint(0))
+        pinned = self.staging(array.nbytes)
         self.call("cuMemcpyDtoHAsync_v2", pinned, c_uint64(address), c_size_t(array.nbytes), self.stream)
         self.wait()
         ctypes.memmove(array.ctypes.data_as(c_void_p), pinned, array.nbytes)
-        self.call("cuMemFreeHost", pinned)
         return array
 
     def kernels(self, image, *names):

@@ -2,6 +2,7 @@
 import contextlib
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 from statistics import median
@@ -118,13 +119,15 @@ UPDATE_COLUMNS = ["update / copy", "clip and update / copy", *(f"faster than {p}
 
 
 def update_cells(row):
+    # A step that uses the copies has more to do than the update.
+    whole = "apply" if ".bf16" in row["name"] else "step_ms"
     alone = in_turn(row, "copy", part="update", of="update")
     copies = row["times"]["copy"]["update"]
     norms = {name: ready["loss"] for name, ready in row["ready"].items() if "loss" in ready}
     apart = max((abs(a - b) / b for losses in norms.values() for a, b in zip(norms["trainc"], losses)), default=0)
     verdict = alone is not None and alone >= UPDATE_BAR and apart < 1e-5
-    return [shown(alone), shown(in_turn(row, "copy", of="step")), *(shown(in_turn(row, p)) for p in TORCH_UPDATES),
-            shown(in_turn(row, "multi-tensor")), f"{apart:.0e}", f"{max(copies) / min(copies):.2f}x"], verdict
+    peers = [shown(in_turn(row, p, part=whole)) for p in [*TORCH_UPDATES, "multi-tensor"]]
+    return [shown(alone), shown(in_turn(row, "copy", part=whole, of="step")), *peers, f"{apart:.0e}", f"{max(copies) / min(copies):.2f}x"], verdict
 
 
 #===----------------------------------------------------------------------===#
@@ -146,12 +149,12 @@ def measure_step(kit, artifact, modes=TORCH_STEPS):
     commands = {"trainc": (artifact,)}
     if kit.torch:
         for name, mode in modes.items():
-            if not kit.dry or mode in ("eager", "compile"):
+            if mode in ("eager", "compile") if kit.dry else artifact.element == "bf16" or mode in ("compile", "graph"):
                 commands[name] = kit.torch_peer(artifact, "--mode", mode, "--precision", precision)
     if kit.jax and modes is TORCH_STEPS:
         commands["jax"] = kit.peer("jax_peer.py", artifact, environment=(
             "XLA_PYTHON_CLIENT_PREALLOCATE=false", f"JAX_DEFAULT_MATMUL_PRECISION={JAX_PRECISION[precision]}"))
-    return kit.turns(commands, 30)
+    return kit.turns(commands, 10 if artifact.workload.endswith(catalog.LARGE) else 30)
 
 
 def measure_autotuned(kit, artifact):
@@ -263,13 +266,14 @@ def sanitizer_rows(kit):
 def measure_sanitizer(kit, pair):
     """On a GPU compute-sanitizer; in a dry run the program without it."""
     artifact, sanitizer = pair
-    words = [] if kit.dry else ["compute-sanitizer", "--tool", sanitizer, "--error-exitcode", "9"]
+    program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    words = [] if kit.dry else [program, "--tool", sanitizer, "--error-exitcode", "9"]
     try:
         with kit.library(artifact, "tiny") as library:
             done = run([*words, os.path.join(FOLDER, "build", "bin", "trainc-run"), library, "--benchmark", "2", "--device",
                         "cuda"], timeout=280, check=False)
     except FileNotFoundError:
-        raise Failed("compute-sanitizer is not in PATH") from None
+        raise Failed(f"there is no {program}") from None
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "=========" in line]
     return dict(code=done.returncode, report=lines[:40], last=last_line(done.stdout + done.stderr))
 

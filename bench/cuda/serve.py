@@ -87,11 +87,10 @@ def initial(workload):
 def observed(spans, step, update):
     with spans:
         step()
-    total = sum(spans.ms(name) for name in LISTS)
     if not update:
-        return dict(commands=total)
-    after = spans.ms("apply", "update")
-    return dict(norm=total - after, update=after)
+        return dict(commands=sum(spans.ms(name) for name in LISTS))
+    apply, after = spans.ms("apply"), spans.ms("apply", "update")
+    return dict(apply=apply, norm=apply - after, update=after)
 
 
 def profile(trainer, step, spans, times=20):
