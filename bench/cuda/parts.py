@@ -12,11 +12,11 @@ from carried import FOLDER, packed, unpacked
 from catalog import Artifact
 from common import PEERS, Failed, last_line, run
 from timing import take_turns
-from workloads import ALL_WORKLOADS, flops, parameter_count
+from workloads import ALL_WORKLOADS, flops, parameter_count, parameters
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROUNDS, BLOCK_SECONDS = 5, 0.3
-START_SECONDS = 400  # that a peer may take to compile and to warm up
+START_SECONDS = 240  # that a peer may take to compile and to warm up
 NORM_BYTES, UPDATE_BYTES, COPY_BYTES = 4, 28, 2  # of a parameter
 UPDATE_BAR, STEP_BAR = 0.9, 1.2
 
@@ -93,6 +93,7 @@ def failures(row):
 TORCH_UPDATES = {"torch fused": ("--optimizer", "fused"), "torch foreach": ("--optimizer", "foreach"),
                  "torch fused, graph": ("--optimizer", "fused", "--mode", "graph"),
                  "torch compiled": ("--optimizer", "compiled")}
+COMPILED_TENSORS = 200  # more take PyTorch minutes to compile
 MULTI_TENSOR = os.path.join(FOLDER, "artifacts", "multi_tensor.fatbin")
 
 
@@ -101,12 +102,13 @@ def update_rows(kit):
 
 
 def measure_update(kit, artifact):
-    count, copies = parameter_count(ALL_WORKLOADS[artifact.workload]), COPY_BYTES * (artifact.element == "bf16")
+    w = ALL_WORKLOADS[artifact.workload]
+    count, copies = parameter_count(w), COPY_BYTES * (artifact.element == "bf16")
     limit = [f"update={count * (UPDATE_BYTES + copies)}", f"step={count * (NORM_BYTES + UPDATE_BYTES + copies)}"]
     commands = {"trainc": (artifact, "--commands"), "copy": [sys.executable, os.path.join(HERE, "limit.py"), *limit]}
     if kit.torch:
         for name, options in TORCH_UPDATES.items():
-            if not kit.dry or name == "torch fused":
+            if name == "torch fused" if kit.dry else name != "torch compiled" or len(parameters(w)) <= COMPILED_TENSORS:
                 commands[name] = kit.torch_peer(artifact, *options)
     if os.path.exists(MULTI_TENSOR) and not kit.dry:
         commands["multi-tensor"] = [sys.executable, os.path.join(HERE, "multi_tensor.py"), MULTI_TENSOR, artifact.workload,

@@ -9,6 +9,7 @@ begins no row after its seconds. --table only prints the tables of FILE, as benc
 the driver of tests, with tiny models: its times mean nothing.
 """
 import argparse
+import ctypes
 import glob
 import json
 import os
@@ -78,6 +79,11 @@ def prepare(dry):
         if dry:
             os.environ[variable] = os.path.join(LIBRARIES, f"libtrainc_fake_{library}.so")
     if dry:
+        # They need the emulator, which was somewhere else where they were built.
+        ctypes.CDLL(os.path.join(LIBRARIES, "libtrainc_emulator.so"), ctypes.RTLD_GLOBAL)
+        for name in ("cuda", "cublaslt"):
+            ctypes.CDLL(os.path.join(LIBRARIES, f"libtrainc_fake_{name}.so"), ctypes.RTLD_GLOBAL)
+        os.environ["LD_LIBRARY_PATH"] = LIBRARIES
         os.environ["OMP_NUM_THREADS"] = "1"
     else:
         for variable, name in (("TRAINC_LIBCUBLASLT", "libcublasLt.so.13"), ("TRAINC_LIBNCCL", "libnccl.so.2")):
@@ -89,7 +95,6 @@ def prepare(dry):
 
 def find_library(name):
     """Where a library of CUDA is if the loader does not know it: in a toolkit, or in the wheels that PyTorch brings."""
-    import ctypes
     try:
         ctypes.CDLL(name)
         return None
