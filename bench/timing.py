@@ -26,7 +26,13 @@ class Served:
                                         text=True, env=ENVIRONMENT, cwd=PEERS)
 
     def answer(self):
-        watch = threading.Timer(self.limit, self.process.kill) if self.limit else None
+        late = []
+
+        def end():
+            late.append(True)
+            self.process.kill()
+
+        watch = threading.Timer(self.limit, end) if self.limit else None
         if watch:
             watch.start()
         # Libraries print there, too.
@@ -35,6 +41,8 @@ class Served:
             watch.cancel()
         if not line:
             self.process.wait()
+            if late:
+                raise Failed(f"{self.name}: no answer after {self.limit} s")
             self.errors.seek(0)
             raise Failed(f"{self.name} ended: {last_line(self.errors.read())}")
         return json.loads(line)

@@ -30,9 +30,12 @@ LOSSES = {"full": ["mlp-tiny", "digits-cnn", "llama", "gpt-char", "gpt2-124m"],
 ONE_TYPE = ["mlp-tiny", "digits-cnn", "cnn-tiny", "llama"]  # f32 alone
 # Pass, and what it is for: the step without it is slower there.
 ABLATIONS = {"full": {"train-coalesce": "many-small", "train-fuse-optimizer": "many-small", "train-merge-launches": "gpt-char",
-                      "fuse-kernels": "gpt-char", "train-hoist-casts": "gpt2-124m-accum4"},
+                      "fuse-kernels": "gpt-char", "train-fuse-epilogues": "gpt2-124m",
+                      "train-hoist-casts": "gpt2-124m-accum4"},
              "tiny": {"train-coalesce": "gpt-tiny", "train-fuse-optimizer": "gpt-tiny", "train-merge-launches": "gpt-tiny",
-                      "fuse-kernels": "gpt-tiny", "train-hoist-casts": "gpt-tiny-accum4"}}
+                      "fuse-kernels": "gpt-tiny", "train-fuse-epilogues": "gpt-tiny",
+                      "train-hoist-casts": "gpt-tiny-accum4"}}
+IN_BF16 = ["train-fuse-epilogues", "train-hoist-casts"]
 # Gradient merge: windows of several micro-steps, and updates of each alone.
 MERGES = {"full": ("gpt2-124m-accum4", "gpt2-124m-1x64"), "tiny": ("gpt-tiny-accum4", "gpt-tiny")}
 PROFILED = {"full": ["gpt2-124m-8x1024", "gpt2-124m"], "tiny": ["gpt-tiny"]}
@@ -63,7 +66,7 @@ def ablations(size):
     """{row: (on, off)}"""
     rows = {}
     for name, workload in ABLATIONS[size].items():
-        element = "bf16" if name == "train-hoist-casts" else "f32"
+        element = "bf16" if name in IN_BF16 else "f32"
         rows[name] = Artifact(workload, element), Artifact(workload, element, (OFF + name,))
     rows["gradient merge"] = tuple(Artifact(w, "bf16") for w in MERGES[size])
     return rows
