@@ -153,6 +153,8 @@ def footnotes(rows):
 
 
 def print_tables(every, results):
+    print(f"# Steps on {results['about']['name']}, measured\n\nWritten by run.py of a pack of `bench/run.py --suite cuda`. Programs "
+          "took turns in one run; a ratio is the median over the rounds.\n")
     print("\n".join(f"- {key}: {value}" for key, value in results["about"].items()))
     failed = False
     for name, part in every.items():
