@@ -3,6 +3,7 @@
 The folder has the layout of the repository, so that the files of bench/ find each other: build/lib, build/bin, build/tests,
 artifacts/full and artifacts/tiny, and data/ with what the compiler's machine alone can compute: examples, expected results.
 """
+import glob
 import json
 import os
 import shutil
@@ -47,8 +48,9 @@ def module_of(artifact):
     return update_module(w, bf16) if artifact.update else workload_module(w, *["--bf16"] * bf16)
 
 
-# Programs of test/Runtime/cuda: {name: (files that it reads, whether it can run on the driver of tests, too)}.
-TESTS = {"device-real": (["push.ptx", "kernels.mlir"], False), "products-real": ([], False), "nccl-alone": ([], True)}
+# Of test/Runtime/cuda all *-real.cpp are packed, and a program that the driver of tests can do, too.
+TEST_FILES = {"device-real": ["push.ptx", "kernels.mlir"]}  # that they read
+FAKES_DO = "nccl-alone"
 
 
 def compile_artifact(text, path, archs, *options):
@@ -183,13 +185,15 @@ class Packing:
         sources = os.path.join(ROOT, "test", "Runtime", "cuda")
         runtime = os.path.join(ROOT, "runtime")
         tests = {}
-        for name, (inputs, fakes) in TESTS.items():
+        for path in sorted(glob.glob(os.path.join(sources, "*-real.cpp"))) + [os.path.join(sources, FAKES_DO + ".cpp")]:
+            name = os.path.basename(path)[:-len(".cpp")]
+            inputs = TEST_FILES.get(name, [])
             run(["clang++-22", "-std=c++20", "-O1", f"-I{runtime}/src", f"-I{runtime}/include", f"-I{runtime}/emulator/include",
-                 f"-I{sources}/Inputs", os.path.join(sources, name + ".cpp"), os.path.join(BUILD, "lib", "libtrainc_runtime.a"),
+                 f"-I{sources}/Inputs", path, os.path.join(BUILD, "lib", "libtrainc_runtime.a"),
                  "-static-libstdc++", "-static-libgcc", "-lm", "-ldl", "-pthread", "-s", "-o", self.path("build", "tests", name)])
             for file in inputs:
                 self.copy(os.path.join(sources, "Inputs", file), "build", "tests", file)
-            tests[name] = [[name, *inputs], fakes]
+            tests[name] = [[name, *inputs], name == FAKES_DO]
         return tests
 
     def multi_tensor(self):
