@@ -189,8 +189,11 @@ def measure(every, kit, chosen, results, path, seconds):
                     continue
                 try:
                     rows[row_name] = part.measure(kit, what) | dict(name=row_name)
+                    part.cells(rows[row_name])
                 except Failed as e:
                     rows[row_name] = dict(name=row_name, error=str(e))
+                except Exception as e:  # the other rows go on
+                    rows[row_name] = dict(name=row_name, error=f"{type(e).__name__}: {e}")
                 keep(path, results)
             text, good = line(part, row_name, rows[row_name], kit.dry)
             failed |= not good
