@@ -37,7 +37,7 @@ class Kit:
         name = f"{size or self.size}/{artifact.name}"
         path = os.path.join(FOLDER, "artifacts", name + ".so")
         if not os.path.exists(path + ".xz"):
-            raise Failed(f"{name} is not packed: {packed()['missing'].get(name, 'pack.json does not say why')}")
+            raise Failed(f"{name} is not packed: {packed()['missing'].get(name, 'its part was not asked for')}")
         with unpacked(path) as library:
             yield library
 
