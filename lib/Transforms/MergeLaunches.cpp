@@ -95,8 +95,8 @@ void Merger::merge(LaunchOp first, LaunchOp second) {
       KernelOp::create(b, kernels[0].getLoc(),
                        StringRef(name + suffix.str()).take_front(60), {});
   Block &body = kernel.getBody().emplaceBlock();
-  IRMapping
-      mapping; // from operands of the launches, and values in their kernels
+  // From operands of the launches, and values in their kernels.
+  IRMapping mapping;
   for (Value input : inputs)
     mapping.map(input, body.addArgument(input.getType(), input.getLoc()));
   b.setInsertionPointToEnd(&body);
