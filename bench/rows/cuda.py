@@ -8,7 +8,7 @@ import time
 
 from common import BUILD, ENVIRONMENT, ROOT, compile_module, generate, last_line, run, tool, workload_module
 from rows import Outcome, judge
-from rows.passes import lit_codes
+from rows.passes import LIT, lit_codes
 from workloads import WORKLOADS
 
 TEST = os.path.join(ROOT, "test")
@@ -35,10 +35,18 @@ def emulator(folder):
     return outcome if planted else judge(False, "no faults are planted")
 
 
+def with_toolkit():
+    """The environment with MLIR's tools and ptxas in PATH: of an installed toolkit, or what setup.sh --test installs."""
+    roots = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda",
+             *glob.glob(os.path.join(ROOT, ".venv", "lib", "python3*", "site-packages", "nvidia", "cu13"))]
+    folders = [os.path.dirname(LIT), *(os.path.join(root, "bin") for root in roots if root), ENVIRONMENT["PATH"]]
+    return dict(ENVIRONMENT, PATH=os.pathsep.join(folders))
+
+
 def code(folder):
     """The kernels of the whole model, in both types, by the test of code."""
     script = os.path.join(TEST, "Conversion", "LowerKernelsToGPU", "model-ptx.py")
-    done = run([sys.executable, script, folder, "12"], timeout=1800, check=False)
+    done = run([sys.executable, script, folder, "12"], timeout=1800, check=False, env=with_toolkit())
     lines = done.stdout.strip().splitlines() or [last_line(done.stderr)]
     return judge(done.returncode == 0, "; ".join(line.strip() for line in lines))
 
