@@ -42,7 +42,7 @@ def operations(folder):
         worst = max(errors, key=lambda k: errors[k][0] / max(bar, WORSE * errors[k][1]))
         texts.append(f"{len(errors)} cases in {element}, nearest to its bar {worst} ({errors[worst][0]:.1e}, CPU"
                      f" {errors[worst][1]:.1e}), {above} where the CPU target is above {bar:.1e} itself")
-        texts += [f"{len(over)} over the bar: {over[0]}"] * bool(over) + bad
+        texts += [f"over the bar: {name}" for name in over[:3]] + bad
         good = good and not over and not bad and bool(errors)
     return judge(good, "; ".join(texts))
 
@@ -56,4 +56,4 @@ def updates(folder):
     worst = max(errors, key=errors.get, default="none")
     text = f"{len(errors)} kinds, worst {errors.get(worst, 0):.2f} of its bar ({worst})"
     return judge(not over and not bad and bool(errors),
-                 "; ".join([text] + [f"{len(over)} over: {over[0]}"] * bool(over) + bad))
+                 "; ".join([text, *(f"over the bar: {name}" for name in over[:3]), *bad]))
