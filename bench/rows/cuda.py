@@ -8,7 +8,8 @@ import time
 
 from common import BUILD, ENVIRONMENT, ROOT, compile_module, generate, last_line, run, tool, workload_module
 from rows import Outcome, judge
-from rows.passes import LIT, lit_codes
+from rows.passes import LIT
+from rows.traps import outcome
 from workloads import WORKLOADS
 
 TEST = os.path.join(ROOT, "test")
@@ -16,10 +17,7 @@ TEST = os.path.join(ROOT, "test")
 
 def tests_pass(paths, what):
     """All these tests pass; none of them may be left out."""
-    codes = lit_codes(paths)
-    bad = [f"{name}: {code}" for name, code in codes.items() if code != "PASS"]
-    text = "; ".join([f"{len(codes) - len(bad)} of {len(paths)} tests pass: {what}", *bad])
-    return judge(paths and len(codes) == len(paths) and not bad, text)
+    return outcome(paths, f"tests pass: {what}")
 
 
 def tests(folder, *names):
@@ -31,8 +29,8 @@ def tests(folder, *names):
 def emulator(folder):
     paths = tests("Target/GPU", "emulate-faults.mlir", "emulate-blocks.mlir")
     planted = re.findall(r"^ *// RUN: not ", "".join(open(path).read() for path in paths), re.M)
-    outcome = tests_pass(paths, f"{len(planted)} planted faults are caught, their correct twins pass")
-    return outcome if planted else judge(False, "no faults are planted")
+    done = tests_pass(paths, f"{len(planted)} planted faults are caught, their correct twins pass")
+    return done if planted else judge(False, "no faults are planted")
 
 
 def with_toolkit():

@@ -4,6 +4,7 @@
 // RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBNCCL=%runtime_lib/libtrainc_fake_nccl.so %t
 
+#include "Inputs/check.h"
 #include "cuda/streams.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,16 +13,6 @@
 
 using namespace trainc;
 using namespace trainc::cuda;
-
-#define CHECK(condition)                                                       \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      printf("%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #condition,       \
-             trainc_last_error());                                             \
-      exit(1);                                                                 \
-    }                                                                          \
-  } while (false)
-#define OK(call) CHECK((call) == 0)
 
 constexpr uint64_t elements = 3000, bytes = elements * sizeof(double);
 constexpr int launches = 3;

@@ -2,6 +2,7 @@
 #ifndef TRAINC_TEST_CUDA_DEVICE_H
 #define TRAINC_TEST_CUDA_DEVICE_H
 
+#include "check.h"
 #include "cuda/device.h"
 #include "trainc/fake_cuda.h"
 #include <stdio.h>
@@ -12,16 +13,6 @@
 
 using namespace trainc;
 using namespace trainc::cuda;
-
-#define CHECK(condition)                                                       \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      printf("%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #condition,       \
-             trainc_last_error());                                             \
-      exit(1);                                                                 \
-    }                                                                          \
-  } while (false)
-#define OK(call) CHECK((call) == 0)
 
 inline std::string readFile(const char *path) {
   FILE *file = fopen(path, "rb");

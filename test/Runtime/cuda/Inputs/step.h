@@ -9,6 +9,7 @@
 #ifndef TRAINC_TEST_CUDA_STEP_H
 #define TRAINC_TEST_CUDA_STEP_H
 
+#include "check.h"
 #include "trainc/fake_cuda.h"
 #include "trainc/runtime.h"
 #include <math.h>
@@ -17,16 +18,6 @@
 #include <string.h>
 #include <string>
 #include <vector>
-
-#define CHECK(condition)                                                       \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      printf("%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #condition,       \
-             trainc_last_error());                                             \
-      exit(1);                                                                 \
-    }                                                                          \
-  } while (false)
-#define OK(call) CHECK((call) == TRAINC_OK)
 
 constexpr int N = 1024, LABELS = 256, WINDOW = 4;
 constexpr uint64_t BYTES = N * sizeof(float);
