@@ -2,6 +2,7 @@
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from common import BUILD, ROOT, Failed, last_line, run
 from rows import judge
@@ -11,13 +12,16 @@ BARS = {"f32": 1e-4, "bf16": 2**-7, "f16": 2**-10}
 WORSE = 1.5  # how much worse than the CPU target's an error may be where that is above the bar
 
 
+HOURS = 2  # of the emulator, per type: a case of attention takes minutes
+
+
 def results_of(script, folder, *options):
     """What a harness writes as JSON."""
-    path = os.path.join(folder, "results.json")
+    path = os.path.join(folder, "-".join([script, *options]) + ".json")
     if os.path.exists(path):
         os.remove(path)
     done = run([sys.executable, os.path.join(ROOT, "test", "Conversion", "LowerKernelsToGPU", script), EMULATOR, "--json",
-                path, *options], timeout=3000, check=False)
+                path, *options], timeout=3600 * HOURS, check=False)
     if not os.path.exists(path):
         raise Failed(f"{script}: {last_line(done.stderr)}")
     with open(path) as f:
@@ -33,8 +37,9 @@ def failures(results):
 def operations(folder):
     """Every op and its gradient, against JAX; the CPU target's error beside it."""
     texts, good = [], True
-    for element, bar in BARS.items():
-        results = results_of("operations.py", folder, "--types", element)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        by_type = list(pool.map(lambda element: results_of("operations.py", folder, "--types", element), BARS))
+    for (element, bar), results in zip(BARS.items(), by_type):
         bad = failures(results)
         errors = {k: v for k, v in results.items() if not isinstance(v, str)}
         over = [k for k, (gpu, cpu) in errors.items() if not gpu < max(bar, WORSE * cpu)]
