@@ -363,6 +363,10 @@ void multiply(const char *a, const char *b, int64_t steps, float *sums,
   _tile_stored(3, sums + 3 * tileFloats, 64);
 }
 
+/// Rows of C are written whole if A streams. But A and B are packed just once if
+/// A fits the block, and the shorter operand should be resident.
+bool streamsB(int64_t m, int64_t n) { return m <= blockSide && m < n; }
+
 /// The product of one resident block with all of the stream.
 class Block {
 public:
@@ -462,6 +466,16 @@ private:
 };
 } // namespace
 
+double trainc::amxCost(double m, double n) {
+  // Multiply-adds that take as long as packing one number, first and beside.
+  constexpr double first = 30, beside = 8;
+  auto rows = static_cast<int64_t>(m), columns = static_cast<int64_t>(n);
+  if (streamsB(rows, columns))
+    return 1 + first / n + beside / m;
+  return 1 + first / m +
+         beside / n * static_cast<double>(ceilDiv(columns, blockSide));
+}
+
 const uint64_t trainc::amxScratch =
     static_cast<uint64_t>(2 * chunkBytes + blockSide / side * panelSums * 4 +
                           (blockSide / side) * (blockDepth / step) * panelStep);
@@ -473,9 +487,7 @@ void trainc::amxMultiply(const AmxProduct &x) {
     uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
   } config;
   _tile_loadconfig(&config);
-  // Rows of C are written whole if A streams; B is packed once if it does and A
-  // fits the block.
-  Block block(x, x.m <= blockSide && x.m < x.n);
+  Block block(x, streamsB(x.m, x.n));
   int64_t depthPiece = evenPiece(x.k, blockDepth, step);
   int64_t piece = evenPiece(block.residentCount(), blockSide, side);
   for (int64_t p = 0; p < x.k; p += depthPiece)

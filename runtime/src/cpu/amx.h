@@ -23,6 +23,10 @@ bool haveAmx();
 
 /// The product, on the calling thread, if haveAmx().
 void amxMultiply(const AmxProduct &product);
+
+/// The time that it takes per multiply-add, with what it packs; 1 would be
+/// without.
+double amxCost(double m, double n);
 extern const uint64_t amxScratch;
 
 } // namespace trainc

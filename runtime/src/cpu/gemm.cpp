@@ -97,15 +97,16 @@ static bool prefersOwn(const trainc_gemm_detail &d, double macs) {
          macs >= smallest;
 }
 
-/// What a tile packs of A, once per row, and of B, once per column and `most`
-/// rows, costs as much as `a` products per row and `b` per column.
-struct Packing {
-  double a, b;
-  int64_t most, unitM, unitN;
+/// What a product is cut by: the time that a tile of m x n takes per multiply-add,
+/// with what it packs, and the units of m and n.
+struct Cut {
+  double (*cost)(double m, double n);
+  int64_t unitM, unitN;
 };
 
-/// Cuts each product into `tiles` tiles where packing costs least.
-static void cut(GemmPlan &plan, int64_t tiles, const Packing &packing) {
+/// Cuts each product into `tiles` tiles where that costs least; returns the
+/// cost.
+static double cut(GemmPlan &plan, int64_t tiles, const Cut &by) {
   const trainc_gemm_detail &d = plan.detail;
   double lowest = 0;
   for (int64_t splitM = 1; splitM <= tiles; ++splitM) {
@@ -116,10 +117,9 @@ static void cut(GemmPlan &plan, int64_t tiles, const Packing &packing) {
       return least(share, size);
     };
     int64_t splitN = tiles / splitM;
-    int64_t m = piece(d.m, splitM, packing.unitM);
-    int64_t n = piece(d.n, splitN, packing.unitN);
-    double cost = 1 + packing.a / static_cast<double>(n) +
-                  packing.b / static_cast<double>(least(m, packing.most));
+    int64_t m = piece(d.m, splitM, by.unitM);
+    int64_t n = piece(d.n, splitN, by.unitN);
+    double cost = by.cost(static_cast<double>(m), static_cast<double>(n));
     // All wait for the largest tile.
     cost *= static_cast<double>(m * splitM) * static_cast<double>(n * splitN);
     if (lowest == 0 || cost < lowest) {
@@ -128,6 +128,7 @@ static void cut(GemmPlan &plan, int64_t tiles, const Packing &packing) {
       plan.tileN = n;
     }
   }
+  return lowest;
 }
 
 static bool multipliesBf16() {
@@ -210,10 +211,15 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
   if (floats && d.k > 0 && macs >= smallestAmx && haveAmx()) {
     plan.provider = AMX; // its bits do not depend on the cut
     plan.scratch = amxScratch;
-    int64_t tiles = threads;
-    tiles *= macs / static_cast<double>(tiles) > 1e8 ? 2 : 1;
-    if (threads > 1)
-      cut(plan, tilesOf(tiles, batch), {100, 100, 384, 32, 32});
+    if (threads == 1)
+      return TRAINC_OK;
+    const Cut by = {amxCost, 32, 32};
+    double whole = cut(plan, tilesOf(threads, batch), by);
+    // Two for each thread, if that costs little: no thread waits long then.
+    constexpr double little = 1.01;
+    GemmPlan finer = plan;
+    if (cut(finer, tilesOf(2 * int64_t(threads), batch), by) < little * whole)
+      plan = finer;
     return TRAINC_OK;
   }
   if (floats && prefersOwn(d, macs)) {
@@ -223,7 +229,11 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
     int64_t tiles = threads;
     tiles *= macs / static_cast<double>(tiles) > 3e8 ? 2 : 1;
     if (threads > 1)
-      cut(plan, tilesOf(tiles, batch), {29, 12, 480, 12, 32});
+      cut(plan, tilesOf(tiles, batch),
+          {[](double m, double n) {
+             return 1 + 29 / n + 12 / (m < 480 ? m : 480);
+           },
+           12, 32});
     return TRAINC_OK;
   }
   if (floats && prefersOneDnn(d)) {
@@ -231,7 +241,8 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
     // Fewer tiles than the detail has, if there are fewer processors.
     int64_t processors = tilesOf(sysconf(_SC_NPROCESSORS_ONLN), batch);
     if (processors > 0 && processors < gemmTileCount(d) / batch)
-      cut(plan, processors, {60, 37, d.m, 16, 16});
+      cut(plan, processors,
+          {[](double m, double n) { return 1 + 60 / n + 37 / m; }, 16, 16});
     return TRAINC_OK;
   }
   TRAINC_TRY(loadOpenBlas(&plan.blas));
