@@ -1,21 +1,25 @@
-//===- amx.h - Products of f32 matrices by AMX ------------------*- C++ -*-===//
+//===- amx.h - Products of f32 and bf16 matrices by AMX ---------*- C++ -*-===//
 #ifndef TRAINC_CPU_AMX_H
 #define TRAINC_CPU_AMX_H
+
+#include "trainc/step_abi.h"
 
 #include <stdint.h>
 
 namespace trainc {
 
-/// C = A' B' (+ C if accumulate) (+ bias on each row) in f32, row major: as
-/// trainc_gemm_detail, without a batch.
+/// C = A' B' (+ C if accumulate) (+ bias on each row), row major: as
+/// trainc_gemm_detail, without a batch. A and B are f32 and so is C, or A and B
+/// are bf16 and C is bf16 or f32; the bias is as C.
 struct AmxProduct {
+  uint32_t ab_type, c_type;
   bool transposeA, transposeB, accumulate;
   int64_t m, n, k;
-  int64_t lda, ldb, ldc; // floats from row to row of the stored matrices
-  const float *a, *b;
-  float *c;
-  const float *bias; // null: none
-  void *scratch;     // amxScratch bytes, aligned to 64
+  int64_t lda, ldb, ldc; // elements from row to row of the stored matrices
+  const void *a, *b;
+  void *c;
+  const void *bias; // null: none
+  void *scratch;    // amxScratch() bytes, aligned to 64
 };
 
 /// Whether this process may use AMX for bf16.
@@ -27,7 +31,7 @@ void amxMultiply(const AmxProduct &product);
 /// The time that it takes per multiply-add, with what it packs; 1 would be
 /// without.
 double amxCost(double m, double n);
-extern const uint64_t amxScratch;
+uint64_t amxScratch(uint32_t c_type, int64_t k);
 
 } // namespace trainc
 

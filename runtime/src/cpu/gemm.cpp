@@ -200,17 +200,13 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
                 d.c_type == TRAINC_F32;
   bool brain = d.a_type == TRAINC_BF16 && d.b_type == TRAINC_BF16 &&
                d.c_type != TRAINC_F16 && d.k > 0;
-  if (brain && multipliesBf16() && haveOneDnn()) {
-    plan.provider = ONEDNN;
-    return createMatmuls(plan);
-  }
   double macs = static_cast<double>(d.m) * static_cast<double>(d.n) *
                 static_cast<double>(d.k) * static_cast<double>(batch);
   // Below, packing and unused parts of the registers cost more than they save.
   constexpr double smallestAmx = 1 << 21;
-  if (floats && d.k > 0 && macs >= smallestAmx && haveAmx()) {
+  if ((floats || brain) && d.k > 0 && macs >= smallestAmx && haveAmx()) {
     plan.provider = AMX; // its bits do not depend on the cut
-    plan.scratch = amxScratch;
+    plan.scratch = amxScratch(d.c_type, d.k);
     if (threads == 1)
       return TRAINC_OK;
     const Cut by = {amxCost, 32, 32};
@@ -221,6 +217,10 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
     if (cut(finer, tilesOf(2 * int64_t(threads), batch), by) < little * whole)
       plan = finer;
     return TRAINC_OK;
+  }
+  if (brain && multipliesBf16() && haveOneDnn()) {
+    plan.provider = ONEDNN;
+    return createMatmuls(plan);
   }
   if (floats && prefersOwn(d, macs)) {
     plan.provider = OWN; // its bits do not depend on the cut
@@ -332,12 +332,9 @@ static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
 
 static void runAmx(const GemmPlan &plan, const Tile &tile, void *scratch) {
   const trainc_gemm_detail &d = plan.detail;
-  amxMultiply({d.transpose_a != 0, d.transpose_b != 0, d.accumulate != 0,
-               tile.m, tile.n, d.k, d.lda, d.ldb, d.ldc,
-               reinterpret_cast<const float *>(tile.a),
-               reinterpret_cast<const float *>(tile.b),
-               reinterpret_cast<float *>(tile.c),
-               reinterpret_cast<const float *>(tile.bias), scratch});
+  amxMultiply({d.a_type, d.c_type, d.transpose_a != 0, d.transpose_b != 0,
+               d.accumulate != 0, tile.m, tile.n, d.k, d.lda, d.ldb, d.ldc,
+               tile.a, tile.b, tile.c, tile.bias, scratch});
 }
 
 static void runDouble(const GemmPlan &plan, const Tile &tile) {

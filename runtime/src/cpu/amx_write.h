@@ -1,0 +1,122 @@
+//===- amx_write.h - What becomes of AMX's sums -----------------*- C++ -*-===//
+//
+// For amx.cpp alone.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_CPU_AMX_WRITE_H
+#define TRAINC_CPU_AMX_WRITE_H
+
+#include "cpu/amx_pack.h"
+#include "cpu/halves.h"
+
+namespace {
+/// A rectangle of a matrix of f32, or bf16 if `brain`.
+struct Rectangle {
+  void *data;
+  int64_t ld;
+  bool brain;
+
+  Rectangle at(int64_t row, int64_t column) const {
+    int64_t offset = (row * ld + column) * (brain ? 2 : 4);
+    return {data ? static_cast<char *>(data) + offset : nullptr, ld, brain};
+  }
+  float *floats() const { return static_cast<float *>(data); }
+  uint16_t *halves() const { return static_cast<uint16_t *>(data); }
+
+  float load(int64_t i) const {
+    return brain ? widenBf16(halves()[i]) : floats()[i];
+  }
+  void store(float value, int64_t i) const {
+    if (brain)
+      halves()[i] = narrowBf16(value);
+    else
+      floats()[i] = value;
+  }
+  Floats loadVector(int64_t i) const {
+    if (!brain)
+      return reinterpret_cast<const Floats &>(floats()[i]);
+    auto x = reinterpret_cast<const Halves &>(halves()[i]);
+    Words bits = __builtin_convertvector(x, Words) << 16;
+    return reinterpret_cast<Floats &>(bits);
+  }
+  void storeVector(Floats value, int64_t i) const {
+    if (!brain) {
+      reinterpret_cast<Floats &>(floats()[i]) = value;
+      return;
+    }
+    // As narrowBf16.
+    Words bits = reinterpret_cast<Words &>(value);
+    Words rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+    rounded = value == value ? rounded : (bits >> 16) | 0x40u;
+    reinterpret_cast<Halves &>(halves()[i]) =
+        __builtin_convertvector(rounded, Halves);
+  }
+};
+
+/// `to` = sums (+ `before`) (+ `to`) (+ `bias`), in this order; where there is
+/// no data, nothing is added.
+struct Target {
+  Rectangle to, before, bias;
+  int64_t height, width;
+  bool accumulate;
+};
+
+/// Writes 32 x 32 sums, as four tiles.
+class Writer {
+public:
+  /// Prefetches `next` meanwhile, of as many rows.
+  void begin(const Target &target, const float *sums, const Rectangle &next) {
+    finish();
+    x = target;
+    this->sums = sums;
+    this->next = next;
+    row = 0;
+  }
+
+  bool pending() const { return row < x.height; }
+
+  /// A quarter.
+  void slice() {
+    for (int64_t end = least(row + side / 4, x.height); row < end; ++row) {
+      const float *from = sums + row / half * 2 * tileFloats + row % half * 16;
+      Rectangle to = x.to.at(row, 0), before = x.before.at(row, 0);
+      auto *ahead = static_cast<const char *>(next.at(row, 0).data);
+      __builtin_prefetch(ahead, 1, 1);
+      if (!next.brain)
+        __builtin_prefetch(ahead + 64, 1, 1);
+      if (x.width < side) {
+        for (int64_t j = 0; j < x.width; ++j) {
+          float sum = from[j / half * tileFloats + j % half];
+          sum = before.data ? before.load(j) + sum : sum;
+          sum = x.accumulate ? to.load(j) + sum : sum;
+          to.store(x.bias.data ? sum + x.bias.load(j) : sum, j);
+        }
+        continue;
+      }
+      for (int64_t j = 0; j < side; j += half, from += tileFloats) {
+        Floats sum = reinterpret_cast<const Floats &>(*from);
+        if (before.data)
+          sum = before.loadVector(j) + sum;
+        if (x.accumulate)
+          sum = to.loadVector(j) + sum;
+        if (x.bias.data)
+          sum += x.bias.loadVector(j);
+        to.storeVector(sum, j);
+      }
+    }
+  }
+
+  void finish() {
+    while (pending())
+      slice();
+  }
+
+private:
+  Target x = {};
+  const float *sums;
+  Rectangle next;
+  int64_t row = 0;
+};
+} // namespace
+
+#endif // TRAINC_CPU_AMX_WRITE_H
