@@ -24,9 +24,10 @@ static void futexWake(std::atomic<uint32_t> &word, int waiters) {
 /// to even out, few enough that claiming costs nothing.
 static constexpr int64_t chunksPerThread = 32;
 
-/// About 50 us of spinning on current processors. Between two commands of a
-/// step a worker should not fall asleep; between two steps it may.
-static constexpr int idleSpins = 1000;
+/// About 1 ms of spinning on current processors. During a step a worker should
+/// not fall asleep, not even while one thread runs a command alone: to wake it
+/// takes 50 us. Between two steps it may.
+static constexpr int idleSpins = 20000;
 
 trainc_status Pool::start(unsigned count, bool pin,
                           trainc_parallel_for_fn callersFor,
@@ -195,7 +196,7 @@ void Pool::runCaller(int64_t chunks) {
     ++finished;
   uint32_t all = static_cast<uint32_t>(chunks);
   uint32_t now = done.fetch_add(finished) + finished;
-  for (int i = 0; now != all && i < spins * 4; ++i) {
+  for (int i = 0; now != all && i < spins; ++i) {
     __builtin_ia32_pause();
     now = done.load(std::memory_order_acquire);
   }
