@@ -332,12 +332,27 @@ void AttentionEmitter::unpack(LoopBuilder &l, Value transposed,
 // Products
 //===----------------------------------------------------------------------===//
 
+void AttentionEmitter::prefetch(LoopBuilder &l, const Rows &rows, Value row,
+                                Value d) {
+  memref::PrefetchOp::create(l.b, loc, rows.memref,
+                             ValueRange(l.add(offset(l, rows, row), d)),
+                             /*isWrite=*/false, /*localityHint=*/3,
+                             /*isDataCache=*/true);
+}
+
 void AttentionEmitter::multiply(LoopBuilder &l, const Rows &rows, Value count,
                                 Value transposed, Value products) {
+  int64_t line = 512 / rows.element.getIntOrFloatBitWidth();
+  Value last = arith::SubIOp::create(l.b, loc, count, l.index(1));
   inRegisterTiles(l, count, [&](LoopBuilder &l, Value at, int64_t tile) {
     SmallVector<Value> offsets;
     for (int64_t i = 0; i < tile; ++i)
       offsets.push_back(offset(l, rows, l.add(at, l.index(i))));
+    if (rows.stride != headSize)
+      for (int64_t i = 0; i < tile; ++i)
+        for (int64_t d = 0; d < headSize; d += line)
+          prefetch(l, rows, l.min(l.add(at, l.index(tile + i)), last),
+                   l.index(d));
     SmallVector<Value> initial(tile, constant(l, 0.0));
     auto sums = l.loop(l.index(0), l.index(headSize), 1, initial,
                        [&](LoopBuilder &l, Value d, ValueRange sums) {
@@ -358,8 +373,10 @@ void AttentionEmitter::multiply(LoopBuilder &l, const Rows &rows, Value count,
 
 void AttentionEmitter::accumulate(LoopBuilder &l, const Rows &rows, Value count,
                                   Value weights, Value sums, Value factor) {
+  int64_t line = 512 / rows.element.getIntOrFloatBitWidth();
   inRegisterTiles(
       l, l.index(headSize), [&](LoopBuilder &l, Value d, int64_t tile) {
+        Value ahead = l.min(l.add(d, l.index(line)), l.index(headSize - 1));
         SmallVector<Value> initial;
         for (int64_t i = 0; i < tile; ++i) {
           Value sum = load(l, sums, l.add(d, l.index(i)));
@@ -372,6 +389,8 @@ void AttentionEmitter::accumulate(LoopBuilder &l, const Rows &rows, Value count,
                    [&](LoopBuilder &l, Value row, ValueRange sums) {
                      Value right = load(l, weights, row);
                      Value base = l.add(offset(l, rows, row), d);
+                     if (rows.stride != headSize)
+                       prefetch(l, rows, row, ahead);
                      SmallVector<Value> next;
                      for (int64_t i = 0; i < tile; ++i) {
                        Value left = l.loadScalar(

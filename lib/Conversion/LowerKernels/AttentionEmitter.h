@@ -97,6 +97,9 @@ private:
   /// rows[lane, d] = transposed[d, lane].
   void unpack(LoopBuilder &l, mlir::Value transposed, const Rows &rows,
               mlir::Value count);
+  /// Brings the line of rows[row, d] near.
+  void prefetch(LoopBuilder &l, const Rows &rows, mlir::Value row,
+                mlir::Value d);
   /// products[row] = sum over d of rows[row, d] transposed[d].
   void multiply(LoopBuilder &l, const Rows &rows, mlir::Value count,
                 mlir::Value transposed, mlir::Value products);

@@ -13,7 +13,7 @@
 // resident: a block of it is packed once and stays in the second level cache.
 // The other streams by in panels of 32 rows or columns, in chunks of k that fit
 // the first level cache. While the registers multiply, a few instructions after
-// each dozen products, the next chunk is packed and the sums of the block
+// each four to eight products, the next chunk is packed and the sums of the block
 // before are written: AMX works beside the vector units.
 //
 // Sums start at 0 in every block of k and are added in f32, in order. So an
@@ -101,10 +101,12 @@ void multiplySteps(const char *a, const char *b, int64_t steps,
   };
   for (; steps > 0; --steps) {
     thenA(a + piece); // low * high
+    beside.slice();
     thenB(b + piece); // middle * high
     thenA(a);         // middle * middle
     beside.slice();
-    thenB(b + 2 * piece);    // high * middle
+    thenB(b + 2 * piece); // high * middle
+    beside.slice();
     thenB(b);                // high * low
     _tile_dpbf16ps(0, 4, 6); // high * high
     _tile_dpbf16ps(1, 4, 7);
@@ -133,8 +135,7 @@ void multiplySteps(const char *a, const char *b, int64_t steps,
     _tile_loadd(5, a + tileBytes, 64);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
-    if (i % 2)
-      beside.slice();
+    beside.slice();
   }
 }
 

@@ -104,7 +104,7 @@ public:
 
   bool pending() const { return tile < tiles; }
 
-  /// A part of a tile that takes 50 to 100 cycles.
+  /// A part of a tile: some 100 instructions at most.
   void slice() {
     if (phase == 0)
       locate();
@@ -152,13 +152,16 @@ private:
   Words flat[2 * half];
 };
 
-/// Rows `first` and 7 more of a tile of each piece of f32 numbers: `low` in the
+/// Rows of a tile that a slice splits: few, so that AMX's next products come soon.
+constexpr int64_t splitRows = 2;
+
+/// Rows from `first` on of a tile of each piece of f32 numbers: `low` in the
 /// lower half of a word, `high` in the upper.
 inline void split(const float *low, const float *high, int64_t ld,
                   int64_t first, char *to) {
   constexpr uint32_t upper = 0xFFFF0000u, round = 0x8000u;
 #pragma clang loop unroll(full)
-  for (int64_t j = first; j < first + half / 2; ++j) {
+  for (int64_t j = first; j < first + splitRows; ++j) {
     auto xs = reinterpret_cast<const Floats &>(low[j * ld]);
     auto ys = reinterpret_cast<const Floats &>(high[j * ld]);
 #pragma clang loop unroll(full)
@@ -178,13 +181,13 @@ inline void split(const float *low, const float *high, int64_t ld,
 template <> inline int Packer<float>::run(char *tile) {
   int64_t second = x.alongK ? half : half * ld;
   if (!x.flipped()) {
-    int64_t first = (phase - 1) * half / 2;
-    for (int64_t j = first; j < first + half / 2; ++j) {
+    int64_t first = (phase - 1) * splitRows;
+    for (int64_t j = first; j < first + splitRows; ++j) {
       __builtin_prefetch(later + j * ld, 0, 1);
       __builtin_prefetch(later + second + j * ld, 0, 1);
     }
     split(from, from + second, ld, first, tile);
-    return 2;
+    return half / splitRows;
   }
   if (phase <= 2) {
     int64_t square = phase - 1;
@@ -194,9 +197,9 @@ template <> inline int Packer<float>::run(char *tile) {
          flat + square * half);
   } else {
     auto *floats = reinterpret_cast<const float *>(flat);
-    split(floats, floats + tileFloats, half, (phase - 3) * half / 2, tile);
+    split(floats, floats + tileFloats, half, (phase - 3) * splitRows, tile);
   }
-  return 4;
+  return 2 + half / splitRows;
 }
 
 /// A word holds k and k + 1.

@@ -75,26 +75,47 @@ public:
 
   bool pending() const { return row < x.height; }
 
-  /// A quarter.
+  /// Some rows.
   void slice() {
-    for (int64_t end = least(row + side / 4, x.height); row < end; ++row) {
-      const float *from = sums + row / half * 2 * tileFloats + row % half * 16;
+    constexpr int64_t rows = 4;
+    int64_t end = least(row + rows, x.height);
+    if (x.width < side)
+      writeEdge(end);
+    else if (!x.to.brain && !x.bias.data)
+      writeFloats(end);
+    else
+      write(end);
+  }
+
+  void finish() {
+    while (pending())
+      slice();
+  }
+
+private:
+  const float *sumsOf(int64_t row) const {
+    return sums + row / half * 2 * tileFloats + row % half * half;
+  }
+
+  void writeEdge(int64_t end) {
+    for (; row < end; ++row) {
       Rectangle to = x.to.at(row, 0), before = x.before.at(row, 0);
-      auto *ahead = static_cast<const char *>(next.at(row, 0).data);
-      __builtin_prefetch(ahead, 1, 1);
-      if (!next.brain)
-        __builtin_prefetch(ahead + 64, 1, 1);
-      if (x.width < side) {
-        for (int64_t j = 0; j < x.width; ++j) {
-          float sum = from[j / half * tileFloats + j % half];
-          sum = before.data ? before.load(j) + sum : sum;
-          sum = x.accumulate ? to.load(j) + sum : sum;
-          to.store(x.bias.data ? sum + x.bias.load(j) : sum, j);
-        }
-        continue;
+      for (int64_t j = 0; j < x.width; ++j) {
+        float sum = sumsOf(row)[j / half * tileFloats + j % half];
+        sum = before.data ? before.load(j) + sum : sum;
+        sum = x.accumulate ? to.load(j) + sum : sum;
+        to.store(x.bias.data ? sum + x.bias.load(j) : sum, j);
       }
-      for (int64_t j = 0; j < side; j += half, from += tileFloats) {
-        Floats sum = reinterpret_cast<const Floats &>(*from);
+    }
+  }
+
+  void write(int64_t end) {
+    for (; row < end; ++row) {
+      Rectangle to = x.to.at(row, 0), before = x.before.at(row, 0);
+      prefetch(static_cast<const char *>(next.at(row, 0).data));
+      for (int64_t j = 0; j < side; j += half) {
+        auto sum = reinterpret_cast<const Floats &>(
+            sumsOf(row)[j / half * tileFloats]);
         if (before.data)
           sum = before.loadVector(j) + sum;
         if (x.accumulate)
@@ -106,12 +127,33 @@ public:
     }
   }
 
-  void finish() {
-    while (pending())
-      slice();
+  /// As `write`, the common case.
+  void writeFloats(int64_t end) {
+    float *to = x.to.at(row, 0).floats(), *ahead = next.at(row, 0).floats();
+    // Both where C is added to.
+    const float *before = x.accumulate ? to : x.before.at(row, 0).floats();
+    int64_t ldBefore = x.accumulate ? x.to.ld : x.before.ld;
+    for (; row < end; ++row, to += x.to.ld, ahead += next.ld) {
+      prefetch(ahead);
+      const float *from = sumsOf(row);
+      auto left = reinterpret_cast<const Floats &>(*from);
+      auto right = reinterpret_cast<const Floats &>(from[tileFloats]);
+      if (before) {
+        left = reinterpret_cast<const Floats &>(*before) + left;
+        right = reinterpret_cast<const Floats &>(before[half]) + right;
+        before += ldBefore;
+      }
+      reinterpret_cast<Floats &>(*to) = left;
+      reinterpret_cast<Floats &>(to[half]) = right;
+    }
   }
 
-private:
+  void prefetch(const void *line) const {
+    __builtin_prefetch(line, 1, 1);
+    if (!next.brain)
+      __builtin_prefetch(static_cast<const char *>(line) + 64, 1, 1);
+  }
+
   Target x = {};
   const float *sums;
   Rectangle next;
