@@ -333,11 +333,19 @@ void AttentionEmitter::unpack(LoopBuilder &l, Value transposed,
 //===----------------------------------------------------------------------===//
 
 void AttentionEmitter::prefetch(LoopBuilder &l, const Rows &rows, Value row,
-                                Value d) {
+                                Value d, bool isWrite, unsigned locality) {
   memref::PrefetchOp::create(l.b, loc, rows.memref,
                              ValueRange(l.add(offset(l, rows, row), d)),
-                             /*isWrite=*/false, /*localityHint=*/3,
-                             /*isDataCache=*/true);
+                             isWrite, locality, /*isDataCache=*/true);
+}
+
+void AttentionEmitter::prefetchRows(LoopBuilder &l, const Rows &rows,
+                                    Value count, bool isWrite) {
+  int64_t line = 512 / rows.element.getIntOrFloatBitWidth();
+  l.loop(l.index(0), count, 1, [&](LoopBuilder &l, Value row) {
+    for (int64_t d = 0; d < headSize; d += line)
+      prefetch(l, rows, row, l.index(d), isWrite, /*locality=*/2);
+  });
 }
 
 void AttentionEmitter::multiply(LoopBuilder &l, const Rows &rows, Value count,

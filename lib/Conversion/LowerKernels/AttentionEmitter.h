@@ -99,7 +99,9 @@ private:
               mlir::Value count);
   /// Brings the line of rows[row, d] near.
   void prefetch(LoopBuilder &l, const Rows &rows, mlir::Value row,
-                mlir::Value d);
+                mlir::Value d, bool isWrite = false, unsigned locality = 3);
+  void prefetchRows(LoopBuilder &l, const Rows &rows, mlir::Value count,
+                    bool isWrite);
   /// products[row] = sum over d of rows[row, d] transposed[d].
   void multiply(LoopBuilder &l, const Rows &rows, mlir::Value count,
                 mlir::Value transposed, mlir::Value products);

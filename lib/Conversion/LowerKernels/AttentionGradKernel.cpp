@@ -106,6 +106,22 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
     }
   };
 
+  // Where a block's gradients go, and the next block's keys and values.
+  auto prefetchBlocks = [&](LoopBuilder &l, Value first, Value lanes) {
+    auto of = [&](const HeadMatrix &matrix, Value first) {
+      return rowsOf(l, matrix, batchIndex, kvHead, first);
+    };
+    for (const HeadMatrix &gradient : {dk, dv})
+      if (gradient.memref)
+        prefetchRows(l, of(gradient, first), lanes ? lanes : l.index(kLanes),
+                     /*isWrite=*/true);
+    Value next = l.min(l.add(first, l.index(kLanes)), l.index(columns));
+    Value count = l.min(arith::SubIOp::create(l.b, loc, l.index(columns), next),
+                        l.index(kLanes));
+    for (const HeadMatrix &matrix : {k, v})
+      prefetchRows(l, of(matrix, next), count, /*isWrite=*/false);
+  };
+
   l.loop(
       l.index(0), l.index(columns), kLanes, [&](LoopBuilder &l, Value first) {
         Value lanes = countLanes(l, first, columns);
@@ -113,6 +129,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
         Rows valueRows = rowsOf(l, v, batchIndex, kvHead, first);
         pack(l, keyRows, lanes, keys);
         pack(l, valueRows, lanes, values);
+        prefetchBlocks(l, first, lanes);
         clear(l, keySums, paddedSize());
         clear(l, valueSums, paddedSize());
         if (dq.memref)
