@@ -103,9 +103,9 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     if (enabled("canonicalize"))
       pm.addPass(createCanonicalizerPass());
     // Before kernels are formed: what GEMMs take is in none of them.
-    if (options.target == Target::CUDA && enabled("train-fuse-epilogues") &&
-        !options.reference)
-      pm.addPass(createFuseEpiloguesPass());
+    if (enabled("train-fuse-epilogues") && !options.reference)
+      pm.addPass(createFuseEpiloguesPass(
+          {/*geluOnly=*/options.target != Target::CUDA}));
     FormKernelsPassOptions kernels;
     kernels.fuse = enabled("fuse-kernels") && !options.reference;
     pm.addPass(createFormKernelsPass(kernels));

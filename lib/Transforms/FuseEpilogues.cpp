@@ -1,6 +1,6 @@
 //===- FuseEpilogues.cpp - Biases, gelu and bias gradients into GEMMs -----===//
 //
-// This pass gives GEMMs what a library for GPUs computes along with a product: the
+// This pass gives GEMMs what can be computed along with a product: the
 // bias, gelu and its slope, and the sums of an operand or of the result, which are a
 // bias's gradient. It stands between the forming of GEMMs and that of kernels: then
 // these ops are still apart, and kernels are formed of what is left.
@@ -175,7 +175,7 @@ struct Extras {
 };
 
 struct Fuser {
-  explicit Fuser(Block &block) : block(block) {}
+  Fuser(Block &block, bool geluOnly) : block(block), geluOnly(geluOnly) {}
 
   void run();
   int64_t biases = 0, gelus = 0, geluGrads = 0, biasGradients = 0;
@@ -190,6 +190,7 @@ private:
   bool replaceSum(GemmOp gemm, Value sum, const Extras &extras);
 
   Block &block;
+  bool geluOnly;
 };
 } // namespace
 
@@ -392,8 +393,9 @@ void Fuser::run() {
     fuseGelu(gelu);
   for (auto map : llvm::make_early_inc_range(block.getOps<nn::MapOp>()))
     fuseGeluGradient(map);
-  for (auto reduce : llvm::make_early_inc_range(block.getOps<nn::ReduceOp>()))
-    fuseBiasGradient(reduce);
+  if (!geluOnly)
+    for (auto reduce : llvm::make_early_inc_range(block.getOps<nn::ReduceOp>()))
+      fuseBiasGradient(reduce);
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
     if (isOpTriviallyDead(&op))
       op.erase();
@@ -416,7 +418,7 @@ struct FuseEpiloguesPass
     for (auto list : getOperation().getOps<ListOp>()) {
       Block &block = list.getBody().front();
       formProducts(block);
-      Fuser fuser(block);
+      Fuser fuser(block, geluOnly);
       fuser.run();
       numBiases += fuser.biases;
       numGelus += fuser.gelus;

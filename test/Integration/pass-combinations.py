@@ -15,12 +15,12 @@ from common import tool  # noqa: E402
 from pairwise import module, train  # noqa: E402
 
 
-FOR_GPUS = ("train-fuse-epilogues", "train-merge-launches")  # which cuda-passes.py leaves out
+ELSEWHERE = ("train-fuse-epilogues", "train-merge-launches")  # what gelu-epilogues.py and cuda-passes.py leave out
 
 
 def main():
     passes = subprocess.run([tool("trainc"), "--list-passes"], capture_output=True, text=True, check=True).stdout.split()
-    passes = [p for p in passes if p not in FOR_GPUS]
+    passes = [p for p in passes if p not in ELSEWHERE]
     text, bad, count = module("lamb", "global norm", 4, "bf16 compute", True), [], 0
     want = train(text)
     for size in range(1, len(passes) + 1):

@@ -105,9 +105,18 @@ static void test_descriptors(void) {
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it is one for GPUs
   detail.provider = TRAINC_PROVIDER_DEFAULT;
-  detail.epilogue = TRAINC_EPILOGUE_GELU;
+  // Epilogues.
+  detail.epilogue = TRAINC_EPILOGUE_GELU_GRAD + 1;
   refuse(d, TRAINC_DATA_CORRUPT);
-  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it is one for GPUs
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it has an unknown epilogue
+  detail.epilogue = TRAINC_EPILOGUE_GELU_GRAD;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it has the slope of gelu, and a bias or no auxiliary matrix
+  detail.epilogue = TRAINC_EPILOGUE_GELU;
+  detail.accumulate = 1;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it has an epilogue, and is a batch or accumulates
+  detail.accumulate = 0;
   detail.has_aux = 1;
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear' has no detail or other operands

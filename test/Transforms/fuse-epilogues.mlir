@@ -1,6 +1,7 @@
 // RUN: trainc-opt %s --train-fuse-epilogues --split-input-file | FileCheck %s
 // RUN: trainc-opt %s --train-fuse-epilogues --split-input-file --verify-roundtrip > /dev/null
 // RUN: trainc-opt %s --train-fuse-epilogues --split-input-file --remarks-filter=train-fuse-epilogues 2>&1 | FileCheck %s --check-prefix=REMARK
+// RUN: trainc-opt %s --train-fuse-epilogues=gelu-only --split-input-file | FileCheck %s --check-prefix=GELU
 // RUN: trainc-opt %s --train-fuse-epilogues --train-form-kernels --split-input-file | FileCheck %s --check-prefix=KERNELS
 
 // A bias, gelu, and what gelu is taken of, for another op. Only that is left.
@@ -46,6 +47,11 @@ train.list @eval of @eval "first" (%a: tensor<4x6xf32>, %b: tensor<6x5xf32>, %bi
 // CHECK: %[[DW:.*]], %[[DB:.*]] = train.gemm %{{.*}}, %[[DX]] m 16 n 8 k 4 batch 1 transpose_lhs bias_gradient rhs : tensor<4x16xbf16>, tensor<4x8xbf16> -> tensor<16x8xf32> bias_sums tensor<8xf32>
 // CHECK-NOT: nn.reduce
 // CHECK: train.return %[[DX]], %[[DW]], %[[DB]]
+// For processors the bias's gradient is apart.
+// GELU-LABEL: train.list @gradients
+// GELU: %[[DX:.*]] = train.gemm {{.*}} epilogue gelu_grad
+// GELU-NOT: bias_gradient
+// GELU: nn.reduce sum
 // REMARK: remark: [Passed] GeluGradient | Category:train-fuse-epilogues
 // REMARK: remark: [Passed] BiasGradient | Category:train-fuse-epilogues
 train.list @gradients of @step "first" (%dy: tensor<4x6xbf16>, %w: tensor<8x6xbf16>, %x: tensor<4x8xbf16>, %in: tensor<4x16xbf16>) {

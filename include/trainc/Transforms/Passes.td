@@ -490,7 +490,7 @@ def DecomposePass : Pass<"nn-decompose", "::mlir::ModuleOp"> {
 def FuseEpiloguesPass : Pass<"train-fuse-epilogues", "::mlir::ModuleOp"> {
   let summary = "Put biases, gelu and bias gradients into the GEMMs beside them";
   let description = [{
-    For GPUs, whose GEMMs have epilogues. Forms the GEMMs of each list as
+    Forms the GEMMs of each list as
     `train-form-kernels` does, and then gives a GEMM
       - the bias that is added to its result,
       - gelu (`tanh`) of its result, and, if others need what gelu is taken of, that as a
@@ -498,7 +498,8 @@ def FuseEpiloguesPass : Pass<"train-fuse-epilogues", "::mlir::ModuleOp"> {
       - the slope of gelu by which its result is multiplied,
       - the sums over the batch of an operand that it reads whole (of the product for a
         weight's gradient: the gradient of the bias), or else of its result,
-    in place of the ops that compute these. What is left out is rounded once less.
+    in place of the ops that compute these. On GPUs what is left out is rounded once less.
+    On processors, whose GEMMs have no sums (`gelu-only`), all bits stay.
 
     A GEMM that adds to its `init` keeps to that alone, as does one of a batch; f64 has no
     gelu here, and where its input is an operand or a result, rows are multiples of 8.
@@ -509,6 +510,8 @@ def FuseEpiloguesPass : Pass<"train-fuse-epilogues", "::mlir::ModuleOp"> {
 
     Example: test/Transforms/fuse-epilogues.mlir
   }];
+  let options = [Option<"geluOnly", "gelu-only", "bool", "false",
+                        "Leave bias gradients to kernels of their own">];
   let statistics = [Statistic<"numBiases", "biases", "Biases put into GEMMs">,
                     Statistic<"numGelus", "gelus", "Gelus put into GEMMs">,
                     Statistic<"numGeluGrads", "gelu-grads", "Slopes of gelu put into GEMMs">,

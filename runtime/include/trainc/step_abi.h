@@ -145,13 +145,14 @@ typedef struct trainc_command {
 /// elements of C's type and is added to each row. Accumulation is in f32 (f64 if
 /// C is f64). C is cut into tiles of tile_m x tile_n, which depend on shape only.
 ///
-/// On a GPU only, and of one product that does not accumulate:
+/// Of one product that does not accumulate:
 /// `epilogue` changes C. With gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),
 ///   GELU       C = gelu(A' B' (+ bias)); the auxiliary matrix, if has_aux, gets what
 ///              gelu is taken of;
 ///   GELU_GRAD  C = (A' B') * gelu'(auxiliary matrix); no bias, has_aux is 1.
-/// The auxiliary matrix is m x n of C's type with row stride ldc.
-/// `bias_gradient` is one more result of C's type, without a bias:
+/// The auxiliary matrix is m x n of C's type with row stride ldc. On a processor what
+/// an epilogue starts from is rounded to C's type first.
+/// On a GPU only, `bias_gradient` is one more result of C's type, without a bias:
 ///   A  m elements, the sums of A' over k; with transpose_a;
 ///   B  n elements, the sums of B' over k; without transpose_b;
 ///   C  n elements, the sums of the columns of C; with GELU_GRAD.

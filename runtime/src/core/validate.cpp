@@ -397,8 +397,8 @@ trainc_status Validator::checkGemm(const trainc_command &command) {
   const char *reason = nullptr;
   if (d.target == TRAINC_TARGET_CUDA)
     reason = cuda::refuseProduct(*g);
-  else if (g->provider || g->epilogue || g->has_aux || g->bias_gradient)
-    reason = "it is one for GPUs";
+  else
+    reason = refuseProduct(*g);
   if (reason)
     return bad("gemm '%s': %s", label, reason);
   uint64_t needed[6] = {};

@@ -258,14 +258,19 @@ private:
                         least(depth.size() - q, deep), last ? jump : 0, to);
   }
 
-  /// Where panel `j` of the stream and `r` of the block come together, in C or
-  /// in the room beside it.
-  Rectangle at(bool inRoom, int64_t j, int64_t r) const {
-    if (inRoom)
-      return Rectangle{room, streamPiece, false}.at(r, j - columns.begin);
+  /// Where panel `j` of the stream and `r` of the block come together, in a
+  /// matrix as C.
+  Rectangle at(void *matrix, int64_t j, int64_t r) const {
     int64_t row = swapped ? rows.begin + r : j;
     int64_t column = swapped ? j : rows.begin + r;
-    return Rectangle{x.c, x.ldc, brain}.at(row, column);
+    return Rectangle{matrix, x.ldc, brain}.at(row, column);
+  }
+
+  /// The same in C or in the room beside it.
+  Rectangle at(bool inRoom, int64_t j, int64_t r) const {
+    if (!inRoom)
+      return at(x.c, j, r);
+    return Rectangle{room, streamPiece, false}.at(r, j - columns.begin);
   }
 
   /// Begins to write the sums of panel `j` of the stream and `r` of the block.
@@ -281,6 +286,10 @@ private:
     if (!first)
       target.before = at(between, j, r);
     target.accumulate = x.accumulate && (between ? last : first);
+    if (last && x.epilogue) {
+      target.epilogue = x.epilogue;
+      target.aux = at(x.aux, j, r);
+    }
     if (last && x.bias)
       target.bias = Rectangle{const_cast<void *>(x.bias), 0, brain}.at(
           0, swapped ? j : rows.begin + r);

@@ -10,15 +10,16 @@ namespace trainc {
 
 /// C = A' B' (+ C if accumulate) (+ bias on each row), row major: as
 /// trainc_gemm_detail, without a batch. A and B are f32 and so is C, or A and B
-/// are bf16 and C is bf16 or f32; the bias is as C.
+/// are bf16 and C is bf16 or f32; the bias and the auxiliary matrix are as C.
 struct AmxProduct {
-  uint32_t ab_type, c_type;
+  uint32_t ab_type, c_type, epilogue;
   bool transposeA, transposeB, accumulate;
   int64_t m, n, k;
   int64_t lda, ldb, ldc; // elements from row to row of the stored matrices
   const void *a, *b;
   void *c;
   const void *bias; // null: none
+  void *aux;        // with an epilogue, with row stride ldc; null: none
   void *scratch;    // amxScratch() bytes, aligned to 64
 };
 

@@ -7,7 +7,9 @@
 #define TRAINC_CPU_AMX_WRITE_H
 
 #include "cpu/amx_pack.h"
+#include "cpu/gelu.h"
 #include "cpu/halves.h"
+#include "trainc/step_abi.h"
 
 namespace {
 /// A rectangle of a matrix of f32, or bf16 if `brain`.
@@ -44,21 +46,35 @@ struct Rectangle {
       reinterpret_cast<Floats &>(floats()[i]) = value;
       return;
     }
-    // As narrowBf16.
+    reinterpret_cast<Halves &>(halves()[i]) =
+        __builtin_convertvector(narrow(value), Halves);
+  }
+
+  /// What memory holds of a value.
+  float rounded(float value) const {
+    return brain ? widenBf16(narrowBf16(value)) : value;
+  }
+  Floats rounded(Floats value) const {
+    Words bits = brain ? narrow(value) << 16 : reinterpret_cast<Words &>(value);
+    return reinterpret_cast<Floats &>(bits);
+  }
+
+private:
+  /// As narrowBf16.
+  static Words narrow(Floats value) {
     Words bits = reinterpret_cast<Words &>(value);
     Words rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-    rounded = value == value ? rounded : (bits >> 16) | 0x40u;
-    reinterpret_cast<Halves &>(halves()[i]) =
-        __builtin_convertvector(rounded, Halves);
+    return value == value ? rounded : (bits >> 16) | 0x40u;
   }
 };
 
 /// `to` = sums (+ `before`) (+ `to`) (+ `bias`), in this order; where there is
-/// no data, nothing is added.
+/// no data, nothing is added. Then the epilogue, of what memory would hold.
 struct Target {
-  Rectangle to, before, bias;
+  Rectangle to, before, bias, aux;
   int64_t height, width;
   bool accumulate;
+  uint32_t epilogue;
 };
 
 /// Writes 32 x 32 sums, as four tiles.
@@ -77,11 +93,10 @@ public:
 
   /// Some rows.
   void slice() {
-    constexpr int64_t rows = 4;
-    int64_t end = least(row + rows, x.height);
+    int64_t end = least(row + (x.epilogue ? 1 : 4), x.height);
     if (x.width < side)
       writeEdge(end);
-    else if (!x.to.brain && !x.bias.data)
+    else if (!x.to.brain && !x.bias.data && !x.epilogue)
       writeFloats(end);
     else
       write(end);
@@ -97,14 +112,31 @@ private:
     return sums + row / half * 2 * tileFloats + row % half * half;
   }
 
+  /// The epilogue of one number or a vector of them.
+  template <typename V, typename Keep, typename Kept>
+  V finished(V sum, Keep keep, Kept kept) const {
+    sum = x.to.rounded(sum);
+    if (x.epilogue == TRAINC_EPILOGUE_GELU_GRAD)
+      return sum * geluSlope(kept());
+    if (x.aux.data)
+      keep(sum);
+    return gelu(sum);
+  }
+
   void writeEdge(int64_t end) {
     for (; row < end; ++row) {
       Rectangle to = x.to.at(row, 0), before = x.before.at(row, 0);
+      Rectangle aux = x.aux.at(row, 0);
       for (int64_t j = 0; j < x.width; ++j) {
         float sum = sumsOf(row)[j / half * tileFloats + j % half];
         sum = before.data ? before.load(j) + sum : sum;
         sum = x.accumulate ? to.load(j) + sum : sum;
-        to.store(x.bias.data ? sum + x.bias.load(j) : sum, j);
+        sum = x.bias.data ? sum + x.bias.load(j) : sum;
+        if (x.epilogue)
+          sum = finished(
+              sum, [&](float y) { aux.store(y, j); },
+              [&] { return aux.load(j); });
+        to.store(sum, j);
       }
     }
   }
@@ -112,7 +144,12 @@ private:
   void write(int64_t end) {
     for (; row < end; ++row) {
       Rectangle to = x.to.at(row, 0), before = x.before.at(row, 0);
-      prefetch(static_cast<const char *>(next.at(row, 0).data));
+      Rectangle aux = x.aux.at(row, 0);
+      const char *ahead = static_cast<char *>(next.at(row, 0).data);
+      prefetch(ahead);
+      if (aux.data) // which has C's layout
+        prefetch(static_cast<char *>(aux.data) +
+                 (ahead - static_cast<char *>(to.data)));
       for (int64_t j = 0; j < side; j += half) {
         auto sum = reinterpret_cast<const Floats &>(
             sumsOf(row)[j / half * tileFloats]);
@@ -122,6 +159,10 @@ private:
           sum = to.loadVector(j) + sum;
         if (x.bias.data)
           sum += x.bias.loadVector(j);
+        if (x.epilogue)
+          sum = finished(
+              sum, [&](Floats y) { aux.storeVector(y, j); },
+              [&] { return aux.loadVector(j); });
         to.storeVector(sum, j);
       }
     }

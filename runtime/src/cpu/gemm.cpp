@@ -28,6 +28,7 @@ struct Tile {
   const char *a, *b;
   char *c;
   const char *bias;
+  char *aux;
   bool edgeM, edgeN;
 };
 } // namespace
@@ -182,6 +183,22 @@ static uint64_t pieceFloats(int64_t rows, int64_t columns) {
                  16);
 }
 
+const char *trainc::refuseProduct(const trainc_gemm_detail &d) {
+  if (d.provider || d.bias_gradient)
+    return "it is one for GPUs";
+  if (d.epilogue > TRAINC_EPILOGUE_GELU_GRAD)
+    return "it has an unknown epilogue";
+  if (!d.epilogue)
+    return d.has_aux ? "it has an auxiliary matrix and no epilogue" : nullptr;
+  if (d.accumulate || d.batch[0] != 1 || d.batch[1] != 1)
+    return "it has an epilogue, and is a batch or accumulates";
+  if (d.c_type == TRAINC_F64)
+    return "it has an epilogue in f64";
+  if (d.epilogue == TRAINC_EPILOGUE_GELU_GRAD && (!d.has_aux || d.has_bias))
+    return "it has the slope of gelu, and a bias or no auxiliary matrix";
+  return nullptr;
+}
+
 static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
                             GemmPlan &plan) {
   plan.detail = d;
@@ -332,9 +349,10 @@ static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
 
 static void runAmx(const GemmPlan &plan, const Tile &tile, void *scratch) {
   const trainc_gemm_detail &d = plan.detail;
-  amxMultiply({d.a_type, d.c_type, d.transpose_a != 0, d.transpose_b != 0,
-               d.accumulate != 0, tile.m, tile.n, d.k, d.lda, d.ldb, d.ldc,
-               tile.a, tile.b, tile.c, tile.bias, scratch});
+  amxMultiply({d.a_type, d.c_type, d.epilogue, d.transpose_a != 0,
+               d.transpose_b != 0, d.accumulate != 0, tile.m, tile.n, d.k,
+               d.lda, d.ldb, d.ldc, tile.a, tile.b, tile.c, tile.bias, tile.aux,
+               scratch});
 }
 
 static void runDouble(const GemmPlan &plan, const Tile &tile) {
@@ -408,6 +426,50 @@ static void runWiden(const GemmPlan &plan, const Tile &tile, void *scratch) {
     kernels().narrowF16(tile.m, tile.n, c, bias, half, d.ldc);
 }
 
+/// The epilogue of a tile that stands in C.
+static void finish(const trainc_gemm_detail &d, const Tile &tile) {
+  const Kernels &table = kernels();
+  bool slope = d.epilogue == TRAINC_EPILOGUE_GELU_GRAD;
+  if (d.c_type == TRAINC_F32) {
+    auto *c = reinterpret_cast<float *>(tile.c);
+    auto *aux = reinterpret_cast<float *>(tile.aux);
+    (slope ? table.geluGradF32 : table.geluF32)(tile.m, tile.n, c, aux, d.ldc);
+    return;
+  }
+  auto *c = reinterpret_cast<uint16_t *>(tile.c);
+  auto *aux = reinterpret_cast<uint16_t *>(tile.aux);
+  if (d.c_type == TRAINC_BF16)
+    (slope ? table.geluGradBf16 : table.geluBf16)(tile.m, tile.n, c, aux,
+                                                  d.ldc);
+  else
+    (slope ? table.geluGradF16 : table.geluF16)(tile.m, tile.n, c, aux, d.ldc);
+}
+
+/// The product of a tile; false if a library failed.
+static bool runProduct(const GemmPlan &plan, const Tile &tile, void *scratch) {
+  switch (plan.provider) {
+  case AMX:
+    runAmx(plan, tile, scratch);
+    return true;
+  case OWN:
+    runOwn(plan, tile, scratch);
+    return true;
+  case SINGLE:
+  case SINGLE_ONEDNN:
+    return runSingle(plan, tile);
+  case DOUBLE:
+    runDouble(plan, tile);
+    return true;
+  case WIDEN:
+    runWiden(plan, tile, scratch);
+    return true;
+  case ONEDNN:
+    return runMatmul(plan.matmuls[tile.edgeM][tile.edgeN], tile.a, tile.b,
+                     tile.c, tile.bias, scratch);
+  }
+  return false;
+}
+
 bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
                          void *scratch) {
   const trainc_gemm_detail &d = plan->detail;
@@ -430,27 +492,14 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   tile.b = at(1, d.stride_b, d.transpose_b ? j * d.ldb : j, d.b_type);
   tile.c = at(2, d.stride_c, i * d.ldc + j, d.c_type);
   tile.bias = d.has_bias ? at(3, none, j, d.c_type) : nullptr;
+  tile.aux = d.has_aux
+                 ? at(d.has_bias ? 4 : 3, d.stride_c, i * d.ldc + j, d.c_type)
+                 : nullptr;
   tile.edgeM = tile.m < plan->tileM;
   tile.edgeN = tile.n < plan->tileN;
-  switch (plan->provider) {
-  case AMX:
-    runAmx(*plan, tile, scratch);
-    return true;
-  case OWN:
-    runOwn(*plan, tile, scratch);
-    return true;
-  case SINGLE:
-  case SINGLE_ONEDNN:
-    return runSingle(*plan, tile);
-  case DOUBLE:
-    runDouble(*plan, tile);
-    return true;
-  case WIDEN:
-    runWiden(*plan, tile, scratch);
-    return true;
-  case ONEDNN:
-    return runMatmul(plan->matmuls[tile.edgeM][tile.edgeN], tile.a, tile.b,
-                     tile.c, tile.bias, scratch);
-  }
-  return false;
+  if (!runProduct(*plan, tile, scratch))
+    return false;
+  if (d.epilogue && plan->provider != AMX)
+    finish(d, tile);
+  return true;
 }

@@ -21,6 +21,9 @@
 
 namespace trainc {
 
+/// Why a processor cannot run such a product; null if it can.
+const char *refuseProduct(const trainc_gemm_detail &detail);
+
 struct GemmPlan;
 
 /// A plan for that many threads.

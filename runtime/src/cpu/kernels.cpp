@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "cpu/kernels.h"
+#include "cpu/gelu.h"
 #include "cpu/halves.h"
 #include "cpu/sgemm.h"
 #include "cpu/sums.h"
@@ -42,6 +43,23 @@ void addBias(int64_t rows, int64_t columns, const T *bias, T *c, int64_t ld) {
       c[i * ld + j] += bias[j];
 }
 
+template <typename T, auto Widen, auto Narrow>
+void geluRows(int64_t rows, int64_t columns, T *c, T *aux, int64_t ld) {
+  for (int64_t i = 0; i < rows; ++i, c += ld) {
+    for (int64_t j = 0; aux && j < columns; ++j)
+      aux[i * ld + j] = c[j];
+    for (int64_t j = 0; j < columns; ++j)
+      c[j] = Narrow(gelu(static_cast<float>(Widen(c[j]))));
+  }
+}
+
+template <typename T, auto Widen, auto Narrow>
+void geluGradRows(int64_t rows, int64_t columns, T *c, T *aux, int64_t ld) {
+  for (int64_t i = 0; i < rows; ++i, c += ld, aux += ld)
+    for (int64_t j = 0; j < columns; ++j)
+      c[j] = Narrow(Widen(c[j]) * geluSlope(static_cast<float>(Widen(aux[j]))));
+}
+
 } // namespace
 
 #define TRAINC_PASTE(a, b) a##b
@@ -59,6 +77,12 @@ const Kernels TRAINC_TABLE(TRAINC_LEVEL) = {
     narrowRows<widenF16, narrowF16>,
     addBias<float>,
     addBias<double>,
+    geluRows<float, same<float>, same<float>>,
+    geluRows<uint16_t, widenBf16, narrowBf16>,
+    geluRows<uint16_t, widenF16, narrowF16>,
+    geluGradRows<float, same<float>, same<float>>,
+    geluGradRows<uint16_t, widenBf16, narrowBf16>,
+    geluGradRows<uint16_t, widenF16, narrowF16>,
     sum<float, float, same, same>,
     sum<double, double, same, same>,
     sum<uint16_t, float, widenBf16, narrowBf16>,

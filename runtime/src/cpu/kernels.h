@@ -40,6 +40,20 @@ struct Kernels {
                      int64_t ld);
   void (*addBiasF64)(int64_t rows, int64_t columns, const double *bias,
                      double *c, int64_t ld);
+  /// C = gelu(C), and the auxiliary matrix (null: none) becomes the C before; or C
+  /// *= the slope of gelu at the auxiliary matrix. In f32, rounded once.
+  void (*geluF32)(int64_t rows, int64_t columns, float *c, float *aux,
+                  int64_t ld);
+  void (*geluBf16)(int64_t rows, int64_t columns, uint16_t *c, uint16_t *aux,
+                   int64_t ld);
+  void (*geluF16)(int64_t rows, int64_t columns, uint16_t *c, uint16_t *aux,
+                  int64_t ld);
+  void (*geluGradF32)(int64_t rows, int64_t columns, float *c, float *aux,
+                      int64_t ld);
+  void (*geluGradBf16)(int64_t rows, int64_t columns, uint16_t *c,
+                       uint16_t *aux, int64_t ld);
+  void (*geluGradF16)(int64_t rows, int64_t columns, uint16_t *c, uint16_t *aux,
+                      int64_t ld);
   /// ((x0 + x1) + x2) + ... of `number` (at least 1) arrays, in f32 for bf16 and
   /// f16, rounded once. `to` may be one of them.
   SumFn sumF32, sumF64, sumBf16, sumF16;

@@ -47,10 +47,10 @@ def Train_GemmOp : Train_Op<"gemm", [Pure, AttrSizedOperandSegments, AttrSizedRe
     As nn.matmul, with explicit sizes: m x n x k over a batch; with `init`, the product
     is added to it and the result takes its memory.
 
-    For GPUs there are epilogues (`train-fuse-epilogues`). `gelu`: the result is gelu, in
-    the form `tanh`, of what it would be; a second result, if there is one, is what gelu is
-    taken of. `gelu_grad`: the product is multiplied by the slope of gelu at `at`. A bias
-    gradient is one more result: the sums of A' over k (`lhs`, m elements) or of B' over k
+    There are epilogues (`train-fuse-epilogues`). `gelu`: the result is gelu, in the form
+    `tanh`, of what it would be; a second result, if there is one, is what gelu is taken
+    of. `gelu_grad`: the product is multiplied by the slope of gelu at `at`. For GPUs there
+    are bias gradients, one more result: the sums of A' over k (`lhs`, m elements) or of B' over k
     (`rhs`, n elements), or of the columns of the result (`result`, n elements).
 
     (C1) an epilogue or a bias gradient is of one product without `init`; (C2) `at` goes with
