@@ -1,5 +1,6 @@
 //===- Compiler.cpp - From a module's text to an artifact -----------------===//
 #include "trainc/Driver/Compiler.h"
+#include "Kernels.h"
 #include "Tables.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
@@ -37,6 +38,7 @@
 #include "llvm/Support/Format.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/SourceMgr.h"
+#include "llvm/Support/ThreadPool.h"
 #include "llvm/Support/ToolOutputFile.h"
 #include "llvm/Target/TargetMachine.h"
 #include <chrono>
@@ -71,7 +73,13 @@ namespace {
 /// One compilation: the context and what is reported.
 struct Compilation {
   const CompileOptions &options;
+  llvm::DefaultThreadPool threads;
   MLIRContext context;
+  std::unique_ptr<Cache> cache;
+  /// The processor to make code for.
+  std::unique_ptr<llvm::TargetMachine> machine;
+  /// The parts of the artifact: kernels, then tables.
+  std::vector<ObjectFile> objects;
   /// Code of GPUs to make: for the emulator, and these architectures.
   bool emulated = false;
   std::set<unsigned> archs;
@@ -79,14 +87,19 @@ struct Compilation {
   std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
 
   Compilation(const DialectRegistry &registry, const CompileOptions &options)
-      : options(options), context(registry) {}
+      : options(options), threads(llvm::hardware_concurrency(options.threads)),
+        context(registry, MLIRContext::Threading::DISABLED) {
+    if (options.threads != 1)
+      context.setThreadPool(threads);
+  }
 
-  void lap(StringRef what) {
+  void lap(StringRef what, const Twine &more = "") {
     auto now = std::chrono::steady_clock::now();
     if (options.time)
       llvm::errs() << llvm::format(
-          "%-12s %8.3f s\n", what.str().c_str(),
-          std::chrono::duration<double>(now - last).count());
+                          "%-12s %8.3f s", what.str().c_str(),
+                          std::chrono::duration<double>(now - last).count())
+                   << more << "\n";
     last = now;
   }
   LogicalResult error(const Twine &message) {
@@ -97,8 +110,10 @@ struct Compilation {
   LogicalResult dump(ModuleOp module, Form form, Target target);
   LogicalResult runPhases(ModuleOp module, Form first, Form last,
                           Target target);
+  LogicalResult prepareCode();
   LogicalResult prepareImages();
   LogicalResult makeImages(ModuleOp module, std::vector<ImageRow> &images);
+  LogicalResult makeKernels(ModuleOp module);
   LogicalResult emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
                      StringRef name);
   LogicalResult compile(OwningOpRef<ModuleOp> module, StringRef name);
@@ -153,6 +168,21 @@ LogicalResult Compilation::runPhases(ModuleOp module, Form first, Form last,
   return success();
 }
 
+/// Finds out what code is made for, and with what.
+LogicalResult Compilation::prepareCode() {
+  if (llvm::is_contained(options.targets, Target::CUDA) &&
+      failed(prepareImages()))
+    return failure();
+  std::string message;
+  machine = createTargetMachine(options.cpu, options.optimize, message);
+  if (!machine)
+    return error(message);
+  if (options.cacheDirectory.empty())
+    return success();
+  cache = Cache::open(options.cacheDirectory, message);
+  return cache ? success() : error(message);
+}
+
 /// Finds out what code of GPUs is made for, and the toolkit that makes it.
 LogicalResult Compilation::prepareImages() {
   std::string message;
@@ -199,6 +229,29 @@ LogicalResult Compilation::makeImages(ModuleOp module,
   return success();
 }
 
+/// Makes the objects of the kernels of `module`, which is in form 3 of the CPU.
+LogicalResult Compilation::makeKernels(ModuleOp module) {
+  if (!options.dumpDirectory.empty()) {
+    // The form that they go through, of all kernels together.
+    OwningOpRef<ModuleOp> copy = module.clone();
+    if (failed(runPhases(*copy, Form::Target, Form::Target, Target::CPU)))
+      return failure();
+  }
+  PipelineOptions pipeline = options.pipeline;
+  pipeline.target = Target::CPU;
+  KernelObjects kernels;
+  if (failed(compileKernels(module, pipeline, *machine, options.optimize,
+                            cache.get(), kernels)))
+    return failure();
+  objects = std::move(kernels.objects);
+  if (cache)
+    lap("kernels", "  " + Twine(kernels.numCached) + " of " +
+                       Twine(objects.size()) + " from the cache");
+  else
+    lap("kernels");
+  return success();
+}
+
 /// `path` with its extension replaced by `extension`.
 static std::string withExtension(StringRef path, StringRef extension) {
   SmallString<128> result(path);
@@ -227,10 +280,6 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
   if (options.emit == Emit::Header)
     return write(options.output, buildHeader(targets[0]));
 
-  std::string message;
-  auto machine = createTargetMachine(options.cpu, options.optimize, message);
-  if (!machine)
-    return error(message);
   llvm::LLVMContext llvmContext;
   auto llvmModule = std::make_unique<llvm::Module>(name, llvmContext);
   for (auto [module, tables] : llvm::zip(modules, targets)) {
@@ -238,39 +287,36 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
       if (failed(makeImages(*module, tables.images)))
         return failure();
       lap("images");
-      continue;
+    } else if (options.emit == Emit::LLVM) {
+      llvmModule = translateModuleToLLVMIR(
+          module->lookupSymbol<ModuleOp>("kernels"), llvmContext, name);
+      if (!llvmModule)
+        return error("translation to LLVM IR failed");
     }
-    llvmModule = translateModuleToLLVMIR(
-        module->lookupSymbol<ModuleOp>("kernels"), llvmContext, name);
-    if (!llvmModule)
-      return error("translation to LLVM IR failed");
   }
   llvmModule->setTargetTriple(machine->getTargetTriple());
   llvmModule->setDataLayout(machine->createDataLayout());
   emitDescriptors(*llvmModule, targets, *machine);
-  lap("llvm ir");
+  lap("tables");
   if (options.emit == Emit::LLVM) {
     std::string text;
     llvm::raw_string_ostream os(text);
     llvmModule->print(os, nullptr);
     return write(options.output, text);
   }
-  bool shared = options.emit == Emit::SharedLibrary;
-  std::string object =
-      shared ? withExtension(options.output, "tmp.o") : options.output;
-  if (failed(
-          emitObject(*llvmModule, *machine, options.optimize, object, message)))
+  std::string message;
+  objects.emplace_back();
+  if (failed(emitObject(*llvmModule, *machine, options.optimize, objects.back(),
+                        message)))
     return error(message);
   lap("object");
-  if (shared) {
-    LogicalResult linked =
-        linkSharedLibrary(object, options.output, "trainc_descriptor",
-                          std::string(name) + "_descriptor", message);
-    llvm::sys::fs::remove(object);
-    if (failed(linked))
-      return error(message);
-    lap("link");
-  }
+  if (failed(
+          options.emit == Emit::Object
+              ? linkObject(objects, options.output, message)
+              : linkSharedLibrary(objects, options.output, "trainc_descriptor",
+                                  std::string(name) + "_descriptor", message)))
+    return error(message);
+  lap("link");
   return write(withExtension(options.output, "h"), buildHeader(targets[0]));
 }
 
@@ -279,8 +325,7 @@ LogicalResult Compilation::compile(OwningOpRef<ModuleOp> module,
                                    StringRef name) {
   bool code = options.emit != Emit::MLIR && options.emit != Emit::Header &&
               !options.memoryReport;
-  if (code && llvm::is_contained(options.targets, Target::CUDA) &&
-      failed(prepareImages()))
+  if (code && failed(prepareCode()))
     return failure();
   Form shared = std::min(options.stopAfter, Form::Plan);
   if (failed(dump(*module, Form::Source, Target::CPU)) ||
@@ -291,12 +336,20 @@ LogicalResult Compilation::compile(OwningOpRef<ModuleOp> module,
     bool last = modules.size() + 1 == options.targets.size();
     modules.push_back(last ? std::move(module)
                            : OwningOpRef<ModuleOp>(module->clone()));
+    // The text of LLVM IR holds all kernels; else each is compiled by itself.
+    bool apart = code && target == Target::CPU && options.emit != Emit::LLVM;
     if (options.stopAfter > shared &&
-        failed(runPhases(*modules.back(), Form::Commands, options.stopAfter,
-                         target)))
+        failed(runPhases(*modules.back(), Form::Commands,
+                         apart ? Form::Commands : options.stopAfter, target)))
+      return failure();
+    if (apart && failed(makeKernels(*modules.back())))
       return failure();
   }
-  return emit(modules, name);
+  if (failed(emit(modules, name)))
+    return failure();
+  if (cache)
+    cache->prune(options.cacheSize);
+  return success();
 }
 
 /// The artifact's name: of the module, or of the output or input file.

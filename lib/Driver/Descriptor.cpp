@@ -4,6 +4,7 @@
 // members in order, naturally aligned, as the C compiler does.
 //
 //===----------------------------------------------------------------------===//
+#include "Kernels.h"
 #include "Tables.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/IR/Constants.h"
@@ -201,12 +202,29 @@ static uint64_t hashSchedule(const Tables &tables) {
 
 /// Where the kernels of the CPU find the runtime's function table.
 static Constant *functionTable(llvm::Module &module) {
-  if (auto *functions = module.getNamedGlobal("trainc.functions"))
+  if (auto *functions = module.getNamedGlobal(kFunctionTable))
     return functions;
   auto *type = llvm::PointerType::get(module.getContext(), 0);
-  return new llvm::GlobalVariable(
-      module, type, /*isConstant=*/false, llvm::GlobalValue::InternalLinkage,
-      llvm::ConstantPointerNull::get(type), "trainc.functions");
+  auto *functions = new llvm::GlobalVariable(
+      module, type, /*isConstant=*/false, llvm::GlobalValue::ExternalLinkage,
+      llvm::ConstantPointerNull::get(type), kFunctionTable);
+  functions->setVisibility(llvm::GlobalValue::HiddenVisibility);
+  return functions;
+}
+
+/// The kernel of the CPU with this name, which may be in an object of its own.
+static Constant *kernelFunction(llvm::Module &module, llvm::StringRef name) {
+  if (auto *function = module.getFunction(name))
+    return function;
+  llvm::LLVMContext &context = module.getContext();
+  auto *pointer = llvm::PointerType::get(context, 0);
+  auto *type = llvm::FunctionType::get(
+      llvm::Type::getVoidTy(context),
+      {pointer, llvm::Type::getInt64Ty(context), pointer}, /*isVarArg=*/false);
+  auto *function = llvm::Function::Create(
+      type, llvm::GlobalValue::ExternalLinkage, name, module);
+  function->setVisibility(llvm::GlobalValue::HiddenVisibility);
+  return function;
 }
 
 /// Features that `machine` may use: the code may need any of them.
@@ -242,7 +260,7 @@ static Constant *makeDescriptor(llvm::Module &module, const Tables &tables,
     entries.push_back(w.entry(row));
   for (const KernelRow &row : tables.kernels)
     kernels.push_back(w.structure(
-        {w.string(row.name), cpu ? module.getFunction(row.name) : w.null(),
+        {w.string(row.name), cpu ? kernelFunction(module, row.name) : w.null(),
          w.u64(row.scratchBytes), w.u32(row.threads), w.u32(0)}));
   for (const ImageRow &row : tables.images)
     images.push_back(w.structure({w.u32(row.kind), w.u32(row.arch),

@@ -5,8 +5,6 @@
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/Program.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/TargetParser/Host.h"
@@ -81,9 +79,18 @@ trainc::createTargetMachine(llvm::StringRef cpu, unsigned optimize,
                     : llvm::CodeGenOptLevel::Default));
 }
 
+std::unique_ptr<llvm::TargetMachine>
+trainc::cloneTargetMachine(const llvm::TargetMachine &machine) {
+  return std::unique_ptr<llvm::TargetMachine>(
+      machine.getTarget().createTargetMachine(
+          machine.getTargetTriple(), machine.getTargetCPU(),
+          machine.getTargetFeatureString(), machine.Options,
+          machine.getRelocationModel(), std::nullopt, machine.getOptLevel()));
+}
+
 llvm::LogicalResult trainc::emitObject(llvm::Module &module,
                                        llvm::TargetMachine &machine,
-                                       unsigned optimize, llvm::StringRef path,
+                                       unsigned optimize, ObjectFile &object,
                                        std::string &error) {
   for (llvm::Function &function : module) {
     if (function.isDeclaration())
@@ -114,12 +121,7 @@ llvm::LogicalResult trainc::emitObject(llvm::Module &module,
                     : builder.buildPerModuleDefaultPipeline(level);
   passes.run(module, modules);
 
-  std::error_code code;
-  llvm::raw_fd_ostream stream(path, code, llvm::sys::fs::OF_None);
-  if (code) {
-    error = ("cannot write " + path + ": " + code.message()).str();
-    return llvm::failure();
-  }
+  llvm::raw_svector_ostream stream(object);
   llvm::legacy::PassManager codegen;
   if (machine.addPassesToEmitFile(codegen, stream, nullptr,
                                   llvm::CodeGenFileType::ObjectFile)) {
@@ -127,32 +129,5 @@ llvm::LogicalResult trainc::emitObject(llvm::Module &module,
     return llvm::failure();
   }
   codegen.run(module);
-  return llvm::success();
-}
-
-llvm::LogicalResult trainc::linkSharedLibrary(llvm::StringRef object,
-                                              llvm::StringRef output,
-                                              llvm::StringRef alias,
-                                              llvm::StringRef symbol,
-                                              std::string &error) {
-  auto linker = llvm::sys::findProgramByName("ld.lld", {TRAINC_LLVM_PREFIX});
-  if (!linker)
-    linker = llvm::sys::findProgramByName("ld.lld-22");
-  if (!linker) {
-    error = "cannot find ld.lld, which links shared libraries (package lld-22)";
-    return llvm::failure();
-  }
-  llvm::SmallVector<llvm::StringRef> arguments{
-      *linker, "-shared", "--no-undefined",
-      "-z",    "relro",   "--build-id=none",
-      object,  "-o",      output};
-  std::string definition = ("--defsym=" + alias + "=" + symbol).str();
-  if (!alias.empty())
-    arguments.push_back(definition);
-  if (llvm::sys::ExecuteAndWait(*linker, arguments, std::nullopt, {}, 0, 0,
-                                &error) != 0) {
-    error = "linking " + output.str() + " failed " + error;
-    return llvm::failure();
-  }
   return llvm::success();
 }

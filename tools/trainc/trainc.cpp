@@ -90,6 +90,15 @@ struct CommandLine {
       "remarks", cl::ValueOptional,
       cl::desc("Print the decisions of passes, of all or of some"),
       cl::value_desc("regex"), cl::cat(category)};
+  cl::opt<std::string> cacheDirectory{
+      "cache-dir", cl::desc("Keep compiled kernels here, and use those kept"),
+      cl::value_desc("folder"), cl::cat(category)};
+  cl::opt<uint64_t> cacheSize{
+      "cache-size", cl::desc("What the cache may grow to (1073741824)"),
+      cl::value_desc("bytes"), cl::init(1 << 30), cl::cat(category)};
+  cl::opt<unsigned> threads{
+      "threads", cl::desc("Compile on this many threads (one per processor)"),
+      cl::value_desc("number"), cl::init(0), cl::cat(category)};
   cl::opt<bool> time{"time", cl::desc("Print the time of each phase"),
                      cl::cat(category)};
   cl::opt<bool> listPasses{"list-passes",
@@ -207,6 +216,11 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   options.pipeline.bucketSize = bucketSize;
   options.memoryReport = wantsReport;
   options.memoryReportJson = report == "json";
+  options.cacheDirectory = cacheDirectory;
+  options.cacheSize = cacheSize;
+  if (cacheSize.getNumOccurrences() && cacheDirectory.empty())
+    return error("--cache-size needs --cache-dir");
+  options.threads = threads;
   options.time = time;
   if (remarks.getNumOccurrences()) {
     options.remarks = remarks.empty() ? ".*" : std::string(remarks);

@@ -45,6 +45,12 @@ struct CompileOptions {
   /// Optimization level of LLVM, 0 to 3.
   unsigned optimize = 3;
   PipelineOptions pipeline;
+  /// Folder that keeps what was compiled for later compilations, or empty.
+  std::string cacheDirectory;
+  /// Bytes that the folder may grow to; what was not used for the longest time goes.
+  uint64_t cacheSize = 1 << 30;
+  /// Threads that compile; 0: one per processor.
+  unsigned threads = 0;
   /// Writes the memory report instead.
   bool memoryReport = false;
   bool memoryReportJson = false;

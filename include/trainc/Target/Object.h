@@ -2,6 +2,8 @@
 #ifndef TRAINC_TARGET_OBJECT_H
 #define TRAINC_TARGET_OBJECT_H
 
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/LogicalResult.h"
 #include <memory>
@@ -14,18 +16,33 @@ class TargetMachine;
 
 namespace trainc {
 
+/// The bytes of an object file.
+using ObjectFile = llvm::SmallVector<char, 0>;
+
 /// The machine that code is generated for; null and a message otherwise.
 std::unique_ptr<llvm::TargetMachine>
 createTargetMachine(llvm::StringRef cpu, unsigned optimize, std::string &error);
 
-/// Optimizes `module` and writes it as an object file.
+/// An equal machine, for another thread.
+std::unique_ptr<llvm::TargetMachine>
+cloneTargetMachine(const llvm::TargetMachine &machine);
+
+/// Optimizes `module` and makes an object file of it.
 llvm::LogicalResult emitObject(llvm::Module &module,
                                llvm::TargetMachine &machine, unsigned optimize,
-                               llvm::StringRef path, std::string &error);
+                               ObjectFile &object, std::string &error);
 
-/// Links an object into a shared library. If `alias` is not empty, the library
+/// Gives the symbols named `from` of `object` the name `to`.
+llvm::LogicalResult renameSymbol(ObjectFile &object, llvm::StringRef from,
+                                 llvm::StringRef to, std::string &error);
+
+/// Links objects into one. Hidden symbols become local ones of it.
+llvm::LogicalResult linkObject(llvm::ArrayRef<ObjectFile> objects,
+                               llvm::StringRef output, std::string &error);
+
+/// Links objects into a shared library. If `alias` is not empty, the library
 /// exports that symbol, too, as another name of `symbol`.
-llvm::LogicalResult linkSharedLibrary(llvm::StringRef object,
+llvm::LogicalResult linkSharedLibrary(llvm::ArrayRef<ObjectFile> objects,
                                       llvm::StringRef output,
                                       llvm::StringRef alias,
                                       llvm::StringRef symbol,

@@ -65,18 +65,18 @@ static llvm::LogicalResult lowerToHost(llvm::Module &module,
   return llvm::success();
 }
 
-/// Compiles and links `module`, by way of files that are gone afterwards.
+/// Compiles and links `module`, by way of a file that is gone afterwards.
 static llvm::LogicalResult makeImage(llvm::Module &module,
                                      llvm::TargetMachine &machine,
                                      std::string &image, std::string &error) {
-  llvm::SmallString<128> object, library;
-  for (llvm::SmallString<128> *path : {&object, &library})
-    if (std::error_code code = llvm::sys::fs::createTemporaryFile(
-            "trainc-emulate", path == &object ? "o" : "so", *path)) {
-      error = "cannot write a temporary file: " + code.message();
-      return llvm::failure();
-    }
-  llvm::FileRemover removeObject(object), removeLibrary(library);
+  llvm::SmallString<128> library;
+  if (std::error_code code =
+          llvm::sys::fs::createTemporaryFile("trainc-emulate", "so", library)) {
+    error = "cannot write a temporary file: " + code.message();
+    return llvm::failure();
+  }
+  llvm::FileRemover remover(library);
+  ObjectFile object;
   if (llvm::failed(emitObject(module, machine, kOptimize, object, error)) ||
       llvm::failed(linkSharedLibrary(object, library, /*alias=*/"",
                                      /*symbol=*/"", error)))

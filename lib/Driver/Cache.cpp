@@ -1,0 +1,247 @@
+//===- Cache.cpp - What was compiled before, in a folder ------------------===//
+#include "Cache.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/BinaryFormat/ELF.h"
+#include "llvm/Support/BLAKE3.h"
+#include "llvm/Support/Endian.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/Process.h"
+#include "llvm/Support/raw_ostream.h"
+#include <link.h>
+#include <vector>
+
+using namespace trainc;
+namespace fs = llvm::sys::fs;
+
+/// Also the version of the format.
+static constexpr llvm::StringLiteral kMagic = "trainc cache 1\n";
+static constexpr llvm::StringLiteral kExtension = ".trainc-cache";
+static constexpr llvm::StringLiteral kTemporary = ".trainc-cache.tmp";
+/// A file that is this old and not yet renamed is of a compiler that was ended.
+static constexpr std::chrono::hours kAbandoned{1};
+
+/// One line at once: several threads may have something to say.
+static void warn(const llvm::Twine &message) {
+  std::string line = ("trainc: warning: " + message + "\n").str();
+  llvm::errs() << line;
+}
+
+//===----------------------------------------------------------------------===//
+// The compiler
+//===----------------------------------------------------------------------===//
+
+/// The linker's hash of the loaded `object`; empty if it has none.
+static llvm::ArrayRef<uint8_t> buildID(const dl_phdr_info &object) {
+  for (const ElfW(Phdr) &segment :
+       llvm::ArrayRef(object.dlpi_phdr, object.dlpi_phnum)) {
+    if (segment.p_type != PT_NOTE)
+      continue;
+    auto *notes =
+        reinterpret_cast<const uint8_t *>(object.dlpi_addr + segment.p_vaddr);
+    uint64_t align = segment.p_align == 8 ? 8 : 4;
+    for (uint64_t at = 0; at + sizeof(ElfW(Nhdr)) <= segment.p_memsz;) {
+      auto &note = *reinterpret_cast<const ElfW(Nhdr) *>(notes + at);
+      uint64_t name = at + sizeof note;
+      uint64_t data = llvm::alignTo(name + note.n_namesz, align);
+      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
+          llvm::StringRef(reinterpret_cast<const char *>(notes + name), 3) ==
+              "GNU")
+        return {notes + data, note.n_descsz};
+      at = llvm::alignTo(data + note.n_descsz, align);
+    }
+  }
+  return {};
+}
+
+namespace {
+struct CompilerHash {
+  llvm::BLAKE3 hasher;
+  std::string error;
+};
+} // namespace
+
+/// Adds what identifies the code of a loaded object: the program, LLVM, MLIR, and
+/// the C library, whose functions fold constants.
+static int addObject(dl_phdr_info *object, size_t, void *data) {
+  auto &hash = *static_cast<CompilerHash *>(data);
+  llvm::StringRef name = object->dlpi_name;
+  if (llvm::ArrayRef<uint8_t> id = buildID(*object); !id.empty()) {
+    // The kernel's part of a process (vdso) computes nothing.
+    if (!name.starts_with("linux-vdso")) {
+      hash.hasher.update("id");
+      hash.hasher.update(id);
+    }
+    return 0;
+  }
+  auto file =
+      llvm::MemoryBuffer::getFile(name.empty() ? "/proc/self/exe" : name.str());
+  if (!file) {
+    hash.error = "cannot read '" + name.str() +
+                 "', part of the compiler: " + file.getError().message();
+    return 1;
+  }
+  hash.hasher.update("content");
+  hash.hasher.update((*file)->getBuffer());
+  return 0;
+}
+
+//===----------------------------------------------------------------------===//
+// The folder
+//===----------------------------------------------------------------------===//
+
+std::unique_ptr<Cache> Cache::open(llvm::StringRef folder, std::string &error) {
+  if (std::error_code code = fs::create_directories(folder)) {
+    error = "cannot make the folder of the cache, '" + folder.str() +
+            "': " + code.message();
+    return nullptr;
+  }
+  auto cache = std::make_unique<Cache>();
+  cache->folder = folder;
+  // Whether it can be written is known when it is done.
+  llvm::SmallString<128> path;
+  std::error_code code =
+      fs::createUniqueFile(folder + "/%%%%%%%%%%%%" + kTemporary, path);
+  if (!code)
+    code = fs::remove(path);
+  if (code) {
+    error = "cannot write to the folder of the cache, '" + folder.str() +
+            "': " + code.message();
+    return nullptr;
+  }
+  CompilerHash hash;
+  if (dl_iterate_phdr(addObject, &hash)) {
+    error = hash.error;
+    return nullptr;
+  }
+  cache->compiler = hash.hasher.final<>();
+  return cache;
+}
+
+Cache::Key Cache::keyOf(llvm::ArrayRef<llvm::StringRef> inputs) const {
+  llvm::BLAKE3 hasher;
+  hasher.update(kMagic);
+  hasher.update(llvm::ArrayRef<uint8_t>(compiler));
+  for (llvm::StringRef input : inputs) {
+    // With its length: what ends here must not begin the next.
+    std::array<uint8_t, 8> size;
+    llvm::support::endian::write64le(size.data(), input.size());
+    hasher.update(llvm::ArrayRef<uint8_t>(size));
+    hasher.update(input);
+  }
+  return hasher.final<>();
+}
+
+static llvm::StringRef textOf(const Cache::Key &bytes) {
+  return {reinterpret_cast<const char *>(bytes.data()), bytes.size()};
+}
+
+static Cache::Key hashOf(llvm::StringRef content) {
+  return llvm::BLAKE3::hash<>(llvm::arrayRefFromStringRef(content));
+}
+
+std::string Cache::pathOf(const Key &key) const {
+  llvm::SmallString<128> path(folder);
+  llvm::sys::path::append(path,
+                          llvm::toHex(key, /*LowerCase=*/true) + kExtension);
+  return path.str().str();
+}
+
+std::optional<std::string> Cache::load(const Key &key) const {
+  std::string path = pathOf(key);
+  // Read, not mapped: another process may change the file.
+  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
+                                          /*RequiresNullTerminator=*/false,
+                                          /*IsVolatile=*/true);
+  if (!file) {
+    if (file.getError() != std::errc::no_such_file_or_directory)
+      warn("cannot read '" + path + "': " + file.getError().message());
+    return std::nullopt;
+  }
+  llvm::StringRef rest = (*file)->getBuffer();
+  bool whole = rest.consume_front(kMagic) && rest.consume_front(textOf(key)) &&
+               rest.size() >= key.size();
+  if (whole) {
+    llvm::StringRef hash = rest.take_front(key.size());
+    rest = rest.drop_front(key.size());
+    whole = hash == textOf(hashOf(rest));
+  }
+  if (!whole) {
+    warn("'" + path + "' is damaged; compiling again");
+    return std::nullopt;
+  }
+  // Used now: `prune` keeps it. A file of another user keeps its time.
+  int descriptor;
+  if (!fs::openFileForReadWrite(path, descriptor, fs::CD_OpenExisting,
+                                fs::OF_None)) {
+    fs::setLastAccessAndModificationTime(descriptor,
+                                         std::chrono::system_clock::now());
+    llvm::sys::Process::SafelyCloseFileDescriptor(descriptor);
+  }
+  return rest.str();
+}
+
+void Cache::store(const Key &key, llvm::StringRef content) {
+  if (!writable)
+    return;
+  std::string path = pathOf(key);
+  auto file = fs::TempFile::create(folder + "/%%%%%%%%%%%%" + kTemporary);
+  llvm::Error failed = file.takeError();
+  if (!failed) {
+    llvm::raw_fd_ostream stream(file->FD, /*shouldClose=*/false);
+    stream << kMagic << textOf(key) << textOf(hashOf(content)) << content;
+    stream.flush();
+    std::error_code code = stream.error();
+    stream.clear_error();
+    failed =
+        code ? llvm::joinErrors(llvm::errorCodeToError(code), file->discard())
+             : file->keep(path);
+  }
+  // One message will do.
+  if (failed && writable.exchange(false))
+    warn("cannot write '" + path + "': " + llvm::toString(std::move(failed)) +
+         "; what is compiled is not kept");
+  else
+    llvm::consumeError(std::move(failed));
+}
+
+void Cache::prune(uint64_t bytes) const {
+  struct Entry {
+    llvm::sys::TimePoint<> used;
+    uint64_t size;
+    std::string path;
+  };
+  std::vector<Entry> entries;
+  uint64_t total = 0;
+  std::error_code code;
+  for (fs::directory_iterator it(folder, code), end; it != end && !code;
+       it.increment(code)) {
+    llvm::StringRef path = it->path();
+    bool temporary = path.ends_with(kTemporary);
+    if (!temporary && !path.ends_with(kExtension))
+      continue;
+    auto status = it->status();
+    if (!status)
+      continue; // gone meanwhile
+    if (!temporary) {
+      total += status->getSize();
+      entries.push_back(
+          {status->getLastModificationTime(), status->getSize(), path.str()});
+    } else if (status->getLastModificationTime() + kAbandoned <
+               std::chrono::system_clock::now()) {
+      fs::remove(path);
+    }
+  }
+  llvm::sort(entries, [](const Entry &a, const Entry &b) {
+    return std::tie(a.used, a.path) < std::tie(b.used, b.path);
+  });
+  for (const Entry &entry : entries) {
+    if (total <= bytes)
+      break;
+    fs::remove(entry.path);
+    total -= entry.size;
+  }
+}

@@ -1,0 +1,190 @@
+//===- Kernels.cpp - The kernels of a processor as objects ----------------===//
+//
+// Each kernel is compiled in a module of its own, where it has the same name as all
+// others have in theirs: so its code, and the key under which the cache has it,
+// depend on its definition alone. The name is put into the object in the end.
+//
+//===----------------------------------------------------------------------===//
+#include "Kernels.h"
+#include "mlir/AsmParser/AsmParser.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "mlir/IR/Threading.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "trainc/Dialect/Train/TrainOps.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/Endian.h"
+#include "llvm/Target/TargetMachine.h"
+
+using namespace mlir;
+using namespace trainc;
+using trainc::train::KernelOp;
+
+/// The name that every kernel has while it is compiled.
+static constexpr llvm::StringLiteral kName = "kernel";
+
+namespace {
+/// A kernel as the cache has it.
+struct CompiledKernel {
+  /// What lowering has found out, as attributes of the kernel.
+  std::string attributes;
+  ObjectFile object;
+
+  std::string pack() const;
+  static CompiledKernel unpack(StringRef content);
+};
+
+/// What one thread compiles kernels with.
+struct Worker {
+  Worker(MLIRContext *context, const PipelineOptions &options,
+         const llvm::TargetMachine &machine, unsigned optimize)
+      : passes(context), machine(cloneTargetMachine(machine)),
+        optimize(optimize) {
+    buildPhase(passes, Form::Target, options);
+  }
+
+  PassManager passes;
+  std::unique_ptr<llvm::TargetMachine> machine;
+  unsigned optimize;
+
+  LogicalResult compile(ModuleOp unit, CompiledKernel &result);
+};
+} // namespace
+
+std::string CompiledKernel::pack() const {
+  char size[8];
+  llvm::support::endian::write64le(size, attributes.size());
+  return std::string(size, sizeof size) + attributes +
+         std::string(object.begin(), object.end());
+}
+
+CompiledKernel CompiledKernel::unpack(StringRef content) {
+  uint64_t size = llvm::support::endian::read64le(content.data());
+  content = content.drop_front(sizeof size);
+  StringRef object = content.drop_front(size);
+  return {content.take_front(size).str(),
+          ObjectFile(object.begin(), object.end())};
+}
+
+/// A module that holds a copy of `kernel` and nothing else.
+static OwningOpRef<ModuleOp> isolate(KernelOp kernel) {
+  OwningOpRef<ModuleOp> unit = ModuleOp::create(kernel.getLoc());
+  auto copy = kernel.clone();
+  copy.setSymName(kName);
+  unit->push_back(copy);
+  return unit;
+}
+
+static KernelOp kernelOf(ModuleOp unit) {
+  return *unit.getOps<KernelOp>().begin();
+}
+
+/// The text of `op`: all of it but the locations.
+static std::string textOf(Operation *op) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  op->print(os, OpPrintingFlags().printGenericOpForm());
+  return text;
+}
+
+/// Makes the symbols that other objects know visible to them.
+static void exportSymbols(llvm::Module &module) {
+  llvm::Function *entry = module.getFunction(kName);
+  entry->setLinkage(llvm::GlobalValue::ExternalLinkage);
+  entry->setVisibility(llvm::GlobalValue::HiddenVisibility);
+  if (auto *functions = module.getNamedGlobal(kFunctionTable)) {
+    functions->setInitializer(nullptr);
+    functions->setLinkage(llvm::GlobalValue::ExternalLinkage);
+    functions->setVisibility(llvm::GlobalValue::HiddenVisibility);
+  }
+}
+
+LogicalResult Worker::compile(ModuleOp unit, CompiledKernel &result) {
+  if (failed(passes.run(unit)))
+    return failure();
+  llvm::raw_string_ostream(result.attributes)
+      << kernelOf(unit)->getDiscardableAttrDictionary();
+  llvm::LLVMContext context;
+  auto module = translateModuleToLLVMIR(unit.lookupSymbol<ModuleOp>("kernels"),
+                                        context, kName);
+  if (!module)
+    return unit.emitError("translation to LLVM IR failed");
+  module->setTargetTriple(machine->getTargetTriple());
+  module->setDataLayout(machine->createDataLayout());
+  exportSymbols(*module);
+  std::string message;
+  if (failed(emitObject(*module, *machine, optimize, result.object, message)))
+    return unit.emitError(message);
+  return success();
+}
+
+LogicalResult trainc::compileKernels(ModuleOp module,
+                                     const PipelineOptions &options,
+                                     const llvm::TargetMachine &machine,
+                                     unsigned optimize, Cache *cache,
+                                     KernelObjects &result) {
+  MLIRContext *context = module.getContext();
+  auto kernels = llvm::to_vector(module.getOps<KernelOp>());
+  result.objects.resize(kernels.size());
+
+  // All that decides what becomes of a kernel, but for the kernel and the compiler.
+  std::string pipeline;
+  {
+    Worker worker(context, options, machine, optimize);
+    llvm::raw_string_ostream os(pipeline);
+    worker.passes.printAsTextualPipeline(os);
+    os << "\n-O" << optimize << "\n"
+       << machine.getTargetTriple().str() << "\n"
+       << machine.getTargetCPU() << "\n"
+       << machine.getTargetFeatureString();
+    // Threads must not load dialects.
+    DialectRegistry dialects;
+    worker.passes.getDependentDialects(dialects);
+    context->appendDialectRegistry(dialects);
+    for (StringRef name : dialects.getDialectNames())
+      context->getOrLoadDialect(name);
+  }
+
+  std::atomic<size_t> next = 0, numCached = 0;
+  ParallelDiagnosticHandler diagnostics(context);
+  auto work = [&](size_t) -> LogicalResult {
+    std::optional<Worker> worker;
+    for (size_t i; (i = next++) < kernels.size();) {
+      diagnostics.setOrderIDForThread(i);
+      llvm::scope_exit done([&] { diagnostics.eraseOrderIDForThread(); });
+      OwningOpRef<ModuleOp> unit = isolate(kernels[i]);
+      Cache::Key key;
+      std::optional<std::string> known;
+      if (cache) {
+        key = cache->keyOf({"kernel", pipeline, textOf(*unit)});
+        known = cache->load(key);
+      }
+      CompiledKernel compiled;
+      if (known) {
+        compiled = CompiledKernel::unpack(*known);
+        ++numCached;
+      } else {
+        if (!worker)
+          worker.emplace(context, options, machine, optimize);
+        if (failed(worker->compile(*unit, compiled)))
+          return failure();
+        if (cache)
+          cache->store(key, compiled.pack());
+      }
+      kernels[i]->setDiscardableAttrs(
+          cast<DictionaryAttr>(parseAttribute(compiled.attributes, context)));
+      std::string message;
+      if (failed(renameSymbol(compiled.object, kName, kernels[i].getSymName(),
+                              message)))
+        return kernels[i].emitError(message);
+      result.objects[i] = std::move(compiled.object);
+    }
+    return success();
+  };
+  size_t workers = std::min<size_t>(context->getNumThreads(), kernels.size());
+  LogicalResult compiled = failableParallelForEachN(context, 0, workers, work);
+  result.numCached = numCached;
+  return compiled;
+}

@@ -1,0 +1,138 @@
+//===- Link.cpp - Several objects as one, or as a library -----------------===//
+#include "trainc/Target/Object.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/Twine.h"
+#include "llvm/ObjCopy/ConfigManager.h"
+#include "llvm/ObjCopy/ObjCopy.h"
+#include "llvm/Object/ArchiveWriter.h"
+#include "llvm/Object/ObjectFile.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FileUtilities.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Program.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace trainc;
+
+static llvm::LogicalResult failWith(std::string &error,
+                                    const llvm::Twine &message) {
+  error = message.str();
+  return llvm::failure();
+}
+
+static llvm::MemoryBufferRef bufferOf(llvm::ArrayRef<char> object,
+                                      llvm::StringRef name) {
+  return llvm::MemoryBufferRef(llvm::StringRef(object.data(), object.size()),
+                               name);
+}
+
+/// Changes `object` as `config` says.
+static llvm::LogicalResult change(ObjectFile &object,
+                                  const llvm::objcopy::ConfigManager &config,
+                                  std::string &error) {
+  auto file =
+      llvm::object::ObjectFile::createObjectFile(bufferOf(object, "object"));
+  if (!file)
+    return failWith(error, llvm::toString(file.takeError()));
+  ObjectFile result;
+  llvm::raw_svector_ostream stream(result);
+  if (llvm::Error failed =
+          llvm::objcopy::executeObjcopyOnBinary(config, **file, stream))
+    return failWith(error, llvm::toString(std::move(failed)));
+  file->reset();
+  object = std::move(result);
+  return llvm::success();
+}
+
+llvm::LogicalResult trainc::renameSymbol(ObjectFile &object,
+                                         llvm::StringRef from,
+                                         llvm::StringRef to,
+                                         std::string &error) {
+  llvm::objcopy::ConfigManager config;
+  config.Common.SymbolsToRename[from] = to;
+  return change(object, config, error);
+}
+
+/// Runs the linker on `objects`, which it finds in one archive.
+static llvm::LogicalResult runLinker(llvm::ArrayRef<ObjectFile> objects,
+                                     llvm::ArrayRef<llvm::StringRef> options,
+                                     llvm::StringRef output,
+                                     std::string &error) {
+  auto linker = llvm::sys::findProgramByName("ld.lld", {TRAINC_LLVM_PREFIX});
+  if (!linker)
+    linker = llvm::sys::findProgramByName("ld.lld-22");
+  if (!linker)
+    return failWith(error, "cannot find ld.lld, which links shared libraries "
+                           "and objects (package lld-22)");
+  std::vector<llvm::NewArchiveMember> members;
+  std::vector<std::string> names;
+  names.reserve(objects.size());
+  for (const ObjectFile &object : objects) {
+    names.push_back(std::to_string(names.size()) + ".o");
+    members.emplace_back(bufferOf(object, names.back()));
+  }
+  llvm::SmallString<128> archive;
+  if (std::error_code code =
+          llvm::sys::fs::createTemporaryFile("trainc", "a", archive))
+    return failWith(error, "cannot write a temporary file: " + code.message());
+  llvm::FileRemover remover(archive);
+  if (llvm::Error failed = llvm::writeArchive(
+          archive, members, llvm::SymtabWritingMode::NoSymtab,
+          llvm::object::Archive::K_GNU, /*Deterministic=*/true, /*Thin=*/false))
+    return failWith(error, "cannot write '" + archive +
+                               "': " + llvm::toString(std::move(failed)));
+  llvm::SmallVector<llvm::StringRef> arguments{*linker};
+  llvm::append_range(arguments, options);
+  llvm::append_range(arguments, llvm::ArrayRef<llvm::StringRef>{
+                                    "--whole-archive", archive, "-o", output});
+  std::string message;
+  if (llvm::sys::ExecuteAndWait(*linker, arguments, std::nullopt, {}, 0, 0,
+                                &message) != 0)
+    return failWith(error, "linking " + output + " failed " + message);
+  return llvm::success();
+}
+
+llvm::LogicalResult trainc::linkObject(llvm::ArrayRef<ObjectFile> objects,
+                                       llvm::StringRef output,
+                                       std::string &error) {
+  llvm::SmallString<128> joined;
+  if (std::error_code code =
+          llvm::sys::fs::createTemporaryFile("trainc", "o", joined))
+    return failWith(error, "cannot write a temporary file: " + code.message());
+  llvm::FileRemover remover(joined);
+  if (failed(runLinker(objects, {"-r"}, joined, error)))
+    return llvm::failure();
+  auto file = llvm::MemoryBuffer::getFile(joined);
+  if (!file)
+    return failWith(error, "cannot read '" + joined +
+                               "': " + file.getError().message());
+  llvm::StringRef bytes = (*file)->getBuffer();
+  ObjectFile object(bytes.begin(), bytes.end());
+  llvm::objcopy::ConfigManager config;
+  config.ELF.LocalizeHidden = true;
+  if (failed(change(object, config, error)))
+    return llvm::failure();
+  std::error_code code;
+  llvm::raw_fd_ostream stream(output, code, llvm::sys::fs::OF_None);
+  if (!code) {
+    stream.write(object.data(), object.size());
+    stream.close();
+    code = stream.error();
+    stream.clear_error();
+  }
+  if (code)
+    return failWith(error, "cannot write " + output + ": " + code.message());
+  return llvm::success();
+}
+
+llvm::LogicalResult
+trainc::linkSharedLibrary(llvm::ArrayRef<ObjectFile> objects,
+                          llvm::StringRef output, llvm::StringRef alias,
+                          llvm::StringRef symbol, std::string &error) {
+  std::string definition = ("--defsym=" + alias + "=" + symbol).str();
+  llvm::SmallVector<llvm::StringRef> options{"-shared", "--no-undefined", "-z",
+                                             "relro", "--build-id=none"};
+  if (!alias.empty())
+    options.push_back(definition);
+  return runLinker(objects, options, output, error);
+}
