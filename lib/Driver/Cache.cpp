@@ -12,7 +12,6 @@
 #include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
 #include <link.h>
-#include <vector>
 
 using namespace trainc;
 namespace fs = llvm::sys::fs;
@@ -121,15 +120,20 @@ std::unique_ptr<Cache> Cache::open(llvm::StringRef folder, std::string &error) {
   return cache;
 }
 
+static std::array<char, 8> sizeOf(llvm::StringRef text) {
+  std::array<char, 8> size;
+  llvm::support::endian::write64le(size.data(), text.size());
+  return size;
+}
+
 Cache::Key Cache::keyOf(llvm::ArrayRef<llvm::StringRef> inputs) const {
   llvm::BLAKE3 hasher;
   hasher.update(kMagic);
   hasher.update(llvm::ArrayRef<uint8_t>(compiler));
   for (llvm::StringRef input : inputs) {
     // With its length: what ends here must not begin the next.
-    std::array<uint8_t, 8> size;
-    llvm::support::endian::write64le(size.data(), input.size());
-    hasher.update(llvm::ArrayRef<uint8_t>(size));
+    std::array<char, 8> size = sizeOf(input);
+    hasher.update(llvm::StringRef(size.data(), size.size()));
     hasher.update(input);
   }
   return hasher.final<>();
@@ -150,7 +154,7 @@ std::string Cache::pathOf(const Key &key) const {
   return path.str().str();
 }
 
-std::optional<std::string> Cache::load(const Key &key) const {
+std::optional<std::vector<std::string>> Cache::load(const Key &key) const {
   std::string path = pathOf(key);
   // Read, not mapped: another process may change the file.
   auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
@@ -181,12 +185,25 @@ std::optional<std::string> Cache::load(const Key &key) const {
                                          std::chrono::system_clock::now());
     llvm::sys::Process::SafelyCloseFileDescriptor(descriptor);
   }
-  return rest.str();
+  std::vector<std::string> parts;
+  while (!rest.empty()) {
+    uint64_t size = llvm::support::endian::read64le(rest.data());
+    rest = rest.drop_front(sizeof size);
+    parts.push_back(rest.take_front(size).str());
+    rest = rest.drop_front(size);
+  }
+  return parts;
 }
 
-void Cache::store(const Key &key, llvm::StringRef content) {
+void Cache::store(const Key &key, llvm::ArrayRef<llvm::StringRef> parts) {
   if (!writable)
     return;
+  std::string content;
+  for (llvm::StringRef part : parts) {
+    std::array<char, 8> size = sizeOf(part);
+    content.append(size.begin(), size.end());
+    content += part;
+  }
   std::string path = pathOf(key);
   auto file = fs::TempFile::create(folder + "/%%%%%%%%%%%%" + kTemporary);
   llvm::Error failed = file.takeError();

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace trainc {
 
@@ -34,9 +35,9 @@ public:
 
   /// What was stored under `key`. A file that is damaged counts as none, with a
   /// message to standard error. Safe in several threads, as is `store`.
-  std::optional<std::string> load(const Key &key) const;
+  std::optional<std::vector<std::string>> load(const Key &key) const;
   /// A file that cannot be written is left out, with a message to standard error.
-  void store(const Key &key, llvm::StringRef content);
+  void store(const Key &key, llvm::ArrayRef<llvm::StringRef> parts);
 
   /// Removes what was not used for the longest time until the files have at most
   /// `bytes` together, and what ended compilers left.

@@ -1,5 +1,6 @@
 //===- Compiler.cpp - From a module's text to an artifact -----------------===//
 #include "trainc/Driver/Compiler.h"
+#include "Images.h"
 #include "Kernels.h"
 #include "Tables.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
@@ -23,13 +24,11 @@
 #include "mlir/Dialect/Tensor/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/Remarks.h"
-#include "mlir/IR/Threading.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Support/FileUtilities.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
-#include "trainc/Target/GPU/Emulate.h"
 #include "trainc/Target/GPU/Serialize.h"
 #include "trainc/Target/Object.h"
 #include "llvm/IR/LLVMContext.h"
@@ -42,7 +41,6 @@
 #include "llvm/Support/ToolOutputFile.h"
 #include "llvm/Target/TargetMachine.h"
 #include <chrono>
-#include <set>
 
 using namespace mlir;
 using namespace trainc;
@@ -80,10 +78,9 @@ struct Compilation {
   std::unique_ptr<llvm::TargetMachine> machine;
   /// The parts of the artifact: kernels, then tables.
   std::vector<ObjectFile> objects;
-  /// Code of GPUs to make: for the emulator, and these architectures.
-  bool emulated = false;
-  std::set<unsigned> archs;
-  std::optional<Toolkit> toolkit;
+  /// The code of GPUs to make, and made.
+  std::optional<ImageOptions> imageOptions;
+  std::vector<ImageRow> images;
   std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
 
   Compilation(const DialectRegistry &registry, const CompileOptions &options)
@@ -111,9 +108,8 @@ struct Compilation {
   LogicalResult runPhases(ModuleOp module, Form first, Form last,
                           Target target);
   LogicalResult prepareCode();
-  LogicalResult prepareImages();
-  LogicalResult makeImages(ModuleOp module, std::vector<ImageRow> &images);
   LogicalResult makeKernels(ModuleOp module);
+  LogicalResult makeImages(ModuleOp module);
   LogicalResult emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
                      StringRef name);
   LogicalResult compile(OwningOpRef<ModuleOp> module, StringRef name);
@@ -170,10 +166,13 @@ LogicalResult Compilation::runPhases(ModuleOp module, Form first, Form last,
 
 /// Finds out what code is made for, and with what.
 LogicalResult Compilation::prepareCode() {
-  if (llvm::is_contained(options.targets, Target::CUDA) &&
-      failed(prepareImages()))
-    return failure();
   std::string message;
+  if (llvm::is_contained(options.targets, Target::CUDA)) {
+    imageOptions = chooseImages(options.cudaArchs, options.cudaPath,
+                                options.optimize, message);
+    if (!imageOptions)
+      return error(message);
+  }
   machine = createTargetMachine(options.cpu, options.optimize, message);
   if (!machine)
     return error(message);
@@ -181,52 +180,6 @@ LogicalResult Compilation::prepareCode() {
     return success();
   cache = Cache::open(options.cacheDirectory, message);
   return cache ? success() : error(message);
-}
-
-/// Finds out what code of GPUs is made for, and the toolkit that makes it.
-LogicalResult Compilation::prepareImages() {
-  std::string message;
-  for (StringRef name : options.cudaArchs) {
-    if (name == "host")
-      emulated = true;
-    else if (auto arch = parseArch(name, message))
-      archs.insert(*arch);
-    else
-      return error(message);
-  }
-  if (archs.empty())
-    return success();
-  toolkit = findToolkit(options.cudaPath, message);
-  if (!toolkit)
-    return error(message);
-  for (unsigned arch : archs)
-    if (failed(checkArch(arch, *toolkit, message)))
-      return error(message);
-  return success();
-}
-
-/// Makes the images of the kernels of `module`, which is in form 4 of CUDA.
-LogicalResult Compilation::makeImages(ModuleOp module,
-                                      std::vector<ImageRow> &images) {
-  auto kernels = *module.getOps<gpu::GPUModuleOp>().begin();
-  if (emulated) {
-    images.push_back({TRAINC_IMAGE_HOST, 0, ""});
-    if (failed(emulateModule(kernels, images.back().data)))
-      return failure();
-  }
-  if (archs.empty())
-    return success();
-  std::vector<std::string> cubins(archs.size()), texts(archs.size());
-  if (failed(failableParallelForEachN(&context, 0, archs.size(), [&](size_t i) {
-        return serializeModule(kernels, *std::next(archs.begin(), i), *toolkit,
-                               options.optimize, cubins[i], texts[i]);
-      })))
-    return failure();
-  for (auto [arch, cubin] : llvm::zip(archs, cubins))
-    images.push_back({TRAINC_IMAGE_CUBIN, arch, std::move(cubin)});
-  images.push_back(
-      {TRAINC_IMAGE_PTX, *archs.rbegin(), std::move(texts.back())});
-  return success();
 }
 
 /// Makes the objects of the kernels of `module`, which is in form 3 of the CPU.
@@ -249,6 +202,25 @@ LogicalResult Compilation::makeKernels(ModuleOp module) {
                        Twine(objects.size()) + " from the cache");
   else
     lap("kernels");
+  return success();
+}
+
+/// Makes the images of the kernels of `module`, which is in form 3 of CUDA.
+LogicalResult Compilation::makeImages(ModuleOp module) {
+  PipelineOptions pipeline = options.pipeline;
+  pipeline.target = Target::CUDA;
+  // The form that they went through is not in the cache.
+  CachedImages cached(module, pipeline, *imageOptions,
+                      options.dumpDirectory.empty() ? cache.get() : nullptr);
+  if (cached.load(images)) {
+    lap("images", "  from the cache");
+    return success();
+  }
+  if (failed(runPhases(module, Form::Target, Form::Target, Target::CUDA)) ||
+      failed(trainc::makeImages(module, *imageOptions, images)))
+    return failure();
+  cached.store(images);
+  lap("images");
   return success();
 }
 
@@ -284,9 +256,7 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
   auto llvmModule = std::make_unique<llvm::Module>(name, llvmContext);
   for (auto [module, tables] : llvm::zip(modules, targets)) {
     if (tables.target == TRAINC_TARGET_CUDA) {
-      if (failed(makeImages(*module, tables.images)))
-        return failure();
-      lap("images");
+      tables.images = std::move(images);
     } else if (options.emit == Emit::LLVM) {
       llvmModule = translateModuleToLLVMIR(
           module->lookupSymbol<ModuleOp>("kernels"), llvmContext, name);
@@ -336,13 +306,16 @@ LogicalResult Compilation::compile(OwningOpRef<ModuleOp> module,
     bool last = modules.size() + 1 == options.targets.size();
     modules.push_back(last ? std::move(module)
                            : OwningOpRef<ModuleOp>(module->clone()));
-    // The text of LLVM IR holds all kernels; else each is compiled by itself.
-    bool apart = code && target == Target::CPU && options.emit != Emit::LLVM;
+    // The text of LLVM IR holds all kernels of the CPU; else each is compiled by
+    // itself.
+    bool gpu = target == Target::CUDA;
+    bool apart = code && (gpu || options.emit != Emit::LLVM);
     if (options.stopAfter > shared &&
         failed(runPhases(*modules.back(), Form::Commands,
                          apart ? Form::Commands : options.stopAfter, target)))
       return failure();
-    if (apart && failed(makeKernels(*modules.back())))
+    if (apart && failed(gpu ? makeImages(*modules.back())
+                            : makeKernels(*modules.back())))
       return failure();
   }
   if (failed(emit(modules, name)))

@@ -15,7 +15,6 @@
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
-#include "llvm/Support/Endian.h"
 #include "llvm/Target/TargetMachine.h"
 
 using namespace mlir;
@@ -31,9 +30,6 @@ struct CompiledKernel {
   /// What lowering has found out, as attributes of the kernel.
   std::string attributes;
   ObjectFile object;
-
-  std::string pack() const;
-  static CompiledKernel unpack(StringRef content);
 };
 
 /// What one thread compiles kernels with.
@@ -52,21 +48,6 @@ struct Worker {
   LogicalResult compile(ModuleOp unit, CompiledKernel &result);
 };
 } // namespace
-
-std::string CompiledKernel::pack() const {
-  char size[8];
-  llvm::support::endian::write64le(size, attributes.size());
-  return std::string(size, sizeof size) + attributes +
-         std::string(object.begin(), object.end());
-}
-
-CompiledKernel CompiledKernel::unpack(StringRef content) {
-  uint64_t size = llvm::support::endian::read64le(content.data());
-  content = content.drop_front(sizeof size);
-  StringRef object = content.drop_front(size);
-  return {content.take_front(size).str(),
-          ObjectFile(object.begin(), object.end())};
-}
 
 /// A module that holds a copy of `kernel` and nothing else.
 static OwningOpRef<ModuleOp> isolate(KernelOp kernel) {
@@ -156,14 +137,15 @@ LogicalResult trainc::compileKernels(ModuleOp module,
       llvm::scope_exit done([&] { diagnostics.eraseOrderIDForThread(); });
       OwningOpRef<ModuleOp> unit = isolate(kernels[i]);
       Cache::Key key;
-      std::optional<std::string> known;
+      std::optional<std::vector<std::string>> known;
       if (cache) {
         key = cache->keyOf({"kernel", pipeline, textOf(*unit)});
         known = cache->load(key);
       }
       CompiledKernel compiled;
       if (known) {
-        compiled = CompiledKernel::unpack(*known);
+        compiled.attributes = known->front();
+        compiled.object.assign(known->back().begin(), known->back().end());
         ++numCached;
       } else {
         if (!worker)
@@ -171,7 +153,9 @@ LogicalResult trainc::compileKernels(ModuleOp module,
         if (failed(worker->compile(*unit, compiled)))
           return failure();
         if (cache)
-          cache->store(key, compiled.pack());
+          cache->store(
+              key, {compiled.attributes,
+                    StringRef(compiled.object.data(), compiled.object.size())});
       }
       kernels[i]->setDiscardableAttrs(
           cast<DictionaryAttr>(parseAttribute(compiled.attributes, context)));

@@ -69,6 +69,7 @@ static bool readVersion(llvm::StringRef ptxas, Toolkit &toolkit) {
   auto text = llvm::MemoryBuffer::getFile(path);
   if (!text)
     return false;
+  toolkit.version = (*text)->getBuffer().str();
   llvm::StringRef rest = (*text)->getBuffer().split("release ").second;
   return !rest.consumeInteger(10, toolkit.major) && rest.consume_front(".") &&
          !rest.consumeInteger(10, toolkit.minor);
@@ -84,9 +85,6 @@ static llvm::SmallString<128> pathOf(llvm::StringRef folder,
 static bool hasFile(llvm::StringRef folder, llvm::StringRef file) {
   return llvm::sys::fs::is_regular_file(pathOf(folder, file));
 }
-
-static constexpr llvm::StringLiteral kAssembler = "bin/ptxas";
-static constexpr llvm::StringLiteral kDevice = "nvvm/libdevice/libdevice.10.bc";
 
 /// Where a toolkit may be, if nobody says.
 static llvm::SmallVector<std::string> placesOfToolkit() {

@@ -20,10 +20,16 @@ namespace trainc {
 struct Toolkit {
   std::string path;
   unsigned major = 0, minor = 0;
+  /// What ptxas says of itself.
+  std::string version;
 
   /// The newest version of PTX that it and LLVM know, as LLVM's feature.
   std::string ptxFeature() const;
 };
+
+/// Where a toolkit has ptxas, and libdevice.
+inline constexpr llvm::StringLiteral kAssembler = "bin/ptxas";
+inline constexpr llvm::StringLiteral kDevice = "nvvm/libdevice/libdevice.10.bc";
 
 /// Finds the toolkit in `path` or, if that is empty, where CUDA_HOME, CUDA_PATH,
 /// /usr/local/cuda and the ptxas in PATH say. None and a message if it is missing, not
