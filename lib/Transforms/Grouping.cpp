@@ -33,6 +33,8 @@ enum class Kind { Row, Column, Single, None };
 struct Group {
   Kind kind;
   SmallVector<Operation *> ops;
+  /// The indices of its first and last op.
+  int64_t first = 0, last = -1;
 };
 } // namespace
 
@@ -107,22 +109,68 @@ struct Grouper {
   std::vector<std::unique_ptr<Group>> groups;
   DenseMap<Operation *, Group *> groupOf;
   DenseMap<Operation *, int64_t> index;
+  /// How many groups have ops both up to an index and behind it.
+  std::vector<int64_t> spanning;
   /// Row groups that read a tensor.
   DenseMap<Value, SmallVector<Group *>> readers;
 
   void run();
+  Group *addGroup(Kind kind);
+  void add(Group *group, Operation *op);
+  void absorb(Group *into, Group *other);
+  std::pair<int64_t, int64_t> reachOf(Group *from, ArrayRef<Operation *> to);
   void cloneReplicable();
   void takeReplicable();
   void addToRowGroup(Operation *op);
   void addToColumnGroup(nn::ReduceOp op);
   bool hasOuterPath(Group *from, ArrayRef<Operation *> to);
-  void appendContracted(Operation *op, SmallVectorImpl<Operation *> &stack);
   bool tryJoin(Group *group, Operation *op);
   bool tryMerge(Group *into, Group *other);
   size_t countInputs(Group *group, Operation *op);
   void schedule();
 };
 } // namespace
+
+Group *Grouper::addGroup(Kind kind) {
+  groups.push_back(std::make_unique<Group>());
+  groups.back()->kind = kind;
+  return groups.back().get();
+}
+
+void Grouper::add(Group *group, Operation *op) {
+  int64_t at = index.lookup(op);
+  if (group->ops.empty())
+    group->first = group->last = at;
+  for (; at < group->first; --group->first)
+    ++spanning[group->first - 1];
+  for (; group->last < at; ++group->last)
+    ++spanning[group->last];
+  group->ops.push_back(op);
+  groupOf[op] = group;
+}
+
+/// Moves the ops of `other` to the end of `into`.
+void Grouper::absorb(Group *into, Group *other) {
+  for (int64_t i = other->first; i < other->last; ++i)
+    --spanning[i];
+  for (Operation *op : other->ops)
+    add(into, op);
+  other->ops.clear();
+}
+
+/// The indices between which all paths from `from` to `to` are: uses lead forward,
+/// and no group leads back over these.
+std::pair<int64_t, int64_t> Grouper::reachOf(Group *from,
+                                             ArrayRef<Operation *> to) {
+  int64_t begin = from->first, end = 0;
+  while (begin > 0 && spanning[begin - 1] > 0)
+    --begin;
+  for (Operation *op : to)
+    end = std::max(end, index.lookup(op));
+  while (spanning[end] > 0)
+    ++end;
+  return {begin, end};
+}
 
 /// Gives every user of a constant or index ramp its own copy beside it.
 void Grouper::cloneReplicable() {
@@ -153,42 +201,60 @@ void Grouper::takeReplicable() {
     if (!isReplicable(&op) || groupOf.contains(&op) || op.use_empty())
       continue;
     Group *group = groupOf.lookup(*op.user_begin());
-    if (!group || readsMemoryOnly(*op.user_begin())) {
-      groups.push_back(std::make_unique<Group>());
-      group = groups.back().get();
-      group->kind = Kind::Row;
-    }
-    group->ops.push_back(&op);
-    groupOf[&op] = group;
+    if (!group || readsMemoryOnly(*op.user_begin()))
+      group = addGroup(Kind::Row);
+    add(group, &op);
   }
 }
 
-/// Pushes the ops that use what `op`, and all of its group, computes.
-void Grouper::appendContracted(Operation *op,
-                               SmallVectorImpl<Operation *> &stack) {
-  Group *group = groupOf.lookup(op);
-  ArrayRef<Operation *> members =
-      group ? ArrayRef<Operation *>(group->ops) : ArrayRef<Operation *>(op);
-  for (Operation *member : members)
-    for (Operation *user : member->getUsers())
-      stack.push_back(user);
-}
-
-/// Whether a path from `from` to one of `to` passes an op outside both.
+/// Whether a path from `from` to one of `to` passes an op outside both. Groups are
+/// walked through as one op. The search goes from both ends in turns, as one of them
+/// is often near its end; else its time would grow with the square of the depth.
 bool Grouper::hasOuterPath(Group *from, ArrayRef<Operation *> to) {
-  DenseSet<Operation *> targets(to.begin(), to.end()), seen;
-  SmallVector<Operation *> stack;
-  for (Operation *member : from->ops)
-    for (Operation *user : member->getUsers())
-      if (groupOf.lookup(user) != from && !targets.contains(user))
-        stack.push_back(user);
-  while (!stack.empty()) {
-    Operation *op = stack.pop_back_val();
+  DenseSet<Operation *> targets(to.begin(), to.end()), after, before;
+  SmallVector<Operation *> down, up;
+  auto [begin, end] = reachOf(from, to);
+  auto pushUsers = [&, end = end](ArrayRef<Operation *> ops) {
+    for (Operation *op : ops)
+      for (Operation *user : op->getUsers())
+        if (index.lookup(user) <= end && after.insert(user).second)
+          down.push_back(user);
+  };
+  auto pushProducers = [&, begin = begin](ArrayRef<Operation *> ops) {
+    for (Operation *op : ops)
+      for (Value operand : op->getOperands())
+        if (Operation *producer = operand.getDefiningOp())
+          if (index.lookup(producer) >= begin && before.insert(producer).second)
+            up.push_back(producer);
+  };
+  auto membersOf = [](Group *group, Operation *&op) {
+    return group ? ArrayRef<Operation *>(group->ops)
+                 : ArrayRef<Operation *>(op);
+  };
+  // What leads from one to the other at once is no path.
+  auto startOutside = [&](SmallVector<Operation *> &ops,
+                          DenseSet<Operation *> &seen) {
+    llvm::erase_if(ops, [&](Operation *op) {
+      return groupOf.lookup(op) == from || targets.contains(op);
+    });
+    seen.clear();
+    seen.insert_range(ops);
+  };
+  pushUsers(from->ops);
+  startOutside(down, after);
+  pushProducers(to);
+  startOutside(up, before);
+  while (!down.empty() && !up.empty()) {
+    Operation *op = down.pop_back_val();
     if (targets.contains(op))
       return true;
-    if (!seen.insert(op).second)
-      continue;
-    appendContracted(op, stack);
+    pushUsers(membersOf(groupOf.lookup(op), op));
+    op = up.pop_back_val();
+    Group *group = groupOf.lookup(op);
+    if (group == from)
+      return true;
+    if (!targets.contains(op))
+      pushProducers(membersOf(group, op));
   }
   return false;
 }
@@ -218,8 +284,7 @@ bool Grouper::tryJoin(Group *group, Operation *op) {
   if (!canBeRowKernel(ops) || countInputs(group, op) > kMaxInputs ||
       hasOuterPath(group, op))
     return false;
-  group->ops.push_back(op);
-  groupOf[op] = group;
+  add(group, op);
   return true;
 }
 
@@ -233,16 +298,13 @@ bool Grouper::tryMerge(Group *into, Group *other) {
       countInputs(into, nullptr) + countInputs(other, nullptr) > kMaxInputs ||
       hasOuterPath(into, other->ops) || hasOuterPath(other, into->ops))
     return false;
-  for (Operation *op : other->ops) {
-    groupOf[op] = into;
-    into->ops.push_back(op);
+  for (Operation *op : other->ops)
     for (Value operand : op->getOperands())
       readers[operand].push_back(into);
-  }
+  absorb(into, other);
   llvm::sort(into->ops, [&](Operation *a, Operation *b) {
     return index.lookup(a) < index.lookup(b);
   });
-  other->ops.clear();
   return true;
 }
 
@@ -273,11 +335,8 @@ void Grouper::addToRowGroup(Operation *op) {
     }
   }
   if (!joined) {
-    groups.push_back(std::make_unique<Group>());
-    joined = groups.back().get();
-    joined->kind = Kind::Row;
-    joined->ops.push_back(op);
-    groupOf[op] = joined;
+    joined = addGroup(Kind::Row);
+    add(joined, op);
   }
   for (Value operand : op->getOperands()) {
     SmallVector<Group *> &list = readers[operand];
@@ -312,20 +371,16 @@ void Grouper::addToColumnGroup(nn::ReduceOp op) {
   SmallVector<Operation *> ordered = cone.takeVector();
   llvm::sort(ordered,
              [&](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
-  groups.push_back(std::make_unique<Group>());
-  Group *group = groups.back().get();
-  group->kind = Kind::Column;
+  Group *group = addGroup(Kind::Column);
   OpBuilder b(op);
   IRMapping mapping;
   for (Operation *producer : ordered) {
     Operation *copy = b.clone(*producer, mapping);
     index[copy] = index.lookup(op);
-    group->ops.push_back(copy);
-    groupOf[copy] = group;
+    add(group, copy);
   }
   op.getInputMutable().assign(mapping.lookupOrDefault(op.getInput()));
-  group->ops.push_back(op);
-  groupOf[op] = group;
+  add(group, op);
   // Join an earlier column group with the same space that reads the same.
   for (auto &other : groups) {
     if (other.get() == group || other->kind != Kind::Column ||
@@ -357,11 +412,7 @@ void Grouper::addToColumnGroup(nn::ReduceOp op) {
     if (!shares || needs || hasOuterPath(other.get(), group->ops) ||
         hasOuterPath(group, other->ops))
       continue;
-    for (Operation *member : group->ops) {
-      groupOf[member] = other.get();
-      other->ops.push_back(member);
-    }
-    group->ops.clear();
+    absorb(other.get(), group);
     return;
   }
 }
@@ -427,6 +478,7 @@ void Grouper::run() {
     index[&op] = ops.size();
     ops.push_back(&op);
   }
+  spanning.assign(ops.size() + 1, 0);
   SmallVector<nn::ReduceOp> columns;
   for (Operation *op : ops) {
     switch (classify(op)) {
@@ -437,13 +489,9 @@ void Grouper::run() {
       // Row groups are formed around it: as an op outside them.
       columns.push_back(cast<nn::ReduceOp>(op));
       break;
-    case Kind::Single: {
-      groups.push_back(std::make_unique<Group>());
-      groups.back()->kind = Kind::Single;
-      groups.back()->ops.push_back(op);
-      groupOf[op] = groups.back().get();
+    case Kind::Single:
+      add(addGroup(Kind::Single), op);
       break;
-    }
     case Kind::None:
       break;
     }
