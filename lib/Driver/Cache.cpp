@@ -68,12 +68,12 @@ struct CompilerHash {
 static int addObject(dl_phdr_info *object, size_t, void *data) {
   auto &hash = *static_cast<CompilerHash *>(data);
   llvm::StringRef name = object->dlpi_name;
+  // The kernel's part of a process computes nothing.
+  if (name.starts_with("linux-vdso"))
+    return 0;
   if (llvm::ArrayRef<uint8_t> id = buildID(*object); !id.empty()) {
-    // The kernel's part of a process (vdso) computes nothing.
-    if (!name.starts_with("linux-vdso")) {
-      hash.hasher.update("id");
-      hash.hasher.update(id);
-    }
+    hash.hasher.update("id");
+    hash.hasher.update(id);
     return 0;
   }
   auto file =

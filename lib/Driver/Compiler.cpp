@@ -108,8 +108,7 @@ struct Compilation {
   LogicalResult runPhases(ModuleOp module, Form first, Form last,
                           Target target);
   LogicalResult prepareCode();
-  LogicalResult makeKernels(ModuleOp module);
-  LogicalResult makeImages(ModuleOp module);
+  LogicalResult makeCode(ModuleOp module, Target target);
   LogicalResult emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
                      StringRef name);
   LogicalResult compile(OwningOpRef<ModuleOp> module, StringRef name);
@@ -182,16 +181,24 @@ LogicalResult Compilation::prepareCode() {
   return cache ? success() : error(message);
 }
 
-/// Makes the objects of the kernels of `module`, which is in form 3 of the CPU.
-LogicalResult Compilation::makeKernels(ModuleOp module) {
+/// Makes the code of the kernels of `module`, which is in form 3 of `target`.
+LogicalResult Compilation::makeCode(ModuleOp module, Target target) {
   if (!options.dumpDirectory.empty()) {
-    // The form that they go through, of all kernels together.
+    // Form 4, which only kernels go through, of the whole module.
     OwningOpRef<ModuleOp> copy = module.clone();
-    if (failed(runPhases(*copy, Form::Target, Form::Target, Target::CPU)))
+    if (failed(runPhases(*copy, Form::Target, Form::Target, target)))
       return failure();
   }
   PipelineOptions pipeline = options.pipeline;
-  pipeline.target = Target::CPU;
+  pipeline.target = target;
+  if (target == Target::CUDA) {
+    bool cached = false;
+    if (failed(compileImages(module, pipeline, *imageOptions, cache.get(),
+                             images, cached)))
+      return failure();
+    lap("images", cached ? "  from the cache" : "");
+    return success();
+  }
   KernelObjects kernels;
   if (failed(compileKernels(module, pipeline, *machine, options.optimize,
                             cache.get(), kernels)))
@@ -202,25 +209,6 @@ LogicalResult Compilation::makeKernels(ModuleOp module) {
                        Twine(objects.size()) + " from the cache");
   else
     lap("kernels");
-  return success();
-}
-
-/// Makes the images of the kernels of `module`, which is in form 3 of CUDA.
-LogicalResult Compilation::makeImages(ModuleOp module) {
-  PipelineOptions pipeline = options.pipeline;
-  pipeline.target = Target::CUDA;
-  // The form that they went through is not in the cache.
-  CachedImages cached(module, pipeline, *imageOptions,
-                      options.dumpDirectory.empty() ? cache.get() : nullptr);
-  if (cached.load(images)) {
-    lap("images", "  from the cache");
-    return success();
-  }
-  if (failed(runPhases(module, Form::Target, Form::Target, Target::CUDA)) ||
-      failed(trainc::makeImages(module, *imageOptions, images)))
-    return failure();
-  cached.store(images);
-  lap("images");
   return success();
 }
 
@@ -306,16 +294,14 @@ LogicalResult Compilation::compile(OwningOpRef<ModuleOp> module,
     bool last = modules.size() + 1 == options.targets.size();
     modules.push_back(last ? std::move(module)
                            : OwningOpRef<ModuleOp>(module->clone()));
-    // The text of LLVM IR holds all kernels of the CPU; else each is compiled by
-    // itself.
-    bool gpu = target == Target::CUDA;
-    bool apart = code && (gpu || options.emit != Emit::LLVM);
+    // Kernels leave the module after form 3, but for the text of LLVM IR, which holds
+    // those of the CPU.
+    bool leave = code && (target == Target::CUDA || options.emit != Emit::LLVM);
     if (options.stopAfter > shared &&
         failed(runPhases(*modules.back(), Form::Commands,
-                         apart ? Form::Commands : options.stopAfter, target)))
+                         leave ? Form::Commands : options.stopAfter, target)))
       return failure();
-    if (apart && failed(gpu ? makeImages(*modules.back())
-                            : makeKernels(*modules.back())))
+    if (leave && failed(makeCode(*modules.back(), target)))
       return failure();
   }
   if (failed(emit(modules, name)))

@@ -36,8 +36,9 @@ trainc::chooseImages(llvm::ArrayRef<std::string> names, llvm::StringRef path,
   return options;
 }
 
-LogicalResult trainc::makeImages(ModuleOp module, const ImageOptions &options,
-                                 std::vector<ImageRow> &images) {
+/// Makes the images of `module`, which is in form 4.
+static LogicalResult makeImages(ModuleOp module, const ImageOptions &options,
+                                std::vector<ImageRow> &images) {
   auto kernels = *module.getOps<gpu::GPUModuleOp>().begin();
   const std::set<unsigned> &archs = options.archs;
   if (options.emulated) {
@@ -62,86 +63,97 @@ LogicalResult trainc::makeImages(ModuleOp module, const ImageOptions &options,
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// The cache
-//===----------------------------------------------------------------------===//
-
-/// All that decides what becomes of `kernels`, but for them and the compiler.
-static std::string textOf(const PipelineOptions &pipeline,
-                          const ImageOptions &options, MLIRContext *context) {
-  PassManager passes(context);
-  buildPhase(passes, Form::Target, pipeline);
-  std::string text;
-  llvm::raw_string_ostream os(text);
-  passes.printAsTextualPipeline(os);
-  os << "\n-O" << options.optimize << "\n" << options.toolkit->version;
-  for (unsigned arch : options.archs)
-    os << "sm_" << arch << "\n";
-  return text;
-}
-
-CachedImages::CachedImages(ModuleOp module, const PipelineOptions &pipeline,
-                           const ImageOptions &options, Cache *cache)
-    : module(module), options(options), cache(cache) {
-  if (options.emulated || options.archs.empty())
-    this->cache = nullptr;
-  if (!this->cache)
-    return;
-  // The kernels alone, with their names: images are searched by them.
-  OwningOpRef<ModuleOp> kernels = ModuleOp::create(module.getLoc());
-  for (KernelOp kernel : module.getOps<KernelOp>())
-    kernels->push_back(kernel.clone());
-  std::string text;
-  llvm::raw_string_ostream os(text);
-  kernels->print(os, OpPrintingFlags().printGenericOpForm());
+/// The name under which the cache has the images of `kernels`, which `passes` lower.
+static std::optional<Cache::Key> keyOf(const Cache &cache, ModuleOp kernels,
+                                       PassManager &passes,
+                                       const ImageOptions &options) {
+  std::string choices, text;
+  {
+    llvm::raw_string_ostream os(choices);
+    passes.printAsTextualPipeline(os);
+    os << "\n-O" << options.optimize << "\n" << options.toolkit->version;
+    for (unsigned arch : options.archs)
+      os << "sm_" << arch << "\n";
+  }
+  {
+    // With the names of kernels: an image is searched by them.
+    llvm::raw_string_ostream os(text);
+    kernels->print(os, OpPrintingFlags().printGenericOpForm());
+  }
   std::vector<std::unique_ptr<llvm::MemoryBuffer>> tools;
   for (StringRef name : {kAssembler, kDevice}) {
     SmallString<128> path(options.toolkit->path);
     llvm::sys::path::append(path, name);
     auto file = llvm::MemoryBuffer::getFile(path);
     if (!file) {
-      module.emitWarning("cannot read '")
+      kernels.emitWarning("cannot read '")
           << path << "', on which images depend: they are not kept";
-      this->cache = nullptr;
-      return;
+      return std::nullopt;
     }
     tools.push_back(std::move(*file));
   }
-  key = cache->keyOf({"images", textOf(pipeline, options, module.getContext()),
-                      text, tools[0]->getBuffer(), tools[1]->getBuffer()});
+  return cache.keyOf(
+      {"images", choices, text, tools[0]->getBuffer(), tools[1]->getBuffer()});
 }
 
-bool CachedImages::load(std::vector<ImageRow> &images) {
-  if (!cache)
-    return false;
-  auto parts = cache->load(key);
-  if (!parts)
-    return false;
-  auto kernels = module.getOps<KernelOp>();
+/// Takes images and the kernels' attributes from what the cache has.
+static void unpack(std::vector<std::string> parts, ModuleOp kernels,
+                   const ImageOptions &options, std::vector<ImageRow> &images) {
   auto attributes =
-      cast<ArrayAttr>(parseAttribute(parts->front(), module.getContext()));
-  for (auto [kernel, known] :
-       llvm::zip(kernels, attributes.getAsRange<DictionaryAttr>()))
+      cast<ArrayAttr>(parseAttribute(parts.front(), kernels.getContext()));
+  for (auto [kernel, known] : llvm::zip_equal(
+           kernels.getOps<KernelOp>(), attributes.getAsRange<DictionaryAttr>()))
     kernel->setDiscardableAttrs(known);
-  auto data = std::next(parts->begin());
+  auto data = std::next(parts.begin());
   for (unsigned arch : options.archs)
     images.push_back({TRAINC_IMAGE_CUBIN, arch, std::move(*data++)});
   images.push_back(
       {TRAINC_IMAGE_PTX, *options.archs.rbegin(), std::move(*data)});
-  return true;
 }
 
-void CachedImages::store(llvm::ArrayRef<ImageRow> images) {
-  if (!cache)
-    return;
+static void store(Cache &cache, const Cache::Key &key, ModuleOp kernels,
+                  llvm::ArrayRef<ImageRow> images) {
   SmallVector<Attribute> attributes;
-  for (KernelOp kernel : module.getOps<KernelOp>())
+  for (KernelOp kernel : kernels.getOps<KernelOp>())
     attributes.push_back(kernel->getDiscardableAttrDictionary());
   std::string text;
   llvm::raw_string_ostream(text)
-      << ArrayAttr::get(module.getContext(), attributes);
+      << ArrayAttr::get(kernels.getContext(), attributes);
   std::vector<StringRef> parts{text};
   for (const ImageRow &image : images)
     parts.push_back(image.data);
-  cache->store(key, parts);
+  cache.store(key, parts);
+}
+
+LogicalResult trainc::compileImages(ModuleOp module,
+                                    const PipelineOptions &pipeline,
+                                    const ImageOptions &options, Cache *cache,
+                                    std::vector<ImageRow> &images,
+                                    bool &cached) {
+  OwningOpRef<ModuleOp> kernels = ModuleOp::create(module.getLoc());
+  for (KernelOp kernel : module.getOps<KernelOp>())
+    kernels->push_back(kernel.clone());
+  PassManager passes(module.getContext());
+  buildPhase(passes, Form::Target, pipeline);
+
+  std::optional<Cache::Key> key;
+  std::optional<std::vector<std::string>> known;
+  if (cache && !options.emulated)
+    key = keyOf(*cache, *kernels, passes, options);
+  if (key)
+    known = cache->load(*key);
+  cached = known.has_value();
+  if (cached) {
+    unpack(std::move(*known), *kernels, options, images);
+  } else {
+    if (failed(passes.run(*kernels)) ||
+        failed(makeImages(*kernels, options, images)))
+      return failure();
+    if (key)
+      store(*cache, *key, *kernels, images);
+  }
+  for (auto [kernel, lowered] :
+       llvm::zip_equal(module.getOps<KernelOp>(), kernels->getOps<KernelOp>()))
+    kernel->setDiscardableAttrs(lowered->getDiscardableAttrDictionary());
+  return success();
 }

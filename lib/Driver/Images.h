@@ -27,32 +27,15 @@ std::optional<ImageOptions> chooseImages(llvm::ArrayRef<std::string> names,
                                          llvm::StringRef path,
                                          unsigned optimize, std::string &error);
 
-/// Makes the images of the kernels of `module`, which is in form 4 of CUDA.
-/// Diagnostics if that fails.
-llvm::LogicalResult makeImages(mlir::ModuleOp module,
-                               const ImageOptions &options,
-                               std::vector<ImageRow> &images);
-
-/// The images of a module's kernels in a cache, all of them under one key. Those for
-/// the emulator are not kept: they tell the kernels' places in the source.
-class CachedImages {
-public:
-  /// `module` is in form 3 of CUDA; `cache` may be null.
-  CachedImages(mlir::ModuleOp module, const PipelineOptions &pipeline,
-               const ImageOptions &options, Cache *cache);
-
-  /// Takes images from the cache and gives the kernels of `module` the attributes that
-  /// lowering gave to them; false if there are none.
-  bool load(std::vector<ImageRow> &images);
-  /// Puts them there; the module is in form 4.
-  void store(llvm::ArrayRef<ImageRow> images);
-
-private:
-  mlir::ModuleOp module;
-  const ImageOptions &options;
-  Cache *cache;
-  Cache::Key key;
-};
+/// Makes the images of the kernels of `module`, which is in form 3 of CUDA, and sets the
+/// attributes that lowering gives to these; nothing else of the module matters. The
+/// cache, which may be null, has all images of a module's kernels under one key, but
+/// for the emulator's: they tell the kernels' places in the source. `cached` says
+/// whether they were there. Diagnostics if that fails.
+llvm::LogicalResult compileImages(mlir::ModuleOp module,
+                                  const PipelineOptions &pipeline,
+                                  const ImageOptions &options, Cache *cache,
+                                  std::vector<ImageRow> &images, bool &cached);
 
 } // namespace trainc
 
