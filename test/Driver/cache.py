@@ -75,13 +75,19 @@ def test_hits():
 def test_misses():
     """All that decides a kernel's code is part of its key."""
     single = "--disable-pass=fuse-kernels"
+    # This processor, by its features, and all with its name.
+    version = subprocess.run(["llc", "--version"], capture_output=True, text=True, check=True).stdout
+    host = re.search("Host CPU: (.*)", version).group(1)
+    cached()
     cached(model, single)
     for options in [
         [single, "--reference"],  # the same kernels, lowered another way
         ["-O1"],
         ["-O2"],
         ["--target-cpu=x86-64-v3"],
-        ["--target-cpu=x86-64-v4"],
+        ["--target-cpu=alderlake"],
+        ["--target-cpu=raptorlake"],  # the same features
+        [f"--target-cpu={host}"],
     ]:
         check(cached(model, *options)[0], 0)
         found, count, _ = cached(model, *options)
