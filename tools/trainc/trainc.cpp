@@ -257,6 +257,8 @@ int main(int argc, char **argv) {
   cl::ResetCommandLineParser();
   CommandLine line;
   cl::HideUnrelatedOptions(line.category);
+  // It would say the same as --help.
+  cl::getRegisteredOptions().erase("help-list");
   cl::SetVersionPrinter([](llvm::raw_ostream &os) {
     os << "trainc " TRAINC_VERSION ", LLVM " LLVM_VERSION_STRING "\n";
   });
