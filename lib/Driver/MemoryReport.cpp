@@ -1,6 +1,7 @@
 //===- MemoryReport.cpp - Will it fit? ------------------------------------===//
 #include "Tables.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -39,7 +40,11 @@ std::string trainc::buildMemoryReport(const Tables &tables, bool json) {
     for (const EntryRow &entry : tables.entries)
       entries.push_back(llvm::json::Object{
           {"name", entry.name},
-          {"workspace", static_cast<int64_t>(entry.workspaceBytes)}});
+          {"workspace", static_cast<int64_t>(entry.workspaceBytes)},
+          {"alive", static_cast<int64_t>(entry.aliveBytes)},
+          {"recomputed", static_cast<int64_t>(entry.recomputed)},
+          {"saved", static_cast<int64_t>(entry.savedBytes)},
+          {"recompute_time", entry.recomputeTime}});
     llvm::json::Object root{{"name", tables.name},
                             {"total", static_cast<int64_t>(total)},
                             {"arenas", std::move(arenas)},
@@ -56,7 +61,14 @@ std::string trainc::buildMemoryReport(const Tables &tables, bool json) {
       line(arena.name, roleText(arena.role), arena.bytes);
   line("total", "", total);
   os << "workspace by entry:\n";
-  for (const EntryRow &entry : tables.entries)
+  for (const EntryRow &entry : tables.entries) {
     line("  " + entry.name, "", entry.workspaceBytes);
+    line("", "needed at one command", entry.aliveBytes);
+    if (entry.recomputed) {
+      line("", "saved by recomputation", entry.savedBytes);
+      os << llvm::formatv("{0,24}{1} values again, about {2:F1} % more time\n",
+                          "", entry.recomputed, 100 * entry.recomputeTime);
+    }
+  }
   return text;
 }

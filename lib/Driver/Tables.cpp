@@ -594,6 +594,18 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
   std::vector<CommandRow> commands;
   entry.workspaceBytes =
       std::max<uint64_t>(entry.workspaceBytes, list.getWorkspace().value_or(0));
+  entry.aliveBytes =
+      std::max<uint64_t>(entry.aliveBytes, list.getAlive().value_or(0));
+  if (auto again = list->getAttrOfType<DictionaryAttr>("recomputed")) {
+    // `first` and `next` are alike, and other lists are short.
+    entry.recomputed = std::max<uint64_t>(
+        entry.recomputed, again.getAs<IntegerAttr>("values").getInt());
+    entry.savedBytes = std::max<uint64_t>(
+        entry.savedBytes, again.getAs<IntegerAttr>("bytes_saved").getInt());
+    entry.recomputeTime =
+        std::max(entry.recomputeTime,
+                 again.getAs<FloatAttr>("time").getValueAsDouble());
+  }
   auto addCopy = [&](Value value, Attribute place, Location loc) {
     CommandRow command;
     command.kind = TRAINC_COMMAND_COPY;

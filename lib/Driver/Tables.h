@@ -87,6 +87,10 @@ struct EntryRow {
   std::vector<trainc_index_check> checks;
   std::vector<CommandRow> lists[TRAINC_NUM_LISTS];
   uint64_t workspaceBytes = 0;
+  /// The largest sum of bytes needed at one command, and what is computed again: how
+  /// many values, which bytes that saves, and its part of the estimated time.
+  uint64_t aliveBytes = 0, recomputed = 0, savedBytes = 0;
+  double recomputeTime = 0;
 };
 
 struct Tables {

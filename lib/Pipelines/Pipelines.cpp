@@ -112,6 +112,13 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     if (options.target == Target::CUDA && enabled("train-merge-launches"))
       pm.addPass(createMergeLaunchesPass());
     pm.addNestedPass<train::KernelOp>(createCSEPass());
+    RecomputePassOptions recompute;
+    recompute.limit = options.memoryLimit;
+    if (options.target == Target::CUDA) {
+      recompute.bandwidth = 2e12;
+      recompute.products = 1e14;
+    }
+    pm.addPass(createRecomputePass(recompute));
     PlanMemoryPassOptions memory;
     memory.reuse = enabled("reuse-memory") && !options.reference;
     pm.addPass(createPlanMemoryPass(memory));

@@ -31,7 +31,7 @@ static ListOp createList(Operation *entry, StringRef kind, TypeRange inputs,
   auto list =
       ListOp::create(b, entry->getLoc(), b.getStringAttr(name + "." + kind),
                      FlatSymbolRefAttr::get(entry->getContext(), name),
-                     b.getStringAttr(kind), IntegerAttr());
+                     b.getStringAttr(kind), IntegerAttr(), IntegerAttr());
   Block &block = list.getBody().emplaceBlock();
   for (Value value : from)
     mapping.map(value, block.addArgument(value.getType(), value.getLoc()));

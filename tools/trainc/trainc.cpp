@@ -82,6 +82,11 @@ struct CommandLine {
   cl::opt<bool> reference{
       "reference", cl::desc("Plain code by definitions: the tests' oracle"),
       cl::cat(category)};
+  cl::opt<std::string> memoryLimit{
+      "memory-limit",
+      cl::desc("Compute values again so that arenas and workspace take at most "
+               "this, the total of --memory-report"),
+      cl::value_desc("size[K|M|G]"), cl::cat(category)};
   cl::opt<std::string> report{
       "memory-report", cl::ValueOptional,
       cl::desc("Write the memory plan, as text or json"),
@@ -110,6 +115,7 @@ struct CommandLine {
 
   llvm::LogicalResult toOptions(CompileOptions &options) const;
   llvm::LogicalResult setTargets(CompileOptions &options) const;
+  llvm::LogicalResult setMemoryLimit(CompileOptions &options) const;
 };
 } // namespace
 
@@ -146,6 +152,30 @@ llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
     return error("the module after form plan, and the memory report, are of "
                  "one target: expects one --target, got '" +
                  llvm::join(targets, ",") + "'");
+  return llvm::success();
+}
+
+/// Sets how much memory the artifact may take.
+llvm::LogicalResult CommandLine::setMemoryLimit(CompileOptions &options) const {
+  if (!memoryLimit.getNumOccurrences())
+    return llvm::success();
+  llvm::StringRef number = memoryLimit;
+  int shift = 0;
+  for (auto [suffix, bits] : {std::pair("K", 10), {"M", 20}, {"G", 30}})
+    if (number.consume_back(suffix)) {
+      shift = bits;
+      break;
+    }
+  int64_t size;
+  if (number.getAsInteger(10, size) || size < 1 || size > INT64_MAX >> shift)
+    return error("expects --memory-limit=size, in bytes or with K, M or G, got "
+                 "'" +
+                 memoryLimit + "'");
+  if (options.pipeline.reference ||
+      options.pipeline.disabled.contains("reuse-memory"))
+    return error("--memory-limit needs values that share memory: expects no "
+                 "--reference and no --disable-pass=reuse-memory");
+  options.pipeline.memoryLimit = size << shift;
   return llvm::success();
 }
 
@@ -230,7 +260,7 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
                    remarks + "': " + message);
   }
 
-  if (failed(setTargets(options)))
+  if (failed(setMemoryLimit(options)) || failed(setTargets(options)))
     return llvm::failure();
   bool binary = !wantsReport && (options.emit == Emit::SharedLibrary ||
                                  options.emit == Emit::Object);

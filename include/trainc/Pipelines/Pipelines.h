@@ -44,6 +44,8 @@ struct PipelineOptions {
   bool reduceEachMicroStep = false;
   /// Bytes of gradients that ranks exchange at a time (train-form-buckets).
   int64_t bucketSize = 32 << 20;
+  /// Bytes that arenas and workspace may take, or 0 (train-recompute).
+  int64_t memoryLimit = 0;
   /// The processor has no instruction that converts to bf16.
   bool expandBF16 = false;
 };

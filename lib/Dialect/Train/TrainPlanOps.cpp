@@ -412,13 +412,15 @@ ParseResult ListOp::parse(OpAsmParser &parser, OperationState &result) {
     return failure();
   result.addAttribute(getKindAttrName(result.name),
                       parser.getBuilder().getStringAttr(kindText));
-  if (succeeded(parser.parseOptionalKeyword("workspace"))) {
+  for (StringAttr number : {getWorkspaceAttrName(result.name),
+                            getAliveAttrName(result.name)}) {
     int64_t bytes;
+    if (failed(parser.parseOptionalKeyword(number.getValue())))
+      continue;
     if (parser.parseLParen() || parser.parseInteger(bytes) ||
         parser.parseRParen())
       return failure();
-    result.addAttribute(getWorkspaceAttrName(result.name),
-                        parser.getBuilder().getI64IntegerAttr(bytes));
+    result.addAttribute(number, parser.getBuilder().getI64IntegerAttr(bytes));
   }
   return failure(parseAttributes(parser, result) ||
                  parser.parseRegion(*result.addRegion(), arguments));
@@ -434,8 +436,11 @@ void ListOp::print(OpAsmPrinter &p) {
   p << ")";
   if (auto bytes = getWorkspace())
     p << " workspace(" << *bytes << ")";
+  if (auto bytes = getAlive())
+    p << " alive(" << *bytes << ")";
   p.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(), {"sym_name", "entry", "kind", "workspace"});
+      (*this)->getAttrs(),
+      {"sym_name", "entry", "kind", "workspace", "alive"});
   p << " ";
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }

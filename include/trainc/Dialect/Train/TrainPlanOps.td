@@ -285,10 +285,11 @@ def Train_ListOp : Train_Op<"list", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     and `apply`, which have none; an eval's list ends in a `train.return` of its outputs.
 
     Before commands are formed the body holds nn ops and reads and writes of slices;
-    afterwards launches and GEMMs; after planning these have memrefs as operands.
+    afterwards launches and GEMMs. After planning `workspace` says how many bytes its values
+    take, and `alive` the largest sum of bytes needed at one command: no plan takes less.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefAttr:$entry, StrAttr:$kind,
-                       OptionalAttr<I64Attr>:$workspace);
+                       OptionalAttr<I64Attr>:$workspace, OptionalAttr<I64Attr>:$alive);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;

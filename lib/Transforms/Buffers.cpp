@@ -1,0 +1,268 @@
+//===- Buffers.cpp - The values of a list in memory -----------------------===//
+#include "Buffers.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/MathExtras.h"
+#include <map>
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+//===----------------------------------------------------------------------===//
+// Layout
+//===----------------------------------------------------------------------===//
+
+/// Every workspace buffer starts at a multiple of this many bytes.
+static constexpr int64_t kAlignment = 256;
+
+static int64_t alignedBytes(const Lifetime &life) {
+  return llvm::alignTo(std::max<int64_t>(life.bytes, 1), kAlignment);
+}
+
+/// Gives each lifetime, in the order of `order`, the lowest offset that is free for as
+/// long as it lasts.
+static Layout placeInOrder(ArrayRef<Lifetime> lifetimes,
+                           ArrayRef<size_t> order, bool reuse) {
+  struct Placed {
+    int64_t offset, end, first, last;
+  };
+  std::vector<Placed> placed; // by offset
+  Layout layout;
+  layout.offsets.resize(lifetimes.size());
+  for (size_t i : order) {
+    const Lifetime &life = lifetimes[i];
+    int64_t size = alignedBytes(life), offset = 0;
+    for (const Placed &other : placed) {
+      if (reuse && (other.first > life.last || life.first > other.last))
+        continue;
+      if (offset + size <= other.offset)
+        break;
+      offset = std::max(offset, other.end);
+    }
+    Placed entry{offset, offset + size, life.first, life.last};
+    placed.insert(llvm::upper_bound(placed, entry,
+                                    [](const Placed &a, const Placed &b) {
+                                      return a.offset < b.offset;
+                                    }),
+                  entry);
+    layout.offsets[i] = offset;
+    layout.bytes = std::max(layout.bytes, offset + size);
+  }
+  return layout;
+}
+
+/// The largest sum of bytes, as `size` counts them, that are needed at one command.
+static int64_t mostAtOnce(ArrayRef<Lifetime> lifetimes,
+                          function_ref<int64_t(const Lifetime &)> size) {
+  std::map<int64_t, int64_t> changes;
+  for (const Lifetime &life : lifetimes) {
+    changes[life.first] += size(life);
+    changes[life.last + 1] -= size(life);
+  }
+  int64_t alive = 0, most = 0;
+  for (auto [position, change] : changes)
+    most = std::max(most, alive += change);
+  return most;
+}
+
+int64_t trainc::mostAlive(ArrayRef<Lifetime> lifetimes) {
+  return mostAtOnce(lifetimes, [](const Lifetime &life) { return life.bytes; });
+}
+
+Layout trainc::layOut(ArrayRef<Lifetime> lifetimes, bool reuse) {
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t>;
+  auto length = [](const Lifetime &life) { return life.last - life.first + 1; };
+  // What is large finds room best while there is much; what lives long is best put
+  // where it does not cut the room of others in pieces.
+  const std::function<Key(const Lifetime &)> keys[] = {
+      [](const Lifetime &life) {
+        return Key(-life.bytes, life.first, life.last, 0);
+      },
+      [&](const Lifetime &life) {
+        return Key(-length(life), -life.bytes, life.first, 0);
+      },
+      [&](const Lifetime &life) {
+        return Key(-llvm::Log2_64_Ceil(life.bytes + 1), -length(life),
+                   -life.bytes, life.first);
+      },
+      [&](const Lifetime &life) {
+        return Key(-life.bytes, -length(life), life.first, 0);
+      },
+      [](const Lifetime &life) {
+        return Key(life.first, -life.bytes, life.last, 0);
+      },
+      [](const Lifetime &life) {
+        return Key(-life.last, -life.bytes, life.first, 0);
+      },
+  };
+  int64_t bound = mostAtOnce(lifetimes, alignedBytes);
+  Layout best;
+  for (const auto &key : keys) {
+    SmallVector<size_t> order(
+        llvm::to_vector(llvm::seq<size_t>(0, lifetimes.size())));
+    llvm::sort(order, [&](size_t a, size_t b) {
+      return std::pair(key(lifetimes[a]), a) < std::pair(key(lifetimes[b]), b);
+    });
+    Layout layout = placeInOrder(lifetimes, order, reuse);
+    if (&key == keys || layout.bytes < best.bytes)
+      best = std::move(layout);
+    if (!reuse || best.bytes == bound)
+      break;
+  }
+  return best;
+}
+
+//===----------------------------------------------------------------------===//
+// Buffers
+//===----------------------------------------------------------------------===//
+
+bool trainc::isCommand(Operation *op) {
+  return isa<LaunchOp, GemmOp>(op) || isCollective(op);
+}
+
+Attribute trainc::placeOf(Builder &b, Attribute base, int64_t offset) {
+  return b.getArrayAttr({base, b.getI64IntegerAttr(offset)});
+}
+
+Value Buffers::source(Value value) const {
+  while (true) {
+    if (auto reshape = value.getDefiningOp<nn::ReshapeOp>())
+      value = reshape.getInput();
+    else if (Value before = replaced.lookup(value))
+      value = before;
+    else
+      return value;
+  }
+}
+
+static int64_t bytesOf(Value value) {
+  RankedTensorType type = nn::getTensorType(value);
+  return type.getNumElements() * nn::getElementBytes(type.getElementType());
+}
+
+/// Position of the last user of the memory of `value`.
+int64_t Buffers::lastUse(Value value) const {
+  int64_t last = position.lookup(value.getDefiningOp());
+  for (Operation *user : value.getUsers()) {
+    last = std::max(last, position.lookup(user));
+    for (Value result : user->getResults())
+      if (isa<nn::ReshapeOp>(user) || replaced.lookup(result) == value)
+        last = std::max(last, lastUse(result));
+  }
+  return last;
+}
+
+void Buffers::findReplaced(ListOp list, SymbolTable &symbols) {
+  for (auto launch : list.getBody().getOps<LaunchOp>()) {
+    auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
+    for (auto [result, argument] :
+         llvm::zip(launch.getResults(), kernel.getInplace()))
+      if (argument >= 0 &&
+          !source(launch.getInputs()[argument]).getDefiningOp<ReadOp>())
+        replaced[result] = launch.getInputs()[argument];
+  }
+  for (Operation &op : list.getBody().front())
+    if (isCollective(&op))
+      if (Value operand = getInPlaceOperand(&op);
+          operand && !source(operand).getDefiningOp<ReadOp>())
+        replaced[op.getResult(0)] = operand;
+}
+
+void Buffers::findBuffers(ListOp list) {
+  int64_t count = 0;
+  for (Operation &op : list.getBody().front())
+    position[&op] = count++;
+  for (Operation &op : list.getBody().front())
+    if (isCommand(&op))
+      for (Value result : op.getResults())
+        if (!replaced.contains(result))
+          buffers.insert({result,
+                          {result, bytesOf(result), position[&op],
+                           lastUse(result), Attribute(), false}});
+  for (auto [result, before] : replaced)
+    if (auto it = buffers.find(source(before)); it != buffers.end())
+      it->second.changed = true;
+}
+
+/// Results that a kernel or GEMM writes over one of its operands live where that
+/// lives.
+void Buffers::bindInPlace(ListOp list, SymbolTable &symbols) {
+  OpBuilder b(list);
+  auto bindTo = [&](Value result, Value operand) {
+    if (auto read = source(operand).getDefiningOp<ReadOp>())
+      buffers.find(result)->second.place = placeOf(b, read.getSource());
+  };
+  for (Operation &op : list.getBody().front()) {
+    if (auto launch = dyn_cast<LaunchOp>(op)) {
+      auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
+      for (auto [result, argument] :
+           llvm::zip(launch.getResults(), kernel.getInplace()))
+        if (argument >= 0)
+          bindTo(result, launch.getInputs()[argument]);
+    } else if (auto gemm = dyn_cast<GemmOp>(op)) {
+      if (gemm.getInit())
+        bindTo(gemm.getResult(), gemm.getInit());
+    } else if (isCollective(&op)) {
+      if (Value operand = getInPlaceOperand(&op);
+          operand && !replaced.contains(op.getResult(0)))
+        bindTo(op.getResult(0), operand);
+    }
+  }
+}
+
+/// Writes produced by a launch or GEMM go to their slice directly if no command
+/// at or after the producer reads the old value. Others are copies.
+void Buffers::bindWrites(ListOp list) {
+  OpBuilder b(list);
+  DenseMap<Attribute, int64_t> lastRead;
+  for (auto read : list.getBody().getOps<ReadOp>()) {
+    int64_t &last = lastRead.try_emplace(read.getSource(), -1).first->second;
+    last = std::max(last, lastUse(read.getResult()));
+  }
+  for (auto write : list.getBody().getOps<WriteOp>()) {
+    auto it = buffers.find(source(write.getValue()));
+    Attribute place = placeOf(b, write.getTarget());
+    if (it != buffers.end()) {
+      Buffer &buffer = it->second;
+      auto read = lastRead.find(write.getTarget());
+      bool old = read != lastRead.end() && read->second >= buffer.first;
+      if (!buffer.place && !old)
+        buffer.place = place;
+      if (buffer.place == place) {
+        direct.push_back(write);
+        continue;
+      }
+    }
+    ++copies;
+  }
+}
+
+void Buffers::bindOutputs(ListOp list) {
+  OpBuilder b(list);
+  Operation *end = list.getBody().front().getTerminator();
+  for (auto [i, value] : llvm::enumerate(end->getOperands())) {
+    auto it = buffers.find(source(value));
+    Attribute place = placeOf(b, b.getStringAttr("output"), i);
+    if (it != buffers.end() && !it->second.place)
+      it->second.place = place;
+    else
+      ++copies;
+  }
+}
+
+SmallVector<Buffer *> Buffers::inWorkspace() {
+  SmallVector<Buffer *> result;
+  for (auto &[value, buffer] : buffers)
+    if (!buffer.place)
+      result.push_back(&buffer);
+  return result;
+}
+
+Buffers::Buffers(ListOp list, SymbolTable &symbols) {
+  findReplaced(list, symbols);
+  findBuffers(list);
+  bindInPlace(list, symbols);
+  bindWrites(list);
+  bindOutputs(list);
+}
