@@ -70,7 +70,27 @@ int64_t trainc::mostAlive(ArrayRef<Lifetime> lifetimes) {
   return mostAtOnce(lifetimes, [](const Lifetime &life) { return life.bytes; });
 }
 
-Layout trainc::layOut(ArrayRef<Lifetime> lifetimes, bool reuse) {
+/// The same with positions counted by where lives begin and end: what else stands
+/// between them does not matter.
+static SmallVector<Lifetime> normalized(ArrayRef<Lifetime> lifetimes) {
+  std::vector<int64_t> ends;
+  for (const Lifetime &life : lifetimes) {
+    ends.push_back(life.first);
+    ends.push_back(life.last);
+  }
+  llvm::sort(ends);
+  ends.erase(llvm::unique(ends), ends.end());
+  auto rank = [&](int64_t position) -> int64_t {
+    return llvm::lower_bound(ends, position) - ends.begin();
+  };
+  SmallVector<Lifetime> result;
+  for (const Lifetime &life : lifetimes)
+    result.push_back({life.bytes, rank(life.first), rank(life.last)});
+  return result;
+}
+
+Layout trainc::layOut(ArrayRef<Lifetime> given, bool reuse) {
+  SmallVector<Lifetime> lifetimes = normalized(given);
   using Key = std::tuple<int64_t, int64_t, int64_t, int64_t>;
   auto length = [](const Lifetime &life) { return life.last - life.first + 1; };
   // What is large finds room best while there is much; what lives long is best put

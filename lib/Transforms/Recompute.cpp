@@ -331,9 +331,29 @@ static void collectUses(const Buffers &buffers, Value value,
   }
 }
 
+/// Where the kernel of a launch computes `result`, which may be from others before it.
+static int64_t orderInKernel(Value result, SymbolTable &symbols) {
+  auto launch = result.getDefiningOp<LaunchOp>();
+  if (!launch)
+    return 0;
+  auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
+  Block &body = kernel.getBody().front();
+  Operation *op =
+      body.getTerminator()
+          ->getOperand(cast<OpResult>(result).getResultNumber())
+          .getDefiningOp();
+  return op ? std::distance(body.begin(), op->getIterator()) : 0;
+}
+
 Values::Values(ListOp list, SymbolTable &symbols, const Speed &speed)
     : list(list), symbols(symbols), speed(speed), buffers(list, symbols),
       values(buffers.inWorkspace()), written(findWritten(list, buffers)) {
+  // Each after what it can be made from.
+  auto key = [&](Buffer *buffer) {
+    return std::tuple(buffer->first, orderInKernel(buffer->value, symbols),
+                      cast<OpResult>(buffer->value).getResultNumber());
+  };
+  llvm::sort(values, [&](Buffer *a, Buffer *b) { return key(a) < key(b); });
   for (auto [i, buffer] : llvm::enumerate(values)) {
     indices[buffer->value] = i;
     items.push_back({buffer->bytes, buffer->first, {}, {}});
@@ -369,7 +389,9 @@ struct Writer {
   void write(const Again &again);
 
 private:
-  DenseMap<Value, Value> current; // of values that were computed again
+  /// What stands for a value that was computed again, and the reverse: operands of the
+  /// commands that were passed are not the values that they were.
+  DenseMap<Value, Value> current, original;
 
   Value lookUp(OpBuilder &b, Value value);
   KernelOp partOf(LaunchOp launch, unsigned result, const Recipe &recipe);
@@ -387,7 +409,8 @@ Value Writer::lookUp(OpBuilder &b, Value value) {
     mapping.map(reshape.getInput(), input);
     return b.clone(*reshape, mapping)->getResult(0);
   }
-  Value now = current.lookup(value);
+  Value first = original.lookup(value);
+  Value now = current.lookup(first ? first : value);
   return now ? now : value;
 }
 
@@ -476,8 +499,9 @@ void Writer::write(const Again &again) {
         made = computeAgain(b, item, recipe);
       if (recipe.whole)
         wholes[result.getOwner()] = made;
-      current[result] =
-          made->getResult(recipe.whole ? result.getResultNumber() : 0);
+      Value now = made->getResult(recipe.whole ? result.getResultNumber() : 0);
+      current[result] = now;
+      original[now] = result;
     }
     if (isa<nn::ReshapeOp, ReadOp>(op))
       continue;
@@ -498,54 +522,134 @@ static int64_t planned(ArrayRef<Item> items, const Again &again) {
   return layOut(lifetimesOf(items, again), /*reuse=*/true).bytes;
 }
 
-/// The smallest workspace that is found for a list whose values need `most` bytes.
-static int64_t findLeast(ArrayRef<Item> items, int64_t least, int64_t most) {
+/// The workspace that train-plan-memory gives `list`.
+static int64_t planned(ListOp list, SymbolTable &symbols) {
+  Buffers buffers(list, symbols);
+  SmallVector<Lifetime> lifetimes;
+  for (Buffer *buffer : buffers.inWorkspace())
+    lifetimes.push_back(buffer->lifetime());
+  return layOut(lifetimes, /*reuse=*/true).bytes;
+}
+
+/// The most that one command reads and makes: no workspace is smaller.
+static int64_t mostAtOneCommand(ArrayRef<Item> items) {
+  std::map<int64_t, int64_t> bytes;
+  for (const Item &item : items) {
+    bytes[item.first] += item.bytes;
+    for (int64_t use : item.uses)
+      bytes[use] += item.bytes;
+  }
+  int64_t most = 0;
+  for (auto [position, sum] : bytes)
+    most = std::max(most, sum);
+  return most;
+}
+
+/// The smallest workspace above `least` for which a choice is found, about.
+static int64_t findLeast(ArrayRef<Item> items, int64_t least) {
+  int64_t most = planned(items, {});
+  int64_t next = std::max(least, mostAtOneCommand(items) + 4096);
   while (most - least > most / 64 + 256) {
-    int64_t middle = least + (most - least) / 2;
-    if (auto again = chooseAgain(items, middle))
-      most = planned(items, *again);
+    if (next > least && next < most && chooseAgain(items, next))
+      most = next;
     else
-      least = middle;
+      least = std::max(least, std::min(next, most));
+    next = least + (most - least) / 2;
   }
   return most;
 }
 
-/// Keeps the list within what `limit` leaves beside the arenas; how many values are
-/// computed again for that.
-static FailureOr<int64_t> recompute(Values &values, PartMap &parts,
-                                    int64_t arenas, int64_t limit) {
-  int64_t kept = planned(values.items, {});
-  if (arenas + kept <= limit)
-    return 0;
-  std::optional<Again> again;
-  if (arenas < limit)
-    again = chooseAgain(values.items, limit - arenas);
-  if (!again) {
-    int64_t least =
-        findLeast(values.items, std::max<int64_t>(0, limit - arenas), kept);
-    auto error = values.list.emitError()
-                 << "expects a memory limit of at least " << arenas + least
-                 << " bytes, " << arenas << " of arenas and " << least
-                 << " of workspace, got " << limit;
-    error.attachNote() << "without recomputation the workspace has " << kept
-                       << " bytes; a smaller batch with accumulate(k), "
-                          "precision(compute = bf16) or more ranks with "
-                          "--shard=optimizer need less memory; trainc-run "
-                          "--memory-limit also counts outputs and scratch";
-    return failure();
+namespace {
+/// The recomputations of a module.
+struct Plan {
+  Plan(ModuleOp module, int64_t limit, const Speed &speed);
+
+  ModuleOp module;
+  SymbolTable symbols;
+  int64_t limit, arenas = 0;
+  struct List {
+    std::unique_ptr<Values> values;
+    int64_t kept; // workspace without recomputation
+    std::optional<Again> again;
+  };
+  std::vector<List> lists;
+
+  LogicalResult decide();
+  LogicalResult write();
+};
+} // namespace
+
+Plan::Plan(ModuleOp module, int64_t limit, const Speed &speed)
+    : module(module), symbols(module), limit(limit) {
+  for (auto arena : module.getOps<ArenaOp>())
+    arenas += arena.getBytes();
+  for (auto list : module.getOps<ListOp>()) {
+    if (list.getWorkspace())
+      continue;
+    auto values = std::make_unique<Values>(list, symbols, speed);
+    int64_t kept = planned(values->items, {});
+    lists.push_back({std::move(values), kept, std::nullopt});
   }
-  double seconds = secondsOf(values.items, *again);
-  Writer(values, parts).write(*again);
-  Builder b(values.list.getContext());
-  int64_t saved = kept - planned(values.items, *again);
-  values.list->setAttr(
-      "recomputed",
-      b.getDictionaryAttr(
-          {b.getNamedAttr("values", b.getI64IntegerAttr(again->size())),
-           b.getNamedAttr("bytes_saved", b.getI64IntegerAttr(saved)),
-           b.getNamedAttr("time", b.getF64FloatAttr(seconds /
-                                                    values.seconds))}));
-  return again->size();
+}
+
+/// Chooses for all lists; an error says what they need at least.
+LogicalResult Plan::decide() {
+  int64_t room = std::max<int64_t>(0, limit - arenas);
+  int64_t least = 0, kept = 0;
+  ListOp failed;
+  for (List &list : lists) {
+    kept = std::max(kept, list.kept);
+    if (list.kept <= room)
+      list.again.emplace();
+    else
+      list.again = chooseAgain(list.values->items, room);
+    if (list.again)
+      continue;
+    int64_t needed = findLeast(list.values->items, room);
+    if (needed > least)
+      failed = list.values->list;
+    least = std::max(least, needed);
+  }
+  if (!failed && arenas <= limit)
+    return success();
+  Location loc = failed ? failed->getLoc() : module.getLoc();
+  auto error = mlir::emitError(loc)
+               << "expects a memory limit of at least " << arenas + least
+               << " bytes, " << arenas << " of arenas and " << least
+               << " of workspace, got " << limit;
+  error.attachNote() << "without recomputation the workspace has " << kept
+                     << " bytes; a smaller batch with accumulate(k), "
+                        "precision(compute = bf16) or more ranks with "
+                        "--shard=optimizer need less memory; trainc-run "
+                        "--memory-limit also counts outputs and scratch";
+  return failure();
+}
+
+LogicalResult Plan::write() {
+  PartMap parts;
+  Builder b(module.getContext());
+  for (List &list : lists) {
+    if (list.again->empty())
+      continue;
+    Values &values = *list.values;
+    double seconds = secondsOf(values.items, *list.again);
+    Writer(values, parts).write(*list.again);
+    int64_t bytes = planned(values.list, symbols);
+    if (arenas + bytes > limit)
+      return values.list.emitError()
+             << "expects a plan of " << planned(values.items, *list.again)
+             << " bytes with recomputation, got " << bytes;
+    values.list->setAttr(
+        "recomputed",
+        b.getDictionaryAttr(
+            {b.getNamedAttr("values",
+                            b.getI64IntegerAttr(list.again->size())),
+             b.getNamedAttr("bytes_saved",
+                            b.getI64IntegerAttr(list.kept - bytes)),
+             b.getNamedAttr("time",
+                            b.getF64FloatAttr(seconds / values.seconds))}));
+  }
+  return success();
 }
 
 namespace {
@@ -555,22 +659,11 @@ struct RecomputePass : trainc::impl::RecomputePassBase<RecomputePass> {
   void runOnOperation() override {
     if (!limit)
       return;
-    ModuleOp module = getOperation();
-    SymbolTable symbols(module);
-    int64_t arenas = 0;
-    for (auto arena : module.getOps<ArenaOp>())
-      arenas += arena.getBytes();
-    Speed speed{bandwidth, products};
-    PartMap parts;
-    for (auto list : llvm::to_vector(module.getOps<ListOp>())) {
-      if (list.getWorkspace())
-        continue;
-      Values values(list, symbols, speed);
-      auto count = recompute(values, parts, arenas, limit);
-      if (failed(count))
-        return signalPassFailure();
-      numRecomputed += *count;
-    }
+    Plan plan(getOperation(), limit, {bandwidth, products});
+    if (failed(plan.decide()) || failed(plan.write()))
+      return signalPassFailure();
+    for (const Plan::List &list : plan.lists)
+      numRecomputed += list.again->size();
   }
 };
 } // namespace

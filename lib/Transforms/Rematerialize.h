@@ -32,7 +32,8 @@ struct Item {
 };
 
 /// What is computed again: (before which position, which item) -> by which recipe.
-/// Items are in the order of the list, so that iteration is in that of execution.
+/// Items come after those that their recipes read, so that iteration is in the order of
+/// execution.
 /// Uses from that position on are of the new value.
 using Again = std::map<std::pair<int64_t, unsigned>, unsigned>;
 

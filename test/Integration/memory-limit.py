@@ -1,0 +1,96 @@
+# REQUIRES: jax
+# RUN: %python %s
+"""Trains models with less and less memory (trainc --memory-limit): values are computed again, and not a bit changes.
+
+The workspace stays below the limit down to the smallest that trainc says it can do; below that it refuses.
+"""
+import json
+import os
+import re
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+
+from common import RUNTIME_LIBRARY, compile_module, generate, run, tool  # noqa: E402
+from trainc_ctypes import DTYPES, Runtime, Trainer, shape_of  # noqa: E402
+
+GPT = ["gpt", "--layers", 3, "--width", 48, "--heads", 3, "--batch", 3, "--seq", 40]
+LLAMA = ["llama", "--layers", 3, "--width", 48, "--heads", 4, "--batch", 2, "--seq", 32]
+CASES = [
+    [*GPT, "--dropout", 0.1],
+    [*GPT, "--dropout", 0.1, "--bf16", "--accumulate", 2],
+    [*GPT, "--dropout", 0.1, "--recompute"],
+    LLAMA,
+    [*LLAMA, "--bf16"],
+    ["cnn", "--batch", 8],
+]
+# What may be left of the workspace that trainc takes without a limit; None: the least it finds.
+PARTS = [0.8, 0.6, None]
+UPDATES = 5
+
+
+def random_inputs(trainer, numbers):
+    """Of the step: small integers, or normal values."""
+    step = trainer.descriptor.entries[trainer.entries["step"]]
+    ports = [step.inputs[i] for i in range(step.num_inputs)]
+    return {port.name.decode(): numbers.integers(0, 10, shape_of(port)) if DTYPES[port.dtype] == np.int32
+            else numbers.standard_normal(shape_of(port)) for port in ports}
+
+
+def train(library, window):
+    """Losses, norms and the checkpoint of a few updates."""
+    numbers, rows = np.random.default_rng(3), []
+    with Trainer(Runtime(RUNTIME_LIBRARY), library, threads=2, seed=9) as trainer:
+        for _ in range(UPDATES * window):
+            result = trainer.step(**random_inputs(trainer, numbers))
+            rows.append((result.loss, result.grad_norm))
+        state = os.path.join(os.path.dirname(library), "state")
+        trainer.save(state)
+    with open(state, "rb") as f:
+        return rows, f.read()
+
+
+def report(source, *options):
+    return json.loads(run([tool("trainc"), source, "--memory-report=json", *options]).stdout)
+
+
+def check(case, folder):
+    text, library = generate(*case), os.path.join(folder, "model.so")
+    window = 2 if "--accumulate" in case else 1
+    wanted = train(compile_module(text, library), window)
+    source = os.path.join(folder, "model.mlir")
+    plain = report(source)
+    workspace = next(a["bytes"] for a in plain["arenas"] if a["name"] == "workspace")
+    arenas = plain["total"] - workspace
+    refused = run([tool("trainc"), source, "--memory-report", f"--memory-limit={arenas + 1}"], check=False)
+    least = int(re.search(r"a memory limit of at least (\d+) bytes", refused.stderr).group(1))
+    for part in PARTS:
+        limit = least if part is None else int(arenas + part * workspace)
+        if limit < least:
+            continue
+        option = f"--memory-limit={limit}"
+        got = train(compile_module(text, library, option), window)
+        small = report(source, option)
+        step = small["entries"][0]
+        what = f"{(limit - arenas) / workspace:.2f} of the workspace, {step['recomputed']} values again"
+        if got != wanted:
+            raise SystemExit(f"{case}: {what}: other losses or another checkpoint")
+        if small["total"] > limit:
+            raise SystemExit(f"{case}: {what}: {small['total']} bytes, the limit is {limit}")
+        if not step["recomputed"] or not step["saved"]:
+            raise SystemExit(f"{case}: {what}: expected values to be computed again")
+        print(*case, ":", what, flush=True)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        for case in CASES:
+            check(case, folder)
+
+
+if __name__ == "__main__":
+    main()
