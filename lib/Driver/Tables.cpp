@@ -602,9 +602,8 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
         entry.recomputed, again.getAs<IntegerAttr>("values").getInt());
     entry.savedBytes = std::max<uint64_t>(
         entry.savedBytes, again.getAs<IntegerAttr>("bytes_saved").getInt());
-    entry.recomputeTime =
-        std::max(entry.recomputeTime,
-                 again.getAs<FloatAttr>("time").getValueAsDouble());
+    entry.recomputeTime = std::max(
+        entry.recomputeTime, again.getAs<FloatAttr>("time").getValueAsDouble());
   }
   auto addCopy = [&](Value value, Attribute place, Location loc) {
     CommandRow command;

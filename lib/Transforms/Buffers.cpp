@@ -22,8 +22,8 @@ static int64_t alignedBytes(const Lifetime &life) {
 
 /// Gives each lifetime, in the order of `order`, the lowest offset that is free for as
 /// long as it lasts.
-static Layout placeInOrder(ArrayRef<Lifetime> lifetimes,
-                           ArrayRef<size_t> order, bool reuse) {
+static Layout placeInOrder(ArrayRef<Lifetime> lifetimes, ArrayRef<size_t> order,
+                           bool reuse) {
   struct Placed {
     int64_t offset, end, first, last;
   };

@@ -65,8 +65,8 @@ static double flopsOf(Operation *op) {
            c->depth();
   double elements = 0;
   for (Value operand : op->getOperands())
-    elements = std::max<double>(elements,
-                                nn::getTensorType(operand).getNumElements());
+    elements =
+        std::max<double>(elements, nn::getTensorType(operand).getNumElements());
   // Two products of each query with the keys, five in the gradient, and half of them if
   // causal: elements of the result times keys.
   Value out, lse;
@@ -113,10 +113,9 @@ static double secondsOf(const Speed &speed, Operation *op,
                         SymbolTable &symbols) {
   double bytes = bytesOf(op->getOperands()) + bytesOf(op->getResults());
   if (auto gemm = dyn_cast<GemmOp>(op))
-    return speed.time(bytes,
-                      2.0 * gemm.getBatch() * gemm.getM() * gemm.getN() *
-                          gemm.getK(),
-                      isNarrow(gemm.getLhs()));
+    return speed.time(
+        bytes, 2.0 * gemm.getBatch() * gemm.getM() * gemm.getN() * gemm.getK(),
+        isNarrow(gemm.getLhs()));
   auto launch = dyn_cast<LaunchOp>(op);
   if (!launch)
     return speed.time(bytes, 0, false);
@@ -154,8 +153,8 @@ static Part findPart(KernelOp kernel, unsigned result,
       arguments.insert(argument.getArgNumber());
       continue;
     }
-    const auto *stop = llvm::find_if(
-        stops, [&](unsigned i) { return returned[i] == value; });
+    const auto *stop =
+        llvm::find_if(stops, [&](unsigned i) { return returned[i] == value; });
     if (stop != stops.end() && value != returned[result]) {
       reached.insert(*stop);
       continue;
@@ -219,15 +218,16 @@ static SmallVector<SymbolRefAttr> findWritten(ListOp list, Buffers &buffers) {
     written.push_back(write.getTarget());
   for (auto &[value, buffer] : buffers.buffers)
     if (buffer.place)
-      if (auto slice = dyn_cast<SymbolRefAttr>(cast<ArrayAttr>(buffer.place)[0]))
+      if (auto slice =
+              dyn_cast<SymbolRefAttr>(cast<ArrayAttr>(buffer.place)[0]))
         written.push_back(slice);
   return written;
 }
 
 static bool mayOverlap(SymbolRefAttr a, SymbolRefAttr b) {
-  return a == b || (a.getRootReference() == b.getRootReference() &&
-                    (a.getNestedReferences().empty() ||
-                     b.getNestedReferences().empty()));
+  return a == b ||
+         (a.getRootReference() == b.getRootReference() &&
+          (a.getNestedReferences().empty() || b.getNestedReferences().empty()));
 }
 
 /// Whether `value` is the same all through the list, wherever it is read.
@@ -338,10 +338,9 @@ static int64_t orderInKernel(Value result, SymbolTable &symbols) {
     return 0;
   auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
   Block &body = kernel.getBody().front();
-  Operation *op =
-      body.getTerminator()
-          ->getOperand(cast<OpResult>(result).getResultNumber())
-          .getDefiningOp();
+  Operation *op = body.getTerminator()
+                      ->getOperand(cast<OpResult>(result).getResultNumber())
+                      .getDefiningOp();
   return op ? std::distance(body.begin(), op->getIterator()) : 0;
 }
 
@@ -440,8 +439,7 @@ KernelOp Writer::partOf(LaunchOp launch, unsigned result,
   b.setInsertionPointToEnd(&block);
   for (Operation *op : part.ops)
     b.clone(*op, mapping);
-  train::ReturnOp::create(b, kernel.getLoc(),
-                          mapping.lookup(returned[result]));
+  train::ReturnOp::create(b, kernel.getLoc(), mapping.lookup(returned[result]));
   values.symbols.insert(made);
   return made;
 }
@@ -470,8 +468,9 @@ Operation *Writer::computeAgain(OpBuilder &b, unsigned item,
                             FlatSymbolRefAttr::get(again.getSymNameAttr()),
                             inputs);
   }
-  remark::passed(op->getLoc(), remark::RemarkOpts::name("Recomputed")
-                                   .category("train-recompute"))
+  remark::passed(
+      op->getLoc(),
+      remark::RemarkOpts::name("Recomputed").category("train-recompute"))
       << remark::metric("List", values.list.getSymName())
       << remark::metric("Command", isa<GemmOp>(op)
                                        ? StringRef("gemm")
@@ -494,7 +493,8 @@ void Writer::write(const Again &again) {
       const Recipe &recipe = values.items[item].recipes[it->second];
       auto result = cast<OpResult>(values.values[item]->value);
       OpBuilder b(op);
-      Operation *made = recipe.whole ? wholes.lookup(result.getOwner()) : nullptr;
+      Operation *made =
+          recipe.whole ? wholes.lookup(result.getOwner()) : nullptr;
       if (!made)
         made = computeAgain(b, item, recipe);
       if (recipe.whole)
@@ -547,13 +547,18 @@ static int64_t mostAtOneCommand(ArrayRef<Item> items) {
 
 /// The smallest workspace above `least` for which a choice is found, about.
 static int64_t findLeast(ArrayRef<Item> items, int64_t least) {
-  int64_t most = planned(items, {});
-  int64_t next = std::max(least, mostAtOneCommand(items) + 4096);
+  int64_t most = planned(items, {}), bound = mostAtOneCommand(items);
+  int64_t next = std::max(least, bound + bound / 256);
   while (most - least > most / 64 + 256) {
-    if (next > least && next < most && chooseAgain(items, next))
-      most = next;
-    else
-      least = std::max(least, std::min(next, most));
+    if (next > least && next < most) {
+      if (auto again = chooseAgain(items, next)) {
+        // What it takes is enough, if the search finds its way there, too.
+        int64_t bytes = planned(items, *again);
+        most = bytes > least && chooseAgain(items, bytes) ? bytes : next;
+      } else {
+        least = next;
+      }
+    }
     next = least + (most - least) / 2;
   }
   return most;
@@ -642,8 +647,7 @@ LogicalResult Plan::write() {
     values.list->setAttr(
         "recomputed",
         b.getDictionaryAttr(
-            {b.getNamedAttr("values",
-                            b.getI64IntegerAttr(list.again->size())),
+            {b.getNamedAttr("values", b.getI64IntegerAttr(list.again->size())),
              b.getNamedAttr("bytes_saved",
                             b.getI64IntegerAttr(list.kept - bytes)),
              b.getNamedAttr("time",

@@ -24,8 +24,8 @@ struct Life {
   unsigned item;
   /// The recomputation, or null: where the list makes it.
   const std::pair<const std::pair<int64_t, unsigned>, unsigned> *made;
-  int64_t first, last;             // steps, see Schedule
-  SmallVector<int64_t, 4> uses;    // positions, ascending
+  int64_t first, last;          // steps, see Schedule
+  SmallVector<int64_t, 4> uses; // positions, ascending
 };
 
 /// The list with its recomputations: steps are commands and recomputations in order.
@@ -290,8 +290,8 @@ Search::Move Search::bestMove(const Schedule &schedule, Key key, double excess,
           continue;
         dropUnused(items, state);
         double more = secondsOf(items, state) - seconds;
-        double score = more > 0 ? gain / more
-                                : std::numeric_limits<double>::infinity();
+        double score =
+            more > 0 ? gain / more : std::numeric_limits<double>::infinity();
         if (score > best.score)
           best = {std::move(state), score};
       }
@@ -362,8 +362,7 @@ bool Search::run() {
   while (true) {
     if (!reduceExcess())
       return false;
-    int64_t bytes =
-        layOut(lifetimesOf(items, again), /*reuse=*/true).bytes;
+    int64_t bytes = layOut(lifetimesOf(items, again), /*reuse=*/true).bytes;
     if (bytes <= limit)
       break;
     target -= bytes - limit;

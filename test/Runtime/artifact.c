@@ -44,11 +44,11 @@ static void test_limit(trainc_artifact *a) {
   OK(trainc_trainer_create(a, &options, &t));
   const void *data;
   EXPECT(trainc_output_data(t, 1, 0, &data), TRAINC_OUT_OF_MEMORY);
-  // CHECK: TRAINC_OUT_OF_MEMORY: artifact 'handmade' needs 36864 bytes; memory_limit is 32768
+  // CHECK: TRAINC_OUT_OF_MEMORY: artifact 'handmade' needs 36864 bytes; memory_limit is 32768; trainc --memory-limit makes artifacts that need less
   trainc_trainer_destroy(t);
   options.memory_limit = memory.total - 1;
   EXPECT(trainc_trainer_create(a, &options, &t), TRAINC_OUT_OF_MEMORY);
-  // CHECK: TRAINC_OUT_OF_MEMORY: artifact 'handmade' needs 32768 bytes; memory_limit is 32767
+  // CHECK: TRAINC_OUT_OF_MEMORY: artifact 'handmade' needs 32768 bytes; memory_limit is 32767; trainc --memory-limit makes artifacts that need less
   options.size = 8;
   EXPECT(trainc_trainer_create(a, &options, &t), TRAINC_INVALID_ARGUMENT);
   // CHECK: TRAINC_INVALID_ARGUMENT: trainer options: expected size

@@ -84,8 +84,7 @@ struct CommandLine {
       cl::cat(category)};
   cl::opt<std::string> memoryLimit{
       "memory-limit",
-      cl::desc("Compute values again so that arenas and workspace take at most "
-               "this, the total of --memory-report"),
+      cl::desc("Keep the total of --memory-report below: compute values again"),
       cl::value_desc("size[K|M|G]"), cl::cat(category)};
   cl::opt<std::string> report{
       "memory-report", cl::ValueOptional,

@@ -573,7 +573,7 @@ def RecomputePass : Pass<"train-recompute", "::mlir::ModuleOp"> {
     counts. Does nothing without a limit, or below it. If no choice is found, an error says how
     much would do.
 
-    Example: test/Transforms/memory-limit.mlir
+    Example: test/Transforms/recompute.mlir
   }];
   let options = [Option<"limit", "limit", "int64_t", "0", "Bytes of arenas and workspace; 0: no limit">,
                  Option<"bandwidth", "bandwidth", "double", "1e10", "Bytes per second">,

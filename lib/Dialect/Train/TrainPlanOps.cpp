@@ -412,8 +412,8 @@ ParseResult ListOp::parse(OpAsmParser &parser, OperationState &result) {
     return failure();
   result.addAttribute(getKindAttrName(result.name),
                       parser.getBuilder().getStringAttr(kindText));
-  for (StringAttr number : {getWorkspaceAttrName(result.name),
-                            getAliveAttrName(result.name)}) {
+  for (StringAttr number :
+       {getWorkspaceAttrName(result.name), getAliveAttrName(result.name)}) {
     int64_t bytes;
     if (failed(parser.parseOptionalKeyword(number.getValue())))
       continue;
@@ -439,8 +439,7 @@ void ListOp::print(OpAsmPrinter &p) {
   if (auto bytes = getAlive())
     p << " alive(" << *bytes << ")";
   p.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(),
-      {"sym_name", "entry", "kind", "workspace", "alive"});
+      (*this)->getAttrs(), {"sym_name", "entry", "kind", "workspace", "alive"});
   p << " ";
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }

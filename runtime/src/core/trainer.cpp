@@ -60,7 +60,8 @@ trainc_status trainc::checkLimit(const trainc_trainer *trainer, uint64_t more) {
   if (!trainer->limit || needed <= trainer->limit)
     return TRAINC_OK;
   return fail(TRAINC_OUT_OF_MEMORY,
-              "artifact '%s' needs %llu bytes; memory_limit is %llu",
+              "artifact '%s' needs %llu bytes; memory_limit is %llu; "
+              "trainc --memory-limit makes artifacts that need less",
               trainer->d->name, static_cast<unsigned long long>(needed),
               static_cast<unsigned long long>(trainer->limit));
 }
