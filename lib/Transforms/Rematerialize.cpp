@@ -277,14 +277,16 @@ SmallVector<Search::Key> Search::findMoves(const Schedule &schedule) const {
 Search::Move Search::bestMove(const Schedule &schedule, Key key, double excess,
                               double seconds) const {
   Move best;
+  SmallVector<Again> tried{again};
   unsigned numRecipes = items[key.second].recipes.size();
   for (unsigned recipe = 0; recipe < numRecipes; ++recipe)
     for (Inputs inputs : {Inputs::Keep, Inputs::KeepSmall, Inputs::Again})
       for (bool merge : {false, true}) {
         Again state = again;
         add(schedule, state, key, recipe, inputs, merge);
-        if (state == again || state == best.again)
+        if (llvm::is_contained(tried, state))
           continue;
+        tried.push_back(state);
         double gain = excess - excessOf(state);
         if (gain <= 0)
           continue;
