@@ -1,16 +1,19 @@
 // What this machine can do at most, for the ratios: memory traffic of an
-// optimizer update and f32 arithmetic. usage: limit [memory]; one JSON line per
+// optimizer update, f32 and bf16 arithmetic. usage: limit [memory]; one JSON line per
 // kernel and thread count. `memory` runs only the memory kernels, on all
 // threads: memory speed changes with the neighbours of a shared machine, so it
 // is run before and after each peer.
 //        limit serve KERNEL...; on all threads, N runs of each kernel for each
 //        line N of standard input, answered by the list of their milliseconds,
 //        or with several kernels by {KERNEL: list}. KERNEL is the "limit" of a
-//        line that the first form prints.
+//        line that the first form prints, or `registers`: all peaks of
+//        arithmetic that this processor has.
 #include <cblas.h>
 #include <immintrin.h>
 #include <omp.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,6 +23,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -123,6 +127,71 @@ void runInRegisters(int threads, Operand a, Operand b, Operation operation) {
   }
 }
 
+#ifdef __AMX_BF16__
+constexpr int kPanels = 8;     // of 32 rows of A and 32 columns of B, 32 deep
+constexpr int kSums = 200'000; // of 32 x 32 numbers, over all panels
+constexpr double kPanelFlops = 2.0 * 32 * 32 * 32;
+
+/// What one thread multiplies: 2 tiles of A and 2 of B in each panel, in all
+/// 32 KB, which the first level cache holds.
+struct alignas(64) Panels {
+  __bf16 tiles[kPanels][4][16 * 32];
+};
+
+/// Whether this process may use AMX: the kernel keeps the registers' state for
+/// one that asks.
+bool mayUseAmx() {
+  constexpr long requestPermission = 0x1023, tileData = 18;
+  return syscall(SYS_arch_prctl, requestPermission, tileData) == 0;
+}
+
+/// Numbers that vary as those of a real product do: with equal ones a processor
+/// switches fewer wires and runs faster than any product can.
+std::shared_ptr<std::vector<Panels>> randomPanels(int threads) {
+  auto panels = std::make_shared<std::vector<Panels>>(threads);
+  std::minstd_rand random(1);
+  std::normal_distribution<float> normal;
+  for (Panels &p : *panels)
+    for (auto &panel : p.tiles)
+      for (auto &tile : panel)
+        for (__bf16 &x : tile)
+          x = static_cast<__bf16>(normal(random));
+  return panels;
+}
+
+/// Products of bf16 tiles from the first level cache, with their sums in
+/// registers.
+void multiplyTiles(const std::vector<Panels> &panels) {
+#pragma omp parallel num_threads(panels.size())
+  {
+    struct {
+      uint8_t palette = 1, start = 0, reserved[14] = {};
+      uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } config;
+    const Panels &mine = panels[omp_get_thread_num()];
+    _tile_loadconfig(&config);
+    for (int r = 0; r < kSums; ++r) {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+      for (auto &panel : mine.tiles) {
+        _tile_loadd(4, panel[0], 64);
+        _tile_loadd(6, panel[2], 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, panel[3], 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, panel[1], 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+    }
+    _tile_release();
+  }
+}
+#endif
+
 /// One limit: `work` is what a run moves in bytes (a memory kernel) or computes
 /// in FLOPs; `details` go into its line.
 struct Kernel {
@@ -190,6 +259,12 @@ std::vector<Kernel> registerKernels(int threads) {
                                       });
                      }});
 #endif
+#ifdef __AMX_BF16__
+  if (mayUseAmx())
+    kernels.push_back(
+        {"amx_registers", "", false, 3, kPanelFlops * kPanels * kSums * threads,
+         [panels = randomPanels(threads)] { multiplyTiles(*panels); }});
+#endif
   return kernels;
 }
 
@@ -255,27 +330,39 @@ std::string timedRuns(const Kernel &kernel, int count) {
   return list + "]";
 }
 
-int serve(const std::vector<std::string> &names, int threads) {
+/// The kernels of these names; `registers` stands for a whole family. Empty if
+/// one of them is not on this machine.
+std::vector<Kernel> findKernels(std::vector<std::string> names, int threads) {
   std::vector<Kernel> kernels;
+  auto take = [&](const std::string &name) {
+    return std::erase(names, name) > 0;
+  };
+  if (take("registers"))
+    kernels = registerKernels(threads);
   for (auto family :
-       {+[](int) { return memoryKernels(); }, registerKernels, gemmKernels}) {
-    for (Kernel &k : family(threads))
-      if (std::find(names.begin(), names.end(), k.name) != names.end())
-        kernels.push_back(std::move(k));
-    if (kernels.size() == names.size())
-      break;
-  }
-  if (kernels.size() != names.size()) {
+       {registerKernels, gemmKernels, +[](int) { return memoryKernels(); }})
+    if (!names.empty())
+      for (Kernel &k : family(threads))
+        if (take(k.name))
+          kernels.push_back(std::move(k));
+  return names.empty() ? std::move(kernels) : std::vector<Kernel>();
+}
+
+int serve(const std::vector<std::string> &names, int threads) {
+  std::vector<Kernel> kernels = findKernels(names, threads);
+  if (kernels.empty()) {
     std::fprintf(stderr, "limit: no such kernels on this machine\n");
     return 1;
   }
   std::string ready;
   for (const Kernel &k : kernels) {
     k.run();
-    ready += (ready.empty() ? "\"" : ", \"") + k.name + "\"";
+    char work[32];
+    std::snprintf(work, sizeof work, "\": %.9g", k.work);
+    ready += (ready.empty() ? "\"" : ", \"") + k.name + work;
   }
   waitUntilQuiet();
-  std::printf("{\"ready\": {\"limits\": [%s], \"threads\": %d}}\n",
+  std::printf("{\"ready\": {\"limits\": {%s}, \"threads\": %d}}\n",
               ready.c_str(), threads);
   std::fflush(stdout);
   for (int n; std::cin >> n;) {
