@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures everything that a part of the project promises, and prints it as a table beside the promised bars.
 
-usage: check.py core|passes|ranks|cuda [--only ROW ...] [--json FILE] [--resume FILE]
+usage: check.py core|passes|ranks|cpu|cuda [--only ROW ...] [--json FILE] [--resume FILE]
 
 Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
 moved too much while it was timed) or cannot run here. The exit status is 0 only if no row is short. --json writes the
@@ -133,6 +133,18 @@ def ranks_rows():
     ]
 
 
+def cpu_rows():
+    from rows import cpu_steps
+    from rows import Row
+    return [
+        *(bar.row() for bar in cpu_steps.STEPS),
+        Row("mlp-tiny", "mlp-tiny", ">= 3 x faster than the best of PyTorch eager, compile and JAX; >= 2 x ONNX Runtime training;"
+            " <= 10 microseconds per step", cpu_steps.mlp_tiny),
+        Row("portable", "portable code, gpt-char f32", "--target-cpu=x86-64-v3: >= 1.2 x the best peer restricted to AVX2",
+            cpu_steps.portable),
+    ]
+
+
 def cuda_rows():
     from rows import cuda, cuda_ops
     from rows import Row
@@ -218,13 +230,13 @@ def print_table(report):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("part", choices=["core", "passes", "ranks", "cuda"])
+    p.add_argument("part", choices=["core", "passes", "ranks", "cpu", "cuda"])
     p.add_argument("--only", action="append", metavar="ROW")
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--resume", metavar="FILE")
     a = p.parse_args()
     enter_environment()
-    rows = dict(core=core_rows, passes=passes_rows, ranks=ranks_rows, cuda=cuda_rows)[a.part]()
+    rows = dict(core=core_rows, passes=passes_rows, ranks=ranks_rows, cpu=cpu_rows, cuda=cuda_rows)[a.part]()
     names = [row.name for row in rows]
     for name in a.only or []:
         if name not in names:

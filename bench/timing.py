@@ -75,20 +75,20 @@ def limit_program():
                     "-O3", "-march=native", "-mprefer-vector-width=512", "-ffast-math", "-fopenmp", "-lopenblas")
 
 
-def peer_commands(name):
+def peer_commands(name, *more):
     """PyTorch eager and compiled with its fused AdamW, and JAX."""
     def command(script, *options):
-        return [sys.executable, os.path.join(PEERS, script), *options, "--workload", name]
+        return [sys.executable, os.path.join(PEERS, script), *options, "--workload", name, *more]
 
     return {"torch eager": command("torch_peer.py", "--mode", "eager"),
             "torch compile": command("torch_peer.py", "--mode", "compile"),
             "jax": command("jax_peer.py")}
 
 
-def our_files(name, folder, *options):
+def our_files(name, folder, *options, bf16=False):
     """Compiles a workload; returns (.so, initial values, data), the last two as safetensors."""
     w = WORKLOADS[name]
-    library = compile_module(workload_module(w), os.path.join(folder, "model.so"), *options)
+    library = compile_module(workload_module(w, *precision(bf16)), os.path.join(folder, "model.so"), *options)
     values, data = os.path.join(folder, "values.safetensors"), os.path.join(folder, "data.safetensors")
     write_safetensors(values, dict(initial_values(w)))
     import numpy as np
@@ -97,14 +97,19 @@ def our_files(name, folder, *options):
     return library, values, data
 
 
+def precision(bf16):
+    """The option for it of ours and of the peers."""
+    return ["--bf16"] if bf16 else []
+
+
 def our_command(files):
     library, values, data = files
     return [tool("trainc-run"), library, "--init", values, "--data", data, "--no-shuffle"]
 
 
 def steps_of(name):
-    """Steps of a block: enough for its median not to care about the first."""
-    return max(3, WORKLOADS[name].steps // 2)
+    """Steps of a block: enough for its median not to care about the first, and 20 in all rounds."""
+    return max(20 // ROUNDS, WORKLOADS[name].steps // 2)
 
 
 def take_turns(commands, folder, rounds, steps, ready=None, failed=None, limit=None):
@@ -143,12 +148,16 @@ def take_turns(commands, folder, rounds, steps, ready=None, failed=None, limit=N
     return times
 
 
+def moving_kernel(name):
+    """The limit kernel that shows whether the machine stayed the same while a workload was timed."""
+    return "update_4r3w" if parameter_count(WORKLOADS[name]) > 2e6 else "sgemm_char_fc"
+
+
 def time_workload(name, folder, rounds=ROUNDS, peers=None, options=()):
     """{program: [median ms of each round]}; the programs are 'trainc', 'limit' and the peers."""
-    kernel = "update_4r3w" if parameter_count(WORKLOADS[name]) > 2e6 else "sgemm_char_fc"
     commands = {"trainc": [*our_command(our_files(name, folder, *options)), "--serve"],
                 **{peer: [*c, "--serve"] for peer, c in peer_commands(name).items() if peers is None or peer in peers},
-                "limit": [limit_program(), "serve", kernel]}
+                "limit": [limit_program(), "serve", moving_kernel(name)]}
     times = take_turns(commands, folder, rounds, steps_of(name))
     return {program: parts["step_ms"] for program, parts in times.items()}
 
