@@ -134,14 +134,24 @@ def ranks_rows():
 
 
 def cpu_rows():
-    from rows import cpu_steps
+    from rows import cpu, cpu_steps
     from rows import Row
     return [
         *(bar.row() for bar in cpu_steps.STEPS),
         Row("mlp-tiny", "mlp-tiny", ">= 3 x faster than the best of PyTorch eager, compile and JAX; >= 2 x ONNX Runtime training;"
             " <= 10 microseconds per step", cpu_steps.mlp_tiny),
+        Row("attention", "attention, T = 1024, 12 heads, d = 64", "forward and backward: >= 1.6 x our own GEMM + softmax, >= 1.4 x"
+            " PyTorch's scaled_dot_product_attention", cpu.attention),
+        Row("memory", "peak memory, gpt2-124m", "<= 0.72 x the best peer's step_rss_mb; plan within 10 % of the liveness lower"
+            " bound", cpu.memory),
+        Row("compile", "compile", "gpt2-124m cold <= 5 s, warm cache <= 0.5 s; many-small <= 5 s; PyTorch compile and JAX beside"
+            " it", cpu.compile_time),
+        Row("recompute", "recompute, gpt2-124m at 1 x 1024 tokens", "memory limit = persistent state + 60 % of the activation"
+            " arena: <= 20 % slower, bitwise equal", cpu.recompute),
         Row("portable", "portable code, gpt-char f32", "--target-cpu=x86-64-v3: >= 1.2 x the best peer restricted to AVX2",
             cpu_steps.portable),
+        Row("neighbours", "a busy neighbour, gpt-char f32", "one process spinning on one core: step <= 2.2 x the quiet one; an"
+            " application's own OpenMP pool beside it: no deadlock, results equal", cpu.neighbours),
     ]
 
 

@@ -8,6 +8,7 @@ bench/oracle/llama_jax.py. Exits 1 if a loss or a norm is farther off than 1e-4 
 bench/peers/requirements.txt.
 """
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -22,19 +23,35 @@ BAR = 1e-4
 LLAMA = dict(layers=3, width=120, heads=6, kv_heads=2, hidden=200, vocab=97, seq=33, batch=3)
 
 
+def updates_of(library, values, data, count=CHECKED_STEPS, threads=0, finish=lambda trainer: None):
+    """([(loss, gradient norm)] of the first updates of a library from the parameters in a file, what `finish` makes of the
+    trainer then); `data` are the micro-batches of one update."""
+    rows = []
+    with Trainer(Runtime(RUNTIME_LIBRARY), library, threads=threads) as trainer:
+        trainer.load_parameters(values)
+        for _ in range(count):
+            for x, y in data:
+                result = trainer.step(x=x, y=y)
+            rows.append((result.window_loss, result.grad_norm))
+        return rows, finish(trainer)
+
+
+def state_digest(trainer):
+    """Of all parameters and states, bit by bit."""
+    digest = hashlib.sha256()
+    for role, name, state in sorted(trainer.tensors, key=str):
+        if role in ("parameter", "state"):
+            digest.update(f"{role} {name} {state}".encode())
+            digest.update(trainer.read(name, role, state).tobytes())
+    return digest.hexdigest()
+
+
 def first_updates(module, parameters, data, folder):
     """[(loss, gradient norm)] of the first updates; `data` are the micro-batches of one update."""
     library, values = os.path.join(folder, "model.so"), os.path.join(folder, "values.safetensors")
     compile_module(module, library)
     write_safetensors(values, parameters)
-    rows = []
-    with Trainer(Runtime(RUNTIME_LIBRARY), library) as trainer:
-        trainer.load_parameters(values)
-        for _ in range(CHECKED_STEPS):
-            for x, y in data:
-                result = trainer.step(x=x, y=y)
-            rows.append((result.window_loss, result.grad_norm))
-    return rows
+    return updates_of(library, values, data)[0]
 
 
 def compare(name):

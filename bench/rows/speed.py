@@ -74,15 +74,16 @@ def attention_memory(folder):
                  f" (measured) what the one before added; {measured[0]:.0f} to {measured[-1]:.0f} MB")
 
 
-def compile_seconds(w, folder):
-    """The better of three compilations, whole process."""
+def compile_seconds(w, folder, *options, before=lambda: None):
+    """The better of three compilations, whole process; `before` each."""
     source, library = os.path.join(folder, "model.mlir"), os.path.join(folder, "model.so")
     with open(source, "w") as f:
         f.write(workload_module(w))
     seconds = []
     for _ in range(3):
+        before()
         start = time.perf_counter()
-        run([tool("trainc"), source, "-o", library, "--time"])
+        run([tool("trainc"), source, "-o", library, "--time", *options])
         seconds.append(time.perf_counter() - start)
     return min(seconds)
 
@@ -94,13 +95,23 @@ def compile_time(folder):
     return judge(whole <= 8 and whole <= 1.5 * small, f"{whole:.2f} s; {whole / small:.2f}x of 2 layers ({small:.2f} s)")
 
 
-def memory(folder):
-    files = our_files("gpt2-124m", folder)
+def reports_of_peers(name, *options, peers=None):
+    """What each peer, or those that are named, prints of a workload when it does not serve."""
+    return {peer: json.loads(run([*command, *options], cwd=PEERS).stdout.splitlines()[-1])
+            for peer, command in peer_commands(name).items() if peers is None or peer in peers}
+
+
+def memory_of(name, folder):
+    """(MB of ours while it steps, MB by its report, MB of the best peer, its name)."""
+    files = our_files(name, folder)
     reported = reported_mb(os.path.join(folder, "model.mlir"))
     ours = measured_mb(our_command(files), folder)
-    peers = {}
-    for peer, command in peer_commands("gpt2-124m").items():
-        peers[peer] = json.loads(run(command, cwd=PEERS).stdout.splitlines()[-1])["step_rss_mb"]
+    peers = {peer: report["step_rss_mb"] for peer, report in reports_of_peers(name).items()}
     best = min(peers, key=peers.get)
-    good = abs(ours - reported) <= 0.05 * reported + 60 and ours <= 0.8 * peers[best]
-    return judge(good, f"{ours:.0f} MB, report {reported:.0f} MB, {ours / peers[best]:.2f}x of {best} ({peers[best]} MB)")
+    return ours, reported, peers[best], best
+
+
+def memory(folder):
+    ours, reported, peer, best = memory_of("gpt2-124m", folder)
+    good = abs(ours - reported) <= 0.05 * reported + 60 and ours <= 0.8 * peer
+    return judge(good, f"{ours:.0f} MB, report {reported:.0f} MB, {ours / peer:.2f}x of {best} ({peer} MB)")
