@@ -3,6 +3,7 @@
 #include "cpu/features.h"
 #include <cpuid.h>
 #include <sched.h>
+#include <stdlib.h>
 
 using namespace trainc;
 
@@ -124,10 +125,17 @@ static const Feature features[] = {
     {"wbnoinvd", 0x80000008, 0, EBX, 9, NONE},
 };
 
+bool trainc::heldToAvx2() {
+  const char *only = getenv("TRAINC_AVX2_ONLY");
+  return only && *only;
+}
+
 static bool savedByOS(Saved saved) {
   uint32_t a, b, c, d;
   if (saved == NONE)
     return true;
+  if (saved != YMM && heldToAvx2())
+    return false;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & (1u << 27)))
     return false;
   uint32_t low, high;

@@ -14,6 +14,10 @@ void appendMissingFeatures(const char *needed, Text &missing);
 /// One feature by LLVM's name.
 bool hasFeature(const char *name);
 
+/// Whether the environment holds this process to AVX2: then the processor has no
+/// feature with larger registers.
+bool heldToAvx2();
+
 /// Marketing name of the processor.
 void appendProcessorName(Text &text);
 

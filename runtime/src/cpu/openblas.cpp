@@ -86,7 +86,8 @@ static void load(Loaded &to) {
   if (!path || !*path)
     path = "libopenblas.so.0";
   void *present = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-  void *library = present ? present : openLibrary(path, nullptr);
+  const char *core = heldToAvx2() ? "Haswell" : nullptr;
+  void *library = present ? present : openLibrary(path, core);
   if (library && !present && hasOldKernels(coreName(library))) {
     dlclose(library);
     library = openLibrary(path, "SkylakeX");
