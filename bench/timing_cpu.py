@@ -11,9 +11,10 @@ from workloads import WORKLOADS, flops
 
 PEAKS = {False: "fma_registers", True: "bf16_registers"}  # by whether the step is in bf16
 AMX = "amx_registers"
-# Holds what a peer uses to AVX2: ATen and Inductor, oneDNN, MKL, XLA.
-AVX2 = ["env", "ATEN_CPU_CAPABILITY=avx2", "ONEDNN_MAX_CPU_ISA=AVX2", "MKL_ENABLE_INSTRUCTIONS=AVX2",
+# Holds a program to AVX2: our runtime, ATen and Inductor, oneDNN, MKL, XLA.
+AVX2 = ["env", "TRAINC_AVX2_ONLY=1", "ATEN_CPU_CAPABILITY=avx2", "ONEDNN_MAX_CPU_ISA=AVX2", "MKL_ENABLE_INSTRUCTIONS=AVX2",
         "XLA_FLAGS=--xla_cpu_max_isa=AVX2"]
+FREE = "trainc with all"  # of the processor, where 'trainc' is held to some
 
 
 class StepTimes:
@@ -46,11 +47,12 @@ def ort_command(name):
     return [sys.executable, os.path.join(PEERS, "ort_peer.py"), "--workload", name, "--serve"]
 
 
-def time_step(name, folder, bf16=False, rounds=ROUNDS, options=(), peaks=False, more=None, before=()):
-    """StepTimes of a workload. With `peaks` the limit includes the peaks of arithmetic; `more` are other peers {name: command};
-    the words `before` stand before the commands of peers."""
-    peers = {peer: [*before, *c, "--serve"] for peer, c in peer_commands(name, *precision(bf16)).items()}
-    commands = {"trainc": [*our_command(our_files(name, folder, *options, bf16=bf16)), "--serve"], **peers, **(more or {}),
+def time_step(name, folder, bf16=False, rounds=ROUNDS, options=(), peaks=False, more=None, held=()):
+    """StepTimes of a workload. With `peaks` the limit includes the peaks of arithmetic; `more` are other peers {name: command}.
+    The words `held` stand before our command and those of peers, and ours takes its turn without them, too, as FREE."""
+    ours = [*our_command(our_files(name, folder, *options, bf16=bf16)), "--serve"]
+    peers = {peer: [*held, *c, "--serve"] for peer, c in peer_commands(name, *precision(bf16)).items()}
+    commands = {"trainc": [*held, *ours], **({FREE: ours} if held else {}), **peers, **(more or {}),
                 "limit": [limit_program(), "serve", moving_kernel(name), *(["registers"] if peaks else [])]}
     ready = {}
     times = take_turns(commands, folder, rounds, steps_of(name), ready)
