@@ -136,10 +136,12 @@ def ranks_rows():
 def cpu_rows():
     from rows import cpu, cpu_steps, precision
     from rows import Row
+    steps = [bar.row() for bar in cpu_steps.STEPS]
     return [
-        *(bar.row() for bar in cpu_steps.STEPS),
+        *steps[:5],
         Row("mlp-tiny", "mlp-tiny", ">= 3 x faster than the best of PyTorch eager, compile and JAX; >= 2 x ONNX Runtime training;"
             " <= 10 microseconds per step", cpu_steps.mlp_tiny),
+        *steps[5:],
         Row("attention", "attention, T = 1024, 12 heads, d = 64", "forward and backward: >= 1.6 x our own GEMM + softmax, >= 1.4 x"
             " PyTorch's scaled_dot_product_attention", cpu.attention),
         Row("memory", "peak memory, gpt2-124m", "<= 0.72 x the best peer's step_rss_mb; plan within 10 % of the liveness lower"
@@ -153,7 +155,8 @@ def cpu_rows():
         Row("neighbours", "a busy neighbour, gpt-char f32", "one process spinning on one core: step <= 2.2 x the quiet one; an"
             " application's own OpenMP pool beside it: no deadlock, results equal", cpu.neighbours),
         Row("precision", "precision, 20 updates", "f32: losses and gradient norms of the first 5 within 1e-4 of the references;"
-            " bf16: losses and parameters no farther from f64 than 1.5 x JAX's bf16; bitwise reproducible for any number of threads", precision.updates),
+            " bf16: losses and parameters no farther from f64 than 1.5 x JAX's bf16; bitwise reproducible for any number of"
+            " threads", precision.updates),
     ]
 
 

@@ -6,6 +6,7 @@ import sys
 
 from common import PEERS, ROOT, Failed, compile_module
 from timing import ROUNDS, limit_program, precision, take_turns
+from timing_update import tensor
 from workloads import ATTENTION
 
 STEPS = 10
@@ -15,27 +16,23 @@ NORMS = {False: 1e-4, True: 2e-2}  # how far those of gradients may be apart, by
 LIMIT = "sgemm_char_fc"
 
 
-def tensor(shape, element="f32"):
-    return f"tensor<{'x'.join([*map(str, shape), element])}>"
-
-
 def attention_module(w, bf16=False, written_out=False):
     """A step whose loss is the sum of g times the attention of its parameters q, k and v, so that g is the gradient of the
     attention. Written out, the heads come before the tokens, as products want it."""
     head, tokens = w.width // w.heads, w.tokens
     shape = (w.batch, w.heads, tokens, head) if written_out else (w.batch, tokens, w.heads, head)
-    x, scores = tensor(shape), (w.batch, w.heads, tokens, tokens)
-    square, s = (tokens, tokens), tensor(scores)
+    x, s = tensor(shape, "f32"), tensor((w.batch, w.heads, tokens, tokens), "f32")
+    place, seen = (tensor((tokens, tokens), element) for element in ("i32", "i1"))
     lines = [f"%{name} = train.read @{name} : {x}" for name in "qkv"]
     if written_out:
         lines += [f"%scale = nn.constant dense<{1 / math.sqrt(head)}> : tensor<f32>",
                   f"%scaled = nn.mul %q, %scale : {x}, tensor<f32>",
                   f"%all = nn.matmul %scaled, %k transpose_rhs : {x}, {x}",
-                  f"%row = nn.iota dim 0 : {tensor(square, 'i32')}",
-                  f"%column = nn.iota dim 1 : {tensor(square, 'i32')}",
-                  f"%seen = nn.compare ge %row, %column : {tensor(square, 'i32')}, {tensor(square, 'i32')}",
+                  f"%row = nn.iota dim 0 : {place}",
+                  f"%column = nn.iota dim 1 : {place}",
+                  f"%seen = nn.compare ge %row, %column : {place}, {place}",
                   "%never = nn.constant dense<-1.0e30> : tensor<f32>",
-                  f"%masked = nn.select %seen, %all, %never : {tensor(square, 'i1')}, {s}, tensor<f32>",
+                  f"%masked = nn.select %seen, %all, %never : {seen}, {s}, tensor<f32>",
                   f"%p = nn.softmax %masked dim 3 : {s}",
                   f"%o = nn.matmul %p, %v : {s}, {x}"]
     else:

@@ -14,6 +14,7 @@ from liveness import plan_and_bound
 from losses import state_digest, updates_of
 from rows import Outcome, judge, judge_ratios, worst
 from rows.cpu_steps import ms
+from rows.optimizer import moved
 from rows.speed import compile_seconds, memory_of, reported_mb, reports_of_peers
 from timing import ROUNDS, Served, limit_program, moving_kernel, our_command, our_files, precision, steps_of, take_turns
 from timing_attention import OPERATION, WRITTEN_OUT, time_attention
@@ -36,13 +37,13 @@ def attention(folder):
     notes, statuses = [], []
     for bf16 in (False, True):
         times = time_attention("attention-1024", folder, bf16)
-        moved = max(times["limit"]) / min(times["limit"])
+        drift = moved(times["limit"])
         ratios = {p: per_round(times[p], times[OPERATION]) for p in times if p not in (OPERATION, "limit")}
         torch = min((p for p in ratios if p.startswith("torch")), key=lambda p: median(ratios[p]))
-        statuses += [judge_ratios(ratios[WRITTEN_OUT], lambda r: r >= FASTER_THAN_WRITTEN_OUT, moved),
-                     judge_ratios(ratios[torch], lambda r: r >= FASTER_THAN_TORCH, moved)]
+        statuses += [judge_ratios(ratios[WRITTEN_OUT], lambda r: r >= FASTER_THAN_WRITTEN_OUT, drift),
+                     judge_ratios(ratios[torch], lambda r: r >= FASTER_THAN_TORCH, drift)]
         notes.append(f"{'bf16' if bf16 else 'f32'} {ms(median(times[OPERATION]))}, {median(ratios[WRITTEN_OUT]):.2f}x our own"
-                     f" products and softmax, {median(ratios[torch]):.2f}x {torch} (limit moved {moved:.2f}x)")
+                     f" products and softmax, {median(ratios[torch]):.2f}x {torch} (limit moved {drift:.2f}x)")
     step = time_step("gpt2-124m-long", folder)
     best = step.best_peer()
     return Outcome("; ".join([*notes, f"gpt2-124m at 1 x 1024 tokens {median(step.ratios(best)):.2f}x {best}"
@@ -112,10 +113,10 @@ def recompute(folder):
     commands = {program: [*our_command((path, values, data)), "--serve"] for program, path in (("free", library), ("less", less))}
     times = take_turns({**commands, "limit": [limit_program(), "serve", moving_kernel(name)]}, folder, ROUNDS, steps_of(name))
     free, limited, kernel = (times[program]["step_ms"] for program in ("free", "less", "limit"))
-    ratios, moved = per_round(limited, free), max(kernel) / min(kernel)
-    statuses = ["ok" if fits and runs[0] == runs[1] else "short", judge_ratios(ratios, lambda r: r <= SLOWER, moved)]
+    ratios, drift = per_round(limited, free), moved(kernel)
+    statuses = ["ok" if fits and runs[0] == runs[1] else "short", judge_ratios(ratios, lambda r: r <= SLOWER, drift)]
     return Outcome(f"{median(ratios):.2f}x the time ({ms(median(limited))}), {what}{'' if fits else ' not kept'}; {UPDATES} updates"
-                   f" {'bitwise equal' if runs[0] == runs[1] else 'differ'} (limit moved {moved:.2f}x)", worst(statuses))
+                   f" {'bitwise equal' if runs[0] == runs[1] else 'differ'} (limit moved {drift:.2f}x)", worst(statuses))
 
 
 # Neighbours.
@@ -152,7 +153,7 @@ def beside_spinner(folder):
                 quiet.append(alone)
                 busy.append(beside)
                 kernel.append(still)
-    return per_round(busy, quiet), max(kernel) / min(kernel)
+    return per_round(busy, quiet), moved(kernel)
 
 
 def beside_pool(folder):
@@ -180,11 +181,11 @@ def beside_pool(folder):
 
 
 def neighbours(folder):
-    ratios, moved = beside_spinner(folder)
+    ratios, drift = beside_spinner(folder)
     try:
         wrong = beside_pool(folder)
     except Failed as e:
         wrong = [str(e)]
     text = "; ".join(wrong) or f"beside an OpenMP pool {POOL_STEPS} steps in f32 and bf16 end, with equal losses and states"
-    return Outcome(f"{median(ratios):.2f}x the quiet step beside a spinning process (limit moved {moved:.2f}x); {text}",
-                   worst([judge_ratios(ratios, lambda r: r <= BESIDE_SPINNER, moved), "short" if wrong else "ok"]))
+    return Outcome(f"{median(ratios):.2f}x the quiet step beside a spinning process (limit moved {drift:.2f}x); {text}",
+                   worst([judge_ratios(ratios, lambda r: r <= BESIDE_SPINNER, drift), "short" if wrong else "ok"]))
