@@ -13,6 +13,7 @@ from workloads import WORKLOADS, batches, initial_values, parameter_count, write
 ROUNDS = 5
 # Between rounds the limit itself may move by this factor; above it, only a verdict that every round agrees on counts.
 STEADY = 1.25
+LIMIT_RUNS = 100  # of its kernels in a block, at most
 
 
 class Served:
@@ -137,7 +138,8 @@ def take_turns(commands, folder, rounds, steps, ready=None, failed=None, limit=N
                 ready[program] = about["ready"]
         for turn in range(rounds + 1):  # the first turn only warms up
             for s in list(served):
-                answer = attempt(lambda: s.block(steps), s) or {}
+                count = min(steps, LIMIT_RUNS) if s.name == "limit" else steps
+                answer = attempt(lambda: s.block(count), s) or {}
                 parts = {part: ms for part, ms in answer.items() if isinstance(ms, list)}
                 if turn:
                     for part, ms in parts.items():
