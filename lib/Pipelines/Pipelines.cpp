@@ -102,10 +102,12 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
         createDecomposePass({/*convolutions=*/options.target == Target::CUDA}));
     if (enabled("canonicalize"))
       pm.addPass(createCanonicalizerPass());
-    // Before kernels are formed: what GEMMs take is in none of them.
-    if (enabled("train-fuse-epilogues") && !options.reference)
-      pm.addPass(createFuseEpiloguesPass(
-          {/*geluOnly=*/options.target != Target::CUDA}));
+    // Before kernels are formed: what GEMMs take is in none of them. Under a limit of
+    // memory gelu stays apart where that changes no bits: it is cheap to compute again.
+    bool onGPU = options.target == Target::CUDA;
+    if (enabled("train-fuse-epilogues") && !options.reference &&
+        (onGPU || !options.memoryLimit))
+      pm.addPass(createFuseEpiloguesPass({/*geluOnly=*/!onGPU}));
     FormKernelsPassOptions kernels;
     kernels.fuse = enabled("fuse-kernels") && !options.reference;
     pm.addPass(createFormKernelsPass(kernels));
