@@ -50,11 +50,14 @@ static void check(int64_t m, int64_t n, int64_t k, bool ta, bool tb,
   auto before = operand<R>(m * ldc), added = operand<R>(n);
   auto c = before, parts = before;
   void *scratch = aligned_alloc(64, trainc::amxScratch(c_type, k));
-  AmxProduct whole = {
-      ab_type, c_type,   ta,       tb,       accumulate,
-      m,       n,        k,        lda,      ldb,
-      ldc,     a.data(), b.data(), c.data(), bias ? added.data() : nullptr,
-      scratch};
+  AmxProduct whole = {};
+  whole.ab_type = ab_type, whole.c_type = c_type;
+  whole.transposeA = ta, whole.transposeB = tb, whole.accumulate = accumulate;
+  whole.m = m, whole.n = n, whole.k = k;
+  whole.lda = lda, whole.ldb = ldb, whole.ldc = ldc;
+  whole.a = a.data(), whole.b = b.data(), whole.c = c.data();
+  whole.bias = bias ? added.data() : nullptr;
+  whole.scratch = scratch;
   trainc::amxMultiply(whole);
   double error = 0, chain_error = 0, size = 0;
   for (int64_t i = 0; i < m; ++i)

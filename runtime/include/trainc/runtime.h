@@ -211,7 +211,7 @@ typedef struct trainc_trainer_options {
 /// environment names. It is held at one thread; while it loads, the variables
 /// OPENBLAS_CORETYPE, OPENBLAS_NUM_THREADS and OPENBLAS_L2_SIZE are changed (so
 /// the first trainer should not be made while another thread reads the
-/// environment). bf16 products use oneDNN (libdnnl.so.2) where it and the
+/// environment). bf16 products use AMX, else oneDNN (libdnnl.so.2) where it and the
 /// processor can. trainc_runtime_info() says what is in use. With TRAINC_AVX2_ONLY
 /// in the environment products keep to AVX2, and artifacts that need more are
 /// refused: to test and time here what other processors will run.
