@@ -339,18 +339,21 @@ void AttentionEmitter::prefetch(LoopBuilder &l, const Rows &rows, Value row,
                              isWrite, locality, /*isDataCache=*/true);
 }
 
+void AttentionEmitter::prefetchRow(LoopBuilder &l, const Rows &rows, Value row,
+                                   bool isWrite, unsigned locality) {
+  for (int64_t d = 0; d < headSize; d += rows.lineSize())
+    prefetch(l, rows, row, l.index(d), isWrite, locality);
+}
+
 void AttentionEmitter::prefetchRows(LoopBuilder &l, const Rows &rows,
                                     Value count, bool isWrite) {
-  int64_t line = 512 / rows.element.getIntOrFloatBitWidth();
   l.loop(l.index(0), count, 1, [&](LoopBuilder &l, Value row) {
-    for (int64_t d = 0; d < headSize; d += line)
-      prefetch(l, rows, row, l.index(d), isWrite, /*locality=*/2);
+    prefetchRow(l, rows, row, isWrite, /*locality=*/2);
   });
 }
 
 void AttentionEmitter::multiply(LoopBuilder &l, const Rows &rows, Value count,
                                 Value transposed, Value products) {
-  int64_t line = 512 / rows.element.getIntOrFloatBitWidth();
   Value last = arith::SubIOp::create(l.b, loc, count, l.index(1));
   inRegisterTiles(l, count, [&](LoopBuilder &l, Value at, int64_t tile) {
     SmallVector<Value> offsets;
@@ -358,9 +361,7 @@ void AttentionEmitter::multiply(LoopBuilder &l, const Rows &rows, Value count,
       offsets.push_back(offset(l, rows, l.add(at, l.index(i))));
     if (rows.stride != headSize)
       for (int64_t i = 0; i < tile; ++i)
-        for (int64_t d = 0; d < headSize; d += line)
-          prefetch(l, rows, l.min(l.add(at, l.index(tile + i)), last),
-                   l.index(d));
+        prefetchRow(l, rows, l.min(l.add(at, l.index(tile + i)), last));
     SmallVector<Value> initial(tile, constant(l, 0.0));
     auto sums = l.loop(l.index(0), l.index(headSize), 1, initial,
                        [&](LoopBuilder &l, Value d, ValueRange sums) {
@@ -381,10 +382,10 @@ void AttentionEmitter::multiply(LoopBuilder &l, const Rows &rows, Value count,
 
 void AttentionEmitter::accumulate(LoopBuilder &l, const Rows &rows, Value count,
                                   Value weights, Value sums, Value factor) {
-  int64_t line = 512 / rows.element.getIntOrFloatBitWidth();
   inRegisterTiles(
       l, l.index(headSize), [&](LoopBuilder &l, Value d, int64_t tile) {
-        Value ahead = l.min(l.add(d, l.index(line)), l.index(headSize - 1));
+        Value ahead =
+            l.min(l.add(d, l.index(rows.lineSize())), l.index(headSize - 1));
         SmallVector<Value> initial;
         for (int64_t i = 0; i < tile; ++i) {
           Value sum = load(l, sums, l.add(d, l.index(i)));

@@ -28,6 +28,9 @@ struct Rows {
   mlir::Value memref, base; // offset of the first element
   int64_t stride;
   mlir::Type element;
+
+  /// Elements of a cache line.
+  int64_t lineSize() const { return 512 / element.getIntOrFloatBitWidth(); }
 };
 
 struct AttentionEmitter {
@@ -100,6 +103,8 @@ private:
   /// Brings the line of rows[row, d] near.
   void prefetch(LoopBuilder &l, const Rows &rows, mlir::Value row,
                 mlir::Value d, bool isWrite = false, unsigned locality = 3);
+  void prefetchRow(LoopBuilder &l, const Rows &rows, mlir::Value row,
+                   bool isWrite = false, unsigned locality = 3);
   void prefetchRows(LoopBuilder &l, const Rows &rows, mlir::Value count,
                     bool isWrite);
   /// products[row] = sum over d of rows[row, d] transposed[d].

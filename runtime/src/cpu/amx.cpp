@@ -38,8 +38,10 @@ namespace {
 constexpr int64_t blockSide = 384;
 template <typename T> constexpr int64_t blockDepth = 1152 / pieces<T>;
 template <typename T> constexpr int64_t chunkDepth = 384 / pieces<T>;
-constexpr int64_t chunkBytes = 384 / step * 2 * tileBytes;
-constexpr int64_t heldBytes = blockSide / side * (1152 / step) * 2 * tileBytes;
+/// The same bytes for all types.
+constexpr int64_t chunkBytes = chunkDepth<float> / step * panelStep<float>;
+constexpr int64_t heldBytes =
+    blockSide / side * (blockDepth<float> / step) * panelStep<float>;
 /// Floats of the sums of a panel.
 constexpr int64_t panelSums = side * side;
 /// Most of the stream that has sums beside C, if C does not hold f32.

@@ -28,11 +28,11 @@ bool haveAmx();
 
 /// The product, on the calling thread, if haveAmx().
 void amxMultiply(const AmxProduct &product);
+uint64_t amxScratch(uint32_t c_type, int64_t k);
 
 /// The time that it takes per multiply-add, with what it packs; 1 would be
 /// without.
 double amxCost(double m, double n);
-uint64_t amxScratch(uint32_t c_type, int64_t k);
 
 } // namespace trainc
 

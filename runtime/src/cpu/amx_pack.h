@@ -55,13 +55,12 @@ __attribute__((always_inline)) inline void transpose(Words *v) {
     transpose<Step / 2>(v);
 }
 
-/// 16 rows or columns to the other way around.
-inline void flip(const Words *from, int64_t stride, Words *to) {
+/// Transposes 16 x 16 words, which are `ld` numbers from row to row.
+template <typename T> void flip(const T *from, int64_t ld, Words *to) {
   Words v[16];
 #pragma clang loop unroll(full)
   for (int i = 0; i < 16; ++i)
-    v[i] = reinterpret_cast<const Words &>(
-        reinterpret_cast<const uint32_t *>(from)[i * stride]);
+    v[i] = reinterpret_cast<const Words &>(from[i * ld]);
   transpose<8>(v);
 #pragma clang loop unroll(full)
   for (int i = 0; i < 16; ++i)
@@ -193,8 +192,7 @@ template <> inline int Packer<float>::run(char *tile) {
     int64_t square = phase - 1;
     for (int64_t i = 0; i < half; ++i)
       __builtin_prefetch(later + square * second + i * ld, 0, 1);
-    flip(reinterpret_cast<const Words *>(from + square * second), ld,
-         flat + square * half);
+    flip(from + square * second, ld, flat + square * half);
   } else {
     auto *floats = reinterpret_cast<const float *>(flat);
     split(floats, floats + tileFloats, half, (phase - 3) * splitRows, tile);
@@ -208,19 +206,11 @@ template <> inline int Packer<uint16_t>::run(char *tile) {
   if (x.alongK) {
     for (int64_t i = 0; i < half; ++i)
       __builtin_prefetch(later + i * ld, 0, 1);
-    if (x.flipped()) {
-      Words v[half];
-#pragma clang loop unroll(full)
+    if (x.flipped())
+      flip(from, ld, out);
+    else
       for (int64_t i = 0; i < half; ++i)
-        v[i] = reinterpret_cast<const Words &>(from[i * ld]);
-      transpose<8>(v);
-#pragma clang loop unroll(full)
-      for (int64_t i = 0; i < half; ++i)
-        out[i] = v[i];
-      return 1;
-    }
-    for (int64_t i = 0; i < half; ++i)
-      out[i] = reinterpret_cast<const Words &>(from[i * ld]);
+        out[i] = reinterpret_cast<const Words &>(from[i * ld]);
     return 1;
   }
   Words v[half];

@@ -21,8 +21,8 @@ V polynomial(V x, V sum, Coefficients... rest) {
   return sum;
 }
 
-/// x / y for |x| < 8, where y is above 0: a rational function of degrees 13 and
-/// 6, as in Eigen's generic_fast_tanh_float.
+/// A quotient of polynomials of degrees 13 and 6 in [-8, 8], the argument itself
+/// near 0: as in Eigen's generic_fast_tanh_float.
 template <typename V> V tanhOf(V argument) {
   constexpr float bound = 7.99881172180175781f, tiny = 0.0004f;
   V x = argument >= V{} + bound ? V{} + bound : argument;
