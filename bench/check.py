@@ -30,6 +30,7 @@ def enter_environment():
     python = os.path.join(VENV, "bin", "python")
     if not os.path.exists(python):
         print("check.py: installing the peers into .venv-bench", file=sys.stderr)
+        subprocess.run([os.path.join(ROOT, "scripts", "setup.sh"), "--bench"], check=True, stdout=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", REQUIREMENTS],
                        check=True)

@@ -1,23 +1,26 @@
 #!/usr/bin/env bash
 # Installs what is missing to build trainc on Debian 12 or later; does nothing when all is there.
 #
-# usage: setup.sh [--demo|--test]
+# usage: setup.sh [--demo|--test|--bench]
 #   --demo   also fetches the text that the demo trains on (into build/demo; nothing is installed for it)
 #   --test   also installs what the tests need (MPI among it), and a Python environment in .venv:
 #            with ptxas and libdevice, if no CUDA toolkit is installed
+#   --bench  also installs what bench/check.py and bench/run.py compile with
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 packages=(cmake ninja-build ccache clang-22 lld-22 llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools
   libopenblas-dev libopenblas0-pthread libdnnl-dev pkg-config python3)
-test_packages=(clang-format-22 clang-tidy-22 git libopenmpi-dev openmpi-bin python3-psutil python3-venv)
+test_packages=(clang-format-22 clang-tidy-22 git libclang-rt-22-dev libopenmpi-dev openmpi-bin python3-psutil python3-venv)
+bench_packages=(libomp-22-dev python3-venv)
 demo_text=build/demo/text/usr/share/doc/jargon-text/jargon.txt.gz
 
 mode=${1:-}
 case $mode in
 '' | --demo) ;;
 --test) packages+=("${test_packages[@]}") ;;
-*) die "unknown option $mode (usage: setup.sh [--demo|--test])" ;;
+--bench) packages+=("${bench_packages[@]}") ;;
+*) die "unknown option $mode (usage: setup.sh [--demo|--test|--bench])" ;;
 esac
 
 command -v apt-get >/dev/null || die "needs apt-get: install by hand ${packages[*]} (names of Debian 12)"

@@ -15,7 +15,7 @@ using namespace trainc;
 
 /// Elements that a tile should hold: enough to hide its launch, few enough to
 /// balance threads.
-static constexpr int64_t kTileElements = 16384, kMaxTiles = 128;
+static constexpr int64_t kTileElements = 4096, kMaxTiles = 128;
 /// Largest row buffer on the stack, in bytes.
 static constexpr int64_t kMaxRowBuffer = 1 << 20;
 

@@ -141,6 +141,9 @@ void multiplySteps(const char *a, const char *b, int64_t steps,
   }
 }
 
+/// How often a step of k calls `slice`.
+template <typename T> constexpr int64_t gaps = sizeof(T) == 4 ? 4 : 1;
+
 /// Sums, 32 x 32 in four tiles, = or += `steps` steps of k of a product.
 template <typename T>
 void multiply(const char *a, const char *b, int64_t steps, float *sums,
@@ -226,6 +229,8 @@ private:
                    held + r / side * steps * panelStep<T>);
       packer.finish();
     }
+    // Slices cost more than they hide where not even the writing fits beside.
+    bool apart = Writer::slices(x.epilogue != 0) >= steps * gaps<T>;
     char *now = chunks[0], *then = chunks[1];
     pack(columns.begin, 0, now);
     packer.finish();
@@ -234,6 +239,8 @@ private:
       int64_t nextJ = last ? j + side : j, nextQ = last ? 0 : q + deep;
       if (nextJ < columns.end)
         pack(nextJ, nextQ, then);
+      if (apart)
+        beside.finish();
       int64_t here = ceilDiv(least(depth.size() - q, deep), step);
       for (int64_t r = 0; r < rows.size(); r += side) {
         const char *panel = held + (r / side * steps + q / step) * panelStep<T>;
@@ -242,6 +249,8 @@ private:
                  beside);
         if (last)
           write(j, r, at);
+        if (apart)
+          beside.finish();
       }
       beside.finish();
       char *packed = then;

@@ -80,7 +80,17 @@ template <typename T> struct Operand {
   /// Whether 16 x 16 words are to be transposed: a tile of A has a row per row,
   /// one of B a row per two of k.
   bool flipped() const { return alongK == isB; }
+
+  int slicesOfTile() const;
 };
+
+/// Rows of a tile that a slice splits: few, so that AMX's next products come soon.
+constexpr int64_t splitRows = 2;
+
+template <> inline int Operand<float>::slicesOfTile() const {
+  return half / splitRows + (flipped() ? 2 : 0);
+}
+template <> inline int Operand<uint16_t>::slicesOfTile() const { return 1; }
 
 /// Packs up to `side` rows or columns, some k deep: per step of k the two tiles
 /// of each piece. What is missing is 0.
@@ -107,15 +117,23 @@ public:
   void slice() {
     if (phase == 0)
       locate();
-    if (++phase == run(to + tile / 2 * panelStep<T> + tile % 2 * tileBytes)) {
+    run(to + tile / 2 * panelStep<T> + tile % 2 * tileBytes);
+    if (++phase == x.slicesOfTile()) {
       phase = 0;
       ++tile;
     }
   }
 
+  /// All that is left, without the cost of slices.
   void finish() {
-    while (pending())
+    while (phase != 0)
       slice();
+    for (; pending(); ++tile) {
+      locate();
+      for (phase = 0; phase < x.slicesOfTile(); ++phase)
+        run(to + tile / 2 * panelStep<T> + tile % 2 * tileBytes);
+      phase = 0;
+    }
   }
 
 private:
@@ -138,8 +156,8 @@ private:
     }
   }
 
-  /// Does slice `phase - 1` of a tile; returns their number.
-  int run(char *tile);
+  /// Does slice `phase` of a tile.
+  void run(char *tile);
 
   Operand<T> x;
   int64_t jump, tile = 0, tiles = 0;
@@ -150,9 +168,6 @@ private:
   T edge[half * step];
   Words flat[2 * half];
 };
-
-/// Rows of a tile that a slice splits: few, so that AMX's next products come soon.
-constexpr int64_t splitRows = 2;
 
 /// Rows from `first` on of a tile of each piece of f32 numbers: `low` in the
 /// lower half of a word, `high` in the upper.
@@ -177,31 +192,30 @@ inline void split(const float *low, const float *high, int64_t ld,
 }
 
 /// A word holds k and k + 16: two squares of 16 x 16 floats.
-template <> inline int Packer<float>::run(char *tile) {
+template <> inline void Packer<float>::run(char *tile) {
   int64_t second = x.alongK ? half : half * ld;
   if (!x.flipped()) {
-    int64_t first = (phase - 1) * splitRows;
+    int64_t first = phase * splitRows;
     for (int64_t j = first; j < first + splitRows; ++j) {
       __builtin_prefetch(later + j * ld, 0, 1);
       __builtin_prefetch(later + second + j * ld, 0, 1);
     }
     split(from, from + second, ld, first, tile);
-    return half / splitRows;
+    return;
   }
-  if (phase <= 2) {
-    int64_t square = phase - 1;
+  if (phase < 2) {
+    int64_t square = phase;
     for (int64_t i = 0; i < half; ++i)
       __builtin_prefetch(later + square * second + i * ld, 0, 1);
     flip(from + square * second, ld, flat + square * half);
   } else {
     auto *floats = reinterpret_cast<const float *>(flat);
-    split(floats, floats + tileFloats, half, (phase - 3) * splitRows, tile);
+    split(floats, floats + tileFloats, half, (phase - 2) * splitRows, tile);
   }
-  return 2 + half / splitRows;
 }
 
 /// A word holds k and k + 1.
-template <> inline int Packer<uint16_t>::run(char *tile) {
+template <> inline void Packer<uint16_t>::run(char *tile) {
   auto *out = reinterpret_cast<Words *>(tile);
   if (x.alongK) {
     for (int64_t i = 0; i < half; ++i)
@@ -211,7 +225,7 @@ template <> inline int Packer<uint16_t>::run(char *tile) {
     else
       for (int64_t i = 0; i < half; ++i)
         out[i] = reinterpret_cast<const Words &>(from[i * ld]);
-    return 1;
+    return;
   }
   Words v[half];
 #pragma clang loop unroll(full)
@@ -229,7 +243,6 @@ template <> inline int Packer<uint16_t>::run(char *tile) {
 #pragma clang loop unroll(full)
   for (int64_t i = 0; i < half; ++i)
     out[i] = v[i];
-  return 1;
 }
 } // namespace
 

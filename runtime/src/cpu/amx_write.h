@@ -91,9 +91,20 @@ public:
 
   bool pending() const { return row < x.height; }
 
+  /// How many slices 32 x 32 sums take.
+  static int64_t slices(bool epilogue) { return side / rowsOf(epilogue); }
+
   /// Some rows.
-  void slice() {
-    int64_t end = least(row + (x.epilogue ? 1 : 4), x.height);
+  void slice() { upTo(least(row + rowsOf(x.epilogue != 0), x.height)); }
+
+  /// All that is left, without the cost of slices.
+  void finish() {
+    if (pending())
+      upTo(x.height);
+  }
+
+private:
+  void upTo(int64_t end) {
     if (x.width < side)
       writeEdge(end);
     else if (!x.to.brain && !x.bias.data && !x.epilogue)
@@ -102,12 +113,9 @@ public:
       write(end);
   }
 
-  void finish() {
-    while (pending())
-      slice();
-  }
+  /// Of a slice.
+  static int64_t rowsOf(bool epilogue) { return epilogue ? 1 : 4; }
 
-private:
   const float *sumsOf(int64_t row) const {
     return sums + row / half * 2 * tileFloats + row % half * half;
   }

@@ -105,6 +105,16 @@ struct Cut {
   int64_t unitM, unitN;
 };
 
+/// What it costs more to cut columns of C than its rows. A thread that has some
+/// rows in every product finds them in its cache, if they fit there; of A'
+/// transposed the rows are no rows of the product before.
+static double costOfColumns(const trainc_gemm_detail &d) {
+  constexpr double cached = 1 << 21, cost = 1.1;
+  double rows = static_cast<double>(d.m) * static_cast<double>(d.k + d.n) *
+                static_cast<double>(trainc_dtype_size(d.c_type));
+  return !d.transpose_a && rows <= cached ? cost : 1;
+}
+
 /// Cuts each product into `tiles` tiles where that costs least; returns the
 /// cost.
 static double cut(GemmPlan &plan, int64_t tiles, const Cut &by) {
@@ -123,6 +133,7 @@ static double cut(GemmPlan &plan, int64_t tiles, const Cut &by) {
     double cost = by.cost(static_cast<double>(m), static_cast<double>(n));
     // All wait for the largest tile.
     cost *= static_cast<double>(m * splitM) * static_cast<double>(n * splitN);
+    cost *= splitN > 1 ? costOfColumns(d) : 1;
     if (lowest == 0 || cost < lowest) {
       lowest = cost;
       plan.tileM = m;
@@ -220,7 +231,7 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
   double macs = static_cast<double>(d.m) * static_cast<double>(d.n) *
                 static_cast<double>(d.k) * static_cast<double>(batch);
   // Below, packing and unused parts of the registers cost more than they save.
-  constexpr double smallestAmx = 1 << 21;
+  constexpr double smallestAmx = 1 << 20;
   if ((floats || brain) && d.k > 0 && macs >= smallestAmx && haveAmx()) {
     plan.provider = AMX; // its bits do not depend on the cut
     plan.scratch = amxScratch(d.c_type, d.k);

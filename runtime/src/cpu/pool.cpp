@@ -20,8 +20,7 @@ static void futexWake(std::atomic<uint32_t> &word, int waiters) {
           waiters, nullptr, nullptr, 0);
 }
 
-/// One chunk of tiles per thread at a time, 8 chunks per thread in all: enough
-/// to even out, few enough that claiming costs nothing.
+/// Enough to even out, few enough that claiming costs nothing. Below 256.
 static constexpr int64_t chunksPerThread = 32;
 
 /// About 1 ms of spinning on current processors. During a step a worker should
@@ -35,7 +34,13 @@ trainc_status Pool::start(unsigned count, bool pin,
   threads = count;
   parallelFor = callersFor;
   context = callersContext;
-  if (parallelFor || threads == 1)
+  if (threads == 1)
+    return TRAINC_OK;
+  void *memory = aligned_alloc(alignof(Share), threads * sizeof(Share));
+  if (!memory)
+    return fail(TRAINC_OUT_OF_MEMORY, "no memory for %u threads", threads);
+  shares = new (memory) Share[threads];
+  if (parallelFor)
     return TRAINC_OK;
   // Spinning threads without a processor of their own only steal time.
   spins = threads <= availableProcessors() ? idleSpins : 0;
@@ -84,8 +89,6 @@ trainc_status Pool::start(unsigned count, bool pin,
 }
 
 void Pool::stop() {
-  if (workers.size() == 0)
-    return;
   stopping.store(true, std::memory_order_relaxed);
   epoch.fetch_add(1);
   futexWake(epoch, INT32_MAX);
@@ -94,27 +97,48 @@ void Pool::stop() {
     destroy(worker);
   }
   workers.clear();
+  free(shares);
+  shares = nullptr;
   threads = 1;
 }
 
-/// Claims and runs one chunk; false if none is left.
-bool Pool::claim(unsigned worker) {
-  uint64_t claimed = ticket.fetch_add(1, std::memory_order_acq_rel);
+/// Runs chunks of the job until none is left to claim; returns how many.
+uint32_t Pool::runShares(uint64_t job, unsigned worker) {
   TileFn jobFunction = function.load(std::memory_order_relaxed);
   void *jobArgument = argument.load(std::memory_order_relaxed);
   int64_t jobCount = count.load(std::memory_order_relaxed);
   int64_t jobChunk = chunk.load(std::memory_order_relaxed);
-  int64_t begin = static_cast<int64_t>(claimed & UINT32_MAX) * jobChunk;
   std::atomic_thread_fence(std::memory_order_acquire);
-  // A claim past the end holds nothing up, so the next job may have begun
-  // meanwhile and what was read be a mixture.
-  if (ticket.load(std::memory_order_relaxed) >> 32 != claimed >> 32 ||
-      begin >= jobCount)
-    return false;
-  int64_t end = begin + jobChunk < jobCount ? begin + jobChunk : jobCount;
-  for (int64_t tile = begin; tile < end; ++tile)
-    jobFunction(jobArgument, tile, worker);
-  return true;
+  if (next.load(std::memory_order_relaxed) != job)
+    return 0; // it is over, and what was read may be a mixture
+  int64_t chunks = (jobCount + jobChunk - 1) / jobChunk;
+  uint32_t finished = 0;
+  for (unsigned i = 0; i < threads; ++i) {
+    int64_t owner = (worker + i) % threads;
+    int64_t first = owner * chunks / threads;
+    int64_t all = (owner + 1) * chunks / threads - first;
+    std::atomic<uint64_t> &claimed = shares[owner].claimed;
+    uint64_t old = claimed.load(std::memory_order_relaxed);
+    while (true) {
+      if (old >> 16 > job)
+        return finished; // it is over
+      uint64_t now = old >> 16 == job ? old : job << 16;
+      int64_t front = now >> 8 & 255, back = now & 255;
+      if (front + back == all)
+        break;
+      if (!claimed.compare_exchange_weak(old, now + (i == 0 ? 256 : 1),
+                                         std::memory_order_acq_rel))
+        continue;
+      old = now + (i == 0 ? 256 : 1);
+      int64_t begin = (i == 0 ? first + front : first + all - 1 - back);
+      begin *= jobChunk;
+      int64_t end = begin + jobChunk < jobCount ? begin + jobChunk : jobCount;
+      for (int64_t tile = begin; tile < end; ++tile)
+        jobFunction(jobArgument, tile, worker);
+      ++finished;
+    }
+  }
+  return finished;
 }
 
 void Pool::work(const Worker &worker) {
@@ -141,10 +165,10 @@ void Pool::work(const Worker &worker) {
     seen = now;
     if (stopping.load(std::memory_order_relaxed))
       return;
-    uint32_t finished = 0;
-    while (claim(worker.index))
-      ++finished;
-    if (finished) {
+    uint64_t job = next.load(std::memory_order_acquire);
+    if (static_cast<uint32_t>(job) != now)
+      continue; // it is over
+    if (uint32_t finished = runShares(job, worker.index)) {
       done.fetch_add(finished);
       if (callerSleeps.load())
         futexWake(done, 1);
@@ -158,10 +182,8 @@ void Pool::dispatch(TileFn jobFunction, void *jobArgument, int64_t jobCount) {
   int64_t chunks = (jobCount + jobChunk - 1) / jobChunk;
 
   done.store(0, std::memory_order_relaxed);
-  // Readers of a mixture must see the new epoch in `ticket`: it goes first to
-  // an epoch whose claims are all past the end.
-  uint32_t next = epoch.load(std::memory_order_relaxed) + 1;
-  ticket.store(static_cast<uint64_t>(next) << 32 | UINT32_C(0x80000000));
+  uint64_t job = next.load(std::memory_order_relaxed) + 1;
+  next.store(job, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   function.store(jobFunction, std::memory_order_relaxed);
   argument.store(jobArgument, std::memory_order_relaxed);
@@ -169,31 +191,28 @@ void Pool::dispatch(TileFn jobFunction, void *jobArgument, int64_t jobCount) {
   chunk.store(jobChunk, std::memory_order_relaxed);
 
   if (parallelFor) {
-    ticket.store(static_cast<uint64_t>(next) << 32, std::memory_order_release);
-    epoch.store(next, std::memory_order_relaxed);
+    epoch.store(static_cast<uint32_t>(job), std::memory_order_release);
     parallelFor(
         context,
-        [](void *pool, int64_t index) {
+        [](void *argument, int64_t index) {
           DefaultFloats floats;
-          while (static_cast<Pool *>(pool)->claim(static_cast<unsigned>(index)))
-            ;
+          auto *pool = static_cast<Pool *>(argument);
+          pool->runShares(pool->next.load(std::memory_order_relaxed),
+                          static_cast<unsigned>(index));
         },
         this, threads < chunks ? threads : chunks);
     return;
   }
-  ticket.store(static_cast<uint64_t>(next) << 32, std::memory_order_release);
-  epoch.store(next);
+  epoch.store(static_cast<uint32_t>(job));
   if (sleepers.load())
     futexWake(epoch, chunks - 1 < INT32_MAX ? static_cast<int>(chunks - 1)
                                             : INT32_MAX);
-  runCaller(chunks);
+  runCaller(job, chunks);
 }
 
 /// The caller's share of a job, and the wait for the others'.
-void Pool::runCaller(int64_t chunks) {
-  uint32_t finished = 0;
-  while (claim(0))
-    ++finished;
+void Pool::runCaller(uint64_t job, int64_t chunks) {
+  uint32_t finished = runShares(job, 0);
   uint32_t all = static_cast<uint32_t>(chunks);
   uint32_t now = done.fetch_add(finished) + finished;
   for (int i = 0; now != all && i < spins; ++i) {

@@ -1,9 +1,11 @@
 //===- pool.h - Running tiles on threads ------------------------*- C++ -*-===//
 //
-// A pool of threads of which the caller is one. Tiles of a job are claimed one
-// chunk at a time from an atomic counter; nothing a tile computes may depend on
-// which thread runs it. Idle workers spin for a while, then sleep in the
-// kernel.
+// A pool of threads of which the caller is one. Each thread has an equal share of
+// a job's tiles, in order: where commands follow each other along the rows of
+// a tensor, a thread finds in its caches what it wrote before. It claims them
+// one chunk at a time, then takes those at the end of others' shares. Nothing a
+// tile computes may depend on which thread runs it. Idle workers spin for a
+// while, then sleep in the kernel.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CPU_POOL_H
@@ -70,8 +72,8 @@ private:
   };
 
   void dispatch(TileFn function, void *argument, int64_t count);
-  void runCaller(int64_t chunks);
-  bool claim(unsigned worker);
+  void runCaller(uint64_t job, int64_t chunks);
+  uint32_t runShares(uint64_t job, unsigned worker);
   void work(const Worker &worker);
   void stop();
 
@@ -82,14 +84,22 @@ private:
   Array<Worker *> workers;
   std::atomic<bool> stopping{false};
 
-  // The job. Written by the caller while no chunk is unfinished; a claim is
-  // good only if `ticket` still has the epoch under which the job was read.
-  alignas(64) std::atomic<uint64_t> ticket{0}; // epoch << 32 | next chunk
+  /// How many of a thread's chunks are claimed: the job << 16 | from the front
+  /// << 8 | from the back. Of an earlier job: none of this one.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> claimed{0};
+  };
+  Share *shares = nullptr; // by thread
+
+  // The job. Written by the caller while no chunk is unfinished, after its number
+  // in `next` and before `epoch`. Who then finds the same number has read it
+  // whole. One cache line, as each worker fetches it for each job.
+  alignas(64) std::atomic<uint64_t> next{0};
   std::atomic<TileFn> function{nullptr};
   std::atomic<void *> argument{nullptr};
   std::atomic<int64_t> count{0}, chunk{1};
-  alignas(64) std::atomic<uint32_t> epoch{0}; // futex word of the workers
-  std::atomic<uint32_t> sleepers{0};
+  std::atomic<uint32_t> epoch{0}; // of `next`; futex word of the workers
+  alignas(64) std::atomic<uint32_t> sleepers{0};
   alignas(64) std::atomic<uint32_t> done{0}; // chunks; futex word of the caller
   std::atomic<uint32_t> callerSleeps{0};
 };
