@@ -1,6 +1,6 @@
-// Every tile of a job runs once, whatever the threads and their order; a job may
-// begin while threads that came late still look at the one before. A thread
-// runs its own share before others'.
+// Every tile of all parts of a job runs once, whatever the threads and their order;
+// a job may begin while threads that came late still look at the one before. A
+// thread runs its own share before others'.
 //
 // RUN: %cxx -std=c++20 -O1 -g -Wall -Wextra -Werror -fsanitize=thread -I%runtime_src -I%runtime_include %s %runtime_src/cpu/pool.cpp %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: %t
@@ -15,46 +15,59 @@ using namespace trainc;
 namespace {
 constexpr int64_t most = 3000;
 
-struct Job {
+struct Part {
   std::atomic<int> runs[most];
-  std::atomic<unsigned> wrongWorkers{0};
+  std::atomic<unsigned> wrongWorkers;
   unsigned threads;
-  unsigned random = 1;
 };
 
 int failures = 0;
 
 void runOne(void *argument, int64_t tile, unsigned worker) {
-  Job &job = *static_cast<Job *>(argument);
-  job.runs[tile].fetch_add(1, std::memory_order_relaxed);
-  if (worker >= job.threads)
-    job.wrongWorkers.fetch_add(1);
+  Part &part = *static_cast<Part *>(argument);
+  part.runs[tile].fetch_add(1, std::memory_order_relaxed);
+  if (worker >= part.threads)
+    part.wrongWorkers.fetch_add(1);
   for (int64_t i = tile % 7 * 20; i > 0; --i) // uneven
     __builtin_ia32_pause();
+}
+
+void check(Part &part, int64_t count, unsigned threads, int job) {
+  for (int64_t tile = 0; tile < most; ++tile) {
+    int runs = part.runs[tile].exchange(0, std::memory_order_relaxed);
+    if (runs != (tile < count)) {
+      printf("%u threads, job %d, %lld tiles: tile %lld ran %d times\n",
+             threads, job, static_cast<long long>(count),
+             static_cast<long long>(tile), runs);
+      ++failures;
+    }
+  }
+  failures += part.wrongWorkers.exchange(0) != 0;
 }
 
 void runJobs(unsigned threads, trainc_parallel_for_fn parallelFor, int jobs) {
   Pool pool;
   if (pool.start(threads, /*pin=*/false, parallelFor, nullptr) != TRAINC_OK)
     exit(1);
-  static Job job;
-  job.threads = threads;
+  static Part parts[Pool::mostParts];
+  unsigned state = 1;
+  auto random = [&](int64_t below) {
+    state = state * 1103515245u + 12345u;
+    return (state >> 16) % below;
+  };
   for (int i = 0; i < jobs; ++i) {
-    job.random = job.random * 1103515245u + 12345u;
-    // Mostly few tiles, where jobs follow each other fastest.
-    int64_t count = 1 + (job.random >> 16) % (i % 16 ? 40 : most);
-    pool.run(runOne, &job, count);
-    for (int64_t tile = 0; tile < most; ++tile) {
-      int runs = job.runs[tile].exchange(0, std::memory_order_relaxed);
-      if (runs != (tile < count)) {
-        printf("%u threads, job %d of %lld tiles: tile %lld ran %d times\n",
-               threads, i, static_cast<long long>(count),
-               static_cast<long long>(tile), runs);
-        ++failures;
-      }
+    Pool::Part job[Pool::mostParts];
+    // Half of the jobs have one part; mostly few tiles, where jobs follow each
+    // other fastest.
+    unsigned count = i % 2 ? 1 : 1 + random(Pool::mostParts);
+    for (unsigned p = 0; p < count; ++p) {
+      parts[p].threads = threads;
+      job[p] = {&parts[p], 1 + random(i % 16 ? 40 : most), random(4) == 0};
     }
+    pool.run(runOne, job, count);
+    for (unsigned p = 0; p < count; ++p)
+      check(parts[p], job[p].count, threads, i);
   }
-  failures += job.wrongWorkers.exchange(0) != 0;
 }
 
 /// A caller's own loop, last index first.

@@ -81,6 +81,41 @@ static trainc_status bindCommand(trainc_trainer *trainer, unsigned threads,
   return TRAINC_OK;
 }
 
+/// Whether one of two commands writes what the other one uses.
+static bool depend(const trainc_command &x, const trainc_command &y) {
+  for (uint32_t i = 0; i < x.num_operands; ++i)
+    for (uint32_t j = 0; j < y.num_operands; ++j) {
+      const trainc_operand &a = x.operands[i], &b = y.operands[j];
+      if (a.base == b.base && ((a.access | b.access) & TRAINC_WRITE) &&
+          a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes)
+        return true;
+    }
+  return false;
+}
+
+/// Finds commands that follow each other and are independent, not all of them
+/// small.
+static void groupCommands(Array<BoundCommand> &commands) {
+  for (size_t first = 0, end; first < commands.size(); first = end) {
+    auto joins = [&](size_t i) {
+      if (isCollective(commands[i].source->kind))
+        return false;
+      for (size_t j = first; j < i; ++j)
+        if (depend(*commands[j].source, *commands[i].source))
+          return false;
+      return true;
+    };
+    bool small = true;
+    for (end = first;
+         end < commands.size() && end < first + Pool::mostParts && joins(end);
+         ++end)
+      small &= commands[end].alone;
+    if (end > first + 1 && !small)
+      commands[first].together = static_cast<unsigned>(end - first);
+    end += end == first; // a collective
+  }
+}
+
 static trainc_status bindEntry(trainc_trainer *trainer, unsigned threads,
                                const trainc_entry &entry, EntryState &state) {
   size_t numBases =
@@ -123,6 +158,8 @@ static trainc_status bindEntry(trainc_trainer *trainer, unsigned threads,
       TRAINC_TRY(bindCommand(trainer, threads, list.commands[i], bound));
       state.lists[kind].push(bound);
     }
+    if (threads > 1 && !trainer->gpu)
+      groupCommands(state.lists[kind]);
   }
   return TRAINC_OK;
 }

@@ -184,11 +184,16 @@ static trainc_status runCollective(trainc_trainer *trainer,
   return run(comm, c, &trainer->pool);
 }
 
+/// An input may be bound to the memory that it is copied to.
+static bool isNothing(const BoundCommand &command, void *const *args) {
+  return command.source->kind == TRAINC_COMMAND_COPY && args[0] == args[1];
+}
+
+/// False if a library failed.
 static bool runCommand(trainc_trainer *trainer, const EntryState &state,
                        const BoundCommand &command) {
   void *const *args = state.arguments.data() + command.firstArgument;
-  // An input may be bound to the memory that it is copied to.
-  if (command.source->kind == TRAINC_COMMAND_COPY && args[0] == args[1])
+  if (isNothing(command, args))
     return true;
   if (command.alone && command.source->kind == TRAINC_COMMAND_LAUNCH) {
     for (int64_t tile = 0; tile < command.tiles; ++tile)
@@ -203,6 +208,29 @@ static bool runCommand(trainc_trainer *trainer, const EntryState &state,
     trainer->pool.run(runTile, &job, command.tiles);
   }
   return !job.failed.load(std::memory_order_relaxed);
+}
+
+/// Runs commands at once; returns how many, up to the first that failed.
+static size_t runTogether(trainc_trainer *trainer, const EntryState &state,
+                          const BoundCommand *commands, size_t count) {
+  Job jobs[Pool::mostParts];
+  Pool::Part parts[Pool::mostParts];
+  unsigned numParts = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const BoundCommand &command = commands[i];
+    void *const *args = state.arguments.data() + command.firstArgument;
+    jobs[i].trainer = trainer;
+    jobs[i].command = &command;
+    jobs[i].args = args;
+    jobs[i].failed.store(false, std::memory_order_relaxed);
+    if (!isNothing(command, args))
+      parts[numParts++] = {&jobs[i], command.tiles, command.alone};
+  }
+  trainer->pool.run(runTile, parts, numParts);
+  for (size_t i = 0; i < count; ++i)
+    if (jobs[i].failed.load(std::memory_order_relaxed))
+      return i;
+  return count;
 }
 
 static uint64_t now() {
@@ -226,6 +254,13 @@ trainc_status trainc::observe(trainc_trainer *trainer, uint32_t entry,
               command.source->label ? command.source->label : "?");
 }
 
+static trainc_status failLibrary(trainc_trainer *trainer,
+                                 const BoundCommand &command) {
+  trainer->broken = true;
+  return fail(TRAINC_UNSUPPORTED, "the GEMM library failed in '%s'",
+              command.source->label ? command.source->label : "?");
+}
+
 static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
                              uint32_t list) {
   if (trainer->gpu) {
@@ -236,6 +271,14 @@ static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
   const EntryState &state = trainer->entries[entry];
   const Array<BoundCommand> &commands = state.lists[list];
   for (size_t i = 0; i < commands.size(); ++i) {
+    // An observer sees one command after the other.
+    if (size_t count = trainer->observer ? 0 : commands[i].together) {
+      size_t good = runTogether(trainer, state, &commands[i], count);
+      if (good < count)
+        return failLibrary(trainer, commands[i + good]);
+      i += count - 1;
+      continue;
+    }
     if (trainer->observer)
       TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/false, now()));
     if (isCollective(commands[i].source->kind)) {
@@ -245,9 +288,7 @@ static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
         return status;
       }
     } else if (!runCommand(trainer, state, commands[i])) {
-      trainer->broken = true;
-      return fail(TRAINC_UNSUPPORTED, "the GEMM library failed in '%s'",
-                  commands[i].source->label ? commands[i].source->label : "?");
+      return failLibrary(trainer, commands[i]);
     }
     if (trainer->observer)
       TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/true, now()));

@@ -61,7 +61,8 @@ struct BoundCommand {
   uint32_t phase;               // of a collective on a GPU
   size_t firstArgument;         // in EntryState::arguments
   int64_t tiles;
-  bool alone; // so little work that waking threads would cost more
+  bool alone;        // so little work that waking threads would cost more
+  unsigned together; // this and commands after it that may run at once; 0: none
 };
 
 /// FILL and COPY are cut into tiles of this size.

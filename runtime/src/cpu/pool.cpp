@@ -20,8 +20,9 @@ static void futexWake(std::atomic<uint32_t> &word, int waiters) {
           waiters, nullptr, nullptr, 0);
 }
 
-/// Enough to even out, few enough that claiming costs nothing. Below 256.
+/// Enough to even out, few enough that claiming costs nothing.
 static constexpr int64_t chunksPerThread = 32;
+static_assert(chunksPerThread * Pool::mostParts < 256, "see Share");
 
 /// About 1 ms of spinning on current processors. During a step a worker should
 /// not fall asleep, not even while one thread runs a command alone: to wake it
@@ -102,21 +103,45 @@ void Pool::stop() {
   threads = 1;
 }
 
+namespace {
+/// A part of a job, in chunks of tiles.
+struct Chunks {
+  void *argument;
+  int64_t tiles, chunk;
+
+  int64_t count() const { return (tiles + chunk - 1) / chunk; }
+  /// Where the share of a thread begins.
+  int64_t share(int64_t thread, int64_t threads) const {
+    return thread * count() / threads;
+  }
+  void run(TileFn function, int64_t index, unsigned worker) const {
+    int64_t begin = index * chunk;
+    int64_t end = begin + chunk < tiles ? begin + chunk : tiles;
+    for (int64_t tile = begin; tile < end; ++tile)
+      function(argument, tile, worker);
+  }
+};
+} // namespace
+
 /// Runs chunks of the job until none is left to claim; returns how many.
 uint32_t Pool::runShares(uint64_t job, unsigned worker) {
   TileFn jobFunction = function.load(std::memory_order_relaxed);
-  void *jobArgument = argument.load(std::memory_order_relaxed);
-  int64_t jobCount = count.load(std::memory_order_relaxed);
-  int64_t jobChunk = chunk.load(std::memory_order_relaxed);
+  unsigned count = numParts.load(std::memory_order_relaxed);
+  Chunks chunks[mostParts];
+  for (unsigned i = 0; i < count; ++i)
+    chunks[i] = {parts[i].argument.load(std::memory_order_relaxed),
+                 parts[i].count.load(std::memory_order_relaxed),
+                 parts[i].chunk.load(std::memory_order_relaxed)};
   std::atomic_thread_fence(std::memory_order_acquire);
   if (next.load(std::memory_order_relaxed) != job)
     return 0; // it is over, and what was read may be a mixture
-  int64_t chunks = (jobCount + jobChunk - 1) / jobChunk;
   uint32_t finished = 0;
   for (unsigned i = 0; i < threads; ++i) {
-    int64_t owner = (worker + i) % threads;
-    int64_t first = owner * chunks / threads;
-    int64_t all = (owner + 1) * chunks / threads - first;
+    unsigned owner = (worker + i) % threads;
+    int64_t all = 0;
+    for (unsigned p = 0; p < count; ++p)
+      all +=
+          chunks[p].share(owner + 1, threads) - chunks[p].share(owner, threads);
     std::atomic<uint64_t> &claimed = shares[owner].claimed;
     uint64_t old = claimed.load(std::memory_order_relaxed);
     while (true) {
@@ -126,15 +151,22 @@ uint32_t Pool::runShares(uint64_t job, unsigned worker) {
       int64_t front = now >> 8 & 255, back = now & 255;
       if (front + back == all)
         break;
-      if (!claimed.compare_exchange_weak(old, now + (i == 0 ? 256 : 1),
-                                         std::memory_order_acq_rel))
+      uint64_t then = now + (i == 0 ? 256 : 1);
+      if (!claimed.compare_exchange_weak(old, then, std::memory_order_acq_rel))
         continue;
-      old = now + (i == 0 ? 256 : 1);
-      int64_t begin = (i == 0 ? first + front : first + all - 1 - back);
-      begin *= jobChunk;
-      int64_t end = begin + jobChunk < jobCount ? begin + jobChunk : jobCount;
-      for (int64_t tile = begin; tile < end; ++tile)
-        jobFunction(jobArgument, tile, worker);
+      old = then;
+      // Which chunk of which part.
+      int64_t index = i == 0 ? front : all - 1 - back;
+      const Chunks *part = chunks;
+      for (;; ++part) {
+        int64_t begin = part->share(owner, threads);
+        int64_t size = part->share(owner + 1, threads) - begin;
+        if (index < size) {
+          part->run(jobFunction, begin + index, worker);
+          break;
+        }
+        index -= size;
+      }
       ++finished;
     }
   }
@@ -176,19 +208,22 @@ void Pool::work(const Worker &worker) {
   }
 }
 
-void Pool::dispatch(TileFn jobFunction, void *jobArgument, int64_t jobCount) {
-  int64_t most = chunksPerThread * threads;
-  int64_t jobChunk = (jobCount + most - 1) / most;
-  int64_t chunks = (jobCount + jobChunk - 1) / jobChunk;
-
+void Pool::dispatch(TileFn jobFunction, const Part *jobParts, unsigned count) {
   done.store(0, std::memory_order_relaxed);
   uint64_t job = next.load(std::memory_order_relaxed) + 1;
   next.store(job, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   function.store(jobFunction, std::memory_order_relaxed);
-  argument.store(jobArgument, std::memory_order_relaxed);
-  count.store(jobCount, std::memory_order_relaxed);
-  chunk.store(jobChunk, std::memory_order_relaxed);
+  numParts.store(count, std::memory_order_relaxed);
+  int64_t chunks = 0, most = chunksPerThread * threads;
+  for (unsigned i = 0; i < count; ++i) {
+    int64_t tiles = jobParts[i].count;
+    int64_t chunk = jobParts[i].whole ? tiles : (tiles + most - 1) / most;
+    chunks += (tiles + chunk - 1) / chunk;
+    parts[i].argument.store(jobParts[i].argument, std::memory_order_relaxed);
+    parts[i].count.store(tiles, std::memory_order_relaxed);
+    parts[i].chunk.store(chunk, std::memory_order_relaxed);
+  }
 
   if (parallelFor) {
     epoch.store(static_cast<uint32_t>(job), std::memory_order_release);
