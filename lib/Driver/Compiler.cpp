@@ -107,6 +107,8 @@ struct Compilation {
   LogicalResult dump(ModuleOp module, Form form, Target target);
   LogicalResult runPhases(ModuleOp module, Form first, Form last,
                           Target target);
+  PipelineOptions pipelineFor(Target target) const;
+  LogicalResult createMachine();
   LogicalResult prepareCode();
   LogicalResult makeCode(ModuleOp module, Target target);
   LogicalResult emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
@@ -147,10 +149,16 @@ LogicalResult Compilation::dump(ModuleOp module, Form form, Target target) {
   return write(options.dumpDirectory + "/" + name + ".mlir", text);
 }
 
-LogicalResult Compilation::runPhases(ModuleOp module, Form first, Form last,
-                                     Target target) {
+PipelineOptions Compilation::pipelineFor(Target target) const {
   PipelineOptions pipeline = options.pipeline;
   pipeline.target = target;
+  pipeline.amx = machine && hasAmx(*machine);
+  return pipeline;
+}
+
+LogicalResult Compilation::runPhases(ModuleOp module, Form first, Form last,
+                                     Target target) {
+  PipelineOptions pipeline = pipelineFor(target);
   for (int form = static_cast<int>(first); form <= static_cast<int>(last);
        ++form) {
     PassManager pm(&context);
@@ -163,6 +171,12 @@ LogicalResult Compilation::runPhases(ModuleOp module, Form first, Form last,
   return success();
 }
 
+LogicalResult Compilation::createMachine() {
+  std::string message;
+  machine = createTargetMachine(options.cpu, options.optimize, message);
+  return machine ? success() : error(message);
+}
+
 /// Finds out what code is made for, and with what.
 LogicalResult Compilation::prepareCode() {
   std::string message;
@@ -172,9 +186,8 @@ LogicalResult Compilation::prepareCode() {
     if (!imageOptions)
       return error(message);
   }
-  machine = createTargetMachine(options.cpu, options.optimize, message);
-  if (!machine)
-    return error(message);
+  if (failed(createMachine()))
+    return failure();
   if (options.cacheDirectory.empty())
     return success();
   cache = Cache::open(options.cacheDirectory, message);
@@ -189,8 +202,7 @@ LogicalResult Compilation::makeCode(ModuleOp module, Target target) {
     if (failed(runPhases(*copy, Form::Target, Form::Target, target)))
       return failure();
   }
-  PipelineOptions pipeline = options.pipeline;
-  pipeline.target = target;
+  PipelineOptions pipeline = pipelineFor(target);
   if (target == Target::CUDA) {
     bool cached = false;
     if (failed(compileImages(module, pipeline, *imageOptions, cache.get(),
@@ -284,6 +296,10 @@ LogicalResult Compilation::compile(OwningOpRef<ModuleOp> module,
   bool code = options.emit != Emit::MLIR && options.emit != Emit::Header &&
               !options.memoryReport;
   if (code && failed(prepareCode()))
+    return failure();
+  // Form 4 of kernels depends on the processor.
+  if (!machine && options.emit == Emit::MLIR &&
+      options.stopAfter == Form::Target && failed(createMachine()))
     return failure();
   Form shared = std::min(options.stopAfter, Form::Plan);
   if (failed(dump(*module, Form::Source, Target::CPU)) ||

@@ -227,12 +227,16 @@ static Constant *kernelFunction(llvm::Module &module, llvm::StringRef name) {
   return function;
 }
 
-/// Features that `machine` may use: the code may need any of them.
-static std::string featuresOf(const llvm::TargetMachine &machine) {
+/// Features that `machine` may use: the code may need any of them, but for tile
+/// registers, which no compiler uses by itself and a system may refuse.
+static std::string featuresOf(const llvm::TargetMachine &machine,
+                              const Tables &tables) {
   std::string features;
+  bool amx = llvm::any_of(tables.kernels,
+                          [](const KernelRow &row) { return row.amx; });
   for (llvm::StringRef part :
        llvm::split(machine.getTargetFeatureString(), ","))
-    if (part.consume_front("+"))
+    if (part.consume_front("+") && (amx || !part.starts_with("amx-")))
       features += (features.empty() ? "" : ",") + part.str();
   return features;
 }
@@ -278,7 +282,7 @@ static Constant *makeDescriptor(llvm::Module &module, const Tables &tables,
                    w.string("trainc " TRAINC_VERSION),
                    w.string(machine.getTargetTriple().str()),
                    w.string(cpu ? machine.getTargetCPU() : ""),
-                   w.string(cpu ? featuresOf(machine) : ""),
+                   w.string(cpu ? featuresOf(machine, tables) : ""),
                    w.u64(planHash),
                    w.u64(hashState(tables)),
                    w.u64(hashSchedule(tables)),

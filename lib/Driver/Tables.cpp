@@ -714,7 +714,7 @@ Tables trainc::gatherTables(ModuleOp module, StringRef name,
     };
     gatherer.tables.kernels.push_back(
         {kernel.getSymName().str(), static_cast<uint64_t>(number("scratch")),
-         static_cast<uint32_t>(number("threads"))});
+         static_cast<uint32_t>(number("threads")), kernel->hasAttr("amx")});
   }
   StepOp step = getStep(module);
   gatherer.gatherEntry(step, step.getBody(), step.getInputNames());

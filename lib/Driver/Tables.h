@@ -60,6 +60,7 @@ struct KernelRow {
   std::string name;
   uint64_t scratchBytes;
   uint32_t threads; // of a block on a GPU
+  bool amx;         // has instructions on tile registers
 };
 
 struct ImageRow {

@@ -79,6 +79,16 @@ trainc::createTargetMachine(llvm::StringRef cpu, unsigned optimize,
                     : llvm::CodeGenOptLevel::Default));
 }
 
+bool trainc::hasAmx(const llvm::TargetMachine &machine) {
+  auto features = llvm::split(machine.getTargetFeatureString(), ",");
+  return llvm::all_of(
+      std::initializer_list<llvm::StringRef>{"+amx-bf16", "+amx-tile",
+                                             "+avx512bw", "+avx512vl"},
+      [&](llvm::StringRef needed) {
+        return llvm::is_contained(features, needed);
+      });
+}
+
 std::unique_ptr<llvm::TargetMachine>
 trainc::cloneTargetMachine(const llvm::TargetMachine &machine) {
   return std::unique_ptr<llvm::TargetMachine>(

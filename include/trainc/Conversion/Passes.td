@@ -39,12 +39,15 @@ def LowerKernelsPass : Pass<"train-lower-kernels", "::mlir::ModuleOp"> {
     Example: test/Conversion/LowerKernels/lower-kernels.mlir
   }];
   let options = [Option<"generic", "generic", "bool", "false",
-                        "Lower every kernel by its linalg decomposition">];
+                        "Lower every kernel by its linalg decomposition">,
+                 Option<"amx", "amx", "bool", "false",
+                        "Multiply bf16 by the tile registers of AMX where it pays">];
   let statistics = [Statistic<"numGeneric", "generic", "Kernels lowered through linalg">];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect",
       "::mlir::affine::AffineDialect", "::mlir::bufferization::BufferizationDialect",
       "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect", "::mlir::math::MathDialect",
-      "::mlir::vector::VectorDialect", "::mlir::linalg::LinalgDialect"];
+      "::mlir::vector::VectorDialect", "::mlir::linalg::LinalgDialect",
+      "::mlir::LLVM::LLVMDialect"];
 }
 
 def LowerKernelsToGPUPass : Pass<"train-lower-kernels-to-gpu", "::mlir::ModuleOp"> {

@@ -48,6 +48,8 @@ struct PipelineOptions {
   int64_t memoryLimit = 0;
   /// The processor has no instruction that converts to bf16.
   bool expandBF16 = false;
+  /// The processor multiplies bf16 by tile registers.
+  bool amx = false;
 };
 
 /// Arguments of the passes that `disabled` may name.

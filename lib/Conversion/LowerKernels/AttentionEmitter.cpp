@@ -222,7 +222,7 @@ Value AttentionEmitter::scratchToWiden(LoopBuilder &l, int64_t count) {
 }
 
 void AttentionEmitter::copyRows(LoopBuilder &l, std::optional<Rows> from,
-                                Value count, const Rows &to) {
+                                Value count, const Rows &to, double factor) {
   int64_t lanes = rowLanes();
   l.loop(l.index(0), count, 1, [&](LoopBuilder &l, Value row) {
     Value source = from ? offset(l, *from, row) : Value();
@@ -233,6 +233,9 @@ void AttentionEmitter::copyRows(LoopBuilder &l, std::optional<Rows> from,
                                     from->element, mask, lanes)
                      : nn::splatConstant(
                            l.b, loc, VectorType::get({lanes}, compute), 0.0);
+      if (factor != 1.0)
+        x = arith::MulFOp::create(
+            l.b, loc, x, nn::splatConstant(l.b, loc, x.getType(), factor));
       l.storeVector(x, to.memref, l.add(target, d), to.element, mask);
     });
   });
@@ -249,7 +252,7 @@ Rows AttentionEmitter::widen(LoopBuilder &l, const Rows &rows, Value count,
 
 /// Transposes a block of kBlock vectors of kBlock lanes: halves of pairs of
 /// vectors change places, then quarters, and so on.
-static void transpose(LoopBuilder &l, SmallVectorImpl<Value> &block) {
+void trainc::transpose(LoopBuilder &l, SmallVectorImpl<Value> &block) {
   for (int64_t step = kBlock / 2; step > 0; step /= 2) {
     SmallVector<int64_t> low, high;
     for (int64_t lane = 0; lane < kBlock; ++lane) {
@@ -312,12 +315,14 @@ void AttentionEmitter::pack(LoopBuilder &l, const Rows &rows, Value count,
 }
 
 void AttentionEmitter::unpack(LoopBuilder &l, Value transposed,
-                              const Rows &rows, Value count) {
+                              const Rows &rows, Value count, Value begin) {
   auto type = VectorType::get({kBlock}, compute);
   inBlocks(l, rows, count,
            [&](LoopBuilder &l, Value at, ArrayRef<Value> offsets,
                ArrayRef<Value> masks) {
              SmallVector<Value> block;
+             if (begin)
+               at = l.add(at, l.mul(begin, kLanes));
              for (int64_t i = 0; i < kBlock; ++i)
                block.push_back(vector::LoadOp::create(
                    l.b, loc, type, transposed,

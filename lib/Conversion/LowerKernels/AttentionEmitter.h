@@ -60,7 +60,7 @@ struct AttentionEmitter {
   int64_t emitForward(mlir::Value outResult, mlir::Value lseResult);
   int64_t emitBackward(HeadMatrix dq, HeadMatrix dk, HeadMatrix dv);
 
-private:
+protected:
   /// Runs `body` on 0 to `count` with how many it shall do at once: as many as
   /// registers hold, then one by one.
   void inRegisterTiles(
@@ -97,9 +97,9 @@ private:
   /// lanes count).
   void pack(LoopBuilder &l, const Rows &rows, mlir::Value count,
             mlir::Value transposed);
-  /// rows[lane, d] = transposed[d, lane].
+  /// rows[lane, d] = transposed[d, lane], from vector `begin` (null: the first) on.
   void unpack(LoopBuilder &l, mlir::Value transposed, const Rows &rows,
-              mlir::Value count);
+              mlir::Value count, mlir::Value begin = mlir::Value());
   /// Brings the line of rows[row, d] near.
   void prefetch(LoopBuilder &l, const Rows &rows, mlir::Value row,
                 mlir::Value d, bool isWrite = false, unsigned locality = 3);
@@ -118,9 +118,10 @@ private:
   void addProducts(LoopBuilder &l, const Rows &rows, mlir::Value lanes,
                    mlir::Value weights, mlir::Value count, const Rows &sums,
                    mlir::Value isFirst);
-  /// Copies the first `count` rows, or 0 if there are none to copy from.
+  /// Copies the first `count` rows times `factor`, or 0 if there are none to copy
+  /// from.
   void copyRows(LoopBuilder &l, std::optional<Rows> from, mlir::Value count,
-                const Rows &to);
+                const Rows &to, double factor = 1.0);
   /// sum over d of x[0, d] y[0, d].
   mlir::Value dot(LoopBuilder &l, const Rows &x, const Rows &y);
   /// The scores of a row against lanes, from their product: scaled and masked.
@@ -168,6 +169,9 @@ private:
   /// Scratch for one row of the mask.
   mlir::Value maskRow;
 };
+
+/// Transposes a block of as many vectors as each has lanes, 16.
+void transpose(LoopBuilder &l, llvm::SmallVectorImpl<mlir::Value> &block);
 
 using AttentionForward = llvm::function_ref<int64_t(
     AttentionEmitter &, mlir::Value out, mlir::Value lse)>;

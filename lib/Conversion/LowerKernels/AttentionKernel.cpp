@@ -5,7 +5,7 @@
 // (the online softmax); sums so far are scaled where the maximum rises.
 //
 //===----------------------------------------------------------------------===//
-#include "AttentionEmitter.h"
+#include "AttentionTiles.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/Support/MathExtras.h"
 #include <limits>
@@ -93,13 +93,18 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
   return batch * heads * blocks;
 }
 
-int64_t trainc::emitAttention(KernelFunction &function, Operation *op) {
+int64_t trainc::emitAttention(KernelFunction &function, Operation *op,
+                              bool amx) {
   return dispatchAttention(
       function, op,
-      [](AttentionEmitter &e, Value out, Value lse) {
+      [&](AttentionEmitter &e, Value out, Value lse) {
+        if (amx && TileAttention::fits(e))
+          return TileAttention(e).emitForward(out, lse);
         return e.emitForward(out, lse);
       },
-      [](AttentionEmitter &e, HeadMatrix dq, HeadMatrix dk, HeadMatrix dv) {
+      [&](AttentionEmitter &e, HeadMatrix dq, HeadMatrix dk, HeadMatrix dv) {
+        if (amx && TileAttention::fits(e))
+          return TileAttention(e).emitBackward(dq, dk, dv);
         return e.emitBackward(dq, dk, dv);
       });
 }

@@ -25,7 +25,7 @@ using namespace trainc::train;
 
 /// Emits `kernel` by the emitter that fits; the number of tiles.
 static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
-                                     bool generic) {
+                                     bool generic, bool amx) {
   SmallVector<Operation *> ops;
   bool points = true;
   for (Operation &op : kernel.getBody().front().without_terminator()) {
@@ -48,7 +48,7 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
   if (ops.size() == 1 && !generic &&
       isa<nn::AttentionOp, nn::AttentionGradOp, nn::PackedAttentionOp,
           nn::PackedAttentionGradOp>(ops[0]))
-    return emitAttention(function, ops[0]);
+    return emitAttention(function, ops[0], amx);
   if (ops.size() == 1 && !generic)
     if (auto embedding = dyn_cast<nn::EmbeddingGradOp>(ops[0]))
       return emitEmbeddingGrad(function, embedding);
@@ -79,7 +79,7 @@ struct LowerKernelsPass : trainc::impl::LowerKernelsPassBase<LowerKernelsPass> {
     SymbolTable symbols(nested);
     for (KernelOp kernel : kernels) {
       KernelFunction function = createFunction(kernel, nested);
-      auto tiles = emitKernel(kernel, function, generic);
+      auto tiles = emitKernel(kernel, function, generic, amx);
       if (failed(tiles))
         return signalPassFailure();
       function.function->setAttr("tiles", b.getI64IntegerAttr(*tiles));
@@ -99,6 +99,8 @@ struct LowerKernelsPass : trainc::impl::LowerKernelsPassBase<LowerKernelsPass> {
       kernel->setAttr("tiles", function->getAttr("tiles"));
       if (Attribute scratch = function->getAttr("scratch"))
         kernel->setAttr("scratch", scratch);
+      if (Attribute amx = function->getAttr("amx"))
+        kernel->setAttr("amx", amx);
     }
   }
 };

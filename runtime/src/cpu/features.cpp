@@ -4,6 +4,8 @@
 #include <cpuid.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 using namespace trainc;
 
@@ -130,6 +132,19 @@ bool trainc::heldToAvx2() {
   return only && *only;
 }
 
+/// Whether the system keeps tile registers for this process, all of whose threads
+/// may use them then. It does so on request.
+static bool permitsTiles() {
+  constexpr long requestPermission = 0x1023, tileData = 18;
+  static int known; // 0: not yet, 1: no, 2: yes
+  int answer = __atomic_load_n(&known, __ATOMIC_RELAXED);
+  if (answer == 0) {
+    answer = syscall(SYS_arch_prctl, requestPermission, tileData) ? 1 : 2;
+    __atomic_store_n(&known, answer, __ATOMIC_RELAXED);
+  }
+  return answer == 2;
+}
+
 static bool savedByOS(Saved saved) {
   uint32_t a, b, c, d;
   if (saved == NONE)
@@ -141,7 +156,7 @@ static bool savedByOS(Saved saved) {
   uint32_t low, high;
   __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   uint32_t wanted = saved == YMM ? 0x6 : saved == ZMM ? 0xE6 : 0x60006;
-  return (low & wanted) == wanted;
+  return (low & wanted) == wanted && (saved != TILE || permitsTiles());
 }
 
 static bool hasFeature(const char *name, size_t length) {

@@ -1,0 +1,97 @@
+//===- AttentionTiles.h - Blocks of an attention by tiles -------*- C++ -*-===//
+//
+// What the kernels of attention in bf16 share where tile registers multiply. All
+// operands are copied into tiles, filled up with 0. A panel is kLanes rows: what
+// is summed over rows of a panel pairs row i with row i + kTileSide in a word.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_LIB_CONVERSION_LOWERKERNELS_ATTENTIONTILES_H
+#define TRAINC_LIB_CONVERSION_LOWERKERNELS_ATTENTIONTILES_H
+
+#include "AttentionEmitter.h"
+#include "Tiles.h"
+
+namespace trainc {
+
+struct TileAttention : AttentionEmitter {
+  explicit TileAttention(const AttentionEmitter &emitter);
+
+  /// Whether tiles pay: few rows would leave most of them empty.
+  static bool fits(const AttentionEmitter &emitter);
+
+  int64_t emitForward(mlir::Value outResult, mlir::Value lseResult);
+  int64_t emitBackward(HeadMatrix dq, HeadMatrix dk, HeadMatrix dv);
+
+private:
+  /// Tiles along a head, where it is summed over and where it is not.
+  int64_t depth, height;
+
+  /// Scratch of `count` words.
+  mlir::Value words(LoopBuilder &l, int64_t count);
+  /// What a panel of each form takes, in words.
+  int64_t panelOfRows() const { return kLanes * depth * kTileSide; }
+  int64_t panelOfColumns() const { return height * kTileSide * kTileSide; }
+
+  // The forms of a panel, of the rows from `rows` on; those from `count` on (null:
+  // none) are 0. They start at word `at`.
+
+  /// A, summed over d: row by row.
+  void packRows(LoopBuilder &l, const Rows &rows, mlir::Value count,
+                mlir::Value to, mlir::Value at);
+  TileGrid rowsAt(LoopBuilder &l, mlir::Value packed, mlir::Value at);
+  /// B, summed over d: the rows are columns.
+  void packAcross(LoopBuilder &l, const Rows &rows, mlir::Value count,
+                  mlir::Value to, mlir::Value at);
+  TileGrid acrossAt(LoopBuilder &l, mlir::Value packed, mlir::Value at);
+  /// B, summed over the rows.
+  void packPairs(LoopBuilder &l, const Rows &rows, mlir::Value count,
+                 mlir::Value to, mlir::Value at);
+  TileGrid pairsAt(LoopBuilder &l, mlir::Value packed, mlir::Value at);
+  /// A, summed over the rows: its rows are along d.
+  void packColumns(LoopBuilder &l, const Rows &rows, mlir::Value count,
+                   mlir::Value to, mlir::Value at);
+  TileGrid columnsAt(LoopBuilder &l, mlir::Value packed, mlir::Value at);
+
+  /// kTileDepth elements of a row from `d` on as words, 0 from the head's end on or
+  /// if the row is not below `count`.
+  mlir::Value loadWords(LoopBuilder &l, const Rows &rows, mlir::Value row,
+                        mlir::Value count, mlir::Value d);
+  /// The words of rows `row` and `row` + kTileSide at kTileSide d.
+  mlir::Value loadPair(LoopBuilder &l, const Rows &rows, mlir::Value row,
+                       mlir::Value count, mlir::Value d);
+  /// How many of `lanes` elements from `d` on are of a row below `count`; null if
+  /// all are.
+  mlir::Value insideRows(LoopBuilder &l, mlir::Value row, mlir::Value count,
+                         mlir::Value d, int64_t lanes);
+  /// Whether blocks of panels fill `length` rows.
+  static bool isWhole(int64_t length);
+  /// How many rows there are from `first` on, at least 0; null if always a panel.
+  mlir::Value countRows(LoopBuilder &l, mlir::Value first, int64_t length);
+
+  /// 2 to the power of `value`, which is below 128, with an error of 3e-6 of it.
+  mlir::Value exp2(LoopBuilder &l, mlir::Value value);
+  /// The bits of `value`, so that the upper half is it in bf16.
+  mlir::Value roundBits(LoopBuilder &l, mlir::Value value);
+  /// Words of the upper halves of words: one in the lower half, one in the upper.
+  mlir::Value merge(LoopBuilder &l, mlir::Value lower, mlir::Value upper);
+
+  /// Whether scores from `row` on, `count` of them, against a panel of lanes from
+  /// `first` on are not just products: masked, or beyond an end.
+  mlir::Value needsFinish(LoopBuilder &l, mlir::Value first, mlir::Value row,
+                          int64_t count, bool lanesAreQueries);
+  /// finishScores of `count` rows of `scores`, if `condition`.
+  void finishPanel(LoopBuilder &l, mlir::Value condition, mlir::Value scores,
+                   int64_t count, mlir::Value batchIndex, mlir::Value head,
+                   mlir::Value first, mlir::Value row, bool lanesAreQueries);
+  void inIf(LoopBuilder &l, mlir::Value condition,
+            llvm::function_ref<void(LoopBuilder &)> body);
+  mlir::Value selectNumber(LoopBuilder &l, mlir::Value condition, double x,
+                           double y);
+
+  /// Queries of a tile of the forward.
+  int64_t queriesPerTile() const;
+};
+
+} // namespace trainc
+
+#endif // TRAINC_LIB_CONVERSION_LOWERKERNELS_ATTENTIONTILES_H

@@ -1,0 +1,40 @@
+//===- Tiles.h - Products by tile registers ---------------------*- C++ -*-===//
+//
+// A tile register of AMX holds 16 rows of 64 bytes: of A 16 rows of 32 bf16, of
+// B 16 rows of 16 words, of C 16 x 16 floats. A word holds two bf16 numbers of
+// consecutive k; where k is no dimension of memory, any pairs will do that are
+// the same in A and B.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_LIB_CONVERSION_LOWERKERNELS_TILES_H
+#define TRAINC_LIB_CONVERSION_LOWERKERNELS_TILES_H
+
+#include "KernelEmitter.h"
+
+namespace trainc {
+
+/// Rows of a tile, and words or floats of each; k of a product of tiles; bytes of
+/// a row and of all.
+inline constexpr int64_t kTileSide = 16, kTileDepth = 32, kTileRow = 64,
+                         kTileBytes = 1024;
+
+/// A grid of tiles in memory, all of them whole.
+struct TileGrid {
+  mlir::Value address; // of the first tile, an i64
+  int64_t stride;      // bytes from one row of a tile to the next
+  int64_t across;      // from one tile to the next along m or n
+  int64_t deeper;      // the same along k
+};
+
+/// The address of element `at` of `memref`, as an i64.
+mlir::Value addressOf(LoopBuilder &l, mlir::Value memref, mlir::Value at);
+
+/// C = A B or, if it accumulates, C += A B: `rows` x `columns` tiles, `steps` deep.
+/// C is row-major: its rows of floats are `c.stride` bytes apart.
+void multiplyTiles(LoopBuilder &l, TileGrid a, TileGrid b, TileGrid c,
+                   int64_t rows, int64_t columns, int64_t steps,
+                   bool accumulate);
+
+} // namespace trainc
+
+#endif // TRAINC_LIB_CONVERSION_LOWERKERNELS_TILES_H

@@ -1,0 +1,79 @@
+# REQUIRES: jax, amx
+# RUN: %python %s
+"""Attention in bf16 and its gradient by tile registers, against JAX in f64 and on several threads.
+
+Sizes are just above or below a panel, a block and a tile of queries; heads are of one to five tiles, whole or not. Errors are
+those of gradients.py, with its bar.
+"""
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs"), os.path.dirname(__file__)]
+
+from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
+from gradient_cases import Case, attend, attend_packed, normal, some, types  # noqa: E402
+from gradients import BARS, Prepared, check, module  # noqa: E402
+from trainc_ctypes import Runtime, Trainer  # noqa: E402
+
+SIZES = ((1, 16, 16, 1, 1, 8), (2, 33, 47, 2, 1, 16), (1, 96, 160, 4, 2, 80), (1, 130, 70, 2, 1, 128), (1, 70, 130, 2, 2, 65),
+         (16, 64, 64, 8, 8, 64), (1, 290, 290, 2, 2, 24))
+
+
+def cases():
+    for B, Tq, Tk, H, Hk, D in SIZES:
+        q, k, v = normal((B, Tq, H, D)), normal((B, Tk, Hk, D)), normal((B, Tk, Hk, D))
+        for causal, word in ((False, ""), (True, " causal")):
+            yield Case("attention", f"nn.attention {{0}}, {{1}}, {{2}}{word} : {types(2)}", [q, k, v],
+                       lambda *a, c=causal: attend(*a, causal=c), 2)
+            for mask in (some((Tq, Tk)), normal((H, 1, Tk))):
+                yield Case("attention", f"nn.attention {{0}}, {{1}}, {{2}} mask {{3}}{word} scale 0.2 : {{t0}}, {{t1}}, {{t3}}",
+                           [q, k, v, mask], lambda *a, c=causal: attend(*a, causal=c, scale=0.2), 2)
+        yield Case("attention", f"nn.attention {{0}}, {{1}}, {{2}} scale -0.2 : {types(2)}", [q, k, v],
+                   lambda *a: attend(*a, scale=-0.2), 2)
+    for B, T, H, Hk, D in ((2, 40, 3, 1, 64), (1, 65, 2, 2, 33)):
+        x = normal((B, T, (H + 2 * Hk) * D))
+        heads, settings = f"heads {H}" + (f" kv_heads {Hk}" if Hk != H else ""), dict(heads=H, kv_heads=Hk)
+        for causal, word in ((False, ""), (True, " causal")):
+            yield Case("packed_attention", f"nn.packed_attention {{0}} {heads}{word} : {{t0}}", [x],
+                       lambda x, c=causal, s=settings: attend_packed(x, causal=c, **s), 2)
+
+
+def results(library, prepared, threads):
+    """Bytes of results and gradients."""
+    with Trainer(Runtime(RUNTIME_LIBRARY), library, threads=threads) as trainer:
+        for p in prepared:
+            for name, i in p.parameters.items():
+                trainer.write(name, p.operands[i])
+            trainer.bind(f"f{p.number}", **p.inputs)
+            trainer.bind("step", **p.inputs, **{f"w{p.number}": p.weights})
+        trainer.step()
+        return b"".join(trainer.eval(f"f{p.number}")["r"].tobytes() for p in prepared) + b"".join(
+            np.asarray(trainer.read(name, "gradient")).tobytes() for p in prepared for name in p.parameters)
+
+
+def main():
+    bad = 0
+    chosen = list(cases())
+    for op in ("attention", "packed_attention"):
+        with tempfile.TemporaryDirectory() as folder:
+            of_op = [case for case in chosen if case.op == op]
+            for name, error in check(of_op, "bf16", folder).items():
+                good = error < BARS["bf16"]  # NaN is bad
+                bad += not good
+                print(f"{error:.1e}  {name}" + ("" if good else "  too large"))
+            prepared = [Prepared(i, case, "bf16") for i, case in enumerate(of_op)]
+            library = compile_module(module(prepared), os.path.join(folder, "threads.so"))
+            one = results(library, prepared, 1)
+            for threads in (2, 3):
+                if results(library, prepared, threads) != one:
+                    bad += 1
+                    print(f"{op}: {threads} threads give other bits")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
