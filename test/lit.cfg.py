@@ -123,6 +123,17 @@ def has_cuda_device():
     )
 
 
+def has_amx():
+    """Whether the processor multiplies bf16 by tiles, and the system keeps these for a process that asks."""
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        if not {"amx_bf16", "amx_tile", "avx512bw", "avx512_bf16"} <= set(f.read().split()):
+            return False
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    return ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0
+
+
+if has_amx():
+    config.available_features.add("amx")
 if has_jax():
     config.available_features.add("jax")
 path = config.environment["PATH"]

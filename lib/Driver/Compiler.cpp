@@ -152,7 +152,9 @@ LogicalResult Compilation::dump(ModuleOp module, Form form, Target target) {
 PipelineOptions Compilation::pipelineFor(Target target) const {
   PipelineOptions pipeline = options.pipeline;
   pipeline.target = target;
-  pipeline.amx = machine && hasAmx(*machine);
+  pipeline.expandBF16 = machine && !hasFeatures(*machine, {"avx512bf16"});
+  pipeline.amx = machine && hasFeatures(*machine, {"amx-bf16", "amx-tile",
+                                                   "avx512bw", "avx512vl"});
   return pipeline;
 }
 

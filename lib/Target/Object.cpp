@@ -79,14 +79,12 @@ trainc::createTargetMachine(llvm::StringRef cpu, unsigned optimize,
                     : llvm::CodeGenOptLevel::Default));
 }
 
-bool trainc::hasAmx(const llvm::TargetMachine &machine) {
-  auto features = llvm::split(machine.getTargetFeatureString(), ",");
-  return llvm::all_of(
-      std::initializer_list<llvm::StringRef>{"+amx-bf16", "+amx-tile",
-                                             "+avx512bw", "+avx512vl"},
-      [&](llvm::StringRef needed) {
-        return llvm::is_contained(features, needed);
-      });
+bool trainc::hasFeatures(const llvm::TargetMachine &machine,
+                         llvm::ArrayRef<llvm::StringRef> features) {
+  auto has = llvm::split(machine.getTargetFeatureString(), ",");
+  return llvm::all_of(features, [&](llvm::StringRef feature) {
+    return llvm::is_contained(has, ("+" + feature).str());
+  });
 }
 
 std::unique_ptr<llvm::TargetMachine>

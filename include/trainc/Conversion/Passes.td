@@ -34,7 +34,8 @@ def LowerKernelsPass : Pass<"train-lower-kernels", "::mlir::ModuleOp"> {
     Pointwise ops and reductions become loops with explicit vectors of 32 elements and
     the lanes that `nn.reduce` states; other kernels go through `nn-to-linalg`. The
     kernel gets the attribute `tiles`. With generic=true every kernel goes through
-    `nn-to-linalg`: the reference.
+    `nn-to-linalg`: the reference. With amx=true attention in bf16 multiplies by tile
+    registers, and its kernels get the attribute `amx`.
 
     Example: test/Conversion/LowerKernels/lower-kernels.mlir
   }];

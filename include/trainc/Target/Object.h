@@ -23,8 +23,9 @@ using ObjectFile = llvm::SmallVector<char, 0>;
 std::unique_ptr<llvm::TargetMachine>
 createTargetMachine(llvm::StringRef cpu, unsigned optimize, std::string &error);
 
-/// Whether it multiplies bf16 by the tile registers of AMX.
-bool hasAmx(const llvm::TargetMachine &machine);
+/// Whether it has all of these, by LLVM's names.
+bool hasFeatures(const llvm::TargetMachine &machine,
+                 llvm::ArrayRef<llvm::StringRef> features);
 
 /// An equal machine, for another thread.
 std::unique_ptr<llvm::TargetMachine>

@@ -98,13 +98,13 @@ int64_t trainc::emitAttention(KernelFunction &function, Operation *op,
   return dispatchAttention(
       function, op,
       [&](AttentionEmitter &e, Value out, Value lse) {
-        if (amx && TileAttention::fits(e))
-          return TileAttention(e).emitForward(out, lse);
+        if (amx && fitsTiles(e))
+          return emitForwardByTiles(e, out, lse);
         return e.emitForward(out, lse);
       },
       [&](AttentionEmitter &e, HeadMatrix dq, HeadMatrix dk, HeadMatrix dv) {
-        if (amx && TileAttention::fits(e))
-          return TileAttention(e).emitBackward(dq, dk, dv);
+        if (amx && fitsTiles(e))
+          return emitBackwardByTiles(e, dq, dk, dv);
         return e.emitBackward(dq, dk, dv);
       });
 }

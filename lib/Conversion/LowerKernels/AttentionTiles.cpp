@@ -13,7 +13,7 @@ TileAttention::TileAttention(const AttentionEmitter &emitter)
   function.function->setAttr("amx", UnitAttr::get(loc.getContext()));
 }
 
-bool TileAttention::fits(const AttentionEmitter &e) {
+bool trainc::fitsTiles(const AttentionEmitter &e) {
   return e.element.isBF16() && e.headSize >= kTileSide / 2 &&
          e.rows >= kTileSide && e.columns >= kTileSide;
 }
@@ -28,6 +28,16 @@ void TileAttention::inIf(LoopBuilder &l, Value condition,
   OpBuilder inner = branch.getThenBodyBuilder();
   LoopBuilder then{inner, loc};
   body(then);
+}
+
+TileGrid TileAttention::lanesAt(LoopBuilder &l, Value scratch, Value row) {
+  return {addressOf(l, scratch, l.mul(row, kLanes)), 2 * kTileRow, kTileRow, 0};
+}
+
+void TileAttention::scaleRow(LoopBuilder &l, Value scratch, Value row,
+                             Value factor) {
+  Value value = load(l, scratch, row);
+  store(l, arith::MulFOp::create(l.b, loc, value, factor), scratch, row);
 }
 
 Value TileAttention::selectNumber(LoopBuilder &l, Value condition, double x,
@@ -51,8 +61,8 @@ static Value subtract(LoopBuilder &l, Value x, Value y) {
   return arith::SubIOp::create(l.b, l.loc, x, y);
 }
 
-bool TileAttention::isWhole(int64_t length) {
-  return length % kAttentionRows == 0 || length == kLanes;
+int64_t TileAttention::rowsPerBlock(int64_t length) {
+  return length > kLanes ? kAttentionRows : kLanes;
 }
 
 Value TileAttention::countRows(LoopBuilder &l, Value first, int64_t length) {

@@ -13,16 +13,13 @@
 
 namespace trainc {
 
+/// log2(e).
+inline constexpr double kLog2E = 1.4426950408889634;
+
 struct TileAttention : AttentionEmitter {
   explicit TileAttention(const AttentionEmitter &emitter);
 
-  /// Whether tiles pay: few rows would leave most of them empty.
-  static bool fits(const AttentionEmitter &emitter);
-
-  int64_t emitForward(mlir::Value outResult, mlir::Value lseResult);
-  int64_t emitBackward(HeadMatrix dq, HeadMatrix dk, HeadMatrix dv);
-
-private:
+protected:
   /// Tiles along a head, where it is summed over and where it is not.
   int64_t depth, height;
 
@@ -30,6 +27,7 @@ private:
   mlir::Value words(LoopBuilder &l, int64_t count);
   /// What a panel of each form takes, in words.
   int64_t panelOfRows() const { return kLanes * depth * kTileSide; }
+  int64_t panelAcross() const { return panelOfRows(); }
   int64_t panelOfColumns() const { return height * kTileSide * kTileSide; }
 
   // The forms of a panel, of the rows from `rows` on; those from `count` on (null:
@@ -63,8 +61,12 @@ private:
   /// all are.
   mlir::Value insideRows(LoopBuilder &l, mlir::Value row, mlir::Value count,
                          mlir::Value d, int64_t lanes);
+  /// Rows of a block of panels, up to kAttentionRows of `length`.
+  static int64_t rowsPerBlock(int64_t length);
   /// Whether blocks of panels fill `length` rows.
-  static bool isWhole(int64_t length);
+  static bool isWhole(int64_t length) {
+    return length % rowsPerBlock(length) == 0;
+  }
   /// How many rows there are from `first` on, at least 0; null if always a panel.
   mlir::Value countRows(LoopBuilder &l, mlir::Value first, int64_t length);
 
@@ -83,14 +85,27 @@ private:
   void finishPanel(LoopBuilder &l, mlir::Value condition, mlir::Value scores,
                    int64_t count, mlir::Value batchIndex, mlir::Value head,
                    mlir::Value first, mlir::Value row, bool lanesAreQueries);
+  /// Vectors of scratch as sums of tiles, from vector `row` on.
+  TileGrid lanesAt(LoopBuilder &l, mlir::Value scratch, mlir::Value row);
+  void scaleRow(LoopBuilder &l, mlir::Value scratch, mlir::Value row,
+                mlir::Value factor);
+  void inPanels(LoopBuilder &l, int64_t count, LoopBuilder::Body body) {
+    l.loop(l.index(0), l.index(count), 1, body);
+  }
   void inIf(LoopBuilder &l, mlir::Value condition,
             llvm::function_ref<void(LoopBuilder &)> body);
   mlir::Value selectNumber(LoopBuilder &l, mlir::Value condition, double x,
                            double y);
-
-  /// Queries of a tile of the forward.
-  int64_t queriesPerTile() const;
 };
+
+/// Whether tiles pay: few rows, or short ones, would leave most of them empty.
+bool fitsTiles(const AttentionEmitter &emitter);
+
+/// As emitForward and emitBackward of `emitter`.
+int64_t emitForwardByTiles(const AttentionEmitter &emitter,
+                           mlir::Value outResult, mlir::Value lseResult);
+int64_t emitBackwardByTiles(const AttentionEmitter &emitter, HeadMatrix dq,
+                            HeadMatrix dk, HeadMatrix dv);
 
 } // namespace trainc
 
