@@ -234,9 +234,13 @@ static std::string featuresOf(const llvm::TargetMachine &machine,
   std::string features;
   bool amx = llvm::any_of(tables.kernels,
                           [](const KernelRow &row) { return row.amx; });
+  auto isNeeded = [&](llvm::StringRef feature) {
+    return !feature.starts_with("amx-") ||
+           (amx && (feature == "amx-bf16" || feature == "amx-tile"));
+  };
   for (llvm::StringRef part :
        llvm::split(machine.getTargetFeatureString(), ","))
-    if (part.consume_front("+") && (amx || !part.starts_with("amx-")))
+    if (part.consume_front("+") && isNeeded(part))
       features += (features.empty() ? "" : ",") + part.str();
   return features;
 }
