@@ -20,7 +20,7 @@ from gradient_cases import Case, attend, attend_packed, normal, some, types  # n
 from gradients import BARS, Prepared, check  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
-SIZES = ((1, 16, 16, 1, 1, 8), (2, 33, 47, 2, 1, 16), (1, 96, 160, 4, 2, 80), (1, 130, 70, 2, 1, 128), (1, 70, 130, 2, 2, 65),
+SIZES = ((2, 16, 20, 2, 1, 32), (1, 34, 34, 1, 1, 8), (2, 33, 47, 2, 1, 16), (1, 96, 160, 4, 2, 80), (1, 130, 70, 2, 1, 128), (1, 70, 130, 2, 2, 65),
          (16, 64, 32, 8, 8, 64), (1, 290, 290, 2, 2, 24))
 
 

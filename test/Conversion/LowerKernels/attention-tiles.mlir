@@ -51,7 +51,7 @@ train.kernel @few(%qkv: tensor<2x15x384xbf16>) inplace [-1, -1] {
   %out, %lse = nn.packed_attention %qkv heads 2 causal : tensor<2x15x384xbf16>
   train.return %out, %lse : tensor<2x15x128xbf16>, tensor<2x2x15xf32>
 }
-train.kernel @small(%qkv: tensor<2x96x42xbf16>) inplace [-1, -1] {
-  %out, %lse = nn.packed_attention %qkv heads 2 causal : tensor<2x96x42xbf16>
-  train.return %out, %lse : tensor<2x96x14xbf16>, tensor<2x2x96xf32>
+train.kernel @small(%qkv: tensor<2x31x96xbf16>) inplace [-1, -1] {
+  %out, %lse = nn.packed_attention %qkv heads 2 causal : tensor<2x31x96xbf16>
+  train.return %out, %lse : tensor<2x31x32xbf16>, tensor<2x2x31xf32>
 }
