@@ -153,8 +153,10 @@ PipelineOptions Compilation::pipelineFor(Target target) const {
   PipelineOptions pipeline = options.pipeline;
   pipeline.target = target;
   pipeline.expandBF16 = machine && !hasFeatures(*machine, {"avx512bf16"});
-  pipeline.amx = machine && hasFeatures(*machine, {"amx-bf16", "amx-tile",
-                                                   "avx512bw", "avx512vl"});
+  // Without optimization LLVM does not get tile registers right.
+  pipeline.amx =
+      machine && options.optimize > 0 &&
+      hasFeatures(*machine, {"amx-bf16", "amx-tile", "avx512bw", "avx512vl"});
   return pipeline;
 }
 
