@@ -13,9 +13,16 @@
 using namespace mlir;
 using namespace trainc;
 
-/// Vectors in a block: enough consecutive memory per reduced index, few enough
-/// accumulators for the registers.
+/// Vectors in a block at most: enough consecutive memory per reduced index, few
+/// enough accumulators for the registers.
 static constexpr int64_t kBlockVectors = 4;
+
+/// Fewer where there would be few blocks for threads to share.
+static int64_t vectorsPerBlock(int64_t inner) {
+  constexpr int64_t enough = 8;
+  return std::min<int64_t>(kBlockVectors,
+                           llvm::divideCeil(inner, kLanes * enough));
+}
 
 namespace {
 struct ColumnEmitter {
@@ -95,7 +102,7 @@ void ColumnEmitter::emitBlock(LoopBuilder &l, Value begin, int64_t vectors,
 int64_t ColumnEmitter::run() {
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   LoopBuilder l{b, function.kernel.getLoc()};
-  constexpr int64_t block = kBlockVectors * kLanes;
+  int64_t vectors = vectorsPerBlock(space.inner), block = vectors * kLanes;
   int64_t kept = 1;
   for (auto [size, reduced] : llvm::zip(space.outer, space.reduced))
     if (!reduced)
@@ -120,7 +127,7 @@ int64_t ColumnEmitter::run() {
     emitBlock(l, begin, llvm::divideCeil(rest, kLanes), mask);
   };
   if (rest == 0) {
-    emitBlock(l, begin, kBlockVectors, Value());
+    emitBlock(l, begin, vectors, Value());
   } else if (whole == 0) {
     emitRest(l);
   } else {
@@ -131,7 +138,7 @@ int64_t ColumnEmitter::run() {
     OpBuilder elseBuilder = branch.getElseBodyBuilder();
     LoopBuilder then{thenBuilder, l.loc}, otherwise{elseBuilder, l.loc};
     auto coordinates = points.coordinates;
-    emitBlock(then, begin, kBlockVectors, Value());
+    emitBlock(then, begin, vectors, Value());
     points.coordinates = coordinates;
     emitRest(otherwise);
   }
