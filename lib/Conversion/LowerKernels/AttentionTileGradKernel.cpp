@@ -12,9 +12,6 @@
 using namespace mlir;
 using namespace trainc;
 
-/// Words of a square in bf16.
-static constexpr int64_t kSquare = kLanes * kTileSide;
-
 namespace {
 /// Where a panel of queries stands: its row among those of its head, the head, and
 /// its row among those of all heads of the tile.
@@ -48,7 +45,8 @@ private:
     l.loop(l.index(0), l.index(group), 1, body);
   }
   void clearNumbers(LoopBuilder &l, Value numbers, int64_t count);
-  int64_t panelOfPairs() { return kTileSide * paddedSize(); }
+  int64_t panelOfPairs() { return pieces * kTileSide * paddedSize(); }
+  int64_t squareWords() { return pieces * kSquare; }
   Value keyPlace(LoopBuilder &l, Value first, Value panel) {
     return l.add(first, l.mul(panel, kLanes));
   }
@@ -102,9 +100,9 @@ void TileBackward::allocate(LoopBuilder &l) {
     querySums = function.allocateScratch(l, compute, allRows * paddedSize());
   scores = scratch(l, kLanes);
   dps = scratch(l, kLanes);
-  weights = words(l, squares * kSquare);
-  slopes = words(l, squares * kSquare);
-  slopeRows = words(l, squares * kSquare);
+  weights = words(l, squares * squareWords());
+  slopes = words(l, squares * squareWords());
+  slopeRows = words(l, squares * squareWords());
   maskRow = scratch(l, 1);
 }
 
@@ -134,7 +132,7 @@ void TileBackward::packQueries(LoopBuilder &l, const QueryPlace &place) {
   Value at = l.add(l.mul(batchIndex, heads), place.head);
   at = l.add(l.mul(at, rows), place.row);
   Value log = finite(l, l.loadVector(lse, at, compute, mask));
-  log = arith::MulFOp::create(l.b, loc, log, constant(l, -kLog2E));
+  log = arith::MulFOp::create(l.b, loc, log, constant(l, -toBase));
   l.storeVector(log, logs, place.at, compute, /*mask=*/Value());
 }
 
@@ -166,31 +164,33 @@ void TileBackward::packKeys(LoopBuilder &l, Value first, Value panel) {
 /// p and its gradient times p of rows `i` and `i` + kTileSide of a square.
 void TileBackward::weighRows(LoopBuilder &l, Value i, const QueryPlace &place,
                              Value square, Value factor) {
-  Value p[2], ds[2];
+  Pieces p[2], ds[2];
+  Value begin = l.mul(square, squareWords());
   for (int64_t half = 0; half < 2; ++half) {
     Value row = l.add(i, l.index(half * kTileSide));
     Value query = l.add(place.at, row);
     Value log = l.splat(l.loadScalar(logs, query, compute));
     Value delta = l.splat(l.loadScalar(deltas, query, compute));
-    Value weight = exp2(
+    Value weight = power(
         l, math::FmaOp::create(l.b, loc, load(l, scores, row), factor, log));
     Value slope = arith::SubFOp::create(l.b, loc, load(l, dps, row), delta);
     slope = arith::MulFOp::create(l.b, loc, weight, slope);
-    p[half] = roundBits(l, weight);
-    ds[half] = roundBits(l, slope);
+    p[half] = split(l, weight);
+    ds[half] = split(l, slope);
     if (!dq.memref)
       continue;
     auto lanes = [&](int64_t first) {
-      return vector::ExtractStridedSliceOp::create(l.b, loc, ds[half], {first},
-                                                   {kTileSide}, {1});
+      return Pieces(llvm::map_range(ds[half], [&](Value piece) -> Value {
+        return vector::ExtractStridedSliceOp::create(l.b, loc, piece, {first},
+                                                     {kTileSide}, {1});
+      }));
     };
-    Value at = l.add(l.mul(square, kSquare), l.mul(row, kTileSide));
-    vector::StoreOp::create(l.b, loc, merge(l, lanes(0), lanes(kTileSide)),
-                            slopeRows, ValueRange(at));
+    storeMerged(l, lanes(0), lanes(kTileSide), slopeRows,
+                l.add(begin, l.mul(row, kTileSide)), kSquare);
   }
-  Value to = l.add(l.mul(square, kTileSide), i);
-  store(l, merge(l, p[0], p[1]), weights, to);
-  store(l, merge(l, ds[0], ds[1]), slopes, to);
+  Value to = l.add(begin, l.mul(i, kLanes));
+  storeMerged(l, p[0], p[1], weights, to, kSquare);
+  storeMerged(l, ds[0], ds[1], slopes, to, kSquare);
 }
 
 /// Probabilities and gradients of scores.
@@ -209,7 +209,7 @@ void TileBackward::doSquare(LoopBuilder &l, Value first, Value keyPanel,
       needsFinish(l, first, place.row, kLanes, /*lanesAreQueries=*/false);
   finishPanel(l, needs, scores, kLanes, batchIndex, place.head, first,
               place.row, /*lanesAreQueries=*/false);
-  Value factor = selectNumber(l, needs, kLog2E, scale * kLog2E);
+  Value factor = selectNumber(l, needs, toBase, scale * toBase);
   l.loop(l.index(0), l.index(kTileSide), 1, [&](LoopBuilder &l, Value i) {
     weighRows(l, i, place, square, factor);
   });
@@ -219,7 +219,7 @@ void TileBackward::doSquare(LoopBuilder &l, Value first, Value keyPanel,
 void TileBackward::addToKeys(LoopBuilder &l, Value panel,
                              const QueryPlace &place, Value left, Value right,
                              Value sums) {
-  TileGrid squares = acrossAt(l, right, l.mul(panel, kSquare));
+  TileGrid squares = acrossAt(l, right, l.mul(panel, squareWords()));
   squares.deeper *= keyPanels;
   Value columns = l.mul(l.div(place.at, kLanes), panelOfColumns());
   multiplyTiles(l, columnsAt(l, left, columns), squares,
@@ -229,9 +229,9 @@ void TileBackward::addToKeys(LoopBuilder &l, Value panel,
 
 void TileBackward::addToQueries(LoopBuilder &l, Value panel,
                                 const QueryPlace &place) {
-  Value squares = l.mul(panel, keyPanels * kSquare);
+  Value squares = l.mul(panel, keyPanels * squareWords());
   TileGrid left{addressOf(l, slopeRows, squares), kTileRow, kTileBytes,
-                2 * kTileBytes};
+                pieces * 2 * kTileBytes, pieceStride(2 * kTileBytes)};
   Value row = l.add(place.at, l.mul(panel, kLanes));
   TileGrid sums{addressOf(l, querySums, l.mul(row, paddedSize())),
                 height * kTileRow, 0, 0};
@@ -303,6 +303,7 @@ int64_t TileBackward::emit() {
   chooseSizes();
   placeTile(l);
   allocate(l);
+  configureTiles(l, words(l, kTileSide));
   clearNumbers(l, deltas, allRows);
   if (dq.memref)
     clearNumbers(l, querySums, allRows * paddedSize());
@@ -317,6 +318,7 @@ int64_t TileBackward::emit() {
                rowsOf(l, dq, batchIndex, l.add(firstHead, member), l.index(0)),
                scale);
     });
+  releaseTiles(l);
   func::ReturnOp::create(b, loc);
   return batch * kvHeads;
 }

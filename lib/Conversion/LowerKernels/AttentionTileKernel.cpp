@@ -81,7 +81,7 @@ void TileForward::allocate(LoopBuilder &l) {
   keyTiles = words(l, keys / kLanes * panelOfRows());
   valueTiles = words(l, keys / kLanes * panelOfColumns());
   scores = scratch(l, keys);
-  weights = words(l, keys * kTileSide);
+  weights = words(l, pieces * keys * kTileSide);
   sums = scratch(l, panels * paddedSize());
   shifts = scratch(l, panels);
   totals = scratch(l, panels);
@@ -147,8 +147,8 @@ void TileForward::moveShift(LoopBuilder &l, Value panel, Value max) {
   inIf(l, any, [&](LoopBuilder &l) {
     Value shift = arith::SelectOp::create(l.b, loc, isAbove, max, before);
     Value step = arith::SubFOp::create(l.b, loc, before, finite(l, shift));
-    step = arith::MulFOp::create(l.b, loc, step, constant(l, kLog2E));
-    Value factor = exp2(l, step);
+    step = arith::MulFOp::create(l.b, loc, step, constant(l, toBase));
+    Value factor = power(l, step);
     store(l, shift, shifts, panel);
     scaleRow(l, totals, panel, factor);
     l.loop(l.index(0), l.index(paddedSize()), 1, [&](LoopBuilder &l, Value d) {
@@ -157,18 +157,19 @@ void TileForward::moveShift(LoopBuilder &l, Value panel, Value max) {
   });
 }
 
-/// Makes `weights` of `scores`: 2^(factor score + shift). The sum with `total`.
+/// Makes `weights` of `scores`: base^(factor score + shift). The sum with `total`.
 Value TileForward::weighScores(LoopBuilder &l, Value factor, Value shift,
                                Value total) {
   for (int64_t begin = 0; begin < keys; begin += kLanes) {
     auto weighRows = [&](LoopBuilder &l, Value at, ValueRange total) {
       auto weigh = [&](int64_t key) {
         Value score = load(l, scores, l.add(at, l.index(key)));
-        return exp2(l, math::FmaOp::create(l.b, loc, score, factor, shift));
+        return power(l, math::FmaOp::create(l.b, loc, score, factor, shift));
       };
       Value x = weigh(begin), y = weigh(begin + kTileSide);
-      store(l, merge(l, roundBits(l, x), roundBits(l, y)), weights,
-            l.add(at, l.index(begin / 2)));
+      Value to =
+          l.add(l.mul(at, kLanes), l.index(begin / kLanes * pieces * kSquare));
+      storeMerged(l, split(l, x), split(l, y), weights, to, kSquare);
       Value sum = arith::AddFOp::create(l.b, loc, x, y);
       return SmallVector<Value>{arith::AddFOp::create(l.b, loc, total[0], sum)};
     };
@@ -191,8 +192,8 @@ void TileForward::doPanel(LoopBuilder &l, Value panel, Value low) {
             arith::MulFOp::create(l.b, loc, largestScore(l),
                                   selectNumber(l, needs, 1.0, scale)));
   Value shift = arith::MulFOp::create(
-      l.b, loc, finite(l, load(l, shifts, panel)), constant(l, -kLog2E));
-  Value total = weighScores(l, selectNumber(l, needs, kLog2E, scale * kLog2E),
+      l.b, loc, finite(l, load(l, shifts, panel)), constant(l, -toBase));
+  Value total = weighScores(l, selectNumber(l, needs, toBase, scale * toBase),
                             shift, load(l, totals, panel));
   store(l, total, totals, panel);
   if (outResult)
@@ -233,6 +234,7 @@ int64_t TileForward::emit() {
   chooseSizes();
   placeTile(l);
   allocate(l);
+  configureTiles(l, words(l, kTileSide));
   Value count = l.index(panels);
   if (rows % queries) {
     Value rest = arith::SubIOp::create(b, loc, l.index(rows), first);
@@ -249,6 +251,7 @@ int64_t TileForward::emit() {
   });
   l.loop(l.index(0), count, 1,
          [&](LoopBuilder &l, Value panel) { writePanel(l, panel); });
+  releaseTiles(l);
   func::ReturnOp::create(b, loc);
   return batch * heads * blocks;
 }

@@ -9,13 +9,18 @@ using namespace trainc;
 
 TileAttention::TileAttention(const AttentionEmitter &emitter)
     : AttentionEmitter(emitter), depth(llvm::divideCeil(headSize, kTileDepth)),
-      height(llvm::divideCeil(headSize, kTileSide)) {
+      height(llvm::divideCeil(headSize, kTileSide)),
+      pieces(element.isF32() ? kPieces : 1), stepOfRows(pieces * kTileSide),
+      toBase(element.isF32() ? 1.0 : kLog2E) {
   function.function->setAttr("amx", UnitAttr::get(loc.getContext()));
 }
 
 bool trainc::fitsTiles(const AttentionEmitter &e) {
   // Measured: less than that is as fast by vectors, or faster.
   int64_t length = std::min(e.rows, e.columns);
+  if (e.element.isF32())
+    return length >= 128 && e.headSize >= 32 && e.headSize <= 256 &&
+           length * e.headSize >= 8192;
   return e.element.isBF16() && ((length >= kLanes && e.headSize >= 8) ||
                                 (length >= kTileSide && e.headSize >= 32));
 }
@@ -76,10 +81,14 @@ Value TileAttention::countRows(LoopBuilder &l, Value first, int64_t length) {
 }
 
 Value TileAttention::insideRows(LoopBuilder &l, Value row, Value count, Value d,
-                                int64_t lanes) {
+                                int64_t lanes, int64_t step) {
   Value inside;
-  if (headSize % lanes)
-    inside = l.min(subtract(l, l.index(headSize), d), l.index(lanes));
+  if (headSize % step) {
+    Value rest = subtract(l, l.index(headSize), d);
+    if (step > lanes) // It can begin after the head's end.
+      rest = arith::MaxSIOp::create(l.b, loc, rest, l.index(0));
+    inside = l.min(rest, l.index(lanes));
+  }
   if (!count)
     return inside;
   Value isRow =
@@ -88,82 +97,123 @@ Value TileAttention::insideRows(LoopBuilder &l, Value row, Value count, Value d,
                                  inside ? inside : l.index(lanes), l.index(0));
 }
 
-/// `lanes` elements as they stand in memory.
-static Value loadElements(LoopBuilder &l, Value memref, Value at, Value inside,
-                          int64_t lanes) {
-  auto type = vectorOf(lanes, l.b.getBF16Type());
+Value TileAttention::loadElements(LoopBuilder &l, const Rows &rows, Value row,
+                                  Value count, Value d, int64_t lanes,
+                                  int64_t step) {
+  auto type = vectorOf(lanes, rows.element);
+  Value at = l.add(offset(l, rows, row), d);
+  Value inside = insideRows(l, row, count, d, lanes, step);
   if (!inside)
-    return vector::LoadOp::create(l.b, l.loc, type, memref, ValueRange(at));
+    return vector::LoadOp::create(l.b, loc, type, rows.memref, ValueRange(at));
   Value mask = vector::CreateMaskOp::create(
-      l.b, l.loc, vectorOf(lanes, l.b.getI1Type()), inside);
-  Value zero = nn::splatConstant(l.b, l.loc, type, 0.0);
-  return vector::MaskedLoadOp::create(l.b, l.loc, type, memref, ValueRange(at),
-                                      mask, zero);
+      l.b, loc, vectorOf(lanes, l.b.getI1Type()), inside);
+  Value zero = nn::splatConstant(l.b, loc, type, 0.0);
+  return vector::MaskedLoadOp::create(l.b, loc, type, rows.memref,
+                                      ValueRange(at), mask, zero);
 }
 
-Value TileAttention::loadWords(LoopBuilder &l, const Rows &rows, Value row,
-                               Value count, Value d) {
-  Value elements =
-      loadElements(l, rows.memref, l.add(offset(l, rows, row), d),
-                   insideRows(l, row, count, d, kTileDepth), kTileDepth);
-  return vector::BitCastOp::create(
-      l.b, loc, vectorOf(kTileSide, l.b.getI32Type()), elements);
+TileAttention::Halves TileAttention::loadWords(LoopBuilder &l, const Rows &rows,
+                                               Value row, Value count,
+                                               Value d) {
+  auto some = [&](Value d, int64_t lanes) {
+    return loadElements(l, rows, row, count, d, lanes, kTileDepth);
+  };
+  if (pieces > 1)
+    return {some(d, kTileSide), some(l.add(d, l.index(kTileSide)), kTileSide)};
+  return {vector::BitCastOp::create(
+      l.b, loc, vectorOf(kTileSide, l.b.getI32Type()), some(d, kTileDepth))};
 }
 
-Value TileAttention::loadPair(LoopBuilder &l, const Rows &rows, Value row,
-                              Value count, Value d) {
+TileAttention::Halves TileAttention::loadPair(LoopBuilder &l, const Rows &rows,
+                                              Value row, Value count, Value d) {
+  Value other = l.add(row, l.index(kTileSide));
+  auto some = [&](Value row) {
+    return loadElements(l, rows, row, count, d, kTileSide, kTileSide);
+  };
+  if (pieces > 1)
+    return {some(row), some(other)};
   auto halves = vectorOf(kTileSide, l.b.getI16Type());
   auto type = vectorOf(kTileSide, l.b.getI32Type());
   auto one = [&](Value row) -> Value {
-    Value elements =
-        loadElements(l, rows.memref, l.add(offset(l, rows, row), d),
-                     insideRows(l, row, count, d, kTileSide), kTileSide);
-    Value bits = vector::BitCastOp::create(l.b, loc, halves, elements);
+    Value bits = vector::BitCastOp::create(l.b, loc, halves, some(row));
     return arith::ExtUIOp::create(l.b, loc, type, bits);
   };
-  Value upper = one(l.add(row, l.index(kTileSide)));
-  upper = arith::ShLIOp::create(l.b, loc, upper,
-                                nn::splatConstant(l.b, loc, type, 16));
-  return arith::OrIOp::create(l.b, loc, one(row), upper);
+  Value upper = arith::ShLIOp::create(l.b, loc, one(other),
+                                      nn::splatConstant(l.b, loc, type, 16));
+  return {arith::OrIOp::create(l.b, loc, one(row), upper)};
 }
 
-static void storeWords(LoopBuilder &l, Value vector, Value to, Value at) {
+static void storeVector(LoopBuilder &l, Value vector, Value to, Value at) {
   vector::StoreOp::create(l.b, l.loc, vector, to, ValueRange(at));
+}
+
+void TileAttention::storeMerged(LoopBuilder &l, const Pieces &lower,
+                                const Pieces &upper, Value to, Value at,
+                                int64_t piece) {
+  for (auto [i, x, y] : llvm::enumerate(lower, upper))
+    storeVector(l, merge(l, x, y), to, l.add(at, l.index(i * piece)));
+}
+
+void TileAttention::storeWords(LoopBuilder &l, const Halves &halves, Value to,
+                               Value at, int64_t piece) {
+  if (pieces == 1)
+    return storeVector(l, halves[0], to, at);
+  storeMerged(l, split(l, halves[0]), split(l, halves[1]), to, at, piece);
+}
+
+void TileAttention::packTransposed(LoopBuilder &l,
+                                   function_ref<Halves(int64_t)> load, Value to,
+                                   Value at, int64_t stride, int64_t piece) {
+  SmallVector<SmallVector<Value>, 2> blocks(pieces > 1 ? 2 : 1);
+  for (int64_t i = 0; i < kTileSide; ++i)
+    for (auto [block, half] : llvm::zip(blocks, load(i)))
+      block.push_back(half);
+  for (SmallVector<Value> &block : blocks)
+    transpose(l, block);
+  for (int64_t i = 0; i < kTileSide; ++i) {
+    Halves halves;
+    for (SmallVector<Value> &block : blocks)
+      halves.push_back(block[i]);
+    storeWords(l, halves, to, l.add(at, l.index(i * stride)), piece);
+  }
 }
 
 void TileAttention::packRows(LoopBuilder &l, const Rows &rows, Value count,
                              Value to, Value at) {
   l.loop(l.index(0), l.index(kLanes), 1, [&](LoopBuilder &l, Value row) {
-    Value begin = l.add(at, l.mul(row, depth * kTileSide));
+    prefetchRow(l, rows, l.add(row, l.index(kLanes)));
+    Value begin = l.add(at, l.mul(row, depth * stepOfRows));
     for (int64_t i = 0; i < depth; ++i)
       storeWords(l, loadWords(l, rows, row, count, l.index(i * kTileDepth)), to,
-                 l.add(begin, l.index(i * kTileSide)));
+                 l.add(begin, l.index(i * stepOfRows)), kTileSide);
   });
 }
 
 TileGrid TileAttention::rowsAt(LoopBuilder &l, Value packed, Value at) {
-  int64_t stride = depth * kTileRow;
-  return {addressOf(l, packed, at), stride, kTileSide * stride, kTileRow};
+  int64_t step = pieces * kTileRow, stride = depth * step;
+  return {addressOf(l, packed, at), stride, kTileSide * stride, step,
+          pieceStride(kTileRow)};
 }
 
 void TileAttention::packAcross(LoopBuilder &l, const Rows &rows, Value count,
                                Value to, Value at) {
   l.loop(l.index(0), l.index(depth), 1, [&](LoopBuilder &l, Value step) {
-    Value begin = l.add(at, l.mul(step, kTileSide * kLanes));
+    Value begin = l.add(at, l.mul(step, pieces * kSquare));
     Value d = l.mul(step, kTileDepth);
-    for (int64_t half = 0; half < kLanes; half += kTileSide) {
-      SmallVector<Value> block;
-      for (int64_t i = 0; i < kTileSide; ++i)
-        block.push_back(loadWords(l, rows, l.index(half + i), count, d));
-      transpose(l, block);
-      for (auto [i, words] : llvm::enumerate(block))
-        storeWords(l, words, to, l.add(begin, l.index(i * kLanes + half)));
-    }
+    for (int64_t half = 0; half < kLanes; half += kTileSide)
+      packTransposed(
+          l,
+          [&](int64_t i) {
+            return loadWords(l, rows, l.index(half + i), count, d);
+          },
+          to, l.add(begin, l.index(half)), kLanes, kSquare);
   });
 }
 
 TileGrid TileAttention::acrossAt(LoopBuilder &l, Value packed, Value at) {
-  return {addressOf(l, packed, at), 2 * kTileRow, kTileRow, 2 * kTileBytes};
+  constexpr int64_t bytes = 2 * kTileBytes;
+  return {addressOf(l, packed, at), 2 * kTileRow, kTileRow, pieces * bytes,
+          pieceStride(bytes)};
 }
 
 void TileAttention::packPairs(LoopBuilder &l, const Rows &rows, Value count,
@@ -172,69 +222,132 @@ void TileAttention::packPairs(LoopBuilder &l, const Rows &rows, Value count,
     Value begin = l.add(at, l.mul(row, height * kTileSide));
     for (int64_t d = 0; d < headSize; d += kTileSide)
       storeWords(l, loadPair(l, rows, row, count, l.index(d)), to,
-                 l.add(begin, l.index(d)));
+                 l.add(begin, l.index(d)), panelOfColumns() / pieces);
   });
 }
 
 TileGrid TileAttention::pairsAt(LoopBuilder &l, Value packed, Value at) {
-  return {addressOf(l, packed, at), height * kTileRow, kTileRow,
-          height * kTileBytes};
+  int64_t bytes = height * kTileBytes;
+  return {addressOf(l, packed, at), height * kTileRow, kTileRow, pieces * bytes,
+          pieceStride(bytes)};
 }
 
 void TileAttention::packColumns(LoopBuilder &l, const Rows &rows, Value count,
                                 Value to, Value at) {
+  l.loop(l.index(0), l.index(kLanes), 1, [&](LoopBuilder &l, Value row) {
+    prefetchRow(l, rows, l.add(row, l.index(kLanes)));
+  });
   l.loop(l.index(0), l.index(height), 1, [&](LoopBuilder &l, Value tile) {
     Value begin = l.add(at, l.mul(tile, kTileSide * kTileSide));
-    SmallVector<Value> block;
-    for (int64_t i = 0; i < kTileSide; ++i)
-      block.push_back(
-          loadPair(l, rows, l.index(i), count, l.mul(tile, kTileSide)));
-    transpose(l, block);
-    for (auto [i, words] : llvm::enumerate(block))
-      storeWords(l, words, to, l.add(begin, l.index(i * kTileSide)));
+    Value d = l.mul(tile, kTileSide);
+    packTransposed(
+        l, [&](int64_t i) { return loadPair(l, rows, l.index(i), count, d); },
+        to, begin, kTileSide, panelOfColumns() / pieces);
   });
 }
 
 TileGrid TileAttention::columnsAt(LoopBuilder &l, Value packed, Value at) {
-  return {addressOf(l, packed, at), kTileRow, kTileBytes, height * kTileBytes};
+  int64_t bytes = height * kTileBytes;
+  return {addressOf(l, packed, at), kTileRow, kTileBytes, pieces * bytes,
+          pieceStride(bytes)};
 }
 
 //===----------------------------------------------------------------------===//
 // Numbers
 //===----------------------------------------------------------------------===//
 
-Value TileAttention::exp2(LoopBuilder &l, Value value) {
-  // Adding 1.5 * 2^23 rounds to a whole number, which is in the lowest bits then;
-  // it is added to the exponent of 2^fraction. NaN stays NaN: the comparison is
-  // written so that it is selected.
-  constexpr double coefficients[] = {0.009582850668643943, 0.05590642819245262,
-                                     0.24024098682939588, 0.6931241927688818,
-                                     1.0};
-  constexpr double round = 12582912, least = -127;
+// Adding kRound to a number rounds it to a whole one, which is in the lowest bits
+// then.
+static constexpr double kRound = 12582912; // 1.5 * 2^23
+
+Value TileAttention::polynomial(LoopBuilder &l, ArrayRef<double> coefficients,
+                                Value value) {
+  Value sum = constant(l, coefficients[0]);
+  for (double coefficient : coefficients.drop_front())
+    sum = math::FmaOp::create(l.b, loc, sum, value, constant(l, coefficient));
+  return sum;
+}
+
+Value TileAttention::shiftExponent(LoopBuilder &l, Value value, Value whole) {
   auto integers = vectorOf(kLanes, l.b.getI32Type());
-  Value bound = constant(l, least);
-  Value isBelow =
-      arith::CmpFOp::create(l.b, loc, arith::CmpFPredicate::OGT, bound, value);
-  Value x = arith::SelectOp::create(l.b, loc, isBelow, bound, value);
-  Value whole = arith::AddFOp::create(l.b, loc, x, constant(l, round));
-  Value fraction = arith::SubFOp::create(
-      l.b, loc, x, arith::SubFOp::create(l.b, loc, whole, constant(l, round)));
-  Value power = constant(l, coefficients[0]);
-  for (double coefficient : llvm::drop_begin(coefficients))
-    power = math::FmaOp::create(l.b, loc, power, fraction,
-                                constant(l, coefficient));
   auto bits = [&](Value value) -> Value {
     return arith::BitcastOp::create(l.b, loc, integers, value);
   };
   Value exponent = arith::ShLIOp::create(
       l.b, loc, bits(whole), nn::splatConstant(l.b, loc, integers, 23));
-  Value sum = arith::AddIOp::create(l.b, loc, bits(power), exponent);
+  Value sum = arith::AddIOp::create(l.b, loc, bits(value), exponent);
   return arith::BitcastOp::create(l.b, loc, vectorType, sum);
+}
+
+Value TileAttention::exp2(LoopBuilder &l, Value value) {
+  // NaN stays NaN: the comparison is written so that it is selected.
+  constexpr double coefficients[] = {0.009582850668643943, 0.05590642819245262,
+                                     0.24024098682939588, 0.6931241927688818,
+                                     1.0};
+  Value bound = constant(l, -127);
+  Value isBelow =
+      arith::CmpFOp::create(l.b, loc, arith::CmpFPredicate::OGT, bound, value);
+  Value x = arith::SelectOp::create(l.b, loc, isBelow, bound, value);
+  Value whole = arith::AddFOp::create(l.b, loc, x, constant(l, kRound));
+  Value fraction = arith::SubFOp::create(
+      l.b, loc, x, arith::SubFOp::create(l.b, loc, whole, constant(l, kRound)));
+  return shiftExponent(l, polynomial(l, coefficients, fraction), whole);
+}
+
+Value TileAttention::exponential(LoopBuilder &l, Value value) {
+  // The remainder after multiples of log(2): their number times the error of the
+  // constant is nothing where the result is not.
+  constexpr double coefficients[] = {0.001381443333397937,
+                                     0.008368796875285028,
+                                     0.041668395806671435,
+                                     0.16666519971884153,
+                                     0.4999999340333646,
+                                     1.0,
+                                     1.0};
+  constexpr double least = -87, log2 = 0.6931471805599453;
+  Value whole = math::FmaOp::create(l.b, loc, value, constant(l, kLog2E),
+                                    constant(l, kRound));
+  Value number = arith::SubFOp::create(l.b, loc, whole, constant(l, kRound));
+  Value rest = math::FmaOp::create(l.b, loc, number, constant(l, -log2), value);
+  Value result = shiftExponent(l, polynomial(l, coefficients, rest), whole);
+  // 0 below, and NaN, whatever its bits are.
+  Value zero = constant(l, 0.0);
+  Value isBelow =
+      arith::CmpFOp::create(l.b, loc, arith::CmpFPredicate::OGT, zero, value);
+  Value other = arith::SelectOp::create(l.b, loc, isBelow, zero, value);
+  Value isNormal = arith::CmpFOp::create(l.b, loc, arith::CmpFPredicate::OGE,
+                                         value, constant(l, least));
+  return arith::SelectOp::create(l.b, loc, isNormal, result, other);
+}
+
+Value TileAttention::power(LoopBuilder &l, Value value) {
+  return pieces > 1 ? exponential(l, value) : exp2(l, value);
+}
+
+TileAttention::Pieces TileAttention::split(LoopBuilder &l, Value value) {
+  if (pieces == 1)
+    return {roundBits(l, value)};
+  Type integers = cast<VectorType>(value.getType()).clone(l.b.getI32Type());
+  Value upperHalf = nn::splatConstant(l.b, loc, integers, -0x10000);
+  Pieces found;
+  for (int64_t piece = 0; piece < kPieces; ++piece) {
+    // High is cut off, so that the rest has its sign; low is exact.
+    Value bits = piece == 1
+                     ? roundBits(l, value)
+                     : arith::BitcastOp::create(l.b, loc, integers, value);
+    found.push_back(bits);
+    if (piece == kPieces - 1)
+      break;
+    bits = arith::AndIOp::create(l.b, loc, bits, upperHalf);
+    bits = arith::BitcastOp::create(l.b, loc, value.getType(), bits);
+    value = arith::SubFOp::create(l.b, loc, value, bits);
+  }
+  return found;
 }
 
 Value TileAttention::roundBits(LoopBuilder &l, Value value) {
   // Ties go away from 0.
-  auto integers = vectorOf(kLanes, l.b.getI32Type());
+  Type integers = cast<VectorType>(value.getType()).clone(l.b.getI32Type());
   Value bits = arith::BitcastOp::create(l.b, loc, integers, value);
   return arith::AddIOp::create(l.b, loc, bits,
                                nn::splatConstant(l.b, loc, integers, 0x8000));

@@ -1,8 +1,9 @@
 //===- AttentionTiles.h - Blocks of an attention by tiles -------*- C++ -*-===//
 //
-// What the kernels of attention in bf16 share where tile registers multiply. All
-// operands are copied into tiles, filled up with 0. A panel is kLanes rows: what
-// is summed over rows of a panel pairs row i with row i + kTileSide in a word.
+// What the kernels of attention in bf16 and f32 share where tile registers
+// multiply. All operands are copied into tiles, filled up with 0; f32 in pieces,
+// which follow each other. A panel is kLanes rows: what is summed over rows of a
+// panel pairs row i with row i + kTileSide in a word.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_LIB_CONVERSION_LOWERKERNELS_ATTENTIONTILES_H
@@ -13,6 +14,9 @@
 
 namespace trainc {
 
+/// Words of kLanes x kLanes numbers in bf16.
+inline constexpr int64_t kSquare = kLanes * kTileSide;
+
 /// log2(e).
 inline constexpr double kLog2E = 1.4426950408889634;
 
@@ -22,13 +26,21 @@ struct TileAttention : AttentionEmitter {
 protected:
   /// Tiles along a head, where it is summed over and where it is not.
   int64_t depth, height;
+  /// Of an element, and words of the tile rows of a step of d.
+  int64_t pieces, stepOfRows;
+  /// What the logarithm of the exponentials' base is to that of e.
+  double toBase;
 
   /// Scratch of `count` words.
   mlir::Value words(LoopBuilder &l, int64_t count);
   /// What a panel of each form takes, in words.
-  int64_t panelOfRows() const { return kLanes * depth * kTileSide; }
+  int64_t panelOfRows() const { return kLanes * depth * stepOfRows; }
   int64_t panelAcross() const { return panelOfRows(); }
-  int64_t panelOfColumns() const { return height * kTileSide * kTileSide; }
+  int64_t panelOfColumns() const {
+    return pieces * height * kTileSide * kTileSide;
+  }
+  /// Bytes from one piece to the next where all of it takes `bytes`.
+  int64_t pieceStride(int64_t bytes) const { return pieces > 1 ? bytes : 0; }
 
   // The forms of a panel, of the rows from `rows` on; those from `count` on (null:
   // none) are 0. They start at word `at`.
@@ -50,17 +62,36 @@ protected:
                    mlir::Value to, mlir::Value at);
   TileGrid columnsAt(LoopBuilder &l, mlir::Value packed, mlir::Value at);
 
-  /// kTileDepth elements of a row from `d` on as words, 0 from the head's end on or
-  /// if the row is not below `count`.
-  mlir::Value loadWords(LoopBuilder &l, const Rows &rows, mlir::Value row,
-                        mlir::Value count, mlir::Value d);
-  /// The words of rows `row` and `row` + kTileSide at kTileSide d.
-  mlir::Value loadPair(LoopBuilder &l, const Rows &rows, mlir::Value row,
-                       mlir::Value count, mlir::Value d);
+  /// Words that are not made yet: themselves in bf16, else the numbers that will be
+  /// their lower and upper halves.
+  using Halves = llvm::SmallVector<mlir::Value, 2>;
+  /// kTileDepth elements of a row from `d` on, 0 from the head's end on or if the
+  /// row is not below `count`.
+  Halves loadWords(LoopBuilder &l, const Rows &rows, mlir::Value row,
+                   mlir::Value count, mlir::Value d);
+  /// Those of rows `row` and `row` + kTileSide at kTileSide d.
+  Halves loadPair(LoopBuilder &l, const Rows &rows, mlir::Value row,
+                  mlir::Value count, mlir::Value d);
+  /// `lanes` elements as they stand in memory, of a row that is read in steps of
+  /// `step`; 0 as above.
+  mlir::Value loadElements(LoopBuilder &l, const Rows &rows, mlir::Value row,
+                           mlir::Value count, mlir::Value d, int64_t lanes,
+                           int64_t step);
+  /// Transposes all that `load` gives for 0 to kTileSide, and stores it from `at` on
+  /// in rows that are `stride` words apart, pieces `piece`.
+  void packTransposed(LoopBuilder &l, llvm::function_ref<Halves(int64_t)> load,
+                      mlir::Value to, mlir::Value at, int64_t stride,
+                      int64_t piece);
+  /// Stores words from `at` on, `piece` words from one piece to the next.
+  void storeWords(LoopBuilder &l, const Halves &halves, mlir::Value to,
+                  mlir::Value at, int64_t piece);
+  using Pieces = llvm::SmallVector<mlir::Value, kPieces>;
+  void storeMerged(LoopBuilder &l, const Pieces &lower, const Pieces &upper,
+                   mlir::Value to, mlir::Value at, int64_t piece);
   /// How many of `lanes` elements from `d` on are of a row below `count`; null if
   /// all are.
   mlir::Value insideRows(LoopBuilder &l, mlir::Value row, mlir::Value count,
-                         mlir::Value d, int64_t lanes);
+                         mlir::Value d, int64_t lanes, int64_t step);
   /// Rows of a block of panels, up to kAttentionRows of `length`.
   static int64_t rowsPerBlock(int64_t length);
   /// Whether blocks of panels fill `length` rows.
@@ -70,8 +101,21 @@ protected:
   /// How many rows there are from `first` on, at least 0; null if always a panel.
   mlir::Value countRows(LoopBuilder &l, mlir::Value first, int64_t length);
 
+  /// The base to the power of `value`: exp2 in bf16, exp in f32.
+  mlir::Value power(LoopBuilder &l, mlir::Value value);
   /// 2 to the power of `value`, which is below 128, with an error of 3e-6 of it.
   mlir::Value exp2(LoopBuilder &l, mlir::Value value);
+  /// e to the power of `value`, which is below 88: with an error of 1.2e-7 of it from
+  /// -20 on, 0 below -87.
+  mlir::Value exponential(LoopBuilder &l, mlir::Value value);
+  /// The polynomial of `value` with these coefficients, the highest first.
+  mlir::Value polynomial(LoopBuilder &l, llvm::ArrayRef<double> coefficients,
+                         mlir::Value value);
+  /// `value` times 2 to the power that stands in the lowest bits of `whole`.
+  mlir::Value shiftExponent(LoopBuilder &l, mlir::Value value,
+                            mlir::Value whole);
+  /// The bits of `value` by pieces: the upper halves are they in bf16.
+  Pieces split(LoopBuilder &l, mlir::Value value);
   /// The bits of `value`, so that the upper half is it in bf16.
   mlir::Value roundBits(LoopBuilder &l, mlir::Value value);
   /// Words of the upper halves of words: one in the lower half, one in the upper.

@@ -1,8 +1,7 @@
 //===- Tiles.cpp - Products by tile registers -----------------------------===//
 //
-// LLVM assigns the registers and configures them where a function begins. No
-// tile lives longer than a basic block: its eight registers hold 2 x 2 sums, two
-// tiles of A and two of B.
+// The eight registers hold 2 x 2 sums, two tiles of A and two of B. They are given
+// here: LLVM would spill some.
 //
 //===----------------------------------------------------------------------===//
 #include "Tiles.h"
@@ -13,25 +12,24 @@ using namespace trainc;
 
 /// Sums in registers along rows and columns.
 static constexpr int64_t kRegisterSide = 2;
+/// Registers of A and of B, after those of the sums.
+static constexpr int64_t kLeft = 4, kRight = 6;
+
+static int64_t sumOf(int64_t i, int64_t j) { return i * kRegisterSide + j; }
 
 static Value constant(LoopBuilder &l, unsigned bits, int64_t value) {
   return arith::ConstantIntOp::create(l.b, l.loc, value, bits);
 }
 
-/// An instruction on tiles of full size.
-static Value callTile(LoopBuilder &l, StringRef name, bool hasResult,
-                      unsigned sizes, ValueRange operands) {
-  SmallVector<Value> arguments{constant(l, 16, kTileSide)};
-  arguments.resize(sizes, constant(l, 16, kTileRow));
+/// An instruction on registers.
+static void callTile(LoopBuilder &l, StringRef name,
+                     ArrayRef<int64_t> registers, ValueRange operands = {}) {
+  SmallVector<Value> arguments;
+  for (int64_t tile : registers)
+    arguments.push_back(constant(l, 8, tile));
   llvm::append_range(arguments, operands);
-  auto intrinsic = l.b.getStringAttr("llvm.x86." + name + ".internal");
-  if (!hasResult) {
-    LLVM::CallIntrinsicOp::create(l.b, l.loc, intrinsic, arguments);
-    return Value();
-  }
-  Type tile = LLVM::LLVMX86AMXType::get(l.b.getContext());
-  return LLVM::CallIntrinsicOp::create(l.b, l.loc, tile, intrinsic, arguments)
-      .getResults();
+  LLVM::CallIntrinsicOp::create(
+      l.b, l.loc, l.b.getStringAttr("llvm.x86." + name), arguments);
 }
 
 static Value pointerTo(LoopBuilder &l, Value address) {
@@ -39,16 +37,33 @@ static Value pointerTo(LoopBuilder &l, Value address) {
   return LLVM::IntToPtrOp::create(l.b, l.loc, pointer, address);
 }
 
-static Value loadTile(LoopBuilder &l, Value address, int64_t stride) {
-  return callTile(l, "tileloadd64", true, 2,
-                  {pointerTo(l, address), constant(l, 64, stride)});
+static void loadTile(LoopBuilder &l, int64_t tile, Value address,
+                     int64_t stride) {
+  callTile(l, "tileloadd64", tile,
+           {pointerTo(l, address), constant(l, 64, stride)});
 }
 
-static void storeTile(LoopBuilder &l, Value tile, Value address,
+static void storeTile(LoopBuilder &l, int64_t tile, Value address,
                       int64_t stride) {
-  callTile(l, "tilestored64", false, 2,
-           {pointerTo(l, address), constant(l, 64, stride), tile});
+  callTile(l, "tilestored64", tile,
+           {pointerTo(l, address), constant(l, 64, stride)});
 }
+
+void trainc::configureTiles(LoopBuilder &l, Value memref) {
+  // Byte 0: the palette; 16-bit words from byte 16 on: bytes of a row; bytes from
+  // 48 on: rows; of eight registers each.
+  SmallVector<int32_t> words(kTileSide, 0);
+  words[0] = 1;
+  std::fill_n(words.begin() + 4, 4, kTileRow << 16 | kTileRow);
+  std::fill_n(words.begin() + 12, 2, kTileSide * 0x01010101);
+  auto type = VectorType::get({kTileSide}, l.b.getI32Type());
+  Value vector = arith::ConstantOp::create(
+      l.b, l.loc, DenseElementsAttr::get(type, ArrayRef(words)));
+  vector::StoreOp::create(l.b, l.loc, vector, memref, ValueRange(l.index(0)));
+  callTile(l, "ldtilecfg", {}, pointerTo(l, addressOf(l, memref, l.index(0))));
+}
+
+void trainc::releaseTiles(LoopBuilder &l) { callTile(l, "tilerelease", {}); }
 
 static Value move(LoopBuilder &l, Value address, int64_t bytes) {
   return bytes ? l.add(address, constant(l, 64, bytes)) : address;
@@ -68,34 +83,70 @@ Value trainc::addressOf(LoopBuilder &l, Value memref, Value at) {
   return arith::IndexCastOp::create(l.b, l.loc, l.b.getI64Type(), address);
 }
 
-/// Up to kRegisterSide x kRegisterSide tiles of C.
+namespace {
+/// What is multiplied at once: the step of k, the piece of A and that of B.
+struct Product {
+  int64_t step, left, right;
+};
+} // namespace
+
+/// The small ones first.
+static SmallVector<Product> productsOf(int64_t steps, bool inPieces) {
+  constexpr std::pair<int64_t, int64_t> pairs[] = {{2, 0}, {1, 0}, {1, 1},
+                                                   {0, 1}, {0, 2}, {0, 0}};
+  SmallVector<Product> products;
+  for (int64_t step = 0; step < steps; ++step)
+    for (auto [left, right] : ArrayRef(pairs).take_back(inPieces ? 6 : 1))
+      products.push_back({step, left, right});
+  return products;
+}
+
+/// Up to kRegisterSide x kRegisterSide tiles of C. A register is loaded again
+/// right after its last use.
 static void multiplyInRegisters(LoopBuilder &l, const TileGrid &a,
                                 const TileGrid &b, const TileGrid &c,
                                 int64_t rows, int64_t columns, int64_t steps,
                                 bool accumulate) {
-  Value sums[kRegisterSide][kRegisterSide], right[kRegisterSide];
-  auto place = [&](int64_t i, int64_t j) {
-    return move(l, c.address, i * kTileSide * c.stride + j * kTileRow);
+  auto inSums = [&](function_ref<void(int64_t, Value)> body) {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        body(sumOf(i, j),
+             move(l, c.address, i * kTileSide * c.stride + j * kTileRow));
   };
+  auto loadOf = [&](int64_t tile, const TileGrid &grid, int64_t at,
+                    int64_t step, int64_t piece) {
+    int64_t bytes = at * grid.across + step * grid.deeper + piece * grid.piece;
+    loadTile(l, tile, move(l, grid.address, bytes), grid.stride);
+  };
+  inSums([&](int64_t tile, Value address) {
+    if (accumulate)
+      loadTile(l, tile, address, c.stride);
+    else
+      callTile(l, "tilezero", tile);
+  });
+  SmallVector<Product> products = productsOf(steps, a.piece != 0);
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j)
-      sums[i][j] = accumulate ? loadTile(l, place(i, j), c.stride)
-                              : callTile(l, "tilezero", true, 2, {});
-  for (int64_t step = 0; step < steps; ++step)
-    for (int64_t i = 0; i < rows; ++i) {
-      Value left = loadTile(
-          l, move(l, a.address, i * a.across + step * a.deeper), a.stride);
-      for (int64_t j = 0; j < columns; ++j) {
-        if (i == 0)
-          right[j] = loadTile(
-              l, move(l, b.address, j * b.across + step * b.deeper), b.stride);
-        sums[i][j] =
-            callTile(l, "tdpbf16ps", true, 3, {sums[i][j], left, right[j]});
-      }
+    loadOf(kLeft + i, a, i, 0, products[0].left);
+  for (int64_t j = 0; j < columns; ++j)
+    loadOf(kRight + j, b, j, 0, products[0].right);
+  for (auto [at, product] : llvm::enumerate(products)) {
+    Product next = at + 1 < products.size() ? products[at + 1] : product;
+    bool otherStep = next.step != product.step;
+    bool otherLeft = otherStep || next.left != product.left;
+    bool otherRight = otherStep || next.right != product.right;
+    for (int64_t k = 0; k < rows * columns; ++k) {
+      int64_t i = otherLeft ? k / columns : k % rows;
+      int64_t j = otherLeft ? k % columns : k / rows;
+      callTile(l, "tdpbf16ps", {sumOf(i, j), kLeft + i, kRight + j});
+      if (otherLeft && j == columns - 1)
+        loadOf(kLeft + i, a, i, next.step, next.left);
+      if (otherRight && i == rows - 1)
+        loadOf(kRight + j, b, j, next.step, next.right);
     }
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j)
-      storeTile(l, sums[i][j], place(i, j), c.stride);
+  }
+  inSums([&](int64_t tile, Value address) {
+    storeTile(l, tile, address, c.stride);
+  });
 }
 
 /// Runs `body` on 0 to `count` with how many it shall do at once.

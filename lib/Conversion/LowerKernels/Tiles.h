@@ -5,6 +5,9 @@
 // consecutive k; where k is no dimension of memory, any pairs will do that are
 // the same in A and B.
 //
+// An f32 number is three bf16 pieces, high, middle and low; six of the nine
+// products of two are summed (runtime/src/cpu/amx.cpp).
+//
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_LIB_CONVERSION_LOWERKERNELS_TILES_H
 #define TRAINC_LIB_CONVERSION_LOWERKERNELS_TILES_H
@@ -17,6 +20,8 @@ namespace trainc {
 /// a row and of all.
 inline constexpr int64_t kTileSide = 16, kTileDepth = 32, kTileRow = 64,
                          kTileBytes = 1024;
+/// Pieces of an f32 number.
+inline constexpr int64_t kPieces = 3;
 
 /// A grid of tiles in memory, all of them whole.
 struct TileGrid {
@@ -24,10 +29,16 @@ struct TileGrid {
   int64_t stride;      // bytes from one row of a tile to the next
   int64_t across;      // from one tile to the next along m or n
   int64_t deeper;      // the same along k
+  int64_t piece = 0;   // to the next piece of the same numbers; 0 in bf16
 };
 
 /// The address of element `at` of `memref`, as an i64.
 mlir::Value addressOf(LoopBuilder &l, mlir::Value memref, mlir::Value at);
+
+/// Makes all registers whole tiles, which holds until releaseTiles. Takes kTileSide
+/// words of scratch.
+void configureTiles(LoopBuilder &l, mlir::Value memref);
+void releaseTiles(LoopBuilder &l);
 
 /// C = A B or, if it accumulates, C += A B: `rows` x `columns` tiles, `steps` deep.
 /// C is row-major: its rows of floats are `c.stride` bytes apart.
