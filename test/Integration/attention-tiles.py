@@ -17,7 +17,7 @@ sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integra
 
 from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
 from gradient_cases import Case, attend, attend_packed, normal, some, types  # noqa: E402
-from gradients import BARS, Prepared, check, distance, module  # noqa: E402
+from gradients import BARS, Prepared, check, errors_of, module, prepare, read_gradients  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 SIZES = {"bf16": ((2, 16, 20, 2, 1, 32), (2, 33, 47, 2, 1, 16), (1, 96, 160, 4, 2, 80), (1, 130, 70, 2, 1, 128), (1, 290, 290, 2, 2, 24)),
@@ -49,10 +49,7 @@ def results(library, prepared, threads):
     """Bytes of results and gradients."""
     with Trainer(Runtime(RUNTIME_LIBRARY), library, threads=threads) as trainer:
         for p in prepared:
-            for name, i in p.parameters.items():
-                trainer.write(name, p.operands[i])
-            trainer.bind(f"f{p.number}", **p.inputs)
-            trainer.bind("step", **p.inputs, **{f"w{p.number}": p.weights})
+            prepare(trainer, p)
         trainer.step()
         return b"".join(trainer.eval(f"f{p.number}")["r"].tobytes() for p in prepared) + b"".join(
             np.asarray(trainer.read(name, "gradient")).tobytes() for p in prepared for name in p.parameters)
@@ -70,19 +67,13 @@ def keeps_nan(library, p):
     return found[0, 1, 0].all() and found.sum() == found.shape[-1]
 
 
-def errors_of(library, p):
+def errors_by(library, p):
     """Of the result and of each gradient."""
     with Trainer(Runtime(RUNTIME_LIBRARY), library) as trainer:
-        for name, i in p.parameters.items():
-            trainer.write(name, p.operands[i])
-        trainer.bind(f"f{p.number}", **p.inputs)
-        trainer.bind("step", **p.inputs, **{f"w{p.number}": p.weights})
+        prepare(trainer, p)
         for _ in range(2):
             trainer.step()
-        scale = trainer.scalar("read_scale")
-        errors = [distance(trainer.eval(f"f{p.number}")["r"], p.result)]
-        return errors + [distance(trainer.read(name, "gradient").astype(np.float64) * scale, p.gradients[name])
-                         for name in p.parameters]
+        return errors_of(trainer, p, read_gradients(trainer, p))
 
 
 def uses_tiles(library):
@@ -94,7 +85,7 @@ def compare(cases, folder):
     ratios = {}
     for case in cases:
         p = Prepared(0, case, "f32")
-        tiles, plain = (errors_of(compile_module(module([p]), os.path.join(folder, "one.so"), *options), p)
+        tiles, plain = (errors_by(compile_module(module([p]), os.path.join(folder, "one.so"), *options), p)
                         for options in ((), ("--target-cpu=x86-64-v4",)))
         ratios[case.name] = float(np.max(np.array(tiles) / plain))
     return ratios

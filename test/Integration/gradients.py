@@ -181,6 +181,26 @@ def difference_error(trainer, p, gradients):
     return float((np.linalg.norm(errors) if size <= 48 else np.max(np.abs(errors))) / norm)
 
 
+def prepare(trainer, p):
+    """Sets the parameters and inputs of a case."""
+    for name, i in p.parameters.items():
+        trainer.write(name, p.operands[i])
+    trainer.bind(f"f{p.number}", **p.inputs)
+    trainer.bind("step", **p.inputs, **{f"w{p.number}": p.weights})
+
+
+def read_gradients(trainer, p):
+    """{parameter: its gradient} of the steps so far."""
+    scale = trainer.scalar("read_scale")
+    return {name: trainer.read(name, "gradient").astype(np.float64) * scale for name in p.parameters}
+
+
+def errors_of(trainer, p, gradients):
+    """Of the result and of each gradient."""
+    errors = [distance(trainer.eval(f"f{p.number}")["r"], p.result)]
+    return errors + [distance(g, p.gradients[name]) for name, g in gradients.items()]
+
+
 def check(cases, element, folder):
     """{case name: error} of the cases of one op."""
     prepared = [Prepared(i, case, element) for i, case in enumerate(cases)]
@@ -188,17 +208,12 @@ def check(cases, element, folder):
     errors = {}
     with Trainer(Runtime(RUNTIME_LIBRARY), library) as trainer:
         for p in prepared:
-            for name, i in p.parameters.items():
-                trainer.write(name, p.operands[i])
-            trainer.bind(f"f{p.number}", **p.inputs)
-            trainer.bind("step", **p.inputs, **{f"w{p.number}": p.weights})
+            prepare(trainer, p)
         for _ in range(2):
             trainer.step()
-        scale = trainer.scalar("read_scale")
         for p in prepared:
-            gradients = {name: trainer.read(name, "gradient").astype(np.float64) * scale for name in p.parameters}
-            error = [distance(trainer.eval(f"f{p.number}")["r"], p.result)]
-            error += [distance(g, p.gradients[name]) for name, g in gradients.items()]
+            gradients = read_gradients(trainer, p)
+            error = errors_of(trainer, p, gradients)
             if element == "f64" and p.case.smooth:
                 error.append(difference_error(trainer, p, gradients))
             name = p.case.name

@@ -27,8 +27,6 @@
 #include "cpu/features.h"
 
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 using namespace trainc;
 
@@ -355,8 +353,6 @@ void trainc::amxMultiply(const AmxProduct &x) {
 }
 
 bool trainc::haveAmx() {
-  // The kernel keeps the registers' state for a process that asks for it.
-  constexpr long requestPermission = 0x1023, tileData = 18;
   static int known; // 0: not yet, 1: no, 2: yes
   int have = __atomic_load_n(&known, __ATOMIC_RELAXED);
   if (have == 0) {
@@ -367,8 +363,6 @@ bool trainc::haveAmx() {
     for (const char *feature : needed)
       if (!hasFeature(feature))
         have = 1;
-    if (have == 2 && syscall(SYS_arch_prctl, requestPermission, tileData) != 0)
-      have = 1;
     __atomic_store_n(&known, have, __ATOMIC_RELAXED);
   }
   return have == 2;
