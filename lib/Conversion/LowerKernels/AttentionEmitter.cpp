@@ -476,6 +476,58 @@ Value AttentionEmitter::dot(LoopBuilder &l, const Rows &x, const Rows &y) {
 }
 
 //===----------------------------------------------------------------------===//
+// Exponentials
+//===----------------------------------------------------------------------===//
+
+Value AttentionEmitter::polynomial(LoopBuilder &l,
+                                   ArrayRef<double> coefficients, Value value) {
+  Value sum = constant(l, coefficients[0]);
+  for (double coefficient : coefficients.drop_front())
+    sum = math::FmaOp::create(l.b, loc, sum, value, constant(l, coefficient));
+  return sum;
+}
+
+Value AttentionEmitter::shiftExponent(LoopBuilder &l, Value value,
+                                      Value whole) {
+  VectorType integers = integerLanes(l.b);
+  auto bits = [&](Value value) -> Value {
+    return arith::BitcastOp::create(l.b, loc, integers, value);
+  };
+  Value exponent = arith::ShLIOp::create(
+      l.b, loc, bits(whole), nn::splatConstant(l.b, loc, integers, 23));
+  Value sum = arith::AddIOp::create(l.b, loc, bits(value), exponent);
+  return arith::BitcastOp::create(l.b, loc, vectorType, sum);
+}
+
+Value AttentionEmitter::exp(LoopBuilder &l, Value value) {
+  if (!compute.isF32())
+    return math::ExpOp::create(l.b, loc, value);
+  // The remainder after multiples of log(2): their number times the error of the
+  // constant is nothing where the result is not.
+  constexpr double coefficients[] = {0.001381443333397937,
+                                     0.008368796875285028,
+                                     0.041668395806671435,
+                                     0.16666519971884153,
+                                     0.4999999340333646,
+                                     1.0,
+                                     1.0};
+  constexpr double least = -87, log2 = 0.6931471805599453;
+  Value whole = math::FmaOp::create(l.b, loc, value, constant(l, kLog2E),
+                                    constant(l, kRound));
+  Value number = arith::SubFOp::create(l.b, loc, whole, constant(l, kRound));
+  Value rest = math::FmaOp::create(l.b, loc, number, constant(l, -log2), value);
+  Value result = shiftExponent(l, polynomial(l, coefficients, rest), whole);
+  // 0 below, and NaN, whatever its bits are.
+  Value zero = constant(l, 0.0);
+  Value isBelow =
+      arith::CmpFOp::create(l.b, loc, arith::CmpFPredicate::OGT, zero, value);
+  Value other = arith::SelectOp::create(l.b, loc, isBelow, zero, value);
+  Value isNormal = arith::CmpFOp::create(l.b, loc, arith::CmpFPredicate::OGE,
+                                         value, constant(l, least));
+  return arith::SelectOp::create(l.b, loc, isNormal, result, other);
+}
+
+//===----------------------------------------------------------------------===//
 // Scores
 //===----------------------------------------------------------------------===//
 
@@ -484,10 +536,6 @@ Value AttentionEmitter::finite(LoopBuilder &l, Value value) {
   Value isMasked = arith::CmpFOp::create(l.b, loc, arith::CmpFPredicate::OEQ,
                                          value, infinity);
   return arith::SelectOp::create(l.b, loc, isMasked, constant(l, 0.0), value);
-}
-
-Value AttentionEmitter::exp(LoopBuilder &l, Value value) {
-  return math::ExpOp::create(l.b, loc, value);
 }
 
 Value AttentionEmitter::loadMask(LoopBuilder &l, Value batchIndex, Value head,

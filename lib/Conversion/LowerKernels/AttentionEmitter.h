@@ -16,6 +16,13 @@ namespace trainc {
 /// Rows of a matrix per block of lanes.
 inline constexpr int64_t kAttentionRows = 64;
 
+/// log2(e).
+inline constexpr double kLog2E = 1.4426950408889634;
+
+/// Adding this to an f32 rounds it to a whole number, which is in the lowest bits
+/// of the sum: 1.5 * 2^23.
+inline constexpr double kRound = 12582912;
+
 /// q, k, v, or what has their shape, in memory: [batch, length, heads,
 /// headSize] with `stride` elements from one token to the next.
 struct HeadMatrix {
@@ -137,7 +144,16 @@ protected:
   mlir::Value finite(LoopBuilder &l, mlir::Value value);
   /// 1 for the lanes of a block from `first` that are below `length`.
   mlir::Value lanesBelow(LoopBuilder &l, mlir::Value first, int64_t length);
+  /// e to the power of `value`, which is below 88. In f32 with an error of 1.2e-7
+  /// of it from -20 on, 0 below -87.
   mlir::Value exp(LoopBuilder &l, mlir::Value value);
+  /// The polynomial of `value` with these coefficients, the highest first.
+  mlir::Value polynomial(LoopBuilder &l, llvm::ArrayRef<double> coefficients,
+                         mlir::Value value);
+  /// `value`, an f32, times 2 to the power that stands in the lowest bits of
+  /// `whole`.
+  mlir::Value shiftExponent(LoopBuilder &l, mlir::Value value,
+                            mlir::Value whole);
   /// p and scale p (dp - delta) from product and dp.
   std::pair<mlir::Value, mlir::Value> scoreGrad(LoopBuilder &l,
                                                 mlir::Value score,

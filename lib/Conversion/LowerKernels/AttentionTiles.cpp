@@ -256,29 +256,6 @@ TileGrid TileAttention::columnsAt(LoopBuilder &l, Value packed, Value at) {
 // Numbers
 //===----------------------------------------------------------------------===//
 
-// Adding kRound to a number rounds it to a whole one, which is in the lowest bits
-// then.
-static constexpr double kRound = 12582912; // 1.5 * 2^23
-
-Value TileAttention::polynomial(LoopBuilder &l, ArrayRef<double> coefficients,
-                                Value value) {
-  Value sum = constant(l, coefficients[0]);
-  for (double coefficient : coefficients.drop_front())
-    sum = math::FmaOp::create(l.b, loc, sum, value, constant(l, coefficient));
-  return sum;
-}
-
-Value TileAttention::shiftExponent(LoopBuilder &l, Value value, Value whole) {
-  auto integers = vectorOf(kLanes, l.b.getI32Type());
-  auto bits = [&](Value value) -> Value {
-    return arith::BitcastOp::create(l.b, loc, integers, value);
-  };
-  Value exponent = arith::ShLIOp::create(
-      l.b, loc, bits(whole), nn::splatConstant(l.b, loc, integers, 23));
-  Value sum = arith::AddIOp::create(l.b, loc, bits(value), exponent);
-  return arith::BitcastOp::create(l.b, loc, vectorType, sum);
-}
-
 Value TileAttention::exp2(LoopBuilder &l, Value value) {
   // NaN stays NaN: the comparison is written so that it is selected.
   constexpr double coefficients[] = {0.009582850668643943, 0.05590642819245262,
@@ -294,34 +271,8 @@ Value TileAttention::exp2(LoopBuilder &l, Value value) {
   return shiftExponent(l, polynomial(l, coefficients, fraction), whole);
 }
 
-Value TileAttention::exponential(LoopBuilder &l, Value value) {
-  // The remainder after multiples of log(2): their number times the error of the
-  // constant is nothing where the result is not.
-  constexpr double coefficients[] = {0.001381443333397937,
-                                     0.008368796875285028,
-                                     0.041668395806671435,
-                                     0.16666519971884153,
-                                     0.4999999340333646,
-                                     1.0,
-                                     1.0};
-  constexpr double least = -87, log2 = 0.6931471805599453;
-  Value whole = math::FmaOp::create(l.b, loc, value, constant(l, kLog2E),
-                                    constant(l, kRound));
-  Value number = arith::SubFOp::create(l.b, loc, whole, constant(l, kRound));
-  Value rest = math::FmaOp::create(l.b, loc, number, constant(l, -log2), value);
-  Value result = shiftExponent(l, polynomial(l, coefficients, rest), whole);
-  // 0 below, and NaN, whatever its bits are.
-  Value zero = constant(l, 0.0);
-  Value isBelow =
-      arith::CmpFOp::create(l.b, loc, arith::CmpFPredicate::OGT, zero, value);
-  Value other = arith::SelectOp::create(l.b, loc, isBelow, zero, value);
-  Value isNormal = arith::CmpFOp::create(l.b, loc, arith::CmpFPredicate::OGE,
-                                         value, constant(l, least));
-  return arith::SelectOp::create(l.b, loc, isNormal, result, other);
-}
-
 Value TileAttention::power(LoopBuilder &l, Value value) {
-  return pieces > 1 ? exponential(l, value) : exp2(l, value);
+  return pieces > 1 ? exp(l, value) : exp2(l, value);
 }
 
 TileAttention::Pieces TileAttention::split(LoopBuilder &l, Value value) {

@@ -17,9 +17,6 @@ namespace trainc {
 /// Words of kLanes x kLanes numbers in bf16.
 inline constexpr int64_t kSquare = kLanes * kTileSide;
 
-/// log2(e).
-inline constexpr double kLog2E = 1.4426950408889634;
-
 struct TileAttention : AttentionEmitter {
   explicit TileAttention(const AttentionEmitter &emitter);
 
@@ -105,15 +102,6 @@ protected:
   mlir::Value power(LoopBuilder &l, mlir::Value value);
   /// 2 to the power of `value`, which is below 128, with an error of 3e-6 of it.
   mlir::Value exp2(LoopBuilder &l, mlir::Value value);
-  /// e to the power of `value`, which is below 88: with an error of 1.2e-7 of it from
-  /// -20 on, 0 below -87.
-  mlir::Value exponential(LoopBuilder &l, mlir::Value value);
-  /// The polynomial of `value` with these coefficients, the highest first.
-  mlir::Value polynomial(LoopBuilder &l, llvm::ArrayRef<double> coefficients,
-                         mlir::Value value);
-  /// `value` times 2 to the power that stands in the lowest bits of `whole`.
-  mlir::Value shiftExponent(LoopBuilder &l, mlir::Value value,
-                            mlir::Value whole);
   /// The bits of `value` by pieces: the upper halves are they in bf16.
   Pieces split(LoopBuilder &l, mlir::Value value);
   /// The bits of `value`, so that the upper half is it in bf16.
