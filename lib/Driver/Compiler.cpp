@@ -157,6 +157,9 @@ PipelineOptions Compilation::pipelineFor(Target target) const {
   pipeline.amx =
       machine && options.optimize > 0 &&
       hasFeatures(*machine, {"amx-bf16", "amx-tile", "avx512bw", "avx512vl"});
+  // What has fused multiply-add has AVX.
+  if (machine && !hasFeatures(*machine, {"avx512vl"}))
+    pipeline.registerBytes = 16 * 32;
   return pipeline;
 }
 

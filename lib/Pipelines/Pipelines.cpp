@@ -137,6 +137,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     LowerKernelsPassOptions lower;
     lower.generic = options.reference;
     lower.amx = options.amx;
+    lower.registerBytes = options.registerBytes;
     pm.addPass(createLowerKernelsPass(lower));
     KernelsToLLVMPassOptions target;
     target.expandBF16 = options.expandBF16;

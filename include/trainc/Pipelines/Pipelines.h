@@ -50,6 +50,8 @@ struct PipelineOptions {
   bool expandBF16 = false;
   /// The processor multiplies bf16 by tile registers.
   bool amx = false;
+  /// Bytes of the processor's vector registers together.
+  int64_t registerBytes = 2048;
 };
 
 /// Arguments of the passes that `disabled` may name.

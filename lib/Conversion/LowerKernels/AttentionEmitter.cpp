@@ -130,7 +130,9 @@ AttentionEmitter::AttentionEmitter(KernelFunction &function,
 void AttentionEmitter::inRegisterTiles(
     LoopBuilder &l, Value count,
     function_ref<void(LoopBuilder &, Value, int64_t)> body) {
-  int64_t many = compute.isF64() ? 4 : 8;
+  // Sums take half of the registers.
+  int64_t vectorBytes = kLanes * compute.getIntOrFloatBitWidth() / 8;
+  int64_t many = std::max<int64_t>(registerBytes / 2 / vectorBytes, 1);
   Value middle = l.mul(l.div(count, many), many);
   l.loop(l.index(0), middle, many,
          [&](LoopBuilder &l, Value at) { body(l, at, many); });

@@ -108,8 +108,10 @@ int64_t emitSegmentSquareSum(KernelFunction &function,
                              train::SegmentSquareSumOp op);
 int64_t emitSumBlocks(KernelFunction &function, train::SumBlocksOp op);
 llvm::FailureOr<int64_t> emitGeneric(KernelFunction &function);
-/// An attention or its gradient; with `amx` by tile registers where they pay.
-int64_t emitAttention(KernelFunction &function, mlir::Operation *op, bool amx);
+/// An attention or its gradient, for vector registers of `registerBytes` together;
+/// with `amx` by tile registers where they pay.
+int64_t emitAttention(KernelFunction &function, mlir::Operation *op, bool amx,
+                      int64_t registerBytes);
 llvm::FailureOr<int64_t> emitEmbeddingGrad(KernelFunction &function,
                                            nn::EmbeddingGradOp op);
 

@@ -1,10 +1,20 @@
 // RUN: trainc-opt %s --train-lower-kernels | FileCheck %s
+// RUN: trainc-opt %s --train-lower-kernels=register-bytes=512 | FileCheck %s --check-prefix=NARROW
+
+// Half of the registers hold sums: scores of 8 keys in 32 registers of 64 bytes, of 2
+// keys in 16 of 32 bytes.
+// NARROW-LABEL: func.func @forward(
+// NARROW-NOT: :8 = scf.for
+// NARROW: scf.for %{{.*}} iter_args(%{{[a-z0-9]+}} = %{{[a-z0-9_]+}}, %{{[a-z0-9]+}} = %{{[a-z0-9_]+}}) -> (vector<32xf32>, vector<32xf32>)
+// NARROW: scf.for %{{.*}} iter_args(%{{[a-z0-9]+}} = %{{[a-z0-9_]+}}, %{{[a-z0-9]+}} = %{{[a-z0-9_]+}}) -> (vector<32xf32>, vector<32xf32>)
+// NARROW-LABEL: func.func @backward(
 
 // Two blocks of queries for each of 2 x 3 heads; scratch of a block only.
 // CHECK-LABEL: func.func @forward(
 // CHECK-SAME: memref<[[BYTES:[0-9]+]]xi8> {llvm.noalias}, %{{.*}}: index)
 // CHECK-SAME: scratch = [[BYTES]] : i64, tiles = 12
 // CHECK: memref.view {{.*}} : memref<[[BYTES]]xi8> to memref<512xf32>
+// CHECK: :8 = scf.for
 // CHECK: math.fma
 // CHECK: arith.shli {{.*}} : vector<32xi32>
 train.kernel @forward(%qkv: tensor<2x40x45xf32>) inplace [-1, -1] {
