@@ -130,9 +130,7 @@ public:
       slice();
     for (; pending(); ++tile) {
       locate();
-      for (phase = 0; phase < x.slicesOfTile(); ++phase)
-        run(to + tile / 2 * panelStep<T> + tile % 2 * tileBytes);
-      phase = 0;
+      runTile(to + tile / 2 * panelStep<T> + tile % 2 * tileBytes);
     }
   }
 
@@ -158,6 +156,13 @@ private:
 
   /// Does slice `phase` of a tile.
   void run(char *tile);
+  /// Does all slices of a tile.
+  void runTile(char *tile);
+  /// Of f32: transposes one of a tile's two squares, splits rows of both.
+  void flipSquare(int square);
+  void splitSquares(int64_t first, int64_t rows, char *tile);
+  /// From a tile's first square to its second one.
+  int64_t second() const { return x.alongK ? half : half * ld; }
 
   Operand<T> x;
   int64_t jump, tile = 0, tiles = 0;
@@ -169,22 +174,27 @@ private:
   Words flat[2 * half];
 };
 
-/// Rows from `first` on of a tile of each piece of f32 numbers: `low` in the
+/// `rows` rows from `first` on of a tile of each piece of f32 numbers: `low` in the
 /// lower half of a word, `high` in the upper.
-inline void split(const float *low, const float *high, int64_t ld,
-                  int64_t first, char *to) {
+__attribute__((always_inline)) inline void split(const float *low,
+                                                 const float *high, int64_t ld,
+                                                 int64_t first, int64_t rows,
+                                                 char *to) {
   constexpr uint32_t upper = 0xFFFF0000u, round = 0x8000u;
-#pragma clang loop unroll(full)
-  for (int64_t j = first; j < first + splitRows; ++j) {
+#pragma clang loop unroll_count(splitRows)
+  for (int64_t j = first; j < first + rows; ++j) {
     auto xs = reinterpret_cast<const Floats &>(low[j * ld]);
     auto ys = reinterpret_cast<const Floats &>(high[j * ld]);
 #pragma clang loop unroll(full)
     for (int p = 0; p < pieces<float>; ++p) {
       Words x = reinterpret_cast<Words &>(xs) + (p == 1 ? round : 0);
       Words y = reinterpret_cast<Words &>(ys) + (p == 1 ? round : 0);
+      Words lower = x >> 16;
+      asm(""
+          : "+v"(lower)); // else both become a permutation, of three operations
       x &= upper;
       y &= upper;
-      reinterpret_cast<Words &>(to[j * 64 + p * 2 * tileBytes]) = (x >> 16) | y;
+      reinterpret_cast<Words &>(to[j * 64 + p * 2 * tileBytes]) = lower | y;
       xs -= reinterpret_cast<Floats &>(x);
       ys -= reinterpret_cast<Floats &>(y);
     }
@@ -192,26 +202,41 @@ inline void split(const float *low, const float *high, int64_t ld,
 }
 
 /// A word holds k and k + 16: two squares of 16 x 16 floats.
-template <> inline void Packer<float>::run(char *tile) {
-  int64_t second = x.alongK ? half : half * ld;
-  if (!x.flipped()) {
-    int64_t first = phase * splitRows;
-    for (int64_t j = first; j < first + splitRows; ++j) {
-      __builtin_prefetch(later + j * ld, 0, 1);
-      __builtin_prefetch(later + second + j * ld, 0, 1);
-    }
-    split(from, from + second, ld, first, tile);
+template <> inline void Packer<float>::flipSquare(int square) {
+  const float *rows = from + square * second(),
+              *next = later + square * second();
+  for (int64_t i = 0; i < half; ++i)
+    __builtin_prefetch(next + i * ld, 0, 1);
+  flip(rows, ld, flat + square * half);
+}
+
+template <>
+inline void Packer<float>::splitSquares(int64_t first, int64_t rows,
+                                        char *tile) {
+  if (x.flipped()) {
+    auto *floats = reinterpret_cast<const float *>(flat);
+    split(floats, floats + tileFloats, half, first, rows, tile);
     return;
   }
-  if (phase < 2) {
-    int64_t square = phase;
-    for (int64_t i = 0; i < half; ++i)
-      __builtin_prefetch(later + square * second + i * ld, 0, 1);
-    flip(from + square * second, ld, flat + square * half);
-  } else {
-    auto *floats = reinterpret_cast<const float *>(flat);
-    split(floats, floats + tileFloats, half, (phase - 2) * splitRows, tile);
+  for (int64_t j = first; j < first + rows; ++j) {
+    __builtin_prefetch(later + j * ld, 0, 1);
+    __builtin_prefetch(later + second() + j * ld, 0, 1);
   }
+  split(from, from + second(), ld, first, rows, tile);
+}
+
+template <> inline void Packer<float>::run(char *tile) {
+  int flips = x.flipped() ? 2 : 0;
+  if (phase < flips)
+    flipSquare(phase);
+  else
+    splitSquares((phase - flips) * splitRows, splitRows, tile);
+}
+
+template <> inline void Packer<float>::runTile(char *tile) {
+  for (int i = 0; i < 2 && x.flipped(); ++i)
+    flipSquare(i);
+  splitSquares(0, half, tile);
 }
 
 /// A word holds k and k + 1.
@@ -244,6 +269,8 @@ template <> inline void Packer<uint16_t>::run(char *tile) {
   for (int64_t i = 0; i < half; ++i)
     out[i] = v[i];
 }
+
+template <> inline void Packer<uint16_t>::runTile(char *tile) { run(tile); }
 } // namespace
 
 #endif // TRAINC_CPU_AMX_PACK_H
