@@ -78,32 +78,53 @@ static void fill(uint32_t dtype, char *data, uint64_t bytes) {
     put(dtype, data, (int64_t)i, random_value());
 }
 
-/// One command, as the eval of an artifact with A, B and the bias as inputs and C
-/// in a buffer.
+enum { most = 3 };
+
+/// `number` commands, as the eval of an artifact with the A, B and the bias as inputs
+/// and the C in a buffer, one after the other.
 static void run(const Case *s, int bias, unsigned threads,
                 const char *const in[3], char *c, uint64_t c_bytes,
-                const trainc_gemm_detail *detail, const uint64_t bytes[3]) {
+                const trainc_gemm_detail *detail, const uint64_t bytes[3],
+                int number) {
+  uint64_t all_a = (uint64_t)number * bytes[0];
+  uint64_t all_c = (uint64_t)number * c_bytes;
   trainc_arena run_arenas[] = {
-      {"c", TRAINC_ROLE_BUFFER, s->c, c_bytes, NULL, 0, 0, NULL},
+      {"c", TRAINC_ROLE_BUFFER, s->c, all_c, NULL, 0, 0, NULL},
       {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, NULL, 0, 0, NULL},
       {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, 0, NULL, 0, 0, NULL}};
   int64_t dims[4] = {
-      (int64_t)(bytes[0] / size_of(s->a)), (int64_t)(bytes[1] / size_of(s->b)),
-      (int64_t)(bytes[2] / size_of(s->c)), (int64_t)(c_bytes / size_of(s->c))};
-  trainc_tensor run_tensors[] = {TENSOR("c", NULL, BUFFER, F32, 1, 0, 0,
-                                        c_bytes, &dims[3], CONSTANT, 0, 0,
-                                        NULL)};
+      (int64_t)(all_a / size_of(s->a)), (int64_t)(bytes[1] / size_of(s->b)),
+      (int64_t)(bytes[2] / size_of(s->c)), (int64_t)(all_c / size_of(s->c))};
+  trainc_tensor run_tensors[] = {TENSOR("c", NULL, BUFFER, F32, 1, 0, 0, all_c,
+                                        &dims[3], CONSTANT, 0, 0, NULL)};
   run_tensors[0].dtype = s->c;
-  trainc_port ports[] = {{"a", s->a, 1, &dims[0], bytes[0], NULL},
+  trainc_port ports[] = {{"a", s->a, 1, &dims[0], all_a, NULL},
                          {"b", s->b, 1, &dims[1], bytes[1], NULL},
                          {"bias", s->c, 1, &dims[2], bytes[2], NULL}};
-  trainc_operand operands[] = {{3, TRAINC_READ, 0, bytes[0], s->a, 0},
-                               {4, TRAINC_READ, 0, bytes[1], s->b, 0},
-                               {0, TRAINC_WRITE, 0, c_bytes, s->c, 0},
-                               {5, TRAINC_READ, 0, bytes[2], s->c, 0}};
-  trainc_command command = GEMM(bias ? 4 : 3, operands, *detail, "gemm");
-  trainc_entry entry = {"run", TRAINC_ENTRY_EVAL, 0, 3, 0, 0, 0, ports, NULL,
-                        NULL,  {{1, &command}},   0};
+  trainc_operand operands[most][4];
+  trainc_command commands[most];
+  for (int i = 0; i < number; ++i) {
+    const trainc_operand four[] = {
+        {3, TRAINC_READ, i * bytes[0], bytes[0], s->a, 0},
+        {4, TRAINC_READ, 0, bytes[1], s->b, 0},
+        {0, TRAINC_WRITE, i * c_bytes, c_bytes, s->c, 0},
+        {5, TRAINC_READ, 0, bytes[2], s->c, 0}};
+    memcpy(operands[i], four, sizeof four);
+    commands[i] =
+        (trainc_command)GEMM(bias ? 4 : 3, operands[i], *detail, "gemm");
+  }
+  trainc_entry entry = {"run",
+                        TRAINC_ENTRY_EVAL,
+                        0,
+                        3,
+                        0,
+                        0,
+                        0,
+                        ports,
+                        NULL,
+                        NULL,
+                        {{(uint64_t)number, commands}},
+                        0};
   trainc_descriptor d = trainc_descriptor_handmade;
   d.num_arenas = 3;
   d.arenas = run_arenas;
@@ -119,11 +140,11 @@ static void run(const Case *s, int bias, unsigned threads,
   trainc_trainer *trainer = make_trainer(artifact, threads, 0);
   void *memory;
   OK(trainc_tensor_data(trainer, 0, &memory));
-  memcpy(memory, c, c_bytes);
+  memcpy(memory, c, all_c);
   for (uint32_t i = 0; i < 3; ++i)
-    OK(trainc_bind_input(trainer, 0, i, in[i], bytes[i]));
+    OK(trainc_bind_input(trainer, 0, i, in[i], i ? bytes[i] : all_a));
   OK(trainc_eval(trainer, 0));
-  memcpy(c, memory, c_bytes);
+  memcpy(c, memory, all_c);
   trainc_trainer_destroy(trainer);
   trainc_artifact_close(artifact);
 }
@@ -168,8 +189,8 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
   memcpy(c, before, c_bytes);
   memcpy(more, before, c_bytes);
   const char *in[3] = {a, b, x};
-  run(s, bias, 1, in, c, c_bytes, &g, bytes);
-  run(s, bias, 3, in, more, c_bytes, &g, bytes);
+  run(s, bias, 1, in, c, c_bytes, &g, bytes, 1);
+  run(s, bias, 3, in, more, c_bytes, &g, bytes, 1);
   CHECK(memcmp(c, more, c_bytes) == 0);
 
   double epsilon = s->c == TRAINC_F64    ? 1e-15
@@ -211,6 +232,44 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
   free(a), free(b), free(x), free(c), free(before), free(more);
 }
 
+/// Commands that are independent run at once: `number` products of the same B, each
+/// with an A and a C of its own. Each is what it is alone.
+static void run_together(int64_t m, int64_t n, int64_t k) {
+  enum { number = most };
+  const Case s = {TRAINC_F32, TRAINC_F32, TRAINC_F32, m, n, k, 1, 1, m, n};
+  trainc_gemm_detail g = {.a_type = TRAINC_F32,
+                          .b_type = TRAINC_F32,
+                          .c_type = TRAINC_F32,
+                          .transpose_a = 1,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .lda = m,
+                          .ldb = n,
+                          .ldc = n,
+                          .batch = {1, 1},
+                          .tile_m = m,
+                          .tile_n = n};
+  uint64_t bytes[3] = {(uint64_t)(m * k) * 4, (uint64_t)(k * n) * 4, 4};
+  uint64_t c_bytes = (uint64_t)(m * n) * 4;
+  char *a = malloc(number * bytes[0]), *b = malloc(bytes[1]), bias[4] = {0};
+  char *alone = malloc(number * c_bytes), *all = malloc(number * c_bytes);
+  fill(TRAINC_F32, a, number * bytes[0]);
+  fill(TRAINC_F32, b, bytes[1]);
+  memset(alone, 0xFF, number * c_bytes);
+  for (int i = 0; i < number; ++i) {
+    const char *in[3] = {a + i * bytes[0], b, bias};
+    run(&s, 0, 1, in, alone + i * c_bytes, c_bytes, &g, bytes, 1);
+  }
+  for (unsigned threads = 2; threads <= 4; ++threads) {
+    const char *in[3] = {a, b, bias};
+    memset(all, 0xFF, number * c_bytes);
+    run(&s, 0, threads, in, all, c_bytes, &g, bytes, number);
+    CHECK(memcmp(alone, all, number * c_bytes) == 0);
+  }
+  free(a), free(b), free(alone), free(all);
+}
+
 int main(int argc, char **argv) {
   (void)argv;
   static const uint32_t types[][3] = {{TRAINC_F32, TRAINC_F32, TRAINC_F32},
@@ -225,7 +284,8 @@ int main(int argc, char **argv) {
       {1, 1, 1, 1, 1, 4, 4},        {7, 13, 5, 2, 3, 4, 8},
       {33, 10, 65, 1, 1, 32, 32},   {64, 96, 48, 1, 2, 64, 96},
       {130, 67, 129, 1, 1, 48, 40}, {3, 5, 1100, 1, 1, 2, 16},
-      {5, 70, 0, 1, 1, 4, 32},      {100, 200, 530, 1, 1, 64, 96}};
+      {5, 70, 0, 1, 1, 4, 32},      {100, 200, 530, 1, 1, 64, 96},
+      {64, 96, 256, 1, 1, 64, 96}};
   int count = 0;
   size_t num_types = argc > 1 ? 1 : sizeof types / sizeof types[0];
   for (size_t t = 0; t < num_types; ++t)
@@ -237,6 +297,8 @@ int main(int argc, char **argv) {
         compare(&one, flags & 1, flags >> 1 & 1, flags >> 2 & 1, flags >> 3);
         ++count;
       }
+  run_together(64, 96, 256);
+  run_together(96, 40, 300);
   // The environment of OpenBLAS must not choose the kernels, ours may.
   const char *info = trainc_runtime_info();
   printf("%d cases, %s\n", count, info);

@@ -116,6 +116,25 @@ static void groupCommands(Array<BoundCommand> &commands) {
   }
 }
 
+/// Gives partial products room that no other one of the same job has.
+static void placePartials(trainc_trainer *trainer,
+                          Array<BoundCommand> &commands) {
+  uint64_t used = 0;
+  size_t end = 0; // of the job
+  for (size_t i = 0; i < commands.size(); ++i) {
+    if (i >= end) {
+      used = 0;
+      end = i + (commands[i].together ? commands[i].together : 1);
+    }
+    if (!commands[i].plan)
+      continue;
+    commands[i].partial = used;
+    used += gemmPartialBytes(commands[i].plan);
+    if (used > trainer->partialBytes)
+      trainer->partialBytes = used;
+  }
+}
+
 static trainc_status bindEntry(trainc_trainer *trainer, unsigned threads,
                                const trainc_entry &entry, EntryState &state) {
   size_t numBases =
@@ -160,6 +179,7 @@ static trainc_status bindEntry(trainc_trainer *trainer, unsigned threads,
     }
     if (threads > 1 && !trainer->gpu)
       groupCommands(state.lists[kind]);
+    placePartials(trainer, state.lists[kind]);
   }
   return TRAINC_OK;
 }
@@ -171,6 +191,9 @@ trainc_status trainc::bindCommands(trainc_trainer *trainer, unsigned threads) {
           EntryState[d.num_entries];
   for (uint32_t i = 0; i < d.num_entries; ++i)
     TRAINC_TRY(bindEntry(trainer, threads, d.entries[i], trainer->entries[i]));
+  trainer->partialBytes =
+      alignUp((trainer->partialBytes + threads - 1) / threads, 4096);
+  trainer->scratchBytes += trainer->partialBytes;
   return TRAINC_OK;
 }
 

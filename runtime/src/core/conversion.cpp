@@ -271,6 +271,7 @@ trainc_status Conversion::move() {
   trainer->plans.swap(next->plans);
   trainer->scratch.swap(next->scratch);
   trainer->scratchBytes = next->scratchBytes;
+  trainer->partialBytes = next->partialBytes;
   trainer->outputBytes = 0;
   bindArenas(trainer);
   return status;

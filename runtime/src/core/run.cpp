@@ -100,19 +100,24 @@ struct Job {
 };
 } // namespace
 
+static char *scratchOf(const trainc_trainer &trainer, unsigned worker) {
+  return trainer.scratch.data() + trainer.pool.size() * trainer.partialBytes +
+         worker * (trainer.scratchBytes - trainer.partialBytes);
+}
+
 static void runTile(void *argument, int64_t tile, unsigned worker) {
   Job &job = *static_cast<Job *>(argument);
   const BoundCommand &command = *job.command;
   uint64_t begin = static_cast<uint64_t>(tile) * moveBytes;
   uint64_t bytes = 0;
-  char *scratch =
-      job.trainer->scratch.data() + worker * job.trainer->scratchBytes;
+  char *scratch = scratchOf(*job.trainer, worker);
   switch (command.source->kind) {
   case TRAINC_COMMAND_LAUNCH:
     command.function(job.args, tile, scratch);
     return;
   case TRAINC_COMMAND_GEMM:
-    if (!runGemmTile(command.plan, job.args, tile, scratch))
+    if (!runGemmTile(command.plan, job.args, tile, scratch,
+                     job.trainer->scratch.data() + command.partial))
       job.failed.store(true, std::memory_order_relaxed);
     return;
   default:
@@ -125,6 +130,17 @@ static void runTile(void *argument, int64_t tile, unsigned worker) {
              static_cast<const char *>(job.args[0]) + begin, bytes);
     return;
   }
+}
+
+static void addPartial(void *argument, int64_t piece, unsigned) {
+  Job &job = *static_cast<Job *>(argument);
+  addGemmPartial(job.command->plan, job.args,
+                 job.trainer->scratch.data() + job.command->partial, piece);
+}
+
+/// In how many pieces what is left of a product is to be added; mostly 0.
+static int64_t piecesLeft(const BoundCommand &command) {
+  return command.plan ? gemmPartialPieces(command.plan) : 0;
 }
 
 /// A collective of the list, as the communicator knows it.
@@ -197,7 +213,7 @@ static bool runCommand(trainc_trainer *trainer, const EntryState &state,
     return true;
   if (command.alone && command.source->kind == TRAINC_COMMAND_LAUNCH) {
     for (int64_t tile = 0; tile < command.tiles; ++tile)
-      command.function(args, tile, trainer->scratch.data());
+      command.function(args, tile, scratchOf(*trainer, 0));
     return true;
   }
   Job job = {trainer, &command, args, {false}};
@@ -207,6 +223,8 @@ static bool runCommand(trainc_trainer *trainer, const EntryState &state,
   } else {
     trainer->pool.run(runTile, &job, command.tiles);
   }
+  if (int64_t pieces = piecesLeft(command))
+    trainer->pool.run(addPartial, &job, pieces);
   return !job.failed.load(std::memory_order_relaxed);
 }
 
@@ -227,6 +245,12 @@ static size_t runTogether(trainc_trainer *trainer, const EntryState &state,
       parts[numParts++] = {&jobs[i], command.tiles, command.alone};
   }
   trainer->pool.run(runTile, parts, numParts);
+  numParts = 0;
+  for (size_t i = 0; i < count; ++i)
+    if (int64_t pieces = piecesLeft(commands[i]))
+      parts[numParts++] = {&jobs[i], pieces, false};
+  if (numParts)
+    trainer->pool.run(addPartial, parts, numParts);
   for (size_t i = 0; i < count; ++i)
     if (jobs[i].failed.load(std::memory_order_relaxed))
       return i;

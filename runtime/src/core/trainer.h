@@ -62,6 +62,7 @@ struct BoundCommand {
   size_t firstArgument;         // in EntryState::arguments
   int64_t tiles;
   bool alone;        // so little work that waking threads would cost more
+  uint64_t partial;  // offset among the partial products
   unsigned together; // this and commands after it that may run at once; 0: none
 };
 
@@ -115,9 +116,11 @@ struct trainc_trainer {
   trainc::Array<trainc::GemmPlan *> plans;
 
   trainc::Pool pool;
-  trainc::Pages scratch; // `scratchBytes` per thread
+  /// `scratchBytes` per thread: first `partialBytes` per thread of partial
+  /// products, of all threads together, then what is left for each one's tiles.
+  trainc::Pages scratch;
   trainc::Pages library; // on a GPU: workspace of cuBLASLt
-  uint64_t scratchBytes = 0;
+  uint64_t scratchBytes = 0, partialBytes = 0;
 
   /// Entry of the open window; meaningless if none is open.
   uint32_t windowEntry = 0;

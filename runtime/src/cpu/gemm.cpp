@@ -24,12 +24,12 @@ enum Provider : uint8_t {
 
 /// What one tile multiplies, in elements.
 struct Tile {
-  int64_t m, n;
+  int64_t m, n, k, ldc;
   const char *a, *b;
   char *c;
   const char *bias;
   char *aux;
-  bool edgeM, edgeN;
+  bool edgeM, edgeN, accumulate;
 };
 } // namespace
 
@@ -38,6 +38,7 @@ struct trainc::GemmPlan {
   Provider provider;
   const OpenBlas *blas;
   int64_t tileM, tileN, tilesM, tilesN;
+  int64_t split; // of k: what comes after it is a partial product; 0: none
   Matmul *matmuls[2][2]; // by edge in m and n
   uint64_t scratch;
 };
@@ -143,6 +144,20 @@ static double cut(GemmPlan &plan, int64_t tiles, const Cut &by) {
   return lowest;
 }
 
+/// Where k is cut in two; 0: nowhere. Of the gradient of a small weight each
+/// thread then multiplies the rows that it has in its cache from the products
+/// before, and packs them alone: it takes half the time, with the sum
+/// (bench/results/gemm.md). The result depends on it: not on the threads.
+static int64_t splitOf(const trainc_gemm_detail &d) {
+  constexpr int64_t largest = 1 << 16, shortest = 128, step = 32;
+  bool small = d.m * d.n <= largest && 2 * d.m * d.n <= d.k * (d.m + d.n);
+  if (!small || d.k < shortest || !d.transpose_a || d.transpose_b ||
+      d.has_bias || d.has_aux || d.epilogue || d.batch[0] * d.batch[1] != 1 ||
+      d.c_type != TRAINC_F32)
+    return 0;
+  return tilesOf(tilesOf(d.k, 2), step) * step;
+}
+
 static bool multipliesBf16() {
   return hasFeature("avx512bf16") || hasFeature("amx-bf16");
 }
@@ -235,9 +250,16 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
   if ((floats || brain) && d.k > 0 && macs >= smallestAmx && haveAmx()) {
     plan.provider = AMX; // its bits do not depend on the cut
     plan.scratch = amxScratch(d.c_type, d.k);
+    plan.split = splitOf(d);
+    const Cut by = {amxCost, 32, 32};
+    if (plan.split) {
+      plan.tileM = d.m;
+      plan.tileN = d.n;
+      cut(plan, tilesOf(threads, 2), by);
+      return TRAINC_OK;
+    }
     if (threads == 1)
       return TRAINC_OK;
-    const Cut by = {amxCost, 32, 32};
     double whole = cut(plan, tilesOf(threads, batch), by);
     // Two for each thread, if that costs little: no thread waits long then.
     constexpr double little = 1.01;
@@ -308,7 +330,36 @@ uint64_t trainc::gemmScratch(const GemmPlan *plan) { return plan->scratch; }
 
 int64_t trainc::gemmTileCount(const GemmPlan *plan) {
   return plan->tilesM * plan->tilesN * plan->detail.batch[0] *
-         plan->detail.batch[1];
+         plan->detail.batch[1] * (plan->split ? 2 : 1);
+}
+
+uint64_t trainc::gemmPartialBytes(const GemmPlan *plan) {
+  if (!plan->split)
+    return 0;
+  auto floats = static_cast<uint64_t>(plan->detail.m * plan->detail.n);
+  return alignUp(floats * sizeof(float), 64);
+}
+
+/// Rows of a piece of a partial product: about 4096 numbers.
+static int64_t rowsOfPiece(const trainc_gemm_detail &d) {
+  return tilesOf(4096, d.n);
+}
+
+int64_t trainc::gemmPartialPieces(const GemmPlan *plan) {
+  const trainc_gemm_detail &d = plan->detail;
+  return plan->split ? tilesOf(d.m, rowsOfPiece(d)) : 0;
+}
+
+void trainc::addGemmPartial(const GemmPlan *plan, void *const *args,
+                            const void *partial, int64_t piece) {
+  const trainc_gemm_detail &d = plan->detail;
+  int64_t begin = piece * rowsOfPiece(d);
+  int64_t end = least(begin + rowsOfPiece(d), d.m);
+  for (int64_t i = begin; i < end; ++i) {
+    float *c = static_cast<float *>(args[2]) + i * d.ldc;
+    const void *sources[] = {c, static_cast<const float *>(partial) + i * d.n};
+    kernels().sumF32(sources, 2, c, d.n);
+  }
 }
 
 const trainc_gemm_detail &trainc::gemmDetail(const GemmPlan *plan) {
@@ -361,9 +412,9 @@ static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
 static void runAmx(const GemmPlan &plan, const Tile &tile, void *scratch) {
   const trainc_gemm_detail &d = plan.detail;
   amxMultiply({d.a_type, d.c_type, d.epilogue, d.transpose_a != 0,
-               d.transpose_b != 0, d.accumulate != 0, tile.m, tile.n, d.k,
-               d.lda, d.ldb, d.ldc, tile.a, tile.b, tile.c, tile.bias, tile.aux,
-               scratch});
+               d.transpose_b != 0, tile.accumulate, tile.m, tile.n, tile.k,
+               d.lda, d.ldb, tile.ldc, tile.a, tile.b, tile.c, tile.bias,
+               tile.aux, scratch});
 }
 
 static void runDouble(const GemmPlan &plan, const Tile &tile) {
@@ -482,8 +533,12 @@ static bool runProduct(const GemmPlan &plan, const Tile &tile, void *scratch) {
 }
 
 bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
-                         void *scratch) {
+                         void *scratch, void *partial) {
   const trainc_gemm_detail &d = plan->detail;
+  // The second half of k comes after all of the first.
+  int64_t half = plan->tilesM * plan->tilesN;
+  bool isPartial = plan->split && index >= half;
+  index -= isPartial ? half : 0;
   int64_t tileN = index % plan->tilesN;
   int64_t tileM = index / plan->tilesN % plan->tilesM;
   int64_t batch = index / plan->tilesN / plan->tilesM;
@@ -502,6 +557,19 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   tile.a = at(0, d.stride_a, d.transpose_a ? i : i * d.lda, d.a_type);
   tile.b = at(1, d.stride_b, d.transpose_b ? j * d.ldb : j, d.b_type);
   tile.c = at(2, d.stride_c, i * d.ldc + j, d.c_type);
+  tile.k = plan->split ? plan->split : d.k;
+  tile.ldc = d.ldc;
+  tile.accumulate = d.accumulate != 0;
+  if (isPartial) {
+    auto size = static_cast<int64_t>(trainc_dtype_size(d.a_type));
+    tile.k = d.k - plan->split;
+    tile.a += plan->split * d.lda * size;
+    tile.b += plan->split * d.ldb * size;
+    tile.c =
+        reinterpret_cast<char *>(static_cast<float *>(partial) + i * d.n + j);
+    tile.ldc = d.n;
+    tile.accumulate = false;
+  }
   tile.bias = d.has_bias ? at(3, none, j, d.c_type) : nullptr;
   tile.aux = d.has_aux
                  ? at(d.has_bias ? 4 : 3, d.stride_c, i * d.ldc + j, d.c_type)

@@ -7,6 +7,7 @@
 //   f32    large products by AMX, if the processor has it (amx.h); on AVX-512
 //          without it, large ones with a transposed A by sgemm.h; the tiles of
 //          both are for the threads (their bits do not depend on the cut).
+//          AMX cuts k of small gradients of weights in two, too, always there.
 //          Others by oneDNN from about 64 x 64 x 64 on; else as f64
 //   f64    OpenBLAS
 //   bf16   oneDNN, if the processor multiplies bf16 and oneDNN is there; else
@@ -42,9 +43,18 @@ uint64_t gemmScratch(const GemmPlan *plan);
 
 const trainc_gemm_detail &gemmDetail(const GemmPlan *plan);
 
-/// Computes one tile; args are A, B, C and the bias. False if a library failed.
+/// Computes one tile; args are A, B, C and the bias. `partial` has
+/// gemmPartialBytes(). False if a library failed.
 bool runGemmTile(const GemmPlan *plan, void *const *args, int64_t tile,
-                 void *scratch);
+                 void *scratch, void *partial);
+
+/// Bytes, aligned to 64, of what is to be added to C when all tiles are done: the
+/// product of the second half of k, if the plan cuts k. Else 0.
+uint64_t gemmPartialBytes(const GemmPlan *plan);
+/// In how many pieces it is added.
+int64_t gemmPartialPieces(const GemmPlan *plan);
+void addGemmPartial(const GemmPlan *plan, void *const *args,
+                    const void *partial, int64_t piece);
 
 } // namespace trainc
 
