@@ -1,9 +1,10 @@
-"""Trains a workload of the peers in JAX: updates.py WORKLOAD f64|f32|bf16 UPDATES OUT.npz.
+"""Trains a workload of the peers in JAX: updates.py WORKLOAD SEED f64|f32|bf16 UPDATES OUT.npz.
 
 Writes the parameters after the updates, and as `loss` and `gradient_norm` those of each update. bf16 is of products alone, on
 f32 parameters, as the JAX peer has it.
 """
 import sys
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +20,8 @@ TYPES = dict(f64=(jnp.float64, None), f32=(jnp.float32, None), bf16=(jnp.float32
 
 
 def main():
-    workload, kind, updates, path = sys.argv[1:]
-    rows, p = first_steps(WORKLOADS[workload], *TYPES[kind], count=int(updates))
+    workload, seed, kind, updates, path = sys.argv[1:]
+    rows, p = first_steps(replace(WORKLOADS[workload], seed=int(seed)), *TYPES[kind], count=int(updates))
     losses, norms, _ = zip(*rows)
     np.savez(path, loss=losses, gradient_norm=norms, **{name: np.asarray(value) for name, value in p.items()})
 
