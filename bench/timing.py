@@ -89,7 +89,7 @@ def peer_commands(name, *more):
 def our_files(name, folder, *options, bf16=False):
     """Compiles a workload; returns (.so, initial values, data), the last two as safetensors."""
     w = WORKLOADS[name]
-    library = compile_module(workload_module(w, *precision(bf16)), os.path.join(folder, "model.so"), *options)
+    library = compile_module(workload_module(w, *our_precision(bf16)), os.path.join(folder, "model.so"), *options)
     values, data = os.path.join(folder, "values.safetensors"), os.path.join(folder, "data.safetensors")
     write_safetensors(values, dict(initial_values(w)))
     import numpy as np
@@ -99,8 +99,13 @@ def our_files(name, folder, *options, bf16=False):
 
 
 def precision(bf16):
-    """The option for it of ours and of the peers."""
+    """The option for it of the peers."""
     return ["--bf16"] if bf16 else []
+
+
+def our_precision(bf16):
+    """Those of ours: the peers, too, have the residual stream in f32 between products in bf16."""
+    return ["--bf16", "--keep-f32", "nn.add", "nn.embedding"] if bf16 else []
 
 
 def our_command(files):

@@ -215,6 +215,7 @@ def parser(description, batch):
     p.add_argument("--clip", type=float, default=1.0, help="0: none")
     p.add_argument("--clip-kind", choices=["global_norm", "param_norm", "value"], default="global_norm")
     p.add_argument("--bf16", action="store_true", help="compute in bf16, with f32 parameters")
+    p.add_argument("--keep-f32", nargs="+", default=[], metavar="KIND", help="with --bf16: kinds of operations that stay in f32")
     p.add_argument("--type", choices=["f32", "f64"], default="f32", help="of parameters and values")
     return p
 
@@ -254,4 +255,6 @@ def clauses(options):
     text = f" accumulate({options.accumulate})" if options.accumulate > 1 else ""
     if options.clip:
         text += f" clip({options.clip_kind}<{number(options.clip)}>)"
-    return text + (" precision(compute = bf16)" if options.bf16 else "")
+    kept = ", ".join(f'"{kind}"' for kind in options.keep_f32)
+    kept = f", keep_f32 = [{kept}]" if kept else ""
+    return text + (f" precision(compute = bf16{kept})" if options.bf16 else "")

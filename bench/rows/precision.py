@@ -9,7 +9,7 @@ import numpy as np
 from common import PEERS, ROOT, Failed, compile_module, run, workload_module
 from losses import BAR, state_digest, updates_of
 from rows import judge
-from timing import precision
+from timing import our_precision
 from workloads import CHECKED_STEPS, WORKLOADS, batches, initial_values, write_safetensors
 
 # How many parameters and batches each is trained with in bf16: rounding grows as it likes on the way down, by a factor of 2
@@ -29,7 +29,7 @@ def by_jax(name, w, kind, folder):
 
 def by_trainc(w, bf16, folder, numbers_of_threads=THREADS):
     """({'loss', 'gradient_norm', parameter: array}, whether all numbers of threads give the same bits)."""
-    library = compile_module(workload_module(w, *precision(bf16)), os.path.join(folder, "model.so"))
+    library = compile_module(workload_module(w, *our_precision(bf16)), os.path.join(folder, "model.so"))
     values, runs = os.path.join(folder, "values.safetensors"), []
     write_safetensors(values, dict(initial_values(w)))
     kept = {}
