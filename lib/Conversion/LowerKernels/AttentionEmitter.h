@@ -51,8 +51,6 @@ struct AttentionEmitter {
   int64_t batch, rows, columns, heads, kvHeads, headSize;
   mlir::Type element, compute;
   mlir::VectorType vectorType;
-  /// Of all vector registers together.
-  int64_t registerBytes = 0;
   bool causal;
   double scale;
   HeadMatrix q, k, v;

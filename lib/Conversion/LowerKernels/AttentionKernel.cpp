@@ -93,20 +93,18 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
   return batch * heads * blocks;
 }
 
-int64_t trainc::emitAttention(KernelFunction &function, Operation *op, bool amx,
-                              int64_t registerBytes) {
+int64_t trainc::emitAttention(KernelFunction &function, Operation *op,
+                              bool amx) {
   return dispatchAttention(
       function, op,
       [&](AttentionEmitter &e, Value out, Value lse) {
         if (amx && fitsTiles(e))
           return emitForwardByTiles(e, out, lse);
-        e.registerBytes = registerBytes;
         return e.emitForward(out, lse);
       },
       [&](AttentionEmitter &e, HeadMatrix dq, HeadMatrix dk, HeadMatrix dv) {
         if (amx && fitsTiles(e))
           return emitBackwardByTiles(e, dq, dk, dv);
-        e.registerBytes = registerBytes;
         return e.emitBackward(dq, dk, dv);
       });
 }

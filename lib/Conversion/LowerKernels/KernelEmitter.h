@@ -81,6 +81,8 @@ struct KernelFunction {
   llvm::DenseMap<mlir::Value, mlir::Value> inputs; // block argument -> memref
   llvm::DenseMap<mlir::Value, llvm::SmallVector<mlir::Value>> outputs;
   mlir::Value tile;
+  /// Of the processor's vector registers together.
+  int64_t registerBytes = 0;
 
   /// Memory of the running tile for `count` elements, aligned to 64 bytes, as a
   /// flat memref: it is part of an argument before the tile index.
@@ -108,10 +110,8 @@ int64_t emitSegmentSquareSum(KernelFunction &function,
                              train::SegmentSquareSumOp op);
 int64_t emitSumBlocks(KernelFunction &function, train::SumBlocksOp op);
 llvm::FailureOr<int64_t> emitGeneric(KernelFunction &function);
-/// An attention or its gradient, for vector registers of `registerBytes` together;
-/// with `amx` by tile registers where they pay.
-int64_t emitAttention(KernelFunction &function, mlir::Operation *op, bool amx,
-                      int64_t registerBytes);
+/// An attention or its gradient; with `amx` by tile registers where they pay.
+int64_t emitAttention(KernelFunction &function, mlir::Operation *op, bool amx);
 llvm::FailureOr<int64_t> emitEmbeddingGrad(KernelFunction &function,
                                            nn::EmbeddingGradOp op);
 

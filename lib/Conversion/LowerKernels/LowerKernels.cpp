@@ -25,8 +25,7 @@ using namespace trainc::train;
 
 /// Emits `kernel` by the emitter that fits; the number of tiles.
 static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
-                                     const LowerKernelsPassOptions &options) {
-  bool generic = options.generic;
+                                     bool generic, bool amx) {
   SmallVector<Operation *> ops;
   bool points = true;
   for (Operation &op : kernel.getBody().front().without_terminator()) {
@@ -49,7 +48,7 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
   if (ops.size() == 1 && !generic &&
       isa<nn::AttentionOp, nn::AttentionGradOp, nn::PackedAttentionOp,
           nn::PackedAttentionGradOp>(ops[0]))
-    return emitAttention(function, ops[0], options.amx, options.registerBytes);
+    return emitAttention(function, ops[0], amx);
   if (ops.size() == 1 && !generic)
     if (auto embedding = dyn_cast<nn::EmbeddingGradOp>(ops[0]))
       return emitEmbeddingGrad(function, embedding);
@@ -78,10 +77,10 @@ struct LowerKernelsPass : trainc::impl::LowerKernelsPassBase<LowerKernelsPass> {
     OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
     auto nested = ModuleOp::create(b, module.getLoc(), "kernels");
     SymbolTable symbols(nested);
-    LowerKernelsPassOptions options{generic, amx, registerBytes};
     for (KernelOp kernel : kernels) {
       KernelFunction function = createFunction(kernel, nested);
-      auto tiles = emitKernel(kernel, function, options);
+      function.registerBytes = registerBytes;
+      auto tiles = emitKernel(kernel, function, generic, amx);
       if (failed(tiles))
         return signalPassFailure();
       function.function->setAttr("tiles", b.getI64IntegerAttr(*tiles));
