@@ -81,6 +81,9 @@ template <typename T> struct Operand {
   /// one of B a row per two of k.
   bool flipped() const { return alongK == isB; }
 
+  /// Squares of a tile of f32 to transpose.
+  int flips() const { return flipped() ? 2 : 0; }
+
   int slicesOfTile() const;
 };
 
@@ -88,7 +91,7 @@ template <typename T> struct Operand {
 constexpr int64_t splitRows = 2;
 
 template <> inline int Operand<float>::slicesOfTile() const {
-  return half / splitRows + (flipped() ? 2 : 0);
+  return half / splitRows + flips();
 }
 template <> inline int Operand<uint16_t>::slicesOfTile() const { return 1; }
 
@@ -190,8 +193,8 @@ __attribute__((always_inline)) inline void split(const float *low,
       Words x = reinterpret_cast<Words &>(xs) + (p == 1 ? round : 0);
       Words y = reinterpret_cast<Words &>(ys) + (p == 1 ? round : 0);
       Words lower = x >> 16;
-      asm(""
-          : "+v"(lower)); // else both become a permutation, of three operations
+      // Else both become a permutation, of three operations.
+      asm("" : "+v"(lower));
       x &= upper;
       y &= upper;
       reinterpret_cast<Words &>(to[j * 64 + p * 2 * tileBytes]) = lower | y;
@@ -203,11 +206,10 @@ __attribute__((always_inline)) inline void split(const float *low,
 
 /// A word holds k and k + 16: two squares of 16 x 16 floats.
 template <> inline void Packer<float>::flipSquare(int square) {
-  const float *rows = from + square * second(),
-              *next = later + square * second();
+  int64_t at = square * second();
   for (int64_t i = 0; i < half; ++i)
-    __builtin_prefetch(next + i * ld, 0, 1);
-  flip(rows, ld, flat + square * half);
+    __builtin_prefetch(later + at + i * ld, 0, 1);
+  flip(from + at, ld, flat + square * half);
 }
 
 template <>
@@ -226,15 +228,14 @@ inline void Packer<float>::splitSquares(int64_t first, int64_t rows,
 }
 
 template <> inline void Packer<float>::run(char *tile) {
-  int flips = x.flipped() ? 2 : 0;
-  if (phase < flips)
+  if (phase < x.flips())
     flipSquare(phase);
   else
-    splitSquares((phase - flips) * splitRows, splitRows, tile);
+    splitSquares((phase - x.flips()) * splitRows, splitRows, tile);
 }
 
 template <> inline void Packer<float>::runTile(char *tile) {
-  for (int i = 0; i < 2 && x.flipped(); ++i)
+  for (int i = 0; i < x.flips(); ++i)
     flipSquare(i);
   splitSquares(0, half, tile);
 }

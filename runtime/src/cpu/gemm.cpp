@@ -253,8 +253,6 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
     plan.split = splitOf(d);
     const Cut by = {amxCost, 32, 32};
     if (plan.split) {
-      plan.tileM = d.m;
-      plan.tileN = d.n;
       cut(plan, tilesOf(threads, 2), by);
       return TRAINC_OK;
     }
