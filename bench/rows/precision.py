@@ -77,27 +77,27 @@ def reference(name, exact):
     return kept
 
 
-def mean(distances):
+def root_mean_square(distances):
     return np.sqrt(np.square(distances).mean(axis=0))
 
 
 def updates(folder):
     notes, good = [], True
     for name, trainings in TRAININGS.items():
-        w, ours, theirs = WORKLOADS[name], [], []
-        exact = by_jax(name, w, "f64", folder)
-        f32, equal = by_trainc(w, False, folder)
-        first = worst_number(f32, reference(name, exact))
-        rounded = worst_number(f32, exact), worst_number(by_jax(name, w, "f32", folder), exact)
+        ours, theirs = [], []
         for i in range(trainings):
             w = replace(WORKLOADS[name], seed=WORKLOADS[name].seed + 100 * i)
-            if i:
-                exact = by_jax(name, w, "f64", folder)
+            exact = by_jax(name, w, "f64", folder)
+            if i == 0:
+                f32, equal = by_trainc(w, False, folder)
+                first = worst_number(f32, reference(name, exact))
+                rounded = worst_number(f32, exact), worst_number(by_jax(name, w, "f32", folder), exact)
             bf16, same = by_trainc(w, True, folder, THREADS if i == 0 else THREADS[:1])
             equal &= same
             ours.append(distances(bf16, exact, w))
             theirs.append(distances(by_jax(name, w, "bf16", folder), exact, w))
-        off, ratios = mean(ours), mean(ours) / mean(theirs)
+        off = root_mean_square(ours)
+        ratios = off / root_mean_square(theirs)
         good &= first <= BAR and ratios.max() <= FARTHER and equal
         far = ", ".join(f"{what} {o:.1e}, {r:.2f}x JAX's" for what, o, r in zip(("losses", "parameters"), off, ratios))
         notes.append(f"{name}: f32 within {first:.1e} in {CHECKED_STEPS} updates, {rounded[0]:.1e} in all (JAX's {rounded[1]:.1e});"
