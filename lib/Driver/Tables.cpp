@@ -481,6 +481,10 @@ static uint32_t epilogueOf(Epilogue epilogue) {
     return TRAINC_EPILOGUE_GELU;
   case Epilogue::gelu_grad:
     return TRAINC_EPILOGUE_GELU_GRAD;
+  case Epilogue::gelu_and_slope:
+    return TRAINC_EPILOGUE_GELU_AND_SLOPE;
+  case Epilogue::multiply:
+    return TRAINC_EPILOGUE_MULTIPLY;
   }
   llvm_unreachable("unknown epilogue");
 }
@@ -512,7 +516,7 @@ static trainc_gemm_detail gemmDetail(GemmOp op) {
   gemm.accumulate = op.getInit() ? 1 : 0;
   gemm.has_bias = op.getBias() ? 1 : 0;
   gemm.epilogue = epilogueOf(op.getEpilogue());
-  gemm.has_aux = op.getAt() || op.getGeluInput() ? 1 : 0;
+  gemm.has_aux = op.getAt() || op.getKept() ? 1 : 0;
   gemm.bias_gradient = biasGradientOf(op.getBiasGradient());
   gemm.m = op.getM();
   gemm.n = op.getN();
@@ -662,9 +666,9 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
             operandOf(entry, gemm.getBias(), TRAINC_READ));
       if (gemm.getAt())
         command.operands.push_back(operandOf(entry, gemm.getAt(), TRAINC_READ));
-      if (gemm.getGeluInput())
+      if (gemm.getKept())
         command.operands.push_back(
-            operandOf(entry, gemm.getGeluInput(), TRAINC_WRITE));
+            operandOf(entry, gemm.getKept(), TRAINC_WRITE));
       if (gemm.getBiasSums())
         command.operands.push_back(
             operandOf(entry, gemm.getBiasSums(), TRAINC_WRITE));

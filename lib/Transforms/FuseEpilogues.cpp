@@ -178,12 +178,13 @@ struct Fuser {
   Fuser(Block &block, bool geluOnly) : block(block), geluOnly(geluOnly) {}
 
   void run();
-  int64_t biases = 0, gelus = 0, geluGrads = 0, biasGradients = 0;
+  int64_t biases = 0, gelus = 0, geluGrads = 0, slopes = 0, biasGradients = 0;
 
 private:
   void fuseBias(nn::AddOp add);
   void fuseGelu(nn::GeluOp gelu);
   void fuseGeluGradient(nn::MapOp map);
+  void keepSlope(GemmOp gemm);
   void fuseBiasGradient(nn::ReduceOp reduce);
   bool sumsOperand(GemmOp gemm, nn::ReduceOp reduce);
   bool sumsResult(GemmOp gemm, nn::ReduceOp reduce);
@@ -286,7 +287,7 @@ void Fuser::fuseGelu(nn::GeluOp gelu) {
   replaceReshaped(b, gelu.getResult(), fused.getResult());
   eraseWithReshapes(gelu);
   if (keepsInput)
-    gemm.getResult().replaceAllUsesWith(fused.getGeluInput());
+    gemm.getResult().replaceAllUsesWith(fused.getKept());
   gemm.erase();
   ++gelus;
 }
@@ -314,6 +315,33 @@ void Fuser::fuseGeluGradient(nn::MapOp map) {
   ++geluGrads;
 }
 
+/// Lets a product with gelu in f32 keep its slope instead of its input, if that is all
+/// that others take of it: most of both is one computation.
+void Fuser::keepSlope(GemmOp gemm) {
+  if (!gemm.getKept() || gemm.getEpilogue() != Epilogue::gelu ||
+      !elementOf(gemm.getKept()).isF32())
+    return;
+  SmallVector<Value> values;
+  appendReshapes(gemm.getKept(), values);
+  SmallVector<GemmOp> products;
+  for (Value value : values)
+    for (OpOperand &use : value.getUses()) {
+      if (isa<nn::ReshapeOp>(use.getOwner()))
+        continue;
+      auto product = dyn_cast<GemmOp>(use.getOwner());
+      if (!product || product.getEpilogue() != Epilogue::gelu_grad ||
+          use.get() != product.getAt() || use.get() == product.getLhs() ||
+          use.get() == product.getRhs())
+        return;
+      products.push_back(product);
+    }
+  gemm.setEpilogue(Epilogue::gelu_and_slope);
+  for (GemmOp product : products)
+    product.setEpilogue(Epilogue::multiply);
+  remarkOn(gemm, "Slope");
+  ++slopes;
+}
+
 /// Replaces `sum` by the bias gradient of a GEMM with `extras`, if all that use it
 /// come after the GEMM.
 bool Fuser::replaceSum(GemmOp gemm, Value sum, const Extras &extras) {
@@ -324,8 +352,8 @@ bool Fuser::replaceSum(GemmOp gemm, Value sum, const Extras &extras) {
     return false;
   OpBuilder b(gemm);
   GemmOp fused = rebuild(b, gemm, extras);
-  if (gemm.getGeluInput())
-    gemm.getGeluInput().replaceAllUsesWith(fused.getGeluInput());
+  if (gemm.getKept())
+    gemm.getKept().replaceAllUsesWith(fused.getKept());
   gemm.getResult().replaceAllUsesWith(fused.getResult());
   replaceReshaped(b, sum, fused.getBiasSums());
   remarkOn(fused, "BiasGradient");
@@ -393,7 +421,10 @@ void Fuser::run() {
     fuseGelu(gelu);
   for (auto map : llvm::make_early_inc_range(block.getOps<nn::MapOp>()))
     fuseGeluGradient(map);
-  if (!geluOnly)
+  if (geluOnly)
+    for (auto gemm : block.getOps<GemmOp>())
+      keepSlope(gemm);
+  else
     for (auto reduce : llvm::make_early_inc_range(block.getOps<nn::ReduceOp>()))
       fuseBiasGradient(reduce);
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
@@ -423,6 +454,7 @@ struct FuseEpiloguesPass
       numBiases += fuser.biases;
       numGelus += fuser.gelus;
       numGeluGrads += fuser.geluGrads;
+      numSlopes += fuser.slopes;
       numBiasGradients += fuser.biasGradients;
     }
   }

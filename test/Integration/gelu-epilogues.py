@@ -32,7 +32,7 @@ def epilogues(text, folder):
         f.write(text)
     commands = subprocess.run([tool("trainc"), path, "--stop-after=commands", "-o", "-"], capture_output=True, text=True,
                               check=True).stdout
-    return commands.count("epilogue gelu")
+    return commands.count(" epilogue ")
 
 
 def main():

@@ -6,7 +6,7 @@
 
 // A bias, gelu, and what gelu is taken of, for another op. Only that is left.
 // CHECK-LABEL: train.list @gelu
-// CHECK: %[[Y:.*]], %[[X:.*]] = train.gemm %{{.*}}, %{{.*}} bias %{{.*}} m 4 n 8 k 6 batch 1 epilogue gelu : {{.*}} -> tensor<4x8xf32> gelu_input tensor<4x8xf32>
+// CHECK: %[[Y:.*]], %[[X:.*]] = train.gemm %{{.*}}, %{{.*}} bias %{{.*}} m 4 n 8 k 6 batch 1 epilogue gelu : {{.*}} -> tensor<4x8xf32> kept tensor<4x8xf32>
 // CHECK-DAG: %[[WIDE:.*]] = nn.reshape %[[Y]] : tensor<4x8xf32> to tensor<2x2x8xf32>
 // CHECK-DAG: %[[INPUT:.*]] = nn.reshape %[[X]] : tensor<4x8xf32> to tensor<2x2x8xf32>
 // CHECK-DAG: %[[TANH:.*]] = nn.tanh %[[INPUT]]

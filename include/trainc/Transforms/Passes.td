@@ -499,7 +499,9 @@ def FuseEpiloguesPass : Pass<"train-fuse-epilogues", "::mlir::ModuleOp"> {
       - the sums over the batch of an operand that it reads whole (of the product for a
         weight's gradient: the gradient of the bias), or else of its result,
     in place of the ops that compute these. On GPUs what is left out is rounded once less.
-    On processors, whose GEMMs have no sums (`gelu-only`), all bits stay.
+    On processors, whose GEMMs have no sums (`gelu-only`), all bits stay; there a GEMM in f32
+    keeps the slope of gelu as its second result, not the input, where nothing else of it is
+    read, and the other one is only multiplied by that.
 
     A GEMM that adds to its `init` keeps to that alone, as does one of a batch; f64 has no
     gelu here, and where its input is an operand or a result, rows are multiples of 8.
@@ -511,10 +513,11 @@ def FuseEpiloguesPass : Pass<"train-fuse-epilogues", "::mlir::ModuleOp"> {
     Example: test/Transforms/fuse-epilogues.mlir
   }];
   let options = [Option<"geluOnly", "gelu-only", "bool", "false",
-                        "Leave bias gradients to kernels of their own">];
+                        "As for processors: leave bias gradients to kernels of their own, keep slopes">];
   let statistics = [Statistic<"numBiases", "biases", "Biases put into GEMMs">,
                     Statistic<"numGelus", "gelus", "Gelus put into GEMMs">,
                     Statistic<"numGeluGrads", "gelu-grads", "Slopes of gelu put into GEMMs">,
+                    Statistic<"numSlopes", "slopes", "Slopes of gelu kept">,
                     Statistic<"numBiasGradients", "bias-gradients", "Bias gradients put into GEMMs">];
 }
 

@@ -86,37 +86,41 @@ static LogicalResult verifyLikeResult(GemmOp op, Value value, StringRef what) {
 }
 
 LogicalResult GemmOp::verify() {
-  bool gelu = getEpilogue() == Epilogue::gelu;
-  bool geluGrad = getEpilogue() == Epilogue::gelu_grad;
+  Epilogue epilogue = getEpilogue();
+  bool any = epilogue != Epilogue::none;
+  bool geluGrad = epilogue == Epilogue::gelu_grad;
+  bool multiplies = geluGrad || epilogue == Epilogue::multiply;
+  bool keepsSlope = epilogue == Epilogue::gelu_and_slope;
   BiasGradient gradient = getBiasGradient();
   bool sums = gradient != BiasGradient::none;
-  if ((gelu || geluGrad || sums) && (getBatch() != 1 || getInit()))
+  if ((any || sums) && (getBatch() != 1 || getInit()))
     return emitOpError("expects a batch of 1 and no init with an epilogue or a "
                        "bias gradient (C1)");
-  if (geluGrad != bool(getAt()) || (getGeluInput() && !gelu))
-    return emitOpError("expects 'at' with gelu_grad, and the input of gelu as "
-                       "a result with gelu only (C2)");
+  if (multiplies != bool(getAt()) || (keepsSlope && !getKept()) ||
+      (getKept() && !keepsSlope && epilogue != Epilogue::gelu))
+    return emitOpError("expects 'at' with gelu_grad and multiply, and a second "
+                       "result with gelu_and_slope, or gelu, only (C2)");
   Type element = nn::getTensorType(getResult()).getElementType();
-  if ((gelu || geluGrad) && element.isF64())
-    return emitOpError("expects no gelu in f64 (C2)");
-  if ((getAt() || getGeluInput()) && getN() % 8)
+  if (any && element.isF64())
+    return emitOpError("expects no epilogue in f64 (C2)");
+  if ((getAt() || getKept()) && getN() % 8)
     return emitOpError("expects rows of a multiple of 8 elements (C2), got ")
            << getN();
   if (getAt() && failed(verifyLikeResult(*this, getAt(), "'at'")))
     return failure();
-  if (getGeluInput() &&
-      failed(verifyLikeResult(*this, getGeluInput(), "the input of gelu")))
+  if (getKept() &&
+      failed(verifyLikeResult(*this, getKept(), "the second result")))
     return failure();
   if ((gradient == BiasGradient::lhs && !getTransposeLhs()) ||
       (gradient == BiasGradient::rhs && getTransposeRhs()) ||
       (gradient == BiasGradient::result ? !geluGrad
-                                        : sums && (gelu || geluGrad)))
+                                        : sums && any))
     return emitOpError("expects a bias gradient that this product has (C3), "
                        "got ")
            << stringifyBiasGradient(gradient);
-  if (getBias() && (geluGrad || sums))
-    return emitOpError(
-        "expects no bias with gelu_grad or a bias gradient (C4)");
+  if (getBias() && (multiplies || sums))
+    return emitOpError("expects no bias with gelu_grad, multiply or a bias "
+                       "gradient (C4)");
   if (sums != bool(getBiasSums()))
     return emitOpError("expects the bias gradient as a result (C5)");
   if (!sums)

@@ -228,7 +228,7 @@ private:
       packer.finish();
     }
     // Slices cost more than they hide where not even the writing fits beside.
-    bool apart = Writer::slices(x.epilogue != 0) >= steps * gaps<T>;
+    bool apart = Writer::slices(x.epilogue) >= steps * gaps<T>;
     char *now = chunks[0], *then = chunks[1];
     pack(columns.begin, 0, now);
     packer.finish();

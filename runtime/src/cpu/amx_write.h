@@ -92,10 +92,10 @@ public:
   bool pending() const { return row < x.height; }
 
   /// How many slices 32 x 32 sums take.
-  static int64_t slices(bool epilogue) { return side / rowsOf(epilogue); }
+  static int64_t slices(uint32_t epilogue) { return side / rowsOf(epilogue); }
 
   /// Some rows.
-  void slice() { upTo(least(row + rowsOf(x.epilogue != 0), x.height)); }
+  void slice() { upTo(least(row + rowsOf(x.epilogue), x.height)); }
 
   /// All that is left, without the cost of slices.
   void finish() {
@@ -114,7 +114,9 @@ private:
   }
 
   /// Of a slice.
-  static int64_t rowsOf(bool epilogue) { return epilogue ? 1 : 4; }
+  static int64_t rowsOf(uint32_t epilogue) {
+    return !epilogue || epilogue == TRAINC_EPILOGUE_MULTIPLY ? 4 : 1;
+  }
 
   const float *sumsOf(int64_t row) const {
     return sums + row / half * 2 * tileFloats + row % half * half;
@@ -124,8 +126,15 @@ private:
   template <typename V, typename Keep, typename Kept>
   V finished(V sum, Keep keep, Kept kept) const {
     sum = x.to.rounded(sum);
+    if (x.epilogue == TRAINC_EPILOGUE_MULTIPLY)
+      return sum * kept();
     if (x.epilogue == TRAINC_EPILOGUE_GELU_GRAD)
       return sum * geluSlope(kept());
+    if (x.epilogue == TRAINC_EPILOGUE_GELU_AND_SLOPE) {
+      V t = geluTanh(sum);
+      keep(geluSlope(sum, t));
+      return gelu(sum, t);
+    }
     if (x.aux.data)
       keep(sum);
     return gelu(sum);

@@ -48,19 +48,21 @@ template <typename V> V geluTanh(V x) {
 }
 
 /// x/2 (1 + t), t as above.
-template <typename V> V gelu(V x) {
+template <typename V> V gelu(V x, V t) {
   V half = x * 0.5f;
-  return fma(half, geluTanh(x), half);
+  return fma(half, t, half);
 }
+template <typename V> V gelu(V x) { return gelu(x, geluTanh(x)); }
 
 /// The derivative of gelu, (1 + t)/2 + x t'/2.
-template <typename V> V geluSlope(V x) {
-  V t = geluTanh(x), half = V{} + 0.5f;
+template <typename V> V geluSlope(V x, V t) {
+  V half = V{} + 0.5f;
   V inner = fma(x * x, V{} + static_cast<float>(3 * sqrtTwoOverPi * geluCubic),
                 V{} + static_cast<float>(sqrtTwoOverPi));
   V slope = fma(-t, t, V{} + 1.0f) * inner;
   return fma(half * x, slope, fma(half, t, half));
 }
+template <typename V> V geluSlope(V x) { return geluSlope(x, geluTanh(x)); }
 
 } // namespace
 

@@ -212,7 +212,7 @@ static uint64_t pieceFloats(int64_t rows, int64_t columns) {
 const char *trainc::refuseProduct(const trainc_gemm_detail &d) {
   if (d.provider || d.bias_gradient)
     return "it is one for GPUs";
-  if (d.epilogue > TRAINC_EPILOGUE_GELU_GRAD)
+  if (d.epilogue > TRAINC_EPILOGUE_MULTIPLY)
     return "it has an unknown epilogue";
   if (!d.epilogue)
     return d.has_aux ? "it has an auxiliary matrix and no epilogue" : nullptr;
@@ -222,7 +222,14 @@ const char *trainc::refuseProduct(const trainc_gemm_detail &d) {
     return "it has an epilogue in f64";
   if (d.epilogue == TRAINC_EPILOGUE_GELU_GRAD && (!d.has_aux || d.has_bias))
     return "it has the slope of gelu, and a bias or no auxiliary matrix";
-  return nullptr;
+  bool multiplies = d.epilogue == TRAINC_EPILOGUE_MULTIPLY;
+  if (!multiplies && d.epilogue != TRAINC_EPILOGUE_GELU_AND_SLOPE)
+    return nullptr;
+  if (!d.has_aux || d.c_type != TRAINC_F32)
+    return "it keeps or reads a slope, and is not f32 or has no auxiliary "
+           "matrix";
+  return multiplies && d.has_bias ? "it is multiplied, and has a bias"
+                                  : nullptr;
 }
 
 static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
@@ -491,9 +498,13 @@ static void finish(const trainc_gemm_detail &d, const Tile &tile) {
   const Kernels &table = kernels();
   bool slope = d.epilogue == TRAINC_EPILOGUE_GELU_GRAD;
   if (d.c_type == TRAINC_F32) {
-    auto *c = reinterpret_cast<float *>(tile.c);
-    auto *aux = reinterpret_cast<float *>(tile.aux);
-    (slope ? table.geluGradF32 : table.geluF32)(tile.m, tile.n, c, aux, d.ldc);
+    auto run = d.epilogue == TRAINC_EPILOGUE_MULTIPLY ? table.multiplyByF32
+               : d.epilogue == TRAINC_EPILOGUE_GELU_AND_SLOPE
+                   ? table.geluAndSlopeF32
+               : slope ? table.geluGradF32
+                       : table.geluF32;
+    run(tile.m, tile.n, reinterpret_cast<float *>(tile.c),
+        reinterpret_cast<float *>(tile.aux), d.ldc);
     return;
   }
   auto *c = reinterpret_cast<uint16_t *>(tile.c);

@@ -60,6 +60,23 @@ void geluGradRows(int64_t rows, int64_t columns, T *c, T *aux, int64_t ld) {
       c[j] = Narrow(Widen(c[j]) * geluSlope(static_cast<float>(Widen(aux[j]))));
 }
 
+void geluAndSlopeRows(int64_t rows, int64_t columns, float *c, float *aux,
+                      int64_t ld) {
+  for (int64_t i = 0; i < rows; ++i, c += ld, aux += ld)
+    for (int64_t j = 0; j < columns; ++j) {
+      float x = c[j], t = geluTanh(x);
+      aux[j] = geluSlope(x, t);
+      c[j] = gelu(x, t);
+    }
+}
+
+void multiplyRows(int64_t rows, int64_t columns, float *c, float *aux,
+                  int64_t ld) {
+  for (int64_t i = 0; i < rows; ++i, c += ld, aux += ld)
+    for (int64_t j = 0; j < columns; ++j)
+      c[j] *= aux[j];
+}
+
 } // namespace
 
 #define TRAINC_PASTE(a, b) a##b
@@ -83,6 +100,8 @@ const Kernels TRAINC_TABLE(TRAINC_LEVEL) = {
     geluGradRows<float, same<float>, same<float>>,
     geluGradRows<uint16_t, widenBf16, narrowBf16>,
     geluGradRows<uint16_t, widenF16, narrowF16>,
+    geluAndSlopeRows,
+    multiplyRows,
     sum<float, float, same, same>,
     sum<double, double, same, same>,
     sum<uint16_t, float, widenBf16, narrowBf16>,

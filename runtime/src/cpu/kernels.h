@@ -54,6 +54,12 @@ struct Kernels {
                        uint16_t *aux, int64_t ld);
   void (*geluGradF16)(int64_t rows, int64_t columns, uint16_t *c, uint16_t *aux,
                       int64_t ld);
+  /// C = gelu(C), and the auxiliary matrix becomes the slope of gelu at the C before;
+  /// or C *= the auxiliary matrix.
+  void (*geluAndSlopeF32)(int64_t rows, int64_t columns, float *c, float *aux,
+                          int64_t ld);
+  void (*multiplyByF32)(int64_t rows, int64_t columns, float *c, float *aux,
+                        int64_t ld);
   /// ((x0 + x1) + x2) + ... of `number` (at least 1) arrays, in f32 for bf16 and
   /// f16, rounded once. `to` may be one of them.
   SumFn sumF32, sumF64, sumBf16, sumF16;

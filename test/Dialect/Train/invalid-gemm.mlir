@@ -17,7 +17,7 @@ train.list @c1_batch of @step "first" (%a: tensor<2x8x8xf32>) {
 // -----
 
 train.list @c2_at of @step "first" (%a: tensor<8x8xf32>) {
-  // expected-error @below {{expects 'at' with gelu_grad, and the input of gelu as a result with gelu only (C2)}}
+  // expected-error @below {{expects 'at' with gelu_grad and multiply, and a second result with gelu_and_slope, or gelu, only (C2)}}
   %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 epilogue gelu_grad : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
   train.return
 }
@@ -25,15 +25,39 @@ train.list @c2_at of @step "first" (%a: tensor<8x8xf32>) {
 // -----
 
 train.list @c2_input of @step "first" (%a: tensor<8x8xf32>) {
-  // expected-error @below {{expects 'at' with gelu_grad, and the input of gelu as a result with gelu only (C2)}}
-  %0, %1 = train.gemm %a, %a m 8 n 8 k 8 batch 1 : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32> gelu_input tensor<8x8xf32>
+  // expected-error @below {{expects 'at' with gelu_grad and multiply, and a second result with gelu_and_slope, or gelu, only (C2)}}
+  %0, %1 = train.gemm %a, %a m 8 n 8 k 8 batch 1 : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32> kept tensor<8x8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c2_slope of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects 'at' with gelu_grad and multiply, and a second result with gelu_and_slope, or gelu, only (C2)}}
+  %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 epilogue gelu_and_slope : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c2_multiply of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects 'at' with gelu_grad and multiply, and a second result with gelu_and_slope, or gelu, only (C2)}}
+  %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 epilogue multiply : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c4_multiply of @step "first" (%a: tensor<8x8xf32>, %v: tensor<8xf32>) {
+  // expected-error @below {{expects no bias with gelu_grad, multiply or a bias gradient (C4)}}
+  %0 = train.gemm %a, %a bias %v m 8 n 8 k 8 batch 1 epilogue multiply at %a : tensor<8x8xf32>, tensor<8x8xf32>, tensor<8xf32> at tensor<8x8xf32> -> tensor<8x8xf32>
   train.return
 }
 
 // -----
 
 train.list @c2_f64 of @step "first" (%a: tensor<8x8xf64>) {
-  // expected-error @below {{expects no gelu in f64 (C2)}}
+  // expected-error @below {{expects no epilogue in f64 (C2)}}
   %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 epilogue gelu : tensor<8x8xf64>, tensor<8x8xf64> -> tensor<8x8xf64>
   train.return
 }
@@ -42,7 +66,7 @@ train.list @c2_f64 of @step "first" (%a: tensor<8x8xf64>) {
 
 train.list @c2_rows of @step "first" (%a: tensor<8x8xf32>, %b: tensor<8x5xf32>) {
   // expected-error @below {{expects rows of a multiple of 8 elements (C2), got 5}}
-  %0, %1 = train.gemm %a, %b m 8 n 5 k 8 batch 1 epilogue gelu : tensor<8x8xf32>, tensor<8x5xf32> -> tensor<8x5xf32> gelu_input tensor<8x5xf32>
+  %0, %1 = train.gemm %a, %b m 8 n 5 k 8 batch 1 epilogue gelu : tensor<8x8xf32>, tensor<8x5xf32> -> tensor<8x5xf32> kept tensor<8x5xf32>
   train.return
 }
 
@@ -81,7 +105,7 @@ train.list @c3_result of @step "first" (%a: tensor<8x8xf32>) {
 // -----
 
 train.list @c4 of @step "first" (%a: tensor<8x8xf32>, %v: tensor<8xf32>) {
-  // expected-error @below {{expects no bias with gelu_grad or a bias gradient (C4)}}
+  // expected-error @below {{expects no bias with gelu_grad, multiply or a bias gradient (C4)}}
   %0, %1 = train.gemm %a, %a bias %v m 8 n 8 k 8 batch 1 bias_gradient rhs : tensor<8x8xf32>, tensor<8x8xf32>, tensor<8xf32> -> tensor<8x8xf32> bias_sums tensor<8xf32>
   train.return
 }

@@ -32,7 +32,8 @@ def Train_LaunchOp : Train_Op<"launch", [DeclareOpInterfaceMethods<SymbolUserOpI
 }
 
 def Train_Epilogue : I32EnumAttr<"Epilogue", "what a GEMM does to its result", [
-    I32EnumAttrCase<"none", 0>, I32EnumAttrCase<"gelu", 1>, I32EnumAttrCase<"gelu_grad", 2>]> {
+    I32EnumAttrCase<"none", 0>, I32EnumAttrCase<"gelu", 1>, I32EnumAttrCase<"gelu_grad", 2>,
+    I32EnumAttrCase<"gelu_and_slope", 3>, I32EnumAttrCase<"multiply", 4>]> {
   let cppNamespace = "::trainc::train";
 }
 def Train_BiasGradient : I32EnumAttr<"BiasGradient", "whose rows or columns a GEMM sums up", [
@@ -49,15 +50,17 @@ def Train_GemmOp : Train_Op<"gemm", [Pure, AttrSizedOperandSegments, AttrSizedRe
 
     There are epilogues (`train-fuse-epilogues`). `gelu`: the result is gelu, in the form
     `tanh`, of what it would be; a second result, if there is one, is what gelu is taken
-    of. `gelu_grad`: the product is multiplied by the slope of gelu at `at`. For GPUs there
-    are bias gradients, one more result: the sums of A' over k (`lhs`, m elements) or of B' over k
+    of. `gelu_grad`: the product is multiplied by the slope of gelu at `at`. For processors,
+    in f32: `gelu_and_slope`: gelu, and its slope as the second result; `multiply`: the
+    product is multiplied by `at`. For GPUs there are bias gradients, one more result: the sums of A' over k (`lhs`, m elements) or of B' over k
     (`rhs`, n elements), or of the columns of the result (`result`, n elements).
 
     (C1) an epilogue or a bias gradient is of one product without `init`; (C2) `at` goes with
-    gelu_grad, the second result with gelu, neither with f64, and both have the result's
-    element type and number of elements; n is then a multiple of 8; (C3) a bias gradient `lhs` needs
+    gelu_grad and multiply, the second result with gelu and always with gelu_and_slope,
+    none with f64, and both have the result's element type and number of elements; n is
+    then a multiple of 8; (C3) a bias gradient `lhs` needs
     `transpose_lhs`, `rhs` a right side that is not transposed, both no epilogue; `result`
-    needs gelu_grad; (C4) gelu_grad and bias gradients have no bias; (C5) a bias gradient
+    needs gelu_grad; (C4) gelu_grad, multiply and bias gradients have no bias; (C5) a bias gradient
     has as many elements as it sums up, of the result's type.
   }];
   let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, Optional<Train_Tensor>:$bias,
@@ -67,7 +70,7 @@ def Train_GemmOp : Train_Op<"gemm", [Pure, AttrSizedOperandSegments, AttrSizedRe
                        UnitAttr:$broadcast_rhs,
                        DefaultValuedAttr<Train_Epilogue, "Epilogue::none">:$epilogue,
                        DefaultValuedAttr<Train_BiasGradient, "BiasGradient::none">:$bias_gradient);
-  let results = (outs Train_Tensor:$result, Optional<Train_Tensor>:$gelu_input,
+  let results = (outs Train_Tensor:$result, Optional<Train_Tensor>:$kept,
                       Optional<Train_Tensor>:$bias_sums);
   let assemblyFormat = [{
     $lhs `,` $rhs (`bias` $bias^)? (`init` $init^)? `m` $m `n` $n `k` $k `batch` $batch
@@ -75,7 +78,7 @@ def Train_GemmOp : Train_Op<"gemm", [Pure, AttrSizedOperandSegments, AttrSizedRe
     (`broadcast_rhs` $broadcast_rhs^)? (`epilogue` $epilogue^)? (`at` $at^)?
     (`bias_gradient` $bias_gradient^)? attr-dict
     `:` type($lhs) `,` type($rhs) (`,` type($bias)^)? (`init` type($init)^)?
-    (`at` type($at)^)? `->` type($result) (`gelu_input` type($gelu_input)^)?
+    (`at` type($at)^)? `->` type($result) (`kept` type($kept)^)?
     (`bias_sums` type($bias_sums)^)?
   }];
   let hasVerifier = 1;
