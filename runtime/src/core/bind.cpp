@@ -116,23 +116,78 @@ static void groupCommands(Array<BoundCommand> &commands) {
   }
 }
 
-/// Gives partial products room that no other one of the same job has.
+static size_t jobSize(const BoundCommand &first) {
+  return first.together ? first.together : 1;
+}
+
+/// How many partial products commands leave.
+static unsigned countPartials(const BoundCommand *commands, size_t count) {
+  unsigned partials = 0;
+  for (size_t i = 0; i < count; ++i)
+    partials += commands[i].plan && gemmPartialPieces(commands[i].plan) ? 1 : 0;
+  return partials;
+}
+
+/// Whether a command uses the product of `gemm`.
+static bool usesProduct(const trainc_command &command,
+                        const trainc_command &gemm) {
+  const trainc_operand &c = gemm.operands[2];
+  for (uint32_t i = 0; i < command.num_operands; ++i) {
+    const trainc_operand &x = command.operands[i];
+    if (x.base == c.base && x.offset < c.offset + c.bytes &&
+        c.offset < x.offset + x.bytes)
+      return true;
+  }
+  return false;
+}
+
+/// Lets partial products be added with the next job, where that leaves room and
+/// does not use them: a wait of all threads less.
+static void delaySums(Array<BoundCommand> &commands) {
+  size_t size = 0;
+  for (size_t first = 0; first < commands.size(); first += size) {
+    size = jobSize(commands[first]);
+    unsigned partials = countPartials(&commands[first], size);
+    size_t next = first + size;
+    if (!partials || next >= commands.size())
+      continue;
+    size_t nextSize = jobSize(commands[next]);
+    bool fits = nextSize + partials <= Pool::mostParts &&
+                !isCollective(commands[next].source->kind);
+    for (size_t i = first; i < next; ++i)
+      for (size_t j = next; j < next + nextSize; ++j)
+        fits &= !countPartials(&commands[i], 1) ||
+                !usesProduct(*commands[j].source, *commands[i].source);
+    if (!fits)
+      continue;
+    commands[first].together = static_cast<unsigned>(size);
+    commands[first].sumsLater = true;
+    commands[next].together = static_cast<unsigned>(nextSize);
+  }
+}
+
+/// Gives partial products room that no other one of their job or the next has.
 static void placePartials(trainc_trainer *trainer,
                           Array<BoundCommand> &commands) {
-  uint64_t used = 0;
-  size_t end = 0; // of the job
-  for (size_t i = 0; i < commands.size(); ++i) {
-    if (i >= end) {
-      used = 0;
-      end = i + (commands[i].together ? commands[i].together : 1);
+  uint64_t most = 0;
+  for (bool place : {false, true}) {
+    size_t size = 0;
+    bool odd = false;
+    for (size_t first = 0; first < commands.size(); first += size, odd = !odd) {
+      size = jobSize(commands[first]);
+      uint64_t used = 0;
+      for (size_t i = first; i < first + size; ++i) {
+        if (!commands[i].plan)
+          continue;
+        if (place)
+          commands[i].partial = used + (odd ? most : 0);
+        used += gemmPartialBytes(commands[i].plan);
+      }
+      most = used > most ? used : most;
     }
-    if (!commands[i].plan)
-      continue;
-    commands[i].partial = used;
-    used += gemmPartialBytes(commands[i].plan);
-    if (used > trainer->partialBytes)
-      trainer->partialBytes = used;
   }
+  if (2 * most > trainer->partialBytes)
+    trainer->partialBytes = 2 * most;
 }
 
 static trainc_status bindEntry(trainc_trainer *trainer, unsigned threads,
@@ -177,8 +232,10 @@ static trainc_status bindEntry(trainc_trainer *trainer, unsigned threads,
       TRAINC_TRY(bindCommand(trainer, threads, list.commands[i], bound));
       state.lists[kind].push(bound);
     }
-    if (threads > 1 && !trainer->gpu)
+    if (threads > 1 && !trainer->gpu) {
       groupCommands(state.lists[kind]);
+      delaySums(state.lists[kind]);
+    }
     placePartials(trainer, state.lists[kind]);
   }
   return TRAINC_OK;

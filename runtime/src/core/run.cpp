@@ -91,11 +91,12 @@ static trainc_status checkIndices(const trainc_entry &entry,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// What a tile of any command needs.
+/// What a tile of any command needs, or a piece of the sum of its partial products.
 struct Job {
   const trainc_trainer *trainer;
   const BoundCommand *command;
   void *const *args;
+  bool sums;
   std::atomic<bool> failed;
 };
 } // namespace
@@ -108,6 +109,9 @@ static char *scratchOf(const trainc_trainer &trainer, unsigned worker) {
 static void runTile(void *argument, int64_t tile, unsigned worker) {
   Job &job = *static_cast<Job *>(argument);
   const BoundCommand &command = *job.command;
+  char *partial = job.trainer->scratch.data() + command.partial;
+  if (job.sums)
+    return addGemmPartial(command.plan, job.args, partial, tile);
   uint64_t begin = static_cast<uint64_t>(tile) * moveBytes;
   uint64_t bytes = 0;
   char *scratch = scratchOf(*job.trainer, worker);
@@ -116,8 +120,7 @@ static void runTile(void *argument, int64_t tile, unsigned worker) {
     command.function(job.args, tile, scratch);
     return;
   case TRAINC_COMMAND_GEMM:
-    if (!runGemmTile(command.plan, job.args, tile, scratch,
-                     job.trainer->scratch.data() + command.partial))
+    if (!runGemmTile(command.plan, job.args, tile, scratch, partial))
       job.failed.store(true, std::memory_order_relaxed);
     return;
   default:
@@ -130,12 +133,6 @@ static void runTile(void *argument, int64_t tile, unsigned worker) {
              static_cast<const char *>(job.args[0]) + begin, bytes);
     return;
   }
-}
-
-static void addPartial(void *argument, int64_t piece, unsigned) {
-  Job &job = *static_cast<Job *>(argument);
-  addGemmPartial(job.command->plan, job.args,
-                 job.trainer->scratch.data() + job.command->partial, piece);
 }
 
 /// In how many pieces what is left of a product is to be added; mostly 0.
@@ -216,45 +213,87 @@ static bool runCommand(trainc_trainer *trainer, const EntryState &state,
       command.function(args, tile, scratchOf(*trainer, 0));
     return true;
   }
-  Job job = {trainer, &command, args, {false}};
+  Job job = {trainer, &command, args, false, {false}};
   if (command.alone) {
     for (int64_t tile = 0; tile < command.tiles; ++tile)
       runTile(&job, tile, 0);
   } else {
     trainer->pool.run(runTile, &job, command.tiles);
   }
-  if (int64_t pieces = piecesLeft(command))
-    trainer->pool.run(addPartial, &job, pieces);
+  if (int64_t pieces = piecesLeft(command)) {
+    job.sums = true;
+    trainer->pool.run(runTile, &job, pieces);
+  }
   return !job.failed.load(std::memory_order_relaxed);
 }
 
-/// Runs commands at once; returns how many, up to the first that failed.
-static size_t runTogether(trainc_trainer *trainer, const EntryState &state,
-                          const BoundCommand *commands, size_t count) {
+namespace {
+/// What the pool runs at once.
+class Together {
+public:
+  Together(const trainc_trainer *trainer, const EntryState &state)
+      : trainer(trainer), state(state) {}
+
+  void add(const BoundCommand *commands, size_t count) {
+    for (size_t i = 0; i < count; ++i)
+      if (!isNothing(commands[i], argsOf(commands[i])))
+        add(commands[i], false, commands[i].tiles, commands[i].alone);
+  }
+  void addSums(const BoundCommand *commands, size_t count) {
+    for (size_t i = 0; i < count; ++i)
+      if (int64_t pieces = piecesLeft(commands[i]))
+        add(commands[i], true, pieces, false);
+  }
+  void run(Pool &pool) {
+    if (size)
+      pool.run(runTile, parts, size);
+  }
+  /// The first command that failed, or null.
+  const BoundCommand *failed() const {
+    for (unsigned i = 0; i < size; ++i)
+      if (jobs[i].failed.load(std::memory_order_relaxed))
+        return jobs[i].command;
+    return nullptr;
+  }
+
+private:
+  void *const *argsOf(const BoundCommand &command) const {
+    return state.arguments.data() + command.firstArgument;
+  }
+  void add(const BoundCommand &command, bool sums, int64_t tiles, bool whole) {
+    Job &job = jobs[size];
+    job.trainer = trainer;
+    job.command = &command;
+    job.args = argsOf(command);
+    job.sums = sums;
+    job.failed.store(false, std::memory_order_relaxed);
+    parts[size++] = {&job, tiles, whole};
+  }
+
+  const trainc_trainer *trainer;
+  const EntryState &state;
   Job jobs[Pool::mostParts];
   Pool::Part parts[Pool::mostParts];
-  unsigned numParts = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const BoundCommand &command = commands[i];
-    void *const *args = state.arguments.data() + command.firstArgument;
-    jobs[i].trainer = trainer;
-    jobs[i].command = &command;
-    jobs[i].args = args;
-    jobs[i].failed.store(false, std::memory_order_relaxed);
-    if (!isNothing(command, args))
-      parts[numParts++] = {&jobs[i], command.tiles, command.alone};
+  unsigned size = 0;
+};
+} // namespace
+
+/// Runs commands at once, with the sums that `before` commands before them left;
+/// returns the first that failed, or null.
+static const BoundCommand *runTogether(trainc_trainer *trainer,
+                                       const EntryState &state,
+                                       const BoundCommand *commands,
+                                       size_t count, size_t before) {
+  Together all(trainer, state);
+  all.addSums(commands - before, before);
+  all.add(commands, count);
+  all.run(trainer->pool);
+  if (!commands->sumsLater) {
+    Together sums(trainer, state);
+    sums.addSums(commands, count);
+    sums.run(trainer->pool);
   }
-  trainer->pool.run(runTile, parts, numParts);
-  numParts = 0;
-  for (size_t i = 0; i < count; ++i)
-    if (int64_t pieces = piecesLeft(commands[i]))
-      parts[numParts++] = {&jobs[i], pieces, false};
-  if (numParts)
-    trainer->pool.run(addPartial, parts, numParts);
-  for (size_t i = 0; i < count; ++i)
-    if (jobs[i].failed.load(std::memory_order_relaxed))
-      return i;
-  return count;
+  return all.failed();
 }
 
 static uint64_t now() {
@@ -294,12 +333,14 @@ static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
   }
   const EntryState &state = trainer->entries[entry];
   const Array<BoundCommand> &commands = state.lists[list];
+  size_t before = 0; // commands before i whose partial products are to be added
   for (size_t i = 0; i < commands.size(); ++i) {
     // An observer sees one command after the other.
     if (size_t count = trainer->observer ? 0 : commands[i].together) {
-      size_t good = runTogether(trainer, state, &commands[i], count);
-      if (good < count)
-        return failLibrary(trainer, commands[i + good]);
+      if (const BoundCommand *failed =
+              runTogether(trainer, state, &commands[i], count, before))
+        return failLibrary(trainer, *failed);
+      before = commands[i].sumsLater ? count : 0;
       i += count - 1;
       continue;
     }

@@ -64,6 +64,7 @@ struct BoundCommand {
   bool alone;        // so little work that waking threads would cost more
   uint64_t partial;  // offset among the partial products
   unsigned together; // this and commands after it that may run at once; 0: none
+  bool sumsLater;    // their partial products are added with the next ones
 };
 
 /// FILL and COPY are cut into tiles of this size.
