@@ -108,11 +108,29 @@ AttentionEmitter::AttentionEmitter(KernelFunction &function,
 // Loops and vectors
 //===----------------------------------------------------------------------===//
 
+/// Scores that are computed by blocks of `lanes` of `ofLanes` rows against `others`:
+/// a causal block against all that its first or last row sees.
+static int64_t scoresOf(int64_t ofLanes, int64_t others, bool causal,
+                        int64_t lanes) {
+  int64_t padded = llvm::alignTo(ofLanes, lanes);
+  return padded * (causal ? (others + lanes) / 2 : others);
+}
+
+void AttentionEmitter::setBlocks(int64_t ofLanes, int64_t others) {
+  // A vector half as long needs as many loads as multiply-adds.
+  constexpr double dearer = 1.1;
+  constexpr int64_t few = kLanes / 2;
+  if (scoresOf(ofLanes, others, causal, few) * dearer <
+      scoresOf(ofLanes, others, causal, kLanes))
+    blockLanes = few;
+  vectorType = VectorType::get({blockLanes}, compute);
+}
+
 void AttentionEmitter::inRegisterTiles(
     LoopBuilder &l, Value count,
     function_ref<void(LoopBuilder &, Value, int64_t)> body) {
   // Sums take half of the registers.
-  int64_t vectorBytes = kLanes * compute.getIntOrFloatBitWidth() / 8;
+  int64_t vectorBytes = blockLanes * compute.getIntOrFloatBitWidth() / 8;
   int64_t many = std::max<int64_t>(function.registerBytes / 2 / vectorBytes, 1);
   Value middle = l.mul(l.div(count, many), many);
   l.loop(l.index(0), middle, many,
@@ -121,18 +139,18 @@ void AttentionEmitter::inRegisterTiles(
 }
 
 Value AttentionEmitter::scratch(LoopBuilder &l, int64_t rows) {
-  return function.allocateScratch(l, compute, rows * kLanes);
+  return function.allocateScratch(l, compute, rows * blockLanes);
 }
 
 Value AttentionEmitter::load(LoopBuilder &l, Value scratch, Value row) {
   return vector::LoadOp::create(l.b, loc, vectorType, scratch,
-                                ValueRange(l.mul(row, kLanes)));
+                                ValueRange(l.mul(row, blockLanes)));
 }
 
 void AttentionEmitter::store(LoopBuilder &l, Value vector, Value scratch,
                              Value row) {
   vector::StoreOp::create(l.b, loc, vector, scratch,
-                          ValueRange(l.mul(row, kLanes)));
+                          ValueRange(l.mul(row, blockLanes)));
 }
 
 Value AttentionEmitter::constant(LoopBuilder &l, double value) {
@@ -173,16 +191,16 @@ Value AttentionEmitter::insideRow(LoopBuilder &l, Value d, int64_t lanes) {
 
 Value AttentionEmitter::countLanes(LoopBuilder &l, Value first,
                                    int64_t length) {
-  if (length % kLanes == 0)
+  if (length % blockLanes == 0)
     return Value();
   Value rest = arith::SubIOp::create(l.b, loc, l.index(length), first);
-  return l.min(rest, l.index(kLanes));
+  return l.min(rest, l.index(blockLanes));
 }
 
 Value AttentionEmitter::lanesBelow(LoopBuilder &l, Value first,
                                    int64_t length) {
   Value count = countLanes(l, first, length);
-  return count ? maskBelow(l, count, kLanes) : Value();
+  return count ? maskBelow(l, count, blockLanes) : Value();
 }
 
 Rows AttentionEmitter::rowsOf(LoopBuilder &l, const HeadMatrix &m,
@@ -258,7 +276,7 @@ void AttentionEmitter::inBlocks(LoopBuilder &l, const Rows &rows, Value count,
   l.loop(l.index(0), l.index(headSize), kBlock, [&](LoopBuilder &l, Value d) {
     Value size = l.min(arith::SubIOp::create(l.b, loc, l.index(headSize), d),
                        l.index(kBlock));
-    for (int64_t first = 0; first < kLanes; first += kBlock) {
+    for (int64_t first = 0; first < blockLanes; first += kBlock) {
       SmallVector<Value> offsets, masks;
       for (int64_t i = 0; i < kBlock; ++i) {
         Value lane = l.index(first + i), mask;
@@ -274,7 +292,7 @@ void AttentionEmitter::inBlocks(LoopBuilder &l, const Rows &rows, Value count,
         offsets.push_back(l.add(offset(l, rows, lane), d));
         masks.push_back(mask);
       }
-      Value at = l.add(l.mul(d, kLanes), l.index(first));
+      Value at = l.add(l.mul(d, blockLanes), l.index(first));
       body(l, at, offsets, masks);
     }
   });
@@ -293,7 +311,7 @@ void AttentionEmitter::pack(LoopBuilder &l, const Rows &rows, Value count,
              for (auto [i, column] : llvm::enumerate(block))
                vector::StoreOp::create(
                    l.b, loc, column, transposed,
-                   ValueRange(l.add(at, l.index(i * kLanes))));
+                   ValueRange(l.add(at, l.index(i * blockLanes))));
            });
 }
 
@@ -305,11 +323,11 @@ void AttentionEmitter::unpack(LoopBuilder &l, Value transposed,
                ArrayRef<Value> masks) {
              SmallVector<Value> block;
              if (begin)
-               at = l.add(at, l.mul(begin, kLanes));
+               at = l.add(at, l.mul(begin, blockLanes));
              for (int64_t i = 0; i < kBlock; ++i)
                block.push_back(vector::LoadOp::create(
                    l.b, loc, type, transposed,
-                   ValueRange(l.add(at, l.index(i * kLanes)))));
+                   ValueRange(l.add(at, l.index(i * blockLanes)))));
              transpose(l, block);
              for (auto [row, offset, mask] : llvm::zip(block, offsets, masks))
                l.storeVector(row, rows.memref, offset, element, mask);
@@ -342,27 +360,27 @@ void AttentionEmitter::prefetchRows(LoopBuilder &l, const Rows &rows,
 
 void AttentionEmitter::multiply(LoopBuilder &l, const Rows &rows, Value count,
                                 Value transposed, Value products) {
-  Value last = arith::SubIOp::create(l.b, loc, count, l.index(1));
   inRegisterTiles(l, count, [&](LoopBuilder &l, Value at, int64_t tile) {
     SmallVector<Value> offsets;
     for (int64_t i = 0; i < tile; ++i)
       offsets.push_back(offset(l, rows, l.add(at, l.index(i))));
     if (rows.stride != headSize)
       for (int64_t i = 0; i < tile; ++i)
-        prefetchRow(l, rows, l.min(l.add(at, l.index(tile + i)), last));
+        prefetchRow(l, rows, l.add(at, l.index(tile + i)));
     SmallVector<Value> initial(tile, constant(l, 0.0));
-    auto sums = l.loop(l.index(0), l.index(headSize), 1, initial,
-                       [&](LoopBuilder &l, Value d, ValueRange sums) {
-                         Value right = load(l, transposed, d);
-                         SmallVector<Value> next;
-                         for (int64_t i = 0; i < tile; ++i) {
-                           Value left = l.loadScalar(
-                               rows.memref, l.add(offsets[i], d), rows.element);
-                           next.push_back(math::FmaOp::create(
-                               l.b, loc, l.splat(left), right, sums[i]));
-                         }
-                         return next;
-                       });
+    auto sums =
+        l.loop(l.index(0), l.index(headSize), 1, initial,
+               [&](LoopBuilder &l, Value d, ValueRange sums) {
+                 Value right = load(l, transposed, d);
+                 SmallVector<Value> next;
+                 for (int64_t i = 0; i < tile; ++i) {
+                   Value left = l.loadScalar(rows.memref, l.add(offsets[i], d),
+                                             rows.element);
+                   next.push_back(math::FmaOp::create(
+                       l.b, loc, l.splat(left, blockLanes), right, sums[i]));
+                 }
+                 return next;
+               });
     for (int64_t i = 0; i < tile; ++i)
       store(l, sums[i], products, l.add(at, l.index(i)));
   });
@@ -381,22 +399,22 @@ void AttentionEmitter::accumulate(LoopBuilder &l, const Rows &rows, Value count,
             sum = arith::MulFOp::create(l.b, loc, sum, factor);
           initial.push_back(sum);
         }
-        auto results =
-            l.loop(l.index(0), count, 1, initial,
-                   [&](LoopBuilder &l, Value row, ValueRange sums) {
-                     Value right = load(l, weights, row);
-                     Value base = l.add(offset(l, rows, row), d);
-                     if (rows.stride != headSize)
-                       prefetch(l, rows, row, ahead);
-                     SmallVector<Value> next;
-                     for (int64_t i = 0; i < tile; ++i) {
-                       Value left = l.loadScalar(
-                           rows.memref, l.add(base, l.index(i)), rows.element);
-                       next.push_back(math::FmaOp::create(
-                           l.b, loc, l.splat(left), right, sums[i]));
-                     }
-                     return next;
-                   });
+        auto results = l.loop(
+            l.index(0), count, 1, initial,
+            [&](LoopBuilder &l, Value row, ValueRange sums) {
+              Value right = load(l, weights, row);
+              Value base = l.add(offset(l, rows, row), d);
+              if (rows.stride != headSize)
+                prefetch(l, rows, row, ahead);
+              SmallVector<Value> next;
+              for (int64_t i = 0; i < tile; ++i) {
+                Value left = l.loadScalar(rows.memref, l.add(base, l.index(i)),
+                                          rows.element);
+                next.push_back(math::FmaOp::create(
+                    l.b, loc, l.splat(left, blockLanes), right, sums[i]));
+              }
+              return next;
+            });
         for (int64_t i = 0; i < tile; ++i)
           store(l, results[i], sums, l.add(d, l.index(i)));
       });
@@ -414,7 +432,7 @@ void AttentionEmitter::addProducts(LoopBuilder &l, const Rows &rows,
       SmallVector<Value> offsets, weightAt, initial;
       for (int64_t i = 0; i < tile; ++i) {
         Value row = l.add(at, l.index(i));
-        weightAt.push_back(l.mul(row, kLanes));
+        weightAt.push_back(l.mul(row, blockLanes));
         offsets.push_back(l.add(offset(l, sums, row), d));
         Value sum = l.loadVector(sums.memref, offsets[i], compute, mask, width);
         initial.push_back(
@@ -443,8 +461,10 @@ void AttentionEmitter::addProducts(LoopBuilder &l, const Rows &rows,
 }
 
 Value AttentionEmitter::dot(LoopBuilder &l, const Rows &x, const Rows &y) {
+  auto type = VectorType::get({kLanes}, compute);
   Value sum =
-      l.loop(l.index(0), l.index(headSize), kLanes, constant(l, 0.0),
+      l.loop(l.index(0), l.index(headSize), kLanes,
+             nn::splatConstant(l.b, loc, type, 0.0),
              [&](LoopBuilder &l, Value d, ValueRange sum) {
                Value mask = insideRow(l, d, kLanes);
                Value left =

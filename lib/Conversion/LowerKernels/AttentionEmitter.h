@@ -1,7 +1,7 @@
 //===- AttentionEmitter.h - Blocks of an attention --------------*- C++ -*-===//
 //
 // What the kernels of attention and of its gradient share. Both work on blocks
-// of kLanes queries (or keys) that stand in the lanes of vectors, against one
+// of queries (or keys) that stand in the lanes of vectors, against one
 // key (or query) after the other in memory. Three loops do all products:
 // `multiply`, `accumulate` and `addProducts`.
 //
@@ -50,6 +50,8 @@ struct AttentionEmitter {
   mlir::Location loc;
   int64_t batch, rows, columns, heads, kvHeads, headSize;
   mlir::Type element, compute;
+  /// Rows of a block, and a vector of as many.
+  int64_t blockLanes = kLanes;
   mlir::VectorType vectorType;
   bool causal;
   double scale;
@@ -68,6 +70,8 @@ struct AttentionEmitter {
   int64_t emitBackward(HeadMatrix dq, HeadMatrix dk, HeadMatrix dv);
 
 protected:
+  /// Chooses the size of blocks of `ofLanes` rows, of which each meets `others`.
+  void setBlocks(int64_t ofLanes, int64_t others);
   /// Runs `body` on 0 to `count` with how many it shall do at once: as many as
   /// registers hold, then one by one.
   void inRegisterTiles(

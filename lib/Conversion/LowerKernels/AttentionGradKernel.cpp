@@ -1,7 +1,7 @@
 //===- AttentionGradKernel.cpp - Gradients of an attention by blocks ------===//
 //
 // A tile is a head of keys and values with all the heads of queries that read
-// it. It goes over blocks of kLanes keys and, inside, over the queries that see
+// it. It goes over blocks of keys and, inside, over the queries that see
 // them: dk and dv of a block are complete when its queries are done, dq when
 // the tile ends; it is summed in scratch if its type is narrower than the sums.
 // The probabilities are recomputed from lse.
@@ -24,6 +24,7 @@ std::pair<Value, Value> AttentionEmitter::scoreGrad(LoopBuilder &l, Value score,
 
 int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
                                        HeadMatrix dv) {
+  setBlocks(columns, rows);
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   LoopBuilder l{b, loc};
   Value kvHead = l.mod(function.tile, kvHeads);
@@ -38,7 +39,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
   Value keySums = scratch(l, paddedSize()),
         valueSums = scratch(l, paddedSize());
   Value weights = scratch(l, kAttentionRows), dps = scratch(l, kAttentionRows);
-  Value wideKeys = scratchToWiden(l, kLanes);
+  Value wideKeys = scratchToWiden(l, blockLanes);
   Value wideQueries = scratchToWiden(l, kAttentionRows);
   Value wideDouts = scratchToWiden(l, kAttentionRows);
   Value deltas = function.allocateScratch(l, compute, group * rows);
@@ -86,9 +87,10 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
       Value score =
           finishScores(l, load(l, weights, at), batchIndex, head, first,
                        l.add(low, at), /*lanesAreQueries=*/false);
-      Value log = l.splat(l.loadScalar(lse, l.add(lseBase, at), compute));
-      Value delta =
-          l.splat(l.loadScalar(deltas, l.add(memberRow, at), compute));
+      Value log =
+          l.splat(l.loadScalar(lse, l.add(lseBase, at), compute), blockLanes);
+      Value delta = l.splat(l.loadScalar(deltas, l.add(memberRow, at), compute),
+                            blockLanes);
       auto [p, ds] =
           scoreGrad(l, score, load(l, dps, at), finite(l, log), delta);
       store(l, p, dps, at);
@@ -101,8 +103,8 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
     if (dq.memref) {
       Value isFirst = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::eq,
                                             first, l.index(0));
-      addProducts(l, keyRows, lanes ? lanes : l.index(kLanes), weights, count,
-                  sumsOf(l, member, low), isFirst);
+      addProducts(l, keyRows, lanes ? lanes : l.index(blockLanes), weights,
+                  count, sumsOf(l, member, low), isFirst);
     }
   };
 
@@ -113,17 +115,19 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
     };
     for (const HeadMatrix &gradient : {dk, dv})
       if (gradient.memref)
-        prefetchRows(l, of(gradient, first), lanes ? lanes : l.index(kLanes),
+        prefetchRows(l, of(gradient, first),
+                     lanes ? lanes : l.index(blockLanes),
                      /*isWrite=*/true);
-    Value next = l.min(l.add(first, l.index(kLanes)), l.index(columns));
+    Value next = l.min(l.add(first, l.index(blockLanes)), l.index(columns));
     Value count = l.min(arith::SubIOp::create(l.b, loc, l.index(columns), next),
-                        l.index(kLanes));
+                        l.index(blockLanes));
     for (const HeadMatrix &matrix : {k, v})
       prefetchRows(l, of(matrix, next), count, /*isWrite=*/false);
   };
 
   l.loop(
-      l.index(0), l.index(columns), kLanes, [&](LoopBuilder &l, Value first) {
+      l.index(0), l.index(columns), blockLanes,
+      [&](LoopBuilder &l, Value first) {
         Value lanes = countLanes(l, first, columns);
         Rows keyRows = rowsOf(l, k, batchIndex, kvHead, first);
         Rows valueRows = rowsOf(l, v, batchIndex, kvHead, first);
@@ -134,7 +138,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
         clear(l, valueSums, paddedSize());
         if (dq.memref)
           keyRows =
-              widen(l, keyRows, lanes ? lanes : l.index(kLanes), wideKeys);
+              widen(l, keyRows, lanes ? lanes : l.index(blockLanes), wideKeys);
         Value begin = l.index(0);
         if (causal) {
           begin =

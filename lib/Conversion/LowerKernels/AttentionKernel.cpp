@@ -1,6 +1,6 @@
 //===- AttentionKernel.cpp - Attention by blocks --------------------------===//
 //
-// A tile is a block of kLanes queries of one head. It goes over the keys by
+// A tile is a block of queries of one head. It goes over the keys by
 // blocks and keeps the maximum and the sum of exponentials so far per query
 // (the online softmax); sums so far are scaled where the maximum rises.
 //
@@ -14,11 +14,12 @@ using namespace mlir;
 using namespace trainc;
 
 int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
+  setBlocks(rows, columns);
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   LoopBuilder l{b, loc};
-  int64_t blocks = llvm::divideCeil(rows, kLanes);
+  int64_t blocks = llvm::divideCeil(rows, blockLanes);
   Value tile = function.tile;
-  Value first = l.mul(l.mod(tile, blocks), kLanes);
+  Value first = l.mul(l.mod(tile, blocks), blockLanes);
   Value head = l.mod(l.div(tile, blocks), heads);
   Value batchIndex = l.div(tile, blocks * heads);
   Value kvHead = l.div(head, heads / kvHeads);
@@ -74,7 +75,8 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
     Value log = math::LogOp::create(b, loc, state[1]);
     log = arith::AddFOp::create(b, loc, finite(l, state[0]), log);
     Value at = l.add(l.mul(l.div(tile, blocks), rows), first);
-    l.storeVector(log, lseResult, at, compute, lanesBelow(l, first, rows));
+    l.storeVector(log, lseResult, at, compute, lanesBelow(l, first, rows),
+                  blockLanes);
   }
   if (outResult) {
     Value zero = constant(l, 0.0);

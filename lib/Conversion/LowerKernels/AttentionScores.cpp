@@ -6,22 +6,17 @@
 using namespace mlir;
 using namespace trainc;
 
-static VectorType integerLanes(OpBuilder &b) {
-  return VectorType::get({kLanes}, b.getI32Type());
-}
-
 /// 0, 1, 2, ...
-static Value createRamp(LoopBuilder &l) {
-  SmallVector<int32_t> steps;
-  for (int32_t i = 0; i < kLanes; ++i)
-    steps.push_back(i);
-  return arith::ConstantOp::create(
-      l.b, l.loc, DenseIntElementsAttr::get(integerLanes(l.b), steps));
+static Value createRamp(LoopBuilder &l, int64_t lanes) {
+  auto steps = llvm::to_vector(llvm::seq<int32_t>(0, lanes));
+  auto type = VectorType::get({lanes}, l.b.getI32Type());
+  return arith::ConstantOp::create(l.b, l.loc,
+                                   DenseIntElementsAttr::get(type, steps));
 }
 
-static Value splatIndex(LoopBuilder &l, Value value) {
+static Value splatIndex(LoopBuilder &l, Value value, int64_t lanes) {
   return l.splat(
-      arith::IndexCastOp::create(l.b, l.loc, l.b.getI32Type(), value));
+      arith::IndexCastOp::create(l.b, l.loc, l.b.getI32Type(), value), lanes);
 }
 
 //===----------------------------------------------------------------------===//
@@ -38,7 +33,7 @@ Value AttentionEmitter::polynomial(LoopBuilder &l,
 
 Value AttentionEmitter::shiftExponent(LoopBuilder &l, Value value,
                                       Value whole) {
-  VectorType integers = integerLanes(l.b);
+  auto integers = VectorType::get({blockLanes}, l.b.getI32Type());
   auto bits = [&](Value value) -> Value {
     return arith::BitcastOp::create(l.b, loc, integers, value);
   };
@@ -105,13 +100,13 @@ Value AttentionEmitter::loadMask(LoopBuilder &l, Value batchIndex, Value head,
     return value;
   };
   if (maskStrides[laneDim] == 0)
-    return l.splat(loadOne(l, base));
+    return l.splat(loadOne(l, base), blockLanes);
   int64_t length = lanesAreQueries ? rows : columns;
   if (maskStrides[laneDim] == 1 && maskElement == compute)
     return l.loadVector(mask, l.add(base, first), compute,
-                        lanesBelow(l, first, length));
+                        lanesBelow(l, first, length), blockLanes);
   // Lanes past the end read the last element.
-  l.loop(l.index(0), l.index(kLanes), 1, [&](LoopBuilder &l, Value lane) {
+  l.loop(l.index(0), l.index(blockLanes), 1, [&](LoopBuilder &l, Value lane) {
     Value at = l.min(l.add(first, lane), l.index(length - 1));
     Value value = loadOne(l, l.add(base, l.mul(at, maskStrides[laneDim])));
     l.storeScalar(value, maskRow, lane, compute);
@@ -142,11 +137,13 @@ Value AttentionEmitter::finishScores(LoopBuilder &l, Value product,
   if (lanesAreQueries) {
     Value bound = arith::SubIOp::create(l.b, loc, row, l.add(first, shift));
     isVisible = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::sge,
-                                      createRamp(l), splatIndex(l, bound));
+                                      createRamp(l, blockLanes),
+                                      splatIndex(l, bound, blockLanes));
   } else {
     Value bound = arith::SubIOp::create(l.b, loc, l.add(row, shift), first);
     isVisible = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::sle,
-                                      createRamp(l), splatIndex(l, bound));
+                                      createRamp(l, blockLanes),
+                                      splatIndex(l, bound, blockLanes));
   }
   return arith::SelectOp::create(l.b, loc, isVisible, score, infinity);
 }
@@ -154,7 +151,7 @@ Value AttentionEmitter::finishScores(LoopBuilder &l, Value product,
 Value AttentionEmitter::visibleKeys(LoopBuilder &l, Value first) {
   if (!causal)
     return l.index(columns);
-  Value end = l.add(first, l.index(kLanes + columns - rows));
+  Value end = l.add(first, l.index(blockLanes + columns - rows));
   end = arith::MinSIOp::create(l.b, loc, end, l.index(columns));
   return arith::MaxSIOp::create(l.b, loc, end, l.index(0));
 }

@@ -9,16 +9,42 @@
 // NARROW: scf.for %{{.*}} iter_args(%{{[a-z0-9]+}} = %{{[a-z0-9_]+}}, %{{[a-z0-9]+}} = %{{[a-z0-9_]+}}) -> (vector<32xf32>, vector<32xf32>)
 // NARROW-LABEL: func.func @backward(
 
-// Two blocks of queries for each of 2 x 3 heads; scratch of a block only.
+// Five blocks of 32 queries for each of 2 x 3 heads; scratch of a block only.
 // CHECK-LABEL: func.func @forward(
 // CHECK-SAME: memref<[[BYTES:[0-9]+]]xi8> {llvm.noalias}, %{{.*}}: index)
-// CHECK-SAME: scratch = [[BYTES]] : i64, tiles = 12
+// CHECK-SAME: scratch = [[BYTES]] : i64, tiles = 30
 // CHECK: memref.view {{.*}} : memref<[[BYTES]]xi8> to memref<512xf32>
 // CHECK: :8 = scf.for
 // CHECK: math.fma
 // CHECK: arith.shli {{.*}} : vector<32xi32>
-train.kernel @forward(%qkv: tensor<2x40x45xf32>) inplace [-1, -1] {
+train.kernel @forward(%qkv: tensor<2x160x45xf32>) inplace [-1, -1] {
+  %out, %lse = nn.packed_attention %qkv heads 3 causal : tensor<2x160x45xf32>
+  train.return %out, %lse : tensor<2x160x15xf32>, tensor<2x3x160xf32>
+}
+
+// Few queries: blocks of 16 leave out more of what no query sees.
+// CHECK-LABEL: func.func @few(
+// CHECK-SAME: tiles = 18
+// CHECK: memref.view {{.*}} to memref<256xf32>
+// CHECK: :16 = scf.for
+// CHECK: math.fma
+// CHECK: arith.shli {{.*}} : vector<16xi32>
+train.kernel @few(%qkv: tensor<2x40x45xf32>) inplace [-1, -1] {
   %out, %lse = nn.packed_attention %qkv heads 3 causal : tensor<2x40x45xf32>
+  train.return %out, %lse : tensor<2x40x15xf32>, tensor<2x3x40xf32>
+}
+
+// Without causality 160 queries are five blocks, 40 three of 16 instead of two of 32.
+// CHECK-LABEL: func.func @all(
+// CHECK-SAME: tiles = 30
+// CHECK-LABEL: func.func @all_few(
+// CHECK-SAME: tiles = 18
+train.kernel @all(%qkv: tensor<2x160x45xf32>) inplace [-1, -1] {
+  %out, %lse = nn.packed_attention %qkv heads 3 : tensor<2x160x45xf32>
+  train.return %out, %lse : tensor<2x160x15xf32>, tensor<2x3x160xf32>
+}
+train.kernel @all_few(%qkv: tensor<2x40x45xf32>) inplace [-1, -1] {
+  %out, %lse = nn.packed_attention %qkv heads 3 : tensor<2x40x45xf32>
   train.return %out, %lse : tensor<2x40x15xf32>, tensor<2x3x40xf32>
 }
 
