@@ -113,8 +113,7 @@ LogicalResult GemmOp::verify() {
     return failure();
   if ((gradient == BiasGradient::lhs && !getTransposeLhs()) ||
       (gradient == BiasGradient::rhs && getTransposeRhs()) ||
-      (gradient == BiasGradient::result ? !geluGrad
-                                        : sums && any))
+      (gradient == BiasGradient::result ? !geluGrad : sums && any))
     return emitOpError("expects a bias gradient that this product has (C3), "
                        "got ")
            << stringifyBiasGradient(gradient);
