@@ -400,7 +400,7 @@ static bool runSingle(const GemmPlan &plan, const Tile &tile) {
                            tile.n, d.k, a, d.lda, b, d.ldb, d.accumulate != 0,
                            c, d.ldc))
     return false;
-  if (tile.bias)
+  if (tile.bias && !d.epilogue)
     kernels().addBiasF32(tile.m, tile.n,
                          reinterpret_cast<const float *>(tile.bias), c, d.ldc);
   return true;
@@ -493,8 +493,10 @@ static void runWiden(const GemmPlan &plan, const Tile &tile, void *scratch) {
     kernels().narrowF16(tile.m, tile.n, c, bias, half, d.ldc);
 }
 
-/// The epilogue of a tile that stands in C.
-static void finish(const trainc_gemm_detail &d, const Tile &tile) {
+/// The epilogue of a tile that stands in C, row by row with the bias where that was
+/// left out.
+static void finish(const GemmPlan &plan, const Tile &tile) {
+  const trainc_gemm_detail &d = plan.detail;
   const Kernels &table = kernels();
   bool slope = d.epilogue == TRAINC_EPILOGUE_GELU_GRAD;
   if (d.c_type == TRAINC_F32) {
@@ -503,8 +505,16 @@ static void finish(const trainc_gemm_detail &d, const Tile &tile) {
                    ? table.geluAndSlopeF32
                : slope ? table.geluGradF32
                        : table.geluF32;
-    run(tile.m, tile.n, reinterpret_cast<float *>(tile.c),
-        reinterpret_cast<float *>(tile.aux), d.ldc);
+    auto *c = reinterpret_cast<float *>(tile.c);
+    auto *aux = reinterpret_cast<float *>(tile.aux);
+    bool single = plan.provider == SINGLE || plan.provider == SINGLE_ONEDNN;
+    auto *bias = single ? reinterpret_cast<const float *>(tile.bias) : nullptr;
+    for (int64_t i = 0; i < tile.m; ++i, c += d.ldc) {
+      if (bias)
+        table.addBiasF32(1, tile.n, bias, c, d.ldc);
+      run(1, tile.n, c, aux, d.ldc);
+      aux += aux ? d.ldc : 0;
+    }
     return;
   }
   auto *c = reinterpret_cast<uint16_t *>(tile.c);
@@ -588,6 +598,6 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   if (!runProduct(*plan, tile, scratch))
     return false;
   if (d.epilogue && plan->provider != AMX)
-    finish(d, tile);
+    finish(*plan, tile);
   return true;
 }
