@@ -91,7 +91,8 @@ def KernelsToLLVMPass : Pass<"train-kernels-to-llvm", "::mlir::ModuleOp"> {
   let description = [{
     Functions on memrefs become functions on pointers that do not alias, and per kernel
     one `void (ptr operands, i64 tile)` calls them. f32 functions become polynomials, f64
-    functions calls through the runtime's table.
+    functions calls through the runtime's table. Masked vectors of bf16 and f16 move as
+    integers.
 
     Needs `train-lower-kernels`.
   }];
