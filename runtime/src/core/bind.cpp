@@ -81,15 +81,25 @@ static trainc_status bindCommand(trainc_trainer *trainer, unsigned threads,
   return TRAINC_OK;
 }
 
+/// Whether a command uses memory that `operand` writes, or writes what it uses.
+static bool depends(const trainc_command &command,
+                    const trainc_operand &operand) {
+  for (uint32_t i = 0; i < command.num_operands; ++i) {
+    const trainc_operand &x = command.operands[i];
+    if (x.base == operand.base &&
+        ((x.access | operand.access) & TRAINC_WRITE) &&
+        x.offset < operand.offset + operand.bytes &&
+        operand.offset < x.offset + x.bytes)
+      return true;
+  }
+  return false;
+}
+
 /// Whether one of two commands writes what the other one uses.
 static bool depend(const trainc_command &x, const trainc_command &y) {
   for (uint32_t i = 0; i < x.num_operands; ++i)
-    for (uint32_t j = 0; j < y.num_operands; ++j) {
-      const trainc_operand &a = x.operands[i], &b = y.operands[j];
-      if (a.base == b.base && ((a.access | b.access) & TRAINC_WRITE) &&
-          a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes)
-        return true;
-    }
+    if (depends(y, x.operands[i]))
+      return true;
   return false;
 }
 
@@ -128,19 +138,6 @@ static unsigned countPartials(const BoundCommand *commands, size_t count) {
   return partials;
 }
 
-/// Whether a command uses the product of `gemm`.
-static bool usesProduct(const trainc_command &command,
-                        const trainc_command &gemm) {
-  const trainc_operand &c = gemm.operands[2];
-  for (uint32_t i = 0; i < command.num_operands; ++i) {
-    const trainc_operand &x = command.operands[i];
-    if (x.base == c.base && x.offset < c.offset + c.bytes &&
-        c.offset < x.offset + x.bytes)
-      return true;
-  }
-  return false;
-}
-
 /// Lets partial products be added with the next job, where that leaves room and
 /// does not use them: a wait of all threads less.
 static void delaySums(Array<BoundCommand> &commands) {
@@ -157,7 +154,7 @@ static void delaySums(Array<BoundCommand> &commands) {
     for (size_t i = first; i < next; ++i)
       for (size_t j = next; j < next + nextSize; ++j)
         fits &= !countPartials(&commands[i], 1) ||
-                !usesProduct(*commands[j].source, *commands[i].source);
+                !depends(*commands[j].source, commands[i].source->operands[2]);
     if (!fits)
       continue;
     commands[first].together = static_cast<unsigned>(size);

@@ -52,8 +52,9 @@ def Train_GemmOp : Train_Op<"gemm", [Pure, AttrSizedOperandSegments, AttrSizedRe
     `tanh`, of what it would be; a second result, if there is one, is what gelu is taken
     of. `gelu_grad`: the product is multiplied by the slope of gelu at `at`. For processors,
     in f32: `gelu_and_slope`: gelu, and its slope as the second result; `multiply`: the
-    product is multiplied by `at`. For GPUs there are bias gradients, one more result: the sums of A' over k (`lhs`, m elements) or of B' over k
-    (`rhs`, n elements), or of the columns of the result (`result`, n elements).
+    product is multiplied by `at`. For GPUs there are bias gradients, one more result: the
+    sums of A' over k (`lhs`, m elements) or of B' over k (`rhs`, n elements), or of the
+    columns of the result (`result`, n elements).
 
     (C1) an epilogue or a bias gradient is of one product without `init`; (C2) `at` goes with
     gelu_grad and multiply, the second result with gelu and always with gelu_and_slope,
