@@ -1,6 +1,7 @@
 //===- features.cpp - What this processor can do --------------------------===//
 
 #include "cpu/features.h"
+#include "cpu/kernels.h"
 #include <cpuid.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -190,6 +191,31 @@ void trainc::appendMissingFeatures(const char *needed, Text &missing) {
       missing.append(',');
     missing.append(name, length);
   }
+}
+
+namespace trainc {
+extern const Kernels kernelsV2, kernelsV3, kernelsV4; // of kernels.cpp
+} // namespace trainc
+
+const Kernels &trainc::kernels() {
+  static const Kernels *chosen;
+  const Kernels *table = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
+  if (table)
+    return *table;
+  Text missing;
+  table = &kernelsV4;
+  appendMissingFeatures("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi,"
+                        "bmi2,f16c,fma,lzcnt,movbe",
+                        missing);
+  if (missing.size()) {
+    missing.clear();
+    table = &kernelsV3;
+    appendMissingFeatures("avx2,bmi,bmi2,f16c,fma,lzcnt,movbe", missing);
+  }
+  if (missing.size())
+    table = &kernelsV2;
+  __atomic_store_n(&chosen, table, __ATOMIC_RELAXED);
+  return *table;
 }
 
 void trainc::appendProcessorName(Text &text) {

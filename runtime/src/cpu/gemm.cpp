@@ -46,31 +46,6 @@ struct trainc::GemmPlan {
 /// Panels are widened this deep at a time.
 static constexpr int64_t widenDepth = 512;
 
-namespace trainc {
-extern const Kernels kernelsV2, kernelsV3, kernelsV4; // of kernels.cpp
-} // namespace trainc
-
-const Kernels &trainc::kernels() {
-  static const Kernels *chosen;
-  const Kernels *table = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
-  if (table)
-    return *table;
-  Text missing;
-  table = &kernelsV4;
-  appendMissingFeatures("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi,"
-                        "bmi2,f16c,fma,lzcnt,movbe",
-                        missing);
-  if (missing.size()) {
-    missing.clear();
-    table = &kernelsV3;
-    appendMissingFeatures("avx2,bmi,bmi2,f16c,fma,lzcnt,movbe", missing);
-  }
-  if (missing.size())
-    table = &kernelsV2;
-  __atomic_store_n(&chosen, table, __ATOMIC_RELAXED);
-  return *table;
-}
-
 //===----------------------------------------------------------------------===//
 // Plans
 //===----------------------------------------------------------------------===//
@@ -388,6 +363,13 @@ static void multiply(const GemmPlan &plan, int64_t m, int64_t n, int64_t k,
                    accumulate ? 1.0f : 0.0f, c, whole(ldc));
 }
 
+/// Whether the product of a tile lacks the bias, which its epilogue then adds: C is
+/// read once less.
+static bool leavesBias(const GemmPlan &plan) {
+  return plan.detail.epilogue &&
+         (plan.provider == SINGLE || plan.provider == SINGLE_ONEDNN);
+}
+
 static bool runSingle(const GemmPlan &plan, const Tile &tile) {
   const trainc_gemm_detail &d = plan.detail;
   auto *a = reinterpret_cast<const float *>(tile.a);
@@ -400,7 +382,7 @@ static bool runSingle(const GemmPlan &plan, const Tile &tile) {
                            tile.n, d.k, a, d.lda, b, d.ldb, d.accumulate != 0,
                            c, d.ldc))
     return false;
-  if (tile.bias && !d.epilogue)
+  if (tile.bias && !leavesBias(plan))
     kernels().addBiasF32(tile.m, tile.n,
                          reinterpret_cast<const float *>(tile.bias), c, d.ldc);
   return true;
@@ -493,8 +475,7 @@ static void runWiden(const GemmPlan &plan, const Tile &tile, void *scratch) {
     kernels().narrowF16(tile.m, tile.n, c, bias, half, d.ldc);
 }
 
-/// The epilogue of a tile that stands in C, row by row with the bias where that was
-/// left out.
+/// The epilogue of a tile that stands in C.
 static void finish(const GemmPlan &plan, const Tile &tile) {
   const trainc_gemm_detail &d = plan.detail;
   const Kernels &table = kernels();
@@ -507,8 +488,8 @@ static void finish(const GemmPlan &plan, const Tile &tile) {
                        : table.geluF32;
     auto *c = reinterpret_cast<float *>(tile.c);
     auto *aux = reinterpret_cast<float *>(tile.aux);
-    bool single = plan.provider == SINGLE || plan.provider == SINGLE_ONEDNN;
-    auto *bias = single ? reinterpret_cast<const float *>(tile.bias) : nullptr;
+    auto *bias =
+        leavesBias(plan) ? reinterpret_cast<const float *>(tile.bias) : nullptr;
     for (int64_t i = 0; i < tile.m; ++i, c += d.ldc) {
       if (bias)
         table.addBiasF32(1, tile.n, bias, c, d.ldc);
