@@ -330,8 +330,7 @@ void Fuser::keepSlope(GemmOp gemm) {
         continue;
       auto product = dyn_cast<GemmOp>(use.getOwner());
       if (!product || product.getEpilogue() != Epilogue::gelu_grad ||
-          use.get() != product.getAt() || use.get() == product.getLhs() ||
-          use.get() == product.getRhs())
+          &use != &product.getAtMutable()[0])
         return;
       products.push_back(product);
     }
