@@ -104,6 +104,12 @@ private:
                                     llvm::SmallVector<int64_t> &begins,
                                     llvm::SmallVector<int64_t> &ends);
   void prefetch(LoopBuilder &l, size_t array, mlir::Value at, bool isWrite);
+  /// An array that is only fetched to be read is taken from another core twice.
+  bool isWritten(size_t array) {
+    if constexpr (std::is_same_v<Op, train::SegmentMapOp>)
+      return llvm::is_contained(op.getTargets(), static_cast<int64_t>(array));
+    return false;
+  }
   void emitScalars(LoopBuilder &l, Scalars &scalars);
   void loadScalars(LoopBuilder &l, Scalars &scalars, mlir::Value segment);
 };
@@ -179,7 +185,7 @@ SegmentEmitter<Op>::emitVectors(LoopBuilder &l, const Piece &piece,
   for (auto [i, array] : llvm::enumerate(op.getArrays())) {
     bool isRead = !body.getArgument(i).use_empty();
     if (sizes.prefetch != 0 && !mask && op.getArrays().size() > 1)
-      prefetch(l, i, l.add(piece.offsets[i], at), !isRead);
+      prefetch(l, i, l.add(piece.offsets[i], at), isWritten(i));
     if (isRead)
       values[body.getArgument(i)] = l.loadVector(
           function.inputs.lookup(array), l.add(piece.offsets[i], at),

@@ -12,9 +12,10 @@
 // CHECK: arith.select %{{.*}} : f32
 // CHECK: %[[Q:.*]] = arith.mulf %{{.*}}, %{{.*}} : f32
 // CHECK: scf.for
-// CHECK: memref.prefetch %[[P]]
+// Fetched to be written, so that no other core keeps a copy.
+// CHECK: memref.prefetch %[[P]]{{.*}}, write,
 // CHECK: %[[X:.*]] = vector.load %[[P]][%[[AT:.*]]]
-// CHECK: memref.prefetch
+// CHECK: memref.prefetch %[[G]]{{.*}}, read,
 // CHECK: arith.subf %[[X]], %{{.*}} : vector<16xf32>
 // CHECK: vector.store %{{.*}}, %[[P]][%[[AT]]]
 // CHECK: scf.if
