@@ -98,8 +98,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
   case Form::Commands: {
     pm.addPass(createOutlineListsPass());
     pm.addPass(createExpandUpdatesPass());
-    pm.addPass(
-        createDecomposePass({/*convolutions=*/options.target == Target::CUDA}));
+    pm.addPass(createDecomposePass({/*gpu=*/options.target == Target::CUDA}));
     if (enabled("canonicalize"))
       pm.addPass(createCanonicalizerPass());
     // Before kernels are formed: what GEMMs take is in none of them. Under a limit of

@@ -32,8 +32,21 @@ static int64_t innermostRun(ArrayRef<int64_t> shape, ArrayRef<bool> reduced) {
   return run;
 }
 
+/// Whether a reduction over further-out dimensions goes over each batch alone first:
+/// threads then read rows that they wrote themselves, and only few results cross.
+static bool reducesByBatch(ArrayRef<int64_t> shape, ArrayRef<int64_t> dims) {
+  constexpr int64_t fewRows = 16;
+  if (dims.size() < 2 || llvm::any_of(shape.take_front(dims.front()),
+                                      [](int64_t size) { return size != 1; }))
+    return false;
+  int64_t rows = 1;
+  for (int64_t dim : dims.drop_front())
+    rows *= shape[dim];
+  return rows >= fewRows;
+}
+
 /// Rewrites a reduction into the normal form; failure if it is normal.
-static LogicalResult normalizeReduce(nn::ReduceOp op) {
+static LogicalResult normalizeReduce(nn::ReduceOp op, bool gpu) {
   RankedTensorType type = nn::getTensorType(op.getInput());
   int64_t rank = type.getRank();
   SmallVector<bool> reduced(rank, false);
@@ -46,12 +59,18 @@ static LogicalResult normalizeReduce(nn::ReduceOp op) {
       (i < inner ? outerDims : innerDims).push_back(i);
   OpBuilder b(op);
   Type element = type.getElementType(), compute = nn::getComputeType(element);
-  bool split = !outerDims.empty() && !innerDims.empty();
+  SmallVector<int64_t> batchDims;
+  if (!gpu && reducesByBatch(type.getShape(), outerDims)) {
+    batchDims.push_back(outerDims.front());
+    outerDims.erase(outerDims.begin());
+  }
+  bool split = (!outerDims.empty() && !innerDims.empty()) || !batchDims.empty();
   if (op.getKeep() && !split && compute == element &&
       op.getDims().size() == outerDims.size() + innerDims.size())
     return failure();
   Value value = nn::castTo(b, op.getLoc(), op.getInput(), compute);
-  for (ArrayRef<int64_t> dims : {ArrayRef(innerDims), ArrayRef(outerDims)})
+  for (ArrayRef<int64_t> dims :
+       {ArrayRef(innerDims), ArrayRef(outerDims), ArrayRef(batchDims)})
     if (!dims.empty())
       value = nn::ReduceOp::create(b, op.getLoc(), op.getKind(), value, dims,
                                    /*keep=*/true);
@@ -63,14 +82,14 @@ static LogicalResult normalizeReduce(nn::ReduceOp op) {
   return success();
 }
 
-/// Whether `op` is a kernel of its own; `convolutions`: whether all convolutions are.
-static bool isKernel(Operation &op, bool convolutions) {
+/// Whether `op` is a kernel of its own, as all convolutions are on a GPU.
+static bool isKernel(Operation &op, bool gpu) {
   if (op.hasTrait<nn::KernelPrimitive>())
     return true;
   if (!isa<nn::Conv2dOp, nn::Conv2dInputGradOp, nn::Conv2dWeightGradOp>(op))
     return false;
   auto forward = dyn_cast<nn::Conv2dOp>(op);
-  if (convolutions)
+  if (gpu)
     return !forward || !forward.getBias();
   return !isa<nn::Conv2dWeightGradOp>(op) && nn::getConvolution(&op);
 }
@@ -105,14 +124,14 @@ struct DecomposePass : trainc::impl::DecomposePassBase<DecomposePass> {
         it = previous ? std::next(previous->getIterator()) : block.begin();
       };
       if (auto reduce = dyn_cast<nn::ReduceOp>(op)) {
-        if (succeeded(normalizeReduce(reduce)))
+        if (succeeded(normalizeReduce(reduce, gpu)))
           restart();
         else
           ++it;
         continue;
       }
       auto composite = dyn_cast<nn::DecomposableOpInterface>(op);
-      if (!composite || isKernel(op, convolutions)) {
+      if (!composite || isKernel(op, gpu)) {
         ++it;
         continue;
       }

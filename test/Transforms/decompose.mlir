@@ -1,5 +1,5 @@
 // RUN: trainc-opt %s --nn-decompose --split-input-file | FileCheck %s
-// RUN: trainc-opt %s --nn-decompose=convolutions --split-input-file | FileCheck %s --check-prefix=KEEP
+// RUN: trainc-opt %s --nn-decompose=gpu --split-input-file | FileCheck %s --check-prefix=KEEP
 
 // CHECK-LABEL: train.list @composite
 // CHECK: nn.reduce max %{{.*}} dims [1] keep
@@ -21,6 +21,24 @@ train.list @composite of @e "first" (%x: tensor<4x8xf32>) {
 train.list @reduce of @e "first" (%x: tensor<4x5x8xf32>) {
   %y = nn.reduce sum %x dims [0, 2] : tensor<4x5x8xf32>
   train.return %y : tensor<5xf32>
+}
+
+// -----
+
+// A sum of all rows goes over each batch alone first, but not on a GPU, nor over a few
+// rows, nor where threads divide a dimension that is kept.
+// CHECK-LABEL: train.list @rows
+// CHECK: %[[B:.*]] = nn.reduce sum %{{.*}} dims [1] keep : tensor<4x16x8xf32>
+// CHECK-NEXT: nn.reduce sum %[[B]] dims [0] keep : tensor<4x1x8xf32>
+// CHECK: nn.reduce sum %{{.*}} dims [0, 1] keep : tensor<16x4x8xf32>
+// CHECK: nn.reduce sum %{{.*}} dims [1, 2] keep : tensor<2x4x16x8xf32>
+// KEEP-LABEL: train.list @rows
+// KEEP: nn.reduce sum %{{.*}} dims [0, 1] keep : tensor<4x16x8xf32>
+train.list @rows of @e "first" (%x: tensor<4x16x8xf32>, %y: tensor<16x4x8xf32>, %z: tensor<2x4x16x8xf32>) {
+  %a = nn.reduce sum %x dims [0, 1] : tensor<4x16x8xf32>
+  %b = nn.reduce sum %y dims [0, 1] : tensor<16x4x8xf32>
+  %c = nn.reduce sum %z dims [1, 2] : tensor<2x4x16x8xf32>
+  train.return %a, %b, %c : tensor<8xf32>, tensor<8xf32>, tensor<2x8xf32>
 }
 
 // -----

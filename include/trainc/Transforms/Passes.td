@@ -474,16 +474,16 @@ def DecomposePass : Pass<"nn-decompose", "::mlir::ModuleOp"> {
     Replaces every composite `nn` op in a list by its decomposition until only
     primitives stand: pointwise ops, reductions, products and ops with a kernel of
     their own. Reductions keep their dimensions (followed by a reshape), and those over
-    inner and outer dimensions become two.
+    inner and outer dimensions become two. So do, on processors, those over several outer
+    dimensions from the first on: of each batch alone, then of these results in order.
 
-    Of convolutions those are kernels that processors have kernels for, or, with
-    `convolutions`, all of them and their gradients: `train-lower-kernels-to-gpu` has
-    kernels for all.
+    Of convolutions those are kernels that processors have kernels for, or, with `gpu`,
+    all of them and their gradients: `train-lower-kernels-to-gpu` has kernels for all.
 
     Example: test/Transforms/decompose.mlir
   }];
-  let options = [Option<"convolutions", "convolutions", "bool", "false",
-                        "Keep convolutions without bias, and their gradients, as kernels of GPUs">];
+  let options = [Option<"gpu", "gpu", "bool", "false",
+                        "Keep what GPUs have kernels for: convolutions, sums over batches">];
   let statistics = [Statistic<"numDecomposed", "decomposed", "Composite ops replaced">];
 }
 

@@ -139,7 +139,7 @@ LogicalResult LinearOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   operandGrads[1] = MatmulOp::create(b, loc, x, g, Value(), true, false);
   if (getBias())
     operandGrads[2] =
-        sumToShape(b, loc, g, getTensorType(getBias()).getShape());
+        sumToShape(b, loc, resultGrads[0], getTensorType(getBias()).getShape());
   return success();
 }
 

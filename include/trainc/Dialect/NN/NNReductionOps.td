@@ -18,7 +18,8 @@ def NN_ReduceOp : NN_InferredOp<"reduce", [Differentiable, Shardable]> {
     i; element i goes to lane i mod 32, each lane starting from the neutral element
     and taking its elements in order; the lanes are combined by halving (lane l
     with lane l + 16, then 8, 4, 2, 1). Further-out reduced dimensions are taken
-    sequentially, in row-major order, from the neutral element. bf16 and f16 are
+    sequentially, in row-major order, from the neutral element (on processors of each
+    batch alone first, see nn-decompose). bf16 and f16 are
     accumulated in f32 and rounded at the end. The maximum or minimum with a NaN is
     NaN. The gradient of max and min goes to the elements equal to the result, in
     equal parts. The gradient of a product is the product of the other elements,
