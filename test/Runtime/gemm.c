@@ -279,13 +279,15 @@ int main(int argc, char **argv) {
                                       {TRAINC_F16, TRAINC_F16, TRAINC_F16},
                                       {TRAINC_F16, TRAINC_F16, TRAINC_F32},
                                       {TRAINC_BF16, TRAINC_F32, TRAINC_BF16}};
-  // m, n, k, batch, tiles: ones, odd, above the tiles, above the small sizes.
+  // m, n, k, batch, tiles: ones, odd, above the tiles, above the small sizes, rows
+  // and columns enough to be cut unequally for two threads.
   static const int64_t sizes[][7] = {
       {1, 1, 1, 1, 1, 4, 4},        {7, 13, 5, 2, 3, 4, 8},
       {33, 10, 65, 1, 1, 32, 32},   {64, 96, 48, 1, 2, 64, 96},
       {130, 67, 129, 1, 1, 48, 40}, {3, 5, 1100, 1, 1, 2, 16},
       {5, 70, 0, 1, 1, 4, 32},      {100, 200, 530, 1, 1, 64, 96},
-      {64, 96, 256, 1, 1, 64, 96}};
+      {64, 96, 256, 1, 1, 64, 96},  {1040, 40, 48, 1, 1, 512, 40},
+      {40, 1040, 48, 1, 1, 40, 512}};
   int count = 0;
   size_t num_types = argc > 1 ? 1 : sizeof types / sizeof types[0];
   for (size_t t = 0; t < num_types; ++t)

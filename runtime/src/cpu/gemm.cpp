@@ -38,6 +38,7 @@ struct trainc::GemmPlan {
   Provider provider;
   const OpenBlas *blas;
   int64_t tileM, tileN, tilesM, tilesN;
+  bool unequalM, unequalN; // tiles, see beginOf
   int64_t split; // of k: what comes after it is a partial product; 0: none
   Matmul *matmuls[2][2]; // by edge in m and n
   uint64_t scratch;
@@ -65,13 +66,17 @@ int64_t trainc::gemmTileCount(const trainc_gemm_detail &d) {
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/// Whether our own product is the fastest: on AVX-512 where A is transposed, as
-/// for gradients of weights, from about 512 x 512 x 512 on
-/// (bench/results/gemm.md).
+/// Whether our own product is the fastest (bench/results/gemm.md): on AVX-512
+/// where A is transposed, as for gradients of weights, from about 512 x 512 x 512
+/// on; on AVX2 from about 64 x 64 x 64 on.
 static bool prefersOwn(const trainc_gemm_detail &d, double macs) {
-  constexpr double smallest = 1 << 27;
-  return kernels().multiply && d.transpose_a && !d.transpose_b && !d.has_bias &&
-         macs >= smallest;
+  constexpr double smallest = 1 << 18, smallestTransposed = 1 << 27;
+  if (!kernels().multiply)
+    return false;
+  if (!hasFeature("avx512f"))
+    return macs >= smallest;
+  return d.transpose_a && !d.transpose_b && !d.has_bias && !d.epilogue &&
+         macs >= smallestTransposed;
 }
 
 /// What a product is cut by: the time that a tile of m x n takes per multiply-add,
@@ -117,6 +122,44 @@ static double cut(GemmPlan &plan, int64_t tiles, const Cut &by) {
     }
   }
   return lowest;
+}
+
+// Cores differ in speed when others use them, too. So each thread's share of a
+// product is cut into a half, a quarter and two eighths: who is done takes what
+// is left of another's share from its end.
+static constexpr int64_t piecesOfShare = 4, unitsOfShare = 8;
+
+/// Where unequal tile `index` of `tiles` begins in `size`.
+static int64_t beginOf(int64_t size, int64_t tiles, int64_t index) {
+  constexpr int64_t begins[piecesOfShare] = {0, 4, 6, 7}, align = 16;
+  int64_t units = tiles / piecesOfShare * unitsOfShare;
+  int64_t unit =
+      index / piecesOfShare * unitsOfShare + begins[index % piecesOfShare];
+  return index == tiles ? size : size * unit / units / align * align;
+}
+
+/// Cuts a product of our own for `threads`.
+static void cutOwn(GemmPlan &plan, unsigned threads, double macs) {
+  const trainc_gemm_detail &d = plan.detail;
+  int64_t batch = d.batch[0] * d.batch[1];
+  constexpr int64_t least = 64; // rows or columns of the smallest tile
+  int64_t units = unitsOfShare * int64_t(threads);
+  if (batch == 1 && threads > 1) {
+    // Rows first: a thread has them in its cache from the product before.
+    plan.unequalM = d.m / units >= least;
+    plan.unequalN = !plan.unequalM && d.n / units >= least;
+    if (plan.unequalM || plan.unequalN)
+      return;
+  }
+  // Two for each thread, if they are large.
+  int64_t tiles = threads;
+  tiles *= macs / static_cast<double>(tiles) > 3e8 ? 2 : 1;
+  if (threads > 1)
+    cut(plan, tilesOf(tiles, batch),
+        {[](double m, double n) {
+           return 1 + 29 / n + 12 / (m < 480 ? m : 480);
+         },
+         12, 32});
 }
 
 /// Where k is cut in two; 0: nowhere. Of the gradient of a small weight each
@@ -255,15 +298,8 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
   if (floats && prefersOwn(d, macs)) {
     plan.provider = OWN; // its bits do not depend on the cut
     plan.scratch = kernels().multiplyScratch;
-    // Two for each thread, if they are large.
-    int64_t tiles = threads;
-    tiles *= macs / static_cast<double>(tiles) > 3e8 ? 2 : 1;
-    if (threads > 1)
-      cut(plan, tilesOf(tiles, batch),
-          {[](double m, double n) {
-             return 1 + 29 / n + 12 / (m < 480 ? m : 480);
-           },
-           12, 32});
+    if (gemmTileCount(d) > batch) // else it is too small
+      cutOwn(plan, threads, macs);
     return TRAINC_OK;
   }
   if (floats && prefersOneDnn(d)) {
@@ -288,8 +324,9 @@ trainc_status trainc::createGemmPlan(const trainc_gemm_detail &detail,
                                      unsigned threads, GemmPlan **out_plan) {
   auto *plan = create<GemmPlan>();
   trainc_status status = choose(detail, threads, *plan);
-  plan->tilesM = tilesOf(detail.m, plan->tileM);
-  plan->tilesN = tilesOf(detail.n, plan->tileN);
+  int64_t unequal = piecesOfShare * int64_t(threads);
+  plan->tilesM = plan->unequalM ? unequal : tilesOf(detail.m, plan->tileM);
+  plan->tilesN = plan->unequalN ? unequal : tilesOf(detail.n, plan->tileN);
   if (status != TRAINC_OK)
     destroyGemmPlan(plan);
   else
@@ -386,14 +423,6 @@ static bool runSingle(const GemmPlan &plan, const Tile &tile) {
     kernels().addBiasF32(tile.m, tile.n,
                          reinterpret_cast<const float *>(tile.bias), c, d.ldc);
   return true;
-}
-
-static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
-  const trainc_gemm_detail &d = plan.detail;
-  kernels().multiply({d.accumulate != 0, tile.m, tile.n, d.k, d.lda, d.ldb,
-                      d.ldc, reinterpret_cast<const float *>(tile.a),
-                      reinterpret_cast<const float *>(tile.b),
-                      reinterpret_cast<float *>(tile.c), scratch});
 }
 
 static void runAmx(const GemmPlan &plan, const Tile &tile, void *scratch) {
@@ -507,7 +536,35 @@ static void finish(const GemmPlan &plan, const Tile &tile) {
     (slope ? table.geluGradF16 : table.geluF16)(tile.m, tile.n, c, aux, d.ldc);
 }
 
-/// The product of a tile; false if a library failed.
+/// Our own product, with its epilogue.
+static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
+  const trainc_gemm_detail &d = plan.detail;
+  struct Context {
+    const GemmPlan &plan;
+    const Tile &tile;
+  } context = {plan, tile};
+  auto finishPart = [](void *argument, int64_t i, int64_t rows, int64_t j,
+                       int64_t columns) {
+    auto &context = *static_cast<Context *>(argument);
+    Tile part = context.tile;
+    int64_t offset = (i * context.plan.detail.ldc + j) * int64_t(sizeof(float));
+    part.m = rows;
+    part.n = columns;
+    part.c += offset;
+    part.aux += part.aux ? offset : 0;
+    finish(context.plan, part);
+  };
+  kernels().multiply({d.transpose_a != 0, d.transpose_b != 0, d.accumulate != 0,
+                      tile.m, tile.n, d.k, d.lda, d.ldb, d.ldc,
+                      reinterpret_cast<const float *>(tile.a),
+                      reinterpret_cast<const float *>(tile.b),
+                      reinterpret_cast<float *>(tile.c),
+                      reinterpret_cast<const float *>(tile.bias), scratch,
+                      d.epilogue ? +finishPart : nullptr, &context});
+}
+
+/// The product of a tile, of some providers with its epilogue; false if a library
+/// failed.
 static bool runProduct(const GemmPlan &plan, const Tile &tile, void *scratch) {
   switch (plan.provider) {
   case AMX:
@@ -544,6 +601,16 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   int64_t batch = index / plan->tilesN / plan->tilesM;
   int64_t batch0 = batch / d.batch[1], batch1 = batch % d.batch[1];
   int64_t i = tileM * plan->tileM, j = tileN * plan->tileN;
+  int64_t endM = least(i + plan->tileM, d.m),
+          endN = least(j + plan->tileN, d.n);
+  if (plan->unequalM) {
+    i = beginOf(d.m, plan->tilesM, tileM);
+    endM = beginOf(d.m, plan->tilesM, tileM + 1);
+  }
+  if (plan->unequalN) {
+    j = beginOf(d.n, plan->tilesN, tileN);
+    endN = beginOf(d.n, plan->tilesN, tileN + 1);
+  }
   auto at = [&](int operand, const int64_t stride[2], int64_t element,
                 uint32_t dtype) {
     element += batch0 * stride[0] + batch1 * stride[1];
@@ -552,8 +619,8 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   };
   const int64_t none[2] = {0, 0};
   Tile tile;
-  tile.m = least(plan->tileM, d.m - i);
-  tile.n = least(plan->tileN, d.n - j);
+  tile.m = endM - i;
+  tile.n = endN - j;
   tile.a = at(0, d.stride_a, d.transpose_a ? i : i * d.lda, d.a_type);
   tile.b = at(1, d.stride_b, d.transpose_b ? j * d.ldb : j, d.b_type);
   tile.c = at(2, d.stride_c, i * d.ldc + j, d.c_type);
@@ -578,7 +645,7 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   tile.edgeN = tile.n < plan->tileN;
   if (!runProduct(*plan, tile, scratch))
     return false;
-  if (d.epilogue && plan->provider != AMX)
+  if (d.epilogue && plan->provider != AMX && plan->provider != OWN)
     finish(*plan, tile);
   return true;
 }

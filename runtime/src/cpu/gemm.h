@@ -4,11 +4,11 @@
 // tiles, with how much scratch. Its results depend on the command's detail and
 // on the machine (processor, libraries), never on the number of threads:
 //
-//   f32    large products by AMX, if the processor has it (amx.h); on AVX-512
-//          without it, large ones with a transposed A by sgemm.h; the tiles of
-//          both are for the threads (their bits do not depend on the cut).
-//          AMX cuts k of small gradients of weights in two, too, always there.
-//          Others by oneDNN from about 64 x 64 x 64 on; else as f64
+//   f32    large products by AMX, if the processor has it (amx.h); by sgemm.h on
+//          AVX2, and on AVX-512 without AMX large ones with a transposed A; the
+//          tiles of both are for the threads (their bits do not depend on the
+//          cut). AMX cuts k of small gradients of weights in two, too, always
+//          there. Others by oneDNN on AVX-512; below about 64 x 64 x 64 as f64
 //   f64    OpenBLAS
 //   bf16   oneDNN, if the processor multiplies bf16 and oneDNN is there; else
 //          as f16

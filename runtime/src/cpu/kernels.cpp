@@ -108,8 +108,11 @@ const Kernels TRAINC_TABLE(TRAINC_LEVEL) = {
     sum<uint16_t, float, widenF16, narrowF16>,
     streamBytes,
 #if TRAINC_LEVEL == 4
-    Sgemm<16, 12>::run,
-    Sgemm<16, 12>::scratchBytes,
+    Sgemm<16, 12, 384>::run,
+    Sgemm<16, 12, 384>::scratchBytes,
+#elif TRAINC_LEVEL == 3
+    Sgemm<8, 6, 256>::run,
+    Sgemm<8, 6, 256>::scratchBytes,
 #else
     nullptr,
     0,

@@ -11,14 +11,21 @@
 
 namespace trainc {
 
-/// C = A^T B (+ C if accumulate) in f32, row major: A is k x m, B k x n.
+/// C = A B (+ C if accumulate) (+ bias) in f32, row major: A is m x k, B k x n, or
+/// stored transposed.
 struct Product {
-  bool accumulate;
+  bool transposeA, transposeB, accumulate;
   int64_t m, n, k;
   int64_t lda, ldb, ldc; // floats from row to row
   const float *a, *b;
   float *c;
-  void *scratch; // Kernels::multiplyScratch bytes
+  const float *bias; // of each column, or null
+  void *scratch;     // Kernels::multiplyScratch bytes
+  /// Called with each part of C, rows from i and columns from j on, when it is
+  /// complete and mostly in the cache; or null.
+  void (*finish)(void *context, int64_t i, int64_t rows, int64_t j,
+                 int64_t columns);
+  void *context;
 };
 
 typedef void (*SumFn)(const void *const *sources, unsigned number, void *to,
@@ -65,8 +72,8 @@ struct Kernels {
   SumFn sumF32, sumF64, sumBf16, sumF16;
   /// A copy past the caches; no overlap. Visible to other threads as a copy is.
   void (*stream)(void *to, const void *from, uint64_t bytes);
-  /// The product; null below level 4. An element of C depends on its column of
-  /// A, its column of B and k alone, however the product is cut.
+  /// The product; null below level 3. An element of C depends on its row of A,
+  /// its column of B and k alone, however the product is cut.
   void (*multiply)(const Product &);
   uint64_t multiplyScratch; // bytes
 };

@@ -1,15 +1,15 @@
-//===- sgemm.h - Product of a transposed f32 matrix, one thread -*- C++ -*-===//
+//===- sgemm.h - Product of f32 matrices, one thread ------------*- C++ -*-===//
 //
-// For kernels.cpp alone, which is compiled per processor level. C = A^T B is
-// the product that gives the gradient of a weight.
+// For kernels.cpp alone, which is compiled per processor level.
 //
-// Blocks of A (blockRows x blockDepth) are packed once and stay in the second
-// level cache while panels of B (blockDepth x columns of a register tile) are
-// packed one after the other and multiplied with all of it; the next panel is
-// prefetched meanwhile. The register tile is Rows x 2 vectors: per step of k
-// two loads of B and one broadcast of A per row. The order of Goto and van de
-// Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34
-// (2008).
+// Panels of B (blockDepth x columns of a register tile) are packed one after the
+// other, each while the tiles of the panel before it multiply: a tile copies
+// some rows of the next panel and prefetches those of the one after. Of a transposed
+// A, blocks (blockRows x blockDepth) are packed once and stay in the second
+// level cache; else A is read where it stands. The register tile is Rows x 2
+// vectors: per step of k two loads of B and one broadcast of A per row. The
+// order of Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// Multiplication", ACM TOMS 34 (2008).
 //
 // An element of C is summed over k in order, from 0 in each block of k, and the
 // blocks are added in order, with fused multiply-adds throughout: its bits
@@ -28,12 +28,13 @@ using trainc::Indices;
 using trainc::Product;
 using trainc::Sequence;
 
-/// The product for vectors of `Lanes` floats and register tiles of `Rows` rows.
-template <int Lanes, int Rows> struct Sgemm {
-  static_assert(Rows <= Lanes);
+/// The product for vectors of `Lanes` floats, register tiles of `Rows` rows, and
+/// blocks of k of at most `Depth`.
+template <int Lanes, int Rows, int Depth> struct Sgemm {
+  static_assert(Rows <= Lanes && Depth % Lanes == 0);
   typedef float Vector __attribute__((vector_size(4 * Lanes), aligned(4)));
   static constexpr int Columns = 2 * Lanes;
-  static constexpr int64_t blockRows = 480, blockDepth = 384;
+  static constexpr int64_t blockRows = 480, blockDepth = Depth;
   static_assert(blockRows % (4 * Rows) == 0);
 
   static Vector load(const float *from) {
@@ -42,31 +43,92 @@ template <int Lanes, int Rows> struct Sgemm {
   static void store(Vector value, float *to) {
     *reinterpret_cast<Vector *>(to) = value;
   }
+  static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
   //===--------------------------------------------------------------------===//
   // Packing
   //===--------------------------------------------------------------------===//
 
-  /// Packs `depth` x `columns` of B from `b`.
-  static void packB(const Product &x, const float *b, int64_t columns,
-                    int64_t depth, float *to) {
-    for (int64_t p = 0; p < depth; ++p, b += x.ldb, to += Columns) {
-      if (columns == Columns) {
-        store(load(b), to);
-        store(load(b + Lanes), to + Lanes);
+  template <int Step, int... I>
+  static void exchange(Vector *v, Sequence<I...>) {
+    for (int i = 0; i < Lanes; ++i) {
+      if (i & Step)
+        continue;
+      Vector x = v[i], y = v[i + Step];
+      v[i] =
+          __builtin_shufflevector(x, y, ((I & Step) ? Lanes + I - Step : I)...);
+      v[i + Step] =
+          __builtin_shufflevector(x, y, ((I & Step) ? Lanes + I : I + Step)...);
+    }
+  }
+  /// Transposes Lanes vectors.
+  template <int Step = Lanes / 2> static void transpose(Vector *v) {
+    exchange<Step>(v, Indices<Lanes>());
+    if constexpr (Step > 1)
+      transpose<Step / 2>(v);
+  }
+
+  struct Panel {
+    const float *from;
+    int64_t columns, depth;
+    bool transposed;
+
+    /// Steps of k that are packed at once.
+    int64_t step() const { return transposed ? Lanes : 1; }
+    int64_t units() const { return (depth + step() - 1) / step(); }
+  };
+
+  /// Packs units [first, end) of a panel of B.
+  static void packB(const Panel &b, int64_t ld, int64_t first, int64_t end,
+                    float *to) {
+    if (b.transposed)
+      return packTransposed(b, ld, first, end, to);
+    const float *from = b.from + first * ld;
+    to += first * Columns;
+    for (int64_t p = first; p < end; ++p, from += ld, to += Columns) {
+      if (b.columns == Columns) {
+        store(load(from), to);
+        store(load(from + Lanes), to + Lanes);
         continue;
       }
       for (int64_t j = 0; j < Columns; ++j)
-        to[j] = j < columns ? b[j] : 0.0f;
+        to[j] = j < b.columns ? from[j] : 0.0f;
     }
+  }
+
+  static void packTransposed(const Panel &b, int64_t ld, int64_t first,
+                             int64_t end, float *to) {
+    for (int64_t p = first * Lanes; p < end * Lanes && p < b.depth; p += Lanes)
+      for (int64_t half = 0; half < Columns; half += Lanes) {
+        Vector v[Lanes];
+        int64_t depth = b.depth - p < Lanes ? b.depth - p : Lanes;
+        if (half + Lanes <= b.columns && depth == Lanes) {
+          const float *from = b.from + half * ld + p;
+#pragma clang loop unroll(full)
+          for (int i = 0; i < Lanes; ++i) {
+            v[i] = load(from + i * ld);
+            __builtin_prefetch(from + (i + Columns) * ld, 0, 2); // the next one
+          }
+        } else {
+          for (int i = 0; i < Lanes; ++i) {
+            v[i] = Vector{};
+            for (int64_t q = 0; half + i < b.columns && q < depth; ++q)
+              v[i][q] = b.from[(half + i) * ld + p + q];
+          }
+        }
+        transpose(v);
+#pragma clang loop unroll(full)
+        for (int i = 0; i < Lanes; ++i)
+          store(v[i], to + (p + i) * Columns + half);
+      }
   }
 
   /// Floats from one packed panel of A to the next, with room for what packing
   /// writes behind a panel.
   static constexpr int64_t panelFloats = Rows * blockDepth + 2 * Lanes;
 
-  /// Packs `depth` x `rows` of A from `a`: panels of Rows of the product's
-  /// rows.
+  /// Packs `depth` x `rows` of a transposed A from `a`: panels of Rows of the
+  /// product's rows.
   static void packA(const Product &x, const float *a, int64_t rows,
                     int64_t depth, float *to) {
     // Four panels at a time: writing more streams is slow.
@@ -93,25 +155,39 @@ template <int Lanes, int Rows> struct Sgemm {
   // Register tiles
   //===--------------------------------------------------------------------===//
 
-  /// Rows of the next panel of B that one tile prefetches: few, as more would
-  /// hold up the loads of this panel.
-  struct Ahead {
-    const float *from;
-    int64_t stride, count;
+  /// What a tile does beside its products, a little every four steps of k, as more
+  /// would hold up its loads: copies `count` rows of the next panel of B, prefetches
+  /// as many of those that the next tile copies, and prefetches the next rows of A
+  /// where these are read in place (null: not).
+  struct Beside {
+    const float *from, *later;
+    float *to;
+    int64_t ldb, count;
+    const float *nextA;
   };
 
-  /// C of `Count` rows and two vectors = A B, or += if `accumulate`.
-  template <int Count>
-  static void tile(int64_t depth, const float *a, const float *b, float *c,
-                   int64_t ldc, bool accumulate, Ahead ahead) {
+  /// How many rows a tile may copy: beside half of its steps, after those in which it
+  /// prefetches C.
+  static int64_t mostBeside(int64_t depth) {
+    int64_t left = least(depth / 4 - Rows, depth / 8);
+    return left > 0 ? left : 0;
+  }
+
+  /// C of `Count` rows and two vectors = A B, or += if `accumulate`, + bias (null:
+  /// none). Packed, `a` is a panel of A; else where its rows are, lda apart.
+  template <int Count, bool Packed>
+  static void tile(int64_t depth, const float *a, int64_t lda, const float *b,
+                   float *c, int64_t ldc, bool accumulate, const float *bias,
+                   const Beside &beside) {
     Vector sums[Count][2] = {};
+    const int64_t toRow = Packed ? 1 : lda, toStep = Packed ? Rows : 1;
     auto step = [&](int64_t steps) __attribute__((always_inline)) {
 #pragma clang loop unroll(full)
-      for (int64_t p = 0; p < steps; ++p, a += Rows, b += Columns) {
+      for (int64_t p = 0; p < steps; ++p, a += toStep, b += Columns) {
         Vector left = load(b), right = load(b + Lanes);
 #pragma clang loop unroll(full)
         for (int i = 0; i < Count; ++i) {
-          Vector x = a[i] - Vector{};
+          Vector x = a[i * toRow] - Vector{};
           sums[i][0] = __builtin_elementwise_fma(x, left, sums[i][0]);
           sums[i][1] = __builtin_elementwise_fma(x, right, sums[i][1]);
         }
@@ -120,15 +196,28 @@ template <int Lanes, int Rows> struct Sgemm {
     int64_t quads = depth / 4;
     for (int64_t i = 0; i < Count && quads > 0; ++i, --quads) {
       __builtin_prefetch(c + i * ldc, 1);
-      __builtin_prefetch(c + i * ldc + Lanes, 1);
+      __builtin_prefetch(c + i * ldc + Columns - 1, 1);
       step(4);
     }
-    for (; ahead.count > 0 && quads > 0; --ahead.count, --quads) {
-      __builtin_prefetch(ahead.from, 0, 2);
-      __builtin_prefetch(ahead.from + Lanes, 0, 2);
-      ahead.from += ahead.stride;
+    const float *from = beside.from, *later = beside.later;
+    float *to = beside.to;
+    for (int64_t i = 0; i < beside.count; ++i, --quads) {
+      store(load(from), to);
+      store(load(from + Lanes), to + Lanes);
+      __builtin_prefetch(later, 0, 2);
+      __builtin_prefetch(later + Columns - 1, 0, 2);
+      from += beside.ldb;
+      later += beside.ldb;
+      to += Columns;
       step(4);
     }
+    if (!Packed && beside.nextA)
+      for (int64_t i = 0; i < Rows; ++i)
+        for (int64_t p = 0; p < depth && quads > 0; p += 32, --quads) {
+          __builtin_prefetch(beside.nextA + i * lda + p);
+          __builtin_prefetch(beside.nextA + i * lda + p + 16);
+          step(4);
+        }
     for (; quads > 0; --quads)
       step(4);
     for (int64_t p = depth & ~3; p < depth; ++p)
@@ -137,14 +226,20 @@ template <int Lanes, int Rows> struct Sgemm {
     for (int i = 0; i < Count; ++i)
       for (int j = 0; j < 2; ++j) {
         float *at = c + i * ldc + j * Lanes;
-        store(accumulate ? sums[i][j] + load(at) : sums[i][j], at);
+        Vector value = sums[i][j];
+        if (accumulate)
+          value += load(at);
+        if (bias)
+          value += load(bias + j * Lanes);
+        store(value, at);
       }
   }
 
-  using Tile = void (*)(int64_t, const float *, const float *, float *, int64_t,
-                        bool, Ahead);
-  template <int... I> static Tile tileOf(int64_t count, Sequence<I...>) {
-    static constexpr Tile tiles[] = {tile<I + 1>...};
+  using Tile = void (*)(int64_t, const float *, int64_t, const float *, float *,
+                        int64_t, bool, const float *, const Beside &);
+  template <bool Packed, int... I>
+  static Tile tileOf(int64_t count, Sequence<I...>) {
+    static constexpr Tile tiles[] = {tile<I + 1, Packed>...};
     return tiles[count - 1];
   }
 
@@ -168,89 +263,156 @@ template <int Lanes, int Rows> struct Sgemm {
     explicit Blocks(const Product &x) {
       rows = (even(x.m, blockRows) + Rows - 1) / Rows * Rows;
       panels = (rows / Rows + 3) / 4 * 4; // packed by four
-      depth = even(x.k, blockDepth);
-      depths = blockPanels / panels;
-      int64_t all = (x.k + depth - 1) / depth;
-      depths = depths < all ? depths : all;
+      depth = (even(x.k, blockDepth) + 3) / 4 * 4;
+      depths = least(blockPanels / panels, (x.k + depth - 1) / depth);
       depths = depths < 1 ? 1 : depths;
     }
   };
 
+  /// A packed panel of B; what is packed transposed is a multiple of Lanes deep.
+  static constexpr int64_t packedFloats = blockDepth * Columns;
   static constexpr uint64_t scratchBytes =
-      (blockPanels * panelFloats + blockDepth * Columns) * sizeof(float);
+      (2 * packedFloats + blockPanels * panelFloats) * sizeof(float);
 
-  /// What tile `i` of `tiles` prefetches of panel `b` of B, `depth` deep.
-  static Ahead rowsAhead(const Product &x, const float *b, int64_t depth,
-                         int64_t i, int64_t tiles) {
-    int64_t share = (depth + tiles - 1) / tiles;
-    int64_t left = depth - i * share;
-    return {b + i * share * x.ldb, x.ldb, left < share ? left : share};
+  /// Where a panel of B is in the order of the work: in group `group` of blocks of
+  /// k, for the block of rows from i on, the panel of columns from j on, from p on.
+  struct Position {
+    int64_t group, i, j, p;
+  };
+
+  static int64_t groupEnd(const Product &x, const Blocks &s,
+                          const Position &at) {
+    return least(at.group + s.depths * s.depth, x.k);
   }
 
-  /// Multiplies the packed block with a panel of B of `columns` columns; `next`
-  /// is the panel after it (null: none).
-  static void runPanel(const Product &x, int64_t rows, int64_t columns,
-                       int64_t depth, const float *a, const float *b, float *c,
-                       bool accumulate, const float *next, int64_t nextDepth) {
-    float edge[Rows * Columns];
+  /// Goes on to the next panel; false if there is none.
+  static bool advance(const Product &x, const Blocks &s, Position &at) {
+    int64_t end = groupEnd(x, s, at);
+    at.p += s.depth;
+    if (at.p < end)
+      return true;
+    at.p = at.group;
+    at.j += Columns;
+    if (at.j < x.n)
+      return true;
+    at.j = 0;
+    at.i += s.rows;
+    if (at.i < x.m)
+      return true;
+    at.i = 0;
+    at.p = at.group = end;
+    return at.group < x.k;
+  }
+
+  static Panel panelAt(const Product &x, const Blocks &s, const Position &at) {
+    int64_t offset = x.transposeB ? at.j * x.ldb + at.p : at.p * x.ldb + at.j;
+    return {x.b + offset, least(x.n - at.j, Columns),
+            least(x.k - at.p, s.depth), x.transposeB};
+  }
+
+  /// Multiplies the block of A, `a`, with the panel `b`, and packs the next one
+  /// (null: none) meanwhile.
+  template <bool Packed>
+  static void runPanel(const Product &x, const Blocks &s, const Position &at,
+                       const float *a, const float *b, const Panel *next,
+                       float *nextB) {
+    Panel panel = panelAt(x, s, at);
+    int64_t rows = least(x.m - at.i, s.rows);
     int64_t tiles = (rows + Rows - 1) / Rows;
-    for (int64_t i = 0; i < tiles; ++i, a += panelFloats) {
-      int64_t count = rows - i * Rows < Rows ? rows - i * Rows : Rows;
-      Tile run = tileOf(count, Indices<Rows>());
+    int64_t units = next ? next->units() : 0;
+    int64_t share = (units + tiles - 1) / tiles;
+    int64_t toRows = Packed ? panelFloats : Rows * x.lda;
+    bool accumulate = at.p > 0 || x.accumulate;
+    bool last = at.p + panel.depth >= x.k;
+    const float *bias = last && x.bias ? x.bias + at.j : nullptr;
+    float *c = x.c + at.i * x.ldc + at.j;
+    float edge[Rows * Columns], edgeBias[Columns];
+    if (bias && panel.columns < Columns) {
+      for (int64_t j = 0; j < Columns; ++j)
+        edgeBias[j] = j < panel.columns ? bias[j] : 0.0f;
+      bias = edgeBias;
+    }
+    const float *rowsOfA = a;
+    for (int64_t i = 0; i < tiles; ++i, rowsOfA += toRows) {
+      int64_t count = least(rows - i * Rows, Rows);
+      Tile run = tileOf<Packed>(count, Indices<Rows>());
+      Beside beside = {};
+      beside.nextA = i + 1 < tiles ? rowsOfA + toRows : a;
+      if (next) {
+        int64_t first = least(i * share, units);
+        int64_t end = least(first + share, units);
+        if (!next->transposed && next->columns == Columns) {
+          const float *from = next->from + first * x.ldb;
+          int64_t copied = least(end - first, mostBeside(panel.depth));
+          beside.from = from;
+          beside.later = end + share <= units ? from + share * x.ldb : from;
+          beside.to = nextB + first * Columns;
+          beside.ldb = x.ldb;
+          beside.count = copied;
+          first += copied;
+        }
+        packB(*next, x.ldb, first, end, nextB);
+      }
       float *to = c + i * Rows * x.ldc;
-      Ahead ahead = {};
-      if (next)
-        ahead = rowsAhead(x, next, nextDepth, i, tiles);
-      if (columns == Columns) {
-        run(depth, a, b, to, x.ldc, accumulate, ahead);
+      if (panel.columns == Columns) {
+        run(panel.depth, rowsOfA, x.lda, b, to, x.ldc, accumulate, bias,
+            beside);
         continue;
       }
       for (int64_t r = 0; accumulate && r < count; ++r)
         for (int64_t j = 0; j < Columns; ++j)
-          edge[r * Columns + j] = j < columns ? to[r * x.ldc + j] : 0.0f;
-      run(depth, a, b, edge, Columns, accumulate, ahead);
+          edge[r * Columns + j] = j < panel.columns ? to[r * x.ldc + j] : 0.0f;
+      run(panel.depth, rowsOfA, x.lda, b, edge, Columns, accumulate, bias,
+          beside);
       for (int64_t r = 0; r < count; ++r)
-        for (int64_t j = 0; j < columns; ++j)
+        for (int64_t j = 0; j < panel.columns; ++j)
           to[r * x.ldc + j] = edge[r * Columns + j];
     }
   }
 
+  /// Tells that columns of C are complete, some panels at a time.
+  static void finish(const Product &x, const Blocks &s, const Position &at) {
+    constexpr int64_t together = 4 * Columns;
+    int64_t end = least(at.j + Columns, x.n);
+    if (at.p + s.depth < x.k || (end % together && end != x.n))
+      return;
+    int64_t begin = (end - 1) / together * together;
+    x.finish(x.context, at.i, least(x.m - at.i, s.rows), begin, end - begin);
+  }
+
   static void run(const Product &x) {
-    const Blocks blocks(x);
-    auto *packedB = static_cast<float *>(x.scratch);
-    float *packedA = packedB + blocks.depth * Columns;
-    auto depthAt = [&](int64_t p) {
-      return x.k - p < blocks.depth ? x.k - p : blocks.depth;
-    };
-    auto panel = [&](int64_t p, int64_t j) { return x.b + p * x.ldb + j; };
-    int64_t group = blocks.depths * blocks.depth;
-    for (int64_t first = 0; first == 0 || first < x.k; first += group) {
-      int64_t end = x.k - first < group ? x.k : first + group;
-      for (int64_t i = 0; i < x.m; i += blocks.rows) {
-        int64_t rows = x.m - i < blocks.rows ? x.m - i : blocks.rows;
-        float *a = packedA;
-        for (int64_t p = first; p < end;
-             p += blocks.depth, a += blocks.panels * panelFloats)
-          packA(x, x.a + p * x.lda + i, rows, depthAt(p), a);
-        for (int64_t j = 0; j < x.n; j += Columns) {
-          int64_t columns = x.n - j < Columns ? x.n - j : Columns;
-          a = packedA;
-          int64_t p = first;
-          do { // once for k = 0: C must be written
-            int64_t depth = depthAt(p), nextP = p + blocks.depth;
-            packB(x, panel(p, j), columns, depth, packedB);
-            bool last = nextP >= end;
-            const float *next =
-                panel(last ? first : nextP, last ? j + Columns : j);
-            bool any = !last || j + Columns < x.n;
-            runPanel(x, rows, columns, depth, a, packedB, x.c + i * x.ldc + j,
-                     p > 0 || x.accumulate, any ? next : nullptr,
-                     depthAt(last ? first : nextP));
-            a += blocks.panels * panelFloats;
-            p = nextP;
-          } while (p < end);
-        }
+    const Blocks s(x);
+    auto *buffers = static_cast<float *>(x.scratch);
+    float *packedA = buffers + 2 * packedFloats;
+    Position at = {};
+    Panel panel = panelAt(x, s, at);
+    packB(panel, x.ldb, 0, panel.units(), buffers);
+    bool odd = false;
+    for (bool more = true; more; odd = !odd) {
+      if (x.transposeA && at.j == 0 && at.p == at.group) {
+        float *to = packedA;
+        for (int64_t p = at.group; p < groupEnd(x, s, at);
+             p += s.depth, to += s.panels * panelFloats)
+          packA(x, x.a + p * x.lda + at.i, least(x.m - at.i, s.rows),
+                least(x.k - p, s.depth), to);
       }
+      Position next = at;
+      more = advance(x, s, next);
+      Panel nextPanel = panelAt(x, s, next);
+      const Panel *following = more ? &nextPanel : nullptr;
+      const float *b = buffers + (odd ? packedFloats : 0);
+      float *nextB = buffers + (odd ? 0 : packedFloats);
+      if (x.transposeA)
+        runPanel<true>(x, s, at,
+                       packedA +
+                           (at.p - at.group) / s.depth * s.panels * panelFloats,
+                       b, following, nextB);
+      else
+        runPanel<false>(x, s, at, x.a + at.i * x.lda + at.p, b, following,
+                        nextB);
+      if (x.finish)
+        finish(x, s, at);
+      at = next;
     }
   }
 };
