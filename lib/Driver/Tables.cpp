@@ -392,13 +392,20 @@ trainc_operand Gatherer::operandOf(EntryRow &entry, Value value,
   operand.access = access;
   operand.bytes = bytesOf(type);
   operand.dtype = getDType(type.getElementType());
-  while (auto reshape = value.getDefiningOp<nn::ReshapeOp>())
-    value = reshape.getInput();
+  uint64_t before = 0; // bytes, of what it is a view of
+  Operation *op = value.getDefiningOp();
+  for (; isa_and_nonnull<nn::ReshapeOp, ViewOp>(op);
+       op = value.getDefiningOp()) {
+    if (auto view = dyn_cast<ViewOp>(op))
+      before += view.getOffset() *
+                getDTypeBytes(static_cast<trainc_dtype>(operand.dtype));
+    value = op->getOperand(0);
+  }
   if (auto argument = dyn_cast<BlockArgument>(value)) {
     operand.base = tables.arenas.size() + argument.getArgNumber();
+    operand.offset = before;
     return operand;
   }
-  Operation *op = value.getDefiningOp();
   Builder b(module.getContext());
   if (auto read = dyn_cast<ReadOp>(op))
     setPlace(entry, operand,
@@ -407,6 +414,7 @@ trainc_operand Gatherer::operandOf(EntryRow &entry, Value value,
     setPlace(entry, operand,
              op->getAttrOfType<ArrayAttr>(
                  "places")[cast<OpResult>(value).getResultNumber()]);
+  operand.offset += before;
   return operand;
 }
 
@@ -609,12 +617,17 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
     entry.recomputeTime = std::max(
         entry.recomputeTime, again.getAs<FloatAttr>("time").getValueAsDouble());
   }
-  auto addCopy = [&](Value value, Attribute place, Location loc) {
+  // To `place`, from its element `offset` on.
+  auto addCopy = [&](Value value, Attribute place, Location loc,
+                     int64_t offset = 0) {
     CommandRow command;
     command.kind = TRAINC_COMMAND_COPY;
     command.operands = {operandOf(entry, value, TRAINC_READ),
                         operandOf(entry, value, TRAINC_WRITE)};
-    setPlace(entry, command.operands[1], place);
+    trainc_operand &target = command.operands[1];
+    setPlace(entry, target, place);
+    target.offset +=
+        offset * getDTypeBytes(static_cast<trainc_dtype>(target.dtype));
     command.label = "copy";
     command.location = describe(loc);
     if (command.operands[0].base == command.operands[1].base &&
@@ -674,6 +687,13 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
             operandOf(entry, gemm.getBiasSums(), TRAINC_WRITE));
     } else if (isCollective(&op)) {
       addCollective(entry, op, command);
+    } else if (auto flat = dyn_cast<FlattenOp>(op)) {
+      // What was not made in its place.
+      Attribute place = flat->getAttrOfType<ArrayAttr>("places")[0];
+      for (auto [input, offset] :
+           llvm::zip(flat.getInputs(), flat.getOffsets()))
+        addCopy(input, place, op.getLoc(), offset);
+      continue;
     } else if (auto start = dyn_cast<StartOp>(op)) {
       addStart(start, command);
     } else if (auto write = dyn_cast<WriteOp>(op)) {

@@ -138,7 +138,7 @@ Layout trainc::layOut(ArrayRef<Lifetime> given, bool reuse) {
 //===----------------------------------------------------------------------===//
 
 bool trainc::isCommand(Operation *op) {
-  return isa<LaunchOp, GemmOp>(op) || isCollective(op);
+  return isa<LaunchOp, GemmOp, FlattenOp>(op) || isCollective(op);
 }
 
 Attribute trainc::placeOf(Builder &b, Attribute base, int64_t offset) {
@@ -147,8 +147,9 @@ Attribute trainc::placeOf(Builder &b, Attribute base, int64_t offset) {
 
 Value Buffers::source(Value value) const {
   while (true) {
-    if (auto reshape = value.getDefiningOp<nn::ReshapeOp>())
-      value = reshape.getInput();
+    Operation *op = value.getDefiningOp();
+    if (isa_and_nonnull<nn::ReshapeOp, ViewOp>(op))
+      value = op->getOperand(0);
     else if (Value before = replaced.lookup(value))
       value = before;
     else
@@ -167,7 +168,7 @@ int64_t Buffers::lastUse(Value value) const {
   for (Operation *user : value.getUsers()) {
     last = std::max(last, position.lookup(user));
     for (Value result : user->getResults())
-      if (isa<nn::ReshapeOp>(user) || replaced.lookup(result) == value)
+      if (isa<nn::ReshapeOp, ViewOp>(user) || replaced.lookup(result) == value)
         last = std::max(last, lastUse(result));
   }
   return last;
@@ -203,6 +204,56 @@ void Buffers::findBuffers(ListOp list) {
   for (auto [result, before] : replaced)
     if (auto it = buffers.find(source(before)); it != buffers.end())
       it->second.changed = true;
+}
+
+/// Peers read what a collective works on in place until they have begun the next one of
+/// their group, or until the list ends.
+void Buffers::keepForPeers(ListOp list) {
+  SmallVector<Operation *> collectives;
+  for (Operation &op : list.getBody().front())
+    if (isCollective(&op))
+      collectives.push_back(&op);
+  auto axesOf = [](Operation *op) {
+    return op->getAttrOfType<ArrayAttr>("axes");
+  };
+  for (auto [i, op] : llvm::enumerate(collectives)) {
+    if (!getInPlaceOperand(op))
+      continue;
+    auto it = buffers.find(source(op->getResult(0)));
+    if (it == buffers.end())
+      continue;
+    auto later = ArrayRef(collectives).drop_front(i + 1);
+    const auto *next = llvm::find_if(later, [&](Operation *other) {
+      return llvm::all_of(axesOf(op), [&](Attribute axis) {
+        return llvm::is_contained(axesOf(other), axis);
+      });
+    });
+    Operation *until =
+        next == later.end() ? list.getBody().front().getTerminator() : *next;
+    it->second.last = std::max(it->second.last, position[until]);
+  }
+}
+
+/// What only a flat tensor needs is made where it stands in it.
+void Buffers::bindFlat(ListOp list) {
+  for (auto flat : list.getBody().getOps<FlattenOp>()) {
+    Buffer &whole = buffers.find(flat.getResult())->second;
+    int64_t width = nn::getElementBytes(
+        nn::getTensorType(flat.getResult()).getElementType());
+    for (auto [input, offset] :
+         llvm::zip(flat.getInputs(), flat.getOffsets())) {
+      auto it = buffers.find(source(input));
+      if (it == buffers.end())
+        continue;
+      Buffer &part = it->second;
+      if (part.place || part.flat || part.bytes != bytesOf(input) ||
+          part.value.getDefiningOp<FlattenOp>() || part.last > position[flat])
+        continue;
+      part.flat = flat.getResult();
+      part.offset = offset * width;
+      whole.first = std::min(whole.first, part.first);
+    }
+  }
 }
 
 /// Results that a kernel or GEMM writes over one of its operands live where that
@@ -243,11 +294,12 @@ void Buffers::bindWrites(ListOp list) {
   for (auto write : list.getBody().getOps<WriteOp>()) {
     auto it = buffers.find(source(write.getValue()));
     Attribute place = placeOf(b, write.getTarget());
-    if (it != buffers.end()) {
+    if (it != buffers.end() && it->second.bytes == bytesOf(write.getValue())) {
       Buffer &buffer = it->second;
       auto read = lastRead.find(write.getTarget());
       bool old = read != lastRead.end() && read->second >= buffer.first;
-      if (!buffer.place && !old)
+      if (!buffer.place && !buffer.flat && !old &&
+          !buffer.value.getDefiningOp<FlattenOp>())
         buffer.place = place;
       if (buffer.place == place) {
         direct.push_back(write);
@@ -264,7 +316,9 @@ void Buffers::bindOutputs(ListOp list) {
   for (auto [i, value] : llvm::enumerate(end->getOperands())) {
     auto it = buffers.find(source(value));
     Attribute place = placeOf(b, b.getStringAttr("output"), i);
-    if (it != buffers.end() && !it->second.place)
+    if (it != buffers.end() && it->second.bytes == bytesOf(value) &&
+        !it->second.place && !it->second.flat &&
+        !it->second.value.getDefiningOp<FlattenOp>())
       it->second.place = place;
     else
       ++copies;
@@ -274,7 +328,7 @@ void Buffers::bindOutputs(ListOp list) {
 SmallVector<Buffer *> Buffers::inWorkspace() {
   SmallVector<Buffer *> result;
   for (auto &[value, buffer] : buffers)
-    if (!buffer.place)
+    if (!buffer.place && !buffer.flat)
       result.push_back(&buffer);
   return result;
 }
@@ -282,7 +336,9 @@ SmallVector<Buffer *> Buffers::inWorkspace() {
 Buffers::Buffers(ListOp list, SymbolTable &symbols) {
   findReplaced(list, symbols);
   findBuffers(list);
+  keepForPeers(list);
   bindInPlace(list, symbols);
+  bindFlat(list);
   bindWrites(list);
   bindOutputs(list);
 }

@@ -32,6 +32,8 @@ struct Buffer {
   int64_t first, last;   // positions of the producer and of the last user
   mlir::Attribute place; // a slice or an output, or null: the workspace
   bool changed;          // by a command that works in place
+  mlir::Value flat = {}; // what it is a part of, from byte `offset` on, or null
+  int64_t offset = 0;
 
   Lifetime lifetime() const { return {bytes, first, last}; }
 };
@@ -58,7 +60,9 @@ private:
   int64_t lastUse(mlir::Value value) const;
   void findReplaced(train::ListOp list, mlir::SymbolTable &symbols);
   void findBuffers(train::ListOp list);
+  void keepForPeers(train::ListOp list);
   void bindInPlace(train::ListOp list, mlir::SymbolTable &symbols);
+  void bindFlat(train::ListOp list);
   void bindWrites(train::ListOp list);
   void bindOutputs(train::ListOp list);
 

@@ -356,7 +356,8 @@ static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
     if (!isa<nn::NNDialect>(op.getDialect()) && !isCollective(&op) &&
         !isa<ReadOp, WriteOp, LaunchOp, GemmOp, SquareSumOp, SegmentMapOp,
-             SegmentSquareSumOp, SumBlocksOp, BarrierOp, train::ReturnOp>(op))
+             SegmentSquareSumOp, SumBlocksOp, FlattenOp, ViewOp, BarrierOp,
+             train::ReturnOp>(op))
       return op.emitOpError("cannot be made a command");
   for (auto map : list.getBody().getOps<SegmentMapOp>())
     for (auto [target, result] : llvm::zip(map.getTargets(), map.getOutputs()))

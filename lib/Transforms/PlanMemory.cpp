@@ -33,6 +33,13 @@ static void assignOffsets(ListOp list, Buffers &buffers, bool reuse) {
   Builder b(list.getContext());
   for (auto [buffer, offset] : llvm::zip(open, layout.offsets))
     buffer->place = placeOf(b, b.getStringAttr("workspace"), offset);
+  for (auto &[value, buffer] : buffers.buffers)
+    if (buffer.flat) {
+      auto whole =
+          cast<ArrayAttr>(buffers.buffers.find(buffer.flat)->second.place);
+      buffer.place = placeOf(
+          b, whole[0], cast<IntegerAttr>(whole[1]).getInt() + buffer.offset);
+    }
   list.setWorkspace(layout.bytes);
   list.setAlive(mostAlive(lifetimes));
 }
@@ -55,7 +62,7 @@ static void annotate(ListOp list, Buffers &buffers) {
 static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
     if (!isCommand(&op) &&
-        !isa<ReadOp, WriteOp, nn::ReshapeOp, train::ReturnOp>(op))
+        !isa<ReadOp, WriteOp, ViewOp, nn::ReshapeOp, train::ReturnOp>(op))
       return op.emitOpError(
           "is no command; run train-form-kernels before train-plan-memory");
   return success();

@@ -222,7 +222,7 @@ void Values::addRecipes(unsigned index) {
 static void collectUses(const Buffers &buffers, Value value,
                         SmallVectorImpl<int64_t> &uses) {
   for (Operation *user : value.getUsers()) {
-    bool view = isa<nn::ReshapeOp>(user);
+    bool view = isa<nn::ReshapeOp, ViewOp>(user);
     if (!view)
       uses.push_back(buffers.position.lookup(user));
     for (Value result : user->getResults())
@@ -260,6 +260,8 @@ Values::Values(ListOp list, SymbolTable &symbols, const Speed &speed)
     collectUses(buffers, buffer->value, uses);
     llvm::sort(uses);
     uses.erase(llvm::unique(uses), uses.end());
+    if (!uses.empty() && uses.back() < buffer->last)
+      uses.push_back(buffer->last); // by peers
   }
   for (unsigned i = 0; i < items.size(); ++i)
     addRecipes(i);

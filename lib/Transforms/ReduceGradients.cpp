@@ -14,20 +14,25 @@ Value trainc::readShard(OpBuilder &b, Location loc, ArrayAttr pieceAxes) {
                     b.getI64Type());
 }
 
+/// `value` with this rank's piece of elements [first, first + count) summed over ranks.
+Value GradientReducer::sumRange(OpBuilder &b, Location loc, Value value,
+                                int64_t first, int64_t count) {
+  auto range = b.getDenseI64ArrayAttr({first, count});
+  value = ReduceScatterOp::create(b, loc, value.getType(), value, pieceAxes,
+                                  range, /*started=*/false);
+  if (mesh.getCount(otherAxes) > 1)
+    value = AllReduceOp::create(b, loc, value.getType(), value, otherAxes,
+                                range, pieceAxes);
+  ++reduced;
+  return value;
+}
+
 /// The gradients of `arena`, of which this rank's pieces are summed over ranks.
 Value GradientReducer::sumGradients(OpBuilder &b, ArenaOp arena) {
-  Location loc = arena.getLoc();
-  Value value = ReadOp::create(b, loc, arena.getFlatType(),
+  Value value = ReadOp::create(b, arena.getLoc(), arena.getFlatType(),
                                SymbolRefAttr::get(arena.getSymNameAttr()));
-  for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
-    auto range = b.getDenseI64ArrayAttr({bucket.first, bucket.count});
-    value = ReduceScatterOp::create(b, loc, value.getType(), value, pieceAxes,
-                                    range, /*started=*/false);
-    if (mesh.getCount(otherAxes) > 1)
-      value = AllReduceOp::create(b, loc, value.getType(), value, otherAxes,
-                                  range, pieceAxes);
-    ++reduced;
-  }
+  for (const ArenaOp::Bucket &bucket : arena.getAllBuckets())
+    value = sumRange(b, arena.getLoc(), value, bucket.first, bucket.count);
   return value;
 }
 
@@ -72,38 +77,22 @@ ArenaOp GradientReducer::addMerged(ArenaOp gradients) {
   return merged;
 }
 
-/// Sets each element of this rank's pieces of the first array, in place, to what
-/// `element` makes of those of all arrays, the block's first arguments, and of the
-/// uniform operands.
-Value GradientReducer::mapPieces(
-    OpBuilder &b, StringRef name, ArrayRef<ArenaOp> arenas, ValueRange arrays,
-    ValueRange uniforms, function_ref<Value(OpBuilder &, Block &)> element) {
-  ArenaOp target = arenas.front();
-  int64_t pieces = mesh.getCount(pieceAxes);
-  Location loc = NameLoc::get(b.getStringAttr(name), target.getLoc());
-  SmallVector<int64_t> lengths, shards{0};
+/// Sets each element of segments of the first array, in place, to what `element` makes
+/// of those of all arrays, the block's first arguments, and of the uniform operands.
+Value GradientReducer::mapSegments(
+    OpBuilder &b, Location loc, ValueRange arrays, ValueRange uniforms,
+    Value shard, const Segments &segments,
+    function_ref<Value(OpBuilder &, Block &)> element) {
   SmallVector<Attribute> offsets;
-  for (ArenaOp arena : arenas) {
-    SmallVector<int64_t> starts;
-    for (int64_t piece = 0; piece < pieces; ++piece)
-      for (const ArenaOp::Bucket &bucket : arena.getAllBuckets())
-        starts.push_back(
-            bucket.localFirst +
-            (bucket.isPiece() ? 0 : piece * bucket.count / pieces));
-    offsets.push_back(b.getDenseI64ArrayAttr(starts));
-  }
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    for (const ArenaOp::Bucket &bucket : target.getAllBuckets())
-      lengths.push_back(bucket.count / pieces);
-    shards.push_back(lengths.size());
-  }
+  for (ArrayRef<int64_t> list : segments.offsets)
+    offsets.push_back(b.getDenseI64ArrayAttr(list));
   auto map = SegmentMapOp::create(
       b, loc, arrays.front().getType(), arrays, uniforms,
-      /*grouped=*/ValueRange(), /*each=*/ValueRange(),
-      readShard(b, step.getLoc(), pieceAxes), lengths,
-      SmallVector<int64_t>(lengths.size(), 0), b.getArrayAttr(offsets),
+      /*grouped=*/ValueRange(), /*each=*/ValueRange(), shard, segments.lengths,
+      SmallVector<int64_t>(segments.lengths.size(), 0), b.getArrayAttr(offsets),
       /*indexed=*/false, DenseI64ArrayAttr(), DenseI64ArrayAttr(),
-      b.getDenseI64ArrayAttr(shards), /*targets=*/ArrayRef<int64_t>{0});
+      b.getDenseI64ArrayAttr(segments.shards),
+      /*targets=*/ArrayRef<int64_t>{0});
   Block &block = map.getBody().emplaceBlock();
   for (ValueRange values : {arrays, uniforms})
     for (Value value : values)
@@ -111,6 +100,49 @@ Value GradientReducer::mapPieces(
   OpBuilder inner = OpBuilder::atBlockEnd(&block);
   train::YieldOp::create(inner, loc, element(inner, block), Value(), Value());
   return map.getResult(0);
+}
+
+/// This rank's pieces of all buckets, which each of `arenas` has in pieces or whole.
+GradientReducer::Segments GradientReducer::piecesOf(ArrayRef<ArenaOp> arenas) {
+  int64_t pieces = mesh.getCount(pieceAxes);
+  Segments segments;
+  for (ArenaOp arena : arenas) {
+    SmallVector<int64_t> &starts = segments.offsets.emplace_back();
+    for (int64_t piece = 0; piece < pieces; ++piece)
+      for (const ArenaOp::Bucket &bucket : arena.getAllBuckets())
+        starts.push_back(
+            bucket.localFirst +
+            (bucket.isPiece() ? 0 : piece * bucket.count / pieces));
+  }
+  ArenaOp target = arenas.front();
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    for (const ArenaOp::Bucket &bucket : target.getAllBuckets())
+      segments.lengths.push_back(bucket.count / pieces);
+    segments.shards.push_back(segments.lengths.size());
+  }
+  return segments;
+}
+
+/// Whether this micro-step begins a window.
+static Value readBegins(OpBuilder &b, Location loc) {
+  return nn::CompareOp::create(b, loc, nn::CompareKind::eq,
+                               readScalar(b, loc, "micro_step"),
+                               nn::scalarConstant(b, loc, b.getF64Type(), 0.0));
+}
+
+/// The window's sum of what the first two arguments are: with what the first
+/// micro-step overwrites.
+static Value mergeElement(OpBuilder &b, Block &args) {
+  Location loc = args.getArgument(0).getLoc();
+  Value sum =
+      arith::AddFOp::create(b, loc, args.getArgument(0), args.getArgument(1));
+  return arith::SelectOp::create(b, loc, args.getArgument(2),
+                                 args.getArgument(1), sum);
+}
+
+static Location namedAfter(StringRef name, ArenaOp arena) {
+  return NameLoc::get(StringAttr::get(arena.getContext(), name),
+                      arena.getLoc());
 }
 
 /// Lets what happens once per window use `merged` in place of `gradients`.
@@ -136,9 +168,10 @@ void GradientReducer::readMerged(ArenaOp gradients, ArenaOp merged) {
   Location loc = gradients.getLoc();
   Value whole = ReadOp::create(b, loc, gradients.getFlatType(), from);
   Value own = ReadOp::create(b, loc, merged.getFlatType(), to);
-  whole =
-      mapPieces(b, "unmerge", {gradients, merged}, {whole, own}, {},
-                [](OpBuilder &, Block &args) { return args.getArgument(1); });
+  whole = mapSegments(
+      b, namedAfter("unmerge", gradients), {whole, own}, {},
+      readShard(b, step.getLoc(), pieceAxes), piecesOf({gradients, merged}),
+      [](OpBuilder &, Block &args) { return args.getArgument(1); });
   WriteOp::create(b, loc, gatherGradients(b, gradients, whole), from);
 }
 
@@ -153,9 +186,7 @@ void GradientReducer::reduceEachMicroStep() {
   OpBuilder b(*body.getOps<WindowEndOp>().begin());
   Location loc = step.getLoc();
   MicroEndOp::create(b, loc);
-  Value begins = nn::CompareOp::create(
-      b, loc, nn::CompareKind::eq, readScalar(b, loc, "micro_step"),
-      nn::scalarConstant(b, loc, b.getF64Type(), 0.0));
+  Value begins = readBegins(b, loc);
   auto module = step->getParentOfType<ModuleOp>();
   for (auto arena : llvm::to_vector(module.getOps<ArenaOp>())) {
     if (arena.getRole() != "gradients")
@@ -165,15 +196,124 @@ void GradientReducer::reduceEachMicroStep() {
     WriteOp::create(b, loc, sums, SymbolRefAttr::get(arena.getSymNameAttr()));
     auto ref = SymbolRefAttr::get(merged.getSymNameAttr());
     Value window = ReadOp::create(b, loc, merged.getFlatType(), ref);
-    window = mapPieces(
-        b, "merge", {merged, arena}, {window, sums}, {begins},
-        [&](OpBuilder &inner, Block &args) -> Value {
-          Value sum = arith::AddFOp::create(inner, loc, args.getArgument(0),
-                                            args.getArgument(1));
-          return arith::SelectOp::create(inner, loc, args.getArgument(2),
-                                         args.getArgument(1), sum);
-        });
+    window = mapSegments(b, namedAfter("merge", merged), {window, sums},
+                         {begins}, readShard(b, step.getLoc(), pieceAxes),
+                         piecesOf({merged, arena}), mergeElement);
     WriteOp::create(b, loc, window, ref);
     readMerged(arena, merged);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Bucket by bucket
+//===----------------------------------------------------------------------===//
+
+/// What the step stores of a bucket.
+struct GradientReducer::Stored {
+  SmallVector<Value> values;
+  SmallVector<int64_t> offsets; // in elements, from the bucket's start
+  Operation *last = nullptr;    // that makes a value
+};
+
+/// Takes away what stores the gradients of `bucket`, whose first slice is `slice`.
+GradientReducer::Stored
+GradientReducer::takeStores(ArenaOp arena, const ArenaOp::Bucket &bucket,
+                            int64_t &slice,
+                            const DenseMap<Attribute, Operation *> &stores) {
+  int64_t width = nn::getElementBytes(arena.getFlatType().getElementType());
+  int64_t slices = arena.getSlices().size();
+  Stored stored;
+  for (; slice < slices; ++slice) {
+    int64_t first = arena.getOffsets()[slice] / width;
+    if (first >= bucket.first + bucket.count)
+      break;
+    // Null if nothing makes the gradient, which then stays zero.
+    Operation *store = stores.lookup(
+        sliceRef(arena.getContext(), arena.getSymName(),
+                 cast<FlatSymbolRefAttr>(arena.getSlices()[slice]).getValue()));
+    if (!store)
+      continue;
+    Value value = store->getOperand(0);
+    Operation *maker = value.getDefiningOp();
+    if (maker && (!stored.last || stored.last->isBeforeInBlock(maker)))
+      stored.last = maker;
+    stored.values.push_back(value);
+    stored.offsets.push_back(first - bucket.first);
+    store->erase();
+  }
+  return stored;
+}
+
+/// The parts of what is stored of a bucket that lie in each rank's piece of it, in the
+/// arena that has pieces alone and in the bucket: what stands between is undefined.
+GradientReducer::Segments
+GradientReducer::piecesOf(const Stored &stored, const ArenaOp::Bucket &own) {
+  Segments segments;
+  segments.offsets.resize(2);
+  int64_t pieces = mesh.getCount(pieceAxes), size = own.localCount;
+  for (int64_t first = 0; first < pieces * size; first += size) {
+    for (auto [value, offset] : llvm::zip(stored.values, stored.offsets)) {
+      int64_t elements = nn::getTensorType(value).getNumElements();
+      int64_t begin = std::max(offset, first);
+      int64_t end = std::min(offset + elements, first + size);
+      if (begin >= end)
+        continue;
+      segments.lengths.push_back(end - begin);
+      segments.offsets[0].push_back(own.localFirst + begin - first);
+      segments.offsets[1].push_back(begin);
+    }
+    segments.shards.push_back(segments.lengths.size());
+  }
+  return segments;
+}
+
+void GradientReducer::reduceByBucket() {
+  Block &body = step.getBody().front();
+  DenseMap<Attribute, Operation *> stores; // of gradients, by slice
+  for (Operation &op : body) {
+    SymbolRefAttr target;
+    if (auto write = dyn_cast<WriteOp>(op))
+      target = write.getTarget();
+    else if (auto accumulate = dyn_cast<AccumulateOp>(op))
+      target = accumulate.getTarget();
+    if (target && isGradient(target, symbols))
+      stores[target] = &op;
+  }
+  OpBuilder b = OpBuilder::atBlockBegin(&body);
+  Value shard = readShard(b, step.getLoc(), pieceAxes), begins;
+  if (step.getAccumulate() > 1)
+    begins = readBegins(b, step.getLoc());
+  Operation *top = (begins ? begins : shard).getDefiningOp();
+  auto takeSum = [](OpBuilder &, Block &args) { return args.getArgument(1); };
+
+  auto module = step->getParentOfType<ModuleOp>();
+  for (auto arena : llvm::to_vector(module.getOps<ArenaOp>())) {
+    if (arena.getRole() != "gradients")
+      continue;
+    ArenaOp merged = addMerged(arena);
+    auto ref = SymbolRefAttr::get(merged.getSymNameAttr());
+    Location loc = arena.getLoc();
+    int64_t slice = 0;
+    for (auto [bucket, own] :
+         llvm::zip(arena.getAllBuckets(), merged.getAllBuckets())) {
+      Stored stored = takeStores(arena, bucket, slice, stores);
+      if (stored.values.empty())
+        continue;
+      b.setInsertionPointAfter(stored.last ? stored.last : top);
+      auto type = arena.getFlatType().clone({bucket.count});
+      Value sums =
+          FlattenOp::create(b, loc, type, stored.values, stored.offsets);
+      sums = sumRange(b, loc, sums, 0, bucket.count);
+      Value window = ReadOp::create(b, loc, merged.getFlatType(), ref);
+      Location name = namedAfter("merge", merged);
+      Segments segments = piecesOf(stored, own);
+      window = begins ? mapSegments(b, name, {window, sums}, {begins}, shard,
+                                    segments, mergeElement)
+                      : mapSegments(b, name, {window, sums}, {}, shard,
+                                    segments, takeSum);
+      WriteOp::create(b, loc, window, ref);
+    }
+    readMerged(arena, merged);
+    symbols.erase(arena);
   }
 }

@@ -31,18 +31,36 @@ struct GradientReducer {
   /// In every micro-step. This rank's pieces of the sums are added up over the
   /// window, in an arena of merged gradients that the first micro-step overwrites.
   void reduceEachMicroStep();
+  /// In every micro-step, too, each bucket as soon as its last gradient is made: in
+  /// memory of its own, which is free when this rank's piece is merged. For `sharded`.
+  void reduceByBucket();
 
 private:
+  /// Of arrays; those of shard i end at shards[i + 1].
+  struct Segments {
+    llvm::SmallVector<int64_t> lengths, shards{0};
+    llvm::SmallVector<llvm::SmallVector<int64_t>> offsets; // by array
+  };
+  struct Stored;
+
+  mlir::Value sumRange(mlir::OpBuilder &b, mlir::Location loc,
+                       mlir::Value value, int64_t first, int64_t count);
   mlir::Value sumGradients(mlir::OpBuilder &b, train::ArenaOp arena);
   mlir::Value gatherGradients(mlir::OpBuilder &b, train::ArenaOp arena,
                               mlir::Value value);
   train::ArenaOp addMerged(train::ArenaOp gradients);
+  Segments piecesOf(llvm::ArrayRef<train::ArenaOp> arenas);
+  Segments piecesOf(const Stored &stored, const train::ArenaOp::Bucket &own);
   mlir::Value
-  mapPieces(mlir::OpBuilder &b, llvm::StringRef name,
-            llvm::ArrayRef<train::ArenaOp> arenas, mlir::ValueRange arrays,
-            mlir::ValueRange uniforms,
-            llvm::function_ref<mlir::Value(mlir::OpBuilder &, mlir::Block &)>
-                element);
+  mapSegments(mlir::OpBuilder &b, mlir::Location loc, mlir::ValueRange arrays,
+              mlir::ValueRange uniforms, mlir::Value shard,
+              const Segments &segments,
+              llvm::function_ref<mlir::Value(mlir::OpBuilder &, mlir::Block &)>
+                  element);
+  Stored
+  takeStores(train::ArenaOp arena, const train::ArenaOp::Bucket &bucket,
+             int64_t &slice,
+             const llvm::DenseMap<mlir::Attribute, mlir::Operation *> &stores);
   void readMerged(train::ArenaOp gradients, train::ArenaOp merged);
 };
 

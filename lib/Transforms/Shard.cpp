@@ -4,7 +4,8 @@
 // blocks of norms, and updated parameters. Segments of norm and update are cut where
 // the pieces of buckets end; with a sharded optimizer a rank has the tables of all
 // ranks and runs over its own part of them. Gradients may be summed in every
-// micro-step instead, see ReduceGradients.h.
+// micro-step instead, see ReduceGradients.h. Parameters of which no rank has all are
+// gathered, bucket by bucket, before they are used.
 //
 //===----------------------------------------------------------------------===//
 #include "ReduceGradients.h"
@@ -48,6 +49,14 @@ struct Norm {
       ranges; // of each segment
 };
 
+/// A bucket that was gathered, and its slices that were used.
+struct Gathered {
+  ArenaOp arena;
+  int64_t first; // element of the arena
+  Value value;
+  DenseMap<int64_t, Value> slices;
+};
+
 struct Sharder {
   Sharder(StepOp step, MeshOp mesh, ArrayAttr over, bool sharded)
       : step(step), mesh(mesh), symbols(step->getParentOfType<ModuleOp>()),
@@ -59,8 +68,9 @@ struct Sharder {
   }
 
   LogicalResult verifyNeeds();
-  void dividePieces();
-  void reduceGradients(bool eachMicroStep);
+  void dividePieces(bool all);
+  void gatherParameters(Block &body);
+  void reduceGradients(bool eachMicroStep, bool byBucket);
   LogicalResult cutSegments();
   LogicalResult gatherResults(SegmentMapOp map);
 
@@ -71,6 +81,9 @@ private:
   template <typename Op> void setTables(Op op, ArrayRef<Part> parts);
   LogicalResult cutNorm(SegmentSquareSumOp op);
   LogicalResult addParts(SumBlocksOp op);
+  bool isDivided(Value value);
+  Value gatherSlice(ReadOp read, Operation *user,
+                    SmallVectorImpl<Gathered> &kept);
   ArenaOp arenaOf(Value array) {
     return symbols.lookup<ArenaOp>(
         array.getDefiningOp<ReadOp>().getSource().getRootReference());
@@ -115,18 +128,21 @@ LogicalResult Sharder::verifyNeeds() {
   return success();
 }
 
-/// Keeps of a bucket this rank's piece alone where nothing else reads it.
-void Sharder::dividePieces() {
+/// Keeps of a bucket this rank's piece alone where nothing else reads it, or of all.
+void Sharder::dividePieces(bool all) {
   auto module = step->getParentOfType<ModuleOp>();
   // Slices that the step or an eval reads by themselves.
   DenseSet<Attribute> wanted;
-  module.walk([&](ReadOp read) {
-    if (!read.getSource().getNestedReferences().empty())
-      wanted.insert(read.getSource());
-  });
+  if (!all)
+    module.walk([&](ReadOp read) {
+      if (!read.getSource().getNestedReferences().empty())
+        wanted.insert(read.getSource());
+    });
   for (auto arena : module.getOps<ArenaOp>()) {
-    if ((arena.getRole() != "parameters" && arena.getRole() != "state") ||
-        !arena.getBuckets())
+    StringRef role = arena.getRole();
+    bool divides = role == "parameters" || role == "state" ||
+                   (all && role == "compute copies");
+    if (!divides || !arena.getBuckets())
       continue;
     SmallVector<bool> own;
     int64_t bytes = 0, slice = 0, slices = arena.getSlices().size();
@@ -153,10 +169,108 @@ void Sharder::dividePieces() {
               .getFlatType());
 }
 
-void Sharder::reduceGradients(bool eachMicroStep) {
+/// Buckets of an arena that are kept when another one is needed: the least that lets a
+/// layer span two.
+static constexpr ptrdiff_t kBucketsKept = 2;
+
+/// The bucket of `arena` in which element `first` is.
+static ArenaOp::Bucket bucketOf(ArenaOp arena, int64_t first) {
+  auto buckets = arena.getAllBuckets();
+  return *llvm::find_if(buckets, [&](const ArenaOp::Bucket &bucket) {
+    return first < bucket.first + bucket.count;
+  });
+}
+
+/// Whether `value` is a slice of an arena of which ranks have pieces.
+bool Sharder::isDivided(Value value) {
+  auto read = value.getDefiningOp<ReadOp>();
+  return read && !read.getSource().getNestedReferences().empty() &&
+         arenaOf(value).getShard();
+}
+
+/// What `read` reads, for `user`: of a bucket in `kept`, those gathered before, of
+/// which the last one was used last.
+Value Sharder::gatherSlice(ReadOp read, Operation *user,
+                           SmallVectorImpl<Gathered> &kept) {
+  ArenaOp arena = arenaOf(read);
+  auto type = cast<RankedTensorType>(read.getType());
+  int64_t slice = arena.findSlice(read.getSource().getLeafReference());
+  int64_t first =
+      arena.getOffsets()[slice] / nn::getElementBytes(type.getElementType());
+  ArenaOp::Bucket bucket = bucketOf(arena, first);
+  auto *known = llvm::find_if(kept, [&](const Gathered &other) {
+    return other.arena == arena && other.first == bucket.first;
+  });
+  OpBuilder b(user);
+  if (known != kept.end()) {
+    std::rotate(known, known + 1, kept.end());
+  } else {
+    Location loc = arena.getLoc();
+    RankedTensorType flat = arena.getFlatType();
+    Value own = ReadOp::create(b, loc, flat,
+                               SymbolRefAttr::get(arena.getSymNameAttr()));
+    own = ViewOp::create(b, loc, flat.clone({bucket.localCount}), own,
+                         bucket.localFirst);
+    auto isOfArena = [&](const Gathered &other) {
+      return other.arena == arena;
+    };
+    if (llvm::count_if(kept, isOfArena) == kBucketsKept)
+      kept.erase(llvm::find_if(kept, isOfArena));
+    Gathered &now = kept.emplace_back();
+    now.arena = arena;
+    now.first = bucket.first;
+    now.value = AllGatherOp::create(b, loc, flat.clone({bucket.count}), own,
+                                    pieceAxes, DenseI64ArrayAttr());
+    ++gathered;
+  }
+  Gathered &now = kept.back();
+  Value &view = now.slices[slice];
+  if (!view) {
+    b.setInsertionPointAfterValue(now.value);
+    view =
+        ViewOp::create(b, read.getLoc(), type, now.value, first - bucket.first);
+  }
+  return view;
+}
+
+/// Gathers the parameters in pieces, or averages of these, that a micro-step or an eval
+/// reads, each bucket before the first use after those that its memory was left to.
+void Sharder::gatherParameters(Block &body) {
+  auto eraseDead = [&body] {
+    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
+      if (!isa<WindowEndOp>(op) && isOpTriviallyDead(&op))
+        op.erase();
+  };
+  eraseDead(); // for it, nothing is gathered
+  // Each user has its own reshapes: what they are of may be gathered again.
+  for (auto reshape :
+       llvm::make_early_inc_range(body.getOps<nn::ReshapeOp>())) {
+    if (!isDivided(reshape.getInput()))
+      continue;
+    for (OpOperand &use : llvm::make_early_inc_range(reshape->getUses())) {
+      OpBuilder b(use.getOwner());
+      use.set(b.clone(*reshape)->getResult(0));
+    }
+    reshape.erase();
+  }
+  SmallVector<Gathered> kept;
+  for (Operation &op : llvm::make_early_inc_range(body)) {
+    if (isa<WindowEndOp, MicroEndOp>(op))
+      break;
+    for (OpOperand &operand : op.getOpOperands())
+      if (isDivided(operand.get()))
+        operand.set(
+            gatherSlice(operand.get().getDefiningOp<ReadOp>(), &op, kept));
+  }
+  eraseDead();
+}
+
+void Sharder::reduceGradients(bool eachMicroStep, bool byBucket) {
   GradientReducer reducer{step,      mesh,      symbols, *block,
                           pieceAxes, otherAxes, sharded};
-  if (eachMicroStep)
+  if (byBucket)
+    reducer.reduceByBucket();
+  else if (eachMicroStep)
     reducer.reduceEachMicroStep();
   else
     reducer.reduceOnce(atApply());
@@ -458,8 +572,11 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    if (mode != "none" && mode != "optimizer") {
-      module.emitError("expects mode none or optimizer, got ") << mode;
+    if (mode != "none" && mode != "optimizer" && mode != "gradients" &&
+        mode != "parameters") {
+      module.emitError(
+          "expects mode none, optimizer, gradients or parameters, got ")
+          << mode;
       return signalPassFailure();
     }
     StepOp step = getStep(module);
@@ -468,12 +585,20 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
     ArrayAttr over = getReducedAxes(step);
     if (!over)
       return;
-    Sharder sharder(step, getMesh(module), over, mode == "optimizer");
+    bool sharded = mode != "none";
+    Sharder sharder(step, getMesh(module), over, sharded);
     if (failed(sharder.verifyNeeds()))
       return signalPassFailure();
-    if (mode == "optimizer")
-      sharder.dividePieces();
-    sharder.reduceGradients(eachMicroStep && step.getAccumulate() > 1);
+    bool all = mode == "parameters";
+    if (sharded)
+      sharder.dividePieces(all);
+    sharder.reduceGradients(eachMicroStep && step.getAccumulate() > 1,
+                            /*byBucket=*/all || mode == "gradients");
+    if (all) {
+      sharder.gatherParameters(step.getBody().front());
+      for (auto eval : module.getOps<EvalOp>())
+        sharder.gatherParameters(eval.getBody().front());
+    }
     if (failed(sharder.cutSegments()))
       return signalPassFailure();
     numReduced += sharder.reduced;

@@ -183,9 +183,9 @@ static LogicalResult verifyReads(ListOp list) {
         readFrom[read.getResult()] = read.getSource();
       continue;
     }
-    if (auto reshape = dyn_cast<nn::ReshapeOp>(op)) {
-      if (Attribute slice = readFrom.lookup(reshape.getInput()))
-        readFrom[reshape.getResult()] = slice;
+    if (isa<nn::ReshapeOp, ViewOp>(op)) {
+      if (Attribute slice = readFrom.lookup(op.getOperand(0)))
+        readFrom[op.getResult(0)] = slice;
       continue;
     }
     for (Value operand : op.getOperands())
@@ -207,12 +207,12 @@ static LogicalResult verifyCommands(ModuleOp module) {
     if (!list.getWorkspace())
       return list.emitOpError("expects a planned workspace in form 3");
     for (Operation &op : list.getBody().front()) {
-      if (isa<LaunchOp, GemmOp>(op) || isCollective(&op)) {
+      if (isa<LaunchOp, GemmOp, FlattenOp>(op) || isCollective(&op)) {
         auto places = op.getAttrOfType<ArrayAttr>("places");
         if (!places || places.size() != op.getNumResults())
           return op.emitOpError("expects a place for each result in form 3");
-      } else if (!isa<ReadOp, WriteOp, StartOp, nn::ReshapeOp, train::ReturnOp>(
-                     op)) {
+      } else if (!isa<ReadOp, WriteOp, StartOp, ViewOp, nn::ReshapeOp,
+                      train::ReturnOp>(op)) {
         return op.emitOpError("is not a command of form 3");
       }
     }

@@ -64,6 +64,9 @@ CASES = [(("f32", TWO, "--shard=none"), ("mixed", TWO, "--shard=optimizer")),
          (("mixed", HYBRID, "--shard=optimizer"), ("f32", FOUR, "--shard=optimizer")),
          (("mixed", FOUR, "--shard=optimizer", "--reduce-each-micro-step"),
           ("bf16", HYBRID, "--shard=optimizer", "--reduce-each-micro-step", "--bucket-size=4096")),
+         (("mixed", FOUR, "--shard=parameters"), ("bf16", HYBRID, "--shard=gradients", "--bucket-size=4096")),
+         (("bf16", TWO, "--shard=gradients"), ("mixed", TWO, "--shard=parameters", "--bucket-size=4096")),
+         (("mixed", HYBRID, "--shard=parameters"), ("mixed", FOUR, "--shard=optimizer", "--reduce-each-micro-step")),
          (("f32", FOUR, "--shard=none"), ("bf16", HYBRID, "--shard=optimizer"))]
 BEFORE, AFTER = 7, 5  # micro-steps; the conversion is inside a window
 DATA = batches(dict(x=((16,), "i"), y=((16,), "i")), BEFORE + AFTER, 40)
@@ -368,9 +371,9 @@ def measuring(to, few_files):
 def check_memory(folder, artifacts):
     """Of arenas of 7 to 31 MiB."""
     bad = 0
-    for mode in "--shard=none", "--shard=optimizer":
+    for mode in "--shard=none", "--shard=optimizer", "--shard=parameters":
         start, to = (artifacts.get(kind, TWO, mode, rows=60000) for kind in ("mixed", "bf16"))
-        results = run(measuring(to, mode == "--shard=optimizer"), start, 2)
+        results = run(measuring(to, mode != "--shard=none"), start, 2)
         texts = [r[0] for r in results]
         bad += check(f"{mode}: no memory on one rank", all("cannot allocate" in t[0] and ("rank 1: " in t[0]) == (i == 0)
                                                            for i, t in enumerate(texts)), texts)

@@ -30,6 +30,9 @@ CASES = {  # name: (module, inputs, mesh, options)
                          ["--shard=optimizer", "--bucket-size=4096", "--reduce-each-micro-step"]),
     "optimizer, bf16": ((*GPT, "--bf16"), TOKENS, TWO, ["--shard=optimizer"]),
     "2 x 2, optimizer": (("mlp", "--batch", 32), DIGITS, FOUR, ["--shard=optimizer", "--bucket-size=4096"]),
+    "2 x 2, gradients, k = 2": (("mlp", "--batch", 32, "--accumulate", 2), DIGITS, FOUR, ["--shard=gradients", "--bucket-size=4096"]),
+    "parameters, k = 2": (("mlp", "--batch", 32, "--accumulate", 2), DIGITS, TWO, ["--shard=parameters", "--bucket-size=4096"]),
+    "parameters, bf16": ((*GPT, "--bf16"), TOKENS, TWO, ["--shard=parameters"]),
 }
 
 

@@ -25,6 +25,11 @@ WAYS = [("--shard=none",), ("--shard=optimizer",), ("--shard=optimizer", "--buck
         ("--shard=optimizer", "--disable-pass=train-fuse-optimizer"),
         ("--shard=optimizer", "--disable-pass=train-hoist-casts"), ("--shard=none", "--disable-pass=train-coalesce"),
         ("--shard=optimizer", "--reference")]
+# In these, gradients are summed in each micro-step: with windows of one the bits are those of the others.
+BUCKET_WAYS = [("--shard=gradients",), ("--shard=parameters",), ("--shard=gradients", "--bucket-size=4096"),
+               ("--shard=parameters", "--bucket-size=4096"),
+               ("--shard=parameters", "--bucket-size=4096", "--disable-pass=fuse-kernels,reuse-memory"),
+               ("--shard=parameters", "--disable-pass=train-hoist-casts,train-fuse-optimizer,train-coalesce")]
 EACH = "--reduce-each-micro-step"
 EACH_WAYS = [("--shard=none",), ("--shard=optimizer",), ("--shard=optimizer", "--bucket-size=4096"),
              ("--shard=optimizer", "--disable-pass=train-fuse-optimizer,train-overlap-reduce,train-coalesce")]
@@ -78,7 +83,7 @@ def compare(name, generator, options, shapes, vocabulary, folder, full):
             one, = run(work, compile_module(text, os.path.join(folder, "one.so")), 1)
             for mesh in MESHES if full else MESHES[bf16::2]:
                 first = None
-                for way in WAYS:
+                for way in WAYS + (BUCKET_WAYS if k == 1 else []):
                     if "--reference" in way and (bf16 or generator != "mlp"):
                         continue  # other bits by definition
                     path = compile_module(text, os.path.join(folder, "some.so"), mesh_option(mesh), *way)
@@ -112,6 +117,12 @@ def compare_each_micro_step(name, generator, options, shapes, vocabulary, folder
                              (results[0][2], counts))
                 more = merged_bytes(path, mesh_option(mesh), EACH, *way)
                 bad += check(f"{what}: memory of merged gradients", memory - less == more > 0, (memory - less, more))
+            for way in BUCKET_WAYS:
+                results = run(work, compile_module(text, path, mesh_option(mesh), *way), ranks)
+                what = f"{name} {'bf16' if bf16 else 'f32'} k = {k} {mesh} {' '.join(way)}"
+                bad += check_way(what, results, one, 2e-2 if bf16 else 1e-5, first)
+                if not way[1:]:  # small buckets are mostly padding
+                    bad += check(f"{what}: less memory", results[0][3] < memory, (results[0][3], memory))
     return bad
 
 

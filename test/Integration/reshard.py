@@ -20,6 +20,7 @@ K, BATCH, SEQ, VOCABULARY = 4, 24, 8, 64  # every number of ranks below divides 
 GPT = ["--layers", 1, "--width", 32, "--heads", 2, "--seq", SEQ, "--vocab", VOCABULARY, "--batch", BATCH, "--accumulate", K,
        "--lr", "0.01", "--optimizer", "adam"]
 MODES, SAVERS = ("none", "optimizer"), dict(host=2, data=2)
+EACH_MODES = *MODES, "gradients", "parameters"
 EACH = ("--reduce-each-micro-step",)
 DATA = batches(dict(x=((BATCH, SEQ), "i"), y=((BATCH, SEQ), "i")), 4 * K, VOCABULARY)
 CLOSED, OPEN = K, K + 2  # micro-steps after which states are saved
@@ -133,9 +134,11 @@ def check_other_save(folder):
 
 
 # What saves: its options, and how many ranks; and what loads that: ranks, mode, options, and whether the first rank alone has the file.
-LOADS = {(EACH, 4): [(4, "none", EACH, False), (4, "optimizer", EACH, False), (2, "none", EACH, False), (8, "optimizer", EACH, True),
-                     (1, "none", (), False), (3, "none", (), True), (4, "optimizer", (), False)],
-         ((), 4): [(4, "none", EACH, False), (3, "optimizer", EACH, True)], ((), 1): [(2, "optimizer", EACH, False)]}
+LOADS = {(EACH, 4): [(4, "none", EACH, False), (4, "optimizer", EACH, False), (4, "gradients", EACH, False),
+                     (4, "parameters", EACH, False), (2, "none", EACH, False), (8, "optimizer", EACH, True),
+                     (8, "parameters", (), True), (1, "none", (), False), (3, "none", (), True), (4, "optimizer", (), False)],
+         ((), 4): [(4, "none", EACH, False), (3, "optimizer", EACH, True), (2, "gradients", (), False)],
+         ((), 1): [(2, "optimizer", EACH, False), (3, "parameters", (), False)]}
 
 
 def check_each_micro_step(folder):
@@ -148,15 +151,15 @@ def check_each_micro_step(folder):
 
     for (options, savers), loads in LOADS.items():
         saved = {}
-        for mode in MODES if options else MODES[1:]:
+        for mode in EACH_MODES if options else MODES[1:]:
             path = os.path.join(folder, f"each-{savers}-{mode}{''.join(options)}")
             os.makedirs(path)
             saved[mode] = path, run(saving(path), compiled(savers, mode, options), savers)
         path, results = saved["optimizer"]
         who = f"saved by {savers} {''.join(options)}"
         if options:
-            states = [contents(os.path.join(saved[mode][0], "open"))[0] for mode in MODES]
-            bad += check(f"{who}: same file of both modes", same(*states))
+            states = [contents(os.path.join(saved[mode][0], "open"))[0] for mode in EACH_MODES]
+            bad += check(f"{who}: same file of all modes", all(same(states[0], state) for state in states))
             sums = {f"gradient/{n}": value for n, value in results[0][3].items()}
             bad += check(f"{who}: one sum of all ranks", all(same(results[0][3], r[3]) for r in results) and sums and
                          same(sums, {n: states[0].get(n) for n in sums}) and not [n for n in states[0] if "/gradient/" in n])

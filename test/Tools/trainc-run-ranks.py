@@ -229,14 +229,22 @@ def main():
               for ranks in (1, 2, 4)}
     models["other"] = compile_module(example("gpt", *GPT, "--lr", "0.004"), f"{folder}/other.so", mesh_option(dict(data=2)),
                                      "--shard=optimizer")
+    divided = models | {ranks: compile_module(text, f"{folder}/d{ranks}.so", mesh_option(dict(data=ranks)), f"--shard={mode}")
+                        for ranks, mode in ((2, "gradients"), (4, "parameters"))}
     if len(sys.argv) > 2:
         faults(folder, models, data, int(sys.argv[3]))
+        faults(folder, divided, data, int(sys.argv[3]))
     else:
         same_numbers(folder, models, data)
         converts(folder, models, data)
         stops(folder, models, data)
         mismatches(folder, models, data)
         faults(folder, models, data, 4)
+        os.mkdir(f"{folder}/divided")
+        same_numbers(f"{folder}/divided", divided, data)
+        converts(f"{folder}/divided", divided, data)
+        stops(f"{folder}/divided", divided, data)
+        faults(f"{folder}/divided", divided, data, 4)
     sys.exit(len(BAD) > 0)
 
 

@@ -72,3 +72,45 @@ train.list @inplace of @e "first" (%x: tensor<4xf32>) {
 train.list @planned of @e "first" () workspace(64) {
   train.return
 }
+
+// -----
+
+// What is not used after a flat tensor is made where it stands in it, for which its memory is needed from the first of them on.
+// What others use later is copied. Peers may read what a collective works on in place until the next one of all its axes has
+// begun, though this rank needs it no longer: the sum over hosts does not tell that the peers of @data are ready.
+// CHECK-LABEL: train.list @flat
+// CHECK-SAME: workspace(1792)
+// CHECK: %[[A:.*]] = train.launch @k(%{{.*}}) {places = {{\[}}["workspace", 1024]]}
+// CHECK: %[[B:.*]] = train.launch @k(%[[A]]) {places = {{\[}}["workspace", 256]]}
+// CHECK: train.flatten %[[A]], %[[B]] at [0, 64] {places = {{\[}}["workspace", 0]]}
+// CHECK: train.reduce_scatter {{.*}} {places = {{\[}}["workspace", 0]]}
+// CHECK: %[[C:.*]] = train.launch @k2(%{{.*}}) {places = {{\[}}["workspace", 512]]}
+// CHECK: train.all_reduce {{.*}} over ["host"] {places = {{\[}}["workspace", 1536]]}
+// CHECK: %[[H:.*]] = train.launch @k2(%[[C]]) {places = {{\[}}["workspace", 1024]]}
+// CHECK: train.all_reduce {{.*}} over ["host", "data"] {places = {{\[}}["output", 1]]}
+// CHECK: %[[D:.*]] = train.launch @k2(%[[H]]) {places = {{\[}}["workspace", 0]]}
+// CHECK: train.view %[[D]] from 64
+// CHECK: train.launch @k(%{{.*}}) {places = {{\[}}["output", 0]]}
+train.mesh @mesh(host = 2, data = 2)
+train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<64xf32>
+  train.return %y : tensor<64xf32>
+}
+train.kernel @k2(%x: tensor<128xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<128xf32>
+  train.return %y : tensor<128xf32>
+}
+train.list @flat of @e "first" (%x: tensor<64xf32>) {
+  %a = train.launch @k(%x) : (tensor<64xf32>) -> tensor<64xf32>
+  %b = train.launch @k(%a) : (tensor<64xf32>) -> tensor<64xf32>
+  %f = train.flatten %a, %b at [0, 64] : tensor<64xf32>, tensor<64xf32> -> tensor<128xf32>
+  %r = train.reduce_scatter %f over ["data"] range [0, 128] : tensor<128xf32>
+  %c = train.launch @k2(%r) : (tensor<128xf32>) -> tensor<128xf32>
+  %g = train.all_reduce %a over ["host"] : tensor<64xf32>
+  %h = train.launch @k2(%c) : (tensor<128xf32>) -> tensor<128xf32>
+  %i = train.all_reduce %g over ["host", "data"] : tensor<64xf32>
+  %d = train.launch @k2(%h) : (tensor<128xf32>) -> tensor<128xf32>
+  %v = train.view %d from 64 : tensor<128xf32> -> tensor<64xf32>
+  %o = train.launch @k(%v) : (tensor<64xf32>) -> tensor<64xf32>
+  train.return %o, %i : tensor<64xf32>, tensor<64xf32>
+}

@@ -69,7 +69,8 @@ struct CommandLine {
       "fold-norm", cl::desc("Sum squares of gradients where they are made"),
       cl::cat(category)};
   cl::opt<std::string> shard{
-      "shard", cl::desc("What ranks divide among them: none or optimizer"),
+      "shard",
+      cl::desc("What ranks divide: none, optimizer, gradients or parameters"),
       cl::value_desc("what"), cl::init("none"), cl::cat(category)};
   cl::opt<bool> eachMicroStep{
       "reduce-each-micro-step",
@@ -234,9 +235,11 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   options.pipeline.reference = reference;
   options.pipeline.alignSize = alignSize;
   options.pipeline.foldNorm = foldNorm;
-  if (shard != "none" && shard != "optimizer")
-    return error("expects --shard=none or --shard=optimizer, got '" + shard +
-                 "'");
+  if (!llvm::is_contained({"none", "optimizer", "gradients", "parameters"},
+                          shard))
+    return error("expects --shard=none, optimizer, gradients or parameters, "
+                 "got '" +
+                 shard + "'");
   if (bucketSize < 1)
     return error("expects a --bucket-size of at least 1, got " +
                  llvm::Twine(bucketSize));

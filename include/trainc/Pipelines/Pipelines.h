@@ -38,7 +38,8 @@ struct PipelineOptions {
   llvm::SmallVector<std::pair<std::string, int64_t>> mesh;
   /// Sum the squares of gradients where they are made (train-fuse-optimizer).
   bool foldNorm = false;
-  /// What is divided among ranks: none or optimizer (train-shard).
+  /// What is divided among ranks: none, optimizer, gradients or parameters
+  /// (train-shard).
   std::string shard = "none";
   /// Sum gradients over ranks in each micro-step of a window (train-shard).
   bool reduceEachMicroStep = false;

@@ -82,9 +82,9 @@ def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
       parameter that is not frozen has one stored gradient.
     * Form 2: storage is named by slices; one `train.window_end` separates micro-step and
       update, which for windows of more than one is a conditional region.
-    * Form 3: lists hold launches, GEMMs, reads, writes and reshapes only; every result
-      has a place; no value read from a slice is used by a command after the one that
-      writes the slice.
+    * Form 3: lists hold launches, GEMMs, collectives, reads, writes, reshapes, flat tensors
+      and views of them only; every result of a command has a place; no value read from a
+      slice is used by a command after the one that writes the slice.
 
     Example: test/Transforms/verify-form.mlir
   }];
@@ -415,7 +415,7 @@ def ShardPass : Pass<"train-shard", "::mlir::ModuleOp"> {
     the arenas); the others, and the copies, are gathered, copies in their narrow type: the
     update is divided by buckets, each gathered right behind its update.
 
-    Segments of norm and update are cut where pieces end, in both modes: so both give the
+    Segments of norm and update are cut where pieces end, in all modes: so they give the
     same bits, and so does every rank.
 
     With `reduce-each-micro-step`, in windows of several micro-steps, gradients are written
@@ -423,12 +423,19 @@ def ShardPass : Pass<"train-shard", "::mlir::ModuleOp"> {
     its pieces of the sums up in an arena of merged gradients, which the first micro-step
     overwrites. Norm and update read this one, or what is gathered of it.
 
+    With `mode=gradients` (ZeRO-2) the update is as with `optimizer`, and no rank has all
+    gradients: those of a bucket stand in a `train.flatten`, are summed over ranks in every
+    micro-step as soon as the last of them is made, and this rank's piece is merged. With
+    `mode=parameters` (ZeRO-3) no rank has all parameters either: a micro-step, and an
+    eval, gathers each bucket before it is used, and again when other buckets came between.
+
     Needs form 2 with buckets (`train-form-buckets`) and segments
     (`train-fuse-optimizer`); gives form 2. Does nothing to a step that is not spread over ranks.
 
-    Examples: test/Transforms/shard.mlir, shard-buckets.mlir
+    Examples: test/Transforms/shard.mlir, shard-buckets.mlir, shard-gradients.mlir
   }];
-  let options = [Option<"mode", "mode", "std::string", "\"none\"", "none or optimizer">,
+  let options = [Option<"mode", "mode", "std::string", "\"none\"",
+                        "none, optimizer, gradients or parameters">,
                  Option<"eachMicroStep", "reduce-each-micro-step", "bool", "false",
                         "Sum gradients in each micro-step of a window">];
   let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::arith::ArithDialect"];
@@ -593,6 +600,10 @@ def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
     The list says how large its workspace is, and the largest sum of bytes that are needed
     at one command (`alive`), which no plan can undercut: of several orders in which values
     choose their offsets, the best is taken. With reuse=false no two values share memory.
+
+    Operands of a `train.flatten` that nothing needs later are produced where they stand in
+    it; others are copied. What a collective works on in place stays until the next one of
+    all its axes, or the list's end: until then peers may read it.
 
     Needs lists of launches and GEMMs (`train-form-kernels`).
 

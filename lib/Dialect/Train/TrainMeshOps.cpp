@@ -277,6 +277,43 @@ LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &tables) {
 
 LogicalResult AllGatherOp::verify() { return success(); }
 
+LogicalResult ViewOp::verify() {
+  auto type = cast<RankedTensorType>(getFlat().getType());
+  auto part = cast<RankedTensorType>(getResult().getType());
+  if (type.getRank() != 1 || type.getElementType() != part.getElementType())
+    return emitOpError("expects an operand of rank 1 and of the result's "
+                       "element type (C1), got ")
+           << type << " and " << part;
+  int64_t offset = getOffset();
+  if (offset < 0 || offset > type.getNumElements() - part.getNumElements())
+    return emitOpError("expects a part within its operand (C2), got ")
+           << part << " from " << offset << " of " << type;
+  return success();
+}
+
+LogicalResult FlattenOp::verify() {
+  auto type = cast<RankedTensorType>(getResult().getType());
+  if (type.getRank() != 1)
+    return emitOpError("expects a result of rank 1 (C1), got ") << type;
+  if (getOffsets().size() != getInputs().size())
+    return emitOpError("expects one offset per operand (C2), got ")
+           << getOffsets().size() << " for " << getInputs().size();
+  int64_t end = 0;
+  for (auto [input, offset] : llvm::zip(getInputs(), getOffsets())) {
+    auto part = cast<RankedTensorType>(input.getType());
+    if (part.getElementType() != type.getElementType())
+      return emitOpError("expects operands of the result's element type (C1), "
+                         "got ")
+             << part;
+    if (offset < end || part.getNumElements() > type.getNumElements() - offset)
+      return emitOpError("expects ascending offsets of operands that do not "
+                         "overlap within the result (C2), got ")
+             << offset << " after " << end;
+    end = offset + part.getNumElements();
+  }
+  return success();
+}
+
 LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &) {
   if (failed(verifyAxes(*this, getAxes())))
     return failure();

@@ -140,6 +140,16 @@ static int64_t piecesLeft(const BoundCommand &command) {
   return command.plan ? gemmPartialPieces(command.plan) : 0;
 }
 
+/// The window in which peers find the bucket that they gather; null if `operand` is
+/// none: what is small is sent to them.
+static const Window *bucketWindow(const trainc_trainer *trainer,
+                                  const trainc_operand &operand) {
+  const trainc_descriptor &d = *trainer->d;
+  return operand.base < d.num_arenas && d.arenas[operand.base].num_buckets
+             ? trainer->windows[operand.base]
+             : nullptr;
+}
+
 /// A collective of the list, as the communicator knows it.
 static Collective collectiveOf(const trainc_trainer *trainer,
                                const BoundCommand &command, void *const *args) {
@@ -166,8 +176,12 @@ static Collective collectiveOf(const trainc_trainer *trainer,
     memcpy(args[1], args[0], operand.bytes);
     c.data = args[1];
   } else {
-    c.data = args[0];
     c.target = args[1];
+    c.window = bucketWindow(trainer, operand);
+    if (c.window)
+      c.offset = operand.offset;
+    else
+      c.data = args[0];
   }
   return c;
 }
@@ -426,6 +440,9 @@ static trainc_status closeWindow(trainc_trainer *trainer, uint32_t entry,
                                  double count) {
   double *scalars = trainer->scalars;
   scalars[TRAINC_SCALAR_WINDOW] = count;
+  // The update overwrites what the micro-step exchanged in the workspace.
+  if (trainer->windows.size() && trainer->windows[trainer->d->workspace_arena])
+    TRAINC_TRY(fenceWindows(trainer));
   TRAINC_TRY(runList(trainer, entry, TRAINC_LIST_APPLY));
   scalars[TRAINC_SCALAR_MICRO_STEP] = 0;
   return TRAINC_OK;

@@ -192,13 +192,14 @@ trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
   if (tensorData(trainer, narrow) == part.data)
     return TRAINC_OK;
   // Of the data, which every rank has: what it has of the parameter is a part.
+  uint64_t own = partOf(trainer, narrow).first;
   Array<char> rounded;
   rounded.resize(pieceBytes);
   uint64_t toSize = trainc_dtype_size(narrow.dtype);
   auto write = [&](char *to, uint64_t first, uint64_t count) {
     return forPieces(dtype, tensor->dtype, count,
                      [&](uint64_t begin, uint64_t size) {
-                       convert(dtype, from + (first + begin) * fromSize,
+                       convert(dtype, from + (own + first + begin) * fromSize,
                                tensor->dtype, rounded.data(), size);
                        convert(tensor->dtype, rounded.data(), narrow.dtype,
                                to + begin * toSize, size);

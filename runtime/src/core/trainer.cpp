@@ -130,14 +130,14 @@ char *trainc::tensorData(const trainc_trainer *trainer,
   return partOf(trainer, tensor).data;
 }
 
-/// Those that a collective changes in place.
+/// Those that a collective changes in place, or from which peers gather buckets.
 bool trainc::isInWindow(const trainc_descriptor &d, uint32_t arena) {
   for (uint32_t e = 0; e < d.num_entries; ++e)
     for (const trainc_command_list &list : d.entries[e].lists)
       for (uint64_t i = 0; i < list.count; ++i) {
         const trainc_command &command = list.commands[i];
-        if (isCollective(command.kind) && command.num_operands == 1 &&
-            command.operands[0].base == arena)
+        if (isCollective(command.kind) && command.operands[0].base == arena &&
+            (command.num_operands == 1 || d.arenas[arena].num_buckets))
           return true;
       }
   return false;
@@ -222,6 +222,14 @@ static const trainc_arena *findPieces(const trainc_trainer *trainer,
   return nullptr;
 }
 
+/// Whether a rank has all of a tensor.
+static bool isWhole(const trainc_trainer *trainer,
+                    const trainc_tensor &tensor) {
+  const trainc_bucket *bucket =
+      bucketOf(*trainer->d, trainer->state.indexOf(tensor));
+  return !bucket || bucket->pieces == 1;
+}
+
 /// Gives all ranks the copies in `arena`, of which each has made its parts; where a
 /// conversion has laid them out there are no buckets, and between GPUs the exchange
 /// is that of their hosts.
@@ -229,7 +237,7 @@ static trainc_status gatherConverted(trainc_trainer *trainer, uint32_t arena) {
   const State &state = trainer->state;
   for (const trainc_tensor &tensor : state.tensors) {
     const trainc_tensor *master = state.findMaster(tensor);
-    if (!master || tensor.arena != arena)
+    if (!master || tensor.arena != arena || !isWhole(trainer, tensor))
       continue;
     Elements copy;
     TRAINC_TRY(
@@ -240,7 +248,8 @@ static trainc_status gatherConverted(trainc_trainer *trainer, uint32_t arena) {
   return TRAINC_OK;
 }
 
-/// Gives all ranks the buckets of copies of which each has made its piece.
+/// Gives all ranks the buckets of copies of which each has made its piece, but those
+/// of which a rank has no more.
 static trainc_status gatherCopies(trainc_trainer *trainer) {
   const State &state = trainer->state;
   for (uint32_t a = 0; a < state.arenas.size(); ++a) {
@@ -254,7 +263,7 @@ static trainc_status gatherCopies(trainc_trainer *trainer) {
     for (uint32_t i = 0; i < arena.num_buckets; ++i) {
       const trainc_bucket &bucket = arena.buckets[i];
       const trainc_arena *masters = findPieces(trainer, a, bucket);
-      if (!masters)
+      if (!masters || bucket.pieces > 1)
         continue;
       Collective gather;
       gather.kind = TRAINC_ALL_GATHER;
@@ -273,7 +282,8 @@ static trainc_status gatherCopies(trainc_trainer *trainer) {
 static trainc_status copyMaster(trainc_trainer *trainer,
                                 const trainc_tensor &tensor,
                                 const trainc_tensor &master) {
-  uint64_t own = partOf(trainer, master).first;
+  // A copy that is in pieces is so as its master.
+  uint64_t own = partOf(trainer, master).first - partOf(trainer, tensor).first;
   Elements copy;
   auto copyPiece = [&](const char *from, uint64_t first, uint64_t count) {
     TRAINC_TRY(copy.open(trainer, tensor, own + first, count, Access::Write));

@@ -169,8 +169,7 @@ trainc_status Validator::checkCollective(const trainc_command &command) {
     fits = fits && bytes % (pieces * size) == 0;
   else
     fits = fits && bytes % (ranks * size) == 0;
-  bool arena = !inPlace || (command.operands[0].base < d.num_arenas &&
-                            command.operands[0].base != d.workspace_arena);
+  bool arena = !inPlace || command.operands[0].base < d.num_arenas;
   return fits && arena ? TRAINC_OK : bad("a range of collective '%s'", label);
 }
 

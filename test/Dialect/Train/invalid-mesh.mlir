@@ -193,3 +193,59 @@ train.list @l of @e "first" () {
   train.start @g over ["data"] range [4, 8]
   train.return
 }
+
+// -----
+
+func.func @flatten_types(%x: tensor<3xf32>, %y: tensor<3xbf16>) {
+  // expected-error @below {{'train.flatten' op expects operands of the result's element type (C1), got 'tensor<3xbf16>'}}
+  %0 = train.flatten %x, %y at [0, 3] : tensor<3xf32>, tensor<3xbf16> -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @flatten_rank(%x: tensor<4xf32>) {
+  // expected-error @below {{'train.flatten' op expects a result of rank 1 (C1), got 'tensor<2x4xf32>'}}
+  %0 = train.flatten %x at [0] : tensor<4xf32> -> tensor<2x4xf32>
+  return
+}
+
+// -----
+
+func.func @flatten_count(%x: tensor<4xf32>) {
+  // expected-error @below {{'train.flatten' op expects one offset per operand (C2), got 2 for 1}}
+  %0 = train.flatten %x at [0, 4] : tensor<4xf32> -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @flatten_overlap(%x: tensor<4xf32>, %y: tensor<4xf32>) {
+  // expected-error @below {{'train.flatten' op expects ascending offsets of operands that do not overlap within the result (C2), got 3 after 4}}
+  %0 = train.flatten %x, %y at [0, 3] : tensor<4xf32>, tensor<4xf32> -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @flatten_end(%x: tensor<4xf32>) {
+  // expected-error @below {{within the result (C2), got 5 after 0}}
+  %0 = train.flatten %x at [5] : tensor<4xf32> -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @view_type(%x: tensor<8xf32>) {
+  // expected-error @below {{'train.view' op expects an operand of rank 1 and of the result's element type (C1), got 'tensor<8xf32>' and 'tensor<2xf64>'}}
+  %0 = train.view %x from 0 : tensor<8xf32> -> tensor<2xf64>
+  return
+}
+
+// -----
+
+func.func @view_end(%x: tensor<8xf32>) {
+  // expected-error @below {{'train.view' op expects a part within its operand (C2), got 'tensor<2x2xf32>' from 5 of 'tensor<8xf32>'}}
+  %0 = train.view %x from 5 : tensor<8xf32> -> tensor<2x2xf32>
+  return
+}

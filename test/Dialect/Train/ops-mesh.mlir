@@ -44,3 +44,12 @@ func.func @collectives(%x: tensor<3xf32>, %g: tensor<8192xbf16>) {
   %5 = train.all_gather %x over ["data"] : tensor<3xf32> -> tensor<12xf32>
   return
 }
+
+// CHECK-LABEL: @flat
+func.func @flat(%x: tensor<2x3xf32>, %y: tensor<f32>) {
+  // CHECK: %[[F:.*]] = train.flatten %{{.*}}, %{{.*}} at [0, 8] : tensor<2x3xf32>, tensor<f32> -> tensor<16xf32>
+  %0 = train.flatten %x, %y at [0, 8] : tensor<2x3xf32>, tensor<f32> -> tensor<16xf32>
+  // CHECK: train.view %[[F]] from 10 : tensor<16xf32> -> tensor<2x3xf32>
+  %1 = train.view %0 from 10 : tensor<16xf32> -> tensor<2x3xf32>
+  return
+}

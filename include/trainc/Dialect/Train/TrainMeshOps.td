@@ -150,4 +150,41 @@ def Train_AllGatherOp : Train_CollectiveOp<"all_gather"> {
   }];
 }
 
+def Train_FlattenOp : Train_Op<"flatten", [Pure]> {
+  let summary = "tensors in one flat tensor";
+  let description = [{
+    The elements of operand i, row-major, are those of the result from offsets[i] on; what
+    stands between is undefined. `train-plan-memory` lets operands be made where they stand
+    in the result, so that a bucket needs memory of its own only while it is exchanged.
+
+    (C1) operands have the result's element type, which has rank 1; (C2) one offset per
+    operand, ascending; operands do not overlap and lie within the result.
+
+    ```mlir
+    %b = train.flatten %g, %h at [0, 4096] : tensor<64x64xf32>, tensor<64xf32> -> tensor<8192xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<Train_Tensor>:$inputs, DenseI64ArrayAttr:$offsets);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$inputs `at` $offsets attr-dict `:` type($inputs) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+def Train_ViewOp : Train_Op<"view", [Pure]> {
+  let summary = "a part of a flat tensor, as a tensor";
+  let description = [{
+    The elements from `offset` on, row-major; where they stand, nothing is copied.
+
+    (C1) the operand has rank 1 and the result's element type; (C2) the part lies within it.
+
+    ```mlir
+    %w = train.view %b from 4096 : tensor<8192xf32> -> tensor<64x64xf32>
+    ```
+  }];
+  let arguments = (ins Train_Tensor:$flat, I64Attr:$offset);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$flat `from` $offset attr-dict `:` type($flat) `->` type($result)";
+  let hasVerifier = 1;
+}
+
 #endif // TRAINC_TRAIN_MESH_OPS
