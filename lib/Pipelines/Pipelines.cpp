@@ -93,7 +93,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     pm.addPass(createFuseOptimizerPass(
         {options.foldNorm,
          /*separate=*/!enabled("train-fuse-optimizer") || options.reference}));
-    pm.addPass(createShardPass({options.shard, options.reduceEachMicroStep}));
+    pm.addPass(createShardPass({options.shard, options.mergeBuffer}));
     break;
   case Form::Commands: {
     pm.addPass(createOutlineListsPass());

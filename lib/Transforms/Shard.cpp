@@ -579,6 +579,12 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
           << mode;
       return signalPassFailure();
     }
+    if (!mergeBuffer.empty() && mergeBuffer != "full" &&
+        mergeBuffer != "sharded") {
+      module.emitError("expects a merge buffer that is full or sharded, got ")
+          << mergeBuffer;
+      return signalPassFailure();
+    }
     StepOp step = getStep(module);
     if (!step)
       return signalPassFailure();
@@ -592,8 +598,12 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
     bool all = mode == "parameters";
     if (sharded)
       sharder.dividePieces(all);
-    sharder.reduceGradients(eachMicroStep && step.getAccumulate() > 1,
-                            /*byBucket=*/all || mode == "gradients");
+    // Of one micro-step there is nothing to merge.
+    bool merges = step.getAccumulate() > 1;
+    bool divided = all || mode == "gradients";
+    sharder.reduceGradients(
+        /*eachMicroStep=*/merges && mergeBuffer == "sharded",
+        /*byBucket=*/divided && !(merges && mergeBuffer == "full"));
     if (all) {
       sharder.gatherParameters(step.getBody().front());
       for (auto eval : module.getOps<EvalOp>())

@@ -62,11 +62,11 @@ CASES = [(("f32", TWO, "--shard=none"), ("mixed", TWO, "--shard=optimizer")),
          (("bf16", TWO, "--shard=optimizer", "--bucket-size=4096"), ("mixed", TWO, "--shard=none")),
          (("mixed", FOUR, "--shard=optimizer"), ("mixed", HYBRID, "--shard=optimizer", "--bucket-size=4096")),
          (("mixed", HYBRID, "--shard=optimizer"), ("f32", FOUR, "--shard=optimizer")),
-         (("mixed", FOUR, "--shard=optimizer", "--reduce-each-micro-step"),
-          ("bf16", HYBRID, "--shard=optimizer", "--reduce-each-micro-step", "--bucket-size=4096")),
+         (("mixed", FOUR, "--shard=optimizer", "--merge-buffer=sharded"),
+          ("bf16", HYBRID, "--shard=optimizer", "--merge-buffer=sharded", "--bucket-size=4096")),
          (("mixed", FOUR, "--shard=parameters"), ("bf16", HYBRID, "--shard=gradients", "--bucket-size=4096")),
          (("bf16", TWO, "--shard=gradients"), ("mixed", TWO, "--shard=parameters", "--bucket-size=4096")),
-         (("mixed", HYBRID, "--shard=parameters"), ("mixed", FOUR, "--shard=optimizer", "--reduce-each-micro-step")),
+         (("mixed", HYBRID, "--shard=parameters"), ("mixed", FOUR, "--shard=optimizer", "--merge-buffer=sharded")),
          (("f32", FOUR, "--shard=none"), ("bf16", HYBRID, "--shard=optimizer"))]
 BEFORE, AFTER = 7, 5  # micro-steps; the conversion is inside a window
 DATA = batches(dict(x=((16,), "i"), y=((16,), "i")), BEFORE + AFTER, 40)
@@ -245,7 +245,7 @@ def check_sums(folder, artifacts, saved):
 # On which rank what differs from the rest, and what all say. Those of `own` are one rank's failures, which the others report as its.
 def refused_options(artifacts):
     other, two, alone = artifacts.get("f32", FOUR, state="v"), artifacts.get("f32", TWO), artifacts.get("f32")
-    merged = artifacts.get("f32", FOUR, "--reduce-each-micro-step")
+    merged = artifacts.get("f32", FOUR, "--merge-buffer=sharded")
     good, bf16, differ = artifacts.get("mixed", FOUR), dict(dtype=b"bf16"), "ranks differ in what a state is to be converted to"
     return [("no such type", True, 2, dict(dtype=b"i8"), bf16, "cannot be converted to 'i8'"),
             ("a memory limit", True, 1, dict(dtype=b"f64", memory_limit=4096), dict(dtype=b"f64"), "memory_limit is 4096"),

@@ -27,7 +27,7 @@ CASES = {  # name: (module, inputs, mesh, options)
     "none": (("mlp", "--batch", 32), DIGITS, TWO, ["--shard=none"]),
     "gpt, none": (GPT, TOKENS, TWO, ["--shard=none"]),
     "optimizer, k = 2": (("mlp", "--batch", 32, "--accumulate", 2), DIGITS, TWO,
-                         ["--shard=optimizer", "--bucket-size=4096", "--reduce-each-micro-step"]),
+                         ["--shard=optimizer", "--bucket-size=4096", "--merge-buffer=sharded"]),
     "optimizer, bf16": ((*GPT, "--bf16"), TOKENS, TWO, ["--shard=optimizer"]),
     "2 x 2, optimizer": (("mlp", "--batch", 32), DIGITS, FOUR, ["--shard=optimizer", "--bucket-size=4096"]),
     "2 x 2, gradients, k = 2": (("mlp", "--batch", 32, "--accumulate", 2), DIGITS, FOUR, ["--shard=gradients", "--bucket-size=4096"]),

@@ -17,7 +17,7 @@ from ranks import compile_module, mesh_option, run, same  # noqa: E402
 from report import check  # noqa: E402
 
 K, BATCH, SEQ, CLASSES, WIDTH = 2, 8, 6, 24, 16
-EACH = "--reduce-each-micro-step"
+EACH = "--merge-buffer=sharded"
 # In windows of several micro-steps the bits of the last two are those of the others with this option.
 MODES, ALL_MODES = ("none", "optimizer"), ("none", "optimizer", "gradients", "parameters")
 RNG = np.random.default_rng(3)

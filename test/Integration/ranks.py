@@ -25,12 +25,13 @@ WAYS = [("--shard=none",), ("--shard=optimizer",), ("--shard=optimizer", "--buck
         ("--shard=optimizer", "--disable-pass=train-fuse-optimizer"),
         ("--shard=optimizer", "--disable-pass=train-hoist-casts"), ("--shard=none", "--disable-pass=train-coalesce"),
         ("--shard=optimizer", "--reference")]
-# In these, gradients are summed in each micro-step: with windows of one the bits are those of the others.
+# In these, gradients are summed in each micro-step, if they are not merged in full: else, and in windows of one, the bits
+# are those of the others.
 BUCKET_WAYS = [("--shard=gradients",), ("--shard=parameters",), ("--shard=gradients", "--bucket-size=4096"),
                ("--shard=parameters", "--bucket-size=4096"),
                ("--shard=parameters", "--bucket-size=4096", "--disable-pass=fuse-kernels,reuse-memory"),
                ("--shard=parameters", "--disable-pass=train-hoist-casts,train-fuse-optimizer,train-coalesce")]
-EACH = "--reduce-each-micro-step"
+EACH = "--merge-buffer=sharded"
 EACH_WAYS = [("--shard=none",), ("--shard=optimizer",), ("--shard=optimizer", "--bucket-size=4096"),
              ("--shard=optimizer", "--disable-pass=train-fuse-optimizer,train-overlap-reduce,train-coalesce")]
 # Name, generator, options, inputs, bar in f32 for losses and norms against one rank.
@@ -83,7 +84,7 @@ def compare(name, generator, options, shapes, vocabulary, folder, full):
             one, = run(work, compile_module(text, os.path.join(folder, "one.so")), 1)
             for mesh in MESHES if full else MESHES[bf16::2]:
                 first = None
-                for way in WAYS + (BUCKET_WAYS if k == 1 else []):
+                for way in WAYS + [way if k == 1 else (*way, "--merge-buffer=full") for way in BUCKET_WAYS]:
                     if "--reference" in way and (bf16 or generator != "mlp"):
                         continue  # other bits by definition
                     path = compile_module(text, os.path.join(folder, "some.so"), mesh_option(mesh), *way)

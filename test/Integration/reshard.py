@@ -21,7 +21,7 @@ GPT = ["--layers", 1, "--width", 32, "--heads", 2, "--seq", SEQ, "--vocab", VOCA
        "--lr", "0.01", "--optimizer", "adam"]
 MODES, SAVERS = ("none", "optimizer"), dict(host=2, data=2)
 EACH_MODES = *MODES, "gradients", "parameters"
-EACH = ("--reduce-each-micro-step",)
+EACH = ("--merge-buffer=sharded",)
 DATA = batches(dict(x=((BATCH, SEQ), "i"), y=((BATCH, SEQ), "i")), 4 * K, VOCABULARY)
 CLOSED, OPEN = K, K + 2  # micro-steps after which states are saved
 

@@ -1,6 +1,6 @@
 // DEFINE: %{plan} = train-differentiate,train-plan-step,train-gradient-merge,train-form-buckets{bucket-size=20000},train-fuse-optimizer
-// RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{mode=optimizer reduce-each-micro-step},train-verify-form{form=2})' | FileCheck %s
-// RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{reduce-each-micro-step},train-verify-form{form=2})' | FileCheck %s --check-prefix=NONE
+// RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{mode=optimizer merge-buffer=sharded},train-verify-form{form=2})' | FileCheck %s
+// RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{merge-buffer=sharded},train-verify-form{form=2})' | FileCheck %s --check-prefix=NONE
 
 // Every micro-step writes its gradients, sums them over the ranks of a host, then over hosts, and adds this rank's pieces of
 // the sums to those of the window; the first one overwrites these.
@@ -62,7 +62,7 @@
 // The option does nothing to windows of one micro-step.
 // RUN: sed -e 's/accumulate(2)//' %s > %t.mlir
 // RUN: trainc-opt %t.mlir --pass-pipeline='builtin.module(%{plan},train-shard{mode=optimizer})' > %t.without
-// RUN: trainc-opt %t.mlir --pass-pipeline='builtin.module(%{plan},train-shard{mode=optimizer reduce-each-micro-step})' > %t.with
+// RUN: trainc-opt %t.mlir --pass-pipeline='builtin.module(%{plan},train-shard{mode=optimizer merge-buffer=sharded})' > %t.with
 // RUN: diff %t.without %t.with
 // RUN: FileCheck %s --check-prefix=ONE --input-file=%t.with
 // ONE-NOT: train.micro_end
@@ -72,7 +72,7 @@
 // Nor to one rank.
 // RUN: sed -e 's/host = 2, data = 2/host = 1, data = 1/' %s > %t.mlir
 // RUN: trainc-opt %t.mlir --pass-pipeline='builtin.module(%{plan},train-shard)' > %t.without
-// RUN: trainc-opt %t.mlir --pass-pipeline='builtin.module(%{plan},train-shard{reduce-each-micro-step})' > %t.with
+// RUN: trainc-opt %t.mlir --pass-pipeline='builtin.module(%{plan},train-shard{merge-buffer=sharded})' > %t.with
 // RUN: diff %t.without %t.with
 train.mesh @mesh(host = 2, data = 2)
 train.param @b : tensor<9000xf32> init(ones) optimizer(@o)

@@ -91,6 +91,21 @@
 // ONE-NEXT: ^bb0(%{{.*}}: f32, %[[SUM:.*]]: f32):
 // ONE-NEXT: train.yield %[[SUM]]
 
+// With a full merge buffer all gradients of a window are kept, and summed once, as if only the optimizer were divided; the
+// parameters are divided all the same.
+// RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{mode=optimizer})' > %t.optimizer
+// RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{mode=gradients merge-buffer=full})' | diff %t.optimizer -
+// RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{mode=parameters merge-buffer=full},train-verify-form{form=2})' | FileCheck %s --check-prefix=FULL
+// FULL-LABEL: train.step @step
+// FULL: train.all_gather
+// FULL-NOT: train.flatten
+// FULL: train.accumulate
+// FULL: train.window_end
+// FULL: train.reduce_scatter
+// FULL: role("parameters") bytes(65536)
+// FULL: role("gradients") bytes(131072)
+// FULL-NOT: role("merged gradients")
+
 // They do nothing to one rank.
 // RUN: sed -e 's/host = 2, data = 2/host = 1, data = 1/' %s > %t.mlir
 // RUN: trainc-opt %t.mlir --pass-pipeline='builtin.module(%{plan},train-shard)' > %t.without
@@ -99,6 +114,8 @@
 
 // RUN: not trainc-opt %s --train-shard=mode=all 2>&1 | FileCheck %s --check-prefix=UNKNOWN
 // UNKNOWN: error: expects mode none, optimizer, gradients or parameters, got all
+// RUN: not trainc-opt %s --train-shard=merge-buffer=half 2>&1 | FileCheck %s --check-prefix=HALF
+// HALF: error: expects a merge buffer that is full or sharded, got half
 train.mesh @mesh(host = 2, data = 2)
 train.param @b : tensor<9000xf32> init(ones) optimizer(@o)
 train.param @a : tensor<30xf32> init(ones) optimizer(@o)

@@ -72,10 +72,10 @@ struct CommandLine {
       "shard",
       cl::desc("What ranks divide: none, optimizer, gradients or parameters"),
       cl::value_desc("what"), cl::init("none"), cl::cat(category)};
-  cl::opt<bool> eachMicroStep{
-      "reduce-each-micro-step",
-      cl::desc("Sum gradients over ranks in each micro-step of a window"),
-      cl::cat(category)};
+  cl::opt<std::string> mergeBuffer{
+      "merge-buffer",
+      cl::desc("A window's gradients: full, or sharded, summed each micro-step"),
+      cl::value_desc("how"), cl::cat(category)};
   cl::opt<int64_t> bucketSize{
       "bucket-size",
       cl::desc("Gradients that ranks exchange at a time, about (33554432)"),
@@ -240,11 +240,14 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
     return error("expects --shard=none, optimizer, gradients or parameters, "
                  "got '" +
                  shard + "'");
+  if (!llvm::is_contained({"", "full", "sharded"}, mergeBuffer))
+    return error("expects --merge-buffer=full or sharded, got '" + mergeBuffer +
+                 "'");
   if (bucketSize < 1)
     return error("expects a --bucket-size of at least 1, got " +
                  llvm::Twine(bucketSize));
   options.pipeline.shard = shard;
-  options.pipeline.reduceEachMicroStep = eachMicroStep;
+  options.pipeline.mergeBuffer = mergeBuffer;
   options.pipeline.bucketSize = bucketSize;
   options.memoryReport = wantsReport;
   options.memoryReportJson = report == "json";

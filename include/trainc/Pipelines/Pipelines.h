@@ -41,8 +41,9 @@ struct PipelineOptions {
   /// What is divided among ranks: none, optimizer, gradients or parameters
   /// (train-shard).
   std::string shard = "none";
-  /// Sum gradients over ranks in each micro-step of a window (train-shard).
-  bool reduceEachMicroStep = false;
+  /// How the gradients of a window are kept: full or sharded; empty: as takes the
+  /// least memory (train-shard).
+  std::string mergeBuffer;
   /// Bytes of gradients that ranks exchange at a time (train-form-buckets).
   int64_t bucketSize = 32 << 20;
   /// Bytes that arenas and workspace may take, or 0 (train-recompute).

@@ -418,16 +418,18 @@ def ShardPass : Pass<"train-shard", "::mlir::ModuleOp"> {
     Segments of norm and update are cut where pieces end, in all modes: so they give the
     same bits, and so does every rank.
 
-    With `reduce-each-micro-step`, in windows of several micro-steps, gradients are written
+    With `merge-buffer=sharded`, in windows of several micro-steps, gradients are written
     in each, not accumulated, and summed over ranks behind a `train.micro_end`; a rank adds
     its pieces of the sums up in an arena of merged gradients, which the first micro-step
     overwrites. Norm and update read this one, or what is gathered of it.
 
     With `mode=gradients` (ZeRO-2) the update is as with `optimizer`, and no rank has all
     gradients: those of a bucket stand in a `train.flatten`, are summed over ranks in every
-    micro-step as soon as the last of them is made, and this rank's piece is merged. With
-    `mode=parameters` (ZeRO-3) no rank has all parameters either: a micro-step, and an
-    eval, gathers each bucket before it is used, and again when other buckets came between.
+    micro-step as soon as the last of them is made, and this rank's piece is merged. In
+    windows of several micro-steps `merge-buffer=full` keeps all of them after all, and
+    sums them once. With `mode=parameters` (ZeRO-3) no rank has all parameters either: a
+    micro-step, and an eval, gathers each bucket before it is used, and again when other
+    buckets came between.
 
     Needs form 2 with buckets (`train-form-buckets`) and segments
     (`train-fuse-optimizer`); gives form 2. Does nothing to a step that is not spread over ranks.
@@ -436,8 +438,9 @@ def ShardPass : Pass<"train-shard", "::mlir::ModuleOp"> {
   }];
   let options = [Option<"mode", "mode", "std::string", "\"none\"",
                         "none, optimizer, gradients or parameters">,
-                 Option<"eachMicroStep", "reduce-each-micro-step", "bool", "false",
-                        "Sum gradients in each micro-step of a window">];
+                 Option<"mergeBuffer", "merge-buffer", "std::string", "\"\"",
+                        "How a window's gradients are kept: full or sharded; by default "
+                        "sharded in the modes gradients and parameters">];
   let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::arith::ArithDialect"];
   let statistics = [Statistic<"numReduced", "reduced", "Buckets reduced">,
                     Statistic<"numGathered", "gathered", "Buckets gathered">];
