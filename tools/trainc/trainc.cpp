@@ -74,7 +74,8 @@ struct CommandLine {
       cl::value_desc("what"), cl::init("none"), cl::cat(category)};
   cl::opt<std::string> mergeBuffer{
       "merge-buffer",
-      cl::desc("A window's gradients: full, or sharded, summed each micro-step"),
+      cl::desc(
+          "A window's gradients: full, or sharded, summed each micro-step"),
       cl::value_desc("how"), cl::cat(category)};
   cl::opt<int64_t> bucketSize{
       "bucket-size",
