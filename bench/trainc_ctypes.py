@@ -33,6 +33,7 @@ class Entry(Structure):
 class Tensor(Structure):
     _fields_ = [("name", c_char_p), ("state", c_char_p), ("role", c_uint32), ("dtype", c_uint32), ("rank", c_uint32),
                 ("arena", c_uint32), ("offset", c_uint64), ("bytes", c_uint64), ("dims", POINTER(c_int64)),
+                ("splits", c_void_p),
                 ("group", c_int32), ("init", c_uint32), ("init_a", c_double), ("init_b", c_double),
                 ("init_data", c_void_p)]
 

@@ -12,6 +12,8 @@ def options():
     p.add_argument("--seq", type=int, default=256, help="tokens per example")
     p.add_argument("--context", type=int, help="rows of the position table; default: --seq")
     p.add_argument("--dropout", type=float, default=0.0, help="rate, after the embedding and before each residual sum")
+    p.add_argument("--sequence-parallel", action="store_true", help="ranks along `model` have parts of each sequence where"
+                   " layers are not split: in norms, dropouts and sums")
     p.add_argument("--recompute", action="store_true", help="compute the inside of blocks again instead of keeping it")
     o = p.parse_args()
     o.context = o.context or o.seq
@@ -26,15 +28,15 @@ def main():
     o = options()
     d = o.width
     module = new_module(o)
-    module.param("wte.weight", (o.vocab, d), "normal<0.02>")
+    module.param("wte.weight", (o.vocab, d), "normal<0.02>", split=0)
     module.param("wpe.weight", (o.context, d), "normal<0.02>")
     for i in range(o.layers):
         module.norm(f"h.{i}.ln_1", d)
-        module.linear(f"h.{i}.attn.c_attn", d, 3 * d)
-        module.linear(f"h.{i}.attn.c_proj", d, d)
+        module.linear(f"h.{i}.attn.c_attn", d, 3 * d, split=1, blocks=3)
+        module.linear(f"h.{i}.attn.c_proj", d, d, split=0)
         module.norm(f"h.{i}.ln_2", d)
-        module.linear(f"h.{i}.mlp.c_fc", d, 4 * d)
-        module.linear(f"h.{i}.mlp.c_proj", 4 * d, d)
+        module.linear(f"h.{i}.mlp.c_fc", d, 4 * d, split=1)
+        module.linear(f"h.{i}.mlp.c_proj", 4 * d, d, split=0)
     module.norm("ln_f", d)
 
     def attention(body, qkv):
@@ -50,17 +52,25 @@ def main():
         if o.context != o.seq:
             positions = body.op(f"nn.slice {positions.name} offsets [0, 0] sizes [{o.seq}, {d}] : {positions.type}",
                                 ((o.seq, d), positions.element))
-        x = dropout(body, body.add(body.embedding(table, tokens), positions))
+        rows = "[host, data]" if body.split else "[]"
+
+        def apart(x):
+            return body.constrain(x, f"{rows}, [model]") if o.sequence_parallel else x
+
+        def together(x):
+            return body.constrain(x, rows) if o.sequence_parallel else x
+
+        x = dropout(body, apart(body.add(body.embedding(table, tokens), positions)))
         for i in range(o.layers):
             def block(body, x=x, i=i):
-                y = body.linear(body.norm("layer_norm", x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn")
-                x = body.add(x, dropout(body, body.linear(attention(body, y), f"h.{i}.attn.c_proj")))
-                y = body.linear(body.norm("layer_norm", x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc")
-                y = body.linear(body.pointwise("gelu", y, " tanh"), f"h.{i}.mlp.c_proj")
+                y = body.linear(together(body.norm("layer_norm", x, f"h.{i}.ln_1")), f"h.{i}.attn.c_attn")
+                x = body.add(x, dropout(body, apart(body.linear(attention(body, y), f"h.{i}.attn.c_proj"))))
+                y = body.linear(together(body.norm("layer_norm", x, f"h.{i}.ln_2")), f"h.{i}.mlp.c_fc")
+                y = apart(body.linear(body.pointwise("gelu", y, " tanh"), f"h.{i}.mlp.c_proj"))
                 return body.add(x, dropout(body, y))
 
             x = body.recompute(block) if o.recompute else block(body)
-        return body.times_transposed(body.norm("layer_norm", x, "ln_f"), table)
+        return body.times_transposed(together(body.norm("layer_norm", x, "ln_f")), table)
 
     classifier(module, o, model, ((o.seq,), "i32"), (o.seq,))
     module.eval("logits", [("x", (1, o.seq), "i32")], ["logits"], lambda body, x: [model(body, x)])

@@ -26,19 +26,19 @@ def main():
     o = options()
     d, size = o.width, o.width // o.heads
     module = new_module(o)
-    module.param("wte.weight", (o.vocab, d), "normal<0.02>")
+    module.param("wte.weight", (o.vocab, d), "normal<0.02>", split=0)
     for i in range(o.layers):
         module.norm(f"h.{i}.norm_1", d, bias=False)
-        module.linear(f"h.{i}.attn.q_proj", d, d, bias=False)
-        module.linear(f"h.{i}.attn.k_proj", d, o.kv_heads * size, bias=False)
-        module.linear(f"h.{i}.attn.v_proj", d, o.kv_heads * size, bias=False)
-        module.linear(f"h.{i}.attn.o_proj", d, d, bias=False)
+        module.linear(f"h.{i}.attn.q_proj", d, d, bias=False, split=1)
+        module.linear(f"h.{i}.attn.k_proj", d, o.kv_heads * size, bias=False, split=1)
+        module.linear(f"h.{i}.attn.v_proj", d, o.kv_heads * size, bias=False, split=1)
+        module.linear(f"h.{i}.attn.o_proj", d, d, bias=False, split=0)
         module.norm(f"h.{i}.norm_2", d, bias=False)
-        module.linear(f"h.{i}.mlp.gate_proj", d, o.hidden, bias=False)
-        module.linear(f"h.{i}.mlp.up_proj", d, o.hidden, bias=False)
-        module.linear(f"h.{i}.mlp.down_proj", o.hidden, d, bias=False)
+        module.linear(f"h.{i}.mlp.gate_proj", d, o.hidden, bias=False, split=1)
+        module.linear(f"h.{i}.mlp.up_proj", d, o.hidden, bias=False, split=1)
+        module.linear(f"h.{i}.mlp.down_proj", o.hidden, d, bias=False, split=0)
     module.norm("norm_f", d, bias=False)
-    module.linear("lm_head", d, o.vocab, bias=False)
+    module.linear("lm_head", d, o.vocab, bias=False, split=1)
 
     def attention(body, x, h):
         def heads(name, count):

@@ -42,14 +42,21 @@ class Module:
         self.lines = []
         self.parameters = {}
 
-    def param(self, name, shape, init, optimizer="optimizer"):
+    def param(self, name, shape, init, optimizer="optimizer", split=None, blocks=1):
+        """`split`: the dimension along which ranks of the axis `model` have parts of it, in so many blocks."""
         self.parameters[name] = tuple(shape)
-        self.lines.append(f"train.param @{name} : {tensor(shape, self.element)} init({init}) optimizer(@{optimizer})")
+        text = f"train.param @{name} : {tensor(shape, self.element)} init({init}) optimizer(@{optimizer})"
+        if split is not None:
+            text += f" split({', '.join(['[]'] * split + ['[model]'])})"
+        if blocks != 1:
+            text += f" blocks [{', '.join(str(blocks if i == split else 1) for i in range(len(shape)))}]"
+        self.lines.append(text)
 
-    def linear(self, name, n_in, n_out, bias=True, init="normal<0.02>"):
-        self.param(f"{name}.weight", (n_in, n_out), init)
+    def linear(self, name, n_in, n_out, bias=True, init="normal<0.02>", split=None, blocks=1):
+        """`split`: 0 by rows, 1 by columns."""
+        self.param(f"{name}.weight", (n_in, n_out), init, split=split, blocks=blocks)
         if bias:
-            self.param(f"{name}.bias", (n_out,), "zeros")
+            self.param(f"{name}.bias", (n_out,), "zeros", split=0 if split == 1 else None, blocks=blocks)
 
     def norm(self, name, width, bias=True):
         self.param(f"{name}.weight", (width,), "ones")
@@ -58,7 +65,7 @@ class Module:
 
     def entry(self, head, inputs, build, clauses="", split=""):
         """An entry with inputs [(name, shape, element)], each split so; `build(body, *inputs)` appends its operations."""
-        body = Body(self)
+        body = Body(self, split)
         arguments = [Value(f"%{name}", tuple(shape), element) for name, shape, element in inputs]
         build(body, *arguments)
         text = ", ".join(f"{a.name}: {a.type}{split}" for a in arguments)
@@ -85,8 +92,9 @@ class Module:
 
 
 class Body:
-    def __init__(self, module):
+    def __init__(self, module, split=""):
         self.module = module
+        self.split = split  # of the inputs
         self.lines = []
         self.read_values = {}
         self.count = 0
@@ -137,6 +145,9 @@ class Body:
     def reshape(self, x, shape):
         return self.op(f"nn.reshape {x.name} : {x.type} to {tensor(shape, x.element)}", (shape, x.element))
 
+    def constrain(self, x, split):
+        return self.op(f"train.constrain {x.name} split({split}) : {x.type}", (x.shape, x.element))
+
     def linear(self, x, name):
         operands = [x, self.read(f"{name}.weight")]
         if f"{name}.bias" in self.module.parameters:
@@ -180,8 +191,9 @@ def types(values):
     return ", ".join(v.type for v in values)
 
 
-# Each rank has its part of the batch: one rank here, more with `trainc --mesh=data=4`.
-MESH, SPLIT = "train.mesh @mesh(host = 1, data = 1)", " split([host, data])"
+# Each rank has its part of the batch: one rank here, more with `trainc --mesh=data=4`. With `--mesh=data=2,model=2` each has
+# parts of the weights that are split, too.
+MESH, SPLIT = "train.mesh @mesh(host = 1, data = 1, model = 1)", " split([host, data])"
 
 
 def classifier(module, options, model, example, targets):

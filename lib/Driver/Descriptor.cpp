@@ -158,10 +158,13 @@ Constant *Writer::arena(const ArenaRow &row) {
 }
 
 Constant *Writer::tensor(const TensorRow &row) {
+  std::vector<Constant *> splits;
+  for (const trainc_split &split : row.splits)
+    splits.push_back(structure({u64(split.axes), u64(split.blocks)}));
   return structure(
       {string(row.name), row.state.empty() ? null() : string(row.state),
        u32(row.role), u32(row.dtype), u32(row.dims.size()), u32(row.arena),
-       u64(row.offset), u64(row.bytes), dims(row.dims),
+       u64(row.offset), u64(row.bytes), dims(row.dims), array(splits),
        u32(static_cast<uint32_t>(row.group)), u32(row.init), f64(row.initA),
        f64(row.initB), row.data.empty() ? null() : bytes(row.data)});
 }

@@ -79,12 +79,12 @@ struct Gatherer {
   }
 
   void gatherMesh();
-  void setSplits(PortRow &port, ArrayAttr splits, size_t index);
+  std::vector<int64_t> splitsOf(size_t rank, Attribute split);
   uint32_t maskOf(ArrayAttr axes);
   void gatherArenas();
   void gatherTensors();
-  void addTensor(StringRef name, StringRef state, trainc_role role,
-                 StringRef arena, int32_t group, Attribute init);
+  TensorRow &addTensor(StringRef name, StringRef state, trainc_role role,
+                       StringRef arena, int32_t group, Attribute init);
   void gatherEntry(Operation *entry, Region &body, ArrayAttr inputNames);
   void gatherList(EntryRow &entry, ListOp list);
   trainc_operand operandOf(EntryRow &entry, Value value, uint32_t access);
@@ -192,8 +192,9 @@ static void setInit(TensorRow &row, Attribute init) {
   }
 }
 
-void Gatherer::addTensor(StringRef name, StringRef state, trainc_role role,
-                         StringRef arenaName, int32_t group, Attribute init) {
+TensorRow &Gatherer::addTensor(StringRef name, StringRef state,
+                               trainc_role role, StringRef arenaName,
+                               int32_t group, Attribute init) {
   auto arena = symbols.lookup<ArenaOp>(arenaName);
   int64_t slice = arena.findSlice(name);
   auto type = cast<RankedTensorType>(
@@ -209,7 +210,7 @@ void Gatherer::addTensor(StringRef name, StringRef state, trainc_role role,
   row.bytes = bytesOf(type);
   row.group = group;
   setInit(row, init);
-  tables.tensors.push_back(std::move(row));
+  return tables.tensors.emplace_back(std::move(row));
 }
 
 void Gatherer::gatherTensors() {
@@ -222,42 +223,57 @@ void Gatherer::gatherTensors() {
     groupIndex[optimizer.getSymName()] = tables.groups.size();
     tables.groups.push_back(optimizer.getSymName().str());
   }
-  auto groupOf = [&](ParamOp param) -> int32_t {
-    return param.getFrozen() ? -1 : groupIndex.lookup(*param.getOptimizer());
+  // Of the whole shape, which ranks have in parts.
+  auto add = [&](ParamOp param, StringRef state, trainc_role role,
+                 StringRef arena, Attribute init) {
+    int32_t group =
+        param.getFrozen() ? -1 : groupIndex.lookup(*param.getOptimizer());
+    TensorRow &row =
+        addTensor(param.getSymName(), state, role, arena, group, init);
+    ArrayRef<int64_t> shape = param.getWholeType().getShape();
+    row.dims.assign(shape.begin(), shape.end());
+    if (param.getPartAxes().empty())
+      return;
+    ArrayRef<int64_t> blocks = param.getBlocks().value_or(ArrayRef<int64_t>());
+    for (auto [i, axes] :
+         llvm::enumerate(splitsOf(row.dims.size(), *param.getSplit())))
+      row.splits.push_back(
+          {static_cast<uint64_t>(axes),
+           static_cast<uint64_t>(blocks.empty() ? 1 : blocks[i])});
   };
   for (auto param : module.getOps<ParamOp>())
-    addTensor(param.getSymName(), "", TRAINC_ROLE_MASTER,
-              arenaName(kMasterArena, param.getTensorType().getElementType()),
-              groupOf(param), param.getInit());
+    add(param, "", TRAINC_ROLE_MASTER,
+        arenaName(kMasterArena, param.getTensorType().getElementType(),
+                  param.getPartAxes()),
+        param.getInit());
   for (auto arena : module.getOps<ArenaOp>())
     if (arena.getRole() == "compute copies")
       for (auto param : module.getOps<ParamOp>())
         if (arena.findSlice(param.getSymName()) >= 0)
-          addTensor(param.getSymName(), "", TRAINC_ROLE_COMPUTE,
-                    arena.getSymName(), groupOf(param), constant(0.0));
+          add(param, "", TRAINC_ROLE_COMPUTE, arena.getSymName(),
+              constant(0.0));
   for (auto param : module.getOps<ParamOp>()) {
     if (param.getFrozen())
       continue;
-    StringRef name = param.getSymName();
-    Type element = nn::getComputeType(param.getTensorType().getElementType());
+    auto nameOf = [&](StringRef role) {
+      Type type = nn::getComputeType(param.getTensorType().getElementType());
+      return arenaName(role, type, param.getPartAxes());
+    };
     // Those of a window, where these are kept apart.
-    std::string gradients = arenaName(kMergedArena, element);
+    std::string gradients = nameOf(kMergedArena);
     if (!symbols.lookup(gradients))
-      gradients = arenaName(kGradientArena, element);
-    addTensor(name, "", TRAINC_ROLE_GRADIENT, gradients, groupOf(param),
-              constant(0.0));
+      gradients = nameOf(kGradientArena);
+    add(param, "", TRAINC_ROLE_GRADIENT, gradients, constant(0.0));
     auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
     for (auto [state, value] :
          llvm::zip(optimizer.getStateNames(), optimizer.getStateValues())) {
       StringRef stateName = cast<StringAttr>(state).getValue();
-      addTensor(name, stateName, TRAINC_ROLE_STATE,
-                arenaName(stateRole(stateName), element), groupOf(param),
-                constant(cast<FloatAttr>(value).getValueAsDouble()));
+      add(param, stateName, TRAINC_ROLE_STATE, nameOf(stateRole(stateName)),
+          constant(cast<FloatAttr>(value).getValueAsDouble()));
     }
     if (optimizer.getEma())
-      addTensor(name, "ema", TRAINC_ROLE_STATE,
-                arenaName(stateRole("ema"), element), groupOf(param),
-                param.getInit());
+      add(param, "ema", TRAINC_ROLE_STATE, nameOf(stateRole("ema")),
+          param.getInit());
   }
   for (auto buffer : module.getOps<BufferOp>())
     addTensor(buffer.getSymName(), "", TRAINC_ROLE_BUFFER, kBufferArena, -1,
@@ -275,7 +291,7 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
   for (Operation *user : value.getUsers()) {
     int64_t high = 0;
     if (auto embedding = dyn_cast<nn::EmbeddingOp>(user)) {
-      high = nn::getTensorType(embedding.getTable()).getDimSize(0);
+      high = embedding.countRows();
     } else if (auto gather = dyn_cast<nn::GatherOp>(user)) {
       if (gather.getIndices() != value)
         continue;
@@ -310,14 +326,14 @@ static PortRow portOf(StringRef name, Type type) {
       {}};
 }
 
-/// How the dimensions of `port` are cut, as in trainc_port; `splits` has one attribute
-/// for each port of its kind.
-void Gatherer::setSplits(PortRow &port, ArrayAttr splits, size_t index) {
-  auto split = splits ? dyn_cast<ArrayAttr>(splits[index]) : ArrayAttr();
-  if (!split || tables.axes.empty())
-    return;
-  std::vector<int64_t> cuts(port.dims.size());
-  for (auto [dim, axes] : llvm::enumerate(split.getAsRange<ArrayAttr>())) {
+/// How `rank` dimensions are cut, as in trainc_port, where `split` is lists of axes per
+/// dimension, or none; empty if none is cut.
+std::vector<int64_t> Gatherer::splitsOf(size_t rank, Attribute split) {
+  std::vector<int64_t> cuts(rank);
+  auto dims = dyn_cast_if_present<ArrayAttr>(split);
+  if (!dims || tables.axes.empty())
+    return {};
+  for (auto [dim, axes] : llvm::enumerate(dims.getAsRange<ArrayAttr>())) {
     int shift = 0;
     for (auto axis : axes.getAsRange<StringAttr>())
       for (auto [i, row] : llvm::enumerate(tables.axes))
@@ -326,8 +342,8 @@ void Gatherer::setSplits(PortRow &port, ArrayAttr splits, size_t index) {
           shift += 8;
         }
   }
-  if (llvm::any_of(cuts, [](int64_t cut) { return cut != 0; }))
-    port.splits = std::move(cuts);
+  bool any = llvm::any_of(cuts, [](int64_t cut) { return cut != 0; });
+  return any ? cuts : std::vector<int64_t>();
 }
 
 void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
@@ -341,7 +357,10 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
   for (auto [argument, name] : llvm::zip(body.getArguments(), inputNames)) {
     entry.inputs.push_back(
         portOf(cast<StringAttr>(name).getValue(), argument.getType()));
-    setSplits(entry.inputs.back(), inputSplits, argument.getArgNumber());
+    if (inputSplits)
+      entry.inputs.back().splits =
+          splitsOf(entry.inputs.back().dims.size(),
+                   inputSplits[argument.getArgNumber()]);
     trainc_index_check check{argument.getArgNumber(), 0, 0, 0, 0};
     bool found = false;
     findBounds(argument, check, found);
@@ -354,7 +373,10 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
                    body.front().getTerminator()->getOperands())) {
       entry.outputs.push_back(
           portOf(cast<StringAttr>(name).getValue(), value.getType()));
-      setSplits(entry.outputs.back(), outputSplits, entry.outputs.size() - 1);
+      if (outputSplits)
+        entry.outputs.back().splits =
+            splitsOf(entry.outputs.back().dims.size(),
+                     outputSplits[entry.outputs.size() - 1]);
     }
   // Last, as its commands come behind those of others.
   for (bool merges : {false, true})

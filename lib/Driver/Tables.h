@@ -34,6 +34,7 @@ struct TensorRow {
   trainc_role role;
   trainc_dtype dtype;
   std::vector<int64_t> dims;
+  std::vector<trainc_split> splits; // per dimension; empty: whole
   uint32_t arena;
   uint64_t offset, bytes;
   int32_t group;

@@ -47,9 +47,9 @@ Value Cutter::getOffset(ArrayRef<unsigned> axes, int64_t stride, Location loc) {
 /// What tells a value that is split so from others.
 Cutter::Key Cutter::keyOf(Value value, const Split &split) {
   Key key{value.getAsOpaquePointer(), {}};
-  for (const Axes &axes : split) {
-    llvm::append_range(key.second, axes);
-    key.second.push_back(~0u);
+  for (const DimSplit &dim : split) {
+    llvm::append_range(key.second, dim.axes);
+    key.second.push_back(~static_cast<unsigned>(dim.blocks));
   }
   return key;
 }
@@ -78,6 +78,49 @@ Value Cutter::cutPointwise(nn::PointwiseOpInterface op, OpResult global,
   return local->getResult(global.getResultNumber());
 }
 
+/// This rank's part of `value` along `dim`.
+Value Cutter::takePart(Value value, int64_t dim, const DimSplit &split) {
+  Location loc = value.getLoc();
+  RankedTensorType type = nn::getTensorType(value);
+  Value index = getIndex(split.axes, loc);
+  int64_t parts = grid.count(split.axes), blocks = split.blocks;
+  if (grid.isUneven(type.getDimSize(dim), split)) {
+    SmallVector<int64_t> none(type.getRank(), 0), high = none;
+    high[dim] = grid.getPartSize(type.getDimSize(dim), split) * parts -
+                type.getDimSize(dim);
+    Type element = type.getElementType(), padded = element;
+    if (element.isInteger(1)) // nn.pad has no bits
+      padded = b.getI8Type();
+    value = nn::PadOp::create(b, loc, nn::castTo(b, loc, value, padded),
+                              b.getDenseI64ArrayAttr(none),
+                              b.getDenseI64ArrayAttr(high), DenseI64ArrayAttr(),
+                              b.getF64FloatAttr(0.0));
+    value = nn::castTo(b, loc, value, element);
+  }
+  if (blocks == 1)
+    return nn::PartOp::create(b, loc, value, index, dim, parts);
+  SmallVector<int64_t> shape(type.getShape());
+  shape[dim] /= blocks;
+  shape.insert(shape.begin() + dim, blocks);
+  value = nn::ReshapeOp::create(b, loc, type.clone(shape), value);
+  value = nn::PartOp::create(b, loc, value, index, dim + 1, parts);
+  shape.assign(type.getShape().begin(), type.getShape().end());
+  shape[dim] /= parts;
+  return nn::ReshapeOp::create(b, loc, type.clone(shape), value);
+}
+
+Value Cutter::cutWhole(const Local &whole, const Split &split) {
+  Value result = whole.value;
+  for (auto [dim, part] : llvm::enumerate(split))
+    if (!part.isWhole() && whole.layout.split[dim].isWhole()) {
+      result = takePart(result, dim, part);
+      remarkOn(result.getLoc(), "Cut", result.getType(),
+               grid.toAttr(part.axes));
+    }
+  numCut += result != whole.value;
+  return result;
+}
+
 /// This rank's part of `global`, which is whole along the dimensions that are not split
 /// as `split` says.
 Value Cutter::cut(Value global, const Split &split) {
@@ -88,7 +131,8 @@ Value Cutter::cut(Value global, const Split &split) {
     return known;
   RankedTensorType type = grid.getLocalType(nn::getTensorType(global), split);
   Location loc = global.getLoc();
-  Operation *op = whole.layout.isWhole() ? global.getDefiningOp() : nullptr;
+  Operation *op =
+      whole.layout.partial.empty() ? global.getDefiningOp() : nullptr;
   Value result;
   if (auto constant = dyn_cast_if_present<nn::ConstantOp>(op);
       constant && constant.getValue().isSplat()) {
@@ -96,31 +140,25 @@ Value Cutter::cut(Value global, const Split &split) {
     result = value
                  ? nn::ConstantOp::create(b, loc, type, value.resizeSplat(type))
                  : Value();
-  } else if (auto iota = dyn_cast_if_present<nn::IotaOp>(op)) {
+  } else if (auto iota = dyn_cast_if_present<nn::IotaOp>(op);
+             iota && split[iota.getDim()].blocks == 1) {
     // In i64: every element gets the value that it has in the whole tensor.
     int64_t dim = iota.getDim();
     result =
         nn::IotaOp::create(b, loc, type.clone(b.getI64Type()), iota.getDim());
-    if (!split[dim].empty())
+    if (!split[dim].isWhole())
       result = nn::AddOp::create(
-          b, loc, result, getOffset(split[dim], type.getDimSize(dim), loc));
+          b, loc, result,
+          getOffset(split[dim].axes, type.getDimSize(dim), loc));
     result = nn::castTo(b, loc, result, type.getElementType());
   } else if (auto pointwise = dyn_cast_if_present<nn::PointwiseOpInterface>(op);
              pointwise && llvm::all_of(op->getOperands(), [&](Value operand) {
-               return locals[operand].layout.isWhole();
+               return locals[operand].layout.partial.empty();
              })) {
     result = cutPointwise(pointwise, cast<OpResult>(global), split);
   }
-  if (!result) {
-    result = whole.value;
-    for (auto [dim, axes] : llvm::enumerate(split))
-      if (!axes.empty() && whole.layout.split[dim].empty()) {
-        result = nn::PartOp::create(b, loc, result, getIndex(axes, loc), dim,
-                                    grid.count(axes));
-        remarkOn(loc, "Cut", result.getType(), grid.toAttr(axes));
-      }
-    ++numCut;
-  }
+  if (!result)
+    result = cutWhole(whole, split);
   cuts[keyOf(global, split)] = result;
   return result;
 }
@@ -134,23 +172,72 @@ void Cutter::cutOperands(Operation &op, ArrayRef<Split> splits,
       value = cut(global, split);
 }
 
-void Cutter::placeDropout(nn::DropoutOp op, nn::DropoutOp global,
-                          const Split &split) {
-  SmallVector<int64_t> strides =
+Value Cutter::placeDropout(nn::DropoutOp op, nn::DropoutOp global,
+                           const Split &split) {
+  Location loc = op.getLoc();
+  RankedTensorType type = op.getType();
+  SmallVector<int64_t> wholeStrides =
       computeSuffixProduct(global.getType().getShape());
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPoint(op);
+  // A dimension of several blocks is two, each with a stride of its own.
+  SmallVector<int64_t> shape, strides;
   Value first;
-  for (auto [dim, axes] : llvm::enumerate(split)) {
-    if (axes.empty())
+  for (auto [dim, part] : llvm::enumerate(split)) {
+    int64_t stride = wholeStrides[dim], size = type.getDimSize(dim);
+    if (int64_t blocks = part.isWhole() ? 1 : part.blocks; blocks != 1) {
+      size /= blocks;
+      shape.push_back(blocks);
+      strides.push_back(global.getType().getDimSize(dim) / blocks * stride);
+    }
+    shape.push_back(size);
+    strides.push_back(stride);
+    if (part.isWhole())
       continue;
-    Value offset = getOffset(axes, strides[dim] * op.getType().getDimSize(dim),
-                             op.getLoc());
-    first = first ? nn::AddOp::create(b, op.getLoc(), first, offset).getResult()
-                  : offset;
+    Value offset = getOffset(part.axes, stride * size, loc);
+    first =
+        first ? nn::AddOp::create(b, loc, first, offset).getResult() : offset;
   }
   if (!first)
-    return;
+    return op;
   op.getFirstMutable().assign(first);
   op.setStrides(strides);
+  if (shape.size() == split.size())
+    return op;
+  RankedTensorType apart = type.clone(shape);
+  op.getInputMutable().assign(
+      nn::ReshapeOp::create(b, loc, apart, op.getInput()));
+  op.getResult().setType(apart);
+  b.setInsertionPointAfter(op);
+  return nn::ReshapeOp::create(b, loc, type, op);
+}
+
+void Cutter::placeRows(nn::EmbeddingOp op, nn::EmbeddingOp global,
+                       const DimSplit &split) {
+  if (split.isWhole())
+    return;
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(op);
+  int64_t own = nn::getTensorType(op.getTable()).getDimSize(0);
+  op.getFirstMutable().assign(getOffset(split.axes, own, op.getLoc()));
+  op.setRows(nn::getTensorType(global.getTable()).getDimSize(0));
+}
+
+Value Cutter::fillUp(Value value, int64_t dim, int64_t size,
+                     const DimSplit &split, Attribute fill) {
+  Location loc = value.getLoc();
+  RankedTensorType type = nn::getTensorType(value);
+  SmallVector<int64_t> shape(type.getRank(), 1);
+  shape[dim] = type.getDimSize(dim);
+  Type i64 = b.getI64Type();
+  Value place = nn::IotaOp::create(b, loc, RankedTensorType::get(shape, i64),
+                                   static_cast<uint64_t>(dim));
+  place =
+      nn::AddOp::create(b, loc, place, getOffset(split.axes, shape[dim], loc));
+  Value isThere = nn::CompareOp::create(b, loc, nn::CompareKind::lt, place,
+                                        nn::scalarConstant(b, loc, i64, size));
+  auto scalar = RankedTensorType::get({}, type.getElementType());
+  Value filling = nn::ConstantOp::create(b, loc, scalar,
+                                         DenseElementsAttr::get(scalar, fill));
+  return nn::SelectOp::create(b, loc, isThere, value, filling);
 }

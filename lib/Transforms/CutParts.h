@@ -30,8 +30,22 @@ public:
   /// takes, split as `splits` says.
   void cutOperands(mlir::Operation &op, llvm::ArrayRef<Split> splits,
                    llvm::MutableArrayRef<mlir::Value> operands);
-  /// Gives a dropout of a part the places of its elements in the whole.
-  void placeDropout(nn::DropoutOp op, nn::DropoutOp global, const Split &split);
+  /// This rank's part of what it has of a value, along the dimensions that are not split
+  /// as `split` says; these are whole.
+  mlir::Value cutWhole(const Local &whole, const Split &split);
+  /// Gives a dropout of a part the places of its elements in the whole; returns its
+  /// result.
+  mlir::Value placeDropout(nn::DropoutOp op, nn::DropoutOp global,
+                           const Split &split);
+
+  /// Says of which rows of the whole table the part of an embedding is.
+  void placeRows(nn::EmbeddingOp op, nn::EmbeddingOp global,
+                 const DimSplit &split);
+
+  /// This rank's part of a value whose dimension `dim` is `size` in the whole, with
+  /// `fill` where the part has no elements of it.
+  mlir::Value fillUp(mlir::Value value, int64_t dim, int64_t size,
+                     const DimSplit &split, mlir::Attribute fill);
 
   /// The block of the entry.
   mlir::Block *body = nullptr;
@@ -44,6 +58,7 @@ private:
   mlir::Value cut(mlir::Value global, const Split &split);
   mlir::Value cutPointwise(nn::PointwiseOpInterface op, mlir::OpResult global,
                            const Split &split);
+  mlir::Value takePart(mlir::Value value, int64_t dim, const DimSplit &split);
   mlir::Value getIndex(llvm::ArrayRef<unsigned> axes, mlir::Location loc);
   mlir::Value getOffset(llvm::ArrayRef<unsigned> axes, int64_t stride,
                         mlir::Location loc);

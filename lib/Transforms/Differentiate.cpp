@@ -173,37 +173,6 @@ static LogicalResult differentiateOp(Backward &state, Operation &op) {
   return success();
 }
 
-/// The largest power of two not above the number of loss terms: that of the
-/// targets of the losses that `loss` is computed from; 1 if there are none. Each of
-/// `ranks` ranks has an equal part of them, so it does not depend on their number.
-static double seedDivisor(Value loss, int64_t ranks) {
-  SmallVector<Operation *> stack;
-  int64_t terms = 1;
-  DenseSet<Operation *> seen;
-  if (Operation *op = loss.getDefiningOp())
-    stack.push_back(op);
-  while (!stack.empty()) {
-    Operation *op = stack.pop_back_val();
-    if (!seen.insert(op).second)
-      continue;
-    int64_t elements = 1;
-    for (Value operand : op->getOperands())
-      if (auto type = dyn_cast<RankedTensorType>(operand.getType()))
-        if (isa<IntegerType>(type.getElementType()) && type.getRank())
-          elements = std::max(elements, type.getNumElements() * ranks);
-    if (elements > 1) {
-      terms = std::max(terms, elements);
-      continue;
-    }
-    // Only scalars on the way: sums of losses, scaled.
-    for (Value operand : op->getOperands())
-      if (auto type = dyn_cast<RankedTensorType>(operand.getType()))
-        if (type.getRank() == 0 && operand.getDefiningOp())
-          stack.push_back(operand.getDefiningOp());
-  }
-  return static_cast<double>(llvm::bit_floor(static_cast<uint64_t>(terms)));
-}
-
 /// The first op without a float result on a way from `param` to the loss; null if
 /// there is none. A way through nn.stop_gradient is cut on purpose.
 static Operation *findCut(Backward &state, ParamOp param,
@@ -245,10 +214,9 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
   // Gradients among the inputs are of the loss as it is.
   bool given = step.getInputGradients().has_value();
   if (loss && state.active.contains(loss)) {
-    ArrayAttr axes = getReducedAxes(step);
-    int64_t ranks =
-        axes ? getMesh(step->getParentOfType<ModuleOp>()).getCount(axes) : 1;
-    double divisor = given ? 1.0 : seedDivisor(loss, ranks);
+    // The largest power of two not above the number of terms.
+    uint64_t terms = step.getLossTerms().value_or(countLossTerms(loss));
+    double divisor = given ? 1.0 : static_cast<double>(llvm::bit_floor(terms));
     state.contributions[loss].push_back(
         SeedOp::create(state.builder, yield.getLoc(), loss.getType(),
                        state.builder.getF64FloatAttr(divisor)));

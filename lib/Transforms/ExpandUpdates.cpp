@@ -4,6 +4,7 @@
 // per parameter: what a sum of squares and an update mean.
 //
 //===----------------------------------------------------------------------===//
+#include "ReduceGradients.h"
 #include "UpdateRule.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
@@ -23,10 +24,11 @@ using namespace trainc::train;
 /// Reads the slice of `param` in the arena of `role`, of type `type`.
 static Value readSlice(OpBuilder &b, ParamOp param, StringRef role,
                        RankedTensorType type) {
-  return ReadOp::create(b, param.getLoc(), type,
-                        sliceRef(b.getContext(),
-                                 arenaName(role, type.getElementType()),
-                                 param.getSymName()));
+  return ReadOp::create(
+      b, param.getLoc(), type,
+      sliceRef(b.getContext(),
+               arenaName(role, type.getElementType(), param.getPartAxes()),
+               param.getSymName()));
 }
 
 /// The sum of squares of `value` as rank-0 f64.
@@ -103,17 +105,18 @@ static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
                          const UpdateElement &e, SmallVector<Value> values) {
   OpBuilder inner = OpBuilder::atBlockEnd(m.block);
   RankedTensorType type = param.getTensorType(), wide = gradientType(param);
+  ArrayAttr axes = param.getPartAxes();
   SmallVector<std::string> arenas{
-      arenaName(kMasterArena, type.getElementType())};
+      arenaName(kMasterArena, type.getElementType(), axes)};
   SmallVector<Type> types{type};
   SmallVector<Value> old{e.parameter};
   for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
     arenas.push_back(
-        arenaName(stateRole(state.getValue()), wide.getElementType()));
+        arenaName(stateRole(state.getValue()), wide.getElementType(), axes));
   llvm::append_range(old, e.states);
   if (e.average) {
     values.push_back(buildAverage(inner, m.loc, e, values.front()));
-    arenas.push_back(arenaName(stateRole("ema"), wide.getElementType()));
+    arenas.push_back(arenaName(stateRole("ema"), wide.getElementType(), axes));
     old.push_back(e.average);
   }
   types.append(arenas.size() - 1, wide);
@@ -172,6 +175,17 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
          {std::pair(0.0, &e.random.microStep),
           {static_cast<double>(randomSite(param)), &e.random.site}})
       *value = nn::splatConstant(inner, loc, b.getI64Type(), number);
+    for (const PlaceStep &step : stepsToWhole(param)) {
+      auto number = [&](int64_t value) -> Value {
+        return arith::ConstantOp::create(inner, loc,
+                                         b.getI64IntegerAttr(value));
+      };
+      Value place = m.add(readShard(b, loc, step.axes));
+      Value start = arith::MulIOp::create(inner, loc, place, number(step.part));
+      e.random.index =
+          buildPlaceStep(inner, loc, e.random.index, number(step.row),
+                         number(step.segment), start);
+    }
   };
   MapBuilder first(b, loc);
   UpdateElement e;

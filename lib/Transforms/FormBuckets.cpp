@@ -116,8 +116,7 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
     StepOp step = getStep(module);
     if (!step)
       return signalPassFailure();
-    ArrayAttr over = getReducedAxes(step);
-    if (!over)
+    if (!getReducedAxes(step))
       return;
     for (auto arena : module.getOps<ArenaOp>())
       if (isOfParameters(arena) &&
@@ -127,8 +126,6 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
             "comes after train-plan-step");
         return signalPassFailure();
       }
-    int64_t parts = getMesh(module).getSize(
-        cast<StringAttr>(over.getValue().back()).getValue());
 
     auto slices = findSlices(module);
     llvm::MapVector<Operation *, Layout> layouts;
@@ -156,6 +153,7 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
       if (bucket.params.empty())
         return;
       ArrayRef<Slice> first = slices.find(bucket.params.front())->second;
+      int64_t parts = getExchange(step, first.front().arena).pieces;
       bucket.elements = llvm::alignTo(
           bucket.elements, parts * std::max(unitOf(first), kNormBlock));
       add(bucket, first, slices, layouts);

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "ArenaLayout.h"
+#include "ReduceGradients.h"
 #include "SegmentCode.h"
 #include "UpdateRule.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -158,7 +159,9 @@ static DenseMap<StringAttr, WriteOp> gradientWrites(NormSquaredOp norm,
 void Fuser::foldNorms(OpBuilder &b, ArrayRef<ParamOp> params, Type type,
                       const DenseMap<StringAttr, WriteOp> &writes,
                       BlockSums &sums) {
-  ArenaLayout layout(arenaName(kNormArena, type), "gradients");
+  ParamOp front = params.front();
+  ArenaLayout layout(arenaName(kNormArena, type, front.getPartAxes()),
+                     "gradients");
   for (ParamOp param : params) {
     int64_t elements = param.getTensorType().getNumElements();
     auto blocks = RankedTensorType::get(
@@ -190,16 +193,20 @@ LogicalResult Fuser::fuseNorms(ArrayRef<NormSquaredOp> norms) {
   for (NormSquaredOp norm : norms)
     for (auto ref : norm.getParams().getAsRange<FlatSymbolRefAttr>())
       wanted.insert(ref.getAttr());
-  llvm::MapVector<Type, SmallVector<ParamOp>> byType;
+  llvm::MapVector<StringAttr, SmallVector<ParamOp>> byArena;
   for (auto param : module.getOps<ParamOp>())
     if (wanted.contains(param.getSymNameAttr()))
-      byType[gradientType(param).getElementType()].push_back(param);
+      byArena[b.getStringAttr(arenaName(kGradientArena,
+                                        gradientType(param).getElementType(),
+                                        param.getPartAxes()))]
+          .push_back(param);
   BlockSums sums;
   DenseMap<StringAttr, int64_t> numberOf;
   DenseMap<StringAttr, WriteOp> writes;
   if (foldNorm)
     writes = gradientWrites(norms.front(), symbols);
-  for (auto &[type, params] : byType) {
+  for (auto &[name, params] : byArena) {
+    Type type = gradientType(params.front()).getElementType();
     if (llvm::all_of(params, [&](ParamOp param) {
           return writes.contains(param.getSymNameAttr());
         })) {
@@ -214,8 +221,7 @@ LogicalResult Fuser::fuseNorms(ArrayRef<NormSquaredOp> norms) {
                               .category("train-fuse-optimizer"))
           << remark::reason("gradients are sums over a window or ranks");
     ElementCode code;
-    auto gradients =
-        readArena(b, norms.front(), arenaName(kGradientArena, type));
+    auto gradients = readArena(b, norms.front(), name);
     if (failed(gradients))
       return failure();
     Value gradient = code.addArray(*gradients);
@@ -258,6 +264,7 @@ static bool sameCode(Member &a, Member &b) {
   };
   return a.params.front().getTensorType().getElementType() ==
              b.params.front().getTensorType().getElementType() &&
+         a.params.front().getPartAxes() == b.params.front().getPartAxes() &&
          x.getStateNames() == y.getStateNames() &&
          x.getEma().has_value() == y.getEma().has_value() &&
          !a.update.getLimit() == !b.update.getLimit() && a.copies == b.copies &&
@@ -301,6 +308,47 @@ static Value sitesOf(OpBuilder &b, Location loc,
                                 DenseElementsAttr::get(type, ArrayRef(sites)));
 }
 
+/// Adds row, segment and start of each step to the whole, one of each per parameter.
+static SmallVector<std::array<Value, 3>>
+addPlaceSteps(OpBuilder &b, Location loc, ElementCode &code,
+              MutableArrayRef<Member> members) {
+  SmallVector<SmallVector<PlaceStep>> steps;
+  size_t most = 0;
+  for (Member &member : members)
+    for (ParamOp param : member.params)
+      most = std::max(most, steps.emplace_back(stepsToWhole(param)).size());
+  auto tensorOf = [&](ArrayRef<int64_t> values) -> Value {
+    auto type = RankedTensorType::get({static_cast<int64_t>(values.size())},
+                                      b.getI64Type());
+    return nn::ConstantOp::create(b, loc, type,
+                                  DenseElementsAttr::get(type, values));
+  };
+  SmallVector<std::array<Value, 3>> places;
+  for (size_t i = 0; i < most; ++i) {
+    SmallVector<int64_t> rows, segments;
+    llvm::MapVector<Attribute, SmallVector<int64_t>> parts; // by axes
+    for (auto [number, ofParam] : llvm::enumerate(steps)) {
+      PlaceStep step = i < ofParam.size() ? ofParam[i] : PlaceStep();
+      rows.push_back(step.row);
+      segments.push_back(step.segment);
+      if (!step.axes)
+        continue;
+      SmallVector<int64_t> &part = parts[step.axes];
+      part.resize(steps.size());
+      part[number] = step.part;
+    }
+    Value start;
+    for (auto &[axes, part] : parts) {
+      Value more = nn::MulOp::create(b, loc, tensorOf(part),
+                                     readShard(b, loc, cast<ArrayAttr>(axes)));
+      start = start ? nn::AddOp::create(b, loc, start, more).getResult() : more;
+    }
+    places.push_back({code.addEach(tensorOf(rows)),
+                      code.addEach(tensorOf(segments)), code.addEach(start)});
+  }
+  return places;
+}
+
 /// Adds the arguments that the first region needs, and those that the end of the
 /// update needs if `last`.
 LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
@@ -322,15 +370,17 @@ LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
     return code.addScalar(values);
   };
   Type narrow = param.getTensorType().getElementType();
-  if (failed(addArray(arenaName(kMasterArena, narrow), e.parameter)) ||
-      failed(addArray(arenaName(kGradientArena, wide), e.gradient)))
+  ArrayAttr axes = param.getPartAxes();
+  if (failed(addArray(arenaName(kMasterArena, narrow, axes), e.parameter)) ||
+      failed(addArray(arenaName(kGradientArena, wide, axes), e.gradient)))
     return failure();
   for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
-    if (failed(addArray(arenaName(stateRole(state.getValue()), wide),
+    if (failed(addArray(arenaName(stateRole(state.getValue()), wide, axes),
                         e.states.emplace_back())))
       return failure();
   bool average = last && optimizer.getEma();
-  if (average && failed(addArray(arenaName(stateRole("ema"), wide), e.average)))
+  if (average &&
+      failed(addArray(arenaName(stateRole("ema"), wide, axes), e.average)))
     return failure();
   if (last)
     for (StringAttr copy : members.front().copies)
@@ -406,7 +456,11 @@ Fuser::buildNorms(OpBuilder &b, MutableArrayRef<Member> members) {
   }
   Type type = RankedTensorType::get({count}, b.getF64Type());
   ValueRange squares = sums.create(b, loc, sets, {type, type});
+  ArrayAttr axes = members.front().params.front().getPartAxes();
   auto norm = [&](Value square) {
+    if (!axes.empty()) // with the parts that other ranks have
+      square = AllReduceOp::create(b, loc, type, square, axes,
+                                   DenseI64ArrayAttr(), ArrayAttr());
     return nn::castTo(b, loc, nn::SqrtOp::create(b, loc, square),
                       direction.getType());
   };
@@ -443,7 +497,11 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
   Type stored = stochasticType(members.front().update, param);
   if (stored) {
     e.random.site = code.addEach(sitesOf(b, loc, members));
+    auto places = addPlaceSteps(b, loc, code, members);
     e.random.index = code.addIndex(loc);
+    for (auto [row, segment, start] : places)
+      e.random.index =
+          buildPlaceStep(inner, loc, e.random.index, row, segment, start);
     e.random.microStep = nn::splatConstant(inner, loc, b.getI64Type(), 0.0);
   }
   SmallVector<Value> values = buildFirstRegion(inner, loc, optimizer, e);

@@ -67,8 +67,7 @@ static SmallVector<ParameterCast> findCasts(Block &body, SymbolTable &symbols) {
 
 namespace {
 struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
-  /// Arenas of copies by element type.
-  using Copies = llvm::MapVector<Type, ArenaOp>;
+  using Copies = SmallVector<ArenaOp>;
 
   Copies declareCopies(ModuleOp module, MutableArrayRef<ParameterCast> casts) {
     llvm::MapVector<Type, DenseSet<StringAttr>> wanted;
@@ -80,13 +79,19 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
       if (arena.getRole() == "parameters")
         last = arena;
     b.setInsertionPointAfter(last);
+    llvm::MapVector<StringAttr, ArenaLayout> layouts;
+    for (auto &[type, names] : wanted)
+      for (auto param : module.getOps<ParamOp>()) {
+        if (!names.contains(param.getSymNameAttr()))
+          continue;
+        std::string name = arenaName(kComputeArena, type, param.getPartAxes());
+        layouts.try_emplace(b.getStringAttr(name), name, "compute copies")
+            .first->second.add(param.getSymNameAttr(),
+                               param.getTensorType().clone(type));
+      }
     Copies copies;
-    for (auto &[type, names] : wanted) {
-      ArenaLayout layout(arenaName(kComputeArena, type), "compute copies");
-      for (auto param : module.getOps<ParamOp>())
-        if (names.contains(param.getSymNameAttr()))
-          layout.add(param.getSymNameAttr(), param.getTensorType().clone(type));
-      copies[type] = layout.create(b, module.getLoc());
+    for (auto &[name, layout] : layouts) {
+      copies.push_back(layout.create(b, module.getLoc()));
       numCopies += layout.slices.size();
       copyBytes += layout.bytes;
     }
@@ -95,14 +100,16 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
 
   /// Reads the copy in place of `entry`'s cast, if there is one.
   void hoist(ParameterCast &entry, Copies &copies) {
-    auto it = copies.find(entry.type());
-    if (it == copies.end() ||
-        it->second.findSlice(entry.param().getValue()) < 0)
+    auto *it = llvm::find_if(copies, [&](ArenaOp arena) {
+      return arena.getFlatType().getElementType() == entry.type() &&
+             arena.findSlice(entry.param().getValue()) >= 0;
+    });
+    if (it == copies.end())
       return;
     OpBuilder b(entry.read);
     Value value = ReadOp::create(
         b, entry.read.getLoc(), entry.read.getType().clone(entry.type()),
-        sliceRef(b.getContext(), it->second.getSymName(), entry.param()));
+        sliceRef(b.getContext(), it->getSymName(), entry.param()));
     for (Operation *move : entry.moves) {
       b.setInsertionPoint(move);
       IRMapping mapping;
@@ -114,7 +121,7 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
         entry.cast->getLoc(),
         remark::RemarkOpts::name("Hoisted").category("train-hoist-casts"))
         << remark::metric("Parameter", entry.param().getValue())
-        << remark::metric("Arena", it->second.getSymName())
+        << remark::metric("Arena", it->getSymName())
         << remark::metric(
                "Elements",
                nn::getTensorType(entry.read.getResult()).getNumElements());
@@ -155,7 +162,7 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
           if (read->use_empty())
             read.erase();
     SmallVector<Attribute> names;
-    for (auto &[type, arena] : copies)
+    for (ArenaOp arena : copies)
       names.push_back(FlatSymbolRefAttr::get(arena.getSymNameAttr()));
     step.walk([&](UpdateOp update) {
       update.setCopiesAttr(ArrayAttr::get(module.getContext(), names));

@@ -30,17 +30,23 @@ using namespace trainc::train;
 // The code of one rank
 //===----------------------------------------------------------------------===//
 
+static LogicalResult verifyDivides(const Grid &grid, Operation *op,
+                                   const Twine &what, RankedTensorType type,
+                                   const Split &split, bool mayBeUneven);
+
 namespace {
 /// What was done, for the statistics.
 struct Counts {
-  int64_t split = 0, reduced = 0, cut = 0, decomposed = 0;
+  int64_t split = 0, reduced = 0, joined = 0, gathered = 0, cut = 0,
+          decomposed = 0;
 };
 
 /// The walk through one entry.
 class Partitioner {
 public:
-  Partitioner(const Grid &grid, MLIRContext *context, Counts &counts)
-      : grid(grid), b(context), counts(counts) {}
+  Partitioner(const Grid &grid, SymbolTable &symbols, MLIRContext *context,
+              Counts &counts)
+      : grid(grid), symbols(symbols), b(context), counts(counts) {}
 
   /// Replaces the body of `entry`, whose inputs lie as `inputs` says.
   LogicalResult run(Operation *entry, ArrayRef<Layout> inputs);
@@ -49,10 +55,14 @@ private:
   LogicalResult convertBlock(Block &global);
   LogicalResult convertOp(Operation &op, bool &replaced);
   LogicalResult convertRecompute(RecomputeOp op);
+  void convertRead(ReadOp op);
   LogicalResult convertWrite(WriteOp op);
+  LogicalResult convertConstrain(ConstrainOp op);
   LogicalResult convertYield(train::YieldOp op);
   LogicalResult convertByRule(Operation &op, const nn::ShardingRule &rule,
                               const Plan &plan);
+  void fillOperands(Operation &op, const nn::ShardingRule &rule,
+                    const Plan &plan, MutableArrayRef<Value> operands);
   bool decompose(Operation &op);
   Operation *cloneWith(Operation &op, ValueRange operands,
                        ArrayRef<Layout> results);
@@ -62,12 +72,17 @@ private:
                            const Plan &plan, SmallVectorImpl<Value> &shares,
                            Axes &partial);
   Value share(Value local, ArrayRef<unsigned> axes);
+  void gather(Location loc, RankedTensorType type, Local &local,
+              llvm::function_ref<bool(int64_t)> isWanted);
+  void gatherUneven(Value global);
+  Value join(nn::ReduceOp op, ArrayRef<unsigned> axes);
 
   Layout wholeLayout(Value value) const {
     return {Split(nn::getTensorType(value).getRank()), {}};
   }
 
   const Grid &grid;
+  SymbolTable &symbols;
   OpBuilder b;
   Counts &counts;
   bool isStep = false;
@@ -121,6 +136,16 @@ Value Partitioner::share(Value local, ArrayRef<unsigned> axes) {
   return nn::castTo(b, loc, quotient, element);
 }
 
+/// Whether all elements are zeros, which are terms of any sum.
+static bool isZero(Value value) {
+  auto constant = value.getDefiningOp<nn::ConstantOp>();
+  auto elements = constant ? dyn_cast<DenseElementsAttr>(constant.getValue())
+                           : DenseElementsAttr();
+  return elements && elements.isSplat() &&
+         isa<FloatType>(elements.getElementType()) &&
+         elements.getSplatValue<APFloat>().isPosZero();
+}
+
 /// Decides which sums among the operands stay sums. `partial` is over what the results
 /// are sums then; `shares` holds the operands that are to be terms of such a sum and are
 /// whole, else null.
@@ -149,8 +174,9 @@ LogicalResult Partitioner::settleSums(Operation &op,
     };
     bool fits =
         without(over, plan.used).size() == over.size() &&
-        (llvm::all_of(group, isNumber) ||
-         llvm::all_of(group, [&](unsigned i) { return partialOf(i) == over; }));
+        (llvm::all_of(group, isNumber) || llvm::all_of(group, [&](unsigned i) {
+           return partialOf(i) == over || isZero(op.getOperand(i));
+         }));
     if (fits && sums > most) {
       best = group;
       most = sums;
@@ -172,7 +198,8 @@ LogicalResult Partitioner::settleSums(Operation &op,
   }
   shares.assign(op.getNumOperands(), Value());
   for (unsigned i : best)
-    if (Axes missing = without(partial, partialOf(i)); !missing.empty())
+    if (Axes missing = without(partial, partialOf(i));
+        !missing.empty() && !isZero(op.getOperand(i)))
       shares[i] = share(locals[op.getOperand(i)].value, missing);
   return success();
 }
@@ -194,6 +221,60 @@ Operation *Partitioner::cloneWith(Operation &op, ValueRange operands,
   return local;
 }
 
+/// What fills up a part in which `op` takes an operand along a factor of this kind; null
+/// if it may be anything finite.
+static Attribute getFill(Operation &op, nn::FactorKind kind, Type element) {
+  Builder b(op.getContext());
+  auto number = [&](double value, int64_t whole) -> Attribute {
+    if (auto type = dyn_cast<FloatType>(element))
+      return b.getFloatAttr(type, value);
+    return b.getIntegerAttr(element, whole);
+  };
+  if (kind == nn::FactorKind::Sum)
+    return isa<nn::EmbeddingOp>(op) ? Attribute() : number(0.0, 0);
+  if (auto reduce = dyn_cast<nn::ReduceOp>(op);
+      reduce && kind == nn::FactorKind::Join) {
+    double infinity = std::numeric_limits<double>::infinity();
+    unsigned width = element.getIntOrFloatBitWidth();
+    switch (reduce.getKind()) {
+    case nn::ReduceKind::max:
+      return number(-infinity, llvm::minIntN(width));
+    case nn::ReduceKind::min:
+      return number(infinity, llvm::maxIntN(width));
+    default:
+      return number(1.0, 1);
+    }
+  }
+  // At 1 all of these and their slopes are finite, and zeros times those are zeros.
+  bool bends =
+      isa<nn::PointwiseOpInterface>(op) &&
+      !isa<nn::AddOp, nn::SubOp, nn::MulOp, nn::NegOp, nn::CastOp, nn::SelectOp,
+           nn::CompareOp, nn::StopGradientOp, nn::BroadcastOp>(op);
+  return bends ? number(1.0, 1) : Attribute();
+}
+
+/// Fills up what is uneven among the parts that the local `op` takes.
+void Partitioner::fillOperands(Operation &op, const nn::ShardingRule &rule,
+                               const Plan &plan,
+                               MutableArrayRef<Value> operands) {
+  DenseSet<unsigned> filled; // zeros in one operand of a product are enough
+  for (auto [i, split] : llvm::enumerate(plan.operands)) {
+    RankedTensorType global = nn::getTensorType(op.getOperand(i));
+    for (auto [dim, part] : llvm::enumerate(split)) {
+      int64_t size = global.getDimSize(dim);
+      if (part.isWhole() || !grid.isUneven(size, part))
+        continue;
+      unsigned factor = getOnlyFactor(rule, rule.operands[i][dim]);
+      nn::FactorKind kind = rule.factors[factor].kind;
+      Attribute fill = getFill(op, kind, global.getElementType());
+      if (!fill ||
+          (kind == nn::FactorKind::Sum && !filled.insert(factor).second))
+        continue;
+      operands[i] = cutter.fillUp(operands[i], dim, size, part, fill);
+    }
+  }
+}
+
 LogicalResult Partitioner::convertByRule(Operation &op,
                                          const nn::ShardingRule &rule,
                                          const Plan &plan) {
@@ -202,6 +283,7 @@ LogicalResult Partitioner::convertByRule(Operation &op,
   if (failed(settleSums(op, rule, plan, operands, partial)))
     return failure();
   cutter.cutOperands(op, plan.operands, operands);
+  fillOperands(op, rule, plan, operands);
   insertSorted(partial, plan.summed);
   SmallVector<Layout> results;
   for (const Split &split : plan.results)
@@ -210,9 +292,81 @@ LogicalResult Partitioner::convertByRule(Operation &op,
   if (auto shardable = dyn_cast<nn::ShardableOpInterface>(local))
     shardable.adaptToTypes();
   if (auto dropout = dyn_cast<nn::DropoutOp>(local))
-    cutter.placeDropout(dropout, cast<nn::DropoutOp>(op), plan.results[0]);
+    locals[op.getResult(0)].value =
+        cutter.placeDropout(dropout, cast<nn::DropoutOp>(op), plan.results[0]);
+  if (auto embedding = dyn_cast<nn::EmbeddingOp>(local))
+    cutter.placeRows(embedding, cast<nn::EmbeddingOp>(op), plan.operands[0][0]);
+  if (!plan.joined.empty())
+    locals[op.getResult(0)].value =
+        join(cast<nn::ReduceOp>(local), plan.joined);
   ++counts.split;
   return success();
+}
+
+/// Makes `local`, of a value of `type`, whole along the dimensions that are wanted.
+void Partitioner::gather(Location loc, RankedTensorType type, Local &local,
+                         llvm::function_ref<bool(int64_t)> isWanted) {
+  for (auto [dim, part] : llvm::enumerate(local.layout.split)) {
+    if (part.isWhole() || !isWanted(dim))
+      continue;
+    // [ranks, .., blocks, n, ..], then the ranks behind the blocks.
+    int64_t size = type.getDimSize(dim), blocks = part.blocks;
+    int64_t parts = grid.count(part.axes);
+    SmallVector<int64_t> whole(nn::getTensorType(local.value).getShape());
+    int64_t n = whole[dim] / blocks;
+    SmallVector<int64_t> shape(whole);
+    shape[dim] = n;
+    shape.insert(shape.begin() + dim, blocks);
+    shape.insert(shape.begin(), 1);
+    Value own = nn::reshapeTo(b, loc, local.value, shape);
+    shape[0] = parts;
+    Value all =
+        AllGatherOp::create(b, loc, type.clone(shape), own,
+                            grid.toAttr(part.axes), DenseI64ArrayAttr());
+    remarkOn(loc, "Gathered", type, grid.toAttr(part.axes));
+    SmallVector<int64_t> order =
+        llvm::to_vector(llvm::seq<int64_t>(1, shape.size()));
+    order.insert(order.begin() + dim + 1, 0);
+    all = nn::TransposeOp::create(b, loc, all, order);
+    whole[dim] = blocks * parts * n;
+    all = nn::reshapeTo(b, loc, all, whole);
+    if (whole[dim] != size) {
+      whole[dim] = size;
+      all = nn::SliceOp::create(b, loc, all,
+                                SmallVector<int64_t>(whole.size(), 0), whole,
+                                DenseI64ArrayAttr());
+    }
+    local.value = all;
+    part = DimSplit();
+    ++counts.gathered;
+  }
+}
+
+/// Makes a value whole along dimensions of which a rank has several ranges, or which do
+/// not come out even.
+void Partitioner::gatherUneven(Value global) {
+  Local &local = locals[global];
+  RankedTensorType type = nn::getTensorType(global);
+  gather(global.getLoc(), type, local, [&](int64_t dim) {
+    const DimSplit &part = local.layout.split[dim];
+    return part.blocks != 1 || grid.isUneven(type.getDimSize(dim), part);
+  });
+}
+
+/// What `op`, of this rank's part, is of the parts of all ranks along `axes`.
+Value Partitioner::join(nn::ReduceOp op, ArrayRef<unsigned> axes) {
+  Location loc = op.getLoc();
+  RankedTensorType type = nn::getTensorType(op.getResult());
+  SmallVector<int64_t> shape(type.getShape());
+  shape.insert(shape.begin(), 1);
+  Value own = nn::reshapeTo(b, loc, op.getResult(), shape);
+  shape[0] = grid.count(axes);
+  Value all = AllGatherOp::create(b, loc, type.clone(shape), own,
+                                  grid.toAttr(axes), DenseI64ArrayAttr());
+  remarkOn(loc, "Joined", type, grid.toAttr(axes));
+  ++counts.joined;
+  return nn::ReduceOp::create(b, loc, op.getKind(), all, ArrayRef<int64_t>{0},
+                              /*keep=*/false);
 }
 
 /// Whether a gradient can go through `op`, or need not.
@@ -225,9 +379,36 @@ static bool isDifferentiable(Operation &op) {
          llvm::none_of(op.getResults(), isFloat);
 }
 
+/// A product with a bias as a product that may be a sum, and the bias; null if `op` is
+/// none.
+static Value separateBias(OpBuilder &b, Operation &op) {
+  Value bias, product;
+  if (auto linear = dyn_cast<nn::LinearOp>(op)) {
+    bias = linear.getBias();
+    if (bias)
+      product = nn::LinearOp::create(b, op.getLoc(), linear.getInput(),
+                                     linear.getWeight(), Value());
+  } else if (auto matmul = dyn_cast<nn::MatmulOp>(op)) {
+    bias = matmul.getBias();
+    if (bias)
+      product = nn::MatmulOp::create(
+          b, op.getLoc(), matmul.getLhs(), matmul.getRhs(), Value(),
+          matmul.getTransposeLhs(), matmul.getTransposeRhs());
+  }
+  return bias ? nn::AddOp::create(b, op.getLoc(), product, bias).getResult()
+              : Value();
+}
+
 /// Replaces `op`, in the global code, by simpler nn ops; in a step by such that have
 /// gradients.
 bool Partitioner::decompose(Operation &op) {
+  OpBuilder before(&op);
+  if (Value separate = separateBias(before, op)) {
+    op.getResult(0).replaceAllUsesWith(separate);
+    op.erase();
+    ++counts.decomposed;
+    return true;
+  }
   auto composite = dyn_cast<nn::DecomposableOpInterface>(op);
   if (!composite || op.hasTrait<nn::KernelPrimitive>() ||
       isa<nn::DropoutOp>(op))
@@ -249,6 +430,17 @@ bool Partitioner::decompose(Operation &op) {
       part->erase();
     return false;
   }
+  // A softmax does not depend on the maximum that it takes away.
+  if (isa<nn::LogSoftmaxOp, nn::SoftmaxOp>(op))
+    for (Operation *part : parts)
+      if (auto reduce = dyn_cast<nn::ReduceOp>(part);
+          reduce && reduce.getKind() == nn::ReduceKind::max) {
+        OpBuilder after(reduce->getNextNode());
+        Value maximum = nn::StopGradientOp::create(after, reduce.getLoc(),
+                                                   reduce.getResult());
+        reduce.getResult().replaceAllUsesExcept(maximum,
+                                                maximum.getDefiningOp());
+      }
   op.replaceAllUsesWith(*values);
   op.erase();
   ++counts.decomposed;
@@ -286,7 +478,7 @@ LogicalResult Partitioner::convertOp(Operation &op, bool &replaced) {
     return success();
   InFlightDiagnostic error = op.emitOpError(problem);
   for (auto [i, split] : llvm::enumerate(splits))
-    if (llvm::any_of(split, [](const Axes &axes) { return !axes.empty(); }))
+    if (llvm::any_of(split, [](const DimSplit &dim) { return !dim.isWhole(); }))
       error.attachNote(op.getOperand(i).getLoc())
           << "operand " << i << " is " << grid.print(split);
   return error;
@@ -321,6 +513,16 @@ LogicalResult Partitioner::convertRecompute(RecomputeOp op) {
   return success();
 }
 
+/// A rank has its part of a parameter that is split.
+void Partitioner::convertRead(ReadOp op) {
+  Layout layout = wholeLayout(op);
+  if (auto param = symbols.lookup<ParamOp>(op.getSource().getRootReference()))
+    layout.split =
+        grid.read(param.getSplitAttr(), param.getTensorType().getRank(),
+                  param.getBlocksAttr());
+  cloneWith(*op, {}, layout);
+}
+
 LogicalResult Partitioner::convertWrite(WriteOp op) {
   if (!locals[op.getValue()].layout.partial.empty() &&
       failed(addUp(*op, op.getValue())))
@@ -330,6 +532,24 @@ LogicalResult Partitioner::convertWrite(WriteOp op) {
     return op.emitOpError("expects a value that all ranks have, got one with ")
            << grid.print(local.layout.split);
   WriteOp::create(b, op.getLoc(), local.value, op.getTarget());
+  return success();
+}
+
+LogicalResult Partitioner::convertConstrain(ConstrainOp op) {
+  Value input = op.getInput();
+  if (!locals[input].layout.partial.empty() && failed(addUp(*op, input)))
+    return failure();
+  RankedTensorType type = nn::getTensorType(input);
+  Split wanted = grid.read(op.getSplit(), type.getRank());
+  if (failed(verifyDivides(grid, op, "its size", type, wanted,
+                           /*mayBeUneven=*/true)))
+    return failure();
+  Local local = locals[input];
+  gather(op.getLoc(), type, local,
+         [&](int64_t dim) { return local.layout.split[dim] != wanted[dim]; });
+  local.value = cutter.cutWhole(local, wanted);
+  local.layout.split = wanted;
+  locals[op.getResult()] = local;
   return success();
 }
 
@@ -351,6 +571,7 @@ LogicalResult Partitioner::convertYield(train::YieldOp op) {
   for (Value value : op.getValues()) {
     if (!locals[value].layout.partial.empty() && failed(addUp(*op, value)))
       return failure();
+    gatherUneven(value);
     values.push_back(locals[value].value);
   }
   train::YieldOp::create(b, loc, values, loss, weight);
@@ -367,6 +588,10 @@ LogicalResult Partitioner::convertBlock(Block &global) {
       result = convertRecompute(region);
     else if (auto write = dyn_cast<WriteOp>(op))
       result = convertWrite(write);
+    else if (auto constrain = dyn_cast<ConstrainOp>(op))
+      result = convertConstrain(constrain);
+    else if (auto read = dyn_cast<ReadOp>(op))
+      convertRead(read);
     else
       result = convertOp(*op, replaced);
     if (failed(result))
@@ -424,12 +649,59 @@ static Attribute getSplit(ArrayAttr splits, size_t i) {
   return splits ? splits[i] : Attribute();
 }
 
-/// How the inputs of `entry` lie on the ranks. An input that is a gradient is this
-/// rank's term of it.
-static FailureOr<SmallVector<Layout>> getInputLayouts(const Grid &grid,
-                                                      Operation *entry,
-                                                      ArrayAttr names,
-                                                      ArrayAttr splits) {
+/// Checks that `what`, of `type`, divides evenly, but for `mayBeUneven` along dimensions
+/// of one block.
+static LogicalResult verifyDivides(const Grid &grid, Operation *op,
+                                   const Twine &what, RankedTensorType type,
+                                   const Split &split, bool mayBeUneven) {
+  for (auto [dim, part] : llvm::enumerate(split)) {
+    int64_t parts = grid.count(part.axes);
+    if (!grid.isUneven(type.getDimSize(dim), part) ||
+        (mayBeUneven && part.blocks == 1))
+      continue;
+    InFlightDiagnostic error = op->emitOpError("expects ") << what;
+    if (part.blocks != 1)
+      error << ", in " << part.blocks << " blocks,";
+    return error << " to divide into " << parts << " parts along dimension "
+                 << dim << ", over " << grid.toAttr(part.axes) << ", got size "
+                 << type.getDimSize(dim);
+  }
+  return success();
+}
+
+static Split readSplit(const Grid &grid, ParamOp param) {
+  return grid.read(param.getSplitAttr(), param.getTensorType().getRank(),
+                   param.getBlocksAttr());
+}
+
+/// Sets how the gradient of `param` lies on the ranks, which is input `name` of `step`:
+/// each rank has its term of that of its part.
+static LogicalResult setGradientLayout(const Grid &grid, StepOp step,
+                                       ParamOp param, Attribute name,
+                                       Layout &layout) {
+  Split split = readSplit(grid, param);
+  if (!layout.isWhole() && layout.split != split)
+    return step.emitOpError("expects a gradient among the inputs to be split "
+                            "as its parameter is, got input ")
+           << name << " with " << grid.print(layout.split);
+  layout.partial = grid.all();
+  for (auto [size, dim] : llvm::zip(param.getTensorType().getShape(), split)) {
+    if (dim.blocks != 1 || grid.isUneven(size, dim))
+      return step.emitOpError("expects a gradient among the inputs to be of a "
+                              "parameter whose parts are equal and of one "
+                              "block, got input ")
+             << name << " of " << param.getTensorType() << " "
+             << grid.print(split);
+    layout.partial = without(layout.partial, dim.axes);
+  }
+  layout.split = split;
+  return success();
+}
+
+/// How the inputs of `entry` lie on the ranks.
+static FailureOr<SmallVector<Layout>>
+getInputLayouts(const Grid &grid, Operation *entry, SymbolTable &symbols,
+                ArrayAttr names, ArrayAttr splits) {
   SmallVector<Layout> layouts;
   auto step = dyn_cast<StepOp>(entry);
   for (BlockArgument input : entry->getRegion(0).getArguments()) {
@@ -437,20 +709,16 @@ static FailureOr<SmallVector<Layout>> getInputLayouts(const Grid &grid,
     auto type = cast<RankedTensorType>(input.getType());
     Layout &layout = layouts.emplace_back();
     layout.split = grid.read(getSplit(splits, i), type.getRank());
-    if (step && step.getInputGradient(i)) {
-      if (!layout.isWhole())
-        return entry->emitOpError(
-                   "expects a gradient among the inputs to be whole, "
-                   "got input ")
-               << names[i] << " with " << grid.print(layout.split);
-      layout.partial = grid.all();
-    }
-    for (auto [dim, axes] : llvm::enumerate(layout.split))
-      if (int64_t parts = grid.count(axes); type.getDimSize(dim) % parts != 0)
-        return entry->emitOpError("expects input ")
-               << names[i] << " to divide into " << parts
-               << " parts along dimension " << dim << ", over "
-               << grid.toAttr(axes) << ", got size " << type.getDimSize(dim);
+    if (auto param = step ? step.getInputGradient(i) : FlatSymbolRefAttr())
+      if (failed(setGradientLayout(grid, step,
+                                   symbols.lookup<ParamOp>(param.getAttr()),
+                                   names[i], layout)))
+        return failure();
+    std::string what =
+        ("input \"" + cast<StringAttr>(names[i]).getValue() + "\"").str();
+    if (failed(verifyDivides(grid, entry, what, type, layout.split,
+                             /*mayBeUneven=*/false)))
+      return failure();
   }
   return layouts;
 }
@@ -459,38 +727,76 @@ static FailureOr<SmallVector<Layout>> getInputLayouts(const Grid &grid,
 static LogicalResult verifyUse(const Grid &grid, StepOp step,
                                ArrayRef<Layout> inputs) {
   Axes used;
+  auto use = [&](const Split &split) {
+    for (const DimSplit &dim : split)
+      insertSorted(used, dim.axes);
+  };
   for (const Layout &layout : inputs) {
     insertSorted(used, layout.partial);
-    for (const Axes &axes : layout.split)
-      insertSorted(used, axes);
+    use(layout.split);
   }
+  for (auto param : step->getParentOfType<ModuleOp>().getOps<ParamOp>())
+    use(grid.read(param.getSplitAttr(), param.getTensorType().getRank()));
   for (unsigned axis : without(grid.all(), used))
-    return step.emitOpError("expects an input that is split over axis '")
+    return step.emitOpError("expects an input or a parameter that is split "
+                            "over axis '")
            << grid.names[axis].getValue() << "' of " << grid.sizes[axis]
-           << " ranks, or a gradient among the inputs; got neither";
+           << " ranks, or a gradient among the inputs; got none";
   return success();
 }
 
 static LogicalResult verifyParams(const Grid &grid, ModuleOp module) {
-  for (auto param : module.getOps<ParamOp>()) {
-    Split split =
-        grid.read(param.getSplitAttr(), param.getTensorType().getRank());
-    if (llvm::any_of(split, [](const Axes &axes) { return !axes.empty(); }))
-      return param.emitOpError("is split over axes of several ranks (")
-             << grid.print(split) << "); expected a parameter that is whole";
-  }
+  for (auto param : module.getOps<ParamOp>())
+    if (failed(verifyDivides(grid, param, "its size", param.getTensorType(),
+                             readSplit(grid, param), /*mayBeUneven=*/true)))
+      return failure();
   return success();
+}
+
+/// Gives the parameters the types of their parts.
+static void divideParams(const Grid &grid, ModuleOp module) {
+  for (auto param : module.getOps<ParamOp>()) {
+    RankedTensorType type = param.getTensorType();
+    RankedTensorType part = grid.getLocalType(type, readSplit(grid, param));
+    if (part == type)
+      continue;
+    param.setWhole(type);
+    param.setType(part);
+  }
+}
+
+/// Says of gradients among the inputs how they are split.
+static void setGradientSplits(const Grid &grid, StepOp step,
+                              ArrayRef<Layout> inputs) {
+  Builder b(step.getContext());
+  SmallVector<Attribute> splits(inputs.size(), b.getArrayAttr({}));
+  if (auto given = step.getInputSplitsAttr())
+    splits.assign(given.begin(), given.end());
+  bool any = false;
+  for (auto [i, layout] : llvm::enumerate(inputs))
+    if (step.getInputGradient(i) && layout.partial != grid.all()) {
+      splits[i] = grid.write(layout.split);
+      any = true;
+    }
+  if (any)
+    step.setInputSplitsAttr(b.getArrayAttr(splits));
 }
 
 /// Erases what says how tensors are split.
 static void eraseSplits(ModuleOp module) {
+  module.walk([](ConstrainOp op) {
+    op.replaceAllUsesWith(op.getInput());
+    op.erase();
+  });
   for (Operation &op : module.getOps())
-    if (auto param = dyn_cast<ParamOp>(op))
+    if (auto param = dyn_cast<ParamOp>(op)) {
       param.removeSplitAttr();
-    else if (auto step = dyn_cast<StepOp>(op))
+      param.removeBlocksAttr();
+    } else if (auto step = dyn_cast<StepOp>(op)) {
       step.removeInputSplitsAttr();
-    else if (auto eval = dyn_cast<EvalOp>(op))
+    } else if (auto eval = dyn_cast<EvalOp>(op)) {
       eval.removeInputSplitsAttr();
+    }
 }
 
 namespace {
@@ -503,6 +809,13 @@ struct PartitionPass : trainc::impl::PartitionPassBase<PartitionPass> {
     Grid grid(mesh);
     if (grid.names.empty())
       return eraseSplits(module);
+    if (mesh.getSize("pipe") > 1) {
+      mesh.emitOpError("expects no axis 'pipe' of several ranks: a step is not "
+                       "cut into stages of a pipeline yet (see "
+                       "docs/Rationale.md); got ")
+          << mesh.getSize("pipe");
+      return signalPassFailure();
+    }
     StepOp step = getStep(module);
     if (!step)
       return signalPassFailure();
@@ -512,10 +825,12 @@ struct PartitionPass : trainc::impl::PartitionPassBase<PartitionPass> {
     for (auto eval : module.getOps<EvalOp>())
       entries.push_back(eval);
     SmallVector<SmallVector<Layout>> layouts;
+    SymbolTable symbols(module);
     for (Operation *entry : entries) {
       auto eval = dyn_cast<EvalOp>(entry);
       auto inputs = getInputLayouts(
-          grid, entry, eval ? eval.getInputNames() : step.getInputNames(),
+          grid, entry, symbols,
+          eval ? eval.getInputNames() : step.getInputNames(),
           eval ? eval.getInputSplitsAttr() : step.getInputSplitsAttr());
       if (failed(inputs))
         return signalPassFailure();
@@ -525,13 +840,22 @@ struct PartitionPass : trainc::impl::PartitionPassBase<PartitionPass> {
         failed(verifyParams(grid, module)))
       return signalPassFailure();
 
+    Value loss =
+        cast<train::YieldOp>(step.getBody().front().getTerminator()).getLoss();
+    if (loss)
+      step.setLossTerms(countLossTerms(loss));
     Counts counts;
     for (auto [entry, inputs] : llvm::zip(entries, layouts))
-      if (failed(Partitioner(grid, &getContext(), counts).run(entry, inputs)))
+      if (failed(Partitioner(grid, symbols, &getContext(), counts)
+                     .run(entry, inputs)))
         return signalPassFailure();
+    divideParams(grid, module);
+    setGradientSplits(grid, step, layouts[0]);
     step.setOverAttr(grid.toAttr(grid.all()));
     numSplit += counts.split;
     numReduced += counts.reduced;
+    numJoined += counts.joined;
+    numGathered += counts.gathered;
     numCut += counts.cut;
     numDecomposed += counts.decomposed;
   }

@@ -41,51 +41,71 @@ ArrayAttr Grid::toAttr(ArrayRef<unsigned> axes) const {
   return ArrayAttr::get(names.front().getContext(), result);
 }
 
-Split Grid::read(Attribute split, int64_t rank) const {
+Split Grid::read(Attribute split, int64_t rank,
+                 DenseI64ArrayAttr blocks) const {
   Split result(rank);
   if (!split)
     return result;
-  for (auto [axes, dim] :
-       llvm::zip(cast<ArrayAttr>(split).getAsRange<ArrayAttr>(), result))
+  for (auto [i, axes] :
+       llvm::enumerate(cast<ArrayAttr>(split).getAsRange<ArrayAttr>())) {
     for (Attribute axis : axes) {
       const auto *it = llvm::find(names, axis);
       if (it != names.end())
-        dim.push_back(it - names.begin());
+        result[i].axes.push_back(it - names.begin());
     }
+    if (blocks)
+      result[i].blocks = blocks[i];
+  }
   return result;
 }
 
 ArrayAttr Grid::write(const Split &split) const {
   SmallVector<Attribute> dims;
-  for (const Axes &axes : split)
-    dims.push_back(toAttr(axes));
+  for (const DimSplit &dim : split)
+    dims.push_back(toAttr(dim.axes));
   return ArrayAttr::get(names.front().getContext(), dims);
 }
 
 std::string Grid::print(const Split &split) const {
   std::string text = "split(";
   llvm::raw_string_ostream os(text);
-  llvm::interleaveComma(split, os, [&](const Axes &axes) {
+  bool hasBlocks = false;
+  llvm::interleaveComma(split, os, [&](const DimSplit &dim) {
     os << "[";
-    llvm::interleaveComma(axes, os,
+    llvm::interleaveComma(dim.axes, os,
                           [&](unsigned axis) { os << names[axis].getValue(); });
     os << "]";
+    hasBlocks |= !dim.isWhole() && dim.blocks != 1;
   });
   os << ")";
+  if (!hasBlocks)
+    return text;
+  os << " blocks [";
+  llvm::interleaveComma(split, os, [&](const DimSplit &dim) {
+    os << (dim.isWhole() ? 1 : dim.blocks);
+  });
+  os << "]";
   return text;
 }
 
 RankedTensorType Grid::getLocalType(RankedTensorType type,
                                     const Split &split) const {
   SmallVector<int64_t> shape(type.getShape());
-  for (auto [size, axes] : llvm::zip(shape, split))
-    size /= count(axes);
+  for (auto [size, dim] : llvm::zip(shape, split))
+    size = getPartSize(size, dim);
   return type.clone(shape);
+}
+
+int64_t Grid::getPartSize(int64_t size, const DimSplit &split) const {
+  if (split.isWhole())
+    return size;
+  return split.blocks *
+         llvm::divideCeil(size / split.blocks, count(split.axes));
 }
 
 bool Layout::isWhole() const {
   return partial.empty() &&
-         llvm::all_of(split, [](const Axes &axes) { return axes.empty(); });
+         llvm::all_of(split, [](const DimSplit &dim) { return dim.isWhole(); });
 }
 
 void parts::insertSorted(Axes &axes, ArrayRef<unsigned> more) {
@@ -107,34 +127,62 @@ Axes parts::without(ArrayRef<unsigned> axes, ArrayRef<unsigned> others) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Which axes split each factor of an op's dimensions.
+/// How each factor of an op's dimensions is split.
 class Planner {
 public:
   Planner(const Grid &grid, const nn::ShardingRule &rule)
-      : grid(grid), rule(rule), axes(rule.factors.size()) {}
+      : grid(grid), rule(rule), splits(rule.factors.size()) {}
 
   FailureOr<Plan> plan(ArrayRef<Split> operands, std::string &problem);
 
 private:
-  bool assign(ArrayRef<unsigned> factors, ArrayRef<unsigned> given);
-  bool compose(ArrayRef<unsigned> factors, Axes &result) const;
+  bool assign(ArrayRef<unsigned> factors, const DimSplit &dim);
+  bool compose(ArrayRef<unsigned> factors, DimSplit &result) const;
   std::string describe(StringRef what, unsigned index, int64_t dim, Value value,
                        ArrayRef<unsigned> given) const;
 
   const Grid &grid;
   const nn::ShardingRule &rule;
-  SmallVector<Axes> axes;
+  SmallVector<DimSplit> splits;
 };
 } // namespace
 
-/// Splits `factors`, of one dimension, over the axes `given`: the slowest first, each as
-/// far as it goes. False if that does not come out even.
-bool Planner::assign(ArrayRef<unsigned> factors, ArrayRef<unsigned> given) {
+static int64_t countLargerThanOne(const nn::ShardingRule &rule,
+                                  ArrayRef<unsigned> factors) {
+  return llvm::count_if(factors,
+                        [&](unsigned i) { return rule.factors[i].size > 1; });
+}
+
+unsigned parts::getOnlyFactor(const nn::ShardingRule &rule,
+                              ArrayRef<unsigned> factors) {
+  return *llvm::find_if(factors,
+                        [&](unsigned i) { return rule.factors[i].size > 1; });
+}
+
+/// Splits `factors`, of one dimension, as `dim` says: behind its blocks the slowest first,
+/// each as far as it goes. False if that does not come out even and there is more than
+/// one.
+bool Planner::assign(ArrayRef<unsigned> factors, const DimSplit &dim) {
+  ArrayRef<unsigned> given = dim.axes;
+  if (dim.blocks == 1 && countLargerThanOne(rule, factors) == 1) {
+    unsigned only = getOnlyFactor(rule, factors);
+    if (grid.isUneven(rule.factors[only].size, dim)) {
+      splits[only] = dim;
+      return rule.factors[only].kind != nn::FactorKind::Whole;
+    }
+  }
+  int64_t blocks = dim.blocks;
   for (unsigned factor : factors) {
     if (given.empty())
       return true;
     const auto &[size, kind] = rule.factors[factor];
-    int64_t left = size;
+    if (blocks > 1 && blocks % size == 0) {
+      blocks /= size;
+      continue;
+    }
+    if (size % blocks != 0)
+      return false;
+    int64_t left = size / blocks;
     Axes taken;
     while (kind != nn::FactorKind::Whole && !given.empty() && left > 1 &&
            left % grid.sizes[given.front()] == 0) {
@@ -143,21 +191,35 @@ bool Planner::assign(ArrayRef<unsigned> factors, ArrayRef<unsigned> given) {
       given = given.drop_front();
     }
     if (!taken.empty())
-      axes[factor] = taken;
-    if (left != 1)
+      splits[factor] = {taken, blocks};
+    if (left != 1 || blocks != 1)
       break;
   }
   return given.empty();
 }
 
-/// The axes of a dimension of `factors`; false if the parts would have gaps.
-bool Planner::compose(ArrayRef<unsigned> factors, Axes &result) const {
+/// How a dimension of `factors` is split; false if the parts of its blocks would have
+/// gaps.
+bool Planner::compose(ArrayRef<unsigned> factors, DimSplit &result) const {
   bool complete = true;
+  int64_t blocks = 1;
   for (unsigned factor : factors) {
-    if (!axes[factor].empty() && !complete)
+    const DimSplit &split = splits[factor];
+    int64_t size = rule.factors[factor].size;
+    if (split.isWhole() && result.isWhole()) {
+      blocks *= size;
+      continue;
+    }
+    if (grid.isUneven(size, split) && countLargerThanOne(rule, factors) != 1)
       return false;
-    llvm::append_range(result, axes[factor]);
-    complete &= grid.count(axes[factor]) == rule.factors[factor].size;
+    if (result.isWhole()) {
+      result.blocks = blocks * split.blocks;
+      complete = split.blocks == 1;
+    } else if (!split.isWhole() && (!complete || split.blocks != 1)) {
+      return false;
+    }
+    llvm::append_range(result.axes, split.axes);
+    complete &= grid.count(split.axes) == size;
   }
   return true;
 }
@@ -175,24 +237,24 @@ FailureOr<Plan> Planner::plan(ArrayRef<Split> operands, std::string &problem) {
   Operation *op = rule.op;
   for (auto [i, split] : llvm::enumerate(operands))
     for (auto [dim, given] : llvm::enumerate(split)) {
-      if (given.empty())
+      if (given.isWhole())
         continue;
-      SmallVector<Axes> before = axes;
+      SmallVector<DimSplit> before = splits;
       if (!assign(rule.operands[i][dim], given)) {
         problem = "cannot be done in parts along " +
-                  describe("operand", i, dim, op->getOperand(i), given);
+                  describe("operand", i, dim, op->getOperand(i), given.axes);
         return failure();
       }
-      for (auto [old, now] : llvm::zip(before, axes))
-        if (!old.empty() && old != now) {
+      for (auto [old, now] : llvm::zip(before, splits))
+        if (!old.isWhole() && old != now) {
           problem = "has operands whose annotations are in conflict, along " +
-                    describe("operand", i, dim, op->getOperand(i), given);
+                    describe("operand", i, dim, op->getOperand(i), given.axes);
           return failure();
         }
     }
   Plan plan;
   for (auto [i, factor] : llvm::enumerate(rule.factors)) {
-    for (unsigned axis : axes[i])
+    for (unsigned axis : splits[i].axes)
       if (llvm::is_contained(plan.used, axis)) {
         problem =
             ("has operands whose annotations are in conflict: two dimensions "
@@ -201,9 +263,11 @@ FailureOr<Plan> Planner::plan(ArrayRef<Split> operands, std::string &problem) {
                 .str();
         return failure();
       }
-    insertSorted(plan.used, axes[i]);
+    insertSorted(plan.used, splits[i].axes);
     if (factor.kind == nn::FactorKind::Sum)
-      insertSorted(plan.summed, axes[i]);
+      insertSorted(plan.summed, splits[i].axes);
+    if (factor.kind == nn::FactorKind::Join)
+      insertSorted(plan.joined, splits[i].axes);
   }
   auto composeAll = [&](ArrayRef<SmallVector<nn::ShardingRule::Factors>> values,
                         std::vector<Split> &splits, StringRef what) {
@@ -227,9 +291,9 @@ FailureOr<Plan> Planner::plan(ArrayRef<Split> operands, std::string &problem) {
     return failure();
   for (unsigned i = 0; i < operands.size(); ++i)
     for (auto [dim, given] : llvm::enumerate(operands[i]))
-      if (!given.empty() && given != plan.operands[i][dim]) {
+      if (!given.isWhole() && given != plan.operands[i][dim]) {
         problem = "has operands whose annotations are in conflict, along " +
-                  describe("operand", i, dim, op->getOperand(i), given);
+                  describe("operand", i, dim, op->getOperand(i), given.axes);
         return failure();
       }
   return plan;

@@ -35,27 +35,27 @@ using namespace trainc::train;
 static void declareTensors(ModuleOp module, SymbolTable &symbols,
                            int64_t alignment) {
   llvm::MapVector<StringAttr, ArenaLayout> arenas;
-  auto add = [&](StringRef role, StringRef kind, StringAttr name, Type type) {
-    auto tensor = cast<RankedTensorType>(type);
-    std::string arena = arenaName(role, tensor.getElementType());
+  auto add = [&](StringRef role, StringRef kind, ParamOp param,
+                 RankedTensorType tensor) {
+    StringAttr name = param.getSymNameAttr();
+    std::string arena =
+        arenaName(role, tensor.getElementType(), param.getPartAxes());
     auto key = StringAttr::get(module.getContext(), arena);
     arenas.try_emplace(key, arena, kind)
         .first->second.add(name, tensor, alignment);
   };
   ArenaLayout buffer(kBufferArena, "buffers");
   for (auto param : module.getOps<ParamOp>())
-    add(kMasterArena, "parameters", param.getSymNameAttr(), param.getType());
+    add(kMasterArena, "parameters", param, param.getTensorType());
   for (auto param : module.getOps<ParamOp>())
     if (!param.getFrozen())
-      add(kGradientArena, "gradients", param.getSymNameAttr(),
-          gradientType(param));
+      add(kGradientArena, "gradients", param, gradientType(param));
   for (auto param : module.getOps<ParamOp>()) {
     if (param.getFrozen())
       continue;
     auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
     auto addState = [&](StringRef state) {
-      add(stateRole(state), "state", param.getSymNameAttr(),
-          gradientType(param));
+      add(stateRole(state), "state", param, gradientType(param));
     };
     for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
       addState(state.getValue());
@@ -262,22 +262,37 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   if (!step.getAverage())
     scale = s.mul(scale, s.read("window"));
 
-  SmallVector<Attribute> clipped, unclipped;
-  llvm::MapVector<StringAttr, SmallVector<Attribute>> groups;
+  // By the axes along which ranks have different parts.
+  using Params = llvm::MapVector<ArrayAttr, SmallVector<Attribute>>;
+  Params clipped, unclipped;
+  llvm::MapVector<StringAttr, Params> groups;
   SymbolTable symbols(module);
   for (auto param : module.getOps<ParamOp>()) {
     if (param.getFrozen())
       continue;
     Attribute ref = FlatSymbolRefAttr::get(param.getSymNameAttr());
     auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
-    groups[optimizer.getSymNameAttr()].push_back(ref);
-    (optimizer.getClip() ? clipped : unclipped).push_back(ref);
+    ArrayAttr axes = param.getPartAxes();
+    groups[optimizer.getSymNameAttr()][axes].push_back(ref);
+    (optimizer.getClip() ? clipped : unclipped)[axes].push_back(ref);
   }
   auto f64 = RankedTensorType::get({}, b.getF64Type());
-  auto normSquared = [&](ArrayRef<Attribute> params) -> Value {
-    if (params.empty())
-      return s.constant(0.0);
-    return NormSquaredOp::create(b, loc, f64, b.getArrayAttr(params));
+  // With the squares of the parts that other ranks have.
+  auto sumSquares = [&](Type type, ArrayRef<Attribute> params,
+                        ArrayAttr axes) -> Value {
+    Value sum = NormSquaredOp::create(b, loc, type, b.getArrayAttr(params));
+    return axes.empty() ? sum
+                        : AllReduceOp::create(b, loc, type, sum, axes,
+                                              DenseI64ArrayAttr(), ArrayAttr())
+                              .getResult();
+  };
+  auto normSquared = [&](const Params &params) -> Value {
+    Value sum;
+    for (auto &[axes, some] : params) {
+      Value more = sumSquares(f64, some, axes);
+      sum = sum ? s.add(sum, more) : more;
+    }
+    return sum ? sum : s.constant(0.0);
   };
   // x - x is 0 for finite x, else NaN.
   auto isFinite = [&](Value x) -> Value {
@@ -301,7 +316,8 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   s.write(finite, "finite");
   Value clippedScale = s.mul(scale, factor);
 
-  for (auto &[name, params] : groups) {
+  auto buildUpdate = [&](StringAttr name, ArrayRef<Attribute> params,
+                         ArrayAttr axes) {
     auto optimizer = symbols.lookup<OptimizerOp>(name);
     auto update = [&](ArrayRef<Attribute> params, Value scale, Value limit) {
       UpdateOp::create(b, optimizer.getLoc(), FlatSymbolRefAttr::get(name),
@@ -312,8 +328,7 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
     if (clip && step.getClipKind() == ClipKind::param_norm) {
       auto each = RankedTensorType::get({static_cast<int64_t>(params.size())},
                                         b.getF64Type());
-      Value squares =
-          NormSquaredOp::create(b, loc, each, b.getArrayAttr(params));
+      Value squares = sumSquares(each, params, axes);
       Value norms = s.mul(nn::SqrtOp::create(b, loc, squares), scale);
       update(params, s.mul(s.clipFactor(limit, norms), scale), Value());
     } else if (clip && step.getClipKind() == ClipKind::value) {
@@ -321,7 +336,10 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
     } else {
       update(params, clip ? clippedScale : scale, Value());
     }
-  }
+  };
+  for (auto &[name, params] : groups)
+    for (auto &[axes, some] : params)
+      buildUpdate(name, some, axes);
   s.write(s.select(finite, t, updates), "update");
   Value skipped = s.read("skipped");
   s.write(s.select(finite, skipped, s.add(skipped, s.constant(1.0))),
@@ -341,15 +359,12 @@ static void nameSlices(Operation *entry, SymbolTable &symbols, bool ema) {
       bool average =
           ema && !param.getFrozen() &&
           symbols.lookup<OptimizerOp>(*param.getOptimizer()).getEma();
-      return average
-                 ? sliceRef(context,
-                            arenaName(stateRole("ema"),
-                                      gradientType(param).getElementType()),
-                            name)
-                 : sliceRef(context,
-                            arenaName(kMasterArena,
-                                      param.getTensorType().getElementType()),
-                            name);
+      RankedTensorType type =
+          average ? gradientType(param) : param.getTensorType();
+      return sliceRef(context,
+                      arenaName(average ? stateRole("ema") : kMasterArena.str(),
+                                type.getElementType(), param.getPartAxes()),
+                      name);
     }
     return sliceRef(context, kBufferArena, name);
   };
@@ -430,7 +445,8 @@ static void planStep(StepOp step) {
                 : nn::AddOp::create(b, loc, sum, part).getResult();
     WriteOp::create(
         b, loc, sum,
-        sliceRef(context, arenaName(kGradientArena, type), param.getSymName()));
+        sliceRef(context, arenaName(kGradientArena, type, param.getPartAxes()),
+                 param.getSymName()));
   }
 
   OpBuilder b(yield);

@@ -14,15 +14,28 @@ Value trainc::readShard(OpBuilder &b, Location loc, ArrayAttr pieceAxes) {
                     b.getI64Type());
 }
 
-/// `value` with this rank's piece of elements [first, first + count) summed over ranks.
-Value GradientReducer::sumRange(OpBuilder &b, Location loc, Value value,
+/// The arenas of gradients that are sums over ranks.
+SmallVector<ArenaOp> GradientReducer::gradientArenas() {
+  SmallVector<ArenaOp> arenas;
+  for (auto arena : step->getParentOfType<ModuleOp>().getOps<ArenaOp>())
+    if (arena.getRole() == "gradients" && getExchange(step, arena).pieces > 1)
+      arenas.push_back(arena);
+  return arenas;
+}
+
+/// `value`, of `arena`, with this rank's piece of elements [first, first + count) summed
+/// over ranks.
+Value GradientReducer::sumRange(OpBuilder &b, ArenaOp arena, Value value,
                                 int64_t first, int64_t count) {
+  Location loc = arena.getLoc();
+  Exchange exchange = getExchange(step, arena);
   auto range = b.getDenseI64ArrayAttr({first, count});
-  value = ReduceScatterOp::create(b, loc, value.getType(), value, pieceAxes,
-                                  range, /*started=*/false);
-  if (mesh.getCount(otherAxes) > 1)
-    value = AllReduceOp::create(b, loc, value.getType(), value, otherAxes,
-                                range, pieceAxes);
+  value = ReduceScatterOp::create(b, loc, value.getType(), value,
+                                  exchange.pieceAxes, range,
+                                  /*started=*/false);
+  if (!exchange.otherAxes.empty())
+    value = AllReduceOp::create(b, loc, value.getType(), value,
+                                exchange.otherAxes, range, exchange.pieceAxes);
   ++reduced;
   return value;
 }
@@ -32,7 +45,7 @@ Value GradientReducer::sumGradients(OpBuilder &b, ArenaOp arena) {
   Value value = ReadOp::create(b, arena.getLoc(), arena.getFlatType(),
                                SymbolRefAttr::get(arena.getSymNameAttr()));
   for (const ArenaOp::Bucket &bucket : arena.getAllBuckets())
-    value = sumRange(b, arena.getLoc(), value, bucket.first, bucket.count);
+    value = sumRange(b, arena, value, bucket.first, bucket.count);
   return value;
 }
 
@@ -41,7 +54,8 @@ Value GradientReducer::gatherGradients(OpBuilder &b, ArenaOp arena,
                                        Value value) {
   for (const ArenaOp::Bucket &bucket : arena.getAllBuckets()) {
     value = AllGatherOp::create(
-        b, arena.getLoc(), value.getType(), value, pieceAxes,
+        b, arena.getLoc(), value.getType(), value,
+        getExchange(step, arena).pieceAxes,
         b.getDenseI64ArrayAttr({bucket.first, bucket.count}));
     ++gathered;
   }
@@ -49,9 +63,7 @@ Value GradientReducer::gatherGradients(OpBuilder &b, ArenaOp arena,
 }
 
 void GradientReducer::reduceOnce(OpBuilder b) {
-  for (auto arena : step->getParentOfType<ModuleOp>().getOps<ArenaOp>()) {
-    if (arena.getRole() != "gradients")
-      continue;
+  for (ArenaOp arena : gradientArenas()) {
     Value value = sumGradients(b, arena);
     if (!sharded)
       value = gatherGradients(b, arena, value);
@@ -67,12 +79,14 @@ void GradientReducer::reduceOnce(OpBuilder b) {
 /// An arena for what is summed over ranks of `gradients`: this rank's pieces.
 ArenaOp GradientReducer::addMerged(ArenaOp gradients) {
   ArenaOp merged = gradients.clone();
-  merged.setSymName(
-      arenaName(kMergedArena, gradients.getFlatType().getElementType()));
+  StringRef name = gradients.getSymName();
+  name.consume_front(kGradientArena);
+  merged.setSymName((kMergedArena + name).str());
   merged.setRole("merged gradients");
-  merged.setShardAttr(pieceAxes);
+  Exchange exchange = getExchange(step, gradients);
+  merged.setShardAttr(exchange.pieceAxes);
   merged.setPieces(SmallVector<bool>(gradients.getAllBuckets().size(), true));
-  merged.setBytes(gradients.getBytes() / mesh.getCount(pieceAxes));
+  merged.setBytes(gradients.getBytes() / exchange.pieces);
   symbols.insert(merged, std::next(gradients->getIterator()));
   return merged;
 }
@@ -104,7 +118,7 @@ Value GradientReducer::mapSegments(
 
 /// This rank's pieces of all buckets, which each of `arenas` has in pieces or whole.
 GradientReducer::Segments GradientReducer::piecesOf(ArrayRef<ArenaOp> arenas) {
-  int64_t pieces = mesh.getCount(pieceAxes);
+  int64_t pieces = getExchange(step, arenas.front()).pieces;
   Segments segments;
   for (ArenaOp arena : arenas) {
     SmallVector<int64_t> &starts = segments.offsets.emplace_back();
@@ -168,17 +182,20 @@ void GradientReducer::readMerged(ArenaOp gradients, ArenaOp merged) {
   Location loc = gradients.getLoc();
   Value whole = ReadOp::create(b, loc, gradients.getFlatType(), from);
   Value own = ReadOp::create(b, loc, merged.getFlatType(), to);
-  whole = mapSegments(
-      b, namedAfter("unmerge", gradients), {whole, own}, {},
-      readShard(b, step.getLoc(), pieceAxes), piecesOf({gradients, merged}),
-      [](OpBuilder &, Block &args) { return args.getArgument(1); });
+  whole =
+      mapSegments(b, namedAfter("unmerge", gradients), {whole, own}, {},
+                  readShard(b, step.getLoc(), *merged.getShard()),
+                  piecesOf({gradients, merged}),
+                  [](OpBuilder &, Block &args) { return args.getArgument(1); });
   WriteOp::create(b, loc, gatherGradients(b, gradients, whole), from);
 }
 
 void GradientReducer::reduceEachMicroStep() {
   Block &body = step.getBody().front();
+  SmallVector<ArenaOp> arenas = gradientArenas();
   for (auto op : llvm::make_early_inc_range(body.getOps<AccumulateOp>()))
-    if (isGradient(op.getTarget(), symbols)) {
+    if (llvm::is_contained(arenas, symbols.lookup<ArenaOp>(
+                                       op.getTarget().getRootReference()))) {
       OpBuilder b(op);
       WriteOp::create(b, op.getLoc(), op.getValue(), op.getTarget());
       op.erase();
@@ -187,18 +204,16 @@ void GradientReducer::reduceEachMicroStep() {
   Location loc = step.getLoc();
   MicroEndOp::create(b, loc);
   Value begins = readBegins(b, loc);
-  auto module = step->getParentOfType<ModuleOp>();
-  for (auto arena : llvm::to_vector(module.getOps<ArenaOp>())) {
-    if (arena.getRole() != "gradients")
-      continue;
+  for (ArenaOp arena : arenas) {
     ArenaOp merged = addMerged(arena);
     Value sums = sumGradients(b, arena);
     WriteOp::create(b, loc, sums, SymbolRefAttr::get(arena.getSymNameAttr()));
     auto ref = SymbolRefAttr::get(merged.getSymNameAttr());
     Value window = ReadOp::create(b, loc, merged.getFlatType(), ref);
-    window = mapSegments(b, namedAfter("merge", merged), {window, sums},
-                         {begins}, readShard(b, step.getLoc(), pieceAxes),
-                         piecesOf({merged, arena}), mergeElement);
+    window =
+        mapSegments(b, namedAfter("merge", merged), {window, sums}, {begins},
+                    readShard(b, step.getLoc(), *merged.getShard()),
+                    piecesOf({merged, arena}), mergeElement);
     WriteOp::create(b, loc, window, ref);
     readMerged(arena, merged);
   }
@@ -250,8 +265,8 @@ GradientReducer::Segments
 GradientReducer::piecesOf(const Stored &stored, const ArenaOp::Bucket &own) {
   Segments segments;
   segments.offsets.resize(2);
-  int64_t pieces = mesh.getCount(pieceAxes), size = own.localCount;
-  for (int64_t first = 0; first < pieces * size; first += size) {
+  int64_t size = own.localCount;
+  for (int64_t first = 0; first < own.count; first += size) {
     for (auto [value, offset] : llvm::zip(stored.values, stored.offsets)) {
       int64_t elements = nn::getTensorType(value).getNumElements();
       int64_t begin = std::max(offset, first);
@@ -280,19 +295,18 @@ void GradientReducer::reduceByBucket() {
       stores[target] = &op;
   }
   OpBuilder b = OpBuilder::atBlockBegin(&body);
-  Value shard = readShard(b, step.getLoc(), pieceAxes), begins;
+  Value begins;
   if (step.getAccumulate() > 1)
     begins = readBegins(b, step.getLoc());
-  Operation *top = (begins ? begins : shard).getDefiningOp();
   auto takeSum = [](OpBuilder &, Block &args) { return args.getArgument(1); };
 
-  auto module = step->getParentOfType<ModuleOp>();
-  for (auto arena : llvm::to_vector(module.getOps<ArenaOp>())) {
-    if (arena.getRole() != "gradients")
-      continue;
+  for (ArenaOp arena : gradientArenas()) {
     ArenaOp merged = addMerged(arena);
     auto ref = SymbolRefAttr::get(merged.getSymNameAttr());
     Location loc = arena.getLoc();
+    b.setInsertionPointToStart(&body);
+    Value shard = readShard(b, step.getLoc(), *merged.getShard());
+    Operation *top = (begins ? begins : shard).getDefiningOp();
     int64_t slice = 0;
     for (auto [bucket, own] :
          llvm::zip(arena.getAllBuckets(), merged.getAllBuckets())) {
@@ -303,7 +317,7 @@ void GradientReducer::reduceByBucket() {
       auto type = arena.getFlatType().clone({bucket.count});
       Value sums =
           FlattenOp::create(b, loc, type, stored.values, stored.offsets);
-      sums = sumRange(b, loc, sums, 0, bucket.count);
+      sums = sumRange(b, arena, sums, 0, bucket.count);
       Value window = ReadOp::create(b, loc, merged.getFlatType(), ref);
       Location name = namedAfter("merge", merged);
       Segments segments = piecesOf(stored, own);

@@ -19,11 +19,9 @@ mlir::Value readShard(mlir::OpBuilder &b, mlir::Location loc,
 /// Inserts the sums into a plan.
 struct GradientReducer {
   train::StepOp step;
-  train::MeshOp mesh;
   mlir::SymbolTable &symbols;
   mlir::Block &apply; // what is done once per window
-  mlir::ArrayAttr pieceAxes, otherAxes;
-  bool sharded; // a rank needs its own pieces alone
+  bool sharded;       // a rank needs its own pieces alone
   int64_t reduced = 0, gathered = 0;
 
   /// Once per window, at `b`.
@@ -43,7 +41,8 @@ private:
   };
   struct Stored;
 
-  mlir::Value sumRange(mlir::OpBuilder &b, mlir::Location loc,
+  mlir::SmallVector<train::ArenaOp> gradientArenas();
+  mlir::Value sumRange(mlir::OpBuilder &b, train::ArenaOp arena,
                        mlir::Value value, int64_t first, int64_t count);
   mlir::Value sumGradients(mlir::OpBuilder &b, train::ArenaOp arena);
   mlir::Value gatherGradients(mlir::OpBuilder &b, train::ArenaOp arena,

@@ -58,14 +58,9 @@ struct Gathered {
 };
 
 struct Sharder {
-  Sharder(StepOp step, MeshOp mesh, ArrayAttr over, bool sharded)
-      : step(step), mesh(mesh), symbols(step->getParentOfType<ModuleOp>()),
-        sharded(sharded), block(findApply(step)) {
-    Builder b(step.getContext());
-    pieceAxes = b.getArrayAttr(over.getValue().take_back());
-    otherAxes = b.getArrayAttr(over.getValue().drop_back());
-    pieces = mesh.getCount(pieceAxes);
-  }
+  Sharder(StepOp step, bool sharded)
+      : step(step), symbols(step->getParentOfType<ModuleOp>()),
+        sharded(sharded), block(findApply(step)) {}
 
   LogicalResult verifyNeeds();
   void dividePieces(bool all);
@@ -88,7 +83,14 @@ private:
     return symbols.lookup<ArenaOp>(
         array.getDefiningOp<ReadOp>().getSource().getRootReference());
   }
-  Value buildShard();
+  Value buildShard(ArrayAttr pieceAxes);
+  /// The exchange of what the arrays of `op` are, and whether ranks divide it.
+  template <typename Op> Exchange exchangeOf(Op op) {
+    return getExchange(step, arenaOf(op.getArrays().front()));
+  }
+  template <typename Op> bool divides(Op op) {
+    return sharded && exchangeOf(op).pieces > 1;
+  }
   /// A builder where what is done once per window begins.
   OpBuilder atApply() {
     OpBuilder b = OpBuilder::atBlockBegin(block);
@@ -98,13 +100,10 @@ private:
   }
 
   StepOp step;
-  MeshOp mesh;
   SymbolTable symbols;
   bool sharded;
   Block *block;
-  ArrayAttr pieceAxes, otherAxes;
-  int64_t pieces;
-  Value shard;
+  DenseMap<Attribute, Value> shards; // by axes
   /// By the sums of blocks, as all ranks have them.
   DenseMap<Value, Norm> norms;
 };
@@ -144,6 +143,9 @@ void Sharder::dividePieces(bool all) {
                    (all && role == "compute copies");
     if (!divides || !arena.getBuckets())
       continue;
+    Exchange exchange = getExchange(step, arena);
+    if (exchange.pieces == 1)
+      continue;
     SmallVector<bool> own;
     int64_t bytes = 0, slice = 0, slices = arena.getSlices().size();
     int64_t width = nn::getElementBytes(arena.getFlatType().getElementType());
@@ -156,9 +158,9 @@ void Sharder::dividePieces(bool all) {
             arena.getContext(), arena.getSymName(),
             cast<FlatSymbolRefAttr>(arena.getSlices()[slice]).getValue()));
       own.push_back(alone);
-      bytes += (alone ? bucket.count / pieces : bucket.count) * width;
+      bytes += (alone ? bucket.count / exchange.pieces : bucket.count) * width;
     }
-    arena.setShardAttr(pieceAxes);
+    arena.setShardAttr(exchange.pieceAxes);
     arena.setPieces(own);
     arena.setBytes(bytes);
   }
@@ -220,7 +222,7 @@ Value Sharder::gatherSlice(ReadOp read, Operation *user,
     now.arena = arena;
     now.first = bucket.first;
     now.value = AllGatherOp::create(b, loc, flat.clone({bucket.count}), own,
-                                    pieceAxes, DenseI64ArrayAttr());
+                                    *arena.getShard(), DenseI64ArrayAttr());
     ++gathered;
   }
   Gathered &now = kept.back();
@@ -266,8 +268,7 @@ void Sharder::gatherParameters(Block &body) {
 }
 
 void Sharder::reduceGradients(bool eachMicroStep, bool byBucket) {
-  GradientReducer reducer{step,      mesh,      symbols, *block,
-                          pieceAxes, otherAxes, sharded};
+  GradientReducer reducer{step, symbols, *block, sharded};
   if (byBucket)
     reducer.reduceByBucket();
   else if (eachMicroStep)
@@ -279,7 +280,8 @@ void Sharder::reduceGradients(bool eachMicroStep, bool byBucket) {
 }
 
 /// This rank's number among those that share the pieces.
-Value Sharder::buildShard() {
+Value Sharder::buildShard(ArrayAttr pieceAxes) {
+  Value &shard = shards[pieceAxes];
   if (!shard) {
     OpBuilder b = atApply();
     shard = readShard(b, step.getLoc(), pieceAxes);
@@ -299,6 +301,7 @@ template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
   SmallVector<SmallVector<ArenaOp::Bucket>> buckets;
   for (ArenaOp arena : arenas)
     buckets.push_back(arena.getAllBuckets());
+  int64_t pieces = getExchange(step, arenas.front()).pieces;
   SmallVector<Part> parts;
   SmallVector<SmallVector<int64_t>> offsets(arenas.size());
   for (auto [s, length] : llvm::enumerate(op.getLengths())) {
@@ -363,13 +366,14 @@ template <typename Op> void Sharder::setTables(Op op, ArrayRef<Part> parts) {
   op.setGroups(groups);
   op.setOwners(owners);
   op.setStarts(starts);
-  if (!sharded)
+  if (!divides(op))
     return;
-  for (int64_t piece = 0; piece < pieces; ++piece)
+  Exchange exchange = exchangeOf(op);
+  for (int64_t piece = 0; piece < exchange.pieces; ++piece)
     shards.push_back(llvm::count_if(
         parts, [&](const Part &part) { return part.piece <= piece; }));
   op.setShards(shards);
-  op.getShardMutable().assign(buildShard());
+  op.getShardMutable().assign(buildShard(exchange.pieceAxes));
 }
 
 /// Cuts the segments of a norm, and gathers the sums of blocks.
@@ -387,7 +391,7 @@ LogicalResult Sharder::cutNorm(SegmentSquareSumOp op) {
   setTables(op, *parts);
   int64_t blocks = op.countBlocks(), at = 0;
   for (auto [i, part] : llvm::enumerate(*parts)) {
-    if (sharded && (i == 0 || (*parts)[i - 1].piece != part.piece))
+    if (divides(op) && (i == 0 || (*parts)[i - 1].piece != part.piece))
       at = part.piece * blocks;
     int64_t count = llvm::divideCeil(part.length, op.getBlock());
     norm.ranges[part.segment].push_back({at, count});
@@ -402,13 +406,15 @@ LogicalResult Sharder::cutNorm(SegmentSquareSumOp op) {
       if (!isa<SumBlocksOp>(user))
         return op.emitOpError("expects a train.sum_blocks of its results, got ")
                << user->getName();
-    if (!sharded) {
+    if (!divides(op)) {
       norms[result] = norm;
       continue;
     }
+    Exchange exchange = exchangeOf(op);
     auto all = AllGatherOp::create(
-        b, op.getLoc(), RankedTensorType::get({blocks * pieces}, element),
-        result, pieceAxes, DenseI64ArrayAttr());
+        b, op.getLoc(),
+        RankedTensorType::get({blocks * exchange.pieces}, element), result,
+        exchange.pieceAxes, DenseI64ArrayAttr());
     result.replaceAllUsesExcept(all, all);
     norms[all] = norm;
   }
@@ -518,7 +524,7 @@ LogicalResult Sharder::gatherResults(SegmentMapOp map) {
       if (const ArenaOp::Bucket &bucket = *find(target, some.front());
           !bucket.isPiece()) {
         value = AllGatherOp::create(
-            b, map.getLoc(), value.getType(), value, pieceAxes,
+            b, map.getLoc(), value.getType(), value, exchangeOf(map).pieceAxes,
             b.getDenseI64ArrayAttr({bucket.localFirst, bucket.count}));
         ++gathered;
       }
@@ -559,10 +565,9 @@ LogicalResult Sharder::cutSegments() {
       maps.push_back(map);
     }
   }
-  if (sharded)
-    for (SegmentMapOp map : maps)
-      if (failed(gatherResults(map)))
-        return failure();
+  for (SegmentMapOp map : maps)
+    if (divides(map) && failed(gatherResults(map)))
+      return failure();
   return success();
 }
 
@@ -588,11 +593,10 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
     StepOp step = getStep(module);
     if (!step)
       return signalPassFailure();
-    ArrayAttr over = getReducedAxes(step);
-    if (!over)
+    if (!getReducedAxes(step))
       return;
     bool sharded = mode != "none";
-    Sharder sharder(step, getMesh(module), over, sharded);
+    Sharder sharder(step, sharded);
     if (failed(sharder.verifyNeeds()))
       return signalPassFailure();
     bool all = mode == "parameters";

@@ -211,6 +211,37 @@ Value trainc::buildStochasticRounding(OpBuilder &b, Location loc,
   return arith::SelectOp::create(b, loc, isFinite, fromBits(rounded), value);
 }
 
+SmallVector<PlaceStep> trainc::stepsToWhole(ParamOp param) {
+  SmallVector<PlaceStep> steps;
+  if (param.getPartAxes().empty())
+    return steps;
+  ArrayRef<int64_t> whole = param.getWholeType().getShape();
+  ArrayRef<int64_t> part = param.getTensorType().getShape();
+  ArrayRef<int64_t> blocks = param.getBlocks().value_or(ArrayRef<int64_t>());
+  int64_t inner = 1; // elements of the whole behind the dimension
+  for (int64_t dim = whole.size() - 1; dim >= 0; --dim) {
+    ArrayAttr axes = ArrayAttr::get(param.getContext(), {});
+    if (dim < static_cast<int64_t>(param.getSplit()->size()))
+      axes = cast<ArrayAttr>((*param.getSplit())[dim]);
+    if (!axes.empty()) {
+      int64_t count = blocks.empty() ? 1 : blocks[dim];
+      int64_t row = part[dim] / count * inner;
+      steps.push_back({row, whole[dim] / count * inner, row, axes});
+    }
+    inner *= whole[dim];
+  }
+  return steps;
+}
+
+Value trainc::buildPlaceStep(OpBuilder &b, Location loc, Value index, Value row,
+                             Value segment, Value start) {
+  Value rows = arith::DivUIOp::create(b, loc, index, row);
+  Value within = arith::RemUIOp::create(b, loc, index, row);
+  Value whole = arith::MulIOp::create(b, loc, rows, segment);
+  whole = arith::AddIOp::create(b, loc, whole, within);
+  return arith::AddIOp::create(b, loc, whole, start);
+}
+
 Value trainc::buildGuard(OpBuilder &b, Location loc, const UpdateElement &e,
                          Value value, Value old) {
   return arith::SelectOp::create(b, loc, e.finite, value, old);

@@ -77,6 +77,20 @@ mlir::Value buildStochasticRounding(mlir::OpBuilder &b, mlir::Location loc,
                                     const UpdateElement &element,
                                     mlir::Value value, mlir::Type stored);
 
+/// A step from the place of an element in a rank's part of a parameter to that in the
+/// whole, along one dimension: index -> index / row * segment + index % row + start, where
+/// start is `part` times the rank's place along `axes`.
+struct PlaceStep {
+  int64_t row = 1, segment = 1, part = 0;
+  mlir::ArrayAttr axes;
+};
+/// In this order; none if every rank has all of it.
+llvm::SmallVector<PlaceStep> stepsToWhole(train::ParamOp param);
+
+mlir::Value buildPlaceStep(mlir::OpBuilder &b, mlir::Location loc,
+                           mlir::Value index, mlir::Value row,
+                           mlir::Value segment, mlir::Value start);
+
 /// `value` where the gradients are finite, else `old`.
 mlir::Value buildGuard(mlir::OpBuilder &b, mlir::Location loc,
                        const UpdateElement &element, mlir::Value value,

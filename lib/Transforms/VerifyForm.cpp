@@ -29,8 +29,8 @@ static bool isSource(Operation *op) {
   if (isa<ScheduleOp, OptimizerOp, nn::MapOp>(op->getParentOp()))
     return true;
   return isa<nn::NNDialect>(op->getDialect()) ||
-         isa<ReadOp, WriteOp, train::YieldOp, RecomputeOp, func::CallOp,
-             func::ReturnOp>(op);
+         isa<ReadOp, WriteOp, train::YieldOp, RecomputeOp, ConstrainOp,
+             func::CallOp, func::ReturnOp>(op);
 }
 
 static LogicalResult verifySource(ModuleOp module) {

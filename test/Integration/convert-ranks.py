@@ -6,6 +6,7 @@ does otherwise, is refused by all and changes nothing.
 """
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -56,6 +57,8 @@ train.step @step(%x: tensor<16xi32> split([host, data]), %y: tensor<16xi32> spli
 # Parameters and computing in f32; in bf16 with masters in f32; parameters in bf16 without masters.
 KINDS = {"f32": ("f32", ""), "mixed": ("f32", "precision(compute = bf16)"), "bf16": ("bf16", "")}
 TWO, FOUR, HYBRID = dict(data=2), dict(data=4), dict(host=2, data=2)
+PARTS, COLUMNS = dict(data=2, model=2), dict(model=4)
+SPLITS = {"embed": "split([model])", "w": "split([], [model])", "b": "split([model])"}
 # From an artifact (kind, mesh and options) to another one.
 CASES = [(("f32", TWO, "--shard=none"), ("mixed", TWO, "--shard=optimizer")),
          (("mixed", TWO, "--shard=optimizer"), ("bf16", TWO, "--shard=optimizer")),
@@ -67,6 +70,11 @@ CASES = [(("f32", TWO, "--shard=none"), ("mixed", TWO, "--shard=optimizer")),
          (("mixed", FOUR, "--shard=parameters"), ("bf16", HYBRID, "--shard=gradients", "--bucket-size=4096")),
          (("bf16", TWO, "--shard=gradients"), ("mixed", TWO, "--shard=parameters", "--bucket-size=4096")),
          (("mixed", HYBRID, "--shard=parameters"), ("mixed", FOUR, "--shard=optimizer", "--merge-buffer=sharded")),
+         (("mixed", PARTS, "--shard=parameters"), ("f32", FOUR, "--shard=gradients", "--bucket-size=4096")),
+         (("f32", FOUR, "--shard=parameters"), ("bf16", PARTS, "--shard=optimizer", "--merge-buffer=sharded")),
+         (("mixed", PARTS, "--shard=optimizer"), ("bf16", PARTS, "--shard=optimizer", "--bucket-size=4096")),
+         (("mixed", COLUMNS, "--merge-buffer=sharded"), ("f32", PARTS, "--shard=gradients")),
+         (("bf16", PARTS, "--shard=gradients"), ("mixed", COLUMNS, "--merge-buffer=sharded")),
          (("f32", FOUR, "--shard=none"), ("bf16", HYBRID, "--shard=optimizer"))]
 BEFORE, AFTER = 7, 5  # micro-steps; the conversion is inside a window
 DATA = batches(dict(x=((16,), "i"), y=((16,), "i")), BEFORE + AFTER, 40)
@@ -89,8 +97,12 @@ class Artifacts:
         if key not in self.made:
             path = os.path.join(self.folder, str(len(self.made)))
             os.mkdir(path)
-            self.made[key] = compile_module(text_of(kind, **text), os.path.join(path, "model.so"),
-                                            *([mesh_option(mesh)] if mesh else []), *options)
+            module = text_of(kind, **text)
+            if "model" in (mesh or {}):
+                module = re.sub(r"(train\.param @(embed|w|b) .*)", lambda m: f"{m[1]} {SPLITS[m[2]]}", module)
+                module = module.replace("data = 1)", "data = 1, model = 1)")
+            self.made[key] = compile_module(module, os.path.join(path, "model.so"), *([mesh_option(mesh)] if mesh else []),
+                                            *options)
         return self.made[key]
 
 
@@ -164,7 +176,7 @@ def convert(rank, kind, to_kind, to, path):
 SAVED = ("before", "parameters", "states", "reloaded", "artifact")
 
 
-def converting(kind, to_kind, to, path):
+def converting(kind, to_kind, to, path, alike):
     def work(rank):
         trainer = rank.trainer
         steps(rank, 0, BEFORE)
@@ -177,6 +189,7 @@ def converting(kind, to_kind, to, path):
             bad.append("scalars")
         if trainer.read("seen", "buffer").tolist() != [70000] * 3:
             bad.append("integers")
+        rank.alike = alike
         losses = steps(rank, BEFORE, BEFORE + AFTER)
         trainer.save(path("end"))
         return bad, losses, trainer.memory().total
@@ -209,14 +222,16 @@ def check_case(folder, artifacts, start, to):
         return lambda name: os.path.join(folder, f"{prefix}-{name}")
 
     many, one, again = path("many"), path("one"), path("again")
-    results = run(converting(start[0], to[0], artifacts.get(*to), many), artifacts.get(*start), ranks)
+    alike = to[1].get("model", 1)
+    results = run(converting(start[0], to[0], artifacts.get(*to), many, alike), artifacts.get(*start), ranks,
+                  alike=start[1].get("model", 1))
     bad += check(f"{what}: each rank's own", not any(r[0] for r in results), results)
     complaints, = run(converting_alone(start[0], to[0], artifacts.get(to[0]), many("before"), one), artifacts.get(start[0]), 1)
     bad += check(f"{what}: one rank", not complaints, complaints)
     for name in SAVED:
         bad += check(f"{what}: {name} is saved as by one rank", contents(many(name)) == contents(one(name)))
     for hidden in False, True:
-        others = run(loading(to[0], many("reloaded"), again, hidden), artifacts.get(*to), ranks)
+        others = run(loading(to[0], many("reloaded"), again, hidden), artifacts.get(*to), ranks, alike=alike)
         bad += check(f"{what}: loads the state of other types", not any(r[0] for r in others), others)
         bad += check(f"{what}: as it was converted", bytes_of(again("artifact")) == bytes_of(many("artifact")))
         bad += check(f"{what}: goes on as that", [r[1] for r in results] == [r[1] for r in others] and

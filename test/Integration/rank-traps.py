@@ -6,6 +6,7 @@ stochastic rounding, batch norm, counters). Each is compared with one rank, and 
 """
 import ctypes
 import os
+import re
 import sys
 import tempfile
 
@@ -16,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inp
 from ranks import compile_module, mesh_option, run, same  # noqa: E402
 from report import check  # noqa: E402
 
-K, BATCH, SEQ, CLASSES, WIDTH = 2, 8, 6, 24, 16
+K, BATCH, SEQ, CLASSES, WIDTH = 2, 8, 6, 25, 16
 EACH = "--merge-buffer=sharded"
 # In windows of several micro-steps the bits of the last two are those of the others with this option.
 MODES, ALL_MODES = ("none", "optimizer"), ("none", "optimizer", "gradients", "parameters")
@@ -45,7 +46,8 @@ def against_one(what, text, folder, work, mesh, modes=MODES, bar=1e-5, options=(
     (tensors, exact, near), = run(work, compiled(text, folder), 1)
     bad, first = 0, None
     for mode in modes:
-        results = run(work, compiled(text, folder, mesh, mode, *options), int(np.prod(list(mesh.values()))))
+        results = run(work, compiled(text, folder, mesh, mode, *options), int(np.prod(list(mesh.values()))),
+                      alike=mesh.get("model", 1))
         name = ", ".join([what, str(mesh), mode, *options])
         bad += check(f"{name}: ranks agree", all(
             same(results[0][0], r[0]) and r[1] == results[0][1] and np.array_equal(r[2], results[0][2], equal_nan=True)
@@ -152,9 +154,12 @@ def everything(rank):
     outputs = rank.trainer.eval("averaged", x=x, factor=factor)
     whole = {name: outputs[name] for name in ("logits", "best")}
     if rank.comm:  # each rank has its rows
-        whole = {name: np.concatenate(gathered(rank, value)) for name, value in whole.items()}
+        whole = {name: np.concatenate(gathered(rank, value)[::rank.alike]) for name, value in whole.items()}
     tensors |= {(None, "averaged", name): value for name, value in (whole | {"table": outputs["table"]}).items()}
-    tensors |= {(None, "peek", name): value for name, value in rank.trainer.eval("peek").items()}
+    peek = rank.trainer.eval("peek")
+    if rank.alike > 1:  # and of the columns and rows of what is in parts
+        peek = {name: np.concatenate(gathered(rank, peek[name])[:rank.alike], axis) for name, axis in (("lamb", 1), ("lars", 0))}
+    tensors |= {(None, "peek", name): value for name, value in peek.items()}
     return tensors, exact, near
 
 
@@ -164,6 +169,16 @@ def gathered(rank, array):
     rank.runtime.call("trainc_comm_all_gather", rank.comm.comm, array.ctypes.data_as(ctypes.c_void_p),
                       ctypes.c_uint64(array.nbytes), everyone.ctypes.data_as(ctypes.c_void_p))
     return everyone
+
+
+# The table by its rows, which are the classes of the head, too, and do not divide; columns before rows; one cut by itself.
+SPLITS = {"table": "split([model])", "lamb.w": "split([], [model])", "sgd.b": "split([model])", "frozen": "split([model])",
+          "lars.w": "split([model])"}
+
+
+def in_parts(text):
+    text = re.sub(r"(train\.param @([\w.]+) .*)", lambda m: f"{m[1]} {SPLITS[m[2]]}", text)
+    return text.replace("data = 1)", "data = 1, model = 1)", 1)
 
 
 SCALED = "loss_scale(dynamic<init = 1024.0, interval = 2.0>)"
@@ -176,6 +191,10 @@ def check_everything(folder):
         for mesh in (dict(data=4), dict(host=2, data=2)) if extra else (dict(data=4),):
             bad += against_one(f"all kinds, {clip}", model(clip, extra), folder, everything, mesh)
             bad += against_one(f"all kinds, {clip}", model(clip, extra), folder, everything, mesh, ALL_MODES, options=(EACH,))
+        for mesh in (dict(model=2), dict(data=2, model=2), dict(model=4)) if extra else (dict(data=2, model=2),):
+            text = in_parts(model(clip, extra))
+            bad += against_one(f"parts of all kinds, {clip}", text, folder, everything, mesh)
+            bad += against_one(f"parts of all kinds, {clip}", text, folder, everything, mesh, ALL_MODES, options=(EACH,))
     (_, exact, _), = run(everything, compiled(model(*CLIPS[0]), folder), 1)
     skips = [skipped for _, skipped, *_ in exact[:len(WINDOWS)]]
     return bad + check("the infinity and windows without terms skip", skips == [0, 0, 1, 2, 2, 2], skips)
@@ -254,15 +273,45 @@ train.step @step(%x: tensor<16x1x1xf32> split([data])) accumulate({K}) {{
 """
 
 
+# Parts that are uneven, and such of blocks.
+DROPOUT_IN_PARTS = f"""
+train.mesh @mesh(host = 1, data = 1, model = 1)
+train.optimizer @o = sgd<lr = 1.0>
+train.param @w : tensor<7x5xf32> init(zeros) optimizer(@o) split([], [model])
+train.param @v : tensor<3x24xf32> init(zeros) optimizer(@o) split([], [model]) blocks [1, 3]
+train.step @step(%x: tensor<16x1x1xf32> split([host, data])) accumulate({K}) {{
+  %w = train.read @w : tensor<7x5xf32>
+  %p = nn.mul %w, %x : tensor<7x5xf32>, tensor<16x1x1xf32>
+  %d = nn.dropout %p rate 0.5 : tensor<16x7x5xf32>
+  %s = nn.reduce sum %d dims [0, 1, 2] : tensor<16x7x5xf32>
+  %v = train.read @v : tensor<3x24xf32>
+  %q = nn.mul %v, %x : tensor<3x24xf32>, tensor<16x1x1xf32>
+  %e = nn.dropout %q rate 0.5 : tensor<16x3x24xf32>
+  %t = nn.reduce sum %e dims [0, 1, 2] : tensor<16x3x24xf32>
+  %loss = nn.add %s, %t : tensor<f32>, tensor<f32>
+  train.yield loss(%loss) : tensor<f32>
+}}
+"""
+
+
+def dropout_data():
+    return [dict(x=2.0 ** np.arange(16, dtype="f4").reshape(16, 1, 1))] * (2 * K)
+
+
 def check_dropout(folder):
     """The gradient of @w is the sum of the masks times powers of two: it has all bits of the masks."""
-    data = [dict(x=2.0 ** np.arange(16, dtype="f4").reshape(16, 1, 1))] * (2 * K)
+    data = dropout_data()
     one, = run(lambda rank: record(rank, data)[0], compiled(DROPOUT, folder), 1)
     bad = check("dropout: not all or nothing", len(np.unique(one[K - 1, "parameter", "w", None])) > 20)
     for ranks in 2, 4:
         for options in (("none",), ("optimizer",), ("optimizer", EACH), ("parameters",)):
             results = run(lambda rank: record(rank, data)[0], compiled(DROPOUT, folder, dict(data=ranks), *options), ranks)
             bad += check(f"dropout: masks of 1 and of {ranks} ranks, {' '.join(options)}", all(same(r, one) for r in results))
+    one, = run(lambda rank: record(rank, data)[0], compiled(DROPOUT_IN_PARTS, folder), 1)
+    for mesh in (dict(model=2), dict(data=2, model=2), dict(model=4), dict(host=2, data=2, model=2)):
+        results = run(lambda rank: record(rank, data)[0], compiled(DROPOUT_IN_PARTS, folder, mesh), int(np.prod(list(mesh.values()))),
+                      alike=mesh["model"])
+        bad += check(f"dropout: masks of 1 and of {mesh}", all(same(r, one) for r in results))
     return bad
 
 
@@ -296,7 +345,29 @@ def check_rounding(folder):
             for mode in ALL_MODES:
                 results = run(work, compiled(text, folder, dict(data=ranks), mode), ranks)
                 bad += check(f"masters of bf16{rounding}: bits of 1 and of {ranks} ranks, {mode}", all(same(r, one) for r in results))
+        text = text.replace("data = 1", "data = 1, model = 1")
+        text = text.replace("optimizer(@o)\ntrain.step", "optimizer(@o) split([], [model])\ntrain.step")
+        text = text.replace("33x5", "33x4")
+        given = [dict(a=g["a"], b=np.ascontiguousarray(g["b"][:, :4])) for g in gradients]
+        one, = run(giving(given), compiled(text, folder), 1)
+        for mesh in (dict(model=2), dict(data=2, model=4)):
+            for options in ((), ("--disable-pass=train-fuse-optimizer",)):
+                results = run(giving(given), compiled(text, folder, mesh, "optimizer", *options), int(np.prod(list(mesh.values()))),
+                              alike=mesh["model"])
+                bad += check(f"masters of bf16{rounding}: bits of 1 and of parts on {mesh} {' '.join(options)}",
+                             all(same(r, one) for r in results))
     return bad + check("stochastic rounding makes a difference", not same(*ends))
+
+
+def giving(gradients):
+    """Each rank has its columns of @b, of which one along `data` has all; of @a one has all."""
+    def work(rank):
+        for given in gradients:
+            columns = np.split(given["b"], rank.alike, 1)[rank.rank % rank.alike]
+            rank.trainer.step(a=given["a"] if rank.rank == 0 else np.zeros_like(given["a"]),
+                              b=np.ascontiguousarray(columns if rank.rank < rank.alike else np.zeros_like(columns)))
+        return rank.tensors()
+    return work
 
 
 NORM = """

@@ -63,7 +63,7 @@ static void test_descriptors(void) {
   trainc_descriptor d = trainc_descriptor_handmade;
   d.abi_version = 99;
   refuse(d, TRAINC_ABI_MISMATCH);
-  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 6
+  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 7
   d = trainc_descriptor_handmade;
   d.magic = 1;
   refuse(d, TRAINC_ABI_MISMATCH);
@@ -143,6 +143,16 @@ static void test_descriptors(void) {
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: tensor 'fc.weight' does not lie in an arena
   twice[6] = tensors[6];
+  // Over an axis that is not there, and in blocks that do not divide.
+  static const trainc_split over[2] = {{1, 1}, {0, 1}},
+                            blocks[2] = {{0, 1}, {0, 1000}};
+  for (int i = 0; i < 2; ++i) {
+    twice[0].splits = i ? blocks : over;
+    refuse(d, TRAINC_DATA_CORRUPT);
+  }
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: tensor 'fc.weight' is split in a way that is not there
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: tensor 'fc.weight' is split in a way that is not there
+  twice[0] = tensors[0];
   trainc_artifact *a;
   OK(trainc_artifact_open_descriptor(&d, &a));
   trainc_artifact_close(a);

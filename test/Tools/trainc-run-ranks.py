@@ -151,7 +151,7 @@ def fails(what, results, *wanted, once=True):
 
 def mismatches(folder, models, data):
     fails("another number of ranks", Run(folder, 3, models[2], *data, "--steps", 2).wait(),
-          "compiled for 2 ranks (host = 1, data = 2), there are 3")
+          "compiled for 2 ranks (host = 1, data = 2, model = 1), there are 3")
     fails("a rank alone", Run(folder, 1, models[2], *data, "--steps", 2).wait(), "there is 1")
     fails("a rank of a mesh of one", Run(folder, 2, models[1], *data, "--steps", 2).wait(), "compiled for 1 ranks")
     fails("another artifact on a rank", Run(folder, 2, [models[2], models["other"]], *data, "--steps", 2).wait(),
@@ -231,20 +231,23 @@ def main():
                                      "--shard=optimizer")
     divided = models | {ranks: compile_module(text, f"{folder}/d{ranks}.so", mesh_option(dict(data=ranks)), f"--shard={mode}")
                         for ranks, mode in ((2, "gradients"), (4, "parameters"))}
+    parts = models | {ranks: compile_module(text, f"{folder}/p{ranks}.so", mesh_option(mesh), f"--shard={mode}")
+                      for ranks, mesh, mode in ((2, dict(model=2), "none"), (4, dict(data=2, model=2), "parameters"))}
     if len(sys.argv) > 2:
-        faults(folder, models, data, int(sys.argv[3]))
-        faults(folder, divided, data, int(sys.argv[3]))
+        for some in models, divided, parts:
+            faults(folder, some, data, int(sys.argv[3]))
     else:
         same_numbers(folder, models, data)
         converts(folder, models, data)
         stops(folder, models, data)
         mismatches(folder, models, data)
         faults(folder, models, data, 4)
-        os.mkdir(f"{folder}/divided")
-        same_numbers(f"{folder}/divided", divided, data)
-        converts(f"{folder}/divided", divided, data)
-        stops(f"{folder}/divided", divided, data)
-        faults(f"{folder}/divided", divided, data, 4)
+        for name, some in ("divided", divided), ("parts", parts):
+            os.mkdir(f"{folder}/{name}")
+            same_numbers(f"{folder}/{name}", some, data)
+            converts(f"{folder}/{name}", some, data)
+            stops(f"{folder}/{name}", some, data)
+            faults(f"{folder}/{name}", some, data, 4)
     sys.exit(len(BAD) > 0)
 
 

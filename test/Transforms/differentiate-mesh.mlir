@@ -26,7 +26,7 @@ train.step @step(%x: tensor<4xf32>) {
 train.mesh @mesh(host = 2, data = 3)
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<5x4xf32> init(ones) optimizer(@o)
-train.step @terms(%y: tensor<16xi32>) attributes {over = ["host", "data"]} {
+train.step @terms(%y: tensor<16xi32>) attributes {loss_terms = 96 : i64, over = ["host", "data"]} {
   %w = train.read @w : tensor<5x4xf32>
   %x = nn.embedding %w, %y : tensor<5x4xf32>, tensor<16xi32>
   %s, %n = nn.cross_entropy %x, %y : tensor<16x4xf32>, tensor<16xi32>

@@ -33,6 +33,10 @@ FailureOr<int64_t> trainc::emitEmbeddingGrad(KernelFunction &function,
   Value result = function.outputs.lookup(op.getResult()).front();
   Value begin = l.mul(function.tile, share);
   Value end = l.min(l.add(begin, l.index(share)), l.index(rows));
+  Value first;
+  if (op.getFirst())
+    first = memref::LoadOp::create(
+        b, loc, function.inputs.lookup(op.getFirst()), ValueRange(l.index(0)));
 
   // Runs `body` on vectors of a row: column and mask.
   auto inRow = [&](LoopBuilder &l,
@@ -60,7 +64,8 @@ FailureOr<int64_t> trainc::emitEmbeddingGrad(KernelFunction &function,
   int64_t count = nn::getTensorType(op.getIds()).getNumElements();
   l.loop(l.index(0), l.index(count), 1, [&](LoopBuilder &l, Value i) {
     Value id = memref::LoadOp::create(l.b, loc, ids, ValueRange(i));
-    Value row = nn::idAsRow(l.b, loc, id, rows);
+    // A row before the first of a part is a large number.
+    Value row = nn::idAsRow(l.b, loc, id, op.countRows(), first);
     Value above =
         arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::uge, row, begin);
     Value below =

@@ -25,6 +25,15 @@ static int64_t chooseRowLanes(Type element, int64_t columns) {
   return lanes;
 }
 
+/// The row where a part of a table begins; null without one.
+static Value loadFirst(ThreadBuilder &t, const KernelFunction &function,
+                       Value first) {
+  if (!first)
+    return {};
+  return memref::LoadOp::create(t.b, t.loc, function.inputs.lookup(first),
+                                ValueRange(t.index(0)));
+}
+
 int64_t trainc::emitEmbeddingOnGPU(KernelFunction &function,
                                    nn::EmbeddingOp op) {
   RankedTensorType table = nn::getTensorType(op.getTable());
@@ -40,12 +49,22 @@ int64_t trainc::emitEmbeddingOnGPU(KernelFunction &function,
     Value id =
         memref::LoadOp::create(t.b, t.loc, function.inputs.lookup(op.getIds()),
                                ValueRange(t.div(number, ofRow)));
-    Value row = nn::idAsRow(t.b, t.loc, id, table.getDimSize(0));
+    Value first = loadFirst(t, function, op.getFirst());
+    Value row = nn::idAsRow(t.b, t.loc, id, op.countRows(), first), isOwn;
+    if (first) {
+      isOwn = nn::isRow(t.b, t.loc, row, table.getDimSize(0));
+      row = arith::SelectOp::create(t.b, t.loc, isOwn, row, t.index(0));
+    }
     Value column = t.mul(ofRow == 1 ? t.index(0) : t.mod(number, ofRow), lanes);
     Value value =
         vector::LoadOp::create(t.b, t.loc, VectorType::get({lanes}, element),
                                function.inputs.lookup(op.getTable()),
                                ValueRange(t.add(t.mul(row, columns), column)));
+    if (isOwn) {
+      Value zero = arith::ConstantOp::create(t.b, t.loc,
+                                             t.b.getZeroAttr(value.getType()));
+      value = arith::SelectOp::create(t.b, t.loc, isOwn, value, zero);
+    }
     vector::StoreOp::create(t.b, t.loc, value,
                             function.outputs.lookup(op.getResult()).front(),
                             ValueRange(t.mul(number, lanes)));
@@ -72,6 +91,7 @@ int64_t trainc::emitEmbeddingGradOnGPU(KernelFunction &function,
   Type i32 = b.getI32Type();
   Value mine = t.shared(i32, kIdsAtOnce); // the row within the block's, or -1
   Value id = t.thread();
+  Value first = loadFirst(t, function, op.getFirst());
   Value begin = t.mul(function.tile, share);
   Value end = t.min(t.add(begin, t.index(share)), t.index(rows));
   Type compute = computeTypeOf(op.getResult());
@@ -99,7 +119,8 @@ int64_t trainc::emitEmbeddingGradOnGPU(KernelFunction &function,
         t.loop(t.add(chunk, id), last, kThreads, [&](LoopBuilder &l, Value i) {
           Value row = nn::idAsRow(
               l.b, l.loc,
-              memref::LoadOp::create(l.b, l.loc, ids, ValueRange(i)), rows);
+              memref::LoadOp::create(l.b, l.loc, ids, ValueRange(i)),
+              op.countRows(), first);
           // A row before the block's is a large number.
           Value within = arith::SubIOp::create(l.b, l.loc, row, begin);
           Value size = arith::SubIOp::create(l.b, l.loc, end, begin);

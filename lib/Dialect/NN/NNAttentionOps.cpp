@@ -506,28 +506,68 @@ ShardingRule AttentionGradOp::getShardingRule() {
       mask);
 }
 
-/// The batch, of all operands and results; of a mask where it is not repeated.
-static ShardingRule getPackedRule(Operation *op, Value mask) {
+/// The batch and, if there are as many of keys and values, the heads. `packed` are laid
+/// out as q, k and v, `outs` as their heads are, `lse` as [B, H, T].
+static ShardingRule getPackedRule(Operation *op, int64_t heads, int64_t kvHeads,
+                                  Value mask,
+                                  ArrayRef<ShardingRule::Place> packed,
+                                  ArrayRef<ShardingRule::Place> outs,
+                                  ShardingRule::Place lse) {
+  using Place = ShardingRule::Place;
   ShardingRule rule(op);
-  SmallVector<ShardingRule::Place> places;
-  for (unsigned i = 0; i < op->getNumResults(); ++i)
-    places.push_back(rule.out(i, 0));
-  for (unsigned i = 0; i < op->getNumOperands(); ++i) {
-    RankedTensorType type = getTensorType(op->getOperand(i));
-    bool repeated =
-        op->getOperand(i) == mask &&
-        (type.getRank() < 4 ||
-         type.getDimSize(0) != getTensorType(op->getOperand(0)).getDimSize(0));
-    if (!repeated)
-      places.push_back(rule.in(i, 0));
-  }
-  rule.share(FactorKind::Parallel, places);
+  auto at = [](ArrayRef<Place> values, int64_t dim) {
+    SmallVector<Place> places(values);
+    for (Place &place : places)
+      place.dim = dim;
+    return places;
+  };
+  // A mask is repeated along what it does not have.
+  auto withMask = [&](SmallVector<Place> places, int64_t dim, int64_t size) {
+    RankedTensorType type = mask ? getTensorType(mask) : RankedTensorType();
+    int64_t own = mask ? dim - 4 + type.getRank() : -1;
+    if (own >= 0 && type.getDimSize(own) == size)
+      places.push_back(rule.in(op->getNumOperands() - 1, own));
+    return places;
+  };
+  SmallVector<Place> batch = at(packed, 0);
+  batch.append(at(outs, 0));
+  batch.push_back(lse);
+  rule.share(FactorKind::Parallel, withMask(batch, 0, rule.getSize(lse)));
+  if (heads != kvHeads)
+    return rule;
+  rule.share(FactorKind::Whole, at(packed, 2), 3);
+  SmallVector<Place> all = at(packed, 2);
+  all.append(at(outs, 2));
+  int64_t size = rule.getSize(at(outs, 2)[0]) / heads;
+  SmallVector<Place> each = all;
+  lse.dim = 1;
+  each.push_back(lse);
+  rule.share(FactorKind::Parallel, withMask(each, 1, heads), heads);
+  rule.share(FactorKind::Whole, all, size);
   return rule;
 }
 
 ShardingRule PackedAttentionOp::getShardingRule() {
-  return getPackedRule(*this, getMask());
+  using R = ShardingRule;
+  return getPackedRule(*this, getHeads(), getKvHeads().value_or(getHeads()),
+                       getMask(), {R::in(0, 0)}, {R::out(0, 0)}, R::out(1, 0));
 }
 ShardingRule PackedAttentionGradOp::getShardingRule() {
-  return getPackedRule(*this, getMask());
+  using R = ShardingRule;
+  return getPackedRule(*this, getHeads(), getKvHeads().value_or(getHeads()),
+                       getMask(), {R::in(0, 0), R::out(0, 0)},
+                       {R::in(1, 0), R::in(3, 0)}, R::in(2, 0));
+}
+
+void PackedAttentionOp::adaptToTypes() {
+  int64_t heads = getTensorType(getLse()).getDimSize(1);
+  if (getKvHeads())
+    setKvHeads(*getKvHeads() * heads / getHeads());
+  setHeads(heads);
+}
+void PackedAttentionGradOp::adaptToTypes() {
+  int64_t heads = getTensorType(getLse()).getDimSize(1);
+  if (getKvHeads())
+    setKvHeads(*getKvHeads() * heads / getHeads());
+  setHeads(heads);
 }

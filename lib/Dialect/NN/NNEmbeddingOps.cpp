@@ -16,13 +16,30 @@ using namespace trainc::nn;
 // Embedding
 //===----------------------------------------------------------------------===//
 
-Value nn::idAsRow(OpBuilder &b, Location loc, Value id, int64_t rows) {
+Value nn::idAsRow(OpBuilder &b, Location loc, Value id, int64_t rows,
+                  Value first) {
   auto index = [&](int64_t value) -> Value {
     return arith::ConstantIndexOp::create(b, loc, value);
   };
   id = arith::IndexCastOp::create(b, loc, b.getIndexType(), id);
   id = arith::MaxSIOp::create(b, loc, id, index(0));
-  return arith::MinSIOp::create(b, loc, id, index(rows - 1));
+  id = arith::MinSIOp::create(b, loc, id, index(rows - 1));
+  if (!first)
+    return id;
+  first = arith::IndexCastOp::create(b, loc, b.getIndexType(), first);
+  return arith::SubIOp::create(b, loc, id, first);
+}
+
+Value nn::isRow(OpBuilder &b, Location loc, Value row, int64_t rows) {
+  Value count = arith::ConstantIndexOp::create(b, loc, rows);
+  return arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ult, row, count);
+}
+
+/// The row where a part of a table begins, outside of loops; null without one.
+static Value extractFirst(OpBuilder &b, Location loc, Value first) {
+  return first ? tensor::ExtractOp::create(b, loc, first, ValueRange())
+                     .getResult()
+               : Value();
 }
 
 LogicalResult EmbeddingOp::inferReturnTypes(MLIRContext *,
@@ -49,15 +66,25 @@ FailureOr<SmallVector<Value>> EmbeddingOp::decompose(OpBuilder &b) {
                                   b.getContext());
   Value empty =
       tensor::EmptyOp::create(b, loc, type.getShape(), type.getElementType());
+  Value first = extractFirst(b, loc, getFirst());
+  int64_t own = getTensorType(getTable()).getDimSize(0);
   SmallVector<utils::IteratorType> loops(rank, utils::IteratorType::parallel);
   auto lookup = linalg::GenericOp::create(
       b, loc, type, getIds(), empty, ArrayRef{rows, identity}, loops,
       [&](OpBuilder &b, Location loc, ValueRange args) {
-        Value row =
-            idAsRow(b, loc, args[0], getTensorType(getTable()).getDimSize(0));
+        Value row = idAsRow(b, loc, args[0], countRows(), first), isOwn;
+        if (first) {
+          isOwn = isRow(b, loc, row, own);
+          Value zero = arith::ConstantIndexOp::create(b, loc, 0);
+          row = arith::SelectOp::create(b, loc, isOwn, row, zero);
+        }
         Value column = linalg::IndexOp::create(b, loc, rank - 1);
         Value element = tensor::ExtractOp::create(b, loc, getTable(),
                                                   ValueRange{row, column});
+        if (isOwn)
+          element = arith::SelectOp::create(
+              b, loc, isOwn, element,
+              splatConstant(b, loc, type.getElementType(), 0.0));
         linalg::YieldOp::create(b, loc, element);
       });
   return SmallVector<Value>{lookup.getResult(0)};
@@ -69,9 +96,10 @@ EmbeddingOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   // In the compute type: the sum of bf16 and f16 then needs no room of its own.
   RankedTensorType table = getTensorType(getTable());
   Type element = table.getElementType(), compute = getComputeType(element);
-  Value sum = EmbeddingGradOp::create(
-      b, getLoc(), table.clone(compute), getIds(),
-      castTo(b, getLoc(), resultGrads[0], compute), /*init=*/Value());
+  Value sum =
+      EmbeddingGradOp::create(b, getLoc(), table.clone(compute), getIds(),
+                              castTo(b, getLoc(), resultGrads[0], compute),
+                              /*init=*/Value(), getFirst(), getRowsAttr());
   operandGrads[0] = castTo(b, getLoc(), sum, element);
   return success();
 }
@@ -82,15 +110,27 @@ Value nn::addTo(OpBuilder &b, Location loc, Value sum, Value value) {
     return AddOp::create(b, loc, sum, value);
   Type type = value.getType();
   Value ids = embedding.getIds(), grad = embedding.getGrad(),
-        init = embedding.getInit();
+        init = embedding.getInit(), first = embedding.getFirst();
+  IntegerAttr rows = embedding.getRowsAttr();
   Location embeddingLoc = embedding.getLoc();
   embedding.erase();
   if (init)
     sum = addTo(b, loc, sum, init);
-  return EmbeddingGradOp::create(b, embeddingLoc, type, ids, grad, sum);
+  return EmbeddingGradOp::create(b, embeddingLoc, type, ids, grad, sum, first,
+                                 rows);
+}
+
+LogicalResult EmbeddingOp::verify() {
+  if (getFirst() && countRows() < 1)
+    return emitOpError("expects a table of at least one row (C2), got ")
+           << countRows();
+  return success();
 }
 
 LogicalResult EmbeddingGradOp::verify() {
+  if (getFirst() && countRows() < 1)
+    return emitOpError("expects a table of at least one row (C4), got ")
+           << countRows();
   RankedTensorType ids = getTensorType(getIds()),
                    grad = getTensorType(getGrad()),
                    result = getTensorType(getResult());
@@ -133,13 +173,20 @@ FailureOr<SmallVector<Value>> EmbeddingGradOp::decompose(OpBuilder &b) {
     Value zero = splatConstant(b, loc, compute, 0.0);
     initial = linalg::FillOp::create(b, loc, zero, empty).getResult(0);
   }
+  Value first = extractFirst(b, loc, getFirst());
+  int64_t own = type.getDimSize(0);
   SmallVector<OpFoldResult> sizes =
       getAsIndexOpFoldResult(b.getContext(), {1, columns});
   SmallVector<OpFoldResult> strides =
       getAsIndexOpFoldResult(b.getContext(), {1, 1});
   auto addRow = [&](OpBuilder &b, Location loc, Value i, ValueRange sums) {
     Value id = tensor::ExtractOp::create(b, loc, ids, i);
-    id = idAsRow(b, loc, id, type.getDimSize(0));
+    id = idAsRow(b, loc, id, countRows(), first);
+    Value isOwn;
+    if (first) {
+      isOwn = isRow(b, loc, id, own);
+      id = arith::SelectOp::create(b, loc, isOwn, id, index(0));
+    }
     SmallVector<OpFoldResult> from = {i, b.getIndexAttr(0)},
                               to = {id, b.getIndexAttr(0)};
     Value row =
@@ -148,8 +195,10 @@ FailureOr<SmallVector<Value>> EmbeddingGradOp::decompose(OpBuilder &b) {
         tensor::ExtractSliceOp::create(b, loc, sums[0], to, sizes, strides);
     SmallVector<AffineMap> maps(2, b.getMultiDimIdentityMap(2));
     SmallVector<utils::IteratorType> loops(2, utils::IteratorType::parallel);
-    auto add = [](OpBuilder &b, Location loc, ValueRange args) {
+    auto add = [&](OpBuilder &b, Location loc, ValueRange args) {
       Value value = arith::AddFOp::create(b, loc, args[1], args[0]);
+      if (isOwn)
+        value = arith::SelectOp::create(b, loc, isOwn, value, args[1]);
       linalg::YieldOp::create(b, loc, value);
     };
     auto added = linalg::GenericOp::create(b, loc, sum.getType(), row, sum,
@@ -304,6 +353,9 @@ ShardingRule EmbeddingOp::getShardingRule() {
   rule.shareDims(FactorKind::Parallel, 0, last,
                  {rule.out(0, 0), rule.in(1, 0)});
   rule.share(FactorKind::Parallel, {rule.out(0, last), rule.in(0, 1)});
+  // A part of the table gives zeros where an id is of a row that it does not have.
+  if (!getFirst())
+    rule.share(FactorKind::Sum, rule.in(0, 0));
   rule.linear = {{0}};
   return rule;
 }

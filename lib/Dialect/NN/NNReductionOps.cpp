@@ -187,7 +187,7 @@ ShardingRule ReduceOp::getShardingRule() {
       rule.share(FactorKind::Parallel, {rule.out(0, to++), rule.in(0, dim)});
       continue;
     }
-    rule.share(isSum ? FactorKind::Sum : FactorKind::Whole, rule.in(0, dim));
+    rule.share(isSum ? FactorKind::Sum : FactorKind::Join, rule.in(0, dim));
     to += getKeep();
   }
   if (isSum)

@@ -37,9 +37,12 @@ std::string train::stateRole(StringRef state) {
   return ("arena.state." + state).str();
 }
 
-std::string train::arenaName(StringRef role, Type element) {
+std::string train::arenaName(StringRef role, Type element, ArrayAttr axes) {
   std::string name = role.str() + ".";
-  llvm::raw_string_ostream(name) << element;
+  llvm::raw_string_ostream os(name);
+  os << element;
+  for (auto axis : axes.getAsRange<StringAttr>())
+    os << "." << axis.getValue();
   return name;
 }
 

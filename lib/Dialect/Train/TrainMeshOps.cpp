@@ -30,6 +30,37 @@ ArrayAttr train::getReducedAxes(StepOp step) {
   return axes.empty() ? ArrayAttr() : ArrayAttr::get(step.getContext(), axes);
 }
 
+Exchange train::getExchange(StepOp step, ArenaOp arena) {
+  auto module = step->getParentOfType<ModuleOp>();
+  ArrayAttr own = ArrayAttr::get(step.getContext(), {});
+  if (!arena.getSlices().empty())
+    if (auto param = module.lookupSymbol<ParamOp>(
+            cast<FlatSymbolRefAttr>(arena.getSlices()[0]).getValue()))
+      own = param.getPartAxes();
+  DenseSet<Attribute> ofParts;
+  for (auto param : module.getOps<ParamOp>())
+    for (Attribute axis : param.getPartAxes())
+      ofParts.insert(axis);
+  SmallVector<Attribute> others;
+  Attribute last;
+  for (Attribute axis : getReducedAxes(step)) {
+    if (llvm::is_contained(own, axis))
+      continue;
+    others.push_back(axis);
+    if (!last || !ofParts.contains(axis) || ofParts.contains(last))
+      last = axis;
+  }
+  SmallVector<Attribute> axes;
+  if (last) {
+    llvm::erase(others, last);
+    axes.push_back(last);
+  }
+  Builder b(step.getContext());
+  ArrayAttr pieceAxes = b.getArrayAttr(axes);
+  return {pieceAxes, b.getArrayAttr(others),
+          getMesh(module).getCount(pieceAxes)};
+}
+
 int64_t MeshOp::getSize(StringRef axis) {
   for (auto [name, size] : llvm::zip(getAxes(), getSizes()))
     if (cast<StringAttr>(name).getValue() == axis)
@@ -227,6 +258,10 @@ LogicalResult ProcessIndexOp::verifySymbolUses(SymbolTableCollection &) {
   return verifyAxes(*this, getAxes());
 }
 
+LogicalResult ConstrainOp::verifySymbolUses(SymbolTableCollection &) {
+  return verifySplit(*this, getSplit(), getInput().getType(), "C1");
+}
+
 LogicalResult AllReduceOp::verify() {
   if (getPieceOf() && !getRange())
     return emitOpError("expects a range with piece_of (C3)");
@@ -276,6 +311,22 @@ LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &tables) {
 }
 
 LogicalResult AllGatherOp::verify() { return success(); }
+
+LogicalResult
+AllGatherOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                            SmallVectorImpl<Value> &operandGrads) {
+  if (getRange())
+    return emitOpError("has no gradient with a range");
+  Location loc = getLoc();
+  auto sum = AllReduceOp::create(b, loc, resultGrads[0], getAxesAttr(),
+                                 DenseI64ArrayAttr(), ArrayAttr());
+  Value index = ProcessIndexOp::create(
+      b, loc, RankedTensorType::get({}, b.getI64Type()), getAxesAttr());
+  int64_t count =
+      getMesh((*this)->getParentOfType<ModuleOp>()).getCount(getAxes());
+  operandGrads[0] = nn::PartOp::create(b, loc, sum, index, 0, count);
+  return success();
+}
 
 LogicalResult ViewOp::verify() {
   auto type = cast<RankedTensorType>(getFlat().getType());

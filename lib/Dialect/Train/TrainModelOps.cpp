@@ -345,6 +345,45 @@ static LogicalResult verifyInit(Operation *op, Attribute init, Type type,
   return success();
 }
 
+/// (C6) of a parameter that is a part.
+static LogicalResult verifyPart(ParamOp param) {
+  RankedTensorType part = param.getTensorType(), whole = param.getWholeType();
+  bool fits = param.getSplit() && part.getRank() == whole.getRank() &&
+              part.getElementType() == whole.getElementType();
+  MeshOp mesh = getMesh(param->getParentOfType<ModuleOp>());
+  for (int64_t i = 0; fits && i < part.getRank(); ++i) {
+    ArrayAttr split = *param.getSplit();
+    int64_t parts = i < static_cast<int64_t>(split.size())
+                        ? mesh.getCount(cast<ArrayAttr>(split[i]))
+                        : 1;
+    ArrayRef<int64_t> blocks = param.getBlocks().value_or(ArrayRef<int64_t>());
+    int64_t count = static_cast<int64_t>(blocks.size()) == part.getRank()
+                        ? std::max<int64_t>(1, blocks[i])
+                        : 1;
+    fits = part.getDimSize(i) ==
+           count * llvm::divideCeil(whole.getDimSize(i) / count, parts);
+  }
+  if (fits)
+    return success();
+  return param.emitOpError("expects to be a part of what it is of, by its "
+                           "split (C6), got ")
+         << part << " of " << whole;
+}
+
+/// (C7) of a parameter with blocks.
+static LogicalResult verifyBlocks(ParamOp param) {
+  ArrayRef<int64_t> blocks = *param.getBlocks();
+  ArrayRef<int64_t> shape = param.getWholeType().getShape();
+  bool fits = param.getSplit() && blocks.size() == shape.size();
+  for (size_t i = 0; fits && i < blocks.size(); ++i)
+    fits = blocks[i] >= 1 && shape[i] % blocks[i] == 0;
+  if (fits)
+    return success();
+  return param.emitOpError("expects a split, and blocks that divide the sizes, "
+                           "one for each dimension (C7), got blocks [")
+         << blocks << "] for " << param.getWholeType();
+}
+
 LogicalResult ParamOp::verify() {
   auto type = dyn_cast<RankedTensorType>(getType());
   if (!type || !nn::isLegalTensor(type) ||
@@ -372,7 +411,26 @@ LogicalResult ParamOp::verify() {
   }
   if (getSplit() && failed(verifySplit(*this, *getSplit(), getType(), "C5")))
     return failure();
-  return verifyInit(*this, getInit(), getType(), "C4");
+  if (getWhole() && failed(verifyPart(*this)))
+    return failure();
+  if (getBlocks() && failed(verifyBlocks(*this)))
+    return failure();
+  return verifyInit(*this, getInit(), getWholeType(), "C4");
+}
+
+ArrayAttr ParamOp::getPartAxes() {
+  SmallVector<Attribute> axes;
+  auto isSplitOver = [&](Attribute axis) {
+    return llvm::any_of(
+        getSplit()->getAsRange<ArrayAttr>(),
+        [&](ArrayAttr dim) { return llvm::is_contained(dim, axis); });
+  };
+  MeshOp mesh = getMesh((*this)->getParentOfType<ModuleOp>());
+  if (getWhole() && getSplit() && mesh)
+    for (auto [axis, size] : llvm::zip(mesh.getAxes(), mesh.getSizes()))
+      if (size > 1 && isSplitOver(axis))
+        axes.push_back(axis);
+  return ArrayAttr::get(getContext(), axes);
 }
 
 LogicalResult BufferOp::verify() {

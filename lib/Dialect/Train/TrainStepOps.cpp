@@ -95,6 +95,37 @@ void EvalOp::getAsmBlockArgumentNames(Region &region,
   nameInputs(getInputNames(), region, setName);
 }
 
+int64_t train::countLossTerms(Value loss) {
+  SmallVector<Value> stack{loss};
+  DenseSet<Operation *> seen;
+  int64_t terms = 1;
+  while (!stack.empty()) {
+    Value value = stack.pop_back_val();
+    Operation *op = value.getDefiningOp();
+    if (!op || !seen.insert(op).second)
+      continue;
+    if (isa<RecomputeOp>(op)) {
+      llvm::append_range(
+          stack, op->getRegion(0).front().getTerminator()->getOperands());
+      continue;
+    }
+    int64_t elements = 1;
+    for (Value operand : op->getOperands())
+      if (auto type = dyn_cast<RankedTensorType>(operand.getType()))
+        if (isa<IntegerType>(type.getElementType()) && type.getRank())
+          elements = std::max(elements, type.getNumElements());
+    terms = std::max(terms, elements);
+    if (elements > 1)
+      continue;
+    // Only scalars on the way: sums of losses, scaled.
+    for (Value operand : op->getOperands())
+      if (auto type = dyn_cast<RankedTensorType>(operand.getType()))
+        if (type.getRank() == 0)
+          stack.push_back(operand);
+  }
+  return terms;
+}
+
 FlatSymbolRefAttr StepOp::getInputGradient(size_t i) {
   ArrayAttr all = getInputGradientsAttr();
   return all && i < all.size() ? dyn_cast<FlatSymbolRefAttr>(all[i])

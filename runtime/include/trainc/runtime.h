@@ -399,7 +399,8 @@ TRAINC_API trainc_status trainc_tensor_data(trainc_trainer *trainer,
                                             uint32_t tensor, void **out_data);
 
 /// The elements of a tensor that this rank has, at trainc_tensor_data: all, or, of
-/// an artifact whose ranks divide it, `count` from `first` on.
+/// an artifact whose ranks divide it, `count` from `first` on. Of a tensor with splits
+/// (step_abi.h) they are counted in this rank's part, row major.
 TRAINC_API trainc_status trainc_tensor_part(const trainc_trainer *trainer,
                                             uint32_t tensor,
                                             uint64_t *out_first,

@@ -170,10 +170,9 @@ public:
   template <typename T> std::vector<T> readTensor(uint32_t tensor) const {
     const trainc_descriptor *d =
         trainc_artifact_descriptor(trainc_trainer_artifact(get()));
-    uint64_t count = 0;
-    if (tensor < d->num_tensors)
-      count = d->tensors[tensor].bytes /
-              trainc_dtype_size(d->tensors[tensor].dtype);
+    uint64_t count = tensor < d->num_tensors;
+    for (uint32_t i = 0; count && i < d->tensors[tensor].rank; ++i)
+      count *= static_cast<uint64_t>(d->tensors[tensor].dims[i]);
     std::vector<T> values(count);
     check(trainc_tensor_read(get(), tensor, dtypeOf<T>(), values.data(),
                              count * sizeof(T)));

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define TRAINC_ABI_MAGIC UINT64_C(0x3143544E49415254) /* "TRAINTC1" */
-#define TRAINC_ABI_VERSION 6
+#define TRAINC_ABI_VERSION 7
 
 typedef enum trainc_dtype {
 #define TRAINC_DTYPE(NAME, number, bytes, text) TRAINC_##NAME = number,
@@ -250,10 +250,23 @@ typedef struct trainc_axis {
   uint64_t size;
 } trainc_axis;
 
+/// How a dimension is cut among ranks: into `blocks` ranges of equal size, and each of
+/// these into a part for each rank along `axes`: a byte for each, axis + 1, the slowest in
+/// the lowest byte. Of a range of n elements and p parts, part i has those from
+/// i * ceil(n / p) on, ceil(n / p) of them or as many as there are.
+typedef struct trainc_split {
+  uint64_t axes; /* 0: every rank has all of it */
+  uint64_t blocks;
+} trainc_split;
+
 /// A logical tensor in an arena: row major, at `offset` bytes. Parameters,
 /// gradients and states of one parameter share `name`; `state` is the state's
 /// name, else null. This table is the whole truth about layout: checkpoints and
 /// access by name go through it.
+///
+/// With `splits`, one for each dimension, a rank has a part only: `dims` are those of the
+/// whole, `bytes` those of a part. Where a part has fewer elements than others there are
+/// zeros in their place.
 typedef struct trainc_tensor {
   const char *name;
   const char *state;
@@ -264,6 +277,7 @@ typedef struct trainc_tensor {
   uint64_t offset;
   uint64_t bytes;
   const int64_t *dims;
+  const trainc_split *splits; /* null: whole on every rank */
   int32_t group; /* index into groups; -1: no optimizer (frozen, buffer) */
   uint32_t init; /* trainc_init_kind */
   double init_a, init_b;

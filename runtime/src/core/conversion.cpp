@@ -10,6 +10,7 @@
 #include "core/hash.h"
 #include "core/match.h"
 #include "core/mover.h"
+#include "core/parts.h"
 #include "core/target.h"
 #include "cuda/arena_conversion.h"
 #include "cuda/executor.h"
@@ -47,7 +48,7 @@ private:
   void layOutArenas();
   trainc_status match(Plan &plan);
   trainc_status planArtifact(Plan &plan);
-  bool haveSameParts(uint32_t from, uint32_t to) const;
+  bool haveSamePieces(uint32_t from, uint32_t to) const;
   bool canKeep(uint32_t from, uint32_t to) const;
   void keep(uint32_t from, uint32_t to);
   trainc_status planMoves();
@@ -98,7 +99,7 @@ bool Conversion::needsWindow(uint32_t arena) const {
 }
 
 /// Has every rank the same pieces of both arenas, in the same kind of memory?
-bool Conversion::haveSameParts(uint32_t from, uint32_t to) const {
+bool Conversion::haveSamePieces(uint32_t from, uint32_t to) const {
   const trainc_arena &a = now.arenas[from], &b = after.arenas[to];
   if (a.num_buckets != b.num_buckets ||
       (trainer->windows[from] != nullptr) != needsWindow(to))
@@ -118,7 +119,7 @@ bool Conversion::haveSameParts(uint32_t from, uint32_t to) const {
 /// Does arena `from` hold what arena `to` shall hold, at the same places?
 bool Conversion::canKeep(uint32_t from, uint32_t to) const {
   const trainc_arena &a = now.arenas[from], &b = after.arenas[to];
-  if (a.role != b.role || !holdsTensors(a) || !haveSameParts(from, to) ||
+  if (a.role != b.role || !holdsTensors(a) || !haveSamePieces(from, to) ||
       alignUp(a.bytes, pageBytes) != alignUp(b.bytes, pageBytes))
     return false;
   for (const Pair &pair : pairs) {
@@ -127,7 +128,7 @@ bool Conversion::canKeep(uint32_t from, uint32_t to) const {
     if (x.arena != from && y.arena != to)
       continue;
     if (x.arena != from || y.arena != to || x.dtype != y.dtype ||
-        x.offset != y.offset)
+        x.offset != y.offset || !haveSameParts(x, trainer->ranks, y, ranks))
       return false;
   }
   // A copy may lie where another artifact has padding, which is zero.
@@ -157,7 +158,8 @@ trainc_status Conversion::planMoves() {
     if (keptFrom[from])
       continue;
     if (now.tensors[pair.from].role == TRAINC_ROLE_GRADIENT &&
-        isMerged(*trainer->d, pair.from) != isMerged(d, pair.to)) {
+        isSum(*trainer->d, trainer->ranks, pair.from) !=
+            isSum(d, ranks, pair.to)) {
       if (!inWindow(trainer))
         continue; // it holds nothing
       return fail(TRAINC_UNSUPPORTED,
@@ -434,8 +436,7 @@ trainc_status Conversion::match(Plan &plan) {
         return TRAINC_OK;
       },
       &context};
-  Target target = {next->artifact,     /*rank=*/0,
-                   /*ranks=*/1,        after.tensors,
+  Target target = {next->artifact, /*ranks=*/nullptr, after.tensors,
                    /*gradients=*/true, options.include_integers != 0};
   TRAINC_TRY(matchState(source, target, plan));
   for (const Match &match : plan.tensors)

@@ -9,6 +9,7 @@
 #include "core/convert.h"
 #include "core/hash.h"
 #include "core/match.h"
+#include "core/parts.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -40,16 +41,14 @@ static void addElements(uint32_t dtype, char *to, const char *from,
                    loadElement(dtype, to, i) + loadElement(dtype, from, i));
 }
 
-/// Takes over what is this rank's of the `bytes` bytes from `begin` on of the tensor
-/// in the file.
-static trainc_status takePiece(const trainc_trainer *trainer,
-                               const Match &match, const char *data,
-                               uint64_t begin, uint64_t bytes) {
+/// Takes over `count` elements from `data` for those from `at` on of this rank's part,
+/// as far as it has them.
+static trainc_status takeRun(const trainc_trainer *trainer, const Match &match,
+                             const char *data, uint64_t at, uint64_t count) {
   const trainc_tensor &tensor = trainer->state.tensors[match.to];
   Part part = partOf(trainer, tensor);
-  uint64_t fromSize = trainc_dtype_size(match.from->dtype);
-  uint64_t first = begin / fromSize, end = (begin + bytes) / fromSize;
-  uint64_t low = first > part.first ? first : part.first;
+  uint64_t fromSize = trainc_dtype_size(match.from->dtype), end = at + count;
+  uint64_t low = at > part.first ? at : part.first;
   uint64_t high = end < part.first + part.count ? end : part.first + part.count;
   if (low >= high)
     return TRAINC_OK;
@@ -59,11 +58,27 @@ static trainc_status takePiece(const trainc_trainer *trainer,
   Elements to;
   TRAINC_TRY(to.open(trainer, tensor, low - part.first, high - low,
                      match.adds ? Access::Update : Access::Write));
-  convert(match.from->dtype, data + (low - first) * fromSize, tensor.dtype,
+  convert(match.from->dtype, data + (low - at) * fromSize, tensor.dtype,
           match.adds ? converted.data() : to.data(), high - low);
   if (match.adds)
     addElements(tensor.dtype, to.data(), converted.data(), high - low);
   return to.close();
+}
+
+/// Takes over what is this rank's of the `bytes` bytes from `begin` on of the tensor
+/// in the file.
+static trainc_status takePiece(const trainc_trainer *trainer,
+                               const Match &match, const char *data,
+                               uint64_t begin, uint64_t bytes) {
+  const trainc_tensor &tensor = trainer->state.tensors[match.to];
+  uint64_t size = trainc_dtype_size(match.from->dtype), first = begin / size;
+  PartMap map(tensor, trainer->ranks, trainer->ranks.rank());
+  return map.forWhole(first, (begin + bytes) / size,
+                      [&](uint64_t at, uint64_t element, uint64_t count) {
+                        return takeRun(trainer, match,
+                                       data + (element - first) * size, at,
+                                       count);
+                      });
 }
 
 /// Another type is converted, and what is added read, in pieces of `pieceBytes`.
@@ -72,23 +87,35 @@ static trainc_status readTensor(const trainc_trainer *trainer,
                                 Array<char> &buffer) {
   const trainc_tensor &tensor = trainer->state.tensors[match.to];
   Part part = partOf(trainer, tensor);
-  uint64_t fromSize = trainc_dtype_size(match.from->dtype);
-  uint64_t first = part.first * fromSize, bytes = part.count * fromSize;
-  if (match.from->dtype == tensor.dtype && !match.adds)
-    return forElements(trainer, tensor, Access::Write,
-                       [&](char *data, uint64_t begin, uint64_t count) {
-                         return file.read(match.from->begin + first +
-                                              begin * fromSize,
-                                          data, count * fromSize);
+  PartMap map(tensor, trainer->ranks, trainer->ranks.rank());
+  uint64_t size = trainc_dtype_size(match.from->dtype);
+  auto readRun = [&](char *to, uint64_t element, uint64_t count) {
+    return file.read(match.from->begin + element * size, to, count * size);
+  };
+  auto readPiece = [&](char *data, uint64_t begin, uint64_t count) {
+    begin += part.first;
+    return map.forPart(begin, begin + count,
+                       [&](uint64_t at, uint64_t element, uint64_t run) {
+                         char *to = data + (at - begin) * size;
+                         if (element != PartMap::none)
+                           return readRun(to, element, run);
+                         memset(to, 0, run * size);
+                         return TRAINC_OK;
                        });
+  };
+  if (match.from->dtype == tensor.dtype && !match.adds)
+    return forElements(trainer, tensor, Access::Write, readPiece);
   buffer.resize(pieceBytes);
-  for (uint64_t at = first; at < first + bytes; at += pieceBytes) {
-    uint64_t rest = first + bytes - at;
-    uint64_t piece = rest < pieceBytes ? rest : pieceBytes;
-    TRAINC_TRY(file.read(match.from->begin + at, buffer.data(), piece));
-    TRAINC_TRY(takePiece(trainer, match, buffer.data(), at, piece));
-  }
-  return TRAINC_OK;
+  uint64_t most = pieceBytes / size;
+  auto takeRuns = [&](uint64_t at, uint64_t element, uint64_t count) {
+    for (uint64_t i = 0; element != PartMap::none && i < count; i += most) {
+      uint64_t piece = count - i < most ? count - i : most;
+      TRAINC_TRY(readRun(buffer.data(), element + i, piece));
+      TRAINC_TRY(takeRun(trainer, match, buffer.data(), at + i, piece));
+    }
+    return TRAINC_OK;
+  };
+  return map.forPart(part.first, part.first + part.count, takeRuns);
 }
 
 static trainc_status writeZeros(const trainc_trainer *trainer,
@@ -296,8 +323,9 @@ static trainc_status agreeOnFile(const trainc_trainer *trainer,
 }
 
 static Target targetOf(const trainc_trainer *trainer) {
-  return {trainer->artifact,      trainer->ranks.rank(), trainer->ranks.size(),
-          trainer->state.tensors, /*gradients=*/false,   /*integers=*/false};
+  return {trainer->artifact, &trainer->ranks, trainer->state.tensors,
+          /*gradients=*/false,
+          /*integers=*/false};
 }
 
 trainc_status trainc_load(trainc_trainer *trainer, const char *path) {

@@ -2,6 +2,7 @@
 
 #include "core/match.h"
 #include "core/convert.h"
+#include "core/parts.h"
 
 using namespace trainc;
 
@@ -11,6 +12,12 @@ static void appendFileShape(Text &text, const FileTensor &tensor) {
   for (uint32_t i = 0; i < tensor.rank; ++i)
     text.format("%lldx", static_cast<long long>(tensor.dims[i]));
   text.append(tensor.dtypeName);
+}
+
+bool trainc::isSum(const trainc_descriptor &d, const Ranks &ranks,
+                   uint32_t gradient) {
+  return isMerged(d, gradient) ||
+         ranks.countIn(~partAxes(d.tensors[gradient])) == 1;
 }
 
 void trainc::rankName(Text &to, uint32_t rank, uint32_t ranks,
@@ -40,6 +47,7 @@ private:
   trainc_status matchGradients();
   trainc_status readScalar(const char *name, double &value);
   uint32_t sourceRanks() const;
+  uint32_t countTerms(const char *gradient) const;
   trainc_status finish();
 
   const FileTensor *find(const char *name) {
@@ -117,12 +125,26 @@ uint32_t Matcher::sourceRanks() const {
   return count > 1 && count <= 65536 ? static_cast<uint32_t>(count) : 1;
 }
 
+/// How many terms the source has of a gradient, each of another name.
+uint32_t Matcher::countTerms(const char *gradient) const {
+  uint32_t most = sourceRanks(), terms = 0;
+  Text name;
+  for (; terms < most; ++terms) {
+    name.clear();
+    rankName(name, terms, most, gradient);
+    if (!source.header.find(name.c_str()))
+      break;
+  }
+  return terms > 0 ? terms : 1;
+}
+
 /// Sums of an open window are those of a rank or, of gradients, of all. Those of a
 /// rank go on at the same number of ranks. Else the first rank gets their sum, in the
 /// order of the ranks, and the others nothing; what is merged gets the sum.
 trainc_status Matcher::matchGradients() {
-  uint32_t ranks = sourceRanks();
-  bool own = ranks == target.ranks;
+  uint32_t ranks = sourceRanks(),
+           rank = target.ranks ? target.ranks->rank() : 0;
+  bool own = ranks == (target.ranks ? target.ranks->size() : 1);
   Text name, gradient;
   for (uint32_t i = 0; i < d.num_tensors; ++i) {
     gradient.clear();
@@ -130,30 +152,33 @@ trainc_status Matcher::matchGradients() {
         !checkpointName(d, i, gradient))
       continue;
     bool merged = isMerged(d, i);
-    uint32_t sums = source.header.find(gradient.c_str()) ? 1 : ranks;
-    bool goesOn = !merged && sums == target.ranks;
-    for (uint32_t rank = 0; rank < sums; ++rank) {
+    uint32_t sums = countTerms(gradient.c_str());
+    uint32_t axes = ~partAxes(d.tensors[i]); // along these it is a sum
+    uint32_t place = target.ranks ? target.ranks->indexIn(axes) : 0;
+    bool goesOn =
+        !merged && sums == (target.ranks ? target.ranks->countIn(axes) : 1);
+    for (uint32_t term = 0; term < sums; ++term) {
       name.clear();
-      rankName(name, rank, sums, gradient.c_str());
+      rankName(name, term, sums, gradient.c_str());
       matchTensor(i, name.c_str(), /*required=*/true,
-                  /*adds=*/!goesOn && rank > 0,
-                  goesOn ? rank == target.rank : merged || target.rank == 0);
+                  /*adds=*/!goesOn && term > 0,
+                  goesOn ? term == place : merged || place == 0);
     }
-    if (!goesOn && !merged && target.rank != 0)
+    if (!goesOn && !merged && place != 0)
       plan.tensors.push({nullptr, i, false});
   }
   for (uint32_t i : {TRAINC_SCALAR_LOSS_SUM, TRAINC_SCALAR_WEIGHT_SUM}) {
-    for (uint32_t rank = 0; ranks > 1 && rank < ranks; ++rank) {
+    for (uint32_t one = 0; ranks > 1 && one < ranks; ++one) {
       double value = 0;
       name.clear();
       gradient.clear();
       gradient.format("scalar/%s", d.scalars[i].name);
-      rankName(name, rank, ranks, gradient.c_str());
+      rankName(name, one, ranks, gradient.c_str());
       TRAINC_TRY(readScalar(name.c_str(), value));
-      if (own && rank == target.rank)
+      if (own && one == rank)
         plan.scalars[i] = value;
     }
-    if (!own && target.rank != 0)
+    if (!own && rank != 0)
       plan.scalars[i] = 0;
   }
   return TRAINC_OK;

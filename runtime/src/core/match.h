@@ -16,13 +16,15 @@ namespace trainc {
 struct Piece {
   uint32_t tensor; // or UINT32_MAX: a scalar
   uint32_t scalar;
-  uint32_t rank; // whose it is, or UINT32_MAX: that of all
+  /// Whose term of a sum it is, among the ranks that have terms of the same elements;
+  /// or UINT32_MAX: it is that of all.
+  uint32_t rank;
 };
 
 void pieceName(const trainc_descriptor &descriptor, uint32_t ranks,
                const Piece &piece, Text &name);
 
-/// Appends the name of what `rank` of several saved as `name`.
+/// Appends the name of what `rank` of `ranks` saved as `name`.
 void rankName(Text &to, uint32_t rank, uint32_t ranks, const char *name);
 
 /// The pieces of a trainer's state and their header; `gradients`: with them, which are
@@ -34,6 +36,9 @@ void describeState(const trainc_trainer *trainer, bool gradients,
 inline bool isMerged(const trainc_descriptor &d, uint32_t gradient) {
   return d.arenas[d.tensors[gradient].arena].role == TRAINC_ROLE_MERGED;
 }
+
+/// Does a rank have all terms of a gradient, if it has any?
+bool isSum(const trainc_descriptor &d, const Ranks &ranks, uint32_t gradient);
 
 inline bool inWindow(const trainc_trainer *trainer) {
   return trainer->scalars[TRAINC_SCALAR_MICRO_STEP] > 0;
@@ -52,7 +57,7 @@ struct Source {
 /// What a state goes into.
 struct Target {
   const trainc_artifact *artifact;
-  uint32_t rank, ranks; // of the trainer
+  const Ranks *ranks; // null: one
   const Array<trainc_tensor> &tensors;
   bool gradients; // even outside of a window
   bool integers;  // may become other types

@@ -3,12 +3,13 @@
 #include "core/mover.h"
 #include "core/convert.h"
 #include "core/match.h"
+#include "core/parts.h"
 
 using namespace trainc;
 
 void Mover::add(uint32_t from, uint32_t to) {
   if (source.state.tensors[from].bytes)
-    items.push({from, to, {}, {}, 0, 0, false, false, false});
+    items.push({from, to, {}, {}, 0, 0, false, false, false, false});
 }
 
 //===----------------------------------------------------------------------===//
@@ -36,6 +37,9 @@ void Mover::sortItems() {
 /// Finds out which elements ranks have before and after.
 trainc_status Mover::findParts(Item &item) {
   uint64_t before = 0, after = 0;
+  item.divided = !haveSameParts(source.d.tensors[item.from], source.ranks,
+                                target.d.tensors[item.to], target.ranks);
+  item.exchanged = item.divided;
   for (uint32_t rank = 0; rank < source.ranks.size(); ++rank) {
     Range from = rangeOf(source.d, source.ranks, item.from, rank);
     Range to = rangeOf(target.d, target.ranks, item.to, rank);
@@ -45,8 +49,10 @@ trainc_status Mover::findParts(Item &item) {
         to.count && (to.first < from.first || to.end() > from.end());
   }
   const trainc_tensor &tensor = source.state.tensors[item.from];
+  // Elements of a part have one number on ranks with different parts.
+  item.divided |= item.exchanged && partAxes(tensor) != 0;
   if (item.exchanged && tensor.role == TRAINC_ROLE_GRADIENT &&
-      !isMerged(source.d, item.from))
+      !isSum(source.d, source.ranks, item.from))
     return fail(TRAINC_UNSUPPORTED,
                 "the gradient of '%s' is each rank's own: it cannot be divided "
                 "otherwise",
@@ -179,17 +185,18 @@ uint32_t Mover::findOwner(const Item &item, uint64_t element,
   return rank;
 }
 
-/// Elements [begin, end) of the rank that has them, for all.
-const char *Mover::exchange(const Item &item, uint64_t begin, uint64_t end) {
+/// Elements [begin, end) of the part of `owner`, for all.
+const char *Mover::exchange(const Item &item, uint32_t owner, uint64_t begin,
+                            uint64_t end) {
   const trainc_tensor &tensor = source.state.tensors[item.from];
-  uint64_t size = trainc_dtype_size(tensor.dtype), ownerEnd = 0;
+  uint64_t size = trainc_dtype_size(tensor.dtype);
   Collective broadcast;
   broadcast.kind = TRAINC_BROADCAST;
   broadcast.group = worldGroup(*source.ranks.communicator());
   broadcast.dtype = tensor.dtype;
   broadcast.count = end - begin;
   broadcast.label = tensor.name;
-  broadcast.root = findOwner(item, begin, ownerEnd);
+  broadcast.root = owner;
   buffer.resize(pieceBytes);
   broadcast.data = buffer.data();
   if (broadcast.root == source.ranks.rank())
@@ -198,6 +205,94 @@ const char *Mover::exchange(const Item &item, uint64_t begin, uint64_t end) {
   if (status == TRAINC_OK)
     status = trainc::run(*source.ranks.communicator(), broadcast, nullptr);
   return static_cast<char *>(broadcast.data);
+}
+
+/// Takes the pages of what this rank gets, up to element `end`.
+void Mover::takeTo(const Item &item, uint64_t end) {
+  const trainc_tensor &to = target.state.tensors[item.to];
+  const Range &has = item.target;
+  uint64_t bytes = has.offset + (end - has.first) * trainc_dtype_size(to.dtype);
+  uint64_t page = alignUp(bytes, pageBytes) / pageBytes;
+  page -= isShared(targets, item.toSpan, page - 1, /*moved=*/true);
+  take(to.arena, taken, page);
+  taken = page > taken ? page : taken;
+}
+
+/// Drops the pages of what this rank had, up to element `end`.
+void Mover::dropTo(const Item &item, uint64_t end) {
+  const trainc_tensor &from = source.state.tensors[item.from];
+  const Range &had = item.source;
+  uint64_t bytes =
+      had.offset + (end - had.first) * trainc_dtype_size(from.dtype);
+  uint64_t page = bytes / pageBytes;
+  if (end == had.end() && bytes % pageBytes)
+    page += !isShared(sources, item.fromSpan, page, /*moved=*/false);
+  drop(from.arena, dropped, page);
+  dropped = page > dropped ? page : dropped;
+}
+
+/// Is `rank` the first that has what it has of the tensor before?
+bool Mover::isOwner(const Item &item, uint32_t rank) const {
+  const trainc_tensor &tensor = source.d.tensors[item.from];
+  PartMap map(tensor, source.ranks, rank);
+  Range range = rangeOf(source.d, source.ranks, item.from, rank);
+  bool first = range.count > 0;
+  for (uint32_t i = 0; first && i < rank; ++i) {
+    Range other = rangeOf(source.d, source.ranks, item.from, i);
+    first = other.first != range.first || other.count != range.count ||
+            !map.equals(PartMap(tensor, source.ranks, i));
+  }
+  return first;
+}
+
+/// Moves a tensor of which ranks have other parts afterwards.
+void Mover::moveDivided(const Item &item) {
+  if (item.target.count)
+    takeTo(item, item.target.end());
+  const trainc_tensor &from = source.state.tensors[item.from];
+  const trainc_tensor &to = target.state.tensors[item.to];
+  uint64_t fromSize = trainc_dtype_size(from.dtype);
+  uint64_t toSize = trainc_dtype_size(to.dtype);
+  const Range &has = item.target;
+  PartMap after(target.d.tensors[item.to], target.ranks, target.ranks.rank());
+  const char *data = nullptr;
+  auto takeRun = [&](uint64_t at, uint64_t element, uint64_t count) {
+    auto convertRun = [&](uint64_t place, uint64_t found, uint64_t run) {
+      uint64_t low = place > has.first ? place : has.first;
+      uint64_t high = place + run < has.end() ? place + run : has.end();
+      if (low < high)
+        convert(from.dtype,
+                data + (at + (found - element) + (low - place)) * fromSize,
+                to.dtype,
+                target.state.pages[to.arena].data() + has.offset +
+                    (low - has.first) * toSize,
+                high - low);
+      return TRAINC_OK;
+    };
+    return element == PartMap::none
+               ? TRAINC_OK
+               : after.forWhole(element, element + count, convertRun);
+  };
+  for (uint32_t rank = 0; real && rank < source.ranks.size(); ++rank) {
+    if (!isOwner(item, rank))
+      continue;
+    Range range = rangeOf(source.d, source.ranks, item.from, rank);
+    PartMap before(source.d.tensors[item.from], source.ranks, rank);
+    (void)forPieces(from.dtype, to.dtype, range.count,
+                    [&](uint64_t first, uint64_t count) {
+                      uint64_t begin = range.first + first;
+                      data = exchange(item, rank, begin, begin + count);
+                      if (status == TRAINC_OK)
+                        (void)before.forPart(
+                            begin, begin + count,
+                            [&](uint64_t at, uint64_t element, uint64_t run) {
+                              return takeRun(at - begin, element, run);
+                            });
+                      return TRAINC_OK;
+                    });
+  }
+  if (item.source.count)
+    dropTo(item, item.source.end());
 }
 
 /// Moves what this rank has of elements [begin, end).
@@ -209,18 +304,15 @@ void Mover::movePiece(const Item &item, uint64_t begin, uint64_t end) {
   const Range &had = item.source, &has = item.target;
   uint64_t low = begin > has.first ? begin : has.first;
   uint64_t high = end < has.end() ? end : has.end();
-  if (low < high) {
-    uint64_t bytes = has.offset + (high - has.first) * toSize;
-    uint64_t page = alignUp(bytes, pageBytes) / pageBytes;
-    page -= isShared(targets, item.toSpan, page - 1, /*moved=*/true);
-    take(to.arena, taken, page);
-    taken = page > taken ? page : taken;
-  }
+  if (low < high)
+    takeTo(item, high);
   if (real) {
-    const char *data = item.exchanged
-                           ? exchange(item, begin, end)
-                           : source.state.pages[from.arena].data() +
-                                 had.offset + (begin - had.first) * fromSize;
+    uint64_t ownerEnd = 0;
+    const char *data =
+        item.exchanged
+            ? exchange(item, findOwner(item, begin, ownerEnd), begin, end)
+            : source.state.pages[from.arena].data() + had.offset +
+                  (begin - had.first) * fromSize;
     if (low < high && status == TRAINC_OK)
       convert(from.dtype, data + (low - begin) * fromSize, to.dtype,
               target.state.pages[to.arena].data() + has.offset +
@@ -228,14 +320,8 @@ void Mover::movePiece(const Item &item, uint64_t begin, uint64_t end) {
               high - low);
   }
   high = end < had.end() ? end : had.end();
-  if (!had.count || high <= had.first)
-    return;
-  uint64_t bytes = had.offset + (high - had.first) * fromSize;
-  uint64_t page = bytes / pageBytes;
-  if (high == had.end() && bytes % pageBytes)
-    page += !isShared(sources, item.fromSpan, page, /*moved=*/false);
-  drop(from.arena, dropped, page);
-  dropped = page > dropped ? page : dropped;
+  if (had.count && high > had.first)
+    dropTo(item, high);
 }
 
 void Mover::move(Item &item) {
@@ -246,6 +332,11 @@ void Mover::move(Item &item) {
     dropped += isShared(sources, item.fromSpan, dropped, /*moved=*/false);
   if (has.count)
     taken += isShared(targets, item.toSpan, taken, /*moved=*/true);
+  if (item.divided) {
+    moveDivided(item);
+    item.moved = true;
+    return;
+  }
   const trainc_tensor &from = source.state.tensors[item.from];
   const trainc_tensor &to = target.state.tensors[item.to];
   uint64_t first = item.exchanged ? 0 : had.first;

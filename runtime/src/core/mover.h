@@ -10,7 +10,8 @@
 // Of several ranks each moves its own parts. A tensor of which a rank has other
 // elements afterwards goes through all ranks, piece by piece, in the same order on
 // all of them. Then a rank may take its part of a bucket before it has dropped
-// what it had.
+// what it had. If it lies in parts (parts.h), a rank holds what it had and what it gets of
+// this tensor, both whole.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CORE_MOVER_H
@@ -58,6 +59,7 @@ private:
     Range source, target;    // what this rank has of them
     size_t fromSpan, toSpan; // their spans, if that is anything
     bool grows, exchanged, moved;
+    bool divided; // into other parts, or pieces of parts: exchanged as a whole
   };
   /// Bytes of a moved tensor in an arena.
   struct Span {
@@ -76,8 +78,13 @@ private:
   void dropGaps();
   void move(Item &item);
   void movePiece(const Item &item, uint64_t begin, uint64_t end);
+  void takeTo(const Item &item, uint64_t end);
+  void dropTo(const Item &item, uint64_t end);
+  void moveDivided(const Item &item);
+  bool isOwner(const Item &item, uint32_t rank) const;
   uint32_t findOwner(const Item &item, uint64_t element, uint64_t &end) const;
-  const char *exchange(const Item &item, uint64_t begin, uint64_t end);
+  const char *exchange(const Item &item, uint32_t owner, uint64_t begin,
+                       uint64_t end);
   void take(uint32_t arena, uint64_t begin, uint64_t end);
   void drop(uint32_t arena, uint64_t begin, uint64_t end);
 

@@ -13,7 +13,8 @@
 
 namespace trainc {
 
-/// Elements [first, first + count) of a tensor, which this rank has at `data`.
+/// Elements [first, first + count) of a tensor, or of the part of it that is this
+/// rank's (parts.h), which it has at `data`.
 struct Part {
   uint64_t first, count;
   char *data;

@@ -3,6 +3,7 @@
 #include "core/access.h"
 #include "core/files.h"
 #include "core/match.h"
+#include "core/parts.h"
 #include <dirent.h>
 #include <errno.h>
 
@@ -11,6 +12,7 @@ using namespace trainc;
 /// What a checkpoint has, the wider types first so that all are aligned.
 static void collect(const trainc_trainer *trainer, bool gradients,
                     uint32_t ranks, Array<Piece> &pieces) {
+  const Ranks &all = trainer->ranks;
   const trainc_descriptor &d = *trainer->d;
   const State &state = trainer->state;
   for (uint64_t size : {8, 4, 2, 1}) {
@@ -28,9 +30,11 @@ static void collect(const trainc_trainer *trainer, bool gradients,
       if (trainc_dtype_size(state.tensors[i].dtype) != size ||
           !checkpointName(d, i, name) || (gradient && !gradients))
         continue;
-      bool own = gradient && !isMerged(d, i);
-      for (uint32_t rank = 0; rank < (own ? ranks : 1); ++rank)
-        pieces.push({i, 0, own ? rank : UINT32_MAX});
+      // Ranks with different parts of it have terms of different elements.
+      bool own = gradient && !isMerged(d, i) && ranks > 1;
+      uint32_t terms = own ? all.countIn(~partAxes(state.tensors[i])) : 1;
+      for (uint32_t term = 0; term < terms; ++term)
+        pieces.push({i, 0, terms > 1 ? term : UINT32_MAX});
     }
   }
 }
@@ -86,7 +90,7 @@ void trainc::describeState(const trainc_trainer *trainer, bool gradients,
     }
     const trainc_tensor &tensor = trainer->state.tensors[piece.tensor];
     header.addTensor(name.c_str(), tensor.dtype, tensor.rank, tensor.dims,
-                     tensor.bytes);
+                     wholeCount(tensor) * trainc_dtype_size(tensor.dtype));
   }
 }
 
@@ -117,9 +121,11 @@ static trainc_status saveAlone(trainc_trainer *trainer, const char *path) {
 // Several ranks
 //===----------------------------------------------------------------------===//
 
-/// What this rank writes of a tensor that all have whole: its share of it.
-static Part shareOf(const trainc_trainer *trainer, const Part &part) {
-  uint64_t ranks = trainer->ranks.size(), rank = trainer->ranks.rank();
+/// What this rank writes of `part`, which all ranks along `axes` have: its share of it.
+static Part shareOf(const trainc_trainer *trainer, const Part &part,
+                    uint32_t axes) {
+  uint64_t ranks = trainer->ranks.countIn(axes);
+  uint64_t rank = trainer->ranks.indexIn(axes);
   uint64_t begin = part.count / ranks * rank;
   uint64_t end =
       rank + 1 == ranks ? part.count : part.count / ranks * (rank + 1);
@@ -131,14 +137,15 @@ static Part writtenPart(const trainc_trainer *trainer, const Piece &piece) {
   const Ranks &ranks = trainer->ranks;
   const trainc_tensor &tensor = trainer->state.tensors[piece.tensor];
   Part part = partOf(trainer, tensor);
+  uint32_t axes = ~partAxes(tensor); // along these they are equal
   if (piece.rank != UINT32_MAX)
-    return piece.rank == ranks.rank() ? part : Part{0, 0, nullptr};
+    return piece.rank == ranks.indexIn(axes) ? part : Part{0, 0, nullptr};
   const trainc_bucket *bucket = bucketOf(*trainer->d, piece.tensor);
   if (!bucket || bucket->pieces == 1)
-    return shareOf(trainer, part);
+    return shareOf(trainer, part, axes);
   // Of equal pieces the first rank writes its own.
-  uint32_t pieceAxes = trainer->d->arenas[tensor.arena].piece_axes;
-  return ranks.indexIn(~pieceAxes) == 0 ? part : Part{0, 0, nullptr};
+  axes &= ~trainer->d->arenas[tensor.arena].piece_axes;
+  return ranks.indexIn(axes) == 0 ? part : Part{0, 0, nullptr};
 }
 
 /// Writes what is this rank's of the data section, which begins at `start`.
@@ -170,13 +177,21 @@ static trainc_status writeParts(const trainc_trainer *trainer,
     uint64_t size = trainc_dtype_size(tensor.dtype);
     Part part = writtenPart(trainer, piece);
     uint64_t own = partOf(trainer, tensor).first;
-    TRAINC_TRY(
-        forElements(trainer, tensor, part.first - own, part.count, Access::Read,
-                    [&](const char *data, uint64_t first, uint64_t count) {
-                      return file.writeAt(start + (part.first + first) * size,
-                                          data, count * size);
-                    }));
-    start += tensor.bytes;
+    PartMap map(tensor, trainer->ranks, rank);
+    auto write = [&](const char *data, uint64_t first, uint64_t count) {
+      first += part.first;
+      return map.forPart(first, first + count,
+                         [&](uint64_t at, uint64_t element, uint64_t run) {
+                           if (element == PartMap::none)
+                             return TRAINC_OK;
+                           return file.writeAt(start + element * size,
+                                               data + (at - first) * size,
+                                               run * size);
+                         });
+    };
+    TRAINC_TRY(forElements(trainer, tensor, part.first - own, part.count,
+                           Access::Read, write));
+    start += wholeCount(tensor) * size;
   }
   return TRAINC_OK;
 }

@@ -2,6 +2,7 @@
 
 #include "core/access.h"
 #include "core/convert.h"
+#include "core/parts.h"
 #include "cuda/executor.h"
 #include <math.h>
 
@@ -97,13 +98,13 @@ static trainc_status checkCopy(const trainc_tensor &tensor, uint32_t dtype,
     return fail(TRAINC_INVALID_ARGUMENT, "tensor '%s' is %s: cannot convert %s",
                 tensor.name, trainc_dtype_name(tensor.dtype),
                 trainc_dtype_name(dtype));
-  uint64_t wanted = elementCount(tensor) * trainc_dtype_size(dtype);
+  uint64_t wanted = wholeCount(tensor) * trainc_dtype_size(dtype);
   if (bytes != wanted)
     return fail(
         TRAINC_INVALID_ARGUMENT,
         "tensor '%s' has %llu elements: expected %llu bytes of %s, got "
         "%llu",
-        tensor.name, static_cast<unsigned long long>(elementCount(tensor)),
+        tensor.name, static_cast<unsigned long long>(wholeCount(tensor)),
         static_cast<unsigned long long>(wanted), trainc_dtype_name(dtype),
         static_cast<unsigned long long>(bytes));
   return TRAINC_OK;
@@ -140,6 +141,36 @@ trainc_status trainc::gatherTensor(const trainc_trainer *trainer,
   return TRAINC_OK;
 }
 
+/// Writes the parts of all ranks, of which this one's is `part`, to `whole`.
+static trainc_status gatherParts(const trainc_trainer *trainer,
+                                 const trainc_tensor &tensor, uint32_t dtype,
+                                 char *part, char *whole) {
+  const Ranks &ranks = trainer->ranks;
+  uint64_t size = trainc_dtype_size(dtype);
+  Collective one;
+  one.kind = TRAINC_BROADCAST;
+  one.dtype = dtype;
+  one.count = elementCount(tensor);
+  one.label = tensor.name;
+  TRAINC_TRY(ranks.find(partAxes(tensor), &one.group));
+  Array<char> other;
+  other.resize(one.count * size);
+  for (uint32_t i = 0; i < groupSize(*one.group); ++i) {
+    one.root = i;
+    one.data = i == groupIndex(*one.group) ? part : other.data();
+    TRAINC_TRY(run(*ranks.communicator(), one, nullptr));
+    const char *from = static_cast<const char *>(one.data);
+    PartMap map(tensor, ranks, groupRank(*one.group, i));
+    TRAINC_TRY(map.forPart(
+        0, one.count, [&](uint64_t at, uint64_t element, uint64_t count) {
+          if (element != PartMap::none)
+            memcpy(whole + element * size, from + at * size, count * size);
+          return TRAINC_OK;
+        }));
+  }
+  return TRAINC_OK;
+}
+
 trainc_status trainc_tensor_read(const trainc_trainer *trainer, uint32_t index,
                                  uint32_t dtype, void *out_data,
                                  uint64_t bytes) {
@@ -148,15 +179,22 @@ trainc_status trainc_tensor_read(const trainc_trainer *trainer, uint32_t index,
   TRAINC_TRY(checkCopy(*tensor, dtype, bytes));
   DefaultFloats floats;
   uint64_t size = trainc_dtype_size(dtype);
-  char *to =
-      static_cast<char *>(out_data) + partOf(trainer, *tensor).first * size;
+  bool inParts = partAxes(*tensor) != 0;
+  Array<char> part;
+  if (inParts)
+    part.resize(elementCount(*tensor) * size);
+  char *all = inParts ? part.data() : static_cast<char *>(out_data);
+  char *to = all + partOf(trainer, *tensor).first * size;
   TRAINC_TRY(forElements(trainer, *tensor, Access::Read,
                          [&](const char *data, uint64_t first, uint64_t count) {
                            convert(tensor->dtype, data, dtype,
                                    to + first * size, count);
                            return TRAINC_OK;
                          }));
-  return gatherTensor(trainer, *tensor, dtype, static_cast<char *>(out_data));
+  TRAINC_TRY(gatherTensor(trainer, *tensor, dtype, all));
+  return inParts ? gatherParts(trainer, *tensor, dtype, all,
+                               static_cast<char *>(out_data))
+                 : TRAINC_OK;
 }
 
 trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
@@ -176,13 +214,22 @@ trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
   Part part = partOf(trainer, *tensor);
   if (trainer->ranks.any())
     TRAINC_TRY(fence(*trainer->ranks.communicator()));
-  TRAINC_TRY(forElements(trainer, *tensor, Access::Write,
-                         [&](char *to, uint64_t first, uint64_t count) {
-                           convert(dtype,
-                                   from + (part.first + first) * fromSize,
-                                   tensor->dtype, to, count);
-                           return TRAINC_OK;
-                         }));
+  uint64_t size = trainc_dtype_size(tensor->dtype);
+  PartMap map(*tensor, trainer->ranks, trainer->ranks.rank());
+  auto writePart = [&](char *to, uint64_t first, uint64_t count) {
+    first += part.first;
+    return map.forPart(first, first + count,
+                       [&](uint64_t at, uint64_t element, uint64_t run) {
+                         char *place = to + (at - first) * size;
+                         if (element == PartMap::none)
+                           memset(place, 0, run * size);
+                         else
+                           convert(dtype, from + element * fromSize,
+                                   tensor->dtype, place, run);
+                         return TRAINC_OK;
+                       });
+  };
+  TRAINC_TRY(forElements(trainer, *tensor, Access::Write, writePart));
   uint32_t copy;
   if (tensor->role != TRAINC_ROLE_MASTER ||
       trainc_artifact_find_tensor(trainer->artifact, TRAINC_ROLE_COMPUTE,
@@ -196,15 +243,26 @@ trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
   Array<char> rounded;
   rounded.resize(pieceBytes);
   uint64_t toSize = trainc_dtype_size(narrow.dtype);
-  auto write = [&](char *to, uint64_t first, uint64_t count) {
+  auto writeRun = [&](char *to, uint64_t element, uint64_t count) {
     return forPieces(dtype, tensor->dtype, count,
                      [&](uint64_t begin, uint64_t size) {
-                       convert(dtype, from + (own + first + begin) * fromSize,
+                       convert(dtype, from + (element + begin) * fromSize,
                                tensor->dtype, rounded.data(), size);
                        convert(tensor->dtype, rounded.data(), narrow.dtype,
                                to + begin * toSize, size);
                        return TRAINC_OK;
                      });
+  };
+  auto write = [&](char *to, uint64_t first, uint64_t count) {
+    first += own;
+    return map.forPart(first, first + count,
+                       [&](uint64_t at, uint64_t element, uint64_t run) {
+                         char *place = to + (at - first) * toSize;
+                         if (element != PartMap::none)
+                           return writeRun(place, element, run);
+                         memset(place, 0, run * toSize);
+                         return TRAINC_OK;
+                       });
   };
   return forElements(trainer, narrow, Access::Write, write);
 }

@@ -3,6 +3,7 @@
 #include "core/access.h"
 #include "core/convert.h"
 #include "core/init.h"
+#include "core/parts.h"
 #include "core/target.h"
 #include "cpu/features.h"
 #include "cpu/onednn.h"
@@ -185,6 +186,7 @@ struct TensorJob {
   uint64_t first, count;
   const char *from;
   char *to;
+  const PartMap *map; // of what is made, not copied
 };
 } // namespace
 
@@ -256,7 +258,8 @@ static trainc_status gatherCopies(trainc_trainer *trainer) {
     const trainc_arena &arena = state.arenas[a];
     if (arena.role != TRAINC_ROLE_COMPUTE)
       continue;
-    if (!arena.num_buckets || trainer->gpu) {
+    // Where all parameters are frozen no step gathers copies, so it is no window.
+    if (!arena.num_buckets || trainer->gpu || !trainer->windows[a]) {
       TRAINC_TRY(gatherConverted(trainer, a));
       continue;
     }
@@ -287,16 +290,17 @@ static trainc_status copyMaster(trainc_trainer *trainer,
   Elements copy;
   auto copyPiece = [&](const char *from, uint64_t first, uint64_t count) {
     TRAINC_TRY(copy.open(trainer, tensor, own + first, count, Access::Write));
-    overPieces(trainer,
-               {trainer, &tensor, &master, first, count, from, copy.data()},
-               [](void *argument, int64_t piece, unsigned) {
-                 auto &job = *static_cast<TensorJob *>(argument);
-                 uint64_t begin, end;
-                 pieceOf(job, piece, begin, end);
-                 uint32_t from = job.master->dtype, to = job.tensor->dtype;
-                 convert(from, job.from + begin * trainc_dtype_size(from), to,
-                         job.to + begin * trainc_dtype_size(to), end - begin);
-               });
+    overPieces(
+        trainer,
+        {trainer, &tensor, &master, first, count, from, copy.data(), nullptr},
+        [](void *argument, int64_t piece, unsigned) {
+          auto &job = *static_cast<TensorJob *>(argument);
+          uint64_t begin, end;
+          pieceOf(job, piece, begin, end);
+          uint32_t from = job.master->dtype, to = job.tensor->dtype;
+          convert(from, job.from + begin * trainc_dtype_size(from), to,
+                  job.to + begin * trainc_dtype_size(to), end - begin);
+        });
     return copy.close();
   };
   return forElements(trainer, master, Access::Read, copyPiece);
@@ -316,6 +320,20 @@ trainc_status trainc::updateComputeCopies(trainc_trainer *trainer) {
   return trainer->ranks.any() ? gatherCopies(trainer) : TRAINC_OK;
 }
 
+/// Writes elements [begin, end) of this rank's part.
+static void writeInitial(const TensorJob &job, uint64_t begin, uint64_t end) {
+  uint64_t size = trainc_dtype_size(job.tensor->dtype);
+  auto write = [&](uint64_t at, uint64_t element, uint64_t count) {
+    char *to = job.to + (at - job.first) * size;
+    if (element == PartMap::none)
+      memset(to, 0, count * size);
+    else
+      initialize(*job.tensor, job.trainer->seed, to, element, element + count);
+    return TRAINC_OK;
+  };
+  (void)job.map->forPart(begin, end, write);
+}
+
 trainc_status trainc::initializeState(trainc_trainer *trainer) {
   const State &state = trainer->state;
   for (const trainc_tensor &tensor : state.tensors) {
@@ -323,16 +341,16 @@ trainc_status trainc::initializeState(trainc_trainer *trainer) {
         startsAsZeros(tensor))
       continue;
     uint64_t own = partOf(trainer, tensor).first;
+    PartMap map(tensor, trainer->ranks, trainer->ranks.rank());
     auto write = [&](char *to, uint64_t first, uint64_t count) {
       overPieces(
-          trainer, {trainer, &tensor, nullptr, own + first, count, nullptr, to},
+          trainer,
+          {trainer, &tensor, nullptr, own + first, count, nullptr, to, &map},
           [](void *argument, int64_t piece, unsigned) {
             auto &job = *static_cast<TensorJob *>(argument);
             uint64_t begin, end;
             pieceOf(job, piece, begin, end);
-            initialize(*job.tensor, job.trainer->seed,
-                       job.to + begin * trainc_dtype_size(job.tensor->dtype),
-                       job.first + begin, job.first + end);
+            writeInitial(job, job.first + begin, job.first + end);
           });
       return TRAINC_OK;
     };

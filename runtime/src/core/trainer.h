@@ -144,7 +144,8 @@ struct trainc_trainer {
 
 namespace trainc {
 
-/// Elements [first, first + count) of a tensor, at `offset` of their arena.
+/// Elements [first, first + count) of a tensor, or of the part of it that a rank has
+/// (parts.h), at `offset` of their arena.
 struct Range {
   uint64_t first, count, offset;
 
@@ -170,8 +171,8 @@ const trainc_bucket *bucketOf(const trainc_descriptor &descriptor,
 /// Do peers read the arena, so that it is a window?
 bool isInWindow(const trainc_descriptor &descriptor, uint32_t arena);
 
-/// Fills `data`, of `dtype`, in which this rank's part of `tensor` stands, with those
-/// of its peers.
+/// Fills `data`, of `dtype`, which is `tensor` or this rank's part of it (parts.h), and
+/// in which this rank's piece of that stands, with the pieces of its peers.
 trainc_status gatherTensor(const trainc_trainer *trainer,
                            const trainc_tensor &tensor, uint32_t dtype,
                            char *data);
@@ -230,6 +231,7 @@ void clearPairs(Array<UserPair> &pairs);
 /// What an arena of that role holds.
 const char *roleText(uint32_t role);
 
+/// How many elements a rank has of a tensor, all pieces together.
 inline uint64_t elementCount(const trainc_tensor &tensor) {
   return tensor.bytes / trainc_dtype_size(tensor.dtype);
 }

@@ -1,6 +1,7 @@
 //===- validate.cpp - Checking an artifact's tables -----------------------===//
 
 #include "core/artifact.h"
+#include "core/parts.h"
 #include "cpu/gemm.h"
 #include "cuda/products.h"
 
@@ -31,6 +32,8 @@ private:
   trainc_status checkBuckets(const trainc_arena &arena);
   trainc_status checkScalars();
   trainc_status checkTensors();
+  trainc_status checkSplits(const trainc_tensor &tensor);
+  bool partBytesOf(const trainc_tensor &tensor, uint64_t &bytes);
   trainc_status checkNames();
   trainc_status checkEntry(const trainc_entry &entry);
   trainc_status checkPorts(const trainc_entry &entry, const trainc_port *ports,
@@ -206,6 +209,36 @@ trainc_status Validator::checkScalars() {
   return TRAINC_OK;
 }
 
+trainc_status Validator::checkSplits(const trainc_tensor &tensor) {
+  for (uint32_t i = 0; tensor.splits && i < tensor.rank; ++i) {
+    const trainc_split &split = tensor.splits[i];
+    bool valid = split.blocks > 0 && tensor.dims[i] >= 0 &&
+                 static_cast<uint64_t>(tensor.dims[i]) % split.blocks == 0;
+    for (uint64_t axes = split.axes; axes; axes >>= 8)
+      valid = valid && (axes & 255) != 0 && (axes & 255) <= d.num_axes;
+    if (!valid)
+      return bad("tensor '%s' is split in a way that is not there",
+                 tensor.name);
+  }
+  return TRAINC_OK;
+}
+
+/// The bytes of a rank's part; false on overflow.
+bool Validator::partBytesOf(const trainc_tensor &tensor, uint64_t &bytes) {
+  bool valid = true;
+  bytes = trainc_dtype_size(tensor.dtype);
+  for (uint32_t i = 0; i < tensor.rank; ++i) {
+    uint64_t size = static_cast<uint64_t>(tensor.dims[i]), parts = 1;
+    for (uint64_t axes = tensor.splits ? tensor.splits[i].axes : 0; axes;
+         axes >>= 8)
+      parts *= d.axes[(axes & 255) - 1].size;
+    if (parts > 1)
+      size = partSize(size, tensor.splits[i].blocks, parts);
+    valid = valid && !__builtin_mul_overflow(bytes, size, &bytes);
+  }
+  return valid;
+}
+
 trainc_status Validator::checkTensors() {
   for (uint32_t i = 0; i < d.num_tensors; ++i) {
     const trainc_tensor &tensor = d.tensors[i];
@@ -213,8 +246,10 @@ trainc_status Validator::checkTensors() {
     if (!tensor.name || (tensor.role == TRAINC_ROLE_STATE) != !!tensor.state ||
         tensor.role > TRAINC_ROLE_BUFFER)
       return bad("tensor %u has no proper name and role", i);
+    TRAINC_TRY(checkSplits(tensor));
     if (!bytesOf(tensor.dtype, tensor.rank, tensor.dims, bytes) ||
-        bytes != tensor.bytes || tensor.arena >= d.num_arenas ||
+        !partBytesOf(tensor, bytes) || bytes != tensor.bytes ||
+        tensor.arena >= d.num_arenas ||
         !liesIn(d.arenas[tensor.arena], tensor.offset, bytes) ||
         tensor.offset % trainc_dtype_size(tensor.dtype))
       return bad("tensor '%s' does not lie in an arena", tensor.name);
@@ -468,8 +503,11 @@ static bool sameTensor(const trainc_tensor &a, const trainc_tensor &b) {
   bool equal = same(a.name, b.name) && same(a.state, b.state) &&
                a.role == b.role && a.dtype == b.dtype && a.rank == b.rank &&
                a.group == b.group && a.init == b.init && a.bytes == b.bytes;
+  equal = equal && !a.splits == !b.splits;
   for (uint32_t i = 0; equal && i < a.rank; ++i)
-    equal = a.dims[i] == b.dims[i];
+    equal = a.dims[i] == b.dims[i] &&
+            (!a.splits || (a.splits[i].axes == b.splits[i].axes &&
+                           a.splits[i].blocks == b.splits[i].blocks));
   return equal;
 }
 

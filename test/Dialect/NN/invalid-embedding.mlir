@@ -8,6 +8,22 @@ func.func @embedding_table(%t: tensor<100xf32>, %i: tensor<8xi32>) {
 
 // -----
 
+func.func @embedding_rows(%t: tensor<100x32xf32>, %i: tensor<8xi32>, %f: tensor<i64>) {
+  // expected-error @+1 {{expects a table of at least one row (C2), got 0}}
+  %0 = nn.embedding %t, %i from %f of 0 : tensor<100x32xf32>, tensor<8xi32>
+  return
+}
+
+// -----
+
+func.func @embedding_grad_rows(%i: tensor<8xi32>, %g: tensor<8x32xf32>, %f: tensor<i64>) {
+  // expected-error @+1 {{expects a table of at least one row (C4), got -1}}
+  %0 = nn.embedding_grad %i, %g from %f of -1 : tensor<8xi32>, tensor<8x32xf32> to tensor<100x32xf32>
+  return
+}
+
+// -----
+
 func.func @embedding_grad_shape(%i: tensor<8xi32>, %g: tensor<9x32xf32>) {
   // expected-error @+1 {{expects a grad of the ids' shape and the result's last size (C1), got 'tensor<9x32xf32>' for 'tensor<8xi32>' and 'tensor<100x32xf32>'}}
   %0 = nn.embedding_grad %i, %g : tensor<8xi32>, tensor<9x32xf32> to tensor<100x32xf32>

@@ -32,6 +32,30 @@ train.param @w : tensor<4xf32> init(zeros) frozen split([model])
 
 // -----
 
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.param' op expects to be a part of what it is of, by its split (C6), got 'tensor<3xf32>' of 'tensor<8xf32>'}}
+train.param @w : tensor<3xf32> init(zeros) frozen split([data]) of tensor<8xf32>
+
+// -----
+
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.param' op expects to be a part of what it is of, by its split (C6), got 'tensor<6xf32>' of 'tensor<10xf64>'}}
+train.param @w : tensor<6xf32> init(zeros) frozen split([data]) of tensor<10xf64>
+
+// -----
+
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.param' op expects a split, and blocks that divide the sizes, one for each dimension (C7), got blocks [3] for 'tensor<8xf32>'}}
+train.param @w : tensor<8xf32> init(zeros) frozen split([data]) blocks [3]
+
+// -----
+
+train.mesh @mesh(data = 2)
+// expected-error @below {{'train.param' op expects a split, and blocks that divide the sizes, one for each dimension (C7), got blocks [2] for 'tensor<8x4xf32>'}}
+train.param @w : tensor<8x4xf32> init(zeros) frozen split([data]) blocks [2]
+
+// -----
+
 // expected-error @below {{'train.step' op expects at most one list per dimension of axes of the mesh, each once (C8), got}}
 train.step @step(%x: tensor<4xf32> split([data]), %l: tensor<f32>) {
   train.yield loss(%l) : tensor<f32>

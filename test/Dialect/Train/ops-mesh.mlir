@@ -7,6 +7,10 @@ train.mesh @mesh(host = 2, data = 4, "tensor parallel" = 1)
 train.optimizer @o = sgd<lr = 0.1>
 // CHECK: train.param @w : tensor<64x10xf32> init(zeros) optimizer(@o) split([], ["tensor parallel"])
 train.param @w : tensor<64x10xf32> init(zeros) optimizer(@o) split([], ["tensor parallel"])
+// CHECK: train.param @qkv : tensor<64x30xf32> init(zeros) frozen split([], [host]) blocks [1, 3]
+train.param @qkv : tensor<64x30xf32> init(zeros) frozen split([], [host]) blocks [1, 3]
+// CHECK: train.param @part : tensor<3x12xf32> init(zeros) frozen split([host]) of tensor<5x12xf32>
+train.param @part : tensor<3x12xf32> init(zeros) frozen split([host]) of tensor<5x12xf32>
 // CHECK: train.param @f : tensor<64x10xf32> init(zeros) frozen split([host])
 train.param @f : tensor<64x10xf32> init(zeros) frozen split([host])
 

@@ -275,6 +275,10 @@ def tables():
     for rows, width, ids in ((1, 1, (1,)), (7, 5, (3, 4)), (300, 70, (9, 65))):
         yield Case("embedding", f"nn.embedding {{0}}, {{1}} : {types(2)}", [normal((rows, width)), index(ids, rows)],
                    lambda t, i: t[i])
+    for rows, whole, first in ((4, 11, 3), (5, 5, 0), (40, 300, 260)):
+        yield Case("embedding", f"{{tmp}} = nn.cast {{2}} to i64 : {{t2}}\n{{out}} = nn.embedding {{0}}, {{1}} from {{tmp}} of {whole}"
+                   f" : {types(2)}", [normal((rows, 7)), index((9, 15), whole), np.array(first)],
+                   lambda t, i, _, n=rows, f=first: jnp.where(((i >= f) & (i < f + n))[..., None], t[jnp.clip(i - f, 0, n - 1)], 0))
     for shape in ((1, 1, 1, 2), (3, 5, 3, 6), (2, 70, 4, 66)):
         yield Case("rotary", "nn.rotary {0} theta 10000.0 : {t0}", [normal(shape)], lambda x: turned(x, 10000.0))
         yield Case("rotary", "nn.rotary {0} theta 100.0 {{offset = 5 : i64}} : {t0}", [normal(shape)],

@@ -25,10 +25,10 @@ def mesh_option(mesh):
 
 
 class Rank:
-    """What a rank of a training can do: `trainer`, and its rows of global inputs."""
+    """What a rank of a training can do: `trainer`, and its rows of global inputs, which `alike` ranks after another share."""
 
-    def __init__(self, rank, ranks, path, folder, seed=1, hosts=1, threads=1, deadline=30, device=None, without=None):
-        self.rank, self.ranks = rank, ranks
+    def __init__(self, rank, ranks, path, folder, seed=1, hosts=1, threads=1, deadline=30, device=None, without=None, alike=1):
+        self.rank, self.ranks, self.alike = rank, ranks, alike
         if hosts > 1:  # each a host by name, whose ranks talk through MPI to the others
             os.environ["TRAINC_HOST"] = f"host{rank * hosts // ranks}"
         if rank == without:  # a driver of GPUs
@@ -42,8 +42,8 @@ class Rank:
         self.trainer = Trainer(self.runtime, path, threads=threads, seed=seed, **options)
 
     def rows(self, array):
-        size = len(array) // self.ranks
-        return array[self.rank * size:(self.rank + 1) * size]
+        size, place = len(array) * self.alike // self.ranks, self.rank // self.alike
+        return array[place * size:(place + 1) * size]
 
     def step(self, **inputs):
         return self.trainer.step(**{name: self.rows(value) for name, value in inputs.items()})

@@ -1,5 +1,5 @@
 """Programs of several ranks as one evaluation: what `trainc --mesh=... --stop-after=gradients` writes, for all ranks side by
-side, a `train.all_reduce` being a sum of their values. No communication is needed to see what they compute together.
+side, a `train.all_reduce` being a sum of their values and a `train.all_gather` one after another. No communication is needed to see what they compute together.
 """
 import itertools
 import re
@@ -103,6 +103,12 @@ def evaluation(name, head, body, mesh):
             for rank in ranks:
                 values = [rename(operand, r) for r in mesh.peers(rank, re.findall(r'"([^"]*)"', axes))]
                 aliases[rank, result[1:]] = total(values, type)
+        elif " = train.all_gather " in text:
+            result, operand, axes, type = re.fullmatch(
+                r"(%\S+) = train\.all_gather (%\S+) over (\[.*?\]) : (\S+) -> \S+", text).groups()
+            for rank in ranks:
+                values = [rename(operand, r) for r in mesh.peers(rank, re.findall(r'"([^"]*)"', axes))]
+                lines.append(f"{rename(result, rank)} = nn.concat {', '.join(values)} dim 0 : {', '.join([type] * len(values))}")
         elif " = train.process_index " in text:
             result, axes = re.fullmatch(r"(%\S+) = train\.process_index over (\[.*?\]) : tensor<i64>", text).groups()
             for rank in ranks:

@@ -251,7 +251,7 @@ static const trainc_arena arenas[] = {
 #define TENSOR(name, state, role, type, rank, arena, offset, bytes, dims, init,  \
                a, b, data)                                                     \
   {name, state, TRAINC_ROLE_##role, TRAINC_##type, rank, arena, offset, bytes, \
-   dims, 0, TRAINC_INIT_##init, a, b, data}
+   dims, NULL, 0, TRAINC_INIT_##init, a, b, data}
 static const trainc_tensor tensors[] = {
     TENSOR("fc.weight", NULL, MASTER, F32, 2, MASTER, 0, WEIGHTS * 4, weight_dims,
            NORMAL, 0, 0.5, NULL),

@@ -230,11 +230,11 @@ static const trainc_arena arenas[NUM_ARENAS] = {
 
 static const int64_t wDims[] = {F, C}, bDims[] = {C};
 #define W(state, role, arena, kind, b)                                         \
-  {"w",       state, role, TRAINC_F32, 2, arena, 0,                            \
-   F * C * 4, wDims, 0,    kind,       0, b,     0}
+  {"w",   state, role, TRAINC_F32, 2, arena, 0, F * C * 4,                     \
+   wDims, 0,     0,    kind,       0, b,     0}
 #define BIAS(state, role, arena)                                               \
-  {"b",   state, role, TRAINC_F32,           1, arena, F * C * 4,              \
-   C * 4, bDims, 0,    TRAINC_INIT_CONSTANT, 0, 0,     0}
+  {"b",   state, role, TRAINC_F32,           1, arena, F * C * 4, C * 4,       \
+   bDims, 0,     0,    TRAINC_INIT_CONSTANT, 0, 0,     0}
 static const trainc_tensor tensors[] = {
     W(0, TRAINC_ROLE_MASTER, MASTER, TRAINC_INIT_NORMAL, 0.1),
     BIAS(0, TRAINC_ROLE_MASTER, MASTER),

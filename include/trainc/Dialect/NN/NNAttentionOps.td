@@ -58,7 +58,8 @@ def NN_AttentionGradOp : NN_InferredOp<"attention_grad", [AllTypesMatch<["k", "v
   }];
 }
 
-def NN_PackedAttentionOp : NN_InferredOp<"packed_attention", [Decomposable, Differentiable, KernelPrimitive, Shardable]> {
+def NN_PackedAttentionOp : NN_InferredOp<"packed_attention", [
+    Decomposable, Differentiable, KernelPrimitive, ShardableSizes]> {
   let summary = "attention on one tensor that holds q, k and v side by side";
   let description = [{
     qkv is [B, T, (H + 2 Hk) D], H = heads, Hk = kv_heads (H if not given); its last
@@ -82,7 +83,7 @@ def NN_PackedAttentionOp : NN_InferredOp<"packed_attention", [Decomposable, Diff
 }
 
 def NN_PackedAttentionGradOp : NN_InferredOp<"packed_attention_grad", [
-    AllTypesMatch<["out", "dout"]>, Decomposable, KernelPrimitive, Shardable]> {
+    AllTypesMatch<["out", "dout"]>, Decomposable, KernelPrimitive, ShardableSizes]> {
   let summary = "gradient of the operand of a packed attention";
   let description = [{
     `out` and `lse` are the results of `nn.packed_attention` of the same operands and

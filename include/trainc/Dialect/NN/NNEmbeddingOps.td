@@ -9,39 +9,61 @@ def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable, K
   let description = [{
     The table is [V, D], ids [...], the result [..., D]: result[..., d] =
     table[ids[...], d]. An id outside of [0, V) is moved to its nearest end; ids that are
-    inputs of a step are refused before that.
+    inputs of a step are refused before that. A table that is a part of another one has
+    the row `from` there on, `of` so many rows: ids are those of the other one's rows, and
+    the result is 0 where they are not among the part's.
 
-    (C1) the table has rank 2 and rows.
+    (C1) the table has rank 2 and rows; (C2) `of` is at least 1.
 
     ```mlir
     %x = nn.embedding %table, %ids : tensor<100x32xf32>, tensor<8x16xi32>
+    %y = nn.embedding %part, %ids from %first of 100 : tensor<50x32xf32>, tensor<8x16xi32>
     ```
   }];
-  let arguments = (ins NN_FloatTensor:$table, NN_IntTensor:$ids);
+  let arguments = (ins NN_FloatTensor:$table, NN_IntTensor:$ids, Optional<NN_I64Scalar>:$first,
+                       OptionalAttr<I64Attr>:$rows);
   let results = (outs NN_FloatTensor:$result);
-  let assemblyFormat = "$table `,` $ids attr-dict `:` type($table) `,` type($ids)";
+  let assemblyFormat = [{
+    $table `,` $ids (`from` $first^ `of` $rows)? attr-dict `:` type($table) `,` type($ids)
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// How many rows ids are of.
+    int64_t countRows() {
+      return getRows().value_or(::llvm::cast<::mlir::RankedTensorType>(getTable().getType()).getDimSize(0));
+    }
+  }];
 }
 
-def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [Decomposable, KernelPrimitive, Shardable]> {
+def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [
+    AttrSizedOperandSegments, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "gradient of the table of an embedding";
   let description = [{
     result[v, :] is the sum of grad[i, :] over the positions i (row-major) with ids[i] = v,
     added in ascending order of i to init[v, :], or to 0 if there is no init, in f32 (f64
     for f64), and rounded once. Every lowering gives these bits. Ids are taken as
-    `nn.embedding` takes them.
+    `nn.embedding` takes them; those that are not among the rows of a part add nothing.
 
     (C1) the grad's shape is that of the ids with the result's last size appended; (C2)
     the result has rank 2, rows and the grad's element type; (C3) init has the result's
-    type.
+    type; (C4) `of` is at least 1.
 
     ```mlir
     %dt = nn.embedding_grad %ids, %g : tensor<8x16xi32>, tensor<8x16x32xf32> to tensor<100x32xf32>
     ```
   }];
-  let arguments = (ins NN_IntTensor:$ids, NN_FloatTensor:$grad, Optional<NN_FloatTensor>:$init);
+  let arguments = (ins NN_IntTensor:$ids, NN_FloatTensor:$grad, Optional<NN_FloatTensor>:$init,
+                       Optional<NN_I64Scalar>:$first, OptionalAttr<I64Attr>:$rows);
   let results = (outs NN_FloatTensor:$result);
   let assemblyFormat = [{
-    $ids `,` $grad (`init` $init^ `:` type($init))? attr-dict `:` type($ids) `,` type($grad) `to` type($result)
+    $ids `,` $grad (`from` $first^ `of` $rows)? (`init` $init^ `:` type($init))? attr-dict
+    `:` type($ids) `,` type($grad) `to` type($result)
+  }];
+  let extraClassDeclaration = [{
+    /// How many rows ids are of.
+    int64_t countRows() {
+      return getRows().value_or(::llvm::cast<::mlir::RankedTensorType>(getResult().getType()).getDimSize(0));
+    }
   }];
   let hasVerifier = 1;
 }

@@ -75,9 +75,14 @@ mlir::Value reshapeTo(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value addTo(mlir::OpBuilder &b, mlir::Location loc, mlir::Value sum,
                   mlir::Value value);
 
-/// An id of an embedding as the index of one of `rows` rows.
+/// An id of an embedding as the index of one of `rows` rows, counted from row `first`,
+/// an i64, if given.
 mlir::Value idAsRow(mlir::OpBuilder &b, mlir::Location loc, mlir::Value id,
-                    int64_t rows);
+                    int64_t rows, mlir::Value first = {});
+
+/// Whether index `row` is in [0, rows).
+mlir::Value isRow(mlir::OpBuilder &b, mlir::Location loc, mlir::Value row,
+                  int64_t rows);
 
 /// The row-major index of each element of a tensor of shape `shape`, as i64; with
 /// `strides`, those of the tensor of which it is a part, the index there from the part's

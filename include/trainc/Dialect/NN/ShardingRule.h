@@ -11,7 +11,8 @@ namespace trainc::nn {
 enum class FactorKind {
   Parallel, ///< a part of the results is computed from this part of the operands
   Sum,      ///< the results are the sums of those of the parts
-  Whole,    ///< each element needs all of it
+  Join, ///< the op, an nn.reduce, of the results of the parts gives those of all
+  Whole, ///< each element needs all of it
 };
 
 /// How an op is done in parts. Each dimension of an operand or a result is a product

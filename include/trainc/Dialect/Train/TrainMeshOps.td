@@ -49,6 +49,26 @@ def Train_ProcessIndexOp : Train_Op<"process_index", [Pure,
   let assemblyFormat = "`over` $axes attr-dict `:` type($result)";
 }
 
+def Train_ConstrainOp : Train_Op<"constrain", [SameOperandsAndResultType, Pure,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "how a value lies on the ranks";
+  let description = [{
+    The result is the operand, split as given and whole along the other dimensions: what
+    is a sum over ranks is added up, what is whole cut, and what is split otherwise
+    gathered. `train-partition` replaces it; without axes of several ranks it does
+    nothing.
+
+    (C1) a split names axes of the mesh, each once, in at most one list per dimension.
+
+    ```mlir
+    %y = train.constrain %x split([data], [model]) : tensor<8x256x384xf32>
+    ```
+  }];
+  let arguments = (ins Train_Tensor:$input, ArrayAttr:$split);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$input `split` `(` custom<Split>($split) `)` attr-dict `:` type($input)";
+}
+
 /// Not pure: all ranks do the same collectives in the same order.
 class Train_CollectiveOp<string mnemonic, list<Trait> traits = []> : Train_Op<mnemonic,
     !listconcat(traits, [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
@@ -126,12 +146,13 @@ def Train_StartOp : Train_Op<"start", [MemoryEffects<[MemRead, MemWrite]>,
   let assemblyFormat = "$arena `over` $axes `range` $range attr-dict";
 }
 
-def Train_AllGatherOp : Train_CollectiveOp<"all_gather"> {
+def Train_AllGatherOp : Train_CollectiveOp<"all_gather", [DeclareOpInterfaceMethods<NN_DifferentiableOp>]> {
   let summary = "gives all ranks the pieces of each";
   let description = [{
     With `range`: each of its pieces becomes what its rank has there (see
     train.reduce_scatter), in place. Without: the operands of the ranks that differ in
-    `axes` alone, one after another along dimension 0.
+    `axes` alone, one after another along dimension 0; the gradient of an operand is the
+    sum of what all of them have for it: each loss is one part of a sum.
 
     (C1) axes are distinct ones of the mesh; (C2) with a range the result has the
     operand's type, and without one as many times its size along dimension 0 as there are

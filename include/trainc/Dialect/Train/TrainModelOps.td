@@ -13,30 +13,45 @@ def Train_ParamOp : Train_Op<"param", [Symbol, HasParent<"::mlir::ModuleOp">]> {
     or a dense attribute. They depend on seed, name and element index only.
     `frozen`: never updated; it has no gradient and no state. `split([], [model])` says
     over which axes of the module's `train.mesh` each dimension is split, as for the
-    inputs of a `train.step`.
+    inputs of a `train.step`; `blocks [1, 3]`, that each dimension is as many ranges of
+    equal size, and each of these is split: q, k and v side by side are three. Shapes in a
+    source are global; behind `train-partition` the type is that of the part of one rank,
+    `of` the type of all parts together.
 
     (C1) the type is a float tensor of static shape and 1 to 2^40 elements; (C2) a
     parameter has an optimizer unless it is frozen, and a frozen one has none; (C3) the
     optimizer is a train.optimizer of the module; (C4) init names a known distribution with its number
     of arguments, or has the parameter's type; (C5) a split names axes of the mesh, each
-    once, in at most one list per dimension.
+    once, in at most one list per dimension; (C6) what it is `of` has its element type;
+    along each dimension the size is that of a part of each block, rounded up; (C7) blocks are
+    one for each dimension of a type with a split, at least 1, and divide the sizes.
 
     ```mlir
     train.param @fc1.weight : tensor<64x128xf32> init(normal<0.02>) optimizer(@decayed)
     train.param @table : tensor<8x4xf32> init(zeros) frozen
+    train.param @fc2.weight : tensor<64x64xf32> init(zeros) optimizer(@o) split([model]) of tensor<128x64xf32>
+    train.param @qkv.weight : tensor<64x192xf32> init(zeros) optimizer(@o) split([], [model]) blocks [1, 3]
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type, AnyAttr:$init,
                        OptionalAttr<FlatSymbolRefAttr>:$optimizer, UnitAttr:$frozen,
-                       OptionalAttr<ArrayAttr>:$split);
+                       OptionalAttr<ArrayAttr>:$split, OptionalAttr<DenseI64ArrayAttr>:$blocks,
+                       OptionalAttr<TypeAttrOf<AnyRankedTensor>>:$whole);
   let assemblyFormat = [{
     $sym_name `:` $type `init` `(` custom<Init>($init) `)` (`optimizer` `(` $optimizer^ `)`)?
-    (`frozen` $frozen^)? (`split` `(` custom<Split>($split)^ `)`)? attr-dict
+    (`frozen` $frozen^)? (`split` `(` custom<Split>($split)^ `)`)? (`blocks` $blocks^)? (`of` $whole^)?
+    attr-dict
   }];
   let extraClassDeclaration = [{
     ::mlir::RankedTensorType getTensorType() {
       return ::llvm::cast<::mlir::RankedTensorType>(getType());
     }
+    /// The type of all ranks' parts together.
+    ::mlir::RankedTensorType getWholeType() {
+      return ::llvm::cast<::mlir::RankedTensorType>(getWhole().value_or(getType()));
+    }
+    /// The axes along which ranks have different parts of it, in the mesh's order.
+    ::mlir::ArrayAttr getPartAxes();
   }];
   let hasVerifier = 1;
 }

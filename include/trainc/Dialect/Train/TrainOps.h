@@ -38,8 +38,10 @@ inline constexpr llvm::StringLiteral kConstantArena = "arena.constants";
 std::string stateRole(llvm::StringRef state);
 
 /// The arena of parameters, gradients or states of one element type, such as
-/// `arena.master.f32`.
-std::string arenaName(llvm::StringRef role, mlir::Type element);
+/// `arena.master.f32`; of those of which ranks that differ in `axes` have different
+/// parts, such as `arena.master.f32.model`.
+std::string arenaName(llvm::StringRef role, mlir::Type element,
+                      mlir::ArrayAttr axes);
 
 /// Elements per block of the norm (train.square_sum).
 inline constexpr int64_t kNormBlock = 4096;
@@ -74,6 +76,20 @@ MeshOp getMesh(mlir::ModuleOp module);
 /// The axes of more than one rank over which the step's losses, weights and gradients
 /// are sums; null if there are none.
 mlir::ArrayAttr getReducedAxes(StepOp step);
+
+/// How many terms `loss` is a sum of: as many as the targets of the losses that it is
+/// computed from; 1 if there are none.
+int64_t countLossTerms(mlir::Value loss);
+
+/// Which ranks exchange what an arena with slices of parameters has: those that differ
+/// in axes over which gradients are sums, and along which the parameters are not in
+/// parts. Pieces of buckets are for the ranks along the last such axis, if possible one
+/// along which no parameter is in parts; none if there is no such axis.
+struct Exchange {
+  mlir::ArrayAttr pieceAxes, otherAxes;
+  int64_t pieces;
+};
+Exchange getExchange(StepOp step, ArenaOp arena);
 
 /// `[host, data], []`: a list of axes per dimension.
 mlir::ParseResult parseSplit(mlir::OpAsmParser &parser, mlir::ArrayAttr &split);

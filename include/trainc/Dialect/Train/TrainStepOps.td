@@ -47,7 +47,8 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     parts as there are positions on both axes, those on `host` being the slower.
     Dimensions without a list are not split. Shapes are global: those of all parts
     together, until `train-partition` gives every rank its part. It sets `over`, the axes
-    over which loss and weight are sums of those of the ranks.
+    over which loss and weight are sums of those of the ranks, and `loss_terms`, of how
+    many terms the loss of all ranks is a sum.
 
     (C1) the body ends in train.yield with a loss, a scalar of float type, which may be
     left out with gradients among the inputs; (C2) k >= 1; (C3) the clip is > 0; (C4)
@@ -76,7 +77,8 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
                        OptionalAttr<TypeAttr>:$master_type, UnitAttr:$stochastic,
                        OptionalAttr<ArrayAttr>:$keep_f32, OptionalAttr<F64Attr>:$loss_scale,
                        OptionalAttr<DenseF64ArrayAttr>:$loss_scale_rule,
-                       OptionalAttr<ArrayAttr>:$input_splits, OptionalAttr<StrArrayAttr>:$over);
+                       OptionalAttr<ArrayAttr>:$input_splits, OptionalAttr<StrArrayAttr>:$over,
+                       OptionalAttr<I64Attr>:$loss_terms);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;

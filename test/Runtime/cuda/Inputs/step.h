@@ -231,6 +231,7 @@ const trainc_arena arenas[] = {
    0,                                                                          \
    bytes,                                                                      \
    dims,                                                                       \
+   nullptr,                                                                    \
    0,                                                                          \
    TRAINC_INIT_##init,                                                         \
    a,                                                                          \
