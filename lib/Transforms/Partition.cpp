@@ -30,9 +30,30 @@ using namespace trainc::train;
 // The code of one rank
 //===----------------------------------------------------------------------===//
 
+/// Checks that `what`, of `type`, divides evenly, but for `mayBeUneven` along dimensions
+/// of one block.
 static LogicalResult verifyDivides(const Grid &grid, Operation *op,
                                    const Twine &what, RankedTensorType type,
-                                   const Split &split, bool mayBeUneven);
+                                   const Split &split, bool mayBeUneven) {
+  for (auto [dim, part] : llvm::enumerate(split)) {
+    int64_t parts = grid.count(part.axes);
+    if (!grid.isUneven(type.getDimSize(dim), part) ||
+        (mayBeUneven && part.blocks == 1))
+      continue;
+    InFlightDiagnostic error = op->emitOpError("expects ") << what;
+    if (part.blocks != 1)
+      error << ", in " << part.blocks << " blocks,";
+    return error << " to divide into " << parts << " parts along dimension "
+                 << dim << ", over " << grid.toAttr(part.axes) << ", got size "
+                 << type.getDimSize(dim);
+  }
+  return success();
+}
+
+static Split readSplit(const Grid &grid, ParamOp param) {
+  return grid.read(param.getSplitAttr(), param.getTensorType().getRank(),
+                   param.getBlocksAttr());
+}
 
 namespace {
 /// What was done, for the statistics.
@@ -282,6 +303,12 @@ LogicalResult Partitioner::convertByRule(Operation &op,
   Axes partial;
   if (failed(settleSums(op, rule, plan, operands, partial)))
     return failure();
+  if (isa<nn::EmbeddingOp>(op))
+    if (const DimSplit &rows = plan.operands[0][0];
+        !rows.isWhole() && rows.blocks != 1)
+      return op.emitOpError("expects the rows of its table split as one "
+                            "block, got ")
+             << rows.blocks << " blocks";
   cutter.cutOperands(op, plan.operands, operands);
   fillOperands(op, rule, plan, operands);
   insertSorted(partial, plan.summed);
@@ -517,9 +544,7 @@ LogicalResult Partitioner::convertRecompute(RecomputeOp op) {
 void Partitioner::convertRead(ReadOp op) {
   Layout layout = wholeLayout(op);
   if (auto param = symbols.lookup<ParamOp>(op.getSource().getRootReference()))
-    layout.split =
-        grid.read(param.getSplitAttr(), param.getTensorType().getRank(),
-                  param.getBlocksAttr());
+    layout.split = readSplit(grid, param);
   cloneWith(*op, {}, layout);
 }
 
@@ -647,31 +672,6 @@ LogicalResult Partitioner::run(Operation *entry, ArrayRef<Layout> inputs) {
 
 static Attribute getSplit(ArrayAttr splits, size_t i) {
   return splits ? splits[i] : Attribute();
-}
-
-/// Checks that `what`, of `type`, divides evenly, but for `mayBeUneven` along dimensions
-/// of one block.
-static LogicalResult verifyDivides(const Grid &grid, Operation *op,
-                                   const Twine &what, RankedTensorType type,
-                                   const Split &split, bool mayBeUneven) {
-  for (auto [dim, part] : llvm::enumerate(split)) {
-    int64_t parts = grid.count(part.axes);
-    if (!grid.isUneven(type.getDimSize(dim), part) ||
-        (mayBeUneven && part.blocks == 1))
-      continue;
-    InFlightDiagnostic error = op->emitOpError("expects ") << what;
-    if (part.blocks != 1)
-      error << ", in " << part.blocks << " blocks,";
-    return error << " to divide into " << parts << " parts along dimension "
-                 << dim << ", over " << grid.toAttr(part.axes) << ", got size "
-                 << type.getDimSize(dim);
-  }
-  return success();
-}
-
-static Split readSplit(const Grid &grid, ParamOp param) {
-  return grid.read(param.getSplitAttr(), param.getTensorType().getRank(),
-                   param.getBlocksAttr());
 }
 
 /// Sets how the gradient of `param` lies on the ranks, which is input `name` of `step`:

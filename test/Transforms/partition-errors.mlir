@@ -96,6 +96,19 @@ train.step @step(%x: tensor<2x4x2x8xf32> split([], [data])) {
 
 // -----
 
+// Rows of a table in blocks are no range of rows.
+train.mesh @mesh(model = 2)
+train.param @w : tensor<8x4xf32> init(zeros) frozen split([model]) blocks [2, 1]
+train.step @step(%x: tensor<3xi32>) {
+  %w = train.read @w : tensor<8x4xf32>
+  // expected-error @below {{'nn.embedding' op expects the rows of its table split as one block, got 2 blocks}}
+  %a = nn.embedding %w, %x : tensor<8x4xf32>, tensor<3xi32>
+  %s = nn.reduce sum %a dims [0, 1] : tensor<3x4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
 // Heads that do not come out even.
 train.mesh @mesh(model = 2)
 train.param @w : tensor<4x12xf32> init(zeros) frozen split([], [model])

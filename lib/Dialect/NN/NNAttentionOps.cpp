@@ -431,6 +431,32 @@ PackedAttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 // How they are done in parts
 //===----------------------------------------------------------------------===//
 
+/// The number of a mask among the operands, if there is one.
+static std::optional<unsigned> maskAt(Value mask, unsigned number) {
+  return mask ? std::optional<unsigned>(number) : std::nullopt;
+}
+
+/// `values` at dimension `dim`.
+static SmallVector<ShardingRule::Place> at(ArrayRef<ShardingRule::Place> values,
+                                           int64_t dim) {
+  SmallVector<ShardingRule::Place> places(values);
+  for (ShardingRule::Place &place : places)
+    place.dim = dim;
+  return places;
+}
+
+/// Adds dimension `dim` of [B, H, Tq, Tk] of operand `mask`, where it is not repeated.
+static void addMask(ShardingRule &rule, std::optional<unsigned> mask,
+                    SmallVectorImpl<ShardingRule::Place> &places, int64_t dim,
+                    int64_t size) {
+  if (!mask)
+    return;
+  int64_t rank = getTensorType(rule.op->getOperand(*mask)).getRank();
+  ShardingRule::Place place = ShardingRule::in(*mask, dim - 4 + rank);
+  if (place.dim >= 0 && rule.getSize(place) == size)
+    places.push_back(place);
+}
+
 /// The rule of an attention or of its gradients, whose first operands are q, k and v.
 /// `queries` are places of dimension 0 of what is [B, Tq, H, D], `keys` of what is [B, Tk,
 /// Hk, D], `rows` of what is [B, H, Tq]. `cut` says whether queries can be apart.
@@ -441,20 +467,8 @@ static ShardingRule getAttentionRule(Operation *op, bool cut,
                                      std::optional<unsigned> mask) {
   ShardingRule rule(op);
   using Place = ShardingRule::Place;
-  auto at = [](ArrayRef<Place> values, int64_t dim) {
-    SmallVector<Place> places(values);
-    for (Place &place : places)
-      place.dim = dim;
-    return places;
-  };
-  /// With dimension `dim` of [B, H, Tq, Tk] of the mask, where it is not repeated.
   auto withMask = [&](SmallVector<Place> places, int64_t dim, int64_t size) {
-    if (!mask)
-      return places;
-    int64_t rank = getTensorType(op->getOperand(*mask)).getRank();
-    Place place = rule.in(*mask, dim - 4 + rank);
-    if (place.dim >= 0 && rule.getSize(place) == size)
-      places.push_back(place);
+    addMask(rule, mask, places, dim, size);
     return places;
   };
   int64_t batch = rule.getSize(rule.in(0, 0)),
@@ -484,49 +498,33 @@ static ShardingRule getAttentionRule(Operation *op, bool cut,
 
 ShardingRule AttentionOp::getShardingRule() {
   using R = ShardingRule;
-  std::optional<unsigned> mask;
-  if (getMask())
-    mask = 3;
   // A causal mask counts positions from the last.
-  ShardingRule rule =
-      getAttentionRule(*this, !getCausal(), {R::in(0, 0), R::out(0, 0)},
-                       {R::in(1, 0), R::in(2, 0)}, {R::out(1, 0)}, mask);
+  ShardingRule rule = getAttentionRule(
+      *this, !getCausal(), {R::in(0, 0), R::out(0, 0)},
+      {R::in(1, 0), R::in(2, 0)}, {R::out(1, 0)}, maskAt(getMask(), 3));
   return rule;
 }
 
 ShardingRule AttentionGradOp::getShardingRule() {
   using R = ShardingRule;
-  std::optional<unsigned> mask;
-  if (getMask())
-    mask = 6;
   return getAttentionRule(
       *this, /*cut=*/false,
       {R::in(0, 0), R::in(3, 0), R::in(5, 0), R::out(0, 0)},
       {R::in(1, 0), R::in(2, 0), R::out(1, 0), R::out(2, 0)}, {R::in(4, 0)},
-      mask);
+      maskAt(getMask(), 6));
 }
 
 /// The batch and, if there are as many of keys and values, the heads. `packed` are laid
 /// out as q, k and v, `outs` as their heads are, `lse` as [B, H, T].
 static ShardingRule getPackedRule(Operation *op, int64_t heads, int64_t kvHeads,
-                                  Value mask,
+                                  std::optional<unsigned> mask,
                                   ArrayRef<ShardingRule::Place> packed,
                                   ArrayRef<ShardingRule::Place> outs,
                                   ShardingRule::Place lse) {
   using Place = ShardingRule::Place;
   ShardingRule rule(op);
-  auto at = [](ArrayRef<Place> values, int64_t dim) {
-    SmallVector<Place> places(values);
-    for (Place &place : places)
-      place.dim = dim;
-    return places;
-  };
-  // A mask is repeated along what it does not have.
   auto withMask = [&](SmallVector<Place> places, int64_t dim, int64_t size) {
-    RankedTensorType type = mask ? getTensorType(mask) : RankedTensorType();
-    int64_t own = mask ? dim - 4 + type.getRank() : -1;
-    if (own >= 0 && type.getDimSize(own) == size)
-      places.push_back(rule.in(op->getNumOperands() - 1, own));
+    addMask(rule, mask, places, dim, size);
     return places;
   };
   SmallVector<Place> batch = at(packed, 0);
@@ -550,24 +548,22 @@ static ShardingRule getPackedRule(Operation *op, int64_t heads, int64_t kvHeads,
 ShardingRule PackedAttentionOp::getShardingRule() {
   using R = ShardingRule;
   return getPackedRule(*this, getHeads(), getKvHeads().value_or(getHeads()),
-                       getMask(), {R::in(0, 0)}, {R::out(0, 0)}, R::out(1, 0));
+                       maskAt(getMask(), 1), {R::in(0, 0)}, {R::out(0, 0)},
+                       R::out(1, 0));
 }
 ShardingRule PackedAttentionGradOp::getShardingRule() {
   using R = ShardingRule;
   return getPackedRule(*this, getHeads(), getKvHeads().value_or(getHeads()),
-                       getMask(), {R::in(0, 0), R::out(0, 0)},
+                       maskAt(getMask(), 4), {R::in(0, 0), R::out(0, 0)},
                        {R::in(1, 0), R::in(3, 0)}, R::in(2, 0));
 }
 
-void PackedAttentionOp::adaptToTypes() {
-  int64_t heads = getTensorType(getLse()).getDimSize(1);
-  if (getKvHeads())
-    setKvHeads(*getKvHeads() * heads / getHeads());
-  setHeads(heads);
+template <typename Op> static void setHeadsOf(Op op) {
+  int64_t heads = getTensorType(op.getLse()).getDimSize(1);
+  if (op.getKvHeads())
+    op.setKvHeads(*op.getKvHeads() * heads / op.getHeads());
+  op.setHeads(heads);
 }
-void PackedAttentionGradOp::adaptToTypes() {
-  int64_t heads = getTensorType(getLse()).getDimSize(1);
-  if (getKvHeads())
-    setKvHeads(*getKvHeads() * heads / getHeads());
-  setHeads(heads);
-}
+
+void PackedAttentionOp::adaptToTypes() { setHeadsOf(*this); }
+void PackedAttentionGradOp::adaptToTypes() { setHeadsOf(*this); }

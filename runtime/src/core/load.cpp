@@ -93,15 +93,7 @@ static trainc_status readTensor(const trainc_trainer *trainer,
     return file.read(match.from->begin + element * size, to, count * size);
   };
   auto readPiece = [&](char *data, uint64_t begin, uint64_t count) {
-    begin += part.first;
-    return map.forPart(begin, begin + count,
-                       [&](uint64_t at, uint64_t element, uint64_t run) {
-                         char *to = data + (at - begin) * size;
-                         if (element != PartMap::none)
-                           return readRun(to, element, run);
-                         memset(to, 0, run * size);
-                         return TRAINC_OK;
-                       });
+    return map.writePart(data, size, part.first + begin, count, readRun);
   };
   if (match.from->dtype == tensor.dtype && !match.adds)
     return forElements(trainer, tensor, Access::Write, readPiece);

@@ -10,6 +10,7 @@
 
 #include "core/ranks.h"
 #include "trainc/step_abi.h"
+#include <string.h>
 
 namespace trainc {
 
@@ -68,6 +69,21 @@ public:
       begin = (segment + 1) * segmentLength;
     }
     return TRAINC_OK;
+  }
+
+  /// Writes elements [begin, begin + count) of the part, of `size` bytes each, to `to`:
+  /// write(to, element, count) those from `element` on of the whole, zeros here.
+  template <typename Function>
+  trainc_status writePart(char *to, uint64_t size, uint64_t begin,
+                          uint64_t count, Function write) const {
+    return forPart(begin, begin + count,
+                   [&](uint64_t at, uint64_t element, uint64_t run) {
+                     char *place = to + (at - begin) * size;
+                     if (element != none)
+                       return write(place, element, run);
+                     memset(place, 0, run * size);
+                     return TRAINC_OK;
+                   });
   }
 
 private:

@@ -217,17 +217,12 @@ trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
   uint64_t size = trainc_dtype_size(tensor->dtype);
   PartMap map(*tensor, trainer->ranks, trainer->ranks.rank());
   auto writePart = [&](char *to, uint64_t first, uint64_t count) {
-    first += part.first;
-    return map.forPart(first, first + count,
-                       [&](uint64_t at, uint64_t element, uint64_t run) {
-                         char *place = to + (at - first) * size;
-                         if (element == PartMap::none)
-                           memset(place, 0, run * size);
-                         else
+    return map.writePart(to, size, part.first + first, count,
+                         [&](char *place, uint64_t element, uint64_t run) {
                            convert(dtype, from + element * fromSize,
                                    tensor->dtype, place, run);
-                         return TRAINC_OK;
-                       });
+                           return TRAINC_OK;
+                         });
   };
   TRAINC_TRY(forElements(trainer, *tensor, Access::Write, writePart));
   uint32_t copy;
@@ -254,15 +249,7 @@ trainc_status trainc_tensor_write(trainc_trainer *trainer, uint32_t index,
                      });
   };
   auto write = [&](char *to, uint64_t first, uint64_t count) {
-    first += own;
-    return map.forPart(first, first + count,
-                       [&](uint64_t at, uint64_t element, uint64_t run) {
-                         char *place = to + (at - first) * toSize;
-                         if (element != PartMap::none)
-                           return writeRun(place, element, run);
-                         memset(place, 0, run * toSize);
-                         return TRAINC_OK;
-                       });
+    return map.writePart(to, toSize, own + first, count, writeRun);
   };
   return forElements(trainer, narrow, Access::Write, write);
 }

@@ -323,15 +323,12 @@ trainc_status trainc::updateComputeCopies(trainc_trainer *trainer) {
 /// Writes elements [begin, end) of this rank's part.
 static void writeInitial(const TensorJob &job, uint64_t begin, uint64_t end) {
   uint64_t size = trainc_dtype_size(job.tensor->dtype);
-  auto write = [&](uint64_t at, uint64_t element, uint64_t count) {
-    char *to = job.to + (at - job.first) * size;
-    if (element == PartMap::none)
-      memset(to, 0, count * size);
-    else
-      initialize(*job.tensor, job.trainer->seed, to, element, element + count);
+  auto write = [&](char *to, uint64_t element, uint64_t count) {
+    initialize(*job.tensor, job.trainer->seed, to, element, element + count);
     return TRAINC_OK;
   };
-  (void)job.map->forPart(begin, end, write);
+  (void)job.map->writePart(job.to + (begin - job.first) * size, size, begin,
+                           end - begin, write);
 }
 
 trainc_status trainc::initializeState(trainc_trainer *trainer) {
