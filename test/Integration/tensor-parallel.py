@@ -59,8 +59,14 @@ def check_way(what, results, one, bar, first):
                        np.array_equal(first[0], losses) and same(masters(first[2]), masters(tensors)))
 
 
+def ways_of(turn, full):
+    """All ways, or the first, which others are compared with, and two more by turns."""
+    others = WAYS[1:]
+    return WAYS if full else [WAYS[0], *(others[(2 * turn + i) % len(others)] for i in range(2))]
+
+
 def compare(name, options, most, folder, full):
-    bad = 0
+    bad, turn = 0, 0
     for bf16 in (False, True):
         for k in (1, 3):
             if not full and bf16 != (k == 3):
@@ -71,8 +77,8 @@ def compare(name, options, most, folder, full):
             for mesh in MESHES if full else MESHES[:2] if not bf16 else MESHES[2:]:
                 if mesh["model"] > most:
                     continue
-                first = None
-                for way in WAYS:
+                first, turn = None, turn + 1
+                for way in ways_of(turn, full):
                     if k > 1 and way[0] in ("--shard=gradients", "--shard=parameters"):
                         way = (*way, "--merge-buffer=full")
                     path = compile_module(text, os.path.join(folder, "some.so"), mesh_option(mesh), *way)

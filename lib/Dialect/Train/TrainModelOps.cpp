@@ -361,7 +361,7 @@ static LogicalResult verifyPart(ParamOp param) {
                         ? std::max<int64_t>(1, blocks[i])
                         : 1;
     fits = part.getDimSize(i) ==
-           count * llvm::divideCeil(whole.getDimSize(i) / count, parts);
+           count * llvm::divideCeilSigned(whole.getDimSize(i) / count, parts);
   }
   if (fits)
     return success();
