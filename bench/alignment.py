@@ -25,7 +25,7 @@ from common import ROOT, RUNTIME_LIBRARY, compile_module
 from trainc_ctypes import Runtime, Trainer
 
 sys.path.insert(0, os.path.join(ROOT, "examples"))
-from trainc_text import Module  # noqa: E402
+from trainc_text import MESH, SPLIT, Module  # noqa: E402
 
 WIDTH, OUTPUTS, MICRO, K, WINDOWS = 128, 16, 32, 4, 12
 BARS = dict(f32=(1e-7, 1e-6), f64=(1e-12, 1e-12))  # of losses (relative where above 1) and weights
@@ -35,13 +35,15 @@ CLIP = "clip(global_norm<0.1>)"
 
 
 def module(optimizer, batch, clauses="", factor=1.0, element="f32"):
-    """The model on `batch` examples, each element of whose loss has a weight; the loss is `factor` times their mean."""
+    """The model on `batch` examples, each element of whose loss has a weight; the loss is `factor` times their mean. On
+    several ranks each pair of linear layers is split by columns, then by rows."""
     m = Module(element)
+    m.lines.append(MESH)
     m.lines.append(f"train.optimizer @optimizer = {optimizer}")
     for i in range(3):
         m.norm(f"norm{i}", WIDTH)
-        m.linear(f"up{i}", WIDTH, WIDTH, init="normal<0.06>")
-        m.linear(f"down{i}", WIDTH, WIDTH if i < 2 else OUTPUTS, init="normal<0.06>")
+        m.linear(f"up{i}", WIDTH, WIDTH, init="normal<0.06>", split=1)
+        m.linear(f"down{i}", WIDTH, WIDTH if i < 2 else OUTPUTS, init="normal<0.06>", split=0)
 
     def loss(body, x, y, w):
         for i in range(3):
@@ -55,7 +57,7 @@ def module(optimizer, batch, clauses="", factor=1.0, element="f32"):
         return total, count
 
     shapes = [("x", (batch, WIDTH), element), ("y", (batch, OUTPUTS), element), ("w", (batch, OUTPUTS), element)]
-    m.step(shapes, loss, " " + clauses)
+    m.step(shapes, loss, " " + clauses, SPLIT)
     return str(m)
 
 
@@ -120,24 +122,32 @@ def accumulate(trainer, arrays, first, sizes):
     return result, still
 
 
+def large_batches(folder, optimizer, clauses="", factor=1.0, sizes=(K,) * WINDOWS, uneven=False, element="f32"):
+    """(result, parameters) of each window, whose micro-batches are one batch; `sizes` says how many they are."""
+    arrays, first, big, found = data(len(sizes), uneven), 0, None, []
+    for window, size in enumerate(sizes):
+        if not window or size != sizes[window - 1]:
+            previous, big = big, folder.trainer(module(optimizer, MICRO * size, clauses, factor, element))
+            if previous:
+                folder.move(previous, big)
+                previous.close()
+        found.append((big.step(**part(arrays, first, size * MICRO)), parameters(big)))
+        first += size * MICRO
+    big.close()
+    return found
+
+
 def compare(folder, optimizer, clauses="", merge=f"accumulate({K})", factor=1.0, sizes=(K,) * WINDOWS,
             uneven=False, element="f32"):
     """Rows (mean loss of the window, of the batch, largest difference of a parameter), the largest differences of
     losses and of parameters, and what went wrong; `sizes` are the micro-batches of each window."""
-    arrays, rows, wrong = data(WINDOWS, uneven), [], []
+    arrays, rows, wrong, first = data(WINDOWS, uneven), [], [], 0
+    large = large_batches(folder, optimizer, clauses, factor, sizes, uneven, element)
     with folder.trainer(module(optimizer, MICRO, f"{merge} {clauses}", element=element)) as micro:
-        big = folder.trainer(module(optimizer, MICRO * sizes[0], clauses, factor, element))
-        first = 0
-        for window, size in enumerate(sizes):
-            if window and size != sizes[window - 1]:
-                previous, big = big, folder.trainer(module(optimizer, MICRO * size, clauses, factor, element))
-                folder.move(previous, big)
-                previous.close()
+        for window, (size, (theirs, weights)) in enumerate(zip(sizes, large)):
             ours, still = accumulate(micro, arrays, first, size)
-            theirs = big.step(**part(arrays, first, size * MICRO))
             first += size * MICRO
-            loss = theirs.window_loss / factor
-            rows.append((ours.window_loss, loss, difference(parameters(micro), parameters(big))))
+            rows.append((ours.window_loss, theirs.window_loss / factor, difference(parameters(micro), weights)))
             if not still:
                 wrong.append(f"parameters changed inside window {window + 1}")
             if not ours.closed or not ours.updated or ours.update != window + 1:
@@ -146,12 +156,15 @@ def compare(folder, optimizer, clauses="", merge=f"accumulate({K})", factor=1.0,
                 wrong.append(f"window {window + 1}: norms {ours.grad_norm} and {theirs.grad_norm}")
             if "clip" in clauses and not ours.clip_factor < 1:
                 wrong.append(f"window {window + 1} was not clipped")
-        big.close()
-    losses = max(abs(a - b) / max(1.0, abs(b)) for a, b, _ in rows)
-    weights = max(r[2] for r in rows)
+    losses, weights = differences(rows)
     if not (losses <= BARS[element][0] and weights <= BARS[element][1]):
         wrong.append(f"losses off by {losses:.1e}, weights by {weights:.1e}")
     return rows, losses, weights, wrong
+
+
+def differences(rows):
+    """The largest of losses, relative where above 1, and of parameters."""
+    return max(abs(a - b) / max(1.0, abs(b)) for a, b, _ in rows), max(r[2] for r in rows)
 
 
 def everything(trainer):

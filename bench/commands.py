@@ -20,7 +20,7 @@ class Operand(Structure):
 
 class Command(Structure):
     _fields_ = [("kind", c_uint32), ("kernel", c_uint32), ("tiles", c_int64), ("num_operands", c_uint32),
-                ("reserved", c_uint32), ("operands", POINTER(Operand)), ("detail", c_void_p), ("label", c_char_p),
+                ("rate", c_uint32), ("operands", POINTER(Operand)), ("detail", c_void_p), ("label", c_char_p),
                 ("location", c_char_p), ("flops", c_int64)]
 
 

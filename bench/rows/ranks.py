@@ -420,10 +420,10 @@ def reshard(folder):
                    " inside a window; saves that fail on one rank")
 
 
-def faults(folder, runs=100):
+def faults(folder, models="pieces", runs=100):
     """Ranks of trainc-run that are killed, stopped or delayed at random moments, of saves too."""
     script = os.path.join(ROOT, "test", "Tools", "trainc-run-ranks.py")
-    done = run([sys.executable, script, folder, "--faults", str(runs)], timeout=3600, check=False)
+    done = run([sys.executable, script, folder, "--faults", str(runs), models], timeout=3600, check=False)
     lines = done.stdout.splitlines()
     bad = [line.split(":")[0] for line in lines if ": BAD" in line]
     good = sum(line.endswith(": ok") for line in lines)

@@ -256,6 +256,12 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
   if (options.memoryReport)
     return write(options.output,
                  buildMemoryReport(targets[0], options.memoryReportJson));
+  if (options.estimate) {
+    std::string message;
+    auto text =
+        buildEstimate(targets[0], options.rates, options.estimateJson, message);
+    return failed(text) ? error(message) : write(options.output, *text);
+  }
   if (options.emit == Emit::Header)
     return write(options.output, buildHeader(targets[0]));
 
@@ -301,7 +307,7 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
 LogicalResult Compilation::compile(OwningOpRef<ModuleOp> module,
                                    StringRef name) {
   bool code = options.emit != Emit::MLIR && options.emit != Emit::Header &&
-              !options.memoryReport;
+              !options.memoryReport && !options.estimate;
   if (code && failed(prepareCode()))
     return failure();
   // Form 4 of kernels depends on the processor.

@@ -113,8 +113,9 @@ Constant *Writer::command(const CommandRow &row) {
         {u32(c.axes), u32(c.piece_axes), u32(c.dtype), u32(c.phase)}));
   }
   return structure({u32(row.kind), u32(row.kernel), u64(row.tiles),
-                    u32(operands.size()), u32(0), array(operands), detail,
-                    string(row.label), string(row.location), u64(row.flops)});
+                    u32(operands.size()), u32(row.rate), array(operands),
+                    detail, string(row.label), string(row.location),
+                    u64(row.flops)});
 }
 
 Constant *Writer::list(const std::vector<CommandRow> &rows) {

@@ -449,6 +449,10 @@ static int64_t countFlops(KernelOp kernel) {
           2 * c->batch * c->outputs * c->output[0] * c->output[1] * c->depth();
       continue;
     }
+    if (double attention = nn::countAttentionFlops(&op)) {
+      flops += attention;
+      continue;
+    }
     int64_t elements = 0;
     for (Value operand : op.getOperands())
       elements =
@@ -461,6 +465,30 @@ static int64_t countFlops(KernelOp kernel) {
     flops += cost * elements;
   }
   return flops;
+}
+
+/// What decides how long a kernel takes, in a list of kind `list`.
+static trainc_rate rateOf(KernelOp kernel, StringRef list) {
+  for (Operation &op : kernel.getBody().front()) {
+    if (nn::getConvolution(&op))
+      return TRAINC_RATE_CONVOLUTION;
+    if (nn::countAttentionFlops(&op))
+      return TRAINC_RATE_ATTENTION;
+  }
+  return list == "apply" ? TRAINC_RATE_UPDATE : TRAINC_RATE_MEMORY;
+}
+
+trainc_rate trainc::rateOfProducts(uint32_t dtype) {
+  switch (dtype) {
+  case TRAINC_F64:
+    return TRAINC_RATE_F64;
+  case TRAINC_BF16:
+    return TRAINC_RATE_BF16;
+  case TRAINC_F16:
+    return TRAINC_RATE_F16;
+  default:
+    return TRAINC_RATE_F32;
+  }
 }
 
 /// Tile sizes of a GEMM, from its shape alone. More tiles let more threads work
@@ -669,6 +697,7 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
         command.tiles = tiles.getInt();
       command.label = launch.getKernel().drop_front(2).str();
       command.flops = countFlops(kernel);
+      command.rate = rateOf(kernel, list.getKind());
       for (Value input : launch.getInputs())
         command.operands.push_back(operandOf(entry, input, TRAINC_READ));
       for (auto [result, inplace] :
@@ -680,6 +709,7 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
     } else if (auto gemm = dyn_cast<GemmOp>(op)) {
       command.kind = TRAINC_COMMAND_GEMM;
       command.gemm = gemmDetail(gemm);
+      command.rate = rateOfProducts(command.gemm->a_type);
       if (command.gemm->a_type == TRAINC_F32)
         command.gemm->provider = provider;
       command.label = ("gemm " + Twine(gemm.getM()) + "x" + Twine(gemm.getN()) +

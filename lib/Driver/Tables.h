@@ -2,13 +2,14 @@
 //
 // The content of trainc_descriptor (step_abi.h), gathered from a module in form 3
 // whose kernels know their tiles. Descriptor.cpp writes it as constants, Header.cpp
-// as C, MemoryReport.cpp as text.
+// as C; MemoryReport.cpp and Estimate.cpp write what they say of memory and time.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_LIB_DRIVER_TABLES_H
 #define TRAINC_LIB_DRIVER_TABLES_H
 
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Driver/Compiler.h"
 #include "trainc/step_abi.h"
 #include <string>
 #include <vector>
@@ -78,6 +79,7 @@ struct CommandRow {
   std::optional<trainc_gemm_detail> gemm;
   std::optional<trainc_collective_detail> collective;
   std::string label, location;
+  trainc_rate rate = TRAINC_RATE_MEMORY;
   int64_t flops = 0;
 };
 
@@ -112,6 +114,9 @@ struct Tables {
 trainc_dtype getDType(mlir::Type elementType);
 uint64_t getDTypeBytes(trainc_dtype dtype);
 
+/// What decides how long products of factors of a trainc_dtype take.
+trainc_rate rateOfProducts(uint32_t dtype);
+
 /// Gathers the tables of `module`, which is in form 3 or 4, under name `name`, but for
 /// the images. `provider` is that of GEMMs with f32 factors.
 Tables gatherTables(mlir::ModuleOp module, llvm::StringRef name,
@@ -123,6 +128,17 @@ std::string buildHeader(const Tables &tables);
 
 /// The memory report, as text or JSON.
 std::string buildMemoryReport(const Tables &tables, bool json);
+
+/// The estimate of each entry's time per window on one rank, what of it is communication,
+/// and of memory, as text or JSON. Failure, with a message that says which rate is needed,
+/// if one is not known.
+///
+/// The time is the sum over commands. On a GPU collectives that are started apart
+/// move data beside the commands behind, one after another; on a processor while ranks
+/// wait.
+llvm::FailureOr<std::string> buildEstimate(const Tables &tables,
+                                           const Rates &rates, bool json,
+                                           std::string &message);
 
 } // namespace trainc
 

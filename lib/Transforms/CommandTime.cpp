@@ -28,30 +28,12 @@ static double flopsOf(Operation *op) {
   if (auto c = nn::getConvolution(op))
     return 2.0 * c->batch * c->outputs * c->output[0] * c->output[1] *
            c->depth();
+  if (double flops = nn::countAttentionFlops(op))
+    return flops;
   double elements = 0;
   for (Value operand : op->getOperands())
     elements =
         std::max<double>(elements, nn::getTensorType(operand).getNumElements());
-  // Two products of each query with the keys, five in the gradient, and half of them if
-  // causal: elements of the result times keys.
-  Value out, lse;
-  double products = 4;
-  if (isa<nn::AttentionOp, nn::PackedAttentionOp>(op)) {
-    out = op->getResult(0);
-    lse = op->getResult(1);
-  } else if (auto grad = dyn_cast<nn::AttentionGradOp>(op)) {
-    out = grad.getOut();
-    lse = grad.getLse();
-    products = 10;
-  } else if (auto grad = dyn_cast<nn::PackedAttentionGradOp>(op)) {
-    out = grad.getOut();
-    lse = grad.getLse();
-    products = 10;
-  }
-  if (out)
-    return (op->hasAttr("causal") ? 0.5 : 1) * products *
-           nn::getTensorType(out).getNumElements() *
-           nn::getTensorType(lse).getShape().back();
   double cost = 1;
   if (isa<nn::MapOp>(op))
     cost = llvm::range_size(op->getRegion(0).front());

@@ -63,7 +63,7 @@ static void test_descriptors(void) {
   trainc_descriptor d = trainc_descriptor_handmade;
   d.abi_version = 99;
   refuse(d, TRAINC_ABI_MISMATCH);
-  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 7
+  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 8
   d = trainc_descriptor_handmade;
   d.magic = 1;
   refuse(d, TRAINC_ABI_MISMATCH);
@@ -131,6 +131,10 @@ static void test_descriptors(void) {
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: command kind 77 in entry 'step'
   commands[3].kind = TRAINC_COMMAND_GEMM;
+  commands[3].rate = TRAINC_NUM_RATES;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: 'nn.linear' in entry 'step' has an unknown rate
+  commands[3].rate = TRAINC_RATE_F32;
 
   trainc_tensor twice[NUM_TENSORS];
   memcpy(twice, tensors, sizeof twice);

@@ -3,7 +3,8 @@
 """trainc-run on several ranks: the numbers of one rank, also resumed at other counts; a stop that all agree on; what dies, hangs or
 does not fit is named, and ends all ranks within the deadline.
 
-usage: trainc-run-ranks.py FOLDER [--faults N]   (--faults: also kills and stops ranks at N random moments)
+usage: trainc-run-ranks.py FOLDER [--faults N SET]   (--faults: kills and stops ranks at N random moments, alone; of the
+states in pieces, all in pieces ('divided') or also in parts ('parts'))
 """
 import json
 import os
@@ -234,8 +235,7 @@ def main():
     parts = models | {ranks: compile_module(text, f"{folder}/p{ranks}.so", mesh_option(mesh), f"--shard={mode}")
                       for ranks, mesh, mode in ((2, dict(model=2), "none"), (4, dict(data=2, model=2), "parameters"))}
     if len(sys.argv) > 2:
-        for some in models, divided, parts:
-            faults(folder, some, data, int(sys.argv[3]))
+        faults(folder, dict(pieces=models, divided=divided, parts=parts)[sys.argv[4]], data, int(sys.argv[3]))
     else:
         same_numbers(folder, models, data)
         converts(folder, models, data)

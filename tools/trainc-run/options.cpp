@@ -43,7 +43,7 @@ Several ranks (mpirun -np 4 trainc-run ..., srun, torchrun; MODEL.so compiled wi
   --comm mpi | tcp:HOST:PORT | file:PATH   how they find each other (default: from the environment)
   --deadline SECONDS       that a collective may wait for a rank (default 60)
   --no-window              exchange by MPI between ranks of one host, too
-  --preflight              check mesh, memory, files, free space, collectives and their bandwidth; do no step
+  --preflight              check mesh, memory, files, free space; measure collectives and rates for trainc --estimate
 Reports (of several ranks: .rankN in the names of files)
   --log FILE.jsonl         one JSON object per step and evaluation
   --svg FILE               the loss curve

@@ -2,6 +2,7 @@
 
 #include "ranks.h"
 #include "core/hash.h"
+#include "meter.h"
 #include "model.h"
 #include <algorithm>
 #include <atomic>
@@ -228,6 +229,7 @@ void preflight(Model &model, const Options &options) {
                 static_cast<double>(bytes) / seconds / 1e9,
                 static_cast<unsigned long long>(bytes >> 20));
   }
+  std::printf("rates: --bandwidth=%s\n", measureRates(model, options).c_str());
   std::printf("ready\n");
   std::fflush(stdout);
 }

@@ -43,7 +43,8 @@ std::string pathOfRank(const std::string &path);
 void agree(const char *what, uint64_t value);
 
 /// trainc-run --preflight, with the model and its data at hand: free space for a
-/// checkpoint, and the bandwidth of every kind of collective.
+/// checkpoint, the bandwidth of every kind of collective, and the rates that trainc
+/// estimates steps by.
 void preflight(Model &model, const Options &options);
 
 } // namespace trainc::run

@@ -7,6 +7,7 @@
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Regex.h"
+#include <cmath>
 
 using namespace trainc;
 namespace cl = llvm::cl;
@@ -67,7 +68,7 @@ struct CommandLine {
       cl::value_desc("axis=size"), cl::CommaSeparated, cl::cat(category)};
   cl::opt<bool> foldNorm{
       "fold-norm", cl::desc("Sum squares of gradients where they are made"),
-      cl::cat(category)};
+      cl::Hidden, cl::cat(category)};
   cl::opt<std::string> shard{
       "shard",
       cl::desc("What ranks divide: none, optimizer, gradients or parameters"),
@@ -83,7 +84,7 @@ struct CommandLine {
       cl::value_desc("bytes"), cl::init(32 << 20), cl::cat(category)};
   cl::opt<bool> reference{
       "reference", cl::desc("Plain code by definitions: the tests' oracle"),
-      cl::cat(category)};
+      cl::Hidden, cl::cat(category)};
   cl::opt<std::string> memoryLimit{
       "memory-limit",
       cl::desc("Keep the total of --memory-report below: compute values again"),
@@ -92,6 +93,14 @@ struct CommandLine {
       "memory-report", cl::ValueOptional,
       cl::desc("Write the memory plan, as text or json"),
       cl::value_desc("format"), cl::cat(category)};
+  cl::opt<std::string> estimate{
+      "estimate", cl::ValueOptional,
+      cl::desc("Write what a step takes, by --bandwidth, as text or json"),
+      cl::value_desc("format"), cl::cat(category)};
+  cl::list<std::string> bandwidth{
+      "bandwidth",
+      cl::desc("Rates of the machine, as trainc-run --preflight prints them"),
+      cl::value_desc("rate=number"), cl::CommaSeparated, cl::cat(category)};
   cl::opt<std::string> remarks{
       "remarks", cl::ValueOptional,
       cl::desc("Print the decisions of passes, of all or of some"),
@@ -117,6 +126,7 @@ struct CommandLine {
   llvm::LogicalResult toOptions(CompileOptions &options) const;
   llvm::LogicalResult setTargets(CompileOptions &options) const;
   llvm::LogicalResult setMemoryLimit(CompileOptions &options) const;
+  llvm::LogicalResult setReports(CompileOptions &options, Form form) const;
 };
 } // namespace
 
@@ -149,9 +159,9 @@ llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
                  "whose kernels read 16 bytes at once, got " +
                  llvm::Twine(options.pipeline.alignSize));
   if (options.targets.size() > 1 && options.stopAfter > Form::Plan &&
-      (options.emit == Emit::MLIR || options.memoryReport))
-    return error("the module after form plan, and the memory report, are of "
-                 "one target: expects one --target, got '" +
+      (options.emit == Emit::MLIR || options.memoryReport || options.estimate))
+    return error("the module after form plan, and reports, are of one target: "
+                 "expects one --target, got '" +
                  llvm::join(targets, ",") + "'");
   return llvm::success();
 }
@@ -180,6 +190,58 @@ llvm::LogicalResult CommandLine::setMemoryLimit(CompileOptions &options) const {
   return llvm::success();
 }
 
+/// A number with a suffix from n, u, m, K, M, G and T, in powers of 1000.
+static std::optional<double> parseRate(llvm::StringRef text) {
+  constexpr std::pair<llvm::StringRef, double> suffixes[] = {
+      {"n", 1e-9}, {"u", 1e-6}, {"m", 1e-3}, {"K", 1e3},
+      {"M", 1e6},  {"G", 1e9},  {"T", 1e12}};
+  double scale = 1, number;
+  for (auto [suffix, factor] : suffixes)
+    if (text.consume_back(suffix)) {
+      scale = factor;
+      break;
+    }
+  if (text.getAsDouble(number) || !(number > 0) || !std::isfinite(number))
+    return std::nullopt;
+  return number * scale;
+}
+
+/// Sets what is written instead of an artifact.
+llvm::LogicalResult CommandLine::setReports(CompileOptions &options,
+                                            Form form) const {
+  for (const cl::opt<std::string> *option : {&report, &estimate}) {
+    std::string name = ("--" + option->ArgStr).str();
+    if (!option->getNumOccurrences())
+      continue;
+    if (!option->empty() && *option != "text" && *option != "json")
+      return error("expects " + name + ", " + name + "=text or " + name +
+                   "=json, got '" + *option + "'");
+    if (form < Form::Commands)
+      return error(name +
+                   " needs form commands, got --stop-after=" + stopAfter);
+  }
+  options.memoryReport = report.getNumOccurrences();
+  options.memoryReportJson = report == "json";
+  options.estimate = estimate.getNumOccurrences();
+  options.estimateJson = estimate == "json";
+  if (options.memoryReport && options.estimate)
+    return error("expects --memory-report or --estimate, got both");
+  if (options.estimate != (bandwidth.getNumOccurrences() > 0))
+    return error(options.estimate
+                     ? "--estimate needs --bandwidth=rate=number,..., as "
+                       "trainc-run --preflight prints them"
+                     : "--bandwidth needs --estimate");
+  for (llvm::StringRef given : bandwidth) {
+    auto [name, text] = given.split('=');
+    auto number = parseRate(text);
+    if (!isRateName(name) || !number)
+      return error("expects --bandwidth=rate=number,..., of " + rateNames() +
+                   ", got '" + given + "'");
+    options.rates.emplace_back(name, *number);
+  }
+  return llvm::success();
+}
+
 /// Checks what was given, alone and in combination.
 llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   if (input.empty())
@@ -205,11 +267,6 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   if (optimize > 3)
     return error("expects -O0, -O1, -O2 or -O3, got -O" +
                  llvm::Twine(optimize));
-  bool wantsReport = report.getNumOccurrences();
-  if (wantsReport && !report.empty() && report != "text" && report != "json")
-    return error("expects --memory-report, --memory-report=text or "
-                 "--memory-report=json, got '" +
-                 report + "'");
   for (const std::string &pass : disabled) {
     if (!llvm::is_contained(disablablePasses(), pass))
       return error("unknown pass '" + pass +
@@ -225,11 +282,11 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   }
   options.emit = *form == Form::Target ? *kind : Emit::MLIR;
   options.stopAfter = *form;
+  if (failed(setReports(options, *form)))
+    return llvm::failure();
+  bool wantsReport = options.memoryReport || options.estimate;
   if (wantsReport || options.emit == Emit::Header)
     options.stopAfter = std::min(*form, Form::Commands);
-  if (wantsReport && *form < Form::Commands)
-    return error("--memory-report needs form commands, got --stop-after=" +
-                 stopAfter);
   options.dumpDirectory = dump;
   options.cpu = cpu;
   options.optimize = optimize;
@@ -250,8 +307,6 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   options.pipeline.shard = shard;
   options.pipeline.mergeBuffer = mergeBuffer;
   options.pipeline.bucketSize = bucketSize;
-  options.memoryReport = wantsReport;
-  options.memoryReportJson = report == "json";
   options.cacheDirectory = cacheDirectory;
   options.cacheSize = cacheSize;
   if (cacheSize.getNumOccurrences() && cacheDirectory.empty())

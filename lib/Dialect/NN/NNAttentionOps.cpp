@@ -567,3 +567,26 @@ template <typename Op> static void setHeadsOf(Op op) {
 
 void PackedAttentionOp::adaptToTypes() { setHeadsOf(*this); }
 void PackedAttentionGradOp::adaptToTypes() { setHeadsOf(*this); }
+
+double nn::countAttentionFlops(Operation *op) {
+  Value out, lse;
+  bool gradient = isa<AttentionGradOp, PackedAttentionGradOp>(op);
+  if (isa<AttentionOp, PackedAttentionOp>(op)) {
+    out = op->getResult(0);
+    lse = op->getResult(1);
+  } else if (auto grad = dyn_cast<AttentionGradOp>(op)) {
+    out = grad.getOut();
+    lse = grad.getLse();
+  } else if (auto grad = dyn_cast<PackedAttentionGradOp>(op)) {
+    out = grad.getOut();
+    lse = grad.getLse();
+  } else {
+    return 0;
+  }
+  // Packed, keys are as many as queries.
+  int64_t keys = isa<AttentionOp, AttentionGradOp>(op)
+                     ? getTensorType(op->getOperand(1)).getDimSize(1)
+                     : getTensorType(lse).getShape().back();
+  return (op->hasAttr("causal") ? 1 : 2) * (gradient ? 5 : 2) *
+         double(getTensorType(out).getNumElements()) * keys;
+}

@@ -734,7 +734,7 @@ TRAINC_API trainc_status trainc_comm_all_gather(trainc_comm *comm,
                                                 uint64_t bytes, void *out_all);
 
 /// The seconds of one collective of `bytes` bytes (a multiple of 4 x ranks) between
-/// all ranks, the better of two; all of them call it. Takes as much memory.
+/// all ranks, the median of seven; all of them call it. Takes as much memory.
 TRAINC_API trainc_status trainc_comm_measure(trainc_comm *comm,
                                              trainc_collective_kind kind,
                                              uint64_t bytes,

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define TRAINC_ABI_MAGIC UINT64_C(0x3143544E49415254) /* "TRAINTC1" */
-#define TRAINC_ABI_VERSION 7
+#define TRAINC_ABI_VERSION 8
 
 typedef enum trainc_dtype {
 #define TRAINC_DTYPE(NAME, number, bytes, text) TRAINC_##NAME = number,
@@ -53,6 +53,12 @@ typedef enum trainc_provider {
 #define TRAINC_PROVIDER(NAME, number) TRAINC_PROVIDER_##NAME = number,
 #include "trainc/step_abi.def"
 } trainc_provider;
+
+typedef enum trainc_rate {
+#define TRAINC_RATE(NAME, number, text, work) TRAINC_RATE_##NAME = number,
+#include "trainc/step_abi.def"
+  TRAINC_NUM_RATES
+} trainc_rate;
 
 typedef enum trainc_epilogue {
 #define TRAINC_EPILOGUE(NAME, number) TRAINC_EPILOGUE_##NAME = number,
@@ -130,7 +136,7 @@ typedef struct trainc_command {
   uint32_t kernel;
   int64_t tiles;
   uint32_t num_operands;
-  uint32_t reserved;
+  uint32_t rate; /* trainc_rate; 0 of collectives */
   const trainc_operand *operands;
   const void *detail;
   const char *label;    /* what it computes: op names, for profiles */

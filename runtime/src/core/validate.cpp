@@ -365,6 +365,8 @@ trainc_status Validator::checkCommand(const trainc_entry &entry,
   const char *label = command.label ? command.label : "?";
   for (uint32_t i = 0; i < command.num_operands; ++i)
     TRAINC_TRY(checkOperand(entry, command, command.operands[i]));
+  if (command.rate >= TRAINC_NUM_RATES)
+    return bad("'%s' in entry '%s' has an unknown rate", label, entry.name);
   switch (command.kind) {
   case TRAINC_COMMAND_LAUNCH:
     if (command.kernel >= d.num_kernels || command.tiles < 0 ||

@@ -45,6 +45,11 @@ mlir::Type getComputeType(mlir::Type type);
 /// Bytes that an element of `type` takes in memory.
 int64_t getElementBytes(mlir::Type type);
 
+/// Arithmetic of attention, or of its gradient, with 2 per multiply-add: two products of
+/// each query with the keys, five in the gradient, and half of them if causal. 0 of
+/// other ops.
+double countAttentionFlops(mlir::Operation *op);
+
 /// A constant of `type`, a number or a vector of numbers, filled with `value`.
 mlir::Value splatConstant(mlir::OpBuilder &builder, mlir::Location loc,
                           mlir::Type type, double value);

@@ -1,0 +1,397 @@
+"""Rows on meshes: states, gradients and parameters in pieces, parameters in parts, several groups of ranks."""
+import ctypes
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from math import prod
+from statistics import median
+
+import numpy as np
+
+import alignment
+from commands import arenas
+from common import ENVIRONMENT, ROOT, compile_module, run, tool, workload_module
+from rows import Outcome, judge, judge_ratios, worst
+from rows.ranks import ALL_MODES, CHAR, Event, elements, formula, library_of, run_ranks
+from rows.traps import TESTS, outcome
+from timing import ROUNDS
+
+GRADIENT, MERGED = 2, 8  # trainc_role
+
+UPDATES = 20
+LONG = 300
+
+
+def ranks_of(mesh):
+    return prod(int(size) for size in re.findall(r"=(\d+)", mesh or ""))
+
+
+def alike(mesh):
+    """How many ranks, one after another, read the same rows."""
+    return int((re.findall(r"model=(\d+)", mesh or "") or [1])[0])
+
+
+def trained(library, mesh, data, **options):
+    """(loss, norm) of each window, of every rank."""
+    def work(rank):
+        results = [rank.step(**inputs) for inputs in data]
+        return [(r.window_loss, r.grad_norm) for r in results if r.closed]
+    return run_ranks(work, library, ranks_of(mesh), alike=alike(mesh), **options)
+
+
+def tokens(count, batch, length, vocabulary, seed=0):
+    """Sequences in which the next token follows from the last one, but for some: what a model can learn in part."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(count):
+        x = rng.integers(0, vocabulary, (batch, length)).astype("i4")
+        y = np.where(rng.random(x.shape) < 0.7, (x * 5 + 3) % vocabulary, rng.integers(0, vocabulary, x.shape)).astype("i4")
+        found.append(dict(x=x, y=y))
+    return found
+
+
+def llama(k, *more):
+    return subprocess.run([sys.executable, os.path.join(ROOT, "examples", "llama.py"), "--batch", "4", "--accumulate", str(k),
+                           *more], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+# Mesh and mode.
+WAYS = [("data=2", "gradients"), ("data=4", "gradients"), ("data=2", "parameters"), ("data=4", "parameters"),
+        ("model=2", "none"), *(("data=2,model=2", mode) for mode in ALL_MODES)]
+
+
+def equal(folder):
+    bad, worst, runs = [], 0.0, 0
+    models = [("gpt-char", lambda k, *more: workload_module(replace(CHAR, batch=4, accumulate=k), *more), CHAR.tokens, CHAR.vocab),
+              ("llama", llama, 128, 128)]
+    for name, module, length, vocabulary in models:
+        for k in (1, 4):
+            data = tokens(UPDATES * k, 4, length, vocabulary)
+            text, path = module(k), os.path.join(folder, "m.so")
+            one, = trained(library_of(text, path), None, data)
+            for mesh, mode in WAYS:
+                results = trained(library_of(text, path, mesh, mode), mesh, data)
+                runs += 1
+                error = max(abs(a / b - 1) for got, want in zip(results[0], one) for a, b in zip(got, want))
+                worst = max(worst, error)
+                if error > 1e-5 or any(r != results[0] for r in results):
+                    bad.append(f"{name} k = {k} {mesh} {mode}: {error:.1e}")
+    spread, off = bf16_spread(folder)
+    bad += [f"bf16 {way}: {distance:.4f}" for way, distance in off.items() if distance > spread]
+    groups = outcome([os.path.join(TESTS, "reduction-groups.py")], "")
+    return judge(not bad and groups.status == "ok", "; ".join([
+        f"{runs} runs of gpt-char and a Llama: f32 losses and norms within {worst:.1e} of one rank",
+        f"gpt-char in bf16 after {LONG} updates off by at most {max(off.values()):.4f}, seeds by {spread:.4f}",
+        f"four reduction groups on 2 x 2: {groups.value}", *bad[:4]]))
+
+
+def bf16_spread(folder):
+    """The largest difference of the last losses of three seeds, and of those of one seed on meshes from one rank."""
+    data = tokens(LONG, 4, CHAR.tokens, CHAR.vocab)
+    text, path = workload_module(replace(CHAR, batch=4), "--bf16"), os.path.join(folder, "m.so")
+
+    def last(library, mesh, **options):
+        return float(np.mean([loss for loss, _ in trained(library, mesh, data, **options)[0][-20:]]))
+
+    seeds = [last(library_of(text, path), None, seed=seed) for seed in (1, 2, 3)]
+    off = {f"{mesh} {mode}": abs(last(library_of(text, path, mesh, mode), mesh) - seeds[0])
+           for mesh, mode in (("model=2", "none"), ("data=2", "parameters"), ("data=2,model=2", "optimizer"))}
+    return max(seeds) - min(seeds), off
+
+
+# Initial values and dropout.
+
+MESHES = ["data=2", "model=2", "data=2,model=2", "data=4", "model=4", "data=2,model=4", "host=2,data=2,model=2"]
+
+
+def initial(folder):
+    """An odd vocabulary, so that parts are uneven, and dropout: what is equal after an update with a rate of 0 was drawn alike."""
+    text = subprocess.run([sys.executable, os.path.join(ROOT, "examples", "gpt.py"), "--layers", "2", "--width", "32", "--heads", "4",
+                           "--vocab", "65", "--seq", "16", "--batch", "8"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    path, bad = os.path.join(folder, "m.so"), []
+    one, = run_ranks(lambda rank: rank.tensors(), library_of(text, path), 1)
+    for mesh in MESHES:
+        for mode in ("none", "parameters"):
+            for tensors in run_ranks(lambda rank: rank.tensors(), library_of(text, path, mesh, mode), ranks_of(mesh)):
+                if any(tensors[key].tobytes() != value.tobytes() for key, value in one.items()):
+                    bad.append(f"{mesh} {mode}")
+    module = loaded("rank-traps").DROPOUT_IN_PARTS
+    data = loaded("rank-traps").dropout_data()
+    masks, = run_ranks(masks_of(data), compile_module(module, path), 1)
+    for mesh in MESHES:
+        results = run_ranks(masks_of(data), library_of(module, path, mesh), ranks_of(mesh), alike=alike(mesh))
+        if any(r.tobytes() != masks.tobytes() for r in results):
+            bad.append(f"masks, {mesh}")
+    return judge(not bad, f"{len(one)} tensors of a GPT with an odd vocabulary, and masks of dropout, equal bit by bit on"
+                 f" {len(MESHES)} meshes" if not bad else "differ: " + ", ".join(bad[:6]))
+
+
+def masks_of(data):
+    def work(rank):
+        for inputs in data:
+            rank.step(**inputs)
+        return rank.trainer.read("w")
+    return work
+
+
+def loaded(name):
+    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), os.path.join(TESTS, name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# Memory.
+
+def memory(folder):
+    """Parameters that are whole and those in parts, each by the formula of its own."""
+    bad, most, cells = [], 0.0, 0
+    for kind, options in (("f32", []), ("bf16", ["--bf16"])):
+        text = workload_module(replace(CHAR, batch=8), *options)
+        sizes = {True: 0, False: 0}
+        for shape, rest in re.findall(r"train\.param @[\w.]+ : tensor<([\dx]+)xf32>(.*)", text):
+            sizes["[model]" in rest] += prod(map(int, shape.split("x")))
+        for mesh in (None, "data=2", "model=2", "data=4", "data=2,model=2", "data=8", "data=4,model=2"):
+            parts = alike(mesh)
+            for mode in ALL_MODES if mesh else ALL_MODES[:1]:
+                library = library_of(text, os.path.join(folder, "m.so"), mesh, mode)
+                for held, copied in run_ranks(held_bytes, library, ranks_of(mesh)):
+                    want = 0.0
+                    for split, count in sizes.items():
+                        own = count / (parts if split else 1)
+                        want += formula(own, own if copied else 0, ranks_of(mesh) // parts, mode)
+                    off = held / want - 1
+                    most, cells = max(most, abs(off)), cells + 1
+                    if abs(off) > 0.02:
+                        bad.append(f"{kind} {mode} on {mesh}: {100 * off:+.1f} %")
+    return judge(not bad, "; ".join([f"{cells} ranks: arenas within {100 * most:.2f} % of the formulas of docs/Ranks.md",
+                                     *sorted(set(bad))[:6]]))
+
+
+def held_bytes(rank):
+    return rank.trainer.memory().persistent, elements(rank.trainer, "compute")
+
+
+# Collectives.
+
+MICRO_STEPS = 4
+KINDS = {4: "reduce_scatter", 5: "all_reduce", 6: "all_gather"}  # by trainc_command_kind
+
+
+class Axis(ctypes.Structure):
+    """trainc_axis"""
+    _fields_ = [("name", ctypes.c_char_p), ("size", ctypes.c_uint64)]
+
+
+class Detail(ctypes.Structure):
+    """trainc_collective_detail"""
+    _fields_ = [(name, ctypes.c_uint32) for name in ("axes", "piece_axes", "dtype", "phase")]
+
+
+def counted(rank):
+    """({(kind, axes, bytes of the range): how many} of each micro-step of two windows, {(axes that share pieces, bytes of a bucket): how
+    many buckets} of what is summed, how many collectives of each kind the communicator counts)."""
+    t, found = rank.trainer, []
+    mesh = ctypes.cast(t.descriptor.axes, ctypes.POINTER(Axis))[:t.descriptor.num_axes]
+
+    def named(mask):
+        return ",".join(axis.name.decode() for i, axis in enumerate(mesh) if mask >> i & 1 and axis.size > 1)
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Event))
+    def observe(_, event):
+        command = event.contents.command.contents
+        if not event.contents.end and command.kind in KINDS:
+            detail = Detail.from_address(command.detail)
+            if detail.phase != 1:  # what is started apart counts where it is waited for
+                pieces = prod(axis.size for i, axis in enumerate(mesh) if detail.piece_axes >> i & 1)
+                last = command.operands[command.num_operands - 1]
+                found[-1][KINDS[command.kind], named(detail.axes), last.bytes // pieces] += 1
+        return 0
+
+    x, before = np.ones((4, CHAR.tokens), "i4"), list(rank.comm.info().collectives)
+    rank.runtime.call("trainc_set_observer", t.trainer, observe, None)
+    for _ in range(2 * MICRO_STEPS):
+        found.append(Counter())
+        rank.step(x=x, y=x)
+    rank.runtime.call("trainc_set_observer", t.trainer, None, None)
+    after = list(rank.comm.info().collectives)
+    buckets, roles = Counter(), {arena.role for arena in arenas(t)}
+    for arena in arenas(t):
+        if arena.role == (MERGED if MERGED in roles else GRADIENT):
+            split = ".model" in arena.name.decode()
+            buckets.update((split, arena.buckets[i].bytes) for i in range(arena.num_buckets))
+    return found, buckets, dict(zip(KINDS.values(), (a - b for a, b in zip(after, before))))
+
+
+def expected(mesh, mode, buckets, last):
+    """The collectives of a micro-step, by docs/Ranks.md, but for those of a few bytes: norms, losses and flags."""
+    want, data, model = Counter(), ranks_of(mesh) // alike(mesh), alike(mesh)
+    tokens = 4 // data * CHAR.tokens
+    if model > 1:
+        width, layers = 4 * tokens * CHAR.width, CHAR.layers
+        want["all_reduce", "model", width] += 1 + 2 * layers + 2 * layers + 1
+        want["all_reduce", "model", 4 * tokens] += 2
+        want["all_gather", "model", 4 * tokens * model] += 1
+    each = mode in ("gradients", "parameters")
+    for (split, size), count in buckets.items():
+        over = ["data"] * (data > 1) + ["model"] * (model > 1 and not split)
+        if not over:
+            continue
+        if each or last:
+            want["reduce_scatter", over[0], size] += count
+            if len(over) > 1:
+                want["all_reduce", over[1], size // data] += count
+        # The sums or, of a divided update, the parameters; these before they are used if they are divided too: here a
+        # bucket is all of its kind, and stays.
+        if last or mode == "parameters":
+            want["all_gather", over[0], size] += count
+    return want
+
+
+SMALL = 1024  # bytes: sums of losses, norms and flags
+
+
+def is_norm(key, buckets):
+    """Whether it gathers the sums of squares of blocks of 4096 gradients; the last block of a tensor may be shorter."""
+    kind, _, size = key
+    blocks = sum(bytes // 4 // 4096 * count for (_, bytes), count in buckets.items())
+    return kind == "all_gather" and SMALL <= size and abs(size / 4 / blocks - 1) < 0.05
+
+
+def collectives(folder):
+    bad, notes = [], []
+    text = workload_module(replace(CHAR, batch=4, accumulate=MICRO_STEPS))
+    for mesh in ("data=2", "model=2", "data=4", "data=2,model=2"):
+        for mode in ALL_MODES:
+            library = library_of(text, os.path.join(folder, "m.so"), mesh, mode, f"--bucket-size={1 << 30}")
+            for steps, buckets, total in run_ranks(counted, library, ranks_of(mesh), alike=alike(mesh)):
+                seen = Counter()
+                for i, found in enumerate(steps):
+                    last = (i + 1) % MICRO_STEPS == 0
+                    want = expected(mesh, mode, buckets, last)
+                    large = Counter({key: n for key, n in found.items() if key[2] >= SMALL and (
+                        key in want or n > 1 or not last or mode == "none" or not is_norm(key, buckets))})
+                    if large != want:
+                        bad.append(f"{mesh} {mode}, micro-step {i + 1}: {dict(large - want)} more, {dict(want - large)} fewer")
+                    if not last and sum(found.values()) > sum(large.values()) and mesh == "data=2" and mode == "none":
+                        bad.append(f"{mesh} {mode}: ranks exchange inside a window")
+                    for (kind, _, _), n in found.items():
+                        seen[kind] += n
+                if seen != Counter(total):
+                    bad.append(f"{mesh} {mode}: {dict(seen)} commands, {total} counted by the communicator")
+            window = Counter()
+            for found in steps[:MICRO_STEPS]:
+                for (kind, group, size), n in found.items():
+                    if size >= SMALL:
+                        window[kind, group] += n * size
+            notes.append(f"{mesh} {mode}: " + ", ".join(f"{kind} over {group} {size / 1e6:.1f} MB"
+                                                        for (kind, group), size in sorted(window.items())))
+    return judge(not bad, "; ".join([*(bad[:4] or [f"of each rank and micro-step as docs/Ranks.md says; in a window of"
+                                                   f" {MICRO_STEPS}"]), *notes]))
+
+
+# Gradient merge.
+
+def merged(arrays, sizes):
+    """(loss, norm, parameters) of windows of so many micro-batches."""
+    def work(rank):
+        found, first = [], 0
+        for size in sizes:
+            for _ in range(size):
+                result = rank.step(**alignment.part(arrays, first, alignment.MICRO))
+                first += alignment.MICRO
+            if size < alignment.K:
+                result = rank.trainer.flush()
+            found.append((result.window_loss, result.grad_norm, alignment.parameters(rank.trainer)))
+        return found
+    return work
+
+
+def merge(folder):
+    """The table of bench/alignment.py: windows on a mesh against large batches on one rank."""
+    bad, losses, weights, runs = [], 0.0, 0.0, 0
+    one, path = alignment.Folder(folder), os.path.join(folder, "merged.so")
+    for name, case in alignment.cases():
+        accumulate, case = case.get("merge", f"accumulate({alignment.K})"), {k: v for k, v in case.items() if k != "merge"}
+        large = alignment.large_batches(one, **case)
+        sizes, element = case.get("sizes", (alignment.K,) * alignment.WINDOWS), case.get("element", "f32")
+        text = alignment.module(case["optimizer"], alignment.MICRO, f"{accumulate} {case.get('clauses', '')}", element=element)
+        arrays, factor = alignment.data(len(sizes), case.get("uneven", False)), case.get("factor", 1.0)
+        for mesh in ("data=2", "data=2,model=2"):
+            for mode in ALL_MODES:
+                results = run_ranks(merged(arrays, sizes), library_of(text, path, mesh, mode), ranks_of(mesh), alike=alike(mesh))
+                rows = [(loss, theirs.window_loss / factor, alignment.difference(now, then))
+                        for (loss, _, now), (theirs, then) in zip(results[0], large)]
+                off = alignment.differences(rows)
+                losses, weights, runs = max(losses, off[0]), max(weights, off[1]), runs + 1
+                same = all(r[:2] == s[:2] and alignment.equal(r[2], s[2]) for other in results for r, s in zip(other, results[0]))
+                if off[0] > 1e-6 or off[1] > 1e-5 or not same:
+                    bad.append(f"{name} on {mesh} {mode}: losses {off[0]:.1e}, weights {off[1]:.1e}"
+                               + ("" if same else ", ranks differ"))
+    return judge(not bad, "; ".join([f"{runs} runs, all modes: losses within {losses:.1e} of large batches on one rank, weights within"
+                                     f" {weights:.1e}", *bad[:4]]))
+
+
+# Tests.
+
+def traps(folder):
+    tests = ["rank-traps.py", "reduction-groups.py", "tensor-parallel.py"]
+    return outcome([os.path.join(TESTS, name) for name in tests] + [os.path.join(ROOT, "test/Transforms/partition-errors.mlir")],
+                   "tests pass: an infinity in one part, an odd vocabulary, a tied head split alike and otherwise, parameters of several"
+                   " groups; conflicts are refused")
+
+
+def reshard(folder):
+    return outcome([os.path.join(TESTS, "reshard.py"), os.path.join(TESTS, "convert-ranks.py")],
+                   "tests pass: saved by 2 x 2 with parameters divided, loaded by 1, by 4 parts, by 4 of data, and back")
+
+
+# The estimate.
+
+STEPS = 6
+
+
+def on_ranks(count, library, *options):
+    """What the first rank of trainc-run prints, with one thread each."""
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(count)]
+    return run([*(mpirun if count > 1 else []), tool("trainc-run"), library, "--threads", "1", *options], timeout=600,
+               env=ENVIRONMENT).stdout
+
+
+def preflight(count, library):
+    return re.search(r"^rates: (--bandwidth=\S+)$", on_ranks(count, library, "--preflight"), re.M)[1]
+
+
+def predicted(text, rates, mesh, mode):
+    done = subprocess.run([tool("trainc"), "-", "--estimate=json", rates, *([f"--mesh={mesh}", f"--shard={mode}"] if mesh else [])],
+                          input=text, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)["entries"][0]
+
+
+def estimate(folder):
+    """Rates are measured on a replicated step; all modes and meshes of as many ranks are predicted from them, in the same
+    round: what both give moves with the machine."""
+    parts, statuses = [], []
+    text = workload_module(replace(CHAR, batch=8))
+    for count, meshes in ((1, [None]), (2, ["data=2", "model=2"]), (4, ["data=4", "data=2,model=2"])):
+        cells = [(mesh, mode) for mesh in meshes for mode in (ALL_MODES if count > 1 and mesh != "model=2" else ALL_MODES[:1])]
+        libraries = {cell: library_of(text, os.path.join(folder, f"m{count}.{i}.so"), *cell) for i, cell in enumerate(cells)}
+        ratios, plans = {cell: [] for cell in cells}, {cell: [] for cell in cells}
+        for _ in range(ROUNDS):
+            rates = preflight(count, libraries[cells[0]])
+            for cell, library in libraries.items():
+                plan = predicted(text, rates, *cell)
+                timed = json.loads(on_ranks(count, library, "--benchmark", str(STEPS)).splitlines()[-1])["step_ms_median"]
+                ratios[cell].append(1e3 * plan["seconds"] / timed)
+                plans[cell].append(plan)
+        for (mesh, mode), found in ratios.items():
+            seconds = [plan["seconds"] for plan in plans[mesh, mode]]
+            share = median(plan["exposed"] / plan["seconds"] for plan in plans[mesh, mode])
+            parts.append(f"{mesh or 'one rank'} {mode}: {median(found):.2f} of the measured, {100 * share:.0f} % of it"
+                         " communication")
+            statuses.append(judge_ratios(found, lambda r: 0.8 <= r <= 1.2, max(seconds) / min(seconds)))
+    return Outcome("; ".join(parts), worst(statuses))

@@ -1,0 +1,167 @@
+# trainc --estimate: the work of a step by what its time depends on, collectives by kind and ranks, with given rates; and
+# that trainc-run --preflight measures rates that it takes.
+#
+# RUN: rm -rf %t && mkdir %t && %python %s %trainc_build/bin %t %trainc_src/examples/gpt.py
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+tools, folder, generator = map(pathlib.Path, sys.argv[1:])
+
+LAYER = """
+train.mesh @mesh(data = 1)
+train.optimizer @sgd = sgd<lr = 0.1>
+train.param @w : tensor<48x1024xf32> init(normal<0.5>) optimizer(@sgd)
+train.step @step(%x: tensor<96x48xf32> split([data]), %y: tensor<96xi32> split([data])) {
+  %w = train.read @w : tensor<48x1024xf32>
+  %logits = nn.linear %x, %w : tensor<96x48xf32>, tensor<48x1024xf32>
+  %loss, %count = nn.cross_entropy %logits, %y : tensor<96x1024xf32>, tensor<96xi32>
+  train.yield loss(%loss) weight(%count) : tensor<f32>, tensor<f32>
+}
+"""
+PARAMETERS = 4 * 48 * 1024  # bytes
+
+
+def trainc(text, *options):
+    return subprocess.run(
+        [tools / "trainc", "-", *options], input=text, capture_output=True, text=True, timeout=300
+    )
+
+
+def estimate(text, rates, *options):
+    """The estimate, and that of the step alone."""
+    result = trainc(text, "--estimate=json", f"--bandwidth={rates}", *options)
+    assert result.returncode == 0, result.stderr
+    whole = json.loads(result.stdout)
+    return whole, whole["entries"][0]
+
+
+def near(a, b):
+    assert abs(a - b) <= 1e-9 * max(abs(a), abs(b)), (a, b)
+
+
+def refused(message, *options, text=LAYER):
+    result = trainc(text, *options)
+    assert result.returncode == 1 and message in result.stderr and not result.stdout, result.stderr
+
+
+def check_products():
+    """Two products, that of the layer and that of the gradient of its weight, of which each rank has its part."""
+    for ranks in (1, 2, 4):
+        mesh = [f"--mesh=data={ranks}"] if ranks > 1 else []
+        whole, step = estimate(LAYER, "f32=2G,memory=1T,network=1T", *mesh)
+        (products,) = (w for w in step["work"] if w["rate"] == "f32")
+        near(products["flops"], 2 * 2 * 96 // ranks * 48 * 1024)
+        near(products["seconds"], products["flops"] / 2e9)
+        assert products["count"] == 2 and whole["ranks"] == ranks
+        near(step["seconds"], sum(w["seconds"] for w in step["work"] + step["collectives"]))
+        _, slower = estimate(LAYER, "f32=1G,memory=1T,network=1T,command=3u", *mesh)
+        near(slower["seconds"], step["seconds"] + products["seconds"] + 3e-6 * step["commands"])
+        assert step["commands"] == sum(w["count"] for w in step["work"])
+        report = json.loads(trainc(LAYER, "--memory-report=json", *mesh).stdout)
+        assert report["total"] == whole["memory"]
+
+
+def check_collectives():
+    """As NCCL's tests count: what n ranks move of a range of b bytes is (n - 1) / n b, twice that to sum it up for all."""
+    _, step = estimate(LAYER, "f32=1T,memory=1T,network=1G,latency=5u", "--mesh=data=4", "--shard=optimizer")
+    found = {c["kind"]: c for c in step["collectives"]}
+    partial = 4 * 3 * 4  # bytes of the partial sums of the gradient norm, three of each rank
+    for kind, count, size in (("reduce_scatter", 1, PARAMETERS), ("all_gather", 2, PARAMETERS + partial)):
+        assert found[kind]["count"] == count and found[kind]["bytes"] == size and found[kind]["axes"] == "data", found
+        near(found[kind]["seconds"], 5e-6 * count + 0.75 * size / 1e9)
+    sums = found["all_reduce"]  # of the loss and its weight
+    near(sums["seconds"], 5e-6 * sums["count"] + 1.5 * sums["bytes"] / 1e9)
+    near(step["communication"], sum(c["seconds"] for c in step["collectives"]))
+    near(step["exposed"], step["communication"])
+    _, other = estimate(
+        LAYER, "f32=1T,memory=1T,network=1G,reduce_scatter=2G,network.data=0.5G", "--mesh=data=4", "--shard=optimizer"
+    )
+    found = {c["kind"]: c["seconds"] for c in other["collectives"]}
+    near(found["reduce_scatter"], 0.75 * PARAMETERS / 0.5e9)
+    near(found["all_gather"], 0.75 * (PARAMETERS + partial) / 0.5e9)
+
+
+def check_windows():
+    """What each micro-step does counts as often as there are some in a window; what the update does, once."""
+    text = LAYER.replace("split([data])) {", "split([data])) accumulate(5) {")
+    rates = "f32=1T,memory=1T,update=1G,network=1G"
+    (_, one), (_, five) = estimate(LAYER, rates, "--mesh=data=2"), estimate(text, rates, "--mesh=data=2")
+    work = [{w["rate"]: w for w in step["work"]} for step in (one, five)]
+    assert five["micro_steps"] == 5 and work[1]["f32"]["flops"] == 5 * work[0]["f32"]["flops"]
+    assert work[1]["update"]["count"] == work[0]["update"]["count"]
+    early = estimate(text, rates, "--mesh=data=2", "--merge-buffer=sharded")[1]
+    moved = [sum(c["bytes"] for c in step["collectives"] if c["bytes"] > 1000) for step in (one, five, early)]
+    assert moved[0] == moved[1] < moved[2], moved
+
+
+def check_gpu(gpt):
+    """On a GPU what is started apart moves beside the commands behind."""
+    rates = "f32=1T,memory=1T,network=100G"
+    options = ["--mesh=data=2", "--shard=optimizer", "--bucket-size=65536"]
+    _, cpu = estimate(gpt, rates, *options)
+    near(cpu["exposed"], cpu["communication"])
+    _, gpu = estimate(gpt, rates, *options, "--target=cuda")
+    assert 0 < gpu["exposed"] < gpu["communication"], gpu
+
+
+def check_attention(gpt):
+    """2 products in the forward, 5 in the backward, half of each by causality."""
+    _, step = estimate(gpt, "f32=1T,memory=1T,attention=2T")
+    (attention,) = (w for w in step["work"] if w["rate"] == "attention")
+    near(attention["flops"], 2 * (2 + 5) * 2 * 16 * 16 * 32)
+    near(attention["seconds"], attention["flops"] / 2e12)
+    _, other = estimate(gpt, "f32=1T,memory=1T")
+    (attention,) = (w for w in other["work"] if w["rate"] == "attention")
+    near(attention["seconds"], attention["flops"] / 1e12)
+
+
+def check_text():
+    result = trainc(LAYER, "--estimate", "--bandwidth=f32=1G,memory=1G", "-o", "-")
+    assert re.search(r"^step: \d+\.\d+ ms, 0\.000 ms of it exposed communication$", result.stdout, re.M), result.stdout
+    assert re.search(r"^memory: \d+\.\d+ MB per rank, 1 rank$", result.stdout, re.M), result.stdout
+
+
+def check_refusals():
+    refused("--estimate needs --bandwidth=rate=number,...", "--estimate")
+    refused("--bandwidth needs --estimate", "--bandwidth=f32=1G")
+    refused("expects --memory-report or --estimate, got both", "--estimate", "--memory-report", "--bandwidth=f32=1G")
+    refused("expects --estimate, --estimate=text or --estimate=json, got 'xml'", "--estimate=xml", "--bandwidth=f32=1G")
+    refused("--estimate needs form commands", "--estimate", "--bandwidth=f32=1G", "--stop-after=plan")
+    for bad in ("f32", "f32=", "f32=fast", "f32=0", "f32=-1G", "flops=1G", "network.=1G", "f32=1Q", "f32=inf"):
+        refused(f"got '{bad}'", "--estimate", f"--bandwidth={bad}")
+    refused("expects the rate f32 in --bandwidth, in flops per second", "--estimate", "--bandwidth=memory=1G")
+    refused("expects the rate memory in --bandwidth", "--estimate", "--bandwidth=f32=1G")
+    refused("expects the rate reduce_scatter or network in --bandwidth, in bytes per second",
+            "--estimate", "--bandwidth=f32=1G,memory=1G", "--mesh=data=2")
+
+
+def check_preflight(gpt):
+    """What a model's preflight measures is what its estimate needs; not far from the truth, on any machine."""
+    library = folder / "gpt.so"
+    assert trainc(gpt, "-o", library).returncode == 0
+    printed = subprocess.run([tools / "trainc-run", library, "--preflight"], capture_output=True, text=True, check=True)
+    (rates,) = re.findall(r"^rates: --bandwidth=(\S+)$", printed.stdout, re.M)
+    _, step = estimate(gpt, rates)
+    timed = json.loads(subprocess.check_output([tools / "trainc-run", library, "--benchmark", "20"]))
+    assert 0.2 < 1e3 * step["seconds"] / timed["step_ms_median"] < 5, (step["seconds"], timed)
+
+
+def main():
+    gpt = subprocess.check_output(
+        [sys.executable, generator, "--layers", "2", "--width", "32", "--heads", "2", "--seq", "16", "--batch", "2"], text=True
+    )
+    check_products()
+    check_collectives()
+    check_windows()
+    check_gpu(gpt)
+    check_attention(gpt)
+    check_text()
+    check_refusals()
+    check_preflight(gpt)
+
+
+main()
