@@ -133,7 +133,7 @@ static void test_descriptors(void) {
   commands[3].kind = TRAINC_COMMAND_GEMM;
   commands[3].rate = TRAINC_NUM_RATES;
   refuse(d, TRAINC_DATA_CORRUPT);
-  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: 'nn.linear' in entry 'step' has an unknown rate
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: 'nn.linear gradient' in entry 'step' has an unknown rate
   commands[3].rate = TRAINC_RATE_F32;
 
   trainc_tensor twice[NUM_TENSORS];
