@@ -416,7 +416,7 @@ trainc_operand Gatherer::operandOf(EntryRow &entry, Value value,
   operand.dtype = getDType(type.getElementType());
   uint64_t before = 0; // bytes, of what it is a view of
   Operation *op = value.getDefiningOp();
-  for (; isa_and_nonnull<nn::ReshapeOp, ViewOp>(op);
+  for (; isa_and_nonnull<nn::ReshapeOp, ViewOp, AwaitOp>(op);
        op = value.getDefiningOp()) {
     if (auto view = dyn_cast<ViewOp>(op))
       before += view.getOffset() *
@@ -616,6 +616,8 @@ void Gatherer::addCollective(EntryRow &entry, Operation &op,
   } else {
     command.kind = TRAINC_COMMAND_ALL_GATHER;
     detail.axes = maskOf(gather.getAxes());
+    detail.phase =
+        gather.getApart() ? TRAINC_COLLECTIVE_START : TRAINC_COLLECTIVE_WHOLE;
     range = gather.getRange();
   }
   uint32_t access = range ? TRAINC_READ | TRAINC_WRITE : TRAINC_READ;
@@ -746,6 +748,9 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
            llvm::zip(flat.getInputs(), flat.getOffsets()))
         addCopy(input, place, op.getLoc(), offset);
       continue;
+    } else if (auto wait = dyn_cast<AwaitOp>(op)) {
+      addCollective(entry, *wait.getInput().getDefiningOp(), command);
+      command.collective->phase = TRAINC_COLLECTIVE_WAIT;
     } else if (auto start = dyn_cast<StartOp>(op)) {
       addStart(start, command);
     } else if (auto write = dyn_cast<WriteOp>(op)) {

@@ -29,7 +29,8 @@ ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {
       "canonicalize",      "fuse-kernels",         "reuse-memory",
       "train-coalesce",    "train-fuse-epilogues", "train-fuse-optimizer",
-      "train-hoist-casts", "train-merge-launches", "train-overlap-reduce"};
+      "train-hoist-casts", "train-merge-launches", "train-overlap-reduce",
+      "train-prefetch"};
   return passes;
 }
 
@@ -113,6 +114,8 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     if (options.target == Target::CUDA && enabled("train-merge-launches"))
       pm.addPass(createMergeLaunchesPass());
     pm.addNestedPass<train::KernelOp>(createCSEPass());
+    if (enabled("train-prefetch") && !options.reference)
+      pm.addPass(createPrefetchPass());
     RecomputePassOptions recompute;
     recompute.limit = options.memoryLimit;
     if (options.target == Target::CUDA) {

@@ -148,7 +148,7 @@ Attribute trainc::placeOf(Builder &b, Attribute base, int64_t offset) {
 Value Buffers::source(Value value) const {
   while (true) {
     Operation *op = value.getDefiningOp();
-    if (isa_and_nonnull<nn::ReshapeOp, ViewOp>(op))
+    if (isa_and_nonnull<nn::ReshapeOp, ViewOp, AwaitOp>(op))
       value = op->getOperand(0);
     else if (Value before = replaced.lookup(value))
       value = before;
@@ -168,7 +168,7 @@ int64_t Buffers::lastUse(Value value) const {
   for (Operation *user : value.getUsers()) {
     last = std::max(last, position.lookup(user));
     for (Value result : user->getResults())
-      if (isa<nn::ReshapeOp, ViewOp>(user) || replaced.lookup(result) == value)
+      if (isa<nn::ReshapeOp, ViewOp, AwaitOp>(user) || replaced.lookup(result) == value)
         last = std::max(last, lastUse(result));
   }
   return last;

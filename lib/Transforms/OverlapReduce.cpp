@@ -164,7 +164,10 @@ struct OverlapReducePass
         }
       // What several micro-steps have accumulated is complete at the end of the last.
       ListOp waiter = merge || step.getAccumulate() > 1 ? merge : apply;
-      if (waiter && !makers.empty())
+      auto awaits = [](ListOp list) {
+        return !list.getBody().getOps<AwaitOp>().empty();
+      };
+      if (waiter && !makers.empty() && llvm::none_of(makers, awaits))
         overlap(makers, waiter, symbols);
     }
   }

@@ -62,7 +62,8 @@ static void annotate(ListOp list, Buffers &buffers) {
 static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
     if (!isCommand(&op) &&
-        !isa<ReadOp, WriteOp, ViewOp, nn::ReshapeOp, train::ReturnOp>(op))
+        !isa<ReadOp, WriteOp, ViewOp, AwaitOp, nn::ReshapeOp, train::ReturnOp>(
+            op))
       return op.emitOpError(
           "is no command; run train-form-kernels before train-plan-memory");
   return success();

@@ -222,7 +222,7 @@ void Values::addRecipes(unsigned index) {
 static void collectUses(const Buffers &buffers, Value value,
                         SmallVectorImpl<int64_t> &uses) {
   for (Operation *user : value.getUsers()) {
-    bool view = isa<nn::ReshapeOp, ViewOp>(user);
+    bool view = isa<nn::ReshapeOp, ViewOp, AwaitOp>(user);
     if (!view)
       uses.push_back(buffers.position.lookup(user));
     for (Value result : user->getResults())

@@ -211,7 +211,7 @@ static LogicalResult verifyCommands(ModuleOp module) {
         auto places = op.getAttrOfType<ArrayAttr>("places");
         if (!places || places.size() != op.getNumResults())
           return op.emitOpError("expects a place for each result in form 3");
-      } else if (!isa<ReadOp, WriteOp, StartOp, ViewOp, nn::ReshapeOp,
+      } else if (!isa<ReadOp, WriteOp, StartOp, AwaitOp, ViewOp, nn::ReshapeOp,
                       train::ReturnOp>(op)) {
         return op.emitOpError("is not a command of form 3");
       }

@@ -630,6 +630,22 @@ def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
                               "Results that a command writes where they belong">];
 }
 
+def PrefetchPass : Pass<"train-prefetch", "::mlir::ModuleOp"> {
+  let summary = "Start to gather parameters while others are used";
+  let description = [{
+    In the lists of micro-steps and evals, where parameters of which ranks have pieces are
+    gathered bucket by bucket: starts to gather each one (`apart`) once the one before it is
+    there, before the commands that use that, and waits for it where it was gathered
+    (`train.await`). One more bucket is in memory then.
+
+    Needs lists whose memory is not planned (before `train-plan-memory`). Does nothing with one bucket, or
+    where no command stands between two of them.
+
+    Example: test/Transforms/prefetch.mlir
+  }];
+  let statistics = [Statistic<"numStarted", "started", "Buckets that are gathered early">];
+}
+
 def OverlapReducePass : Pass<"train-overlap-reduce", "::mlir::ModuleOp"> {
   let summary = "Start to sum gradients over ranks while others are made";
   let description = [{
@@ -640,7 +656,8 @@ def OverlapReducePass : Pass<"train-overlap-reduce", "::mlir::ModuleOp"> {
     the starts.
 
     Needs lists with planned memory (`train-plan-memory`). Does nothing without such
-    collectives, or where they sum what several micro-steps have accumulated.
+    collectives, where they sum what several micro-steps have accumulated, or in lists that
+    wait for others (`train.await`): all are waited for in one order.
 
     Example: test/Transforms/overlap-reduce.mlir
   }];

@@ -310,7 +310,20 @@ LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &tables) {
   return success();
 }
 
-LogicalResult AllGatherOp::verify() { return success(); }
+LogicalResult AllGatherOp::verify() {
+  if (!getApart() || (!getRange() && getResult().hasOneUse() &&
+                      isa<AwaitOp>(*getResult().user_begin())))
+    return success();
+  return emitOpError("expects no range, and a train.await as its only user, of "
+                     "what is started apart (C4)");
+}
+
+LogicalResult AwaitOp::verify() {
+  auto gather = getInput().getDefiningOp<AllGatherOp>();
+  if (gather && gather.getApart())
+    return success();
+  return emitOpError("expects a train.all_gather that is started apart (C1)");
+}
 
 LogicalResult
 AllGatherOp::buildGradients(OpBuilder &b, ValueRange resultGrads,

@@ -160,7 +160,7 @@ trainc_status Validator::checkCollective(const trainc_command &command) {
   bool gather = command.kind == TRAINC_COMMAND_ALL_GATHER;
   bool inPlace = command.num_operands == 1;
   if (!size || !ranks || !pieces || c->phase > TRAINC_COLLECTIVE_WAIT ||
-      (!inPlace && (command.num_operands != 2 || c->phase ||
+      (!inPlace && (command.num_operands != 2 || (c->phase && !gather) ||
                     command.kind == TRAINC_COMMAND_REDUCE_SCATTER)) ||
       (!gather && c->dtype > TRAINC_F16))
     return bad("collective '%s' has no proper detail or operands", label);

@@ -156,6 +156,25 @@ func.func @gathered(%x: tensor<3xf32>) {
 
 // -----
 
+train.mesh @mesh(data = 2)
+func.func @apart(%x: tensor<3xf32>) {
+  // expected-error @below {{'train.all_gather' op expects no range, and a train.await as its only user, of what is started apart (C4)}}
+  %0 = train.all_gather %x over ["data"] apart : tensor<3xf32> -> tensor<6xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @awaited(%x: tensor<3xf32>) {
+  %0 = train.all_gather %x over ["data"] : tensor<3xf32> -> tensor<6xf32>
+  // expected-error @below {{'train.await' op expects a train.all_gather that is started apart (C1)}}
+  %1 = train.await %0 : tensor<6xf32>
+  return
+}
+
+// -----
+
 train.list @l of @e "apply" (%x: tensor<8xf32>) {
   // expected-error @below {{'train.all_gather' op expects a train.mesh in the module (C1)}}
   %r = train.all_gather %x over ["data"] range [0, 8] : tensor<8xf32> -> tensor<8xf32>

@@ -152,23 +152,45 @@ def Train_AllGatherOp : Train_CollectiveOp<"all_gather", [DeclareOpInterfaceMeth
     With `range`: each of its pieces becomes what its rank has there (see
     train.reduce_scatter), in place. Without: the operands of the ranks that differ in
     `axes` alone, one after another along dimension 0; the gradient of an operand is the
-    sum of what all of them have for it: each loss is one part of a sum.
+    sum of what all of them have for it: each loss is one part of a sum. `apart`: it only
+    starts here, and ends at a train.await.
 
     (C1) axes are distinct ones of the mesh; (C2) with a range the result has the
     operand's type, and without one as many times its size along dimension 0 as there are
     ranks; (C3) the range is within the tensor, of rank 1, and has a whole number of
-    elements per piece.
+    elements per piece; (C4) what is started apart has no range, and a train.await is its
+    only user.
 
     ```mlir
     %p = train.all_gather %w over ["data"] range [0, 4096] : tensor<8192xbf16> -> tensor<8192xbf16>
     %b = train.all_gather %x over ["data"] : tensor<3xf32> -> tensor<12xf32>
     ```
   }];
-  let arguments = (ins Train_Tensor:$input, StrArrayAttr:$axes, OptionalAttr<DenseI64ArrayAttr>:$range);
+  let arguments = (ins Train_Tensor:$input, StrArrayAttr:$axes, OptionalAttr<DenseI64ArrayAttr>:$range,
+                       UnitAttr:$apart);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = [{
-    $input `over` $axes (`range` $range^)? attr-dict `:` type($input) `->` type($result)
+    $input `over` $axes (`range` $range^)? (`apart` $apart^)? attr-dict `:` type($input) `->` type($result)
   }];
+}
+
+def Train_AwaitOp : Train_Op<"await", [SameOperandsAndResultType, MemoryEffects<[MemRead, MemWrite]>]> {
+  let summary = "waits for a collective that was started apart";
+  let description = [{
+    The result is the operand's memory. Nothing writes to what the collective reads until then.
+    Collectives are waited for in the order of their starts.
+
+    (C1) the operand is the result of a train.all_gather that is started `apart`.
+
+    ```mlir
+    %a = train.all_gather %own over ["data"] apart : tensor<4096xf32> -> tensor<8192xf32>
+    %b = train.await %a : tensor<8192xf32>
+    ```
+  }];
+  let arguments = (ins Train_Tensor:$input);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
+  let hasVerifier = 1;
 }
 
 def Train_FlattenOp : Train_Op<"flatten", [Pure]> {
