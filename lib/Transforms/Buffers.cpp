@@ -168,7 +168,8 @@ int64_t Buffers::lastUse(Value value) const {
   for (Operation *user : value.getUsers()) {
     last = std::max(last, position.lookup(user));
     for (Value result : user->getResults())
-      if (isa<nn::ReshapeOp, ViewOp, AwaitOp>(user) || replaced.lookup(result) == value)
+      if (isa<nn::ReshapeOp, ViewOp, AwaitOp>(user) ||
+          replaced.lookup(result) == value)
         last = std::max(last, lastUse(result));
   }
   return last;
