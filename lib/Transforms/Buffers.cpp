@@ -208,7 +208,7 @@ void Buffers::findBuffers(ListOp list) {
 }
 
 /// Peers read what a collective works on in place until they have begun the next one of
-/// their group, or until the list ends.
+/// their group, which a rank knows when that is done, or until the list ends.
 void Buffers::keepForPeers(ListOp list) {
   SmallVector<Operation *> collectives;
   for (Operation &op : list.getBody().front())
@@ -231,6 +231,8 @@ void Buffers::keepForPeers(ListOp list) {
     });
     Operation *until =
         next == later.end() ? list.getBody().front().getTerminator() : *next;
+    if (auto gather = dyn_cast<AllGatherOp>(until); gather && gather.getApart())
+      until = *gather.getResult().user_begin();
     it->second.last = std::max(it->second.last, position[until]);
   }
 }

@@ -22,7 +22,7 @@ os.environ["TRAINC_FAKE_CUDA_DEVICES"] = "4"
 GPT = ("gpt", "--batch", 4, "--layers", 1, "--width", 32, "--heads", 2, "--seq", 8, "--vocab", 64)
 TOKENS = {"x": ((4, 8), "i"), "y": ((4, 8), "i")}
 DIGITS = {"x": ((32, 64), "f"), "y": ((32,), "i")}
-TWO, FOUR = dict(data=2), dict(host=2, data=2)
+TWO, FOUR, PARTS = dict(data=2), dict(host=2, data=2), dict(model=2)
 CASES = {  # name: (module, inputs, mesh, options)
     "none": (("mlp", "--batch", 32), DIGITS, TWO, ["--shard=none"]),
     "gpt, none": (GPT, TOKENS, TWO, ["--shard=none"]),
@@ -33,6 +33,11 @@ CASES = {  # name: (module, inputs, mesh, options)
     "2 x 2, gradients, k = 2": (("mlp", "--batch", 32, "--accumulate", 2), DIGITS, FOUR, ["--shard=gradients", "--bucket-size=4096"]),
     "parameters, k = 2": (("mlp", "--batch", 32, "--accumulate", 2), DIGITS, TWO, ["--shard=parameters", "--bucket-size=4096"]),
     "parameters, bf16": ((*GPT, "--bf16"), TOKENS, TWO, ["--shard=parameters"]),
+    "tensor 2": (GPT, TOKENS, PARTS, ["--shard=none"]),
+    "tensor 2, odd, by sequence, bf16": ((*GPT, "--vocab", 65, "--sequence-parallel", "--bf16"), TOKENS, PARTS, []),
+    "tensor 2, llama": (("llama", *GPT[1:], "--kv-heads", 2), TOKENS, PARTS, []),
+    "2 x tensor 2, parameters, k = 2": ((*GPT, "--accumulate", 2), TOKENS, dict(data=2, model=2),
+                                        ["--shard=parameters", "--bucket-size=4096"]),
 }
 
 
@@ -94,19 +99,19 @@ def main():
         for i, (name, (module, shapes, mesh, options)) in enumerate(CASES.items()):
             path = compile_module(example(*module), os.path.join(folder, f"{i}.so"), "--target=cuda,cpu", "--cuda-arch=host",
                                   mesh_option(mesh), *options)
-            data, ranks = batches(shapes, 5, 10), int(np.prod(list(mesh.values())))
+            data, ranks, alike = batches(shapes, 5, 10), int(np.prod(list(mesh.values()))), mesh.get("model", 1)
             bar = 3e-2 if "bf16" in name else 1e-4
             saved = os.path.join(folder, f"{i}.safetensors")
-            cpu = run(training(data, saved, None), path, ranks, device=b"cpu")
+            cpu = run(training(data, saved, None), path, ranks, device=b"cpu", alike=alike)
             os.environ["TRAINC_FAKE_CUDA_SEED"] = "-1"  # what is called last comes first, where events allow it
-            gpu = run(training(data, None, None), path, ranks, device=b"cuda")
+            gpu = run(training(data, None, None), path, ranks, device=b"cuda", alike=alike)
             del os.environ["TRAINC_FAKE_CUDA_SEED"]
             failed |= compare(name, cpu, gpu, bar)
             devices = [r[2].split()[0] for r in cpu + gpu]
             failed |= check(f"{name}: devices", devices == ["cpu"] * ranks + [f"cuda:{rank}" for rank in range(ranks)],
                             devices)
             # The processors' checkpoint, and on.
-            again = run(training(data[-1:], None, saved), path, ranks, device=b"cuda")
+            again = run(training(data[-1:], None, saved), path, ranks, device=b"cuda", alike=alike)
             failed |= compare(f"{name}, resumed", [(r[-1:], t) for r, t, _ in cpu], again, bar)
             if i == 0:
                 failed |= choose(path)

@@ -90,3 +90,54 @@ train.list @other.apply of @other "apply" () {
   %y1 = train.launch @k(%y0, %b2) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
   train.return
 }
+
+// -----
+
+// Peers read what was summed in place until they have begun the next collective: that is known when the gather is done, not
+// when it is started. So its memory is not that of what is computed in between.
+// CHECK-LABEL: train.list @peers.first
+// PLANNED-LABEL: train.list @peers.first
+// PLANNED: train.launch @k_large(%{{.*}}) {places = {{\[\[}}"workspace", [[#S:]]]]}
+// PLANNED: train.reduce_scatter
+// PLANNED: train.await
+// PLANNED: train.all_gather %{{.*}} over ["data"] apart
+// PLANNED-NOT: "workspace", [[#S]]]
+// PLANNED: train.launch @k_large
+// PLANNED-NOT: "workspace", [[#S]]]
+// PLANNED: train.await
+train.mesh @mesh(data = 2)
+train.arena @arena.master.f32 role("parameters") bytes(49152) {slices = [@a, @b, @c], types = [tensor<8xf32>, tensor<8xf32>, tensor<8xf32>], offsets = array<i64: 0, 32768, 65536>, buckets = array<i64: 8192, 16384, 24576>, pieces = array<i1: true, true, true>, shard = ["data"]}
+train.kernel @k(%x: tensor<8xf32>, %w: tensor<8xf32>) inplace [-1] {
+  %r = nn.mul %x, %w : tensor<8xf32>, tensor<8xf32>
+  train.return %r : tensor<8xf32>
+}
+train.kernel @k_large(%x: tensor<2048xf32>) inplace [-1] {
+  %r = nn.tanh %x : tensor<2048xf32>
+  train.return %r : tensor<2048xf32>
+}
+train.step @peers(%x: tensor<2048xf32>, %s: tensor<f32>) {
+  train.yield loss(%s) : tensor<f32>
+}
+train.list @peers.first of @peers "first" (%x: tensor<2048xf32>, %s: tensor<f32>) {
+  %own = train.read @arena.master.f32 : tensor<12288xf32>
+  %a0 = train.view %own from 0 : tensor<12288xf32> -> tensor<4096xf32>
+  %a1 = train.all_gather %a0 over ["data"] : tensor<4096xf32> -> tensor<8192xf32>
+  %a2 = train.view %a1 from 0 : tensor<8192xf32> -> tensor<8xf32>
+  %a3 = train.launch @k(%a2, %a2) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %g0 = train.launch @k_large(%x) : (tensor<2048xf32>) -> tensor<2048xf32>
+  %g1 = train.reduce_scatter %g0 over ["data"] range [0, 2048] : tensor<2048xf32>
+  %g2 = train.view %g1 from 0 : tensor<2048xf32> -> tensor<8xf32>
+  %g3 = train.launch @k(%a3, %g2) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %b0 = train.view %own from 4096 : tensor<12288xf32> -> tensor<4096xf32>
+  %b1 = train.all_gather %b0 over ["data"] : tensor<4096xf32> -> tensor<8192xf32>
+  %b2 = train.view %b1 from 0 : tensor<8192xf32> -> tensor<8xf32>
+  %y3 = train.launch @k(%g3, %b2) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %y0 = train.launch @k_large(%x) : (tensor<2048xf32>) -> tensor<2048xf32>
+  %y1 = train.view %y0 from 0 : tensor<2048xf32> -> tensor<8xf32>
+  %y2 = train.launch @k(%y3, %y1) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %c0 = train.view %own from 8192 : tensor<12288xf32> -> tensor<4096xf32>
+  %c1 = train.all_gather %c0 over ["data"] : tensor<4096xf32> -> tensor<8192xf32>
+  %c2 = train.view %c1 from 0 : tensor<8192xf32> -> tensor<8xf32>
+  %y4 = train.launch @k(%y2, %c2) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  train.return
+}
