@@ -97,7 +97,7 @@ std::string trainc::rateNames() {
 
 std::optional<double> Estimator::find(const llvm::Twine &twine) const {
   std::string name = twine.str();
-  for (const auto &[given, rate] : rates)
+  for (const auto &[given, rate] : llvm::reverse(rates)) // the last one counts
     if (given == name)
       return rate;
   return std::nullopt;
@@ -289,6 +289,17 @@ llvm::FailureOr<std::string> trainc::buildEstimate(const Tables &tables,
     memory += arena.bytes;
   for (const AxisRow &axis : tables.axes)
     ranks *= axis.size;
+  for (const auto &[name, rate] : rates) {
+    StringRef axis = name;
+    if (!axis.consume_front("network.") || tables.axes.empty() ||
+        llvm::any_of(tables.axes,
+                     [&](const AxisRow &row) { return row.name == axis; }))
+      continue;
+    message = "expects network.AXIS in --bandwidth to name an axis of the "
+              "mesh, got '" +
+              name + "'";
+    return llvm::failure();
+  }
   llvm::json::Array entries;
   for (const EntryRow &entry : tables.entries) {
     Estimator estimator(tables, rates);

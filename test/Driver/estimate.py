@@ -135,6 +135,8 @@ def check_refusals():
         refused(f"got '{bad}'", "--estimate", f"--bandwidth={bad}")
     refused("expects the rate f32 in --bandwidth, in flops per second", "--estimate", "--bandwidth=memory=1G")
     refused("expects the rate memory in --bandwidth", "--estimate", "--bandwidth=f32=1G")
+    refused("expects network.AXIS in --bandwidth to name an axis of the mesh, got 'network.hots'",
+            "--estimate", "--bandwidth=f32=1G,memory=1G,network=1G,network.hots=1G", "--mesh=data=2")
     refused("expects the rate reduce_scatter or network in --bandwidth, in bytes per second",
             "--estimate", "--bandwidth=f32=1G,memory=1G", "--mesh=data=2")
 
