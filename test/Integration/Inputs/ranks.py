@@ -78,7 +78,7 @@ def run(work, path, ranks, dying=(), **options):
                      for rank in range(ranks)]
         for process in processes:
             process.start()
-        results = sorted((queue.get(timeout=120) for _ in processes[len(dying):]), key=lambda r: r[0])
+        results = sorted((queue.get(timeout=600) for _ in processes[len(dying):]), key=lambda r: r[0])
         for process in processes:
             process.join()
     errors = [error for _, _, error in results if error]
