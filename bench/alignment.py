@@ -27,7 +27,7 @@ from trainc_ctypes import Runtime, Trainer
 sys.path.insert(0, os.path.join(ROOT, "examples"))
 from trainc_text import MESH, SPLIT, Module  # noqa: E402
 
-WIDTH, OUTPUTS, MICRO, K, WINDOWS = 128, 16, 32, 4, 12
+WIDTH, OUTPUTS, MICRO, K, WINDOWS, SEED = 128, 16, 32, 4, 12, 3
 BARS = dict(f32=(1e-7, 1e-6), f64=(1e-12, 1e-12))  # of losses (relative where above 1) and weights
 SGD, ADAM, ADAM32 = "sgd<lr = 0.01>", "adam<lr = 0.001>", "adam<lr = 0.001, eps = 1.0e-6>"
 SUM = f"accumulate({K}, average = false)"
@@ -100,7 +100,7 @@ class Folder:
         key = text, *options
         if key not in self.libraries:
             self.libraries[key] = compile_module(text, os.path.join(self.path, f"m{len(self.libraries)}.so"), *options)
-        return Trainer(self.runtime, self.libraries[key], threads=2, seed=3)
+        return Trainer(self.runtime, self.libraries[key], threads=2, seed=SEED)
 
     def move(self, source, target):
         """The state of one trainer into another."""
