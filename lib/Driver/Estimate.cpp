@@ -61,12 +61,8 @@ private:
 } // namespace
 
 static constexpr RateKind kinds[] = {
-#define BYTES false
-#define FLOPS true
-#define TRAINC_RATE(NAME, number, text, work) {text, work},
+#define TRAINC_RATE(NAME, number, text, flops) {text, flops},
 #include "trainc/step_abi.def"
-#undef BYTES
-#undef FLOPS
 };
 
 static constexpr StringRef collectives[] = {"reduce_scatter", "all_reduce",
@@ -156,7 +152,10 @@ std::optional<double> Estimator::timeOfCollective(const CommandRow &command) {
     if (detail.piece_axes >> i & 1)
       pieces *= axis.size;
   }
-  double range = command.operands.back().bytes / pieces;
+  // Of a source and a target the one that has all pieces.
+  double range =
+      std::max(command.operands.front().bytes, command.operands.back().bytes) /
+      pieces;
   double moved = range * (members - 1) / members;
   if (command.kind == TRAINC_COMMAND_ALL_REDUCE)
     moved *= 2;

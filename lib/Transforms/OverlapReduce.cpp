@@ -89,7 +89,8 @@ struct OverlapReducePass
       return;
     auto arena = symbols.lookup<ArenaOp>(read.getSource().getRootReference());
     auto writerIn = [&](ListOp maker, ReduceScatterOp scatter) {
-      return findLastWriter(maker.getBody().front(), arena, scatter.getRange());
+      return findLastWriter(maker.getBody().front(), arena,
+                            *scatter.getRange());
     };
     SmallVector<std::pair<Operation *, ReduceScatterOp>> started;
     for (Operation *op : chain)

@@ -34,8 +34,8 @@ using namespace trainc::train;
 namespace {
 /// What was done, for the statistics.
 struct Counts {
-  int64_t split = 0, reduced = 0, joined = 0, gathered = 0, cut = 0,
-          decomposed = 0;
+  int64_t split = 0, reduced = 0, scattered = 0, joined = 0, gathered = 0,
+          cut = 0, decomposed = 0;
 };
 
 /// The walk through one entry.
@@ -61,6 +61,7 @@ private:
   void fillOperands(Operation &op, const nn::ShardingRule &rule,
                     const Plan &plan, MutableArrayRef<Value> operands);
   bool decompose(Operation &op);
+  bool constrainSum(nn::AddOp op);
   Operation *cloneWith(Operation &op, ValueRange operands,
                        ArrayRef<Layout> results);
 
@@ -69,8 +70,12 @@ private:
                            const Plan &plan, SmallVectorImpl<Value> &shares,
                            Axes &partial);
   Value share(Value local, ArrayRef<unsigned> axes);
+  ArrayAttr orderedAxes(ArrayRef<unsigned> axes) const;
+  Value reorderRanks(Location loc, Value value, ArrayRef<unsigned> axes,
+                     bool toMesh);
   void gather(Location loc, RankedTensorType type, Local &local,
               llvm::function_ref<bool(int64_t)> isWanted);
+  void scatter(Location loc, Local &local, const Split &wanted);
   void gatherUneven(Value global);
   Value join(nn::ReduceOp op, ArrayRef<unsigned> axes);
 
@@ -306,6 +311,38 @@ LogicalResult Partitioner::convertByRule(Operation &op,
   return success();
 }
 
+/// Collectives know the order of the mesh only.
+ArrayAttr Partitioner::orderedAxes(ArrayRef<unsigned> axes) const {
+  Axes ordered;
+  insertSorted(ordered, axes);
+  return grid.toAttr(ordered);
+}
+
+/// The ranks over `axes`, which are dimension 0 of `value` in the order of the mesh, in
+/// that of `axes`, the first the slowest; or, from this order, in that of the mesh.
+Value Partitioner::reorderRanks(Location loc, Value value,
+                                ArrayRef<unsigned> axes, bool toMesh) {
+  if (llvm::is_sorted(axes))
+    return value;
+  ArrayRef<int64_t> all = nn::getTensorType(value).getShape();
+  Axes from, to(axes);
+  insertSorted(from, axes);
+  if (toMesh)
+    std::swap(from, to);
+  SmallVector<int64_t> shape, order;
+  for (unsigned axis : from)
+    shape.push_back(grid.sizes[axis]);
+  for (unsigned axis : to)
+    order.push_back(llvm::find(from, axis) - from.begin());
+  for (size_t i = 1; i < all.size(); ++i) {
+    shape.push_back(all[i]);
+    order.push_back(axes.size() + i - 1);
+  }
+  Value result = nn::reshapeTo(b, loc, value, shape);
+  result = nn::TransposeOp::create(b, loc, result, order);
+  return nn::reshapeTo(b, loc, result, all);
+}
+
 /// Makes `local`, of a value of `type`, whole along the dimensions that are wanted.
 void Partitioner::gather(Location loc, RankedTensorType type, Local &local,
                          llvm::function_ref<bool(int64_t)> isWanted) {
@@ -325,7 +362,8 @@ void Partitioner::gather(Location loc, RankedTensorType type, Local &local,
     shape[0] = parts;
     Value all =
         AllGatherOp::create(b, loc, type.clone(shape), own,
-                            grid.toAttr(part.axes), DenseI64ArrayAttr());
+                            orderedAxes(part.axes), DenseI64ArrayAttr());
+    all = reorderRanks(loc, all, part.axes, /*toMesh=*/false);
     remarkOn(loc, "Gathered", type, grid.toAttr(part.axes));
     SmallVector<int64_t> order =
         llvm::to_vector(llvm::seq<int64_t>(1, shape.size()));
@@ -342,6 +380,40 @@ void Partitioner::gather(Location loc, RankedTensorType type, Local &local,
     local.value = all;
     part = DimSplit();
     ++counts.gathered;
+  }
+}
+
+/// Adds up `local`, a sum of floats, where `wanted` splits it over ranks that have terms of
+/// it, each its own part.
+void Partitioner::scatter(Location loc, Local &local, const Split &wanted) {
+  for (auto [dim, part] : llvm::enumerate(wanted)) {
+    RankedTensorType type = nn::getTensorType(local.value);
+    if (part.isWhole() || !local.layout.split[dim].isWhole() ||
+        !without(part.axes, local.layout.partial).empty() ||
+        grid.isUneven(type.getDimSize(dim), part))
+      continue;
+    // [.., ranks, n, ..], then the ranks first.
+    int64_t parts = grid.count(part.axes);
+    SmallVector<int64_t> own(type.getShape());
+    own[dim] /= parts;
+    SmallVector<int64_t> shape(own);
+    shape.insert(shape.begin() + dim, parts);
+    SmallVector<int64_t> order =
+        llvm::to_vector(llvm::seq<int64_t>(0, shape.size()));
+    std::rotate(order.begin(), order.begin() + dim, order.begin() + dim + 1);
+    Value all = nn::reshapeTo(b, loc, local.value, shape);
+    all = nn::TransposeOp::create(b, loc, all, order);
+    all = reorderRanks(loc, all, part.axes, /*toMesh=*/true);
+    SmallVector<int64_t> piece(nn::getTensorType(all).getShape());
+    piece[0] = 1;
+    Value sum = ReduceScatterOp::create(b, loc, type.clone(piece), all,
+                                        orderedAxes(part.axes),
+                                        DenseI64ArrayAttr(), /*started=*/false);
+    local.value = nn::reshapeTo(b, loc, sum, own);
+    local.layout.split[dim] = part;
+    local.layout.partial = without(local.layout.partial, part.axes);
+    remarkOn(loc, "Scattered", type, grid.toAttr(part.axes));
+    ++counts.scattered;
   }
 }
 
@@ -450,6 +522,32 @@ bool Partitioner::decompose(Operation &op) {
   return true;
 }
 
+/// Where only a train.constrain uses `op`, which adds something whole to a sum over ranks,
+/// constrains the sum instead, in the global code: it need not be whole.
+bool Partitioner::constrainSum(nn::AddOp op) {
+  Value result = op.getResult();
+  auto constrain = result.hasOneUse()
+                       ? dyn_cast<ConstrainOp>(*result.user_begin())
+                       : ConstrainOp();
+  auto isSum = [&](Value value) {
+    return !locals[value].layout.partial.empty();
+  };
+  if (!constrain || constrain->getBlock() != op->getBlock() ||
+      llvm::count_if(op->getOperands(), isSum) != 1)
+    return false;
+  OpOperand &sum = *llvm::find_if(op->getOpOperands(), [&](OpOperand &operand) {
+    return isSum(operand.get());
+  });
+  if (sum.get().getType() != result.getType())
+    return false;
+  OpBuilder global(op);
+  sum.set(ConstrainOp::create(global, constrain.getLoc(), sum.get(),
+                              constrain.getSplitAttr()));
+  constrain.replaceAllUsesWith(result);
+  constrain.erase();
+  return true;
+}
+
 /// Sets `replaced` if the op was decomposed instead, and is gone.
 LogicalResult Partitioner::convertOp(Operation &op, bool &replaced) {
   auto known = llvm::map_range(op.getOperands(), [&](Value operand) -> Local & {
@@ -538,12 +636,15 @@ LogicalResult Partitioner::convertWrite(WriteOp op) {
 
 LogicalResult Partitioner::convertConstrain(ConstrainOp op) {
   Value input = op.getInput();
-  if (!locals[input].layout.partial.empty() && failed(addUp(*op, input)))
-    return failure();
   RankedTensorType type = nn::getTensorType(input);
   Split wanted = grid.read(op.getSplit(), type.getRank());
   if (failed(verifyDivides(grid, op, "its size", type, wanted,
                            /*mayBeUneven=*/true)))
+    return failure();
+  // What others need whole is added up for them anyway.
+  if (input.hasOneUse() && isa<FloatType>(type.getElementType()))
+    scatter(op.getLoc(), locals[input], wanted);
+  if (!locals[input].layout.partial.empty() && failed(addUp(*op, input)))
     return failure();
   Local local = locals[input];
   gather(op.getLoc(), type, local,
@@ -580,7 +681,7 @@ LogicalResult Partitioner::convertYield(train::YieldOp op) {
 }
 
 LogicalResult Partitioner::convertBlock(Block &global) {
-  // What a decomposition builds stands before the op and is looked at next.
+  // What is built in the global code stands before the op and is looked at next.
   for (Operation *op = &global.front(); op != global.getTerminator();) {
     Operation *previous = op->getPrevNode(), *next = op->getNextNode();
     bool replaced = false;
@@ -593,6 +694,8 @@ LogicalResult Partitioner::convertBlock(Block &global) {
       result = convertConstrain(constrain);
     else if (auto read = dyn_cast<ReadOp>(op))
       convertRead(read);
+    else if (auto add = dyn_cast<nn::AddOp>(op); add && constrainSum(add))
+      replaced = true;
     else
       result = convertOp(*op, replaced);
     if (failed(result))
@@ -701,6 +804,7 @@ struct PartitionPass : trainc::impl::PartitionPassBase<PartitionPass> {
     step.setOverAttr(grid.toAttr(grid.all()));
     numSplit += counts.split;
     numReduced += counts.reduced;
+    numScattered += counts.scattered;
     numJoined += counts.joined;
     numGathered += counts.gathered;
     numCut += counts.cut;

@@ -114,7 +114,8 @@ LogicalResult Sharder::verifyNeeds() {
     if (isa<NormSquaredOp, UpdateOp>(op))
       return op.emitOpError("expects segments in their place; run "
                             "train-fuse-optimizer before train-shard");
-    if (isa<ReduceScatterOp>(op))
+    if (auto scatter = dyn_cast<ReduceScatterOp>(op);
+        scatter && scatter.getRange())
       return op.emitOpError("exists already; train-shard runs once");
   }
   if (!step.getBody().getOps<MicroEndOp>().empty())

@@ -85,6 +85,28 @@ def check_collectives():
     near(found["all_gather"], 0.75 * (PARAMETERS + partial) / 0.5e9)
 
 
+def check_scattered():
+    """A sum of which each rank adds up its own part, and the gather that is its gradient, each once through the network."""
+    text = """
+train.mesh @mesh(model = 1)
+train.optimizer @sgd = sgd<lr = 0.1>
+train.param @w : tensor<64x32xf32> init(normal<0.5>) optimizer(@sgd) split([model])
+train.step @step(%x: tensor<96x64xf32>) {
+  %w = train.read @w : tensor<64x32xf32>
+  %p = nn.linear %x, %w : tensor<96x64xf32>, tensor<64x32xf32>
+  %c = train.constrain %p split([model]) : tensor<96x32xf32>
+  %t = nn.tanh %c : tensor<96x32xf32>
+  %loss = nn.reduce sum %t dims [0, 1] : tensor<96x32xf32>
+  train.yield loss(%loss) : tensor<f32>
+}
+"""
+    _, step = estimate(text, "f32=1T,memory=1T,network=1G", "--mesh=model=4")
+    found = {c["kind"]: c for c in step["collectives"]}
+    for kind in ("reduce_scatter", "all_gather"):
+        assert (found[kind]["count"], found[kind]["bytes"]) == (1, 4 * 96 * 32), found
+        near(found[kind]["seconds"], 0.75 * 4 * 96 * 32 / 1e9)
+
+
 def check_windows():
     """What each micro-step does counts as often as there are some in a window; what the update does, once."""
     text = LAYER.replace("split([data])) {", "split([data])) accumulate(5) {")
@@ -158,6 +180,7 @@ def main():
     )
     check_products()
     check_collectives()
+    check_scattered()
     check_windows()
     check_gpu(gpt)
     check_attention(gpt)

@@ -38,10 +38,10 @@ train.list @step.first of @step "first" (%x: tensor<8xf32>, %s: tensor<f32>) wor
 }
 train.list @step.apply of @step "apply" () workspace(0) {
   %g = train.read @arena.grad.f32 : tensor<24576xf32>
-  %r0 = train.reduce_scatter %g over ["data"] range [0, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<24576xf32>
+  %r0 = train.reduce_scatter %g over ["data"] range [0, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<24576xf32> -> tensor<24576xf32>
   %r1 = train.all_reduce %r0 over ["host"] range [0, 8192] piece_of ["data"] {places = [[@arena.grad.f32, 0]]} : tensor<24576xf32>
-  %r2 = train.reduce_scatter %r1 over ["data"] range [8192, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<24576xf32>
-  %r3 = train.reduce_scatter %r2 over ["data"] range [16384, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<24576xf32>
+  %r2 = train.reduce_scatter %r1 over ["data"] range [8192, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<24576xf32> -> tensor<24576xf32>
+  %r3 = train.reduce_scatter %r2 over ["data"] range [16384, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<24576xf32> -> tensor<24576xf32>
   %l = train.launch @k_sum(%r3) {places = [[@arena.x::@s, 0]]} : (tensor<24576xf32>) -> tensor<f32>
   train.return
 }
@@ -63,7 +63,7 @@ train.list @window.first of @window "first" (%x: tensor<8xf32>, %s: tensor<f32>)
 }
 train.list @window.apply of @window "apply" () workspace(0) {
   %g = train.read @arena.grad.f32 : tensor<8192xf32>
-  %r = train.reduce_scatter %g over ["data"] range [0, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<8192xf32>
+  %r = train.reduce_scatter %g over ["data"] range [0, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<8192xf32> -> tensor<8192xf32>
   train.write %r to @arena.grad.f32 : tensor<8192xf32>
   train.return
 }
@@ -106,8 +106,8 @@ train.list @each.next of @each "next" (%x: tensor<8xf32>, %s: tensor<f32>) works
 }
 train.list @each.merge of @each "merge" () workspace(0) {
   %g = train.read @arena.grad.f32 : tensor<16384xf32>
-  %r0 = train.reduce_scatter %g over ["data"] range [0, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<16384xf32>
-  %r1 = train.reduce_scatter %r0 over ["data"] range [8192, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<16384xf32>
+  %r0 = train.reduce_scatter %g over ["data"] range [0, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<16384xf32> -> tensor<16384xf32>
+  %r1 = train.reduce_scatter %r0 over ["data"] range [8192, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<16384xf32> -> tensor<16384xf32>
   train.return
 }
 train.list @each.apply of @each "apply" () workspace(0) {

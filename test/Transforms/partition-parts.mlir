@@ -100,7 +100,7 @@ train.step @tied(%x: tensor<6xi32>, %y: tensor<6xi32>) {
 
 // -----
 
-// A given split: a sum is added up and cut, and gathered before a layer that is split by columns.
+// A given split: a whole value is cut, and gathered before a layer that is split by columns.
 // CHECK-LABEL: train.step @sequence
 // CHECK: %[[C:.*]] = nn.part %x at %{{.*}} dim 1 of 2 : tensor<2x8x4xf32>
 // CHECK-NEXT: nn.tanh %[[C]] : tensor<2x4x4xf32>
@@ -129,4 +129,67 @@ train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<6x8xf32> init(zeros) optimizer(@o) split([], [model])
 train.step @given(%g: tensor<6x8xf32> gradient(@w)) {
   train.yield
+}
+
+// -----
+
+// Of a sum that is split each rank adds up its part, and then the bias; what is left
+// of the sum is added up then. Ranks lie in the order of the mesh, parts in that of the split.
+// CHECK-LABEL: train.step @sums
+// CHECK: %[[P:.*]] = nn.linear %{{.*}}, %{{.*}} : tensor<8x2xf32>, tensor<2x4xf32>
+// CHECK-NEXT: %[[R:.*]] = nn.reshape %[[P]] : tensor<8x4xf32> to tensor<8x2x2xf32>
+// CHECK-NEXT: %[[T:.*]] = nn.transpose %[[R]] [1, 0, 2] : tensor<8x2x2xf32>
+// CHECK-NEXT: %[[S:.*]] = train.reduce_scatter %[[T]] over ["model"] : tensor<2x8x2xf32> -> tensor<1x8x2xf32>
+// CHECK-NEXT: %[[U:.*]] = nn.reshape %[[S]] : tensor<1x8x2xf32> to tensor<8x2xf32>
+// CHECK-NEXT: %[[A:.*]] = train.all_reduce %[[U]] over ["data"] : tensor<8x2xf32>
+// CHECK: nn.add %[[A]], %{{.*}} : tensor<8x2xf32>, tensor<2xf32>
+// CHECK: train.reduce_scatter %{{.*}} over ["data", "model"] : tensor<4x2x4xf32> -> tensor<1x2x4xf32>
+train.mesh @mesh(data = 2, model = 2)
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<8x4xf32> init(zeros) optimizer(@o) split([model, data])
+train.param @v : tensor<8x4xf32> init(zeros) optimizer(@o) split([model, data])
+train.param @b : tensor<4xf32> init(zeros) optimizer(@o)
+train.step @sums(%x: tensor<8x8xf32>) {
+  %w = train.read @w : tensor<8x4xf32>
+  %b = train.read @b : tensor<4xf32>
+  %p = nn.linear %x, %w, %b : tensor<8x8xf32>, tensor<8x4xf32>, tensor<4xf32>
+  %c = train.constrain %p split([], [model]) : tensor<8x4xf32>
+  %l = nn.reduce sum %c dims [0, 1] : tensor<8x4xf32>
+  %v = train.read @v : tensor<8x4xf32>
+  %q = nn.linear %x, %v : tensor<8x8xf32>, tensor<8x4xf32>
+  %d = train.constrain %q split([model, data]) : tensor<8x4xf32>
+  %m = nn.reduce sum %d dims [0, 1] : tensor<8x4xf32>
+  %s = nn.add %l, %m : tensor<f32>, tensor<f32>
+  train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
+// A sum that others use whole, or whose size does not divide, is added up and cut.
+// CHECK-LABEL: train.step @used
+// CHECK-NOT: reduce_scatter
+// CHECK: %[[A:.*]] = train.all_reduce %{{.*}} over ["model"] : tensor<8x4xf32>
+// CHECK: nn.part %[[A]]
+// CHECK-NOT: reduce_scatter
+// CHECK: %[[B:.*]] = train.all_reduce %{{.*}} over ["model"] : tensor<8x5xf32>
+// CHECK-NEXT: %[[Q:.*]] = nn.pad %[[B]]
+// CHECK: nn.part %[[Q]]
+train.mesh @mesh(model = 2)
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<8x4xf32> init(zeros) optimizer(@o) split([model])
+train.param @v : tensor<8x5xf32> init(zeros) optimizer(@o) split([model])
+train.step @used(%x: tensor<8x8xf32>) {
+  %w = train.read @w : tensor<8x4xf32>
+  %p = nn.linear %x, %w : tensor<8x8xf32>, tensor<8x4xf32>
+  %t = nn.tanh %p : tensor<8x4xf32>
+  %c = train.constrain %p split([], [model]) : tensor<8x4xf32>
+  %l = nn.reduce sum %c dims [0, 1] : tensor<8x4xf32>
+  %n = nn.reduce sum %t dims [0, 1] : tensor<8x4xf32>
+  %v = train.read @v : tensor<8x5xf32>
+  %q = nn.linear %x, %v : tensor<8x8xf32>, tensor<8x5xf32>
+  %d = train.constrain %q split([], [model]) : tensor<8x5xf32>
+  %m = nn.reduce sum %d dims [0, 1] : tensor<8x5xf32>
+  %s = nn.add %l, %m : tensor<f32>, tensor<f32>
+  %o = nn.add %s, %n : tensor<f32>, tensor<f32>
+  train.yield loss(%o) : tensor<f32>
 }

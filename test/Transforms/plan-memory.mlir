@@ -104,7 +104,7 @@ train.list @flat of @e "first" (%x: tensor<64xf32>) {
   %a = train.launch @k(%x) : (tensor<64xf32>) -> tensor<64xf32>
   %b = train.launch @k(%a) : (tensor<64xf32>) -> tensor<64xf32>
   %f = train.flatten %a, %b at [0, 64] : tensor<64xf32>, tensor<64xf32> -> tensor<128xf32>
-  %r = train.reduce_scatter %f over ["data"] range [0, 128] : tensor<128xf32>
+  %r = train.reduce_scatter %f over ["data"] range [0, 128] : tensor<128xf32> -> tensor<128xf32>
   %c = train.launch @k2(%r) : (tensor<128xf32>) -> tensor<128xf32>
   %g = train.all_reduce %a over ["host"] : tensor<64xf32>
   %h = train.launch @k2(%c) : (tensor<128xf32>) -> tensor<128xf32>

@@ -125,7 +125,7 @@ train.list @peers.first of @peers "first" (%x: tensor<2048xf32>, %s: tensor<f32>
   %a2 = train.view %a1 from 0 : tensor<8192xf32> -> tensor<8xf32>
   %a3 = train.launch @k(%a2, %a2) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
   %g0 = train.launch @k_large(%x) : (tensor<2048xf32>) -> tensor<2048xf32>
-  %g1 = train.reduce_scatter %g0 over ["data"] range [0, 2048] : tensor<2048xf32>
+  %g1 = train.reduce_scatter %g0 over ["data"] range [0, 2048] : tensor<2048xf32> -> tensor<2048xf32>
   %g2 = train.view %g1 from 0 : tensor<2048xf32> -> tensor<8xf32>
   %g3 = train.launch @k(%a3, %g2) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
   %b0 = train.view %own from 4096 : tensor<12288xf32> -> tensor<4096xf32>

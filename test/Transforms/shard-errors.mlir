@@ -24,7 +24,7 @@ train.mesh @mesh(data = 2)
 train.step @step(%x: tensor<8xf32>, %y: tensor<f32>) attributes {over = ["data"]} {
   %end = train.window_end
   // expected-error @below {{exists already; train-shard runs once}}
-  %n = train.reduce_scatter %x over ["data"] range [0, 8] : tensor<8xf32>
+  %n = train.reduce_scatter %x over ["data"] range [0, 8] : tensor<8xf32> -> tensor<8xf32>
   train.yield loss(%y) : tensor<f32>
 }
 

@@ -46,12 +46,8 @@ private:
 } // namespace
 
 static constexpr RateKind kinds[] = {
-#define BYTES false
-#define FLOPS true
-#define TRAINC_RATE(NAME, number, text, work) {text, work},
+#define TRAINC_RATE(NAME, number, text, flops) {text, flops},
 #include "trainc/step_abi.def"
-#undef BYTES
-#undef FLOPS
 };
 
 static double workOf(const trainc_command &command) {

@@ -194,7 +194,9 @@ def PartitionPass : Pass<"train-partition", "::mlir::ModuleOp"> {
     - A dimension of a parameter need not divide: the last parts are filled up. What fills
       them never counts: it is replaced by zeros before it is summed, by infinities before
       a maximum, and by ones before a function that could make it infinite.
-    - A `train.constrain` gives a value the split that it names.
+    - A `train.constrain` gives a value the split that it names. Of a sum that nothing else
+      uses each rank adds up its part alone (`train.reduce_scatter`), if that divides; what
+      is whole and is added to it, as a bias is, then comes behind.
     - An output of an eval that is split stays so (`output_splits`), if it divides and is
       one block; else it is gathered.
 
@@ -210,6 +212,7 @@ def PartitionPass : Pass<"train-partition", "::mlir::ModuleOp"> {
   let dependentDialects = ["::trainc::nn::NNDialect"];
   let statistics = [Statistic<"numSplit", "split", "Ops done in parts">,
                     Statistic<"numReduced", "reduced", "Sums over ranks inserted">,
+                    Statistic<"numScattered", "scattered", "Sums of which each rank adds up its part">,
                     Statistic<"numGathered", "gathered", "Parts gathered">,
                     Statistic<"numJoined", "joined", "Other reductions over ranks inserted">,
                     Statistic<"numCut", "cut", "Whole values cut to a part">,

@@ -210,8 +210,9 @@ bool train::isCollective(Operation *op) {
 
 Value train::getInPlaceOperand(Operation *op) {
   auto sum = dyn_cast<AllReduceOp>(op);
+  auto scatter = dyn_cast<ReduceScatterOp>(op);
   auto gather = dyn_cast<AllGatherOp>(op);
-  if (isa<ReduceScatterOp>(op) || (sum && sum.getRange()) ||
+  if ((sum && sum.getRange()) || (scatter && scatter.getRange()) ||
       (gather && gather.getRange()))
     return op->getOperand(0);
   return {};
@@ -230,6 +231,40 @@ static LogicalResult verifyAxes(Operation *op, ArrayAttr axes) {
       return op->emitOpError("expects distinct axes of the mesh (C1), got ")
              << axes;
   return success();
+}
+
+/// (C1) of what has pieces in the order of its ranks.
+static LogicalResult verifyOrderedAxes(Operation *op, ArrayAttr axes) {
+  if (failed(verifyAxes(op, axes)))
+    return failure();
+  ArrayRef<Attribute> order =
+      getMesh(op->getParentOfType<ModuleOp>()).getAxes().getValue();
+  if (llvm::is_sorted(axes, [&](Attribute a, Attribute b) {
+        return llvm::find(order, a) < llvm::find(order, b);
+      }))
+    return success();
+  return op->emitOpError("expects axes in the order of the mesh (C1), got ")
+         << axes;
+}
+
+/// Of what has one piece for each rank over `axes`, `whole` holds all and `piece` one of
+/// them along dimension 0; of what is done in place they are alike.
+static LogicalResult verifyPieces(Operation *op, Value piece, Value whole,
+                                  ArrayAttr axes, bool inPlace, StringRef tag) {
+  RankedTensorType type = nn::getTensorType(piece);
+  if (!inPlace) {
+    SmallVector<int64_t> shape(type.getShape());
+    if (shape.empty())
+      return op->emitOpError("expects pieces of rank 1 or more (")
+             << tag << "), got " << type;
+    shape[0] *= getMesh(op->getParentOfType<ModuleOp>()).getCount(axes);
+    type = type.clone(shape);
+  }
+  if (whole.getType() == type)
+    return success();
+  return op->emitOpError("expects ")
+         << (whole.getDefiningOp() == op ? "a result" : "an operand")
+         << " of type " << type << " (" << tag << "), got " << whole.getType();
 }
 
 /// (C3) of an op on a range that is cut into one piece for each rank over `axes`.
@@ -288,12 +323,30 @@ LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &) {
   return getRange() ? verifyRange(*this, *getRange(), pieces) : success();
 }
 
-LogicalResult ReduceScatterOp::verify() { return verifyFloats(*this); }
+LogicalResult ReduceScatterOp::verify() {
+  if (getStarted() && !getRange())
+    return emitOpError("expects a range of what is started (C4)");
+  return verifyFloats(*this);
+}
 
 LogicalResult ReduceScatterOp::verifySymbolUses(SymbolTableCollection &) {
-  if (failed(verifyAxes(*this, getAxes())))
+  if (failed(verifyOrderedAxes(*this, getAxes())))
     return failure();
-  return verifyRange(*this, getRange(), getAxes());
+  if (failed(verifyPieces(*this, getResult(), getInput(), getAxes(),
+                          getRange().has_value(), "C4")))
+    return failure();
+  return getRange() ? verifyRange(*this, *getRange(), getAxes()) : success();
+}
+
+LogicalResult
+ReduceScatterOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
+                                SmallVectorImpl<Value> &operandGrads) {
+  if (getRange())
+    return emitOpError("has no gradient with a range");
+  operandGrads[0] =
+      AllGatherOp::create(b, getLoc(), getInput().getType(), resultGrads[0],
+                          getAxesAttr(), DenseI64ArrayAttr());
+  return success();
 }
 
 LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &tables) {
@@ -330,14 +383,9 @@ AllGatherOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                             SmallVectorImpl<Value> &operandGrads) {
   if (getRange())
     return emitOpError("has no gradient with a range");
-  Location loc = getLoc();
-  auto sum = AllReduceOp::create(b, loc, resultGrads[0], getAxesAttr(),
-                                 DenseI64ArrayAttr(), ArrayAttr());
-  Value index = ProcessIndexOp::create(
-      b, loc, RankedTensorType::get({}, b.getI64Type()), getAxesAttr());
-  int64_t count =
-      getMesh((*this)->getParentOfType<ModuleOp>()).getCount(getAxes());
-  operandGrads[0] = nn::PartOp::create(b, loc, sum, index, 0, count);
+  operandGrads[0] = ReduceScatterOp::create(
+      b, getLoc(), getInput().getType(), resultGrads[0], getAxesAttr(),
+      DenseI64ArrayAttr(), /*started=*/false);
   return success();
 }
 
@@ -379,22 +427,9 @@ LogicalResult FlattenOp::verify() {
 }
 
 LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &) {
-  if (failed(verifyAxes(*this, getAxes())))
+  if (failed(verifyOrderedAxes(*this, getAxes())) ||
+      failed(verifyPieces(*this, getInput(), getResult(), getAxes(),
+                          getRange().has_value(), "C2")))
     return failure();
-  auto type = cast<RankedTensorType>(getInput().getType());
-  auto result = cast<RankedTensorType>(getResult().getType());
-  RankedTensorType expected = type;
-  if (!getRange()) {
-    SmallVector<int64_t> shape(type.getShape());
-    if (shape.empty())
-      return emitOpError("expects an operand of rank 1 or more (C2), got ")
-             << type;
-    shape[0] *=
-        getMesh((*this)->getParentOfType<ModuleOp>()).getCount(getAxes());
-    expected = RankedTensorType::get(shape, type.getElementType());
-  }
-  if (result != expected)
-    return emitOpError("expects a result of type ")
-           << expected << " (C2), got " << result;
   return getRange() ? verifyRange(*this, *getRange(), getAxes()) : success();
 }

@@ -55,7 +55,7 @@ typedef enum trainc_provider {
 } trainc_provider;
 
 typedef enum trainc_rate {
-#define TRAINC_RATE(NAME, number, text, work) TRAINC_RATE_##NAME = number,
+#define TRAINC_RATE(NAME, number, text, flops) TRAINC_RATE_##NAME = number,
 #include "trainc/step_abi.def"
   TRAINC_NUM_RATES
 } trainc_rate;
@@ -193,9 +193,9 @@ enum {
 /// has one equal piece for each of them.
 ///
 /// REDUCE_SCATTER, in place: this rank's piece becomes the sum ((x0 + x1) + x2) + ...
-/// over the ranks; the other pieces are undefined afterwards. ALL_REDUCE: the whole
-/// operand becomes the sum or, with `piece_axes`, the one piece of this rank among
-/// those that differ in piece_axes. ALL_GATHER, in place: each piece becomes what
+/// over the ranks; the other pieces are undefined afterwards. With a target, that becomes
+/// it. ALL_REDUCE: the whole operand becomes the sum or, with `piece_axes`, the one piece
+/// of this rank among those that differ in piece_axes. ALL_GATHER, in place: each piece becomes what
 /// its rank has there; with a target: the sources of all ranks, one after another.
 /// bf16 and f16 are added in f32 and rounded once.
 typedef struct trainc_collective_detail {

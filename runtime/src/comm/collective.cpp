@@ -109,9 +109,13 @@ static trainc_status checkRange(const Comm &comm, const Collective &call) {
     return fail(TRAINC_INVALID_ARGUMENT,
                 "collective '%s': root %u in a group of %u", label, call.root,
                 n);
-  if (call.target && call.kind != TRAINC_ALL_GATHER)
+  bool mayHaveTarget = call.kind == TRAINC_ALL_GATHER ||
+                       (call.kind == TRAINC_REDUCE_SCATTER && call.data);
+  if (call.target && !mayHaveTarget)
     return fail(TRAINC_INVALID_ARGUMENT,
-                "collective '%s': only an all_gather has a target", label);
+                "collective '%s': only an all_gather, or a reduce_scatter of "
+                "an address, has a target",
+                label);
   bool inPieces = call.kind == TRAINC_REDUCE_SCATTER ||
                   (call.kind == TRAINC_ALL_GATHER && !call.target);
   if (inPieces && call.count % n)

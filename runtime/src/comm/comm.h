@@ -71,7 +71,8 @@ constexpr uint32_t maxPending = 32;
 /// With n members the range has n pieces of count / n elements each, piece i
 /// belonging to member i (n must divide the count, but for AllReduce).
 ///   ReduceScatter  piece i becomes the sum of all members' pieces i at member
-///                  i; the other pieces are undefined afterwards
+///                  i; the other pieces are undefined afterwards. With `target`:
+///                  that becomes it; of a range at `data` only
 ///   AllReduce      the range becomes the sum at all members
 ///   AllGather      piece i becomes that of member i at all members. With
 ///                  `target`: the range is this member's piece, of `count`

@@ -427,9 +427,10 @@ static void takeChunk(Comm &comm, Operation &operation, Piece now,
         call.kind == TRAINC_REDUCE_SCATTER && !group.members[i].remote;
     sources.push(source(i) + (inBlocks ? group.index * part * size : 0));
   }
-  uint64_t first =
-      call.kind == TRAINC_REDUCE_SCATTER ? group.index * (call.count / n) : 0;
-  sumAll(nullptr, call.dtype, sources, data + (first + now.begin) * size,
+  bool isPiece = call.kind == TRAINC_REDUCE_SCATTER && !call.target;
+  uint64_t first = isPiece ? group.index * (call.count / n) : 0;
+  char *to = call.target ? static_cast<char *>(call.target) : data;
+  sumAll(nullptr, call.dtype, sources, to + (first + now.begin) * size,
          now.count);
 }
 

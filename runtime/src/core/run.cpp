@@ -177,7 +177,8 @@ static Collective collectiveOf(const trainc_trainer *trainer,
     c.data = args[1];
   } else {
     c.target = args[1];
-    c.window = bucketWindow(trainer, operand);
+    if (source.kind == TRAINC_COMMAND_ALL_GATHER)
+      c.window = bucketWindow(trainer, operand);
     if (c.window)
       c.offset = operand.offset;
     else

@@ -160,14 +160,15 @@ trainc_status Validator::checkCollective(const trainc_command &command) {
   bool gather = command.kind == TRAINC_COMMAND_ALL_GATHER;
   bool inPlace = command.num_operands == 1;
   if (!size || !ranks || !pieces || c->phase > TRAINC_COLLECTIVE_WAIT ||
-      (!inPlace && (command.num_operands != 2 || (c->phase && !gather) ||
-                    command.kind == TRAINC_COMMAND_REDUCE_SCATTER)) ||
+      (!inPlace && (command.num_operands != 2 || (c->phase && !gather))) ||
       (!gather && c->dtype > TRAINC_F16))
     return bad("collective '%s' has no proper detail or operands", label);
+  bool scatter = command.kind == TRAINC_COMMAND_REDUCE_SCATTER;
   uint64_t bytes = command.operands[0].bytes;
   bool fits = bytes % size == 0;
   if (!inPlace)
-    fits = fits && command.operands[1].bytes == (gather ? ranks : 1) * bytes;
+    fits = fits && command.operands[1].bytes * (scatter ? ranks : 1) ==
+                       bytes * (gather ? ranks : 1);
   else if (command.kind == TRAINC_COMMAND_ALL_REDUCE)
     fits = fits && bytes % (pieces * size) == 0;
   else

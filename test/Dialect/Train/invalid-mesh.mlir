@@ -141,7 +141,43 @@ func.func @piece_of(%x: tensor<4xf32>) {
 train.mesh @mesh(data = 2)
 func.func @range(%x: tensor<8xf32>) {
   // expected-error @below {{'train.reduce_scatter' op expects a range [first, count] within a tensor of rank 1, a multiple of 2 elements long (C3), got [}}
-  %0 = train.reduce_scatter %x over ["data"] range [0, 5] : tensor<8xf32>
+  %0 = train.reduce_scatter %x over ["data"] range [0, 5] : tensor<8xf32> -> tensor<8xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @scattered(%x: tensor<5xf32>) {
+  // expected-error @below {{'train.reduce_scatter' op expects an operand of type 'tensor<4xf32>' (C4), got 'tensor<5xf32>'}}
+  %0 = train.reduce_scatter %x over ["data"] : tensor<5xf32> -> tensor<2xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @number(%x: tensor<2xf32>) {
+  // expected-error @below {{'train.reduce_scatter' op expects pieces of rank 1 or more (C4), got 'tensor<f32>'}}
+  %0 = train.reduce_scatter %x over ["data"] : tensor<2xf32> -> tensor<f32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @started(%x: tensor<4xf32>) {
+  // expected-error @below {{'train.reduce_scatter' op expects a range of what is started (C4)}}
+  %0 = train.reduce_scatter %x over ["data"] started : tensor<4xf32> -> tensor<2xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2, model = 2)
+func.func @order(%x: tensor<3xf32>) {
+  // expected-error @below {{'train.all_gather' op expects axes in the order of the mesh (C1), got ["model", "data"]}}
+  %0 = train.all_gather %x over ["model", "data"] : tensor<3xf32> -> tensor<12xf32>
   return
 }
 
@@ -204,7 +240,7 @@ train.list @l of @e "apply" (%x: tensor<8xf32>) {
 train.mesh @mesh(data = 2)
 train.list @l of @e "apply" (%x: tensor<8xf32>) {
   // expected-error @below {{'train.reduce_scatter' op expects distinct axes of the mesh (C1), got ["host"]}}
-  %r = train.reduce_scatter %x over ["host"] range [0, 8] : tensor<8xf32>
+  %r = train.reduce_scatter %x over ["host"] range [0, 8] : tensor<8xf32> -> tensor<8xf32>
   train.return
 }
 
@@ -213,7 +249,7 @@ train.list @l of @e "apply" (%x: tensor<8xf32>) {
 train.mesh @mesh(data = 2)
 train.list @l of @e "apply" (%x: tensor<8xi32>) {
   // expected-error @below {{'train.reduce_scatter' op expects elements of a float type (C2), got 'tensor<8xi32>'}}
-  %r = train.reduce_scatter %x over ["data"] range [0, 8] : tensor<8xi32>
+  %r = train.reduce_scatter %x over ["data"] range [0, 8] : tensor<8xi32> -> tensor<8xi32>
   train.return
 }
 

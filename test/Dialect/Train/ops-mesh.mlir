@@ -40,12 +40,14 @@ func.func @collectives(%x: tensor<3xf32>, %g: tensor<8192xbf16>) {
   %1 = train.all_reduce %x over ["data"] : tensor<3xf32>
   // CHECK: train.all_reduce %{{.*}} over ["host"] range [0, 4096] piece_of ["data"] : tensor<8192xbf16>
   %2 = train.all_reduce %g over ["host"] range [0, 4096] piece_of ["data"] : tensor<8192xbf16>
-  // CHECK: train.reduce_scatter %{{.*}} over ["data"] range [0, 4096] : tensor<8192xbf16>
-  %3 = train.reduce_scatter %g over ["data"] range [0, 4096] : tensor<8192xbf16>
+  // CHECK: train.reduce_scatter %{{.*}} over ["data"] range [0, 4096] : tensor<8192xbf16> -> tensor<8192xbf16>
+  %3 = train.reduce_scatter %g over ["data"] range [0, 4096] : tensor<8192xbf16> -> tensor<8192xbf16>
   // CHECK: train.all_gather %{{.*}} over ["data"] range [0, 4096] : tensor<8192xbf16> -> tensor<8192xbf16>
   %4 = train.all_gather %g over ["data"] range [0, 4096] : tensor<8192xbf16> -> tensor<8192xbf16>
   // CHECK: train.all_gather %{{.*}} over ["data"] : tensor<3xf32> -> tensor<12xf32>
   %5 = train.all_gather %x over ["data"] : tensor<3xf32> -> tensor<12xf32>
+  // CHECK: train.reduce_scatter %{{.*}} over ["host", "data"] : tensor<8192xbf16> -> tensor<1024xbf16>
+  %6 = train.reduce_scatter %g over ["host", "data"] : tensor<8192xbf16> -> tensor<1024xbf16>
   return
 }
 

@@ -95,7 +95,7 @@ void Test::run(const Group *group, trainc_collective_kind kind, uint32_t dtype,
   uint64_t elements = count;
   switch (kind) {
   case TRAINC_REDUCE_SCATTER:
-    got += me * piece * size;
+    got = apart ? target.data() : range + me * piece * size;
     elements = piece;
     sumAll(*group, number, dtype, me * piece, (me + 1) * piece, want.data());
     break;
@@ -140,6 +140,8 @@ void Test::runAll(const Group *group, uint32_t dtype, uint64_t piece) {
       run(group, TRAINC_ALL_REDUCE, dtype, n * piece, inWindow, false);
       run(group, TRAINC_ALL_REDUCE, dtype, piece, inWindow, false);
     }
+    if (dtype <= TRAINC_F16 && !inWindow)
+      run(group, TRAINC_REDUCE_SCATTER, dtype, n * piece, inWindow, true);
     run(group, TRAINC_ALL_GATHER, dtype, n * piece, inWindow, false);
     run(group, TRAINC_ALL_GATHER, dtype, piece, inWindow, true);
     run(group, TRAINC_BROADCAST, dtype, piece, inWindow, false);
@@ -199,6 +201,13 @@ static void testRefused(Test &test, const Group *world) {
   refuse([](Collective &c) { c.data = nullptr; });
   refuse([&](Collective &c) { c.window = window; });
   refuse([&](Collective &c) { c.target = data; });
+  refuse([&](Collective &c) {
+    c.kind = TRAINC_REDUCE_SCATTER;
+    c.count = groupSize(*world);
+    c.data = nullptr;
+    c.window = window;
+    c.target = data;
+  });
   refuse([&](Collective &c) { c.root = groupSize(*world); });
   refuse([](Collective &c) { c.count = UINT64_MAX / 8; });
   refuse([&](Collective &c) {

@@ -104,26 +104,30 @@ def Train_AllReduceOp : Train_CollectiveOp<"all_reduce", [SameOperandsAndResultT
 }
 
 def Train_ReduceScatterOp : Train_CollectiveOp<"reduce_scatter",
-    [SameOperandsAndResultType]> {
-  let summary = "sums a range over ranks, each its own piece";
+    [DeclareOpInterfaceMethods<NN_DifferentiableOp>]> {
+  let summary = "sums over ranks, each its own piece";
   let description = [{
     The range is cut into equal pieces, one for each rank that differs in `axes` alone.
     This rank's piece becomes the sum over those ranks, as train.all_reduce has it; the
     other pieces are undefined afterwards. In place. What is `started` was by a
-    train.start, and only ends here.
+    train.start, and only ends here. Without `range`: the operand is cut along dimension 0,
+    and the result is the sum of this rank's pieces; the gradient is all of theirs.
 
-    (C1) axes are distinct ones of the mesh; (C2) elements are floats; (C3) the range is
-    within the tensor, of rank 1, and has a whole number of elements per piece.
+    (C1) axes are distinct ones of the mesh, in its order; (C2) elements are floats; (C3)
+    the range is within the tensor, of rank 1, and has a whole number of elements per
+    piece; (C4) with a range the result has the operand's type, and without one as many
+    times less its size along dimension 0 as there are ranks; what is started has a range.
 
     ```mlir
-    %s = train.reduce_scatter %g over ["data"] range [0, 4096] : tensor<8192xf32>
+    %s = train.reduce_scatter %g over ["data"] range [0, 4096] : tensor<8192xf32> -> tensor<8192xf32>
+    %p = train.reduce_scatter %x over ["model"] : tensor<4x3xf32> -> tensor<2x3xf32>
     ```
   }];
-  let arguments = (ins Train_Tensor:$input, StrArrayAttr:$axes, DenseI64ArrayAttr:$range,
+  let arguments = (ins Train_Tensor:$input, StrArrayAttr:$axes, OptionalAttr<DenseI64ArrayAttr>:$range,
                        UnitAttr:$started);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = [{
-    $input `over` $axes `range` $range (`started` $started^)? attr-dict `:` type($input)
+    $input `over` $axes (`range` $range^)? (`started` $started^)? attr-dict `:` type($input) `->` type($result)
   }];
 }
 
@@ -155,9 +159,9 @@ def Train_AllGatherOp : Train_CollectiveOp<"all_gather", [DeclareOpInterfaceMeth
     sum of what all of them have for it: each loss is one part of a sum. `apart`: it only
     starts here, and ends at a train.await.
 
-    (C1) axes are distinct ones of the mesh; (C2) with a range the result has the
-    operand's type, and without one as many times its size along dimension 0 as there are
-    ranks; (C3) the range is within the tensor, of rank 1, and has a whole number of
+    (C1) axes are distinct ones of the mesh, in its order; (C2) with a range the result has
+    the operand's type, and without one as many times its size along dimension 0 as there
+    are ranks; (C3) the range is within the tensor, of rank 1, and has a whole number of
     elements per piece; (C4) what is started apart has no range, and a train.await is its
     only user.
 
