@@ -353,7 +353,7 @@ def reshard(folder):
 
 # The estimate.
 
-STEPS = 6
+STEPS = 12
 
 
 def on_ranks(count, library, *options):
@@ -374,25 +374,25 @@ def predicted(text, rates, mesh, mode):
 
 
 def estimate(folder):
-    """Rates are measured on a replicated step; all modes and meshes of as many ranks are predicted from them, in the same
-    round: what both give moves with the machine."""
+    """Rates are measured on a replicated step, for all modes and meshes of as many ranks. Each step is predicted by those from
+    right before and right after it: what both give moves with the machine."""
     parts, statuses = [], []
     text = workload_module(replace(CHAR, batch=8))
     for count, meshes in ((1, [None]), (2, ["data=2", "model=2"]), (4, ["data=4", "data=2,model=2"])):
         cells = [(mesh, mode) for mesh in meshes for mode in (ALL_MODES if count > 1 and mesh != "model=2" else ALL_MODES[:1])]
         libraries = {cell: library_of(text, os.path.join(folder, f"m{count}.{i}.so"), *cell) for i, cell in enumerate(cells)}
-        ratios, plans = {cell: [] for cell in cells}, {cell: [] for cell in cells}
+        ratios, seconds, shares = {cell: [] for cell in cells}, {cell: [] for cell in cells}, {cell: [] for cell in cells}
         for _ in range(ROUNDS):
             rates = preflight(count, libraries[cells[0]])
             for cell, library in libraries.items():
-                plan = predicted(text, rates, *cell)
                 timed = json.loads(on_ranks(count, library, "--benchmark", str(STEPS)).splitlines()[-1])["step_ms_median"]
-                ratios[cell].append(1e3 * plan["seconds"] / timed)
-                plans[cell].append(plan)
-        for (mesh, mode), found in ratios.items():
-            seconds = [plan["seconds"] for plan in plans[mesh, mode]]
-            share = median(plan["exposed"] / plan["seconds"] for plan in plans[mesh, mode])
-            parts.append(f"{mesh or 'one rank'} {mode}: {median(found):.2f} of the measured, {100 * share:.0f} % of it"
-                         " communication")
-            statuses.append(judge_ratios(found, lambda r: 0.8 <= r <= 1.2, max(seconds) / min(seconds)))
+                before, rates = rates, preflight(count, libraries[cells[0]])
+                plans = [predicted(text, r, *cell) for r in (before, rates)]
+                seconds[cell].append(sum(plan["seconds"] for plan in plans) / 2)
+                shares[cell].append(sum(plan["exposed"] for plan in plans) / 2 / seconds[cell][-1])
+                ratios[cell].append(1e3 * seconds[cell][-1] / timed)
+        for cell, found in ratios.items():
+            parts.append(f"{cell[0] or 'one rank'} {cell[1]}: {median(found):.2f} of the measured, {100 * median(shares[cell]):.0f} % of"
+                         " it communication")
+            statuses.append(judge_ratios(found, lambda r: 0.8 <= r <= 1.2, max(seconds[cell]) / min(seconds[cell])))
     return Outcome("; ".join(parts), worst(statuses))
