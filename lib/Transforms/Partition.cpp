@@ -11,7 +11,7 @@
 // the ranks store is the gradient.
 //
 //===----------------------------------------------------------------------===//
-#include "CutParts.h"
+#include "JoinParts.h"
 #include "Splits.h"
 #include "trainc/Transforms/Passes.h"
 
@@ -65,19 +65,9 @@ private:
   Operation *cloneWith(Operation &op, ValueRange operands,
                        ArrayRef<Layout> results);
 
-  LogicalResult addUp(Operation &user, Value global);
   LogicalResult settleSums(Operation &op, const nn::ShardingRule &rule,
                            const Plan &plan, SmallVectorImpl<Value> &shares,
                            Axes &partial);
-  Value share(Value local, ArrayRef<unsigned> axes);
-  ArrayAttr orderedAxes(ArrayRef<unsigned> axes) const;
-  Value reorderRanks(Location loc, Value value, ArrayRef<unsigned> axes,
-                     bool toMesh);
-  void gather(Location loc, RankedTensorType type, Local &local,
-              llvm::function_ref<bool(int64_t)> isWanted);
-  void scatter(Location loc, Local &local, const Split &wanted);
-  void gatherUneven(Value global);
-  Value join(nn::ReduceOp op, ArrayRef<unsigned> axes);
 
   Layout wholeLayout(Value value) const {
     return {Split(nn::getTensorType(value).getRank()), {}};
@@ -90,53 +80,13 @@ private:
   bool isStep = false;
   DenseMap<Value, Local> locals;
   Cutter cutter{grid, b, locals};
+  Joiner joiner{grid, b, locals};
 };
 } // namespace
 
 //===----------------------------------------------------------------------===//
 // Sums over ranks
 //===----------------------------------------------------------------------===//
-
-/// Makes a sum that `user` needs whole, for all users from here on.
-LogicalResult Partitioner::addUp(Operation &user, Value global) {
-  Local &local = locals[global];
-  RankedTensorType type = nn::getTensorType(local.value);
-  Type element = type.getElementType();
-  if (element.isInteger(64))
-    return user.emitOpError(
-        "needs a sum of i64 over ranks; expected a narrower "
-        "integer or a float");
-  Location loc = global.getLoc();
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointAfterValue(local.value);
-  // Sums of narrow integers are exact in f64, and wrap when they are narrowed again.
-  Value value = local.value;
-  bool isInteger = isa<IntegerType>(element);
-  if (isInteger)
-    value = nn::castTo(b, loc, value, b.getF64Type());
-  value = AllReduceOp::create(b, loc, value, grid.toAttr(local.layout.partial),
-                              DenseI64ArrayAttr(), ArrayAttr());
-  if (isInteger)
-    value =
-        nn::castTo(b, loc, nn::castTo(b, loc, value, b.getI64Type()), element);
-  remarkOn(loc, "AddedUp", value.getType(), grid.toAttr(local.layout.partial));
-  local.value = value;
-  local.layout.partial.clear();
-  ++counts.reduced;
-  return success();
-}
-
-/// This rank's term of a sum over `axes` of equal terms, that is `local`, a float scalar.
-Value Partitioner::share(Value local, ArrayRef<unsigned> axes) {
-  Location loc = local.getLoc();
-  Type element = nn::getTensorType(local).getElementType();
-  Type compute = nn::getComputeType(element);
-  Value count = nn::scalarConstant(b, loc, compute,
-                                   static_cast<double>(grid.count(axes)));
-  Value quotient =
-      nn::DivOp::create(b, loc, nn::castTo(b, loc, local, compute), count);
-  return nn::castTo(b, loc, quotient, element);
-}
 
 /// Whether all elements are zeros, which are terms of any sum.
 static bool isZero(Value value) {
@@ -188,7 +138,7 @@ LogicalResult Partitioner::settleSums(Operation &op,
   bool added = false;
   for (unsigned i = 0; i < op.getNumOperands(); ++i)
     if (!partialOf(i).empty() && !llvm::is_contained(best, i)) {
-      if (failed(addUp(op, op.getOperand(i))))
+      if (failed(joiner.addUp(op, op.getOperand(i))))
         return failure();
       added = true;
     }
@@ -202,7 +152,7 @@ LogicalResult Partitioner::settleSums(Operation &op,
   for (unsigned i : best)
     if (Axes missing = without(partial, partialOf(i));
         !missing.empty() && !isZero(op.getOperand(i)))
-      shares[i] = share(locals[op.getOperand(i)].value, missing);
+      shares[i] = joiner.share(locals[op.getOperand(i)].value, missing);
   return success();
 }
 
@@ -306,142 +256,9 @@ LogicalResult Partitioner::convertByRule(Operation &op,
     cutter.placeRows(embedding, cast<nn::EmbeddingOp>(op), plan.operands[0][0]);
   if (!plan.joined.empty())
     locals[op.getResult(0)].value =
-        join(cast<nn::ReduceOp>(local), plan.joined);
+        joiner.join(cast<nn::ReduceOp>(local), plan.joined);
   ++counts.split;
   return success();
-}
-
-/// Collectives know the order of the mesh only.
-ArrayAttr Partitioner::orderedAxes(ArrayRef<unsigned> axes) const {
-  Axes ordered;
-  insertSorted(ordered, axes);
-  return grid.toAttr(ordered);
-}
-
-/// The ranks over `axes`, which are dimension 0 of `value` in the order of the mesh, in
-/// that of `axes`, the first the slowest; or, from this order, in that of the mesh.
-Value Partitioner::reorderRanks(Location loc, Value value,
-                                ArrayRef<unsigned> axes, bool toMesh) {
-  if (llvm::is_sorted(axes))
-    return value;
-  ArrayRef<int64_t> all = nn::getTensorType(value).getShape();
-  Axes from, to(axes);
-  insertSorted(from, axes);
-  if (toMesh)
-    std::swap(from, to);
-  SmallVector<int64_t> shape, order;
-  for (unsigned axis : from)
-    shape.push_back(grid.sizes[axis]);
-  for (unsigned axis : to)
-    order.push_back(llvm::find(from, axis) - from.begin());
-  for (size_t i = 1; i < all.size(); ++i) {
-    shape.push_back(all[i]);
-    order.push_back(axes.size() + i - 1);
-  }
-  Value result = nn::reshapeTo(b, loc, value, shape);
-  result = nn::TransposeOp::create(b, loc, result, order);
-  return nn::reshapeTo(b, loc, result, all);
-}
-
-/// Makes `local`, of a value of `type`, whole along the dimensions that are wanted.
-void Partitioner::gather(Location loc, RankedTensorType type, Local &local,
-                         llvm::function_ref<bool(int64_t)> isWanted) {
-  for (auto [dim, part] : llvm::enumerate(local.layout.split)) {
-    if (part.isWhole() || !isWanted(dim))
-      continue;
-    // [ranks, .., blocks, n, ..], then the ranks behind the blocks.
-    int64_t size = type.getDimSize(dim), blocks = part.blocks;
-    int64_t parts = grid.count(part.axes);
-    SmallVector<int64_t> whole(nn::getTensorType(local.value).getShape());
-    int64_t n = whole[dim] / blocks;
-    SmallVector<int64_t> shape(whole);
-    shape[dim] = n;
-    shape.insert(shape.begin() + dim, blocks);
-    shape.insert(shape.begin(), 1);
-    Value own = nn::reshapeTo(b, loc, local.value, shape);
-    shape[0] = parts;
-    Value all =
-        AllGatherOp::create(b, loc, type.clone(shape), own,
-                            orderedAxes(part.axes), DenseI64ArrayAttr());
-    all = reorderRanks(loc, all, part.axes, /*toMesh=*/false);
-    remarkOn(loc, "Gathered", type, grid.toAttr(part.axes));
-    SmallVector<int64_t> order =
-        llvm::to_vector(llvm::seq<int64_t>(1, shape.size()));
-    order.insert(order.begin() + dim + 1, 0);
-    all = nn::TransposeOp::create(b, loc, all, order);
-    whole[dim] = blocks * parts * n;
-    all = nn::reshapeTo(b, loc, all, whole);
-    if (whole[dim] != size) {
-      whole[dim] = size;
-      all = nn::SliceOp::create(b, loc, all,
-                                SmallVector<int64_t>(whole.size(), 0), whole,
-                                DenseI64ArrayAttr());
-    }
-    local.value = all;
-    part = DimSplit();
-    ++counts.gathered;
-  }
-}
-
-/// Adds up `local`, a sum of floats, where `wanted` splits it over ranks that have terms of
-/// it, each its own part.
-void Partitioner::scatter(Location loc, Local &local, const Split &wanted) {
-  for (auto [dim, part] : llvm::enumerate(wanted)) {
-    RankedTensorType type = nn::getTensorType(local.value);
-    if (part.isWhole() || !local.layout.split[dim].isWhole() ||
-        !without(part.axes, local.layout.partial).empty() ||
-        grid.isUneven(type.getDimSize(dim), part))
-      continue;
-    // [.., ranks, n, ..], then the ranks first.
-    int64_t parts = grid.count(part.axes);
-    SmallVector<int64_t> own(type.getShape());
-    own[dim] /= parts;
-    SmallVector<int64_t> shape(own);
-    shape.insert(shape.begin() + dim, parts);
-    SmallVector<int64_t> order =
-        llvm::to_vector(llvm::seq<int64_t>(0, shape.size()));
-    std::rotate(order.begin(), order.begin() + dim, order.begin() + dim + 1);
-    Value all = nn::reshapeTo(b, loc, local.value, shape);
-    all = nn::TransposeOp::create(b, loc, all, order);
-    all = reorderRanks(loc, all, part.axes, /*toMesh=*/true);
-    SmallVector<int64_t> piece(nn::getTensorType(all).getShape());
-    piece[0] = 1;
-    Value sum = ReduceScatterOp::create(b, loc, type.clone(piece), all,
-                                        orderedAxes(part.axes),
-                                        DenseI64ArrayAttr(), /*started=*/false);
-    local.value = nn::reshapeTo(b, loc, sum, own);
-    local.layout.split[dim] = part;
-    local.layout.partial = without(local.layout.partial, part.axes);
-    remarkOn(loc, "Scattered", type, grid.toAttr(part.axes));
-    ++counts.scattered;
-  }
-}
-
-/// Makes a value whole along dimensions of which a rank has several ranges, or which do
-/// not come out even.
-void Partitioner::gatherUneven(Value global) {
-  Local &local = locals[global];
-  RankedTensorType type = nn::getTensorType(global);
-  gather(global.getLoc(), type, local, [&](int64_t dim) {
-    const DimSplit &part = local.layout.split[dim];
-    return part.blocks != 1 || grid.isUneven(type.getDimSize(dim), part);
-  });
-}
-
-/// What `op`, of this rank's part, is of the parts of all ranks along `axes`.
-Value Partitioner::join(nn::ReduceOp op, ArrayRef<unsigned> axes) {
-  Location loc = op.getLoc();
-  RankedTensorType type = nn::getTensorType(op.getResult());
-  SmallVector<int64_t> shape(type.getShape());
-  shape.insert(shape.begin(), 1);
-  Value own = nn::reshapeTo(b, loc, op.getResult(), shape);
-  shape[0] = grid.count(axes);
-  Value all = AllGatherOp::create(b, loc, type.clone(shape), own,
-                                  grid.toAttr(axes), DenseI64ArrayAttr());
-  remarkOn(loc, "Joined", type, grid.toAttr(axes));
-  ++counts.joined;
-  return nn::ReduceOp::create(b, loc, op.getKind(), all, ArrayRef<int64_t>{0},
-                              /*keep=*/false);
 }
 
 /// Whether a gradient can go through `op`, or need not.
@@ -522,8 +339,9 @@ bool Partitioner::decompose(Operation &op) {
   return true;
 }
 
-/// Where only a train.constrain uses `op`, which adds something whole to a sum over ranks,
-/// constrains the sum instead, in the global code: it need not be whole.
+/// Where only a train.constrain uses `op`, which adds something to a sum over ranks,
+/// constrains the sum instead, in the global code: it need not be whole. What is added is,
+/// or is split like that already.
 bool Partitioner::constrainSum(nn::AddOp op) {
   Value result = op.getResult();
   auto constrain = result.hasOneUse()
@@ -533,16 +351,19 @@ bool Partitioner::constrainSum(nn::AddOp op) {
     return !locals[value].layout.partial.empty();
   };
   if (!constrain || constrain->getBlock() != op->getBlock() ||
-      llvm::count_if(op->getOperands(), isSum) != 1)
+      isSum(op.getLhs()) == isSum(op.getRhs()))
     return false;
-  OpOperand &sum = *llvm::find_if(op->getOpOperands(), [&](OpOperand &operand) {
-    return isSum(operand.get());
-  });
-  if (sum.get().getType() != result.getType())
+  unsigned number = isSum(op.getLhs()) ? 0 : 1;
+  Value sum = op.getOperand(number), added = op.getOperand(1 - number);
+  RankedTensorType type = nn::getTensorType(result);
+  const Layout &layout = locals[added].layout;
+  bool alike = added.getType() == type &&
+               layout.split == grid.read(constrain.getSplit(), type.getRank());
+  if (sum.getType() != type || (!alike && !layout.isWhole()))
     return false;
   OpBuilder global(op);
-  sum.set(ConstrainOp::create(global, constrain.getLoc(), sum.get(),
-                              constrain.getSplitAttr()));
+  op.setOperand(number, ConstrainOp::create(global, constrain.getLoc(), sum,
+                                            constrain.getSplitAttr()));
   constrain.replaceAllUsesWith(result);
   constrain.erase();
   return true;
@@ -581,7 +402,8 @@ LogicalResult Partitioner::convertOp(Operation &op, bool &replaced) {
   for (auto [i, split] : llvm::enumerate(splits))
     if (llvm::any_of(split, [](const DimSplit &dim) { return !dim.isWhole(); }))
       error.attachNote(op.getOperand(i).getLoc())
-          << "operand " << i << " is " << grid.print(split);
+          << "operand " << i << " is " << grid.print(split)
+          << "; a train.constrain gathers it, or splits it otherwise";
   return error;
 }
 
@@ -624,7 +446,7 @@ void Partitioner::convertRead(ReadOp op) {
 
 LogicalResult Partitioner::convertWrite(WriteOp op) {
   if (!locals[op.getValue()].layout.partial.empty() &&
-      failed(addUp(*op, op.getValue())))
+      failed(joiner.addUp(*op, op.getValue())))
     return failure();
   const Local &local = locals[op.getValue()];
   if (!local.layout.isWhole())
@@ -643,12 +465,13 @@ LogicalResult Partitioner::convertConstrain(ConstrainOp op) {
     return failure();
   // What others need whole is added up for them anyway.
   if (input.hasOneUse() && isa<FloatType>(type.getElementType()))
-    scatter(op.getLoc(), locals[input], wanted);
-  if (!locals[input].layout.partial.empty() && failed(addUp(*op, input)))
+    joiner.scatter(op.getLoc(), locals[input], wanted);
+  if (!locals[input].layout.partial.empty() && failed(joiner.addUp(*op, input)))
     return failure();
   Local local = locals[input];
-  gather(op.getLoc(), type, local,
-         [&](int64_t dim) { return local.layout.split[dim] != wanted[dim]; });
+  joiner.gather(op.getLoc(), type, local, [&](int64_t dim) {
+    return local.layout.split[dim] != wanted[dim];
+  });
   local.value = cutter.cutWhole(local, wanted);
   local.layout.split = wanted;
   locals[op.getResult()] = local;
@@ -661,19 +484,21 @@ LogicalResult Partitioner::convertYield(train::YieldOp op) {
   auto asTerm = [&](Value global) -> Value {
     const Local &local = locals[global];
     Axes missing = without(grid.all(), local.layout.partial);
-    return missing.empty() ? local.value : share(local.value, missing);
+    return missing.empty() ? local.value : joiner.share(local.value, missing);
   };
   if (op.getLoss())
     loss = asTerm(op.getLoss());
   if (op.getWeight())
     weight = asTerm(op.getWeight());
   else if (isStep)
-    weight = share(nn::scalarConstant(b, loc, b.getF64Type(), 1.0), grid.all());
+    weight = joiner.share(nn::scalarConstant(b, loc, b.getF64Type(), 1.0),
+                          grid.all());
   SmallVector<Value> values;
   for (Value value : op.getValues()) {
-    if (!locals[value].layout.partial.empty() && failed(addUp(*op, value)))
+    if (!locals[value].layout.partial.empty() &&
+        failed(joiner.addUp(*op, value)))
       return failure();
-    gatherUneven(value);
+    joiner.gatherUneven(value);
     values.push_back(locals[value].value);
   }
   train::YieldOp::create(b, loc, values, loss, weight);
@@ -738,6 +563,10 @@ LogicalResult Partitioner::run(Operation *entry, ArrayRef<Layout> inputs) {
   }
   entry->getRegion(0).takeBody(region);
   counts.cut += cutter.numCut;
+  counts.reduced += joiner.numReduced;
+  counts.scattered += joiner.numScattered;
+  counts.gathered += joiner.numGathered;
+  counts.joined += joiner.numJoined;
   for (Operation &op :
        llvm::make_early_inc_range(llvm::reverse(entry->getRegion(0).front())))
     if (isOpTriviallyDead(&op))

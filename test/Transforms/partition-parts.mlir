@@ -193,3 +193,25 @@ train.step @used(%x: tensor<8x8xf32>) {
   %o = nn.add %s, %n : tensor<f32>, tensor<f32>
   train.yield loss(%o) : tensor<f32>
 }
+
+// -----
+
+// What is added to a sum lies otherwise than its result: that is what is gathered.
+// CHECK-LABEL: train.step @added
+// CHECK: train.all_reduce %{{.*}} over ["model"] : tensor<8x4xf32>
+// CHECK: %[[A:.*]] = nn.add %{{.*}}, %{{.*}} : tensor<8x2xf32>, tensor<8x2xf32>
+// CHECK: nn.reshape %[[A]] :
+// CHECK-NEXT: train.all_gather %{{.*}} over ["data"] :
+train.mesh @mesh(data = 2, model = 2)
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<8x4xf32> init(zeros) optimizer(@o) split([model])
+train.param @a : tensor<8x4xf32> init(zeros) optimizer(@o) split([], [data])
+train.step @added(%x: tensor<8x8xf32>) {
+  %w = train.read @w : tensor<8x4xf32>
+  %a = train.read @a : tensor<8x4xf32>
+  %p = nn.linear %x, %w : tensor<8x8xf32>, tensor<8x4xf32>
+  %s = nn.add %p, %a : tensor<8x4xf32>, tensor<8x4xf32>
+  %c = train.constrain %s split([]) : tensor<8x4xf32>
+  %l = nn.reduce sum %c dims [0, 1] : tensor<8x4xf32>
+  train.yield loss(%l) : tensor<f32>
+}
