@@ -354,7 +354,9 @@ static std::string artifactName(ModuleOp module, const CompileOptions &options,
   for (char &c : name)
     if (!isalnum(static_cast<unsigned char>(c)))
       c = '_';
-  if (name.empty() || isdigit(static_cast<unsigned char>(name[0])))
+  // Functions of the runtime begin with trainc_.
+  if (name.empty() || isdigit(static_cast<unsigned char>(name[0])) ||
+      name == "trainc")
     name = "_" + name;
   return name;
 }

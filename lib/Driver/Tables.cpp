@@ -161,9 +161,12 @@ void Gatherer::gatherArenas() {
 
 /// Sets how the initial value is made.
 static void setInit(TensorRow &row, Attribute init) {
-  if (auto dense = dyn_cast<DenseElementsAttr>(init)) {
+  if (DenseElementsAttr dense = nn::getDense(init)) {
     row.init = TRAINC_INIT_DATA;
-    if (dense.isSplat()) {
+    if (dense.getElementType().isInteger(1)) {
+      for (bool bit : dense.getValues<bool>())
+        row.data.push_back(bit);
+    } else if (dense.isSplat()) {
       ArrayRef<char> element = dense.getRawData();
       for (int64_t i = 0; i < dense.getNumElements(); ++i)
         row.data.append(element.data(), element.size());

@@ -136,10 +136,8 @@ Value Cutter::cut(Value global, const Split &split) {
   Value result;
   if (auto constant = dyn_cast_if_present<nn::ConstantOp>(op);
       constant && constant.getValue().isSplat()) {
-    auto value = dyn_cast<DenseElementsAttr>(constant.getValue());
-    result = value
-                 ? nn::ConstantOp::create(b, loc, type, value.resizeSplat(type))
-                 : Value();
+    result = nn::ConstantOp::create(
+        b, loc, type, nn::getDense(constant.getValue()).resizeSplat(type));
   } else if (auto iota = dyn_cast_if_present<nn::IotaOp>(op);
              iota && split[iota.getDim()].blocks == 1) {
     // In i64: every element gets the value that it has in the whole tensor.

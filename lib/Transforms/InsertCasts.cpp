@@ -322,7 +322,8 @@ static void narrowParams(ModuleOp module, FloatType type, Caster &rules) {
         rules.kept.contains(param.getSymNameAttr()))
       continue;
     param.setType(old.clone(type));
-    if (auto dense = dyn_cast<DenseFPElementsAttr>(param.getInit()))
+    if (auto dense = dyn_cast_if_present<DenseFPElementsAttr>(
+            nn::getDense(param.getInit())))
       param.setInitAttr(dense.mapValues(type, [&](const APFloat &value) {
         APFloat rounded = value;
         bool inexact;

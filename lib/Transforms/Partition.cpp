@@ -91,8 +91,8 @@ private:
 /// Whether all elements are zeros, which are terms of any sum.
 static bool isZero(Value value) {
   auto constant = value.getDefiningOp<nn::ConstantOp>();
-  auto elements = constant ? dyn_cast<DenseElementsAttr>(constant.getValue())
-                           : DenseElementsAttr();
+  DenseElementsAttr elements =
+      constant ? nn::getDense(constant.getValue()) : DenseElementsAttr();
   return elements && elements.isSplat() &&
          isa<FloatType>(elements.getElementType()) &&
          elements.getSplatValue<APFloat>().isPosZero();

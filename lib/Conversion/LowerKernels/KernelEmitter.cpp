@@ -356,8 +356,8 @@ Value PointEmitter::emitIota(LoopBuilder &l, nn::IotaOp op, Value at) {
 
 /// The value of a constant as a scalar, or null if its elements differ.
 static Value emitConstant(LoopBuilder &l, nn::ConstantOp op) {
-  auto elements = dyn_cast<DenseElementsAttr>(op.getValue());
-  if (!elements || !elements.isSplat())
+  DenseElementsAttr elements = nn::getDense(op.getValue());
+  if (!elements.isSplat())
     return {};
   Type element = elements.getElementType();
   auto number = cast<TypedAttr>(elements.getSplatValue<Attribute>());
@@ -397,14 +397,14 @@ Operation *trainc::findSegments(KernelFunction &function,
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   LoopBuilder l{b, last->getLoc()};
   for (Operation *op : ops.drop_back())
-    function.inputs[op->getResult(0)] = getGlobal(
-        l, cast<DenseElementsAttr>(cast<nn::ConstantOp>(op).getValue()));
+    function.inputs[op->getResult(0)] =
+        getGlobal(l, nn::getDense(cast<nn::ConstantOp>(op).getValue()));
   return last;
 }
 
 /// The elements of `op` as a global of the module, in storage type.
 static Value globalOf(LoopBuilder &l, nn::ConstantOp op) {
-  auto elements = cast<DenseElementsAttr>(op.getValue());
+  DenseElementsAttr elements = nn::getDense(op.getValue());
   auto flat = RankedTensorType::get({elements.getNumElements()},
                                     getStorageType(elements.getElementType()));
   if (!elements.getElementType().isInteger(1))

@@ -382,8 +382,8 @@ std::optional<int64_t> trainc::emitSegmentsOnGPU(KernelFunction &function,
     bool ofSegments = llvm::any_of(
         op->getUsers(), llvm::IsaPred<SegmentMapOp, SegmentSquareSumOp>);
     if (ofSegments)
-      function.inputs[op->getResult(0)] = getGlobal(
-          t, cast<DenseElementsAttr>(cast<nn::ConstantOp>(op).getValue()));
+      function.inputs[op->getResult(0)] =
+          getGlobal(t, nn::getDense(cast<nn::ConstantOp>(op).getValue()));
     else
       tail.push_back(op);
   }

@@ -349,7 +349,7 @@ struct ConvertConstant : OpConversionPattern<nn::ConstantOp> {
   LogicalResult matchAndRewrite(nn::ConstantOp op, OpAdaptor,
                                 ConversionPatternRewriter &b) const override {
     b.replaceOpWithNewOp<arith::ConstantOp>(op, op.getType(),
-                                            cast<TypedAttr>(op.getValue()));
+                                            nn::getDense(op.getValue()));
     return success();
   }
 };

@@ -55,6 +55,37 @@ bool nn::isLegalElement(Type type) {
          type.isSignlessInteger(64);
 }
 
+bool nn::isElements(Attribute value) {
+  auto resource = dyn_cast<DenseResourceElementsAttr>(value);
+  if (!resource)
+    return isa<DenseElementsAttr, SparseElementsAttr>(value);
+  ShapedType type = resource.getType();
+  return isLegalTensor(type) && isLegalElement(type.getElementType()) &&
+         static_cast<int64_t>(resource.getData().size()) ==
+             type.getNumElements() * getElementBytes(type.getElementType());
+}
+
+DenseElementsAttr nn::getDense(Attribute value) {
+  if (!isElements(value))
+    return {};
+  if (auto resource = dyn_cast<DenseResourceElementsAttr>(value)) {
+    ShapedType type = resource.getType();
+    ArrayRef<char> bytes = resource.getData();
+    if (!type.getElementType().isInteger(1))
+      return DenseElementsAttr::getFromRawBuffer(type, bytes);
+    return DenseElementsAttr::get(
+        type, SmallVector<bool>(bytes.begin(), bytes.end()));
+  }
+  if (auto sparse = dyn_cast<SparseElementsAttr>(value)) {
+    if (isa<FloatType>(sparse.getElementType()))
+      return DenseElementsAttr::get(
+          sparse.getType(), llvm::to_vector(sparse.getValues<APFloat>()));
+    return DenseElementsAttr::get(sparse.getType(),
+                                  llvm::to_vector(sparse.getValues<APInt>()));
+  }
+  return cast<DenseElementsAttr>(value);
+}
+
 int64_t nn::getElementBytes(Type type) {
   return llvm::divideCeil(type.getIntOrFloatBitWidth(), 8);
 }

@@ -9,6 +9,13 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::nn;
 
+LogicalResult ConstantOp::verify() {
+  if (!isElements(getValue()))
+    return emitOpError("expects the bytes of all its elements (C1), got ")
+           << getValue();
+  return success();
+}
+
 OpFoldResult ConstantOp::fold(FoldAdaptor) { return getValue(); }
 
 LogicalResult IotaOp::verify() {

@@ -316,18 +316,21 @@ void OptimizerOp::getAsmBlockArgumentNames(Region &region,
 
 static LogicalResult verifyInit(Operation *op, Attribute init, Type type,
                                 StringRef tag) {
-  if (auto dense = dyn_cast<DenseElementsAttr>(init)) {
-    if (dense.getType() != type)
+  if (auto elements = dyn_cast<ElementsAttr>(init)) {
+    if (elements.getType() != type)
       return op->emitOpError("expects an init of its type (")
-             << tag << "), got " << dense.getType() << " for " << type;
+             << tag << "), got " << elements.getType() << " for " << type;
+    if (!nn::isElements(init))
+      return op->emitOpError("expects an init with the bytes of all elements (")
+             << tag << "), got " << init;
     return success();
   }
   auto parts = dyn_cast<ArrayAttr>(init);
   auto kind =
       parts && !parts.empty() ? dyn_cast<StringAttr>(parts[0]) : StringAttr();
   if (!kind)
-    return op->emitOpError("expects an init that names a distribution or is "
-                           "dense (")
+    return op->emitOpError("expects an init that names a distribution or "
+                           "lists elements (")
            << tag << "), got " << init;
   size_t arguments = parts.size() - 1;
   StringRef name = kind.getValue();

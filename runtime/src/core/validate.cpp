@@ -166,13 +166,16 @@ trainc_status Validator::checkCollective(const trainc_command &command) {
   bool scatter = command.kind == TRAINC_COMMAND_REDUCE_SCATTER;
   uint64_t bytes = command.operands[0].bytes;
   bool fits = bytes % size == 0;
-  if (!inPlace)
-    fits = fits && command.operands[1].bytes * (scatter ? ranks : 1) ==
-                       bytes * (gather ? ranks : 1);
-  else if (command.kind == TRAINC_COMMAND_ALL_REDUCE)
+  if (!inPlace) {
+    uint64_t whole = command.operands[scatter ? 0 : 1].bytes;
+    uint64_t parts = gather || scatter ? ranks : 1;
+    fits = fits && whole % parts == 0 &&
+           whole / parts == command.operands[scatter ? 1 : 0].bytes;
+  } else if (command.kind == TRAINC_COMMAND_ALL_REDUCE) {
     fits = fits && bytes % (pieces * size) == 0;
-  else
+  } else {
     fits = fits && bytes % (ranks * size) == 0;
+  }
   bool arena = !inPlace || command.operands[0].base < d.num_arenas;
   return fits && arena ? TRAINC_OK : bad("a range of collective '%s'", label);
 }

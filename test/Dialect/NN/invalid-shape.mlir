@@ -8,6 +8,14 @@ func.func @iota_rank() {
 
 // -----
 
+func.func @constant_without_bytes() {
+  // expected-error @+1 {{expects the bytes of all its elements (C1), got dense_resource<missing> : tensor<4xf32>}}
+  %r = nn.constant dense_resource<missing> : tensor<4xf32>
+  return
+}
+
+// -----
+
 func.func @reshape_elements(%x: tensor<4x8xf32>) {
   // expected-error @+1 {{expects equal element types and numbers of elements (C1), got 'tensor<4x8xf32>' and 'tensor<31xf32>'}}
   %r = nn.reshape %x : tensor<4x8xf32> to tensor<31xf32>

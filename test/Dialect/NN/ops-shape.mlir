@@ -5,6 +5,10 @@
 func.func @shapes(%x: tensor<4x8xf32>) -> tensor<8x4xf32> {
   // CHECK: nn.constant dense<1.000000e+00> : tensor<8xf32>
   %0 = nn.constant dense<1.0> : tensor<8xf32>
+  // CHECK: nn.constant sparse<2, 5.000000e+00> : tensor<8xf32>
+  %s = nn.constant sparse<[[2]], [5.0]> : tensor<8xf32>
+  // CHECK: nn.constant dense_resource<listed> : tensor<2xi8>
+  %l = nn.constant dense_resource<listed> : tensor<2xi8>
   // CHECK: nn.iota dim 1 : tensor<4x8xi32>
   %1 = nn.iota dim 1 : tensor<4x8xi32>
   // CHECK: nn.reshape %{{.*}} : tensor<4x8xf32> to tensor<32xf32>
@@ -39,3 +43,5 @@ func.func @part(%x: tensor<8x3xi1>, %i: tensor<i64>) -> tensor<2x3xi1> {
   %0 = nn.part %x at %i dim 0 of 4 : tensor<8x3xi1>
   return %0 : tensor<2x3xi1>
 }
+
+{-# dialect_resources: { builtin: { listed: "0x010000000203" } } #-}

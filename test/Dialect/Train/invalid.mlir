@@ -39,6 +39,17 @@ train.param @w : tensor<4xf32> init(dense<1.0> : tensor<2xf32>) frozen
 
 // -----
 
+// expected-error @below {{'train.param' op expects an init with the bytes of all elements (C4), got dense_resource<short> : tensor<4xf32>}}
+train.param @w : tensor<4xf32> init(dense_resource<short> : tensor<4xf32>) frozen
+{-# dialect_resources: { builtin: { short: "0x040000000000803f" } } #-}
+
+// -----
+
+// expected-error @below {{'train.buffer' op expects an init that names a distribution or lists elements (C1), got 1 : i64}}
+train.buffer @b : tensor<4xf32> init(1)
+
+// -----
+
 // expected-error @below {{'train.buffer' op expects a known init with its arguments (C1), got normal with 0 arguments}}
 train.buffer @b : tensor<4xf32> init(normal)
 

@@ -42,6 +42,13 @@ namespace trainc::nn {
 /// `type` itself.
 mlir::Type getComputeType(mlir::Type type);
 
+/// Whether `value` lists the elements of a tensor: `dense`, `sparse`, or a
+/// `dense_resource` with the bytes of all elements, one of each i1.
+bool isElements(mlir::Attribute value);
+
+/// The elements that `value` lists, as `dense`; null if it lists none.
+mlir::DenseElementsAttr getDense(mlir::Attribute value);
+
 /// Bytes that an element of `type` takes in memory.
 int64_t getElementBytes(mlir::Type type);
 

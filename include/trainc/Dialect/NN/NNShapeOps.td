@@ -6,10 +6,18 @@ include "trainc/Dialect/NN/NNDialect.td"
 
 def NN_ConstantOp : NN_Op<"constant", [ConstantLike, AllTypesMatch<["value", "result"]>]> {
   let summary = "a tensor of known values";
+  let description = [{
+    (C1) value is dense, sparse, or a dense_resource with the bytes of all elements.
+
+    ```mlir
+    %c = nn.constant dense<[1.0, 2.0]> : tensor<2xf32>
+    ```
+  }];
   let arguments = (ins ElementsAttr:$value);
   let results = (outs NN_Tensor:$result);
   let assemblyFormat = "attr-dict $value";
   let hasFolder = 1;
+  let hasVerifier = 1;
 }
 
 def NN_IotaOp : NN_Op<"iota"> {

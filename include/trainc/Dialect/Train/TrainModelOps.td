@@ -21,7 +21,7 @@ def Train_ParamOp : Train_Op<"param", [Symbol, HasParent<"::mlir::ModuleOp">]> {
     (C1) the type is a float tensor of static shape and 1 to 2^40 elements; (C2) a
     parameter has an optimizer unless it is frozen, and a frozen one has none; (C3) the
     optimizer is a train.optimizer of the module; (C4) init names a known distribution with its number
-    of arguments, or has the parameter's type; (C5) a split names axes of the mesh, each
+    of arguments, or lists the elements of the parameter's type; (C5) a split names axes of the mesh, each
     once, in at most one list per dimension; (C6) what it is `of` has its element type;
     along each dimension the size is that of a part of each block, rounded up; (C7) blocks are
     one for each dimension of a type with a split, at least 1, and divide the sizes.
@@ -62,8 +62,8 @@ def Train_BufferOp : Train_Op<"buffer", [Symbol, HasParent<"::mlir::ModuleOp">]>
     Running statistics, counters. A step reads it with `train.read` and replaces it
     with `train.write`; the new value takes effect at the end of the micro-step.
 
-    (C1) init names a known distribution with its number of arguments, or has the
-    buffer's type; (C2) the type is a tensor of numbers, of static shape and 1 to 2^40
+    (C1) init names a known distribution with its number of arguments, or lists
+    the elements of the buffer's type; (C2) the type is a tensor of numbers, of static shape and 1 to 2^40
     elements.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type, AnyAttr:$init);
