@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures everything that a part of the project promises, and prints it as a table beside the promised bars.
 
-usage: check.py core|passes|ranks|cpu|cuda|mesh [--only ROW ...] [--json FILE] [--resume FILE]
+usage: check.py right|core|passes|ranks|cpu|cuda|mesh [--only ROW ...] [--json FILE] [--resume FILE] [--write]
 
 Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
 moved too much while it was timed) or cannot run here. The exit status is 0 only if no row is short. --json writes the
-table as it grows; --resume takes the rows that FILE has, if they were measured at this commit, and goes on into it.
+table as it grows; --resume takes the rows that FILE has, if lib, include, runtime and tools are the same and the CPU is of the
+same family, and goes on into it. --write puts the table into bench/results/PART.md, in the section of this CPU family.
 
 The peers' Python packages are installed into .venv-bench on first use.
 """
@@ -13,7 +14,6 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -36,6 +36,35 @@ def enter_environment():
                        check=True)
     if sys.prefix != os.path.realpath(VENV) and sys.prefix != VENV:
         os.execv(python, [python, *sys.argv])
+
+
+def right_rows():
+    from rows import right
+    from rows import Row
+    from rows.right_build import build
+    from rows.right_cpus import compile_targets, targets_right
+    from rows.right_fences import fences
+    from rows.right_races import races
+    return [
+        Row("compile", "targets compile", "examples x {f32, bf16, f16} for x86-64-v3, v4, haswell, skylake-avx512, icelake-server,"
+            " sapphirerapids, alderlake, znver2 to znver5; 1,000 random modules, each for x86-64-v3 and two drawn targets: no error,"
+            " no undefined symbol", compile_targets),
+        Row("cpus", "targets are right", "artifacts the machine runs, 5 updates, against reference executor and JAX; haswell artifacts"
+            " under qemu; no EVEX and no zmm in v3 code or undispatched runtime code: f32 1e-4, narrow types within their bar, equal"
+            " bits where promised", targets_right),
+        Row("races", "races", "--check-workgroups over examples and 2,000 random modules for the machine, 200 for x86-64-v3: none;"
+            " planted races in each emitter: all named; 50 runs on 2, 3, 8 threads against 1: bits equal", races),
+        Row("findings", "findings", "each finding of the review: its tests pass, or the reason is given", right.findings),
+        Row("fences", "fences", "PTX of all examples and ops, 3 architectures: every ordering atom. between fences; the emulator finds"
+            " the old version at once", fences),
+        Row("tables", "tables", "core, passes, ranks, cpu, cuda and mesh at one commit, after which lib, include, runtime and tools did"
+            " not change; a row of each again; rows that were ok are ok again, any other is ok, or short with a line in Status.md",
+            right.tables),
+        Row("audit", "audit", "beside each table: workload, peers with versions and settings, precision and threads of each side, data;"
+            " no side handicapped", right.audit),
+        Row("build", "build", "CPU seconds of a clean build of the demo's targets, no ccache: <= 50 % of those of 1a720a8", build),
+        Row("ci", "CI", "all of .ci/run, clean clone, no ccache: passes in <= 60 minutes on 2 cores", right.ci),
+    ]
 
 
 def core_rows():
@@ -156,8 +185,8 @@ def cpu_rows():
         Row("neighbours", "a busy neighbour, gpt-char f32", "one process spinning on one core: step <= 2.2 x the quiet one; an"
             " application's own OpenMP pool beside it: no deadlock, results equal", cpu.neighbours),
         Row("precision", "precision, 20 updates", "f32: losses and gradient norms of the first 5 within 1e-4 of the references;"
-            " bf16: losses and parameters no farther from f64 than 1.5 x JAX's bf16; bitwise reproducible for any number of"
-            " threads", precision.updates),
+            " --bf16: losses and parameters no farther from f64 than 1.5 x JAX's and PyTorch's bf16, each with its own type of the"
+            " residual stream and with ours; bitwise reproducible for any number of threads", precision.updates),
     ]
 
 
@@ -209,16 +238,18 @@ def mesh_rows():
         Row("reshard", "reshard", "2 x 2 with ZeRO-3 on 1, tensor 4 and data 4, and back: next loss within 1e-6", mesh.reshard),
         Row("faults", "faults on 2 x 2", "killed, stopped and delayed at random moments, of saves too: all ranks end with a report in"
             " time, the last checkpoint loads", lambda folder: ranks.faults(folder, "parts")),
-        Row("estimate", "estimate", "predicted step time at 1, 2, 4 ranks in every mode, by rates that --preflight measured: within"
+        Row("estimate", "estimate", "predicted step time at 1, 2, 4 ranks in every mode, by rates that one rank's --preflight measured: within"
             " 20 %", mesh.estimate),
     ]
 
 
 def measure(row):
+    import audit
     from common import Failed
     from rows import Outcome
     from trainc_ctypes import Error
     start = time.perf_counter()
+    audit.start()
     with tempfile.TemporaryDirectory() as folder:
         try:
             outcome = row.measure(folder)
@@ -229,19 +260,7 @@ def measure(row):
             outcome = Outcome("the check itself failed: " + traceback.format_exc(limit=0).strip().splitlines()[-1],
                               "short")
     return dict(figure=row.figure, value=outcome.value, bar=row.bar, status=outcome.status,
-                seconds=round(time.perf_counter() - start, 1))
-
-
-def commit():
-    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True,
-                          text=True)
-    return done.stdout.strip() or "unknown"
-
-
-def machine():
-    with open("/proc/cpuinfo") as f:
-        model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), platform.machine())
-    return f"{model}, {len(os.sched_getaffinity(0))} processors"
+                sides=audit.sides(), seconds=round(time.perf_counter() - start, 1))
 
 
 def versions():
@@ -258,34 +277,30 @@ def versions():
     return ", ".join(v if v.startswith(k) else f"{k} {v}" for k, v in out.items())
 
 
-def print_table(report):
-    print(f"commit {report['commit']}, {report['date']}\n{report['machine']}\n{report['versions']}\n")
-    print("| figure | value | bar | |\n|---|---|---|---|")
-    for r in report["rows"].values():
-        cells = (r["figure"], r["value"], r["bar"], r["status"])
-        print("| " + " | ".join(c.replace("|", "/").replace("\n", " ") for c in cells) + " |")
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("part", choices=["core", "passes", "ranks", "cpu", "cuda", "mesh"])
+    p.add_argument("part", choices=["right", "core", "passes", "ranks", "cpu", "cuda", "mesh"])
     p.add_argument("--only", action="append", metavar="ROW")
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--resume", metavar="FILE")
+    p.add_argument("--write", action="store_true")
     a = p.parse_args()
     enter_environment()
-    rows = dict(core=core_rows, passes=passes_rows, ranks=ranks_rows, cpu=cpu_rows, cuda=cuda_rows, mesh=mesh_rows)[a.part]()
+    import results
+    rows = dict(right=right_rows, core=core_rows, passes=passes_rows, ranks=ranks_rows, cpu=cpu_rows, cuda=cuda_rows, mesh=mesh_rows)[a.part]()
     names = [row.name for row in rows]
     for name in a.only or []:
         if name not in names:
             p.error(f"expected one of {', '.join(names)}, got '{name}'")
-    report = dict(commit=commit(), date=datetime.date.today().isoformat(), machine=machine(), versions=versions(), rows={})
+    report = dict(commit=results.commit(), code=results.code(), date=datetime.date.today().isoformat(), family=results.family(),
+                  machine=results.machine(), versions=versions(), rows={})
     if a.resume and os.path.exists(a.resume):
         with open(a.resume) as f:
             saved = json.load(f)
-        if saved["commit"] != report["commit"]:
-            p.error(f"{a.resume} is of commit {saved['commit']}, not of {report['commit']}")
-        report["rows"] = saved["rows"]
+        for fact in ("code", "family"):
+            if saved[fact] != report[fact]:
+                p.error(f"{a.resume} is of {fact} {saved[fact]}, not of {report[fact]}")
+        report.update(commit=saved["commit"], rows=saved["rows"])
     for row in rows:
         if row.name in report["rows"] or (a.only and row.name not in a.only):
             continue
@@ -296,7 +311,9 @@ def main():
         for path in {a.json, a.resume} - {None}:
             with open(path, "w") as f:
                 json.dump(report, f, indent=1)
-    print_table(report)
+    print(results.section(report))
+    if a.write:
+        results.write(a.part, report)
     return any(r["status"] == "short" for r in report["rows"].values())
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import audit
 from common import BUILD, ENVIRONMENT, PEERS, Failed, compile_module, compiled, last_line, tool, workload_module
 from workloads import WORKLOADS, batches, initial_values, parameter_count, write_safetensors
 
@@ -89,7 +90,7 @@ def peer_commands(name, *more):
 def our_files(name, folder, *options, bf16=False):
     """Compiles a workload; returns (.so, initial values, data), the last two as safetensors."""
     w = WORKLOADS[name]
-    library = compile_module(workload_module(w, *our_precision(bf16)), os.path.join(folder, "model.so"), *options)
+    library = compile_module(workload_module(w, *precision(bf16)), os.path.join(folder, "model.so"), *options)
     values, data = os.path.join(folder, "values.safetensors"), os.path.join(folder, "data.safetensors")
     write_safetensors(values, dict(initial_values(w)))
     import numpy as np
@@ -99,13 +100,8 @@ def our_files(name, folder, *options, bf16=False):
 
 
 def precision(bf16):
-    """The option for it of the peers."""
+    """The option for it, of the peers and of our generators."""
     return ["--bf16"] if bf16 else []
-
-
-def our_precision(bf16):
-    """Those of ours: the peers, too, have the residual stream in f32 between products in bf16."""
-    return ["--bf16", "--keep-f32", "nn.add", "nn.embedding"] if bf16 else []
 
 
 def our_command(files):
@@ -118,10 +114,10 @@ def steps_of(name):
     return max(20 // ROUNDS, WORKLOADS[name].steps // 2)
 
 
-def take_turns(commands, folder, rounds, steps, ready=None, failed=None, limit=None):
+def take_turns(commands, folder, rounds, steps, ready=None, failed=None, limit=None, ours=None):
     """{program: {part: [median ms of each round]}} of serving programs {name: command}, which take turns. What each says of
     itself goes into the dict `ready`. With a dict `failed` a program that ends, or takes more than `limit` seconds for an
-    answer, is left out, and the dict says why; else that fails."""
+    answer, is left out, and the dict says why; else that fails. `ours` is the audit.Ours of those that are no peers."""
     served, times = [], {}
 
     def attempt(act, s):
@@ -139,6 +135,8 @@ def take_turns(commands, folder, rounds, steps, ready=None, failed=None, limit=N
         for program, command in commands.items():  # set up one after the other: compilation takes all processors
             served.append(Served(program, command, folder, limit))
             about = attempt(served[-1].answer, served[-1])
+            if about:
+                audit.note_program(program, about, ours)
             if about and ready is not None:
                 ready[program] = about["ready"]
         for turn in range(rounds + 1):  # the first turn only warms up
@@ -165,7 +163,7 @@ def time_workload(name, folder, rounds=ROUNDS, peers=None, options=()):
     commands = {"trainc": [*our_command(our_files(name, folder, *options)), "--serve"],
                 **{peer: [*c, "--serve"] for peer, c in peer_commands(name).items() if peers is None or peer in peers},
                 "limit": [limit_program(), "serve", moving_kernel(name)]}
-    times = take_turns(commands, folder, rounds, steps_of(name))
+    times = take_turns(commands, folder, rounds, steps_of(name), ours=audit.Ours(name, options=tuple(options)))
     return {program: parts["step_ms"] for program, parts in times.items()}
 
 

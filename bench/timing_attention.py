@@ -4,6 +4,7 @@ import math
 import os
 import sys
 
+from audit import Ours
 from common import PEERS, ROOT, Failed, compile_module
 from timing import ROUNDS, limit_program, precision, take_turns
 from timing_update import tensor
@@ -57,7 +58,7 @@ def time_attention(name, folder, bf16=False, rounds=ROUNDS):
                                      "--mode", mode, *precision(bf16)]
     commands["limit"] = [limit_program(), "serve", LIMIT]
     ready = {}
-    times = take_turns(commands, folder, rounds, STEPS, ready)
+    times = take_turns(commands, folder, rounds, STEPS, ready, ours=Ours(name, bf16))
     norms = {program: about["loss"] for program, about in ready.items() if "loss" in about}
     for program, found in norms.items():
         if not all(math.isclose(a, b, rel_tol=NORMS[bf16]) for a, b in zip(found, norms["torch eager"], strict=True)):

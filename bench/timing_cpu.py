@@ -3,6 +3,7 @@ import os
 import sys
 from statistics import median
 
+from audit import Ours
 from common import PEERS
 from timing import (ROUNDS, limit_program, moving_kernel, our_command, our_files, peer_commands, precision, steps_of,
                     take_turns)
@@ -55,5 +56,6 @@ def time_step(name, folder, bf16=False, rounds=ROUNDS, options=(), peaks=False, 
     commands = {"trainc": [*held, *ours], **({FREE: ours} if held else {}), **peers, **(more or {}),
                 "limit": [limit_program(), "serve", moving_kernel(name), *(["registers"] if peaks else [])]}
     ready = {}
-    times = take_turns(commands, folder, rounds, steps_of(name), ready)
+    ours = Ours(name, bf16, (*options, *(f"({word})" for word in held if "=" in word)))
+    times = take_turns(commands, folder, rounds, steps_of(name), ready, ours=ours)
     return StepTimes(name, bf16, times, ready["limit"]["limits"])

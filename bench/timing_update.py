@@ -2,6 +2,7 @@
 import os
 import sys
 
+from audit import Ours
 from common import PEERS, ROOT, compile_module
 from timing import ROUNDS, limit_program, take_turns
 from workloads import OPTIMIZER, WORKLOADS, parameters
@@ -66,7 +67,7 @@ def time_update(name, folder, rounds=ROUNDS, peers=True, bf16=False, options=())
     commands = {"trainc": our_update(name, folder, bf16, options),
                 "limit": limit_command(LIMIT_WITH_COPY if bf16 else LIMIT, READ),
                 **(peer_updates(name, bf16) if peers else {})}
-    return take_turns(commands, folder, rounds, STEPS)
+    return take_turns(commands, folder, rounds, STEPS, ours=Ours(name, bf16, tuple(options)))
 
 
 def time_tensor_counts(folder, rounds=ROUNDS):

@@ -41,7 +41,8 @@ def timed():
 first = [timed() for _ in range(CHECKED_STEPS)]
 norms = [x.grad.double().norm().item() for x in inputs]
 if a.serve:
-    measure.serve(f"torch-sdpa-{a.mode}", a, norms, step)
+    measure.serve(f"torch-sdpa-{a.mode}", a, norms, step,
+                  settings=f"torch {torch.__version__}, scaled_dot_product_attention, {a.mode}")
 measure.step_peak_rss_mb(reset=True)
 foreign = measure.Foreign()
 times = [timed() for _ in range(a.steps)]

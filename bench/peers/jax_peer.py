@@ -1,4 +1,5 @@
 """One training step in JAX: one jit with donated parameters and state, optax clip_by_global_norm + adamw."""
+import os
 import time
 
 import measure
@@ -8,6 +9,7 @@ a = measure.arguments()
 
 import jax  # noqa: E402  (after the threads are pinned)
 import jax.numpy as jnp  # noqa: E402
+import optax  # noqa: E402
 
 from jax_models import load, load_data, loss_and_gradients, optimizer, update  # noqa: E402
 
@@ -80,7 +82,9 @@ else:
     once, compile_s = run.train()
     losses = [float(once()) for _ in range(CHECKED_STEPS)]
 if a.serve:
-    measure.serve("jax", a, losses, once)
+    measure.serve("jax", a, losses, once, settings=f"jax {jax.__version__}, optax {optax.__version__}, one jit, donated state,"
+                  f" XLA_FLAGS '{os.environ.get('XLA_FLAGS', '')}'",
+                  precision="bf16, residual stream in bf16" if a.bf16 and w.kind == "gpt" else None)
 measure.step_peak_rss_mb(reset=True)
 foreign = measure.Foreign()
 times = timed(once, a.steps)

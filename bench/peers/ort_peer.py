@@ -4,6 +4,7 @@ Install onnxruntime-training==1.19.2 and onnx==1.17.0 first.
 """
 import tempfile
 import time
+from importlib import metadata
 
 import measure
 from workloads import CHECKED_STEPS, OPTIMIZER, WORKLOADS, batches, initial_values
@@ -60,7 +61,8 @@ def timed():
 times, updates = [], []
 losses = [timed() for _ in range(CHECKED_STEPS)]
 if a.serve:
-    measure.serve("onnxruntime-training", a, losses, timed)
+    measure.serve("onnxruntime-training", a, losses, timed,
+                  settings=f"onnxruntime-training {metadata.version('onnxruntime-training')}, on-device training API")
 measure.step_peak_rss_mb(reset=True)
 foreign, times, updates = measure.Foreign(), [], []
 for _ in range(a.steps):

@@ -2,6 +2,7 @@
 import os
 import tempfile
 import time
+from importlib import metadata
 
 import measure
 from workloads import CHECKED_STEPS, OPTIMIZER, WORKLOADS, batches, initial_values
@@ -53,7 +54,7 @@ with Context(TRAINING=1):
     losses = [timed() for _ in range(CHECKED_STEPS)]  # TinyJit runs, captures, then replays
     first = sum(times[:2])
     if a.serve:
-        measure.serve("tinygrad", a, losses, timed)
+        measure.serve("tinygrad", a, losses, timed, settings=f"tinygrad {metadata.version('tinygrad')}, TinyJit")
     measure.step_peak_rss_mb(reset=True)
     foreign, times = measure.Foreign(), []
     for _ in range(a.steps):

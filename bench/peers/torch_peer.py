@@ -29,6 +29,9 @@ torch.set_num_threads(a.threads)
 torch.set_float32_matmul_precision(a.precision)
 w = ALL_WORKLOADS[a.workload]
 NAME = f"torch-{a.mode}-{a.optimizer}"
+SETTINGS = (f"torch {torch.__version__}, {a.mode}, {a.optimizer} AdamW, foreach clip_grad_norm_, float32_matmul_precision {a.precision},"
+            f" ATen {torch.backends.cpu.get_cpu_capability() if a.device == 'cpu' else torch.cuda.get_device_name()}")
+PRECISION = "bf16 by autocast, residual stream in f32" if a.bf16 and w.kind == "gpt" else None
 wait = torch.cuda.synchronize if a.device == "cuda" else None
 
 
@@ -96,7 +99,7 @@ def time_training():
         finish()
         first.append(now() - t)
     if a.serve:
-        measure.serve(NAME, a, losses, served(lambda: (step(), finish())), wait)
+        measure.serve(NAME, a, losses, served(lambda: (step(), finish())), wait, settings=SETTINGS, precision=PRECISION)
     measure.step_peak_rss_mb(reset=True)
     foreign, times, opt = measure.Foreign(), [], []
     for _ in range(a.steps):
@@ -131,7 +134,7 @@ def time_optimizer():
             first.append(now() - t)
             norms.append(sum(p.double().square().sum().item() for p in params) ** 0.5)
         if a.serve:
-            measure.serve(NAME, a, norms, served(lambda: apply(params, optimizer)), wait)
+            measure.serve(NAME, a, norms, served(lambda: apply(params, optimizer)), wait, settings=SETTINGS)
         measure.step_peak_rss_mb(reset=True)
         foreign, times = measure.Foreign(), []
         for _ in range(a.steps):

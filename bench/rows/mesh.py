@@ -7,14 +7,14 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from statistics import median
 
 import numpy as np
 
 import alignment
-from commands import arenas
+from commands import COMPUTE, MASTER, arenas
 from common import ENVIRONMENT, ROOT, compile_module, run, tool, workload_module
 from rows import Outcome, judge, judge_ratios, worst
 from rows.ranks import ALL_MODES, CHAR, Event, elements, formula, library_of, run_ranks
@@ -148,32 +148,55 @@ def loaded(name):
 # Memory.
 
 def memory(folder):
-    """Parameters that are whole and those in parts, each by the formula of its own."""
-    bad, most, cells = [], 0.0, 0
+    """Parameters that are replicated and those split over `model`, each by the formula of its own; and the workspace, in which the
+    buckets lie that are in use."""
+    bad, most, fullest, cells = [], 0.0, 0.0, 0
     for kind, options in (("f32", []), ("bf16", ["--bf16"])):
         text = workload_module(replace(CHAR, batch=8), *options)
         sizes = {True: 0, False: 0}
         for shape, rest in re.findall(r"train\.param @[\w.]+ : tensor<([\dx]+)xf32>(.*)", text):
             sizes["[model]" in rest] += prod(map(int, shape.split("x")))
         for mesh in (None, "data=2", "model=2", "data=4", "data=2,model=2", "data=8", "data=4,model=2"):
-            parts = alike(mesh)
-            for mode in ALL_MODES if mesh else ALL_MODES[:1]:
-                library = library_of(text, os.path.join(folder, "m.so"), mesh, mode)
-                for held, copied in run_ranks(held_bytes, library, ranks_of(mesh)):
+            parts, activations = alike(mesh), 0
+            for mode, size in [(mode, size) for mode in (ALL_MODES if mesh else ALL_MODES[:1]) for size in (None, 4 << 20)
+                               if not size or mode in ALL_MODES[2:]]:
+                way = f"{kind} {mode} on {mesh}" + (f" in buckets of {size >> 20} MiB" if size else "")
+                library = library_of(text, os.path.join(folder, "m.so"), mesh, mode, *([f"--bucket-size={size}"] if size else []))
+                for held, workspace, buckets, copied in run_ranks(held_bytes, library, ranks_of(mesh)):
                     want = 0.0
                     for split, count in sizes.items():
                         own = count / (parts if split else 1)
                         want += formula(own, own if copied else 0, ranks_of(mesh) // parts, mode)
                     off = held / want - 1
-                    most, cells = max(most, abs(off)), cells + 1
-                    if abs(off) > 0.02:
-                        bad.append(f"{kind} {mode} on {mesh}: {100 * off:+.1f} %")
-    return judge(not bad, "; ".join([f"{cells} ranks: arenas within {100 * most:.2f} % of the formulas of docs/Ranks.md",
-                                     *sorted(set(bad))[:6]]))
+                    if not size:  # small buckets have more padding
+                        most, cells = max(most, abs(off)), cells + 1
+                    if abs(off) > 0.02 and not size:
+                        bad.append(f"{way}: {100 * off:+.1f} %")
+                    if mode == "none":
+                        activations = workspace
+                    elif mode in ("gradients", "parameters"):
+                        gradients, parameters = buckets
+                        limit = activations + MOST_IN_USE * (gradients + (parameters if mode == "parameters" else 0))
+                        fullest = max(fullest, workspace / limit)
+                        if workspace > limit:
+                            bad.append(f"{way}: workspace {workspace}, at most {limit}")
+    return judge(not bad, "; ".join([f"{cells} ranks: arenas within {100 * most:.2f} % of the formulas of docs/Ranks.md; of ZeRO-2 and 3"
+                                     f" the workspace is at most {fullest:.2f} of that of the replicated step and {MOST_IN_USE} buckets"
+                                     " of gradients, with ZeRO-3 and as many of parameters", *sorted(set(bad))[:6]]))
+
+
+MOST_IN_USE = 3  # buckets of a kind that a rank holds whole at a time
 
 
 def held_bytes(rank):
-    return rank.trainer.memory().persistent, elements(rank.trainer, "compute")
+    """(bytes of arenas, of the workspace, (of the largest bucket of gradients, of parameters), elements that have a copy)"""
+    memory, largest = rank.trainer.memory(), {}
+    for arena in arenas(rank.trainer):
+        for bucket in arena.buckets[:arena.num_buckets]:
+            kind = "gradients" if arena.role in (GRADIENT, MERGED) else "parameters" if arena.role in (MASTER, COMPUTE) else None
+            largest[kind] = max(largest.get(kind, 0), bucket.bytes)
+    return (memory.persistent, memory.workspace, (largest.get("gradients", 0), largest.get("parameters", 0)),
+            elements(rank.trainer, "compute"))
 
 
 # Collectives.
@@ -193,8 +216,9 @@ class Detail(ctypes.Structure):
 
 
 def counted(rank):
-    """({(kind, axes, bytes of the range): how many} of each micro-step of two windows, {(axes that share pieces, bytes of a bucket): how
-    many buckets} of what is summed, how many collectives of each kind the communicator counts)."""
+    """({(kind, axes, bytes of the range): how many} of each micro-step of two windows, {(whether `model` splits it, bytes): how many}
+    of the buckets that are summed, the same of those that a micro-step gathers before it uses them, how many collectives of each
+    kind the communicator counts)."""
     t, found = rank.trainer, []
     mesh = ctypes.cast(t.descriptor.axes, ctypes.POINTER(Axis))[:t.descriptor.num_axes]
 
@@ -224,10 +248,41 @@ def counted(rank):
         if arena.role == (MERGED if MERGED in roles else GRADIENT):
             split = ".model" in arena.name.decode()
             buckets.update((split, arena.buckets[i].bytes) for i in range(arena.num_buckets))
-    return found, buckets, dict(zip(KINDS.values(), (a - b for a, b in zip(after, before))))
+    return found, buckets, gathered_buckets(t), dict(zip(KINDS.values(), (a - b for a, b in zip(after, before))))
 
 
-def expected(mesh, mode, buckets, last):
+def uses():
+    """The parameters of gpt-char in the order in which a micro-step reads them: forward, then those that gradients need."""
+    layer = ["ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
+             "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias"]
+    layers = [f"h.{i}.{name}" for i in range(CHAR.layers) for name in layer]
+    return ["wte.weight", "wpe.weight", *layers, "ln_f.weight", "ln_f.bias", "wte.weight", "wte.weight", "ln_f.weight",
+            *(name for name in reversed(layers) if name.endswith(".weight"))]
+
+
+IN_USE = 2  # buckets of a kind that stay gathered
+
+
+def gathered_buckets(trainer):
+    """{(whether `model` splits it, bytes): how many} of the gathers of parameters in a micro-step, if they are sharded: a bucket is
+    gathered once for all uses between which no more than one other bucket of its kind is used (docs/Ranks.md)."""
+    known, kept, found = arenas(trainer), {}, Counter()
+    for name in uses():
+        t = trainer.descriptor.tensors[trainer.tensors["parameter", name, None]]
+        arena = known[t.arena]
+        bucket = next(i for i in range(arena.num_buckets)
+                      if 0 <= t.offset - arena.buckets[i].first < arena.buckets[i].bytes) if arena.num_buckets else 0
+        last = kept.setdefault(t.arena, [])
+        if bucket in last:
+            last.remove(bucket)
+        elif arena.num_buckets:
+            found[".model" in arena.name.decode(), arena.buckets[bucket].bytes] += 1
+        last.append(bucket)
+        del last[:-IN_USE]
+    return found
+
+
+def expected(mesh, mode, buckets, gathers, last):
     """The collectives of a micro-step, by docs/Ranks.md, but for those of a few bytes: norms, losses and flags."""
     want, data, model = Counter(), ranks_of(mesh) // alike(mesh), alike(mesh)
     tokens = 4 // data * CHAR.tokens
@@ -245,10 +300,12 @@ def expected(mesh, mode, buckets, last):
             want["reduce_scatter", over[0], size] += count
             if len(over) > 1:
                 want["all_reduce", over[1], size // data] += count
-        # The sums or, of a divided update, the parameters; these before they are used if they are divided too: here a
-        # bucket is all of its kind, and stays.
-        if last or mode == "parameters":
+        # The sums or, of a sharded update, the parameters; sharded parameters before they are used.
+        if last and mode != "parameters":
             want["all_gather", over[0], size] += count
+    for (split, size), count in gathers.items() if mode == "parameters" else ():
+        if data > 1 or model > 1 and not split:
+            want["all_gather", "data" if data > 1 else "model", size] += count
     return want
 
 
@@ -263,33 +320,35 @@ def is_norm(key, buckets):
 
 
 def collectives(folder):
+    """With buckets of the default size, and with small ones, which ZeRO-3 gathers more than once in a micro-step."""
     bad, notes = [], []
     text = workload_module(replace(CHAR, batch=4, accumulate=MICRO_STEPS))
-    for mesh in ("data=2", "model=2", "data=4", "data=2,model=2"):
-        for mode in ALL_MODES:
-            library = library_of(text, os.path.join(folder, "m.so"), mesh, mode, f"--bucket-size={1 << 30}")
-            for steps, buckets, total in run_ranks(counted, library, ranks_of(mesh), alike=alike(mesh)):
-                seen = Counter()
-                for i, found in enumerate(steps):
-                    last = (i + 1) % MICRO_STEPS == 0
-                    want = expected(mesh, mode, buckets, last)
-                    large = Counter({key: n for key, n in found.items() if key[2] >= SMALL and (
-                        key in want or n > 1 or not last or mode == "none" or not is_norm(key, buckets))})
-                    if large != want:
-                        bad.append(f"{mesh} {mode}, micro-step {i + 1}: {dict(large - want)} more, {dict(want - large)} fewer")
-                    if not last and sum(found.values()) > sum(large.values()) and mesh == "data=2" and mode == "none":
-                        bad.append(f"{mesh} {mode}: ranks exchange inside a window")
-                    for (kind, _, _), n in found.items():
-                        seen[kind] += n
-                if seen != Counter(total):
-                    bad.append(f"{mesh} {mode}: {dict(seen)} commands, {total} counted by the communicator")
-            window = Counter()
-            for found in steps[:MICRO_STEPS]:
-                for (kind, group, size), n in found.items():
-                    if size >= SMALL:
-                        window[kind, group] += n * size
-            notes.append(f"{mesh} {mode}: " + ", ".join(f"{kind} over {group} {size / 1e6:.1f} MB"
-                                                        for (kind, group), size in sorted(window.items())))
+    for mesh, mode, size in [(mesh, mode, size) for mesh in ("data=2", "model=2", "data=4", "data=2,model=2") for mode in ALL_MODES
+                             for size in (None, 4 << 20) if not size or mode in ALL_MODES[2:]]:
+        way = mode + (f" in buckets of {size >> 20} MiB" if size else "")
+        library = library_of(text, os.path.join(folder, "m.so"), mesh, mode, *([f"--bucket-size={size}"] if size else []))
+        for steps, buckets, gathers, total in run_ranks(counted, library, ranks_of(mesh), alike=alike(mesh)):
+            seen = Counter()
+            for i, found in enumerate(steps):
+                last = (i + 1) % MICRO_STEPS == 0
+                want = expected(mesh, mode, buckets, gathers, last)
+                large = Counter({key: n for key, n in found.items() if key[2] >= SMALL and (
+                    key in want or n > 1 or not last or mode == "none" or not is_norm(key, buckets))})
+                if large != want:
+                    bad.append(f"{mesh} {way}, micro-step {i + 1}: {dict(large - want)} more, {dict(want - large)} fewer")
+                if not last and sum(found.values()) > sum(large.values()) and mesh == "data=2" and mode == "none":
+                    bad.append(f"{mesh} {way}: ranks exchange inside a window")
+                for (kind, _, _), n in found.items():
+                    seen[kind] += n
+            if seen != Counter(total):
+                bad.append(f"{mesh} {way}: {dict(seen)} commands, {total} counted by the communicator")
+        window = Counter()
+        for found in steps[:MICRO_STEPS]:
+            for (kind, group, size), n in found.items():
+                if size >= SMALL:
+                    window[kind, group] += n * size
+        notes.append(f"{mesh} {way}: " + ", ".join(f"{kind} over {group} {size / 1e6:.1f} MB"
+                                                    for (kind, group), size in sorted(window.items())))
     return judge(not bad, "; ".join([*(bad[:4] or [f"of each rank and micro-step as docs/Ranks.md says; in a window of"
                                                    f" {MICRO_STEPS}"]), *notes]))
 
@@ -354,7 +413,9 @@ def reshard(folder):
 # The estimate.
 
 STEPS = 10
-TRIES = 4
+CORES = len(os.sched_getaffinity(0))
+OF_RANKS = ("latency", "reduce_scatter", "all_reduce", "all_gather")  # rates that one rank alone cannot have
+PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def on_ranks(count, library, *options):
@@ -365,47 +426,59 @@ def on_ranks(count, library, *options):
 
 
 def preflight(count, library):
-    return re.search(r"^rates: (--bandwidth=\S+)$", on_ranks(count, library, "--preflight"), re.M)[1]
+    """{rate: number in its unit} that the preflight measures."""
+    text = re.search(r"^rates: --bandwidth=(\S+)$", on_ranks(count, library, "--preflight"), re.M)[1]
+    parts = [re.fullmatch(r"([\w.]+)=([\d.e+-]+)(\w?)", word).groups() for word in text.split(",")]
+    return {name: float(number) * PREFIXES[prefix] for name, number, prefix in parts}
+
+
+def shared(rates, ranks):
+    """The rates of a rank of which several share a core: what one core does, divided among them."""
+    factor = max(1.0, ranks / CORES)
+    return {name: rate * factor if name == "command" else rate / factor for name, rate in rates.items()}
 
 
 def predicted(text, rates, mesh, mode):
-    done = subprocess.run([tool("trainc"), "-", "--estimate=json", rates, *([f"--mesh={mesh}", f"--shard={mode}"] if mesh else [])],
+    option = "--bandwidth=" + ",".join(f"{name}={rate:.6g}" for name, rate in rates.items())
+    done = subprocess.run([tool("trainc"), "-", "--estimate=json", option, *([f"--mesh={mesh}", f"--shard={mode}"] if mesh else [])],
                           input=text, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)["entries"][0]
 
 
-def time_cell(count, libraries, text, cell, rates):
-    """(predictions by `rates`, from right before, and by those from right after, milliseconds per step, the rates after). What was
-    timed while the two moved apart is timed again."""
-    for _ in range(TRIES):
-        before = rates
-        timed = json.loads(on_ranks(count, libraries[cell], "--benchmark", str(STEPS)).splitlines()[-1])["step_ms_median"]
-        rates = preflight(count, next(iter(libraries.values())))
-        plans = [predicted(text, r, *cell) for r in (before, rates)]
-        seconds = [plan["seconds"] for plan in plans]
-        if max(seconds) <= STEADY * min(seconds):
-            break
-    return plans, timed, rates
+@dataclass
+class Pair:
+    """A prediction and the run beside it."""
+    ratio: float  # predicted over measured
+    share: float  # of the predicted, what is communication
+    moved: float  # of the prediction by rates right before the run and that by rates right after it, the larger over the smaller
 
 
 def estimate(folder):
-    """Rates are measured on a replicated step, for all modes and meshes of as many ranks."""
+    """Rates of computing are those of one rank, measured right before each run; those of collectives are measured once a round on the
+    replicated step of as many ranks. No run is repeated."""
     parts, statuses = [], []
     text = workload_module(replace(CHAR, batch=8))
+    one = library_of(text, os.path.join(folder, "one.so"))
     for count, meshes in ((1, [None]), (2, ["data=2", "model=2"]), (4, ["data=4", "data=2,model=2"])):
         cells = [(mesh, mode) for mesh in meshes for mode in (ALL_MODES if count > 1 and mesh != "model=2" else ALL_MODES[:1])]
         libraries = {cell: library_of(text, os.path.join(folder, f"m{count}.{i}.so"), *cell) for i, cell in enumerate(cells)}
-        ratios, shares, moved = {cell: [] for cell in cells}, {cell: [] for cell in cells}, dict.fromkeys(cells, 1)
+        pairs = {cell: [] for cell in cells}
         for _ in range(ROUNDS):
-            rates = preflight(count, libraries[cells[0]])
+            links = {}
+            if count > 1:
+                links = {name: rate for name, rate in preflight(count, libraries[cells[0]]).items() if name in OF_RANKS}
+            before = preflight(1, one)
             for cell in cells:
-                plans, timed, rates = time_cell(count, libraries, text, cell, rates)
-                seconds = [plan["seconds"] for plan in plans]
-                moved[cell] = max(moved[cell], max(seconds) / min(seconds))
-                shares[cell].append(sum(plan["exposed"] for plan in plans) / sum(seconds))
-                ratios[cell].append(1e3 * sum(seconds) / 2 / timed)
-        for cell, found in ratios.items():
-            parts.append(f"{cell[0] or 'one rank'} {cell[1]}: {median(found):.2f} of the measured, {100 * median(shares[cell]):.0f} % of"
-                         " it communication")
-            statuses.append(judge_ratios(found, lambda r: 0.8 <= r <= 1.2, moved[cell]))
-    return Outcome("; ".join(parts), worst(statuses))
+                measured = json.loads(on_ranks(count, libraries[cell], "--benchmark", str(STEPS)).splitlines()[-1])["step_ms_median"]
+                after = preflight(1, one)
+                plan, later = (predicted(text, shared(rates, count) | links, *cell) for rates in (before, after))
+                moved = max(plan["seconds"], later["seconds"]) / min(plan["seconds"], later["seconds"])
+                pairs[cell].append(Pair(1e3 * plan["seconds"] / measured, plan["exposed"] / plan["seconds"], moved))
+                before = after
+        for cell, found in pairs.items():
+            ratios = [pair.ratio for pair in found]
+            listed = " ".join(f"{pair.ratio:.2f}" + ("*" if pair.moved > STEADY else "") for pair in found)
+            parts.append(f"{cell[0] or 'one rank'} {cell[1]}: {median(ratios):.2f} of the measured ({listed}),"
+                         f" {100 * median(pair.share for pair in found):.0f} % of it communication")
+            statuses.append(judge_ratios(ratios, lambda r: 0.8 <= r <= 1.2, max(pair.moved for pair in found)))
+    return Outcome("; ".join([*parts, f"* the rates moved by more than {STEADY} beside this run"]), worst(statuses))

@@ -6,30 +6,33 @@ from dataclasses import replace
 
 import numpy as np
 
-from common import PEERS, ROOT, Failed, compile_module, run, workload_module
+from common import ENVIRONMENT, PEERS, ROOT, Failed, compile_module, run, workload_module
 from losses import BAR, state_digest, updates_of
 from rows import judge
-from timing import our_precision
 from workloads import CHECKED_STEPS, WORKLOADS, batches, initial_values, write_safetensors
 
 # How many parameters and batches each is trained with in bf16: rounding grows as it likes on the way down, by a factor of 2
 # from one to the other. One of gpt2-124m takes JAX six minutes.
 TRAININGS = {"gpt2-124m": 1, "gpt-char": 3, "many-small": 3}
 UPDATES, THREADS, FARTHER = 20, (2, 1, 3), 1.5
+# By the type of the residual stream between layers: how the generators ask for it. --bf16 alone is what a user gets.
+DEFAULT = "bf16"
+OURS = {"bf16": ["--bf16"], "f32": ["--bf16", "--keep-f32", "nn.add", "nn.embedding"]}
+PEERS_OWN = {"jax": "bf16", "torch": "f32"}  # what the peers that are timed have
 NUMBERS = ("loss", "gradient_norm")
 
 
-def by_jax(name, w, kind, folder):
+def by_peer(name, w, kind, folder):
     """The arrays that bench/oracle/updates.py writes."""
     path = os.path.join(folder, f"{name}-{w.seed}-{kind}.npz")
     run([sys.executable, os.path.join(ROOT, "bench", "oracle", "updates.py"), name, str(w.seed), kind, str(UPDATES), path],
-        timeout=1800, env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "bench")})
+        timeout=1800, env={**ENVIRONMENT, "PYTHONPATH": os.path.join(ROOT, "bench")})
     return np.load(path)
 
 
-def by_trainc(w, bf16, folder, numbers_of_threads=THREADS):
+def by_trainc(w, options, folder, numbers_of_threads=THREADS):
     """({'loss', 'gradient_norm', parameter: array}, whether all numbers of threads give the same bits)."""
-    library = compile_module(workload_module(w, *our_precision(bf16)), os.path.join(folder, "model.so"))
+    library = compile_module(workload_module(w, *options), os.path.join(folder, "model.so"))
     values, runs = os.path.join(folder, "values.safetensors"), []
     write_safetensors(values, dict(initial_values(w)))
     kept = {}
@@ -81,25 +84,44 @@ def root_mean_square(distances):
     return np.sqrt(np.square(distances).mean(axis=0))
 
 
+def trained_in_bf16(name, w, exact, folder, numbers_of_threads):
+    """({program and type of its residual stream: distances from f64}, whether all numbers of threads give the same bits)."""
+    found, equal = {}, True
+    for residual, options in OURS.items():
+        got, same = by_trainc(w, options, folder, numbers_of_threads if residual == DEFAULT else THREADS[:1])
+        found["trainc", residual] = distances(got, exact, w)
+        equal &= same
+    for peer in PEERS_OWN:
+        for residual in OURS:
+            found[peer, residual] = distances(by_peer(name, w, f"{peer}-bf16-{residual}", folder), exact, w)
+    return found, equal
+
+
 def updates(folder):
+    """Judged is trainc's default against each peer, with the peer's own residual type and with ours: the nearer one counts."""
     notes, good = [], True
     for name, trainings in TRAININGS.items():
-        ours, theirs = [], []
+        all_found = []
         for i in range(trainings):
             w = replace(WORKLOADS[name], seed=WORKLOADS[name].seed + 100 * i)
-            exact = by_jax(name, w, "f64", folder)
+            exact = by_peer(name, w, "jax-f64", folder)
             if i == 0:
-                f32, equal = by_trainc(w, False, folder)
+                f32, equal = by_trainc(w, [], folder)
                 first = worst_number(f32, reference(name, exact))
-                rounded = worst_number(f32, exact), worst_number(by_jax(name, w, "f32", folder), exact)
-            bf16, same = by_trainc(w, True, folder, THREADS if i == 0 else THREADS[:1])
+                rounded = worst_number(f32, exact), worst_number(by_peer(name, w, "jax-f32", folder), exact)
+            found, same = trained_in_bf16(name, w, exact, folder, THREADS if i == 0 else THREADS[:1])
             equal &= same
-            ours.append(distances(bf16, exact, w))
-            theirs.append(distances(by_jax(name, w, "bf16", folder), exact, w))
-        off = root_mean_square(ours)
-        ratios = off / root_mean_square(theirs)
-        good &= first <= BAR and ratios.max() <= FARTHER and equal
-        far = ", ".join(f"{what} {o:.1e}, {r:.2f}x JAX's" for what, o, r in zip(("losses", "parameters"), off, ratios))
+            all_found.append(found)
+        off = {key: root_mean_square([found[key] for found in all_found]) for key in all_found[0]}
+        ours = off["trainc", DEFAULT]
+        good &= first <= BAR and equal and all((ours <= FARTHER * theirs).all() for (peer, _), theirs in off.items()
+                                               if peer != "trainc")
+        table = ", ".join(f"{peer} ({residual}{', its own' if PEERS_OWN.get(peer) == residual else ''}"
+                          f"{', the default' if (peer, residual) == ('trainc', DEFAULT) else ''})"
+                          f" {losses:.1e} {parameters:.1e}" for (peer, residual), (losses, parameters) in off.items())
+        ratios = ", ".join(f"{(ours / theirs).max():.2f} of {peer} ({residual})" for (peer, residual), theirs in off.items()
+                           if peer != "trainc")
         notes.append(f"{name}: f32 within {first:.1e} in {CHECKED_STEPS} updates, {rounded[0]:.1e} in all (JAX's {rounded[1]:.1e});"
-                     f" bf16 of {trainings} off by: {far}; {len(THREADS)} numbers of threads {'equal' if equal else 'DIFFER'}")
+                     f" bf16 of {trainings}, off in losses and parameters, by residual type: {table}; the default's larger ratio is"
+                     f" {ratios}; {len(THREADS)} numbers of threads {'equal' if equal else 'DIFFER'}")
     return judge(good, "; ".join(notes))

@@ -251,7 +251,9 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
     bool gpu = target == Target::CUDA;
     targets.push_back(gatherTables(
         *module, name, gpu ? TRAINC_TARGET_CUDA : TRAINC_TARGET_CPU,
-        gpu && options.tf32 ? TRAINC_PROVIDER_TF32 : TRAINC_PROVIDER_DEFAULT));
+        gpu && options.tf32                  ? TRAINC_PROVIDER_TF32
+        : !gpu && !options.pipeline.splitF32 ? TRAINC_PROVIDER_FMA
+                                             : TRAINC_PROVIDER_DEFAULT));
   }
   if (options.memoryReport)
     return write(options.output,

@@ -139,6 +139,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     LowerKernelsPassOptions lower;
     lower.generic = options.reference;
     lower.amx = options.amx;
+    lower.splitF32 = options.splitF32;
     lower.registerBytes = options.registerBytes;
     pm.addPass(createLowerKernelsPass(lower));
     KernelsToLLVMPassOptions target;

@@ -38,6 +38,11 @@ struct CommandLine {
   cl::opt<bool> tf32{"tf32",
                      cl::desc("Round factors of f32 products on GPUs to TF32"),
                      cl::cat(category)};
+  cl::opt<bool> noSplitF32{
+      "no-split-f32",
+      cl::desc("Multiply f32 in f32 also where the CPU has AMX, which else sums "
+               "six bf16 products of parts"),
+      cl::cat(category)};
   cl::opt<std::string> cudaPath{
       "cuda-path", cl::desc("The CUDA toolkit (CUDA_HOME, /usr/local/cuda)"),
       cl::value_desc("folder"), cl::cat(category)};
@@ -293,6 +298,7 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   options.pipeline.reference = reference;
   options.pipeline.alignSize = alignSize;
   options.pipeline.foldNorm = foldNorm;
+  options.pipeline.splitF32 = !noSplitF32;
   if (!llvm::is_contained({"none", "optimizer", "gradients", "parameters"},
                           shard))
     return error("expects --shard=none, optimizer, gradients or parameters, "

@@ -34,9 +34,9 @@ def LowerKernelsPass : Pass<"train-lower-kernels", "::mlir::ModuleOp"> {
     Pointwise ops and reductions become loops with explicit vectors of 32 elements and
     the lanes that `nn.reduce` states; other kernels go through `nn-to-linalg`. The
     kernel gets the attribute `tiles`. With generic=true every kernel goes through
-    `nn-to-linalg`: the reference. With amx=true attention in bf16, and long attention in
-    f32, multiplies by tile registers, and its kernels get the attribute `amx`. Sums of
-    other attention fill half of the bytes of vector registers.
+    `nn-to-linalg`: the reference. With amx=true attention in bf16, and with split-f32=true
+    long attention in f32, too, multiplies by tile registers, and its kernels get the
+    attribute `amx`. Sums of other attention fill half of the bytes of vector registers.
 
     Example: test/Conversion/LowerKernels/lower-kernels.mlir
   }];
@@ -44,6 +44,8 @@ def LowerKernelsPass : Pass<"train-lower-kernels", "::mlir::ModuleOp"> {
                         "Lower every kernel by its linalg decomposition">,
                  Option<"amx", "amx", "bool", "false",
                         "Multiply in attention by the tile registers of AMX where it pays">,
+                 Option<"splitF32", "split-f32", "bool", "true",
+                        "With amx, multiply f32 by tile registers as sums of bf16 products">,
                  Option<"registerBytes", "register-bytes", "int64_t", "2048",
                         "Bytes of all vector registers together">];
   let statistics = [Statistic<"numGeneric", "generic", "Kernels lowered through linalg">];

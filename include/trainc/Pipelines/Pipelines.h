@@ -52,6 +52,8 @@ struct PipelineOptions {
   bool expandBF16 = false;
   /// The processor multiplies bf16 by tile registers.
   bool amx = false;
+  /// Where it does, multiply f32 as sums of bf16 products (Language.md, Numerics).
+  bool splitF32 = true;
   /// Bytes of the processor's vector registers together.
   int64_t registerBytes = 2048;
 };

@@ -96,16 +96,16 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
 }
 
 int64_t trainc::emitAttention(KernelFunction &function, Operation *op,
-                              bool amx) {
+                              Tiles tiles) {
   return dispatchAttention(
       function, op,
       [&](AttentionEmitter &e, Value out, Value lse) {
-        if (amx && fitsTiles(e))
+        if (fitsTiles(e, tiles))
           return emitForwardByTiles(e, out, lse);
         return e.emitForward(out, lse);
       },
       [&](AttentionEmitter &e, HeadMatrix dq, HeadMatrix dk, HeadMatrix dv) {
-        if (amx && fitsTiles(e))
+        if (fitsTiles(e, tiles))
           return emitBackwardByTiles(e, dq, dk, dv);
         return e.emitBackward(dq, dk, dv);
       });

@@ -131,7 +131,7 @@ protected:
 };
 
 /// Whether tiles pay: few rows, or short ones, would leave most of them empty.
-bool fitsTiles(const AttentionEmitter &emitter);
+bool fitsTiles(const AttentionEmitter &emitter, Tiles tiles);
 
 /// As emitForward and emitBackward of `emitter`.
 int64_t emitForwardByTiles(const AttentionEmitter &emitter,

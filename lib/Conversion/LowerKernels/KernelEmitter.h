@@ -110,8 +110,13 @@ int64_t emitSegmentSquareSum(KernelFunction &function,
                              train::SegmentSquareSumOp op);
 int64_t emitSumBlocks(KernelFunction &function, train::SumBlocksOp op);
 llvm::FailureOr<int64_t> emitGeneric(KernelFunction &function);
-/// An attention or its gradient; with `amx` by tile registers where they pay.
-int64_t emitAttention(KernelFunction &function, mlir::Operation *op, bool amx);
+/// Which types attention multiplies by tile registers (AMX) where they pay; f32 as sums
+/// of bf16 products.
+enum class Tiles { None, BF16, All };
+
+/// An attention or its gradient.
+int64_t emitAttention(KernelFunction &function, mlir::Operation *op,
+                      Tiles tiles);
 llvm::FailureOr<int64_t> emitEmbeddingGrad(KernelFunction &function,
                                            nn::EmbeddingGradOp op);
 

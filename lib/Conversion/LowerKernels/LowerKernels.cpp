@@ -25,7 +25,7 @@ using namespace trainc::train;
 
 /// Emits `kernel` by the emitter that fits; the number of tiles.
 static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
-                                     bool generic, bool amx) {
+                                     bool generic, Tiles tiles) {
   SmallVector<Operation *> ops;
   bool points = true;
   for (Operation &op : kernel.getBody().front().without_terminator()) {
@@ -48,7 +48,7 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
   if (ops.size() == 1 && !generic &&
       isa<nn::AttentionOp, nn::AttentionGradOp, nn::PackedAttentionOp,
           nn::PackedAttentionGradOp>(ops[0]))
-    return emitAttention(function, ops[0], amx);
+    return emitAttention(function, ops[0], tiles);
   if (ops.size() == 1 && !generic)
     if (auto embedding = dyn_cast<nn::EmbeddingGradOp>(ops[0]))
       return emitEmbeddingGrad(function, embedding);
@@ -80,7 +80,10 @@ struct LowerKernelsPass : trainc::impl::LowerKernelsPassBase<LowerKernelsPass> {
     for (KernelOp kernel : kernels) {
       KernelFunction function = createFunction(kernel, nested);
       function.registerBytes = registerBytes;
-      auto tiles = emitKernel(kernel, function, generic, amx);
+      auto tiles = emitKernel(kernel, function, generic,
+                              !amx       ? Tiles::None
+                              : splitF32 ? Tiles::All
+                                         : Tiles::BF16);
       if (failed(tiles))
         return signalPassFailure();
       function.function->setAttr("tiles", b.getI64IntegerAttr(*tiles));

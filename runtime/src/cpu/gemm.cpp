@@ -228,7 +228,7 @@ static uint64_t pieceFloats(int64_t rows, int64_t columns) {
 }
 
 const char *trainc::refuseProduct(const trainc_gemm_detail &d) {
-  if (d.provider || d.bias_gradient)
+  if (d.provider == TRAINC_PROVIDER_TF32 || d.bias_gradient)
     return "it is one for GPUs";
   if (d.epilogue > TRAINC_EPILOGUE_MULTIPLY)
     return "it has an unknown epilogue";
@@ -260,7 +260,8 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
   if (doubles && (d.a_type != d.b_type || d.a_type != d.c_type))
     return fail(TRAINC_UNSUPPORTED,
                 "a product of f64 with another type is not supported");
-  if (d.provider != 0)
+  if (d.provider != TRAINC_PROVIDER_DEFAULT &&
+      d.provider != TRAINC_PROVIDER_FMA)
     return fail(TRAINC_UNSUPPORTED, "GEMM provider %u is not known",
                 d.provider);
   int64_t batch = d.batch[0] * d.batch[1];
@@ -272,7 +273,8 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
                 static_cast<double>(d.k) * static_cast<double>(batch);
   // Below, packing and unused parts of the registers cost more than they save.
   constexpr double smallestAmx = 1 << 20;
-  if ((floats || brain) && d.k > 0 && macs >= smallestAmx && haveAmx()) {
+  bool splits = floats && d.provider != TRAINC_PROVIDER_FMA;
+  if ((splits || brain) && d.k > 0 && macs >= smallestAmx && haveAmx()) {
     plan.provider = AMX; // its bits do not depend on the cut
     plan.scratch = amxScratch(d.c_type, d.k);
     plan.split = splitOf(d);

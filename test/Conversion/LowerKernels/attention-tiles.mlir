@@ -1,7 +1,14 @@
 // RUN: trainc-opt %s --train-lower-kernels=amx=true | FileCheck %s
 // RUN: trainc-opt %s --train-lower-kernels | FileCheck %s --check-prefix=NONE
+// RUN: trainc-opt %s --train-lower-kernels='amx=true split-f32=false' | FileCheck %s --check-prefix=WHOLE
 
 // NONE-NOT: amx
+
+// WHOLE: train.kernel @forward({{.*}} attributes {amx,
+// WHOLE: train.kernel @pieces({{.*}} attributes {scratch =
+// WHOLE-LABEL: func.func @pieces(
+// WHOLE-NOT: tdpbf16ps
+// WHOLE-LABEL: func.func @f32(
 
 // Queries stand in 32 lanes: scores of 64 keys are 4 x 2 tiles, two steps of d deep; sums of 64 d are 4 x 2, two steps of
 // keys deep. Both loops hold 2 x 2 tiles.

@@ -1,0 +1,94 @@
+"""The tables of bench/results: a file per part of check.py, with a section per CPU family, each of one commit."""
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+
+import audit
+from common import ROOT
+
+FOLDER = os.path.join(ROOT, "bench", "results")
+CODE = ("lib", "include", "runtime", "tools")  # what a table speaks of
+HEADER = "| figure | value | bar | |"
+
+
+def git(*words):
+    return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True).stdout.strip()
+
+
+def commit():
+    return git("describe", "--always", "--dirty", "--abbrev=12") or "unknown"
+
+
+def code(revision="HEAD"):
+    """What the folders CODE hold at a revision, as one word; that of the work tree is another if it differs."""
+    trees = git("rev-parse", *(f"{revision}:{folder}" for folder in CODE)).split()
+    changed = revision == "HEAD" and git("status", "--porcelain", "--", *CODE)
+    return "-".join(tree[:8] for tree in trees) + ("-dirty" if changed else "")
+
+
+def family():
+    """The CPU as LLVM names it, with the vector units that decide how fast it is: two machines of one family compare."""
+    text = subprocess.run(["clang-22", "-march=native", "-###", "-E", "-x", "c", "/dev/null"], capture_output=True, text=True).stderr
+    with open("/proc/cpuinfo") as f:
+        flags = next(line for line in f if line.startswith("flags")).split()
+    units = [name for name, flag in (("AVX2", "avx2"), ("AVX-512", "avx512f"), ("AVX512-BF16", "avx512_bf16"), ("AMX", "amx_tile"))
+             if flag in flags]
+    return f"""{re.search('"-target-cpu" "([^"]+)"', text)[1]} ({", ".join(units)})"""
+
+
+def machine():
+    with open("/proc/cpuinfo") as f:
+        model = next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+    gibibytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{model}, {len(os.sched_getaffinity(0))} CPUs, {gibibytes:.0f} GiB"
+
+
+def section(report):
+    """The table of a report, with its CPU family as the heading, and who ran against whom."""
+    lines = [f"## {report['family']}", "", f"Commit {report['commit']}, {report['date']}. {report['machine']}.", f"{report['versions']}.",
+             "", HEADER, "|---|---|---|---|"]
+    for name, r in report["rows"].items():
+        cells = (f"{r['figure']} (`{name}`)", r["value"], r["bar"], r["status"])
+        lines.append("| " + " | ".join(c.replace("|", "/").replace("\n", " ") for c in cells) + " |")
+    return "\n".join([*lines, *audit.table(report["rows"])])
+
+
+def path_of(part):
+    return os.path.join(FOLDER, f"{part}.md")
+
+
+def split(text):
+    """(what stands above the sections, {heading: section})."""
+    head, *rest = re.split(r"^(?=## )", text, flags=re.M)
+    return head, {s.splitlines()[0]: s.rstrip("\n") for s in rest}
+
+
+def write(part, report):
+    with open(path_of(part)) as f:
+        head, sections = split(f.read())
+    new = section(report)
+    sections[new.splitlines()[0]] = new
+    with open(path_of(part), "w") as f:
+        f.write(head + "\n\n".join(sections.values()) + "\n")
+
+
+@dataclass
+class Table:
+    """A section of a file: its rows' statuses by name, and the lines of its audit."""
+    commit: str
+    statuses: dict
+    sides: list  # dicts by audit.COLUMNS
+
+
+def read(part):
+    """The Table of this CPU family, or None."""
+    with open(path_of(part)) as f:
+        _, sections = split(f.read())
+    text = sections.get(f"## {family()}")
+    if not text:
+        return None
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
+    statuses = {re.search(r"\(`([\w-]+)`\)$", cells[0])[1]: cells[-1] for cells in rows if cells[0].endswith("`)")}
+    sides = [dict(zip(audit.COLUMNS, cells)) for cells in rows if len(cells) == len(audit.COLUMNS)][1:]
+    return Table(re.search(r"^Commit (\S+),", text, re.M)[1], statuses, sides)
