@@ -27,21 +27,25 @@ def code(revision="HEAD"):
     return "-".join(tree[:8] for tree in trees) + ("-dirty" if changed else "")
 
 
-def family():
-    """The CPU as LLVM names it, with the vector units that decide how fast it is: two machines of one family compare."""
-    text = subprocess.run(["clang-22", "-march=native", "-###", "-E", "-x", "c", "/dev/null"], capture_output=True, text=True).stderr
+def cpu_field(name):
     with open("/proc/cpuinfo") as f:
-        flags = next(line for line in f if line.startswith("flags")).split()
+        return next(line.split(":", 1)[1].strip() for line in f if line.startswith(name))
+
+
+def family():
+    """Who made the CPU, and the vector units that decide how fast it is: two machines of one family compare."""
+    flags = cpu_field("flags").split()
     units = [name for name, flag in (("AVX2", "avx2"), ("AVX-512", "avx512f"), ("AVX512-BF16", "avx512_bf16"), ("AMX", "amx_tile"))
              if flag in flags]
-    return f"""{re.search('"-target-cpu" "([^"]+)"', text)[1]} ({", ".join(units)})"""
+    vendor = dict(GenuineIntel="Intel", AuthenticAMD="AMD").get(cpu_field("vendor_id"), cpu_field("vendor_id"))
+    return f"{vendor}, {' '.join(units)}"
 
 
 def machine():
-    with open("/proc/cpuinfo") as f:
-        model = next(line.split(":", 1)[1].strip() for line in f if line.startswith("model name"))
+    text = subprocess.run(["clang-22", "-march=native", "-###", "-E", "-x", "c", "/dev/null"], capture_output=True, text=True).stderr
+    name = re.search('"-target-cpu" "([^"]+)"', text)
     gibibytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{model}, {len(os.sched_getaffinity(0))} CPUs, {gibibytes:.0f} GiB"
+    return f"{cpu_field('model name')}{f' ({name[1]})' if name else ''}, {len(os.sched_getaffinity(0))} CPUs, {gibibytes:.0f} GiB"
 
 
 def section(report):
