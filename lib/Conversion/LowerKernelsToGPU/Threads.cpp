@@ -1,6 +1,7 @@
 //===- Threads.cpp - Code of a thread of a GPU ----------------------------===//
 #include "Threads.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 
 using namespace mlir;
@@ -150,6 +151,12 @@ Value ThreadBuilder::shareAmongBlocks(KernelFunction &function, Type element,
   return function.allocateScratch(*this, element, count);
 }
 
+/// Orders what the block's threads did before the last barrier and what they do behind
+/// the next one around an atomic of this thread: atomics of GPUs order nothing.
+static void fenceDevice(ThreadBuilder &t) {
+  LLVM::FenceOp::create(t.b, t.loc, LLVM::AtomicOrdering::acq_rel, "device");
+}
+
 void ThreadBuilder::whenLast(KernelFunction &function, Value number,
                              int64_t count,
                              function_ref<void(ThreadBuilder &)> body) {
@@ -157,14 +164,16 @@ void ThreadBuilder::whenLast(KernelFunction &function, Value number,
   Value counters = getCounters(*this, function), before = shared(i32, 1);
   Value first = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
                                       thread(), index(0));
-  // All of the block has written before its first thread counts it; the addition
-  // orders what blocks write before it and read behind it.
+  // All of the block has written before its first thread counts it. The fences order
+  // what blocks write before the addition and what the last one reads behind it.
   barrier();
   when(first, [&](ThreadBuilder &t) {
+    fenceDevice(t);
     Value one = arith::ConstantIntOp::create(t.b, loc, 1, 32);
     Value arrived =
         memref::AtomicRMWOp::create(t.b, loc, arith::AtomicRMWKind::addi, one,
                                     counters, ValueRange(number));
+    fenceDevice(t);
     memref::StoreOp::create(t.b, loc, arrived, before, ValueRange(t.index(0)));
   });
   barrier();

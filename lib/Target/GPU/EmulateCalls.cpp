@@ -288,9 +288,12 @@ Value *CallReplacer::arithmetic() {
 }
 
 Value *CallReplacer::replace() {
-  if (name.starts_with("membar.") || name == "fence.sc.cluster" ||
-      name == "nanosleep") {
-    done = true; // memory is consistent, and nobody sleeps
+  if (name == "membar.gl" || name == "membar.sys") {
+    run("fence", {});
+    return nullptr;
+  }
+  if (name == "membar.cta" || name == "nanosleep") {
+    done = true; // barriers order the same, and nobody sleeps
     return nullptr;
   }
   using Method = Value *(CallReplacer::*)();

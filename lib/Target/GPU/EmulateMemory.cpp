@@ -142,6 +142,23 @@ static void checkMasked(Emulation &emulation, IntrinsicInst *call) {
   }
 }
 
+/// Tells the emulator of a fence. One of a block orders nothing that barriers do not.
+static LogicalResult checkFence(Emulation &emulation, FenceInst *fence) {
+  SmallVector<StringRef> scopes;
+  fence->getContext().getSyncScopeNames(scopes);
+  StringRef scope = scopes[fence->getSyncScopeID()];
+  if (!is_contained({"", "device", "block"}, scope))
+    return emulation.refuse("the emulator does not know fences of scope '" +
+                            scope + "'");
+  if (!isAcquireOrStronger(fence->getOrdering()) ||
+      !isReleaseOrStronger(fence->getOrdering()))
+    return emulation.refuse(
+        "the emulator knows fences that acquire and release only");
+  if (scope != "block")
+    IRBuilder<>(fence).CreateCall(emulation.getFunction("fence"));
+  return success();
+}
+
 LogicalResult Emulation::checkAccesses() {
   constexpr unsigned kUpdate =
       TRAINC_EMU_READ | TRAINC_EMU_WRITE | TRAINC_EMU_ATOMIC;
@@ -161,15 +178,16 @@ LogicalResult Emulation::checkAccesses() {
                       store->getValueOperand()->getType(), how,
                       store->getAlign());
       } else if (auto *update = dyn_cast<AtomicRMWInst>(&instruction)) {
-        bool orders = isAcquireOrStronger(update->getOrdering()) &&
-                      isReleaseOrStronger(update->getOrdering());
-        checker.check(
-            update->getPointerOperand(), update->getValOperand()->getType(),
-            kUpdate | (orders ? TRAINC_EMU_ORDERS : 0), update->getAlign());
+        checker.check(update->getPointerOperand(),
+                      update->getValOperand()->getType(), kUpdate,
+                      update->getAlign());
       } else if (auto *exchange = dyn_cast<AtomicCmpXchgInst>(&instruction)) {
         checker.check(exchange->getPointerOperand(),
                       exchange->getNewValOperand()->getType(), kUpdate,
                       exchange->getAlign());
+      } else if (auto *fence = dyn_cast<FenceInst>(&instruction)) {
+        if (failed(checkFence(*this, fence)))
+          return failure();
       } else if (auto *memory = dyn_cast<MemIntrinsic>(&instruction)) {
         replaceMemory(*this, memory);
       } else if (auto *call = dyn_cast<IntrinsicInst>(&instruction)) {

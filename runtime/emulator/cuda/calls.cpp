@@ -103,6 +103,7 @@ CUresult trainc::cuda::cuInit(unsigned flags) {
   fake.latestFirst = fake.seed == UINT64_MAX;
   if (fake.latestFirst)
     fake.seed = 0;
+  fake.late = setting("TRAINC_FAKE_CUDA_LATE", 0) != 0;
   fake.stuck = setting("TRAINC_FAKE_CUDA_STUCK", 0);
   fake.hangs = setting("TRAINC_FAKE_CUDA_HANG", 0) != 0;
   fake.initialized = true;
@@ -189,6 +190,7 @@ CUresult trainc::cuda::cuDevicePrimaryCtxRetain(CUcontext *context,
     one->emulator = trainc_emu_create();
     NEED(one->emulator, CUDA_ERROR_OUT_OF_MEMORY, "no memory on the host");
     trainc_emu_set_seed(one->emulator, fake.seed);
+    trainc_emu_set_late_stores(one->emulator, fake.late);
     ++fake.counts.contexts;
   }
   ++one->retained;

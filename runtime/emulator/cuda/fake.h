@@ -123,7 +123,7 @@ struct Fake {
   bool initialized;
   int arch, devices;
   uint64_t memory, seed, stuck;
-  bool hangs, latestFirst;
+  bool hangs, late, latestFirst;
 
   CUctx_st contexts[maxDevices];
   Array<Allocation> allocations;

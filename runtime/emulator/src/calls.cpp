@@ -37,6 +37,8 @@ void trainc_emu_fill(void *to, uint32_t byte, uint64_t bytes, uint32_t flags,
   memset(to, static_cast<int>(byte), bytes);
 }
 
+void trainc_emu_fence(void) { fence(); }
+
 void *trainc_emu_shared(uint64_t offset) { return machine->shared + offset; }
 
 uint32_t trainc_emu_special(uint32_t number) {

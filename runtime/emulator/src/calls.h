@@ -18,6 +18,7 @@ void trainc_emu_copy(void *to, const void *from, uint64_t bytes,
                      uint32_t toFlags, uint32_t fromFlags, uint32_t site);
 void trainc_emu_fill(void *to, uint32_t byte, uint64_t bytes, uint32_t flags,
                      uint32_t site);
+void trainc_emu_fence(void);
 void *trainc_emu_shared(uint64_t offset);
 uint32_t trainc_emu_special(uint32_t number);
 uint32_t trainc_emu_barrier(uint32_t how, uint32_t aligned, uint32_t number,

@@ -39,6 +39,8 @@ void trainc_emu_destroy(trainc_emu *device) {
   device->launch.starts.release();
   device->launch.releases.release();
   device->launch.acquired.release();
+  device->launch.stores.release();
+  device->launch.late.release();
   free(device);
 }
 
@@ -48,6 +50,10 @@ void trainc_emu_set_seed(trainc_emu *device, uint64_t seed) {
 
 void trainc_emu_set_limit(trainc_emu *device, uint64_t accesses) {
   device->limit = accesses;
+}
+
+void trainc_emu_set_late_stores(trainc_emu *device, int late) {
+  device->lateStores = late != 0;
 }
 
 const char *trainc_emu_report(const trainc_emu *device) {

@@ -134,6 +134,7 @@ static void beginBlock(trainc_emu &device, uint32_t place) {
   clearShared(device);
   launch.copies = 0;
   launch.acquired.size = 0;
+  launch.stores.size = 0;
   memset(device.barriers, 0, sizeof(device.barriers));
   for (uint32_t i = 0; i < launch.threads; ++i) {
     Thread &thread = device.threads[i];
@@ -142,6 +143,7 @@ static void beginBlock(trainc_emu &device, uint32_t place) {
     thread.state = State::New;
     thread.copies.size = 0;
     thread.group = 0;
+    thread.fenced = {};
     memset(thread.lanes, 0, sizeof(thread.lanes));
     memset(thread.warps, 0, sizeof(thread.warps));
   }
@@ -244,6 +246,7 @@ static trainc_emu_status run(trainc_emu &device) {
     device.counts.threads += launch.threads;
     if (runBlock(device, warps) != TRAINC_EMU_OK)
       return device.status;
+    hideStores(device);
     // Stamps are 32 bits wide; a launch that meets more often is not for tests.
     if (device.now > UINT32_MAX - (1u << 24))
       return refuse(device, TRAINC_EMU_LIMIT,
@@ -285,6 +288,7 @@ trainc_emu_launch(trainc_emu *device, trainc_emu_module *module,
   trainc_emu *outer = machine;
   machine = device;
   trainc_emu_status status = run(*device);
+  showStores(*device);
   machine = outer;
   // A fault leaves threads behind: their stacks can be used again.
   device->freeStacks.size = 0;

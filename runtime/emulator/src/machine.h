@@ -111,6 +111,12 @@ struct Copy {
   uint32_t group;
 };
 
+/// What fences of a thread cover: accesses of its block with stamps below `end`, and
+/// its own below `own`.
+struct Fenced {
+  uint32_t end, own;
+};
+
 struct Thread {
   void *stackPointer;
   char *stack; // its lowest byte; null before the start and after the end
@@ -126,6 +132,7 @@ struct Thread {
   // these came before what this thread does now.
   uint32_t lanes[kWarp];
   uint32_t warps[kMaxThreads / kWarp];
+  Fenced fenced; // by its last fence
 };
 
 struct Barrier {
@@ -136,19 +143,30 @@ struct Barrier {
   uint32_t result; // of the last time
 };
 
-/// What an atomic that orders has made known at an address: accesses of its block with
-/// stamps from `begin` up to `end`, and those of its thread up to `own`.
+/// An atomic that wrote an address, and the fence before it: what that covers, of the
+/// block that began at `begin`, is known to whom reads the address and fences.
 struct Release {
   uintptr_t address;
-  uint32_t begin, end, own;
+  Fenced fenced;
+  uint32_t begin, stamp; // of the block, of the atomic
   uint32_t thread;
 };
 
-/// What a thread of the block that runs has learnt by such an atomic; from the next
-/// barrier on all of them know it.
+/// What a thread of the block that runs has read of such atomics: it knows it from its
+/// next fence on (`stamp`), the others from the barrier behind that.
 struct Acquired {
   Release release;
   uint32_t thread, stamp;
+};
+constexpr uint32_t kUnfenced = ~0u;
+
+/// A store that other blocks do not see yet: what stood there before, or, once its
+/// block has ended, what is to stand there.
+struct LateStore {
+  uintptr_t address;
+  Record record;
+  uint32_t bytes;
+  char data[16];
 };
 
 /// One launch.
@@ -168,6 +186,8 @@ struct Launch {
   Array<uint32_t> starts;   // stamp at which the i-th block in that order began
   Array<Release> releases;
   Array<Acquired> acquired; // by the block that runs
+  Array<LateStore> stores;  // of the block that runs
+  Array<LateStore> late;    // of blocks before it
   uint64_t accesses;
   uint64_t copies; // cp.async of the block that were not waited for
 };
@@ -179,6 +199,7 @@ struct trainc_emu {
   trainc::emu::Array<trainc_emu_module *> modules;
   trainc_emu_counts counts;
   uint64_t seed, limit;
+  bool lateStores;
   uint32_t generation; // last one given
   uint32_t now;        // last stamp given
 
@@ -253,6 +274,13 @@ void makeReady(Thread &thread);
 void access(uintptr_t address, size_t bytes, uint32_t flags);
 /// The same for one that another lane makes, in a warp operation.
 void accessAs(Thread &thread, uintptr_t address, size_t bytes, uint32_t flags);
+
+/// A fence of the thread that runs.
+void fence();
+/// Hides what the block that ended has stored and not fenced, until `showStores` at the
+/// end of the launch.
+void hideStores(trainc_emu &device);
+void showStores(trainc_emu &device);
 
 /// Begins and ends with memory of a block.
 bool prepareShared(trainc_emu &device);

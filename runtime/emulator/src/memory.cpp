@@ -139,46 +139,74 @@ static bool insideShared(trainc_emu &device, uint64_t offset, size_t bytes) {
 // Races
 //===----------------------------------------------------------------------===//
 
-/// Whether an access of another block came before what `thread` does now: by atomics
-/// that order.
+[[noreturn]] static void faultMemory() {
+  beginFault(TRAINC_EMU_OUT_OF_MEMORY, "no memory to remember accesses");
+  endFault();
+}
+
+/// Whether an access of another block, to `address`, came before what `thread` does
+/// now: by a fence, an atomic that this block has read, and a fence.
 static bool isAcquired(const Launch &launch, const Thread &thread,
-                       uint32_t other, uint32_t stamp) {
+                       Record record, uintptr_t address) {
+  uint32_t other = record.thread & ~kAtomic;
   for (size_t i = 0; i < launch.acquired.size; ++i) {
     const Acquired &known = launch.acquired[i];
     const Release &release = known.release;
-    if (stamp >= release.begin &&
-        stamp < (other == release.thread ? release.own : release.end) &&
-        (known.thread == thread.index || known.stamp < launch.barrierStamp))
+    if (known.stamp == kUnfenced || record.stamp < release.begin ||
+        (known.thread != thread.index && known.stamp >= launch.barrierStamp))
+      continue;
+    bool own = other == release.thread;
+    if (record.stamp < (own ? release.fenced.own : release.fenced.end))
+      return true;
+    // The atomic itself needs no fence before it.
+    if (own && record.thread & kAtomic && address == release.address &&
+        record.stamp <= release.stamp)
       return true;
   }
   return false;
 }
 
-/// An atomic of `thread` at `address`: it learns what the atomics before it there made
-/// known, and makes known what its block did before it.
-static void order(Thread &thread, uintptr_t address) {
+/// An atomic of `thread` at `address`, which orders nothing by itself.
+static void observe(Thread &thread, uintptr_t address, uint32_t flags) {
   trainc_emu &device = *machine;
   Launch &launch = device.launch;
   bool fits = true;
-  for (size_t i = 0; i < launch.releases.size; ++i)
+  for (size_t i = 0; flags & TRAINC_EMU_READ && i < launch.releases.size; ++i)
     if (launch.releases[i].address == address)
       fits &=
-          launch.acquired.push({launch.releases[i], thread.index, device.now});
-  fits &= launch.releases.push({address, launch.blockStamp, launch.barrierStamp,
-                                thread.stamp + 1, thread.index});
-  if (!fits) {
-    beginFault(TRAINC_EMU_OUT_OF_MEMORY, "no memory to remember accesses");
-    endFault();
-  }
-  thread.stamp = ++device.now; // what it does from now on is not known
+          launch.acquired.push({launch.releases[i], thread.index, kUnfenced});
+  if (flags & TRAINC_EMU_WRITE)
+    fits &= launch.releases.push({address, thread.fenced, launch.blockStamp,
+                                  thread.stamp, thread.index});
+  if (!fits)
+    faultMemory();
+  thread.stamp = ++device.now; // what it does from now on came behind
 }
 
-/// Whether a recorded access came before what `thread` does now.
+void trainc::emu::fence() {
+  trainc_emu &device = *machine;
+  Launch &launch = device.launch;
+  Thread &thread = *device.current;
+  thread.fenced = {launch.barrierStamp, thread.stamp + 1};
+  thread.stamp = ++device.now;
+  for (size_t i = 0; i < launch.acquired.size; ++i)
+    if (Acquired &known = launch.acquired[i];
+        known.thread == thread.index && known.stamp == kUnfenced)
+      known.stamp = device.now;
+  size_t kept = 0;
+  for (size_t i = 0; i < launch.stores.size; ++i)
+    if (Record record = launch.stores[i].record;
+        record.thread != thread.index && record.stamp >= launch.barrierStamp)
+      launch.stores[kept++] = launch.stores[i];
+  launch.stores.size = kept;
+}
+
+/// Whether a recorded access to `address` came before what `thread` does now.
 static inline bool isOrdered(const Launch &launch, const Thread &thread,
-                             Record record) {
+                             Record record, uintptr_t address) {
   uint32_t other = record.thread & ~kAtomic;
   if (record.stamp < launch.blockStamp)
-    return isAcquired(launch, thread, other, record.stamp);
+    return machine->lateStores || isAcquired(launch, thread, record, address);
   if (other == thread.index || record.stamp < launch.barrierStamp)
     return true;
   if (other / kWarp == thread.index / kWarp)
@@ -187,8 +215,8 @@ static inline bool isOrdered(const Launch &launch, const Thread &thread,
 }
 
 static inline bool races(const Launch &launch, const Thread &thread,
-                         Record record, uint32_t flags) {
-  if (record.stamp == 0 || isOrdered(launch, thread, record))
+                         Record record, uintptr_t address, uint32_t flags) {
+  if (record.stamp == 0 || isOrdered(launch, thread, record, address))
     return false;
   return !(record.thread & kAtomic && flags & TRAINC_EMU_ATOMIC);
 }
@@ -278,10 +306,8 @@ static void checkOrder(Region &region, const Thread &thread, uintptr_t address,
                    thread.stamp};
   for (size_t at = offset, end = offset + bytes; at < end;) {
     Page *page = usePage(region, at / kPageBytes, log2);
-    if (!page) {
-      beginFault(TRAINC_EMU_OUT_OF_MEMORY, "no memory to remember accesses");
-      endFault();
-    }
+    if (!page)
+      faultMemory();
     size_t stop = (at / kPageBytes + 1) * kPageBytes;
     if (stop > end)
       stop = end;
@@ -289,20 +315,64 @@ static void checkOrder(Region &region, const Thread &thread, uintptr_t address,
     size_t last = (stop - 1) % kPageBytes >> page->log2;
     for (size_t i = first; i <= last; ++i) {
       Cell &cell = page->cells[i];
-      if (races(launch, thread, cell.write, flags))
+      if (races(launch, thread, cell.write, address, flags))
         reportRace(region, address, bytes, flags, cell.write, true);
       if (!(flags & TRAINC_EMU_WRITE)) {
         noteRead(cell, record);
         continue;
       }
       for (const Record &read : cell.reads)
-        if (races(launch, thread, read, flags))
+        if (races(launch, thread, read, address, flags))
           reportRace(region, address, bytes, flags, read, false);
       cell.write = record;
       cell.reads[0] = cell.reads[1] = cell.reads[2] = {};
     }
     at = stop;
   }
+}
+
+//===----------------------------------------------------------------------===//
+// Late stores
+//===----------------------------------------------------------------------===//
+
+/// Remembers what a store of the block that runs is about to replace.
+static void noteStore(const Thread &thread, uintptr_t address, size_t bytes) {
+  while (bytes) {
+    LateStore store = {address, {thread.index, thread.stamp}, 0, {}};
+    store.bytes = bytes < sizeof(store.data) ? static_cast<uint32_t>(bytes)
+                                             : sizeof(store.data);
+    memcpy(store.data, reinterpret_cast<char *>(address), store.bytes);
+    if (!machine->launch.stores.push(store))
+      faultMemory();
+    address += store.bytes;
+    bytes -= store.bytes;
+  }
+}
+
+void trainc::emu::hideStores(trainc_emu &device) {
+  Launch &launch = device.launch;
+  size_t first = launch.late.size;
+  for (size_t i = 0; i < launch.stores.size; ++i)
+    if (!launch.late.push(launch.stores[i]))
+      return; // then they are seen at once
+  for (size_t i = launch.late.size; i-- > first;) {
+    LateStore &store = launch.late[i];
+    char before[sizeof(store.data)];
+    char *memory = reinterpret_cast<char *>(store.address);
+    memcpy(before, store.data, store.bytes);
+    memcpy(store.data, memory, store.bytes);
+    memcpy(memory, before, store.bytes);
+  }
+  launch.stores.size = 0;
+}
+
+void trainc::emu::showStores(trainc_emu &device) {
+  Launch &launch = device.launch;
+  for (size_t i = 0; i < launch.late.size; ++i) {
+    const LateStore &store = launch.late[i];
+    memcpy(reinterpret_cast<char *>(store.address), store.data, store.bytes);
+  }
+  launch.late.size = 0;
 }
 
 //===----------------------------------------------------------------------===//
@@ -401,8 +471,10 @@ void trainc::emu::accessAs(Thread &thread, uintptr_t address, size_t bytes,
     if (region->generation < device.launch.firstGeneration) // of older launches
       region->generation = device.launch.firstGeneration;
     checkOrder(*region, thread, address, bytes, flags);
-    if (flags & TRAINC_EMU_ORDERS)
-      order(thread, address);
+    if (flags & TRAINC_EMU_ATOMIC)
+      observe(thread, address, flags);
+    else if (device.lateStores && flags & TRAINC_EMU_WRITE)
+      noteStore(thread, address, bytes);
   }
 }
 

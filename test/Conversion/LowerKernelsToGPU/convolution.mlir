@@ -35,7 +35,9 @@ train.kernel @input(%w: tensor<6x4x3x3xf32>, %g: tensor<8x6x4x4xf32>) inplace [-
 // CHECK-LABEL: gpu.func @weight(
 // CHECK-SAME: memref<{{[0-9]+}}xi8>
 // CHECK: math.fma
-// CHECK: memref.atomic_rmw addi
+// CHECK: llvm.fence syncscope("device") acq_rel
+// CHECK-NEXT: memref.atomic_rmw addi
+// CHECK-NEXT: llvm.fence syncscope("device") acq_rel
 // CHECK: scf.if
 // CHECK: scf.for
 // CHECK: gpu.return

@@ -65,7 +65,9 @@ train.kernel @long(%x: tensor<4x9001xf32>) inplace [-1] {
 // CHECK-LABEL: gpu.func @columns(
 // CHECK-SAME: memref<{{[0-9]+}}xi8>
 // CHECK: gpu.barrier
-// CHECK: memref.atomic_rmw addi
+// CHECK: llvm.fence syncscope("device") acq_rel
+// CHECK-NEXT: memref.atomic_rmw addi
+// CHECK-NEXT: llvm.fence syncscope("device") acq_rel
 // CHECK: gpu.barrier
 // CHECK: scf.if
 // CHECK: scf.for

@@ -18,9 +18,7 @@
 //   - Clusters, TMA, mbarriers, wgmma, tcgen05, inline PTX, bar.arrive, activemask,
 //     clocks, textures, printf: the compiler refuses them by name.
 //   - Blocks at the same time: a block that waits for another never ends, and is
-//     stopped by the limit of accesses. Order between blocks comes from updates that
-//     acquire and release, of global memory; by fences it is not seen, but reported
-//     as a race.
+//     stopped by the limit of accesses.
 //   - The rounding of approximate functions; the order of sums inside of mma (here:
 //     exact products, summed in f64, rounded once); the cost of anything.
 //   - Bounds of local memory (a thread's own arrays), of which there are 128 KiB.
@@ -40,7 +38,10 @@
 //     Atomics do not race with each other, but with plain accesses they do: a loop of
 //     compare and swap begins with an atomic load. Of the reads of a place, the last
 //     by each of two threads, and by one of another warp, are remembered: a write is
-//     compared with these.
+//     compared with these. Between blocks, atomics order nothing, whatever LLVM
+//     calls them: of a block, what a thread did and what a barrier joined to it before
+//     a fence of the device and an atomic is known to a thread that reads that place
+//     by an atomic and fences then, and to its block behind the next barrier.
 //   - Shared memory that a pending cp.async still writes.
 // The first fault ends the launch.
 //
@@ -100,6 +101,11 @@ TRAINC_EMU_EXPORT void trainc_emu_destroy(trainc_emu *device);
 /// The order in which blocks and warps run: 0 (at first) is the natural one, any
 /// other number a shuffled one.
 TRAINC_EMU_EXPORT void trainc_emu_set_seed(trainc_emu *device, uint64_t seed);
+
+/// Whether what a block stores stays unseen by other blocks until the launch ends,
+/// unless a fence publishes it (at first not). Races between blocks are not reported
+/// then, but make wrong results.
+TRAINC_EMU_EXPORT void trainc_emu_set_late_stores(trainc_emu *device, int late);
 
 /// The most accesses that one launch may make (at first 2^31).
 TRAINC_EMU_EXPORT void trainc_emu_set_limit(trainc_emu *device,

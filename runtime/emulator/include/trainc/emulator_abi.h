@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define TRAINC_EMU_ABI_VERSION 1u
+#define TRAINC_EMU_ABI_VERSION 2u
 
 /// Flags of an access. The alignment that the instruction promises is
 /// 1 << (flags >> 4 & 15); the address space is flags >> 8.
@@ -18,7 +18,6 @@ enum {
   TRAINC_EMU_READ = 1,
   TRAINC_EMU_WRITE = 2,
   TRAINC_EMU_ATOMIC = 4,
-  TRAINC_EMU_ORDERS = 8, // an atomic that acquires and releases
 };
 #define TRAINC_EMU_FLAGS(how, log2_align, space)                               \
   ((how) | (log2_align) << 4 | (space) << 8)

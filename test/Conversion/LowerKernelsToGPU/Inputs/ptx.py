@@ -33,6 +33,56 @@ def entries(ptx):
     return {m[1]: m[0] for m in re.finditer(r"^\.visible \.entry (\w+)\(.*?^}", ptx, re.M | re.S)}
 
 
+def sources(code):
+    """{register: the parameters that its value was computed from} of a kernel; what is loaded comes from none."""
+    found, moves = {}, []
+    for line in code.splitlines():
+        if match := re.match(r"\s*(?:@!?%p\d+ )?(\S+)\s+(%rd\d+), (.*);", line):
+            op, register, operands = match.groups()
+            if op.startswith("ld.param"):
+                found.setdefault(register, set()).update(re.findall(r"param_\d+", operands))
+            elif not op.startswith(("ld.", "atom.")):
+                moves.append((register, re.findall(r"%rd\d+", operands)))
+    while any(found.get(a, set()) - found.get(to, set()) for to, operands in moves for a in operands):
+        for to, operands in moves:
+            for a in operands:
+                found.setdefault(to, set()).update(found.get(a, ()))
+    return found
+
+
+def unordered(code):
+    """What is wrong with the order of a kernel's accesses.
+
+    Atomics are relaxed: each is between fences of the device before the next barrier, label or branch. What a kernel
+    writes is never read by the cache of constants, which no fence empties. No thread has memory of its own.
+    """
+    lines = [line.strip() for line in code.splitlines()]
+
+    def fenced(steps):
+        for line in steps:
+            if line.startswith("fence.acq_rel.gpu"):
+                return True
+            if re.match(r"\$L|(@\S+ )?(bra|bar|ret|atom|red)\b", line):
+                return False
+        return False
+
+    for i, line in enumerate(lines):
+        if re.match(r"(@\S+ )?(atom|red)\b", line):
+            if not fenced(reversed(lines[:i])):
+                yield f"no fence before '{line}'"
+            if not fenced(lines[i + 1:]):
+                yield f"no fence behind '{line}'"
+    origins = sources(code)
+
+    def parameters(access):
+        return set().union(*(origins.get(r, set()) for r in re.findall(access + r"\S*\s.*?\[(%rd\d+)", code)))
+
+    if both := parameters(r"ld\.global\S*\.nc") & parameters(r"(?:st|atom|red)\.global"):
+        yield f"ld.global.nc of what is written: {sorted(both)}"
+    for access in re.findall(r"\b(?:ld|st)\.local[.\w]*", code):
+        yield access
+
+
 def report(ptx, chip, folder):
     """{kernel: (registers, bytes of spills)}"""
     path = os.path.join(folder, f"{chip}.ptx")

@@ -44,7 +44,7 @@ def from_bf16(bits):
 class Device:
     """An emulated device with one loaded image."""
 
-    def __init__(self, library, image, seed=0):
+    def __init__(self, library, image, seed=0, late=False):
         self.lib = lib = ctypes.CDLL(os.fspath(library))
         pointer, status = ctypes.c_void_p, ctypes.c_int
         lib.trainc_emu_create.restype = pointer
@@ -53,11 +53,13 @@ class Device:
         lib.trainc_emu_destroy.restype = None
         lib.trainc_emu_set_seed.restype = None
         lib.trainc_emu_set_limit.restype = None
+        lib.trainc_emu_set_late_stores.restype = None
         lib.trainc_emu_get_counts.restype = None
         for name in ("register", "unregister", "load", "launch"):
             getattr(lib, f"trainc_emu_{name}").restype = status
         self.device = pointer(lib.trainc_emu_create())
         lib.trainc_emu_set_seed(self.device, ctypes.c_uint64(seed))
+        lib.trainc_emu_set_late_stores(self.device, ctypes.c_int(late))
         with open(image, "rb") as file:
             data = file.read()
         self.module = pointer()

@@ -1,7 +1,7 @@
 """Launches one kernel of an image on the emulator and prints what came of it.
 
-An argument is TYPE:COUNT, an array of f32, i32, ... filled with 0, 1, 2, ..., or
-TYPE=VALUE, a scalar."""
+An argument is TYPE:COUNT, an array of f32, i32, ... filled with 0, 1, 2, ...,
+TYPE:COUNT=VALUE, one filled with a value, or TYPE=VALUE, a scalar."""
 
 import argparse
 import sys
@@ -13,12 +13,13 @@ TYPES = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i16": np.int16}
 
 
 def argument(text):
-    if "=" in text:
-        kind, value = text.split("=")
-        number = float(value) if kind == "f32" else int(value, 0)
-        return np.array(number).astype(TYPES[kind])[()]
-    kind, count = text.split(":")
-    return emulator.aligned(np.arange(int(count)), TYPES[kind])
+    array, _, value = text.partition("=")
+    kind, _, count = array.partition(":")
+    if value:
+        value = np.array(float(value) if kind == "f32" else int(value, 0)).astype(TYPES[kind])[()]
+    if not count:
+        return value
+    return emulator.aligned(np.arange(int(count)) if value == "" else np.full(int(count), value), TYPES[kind])
 
 
 parser = argparse.ArgumentParser()
@@ -30,11 +31,12 @@ parser.add_argument("--grid", type=int, nargs="+", default=[1])
 parser.add_argument("--block", type=int, nargs="+", default=[32])
 parser.add_argument("--shared", type=int, default=0)
 parser.add_argument("--seed", type=int, default=0)
+parser.add_argument("--late", action="store_true", help="stores are seen late")
 parser.add_argument("--limit", type=int)
 parser.add_argument("--print", type=int, nargs="*", default=[], help="arguments to print")
 options = parser.parse_args()
 
-device = emulator.Device(options.library, options.image, options.seed)
+device = emulator.Device(options.library, options.image, options.seed, options.late)
 if options.limit:
     device.set_limit(options.limit)
 try:
