@@ -275,8 +275,9 @@ static Constant *makeDescriptor(llvm::Module &module, const Tables &tables,
         {w.string(row.name), cpu ? kernelFunction(module, row.name) : w.null(),
          w.u64(row.scratchBytes), w.u32(row.threads), w.u32(0)}));
   for (const ImageRow &row : tables.images)
-    images.push_back(w.structure({w.u32(row.kind), w.u32(row.arch),
-                                  w.u64(row.data.size()), w.bytes(row.data)}));
+    images.push_back(
+        w.structure({w.u32(row.kind), w.u32(row.arch), w.u32(row.toolkit),
+                     w.u32(0), w.u64(row.data.size()), w.bytes(row.data)}));
 
   uint64_t planHash = llvm::xxh3_64bits(w.content);
   auto table = [&](const std::vector<Constant *> &rows) {

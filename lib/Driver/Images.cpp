@@ -36,13 +36,25 @@ trainc::chooseImages(llvm::ArrayRef<std::string> names, llvm::StringRef path,
   return options;
 }
 
+/// Appends the cubins, in the order of the architectures, and the PTX of the last one.
+static void pushImages(const ImageOptions &options,
+                       llvm::MutableArrayRef<std::string> cubins,
+                       std::string ptx, std::vector<ImageRow> &images) {
+  uint32_t toolkit =
+      1000 * options.toolkit->major + 10 * options.toolkit->minor;
+  for (auto [arch, cubin] : llvm::zip_equal(options.archs, cubins))
+    images.push_back({TRAINC_IMAGE_CUBIN, arch, toolkit, std::move(cubin)});
+  images.push_back(
+      {TRAINC_IMAGE_PTX, *options.archs.rbegin(), toolkit, std::move(ptx)});
+}
+
 /// Makes the images of `module`, which is in form 4.
 static LogicalResult makeImages(ModuleOp module, const ImageOptions &options,
                                 std::vector<ImageRow> &images) {
   auto kernels = *module.getOps<gpu::GPUModuleOp>().begin();
   const std::set<unsigned> &archs = options.archs;
   if (options.emulated) {
-    images.push_back({TRAINC_IMAGE_HOST, 0, ""});
+    images.push_back({TRAINC_IMAGE_HOST, 0, 0, ""});
     if (failed(emulateModule(kernels, images.back().data)))
       return failure();
   }
@@ -56,10 +68,7 @@ static LogicalResult makeImages(ModuleOp module, const ImageOptions &options,
                                    cubins[i], texts[i]);
           })))
     return failure();
-  for (auto [arch, cubin] : llvm::zip(archs, cubins))
-    images.push_back({TRAINC_IMAGE_CUBIN, arch, std::move(cubin)});
-  images.push_back(
-      {TRAINC_IMAGE_PTX, *archs.rbegin(), std::move(texts.back())});
+  pushImages(options, cubins, std::move(texts.back()), images);
   return success();
 }
 
@@ -104,11 +113,8 @@ static void unpack(std::vector<std::string> parts, ModuleOp kernels,
   for (auto [kernel, known] : llvm::zip_equal(
            kernels.getOps<KernelOp>(), attributes.getAsRange<DictionaryAttr>()))
     kernel->setDiscardableAttrs(known);
-  auto data = std::next(parts.begin());
-  for (unsigned arch : options.archs)
-    images.push_back({TRAINC_IMAGE_CUBIN, arch, std::move(*data++)});
-  images.push_back(
-      {TRAINC_IMAGE_PTX, *options.archs.rbegin(), std::move(*data)});
+  pushImages(options, llvm::MutableArrayRef(parts).drop_front().drop_back(),
+             std::move(parts.back()), images);
 }
 
 static void store(Cache &cache, const Cache::Key &key, ModuleOp kernels,

@@ -67,7 +67,7 @@ struct KernelRow {
 
 struct ImageRow {
   trainc_image_kind kind;
-  uint32_t arch;
+  uint32_t arch, toolkit;
   std::string data;
 };
 

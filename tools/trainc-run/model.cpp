@@ -4,6 +4,7 @@
 #include "observer.h"
 #include "ranks.h"
 #include <cstdlib>
+#include <cstring>
 
 namespace trainc::run {
 
@@ -21,14 +22,22 @@ Model::Model(const Options &options) {
     settings.flags |= TRAINC_TRAINER_NO_INIT;
   check(trainc_trainer_create(artifact, &settings, &handle));
   tables = trainc_trainer_descriptor(handle);
-  if (const char *notice = trainc_trainer_notice(handle))
-    note("%s", notice);
+  tellNotice();
   dataSeed = settings.seed;
   load(options);
   setScalars(options);
 }
 
+void Model::tellNotice() {
+  const char *notice = trainc_trainer_notice(handle);
+  if (!notice || std::strlen(notice) <= told)
+    return;
+  note("%s", notice + told + (told > 0)); // behind the end of a line
+  told = std::strlen(notice);
+}
+
 Model::~Model() {
+  tellNotice();
   trainc_trainer_destroy(handle);
   trainc_artifact_close(artifact);
 }

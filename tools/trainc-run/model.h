@@ -42,6 +42,9 @@ public:
     return findEvalNamed(name, expected);
   }
 
+  /// Prints what the trainer's notice says and was not printed yet.
+  void tellNotice();
+
   double scalar(uint32_t index) const;
   /// Index of the learning rate: the scalar "lr", or the first "*.lr"; -1:
   /// none.
@@ -72,6 +75,7 @@ private:
   const trainc_descriptor *tables;
   trainc_trainer *handle;
   uint64_t dataSeed;
+  size_t told = 0; // bytes of the notice
 };
 
 } // namespace trainc::run

@@ -92,6 +92,13 @@ static void useExactFunctions(gpu::GPUFuncOp kernel) {
   }
 }
 
+/// What an argument's address is a multiple of: arenas, their larger tensors and the
+/// scratch begin at multiples of 16 at least, scalars stand side by side.
+static int64_t alignmentOf(MemRefType type) {
+  int64_t element = nn::getElementBytes(type.getElementType());
+  return type.getNumElements() * element < 16 ? element : 16;
+}
+
 /// Moves `function` into `target`; the tile is the number of the block.
 static void moveToGPU(func::FuncOp function, gpu::GPUModuleOp target) {
   OpBuilder b = OpBuilder::atBlockEnd(target.getBody());
@@ -100,9 +107,10 @@ static void moveToGPU(func::FuncOp function, gpu::GPUModuleOp target) {
       gpu::GPUFuncOp::create(b, function.getLoc(), function.getSymName(),
                              b.getFunctionType(types, TypeRange()));
   kernel->setAttr(gpu::GPUDialect::getKernelFuncAttrName(), b.getUnitAttr());
-  for (size_t i = 0; i < types.size(); ++i) {
+  for (auto [i, type] : llvm::enumerate(types)) {
     kernel.setArgAttr(i, "llvm.noalias", b.getUnitAttr());
-    kernel.setArgAttr(i, "llvm.align", b.getI64IntegerAttr(16));
+    kernel.setArgAttr(i, "llvm.align",
+                      b.getI64IntegerAttr(alignmentOf(cast<MemRefType>(type))));
   }
   // A thread may have as many registers as these leave it.
   auto threads = function->getAttrOfType<IntegerAttr>("threads").getInt();

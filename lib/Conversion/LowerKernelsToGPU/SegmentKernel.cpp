@@ -180,7 +180,10 @@ static void addBlocks(ThreadBuilder &t, KernelFunction &function,
     }
     begins.push_back(sources.size());
   }
-  Value sums = t.shared(f64, std::max<int64_t>(count, 1));
+  // A block's memory holds some thousands of them.
+  constexpr int64_t mostShared = 1024;
+  Value sums = count > mostShared ? t.shareAmongBlocks(function, f64, count)
+                                  : t.shared(f64, std::max<int64_t>(count, 1));
   Value id = t.thread(), lane = t.mod(id, kWarp);
   t.loop(
       t.div(id, kWarp), t.index(count), threads / kWarp,

@@ -88,6 +88,21 @@ static uint64_t setting(const char *name, uint64_t usual) {
   return text && *text ? strtoull(text, nullptr, 0) : usual;
 }
 
+bool trainc::cuda::failsBySetting(const char *what, uint64_t number) {
+  const char *text = getenv("TRAINC_FAKE_CUDA_FAIL");
+  size_t length = strlen(what);
+  while (text && *text) {
+    size_t here = strcspn(text, ",");
+    bool counted = here > length && text[length] == ':';
+    if (!strncmp(text, what, length) &&
+        (here == length ||
+         (counted && strtoull(text + length + 1, nullptr, 0) == number)))
+      return true;
+    text += here + (text[here] == ',');
+  }
+  return false;
+}
+
 CUresult trainc::cuda::cuInit(unsigned flags) {
   Lock lock;
   NEED(flags == 0, CUDA_ERROR_INVALID_VALUE, "cuInit has no flags");
@@ -111,7 +126,7 @@ CUresult trainc::cuda::cuInit(unsigned flags) {
 }
 
 CUresult trainc::cuda::cuDriverGetVersion(int *version) {
-  *version = 13000;
+  *version = static_cast<int>(setting("TRAINC_FAKE_CUDA_DRIVER", 13000));
   return CUDA_SUCCESS;
 }
 
@@ -473,6 +488,8 @@ CUresult trainc::cuda::cuLaunchKernel(CUfunction function, unsigned gridX,
   NEED(!extra && (arguments || !kernel.parameter_count),
        CUDA_ERROR_INVALID_VALUE, "launch of '%s' without arguments",
        kernel.name);
+  NEED(!failsBySetting("launch", ++fake.launched), CUDA_ERROR_NOT_SUPPORTED,
+       "launch of '%s'", kernel.name);
   Work work = {};
   work.kind = Work::Launch;
   work.function = function;

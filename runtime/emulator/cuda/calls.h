@@ -24,6 +24,8 @@ CUresult checkContext();
 CUresult checkStream(CUstream stream);
 /// Some calls may not be made while streams are captured: they end the capture.
 CUresult checkNoCapture(const char *call);
+/// Whether TRAINC_FAKE_CUDA_FAIL refuses the `number`-th of what it calls `what`.
+bool failsBySetting(const char *what, uint64_t number);
 
 } // namespace trainc::cuda
 

@@ -123,6 +123,7 @@ struct Fake {
   bool initialized;
   int arch, devices;
   uint64_t memory, seed, stuck;
+  uint64_t launched, ended, instantiated; // so far
   bool hangs, late, latestFirst;
 
   CUctx_st contexts[maxDevices];

@@ -176,7 +176,10 @@ CUresult trainc::cuda::cuStreamEndCapture(CUstream stream, CUgraph *graph) {
       event->stale = true;
     }
   CUresult result = CUDA_SUCCESS;
-  if (capture->invalid) {
+  if (failsBySetting("endcapture", ++fake.ended)) {
+    result =
+        refuse(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the end of the capture");
+  } else if (capture->invalid) {
     result = refuse(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
                     "the capture was invalidated");
   } else if (!joined) {
@@ -209,6 +212,9 @@ CUresult trainc::cuda::cuGraphInstantiateWithFlags(CUgraphExec *executable,
   NEED(flags == 0, CUDA_ERROR_INVALID_VALUE, "a graph with flags 0x%llx",
        flags);
   CHECK(checkGraph(*graph));
+  NEED(!failsBySetting("instantiate", ++fake.instantiated),
+       CUDA_ERROR_NOT_SUPPORTED, "a graph of %zu pieces of work",
+       static_cast<size_t>(graph->work.size()));
   *executable = fake.executables.make();
   (*executable)->last = graph->last;
   (*executable)->context = current();

@@ -251,8 +251,9 @@ trainc_trainer_descriptor(const trainc_trainer *trainer);
 /// Where it runs: "cpu", or "cuda:0 (NVIDIA H100, sm_90)".
 TRAINC_API const char *trainc_trainer_device(const trainc_trainer *trainer);
 
-/// One line for the user, or null: why the processor was chosen although the artifact
-/// has code for a GPU.
+/// Lines for the user, or null: why the processor was chosen although the artifact has
+/// code for a GPU; what a GPU does by more launches than planned, because its libraries
+/// refused. Steps may add some; valid until the trainer's next call.
 TRAINC_API const char *trainc_trainer_notice(const trainc_trainer *trainer);
 
 /// Threads that run tiles, with the caller's.

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define TRAINC_ABI_MAGIC UINT64_C(0x3143544E49415254) /* "TRAINTC1" */
-#define TRAINC_ABI_VERSION 8
+#define TRAINC_ABI_VERSION 9
 
 typedef enum trainc_dtype {
 #define TRAINC_DTYPE(NAME, number, bytes, text) TRAINC_##NAME = number,
@@ -216,10 +216,13 @@ typedef struct trainc_kernel {
 
 /// All kernels of an artifact for GPUs of one architecture: CUBIN for devices of
 /// compute capability arch / 10 and the same major, from arch % 10 on; PTX, text for
-/// those from `arch` on; HOST, a shared library for the emulator.
+/// those from `arch` on; HOST, a shared library for the emulator. A driver knows what
+/// toolkits of its major release have made, PTX of its release and those before.
 typedef struct trainc_image {
   uint32_t kind; /* trainc_image_kind */
   uint32_t arch; /* 80, 90, 100, ...; 0 for HOST */
+  uint32_t toolkit; /* 13000: of CUDA 13.0; 0 for HOST */
+  uint32_t reserved;
   uint64_t bytes;
   const void *data;
 } trainc_image;

@@ -23,6 +23,11 @@ trainc_status trainc::cuda::bindCommand(trainc_trainer *trainer,
     const trainc_kernel &kernel = trainer->d->kernels[command.kernel];
     if (kernel.scratch_bytes > trainer->scratchBytes)
       trainer->scratchBytes = kernel.scratch_bytes;
+    if (command.tiles > INT32_MAX)
+      return fail(TRAINC_UNSUPPORTED,
+                  "launch of '%s' (%s): %lld blocks, expects at most 2^31 - 1",
+                  kernel.name, command.label ? command.label : "?",
+                  static_cast<long long>(command.tiles));
     bound.kernel = executor.kernels[command.kernel];
     bound.tiles = command.tiles;
     return TRAINC_OK;
@@ -193,10 +198,28 @@ static trainc_status enqueueList(const trainc_trainer *trainer,
   return TRAINC_OK;
 }
 
+static trainc_status launchGraph(Executor &executor, EntryMemory &memory,
+                                 uint32_t list) {
+  CUgraphExec graph = memory.graphs[list];
+  if (!memory.recordings[list]) {
+    TRAINC_CU(executor.driver(), cuGraphLaunch, graph,
+              executor.streams.compute);
+    return TRAINC_OK;
+  }
+  replay(*executor.communicator, *memory.recordings[list]);
+  // The driver may wait until there is room for more work.
+  Watch watch(*executor.communicator, "launching a graph");
+  TRAINC_CU(executor.driver(), cuGraphLaunch, graph, executor.streams.compute);
+  return TRAINC_OK;
+}
+
+/// Makes the graph of a list. If that fails nothing has changed, except that NCCL was
+/// called.
 static trainc_status capture(const trainc_trainer *trainer, EntryState &state,
                              EntryMemory &memory, uint32_t list) {
   Executor &executor = *trainer->gpu;
   const Driver &driver = executor.driver();
+  const Streams before = executor.streams;
   TRAINC_CU(driver, cuStreamBeginCapture, executor.streams.compute,
             CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   executor.capturing = true;
@@ -219,7 +242,33 @@ static trainc_status capture(const trainc_trainer *trainer, EntryState &state,
   }
   if (graph)
     driver.cuGraphDestroy(graph);
+  if (status != TRAINC_OK) {
+    destroy(memory.recordings[list]);
+    memory.recordings[list] = nullptr;
+    memory.graphs[list] = nullptr;
+    executor.streams = before;
+  }
   return status;
+}
+
+/// Captures a list or, where that fails, runs it plainly from now on. Of collectives all
+/// ranks are to be captured, or none.
+static trainc_status captureOrRun(trainc_trainer *trainer, EntryState &state,
+                                  EntryMemory &memory, uint32_t list) {
+  trainc_status status = capture(trainer, state, memory, list);
+  if (status == TRAINC_OK)
+    return launchGraph(*trainer->gpu, memory, list);
+  bool collectives = false;
+  for (const BoundCommand &command : state.lists[list])
+    collectives |= isCollective(command.source->kind);
+  if (collectives)
+    return status;
+  memory.plain[list] = true;
+  trainer->notice.format("%sthe commands of %s cannot be one graph, and are "
+                         "launched one by one: %s",
+                         trainer->notice.size() ? "\n" : "",
+                         trainer->place.c_str(), trainc_last_error());
+  return enqueueList(trainer, state, list);
 }
 
 /// Each command is done before the next one is handed over; the times are those of the
@@ -250,21 +299,6 @@ static trainc_status runObserved(trainc_trainer *trainer, uint32_t entry,
   return TRAINC_OK;
 }
 
-static trainc_status launchGraph(Executor &executor, EntryMemory &memory,
-                                 uint32_t list) {
-  CUgraphExec graph = memory.graphs[list];
-  if (!memory.recordings[list]) {
-    TRAINC_CU(executor.driver(), cuGraphLaunch, graph,
-              executor.streams.compute);
-    return TRAINC_OK;
-  }
-  replay(*executor.communicator, *memory.recordings[list]);
-  // The driver may wait until there is room for more work.
-  Watch watch(*executor.communicator, "launching a graph");
-  TRAINC_CU(executor.driver(), cuGraphLaunch, graph, executor.streams.compute);
-  return TRAINC_OK;
-}
-
 static trainc_status runCommands(trainc_trainer *trainer, uint32_t entry,
                                  uint32_t list) {
   Executor &executor = *trainer->gpu;
@@ -276,15 +310,14 @@ static trainc_status runCommands(trainc_trainer *trainer, uint32_t entry,
   if (trainer->observer)
     return runObserved(trainer, entry, list);
   executor.changed = true;
-  if (!memory.ran[list] || !trainer->graphs) {
+  if (!memory.ran[list] || !trainer->graphs || memory.plain[list]) {
     memory.ran[list] = true;
     return enqueueList(trainer, state, list);
   }
   if (!state.lists[list].size())
     return TRAINC_OK;
-  if (!memory.graphs[list])
-    TRAINC_TRY(capture(trainer, state, memory, list));
-  return launchGraph(executor, memory, list);
+  return memory.graphs[list] ? launchGraph(executor, memory, list)
+                             : captureOrRun(trainer, state, memory, list);
 }
 
 static bool readsInputs(const trainc_descriptor &d, const trainc_entry &entry,

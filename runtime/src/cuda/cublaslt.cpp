@@ -15,8 +15,11 @@ static char missing[512];
 static void open() {
   static const char *const paths[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                       nullptr};
-  static const Library library = {"cuBLASLt", "TRAINC_LIBCUBLASLT", paths,
-                                  "CUDA 12"};
+  // That of CUDA 13 needs a driver of CUDA 13.
+  const Driver *driver;
+  bool older = openDriver(&driver) == TRAINC_OK && driver->version < 13000;
+  const Library library = {"cuBLASLt", "TRAINC_LIBCUBLASLT",
+                           paths + (older ? 1 : 0), "CUDA 12"};
   static const Symbol symbols[] = {
 #define TRAINC_LT_FUNCTION(name, result, parameters) {#name, &functions.name},
 #include "cuda/cublaslt.def"

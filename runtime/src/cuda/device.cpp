@@ -303,6 +303,40 @@ static void appendImages(Text &text, const trainc_image *images,
   }
 }
 
+/// Whether a driver runs what a toolkit has made: cubins of its major release, PTX of
+/// its own and older ones.
+static bool knows(const Driver &driver, const trainc_image &image) {
+  auto version = static_cast<uint32_t>(driver.version);
+  return image.kind == TRAINC_IMAGE_CUBIN
+             ? image.toolkit / 1000 <= version / 1000
+             : image.toolkit <= version;
+}
+
+/// The first driver of a major release of CUDA, as NVIDIA numbers drivers.
+static unsigned firstDriver(uint32_t major) {
+  return major <= 11 ? 450 : major == 12 ? 525 : major == 13 ? 580 : 0;
+}
+
+/// Fails because the toolkit that made the image is newer than the driver.
+static trainc_status failToolkit(const Device &device,
+                                 const trainc_image &image) {
+  uint32_t major = image.toolkit / 1000, minor = image.toolkit % 1000 / 10;
+  int driver = device.driver->version;
+  Text held, needed;
+  appendImages(held, &image, 1);
+  if (unsigned first = firstDriver(major))
+    needed.format(" (%u or later)", first);
+  return fail(TRAINC_UNSUPPORTED,
+              "CUDA device %d (%s, sm_%d%d): the image for %s was made by a "
+              "toolkit of CUDA %u.%u, and the driver is of CUDA %d.%d: expects "
+              "a driver of CUDA %u.%u%s, or an artifact made by a toolkit of "
+              "CUDA %d",
+              device.ordinal, device.name, device.major, device.minor,
+              held.c_str(), major, minor, driver / 1000, driver % 1000 / 10,
+              major, image.kind == TRAINC_IMAGE_PTX ? minor : 0, needed.c_str(),
+              driver / 1000);
+}
+
 trainc_status trainc::cuda::loadImage(const Device &device,
                                       const trainc_image *images,
                                       uint32_t count, CUmodule *out_module) {
@@ -319,6 +353,11 @@ trainc_status trainc::cuda::loadImage(const Device &device,
                 device.ordinal, device.name, device.major, device.minor,
                 held.size() ? held.c_str() : "it has none");
   }
+  // The emulator stands for a driver that would take another one.
+  const trainc_image *real =
+      chooseImage(images, count, device.major, device.minor, false);
+  if (real && !knows(driver, *real))
+    return failToolkit(device, *real);
   // The driver takes PTX as a text that ends with a 0.
   Text text;
   const void *data = image->data;

@@ -68,11 +68,22 @@ trainc_status trainc::cuda::openDriver(const Driver **out_driver) {
   return TRAINC_OK;
 }
 
+/// Whether every later call in the process will fail, too: a fault of a kernel or of
+/// the device.
+static bool isSticky(CUresult result) {
+  unsigned code = result;
+  return code == 214 || code == 220 || code == 700 || code == 702 ||
+         code == 710 || (code >= 714 && code <= 719);
+}
+
 trainc_status trainc::cuda::failCall(const char *call, CUresult result) {
   // As long as the longest report of the driver of tests.
   char text[8192];
   describe(result, text, sizeof(text));
   return fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TRAINC_OUT_OF_MEMORY
                                                  : TRAINC_DEVICE_FAILED,
-              "%s: %s", call, text);
+              "%s: %s%s", call, text,
+              isSticky(result) ? "; the process cannot use this device any "
+                                 "more: restart the process"
+                               : "");
 }

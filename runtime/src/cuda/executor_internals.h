@@ -32,6 +32,7 @@ struct EntryMemory {
   unsigned next;
   Slot results; // of outputs without a binding
   bool ran[TRAINC_NUM_LISTS];
+  bool plain[TRAINC_NUM_LISTS]; // a capture has failed
   CUgraphExec graphs[TRAINC_NUM_LISTS];
   Recording *recordings[TRAINC_NUM_LISTS]; // of collectives in the graphs
 };

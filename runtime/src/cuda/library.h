@@ -24,19 +24,23 @@ struct Library {
   /// A variable of the environment. Its value, if it has one, is the only path that is
   /// tried.
   const char *variable;
-  /// What is tried in turn without it, until a null.
+  /// What is tried in turn without it, until a null: as the loader finds it, then in
+  /// the folders of a toolkit and of Python's packages (`openLibrary`).
   const char *const *paths;
-  /// As "CUDA 11.4": the first one with all of the symbols.
+  /// As "CUDA 12": the first one with all of the symbols.
   const char *oldest;
 };
 
 /// An open library; it stays open.
 struct OpenLibrary {
-  void *handle = nullptr;     // of dlsym; null: it is not to be used
-  const char *path = nullptr; // of what was opened; may be in the environment
+  void *handle = nullptr; // of dlsym; null: it is not to be used
+  char path[512] = "";    // of what was opened
 };
 
-/// Opens the library and sets all functions. If it is not there, or lacks one of them,
+/// Opens the library and sets all functions. A path without a folder is searched by the
+/// loader (LD_LIBRARY_PATH, its cache, what the process has loaded), then in
+/// $CUDA_HOME/lib64, $CUDA_PATH/lib64, /usr/local/cuda/lib64, $CONDA_PREFIX/lib and
+/// $VIRTUAL_ENV/lib/python3*/site-packages/nvidia/*/lib. If it is not there, or lacks one of them,
 /// there is no handle, and `missing` says why.
 OpenLibrary openLibrary(const Library &library, const Symbol *symbols,
                         size_t count, char (&missing)[512]);

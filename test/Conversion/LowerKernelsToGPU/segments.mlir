@@ -33,7 +33,7 @@ train.kernel @update(%p: tensor<81920xf32>, %g: tensor<81920xf32>, %f: tensor<i1
 // CHECK: math.fma %[[V:.*]], %[[V]], %{{.*}} : vector<4xf32>
 // CHECK-COUNT-5: gpu.shuffle xor
 // CHECK: memref.store %{{.*}} : memref<4xf32>
-// CHECK: gpu.func @sums(
+// CHECK: gpu.func @sums(%{{.*}}: memref<5xf32> {llvm.align = 16 : i64, llvm.noalias}, %{{.*}}: memref<1xf64> {llvm.align = 8 : i64, llvm.noalias})
 // CHECK: arith.extf %{{.*}} : f32 to f64
 // CHECK: gpu.shuffle
 // CHECK: gpu.barrier

@@ -35,13 +35,13 @@ static void testOpen() {
 
 /// The images that devices choose: of all, of those without PTX, of none.
 static void testChoice() {
-  const trainc_image all[] = {{TRAINC_IMAGE_CUBIN, 90, 0, nullptr},
-                              {TRAINC_IMAGE_PTX, 80, 0, nullptr},
-                              {TRAINC_IMAGE_CUBIN, 80, 0, nullptr},
-                              {TRAINC_IMAGE_CUBIN, 87, 0, nullptr},
-                              {TRAINC_IMAGE_PTX, 100, 0, nullptr},
-                              {TRAINC_IMAGE_CUBIN, 100, 0, nullptr},
-                              {TRAINC_IMAGE_HOST, 0, 0, nullptr}};
+  const trainc_image all[] = {{TRAINC_IMAGE_CUBIN, 90, 0, 0, 0, nullptr},
+                              {TRAINC_IMAGE_PTX, 80, 0, 0, 0, nullptr},
+                              {TRAINC_IMAGE_CUBIN, 80, 0, 0, 0, nullptr},
+                              {TRAINC_IMAGE_CUBIN, 87, 0, 0, 0, nullptr},
+                              {TRAINC_IMAGE_PTX, 100, 0, 0, 0, nullptr},
+                              {TRAINC_IMAGE_CUBIN, 100, 0, 0, 0, nullptr},
+                              {TRAINC_IMAGE_HOST, 0, 0, 0, 0, nullptr}};
   auto check = [&](int major, int minor, bool emulated,
                    const trainc_image *is) {
     CHECK(chooseImage(all, 7, major, minor, emulated) == is);

@@ -31,6 +31,10 @@
 //   TRAINC_FAKE_CUDA_MEMORY   bytes of a device, at first 1 GiB
 //   TRAINC_FAKE_CUDA_SEED     of the order of work, at first 0: the order of the calls;
 //                             -1: what was called last comes first
+//   TRAINC_FAKE_CUDA_DRIVER   the driver's release, at first 13000: of CUDA 13.0
+//   TRAINC_FAKE_CUDA_FAIL     what is refused: endcapture, instantiate, launch, each
+//                             alone (all of them) or as endcapture:3 (the third one in
+//                             the process); several with commas between them
 //   TRAINC_FAKE_CUDA_LATE     1: trainc_emu_set_late_stores
 //   TRAINC_FAKE_CUDA_HANG     1: no work is ever done
 //   TRAINC_FAKE_CUDA_STUCK    the launch of a graph of this number, from 1, does not

@@ -27,7 +27,7 @@ inline std::string readFile(const char *path) {
 
 inline trainc_image image(trainc_image_kind kind, uint32_t arch,
                           const std::string &bytes) {
-  return {kind, arch, bytes.size(), bytes.data()};
+  return {kind, arch, 0, 0, bytes.size(), bytes.data()};
 }
 
 constexpr uint32_t numbers = 1024;

@@ -294,7 +294,7 @@ struct Tables {
     while (size_t count = fread(piece, 1, sizeof(piece), file))
       bytes.append(piece, count);
     fclose(file);
-    image = {TRAINC_IMAGE_HOST, 0, bytes.size(), bytes.data()};
+    image = {TRAINC_IMAGE_HOST, 0, 0, 0, bytes.size(), bytes.data()};
     gpu.num_images = 1;
     gpu.images = &image;
     gpu.next = &cpu;

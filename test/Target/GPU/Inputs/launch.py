@@ -9,14 +9,14 @@ import sys
 import emulator
 import numpy as np
 
-TYPES = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i16": np.int16}
+TYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "i16": np.int16}
 
 
 def argument(text):
     array, _, value = text.partition("=")
     kind, _, count = array.partition(":")
     if value:
-        value = np.array(float(value) if kind == "f32" else int(value, 0)).astype(TYPES[kind])[()]
+        value = np.array(float(value) if kind[0] == "f" else int(value, 0)).astype(TYPES[kind])[()]
     if not count:
         return value
     return emulator.aligned(np.arange(int(count)) if value == "" else np.full(int(count), value), TYPES[kind])
