@@ -103,9 +103,12 @@ trainc_emu_status trainc_emu_unregister(trainc_emu *device, void *address) {
 // Images
 //===----------------------------------------------------------------------===//
 
-/// Opens a shared library that lies in memory.
-static void *openImage(trainc_emu &device, const void *bytes, size_t size) {
-  int file = memfd_create("trainc-emulator-image", MFD_CLOEXEC);
+/// Opens a shared library that lies in memory, and the file that holds it. Its name
+/// has the file's number, and two of one name would be the same library: the file
+/// stays open as long as the library.
+static void *openImage(trainc_emu &device, const void *bytes, size_t size,
+                       int &file) {
+  file = memfd_create("trainc-emulator-image", MFD_CLOEXEC);
   const char *rest = static_cast<const char *>(bytes);
   size_t left = size;
   while (file >= 0 && left) {
@@ -128,9 +131,10 @@ static void *openImage(trainc_emu &device, const void *bytes, size_t size) {
   char path[64];
   snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
   void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!handle)
+  if (!handle) {
     refuse(device, TRAINC_EMU_BAD_IMAGE, "not an image: %s", dlerror());
-  close(file);
+    close(file);
+  }
   return handle;
 }
 
@@ -138,7 +142,8 @@ trainc_emu_status trainc_emu_load(trainc_emu *device, const void *image,
                                   size_t bytes,
                                   trainc_emu_module **out_module) {
   *out_module = nullptr;
-  void *handle = openImage(*device, image, bytes);
+  int file;
+  void *handle = openImage(*device, image, bytes, file);
   if (!handle)
     return device->status;
   const trainc_emu_image *tables =
@@ -159,13 +164,14 @@ trainc_emu_status trainc_emu_load(trainc_emu *device, const void *image,
       refuse(*device, TRAINC_EMU_BAD_IMAGE,
              "not an image: it does not export trainc_emu_image");
     dlclose(handle);
+    close(file);
     return device->status;
   }
   trainc_emu_module *module =
       static_cast<trainc_emu_module *>(calloc(1, sizeof(trainc_emu_module)));
   bool good = module && device->modules.push(module);
   if (good) {
-    *module = {device, handle, tables};
+    *module = {device, handle, file, tables};
     *tables->table = trainc_emu_table;
     for (uint32_t i = 0; i < tables->global_count && good; ++i) {
       const trainc_emu_variable &variable = tables->globals[i];
@@ -181,6 +187,7 @@ trainc_emu_status trainc_emu_load(trainc_emu *device, const void *image,
   } else {
     free(module);
     dlclose(handle);
+    close(file);
   }
   return refuse(*device, TRAINC_EMU_OUT_OF_MEMORY, "no memory for an image");
 }
@@ -197,6 +204,7 @@ void trainc_emu_unload(trainc_emu_module *module) {
       break;
     }
   dlclose(module->handle);
+  close(module->file);
   free(module);
 }
 

@@ -235,6 +235,7 @@ struct trainc_emu {
 struct trainc_emu_module {
   trainc_emu *device;
   void *handle;
+  int file; // of the handle
   const trainc_emu_image *image;
 };
 

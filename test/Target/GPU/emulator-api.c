@@ -44,6 +44,11 @@ int main(int argc, char **argv) {
   show("image", trainc_emu_load(device, image, size, &module), device);
   // CHECK: again: 0
   show("again", trainc_emu_load(device, image, size, &second), device);
+  // Two images at a time are two libraries.
+  // CHECK: tables apart: yes
+  printf("tables apart: %s\n",
+         trainc_emu_get_image(module) != trainc_emu_get_image(second) ? "yes"
+                                                                      : "no");
   memset(image, 0, size);
   free(image);
   free(other);
