@@ -31,6 +31,8 @@
 #include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Target/GPU/Serialize.h"
 #include "trainc/Target/Object.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/FileSystem.h"
@@ -111,6 +113,7 @@ struct Compilation {
   LogicalResult createMachine();
   LogicalResult prepareCode();
   LogicalResult makeCode(ModuleOp module, Target target);
+  LogicalResult checkSymbols(MutableArrayRef<OwningOpRef<ModuleOp>> modules);
   LogicalResult emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
                      StringRef name);
   LogicalResult compile(OwningOpRef<ModuleOp> module, StringRef name);
@@ -238,6 +241,34 @@ static std::string withExtension(StringRef path, StringRef extension) {
   return std::string(result);
 }
 
+/// Refuses kernels whose code needs a function that an artifact does not have.
+LogicalResult
+Compilation::checkSymbols(MutableArrayRef<OwningOpRef<ModuleOp>> modules) {
+  llvm::SmallVector<UndefinedSymbol> undefined;
+  std::string message;
+  if (failed(findUndefined(objects, undefined, message)))
+    return error(message);
+  if (undefined.empty())
+    return success();
+  // The objects of kernels come first, in their order.
+  SmallVector<train::KernelOp> kernels;
+  for (auto [module, target] : llvm::zip(modules, options.targets))
+    if (target == Target::CPU)
+      llvm::append_range(kernels, module->getOps<train::KernelOp>());
+  for (const UndefinedSymbol &symbol : undefined) {
+    if (symbol.object >= kernels.size())
+      continue; // a table's, which the linker reports
+    train::KernelOp kernel = kernels[symbol.object];
+    llvm::SetVector<StringRef> operations;
+    for (Operation &op : kernel.getBody().front().without_terminator())
+      operations.insert(op.getName().getStringRef());
+    kernel.emitError() << "kernel '" << kernel.getSymName() << "' ("
+                       << llvm::join(operations, ", ") << ") needs function '"
+                       << symbol.name << "', which artifacts do not have";
+  }
+  return failure();
+}
+
 LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
                                 StringRef name) {
   if (options.emit == Emit::MLIR) {
@@ -295,6 +326,8 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
                         message)))
     return error(message);
   lap("object");
+  if (failed(checkSymbols(modules)))
+    return failure();
   if (failed(
           options.emit == Emit::Object
               ? linkObject(objects, options.output, message)

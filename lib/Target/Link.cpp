@@ -1,6 +1,7 @@
 //===- Link.cpp - Several objects as one, or as a library -----------------===//
 #include "trainc/Target/Object.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/Twine.h"
 #include "llvm/ObjCopy/ConfigManager.h"
 #include "llvm/ObjCopy/ObjCopy.h"
@@ -53,11 +54,50 @@ llvm::LogicalResult trainc::renameSymbol(ObjectFile &object,
   return change(object, config, error);
 }
 
+llvm::LogicalResult
+trainc::findUndefined(llvm::ArrayRef<ObjectFile> objects,
+                      llvm::SmallVectorImpl<UndefinedSymbol> &undefined,
+                      std::string &error) {
+  llvm::StringSet<> defined;
+  llvm::SmallVector<UndefinedSymbol> needed;
+  for (auto [index, object] : llvm::enumerate(objects)) {
+    auto file =
+        llvm::object::ObjectFile::createObjectFile(bufferOf(object, "object"));
+    if (!file)
+      return failWith(error, llvm::toString(file.takeError()));
+    for (llvm::object::SymbolRef symbol : (*file)->symbols()) {
+      auto flags = symbol.getFlags();
+      if (!flags)
+        return failWith(error, llvm::toString(flags.takeError()));
+      auto name = symbol.getName();
+      if (!name)
+        return failWith(error, llvm::toString(name.takeError()));
+      if (*flags & llvm::object::SymbolRef::SF_FormatSpecific)
+        continue;
+      if (*flags & llvm::object::SymbolRef::SF_Undefined)
+        needed.push_back({name->str(), index});
+      else if (*flags & llvm::object::SymbolRef::SF_Global)
+        defined.insert(*name);
+    }
+  }
+  for (UndefinedSymbol &symbol : needed)
+    if (!defined.contains(symbol.name))
+      undefined.push_back(std::move(symbol));
+  return llvm::success();
+}
+
 /// Runs the linker on `objects`, which it finds in one archive.
 static llvm::LogicalResult runLinker(llvm::ArrayRef<ObjectFile> objects,
                                      llvm::ArrayRef<llvm::StringRef> options,
                                      llvm::StringRef output,
                                      std::string &error) {
+  llvm::SmallVector<UndefinedSymbol> undefined;
+  if (failed(findUndefined(objects, undefined, error)))
+    return llvm::failure();
+  if (!undefined.empty())
+    return failWith(error,
+                    "expects code that needs no library, got a use of '" +
+                        undefined.front().name + "'");
   auto linker = llvm::sys::findProgramByName("ld.lld", {TRAINC_LLVM_PREFIX});
   if (!linker)
     linker = llvm::sys::findProgramByName("ld.lld-22");

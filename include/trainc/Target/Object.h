@@ -40,11 +40,24 @@ llvm::LogicalResult emitObject(llvm::Module &module,
 llvm::LogicalResult renameSymbol(ObjectFile &object, llvm::StringRef from,
                                  llvm::StringRef to, std::string &error);
 
-/// Links objects into one. Hidden symbols become local ones of it.
+/// A symbol that one of several objects needs and none has.
+struct UndefinedSymbol {
+  std::string name;
+  size_t object; // that needs it
+};
+
+/// What would have to come from a library. An artifact needs none.
+llvm::LogicalResult
+findUndefined(llvm::ArrayRef<ObjectFile> objects,
+              llvm::SmallVectorImpl<UndefinedSymbol> &undefined,
+              std::string &error);
+
+/// Links objects into one, which needs no symbol. Hidden symbols become local ones of
+/// it.
 llvm::LogicalResult linkObject(llvm::ArrayRef<ObjectFile> objects,
                                llvm::StringRef output, std::string &error);
 
-/// Links objects into a shared library. If `alias` is not empty, the library
+/// Links objects into a shared library, which needs no symbol. If `alias` is not empty, the library
 /// exports that symbol, too, as another name of `symbol`.
 llvm::LogicalResult linkSharedLibrary(llvm::ArrayRef<ObjectFile> objects,
                                       llvm::StringRef output,
