@@ -26,6 +26,9 @@ llvm_config.with_environment("PATH", config.trainc_tools_dir, append_path=True)
 config.environment["ASAN_OPTIONS"] = "detect_container_overflow=0"
 for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
     config.environment.pop(name, None)
+# With TRAINC_AVX2_ONLY set the tests run as on a processor without AVX-512 and AMX.
+llvm_config.with_system_environment("TRAINC_AVX2_ONLY")
+avx2_only = bool(config.environment.get("TRAINC_AVX2_ONLY"))
 
 llvm_config.add_tool_substitutions(
     ["FileCheck", "count", "not"], [config.llvm_tools_dir]
@@ -132,7 +135,7 @@ def has_amx():
     return ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0
 
 
-if has_amx():
+if has_amx() and not avx2_only:
     config.available_features.add("amx")
 if has_jax():
     config.available_features.add("jax")

@@ -8,6 +8,7 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Regex.h"
 #include <cmath>
+#include <cstdlib>
 
 using namespace trainc;
 namespace cl = llvm::cl;
@@ -293,7 +294,11 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   if (wantsReport || options.emit == Emit::Header)
     options.stopAfter = std::min(*form, Form::Commands);
   options.dumpDirectory = dump;
+  // Artifacts for more are refused where the runtime is restricted (runtime.h).
+  const char *restricted = std::getenv("TRAINC_AVX2_ONLY");
   options.cpu = cpu;
+  if (cpu == "native" && restricted && *restricted)
+    options.cpu = "x86-64-v3";
   options.optimize = optimize;
   options.pipeline.reference = reference;
   options.pipeline.alignSize = alignSize;

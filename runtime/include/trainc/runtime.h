@@ -213,8 +213,9 @@ typedef struct trainc_trainer_options {
 /// the first trainer should not be made while another thread reads the
 /// environment). bf16 products use AMX, else oneDNN (libdnnl.so.2) where it and the
 /// processor can. trainc_runtime_info() says what is in use. With TRAINC_AVX2_ONLY
-/// in the environment products keep to AVX2, and artifacts that need more are
-/// refused: to test and time here what other processors will run.
+/// in the environment products keep to AVX2, artifacts that need more are refused, and
+/// trainc compiles for x86-64-v3 if no processor is named: to test and time here what
+/// other processors will run.
 ///
 /// Initial values depend on (seed, name, element) only; this is their
 /// definition, in IEEE double arithmetic, the same on every machine:
