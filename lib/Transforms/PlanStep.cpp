@@ -106,6 +106,8 @@ static SmallVector<Scalar> scalarsOf(ModuleOp module, StepOp step) {
       step.getClipValue().convertToDouble();
   if (auto scale = step.getLossScale())
     scalars[TRAINC_SCALAR_LOSS_SCALE].value = scale->convertToDouble();
+  if (!step.getLossScaleRule())
+    scalars[TRAINC_SCALAR_LOSS_SCALE].flags = TRAINC_SCALAR_SETTABLE;
   if (auto rule = step.getLossScaleRule())
     for (auto [name, value] : llvm::zip(step.getLossScaleRuleNames(), *rule))
       add("loss_scale." + name, value, TRAINC_SCALAR_SETTABLE);

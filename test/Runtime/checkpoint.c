@@ -1,10 +1,13 @@
 // Saving and loading: bitwise resume, lists of differences, conversion, folders of
 // checkpoints, damaged files.
 //
-// RUN: %cc -std=c11 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
+// RUN: %cc -std=gnu11 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir && %t | FileCheck %s
 
 #include "handmade.h"
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define EXPECT(call, status)                                                   \
@@ -64,7 +67,7 @@ static void test_resume(trainc_artifact *a) {
   OK(trainc_tensor_file_metadata(file, "trainc.format", &format));
   printf("format %s, %d tensors\n", format,
          (int)trainc_tensor_file_count(file));
-  // CHECK: format 1, 19 tensors
+  // CHECK: format 1, 18 tensors
   CHECK(trainc_tensor_file_find(file, "none", &view) == TRAINC_NOT_FOUND);
   trainc_tensor_file_close(file);
   trainc_trainer_destroy(whole);
@@ -159,6 +162,239 @@ static void test_window(trainc_artifact *a) {
   (void)a;
 }
 
+static double scalar(trainc_trainer *t, const char *name) {
+  double value;
+  OK(trainc_get_scalar(t, name, &value));
+  return value;
+}
+
+static void show_notice(trainc_trainer *t) {
+  const char *notice = trainc_load_notice(t);
+  printf("notice: %s\n", notice ? notice : "none");
+}
+
+/// The handmade artifact from a source with these numbers.
+static trainc_artifact *open_edited(double lr, double clip, double scale) {
+  static struct {
+    trainc_descriptor d;
+    trainc_scalar scalars[NUM_SCALARS];
+  } made[8];
+  static int count;
+  trainc_descriptor *d = &made[count].d;
+  trainc_scalar *table = made[count++].scalars;
+  memcpy(table, scalars, sizeof scalars);
+  table[SCALAR_LR] = (trainc_scalar){"lr", lr, TRAINC_SCALAR_SETTABLE, 0};
+  table[TRAINC_SCALAR_CLIP_LIMIT].init = clip;
+  table[TRAINC_SCALAR_LOSS_SCALE].init = scale;
+  table[TRAINC_SCALAR_LOSS_SCALE].flags = TRAINC_SCALAR_SETTABLE;
+  *d = trainc_descriptor_handmade;
+  d->scalars = table;
+  trainc_artifact *artifact;
+  OK(trainc_artifact_open_descriptor(d, &artifact));
+  return artifact;
+}
+
+/// What was set stays, what was not follows the artifact.
+static void test_scalars(void) {
+  trainc_artifact *old = open_edited(0.1, 1, 8), *new = open_edited(0.2, 2, 16);
+  trainc_trainer *t = make_trainer(old, 1, 1), *u = make_trainer(new, 1, 1);
+  OK(trainc_set_scalar(t, "lr", 0.05));
+  run_steps(t, 0, 3);
+  OK(trainc_save(t, "set.safetensors"));
+  OK(trainc_set_scalar(u, "clip_limit", 7));
+  OK(trainc_load(u, "set.safetensors"));
+  CHECK(scalar(u, "lr") == 0.05 && scalar(u, "clip_limit") == 2 &&
+        scalar(u, "loss_scale") == 16);
+  show_notice(u);
+  // CHECK: notice: scalar 'loss_scale' is 16, as in the artifact; the checkpoint was made with 8
+  // CHECK-NEXT: scalar 'clip_limit' is 2, as in the artifact; the checkpoint was made with 1
+  // CHECK-NEXT: scalar 'lr' is 0.05, as in the checkpoint; the artifact has 0.2
+  // It is still one that was set.
+  OK(trainc_set_scalar(u, "clip_limit", 3));
+  OK(trainc_save(u, "set.safetensors"));
+  OK(trainc_load(t, "set.safetensors"));
+  CHECK(scalar(t, "lr") == 0.05 && scalar(t, "clip_limit") == 3 &&
+        scalar(t, "loss_scale") == 8);
+  OK(trainc_load(u, "set.safetensors"));
+  OK(trainc_save(u, "again.safetensors"));
+  char *one, *two;
+  long sizes[2];
+  file_bytes("set.safetensors", &one, &sizes[0]);
+  file_bytes("again.safetensors", &two, &sizes[1]);
+  CHECK(sizes[0] == sizes[1] && memcmp(one, two, (size_t)sizes[0]) == 0);
+  free(one), free(two);
+  trainc_trainer_destroy(u);
+
+  // Sums of an open window have been scaled: that scale stays until it is closed.
+  trainc_trainer_destroy(t);
+  t = make_trainer(old, 1, 1), u = make_trainer(new, 1, 1);
+  run_steps(t, 0, 4);
+  OK(trainc_save(t, "open.safetensors"));
+  OK(trainc_load(u, "open.safetensors"));
+  CHECK(scalar(u, "loss_scale") == 8 && scalar(u, "lr") == 0.2);
+  show_notice(u);
+  // CHECK: notice: scalar 'loss_scale' is 8, as in the checkpoint; the artifact has 16
+  run_steps(u, 4, 6);
+  OK(trainc_save(u, "closed2.safetensors"));
+  OK(trainc_load(u, "closed2.safetensors"));
+  CHECK(scalar(u, "loss_scale") == 16);
+  OK(trainc_load(t, "open.safetensors"));
+  show_notice(t);
+  // CHECK: notice: none
+  trainc_trainer_destroy(t);
+  trainc_trainer_destroy(u);
+  trainc_artifact_close(old);
+  trainc_artifact_close(new);
+}
+
+/// Where the data of tensor `name` are in a file of one.
+static char *find_data(char *file, const char *name) {
+  uint64_t header;
+  char key[64];
+  memcpy(&header, file, 8);
+  snprintf(key, sizeof key, "\"%s\":", name);
+  char *entry = strstr(file + 8, key);
+  CHECK(entry && entry < file + 8 + header);
+  return file + 8 + header +
+         strtoull(strstr(entry, "offsets\":[") + 10, NULL, 10);
+}
+
+/// Replaces `from` in the header by `to`, which is as long.
+static void edit_header(char *file, const char *from, const char *to) {
+  char *place = strstr(file + 8, from);
+  CHECK(place && strlen(from) == strlen(to));
+  memcpy(place, to, strlen(to));
+}
+
+/// Every flipped bit of the data is noticed; and values that no one may set, too, where
+/// there is no checksum.
+static void test_checksum(trainc_artifact *a) {
+  trainc_trainer *t = make_trainer(a, 1, 6), *same = make_trainer(a, 1, 6);
+  char *data;
+  long size;
+  uint64_t header;
+  file_bytes("a.safetensors", &data, &size);
+  data[size] = 0;
+  memcpy(&header, data, 8);
+  for (long i = 8 + (long)header; i < size; i += i % 3 + 1) {
+    data[i] ^= (char)(1 << i % 8);
+    write_bytes("flipped.safetensors", data, size);
+    CHECK(trainc_load(t, "flipped.safetensors") == TRAINC_DATA_CORRUPT);
+    CHECK(trainc_load_parameters(t, "flipped.safetensors") ==
+          TRAINC_DATA_CORRUPT);
+    data[i] ^= (char)(1 << i % 8);
+  }
+  CHECK(same_state(t, same));
+  data[size - 1] ^= 1;
+  write_bytes("flipped.safetensors", data, size);
+  data[size - 1] ^= 1;
+  EXPECT(trainc_load(t, "flipped.safetensors"), TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: 'flipped.safetensors' is damaged: its data have the checksum crc32c:{{[0-9a-f]+}}, its header has crc32c:
+  trainc_tensor_file *file;
+  OK(trainc_tensor_file_open("flipped.safetensors", &file));
+  CHECK(trainc_tensor_file_verify(file) == TRAINC_DATA_CORRUPT);
+  trainc_tensor_file_close(file);
+  OK(trainc_tensor_file_open("a.safetensors", &file));
+  OK(trainc_tensor_file_verify(file));
+  trainc_tensor_file_close(file);
+
+  // As older versions have written it, and with what nobody knows.
+  edit_header(data, "\"trainc.checksum\"", "\"before.checksum\"");
+  write_bytes("none.safetensors", data, size);
+  OK(trainc_load(t, "none.safetensors"));
+  OK(trainc_tensor_file_open("none.safetensors", &file));
+  EXPECT(trainc_tensor_file_verify(file), TRAINC_NOT_FOUND);
+  // CHECK: TRAINC_NOT_FOUND: 'none.safetensors' has no checksum
+  trainc_tensor_file_close(file);
+  edit_header(data, "\"before.checksum\"", "\"trainc.checksum\"");
+  edit_header(data, "crc32c:", "sha256:");
+  write_bytes("unknown.safetensors", data, size);
+  EXPECT(trainc_load(t, "unknown.safetensors"), TRAINC_UNSUPPORTED);
+  // CHECK: TRAINC_UNSUPPORTE{{D}}: 'unknown.safetensors' has a checksum that this runtime does not know: 'sha256:
+  edit_header(data, "\"trainc.checksum\"", "\"before.checksum\"");
+
+  static const struct {
+    const char *name;
+    double value;
+  } bad[] = {{"scalar/loss_scale", 0},  {"scalar/loss_scale", NAN},
+             {"scalar/loss_scale", -1}, {"scalar/lr", INFINITY},
+             {"scalar/update", 0.5},    {"scalar/skipped", -1},
+             {"scalar/seed", 0x1p53},   {"scalar/loss_scale_age", NAN}};
+  trainc_trainer_destroy(same);
+  same = make_trainer(a, 1, 6);
+  OK(trainc_load(same, "a.safetensors"));
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
+    char *place = find_data(data, bad[i].name), old[8];
+    memcpy(old, place, 8);
+    memcpy(place, &bad[i].value, 8);
+    write_bytes("value.safetensors", data, size);
+    EXPECT(trainc_load(t, "value.safetensors"), TRAINC_DATA_CORRUPT);
+    CHECK(same_state(t, same));
+    memcpy(place, old, 8);
+  }
+  // CHECK: scalar 'loss_scale' is 0, expected a positive number
+  // CHECK: scalar 'loss_scale' is nan, expected a positive number
+  // CHECK: scalar 'loss_scale' is -1, expected a positive number
+  // CHECK: scalar 'lr' is inf, expected a finite number
+  // CHECK: scalar 'update' is 0.5, expected an integer from 0 to 2^53 - 1
+  // CHECK: scalar 'skipped' is -1, expected an integer
+  // CHECK: scalar 'seed' is {{[0-9.e+]+}}, expected an integer
+  // CHECK: scalar 'loss_scale_age' is nan, expected an integer
+  free(data);
+  trainc_trainer_destroy(t);
+  trainc_trainer_destroy(same);
+}
+
+/// What is no UTF-8 is neither saved nor read; names that a checkpoint cannot have are
+/// refused before there is one.
+static void test_names(void) {
+  trainc_artifact *a = open_handmade();
+  trainc_trainer *t = make_trainer(a, 1, 1);
+  static const char *const bad[] = {"\x80",         "a\xC0\xAF",
+                                    "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                                    "\xE2\x82",     "\xFF"};
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
+    char json[128];
+    CHECK(trainc_set_metadata(t, "key", bad[i]) == TRAINC_INVALID_ARGUMENT);
+    CHECK(trainc_set_metadata(t, bad[i], "value") == TRAINC_INVALID_ARGUMENT);
+    snprintf(json, sizeof json, "{\"__metadata__\":{\"a\":\"%s\"}}", bad[i]);
+    write_file("utf8.safetensors", json, 0);
+    trainc_tensor_file *file;
+    EXPECT(trainc_tensor_file_open("utf8.safetensors", &file),
+           TRAINC_DATA_CORRUPT);
+  }
+  // CHECK: 'utf8.safetensors' is damaged: header byte 22: expected UTF-8
+  // CHECK: 'utf8.safetensors' is damaged: header byte 23: expected UTF-8
+  const char *good =
+                 "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xED\x9F\xBF\xEE\x80\x80",
+             *value;
+  OK(trainc_set_metadata(t, good, good));
+  OK(trainc_save(t, "utf8.safetensors"));
+  OK(trainc_load(t, "utf8.safetensors"));
+  OK(trainc_get_metadata(t, good, &value));
+  CHECK(strcmp(value, good) == 0);
+  trainc_trainer_destroy(t);
+  trainc_artifact_close(a);
+
+  static const char *const names[] = {"__metadata__", "rank/0/x",
+                                      "\xFF",         "gradient/fc.weight",
+                                      "scalar/lr",    "optimizer/fc.bias/m"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
+    trainc_tensor changed[NUM_TENSORS];
+    memcpy(changed, tensors, sizeof changed);
+    changed[8].name = names[i]; // a buffer
+    trainc_descriptor d = trainc_descriptor_handmade;
+    d.tensors = changed;
+    EXPECT(trainc_artifact_open_descriptor(&d, &a), TRAINC_DATA_CORRUPT);
+  }
+  // CHECK: the artifact is damaged: '__metadata__' is no name for a tensor of a checkpoint
+  // CHECK: the artifact is damaged: 'rank/0/x' is no name for a tensor
+  // CHECK: in a checkpoint is not UTF-8
+  // CHECK: two tensors or scalars are 'gradient/fc.weight' in a checkpoint
+  // CHECK: two tensors or scalars are 'scalar/lr' in a checkpoint
+  // CHECK: two tensors or scalars are 'optimizer/fc.bias/m' in a checkpoint
+}
+
 static void list(const char *directory) {
   char command[256];
   fflush(stdout);
@@ -181,19 +417,38 @@ static void test_folder(trainc_artifact *a) {
   // CHECK: run/step-000004.safetensors
   run_steps(t, 12, 13);
   OK(trainc_save_checkpoint(t, "run", 2, NULL));
-  write_bytes("run/.step-000005.safetensors.tmp", "half", 4);
-  list("run");
-  // CHECK: .step-000005.safetensors.tmp latest step-000004-1.safetensors step-000004.safetensors
   OK(trainc_load(loaded, "run"));
   CHECK(same_state(t, loaded));
-  // Going back: the newest by time is never removed, nor what is not ours.
-  trainc_trainer *back = make_trainer(a, 1, 3);
+  // What a killed save has left goes; what another one has open, or is not ours, stays.
+  write_bytes("run/.step-000005.safetensors.0123456789abcdef.tmp", "half", 4);
+  write_bytes("run/.latest.00000000000000ff.tmp", "half", 4);
+  write_bytes("run/.step-000005.safetensors.tmp", "mine", 4);
+  write_bytes("run/.step-000005.safetensors.0123456789ABCDEF.tmp", "mine", 4);
+  write_bytes("run/.notes.0123456789abcdef.tmp", "mine", 4);
   write_bytes("run/step-x.safetensors", "mine", 4);
+  write_bytes("run/step-5.safetensors", "mine", 4);
+  int under_way = open("run/.step-000006.safetensors.0123456789abcdef.tmp",
+                       O_CREAT | O_WRONLY, 0666);
+  CHECK(flock(under_way, LOCK_EX | LOCK_NB) == 0);
+  // A new run removes none of another's checkpoints.
+  trainc_trainer *back = make_trainer(a, 1, 3);
   OK(trainc_save_checkpoint(back, "run", 1, NULL));
   list("run");
-  // CHECK: latest step-000000.safetensors step-x.safetensors
+  // CHECK: .lock .notes.0123456789abcdef.tmp .step-000005.safetensors.0123456789ABCDEF.tmp .step-000005.safetensors.tmp .step-000006.safetensors.0123456789abcdef.tmp latest step-000000.safetensors step-000004-1.safetensors step-000004.safetensors step-5.safetensors step-x.safetensors
+  close(under_way);
   OK(trainc_load(loaded, "run"));
   CHECK(same_state(back, loaded));
+  // A run that goes on from a checkpoint owns those up to it.
+  CHECK(system("rm -f run/.??*.tmp run/step-?.safetensors") == 0);
+  OK(trainc_load(loaded, "run/step-000004.safetensors"));
+  run_steps(loaded, 12, 15);
+  OK(trainc_save_checkpoint(loaded, "run", 2, NULL));
+  list("run");
+  // CHECK: .lock latest step-000004-1.safetensors step-000004.safetensors step-000005.safetensors
+  run_steps(loaded, 15, 18);
+  OK(trainc_save_checkpoint(loaded, "run", 2, NULL));
+  list("run");
+  // CHECK: .lock latest step-000004-1.safetensors step-000005.safetensors step-000006.safetensors
   write_bytes("run/latest", "../a.safetensors\n", 17);
   EXPECT(trainc_load(loaded, "run"), TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: 'run/latest' names no checkpoint
@@ -201,10 +456,76 @@ static void test_folder(trainc_artifact *a) {
          TRAINC_INVALID_ARGUMENT);
   // CHECK: TRAINC_INVALID_ARGUMENT: 'a.safetensors' is not a folder
   EXPECT(trainc_save(back, "absent/a.safetensors"), TRAINC_NOT_FOUND);
-  // CHECK: TRAINC_NOT_FOUND: cannot create 'absent/.a.safetensors.tmp': No such file or directory
+  // CHECK: TRAINC_NOT_FOUND: cannot create 'absent/a.safetensors': No such file or directory
   trainc_trainer_destroy(t);
   trainc_trainer_destroy(loaded);
   trainc_trainer_destroy(back);
+}
+
+/// The right to save to a folder.
+static void test_reserve(trainc_artifact *a) {
+  trainc_trainer *t = make_trainer(a, 1, 3), *other = make_trainer(a, 1, 3);
+  EXPECT(trainc_reserve_directory(t, "absent/run", 0), TRAINC_NOT_FOUND);
+  // CHECK: TRAINC_NOT_FOUND: cannot make folder 'absent/run': No such file or directory
+  EXPECT(trainc_reserve_directory(t, "held", 2), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: expected flags of a directory, got 0x2
+  OK(trainc_reserve_directory(t, "held", 0));
+  OK(trainc_reserve_directory(t, "held", 0));
+  list("held");
+  // CHECK: {{^}}.lock {{$}}
+  OK(trainc_save_checkpoint(t, "held", 0, NULL));
+  EXPECT(trainc_reserve_directory(other, "held", 1), TRAINC_IO_ERROR);
+  // CHECK: TRAINC_IO_ERROR: another process saves to 'held': process {{[0-9]+}} on host {{.}}
+  EXPECT(trainc_save_checkpoint(other, "held", 0, NULL), TRAINC_IO_ERROR);
+  // CHECK: TRAINC_IO_ERROR: another process saves to 'held': process
+  trainc_trainer_destroy(t);
+  EXPECT(trainc_reserve_directory(other, "held", 0), TRAINC_MISMATCH);
+  // CHECK: TRAINC_MISMATCH: 'held' has checkpoints of another run, which this one does not go on with
+  OK(trainc_load(other, "held"));
+  OK(trainc_reserve_directory(other, "held", 0));
+  trainc_trainer_destroy(other);
+  t = make_trainer(a, 1, 3);
+  OK(trainc_reserve_directory(t, "held", TRAINC_DIRECTORY_OVERWRITE));
+  trainc_trainer_destroy(t);
+}
+
+/// What is replaced is a file; links are followed.
+static void test_targets(trainc_artifact *a) {
+  trainc_trainer *t = make_trainer(a, 1, 3);
+  CHECK(mkdir("target", 0777) == 0 && mkfifo("target/fifo", 0666) == 0);
+  EXPECT(trainc_save(t, "target/fifo"), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: 'target/fifo' is a FIFO: expected a regular file, or none, to replace
+  EXPECT(trainc_save(t, "target"), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: 'target' is a folder: expected
+  EXPECT(trainc_save(t, "/dev/null"), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: '/dev/null' is a device: expected
+  CHECK(symlink("target/file", "link") == 0 && symlink("loop", "loop") == 0);
+  OK(trainc_save(t, "link")); // to what is not there yet
+  OK(trainc_save(t, "link"));
+  OK(trainc_load(t, "target/file"));
+  list("target");
+  // CHECK: {{^}}fifo file {{$}}
+  EXPECT(trainc_save(t, "loop"), TRAINC_IO_ERROR);
+  // CHECK: TRAINC_IO_ERROR: cannot follow the link './loop': Too many levels
+  // Nor is what is read anything else.
+  EXPECT(trainc_load(t, "target/fifo"), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: 'target/fifo' is not a regular file
+  CHECK(mkfifo("target/latest", 0666) == 0);
+  EXPECT(trainc_load(t, "target"), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: folder 'target' has no finished checkpoint: 'target/latest' is not a regular file
+  trainc_artifact *none;
+  EXPECT(trainc_artifact_open("target/fifo", &none), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: 'target/fifo' is not a regular file
+  // A temporary file's name is not that of a link that somebody has laid.
+  write_bytes("precious", "precious", 8);
+  CHECK(symlink("../precious", "target/.file.tmp") == 0);
+  OK(trainc_save(t, "target/file"));
+  char *data;
+  long size;
+  file_bytes("precious", &data, &size);
+  CHECK(size == 8);
+  free(data);
+  trainc_trainer_destroy(t);
 }
 
 /// Every truncation of a checkpoint is noticed, and leaves the state alone.
@@ -261,7 +582,12 @@ int main(void) {
   test_resume(artifact);
   test_differences(artifact);
   test_window(artifact);
+  test_scalars();
+  test_checksum(artifact);
+  test_names();
   test_folder(artifact);
+  test_reserve(artifact);
+  test_targets(artifact);
   test_truncation(artifact);
   trainc_artifact_close(artifact);
   puts("done");

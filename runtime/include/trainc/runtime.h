@@ -366,6 +366,12 @@ TRAINC_API trainc_status trainc_get_scalar_at(const trainc_trainer *trainer,
 
 /// Sets a scalar that has TRAINC_SCALAR_SETTABLE, from the next step on. The
 /// value must be finite; a seed an integer in [0, 2^53); a loss scale positive.
+///
+/// What is set stays set: it is saved and loaded with the state. A scalar that was not
+/// set has the value of its artifact, also after a load of what another artifact has
+/// saved: an edit of the source takes effect on the next resume. (A loss scale that a
+/// rule changes is part of the state, and so is the seed; one that stands still stays
+/// until an open window is closed.) trainc_load_notice() says what differs.
 TRAINC_API trainc_status trainc_set_scalar(trainc_trainer *trainer,
                                            const char *name, double value);
 TRAINC_API trainc_status trainc_set_scalar_at(trainc_trainer *trainer,
@@ -413,19 +419,26 @@ TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
 // Checkpoints (safetensors files)
 //
 // Tensor names in a file: NAME for parameters and buffers,
-// optimizer/NAME/STATE, scalar/NAME (F64, shape []), and, if the file was
-// written inside a window, gradient/NAME. Of several ranks ("trainc.window_ranks")
+// optimizer/NAME/STATE, scalar/NAME (F64, shape []) for counters and for scalars that
+// were set, and, if the file was written inside a window, gradient/NAME. Of several ranks ("trainc.window_ranks")
 // it then has rank/I/scalar/NAME for the sums of losses and weights of each and,
 // unless gradients are summed over ranks in each micro-step, rank/I/gradient/NAME in
 // place of gradient/NAME. __metadata__ has "trainc.format" ("1"), "trainc.artifact",
-// "trainc.state_hash", "trainc.update", "trainc.window_entry", and the caller's own
-// pairs as "user.KEY". A state that is saved, loaded and stepped is bitwise the
+// "trainc.state_hash", "trainc.update", "trainc.window_entry", "trainc.source.NAME" for
+// the value of a scalar that was not set, and the caller's own pairs as "user.KEY";
+// and "trainc.checksum", the CRC-32C of the data section (as of RFC 3720), as "crc32c:"
+// and eight hexadecimal digits, which a load compares with the data. (What is edited by
+// another program should lose that entry.) Files without it load unchecked. A state that is saved, loaded and stepped is bitwise the
 // state that is stepped.
 //
 // A save is atomic: a temporary file in the same folder is written and synced,
 // then renamed, then the folder is synced. Whatever stops the process or fills
-// the disk leaves the previous file whole; a temporary file left behind is
-// ignored, and overwritten or removed by the next save.
+// the disk leaves the previous file whole. Two saves to one path do not mix: each
+// has a temporary file of its own, .NAME.NUMBER.tmp (16 hexadecimal digits), and holds
+// a lock on it (flock; where the file system has none, nothing is locked). What a
+// killed save has left, and nobody has locked, is removed by the next save to the path.
+// A link is followed: what it points to is replaced. Where something else than a
+// regular file is (a device, a FIFO, a folder) a save is refused.
 //
 // For tests, TRAINC_FAULT in the environment makes the I/O of saves fail:
 // a comma-separated list of OPERATION:N:ACTION; OPERATION is open, write,
@@ -438,12 +451,31 @@ TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
 /// Saves the whole state to `path`.
 TRAINC_API trainc_status trainc_save(trainc_trainer *trainer, const char *path);
 
+enum {
+  /// The folder may have checkpoints of another run. They stay until this run writes
+  /// files of the same names; its `latest` becomes this run's.
+  TRAINC_DIRECTORY_OVERWRITE = 1
+};
+
+/// Reserves `directory` for the checkpoints of this trainer, until it is destroyed:
+/// makes the directory if it does not exist (its parent must), tries to write into it,
+/// and locks its file .lock. TRAINC_IO_ERROR if another process, which is named, saves
+/// there. TRAINC_MISMATCH if there is a `latest` of another run, that is, if the last
+/// trainc_load of this trainer was not from this directory. To be called before a
+/// training that will save there, so that nothing is found out too late; saves work
+/// without it. With several ranks all of them call it.
+TRAINC_API trainc_status trainc_reserve_directory(trainc_trainer *trainer,
+                                                  const char *directory,
+                                                  uint32_t flags);
+
 /// Saves to `directory`/step-NNNNNN.safetensors (N = updates done; -M appended
 /// after M micro-steps of an open window), makes the file `directory`/latest
-/// name it, then removes all but the `keep` last such files (0: keeps all).
+/// name it, then removes all but the `keep` last files of this run (0: keeps all): those
+/// that this trainer has saved there and, if it has loaded its state from there, those
+/// up to that state. Others are never removed.
 /// Makes the directory if it does not exist; its parent must. One process at a
-/// time may save to a directory. `out_path` may be null; it is valid until the
-/// next save.
+/// time may save to a directory: a second one gets TRAINC_IO_ERROR, which names the
+/// first. `out_path` may be null; it is valid until the next save.
 TRAINC_API trainc_status trainc_save_checkpoint(trainc_trainer *trainer,
                                                 const char *directory,
                                                 uint32_t keep,
@@ -458,6 +490,11 @@ TRAINC_API trainc_status trainc_save_checkpoint(trainc_trainer *trainer,
 /// rank 0 reads it for all; otherwise all must see the same one.
 TRAINC_API trainc_status trainc_load(trainc_trainer *trainer, const char *path);
 
+/// Where the last trainc_load has found scalars of the checkpoint that are not those of
+/// the artifact, and which of the two is in use: one line each, for the user; or null.
+/// Valid until the next load.
+TRAINC_API const char *trainc_load_notice(const trainc_trainer *trainer);
+
 /// Loads parameters, and buffers as far as the file has them, by name; other
 /// tensors of the file are ignored, states and scalars stay. Checks as
 /// trainc_load does.
@@ -465,7 +502,7 @@ TRAINC_API trainc_status trainc_load_parameters(trainc_trainer *trainer,
                                                 const char *path);
 
 /// Pairs that are saved and loaded with the state (a data position, a
-/// generator's state). Setting a null value removes the key. A value that is
+/// generator's state), both UTF-8. Setting a null value removes the key. A value that is
 /// lent is valid until the key is set or a load.
 TRAINC_API trainc_status trainc_set_metadata(trainc_trainer *trainer,
                                              const char *key,
@@ -585,6 +622,11 @@ TRAINC_API trainc_status trainc_tensor_file_get(const trainc_tensor_file *file,
 TRAINC_API trainc_status trainc_tensor_file_find(const trainc_tensor_file *file,
                                                  const char *name,
                                                  trainc_tensor_view *out_view);
+/// Compares the data with the checksum that trainc_save has written ("trainc.checksum"):
+/// TRAINC_DATA_CORRUPT if they differ, TRAINC_NOT_FOUND if the file has none. Reads all.
+TRAINC_API trainc_status
+trainc_tensor_file_verify(const trainc_tensor_file *file);
+
 /// A value of __metadata__.
 TRAINC_API trainc_status trainc_tensor_file_metadata(
     const trainc_tensor_file *file, const char *key, const char **out_value);
@@ -649,8 +691,9 @@ typedef struct trainc_comm_options {
   ///   "tcp"            at the address HOST:PORT of TRAINC_COORD, on which rank
   ///                    0 listens
   ///   "tcp:HOST:PORT"  the same, at this address
-  ///   "file:PATH"      by files in a folder that all ranks see; one run at a
-  ///                    time. What an earlier run left there does no harm.
+  ///   "file:PATH"      by files in PATH/.trainc-comm, in a folder that all ranks
+  ///                    see; one run at a time. What an earlier run left there does
+  ///                    no harm.
   ///   "self"           one rank, alone
   ///   null             from the environment: the first of these that is there
   ///     TRAINC_COORD                       tcp

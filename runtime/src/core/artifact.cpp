@@ -1,13 +1,11 @@
 //===- artifact.cpp - Opening artifacts -----------------------------------===//
 
 #include "core/artifact.h"
+#include "core/files.h"
 #include "cpu/features.h"
 #include <dlfcn.h>
 #include <elf.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace trainc;
@@ -37,16 +35,9 @@ static const trainc_functions functionTable = {
 /// The dynamic loader maps a truncated library and dies of SIGBUS in it, so the
 /// file is looked at first: its segments must lie within it.
 static trainc_status checkLibraryFile(const char *path) {
-  int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-  struct stat info;
-  if (descriptor < 0 || fstat(descriptor, &info) != 0) {
-    int number = errno;
-    if (descriptor >= 0)
-      close(descriptor);
-    return fail(number == ENOENT ? TRAINC_NOT_FOUND : TRAINC_IO_ERROR,
-                "cannot open '%s': %s", path, errnoText(number));
-  }
-  uint64_t size = static_cast<uint64_t>(info.st_size);
+  int descriptor;
+  uint64_t size;
+  TRAINC_TRY(openRegular(path, descriptor, size));
   Elf64_Ehdr header = {};
   bool whole = pread(descriptor, &header, sizeof(header), 0) ==
                    static_cast<ssize_t>(sizeof(header)) &&

@@ -467,6 +467,7 @@ trainc_status Conversion::toArtifact() {
   TRAINC_TRY(reserve(planArtifact(plan)));
   trainc_status moved = move();
   memcpy(trainer->scalars, plan.scalars.data(), plan.scalars.size() * 8);
+  trainer->isSet.swap(plan.isSet);
   setCoordinates(trainer);
   trainer->windowEntry = plan.windowEntry;
   return finish(moved);

@@ -1,10 +1,13 @@
 //===- files.cpp - Writing files that are whole or absent -----------------===//
 
 #include "core/files.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -123,43 +126,258 @@ const char *trainc::splitPath(const char *path, Text &folder) {
   return slash + 1;
 }
 
-bool trainc::isTemporaryName(const char *name) {
-  size_t length = strlen(name);
-  return name[0] == '.' && length > 5 && !strcmp(name + length - 4, ".tmp");
+FileIdentity trainc::identify(const char *path) {
+  struct stat info;
+  if (stat(path, &info) != 0)
+    return {};
+  return {info.st_dev, info.st_ino};
 }
+
+trainc_status trainc::openRegular(const char *path, int &out_descriptor,
+                                  uint64_t &out_bytes) {
+  // Opening a FIFO waits for its writer, unless it is told not to.
+  int descriptor = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat info;
+  if (descriptor < 0 || fstat(descriptor, &info) != 0) {
+    trainc_status status = failFile("open", path);
+    if (descriptor >= 0)
+      close(descriptor);
+    return status;
+  }
+  if (!S_ISREG(info.st_mode)) {
+    close(descriptor);
+    return fail(TRAINC_INVALID_ARGUMENT, "'%s' is not a regular file", path);
+  }
+  out_descriptor = descriptor;
+  out_bytes = static_cast<uint64_t>(info.st_size);
+  return TRAINC_OK;
+}
+
+trainc_status trainc::listFolder(const char *folder, Array<char> &names) {
+  DIR *stream = opendir(folder);
+  if (!stream)
+    return failFile("list", folder);
+  while (dirent *entry = readdir(stream))
+    for (const char *c = entry->d_name;; ++c) {
+      names.push(*c);
+      if (!*c)
+        break;
+    }
+  closedir(stream);
+  return TRAINC_OK;
+}
+
+//===----------------------------------------------------------------------===//
+// Locks
+//===----------------------------------------------------------------------===//
+
+namespace {
+enum class Lock { Taken, Busy, Impossible };
+} // namespace
+
+/// Tries to lock an open file until it is closed. It is impossible on some file
+/// systems.
+static Lock tryLock(int descriptor) {
+  int result;
+  do
+    result = flock(descriptor, LOCK_EX | LOCK_NB);
+  while (result != 0 && errno == EINTR);
+  return result == 0            ? Lock::Taken
+         : errno == EWOULDBLOCK ? Lock::Busy
+                                : Lock::Impossible;
+}
+
+trainc_status FolderLock::take(const char *folder) {
+  Text path;
+  path.format("%s/.lock", folder);
+  int flags = O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  int file = ::open(path.c_str(), O_RDWR | flags, 0666);
+  if (file < 0 && errno == EACCES) // of another user, who lets us read it
+    file = ::open(path.c_str(), O_RDONLY | flags, 0666);
+  if (file < 0)
+    return failFile("open", path.c_str());
+  char owner[128] = {};
+  switch (tryLock(file)) {
+  case Lock::Impossible:
+    close(file);
+    return TRAINC_OK;
+  case Lock::Busy:
+    if (pread(file, owner, sizeof(owner) - 1, 0) < 0)
+      owner[0] = 0;
+    close(file);
+    owner[strcspn(owner, "\n")] = 0;
+    return fail(TRAINC_IO_ERROR, "another process saves to '%s'%s%s", folder,
+                owner[0] ? ": " : "", owner);
+  case Lock::Taken:
+    break;
+  }
+  // For the message of others; a lock without it is a lock.
+  char host[64] = {};
+  gethostname(host, sizeof(host) - 1);
+  int length = snprintf(owner, sizeof(owner), "process %d on host %s\n",
+                        static_cast<int>(getpid()), host);
+  (void)!ftruncate(file, 0);
+  (void)!pwrite(file, owner, static_cast<size_t>(length), 0);
+  release();
+  descriptor = file;
+  return TRAINC_OK;
+}
+
+void FolderLock::release() {
+  if (descriptor >= 0)
+    close(descriptor);
+  descriptor = -1;
+}
+
+//===----------------------------------------------------------------------===//
+// Temporary files
+//===----------------------------------------------------------------------===//
+
+/// "." NAME "." 16 hex digits ".tmp"; of a name that is longer its beginning.
+static constexpr int maxNameBytes = 200;
+static constexpr size_t endBytes = 1 + 16 + 4;
+
+const char *trainc::findTemporaryEnd(const char *name) {
+  size_t length = strlen(name);
+  if (name[0] != '.' || length < endBytes + 2)
+    return nullptr;
+  const char *end = name + length - endBytes;
+  bool matches = end[0] == '.' && !strcmp(end + 17, ".tmp");
+  for (int i = 1; i <= 16; ++i)
+    matches = matches && end[i] && strchr("0123456789abcdef", end[i]);
+  return matches ? end : nullptr;
+}
+
+trainc_status trainc::removeStale(const char *folder, const char *name) {
+  Text path;
+  path.format("%s/%s", folder, name);
+  int file =
+      ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0)
+    return TRAINC_OK; // gone, or not ours
+  struct stat info;
+  bool stale = fstat(file, &info) == 0 && S_ISREG(info.st_mode) &&
+               tryLock(file) == Lock::Taken;
+  trainc_status status = stale ? removeFile(path.c_str()) : TRAINC_OK;
+  close(file);
+  return status;
+}
+
+/// Removes what killed writers of the file at `path` have left, as far as it can.
+static void removeStaleOf(const char *path) {
+  Text folder;
+  const char *name = splitPath(path, folder);
+  size_t length = strnlen(name, maxNameBytes);
+  (void)forNames(folder.c_str(), [&](const char *other) {
+    const char *end = findTemporaryEnd(other);
+    bool own = end && static_cast<size_t>(end - other) == length + 1 &&
+               !strncmp(other + 1, name, length);
+    return own ? removeStale(folder.c_str(), other) : TRAINC_OK;
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Atomic files
+//===----------------------------------------------------------------------===//
 
 AtomicFile::~AtomicFile() {
   if (descriptor < 0)
     return;
-  close(descriptor);
   if (owned)
     unlink(temporary.c_str());
+  close(descriptor);
 }
 
-trainc_status AtomicFile::nameTemporary(const char *target) {
+static const char *kindText(mode_t mode) {
+  return S_ISDIR(mode)    ? "a folder"
+         : S_ISFIFO(mode) ? "a FIFO"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
+}
+
+/// Follows links, the last of which may point to nothing.
+trainc_status AtomicFile::nameTarget(const char *target) {
   path.append(target);
-  const char *name = splitPath(target, folder);
-  if (!*name)
-    return fail(TRAINC_INVALID_ARGUMENT, "'%s' names no file", target);
-  temporary.format("%.*s.%s.tmp", static_cast<int>(name - target), target,
-                   name);
-  return TRAINC_OK;
+  for (int links = 0;; ++links) {
+    if (!*splitPath(path.c_str(), folder))
+      return fail(TRAINC_INVALID_ARGUMENT, "'%s' names no file", path.c_str());
+    struct stat info;
+    if (lstat(path.c_str(), &info) != 0)
+      return errno == ENOENT ? TRAINC_OK : failFile("create", path.c_str());
+    if (S_ISREG(info.st_mode))
+      return TRAINC_OK;
+    if (!S_ISLNK(info.st_mode))
+      return fail(TRAINC_INVALID_ARGUMENT,
+                  "'%s' is %s: expected a regular file, or none, to replace",
+                  path.c_str(), kindText(info.st_mode));
+    char next[4096];
+    ssize_t bytes = readlink(path.c_str(), next, sizeof(next));
+    if (bytes >= static_cast<ssize_t>(sizeof(next)) || links == 40) {
+      errno = links == 40 ? ELOOP : ENAMETOOLONG;
+      bytes = -1;
+    }
+    if (bytes < 0)
+      return failFile("follow the link", path.c_str());
+    path.clear();
+    if (next[0] != '/')
+      path.format("%s/", folder.c_str());
+    path.append(next, static_cast<size_t>(bytes));
+  }
 }
 
-trainc_status AtomicFile::join(const char *target) {
-  TRAINC_TRY(nameTemporary(target));
+void AtomicFile::nameTemporary() {
+  Text own;
+  const char *name = splitPath(path.c_str(), own);
+  temporary.clear();
+  temporary.format("%.*s.%.*s.%016llx.tmp",
+                   static_cast<int>(name - path.c_str()), path.c_str(),
+                   maxNameBytes, name, static_cast<unsigned long long>(random));
+}
+
+trainc_status AtomicFile::join(const char *target, uint64_t number) {
+  TRAINC_TRY(nameTarget(target));
+  random = number;
+  nameTemporary();
   if (passFaults(OPEN))
-    descriptor = ::open(temporary.c_str(), O_WRONLY | O_CLOEXEC);
+    descriptor = ::open(temporary.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
   return descriptor >= 0 ? TRAINC_OK : failFile("open", temporary.c_str());
 }
 
+/// Makes the temporary file. It has a name before it has its lock: who cleans up may
+/// come between and take it away, then another one is made.
+trainc_status AtomicFile::make() {
+  for (int tries = 0; tries < 100; ++tries) {
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+      return failFile("draw a random number for", path.c_str());
+    nameTemporary();
+    int file =
+        ::open(temporary.c_str(),
+               O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file < 0 && errno == EEXIST)
+      continue;
+    if (file < 0)
+      return failFile("create", path.c_str());
+    struct stat info;
+    bool ours = tryLock(file) != Lock::Busy && fstat(file, &info) == 0 &&
+                info.st_nlink > 0;
+    if (ours) {
+      descriptor = file;
+      owned = true;
+      return TRAINC_OK;
+    }
+    close(file);
+  }
+  errno = EAGAIN;
+  return failFile("create", path.c_str());
+}
+
 trainc_status AtomicFile::open(const char *target) {
-  TRAINC_TRY(nameTemporary(target));
-  owned = true;
-  if (passFaults(OPEN))
-    descriptor = ::open(temporary.c_str(),
-                        O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  return descriptor >= 0 ? TRAINC_OK : failFile("create", temporary.c_str());
+  TRAINC_TRY(nameTarget(target));
+  if (!passFaults(OPEN))
+    return failFile("create", path.c_str());
+  TRAINC_TRY(make());
+  removeStaleOf(path.c_str());
+  return TRAINC_OK;
 }
 
 trainc_status AtomicFile::writeAll(const void *data, uint64_t bytes,
@@ -177,7 +395,7 @@ trainc_status AtomicFile::writeAll(const void *data, uint64_t bytes,
     if (written < 0 && errno == EINTR)
       continue;
     if (written <= 0)
-      return failFile("write", temporary.c_str());
+      return failFile("write", path.c_str());
     rest += written;
     at += static_cast<uint64_t>(written);
     bytes -= static_cast<uint64_t>(written);
@@ -194,7 +412,7 @@ trainc_status AtomicFile::sync() {
   TRAINC_TRY(flush());
   return passFaults(FSYNC) && fsync(descriptor) == 0
              ? TRAINC_OK
-             : failFile("sync", temporary.c_str());
+             : failFile("sync", path.c_str());
 }
 
 trainc_status AtomicFile::flush() {
@@ -228,15 +446,14 @@ static trainc_status syncFolder(const char *folder) {
 
 trainc_status AtomicFile::commit() {
   TRAINC_TRY(sync());
-  int closing = descriptor;
+  bool moved =
+      passFaults(RENAME) && rename(temporary.c_str(), path.c_str()) == 0;
+  if (!moved)
+    return failFile("replace", path.c_str());
+  // Only now may others have the lock. All is on the disk: no close can fail.
+  owned = false;
+  close(descriptor);
   descriptor = -1;
-  bool moved = close(closing) == 0 && passFaults(RENAME) &&
-               rename(temporary.c_str(), path.c_str()) == 0;
-  if (!moved) {
-    trainc_status status = failFile("move into place", temporary.c_str());
-    unlink(temporary.c_str());
-    return status;
-  }
   return syncFolder(folder.c_str());
 }
 

@@ -13,18 +13,26 @@ namespace trainc {
 
 /// Writes a file beside its place and moves it there when all is on the disk.
 /// Without commit(), or if that fails, the old file stays and the new one goes.
+///
+/// Two writers of one path do not meet: each has a temporary file of its own,
+/// .NAME.NUMBER.tmp with a random number, which it has locked. Those that killed
+/// writers of the path have left, and nobody has locked, are removed.
 class AtomicFile {
 public:
   ~AtomicFile();
 
+  /// What is replaced is a regular file, or what a link points to; anything else
+  /// there is refused.
   trainc_status open(const char *path);
   trainc_status write(const void *data, uint64_t bytes);
   trainc_status flush();
 
-  /// Opens the file that another process has open and will commit.
-  trainc_status join(const char *path);
-  /// Writes bytes [offset, offset + bytes) of the file, past what write() has
-  /// written.
+  /// Opens the file that another process has open and will commit; `number` is that
+  /// process's.
+  trainc_status join(const char *path, uint64_t number);
+  uint64_t number() const { return random; }
+  /// Writes bytes [offset, offset + bytes) of the file: past what write() has
+  /// written, or over it.
   trainc_status writeAt(uint64_t offset, const void *data, uint64_t bytes);
   trainc_status sync();
 
@@ -32,21 +40,71 @@ public:
   trainc_status commit();
 
 private:
-  trainc_status nameTemporary(const char *target);
+  trainc_status nameTarget(const char *target);
+  void nameTemporary();
+  trainc_status make();
   trainc_status writeAll(const void *data, uint64_t bytes,
                          const uint64_t *offset = nullptr);
 
   Text path, temporary, folder;
   Array<char> buffer;
+  uint64_t random = 0;
   int descriptor = -1;
   bool owned = false;
 };
 
+/// A file's place among all, or zeros.
+struct FileIdentity {
+  uint64_t device = 0, inode = 0;
+
+  bool operator==(const FileIdentity &) const = default;
+  bool isKnown() const { return inode != 0; }
+};
+/// Of what is at `path`; unknown if nothing is.
+FileIdentity identify(const char *path);
+
+/// One process's right to save to a folder: a lock on the file .lock in it, which
+/// ends with the process. Where the file system has no locks everybody gets it.
+class FolderLock {
+public:
+  ~FolderLock() { release(); }
+
+  /// TRAINC_IO_ERROR names the process that has it.
+  trainc_status take(const char *folder);
+  void release();
+
+private:
+  int descriptor = -1;
+};
+
+/// Opens a file for reading; refuses all but regular ones, without waiting for the
+/// writer of a FIFO.
+trainc_status openRegular(const char *path, int &out_descriptor,
+                          uint64_t &out_bytes);
+
 /// The folder part of `path` ("." if it has none), and where its last part is.
 const char *splitPath(const char *path, Text &folder);
 
-/// Is `name` that of a temporary file of AtomicFile?
-bool isTemporaryName(const char *name);
+/// If `name` is that of a temporary file of AtomicFile: where in it the target's name
+/// ends, which begins after the dot. Else null.
+const char *findTemporaryEnd(const char *name);
+
+/// Removes the temporary file `name` of a folder, unless a process has it locked.
+trainc_status removeStale(const char *folder, const char *name);
+
+/// Appends the names in a folder, each with its zero byte.
+trainc_status listFolder(const char *folder, Array<char> &names);
+
+/// Calls function(name) for all files of a folder, while it returns TRAINC_OK. They may
+/// be removed meanwhile.
+template <typename Function>
+trainc_status forNames(const char *folder, Function function) {
+  Array<char> names; // each with its zero byte
+  TRAINC_TRY(listFolder(folder, names));
+  for (size_t at = 0; at < names.size(); at += strlen(names.data() + at) + 1)
+    TRAINC_TRY(function(names.data() + at));
+  return TRAINC_OK;
+}
 
 /// Removes a file; absent is fine.
 trainc_status removeFile(const char *path);

@@ -6,12 +6,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/access.h"
+#include "core/checksum.h"
 #include "core/convert.h"
+#include "core/files.h"
 #include "core/hash.h"
 #include "core/match.h"
 #include "core/parts.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -132,11 +133,11 @@ static trainc_status resolve(const char *path, Text &file) {
   }
   Text pointer;
   pointer.format("%s/latest", path);
-  int descriptor = open(pointer.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0)
-    return fail(errno == ENOENT ? TRAINC_NOT_FOUND : TRAINC_IO_ERROR,
-                "folder '%s' has no finished checkpoint: cannot open '%s': %s",
-                path, pointer.c_str(), errnoText(errno));
+  int descriptor;
+  uint64_t size;
+  if (trainc_status status = openRegular(pointer.c_str(), descriptor, size))
+    return fail(status, "folder '%s' has no finished checkpoint: %s", path,
+                trainc_last_error());
   char name[256];
   ssize_t bytes = read(descriptor, name, sizeof(name));
   int number = errno;
@@ -152,6 +153,9 @@ static trainc_status resolve(const char *path, Text &file) {
   file.format("%s/%.*s", path, static_cast<int>(length - 1), name);
   return TRAINC_OK;
 }
+
+/// What is read at once.
+static constexpr uint64_t chunkBytes = 1 << 20;
 
 namespace {
 /// An open checkpoint, as a source of a state. If the first rank can open it and
@@ -172,9 +176,11 @@ struct Checkpoint {
   /// All ranks read the same if the file is passed on.
   trainc_status read(uint64_t begin, void *data, uint64_t bytes) const;
   bool isPassed() const { return passed; }
+  /// Compares the data with the header's checksum, if there is one; all ranks do it.
+  trainc_status verify() const;
 
   TensorFile file;
-  Text name;
+  Text name; // in messages
 
 private:
   trainc_status openAlone(const char *path);
@@ -219,6 +225,48 @@ trainc_status Checkpoint::open(const char *path) {
   return passHeader();
 }
 
+/// Each rank reads its share of the file or, if it is passed on, the first one all.
+trainc_status Checkpoint::verify() const {
+  const char *text = header().findMetadata(checksumKey);
+  if (!text)
+    return TRAINC_OK;
+  uint32_t expected = 0, found = 0;
+  if (!parseChecksum(text, expected))
+    return fail(TRAINC_UNSUPPORTED,
+                "%s has a checksum that this runtime does not know: '%s'",
+                name.c_str(), text);
+  uint64_t share = ranks.size(), rank = ranks.rank(), end = 0;
+  for (const FileTensor &tensor : header().tensors)
+    end = tensor.end;
+  Checksum sum(end);
+  uint64_t first = passed ? 0 : end / share * rank;
+  uint64_t last = passed              ? (rank == 0 ? end : 0)
+                  : rank + 1 == share ? end
+                                      : end / share * (rank + 1);
+  trainc_status status = TRAINC_OK;
+  Array<char> piece;
+  piece.resize(chunkBytes);
+  for (; first < last && status == TRAINC_OK; first += chunkBytes) {
+    uint64_t bytes = last - first < chunkBytes ? last - first : chunkBytes;
+    status = file.read(first, piece.data(), bytes);
+    sum.add(first, piece.data(), bytes);
+  }
+  TRAINC_TRY(ranks.agree(status));
+  uint32_t part = sum.part();
+  Array<uint32_t> all;
+  all.resize(share);
+  all[0] = part;
+  if (ranks.any())
+    TRAINC_TRY(gatherBytes(*ranks.communicator(), "checksum of a checkpoint",
+                           &part, sizeof(part), all.data()));
+  for (uint32_t i = 0; i < share; ++i)
+    if (i != rank)
+      sum.addPart(all[i]);
+  found = sum.finish();
+  return found == expected ? TRAINC_OK
+                           : failChecksum(name.c_str(), text, found);
+}
+
 trainc_status Checkpoint::passHeader() {
   Array<char> json;
   uint64_t sizes[2] = {};
@@ -250,7 +298,6 @@ trainc_status Checkpoint::read(uint64_t begin, void *data,
 static trainc_status readPassed(const trainc_trainer *trainer,
                                 const Checkpoint &checkpoint,
                                 const Plan &plan) {
-  constexpr uint64_t chunkBytes = 1 << 20;
   Array<char> chunk;
   chunk.resize(chunkBytes);
   for (const FileTensor &tensor : checkpoint.header().tensors)
@@ -308,7 +355,8 @@ static trainc_status agreeOnFile(const trainc_trainer *trainer,
     add(pair.value, strlen(pair.value) + 1);
   }
   for (uint32_t i = 0; i < plan.scalars.size(); ++i)
-    if (trainer->d->scalars[i].flags & TRAINC_SCALAR_PERSISTENT &&
+    if ((trainer->d->scalars[i].flags & TRAINC_SCALAR_PERSISTENT ||
+         (i < plan.isSet.size() && plan.isSet[i])) &&
         i != TRAINC_SCALAR_LOSS_SUM && i != TRAINC_SCALAR_WEIGHT_SUM)
       add(&plan.scalars[i], sizeof(double)); // sums are those of a rank
   return agree(*trainer->ranks.communicator(), "the checkpoint", hash);
@@ -331,8 +379,14 @@ trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
   if (status == TRAINC_OK)
     status = matchState(checkpoint.source(), targetOf(trainer), plan);
   TRAINC_TRY(agreeOnFile(trainer, checkpoint, plan, status));
+  TRAINC_TRY(checkpoint.verify());
   TRAINC_TRY(readTensors(trainer, checkpoint, plan));
   memcpy(trainer->scalars, plan.scalars.data(), plan.scalars.size() * 8);
+  trainer->isSet.swap(plan.isSet);
+  trainer->loadNotice.clear();
+  trainer->loadNotice.append(plan.notice.c_str());
+  if (!checkpoint.isPassed() || trainer->ranks.rank() == 0)
+    trainer->directory.setLoaded(checkpoint.file.path(), positionOf(trainer));
   trainer->windowEntry = plan.windowEntry;
   clearPairs(trainer->metadata);
   for (const MetadataPair &pair : checkpoint.header().metadata)
@@ -340,6 +394,10 @@ trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
       setPair(trainer->metadata, pair.key + 5, pair.value);
   trainer->broken = false;
   return TRAINC_OK;
+}
+
+const char *trainc_load_notice(const trainc_trainer *trainer) {
+  return trainer->loadNotice.size() ? trainer->loadNotice.c_str() : nullptr;
 }
 
 trainc_status trainc_load_parameters(trainc_trainer *trainer,
@@ -352,6 +410,7 @@ trainc_status trainc_load_parameters(trainc_trainer *trainer,
   if (status == TRAINC_OK)
     status = matchParameters(checkpoint.source(), targetOf(trainer), plan);
   TRAINC_TRY(agreeOnFile(trainer, checkpoint, plan, status));
+  TRAINC_TRY(checkpoint.verify());
   TRAINC_TRY(readTensors(trainer, checkpoint, plan));
   trainer->broken = broken; // states and scalars are what they were
   return TRAINC_OK;

@@ -41,6 +41,7 @@ public:
 
 private:
   trainc_status matchScalars();
+  trainc_status matchSetScalar(uint32_t index, const char *name);
   trainc_status matchWindow();
   void matchTensor(uint32_t index, const char *name, bool required,
                    bool adds = false, bool wanted = true);
@@ -106,14 +107,55 @@ trainc_status Matcher::readScalar(const char *name, double &value) {
   return source.readScalar(source.context, *from, &value);
 }
 
+/// A scalar that the artifact gives has the source's value if it was set there.
+trainc_status Matcher::matchSetScalar(uint32_t index, const char *name) {
+  const trainc_scalar &scalar = d.scalars[index];
+  double &value = plan.scalars[index];
+  value = scalar.init;
+  Text key;
+  key.format("trainc.source.%s", scalar.name);
+  const char *before = source.header.findMetadata(key.c_str());
+  double saved = before ? strtod(before, nullptr) : scalar.init;
+  bool isSaved = source.header.find(name);
+  if (isSaved)
+    TRAINC_TRY(readScalar(name, saved));
+  plan.isSet[index] = isSaved && !before;
+  // Sums of an open window have been scaled.
+  bool goesOn =
+      plan.isSet[index] || (isSaved && index == TRAINC_SCALAR_LOSS_SCALE &&
+                            plan.scalars[TRAINC_SCALAR_MICRO_STEP] > 0);
+  if (goesOn)
+    value = saved;
+  if (saved == scalar.init)
+    return TRAINC_OK;
+  plan.notice.format("%sscalar '%s' is ", plan.notice.size() ? "\n" : "",
+                     scalar.name);
+  if (goesOn)
+    plan.notice.format("%g, as in the checkpoint; the artifact has %g", saved,
+                       scalar.init);
+  else
+    plan.notice.format(
+        "%g, as in the artifact; the checkpoint was made with %g", scalar.init,
+        saved);
+  return TRAINC_OK;
+}
+
 trainc_status Matcher::matchScalars() {
   Text name;
+  plan.isSet.resize(d.num_scalars);
   for (uint32_t i = 0; i < d.num_scalars; ++i) {
-    if (!(d.scalars[i].flags & TRAINC_SCALAR_PERSISTENT))
-      continue;
     name.clear();
     name.format("scalar/%s", d.scalars[i].name);
-    TRAINC_TRY(readScalar(name.c_str(), plan.scalars[i]));
+    if (followsArtifact(d, i))
+      TRAINC_TRY(matchSetScalar(i, name.c_str()));
+    else if (d.scalars[i].flags & TRAINC_SCALAR_PERSISTENT)
+      TRAINC_TRY(readScalar(name.c_str(), plan.scalars[i]));
+    else
+      continue;
+    if (const char *expected = expectedOf(d, i, plan.scalars[i]))
+      return fail(TRAINC_DATA_CORRUPT,
+                  "%s is damaged: scalar '%s' is %g, expected %s", source.name,
+                  d.scalars[i].name, plan.scalars[i], expected);
   }
   return TRAINC_OK;
 }
@@ -186,16 +228,7 @@ trainc_status Matcher::matchGradients() {
 
 /// An open window must be one that this artifact can go on with.
 trainc_status Matcher::matchWindow() {
-  auto whole = [](double value, double limit) {
-    return value >= 0 && value < limit &&
-           value == static_cast<double>(static_cast<uint64_t>(value));
-  };
   double microStep = plan.scalars[TRAINC_SCALAR_MICRO_STEP];
-  for (uint32_t i : {TRAINC_SCALAR_UPDATE, TRAINC_SCALAR_MICRO_STEP,
-                     TRAINC_SCALAR_SKIPPED, TRAINC_SCALAR_SEED})
-    if (!whole(plan.scalars[i], 0x1p53))
-      return fail(TRAINC_DATA_CORRUPT, "%s is damaged: scalar '%s' is %g",
-                  source.name, d.scalars[i].name, plan.scalars[i]);
   if (microStep == 0)
     return TRAINC_OK;
   const char *entry = source.header.findMetadata("trainc.window_entry");

@@ -73,8 +73,12 @@ struct Match {
 struct Plan {
   /// Those of one target follow each other.
   Array<Match> tensors;
-  /// Of all scalars. Those that are not saved keep the values from before.
+  /// Of all scalars: the values from before, to begin with, which those that are
+  /// neither saved nor the artifact's keep.
   Array<double> scalars;
+  Array<bool> isSet; // by scalar
+  /// Where scalars are not what they were, or not the artifact's, one line each.
+  Text notice;
   uint32_t windowEntry = 0;
 };
 

@@ -6,10 +6,50 @@
 //===----------------------------------------------------------------------===//
 
 #include "core/safetensors.h"
+#include "core/checksum.h"
 
 using namespace trainc;
 
 static constexpr uint32_t maxRank = 64;
+
+//===----------------------------------------------------------------------===//
+// UTF-8
+//===----------------------------------------------------------------------===//
+
+/// Bytes of the character at `text`, or 0 if it is none: table 3-7 of the Unicode
+/// standard, which has no overlong forms, no surrogates and nothing past 10FFFF.
+static size_t characterBytes(const unsigned char *text, size_t bytes) {
+  unsigned char first = text[0];
+  if (first < 0x80)
+    return 1;
+  size_t length = first < 0xC2   ? 0
+                  : first < 0xE0 ? 2
+                  : first < 0xF0 ? 3
+                  : first < 0xF5 ? 4
+                                 : 0;
+  if (length == 0 || length > bytes)
+    return 0;
+  unsigned char low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+  unsigned char high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+  if (text[1] < low || text[1] > high)
+    return 0;
+  for (size_t i = 2; i < length; ++i)
+    if (text[i] < 0x80 || text[i] > 0xBF)
+      return 0;
+  return length;
+}
+
+size_t trainc::countUtf8(const char *text, size_t bytes) {
+  auto *all = reinterpret_cast<const unsigned char *>(text);
+  size_t at = 0;
+  while (at < bytes) {
+    size_t length = characterBytes(all + at, bytes - at);
+    if (!length)
+      break;
+    at += length;
+  }
+  return at;
+}
 
 //===----------------------------------------------------------------------===//
 // JSON
@@ -158,7 +198,17 @@ bool Scanner::string(Text &out) {
     if (static_cast<unsigned char>(*next) < 0x20)
       return expected("a string without control characters");
     if (*next != '\\') {
-      out.append(*next++);
+      const char *first = next;
+      while (next != end && *next != '"' && *next != '\\' &&
+             static_cast<unsigned char>(*next) >= 0x20)
+        ++next;
+      size_t bytes = static_cast<size_t>(next - first);
+      size_t valid = countUtf8(first, bytes);
+      if (valid != bytes) {
+        next = first + valid;
+        return expected("UTF-8");
+      }
+      out.append(first, bytes);
       continue;
     }
     if (++next == end || !escape(out))
@@ -419,6 +469,8 @@ const char *FileHeader::findMetadata(const char *key) const {
 // Writing
 //===----------------------------------------------------------------------===//
 
+static const char headerStart[] = "{\"__metadata__\":{";
+
 void HeaderWriter::appendString(Text &to, const char *text) {
   to.append('"');
   for (; *text; ++text) {
@@ -441,6 +493,13 @@ void HeaderWriter::addMetadata(const char *key, const char *value) {
   appendString(pairs, value);
 }
 
+void HeaderWriter::addChecksum() {
+  Text zeros;
+  appendChecksum(zeros, 0);
+  addMetadata(checksumKey, zeros.c_str());
+  checksum = 8 + strlen(headerStart) + pairs.size() - 1 - zeros.size();
+}
+
 void HeaderWriter::addTensor(const char *name, uint32_t dtype, uint32_t rank,
                              const int64_t *dims, uint64_t bytes) {
   entries.append(',');
@@ -455,11 +514,11 @@ void HeaderWriter::addTensor(const char *name, uint32_t dtype, uint32_t rank,
 }
 
 const Text &HeaderWriter::finish() {
-  uint64_t bytes =
-      strlen("{\"__metadata__\":{}}") + pairs.size() + entries.size();
+  uint64_t bytes = strlen(headerStart) + pairs.size() + strlen("}") +
+                   entries.size() + strlen("}");
   uint64_t padded = alignUp(bytes + 8, 64) - 8;
   result.append(reinterpret_cast<const char *>(&padded), 8);
-  result.format("{\"__metadata__\":{%s}%s}", pairs.c_str(), entries.c_str());
+  result.format("%s%s}%s}", headerStart, pairs.c_str(), entries.c_str());
   for (uint64_t i = bytes; i < padded; ++i)
     result.append(' ');
   return result;

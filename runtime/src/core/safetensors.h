@@ -76,22 +76,36 @@ private:
   char *mapped = nullptr;
 };
 
+/// Says that the data of a file are not those of its header's checksum.
+trainc_status failChecksum(const char *name, const char *expected,
+                           uint32_t found);
+
 /// Makes a header. Tensors must be added in the order of their data.
 class HeaderWriter {
 public:
   void addMetadata(const char *key, const char *value);
+  /// Of the data, once it is known: see checksum.h.
+  void addChecksum();
   void addTensor(const char *name, uint32_t dtype, uint32_t rank,
                  const int64_t *dims, uint64_t bytes);
   /// The header with its length, padded so that the data is 64-byte aligned.
   const Text &finish();
   uint64_t dataBytes() const { return offset; }
+  /// Where in the header the checksum goes, over the zeros that stand for it.
+  uint64_t checksumPlace() const { return checksum; }
 
 private:
   void appendString(Text &to, const char *text);
 
   Text pairs, entries, result;
-  uint64_t offset = 0;
+  uint64_t offset = 0, checksum = 0;
 };
+
+/// The bytes at the beginning of a text that are whole characters of UTF-8.
+size_t countUtf8(const char *text, size_t bytes);
+inline bool isUtf8(const char *text) {
+  return countUtf8(text, strlen(text)) == strlen(text);
+}
 
 } // namespace trainc
 

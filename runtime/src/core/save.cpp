@@ -1,13 +1,21 @@
 //===- save.cpp - Writing checkpoints -------------------------------------===//
 
 #include "core/access.h"
+#include "core/checksum.h"
 #include "core/files.h"
+#include "core/hash.h"
 #include "core/match.h"
 #include "core/parts.h"
-#include <dirent.h>
-#include <errno.h>
 
 using namespace trainc;
+
+/// Is it part of a checkpoint? What follows the artifact is not; but sums of an open
+/// window have been scaled.
+static bool isSaved(const trainc_trainer *trainer, uint32_t scalar) {
+  return trainer->d->scalars[scalar].flags & TRAINC_SCALAR_PERSISTENT ||
+         trainer->isSet[scalar] ||
+         (scalar == TRAINC_SCALAR_LOSS_SCALE && inWindow(trainer));
+}
 
 /// What a checkpoint has, the wider types first so that all are aligned.
 static void collect(const trainc_trainer *trainer, bool gradients,
@@ -17,7 +25,7 @@ static void collect(const trainc_trainer *trainer, bool gradients,
   const State &state = trainer->state;
   for (uint64_t size : {8, 4, 2, 1}) {
     for (uint32_t i = 0; size == 8 && i < d.num_scalars; ++i)
-      if (d.scalars[i].flags & TRAINC_SCALAR_PERSISTENT)
+      if (isSaved(trainer, i))
         pieces.push({UINT32_MAX, i, UINT32_MAX});
     for (uint32_t i : {TRAINC_SCALAR_LOSS_SUM, TRAINC_SCALAR_WEIGHT_SUM})
       for (uint32_t rank = 0;
@@ -58,6 +66,15 @@ static void addMetadata(const trainc_trainer *trainer, uint32_t ranks,
     text.format("%u", ranks);
     header.addMetadata("trainc.window_ranks", text.c_str());
   }
+  for (uint32_t i = 0; i < d.num_scalars; ++i) {
+    if (!followsArtifact(d, i) || trainer->isSet[i])
+      continue;
+    Text value;
+    text.clear();
+    text.format("trainc.source.%s", d.scalars[i].name);
+    value.format("%.17g", trainer->scalars[i]);
+    header.addMetadata(text.c_str(), value.c_str());
+  }
   for (const UserPair &pair : trainer->metadata) {
     text.clear();
     text.format("user.%s", pair.key);
@@ -79,6 +96,7 @@ void trainc::describeState(const trainc_trainer *trainer, bool gradients,
                            uint32_t ranks, Array<Piece> &pieces,
                            HeaderWriter &header) {
   collect(trainer, gradients, ranks, pieces);
+  header.addChecksum();
   addMetadata(trainer, ranks, header);
   Text name;
   for (const Piece &piece : pieces) {
@@ -94,6 +112,14 @@ void trainc::describeState(const trainc_trainer *trainer, bool gradients,
   }
 }
 
+/// Writes the checksum of the data into the header.
+static trainc_status writeChecksum(const HeaderWriter &header, uint32_t sum,
+                                   AtomicFile &file) {
+  Text digits;
+  appendChecksum(digits, sum);
+  return file.writeAt(header.checksumPlace(), digits.data(), digits.size());
+}
+
 static trainc_status saveAlone(trainc_trainer *trainer, const char *path) {
   Array<Piece> pieces;
   HeaderWriter header;
@@ -103,17 +129,26 @@ static trainc_status saveAlone(trainc_trainer *trainer, const char *path) {
   const Text &text = header.finish();
   TRAINC_TRY(file.write(text.data(), text.size()));
   TRAINC_TRY(file.flush());
+  Checksum sum(header.dataBytes());
+  uint64_t at = 0;
+  auto write = [&](const void *data, uint64_t bytes) {
+    sum.add(at, data, bytes);
+    at += bytes;
+    return file.write(data, bytes);
+  };
   for (const Piece &piece : pieces)
     if (piece.tensor == UINT32_MAX) {
-      TRAINC_TRY(file.write(&trainer->scalars[piece.scalar], 8));
+      TRAINC_TRY(write(&trainer->scalars[piece.scalar], 8));
     } else {
       const trainc_tensor &tensor = trainer->state.tensors[piece.tensor];
       uint64_t size = trainc_dtype_size(tensor.dtype);
       TRAINC_TRY(forElements(trainer, tensor, Access::Read,
                              [&](const char *data, uint64_t, uint64_t count) {
-                               return file.write(data, count * size);
+                               return write(data, count * size);
                              }));
     }
+  TRAINC_TRY(file.flush());
+  TRAINC_TRY(writeChecksum(header, sum.finish(), file));
   return file.commit();
 }
 
@@ -148,11 +183,17 @@ static Part writtenPart(const trainc_trainer *trainer, const Piece &piece) {
   return ranks.indexIn(axes) == 0 ? part : Part{0, 0, nullptr};
 }
 
-/// Writes what is this rank's of the data section, which begins at `start`.
+/// Writes what is this rank's of the data section, which begins at `start`, and adds
+/// that to `sum`.
 static trainc_status writeParts(const trainc_trainer *trainer,
                                 const Array<Piece> &pieces,
                                 const Array<double> &sums, uint64_t start,
-                                AtomicFile &file) {
+                                AtomicFile &file, Checksum &sum) {
+  uint64_t begin = start;
+  auto writeAt = [&](uint64_t at, const void *data, uint64_t bytes) {
+    sum.add(at - begin, data, bytes);
+    return file.writeAt(at, data, bytes);
+  };
   uint32_t rank = trainer->ranks.rank(), ranks = trainer->ranks.size();
   for (const Piece &piece : pieces) {
     if (piece.tensor == UINT32_MAX) {
@@ -169,7 +210,7 @@ static trainc_status writeParts(const trainc_trainer *trainer,
           value += sums[2 * i + column];
       }
       if (rank == (shared ? 0 : piece.rank))
-        TRAINC_TRY(file.writeAt(start, &value, 8));
+        TRAINC_TRY(writeAt(start, &value, 8));
       start += 8;
       continue;
     }
@@ -184,9 +225,9 @@ static trainc_status writeParts(const trainc_trainer *trainer,
                          [&](uint64_t at, uint64_t element, uint64_t run) {
                            if (element == PartMap::none)
                              return TRAINC_OK;
-                           return file.writeAt(start + element * size,
-                                               data + (at - first) * size,
-                                               run * size);
+                           return writeAt(start + element * size,
+                                          data + (at - first) * size,
+                                          run * size);
                          });
     };
     TRAINC_TRY(forElements(trainer, tensor, part.first - own, part.count,
@@ -205,17 +246,22 @@ static trainc_status saveTogether(trainc_trainer *trainer, const char *path) {
   Array<Piece> pieces;
   HeaderWriter header;
   describeState(trainer, inWindow(trainer), ranks.size(), pieces, header);
+  TRAINC_TRY(agree(
+      comm, "the scalars that were set",
+      hashBytes(hashStart, pieces.data(), pieces.size() * sizeof(Piece))));
   AtomicFile file;
-  uint64_t start = 0;
+  struct {
+    uint64_t start, number;
+  } place = {};
   trainc_status status = TRAINC_OK;
   if (first) {
     const Text &text = header.finish();
-    start = text.size();
     status = file.open(path);
     if (status == TRAINC_OK)
       status = file.write(text.data(), text.size());
     if (status == TRAINC_OK)
       status = file.flush();
+    place = {text.size(), file.number()};
   }
   TRAINC_TRY(ranks.agree(status));
   double mine[2] = {trainer->scalars[TRAINC_SCALAR_LOSS_SUM],
@@ -225,15 +271,28 @@ static trainc_status saveTogether(trainc_trainer *trainer, const char *path) {
   TRAINC_TRY(
       gatherBytes(comm, "sums of the window", mine, sizeof(mine), sums.data()));
   TRAINC_TRY(
-      broadcastBytes(comm, "header of a checkpoint", &start, sizeof(start)));
+      broadcastBytes(comm, "header of a checkpoint", &place, sizeof(place)));
+  Checksum sum(header.dataBytes());
   if (!first)
-    status = file.join(path);
+    status = file.join(path, place.number);
   if (status == TRAINC_OK)
-    status = writeParts(trainer, pieces, sums, start, file);
+    status = writeParts(trainer, pieces, sums, place.start, file, sum);
   if (status == TRAINC_OK)
     status = file.sync();
   TRAINC_TRY(ranks.agree(status));
-  return ranks.agree(first ? file.commit() : TRAINC_OK);
+  Array<uint32_t> all;
+  all.resize(ranks.size());
+  uint32_t part = sum.part();
+  TRAINC_TRY(gatherBytes(comm, "checksum of a checkpoint", &part, sizeof(part),
+                         all.data()));
+  if (first) {
+    for (uint32_t i = 1; i < all.size(); ++i)
+      sum.addPart(all[i]);
+    status = writeChecksum(header, sum.finish(), file);
+    if (status == TRAINC_OK)
+      status = file.commit();
+  }
+  return ranks.agree(status);
 }
 
 trainc_status trainc_save(trainc_trainer *trainer, const char *path) {
@@ -244,130 +303,4 @@ trainc_status trainc_save(trainc_trainer *trainer, const char *path) {
   TRAINC_TRY(settle(trainer));
   return trainer->ranks.any() ? saveTogether(trainer, path)
                               : saveAlone(trainer, path);
-}
-
-//===----------------------------------------------------------------------===//
-// Folders of checkpoints
-//===----------------------------------------------------------------------===//
-
-namespace {
-struct Checkpoint {
-  char *name;
-  uint64_t update, microStep;
-};
-} // namespace
-
-/// Is `name` step-UPDATE.safetensors or step-UPDATE-MICROSTEP.safetensors?
-static bool parseName(const char *name, Checkpoint &checkpoint) {
-  auto number = [&](uint64_t &value) {
-    if (*name < '0' || *name > '9')
-      return false;
-    char *end;
-    value = strtoull(name, &end, 10);
-    name = end;
-    return true;
-  };
-  if (strncmp(name, "step-", 5) != 0)
-    return false;
-  name += 5;
-  checkpoint.microStep = 0;
-  if (!number(checkpoint.update))
-    return false;
-  if (*name == '-' && (++name, !number(checkpoint.microStep)))
-    return false;
-  return !strcmp(name, ".safetensors");
-}
-
-static trainc_status listFolder(const char *folder,
-                                Array<Checkpoint> &checkpoints,
-                                Array<char *> &temporaries) {
-  DIR *stream = opendir(folder);
-  if (!stream)
-    return fail(TRAINC_IO_ERROR, "cannot list '%s': %s", folder,
-                errnoText(errno));
-  while (dirent *entry = readdir(stream)) {
-    Checkpoint checkpoint;
-    if (isTemporaryName(entry->d_name)) {
-      temporaries.push(strdup(entry->d_name));
-    } else if (parseName(entry->d_name, checkpoint)) {
-      checkpoint.name = strdup(entry->d_name);
-      checkpoints.push(checkpoint);
-    }
-  }
-  closedir(stream);
-  return TRAINC_OK;
-}
-
-static trainc_status removeIn(const char *folder, const char *name) {
-  Text path;
-  path.format("%s/%s", folder, name);
-  return removeFile(path.c_str());
-}
-
-/// Removes all but the `keep` last checkpoints, never `latest`, and what killed
-/// saves have left.
-static trainc_status prune(const char *folder, const char *latest,
-                           uint32_t keep) {
-  Array<Checkpoint> checkpoints;
-  Array<char *> temporaries;
-  trainc_status status = listFolder(folder, checkpoints, temporaries);
-  if (checkpoints.size())
-    qsort(checkpoints.data(), checkpoints.size(), sizeof(Checkpoint),
-          [](const void *a, const void *b) {
-            auto *x = static_cast<const Checkpoint *>(a);
-            auto *y = static_cast<const Checkpoint *>(b);
-            if (x->update != y->update)
-              return x->update > y->update ? -1 : 1;
-            return x->microStep > y->microStep   ? -1
-                   : x->microStep < y->microStep ? 1
-                                                 : 0;
-          });
-  uint32_t kept = 1; // latest
-  for (const Checkpoint &checkpoint : checkpoints) {
-    if (strcmp(checkpoint.name, latest) != 0 && keep && kept++ >= keep &&
-        status == TRAINC_OK)
-      status = removeIn(folder, checkpoint.name);
-    free(checkpoint.name);
-  }
-  for (char *name : temporaries) {
-    if (status == TRAINC_OK)
-      status = removeIn(folder, name);
-    free(name);
-  }
-  return status;
-}
-
-/// Makes `latest` name the checkpoint `name`, and removes old ones.
-static trainc_status publish(const char *directory, const char *name,
-                             uint32_t keep) {
-  AtomicFile latest;
-  Text pointer;
-  pointer.format("%s/latest", directory);
-  TRAINC_TRY(latest.open(pointer.c_str()));
-  TRAINC_TRY(latest.write(name, strlen(name)));
-  TRAINC_TRY(latest.write("\n", 1));
-  TRAINC_TRY(latest.commit());
-  return prune(directory, name, keep);
-}
-
-trainc_status trainc_save_checkpoint(trainc_trainer *trainer,
-                                     const char *directory, uint32_t keep,
-                                     const char **out_path) {
-  TRAINC_TRY(settle(trainer));
-  Text name;
-  name.format("step-%06.0f", trainer->scalars[TRAINC_SCALAR_UPDATE]);
-  if (inWindow(trainer))
-    name.format("-%.0f", trainer->scalars[TRAINC_SCALAR_MICRO_STEP]);
-  name.append(".safetensors");
-  bool first = trainer->ranks.rank() == 0;
-  TRAINC_TRY(trainer->ranks.agree(first ? makeFolder(directory) : TRAINC_OK));
-  trainer->checkpointPath.clear();
-  trainer->checkpointPath.format("%s/%s", directory, name.c_str());
-  TRAINC_TRY(trainc_save(trainer, trainer->checkpointPath.c_str()));
-
-  TRAINC_TRY(trainer->ranks.agree(first ? publish(directory, name.c_str(), keep)
-                                        : TRAINC_OK));
-  if (out_path)
-    *out_path = trainer->checkpointPath.c_str();
-  return TRAINC_OK;
 }

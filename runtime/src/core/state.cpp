@@ -3,6 +3,7 @@
 #include "core/access.h"
 #include "core/convert.h"
 #include "core/parts.h"
+#include "core/safetensors.h"
 #include "cuda/executor.h"
 #include <math.h>
 
@@ -36,6 +37,23 @@ trainc_status trainc_get_scalar(const trainc_trainer *trainer, const char *name,
   return trainc_get_scalar_at(trainer, scalar, out_value);
 }
 
+const char *trainc::expectedOf(const trainc_descriptor &d, uint32_t scalar,
+                               double value) {
+  bool whole = value >= 0 && value < 0x1p53 && value == floor(value);
+  switch (scalar) {
+  case TRAINC_SCALAR_SEED:
+  case TRAINC_SCALAR_UPDATE:
+  case TRAINC_SCALAR_MICRO_STEP:
+  case TRAINC_SCALAR_SKIPPED:
+  case TRAINC_SCALAR_SCALE_AGE:
+    return whole ? nullptr : "an integer from 0 to 2^53 - 1";
+  case TRAINC_SCALAR_LOSS_SCALE:
+    return isfinite(value) && value > 0 ? nullptr : "a positive number";
+  }
+  bool free = !(d.scalars[scalar].flags & TRAINC_SCALAR_SETTABLE);
+  return free || isfinite(value) ? nullptr : "a finite number";
+}
+
 trainc_status trainc_set_scalar_at(trainc_trainer *trainer, uint32_t scalar,
                                    double value) {
   TRAINC_TRY(checkScalar(trainer, scalar));
@@ -44,17 +62,11 @@ trainc_status trainc_set_scalar_at(trainc_trainer *trainer, uint32_t scalar,
     return fail(TRAINC_INVALID_ARGUMENT,
                 "scalar '%s' is computed by the step and cannot be set",
                 entry.name);
-  bool seed = scalar == TRAINC_SCALAR_SEED;
-  bool valid =
-      isfinite(value) &&
-      (!seed || (value >= 0 && value < 0x1p53 && value == floor(value))) &&
-      (scalar != TRAINC_SCALAR_LOSS_SCALE || value > 0);
-  if (!valid)
+  if (const char *expected = expectedOf(*trainer->d, scalar, value))
     return fail(TRAINC_INVALID_ARGUMENT,
                 "scalar '%s' cannot be %g: expected %s", entry.name, value,
-                seed ? "an integer from 0 to 2^53 - 1"
-                : scalar == TRAINC_SCALAR_LOSS_SCALE ? "a positive number"
-                                                     : "a finite number");
+                expected);
+  trainer->isSet[scalar] = true;
   setScalar(trainer, scalar, value);
   return TRAINC_OK;
 }
@@ -317,6 +329,9 @@ void trainc::clearPairs(Array<UserPair> &pairs) {
 
 trainc_status trainc_set_metadata(trainc_trainer *trainer, const char *key,
                                   const char *value) {
+  if (!isUtf8(key) || (value && !isUtf8(value)))
+    return fail(TRAINC_INVALID_ARGUMENT, "the %s of metadata '%s' is not UTF-8",
+                isUtf8(key) ? "value" : "key", key);
   setPair(trainer->metadata, key, value);
   return TRAINC_OK;
 }

@@ -1,10 +1,10 @@
 //===- tensor_file.cpp - Safetensors files opened for reading -------------===//
 
+#include "core/checksum.h"
+#include "core/files.h"
 #include "core/safetensors.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace trainc;
@@ -39,14 +39,7 @@ static trainc_status readAt(int descriptor, const char *path, uint64_t offset,
 
 trainc_status TensorFile::open(const char *path) {
   name.append(path);
-  descriptor = ::open(path, O_RDONLY | O_CLOEXEC);
-  struct stat info;
-  if (descriptor < 0 || fstat(descriptor, &info) != 0)
-    return fail(errno == ENOENT ? TRAINC_NOT_FOUND : TRAINC_IO_ERROR,
-                "cannot open '%s': %s", path, errnoText(errno));
-  if (!S_ISREG(info.st_mode))
-    return fail(TRAINC_INVALID_ARGUMENT, "'%s' is not a regular file", path);
-  fileBytes = static_cast<uint64_t>(info.st_size);
+  TRAINC_TRY(openRegular(path, descriptor, fileBytes));
   if (fileBytes < 8)
     return fail(TRAINC_DATA_CORRUPT,
                 "'%s' is no safetensors file: it has %llu bytes", path,
@@ -78,6 +71,15 @@ trainc_status TensorFile::readHeader(Array<char> &json) const {
 trainc_status TensorFile::read(uint64_t begin, void *data,
                                uint64_t bytes) const {
   return readAt(descriptor, name.c_str(), dataStart + begin, data, bytes);
+}
+
+trainc_status trainc::failChecksum(const char *name, const char *expected,
+                                   uint32_t found) {
+  Text text;
+  appendChecksum(text, found);
+  return fail(TRAINC_DATA_CORRUPT,
+              "%s is damaged: its data have the checksum %s, its header has %s",
+              name, text.c_str(), expected);
 }
 
 trainc_status TensorFile::map() {
@@ -146,6 +148,24 @@ trainc_status trainc_tensor_file_find(const trainc_tensor_file *file,
                 name);
   fillView(file, *tensor, out_view);
   return TRAINC_OK;
+}
+
+trainc_status trainc_tensor_file_verify(const trainc_tensor_file *file) {
+  const char *text = file->header.findMetadata(checksumKey);
+  uint32_t expected = 0;
+  if (!text)
+    return fail(TRAINC_NOT_FOUND, "'%s' has no checksum", file->path());
+  if (!parseChecksum(text, expected))
+    return fail(TRAINC_UNSUPPORTED,
+                "'%s' has a checksum that this runtime does not know: '%s'",
+                file->path(), text);
+  Checksum sum(file->dataBytes());
+  sum.add(0, file->data(), file->dataBytes());
+  uint32_t found = sum.finish();
+  Text name;
+  name.format("'%s'", file->path());
+  return found == expected ? TRAINC_OK
+                           : failChecksum(name.c_str(), text, found);
 }
 
 trainc_status trainc_tensor_file_metadata(const trainc_tensor_file *file,

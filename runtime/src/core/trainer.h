@@ -3,6 +3,7 @@
 #define TRAINC_CORE_TRAINER_H
 
 #include "core/artifact.h"
+#include "core/directory.h"
 #include "core/pages.h"
 #include "core/ranks.h"
 #include "cpu/gemm.h"
@@ -113,6 +114,8 @@ struct trainc_trainer {
   trainc::State state;
   /// On a GPU the host's copy of the block, up to date after settle().
   double *scalars = nullptr;
+  /// By scalar: its value is not the artifact's, nor computed, but the caller's.
+  trainc::Array<bool> isSet;
   trainc::EntryState *entries = nullptr;
   trainc::Array<trainc::GemmPlan *> plans;
 
@@ -139,7 +142,8 @@ struct trainc_trainer {
   void *observerContext = nullptr;
 
   trainc::Array<trainc::UserPair> metadata;
-  trainc::Text report, checkpointPath, notice, place;
+  trainc::Directory directory;
+  trainc::Text report, checkpointPath, notice, place, loadNotice;
 };
 
 namespace trainc {
@@ -214,6 +218,24 @@ trainc_status failAllocation(uint64_t bytes, const char *what);
 
 /// Brings the scalars up to date; waits for the device.
 trainc_status settle(const trainc_trainer *trainer);
+
+/// May a checkpoint have `value` of a scalar, or a caller set it? Then null, else what
+/// was expected.
+const char *expectedOf(const trainc_descriptor &descriptor, uint32_t scalar,
+                       double value);
+
+/// Has a scalar the artifact's value unless the caller sets it?
+inline bool followsArtifact(const trainc_descriptor &d, uint32_t scalar) {
+  return (d.scalars[scalar].flags &
+          (TRAINC_SCALAR_SETTABLE | TRAINC_SCALAR_PERSISTENT)) ==
+         TRAINC_SCALAR_SETTABLE;
+}
+
+/// How far the training has come.
+inline Position positionOf(const trainc_trainer *trainer) {
+  return {static_cast<uint64_t>(trainer->scalars[TRAINC_SCALAR_UPDATE]),
+          static_cast<uint64_t>(trainer->scalars[TRAINC_SCALAR_MICRO_STEP])};
+}
 
 /// Sets a scalar that kernels write, too.
 void setScalar(trainc_trainer *trainer, uint32_t scalar, double value);

@@ -2,6 +2,7 @@
 
 #include "core/artifact.h"
 #include "core/parts.h"
+#include "core/safetensors.h"
 #include "cpu/gemm.h"
 #include "cuda/products.h"
 
@@ -274,8 +275,14 @@ trainc_status Validator::checkTensors() {
   return TRAINC_OK;
 }
 
-/// No two tensors or scalars may have one name in a checkpoint.
+/// A checkpoint must be readable: no two of its tensors and scalars have one name, none
+/// has that of the header's metadata or of what several ranks save, and all is UTF-8.
 trainc_status Validator::checkNames() {
+  if (!d.name || !isUtf8(d.name))
+    return bad("its name is not UTF-8");
+  for (uint32_t i = 0; i < d.num_entries; ++i)
+    if (d.entries[i].name && !isUtf8(d.entries[i].name))
+      return bad("the name of entry %u is not UTF-8", i);
   Array<char *> names;
   Text name;
   for (uint32_t i = 0; i < d.num_tensors + d.num_scalars; ++i) {
@@ -292,8 +299,13 @@ trainc_status Validator::checkNames() {
                         *static_cast<char *const *>(b));
         });
   trainc_status status = TRAINC_OK;
-  for (size_t i = 1; i < names.size() && status == TRAINC_OK; ++i)
-    if (!strcmp(names[i], names[i - 1]))
+  for (size_t i = 0; i < names.size() && status == TRAINC_OK; ++i)
+    if (!isUtf8(names[i]))
+      status = bad("the name '%s' in a checkpoint is not UTF-8", names[i]);
+    else if (!strcmp(names[i], "__metadata__") ||
+             !strncmp(names[i], "rank/", 5))
+      status = bad("'%s' is no name for a tensor of a checkpoint", names[i]);
+    else if (i && !strcmp(names[i], names[i - 1]))
       status = bad("two tensors or scalars are '%s' in a checkpoint", names[i]);
   for (char *text : names)
     free(text);
