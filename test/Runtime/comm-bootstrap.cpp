@@ -139,6 +139,21 @@ static void testDeath(const std::string &bootstrap, bool atRoot) {
 // Files
 //===----------------------------------------------------------------------===//
 
+static void writeText(const std::string &path, const char *text) {
+  FILE *file = fopen(path.c_str(), "w");
+  CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static std::string readText(const std::string &path) {
+  char text[64] = {};
+  FILE *file = fopen(path.c_str(), "r");
+  if (!file)
+    return "nothing";
+  CHECK(fread(text, 1, sizeof(text) - 1, file) > 0);
+  fclose(file);
+  return text;
+}
+
 static void testStaleFiles() {
   // Runs that succeeded, failed half-way and had more ranks, all in one folder.
   std::string folder = "file:stale";
@@ -155,6 +170,33 @@ static void testStaleFiles() {
   testDeath(folder, false);
   testStart(folder, {{0, 2, {}}, {1, 2, {}}});
   testStart("file:/proc/nowhere", {{0, 2, {"cannot make the folder"}}});
+  // The user's files, which are named much as the run's, stay what they are.
+  const char *const foreign[] = {"data.npy", "data.csv", "ack.txt", "run",
+                                 "hello.1",  "ack.1",    "notes"};
+  CHECK(mkdir("foreign", 0777) == 0);
+  for (const char *name : foreign)
+    writeText(std::string("foreign/") + name, name);
+  CHECK(mkdir("foreign/run.d", 0777) == 0);
+  for (int i = 0; i < 2; ++i)
+    testStart("file:foreign", {{0, 2, {}}, {1, 2, {}}});
+  for (const char *name : foreign)
+    CHECK(readText(std::string("foreign/") + name) == name);
+  // Nor are those in the run's own folder that only begin as its files do. What is no
+  // file is not waited for, nor is room made for all that a file says to have.
+  for (const char *name : {"data.npy", "ack.1x", "data.0.0.0"})
+    writeText(std::string("foreign/.trainc-comm/") + name, name);
+  CHECK(mkfifo("foreign/.trainc-comm/ack.7", 0600) == 0);
+  CHECK(unlink("foreign/.trainc-comm/run") == 0);
+  writeText("foreign/.trainc-comm/run", "");
+  CHECK(truncate("foreign/.trainc-comm/run", int64_t{1} << 40) == 0);
+  CHECK(mkfifo("foreign/.trainc-comm/hello.1", 0600) == 0);
+  testStart("file:foreign", {{0, 2, {}}, {1, 2, {}}});
+  for (const char *name : {"data.npy", "ack.1x", "data.0.0.0"})
+    CHECK(readText(std::string("foreign/.trainc-comm/") + name) == name);
+  CHECK(mkdir("linked", 0777) == 0 &&
+        symlink("../foreign", "linked/.trainc-comm") == 0);
+  const char *link = "is not a folder that only its user may write to";
+  testStart("file:linked", {{0, 2, {link}}}, 1);
   const char *zeros = "two processes are rank 0";
   testStart("file:zeros", {{0, 2, {zeros}}, {0, 2, {zeros}}}, 1);
 }

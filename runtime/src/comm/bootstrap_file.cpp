@@ -1,5 +1,6 @@
 //===- bootstrap_file.cpp - Ranks that meet in a folder -------------------===//
 //
+// All is in a folder of its own in that of the user, whose files are left alone.
 // Files are written beside their place and renamed, so that whoever sees one sees
 // all of it. The folder may hold files of an earlier run, so nothing in it is
 // believed that does not prove to be new:
@@ -13,7 +14,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "comm/bootstrap.h"
-#include <dirent.h>
+#include "core/files.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -22,6 +23,9 @@
 #include <unistd.h>
 
 using namespace trainc;
+
+/// Of any mesh.
+static constexpr uint32_t maxRanks = 65536;
 
 static constexpr uint64_t beatNs = 20 * msNs, pollNs = 5 * msNs;
 
@@ -78,8 +82,8 @@ static trainc_status writeFile(const Files &files, const char *path,
   Text temporary;
   temporary.format("%s/.%016llx", files.folder.c_str(),
                    static_cast<unsigned long long>(files.number));
-  int file =
-      open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int file = open(temporary.c_str(),
+                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   bool good = file >= 0;
   for (uint64_t done = 0; good && done < bytes;) {
     ssize_t size =
@@ -88,7 +92,10 @@ static trainc_status writeFile(const Files &files, const char *path,
     done += size > 0 ? static_cast<uint64_t>(size) : 0;
   }
   int error = errno;
-  if (file >= 0 && close(file) != 0 && good) {
+  if (file < 0)
+    return fail(TRAINC_IO_ERROR, "cannot write '%s': %s", path,
+                errnoText(error));
+  if (close(file) != 0 && good) {
     good = false;
     error = errno;
   }
@@ -99,15 +106,18 @@ static trainc_status writeFile(const Files &files, const char *path,
   return fail(TRAINC_IO_ERROR, "cannot write '%s': %s", path, errnoText(error));
 }
 
-/// Reads a file of exactly `bytes`; false if there is none.
-static bool readFile(const char *path, void *data, uint64_t bytes) {
-  int file = open(path, O_RDONLY | O_CLOEXEC);
+/// Reads the first `bytes` of a file, which has no more with `whole`; false if there is
+/// none.
+static bool readFile(const char *path, void *data, uint64_t bytes,
+                     bool whole = true) {
+  int file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0)
     return false;
   struct stat info;
   uint64_t done = 0;
   ssize_t size = 1;
-  if (fstat(file, &info) == 0 && static_cast<uint64_t>(info.st_size) == bytes)
+  if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) &&
+      (!whole || static_cast<uint64_t>(info.st_size) == bytes))
     while (done < bytes && size > 0) {
       size = read(file, static_cast<char *>(data) + done, bytes - done);
       done += size > 0 ? static_cast<uint64_t>(size) : 0;
@@ -140,19 +150,28 @@ static trainc_status randomNumber(uint64_t &number) {
 // Rank 0
 //===----------------------------------------------------------------------===//
 
+/// Is it data.RUN.ROUND.RANK or ack.RANK?
+static bool isOfRun(const char *name) {
+  Text again;
+  unsigned long long run, round;
+  unsigned rank;
+  if (sscanf(name, "data.%16llx.%llu.%u", &run, &round, &rank) == 3)
+    again.format("data.%016llx.%llu.%u", run, round, rank);
+  else if (sscanf(name, "ack.%u", &rank) == 1)
+    again.format("ack.%u", rank);
+  return !strcmp(name, again.c_str());
+}
+
 /// Removes what earlier runs left; hellos may be of this run.
 static void cleanFolder(const Files &files) {
-  DIR *folder = opendir(files.folder.c_str());
-  if (!folder)
-    return;
-  while (dirent *entry = readdir(folder)) {
-    if (strncmp(entry->d_name, "data.", 5) && strncmp(entry->d_name, "ack.", 4))
-      continue;
+  (void)forNames(files.folder.c_str(), [&](const char *name) {
+    if (!isOfRun(name))
+      return TRAINC_OK;
     Text path;
-    path.format("%s/%s", files.folder.c_str(), entry->d_name);
+    path.format("%s/%s", files.folder.c_str(), name);
     unlink(path.c_str());
-  }
-  closedir(folder);
+    return TRAINC_OK;
+  });
 }
 
 static trainc_status writeRun(const Files &files, bool ready,
@@ -304,18 +323,17 @@ static trainc_status readAnswer(Files &files, uint32_t &seenRanks) {
   path.format("%s/run", files.folder.c_str());
   Array<char> bytes;
   Run run;
-  struct stat info;
-  if (stat(path.c_str(), &info) != 0 ||
-      static_cast<uint64_t>(info.st_size) < sizeof(Run))
+  if (!readFile(path.c_str(), &run, sizeof(run), /*whole=*/false) ||
+      run.magic != fileMagic || run.ranks > maxRanks)
     return TRAINC_OK;
-  bytes.resize(static_cast<size_t>(info.st_size));
+  seenRanks = run.ranks;
+  uint64_t number = 0;
+  bytes.resize(sizeof(Run) + run.ranks * sizeof(uint64_t));
   if (!readFile(path.c_str(), bytes.data(), bytes.size()))
     return TRAINC_OK;
   memcpy(&run, bytes.data(), sizeof(run));
-  uint64_t number = 0, size = sizeof(Run) + run.ranks * sizeof(uint64_t);
-  if (run.magic != fileMagic || size != bytes.size())
+  if (bytes.size() != sizeof(Run) + run.ranks * sizeof(uint64_t))
     return TRAINC_OK;
-  seenRanks = run.ranks;
   if (files.rank < run.ranks)
     memcpy(&number, bytes.data() + sizeof(run) + files.rank * sizeof(number),
            sizeof(number));
@@ -412,18 +430,33 @@ static void close(Bootstrap &self, bool clean) {
   destroy(files);
 }
 
+/// Makes the user's folder and, in it, that of the runs, for nobody else.
+static trainc_status makeOwnFolder(const char *place, Text &folder) {
+  folder.format("%s/.trainc-comm", place);
+  if (mkdir(place, 0777) != 0 && errno != EEXIST)
+    return fail(TRAINC_IO_ERROR, "cannot make the folder '%s': %s", place,
+                errnoText(errno));
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    return fail(TRAINC_IO_ERROR, "cannot make the folder '%s': %s",
+                folder.c_str(), errnoText(errno));
+  struct stat info;
+  if (lstat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
+      (info.st_mode & 022))
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "'%s' is not a folder that only its user may write to",
+                folder.c_str());
+  return TRAINC_OK;
+}
+
 trainc_status trainc::openFiles(const Start &start, const Limit &limit,
                                 Bootstrap &bootstrap) {
   auto *files = create<Files>();
-  files->folder.append(start.place.c_str());
   files->rank = start.rank;
   files->ranks = start.ranks;
   bootstrap.state = files;
   bootstrap.exchange = exchange;
   bootstrap.close = close;
-  if (mkdir(start.place.c_str(), 0777) != 0 && errno != EEXIST)
-    return fail(TRAINC_IO_ERROR, "cannot make the folder '%s': %s",
-                start.place.c_str(), errnoText(errno));
+  TRAINC_TRY(makeOwnFolder(start.place.c_str(), files->folder));
   TRAINC_TRY(randomNumber(files->number));
   return files->rank == 0 ? lead(*files, limit) : follow(*files, limit);
 }
