@@ -180,7 +180,7 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
         return arith::ConstantOp::create(inner, loc,
                                          b.getI64IntegerAttr(value));
       };
-      Value place = m.add(readShard(b, loc, step.axes));
+      Value place = m.add(readPosition(b, loc, step.axes));
       Value start = arith::MulIOp::create(inner, loc, place, number(step.part));
       e.random.index =
           buildPlaceStep(inner, loc, e.random.index, number(step.row),

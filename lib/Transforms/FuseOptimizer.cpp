@@ -340,7 +340,7 @@ addPlaceSteps(OpBuilder &b, Location loc, ElementCode &code,
     Value start;
     for (auto &[axes, part] : parts) {
       Value more = nn::MulOp::create(b, loc, tensorOf(part),
-                                     readShard(b, loc, cast<ArrayAttr>(axes)));
+                                     readPosition(b, loc, cast<ArrayAttr>(axes)));
       start = start ? nn::AddOp::create(b, loc, start, more).getResult() : more;
     }
     places.push_back({code.addEach(tensorOf(rows)),

@@ -395,22 +395,10 @@ static void supplyRandom(Block &body) {
 }
 
 /// Positions in the mesh are computed from those along its axes.
-static void expandPositions(Operation *entry, MeshOp mesh) {
+static void expandPositions(Operation *entry) {
   entry->walk([&](ProcessIndexOp op) {
     OpBuilder b(op);
-    ScalarBuilder s{b, op.getLoc()};
-    Value index = s.constant(0.0);
-    for (auto axis : op.getAxes().getAsRange<StringAttr>()) {
-      if (mesh.getSize(axis.getValue()) == 1)
-        continue;
-      Value size =
-          s.constant(static_cast<double>(mesh.getSize(axis.getValue())));
-      Value position = s.read(meshScalar(axis.getValue()));
-      index = index.getDefiningOp<nn::ConstantOp>()
-                  ? position
-                  : s.add(s.mul(index, size), position);
-    }
-    op.replaceAllUsesWith(nn::castTo(b, op.getLoc(), index, b.getI64Type()));
+    op.replaceAllUsesWith(readPosition(b, op.getLoc(), op.getAxes()));
     op.erase();
   });
 }
@@ -533,9 +521,9 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
     for (auto eval : module.getOps<EvalOp>())
       nameSlices(eval, symbols, eval.getEma());
     // Without a mesh the verifiers refuse positions.
-    if (MeshOp mesh = getMesh(module))
+    if (getMesh(module))
       for (Operation &entry : module.getOps())
-        expandPositions(&entry, mesh);
+        expandPositions(&entry);
   }
 };
 } // namespace

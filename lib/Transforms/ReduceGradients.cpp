@@ -8,12 +8,6 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
-Value trainc::readShard(OpBuilder &b, Location loc, ArrayAttr pieceAxes) {
-  auto axis = cast<StringAttr>(pieceAxes[0]).getValue();
-  return nn::castTo(b, loc, readScalar(b, loc, meshScalar(axis)),
-                    b.getI64Type());
-}
-
 /// The arenas of gradients that are sums over ranks.
 SmallVector<ArenaOp> GradientReducer::gradientArenas() {
   SmallVector<ArenaOp> arenas;
@@ -184,7 +178,7 @@ void GradientReducer::readMerged(ArenaOp gradients, ArenaOp merged) {
   Value own = ReadOp::create(b, loc, merged.getFlatType(), to);
   whole =
       mapSegments(b, namedAfter("unmerge", gradients), {whole, own}, {},
-                  readShard(b, step.getLoc(), *merged.getShard()),
+                  readPosition(b, step.getLoc(), *merged.getShard()),
                   piecesOf({gradients, merged}),
                   [](OpBuilder &, Block &args) { return args.getArgument(1); });
   WriteOp::create(b, loc, gatherGradients(b, gradients, whole), from);
@@ -212,7 +206,7 @@ void GradientReducer::reduceEachMicroStep() {
     Value window = ReadOp::create(b, loc, merged.getFlatType(), ref);
     window =
         mapSegments(b, namedAfter("merge", merged), {window, sums}, {begins},
-                    readShard(b, step.getLoc(), *merged.getShard()),
+                    readPosition(b, step.getLoc(), *merged.getShard()),
                     piecesOf({merged, arena}), mergeElement);
     WriteOp::create(b, loc, window, ref);
     readMerged(arena, merged);
@@ -305,7 +299,7 @@ void GradientReducer::reduceByBucket() {
     auto ref = SymbolRefAttr::get(merged.getSymNameAttr());
     Location loc = arena.getLoc();
     b.setInsertionPointToStart(&body);
-    Value shard = readShard(b, step.getLoc(), *merged.getShard());
+    Value shard = readPosition(b, step.getLoc(), *merged.getShard());
     Operation *top = (begins ? begins : shard).getDefiningOp();
     int64_t slice = 0;
     for (auto [bucket, own] :

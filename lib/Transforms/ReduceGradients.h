@@ -12,10 +12,6 @@
 
 namespace trainc {
 
-/// This rank's number among those that share the pieces.
-mlir::Value readShard(mlir::OpBuilder &b, mlir::Location loc,
-                      mlir::ArrayAttr pieceAxes);
-
 /// Inserts the sums into a plan.
 struct GradientReducer {
   train::StepOp step;

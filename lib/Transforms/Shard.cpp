@@ -285,7 +285,7 @@ Value Sharder::buildShard(ArrayAttr pieceAxes) {
   Value &shard = shards[pieceAxes];
   if (!shard) {
     OpBuilder b = atApply();
-    shard = readShard(b, step.getLoc(), pieceAxes);
+    shard = readPosition(b, step.getLoc(), pieceAxes);
   }
   return shard;
 }

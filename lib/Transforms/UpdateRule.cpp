@@ -84,6 +84,27 @@ Value trainc::readScalar(OpBuilder &b, Location loc, const Twine &name) {
                         sliceRef(b.getContext(), kScalarArena, name.str()));
 }
 
+Value trainc::readPosition(OpBuilder &b, Location loc, ArrayAttr axes) {
+  MeshOp mesh = getMesh(
+      b.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>());
+  auto constant = [&](double value) {
+    return nn::scalarConstant(b, loc, b.getF64Type(), value);
+  };
+  Value index;
+  for (auto axis : axes.getAsRange<StringAttr>()) {
+    double size = mesh.getSize(axis.getValue());
+    if (size == 1)
+      continue;
+    Value parts = index ? constant(size) : Value();
+    Value position = readScalar(b, loc, meshScalar(axis.getValue()));
+    if (index)
+      position = nn::AddOp::create(
+          b, loc, nn::MulOp::create(b, loc, index, parts), position);
+    index = position;
+  }
+  return nn::castTo(b, loc, index ? index : constant(0.0), b.getI64Type());
+}
+
 SmallVector<Value> trainc::readHyper(OpBuilder &b, Location loc,
                                      OptimizerOp optimizer, Value t) {
   SmallVector<Value> values;

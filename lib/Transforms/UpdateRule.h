@@ -21,6 +21,11 @@ mlir::RankedTensorType gradientType(train::ParamOp param);
 mlir::Value readScalar(mlir::OpBuilder &b, mlir::Location loc,
                        const llvm::Twine &name);
 
+/// This rank's position among those that differ in `axes` of the mesh alone, numbered
+/// row-major in the order of `axes`: a rank-0 i64.
+mlir::Value readPosition(mlir::OpBuilder &b, mlir::Location loc,
+                         mlir::ArrayAttr axes);
+
 /// The values of the optimizer's hyperparameters, rank-0 f64, in their order; `t` is
 /// the number of the update.
 llvm::SmallVector<mlir::Value> readHyper(mlir::OpBuilder &b, mlir::Location loc,

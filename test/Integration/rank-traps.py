@@ -356,6 +356,15 @@ def check_rounding(folder):
                               alike=mesh["model"])
                 bad += check(f"masters of bf16{rounding}: bits of 1 and of parts on {mesh} {' '.join(options)}",
                              all(same(r, one) for r in results))
+        # Along two axes, of which the rank's position is to be that along both.
+        text = text.replace("data = 1, model = 1", "host = 1, model = 1").replace("split([], [model])", "split([], [host, model])")
+        one, = run(giving(given), compiled(text, folder), 1)
+        for mesh in (dict(host=2, model=2), dict(model=2), dict(host=4)):
+            for options in ((), ("--disable-pass=train-fuse-optimizer",)):
+                count = int(np.prod(list(mesh.values())))
+                results = run(giving(given), compiled(text, folder, mesh, "none", *options), count, alike=count)
+                bad += check(f"masters of bf16{rounding}: bits of 1 and of parts over two axes on {mesh} {' '.join(options)}",
+                             all(same(r, one) for r in results))
     return bad + check("stochastic rounding makes a difference", not same(*ends))
 
 
