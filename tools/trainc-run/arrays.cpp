@@ -83,14 +83,14 @@ public:
     while (!accept('}')) {
       std::string_view key = quoted();
       expect(':');
-      if (key == "descr")
+      if (key == "descr" && !hasType)
         parseType(quoted());
-      else if (key == "fortran_order")
+      else if (key == "fortran_order" && !hasOrder)
         parseOrder();
-      else if (key == "shape")
+      else if (key == "shape" && !hasShape)
         parseShape();
       else
-        damaged();
+        damaged(); // also a key twice
       accept(',');
     }
     if (!hasType || !hasOrder || !hasShape)
@@ -139,7 +139,6 @@ private:
   void parseShape() {
     hasShape = true;
     expect('(');
-    int64_t product = 1;
     while (!accept(')')) {
       int64_t size = 0;
       size_t digits = 0;
@@ -148,7 +147,7 @@ private:
         if (__builtin_mul_overflow(size, 10, &size) ||
             __builtin_add_overflow(size, rest[0] - '0', &size))
           damaged();
-      if (digits == 0 || __builtin_mul_overflow(product, size, &product))
+      if (digits == 0)
         damaged();
       dims.push_back(size);
       accept(',');
@@ -189,6 +188,16 @@ private:
 };
 } // namespace
 
+/// So that no product of sizes overflows later, also where one of them is 0.
+static void checkSizes(const FileArray &array) {
+  uint64_t bytes = array.type.bytes;
+  for (int64_t size : array.dims)
+    if (size &&
+        __builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes))
+      fail("%s is damaged: its shape has 2^64 bytes or more",
+           array.text().c_str());
+}
+
 static FileArray readNpy(const std::string &path) {
   int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat info;
@@ -217,9 +226,9 @@ static FileArray readNpy(const std::string &path) {
   NpyHeader header(path, {bytes + start - length, length});
 
   FileArray array{path, "", header.type, header.dims, bytes + start, owner};
-  uint64_t need;
-  if (__builtin_mul_overflow(array.elements(), array.type.bytes, &need) ||
-      need > size - start)
+  checkSizes(array);
+  uint64_t need = array.elements() * array.type.bytes;
+  if (need > size - start)
     fail("'%s' is truncated: %s needs %llu bytes of data, it has %llu",
          path.c_str(), array.shape().c_str(),
          static_cast<unsigned long long>(need),
@@ -245,6 +254,7 @@ static std::vector<FileArray> readSafetensors(const std::string &path) {
                       {view.dims, view.dims + view.rank},
                       static_cast<const char *>(view.data),
                       owner});
+    checkSizes(arrays.back());
   }
   return arrays;
 }

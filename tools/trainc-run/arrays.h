@@ -37,6 +37,7 @@ struct FileArray {
   const char *data;
   std::shared_ptr<void> owner;
 
+  /// No overflow: readArrays checks that the bytes of all elements have a number.
   uint64_t elements() const;
   std::string shape() const { return shapeText(dims, type); }
   /// "'FILE'", or "'FILE' (NAME)".

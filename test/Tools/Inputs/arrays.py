@@ -62,6 +62,8 @@ def bad(folder):
     write(f"{folder}/fortran.npy", "<f4", (20, 4), x, order=True)
     write(f"{folder}/short_tokens.npy", "|u1", (8,), b"12345678")
     write(f"{folder}/outside_tokens.npy", "<u2", (1000,), [300] * 1000)
+    write(f"{folder}/twice.npy", "<f4", "(4611686018427387904,), 'shape': (4,)", x)
+    write(f"{folder}/overflow.npy", "<f4", (2**62,), x)
     with open(f"{folder}/x.npy", "rb") as f:
         data = f.read()
     for name, content in (
