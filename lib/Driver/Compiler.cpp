@@ -155,7 +155,6 @@ LogicalResult Compilation::dump(ModuleOp module, Form form, Target target) {
 PipelineOptions Compilation::pipelineFor(Target target) const {
   PipelineOptions pipeline = options.pipeline;
   pipeline.target = target;
-  pipeline.expandBF16 = machine && !hasFeatures(*machine, {"avx512bf16"});
   // Without optimization LLVM does not get tile registers right.
   pipeline.amx =
       machine && options.optimize > 0 &&
@@ -315,7 +314,9 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
   emitDescriptors(*llvmModule, targets, *machine);
   lap("tables");
   if (options.emit == Emit::LLVM) {
-    std::string text;
+    std::string text, message;
+    if (failed(replaceNarrowTypes(*llvmModule, message)))
+      return error(message);
     llvm::raw_string_ostream os(text);
     llvmModule->print(os, nullptr);
     return write(options.output, text);

@@ -142,9 +142,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     lower.splitF32 = options.splitF32;
     lower.registerBytes = options.registerBytes;
     pm.addPass(createLowerKernelsPass(lower));
-    KernelsToLLVMPassOptions target;
-    target.expandBF16 = options.expandBF16;
-    pm.addPass(createKernelsToLLVMPass(target));
+    pm.addPass(createKernelsToLLVMPass());
     return;
   }
   }

@@ -64,9 +64,10 @@ trainc::createTargetMachine(llvm::StringRef cpu, unsigned optimize,
     return nullptr;
   }
   std::string features = native ? hostFeatures() : namedFeatures(cpu);
-  if (!llvm::is_contained(llvm::split(features, ","), "+fma")) {
-    error = ("expects a processor with fused multiply-add for --target-cpu, "
-             "such as x86-64-v3, got '" +
+  auto has = llvm::split(features, ",");
+  if (!llvm::is_contained(has, "+fma") || !llvm::is_contained(has, "+f16c")) {
+    error = ("expects a processor with fused multiply-add and F16C for "
+             "--target-cpu, such as x86-64-v3, got '" +
              cpu + "'")
                 .str();
     return nullptr;
@@ -100,6 +101,8 @@ llvm::LogicalResult trainc::emitObject(llvm::Module &module,
                                        llvm::TargetMachine &machine,
                                        unsigned optimize, ObjectFile &object,
                                        std::string &error) {
+  if (failed(replaceNarrowTypes(module, error)))
+    return llvm::failure();
   for (llvm::Function &function : module) {
     if (function.isDeclaration())
       continue;

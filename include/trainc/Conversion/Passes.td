@@ -93,14 +93,10 @@ def KernelsToLLVMPass : Pass<"train-kernels-to-llvm", "::mlir::ModuleOp"> {
   let description = [{
     Functions on memrefs become functions on pointers that do not alias, and per kernel
     one `void (ptr operands, i64 tile)` calls them. f32 functions become polynomials, f64
-    functions calls through the runtime's table. Masked vectors of bf16 and f16 move as
-    integers.
+    functions calls through the runtime's table.
 
     Needs `train-lower-kernels`.
   }];
-  let options = [Option<"expandBF16", "expand-bf16", "bool", "false",
-                        "Convert to bf16 by integer arithmetic: for processors without "
-                        "an instruction for it">];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect", "::mlir::cf::ControlFlowDialect",
       "::mlir::ub::UBDialect"];
 }

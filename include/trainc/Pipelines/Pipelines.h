@@ -48,8 +48,6 @@ struct PipelineOptions {
   int64_t bucketSize = 32 << 20;
   /// Bytes that arenas and workspace may take, or 0 (train-recompute).
   int64_t memoryLimit = 0;
-  /// The processor has no instruction that converts to bf16.
-  bool expandBF16 = false;
   /// The processor multiplies bf16 by tile registers.
   bool amx = false;
   /// Where it does, multiply f32 as sums of bf16 products (Language.md, Numerics).

@@ -31,6 +31,11 @@ bool hasFeatures(const llvm::TargetMachine &machine,
 std::unique_ptr<llvm::TargetMachine>
 cloneTargetMachine(const llvm::TargetMachine &machine);
 
+/// Leaves no bf16 and f16 in `module` but where instructions convert f16: their bits
+/// are integers. emitObject does so, too.
+llvm::LogicalResult replaceNarrowTypes(llvm::Module &module,
+                                       std::string &error);
+
 /// Optimizes `module` and makes an object file of it.
 llvm::LogicalResult emitObject(llvm::Module &module,
                                llvm::TargetMachine &machine, unsigned optimize,

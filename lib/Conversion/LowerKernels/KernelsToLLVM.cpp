@@ -8,7 +8,6 @@
 //===----------------------------------------------------------------------===//
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -209,51 +208,9 @@ static void addEntry(LLVM::LLVMFuncOp body, StringRef name, bool hasScratch) {
   LLVM::ReturnOp::create(b, loc, ValueRange());
 }
 
-/// Lets masked loads and stores of bf16 and f16 move integers: where a processor does
-/// not compute with a type, LLVM takes vectors of it apart, and rounds each element
-/// by a function of its own library.
-static void moveHalvesAsIntegers(ModuleOp kernels) {
-  auto integersLike = [](Type type) {
-    auto vector = cast<VectorType>(type);
-    Type element = vector.getElementType();
-    if (!element.isBF16() && !element.isF16())
-      return VectorType();
-    return VectorType::get(vector.getShape(),
-                           IntegerType::get(type.getContext(), 16));
-  };
-  kernels.walk([&](LLVM::MaskedLoadOp load) {
-    Type type = load.getRes().getType();
-    VectorType integers = integersLike(type);
-    if (!integers)
-      return;
-    OpBuilder b(load);
-    if (Value other = load.getPassThru())
-      load.getPassThruMutable().assign(
-          LLVM::BitcastOp::create(b, load.getLoc(), integers, other));
-    load.getRes().setType(integers);
-    b.setInsertionPointAfter(load);
-    auto result =
-        LLVM::BitcastOp::create(b, load.getLoc(), type, load.getRes());
-    load.getRes().replaceAllUsesExcept(result, result);
-  });
-  kernels.walk([&](LLVM::MaskedStoreOp store) {
-    VectorType integers = integersLike(store.getValue().getType());
-    if (!integers)
-      return;
-    OpBuilder b(store);
-    store.getValueMutable().assign(
-        LLVM::BitcastOp::create(b, store.getLoc(), integers, store.getValue()));
-  });
-}
-
-static void buildPipeline(OpPassManager &pm, bool expandBF16) {
+static void buildPipeline(OpPassManager &pm) {
   pm.addPass(createCanonicalizerPass());
   pm.addPass(createCSEPass());
-  if (expandBF16) {
-    arith::ArithExpandOpsPassOptions options;
-    options.includeBf16 = true;
-    pm.nest<func::FuncOp>().addPass(arith::createArithExpandOpsPass(options));
-  }
   OpPassManager &function = pm.nest<func::FuncOp>();
   function.addPass(createConvertVectorToSCFPass());
   pm.addPass(createLowerAffinePass());
@@ -297,10 +254,9 @@ struct KernelsToLLVMPass
       function.setSymName(name + ".body");
     }
     OpPassManager pipeline(ModuleOp::getOperationName());
-    buildPipeline(pipeline, expandBF16);
+    buildPipeline(pipeline);
     if (failed(runPipeline(pipeline, kernels)))
       return signalPassFailure();
-    moveHalvesAsIntegers(kernels);
     for (auto [generic, name] :
          {std::pair("_mlir_memref_to_llvm_alloc", "allocate"),
           std::pair("_mlir_memref_to_llvm_free", "release")})

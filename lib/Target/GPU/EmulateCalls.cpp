@@ -448,29 +448,6 @@ static LogicalResult replaceCall(Emulation &emulation, CallInst *call) {
   return success();
 }
 
-/// The functions that code for half-precision types calls on hosts without
-/// instructions for them.
-static void defineConversions(Emulation &emulation) {
-  LLVMContext &context = emulation.module.getContext();
-  Type *half = Type::getHalfTy(context), *bfloat = Type::getBFloatTy(context);
-  Type *f32 = Type::getFloatTy(context), *f64 = Type::getDoubleTy(context);
-  auto define = [&](StringRef name, Type *to, Type *from, StringRef function) {
-    auto *conversion =
-        Function::Create(FunctionType::get(to, {from}, false),
-                         GlobalValue::ExternalLinkage, name, emulation.module);
-    conversion->setVisibility(GlobalValue::HiddenVisibility);
-    IRBuilder<> builder(BasicBlock::Create(context, "", conversion));
-    Value *bits = builder.CreateCall(emulation.getFunction(function),
-                                     {conversion->getArg(0)});
-    builder.CreateRet(builder.CreateBitCast(
-        builder.CreateTrunc(bits, builder.getInt16Ty()), to));
-  };
-  define("__truncsfhf2", half, f32, "narrow_f16");
-  define("__truncdfhf2", half, f64, "narrow_f16_f64");
-  define("__truncsfbf2", bfloat, f32, "narrow_bf16");
-  define("__truncdfbf2", bfloat, f64, "narrow_bf16_f64");
-}
-
 LogicalResult Emulation::replaceCalls() {
   SmallVector<CallInst *> calls;
   SmallVector<BinaryOperator *> remainders;
@@ -495,6 +472,5 @@ LogicalResult Emulation::replaceCalls() {
     remainder->replaceAllUsesWith(value);
     remainder->eraseFromParent();
   }
-  defineConversions(*this);
   return success();
 }

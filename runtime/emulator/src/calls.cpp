@@ -1,7 +1,6 @@
 //===- calls.cpp - What images call, but for meetings of threads ----------===//
 #include "calls.h"
 #include "machine.h"
-#include <math.h>
 
 using namespace trainc::emu;
 
@@ -87,74 +86,4 @@ uint32_t trainc_emu_special(uint32_t number) {
   default:
     abort(); // the compiler knows no other
   }
-}
-
-//===----------------------------------------------------------------------===//
-// Conversions that x86-64 may lack
-//===----------------------------------------------------------------------===//
-
-static uint32_t bitsOf(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-/// A float whose rounding to fewer bits is that of the double: the last bit is odd
-/// where bits were lost.
-static float roundToOdd(double value) {
-  float rounded = static_cast<float>(value);
-  if (static_cast<double>(rounded) == value || __builtin_isnan(value))
-    return rounded;
-  // Towards zero, then odd.
-  uint32_t bits = bitsOf(rounded);
-  if (fabs(static_cast<double>(rounded)) > fabs(value))
-    --bits;
-  bits |= 1;
-  memcpy(&rounded, &bits, sizeof(rounded));
-  return rounded;
-}
-
-uint32_t trainc_emu_narrow_bf16(float value) {
-  uint32_t bits = bitsOf(value);
-  if (__builtin_isnan(value))
-    return bits >> 16 | 0x40;
-  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
-
-uint32_t trainc_emu_narrow_bf16_f64(double value) {
-  return trainc_emu_narrow_bf16(roundToOdd(value));
-}
-
-uint32_t trainc_emu_narrow_f16(float value) {
-  uint32_t bits = bitsOf(value), sign = bits >> 16 & 0x8000;
-  uint32_t magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000)
-    return sign | 0x7e00 | (magnitude >> 13 & 0x1ff);
-  if (magnitude >= 0x477ff000) // rounds to 2^16 or more
-    return sign | 0x7c00;
-  if (magnitude < 0x38800000) { // smaller than 2^-14: a multiple of 2^-24
-    float scaled = fabsf(value) * 0x1p24f;
-    return sign | static_cast<uint32_t>(rintf(scaled));
-  }
-  magnitude += 0xfff + (magnitude >> 13 & 1);
-  return sign | ((magnitude >> 13) - (112u << 10));
-}
-
-uint32_t trainc_emu_narrow_f16_f64(double value) {
-  return trainc_emu_narrow_f16(roundToOdd(value));
-}
-
-float trainc_emu_widen_f16(uint32_t bits) {
-  uint32_t sign = (bits & 0x8000) << 16, magnitude = bits & 0x7fff;
-  uint32_t wide;
-  if (magnitude < 0x400) {
-    float value = static_cast<float>(magnitude) * 0x1p-24f;
-    wide = bitsOf(value) | sign;
-  } else {
-    wide = sign | (magnitude << 13) +
-                      (magnitude >= 0x7c00 ? 0x70000000u : 0x38000000u);
-  }
-  float value;
-  memcpy(&value, &wide, sizeof(value));
-  return value;
 }

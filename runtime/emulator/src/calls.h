@@ -37,11 +37,6 @@ void trainc_emu_cp_async(void *to, const void *from, uint32_t bytes,
                          uint32_t read);
 void trainc_emu_cp_async_commit(void);
 void trainc_emu_cp_async_wait(uint32_t groups);
-uint32_t trainc_emu_narrow_f16(float value);
-uint32_t trainc_emu_narrow_f16_f64(double value);
-uint32_t trainc_emu_narrow_bf16(float value);
-uint32_t trainc_emu_narrow_bf16_f64(double value);
-float trainc_emu_widen_f16(uint32_t bits);
 
 /// The table that images call through.
 extern const void *const trainc_emu_table[];

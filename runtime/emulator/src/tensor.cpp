@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "calls.h"
+#include "cpu/halves.h"
 #include "machine.h"
 
 using namespace trainc::emu;
@@ -38,7 +39,7 @@ static float fromBits(uint32_t bits) {
 static float half(uint32_t kind, uint32_t word, uint32_t i) {
   uint32_t bits = word >> 16 * i & 0xffff;
   bool bf16 = kind == TRAINC_EMU_MMA_BF16_K16 || kind == TRAINC_EMU_MMA_BF16_K8;
-  return bf16 ? fromBits(bits << 16) : trainc_emu_widen_f16(bits);
+  return bf16 ? fromBits(bits << 16) : widenF16(static_cast<uint16_t>(bits));
 }
 
 /// The matrices of a product, gathered from the lanes.

@@ -1,6 +1,5 @@
 // RUN: trainc-opt %s --train-lower-kernels | FileCheck %s
 // RUN: trainc-opt %s --train-lower-kernels=register-bytes=512 | FileCheck %s --check-prefix=NARROW
-// RUN: trainc-opt %s --train-lower-kernels --train-kernels-to-llvm | FileCheck %s --check-prefix=LLVM
 
 // Half of the registers hold sums: scores of 8 keys in 32 registers of 64 bytes, of 2
 // keys in 16 of 32 bytes.
@@ -60,12 +59,6 @@ train.kernel @backward(%q: tensor<2x40x4x5xf32>, %k: tensor<2x40x2x5xf32>, %v: t
   train.return %dq, %dk, %dv : tensor<2x40x4x5xf32>, tensor<2x40x2x5xf32>, tensor<2x40x2x5xf32>
 }
 
-// Masked, bf16 moves as integers.
-// LLVM-LABEL: llvm.func internal @bf16.body(
-// LLVM: llvm.intr.masked.load {{.*}} -> vector<16xi16>
-// LLVM: llvm.bitcast {{.*}} : vector<16xi16> to vector<16xbf16>
-// LLVM: llvm.bitcast {{.*}} : vector<16xbf16> to vector<16xi16>
-// LLVM: llvm.intr.masked.store {{.*}} : vector<16xi16>
 // bf16 is widened once per block, to f32. The gradients of 2 x 40 queries are
 // summed in scratch.
 // CHECK-LABEL: func.func @bf16(
