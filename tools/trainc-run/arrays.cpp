@@ -2,6 +2,7 @@
 
 #include "arrays.h"
 #include "core/convert.h"
+#include "core/files.h"
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -199,12 +200,10 @@ static void checkSizes(const FileArray &array) {
 }
 
 static FileArray readNpy(const std::string &path) {
-  int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat info;
-  if (descriptor < 0 || fstat(descriptor, &info) != 0)
-    fail("cannot open '%s': %s", path.c_str(), std::strerror(errno));
-  uint64_t size = static_cast<uint64_t>(info.st_size);
-  if (!S_ISREG(info.st_mode) || size < 12)
+  int descriptor;
+  uint64_t size;
+  check(openRegular(path.c_str(), descriptor, size));
+  if (size < 12)
     fail("'%s' is no .npy file", path.c_str());
   void *memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
   if (memory == MAP_FAILED)
@@ -345,6 +344,13 @@ void storeNumber(uint32_t dtype, void *data, uint64_t index, int64_t value) {
     storeInteger(dtype, data, index, value);
 }
 
+static Problem notFinite(uint64_t element, double value) {
+  return {Problem::NotFinite, element,
+          std::isnan(value) ? "NaN"
+          : value < 0       ? "-infinity"
+                            : "infinity"};
+}
+
 Problem copyElements(const FileArray &array, uint64_t begin, uint64_t count,
                      uint32_t dtype, void *out) {
   if (array.type == elementType(TRAINC_F32) && dtype == TRAINC_F32) {
@@ -352,16 +358,18 @@ Problem copyElements(const FileArray &array, uint64_t begin, uint64_t count,
     std::memcpy(values, array.data + begin * sizeof(float),
                 count * sizeof(float));
     for (uint64_t i = 0; i < count; ++i)
-      if (std::isnan(values[i]))
-        return {Problem::NotANumber, begin + i, {}};
+      if (!std::isfinite(values[i]))
+        return notFinite(begin + i, values[i]);
     return {};
   }
   if (array.type.isFloat()) {
     for (uint64_t i = 0; i < count; ++i) {
       double value = loadFloat(array.type, array.data, begin + i);
-      if (std::isnan(value))
-        return {Problem::NotANumber, begin + i, {}};
+      if (!std::isfinite(value))
+        return notFinite(begin + i, value);
       storeElement(dtype, out, i, value);
+      if (!std::isfinite(loadElement(dtype, out, i)))
+        return {Problem::DoesNotFit, begin + i, format("%g", value)};
     }
     return {};
   }

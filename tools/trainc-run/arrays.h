@@ -54,13 +54,14 @@ bool isConvertible(ElementType from, uint32_t dtype);
 
 /// What copyElements met.
 struct Problem {
-  enum Kind { None, NotANumber, DoesNotFit } kind = None;
+  enum Kind { None, NotFinite, DoesNotFit } kind = None;
   uint64_t element = 0; // of the array
-  std::string value;    // if it does not fit
+  std::string value;
 };
 
 /// Copies elements [begin, begin + count) of `array` to `out`, as `dtype`.
-/// Stops at the first NaN and at the first integer that the type does not hold.
+/// Stops at the first NaN or infinity, and at the first number that the type does not
+/// hold.
 Problem copyElements(const FileArray &array, uint64_t begin, uint64_t count,
                      uint32_t dtype, void *out);
 

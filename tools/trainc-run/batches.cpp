@@ -449,8 +449,9 @@ void Batches::copy(Input &input, uint64_t begin, uint64_t count, uint64_t to) {
     where += format(
         ", in example %llu,",
         static_cast<unsigned long long>(problem.element / input.rowElements));
-  if (problem.kind == Problem::NotANumber)
-    fail("%s is NaN, for input '%s'", where.c_str(), input.port->name);
+  if (problem.kind == Problem::NotFinite)
+    fail("%s is %s, for input '%s'", where.c_str(), problem.value.c_str(),
+         input.port->name);
   fail("%s is %s, which input '%s' (%s) does not hold", where.c_str(),
        problem.value.c_str(), input.port->name,
        elementType(input.port->dtype).name().c_str());

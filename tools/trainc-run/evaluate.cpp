@@ -102,7 +102,8 @@ private:
 };
 } // namespace
 
-Evaluation Evaluator::run(uint64_t step, const std::string &folder) {
+Evaluation Evaluator::run(uint64_t step, const std::string &folder,
+                          const volatile std::sig_atomic_t *stop) {
   const trainc_entry &e = model.entry(entry);
   std::optional<OutputFolder> outputs;
   for (uint32_t i = 0; !folder.empty() && i < e.num_outputs; ++i)
@@ -120,6 +121,10 @@ Evaluation Evaluator::run(uint64_t step, const std::string &folder) {
 
   Evaluation result;
   for (uint64_t position = 0; position < batches.examples();) {
+    if (stop && *stop) {
+      result.stopped = true;
+      return result;
+    }
     uint64_t rows = batches.fill(position, step);
     model.eval(entry);
     result.examples += rows;

@@ -3,6 +3,7 @@
 #define TRAINC_RUN_EVALUATE_H
 
 #include "batches.h"
+#include <csignal>
 
 namespace trainc::run {
 
@@ -11,6 +12,7 @@ namespace trainc::run {
 struct Evaluation {
   uint64_t examples = 0;
   std::optional<double> loss, accuracy;
+  bool stopped = false; // early
 };
 
 /// The eval entry for options.evalEntry and the files that it reads.
@@ -21,7 +23,9 @@ public:
   /// Runs every batch of the data. `step` is for messages; with a `folder`,
   /// every output goes to folder/NAME.npy: those with a row per example as the
   /// rows of all examples, others with one entry per batch.
-  Evaluation run(uint64_t step, const std::string &folder = "");
+  /// Ends early, without a result, when `*stop` is not 0.
+  Evaluation run(uint64_t step, const std::string &folder = "",
+                 const volatile std::sig_atomic_t *stop = nullptr);
 
 private:
   Model &model;

@@ -33,6 +33,12 @@ void inspect(const std::string &path) {
     if (trainc_tensor_file_metadata(file, key, &value) == TRAINC_OK)
       std::printf("%s: %s\n", key, value);
   }
+  trainc_status status = trainc_tensor_file_verify(file);
+  if (status != TRAINC_NOT_FOUND)
+    check(status);
+  const char *sum;
+  if (trainc_tensor_file_metadata(file, "trainc.checksum", &sum) == TRAINC_OK)
+    std::printf("trainc.checksum: %s, which the data have\n", sum);
   trainc_tensor_file_close(file);
 }
 

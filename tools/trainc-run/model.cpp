@@ -3,8 +3,10 @@
 #include "model.h"
 #include "observer.h"
 #include "ranks.h"
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 namespace trainc::run {
 
@@ -26,6 +28,8 @@ Model::Model(const Options &options) {
   dataSeed = settings.seed;
   load(options);
   setScalars(options);
+  if (options.resume)
+    noteDifferences(options);
 }
 
 void Model::tellNotice() {
@@ -56,6 +60,19 @@ void Model::load(const Options &options) {
     fail("the checkpoint was made with --seed %llu, not %llu",
          static_cast<unsigned long long>(dataSeed),
          static_cast<unsigned long long>(*options.seed));
+}
+
+/// Says where the checkpoint and the artifact have other scalars, but for those that
+/// the options set.
+void Model::noteDifferences(const Options &options) {
+  const char *notice = trainc_load_notice(handle);
+  std::istringstream lines(notice ? notice : "");
+  for (std::string line; std::getline(lines, line);)
+    if (std::none_of(
+            options.scalars.begin(), options.scalars.end(), [&](auto &scalar) {
+              return line.rfind("scalar '" + scalar.first + "' ", 0) == 0;
+            }))
+      note("%s", line.c_str());
 }
 
 void Model::setScalars(const Options &options) {

@@ -69,6 +69,7 @@ private:
   uint32_t findEvalNamed(const std::string &name, const char *expected) const;
   void load(const Options &options);
   void setScalars(const Options &options);
+  void noteDifferences(const Options &options);
   std::string entryNames(uint32_t kind) const;
 
   trainc_artifact *artifact;

@@ -66,7 +66,7 @@ void Observer::endStep() {
 void Observer::finish() {
   if (path.empty())
     return;
-  OutputFile file(path);
+  OutputFile file(path, "wb", /*tolerant=*/true);
   file.write("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n" + spans +
              "\n]}\n");
   file.close();

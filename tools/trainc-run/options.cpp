@@ -31,9 +31,10 @@ Training
   --threads N, --memory-limit SIZE[K|M|G]  default: all processors, no limit
   --device cpu | cuda | cuda:N             default: a GPU, if the model has code for one and one is there
 Checkpoints
-  --checkpoint-dir DIR     save here at the end, and when stopped by SIGINT or SIGTERM
+  --checkpoint-dir DIR     save here at the end, and when stopped by a signal; one run at a time
   --checkpoint-every N     and every N steps
-  --keep N                 remove all but the last N (default 0: keep all)
+  --keep N                 remove all but the last N of this run and of the one it resumes (default 0: keep all)
+  --overwrite              although DIR has checkpoints of another run: as long as they are not replaced they stay
   --resume[=PATH]          go on from the latest checkpoint of DIR, or from PATH, bit by bit
   --save FILE              save the state to FILE, after all other work
   --convert dtype=TYPE[,what=WHAT][,integers]
@@ -57,7 +58,8 @@ Other work
   --serve                  the same for every line "N" of stdin
   --inspect FILE           list the tensors of a .safetensors file; needs no model
   --help, --version
-Exit status: 0 done; 1 error; 130 stopped by SIGINT, SIGTERM or SIGUSR1 at the end of a step.
+Exit status: 0 done; 1 error, a report that could not be written, or 100 updates in a row, or all, skipped as not
+finite; 130 stopped by SIGINT, SIGTERM, SIGHUP, SIGXCPU or SIGUSR1 at the end of a step (each if it was not ignored).
 )";
 
 static uint64_t parseInteger(const std::string &option, const char *text,
@@ -218,6 +220,7 @@ static std::vector<Definition> definitions(Options &o) {
       {"checkpoint-dir", Value::Required, text(o.checkpointDir)},
       {"checkpoint-every", Value::Required, count(o.checkpointEvery)},
       {"keep", Value::Required, count(o.keep, 0)},
+      {"overwrite", Value::None, flag(o.overwrite)},
       {"resume", Value::Optional,
        [&](Option, const char *value) { o.resume = value ? value : ""; }},
       {"save", Value::Required, text(o.save)},
@@ -312,6 +315,8 @@ static void checkCombinations(const Options &o) {
   needs(o.checkpointEvery, training && saving, "--checkpoint-every",
         "--steps and --checkpoint-dir");
   needs(o.keep, training && saving, "--keep", "--steps and --checkpoint-dir");
+  needs(o.overwrite, training && saving, "--overwrite",
+        "--steps and --checkpoint-dir");
   if (o.resume && o.resume->empty() && !saving)
     fail("--resume expects --checkpoint-dir DIR, or a path: --resume=PATH");
   needs(saving, training || o.resume || o.preflight, "--checkpoint-dir",

@@ -38,6 +38,7 @@ struct Options {
 
   std::string checkpointDir;
   uint64_t checkpointEvery = 0, keep = 0;
+  bool overwrite = false;
   /// Set by --resume; empty means the checkpoint folder.
   std::optional<std::string> resume;
   std::optional<ConvertArgument> convert;

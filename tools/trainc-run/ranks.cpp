@@ -6,11 +6,9 @@
 #include "model.h"
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <sched.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 #include <vector>
 
@@ -171,40 +169,6 @@ std::string pathOfRank(const std::string &path) {
 // Preflight
 //===----------------------------------------------------------------------===//
 
-/// Bytes of a checkpoint outside of a window, but for its header.
-static uint64_t checkpointBytes(const trainc_descriptor &d) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < d.num_tensors; ++i)
-    if (d.tensors[i].role != TRAINC_ROLE_GRADIENT &&
-        d.tensors[i].role != TRAINC_ROLE_COMPUTE)
-      bytes += d.tensors[i].bytes;
-  return bytes;
-}
-
-static void checkDisk(const Model &model, const std::string &folder) {
-  std::string path = folder;
-  struct statvfs disk;
-  while (statvfs(path.c_str(), &disk) != 0) {
-    size_t slash = path.rfind('/');
-    if (errno != ENOENT || path == "." || path == "/")
-      fail("cannot find the free space of '%s': %s", path.c_str(),
-           std::strerror(errno));
-    path = slash == std::string::npos ? "."
-           : slash                    ? path.substr(0, slash)
-                                      : "/";
-  }
-  uint64_t free = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
-  uint64_t needed = checkpointBytes(model.descriptor());
-  std::printf("checkpoints: %.1f MB each, %.1f MB free in '%s'\n",
-              static_cast<double>(needed) / 1e6,
-              static_cast<double>(free) / 1e6, path.c_str());
-  // The last one stays until the next is complete.
-  if (free < 2 * needed)
-    fail("no room for two checkpoints of %llu bytes in '%s': %llu are free",
-         static_cast<unsigned long long>(needed), path.c_str(),
-         static_cast<unsigned long long>(free));
-}
-
 void preflight(Model &model, const Options &options) {
   const trainc_descriptor &d = model.descriptor();
   std::string mesh;
@@ -216,8 +180,6 @@ void preflight(Model &model, const Options &options) {
   check(trainc_memory_use(model.trainer(), &memory));
   std::printf("memory: %.1f MB per rank\n",
               static_cast<double>(memory.total) / 1e6);
-  if (!options.checkpointDir.empty())
-    checkDisk(model, options.checkpointDir);
   static const char *const names[] = {"reduce_scatter", "all_reduce",
                                       "all_gather", "broadcast"};
   constexpr uint64_t bytes = 64 << 20;

@@ -42,8 +42,7 @@ std::string pathOfRank(const std::string &path);
 /// Ends the program if ranks differ in `value`.
 void agree(const char *what, uint64_t value);
 
-/// trainc-run --preflight, with the model and its data at hand: free space for a
-/// checkpoint, the bandwidth of every kind of collective, and the rates that trainc
+/// trainc-run --preflight, with the model and its data at hand: the bandwidth of every kind of collective, and the rates that trainc
 /// estimates steps by.
 void preflight(Model &model, const Options &options);
 

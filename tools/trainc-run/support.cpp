@@ -4,15 +4,18 @@
 #include "ranks.h"
 #include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdarg>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fcntl.h>
+#include <unistd.h>
 #include <utility>
 
 namespace trainc::run {
 
-bool lineIsOpen = false;
+bool lineIsOpen = false, incomplete = false;
 
 static std::string vformat(const char *format, va_list arguments) {
   va_list copy;
@@ -58,6 +61,16 @@ void note(const char *format, ...) {
   va_end(arguments);
   if (isFirst())
     print("", text);
+}
+
+void warn(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  std::string text = vformat(format, arguments);
+  va_end(arguments);
+  incomplete = true;
+  print("warning: ",
+        isFirst() ? text : "rank " + std::to_string(rank()) + ": " + text);
 }
 
 double now() {
@@ -108,14 +121,20 @@ std::string jsonNumber(double value) {
   return std::isfinite(value) ? format("%.17g", value) : "null";
 }
 
-OutputFile::OutputFile(std::string path, const char *mode)
-    : path(std::move(path)), file(std::fopen(this->path.c_str(), mode)) {
+//===----------------------------------------------------------------------===//
+// Files
+//===----------------------------------------------------------------------===//
+
+OutputFile::OutputFile(std::string path, const char *mode, bool tolerant)
+    : path(std::move(path)), tolerant(tolerant),
+      file(std::fopen(this->path.c_str(), mode)) {
   if (!file)
     failed();
 }
 
 OutputFile::OutputFile(OutputFile &&other)
-    : path(std::move(other.path)), file(std::exchange(other.file, nullptr)) {}
+    : path(std::move(other.path)), tolerant(other.tolerant),
+      file(std::exchange(other.file, nullptr)) {}
 
 OutputFile::~OutputFile() {
   if (file)
@@ -123,27 +142,60 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::failed() {
-  fail("cannot write '%s': %s", path.c_str(), std::strerror(errno));
+  int number = errno;
+  if (!tolerant)
+    fail("cannot write '%s': %s", path.c_str(), std::strerror(number));
+  warn("cannot write '%s': %s; going on without it", path.c_str(),
+       std::strerror(number));
+  if (std::FILE *given = std::exchange(file, nullptr))
+    std::fclose(given);
 }
 
 void OutputFile::write(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), file) != text.size())
+  if (file && std::fwrite(text.data(), 1, text.size(), file) != text.size())
     failed();
 }
 
 void OutputFile::rewind() {
-  if (std::fseek(file, 0, SEEK_SET) != 0)
+  if (file && std::fseek(file, 0, SEEK_SET) != 0)
     failed();
 }
 
 void OutputFile::flush() {
-  if (std::fflush(file) != 0)
+  if (file && std::fflush(file) != 0)
     failed();
 }
 
 void OutputFile::close() {
-  if (std::fclose(std::exchange(file, nullptr)) != 0)
+  if (file && std::fclose(std::exchange(file, nullptr)) != 0)
     failed();
+}
+
+//===----------------------------------------------------------------------===//
+// The process
+//===----------------------------------------------------------------------===//
+
+static void closeStdout() {
+  // Of an earlier failure the reason is gone.
+  bool failed = std::ferror(stdout);
+  const char *reason =
+      std::fclose(stdout) != 0 ? std::strerror(errno) : nullptr;
+  if (!failed && !reason)
+    return;
+  std::fprintf(stderr, "trainc-run: error: cannot write to stdout%s%s\n",
+               reason ? ": " : "", reason ? reason : "");
+  std::_Exit(1);
+}
+
+void prepareProcess() {
+  // In the other direction than they are used, so that using them fails.
+  for (int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(descriptor, F_GETFD) < 0 && errno == EBADF)
+      (void)!open("/dev/null",
+                  descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::atexit(closeStdout);
 }
 
 } // namespace trainc::run

@@ -30,6 +30,18 @@ inline void check(trainc_status status) {
 /// first rank only.
 __attribute__((format(printf, 1, 2))) void note(const char *format, ...);
 
+/// Prints the same for what is not written as it was asked for: the program goes on,
+/// and ends with status 1. Of several ranks each says so.
+__attribute__((format(printf, 1, 2))) void warn(const char *format, ...);
+/// Has it?
+extern bool incomplete;
+
+/// What every start of the program begins with: a write to a closed pipe, or past a
+/// limit, fails and does not kill; no file that is opened takes the place of a
+/// standard stream that is closed; and the program ends with status 1 if what it has
+/// printed cannot be written.
+void prepareProcess();
+
 /// Is the cursor behind a progress bar? Kept by Progress.
 extern bool lineIsOpen;
 
@@ -49,24 +61,28 @@ double randomUnit(uint64_t seed, uint64_t stream, uint64_t index);
 std::string jsonString(std::string_view text);
 std::string jsonNumber(double value);
 
-/// A file that is written whole, or the program ends with an error.
+/// A file that is written whole, or the program ends with an error or, of a file whose
+/// errors are tolerated, says so and goes on without it.
 class OutputFile {
 public:
   /// `mode` is fopen's.
-  OutputFile(std::string path, const char *mode = "wb");
+  OutputFile(std::string path, const char *mode = "wb", bool tolerant = false);
   OutputFile(OutputFile &&other);
   ~OutputFile();
 
+  /// From here on.
+  void tolerate() { tolerant = true; }
   void write(std::string_view text);
   void rewind();
   void flush();
   void close();
 
 private:
-  [[noreturn]] void failed();
+  void failed();
 
   std::string path;
-  std::FILE *file;
+  bool tolerant;
+  std::FILE *file; // null: closed, or given up
 };
 
 } // namespace trainc::run

@@ -54,11 +54,6 @@ static std::string polyline(const std::vector<Point> &points, const Axis &x,
   return text + "\"/>\n";
 }
 
-static std::vector<Point> finite(std::vector<Point> points) {
-  std::erase_if(points, [](const Point &p) { return !std::isfinite(p.loss); });
-  return points;
-}
-
 /// At most `limit` points, each the mean of its neighbours.
 static std::vector<Point> thin(const std::vector<Point> &points, size_t limit) {
   size_t group = (points.size() + limit - 1) / limit;
@@ -120,10 +115,9 @@ static std::string axes(const Axis &x, const Axis &y) {
 }
 
 void writeLossCurve(const std::string &path, const std::string &title,
-                    const std::vector<Point> &losses,
-                    const std::vector<Point> &evaluations) {
-  std::vector<Point> raw = thin(finite(losses), 1000);
-  std::vector<Point> mean = smooth(raw), evals = finite(evaluations);
+                    const Curve &losses, const Curve &evaluations) {
+  std::vector<Point> raw = thin(losses.points(), 1000);
+  std::vector<Point> mean = smooth(raw), evals = evaluations.points();
   double low = INFINITY, high = -INFINITY, first = INFINITY, last = 0;
   for (const std::vector<Point> *points : {&raw, &evals})
     for (const Point &point : *points) {
@@ -165,7 +159,7 @@ void writeLossCurve(const std::string &path, const std::string &title,
     text += legend(width - right, "#d94801", "evaluation");
   }
   text += "</svg>\n";
-  OutputFile file(path);
+  OutputFile file(path, "wb", /*tolerant=*/true);
   file.write(text);
   file.close();
 }

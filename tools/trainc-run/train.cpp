@@ -2,6 +2,7 @@
 
 #include "train.h"
 #include "evaluate.h"
+#include "log.h"
 #include "observer.h"
 #include "progress.h"
 #include "ranks.h"
@@ -10,8 +11,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
-#include <numeric>
+#include <iterator>
 
 namespace trainc::run {
 
@@ -21,9 +21,12 @@ namespace trainc::run {
 
 static volatile std::sig_atomic_t stopRequested = 0;
 
-/// While it lives, the first SIGINT, SIGTERM or SIGUSR1 asks for a stop, and the
-/// second one kills. A rank that waits for others says so: launchers send SIGTERM
-/// when a rank has died.
+static constexpr int stopSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP,
+                                      SIGXCPU};
+
+/// While it lives, the first of these signals asks for a stop, and the second one
+/// kills. Those that were ignored stay so (nohup, a shell's background). A rank that
+/// waits for others says so: launchers send SIGTERM when a rank has died.
 namespace {
 struct SignalCatcher {
   SignalCatcher() {
@@ -34,35 +37,19 @@ struct SignalCatcher {
         trainc_comm_interrupt(communicator());
     };
     action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-    for (int signal : {SIGINT, SIGTERM, SIGUSR1})
-      sigaction(signal, &action, nullptr);
+    for (size_t i = 0; i < std::size(stopSignals); ++i) {
+      sigaction(stopSignals[i], nullptr, &before[i]);
+      if (before[i].sa_handler != SIG_IGN)
+        sigaction(stopSignals[i], &action, nullptr);
+    }
   }
   ~SignalCatcher() {
-    for (int signal : {SIGINT, SIGTERM, SIGUSR1})
-      std::signal(signal, SIG_DFL);
+    for (size_t i = 0; i < std::size(stopSignals); ++i)
+      sigaction(stopSignals[i], &before[i], nullptr);
   }
+  struct sigaction before[std::size(stopSignals)];
 };
 } // namespace
-
-//===----------------------------------------------------------------------===//
-// The log
-//===----------------------------------------------------------------------===//
-
-/// Opens the log. Of a resumed training, the lines up to step `done` stay.
-static OutputFile openLog(const std::string &path, uint64_t done) {
-  std::string kept;
-  if (done) {
-    std::ifstream old(path);
-    unsigned long long step;
-    for (std::string line; std::getline(old, line);)
-      if (std::sscanf(line.c_str(), "{\"step\":%llu,", &step) == 1 &&
-          step <= done)
-        kept += line + "\n";
-  }
-  OutputFile log(path);
-  log.write(kept);
-  return log;
-}
 
 //===----------------------------------------------------------------------===//
 // The loop
@@ -72,7 +59,7 @@ namespace {
 class Training {
 public:
   Training(Model &model, const Options &options);
-  bool run();
+  Ending run();
 
 private:
   trainc_step_result runStep();
@@ -94,13 +81,18 @@ private:
   uint64_t saved = UINT64_MAX, evaluated = UINT64_MAX; // at which step last
   uint64_t units = 0; // tokens or examples of this run
   double firstLoss = NAN;
+  uint64_t updates = 0, skipped = 0; // of this run; skipped: since the last one
   bool warned = false, stopped = false;
   int64_t learningRate;
-  std::vector<Point> losses, evaluations;
+  LastLosses losses;
+  Curve lossCurve, evaluationCurve; // with --svg
   std::optional<OutputFile> log;
   Progress progress;
 };
 } // namespace
+
+/// So many updates skipped in a row are no search for a loss scale.
+static constexpr uint64_t mostSkipped = 100;
 
 /// Closed windows: updates and those that were skipped.
 static uint64_t stepsDone(const Model &model) {
@@ -152,9 +144,13 @@ trainc_step_result Training::runStep() {
 }
 
 void Training::report(const trainc_step_result &result, double seconds) {
-  if (losses.empty() && std::isnan(firstLoss))
+  if (!losses.count() && std::isnan(firstLoss))
     firstLoss = result.window_loss;
-  losses.push_back({done, result.window_loss});
+  losses.add(result.window_loss);
+  if (!options.svg.empty())
+    lossCurve.add(done, result.window_loss);
+  updates += result.updated != 0;
+  skipped = result.updated ? 0 : skipped + 1;
   std::optional<double> rate;
   if (learningRate >= 0)
     rate = model.scalar(static_cast<uint32_t>(learningRate));
@@ -183,10 +179,16 @@ void Training::report(const trainc_step_result &result, double seconds) {
 }
 
 void Training::evaluate() {
-  Evaluation result = evaluator->run(done);
+  // Several ranks evaluate together, and stop together after the next step.
+  Evaluation result =
+      evaluator->run(done, "", communicator() ? nullptr : &stopRequested);
+  if (result.stopped) {
+    stopped = true;
+    return;
+  }
   evaluated = done;
-  if (result.loss)
-    evaluations.push_back({done, *result.loss});
+  if (result.loss && !options.svg.empty())
+    evaluationCurve.add(done, *result.loss);
   progress.finish();
   if (done != *options.steps)
     std::printf("step %llu: ", static_cast<unsigned long long>(done));
@@ -218,14 +220,10 @@ void Training::save() {
 }
 
 /// "first loss" and "final loss", the mean of the last steps.
-static void printLosses(double first, const std::vector<Point> &losses,
+static void printLosses(double first, const LastLosses &losses,
                         uint64_t steps) {
-  size_t count = std::min<size_t>({20, steps / 10 + 1, losses.size()});
-  double sum = 0;
-  for (size_t i = losses.size() - count; i < losses.size(); ++i)
-    sum += losses[i].loss;
-  std::printf("first loss %.6f\nfinal loss %.6f\n", first,
-              sum / static_cast<double>(count));
+  size_t count = std::min<size_t>(LastLosses::most, steps / 10 + 1);
+  std::printf("first loss %.6f\nfinal loss %.6f\n", first, losses.mean(count));
   std::fflush(stdout);
 }
 
@@ -245,11 +243,11 @@ void Training::finish() {
     evaluate();
   observer.finish();
   if (!options.svg.empty() && isFirst())
-    writeLossCurve(options.svg, std::string(model.descriptor().name), losses,
-                   evaluations);
+    writeLossCurve(options.svg, std::string(model.descriptor().name), lossCurve,
+                   evaluationCurve);
   if (log)
     log->close();
-  if (losses.empty())
+  if (!losses.count())
     note("step %llu of %llu is already done",
          static_cast<unsigned long long>(done),
          static_cast<unsigned long long>(*options.steps));
@@ -257,22 +255,25 @@ void Training::finish() {
     printLosses(firstLoss, losses, done);
 }
 
-bool Training::run() {
+Ending Training::run() {
   SignalCatcher signals;
-  while (done < *options.steps && !stopped) {
+  while (done < *options.steps && !stopped && skipped < mostSkipped) {
     double start = now();
     trainc_step_result result = runStep();
     report(result, now() - start);
-    if (options.evalEvery && done % options.evalEvery == 0)
+    if (!stopped && options.evalEvery && done % options.evalEvery == 0)
       evaluate();
     if (options.checkpointEvery && done % options.checkpointEvery == 0)
       save();
   }
   finish();
-  return !stopped;
+  if (stopped)
+    return Ending::Stopped;
+  return skipped == mostSkipped || (skipped && !updates) ? Ending::Skipped
+                                                         : Ending::Done;
 }
 
-bool train(Model &model, const Options &options) {
+Ending train(Model &model, const Options &options) {
   return Training(model, options).run();
 }
 

@@ -6,9 +6,12 @@
 
 namespace trainc::run {
 
-/// trainc-run --steps N: trains, reports, saves. Returns false if a signal
-/// ended it early.
-bool train(Model &model, const Options &options);
+/// How a training ended: all steps done; by a signal; or its updates were skipped, all
+/// of them or too many in a row.
+enum class Ending { Done, Stopped, Skipped };
+
+/// trainc-run --steps N: trains, reports, saves.
+Ending train(Model &model, const Options &options);
 
 } // namespace trainc::run
 

@@ -4,13 +4,14 @@
 #include "benchmark.h"
 #include "evaluate.h"
 #include "inspect.h"
+#include "outputs.h"
 #include "ranks.h"
 #include "sample.h"
 #include "train.h"
 
 using namespace trainc::run;
 
-/// The exit status of a run that SIGINT or SIGTERM ended.
+/// The exit status of a run that a signal ended.
 static constexpr int stoppedStatus = 130;
 
 static void reportMemory(Model &model) {
@@ -29,15 +30,26 @@ static void checkReady(Model &model, const Options &options) {
   preflight(model, options);
 }
 
+/// Without training, what a user of a trained model may have forgotten.
+static void noteInitial(const Options &options) {
+  if ((options.eval || (options.sample && !options.steps)) && !options.resume &&
+      options.init.empty())
+    note("the model has its initial parameters: neither --resume nor --init is "
+         "given");
+}
+
 static int work(const Options &options) {
   Model model(options);
+  noteInitial(options);
+  prepareOutputs(model, options);
   if (options.preflight) {
     checkReady(model, options);
     return 0;
   }
   if (options.memoryReport)
     reportMemory(model);
-  bool stopped = options.steps && !train(model, options);
+  Ending ending = options.steps ? train(model, options) : Ending::Done;
+  bool stopped = ending == Ending::Stopped;
   if (options.eval)
     evaluateOnly(model, options);
   if (options.sample && !stopped)
@@ -50,10 +62,14 @@ static int work(const Options &options) {
     model.convert(*options.convert);
   if (!options.save.empty())
     check(trainc_save(model.trainer(), options.save.c_str()));
-  return stopped ? stoppedStatus : 0;
+  if (ending == Ending::Skipped)
+    fail("the last updates of this run were skipped, as a gradient was not "
+         "finite (--check-finite=ops finds the operation)");
+  return stopped ? stoppedStatus : incomplete ? 1 : 0;
 }
 
 int main(int argc, char **argv) {
+  prepareProcess();
   Options options = parseOptions(argc, argv);
   if (!options.inspect.empty()) {
     inspect(options.inspect);

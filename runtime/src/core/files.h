@@ -31,6 +31,8 @@ public:
   /// process's.
   trainc_status join(const char *path, uint64_t number);
   uint64_t number() const { return random; }
+  /// What open() has found to be replaced.
+  const char *target() const { return path.c_str(); }
   /// Writes bytes [offset, offset + bytes) of the file: past what write() has
   /// written, or over it.
   trainc_status writeAt(uint64_t offset, const void *data, uint64_t bytes);

@@ -54,6 +54,8 @@ def text(folder):
 def bad(folder):
     x = [0.5] * 80
     write(f"{folder}/nan_x.npy", "<f4", (20, 4), x[:41] + [math.nan] + x[42:])
+    write(f"{folder}/inf_x.npy", "<f4", (20, 4), x[:41] + [-math.inf] + x[42:])
+    write(f"{folder}/large_x.npy", "<f8", (20, 4), x[:41] + [1e300] + x[42:])
     write(f"{folder}/integer_x.npy", "<i4", (20, 4), [1] * 80)
     write(f"{folder}/wide_x.npy", "<f4", (20, 5), [0.5] * 100)
     write(f"{folder}/few_y.npy", "<i4", (19,), [0] * 19)
