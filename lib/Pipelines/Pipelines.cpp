@@ -92,8 +92,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     }
     pm.addPass(createFormBucketsPass({options.bucketSize, options.alignSize}));
     pm.addPass(createFuseOptimizerPass(
-        {options.foldNorm,
-         /*separate=*/!enabled("train-fuse-optimizer") || options.reference}));
+        {/*separate=*/!enabled("train-fuse-optimizer") || options.reference}));
     pm.addPass(createShardPass({options.shard, options.mergeBuffer}));
     break;
   case Form::Commands: {

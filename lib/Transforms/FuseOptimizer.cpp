@@ -7,8 +7,6 @@
 // as in train-expand-updates, and sums are added in the same order.
 //
 //===----------------------------------------------------------------------===//
-#include "ArenaLayout.h"
-#include "ReduceGradients.h"
 #include "SegmentCode.h"
 #include "UpdateRule.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -47,18 +45,13 @@ struct BlockSums {
   int64_t add(Value blocks, ArrayRef<int64_t> lengths) {
     int64_t first = sources.size(), at = 0;
     for (int64_t length : lengths) {
-      add(at, length);
+      sources.push_back(inputs.size());
+      firsts.push_back(at);
+      counts.push_back(llvm::divideCeil(length, kNormBlock));
       at += counts.back();
     }
     inputs.push_back(blocks);
     return first;
-  }
-  /// The sum of a segment of `length` elements, whose blocks stand from `at` on in
-  /// the next input.
-  void add(int64_t at, int64_t length) {
-    sources.push_back(inputs.size());
-    firsts.push_back(at);
-    counts.push_back(llvm::divideCeil(length, kNormBlock));
   }
   ValueRange create(OpBuilder &b, Location loc, ArrayRef<Attribute> sets,
                     ArrayRef<Type> types) {
@@ -80,8 +73,7 @@ struct Member {
 };
 
 struct Fuser {
-  Fuser(ModuleOp module, bool foldNorm)
-      : module(module), symbols(module), foldNorm(foldNorm) {}
+  explicit Fuser(ModuleOp module) : module(module), symbols(module) {}
 
   LogicalResult fuseNorms(ArrayRef<NormSquaredOp> norms);
   LogicalResult fuseUpdates(MutableArrayRef<Member> members);
@@ -89,11 +81,8 @@ struct Fuser {
 private:
   ModuleOp module;
   SymbolTable symbols;
-  bool foldNorm;
 
   FailureOr<Value> readArena(OpBuilder &b, Operation *user, StringRef name);
-  void foldNorms(OpBuilder &b, ArrayRef<ParamOp> params, Type type,
-                 const DenseMap<StringAttr, WriteOp> &writes, BlockSums &sums);
   SegmentSquareSumOp sumSquares(OpBuilder &b, Location loc, ElementCode &code,
                                 ArrayRef<SmallVector<ParamOp>> params);
   LogicalResult addInputs(OpBuilder &b, MutableArrayRef<Member> members,
@@ -139,51 +128,6 @@ SegmentSquareSumOp Fuser::sumSquares(OpBuilder &b, Location loc,
   return op;
 }
 
-/// The writes of gradients in the micro-step that `norm` stands behind, by
-/// parameter; none if the window has other micro-steps.
-static DenseMap<StringAttr, WriteOp> gradientWrites(NormSquaredOp norm,
-                                                    SymbolTable &symbols) {
-  DenseMap<StringAttr, WriteOp> writes;
-  // Over ranks, what is made is only a part of the sum.
-  auto step = dyn_cast<StepOp>(norm->getParentOp());
-  if (!step || getReducedAxes(step))
-    return writes;
-  for (auto write : norm->getBlock()->getOps<WriteOp>())
-    if (isGradient(write.getTarget(), symbols))
-      writes[write.getTarget().getLeafReference()] = write;
-  return writes;
-}
-
-/// Sums the squares of the gradients of `params` where they are made, and adds
-/// these to `sums`, in the order of `params`.
-void Fuser::foldNorms(OpBuilder &b, ArrayRef<ParamOp> params, Type type,
-                      const DenseMap<StringAttr, WriteOp> &writes,
-                      BlockSums &sums) {
-  ParamOp front = params.front();
-  ArenaLayout layout(arenaName(kNormArena, type, front.getPartAxes()),
-                     "gradients");
-  for (ParamOp param : params) {
-    int64_t elements = param.getTensorType().getNumElements();
-    auto blocks = RankedTensorType::get(
-        {static_cast<int64_t>(llvm::divideCeil(elements, kNormBlock))}, type);
-    layout.add(param.getSymNameAttr(), blocks);
-    WriteOp write = writes.lookup(param.getSymNameAttr());
-    OpBuilder inner(write->getContext());
-    inner.setInsertionPointAfter(write);
-    Location loc = write.getLoc();
-    Value sum = SquareSumOp::create(inner, named(loc, "norm"), blocks,
-                                    write.getValue(), kNormBlock);
-    WriteOp::create(inner, loc, sum,
-                    sliceRef(b.getContext(), layout.name, param.getSymName()));
-    sums.add(layout.offsets.back() / nn::getElementBytes(type), elements);
-  }
-  OpBuilder end = OpBuilder::atBlockEnd(module.getBody());
-  ArenaOp arena = layout.create(end, module.getLoc());
-  sums.inputs.push_back(
-      ReadOp::create(b, params.front()->getLoc(), arena.getFlatType(),
-                     SymbolRefAttr::get(arena.getSymNameAttr())));
-}
-
 LogicalResult Fuser::fuseNorms(ArrayRef<NormSquaredOp> norms) {
   if (norms.empty())
     return success();
@@ -202,24 +146,7 @@ LogicalResult Fuser::fuseNorms(ArrayRef<NormSquaredOp> norms) {
           .push_back(param);
   BlockSums sums;
   DenseMap<StringAttr, int64_t> numberOf;
-  DenseMap<StringAttr, WriteOp> writes;
-  if (foldNorm)
-    writes = gradientWrites(norms.front(), symbols);
   for (auto &[name, params] : byArena) {
-    Type type = gradientType(params.front()).getElementType();
-    if (llvm::all_of(params, [&](ParamOp param) {
-          return writes.contains(param.getSymNameAttr());
-        })) {
-      int64_t first = sums.sources.size();
-      foldNorms(b, params, type, writes, sums);
-      for (ParamOp param : params)
-        numberOf[param.getSymNameAttr()] = first++;
-      continue;
-    }
-    if (foldNorm)
-      remark::missed(loc, remark::RemarkOpts::name("NormFolded")
-                              .category("train-fuse-optimizer"))
-          << remark::reason("gradients are sums over a window or ranks");
     ElementCode code;
     auto gradients = readArena(b, norms.front(), name);
     if (failed(gradients))
@@ -339,8 +266,8 @@ addPlaceSteps(OpBuilder &b, Location loc, ElementCode &code,
     }
     Value start;
     for (auto &[axes, part] : parts) {
-      Value more = nn::MulOp::create(b, loc, tensorOf(part),
-                                     readPosition(b, loc, cast<ArrayAttr>(axes)));
+      Value more = nn::MulOp::create(
+          b, loc, tensorOf(part), readPosition(b, loc, cast<ArrayAttr>(axes)));
       start = start ? nn::AddOp::create(b, loc, start, more).getResult() : more;
     }
     places.push_back({code.addEach(tensorOf(rows)),
@@ -610,7 +537,7 @@ struct FuseOptimizerPass
           kind->push_back(member);
       }
     }
-    Fuser fuser(getOperation(), foldNorm);
+    Fuser fuser(getOperation());
     for (ArrayRef<NormSquaredOp> all = norms; !all.empty();) {
       ArrayRef<NormSquaredOp> some = separate ? all.take_front() : all;
       if (failed(fuser.fuseNorms(some)))

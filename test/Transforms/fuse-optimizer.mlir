@@ -1,6 +1,5 @@
 // RUN: trainc-opt %s --train-fuse-optimizer --split-input-file | FileCheck %s
 // RUN: trainc-opt %s --train-fuse-optimizer --split-input-file --remarks-filter=train-fuse-optimizer 2>&1 | FileCheck %s --check-prefix=REMARK
-// RUN: trainc-opt %s --train-fuse-optimizer=fold-norm --split-input-file | FileCheck %s --check-prefix=FOLD
 
 // Two groups of one rule are one pass; their numbers are rounded once before it.
 // CHECK-LABEL: train.list @apply
@@ -157,28 +156,4 @@ train.arena @arena.scalars role("scalars") bytes(16) {slices = [@seed, @update],
 train.list @stochastic of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
   train.update @o [@a, @b] scale(%s) if(%f) t(%s) stochastic : tensor<f64>, tensor<i1>, tensor<f64>
   train.return
-}
-
-// -----
-
-// Folded, squares are summed behind the write of a gradient, by blocks in an arena.
-// FOLD-LABEL: train.step @folded
-// FOLD: train.write %x to @arena.grad.f32::@a
-// FOLD-NEXT: %[[S:.*]] = train.square_sum %x block 4096 : tensor<5000xf32> -> tensor<2xf32>
-// FOLD-NEXT: train.write %[[S]] to @arena.norm.f32::@a : tensor<2xf32>
-// FOLD: train.window_end
-// FOLD-NEXT: %[[B:.*]] = train.read @arena.norm.f32 : tensor<2xf32>
-// FOLD-NEXT: train.sum_blocks %[[B]] {counts = array<i64: 2>, firsts = array<i64: 0>
-// FOLD-NOT: train.segment_square_sum
-// FOLD: train.arena @arena.norm.f32 role("gradients") bytes(8)
-train.optimizer @o = sgd<lr = 0.1>
-train.param @a : tensor<5000xf32> init(ones) optimizer(@o)
-train.arena @arena.grad.f32 role("gradients") bytes(20000) {slices = [@a], types = [tensor<5000xf32>], offsets = array<i64: 0>}
-train.arena @arena.scalars role("scalars") bytes(8) {slices = [@grad_norm], types = [tensor<f64>], offsets = array<i64: 0>}
-train.step @folded(%x: tensor<5000xf32>, %l: tensor<f32>) {
-  train.write %x to @arena.grad.f32::@a : tensor<5000xf32>
-  train.window_end
-  %n = train.norm_squared [@a] : tensor<f64>
-  train.write %n to @arena.scalars::@grad_norm : tensor<f64>
-  train.yield loss(%l) : tensor<f32>
 }

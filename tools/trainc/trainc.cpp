@@ -72,9 +72,6 @@ struct CommandLine {
   cl::list<std::string> mesh{
       "mesh", cl::desc("Compile for this many ranks: data=4, or host=2,data=2"),
       cl::value_desc("axis=size"), cl::CommaSeparated, cl::cat(category)};
-  cl::opt<bool> foldNorm{
-      "fold-norm", cl::desc("Sum squares of gradients where they are made"),
-      cl::Hidden, cl::cat(category)};
   cl::opt<std::string> shard{
       "shard",
       cl::desc("What ranks divide: none, optimizer, gradients or parameters"),
@@ -302,7 +299,6 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   options.optimize = optimize;
   options.pipeline.reference = reference;
   options.pipeline.alignSize = alignSize;
-  options.pipeline.foldNorm = foldNorm;
   options.pipeline.splitF32 = !noSplitF32;
   if (!llvm::is_contained({"none", "optimizer", "gradients", "parameters"},
                           shard))

@@ -36,8 +36,6 @@ struct PipelineOptions {
   int64_t alignSize = 256;
   /// Axes of the mesh that get other sizes (train-set-mesh).
   llvm::SmallVector<std::pair<std::string, int64_t>> mesh;
-  /// Sum the squares of gradients where they are made (train-fuse-optimizer).
-  bool foldNorm = false;
   /// What is divided among ranks: none, optimizer, gradients or parameters
   /// (train-shard).
   std::string shard = "none";

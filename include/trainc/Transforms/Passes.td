@@ -362,9 +362,6 @@ def FuseOptimizerPass : Pass<"train-fuse-optimizer", "::mlir::ModuleOp"> {
     norms of parameter and direction (lamb, lars) computes the direction twice: once for
     its norm, once for the update.
 
-    With `fold-norm`, and windows of one micro-step, squares are summed right where a
-    gradient is made, while it is in a cache, instead of in a pass of their own.
-
     With `separate` each norm and each parameter gets a segment op of its own, and only if
     the step is spread over ranks (`train-shard` divides segments).
 
@@ -382,9 +379,7 @@ def FuseOptimizerPass : Pass<"train-fuse-optimizer", "::mlir::ModuleOp"> {
   }];
   let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::arith::ArithDialect",
                            "::mlir::math::MathDialect"];
-  let options = [Option<"foldNorm", "fold-norm", "bool", "false",
-                        "Sum squares where gradients are made">,
-                 Option<"separate", "separate", "bool", "false",
+  let options = [Option<"separate", "separate", "bool", "false",
                         "Only for a step over ranks: an op of its own for each norm and parameter">];
   let statistics = [Statistic<"numNorms", "norms", "Norms replaced">,
                     Statistic<"numUpdates", "updates", "Updates replaced">,

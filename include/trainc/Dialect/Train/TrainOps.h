@@ -29,7 +29,6 @@ inline constexpr llvm::StringLiteral kMasterArena = "arena.master";
 inline constexpr llvm::StringLiteral kComputeArena = "arena.compute";
 inline constexpr llvm::StringLiteral kGradientArena = "arena.grad";
 inline constexpr llvm::StringLiteral kMergedArena = "arena.merged";
-inline constexpr llvm::StringLiteral kNormArena = "arena.norm";
 inline constexpr llvm::StringLiteral kBufferArena = "arena.buffer";
 inline constexpr llvm::StringLiteral kScalarArena = "arena.scalars";
 inline constexpr llvm::StringLiteral kConstantArena = "arena.constants";
