@@ -162,6 +162,144 @@ static void test_descriptors(void) {
   trainc_artifact_close(a);
 }
 
+/// Tables that are missing, sizes whose product overflows, launches of no tiles.
+static void test_damage(void) {
+  trainc_descriptor d = trainc_descriptor_handmade;
+  d.tensors = NULL;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: it has no table of tensors
+  d = trainc_descriptor_handmade;
+  d.groups = NULL;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: it has no table of groups
+  d = trainc_descriptor_handmade;
+  trainc_tensor other[NUM_TENSORS];
+  memcpy(other, tensors, sizeof other);
+  d.tensors = other;
+  other[0].dims = NULL;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: tensor 'fc.weight' does not lie in an arena
+  other[0].dims = weight_dims;
+  other[0].rank = 65;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: tensor 'fc.weight' does not lie in an arena
+  other[0].rank = 2;
+  other[0].group = 1;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: tensor 'fc.weight' does not lie in an arena
+  d = trainc_descriptor_handmade;
+  trainc_entry changed[2] = {entries[0], entries[1]};
+  d.entries = changed;
+  changed[0].checks = NULL;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: entry 'step' lacks a table
+  changed[0].checks = step_checks;
+  changed[0].lists[1].commands = NULL;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: entry 'step' lacks a table
+  changed[0].lists[1].commands = next_list;
+  trainc_command commands[5];
+  memcpy(commands, first_list, sizeof commands);
+  changed[0].lists[0].commands = commands;
+  commands[1].operands = NULL;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: 'nn.cross_entropy' in entry 'step' has no operands
+  commands[1].operands = loss_operands;
+  trainc_operand operands[4];
+  memcpy(operands, loss_operands, sizeof operands);
+  commands[1].operands = operands;
+  operands[3].offset += 4;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: an operand of 'nn.cross_entropy' in entry 'step' is outside its memory
+  commands[1].operands = loss_operands;
+  commands[4].kind = TRAINC_COMMAND_ALL_REDUCE;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: collective 'count' in an artifact of one rank
+  commands[4] = first_list[4];
+
+  // Launches of no tiles, alone and in a job with a large one, on threads.
+  commands[1].tiles = commands[4].tiles = 0;
+  trainc_artifact *a;
+  trainc_trainer *t;
+  trainc_trainer_options options = {.size = sizeof options, .threads = 2};
+  OK(trainc_artifact_open_descriptor(&d, &a));
+  OK(trainc_trainer_create(a, &options, &t));
+  run_steps(t, 0, 3);
+  trainc_trainer_destroy(t);
+  trainc_artifact_close(a);
+
+  trainc_kernel large[6];
+  memcpy(large, kernels, sizeof large);
+  large[0].scratch_bytes = UINT64_C(1) << 60;
+  d = trainc_descriptor_handmade;
+  d.kernels = large;
+  options.threads = 16;
+  OK(trainc_artifact_open_descriptor(&d, &a));
+  EXPECT(trainc_trainer_create(a, &options, &t), TRAINC_OUT_OF_MEMORY);
+  // CHECK: TRAINC_OUT_OF_MEMORY: cannot allocate 1152921504606846976 bytes of scratch for each of 16 threads
+  options.threads = 4097;
+  EXPECT(trainc_trainer_create(a, &options, &t), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: trainer options: expected at most 4096 threads, got 4097
+  trainc_artifact_close(a);
+  trainc_arena more[8];
+  memcpy(more, arenas, sizeof more);
+  more[0].bytes = more[1].bytes = INT64_MAX / 4 - 4096;
+  d = trainc_descriptor_handmade;
+  d.arenas = more;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: arena 1
+}
+
+/// Collectives that are started apart.
+static void test_phases(void) {
+  static const trainc_axis axes[] = {{"data", 2}};
+  trainc_descriptor d = trainc_descriptor_handmade;
+  d.axes = axes;
+  d.num_axes = 1;
+  trainc_entry changed[2] = {entries[0], entries[1]};
+  d.entries = changed;
+  trainc_collective_detail details[3] = {
+      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_START},
+      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_WAIT},
+      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_START}};
+  static const trainc_operand bucket[2] = {
+      OPERAND(GRADIENT, TRAINC_READ | TRAINC_WRITE, 0, 1024, F32),
+      OPERAND(GRADIENT, TRAINC_READ | TRAINC_WRITE, 1024, 256, F32)};
+  trainc_command list[40], apply[3];
+  for (int i = 0; i < 40; ++i)
+    list[i] = (trainc_command){.kind = TRAINC_COMMAND_ALL_REDUCE,
+                               .num_operands = 1,
+                               .operands = bucket,
+                               .detail = &details[0],
+                               .label = "bucket"};
+  apply[0] = apply_list[0];
+  apply[1] = apply_list[1];
+  apply[2] = list[0];
+  apply[2].detail = &details[1];
+  changed[0].accumulate = 1;
+  changed[0].lists[0].commands = list;
+  changed[0].lists[0].count = 1;
+  changed[0].lists[2].commands = apply;
+  changed[0].lists[2].count = 3;
+  trainc_artifact *a;
+  OK(trainc_artifact_open_descriptor(&d, &a)); // waited for by another list
+  trainc_artifact_close(a);
+  apply[2].operands = &bucket[1];
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: collective 'bucket' of entry 'step' waits for what was not started next
+  apply[2].operands = bucket;
+  changed[0].lists[0].count = 2;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: collective 'bucket' of entry 'step' is started and not waited for
+  changed[0].lists[0].count = 40;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: entry 'step' starts more than 32 collectives before it waits for one
+  changed[0].lists[0].count = 1;
+  details[0].phase = TRAINC_COLLECTIVE_WHOLE;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: collective 'bucket' of entry 'step' waits for what was not started next
+}
+
 static void test_libraries(void) {
   trainc_artifact *a;
   uint32_t index;
@@ -201,6 +339,8 @@ int main(void) {
   trainc_artifact *artifact = open_handmade();
   test_limit(artifact);
   test_descriptors();
+  test_damage();
+  test_phases();
   test_libraries();
   puts(trainc_runtime_info());
   // CHECK: trainc 0.1.0, {{.*}} processors, OpenBLAS {{[0-9.]+}} ({{[A-Za-z]+}} kernels), oneDNN

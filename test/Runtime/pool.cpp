@@ -1,6 +1,6 @@
 // Every tile of all parts of a job runs once, whatever the threads and their order;
 // a job may begin while threads that came late still look at the one before. A
-// thread runs its own share before others'.
+// thread runs its own share before others'. Parts, and whole jobs, may have no tiles.
 //
 // RUN: %cxx -std=c++20 -O1 -g -Wall -Wextra -Werror -fsanitize=thread -I%runtime_src -I%runtime_include %s %runtime_src/cpu/pool.cpp %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: %t
@@ -62,7 +62,8 @@ void runJobs(unsigned threads, trainc_parallel_for_fn parallelFor, int jobs) {
     unsigned count = i % 2 ? 1 : 1 + random(Pool::mostParts);
     for (unsigned p = 0; p < count; ++p) {
       parts[p].threads = threads;
-      job[p] = {&parts[p], 1 + random(i % 16 ? 40 : most), random(4) == 0};
+      int64_t tiles = 1 + random(i % 16 ? 40 : most);
+      job[p] = {&parts[p], random(8) ? tiles : 0, random(4) == 0};
     }
     pool.run(runOne, job, count);
     for (unsigned p = 0; p < count; ++p)

@@ -248,7 +248,13 @@ trainc_status trainc::bindCommands(trainc_trainer *trainer, unsigned threads) {
   trainer->partialBytes =
       alignUp((trainer->partialBytes + threads - 1) / threads, 4096);
   trainer->scratchBytes += trainer->partialBytes;
-  return TRAINC_OK;
+  uint64_t all;
+  if (!__builtin_mul_overflow(trainer->scratchBytes, threads, &all) &&
+      all <= INT64_MAX / 4)
+    return TRAINC_OK;
+  return fail(TRAINC_OUT_OF_MEMORY,
+              "cannot allocate %llu bytes of scratch for each of %u threads",
+              static_cast<unsigned long long>(trainer->scratchBytes), threads);
 }
 
 void trainc::bindArenas(trainc_trainer *trainer) {

@@ -148,12 +148,12 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
   if (trainer->gpu)
     return cuda::allocateArenas(trainer);
   State &state = trainer->state;
-  uint64_t needed = 0;
+  // bindCommands has checked the product.
+  uint64_t needed = 0, scratch = trainer->scratchBytes * trainer->pool.size();
   for (const trainc_arena &arena : state.arenas)
     if (arena.role != TRAINC_ROLE_CONSTANT)
       needed += alignUp(arena.bytes, pageBytes);
-  TRAINC_TRY(checkLimit(trainer,
-                        needed + trainer->scratchBytes * trainer->pool.size()));
+  TRAINC_TRY(checkLimit(trainer, needed + scratch));
   trainer->windows.resize(state.arenas.size());
   for (size_t i = 0; i < state.arenas.size(); ++i) {
     const trainc_arena &arena = state.arenas[i];
@@ -169,8 +169,7 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
                           trainer->account);
     state.pages[i].takeRest();
   }
-  return allocate(trainer, trainer->scratch,
-                  trainer->scratchBytes * trainer->pool.size(), "scratch");
+  return allocate(trainer, trainer->scratch, scratch, "scratch");
 }
 
 //===----------------------------------------------------------------------===//
@@ -407,17 +406,27 @@ trainc_status trainc_trainer_create(trainc_artifact *artifact,
     options = &defaults;
   uint32_t known = TRAINC_TRAINER_NO_INIT | TRAINC_TRAINER_PIN_THREADS |
                    TRAINC_TRAINER_NO_GRAPHS;
-  if (options->size != sizeof(*options) || (options->flags & ~known) ||
-      options->seed >= maxSeed || options->threads > maxThreads ||
-      !(options->timeout >= 0))
+  if (options->size != sizeof(*options))
+    return fail(
+        TRAINC_INVALID_ARGUMENT, "trainer options: expected size %zu, got %llu",
+        sizeof(*options), static_cast<unsigned long long>(options->size));
+  if (options->flags & ~known)
     return fail(TRAINC_INVALID_ARGUMENT,
-                "trainer options: expected size %zu, known flags, a seed below "
-                "2^53, at most %u threads and a timeout of 0 or more seconds; "
-                "got size %llu, flags %#x, seed %llu, %u threads, timeout %g",
-                sizeof(*options), maxThreads,
-                static_cast<unsigned long long>(options->size), options->flags,
-                static_cast<unsigned long long>(options->seed),
-                options->threads, options->timeout);
+                "trainer options: expected known flags, got %#x",
+                options->flags);
+  if (options->seed >= maxSeed)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "trainer options: expected a seed below 2^53, got %llu",
+                static_cast<unsigned long long>(options->seed));
+  if (options->threads > maxThreads)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "trainer options: expected at most %u threads, got %u",
+                maxThreads, options->threads);
+  if (!(options->timeout >= 0))
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "trainer options: expected a timeout of 0 or more seconds, got "
+                "%g",
+                options->timeout);
   DefaultFloats floats;
   auto *trainer = create<trainc_trainer>();
   trainer->artifact = artifact;

@@ -1,12 +1,17 @@
 //===- validate.cpp - Checking an artifact's tables -----------------------===//
 
 #include "core/artifact.h"
+#include "core/pages.h"
 #include "core/parts.h"
+#include "core/ranks.h"
 #include "core/safetensors.h"
 #include "cpu/gemm.h"
 #include "cuda/products.h"
 
 using namespace trainc;
+
+/// As NumPy's arrays and the reader of checkpoints have.
+static constexpr uint32_t mostDimensions = 64;
 
 namespace {
 class Validator {
@@ -14,6 +19,7 @@ public:
   explicit Validator(const trainc_descriptor &d) : d(d) {}
 
   trainc_status run() {
+    TRAINC_TRY(checkPointers());
     TRAINC_TRY(checkMesh());
     TRAINC_TRY(checkKernels());
     TRAINC_TRY(checkArenas());
@@ -27,6 +33,7 @@ public:
 
 private:
   uint64_t countRanks(uint32_t axes);
+  trainc_status checkPointers();
   trainc_status checkMesh();
   trainc_status checkKernels();
   trainc_status checkArenas();
@@ -46,13 +53,14 @@ private:
                              const trainc_operand &operand);
   trainc_status checkGemm(const trainc_command &command);
   trainc_status checkCollective(const trainc_command &command);
+  trainc_status checkPhases(const trainc_entry &entry);
 
   /// The bytes of a dense tensor; false on overflow or a negative size.
   static bool bytesOf(uint32_t dtype, uint32_t rank, const int64_t *dims,
                       uint64_t &bytes) {
     bytes = trainc_dtype_size(dtype);
-    bool valid = bytes != 0;
-    for (uint32_t i = 0; i < rank; ++i)
+    bool valid = bytes != 0 && rank <= mostDimensions && (!rank || dims);
+    for (uint32_t i = 0; valid && i < rank; ++i)
       valid = valid && dims[i] >= 0 &&
               !__builtin_mul_overflow(bytes, static_cast<uint64_t>(dims[i]),
                                       &bytes);
@@ -75,6 +83,29 @@ bad(const char *format, ...) {
   return fail(TRAINC_DATA_CORRUPT, "the artifact is damaged: %s", text.c_str());
 }
 
+/// A table has rows or no count.
+trainc_status Validator::checkPointers() {
+  const struct {
+    const char *name;
+    uint64_t count;
+    const void *rows;
+  } tables[] = {{"arenas", d.num_arenas, d.arenas},
+                {"tensors", d.num_tensors, d.tensors},
+                {"scalars", d.num_scalars, d.scalars},
+                {"groups", d.num_groups, d.groups},
+                {"entries", d.num_entries, d.entries},
+                {"kernels", d.num_kernels, d.kernels},
+                {"axes", d.num_axes, d.axes},
+                {"images", d.num_images, d.images}};
+  for (const auto &table : tables)
+    if (table.count && !table.rows)
+      return bad("it has no table of %s", table.name);
+  for (uint32_t i = 0; i < d.num_groups; ++i)
+    if (!d.groups[i])
+      return bad("group %u has no name", i);
+  return TRAINC_OK;
+}
+
 /// The ranks that differ in `axes` alone; 0 if there is no such axis.
 uint64_t Validator::countRanks(uint32_t axes) {
   uint64_t count = 1;
@@ -89,7 +120,7 @@ uint64_t Validator::countRanks(uint32_t axes) {
 
 trainc_status Validator::checkMesh() {
   uint64_t ranks = 1;
-  if (d.num_axes > 32 || (d.num_axes && !d.axes))
+  if (d.num_axes > 32)
     return bad("a mesh of %u axes", d.num_axes);
   for (uint32_t i = 0; i < d.num_axes; ++i) {
     if (!d.axes[i].name || d.axes[i].size < 1 || d.axes[i].size > 65536 ||
@@ -109,8 +140,6 @@ trainc_status Validator::checkKernels() {
     if (!kernel.name || !proper || kernel.scratch_bytes > INT64_MAX / 4)
       return bad("kernel %u", i);
   }
-  if (d.num_images && !d.images)
-    return bad("%u images", d.num_images);
   for (uint32_t i = 0; i < d.num_images; ++i)
     if (d.images[i].kind > TRAINC_IMAGE_HOST || !d.images[i].data)
       return bad("image %u", i);
@@ -160,6 +189,8 @@ trainc_status Validator::checkCollective(const trainc_command &command) {
   uint64_t pieces = c ? countRanks(c->piece_axes) : 0;
   bool gather = command.kind == TRAINC_COMMAND_ALL_GATHER;
   bool inPlace = command.num_operands == 1;
+  if (!d.num_axes)
+    return bad("collective '%s' in an artifact of one rank", label);
   if (!size || !ranks || !pieces || c->phase > TRAINC_COLLECTIVE_WAIT ||
       (!inPlace && (command.num_operands != 2 || (c->phase && !gather))) ||
       (!gather && c->dtype > TRAINC_F16))
@@ -184,10 +215,12 @@ trainc_status Validator::checkCollective(const trainc_command &command) {
 trainc_status Validator::checkArenas() {
   if (!d.name || !d.compiler || (!isGpu() && (!d.functions || !d.features)))
     return bad("a text or the function table is missing");
+  uint64_t total = 0;
   for (uint32_t i = 0; i < d.num_arenas; ++i) {
     const trainc_arena &arena = d.arenas[i];
-    if (!arena.name || arena.bytes > INT64_MAX / 4)
+    if (!arena.name || arena.bytes > INT64_MAX / 4 - total)
       return bad("arena %u", i);
+    total += alignUp(arena.bytes, pageBytes);
     if (arena.role == TRAINC_ROLE_CONSTANT && arena.bytes && !arena.data)
       return bad("constant arena '%s' has no data", arena.name);
     TRAINC_TRY(checkBuckets(arena));
@@ -251,10 +284,12 @@ trainc_status Validator::checkTensors() {
     if (!tensor.name || (tensor.role == TRAINC_ROLE_STATE) != !!tensor.state ||
         tensor.role > TRAINC_ROLE_BUFFER)
       return bad("tensor %u has no proper name and role", i);
-    TRAINC_TRY(checkSplits(tensor));
-    if (!bytesOf(tensor.dtype, tensor.rank, tensor.dims, bytes) ||
-        !partBytesOf(tensor, bytes) || bytes != tensor.bytes ||
-        tensor.arena >= d.num_arenas ||
+    bool sized = bytesOf(tensor.dtype, tensor.rank, tensor.dims, bytes);
+    if (sized)
+      TRAINC_TRY(checkSplits(tensor));
+    if (!sized || !partBytesOf(tensor, bytes) || bytes != tensor.bytes ||
+        tensor.arena >= d.num_arenas || tensor.group < -1 ||
+        tensor.group >= static_cast<int64_t>(d.num_groups) ||
         !liesIn(d.arenas[tensor.arena], tensor.offset, bytes) ||
         tensor.offset % trainc_dtype_size(tensor.dtype))
       return bad("tensor '%s' does not lie in an arena", tensor.name);
@@ -333,6 +368,13 @@ trainc_status Validator::checkPorts(const trainc_entry &entry,
 trainc_status Validator::checkEntry(const trainc_entry &entry) {
   if (!entry.name || entry.kind > TRAINC_ENTRY_EVAL)
     return bad("an entry has no name or kind");
+  bool complete = (entry.inputs || !entry.num_inputs) &&
+                  (entry.outputs || !entry.num_outputs) &&
+                  (entry.checks || !entry.num_checks);
+  for (const trainc_command_list &list : entry.lists)
+    complete = complete && (list.commands || !list.count);
+  if (!complete)
+    return bad("entry '%s' lacks a table", entry.name);
   TRAINC_TRY(checkPorts(entry, entry.inputs, entry.num_inputs));
   TRAINC_TRY(checkPorts(entry, entry.outputs, entry.num_outputs));
   for (uint32_t i = 0; i < entry.num_checks; ++i) {
@@ -347,6 +389,56 @@ trainc_status Validator::checkEntry(const trainc_entry &entry) {
   for (int list = 0; list < TRAINC_NUM_LISTS; ++list)
     for (uint64_t i = 0; i < entry.lists[list].count; ++i)
       TRAINC_TRY(checkCommand(entry, entry.lists[list].commands[i]));
+  return checkPhases(entry);
+}
+
+static bool sameRanges(const trainc_command &x, const trainc_command &y) {
+  bool equal = x.kind == y.kind && x.num_operands == y.num_operands;
+  for (uint32_t i = 0; equal && i < x.num_operands; ++i)
+    equal = x.operands[i].base == y.operands[i].base &&
+            x.operands[i].offset == y.operands[i].offset &&
+            x.operands[i].bytes == y.operands[i].bytes;
+  return equal;
+}
+
+/// In every order in which lists may follow each other, what is started is waited for,
+/// in the order of the starts, before the last list ends.
+trainc_status Validator::checkPhases(const trainc_entry &entry) {
+  bool step = entry.kind == TRAINC_ENTRY_STEP;
+  for (uint32_t nexts = 0; nexts <= (entry.accumulate > 1 ? 2 : 0); ++nexts) {
+    Array<const trainc_command *> started;
+    size_t awaited = 0;
+    for (uint32_t run = 0; run < nexts + (step ? 2 : 1); ++run) {
+      uint32_t kind = run == 0           ? TRAINC_LIST_FIRST
+                      : run == nexts + 1 ? TRAINC_LIST_APPLY
+                                         : TRAINC_LIST_NEXT;
+      const trainc_command_list &list = entry.lists[kind];
+      for (uint64_t i = 0; i < list.count; ++i) {
+        const trainc_command &command = list.commands[i];
+        if (!isCollective(command.kind))
+          continue;
+        uint32_t phase =
+            static_cast<const trainc_collective_detail *>(command.detail)
+                ->phase;
+        if (phase == TRAINC_COLLECTIVE_START)
+          started.push(&command);
+        else if (phase == TRAINC_COLLECTIVE_WAIT &&
+                 (awaited == started.size() ||
+                  !sameRanges(*started[awaited++], command)))
+          return bad("collective '%s' of entry '%s' waits for what was not "
+                     "started next",
+                     command.label ? command.label : "?", entry.name);
+        if (started.size() - awaited > maxPending)
+          return bad("entry '%s' starts more than %u collectives before it "
+                     "waits for one",
+                     entry.name, maxPending);
+      }
+    }
+    if (awaited != started.size())
+      return bad("collective '%s' of entry '%s' is started and not waited for",
+                 started[awaited]->label ? started[awaited]->label : "?",
+                 entry.name);
+  }
   return TRAINC_OK;
 }
 
@@ -366,7 +458,8 @@ trainc_status Validator::checkOperand(const trainc_entry &entry,
   else
     known = false;
   bool written = (operand.access & TRAINC_WRITE) != 0;
-  if (!known || operand.offset > bytes ||
+  uint64_t size = trainc_dtype_size(operand.dtype);
+  if (!known || !size || operand.offset % size || operand.offset > bytes ||
       operand.bytes > bytes - operand.offset ||
       (written && operand.base >= d.num_arenas && input < entry.num_inputs) ||
       (written && operand.base < d.num_arenas &&
@@ -379,6 +472,8 @@ trainc_status Validator::checkOperand(const trainc_entry &entry,
 trainc_status Validator::checkCommand(const trainc_entry &entry,
                                       const trainc_command &command) {
   const char *label = command.label ? command.label : "?";
+  if (command.num_operands && !command.operands)
+    return bad("'%s' in entry '%s' has no operands", label, entry.name);
   for (uint32_t i = 0; i < command.num_operands; ++i)
     TRAINC_TRY(checkOperand(entry, command, command.operands[i]));
   if (command.rate >= TRAINC_NUM_RATES)
@@ -434,7 +529,10 @@ static bool extent(const int64_t batch[2], const int64_t stride[2],
 trainc_status Validator::checkGemm(const trainc_command &command) {
   const char *label = command.label ? command.label : "?";
   auto *g = static_cast<const trainc_gemm_detail *>(command.detail);
-  if (!g || command.num_operands != gemmOperandCount(*g))
+  if (!g || command.num_operands != gemmOperandCount(*g) ||
+      command.operands[0].dtype != g->a_type ||
+      command.operands[1].dtype != g->b_type ||
+      command.operands[2].dtype != g->c_type)
     return bad("gemm '%s' has no detail or other operands", label);
   int64_t limit = INT32_MAX; // what the libraries count with
   if (g->m < 0 || g->n < 0 || g->k < 0 || g->batch[0] < 0 || g->batch[1] < 0 ||

@@ -219,11 +219,14 @@ void Pool::dispatch(TileFn jobFunction, const Part *jobParts, unsigned count) {
   for (unsigned i = 0; i < count; ++i) {
     int64_t tiles = jobParts[i].count;
     int64_t chunk = jobParts[i].whole ? tiles : (tiles + most - 1) / most;
+    chunk += chunk == 0; // no tiles
     chunks += (tiles + chunk - 1) / chunk;
     parts[i].argument.store(jobParts[i].argument, std::memory_order_relaxed);
     parts[i].count.store(tiles, std::memory_order_relaxed);
     parts[i].chunk.store(chunk, std::memory_order_relaxed);
   }
+  if (!chunks)
+    return;
 
   if (parallelFor) {
     epoch.store(static_cast<uint32_t>(job), std::memory_order_release);

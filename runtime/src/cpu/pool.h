@@ -45,7 +45,7 @@ public:
   /// Tiles of one function that run together with others.
   struct Part {
     void *argument;
-    int64_t count; // below 2^31
+    int64_t count; // 0 or more, below 2^31
     bool whole;    // in one piece: there is little to do
   };
   static constexpr unsigned mostParts = 6;

@@ -197,7 +197,7 @@ static void testSmall(Tables &tables) {
   trainc_artifact_close(artifact);
 }
 
-// HANG: TRAINC_INVALID_ARGUMENT, trainer options: {{.*}} timeout -1
+// HANG: TRAINC_INVALID_ARGUMENT, trainer options: expected a timeout of 0 or more seconds, got -1
 // HANG-NEXT: TRAINC_DEVICE_FAILED, CUDA device 0 (emulated GPU) did not end the commands of the trainer within 0.2 seconds
 // HANG-NEXT: TRAINC_DEVICE_FAILED, CUDA device 0 (emulated GPU) did not end the commands
 // HANG-NEXT: TRAINC_DEVICE_FAILED, CUDA device 0
