@@ -4,7 +4,6 @@
 // per parameter: what a sum of squares and an update mean.
 //
 //===----------------------------------------------------------------------===//
-#include "ReduceGradients.h"
 #include "UpdateRule.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
@@ -35,12 +34,10 @@ static Value readSlice(OpBuilder &b, ParamOp param, StringRef role,
 static Value buildSquareSum(OpBuilder &b, Location loc, Value value) {
   RankedTensorType type = nn::getTensorType(value);
   int64_t blocks = llvm::divideCeil(type.getNumElements(), kNormBlock);
-  auto blockType = RankedTensorType::get(
-      {blocks}, nn::getComputeType(type.getElementType()));
+  auto blockType = RankedTensorType::get({blocks}, b.getF64Type());
   Value sums = SquareSumOp::create(b, loc, blockType, value, kNormBlock);
   if (blocks == 1)
-    return nn::castTo(b, loc, nn::reshapeTo(b, loc, sums, {}), b.getF64Type());
-  sums = nn::castTo(b, loc, sums, b.getF64Type());
+    return nn::reshapeTo(b, loc, sums, {});
   return nn::ReduceOp::create(b, loc, nn::ReduceKind::sum, sums,
                               ArrayRef<int64_t>{0}, /*keep=*/false);
 }

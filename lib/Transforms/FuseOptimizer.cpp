@@ -116,9 +116,9 @@ SegmentSquareSumOp Fuser::sumSquares(OpBuilder &b, Location loc,
   int64_t blocks = 0;
   for (int64_t length : segments.lengths)
     blocks += llvm::divideCeil(length, kNormBlock);
-  SmallVector<Type> types;
-  for (Value value : code.block->getTerminator()->getOperands())
-    types.push_back(RankedTensorType::get({blocks}, value.getType()));
+  size_t values = code.block->getTerminator()->getNumOperands();
+  SmallVector<Type> types(values,
+                          RankedTensorType::get({blocks}, b.getF64Type()));
   auto op = SegmentSquareSumOp::create(
       b, named(loc, "norm"), types, code.arrays, segments.uniforms,
       segments.grouped, code.each, /*shard=*/Value(), segments.lengths,

@@ -69,7 +69,7 @@ def check_collectives():
     """As NCCL's tests count: what n ranks move of a range of b bytes is (n - 1) / n b, twice that to sum it up for all."""
     _, step = estimate(LAYER, "f32=1T,memory=1T,network=1G,latency=5u", "--mesh=data=4", "--shard=optimizer")
     found = {c["kind"]: c for c in step["collectives"]}
-    partial = 4 * 3 * 4  # bytes of the partial sums of the gradient norm, three of each rank
+    partial = 4 * 3 * 8  # bytes of the partial sums of the gradient norm, three of each rank
     for kind, count, size in (("reduce_scatter", 1, PARAMETERS), ("all_gather", 2, PARAMETERS + partial)):
         assert found[kind]["count"] == count and found[kind]["bytes"] == size and found[kind]["axes"] == "data", found
         near(found[kind]["seconds"], 5e-6 * count + 0.75 * size / 1e9)

@@ -67,7 +67,7 @@
 // ALL-NOT: train.all_gather
 // ALL: train.reduce_scatter
 // ALL: scf.if
-// ALL: train.all_gather {{.*}} : tensor<{{[0-9]+}}xf32> -> tensor<{{[0-9]+}}xf32>
+// ALL: train.all_gather {{.*}} : tensor<{{[0-9]+}}xf64> -> tensor<{{[0-9]+}}xf64>
 // ALL: train.segment_map
 // ALL-NOT: train.all_gather
 // ALL-LABEL: train.eval @eval

@@ -14,8 +14,8 @@
 // CHECK: %[[R3:.*]] = train.all_reduce %[[R2]] over ["host"] range [8192, 16384] piece_of ["data"]
 // CHECK: train.write %[[R3]] to @arena.grad.f32
 // CHECK: train.all_reduce %{{.*}} over ["host", "data"] : tensor<3xf64>
-// CHECK: %[[SUMS:.*]] = train.segment_square_sum {{.*}} shard %[[SHARD]] : tensor<i64> block 4096 {{.*}}lengths = array<i64: 8192, 30, 808>{{.*}}owners = array<i64: 0, 1, 0>, shards = array<i64: 0, 2, 3>, starts = array<i64: 0, 0, 8192>} -> tensor<3xf32>
-// CHECK: %[[ALL:.*]] = train.all_gather %[[SUMS]] over ["data"] : tensor<3xf32> -> tensor<6xf32>
+// CHECK: %[[SUMS:.*]] = train.segment_square_sum {{.*}} shard %[[SHARD]] : tensor<i64> block 4096 {{.*}}lengths = array<i64: 8192, 30, 808>{{.*}}owners = array<i64: 0, 1, 0>, shards = array<i64: 0, 2, 3>, starts = array<i64: 0, 0, 8192>} -> tensor<3xf64>
+// CHECK: %[[ALL:.*]] = train.all_gather %[[SUMS]] over ["data"] : tensor<3xf64> -> tensor<6xf64>
 // CHECK: train.sum_blocks %[[ALL]] {counts = array<i64: 2, 1, 1>, firsts = array<i64: 0, 3, 2>, owners = array<i64: 0, 0, 1>, sets = [array<i64: 0, 1>]
 // CHECK: %[[NEW:.*]]:3 = train.segment_map {{.*}} shard %[[SHARD]] {{.*}}lengths = array<i64: 8192, 808>, offsets = [array<i64: 8192, 8192>, array<i64: 8192, 16384>, array<i64: 4096, 4096>, array<i64: 0, 8192>]
 // CHECK: train.write %[[NEW]]#0 to @arena.master.f32
@@ -31,7 +31,7 @@
 // NONE: train.reduce_scatter {{.*}} range [8192, 16384]
 // NONE: train.all_gather {{.*}} range [0, 8192] : tensor<24576xf32>
 // NONE: train.all_gather {{.*}} range [8192, 16384] : tensor<24576xf32>
-// NONE: %[[SUMS:.*]] = train.segment_square_sum {{.*}} block 4096 {{.*}}lengths = array<i64: 8192, 808, 30>{{.*}}owners = array<i64: 0, 0, 1>, starts = array<i64: 0, 8192, 0>} -> tensor<4xf32>
+// NONE: %[[SUMS:.*]] = train.segment_square_sum {{.*}} block 4096 {{.*}}lengths = array<i64: 8192, 808, 30>{{.*}}owners = array<i64: 0, 0, 1>, starts = array<i64: 0, 8192, 0>} -> tensor<4xf64>
 // NONE-NEXT: ^bb0
 // NONE: train.sum_blocks %[[SUMS]]
 // NONE-NOT: train.all_gather

@@ -155,8 +155,8 @@ int64_t trainc::emitSquareSum(KernelFunction &function, train::SquareSumOp op) {
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   LoopBuilder l{b, op.getLoc()};
   RankedTensorType type = nn::getTensorType(op.getInput());
-  Type element = type.getElementType(), compute = nn::getComputeType(element);
-  auto vectorType = VectorType::get({kLanes}, compute);
+  Type element = type.getElementType(), f64 = b.getF64Type();
+  auto vectorType = VectorType::get({kLanes}, f64);
   int64_t count = type.getNumElements(), block = op.getBlock();
   int64_t blocks = llvm::divideCeil(count, block);
   constexpr int64_t blocksPerTile = 8;
@@ -178,7 +178,7 @@ int64_t trainc::emitSquareSum(KernelFunction &function, train::SquareSumOp op) {
   LoopBuilder step{deepest, l.loc};
   Value at = loop.getInductionVar();
   auto accumulate = [&](LoopBuilder &l, Value mask) -> Value {
-    Value x = l.loadVector(input, at, element, mask);
+    Value x = l.toF64(l.loadVector(input, at, element, mask));
     return math::FmaOp::create(l.b, l.loc, x, x, loop.getRegionIterArg(0));
   };
   Value isWhole =
@@ -200,7 +200,7 @@ int64_t trainc::emitSquareSum(KernelFunction &function, train::SquareSumOp op) {
   }
   scf::YieldOp::create(deepest, l.loc, branch.getResults());
   Value sum = body.combineLanes(nn::ReduceKind::sum, loop.getResult(0));
-  body.storeScalar(sum, output, outer.getInductionVar(), compute);
+  body.storeScalar(sum, output, outer.getInductionVar(), f64);
   func::ReturnOp::create(b, l.loc);
   return tiles;
 }

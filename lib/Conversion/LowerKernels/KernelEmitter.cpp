@@ -125,6 +125,15 @@ void LoopBuilder::storeScalar(Value value, Value memref, Value at,
                           ValueRange(at));
 }
 
+Value LoopBuilder::toF64(Value value) {
+  Type type = b.getF64Type();
+  if (auto vector = dyn_cast<VectorType>(value.getType()))
+    type = vector.clone(type);
+  return value.getType() == type
+             ? value
+             : arith::ExtFOp::create(b, loc, type, value).getResult();
+}
+
 Value LoopBuilder::roundTo(Value value, Type element) {
   if (nn::getComputeType(element) == element)
     return value;

@@ -54,6 +54,8 @@ struct LoopBuilder {
                    bool aligned = false);
   void storeScalar(mlir::Value value, mlir::Value memref, mlir::Value at,
                    mlir::Type element);
+  /// `value`, a float or a vector of floats, in f64.
+  mlir::Value toF64(mlir::Value value);
   /// `value` of the compute type as it reads back from memory: rounded to
   /// `element` and widened again.
   mlir::Value roundTo(mlir::Value value, mlir::Type element);

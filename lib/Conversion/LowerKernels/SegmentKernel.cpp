@@ -22,14 +22,6 @@ static constexpr SegmentSizes kSizes = {/*least=*/1 << 14, /*most=*/1 << 16,
                                         /*tiles=*/128, /*prefetch=*/2048,
                                         /*stagger=*/256};
 
-/// `value`, a vector of floats, in f64.
-static Value toF64(LoopBuilder &l, Value value) {
-  auto type = cast<VectorType>(value.getType());
-  if (type.getElementType().isF64())
-    return value;
-  return arith::ExtFOp::create(l.b, l.loc, type.clone(l.b.getF64Type()), value);
-}
-
 /// Loops over the elements from `low` to `high` by vectors, the rest masked; carries
 /// values.
 static SmallVector<Value>
@@ -105,12 +97,10 @@ int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
   emitter.backward = true;
   emitter.emit([&](LoopBuilder &l, const auto &piece, const auto &scalars) {
     Value first = lookUp(l, table(l, firstBlocks), piece.segment);
-    SmallVector<Value> zeros;
-    for (Value result : op.getOutputs())
-      zeros.push_back(
-          l.neutral(nn::ReduceKind::sum,
-                    VectorType::get(
-                        {kLanes}, nn::getTensorType(result).getElementType())));
+    SmallVector<Value> zeros(
+        op.getNumResults(),
+        l.neutral(nn::ReduceKind::sum,
+                  VectorType::get({kLanes}, l.b.getF64Type())));
     // Sums of `count` blocks, of which the first is from `low` to `high`.
     auto emitBlocks = [&](LoopBuilder &l, Value low, Value high,
                           int64_t count) {
@@ -131,6 +121,7 @@ int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
                 value = arith::SelectOp::create(
                     l.b, l.loc, mask, value,
                     l.neutral(nn::ReduceKind::sum, value.getType()));
+              value = l.toF64(value);
               value = math::FmaOp::create(l.b, l.loc, value, value, sum);
             }
             return values;
@@ -140,8 +131,7 @@ int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
         Value result = op.getOutputs()[i % zeros.size()];
         l.storeScalar(l.combineLanes(nn::ReduceKind::sum, sum),
                       function.outputs.lookup(result).front(),
-                      l.add(at, l.index(i / zeros.size())),
-                      nn::getTensorType(result).getElementType());
+                      l.add(at, l.index(i / zeros.size())), l.b.getF64Type());
       }
     };
     int64_t several = kBlocksAtOnce * block;
@@ -195,7 +185,7 @@ static void emitRangeSums(LoopBuilder &l, Value memref, Type element,
     SmallVector<Value> lanes = loopOverVectors(
         l, low, high, kLanes, zero,
         [&](LoopBuilder &l, Value at, Value mask, ValueRange carried) {
-          Value value = toF64(l, l.loadVector(memref, at, element, mask));
+          Value value = l.toF64(l.loadVector(memref, at, element, mask));
           return SmallVector<Value>{
               l.combine(nn::ReduceKind::sum, carried.front(), value)};
         });
@@ -221,7 +211,7 @@ static void emitRangeCopies(LoopBuilder &l, Value memref, Type element,
     loopOverVectors(l, low, high, kLanes, {},
                     [&](LoopBuilder &l, Value at, Value mask, ValueRange) {
                       Value value =
-                          toF64(l, l.loadVector(memref, at, element, mask));
+                          l.toF64(l.loadVector(memref, at, element, mask));
                       l.storeVector(value, all, l.add(at, shift), f64, mask);
                       return SmallVector<Value>();
                     });

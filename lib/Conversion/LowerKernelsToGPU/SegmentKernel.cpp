@@ -81,62 +81,61 @@ static int64_t addSquares(ThreadBuilder &t, KernelFunction &function,
         ThreadBuilder t(l.b, l.loc, kThreads);
         Value warp = t.div(t.thread(), kWarp), lane = t.mod(t.thread(), kWarp);
         Value first = lookUp(t, table(t, firstBlocks), piece.segment);
-        t.loop(
-            t.add(piece.begin, t.mul(warp, block)), piece.end,
-            kThreads / kWarp * block, [&](LoopBuilder &l, Value low) {
-              ThreadBuilder t(l.b, l.loc, kThreads);
-              Value high = t.min(t.add(low, t.index(block)), piece.end);
-              auto squares = [&](LoopBuilder &l, Value at, int64_t lanes,
-                                 ValueRange sums) {
-                emitter.lanes = lanes;
-                SmallVector<Value> values =
-                    emitter.emitVectors(l, piece, scalars, at, Value());
-                for (auto [value, sum] : llvm::zip(values, sums))
-                  value = math::FmaOp::create(l.b, l.loc, value, value, sum);
-                return values;
-              };
-              SmallVector<Value> zeros;
-              for (Value result : op.getOutputs())
-                zeros.push_back(t.neutral(
-                    nn::ReduceKind::sum,
-                    VectorType::get(
-                        {lanes}, nn::getTensorType(result).getElementType())));
-              Value count = arith::SubIOp::create(t.b, t.loc, high, low);
-              Value rest = t.mod(count, lanes);
-              Value whole = arith::SubIOp::create(t.b, t.loc, high, rest);
-              SmallVector<Value> vectors = t.loop(
-                  t.add(low, t.mul(lane, lanes)), whole, kWarp * lanes, zeros,
-                  [&](LoopBuilder &l, Value at, ValueRange carried) {
-                    return squares(l, at, lanes, carried);
-                  });
-              SmallVector<Value> sums;
-              for (Value vector : vectors)
-                sums.push_back(t.combineLanes(nn::ReduceKind::sum, vector));
-              if (lanes > 1) {
-                // The last elements, fewer than a vector has.
-                SmallVector<Value> initial;
-                for (Value sum : sums)
-                  initial.push_back(t.splat(sum, 1));
-                SmallVector<Value> last =
-                    t.loop(t.add(whole, lane), high, kWarp, initial,
-                           [&](LoopBuilder &l, Value at, ValueRange carried) {
-                             return squares(l, at, 1, carried);
-                           });
-                for (auto [sum, vector] : llvm::zip(sums, last))
-                  sum = vector::ExtractOp::create(t.b, t.loc, vector,
-                                                  ArrayRef<int64_t>{0});
-              }
-              Value at = t.add(first, t.div(low, block));
-              for (Value &sum : sums)
-                sum = t.combineThreads(nn::ReduceKind::sum, sum);
-              Value isFirst = arith::CmpIOp::create(
-                  t.b, t.loc, arith::CmpIPredicate::eq, lane, t.index(0));
-              t.when(isFirst, [&](ThreadBuilder &t) {
-                for (auto [sum, result] : llvm::zip(sums, op.getOutputs()))
-                  t.storeScalar(sum, function.outputs.lookup(result).front(),
-                                at, nn::getTensorType(result).getElementType());
-              });
-            });
+        t.loop(t.add(piece.begin, t.mul(warp, block)), piece.end,
+               kThreads / kWarp * block, [&](LoopBuilder &l, Value low) {
+                 ThreadBuilder t(l.b, l.loc, kThreads);
+                 Value high = t.min(t.add(low, t.index(block)), piece.end);
+                 auto squares = [&](LoopBuilder &l, Value at, int64_t lanes,
+                                    ValueRange sums) {
+                   emitter.lanes = lanes;
+                   SmallVector<Value> values =
+                       emitter.emitVectors(l, piece, scalars, at, Value());
+                   for (auto [value, sum] : llvm::zip(values, sums)) {
+                     value = l.toF64(value);
+                     value = math::FmaOp::create(l.b, l.loc, value, value, sum);
+                   }
+                   return values;
+                 };
+                 SmallVector<Value> zeros(
+                     op.getNumResults(),
+                     t.neutral(nn::ReduceKind::sum,
+                               VectorType::get({lanes}, t.b.getF64Type())));
+                 Value count = arith::SubIOp::create(t.b, t.loc, high, low);
+                 Value rest = t.mod(count, lanes);
+                 Value whole = arith::SubIOp::create(t.b, t.loc, high, rest);
+                 SmallVector<Value> vectors = t.loop(
+                     t.add(low, t.mul(lane, lanes)), whole, kWarp * lanes,
+                     zeros, [&](LoopBuilder &l, Value at, ValueRange carried) {
+                       return squares(l, at, lanes, carried);
+                     });
+                 SmallVector<Value> sums;
+                 for (Value vector : vectors)
+                   sums.push_back(t.combineLanes(nn::ReduceKind::sum, vector));
+                 if (lanes > 1) {
+                   // The last elements, fewer than a vector has.
+                   SmallVector<Value> initial;
+                   for (Value sum : sums)
+                     initial.push_back(t.splat(sum, 1));
+                   SmallVector<Value> last = t.loop(
+                       t.add(whole, lane), high, kWarp, initial,
+                       [&](LoopBuilder &l, Value at, ValueRange carried) {
+                         return squares(l, at, 1, carried);
+                       });
+                   for (auto [sum, vector] : llvm::zip(sums, last))
+                     sum = vector::ExtractOp::create(t.b, t.loc, vector,
+                                                     ArrayRef<int64_t>{0});
+                 }
+                 Value at = t.add(first, t.div(low, block));
+                 for (Value &sum : sums)
+                   sum = t.combineThreads(nn::ReduceKind::sum, sum);
+                 Value isFirst = arith::CmpIOp::create(
+                     t.b, t.loc, arith::CmpIPredicate::eq, lane, t.index(0));
+                 t.when(isFirst, [&](ThreadBuilder &t) {
+                   for (auto [sum, result] : llvm::zip(sums, op.getOutputs()))
+                     t.storeScalar(sum, function.outputs.lookup(result).front(),
+                                   at, t.b.getF64Type());
+                 });
+               });
       });
   return emitter.tiles;
 }

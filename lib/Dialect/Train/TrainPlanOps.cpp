@@ -165,8 +165,8 @@ LogicalResult SquareSumOp::verify() {
     return emitOpError("expects a float tensor and a block >= 1, got ")
            << input << " and " << getBlock();
   int64_t blocks = llvm::divideCeil(input.getNumElements(), getBlock());
-  auto expected = RankedTensorType::get(
-      {blocks}, nn::getComputeType(input.getElementType()));
+  auto expected =
+      RankedTensorType::get({blocks}, Float64Type::get(getContext()));
   if (getResult().getType() != expected)
     return emitOpError("expects a result of type ")
            << expected << " (C1), got " << getResult().getType();
@@ -293,13 +293,6 @@ template <typename Op> static LogicalResult verifySegments(Op op) {
   auto yield = dyn_cast<train::YieldOp>(body.getTerminator());
   if (!yield || yield.getOperands().size() != op.getOutputs().size())
     return op.emitOpError("expects a train.yield of one value per result (C3)");
-  for (auto [value, output] : llvm::zip(yield.getOperands(), op.getOutputs())) {
-    Type element = nn::getTensorType(output).getElementType();
-    if (value.getType() != nn::getComputeType(element))
-      return op.emitOpError("expects yielded values of the results' compute "
-                            "types (C3), got ")
-             << value.getType() << " for " << output.getType();
-  }
   return success();
 }
 
@@ -309,6 +302,14 @@ LogicalResult SegmentMapOp::verify() {
   if (getTargets().size() != getOutputs().size())
     return emitOpError("expects one target per result (C4), got ")
            << getTargets().size() << " for " << getOutputs().size();
+  for (auto [value, output] : llvm::zip(
+           getBody().front().getTerminator()->getOperands(), getOutputs())) {
+    Type element = nn::getTensorType(output).getElementType();
+    if (value.getType() != nn::getComputeType(element))
+      return emitOpError("expects yielded values of the results' compute "
+                         "types (C3), got ")
+             << value.getType() << " for " << output.getType();
+  }
   DenseSet<int64_t> taken;
   for (auto [target, output] : llvm::zip(getTargets(), getOutputs()))
     if (target < 0 || target >= static_cast<int64_t>(getArrays().size()) ||
@@ -325,13 +326,16 @@ LogicalResult SegmentSquareSumOp::verify() {
     return failure();
   if (static_cast<int64_t>(getBlock()) < 1)
     return emitOpError("expects a block >= 1, got ") << getBlock();
-  int64_t blocks = countBlocks();
-  for (auto [value, output] : llvm::zip(
-           getBody().front().getTerminator()->getOperands(), getOutputs()))
-    if (auto expected = RankedTensorType::get({blocks}, value.getType());
-        output.getType() != expected)
+  auto expected =
+      RankedTensorType::get({countBlocks()}, Float64Type::get(getContext()));
+  for (Type type : getResultTypes())
+    if (type != expected)
       return emitOpError("expects results of type ")
-             << expected << " (C4), got " << output.getType();
+             << expected << " (C4), got " << type;
+  for (Value value : getBody().front().getTerminator()->getOperands())
+    if (!isa<FloatType>(value.getType()))
+      return emitOpError("expects a region that yields floats (C3), got ")
+             << value.getType();
   return success();
 }
 

@@ -30,20 +30,21 @@ train.kernel @update(%p: tensor<81920xf32>, %g: tensor<81920xf32>, %f: tensor<i1
 
 // A block of the norm is a warp's; then a sum's elements are lane by lane a warp's, in f64.
 // CHECK: gpu.func @norm(
-// CHECK: math.fma %[[V:.*]], %[[V]], %{{.*}} : vector<4xf32>
+// CHECK: %[[V:.*]] = arith.extf %{{.*}} : vector<4xf32> to vector<4xf64>
+// CHECK: math.fma %[[V]], %[[V]], %{{.*}} : vector<4xf64>
 // CHECK-COUNT-5: gpu.shuffle xor
-// CHECK: memref.store %{{.*}} : memref<4xf32>
+// CHECK: memref.store %{{.*}} : memref<4xf64>
 // CHECK: gpu.func @sums(%{{.*}}: memref<5xf32> {llvm.align = 16 : i64, llvm.noalias}, %{{.*}}: memref<1xf64> {llvm.align = 8 : i64, llvm.noalias})
 // CHECK: arith.extf %{{.*}} : f32 to f64
 // CHECK: gpu.shuffle
 // CHECK: gpu.barrier
 // CHECK: memref.store %{{.*}} : memref<1xf64>
 train.kernel @norm(%g: tensor<12000xf32>) inplace [-1] {
-  %r = train.segment_square_sum %g : tensor<12000xf32> block 4096 {lengths = array<i64: 9000, 7>, groups = array<i64: 0, 0>, offsets = [array<i64: 0, 9024>]} -> tensor<4xf32> {
+  %r = train.segment_square_sum %g : tensor<12000xf32> block 4096 {lengths = array<i64: 9000, 7>, groups = array<i64: 0, 0>, offsets = [array<i64: 0, 9024>]} -> tensor<4xf64> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
-  train.return %r : tensor<4xf32>
+  train.return %r : tensor<4xf64>
 }
 train.kernel @sums(%b: tensor<5xf32>) inplace [-1] {
   %r = train.sum_blocks %b {sources = array<i64: 0, 0, 0>, firsts = array<i64: 0, 3, 4>, counts = array<i64: 3, 1, 1>, sets = [array<i64: 0, 1, 2>]} : (tensor<5xf32>) -> tensor<f64>

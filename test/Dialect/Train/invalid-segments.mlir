@@ -95,7 +95,7 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
   // expected-error @below {{'train.segment_square_sum' op expects one offset per segment and array (C1), got array<i64>}}
-  %r = train.segment_square_sum %p : tensor<8xf32> block 4 {lengths = array<i64: 5>, groups = array<i64: 0>, offsets = [array<i64>]} -> tensor<2xf32> {
+  %r = train.segment_square_sum %p : tensor<8xf32> block 4 {lengths = array<i64: 5>, groups = array<i64: 0>, offsets = [array<i64>]} -> tensor<2xf64> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -106,7 +106,7 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
   // expected-error @below {{'train.segment_square_sum' op expects a train.yield of one value per result (C3)}}
-  %r = train.segment_square_sum %p : tensor<8xf32> block 4 {lengths = array<i64: 5>, groups = array<i64: 0>, offsets = [array<i64: 0>]} -> tensor<2xf32> {
+  %r = train.segment_square_sum %p : tensor<8xf32> block 4 {lengths = array<i64: 5>, groups = array<i64: 0>, offsets = [array<i64: 0>]} -> tensor<2xf64> {
   ^bb0(%x: f32):
     train.yield %x, %x : f32, f32
   }
@@ -116,8 +116,8 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 // -----
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
-  // expected-error @below {{'train.segment_square_sum' op expects results of type 'tensor<2xf32>' (C4), got 'tensor<3xf32>'}}
-  %r = train.segment_square_sum %p : tensor<8xf32> block 4 {lengths = array<i64: 5>, groups = array<i64: 0>, offsets = [array<i64: 0>]} -> tensor<3xf32> {
+  // expected-error @below {{'train.segment_square_sum' op expects results of type 'tensor<2xf64>' (C4), got 'tensor<3xf64>'}}
+  %r = train.segment_square_sum %p : tensor<8xf32> block 4 {lengths = array<i64: 5>, groups = array<i64: 0>, offsets = [array<i64: 0>]} -> tensor<3xf64> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -188,7 +188,7 @@ train.list @l of @e "apply" (%p: tensor<8xf32>, %i: tensor<i64>) {
 
 train.list @l of @e "apply" (%p: tensor<8xf32>, %i: tensor<i64>) {
   // expected-error @below {{'train.segment_square_sum' op expects shards from 0 to 1, ascending (C5)}}
-  %r = train.segment_square_sum %p : tensor<8xf32> shard %i : tensor<i64> block 4 {lengths = array<i64: 8>, groups = array<i64: 0>, offsets = [array<i64: 0>], shards = array<i64: 1, 1>} -> tensor<2xf32> {
+  %r = train.segment_square_sum %p : tensor<8xf32> shard %i : tensor<i64> block 4 {lengths = array<i64: 8>, groups = array<i64: 0>, offsets = [array<i64: 0>], shards = array<i64: 1, 1>} -> tensor<2xf64> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }

@@ -246,8 +246,8 @@ train.step @step(%x: tensor<f32>) {
 // -----
 
 train.list @l of @e "apply" (%x: tensor<10xbf16>) {
-  // expected-error @below {{'train.square_sum' op expects a result of type 'tensor<3xf32>' (C1), got 'tensor<2xf32>'}}
-  %s = train.square_sum %x block 4 : tensor<10xbf16> -> tensor<2xf32>
+  // expected-error @below {{'train.square_sum' op expects a result of type 'tensor<3xf64>' (C1), got 'tensor<2xf64>'}}
+  %s = train.square_sum %x block 4 : tensor<10xbf16> -> tensor<2xf64>
   train.return
 }
 

@@ -1,7 +1,7 @@
 # REQUIRES: jax
 # RUN: %python %s
 """The order of additions in the norm is the documented one, bit by bit, fused or not, in every layout, for any number
-of threads: squares by fused multiply-adds in 32 lanes over blocks of 4096 elements counted from the start of each
+of threads: squares in f64 by fused multiply-adds in 32 lanes over blocks of 4096 elements counted from the start of each
 parameter, lanes halved, blocks in 32 lanes of f64, then parameters in the order of the module."""
 import os
 import sys
@@ -35,22 +35,22 @@ def in_lanes(values, add, zero):
 
 def fma(total, value):
     """value² + total, rounded once."""
-    if value.dtype == np.float32:
-        return (value.astype(np.longdouble)**2 + total).astype(np.float32)
     high = value * value
     splitter = value * 134217729.0
     head = splitter - (splitter - value)
     tail = value - head
     low = ((head * head - high) + 2 * head * tail) + tail * tail  # value² = high + low
+    if not low.any():
+        return total + high
     total = total.astype(np.longdouble)
     return (total + high + low).astype(np.float64)
 
 
 def square_sum(gradient):
-    g = gradient.ravel()
-    blocks = [in_lanes(g[i:i + BLOCK], fma, g.dtype.type(0)) for i in range(0, len(g), BLOCK)]
+    g = gradient.ravel().astype(np.float64)
+    blocks = [in_lanes(g[i:i + BLOCK], fma, np.float64(0)) for i in range(0, len(g), BLOCK)]
     if len(blocks) == 1:
-        return np.float64(blocks[0])
+        return blocks[0]
     return in_lanes(np.array(blocks, np.float64), np.add, np.float64(0))
 
 

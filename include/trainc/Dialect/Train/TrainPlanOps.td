@@ -154,11 +154,12 @@ def Train_SquareSumOp : Train_Op<"square_sum", [Pure]> {
   let summary = "sums of squares of blocks of a tensor";
   let description = [{
     The elements in row-major order are cut into blocks of `block`, the last one shorter
-    if need be; result[i] is the sum of squares of block i. Within a block element j
-    goes to lane j mod 32 by `fma`; the lanes are combined by halving, as in `nn.reduce`.
-    bf16 and f16 are squared in f32.
+    if need be; result[i] is the sum of squares of block i. Elements are converted to f64:
+    squares of f32, bf16 and f16 are then exact and in range, and the sum is infinity or
+    NaN only if an element is. Within a block element j goes to lane j mod 32 by `fma`; the
+    lanes are combined by halving, as in `nn.reduce`.
 
-    (C1) the result has ceil(elements / block) elements of the compute type.
+    (C1) the result has ceil(elements / block) elements of f64.
   }];
   let arguments = (ins Train_Tensor:$input, I64Attr:$block);
   let results = (outs Train_Tensor:$result);
@@ -228,11 +229,11 @@ def Train_SegmentSquareSumOp : Train_SegmentOp<"segment_square_sum"> {
   let description = [{
     The region computes values as in train.segment_map; result i holds the sums of the
     squares of the i-th: for each segment those of its blocks, as train.square_sum has
-    them, one segment after the other. With `shards`: of the segments of this shard; what
+    them, in f64, one segment after the other. With `shards`: of the segments of this shard; what
     stands behind them is undefined.
 
-    (C1) to (C3) and (C5) as train.segment_map; (C4) every result is rank 1, of the type of the
-    yielded value, with one element per block, of the shard that has the most.
+    (C1) to (C3) and (C5) as train.segment_map, but that the region may yield any floats; (C4) every result is rank 1, of f64, with one
+    element per block, of the shard that has the most.
   }];
   let arguments = !con(operandArguments, (ins I64Attr:$block));
   let results = (outs Variadic<Train_Tensor>:$outputs);
