@@ -35,6 +35,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
+#include "llvm/Support/BLAKE3.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/Path.h"
@@ -307,6 +308,16 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
           module->lookupSymbol<ModuleOp>("kernels"), llvmContext, name);
       if (!llvmModule)
         return error("translation to LLVM IR failed");
+      std::string text;
+      llvm::raw_string_ostream os(text);
+      llvmModule->print(os, nullptr);
+      tables.code = llvm::toHex(
+          llvm::BLAKE3::hash<>(llvm::arrayRefFromStringRef(text)));
+    } else {
+      llvm::BLAKE3 hasher;
+      for (const ObjectFile &object : objects)
+        hasher.update(StringRef(object.data(), object.size()));
+      tables.code = llvm::toHex(hasher.final<>());
     }
   }
   llvmModule->setTargetTriple(machine->getTargetTriple());

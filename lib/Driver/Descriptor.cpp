@@ -7,8 +7,10 @@
 #include "Kernels.h"
 #include "Tables.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/bit.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/Module.h"
+#include "llvm/Support/Endian.h"
 #include "llvm/Support/xxhash.h"
 #include "llvm/Target/TargetMachine.h"
 
@@ -20,22 +22,33 @@ struct Writer {
   llvm::Module &module;
   llvm::LLVMContext &context;
   llvm::StringMap<Constant *> strings;
-  /// Bytes of everything written, for the hashes.
+  /// Everything written that decides what an artifact computes: all but what it says of
+  /// its commands.
   std::string content;
 
   explicit Writer(llvm::Module &module)
       : module(module), context(module.getContext()) {}
 
+  void note(llvm::StringRef text) {
+    note(text.size());
+    content += text;
+  }
+  void note(uint64_t value) {
+    std::array<char, 8> bytes;
+    llvm::support::endian::write64le(bytes.data(), value);
+    content.append(bytes.begin(), bytes.end());
+  }
+
   Constant *u32(uint64_t value) {
-    content += std::to_string(value) + ",";
+    note(value);
     return llvm::ConstantInt::get(llvm::Type::getInt32Ty(context), value);
   }
   Constant *u64(uint64_t value) {
-    content += std::to_string(value) + ",";
+    note(value);
     return llvm::ConstantInt::get(llvm::Type::getInt64Ty(context), value);
   }
   Constant *f64(double value) {
-    content += std::to_string(value) + ",";
+    note(llvm::bit_cast<uint64_t>(value));
     return llvm::ConstantFP::get(llvm::Type::getDoubleTy(context), value);
   }
   Constant *null() {
@@ -53,14 +66,18 @@ struct Writer {
     return result;
   }
   Constant *string(llvm::StringRef text) {
-    content += text.str() + ",";
+    note(text);
+    return remark(text);
+  }
+  /// A string that is for readers alone.
+  Constant *remark(llvm::StringRef text) {
     auto [it, inserted] = strings.try_emplace(text, nullptr);
     if (inserted)
       it->second = global(llvm::ConstantDataArray::getString(context, text), 1);
     return it->second;
   }
   Constant *bytes(llvm::StringRef data) {
-    content += data.str();
+    note(data);
     return global(llvm::ConstantDataArray::getString(context, data,
                                                      /*AddNull=*/false),
                   64);
@@ -114,7 +131,7 @@ Constant *Writer::command(const CommandRow &row) {
   }
   return structure({u32(row.kind), u32(row.kernel), u64(row.tiles),
                     u32(operands.size()), u32(row.rate), array(operands),
-                    detail, string(row.label), string(row.location),
+                    detail, remark(row.label), remark(row.location),
                     u64(row.flops)});
 }
 
@@ -279,6 +296,8 @@ static Constant *makeDescriptor(llvm::Module &module, const Tables &tables,
         w.structure({w.u32(row.kind), w.u32(row.arch), w.u32(row.toolkit),
                      w.u32(0), w.u64(row.data.size()), w.bytes(row.data)}));
 
+  w.note(TRAINC_VERSION);
+  w.note(tables.code);
   uint64_t planHash = llvm::xxh3_64bits(w.content);
   auto table = [&](const std::vector<Constant *> &rows) {
     return w.array(rows);

@@ -107,6 +107,7 @@ struct Tables {
   std::vector<std::string> groups;
   std::vector<EntryRow> entries;
   std::vector<KernelRow> kernels;
+  std::string code; // hash of the kernels of a processor; empty of a GPU
   std::vector<AxisRow> axes; // none for one rank
   uint32_t scalarArena = 0, workspaceArena = 0;
 };
@@ -118,7 +119,7 @@ uint64_t getDTypeBytes(trainc_dtype dtype);
 trainc_rate rateOfProducts(uint32_t dtype);
 
 /// Gathers the tables of `module`, which is in form 3 or 4, under name `name`, but for
-/// the images. `provider` is that of GEMMs with f32 factors.
+/// the images and the hash of the code. `provider` is that of GEMMs with f32 factors.
 Tables gatherTables(mlir::ModuleOp module, llvm::StringRef name,
                     trainc_target target,
                     trainc_provider provider = TRAINC_PROVIDER_DEFAULT);

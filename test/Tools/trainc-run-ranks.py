@@ -27,6 +27,19 @@ from report import check  # noqa: E402
 
 DEADLINE = 2
 GPT = ["--layers", 1, "--width", 32, "--heads", 2, "--seq", 16, "--batch", 8, "--vocab", 64, "--accumulate", 2]
+NUMBERS = """
+train.mesh @mesh(data = 1)
+train.optimizer @o = sgd<lr = 4.0e-7>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.step @step(%x: tensor<8x4xf32> split([data])) {
+  %w = train.read @w : tensor<4xf32>
+  %two = nn.constant dense<2.0> : tensor<f32>
+  %p = nn.mul %x, %w : tensor<8x4xf32>, tensor<4xf32>
+  %q = nn.mul %p, %two : tensor<8x4xf32>, tensor<f32>
+  %s = nn.reduce sum %q dims [0, 1] : tensor<8x4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+"""
 BAD = []
 
 
@@ -165,9 +178,21 @@ def mismatches(folder, models, data):
         os.makedirs(f"{folder}/host{rank}", exist_ok=True)
         shutil.copy(models[2] if rank == 0 else models["other"], f"{folder}/host{rank}/m.so")
         np.save(f"{folder}/host{rank}/d.npy", np.arange(2000 + rank, dtype="u2") % 64)
+    # Another number in the tables, or in a kernel's code; and what each rank compiles of one source, by another path.
+    for what, old, new in ("rate", "4.0e-7", "1.0e-7"), ("factor", "2.0", "3.0"), ("same", "2.0", "2.0"):
+        for rank, number in enumerate((old, new)):
+            text = NUMBERS.replace("4.0e-7" if what == "rate" else "2.0", number)
+            if what == "same":
+                compile_module("// Another line.\n" * rank + text, f"{folder}/host{rank}/{what}.so", "--mesh=data=2")
+            else:
+                shutil.move(compile_module(text, f"{folder}/{what}.so", "--mesh=data=2"), f"{folder}/host{rank}/{what}.so")
+            np.save(f"{folder}/host{rank}/few.npy", np.ones((8, 4), "f4"))
     places = [f"{folder}/host{rank}" for rank in range(2)]
     for what, use, wanted in (("artifact", lambda r: ["m.so", "--data", data[1]], "ranks differ in the artifact"),
-                              ("data", lambda r: [models[2], "--data", "d.npy"], "ranks differ in the data")):
+                              ("data", lambda r: [models[2], "--data", "d.npy"], "ranks differ in the data"),
+                              ("rate", lambda r: ["rate.so", "--data", "x=few.npy"], "ranks differ in the artifact"),
+                              ("factor", lambda r: ["factor.so", "--data", "x=few.npy"], "ranks differ in the artifact"),
+                              ("same", lambda r: ["same.so", "--data", "x=few.npy"], None)):
         meeting = os.path.join(folder, f"meet{time.monotonic_ns()}")
         os.mkdir(meeting)
         run = Run.__new__(Run)
@@ -175,7 +200,11 @@ def mismatches(folder, models, data):
                                            f"file:{meeting}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                           cwd=places[rank], env=dict(os.environ, TRAINC_RANK=str(rank), TRAINC_RANKS="2"))
                          for rank in range(2)]
-        fails(f"another {what} by the same name", run.wait(), wanted)
+        if wanted:
+            fails(f"another {what} by the same name", run.wait(), wanted)
+        else:
+            results = run.wait()
+            expect("what each rank has compiled for itself", all(r[0] == 0 for r in results), results)
 
 
 def named_in(texts, rank, pid):

@@ -357,7 +357,7 @@ struct trainc_descriptor {
   const char *cpu;
   /// Processor features that the code needs, LLVM's names separated by commas.
   const char *features;
-  uint64_t plan_hash;  /* of everything in the tables */
+  uint64_t plan_hash;  /* of the tables and the code of kernels */
   uint64_t state_hash; /* of parameters, states and groups: what a state fits */
   uint64_t
       schedule_hash; /* of all collectives in their order; 0: there are none */
