@@ -1,7 +1,6 @@
 //===- Tables.cpp - Gather the tables of an artifact ----------------------===//
 #include "Tables.h"
 #include "mlir/IR/BuiltinOps.h"
-#include "trainc/Dialect/NN/NNConvolution.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/Path.h"
@@ -447,9 +446,8 @@ trainc_operand Gatherer::operandOf(EntryRow &entry, Value value,
 static int64_t countFlops(KernelOp kernel) {
   int64_t flops = 0;
   for (Operation &op : kernel.getBody().front().without_terminator()) {
-    if (auto c = nn::getConvolution(&op)) {
-      flops +=
-          2 * c->batch * c->outputs * c->output[0] * c->output[1] * c->depth();
+    if (double convolution = nn::countConvolutionFlops(&op)) {
+      flops += convolution;
       continue;
     }
     if (double attention = nn::countAttentionFlops(&op)) {
@@ -473,7 +471,7 @@ static int64_t countFlops(KernelOp kernel) {
 /// What decides how long a kernel takes, in a list of kind `list`.
 static trainc_rate rateOf(KernelOp kernel, StringRef list) {
   for (Operation &op : kernel.getBody().front()) {
-    if (nn::getConvolution(&op))
+    if (nn::countConvolutionFlops(&op))
       return TRAINC_RATE_CONVOLUTION;
     if (nn::countAttentionFlops(&op))
       return TRAINC_RATE_ATTENTION;

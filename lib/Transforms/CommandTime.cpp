@@ -1,6 +1,5 @@
 //===- CommandTime.cpp - About how long a command takes -------------------===//
 #include "CommandTime.h"
-#include "trainc/Dialect/NN/NNConvolution.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/IterationSpace.h"
 
@@ -25,9 +24,8 @@ int64_t trainc::bytesOf(ValueRange values) {
 
 /// Arithmetic of an op inside of a kernel, as if it were of products.
 static double flopsOf(Operation *op) {
-  if (auto c = nn::getConvolution(op))
-    return 2.0 * c->batch * c->outputs * c->output[0] * c->output[1] *
-           c->depth();
+  if (double flops = nn::countConvolutionFlops(op))
+    return flops;
   if (double flops = nn::countAttentionFlops(op))
     return flops;
   double elements = 0;

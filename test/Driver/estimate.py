@@ -48,6 +48,36 @@ def refused(message, *options, text=LAYER):
     assert result.returncode == 1 and message in result.stderr and not result.stdout, result.stderr
 
 
+CONVOLUTIONS = """
+train.optimizer @sgd = sgd<lr = 0.1>
+train.param @a : tensor<16xCHANNELSx3x3xf32> init(normal<0.1>) optimizer(@sgd)
+train.param @b : tensor<16xCHANNELSx3x3xf32> init(normal<0.1>) optimizer(@sgd)
+train.step @step(%x: tensor<4x16x12x12xf32>) precision(compute = TYPE) {
+  %a = train.read @a : tensor<16xCHANNELSx3x3xf32>
+  %b = train.read @b : tensor<16xCHANNELSx3x3xf32>
+  %y = nn.conv2d %x, %a padding [1, 1, 1, 1] groups GROUPS : tensor<4x16x12x12xf32>, tensor<16xCHANNELSx3x3xf32>
+  %r = nn.relu %y : tensor<4x16x12x12xf32>
+  %z = nn.conv2d %r, %b strides [2, 2] padding [1, 1, 1, 1] groups GROUPS : tensor<4x16x12x12xf32>, tensor<16xCHANNELSx3x3xf32>
+  %q = nn.mul %z, %z : tensor<4x16x6x6xf32>, tensor<4x16x6x6xf32>
+  %s = nn.reduce sum %q dims [0, 1, 2, 3] : tensor<4x16x6x6xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+"""
+
+
+def check_convolutions():
+    """On GPUs, where all are kernels, all count alike: a layer and the gradients of its weight and, but for the first
+    layer, its input, whatever their type, groups and strides are."""
+    rates = "f32=1T,bf16=1T,convolution=1G,memory=1T"
+    for type, groups in ("f32", 1), ("bf16", 1), ("f16", 1), ("f32", 4), ("bf16", 16):
+        text = CONVOLUTIONS.replace("CHANNELS", str(16 // groups)).replace("TYPE", type).replace("GROUPS", str(groups))
+        _, step = estimate(text, rates, "--target=cuda")
+        (convolutions,) = (w for w in step["work"] if w["rate"] == "convolution")
+        layers = [2 * 4 * 16 * size * size * 16 // groups * 9 for size in (12, 6)]
+        near(convolutions["flops"], 2 * layers[0] + 3 * layers[1])
+        assert convolutions["count"] == 5, convolutions
+
+
 def check_products():
     """Two products, that of the layer and that of the gradient of its weight, of which each rank has its part."""
     for ranks in (1, 2, 4):
@@ -179,6 +209,7 @@ def main():
         [sys.executable, generator, "--layers", "2", "--width", "32", "--heads", "2", "--seq", "16", "--batch", "2"], text=True
     )
     check_products()
+    check_convolutions()
     check_collectives()
     check_scattered()
     check_windows()

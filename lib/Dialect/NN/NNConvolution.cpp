@@ -116,3 +116,30 @@ std::optional<Convolution> nn::getConvolution(Operation *op) {
       })
       .Default([](Operation *) { return std::nullopt; });
 }
+
+double nn::countConvolutionFlops(Operation *op) {
+  // Each output is a sum of as many products as a filter has elements.
+  auto count = [](Value outputs, double filter) {
+    return 2.0 * getTensorType(outputs).getNumElements() * filter;
+  };
+  auto filterOf = [](Value weight) {
+    RankedTensorType type = getTensorType(weight);
+    return double(type.getNumElements()) / type.getDimSize(0);
+  };
+  return llvm::TypeSwitch<Operation *, double>(op)
+      .Case([&](Conv2dOp op) {
+        return count(op.getResult(), filterOf(op.getWeight()));
+      })
+      .Case([&](Conv2dInputGradOp op) {
+        return count(op.getGrad(), filterOf(op.getWeight()));
+      })
+      .Case([&](Conv2dWeightGradOp op) {
+        return count(op.getGrad(), filterOf(op.getResult()));
+      })
+      .Case([&](Conv2dWeightPartsOp op) {
+        double taps = double(op.getWindow()[0]) * op.getWindow()[1];
+        return count(op.getGrad(),
+                     getTensorType(op.getInput()).getDimSize(1) * taps);
+      })
+      .Default(0.0);
+}

@@ -21,10 +21,11 @@ struct Convolution {
   int64_t depth() const { return channels * taps(); }
 };
 
-/// The convolution that `op` computes if it is to be a kernel of its own: f32
+/// The convolution that `op` computes if it is to be a kernel of its own on a CPU: f32
 /// or f64, no groups and no bias, and sizes for which that is faster than a
 /// product of whole matrices. A nn.conv2d_input_grad of stride 1 is the
-/// convolution of the grad with the transposed weight, taps reversed.
+/// convolution of the grad with the transposed weight, taps reversed. What it costs is
+/// countConvolutionFlops, whoever computes it.
 std::optional<Convolution> getConvolution(mlir::Operation *op);
 
 } // namespace trainc::nn

@@ -57,6 +57,10 @@ int64_t getElementBytes(mlir::Type type);
 /// other ops.
 double countAttentionFlops(mlir::Operation *op);
 
+/// Arithmetic of a convolution, or of one of its gradients, with 2 per multiply-add: the
+/// same for all three, and on all targets. 0 of other ops.
+double countConvolutionFlops(mlir::Operation *op);
+
 /// A constant of `type`, a number or a vector of numbers, filled with `value`.
 mlir::Value splatConstant(mlir::OpBuilder &builder, mlir::Location loc,
                           mlir::Type type, double value);
