@@ -93,8 +93,12 @@ static CrossEntropyParts buildParts(OpBuilder &b, CrossEntropyOp op) {
   Value classes = IotaOp::create(
       b, loc, RankedTensorType::get(iotaShape, indexType), uint64_t(last));
   parts.isTarget = CompareOp::create(b, loc, CompareKind::eq, classes, targets);
-  Value ignored = scalarConstant(b, loc, indexType,
-                                 static_cast<int64_t>(op.getIgnoreIndex()));
+  auto ignoredType = RankedTensorType::get({}, indexType);
+  Value ignored = ConstantOp::create(
+      b, loc, ignoredType,
+      DenseElementsAttr::get(
+          ignoredType, b.getIntegerAttr(indexType, static_cast<int64_t>(
+                                                       op.getIgnoreIndex()))));
   parts.isCounted =
       CompareOp::create(b, loc, CompareKind::ne, targets, ignored);
   Value zero = scalarConstant(b, loc, compute, 0.0);
