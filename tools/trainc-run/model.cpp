@@ -36,7 +36,7 @@ void Model::tellNotice() {
   const char *notice = trainc_trainer_notice(handle);
   if (!notice || std::strlen(notice) <= told)
     return;
-  note("%s", notice + told + (told > 0)); // behind the end of a line
+  note("warning: %s", notice + told + (told > 0)); // behind the end of a line
   told = std::strlen(notice);
 }
 

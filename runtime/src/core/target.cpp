@@ -109,9 +109,10 @@ static trainc_status chooseAlone(trainc_trainer *trainer,
   if (wanted || !cpu)
     return failDevice(artifact, status);
   const char *reason = trainc_last_error();
-  trainer->notice.format("%.*s; '%s' runs on the CPU",
-                         static_cast<int>(strcspn(reason, "\n")), reason,
-                         artifact.descriptor->name);
+  trainer->notice.format(
+      "%.*s; '%s' runs on the CPU; with device 'cuda' this is an error",
+      static_cast<int>(strcspn(reason, "\n")), reason,
+      artifact.descriptor->name);
   return takeProcessor(trainer, *cpu);
 }
 
@@ -147,7 +148,8 @@ static trainc_status agreeOnTarget(trainc_trainer *trainer,
   cuda::closeExecutor(trainer->gpu);
   trainer->gpu = nullptr;
   trainer->place.clear();
-  trainer->notice.format("rank %u has no GPU for it; '%s' runs on the CPU",
+  trainer->notice.format("rank %u has no GPU for it; '%s' runs on the CPU; "
+                         "with device 'cuda' this is an error",
                          other, d.name);
   return takeProcessor(trainer,
                        *findTarget(*trainer->artifact, TRAINC_TARGET_CPU));
