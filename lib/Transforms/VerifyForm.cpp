@@ -202,6 +202,69 @@ static LogicalResult verifyReads(ListOp list) {
   return success();
 }
 
+/// What commands of `list` write, but collectives, which only pass on what others have
+/// made: slices, and arenas as wholes.
+static DenseSet<Attribute> findWritten(ListOp list) {
+  DenseSet<Attribute> written;
+  for (Operation &op : list.getBody().front()) {
+    if (auto write = dyn_cast<WriteOp>(op))
+      written.insert(write.getTarget());
+    auto places = op.getAttrOfType<ArrayAttr>("places");
+    if (!places || isCollective(&op))
+      continue;
+    for (Attribute place : places)
+      if (SymbolRefAttr slice = sliceOfPlace(place))
+        written.insert(slice);
+  }
+  return written;
+}
+
+/// Checks that commands of a step write every parameter that is trained, and its states,
+/// once per update, and its gradient in every micro-step: that is what a step is for,
+/// though no command may use it.
+static LogicalResult verifyWriters(ModuleOp module) {
+  DenseMap<StringAttr, ListOp> lists; // of the step, by kind
+  DenseMap<StringAttr, DenseSet<Attribute>> written;
+  Builder b(module.getContext());
+  for (auto apply : module.getOps<ListOp>()) {
+    if (apply.getKind() != "apply")
+      continue;
+    for (auto list : module.getOps<ListOp>())
+      if (list.getEntry() == apply.getEntry()) {
+        lists[list.getKindAttr()] = list;
+        written[list.getKindAttr()] = findWritten(list);
+      }
+  }
+  SymbolTable symbols(module);
+  for (auto arena : module.getOps<ArenaOp>()) {
+    StringRef role = arena.getRole();
+    bool isGradient = role == "gradients" || role == "merged gradients";
+    if (!isGradient && role != "parameters" && role != "state")
+      continue;
+    auto whole = SymbolRefAttr::get(arena.getSymNameAttr());
+    for (auto name : arena.getSlices().getAsRange<FlatSymbolRefAttr>()) {
+      auto param = symbols.lookup<ParamOp>(name.getValue());
+      if (!param || param.getFrozen())
+        continue;
+      SymbolRefAttr slice =
+          sliceRef(b.getContext(), arena.getSymName(), name.getValue());
+      auto isWritten = [&](StringRef kind) {
+        const auto &targets = written[b.getStringAttr(kind)];
+        return targets.contains(whole) || targets.contains(slice);
+      };
+      // What ends every micro-step stands behind the other lists.
+      if (isGradient && isWritten("merge"))
+        continue;
+      for (StringRef kind : {"first", "next", "apply"})
+        if (ListOp list = lists.lookup(b.getStringAttr(kind));
+            list && isGradient == (kind != "apply") && !isWritten(kind))
+          return list.emitOpError("expects a command that writes ")
+                 << slice << " in form 3, got none";
+    }
+  }
+  return success();
+}
+
 static LogicalResult verifyCommands(ModuleOp module) {
   for (auto list : module.getOps<ListOp>()) {
     if (!list.getWorkspace())
@@ -220,7 +283,7 @@ static LogicalResult verifyCommands(ModuleOp module) {
         failed(verifyReads(list)))
       return failure();
   }
-  return success();
+  return verifyWriters(module);
 }
 
 namespace {

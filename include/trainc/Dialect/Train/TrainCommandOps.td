@@ -19,10 +19,27 @@ def Train_KernelOp : Train_Op<"kernel", [Symbol, HasParent<"::mlir::ModuleOp">, 
   let hasVerifier = 1;
 }
 
-def Train_LaunchOp : Train_Op<"launch", [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
-    Pure]> {
+/// A command whose results have `places` once memory is planned: from then on it writes
+/// there, though no operation may use a result, and is neither removed nor merged.
+class Train_PlacedOp<string mnemonic, list<Trait> traits = []> : Train_Op<mnemonic,
+    !listconcat(traits, [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>])> {
+  let extraClassDefinition = [{
+    void $cppClass::getEffects(::llvm::SmallVectorImpl<
+        ::mlir::SideEffects::EffectInstance<::mlir::MemoryEffects::Effect>> &effects) {
+      if (!(*this)->hasAttr("places"))
+        return;
+      effects.emplace_back(::mlir::MemoryEffects::Read::get());
+      effects.emplace_back(::mlir::MemoryEffects::Write::get());
+    }
+  }];
+}
+
+def Train_LaunchOp : Train_PlacedOp<"launch",
+    [DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "runs a kernel";
   let description = [{
+    Without memory effects until `train-plan-memory` gives its results `places`.
+
     (C1) the kernel exists; (C2) operands and results have the types of its arguments and
     returned values.
   }];
@@ -42,11 +59,11 @@ def Train_BiasGradient : I32EnumAttr<"BiasGradient", "whose rows or columns a GE
   let cppNamespace = "::trainc::train";
 }
 
-def Train_GemmOp : Train_Op<"gemm", [Pure, AttrSizedOperandSegments, AttrSizedResultSegments]> {
+def Train_GemmOp : Train_PlacedOp<"gemm", [AttrSizedOperandSegments, AttrSizedResultSegments]> {
   let summary = "C = A' B' (+ bias) (+ initial C), by the runtime's GEMM";
   let description = [{
     As nn.matmul, with explicit sizes: m x n x k over a batch; with `init`, the product
-    is added to it and the result takes its memory.
+    is added to it and the result takes its memory. Memory effects as train.launch.
 
     There are epilogues (`train-fuse-epilogues`). `gelu`: the result is gelu, in the form
     `tanh`, of what it would be; a second result, if there is one, is what gelu is taken

@@ -197,12 +197,13 @@ def Train_AwaitOp : Train_Op<"await", [SameOperandsAndResultType, MemoryEffects<
   let hasVerifier = 1;
 }
 
-def Train_FlattenOp : Train_Op<"flatten", [Pure]> {
+def Train_FlattenOp : Train_PlacedOp<"flatten"> {
   let summary = "tensors in one flat tensor";
   let description = [{
     The elements of operand i, row-major, are those of the result from offsets[i] on; what
     stands between is undefined. `train-plan-memory` lets operands be made where they stand
     in the result, so that a bucket needs memory of its own only while it is exchanged.
+    Memory effects as train.launch.
 
     (C1) operands have the result's element type, which has rank 1; (C2) one offset per
     operand, ascending; operands do not overlap and lie within the result.

@@ -1,0 +1,86 @@
+// RUN: trainc-opt %s --train-verify-form=form=3 --split-input-file --verify-diagnostics
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.arena @arena.master.f32 role("parameters") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+// expected-error @below {{'train.list' op expects a command that writes @arena.master.f32::@w in form 3, got none}}
+train.list @step.apply of @step "apply" () workspace(0) alive(0) {
+  train.return
+}
+train.list @step.first of @step "first" () workspace(0) alive(0) {
+  train.return
+}
+
+// -----
+
+// A collective passes on what another command has made.
+train.mesh @mesh(data = 2)
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.arena @arena.state.m.f32 role("state") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+// expected-error @below {{'train.list' op expects a command that writes @arena.state.m.f32::@w in form 3, got none}}
+train.list @step.apply of @step "apply" () workspace(0) alive(0) {
+  %0 = train.read @arena.state.m.f32 : tensor<4xf32>
+  %1 = train.all_gather %0 over ["data"] range [0, 4] {places = [[@arena.state.m.f32, 0]]} : tensor<4xf32> -> tensor<4xf32>
+  train.return
+}
+train.list @step.first of @step "first" () workspace(0) alive(0) {
+  train.return
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.param @v : tensor<4xf32> init(ones) optimizer(@o)
+train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@w, @v], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
+train.list @step.apply of @step "apply" () workspace(0) alive(0) {
+  train.return
+}
+train.list @step.next of @step "next" (%x: tensor<4xf32>) workspace(0) alive(0) {
+  train.write %x to @arena.grad.f32::@w : tensor<4xf32>
+  train.write %x to @arena.grad.f32::@v : tensor<4xf32>
+  train.return
+}
+// expected-error @below {{'train.list' op expects a command that writes @arena.grad.f32::@v in form 3, got none}}
+train.list @step.first of @step "first" (%x: tensor<4xf32>) workspace(0) alive(0) {
+  train.write %x to @arena.grad.f32::@w : tensor<4xf32>
+  train.return
+}
+
+// -----
+
+// In every micro-step.
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.arena @arena.grad.f32 role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.list @step.apply of @step "apply" () workspace(0) alive(0) {
+  train.return
+}
+// expected-error @below {{'train.list' op expects a command that writes @arena.grad.f32::@w in form 3, got none}}
+train.list @step.next of @step "next" (%x: tensor<4xf32>) workspace(0) alive(0) {
+  train.return
+}
+train.list @step.first of @step "first" (%x: tensor<4xf32>) workspace(0) alive(0) {
+  train.write %x to @arena.grad.f32::@w : tensor<4xf32>
+  train.return
+}
+
+// -----
+
+// Once per window, what is merged; a frozen parameter has no writer.
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.param @f : tensor<4xf32> init(ones) frozen
+train.arena @arena.master.f32 role("parameters") bytes(16) {slices = [@f], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @arena.merged.f32 role("merged gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.list @step.apply of @step "apply" () workspace(0) alive(0) {
+  train.return
+}
+train.list @step.merge of @step "merge" () workspace(0) alive(0) {
+  train.return
+}
+// expected-error @below {{'train.list' op expects a command that writes @arena.merged.f32::@w in form 3, got none}}
+train.list @step.first of @step "first" () workspace(0) alive(0) {
+  train.return
+}
