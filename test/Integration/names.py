@@ -27,7 +27,7 @@ from trainc_ctypes import Runtime, Trainer  # noqa: E402
 TOKEN = re.compile(r'@?"(?:[^"\\]|\\.)*"|//[^\n]*|[@%][\w.$-]+|[^@%"/]+|.', re.S)
 MEANINGFUL = ["layer_norm.bias", "bn.running_mean", "token_embedding", "w.cast_fp16", "lm_head", "beta1_pow_acc_0",
               "frozen", "no_decay", "norm.weight", "flatten_param", "loss", "bias", "w@GRAD@MERGE", "moment1_0", "ln_f",
-              "gradient_merge_k", "optimizer/w/m", "dropout", "B/b:0", "weight decay", "init", "first"]
+              "gradient_merge_k", "optimizers/w/m", "dropout", "B/b:0", "weight decay", "init", "first"]
 EVERYTHING = """train.schedule @warm = warmup_cosine<peak = 0.01, warmup = 3.0, total = 20.0>
 train.schedule @own(%t: f64, %base: f64) hyper(base = 0.1) {
   %one = arith.constant 1.0 : f64

@@ -4,6 +4,8 @@
 #include "mlir/Transforms/InliningUtils.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/JSON.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -31,6 +33,24 @@ void train::TrainDialect::initialize() {
 #include "trainc/Dialect/Train/TrainOps.cpp.inc"
       >();
   addInterfaces<TrainInlinerInterface>();
+}
+
+LogicalResult train::verifyName(Operation *op, StringRef name, StringRef tag) {
+  if (!name.contains('\0') && llvm::json::isUTF8(name))
+    return success();
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  llvm::printEscapedString(name, os);
+  return op->emitOpError("expects names of UTF-8 without zero bytes (")
+         << tag << "), got \"" << text << "\"";
+}
+
+LogicalResult train::verifyNames(Operation *op, ArrayAttr names,
+                                 StringRef tag) {
+  return failure(
+      llvm::any_of(names.getAsRange<StringAttr>(), [&](StringAttr name) {
+        return failed(verifyName(op, name.getValue(), tag));
+      }));
 }
 
 std::string train::stateRole(StringRef state) {

@@ -124,6 +124,8 @@ LogicalResult MeshOp::verify() {
     if (name.empty() || !names.insert(name).second)
       return emitOpError("expects axes of distinct names (C1), got '")
              << name << "'";
+    if (failed(verifyName(*this, name, "C1")))
+      return failure();
     if (size < 1 || size > kMostRanks || (ranks *= size) > kMostRanks)
       return emitOpError("expects sizes of at least 1 and at most ")
              << kMostRanks << " ranks in all (C2), got " << name << " = "

@@ -387,6 +387,37 @@ static LogicalResult verifyBlocks(ParamOp param) {
          << blocks << "] for " << param.getWholeType();
 }
 
+/// Checks that `name`, of a parameter or buffer, can be the name of a tensor of a
+/// checkpoint, where other things have names, too.
+static LogicalResult verifyTensorName(Operation *op, StringRef name,
+                                      StringRef tag) {
+  bool isTaken =
+      name == "__metadata__" ||
+      llvm::any_of(std::initializer_list<StringRef>{"scalar/", "optimizer/",
+                                                    "gradient/", "rank/"},
+                   [&](StringRef prefix) { return name.starts_with(prefix); });
+  if (isTaken)
+    return op->emitOpError("expects a name that a checkpoint has for nothing "
+                           "else (")
+           << tag << "), got '" << name << "'";
+  return verifyName(op, name, tag);
+}
+
+/// Checks the names and numbers of a schedule or optimizer.
+template <typename Op>
+static LogicalResult verifyNumbers(Op op, StringRef tag) {
+  if (failed(verifyName(op, op.getSymName(), tag)) ||
+      failed(verifyNames(op, op.getHyperNames(), tag)))
+    return failure();
+  for (auto [name, value] : llvm::zip(op.getHyperNames(), op.getHyperValues()))
+    if (auto number = dyn_cast<FloatAttr>(value);
+        number && !number.getValue().isFinite())
+      return op.emitOpError("expects finite numbers (")
+             << tag << "), got " << number.getValueAsDouble() << " for "
+             << cast<StringAttr>(name).getValue();
+  return success();
+}
+
 LogicalResult ParamOp::verify() {
   auto type = dyn_cast<RankedTensorType>(getType());
   if (!type || !nn::isLegalTensor(type) ||
@@ -418,6 +449,8 @@ LogicalResult ParamOp::verify() {
     return failure();
   if (getBlocks() && failed(verifyBlocks(*this)))
     return failure();
+  if (failed(verifyTensorName(*this, getSymName(), "C8")))
+    return failure();
   return verifyInit(*this, getInit(), getWholeType(), "C4");
 }
 
@@ -443,6 +476,8 @@ LogicalResult BufferOp::verify() {
     return emitOpError("expects a tensor of numbers of static shape, 1 to 2^40 "
                        "elements (C2), got ")
            << getType();
+  if (failed(verifyTensorName(*this, getSymName(), "C3")))
+    return failure();
   return verifyInit(*this, getInit(), getType(), "C1");
 }
 
@@ -481,6 +516,8 @@ LogicalResult ScheduleOp::verify() {
   if (getKind().has_value() == !getBody().empty())
     return emitOpError("expects either a kind or a region (C1), got ")
            << (getKind() ? "both" : "neither");
+  if (failed(verifyNumbers(*this, "C4")))
+    return failure();
   if (getBody().empty())
     return success();
   Type f64 = Float64Type::get(getContext());
@@ -498,6 +535,16 @@ LogicalResult OptimizerOp::verify() {
   if (getKind().has_value() == !getBody().empty())
     return emitOpError("expects either a kind or a region (C1), got ")
            << (getKind() ? "both" : "neither");
+  if (failed(verifyNumbers(*this, "C6")) ||
+      failed(verifyNames(*this, getStateNames(), "C6")))
+    return failure();
+  for (auto name : getStateNames().getAsRange<StringAttr>())
+    if (name.getValue().contains('/'))
+      return emitOpError("expects names of states without '/' (C6), got ")
+             << name;
+  if (auto decay = getEmaAttr(); decay && !decay.getValue().isFinite())
+    return emitOpError("expects finite numbers (C6), got ")
+           << decay.getValueAsDouble() << " for ema";
   for (Attribute value : getHyperValues()) {
     if (auto ref = dyn_cast<SymbolRefAttr>(value)) {
       Operation *target =

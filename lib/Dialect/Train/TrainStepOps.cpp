@@ -1,6 +1,7 @@
 //===- TrainStepOps.cpp - Entries and their sources -----------------------===//
 #include "trainc/Dialect/Train/TrainOps.h"
 #include "llvm/ADT/StringExtras.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace trainc;
@@ -514,23 +515,28 @@ LogicalResult StepOp::verify() {
   if (!yield.getValues().empty())
     return emitOpError("expects a yield of loss and weight only (C1), got ")
            << yield.getValues().getTypes();
-  if (getAccumulate() < 1)
-    return emitOpError("expects accumulate >= 1 (C2), got ") << getAccumulate();
+  // Micro-steps of a window are counted in 32 bits.
+  if (int64_t k = getAccumulateAttr().getInt(); k < 1 || k > INT32_MAX)
+    return emitOpError("expects accumulate from 1 to 2147483647 (C2), got ")
+           << k;
+  auto isPositive = [](double x) { return x > 0 && std::isfinite(x); };
   double clip = getClipValue().convertToDouble();
-  if (getClipKind() != ClipKind::none && !(clip > 0))
-    return emitOpError("expects a clip > 0 (C3), got ") << clip;
-  if (auto scale = getLossScale(); scale && !(scale->convertToDouble() > 0))
-    return emitOpError("expects a loss scale > 0 (C5), got ")
+  if (getClipKind() != ClipKind::none && !isPositive(clip))
+    return emitOpError("expects a finite clip > 0 (C3), got ") << clip;
+  if (auto scale = getLossScale();
+      scale && !isPositive(scale->convertToDouble()))
+    return emitOpError("expects a finite loss scale > 0 (C5), got ")
            << scale->convertToDouble();
   if (auto rule = getLossScaleRule()) {
     if (!getLossScale() || rule->size() != getLossScaleRuleNames().size())
       return emitOpError("expects a loss scale and its four numbers (C5)");
     double growth = (*rule)[0], backoff = (*rule)[1], interval = (*rule)[2],
            least = (*rule)[3];
-    if (!(growth >= 1 && backoff > 0 && backoff <= 1 && interval >= 1 &&
-          least > 0))
+    bool fits = growth >= 1 && backoff > 0 && backoff <= 1 && interval >= 1 &&
+                least > 0;
+    if (!fits || !llvm::all_of(*rule, isPositive))
       return emitOpError("expects growth >= 1, 0 < backoff <= 1, interval >= 1 "
-                         "and min > 0 (C5), got ")
+                         "and min > 0, all finite (C5), got ")
              << growth << ", " << backoff << ", " << interval << " and "
              << least;
   }
@@ -542,7 +548,9 @@ LogicalResult StepOp::verify() {
     return emitOpError("expects a master of bf16 or f16 for stochastic "
                        "rounding (C7)");
   if (failed(verifySplitLists(*this, getInputSplitsAttr(),
-                              getBody().getNumArguments(), "C8")))
+                              getBody().getNumArguments(), "C8")) ||
+      failed(verifyName(*this, getSymName(), "C9")) ||
+      failed(verifyNames(*this, getInputNames(), "C9")))
     return failure();
   return verifyPorts(*this, "input", getBody().getArgumentTypes(), "C4");
 }
@@ -590,7 +598,10 @@ LogicalResult EvalOp::verify() {
       failed(verifySplitLists(*this, getInputSplitsAttr(),
                               getBody().getNumArguments(), "C4")) ||
       failed(verifySplitLists(*this, getOutputSplitsAttr(),
-                              getOutputNames().size(), "C4")))
+                              getOutputNames().size(), "C4")) ||
+      failed(verifyName(*this, getSymName(), "C5")) ||
+      failed(verifyNames(*this, getInputNames(), "C5")) ||
+      failed(verifyNames(*this, getOutputNames(), "C5")))
     return failure();
   WalkResult result = walk([&](WriteOp write) {
     write.emitOpError("is not allowed in a train.eval (C3)");

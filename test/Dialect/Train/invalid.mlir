@@ -125,14 +125,14 @@ train.step @step(%x: tensor<2xf32>) {
 
 // -----
 
-// expected-error @below {{'train.step' op expects accumulate >= 1 (C2), got 0}}
+// expected-error @below {{'train.step' op expects accumulate from 1 to 2147483647 (C2), got 0}}
 train.step @step(%x: tensor<f32>) accumulate(0) {
   train.yield loss(%x) : tensor<f32>
 }
 
 // -----
 
-// expected-error @below {{'train.step' op expects a clip > 0 (C3), got}}
+// expected-error @below {{'train.step' op expects a finite clip > 0 (C3), got}}
 train.step @step(%x: tensor<f32>) clip(value<0.0>) {
   train.yield loss(%x) : tensor<f32>
 }
@@ -325,7 +325,7 @@ train.arena @a role("master") bytes(64) {slices = [@w], types = [tensor<4xf32>],
 
 // -----
 
-// expected-error @below {{'train.step' op expects a loss scale > 0 (C5), got -1}}
+// expected-error @below {{'train.step' op expects a finite loss scale > 0 (C5), got -1}}
 train.step @s(%x: tensor<2xf32>) loss_scale(-1.0) {
   %l = nn.reduce sum %x dims [0] : tensor<2xf32>
   train.yield loss(%l) : tensor<f32>
@@ -333,7 +333,7 @@ train.step @s(%x: tensor<2xf32>) loss_scale(-1.0) {
 
 // -----
 
-// expected-error @below {{'train.step' op expects growth >= 1, 0 < backoff <= 1, interval >= 1 and min > 0 (C5), got}}
+// expected-error @below {{'train.step' op expects growth >= 1, 0 < backoff <= 1, interval >= 1 and min > 0, all finite (C5), got}}
 train.step @s(%x: tensor<2xf32>) loss_scale(dynamic<backoff = 2.0>) {
   %l = nn.reduce sum %x dims [0] : tensor<2xf32>
   train.yield loss(%l) : tensor<f32>

@@ -13,7 +13,7 @@ def Train_MeshOp : Train_Op<"mesh", [Symbol, HasParent<"::mlir::ModuleOp">]> {
     over an axis of size n has n parts, one for each position along it. `--mesh=` on the
     command line replaces sizes.
 
-    (C1) at least one axis, of distinct names; (C2) sizes are at least 1, and their
+    (C1) at least one axis, of distinct names, UTF-8 without zero bytes; (C2) sizes are at least 1, and their
     product at most 65536; (C3) a module has one mesh at most.
 
     ```mlir

@@ -24,7 +24,9 @@ def Train_ParamOp : Train_Op<"param", [Symbol, HasParent<"::mlir::ModuleOp">]> {
     of arguments, or lists the elements of the parameter's type; (C5) a split names axes of the mesh, each
     once, in at most one list per dimension; (C6) what it is `of` has its element type;
     along each dimension the size is that of a part of each block, rounded up; (C7) blocks are
-    one for each dimension of a type with a split, at least 1, and divide the sizes.
+    one for each dimension of a type with a split, at least 1, and divide the sizes; (C8) the
+    name is UTF-8 without zero bytes, and none that a checkpoint has for something else:
+    `__metadata__`, or one that begins with `scalar/`, `optimizer/`, `gradient/` or `rank/`.
 
     ```mlir
     train.param @fc1.weight : tensor<64x128xf32> init(normal<0.02>) optimizer(@decayed)
@@ -64,7 +66,7 @@ def Train_BufferOp : Train_Op<"buffer", [Symbol, HasParent<"::mlir::ModuleOp">]>
 
     (C1) init names a known distribution with its number of arguments, or lists
     the elements of the buffer's type; (C2) the type is a tensor of numbers, of static shape and 1 to 2^40
-    elements.
+    elements; (C3) the name is as a parameter's.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type, AnyAttr:$init);
   let assemblyFormat = "$sym_name `:` $type `init` `(` custom<Init>($init) `)` attr-dict";
@@ -88,7 +90,7 @@ def Train_ScheduleOp : Train_Op<"schedule", [Symbol, IsolatedFromAbove, HasParen
 
     (C1) exactly one of kind and region; (C2) the region takes 1 + hyper f64 arguments
     and yields one f64; (C3) the region holds side-effect-free scalar arith and math ops
-    only.
+    only; (C4) numbers are finite, and names UTF-8 without zero bytes.
 
     ```mlir
     train.schedule @lr = warmup_cosine<peak = 1.0e-3, warmup = 100, total = 2000>
@@ -136,7 +138,8 @@ def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, IsolatedFromAbove, HasPar
     (C1) exactly one of kind and region; (C2) block arguments are 2 + states + hyper
     (second region: 4 + states + hyper) with the types above; (C3) each region yields
     1 + states values of that type; (C4) regions hold side-effect-free scalar
-    arith and math ops only; (C5) a symbol in hyper is a train.schedule.
+    arith and math ops only; (C5) a symbol in hyper is a train.schedule; (C6)
+    numbers are finite, and names UTF-8 without zero bytes, those of states without `/`, too.
 
     ```mlir
     train.optimizer @decayed = adamw<lr = @lr, weight_decay = 0.1>

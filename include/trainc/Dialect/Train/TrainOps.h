@@ -100,6 +100,13 @@ void printSplit(mlir::OpAsmPrinter &p, mlir::Operation *op,
 llvm::LogicalResult verifySplit(mlir::Operation *op, mlir::Attribute split,
                                 mlir::Type type, llvm::StringRef tag);
 
+/// Checks that `name`, which an artifact has as a C string, is UTF-8 and has no zero byte;
+/// `tag` is the constraint.
+llvm::LogicalResult verifyName(mlir::Operation *op, llvm::StringRef name,
+                               llvm::StringRef tag);
+llvm::LogicalResult verifyNames(mlir::Operation *op, mlir::ArrayAttr names,
+                                llvm::StringRef tag);
+
 /// The value of `names[i] == name` in `values`, or null.
 mlir::Attribute lookupHyper(mlir::ArrayAttr names, mlir::ArrayAttr values,
                             llvm::StringRef name);

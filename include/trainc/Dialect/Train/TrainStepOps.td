@@ -51,13 +51,13 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     many terms the loss of all ranks is a sum.
 
     (C1) the body ends in train.yield with a loss, a scalar of float type, which may be
-    left out with gradients among the inputs; (C2) k >= 1; (C3) the clip is > 0; (C4)
+    left out with gradients among the inputs; (C2) k is from 1 to 2^31 - 1; (C3) the clip is > 0 and finite; (C4)
     inputs have static shapes, integer, float or i1 elements; (C5) scale and min are > 0,
-    growth and interval >= 1, backoff is > 0 and <= 1; (C6) a gradient is of a parameter
+    growth and interval >= 1, backoff is > 0 and <= 1, all finite; (C6) a gradient is of a parameter
     that is not frozen, and has its shape and float elements; (C7) `master` is f32, bf16
     or f16, and stochastic rounding needs bf16 or f16; (C8) splits, of all inputs,
     name axes of the mesh, for each input once and in at most one list per dimension; so
-    does `over`.
+    does `over`; (C9) its name and those of inputs are UTF-8 without zero bytes.
 
     ```mlir
     train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>)
@@ -103,7 +103,8 @@ def Train_EvalOp : Train_Op<"eval", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
 
     (C1) one name per yielded tensor; (C2) inputs and outputs have static shapes; (C3)
     the body does not write buffers; (C4) splits, of all inputs or of all outputs, name axes
-    of the mesh, for each tensor once and in at most one list per dimension.
+    of the mesh, for each tensor once and in at most one list per dimension; (C5) its name and
+    those of inputs and outputs are UTF-8 without zero bytes.
 
     ```mlir
     train.eval @eval(%x: tensor<32x64xf32>) -> ("logits") {
