@@ -1,17 +1,22 @@
 //===- Cache.cpp - What was compiled before, in a folder ------------------===//
 #include "Cache.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/BinaryFormat/ELF.h"
 #include "llvm/Support/BLAKE3.h"
 #include "llvm/Support/Endian.h"
+#include "llvm/Support/Error.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
+#include <fcntl.h>
 #include <link.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 using namespace trainc;
 namespace fs = llvm::sys::fs;
@@ -92,10 +97,35 @@ static int addObject(dl_phdr_info *object, size_t, void *data) {
 // The folder
 //===----------------------------------------------------------------------===//
 
+/// Who else may change what `status` is of: what it holds becomes code that runs as
+/// this user. Empty if nobody may.
+static std::string whoElseWrites(const struct stat &status) {
+  if (status.st_uid != geteuid() && status.st_uid != 0)
+    return "belongs to user " + std::to_string(status.st_uid);
+  if (status.st_mode & (S_IWGRP | S_IWOTH))
+    return "can be written by others";
+  return "";
+}
+
 std::unique_ptr<Cache> Cache::open(llvm::StringRef folder, std::string &error) {
-  if (std::error_code code = fs::create_directories(folder)) {
+  error.clear();
+  fs::perms mode = fs::owner_all | fs::group_read | fs::group_exe |
+                   fs::others_read | fs::others_exe;
+  if (std::error_code code =
+          fs::create_directories(folder, /*IgnoreExisting=*/true, mode)) {
     error = "cannot make the folder of the cache, '" + folder.str() +
             "': " + code.message();
+    return nullptr;
+  }
+  struct stat status;
+  if (stat(folder.str().c_str(), &status)) {
+    error = "cannot read the folder of the cache, '" + folder.str() +
+            "': " + llvm::errnoAsErrorCode().message();
+    return nullptr;
+  }
+  if (std::string who = whoElseWrites(status); !who.empty()) {
+    warn("the folder of the cache, '" + folder + "', " + who +
+         ": it is not used");
     return nullptr;
   }
   auto cache = std::make_unique<Cache>();
@@ -154,18 +184,64 @@ std::string Cache::pathOf(const Key &key) const {
   return path.str().str();
 }
 
-std::optional<std::vector<std::string>> Cache::load(const Key &key) const {
-  std::string path = pathOf(key);
-  // Read, not mapped: another process may change the file.
-  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
-                                          /*RequiresNullTerminator=*/false,
-                                          /*IsVolatile=*/true);
-  if (!file) {
-    if (file.getError() != std::errc::no_such_file_or_directory)
-      warn("cannot read '" + path + "': " + file.getError().message());
-    return std::nullopt;
+/// The content of the file at `path`; null if there is none, or it is not to be used, of
+/// which a message says why.
+static std::unique_ptr<llvm::MemoryBuffer> readFile(const std::string &path) {
+  // A pipe would not open before somebody writes to it.
+  int descriptor =
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0) {
+    if (errno != ENOENT)
+      warn("cannot read '" + path + "': " + llvm::errnoAsErrorCode().message());
+    return nullptr;
   }
-  llvm::StringRef rest = (*file)->getBuffer();
+  llvm::scope_exit close(
+      [&] { llvm::sys::Process::SafelyCloseFileDescriptor(descriptor); });
+  struct stat status;
+  if (fstat(descriptor, &status) || !S_ISREG(status.st_mode)) {
+    warn("cannot read '" + path + "': it is no regular file");
+    return nullptr;
+  }
+  if (std::string who = whoElseWrites(status); !who.empty()) {
+    warn("'" + path + "' " + who + ": it is not used");
+    return nullptr;
+  }
+  // Read, not mapped: another process may change the file.
+  auto file = llvm::MemoryBuffer::getOpenFile(descriptor, path, status.st_size,
+                                              /*RequiresNullTerminator=*/false,
+                                              /*IsVolatile=*/true);
+  if (!file) {
+    warn("cannot read '" + path + "': " + file.getError().message());
+    return nullptr;
+  }
+  return std::move(*file);
+}
+
+void Cache::reportDamage(const Key &key) const {
+  warn("'" + pathOf(key) + "' is damaged; compiling again");
+}
+
+/// Takes the next part of a file's content from the front of `rest`; nullopt if there is
+/// none that is whole.
+static std::optional<std::string> takePart(llvm::StringRef &rest) {
+  if (rest.size() < sizeof(uint64_t))
+    return std::nullopt;
+  uint64_t size = llvm::support::endian::read64le(rest.data());
+  rest = rest.drop_front(sizeof size);
+  if (rest.size() < size)
+    return std::nullopt;
+  std::string part = rest.take_front(size).str();
+  rest = rest.drop_front(size);
+  return part;
+}
+
+std::optional<std::vector<std::string>> Cache::load(const Key &key,
+                                                    size_t count) const {
+  std::string path = pathOf(key);
+  auto file = readFile(path);
+  if (!file)
+    return std::nullopt;
+  llvm::StringRef rest = file->getBuffer();
   bool whole = rest.consume_front(kMagic) && rest.consume_front(textOf(key)) &&
                rest.size() >= key.size();
   if (whole) {
@@ -173,24 +249,24 @@ std::optional<std::vector<std::string>> Cache::load(const Key &key) const {
     rest = rest.drop_front(key.size());
     whole = hash == textOf(hashOf(rest));
   }
-  if (!whole) {
-    warn("'" + path + "' is damaged; compiling again");
+  std::vector<std::string> parts;
+  while (whole && !rest.empty()) {
+    auto part = takePart(rest);
+    whole = part.has_value();
+    if (part)
+      parts.push_back(std::move(*part));
+  }
+  if (!whole || parts.size() != count) {
+    reportDamage(key);
     return std::nullopt;
   }
-  // Used now: `prune` keeps it. A file of another user keeps its time.
+  // Used now: `prune` keeps it. A file of root keeps its time.
   int descriptor;
   if (!fs::openFileForReadWrite(path, descriptor, fs::CD_OpenExisting,
                                 fs::OF_None)) {
     fs::setLastAccessAndModificationTime(descriptor,
                                          std::chrono::system_clock::now());
     llvm::sys::Process::SafelyCloseFileDescriptor(descriptor);
-  }
-  std::vector<std::string> parts;
-  while (!rest.empty()) {
-    uint64_t size = llvm::support::endian::read64le(rest.data());
-    rest = rest.drop_front(sizeof size);
-    parts.push_back(rest.take_front(size).str());
-    rest = rest.drop_front(size);
   }
   return parts;
 }
@@ -205,7 +281,9 @@ void Cache::store(const Key &key, llvm::ArrayRef<llvm::StringRef> parts) {
     content += part;
   }
   std::string path = pathOf(key);
-  auto file = fs::TempFile::create(folder + "/%%%%%%%%%%%%" + kTemporary);
+  auto file = fs::TempFile::create(folder + "/%%%%%%%%%%%%" + kTemporary,
+                                   fs::owner_read | fs::owner_write |
+                                       fs::group_read | fs::others_read);
   llvm::Error failed = file.takeError();
   if (!failed) {
     llvm::raw_fd_ostream stream(file->FD, /*shouldClose=*/false);

@@ -201,7 +201,7 @@ LogicalResult Compilation::prepareCode() {
   if (options.cacheDirectory.empty())
     return success();
   cache = Cache::open(options.cacheDirectory, message);
-  return cache ? success() : error(message);
+  return message.empty() ? success() : error(message);
 }
 
 /// Makes the code of the kernels of `module`, which is in form 3 of `target`.

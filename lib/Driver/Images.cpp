@@ -1,5 +1,6 @@
 //===- Images.cpp - The kernels of GPUs as images -------------------------===//
 #include "Images.h"
+#include "Kernels.h"
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -105,26 +106,32 @@ static std::optional<Cache::Key> keyOf(const Cache &cache, ModuleOp kernels,
       {"images", choices, text, tools[0]->getBuffer(), tools[1]->getBuffer()});
 }
 
-/// Takes images and the kernels' attributes from what the cache has.
-static void unpack(std::vector<std::string> parts, ModuleOp kernels,
-                   const ImageOptions &options, std::vector<ImageRow> &images) {
-  auto attributes =
-      cast<ArrayAttr>(parseAttribute(parts.front(), kernels.getContext()));
-  for (auto [kernel, known] : llvm::zip_equal(
-           kernels.getOps<KernelOp>(), attributes.getAsRange<DictionaryAttr>()))
-    kernel->setDiscardableAttrs(known);
+/// Takes images and the kernels' attributes from what the cache has; failure if they are
+/// not of these kernels.
+static LogicalResult unpack(std::vector<std::string> parts, ModuleOp kernels,
+                            const ImageOptions &options,
+                            std::vector<ImageRow> &images) {
+  SmallVector<StringRef> lines;
+  StringRef(parts.front())
+      .split(lines, '\n', /*MaxSplit=*/-1,
+             /*KeepEmpty=*/false);
+  auto ops = llvm::to_vector(kernels.getOps<KernelOp>());
+  if (lines.size() != ops.size() || !llvm::all_of(lines, isKernelAttributes))
+    return failure();
+  for (auto [kernel, line] : llvm::zip_equal(ops, lines))
+    kernel->setDiscardableAttrs(
+        cast<DictionaryAttr>(parseAttribute(line, kernels.getContext())));
   pushImages(options, llvm::MutableArrayRef(parts).drop_front().drop_back(),
              std::move(parts.back()), images);
+  return success();
 }
 
 static void store(Cache &cache, const Cache::Key &key, ModuleOp kernels,
                   llvm::ArrayRef<ImageRow> images) {
-  SmallVector<Attribute> attributes;
-  for (KernelOp kernel : kernels.getOps<KernelOp>())
-    attributes.push_back(kernel->getDiscardableAttrDictionary());
   std::string text;
-  llvm::raw_string_ostream(text)
-      << ArrayAttr::get(kernels.getContext(), attributes);
+  llvm::raw_string_ostream os(text);
+  for (KernelOp kernel : kernels.getOps<KernelOp>())
+    os << kernel->getDiscardableAttrDictionary() << "\n";
   std::vector<StringRef> parts{text};
   for (const ImageRow &image : images)
     parts.push_back(image.data);
@@ -147,11 +154,12 @@ LogicalResult trainc::compileImages(ModuleOp module,
   if (cache && !options.emulated)
     key = keyOf(*cache, *kernels, passes, options);
   if (key)
-    known = cache->load(*key);
-  cached = known.has_value();
-  if (cached) {
-    unpack(std::move(*known), *kernels, options, images);
-  } else {
+    known = cache->load(*key, options.archs.size() + 2);
+  cached =
+      known && succeeded(unpack(std::move(*known), *kernels, options, images));
+  if (known && !cached)
+    cache->reportDamage(*key);
+  if (!cached) {
     if (failed(passes.run(*kernels)) ||
         failed(makeImages(*kernels, options, images)))
       return failure();

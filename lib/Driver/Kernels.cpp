@@ -15,6 +15,7 @@
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
+#include "llvm/Support/Regex.h"
 #include "llvm/Target/TargetMachine.h"
 
 using namespace mlir;
@@ -60,6 +61,15 @@ static OwningOpRef<ModuleOp> isolate(KernelOp kernel) {
 
 static KernelOp kernelOf(ModuleOp unit) {
   return *unit.getOps<KernelOp>().begin();
+}
+
+bool trainc::isKernelAttributes(StringRef text) {
+  static const llvm::Regex one("^[a-z]+( = [0-9]{1,18} : i64)?$");
+  if (!text.consume_front("{") || !text.consume_back("}"))
+    return false;
+  SmallVector<StringRef> parts;
+  text.split(parts, ", ", /*MaxSplit=*/-1, /*KeepEmpty=*/!text.empty());
+  return llvm::all_of(parts, [](StringRef part) { return one.match(part); });
 }
 
 /// The text of `op`: all of it but the locations.
@@ -138,14 +148,26 @@ LogicalResult trainc::compileKernels(ModuleOp module,
       OwningOpRef<ModuleOp> unit = isolate(kernels[i]);
       Cache::Key key;
       std::optional<std::vector<std::string>> known;
+      CompiledKernel compiled;
+      std::string message;
+      auto rename = [&] {
+        return renameSymbol(compiled.object, kName, kernels[i].getSymName(),
+                            message);
+      };
       if (cache) {
         key = cache->keyOf({"kernel", pipeline, textOf(*unit)});
-        known = cache->load(key);
+        known = cache->load(key, 2);
       }
-      CompiledKernel compiled;
       if (known) {
         compiled.attributes = known->front();
         compiled.object.assign(known->back().begin(), known->back().end());
+        if (!isKernelAttributes(compiled.attributes) || failed(rename())) {
+          cache->reportDamage(key);
+          known.reset();
+          compiled = {};
+        }
+      }
+      if (known) {
         ++numCached;
       } else {
         if (!worker)
@@ -156,13 +178,11 @@ LogicalResult trainc::compileKernels(ModuleOp module,
           cache->store(
               key, {compiled.attributes,
                     StringRef(compiled.object.data(), compiled.object.size())});
+        if (failed(rename()))
+          return kernels[i].emitError(message);
       }
       kernels[i]->setDiscardableAttrs(
           cast<DictionaryAttr>(parseAttribute(compiled.attributes, context)));
-      std::string message;
-      if (failed(renameSymbol(compiled.object, kName, kernels[i].getSymName(),
-                              message)))
-        return kernels[i].emitError(message);
       result.objects[i] = std::move(compiled.object);
     }
     return success();

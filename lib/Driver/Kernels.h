@@ -20,6 +20,10 @@ struct KernelObjects {
 /// The pointer to the runtime's functions, in the code of kernels.
 inline constexpr llvm::StringLiteral kFunctionTable = "trainc.functions";
 
+/// Whether `text`, which the cache has, is a dictionary of attributes as lowering gives them
+/// to a kernel: names and numbers.
+bool isKernelAttributes(llvm::StringRef text);
+
 /// Compiles every kernel of `module`, which is in form 3 and for the processor, by
 /// itself and in parallel, and sets the attributes that lowering gives to it. A
 /// kernel's object depends on nothing else of the module. `cache` may be null.

@@ -1,5 +1,5 @@
 # trainc --cache-dir: what is in the cache is used for the same kernel alone, and never changes an artifact; compilers
-# share a folder and may be killed; damaged and foreign files are not used.
+# share a folder and may be killed; damaged and foreign files, and what others may write to, are not used.
 #
 # RUN: rm -rf %t && mkdir %t && %python %s %trainc_build/bin/trainc %S/Inputs/layers.mlir %t
 
@@ -8,9 +8,13 @@ import pathlib
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(sys.argv[2]).parent))
+from blake3 import blake3  # noqa: E402
 
 tool, model, folder = sys.argv[1], pathlib.Path(sys.argv[2]).read_text(), pathlib.Path(sys.argv[3])
 cache = folder / "cache"
@@ -163,6 +167,85 @@ def test_damage():
     names[0].rmdir()
 
 
+def test_wrong_parts():
+    """A file with the right hashes whose parts are no attributes or no object: it is compiled again."""
+    compile()
+    expected = library.read_bytes()
+    shutil.rmtree(cache)
+    cached()
+    whole = {path: path.read_bytes() for path in entries()}
+
+    def part(data):
+        return struct.pack("<Q", len(data)) + data
+
+    for content in (
+        b"",
+        b"\1",
+        struct.pack("<Q", 2**64 - 1),
+        struct.pack("<Q", 100) + b"short",
+        part(b"{}"),
+        part(b"{}") + part(b""),
+        part(b"{}") + part(b"no object") + part(b""),
+        part(b"{tiles = 1 : i64}") + part(b"\x7fELF" + bytes(200)),
+        part(b"{tiles = }") + part(b""),
+        part(b"[1, 2]") + part(b""),
+        part(b"{tiles = 99999999999999999999 : i64}") + part(b""),
+        part(b"((((" * 100) + part(b""),
+    ):
+        for path, data in whole.items():
+            head = data[: data.index(b"\n") + 33]  # the magic and the file's name
+            path.write_bytes(head + blake3(content) + content)
+        found, count, messages = cached()
+        check(found, 0)
+        check(messages.count("is damaged; compiling again"), count)
+        assert "error" not in messages, messages
+        check(library.read_bytes(), expected)
+        check({path: path.read_bytes() for path in entries()}, whole)
+
+
+def test_trust():
+    """What others may write to is not used: it would run as this user."""
+    compile()
+    expected = library.read_bytes()
+    shutil.rmtree(cache)
+    mask = os.umask(0)
+    _, count, _ = cached()
+    os.umask(mask)
+    for path in cache, *entries():
+        check(path.stat().st_mode & 0o022, 0)
+    check(cached()[:2], (count, count))
+    first = entries()[0]
+    for mode in 0o664, 0o646:
+        first.chmod(mode)
+        found, count, messages = cached()
+        check(found, count - 1)
+        assert f"warning: '{first}' can be written by others: it is not used" in messages, messages
+        check(library.read_bytes(), expected)
+        check(cached()[:2], (count, count))  # it has been replaced
+    for mode in 0o775, 0o777, 0o1777:
+        cache.chmod(mode)
+        found, _, messages = cached()
+        check(found, None)
+        assert f"warning: the folder of the cache, '{cache}', can be written by others: it is not used" in messages, messages
+        check(library.read_bytes(), expected)
+    cache.chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(first, 12345, -1)
+        found, count, messages = cached()
+        check(found, count - 1)
+        assert f"warning: '{first}' belongs to user 12345: it is not used" in messages, messages
+        os.chown(cache, 12345, -1)
+        assert f"'{cache}', belongs to user 12345: it is not used" in cached()[2]
+        os.chown(cache, 0, -1)
+    first.unlink()
+    first.symlink_to("/dev/zero")
+    assert f"warning: cannot read '{first}'" in cached()[2]
+    if first.exists():
+        first.unlink()
+    os.mkfifo(first)
+    assert f"warning: cannot read '{first}'" in cached()[2]
+
+
 def test_together():
     """Compilers that share a new folder, some of them killed."""
     compile()
@@ -234,5 +317,5 @@ def test_size():
     assert recent.exists() and other.exists()
 
 
-for test in test_same_bytes, test_hits, test_misses, test_damage, test_together, test_size:
+for test in test_same_bytes, test_hits, test_misses, test_damage, test_wrong_parts, test_trust, test_together, test_size:
     test()
