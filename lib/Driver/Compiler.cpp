@@ -1,5 +1,6 @@
 //===- Compiler.cpp - From a module's text to an artifact -----------------===//
 #include "trainc/Driver/Compiler.h"
+#include "CheckText.h"
 #include "Images.h"
 #include "Kernels.h"
 #include "Tables.h"
@@ -44,6 +45,7 @@
 #include "llvm/Support/ToolOutputFile.h"
 #include "llvm/Target/TargetMachine.h"
 #include <chrono>
+#include <unistd.h>
 
 using namespace mlir;
 using namespace trainc;
@@ -81,6 +83,8 @@ struct Compilation {
   std::unique_ptr<llvm::TargetMachine> machine;
   /// The parts of the artifact: kernels, then tables.
   std::vector<ObjectFile> objects;
+  /// The file that is compiled.
+  std::optional<llvm::sys::fs::UniqueID> input;
   /// The code of GPUs to make, and made.
   std::optional<ImageOptions> imageOptions;
   std::vector<ImageRow> images;
@@ -106,6 +110,7 @@ struct Compilation {
     llvm::errs() << "trainc: error: " << message << "\n";
     return failure();
   }
+  LogicalResult checkOutput(StringRef path);
   LogicalResult write(StringRef path, StringRef text);
   LogicalResult dump(ModuleOp module, Form form, Target target);
   LogicalResult runPhases(ModuleOp module, Form first, Form last,
@@ -121,8 +126,20 @@ struct Compilation {
 };
 } // namespace
 
+/// Checks that `path` is not the module's own file.
+LogicalResult Compilation::checkOutput(StringRef path) {
+  llvm::sys::fs::UniqueID output;
+  if (path == "-" || !input || llvm::sys::fs::getUniqueID(path, output) ||
+      output != *input)
+    return success();
+  return error("cannot write '" + path +
+               "': it is the module that is compiled");
+}
+
 LogicalResult Compilation::write(StringRef path, StringRef text) {
   std::string message;
+  if (failed(checkOutput(path)))
+    return failure();
   auto file = openOutputFile(path, &message);
   if (!file)
     return error(message);
@@ -311,8 +328,8 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
       std::string text;
       llvm::raw_string_ostream os(text);
       llvmModule->print(os, nullptr);
-      tables.code = llvm::toHex(
-          llvm::BLAKE3::hash<>(llvm::arrayRefFromStringRef(text)));
+      tables.code =
+          llvm::toHex(llvm::BLAKE3::hash<>(llvm::arrayRefFromStringRef(text)));
     } else {
       llvm::BLAKE3 hasher;
       for (const ObjectFile &object : objects)
@@ -403,13 +420,15 @@ static std::string artifactName(ModuleOp module, const CompileOptions &options,
       c = '_';
   // Functions of the runtime begin with trainc_.
   if (name.empty() || isdigit(static_cast<unsigned char>(name[0])) ||
-      name == "trainc")
+      name == "trainc" || StringRef(name).starts_with("trainc_"))
     name = "_" + name;
   return name;
 }
 
 OwningOpRef<ModuleOp> trainc::parseModule(llvm::SourceMgr &sources,
                                           MLIRContext *context) {
+  if (failed(checkText(sources, context)))
+    return {};
   auto module = parseSourceFile<ModuleOp>(sources, context);
   // The parser places the module itself at line 0, which no editor knows.
   if (module)
@@ -442,6 +461,16 @@ LogicalResult trainc::compileFile(StringRef input,
   auto file = openInputFile(input, &message);
   if (!file)
     return compilation.error(message);
+  llvm::sys::fs::file_status status;
+  if (!(input == "-" ? llvm::sys::fs::status(STDIN_FILENO, status)
+                     : llvm::sys::fs::status(input, status)))
+    compilation.input = status.getUniqueID();
+  bool hasHeader =
+      options.emit == Emit::SharedLibrary || options.emit == Emit::Object;
+  if (failed(compilation.checkOutput(options.output)) ||
+      (hasHeader &&
+       failed(compilation.checkOutput(withExtension(options.output, "h")))))
+    return failure();
   llvm::SourceMgr sources;
   sources.AddNewSourceBuffer(std::move(file), llvm::SMLoc());
   SourceMgrDiagnosticHandler handler(sources, &compilation.context);

@@ -7,11 +7,14 @@
 #include "llvm/ObjCopy/ObjCopy.h"
 #include "llvm/Object/ArchiveWriter.h"
 #include "llvm/Object/ObjectFile.h"
+#include "llvm/Support/Errno.h"
+#include "llvm/Support/Error.h"
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/FileUtilities.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/raw_ostream.h"
+#include <sys/mman.h>
+#include <unistd.h>
 
 using namespace trainc;
 
@@ -86,11 +89,44 @@ trainc::findUndefined(llvm::ArrayRef<ObjectFile> objects,
   return llvm::success();
 }
 
-/// Runs the linker on `objects`, which it finds in one archive.
+namespace {
+/// A file without a name, of which nothing is left however this process ends. Programs
+/// that it starts open it by its path.
+struct MemoryFile {
+  MemoryFile() : descriptor(memfd_create("trainc", 0)) {}
+  ~MemoryFile() {
+    if (isOpen())
+      close(descriptor);
+  }
+  MemoryFile(const MemoryFile &) = delete;
+  MemoryFile &operator=(const MemoryFile &) = delete;
+
+  bool isOpen() const { return descriptor >= 0; }
+  std::string path() const {
+    return "/proc/self/fd/" + std::to_string(descriptor);
+  }
+  bool write(llvm::StringRef bytes) {
+    while (!bytes.empty()) {
+      ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR)
+        continue;
+      if (written <= 0)
+        return false;
+      bytes = bytes.drop_front(written);
+    }
+    return true;
+  }
+
+  int descriptor;
+};
+} // namespace
+
+/// Runs the linker on `objects`, which it finds in one archive. `redirect`, if any, gets
+/// its standard output.
 static llvm::LogicalResult runLinker(llvm::ArrayRef<ObjectFile> objects,
                                      llvm::ArrayRef<llvm::StringRef> options,
-                                     llvm::StringRef output,
-                                     std::string &error) {
+                                     llvm::StringRef output, std::string &error,
+                                     llvm::StringRef redirect = {}) {
   llvm::SmallVector<UndefinedSymbol> undefined;
   if (failed(findUndefined(objects, undefined, error)))
     return llvm::failure();
@@ -111,23 +147,27 @@ static llvm::LogicalResult runLinker(llvm::ArrayRef<ObjectFile> objects,
     names.push_back(std::to_string(names.size()) + ".o");
     members.emplace_back(bufferOf(object, names.back()));
   }
-  llvm::SmallString<128> archive;
-  if (std::error_code code =
-          llvm::sys::fs::createTemporaryFile("trainc", "a", archive))
-    return failWith(error, "cannot write a temporary file: " + code.message());
-  llvm::FileRemover remover(archive);
-  if (llvm::Error failed = llvm::writeArchive(
-          archive, members, llvm::SymtabWritingMode::NoSymtab,
-          llvm::object::Archive::K_GNU, /*Deterministic=*/true, /*Thin=*/false))
-    return failWith(error, "cannot write '" + archive +
-                               "': " + llvm::toString(std::move(failed)));
+  auto content = llvm::writeArchiveToBuffer(
+      members, llvm::SymtabWritingMode::NoSymtab, llvm::object::Archive::K_GNU,
+      /*Deterministic=*/true, /*Thin=*/false);
+  if (!content)
+    return failWith(error, "cannot make an archive: " +
+                               llvm::toString(content.takeError()));
+  MemoryFile file;
+  if (!file.isOpen() || !file.write((*content)->getBuffer()))
+    return failWith(error, "cannot write a file in memory: " +
+                               llvm::errnoAsErrorCode().message());
+  std::string archive = file.path();
   llvm::SmallVector<llvm::StringRef> arguments{*linker};
   llvm::append_range(arguments, options);
   llvm::append_range(arguments, llvm::ArrayRef<llvm::StringRef>{
                                     "--whole-archive", archive, "-o", output});
   std::string message;
-  if (llvm::sys::ExecuteAndWait(*linker, arguments, std::nullopt, {}, 0, 0,
-                                &message) != 0)
+  llvm::SmallVector<std::optional<llvm::StringRef>> redirects;
+  if (!redirect.empty())
+    redirects = {std::nullopt, redirect, std::nullopt};
+  if (llvm::sys::ExecuteAndWait(*linker, arguments, std::nullopt, redirects, 0,
+                                0, &message) != 0)
     return failWith(error, "linking " + output + " failed " + message);
   return llvm::success();
 }
@@ -135,17 +175,16 @@ static llvm::LogicalResult runLinker(llvm::ArrayRef<ObjectFile> objects,
 llvm::LogicalResult trainc::linkObject(llvm::ArrayRef<ObjectFile> objects,
                                        llvm::StringRef output,
                                        std::string &error) {
-  llvm::SmallString<128> joined;
-  if (std::error_code code =
-          llvm::sys::fs::createTemporaryFile("trainc", "o", joined))
-    return failWith(error, "cannot write a temporary file: " + code.message());
-  llvm::FileRemover remover(joined);
-  if (failed(runLinker(objects, {"-r"}, joined, error)))
+  MemoryFile joined;
+  if (!joined.isOpen())
+    return failWith(error, "cannot make a file in memory: " +
+                               llvm::errnoAsErrorCode().message());
+  if (failed(runLinker(objects, {"-r"}, "-", error, joined.path())))
     return llvm::failure();
-  auto file = llvm::MemoryBuffer::getFile(joined);
+  auto file = llvm::MemoryBuffer::getFile(joined.path());
   if (!file)
-    return failWith(error, "cannot read '" + joined +
-                               "': " + file.getError().message());
+    return failWith(error, "cannot read what the linker made: " +
+                               file.getError().message());
   llvm::StringRef bytes = (*file)->getBuffer();
   ObjectFile object(bytes.begin(), bytes.end());
   llvm::objcopy::ConfigManager config;

@@ -37,12 +37,17 @@ static LogicalResult inlineCall(func::CallOp call, func::FuncOp callee) {
   return success();
 }
 
+/// Operations that inlining may make of a module: calls of functions that call others
+/// twice double them with each.
+static constexpr int64_t kMostOperations = 1 << 18;
+
 namespace {
 struct InlineCallsPass : trainc::impl::InlineCallsPassBase<InlineCallsPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SymbolTable symbols(module);
     size_t depth = llvm::range_size(module.getOps<func::FuncOp>());
+    int64_t made = 0;
     for (size_t round = 0; round <= depth; ++round) {
       SmallVector<func::CallOp> calls;
       for (Operation &entry : module.getOps())
@@ -57,6 +62,12 @@ struct InlineCallsPass : trainc::impl::InlineCallsPassBase<InlineCallsPass> {
                                ? "expects a function with a body, got '"
                                : "expects no recursion, got it in '")
               << call.getCallee() << "'";
+          return signalPassFailure();
+        }
+        callee.walk([&](Operation *) { ++made; });
+        if (made > kMostOperations) {
+          call.emitOpError("expects calls that make at most ")
+              << kMostOperations << " operations of the functions they call";
           return signalPassFailure();
         }
         if (failed(inlineCall(call, callee)))

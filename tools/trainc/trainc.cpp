@@ -318,6 +318,10 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   options.cacheSize = cacheSize;
   if (cacheSize.getNumOccurrences() && cacheDirectory.empty())
     return error("--cache-size needs --cache-dir");
+  constexpr unsigned mostThreads = 1024;
+  if (threads > mostThreads)
+    return error("expects --threads of at most " + llvm::Twine(mostThreads) +
+                 ", got " + llvm::Twine(threads));
   options.threads = threads;
   options.time = time;
   if (remarks.getNumOccurrences()) {
@@ -343,6 +347,10 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
     options.output = "-";
   }
   llvm::StringRef extension = llvm::sys::path::extension(options.output);
+  if (!binary && llvm::is_contained({".so", ".o", ".a"}, extension))
+    return error("cannot write text to '" + options.output +
+                 "', which is the name of a library or an object: expects -o "
+                 "with another extension, or no -o for standard output");
   if (binary && (options.output == "-" || extension == ".h"))
     return error("cannot write a library or an object to '" + options.output +
                  "'" + (extension == ".h" ? ", where its header goes" : ""));
