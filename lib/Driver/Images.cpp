@@ -138,11 +138,35 @@ static void store(Cache &cache, const Cache::Key &key, ModuleOp kernels,
   cache.store(key, parts);
 }
 
+/// The kernels that the runtime needs if a library refuses the module's epilogues.
+static llvm::SmallVector<std::string> epiloguesOf(ModuleOp module) {
+  std::set<std::string> names;
+  module.walk([&](train::GemmOp gemm) {
+    auto typeOf = [](Value value) {
+      std::string text;
+      llvm::raw_string_ostream(text)
+          << nn::getTensorType(value).getElementType();
+      return text;
+    };
+    std::string to = typeOf(gemm.getResult());
+    if (gemm.getBias() || gemm.getEpilogue() != train::Epilogue::none)
+      names.insert("trainc_epilogue_" + to);
+    if (gemm.getBiasGradient() != train::BiasGradient::none) {
+      bool sumsC = gemm.getBiasGradient() == train::BiasGradient::result;
+      names.insert("trainc_column_sums_" +
+                   (sumsC ? to : typeOf(gemm.getLhs())) + "_" + to);
+    }
+  });
+  return llvm::SmallVector<std::string>(names.begin(), names.end());
+}
+
 LogicalResult trainc::compileImages(ModuleOp module,
-                                    const PipelineOptions &pipeline,
+                                    const PipelineOptions &given,
                                     const ImageOptions &options, Cache *cache,
                                     std::vector<ImageRow> &images,
                                     bool &cached) {
+  PipelineOptions pipeline = given;
+  pipeline.epilogues = epiloguesOf(module);
   OwningOpRef<ModuleOp> kernels = ModuleOp::create(module.getLoc());
   for (KernelOp kernel : module.getOps<KernelOp>())
     kernels->push_back(kernel.clone());

@@ -131,7 +131,9 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
   }
   case Form::Target: {
     if (options.target == Target::CUDA) {
-      pm.addPass(createLowerKernelsToGPUPass());
+      LowerKernelsToGPUPassOptions lower;
+      lower.epilogues = options.epilogues;
+      pm.addPass(createLowerKernelsToGPUPass(lower));
       buildLowerToNVVM(pm);
       return;
     }

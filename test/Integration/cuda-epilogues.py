@@ -2,7 +2,8 @@
 """Steps for GPUs whose products have epilogues (train-fuse-epilogues), on the driver and the cuBLASLt of tests.
 
 With and without the pass: the same losses, gradients' norms and parameters within rounding, in f32, bf16 and f64, with a
-window, in which the later micro-steps add to gradients; and as many kernels less as GEMMs take over.
+window, in which the later micro-steps add to gradients; and as many kernels less as GEMMs take over. And where cuBLASLt refuses
+epilogues, one by one and all: then kernels of the artifact compute them behind the product, with a notice.
 """
 import ctypes
 import os
@@ -22,6 +23,7 @@ DRIVER = os.path.join(BUILD, "lib", "libtrainc_fake_cuda.so")
 os.environ["TRAINC_LIBCUDA"] = DRIVER
 os.environ["TRAINC_LIBCUBLASLT"] = os.path.join(BUILD, "lib", "libtrainc_fake_cublaslt.so")
 LAYERS, UPDATES = 2, 3
+REFUSED = "bias", "gelu_aux_bias,gelu_bias", "dgelu,dgelu_bgrad", "bgrada,bgradb", "all"
 SMALL = ("gpt", "--layers", LAYERS, "--width", 32, "--heads", 2, "--vocab", 64, "--seq", 16, "--batch", 2)
 # Of a block: gelu, its slope, and the gradients of four biases. In later micro-steps of a window products add to gradients of
 # weights, so that only that bias's is left that comes with the slope of gelu, in f32. f64 has no gelu here.
@@ -45,11 +47,12 @@ def launches():
     return result.launches
 
 
-def train(runtime, path):
-    """Losses and norms, launches of each micro-step, parameters, outputs of evals."""
+def train(runtime, path, told=False):
+    """Losses and norms, launches of each micro-step, parameters, outputs of evals. Whether something was refused is `told`."""
     rng, facts, counted = np.random.default_rng(1), [], []
     with Trainer(runtime, path, threads=1, seed=3, device=b"cuda") as trainer:
         k = trainer.descriptor.entries[0].accumulate
+        assert bool(trainer.notice()) == told, trainer.notice()
 
         def draw(entry):
             e = trainer.descriptor.entries[trainer.entries[entry]]
@@ -94,6 +97,14 @@ def main():
             wanted = [LAYERS * (first if j % k == 0 else next_) for j in range(UPDATES * k)]
             less = [b - a for a, b in zip(counted, counted0)]
             failed |= check("launches", less == wanted, f"{counted} {counted0} {wanted}")
+            for refused in REFUSED if name != "f64" else ("all",):
+                os.environ["TRAINC_FAKE_CUBLASLT_REFUSE"] = refused
+                _, facts1, counted1, parameters1, outputs1 = train(runtime, paths[0], told=True)
+                del os.environ["TRAINC_FAKE_CUBLASLT_REFUSE"]
+                apart = all(close(one[key], other[key], 10 * bar) for one, other in
+                            ((parameters, parameters1), (outputs, outputs1)) for key in one)
+                failed |= check(f"without {refused}", close(facts, facts1, bar) and apart and sum(counted1) > sum(counted),
+                                f"{facts} {facts1} {counted1}")
         failed |= tf32(runtime, folder)
     sys.exit(failed)
 

@@ -1,10 +1,12 @@
 # RUN: %python %s
+# RUN: env TRAINC_EMULATOR_ULPS=2 TRAINC_FAKE_CUDA_LATE=1 %python %s
 """Whole steps for GPUs, on the driver and the cuBLASLt of tests, against the same artifact on the processor.
 
 usage: cuda-steps.py [--full]   (also a CNN, and a model like Llama)
 
 An MLP and a small GPT with windows, clip, AdamW, a schedule, and in bf16: losses, parameters, outputs of evals. Checkpoints
-go from one to the other bit by bit.
+go from one to the other bit by bit. Bars hold, too, where functions are wrong by two units in the last place and blocks
+see each other's stores late.
 """
 import ctypes
 import os

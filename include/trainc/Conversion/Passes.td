@@ -79,8 +79,14 @@ def LowerKernelsToGPUPass : Pass<"train-lower-kernels-to-gpu", "::mlir::ModuleOp
     Square roots and quotients are rounded correctly. Sums have one order: the block that
     ends last adds up those of others.
 
+    With `epilogues` the module also gets kernels for what GEMMs have beside their
+    products, of any size: `trainc_epilogue_T` a bias, gelu or its slope on C of type T,
+    `trainc_column_sums_F_T` sums of the columns of a matrix of type F (`step_abi.h`).
+
     Example: test/Conversion/LowerKernelsToGPU/attention.mlir
   }];
+  let options = [ListOption<"epilogues", "epilogues", "std::string",
+                            "Kernels for epilogues, by name">];
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::func::FuncDialect",
       "::mlir::affine::AffineDialect", "::mlir::bufferization::BufferizationDialect",
       "::mlir::gpu::GPUDialect", "::mlir::LLVM::LLVMDialect", "::mlir::memref::MemRefDialect",

@@ -50,6 +50,8 @@ struct PipelineOptions {
   bool amx = false;
   /// Where it does, multiply f32 as sums of bf16 products (Language.md, Numerics).
   bool splitF32 = true;
+  /// Kernels for epilogues that images get (train-lower-kernels-to-gpu).
+  llvm::SmallVector<std::string> epilogues;
   /// Bytes of the processor's vector registers together.
   int64_t registerBytes = 2048;
 };

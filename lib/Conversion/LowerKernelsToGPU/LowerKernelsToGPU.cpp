@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../LowerKernels/GenericKernel.h"
+#include "EpilogueKernels.h"
 #include "Threads.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
@@ -135,6 +136,8 @@ static void moveToGPU(func::FuncOp function, gpu::GPUModuleOp target) {
 namespace {
 struct LowerKernelsToGPUPass
     : trainc::impl::LowerKernelsToGPUPassBase<LowerKernelsToGPUPass> {
+  using LowerKernelsToGPUPassBase::LowerKernelsToGPUPassBase;
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
     auto kernels = llvm::to_vector(module.getOps<KernelOp>());
@@ -166,6 +169,9 @@ struct LowerKernelsToGPUPass
     for (auto function : scratch.getOps<func::FuncOp>())
       moveToGPU(function, target);
     scratch.erase();
+    for (const std::string &name : epilogues)
+      if (failed(addEpilogueKernel(target, name)))
+        return signalPassFailure();
   }
 };
 } // namespace

@@ -78,6 +78,27 @@ static bool fails(const char *what) {
   return chosen && !strcmp(chosen, what);
 }
 
+/// Is this epilogue refused by the environment: by its name in lower case, or by "all"?
+static bool isRefused(cublasLtEpilogue_t epilogue) {
+  const char *text = getenv("TRAINC_FAKE_CUBLASLT_REFUSE");
+  const char *name = nullptr;
+#define TRAINC_LT_VALUE(type, known, value)                                    \
+  if (std::is_same_v<type, cublasLtEpilogue_t> && epilogue == value)           \
+    name = #known;
+#include "cuda/cublaslt.def"
+  if (!name || epilogue == CUBLASLT_EPILOGUE_DEFAULT)
+    return false;
+  name += sizeof("CUBLASLT_EPILOGUE");
+  while (text && *text) {
+    size_t length = strcspn(text, ",");
+    if ((length == 3 && !strncmp(text, "all", 3)) ||
+        (length == strlen(name) && !strncasecmp(text, name, length)))
+      return true;
+    text += length + (text[length] == ',');
+  }
+  return false;
+}
+
 template <typename T>
 static cublasStatus_t setValue(T &to, const void *value, size_t bytes) {
   NEED(value && bytes == sizeof(T), CUBLAS_STATUS_INVALID_VALUE,
@@ -285,7 +306,7 @@ cublasStatus_t trainc::cuda::cublasLtMatmulAlgoGetHeuristic(
   NEED(!fails("heuristic"), CUBLAS_STATUS_NOT_SUPPORTED,
        "no algorithm for this operation");
   __atomic_fetch_add(&counts.heuristics, 1, __ATOMIC_RELAXED);
-  if (fails("empty"))
+  if (fails("empty") || isRefused(operation->epilogue))
     return CUBLAS_STATUS_SUCCESS;
   const uint64_t most = 1 << 20;
   Algorithm algorithm = {};

@@ -38,7 +38,8 @@ const char *trainc::cuda::nameOf(Kind kind) {
   return names[static_cast<unsigned>(kind)];
 }
 
-/// Sums `count` elements of all sources in their order.
+/// Sums `count` elements of all sources in their order, rounded to the type after each
+/// addition, as rings do.
 template <typename T, typename Wide, typename Widen, typename Narrow>
 static void sum(const char *const *sources, int number, char *to,
                 uint64_t count, Widen widen, Narrow narrow) {
@@ -49,9 +50,11 @@ static void sum(const char *const *sources, int number, char *to,
       return static_cast<Wide>(widen(value));
     };
     Wide total = element(0);
-    for (int source = 1; source < number; ++source)
-      total = total + element(source);
     T result = narrow(total);
+    for (int source = 1; source < number; ++source) {
+      result = narrow(total + element(source));
+      total = static_cast<Wide>(widen(result));
+    }
     memcpy(to + i * sizeof(T), &result, sizeof(T));
   }
 }

@@ -77,6 +77,19 @@ static void gatherTF32(Lane **lanes, const Shape &shape, Operands &operands) {
   }
 }
 
+/// Products that tensor cores add up at a time. The sum is not rounded, but cut off.
+static constexpr uint32_t kStep = 8;
+
+static float roundTowardZero(double value) {
+  float rounded = static_cast<float>(value);
+  if (__builtin_isinf(rounded) || __builtin_isnan(rounded) ||
+      __builtin_fabs(static_cast<double>(rounded)) <= __builtin_fabs(value))
+    return rounded;
+  uint32_t bits;
+  memcpy(&bits, &rounded, sizeof(bits));
+  return fromBits(bits - 1);
+}
+
 static void multiply(Lane **lanes, uint32_t) {
   uint32_t kind = lanes[0]->detail;
   const Shape &shape = kShapes[kind];
@@ -90,12 +103,15 @@ static void multiply(Lane **lanes, uint32_t) {
         static_cast<uint32_t *>(lanes[lane]->memory) + shape.a + shape.b;
     for (uint32_t i = 0; i < 4; ++i) {
       uint32_t row = lane / 4 + 8 * (i >> 1), column = lane % 4 * 2 + (i & 1);
-      double sum = static_cast<double>(fromBits(c[i]));
-      for (uint32_t k = 0; k < shape.depth; ++k)
-        sum += static_cast<double>(operands.a[row][k]) *
-               static_cast<double>(operands.b[k][column]);
-      float rounded = static_cast<float>(sum);
-      memcpy(&c[i], &rounded, sizeof(rounded));
+      float sum = fromBits(c[i]);
+      for (uint32_t first = 0; first < shape.depth; first += kStep) {
+        double exact = static_cast<double>(sum);
+        for (uint32_t k = first; k < first + kStep && k < shape.depth; ++k)
+          exact += static_cast<double>(operands.a[row][k]) *
+                   static_cast<double>(operands.b[k][column]);
+        sum = roundTowardZero(exact);
+      }
+      memcpy(&c[i], &sum, sizeof(sum));
     }
   }
 }

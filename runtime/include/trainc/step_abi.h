@@ -162,6 +162,13 @@ typedef struct trainc_command {
 ///   A  m elements, the sums of A' over k; with transpose_a;
 ///   B  n elements, the sums of B' over k; without transpose_b;
 ///   C  n elements, the sums of the columns of C; with GELU_GRAD.
+/// An image of an artifact with such products has kernels for these parts alone, for
+/// where no library has an algorithm for the whole (T, F: as "bf16"):
+///   trainc_epilogue_T(C, bias, auxiliary matrix, rows, columns, row stride, how), of
+///     256 threads, one for each element of C; how: 1 adds the bias, 2 keeps that in the
+///     auxiliary matrix, 4 takes gelu, 8 multiplies by the slope of gelu;
+///   trainc_column_sums_F_T(matrix, sums, rows, columns, row stride), a block of 1024
+///     threads for 32 columns.
 /// A and B have no epilogue. f64 has no gelu. On a GPU A and B have the same type: C's,
 /// or bf16 or f16 with C in f32.
 typedef struct trainc_gemm_detail {

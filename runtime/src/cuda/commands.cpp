@@ -32,10 +32,17 @@ trainc_status trainc::cuda::bindCommand(trainc_trainer *trainer,
     bound.tiles = command.tiles;
     return TRAINC_OK;
   }
-  case TRAINC_COMMAND_GEMM:
-    return planProduct(*executor.products,
-                       *static_cast<const trainc_gemm_detail *>(command.detail),
-                       &bound.product, productAlignment(command));
+  case TRAINC_COMMAND_GEMM: {
+    bool told = noticeOf(*executor.products);
+    TRAINC_TRY(
+        planProduct(*executor.products,
+                    *static_cast<const trainc_gemm_detail *>(command.detail),
+                    &bound.product, productAlignment(command)));
+    if (const char *notice = noticeOf(*executor.products); notice && !told)
+      trainer->notice.format("%s%s", trainer->notice.size() ? "\n" : "",
+                             notice);
+    return TRAINC_OK;
+  }
   case TRAINC_COMMAND_FILL:
   case TRAINC_COMMAND_COPY:
     return TRAINC_OK;

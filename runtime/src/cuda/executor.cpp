@@ -37,7 +37,7 @@ static trainc_status open(Executor &executor, int ordinal,
     TRAINC_TRY(findKernel(device, executor.module, d.kernels[i],
                           &executor.kernels[i]));
   if (hasProducts(d))
-    TRAINC_TRY(openProducts(device, &executor.products));
+    TRAINC_TRY(openProducts(device, executor.module, &executor.products));
   executor.entries.resize(d.num_entries);
   bool collectives = false;
   for (uint32_t i = 0; i < d.num_axes; ++i)

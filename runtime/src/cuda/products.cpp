@@ -26,14 +26,20 @@ struct trainc::cuda::Product {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr; // ours
   cublasLtMatmulAlgo_t algorithm = {};
+  // What the library computes: the detail, or its product alone with the kernels for
+  // the rest, as far as it is needed.
+  trainc_gemm_detail called;
+  CUfunction epilogue = nullptr, columnSums = nullptr;
 };
 
 struct trainc::cuda::Products {
   const Device *device = nullptr;
   const CublasLt *library = nullptr;
   cublasLtHandle_t handle = nullptr;
+  CUmodule module = nullptr; // has the kernels for epilogues; may be null
   uint64_t workspace = 0;
   Array<Product *> products;
+  Text notice;
 };
 
 //===----------------------------------------------------------------------===//
@@ -48,7 +54,7 @@ static uint64_t recommendedWorkspace(int major) {
   return (major < 12 ? 32 : 12) * mebibyte;
 }
 
-trainc_status trainc::cuda::openProducts(const Device &device,
+trainc_status trainc::cuda::openProducts(const Device &device, CUmodule module,
                                          Products **out_products) {
   *out_products = nullptr;
   const CublasLt *library;
@@ -61,17 +67,25 @@ trainc_status trainc::cuda::openProducts(const Device &device,
   products->device = &device;
   products->library = library;
   products->handle = handle;
+  products->module = module;
   products->workspace = recommendedWorkspace(device.major);
   *out_products = products;
   return TRAINC_OK;
 }
 
+static void destroyDescriptors(const CublasLt &library, Product &product) {
+  for (cublasLtMatrixLayout_t *layout : {&product.a, &product.b, &product.c}) {
+    if (*layout)
+      library.cublasLtMatrixLayoutDestroy(*layout);
+    *layout = nullptr;
+  }
+  if (product.operation)
+    library.cublasLtMatmulDescDestroy(product.operation);
+  product.operation = nullptr;
+}
+
 static void destroyProduct(const CublasLt &library, Product *product) {
-  for (cublasLtMatrixLayout_t layout : {product->a, product->b, product->c})
-    if (layout)
-      library.cublasLtMatrixLayoutDestroy(layout);
-  if (product->operation)
-    library.cublasLtMatmulDescDestroy(product->operation);
+  destroyDescriptors(library, *product);
   destroy(product);
 }
 
@@ -83,6 +97,10 @@ void trainc::cuda::closeProducts(Products *products) {
     destroyProduct(*products->library, product);
   products->library->cublasLtDestroy(products->handle);
   destroy(products);
+}
+
+const char *trainc::cuda::noticeOf(const Products &products) {
+  return products.notice.size() ? products.notice.c_str() : nullptr;
 }
 
 uint64_t trainc::cuda::workspaceBytes(const Products &products) {
@@ -299,7 +317,7 @@ static trainc_status setPointer(const CublasLt &library, const Product &product,
 static trainc_status setPointers(const CublasLt &library,
                                  const Product &product, CUdeviceptr vector,
                                  CUdeviceptr auxiliary) {
-  const trainc_gemm_detail &g = product.detail;
+  const trainc_gemm_detail &g = product.called;
   if (g.has_bias || g.bias_gradient)
     TRAINC_TRY(setPointer(library, product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                           vector));
@@ -312,7 +330,7 @@ static trainc_status setPointers(const CublasLt &library,
 
 static trainc_status describeOperation(const CublasLt &library,
                                        Product &product, uint32_t alignment) {
-  const trainc_gemm_detail &g = product.detail;
+  const trainc_gemm_detail &g = product.called;
   bool wide = g.c_type == TRAINC_F64;
   cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
   if (g.provider == TRAINC_PROVIDER_TF32 && g.a_type == TRAINC_F32)
@@ -424,6 +442,65 @@ static trainc_status prepare(const Products &products, Product &product) {
   return status;
 }
 
+/// Blocks of `threads` threads for so many elements or columns; 0 if a grid cannot have
+/// them.
+static uint32_t blocksFor(int64_t count, int64_t threads) {
+  int64_t blocks = (count + threads - 1) / threads;
+  return blocks <= INT32_MAX ? static_cast<uint32_t>(blocks) : 0;
+}
+
+/// As in the names of kernels: "bf16".
+static const char *textOf(uint32_t dtype) {
+  switch (dtype) {
+  case TRAINC_F64:
+    return "f64";
+  case TRAINC_BF16:
+    return "bf16";
+  case TRAINC_F16:
+    return "f16";
+  }
+  return "f32";
+}
+
+/// The kernel of the image, which it may lack.
+static trainc_status findEpilogue(const Products &products, const Text &name,
+                                  CUfunction *out_function) {
+  CUresult result = products.module
+                        ? products.device->driver->cuModuleGetFunction(
+                              out_function, products.module, name.c_str())
+                        : CUDA_ERROR_NOT_FOUND;
+  if (result == CUDA_ERROR_NOT_FOUND)
+    return fail(TRAINC_UNSUPPORTED, "the image has no kernel '%s'",
+                name.c_str());
+  return result == CUDA_SUCCESS ? TRAINC_OK
+                                : failCall("cuModuleGetFunction", result);
+}
+
+/// Plans the product alone, and kernels for the rest.
+static trainc_status prepareApart(const Products &products, Product &product) {
+  const trainc_gemm_detail &g = product.detail;
+  const Batch &batch = product.batch;
+  if (batch.count != 1 || batch.rounds != 1 || !blocksFor(g.m * g.n, 256))
+    return fail(TRAINC_UNSUPPORTED, "it is a batch, or too large");
+  if (g.has_bias || g.epilogue) {
+    Text name;
+    name.format("trainc_epilogue_%s", textOf(g.c_type));
+    TRAINC_TRY(findEpilogue(products, name, &product.epilogue));
+  }
+  if (g.bias_gradient) {
+    Text name;
+    bool sumsC = g.bias_gradient == TRAINC_BIAS_GRADIENT_C;
+    name.format("trainc_column_sums_%s_%s", textOf(sumsC ? g.c_type : g.a_type),
+                textOf(g.c_type));
+    TRAINC_TRY(findEpilogue(products, name, &product.columnSums));
+  }
+  destroyDescriptors(*products.library, product);
+  product.called.has_bias = product.called.has_aux = 0;
+  product.called.epilogue = TRAINC_EPILOGUE_NONE;
+  product.called.bias_gradient = TRAINC_BIAS_GRADIENT_NONE;
+  return prepare(products, product);
+}
+
 /// Fails because of `reason`.
 static trainc_status refuse(const Products &products, trainc_status status,
                             const trainc_gemm_detail &detail,
@@ -436,6 +513,18 @@ static trainc_status refuse(const Products &products, trainc_status status,
               "product %s: %s",
               device.ordinal, device.name, device.major, device.minor,
               products.library->cublasLtGetVersion(), text.c_str(), reason);
+}
+
+/// The first product that is computed in parts.
+static void noteApart(Products &products, const trainc_gemm_detail &detail) {
+  if (products.notice.size())
+    return;
+  Text text;
+  describe(detail, text);
+  products.notice.format(
+      "cuBLASLt %zu has no algorithm for the product %s: what follows such "
+      "products is computed by kernels of the artifact",
+      products.library->cublasLtGetVersion(), text.c_str());
 }
 
 trainc_status trainc::cuda::planProduct(Products &products,
@@ -458,7 +547,7 @@ trainc_status trainc::cuda::planProduct(Products &products,
     return refuse(products, TRAINC_UNSUPPORTED, wanted,
                   "its batch is too large");
   auto *product = create<Product>();
-  product->detail = wanted;
+  product->detail = product->called = wanted;
   product->alignment = alignment;
   product->batch = batch;
   product->empty = wanted.m == 0 || wanted.n == 0 || batch.count == 0;
@@ -467,16 +556,21 @@ trainc_status trainc::cuda::planProduct(Products &products,
     trainc_status status = current.status();
     if (status == TRAINC_OK)
       status = prepare(products, *product);
+    bool apart = status == TRAINC_UNSUPPORTED &&
+                 (wanted.has_bias || wanted.epilogue || wanted.bias_gradient);
+    Text reason;
+    if (apart) {
+      reason.append(trainc_last_error());
+      status = prepareApart(products, *product);
+      reason.append("; apart: ");
+    }
     if (status != TRAINC_OK) {
       destroyProduct(*products.library, product);
-      Text reason;
       reason.append(trainc_last_error());
-      if (status == TRAINC_UNSUPPORTED &&
-          (wanted.epilogue || wanted.bias_gradient))
-        reason.append("; --disable-pass=train-fuse-epilogues makes products "
-                      "without epilogues");
       return refuse(products, status, wanted, reason.c_str());
     }
+    if (apart)
+      noteApart(products, wanted);
   }
   products.products.push(product);
   *out_product = product;
@@ -486,6 +580,39 @@ trainc_status trainc::cuda::planProduct(Products &products,
 //===----------------------------------------------------------------------===//
 // Runs
 //===----------------------------------------------------------------------===//
+
+/// What follows a product that is computed alone: the epilogue, then sums.
+static trainc_status launchEpilogue(const Products &products,
+                                    const Product &product,
+                                    const CUdeviceptr *arguments,
+                                    CUdeviceptr vector, CUdeviceptr auxiliary,
+                                    CUstream stream) {
+  const trainc_gemm_detail &g = product.detail;
+  const Driver &driver = *products.device->driver;
+  if (product.epilogue) {
+    bool gelu = g.epilogue == TRAINC_EPILOGUE_GELU;
+    bool slope = g.epilogue == TRAINC_EPILOGUE_GELU_GRAD;
+    CUdeviceptr c = arguments[2], bias = g.has_bias ? vector : 0;
+    int64_t m = g.m, n = g.n, ldc = g.ldc;
+    int32_t how = (g.has_bias ? 1 : 0) | (gelu && g.has_aux ? 2 : 0) |
+                  (gelu ? 4 : 0) | (slope ? 8 : 0);
+    void *parameters[] = {&c, &bias, &auxiliary, &m, &n, &ldc, &how};
+    TRAINC_CU(driver, cuLaunchKernel, product.epilogue, blocksFor(m * n, 256),
+              1, 1, 256, 1, 1, 0, stream, parameters, nullptr);
+  }
+  if (product.columnSums) {
+    bool ofA = g.bias_gradient == TRAINC_BIAS_GRADIENT_A;
+    bool ofB = g.bias_gradient == TRAINC_BIAS_GRADIENT_B;
+    CUdeviceptr matrix = arguments[ofA ? 0 : ofB ? 1 : 2];
+    int64_t rows = ofA || ofB ? g.k : g.m, columns = ofA ? g.m : g.n;
+    int64_t stride = ofA ? g.lda : ofB ? g.ldb : g.ldc;
+    void *parameters[] = {&matrix, &vector, &rows, &columns, &stride};
+    TRAINC_CU(driver, cuLaunchKernel, product.columnSums,
+              blocksFor(columns, 32), 1, 1, 1024, 1, 1, 0, stream, parameters,
+              nullptr);
+  }
+  return TRAINC_OK;
+}
 
 trainc_status trainc::cuda::runProduct(Products &products,
                                        const Product &product,
@@ -542,5 +669,6 @@ trainc_status trainc::cuda::runProduct(Products &products,
       return refuse(products, result, g, reason.c_str());
     }
   }
-  return TRAINC_OK;
+  return launchEpilogue(products, product, arguments, vector, auxiliary,
+                        stream);
 }

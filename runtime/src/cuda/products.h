@@ -7,6 +7,14 @@
 // the device and the version of cuBLASLt. Sums are in f32 (f64 of f64), also those
 // of parts of k, and f32 stays f32: TF32 only with TRAINC_PROVIDER_TF32.
 //
+// Where cuBLASLt has no algorithm for a product with its bias, epilogue or bias gradient
+// it computes the product alone, and kernels of the image the rest: first bias and
+// gelu, or its slope, on each element, then sums of columns. These start from C as it is
+// stored, so that in 16 bits there is one more rounding than in cuBLASLt; the
+// arithmetic is f32 (f64 of f64), and a column is added in one order: the rows i, i + 32,
+// ... for i < 32, then these 32 sums. Which way a product goes is decided when it is
+// planned, and is the same in every run on equal devices and libraries.
+//
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CUDA_PRODUCTS_H
 #define TRAINC_CUDA_PRODUCTS_H
@@ -23,8 +31,13 @@ struct Products;
 /// to its Products.
 struct Product;
 
-/// TRAINC_UNSUPPORTED without cuBLASLt.
-trainc_status openProducts(const Device &device, Products **out_products);
+/// TRAINC_UNSUPPORTED without cuBLASLt. `module`, which may be null, has the kernels for
+/// what cuBLASLt refuses, and outlives the products.
+trainc_status openProducts(const Device &device, CUmodule module,
+                           Products **out_products);
+
+/// What the user should know of the products that were planned so far, or null.
+const char *noticeOf(const Products &products);
 
 /// What uses its products must be done. Null is allowed.
 void closeProducts(Products *products);
@@ -39,7 +52,8 @@ uint32_t productAlignment(const trainc_command &command);
 
 /// Chooses an algorithm. Equal details and alignments share a product. `alignment` is a
 /// power of two that divides the addresses of all operands; slower algorithms do with
-/// less. TRAINC_UNSUPPORTED if cuBLASLt cannot do it. Not during a capture.
+/// less. TRAINC_UNSUPPORTED if cuBLASLt cannot do it, not even the product alone. Not
+/// during a capture.
 trainc_status planProduct(Products &products, const trainc_gemm_detail &detail,
                           const Product **out_product, uint32_t alignment = 16);
 

@@ -58,7 +58,7 @@ int main() {
   Device *device;
   OK(openDevice(0, &device));
   Products *products;
-  trainc_status status = openProducts(*device, &products);
+  trainc_status status = openProducts(*device, nullptr, &products);
   // CHECK: TRAINC_DEVICE_FAILED, cublasLtCreate: {{.*}} (CUBLAS_STATUS_NOT_INITIALIZED)
   printf("%s, %s\n", trainc_status_name(status), trainc_last_error());
   closeDevice(device);

@@ -19,8 +19,10 @@
 //     clocks, textures, printf: the compiler refuses them by name.
 //   - Blocks at the same time: a block that waits for another never ends, and is
 //     stopped by the limit of accesses.
-//   - The rounding of approximate functions; the order of sums inside of mma (here:
-//     exact products, summed in f64, rounded once); the cost of anything.
+//   - The rounding of approximate functions: TRAINC_EMULATOR_ULPS=2 in the environment
+//     makes f32 functions that are not exact on GPUs wrong by up to so many units in the
+//     last place. The order of sums inside of mma: here, of 8 exact products at a time,
+//     cut off to f32. The cost of anything.
 //   - Bounds of local memory (a thread's own arrays), of which there are 128 KiB.
 //
 // What is checked, each with a report that names kernel, block, thread, address, and

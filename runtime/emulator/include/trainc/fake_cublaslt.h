@@ -25,6 +25,9 @@
 //   TRAINC_FAKE_CUBLASLT_FAIL  create: there is no handle; heuristic: the choice of an
 //                              algorithm fails; empty: it finds none; matmul: products
 //                              are refused
+//   TRAINC_FAKE_CUBLASLT_REFUSE  epilogues for which there is no algorithm: bias,
+//                              gelu_aux_bias, dgelu_bgrad, bgrada, ..., with commas
+//                              between them, or all
 //
 // Thread-safe as cuBLASLt: descriptors are not shared by threads.
 //

@@ -8,7 +8,7 @@
 // events, recorded by captures, done again by each launch of a graph. They go through
 // memory that the processes share, by pieces; a process whose peers have not come goes
 // on with other work. Sums are ((x0 + x1) + x2) + ... in the order of ranks, bf16 and
-// f16 in f32 and rounded once.
+// f16 in f32, rounded after each addition.
 //
 // Communicators are not blocking, and no other kind is made: what is begun is not there
 // before ncclCommGetAsyncError has been asked several times, and until then the

@@ -28,6 +28,9 @@ inline void storeSum(uint32_t dtype, void *to, uint64_t at,
           : isFloat(dtype)      ? static_cast<double>(static_cast<float>(sum) +
                                                       static_cast<float>(x))
                                 : sum + x;
+    // Rounded after each addition.
+    storeElement(dtype, one.data(), 0, sum);
+    sum = loadElement(dtype, one.data(), 0);
   }
   storeElement(dtype, to, at, sum);
 }

@@ -281,10 +281,17 @@ struct Bench {
   Products *products = nullptr;
   CUstream stream = nullptr;
   CUdeviceptr workspace = 0;
+  CUmodule module = nullptr; // null: there are no kernels for epilogues
 
-  Bench() {
+  /// With the kernels of an image for the emulator, if there is one.
+  explicit Bench(const char *path = nullptr) {
     OK(openDevice(0, &device));
-    OK(openProducts(*device, &products));
+    if (path) {
+      std::string bytes = readFile(path);
+      trainc_image images[] = {image(TRAINC_IMAGE_HOST, 0, bytes)};
+      OK(loadImage(*device, images, 1, &module));
+    }
+    OK(openProducts(*device, module, &products));
     OK(createStream(*device, &stream));
     OK(allocate(*device, workspaceBytes(*products), &workspace));
   }
@@ -292,6 +299,7 @@ struct Bench {
     release(*device, workspace);
     destroyStream(*device, stream);
     closeProducts(products);
+    unloadImage(*device, module);
     closeDevice(device);
   }
   Bench(const Bench &) = delete;
