@@ -107,17 +107,33 @@ def same_numbers(folder, models, data):
         shutil.copytree(f"{folder}/c2", f"{folder}/r{ranks}")
         results = Run(folder, ranks, models[ranks], *data, "--steps", 10, "--resume", "--checkpoint-dir",
                       f"r{ranks}").wait()
+        contents(f"{folder}/r{ranks}/step-000010.safetensors")
         expect(f"resumed on {ranks}", results[0][0] == 0 and
                np.allclose(losses(results[0][1])[-1], losses(one[1])[-1], rtol=1e-5), results[0])
 
 
+CRC = []
+for byte in range(256):
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    CRC.append(byte)
+
+
+def crc32c(data):
+    left = 0xFFFFFFFF
+    for byte in data:
+        left = left >> 8 ^ CRC[(left ^ byte) & 255]
+    return left ^ 0xFFFFFFFF
+
+
 def contents(path):
-    """The tensors of a checkpoint: type, shape and bytes by name."""
+    """The tensors of a checkpoint: type, shape and bytes by name. All ranks together have made its checksum."""
     with open(path, "rb") as f:
         data = f.read()
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
-    header.pop("__metadata__")
+    metadata = header.pop("__metadata__")
+    expect(f"checksum of {os.path.basename(path)}", metadata["trainc.checksum"] == f"crc32c:{crc32c(data[start:]):08x}", metadata)
     return {name: (t["dtype"], t["shape"], data[start:][slice(*t["data_offsets"])]) for name, t in header.items()}
 
 
