@@ -43,6 +43,9 @@ train.step @planned(%x: tensor<4xf32>) {
 // CHECK-LABEL: train.step @tied
 // CHECK: %[[SUM:.*]] = nn.embedding_grad %{{.*}}, %{{.*}} init %x
 // CHECK: train.write %[[SUM]] to @arena.grad
+// A loss scale without a rule is the source's, unless it is set.
+// CHECK: train.arena @arena.scalars
+// CHECK-SAME: flags = array<i32: 2, 2, 2, 2, 0, 0, 0, 0, 0, 2, 1, 2, 3, 0, 1, 0, 0, 1>
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4x3xf32> init(ones) optimizer(@o)
 train.step @tied(%i: tensor<5xi32>, %x: tensor<4x3xf32>, %d: tensor<5x3xf32>) {
@@ -77,7 +80,10 @@ train.step @twice(%i: tensor<5xi32>, %d: tensor<5x3xf32>) {
 // CHECK: nn.max %{{.*}}, %{{.*}}
 // CHECK: train.write %{{.*}} to @arena.scalars::@loss_scale :
 // CHECK: train.write %{{.*}} to @arena.scalars::@loss_scale_age :
+// It is part of every checkpoint (3: and may be set), the limit of the clip only if it is set (1).
 // CHECK: train.arena @arena.scalars
+// CHECK-SAME: flags = array<i32: 2, 2, 2, 2, 0, 0, 0, 0, 0, 2, 3, 2, 3, 0, 1, 0, 0, 1, 1, 1, 1, 1>
+// CHECK-SAME: @clip_factor, @finite, @skipped, @loss_scale, @loss_scale_age, @seed, @read_scale, @clip_limit
 // CHECK-SAME: @loss_scale.growth, @loss_scale.backoff, @loss_scale.interval, @loss_scale.min
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)

@@ -187,6 +187,11 @@ public:
   void save(const std::string &path) {
     check(trainc_save(get(), path.c_str()));
   }
+  void reserveDirectory(const std::string &directory, bool overwrite = false) {
+    check(trainc_reserve_directory(
+        get(), directory.c_str(),
+        overwrite ? static_cast<uint32_t>(TRAINC_DIRECTORY_OVERWRITE) : 0));
+  }
   std::string saveCheckpoint(const std::string &directory, uint32_t keep) {
     const char *path;
     check(trainc_save_checkpoint(get(), directory.c_str(), keep, &path));
@@ -195,6 +200,8 @@ public:
   void load(const std::string &path) {
     check(trainc_load(get(), path.c_str()));
   }
+  /// Which scalars of the checkpoint are not the artifact's, or null.
+  const char *loadNotice() const { return trainc_load_notice(get()); }
   void loadParameters(const std::string &path) {
     check(trainc_load_parameters(get(), path.c_str()));
   }
