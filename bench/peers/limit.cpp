@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -76,17 +77,28 @@ void update4R3W(float *__restrict p, const float *__restrict g,
   }
 }
 
+#ifdef __AVX512BF16__
+using Brain = __bf16;
+Brain toBrain(float x) { return static_cast<__bf16>(x); }
+#else // without an instruction the conversion is a call
+using Brain = uint16_t;
+Brain toBrain(float x) {
+  uint32_t bits = std::bit_cast<uint32_t>(x);
+  return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+}
+#endif
+
 /// 4 reads, 3 writes and a bf16 copy: the same with a persistent compute copy
 /// of the parameters.
 void update4R3WCopy(float *__restrict p, const float *__restrict g,
                     float *__restrict m, float *__restrict v,
-                    __bf16 *__restrict c, size_t n) {
+                    Brain *__restrict c, size_t n) {
 #pragma omp parallel for simd schedule(static) simdlen(32)
   for (size_t i = 0; i < n; ++i) {
     p[i] += g[i];
     m[i] += g[i];
     v[i] += g[i];
-    c[i] = static_cast<__bf16>(p[i]);
+    c[i] = toBrain(p[i]);
   }
 }
 
@@ -105,25 +117,43 @@ void copy(float *__restrict to, const float *__restrict from, size_t n) {
     to[i] = from[i];
 }
 
-constexpr int kChains = 16, kRounds = 20'000'000;
+#ifdef __AVX512F__
+using Vector = __m512;
+constexpr int kChains = 16;
+Vector broadcast(float x) { return _mm512_set1_ps(x); }
+Vector multiplyAdd(Vector x, Vector p, Vector q) {
+  return _mm512_fmadd_ps(x, p, q);
+}
+#else
+using Vector = __m256;
+constexpr int kChains = 12; // of 16 registers, two of which hold operands
+Vector broadcast(float x) { return _mm256_set1_ps(x); }
+Vector multiplyAdd(Vector x, Vector p, Vector q) {
+  return _mm256_fmadd_ps(x, p, q);
+}
+#endif
+constexpr int kLanes = sizeof(Vector) / sizeof(float), kRounds = 20'000'000;
 
-/// 16 independent chains of `operation` in the registers of each thread: the
+/// kChains independent chains of `operation` in the registers of each thread: the
 /// arithmetic peak.
 template <typename Operand, typename Operation>
 void runInRegisters(int threads, Operand a, Operand b, Operation operation) {
   [[maybe_unused]] volatile float sink = 0;
 #pragma omp parallel num_threads(threads)
   {
-    __m512 x[kChains];
+    Vector x[kChains];
     for (int c = 0; c < kChains; ++c)
-      x[c] = _mm512_set1_ps(float(c));
+      x[c] = broadcast(float(c));
     for (int r = 0; r < kRounds; ++r)
       for (int c = 0; c < kChains; ++c)
         x[c] = operation(x[c], a, b);
-    __m512 total = _mm512_setzero_ps();
-    for (int c = 0; c < kChains; ++c)
-      total = _mm512_add_ps(total, x[c]);
-    sink = _mm512_reduce_add_ps(total);
+    Vector total = x[0];
+    for (int c = 1; c < kChains; ++c)
+      total += x[c];
+    float lanes = 0;
+    for (int i = 0; i < kLanes; ++i)
+      lanes += total[i];
+    sink = lanes;
   }
 }
 
@@ -229,7 +259,7 @@ std::vector<Kernel> memoryKernels() {
       kernel("update_4r3w_bf16_copy", 30,
              [=] {
                update4R3WCopy(p.get(), g.get(), m.get(), v.get(),
-                              reinterpret_cast<__bf16 *>(c.get()), n);
+                              reinterpret_cast<Brain *>(c.get()), n);
              }),
       kernel("sum", 4,
              [=] { [[maybe_unused]] volatile float sink = sum(g.get(), n); }),
@@ -241,13 +271,13 @@ std::vector<Kernel> registerKernels(int threads) {
   volatile float
       one = 1,
       tiny = 1e-9f; // volatile: or the compiler would do the sums itself
-  __m512 a = _mm512_set1_ps(one), b = _mm512_set1_ps(tiny);
+  Vector a = broadcast(one), b = broadcast(tiny);
   double chains = double(kChains) * kRounds * threads;
   std::vector<Kernel> kernels;
-  kernels.push_back({"fma_registers", "", false, 3, 32 * chains, [=] {
+  kernels.push_back({"fma_registers", "", false, 3, 2 * kLanes * chains, [=] {
                        runInRegisters(threads, a, b,
-                                      [](__m512 x, __m512 p, __m512 q) {
-                                        return _mm512_fmadd_ps(x, p, q);
+                                      [](Vector x, Vector p, Vector q) {
+                                        return multiplyAdd(x, p, q);
                                       });
                      }});
 #ifdef __AVX512BF16__
