@@ -273,8 +273,10 @@ Compilation::checkSymbols(MutableArrayRef<OwningOpRef<ModuleOp>> modules) {
     if (target == Target::CPU)
       llvm::append_range(kernels, module->getOps<train::KernelOp>());
   for (const UndefinedSymbol &symbol : undefined) {
-    if (symbol.object >= kernels.size())
-      continue; // a table's, which the linker reports
+    if (symbol.object >= kernels.size()) {
+      (void)error("the artifact's tables need '" + symbol.name + "'");
+      continue;
+    }
     train::KernelOp kernel = kernels[symbol.object];
     llvm::SetVector<StringRef> operations;
     for (Operation &op : kernel.getBody().front().without_terminator())
