@@ -224,6 +224,12 @@ struct MergeLaunchesPass
     : trainc::impl::MergeLaunchesPassBase<MergeLaunchesPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    for (auto list : module.getOps<ListOp>())
+      if (list.getWorkspace()) {
+        list.emitOpError("expects memory that is not planned; run "
+                         "train-merge-launches before train-plan-memory");
+        return signalPassFailure();
+      }
     Merger merger(module);
     for (auto list : module.getOps<ListOp>())
       merger.mergeIn(list.getBody().front());

@@ -1,4 +1,4 @@
-// What GEMMs do not take.
+// What GEMMs do not take: the pass does nothing.
 //
 // RUN: trainc-opt %s --train-fuse-epilogues --split-input-file | FileCheck %s --implicit-check-not=epilogue --implicit-check-not=bias_gradient
 // RUN: trainc-opt %s --train-fuse-epilogues --split-input-file --remarks-filter=train-fuse-epilogues 2>&1 | FileCheck %s --check-prefix=REMARK

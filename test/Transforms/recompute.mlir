@@ -93,7 +93,7 @@ train.list @block of @e "first" (%x: tensor<32x32xf32>) {
 
 // -----
 
-// Below the limit, and in a list that is planned, nothing changes.
+// Does nothing below the limit, and in a list that is planned.
 // CHECK-LABEL: train.list @small
 // CHECK-NOT: recomputed
 // CHECK-COUNT-2: train.launch

@@ -1,7 +1,7 @@
 // RUN: trainc-opt %s --train-set-mesh="axes=data=4,host=2" --split-input-file | FileCheck %s
 // RUN: trainc-opt %s --train-set-mesh --split-input-file | FileCheck %s --check-prefix=NONE
 
-// Sizes by name, others stay.
+// Sizes by name, others stay. Without sizes it does nothing (NONE).
 // CHECK: train.mesh @grid(host = 2, data = 4, model = 3)
 // NONE: train.mesh @grid(host = 1, data = 1, model = 3)
 train.mesh @grid(host = 1, data = 1, model = 3)

@@ -328,3 +328,21 @@ func.func @view_end(%x: tensor<8xf32>) {
   %0 = train.view %x from 5 : tensor<8xf32> -> tensor<2x2xf32>
   return
 }
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @constrain_unknown(%x: tensor<4xf32>) {
+  // expected-error @below {{'train.constrain' op expects at most one list per dimension of axes of the mesh, each once (C1), got}}
+  %0 = train.constrain %x split([model]) : tensor<4xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @constrain_twice(%x: tensor<4x4xf32>) {
+  // expected-error @below {{'train.constrain' op expects at most one list per dimension of axes of the mesh, each once (C1), got}}
+  %0 = train.constrain %x split([data], [data]) : tensor<4x4xf32>
+  return
+}
