@@ -1,6 +1,7 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Trains small models as compiled by default, by definitions (--reference), and with passes left out, and compares.
+The executor by definitions is the oracle of kernels, fusion and layout: gradients and plans are judged by JAX.
 
 usage: reference.py [MODEL ...]
 

@@ -86,7 +86,10 @@ struct CommandLine {
       cl::desc("Gradients that ranks exchange at a time, about (33554432)"),
       cl::value_desc("bytes"), cl::init(32 << 20), cl::cat(category)};
   cl::opt<bool> reference{
-      "reference", cl::desc("Plain code by definitions: the tests' oracle"),
+      "reference",
+      cl::desc("Kernels by plain definitions, none fused, and a plain layout: "
+               "the tests' oracle of kernels, fusion and layout, not of "
+               "gradients and plans"),
       cl::Hidden, cl::cat(category)};
   cl::opt<std::string> memoryLimit{
       "memory-limit",

@@ -30,7 +30,8 @@ struct PipelineOptions {
   /// needs them, by argument: see `disablablePasses`.
   llvm::StringSet<> disabled;
   /// One op per kernel, lowered by its linalg decomposition, no two values in the
-  /// same memory: the oracle of the passes.
+  /// same memory: the tests' oracle of kernels, fusion and layout. Gradients and
+  /// plans are those of every other build.
   bool reference = false;
   /// Bytes at a multiple of which slices of arenas start (train-coalesce).
   int64_t alignSize = 256;
