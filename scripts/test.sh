@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up, builds and runs all tests; the last line is "N passed, N failed".
+# Sets up, builds and runs all tests; says which were skipped and why; the last line is "N passed, N failed".
 #
 # usage: test.sh [lit option or path under build/test ...]
 # shellcheck source=scripts/common.sh
@@ -18,7 +18,12 @@ python3 - $results <<'END' || status=1
 import collections, json, sys
 
 with open(sys.argv[1]) as f:
-    codes = collections.Counter(test["code"] for test in json.load(f)["tests"])
+    tests = json.load(f)["tests"]
+for test in tests:
+    if test["code"] in ("UNSUPPORTED", "SKIPPED"):
+        why = " ".join(test["output"].split()) or test["code"].lower()
+        print(f"skipped {test['name'].split(' :: ')[-1]}: {why}")
+codes = collections.Counter(test["code"] for test in tests)
 passed = codes["PASS"] + codes["FLAKYPASS"]
 failed = sum(codes[c] for c in ("FAIL", "XPASS", "UNRESOLVED", "TIMEOUT"))
 print(f"{passed} passed, {failed} failed")

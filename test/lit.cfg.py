@@ -69,8 +69,9 @@ if os.path.exists(mpi_plugin) and shutil.which("mpirun"):
 
 
 # An installed CUDA toolkit, or what setup.sh --test has put into .venv.
-wheels = os.path.join(config.trainc_source_dir, ".venv", "lib", "python3*", "site-packages", "nvidia", "cu13")
-cuda_roots = [os.environ.get("CUDA_ROOT"), os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr", *glob.glob(wheels)]
+wheels = os.path.join(config.trainc_source_dir, ".venv", "lib", "python3*", "site-packages", "nvidia")
+cuda_roots = [os.environ.get("CUDA_ROOT"), os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr",
+              *glob.glob(os.path.join(wheels, "cu13")), *glob.glob(os.path.join(wheels, "nccl"))]
 cuda_roots = list(filter(None, cuda_roots))
 toolkit = next((root for root in cuda_roots if os.path.exists(os.path.join(root, "bin", "ptxas"))), None)
 if toolkit:
@@ -90,7 +91,7 @@ if cuda_header:
     config.substitutions.append(("%cuda_include", os.path.dirname(cuda_header)))
 if cuda_header and os.path.exists(os.path.join(os.path.dirname(cuda_header), "cublasLt.h")):
     config.available_features.add("cublaslt-header")
-cublaslt = cuda_file("lib64/libcublasLt.so", "lib/libcublasLt.so")
+cublaslt = cuda_file("lib64/libcublasLt.so", "lib/libcublasLt.so", "lib/libcublasLt.so.13")
 if cublaslt:
     config.available_features.add("cublaslt")
     config.substitutions.append(("%cublaslt", cublaslt))
@@ -108,8 +109,8 @@ if cuda_stub:
     config.substitutions.append(("%cuda_stub", cuda_stub))
 
 
-def has_jax():
-    command = [python, "-c", "import jax"]
+def can_import(*modules):
+    command = [python, "-c", "import " + ", ".join(modules)]
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
@@ -137,8 +138,12 @@ def has_amx():
 
 if has_amx() and not avx2_only:
     config.available_features.add("amx")
-if has_jax():
-    config.available_features.add("jax")
+# JAX stands for what our tests use of it: with optax, NumPy and ml_dtypes.
+packages = {"numpy": ["numpy"], "ml_dtypes": ["ml_dtypes"], "safetensors": ["safetensors"],
+            "jax": ["jax", "optax", "numpy", "ml_dtypes"]}
+config.available_features |= {name for name, modules in packages.items() if can_import(*modules)}
+if shutil.which("clang-format-22"):
+    config.available_features.add("clang-format")
 path = config.environment["PATH"]
 if shutil.which("ptxas", path=path) and shutil.which("mlir-opt", path=path):
     config.available_features.add("ptxas")

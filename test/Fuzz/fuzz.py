@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s --mutants 500 --valid 50 --seed 1 --build %trainc_build --runtime-build %trainc_build
 """Fuzzes trainc in process: mutated modules up to form 3, and random valid ones with all passes on against all off.
 

@@ -1,4 +1,4 @@
-# REQUIRES: amx
+# REQUIRES: amx, numpy
 # RUN: %python %s
 """An artifact with tile registers is refused where the system does not keep them; one without runs.
 

@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 """Checks that the planned memory of a GPT's step grows linearly with the tokens of a sequence, from 512 to 4096."""
 import os

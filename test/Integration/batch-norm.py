@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Trains a small CNN with batch norm and compares running statistics, losses and an evaluation with NumPy.
 

@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 """Sums over ranks that a `train.constrain` splits: of one dimension or of two, over some of the ranks that have terms or over all,
 in the order of the mesh and in another; what is split is gathered again. Losses, gradient norms and parameters are those of one

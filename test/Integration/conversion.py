@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """One text compiled with parameters in f32, bf16 and f16: a state of one goes on in the other, converted in place or
 through a checkpoint, and every way gives the same bits. What does not fit is refused and changes nothing.

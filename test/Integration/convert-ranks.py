@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy, safetensors
 # RUN: %python %s
 """The state of several ranks, converted by all of them: to another type, to an artifact of other types, meshes, modes and buckets, and
 on loading. What they save is what one rank saves that converts alike, and they go on as from that file. What one rank cannot do, or

@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 """Steps for GPUs whose products have epilogues (train-fuse-epilogues), on the driver and the cuBLASLt of tests.
 

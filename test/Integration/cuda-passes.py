@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 """Steps for GPUs without each of the optional passes, and without all of them: the same losses, norms and parameters.
 

@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 """Two and four ranks with a GPU each, on the driver, cuBLASLt and NCCL of tests, against the same artifact on processors:
 losses, parameters, optimizer states that are in pieces; collectives that are started apart; windows; checkpoints of one in the other.

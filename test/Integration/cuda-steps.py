@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 # RUN: env TRAINC_EMULATOR_ULPS=2 TRAINC_FAKE_CUDA_LATE=1 %python %s
 """Whole steps for GPUs, on the driver and the cuBLASLt of tests, against the same artifact on the processor.

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Compares the draws of dropout, in the loss and in its gradient, with a NumPy Philox; and resumes within a window.
 

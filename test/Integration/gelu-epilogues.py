@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 """Gelu and its slope as epilogues of products give the bits of kernels of their own: GPTs whose products are AMX's, where
 there is AMX, and a library's, all of them with AVX2 only; in f32, bf16 and f16."""

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Updates of gradients that are inputs: the same as of the gradients of a loss; from the gradients' own memory without a copy;
 summed over a window; added to those of a loss.

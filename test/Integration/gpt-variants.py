@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Trains a small GPT with and without recomputed blocks, and in bf16.
 

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Parameters kept in the compute type: the same bits as casts in every micro-step, for updates, evals and checkpoints, and no
 cast of a parameter in them.

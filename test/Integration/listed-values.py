@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: ml_dtypes, numpy
 # RUN: %python %s
 """Constants and initial values that list their elements, as `dense`, `sparse` or `dense_resource`, of every type of elements."""
 import os

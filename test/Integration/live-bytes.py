@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """What the workspace holds at each command (bench/liveness.py), and that no plan is below it."""
 import os

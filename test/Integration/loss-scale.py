@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """The loss scale: no result depends on a static one that is a power of two; a dynamic one follows its rule; small gradients
 of f16 survive with one and are 0 without.

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Trains models with less and less memory (trainc --memory-limit): values are computed again, and not a bit changes.
 

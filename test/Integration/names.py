@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """No decision depends on a name: modules whose parameters, buffers, functions, optimizers, schedules, entries and
 values have other names get the same plan, commands, memory report and tables.

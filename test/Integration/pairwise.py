@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Trains a small model by every pair of optimizer, clip, length of a window, precision and recomputation: the loss is
 finite and falls; one update for all parameters in arenas and one for each, and 1 and 2 threads, give the same bits.

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """What all ranks compute together is what one rank computes: losses, weights, gradients, buffers and evaluations in f64.
 

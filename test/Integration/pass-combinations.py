@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Compiles a model with every set of passes left out: losses and state have the same bits."""
 import itertools

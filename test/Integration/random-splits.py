@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 """Random networks whose inputs, parameters and values in between are split at random over two axes or three, in any order of
 axes and in any mode, train as on one rank. What is refused says that a `train.constrain` would help.

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """What goes wrong on several ranks and not on one: an infinity or no loss terms on one rank alone, pieces of nothing but padding, fewer
 parameters than ranks, optimizers and clips that need whole parameters, and what must not depend on the number of ranks (dropout,

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Several ranks train as one does: in every mode and mesh, windows of one and of several, f32 and bf16; and all modes, bucket sizes and
 sets of passes give the same bits on every rank. So do those which sum gradients in each micro-step; what they exchange is counted.

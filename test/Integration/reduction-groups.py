@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Parameters whose gradients are sums over different ranks, in one module: on a mesh of 2 x 2, of all ranks, of those along
 `data`, of those along `model`, and of one alone. Losses, norms, clips, skips and states are those of one rank, in every mode, in

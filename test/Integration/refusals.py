@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """What the step passes refuse: each with a message that says where, what was found and what was expected, and nothing changed."""
 import os

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy, safetensors
 # RUN: %python %s
 """Checkpoints of several ranks: any number of ranks goes on with them, replicated or sharded, also inside a window; other programs can read
 them; and a save that fails on one rank fails on all and leaves the old file.

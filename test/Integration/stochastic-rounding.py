@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: ml_dtypes, numpy
 # RUN: %python %s
 """Parameters of bf16 and f16 that updates round by chance: bit for bit by the definition (here in NumPy, from the ODS text of
 train.update), the same fused, unfused and with any number of threads, again in a second run, and right on average.

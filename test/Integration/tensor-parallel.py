@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Ranks that have parts of the weights train as one does: linear layers by columns and rows, heads of attention, packed
 and grouped, rows of embeddings, classes of the loss; in every mode of gradients and states, windows of one and of several,

@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 """A step gives the same bits on any number of threads. The GPT has products whose k is cut in two, where there is AMX: their
 halves are added while the next commands run."""

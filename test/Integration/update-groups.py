@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Trains parameters of many groups, by one update for all and by one for each, in every layout of the state, from the
 start and from a checkpoint, and compares all that is stored, bitwise.

@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 """trainc-run on two ranks with a GPU each, on the driver, the cuBLASLt and the NCCL of tests, one of which has a fault: an error, a
 refusal, a hang, a death, a call that does not return, at collectives of a step that runs plainly and of one that is a graph. Both

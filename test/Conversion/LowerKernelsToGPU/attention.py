@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s %runtime_lib/libtrainc_emulator.so %t
 """Attention and its gradients on the emulator against NumPy, in f64.
 

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s %runtime_lib/libtrainc_emulator.so %t
 """Kernels of whole models on the emulator against the CPU target: each kernel's body is also an eval.
 

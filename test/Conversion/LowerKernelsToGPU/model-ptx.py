@@ -1,4 +1,4 @@
-# REQUIRES: ptxas
+# REQUIRES: ptxas, numpy
 # RUN: %python %s %t
 """All kernels of a GPT-2 as PTX: registers, widths of accesses, exact functions.
 

@@ -1,4 +1,4 @@
-# REQUIRES: ptxas
+# REQUIRES: ptxas, numpy
 # RUN: %python %s %S/attention.mlir %t
 """Attention and convolutions as PTX: their instructions, and that ptxas keeps all in registers.
 

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """A state that is saved from one layout, in the middle of a window, is loaded into any other and goes on with the same
 bits."""

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """The clip sees the average of a window, not its sum and not the micro-steps; with average = false it sees the sum."""
 import os

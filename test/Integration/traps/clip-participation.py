@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """A group with clip(false) is left out of the norm and of the scaling, with every kind of clip; NaN in it still
 skips."""

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Decay of some groups and not of others, decoupled and coupled; coupled decay is added after the clip, which does
 not see it."""

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Groups without parameters, clips without gradients, one parameter alone, everything else frozen: no division by 0."""
 import os

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Gradients in f16 whose squares, sum of squares and norm are above 65504, the largest f16: the norm is still right,
 the clip too, and no update is skipped. What does not fit into f16 on the way to a gradient is an infinity, and

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Frozen parameters have no gradient, no state and no part in the norm, and keep their bits; others train."""
 import os

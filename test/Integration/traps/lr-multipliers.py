@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Parameters of one update with two multipliers of the learning rate, or rates of their own, each move by theirs."""
 import os

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """NaN between the tensors of all arenas changes no norm, no clip, no update, and stays there."""
 import ctypes

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """The order of additions in the norm is the documented one, bit by bit, fused or not, in every layout, for any number
 of threads: squares in f64 by fused multiply-adds in 32 lanes over blocks of 4096 elements counted from the start of each

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """A gradient that is not finite skips the update: nothing moves, whatever the optimizer: no parameter by decay or
 momentum, no state, no average, no count, no schedule. The run goes on as if that window had not been."""

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """A parameter that is used twice has one gradient, the sum of both uses, which counts once in the norm, and one
 update."""

@@ -1,5 +1,6 @@
 # Kernels on the emulator against NumPy, in the natural and in a shuffled order.
 #
+# REQUIRES: numpy
 # RUN: trainc-emulate %S/Inputs/kernels.mlir -o %t.so
 # RUN: %python %s %runtime_lib/libtrainc_emulator.so %t.so 0
 # RUN: %python %s %runtime_lib/libtrainc_emulator.so %t.so 7

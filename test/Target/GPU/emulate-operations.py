@@ -1,5 +1,6 @@
 # Each operation on the emulator against what the PTX ISA says it does.
 #
+# REQUIRES: numpy
 # RUN: trainc-emulate %S/Inputs/operations.mlir -o %t.so
 # RUN: %python %s %runtime_lib/libtrainc_emulator.so %t.so
 
