@@ -2,6 +2,7 @@
 import json
 import os
 import sys
+from itertools import product
 
 from common import ROOT, generate, run, tool
 from rows import judge
@@ -13,6 +14,7 @@ sys.path[:0] = [TESTS, os.path.join(TESTS, "Inputs")]
 UPDATES = 20
 ALIGNMENTS = [4, 16, 64, 256, 4096]
 COALESCED = ["parameters", "compute copies", "gradients", "optimizer states", "buffers"]
+ROUNDINGS = {"": "", "with stochastic rounding to bf16": "precision(master = bf16, rounding = stochastic)"}
 UNFUSED, UNCOALESCED = "--disable-pass=train-fuse-optimizer", "--disable-pass=train-coalesce"
 
 
@@ -30,21 +32,24 @@ def train(text, inputs, *options, threads=2):
 
 
 def bitwise(folder):
-    """Every rule of the optimizers' test; fused or not, coalesced or not, 1 or 2 threads."""
+    """Every rule of the optimizers' test, parameters of f32 and of bf16 rounded by chance; fused or not, coalesced or not, 1 or
+    2 threads."""
     import optimizers
     _, gradients = optimizers.data()
     inputs = [{f"g{n}": v for n, v in g.items()} for g in gradients[:UPDATES]]
-    rules, notes = 0, []
-    for name, declarations, clauses, _ in optimizers.rules():
-        text = optimizers.module(declarations, clauses or "clip(global_norm<3.0>)", "f32")
+    cases, notes = 0, []
+    for (rule, declarations, clauses, _), rounding in product(optimizers.rules(), ROUNDINGS):
+        name = f"{rule} {rounding or 'in f32'}"
+        text = optimizers.module(declarations, f"{clauses or 'clip(global_norm<3.0>)'} {ROUNDINGS[rounding]}", "f32")
         want = train(text, inputs)
         ways = {"unfused": (UNFUSED,), "not coalesced": (UNCOALESCED,), "neither": (UNFUSED, UNCOALESCED)}
         notes += [f"{name}: {way} differs" for way, options in ways.items() if train(text, inputs, *options) != want]
         if train(text, inputs, threads=1) != want:
             notes.append(f"{name}: 1 thread differs")
-        rules += 1
-    return judge(rules and not notes, "; ".join(notes[:5]) or f"{rules} rules of optimizers, schedules and clips, a"
-                 f" user's among them: all equal over {UPDATES} updates")
+        cases += 1
+    return judge(cases and not notes, "; ".join(notes[:5]) or f"{cases // len(ROUNDINGS)} rules of optimizers, schedules and"
+                 f" clips, a user's among them, each {' and '.join(r or 'in f32' for r in ROUNDINGS)}: all equal over"
+                 f" {UPDATES} updates")
 
 
 # Layout.
