@@ -20,11 +20,22 @@ function(_trainc_compiler_target target)
   trainc_warnings(${target})
 endfunction()
 
-# add_trainc_library(name SOURCES... [DEPENDS targets] [LINK_LIBS targets])
+# add_trainc_library(name SOURCES... [DEPENDS targets] [LINK_LIBS targets]
+#                    [PRECOMPILE headers | PRECOMPILED_BY library])
+# PRECOMPILE: headers to parse once and not in each source, where parsing takes nearly all
+# of the time. PRECOMPILED_BY: takes those of another library. A source still includes what
+# it uses: CMAKE_DISABLE_PRECOMPILE_HEADERS=ON builds, too (scripts/lint.sh --includes).
 function(add_trainc_library name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;LINK_LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PRECOMPILED_BY" "DEPENDS;LINK_LIBS;PRECOMPILE" ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
   _trainc_compiler_target(${name})
+  # Without its time in it, ccache finds a precompiled header again.
+  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>)
+  if(ARG_PRECOMPILE)
+    target_precompile_headers(${name} PRIVATE ${ARG_PRECOMPILE})
+  elseif(ARG_PRECOMPILED_BY)
+    target_precompile_headers(${name} REUSE_FROM ${ARG_PRECOMPILED_BY})
+  endif()
   target_link_libraries(${name} PUBLIC ${ARG_LINK_LIBS} MLIR LLVM)
   if(ARG_DEPENDS)
     add_dependencies(${name} ${ARG_DEPENDS})
