@@ -48,9 +48,10 @@ def module_of(artifact):
     return update_module(w, bf16) if artifact.update else workload_module(w, *["--bf16"] * bf16)
 
 
-# Of test/Runtime/cuda all *-real.cpp are packed, and a program that the driver of tests can do, too.
+# Of test/Runtime/cuda all *-real.cpp are packed, a program that the driver of tests can do, too, and those of other parts.
 TEST_FILES = {"device-real": ["push.ptx", "kernels.mlir"]}  # that they read
 FAKES_DO = "nccl-alone"
+PROGRAMS = {"products": "products-times", "determinism": "determinism"}
 
 
 def compile_artifact(text, path, archs, *options):
@@ -139,12 +140,19 @@ class Packing:
                 if f"cpu:{artifact.name}" in self.expected:
                     continue
                 self.say(f"losses of {artifact.name} on the processor")
-                with tempfile.TemporaryDirectory() as folder:
-                    library = compile_module(module_of(artifact), os.path.join(folder, "model.so"))
-                    done = run([sys.executable, os.path.join(self.folder, "bench", "cuda", "serve.py"), library, artifact.workload,
-                                "--device", "cpu"], stdin=subprocess.DEVNULL)
-                ready = json.loads(done.stdout.strip().splitlines()[-1])["ready"]
-                self.expected[f"cpu:{artifact.name}"] = {key: ready[key] for key in ("loss", "norm")}
+                self.expected[f"cpu:{artifact.name}"] = self.first_losses(module_of(artifact), artifact.workload)
+                if artifact.workload in catalog.IN_F64 and artifact.workload not in self.expected:
+                    self.say(f"losses of {artifact.workload} in f64")
+                    text = workload_module(ALL_WORKLOADS[artifact.workload], "--type", "f64")
+                    self.expected[artifact.workload] = self.first_losses(text, artifact.workload)
+
+    def first_losses(self, text, workload):
+        with tempfile.TemporaryDirectory() as folder:
+            library = compile_module(text, os.path.join(folder, "model.so"))
+            done = run([sys.executable, os.path.join(self.folder, "bench", "cuda", "serve.py"), library, workload,
+                        "--device", "cpu"], stdin=subprocess.DEVNULL, timeout=1800)
+        ready = json.loads(done.stdout.strip().splitlines()[-1])["ready"]
+        return {key: ready[key] for key in ("loss", "norm")}
 
     def operations(self):
         """The modules of test/Integration/gradients.py: small cases, their operands, and what JAX says."""
@@ -181,19 +189,26 @@ class Packing:
         np.savez_compressed(self.path("operations", size, f"{op}.{element}.npz"), **values)
         return [[p.case.name, errors[p.case.name]] for p in prepared]
 
+    def program(self, name):
+        """A program of test/Runtime/cuda, which needs nothing but the driver."""
+        sources, runtime = os.path.join(ROOT, "test", "Runtime", "cuda"), os.path.join(ROOT, "runtime")
+        run(["clang++-22", "-std=c++20", "-O1", f"-I{runtime}/src", f"-I{runtime}/include", f"-I{runtime}/emulator/include",
+             f"-I{sources}/Inputs", os.path.join(sources, name + ".cpp"), os.path.join(BUILD, "lib", "libtrainc_runtime.a"),
+             "-static-libstdc++", "-static-libgcc", "-lm", "-ldl", "-pthread", "-s", "-o", self.path("build", "tests", name)])
+        for file in TEST_FILES.get(name, []):
+            self.copy(os.path.join(sources, "Inputs", file), "build", "tests", file)
+
+    def programs(self):
+        for part in self.parts:
+            if part in PROGRAMS:
+                self.program(PROGRAMS[part])
+
     def tests(self):
-        sources = os.path.join(ROOT, "test", "Runtime", "cuda")
-        runtime = os.path.join(ROOT, "runtime")
         tests = {}
-        for path in sorted(glob.glob(os.path.join(sources, "*-real.cpp"))) + [os.path.join(sources, FAKES_DO + ".cpp")]:
+        for path in [*sorted(glob.glob(os.path.join(ROOT, "test", "Runtime", "cuda", "*-real.cpp"))), FAKES_DO + ".cpp"]:
             name = os.path.basename(path)[:-len(".cpp")]
-            inputs = TEST_FILES.get(name, [])
-            run(["clang++-22", "-std=c++20", "-O1", f"-I{runtime}/src", f"-I{runtime}/include", f"-I{runtime}/emulator/include",
-                 f"-I{sources}/Inputs", path, os.path.join(BUILD, "lib", "libtrainc_runtime.a"),
-                 "-static-libstdc++", "-static-libgcc", "-lm", "-ldl", "-pthread", "-s", "-o", self.path("build", "tests", name)])
-            for file in inputs:
-                self.copy(os.path.join(sources, "Inputs", file), "build", "tests", file)
-            tests[name] = [[name, *inputs], name == FAKES_DO]
+            self.program(name)
+            tests[name] = [[name, *TEST_FILES.get(name, [])], name == FAKES_DO]
         return tests
 
     def multi_tensor(self):
@@ -240,5 +255,6 @@ def pack(folder, archs=ARCHS, sizes=catalog.SIZES, parts=catalog.PARTS,
         p.operations()
     if "optimizer" in parts:
         p.multi_tensor()
+    p.programs()
     p.describe(p.tests() if "tests" in parts else {})
     return p.missing

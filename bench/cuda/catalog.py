@@ -22,11 +22,12 @@ class Artifact:
 
 
 # Full workloads and their tiny ones.
-STEPS = {"full": ["gpt2-124m", "gpt2-124m-8x1024", "gpt-char", "gpt-char-64x256"], "tiny": ["gpt-tiny"]}
-LARGE = ("-8x1024", "-64x256")
+STEPS = {"full": ["gpt2-124m", "gpt2-124m-8x1024", "gpt2-124m-8x1024-50304", "gpt-char", "gpt-char-64x256"], "tiny": ["gpt-tiny"]}
+LARGE = ("-8x1024", "-50304", "-64x256")
 UPDATES = {"full": ["optimizer-10", "optimizer-150", "optimizer-2000"], "tiny": ["optimizer-tiny-10", "optimizer-tiny-40"]}
-LOSSES = {"full": ["mlp-tiny", "digits-cnn", "llama", "gpt-char", "gpt2-124m"],
-          "tiny": ["mlp-tiny", "cnn-tiny", "llama", "gpt-tiny"]}
+LOSSES = {"full": ["mlp-tiny", "digits-cnn", "llama", "gpt-char", "gpt2-124m", "gpt2-124m-1x1024"],
+          "tiny": ["mlp-tiny", "cnn-tiny", "llama", "gpt-tiny", "gpt-tiny-1x16"]}
+IN_F64 = ["gpt2-124m-1x1024", "gpt-tiny-1x16"]  # whose reference is our own step in f64, on the processor
 ONE_TYPE = ["mlp-tiny", "digits-cnn", "cnn-tiny", "llama"]  # f32 alone
 # Pass, and what it is for: the step without it is slower there.
 ABLATIONS = {"full": {"train-coalesce": "many-small", "train-fuse-optimizer": "many-small", "train-merge-launches": "gpt-char",
@@ -41,6 +42,11 @@ MERGES = {"full": ("gpt2-124m-accum4", "gpt2-124m-1x64"), "tiny": ("gpt-tiny-acc
 PROFILED = {"full": ["gpt2-124m-8x1024", "gpt2-124m"], "tiny": ["gpt-tiny"]}
 # Types of the ops that are compared with JAX, and ops; None: all.
 OPERATIONS = {"full": {"f32": None, "bf16": None, "f16": None}, "tiny": {"f32": ["gelu", "layer_norm"], "bf16": ["linear"]}}
+# Steps that are done twice, beside a stream that copies memory: reductions of all kinds many times, and a longer training.
+REPEATED = {"full": {"gpt-layer": 2000, "gpt-char": 300}, "tiny": {"gpt-tiny": 3}}
+# Tokens, width, vocabulary and runs of the products that are timed.
+TIMED = {"full": {"gpt2-124m, 8x1024": (8192, 768, 50257, 20), "gpt2-124m, 8x1024, 50304": (8192, 768, 50304, 20)},
+         "tiny": {"gpt-tiny": (16, 8, 13, 1)}}
 CONVERTED = {"full": "gpt2-124m", "tiny": "gpt-tiny"}
 
 
@@ -62,6 +68,10 @@ def losses(size):
     return [Artifact(w, element) for w in LOSSES[size] for element in (["f32"] if w in ONE_TYPE else ["f32", "bf16"])]
 
 
+def repeated(size):
+    return [Artifact(w, "bf16") for w in REPEATED[size]]
+
+
 def ablations(size):
     """{row: (on, off)}"""
     rows = {}
@@ -77,7 +87,7 @@ def sanitized():
     return [Artifact(w, element) for w, element in (("mlp-tiny", "f32"), ("cnn-tiny", "f32"), ("llama", "f32"), ("gpt-tiny", "bf16"))]
 
 
-PARTS = {"tests": lambda size: [], "losses": losses, "operations": lambda size: [], "optimizer": updates, "step": steps,
+PARTS = {"tests": lambda size: [], "losses": losses, "products": lambda size: [], "determinism": repeated, "operations": lambda size: [], "optimizer": updates, "step": steps,
          "autotuned": lambda size: [a for a in steps(size) if a.element == "bf16"],
          "ablation": lambda size: [a for pair in ablations(size).values() for a in pair],
          "profile": lambda size: [Artifact(w, "bf16") for w in PROFILED[size]],

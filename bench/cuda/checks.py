@@ -87,6 +87,35 @@ def test_cells(row):
 
 
 #===----------------------------------------------------------------------===#
+# products and determinism: programs of the same folder, with more to do
+#===----------------------------------------------------------------------===#
+
+def program(name, *words):
+    done = run([os.path.join(FOLDER, "build", "tests", name), *map(str, words)], timeout=LIMIT, check=False)
+    return dict(code=done.returncode, output=(done.stdout + done.stderr)[-8000:])
+
+
+def product_rows(kit):
+    return catalog.TIMED[kit.size]
+
+
+def measure_products(_, words):
+    row = program("products-times", *words)
+    return row | dict(text=row["output"])
+
+
+def repeated_rows(kit):
+    return {f"{a.name}, {steps} steps": (a, steps) for a, steps in
+            zip(catalog.repeated(kit.size), catalog.REPEATED[kit.size].values())}
+
+
+def measure_repeated(kit, what):
+    artifact, steps = what
+    with kit.library(artifact) as library:
+        return program("determinism", library, steps)
+
+
+#===----------------------------------------------------------------------===#
 # operations
 #===----------------------------------------------------------------------===#
 

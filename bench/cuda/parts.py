@@ -10,7 +10,7 @@ from statistics import median
 import catalog
 from carried import FOLDER, packed, unpacked
 from catalog import Artifact
-from common import PEERS, Failed, last_line, run
+from common import PEERS, Failed, last_line, run, tool
 from timing import take_turns
 from workloads import ALL_WORKLOADS, flops, parameter_count, parameters
 
@@ -28,8 +28,9 @@ class Kit:
     def __init__(self, dry):
         self.dry, self.size = dry, "tiny" if dry else "full"
         self.rounds = 1 if dry else ROUNDS
-        self.torch = importlib.util.find_spec("torch") is not None
-        self.jax = importlib.util.find_spec("jax") is not None and importlib.util.find_spec("optax") is not None
+        self.numpy = importlib.util.find_spec("numpy") is not None
+        self.torch = self.numpy and importlib.util.find_spec("torch") is not None
+        self.jax = self.numpy and all(map(importlib.util.find_spec, ("jax", "optax")))
 
     @contextlib.contextmanager
     def library(self, artifact, size=None):
@@ -42,6 +43,8 @@ class Kit:
             yield library
 
     def ours(self, artifact, library, *options):
+        if not self.numpy:  # on generated inputs, and whole steps alone
+            return [tool("trainc-run"), library, "--serve", "--device=cuda"]
         return [sys.executable, os.path.join(HERE, "serve.py"), library, artifact.workload, *options,
                 *(["--update"] if artifact.update else [])]
 
@@ -72,9 +75,9 @@ class Kit:
 
 
 def in_turn(row, peer, ours="trainc", part="step_ms", of="step_ms"):
-    """The median over the rounds of a peer's time over ours; None if it is missing."""
+    """The median over the rounds of a peer's time over ours; None if one is missing."""
     times = row["times"]
-    if peer not in times or of not in times[peer]:
+    if peer not in times or of not in times[peer] or part not in times[ours]:
         return None
     return median(p / t for p, t in zip(times[peer][of], times[ours][part]))
 
@@ -123,12 +126,12 @@ UPDATE_COLUMNS = ["update / copy", "clip and update / copy", *(f"faster than {p}
 
 def update_cells(row):
     # A step that uses the copies has more to do than the update.
-    whole = "apply" if ".bf16" in row["name"] else "step_ms"
+    whole = "apply" if ".bf16" in row["name"] and "apply" in row["times"]["trainc"] else "step_ms"
     alone = in_turn(row, "copy", part="update", of="update")
     copies = row["times"]["copy"]["update"]
-    norms = {name: ready["loss"] for name, ready in row["ready"].items() if "loss" in ready}
+    norms = {name: ready["loss"] for name, ready in row["ready"].items() if isinstance(ready, dict) and "loss" in ready}
     apart = max((abs(a - b) / b for losses in norms.values() for a, b in zip(norms["trainc"], losses)), default=0)
-    verdict = alone is not None and alone >= UPDATE_BAR and apart < 1e-5
+    verdict = alone >= UPDATE_BAR and apart < 1e-5 if alone is not None else None
     peers = [shown(in_turn(row, p, part=whole)) for p in [*TORCH_UPDATES, "multi-tensor"]]
     return [shown(alone), shown(in_turn(row, "copy", part=whole, of="step")), *peers, f"{apart:.0e}", f"{max(copies) / min(copies):.2f}x"], verdict
 

@@ -3,8 +3,9 @@
 
 usage: run.py [--only PART[:ROW] ...] [--json FILE] [--dry-run] [--seconds N] [--table]
 
-Nothing but this folder is needed: Python with NumPy, the driver, and CUDA's libcublasLt; PyTorch and JAX as peers where they are
-installed. A row's results are written to FILE as soon as they are there, and rows that FILE has are not measured again. A part
+Nothing but this folder is needed: Python, the driver, and CUDA's libcublasLt (found by the loader, in CUDA_HOME or CUDA_PATH, and
+in Python's packages; updates alone need none). Without NumPy there are tests, products and determinism, and of optimizer and step
+our times and the copy's. PyTorch and JAX are peers where they are installed. A row's results are written to FILE as soon as they are there, and rows that FILE has are not measured again. A part
 begins no row after its seconds. --table only prints the tables of FILE, as bench/results/cuda-DEVICE.md has them. --dry-run runs the same programs on
 the driver of tests, with tiny models: its times mean nothing.
 """
@@ -46,6 +47,10 @@ def parts():
                       checks.TEST_COLUMNS, checks.test_cells),
         "losses": Part("Losses and gradient norms of the first 5 updates: largest relative error.", checks.loss_rows,
                        checks.measure_losses, checks.LOSS_COLUMNS, checks.loss_cells),
+        "products": Part("Products of a GPT-2's step in bf16, one by one.", checks.product_rows, checks.measure_products,
+                         checks.TEST_COLUMNS, checks.test_cells),
+        "determinism": Part("A training done twice while another stream copies memory all the time: losses, norms and parameters.",
+                            checks.repeated_rows, checks.measure_repeated, checks.TEST_COLUMNS, checks.test_cells),
         "operations": Part("Every op and its gradient against JAX in f64: the norm of the difference over the norm.",
                            checks.operation_rows, checks.measure_operations, checks.OPERATION_COLUMNS,
                            checks.operation_cells),
@@ -86,22 +91,25 @@ def prepare(dry):
         os.environ["LD_LIBRARY_PATH"] = LIBRARIES
         os.environ["OMP_NUM_THREADS"] = "1"
     else:
-        for variable, name in (("TRAINC_LIBCUBLASLT", "libcublasLt.so.13"), ("TRAINC_LIBNCCL", "libnccl.so.2")):
-            path = find_library(name)
+        for variable, *names in (("TRAINC_LIBCUBLASLT", "libcublasLt.so.13", "libcublasLt.so.12"), ("TRAINC_LIBNCCL", "libnccl.so.2")):
+            path = find_library(names)
             if path and variable not in os.environ:
                 os.environ[variable] = path
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(FOLDER, "inductor"))
 
 
-def find_library(name):
-    """Where a library of CUDA is if the loader does not know it: in a toolkit, or in the wheels that PyTorch brings."""
-    try:
-        ctypes.CDLL(name)
-        return None
-    except OSError:
-        pass
-    roots = [os.environ.get("CUDA_HOME", "/usr/local/cuda"), *(os.path.join(p, "nvidia", "*") for p in sys.path)]
-    return next((path for root in roots for lib in ("lib64", "lib") for path in glob.glob(os.path.join(root, lib, name))), None)
+def find_library(names):
+    """Where a library of CUDA is if the loader knows none of its names: in a toolkit, or in the wheels that PyTorch brings."""
+    for name in names:
+        try:
+            ctypes.CDLL(name)
+            return None
+        except OSError:
+            pass
+    toolkits = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    roots = [*filter(None, toolkits), *(os.path.join(p, "nvidia", "*") for p in sys.path)]
+    return next((path for name in names for root in roots for lib in ("lib64", "lib")
+                 for path in glob.glob(os.path.join(root, lib, name))), None)
 
 
 def about(dry):
@@ -149,7 +157,8 @@ def header(name, part):
 
 
 def footnotes(rows):
-    return [f"{name}: {peer}: {text}" for name, row in rows.items() for peer, text in row.get("failed", {}).items()]
+    texts = [f"{name}: {peer}: {text}" for name, row in rows.items() for peer, text in row.get("failed", {}).items()]
+    return texts + [f"{name}:\n\n{row['text']}" for name, row in rows.items() if "text" in row]
 
 
 def print_tables(every, results):

@@ -20,7 +20,7 @@ struct Batch {
 
 struct trainc::cuda::Product {
   trainc_gemm_detail detail; // without tiles
-  uint32_t alignment = 0;
+  uint32_t alignment = 0, choice = 0;
   bool empty = false; // nothing to compute
   Batch batch;
   cublasLtMatmulDesc_t operation = nullptr;
@@ -412,14 +412,17 @@ static trainc_status setPreferences(const Products &products,
 static trainc_status chooseAlgorithm(const Products &products, Product &product,
                                      cublasLtMatmulPreference_t preference) {
   const CublasLt &library = *products.library;
-  cublasLtMatmulHeuristicResult_t results[4] = {};
-  int found = 0;
+  // Some cannot be used.
+  constexpr int most = 16;
+  cublasLtMatmulHeuristicResult_t results[most] = {};
+  int found = 0, wanted = 4 + static_cast<int>(product.choice);
+  uint32_t before = product.choice;
   cublasStatus_t status = library.cublasLtMatmulAlgoGetHeuristic(
       products.handle, product.operation, product.b, product.a, product.c,
-      product.c, preference, 4, results, &found);
+      product.c, preference, wanted < most ? wanted : most, results, &found);
   for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < found; ++i)
     if (results[i].state == CUBLAS_STATUS_SUCCESS &&
-        results[i].workspaceSize <= products.workspace) {
+        results[i].workspaceSize <= products.workspace && before-- == 0) {
       product.algorithm = results[i].algo;
       return TRAINC_OK;
     }
@@ -530,12 +533,12 @@ static void noteApart(Products &products, const trainc_gemm_detail &detail) {
 trainc_status trainc::cuda::planProduct(Products &products,
                                         const trainc_gemm_detail &detail,
                                         const Product **out_product,
-                                        uint32_t alignment) {
+                                        uint32_t alignment, uint32_t choice) {
   *out_product = nullptr;
   trainc_gemm_detail wanted = detail;
   wanted.tile_m = wanted.tile_n = 0;
   for (const Product *product : products.products)
-    if (product->alignment == alignment &&
+    if (product->alignment == alignment && product->choice == choice &&
         memcmp(&product->detail, &wanted, sizeof(wanted)) == 0) {
       *out_product = product;
       return TRAINC_OK;
@@ -549,6 +552,7 @@ trainc_status trainc::cuda::planProduct(Products &products,
   auto *product = create<Product>();
   product->detail = product->called = wanted;
   product->alignment = alignment;
+  product->choice = choice;
   product->batch = batch;
   product->empty = wanted.m == 0 || wanted.n == 0 || batch.count == 0;
   if (!product->empty) {
@@ -556,7 +560,7 @@ trainc_status trainc::cuda::planProduct(Products &products,
     trainc_status status = current.status();
     if (status == TRAINC_OK)
       status = prepare(products, *product);
-    bool apart = status == TRAINC_UNSUPPORTED &&
+    bool apart = status == TRAINC_UNSUPPORTED && choice == 0 &&
                  (wanted.has_bias || wanted.epilogue || wanted.bias_gradient);
     Text reason;
     if (apart) {

@@ -54,8 +54,10 @@ uint32_t productAlignment(const trainc_command &command);
 /// power of two that divides the addresses of all operands; slower algorithms do with
 /// less. TRAINC_UNSUPPORTED if cuBLASLt cannot do it, not even the product alone. Not
 /// during a capture.
+/// `choice`: that answer of the library instead of its first one, for measurements.
 trainc_status planProduct(Products &products, const trainc_gemm_detail &detail,
-                          const Product **out_product, uint32_t alignment = 16);
+                          const Product **out_product, uint32_t alignment = 16,
+                          uint32_t choice = 0);
 
 /// Memory that a running product needs, at a multiple of 256. Products that run at the
 /// same time each need their own. What NVIDIA recommends for the device.

@@ -113,6 +113,11 @@ def to_bits(values):
 
 multiply("mma_f16_k8", 8, True, to_f16, np.asarray)
 multiply("mma_f16_k16", 16, True, to_f16, np.asarray)
+# The sum is cut off behind each 8 products: 1 + 1.5 * 2^-24, twice.
+a, b = aligned(np.full((32, 8), 2.0**-13), np.float16), aligned(np.full((32, 4), 1.5 * 2.0**-14), np.float16)
+c = aligned(np.ones((32, 4)), np.float32)
+device.launch("mma_f16_k16", 1, 32, a, b, c)
+check("mma cuts off", c, np.ones((32, 4)))
 multiply("mma_bf16_k8", 8, True, to_bf16, from_bf16)
 multiply("mma_tf32_k8", 8, False, to_bits, tf32)
 multiply("mma_tf32_k4", 4, False, to_bits, tf32)
