@@ -238,10 +238,10 @@ def refusal(call, *arguments):
 
 # Which rank's I/O fails, and what the message says. The first rank alone makes the file, moves it into place, writes `latest` and removes
 # old checkpoints.
-FAULTS = [(0, "open:1:fail", "cannot create"), (0, "write:1:fail", "cannot write"), (0, "rename:1:fail", "cannot move"),
+FAULTS = [(0, "open:1:fail", "cannot create"), (0, "write:1:fail", "cannot write"), (0, "rename:1:fail", "cannot replace"),
           (2, "open:1:fail", "cannot open"), (1, "write:2:fail", "cannot write"), (2, "fsync:1:fail", "cannot sync")]
 # After these the checkpoint is whole, and `latest` or the folder is not yet as it should be.
-LATE_FAULTS = [(0, "rename:2:fail", "cannot move"), (0, "remove:1:fail", "cannot remove")]
+LATE_FAULTS = [(0, "rename:2:fail", "cannot replace"), (0, "remove:1:fail", "cannot remove")]
 
 
 def failing(folder):
@@ -257,7 +257,7 @@ def failing(folder):
             os.environ.pop("TRAINC_FAULT", None)
             rank.comm.barrier()
             with open(os.path.join(folder, "latest")) as file:
-                seen.append((error, file.read().strip(), sorted(os.listdir(folder))))
+                seen.append((error, file.read().strip(), sorted(name for name in os.listdir(folder) if name != ".lock")))
             rank.comm.barrier()
 
         save()

@@ -122,6 +122,13 @@ trainc_status Directory::prune(const char *folder, uint32_t keep) {
 
 trainc_status Directory::publish(const char *folder, Position position,
                                  uint32_t keep) {
+  // It is there, and the run's, also if `latest` cannot be written.
+  size_t count = 0;
+  for (const Position &other : own)
+    if (!(other == position))
+      own[count++] = other;
+  own.resize(count);
+  own.push(position);
   AtomicFile latest;
   Text name, pointer;
   appendCheckpointName(name, position);
@@ -130,12 +137,6 @@ trainc_status Directory::publish(const char *folder, Position position,
   TRAINC_TRY(latest.open(pointer.c_str()));
   TRAINC_TRY(latest.write(name.data(), name.size()));
   TRAINC_TRY(latest.commit());
-  size_t count = 0;
-  for (const Position &other : own)
-    if (!(other == position))
-      own[count++] = other;
-  own.resize(count);
-  own.push(position);
   return prune(folder, keep);
 }
 
