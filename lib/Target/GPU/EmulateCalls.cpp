@@ -28,11 +28,6 @@ struct CallReplacer {
   }
   Value *operand(unsigned i) { return call->getArgOperand(i); }
   Value *number(uint32_t value) { return builder.getInt32(value); }
-  Value *word(Value *value) {
-    return value->getType()->isIntegerTy(1)
-               ? builder.CreateZExt(value, builder.getInt32Ty())
-               : value;
-  }
   Value *generic(Value *pointer) {
     return builder.CreateAddrSpaceCast(pointer, builder.getPtrTy());
   }
@@ -81,98 +76,31 @@ Value *CallReplacer::special() {
 }
 
 Value *CallReplacer::barrier() {
-  StringRef rest = name;
-  if (!rest.consume_front("barrier.cta."))
-    return nullptr;
-  bool counted = rest.consume_back(".count");
-  if (!counted && !rest.consume_back(".all"))
-    return nullptr;
-  bool aligned = rest.consume_back(".aligned");
-  int how = StringSwitch<int>(rest)
-                .Case("sync", TRAINC_EMU_BARRIER_SYNC)
-                .Case("red.and", TRAINC_EMU_BARRIER_AND)
-                .Case("red.or", TRAINC_EMU_BARRIER_OR)
-                .Case("red.popc", TRAINC_EMU_BARRIER_POPC)
-                .Default(-1);
-  if (how < 0)
-    return nullptr;
-  Value *threads = counted ? operand(1) : number(~0u);
-  Value *value = how == TRAINC_EMU_BARRIER_SYNC
-                     ? number(0)
-                     : word(operand(counted ? 2 : 1));
-  Value *result = run(
-      "barrier", {number(how), number(aligned), operand(0), threads, value});
-  if (call->getType()->isIntegerTy(1))
-    return builder.CreateIsNotNull(result);
-  return call->getType()->isVoidTy() ? nullptr : result;
+  auto *number =
+      call->arg_empty() ? nullptr : dyn_cast<ConstantInt>(operand(0));
+  if (name == "barrier.cta.sync.aligned.all" && number && number->isZero())
+    run("barrier", {});
+  return nullptr;
 }
 
 Value *CallReplacer::shuffle() {
-  StringRef rest = name;
-  if (!rest.consume_front("shfl.sync."))
-    return nullptr;
-  auto [mode, type] = rest.split('.');
-  int found = StringSwitch<int>(mode)
-                  .Case("idx", TRAINC_EMU_SHUFFLE_IDX)
-                  .Case("up", TRAINC_EMU_SHUFFLE_UP)
-                  .Case("down", TRAINC_EMU_SHUFFLE_DOWN)
-                  .Case("bfly", TRAINC_EMU_SHUFFLE_BFLY)
-                  .Default(-1);
-  if (found < 0)
+  StringRef type = name;
+  if (!type.consume_front("shfl.sync.bfly."))
     return nullptr;
   Type *first = operand(1)->getType();
   Value *value = operand(1);
   if (first->isFloatTy())
     value = builder.CreateBitCast(value, builder.getInt32Ty());
-  Value *wide = run("shuffle",
-                    {number(found), operand(0), value, operand(2), operand(3)});
+  Value *wide = run("shuffle", {operand(0), value, operand(2), operand(3)});
   if (type.ends_with("p"))
     return pair(wide, first);
   Value *result = builder.CreateTrunc(wide, builder.getInt32Ty());
   return first->isFloatTy() ? builder.CreateBitCast(result, first) : result;
 }
 
-/// Votes, matches, reductions and elections of a warp.
 Value *CallReplacer::warp() {
-  if (name == "bar.warp.sync") {
+  if (name == "bar.warp.sync")
     run("warp_sync", {operand(0)});
-    return nullptr;
-  }
-  if (name == "elect.sync")
-    return pair(run("elect", {operand(0)}), builder.getInt32Ty());
-  int vote = StringSwitch<int>(name)
-                 .Case("vote.all.sync", TRAINC_EMU_VOTE_ALL)
-                 .Case("vote.any.sync", TRAINC_EMU_VOTE_ANY)
-                 .Case("vote.uni.sync", TRAINC_EMU_VOTE_UNI)
-                 .Case("vote.ballot.sync", TRAINC_EMU_VOTE_BALLOT)
-                 .Default(-1);
-  if (vote >= 0) {
-    Value *result = run("vote", {number(vote), operand(0), word(operand(1))});
-    return call->getType()->isIntegerTy(1) ? builder.CreateIsNotNull(result)
-                                           : result;
-  }
-  if (name.starts_with("match.any.sync.") ||
-      name.starts_with("match.all.sync.")) {
-    bool all = name.starts_with("match.all");
-    Value *value = builder.CreateZExt(operand(1), builder.getInt64Ty());
-    Value *wide =
-        run("match", {number(all ? TRAINC_EMU_MATCH_ALL : TRAINC_EMU_MATCH_ANY),
-                      operand(0), value});
-    return all ? pair(wide, builder.getInt32Ty())
-               : builder.CreateTrunc(wide, builder.getInt32Ty());
-  }
-  int redux = StringSwitch<int>(name)
-                  .Case("redux.sync.add", TRAINC_EMU_REDUX_ADD)
-                  .Case("redux.sync.umin", TRAINC_EMU_REDUX_UMIN)
-                  .Case("redux.sync.umax", TRAINC_EMU_REDUX_UMAX)
-                  .Case("redux.sync.min", TRAINC_EMU_REDUX_MIN)
-                  .Case("redux.sync.max", TRAINC_EMU_REDUX_MAX)
-                  .Case("redux.sync.and", TRAINC_EMU_REDUX_AND)
-                  .Case("redux.sync.or", TRAINC_EMU_REDUX_OR)
-                  .Case("redux.sync.xor", TRAINC_EMU_REDUX_XOR)
-                  .Default(-1);
-  if (redux >= 0) // the value comes first here
-    return run("redux", {number(redux), operand(1), operand(0)});
   return nullptr;
 }
 
@@ -210,7 +138,7 @@ Value *CallReplacer::matrix() {
   if (!rest.consume_front("mma."))
     return nullptr;
   int kind = StringSwitch<int>(rest)
-#define TRAINC_EMU_MMA(NAME, number, text, a, b, depth) .Case(text, number)
+#define TRAINC_EMU_MMA(NAME, number, text) .Case(text, number)
 #include "trainc/emulator_abi.def"
                  .Default(-1);
   if (kind < 0)
@@ -237,7 +165,7 @@ Value *CallReplacer::copyAsync() {
              rest.consume_front("cg.shared.global.")) {
     bool partial = rest.consume_back(".s");
     unsigned bytes = 0;
-    if (rest.getAsInteger(10, bytes))
+    if (rest.getAsInteger(10, bytes) || bytes != 16)
       return nullptr;
     run("cp_async", {generic(operand(0)), generic(operand(1)), number(bytes),
                      partial ? operand(2) : number(bytes)});

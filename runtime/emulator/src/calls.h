@@ -21,15 +21,10 @@ void trainc_emu_fill(void *to, uint32_t byte, uint64_t bytes, uint32_t flags,
 void trainc_emu_fence(void);
 void *trainc_emu_shared(uint64_t offset);
 uint32_t trainc_emu_special(uint32_t number);
-uint32_t trainc_emu_barrier(uint32_t how, uint32_t aligned, uint32_t number,
-                            uint32_t threads, uint32_t value);
+void trainc_emu_barrier(void);
 void trainc_emu_warp_sync(uint32_t mask);
-uint64_t trainc_emu_shuffle(uint32_t mode, uint32_t mask, uint32_t value,
-                            uint32_t b, uint32_t c);
-uint32_t trainc_emu_vote(uint32_t how, uint32_t mask, uint32_t predicate);
-uint64_t trainc_emu_match(uint32_t how, uint32_t mask, uint64_t value);
-uint32_t trainc_emu_redux(uint32_t how, uint32_t mask, uint32_t value);
-uint64_t trainc_emu_elect(uint32_t mask);
+uint64_t trainc_emu_shuffle(uint32_t mask, uint32_t value, uint32_t apart,
+                            uint32_t clamp);
 void trainc_emu_ldmatrix(const void *row, uint32_t matrices,
                          uint32_t transposed, uint32_t *out);
 void trainc_emu_mma(uint32_t kind, uint32_t *words);

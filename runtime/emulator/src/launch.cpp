@@ -135,7 +135,7 @@ static void beginBlock(trainc_emu &device, uint32_t place) {
   launch.copies = 0;
   launch.acquired.size = 0;
   launch.stores.size = 0;
-  memset(device.barriers, 0, sizeof(device.barriers));
+  device.arrived = 0;
   for (uint32_t i = 0; i < launch.threads; ++i) {
     Thread &thread = device.threads[i];
     thread.index = i;
@@ -145,7 +145,6 @@ static void beginBlock(trainc_emu &device, uint32_t place) {
     thread.group = 0;
     thread.fenced = {};
     memset(thread.lanes, 0, sizeof(thread.lanes));
-    memset(thread.warps, 0, sizeof(thread.warps));
   }
   for (uint32_t warp = 0; warp < launch.warps; ++warp) {
     uint32_t lanes = launch.threads - warp * kWarp;

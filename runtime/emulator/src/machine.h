@@ -10,7 +10,6 @@ namespace trainc::emu {
 
 constexpr uint32_t kWarp = 32;
 constexpr uint32_t kMaxThreads = 1024;
-constexpr uint32_t kBarriers = 16;
 constexpr size_t kStackBytes = 128
                                << 10; // of a thread, with a guard page below
 
@@ -87,7 +86,7 @@ struct Lane {
   uint32_t detail; // must be the same in all lanes
   bool orders;     // memory, between the lanes
   uint64_t value;
-  uint32_t b, c;
+  uint32_t apart, clamp;
   uint64_t result;
   void *memory;
 };
@@ -123,24 +122,14 @@ struct Thread {
   uint32_t index;
   uint32_t stamp;
   State state;
-  uint32_t barrier;
   const void *site; // of the barrier in the code
   Lane *lane;
   Array<Copy> copies;
   uint32_t group; // number of the open one
-  // Accesses of other lanes of the warp, and of other warps, with stamps below
-  // these came before what this thread does now.
+  // Accesses of other lanes of the warp with stamps below these came before what this
+  // thread does now.
   uint32_t lanes[kWarp];
-  uint32_t warps[kMaxThreads / kWarp];
   Fenced fenced; // by its last fence
-};
-
-struct Barrier {
-  uint32_t arrived;
-  uint32_t expected;
-  uint32_t how;
-  uint32_t sum;    // of predicates
-  uint32_t result; // of the last time
 };
 
 /// An atomic that wrote an address, and the fence before it: what that covers, of the
@@ -206,7 +195,7 @@ struct trainc_emu {
   // The block that runs.
   trainc::emu::Launch launch;
   trainc::emu::Thread threads[trainc::emu::kMaxThreads];
-  trainc::emu::Barrier barriers[trainc::emu::kBarriers];
+  uint32_t arrived; // at the barrier
   // Per warp: lanes that can run, that wait at warp operations, that have exited;
   // the thread that came to a barrier last, or null.
   uint32_t ready[trainc::emu::kMaxThreads / trainc::emu::kWarp];

@@ -209,9 +209,8 @@ static inline bool isOrdered(const Launch &launch, const Thread &thread,
     return machine->lateStores || isAcquired(launch, thread, record, address);
   if (other == thread.index || record.stamp < launch.barrierStamp)
     return true;
-  if (other / kWarp == thread.index / kWarp)
-    return record.stamp < thread.lanes[other % kWarp];
-  return record.stamp < thread.warps[other / kWarp];
+  return other / kWarp == thread.index / kWarp &&
+         record.stamp < thread.lanes[other % kWarp];
 }
 
 static inline bool races(const Launch &launch, const Thread &thread,

@@ -151,7 +151,7 @@ static void sayState(trainc_emu &device, const Thread &thread) {
     say(device, "can run");
     break;
   case State::Barrier:
-    say(device, "waits at barrier %u", thread.barrier);
+    say(device, "waits at the barrier");
     break;
   case State::Warp:
     say(device, "waits at %s with mask 0x%08x", thread.lane->name,
@@ -166,8 +166,6 @@ static void sayState(trainc_emu &device, const Thread &thread) {
 static bool sameState(const Thread &a, const Thread &b) {
   if (a.state != b.state)
     return false;
-  if (a.state == State::Barrier)
-    return a.barrier == b.barrier;
   return a.state != State::Warp || (a.lane->operation == b.lane->operation &&
                                     a.lane->mask == b.lane->mask);
 }
@@ -219,9 +217,8 @@ void trainc::emu::reportDeadlock(trainc_emu &device) {
   sayThread(device, waiting->index);
   say(device, "\n");
   if (waiting->state == State::Barrier) {
-    const Barrier &barrier = device.barriers[waiting->barrier];
-    say(device, "  barrier %u: %u of %u threads arrived\n", waiting->barrier,
-        barrier.arrived, barrier.expected);
+    say(device, "  %u of %u threads arrived\n", device.arrived,
+        device.launch.threads);
   }
   sayThreads(device);
 }

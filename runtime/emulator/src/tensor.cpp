@@ -17,17 +17,8 @@ static constexpr uint32_t kAll = ~0u;
 // mma.sync
 //===----------------------------------------------------------------------===//
 
-namespace {
-/// The shape of a product: words of a and b that a lane brings, and the depth.
-struct Shape {
-  uint32_t a, b, depth;
-};
-} // namespace
-
-static constexpr Shape kShapes[] = {
-#define TRAINC_EMU_MMA(NAME, number, text, a, b, depth) {a, b, depth},
-#include "trainc/emulator_abi.def"
-};
+/// A product is 16 x 8, of depth 16; words of a and b that a lane brings.
+static constexpr uint32_t kDepth = 16, kWordsA = 4, kWordsB = 2;
 
 static float fromBits(uint32_t bits) {
   float value;
@@ -38,42 +29,27 @@ static float fromBits(uint32_t bits) {
 /// The i-th half of a word, as a number.
 static float half(uint32_t kind, uint32_t word, uint32_t i) {
   uint32_t bits = word >> 16 * i & 0xffff;
-  bool bf16 = kind == TRAINC_EMU_MMA_BF16_K16 || kind == TRAINC_EMU_MMA_BF16_K8;
+  bool bf16 = kind == TRAINC_EMU_MMA_BF16;
   return bf16 ? fromBits(bits << 16) : widenF16(static_cast<uint16_t>(bits));
 }
 
 /// The matrices of a product, gathered from the lanes.
 struct Operands {
-  float a[16][16], b[16][8];
+  float a[16][kDepth], b[kDepth][8];
 };
 
-static void gatherHalves(Lane **lanes, uint32_t kind, const Shape &shape,
-                         Operands &operands) {
+static void gather(Lane **lanes, uint32_t kind, Operands &operands) {
   for (uint32_t lane = 0; lane < kWarp; ++lane) {
     const uint32_t *words = static_cast<uint32_t *>(lanes[lane]->memory);
     uint32_t group = lane / 4, place = lane % 4;
     for (uint32_t i = 0; i < 2; ++i) {
-      for (uint32_t word = 0; word < shape.a; ++word)
+      for (uint32_t word = 0; word < kWordsA; ++word)
         operands.a[group + 8 * (word & 1)][place * 2 + i + 8 * (word >> 1)] =
             half(kind, words[word], i);
-      for (uint32_t word = 0; word < shape.b; ++word)
+      for (uint32_t word = 0; word < kWordsB; ++word)
         operands.b[place * 2 + i + 8 * word][group] =
-            half(kind, words[shape.a + word], i);
+            half(kind, words[kWordsA + word], i);
     }
-  }
-}
-
-/// tf32 has the 19 upper bits of f32.
-static void gatherTF32(Lane **lanes, const Shape &shape, Operands &operands) {
-  for (uint32_t lane = 0; lane < kWarp; ++lane) {
-    const uint32_t *words = static_cast<uint32_t *>(lanes[lane]->memory);
-    uint32_t group = lane / 4, place = lane % 4;
-    for (uint32_t word = 0; word < shape.a; ++word)
-      operands.a[group + 8 * (word & 1)][place + 4 * (word >> 1)] =
-          fromBits(words[word] & 0xffffe000);
-    for (uint32_t word = 0; word < shape.b; ++word)
-      operands.b[place + 4 * word][group] =
-          fromBits(words[shape.a + word] & 0xffffe000);
   }
 }
 
@@ -92,21 +68,17 @@ static float roundTowardZero(double value) {
 
 static void multiply(Lane **lanes, uint32_t) {
   uint32_t kind = lanes[0]->detail;
-  const Shape &shape = kShapes[kind];
   Operands operands;
-  if (kind == TRAINC_EMU_MMA_TF32_K8 || kind == TRAINC_EMU_MMA_TF32_K4)
-    gatherTF32(lanes, shape, operands);
-  else
-    gatherHalves(lanes, kind, shape, operands);
+  gather(lanes, kind, operands);
   for (uint32_t lane = 0; lane < kWarp; ++lane) {
     uint32_t *c =
-        static_cast<uint32_t *>(lanes[lane]->memory) + shape.a + shape.b;
+        static_cast<uint32_t *>(lanes[lane]->memory) + kWordsA + kWordsB;
     for (uint32_t i = 0; i < 4; ++i) {
       uint32_t row = lane / 4 + 8 * (i >> 1), column = lane % 4 * 2 + (i & 1);
       float sum = fromBits(c[i]);
-      for (uint32_t first = 0; first < shape.depth; first += kStep) {
+      for (uint32_t first = 0; first < kDepth; first += kStep) {
         double exact = static_cast<double>(sum);
-        for (uint32_t k = first; k < first + kStep && k < shape.depth; ++k)
+        for (uint32_t k = first; k < first + kStep; ++k)
           exact += static_cast<double>(operands.a[row][k]) *
                    static_cast<double>(operands.b[k][column]);
         sum = roundTowardZero(exact);

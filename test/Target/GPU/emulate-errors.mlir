@@ -4,6 +4,10 @@
 // RUN: not trainc-emulate %t/intrinsic.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=INTRINSIC
 // RUN: not trainc-emulate %t/ptx.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=PTX
 // RUN: not trainc-emulate %t/arrive.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=ARRIVE
+// RUN: not trainc-emulate %t/numbered.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=NUMBERED
+// RUN: not trainc-emulate %t/vote.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=VOTE
+// RUN: not trainc-emulate %t/fence.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=FENCE
+// RUN: not trainc-emulate %t/scope.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=SCOPE
 // RUN: not trainc-emulate %t/function.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=FUNCTION
 // RUN: not trainc-emulate %t/generic.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=GENERIC
 // RUN: not trainc-emulate %t/empty.mlir -o %t.so 2>&1 | FileCheck %s --check-prefix=EMPTY
@@ -32,6 +36,42 @@ gpu.module @m {
 gpu.module @m {
   llvm.func @k(%n: i32) attributes {gpu.kernel, nvvm.kernel} {
     nvvm.barrier.arrive number_of_threads = %n
+    llvm.return
+  }
+}
+
+//--- numbered.mlir
+// NUMBERED: error: the emulator does not know intrinsic 'llvm.nvvm.barrier.cta.sync.aligned.count'
+gpu.module @m {
+  llvm.func @k(%n: i32) attributes {gpu.kernel, nvvm.kernel} {
+    nvvm.barrier id = %n number_of_threads = %n
+    llvm.return
+  }
+}
+
+//--- vote.mlir
+// VOTE: error: the emulator does not know intrinsic 'llvm.nvvm.vote.all.sync'
+gpu.module @m {
+  llvm.func @k(%n: i32, %b: i1) attributes {gpu.kernel, nvvm.kernel} {
+    %0 = nvvm.vote.sync all %n, %b -> i1
+    llvm.return
+  }
+}
+
+//--- fence.mlir
+// FENCE: error: the emulator knows fences that acquire and release only
+gpu.module @m {
+  llvm.func @k() attributes {gpu.kernel, nvvm.kernel} {
+    llvm.fence syncscope("device") acquire
+    llvm.return
+  }
+}
+
+//--- scope.mlir
+// SCOPE: error: the emulator does not know fences of scope 'cluster'
+gpu.module @m {
+  llvm.func @k() attributes {gpu.kernel, nvvm.kernel} {
+    llvm.fence syncscope("cluster") acq_rel
     llvm.return
   }
 }

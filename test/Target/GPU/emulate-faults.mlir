@@ -213,8 +213,8 @@ gpu.module @faults {
   // RUN: not %{launch} early_exit f32:64 i64=48 --block 64 2>&1 | FileCheck %s --check-prefix=EXIT
   // EXIT: status 16: barrier that some threads never reach
   // EXIT-NEXT: kernel early_exit, block (0,0,0), thread (0,0,0)
-  // EXIT-NEXT: barrier 0: 48 of 64 threads arrived
-  // EXIT-NEXT: each of threads 0 to 47 of the block waits at barrier 0
+  // EXIT-NEXT: 48 of 64 threads arrived
+  // EXIT-NEXT: each of threads 0 to 47 of the block waits at the barrier
   // EXIT-NEXT: each of threads 48 to 63 of the block has exited
   // RUN: %{launch} early_exit f32:64 i64=64 --block 64 | FileCheck %s --check-prefix=STAY
   // STAY: early_exit: no fault
@@ -235,7 +235,7 @@ gpu.module @faults {
   // RUN: not %{launch} diverged f32:32 i64=16 2>&1 | FileCheck %s --check-prefix=DIVERGED
   // DIVERGED: status 15: barrier that threads of a warp reach at different places
   // DIVERGED-NEXT: kernel diverged, block (0,0,0), thread (16,0,0)
-  // DIVERGED-NEXT: this thread is at barrier 0; thread (15,0,0) waits at barrier 0, elsewhere in the code
+  // DIVERGED-NEXT: thread (15,0,0) waits elsewhere in the code
   // RUN: %{launch} diverged f32:32 i64=32 | FileCheck %s --check-prefix=TOGETHER
   // TOGETHER: diverged: no fault
   gpu.func @diverged(%x: memref<32xf32>, %count: i64) kernel {
@@ -367,45 +367,6 @@ gpu.module @faults {
     %j = arith.addi %i, %o : index
     %v = vector.load %x[%j] {alignment = 16} : memref<256xf32>, vector<4xf32>
     vector.store %v, %y[%i] {alignment = 16} : memref<256xf32>, vector<4xf32>
-    gpu.return
-  }
-
-  // Two pairs of warps exchange by a barrier each; then by that of the other pair.
-  //
-  // RUN: %{launch} named f32:128 i32=1 --block 128 --print 0 | FileCheck %s --check-prefix=NAMED
-  // NAMED: arg0: 32.0 33.0
-  // RUN: not %{launch} named f32:128 i32=3 --block 128 2>&1 | FileCheck %s --check-prefix=CROSSED
-  // CROSSED: status 17: data race on shared memory
-  // RUN: not %{launch} named f32:128 i32=20 --block 128 2>&1 | FileCheck %s --check-prefix=NUMBER
-  // NUMBER: status 15: barrier that does not exist
-  gpu.func @named(%x: memref<128xf32>, %partner: i32) workgroup(%s: memref<128xf32, #shared>) kernel {
-    %t = gpu.thread_id x
-    %c32 = arith.constant 32 : index
-    %i32 = arith.constant 32 : i32
-    %i64 = arith.constant 64 : i32
-    %zero = arith.constant 0.0 : f32
-    memref.store %zero, %s[%t] : memref<128xf32, #shared>
-    gpu.barrier
-    %v = memref.load %x[%t] : memref<128xf32>
-    memref.store %v, %s[%t] : memref<128xf32, #shared>
-    %w = arith.divui %t, %c32 : index
-    %w32 = arith.index_cast %w : index to i32
-    // partner 1: warps 0 and 1 at barrier 1, 2 and 3 at 2. Partner 3: 0 and 1 meet,
-    // but 0 reads from 3.
-    %one = arith.constant 1 : i32
-    %half = arith.shrui %w32, %one : i32
-    %n0 = arith.addi %half, %one : i32
-    %c3 = arith.constant 3 : i32
-    %strange = arith.cmpi ugt, %partner, %c3 : i32
-    %number = arith.select %strange, %partner, %n0 : i32
-    nvvm.barrier id = %number number_of_threads = %i64
-    %p = arith.index_cast %partner : i32 to index
-    %other = arith.xori %w, %p : index
-    %lane = arith.remui %t, %c32 : index
-    %from = arith.muli %other, %c32 : index
-    %k = arith.addi %from, %lane : index
-    %r = memref.load %s[%k] : memref<128xf32, #shared>
-    memref.store %r, %x[%t] : memref<128xf32>
     gpu.return
   }
 

@@ -25,36 +25,14 @@ def check(name, actual, expected):
 out = aligned(np.full((32, 32), -1), np.int32)
 device.launch("warp", 1, 32, out)
 lanes = np.arange(32)
-segment, place = lanes // 8 * 8, lanes % 8
 columns = {
     0: lanes,
     1: (1 << lanes) - 1,
-    2: np.where(place >= 3, lanes - 3, lanes) * 10 + 1,
-    3: place >= 3,
-    4: np.where(place + 5 < 8, lanes + 5, lanes) * 10 + 1,
-    5: place + 5 < 8,
-    6: (segment + 2) * 10 + 1,
-    7: lanes >= 0,
+    2: lanes % 16 * 10 + 1,  # of segments of 8: what is beyond the last lane of one's own is not read
+    3: lanes >= 16,
     8: (lanes ^ 16) * 10 + 1,
     9: lanes >= 0,
-    10: 0,  # vote.all
-    11: 1,  # vote.any
-    12: int("10" * 16, 2),  # vote.ballot of the odd lanes
-    13: 0,  # vote.uni
-    14: [sum(1 << i for i in range(32) if i // 3 == lane // 3) for lane in range(32)],
-    15: 0xFFFFFFFF,  # match.all of equal values
-    16: 1,
-    17: 0,  # and of others
-    18: 0,
-    19: (lanes * 10 + 1).sum(),
-    20: 0xFFFFFFFF,  # -1 is the largest without sign
-    21: -10 & 0xFFFFFFFF,
-    22: np.bitwise_xor.reduce(lanes * 10 + 1),
-    23: lanes == 0,  # elect
-    24: 16,  # barrier.red.popc of the odd lanes
-    25: 0,
-    26: 1,
-    27: np.where(lanes < 16, 31, 0xFFFFFFFF),
+    27: np.where(lanes < 16, (lanes ^ 1) * 10 + 1, 0xFFFFFFFF),
     28: 0xFFFFFFFF,
 }
 for i, column in columns.items():
@@ -70,21 +48,15 @@ check("places", out, np.stack([tx, ty, tz, x, y, z], 1))
 group, place = lanes // 4, lanes % 4
 
 
-def multiply(kernel, depth, halves, encode, decode):
+def multiply(kernel, encode, decode):
     """Compares d = a b + c, with fragments as the PTX ISA lays them out."""
-    a, b = (encode(rng.normal(size=shape)) for shape in ((16, depth), (depth, 8)))
+    a, b = (encode(rng.normal(size=shape)) for shape in ((16, 16), (16, 8)))
     c = rng.normal(size=(16, 8)).astype(np.float32)
-    if halves:  # two neighbours along k per word
-        steps = range(0, depth, 8)
-        at = [
-            [(group[i] + r, 2 * place[i] + k + j) for k in steps for r in (0, 8) for j in (0, 1)]
-            for i in range(32)
-        ]
-        bt = [[(2 * place[i] + k + j, group[i]) for k in steps for j in (0, 1)] for i in range(32)]
-    else:
-        steps = range(0, depth, 4)
-        at = [[(group[i] + r, place[i] + k) for k in steps for r in (0, 8)] for i in range(32)]
-        bt = [[(place[i] + k, group[i]) for k in steps] for i in range(32)]
+    at = [  # two neighbours along k per word
+        [(group[i] + r, 2 * place[i] + k + j) for k in (0, 8) for r in (0, 8) for j in (0, 1)]
+        for i in range(32)
+    ]
+    bt = [[(2 * place[i] + k + j, group[i]) for k in (0, 8) for j in (0, 1)] for i in range(32)]
     ct = [[(group[i] + r, 2 * place[i] + j) for r in (0, 8) for j in (0, 1)] for i in range(32)]
     aw, bw, cw = (
         aligned(np.array([[m[at] for at in row] for row in table]))
@@ -103,24 +75,13 @@ def to_f16(values):
     return values.astype(np.float16)
 
 
-def tf32(bits):
-    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
-
-
-def to_bits(values):
-    return values.astype(np.float32).view(np.uint32)
-
-
-multiply("mma_f16_k8", 8, True, to_f16, np.asarray)
-multiply("mma_f16_k16", 16, True, to_f16, np.asarray)
+multiply("mma_f16", to_f16, np.asarray)
+multiply("mma_bf16", to_bf16, from_bf16)
 # The sum is cut off behind each 8 products: 1 + 1.5 * 2^-24, twice.
 a, b = aligned(np.full((32, 8), 2.0**-13), np.float16), aligned(np.full((32, 4), 1.5 * 2.0**-14), np.float16)
 c = aligned(np.ones((32, 4)), np.float32)
-device.launch("mma_f16_k16", 1, 32, a, b, c)
+device.launch("mma_f16", 1, 32, a, b, c)
 check("mma cuts off", c, np.ones((32, 4)))
-multiply("mma_bf16_k8", 8, True, to_bf16, from_bf16)
-multiply("mma_tf32_k8", 8, False, to_bits, tf32)
-multiply("mma_tf32_k4", 4, False, to_bits, tf32)
 
 # ldmatrix: 8 rows of 16 bytes are the first 16 of 32 words of 8 bytes.
 x = aligned(rng.integers(0, 2**62, size=32), np.int64)

@@ -7,16 +7,17 @@
 // What is emulated
 //   - Special registers of threads, blocks and lanes; grids and blocks of up to
 //     three dimensions, up to 1024 threads; static and dynamic shared memory.
-//   - bar.sync and bar.red, all 16 barriers, of all threads or of a number of them.
+//   - bar.sync 0 of all threads.
 //   - Warp operations where exactly the lanes of the mask meet: bar.warp.sync,
-//     shfl.sync, vote.sync, match.sync, redux.sync, elect.sync.
-//   - mma.sync m16n8k16 and m16n8k8 of f16 and bf16, m16n8k8 and m16n8k4 of tf32,
-//     with f32 sums; ldmatrix m8n8 x1, x2, x4, plain and transposed.
-//   - cp.async of 4, 8, 16 bytes with zero fill: data arrive at the wait, not before.
+//     shfl.sync.bfly.
+//   - mma.sync m16n8k16 of f16 and bf16 with f32 sums; ldmatrix m8n8 x1, x2, x4, plain
+//     and transposed.
+//   - cp.async of 16 bytes with zero fill: data arrive at the wait, not before.
 //   - Atomics, loads and stores of any width, libdevice's functions by libm.
 // What is not
-//   - Clusters, TMA, mbarriers, wgmma, tcgen05, inline PTX, bar.arrive, activemask,
-//     clocks, textures, printf: the compiler refuses them by name.
+//   - Clusters, TMA, mbarriers, wgmma, tcgen05, inline PTX, other barriers, other
+//     operations of warps and shapes of products, clocks, textures, printf: what no
+//     kernel of ours has. The compiler refuses them by name.
 //   - Blocks at the same time: a block that waits for another never ends, and is
 //     stopped by the limit of accesses.
 //   - The rounding of approximate functions: TRAINC_EMULATOR_ULPS=2 in the environment

@@ -31,44 +31,12 @@ enum {
   TRAINC_EMU_LOCAL = 5,
 };
 
-/// How warp operations and barriers combine what the threads bring.
-enum {
-  TRAINC_EMU_SHUFFLE_IDX,
-  TRAINC_EMU_SHUFFLE_UP,
-  TRAINC_EMU_SHUFFLE_DOWN,
-  TRAINC_EMU_SHUFFLE_BFLY,
-};
-enum {
-  TRAINC_EMU_VOTE_ALL,
-  TRAINC_EMU_VOTE_ANY,
-  TRAINC_EMU_VOTE_UNI,
-  TRAINC_EMU_VOTE_BALLOT,
-};
-enum { TRAINC_EMU_MATCH_ANY, TRAINC_EMU_MATCH_ALL };
-enum {
-  TRAINC_EMU_REDUX_ADD,
-  TRAINC_EMU_REDUX_UMIN,
-  TRAINC_EMU_REDUX_UMAX,
-  TRAINC_EMU_REDUX_MIN,
-  TRAINC_EMU_REDUX_MAX,
-  TRAINC_EMU_REDUX_AND,
-  TRAINC_EMU_REDUX_OR,
-  TRAINC_EMU_REDUX_XOR,
-};
-enum {
-  TRAINC_EMU_BARRIER_SYNC,
-  TRAINC_EMU_BARRIER_AND,
-  TRAINC_EMU_BARRIER_OR,
-  TRAINC_EMU_BARRIER_POPC,
-};
-
 /// Numbers of special registers and of products.
 enum {
 #define TRAINC_EMU_SPECIAL(NAME, number, text)                                 \
   TRAINC_EMU_SPECIAL_##NAME = number,
 #include "trainc/emulator_abi.def"
-#define TRAINC_EMU_MMA(NAME, number, text, a, b, depth)                        \
-  TRAINC_EMU_MMA_##NAME = number,
+#define TRAINC_EMU_MMA(NAME, number, text) TRAINC_EMU_MMA_##NAME = number,
 #include "trainc/emulator_abi.def"
 };
 

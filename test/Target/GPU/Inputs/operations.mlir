@@ -7,16 +7,12 @@ gpu.module @operations {
     %low = arith.constant 0xffff : i32
     %c0 = arith.constant 0 : i32
     %c1 = arith.constant 1 : i32
-    %c2 = arith.constant 2 : i32
-    %c3 = arith.constant 3 : i32
-    %c5 = arith.constant 5 : i32
     %c10 = arith.constant 10 : i32
     %c16 = arith.constant 16 : i32
     %c31 = arith.constant 31 : i32
     %c32 = arith.constant 32 : i32
     // Segments of 8 lanes: the clamp, and from bit 8 the bits that stay.
     %seg = arith.constant 0x181f : i32
-    %segUp = arith.constant 0x1800 : i32
     %lane = nvvm.read.ptx.sreg.laneid : i32
     %row = arith.index_cast %lane : i32 to index
     func.call @put(%out, %row, %c0, %lane) : (memref<32x32xi32>, index, i32, i32) -> ()
@@ -25,82 +21,19 @@ gpu.module @operations {
     %v10 = arith.muli %lane, %c10 : i32
     %v = arith.addi %v10, %c1 : i32
 
-    %up = nvvm.shfl.sync up %all, %v, %c3, %segUp {return_value_and_is_valid} : i32 -> !llvm.struct<(i32, i1)>
-    func.call @pair(%out, %row, %c2, %up) : (memref<32x32xi32>, index, i32, !llvm.struct<(i32, i1)>) -> ()
-    %i4 = arith.constant 4 : i32
-    %down = nvvm.shfl.sync down %all, %v, %c5, %seg {return_value_and_is_valid} : i32 -> !llvm.struct<(i32, i1)>
-    func.call @pair(%out, %row, %i4, %down) : (memref<32x32xi32>, index, i32, !llvm.struct<(i32, i1)>) -> ()
-    %i6 = arith.constant 6 : i32
-    %idx = nvvm.shfl.sync idx %all, %v, %c2, %seg {return_value_and_is_valid} : i32 -> !llvm.struct<(i32, i1)>
-    func.call @pair(%out, %row, %i6, %idx) : (memref<32x32xi32>, index, i32, !llvm.struct<(i32, i1)>) -> ()
     %i8 = arith.constant 8 : i32
     %bfly = nvvm.shfl.sync bfly %all, %v, %c16, %c31 {return_value_and_is_valid} : i32 -> !llvm.struct<(i32, i1)>
     func.call @pair(%out, %row, %i8, %bfly) : (memref<32x32xi32>, index, i32, !llvm.struct<(i32, i1)>) -> ()
 
+    %i2 = arith.constant 2 : i32
+    %outside = nvvm.shfl.sync bfly %all, %v, %c16, %seg {return_value_and_is_valid} : i32 -> !llvm.struct<(i32, i1)>
+    func.call @pair(%out, %row, %i2, %outside) : (memref<32x32xi32>, index, i32, !llvm.struct<(i32, i1)>) -> ()
+
     %isLow = arith.cmpi ult, %lane, %c16 : i32
-    %bit = arith.andi %lane, %c1 : i32
-    %odd = arith.cmpi eq, %bit, %c1 : i32
-    %is5 = arith.cmpi eq, %lane, %c5 : i32
-    %va = nvvm.vote.sync all %all, %isLow -> i1
-    %va32 = arith.extui %va : i1 to i32
-    func.call @put(%out, %row, %c10, %va32) : (memref<32x32xi32>, index, i32, i32) -> ()
-    %i11 = arith.constant 11 : i32
-    %vy = nvvm.vote.sync any %all, %is5 -> i1
-    %vy32 = arith.extui %vy : i1 to i32
-    func.call @put(%out, %row, %i11, %vy32) : (memref<32x32xi32>, index, i32, i32) -> ()
-    %i12 = arith.constant 12 : i32
-    %vb = nvvm.vote.sync ballot %all, %odd -> i32
-    func.call @put(%out, %row, %i12, %vb) : (memref<32x32xi32>, index, i32, i32) -> ()
-    %i13 = arith.constant 13 : i32
-    %vu = nvvm.vote.sync uni %all, %odd -> i1
-    %vu32 = arith.extui %vu : i1 to i32
-    func.call @put(%out, %row, %i13, %vu32) : (memref<32x32xi32>, index, i32, i32) -> ()
-
-    %i14 = arith.constant 14 : i32
-    %third = arith.divui %lane, %c3 : i32
-    %ma = nvvm.match.sync any %all, %third : i32 -> i32
-    func.call @put(%out, %row, %i14, %ma) : (memref<32x32xi32>, index, i32, i32) -> ()
-    %i15 = arith.constant 15 : i32
-    %ml = nvvm.match.sync all %all, %c5 : i32 -> !llvm.struct<(i32, i1)>
-    func.call @pair(%out, %row, %i15, %ml) : (memref<32x32xi32>, index, i32, !llvm.struct<(i32, i1)>) -> ()
-    %i17 = arith.constant 17 : i32
-    %md = nvvm.match.sync all %all, %third : i32 -> !llvm.struct<(i32, i1)>
-    func.call @pair(%out, %row, %i17, %md) : (memref<32x32xi32>, index, i32, !llvm.struct<(i32, i1)>) -> ()
-
-    %i19 = arith.constant 19 : i32
-    %signed = arith.subi %lane, %c10 : i32
-    %ra = nvvm.redux.sync add %v, %all : i32 -> i32
-    func.call @put(%out, %row, %i19, %ra) : (memref<32x32xi32>, index, i32, i32) -> ()
-    %i20 = arith.constant 20 : i32
-    %ru = nvvm.redux.sync umax %signed, %all : i32 -> i32
-    func.call @put(%out, %row, %i20, %ru) : (memref<32x32xi32>, index, i32, i32) -> ()
-    %i21 = arith.constant 21 : i32
-    %rm = nvvm.redux.sync min %signed, %all : i32 -> i32
-    func.call @put(%out, %row, %i21, %rm) : (memref<32x32xi32>, index, i32, i32) -> ()
-    %i22 = arith.constant 22 : i32
-    %rx = nvvm.redux.sync xor %v, %all : i32 -> i32
-    func.call @put(%out, %row, %i22, %rx) : (memref<32x32xi32>, index, i32, i32) -> ()
-
-    %i23 = arith.constant 23 : i32
-    %el = nvvm.elect.sync %all -> i1
-    %el32 = arith.extui %el : i1 to i32
-    func.call @put(%out, %row, %i23, %el32) : (memref<32x32xi32>, index, i32, i32) -> ()
-
-    %i24 = arith.constant 24 : i32
-    %odd32 = arith.extui %odd : i1 to i32
-    %bp = nvvm.barrier #nvvm.reduction<popc> %odd32 -> i32
-    func.call @put(%out, %row, %i24, %bp) : (memref<32x32xi32>, index, i32, i32) -> ()
-    %i25 = arith.constant 25 : i32
-    %ba = nvvm.barrier #nvvm.reduction<and> %odd32 -> i32
-    func.call @put(%out, %row, %i25, %ba) : (memref<32x32xi32>, index, i32, i32) -> ()
-    %i26 = arith.constant 26 : i32
-    %bo = nvvm.barrier #nvvm.reduction<or> %odd32 -> i32
-    func.call @put(%out, %row, %i26, %bo) : (memref<32x32xi32>, index, i32, i32) -> ()
-
     // Half a warp by itself.
     scf.if %isLow {
       %i27 = arith.constant 27 : i32
-      %half = nvvm.shfl.sync idx %low, %v, %c3, %c31 : i32 -> i32
+      %half = nvvm.shfl.sync bfly %low, %v, %c1, %c31 : i32 -> i32
       func.call @put(%out, %row, %i27, %half) : (memref<32x32xi32>, index, i32, i32) -> ()
     }
     gpu.return
@@ -167,25 +100,7 @@ gpu.module @operations {
 
   // Products: each lane loads the words of its fragments of a, b and c and stores
   // those of d.
-  gpu.func @mma_f16_k8(%a: memref<32x2xvector<2xf16>>, %b: memref<32x1xvector<2xf16>>, %c: memref<32xvector<4xf32>>) kernel {
-    %t = gpu.thread_id x
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
-    %a0 = memref.load %a[%t, %c0] : memref<32x2xvector<2xf16>>
-    %a1 = memref.load %a[%t, %c1] : memref<32x2xvector<2xf16>>
-    %b0 = memref.load %b[%t, %c0] : memref<32x1xvector<2xf16>>
-    %cv = memref.load %c[%t] : memref<32xvector<4xf32>>
-    %s0 = vector.extract %cv[0] : f32 from vector<4xf32>
-    %s1 = vector.extract %cv[1] : f32 from vector<4xf32>
-    %s2 = vector.extract %cv[2] : f32 from vector<4xf32>
-    %s3 = vector.extract %cv[3] : f32 from vector<4xf32>
-    %d = nvvm.mma.sync A[%a0, %a1] B[%b0] C[%s0, %s1, %s2, %s3]
-        {layoutA = #nvvm.mma_layout<row>, layoutB = #nvvm.mma_layout<col>, shape = #nvvm.shape<m = 16, n = 8, k = 8>}
-        : (vector<2xf16>, vector<2xf16>, f32) -> !llvm.struct<(f32, f32, f32, f32)>
-    func.call @sums(%c, %t, %d) : (memref<32xvector<4xf32>>, index, !llvm.struct<(f32, f32, f32, f32)>) -> ()
-    gpu.return
-  }
-  gpu.func @mma_f16_k16(%a: memref<32x4xvector<2xf16>>, %b: memref<32x2xvector<2xf16>>, %c: memref<32xvector<4xf32>>) kernel {
+  gpu.func @mma_f16(%a: memref<32x4xvector<2xf16>>, %b: memref<32x2xvector<2xf16>>, %c: memref<32xvector<4xf32>>) kernel {
     %t = gpu.thread_id x
     %c0 = arith.constant 0 : index
     %c1 = arith.constant 1 : index
@@ -208,25 +123,7 @@ gpu.module @operations {
     func.call @sums(%c, %t, %d) : (memref<32xvector<4xf32>>, index, !llvm.struct<(f32, f32, f32, f32)>) -> ()
     gpu.return
   }
-  gpu.func @mma_bf16_k8(%a: memref<32x2xi32>, %b: memref<32x1xi32>, %c: memref<32xvector<4xf32>>) kernel {
-    %t = gpu.thread_id x
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
-    %a0 = memref.load %a[%t, %c0] : memref<32x2xi32>
-    %a1 = memref.load %a[%t, %c1] : memref<32x2xi32>
-    %b0 = memref.load %b[%t, %c0] : memref<32x1xi32>
-    %cv = memref.load %c[%t] : memref<32xvector<4xf32>>
-    %s0 = vector.extract %cv[0] : f32 from vector<4xf32>
-    %s1 = vector.extract %cv[1] : f32 from vector<4xf32>
-    %s2 = vector.extract %cv[2] : f32 from vector<4xf32>
-    %s3 = vector.extract %cv[3] : f32 from vector<4xf32>
-    %d = nvvm.mma.sync A[%a0, %a1] B[%b0] C[%s0, %s1, %s2, %s3]
-        {layoutA = #nvvm.mma_layout<row>, layoutB = #nvvm.mma_layout<col>, multiplicandAPtxType = #nvvm.mma_type<bf16>, multiplicandBPtxType = #nvvm.mma_type<bf16>, shape = #nvvm.shape<m = 16, n = 8, k = 8>}
-        : (i32, i32, f32) -> !llvm.struct<(f32, f32, f32, f32)>
-    func.call @sums(%c, %t, %d) : (memref<32xvector<4xf32>>, index, !llvm.struct<(f32, f32, f32, f32)>) -> ()
-    gpu.return
-  }
-  gpu.func @mma_tf32_k8(%a: memref<32x4xi32>, %b: memref<32x2xi32>, %c: memref<32xvector<4xf32>>) kernel {
+  gpu.func @mma_bf16(%a: memref<32x4xi32>, %b: memref<32x2xi32>, %c: memref<32xvector<4xf32>>) kernel {
     %t = gpu.thread_id x
     %c0 = arith.constant 0 : index
     %c1 = arith.constant 1 : index
@@ -244,25 +141,7 @@ gpu.module @operations {
     %s2 = vector.extract %cv[2] : f32 from vector<4xf32>
     %s3 = vector.extract %cv[3] : f32 from vector<4xf32>
     %d = nvvm.mma.sync A[%a0, %a1, %a2, %a3] B[%b0, %b1] C[%s0, %s1, %s2, %s3]
-        {layoutA = #nvvm.mma_layout<row>, layoutB = #nvvm.mma_layout<col>, multiplicandAPtxType = #nvvm.mma_type<tf32>, multiplicandBPtxType = #nvvm.mma_type<tf32>, shape = #nvvm.shape<m = 16, n = 8, k = 8>}
-        : (i32, i32, f32) -> !llvm.struct<(f32, f32, f32, f32)>
-    func.call @sums(%c, %t, %d) : (memref<32xvector<4xf32>>, index, !llvm.struct<(f32, f32, f32, f32)>) -> ()
-    gpu.return
-  }
-  gpu.func @mma_tf32_k4(%a: memref<32x2xi32>, %b: memref<32x1xi32>, %c: memref<32xvector<4xf32>>) kernel {
-    %t = gpu.thread_id x
-    %c0 = arith.constant 0 : index
-    %c1 = arith.constant 1 : index
-    %a0 = memref.load %a[%t, %c0] : memref<32x2xi32>
-    %a1 = memref.load %a[%t, %c1] : memref<32x2xi32>
-    %b0 = memref.load %b[%t, %c0] : memref<32x1xi32>
-    %cv = memref.load %c[%t] : memref<32xvector<4xf32>>
-    %s0 = vector.extract %cv[0] : f32 from vector<4xf32>
-    %s1 = vector.extract %cv[1] : f32 from vector<4xf32>
-    %s2 = vector.extract %cv[2] : f32 from vector<4xf32>
-    %s3 = vector.extract %cv[3] : f32 from vector<4xf32>
-    %d = nvvm.mma.sync A[%a0, %a1] B[%b0] C[%s0, %s1, %s2, %s3]
-        {layoutA = #nvvm.mma_layout<row>, layoutB = #nvvm.mma_layout<col>, multiplicandAPtxType = #nvvm.mma_type<tf32>, multiplicandBPtxType = #nvvm.mma_type<tf32>, shape = #nvvm.shape<m = 16, n = 8, k = 4>}
+        {layoutA = #nvvm.mma_layout<row>, layoutB = #nvvm.mma_layout<col>, multiplicandAPtxType = #nvvm.mma_type<bf16>, multiplicandBPtxType = #nvvm.mma_type<bf16>, shape = #nvvm.shape<m = 16, n = 8, k = 16>}
         : (i32, i32, f32) -> !llvm.struct<(f32, f32, f32, f32)>
     func.call @sums(%c, %t, %d) : (memref<32xvector<4xf32>>, index, !llvm.struct<(f32, f32, f32, f32)>) -> ()
     gpu.return
