@@ -1,6 +1,6 @@
 // What goes wrong between GPUs: an error, a refusal, a hang, a late or dead rank, a
-// call that does not return, at the start of NCCL and at each collective, also in a
-// graph. Every rank names the collective that is not done and why, aborts, and ends
+// call that does not return, at the start of NCCL, the first collective and a late one,
+// also in a graph. Every rank names the collective that is not done and why, aborts, and ends
 // with a status other than 0 within the deadline and 5 seconds. And a library that is
 // missing, too old, or there on one rank only; ranks that do not do the same.
 //
@@ -252,7 +252,7 @@ static std::string named(int collective) {
 }
 
 //===----------------------------------------------------------------------===//
-// Faults of rank 1 at each place: the start of NCCL (-1) and each collective
+// Faults of rank 1 at each place: the start of NCCL (-1) and collectives
 //===----------------------------------------------------------------------===//
 
 static std::string at(const char *fault, int place, const char *value = "") {
@@ -260,13 +260,16 @@ static std::string at(const char *fault, int place, const char *value = "") {
          "=1:" + (place < 0 ? "init" : std::to_string(place)) + value;
 }
 
+/// The start of NCCL, the first collective, a late one.
+static constexpr int places[] = {-1, 0, 3};
+
 /// Runs the cases of all tests at the same time.
 template <typename... Tests> static void atEachPlace(Tests... tests) {
   std::vector<Case> cases;
   size_t next = 0;
-  for (int place = -1; place < 4; ++place)
+  for (int place : places)
     (cases.push_back(tests.begin(place)), ...);
-  for (int place = -1; place < 4; ++place)
+  for (int place : places)
     (tests.end(cases[next++], place), ...);
 }
 
