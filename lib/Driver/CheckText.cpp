@@ -10,6 +10,8 @@ using namespace mlir;
 using namespace trainc;
 
 static constexpr int64_t kMostNested = 256;
+/// Each operator of an affine expression is one more call on the stack.
+static constexpr int64_t kLongestRun = 1024;
 static constexpr uint32_t kMostAligned = 4096;
 
 namespace {
@@ -19,7 +21,8 @@ struct TextChecker {
   MLIRContext *context;
   StringRef text;
   size_t at = 0;
-  int64_t nested = 0, signs = 0;
+  int64_t nested = 0;
+  int64_t run = 0; // characters since the last that ends an expression
   bool inResources = false;
 
   LogicalResult fail(const Twine &message) {
@@ -36,7 +39,7 @@ struct TextChecker {
     return true;
   }
   LogicalResult checkString();
-  LogicalResult run();
+  LogicalResult check();
 };
 } // namespace
 
@@ -58,10 +61,11 @@ LogicalResult TextChecker::checkString() {
   return success();
 }
 
-LogicalResult TextChecker::run() {
+LogicalResult TextChecker::check() {
   while (at < text.size()) {
     char c = text[at];
     if (c == '"') {
+      run = 0;
       if (failed(checkString()))
         return failure();
       continue;
@@ -76,16 +80,19 @@ LogicalResult TextChecker::run() {
     }
     if (take("->") || take(">=") || take("<="))
       continue;
-    if (!llvm::isSpace(c))
-      signs = c == '-' ? signs + 1 : 0;
     if (StringRef("([{<").contains(c))
       ++nested;
     else if (StringRef(")]}>").contains(c))
       nested = std::max<int64_t>(nested - 1, 0);
-    if (nested > kMostNested || signs > kMostNested)
+    if (nested > kMostNested)
       return fail("expects at most " + Twine(kMostNested) +
-                  (signs > kMostNested ? " signs in a row"
-                                       : " brackets around anything"));
+                  " brackets around anything");
+    if (StringRef("([{<)]}>,:=").contains(c))
+      run = 0;
+    else if (!llvm::isSpace(c) && ++run > kLongestRun)
+      return fail("expects at most " + Twine(kLongestRun) +
+                  " characters without a bracket, comma, colon, equal sign or "
+                  "string");
     ++at;
   }
   return success();
@@ -98,5 +105,5 @@ LogicalResult trainc::checkText(llvm::SourceMgr &sources,
   // Bytecode is no text.
   if (text.starts_with("ML\xefR"))
     return success();
-  return TextChecker{sources, context, text}.run();
+  return TextChecker{sources, context, text}.check();
 }

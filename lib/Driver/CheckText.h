@@ -12,9 +12,9 @@ class MLIRContext;
 namespace trainc {
 
 /// Checks the main file of `sources`, a module's text, for what ends MLIR's parser instead
-/// of being an error: brackets, or signs of affine expressions, nested so deeply that the
-/// stack overflows (most are 256 here), and resources aligned to no power of two up to
-/// 4096. A diagnostic and failure if there is any.
+/// of being an error: brackets nested so deeply that the stack overflows (most are 256
+/// here), affine expressions of as many operators (most have 1024 characters between
+/// brackets), and resources aligned to no power of two up to 4096. A diagnostic and failure if there is any.
 mlir::LogicalResult checkText(llvm::SourceMgr &sources,
                               mlir::MLIRContext *context);
 
