@@ -313,10 +313,10 @@ SMALL = 1024  # bytes: sums of losses, norms and flags
 
 
 def is_norm(key, buckets):
-    """Whether it gathers the sums of squares of blocks of 4096 gradients; the last block of a tensor may be shorter."""
+    """Whether it gathers the sums of squares of blocks of 4096 gradients, in f64; the last block of a tensor may be shorter."""
     kind, _, size = key
     blocks = sum(bytes // 4 // 4096 * count for (_, bytes), count in buckets.items())
-    return kind == "all_gather" and SMALL <= size and abs(size / 4 / blocks - 1) < 0.05
+    return kind == "all_gather" and SMALL <= size and abs(size / 8 / blocks - 1) < 0.05
 
 
 def collectives(folder):
