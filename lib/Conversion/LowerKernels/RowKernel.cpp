@@ -33,6 +33,9 @@ struct RowEmitter {
   DenseMap<Value, Value> buffers;
   int64_t phase = 0;
   Value row;
+  /// Where tiles cut the only dimension: whether this one stores what does not vary
+  /// along it. Null: it does.
+  Value isFirst;
 
   FailureOr<int64_t> run();
 
@@ -44,18 +47,25 @@ private:
   SmallVector<Value> vectorRoots();
   void emitScalarOutputs(LoopBuilder &l);
   void collect(Value value, llvm::SetVector<Operation *> &ops);
+  bool isStoredByRow(Value value) const;
   bool isStored(Value value) const;
   void emitBody(LoopBuilder &l, Value at, Value mask,
                 SmallVectorImpl<Value> &accumulators);
 };
 } // namespace
 
+/// Whether every row stores its own part of the vector `value`. One of smaller rank
+/// than the rows is stored by one of them, which others cannot wait for.
+bool RowEmitter::isStoredByRow(Value value) const {
+  return points.isVector(value) && value.getDefiningOp() &&
+         function.outputs.contains(value) &&
+         !llvm::is_contained(space.extentOf(value).outer, false);
+}
+
 /// Whether `value` of an earlier phase can be loaded: an output or a row buffer.
 bool RowEmitter::isStored(Value value) const {
-  if (phases.levelOf(value) >= phase || !points.isVector(value))
-    return false;
-  return buffers.contains(value) ||
-         (value.getDefiningOp() && function.outputs.contains(value));
+  return phases.levelOf(value) < phase &&
+         (buffers.contains(value) || isStoredByRow(value));
 }
 
 void RowEmitter::findBuffers(LoopBuilder &l) {
@@ -63,9 +73,11 @@ void RowEmitter::findBuffers(LoopBuilder &l) {
     if (isCheap(&op) || isa<nn::ReduceOp>(op))
       continue;
     for (Value result : op.getResults()) {
-      if (!points.isVector(result) || function.outputs.contains(result))
+      if (!points.isVector(result) || isStoredByRow(result))
         continue;
       bool later = llvm::any_of(result.getUsers(), [&](Operation *user) {
+        if (isa<train::ReturnOp>(user))
+          return false;
         int64_t needed = isa<nn::ReduceOp>(user)
                              ? phases.levelOf(user->getResult(0)) - 1
                              : phases.levelOf(user->getResult(0));
@@ -229,7 +241,7 @@ void RowEmitter::emitScalarOutputs(LoopBuilder &l) {
     Value scalar = points.getScalar(l, value);
     Type element = nn::getTensorType(value).getElementType();
     for (Value memref : function.outputs.lookup(value))
-      points.storeOnce(l, value, Value(), [&](LoopBuilder &l) {
+      points.storeOnce(l, value, isFirst, [&](LoopBuilder &l) {
         l.storeScalar(scalar, memref, points.offsetOf(l, value), element);
       });
   }
@@ -278,6 +290,8 @@ FailureOr<int64_t> RowEmitter::run() {
     } else {
       isLast = arith::CmpIOp::create(b, l.loc, arith::CmpIPredicate::eq, tile,
                                      l.index(tiles - 1));
+      isFirst = arith::CmpIOp::create(b, l.loc, arith::CmpIPredicate::eq, tile,
+                                      l.index(0));
     }
     emitUniform(l);
     emitRow(l, low, high, isLast);

@@ -103,10 +103,13 @@ int64_t RowEmitter::emitPoints(ThreadBuilder &t) {
   return llvm::divideCeil(count, t.threads);
 }
 
-/// Whether a vector of an earlier phase stands in a result.
+/// Whether a vector of an earlier phase stands in a result, where this row has stored
+/// it. One of smaller rank than the rows is stored by one of them, which others cannot
+/// wait for.
 bool RowEmitter::isStored(Value value) const {
   return phases.levelOf(value) < phase && points.isVector(value) &&
-         value.getDefiningOp() && function.outputs.contains(value);
+         value.getDefiningOp() && function.outputs.contains(value) &&
+         !llvm::is_contained(space.extentOf(value).outer, false);
 }
 
 /// The vector ops that computing `value` in this phase needs.

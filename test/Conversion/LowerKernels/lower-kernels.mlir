@@ -41,6 +41,44 @@ train.kernel @row(%x: tensor<4x64xf32>) inplace [-1] {
 
 // -----
 
+// A result of smaller rank is stored by the first row, which others do not wait for: no row loads it. What is costly stays
+// in a row buffer, what is cheap is computed again. The dimension that workgroups cut has one that stores a scalar.
+// CHECK-LABEL: func.func @shared
+// CHECK-SAME: %[[MASK:[a-z0-9]*]]: memref<64xi8> {llvm.noalias}, %[[E:[a-z0-9]*]]: memref<64xf32> {llvm.noalias}, %[[Y:[a-z0-9]*]]: memref<65536xf32> {llvm.noalias}, %[[TILE:[a-z0-9]*]]: index)
+// CHECK-SAME: tiles = 16
+// CHECK: %[[BUFFER:.*]] = memref.alloca() {{.*}}: memref<64xf32>
+// CHECK-NOT: vector.load %[[MASK]]
+// CHECK-NOT: vector.load %[[E]]
+// CHECK: vector.store %{{.*}}, %[[BUFFER]]
+// CHECK: scf.if
+// CHECK: vector.store %{{.*}}, %[[E]]
+// CHECK: vector.load %[[BUFFER]]
+// CHECK-NOT: vector.load %[[MASK]]
+// CHECK-NOT: vector.load %[[E]]
+// CHECK: vector.store %{{.*}}, %[[Y]]
+// CHECK-LABEL: func.func @scalar
+// CHECK-SAME: %[[TILE:[a-z0-9]*]]: index)
+// CHECK-SAME: tiles = 3
+// CHECK: %[[FIRST:.*]] = arith.cmpi eq, %[[TILE]], %c0
+// CHECK: scf.if %[[FIRST]] {
+// CHECK-NEXT: memref.store
+train.kernel @shared(%m: tensor<64xi8>, %b: tensor<64xf32>, %x: tensor<1024x64xf32>) inplace [-1, -1, -1] {
+  %mask = nn.cast %m to i1 : tensor<64xi8>
+  %e = nn.exp %b : tensor<64xf32>
+  %z = nn.select %mask, %x, %e : tensor<64xi1>, tensor<1024x64xf32>, tensor<64xf32>
+  %s = nn.reduce sum %z dims [1] keep : tensor<1024x64xf32>
+  %t = nn.mul %x, %s : tensor<1024x64xf32>, tensor<1024x1xf32>
+  %y = nn.select %mask, %t, %e : tensor<64xi1>, tensor<1024x64xf32>, tensor<64xf32>
+  train.return %mask, %e, %y : tensor<64xi1>, tensor<64xf32>, tensor<1024x64xf32>
+}
+train.kernel @scalar(%a: tensor<f32>, %x: tensor<10000xf32>) inplace [-1, -1] {
+  %b = nn.neg %a : tensor<f32>
+  %y = nn.mul %x, %b : tensor<10000xf32>, tensor<f32>
+  train.return %b, %y : tensor<f32>, tensor<10000xf32>
+}
+
+// -----
+
 // Other kernels go through linalg; results are computed where they belong.
 // CHECK-LABEL: func.func @rotate
 // CHECK-SAME: %[[Y:[a-z0-9]*]]: memref<48xf32> {llvm.noalias}, %{{[a-z0-9]*}}: index)

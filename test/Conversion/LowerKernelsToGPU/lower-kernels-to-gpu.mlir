@@ -150,3 +150,20 @@ train.kernel @few(%x: tensor<4x5000xf32>) inplace [-1] {
   %s = nn.reduce sum %x dims [0] keep : tensor<4x5000xf32>
   train.return %s : tensor<1x5000xf32>
 }
+
+// -----
+
+// A result of smaller rank is stored by the block of the first row, for which others do not wait: they compute it again.
+// CHECK-LABEL: gpu.func @shared(
+// CHECK-SAME: %[[B:[a-z0-9]*]]: memref<16384xf32> {{{[^}]*}}}, %{{[a-z0-9]*}}: memref<65536xf32> {{{[^}]*}}}, %[[E:[a-z0-9]*]]: memref<16384xf32>
+// CHECK: vector.store %{{.*}}, %[[E]]
+// CHECK-NOT: vector.load %[[E]]
+// CHECK: vector.load %[[B]]
+// CHECK-NEXT: math.exp
+train.kernel @shared(%b: tensor<16384xf32>, %x: tensor<4x16384xf32>) inplace [-1, -1] {
+  %e = nn.exp %b : tensor<16384xf32>
+  %z = nn.mul %x, %e : tensor<4x16384xf32>, tensor<16384xf32>
+  %s = nn.reduce sum %z dims [1] keep : tensor<4x16384xf32>
+  %y = nn.mul %s, %e : tensor<4x1xf32>, tensor<16384xf32>
+  train.return %e, %y : tensor<16384xf32>, tensor<4x16384xf32>
+}
