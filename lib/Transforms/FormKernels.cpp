@@ -10,6 +10,7 @@
 #include "Products.h"
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/IterationSpace.h"
 #include "trainc/Transforms/Passes.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringMap.h"
@@ -252,6 +253,22 @@ static bool isLastReader(Block &block, SymbolRefAttr slice,
   return true;
 }
 
+/// The slice in which `value` stands from the list's begin on, or null.
+static SymbolRefAttr sliceOf(Value value) {
+  while (auto reshape = value.getDefiningOp<nn::ReshapeOp>())
+    value = reshape.getInput();
+  auto read = value.getDefiningOp<ReadOp>();
+  return read ? read.getSource() : SymbolRefAttr();
+}
+
+/// Whether each of the workgroups that share the space of `group` computes a part of
+/// `result` of its own, and none needs the others'.
+static bool spansAll(ArrayRef<Operation *> group, Value result) {
+  auto space = IterationSpace::compute(group, /*column=*/false);
+  return succeeded(space) && space->outerSize() * space->inner ==
+                                 nn::getTensorType(result).getNumElements();
+}
+
 void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
   DenseSet<Operation *> members(group.begin(), group.end());
   llvm::SetVector<Value> inputs, outputs;
@@ -292,6 +309,11 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
         auto read = input.getDefiningOp<ReadOp>();
         if (read && read.getSource() == write.getTarget() &&
             input.getType() == output.getType() && !taken.contains(j) &&
+            llvm::count_if(inputs,
+                           [&](Value other) {
+                             return sliceOf(other) == read.getSource();
+                           }) == 1 &&
+            spansAll(group, output) &&
             isLastReader(block, read.getSource(), members, group.back())) {
           inplace[i] = j;
           taken.insert(j);

@@ -49,6 +49,29 @@ train.list @gemm of @e "next" (%x: tensor<4x8xf32>, %y: tensor<8x5xf32>) {
 
 // -----
 
+// What has a smaller rank than its kernel is not written over what all workgroups read, nor is what is read by a second name.
+// CHECK-LABEL: train.list @shared_in_place
+// CHECK: train.launch @[[K:[a-z_]*]](
+// CHECK: train.launch @[[L:[a-z_]*]](
+// CHECK: train.kernel @[[K]](
+// CHECK-SAME: inplace [-1, -1]
+// CHECK: train.kernel @[[L]](
+// CHECK-SAME: inplace [-1]
+train.arena @g role("buffers") bytes(1024) {slices = [@b, @c], types = [tensor<16xf32>, tensor<8x16xf32>], offsets = array<i64: 0, 64>}
+train.list @shared_in_place of @e "first" (%x: tensor<8x16xf32>) {
+  %b = train.read @g::@b : tensor<16xf32>
+  %n = nn.neg %b : tensor<16xf32>
+  %y = nn.mul %x, %n : tensor<8x16xf32>, tensor<16xf32>
+  train.write %n to @g::@b : tensor<16xf32>
+  %c = train.read @g::@c : tensor<8x16xf32>
+  %d = train.read @g::@c : tensor<8x16xf32>
+  %e = nn.add %c, %d : tensor<8x16xf32>, tensor<8x16xf32>
+  train.write %e to @g::@c : tensor<8x16xf32>
+  train.return %y : tensor<8x16xf32>
+}
+
+// -----
+
 // Attention takes a constant mask from memory: it is a kernel of its own.
 // CHECK-LABEL: train.list @mask
 // CHECK: %[[MASK:.*]] = train.launch @k_constant()
