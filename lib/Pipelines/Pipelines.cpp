@@ -143,6 +143,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     lower.splitF32 = options.splitF32;
     lower.registerBytes = options.registerBytes;
     pm.addPass(createLowerKernelsPass(lower));
+    pm.addPass(createVerifyFormPass({/*form=*/4}));
     pm.addPass(createKernelsToLLVMPass());
     return;
   }

@@ -4,6 +4,8 @@
 // changes nothing and stops at the first violation.
 //
 //===----------------------------------------------------------------------===//
+#include "VerifyPlaces.h"
+#include "VerifyWorkgroups.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "trainc/Dialect/NN/NNOps.h"
@@ -266,6 +268,7 @@ static LogicalResult verifyWriters(ModuleOp module) {
 }
 
 static LogicalResult verifyCommands(ModuleOp module) {
+  SymbolTable symbols(module);
   for (auto list : module.getOps<ListOp>()) {
     if (!list.getWorkspace())
       return list.emitOpError("expects a planned workspace in form 3");
@@ -280,10 +283,18 @@ static LogicalResult verifyCommands(ModuleOp module) {
       }
     }
     if (failed(verifyStorage(list.getBody().front())) ||
-        failed(verifyReads(list)))
+        failed(verifyReads(list)) || failed(verifyPlaces(list, symbols)))
       return failure();
   }
   return verifyWriters(module);
+}
+
+static LogicalResult verifyTarget(ModuleOp module) {
+  for (auto nested : module.getOps<ModuleOp>())
+    for (auto function : nested.getOps<func::FuncOp>())
+      if (failed(verifyWorkgroups(function)))
+        return failure();
+  return success();
 }
 
 namespace {
@@ -292,14 +303,15 @@ struct VerifyFormPass : trainc::impl::VerifyFormPassBase<VerifyFormPass> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    if (form < 0 || form > 3) {
-      module.emitError("expects form 0, 1, 2 or 3, got ") << form.getValue();
+    if (form < 0 || form > 4) {
+      module.emitError("expects form 0, 1, 2, 3 or 4, got ") << form.getValue();
       return signalPassFailure();
     }
     LogicalResult result = form == 0   ? verifySource(module)
                            : form == 1 ? verifyGradients(module)
                            : form == 2 ? verifyPlan(module)
-                                       : verifyCommands(module);
+                           : form == 3 ? verifyCommands(module)
+                                       : verifyTarget(module);
     if (failed(result))
       return signalPassFailure();
     markAllAnalysesPreserved();

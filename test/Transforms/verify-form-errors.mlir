@@ -5,8 +5,9 @@
 // RUN: trainc-opt %t/1.mlir --train-verify-form=form=1 --split-input-file --verify-diagnostics
 // RUN: trainc-opt %t/2.mlir --train-verify-form=form=2 --split-input-file --verify-diagnostics
 // RUN: trainc-opt %t/3.mlir --train-verify-form=form=3 --split-input-file --verify-diagnostics
-// RUN: not trainc-opt %S/verify-form.mlir --train-verify-form=form=4 2>&1 | FileCheck %s
-// CHECK: error: expects form 0, 1, 2 or 3, got 4
+// RUN: trainc-opt %t/4.mlir --train-verify-form=form=4 --split-input-file --verify-diagnostics
+// RUN: not trainc-opt %S/verify-form.mlir --train-verify-form=form=5 2>&1 | FileCheck %s
+// CHECK: error: expects form 0, 1, 2, 3 or 4, got 5
 
 //--- 0.mlir
 train.mesh @mesh(data = 2)
@@ -174,4 +175,202 @@ train.list @first of @step "first" (%x: tensor<4xf32>) workspace(256) {
   // expected-error @+1 {{'train.launch' op uses a value read from @g::@a before it was written}}
   %0 = train.launch @k(%old) {places = [["workspace", 0]]} : (tensor<4xf32>) -> tensor<4xf32>
   train.return %0 : tensor<4xf32>
+}
+
+// -----
+
+// Commands that the runtime may run at once do not conflict (P1 to P4).
+train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
+  %0 = nn.neg %x : tensor<64xf32>
+  train.return %0 : tensor<64xf32>
+}
+train.list @first of @step "first" (%x: tensor<64xf32>) workspace(256) {
+  // expected-error @+1 {{'train.launch' op expects a workspace of 256 bytes to hold bytes 64 to 320 of the workspace (P1)}}
+  %0 = train.launch @k(%x) {places = [["workspace", 64]]} : (tensor<64xf32>) -> tensor<64xf32>
+  train.return %0 : tensor<64xf32>
+}
+
+// -----
+
+// Two launches that need nothing of each other, of which the second writes over a byte of the first one's result.
+train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
+  %0 = nn.neg %x : tensor<64xf32>
+  train.return %0 : tensor<64xf32>
+}
+train.kernel @add(%x: tensor<64xf32>, %y: tensor<64xf32>) inplace [-1] {
+  %0 = nn.add %x, %y : tensor<64xf32>, tensor<64xf32>
+  train.return %0 : tensor<64xf32>
+}
+train.list @first of @step "first" (%x: tensor<64xf32>) workspace(1024) {
+  %0 = train.launch @k(%x) {places = [["workspace", 0]]} : (tensor<64xf32>) -> tensor<64xf32>
+  // expected-note @+1 {{written here}}
+  %1 = train.launch @k(%x) {places = [["workspace", 252]]} : (tensor<64xf32>) -> tensor<64xf32>
+  // expected-error @+1 {{'train.launch' op expects its operand in bytes 0 to 256 of the workspace, where something else stands (P2)}}
+  %2 = train.launch @add(%0, %1) {places = [["workspace", 512]]} : (tensor<64xf32>, tensor<64xf32>) -> tensor<64xf32>
+  train.return %2 : tensor<64xf32>
+}
+
+// -----
+
+// A slice by its place, and the arena with it as a whole.
+train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
+  %0 = nn.neg %x : tensor<64xf32>
+  train.return %0 : tensor<64xf32>
+}
+train.arena @g role("buffers") bytes(512) {offsets = array<i64: 0, 256>, slices = [@a, @b], types = [tensor<64xf32>, tensor<64xf32>]}
+train.list @first of @step "first" (%x: tensor<64xf32>) workspace(256) {
+  %old = train.read @g : tensor<128xf32>
+  // expected-note @+1 {{written here}}
+  %0 = train.launch @k(%x) {places = [[@g::@b, 0]]} : (tensor<64xf32>) -> tensor<64xf32>
+  // expected-error @+1 {{'train.return' op expects its operand in bytes 0 to 512 of @g, where something else stands (P2)}}
+  train.return %old : tensor<128xf32>
+}
+
+// -----
+
+// The results of one kernel.
+train.kernel @two(%x: tensor<64xf32>) inplace [-1, -1] {
+  %0 = nn.neg %x : tensor<64xf32>
+  %1 = nn.exp %x : tensor<64xf32>
+  train.return %0, %1 : tensor<64xf32>, tensor<64xf32>
+}
+train.list @first of @step "first" (%x: tensor<64xf32>) workspace(512) {
+  // expected-error @+1 {{'train.launch' op writes what else it touches: bytes 0 to 256 of the workspace and bytes 128 to 384 of the workspace overlap (P3)}}
+  %0:2 = train.launch @two(%x) {places = [["workspace", 0], ["workspace", 128]]} : (tensor<64xf32>) -> (tensor<64xf32>, tensor<64xf32>)
+  train.return %0#0 : tensor<64xf32>
+}
+
+// -----
+
+// A result over an operand that is not in place, or not quite.
+train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
+  %0 = nn.neg %x : tensor<64xf32>
+  train.return %0 : tensor<64xf32>
+}
+train.list @first of @step "first" (%x: tensor<64xf32>) workspace(512) {
+  %0 = train.launch @k(%x) {places = [["workspace", 0]]} : (tensor<64xf32>) -> tensor<64xf32>
+  // expected-error @+1 {{'train.launch' op writes what else it touches: bytes 0 to 256 of the workspace and bytes 0 to 256 of the workspace overlap (P3)}}
+  %1 = train.launch @k(%0) {places = [["workspace", 0]]} : (tensor<64xf32>) -> tensor<64xf32>
+  train.return %1 : tensor<64xf32>
+}
+
+// -----
+
+train.kernel @over(%x: tensor<64xf32>) inplace [0] {
+  %0 = nn.neg %x : tensor<64xf32>
+  train.return %0 : tensor<64xf32>
+}
+train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
+  %0 = nn.neg %x : tensor<64xf32>
+  train.return %0 : tensor<64xf32>
+}
+train.list @first of @step "first" (%x: tensor<64xf32>) workspace(512) {
+  %0 = train.launch @k(%x) {places = [["workspace", 0]]} : (tensor<64xf32>) -> tensor<64xf32>
+  // expected-error @+1 {{'train.launch' op expects its result in place in bytes 0 to 256 of the workspace, got bytes 256 to 512 of the workspace (P3)}}
+  %1 = train.launch @over(%0) {places = [["workspace", 256]]} : (tensor<64xf32>) -> tensor<64xf32>
+  train.return %1 : tensor<64xf32>
+}
+
+// -----
+
+// A product that adds in place.
+train.arena @g role("gradients") bytes(64) {offsets = array<i64: 0>, slices = [@w], types = [tensor<4x4xf32>]}
+train.list @next of @step "next" (%x: tensor<4x4xf32>) workspace(512) {
+  %0 = train.read @g::@w : tensor<4x4xf32>
+  // expected-error @+1 {{'train.gemm' op expects its result in place in bytes 0 to 64 of @g, got bytes 0 to 64 of the workspace (P3)}}
+  %1 = train.gemm %x, %x init %0 m 4 n 4 k 4 batch 1 {places = [["workspace", 0]]} : tensor<4x4xf32>, tensor<4x4xf32> init tensor<4x4xf32> -> tensor<4x4xf32>
+  train.return
+}
+
+// -----
+
+// Between the start of a collective and its end.
+train.mesh @mesh(data = 2)
+train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
+  %0 = nn.neg %x : tensor<64xf32>
+  train.return %0 : tensor<64xf32>
+}
+train.list @first of @step "first" (%x: tensor<64xf32>) workspace(1024) {
+  %0 = train.launch @k(%x) {places = [["workspace", 0]]} : (tensor<64xf32>) -> tensor<64xf32>
+  // expected-note @+1 {{started here}}
+  %1 = train.all_gather %0 over ["data"] apart {places = [["workspace", 256]]} : tensor<64xf32> -> tensor<128xf32>
+  // expected-error @+1 {{'train.launch' op touches bytes 512 to 768 of the workspace while a collective works on bytes 256 to 768 of the workspace (P4)}}
+  %2 = train.launch @k(%x) {places = [["workspace", 512]]} : (tensor<64xf32>) -> tensor<64xf32>
+  %3 = train.await %1 : tensor<128xf32>
+  train.return %3 : tensor<128xf32>
+}
+
+//--- 4.mlir
+// What every workgroup replicates does not write an argument: a store beside the loop that is cut.
+module {
+module @kernels {
+  func.func @beside(%x: memref<64xf32>, %y: memref<64xf32>, %z: memref<1xf32>, %tile: index) attributes {tiles = 2 : i64} {
+    %c0 = arith.constant 0 : index
+    %c32 = arith.constant 32 : index
+    %c1 = arith.constant 1 : index
+    %begin = arith.muli %tile, %c32 : index
+    %end = arith.addi %begin, %c32 : index
+    scf.for %i = %begin to %end step %c1 {
+      %v = memref.load %x[%i] : memref<64xf32>
+      memref.store %v, %y[%i] : memref<64xf32>
+    }
+    %v = memref.load %x[%c0] : memref<64xf32>
+    // expected-error @+1 {{'memref.store' op internal error: all 2 workgroups of kernel @beside write the same to an argument}}
+    memref.store %v, %z[%c0] : memref<1xf32>
+    return
+  }
+}
+}
+
+// -----
+
+// In a loop that all run whole, through a view.
+module {
+module @kernels {
+  func.func @loop(%x: memref<64xf32>, %y: memref<64xf32>, %tile: index) attributes {tiles = 4 : i64} {
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c4 = arith.constant 4 : index
+    %view = memref.expand_shape %y [[0, 1]] output_shape [4, 16] : memref<64xf32> into memref<4x16xf32>
+    scf.for %i = %c0 to %c4 step %c1 {
+      %v = memref.load %x[%tile] : memref<64xf32>
+      // expected-error @+1 {{'memref.store' op internal error: all 4 workgroups of kernel @loop write the same to an argument}}
+      memref.store %v, %view[%i, %c0] : memref<4x16xf32>
+    }
+    return
+  }
+}
+}
+
+// -----
+
+// Allowed: scratch, a place or a condition by the number, one that a loop carries; one workgroup.
+module {
+module @kernels {
+  func.func @good(%x: memref<64xf32>, %y: memref<64xf32>, %scratch: memref<64xi8>, %tile: index) attributes {scratch = 64 : i64, tiles = 4 : i64} {
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c4 = arith.constant 4 : index
+    %room = memref.view %scratch[%c0][] : memref<64xi8> to memref<4xf32>
+    %v = memref.load %x[%tile] : memref<64xf32>
+    memref.store %v, %room[%c0] : memref<4xf32>
+    memref.store %v, %y[%tile] : memref<64xf32>
+    %first = arith.cmpi eq, %tile, %c0 : index
+    scf.if %first {
+      memref.store %v, %y[%c4] : memref<64xf32>
+    }
+    %last = scf.for %i = %c0 to %c4 step %c1 iter_args(%at = %c0) -> index {
+      memref.store %v, %y[%at] : memref<64xf32>
+      %next = arith.addi %at, %tile : index
+      scf.yield %next : index
+    }
+    return
+  }
+  func.func @one(%x: memref<64xf32>, %y: memref<64xf32>, %tile: index) attributes {tiles = 1 : i64} {
+    %c0 = arith.constant 0 : index
+    %v = memref.load %x[%c0] : memref<64xf32>
+    memref.store %v, %y[%c0] : memref<64xf32>
+    return
+  }
+}
 }

@@ -84,11 +84,19 @@ def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
       update, which for windows of more than one is a conditional region.
     * Form 3: lists hold launches, GEMMs, collectives, reads, writes, reshapes, flat tensors
       and views of them only; every result of a command has a place; no value read from a
-      slice is used by a command after the one that writes the slice.
+      slice is used by a command after the one that writes the slice. Commands that the
+      runtime may run at once, which it tells by the bytes of their operands alone, do not
+      conflict: (P1) what stands in the workspace ends within it; (P2) an operand's bytes
+      hold the operand, over which nothing was written; (P3) what a command writes shares
+      no byte with what else it touches, but that a result in place stands exactly where
+      its operand does; (P4) from the start of a collective to its end nothing writes what
+      it reads or touches what it writes.
+    * Form 4 of a processor, before it is LLVM's: no function of several workgroups writes
+      to an argument in the same way in all of them.
 
     Example: test/Transforms/verify-form.mlir
   }];
-  let options = [Option<"form", "form", "int64_t", "1", "The form: 0, 1, 2 or 3">];
+  let options = [Option<"form", "form", "int64_t", "1", "The form: 0, 1, 2, 3 or 4">];
 }
 
 //===----------------------------------------------------------------------===//
