@@ -29,6 +29,12 @@ Observer::Observer(Model &model, const Options &options)
   model.observer = this;
 }
 
+Observer::Observer(Model &model, Check check)
+    : model(model), before(std::move(check)) {
+  run::check(trainc_set_observer(model.trainer(), observe, this));
+  model.observer = this;
+}
+
 Observer::~Observer() {
   if (!model.observer)
     return;
@@ -76,7 +82,8 @@ int Observer::observe(void *context, const trainc_event *event) {
   Observer &self = *static_cast<Observer *>(context);
   if (!event->end) {
     self.commandBegin = event->time_ns;
-    return 0;
+    self.text = self.before ? self.before(*event) : "";
+    return !self.text.empty();
   }
   if (self.recording)
     self.addSpan(*event);
@@ -136,9 +143,10 @@ bool Observer::findNotFinite(const trainc_event &event, uint32_t operand,
   return false;
 }
 
-std::string Observer::place(const trainc_entry &entry,
-                            const trainc_operand &operand) const {
+std::string describePlace(const Model &model, uint32_t index,
+                          const trainc_operand &operand) {
   const trainc_descriptor &d = model.descriptor();
+  const trainc_entry &entry = model.entry(index);
   if (operand.base >= d.num_arenas + entry.num_inputs)
     return format(
         "output '%s'",
@@ -162,7 +170,6 @@ std::string Observer::place(const trainc_entry &entry,
 
 bool Observer::allFinite(const trainc_event &event) {
   const trainc_command &command = *event.command;
-  const trainc_entry &entry = model.entry(event.entry);
   uint64_t element;
   double value;
   uint32_t written = 0;
@@ -177,19 +184,20 @@ bool Observer::allFinite(const trainc_event &event) {
   // does.
   trainc_operand at = command.operands[written];
   at.offset += element * trainc_dtype_size(at.dtype);
-  text =
-      format("'%s' at %s wrote %f to %s (element %llu of the %s operand %u)",
-             command.label ? command.label : "?",
-             command.location ? command.location : "unknown location", value,
-             place(entry, at).c_str(), static_cast<unsigned long long>(element),
-             elementType(at.dtype).name().c_str(), written);
+  text = format("'%s' at %s wrote %f to %s (element %llu of the %s operand %u)",
+                command.label ? command.label : "?",
+                command.location ? command.location : "unknown location", value,
+                describePlace(model, event.entry, at).c_str(),
+                static_cast<unsigned long long>(element),
+                elementType(at.dtype).name().c_str(), written);
   for (uint32_t i = 0; i < command.num_operands; ++i) {
     if (command.operands[i].access != TRAINC_READ ||
         !findNotFinite(event, i, element, value))
       continue;
     at = command.operands[i];
     at.offset += element * trainc_dtype_size(at.dtype);
-    text += format("; it reads %f from %s", value, place(entry, at).c_str());
+    text += format("; it reads %f from %s", value,
+                   describePlace(model, event.entry, at).c_str());
     break;
   }
   return false;

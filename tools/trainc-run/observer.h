@@ -3,8 +3,14 @@
 #define TRAINC_RUN_OBSERVER_H
 
 #include "model.h"
+#include <functional>
 
 namespace trainc::run {
+
+/// What lies at an operand of a command of entry `entry`: a tensor, an input or output,
+/// or an arena.
+std::string describePlace(const Model &model, uint32_t entry,
+                          const trainc_operand &operand);
 
 /// Sees every command of the steps and evals of a model while it lives: writes
 /// the first steps as a Chrome trace, and stops at the first command that
@@ -12,6 +18,9 @@ namespace trainc::run {
 class Observer {
 public:
   Observer(Model &model, const Options &options);
+  /// Stops before the first command of which `check` says what is wrong.
+  using Check = std::function<std::string(const trainc_event &event)>;
+  Observer(Model &model, Check check);
   Observer(const Observer &) = delete;
   ~Observer();
 
@@ -30,13 +39,11 @@ private:
   /// are, or if the operand is not of a floating type.
   bool findNotFinite(const trainc_event &event, uint32_t operand,
                      uint64_t &element, double &value) const;
-  /// What lies at an operand: a tensor, an input or output, or an arena.
-  std::string place(const trainc_entry &entry,
-                    const trainc_operand &operand) const;
 
   Model &model;
+  Check before;     // or null
   std::string path; // of the trace; empty: none
-  bool checking;
+  bool checking = false;
   uint64_t step = 0, firstStep = 0;
   bool recording = false;
   uint64_t origin = 0, stepBegin = 0, commandBegin = 0; // ns

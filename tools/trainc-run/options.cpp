@@ -56,6 +56,9 @@ Other work
   --sample N               write N characters; with --prompt TEXT, --temperature T (0: greedy)
   --benchmark N            time N steps: one line of JSON (without --data on generated inputs)
   --serve                  the same for every line "N" of stdin
+  --check-workgroups N     run N steps and each eval once; of each command, run every workgroup (call of a kernel) alone:
+                           stop if two write the same byte, or one reads what another writes or what nothing has written
+                           (without --data on generated inputs; a test of compiler and runtime, slow)
   --inspect FILE           list the tensors of a .safetensors file; needs no model
   --help, --version
 Exit status: 0 done; 1 error, a report that could not be written, or 100 updates in a row, or all, skipped as not
@@ -265,6 +268,7 @@ static std::vector<Definition> definitions(Options &o) {
        }},
       {"benchmark", Value::Required, count(o.benchmark)},
       {"serve", Value::None, flag(o.serve)},
+      {"check-workgroups", Value::Required, count(o.checkWorkgroups)},
       {"inspect", Value::Required, text(o.inspect)},
       {"help", Value::None,
        [](Option, const char *) {
@@ -286,13 +290,16 @@ static void checkCombinations(const Options &o) {
     return;
   if (o.model.empty())
     fail("no model: expects trainc-run MODEL.so (see --help)");
-  int works = (o.steps.has_value()) + o.eval + (o.benchmark > 0) + o.serve;
+  int works = (o.steps.has_value()) + o.eval + (o.benchmark > 0) + o.serve +
+              (o.checkWorkgroups > 0);
   if (works > 1)
-    fail("--steps, --eval, --benchmark and --serve exclude each other");
+    fail("--steps, --eval, --benchmark, --serve and --check-workgroups exclude "
+         "each other");
   if (works == 0 && !o.sample && !o.memoryReport && !o.preflight &&
       o.save.empty())
     fail("nothing to do: expects --steps N, --eval, --sample N, --benchmark N, "
-         "--serve, --save FILE, --preflight or --memory-report (see --help)");
+         "--serve, --check-workgroups N, --save FILE, --preflight or "
+         "--memory-report (see --help)");
   auto needs = [](bool given, bool has, const char *option, const char *other) {
     if (given && !has)
       fail("%s has no effect without %s", option, other);
@@ -300,7 +307,8 @@ static void checkCombinations(const Options &o) {
   bool training = o.steps.has_value();
   bool saving = !o.checkpointDir.empty();
   needs(!o.data.empty(), works > 0 || o.preflight, "--data",
-        "--steps, --eval, --benchmark, --serve or --preflight");
+        "--steps, --eval, --benchmark, --serve, --check-workgroups or "
+        "--preflight");
   needs(!o.evalData.empty(), training || o.eval || o.preflight, "--eval-data",
         "--steps, --eval or --preflight");
   if (o.eval && !o.data.empty() && !o.evalData.empty())

@@ -54,7 +54,7 @@ struct Options {
 
   bool eval = false, serve = false, memoryReport = false, preflight = false;
   std::string out, inspect;
-  uint64_t benchmark = 0, sample = 0;
+  uint64_t benchmark = 0, sample = 0, checkWorkgroups = 0;
   std::string prompt = "\n";
   double temperature = 0.8;
 };

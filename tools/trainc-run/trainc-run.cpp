@@ -8,6 +8,7 @@
 #include "ranks.h"
 #include "sample.h"
 #include "train.h"
+#include "workgroups.h"
 
 using namespace trainc::run;
 
@@ -58,6 +59,8 @@ static int work(const Options &options) {
     benchmark(model, options);
   if (options.serve)
     serve(model, options);
+  if (options.checkWorkgroups)
+    checkWorkgroups(model, options);
   if (options.convert)
     model.convert(*options.convert);
   if (!options.save.empty())

@@ -106,33 +106,37 @@ static char *scratchOf(const trainc_trainer &trainer, unsigned worker) {
          worker * (trainer.scratchBytes - trainer.partialBytes);
 }
 
+bool trainc::runWorkgroup(const BoundCommand &command, void *const *args,
+                          int64_t number, void *scratch, void *partial) {
+  uint64_t begin = static_cast<uint64_t>(number) * moveBytes;
+  uint64_t bytes = 0;
+  switch (command.source->kind) {
+  case TRAINC_COMMAND_LAUNCH:
+    command.function(args, number, scratch);
+    return true;
+  case TRAINC_COMMAND_GEMM:
+    return runGemmTile(command.plan, args, number, scratch, partial);
+  default:
+    bytes = command.source->operands[0].bytes - begin;
+    bytes = bytes < moveBytes ? bytes : moveBytes;
+    if (command.source->kind == TRAINC_COMMAND_FILL)
+      memset(static_cast<char *>(args[0]) + begin, 0, bytes);
+    else
+      memcpy(static_cast<char *>(args[1]) + begin,
+             static_cast<const char *>(args[0]) + begin, bytes);
+    return true;
+  }
+}
+
 static void runTile(void *argument, int64_t tile, unsigned worker) {
   Job &job = *static_cast<Job *>(argument);
   const BoundCommand &command = *job.command;
   char *partial = job.trainer->scratch.data() + command.partial;
   if (job.sums)
-    return addGemmPartial(command.plan, job.args, partial, tile);
-  uint64_t begin = static_cast<uint64_t>(tile) * moveBytes;
-  uint64_t bytes = 0;
-  char *scratch = scratchOf(*job.trainer, worker);
-  switch (command.source->kind) {
-  case TRAINC_COMMAND_LAUNCH:
-    command.function(job.args, tile, scratch);
-    return;
-  case TRAINC_COMMAND_GEMM:
-    if (!runGemmTile(command.plan, job.args, tile, scratch, partial))
-      job.failed.store(true, std::memory_order_relaxed);
-    return;
-  default:
-    bytes = command.source->operands[0].bytes - begin;
-    bytes = bytes < moveBytes ? bytes : moveBytes;
-    if (command.source->kind == TRAINC_COMMAND_FILL)
-      memset(static_cast<char *>(job.args[0]) + begin, 0, bytes);
-    else
-      memcpy(static_cast<char *>(job.args[1]) + begin,
-             static_cast<const char *>(job.args[0]) + begin, bytes);
-    return;
-  }
+    addGemmPartial(command.plan, job.args, partial, tile);
+  else if (!runWorkgroup(command, job.args, tile,
+                         scratchOf(*job.trainer, worker), partial))
+    job.failed.store(true, std::memory_order_relaxed);
 }
 
 /// In how many pieces what is left of a product is to be added; mostly 0.

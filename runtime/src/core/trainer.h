@@ -204,6 +204,11 @@ void setBase(EntryState &entry, size_t base, void *data);
 /// Checks that every input is bound and gives unbound outputs memory.
 trainc_status prepareEntry(trainc_trainer *trainer, uint32_t entry);
 
+/// Runs one workgroup of a command on the processor that is no collective, on the memory
+/// given, of which `partial` is for partial products; false if a library failed.
+bool runWorkgroup(const BoundCommand &command, void *const *args,
+                  int64_t number, void *scratch, void *partial);
+
 /// Tells the observer of a command; TRAINC_CANCELLED if it stops the run.
 trainc_status observe(trainc_trainer *trainer, uint32_t entry, uint32_t list,
                       size_t index, bool end, uint64_t time);
