@@ -2,13 +2,17 @@
 # RUN: %python %s --mutants 500 --valid 50 --seed 1 --build %trainc_build --runtime-build %trainc_build
 """Fuzzes trainc in process: mutated modules up to form 3, and random valid ones with all passes on against all off.
 
-usage: fuzz.py --mutants N --valid M [--seed S] [--json FILE] [--jobs J] [--checkpoints C] [--show mutant|valid NUMBER]
+usage: fuzz.py --mutants N --valid M [--seed S] [--json FILE] [--jobs J] [--checkpoints C] [--show mutant|valid|races NUMBER]
+       fuzz.py --races N [--cpu NAME] ...
 
 Mutants are modules of the tests, of the examples at small sizes and random valid ones, changed at random. None may crash or
 hang the compiler, and each that is refused must be refused by errors with a place. Valid modules are compiled with all
 passes, without those that can be disabled, and by definitions (--reference); three updates of each must be bitwise equal, but
 for code by definitions of attention and convolution, which may sum in another order. Both run in worker processes
 (Inputs/worker.py), started again when they crash. The checkpoint reader has a fuzzer of its own in C.
+
+With --races, modules of larger tensors that share values of smaller rank: trainc-run --check-workgroups must find nothing,
+of some for code by definitions, too, and updates must give the same bits on 2, 3 and 8 threads as on 1.
 
 Everything follows from the seed: --show prints one module. Exits 1 if anything is wrong.
 """
@@ -38,7 +42,8 @@ EXAMPLES = {
     "gpt": ["--layers", 1, "--width", 6, "--heads", 2, "--vocab", 7, "--batch", 2, "--seq", 3, "--context", 4],
     "llama": ["--layers", 1, "--width", 8, "--heads", 4, "--kv-heads", 2, "--vocab", 7, "--batch", 2, "--seq", 3],
 }
-WRONG = {"crash": "crashes", "hang": "hangs", "silent": "silent_rejections", "differs": "different_results"}
+THREADS = (1, 2, 3, 8)
+WRONG = {"race": "races", "crash": "crashes", "hang": "hangs", "silent": "silent_rejections", "differs": "different_results"}
 
 
 def generated(model):
@@ -70,6 +75,10 @@ def mutant(seed, number, steps, others):
 
 def valid_module(seed, number):
     return valid.module(f"{seed} valid {number}")
+
+
+def racing_module(seed, number):
+    return valid.module(f"{seed} races {number}", shared=True)
 
 
 class Job:
@@ -116,6 +125,30 @@ class Job:
             os.remove(library)
             os.remove(library[:-3] + ".h")
         return answer
+
+    def races(self, numbers):
+        return [(number, *self.one_race(number)) for number in numbers]
+
+    def one_race(self, number):
+        module = racing_module(self.options.seed, number)
+        path = os.path.join(self.folder, "races.mlir")
+        with open(path, "w") as f:
+            f.write(module.text)
+        libraries = {v: os.path.join(self.folder, f"races-{v}.so") for v in ("default", "reference")[:1 + (number % 4 == 0)]}
+        for variant, library in libraries.items():
+            outcome, message = self.compiler.ask(f"compile {path} {library} {variant} {self.options.cpu}")
+            if outcome != "ok":
+                return outcome, f"{variant}: {message}"
+            command = [os.path.join(self.options.runtime_build, "bin", "trainc-run"), library, "--check-workgroups", "1",
+                       "--threads", "3"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+            if done.returncode:
+                return "race" if "workgroup" in done.stderr else "failed", f"{variant}: {done.stderr.strip()[:600]}"
+        job = os.path.join(self.folder, "job.json")
+        with open(job, "w") as f:
+            json.dump({"variants": {f"{n} threads": libraries["default"] for n in THREADS}, "threads": THREADS,
+                       "inputs": module.inputs, "tolerance": None, "seed": number}, f)
+        return self.runner.ask(job)
 
 
 def start(options):
@@ -166,15 +199,15 @@ def fuzz_checkpoints(options):
     return done.returncode and f"checkpoint reader: exit {done.returncode}: {done.stderr[:400]}"
 
 
-def report(options, mutants, modules):
+def report(options, mutants, modules, races):
     outcomes = collections.Counter(outcome for _, outcome, _ in mutants)
     result = {"seed": options.seed, "mutants": len(mutants), "reached_passes": len(mutants) - outcomes["parse"],
-              "valid": len(modules), "checkpoints": options.checkpoints, **{name: 0 for name in WRONG.values()}}
-    wrong = [r[1] for r in mutants + modules if is_wrong(r)]
+              "valid": len(modules), "shared": len(races), "checkpoints": options.checkpoints, **{name: 0 for name in WRONG.values()}}
+    wrong = [r[1] for r in mutants + modules + races if is_wrong(r)]
     for outcome in wrong:  # a valid module that is refused, or fails when it runs, is as wrong as one with other results
         result[WRONG.get(outcome, "different_results")] += 1
     print(f"seed {options.seed}: {len(mutants)} mutants ({', '.join(f'{n} {o}' for o, n in sorted(outcomes.items()))}),"
-          f" {len(modules)} valid, {options.checkpoints} checkpoint files: {len(wrong)} wrong")
+          f" {len(modules)} valid, {len(races)} with shared values, {options.checkpoints} checkpoint files: {len(wrong)} wrong")
     return result
 
 
@@ -182,6 +215,8 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--mutants", type=int, default=0)
     p.add_argument("--valid", type=int, default=0)
+    p.add_argument("--races", type=int, default=0, help="valid modules whose workgroups are checked")
+    p.add_argument("--cpu", default="native", help="processor that these are compiled for")
     p.add_argument("--checkpoints", type=int, default=0, help="files for the checkpoint reader")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--json", metavar="FILE")
@@ -193,14 +228,16 @@ def main():
     options = p.parse_args()
     if options.show:
         kind, number = options.show[0], int(options.show[1])
-        text = valid_module(options.seed, number).text if kind == "valid" else mutant(options.seed, number, *corpus())
+        made = {"valid": valid_module, "races": racing_module}.get(kind)
+        text = made(options.seed, number).text if made else mutant(options.seed, number, *corpus())
         sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
         return 0
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory() as options.folder:
         mutants = run_all(options, "mutants", options.mutants, 50)
         modules = run_all(options, "valid", options.valid, 5)
-        result = report(options, mutants, modules)
+        races = run_all(options, "races", options.races, 5)
+        result = report(options, mutants, modules, races)
         if options.checkpoints and (found := fuzz_checkpoints(options)):
             print(found)
             result["crashes"] += 1

@@ -9,7 +9,7 @@
 //     refused                        refused by a pass
 //     silent                         refused, or not, without a proper
 //     diagnostic
-//   compile FILE OUTPUT VARIANT      to a shared library, by LLVM at O1 or
+//   compile FILE OUTPUT VARIANT [CPU]  to a shared library, by LLVM at O1 or
 //   (reference) O0
 //     ok, failed                     VARIANT: default, off (no optional pass),
 //     reference
@@ -82,8 +82,9 @@ static StringRef check(const std::string &path, Report &report) {
 }
 
 static bool compile(const std::string &input, const std::string &output,
-                    StringRef variant) {
+                    StringRef variant, const std::string &cpu) {
   CompileOptions options;
+  options.cpu = cpu.empty() ? "native" : cpu;
   options.output = output;
   options.optimize = variant == "reference" ? 0 : 1; // its code is long
   options.pipeline.reference = variant == "reference";
@@ -109,14 +110,14 @@ int main() {
   std::string line;
   while (std::getline(std::cin, line)) {
     std::istringstream words(line);
-    std::string command, input, output, variant, message;
-    words >> command >> input >> output >> variant;
+    std::string command, input, output, variant, cpu, message;
+    words >> command >> input >> output >> variant >> cpu;
     limitTime(kSeconds, kClockSeconds);
     if (command == "check") {
       Report report;
       message = check(input, report).str() + "\t" + report.first;
     } else if (command == "compile") {
-      message = compile(input, output, variant) ? "ok\t" : "failed\t";
+      message = compile(input, output, variant, cpu) ? "ok\t" : "failed\t";
     } else {
       std::cerr << "trainc-fuzz: unknown request: " << line << "\n";
       return 1;

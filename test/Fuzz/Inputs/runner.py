@@ -3,7 +3,7 @@
   {"variants": {"default": LIBRARY, ...}, "inputs": {ENTRY: {NAME: [SHAPE, TYPE, BOUND]}}, "tolerance": T, "seed": S}
 
 and is answered by `equal`, `differs<TAB>where`, or `failed<TAB>message`. Three updates on random inputs must give the same
-results and tensors, bit for bit. If the tolerance is not null, the variant `reference` may be off by it, after one update:
+results and tensors, bit for bit; the first on 2 threads, the others on 1, or each on one of "threads". If the tolerance is not null, the variant `reference` may be off by it, after one update:
 further ones of a random model enlarge any difference.
 """
 import json
@@ -66,11 +66,12 @@ def answer(runtime, path):
     with open(path) as f:
         job = json.load(f)
     default, want = next(iter(job["variants"].values())), None
-    for variant, library in job["variants"].items():
+    threads = job.get("threads") or [2] + [1] * len(job["variants"])
+    for i, (variant, library) in enumerate(job["variants"].items()):
         tolerance = job["tolerance"] if variant == "reference" else None
         updates = UPDATES if tolerance is None else 1
         try:
-            seen = run(runtime, library, job["inputs"], job["seed"], 1 if want else 2, updates)
+            seen = run(runtime, library, job["inputs"], job["seed"], threads[i], updates)
             if tolerance is not None:
                 want = run(runtime, default, job["inputs"], job["seed"], 2, updates)
         except Error as error:

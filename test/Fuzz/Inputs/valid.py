@@ -1,4 +1,5 @@
-"""Valid training steps of at most 30 operations, made at random from a seed: `module(seed)`."""
+"""Valid training steps of at most 30 operations, made at random from a seed: `module(seed)`. With `shared`, tensors are large
+enough for several workgroups, and many values of smaller rank have several users of larger rank."""
 import os
 import random
 import sys
@@ -14,6 +15,8 @@ UNARY = ["neg", "abs", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "
 BENT = {"abs", "relu", "clamp"}
 SIZES = [1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 16, 17, 33, 65]
 MOST_ELEMENTS, MOST_OPERATIONS = 3000, 30
+SHARED_SIZES = [1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 33, 64, 65, 100, 130]
+SHARED_ELEMENTS = 24000
 
 
 @dataclass
@@ -38,7 +41,9 @@ def count(shape):
 class Builder:
     """The body of one entry; values are appended as they are made."""
 
-    def __init__(self, rng, element, own_order, trained=True):
+    def __init__(self, rng, element, own_order, trained=True, shared=False):
+        self.sizes, self.most = (SHARED_SIZES, SHARED_ELEMENTS) if shared else (SIZES, MOST_ELEMENTS)
+        self.recipes, self.small = self.RECIPES + [Builder.share] * 30 * shared, {}
         self.rng, self.element, self.own_order, self.trained = rng, element, own_order, trained
         self.head, self.lines, self.inputs, self.values, self.parameters = [], [], {}, [], []
         self.made, self.numbers, self.used, self.groups = 0, 0, set(), ["o0"]
@@ -86,8 +91,8 @@ class Builder:
 
     def shape(self, rank):
         while True:
-            shape = tuple(self.rng.choice(SIZES) for _ in range(rank))
-            if count(shape) <= MOST_ELEMENTS:
+            shape = tuple(self.rng.choice(self.sizes) for _ in range(rank))
+            if count(shape) <= self.most:
                 return shape
 
     def index(self, shape, bound):
@@ -177,7 +182,7 @@ class Builder:
     def broadcast(self, v):
         shape = [self.rng.choice([2, 3])] * (len(v.shape) < 4) + [n if n > 1 else self.rng.choice([1, 2, 5])
                                                                   for n in v.shape]
-        if count(shape) > MOST_ELEMENTS:
+        if count(shape) > self.most:
             return None
         return self.op("broadcast {}", v, shape=shape, after=f" to {tensor(shape, v.element)}")
 
@@ -200,13 +205,13 @@ class Builder:
     def pad(self, v):
         low, high, inside = ([self.rng.choice([0, 0, 1, 2]) for _ in v.shape] for _ in range(3))
         shape = [n + a + b + (n - 1) * i for n, a, b, i in zip(v.shape, low, high, inside)]
-        if not shape or count(shape) > MOST_ELEMENTS:
+        if not shape or count(shape) > self.most:
             return None
         return self.op(f"pad {{}} low {low} high {high} interior {inside} value {self.rng.choice([0.0, -1.5])}", v,
                        shape=shape)
 
     def concat(self, v):
-        if not v.shape or 2 * count(v.shape) > MOST_ELEMENTS:
+        if not v.shape or 2 * count(v.shape) > self.most:
             return None
         dim = self.rng.randrange(len(v.shape))
         shape = list(v.shape)
@@ -328,8 +333,8 @@ class Builder:
     def linear(self, v):
         if not v.shape:
             return None
-        out = self.rng.choice(SIZES[:14])
-        if count(v.shape[:-1]) * out > MOST_ELEMENTS:
+        out = self.rng.choice(self.sizes[:14])
+        if count(v.shape[:-1]) * out > self.most:
             return None
         operands = [v, self.parameter((v.shape[-1], out))] + [self.parameter((out,))] * (self.rng.random() < 0.5)
         return self.op(f"linear {', '.join('{}' for _ in operands)}", *operands, shape=(*v.shape[:-1], out))
@@ -341,8 +346,8 @@ class Builder:
         left, right = self.rng.random() < 0.3, self.rng.random() < 0.5
         if left:
             m, k = k, m
-        n = self.rng.choice(SIZES[:12])
-        if count(batch) * m * n > MOST_ELEMENTS:
+        n = self.rng.choice(self.sizes[:12])
+        if count(batch) * m * n > self.most:
             return None
         other = batch if self.rng.random() < 0.5 else []
         w = self.parameter((*other, n, k) if right else (*other, k, n))
@@ -379,7 +384,7 @@ class Builder:
         places = self.window(v, size, dilations, 2)
         groups = self.rng.choice([g for g in range(1, c + 1) if c % g == 0])
         out = groups * self.rng.choice([1, 2, 3])
-        if not places or n * out * count(places[2]) > MOST_ELEMENTS:
+        if not places or n * out * count(places[2]) > self.most:
             return None
         operands, words = [v, self.parameter((out, c // groups, *size))], "conv2d {}, {}"
         if self.rng.random() < 0.5:
@@ -409,7 +414,7 @@ class Builder:
             kv = self.rng.choice([1, 2])
             heads, size = kv * self.rng.choice([1, 2]), self.rng.choice([1, 3, 4])
             width = (heads + 2 * kv) * size
-            if batch * t * width > MOST_ELEMENTS:
+            if batch * t * width > self.most:
                 return None
             x = self.op("linear {}, {}", v, self.parameter((v.shape[-1], width)), shape=(*v.shape[:2], width))
             return self.op(f"packed_attention {{}} heads {heads} kv_heads {kv}{words}", x,
@@ -481,11 +486,63 @@ class Builder:
                              channel_norm, channel_norm, linear, linear, linear, matmul, matmul, convolution, convolution,
                              pool, pool, attention, attention, attention, rotary, dropout, stop, map, called, recompute]
 
+    def small_value(self, shape):
+        """A value of smaller rank, of which some are masks: made by a few operations from what is no tensor of larger rank."""
+        rng = self.rng
+        name = f"%n{self.fresh()}"
+        kind = rng.choice(["constant", "constant", "iota", "parameter", "input", "buffer"])
+        if kind == "constant" and shape:
+            data = ", ".join(str(rng.randrange(2)) for _ in range(count(shape)))
+            self.lines.append(f"{name} = nn.constant dense<[{data}]> : {tensor((count(shape),), 'i8')}")
+            w = Value(name, (count(shape),), "i8")
+            if len(shape) > 1:
+                w = self.op("reshape {}", w, shape=shape, after=f" to {tensor(shape, 'i8')}")
+        elif kind == "iota" and shape:
+            self.lines.append(f"{name} = nn.iota dim {rng.randrange(len(shape))} : {tensor(shape, 'i32')}")
+            w = Value(name, shape, "i32")
+        elif kind == "buffer" and self.trained and not self.region:
+            name = f"b{self.fresh()}"
+            self.head.append(f"train.buffer @{name} : {tensor(shape, self.element)} init(ones)")
+            self.lines.append(f"%{name} = train.read @{name} : {tensor(shape, self.element)}")
+            w = self.binary(rng.choice(["add", "mul"]), Value(f"%{name}", shape, self.element), self.scalar(0.75))
+            self.lines.append(f"train.write {w.name} to @{name} : {w.type}")
+        else:
+            w = self.input(shape, self.element) if kind == "input" else self.parameter(shape)
+        if w.element != self.element and not self.own_order and rng.random() < 0.6:
+            return self.op("cast {} to i1", w, element="i1") if rng.random() < 0.5 else self.op(
+                "compare ne {}, {}", w, self.op("mul {}, {}", w, w), element="i1")
+        if w.element != self.element:
+            w = self.op(f"cast {{}} to {self.element}", w, element=self.element)
+            w = self.binary("mul", w, self.scalar(0.015625))
+        for _ in range(rng.randint(0, 2)):
+            w = self.op(f"{rng.choice(['tanh', 'sigmoid', 'neg', 'sin', 'silu'])} {{}}", w)
+        return w
+
+    def share(self, v):
+        """Uses a value of smaller rank, mostly one that is used already."""
+        rng = self.rng
+        shape = list(v.shape[rng.randint(min(len(v.shape), 1), len(v.shape)):])
+        for i in range(len(shape)):
+            if rng.random() < 0.15:
+                shape[i] = 1
+        shape = tuple(shape)
+        fit = [w for key, w in self.small.items() if len(key[0]) <= len(v.shape)
+               and all(m in (1, n) for m, n in zip(key[0][::-1], v.shape[::-1]))]
+        if self.region and not fit:
+            return None
+        if fit and (self.region or rng.random() < 0.75):
+            w = rng.choice(fit)
+        else:
+            w = self.small[shape, self.fresh()] = self.small_value(shape)
+        if w.element == "i1":
+            return self.op("select {}, {}, {}", w, v, self.scalar(-0.5), shape=v.shape, element=v.element)
+        return self.binary(rng.choice(["add", "sub", "mul"]), v, w)
+
     def grow(self, v):
         """A value made from v by some recipe."""
         for _ in range(20):
-            result = self.rng.choice(self.RECIPES)(self, v)
-            if result and count(result.shape) <= MOST_ELEMENTS:
+            result = self.rng.choice(self.recipes)(self, v)
+            if result and count(result.shape) <= self.most:
                 self.values.append(result)
                 return result
         return v
@@ -532,17 +589,20 @@ def clauses(rng, element):
     return text
 
 
-def module(seed):
+def module(seed, shared=False):
     rng = random.Random(seed)
     element = rng.choice(["f32"] * 5 + ["f64"])
     own_order = rng.random() < 0.45
     words = clauses(rng, element)
-    b = Builder(rng, element, own_order)
+    b = Builder(rng, element, own_order, shared=shared)
     b.types = ["bf16", "f16"] + ["f64" if element == "f32" else "f32"] * ("precision" not in words)
     b.groups = [f"o{i}" for i in range(rng.choice([1, 1, 2, 3]))]
     head, names = schedules(rng)
     head += [optimizer(rng, group, names, element, plain=own_order) for group in b.groups]
-    v = b.input(b.shape(rng.choice([1, 2, 2, 3, 3, 4, 4])), element)
+    shape = b.shape(rng.choice([1, 2, 2, 3, 3, 4, 4]))
+    while shared and count(shape) < 5000:
+        shape = b.shape(rng.choice([2, 3, 4]))
+    v = b.input(shape, element)
     b.values.append(v)
     most = rng.randint(3, MOST_OPERATIONS - 6)
     while b.made < most:
@@ -567,7 +627,7 @@ def module(seed):
 
     text = [*mesh, *head, *b.head, f"train.step @step({signature(b)}){words} {{", *b.lines, f"train.yield {clause}", "}"]
     if rng.random() < 0.4:
-        e = Builder(rng, element, own_order, trained=False)
+        e = Builder(rng, element, own_order, trained=False, shared=shared)
         e.numbers, e.parameters = 1000, b.parameters
         w = e.input(e.shape(rng.choice([1, 2, 3, 4])), element)
         for _ in range(rng.randint(1, 5)):
