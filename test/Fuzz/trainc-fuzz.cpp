@@ -20,6 +20,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "trainc/Driver/Compiler.h"
 #include "llvm/ADT/StringExtras.h"
+#include <cstdlib>
 #include <iostream>
 #include <sstream>
 #include <sys/resource.h>
@@ -86,6 +87,10 @@ static bool compile(const std::string &input, const std::string &output,
   CompileOptions options;
   options.cpu = cpu.empty() ? "native" : cpu;
   options.output = output;
+  // Artifacts for more are refused where the runtime is restricted (runtime.h).
+  if (const char *restricted = std::getenv("TRAINC_AVX2_ONLY");
+      restricted && *restricted)
+    options.cpu = "x86-64-v3";
   options.optimize = variant == "reference" ? 0 : 1; // its code is long
   options.pipeline.reference = variant == "reference";
   if (variant == "off")
