@@ -138,7 +138,7 @@ def check_examples(check, targets, folder, emulated=False):
 
     libraries = in_parallel(lambda c: compiled(example_text(*c[:2]), path(*c), c[2]), cases)
     references = in_parallel(
-        lambda k: compiled(example_text(*k), path(*k, "reference"), "x86-64-v3", "--reference"), kinds)
+        lambda k: compiled(example_text(*k), path(*k, "reference"), "x86-64-v3", "--reference", "-O1"), kinds)
     wanted = dict(zip(kinds, results_of([{"library": l, "updates": UPDATES} for l in references], folder)))
     got = results_of([{"library": l, "updates": UPDATES} for l in libraries], folder, emulated)
     for (model, element, target), result in zip(cases, got):
