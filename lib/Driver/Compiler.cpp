@@ -351,6 +351,8 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
     llvmModule->print(os, nullptr);
     return write(options.output, text);
   }
+  if (options.emit == Emit::SharedLibrary)
+    addChecksumNote(*llvmModule);
   std::string message;
   objects.emplace_back();
   if (failed(emitObject(*llvmModule, *machine, options.optimize, objects.back(),

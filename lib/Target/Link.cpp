@@ -1,11 +1,15 @@
 //===- Link.cpp - Several objects as one, or as a library -----------------===//
 #include "trainc/Target/Object.h"
+#include "trainc/step_abi.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/Twine.h"
+#include "llvm/IR/Constants.h"
+#include "llvm/IR/Module.h"
 #include "llvm/ObjCopy/ConfigManager.h"
 #include "llvm/ObjCopy/ObjCopy.h"
 #include "llvm/Object/ArchiveWriter.h"
+#include "llvm/Object/ELF.h"
 #include "llvm/Object/ObjectFile.h"
 #include "llvm/Support/Errno.h"
 #include "llvm/Support/Error.h"
@@ -13,6 +17,7 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/raw_ostream.h"
+#include "llvm/Transforms/Utils/ModuleUtils.h"
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -204,6 +209,75 @@ llvm::LogicalResult trainc::linkObject(llvm::ArrayRef<ObjectFile> objects,
   return llvm::success();
 }
 
+//===----------------------------------------------------------------------===//
+// Shared libraries
+//===----------------------------------------------------------------------===//
+
+void trainc::addChecksumNote(llvm::Module &module) {
+  llvm::LLVMContext &context = module.getContext();
+  auto *word = llvm::Type::getInt32Ty(context);
+  auto number = [&](uint32_t value) {
+    return llvm::ConstantInt::get(word, value);
+  };
+  llvm::SmallString<8> name(TRAINC_NOTE_NAME);
+  uint32_t nameBytes = name.size() + 1;
+  name.resize(llvm::alignTo(nameBytes, 4), 0);
+  llvm::Constant *note = llvm::ConstantStruct::getAnon(
+      {number(nameBytes), number(sizeof(uint64_t)),
+       number(TRAINC_NOTE_CHECKSUM),
+       llvm::ConstantDataArray::getString(context, name, /*AddNull=*/false),
+       number(0), number(0)});
+  auto *global = new llvm::GlobalVariable(
+      module, note->getType(), /*isConstant=*/true,
+      llvm::GlobalValue::PrivateLinkage, note, "checksum");
+  global->setSection(".note." TRAINC_NOTE_NAME);
+  global->setAlignment(llvm::Align(4));
+  llvm::appendToUsed(module, {global});
+}
+
+/// Where the checksum is in a library, or null.
+static llvm::Expected<const uint8_t *>
+findChecksum(const llvm::object::ELF64LEFile &file) {
+  auto segments = file.program_headers();
+  if (!segments)
+    return segments.takeError();
+  llvm::Error failed = llvm::Error::success();
+  const uint8_t *found = nullptr;
+  for (const auto &segment : *segments) {
+    if (segment.p_type != llvm::ELF::PT_NOTE)
+      continue;
+    for (const auto &note : file.notes(segment, failed))
+      if (note.getName() == TRAINC_NOTE_NAME &&
+          note.getType() == TRAINC_NOTE_CHECKSUM)
+        found = note.getDesc(segment.p_align).data();
+    if (failed)
+      return std::move(failed);
+  }
+  return found;
+}
+
+static llvm::LogicalResult writeChecksum(llvm::StringRef path,
+                                         std::string &error) {
+  auto buffer = llvm::WriteThroughMemoryBuffer::getFile(path);
+  if (!buffer)
+    return failWith(error,
+                    "cannot read " + path + ": " + buffer.getError().message());
+  char *bytes = (*buffer)->getBufferStart();
+  uint64_t size = (*buffer)->getBufferSize();
+  auto file = llvm::object::ELF64LEFile::create(llvm::StringRef(bytes, size));
+  if (!file)
+    return failWith(error, llvm::toString(file.takeError()));
+  auto place = findChecksum(*file);
+  if (!place)
+    return failWith(error, llvm::toString(place.takeError()));
+  if (!*place)
+    return llvm::success();
+  llvm::support::endian::write64le(
+      bytes + (reinterpret_cast<const char *>(*place) - bytes),
+      trainc_checksum(size, bytes, size));
+  return llvm::success();
+}
+
 llvm::LogicalResult
 trainc::linkSharedLibrary(llvm::ArrayRef<ObjectFile> objects,
                           llvm::StringRef output, llvm::StringRef alias,
@@ -213,5 +287,7 @@ trainc::linkSharedLibrary(llvm::ArrayRef<ObjectFile> objects,
                                              "relro", "--build-id=none"};
   if (!alias.empty())
     options.push_back(definition);
-  return runLinker(objects, options, output, error);
+  if (failed(runLinker(objects, options, output, error)))
+    return llvm::failure();
+  return writeChecksum(output, error);
 }

@@ -3,7 +3,7 @@
 //
 // RUN: %cc -std=c11 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_runtime -lm -o %t
 // RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir
-// RUN: %cc -std=c11 -w -shared -fPIC -DLIBRARY -I%runtime_include -I%S/Inputs %s -lm -Wl,--unresolved-symbols=ignore-all -o step.so
+// RUN: %cc -std=c11 -w -O1 -fno-math-errno -shared -nostdlib -fPIC -DLIBRARY -I%runtime_include -I%S/Inputs %s -o step.so
 // RUN: %cc -shared -fPIC -x c /dev/null -o other.so
 // RUN: head -c 6000 step.so > cut.so
 // RUN: printf 'text of some length, which is certainly no library at all, not at all' > text.so

@@ -1,7 +1,7 @@
 // The example programs train a library on .npy files.
 //
 // RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir
-// RUN: %cc -std=c11 -w -O1 -shared -fPIC -DLIBRARY -I%runtime_include -I%S/Inputs %s -lm -Wl,--unresolved-symbols=ignore-all -o step.so
+// RUN: %cc -std=c11 -w -O1 -fno-math-errno -shared -nostdlib -fPIC -DLIBRARY -I%runtime_include -I%S/Inputs %s -o step.so
 // RUN: %cc -std=c11 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o data
 // RUN: %cc -std=c11 -Wall -Wextra -Werror -I%runtime_include %S/../../examples/c/train.c %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o train
 // RUN: %cxx -std=c++17 -Wall -Wextra -Werror -I%runtime_include %S/../../examples/cpp/train.cpp %runtime_lib/libtrainc_runtime.a -ldl -pthread -o train++

@@ -3,7 +3,7 @@
 # On a terminal the training shows a bar.
 #
 # RUN: rm -rf %t && mkdir %t && %python %S/Inputs/arrays.py text %t
-# RUN: %cc -DCHARS -shared -fPIC -O1 -I %trainc_src/runtime/include %S/Inputs/toy_artifact.c -o %t/chars.so
+# RUN: %cc -DCHARS -shared -nostdlib -fPIC -O1 -I %trainc_src/runtime/include %S/Inputs/toy_artifact.c -o %t/chars.so
 # RUN: %python %s %trainc_build/bin/trainc-run %t
 
 import json

@@ -62,8 +62,13 @@ findUndefined(llvm::ArrayRef<ObjectFile> objects,
 llvm::LogicalResult linkObject(llvm::ArrayRef<ObjectFile> objects,
                                llvm::StringRef output, std::string &error);
 
+/// Gives what is made of `module` a note for the checksum of the library that it
+/// becomes a part of (step_abi.h), which linkSharedLibrary writes.
+void addChecksumNote(llvm::Module &module);
+
 /// Links objects into a shared library, which needs no symbol. If `alias` is not empty, the library
-/// exports that symbol, too, as another name of `symbol`.
+/// exports that symbol, too, as another name of `symbol`. Objects with a note for a
+/// checksum get it.
 llvm::LogicalResult linkSharedLibrary(llvm::ArrayRef<ObjectFile> objects,
                                       llvm::StringRef output,
                                       llvm::StringRef alias,

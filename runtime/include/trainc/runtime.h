@@ -99,9 +99,14 @@ TRAINC_API const char *trainc_dtype_name(uint32_t dtype);
 
 typedef struct trainc_artifact trainc_artifact;
 
-/// Opens a shared library written by `trainc`. Refuses, before any of its code
-/// runs, an artifact of another ABI (TRAINC_ABI_MISMATCH) or for a processor
-/// with features that this one lacks (TRAINC_UNSUPPORTED, names them).
+/// Opens a shared library written by `trainc`, or linked of an object that it
+/// wrote and nothing else. Its file is read first: before any code of it runs, and
+/// before the loader sees it, refuses one with another checksum than `trainc` wrote
+/// (TRAINC_DATA_CORRUPT), of another ABI, or that would run code or need other
+/// libraries when it is loaded (TRAINC_ABI_MISMATCH); then one for a processor with
+/// features that this one lacks (TRAINC_UNSUPPORTED, names them). The checksum is against
+/// accidents: open artifacts of those alone whose code you would run. The file
+/// must not be written to while it is open; `trainc` puts a new one in its place.
 TRAINC_API trainc_status trainc_artifact_open(const char *path,
                                               trainc_artifact **out_artifact);
 

@@ -16,6 +16,7 @@
 #define TRAINC_STEP_ABI_H
 
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -387,6 +388,31 @@ struct trainc_descriptor {
   const trainc_image *images;
   const trainc_descriptor *next; /* the same step for another target, or null */
 };
+
+/// A shared library that trainc has linked has a note in a PT_NOTE segment: name "trainc",
+/// type TRAINC_NOTE_CHECKSUM, 8 bytes little endian. They are trainc_checksum of the file,
+/// from its size on, with these 8 bytes as zeros. The runtime refuses a file with another
+/// one before it loads it. Libraries that others link of objects have no note.
+#define TRAINC_NOTE_NAME "trainc"
+enum { TRAINC_NOTE_CHECKSUM = 1 };
+
+/// The checksum of some more bytes: of little-endian words of 8 bytes, the last one filled
+/// up with zeros. A change within one word is always seen.
+static inline uint64_t trainc_checksum(uint64_t sum, const void *data,
+                                       uint64_t bytes) {
+  const unsigned char *next = (const unsigned char *)data;
+  for (; bytes; next += 8) {
+    uint64_t word = 0, size = bytes < 8 ? bytes : 8;
+    if (size == 8)
+      memcpy(&word, next, 8);
+    else
+      memcpy(&word, next, size);
+    sum = (sum ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+    sum = sum << 29 | sum >> 35;
+    bytes -= size;
+  }
+  return sum;
+}
 
 #ifdef __cplusplus
 }

@@ -4,9 +4,7 @@
 #include "core/files.h"
 #include "cpu/features.h"
 #include <dlfcn.h>
-#include <elf.h>
 #include <math.h>
-#include <unistd.h>
 
 using namespace trainc;
 
@@ -32,37 +30,6 @@ static const trainc_functions functionTable = {
 // Opening
 //===----------------------------------------------------------------------===//
 
-/// The dynamic loader maps a truncated library and dies of SIGBUS in it, so the
-/// file is looked at first: its segments must lie within it.
-static trainc_status checkLibraryFile(const char *path) {
-  int descriptor;
-  uint64_t size;
-  TRAINC_TRY(openRegular(path, descriptor, size));
-  Elf64_Ehdr header = {};
-  bool whole = pread(descriptor, &header, sizeof(header), 0) ==
-                   static_cast<ssize_t>(sizeof(header)) &&
-               memcmp(header.e_ident, ELFMAG, SELFMAG) == 0;
-  bool machine = whole && header.e_ident[EI_CLASS] == ELFCLASS64 &&
-                 header.e_machine == EM_X86_64 && header.e_type == ET_DYN &&
-                 header.e_phentsize == sizeof(Elf64_Phdr);
-  bool complete = machine;
-  for (unsigned i = 0; complete && i < header.e_phnum; ++i) {
-    Elf64_Phdr segment;
-    uint64_t at = header.e_phoff + i * sizeof(segment);
-    complete =
-        pread(descriptor, &segment, sizeof(segment), static_cast<off_t>(at)) ==
-            static_cast<ssize_t>(sizeof(segment)) &&
-        segment.p_filesz <= size && segment.p_offset <= size - segment.p_filesz;
-  }
-  close(descriptor);
-  if (!whole || !machine)
-    return fail(TRAINC_DATA_CORRUPT, "'%s' is no shared library for x86-64",
-                path);
-  if (!complete)
-    return fail(TRAINC_DATA_CORRUPT, "'%s' is truncated", path);
-  return TRAINC_OK;
-}
-
 trainc_status trainc::checkProcessor(const trainc_artifact &artifact,
                                      const trainc_descriptor &d) {
   Text missing, processor;
@@ -77,16 +44,21 @@ trainc_status trainc::checkProcessor(const trainc_artifact &artifact,
               processor.c_str());
 }
 
+trainc_status trainc::checkAbi(const char *path, const trainc_descriptor &d) {
+  if (d.magic != TRAINC_ABI_MAGIC)
+    return fail(TRAINC_ABI_MISMATCH, "'%s' is no trainc artifact", path);
+  if (d.abi_version == TRAINC_ABI_VERSION && d.size == sizeof(d))
+    return TRAINC_OK;
+  return fail(TRAINC_ABI_MISMATCH,
+              "artifact '%s' has ABI version %u (tables of %u bytes), this "
+              "runtime (%s) needs %u (%zu bytes): compile it again",
+              path, d.abi_version, d.size, TRAINC_VERSION_STRING,
+              TRAINC_ABI_VERSION, sizeof(d));
+}
+
 /// Checks the tables for one target.
 static trainc_status checkTables(const char *path, const trainc_descriptor *d) {
-  if (d->magic != TRAINC_ABI_MAGIC)
-    return fail(TRAINC_ABI_MISMATCH, "'%s' is no trainc artifact", path);
-  if (d->abi_version != TRAINC_ABI_VERSION || d->size != sizeof(*d))
-    return fail(TRAINC_ABI_MISMATCH,
-                "artifact '%s' has ABI version %u (tables of %u bytes), this "
-                "runtime (%s) needs %u (%zu bytes): compile it again",
-                path, d->abi_version, d->size, TRAINC_VERSION_STRING,
-                TRAINC_ABI_VERSION, sizeof(*d));
+  TRAINC_TRY(checkAbi(path, *d));
   if (d->target != TRAINC_TARGET_CPU && d->target != TRAINC_TARGET_CUDA)
     return fail(TRAINC_UNSUPPORTED,
                 "artifact '%s' is for target %u, which this runtime (%s) does "

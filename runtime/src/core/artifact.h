@@ -20,6 +20,14 @@ namespace trainc {
 void retain(trainc_artifact *artifact);
 void release(trainc_artifact *artifact);
 
+/// Checks, without loading it, that a shared library is a whole artifact of this ABI
+/// with the checksum that it was written with, and that loading it runs no code and
+/// needs nothing else.
+trainc_status checkLibraryFile(const char *path);
+
+/// Looks at the magic number, version and size that a descriptor begins with.
+trainc_status checkAbi(const char *path, const trainc_descriptor &descriptor);
+
 /// Checks every index, size and range of the tables, so that running them later
 /// touches no byte outside the arenas, inputs and outputs.
 trainc_status validate(const trainc_descriptor &descriptor);

@@ -42,6 +42,8 @@ enum {
 };
 enum { SCALAR_LR = TRAINC_NUM_FIXED_SCALARS, NUM_SCALARS };
 
+static const trainc_functions *functions;
+
 /// Softmax cross entropy of half of the rows: logits, labels -> error, partial
 /// sums of (loss, weight). The row's exponentials stand in scratch.
 static void loss_kernel(void *const *args, int64_t tile, void *scratch) {
@@ -55,11 +57,11 @@ static void loss_kernel(void *const *args, int64_t tile, void *scratch) {
     for (int j = 1; j < CLASSES; ++j)
       most = logits[j] > most ? logits[j] : most;
     for (int j = 0; j < CLASSES; ++j)
-      sum += exponentials[j] = expf(logits[j] - most);
+      sum += exponentials[j] = (float)functions->exp(logits[j] - most);
     int counts = labels[i] >= 0;
     for (int j = 0; j < CLASSES; ++j)
       error[j] = counts ? exponentials[j] / sum - (j == labels[i]) : 0;
-    partial[0] += counts ? logf(sum) + most - logits[labels[i]] : 0;
+    partial[0] += counts ? (float)functions->log(sum) + most - logits[labels[i]] : 0;
     partial[1] += counts;
   }
 }
@@ -280,7 +282,6 @@ static const trainc_scalar scalars[] = {
 #include "trainc/step_abi.def"
     {"lr", 0.1, TRAINC_SCALAR_SETTABLE | TRAINC_SCALAR_PERSISTENT, 0}};
 static const char *const groups[] = {"momentum"};
-static const trainc_functions *functions;
 
 #if defined(__GNUC__)
 __attribute__((visibility("default")))

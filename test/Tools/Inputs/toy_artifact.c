@@ -3,7 +3,7 @@
 // Softmax regression by gradient descent with momentum, as the compiler would
 // describe it, so that trainc-run is tested without the compiler.
 //
-// %cc -shared -fPIC -O1 -I runtime/include [-D...] toy_artifact.c -o toy.so
+// %cc -shared -nostdlib -fPIC -O1 -I runtime/include [-D...] toy_artifact.c -o toy.so
 //   CHARS          tokens i32[4,8] in place of x f32[8,4]: a bigram model
 //   ACCUMULATE=k   micro-steps of a window
 //   MASK_WEIGHTS   an input 'weights'; no target is ignored
@@ -51,6 +51,14 @@ enum {
 enum { SCALARS, MASTER, GRADIENT, MOMENTUM, WORKSPACE, NUM_ARENAS };
 
 static const trainc_functions *functions;
+
+// Compilers make calls of loops; an artifact has no undefined symbols.
+__attribute__((visibility("hidden"))) void *memset(void *to, int value,
+                                                   unsigned long size) {
+  for (volatile char *next = to; size--; ++next)
+    *next = (char)value;
+  return to;
+}
 
 //===----------------------------------------------------------------------===//
 // Kernels
