@@ -2,6 +2,9 @@
 
 #include "comm/bootstrap.h"
 #include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <unistd.h>
 
 using namespace trainc;
 
@@ -9,40 +12,61 @@ using namespace trainc;
 // The plug-in
 //===----------------------------------------------------------------------===//
 
-/// The folder of the library, or program, that this code is in.
-static void appendOwnFolder(Text &path) {
+/// The folder of the library, or program, that this code is in, as it was when that
+/// was loaded: absolute, and not what a program calls itself. False if it is not known.
+static bool appendOwnFolder(Text &path) {
   static const char here = 0;
   Dl_info info;
-  const char *file =
-      dladdr(&here, &info) && info.dli_fname ? info.dli_fname : "";
-  const char *slash = strrchr(file, '/');
-  if (slash)
-    path.append(file, static_cast<size_t>(slash - file) + 1);
-  else
-    path.append("./");
+  link_map *map = nullptr;
+  if (!dladdr1(&here, &info, reinterpret_cast<void **>(&map),
+               RTLD_DL_LINKMAP) ||
+      !map)
+    return false;
+  char folder[PATH_MAX];
+  if (!*map->l_name) { // the program
+    ssize_t size = readlink("/proc/self/exe", folder, sizeof(folder));
+    while (size > 0 && folder[size - 1] != '/')
+      --size;
+    if (size > 0)
+      path.append(folder, static_cast<size_t>(size));
+    return size > 0;
+  }
+  void *self = dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD);
+  bool known =
+      self && dlinfo(self, RTLD_DI_ORIGIN, folder) == 0 && folder[0] == '/';
+  if (self)
+    dlclose(self);
+  if (known)
+    path.format("%s/", folder);
+  return known;
 }
 
 static void *openPlugin(Text &reason) {
-  const char *given = getenv("TRAINC_MPI_PLUGIN");
+  const char *given = secure_getenv("TRAINC_MPI_PLUGIN");
   Text beside, library;
-  appendOwnFolder(beside);
-  beside.append("libtrainc_mpi.so");
-  appendOwnFolder(library);
-  library.append("../" TRAINC_LIBDIR "/libtrainc_mpi.so");
-  const char *places[] = {beside.c_str(), library.c_str(), "libtrainc_mpi.so"};
-  if (given && *given)
-    places[0] = places[1] = places[2] = given;
-  for (const char *place : places) {
+  const char *places[3];
+  unsigned count = 0;
+  if (given && *given) {
+    places[count++] = given;
+  } else {
+    if (appendOwnFolder(beside)) {
+      library.append(beside.c_str());
+      library.append("../" TRAINC_LIBDIR "/libtrainc_mpi.so");
+      beside.append("libtrainc_mpi.so");
+      places[count++] = beside.c_str();
+      places[count++] = library.c_str();
+    }
+    places[count++] = "libtrainc_mpi.so";
+  }
+  for (unsigned i = 0; i < count; ++i) {
     // Global: components of an MPI look for its symbols there. It stays, as MPI
     // cannot be initialized again.
-    void *plugin = dlopen(place, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    void *plugin = dlopen(places[i], RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     if (plugin)
       return plugin;
     const char *error = dlerror();
     reason.clear();
     reason.append(error ? error : "unknown reason");
-    if (place == given)
-      break;
   }
   return nullptr;
 }

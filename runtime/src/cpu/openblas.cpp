@@ -82,7 +82,7 @@ static bool hasOldKernels(const char *core) {
 }
 
 static void load(Loaded &to) {
-  const char *path = getenv("TRAINC_OPENBLAS");
+  const char *path = secure_getenv("TRAINC_OPENBLAS");
   if (!path || !*path)
     path = "libopenblas.so.0";
   void *present = dlopen(path, RTLD_NOW | RTLD_NOLOAD);

@@ -45,7 +45,7 @@ static void *openElsewhere(OpenLibrary &opened, const char *name) {
 OpenLibrary trainc::cuda::openLibrary(const Library &library,
                                       const Symbol *symbols, size_t count,
                                       char (&missing)[512]) {
-  const char *chosen[] = {getenv(library.variable), nullptr};
+  const char *chosen[] = {secure_getenv(library.variable), nullptr};
   const char *const *paths = chosen[0] && *chosen[0] ? chosen : library.paths;
   OpenLibrary opened;
   Text reasons;
