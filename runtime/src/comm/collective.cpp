@@ -42,6 +42,15 @@ trainc_status trainc::createGroup(Comm &comm, const uint32_t *ranks,
     same += hasRanks(*other, ranks, count);
 
   auto *group = create<Group>();
+  if (!comm.rings) {
+    group->ownRing = static_cast<char *>(aligned_alloc(4096, ringBytes));
+    if (!group->ownRing) {
+      destroy(group);
+      return fail(TRAINC_OUT_OF_MEMORY,
+                  "cannot allocate %llu bytes for a group",
+                  static_cast<unsigned long long>(ringBytes));
+    }
+  }
   group->key =
       hashBytes(UINT64_C(0xCBF29CE484222325), ranks, count * sizeof(uint32_t));
   group->key = hashBytes(group->key, &same, sizeof(same)) | 1; // never 0
@@ -53,8 +62,9 @@ trainc_status trainc::createGroup(Comm &comm, const uint32_t *ranks,
     bool isMe = ranks[i] == comm.rank;
     Member member = {ranks[i], rank.shares, !isMe && !rank.shares,
                      isMe ? &comm.control->groups[group->slot] : nullptr,
-                     isMe ? comm.rings + group->slot * ringSlots * slotBytes
-                          : nullptr};
+                     !isMe        ? nullptr
+                     : comm.rings ? comm.rings + group->slot * ringBytes
+                                  : group->ownRing};
     group->anyShared |= member.shares;
     group->anyRemote |= member.remote;
     group->members.push(member);
@@ -71,8 +81,8 @@ bool trainc::findBlock(Comm &comm, Group &group, uint32_t index) {
   for (uint32_t slot = 0; slot < maxGroups && !member.block; ++slot) {
     if (control->groups[slot].key.load() != group.key)
       continue;
-    member.ring = reinterpret_cast<char *>(control) + ringOffset +
-                  slot * ringSlots * slotBytes;
+    member.ring =
+        reinterpret_cast<char *>(control) + ringOffset + slot * ringBytes;
     member.block = &control->groups[slot];
   }
   return member.block;

@@ -71,10 +71,31 @@ static void *mapFile(int file, uint64_t bytes, int protection) {
   return data;
 }
 
+/// An anonymous file that nobody may execute; older systems know no such thing.
+static int makeFile() {
+  constexpr unsigned noExecSeal = 8; // MFD_NOEXEC_SEAL of Linux 6.3
+  int made = memfd_create("trainc", MFD_CLOEXEC | noExecSeal);
+  return made < 0 && errno == EINVAL ? memfd_create("trainc", MFD_CLOEXEC)
+                                     : made;
+}
+
+/// Memory of a rank that shares it with none.
+static trainc_status makeOwn(uint64_t bytes, Shared &shared) {
+  if (!bytes)
+    return TRAINC_OK;
+  void *data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED)
+    return fail(TRAINC_OUT_OF_MEMORY, "cannot allocate %llu bytes: %s",
+                static_cast<unsigned long long>(bytes), errnoText(errno));
+  shared = {data, bytes, -1};
+  return TRAINC_OK;
+}
+
 static trainc_status makeShared(uint64_t bytes, Shared &shared) {
   if (!bytes)
     return TRAINC_OK;
-  int descriptor = memfd_create("trainc", MFD_CLOEXEC);
+  int descriptor = makeFile();
   if (descriptor < 0)
     return fail(TRAINC_OUT_OF_MEMORY, "cannot make shared memory: %s",
                 errnoText(errno));
@@ -254,7 +275,21 @@ static trainc_status openControls(Comm &comm, const Array<Presence> &all) {
   return TRAINC_OK;
 }
 
+/// A rank alone: no peer opens its control block, and it has no rings.
+static trainc_status beAlone(Comm &comm) {
+  Shared own;
+  TRAINC_TRY(makeOwn(ringOffset, own));
+  comm.control = static_cast<Control *>(own.data);
+  Array<Presence> all;
+  all.resize(1);
+  introduce(comm, all[0]);
+  numberHosts(comm, all);
+  return TRAINC_OK;
+}
+
 trainc_status trainc::findHosts(Comm &comm, const Limit &limit) {
+  if (comm.ranks == 1)
+    return beAlone(comm);
   Shared shared;
   trainc_status status = makeShared(controlBytes, shared);
   if (!status) {
@@ -299,7 +334,7 @@ void trainc::releaseHosts(Comm &comm) {
   }
   comm.peers.clear();
   if (comm.control)
-    munmap(comm.control, controlBytes);
+    munmap(comm.control, comm.rings ? controlBytes : ringOffset);
   comm.control = nullptr;
 }
 
@@ -377,7 +412,8 @@ trainc_status trainc::createWindow(Comm &comm, uint64_t bytes,
   TRAINC_TRY(checkUsable(comm));
   Limit limit = exchangeLimit(comm);
   Shared shared;
-  trainc_status status = makeShared(bytes, shared);
+  trainc_status status =
+      comm.ranks == 1 ? makeOwn(bytes, shared) : makeShared(bytes, shared);
   WindowOffer mine = {outcomeOf(status), bytes, shared.descriptor,
                       nextNumber(comm)};
   Array<WindowOffer> offers;

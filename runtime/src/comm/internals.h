@@ -42,6 +42,7 @@ static_assert(keptDescriptors > 2 * maxPending + 1);
 /// The ring through which ranges that are in no window go.
 constexpr uint32_t ringSlots = 4;
 constexpr uint64_t slotBytes = 256 << 10;
+static_assert(maxRanks * sizeof(double) <= slotBytes);
 
 struct GroupBlock {
   std::atomic<uint64_t> key; // 0: unused
@@ -64,8 +65,8 @@ struct Control {
 };
 constexpr uint64_t controlMagic = 0x7472696e636f6d32;
 constexpr uint64_t ringOffset = (sizeof(Control) + 4095) / 4096 * 4096;
-constexpr uint64_t controlBytes =
-    ringOffset + maxGroups * ringSlots * slotBytes;
+constexpr uint64_t ringBytes = ringSlots * slotBytes;
+constexpr uint64_t controlBytes = ringOffset + maxGroups * ringBytes;
 
 /// The other ranks, and this one.
 struct Rank {
@@ -98,6 +99,9 @@ struct Group {
   uint32_t started = 0, reduces = 0, chunks = 0, staged = 0;
   uint32_t offered = 0; // `finished` of peers after my last range in a window
 
+  char *ownRing = nullptr; // of a rank alone, which shares none
+
+  ~Group() { free(ownRing); }
   uint32_t size() const { return static_cast<uint32_t>(members.size()); }
 };
 
@@ -143,7 +147,7 @@ struct trainc_comm {
 
   trainc::Array<trainc::Rank> peers; // all ranks
   trainc::Control *control = nullptr;
-  char *rings = nullptr;
+  char *rings = nullptr; // null: this rank is alone
   trainc::Array<trainc::Group *> groups; // the first: all ranks
   trainc::Array<trainc::Window *> windows;
 

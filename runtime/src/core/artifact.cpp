@@ -1,7 +1,6 @@
 //===- artifact.cpp - Opening artifacts -----------------------------------===//
 
 #include "core/artifact.h"
-#include "core/files.h"
 #include "cpu/features.h"
 #include <dlfcn.h>
 #include <math.h>

@@ -11,6 +11,7 @@
 #include "core/artifact.h"
 #include "core/files.h"
 #include <elf.h>
+#include <errno.h>
 #include <unistd.h>
 
 using namespace trainc;

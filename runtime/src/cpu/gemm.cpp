@@ -313,7 +313,7 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
           {[](double m, double n) { return 1 + 60 / n + 37 / m; }, 16, 16});
     return TRAINC_OK;
   }
-  TRAINC_TRY(loadOpenBlas(&plan.blas));
+  TRAINC_TRY(loadOpenBlas(threads, &plan.blas));
   plan.provider = doubles ? DOUBLE : floats ? SINGLE : WIDEN;
   if (plan.provider == WIDEN)
     plan.scratch = sizeof(float) * (pieceFloats(plan.tileM, widenDepth) +

@@ -1,6 +1,7 @@
 //===- onednn.cpp - oneDNN's matmul, opened at run time -------------------===//
 
 #include "cpu/onednn.h"
+#include <atomic>
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
@@ -73,27 +74,27 @@ public:
 
 static pthread_once_t loadOnce = PTHREAD_ONCE_INIT;
 static OneDnn dnn;
-static bool tried, available;
+static bool available;
+static std::atomic<bool> described; // `description` is final
 static char description[64] = "";
 
-static void load() {
-  tried = true;
+static void find() {
   snprintf(description, sizeof(description), "oneDNN not found");
   void *library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return;
   bool complete = true;
-  auto find = [&](auto &function, const char *name) {
+  auto get = [&](auto &function, const char *name) {
     using Function = std::remove_reference_t<decltype(function)>;
     function = reinterpret_cast<Function>(dlsym(library, name));
     complete = complete && function;
   };
-#define X(name) find(dnn.name, "dnnl_" #name);
+#define X(name) get(dnn.name, "dnnl_" #name);
   TRAINC_DNNL_FUNCTIONS(X)
 #undef X
   // Its OpenMP library's, found through its dependencies.
-  find(dnn.setThreads, "omp_set_num_threads");
-  find(dnn.getThreads, "omp_get_max_threads");
+  get(dnn.setThreads, "omp_set_num_threads");
+  get(dnn.getThreads, "omp_get_max_threads");
   if (!complete || dnn.version()->major != DNNL_VERSION_MAJOR) {
     snprintf(description, sizeof(description), "oneDNN of another interface");
     return;
@@ -101,6 +102,11 @@ static void load() {
   available = dnn.engine_create(&dnn.engine, dnnl_cpu, 0) == dnnl_success;
   snprintf(description, sizeof(description), "oneDNN %d.%d.%d",
            dnn.version()->major, dnn.version()->minor, dnn.version()->patch);
+}
+
+static void load() {
+  find();
+  described.store(true, std::memory_order_release);
 }
 
 bool trainc::haveOneDnn() {
@@ -119,7 +125,8 @@ bool trainc::runOneDnnSgemm(bool transposeA, bool transposeB, int64_t m,
 }
 
 void trainc::appendOneDnn(Text &text) {
-  text.append(tried ? description : "oneDNN not loaded");
+  text.append(described.load(std::memory_order_acquire) ? description
+                                                        : "oneDNN not loaded");
 }
 
 static dnnl_data_type_t dataType(uint32_t dtype) {

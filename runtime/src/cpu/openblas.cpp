@@ -11,7 +11,9 @@
 #include "cpu/openblas.h"
 #include "cpu/features.h"
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
 using namespace trainc;
 
@@ -44,6 +46,9 @@ private:
 
 struct Loaded {
   OpenBlas functions = {};
+  void *(*takeBuffer)(int) = nullptr;
+  void (*returnBuffer)(void *) = nullptr;
+  unsigned buffers = 0; // that it has for good
   bool complete = false;
   Text description; // or why it could not be loaded
 };
@@ -108,6 +113,8 @@ static void load(Loaded &to) {
     return;
   }
   setThreads(1);
+  (void)(find(library, "blas_memory_alloc", to.takeBuffer) &&
+         find(library, "blas_memory_free", to.returnBuffer));
   to.complete = true;
   const char *config = getConfig(); // "OpenBLAS 0.3.21 NO_AFFINITY ..."
   const char *version = strchr(config, ' ');
@@ -117,7 +124,46 @@ static void load(Loaded &to) {
       version, coreName(library), present ? ", shared with the program" : "");
 }
 
-trainc_status trainc::loadOpenBlas(const OpenBlas **out_blas) {
+/// What it maps for a thread that multiplies, and keeps.
+static constexpr uint64_t bufferBytes = 128 << 20;
+
+/// It has no more buffers without a warning.
+static constexpr unsigned mostBuffers = 128;
+
+/// Lets it map buffers for `threads` that multiply at once. Without memory for one it
+/// would try again for ever, so that is tried first.
+static trainc_status reserve(Loaded &library, unsigned threads) {
+  unsigned wanted = threads < mostBuffers ? threads : mostBuffers;
+  if (!library.takeBuffer || !library.returnBuffer || library.buffers >= wanted)
+    return TRAINC_OK;
+  void *buffers[mostBuffers];
+  unsigned count = 0, missing = wanted - library.buffers;
+  for (; count < missing; ++count) {
+    buffers[count] = mmap(nullptr, bufferBytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (buffers[count] == MAP_FAILED)
+      break;
+  }
+  int error = errno;
+  for (unsigned i = 0; i < count; ++i)
+    munmap(buffers[i], bufferBytes);
+  if (count < missing)
+    return fail(TRAINC_OUT_OF_MEMORY,
+                "OpenBLAS needs %llu bytes of address space for each of %u "
+                "threads: %s",
+                static_cast<unsigned long long>(bufferBytes), wanted,
+                errnoText(error));
+  // It hands out those that it has first.
+  for (unsigned i = 0; i < wanted; ++i)
+    buffers[i] = library.takeBuffer(0);
+  for (unsigned i = 0; i < wanted; ++i)
+    library.returnBuffer(buffers[i]);
+  library.buffers = wanted;
+  return TRAINC_OK;
+}
+
+trainc_status trainc::loadOpenBlas(unsigned threads,
+                                   const OpenBlas **out_blas) {
   pthread_mutex_lock(&loadMutex);
   if (!loaded || !loaded->complete) { // what failed may be installed by now
     destroy(loaded);
@@ -132,9 +178,18 @@ trainc_status trainc::loadOpenBlas(const OpenBlas **out_blas) {
                   "(libopenblas.so.0, or TRAINC_OPENBLAS=path): %s",
                   result->description.c_str());
   else
+    status = reserve(*result, threads);
+  if (!status)
     *out_blas = &result->functions;
   pthread_mutex_unlock(&loadMutex);
   return status;
+}
+
+uint64_t trainc::openBlasBytes() {
+  pthread_mutex_lock(&loadMutex);
+  uint64_t bytes = loaded ? loaded->buffers * bufferBytes : 0;
+  pthread_mutex_unlock(&loadMutex);
+  return bytes;
 }
 
 void trainc::appendOpenBlas(Text &text) {

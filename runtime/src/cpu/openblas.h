@@ -20,8 +20,12 @@ struct OpenBlas {
 enum { BLAS_ROW_MAJOR = 101, BLAS_NO_TRANSPOSE = 111, BLAS_TRANSPOSE = 112 };
 
 /// Opens it on the first call: libopenblas.so.0, or the file that
-/// TRAINC_OPENBLAS in the environment names.
-trainc_status loadOpenBlas(const OpenBlas **out_blas);
+/// TRAINC_OPENBLAS in the environment names. TRAINC_OUT_OF_MEMORY if there is no
+/// address space for `threads` that multiply at once.
+trainc_status loadOpenBlas(unsigned threads, const OpenBlas **out_blas);
+
+/// The address space that it has for threads of this process.
+uint64_t openBlasBytes();
 
 /// Version and kernels, or that it is not loaded.
 void appendOpenBlas(Text &text);
