@@ -25,7 +25,6 @@
 using namespace trainc;
 
 /// Of any mesh.
-static constexpr uint32_t maxRanks = 65536;
 
 static constexpr uint64_t beatNs = 20 * msNs, pollNs = 5 * msNs;
 
