@@ -24,8 +24,6 @@
 
 using namespace trainc;
 
-/// Of any mesh.
-
 static constexpr uint64_t beatNs = 20 * msNs, pollNs = 5 * msNs;
 
 /// The others wait a little longer than rank 0, which may have a reason to tell.
