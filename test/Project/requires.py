@@ -62,7 +62,7 @@ for path in sorted(glob.glob(os.path.join(root, "test", "**", "*.py"), recursive
     if "jax" in wanted:
         wanted -= {"numpy", "ml_dtypes"}
     if wanted != given:
-        errors.append(f"{os.path.relpath(path, root)}: expects REQUIRES: {', '.join(sorted(wanted))}, got"
+        errors.append(f"{os.path.relpath(path, root)}: expects to require {', '.join(sorted(wanted))}, got"
                       f" {', '.join(sorted(given)) or 'none'}")
 print(f"{tests} tests")
 sys.exit("\n".join(errors) or 0)
