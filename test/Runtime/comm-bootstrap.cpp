@@ -1,4 +1,4 @@
-// Ranks find each other by TCP and by files; mistakes and missing ranks are clear
+// Ranks find each other by a socket and by files; mistakes and missing ranks are clear
 // errors on all ranks, in time. What earlier runs left in a folder does no harm.
 //
 // RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir
@@ -8,23 +8,31 @@
 #include "ranks.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stddef.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <functional>
 
-/// A port that nobody uses now, below the range that systems give to outgoing
-/// connections: none takes it before rank 0 does.
+/// The address of rank 0's socket.
+static socklen_t addressOf(int port, sockaddr_un &address) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  int size = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1,
+                      "trainc-%u-%d", geteuid(), port);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
+}
+
+/// A port that nobody uses now.
 static std::string freePlace(const char *host = "127.0.0.1") {
   static int next = 10000 + getpid() * 97 % 20000;
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   for (bool isFree = false; !isFree;) {
-    address.sin_port = htons(static_cast<uint16_t>(++next));
-    int made = socket(AF_INET, SOCK_STREAM, 0);
-    isFree = bind(made, reinterpret_cast<sockaddr *>(&address),
-                  sizeof(address)) == 0;
+    sockaddr_un address;
+    socklen_t size = addressOf(++next, address);
+    int made = socket(AF_UNIX, SOCK_STREAM, 0);
+    isFree = bind(made, reinterpret_cast<sockaddr *>(&address), size) == 0;
     close(made);
   }
   return std::string(host) + ":" + std::to_string(next);
@@ -207,19 +215,23 @@ static void testStaleFiles() {
 }
 
 //===----------------------------------------------------------------------===//
-// TCP
+// Sockets
 //===----------------------------------------------------------------------===//
 
-static int connectTo(const std::string &place) {
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(
-      static_cast<uint16_t>(atoi(place.substr(place.find(':') + 1).c_str())));
+static int portOf(const std::string &place) {
+  return atoi(place.substr(place.find(':') + 1).c_str());
+}
+
+static int connectTo(const std::string &place, uid_t owner = geteuid()) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1,
+                        "trainc-%u-%d", owner, portOf(place));
+  socklen_t size =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
   for (int i = 0; i < 500; ++i, rest(0.01)) {
-    int made = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(made, reinterpret_cast<sockaddr *>(&address),
-                sizeof(address)) == 0)
+    int made = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (connect(made, reinterpret_cast<sockaddr *>(&address), size) == 0)
       return made;
     close(made);
   }
@@ -240,25 +252,102 @@ static void testStrangers() {
     close(cut);
     rest(0.1);
     close(talking);
+    // Nothing listens to the network.
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(portOf(place)));
+    int made = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(made, reinterpret_cast<sockaddr *>(&address),
+                  sizeof(address)) != 0);
+    close(made);
   });
   close(silent);
 }
 
-static void testTcp() {
+/// A process of another user that knows all that there is to know.
+static void testOtherUsers() {
+  if (geteuid() != 0) // only root can be another user
+    return;
+  constexpr uid_t other = 65534;
+  struct {
+    uint64_t magic;
+    uint32_t rank, ranks;
+  } hello = {0x6f6c6c6568637274, 1, 3};
+  std::string place = freePlace();
+  testStart("tcp:" + place, {{0, 2, {}}, {1, 2, {}, 0.4}}, 10, [&] {
+    CHECK(finishProcess(startProcess([&] {
+                          CHECK(setuid(other) == 0);
+                          int made = connectTo(place, 0);
+                          // It may be closed before all is said.
+                          (void)!send(made, &hello, sizeof(hello),
+                                      MSG_NOSIGNAL);
+                          char answer;
+                          CHECK(recv(made, &answer, 1, 0) <= 0);
+                        }),
+                        10) == 0);
+  });
+  // One who listens in place of rank 0.
+  place = freePlace();
+  pid_t squatter = startProcess([&] {
+    sockaddr_un address;
+    socklen_t size = addressOf(portOf(place), address);
+    CHECK(setuid(other) == 0);
+    int made = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(bind(made, reinterpret_cast<sockaddr *>(&address), size) == 0 &&
+          listen(made, 8) == 0);
+    rest(2);
+  });
+  testStart("tcp:" + place,
+            {{1, 2, {"another user listens where rank 0 should"}, 0.5}}, 2);
+  CHECK(finishProcess(squatter, 10) == 0);
+}
+
+/// Without a free descriptor for who comes, rank 0 waits and does not spin.
+static void testDescriptors() {
+  std::string place = freePlace();
+  pid_t root = startProcess([&] {
+    std::string bootstrap = "tcp:" + place;
+    trainc_comm_options options = rankOptions(0, 2, bootstrap, 1.5);
+    int lowest = dup(0);
+    close(lowest);
+    rlimit limit;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = static_cast<rlim_t>(lowest) + 1;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    trainc_comm *comm;
+    CHECK(trainc_comm_create(&options, &comm) == TRAINC_COMM_FAILED);
+    rusage used;
+    CHECK(getrusage(RUSAGE_SELF, &used) == 0);
+    CHECK(used.ru_utime.tv_sec + used.ru_stime.tv_sec == 0 &&
+          used.ru_utime.tv_usec + used.ru_stime.tv_usec < 300000);
+  });
+  int made = connectTo(place);
+  CHECK(finishProcess(root, 20) == 0);
+  close(made);
+}
+
+static void testSockets() {
   testStart("tcp:" + freePlace("localhost"), {{0, 2, {}}, {1, 2, {}}});
-  std::string any = freePlace("[::ffff:127.0.0.1]");
-  testStart("tcp:" + any, {{0, 2, {}}, {1, 2, {}}});
+  testStart("tcp:" + freePlace("[::1]"), {{0, 2, {}}, {1, 2, {}}});
   for (const char *bad :
        {"nowhere", "host:", ":10", "host:0", "host:65536", "host:1x"})
     testStart(std::string("tcp:") + bad,
               {{0, 2, {"is no address of the form HOST:PORT"}}});
-  // A name that no server is asked for: it might take long to answer.
-  testStart("tcp:no..such:4000", {{1, 2, {"cannot resolve 'no..such'"}}});
+  // An address that no host has, and a name that has none: it needs none.
+  testStart("tcp:192.0.2.1:4000",
+            {{1,
+              2,
+              {"rank 0 is on another host, 192.0.2.1: ranks of several "
+               "hosts need MPI"}}});
+  testStart("tcp:" + freePlace("no..such"), {{0, 2, {}}, {1, 2, {}}});
   std::string place = freePlace();
   testStart(
       "tcp:" + place,
       {{0, 2, {}}, {0, 2, {"cannot listen on port"}, 0.2}, {1, 2, {}, 0.6}});
   testStrangers();
+  testOtherUsers();
+  testDescriptors();
   testDeath("tcp:" + freePlace(), false);
   testDeath("tcp:" + freePlace(), true);
 }
@@ -365,7 +454,7 @@ int main() {
   testMistakes([] { return "tcp:" + freePlace(); });
   testMistakes(newMeeting);
   testStaleFiles();
-  testTcp();
+  testSockets();
   testEnvironments();
   return 0;
 }

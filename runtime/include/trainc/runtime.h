@@ -693,9 +693,10 @@ typedef struct trainc_comm_options {
   ///   "mpi"            as MPI says. MPI is in a library of its own,
   ///                    libtrainc_mpi.so, looked for beside the runtime, or
   ///                    TRAINC_MPI_PLUGIN in the environment
-  ///   "tcp"            at the address HOST:PORT of TRAINC_COORD, on which rank
-  ///                    0 listens
-  ///   "tcp:HOST:PORT"  the same, at this address
+  ///   "tcp"            at the address HOST:PORT of TRAINC_COORD
+  ///   "tcp:HOST:PORT"  the same, at this address. All are on that host, so the
+  ///                    port is the name of a local socket and none of the
+  ///                    network: processes of other users are not heard
   ///   "file:PATH"      by files in PATH/.trainc-comm, in a folder that all ranks
   ///                    see; one run at a time. What an earlier run left there does
   ///                    no harm.

@@ -34,12 +34,12 @@ struct Launcher {
 } // namespace
 
 static const Launcher launchers[] = {
-    {"TRAINC_RANK", "TRAINC_RANKS", nullptr, Start::TCP},
+    {"TRAINC_RANK", "TRAINC_RANKS", nullptr, Start::SOCKET},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", nullptr, Start::MPI},
     {"PMI_RANK", "PMI_SIZE", nullptr, Start::MPI},
     // Set in a batch script, too, which is no rank.
     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID", Start::MPI},
-    {"RANK", "WORLD_SIZE", "MASTER_ADDR", Start::TCP}};
+    {"RANK", "WORLD_SIZE", "MASTER_ADDR", Start::SOCKET}};
 
 static bool isThere(const Launcher &launcher) {
   return variable(launcher.rank) &&
@@ -92,8 +92,9 @@ trainc_status trainc::findStart(const trainc_comm_options &options,
       if (!found && isThere(launcher))
         found = &launcher;
     if (variable("TRAINC_COORD")) {
-      start.way = Start::TCP;
-    } else if (found && found->way == Start::TCP && !variable("MASTER_ADDR")) {
+      start.way = Start::SOCKET;
+    } else if (found && found->way == Start::SOCKET &&
+               !variable("MASTER_ADDR")) {
       return fail(TRAINC_INVALID_ARGUMENT,
                   "%s is set in the environment, but not TRAINC_COORD: how do "
                   "the ranks find each other?",
@@ -110,7 +111,7 @@ trainc_status trainc::findStart(const trainc_comm_options &options,
   } else if (!strcmp(how, "mpi")) {
     start.way = Start::MPI;
   } else if (!strcmp(how, "tcp") || !strncmp(how, "tcp:", 4)) {
-    start.way = Start::TCP;
+    start.way = Start::SOCKET;
     start.place.append(how[3] ? how + 4 : "");
   } else if (!strncmp(how, "file:", 5) && how[5]) {
     start.way = Start::FILES;
@@ -121,7 +122,7 @@ trainc_status trainc::findStart(const trainc_comm_options &options,
                 "tcp:HOST:PORT, file:PATH, self)",
                 how);
   }
-  if (start.way == Start::TCP && !start.place.size())
+  if (start.way == Start::SOCKET && !start.place.size())
     TRAINC_TRY(findCoordinator(start));
 
   if (options.ranks) {
@@ -168,6 +169,6 @@ trainc_status trainc::openBootstrap(const Start &start, const Limit &limit,
     bootstrap.exchange = exchangeAlone;
     return TRAINC_OK;
   }
-  return start.way == Start::TCP ? openTcp(start, limit, bootstrap)
-                                 : openFiles(start, limit, bootstrap);
+  return start.way == Start::SOCKET ? openSocket(start, limit, bootstrap)
+                                    : openFiles(start, limit, bootstrap);
 }

@@ -32,7 +32,7 @@ struct Bootstrap {
 
 /// What the options and the environment say.
 struct Start {
-  enum Way { SELF, MPI, TCP, FILES } way = SELF;
+  enum Way { SELF, MPI, SOCKET, FILES } way = SELF;
   Text place;                   // HOST:PORT or a folder
   uint32_t rank = 0, ranks = 0; // 0 ranks: not said
   const char *source = "";      // which variables they come from
@@ -44,7 +44,7 @@ trainc_status openBootstrap(const Start &start, const Limit &limit,
                             Bootstrap &bootstrap);
 trainc_status openMpi(const Start &start, const Limit &limit,
                       Bootstrap &bootstrap);
-trainc_status openTcp(const Start &start, const Limit &limit,
+trainc_status openSocket(const Start &start, const Limit &limit,
                       Bootstrap &bootstrap);
 trainc_status openFiles(const Start &start, const Limit &limit,
                         Bootstrap &bootstrap);

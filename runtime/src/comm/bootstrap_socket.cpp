@@ -1,4 +1,9 @@
-//===- bootstrap_tcp.cpp - Ranks that meet at rank 0's port ---------------===//
+//===- bootstrap_socket.cpp - Ranks that meet at rank 0's socket ----------===//
+//
+// Ranks that start without MPI are on one host, so their meeting place, HOST:PORT in
+// the words of launchers, is no port of the network: rank 0 listens at an abstract Unix
+// socket with the user and the port in its name. The kernel says whose process is at the
+// other end; those of other users are dropped, whatever they say.
 //
 // Every rank connects to rank 0 and says hello; when all have, rank 0 welcomes
 // them. In an exchange all send their blobs to rank 0, which sends all back. What
@@ -11,9 +16,9 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 using namespace trainc;
@@ -32,7 +37,7 @@ struct Frame {
   uint64_t bytes; // that follow
 };
 
-struct Tcp {
+struct Meeting {
   Array<int> sockets; // by rank at rank 0; rank 0's at the others; -1: none
 };
 } // namespace
@@ -44,11 +49,22 @@ static constexpr uint64_t tellNs = 500 * msNs;
 // Sockets
 //===----------------------------------------------------------------------===//
 
-static void setUpSocket(int socket) {
-  int on = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+/// Whether a process of this user is at the other end.
+static bool isOurs(int socket) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         peer.uid == geteuid();
+}
+
+/// The address of a port's socket, and its size.
+static socklen_t addressOf(const char *port, sockaddr_un &address) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  int size = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1,
+                      "trainc-%u-%lu", geteuid(), strtoul(port, nullptr, 10));
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                static_cast<size_t>(size));
 }
 
 /// Rests until the socket is ready, or something else is to be looked at.
@@ -150,22 +166,22 @@ static trainc_status splitPlace(const char *place, Text &host, Text &port) {
   return TRAINC_OK;
 }
 
-static trainc_status resolve(const char *host, const char *port, int flags,
-                             addrinfo **out_list) {
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  int error = getaddrinfo(host, port, &hints, out_list);
-  if (!error)
-    return TRAINC_OK;
-  return fail(TRAINC_COMM_FAILED, "cannot resolve '%s': %s", host ? host : "*",
-              gai_strerror(error));
-}
-
-static bool isLoopback(const char *host) {
-  return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) ||
-         !strcmp(host, "::1");
+/// Whether a name has addresses, of which none is this host's.
+static bool isElsewhere(const char *host) {
+  addrinfo hints = {}, *list;
+  hints.ai_socktype = SOCK_DGRAM;
+  if (getaddrinfo(host, nullptr, &hints, &list) != 0)
+    return false;
+  bool elsewhere = true;
+  for (addrinfo *a = list; a && elsewhere; a = a->ai_next) {
+    int made = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    elsewhere = made >= 0 && bind(made, a->ai_addr, a->ai_addrlen) != 0 &&
+                errno == EADDRNOTAVAIL;
+    if (made >= 0)
+      close(made);
+  }
+  freeaddrinfo(list);
+  return elsewhere;
 }
 
 //===----------------------------------------------------------------------===//
@@ -192,44 +208,38 @@ static trainc_status failAll(const Array<int> &sockets, trainc_status status) {
   return fail(status, "%s", text.c_str());
 }
 
-/// A name like localhost is listened to there, any other everywhere: what it
-/// means here need not be what it means on other hosts.
-static trainc_status listenAt(const char *host, const char *port,
-                              int *out_socket) {
-  addrinfo *list;
-  TRAINC_TRY(
-      resolve(isLoopback(host) ? host : nullptr, port, AI_PASSIVE, &list));
-  int error = 0;
-  *out_socket = -1;
-  // One socket of IPv6 hears IPv4, too: it goes first.
-  for (int family : {AF_INET6, AF_INET})
-    for (addrinfo *a = list; a && *out_socket < 0; a = a->ai_next) {
-      if (a->ai_family != family)
-        continue;
-      int made = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      int on = 1, off = 0;
-      if (made >= 0) {
-        setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-        if (family == AF_INET6 && !isLoopback(host))
-          setsockopt(made, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-        if (bind(made, a->ai_addr, a->ai_addrlen) == 0 &&
-            listen(made, 1024) == 0) {
-          *out_socket = made;
-          break;
-        }
-      }
-      error = errno;
-      if (made >= 0)
-        close(made);
-    }
-  freeaddrinfo(list);
-  if (*out_socket >= 0) {
-    fcntl(*out_socket, F_SETFL, O_NONBLOCK);
+static trainc_status listenAt(const char *port, int *out_socket) {
+  sockaddr_un address;
+  socklen_t size = addressOf(port, address);
+  int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (made >= 0 &&
+      bind(made, reinterpret_cast<sockaddr *>(&address), size) == 0 &&
+      listen(made, 1024) == 0) {
+    *out_socket = made;
     return TRAINC_OK;
   }
+  int error = errno;
+  if (made >= 0)
+    close(made);
   return fail(TRAINC_COMM_FAILED,
               "cannot listen on port %s: %s (is another rank 0 running?)", port,
               errnoText(error));
+}
+
+/// The next connection of this user's; -1 if there is none now.
+static int acceptOurs(int listener) {
+  int connection =
+      accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (connection < 0) {
+    // Without a free descriptor the connection waits, and so must this.
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+      sleepNs(20 * msNs);
+    return -1;
+  }
+  if (isOurs(connection))
+    return connection;
+  close(connection);
+  return -1;
 }
 
 namespace {
@@ -297,11 +307,9 @@ static trainc_status gatherRanks(int listener, uint32_t ranks,
       descriptors.push({stranger.socket, POLLIN, 0});
     poll(descriptors.data(), descriptors.size(), 20);
     TRAINC_TRY(limit.giveUp());
-    int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    if (connection >= 0) {
-      setUpSocket(connection);
+    int connection = acceptOurs(listener);
+    if (connection >= 0)
       strangers.push({connection, 0, {}});
-    }
     TRAINC_TRY(hearStrangers(sockets, ranks, strangers, missing));
     if (!missing || !limit.isOver())
       continue;
@@ -321,21 +329,20 @@ static void awaitLatecomers(int listener, uint32_t ranks, Array<int> &sockets) {
   for (uint32_t i = 1; i < ranks; ++i)
     missing += sockets[i] < 0;
   while (missing && nowNs() < end) {
-    int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    int connection = acceptOurs(listener);
     if (connection < 0) {
       sleepNs(5 * msNs);
       continue;
     }
-    setUpSocket(connection);
     sockets.push(connection);
     --missing;
   }
 }
 
-static trainc_status serve(const char *host, const char *port, uint32_t ranks,
-                           const Limit &limit, Array<int> &sockets) {
+static trainc_status serve(const char *port, uint32_t ranks, const Limit &limit,
+                           Array<int> &sockets) {
   int listener;
-  TRAINC_TRY(listenAt(host, port, &listener));
+  TRAINC_TRY(listenAt(port, &listener));
   sockets.resize(ranks);
   for (int &socket : sockets)
     socket = -1;
@@ -359,57 +366,39 @@ static trainc_status serve(const char *host, const char *port, uint32_t ranks,
 // The others
 //===----------------------------------------------------------------------===//
 
-/// A port in the range of outgoing ones may be connected to itself.
-static bool isItself(int socket) {
-  sockaddr_storage mine = {}, theirs = {};
-  socklen_t size = sizeof(mine), theirSize = sizeof(theirs);
-  return getsockname(socket, reinterpret_cast<sockaddr *>(&mine), &size) == 0 &&
-         getpeername(socket, reinterpret_cast<sockaddr *>(&theirs),
-                     &theirSize) == 0 &&
-         size == theirSize && memcmp(&mine, &theirs, size) == 0;
-}
-
-/// One attempt; the errno, or 0.
-static int connectOnce(const addrinfo &address, int *out_socket) {
-  int made =
-      socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (made < 0)
-    return errno;
-  int error = connect(made, address.ai_addr, address.ai_addrlen) ? errno : 0;
-  if (error == EINPROGRESS) {
-    pollfd descriptor = {made, POLLOUT, 0};
-    socklen_t size = sizeof(error);
-    if (poll(&descriptor, 1, 1000) != 1)
-      error = ETIMEDOUT;
-    else
-      getsockopt(made, SOL_SOCKET, SO_ERROR, &error, &size);
-  }
-  if (!error && isItself(made))
-    error = ECONNREFUSED;
-  if (error) {
-    close(made);
-    return error;
-  }
-  setUpSocket(made);
-  *out_socket = made;
-  return 0;
-}
-
 static trainc_status connectTo(const char *host, const char *port,
                                const Limit &limit, int *out_socket) {
-  int error = 0;
+  sockaddr_un address;
+  socklen_t size = addressOf(port, address);
+  uint64_t ask = nowNs() + 1000 * msNs; // names may take long to resolve
   while (true) {
-    addrinfo *list;
-    TRAINC_TRY(resolve(host, port, 0, &list));
-    for (addrinfo *a = list; a; a = a->ai_next) {
-      error = connectOnce(*a, out_socket);
-      if (!error)
-        break;
+    int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int error = errno;
+    if (made >= 0 &&
+        connect(made, reinterpret_cast<sockaddr *>(&address), size) == 0) {
+      if (isOurs(made)) {
+        *out_socket = made;
+        return TRAINC_OK;
+      }
+      close(made);
+      return fail(TRAINC_COMM_FAILED,
+                  "another user listens where rank 0 should, at port %s: "
+                  "choose another",
+                  port);
     }
-    freeaddrinfo(list);
-    if (!error)
-      return TRAINC_OK;
+    if (made >= 0) {
+      error = errno;
+      close(made);
+    }
     TRAINC_TRY(limit.giveUp());
+    if (nowNs() >= ask) {
+      ask = UINT64_MAX;
+      if (isElsewhere(host))
+        return fail(TRAINC_UNSUPPORTED,
+                    "rank 0 is on another host, %s: ranks of several hosts "
+                    "need MPI",
+                    host);
+    }
     if (limit.isOver())
       return fail(TRAINC_COMM_FAILED,
                   "cannot connect to rank 0 at %s:%s within %g s: %s", host,
@@ -430,7 +419,7 @@ static Limit later(Limit limit) {
 static trainc_status exchangeAtRoot(Bootstrap &self, const void *mine,
                                     void *all, uint64_t bytes,
                                     const Limit &limit) {
-  Array<int> &sockets = static_cast<Tcp *>(self.state)->sockets;
+  Array<int> &sockets = static_cast<Meeting *>(self.state)->sockets;
   memcpy(all, mine, bytes);
   for (uint32_t step = 0; step < 2; ++step)
     for (uint32_t i = 1; i < self.ranks; ++i) {
@@ -452,31 +441,31 @@ static trainc_status exchange(Bootstrap &self, const void *mine, void *all,
                               uint64_t bytes, const Limit &limit) {
   if (self.rank == 0)
     return exchangeAtRoot(self, mine, all, bytes, limit);
-  int root = static_cast<Tcp *>(self.state)->sockets[0];
+  int root = static_cast<Meeting *>(self.state)->sockets[0];
   TRAINC_TRY(sendFrame(root, BLOB, mine, bytes, limit, "rank 0"));
   return receiveFrame(root, ALL, all, bytes * self.ranks, later(limit),
                       "rank 0");
 }
 
 static void close(Bootstrap &self, bool) {
-  auto *tcp = static_cast<Tcp *>(self.state);
-  closeAll(tcp->sockets);
-  destroy(tcp);
+  auto *meeting = static_cast<Meeting *>(self.state);
+  closeAll(meeting->sockets);
+  destroy(meeting);
 }
 
-trainc_status trainc::openTcp(const Start &start, const Limit &limit,
-                              Bootstrap &bootstrap) {
+trainc_status trainc::openSocket(const Start &start, const Limit &limit,
+                                 Bootstrap &bootstrap) {
   Text host, port;
   TRAINC_TRY(splitPlace(start.place.c_str(), host, port));
-  auto *tcp = create<Tcp>();
-  bootstrap.state = tcp;
+  auto *meeting = create<Meeting>();
+  bootstrap.state = meeting;
   bootstrap.exchange = exchange;
   bootstrap.close = close;
   if (start.rank == 0)
-    return serve(host.c_str(), port.c_str(), start.ranks, limit, tcp->sockets);
+    return serve(port.c_str(), start.ranks, limit, meeting->sockets);
   int socket = -1;
   TRAINC_TRY(connectTo(host.c_str(), port.c_str(), limit, &socket));
-  tcp->sockets.push(socket);
+  meeting->sockets.push(socket);
   Hello hello = {helloMagic, start.rank, start.ranks};
   TRAINC_TRY(sendAll(socket, &hello, sizeof(hello), limit, "rank 0"));
   return receiveFrame(socket, WELCOME, nullptr, 0, later(limit), "rank 0");
