@@ -41,8 +41,7 @@ struct CommandLine {
                      cl::cat(category)};
   cl::opt<bool> noSplitF32{
       "no-split-f32",
-      cl::desc("Multiply f32 in f32 also where the CPU has AMX, which else sums "
-               "six bf16 products of parts"),
+      cl::desc("Multiply f32 in f32 on CPUs with AMX, too"),
       cl::cat(category)};
   cl::opt<std::string> cudaPath{
       "cuda-path", cl::desc("The CUDA toolkit (CUDA_HOME, /usr/local/cuda)"),

@@ -20,19 +20,19 @@ train.list @launches of @step "first" (%x: tensor<8xf32>) {
 
 // CHECK: train.list @sums
 train.list @sums of @step "apply" (%x: tensor<5x2xbf16>, %p: tensor<16xf32>) {
-  // CHECK: train.square_sum %{{.*}} block 4 : tensor<5x2xbf16> -> tensor<3xf32>
-  %0 = train.square_sum %x block 4 : tensor<5x2xbf16> -> tensor<3xf32>
-  // CHECK: %[[B:.*]] = train.segment_square_sum %[[P:.*]] : tensor<16xf32> block 4 {groups = array<i64: 0, 0>, lengths = array<i64: 5, 4>, offsets = [array<i64: 0, 8>]} -> tensor<3xf32> {
+  // CHECK: train.square_sum %{{.*}} block 4 : tensor<5x2xbf16> -> tensor<3xf64>
+  %0 = train.square_sum %x block 4 : tensor<5x2xbf16> -> tensor<3xf64>
+  // CHECK: %[[B:.*]] = train.segment_square_sum %[[P:.*]] : tensor<16xf32> block 4 {groups = array<i64: 0, 0>, lengths = array<i64: 5, 4>, offsets = [array<i64: 0, 8>]} -> tensor<3xf64> {
   // CHECK-NEXT: ^bb0(%[[E:.*]]: f32):
   // CHECK-NEXT: train.yield %[[E]] : f32
-  %1 = train.segment_square_sum %p : tensor<16xf32> block 4 {lengths = array<i64: 5, 4>, groups = array<i64: 0, 0>, offsets = [array<i64: 0, 8>]} -> tensor<3xf32> {
+  %1 = train.segment_square_sum %p : tensor<16xf32> block 4 {lengths = array<i64: 5, 4>, groups = array<i64: 0, 0>, offsets = [array<i64: 0, 8>]} -> tensor<3xf64> {
   ^bb0(%e: f32):
     train.yield %e : f32
   }
-  // CHECK: train.sum_blocks %[[B]] {counts = array<i64: 2, 1>, firsts = array<i64: 0, 2>, sets = [array<i64: 0, 1>, array<i64: 0, 1>], sources = array<i64: 0, 0>} : (tensor<3xf32>) -> (tensor<f64>, tensor<2xf64>)
-  %2, %3 = train.sum_blocks %1 {sources = array<i64: 0, 0>, firsts = array<i64: 0, 2>, counts = array<i64: 2, 1>, sets = [array<i64: 0, 1>, array<i64: 0, 1>]} : (tensor<3xf32>) -> (tensor<f64>, tensor<2xf64>)
-  // CHECK: train.sum_blocks %[[B]] {counts = array<i64: 2, 1>, firsts = array<i64: 0, 2>, owners = array<i64: 0, 0>, sets = [array<i64: 0>], sources = array<i64: 0, 0>} : (tensor<3xf32>) -> tensor<f64>
-  %4 = train.sum_blocks %1 {sources = array<i64: 0, 0>, firsts = array<i64: 0, 2>, counts = array<i64: 2, 1>, sets = [array<i64: 0>], owners = array<i64: 0, 0>} : (tensor<3xf32>) -> tensor<f64>
+  // CHECK: train.sum_blocks %[[B]] {counts = array<i64: 2, 1>, firsts = array<i64: 0, 2>, sets = [array<i64: 0, 1>, array<i64: 0, 1>], sources = array<i64: 0, 0>} : (tensor<3xf64>) -> (tensor<f64>, tensor<2xf64>)
+  %2, %3 = train.sum_blocks %1 {sources = array<i64: 0, 0>, firsts = array<i64: 0, 2>, counts = array<i64: 2, 1>, sets = [array<i64: 0, 1>, array<i64: 0, 1>]} : (tensor<3xf64>) -> (tensor<f64>, tensor<2xf64>)
+  // CHECK: train.sum_blocks %[[B]] {counts = array<i64: 2, 1>, firsts = array<i64: 0, 2>, owners = array<i64: 0, 0>, sets = [array<i64: 0>], sources = array<i64: 0, 0>} : (tensor<3xf64>) -> tensor<f64>
+  %4 = train.sum_blocks %1 {sources = array<i64: 0, 0>, firsts = array<i64: 0, 2>, counts = array<i64: 2, 1>, sets = [array<i64: 0>], owners = array<i64: 0, 0>} : (tensor<3xf64>) -> tensor<f64>
   train.return
 }
 
