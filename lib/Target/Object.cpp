@@ -1,6 +1,9 @@
 //===- Object.cpp - From LLVM IR to objects and libraries -----------------===//
 #include "trainc/Target/Object.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
@@ -97,6 +100,50 @@ trainc::cloneTargetMachine(const llvm::TargetMachine &machine) {
           machine.getRelocationModel(), std::nullopt, machine.getOptLevel()));
 }
 
+/// The one lane that a constant mask has, if it has one.
+static std::optional<unsigned> onlyLane(llvm::Value *mask) {
+  auto *constant = llvm::dyn_cast<llvm::Constant>(mask);
+  auto *type = llvm::dyn_cast<llvm::FixedVectorType>(mask->getType());
+  std::optional<unsigned> lane;
+  for (unsigned i = 0; constant && type && i < type->getNumElements(); ++i) {
+    llvm::Constant *bit = constant->getAggregateElement(i);
+    if (bit && bit->isNullValue())
+      continue;
+    if (lane || !bit || !bit->isOneValue())
+      return std::nullopt;
+    lane = i;
+  }
+  return lane;
+}
+
+/// Stores of one lane by a constant mask become stores of a number. LLVM 22 does the same
+/// for x86, but stores 32 bits where the lanes are narrower and were truncated: of
+/// `masked.store(trunc(<16 x i32> %x), %p, <1, 0, ...>)` also what lies behind the lane.
+static void storeSingleLanes(llvm::Module &module) {
+  llvm::SmallVector<std::pair<llvm::IntrinsicInst *, unsigned>> stores;
+  for (llvm::Function &function : module)
+    for (llvm::Instruction &instruction : llvm::instructions(function))
+      if (auto *call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+          call && call->getIntrinsicID() == llvm::Intrinsic::masked_store)
+        if (auto lane = onlyLane(call->getArgOperand(2)))
+          stores.push_back({call, *lane});
+  for (auto [call, lane] : stores) {
+    llvm::IRBuilder<> builder(call);
+    llvm::Value *value =
+        builder.CreateExtractElement(call->getArgOperand(0), uint64_t(lane));
+    uint64_t offset =
+        lane * module.getDataLayout().getTypeStoreSize(value->getType());
+    llvm::Value *address = builder.CreateConstGEP1_64(
+        builder.getInt8Ty(), call->getArgOperand(1), offset);
+    builder
+        .CreateAlignedStore(
+            value, address,
+            llvm::commonAlignment(call->getParamAlign(1).valueOrOne(), offset))
+        ->setAAMetadata(call->getAAMetadata());
+    call->eraseFromParent();
+  }
+}
+
 llvm::LogicalResult trainc::emitObject(llvm::Module &module,
                                        llvm::TargetMachine &machine,
                                        unsigned optimize, ObjectFile &object,
@@ -131,6 +178,7 @@ llvm::LogicalResult trainc::emitObject(llvm::Module &module,
       optimize == 0 ? builder.buildO0DefaultPipeline(level)
                     : builder.buildPerModuleDefaultPipeline(level);
   passes.run(module, modules);
+  storeSingleLanes(module);
 
   llvm::raw_svector_ostream stream(object);
   llvm::legacy::PassManager codegen;
