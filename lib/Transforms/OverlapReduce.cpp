@@ -1,7 +1,7 @@
 //===- OverlapReduce.cpp - Start to sum gradients while others are made ---===//
 //
 // This pass starts the reduce-scatter of a bucket in the lists that make its
-// gradients, behind the command that writes the last of them; the list `merge` or, in
+// gradients, behind the last command that writes or reads one of them; the list `merge` or, in
 // windows of one micro-step, `apply` then waits for it.
 //
 //===----------------------------------------------------------------------===//
@@ -49,24 +49,48 @@ static SmallVector<SymbolRefAttr> findWritten(Operation &op) {
   return written;
 }
 
-/// The last command of `block` that writes to `range`, elements of `arena`; null if
-/// none does.
-static Operation *findLastWriter(Block &block, ArenaOp arena,
-                                 ArrayRef<int64_t> range) {
+/// The slices in which operands of `op`, a command, stand.
+static SmallVector<SymbolRefAttr> findUsed(Operation &op) {
+  SmallVector<SymbolRefAttr> used;
+  for (Value value : op.getOperands()) {
+    while (isa_and_nonnull<nn::ReshapeOp, ViewOp>(value.getDefiningOp()))
+      value = value.getDefiningOp()->getOperand(0);
+    Operation *maker = value.getDefiningOp();
+    if (auto read = dyn_cast_or_null<ReadOp>(maker))
+      used.push_back(read.getSource());
+    else if (auto places =
+                 maker ? maker->getAttrOfType<ArrayAttr>("places") : nullptr)
+      if (auto slice = dyn_cast<SymbolRefAttr>(cast<ArrayAttr>(
+              places[cast<OpResult>(value).getResultNumber()])[0]))
+        used.push_back(slice);
+  }
+  return used;
+}
+
+/// The last command of `block` that touches `range`, elements of `arena`; null if none
+/// writes there, or if what is returned stands there.
+static Operation *findLastUser(Block &block, ArenaOp arena,
+                               ArrayRef<int64_t> range) {
   int64_t width = nn::getElementBytes(arena.getFlatType().getElementType());
+  auto isInRange = [&](SymbolRefAttr slice) {
+    if (slice.getRootReference() != arena.getSymNameAttr() ||
+        slice.getNestedReferences().empty())
+      return false;
+    int64_t first = arena.getLocalOffset(
+                        arena.findSlice(slice.getLeafReference().getValue())) /
+                    width;
+    return first >= range[0] && first < range[0] + range[1];
+  };
   Operation *last = nullptr;
-  for (Operation &op : block)
-    for (SymbolRefAttr slice : findWritten(op)) {
-      if (slice.getRootReference() != arena.getSymNameAttr() ||
-          slice.getNestedReferences().empty())
-        continue;
-      int64_t first = arena.getLocalOffset(arena.findSlice(
-                          slice.getLeafReference().getValue())) /
-                      width;
-      if (first >= range[0] && first < range[0] + range[1])
-        last = &op;
-    }
-  return last;
+  bool written = false;
+  for (Operation &op : block) {
+    bool writes = llvm::any_of(findWritten(op), isInRange);
+    written |= writes;
+    if (writes || (!isa<nn::ReshapeOp, ViewOp>(op) &&
+                   llvm::any_of(findUsed(op), isInRange)))
+      last = &op;
+  }
+  return written && last != block.getTerminator() ? last : nullptr;
 }
 
 namespace {
@@ -88,17 +112,16 @@ struct OverlapReducePass
     if (!read)
       return;
     auto arena = symbols.lookup<ArenaOp>(read.getSource().getRootReference());
-    auto writerIn = [&](ListOp maker, ReduceScatterOp scatter) {
-      return findLastWriter(maker.getBody().front(), arena,
-                            *scatter.getRange());
+    auto userIn = [&](ListOp maker, ReduceScatterOp scatter) {
+      return findLastUser(maker.getBody().front(), arena, *scatter.getRange());
     };
     SmallVector<std::pair<Operation *, ReduceScatterOp>> started;
     for (Operation *op : chain)
       if (auto scatter = dyn_cast<ReduceScatterOp>(op);
           scatter && started.size() < kMostStarted &&
           llvm::all_of(makers,
-                       [&](ListOp maker) { return writerIn(maker, scatter); }))
-        started.push_back({writerIn(makers.front(), scatter), scatter});
+                       [&](ListOp maker) { return userIn(maker, scatter); }))
+        started.push_back({userIn(makers.front(), scatter), scatter});
     llvm::sort(started, [](auto &a, auto &b) {
       return a.first == b.first ? a.second->isBeforeInBlock(b.second)
                                 : a.first->isBeforeInBlock(b.first);
@@ -106,7 +129,7 @@ struct OverlapReducePass
 
     // They are waited for in the order of their starts, before anything else.
     SmallVector<Operation *> order;
-    for (auto [writer, scatter] : started)
+    for (auto [user, scatter] : started)
       order.push_back(scatter);
     for (Operation *op : chain)
       if (!llvm::is_contained(order, op))
@@ -128,7 +151,7 @@ struct OverlapReducePass
     for (ListOp maker : makers) {
       Operation *previous = nullptr;
       for (auto [first, scatter] : started) {
-        Operation *behind = writerIn(maker, scatter);
+        Operation *behind = userIn(maker, scatter);
         if (previous && behind->isBeforeInBlock(previous))
           behind = previous;
         OpBuilder b(behind->getContext());

@@ -113,3 +113,40 @@ train.list @each.merge of @each "merge" () workspace(0) {
 train.list @each.apply of @each "apply" () workspace(0) {
   train.return
 }
+
+// -----
+
+// What still reads a gradient where it stands comes before the start: the sum is made there.
+// CHECK-LABEL: train.list @read.first
+// CHECK: train.launch @k(%{{.*}}) {places = {{\[\[}}@arena.grad.f32::@a, 0]]}
+// CHECK-NEXT: %[[FLAT:.*]] = nn.reshape
+// CHECK-NEXT: train.launch @two(%[[FLAT]]) {places = {{\[\[}}@arena.grad.f32::@b, 0]]}
+// CHECK-NEXT: train.start @arena.grad.f32 over ["data"] range [0, 8192]
+// CHECK-NEXT: train.start @arena.grad.f32 over ["data"] range [8192, 8192]
+// CHECK-NEXT: train.return
+train.mesh @mesh(data = 2)
+train.arena @arena.grad.f32 role("gradients") bytes(65536) {slices = [@a, @b], types = [tensor<8xf32>, tensor<2x4xf32>], offsets = array<i64: 0, 32768>, buckets = array<i64: 8192, 16384>}
+train.kernel @k(%x: tensor<8xf32>) inplace [-1] {
+  %r = nn.tanh %x : tensor<8xf32>
+  train.return %r : tensor<8xf32>
+}
+train.kernel @two(%x: tensor<2x4xf32>) inplace [-1] {
+  %r = nn.tanh %x : tensor<2x4xf32>
+  train.return %r : tensor<2x4xf32>
+}
+train.step @read(%x: tensor<8xf32>, %s: tensor<f32>) {
+  train.yield loss(%s) : tensor<f32>
+}
+train.list @read.first of @read "first" (%x: tensor<8xf32>, %s: tensor<f32>) workspace(0) {
+  %a = train.launch @k(%x) {places = [[@arena.grad.f32::@a, 0]]} : (tensor<8xf32>) -> tensor<8xf32>
+  %flat = nn.reshape %a : tensor<8xf32> to tensor<2x4xf32>
+  %b = train.launch @two(%flat) {places = [[@arena.grad.f32::@b, 0]]} : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  train.return
+}
+train.list @read.apply of @read "apply" () workspace(0) {
+  %g = train.read @arena.grad.f32 : tensor<16384xf32>
+  %r0 = train.reduce_scatter %g over ["data"] range [0, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<16384xf32> -> tensor<16384xf32>
+  %r1 = train.reduce_scatter %r0 over ["data"] range [8192, 8192] {places = [[@arena.grad.f32, 0]]} : tensor<16384xf32> -> tensor<16384xf32>
+  train.write %r1 to @arena.grad.f32 : tensor<16384xf32>
+  train.return
+}

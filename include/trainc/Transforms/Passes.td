@@ -657,9 +657,9 @@ def OverlapReducePass : Pass<"train-overlap-reduce", "::mlir::ModuleOp"> {
   let description = [{
     Where gradients are summed once per micro-step (a list `merge`, or windows of one), puts
     a `train.start` of each bucket's reduce-scatter into the lists `first` and `next`,
-    behind the command that writes the last of its gradients. The `train.reduce_scatter` in
-    `merge` or `apply` becomes the end of it (`started`), and those stand in the order of
-    the starts.
+    behind the last command that writes or reads one of its gradients, whose memory is
+    the collective's from then on. The `train.reduce_scatter` in `merge` or `apply`
+    becomes the end of it (`started`), and those stand in the order of the starts.
 
     Needs lists with planned memory (`train-plan-memory`). Does nothing without such
     collectives, where they sum what several micro-steps have accumulated, or in lists that
