@@ -177,11 +177,6 @@ static void testStaleFiles() {
   testStart(folder, {{0, 4, {}}, {1, 4, {}}, {2, 4, {}}, {3, 4, {}}});
   testDeath(folder, false);
   testStart(folder, {{0, 2, {}}, {1, 2, {}}});
-  // What looks like rank 0's answer, of 1 TB without content.
-  CHECK(mkdir("sparse", 0777) == 0);
-  FILE *run = fopen("sparse/run", "wb");
-  CHECK(run && ftruncate(fileno(run), 1ll << 40) == 0 && fclose(run) == 0);
-  testStart("file:sparse", {{0, 2, {}, 0.3}, {1, 2, {}}});
   testStart("file:/proc/nowhere", {{0, 2, {"cannot make the folder"}}});
   // The user's files, which are named much as the run's, stay what they are.
   const char *const foreign[] = {"data.npy", "data.csv", "ack.txt", "run",

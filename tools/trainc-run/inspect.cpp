@@ -9,7 +9,7 @@ static std::string describe(const trainc_tensor_view &view) {
   std::string shape;
   for (uint32_t i = 0; i < view.rank; ++i)
     shape += (i ? "x" : "") + std::to_string(view.dims[i]);
-  return format("%-40s %-5s %s", view.name, view.dtype_name,
+  return format("%-40s %-5s %s", printable(view.name).c_str(), view.dtype_name,
                 shape.empty() ? "one value" : shape.c_str());
 }
 
@@ -31,7 +31,7 @@ void inspect(const std::string &path) {
         "user.data.position", "user.data.seed", "user.first_loss"}) {
     const char *value;
     if (trainc_tensor_file_metadata(file, key, &value) == TRAINC_OK)
-      std::printf("%s: %s\n", key, value);
+      std::printf("%s: %s\n", key, printable(value).c_str());
   }
   trainc_status status = trainc_tensor_file_verify(file);
   if (status != TRAINC_NOT_FOUND)

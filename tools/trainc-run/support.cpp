@@ -35,10 +35,29 @@ std::string format(const char *format, ...) {
   return text;
 }
 
+/// As the runtime's texts: names in them must not steer a terminal.
+std::string printable(std::string_view text) {
+  std::string result;
+  auto at = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    bool wide = at(i) == 0xC2 && at(i + 1) >= 0x80 && at(i + 1) < 0xA0;
+    if (wide)
+      result += format("\\x%02X", at(i++));
+    if (wide || (at(i) < 0x20 && at(i) != '\n' && at(i) != '\t') ||
+        at(i) == 0x7F)
+      result += format("\\x%02X", at(i));
+    else
+      result += text[i];
+  }
+  return result;
+}
+
 static void print(const char *kind, std::string_view text) {
   std::fflush(stdout);
-  std::fprintf(stderr, "%strainc-run: %s%.*s\n", lineIsOpen ? "\n" : "", kind,
-               static_cast<int>(text.size()), text.data());
+  std::fprintf(stderr, "%strainc-run: %s%s\n", lineIsOpen ? "\n" : "", kind,
+               printable(text).c_str());
   lineIsOpen = false;
 }
 

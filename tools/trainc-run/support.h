@@ -57,6 +57,9 @@ uint64_t randomBelow(uint64_t limit, uint64_t seed, uint64_t stream,
 /// In (0, 1).
 double randomUnit(uint64_t seed, uint64_t stream, uint64_t index);
 
+/// `text` with control characters, but for tabs and ends of lines, as \x1B.
+std::string printable(std::string_view text);
+
 /// `text` as a JSON string, and `value` as a JSON number or null.
 std::string jsonString(std::string_view text);
 std::string jsonNumber(double value);

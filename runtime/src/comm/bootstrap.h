@@ -12,9 +12,6 @@
 
 namespace trainc {
 
-/// A slot of a ring has room for an element of each.
-constexpr uint32_t maxRanks = 32768;
-
 struct Bootstrap {
   uint32_t rank = 0, ranks = 1;
   Text name;

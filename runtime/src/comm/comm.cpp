@@ -8,6 +8,9 @@ using namespace trainc;
 /// Spins before a wait sleeps, where every rank of the host has a processor.
 static constexpr unsigned waitingSpins = 300;
 
+/// A slot of the ring has room for an element of each.
+static constexpr uint32_t maxRanks = slotBytes / sizeof(double);
+
 static Limit limitOf(double seconds) {
   return {nowNs() +
               static_cast<uint64_t>(seconds * static_cast<double>(secondNs)),

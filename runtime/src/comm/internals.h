@@ -42,7 +42,6 @@ static_assert(keptDescriptors > 2 * maxPending + 1);
 /// The ring through which ranges that are in no window go.
 constexpr uint32_t ringSlots = 4;
 constexpr uint64_t slotBytes = 256 << 10;
-static_assert(maxRanks * sizeof(double) <= slotBytes);
 
 struct GroupBlock {
   std::atomic<uint64_t> key; // 0: unused

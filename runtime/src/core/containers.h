@@ -2,8 +2,9 @@
 //
 // The runtime links to no C++ library, so that a C program links it with `cc`
 // alone: these two stand in for std::vector and std::string. They hold tables
-// and names, which are small; what scales with a model (arenas, outputs,
-// scratch) is allocated elsewhere and checked there.
+// and names, which are small: without memory for them the process ends. What scales
+// with a model or comes from a file is allocated elsewhere (Pages), or by
+// Array::tryResize, and checked.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CORE_CONTAINERS_H
@@ -17,14 +18,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <type_traits>
+#include <unistd.h>
 
 namespace trainc {
+
+/// Ends the process, and says why.
+[[noreturn]] inline void endWithoutMemory() {
+  static const char text[] = "trainc: no memory for tables of the runtime\n";
+  (void)!::write(2, text, sizeof(text) - 1);
+  abort();
+}
 
 /// Memory for tables; ends the process if the machine has none left.
 inline void *reallocate(void *memory, size_t bytes) {
   void *result = realloc(memory, bytes ? bytes : 1);
   if (!result)
-    abort();
+    endWithoutMemory();
   return result;
 }
 
@@ -68,6 +77,20 @@ public:
              (size - count) * sizeof(T));
     count = size;
   }
+  /// The same; false if there is no memory, and nothing has changed.
+  [[nodiscard]] bool tryResize(size_t size) {
+    if (size > SIZE_MAX / sizeof(T))
+      return false;
+    if (size > capacity) {
+      void *more = realloc(elements, size * sizeof(T));
+      if (!more)
+        return false;
+      elements = static_cast<T *>(more);
+      capacity = size;
+    }
+    resize(size);
+    return true;
+  }
   void clear() { count = 0; }
   void swap(Array &other) {
     trainc::swap(elements, other.elements);
@@ -78,7 +101,7 @@ public:
 private:
   void reserve(size_t size) {
     if (size > SIZE_MAX / sizeof(T))
-      abort();
+      endWithoutMemory();
     elements = static_cast<T *>(reallocate(elements, size * sizeof(T)));
     capacity = size;
   }
@@ -151,7 +174,7 @@ template <typename T> T *create() {
   void *memory = aligned_alloc(alignof(Place) < 64 ? 64 : alignof(Place),
                                (sizeof(Place) + 63) / 64 * 64);
   if (!memory)
-    abort();
+    endWithoutMemory();
   return ::new (memory) T();
 }
 template <typename T> void destroy(T *object) {

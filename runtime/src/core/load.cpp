@@ -278,7 +278,9 @@ trainc_status Checkpoint::passHeader() {
   }
   TRAINC_TRY(ranks.agree(status));
   TRAINC_TRY(broadcast(ranks, sizes, sizeof(sizes)));
-  json.resize(sizes[0]);
+  if (!json.tryResize(sizes[0]))
+    status = failAllocation(sizes[0], "the header of a file");
+  TRAINC_TRY(ranks.agree(status));
   TRAINC_TRY(broadcast(ranks, json.data(), json.size()));
   return ranks.agree(received.parse(json.data(), json.size(), sizes[1]));
 }

@@ -166,7 +166,11 @@ static trainc_status gatherParts(const trainc_trainer *trainer,
   one.label = tensor.name;
   TRAINC_TRY(ranks.find(partAxes(tensor), &one.group));
   Array<char> other;
-  other.resize(one.count * size);
+  trainc_status status =
+      other.tryResize(one.count * size)
+          ? TRAINC_OK
+          : failAllocation(one.count * size, "a part of another rank");
+  TRAINC_TRY(ranks.agree(status));
   for (uint32_t i = 0; i < groupSize(*one.group); ++i) {
     one.root = i;
     one.data = i == groupIndex(*one.group) ? part : other.data();
@@ -193,8 +197,13 @@ trainc_status trainc_tensor_read(const trainc_trainer *trainer, uint32_t index,
   uint64_t size = trainc_dtype_size(dtype);
   bool inParts = partAxes(*tensor) != 0;
   Array<char> part;
-  if (inParts)
-    part.resize(elementCount(*tensor) * size);
+  if (inParts) {
+    uint64_t needed = elementCount(*tensor) * size;
+    trainc_status status = part.tryResize(needed)
+                               ? TRAINC_OK
+                               : failAllocation(needed, "a rank's part");
+    TRAINC_TRY(trainer->ranks.agree(status));
+  }
   char *all = inParts ? part.data() : static_cast<char *>(out_data);
   char *to = all + partOf(trainer, *tensor).first * size;
   TRAINC_TRY(forElements(trainer, *tensor, Access::Read,

@@ -2,6 +2,7 @@
 
 #include "core/status.h"
 #include <ctype.h>
+#include <errno.h>
 #include <pthread.h>
 
 using namespace trainc;
@@ -23,6 +24,22 @@ static Text *errorText(bool make) {
   return text;
 }
 
+/// Names in texts come from files and other processes: what would steer a terminal is
+/// written as \x1B, also in UTF-8 (the controls from U+0080 to U+009F).
+static void appendPrintable(Text &to, const Text &text) {
+  auto *bytes = reinterpret_cast<const unsigned char *>(text.c_str());
+  for (size_t i = 0; i < text.size(); ++i) {
+    bool wide = bytes[i] == 0xC2 && bytes[i + 1] >= 0x80 && bytes[i + 1] < 0xA0;
+    if (wide)
+      to.format("\\x%02X", bytes[i++]);
+    if (wide || (bytes[i] < 0x20 && bytes[i] != '\n' && bytes[i] != '\t') ||
+        bytes[i] == 0x7F)
+      to.format("\\x%02X", bytes[i]);
+    else
+      to.append(static_cast<char>(bytes[i]));
+  }
+}
+
 trainc_status trainc::fail(trainc_status status, const char *format, ...) {
   // The arguments may point into the old text: it is replaced at the end.
   Text next;
@@ -32,8 +49,13 @@ trainc_status trainc::fail(trainc_status status, const char *format, ...) {
   va_end(arguments);
   Text *text = errorText(/*make=*/true);
   text->clear();
-  text->append(next.c_str());
+  appendPrintable(*text, next);
   return status;
+}
+
+trainc_status trainc::failAllocation(uint64_t bytes, const char *what) {
+  return fail(TRAINC_OUT_OF_MEMORY, "cannot allocate %llu bytes for %s: %s",
+              static_cast<unsigned long long>(bytes), what, errnoText(errno));
 }
 
 const char *trainc::errnoText(int number) {

@@ -12,6 +12,9 @@ __attribute__((format(printf, 2, 3))) trainc_status fail(trainc_status status,
                                                          const char *format,
                                                          ...);
 
+/// TRAINC_OUT_OF_MEMORY: there is no memory of `bytes` for `what`.
+trainc_status failAllocation(uint64_t bytes, const char *what);
+
 /// Appends the text of `number` (an errno) as "No space left on device".
 const char *errnoText(int number);
 

@@ -53,7 +53,8 @@ trainc_status TensorFile::open(const char *path) {
                 path, static_cast<unsigned long long>(headerBytes),
                 static_cast<unsigned long long>(fileBytes));
   Array<char> json;
-  json.resize(headerBytes);
+  if (!json.tryResize(headerBytes))
+    return failAllocation(headerBytes, "the header of a file");
   TRAINC_TRY(readAt(descriptor, path, 8, json.data(), headerBytes));
   dataStart = 8 + headerBytes;
   if (header.parse(json.data(), headerBytes, fileBytes - dataStart) !=
@@ -64,7 +65,8 @@ trainc_status TensorFile::open(const char *path) {
 }
 
 trainc_status TensorFile::readHeader(Array<char> &json) const {
-  json.resize(dataStart - 8);
+  if (!json.tryResize(dataStart - 8))
+    return failAllocation(dataStart - 8, "the header of a file");
   return readAt(descriptor, name.c_str(), 8, json.data(), json.size());
 }
 

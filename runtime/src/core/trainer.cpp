@@ -45,11 +45,6 @@ void State::swap(State &other) {
   trainc::swap(pages, other.pages);
 }
 
-trainc_status trainc::failAllocation(uint64_t bytes, const char *what) {
-  return fail(TRAINC_OUT_OF_MEMORY, "cannot allocate %llu bytes for %s: %s",
-              static_cast<unsigned long long>(bytes), what, errnoText(errno));
-}
-
 trainc_status trainc::allocate(trainc_trainer *trainer, Pages &pages,
                                uint64_t bytes, const char *what) {
   return pages.allocate(bytes, trainer->account) ? TRAINC_OK

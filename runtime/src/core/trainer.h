@@ -219,7 +219,6 @@ trainc_status checkLimit(const trainc_trainer *trainer, uint64_t more);
 /// Allocates, saying what for if there is no memory.
 trainc_status allocate(trainc_trainer *trainer, Pages &pages, uint64_t bytes,
                        const char *what);
-trainc_status failAllocation(uint64_t bytes, const char *what);
 
 /// Brings the scalars up to date; waits for the device.
 trainc_status settle(const trainc_trainer *trainer);

@@ -68,6 +68,8 @@ def bad(folder):
     write(f"{folder}/overflow.npy", "<f4", (2**62,), x)
     with open(f"{folder}/x.npy", "rb") as f:
         data = f.read()
+    entry = '"\\u001b[2Jx\\u009b": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}'
+    escape = struct.pack("<Q", len(entry) + 2) + f"{{{entry}}}".encode()
     for name, content in (
         ("truncated.npy", data[:-4]),
         ("header.npy", data[:60]),
@@ -77,6 +79,7 @@ def bad(folder):
         ("text.npy", b"hello, this is no array\n"),
         ("x.csv", b"1,2\n"),
         ("broken.safetensors", b"\xff" * 64),
+        ("escape.safetensors", escape),
     ):
         with open(f"{folder}/{name}", "wb") as f:
             f.write(content)
