@@ -225,7 +225,8 @@ trainc_status Validator::checkArenas() {
       return bad("constant arena '%s' has no data", arena.name);
     TRAINC_TRY(checkBuckets(arena));
   }
-  if (d.scalar_arena >= d.num_arenas || d.workspace_arena >= d.num_arenas)
+  if (d.scalar_arena >= d.num_arenas || d.workspace_arena >= d.num_arenas ||
+      d.scalar_arena == d.workspace_arena)
     return bad("the scalar or workspace arena does not exist");
   return TRAINC_OK;
 }
@@ -288,7 +289,9 @@ trainc_status Validator::checkTensors() {
     if (sized)
       TRAINC_TRY(checkSplits(tensor));
     if (!sized || !partBytesOf(tensor, bytes) || bytes != tensor.bytes ||
-        tensor.arena >= d.num_arenas || tensor.group < -1 ||
+        tensor.arena >= d.num_arenas || tensor.arena == d.scalar_arena ||
+        d.arenas[tensor.arena].role == TRAINC_ROLE_CONSTANT ||
+        tensor.group < -1 ||
         tensor.group >= static_cast<int64_t>(d.num_groups) ||
         !liesIn(d.arenas[tensor.arena], tensor.offset, bytes) ||
         tensor.offset % trainc_dtype_size(tensor.dtype))

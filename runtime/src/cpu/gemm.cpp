@@ -253,8 +253,8 @@ const char *trainc::refuseProduct(const trainc_gemm_detail &d) {
 static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
                             GemmPlan &plan) {
   plan.detail = d;
-  plan.tileM = least(d.tile_m, d.m);
-  plan.tileN = least(d.tile_n, d.n);
+  plan.tileM = d.m ? least(d.tile_m, d.m) : 1;
+  plan.tileN = d.n ? least(d.tile_n, d.n) : 1;
   bool doubles = d.a_type == TRAINC_F64 || d.b_type == TRAINC_F64 ||
                  d.c_type == TRAINC_F64;
   if (doubles && (d.a_type != d.b_type || d.a_type != d.c_type))
@@ -361,7 +361,7 @@ uint64_t trainc::gemmPartialBytes(const GemmPlan *plan) {
 
 /// Rows of a piece of a partial product: about 4096 numbers.
 static int64_t rowsOfPiece(const trainc_gemm_detail &d) {
-  return tilesOf(4096, d.n);
+  return d.n ? tilesOf(4096, d.n) : 1;
 }
 
 int64_t trainc::gemmPartialPieces(const GemmPlan *plan) {
