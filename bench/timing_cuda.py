@@ -25,7 +25,7 @@ from carried import compress  # noqa: E402
 
 ARCHS = "sm_80,sm_90,sm_100"
 CPU = "x86-64-v3"
-CARRIED = ["common.py", "timing.py", "trainc_ctypes.py", "commands.py", "bound_update.py", "cuda/carried.py",
+CARRIED = ["audit.py", "common.py", "timing.py", "trainc_ctypes.py", "commands.py", "bound_update.py", "cuda/carried.py",
            "cuda/catalog.py", "cuda/checks.py", "cuda/convert.py", "cuda/driver.py", "cuda/limit.py", "cuda/multi_tensor.py",
            "cuda/operations.py", "cuda/parts.py", "cuda/run.py", "cuda/serve.py",
            *(f"peers/{f}" for f in ("workloads.py", "measure.py", "torch_peer.py", "torch_models.py", "jax_peer.py",

@@ -24,6 +24,9 @@
 
 using namespace trainc;
 
+/// Of any mesh.
+static constexpr uint32_t maxRanks = 65536;
+
 static constexpr uint64_t beatNs = 20 * msNs, pollNs = 5 * msNs;
 
 /// The others wait a little longer than rank 0, which may have a reason to tell.

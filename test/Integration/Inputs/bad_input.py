@@ -2,7 +2,7 @@
 
 usage: bad_input.py data FOLDER          examples of tokens.mlir, good and bad
        bad_input.py cut FILE BYTES OUT   a file without its last bytes
-       bad_input.py abi MODEL.so OUT     an artifact with another ABI version
+       bad_input.py abi MODEL.so OUT     an artifact with another ABI version, and its checksum
 """
 import math
 import os
@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "Tools", 
 from arrays import write  # noqa: E402
 
 MAGIC = b"TRAINTC1"  # the artifact's tables begin with it, then the ABI version
+NOTE = struct.pack("<III8s", 7, 8, 1, b"trainc")  # and the checksum
 
 
 def data(folder):
@@ -40,12 +41,23 @@ def cut(source, count, out):
         g.write(f.read()[:-int(count)])
 
 
+def checksum(content):
+    total, most = len(content), (1 << 64) - 1
+    for (word,) in struct.iter_unpack("<Q", bytes(content) + bytes(-len(content) % 8)):
+        total = (total ^ word) * 0x9E3779B97F4A7C15 & most
+        total = (total << 29 | total >> 35) & most
+    return total
+
+
 def abi(source, out):
     with open(source, "rb") as f:
         content = bytearray(f.read())
     at = content.find(MAGIC)
     assert at >= 0 and content.find(MAGIC, at + 1) < 0
     content[at + 8:at + 12] = struct.pack("<I", 99)
+    at = content.index(NOTE) + len(NOTE)
+    content[at:at + 8] = bytes(8)
+    content[at:at + 8] = struct.pack("<Q", checksum(content))
     with open(out, "wb") as f:
         f.write(content)
 
