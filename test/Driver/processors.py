@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s %runtime_lib/libtrainc_runtime.a
 """Modules in f32, bf16 and f16 compile for every processor that is named, need nothing, and use what it has.
 

@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s
 """Whole steps for GPUs, on the driver, cuBLASLt and NCCL of tests, against the same artifact on processors, after several
 updates: by how far weights moved with SGD and momentum, by the moments with Adam, by the bits of an update of equal moments.

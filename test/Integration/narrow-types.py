@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Conversions to bf16 and f16 on every target that the machine runs: rounded once to nearest even, denormals kept.
 

@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s %cc %cxx %trainc_build %t
 """ThreadSanitizer sees no race in the runtime, nor in the kernels of four examples, and sees one that is planted.
 

@@ -1,3 +1,4 @@
+# REQUIRES: numpy
 # RUN: %python %s %cc %t
 """Workgroups of compiled kernels are independent of each other, of every emitter, and where they are not made so
 trainc-run --check-workgroups names the kernel.

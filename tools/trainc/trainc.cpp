@@ -40,8 +40,7 @@ struct CommandLine {
                      cl::desc("Round factors of f32 products on GPUs to TF32"),
                      cl::cat(category)};
   cl::opt<bool> noSplitF32{
-      "no-split-f32",
-      cl::desc("Multiply f32 in f32 on CPUs with AMX, too"),
+      "no-split-f32", cl::desc("Multiply f32 in f32 on CPUs with AMX, too"),
       cl::cat(category)};
   cl::opt<std::string> cudaPath{
       "cuda-path", cl::desc("The CUDA toolkit (CUDA_HOME, /usr/local/cuda)"),

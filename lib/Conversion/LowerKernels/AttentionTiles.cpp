@@ -21,8 +21,8 @@ bool trainc::fitsTiles(const AttentionEmitter &e, Tiles tiles) {
   // Measured: less than that is as fast by vectors, or faster.
   int64_t length = std::min(e.rows, e.columns);
   if (e.element.isF32())
-    return tiles == Tiles::All && length >= 128 && e.headSize >= 32 && e.headSize <= 256 &&
-           length * e.headSize >= 8192;
+    return tiles == Tiles::All && length >= 128 && e.headSize >= 32 &&
+           e.headSize <= 256 && length * e.headSize >= 8192;
   return e.element.isBF16() && ((length >= kLanes && e.headSize >= 8) ||
                                 (length >= kTileSide && e.headSize >= 32));
 }

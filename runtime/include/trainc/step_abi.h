@@ -227,8 +227,8 @@ typedef struct trainc_kernel {
 /// those from `arch` on; HOST, a shared library for the emulator. A driver knows what
 /// toolkits of its major release have made, PTX of its release and those before.
 typedef struct trainc_image {
-  uint32_t kind; /* trainc_image_kind */
-  uint32_t arch; /* 80, 90, 100, ...; 0 for HOST */
+  uint32_t kind;    /* trainc_image_kind */
+  uint32_t arch;    /* 80, 90, 100, ...; 0 for HOST */
   uint32_t toolkit; /* 13000: of CUDA 13.0; 0 for HOST */
   uint32_t reserved;
   uint64_t bytes;

@@ -42,7 +42,7 @@ trainc_status openBootstrap(const Start &start, const Limit &limit,
 trainc_status openMpi(const Start &start, const Limit &limit,
                       Bootstrap &bootstrap);
 trainc_status openSocket(const Start &start, const Limit &limit,
-                      Bootstrap &bootstrap);
+                         Bootstrap &bootstrap);
 trainc_status openFiles(const Start &start, const Limit &limit,
                         Bootstrap &bootstrap);
 

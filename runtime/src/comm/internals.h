@@ -146,7 +146,7 @@ struct trainc_comm {
 
   trainc::Array<trainc::Rank> peers; // all ranks
   trainc::Control *control = nullptr;
-  char *rings = nullptr; // null: this rank is alone
+  char *rings = nullptr;                 // null: this rank is alone
   trainc::Array<trainc::Group *> groups; // the first: all ranks
   trainc::Array<trainc::Window *> windows;
 

@@ -1,4 +1,4 @@
-# REQUIRES: ptxas
+# REQUIRES: ptxas, jax
 # RUN: %python %s
 """The order of accesses in the PTX of the examples' kernels; with --full also in their artifacts, and of every op and gradient.
 

@@ -1,4 +1,4 @@
-# REQUIRES: jax
+# REQUIRES: numpy
 # RUN: %python %s
 """Gradients that are finite in f32, but not their squares (above 1.8e19) or those of one alone (below 1e-23): the norm is
 that of f64, the clip is by it, and no update is skipped, in every way to compile; infinity and NaN still skip."""

@@ -61,7 +61,8 @@ static void loss_kernel(void *const *args, int64_t tile, void *scratch) {
     int counts = labels[i] >= 0;
     for (int j = 0; j < CLASSES; ++j)
       error[j] = counts ? exponentials[j] / sum - (j == labels[i]) : 0;
-    partial[0] += counts ? (float)functions->log(sum) + most - logits[labels[i]] : 0;
+    partial[0] +=
+        counts ? (float)functions->log(sum) + most - logits[labels[i]] : 0;
     partial[1] += counts;
   }
 }

@@ -62,8 +62,8 @@ static void record(const char *operation, unsigned long file,
   }
   int out = real_open(journal, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   char line[4352];
-  int length = snprintf(line, sizeof line, "%s %lu %lu %zu %s\n", operation, file,
-                        number, bytes, argument);
+  int length = snprintf(line, sizeof line, "%s %lu %lu %zu %s\n", operation,
+                        file, number, bytes, argument);
   int good = out >= 0 && real_write(out, line, (size_t)length) == length &&
              real_write(out, data ? data : "", bytes) == (ssize_t)bytes;
   if (!good)
