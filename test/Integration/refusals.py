@@ -34,9 +34,9 @@ ARITY = """train.optimizer @o(%p: f32, %g: f32) state(m = 0.0) {
   train.yield %p, %p : f32, f32
 }"""
 REFUSED = {
-    "k < 1": (dict(CLAUSES="accumulate(0)"), r"expects accumulate >= 1 \(C2\), got 0"),
-    "clip of 0": (dict(CLAUSES="clip(global_norm<0.0>)"), r"expects a clip > 0 \(C3\), got 0"),
-    "clip below 0": (dict(CLAUSES="clip(value<-1.0>)"), r"expects a clip > 0 \(C3\), got -1"),
+    "k < 1": (dict(CLAUSES="accumulate(0)"), r"expects accumulate from 1 to 2147483647 \(C2\), got 0"),
+    "clip of 0": (dict(CLAUSES="clip(global_norm<0.0>)"), r"expects a finite clip > 0 \(C3\), got 0"),
+    "clip below 0": (dict(CLAUSES="clip(value<-1.0>)"), r"expects a finite clip > 0 \(C3\), got -1"),
     "unknown group": (dict(GROUP="absent"), r"expects a train.optimizer of the module \(C3\), got @absent"),
     "region with an effect": (dict(OPTIMIZER=EFFECT), r"side-effect-free .* \(C4\), got 'memref.alloc'"),
     "region of wrong arity": (dict(OPTIMIZER=ARITY), r"expects a region with 3 arguments .* \(C2\), got"),
@@ -44,7 +44,7 @@ REFUSED = {
     "unknown exception": (dict(CLAUSES="precision(compute = bf16, keep_f32 = [@absent])"), r"keep_f32, got @absent"),
     "stochastic f32": (dict(CLAUSES="precision(compute = bf16, rounding = stochastic)"), r"master of bf16 or f16"),
     "gradient of nothing": (dict(GIVEN=" gradient(@absent)"), r"\(C6\), got @absent"),
-    "loss scale of 0": (dict(CLAUSES="loss_scale(0.0)"), r"expects a loss scale > 0 \(C5\), got 0"),
+    "loss scale of 0": (dict(CLAUSES="loss_scale(0.0)"), r"expects a finite loss scale > 0 \(C5\), got 0"),
     "odd alignment": ("--align-size=48", r"align-size that is a power of two .* got 48"),
     "alignment below an element": ("--align-size=2", r"align-size that is a power of two .* got 2"),
 }

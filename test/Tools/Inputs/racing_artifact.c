@@ -89,8 +89,13 @@ KERNEL(nowhere) {
   K(good_rows)                                                                 \
   K(good_same)                                                                 \
   K(different)                                                                 \
-  K(equal) K(scatter) K(reads) K(reads_in_place) K(partial) K(scratch_before)  \
-      K(before) K(past_end) K(reads_past_end) K(writes_read) K(nowhere)
+  K(equal)                                                                     \
+  K(scatter)                                                                   \
+  K(reads)                                                                     \
+  K(reads_in_place)                                                            \
+  K(partial)                                                                   \
+  K(scratch_before)                                                            \
+  K(before) K(past_end) K(reads_past_end) K(writes_read) K(nowhere)
 #define NUMBER(name) NUMBER_##name,
 enum { KERNELS(NUMBER) NUM_KERNELS };
 #define ROW_OF_KERNEL(name) {#name, name, ROW * 4},
