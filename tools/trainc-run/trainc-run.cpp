@@ -4,6 +4,7 @@
 #include "benchmark.h"
 #include "evaluate.h"
 #include "inspect.h"
+#include "mapped.h"
 #include "outputs.h"
 #include "ranks.h"
 #include "sample.h"
@@ -73,6 +74,7 @@ static int work(const Options &options) {
 
 int main(int argc, char **argv) {
   prepareProcess();
+  watchMappedFiles();
   Options options = parseOptions(argc, argv);
   if (!options.inspect.empty()) {
     inspect(options.inspect);

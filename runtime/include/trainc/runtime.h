@@ -614,7 +614,8 @@ typedef struct trainc_tensor_view {
   uint64_t bytes;
 } trainc_tensor_view;
 
-/// Opens and checks a file: TRAINC_DATA_CORRUPT says what is wrong with it.
+/// Opens and checks a file: TRAINC_DATA_CORRUPT says what is wrong with it. It must not
+/// become shorter while it is open: reading `data` of a view would then be SIGBUS.
 TRAINC_API trainc_status trainc_tensor_file_open(const char *path,
                                                  trainc_tensor_file **out_file);
 TRAINC_API void trainc_tensor_file_close(trainc_tensor_file *file);
