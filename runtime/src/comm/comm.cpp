@@ -39,7 +39,7 @@ static trainc_status setUp(Comm &comm, const Start &start) {
   comm.operations = static_cast<Operation *>(
       aligned_alloc(64, sizeof(Operation) * maxPending));
   if (!comm.operations)
-    abort(); // as reallocate does
+    endWithoutMemory();
   for (uint32_t i = 0; i < maxPending; ++i)
     ::new (&comm.operations[i]) Operation();
   Array<uint32_t> all;

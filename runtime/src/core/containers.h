@@ -37,6 +37,14 @@ inline void *reallocate(void *memory, size_t bytes) {
   return result;
 }
 
+/// A copy of a small text, to be freed.
+inline char *copyText(const char *text) {
+  char *copy = strdup(text);
+  if (!copy)
+    endWithoutMemory();
+  return copy;
+}
+
 template <typename T> void swap(T &a, T &b) {
   T old = a;
   a = b;

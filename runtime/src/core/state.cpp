@@ -315,7 +315,7 @@ void trainc::setPair(Array<UserPair> &pairs, const char *key,
       continue;
     char *old = pair.value; // `value` may be it
     if (value) {
-      pair.value = strdup(value);
+      pair.value = copyText(value);
     } else {
       free(pair.key);
       pair = pairs[pairs.size() - 1];
@@ -325,7 +325,7 @@ void trainc::setPair(Array<UserPair> &pairs, const char *key,
     return;
   }
   if (value)
-    pairs.push({strdup(key), strdup(value)});
+    pairs.push({copyText(key), copyText(value)});
 }
 
 void trainc::clearPairs(Array<UserPair> &pairs) {

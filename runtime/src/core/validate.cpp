@@ -329,7 +329,7 @@ trainc_status Validator::checkNames() {
       name.format("scalar/%s", d.scalars[i - d.num_tensors].name);
     else if (!checkpointName(d, i, name))
       continue;
-    names.push(strdup(name.c_str()));
+    names.push(copyText(name.c_str()));
   }
   qsort(names.data(), names.size(), sizeof(char *),
         [](const void *a, const void *b) {
