@@ -133,7 +133,7 @@ def planted(model):
     with open(base + ".ll", "w") as f:
         f.write(text)
     descriptor = re.search(r"(?m)^@(\w+_descriptor) = ", text).group(1)
-    run([CC, "-O1", "-Wno-override-module", "-shared", "-fPIC", f"-Wl,--defsym=trainc_descriptor={descriptor}", base + ".ll", "-o",
+    run([CC, "-O1", "-Wno-override-module", "-shared", "-fPIC", "-nostdlib", f"-Wl,--defsym=trainc_descriptor={descriptor}", base + ".ll", "-o",
          base + ".so"])
     return base + ".so", names, counts(source, options)
 

@@ -1,5 +1,5 @@
 # RUN: rm -rf %t && mkdir %t && %python %S/Inputs/arrays.py toy %t
-# RUN: %cc -shared -fPIC -O1 -I %trainc_src/runtime/include %S/Inputs/toy_artifact.c -o %t/toy.so
+# RUN: %cc -shared -nostdlib -fPIC -O1 -I %trainc_src/runtime/include %S/Inputs/toy_artifact.c -o %t/toy.so
 # RUN: %cc -shared -fPIC -O1 -Wall -Wextra -Werror %S/Inputs/crash_layer.c -ldl -o %t/layer.so
 # RUN: %python %s %trainc_build/bin/trainc-run %t
 """The system crashes while a training saves: of what was not synced, any part may be lost. The last checkpoint that was

@@ -3,7 +3,7 @@
 // Each entry launches one kernel over 8 workgroups, with one fault or, in `good_...`,
 // none. For `trainc-run --check-workgroups`.
 //
-// %cc -shared -fPIC -O1 -I runtime/include racing_artifact.c -o racing.so
+// %cc -shared -nostdlib -fPIC -O1 -I runtime/include racing_artifact.c -o racing.so
 //
 //===----------------------------------------------------------------------===//
 #include "trainc/step_abi.h"
