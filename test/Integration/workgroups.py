@@ -133,8 +133,11 @@ def planted(model):
     with open(base + ".ll", "w") as f:
         f.write(text)
     descriptor = re.search(r"(?m)^@(\w+_descriptor) = ", text).group(1)
-    run([CC, "-O1", "-Wno-override-module", "-shared", "-fPIC", "-nostdlib", f"-Wl,--defsym=trainc_descriptor={descriptor}", base + ".ll", "-o",
-         base + ".so"])
+    # An artifact needs no library, but clang makes calls of memcpy of this text.
+    run([CC, "-O1", "-ffreestanding", "-fno-builtin", "-fPIC", "-fvisibility=hidden", "-c", os.path.join(ROOT, "test/Integration/Inputs/memory.c"),
+         "-o", base + ".memory.o"])
+    run([CC, "-O1", "-Wno-override-module", "-shared", "-fPIC", "-nostdlib", f"-Wl,--defsym=trainc_descriptor={descriptor}",
+         base + ".ll", base + ".memory.o", "-o", base + ".so"])
     return base + ".so", names, counts(source, options)
 
 

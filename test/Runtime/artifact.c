@@ -63,7 +63,7 @@ static void test_descriptors(void) {
   trainc_descriptor d = trainc_descriptor_handmade;
   d.abi_version = 99;
   refuse(d, TRAINC_ABI_MISMATCH);
-  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 8
+  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 9
   d = trainc_descriptor_handmade;
   d.magic = 1;
   refuse(d, TRAINC_ABI_MISMATCH);

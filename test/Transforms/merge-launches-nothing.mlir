@@ -16,11 +16,11 @@ train.kernel @update(%p: tensor<8xf32>) inplace [0] {
   train.return %y : tensor<8xf32>
 }
 train.kernel @norm(%p: tensor<8xf32>) inplace [-1] {
-  %y = train.segment_square_sum %p : tensor<8xf32> block 8 {lengths = array<i64: 8>, groups = array<i64: 0>, offsets = [array<i64: 0>]} -> tensor<1xf32> {
+  %y = train.segment_square_sum %p : tensor<8xf32> block 8 {lengths = array<i64: 8>, groups = array<i64: 0>, offsets = [array<i64: 0>]} -> tensor<1xf64> {
   ^bb0(%e: f32):
     train.yield %e : f32
   }
-  train.return %y : tensor<1xf32>
+  train.return %y : tensor<1xf64>
 }
 train.kernel @root(%x: tensor<f32>) inplace [-1] {
   %y = nn.sqrt %x : tensor<f32>
@@ -33,7 +33,7 @@ train.list @updates of @step "apply" (%p: tensor<8xf32>) {
   train.return %c : tensor<8xf32>
 }
 train.list @norms of @step "apply" (%p: tensor<8xf32>, %s: tensor<f32>) {
-  %a = train.launch @norm(%p) : (tensor<8xf32>) -> tensor<1xf32>
+  %a = train.launch @norm(%p) : (tensor<8xf32>) -> tensor<1xf64>
   %b = train.launch @root(%s) : (tensor<f32>) -> tensor<f32>
-  train.return %a, %b : tensor<1xf32>, tensor<f32>
+  train.return %a, %b : tensor<1xf64>, tensor<f32>
 }

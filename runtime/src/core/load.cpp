@@ -245,7 +245,8 @@ trainc_status Checkpoint::verify() const {
                                       : end / share * (rank + 1);
   trainc_status status = TRAINC_OK;
   Array<char> piece;
-  piece.resize(chunkBytes);
+  if (!piece.tryResize(chunkBytes))
+    status = fail(TRAINC_OUT_OF_MEMORY, "no memory to read '%s'", name.c_str());
   for (; first < last && status == TRAINC_OK; first += chunkBytes) {
     uint64_t bytes = last - first < chunkBytes ? last - first : chunkBytes;
     status = file.read(first, piece.data(), bytes);
