@@ -136,8 +136,8 @@ def planted(model):
     # An artifact needs no library, but clang makes calls of memcpy of this text.
     run([CC, "-O1", "-ffreestanding", "-fno-builtin", "-fPIC", "-fvisibility=hidden", "-c", os.path.join(ROOT, "test/Integration/Inputs/memory.c"),
          "-o", base + ".memory.o"])
-    run([CC, "-O1", "-Wno-override-module", "-shared", "-fPIC", "-nostdlib", f"-Wl,--defsym=trainc_descriptor={descriptor}",
-         base + ".ll", base + ".memory.o", "-o", base + ".so"])
+    run([CC, "-O1", "-march=x86-64-v3", "-Wno-override-module", "-shared", "-fPIC", "-nostdlib",
+         f"-Wl,--defsym=trainc_descriptor={descriptor}", base + ".ll", base + ".memory.o", "-o", base + ".so"])
     return base + ".so", names, counts(source, options)
 
 
