@@ -5,8 +5,10 @@
 usage: ordering-ptx.py [--full]
 
 For each chip: every atomic is between fences, nothing that a kernel writes is read as a constant, no thread has memory of its
-own. The check itself complains of kernels without a fence, or with such a read. --full needs JAX, which makes the cases.
+own. The check itself complains of kernels without a fence, or with such a read. --full needs JAX, which makes the cases: each
+is taken on every chip, in another type on each; an op of few cases in all types.
 """
+import concurrent.futures
 import os
 import re
 import sys
@@ -32,21 +34,28 @@ def examples():
 
 
 def ops():
+    """(what, text, chip)"""
     from gradients import Prepared, all_cases, module
     by_op = {}
     for case in all_cases():
         by_op.setdefault(case.op, []).append(case)
+    types = "f32", "bf16", "f16"
     for op, cases in by_op.items():
-        for element in ("f32", "bf16", "f16"):
-            yield f"{op} {element}", module([Prepared(i, case, element) for i, case in enumerate(cases)])
+        for turn, element in enumerate(types):
+            prepared = [Prepared(i, case, element) for i, case in enumerate(cases)]
+            for number, chip in enumerate(CHIPS):
+                drawn = [p for i, p in enumerate(prepared) if len(cases) < len(types) or (i + number) % len(types) == turn]
+                yield f"{op} {element}, {chip}", module(drawn), chip
 
 
-def kernels(text, folder):
+def generated(text, chip, folder):
+    """The PTX of a module's kernels as they are generated."""
     source = os.path.join(folder, "model.mlir")
     with open(source, "w") as f:
         f.write(text)
     commands = run([tool("trainc"), source, "--target=cuda", "--stop-after=commands", "-o", "-"]).stdout
-    return "".join(re.findall(r"^ *train\.kernel .*?^  }\n", commands, re.M | re.S))
+    code = "".join(re.findall(r"^ *train\.kernel .*?^  }\n", commands, re.M | re.S))
+    return assemble(code, chip) if code else ""
 
 
 def shipped(text, chip, folder):
@@ -65,32 +74,38 @@ def planted(code):
     yield code.replace("st.shared", "st.local", 1)
 
 
-def main():
-    full = "--full" in sys.argv[1:]
-    bad, count, atomics = [], 0, 0
+def jobs(full):
+    """What PTX is of, and what makes it in a folder."""
+    texts = list(examples())
+    for what, text, chip in [(f"{what}, {chip}", text, chip) for what, text in texts for chip in CHIPS] + (list(ops()) if full else []):
+        yield what, lambda folder, text=text, chip=chip: generated(text, chip, folder)
+    for what, text in texts if full else ():
+        for chip in CHIPS:
+            yield f"{what}, artifact for {chip}", lambda folder, text=text, chip=chip: shipped(text, chip, folder)
 
-    def check(what, ptx):
-        nonlocal count, atomics
-        for name, code in entries(ptx).items():
-            count += 1
-            bad.extend(f"{what}, {name}: {found}" for found in unordered(code))
-            if re.search(r"\batom\.", code):
-                atomics += 1
-                bad.extend(f"{what}, {name}: planted fault {i} is not found" for i, wrong in enumerate(planted(code))
-                           if not list(unordered(wrong)))
 
+def check(job):
+    """(kernels, those with atomics, what is wrong)"""
+    what, make = job
     with tempfile.TemporaryDirectory() as folder:
-        for what, text in (*examples(), *(ops() if full else ())):
-            code = kernels(text, folder)
-            for chip in CHIPS if code else ():
-                check(f"{what}, {chip}", assemble(code, chip))
-        for what, text in examples() if full else ():
-            for chip in CHIPS:
-                check(f"{what}, artifact for {chip}", shipped(text, chip, folder))
+        codes, bad = entries(make(folder)), []
+    with_atomics = {name: code for name, code in codes.items() if re.search(r"\batom\.", code)}
+    for name, code in codes.items():
+        bad += [f"{what}, {name}: {found}" for found in unordered(code)]
+    for name, code in with_atomics.items():
+        bad += [f"{what}, {name}: planted fault {i} is not found" for i, wrong in enumerate(planted(code))
+                if not list(unordered(wrong))]
+    return len(codes), len(with_atomics), bad
+
+
+def main():
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        counts, atomics, faults = zip(*pool.map(check, jobs("--full" in sys.argv[1:])))
+    bad = sum(faults, [])
     for text in bad:
         print(text)
-    print(f"{count} kernels, {atomics} with atomics, {len(bad)} faults")
-    sys.exit(bool(bad) or not atomics)
+    print(f"{sum(counts)} kernels, {sum(atomics)} with atomics, {len(bad)} faults")
+    sys.exit(bool(bad) or not sum(atomics))
 
 
 if __name__ == "__main__":
