@@ -1,6 +1,7 @@
 """The row on pass tests: every pass, every numbered constraint and every op has the tests that it must have."""
 import json
 import os
+import tempfile
 
 from common import BUILD, ROOT, run, tool
 from pass_tests import constraints, passes, positive_tests, what_lacks
@@ -11,13 +12,10 @@ LIT = "/usr/lib/llvm-22/bin/lit"
 
 def lit_codes(tests, *options):
     """How each test ends: {path under test/: PASS, FAIL, ...}."""
-    results = os.path.join(BUILD, "test", "passes.json")
     tests = [os.path.join(BUILD, "test", os.path.relpath(t, os.path.join(ROOT, "test"))) for t in tests]
-    run([LIT, "-q", "-o", results, *options, *tests], check=False)
-    with open(results) as f:
-        codes = {test["name"].split(" :: ")[-1]: test["code"] for test in json.load(f)["tests"]}
-    os.remove(results)
-    return codes
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as results:
+        run([LIT, "-q", "-o", results.name, *options, *tests], check=False, timeout=2 * 3600)
+        return {test["name"].split(" :: ")[-1]: test["code"] for test in json.load(results)["tests"]}
 
 
 def complaint_about_disabling(argument, folder):
