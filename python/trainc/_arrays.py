@@ -1,0 +1,138 @@
+"""Memory of NumPy arrays, torch tensors and what has DLPack or __array_interface__, as the runtime takes it.
+
+Neither NumPy nor torch is imported before an array of it is given or asked for.
+"""
+import ctypes
+import math
+import sys
+from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
+from typing import Any, NamedTuple
+
+from ._runtime import BF16
+from .errors import InvalidArgumentError, UnsupportedError
+
+# By trainc_dtype; the names that NumPy (with ml_dtypes) and torch share.
+DTYPES = ["float32", "float64", "bfloat16", "float16", "int8", "int16", "int32", "int64", "bool", "uint8"]
+SIZES = [4, 8, 2, 2, 1, 2, 4, 8, 1, 1]
+
+
+class View(NamedTuple):
+    """Dense memory of an array in row-major order."""
+    dtype: str
+    shape: tuple
+    pointer: int
+    owner: Any  # what keeps the memory alive
+    copied: str | None  # why this is a copy, if it is one
+
+
+class _DLTensor(Structure):
+    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32),
+                ("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)),
+                ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
+
+
+_DL_HOST = (1, 3)  # kDLCPU, kDLCUDAHost: memory that a processor reads
+_DL_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [py_object, c_char_p]
+
+_names: dict = {}  # of dtypes of NumPy and torch, as in DTYPES
+
+
+def _name(dtype) -> str:
+    return _names.get(dtype) or _names.setdefault(dtype, str(getattr(dtype, "name", dtype)).removeprefix("torch."))
+
+
+def is_torch(value) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_numpy(value) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def view(value) -> View:
+    """The memory of an array. What is not dense, aligned and in native byte order is copied; `copied` says so."""
+    if is_torch(value):
+        return _torch_view(value)
+    if is_numpy(value):
+        return _numpy_view(value)
+    if hasattr(value, "__dlpack__"):
+        return _dlpack_view(value)
+    if hasattr(value, "__array_interface__"):
+        import numpy
+        return _numpy_view(numpy.asarray(value))
+    raise InvalidArgumentError(f"expected a NumPy array, a torch tensor or an object with __dlpack__, "
+                               f"got {type(value).__module__}.{type(value).__qualname__}")
+
+
+def _torch_view(tensor) -> View:
+    if not tensor.is_cpu:
+        raise InvalidArgumentError(f"expected a tensor in memory of the host, got one on device {tensor.device}; "
+                                   "use .cpu()")
+    copied = None
+    if str(tensor.layout) != "torch.strided":
+        raise InvalidArgumentError(f"expected a dense tensor, got one of layout {tensor.layout}")
+    if tensor.is_neg():
+        tensor, copied = tensor.resolve_neg(), "it is the negative of other memory"
+    if not tensor.is_contiguous():
+        tensor, copied = tensor.contiguous(), "it is not contiguous"
+    return View(_name(tensor.dtype), tuple(tensor.shape), tensor.data_ptr(), tensor, copied)
+
+
+def _numpy_view(array) -> View:
+    numpy, copied, flags = sys.modules["numpy"], None, array.flags
+    if type(array) is not numpy.ndarray and isinstance(array, numpy.ma.MaskedArray):
+        raise InvalidArgumentError("expected an array without a mask, got a masked array; use .filled(value)")
+    if not flags.c_contiguous:
+        copied = "it is not contiguous"
+    elif not array.dtype.isnative:
+        copied = "its bytes are in another order"
+    elif not flags.aligned:
+        copied = "it is not aligned"
+    if copied:
+        array = numpy.array(array, array.dtype.newbyteorder("="), order="C")
+    return View(_name(array.dtype), array.shape, array.__array_interface__["data"][0], array, copied)
+
+
+def _dlpack_view(value) -> View:
+    device, number = value.__dlpack_device__()
+    if device not in _DL_HOST:
+        raise InvalidArgumentError(f"expected an array in memory of the host, got one on DLPack device "
+                                   f"{int(device)}:{number}")
+    capsule = value.__dlpack__()  # gives back what it has when it is collected
+    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    kind = _DL_CODES.get(tensor.code, f"DLPack type {tensor.code} of bits ")
+    dtype = kind if kind == "bool" else f"{kind}{tensor.bits}" + (f"x{tensor.lanes}" if tensor.lanes != 1 else "")
+    shape = tuple(tensor.shape[:tensor.ndim])
+    if tensor.strides and math.prod(shape):
+        step = 1
+        for size, stride in zip(reversed(shape), reversed(tensor.strides[:tensor.ndim])):
+            if size != 1 and stride != step:
+                import numpy
+                return _numpy_view(numpy.from_dlpack(value))
+            step *= size
+    return View(dtype, shape, (tensor.data or 0) + tensor.byte_offset, capsule, None)
+
+
+def empty(dtype: int, shape: tuple, as_torch: bool):
+    """A new array of a trainc_dtype, of NumPy or torch."""
+    name = DTYPES[dtype]
+    if as_torch:
+        import torch
+        return torch.empty(shape, dtype=getattr(torch, name))
+    import numpy
+    if dtype == BF16:
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise UnsupportedError("NumPy has no bfloat16: install ml_dtypes, or ask for torch tensors") from None
+        return numpy.empty(shape, ml_dtypes.bfloat16)
+    return numpy.empty(shape, name)
+
+
+def pointer_of(array) -> int:
+    """The address of a dense array that `empty` made."""
+    return array.data_ptr() if is_torch(array) else array.__array_interface__["data"][0]

@@ -1,0 +1,470 @@
+"""Training with a compiled step."""
+import math
+import os
+import re
+import threading
+import warnings
+import weakref
+from ctypes import byref, c_char_p
+from typing import Any, Mapping, NamedTuple
+
+from . import _runtime
+from ._arrays import DTYPES, SIZES, empty, pointer_of, view
+from ._entry import EntryPoint
+from ._trainer import Comm, Trainer, shape_of
+from .errors import InvalidArgumentError, MismatchError, NotFoundError
+
+_FLOATS = DTYPES[:4]  # the runtime converts these into each other
+
+
+class LoadResult(NamedTuple):
+    """What `Step.load_state_dict` did not find: names that the dict lacks, and names that the step lacks."""
+    missing_keys: list
+    unexpected_keys: list
+
+
+class StepResult:
+    """What one call of a step gave. `loss`, `weight` and `micro_step` are of the call (one micro-batch), `window_loss`
+    and `window_weight` of the accumulation window so far or just closed, the others of the last update.
+
+    On a GPU the numbers are waited for when the first of them is read; that must be before the next call of the step.
+    """
+
+    __slots__ = ("_values", "_step", "_number")
+
+    def __init__(self, values, step=None, number=0):
+        self._values, self._step, self._number = values, step, number
+
+    def _get(self):
+        if self._values is None:
+            self._values = self._step._read_result(self._number)
+            self._step = None
+        return self._values
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of this micro-batch; NaN if its weight is 0."""
+        return self._get().loss
+
+    @property
+    def weight(self) -> float:
+        """The loss terms of this micro-batch that counted."""
+        return self._get().weight
+
+    @property
+    def window_loss(self) -> float:
+        """The mean loss of the window; over all ranks once it is closed."""
+        return self._get().window_loss
+
+    @property
+    def window_weight(self) -> float:
+        """The loss terms of the window that counted."""
+        return self._get().window_weight
+
+    @property
+    def grad_norm(self) -> float:
+        """L2 norm of the averaged, unscaled gradients, before the clip."""
+        return self._get().grad_norm
+
+    @property
+    def clip_factor(self) -> float:
+        """What the clip multiplied the gradients with; 1: not clipped."""
+        return self._get().clip_factor
+
+    @property
+    def loss_scale(self) -> float:
+        return self._get().loss_scale
+
+    @property
+    def update(self) -> int:
+        """Updates done so far, with this one."""
+        return self._get().update
+
+    @property
+    def skipped(self) -> int:
+        """Updates skipped so far, because a gradient was not finite."""
+        return self._get().skipped
+
+    @property
+    def micro_step(self) -> int:
+        """Micro-batches in the open window; 0 after its end."""
+        return self._get().micro_step
+
+    @property
+    def closed(self) -> bool:
+        """Whether this call closed a window: its update ran."""
+        return bool(self._get().closed)
+
+    @property
+    def updated(self) -> bool:
+        """Whether it did, and the update was not skipped."""
+        return bool(self._get().updated)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all gradients of the last window were finite."""
+        return bool(self._get().finite)
+
+    @property
+    def stop(self) -> int:
+        """After a window: how many ranks have called `Step.request_stop`."""
+        return self._get().stop
+
+    def __repr__(self):
+        return (f"StepResult(loss={self.loss:.6g}, grad_norm={self.grad_norm:.6g}, update={self.update}, "
+                f"updated={self.updated})")
+
+
+_shared_comm: weakref.ref | None = None
+_shared_comm_lock = threading.Lock()
+
+
+def _communicator(deadline: float) -> Comm:
+    """The communicator of this process, shared by its steps: ranks find each other as runtime.h says."""
+    global _shared_comm
+    with _shared_comm_lock:
+        comm = _shared_comm and _shared_comm()
+        if comm is None or not comm.comm:
+            comm = Comm(_runtime.runtime(), deadline=deadline)
+            _shared_comm = weakref.ref(comm)
+        return comm
+
+
+def _bytes_of(limit: int | str | None) -> int:
+    """A size in bytes: a number, or text with K, M or G."""
+    if limit is None:
+        return 0
+    match = re.fullmatch(r"(\d+)([KMG]?)", str(limit))
+    if not match or not int(match[1]):
+        raise InvalidArgumentError(f"expected memory_limit in bytes, or as text with K, M or G, got {limit!r}")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+
+
+class Step:
+    """One training state of an artifact: parameters, optimizer states, and the threads that step them.
+
+    Calling it runs its first step entry on one batch: `step(x, y)` in the order of the entry's inputs, or by name,
+    `step(**batch)`. Inputs are NumPy arrays, torch tensors, or anything with `__dlpack__` or `__array_interface__`, of
+    the type and shape that the entry has. They are lent, not copied, and kept alive until others take their place;
+    what is not dense, aligned and in native byte order is copied, with one warning. Nothing is cast.
+
+    Calls release the GIL. Those of several threads wait for each other. After a fork the child has to load its own.
+    """
+
+    def __init__(self, path: str | os.PathLike, threads: int = 0, device: str | None = None, seed: int = 0,
+                 memory_limit: int | str | None = None, pin_threads: bool = False, timeout: float = 0.0,
+                 deadline: float = 0.0):
+        self.path = os.fspath(path)
+        if not os.path.exists(self.path):
+            raise NotFoundError(f"there is no artifact {self.path}")
+        self._trainer = Trainer(
+            _runtime.runtime(), self.path, threads, seed, lambda: _communicator(deadline),
+            device=device.encode() if device else None, memory_limit=_bytes_of(memory_limit), timeout=timeout,
+            flags=_runtime.TRAINER_PIN_THREADS if pin_threads else 0)
+        t = self._trainer
+        entries = [EntryPoint(t, name) for name in t.entries]
+        self._steps = {e.name: e for e in entries if not e.is_eval}
+        self._evals = {e.name: e for e in entries if e.is_eval}
+        self._first = next(iter(self._steps.values()), None)
+        self._run = t.runtime.library.trainc_step
+        self._tensors = {name: i for (role, name, _), i in t.tensors.items() if role in ("parameter", "buffer")}
+        for (role, name, _), i in t.tensors.items():  # of a frozen parameter there is a compute copy only
+            if role == "compute":
+                self._tensors.setdefault(name, i)
+        d = t.descriptor
+        self._scalars = {s.name.decode(): s.flags & _runtime.SETTABLE for s in d.scalars[:d.num_scalars]}
+        self._lazy, self._number = not t.device().startswith("cpu"), 0
+        if notice := t.notice():
+            warnings.warn(notice, stacklevel=3)
+        launched = os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or "1"
+        if t.ranks == 1 and launched != "1":
+            warnings.warn(f"{self.path} is compiled for one rank, but {launched} were started: each trains alone. "
+                          f"Compile it with mesh={{'data': {launched}}}", stacklevel=3)
+
+    def __repr__(self):
+        state = self.device if self._trainer.trainer else "closed"
+        return f"<trainc.Step {self.path}: {self._first or 'no step'}, {state}>"
+
+    # Running.
+
+    def __call__(self, *inputs: Any, **named: Any) -> StepResult:
+        """One micro-batch; the update too, if it closes the accumulation window."""
+        return self._step(self._first, inputs, named)
+
+    def run(self, entry: str, /, *inputs: Any, **named: Any) -> StepResult:
+        """The same of the step entry of this name."""
+        return self._step(self._find(self._steps, "step", entry), inputs, named)
+
+    def _step(self, entry, inputs, named):
+        trainer = self._trainer
+        with trainer.lock:
+            if not trainer.trainer:
+                raise trainer.closed_error()
+            if entry is None:
+                raise NotFoundError(f"{self.path} has no step")
+            entry.bind(inputs, named)
+            values = None if self._lazy else _runtime.StepResult()
+            self._number += 1
+            status = self._run(trainer.trainer, entry.index, values)
+            if status:
+                raise trainer.runtime.error(status)
+            return StepResult(values, self, self._number)
+
+    def _read_result(self, number):
+        """The result of call `number` from the scalars, which are of the last one."""
+        trainer = self._trainer
+        with trainer.lock:
+            if number != self._number:
+                raise InvalidArgumentError("on a GPU the result of a step is read before the next call that changes "
+                                           "the state: got a result that was not")
+            at = trainer.scalar_at
+            values = _runtime.StepResult(
+                weight=at(_runtime.MICRO_WEIGHT), window_weight=at(_runtime.WEIGHT_SUM),
+                grad_norm=at(_runtime.GRAD_NORM), clip_factor=at(_runtime.CLIP_FACTOR),
+                loss_scale=at(_runtime.LOSS_SCALE), update=int(at(_runtime.UPDATE)),
+                skipped=int(at(_runtime.SKIPPED)), micro_step=int(at(_runtime.MICRO_STEP)),
+                finite=at(_runtime.FINITE) != 0)
+            values.loss = at(_runtime.MICRO_LOSS) / values.weight if values.weight else float("nan")
+            values.window_loss = (at(_runtime.LOSS_SUM) / values.window_weight if values.window_weight
+                                  else float("nan"))
+            values.closed = values.micro_step == 0
+            values.updated = values.closed and values.finite
+            values.stop = int(at(_runtime.STOP)) if values.closed else 0
+            return values
+
+    def eval(self, name: str, /, *inputs: Any, **named: Any) -> dict:
+        """Runs eval entry `name`. Its outputs by name, memory of their own: torch tensors if an input is one, else
+        NumPy arrays (those in bfloat16 need ml_dtypes). Does not disturb an open accumulation window."""
+        entry = self._find(self._evals, "eval", name)
+        with self._trainer.lock:
+            if not self._trainer.trainer:
+                raise self._trainer.closed_error()
+            entry.bind(inputs, named)
+            self._trainer.call("trainc_eval", entry.index)
+            return entry.read_outputs()
+
+    def flush(self) -> StepResult:
+        """Closes an open accumulation window: the update runs with what it has. Without one, `closed` is False."""
+        values = _runtime.StepResult()
+        with self._trainer.lock:
+            self._number += 1
+            self._trainer.call("trainc_flush", byref(values))
+        return StepResult(values)
+
+    def request_stop(self) -> None:
+        """Asks all ranks to stop: `stop` of their next result that closes a window is not 0."""
+        self._trainer.call("trainc_request_stop")
+
+    def _find(self, table, kind, name):
+        if name not in table:
+            raise NotFoundError(f"{self.path} has no {kind} {name}: expected {', '.join(table) or 'none'}")
+        return table[name]
+
+    # Parameters and buffers.
+
+    def state_dict(self, as_torch: bool = False) -> dict:
+        """Copies of all parameters and buffers by name: NumPy arrays, or torch tensors.
+
+        With several ranks all of them call it, and get whole tensors.
+        """
+        return {name: self._read(i, as_torch) for name, i in self._tensors.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
+        """Copies arrays or tensors into parameters and buffers of their names; optimizer states stay.
+
+        Floating types convert into each other (to nearest even), all others only to themselves. Shapes that differ,
+        and with `strict` names that one side lacks, are a MismatchError that lists them all; nothing has changed then.
+        """
+        missing = [name for name in self._tensors if name not in state]
+        unexpected = [name for name in state if name not in self._tensors]
+        wrong, views = [], {}
+        for name, i in self._tensors.items():
+            if name in state:
+                try:
+                    views[i] = self._fitting(name, i, state[name])
+                except InvalidArgumentError as error:
+                    wrong.append(str(error))
+        if strict:
+            wrong += [f"{name}: missing" for name in missing] + [f"{name}: unexpected" for name in unexpected]
+        if wrong:
+            raise MismatchError("the state dict does not fit the step:\n  " + "\n  ".join(wrong))
+        with self._trainer.lock:
+            for i, v in views.items():
+                self._write(i, v)
+        return LoadResult(missing, unexpected)
+
+    def read(self, name: str, state: str | None = None, as_torch: bool = False):
+        """A copy of a parameter or buffer, or of its optimizer state `state`, such as "mu"."""
+        return self._read(self._tensor(name, state), as_torch)
+
+    def write(self, name: str, value: Any, state: str | None = None) -> None:
+        """Copies an array or tensor into one of those; types as in `load_state_dict`."""
+        i = self._tensor(name, state)
+        self._write(i, self._fitting(name, i, value))
+
+    def _tensor(self, name, state):
+        if state:
+            return self._trainer.find("state", name, state)
+        if name not in self._tensors:
+            raise NotFoundError(f"{self.path} has no parameter or buffer {name}")
+        return self._tensors[name]
+
+    def _fitting(self, name, index, value):
+        """The memory of `value`, of the shape of a tensor, and of its type or one that converts to it."""
+        t = self._trainer.descriptor.tensors[index]
+        dtype, shape = DTYPES[t.dtype], shape_of(t)
+        try:
+            v = view(value)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{name}: {error}") from None
+        if v.shape != shape or v.dtype != dtype and not {v.dtype, dtype} <= set(_FLOATS):
+            raise InvalidArgumentError(f"{name}: expected {dtype} of shape {shape}, got {v.dtype} of shape {v.shape}")
+        return v
+
+    def _read(self, index, as_torch):
+        t = self._trainer.descriptor.tensors[index]
+        array = empty(t.dtype, shape_of(t), as_torch)
+        self._trainer.call("trainc_tensor_read", index, t.dtype, pointer_of(array), array.nbytes)
+        return array
+
+    def _write(self, index, v):
+        dtype = DTYPES.index(v.dtype)
+        self._trainer.call("trainc_tensor_write", index, dtype, v.pointer, math.prod(v.shape) * SIZES[dtype])
+
+    # Scalars.
+
+    def get(self, name: str) -> float:
+        """A scalar: "update", "seed", "loss_scale", a hyperparameter "group.lr"; "lr" alone if all groups agree."""
+        values = {full: self._trainer.scalar(full) for full in self._scalars_of(name)}
+        if len(set(values.values())) > 1:
+            raise InvalidArgumentError(f"{name} differs between groups: " +
+                                       ", ".join(f"{full} = {value:g}" for full, value in values.items()))
+        return next(iter(values.values()))
+
+    def set(self, name: str, value: float) -> None:
+        """Sets a scalar from the next call on: one by its full name, or, "lr", that of all groups."""
+        names = self._scalars_of(name)
+        if fixed := [full for full in names if not self._scalars[full]]:
+            raise InvalidArgumentError(f"{', '.join(fixed)} cannot be set: expected "
+                                       f"{', '.join(n for n, settable in self._scalars.items() if settable)}")
+        with self._trainer.lock:
+            self._number += 1
+            for full in names:
+                self._trainer.set_scalar(full, value)
+
+    def _scalars_of(self, name):
+        if name in self._scalars:
+            return [name]
+        if names := [full for full in self._scalars if full.endswith("." + name)]:
+            return names
+        raise NotFoundError(f"{self.path} has no scalar {name}: expected {', '.join(self._scalars)}")
+
+    # Checkpoints: safetensors files, see runtime.h.
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Saves the whole state, atomically: what is at `path` is the old file or the new one."""
+        self._trainer.save(path)
+
+    def save_checkpoint(self, directory: str | os.PathLike, keep: int = 0) -> str:
+        """Saves to a file of its own in the folder, which `load(directory)` finds; keeps the last `keep` (0: all) of
+        this run. Returns its path."""
+        return self._trainer.save_checkpoint(directory, keep)
+
+    def load(self, path: str | os.PathLike) -> None:
+        """Loads a whole state, of a file or the latest in a folder. What does not fit is a MismatchError that lists
+        all differences; nothing has changed then."""
+        with self._trainer.lock:
+            self._number += 1
+            self._trainer.load(path)
+            notice = self._trainer.text("trainc_load_notice")
+        if notice:
+            warnings.warn(notice, stacklevel=2)
+
+    def load_weights(self, path: str | os.PathLike) -> None:
+        """Loads parameters, and buffers as far as the safetensors file has them; all else stays."""
+        self._trainer.load_parameters(path)
+
+    def set_metadata(self, key: str, value: str | None) -> None:
+        """Keeps a text that is saved and loaded with the state (a data position); None removes it."""
+        self._trainer.set_metadata(key, value)
+
+    def get_metadata(self, key: str) -> str:
+        """Such a text, of this state or the one that was loaded."""
+        return self._trainer.get_metadata(key)
+
+    # What it is.
+
+    @property
+    def threads(self) -> int:
+        """Threads that compute, with the caller's."""
+        return self._trainer.ask("trainc_trainer_threads")
+
+    @property
+    def device(self) -> str:
+        """Where it runs: "cpu", or "cuda:0 (NAME, sm_90)"."""
+        return self._trainer.device()
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among the ranks; 0 of one."""
+        return self._trainer.comm.info().rank if self._trainer.comm else 0
+
+    @property
+    def ranks(self) -> int:
+        """How many processes train together."""
+        return self._trainer.ranks
+
+    def report(self) -> str:
+        """What is trained, on what, and what memory it takes, as text for people."""
+        text = c_char_p()
+        with self._trainer.lock:
+            trainer = self._trainer
+            d = trainer.ask("trainc_trainer_descriptor").contents
+            trainer.call("trainc_memory_report", byref(text))
+            lines = [f"{self.path}: {d.name.decode()} by {d.compiler.decode()} for {d.cpu.decode()}, "
+                     f"on {self.device}, {self.threads} threads, rank {self.rank} of {self.ranks}"]
+            for entry in (*self._steps.values(), *self._evals.values()):
+                counts = [entry_list.count for entry_list in d.entries[entry.index].lists]
+                lines.append(f"eval {entry}: {counts[0]} commands" if entry.is_eval else
+                             f"step {entry}: {counts[0]} commands for the first of {entry.accumulate} micro-batches, "
+                             f"{counts[1]} for each other, {counts[2]} for the update")
+            return "\n".join([*lines, text.value.decode().rstrip()])
+
+    def close(self) -> None:
+        """Stops the threads and frees everything; later calls raise. Also done when the last reference goes."""
+        self._trainer.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def load(path: str | os.PathLike, weights: str | os.PathLike | Mapping[str, Any] | None = None, *, threads: int = 0,
+         device: str | None = None, seed: int = 0, memory_limit: int | str | None = None, pin_threads: bool = False,
+         timeout: float = 0.0, deadline: float = 0.0) -> Step:
+    """Opens the artifact `path` (a shared library that `compile` wrote) and makes a training state of it.
+
+    weights: parameters and buffers to start from, a safetensors file or a state dict. Without, initial values as the
+        source has them, drawn by `seed`.
+    threads: that compute; 0: all processors of the process. Results do not depend on it.
+    device: None: a GPU if the artifact has code for one that is there, else the CPU; "cpu", "cuda" or "cuda:N".
+    memory_limit: the most that it may take, in bytes or as "2G"; OutOfMemoryError says how much is needed.
+    pin_threads: binds each thread to a processor.
+    timeout: seconds that a wait for a GPU may take; 0: the runtime's default.
+    deadline: seconds that a wait for another rank may take; 0: the runtime's default.
+
+    An artifact for several ranks is loaded by as many processes, started by torchrun, mpirun or srun; they find each
+    other by what these set in the environment. Artifacts run code: load those alone that you trust.
+    """
+    step = Step(path, threads, device, seed, memory_limit, pin_threads, timeout, deadline)
+    try:
+        if isinstance(weights, Mapping):
+            step.load_state_dict(weights)
+        elif weights is not None:
+            step.load_weights(weights)
+    except BaseException:
+        step.close()
+        raise
+    return step
