@@ -1,0 +1,92 @@
+"""A loss function and a model as one functional graph of ATen operations, by `torch.export`."""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+Batch = Sequence[Any] | Mapping[str, Any]
+
+
+class _Entry(nn.Module):
+    """The function of an entry as a module, whose parameters are the model's below `model.`."""
+
+    def __init__(self, model: nn.Module, function: Callable[..., Any]):
+        super().__init__()
+        self.model = model
+        self._function = (function,)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function[0](self.model, *args, **kwargs)
+
+
+PREFIX = "model."
+
+
+def loss_of(model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """The loss that a model computes itself: its result, the result's `.loss` or entry "loss", or the first of a tuple."""
+    result = model(*args, **kwargs)
+    if isinstance(result, Mapping):
+        result = result["loss"] if "loss" in result else None
+    elif hasattr(result, "loss"):
+        result = result.loss
+    elif isinstance(result, tuple | list) and result:
+        result = result[0]
+    if not isinstance(result, torch.Tensor):
+        raise TypeError(f"{type(model).__name__} returns no loss: give `loss=`, a function of the model and the batch")
+    return result
+
+
+def names_of(model: nn.Module, function: Callable[..., Any] | None, batch: Batch) -> list[str]:
+    """Names of the inputs: keys of a dict, else the function's parameters (but the first) or those of the model's forward."""
+    if isinstance(batch, Mapping):
+        return list(batch)
+    described = function or model.forward
+    parameters = [p for p in inspect.signature(described).parameters.values() if p.kind is not p.VAR_KEYWORD][bool(function):]
+    names: list[str] = []
+    for i in range(len(batch)):
+        p = parameters[min(i, len(parameters) - 1)] if parameters else None
+        names.append(p.name if p and p.kind is not p.VAR_POSITIONAL else f"{p.name if p else 'input'}_{i}")
+    return names
+
+
+def _own(value: Any) -> Any:
+    """Tensors of their own: export takes one tensor in two places for one input."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, Mapping):
+        return {k: _own(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(_own(v) for v in value)
+    return value
+
+
+def _keep_no_grad(graph: torch.fx.Graph) -> None:
+    """Detaches what `no_grad` regions return: run_decompositions inlines the regions and forgets them."""
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target is not torch.ops.higher_order.wrap_with_set_grad_enabled or node.args[0]:
+            continue
+        for result in list(node.users):
+            with graph.inserting_after(result):
+                detached = graph.call_function(torch.ops.aten.detach.default, (result,))
+            detached.meta.update(result.meta)
+            result.replace_all_uses_with(detached, delete_user_cb=lambda user: user is not detached)
+
+
+def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
+            kept: Sequence[torch._ops.OpOverload]) -> torch.export.ExportedProgram:
+    """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
+    entry = _Entry(model, function or loss_of)
+    args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
+    program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            _keep_no_grad(module.graph)
+            module.recompile()
+    table = torch.export.default_decompositions()
+    for operation in kept:
+        table.pop(operation, None)
+    return program.run_decompositions(table)

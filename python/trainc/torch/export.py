@@ -1,0 +1,277 @@
+"""`export`: a model, its loss and its optimizer as the text and weights of a module."""
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..compiler import compile
+from ..emit import FLOATS, Builder, Type, Value, number, symbol
+from ..errors import UnsupportedError
+from ..step import Step
+from . import rules  # noqa: F401, registers them
+from .capture import PREFIX, Batch, capture, names_of
+from .optim import Group, groups_of
+from .translate import DTYPES, RULES, Finding, Translator, mutations
+
+NO_GRADIENT = {torch.ops.aten.detach.default}
+SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
+
+
+@dataclass
+class Exported:
+    """A module as text, with the initial values of its tensors.
+
+    text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers. inputs: of each entry, name ->
+    type. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that the
+    loss does not read; they are not in the module. frozen: those that it reads without a gradient.
+    """
+
+    text: str
+    weights: dict[str, torch.Tensor]
+    inputs: dict[str, dict[str, Type]]
+    tied: dict[str, list[str]] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
+    frozen: list[str] = field(default_factory=list)
+    log: list[tuple[str, str]] = field(default_factory=list)
+
+    def save(self, path: str | os.PathLike, weights: str | os.PathLike) -> None:
+        """Writes the text, and the weights as a safetensors file (`trainc-run --init`, `trainc.load(weights=)`)."""
+        with open(path, "w") as f:
+            f.write(self.text)
+        self.save_weights(weights)
+
+    def save_weights(self, path: str | os.PathLike) -> None:
+        header, offset = {}, 0
+        for name, tensor in self.weights.items():
+            size = tensor.numel() * tensor.element_size()
+            header[name] = dict(dtype=SAFETENSORS[DTYPES[tensor.dtype]], shape=list(tensor.shape), data_offsets=[offset, offset + size])
+            offset += size
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(path, "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text)
+            for tensor in self.weights.values():
+                f.write(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+    def step(self, output: str | os.PathLike | None = None, *, threads: int = 0, device: str | None = None, seed: int = 0,
+             **options: Any) -> Step:
+        """Compiles and loads it with its weights. `output` keeps the artifact; `options` are those of `trainc.compile`."""
+        with tempfile.TemporaryDirectory() as folder:
+            library = compile(self, output or os.path.join(folder, "step.so"), **options)
+            weights = os.path.join(folder, "weights.safetensors")
+            self.save_weights(weights)
+            step = Step(library, threads=threads, device=device, seed=seed)
+            step.load_weights(weights)
+            return step
+
+    def report(self) -> str:
+        """Every operation of the model and what it became, and what is not trained."""
+        lines = [f"{operation:40} {text or '(nothing)'}" for operation, text in self.log]
+        lines += [f"not in the module, the loss does not read it: {name}" for name in self.unused]
+        lines += [f"frozen, no gradient reaches it: {name}" for name in self.frozen]
+        lines += [f"{name} is also {', '.join(others)}" for name, others in self.tied.items()]
+        return "\n".join(lines) + "\n"
+
+
+def _trained(program: torch.export.ExportedProgram) -> set[str]:
+    """Parameters from which a path of differentiable operations leads to the loss."""
+    parameters = program.graph_signature.inputs_to_parameters
+    carrying: dict[torch.fx.Node, set[str]] = {}
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            carrying[node] = {parameters[node.name].removeprefix(PREFIX)} if node.name in parameters else set()
+        elif node.op == "call_function":
+            value = node.meta.get("val")
+            floating = not isinstance(value, torch.Tensor) or value.dtype.is_floating_point
+            sources = [carrying[n] for n in node.all_input_nodes if n in carrying]
+            carrying[node] = set().union(*sources) if floating and node.target not in NO_GRADIENT else set()
+        elif node.op == "output":
+            return carrying.get(node.args[0][-1], set())
+    return set()
+
+
+def _flat_names(batch: Batch, names: Sequence[str]) -> list[str]:
+    """A name for every leaf of the batch, in the order in which export flattens it."""
+    found: list[str] = []
+
+    def visit(value: Any, name: str) -> None:
+        if isinstance(value, Mapping):
+            for key in value:
+                visit(value[key], f"{name}.{key}")
+        elif isinstance(value, tuple | list):
+            for i, item in enumerate(value):
+                visit(item, f"{name}.{i}")
+        else:
+            found.append(name.replace(".", "_"))
+
+    for name, value in zip(names, batch.values() if isinstance(batch, Mapping) else batch):
+        visit(value, name)
+    return found
+
+
+def _folded(model: nn.Module) -> set[str]:
+    """Buffers whose values may be computed with: those outside of the state dict, and integers and masks.
+
+    Those that the forward replaces are taken out by the caller.
+    """
+    persistent = set(model.state_dict(keep_vars=True))
+    return {name for name, b in model.named_buffers(remove_duplicate=False) if name not in persistent or not b.dtype.is_floating_point}
+
+
+def _replaced(program: torch.export.ExportedProgram) -> set[str]:
+    return {name for name in mutations(program) if name}
+
+
+def _entry(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, training: bool, canonical: Mapping[str, str]) -> Any:
+    was = [(m, m.training) for m in model.modules()]
+    model.train(training) if not training else None
+    try:
+        names = _flat_names(batch, names_of(model, function, batch))
+        program = capture(model, function, batch, list(RULES))
+        folded = _folded(model) - _replaced(program)
+        translator = Translator(Builder(), dict(canonical))
+        return program, translator, translator.run(program, names, folded.__contains__)
+    finally:
+        for m, mode in was:
+            m.training = mode
+
+
+def _canonical(model: nn.Module) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Of each name of a parameter or buffer the first name of the same tensor, and the other names by the first."""
+    first: dict[int, str] = {}
+    names: dict[str, str] = {}
+    tied: dict[str, list[str]] = {}
+    for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]:
+        names[name] = first.setdefault(id(tensor), name)
+        if names[name] != name:
+            tied.setdefault(names[name], []).append(name)
+    return names, tied
+
+
+def _refuse(findings: Sequence[Finding], what: str) -> None:
+    unique = list(dict.fromkeys(findings))
+    if unique:
+        listed = "\n".join(f"  {f}" for f in unique)
+        raise UnsupportedError(f"{len(unique)} operation{'s' * (len(unique) > 1)} of {what} cannot be translated\n{listed}\n"
+                               "nothing was exported; trainc.torch.report(model, batch) lists every operation with its translation", unique)
+
+
+def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None,
+           optimizer: torch.optim.Optimizer | None = None, *, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
+           accumulate: int = 1, precision: str | None = None, evals: Mapping[str, Any] | None = None) -> Exported:
+    """Translates one training step of a model. Nothing of the model changes.
+
+    example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step.
+    loss: a function of the model and the batch that returns a scalar, the mean over the batch; without, the model's
+        result, its `.loss` or its entry "loss".
+    optimizer: of torch.optim, with its groups; parameters in none of them are frozen. Without: AdamW with PyTorch's
+        defaults for all that require a gradient.
+    clip_grad_norm, clip_grad_value: as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ before each update.
+    accumulate: micro-batches per update; losses are averaged.
+    precision: "bf16" computes products, attention and convolutions in bf16, as docs/Language.md says; None as the
+        model is.
+    evals: name -> function of the model and `example_batch`, or a pair of a function and a batch; exported in eval
+        mode. It returns a tensor, a tuple, or a dict of names.
+
+    UnsupportedError lists all operations that cannot be translated, each with its line in the user's program.
+    """
+    names, tied = _canonical(model)
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    program, step, results = _entry(model, loss, example_batch, True, names)
+    _refuse(step.findings, type(model).__name__)
+    mutated = mutations(program)
+    value = results[-1]
+    if not isinstance(value, Value) or value.type.elements != 1 or value.dtype not in FLOATS:
+        found = f"{value.type}" if isinstance(value, Value) else repr(value)
+        raise UnsupportedError(f"the loss must be one floating-point number that depends on the batch or a parameter, got {found}")
+    value = step.b.reshape(value, [])
+    step.b.location = None
+    for name, new in zip(mutated, results):
+        if name and isinstance(new, Value):
+            step.b.write(f"train.write {new.name} to {symbol(names[name])} : {new.type}")
+    step.b.write(f"train.yield loss({value.name}) : {value.type}")
+
+    entries = []
+    inputs = {"step": step.inputs}
+    for name, given in (evals or {}).items():
+        function, batch = given if isinstance(given, tuple) else (given, example_batch)
+        program_of_eval, t, outputs = _entry(model, function, batch, False, names)
+        _refuse(t.findings, f"eval '{name}'")
+        outputs = [t.value(x) for x, replaced in zip(outputs, mutations(program_of_eval)) if not replaced]
+        labels = _labels(program_of_eval, name, len(outputs))
+        t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
+        inputs[name] = t.inputs
+        entries.append((name, t, labels))
+
+    reading = dict(step.read)
+    constants = dict(step.constants)
+    for _, t, _ in entries:
+        reading |= t.read
+        constants |= t.constants
+    trained = {names[n] for n in _trained(program)}
+    parameters = {name: p for name, p in model.named_parameters() if names[name] == name}
+    groups = _groups(model, optimizer, names)
+    in_group = {p: g for g in groups for p in g.parameters}
+    lines, frozen, weights = [g.text for g in groups if any(p in reading and p in trained for p in g.parameters)], [], {}
+    for name, held in reading.items():
+        tensor = state[name] if name in state else constants[name]
+        weights[name] = tensor.detach()
+        if name not in parameters:
+            lines.append(f"train.buffer {symbol(name)} : {held} init(zeros)")
+        elif name in trained and name in in_group and parameters[name].requires_grad:
+            lines.append(f"train.param {symbol(name)} : {held} init(zeros) optimizer({symbol(in_group[name].name)})")
+        else:
+            frozen.append(name)
+            lines.append(f"train.param {symbol(name)} : {held} init(zeros) frozen")
+    clauses = _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
+    lines += [f"train.step @step({_ports(step.inputs)}){clauses} {{", *step.b.lines, "}"]
+    for name, t, labels in entries:
+        listed = ", ".join(json.dumps(label) for label in labels)
+        lines += [f"train.eval {symbol(name)}({_ports(t.inputs)}) -> ({listed}) {{", *t.b.lines, "}"]
+    return Exported("\n".join(lines) + "\n", weights, inputs, tied, [n for n in parameters if n not in reading], frozen,
+                    step.log + [entry for _, t, _ in entries for entry in t.log])
+
+
+def _labels(program: torch.export.ExportedProgram, name: str, count: int) -> list[str]:
+    """Names of an eval's outputs: the keys of a dict, else the eval's own, numbered if there are several."""
+    spec = program.call_spec.out_spec
+    context = getattr(spec, "context", None)
+    if isinstance(context, list) and len(context) == count and all(isinstance(key, str) for key in context):
+        return context
+    return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
+
+
+def _groups(model: nn.Module, optimizer: torch.optim.Optimizer | None, names: Mapping[str, str]) -> list[Group]:
+    if optimizer is None:
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    return groups_of(optimizer, {id(p): names[name] for name, p in model.named_parameters()})
+
+
+def _clauses(norm: float | None, value: float | None, accumulate: int, precision: str | None) -> str:
+    if norm is not None and value is not None:
+        raise UnsupportedError("clip_grad_norm and clip_grad_value together: the step has one clip")
+    clauses = f" clip(global_norm<{number(norm)}>)" if norm is not None else ""
+    clauses += f" clip(value<{number(value)}>)" if value is not None else ""
+    clauses += f" accumulate({accumulate})" if accumulate != 1 else ""
+    if precision not in (None, "bf16"):
+        raise UnsupportedError(f"precision {precision!r}: expected None or 'bf16'")
+    return clauses + (" precision(compute = bf16)" if precision else "")
+
+
+def _ports(inputs: Mapping[str, Type]) -> str:
+    return ", ".join(f"%{name}: {type}" for name, type in inputs.items())
+
+
+def report(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None) -> str:
+    """Every operation of the step and its translation, or why it has none; a line each."""
+    _, t, _ = _entry(model, loss, example_batch, True, _canonical(model)[0])
+    lines = [f"{operation:40} {text or '(nothing)'}" for operation, text in t.log]
+    return "\n".join(lines + [f"NOT TRANSLATED {finding}" for finding in t.findings]) + "\n"

@@ -1,0 +1,100 @@
+"""Optimizers of `torch.optim` as optimizer groups of the dialect, by PyTorch's formulas."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..emit import number, symbol
+from ..errors import UnsupportedError
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """An optimizer of the module, and the parameters that it updates."""
+
+    name: str
+    text: str
+    parameters: tuple[str, ...]
+
+
+def _attributes(values: Mapping[str, Any], flags: Mapping[str, bool]) -> str:
+    given = [f"{k} = {number(v)}" for k, v in values.items() if v is not None]
+    return ", ".join(given + [f"{k} = {'true' if v else 'false'}" for k, v in flags.items()])
+
+
+def _sgd(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
+    momentum = g["momentum"]
+    numbers = dict(lr=g["lr"], momentum=momentum or None, dampening=g["dampening"] or None if momentum else None, l2=g["weight_decay"] or None)
+    return "sgd", numbers, {"nesterov": True} if g["nesterov"] else {}
+
+
+def _adam_numbers(g: Settings) -> Settings:
+    return dict(lr=g["lr"], b1=g["betas"][0], b2=g["betas"][1], eps=g["eps"])
+
+
+def _adam(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
+    decoupled = g.get("decoupled_weight_decay", False)
+    return "adam", _adam_numbers(g) | {"weight_decay" if decoupled else "l2": g["weight_decay"] or None}, {}
+
+
+def _adamw(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
+    return "adamw", _adam_numbers(g) | dict(weight_decay=g["weight_decay"]), {}
+
+
+def _radam(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
+    decay = "weight_decay" if g["decoupled_weight_decay"] else "l2"
+    return "radam", _adam_numbers(g) | {decay: g["weight_decay"] or None}, {"eps_before_correction": True}
+
+
+def _adamax(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
+    return "adamax", _adam_numbers(g) | dict(l2=g["weight_decay"] or None), {}
+
+
+def _adagrad(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
+    numbers = dict(lr=g["lr"], eps=g["eps"], initial_accumulator_value=g["initial_accumulator_value"], lr_decay=g["lr_decay"] or None,
+                   l2=g["weight_decay"] or None)
+    return "adagrad", numbers, {"eps_in_sqrt": False}
+
+
+def _adadelta(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
+    return "adadelta", dict(lr=g["lr"], rho=g["rho"], eps=g["eps"], l2=g["weight_decay"] or None), {}
+
+
+def _rmsprop(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
+    numbers = dict(lr=g["lr"], decay=g["alpha"], eps=g["eps"], momentum=g["momentum"] or None, l2=g["weight_decay"] or None)
+    flags = {"eps_in_sqrt": False} | ({"centered": True} if g["centered"] else {}) | ({"lr_in_momentum": False} if g["momentum"] else {})
+    return "rmsprop", numbers, flags
+
+
+KINDS: dict[type, Callable[[Settings], tuple[str, Settings, dict[str, bool]]]] = {
+    torch.optim.SGD: _sgd, torch.optim.Adam: _adam, torch.optim.AdamW: _adamw, torch.optim.RAdam: _radam,
+    torch.optim.Adamax: _adamax, torch.optim.Adagrad: _adagrad, torch.optim.Adadelta: _adadelta, torch.optim.RMSprop: _rmsprop}
+REFUSED = {"maximize": "negate the loss instead", "amsgrad": "the dialect's adam has no maximum of second moments"}
+
+
+def groups_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> list[Group]:
+    """A group per param_group. `names` are the parameters' by id(); those that are not the model's are refused."""
+    kind = type(optimizer)
+    if kind not in KINDS:
+        raise UnsupportedError(f"optimizer {kind.__module__}.{kind.__name__}: expected one of "
+                               f"{', '.join(sorted(k.__name__ for k in KINDS))} of torch.optim")
+    groups = []
+    for i, settings in enumerate(optimizer.param_groups):
+        for setting, instead in REFUSED.items():
+            if settings.get(setting):
+                raise UnsupportedError(f"{kind.__name__} with {setting}=True: {instead}")
+        settings = {k: v.item() if isinstance(v, torch.Tensor) else v for k, v in settings.items()}
+        parameters = []
+        for p in settings["params"]:
+            if id(p) not in names:
+                raise UnsupportedError(f"param_groups[{i}] has a parameter of shape {tuple(p.shape)} that is not one of the model's")
+            parameters.append(names[id(p)])
+        name = "optimizer" if len(optimizer.param_groups) == 1 else f"group{i}"
+        word, numbers, flags = KINDS[kind](settings)
+        groups.append(Group(name, f"train.optimizer {symbol(name)} = {word}<{_attributes(numbers, flags)}>", tuple(parameters)))
+    return groups

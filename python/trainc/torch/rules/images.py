@@ -1,0 +1,245 @@
+"""Convolutions, pooling and resizing, of [N, C, H, W]; those of sequences are the same with H = 1."""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...emit import Value
+from ..translate import Translator, Unsupported, rule
+from .indexing import flip
+from .reductions import mean_of
+
+A = torch.ops.aten
+
+
+def _pairs(values: Any, n: int) -> list[int]:
+    values = list(values) if isinstance(values, list | tuple) else [values]
+    return values * n if len(values) == 1 else values
+
+
+def _same(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
+    """Low and high padding of each dimension so that sizes stay; the odd one is behind, as in PyTorch."""
+    totals = [d * (k - 1) for k, d in zip(kernel, dilations)]
+    return [n for total in totals for n in (total // 2, total - total // 2)]
+
+
+@rule(A.conv1d.default, A.conv2d.default, A.conv1d.padding, A.conv2d.padding)
+def conv(t: Translator, x: Value, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Value:
+    weight = t.value(weight)
+    n = weight.rank - 2
+    strides, dilations = _pairs(stride, n), _pairs(dilation, n)
+    if padding == "same":
+        borders = _same(weight.shape[2:], dilations)
+    else:
+        borders = [p for p in _pairs(0 if padding == "valid" else padding, n) for _ in range(2)]
+    return _convolved(t, x, weight, bias, strides, borders, dilations, groups)
+
+
+def _convolved(t: Translator, x: Value, weight: Value, bias: Any, strides: list[int], borders: list[int], dilations: list[int],
+               groups: int) -> Value:
+    n = weight.rank - 2
+    if n not in (1, 2):
+        raise Unsupported(f"a convolution over {n} dimensions: expected 1 or 2")
+    single = x.rank == n + 1  # without a batch
+    if single:
+        x = t.b.reshape(x, [1, *x.shape])
+    if n == 1:
+        x, weight = (t.b.reshape(v, [*v.shape[:2], 1, v.shape[2]]) for v in (x, weight))
+        strides, dilations, borders = [1, *strides], [1, *dilations], [0, 0, *borders]
+    result = t.b.conv2d(x, weight, t.value(bias) if bias is not None else None, strides, borders, dilations, groups)
+    return t.b.reshape(result, t.out.shape)
+
+
+@rule(A.convolution.default)
+def convolution(t: Translator, x: Value, weight: Any, bias: Any, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+                transposed: bool, output_padding: Sequence[int], groups: int) -> Value:
+    if transposed:
+        return _transposed(t, x, t.value(weight), bias, list(stride), list(padding), list(dilation), list(output_padding), groups)
+    return conv(t, x, weight, bias, list(stride), list(padding), list(dilation), groups)
+
+
+@rule(A.conv_transpose1d.default, A.conv_transpose2d.input)
+def conv_transpose(t: Translator, x: Value, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+                   groups: int = 1, dilation: Any = 1) -> Value:
+    weight = t.value(weight)
+    n = weight.rank - 2
+    return _transposed(t, x, weight, bias, *(_pairs(v, n) for v in (stride, padding, dilation, output_padding)), groups)
+
+
+def _transposed(t: Translator, x: Value, weight: Value, bias: Any, strides: list[int], padding: list[int], dilations: list[int],
+                extra: list[int], groups: int) -> Value:
+    """The convolution of x, spread by the strides, with the flipped weight: [in, out / g, ...] becomes [out, in / g, ...]."""
+    n = weight.rank - 2
+    if n not in (1, 2):
+        raise Unsupported(f"a transposed convolution over {n} dimensions: expected 1 or 2")
+    inputs, outputs = weight.shape[:2]
+    flipped = flip(t, weight, range(2, weight.rank))
+    parts = t.b.reshape(flipped, [groups, inputs // groups, *flipped.shape[1:]])
+    parts = t.b.transpose(parts, [0, 2, 1, *range(3, n + 3)])
+    kernel = t.b.reshape(parts, [groups * outputs, inputs // groups, *flipped.shape[2:]])
+    full = [d * (k - 1) for d, k in zip(dilations, weight.shape[2:])]
+    low = [f - p for f, p in zip(full, padding)]
+    high = [f - p + e for f, p, e in zip(full, padding, extra)]
+    batch = [0] * (x.rank - n)
+    cut = [max(-v, 0) for v in low], [max(-v, 0) for v in high]
+    x = t.b.pad(x, batch + [max(v, 0) for v in low], batch + [max(v, 0) for v in high], batch + [s - 1 for s in strides])
+    if any(cut[0] + cut[1]):
+        offsets = batch + cut[0]
+        x = t.b.slice(x, offsets, [m - o - h for m, o, h in zip(x.shape, offsets, batch + cut[1])])
+    return _convolved(t, x, kernel, bias, [1] * n, [0] * (2 * n), dilations, groups)
+
+
+# Pooling.
+
+def _plane(t: Translator, x: Value, n: int) -> Value:
+    """As [N, C, H, W]."""
+    spatial = [*[1] * (2 - n), *x.shape[-n:]]
+    outer = x.shape[:-n]
+    return t.b.reshape(x, [math.prod(outer[:-1]), outer[-1], *spatial])
+
+
+def _windows(kernel: Any, stride: Any, padding: Any, n: int) -> tuple[list[int], list[int], list[int]]:
+    window = _pairs(kernel, n)
+    strides = _pairs(stride, n) if stride not in ([], (), None) else window
+    borders = [p for p in _pairs(padding, n) for _ in range(2)]
+    return [1] * (2 - n) + window, [1] * (2 - n) + strides, [0] * (4 - 2 * n) + borders
+
+
+def _ceiled(x: Value, window: list[int], strides: list[int], padding: list[int], out: Sequence[int]) -> list[int]:
+    """Padding with which the last windows of ceil_mode fit."""
+    padding = list(padding)
+    for i in range(2):
+        needed = (out[i] - 1) * strides[i] + window[i] - x.shape[2 + i] - padding[2 * i]
+        padding[2 * i + 1] = max(padding[2 * i + 1], needed)
+    return padding
+
+
+@rule(A.max_pool2d.default, A.max_pool1d.default, A.max_pool2d_with_indices.default)
+def max_pool(t: Translator, x: Value, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Any:
+    n = 1 if "1d" in str(t.node.target) else 2
+    if set(_pairs(dilation, n)) != {1}:
+        raise Unsupported("max pooling with dilation")
+    window, strides, borders = _windows(kernel, stride, padding, n)
+    plane, out = _plane(t, x, n), t.out
+    if ceil_mode:
+        borders = _ceiled(plane, window, strides, borders, [*[1] * (2 - n), *out.shape[-n:]])
+        if any(b >= w for b, w in zip(borders, [w for w in window for _ in range(2)])):
+            raise Unsupported("max pooling in ceil_mode whose last window lies in the padding")
+    values, _ = t.b.pool2d("max_pool2d", plane, window, strides, borders)
+    result = t.b.reshape(values, out.shape)
+    return (result, None) if "indices" in str(t.node.target) else result
+
+
+@rule(A.avg_pool2d.default, A.avg_pool1d.default)
+def avg_pool(t: Translator, x: Value, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+             count_include_pad: bool = True, divisor_override: int | None = None) -> Value:
+    n = 1 if "1d" in str(t.node.target) else 2
+    window, strides, borders = _windows(kernel, stride, padding, n)
+    plane, out = _plane(t, x, n), t.out
+    if ceil_mode:
+        wider = _ceiled(plane, window, strides, borders, [*[1] * (2 - n), *out.shape[-n:]])
+        if wider != borders and count_include_pad:
+            raise Unsupported("average pooling in ceil_mode that counts padding")
+        borders = wider
+    result, = t.b.pool2d("avg_pool2d", plane, window, strides, borders, count_include_pad or not any(borders))
+    if divisor_override:
+        result = t.b.binary("mul", result, t.b.like(math.prod(window) / divisor_override, result))
+    return t.b.reshape(result, out.shape)
+
+
+@rule(A.adaptive_avg_pool2d.default, A._adaptive_avg_pool2d.default, A.adaptive_avg_pool1d.default)
+def adaptive_avg_pool(t: Translator, x: Value, size: Any) -> Value:
+    """Window i of n in a dimension of m goes from floor(i m / n) to ceil((i + 1) m / n)."""
+    n = 1 if "1d" in str(t.node.target) else 2
+    out = t.out.shape
+    for dim in range(x.rank - n, x.rank):
+        x = _adaptive(t, x, dim, out[dim])
+    return x
+
+
+def _adaptive(t: Translator, x: Value, dim: int, n: int) -> Value:
+    m = x.shape[dim]
+    if n == m:
+        return x
+    if m % n == 0:
+        shape = [*x.shape[:dim], n, m // n, *x.shape[dim + 1:]]
+        return mean_of(t, t.b.reshape(x, shape), [dim + 1], False)
+    windows = [(i * m // n, -(-(i + 1) * m // n)) for i in range(n)]
+    return t.b.concat([mean_of(t, t.b.slice_dim(x, dim, a, b - a), [dim], True) for a, b in windows], dim)
+
+
+@rule(A.adaptive_max_pool2d.default, A.adaptive_max_pool1d.default)
+def adaptive_max_pool(t: Translator, x: Value, size: Any) -> tuple[Value, None]:
+    n = 1 if "1d" in str(t.node.target) else 2
+    out = t.out.shape
+    window = [m // k for m, k in zip(x.shape[-n:], out[-n:])]
+    if any(m % k for m, k in zip(x.shape[-n:], out[-n:])):
+        raise Unsupported(f"adaptive max pooling of {x.shape[-n:]} to {out[-n:]}: expected sizes that divide")
+    values, _ = t.b.pool2d("max_pool2d", _plane(t, x, n), [1] * (2 - n) + window, [1] * (2 - n) + window, [0] * 4)
+    return t.b.reshape(values, out), None
+
+
+# Resizing.
+
+def _interpolated(t: Translator, x: Value, dim: int, matrix: torch.Tensor) -> Value:
+    """The product of a dimension with a constant [in, out]."""
+    order = [i for i in range(x.rank) if i != dim] + [dim]
+    rows = t.b.transpose(x, order)
+    flat = t.b.reshape(rows, [x.type.elements // x.shape[dim], x.shape[dim]])
+    result = t.b.reshape(t.b.matmul(flat, t.value(matrix, x.dtype)), [*rows.shape[:-1], matrix.shape[1]])
+    return t.b.transpose(result, [order.index(i) for i in range(x.rank)])
+
+
+def _source(n: int, m: int, scale: float | None, offset: float) -> torch.Tensor:
+    """Where output i of m lies in n: (i + offset) n / m - offset."""
+    ratio = 1 / scale if scale else n / m
+    return (torch.arange(m, dtype=torch.float64) + offset) * ratio - offset
+
+
+def _scales(scales: Sequence[Any], n: int) -> list[float | None]:
+    given = [s for s in scales if isinstance(s, float | int) and not isinstance(s, bool)]
+    listed = next((list(s) for s in scales if isinstance(s, list | tuple)), given)
+    return [*listed] if len(listed) == n else [None] * n
+
+
+@rule(A.upsample_nearest2d.vec, A.upsample_nearest2d.default, A.upsample_nearest1d.vec, A.upsample_nearest1d.default,
+      A._upsample_nearest_exact2d.vec, A._upsample_nearest_exact2d.default)
+def upsample_nearest(t: Translator, x: Value, size: Any, *scales: Any) -> Value:
+    exact = "exact" in str(t.node.target)
+    n = x.rank - 2
+    for dim, scale in zip(range(2, x.rank), _scales(scales, n)):
+        m = t.out.shape[dim]
+        if m % x.shape[dim] == 0 and (not scale or scale == m // x.shape[dim]):  # every element the same number of times
+            times = m // x.shape[dim]
+            split = t.b.reshape(x, [*x.shape[:dim + 1], 1, *x.shape[dim + 1:]])
+            spread = t.b.broadcast(split, [*x.shape[:dim + 1], times, *x.shape[dim + 1:]])
+            x = t.b.reshape(spread, [*x.shape[:dim], m, *x.shape[dim + 1:]])
+            continue
+        ratio = 1 / scale if scale else x.shape[dim] / m
+        at = ((torch.arange(m) + (0.5 if exact else 0.0)) * ratio).floor().long().clamp(0, x.shape[dim] - 1)
+        x = _interpolated(t, x, dim, torch.nn.functional.one_hot(at, x.shape[dim]).T)
+    return x
+
+
+@rule(A.upsample_bilinear2d.vec, A.upsample_bilinear2d.default, A.upsample_linear1d.vec, A.upsample_linear1d.default)
+def upsample_linear(t: Translator, x: Value, size: Any, align_corners: bool, *scales: Any) -> Value:
+    for dim, scale in zip(range(2, x.rank), _scales(scales, x.rank - 2)):
+        n, m = x.shape[dim], t.out.shape[dim]
+        if n == m and (not scale or scale == 1):
+            continue
+        if align_corners:
+            at = torch.arange(m, dtype=torch.float64) * ((n - 1) / (m - 1) if m > 1 else 0.0)
+        else:
+            at = _source(n, m, scale, 0.5).clamp(min=0)
+        low = at.floor().long().clamp(0, n - 1)
+        high = (low + 1).clamp(max=n - 1)
+        share = (at - low).clamp(0, 1)
+        matrix = torch.zeros(n, m, dtype=torch.float64)
+        columns = torch.arange(m)
+        matrix.index_put_((low, columns), 1 - share, accumulate=True)
+        matrix.index_put_((high, columns), share, accumulate=True)
+        x = _interpolated(t, x, dim, matrix)
+    return x

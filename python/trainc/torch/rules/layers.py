@@ -1,0 +1,248 @@
+"""Matrix products, embeddings, normalisation, attention and dropout."""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...emit import Value, broadcast_shape
+from ..translate import Translator, Unsupported, rule
+
+A = torch.ops.aten
+
+
+# Products.
+
+@rule(A.linear.default)
+def linear(t: Translator, x: Value, weight: Any, bias: Any = None) -> Value:
+    x, weight = t.value(x), t.value(weight)
+    if weight.rank == 1:  # without the dimension of outputs
+        return t.b.reshape(linear(t, x, t.b.reshape(weight, [1, *weight.shape]), t.b.reshape(bias, [1]) if bias else None), t.out.shape)
+    vector = x.rank == 1
+    out = t.b.matmul(t.b.reshape(x, [1, *x.shape]) if vector else x, weight, t.value(bias) if bias is not None else None, transpose_rhs=True)
+    return t.b.reshape(out, out.shape[1:]) if vector else out
+
+
+@rule(A.mm.default, A.bmm.default, A.matmul.default)
+def matmul(t: Translator, a: Any, b: Any) -> Value:
+    a, b = t.value(a), t.value(b)
+    rows = t.b.reshape(a, [1, *a.shape]) if a.rank == 1 else a
+    columns = t.b.reshape(b, [*b.shape, 1]) if b.rank == 1 else b
+    batch = broadcast_shape(rows.shape[:-2], columns.shape[:-2])
+    rows = t.b.broadcast(rows, [*batch, *rows.shape[-2:]])
+    if columns.rank > 2:
+        columns = t.b.broadcast(columns, [*batch, *columns.shape[-2:]])
+    return t.b.reshape(product(t, rows, columns), t.out.shape)
+
+
+def product(t: Translator, a: Value, b: Value, bias: Value | None = None) -> Value:
+    """The product; operands that are transposed in the last two dimensions are read so."""
+    flags = []
+    operands = []
+    for x in (a, b):
+        source, order = t.b.moved(x)
+        swapped = tuple(order) == (*range(x.rank - 2), x.rank - 1, x.rank - 2)
+        flags.append(swapped)
+        operands.append(source if swapped else x)
+    return t.b.matmul(*operands, bias, transpose_lhs=flags[0], transpose_rhs=flags[1])
+
+
+@rule(A.addmm.default)
+def addmm(t: Translator, bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Value:
+    bias, a, b = t.value(bias), t.value(a), t.value(b)
+    if beta == alpha == 1 and bias.rank == 1 and bias.shape[0] == b.shape[1]:
+        return product(t, a, b, bias)
+    out = product(t, a, b)
+    return _sum(t, bias, out, beta, alpha)
+
+
+@rule(A.baddbmm.default)
+def baddbmm(t: Translator, bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Value:
+    return _sum(t, t.value(bias), product(t, t.value(a), t.value(b)), beta, alpha)
+
+
+def _sum(t: Translator, bias: Value, out: Value, beta: float, alpha: float) -> Value:
+    out = out if alpha == 1 else t.b.binary("mul", out, t.b.like(alpha, out))
+    if beta == 0:
+        return out
+    return t.b.binary("add", out, bias if beta == 1 else t.b.binary("mul", bias, t.b.like(beta, bias)))
+
+
+@rule(A.mv.default, A.dot.default)
+def with_vector(t: Translator, a: Any, b: Any) -> Value:
+    return matmul(t, a, b)
+
+
+@rule(A.embedding.default)
+def embedding(t: Translator, table: Any, ids: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Value:
+    if scale_grad_by_freq:
+        raise Unsupported("scale_grad_by_freq")
+    table, ids = t.value(table), t.value(ids)
+    rows = t.b.embedding(table, ids)
+    if padding_idx < 0:
+        return rows
+    # The row of padding gets no gradient.
+    padded = t.b.reshape(t.b.compare("eq", ids, t.b.like(padding_idx, ids)), [*ids.shape, 1])
+    return t.b.select(padded, t.b.unary("stop_gradient", rows), rows)
+
+
+# Normalisation.
+
+def _vector(t: Translator, x: Any, size: int, dtype: str, value: float) -> Value:
+    return t.b.splat(value, (size,), dtype) if x is None else t.b.reshape(t.value(x), [size])
+
+
+@rule(A.layer_norm.default, A.native_layer_norm.default)
+def layer_norm(t: Translator, x: Value, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:
+    size = math.prod(shape)
+    rows = t.b.reshape(x, [*x.shape[:x.rank - len(shape)], size])
+    operands = [_vector(t, weight, size, x.dtype, 1.0)] + ([_vector(t, bias, size, x.dtype, 0.0)] if bias is not None else [])
+    result = t.b.reshape(t.b.norm("layer_norm", rows, operands, eps), x.shape)
+    return (result, None, None) if "native" in str(t.node.target) else result
+
+
+@rule(A.rms_norm.default)
+def rms_norm(t: Translator, x: Value, shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Value:
+    size = math.prod(shape)
+    rows = t.b.reshape(x, [*x.shape[:x.rank - len(shape)], size])
+    epsilon = torch.finfo({"f64": torch.float64}.get(x.dtype, torch.float32)).eps if eps is None else eps
+    return t.b.reshape(t.b.norm("rms_norm", rows, [_vector(t, weight, size, x.dtype, 1.0)], epsilon), x.shape)
+
+
+@rule(A.group_norm.default)
+def group_norm(t: Translator, x: Value, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Value:
+    channels = x.shape[1]
+    operands = [_vector(t, weight, channels, x.dtype, 1.0), _vector(t, bias, channels, x.dtype, 0.0)]
+    return t.b.norm("group_norm", x, operands, eps, f" groups {groups}")
+
+
+@rule(A.native_group_norm.default)
+def native_group_norm(t: Translator, x: Value, weight: Any, bias: Any, n: int, c: int, hw: int, groups: int, eps: float) -> Any:
+    return group_norm(t, x, groups, weight, bias, eps), None, None
+
+
+@rule(A._native_batch_norm_legit_functional.default)
+def batch_norm(t: Translator, x: Value, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
+    """(result, None, None, new running mean, new running variance)"""
+    channels = x.shape[1]
+    operands = [_vector(t, weight, channels, x.dtype, 1.0), _vector(t, bias, channels, x.dtype, 0.0), t.value(mean), t.value(var)]
+    result, new_mean, new_var = t.b.batch_norm(x, operands, training, momentum, eps)
+    return result, None, None, new_mean, new_var
+
+
+@rule(A._native_batch_norm_legit.no_stats)
+def batch_norm_without_statistics(t: Translator, x: Value, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
+    channels = x.shape[1]
+    zeros, ones = (t.b.splat(v, (channels,), x.dtype) for v in (0.0, 1.0))
+    operands = [_vector(t, weight, channels, x.dtype, 1.0), _vector(t, bias, channels, x.dtype, 0.0), zeros, ones]
+    return t.b.batch_norm(x, operands, True, momentum, eps)[0], None, None
+
+
+@rule(A._native_batch_norm_legit_no_training.default)
+def batch_norm_in_eval(t: Translator, x: Value, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float) -> Any:
+    return batch_norm(t, x, weight, bias, mean, var, False, momentum, eps)[0], None, None
+
+
+@rule(A.instance_norm.default)
+def instance_norm(t: Translator, x: Value, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool, momentum: float, eps: float, *_: Any) -> Value:
+    if mean is not None:
+        raise Unsupported("instance norm with running statistics")
+    return group_norm(t, x, x.shape[1], weight, bias, eps)
+
+
+# Attention.
+
+def _mask(t: Translator, mask: Any, queries: int, keys: int, causal: bool) -> tuple[Any, bool]:
+    """The mask that is left, and whether attention is causal as the dialect means it: row i sees keys up to i + Tk - Tq."""
+    if causal:  # PyTorch's is from the top left
+        mask = torch.ones(queries, keys, dtype=torch.bool).tril()
+    if not isinstance(mask, torch.Tensor):
+        return mask, False
+    if mask.dtype.is_floating_point:
+        lowest = torch.finfo(mask.dtype).min
+        hidden = mask <= lowest / 2
+        if not bool(((mask == 0) | hidden).all()):
+            return mask, False
+        mask = ~hidden
+    if bool(mask.all()):
+        return None, False
+    wanted = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+    if mask.shape[-2:] == wanted.shape and bool((mask == wanted).all()):
+        return None, True
+    return mask, False
+
+
+@rule(A.scaled_dot_product_attention.default)
+def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+              scale: float | None = None, enable_gqa: bool = False) -> Value:
+    """Operands are [..., H, T, D]; the dialect's are [B, T, H, D]."""
+    q, k, v = (t.value(x) for x in (q, k, v))
+    out, (queries, keys) = t.out, (q.shape[-2], k.shape[-2])
+    mask, causal = _mask(t, attn_mask, queries, keys, is_causal)
+    if q.rank == 2 or q.rank > 4:
+        raise Unsupported(f"attention of operands of rank {q.rank}: expected 3 or 4")
+    if q.rank == 3:  # without heads
+        q, k, v = (t.b.reshape(x, [x.shape[0], 1, *x.shape[1:]]) for x in (q, k, v))
+        if mask is not None and (mask.rank if isinstance(mask, Value) else mask.dim()) == 3:
+            mask = t.value(mask)
+            mask = t.b.reshape(mask, [mask.shape[0], 1, *mask.shape[1:]])
+    batch = broadcast_shape(q.shape[:1], k.shape[:1], v.shape[:1])
+    q, k, v = (t.b.broadcast(x, [*batch, *x.shape[1:]]) for x in (q, k, v))
+    if dropout_p or v.shape[-1] != q.shape[-1] or k.shape[1] != v.shape[1]:
+        return t.b.reshape(_by_definition(t, q, k, v, mask, causal, dropout_p, scale), out.shape)
+    values = [t.b.transpose(x, [0, 2, 1, 3]) for x in (q, k, v)]
+    if scale is None and q.shape[-1] == 0:
+        raise Unsupported("attention of heads without elements")
+    result = t.b.attention(*values, t.value(mask) if mask is not None else None, causal, scale)
+    return t.b.reshape(t.b.transpose(result, [0, 2, 1, 3]), out.shape)
+
+
+def _by_definition(t: Translator, q: Value, k: Value, v: Value, mask: Any, causal: bool, rate: float, scale: float | None) -> Value:
+    """softmax(q k^T scale + mask), dropped out, times v: with the scores in memory."""
+    shared = q.shape[1] // k.shape[1]
+    if shared > 1:
+        k, v = (_repeated(t, x, shared) for x in (k, v))
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = t.b.matmul(t.b.binary("mul", q, t.b.like(scale, q)), k, transpose_rhs=True)
+    if causal:
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril(k.shape[-2] - q.shape[-2])
+    if mask is not None:
+        mask = t.value(mask)
+        scores = (t.b.select(mask, scores, t.b.like(-math.inf, scores)) if mask.dtype == "i1" else
+                  t.b.binary("add", scores, t.b.cast(mask, scores.dtype)))
+    weights = t.b.softmax(scores, 3)
+    return t.b.matmul(drop(t, weights, rate), v)
+
+
+def _repeated(t: Translator, x: Value, times: int) -> Value:
+    b, h, n, d = x.shape
+    return t.b.reshape(t.b.broadcast(t.b.reshape(x, [b, h, 1, n, d]), [b, h, times, n, d]), [b, h * times, n, d])
+
+
+# Dropout.
+
+def drop(t: Translator, x: Value, rate: float) -> Value:
+    if rate == 1:
+        return t.b.splat(0, x.shape, x.dtype)
+    return t.b.dropout(x, rate) if rate else x
+
+
+@rule(A.dropout.default)
+def dropout(t: Translator, x: Value, rate: float, train: bool) -> Value:
+    return drop(t, x, rate) if train else x
+
+
+@rule(A.native_dropout.default)
+def native_dropout(t: Translator, x: Value, rate: float, train: bool | None) -> tuple[Value, None]:
+    return (drop(t, x, rate) if train is not False else x), None
+
+
+@rule(A.feature_dropout.default)
+def feature_dropout(t: Translator, x: Value, rate: float, train: bool) -> Value:
+    """Whole channels: ones of [N, C, 1, ...] dropped out and scaled."""
+    if not train or not rate:
+        return x
+    kept = drop(t, t.b.splat(1, [*x.shape[:2], *[1] * (x.rank - 2)], x.dtype), rate)
+    return t.b.binary("mul", x, kept)

@@ -1,0 +1,277 @@
+"""From a graph of ATen operations to the body of an entry: known values are computed, all others go through rules."""
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.export.graph_signature import InputKind, OutputKind
+
+from ..emit import Builder, Type, Value
+from .capture import PREFIX
+
+DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64",
+          torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.bool: "i1"}
+TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+RULES: dict[Any, Callable[..., Any]] = {}
+RANDOM = torch.Tag.nondeterministic_seeded
+
+
+class Unsupported(Exception):
+    """Raised by a rule: why an operation cannot be translated, and what is nearest."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An operation that cannot be translated, where it stands in the user's program, and why."""
+
+    operation: str
+    module: str
+    file: str
+    line: int
+    text: str
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"{os.path.basename(self.file)}:{self.line}" if self.file else "?"
+        place = f"module '{self.module}', {where}" if self.module else where
+        return f"{self.operation:32} ({place})     {self.text}\n    {self.reason}"
+
+
+def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function (translator, *arguments of the operation) -> results for operations."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for operation in operations:
+            if operation in RULES:
+                raise ValueError(f"{operation} has two rules")
+            RULES[operation] = function
+        return function
+
+    return register
+
+
+def type_of(tensor: torch.Tensor) -> Type:
+    if tensor.dtype not in DTYPES:
+        raise Unsupported(f"no element type for {tensor.dtype}: expected one of {', '.join(map(str, DTYPES))}")
+    return Type(tuple(int(n) for n in tensor.shape), DTYPES[tensor.dtype])
+
+
+def source_of(node: torch.fx.Node) -> tuple[str, int, str]:
+    """File, line and text of the user's program that a node comes from: the innermost frame outside of installed packages."""
+    frames = re.findall(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)', node.meta.get("stack_trace") or "")
+    frames = [f for f in frames if not f[0].startswith("<")]
+    own = [f for f in frames if "site-packages" not in f[0]] or frames
+    return (own[-1][0], int(own[-1][1]), own[-1][2].strip()) if own else ("", 0, "")
+
+
+@dataclass
+class Translator:
+    """Walks the graph of one entry. Known values are torch tensors, the others are Values."""
+
+    builder: Builder
+    canonical: dict[str, str]  # of each parameter and buffer the name that the module has
+    inputs: dict[str, Type] = field(default_factory=dict)
+    read: dict[str, Type] = field(default_factory=dict)  # parameters and buffers that the body reads, by name
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)  # buffers made of large constants
+    findings: list[Finding] = field(default_factory=list)
+    log: list[tuple[str, str]] = field(default_factory=list)  # operations and what became of them
+    node: torch.fx.Node | None = None
+
+    # What rules use.
+
+    @property
+    def b(self) -> Builder:
+        return self.builder
+
+    @property
+    def out(self) -> Type:
+        """The type of the result of the operation that is being translated."""
+        meta = self.node.meta["val"]
+        return type_of(meta[0] if isinstance(meta, tuple | list) else meta)
+
+    def value(self, x: Any, dtype: str | None = None) -> Value:
+        """A Value of a Value, a known tensor or a number; cast to `dtype` if it is given."""
+        if isinstance(x, torch.Tensor):
+            if dtype:
+                x = x.to(TORCH_DTYPES[dtype])
+            return self._constant(x)
+        if isinstance(x, Value):
+            return self.b.cast(x, dtype) if dtype else x
+        if isinstance(x, bool | int | float):
+            return self.b.splat(x, (), dtype or ("i1" if isinstance(x, bool) else "i64" if isinstance(x, int) else "f32"))
+        raise Unsupported(f"expected a tensor or a number, got {x!r}")
+
+    def _constant(self, x: torch.Tensor) -> Value:
+        type = type_of(x)
+        # What expand() has repeated is repeated by the compiler.
+        compact = x[tuple(slice(0, 1) if s == 0 and n > 1 else slice(None) for s, n in zip(x.stride(), x.shape))]
+        if compact.shape != x.shape:
+            return self.b.broadcast(self._constant(compact.contiguous()), type.shape)
+        flat = x.reshape(-1)
+        if flat.numel() == 0:
+            raise Unsupported("a tensor without elements")
+        if bool((flat == flat[0]).all()) or flat.numel() == 1:
+            return self.b.splat(flat[0].item(), type.shape, type.dtype)
+        if (regular := self._triangle(x) if type.dtype == "i1" else self._range(x)) is not None:
+            return regular
+        if x.numel() * x.element_size() > 4096:  # a constant is written at every step, a buffer is there
+            return self._large(x, type)
+        return self.b.constant(_bytes(x), type.shape, type.dtype)
+
+    def _large(self, x: torch.Tensor, type: Type) -> Value:
+        """A buffer that holds a constant; masks as bytes."""
+        stored = x.to(torch.int8) if type.dtype == "i1" else x
+        for name, other in self.constants.items():
+            if other.dtype == stored.dtype and other.shape == stored.shape and _bytes(other) == _bytes(stored):
+                break
+        else:
+            name = f"constant.{len(self.constants)}"
+            self.constants[name] = stored.contiguous()
+        return self.b.cast(self.b.read(name, type_of(stored)), type.dtype)
+
+    def _range(self, x: torch.Tensor) -> Value | None:
+        """Integers a + b i along one dimension."""
+        if x.dtype.is_floating_point:
+            return None
+        moving = [d for d, n in enumerate(x.shape) if n > 1 and bool((x.select(d, 0) != x.select(d, 1)).any())]
+        if len(moving) != 1:
+            return None
+        d = moving[0]
+        line = x[tuple(slice(None) if i == d else 0 for i in range(x.dim()))]
+        begin, step = int(line[0]), int(line[1] - line[0])
+        expected = torch.arange(begin, begin + step * len(line), step) if step else None
+        shape = [-1 if i == d else 1 for i in range(x.dim())]
+        if expected is None or not torch.equal(expected.to(x.dtype).reshape(shape).expand(x.shape), x):
+            return None
+        dtype = DTYPES[x.dtype]
+        result = self.b.iota(d, x.shape, dtype)
+        if step != 1:
+            result = self.b.binary("mul", result, self.b.splat(step, (), dtype))
+        return self.b.binary("add", result, self.b.splat(begin, (), dtype)) if begin else result
+
+    def _triangle(self, x: torch.Tensor) -> Value | None:
+        """A mask that is true where column - row is at most, or at least, a number."""
+        if x.dim() < 2 or any(n != 1 for n in x.shape[:-2]):
+            return None
+        rows, columns = x.shape[-2:]
+        difference = torch.arange(columns) - torch.arange(rows).unsqueeze(1)
+        flat, is_true = x.reshape(rows, columns), difference[x.reshape(rows, columns)]
+        for kind, bound, made in (("le", int(is_true.max()), difference <= is_true.max()),
+                                  ("ge", int(is_true.min()), difference >= is_true.min())):
+            if torch.equal(made, flat):
+                column, row = self.b.iota(1, (rows, columns), "i32"), self.b.iota(0, (rows, columns), "i32")
+                difference = self.b.binary("sub", column, row)
+                return self.b.reshape(self.b.compare(kind, difference, self.b.splat(bound, (), "i32")), x.shape)
+        return None
+
+    def pair(self, a: Any, b: Any, dtype: str | None = None) -> tuple[Value, Value]:
+        """Two operands in one type: `dtype`, or that of the result."""
+        dtype = dtype or self.out.dtype
+        return self.value(a, dtype), self.value(b, dtype)
+
+    def promoted(self, a: Any, b: Any) -> str:
+        """The type in which PyTorch computes with two operands."""
+        def stand_in(x: Any) -> Any:
+            if isinstance(x, Value):
+                return torch.empty((1,) * x.rank, dtype=TORCH_DTYPES[x.dtype])
+            return x
+        return DTYPES[torch.result_type(stand_in(a), stand_in(b))]
+
+    # The walk.
+
+    def run(self, program: torch.export.ExportedProgram, names: Sequence[str], known: Callable[[str], bool]) -> list[Any]:
+        """Translates the graph; its outputs. `names` are those of the user's inputs in their order; `known` says whether
+        the buffer or constant of that name may be computed with."""
+        env: dict[torch.fx.Node, Any] = {}
+        given = iter(names)
+        specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+        for node in program.graph.nodes:
+            self.node = node
+            if node.op == "placeholder":
+                env[node] = self._placeholder(program, node, specs[node.name], given, known)
+            elif node.op == "call_function":
+                env[node] = self._call(node, env)
+            elif node.op == "output":
+                return [env.get(x, x) if isinstance(x, torch.fx.Node) else x for x in node.args[0]]
+            elif node.op == "get_attr":
+                env[node] = getattr(program.graph_module, node.target)
+        raise AssertionError("a graph without outputs")
+
+    def _placeholder(self, program, node, spec, given, known) -> Any:
+        if spec.kind == InputKind.USER_INPUT:
+            name, meta = next(given), node.meta.get("val")
+            if not isinstance(meta, torch.Tensor):
+                return meta
+            if not node.users:
+                return None
+            self.inputs[name] = type_of(meta)
+            return Value(f"%{name}", self.inputs[name])
+        name = spec.target.removeprefix(PREFIX)
+        name = self.canonical.get(name, name)
+        if spec.kind == InputKind.CONSTANT_TENSOR or (spec.kind == InputKind.BUFFER and known(name)):
+            source = program.constants if spec.target in program.constants else program.state_dict
+            return source[spec.target].detach()
+        if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
+            raise Unsupported(f"an input of kind {spec.kind.name}")
+        if not node.users:
+            return None
+        type = self.read[name] = type_of(node.meta["val"])
+        return self.b.read(name, type)
+
+    def _call(self, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
+        if str(node.target).startswith("aten._assert"):
+            return None  # of what export has seen to hold
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: env[n])
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        if node.target not in RULES or not _has_value((args, kwargs)):
+            if not _has_value((args, kwargs)) and RANDOM not in getattr(node.target, "tags", ()):
+                with torch.no_grad():
+                    return node.target(*args, **kwargs)
+        file, line, text = source_of(node)
+        self.b.location = (os.path.basename(file), line) if file else None
+        try:
+            if node.target not in RULES:
+                raise Unsupported("no rule" + HINTS.get(str(node.target).split(".")[1], ""))
+            before = len(self.b.lines)
+            result = RULES[node.target](self, *args, **kwargs)
+            self.log.append((str(node.target), "; ".join(l.strip().split(" loc(")[0] for l in self.b.lines[before:])))
+            return result
+        except (Unsupported, ValueError, IndexError) as e:
+            module = (list((node.meta.get("nn_module_stack") or {}).values()) or [("", "")])[-1][0]
+            self.findings.append(Finding(str(node.target), module.removeprefix(PREFIX), file, line, text, str(e)))
+            return self._stand_in(node.meta.get("val"))
+
+    def _stand_in(self, meta: Any) -> Any:
+        """Values in place of what could not be translated, so that all that cannot be is found."""
+        if isinstance(meta, torch.Tensor) and meta.dtype in DTYPES:
+            return Value("%unsupported", type_of(meta))
+        return tuple(map(self._stand_in, meta)) if isinstance(meta, tuple | list) else None
+
+
+HINTS = {
+    "sort": ": for the k largest with k <= 8 use torch.topk",
+    "randn_like": ": of random numbers only dropout is translated; make the noise an input of the step",
+    "rand": ": of random numbers only dropout is translated; make the noise an input of the step",
+}
+
+
+def _has_value(arguments: Any) -> bool:
+    if isinstance(arguments, dict):
+        return any(map(_has_value, arguments.values()))
+    return any(map(_has_value, arguments)) if isinstance(arguments, tuple | list) else isinstance(arguments, Value)
+
+
+def _bytes(x: torch.Tensor) -> bytes:
+    return bytes(x.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
+
+
+def mutations(program: torch.export.ExportedProgram) -> list[str | None]:
+    """Per output: the buffer that it replaces, or None for results."""
+    return [spec.target.removeprefix(PREFIX) if spec.kind == OutputKind.BUFFER_MUTATION else None
+            for spec in program.graph_signature.output_specs]
