@@ -6,12 +6,14 @@ compiler checks; `docs/Language.md` has what the operations mean. Front ends tra
 from __future__ import annotations
 
 import math
+import re
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 FLOATS = ("f64", "f32", "bf16", "f16")
 BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1}
-LISTED = 16  # elements up to which a constant is written as numbers
+_NAMES = re.compile(r"%\w+")
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,6 @@ def number(value: float) -> str:
     if math.isfinite(value):
         text = repr(float(value))
         return text.replace("e", ".0e") if "e" in text and "." not in text else text
-    import struct
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X} : f64"
 
 
@@ -116,6 +117,17 @@ class Builder:
         values = tuple(Value(self.name(), t) for t in results)
         self.write(f"{', '.join(v.name for v in values)} = {text}")
         return values
+
+    def body(self) -> list[str]:
+        """The lines without operations whose results nothing uses."""
+        used: set[str] = set()
+        kept: list[str] = []
+        for line in reversed(self.lines):
+            results, equals, text = line.partition(" = ")
+            if not equals or not used.isdisjoint(_NAMES.findall(results)):
+                used.update(_NAMES.findall(text if equals else line))
+                kept.append(line)
+        return kept[::-1]
 
     def one(self, text: str, shape: Sequence[int], dtype: str) -> Value:
         return self.op(text, [Type(tuple(shape), dtype)])[0]

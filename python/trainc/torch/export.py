@@ -98,22 +98,25 @@ def _trained(program: torch.export.ExportedProgram) -> set[str]:
     return set()
 
 
-def _flat_names(batch: Batch, names: Sequence[str]) -> list[str]:
-    """A name for every leaf of the batch, in the order in which export flattens it."""
-    found: list[str] = []
+def _names_of_leaves(program: torch.export.ExportedProgram, names: Sequence[str]) -> dict[str, str]:
+    """Of each placeholder of the batch the user's name; items of nested batches are `name_key`."""
+    args, kwargs = program.call_spec.in_spec.unflatten(list(program.graph_signature.user_inputs))
+    found: dict[str, str] = {}
 
-    def visit(value: Any, name: str) -> None:
-        if isinstance(value, Mapping):
-            for key in value:
-                visit(value[key], f"{name}.{key}")
-        elif isinstance(value, tuple | list):
-            for i, item in enumerate(value):
-                visit(item, f"{name}.{i}")
-        else:
-            found.append(name.replace(".", "_"))
+    def visit(leaf: Any, name: str) -> None:
+        if isinstance(leaf, Mapping):
+            for key, item in leaf.items():
+                visit(item, f"{name}_{key}")
+        elif isinstance(leaf, tuple | list):
+            for i, item in enumerate(leaf):
+                visit(item, f"{name}_{i}")
+        elif leaf is not None:
+            found[str(leaf)] = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
 
-    for name, value in zip(names, batch.values() if isinstance(batch, Mapping) else batch):
-        visit(value, name)
+    for name, leaf in [*zip(names, args), *kwargs.items()]:
+        visit(leaf, name)
+    if len(set(found.values())) < len(found):
+        raise UnsupportedError(f"two inputs of one name: {', '.join(found.values())}")
     return found
 
 
@@ -134,8 +137,8 @@ def _entry(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, 
     was = [(m, m.training) for m in model.modules()]
     model.train(training) if not training else None
     try:
-        names = _flat_names(batch, names_of(model, function, batch))
         program = capture(model, function, batch, list(RULES))
+        names = _names_of_leaves(program, names_of(model, function, batch))
         folded = _folded(model) - _replaced(program)
         translator = Translator(Builder(), dict(canonical))
         return program, translator, translator.run(program, names, folded.__contains__)
@@ -188,6 +191,9 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     program, step, results = _entry(model, loss, example_batch, True, names)
     _refuse(step.findings, type(model).__name__)
     mutated = mutations(program)
+    if mutated.count(None) != 1:
+        raise UnsupportedError(f"the loss function returns {mutated.count(None)} tensors: expected the loss alone; "
+                               "what else is wanted is an eval's result")
     value = results[-1]
     if not isinstance(value, Value) or value.type.elements != 1 or value.dtype not in FLOATS:
         found = f"{value.type}" if isinstance(value, Value) else repr(value)
@@ -195,7 +201,8 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     value = step.b.reshape(value, [])
     step.b.location = None
     for name, new in zip(mutated, results):
-        if name and isinstance(new, Value):
+        if name:
+            new = step.value(new)
             step.b.write(f"train.write {new.name} to {symbol(names[name])} : {new.type}")
     step.b.write(f"train.yield loss({value.name}) : {value.type}")
 
@@ -232,10 +239,10 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
             frozen.append(name)
             lines.append(f"train.param {symbol(name)} : {held} init(zeros) frozen")
     clauses = _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
-    lines += [f"train.step @step({_ports(step.inputs)}){clauses} {{", *step.b.lines, "}"]
+    lines += [f"train.step @step({_ports(step.inputs)}){clauses} {{", *step.b.body(), "}"]
     for name, t, labels in entries:
         listed = ", ".join(json.dumps(label) for label in labels)
-        lines += [f"train.eval {symbol(name)}({_ports(t.inputs)}) -> ({listed}) {{", *t.b.lines, "}"]
+        lines += [f"train.eval {symbol(name)}({_ports(t.inputs)}) -> ({listed}) {{", *t.b.body(), "}"]
     return Exported("\n".join(lines) + "\n", weights, inputs, tied, [n for n in parameters if n not in reading], frozen,
                     step.log + [entry for _, t, _ in entries for entry in t.log])
 

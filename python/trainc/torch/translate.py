@@ -4,7 +4,7 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", to
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.bool: "i1"}
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 RULES: dict[Any, Callable[..., Any]] = {}
+OURS = tuple(os.path.dirname(os.path.abspath(m.__file__)) for m in (torch, __import__("trainc")))
 RANDOM = torch.Tag.nondeterministic_seeded
 
 
@@ -62,11 +63,13 @@ def type_of(tensor: torch.Tensor) -> Type:
 
 
 def source_of(node: torch.fx.Node) -> tuple[str, int, str]:
-    """File, line and text of the user's program that a node comes from: the innermost frame outside of installed packages."""
+    """File, line and text that a node comes from: the innermost frame of the user's program, else of the library of models."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)', node.meta.get("stack_trace") or "")
-    frames = [f for f in frames if not f[0].startswith("<")]
-    own = [f for f in frames if "site-packages" not in f[0]] or frames
-    return (own[-1][0], int(own[-1][1]), own[-1][2].strip()) if own else ("", 0, "")
+    frames = [f for f in frames if not f[0].startswith(("<", *OURS))]
+    for own in ([f for f in frames if "site-packages" not in f[0]], frames):
+        if own:
+            return own[-1][0], int(own[-1][1]), own[-1][2].strip()
+    return "", 0, ""
 
 
 @dataclass
@@ -184,16 +187,15 @@ class Translator:
 
     # The walk.
 
-    def run(self, program: torch.export.ExportedProgram, names: Sequence[str], known: Callable[[str], bool]) -> list[Any]:
-        """Translates the graph; its outputs. `names` are those of the user's inputs in their order; `known` says whether
+    def run(self, program: torch.export.ExportedProgram, names: Mapping[str, str], known: Callable[[str], bool]) -> list[Any]:
+        """Translates the graph; its outputs. `names` are the user's, of placeholders of the batch; `known` says whether
         the buffer or constant of that name may be computed with."""
         env: dict[torch.fx.Node, Any] = {}
-        given = iter(names)
         specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
         for node in program.graph.nodes:
             self.node = node
             if node.op == "placeholder":
-                env[node] = self._placeholder(program, node, specs[node.name], given, known)
+                env[node] = self._placeholder(program, node, specs[node.name], names, known)
             elif node.op == "call_function":
                 env[node] = self._call(node, env)
             elif node.op == "output":
@@ -202,13 +204,14 @@ class Translator:
                 env[node] = getattr(program.graph_module, node.target)
         raise AssertionError("a graph without outputs")
 
-    def _placeholder(self, program, node, spec, given, known) -> Any:
+    def _placeholder(self, program, node, spec, names, known) -> Any:
         if spec.kind == InputKind.USER_INPUT:
-            name, meta = next(given), node.meta.get("val")
+            meta = node.meta.get("val")
             if not isinstance(meta, torch.Tensor):
                 return meta
             if not node.users:
                 return None
+            name = names[node.name]
             self.inputs[name] = type_of(meta)
             return Value(f"%{name}", self.inputs[name])
         name = spec.target.removeprefix(PREFIX)

@@ -224,12 +224,14 @@ def masked_fill(t: Translator, x: Value, mask: Any, value: Any) -> Value:
     return t.b.select(t.value(mask, "i1"), *t.pair(value, x))
 
 
-def bounded(t: Translator, x: Value, low: Any, high: Any, open_bounds: bool = False) -> Value:
-    """x between bounds; at a bound the gradient is x's, or with `open_bounds` 0. NaN stays NaN."""
-    for bound, closed, opened in ((low, "lt", "le"), (high, "gt", "ge")):
-        if bound is not None:
-            bound = t.value(bound, x.dtype)
-            x = t.b.select(t.b.compare(opened if open_bounds else closed, x, bound), bound, x)
+def bounded(t: Translator, x: Value, low: Any, high: Any) -> Value:
+    """x between bounds. At a bound that is a number the gradient is 0, with one that is a tensor it is shared. NaN stays NaN."""
+    for bound, kind, beyond in ((low, "max", "le"), (high, "min", "ge")):
+        if isinstance(bound, Value | torch.Tensor):
+            x = t.b.binary(kind, x, t.value(bound, x.dtype))
+        elif bound is not None:
+            bound = t.b.like(bound, x)
+            x = t.b.select(t.b.compare(beyond, x, bound), bound, x)
     return x
 
 
@@ -312,7 +314,7 @@ def gelu(t: Translator, x: Value, approximate: str = "none") -> Value:
 
 @rule(A.hardtanh.default)
 def hardtanh(t: Translator, x: Value, low: float = -1.0, high: float = 1.0) -> Value:
-    return bounded(t, x, low, high, open_bounds=True)
+    return bounded(t, x, low, high)
 
 
 @rule(A.relu6.default)
@@ -323,7 +325,7 @@ def relu6(t: Translator, x: Value) -> Value:
 @rule(A.hardsigmoid.default)
 def hardsigmoid(t: Translator, x: Value) -> Value:
     """min(max(x + 3, 0), 6) / 6, whose gradient is 0 at and beyond the corners."""
-    return t.b.binary("div", *t.pair(bounded(t, t.b.binary("add", *t.pair(x, 3.0)), 0.0, 6.0, open_bounds=True), 6.0))
+    return t.b.binary("div", *t.pair(bounded(t, t.b.binary("add", *t.pair(x, 3.0)), 0.0, 6.0), 6.0))
 
 
 @rule(A.hardswish.default)

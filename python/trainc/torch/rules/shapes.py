@@ -142,3 +142,8 @@ def new_full(t: Translator, x: Value, size: Sequence[int], value: float, **_: An
 @rule(A.broadcast_tensors.default)
 def broadcast_tensors(t: Translator, tensors: Sequence[Any]) -> tuple[Value, ...]:
     return tuple(t.b.broadcast(t.value(x), [int(n) for n in meta.shape]) for x, meta in zip(tensors, t.node.meta["val"]))
+
+
+@rule(A.copy.default)
+def copy(t: Translator, target: Any, source: Any, *_: Any) -> Value:
+    return t.b.broadcast(t.value(source, t.out.dtype), t.out.shape)

@@ -1,0 +1,257 @@
+# REQUIRES: torch
+# RUN: %python %s
+"""What an export of PyTorch models gets wrong easily: each trap is a model whose training must be PyTorch's."""
+import os
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from against_torch import adamw, agree, trainc  # noqa: E402
+
+torch.manual_seed(3)
+torch.set_default_dtype(torch.float64)
+
+
+def no_grad_region():
+    """run_decompositions forgets that a region had no gradient: a teacher would be trained."""
+    class Distilled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.student, self.teacher = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x):
+            with torch.no_grad():
+                target = self.teacher(x).softmax(-1)
+            return F.cross_entropy(self.student(x), target)
+
+    exported = agree(Distilled(), (torch.randn(5, 4),))
+    assert exported.frozen == ["teacher.weight", "teacher.bias"], exported.frozen
+    assert "nn.stop_gradient" in exported.text
+
+
+def detached():
+    class Straight(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            h = self.a(x)
+            return (self.b(h.detach()) ** 2).mean() + h.mean()
+
+    agree(Straight(), (torch.randn(5, 4),))
+
+
+def without_gradient():
+    """PyTorch does not even decay what has no gradient; a parameter that nothing reads is left out."""
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
+            self.only_compared = nn.Parameter(torch.randn(3))
+
+        def forward(self, x):
+            y = self.used(x)
+            return torch.where(self.only_compared > 0, y, 2 * y).square().mean()
+
+    exported = agree(Parts(), (torch.randn(5, 4),))
+    assert exported.frozen == ["only_compared"] and exported.unused == ["unused.weight", "unused.bias"]
+    model = Parts()
+    model.used.bias.requires_grad_(False)
+    assert "used.bias" in agree(model, (torch.randn(5, 4),)).frozen
+
+
+def constants():
+    """Masks and positions are known: attention becomes causal, positions an iota; what the state dict has stays a buffer."""
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.positions, self.qkv = nn.Embedding(11, 8), nn.Embedding(6, 8), nn.Linear(8, 24)
+            self.register_buffer("mask", torch.ones(6, 6, dtype=torch.bool).tril()[None, None], persistent=False)
+            self.register_buffer("scale", torch.randn(8))
+
+        def forward(self, ids):
+            h = self.embedding(ids) + self.positions(torch.arange(ids.shape[1]))
+            q, k, v = (x.unflatten(-1, (2, 4)).transpose(1, 2) for x in self.qkv(h * self.scale).chunk(3, -1))
+            h = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask).transpose(1, 2).flatten(2)
+            return h.square().mean()
+
+    exported = agree(Positions(), (torch.randint(0, 11, (3, 6)),))
+    assert " causal " in exported.text and "nn.iota" in exported.text and "mask" not in exported.weights
+    assert "train.buffer @scale" in exported.text
+    assert exported.text.count("nn.transpose") == 0, "transposes of heads must cancel"
+
+
+def tied():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(9, 5), nn.Linear(5, 9, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids, targets):
+            return F.cross_entropy(self.head(self.table(ids)), targets)
+
+    exported = agree(Tied(), (torch.randint(0, 9, (7,)), torch.randint(0, 9, (7,))))
+    assert exported.tied == {"table.weight": ["head.weight"]} and list(exported.weights) == ["table.weight"]
+
+
+def one_tensor_twice():
+    """Export takes one tensor in two places for one input."""
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x, y):
+            return F.mse_loss(self.fc(x), y)
+
+    x = torch.randn(5, 4)
+    exported = agree(Two(), [(x, x), (torch.randn(5, 4), torch.randn(5, 4))])
+    assert list(exported.inputs["step"]) == ["x", "y"]
+
+
+def causal_from_the_top_left():
+    """is_causal of fewer queries than keys is PyTorch's, not the dialect's."""
+    class Cross(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.kv = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x, y):
+            q, k = self.q(x).view(2, 3, 2, 4).transpose(1, 2), self.kv(y).view(2, 5, 2, 4).transpose(1, 2)
+            return F.scaled_dot_product_attention(q, k, k, is_causal=True).square().mean()
+
+    agree(Cross(), (torch.randn(2, 3, 8), torch.randn(2, 5, 8)))
+
+
+def corners():
+    """Gradients at bounds and corners, where the dialect's own operations give other halves."""
+    functions = dict(
+        clamp=lambda x: x.clamp(0, 1), clamp_tensor=lambda x: x.clamp(torch.zeros(8), torch.ones(8)), hardtanh=F.hardtanh, relu6=F.relu6, hardswish=F.hardswish, hardsigmoid=F.hardsigmoid, relu=F.relu,
+        leaky_relu=F.leaky_relu, elu=F.elu, softplus=F.softplus, abs=torch.abs, clamp_min=lambda x: x.clamp_min(0.5),
+        huber=lambda x: F.huber_loss(x, 0 * x + 1, reduction="none"), smooth_l1=lambda x: F.smooth_l1_loss(x, 0 * x, reduction="none"))
+
+    class Corners(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x = nn.ParameterDict({name: torch.tensor([-3.0, -1.0, 0.0, 0.5, 1.0, 3.0, 6.0, 7.0]) for name in functions})
+
+        def forward(self, w):
+            return sum((f(self.x[name]) * w).sum() for name, f in functions.items())
+
+    agree(Corners(), (torch.randn(8),), optimizer=lambda p: torch.optim.SGD(p, 1.0), updates=1, bar=1.0)
+
+
+def one_index():
+    """max(dim) gives the gradient to one of equal elements, amax to all."""
+    class Ties(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x = nn.Parameter(torch.tensor([[1.0, 2.0, 2.0], [3.0, 3.0, 3.0]]))
+
+        def forward(self, w):
+            return (self.x.max(1).values * w).sum() + 3 * (self.x.amax(1) * w).sum() + (self.x.topk(2).values.sum(1) * w).sum()
+
+    agree(Ties(), (torch.randn(2),), updates=1)
+
+
+def classes_second():
+    """Cross entropy of images has its classes in dimension 1; weights, ignored targets and smoothing count as in PyTorch."""
+    class Pixels(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, padding=1)
+            self.register_buffer("weight", torch.tensor([1.0, 0.5, 2.0, 3.0]))
+
+        def forward(self, x, y):
+            z = self.conv(x)
+            return (F.cross_entropy(z, y, ignore_index=2, label_smoothing=0.1) + F.cross_entropy(z, y, weight=self.weight)
+                    + F.cross_entropy(z, y, weight=self.weight, label_smoothing=0.2, ignore_index=1)
+                    + F.cross_entropy(z, y, reduction="none").mean() + F.nll_loss(F.log_softmax(z, 1), y, ignore_index=0))
+
+    agree(Pixels(), (torch.randn(2, 3, 5, 5), torch.randint(0, 4, (2, 5, 5))))
+
+
+def running_statistics():
+    class Norms(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, affine=False)
+
+        def forward(self, x):
+            return self.norm(self.conv(x)).abs().mean()
+
+    exported = agree(Norms(), [(torch.randn(2, 3, 5, 5),) for _ in range(3)], skip=["conv.bias"])
+    assert "train.write" in exported.text
+
+
+def padding():
+    class Bag(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(7, 4, padding_idx=2)
+
+        def forward(self, ids):
+            return self.table(ids).sin().sum()
+
+    agree(Bag(), (torch.randint(0, 7, (4, 5)),), optimizer=lambda p: torch.optim.SGD(p, 0.1))
+
+
+def in_place():
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x):
+            h = self.fc(x)
+            h.mul_(2).add_(x)
+            h[:, 0] = 1.0
+            h[:, 1:3] += x[:, 1:3]
+            return F.relu(h, inplace=True).square().mean()
+
+    agree(InPlace(), (torch.randn(5, 4),))
+
+
+def modes():
+    """A step trains, an eval does not drop out, whatever mode the model is in; the model itself stays in its mode."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    model.eval()
+    model[1].train()
+    x = torch.randn(6, 4)
+    exported = trainc.torch.export(model.train(), (x,), lambda m, x: m(x).square().mean(), evals={"y": lambda m, x: m(x)})
+    assert [m.training for m in model.modules()] == [True] * 5
+    with exported.step(threads=1) as step:
+        got = step.eval("y", x)["y"]
+        torch.testing.assert_close(got, model.eval()(x).detach())
+
+
+def accumulated():
+    """The mean of the micro-batches' means, however their weights differ."""
+    model, batches = nn.Linear(3, 2), [(torch.randn(4, 3), torch.randn(4, 2)) for _ in range(2)]
+    loss = lambda m, x, y: F.mse_loss(m(x), y)  # noqa: E731
+    exported = trainc.torch.export(model, batches[0], loss, adamw(model.parameters()), accumulate=2, clip_grad_norm=0.5)
+    optimizer = adamw(model.parameters())
+    with exported.step(threads=1) as step:
+        for batch in batches:
+            (loss(model, *batch) / 2).backward()
+            result = step(*batch)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        assert result.updated and abs(result.grad_norm - norm.item()) <= 1e-12
+        for name, value in step.state_dict(as_torch=True).items():
+            torch.testing.assert_close(value, model.state_dict()[name], rtol=1e-6, atol=1e-9)
+
+
+TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, corners, one_index,
+         classes_second, running_statistics, padding, in_place, modes, accumulated]
+
+if __name__ == "__main__":
+    chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]
+    for trap in chosen:
+        trap()
+        print(f"{trap.__name__}: ok", flush=True)
