@@ -44,7 +44,7 @@ def agree(model, batches, loss=None, optimizer=adamw, updates=UPDATES, bar=1e-9,
             theirs.zero_grad()
             value = loss(reference, *batch) if loss else reference(*batch)
             value.backward()
-            norm = norm_of(reference.parameters())
+            norm = norm_of(p for group in theirs.param_groups for p in group["params"])
             theirs.step()
             result = step(*batch)
             assert abs(result.loss - value.item()) <= bar * abs(value.item()), (i, result.loss, value.item())

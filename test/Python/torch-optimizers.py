@@ -1,0 +1,67 @@
+# REQUIRES: torch
+# RUN: %python %s
+"""Every optimizer of torch.optim that has a translation, with its flags and groups, 50 updates; the others are refused by name."""
+import os
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from against_torch import agree, trainc  # noqa: E402
+
+torch.manual_seed(5)
+torch.set_default_dtype(torch.float64)
+
+CASES = [
+    (SGD, {}), (SGD, dict(momentum=0.9)), (SGD, dict(momentum=0.9, dampening=0.3)), (SGD, dict(momentum=0.9, nesterov=True, weight_decay=0.1)),
+    (SGD, dict(dampening=0.3)), (Adam, {}), (Adam, dict(weight_decay=0.1, betas=(0.8, 0.99), eps=1e-6)), (AdamW, {}), (AdamW, dict(weight_decay=0.3)),
+    (AdamW, dict(weight_decay=0.0)), (RAdam, {}), (RAdam, dict(weight_decay=0.1)), (RAdam, dict(weight_decay=0.1, decoupled_weight_decay=True)),
+    (Adamax, {}), (Adamax, dict(weight_decay=0.1)), (Adagrad, {}), (Adagrad, dict(lr_decay=0.01, initial_accumulator_value=0.2, weight_decay=0.1)),
+    (Adadelta, {}), (Adadelta, dict(rho=0.8, weight_decay=0.1)), (RMSprop, {}), (RMSprop, dict(centered=True)),
+    (RMSprop, dict(momentum=0.9, alpha=0.9, weight_decay=0.1)), (RMSprop, dict(momentum=0.5, centered=True)),
+]
+
+
+def loss(model, x, y):
+    return F.mse_loss(model(x), y)
+
+
+def model():
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+batches = [(torch.randn(5, 4), torch.randn(5, 3)) for _ in range(3)]
+for kind, options in CASES:
+    agree(model(), batches, loss, lambda p: kind(p, lr=0.02, **options), updates=50, bar=1e-10, parameters=1e-10)
+    print(kind.__name__, options, "ok", flush=True)
+
+
+def grouped(parameters):
+    first, second, *rest = parameters
+    return AdamW([dict(params=[first], lr=0.1, weight_decay=0.0), dict(params=[second, *rest])], lr=0.01)
+
+
+exported = agree(model(), batches, loss, grouped, updates=50, bar=1e-10, parameters=1e-10)
+assert exported.text.count("train.optimizer") == 2
+
+# Parameters in no group are frozen.
+exported = agree(model(), batches, loss, lambda p: SGD(list(p)[:2], 0.1), bar=1e-10, parameters=1e-10)
+assert exported.frozen == ["2.weight", "2.bias"]
+
+for kind, options, said in [(ASGD, {}, "ASGD"), (Rprop, {}, "Rprop"), (NAdam, {}, "NAdam"), (Adam, dict(amsgrad=True), "amsgrad"),
+                            (SGD, dict(maximize=True), "maximize")]:
+    m = model()
+    try:
+        trainc.torch.export(m, batches[0], loss, kind(m.parameters(), lr=0.1, **options))
+        raise AssertionError(f"{kind.__name__} {options} is not refused")
+    except trainc.UnsupportedError as e:
+        assert said in str(e), e
+m = model()
+try:
+    trainc.torch.export(m, batches[0], loss, SGD(model().parameters(), 0.1))
+    raise AssertionError("parameters of another model are not refused")
+except trainc.UnsupportedError as e:
+    assert "not one of the model's" in str(e), e
