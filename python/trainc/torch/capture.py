@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..errors import UnsupportedError
+
 Batch = Sequence[Any] | Mapping[str, Any]
 
 
@@ -64,6 +66,13 @@ def _own(value: Any) -> Any:
     return value
 
 
+def _said(error: Exception) -> str:
+    """The first line of an error, and where PyTorch says that it comes from."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    cause = [line for line in lines[1:] if line.startswith("Caused by:")]
+    return " ".join([f"{type(error).__name__}: {lines[0]}", *cause[:1]])
+
+
 def _keep_no_grad(graph: torch.fx.Graph) -> None:
     """Detaches what `no_grad` regions return: run_decompositions inlines the regions and forgets them."""
     for node in list(graph.nodes):
@@ -81,7 +90,10 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
     entry = _Entry(model, function or loss_of)
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
-    program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
+    try:
+        program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
+    except Exception as error:  # of whatever the model does, too
+        raise UnsupportedError(f"torch.export cannot capture {type(model).__name__}: {_said(error)}") from error
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             _keep_no_grad(module.graph)

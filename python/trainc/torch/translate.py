@@ -1,6 +1,8 @@
 """From a graph of ATen operations to the body of an entry: known values are computed, all others go through rules."""
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 import os
 import re
@@ -44,13 +46,24 @@ class Finding:
 
 
 def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function (translator, *arguments of the operation) -> results for operations."""
+    """Registers a function (translator, *arguments of the operation) -> results for operations.
+
+    Where it takes a `Value`, a known tensor is made one.
+    """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        values = {i for i, p in enumerate(parameters) if p.annotation == "Value"}
+
+        @functools.wraps(function)
+        def translate(t: Translator, *args: Any, **kwargs: Any) -> Any:
+            given = (t.value(a) if i in values and not isinstance(a, Value) else a for i, a in enumerate(args))
+            return function(t, *given, **kwargs)
+
         for operation in operations:
             if operation in RULES:
                 raise ValueError(f"{operation} has two rules")
-            RULES[operation] = function
+            RULES[operation] = translate
         return function
 
     return register
@@ -59,7 +72,9 @@ def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 def type_of(tensor: torch.Tensor) -> Type:
     if tensor.dtype not in DTYPES:
         raise Unsupported(f"no element type for {tensor.dtype}: expected one of {', '.join(map(str, DTYPES))}")
-    return Type(tuple(int(n) for n in tensor.shape), DTYPES[tensor.dtype])
+    if not all(isinstance(n, int) for n in tensor.shape):
+        raise Unsupported(f"a result whose shape depends on data: {tuple(tensor.shape)}")
+    return Type(tuple(tensor.shape), DTYPES[tensor.dtype])
 
 
 def source_of(node: torch.fx.Node) -> tuple[str, int, str]:
@@ -245,15 +260,18 @@ class Translator:
             result = RULES[node.target](self, *args, **kwargs)
             self.log.append((str(node.target), "; ".join(l.strip().split(" loc(")[0] for l in self.b.lines[before:])))
             return result
-        except (Unsupported, ValueError, IndexError) as e:
+        except (Unsupported, ValueError) as e:
             module = (list((node.meta.get("nn_module_stack") or {}).values()) or [("", "")])[-1][0]
             self.findings.append(Finding(str(node.target), module.removeprefix(PREFIX), file, line, text, str(e)))
             return self._stand_in(node.meta.get("val"))
 
     def _stand_in(self, meta: Any) -> Any:
         """Values in place of what could not be translated, so that all that cannot be is found."""
-        if isinstance(meta, torch.Tensor) and meta.dtype in DTYPES:
-            return Value("%unsupported", type_of(meta))
+        if isinstance(meta, torch.Tensor):
+            try:
+                return Value("%unsupported", type_of(meta))
+            except Unsupported:
+                return None
         return tuple(map(self._stand_in, meta)) if isinstance(meta, tuple | list) else None
 
 
