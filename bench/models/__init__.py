@@ -3,8 +3,8 @@
     example = models.build("gpt2")
     loss = models.loss_of(example)        # a scalar; example.model is in train() mode, float32, on the CPU
 
-Parameters and batches are the same on every machine: the batch is drawn by NumPy's RandomState (whose streams are frozen),
-and so is each parameter that the model's own initialisation draws at random (see `_redraw`).
+Parameters and batches are the same on every machine: the batch is drawn by NumPy's RandomState (whose streams are
+frozen), and so is each parameter that the model's own initialisation draws at random (see `_redraw`).
 """
 
 import importlib
@@ -23,7 +23,10 @@ Batch = tuple | dict[str, torch.Tensor]
 
 
 class Example(NamedTuple):
-    """A model with one batch. `loss(model, *batch)` or `loss(model, **batch)` is a scalar; None: the output's `.loss`."""
+    """A model with one batch.
+
+    `loss(model, *batch)` or `loss(model, **batch)` is a scalar, or (scalar, {name: tensor}); None: the output's `.loss`.
+    """
 
     model: torch.nn.Module
     batch: Batch
@@ -89,8 +92,9 @@ def entries() -> dict[str, Entry]:
     built = {name: value[0] for name, value in _builders.items()}
     if listed != built or len(listed) != len(rows):
         raise ValueError(f"README.md and the builders differ: {sorted(set(listed.items()) ^ set(built.items()))}")
-    return {name: Entry(name, set_, file, source, what, *_builders[name][1:])
-            for name, set_, file, source, what in rows}
+    return {
+        name: Entry(name, set_, file, source, what, *_builders[name][1:]) for name, set_, file, source, what in rows
+    }
 
 
 def build(name: str) -> Example:
@@ -111,6 +115,7 @@ def loss_of(example: Example) -> torch.Tensor:
 
 def cast(example: Example, dtype: torch.dtype) -> Example:
     """The example with the model (in place) and the floating tensors of the batch in `dtype`."""
+
     def to(value):
         return value.to(dtype) if torch.is_tensor(value) and value.is_floating_point() else value
 
@@ -146,9 +151,11 @@ def _construct(entry: Entry, seed: int) -> Example:
 def _redraw(module: torch.nn.Module, other: torch.nn.Module, state: np.random.RandomState) -> None:
     """Draws anew each floating parameter and buffer in which `module` and `other` (built by another seed) differ.
 
-    torch's generators may round differently on different processors; a tensor's mean and deviation, to two digits, do not.
-    Uniform of that mean (where it is above half the deviation, else 0) and deviation; elements that are 0 in both stay 0.
+    torch's generators may round differently on different processors; a tensor's mean and deviation, to two digits, do
+    not. Uniform of that mean (where it is above half the deviation, else 0) and deviation; elements that are 0 in both
+    stay 0.
     """
+
     def two_digits(value: float) -> float:
         return float(f"{value:.1e}")
 
@@ -169,4 +176,4 @@ def _redraw(module: torch.nn.Module, other: torch.nn.Module, state: np.random.Ra
             mean = two_digits(mean) if abs(mean) > deviation / 2 else 0.0
         unit = torch.from_numpy(state.random_sample(tuple(first.shape)) * 2 - 1)
         with torch.no_grad():
-            tensor.copy_(torch.where(drawn, mean + deviation * 3 ** 0.5 * unit, 0.0))
+            tensor.copy_(torch.where(drawn, mean + deviation * 3**0.5 * unit, 0.0))

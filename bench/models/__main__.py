@@ -11,7 +11,7 @@ from .wide import Wide
 
 
 def check(entry: Entry) -> str:
-    """Builds, runs forward and backward in f32, and checks that what is said of randomness is so. Returns the line to print."""
+    """Builds, runs forward and backward in f32, checks what is said of randomness. Returns the line to print."""
     start = time.perf_counter()
     example = build(entry.name)
     torch.manual_seed(1)
@@ -59,7 +59,9 @@ def main() -> int:
     table = entries()
     if arguments.list:
         for entry in table.values():
-            print(f"{entry.name:22} {entry.set}  {entry.file:12} {entry.source:13} {entry.random or '-':40} {entry.what}")
+            print(
+                f"{entry.name:22} {entry.set}  {entry.file:12} {entry.source:13} {entry.random or '-':40} {entry.what}"
+            )
         return 0
 
     torch.set_num_threads(1)

@@ -7,8 +7,9 @@ from . import Draw, Example, model
 
 VOCABULARY, LENGTH = 120, 16
 IDS = dict(vocab_size=VOCABULARY, bos_token_id=1, eos_token_id=2, pad_token_id=0)
-SIZES = dict(**IDS, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
-             max_position_embeddings=32)
+SIZES = dict(
+    **IDS, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, max_position_embeddings=32
+)
 GROUPED = dict(SIZES, num_key_value_heads=2)  # two heads of q share one of k and v
 
 
@@ -44,7 +45,9 @@ def mistral(draw: Draw) -> Example:
 
 @model("mixtral")
 def mixtral(draw: Draw) -> Example:
-    return _decoder(draw, hf.MixtralForCausalLM(hf.MixtralConfig(**GROUPED, num_local_experts=4, num_experts_per_tok=2)))
+    return _decoder(
+        draw, hf.MixtralForCausalLM(hf.MixtralConfig(**GROUPED, num_local_experts=4, num_experts_per_tok=2))
+    )
 
 
 @model("qwen2")
@@ -81,8 +84,15 @@ def rwkv(draw: Draw) -> Example:
 
 @model("opt", random="dropout")
 def opt(draw: Draw) -> Example:
-    config = hf.OPTConfig(**IDS, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, ffn_dim=128,
-                          max_position_embeddings=32, word_embed_proj_dim=64)
+    config = hf.OPTConfig(
+        **IDS,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        ffn_dim=128,
+        max_position_embeddings=32,
+        word_embed_proj_dim=64,
+    )
     return _decoder(draw, hf.OPTForCausalLM(config))
 
 

@@ -36,8 +36,14 @@ def cnn_digits(draw: Draw) -> Example:
 
 
 def double_conv(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
-                         nn.Conv2d(outputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(outputs, outputs, 3, padding=1),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
 
 
 class UNet(nn.Module):
@@ -68,8 +74,9 @@ def unet(draw: Draw) -> Example:
 class Vae(nn.Module):
     def __init__(self, latent=8):
         super().__init__()
-        self.encoder = nn.Sequential(nn.Conv2d(1, 16, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(16, 32, 4, 2, 1),
-                                     nn.LeakyReLU(0.2), nn.Flatten())
+        self.encoder = nn.Sequential(
+            nn.Conv2d(1, 16, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(16, 32, 4, 2, 1), nn.LeakyReLU(0.2), nn.Flatten()
+        )
         self.mean = nn.Linear(32 * 16, latent)
         self.log_variance = nn.Linear(32 * 16, latent)
         self.expand = nn.Linear(latent, 32 * 16)
@@ -99,8 +106,9 @@ class SsdHead(nn.Module):
     def __init__(self, classes=4, anchors=3):
         super().__init__()
         self.classes = classes
-        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 24, 3, 2, 1),
-                                  nn.ReLU())
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 24, 3, 2, 1), nn.ReLU()
+        )
         self.extra = nn.Sequential(nn.Conv2d(24, 32, 3, 2, 1), nn.ReLU())
         self.confidence = nn.ModuleList(nn.Conv2d(c, anchors * classes, 3, padding=1) for c in (24, 32))
         self.location = nn.ModuleList(nn.Conv2d(c, anchors * 4, 3, padding=1) for c in (24, 32))
@@ -108,7 +116,9 @@ class SsdHead(nn.Module):
     def forward(self, x):
         maps = [self.stem(x)]
         maps.append(self.extra(maps[0]))
-        confidence = [c(f).permute(0, 2, 3, 1).reshape(x.size(0), -1, self.classes) for c, f in zip(self.confidence, maps)]
+        confidence = [
+            c(f).permute(0, 2, 3, 1).reshape(x.size(0), -1, self.classes) for c, f in zip(self.confidence, maps)
+        ]
         location = [c(f).permute(0, 2, 3, 1).reshape(x.size(0), -1, 4) for c, f in zip(self.location, maps)]
         return torch.cat(confidence, 1), torch.cat(location, 1)
 
@@ -142,8 +152,9 @@ class TransformNet(nn.Module):
     def __init__(self, k):
         super().__init__()
         self.k = k
-        self.features = nn.Sequential(nn.Conv1d(k, 32, 1), nn.BatchNorm1d(32), nn.ReLU(), nn.Conv1d(32, 64, 1),
-                                      nn.BatchNorm1d(64), nn.ReLU())
+        self.features = nn.Sequential(
+            nn.Conv1d(k, 32, 1), nn.BatchNorm1d(32), nn.ReLU(), nn.Conv1d(32, 64, 1), nn.BatchNorm1d(64), nn.ReLU()
+        )
         self.head = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, k * k))
 
     def forward(self, x):
@@ -156,8 +167,9 @@ class PointNet(nn.Module):
     def __init__(self, classes=5):
         super().__init__()
         self.transform = TransformNet(3)
-        self.features = nn.Sequential(nn.Conv1d(3, 32, 1), nn.BatchNorm1d(32), nn.ReLU(), nn.Conv1d(32, 128, 1),
-                                      nn.BatchNorm1d(128))
+        self.features = nn.Sequential(
+            nn.Conv1d(3, 32, 1), nn.BatchNorm1d(32), nn.ReLU(), nn.Conv1d(32, 128, 1), nn.BatchNorm1d(128)
+        )
         self.head = nn.Sequential(nn.Linear(128, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, classes))
 
     def forward(self, x):
@@ -181,9 +193,14 @@ def pointnet(draw: Draw) -> Example:
 class UNet3d(nn.Module):
     def __init__(self, classes=2, width=8):
         super().__init__()
+
         def block(inputs, outputs):
-            return nn.Sequential(nn.Conv3d(inputs, outputs, 3, padding=1, bias=False), nn.InstanceNorm3d(outputs, affine=True),
-                                 nn.LeakyReLU(0.01, inplace=True))
+            return nn.Sequential(
+                nn.Conv3d(inputs, outputs, 3, padding=1, bias=False),
+                nn.InstanceNorm3d(outputs, affine=True),
+                nn.LeakyReLU(0.01, inplace=True),
+            )
+
         self.down = block(1, width)
         self.pool = nn.MaxPool3d(2)
         self.bottom = block(width, 2 * width)
@@ -215,10 +232,15 @@ class ConvAutoencoder(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.encoder = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.GELU(),
-                                     nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.GELU())
-        self.decoder = nn.Sequential(nn.ConvTranspose2d(32, 16, 3, stride=2, padding=1, output_padding=1), nn.GELU(),
-                                     nn.ConvTranspose2d(16, 3, 3, stride=2, padding=1, output_padding=1), nn.Sigmoid())
+        self.encoder = nn.Sequential(
+            nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.GELU(), nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.GELU()
+        )
+        self.decoder = nn.Sequential(
+            nn.ConvTranspose2d(32, 16, 3, stride=2, padding=1, output_padding=1),
+            nn.GELU(),
+            nn.ConvTranspose2d(16, 3, 3, stride=2, padding=1, output_padding=1),
+            nn.Sigmoid(),
+        )
 
     def forward(self, x):
         return self.decoder(self.encoder(x))
@@ -234,7 +256,9 @@ def conv_autoencoder(draw: Draw) -> Example:
 class Residual(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU(True), nn.Conv2d(width, width, 3, padding=1))
+        self.body = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1), nn.ReLU(True), nn.Conv2d(width, width, 3, padding=1)
+        )
 
     def forward(self, x):
         return self.body(x).mul(0.1).add_(x)
@@ -248,8 +272,12 @@ class Edsr(nn.Module):
         self.register_buffer("mean", torch.tensor([0.4488, 0.4371, 0.4040]).view(1, 3, 1, 1))
         self.head = nn.Conv2d(3, width, 3, padding=1)
         self.body = nn.Sequential(*(Residual(width) for _ in range(blocks)))
-        self.tail = nn.Sequential(nn.Conv2d(width, 4 * width, 3, padding=1), nn.PixelShuffle(2), nn.PReLU(width),
-                                  nn.Conv2d(width, 3, 3, padding=1))
+        self.tail = nn.Sequential(
+            nn.Conv2d(width, 4 * width, 3, padding=1),
+            nn.PixelShuffle(2),
+            nn.PReLU(width),
+            nn.Conv2d(width, 3, 3, padding=1),
+        )
 
     def forward(self, x):
         features = self.head(x - self.mean)
@@ -272,13 +300,23 @@ class Gan(nn.Module):
     def __init__(self, latent=16, width=16):
         super().__init__()
         self.generator = nn.Sequential(
-            nn.ConvTranspose2d(latent, 2 * width, 4, 1, 0, bias=False), nn.BatchNorm2d(2 * width), nn.ReLU(True),
-            nn.ConvTranspose2d(2 * width, width, 4, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True),
-            nn.ConvTranspose2d(width, 1, 4, 2, 1), nn.Tanh())
+            nn.ConvTranspose2d(latent, 2 * width, 4, 1, 0, bias=False),
+            nn.BatchNorm2d(2 * width),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(2 * width, width, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(width, 1, 4, 2, 1),
+            nn.Tanh(),
+        )
         self.discriminator = nn.Sequential(
-            spectral_norm(nn.Conv2d(1, width, 4, 2, 1)), nn.LeakyReLU(0.2, inplace=True),
-            spectral_norm(nn.Conv2d(width, 2 * width, 4, 2, 1)), nn.LeakyReLU(0.2, inplace=True), nn.Flatten(),
-            nn.Linear(2 * width * 16, 1))
+            spectral_norm(nn.Conv2d(1, width, 4, 2, 1)),
+            nn.LeakyReLU(0.2, inplace=True),
+            spectral_norm(nn.Conv2d(width, 2 * width, 4, 2, 1)),
+            nn.LeakyReLU(0.2, inplace=True),
+            nn.Flatten(),
+            nn.Linear(2 * width * 16, 1),
+        )
 
     def forward(self, latent, real):
         fake = self.generator(latent[:, :, None, None])

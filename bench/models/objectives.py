@@ -30,8 +30,14 @@ class LoraLinear(nn.Module):
 
 @model("lora")
 def lora(draw: Draw) -> Example:
-    net = nn.Sequential(LoraLinear(nn.Linear(32, 64)), nn.GELU(), nn.LayerNorm(64).requires_grad_(False),
-                        LoraLinear(nn.Linear(64, 64)), nn.GELU(), nn.Linear(64, 5))
+    net = nn.Sequential(
+        LoraLinear(nn.Linear(32, 64)),
+        nn.GELU(),
+        nn.LayerNorm(64).requires_grad_(False),
+        LoraLinear(nn.Linear(64, 64)),
+        nn.GELU(),
+        nn.Linear(64, 5),
+    )
     return Example(net, (draw.normal(8, 32), draw.integers(0, 5, 8)), classification)
 
 
@@ -52,8 +58,13 @@ def temporal_difference(net, state, action, reward, following, done):
 
 @model("dqn")
 def dqn(draw: Draw) -> Example:
-    batch = {"state": draw.normal(16, 6), "action": draw.integers(0, 4, 16), "reward": draw.normal(16),
-             "following": draw.normal(16, 6), "done": (draw.uniform(16) < 0.2).float()}
+    batch = {
+        "state": draw.normal(16, 6),
+        "action": draw.integers(0, 4, 16),
+        "reward": draw.normal(16),
+        "following": draw.normal(16, 6),
+        "done": (draw.uniform(16) < 0.2).float(),
+    }
     return Example(Dqn(), batch, temporal_difference)
 
 
@@ -89,9 +100,9 @@ class SpectralConv1d(nn.Module):
 
     def forward(self, x):
         spectrum = torch.fft.rfft(x)
-        low = torch.einsum("bim,iom->bom", spectrum[:, :, :self.modes], torch.view_as_complex(self.weight))
+        low = torch.einsum("bim,iom->bom", spectrum[:, :, : self.modes], torch.view_as_complex(self.weight))
         out = torch.zeros_like(spectrum)
-        out[:, :, :self.modes] = low
+        out[:, :, : self.modes] = low
         return torch.fft.irfft(out, n=x.size(-1))
 
 
@@ -135,8 +146,12 @@ class Gcn(nn.Module):
 @model("gcn", random="F.dropout with a rate written in the forward", rates=False)
 def gcn(draw: Draw) -> Example:
     edges = (draw.uniform(24, 24) < 0.1).float()
-    batch = {"features": draw.normal(24, 12), "adjacency": torch.maximum(edges, edges.T).fill_diagonal_(0),
-             "labels": draw.integers(0, 4, 24), "known": draw.uniform(24) < 0.5}
+    batch = {
+        "features": draw.normal(24, 12),
+        "adjacency": torch.maximum(edges, edges.T).fill_diagonal_(0),
+        "labels": draw.integers(0, 4, 24),
+        "known": draw.uniform(24) < 0.5,
+    }
 
     def loss(net, features, adjacency, labels, known):
         each = F.nll_loss(net(features, adjacency), labels, reduction="none")
@@ -174,9 +189,16 @@ def dlrm(draw: Draw) -> Example:
 class SimClr(nn.Module):
     def __init__(self, width=16):
         super().__init__()
-        self.encoder = nn.Sequential(nn.Conv2d(3, width, 3, 2, 1), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
-                                     nn.Conv2d(width, 2 * width, 3, 2, 1), nn.BatchNorm2d(2 * width), nn.ReLU(inplace=True),
-                                     nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.encoder = nn.Sequential(
+            nn.Conv2d(3, width, 3, 2, 1),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, 2 * width, 3, 2, 1),
+            nn.BatchNorm2d(2 * width),
+            nn.ReLU(inplace=True),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        )
         self.projector = nn.Sequential(nn.Linear(2 * width, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 16))
 
     def forward(self, x):
@@ -199,8 +221,16 @@ def simclr(draw: Draw) -> Example:
 
 @model("triplet")
 def triplet(draw: Draw) -> Example:
-    net = nn.Sequential(nn.Conv2d(1, 8, 5), nn.PReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.PReLU(), nn.AvgPool2d(2),
-                        nn.Flatten(), nn.Linear(16 * 4, 16))
+    net = nn.Sequential(
+        nn.Conv2d(1, 8, 5),
+        nn.PReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3),
+        nn.PReLU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * 4, 16),
+    )
 
     def loss(net, anchor, positive, negative):
         return F.triplet_margin_loss(net(anchor), net(positive), net(negative), margin=1.0)
@@ -226,7 +256,11 @@ def matrix_factorisation(draw: Draw) -> Example:
         penalty = net.users(user).pow(2).sum(1) + net.items(item).pow(2).sum(1)
         return ((net(user, item) - rating) ** 2).mean() + 0.02 * penalty.mean()
 
-    batch = {"user": draw.integers(0, 40, 32), "item": draw.integers(0, 60, 32), "rating": draw.integers(1, 6, 32).float()}
+    batch = {
+        "user": draw.integers(0, 40, 32),
+        "item": draw.integers(0, 60, 32),
+        "rating": draw.integers(1, 6, 32).float(),
+    }
     return Example(MatrixFactorisation(), batch, loss)
 
 
@@ -236,8 +270,9 @@ class WideDeep(nn.Module):
         self.wide = nn.Linear(sum(sizes) + 4, 1)
         self.sizes = sizes
         self.embeddings = nn.ModuleList(nn.Embedding(size, 6) for size in sizes)
-        self.deep = nn.Sequential(nn.Linear(6 * len(sizes) + 4, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2),
-                                  nn.Linear(32, 1))
+        self.deep = nn.Sequential(
+            nn.Linear(6 * len(sizes) + 4, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 1)
+        )
 
     def forward(self, categories, numbers):
         hot = [F.one_hot(categories[:, i], size).to(numbers.dtype) for i, size in enumerate(self.sizes)]
@@ -316,8 +351,14 @@ def ppo_loss(net, observation, action, old_log_probability, old_value, advantage
 
 @model("ppo")
 def ppo(draw: Draw) -> Example:
-    batch = {"observation": draw.normal(32, 8), "action": draw.normal(32, 3), "old_log_probability": draw.normal(32) * 0.3 - 4,
-             "old_value": draw.normal(32) * 0.2, "advantage": draw.normal(32), "returns": draw.normal(32)}
+    batch = {
+        "observation": draw.normal(32, 8),
+        "action": draw.normal(32, 3),
+        "old_log_probability": draw.normal(32) * 0.3 - 4,
+        "old_value": draw.normal(32) * 0.2,
+        "advantage": draw.normal(32),
+        "returns": draw.normal(32),
+    }
     return Example(ActorCritic(), batch, ppo_loss)
 
 
@@ -340,13 +381,20 @@ def weighted_tasks(net, x, target, kind, amount):
     quantiles, logits, predicted = net(x)
     error = target.unsqueeze(1) - quantiles
     pinball = torch.maximum(net.levels * error, (net.levels - 1) * error).mean()
-    losses = torch.stack([pinball, F.cross_entropy(logits, kind, label_smoothing=0.05), F.huber_loss(predicted, amount)])
+    losses = torch.stack(
+        [pinball, F.cross_entropy(logits, kind, label_smoothing=0.05), F.huber_loss(predicted, amount)]
+    )
     return (torch.exp(-net.log_variance) * losses + 0.5 * net.log_variance).sum(), {"losses": losses.detach()}
 
 
 @model("multi-task")
 def multi_task(draw: Draw) -> Example:
-    batch = {"x": draw.normal(16, 10), "target": draw.normal(16), "kind": draw.integers(0, 4, 16), "amount": draw.uniform(16) * 4}
+    batch = {
+        "x": draw.normal(16, 10),
+        "target": draw.normal(16),
+        "kind": draw.integers(0, 4, 16),
+        "amount": draw.uniform(16) * 4,
+    }
     return Example(MultiTask(), batch, weighted_tasks)
 
 
@@ -359,15 +407,15 @@ class KanLinear(nn.Module):
         step = 2.0 / cells
         knots = torch.arange(-degree, cells + degree + 1) * step - 1.0
         self.register_buffer("grid", knots.expand(inputs, -1).contiguous())
-        self.base = nn.Parameter(torch.randn(outputs, inputs) * inputs ** -0.5)
+        self.base = nn.Parameter(torch.randn(outputs, inputs) * inputs**-0.5)
         self.spline = nn.Parameter(torch.randn(outputs, inputs, cells + degree) * 0.1)
 
     def basis(self, x):
         x, grid = x.unsqueeze(-1), self.grid
         bases = ((x >= grid[:, :-1]) & (x < grid[:, 1:])).to(x.dtype)
         for k in range(1, self.degree + 1):
-            left = (x - grid[:, :-(k + 1)]) / (grid[:, k:-1] - grid[:, :-(k + 1)])
-            right = (grid[:, k + 1:] - x) / (grid[:, k + 1:] - grid[:, 1:-k])
+            left = (x - grid[:, : -(k + 1)]) / (grid[:, k:-1] - grid[:, : -(k + 1)])
+            right = (grid[:, k + 1 :] - x) / (grid[:, k + 1 :] - grid[:, 1:-k])
             bases = left * bases[:, :, :-1] + right * bases[:, :, 1:]
         return bases
 

@@ -24,8 +24,8 @@ class Translator(nn.Module):
 
     def forward(self, source, target):
         mask = nn.Transformer.generate_square_subsequent_mask(target.size(1), device=target.device)
-        s = self.source(source) + self.position[:, :source.size(1)]
-        t = self.target(target) + self.position[:, :target.size(1)]
+        s = self.source(source) + self.position[:, : source.size(1)]
+        t = self.target(target) + self.position[:, : target.size(1)]
         return self.out(self.transformer(s, t, tgt_mask=mask.to(s.dtype), src_key_padding_mask=source == 0))
 
 
@@ -37,7 +37,9 @@ def transformer_encdec(draw: Draw) -> Example:
 
     def loss(net, source, target):
         logits = net(source, target[:, :-1])
-        return F.cross_entropy(logits.reshape(-1, VOCABULARY), target[:, 1:].reshape(-1), ignore_index=0, label_smoothing=0.1)
+        return F.cross_entropy(
+            logits.reshape(-1, VOCABULARY), target[:, 1:].reshape(-1), ignore_index=0, label_smoothing=0.1
+        )
 
     return Example(Translator(), {"source": source, "target": target}, loss)
 
@@ -52,13 +54,15 @@ class EncoderClassifier(nn.Module):
         table[0, :, 1::2] = torch.cos(position * frequency)
         self.register_buffer("table", table)
         self.embedding = nn.Embedding(VOCABULARY, width)
-        layer = nn.TransformerEncoderLayer(width, 4, 64, dropout=0.1, activation="gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 64, dropout=0.1, activation="gelu", batch_first=True, norm_first=True
+        )
         self.encoder = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(width), enable_nested_tensor=False)
         self.head = nn.Linear(width, classes)
 
     def forward(self, tokens):
         x = self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim)
-        return self.head(self.encoder(x + self.table[:, :tokens.size(1)]).mean(dim=1))
+        return self.head(self.encoder(x + self.table[:, : tokens.size(1)]).mean(dim=1))
 
 
 @model("transformer-encoder", random="dropout, attention dropout")
@@ -117,9 +121,9 @@ class TemporalBlock(nn.Module):
         self.dropout = dropout
 
     def forward(self, x):
-        out = F.relu(self.conv1(x)[:, :, :-self.padding])  # what is ahead in time is cut off
+        out = F.relu(self.conv1(x)[:, :, : -self.padding])  # what is ahead in time is cut off
         out = F.dropout(out, self.dropout, training=self.training)
-        out = F.relu(self.conv2(out)[..., :-self.padding])
+        out = F.relu(self.conv2(out)[..., : -self.padding])
         out = F.dropout(out, self.dropout, training=self.training)
         return F.relu(out + (x if self.shortcut is None else self.shortcut(x)))
 
@@ -127,7 +131,7 @@ class TemporalBlock(nn.Module):
 class Tcn(nn.Module):
     def __init__(self):
         super().__init__()
-        self.blocks = nn.Sequential(*(TemporalBlock(i, 16, 2 ** k) for k, i in enumerate((2, 16, 16))))
+        self.blocks = nn.Sequential(*(TemporalBlock(i, 16, 2**k) for k, i in enumerate((2, 16, 16))))
         self.out = nn.Linear(16, 1)
 
     def forward(self, x):
@@ -143,8 +147,8 @@ class EinsumAttention(nn.Module):
     def __init__(self, width=32, heads=4, classes=4):
         super().__init__()
         self.heads = heads
-        self.qkv = nn.Parameter(torch.randn(3, heads, width, width // heads) * width ** -0.5)
-        self.merge = nn.Parameter(torch.randn(heads, width // heads, width) * width ** -0.5)
+        self.qkv = nn.Parameter(torch.randn(3, heads, width, width // heads) * width**-0.5)
+        self.merge = nn.Parameter(torch.randn(heads, width // heads, width) * width**-0.5)
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
@@ -182,14 +186,22 @@ class MinGpt(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.positions = nn.Parameter(torch.zeros(1, block, width))
-        self.blocks = nn.ModuleList(nn.ModuleDict({
-            "ln1": nn.LayerNorm(width), "attention": MaskedAttention(width, heads, block), "ln2": nn.LayerNorm(width),
-            "mlp": nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))}) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict(
+                {
+                    "ln1": nn.LayerNorm(width),
+                    "attention": MaskedAttention(width, heads, block),
+                    "ln2": nn.LayerNorm(width),
+                    "mlp": nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)),
+                }
+            )
+            for _ in range(layers)
+        )
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
 
     def forward(self, tokens):
-        x = self.tokens(tokens) + self.positions[:, :tokens.size(1), :]
+        x = self.tokens(tokens) + self.positions[:, : tokens.size(1), :]
         for block in self.blocks:
             x = x + block["attention"](block["ln1"](x))
             x = x + block["mlp"](block["ln2"](x))
@@ -375,7 +387,9 @@ class WaveNet(nn.Module):
     def forward(self, levels):
         x = self.first(F.one_hot(levels, self.first.in_channels).transpose(1, 2).to(self.first.weight.dtype))
         total = 0
-        for dilation, filter_, gate, residual, skip in zip(self.dilations, self.filters, self.gates, self.residuals, self.skips):
+        for dilation, filter_, gate, residual, skip in zip(
+            self.dilations, self.filters, self.gates, self.residuals, self.skips
+        ):
             padded = F.pad(x, (dilation, 0))
             h = torch.tanh(filter_(padded)) * torch.sigmoid(gate(padded))
             total = total + skip(h)

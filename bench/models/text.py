@@ -6,8 +6,14 @@ import transformers as hf
 from . import Draw, Example, model
 
 VOCABULARY = 120
-SIZES = dict(vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
-             max_position_embeddings=40)
+SIZES = dict(
+    vocab_size=VOCABULARY,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=128,
+    max_position_embeddings=40,
+)
 DROPOUT = "dropout, attention dropout"
 
 
@@ -21,8 +27,11 @@ def _masked(draw: Draw, net: torch.nn.Module) -> Example:
     tokens = _tokens(draw)
     chosen = draw.uniform(2, 16) < 0.15
     chosen[:, 3] = True
-    batch = {"input_ids": tokens.masked_fill(chosen, 4), "attention_mask": torch.ones_like(tokens),
-             "labels": tokens.masked_fill(~chosen, -100)}
+    batch = {
+        "input_ids": tokens.masked_fill(chosen, 4),
+        "attention_mask": torch.ones_like(tokens),
+        "labels": tokens.masked_fill(~chosen, -100),
+    }
     return Example(net, batch, None)
 
 
@@ -55,8 +64,9 @@ def roberta(draw: Draw) -> Example:
 
 @model("distilbert", random=DROPOUT)
 def distilbert(draw: Draw) -> Example:
-    config = hf.DistilBertConfig(vocab_size=VOCABULARY, dim=64, n_layers=2, n_heads=4, hidden_dim=128,
-                                 max_position_embeddings=40, num_labels=3)
+    config = hf.DistilBertConfig(
+        vocab_size=VOCABULARY, dim=64, n_layers=2, n_heads=4, hidden_dim=128, max_position_embeddings=40, num_labels=3
+    )
     return _classified(draw, hf.DistilBertForSequenceClassification(config))
 
 
@@ -74,13 +84,30 @@ def ernie(draw: Draw) -> Example:
 
 @model("bart", random=DROPOUT)
 def bart(draw: Draw) -> Example:
-    config = hf.BartConfig(vocab_size=VOCABULARY, d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
-                           decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=128, max_position_embeddings=40)
+    config = hf.BartConfig(
+        vocab_size=VOCABULARY,
+        d_model=64,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=128,
+        decoder_ffn_dim=128,
+        max_position_embeddings=40,
+    )
     return _translated(draw, hf.BartForConditionalGeneration(config))
 
 
-T5_SIZES = dict(vocab_size=VOCABULARY, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_decoder_layers=2, num_heads=4,
-                decoder_start_token_id=0)
+T5_SIZES = dict(
+    vocab_size=VOCABULARY,
+    d_model=64,
+    d_kv=16,
+    d_ff=128,
+    num_layers=2,
+    num_decoder_layers=2,
+    num_heads=4,
+    decoder_start_token_id=0,
+)
 
 
 @model("t5", random=DROPOUT)
@@ -90,8 +117,9 @@ def t5(draw: Draw) -> Example:
 
 @model("switch", random="dropout, jitter of the router")
 def switch(draw: Draw) -> Example:
-    config = hf.SwitchTransformersConfig(**T5_SIZES, num_experts=4, expert_capacity=8, num_sparse_encoder_layers=1,
-                                         num_sparse_decoder_layers=1)
+    config = hf.SwitchTransformersConfig(
+        **T5_SIZES, num_experts=4, expert_capacity=8, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1
+    )
     return _translated(draw, hf.SwitchTransformersForConditionalGeneration(config))
 
 
@@ -111,8 +139,16 @@ def electra(draw: Draw) -> Example:
 
 @model("deberta-v2", random=DROPOUT)
 def deberta_v2(draw: Draw) -> Example:
-    config = hf.DebertaV2Config(**SIZES, relative_attention=True, position_buckets=8, norm_rel_ebd="layer_norm",
-                                share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False, num_labels=3)
+    config = hf.DebertaV2Config(
+        **SIZES,
+        relative_attention=True,
+        position_buckets=8,
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        pos_att_type=["p2c", "c2p"],
+        position_biased_input=False,
+        num_labels=3,
+    )
     return _classified(draw, hf.DebertaV2ForSequenceClassification(config))
 
 

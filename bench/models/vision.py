@@ -1,5 +1,5 @@
-"""Architectures of torchvision. Depths and blocks are the real ones; images are small, and the widths of ConvNeXt, Swin and
-MaxViT are cut to a quarter or less."""
+"""Architectures of torchvision. Blocks and depths are the real ones (but ViT has two layers and MaxViT two stages of two);
+images are small, and the widths of ConvNeXt, Swin, ViT and MaxViT are cut to a quarter or less."""
 
 import torch
 import torch.nn.functional as F
@@ -36,8 +36,9 @@ def densenet121(draw: Draw) -> Example:
 def vgg11(draw: Draw) -> Example:
     net = tv.vgg11(num_classes=CLASSES)
     net.avgpool = torch.nn.AdaptiveAvgPool2d(1)
-    net.classifier = torch.nn.Sequential(torch.nn.Linear(512, 128), torch.nn.ReLU(True), torch.nn.Dropout(),
-                                         torch.nn.Linear(128, CLASSES))
+    net.classifier = torch.nn.Sequential(
+        torch.nn.Linear(512, 128), torch.nn.ReLU(True), torch.nn.Dropout(), torch.nn.Linear(128, CLASSES)
+    )
     return _classifier(draw, net)
 
 
@@ -58,20 +59,28 @@ def efficientnet_b0(draw: Draw) -> Example:
 
 @model("convnext-t", random="stochastic depth")
 def convnext_t(draw: Draw) -> Example:
-    blocks = [CNBlockConfig(24, 48, 3), CNBlockConfig(48, 96, 3), CNBlockConfig(96, 192, 9), CNBlockConfig(192, None, 3)]
+    blocks = [
+        CNBlockConfig(24, 48, 3),
+        CNBlockConfig(48, 96, 3),
+        CNBlockConfig(96, 192, 9),
+        CNBlockConfig(192, None, 3),
+    ]
     return _classifier(draw, ConvNeXt(blocks, stochastic_depth_prob=0.1, num_classes=CLASSES))
 
 
 @model("swin-t", random="stochastic depth")
 def swin_t(draw: Draw) -> Example:
-    net = SwinTransformer([4, 4], 24, [2, 2, 6, 2], [1, 2, 4, 8], [4, 4], stochastic_depth_prob=0.2, num_classes=CLASSES)
+    net = SwinTransformer(
+        [4, 4], 24, [2, 2, 6, 2], [1, 2, 4, 8], [4, 4], stochastic_depth_prob=0.2, num_classes=CLASSES
+    )
     return _classifier(draw, net)
 
 
 @model("vit-tv", random="dropout")
 def vit_tv(draw: Draw) -> Example:
-    net = tv.VisionTransformer(32, 8, num_layers=2, num_heads=4, hidden_dim=64, mlp_dim=128, dropout=0.1,
-                               num_classes=CLASSES)
+    net = tv.VisionTransformer(
+        32, 8, num_layers=2, num_heads=4, hidden_dim=64, mlp_dim=128, dropout=0.1, num_classes=CLASSES
+    )
     torch.nn.init.trunc_normal_(net.heads.head.weight, std=0.02)  # zeros would stop the first gradients
     return _classifier(draw, net, 32)
 
@@ -131,13 +140,30 @@ def squeezenet(draw: Draw) -> Example:
 
 @model("swin-v2-t", random="stochastic depth")
 def swin_v2_t(draw: Draw) -> Example:
-    net = SwinTransformer([4, 4], 24, [2, 2, 6, 2], [1, 2, 4, 8], [4, 4], stochastic_depth_prob=0.2, num_classes=CLASSES,
-                          block=SwinTransformerBlockV2, downsample_layer=PatchMergingV2)
+    net = SwinTransformer(
+        [4, 4],
+        24,
+        [2, 2, 6, 2],
+        [1, 2, 4, 8],
+        [4, 4],
+        stochastic_depth_prob=0.2,
+        num_classes=CLASSES,
+        block=SwinTransformerBlockV2,
+        downsample_layer=PatchMergingV2,
+    )
     return _classifier(draw, net)
 
 
 @model("maxvit-t", random="stochastic depth")
 def maxvit_t(draw: Draw) -> Example:
-    net = tv.MaxVit((64, 64), stem_channels=16, partition_size=4, block_channels=[16, 32], block_layers=[2, 2], head_dim=8,
-                    stochastic_depth_prob=0.2, num_classes=CLASSES)
+    net = tv.MaxVit(
+        (64, 64),
+        stem_channels=16,
+        partition_size=4,
+        block_channels=[16, 32],
+        block_layers=[2, 2],
+        head_dim=8,
+        stochastic_depth_prob=0.2,
+        num_classes=CLASSES,
+    )
     return _classifier(draw, net)

@@ -26,8 +26,16 @@ def deit(draw: Draw) -> Example:
 
 @model("swin-hf", random="drop path")
 def swin(draw: Draw) -> Example:
-    config = hf.SwinConfig(image_size=32, patch_size=4, embed_dim=32, depths=[2, 2], num_heads=[2, 4], window_size=4,
-                           drop_path_rate=0.1, num_labels=10)
+    config = hf.SwinConfig(
+        image_size=32,
+        patch_size=4,
+        embed_dim=32,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        window_size=4,
+        drop_path_rate=0.1,
+        num_labels=10,
+    )
     return _classifier(draw, hf.SwinForImageClassification(config))
 
 
@@ -39,16 +47,28 @@ def convnext(draw: Draw) -> Example:
 
 @model("segformer", random="drop path, dropout of the decoder")
 def segformer(draw: Draw) -> Example:
-    config = hf.SegformerConfig(hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1], decoder_hidden_size=32,
-                                num_attention_heads=[1, 2, 3, 4], drop_path_rate=0.1, num_labels=5)
+    config = hf.SegformerConfig(
+        hidden_sizes=[16, 32, 48, 64],
+        depths=[1, 1, 1, 1],
+        decoder_hidden_size=32,
+        num_attention_heads=[1, 2, 3, 4],
+        drop_path_rate=0.1,
+        num_labels=5,
+    )
     batch = {"pixel_values": draw.normal(2, 3, 64, 64), "labels": draw.integers(0, 5, 2, 64, 64)}
     return Example(hf.SegformerForSemanticSegmentation(config), batch, None)
 
 
 @model("vitmae", random="noise that chooses the masked patches", rates=False)
 def vitmae(draw: Draw) -> Example:
-    config = hf.ViTMAEConfig(**SIZES, **IMAGE, decoder_hidden_size=32, decoder_num_hidden_layers=1,
-                             decoder_num_attention_heads=2, decoder_intermediate_size=64)
+    config = hf.ViTMAEConfig(
+        **SIZES,
+        **IMAGE,
+        decoder_hidden_size=32,
+        decoder_num_hidden_layers=1,
+        decoder_num_attention_heads=2,
+        decoder_intermediate_size=64,
+    )
     return Example(hf.ViTMAEForPreTraining(config), {"pixel_values": draw.normal(2, 3, 32, 32)}, None)
 
 

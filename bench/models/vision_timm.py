@@ -1,4 +1,4 @@
-"""Architectures of timm. The convolutional ones keep their structure on small images, the others are cut to few layers."""
+"""Architectures of timm. GhostNet and RepVGG are whole, on small images; the others are cut to few and narrow layers."""
 
 import timm
 import torch
@@ -34,8 +34,9 @@ def mlp_mixer(draw: Draw) -> Example:
 
 @model("beit", random="drop path")
 def beit(draw: Draw) -> Example:
-    net = _create("beit_base_patch16_224", img_size=32, patch_size=8, embed_dim=64, depth=2, num_heads=4,
-                  drop_path_rate=0.1)
+    net = _create(
+        "beit_base_patch16_224", img_size=32, patch_size=8, embed_dim=64, depth=2, num_heads=4, drop_path_rate=0.1
+    )
     return _classifier(draw, net, 32)
 
 
@@ -46,9 +47,19 @@ def convmixer(draw: Draw) -> Example:
 
 @model("poolformer", random="drop path")
 def poolformer(draw: Draw) -> Example:
-    net = MetaFormer(depths=[2, 2, 6, 2], dims=[16, 32, 64, 128], downsample_norm=None, mlp_act=torch.nn.GELU,
-                     mlp_bias=True, norm_layers=GroupNorm1, layer_scale_init_values=1e-5, res_scale_init_values=None,
-                     use_mlp_head=False, drop_path_rate=0.1, num_classes=CLASSES)
+    net = MetaFormer(
+        depths=[2, 2, 6, 2],
+        dims=[16, 32, 64, 128],
+        downsample_norm=None,
+        mlp_act=torch.nn.GELU,
+        mlp_bias=True,
+        norm_layers=GroupNorm1,
+        layer_scale_init_values=1e-5,
+        res_scale_init_values=None,
+        use_mlp_head=False,
+        drop_path_rate=0.1,
+        num_classes=CLASSES,
+    )
     return _classifier(draw, net, 64)
 
 
@@ -59,9 +70,22 @@ def xcit(draw: Draw) -> Example:
 
 @model("nfnet", random="drop path, dropout of the head")
 def nfnet(draw: Draw) -> Example:
-    config = NfCfg(depths=(1, 2, 2, 1), channels=(32, 64, 96, 96), stem_type="deep_quad", stem_chs=32, group_size=16,
-                   bottle_ratio=0.5, extra_conv=True, gamma_in_act=True, same_padding=True, skipinit=True,
-                   num_features=192, act_layer="gelu", attn_layer="se", attn_kwargs=dict(rd_ratio=0.5))
+    config = NfCfg(
+        depths=(1, 2, 2, 1),
+        channels=(32, 64, 96, 96),
+        stem_type="deep_quad",
+        stem_chs=32,
+        group_size=16,
+        bottle_ratio=0.5,
+        extra_conv=True,
+        gamma_in_act=True,
+        same_padding=True,
+        skipinit=True,
+        num_features=192,
+        act_layer="gelu",
+        attn_layer="se",
+        attn_kwargs=dict(rd_ratio=0.5),
+    )
     return _classifier(draw, NormFreeNet(config, num_classes=CLASSES, drop_rate=0.2, drop_path_rate=0.1), 64)
 
 
