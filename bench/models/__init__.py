@@ -25,7 +25,7 @@ Batch = tuple | dict[str, torch.Tensor]
 class Example(NamedTuple):
     """A model with one batch.
 
-    `loss(model, *batch)` or `loss(model, **batch)` is a scalar, or (scalar, {name: tensor}); None: the output's `.loss`.
+    `loss(model, *batch)` or `loss(model, **batch)` is a scalar or (scalar, {name: tensor}); None: the output's `.loss`.
     """
 
     model: torch.nn.Module

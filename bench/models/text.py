@@ -17,9 +17,9 @@ SIZES = dict(
 DROPOUT = "dropout, attention dropout"
 
 
-def _tokens(draw: Draw, length: int = 16) -> torch.Tensor:
-    """Tokens [2, length] above the special ones (0 to 4 in all configurations here)."""
-    return draw.integers(5, VOCABULARY, 2, length)
+def _tokens(draw: Draw, length: int = 16, batch: int = 2) -> torch.Tensor:
+    """Tokens [batch, length] above the special ones (0 to 4 in all configurations here)."""
+    return draw.integers(5, VOCABULARY, batch, length)
 
 
 def _masked(draw: Draw, net: torch.nn.Module) -> Example:
@@ -43,11 +43,11 @@ def _classified(draw: Draw, net: torch.nn.Module) -> Example:
     return Example(net, batch, None)
 
 
-def _translated(draw: Draw, net: torch.nn.Module) -> Example:
+def _translated(draw: Draw, net: torch.nn.Module, batch: int = 2) -> Example:
     """Sequence to sequence: source padded, end of the target not counted."""
-    tokens, mask = _tokens(draw), torch.ones(2, 16, dtype=torch.int64)
+    tokens, mask = _tokens(draw, 16, batch), torch.ones(batch, 16, dtype=torch.int64)
     mask[1, 12:] = 0
-    labels = _tokens(draw, 12)
+    labels = _tokens(draw, 12, batch)
     labels[1, 9:] = -100
     return Example(net, {"input_ids": tokens.masked_fill(mask == 0, 0), "attention_mask": mask, "labels": labels}, None)
 
@@ -120,7 +120,8 @@ def switch(draw: Draw) -> Example:
     config = hf.SwitchTransformersConfig(
         **T5_SIZES, num_experts=4, expert_capacity=8, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1
     )
-    return _translated(draw, hf.SwitchTransformersForConditionalGeneration(config))
+    # Enough tokens that each expert is chosen in each update: one that is not would get no gradient at all.
+    return _translated(draw, hf.SwitchTransformersForConditionalGeneration(config), batch=8)
 
 
 @model("bert-tokens", random=DROPOUT)

@@ -1,4 +1,4 @@
-"""Architectures of timm. GhostNet and RepVGG are whole, on small images; the others are cut to few and narrow layers."""
+"""Architectures of timm: GhostNet and RepVGG whole, on small images; the others of few and narrow layers."""
 
 import timm
 import torch
@@ -13,8 +13,8 @@ from .losses import classification
 CLASSES = 10
 
 
-def _classifier(draw: Draw, net: torch.nn.Module, size: int) -> Example:
-    return Example(net, (draw.normal(2, 3, size, size), draw.integers(0, CLASSES, 2)), classification)
+def _classifier(draw: Draw, net: torch.nn.Module, size: int, batch: int = 2) -> Example:
+    return Example(net, (draw.normal(batch, 3, size, size), draw.integers(0, CLASSES, batch)), classification)
 
 
 def _create(name: str, **changes) -> torch.nn.Module:
@@ -91,9 +91,9 @@ def nfnet(draw: Draw) -> Example:
 
 @model("ghostnet", random="dropout of the head")
 def ghostnet(draw: Draw) -> Example:
-    return _classifier(draw, _create("ghostnet_050", drop_rate=0.2), 64)
+    return _classifier(draw, _create("ghostnet_050", drop_rate=0.2), 64, batch=8)
 
 
 @model("repvgg")
 def repvgg(draw: Draw) -> Example:
-    return _classifier(draw, _create("repvgg_a0"), 64)
+    return _classifier(draw, _create("repvgg_a0"), 64, batch=8)
