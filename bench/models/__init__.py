@@ -7,6 +7,7 @@ Parameters and batches are the same on every machine: the batch is drawn by NumP
 frozen), and so is each parameter that the model's own initialisation draws at random (see `_redraw`).
 """
 
+import copy
 import importlib
 import pathlib
 import random
@@ -18,6 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+
+from .wide import Wide
 
 Batch = tuple | dict[str, torch.Tensor]
 
@@ -97,11 +100,12 @@ def entries() -> dict[str, Entry]:
     }
 
 
-def build(name: str) -> Example:
-    """Builds one entry: model in train() mode and float32, batch, loss."""
-    entry = entries()[name]
+def build(entry: Entry | str) -> Example:
+    """Builds an entry, the corpus's by name: model in train() mode and float32, batch, loss."""
+    if isinstance(entry, str):
+        entry = entries()[entry]
     example = _construct(entry, 0)
-    _redraw(example.model, _construct(entry, 1).model, np.random.RandomState(zlib.crc32(name.encode()) ^ 1))
+    _redraw(example.model, _construct(entry, 1).model, np.random.RandomState(zlib.crc32(entry.name.encode()) ^ 1))
     return example
 
 
@@ -136,6 +140,24 @@ def set_rates(module: torch.nn.Module, rate: float = 0.0) -> None:
     for name, value in list(vars(config).items()) if hasattr(config, "__dict__") else []:
         if isinstance(value, float) and pattern.search(name):
             setattr(config, name, rate)
+
+
+def draws(entry: Entry, rates: bool) -> bool:
+    """Whether the loss depends on the generator's seed, with the rates of the modules or with all of them 0.
+
+    In float64, and from the same state each time: a drop path behind a layer scale of 1e-6 is lost in float32.
+    """
+    example = cast(build(entry), torch.float64)
+    if not rates:
+        set_rates(example.model)
+    state = copy.deepcopy(example.model.state_dict())
+    losses = set()
+    for seed in range(2, 8):
+        example.model.load_state_dict(state)
+        torch.manual_seed(seed)
+        with Wide():
+            losses.add(float(loss_of(example).detach()))
+    return len(losses) > 1
 
 
 def _construct(entry: Entry, seed: int) -> Example:

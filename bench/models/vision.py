@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 import torchvision.models as tv
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+from torchvision.models.resnet import Bottleneck
 from torchvision.models.swin_transformer import PatchMergingV2, SwinTransformer, SwinTransformerBlockV2
 
 from . import Draw, Example, model
@@ -108,7 +109,11 @@ def _segmenter(draw: Draw, net: torch.nn.Module) -> Example:
 
 @model("deeplabv3", random="dropout of the heads")
 def deeplabv3(draw: Draw) -> Example:
-    return _segmenter(draw, tv.segmentation.deeplabv3_resnet50(weights_backbone=None, num_classes=5, aux_loss=True))
+    net = tv.segmentation.deeplabv3_resnet50(weights_backbone=None, num_classes=5, aux_loss=True)
+    for part in net.modules():
+        if isinstance(part, Bottleneck):
+            torch.nn.init.zeros_(part.bn3.weight)  # zero_init_residual, which this constructor does not pass on
+    return _segmenter(draw, net)
 
 
 @model("lraspp")
