@@ -14,6 +14,7 @@ from .errors import InvalidArgumentError, UnsupportedError
 # By trainc_dtype; the names that NumPy (with ml_dtypes) and torch share.
 DTYPES = ["float32", "float64", "bfloat16", "float16", "int8", "int16", "int32", "int64", "bool", "uint8"]
 SIZES = [4, 8, 2, 2, 1, 2, 4, 8, 1, 1]
+NUMPY, TORCH = "NumPy", "torch"
 
 
 class View(NamedTuple):
@@ -22,6 +23,7 @@ class View(NamedTuple):
     shape: tuple
     pointer: int
     owner: Any  # what keeps the memory alive
+    library: Any  # of the array: NUMPY, TORCH or None
     copied: str | None  # why this is a copy, if it is one
 
 
@@ -40,24 +42,15 @@ _names: dict = {}  # of dtypes of NumPy and torch, as in DTYPES
 
 
 def _name(dtype) -> str:
-    return _names.get(dtype) or _names.setdefault(dtype, str(getattr(dtype, "name", dtype)).removeprefix("torch."))
-
-
-def is_torch(value) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
-def is_numpy(value) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    return _names.setdefault(dtype, str(getattr(dtype, "name", dtype)).removeprefix("torch."))
 
 
 def view(value) -> View:
     """The memory of an array. What is not dense, aligned and in native byte order is copied; `copied` says so."""
-    if is_torch(value):
+    modules = sys.modules
+    if "torch" in modules and isinstance(value, modules["torch"].Tensor):
         return _torch_view(value)
-    if is_numpy(value):
+    if "numpy" in modules and isinstance(value, modules["numpy"].ndarray):
         return _numpy_view(value)
     if hasattr(value, "__dlpack__"):
         return _dlpack_view(value)
@@ -73,18 +66,19 @@ def _torch_view(tensor) -> View:
         raise InvalidArgumentError(f"expected a tensor in memory of the host, got one on device {tensor.device}; "
                                    "use .cpu()")
     copied = None
-    if str(tensor.layout) != "torch.strided":
+    if tensor.layout is not sys.modules["torch"].strided:
         raise InvalidArgumentError(f"expected a dense tensor, got one of layout {tensor.layout}")
     if tensor.is_neg():
         tensor, copied = tensor.resolve_neg(), "it is the negative of other memory"
     if not tensor.is_contiguous():
         tensor, copied = tensor.contiguous(), "it is not contiguous"
-    return View(_name(tensor.dtype), tuple(tensor.shape), tensor.data_ptr(), tensor, copied)
+    dtype = tensor.dtype
+    return View(_names.get(dtype) or _name(dtype), tuple(tensor.shape), tensor.data_ptr(), tensor, TORCH, copied)
 
 
 def _numpy_view(array) -> View:
     numpy, copied, flags = sys.modules["numpy"], None, array.flags
-    if type(array) is not numpy.ndarray and isinstance(array, numpy.ma.MaskedArray):
+    if isinstance(array, numpy.ma.MaskedArray):
         raise InvalidArgumentError("expected an array without a mask, got a masked array; use .filled(value)")
     if not flags.c_contiguous:
         copied = "it is not contiguous"
@@ -94,7 +88,9 @@ def _numpy_view(array) -> View:
         copied = "it is not aligned"
     if copied:
         array = numpy.array(array, array.dtype.newbyteorder("="), order="C")
-    return View(_name(array.dtype), array.shape, array.__array_interface__["data"][0], array, copied)
+    dtype = array.dtype
+    return View(_names.get(dtype) or _name(dtype), array.shape, array.__array_interface__["data"][0], array, NUMPY,
+                copied)
 
 
 def _dlpack_view(value) -> View:
@@ -114,7 +110,7 @@ def _dlpack_view(value) -> View:
                 import numpy
                 return _numpy_view(numpy.from_dlpack(value))
             step *= size
-    return View(dtype, shape, (tensor.data or 0) + tensor.byte_offset, capsule, None)
+    return View(dtype, shape, (tensor.data or 0) + tensor.byte_offset, capsule, None, None)
 
 
 def empty(dtype: int, shape: tuple, as_torch: bool):
@@ -135,4 +131,4 @@ def empty(dtype: int, shape: tuple, as_torch: bool):
 
 def pointer_of(array) -> int:
     """The address of a dense array that `empty` made."""
-    return array.data_ptr() if is_torch(array) else array.__array_interface__["data"][0]
+    return array.data_ptr() if hasattr(array, "data_ptr") else array.__array_interface__["data"][0]

@@ -5,12 +5,10 @@ import warnings
 import weakref
 from ctypes import byref, c_void_p
 
-from ._arrays import DTYPES, SIZES, empty, is_numpy, is_torch, pointer_of, view
+from ._arrays import DTYPES, NUMPY, SIZES, TORCH, empty, pointer_of, view
 from ._runtime import EVAL
 from ._trainer import Trainer, shape_of
 from .errors import InvalidArgumentError
-
-_REBIND, _NUMPY, _TORCH = range(3)  # how it is seen that an input is what was bound last
 
 
 class Port:
@@ -40,7 +38,7 @@ class EntryPoint:
         self._values = [None] * count  # as given; of copies None
         self._owners = [None] * count
         self._guards = [None] * count  # a NumPy array with a weak reference is not resized in place
-        self._kinds = [_REBIND] * count
+        self._libraries = [None] * count
         self._dtypes = [None] * count  # objects of the array's library
         self._pointers = [0] * count
         self._said = [False] * count  # that it is copied
@@ -53,15 +51,15 @@ class EntryPoint:
         """Binds the inputs, in order or by name. The caller holds the trainer's lock, and the trainer is open."""
         if named or len(inputs) != len(self._names):
             inputs = self._ordered(inputs, named)
-        values, kinds, shapes, dtypes = self._values, self._kinds, self._shapes, self._dtypes
+        values, libraries, shapes, dtypes = self._values, self._libraries, self._shapes, self._dtypes
         for i, value in enumerate(inputs):
             if value is values[i]:
                 # The object may have been given other memory, type or strides in place.
-                if kinds[i] == _TORCH:
+                if libraries[i] is TORCH:
                     if (value.data_ptr() == self._pointers[i] and value.dtype is dtypes[i] and value.shape == shapes[i]
                             and value.is_contiguous() and not value.is_neg()):
                         continue
-                elif kinds[i] == _NUMPY:
+                elif libraries[i] is NUMPY:
                     if value.dtype is dtypes[i] and value.shape == shapes[i] and value.flags.c_contiguous:
                         continue
             self._bind(i, value)
@@ -84,7 +82,7 @@ class EntryPoint:
     def _bind(self, i, value):
         port = self.inputs[i]
         try:
-            dtype, shape, pointer, owner, copied = view(value)
+            dtype, shape, pointer, owner, library, copied = view(value)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"input {port.name} of {self.name}: {error}") from None
         if dtype != port.dtype or shape != port.shape:
@@ -93,24 +91,22 @@ class EntryPoint:
         status = self._bind_input(self._handle, self.index, i, pointer, port.bytes)
         if status:
             raise self.trainer.runtime.error(status)
-        self._owners[i], self._guards[i], self._kinds[i], self._values[i] = owner, None, _REBIND, None
-        if copied:
-            if not self._said[i]:
+        self._owners[i], self._libraries[i] = owner, library
+        if copied or library is None:
+            self._values[i] = self._guards[i] = None
+            if copied and not self._said[i]:
                 self._said[i] = True
                 warnings.warn(f"input {port.name} of {self.name} is copied in each call: {copied}", stacklevel=5)
-        elif is_torch(value):
-            self._values[i], self._kinds[i], self._dtypes[i], self._pointers[i] = value, _TORCH, value.dtype, pointer
-        elif is_numpy(value):
-            self._values[i], self._kinds[i], self._dtypes[i] = value, _NUMPY, value.dtype
-            self._guards[i] = weakref.ref(value)
-
-    def gives_torch(self) -> bool:
-        """Whether an input that is bound is a torch tensor."""
-        return _TORCH in self._kinds or any(map(is_torch, self._owners))
+            return
+        self._values[i], self._dtypes[i] = owner, owner.dtype
+        if library is TORCH:
+            self._pointers[i] = pointer
+        else:
+            self._guards[i] = weakref.ref(owner)
 
     def read_outputs(self) -> dict:
         """Copies of the outputs by name: torch tensors if an input is one, else NumPy arrays. As `bind`."""
-        results, as_torch = {}, self.gives_torch()
+        results, as_torch = {}, TORCH in self._libraries
         for i, port in enumerate(self.outputs):
             data, array = c_void_p(), empty(port.number, port.shape, as_torch)
             self.trainer.call("trainc_output_data", self.index, i, byref(data))

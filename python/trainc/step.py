@@ -235,7 +235,9 @@ class Step:
     def eval(self, name: str, /, *inputs: Any, **named: Any) -> dict:
         """Runs eval entry `name`. Its outputs by name, memory of their own: torch tensors if an input is one, else
         NumPy arrays (those in bfloat16 need ml_dtypes). Does not disturb an open accumulation window."""
-        entry = self._find(self._evals, "eval", name)
+        return self._eval(self._find(self._evals, "eval", name), inputs, named)
+
+    def _eval(self, entry, inputs, named):
         with self._trainer.lock:
             if not self._trainer.trainer:
                 raise self._trainer.closed_error()
