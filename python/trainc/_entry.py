@@ -96,7 +96,7 @@ class EntryPoint:
             self._values[i] = self._guards[i] = None
             if copied and not self._said[i]:
                 self._said[i] = True
-                warnings.warn(f"input {port.name} of {self.name} is copied in each call: {copied}", stacklevel=5)
+                warnings.warn(f"input {port.name} of {self.name} is copied in each call: {copied}", stacklevel=4)
             return
         self._values[i], self._dtypes[i] = owner, owner.dtype
         if library is TORCH:

@@ -163,9 +163,8 @@ class Step:
             flags=_runtime.TRAINER_PIN_THREADS if pin_threads else 0)
         t = self._trainer
         entries = [EntryPoint(t, name) for name in t.entries]
-        self._steps = {e.name: e for e in entries if not e.is_eval}
         self._evals = {e.name: e for e in entries if e.is_eval}
-        self._first = next(iter(self._steps.values()), None)
+        self._entry = next((e for e in entries if not e.is_eval), None)
         self._run = t.runtime.library.trainc_step
         self._tensors = {name: i for (role, name, _), i in t.tensors.items() if role in ("parameter", "buffer")}
         for (role, name, _), i in t.tensors.items():  # of a frozen parameter there is a compute copy only
@@ -183,20 +182,13 @@ class Step:
 
     def __repr__(self):
         state = self.device if self._trainer.trainer else "closed"
-        return f"<trainc.Step {self.path}: {self._first or 'no step'}, {state}>"
+        return f"<trainc.Step {self.path}: {self._entry or 'no step'}, {state}>"
 
     # Running.
 
     def __call__(self, *inputs: Any, **named: Any) -> StepResult:
         """One micro-batch; the update too, if it closes the accumulation window."""
-        return self._step(self._first, inputs, named)
-
-    def run(self, entry: str, /, *inputs: Any, **named: Any) -> StepResult:
-        """The same of the step entry of this name."""
-        return self._step(self._find(self._steps, "step", entry), inputs, named)
-
-    def _step(self, entry, inputs, named):
-        trainer = self._trainer
+        trainer, entry = self._trainer, self._entry
         with trainer.lock:
             if not trainer.trainer:
                 raise trainer.closed_error()
@@ -235,7 +227,9 @@ class Step:
     def eval(self, name: str, /, *inputs: Any, **named: Any) -> dict:
         """Runs eval entry `name`. Its outputs by name, memory of their own: torch tensors if an input is one, else
         NumPy arrays (those in bfloat16 need ml_dtypes). Does not disturb an open accumulation window."""
-        return self._eval(self._find(self._evals, "eval", name), inputs, named)
+        if name not in self._evals:
+            raise NotFoundError(f"{self.path} has no eval {name}: expected {', '.join(self._evals) or 'none'}")
+        return self._eval(self._evals[name], inputs, named)
 
     def _eval(self, entry, inputs, named):
         with self._trainer.lock:
@@ -256,11 +250,6 @@ class Step:
     def request_stop(self) -> None:
         """Asks all ranks to stop: `stop` of their next result that closes a window is not 0."""
         self._trainer.call("trainc_request_stop")
-
-    def _find(self, table, kind, name):
-        if name not in table:
-            raise NotFoundError(f"{self.path} has no {kind} {name}: expected {', '.join(table) or 'none'}")
-        return table[name]
 
     # Parameters and buffers.
 
@@ -425,7 +414,7 @@ class Step:
             trainer.call("trainc_memory_report", byref(text))
             lines = [f"{self.path}: {d.name.decode()} by {d.compiler.decode()} for {d.cpu.decode()}, "
                      f"on {self.device}, {self.threads} threads, rank {self.rank} of {self.ranks}"]
-            for entry in (*self._steps.values(), *self._evals.values()):
+            for entry in filter(None, (self._entry, *self._evals.values())):
                 counts = [entry_list.count for entry_list in d.entries[entry.index].lists]
                 lines.append(f"eval {entry}: {counts[0]} commands" if entry.is_eval else
                              f"step {entry}: {counts[0]} commands for the first of {entry.accumulate} micro-batches, "
