@@ -8,7 +8,6 @@ import sys
 from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
 from typing import Any, NamedTuple
 
-from ._runtime import BF16
 from .errors import InvalidArgumentError, UnsupportedError
 
 # By trainc_dtype; the names that NumPy (with ml_dtypes) and torch share.
@@ -113,20 +112,19 @@ def _dlpack_view(value) -> View:
     return View(dtype, shape, (tensor.data or 0) + tensor.byte_offset, capsule, None, None)
 
 
-def empty(dtype: int, shape: tuple, as_torch: bool):
-    """A new array of a trainc_dtype, of NumPy or torch."""
-    name = DTYPES[dtype]
+def empty(dtype: str, shape: tuple, as_torch: bool):
+    """A new array of a type of DTYPES, of NumPy or torch."""
     if as_torch:
         import torch
-        return torch.empty(shape, dtype=getattr(torch, name))
+        return torch.empty(shape, dtype=getattr(torch, dtype))
     import numpy
-    if dtype == BF16:
+    if dtype == "bfloat16":
         try:
             import ml_dtypes
         except ImportError:
             raise UnsupportedError("NumPy has no bfloat16: install ml_dtypes, or ask for torch tensors") from None
         return numpy.empty(shape, ml_dtypes.bfloat16)
-    return numpy.empty(shape, name)
+    return numpy.empty(shape, dtype)
 
 
 def pointer_of(array) -> int:

@@ -1,21 +1,20 @@
 """One entry of an artifact: its inputs bound without copies, its runs, its outputs."""
 import ctypes
-import math
 import warnings
 import weakref
 from ctypes import byref, c_void_p
 
-from ._arrays import DTYPES, NUMPY, SIZES, TORCH, empty, pointer_of, view
+from ._arrays import DTYPES, NUMPY, TORCH, empty, pointer_of, view
 from ._runtime import EVAL
 from ._trainer import Trainer, shape_of
 from .errors import InvalidArgumentError
 
 
 class Port:
-    """An input or output: name, type as in DTYPES and its number, shape."""
+    """An input or output."""
 
     def __init__(self, port):
-        self.name, self.number, self.dtype = port.name.decode(), port.dtype, DTYPES[port.dtype]
+        self.name, self.dtype = port.name.decode(), DTYPES[port.dtype]
         self.shape, self.bytes = shape_of(port), port.bytes
 
     def __str__(self):
@@ -108,8 +107,8 @@ class EntryPoint:
         """Copies of the outputs by name: torch tensors if an input is one, else NumPy arrays. As `bind`."""
         results, as_torch = {}, TORCH in self._libraries
         for i, port in enumerate(self.outputs):
-            data, array = c_void_p(), empty(port.number, port.shape, as_torch)
+            data, array = c_void_p(), empty(port.dtype, port.shape, as_torch)
             self.trainer.call("trainc_output_data", self.index, i, byref(data))
-            ctypes.memmove(pointer_of(array), data.value, math.prod(port.shape) * SIZES[port.number])
+            ctypes.memmove(pointer_of(array), data.value, port.bytes)
             results[port.name] = array
         return results

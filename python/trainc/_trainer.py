@@ -70,7 +70,7 @@ class Trainer:
 
     def __init__(self, runtime: Runtime, path, threads=0, seed=0, make_comm=None, **options):
         self.runtime, self.lock, self.comm, self.forked = runtime, threading.RLock(), None, False
-        self.artifact, self.trainer = c_void_p(), c_void_p()
+        self.artifact, self.trainer, self.descriptor = c_void_p(), c_void_p(), None
         runtime.call("trainc_artifact_open", os.fsencode(path), byref(self.artifact))
         _alive.add(self)
         self._finalizer = self._make_finalizer()
@@ -102,10 +102,11 @@ class Trainer:
     def close(self) -> None:
         with self.lock:
             self._finalizer()
+            self.descriptor = None  # its memory is that of the artifact
 
     def forget(self):
         self.forked, self.lock = True, threading.RLock()
-        self.trainer.value = self.artifact.value = None
+        self.trainer.value = self.artifact.value = self.descriptor = None
 
     def __enter__(self):
         return self

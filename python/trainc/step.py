@@ -170,7 +170,8 @@ class Step:
         for (role, name, _), i in t.tensors.items():  # of a frozen parameter there is a compute copy only
             if role == "compute":
                 self._tensors.setdefault(name, i)
-        d = t.descriptor
+        d = t.descriptor  # gone when the step is closed
+        self._table = [(DTYPES[tensor.dtype], shape_of(tensor)) for tensor in d.tensors[:d.num_tensors]]
         self._scalars = {s.name.decode(): s.flags & _runtime.SETTABLE for s in d.scalars[:d.num_scalars]}
         self._lazy, self._number = not t.device().startswith("cpu"), 0
         if notice := t.notice():
@@ -302,8 +303,7 @@ class Step:
 
     def _fitting(self, name, index, value):
         """The memory of `value`, of the shape of a tensor, and of its type or one that converts to it."""
-        t = self._trainer.descriptor.tensors[index]
-        dtype, shape = DTYPES[t.dtype], shape_of(t)
+        dtype, shape = self._table[index]
         try:
             v = view(value)
         except InvalidArgumentError as error:
@@ -313,9 +313,9 @@ class Step:
         return v
 
     def _read(self, index, as_torch):
-        t = self._trainer.descriptor.tensors[index]
-        array = empty(t.dtype, shape_of(t), as_torch)
-        self._trainer.call("trainc_tensor_read", index, t.dtype, pointer_of(array), array.nbytes)
+        dtype, shape = self._table[index]
+        array = empty(dtype, shape, as_torch)
+        self._trainer.call("trainc_tensor_read", index, DTYPES.index(dtype), pointer_of(array), array.nbytes)
         return array
 
     def _write(self, index, v):

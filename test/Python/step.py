@@ -1,0 +1,256 @@
+# REQUIRES: numpy
+# RUN: %python %s
+"""trainc.load and Step: calls, results, evals, state dicts, scalars, checkpoints, reports, and every error of them."""
+import os
+import sys
+import tempfile
+import warnings
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from tiny import linear, refused, trainc  # noqa: E402
+
+warnings.simplefilter("error")
+RNG = np.random.default_rng(1)
+X, Y = RNG.standard_normal((4, 3)).astype("f"), RNG.standard_normal((4, 1)).astype("f")
+NAMES = ["weight", "bias", "calls", "scale"]
+
+
+def same(a, b):
+    assert sorted(a) == sorted(b)
+    return all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def calls(path):
+    with trainc.load(path, threads=2, seed=5) as step:
+        assert step.threads == 2 and step.device == "cpu" and (step.rank, step.ranks) == (0, 1)
+        state = step.state_dict()
+        # The first loss and norm, by hand; positional and by name.
+        error = X @ state["weight"] + state["bias"] - Y
+        result = step(X, y=Y)
+        assert np.isclose(result.loss, np.mean(error**2), rtol=1e-5) and result.weight == 4
+        gradients = 2 * X.T @ error / 4, 2 * error.sum(0) / 4
+        assert np.isclose(result.grad_norm, np.sqrt(sum(np.sum(g**2) for g in gradients)), rtol=1e-5)
+        assert (result.update, result.skipped, result.micro_step, result.stop) == (1, 0, 0, 0)
+        assert result.closed is result.updated is result.finite is True and result.clip_factor == 1
+        assert result.window_loss == result.loss and result.window_weight == 4 and result.loss_scale == 1
+        assert "loss=" in repr(result) and "step(x: float32[4, 3], y: float32[4, 1])" in repr(step)
+        assert np.allclose(step.read("weight"), state["weight"] - 0.1 * gradients[0], rtol=1e-5)
+        # Results are of their own calls.
+        losses = [step(y=Y, x=X) for _ in range(3)]
+        assert losses[0].loss > losses[1].loss > losses[2].loss and [r.update for r in losses] == [2, 3, 4]
+        assert step.read("calls") == 4
+        # An eval: the same numbers, memory of its own.
+        first = step.eval("predict", X)["y"]
+        second = step.eval("predict", x=X + 1)["y"]
+        state = step.state_dict()
+        assert np.allclose(first, X @ state["weight"] + state["bias"], rtol=1e-5) and not np.array_equal(first, second)
+        # A NaN: no error, the update is skipped.
+        result = step(np.full_like(X, np.nan), Y)
+        assert not result.finite and not result.updated and result.skipped == 1 and result.closed
+        assert np.array_equal(step.read("weight"), state["weight"])
+        report = step.report()
+        for text in (path, "on cpu, 2 threads", "step(x: float32[4, 3]", "predict(x", "parameters", "in all"):
+            assert text in report, report
+
+
+def wrong_inputs(path):
+    bad = trainc.InvalidArgumentError
+    with trainc.load(path, threads=1) as step:
+        before = step.state_dict()
+        with refused(bad, "y is missing", "x, y"):
+            step(X)
+        with refused(bad, "2 inputs (x, y)", "got 3"):
+            step(X, Y, Y)
+        with refused(bad, "no input labels", "x, y"):
+            step(X, Y, labels=Y)
+        with refused(bad, "input x by position and by name"):
+            step(X, x=X)
+        with refused(bad, "input x of step", "float32 of shape (4, 3)", "float64 of shape (4, 3)"):
+            step(X.astype("d"), Y)
+        with refused(bad, "input y of step", "float32 of shape (4, 1)", "float32 of shape (4,)"):
+            step(X, Y[:, 0])
+        with refused(bad, "shape (4, 3)", "shape (3, 4)"):
+            step(X.T, Y)
+        for value in ([[0.0]], 1.0, None, "text", {"x": X}):
+            with refused(bad, "input x of step", "expected a NumPy array", type(value).__name__):
+                step(value, Y)
+        with refused(bad, "mask"):
+            step(np.ma.masked_array(X, X > 0), Y)
+        with refused(bad, "input x of predict"):
+            step.eval("predict", X[:2])
+        with refused(trainc.NotFoundError, "no eval logits", "predict"):
+            step.eval("logits", X)
+        assert same(before, step.state_dict())
+        # What was bound before an error was: the next call has its own inputs.
+        loss = step(X, Y).loss
+        with refused(bad):
+            step(X + 1, Y.astype("d"))
+        step.load_state_dict(before)
+        assert step(X, Y).loss == loss
+
+
+def states(path, folder):
+    with trainc.load(path, threads=1, seed=1) as a, trainc.load(path, threads=1, seed=2) as b:
+        state = a.state_dict()
+        assert sorted(state) == sorted(NAMES) and state["weight"].dtype == np.float32 and state["calls"].shape == ()
+        assert not np.array_equal(state["weight"], b.state_dict()["weight"])
+        result = b.load_state_dict(state)
+        assert result.missing_keys == result.unexpected_keys == [] and same(state, b.state_dict())
+        assert b(X, Y).loss == a(X, Y).loss
+        # A copy: the step does not see later changes, nor these the step.
+        copy = a.state_dict()
+        copy["weight"][:] = 7
+        assert not np.any(a.read("weight") == 7)
+        # Floating types convert; a frozen parameter and a buffer can be written.
+        a.load_state_dict({**copy, "weight": np.full((3, 1), 0.1), "calls": np.array(9, "f"),
+                           "scale": np.array([2], "f2")})
+        assert np.all(a.read("weight") == np.float32(0.1)) and a.read("calls") == 9 and a.read("scale") == 2
+        before = a.state_dict()
+        wrong = {"weight": copy["weight"].T, "bias": np.array([1]), "extra": Y, "scale": "text"}
+        with refused(trainc.MismatchError, "weight: expected float32 of shape (3, 1), got float32 of shape (1, 3)",
+                     "bias: expected float32 of shape (1,), got int64", "calls: missing", "extra: unexpected", "scale: exp"):
+            a.load_state_dict(wrong)
+        with refused(trainc.MismatchError, "bias"):
+            a.load_state_dict({"weight": copy["weight"], "bias": np.array([1])}, strict=False)
+        assert same(before, a.state_dict())
+        result = a.load_state_dict({"bias": np.array([3], "f"), "extra": Y}, strict=False)
+        assert sorted(result.missing_keys) == ["calls", "scale", "weight"] and result.unexpected_keys == ["extra"]
+        assert a.read("bias") == 3 and np.array_equal(a.read("weight"), before["weight"])
+        # One tensor, and optimizer states.
+        a.write("bias", np.array([4], "d"))
+        assert a.read("bias") == 4
+        a.write("bias", np.array([0.5], "f"), state="m")
+        assert a.read("bias", state="m") == 0.5
+        with refused(trainc.InvalidArgumentError, "bias: expected float32 of shape (1,)", "(2,)"):
+            a.write("bias", np.zeros(2, "f"))
+        with refused(trainc.NotFoundError, "no parameter or buffer nothing"):
+            a.read("nothing")
+        with refused(trainc.NotFoundError, "weight m"):
+            a.read("weight", state="m")
+
+        # Checkpoints: saved, loaded and stepped is stepped.
+        a.set_metadata("position", "17")
+        a.save(os.path.join(folder, "a.safetensors"))
+        b.load(os.path.join(folder, "a.safetensors"))
+        assert b.get_metadata("position") == "17" and same(a.state_dict(), b.state_dict())
+        assert (a(X, Y).loss, a(X, Y).grad_norm) == (b(X, Y).loss, b(X, Y).grad_norm) and same(a.state_dict(), b.state_dict())
+        saved = a.save_checkpoint(os.path.join(folder, "run"), keep=1)
+        assert os.path.exists(saved)
+        b.load(os.path.join(folder, "run"))
+        assert b.get("update") == a.get("update")
+        b.set_metadata("position", None)
+        with refused(trainc.NotFoundError, "position"):
+            b.get_metadata("position")
+        with trainc.load(path, weights=saved) as c, trainc.load(path, weights=a.state_dict()) as d:
+            assert same(a.state_dict(), c.state_dict()) and same(c.state_dict(), d.state_dict()) and c.get("update") == 0
+            c.load_weights(os.path.join(folder, "a.safetensors"))
+        with open(os.path.join(folder, "cut"), "wb") as file:
+            file.write(b"not a checkpoint")
+        with refused(trainc.Error, "cut"):
+            b.load(os.path.join(folder, "cut"))
+        with refused(trainc.NotFoundError, "none"):
+            b.load(os.path.join(folder, "none"))
+        with refused(trainc.NotFoundError, "/nowhere/a"):
+            a.save("/nowhere/a")
+        os.environ["TRAINC_FAULT"] = "write:1:fail"  # as a full disk
+        try:
+            a.save(os.path.join(folder, "a.safetensors"))
+        except trainc.Error as error:
+            assert type(error) is trainc.Error and error.status == "TRAINC_IO_ERROR", error
+        else:
+            raise AssertionError("a save to a full disk succeeded")
+        del os.environ["TRAINC_FAULT"]
+
+
+def scalars(path):
+    with trainc.load(path, threads=1) as step:
+        assert step.get("slow.lr") == 0.1 and step.get("update") == 0 and step.get("weight_decay") == 0
+        with refused(trainc.InvalidArgumentError, "lr differs between groups", "slow.lr = 0.1", "fast.lr = 0.2"):
+            step.get("lr")
+        step.set("lr", 0.0)
+        assert step.get("lr") == step.get("slow.lr") == 0
+        before = step.read("weight")
+        step(X, Y)
+        assert np.array_equal(before, step.read("weight"))
+        step.set("slow.lr", 0.5)
+        step(X, Y)
+        assert not np.array_equal(before, step.read("weight")) and step.get("fast.lr") == 0
+        with refused(trainc.NotFoundError, "no scalar momentum", "slow.lr"):
+            step.set("momentum", 0.9)
+        with refused(trainc.InvalidArgumentError, "update cannot be set", "slow.lr"):
+            step.set("update", 3)
+        with refused(trainc.InvalidArgumentError, "finite"):
+            step.set("lr", float("nan"))
+
+
+def windows(path):
+    with trainc.load(path, threads=1) as step:
+        result = step(X, Y)
+        assert not result.closed and not result.updated and result.micro_step == 1 and result.update == 0
+        closing = step.flush()
+        assert closing.closed and closing.updated and closing.update == 1 and closing.window_loss == result.loss
+        assert not step.flush().closed
+        step(X, Y)
+        step.request_stop()
+        result = step(X, Y)
+        assert result.closed and result.update == 2 and result.stop == 1 and result.window_weight == 8
+
+
+def loading(path, folder):
+    with refused(trainc.NotFoundError, "none.so"):
+        trainc.load("none.so")
+    with open(os.path.join(folder, "text.so"), "w", encoding="utf-8") as file:
+        file.write("no library")
+    with refused(trainc.Error, "text.so"):
+        trainc.load(os.path.join(folder, "text.so"))
+    with refused(trainc.OutOfMemoryError, "memory"):
+        trainc.load(path, memory_limit="1K")
+    for limit in ("many", -1, 0, "1T"):
+        with refused(trainc.InvalidArgumentError, "memory_limit", repr(limit)):
+            trainc.load(path, memory_limit=limit)
+    for device in ("tpu", "cuda"):
+        try:
+            trainc.load(path, device=device)
+        except trainc.Error as error:
+            assert error.status in ("TRAINC_INVALID_ARGUMENT", "TRAINC_UNSUPPORTED"), error.status
+        else:
+            raise AssertionError(device)
+    with refused(trainc.MismatchError, "bias: missing"):
+        trainc.load(path, weights={"weight": np.zeros((3, 1), "f")})
+    assert trainc.load(path, memory_limit="1G", device="cpu", pin_threads=True).get("seed") == 0
+    os.environ["WORLD_SIZE"] = "2"
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        trainc.load(path).close()
+    del os.environ["WORLD_SIZE"]
+    assert len(said) == 1 and "one rank" in str(said[0].message), said
+
+
+def closing(path):
+    step = trainc.load(path, threads=1)
+    result = step(X, Y)
+    state = step.state_dict()
+    step.close()
+    step.close()
+    assert result.loss > 0 and "closed" in repr(step)
+    for use in (lambda: step(X, Y), lambda: step.eval("predict", X), step.state_dict, step.flush, step.report,
+                lambda: step.load_state_dict(state), lambda: step.get("lr"), lambda: step.set("slow.lr", 1.0),
+                lambda: step.save("x"), lambda: step.load("x"), lambda: step.load_weights("x"), step.request_stop,
+                lambda: step.read("bias"), lambda: step.write("bias", state["bias"]), lambda: step.threads,
+                lambda: step.device, lambda: step.get_metadata("x"), lambda: step.set_metadata("x", "y"),
+                lambda: step.save_checkpoint("x")):
+        with refused(trainc.InvalidArgumentError, "closed"):
+            use()
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    library = linear(temporary)
+    calls(library)
+    wrong_inputs(library)
+    states(library, temporary)
+    scalars(library)
+    windows(linear(temporary, accumulate=2))
+    loading(library, temporary)
+    closing(library)
