@@ -230,9 +230,7 @@ class Step:
         NumPy arrays (those in bfloat16 need ml_dtypes). Does not disturb an open accumulation window."""
         if name not in self._evals:
             raise NotFoundError(f"{self.path} has no eval {name}: expected {', '.join(self._evals) or 'none'}")
-        return self._eval(self._evals[name], inputs, named)
-
-    def _eval(self, entry, inputs, named):
+        entry = self._evals[name]
         with self._trainer.lock:
             if not self._trainer.trainer:
                 raise self._trainer.closed_error()
