@@ -26,6 +26,8 @@ llvm_config.with_environment("PATH", config.trainc_tools_dir, append_path=True)
 config.environment["ASAN_OPTIONS"] = "detect_container_overflow=0"
 for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
     config.environment.pop(name, None)
+# The package and the scripts of bench/ take the compiler and the runtime from there.
+config.environment["TRAINC_BUILD"] = config.trainc_binary_dir
 # With TRAINC_AVX2_ONLY set the tests run as on a processor without AVX-512 and AMX.
 llvm_config.with_system_environment("TRAINC_AVX2_ONLY")
 avx2_only = bool(config.environment.get("TRAINC_AVX2_ONLY"))
@@ -140,7 +142,7 @@ if has_amx() and not avx2_only:
     config.available_features.add("amx")
 # JAX stands for what our tests use of it: with optax, NumPy and ml_dtypes.
 packages = {"numpy": ["numpy"], "ml_dtypes": ["ml_dtypes"], "safetensors": ["safetensors"],
-            "jax": ["jax", "optax", "numpy", "ml_dtypes"]}
+            "jax": ["jax", "optax", "numpy", "ml_dtypes"], "torch": ["torch"]}
 config.available_features |= {name for name, modules in packages.items() if can_import(*modules)}
 if shutil.which("clang-format-22"):
     config.available_features.add("clang-format")

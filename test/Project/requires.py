@@ -7,7 +7,8 @@ import os
 import re
 import sys
 
-PACKAGES = {"jax": "jax", "optax": "jax", "numpy": "numpy", "ml_dtypes": "ml_dtypes", "safetensors": "safetensors"}
+PACKAGES = {"jax": "jax", "optax": "jax", "numpy": "numpy", "ml_dtypes": "ml_dtypes", "safetensors": "safetensors",
+            "torch": "torch"}
 
 root = sys.argv[1]
 modules = {}

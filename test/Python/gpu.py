@@ -1,0 +1,54 @@
+# REQUIRES: numpy
+# RUN: %python %s
+"""On a GPU (the tests' driver) a call does not wait: its result is read when asked for, and says what one on the CPU does."""
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from tiny import ROOT, linear, refused, trainc  # noqa: E402
+
+DRIVER = os.path.join(os.environ.get("TRAINC_BUILD", os.path.join(ROOT, "build")), "lib", "libtrainc_fake_cuda.so")
+os.environ["TRAINC_LIBCUDA"] = DRIVER
+os.environ["TRAINC_LIBCUBLASLT"] = os.path.join(os.path.dirname(DRIVER), "libtrainc_fake_cublaslt.so")
+RNG = np.random.default_rng(1)
+FIELDS = ["weight", "update", "skipped", "micro_step", "closed", "updated", "finite", "loss_scale", "stop", "window_weight"]
+REALS = ["loss", "window_loss", "grad_norm", "clip_factor"]
+
+
+def same(a, b):
+    return all(getattr(a, name) == getattr(b, name) for name in FIELDS) and \
+        all(np.isclose(getattr(a, name), getattr(b, name), rtol=1e-5, equal_nan=True) for name in REALS)
+
+
+def train(path):
+    with trainc.load(path, device="cuda", seed=1) as gpu, trainc.load(path, device="cpu", seed=1) as cpu:
+        assert gpu.device.startswith("cuda:0") and "on cuda:0" in gpu.report()
+        for i in range(7):
+            x, y = RNG.standard_normal((4, 3)).astype("f"), RNG.standard_normal((4, 1)).astype("f")
+            if i == 4:
+                x[0] = np.nan  # this update is skipped
+            a, b = gpu(x, y), cpu(x, y)
+            assert same(a, b), (i, a, b)
+        assert a.micro_step == 1 and same(gpu.flush(), cpu.flush())
+        assert np.allclose(gpu.eval("predict", x)["y"], cpu.eval("predict", x)["y"], rtol=1e-5)
+        # An input may change when the call has returned; a result that was not read in time says so.
+        first = gpu(x, y)
+        second = gpu(x, y)
+        with refused(trainc.InvalidArgumentError, "read before the next call"):
+            first.loss
+        assert second.micro_step == 0
+        third = gpu(x, y)
+        gpu.set("slow.lr", 0.5)
+        with refused(trainc.InvalidArgumentError, "read before the next call"):
+            third.update
+        assert second.micro_step == 0  # as it was read in time
+        last = gpu(x, y)
+    with refused(trainc.InvalidArgumentError, "closed"):
+        last.loss
+
+
+with tempfile.TemporaryDirectory() as folder:
+    train(linear(folder, accumulate=2, target=["cuda", "cpu"], cuda_arch="host"))

@@ -1,0 +1,118 @@
+# REQUIRES: numpy
+# RUN: %python %s
+"""Calls release the GIL; two steps at once and several threads on one give the bits of one alone; a forked child is told."""
+import os
+import sys
+import tempfile
+import threading
+import time
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from tiny import linear, refused, trainc  # noqa: E402
+
+# A product that takes a while: about 34 GFLOP.
+LONG = """\
+train.optimizer @sgd = sgd<lr = 0.1>
+train.param @w : tensor<2048x2048xf32> init(normal<0.01>) optimizer(@sgd)
+train.step @step(%x: tensor<1024x2048xf32>) {
+  %0 = train.read @w : tensor<2048x2048xf32>
+  %1 = nn.matmul %x, %0 : tensor<1024x2048xf32>, tensor<2048x2048xf32>
+  %2 = nn.matmul %1, %0 : tensor<1024x2048xf32>, tensor<2048x2048xf32>
+  %3 = nn.reduce sum %2 dims [0, 1] : tensor<1024x2048xf32>
+  train.yield loss(%3) : tensor<f32>
+}
+"""
+RNG = np.random.default_rng(1)
+X, Y = RNG.standard_normal((4, 3)).astype("f"), RNG.standard_normal((4, 1)).astype("f")
+
+
+def releases_the_gil(folder):
+    """Another thread begins and ends while a step runs, though the interpreter itself would not switch for 1000 s."""
+    with trainc.load(trainc.compile(LONG, os.path.join(folder, "long.so")), threads=1) as step:
+        x, go, ended = np.ones((1024, 2048), "f"), threading.Event(), []
+        step(x)
+
+        def count():
+            go.wait()
+            for _ in range(1000):
+                pass
+            ended.append(time.monotonic())
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1000)
+        go.set()
+        step(x)
+        end = time.monotonic()
+        sys.setswitchinterval(interval)
+        thread.join()
+        assert ended[0] < end, "a step holds the GIL"
+
+
+def train(path, seed, calls=300):
+    with trainc.load(path, threads=2, seed=seed) as step:
+        losses = [step(X, Y).loss for _ in range(calls)]
+        return losses, step.state_dict()["weight"].tobytes()
+
+
+def at_once(path):
+    """Two steps in two threads; then several threads on one, which saves and is closed meanwhile."""
+    alone = {seed: train(path, seed) for seed in (1, 2)}
+    together = {}
+    threads = [threading.Thread(target=lambda seed=seed: together.update({seed: train(path, seed)})) for seed in alone]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == alone
+
+    step, done, errors = trainc.load(path, threads=2), [], []
+
+    def work(i):
+        try:
+            x = X + i
+            for _ in range(500):
+                result = step(x, Y)
+                done.append(result.update + result.skipped)
+        except trainc.Error as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    while len(done) < 100:
+        step.state_dict()
+    step.close()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == list(range(1, len(done) + 1)) and set(errors) <= {"this step is closed"}, errors
+
+
+def forked(path):
+    """A child has no threads of it: its calls are errors, and its end does no harm to the parent."""
+    step = trainc.load(path, threads=2, seed=1)
+    first = step(X, Y).loss
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            with refused(trainc.InvalidArgumentError, "another process"):
+                step(X, Y)
+            step.close()
+            del step
+            with trainc.load(path, threads=2, seed=1) as own:
+                status = 0 if own(X, Y).loss == first else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert step(X, Y).update == 2
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    releases_the_gil(temporary)
+    library = linear(temporary)
+    at_once(library)
+    forked(library)
