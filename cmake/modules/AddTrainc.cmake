@@ -48,7 +48,7 @@ function(add_trainc_tool name)
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   _trainc_compiler_target(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LINK_LIBS} MLIR LLVM)
-  # LLVM's libraries are not in the linker's default folders.
-  set_target_properties(${name} PROPERTIES INSTALL_RPATH ${LLVM_LIBRARY_DIR})
+  # LLVM's libraries are not in the linker's default folders; a Python package has its own.
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;${LLVM_LIBRARY_DIR}")
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()

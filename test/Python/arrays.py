@@ -1,4 +1,4 @@
-# REQUIRES: jax, numpy, ml_dtypes
+# REQUIRES: jax
 # RUN: %python %s
 """Inputs are lent: NumPy, DLPack (jax), __array_interface__; all types; copies are said; what is bound stays alive."""
 import gc
