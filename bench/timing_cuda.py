@@ -86,6 +86,10 @@ class Packing:
     def files(self):
         for name in CARRIED:
             self.copy(os.path.join(ROOT, "bench", name), "bench", *name.split("/"))
+        package = os.path.join(ROOT, "python", "trainc")
+        for name in sorted(f for f in os.listdir(package) if f.endswith(".py")):
+            self.copy(os.path.join(package, name), "python", "trainc", name)
+        self.copy(os.path.join(ROOT, "VERSION"), "VERSION")
         with open(self.path("run.py"), "w") as f:
             f.write(LAUNCHER)
         os.chmod(self.path("run.py"), 0o755)

@@ -20,10 +20,13 @@ class View(NamedTuple):
     """Dense memory of an array in row-major order."""
     dtype: str
     shape: tuple
-    pointer: int
+    pointer: Any  # an address, or an object at it
     owner: Any  # what keeps the memory alive
     library: Any  # of the array: NUMPY, TORCH or None
     copied: str | None  # why this is a copy, if it is one
+
+
+_Memory = ctypes.c_char * 0  # of an array, from_buffer: fast, and the array is not resized in place while it lives
 
 
 class _DLTensor(Structure):
@@ -76,20 +79,23 @@ def _torch_view(tensor) -> View:
 
 
 def _numpy_view(array) -> View:
-    numpy, copied, flags = sys.modules["numpy"], None, array.flags
+    numpy, flags, dtype, copied = sys.modules["numpy"], array.flags, array.dtype, None
+    if flags.carray and dtype.isnative and type(array) is numpy.ndarray:
+        try:
+            return View(_names.get(dtype) or _name(dtype), array.shape, _Memory.from_buffer(array), array, NUMPY, None)
+        except ValueError:  # a type that the buffer protocol lacks
+            pass
     if isinstance(array, numpy.ma.MaskedArray):
         raise InvalidArgumentError("expected an array without a mask, got a masked array; use .filled(value)")
     if not flags.c_contiguous:
         copied = "it is not contiguous"
-    elif not array.dtype.isnative:
+    elif not dtype.isnative:
         copied = "its bytes are in another order"
     elif not flags.aligned:
         copied = "it is not aligned"
     if copied:
-        array = numpy.array(array, array.dtype.newbyteorder("="), order="C")
-    dtype = array.dtype
-    return View(_names.get(dtype) or _name(dtype), array.shape, array.__array_interface__["data"][0], array, NUMPY,
-                copied)
+        array = numpy.array(array, dtype.newbyteorder("="), order="C")
+    return View(_name(dtype), array.shape, array.__array_interface__["data"][0], array, NUMPY, copied)
 
 
 def _dlpack_view(value) -> View:

@@ -39,7 +39,7 @@ class EntryPoint:
         self._guards = [None] * count  # a NumPy array with a weak reference is not resized in place
         self._libraries = [None] * count
         self._dtypes = [None] * count  # objects of the array's library
-        self._pointers = [0] * count
+        self._pointers = [None] * count
         self._said = [False] * count  # that it is copied
 
     def __str__(self):
@@ -92,16 +92,13 @@ class EntryPoint:
             raise self.trainer.runtime.error(status)
         self._owners[i], self._libraries[i] = owner, library
         if copied or library is None:
-            self._values[i] = self._guards[i] = None
+            self._values[i] = self._guards[i] = self._pointers[i] = None
             if copied and not self._said[i]:
                 self._said[i] = True
                 warnings.warn(f"input {port.name} of {self.name} is copied in each call: {copied}", stacklevel=4)
             return
-        self._values[i], self._dtypes[i] = owner, owner.dtype
-        if library is TORCH:
-            self._pointers[i] = pointer
-        else:
-            self._guards[i] = weakref.ref(owner)
+        self._values[i], self._dtypes[i], self._pointers[i] = owner, owner.dtype, pointer
+        self._guards[i] = weakref.ref(owner)
 
     def read_outputs(self) -> dict:
         """Copies of the outputs by name: torch tensors if an input is one, else NumPy arrays. As `bind`."""

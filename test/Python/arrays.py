@@ -1,6 +1,7 @@
 # REQUIRES: jax
 # RUN: %python %s
 """Inputs are lent: NumPy, DLPack (jax), __array_interface__; all types; copies are said; what is bound stays alive."""
+import ctypes
 import gc
 import os
 import sys
@@ -44,6 +45,10 @@ class Tensor:
         return self.device
 
 
+def address_of(pointer):
+    return pointer if isinstance(pointer, int) else ctypes.addressof(pointer)
+
+
 def lent(path):
     with trainc.load(path, threads=1) as step:
         state = step.state_dict()
@@ -58,7 +63,7 @@ def lent(path):
         assert np.allclose(step.eval("predict", x)["y"], predicted(x), rtol=1e-5)
         calls = []
         bind = step._evals["predict"]._bind_input
-        step._evals["predict"]._bind_input = lambda *arguments: calls.append(arguments[3]) or bind(*arguments)
+        step._evals["predict"]._bind_input = lambda *arguments: calls.append(address_of(arguments[3])) or bind(*arguments)
         other = draw()
         for value, address in [(x, None), (other, other.ctypes.data), (other, None), (x, x.ctypes.data),
                                (Interface(other), other.ctypes.data), (Tensor(other), other.ctypes.data),
@@ -117,14 +122,16 @@ def alive(path):
         step(base, Y)
         gc.collect()
         assert gone() is None
-        array = np.zeros((4, 3), "f")
-        step(array, Y)
-        try:
-            array.resize(1 << 20, refcheck=False)
-        except ValueError:
-            pass
-        else:
-            raise AssertionError("an array that is bound was moved")
+        for writeable in (True, False):
+            array = np.zeros((4, 3), "f")
+            array.flags.writeable = writeable
+            step(array, Y)
+            try:
+                array.resize(1 << 20, refcheck=False)
+            except ValueError:
+                pass
+            else:
+                raise AssertionError("an array that is bound was moved")
         # DLPack: the capsule is given back when another array is bound.
         tensor = jnp.asarray(draw())
         step(tensor, Y)
