@@ -11,10 +11,13 @@ from .errors import Error, InvalidArgumentError, NotFoundError
 
 
 class Comm:
-    """A communicator of all ranks; all of them make it. `options` are those of trainc_comm_options."""
+    """A communicator of all ranks; all of them make it. `options` are those of trainc_comm_options.
+
+    Its trainers take turns by `lock`.
+    """
 
     def __init__(self, runtime: Runtime, **options):
-        self.runtime, self.comm = runtime, c_void_p()
+        self.runtime, self.comm, self.lock = runtime, c_void_p(), threading.RLock()
         options = _runtime.CommOptions(size=sizeof(_runtime.CommOptions), **options)
         runtime.call("trainc_comm_create", byref(options), byref(self.comm))
         self.close = weakref.finalize(self, _destroy_comm, runtime.library, self.comm)
@@ -78,7 +81,7 @@ class Trainer:
             self.read_tables()
             if make_comm and self.ranks > 1:
                 self.comm = make_comm()
-                options["comm"] = self.comm.comm
+                self.lock, options["comm"] = self.comm.lock, self.comm.comm
                 self._finalizer.detach()
                 self._finalizer = self._make_finalizer()  # the last made is the first called when the process exits
             options = _runtime.TrainerOptions(size=sizeof(_runtime.TrainerOptions), threads=threads, seed=seed,
