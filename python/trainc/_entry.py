@@ -74,8 +74,9 @@ class EntryPoint:
         if twice := [name for name in names[:len(inputs)] if name in named]:
             raise InvalidArgumentError(f"{self.name}: got input {', '.join(twice)} by position and by name")
         if missing := [name for name in names[len(inputs):] if name not in named]:
+            got = names[:len(inputs)] + list(named)
             raise InvalidArgumentError(f"{self.name}: input {', '.join(missing)} is missing: expected "
-                                       f"{', '.join(names)}, got {', '.join(names[:len(inputs)] + list(named)) or 'none'}")
+                                       f"{', '.join(names)}, got {', '.join(got) or 'none'}")
         return (*inputs, *(named[name] for name in names[len(inputs):]))
 
     def _bind(self, i, value):

@@ -56,14 +56,14 @@ def lent(path):
         def predicted(x):
             return np.asarray(x, "f") @ state["weight"] + state["bias"]
 
-        # What changes after it was bound is seen; only the address is asked for: the array is not read by Python.
+        # What changes after it was bound is seen.
         x = draw()
         assert np.allclose(step.eval("predict", x)["y"], predicted(x), rtol=1e-5)
         x += 1
         assert np.allclose(step.eval("predict", x)["y"], predicted(x), rtol=1e-5)
         calls = []
         bind = step._evals["predict"]._bind_input
-        step._evals["predict"]._bind_input = lambda *arguments: calls.append(address_of(arguments[3])) or bind(*arguments)
+        step._evals["predict"]._bind_input = lambda *given: calls.append(address_of(given[3])) or bind(*given)
         other = draw()
         for value, address in [(x, None), (other, other.ctypes.data), (other, None), (x, x.ctypes.data),
                                (Interface(other), other.ctypes.data), (Tensor(other), other.ctypes.data),

@@ -1,6 +1,6 @@
 # REQUIRES: numpy
 # RUN: %python %s
-"""On a GPU (the tests' driver) a call does not wait: its result is read when asked for, and says what one on the CPU does."""
+"""On a GPU (the tests' driver) a call does not wait: its result is read when asked for, and is that of the CPU."""
 import os
 import sys
 import tempfile
@@ -14,7 +14,8 @@ DRIVER = os.path.join(os.environ.get("TRAINC_BUILD", os.path.join(ROOT, "build")
 os.environ["TRAINC_LIBCUDA"] = DRIVER
 os.environ["TRAINC_LIBCUBLASLT"] = os.path.join(os.path.dirname(DRIVER), "libtrainc_fake_cublaslt.so")
 RNG = np.random.default_rng(1)
-FIELDS = ["weight", "update", "skipped", "micro_step", "closed", "updated", "finite", "loss_scale", "stop", "window_weight"]
+FIELDS = ["weight", "update", "skipped", "micro_step", "closed", "updated", "finite", "loss_scale", "stop",
+          "window_weight"]
 REALS = ["loss", "window_loss", "grad_norm", "clip_factor"]
 
 

@@ -1,6 +1,6 @@
 # REQUIRES: numpy
 # RUN: %python %s
-"""Calls release the GIL; two steps at once and several threads on one give the bits of one alone; a forked child is told."""
+"""Calls release the GIL; two steps at once, and several threads on one, are safe; a forked child is told."""
 import os
 import sys
 import tempfile
