@@ -201,7 +201,7 @@ class Step:
             status = self._run(trainer.trainer, entry.index, values)
             if status:
                 raise trainer.runtime.error(status)
-            return StepResult(values, self, self._number)
+            return StepResult(values, self, self._number) if self._lazy else StepResult(values)
 
     def _read_result(self, number):
         """The result of call `number` from the scalars, which are of the last one."""
@@ -257,7 +257,8 @@ class Step:
 
         With several ranks all of them call it, and get whole tensors.
         """
-        return {name: self._read(i, as_torch) for name, i in self._tensors.items()}
+        with self._trainer.lock:
+            return {name: self._read(i, as_torch) for name, i in self._tensors.items()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
         """Copies arrays or tensors into parameters and buffers of their names; optimizer states stay.
@@ -442,7 +443,7 @@ def load(path: str | os.PathLike, weights: str | os.PathLike | Mapping[str, Any]
     memory_limit: the most that it may take, in bytes or as "2G"; OutOfMemoryError says how much is needed.
     pin_threads: binds each thread to a processor.
     timeout: seconds that a wait for a GPU may take; 0: the runtime's default.
-    deadline: seconds that a wait for another rank may take; 0: the runtime's default.
+    deadline: seconds that a wait for another rank may take, of the process's first step; 0: the runtime's default.
 
     An artifact for several ranks is loaded by as many processes, started by torchrun, mpirun or srun; they find each
     other by what these set in the environment. Artifacts run code: load those alone that you trust.
