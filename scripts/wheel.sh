@@ -13,7 +13,7 @@ limit=$((120 * 1000 * 1000)) # bytes
 }
 plain=$(mktemp -d)
 trap 'rm -rf "$plain"' EXIT
-.venv-wheel/bin/pip wheel . --no-deps -w "$plain" -C build-dir=build-wheel -C cmake.define.TRAINC_BUNDLE=ON
+.venv-wheel/bin/pip wheel . --no-deps -w "$plain" -C cmake.define.TRAINC_BUNDLE=ON
 # Takes the libraries that its files are linked with into it. MPI is that of the machine.
 PATH=$PWD/.venv-wheel/bin:$PATH .venv-wheel/bin/auditwheel repair "$plain"/trainc-*.whl -w dist -z 9 \
   --plat manylinux_2_36_x86_64 --exclude 'libmpi.so*' --exclude libstdc++.so.6 --exclude libgcc_s.so.1

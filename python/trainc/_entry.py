@@ -11,7 +11,7 @@ from .errors import InvalidArgumentError
 
 
 class Port:
-    """An input or output."""
+    """An output: name, type, shape, bytes."""
 
     def __init__(self, port):
         self.name, self.dtype = port.name.decode(), DTYPES[port.dtype]
@@ -21,6 +21,21 @@ class Port:
         return f"{self.name}: {self.dtype}{list(self.shape)}"
 
 
+class Input(Port):
+    """An input, and what is bound to it.
+
+    value: the array, to see that it is given again; None if it is copied, or not an array of NumPy or torch.
+    array_dtype, pointer: of the value, as it gives them.
+    library: NUMPY, TORCH or None.
+    held: what keeps the memory alive and, of NumPy, from being resized in place: a weak reference does.
+    """
+
+    def __init__(self, port, index):
+        super().__init__(port)
+        self.index, self.said = index, False
+        self.value = self.array_dtype = self.pointer = self.library = self.held = None
+
+
 class EntryPoint:
     """Entry `name` of a trainer. What is bound stays alive until something else is bound in its place."""
 
@@ -28,19 +43,9 @@ class EntryPoint:
         self.trainer, self.name, self.index = trainer, name, trainer.entries[name]
         entry = trainer.descriptor.entries[self.index]
         self.is_eval, self.accumulate = entry.kind == EVAL, entry.accumulate
-        self.inputs = [Port(port) for port in entry.inputs[:entry.num_inputs]]
+        self.inputs = [Input(port, i) for i, port in enumerate(entry.inputs[:entry.num_inputs])]
         self.outputs = [Port(port) for port in entry.outputs[:entry.num_outputs]]
-        self._names = [port.name for port in self.inputs]
-        self._shapes = [port.shape for port in self.inputs]
         self._bind_input, self._handle = trainer.runtime.library.trainc_bind_input, trainer.trainer
-        count = len(self.inputs)
-        self._values = [None] * count  # as given; of copies None
-        self._owners = [None] * count
-        self._guards = [None] * count  # a NumPy array with a weak reference is not resized in place
-        self._libraries = [None] * count
-        self._dtypes = [None] * count  # objects of the array's library
-        self._pointers = [None] * count
-        self._said = [False] * count  # that it is copied
 
     def __str__(self):
         outputs = f" -> {', '.join(map(str, self.outputs))}" if self.outputs else ""
@@ -48,23 +53,22 @@ class EntryPoint:
 
     def bind(self, inputs: tuple, named: dict) -> None:
         """Binds the inputs, in order or by name. The caller holds the trainer's lock, and the trainer is open."""
-        if named or len(inputs) != len(self._names):
+        if named or len(inputs) != len(self.inputs):
             inputs = self._ordered(inputs, named)
-        values, libraries, shapes, dtypes = self._values, self._libraries, self._shapes, self._dtypes
-        for i, value in enumerate(inputs):
-            if value is values[i]:
+        for port, value in zip(self.inputs, inputs):
+            if value is port.value:
                 # The object may have been given other memory, type or strides in place.
-                if libraries[i] is TORCH:
-                    if (value.data_ptr() == self._pointers[i] and value.dtype is dtypes[i] and value.shape == shapes[i]
-                            and value.is_contiguous() and not value.is_neg()):
+                if port.library is TORCH:
+                    if (value.data_ptr() == port.pointer and value.dtype is port.array_dtype
+                            and value.shape == port.shape and value.is_contiguous() and not value.is_neg()):
                         continue
-                elif libraries[i] is NUMPY:
-                    if value.dtype is dtypes[i] and value.shape == shapes[i] and value.flags.c_contiguous:
+                elif port.library is NUMPY:
+                    if value.dtype is port.array_dtype and value.shape == port.shape and value.flags.c_contiguous:
                         continue
-            self._bind(i, value)
+            self._bind(port, value)
 
     def _ordered(self, inputs, named):
-        names = self._names
+        names = [port.name for port in self.inputs]
         if len(inputs) > len(names):
             raise InvalidArgumentError(f"{self.name} takes {len(names)} inputs ({', '.join(names)}), "
                                        f"got {len(inputs)}")
@@ -79,8 +83,7 @@ class EntryPoint:
                                        f"{', '.join(names)}, got {', '.join(got) or 'none'}")
         return (*inputs, *(named[name] for name in names[len(inputs):]))
 
-    def _bind(self, i, value):
-        port = self.inputs[i]
+    def _bind(self, port, value):
         try:
             dtype, shape, pointer, owner, library, copied = view(value)
         except InvalidArgumentError as error:
@@ -88,22 +91,21 @@ class EntryPoint:
         if dtype != port.dtype or shape != port.shape:
             raise InvalidArgumentError(f"input {port.name} of {self.name}: expected {port.dtype} of shape "
                                        f"{port.shape}, got {dtype} of shape {shape}")
-        status = self._bind_input(self._handle, self.index, i, pointer, port.bytes)
+        status = self._bind_input(self._handle, self.index, port.index, pointer, port.bytes)
         if status:
             raise self.trainer.runtime.error(status)
-        self._owners[i], self._libraries[i] = owner, library
+        port.library, port.pointer = library, pointer
         if copied or library is None:
-            self._values[i] = self._guards[i] = self._pointers[i] = None
-            if copied and not self._said[i]:
-                self._said[i] = True
+            port.value, port.held = None, owner
+            if copied and not port.said:
+                port.said = True
                 warnings.warn(f"input {port.name} of {self.name} is copied in each call: {copied}", stacklevel=4)
             return
-        self._values[i], self._dtypes[i], self._pointers[i] = owner, owner.dtype, pointer
-        self._guards[i] = weakref.ref(owner)
+        port.value, port.array_dtype, port.held = owner, owner.dtype, weakref.ref(owner)
 
     def read_outputs(self) -> dict:
         """Copies of the outputs by name: torch tensors if an input is one, else NumPy arrays. As `bind`."""
-        results, as_torch = {}, TORCH in self._libraries
+        results, as_torch = {}, any(port.library is TORCH for port in self.inputs)
         for i, port in enumerate(self.outputs):
             data, array = c_void_p(), empty(port.dtype, port.shape, as_torch)
             self.trainer.call("trainc_output_data", self.index, i, byref(data))
