@@ -2,8 +2,8 @@
 
 usage: timing_python.py [--torch]   (tensors of torch instead of NumPy's arrays)
 
-A tiny MLP on one thread: rounds of calls from Python and from C take turns. What else runs only adds to a round, so that the
-figure is the difference of the shortest; the median of the differences stands beside it.
+A tiny MLP on one thread: rounds of calls from Python and from C take turns. What else runs only adds to a round, so the
+figure is the difference of the shortest ones; that of the medians stands beside it.
 """
 import ctypes
 import os

@@ -26,7 +26,7 @@ class View(NamedTuple):
     copied: str | None  # why this is a copy, if it is one
 
 
-_Memory = ctypes.c_char * 0  # of an array, from_buffer: fast, and the array is not resized in place while it lives
+_Memory = ctypes.c_char * 0  # from_buffer is the fastest way to an array's address
 
 
 class _DLTensor(Structure):
@@ -47,42 +47,52 @@ def _name(dtype) -> str:
     return _names.setdefault(dtype, str(getattr(dtype, "name", dtype)).removeprefix("torch."))
 
 
+_views: dict = {}  # by the type of an array
+_new = tuple.__new__  # a View without the cost of its constructor
+
+
 def view(value) -> View:
     """The memory of an array. What is not dense, aligned and in native byte order is copied; `copied` says so."""
-    modules = sys.modules
+    return (_views.get(type(value)) or _find_view(value))(value)
+
+
+def _find_view(value):
+    kind, modules = type(value), sys.modules
     if "torch" in modules and isinstance(value, modules["torch"].Tensor):
-        return _torch_view(value)
+        return _views.setdefault(kind, _torch_view)
     if "numpy" in modules and isinstance(value, modules["numpy"].ndarray):
-        return _numpy_view(value)
+        return _views.setdefault(kind, _numpy_view)
     if hasattr(value, "__dlpack__"):
-        return _dlpack_view(value)
+        return _dlpack_view
     if hasattr(value, "__array_interface__"):
         import numpy
-        return _numpy_view(numpy.asarray(value))
+        return lambda value: _numpy_view(numpy.asarray(value))
     raise InvalidArgumentError(f"expected a NumPy array, a torch tensor or an object with __dlpack__, "
-                               f"got {type(value).__module__}.{type(value).__qualname__}")
+                               f"got {kind.__module__}.{kind.__qualname__}")
 
 
 def _torch_view(tensor) -> View:
     if not tensor.is_cpu:
         raise InvalidArgumentError(f"expected a tensor in memory of the host, got one on device {tensor.device}; "
                                    "use .cpu()")
-    copied = None
-    if tensor.layout is not sys.modules["torch"].strided:
-        raise InvalidArgumentError(f"expected a dense tensor, got one of layout {tensor.layout}")
-    if tensor.is_neg():
-        tensor, copied = tensor.resolve_neg(), "it is the negative of other memory"
-    if not tensor.is_contiguous():
-        tensor, copied = tensor.contiguous(), "it is not contiguous"
-    dtype = tensor.dtype
-    return View(_names.get(dtype) or _name(dtype), tuple(tensor.shape), tensor.data_ptr(), tensor, TORCH, copied)
+    copied, dtype = None, tensor.dtype
+    try:
+        if tensor.is_neg():
+            tensor, copied = tensor.resolve_neg(), "it is the negative of other memory"
+        if not tensor.is_contiguous():
+            tensor, copied = tensor.contiguous(), "it is not contiguous"
+        pointer = tensor.data_ptr()
+    except RuntimeError:
+        raise InvalidArgumentError(f"expected a dense tensor, got one of layout {tensor.layout}") from None
+    return _new(View, (_names.get(dtype) or _name(dtype), tensor.shape, pointer, tensor, TORCH, copied))
 
 
 def _numpy_view(array) -> View:
     numpy, flags, dtype, copied = sys.modules["numpy"], array.flags, array.dtype, None
     if flags.carray and dtype.isnative and type(array) is numpy.ndarray:
         try:
-            return View(_names.get(dtype) or _name(dtype), array.shape, _Memory.from_buffer(array), array, NUMPY, None)
+            return _new(View, (_names.get(dtype) or _name(dtype), array.shape, _Memory.from_buffer(array), array, NUMPY,
+                               None))
         except ValueError:  # a type that the buffer protocol lacks
             pass
     if isinstance(array, numpy.ma.MaskedArray):

@@ -27,7 +27,7 @@ class Input(Port):
     value: the array, to see that it is given again; None if it is copied, or not an array of NumPy or torch.
     array_dtype, pointer: of the value, as it gives them.
     library: NUMPY, TORCH or None.
-    held: what keeps the memory alive and, of NumPy, from being resized in place: a weak reference does.
+    held: what keeps other memory alive; of an array of NumPy a weak reference, with which it is not resized in place.
     """
 
     def __init__(self, port, index):
@@ -90,7 +90,7 @@ class EntryPoint:
             raise InvalidArgumentError(f"input {port.name} of {self.name}: {error}") from None
         if dtype != port.dtype or shape != port.shape:
             raise InvalidArgumentError(f"input {port.name} of {self.name}: expected {port.dtype} of shape "
-                                       f"{port.shape}, got {dtype} of shape {shape}")
+                                       f"{port.shape}, got {dtype} of shape {tuple(shape)}")
         status = self._bind_input(self._handle, self.index, port.index, pointer, port.bytes)
         if status:
             raise self.trainer.runtime.error(status)
@@ -101,7 +101,8 @@ class EntryPoint:
                 port.said = True
                 warnings.warn(f"input {port.name} of {self.name} is copied in each call: {copied}", stacklevel=4)
             return
-        port.value, port.array_dtype, port.held = owner, owner.dtype, weakref.ref(owner)
+        port.value, port.array_dtype = owner, owner.dtype
+        port.held = weakref.ref(owner) if library is NUMPY else None
 
     def read_outputs(self) -> dict:
         """Copies of the outputs by name: torch tensors if an input is one, else NumPy arrays. As `bind`."""

@@ -308,7 +308,8 @@ class Step:
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{name}: {error}") from None
         if v.shape != shape or v.dtype != dtype and not {v.dtype, dtype} <= set(_FLOATS):
-            raise InvalidArgumentError(f"{name}: expected {dtype} of shape {shape}, got {v.dtype} of shape {v.shape}")
+            raise InvalidArgumentError(f"{name}: expected {dtype} of shape {shape}, "
+                                       f"got {v.dtype} of shape {tuple(v.shape)}")
         return v
 
     def _read(self, index, as_torch):
