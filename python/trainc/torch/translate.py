@@ -20,7 +20,7 @@ DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", to
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.bool: "i1"}
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 RULES: dict[Any, Callable[..., Any]] = {}
-OURS = tuple(os.path.dirname(os.path.abspath(m.__file__)) for m in (torch, __import__("trainc")))
+OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, __import__("trainc")))
 RANDOM = torch.Tag.nondeterministic_seeded
 
 
