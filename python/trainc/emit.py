@@ -70,6 +70,11 @@ def number(value: float) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X} : f64"
 
 
+def listed(data: bytes, type: Type) -> str:
+    """An elements attribute by the bytes of its elements, little endian; not of i1."""
+    return f'dense<"0x{data.hex().upper()}"> : {type}'
+
+
 def integers(values: Iterable[int]) -> str:
     return "[" + ", ".join(map(str, values)) + "]"
 
@@ -158,7 +163,7 @@ class Builder:
         """A constant by its elements in row-major order, little endian; i1 as one byte each."""
         if dtype == "i1":
             return self.cast(self.constant(data, shape, "i8"), "i1")
-        return self.once(f'nn.constant dense<"0x{data.hex().upper()}"> : {Type(tuple(shape), dtype)}', shape, dtype)
+        return self.once(f"nn.constant {listed(data, Type(tuple(shape), dtype))}", shape, dtype)
 
     def iota(self, dim: int, shape: Sequence[int], dtype: str) -> Value:
         return self.once(f"nn.iota dim {dim} : {Type(tuple(shape), dtype)}", shape, dtype)

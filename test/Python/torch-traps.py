@@ -230,6 +230,26 @@ def modes():
         torch.testing.assert_close(got, model.eval()(x).detach())
 
 
+def large_constants():
+    """A constant above a page is a buffer with its values in the text; a step and an eval may have others of them."""
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(40, 40)
+            self.register_buffer("first", torch.randn(40, 40), persistent=False)
+            self.register_buffer("second", torch.randn(40, 40), persistent=False)
+
+        def forward(self, x):
+            return (self.fc(x) @ self.first).square().mean()
+
+    model, x = Table(), torch.randn(3, 40)
+    exported = agree(model, (x,), evals={"y": lambda m, x: {"a": m.fc(x) @ m.second, "b": m.fc(x) @ m.first}})
+    assert [name for name in exported.weights if name not in model.state_dict()] == ["constant.0", "constant.1"]
+    with exported.step(threads=1) as step:
+        for name, table in (("a", model.second), ("b", model.first)):
+            torch.testing.assert_close(step.eval("y", x)[name], model.fc(x).detach() @ table)
+
+
 def accumulated():
     """The mean of the micro-batches' means, however their weights differ."""
     model, batches = nn.Linear(3, 2), [(torch.randn(4, 3), torch.randn(4, 2)) for _ in range(2)]
@@ -248,7 +268,7 @@ def accumulated():
 
 
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, corners, one_index,
-         classes_second, running_statistics, padding, in_place, modes, accumulated]
+         classes_second, running_statistics, padding, in_place, modes, large_constants, accumulated]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 from ..compiler import compile
-from ..emit import FLOATS, Builder, Type, Value, number, symbol
+from ..emit import FLOATS, Builder, Type, Value, listed, number, quoted, symbol
 from ..errors import UnsupportedError
 from ..step import Step
 from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch, capture, names_of
 from .optim import Group, groups_of
-from .translate import DTYPES, RULES, Finding, Translator, mutations
+from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
 
 NO_GRADIENT = {torch.ops.aten.detach.default}
 SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
@@ -129,22 +129,48 @@ def _folded(model: nn.Module) -> set[str]:
     return {name for name, b in model.named_buffers(remove_duplicate=False) if name not in persistent or not b.dtype.is_floating_point}
 
 
-def _replaced(program: torch.export.ExportedProgram) -> set[str]:
-    return {name for name in mutations(program) if name}
+@dataclass
+class _Entry:
+    """An entry of the module, translated: what its graph is, its translator with the body, and the values of its outputs."""
+
+    name: str
+    program: torch.export.ExportedProgram
+    t: Translator
+    results: list[Any]
+
+    def replaced(self) -> list[tuple[str, Any]]:
+        """Buffers that the forward replaces, and by what."""
+        return [(name, value) for name, value in zip(mutations(self.program), self.results) if name]
+
+    def outputs(self) -> list[Value]:
+        return [self.t.value(value) for name, value in zip(mutations(self.program), self.results) if not name]
+
+    def text(self, head: str) -> list[str]:
+        return [f"{head} {{", *self.t.b.body(), "}"]
 
 
-def _entry(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, training: bool, canonical: Mapping[str, str]) -> Any:
-    was = [(m, m.training) for m in model.modules()]
-    model.train(training) if not training else None
+def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, batch: Batch, shared: _Shared, evaluated: bool = False) -> _Entry:
+    """Translates an entry; with `evaluated` in eval mode, else in the mode in which each module is."""
+    modes = [(m, m.training) for m in model.modules()]
+    if evaluated:
+        model.eval()
     try:
         program = capture(model, function, batch, list(RULES))
         names = _names_of_leaves(program, names_of(model, function, batch))
-        folded = _folded(model) - _replaced(program)
-        translator = Translator(Builder(), dict(canonical))
-        return program, translator, translator.run(program, names, folded.__contains__)
+        folded = _folded(model).difference(mutations(program))
+        t = Translator(Builder(), shared.names, shared.constants)
+        return _Entry(name, program, t, t.run(program, names, folded.__contains__))
     finally:
-        for m, mode in was:
+        for m, mode in modes:
             m.training = mode
+
+
+@dataclass
+class _Shared:
+    """What the entries share: names of tensors as the module has them, and large constants."""
+
+    names: dict[str, str]
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 def _canonical(model: nn.Module) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -170,7 +196,7 @@ def _refuse(findings: Sequence[Finding], what: str) -> None:
 def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None,
            optimizer: torch.optim.Optimizer | None = None, *, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
            accumulate: int = 1, precision: str | None = None, evals: Mapping[str, Any] | None = None) -> Exported:
-    """Translates one training step of a model. Nothing of the model changes.
+    """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
 
     example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step.
     loss: a function of the model and the batch that returns a scalar, the mean over the batch; without, the model's
@@ -187,79 +213,74 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     UnsupportedError lists all operations that cannot be translated, each with its line in the user's program.
     """
     names, tied = _canonical(model)
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    program, step, results = _entry(model, loss, example_batch, True, names)
-    _refuse(step.findings, type(model).__name__)
-    mutated = mutations(program)
-    if mutated.count(None) != 1:
-        raise UnsupportedError(f"the loss function returns {mutated.count(None)} tensors: expected the loss alone; "
-                               "what else is wanted is an eval's result")
-    value = results[-1]
-    if not isinstance(value, Value) or value.type.elements != 1 or value.dtype not in FLOATS:
-        found = f"{value.type}" if isinstance(value, Value) else repr(value)
-        raise UnsupportedError(f"the loss must be one floating-point number that depends on the batch or a parameter, got {found}")
-    value = step.b.reshape(value, [])
-    step.b.location = None
-    for name, new in zip(mutated, results):
-        if name:
-            new = step.value(new)
-            step.b.write(f"train.write {new.name} to {symbol(names[name])} : {new.type}")
-    step.b.write(f"train.yield loss({value.name}) : {value.type}")
-
-    entries = []
-    inputs = {"step": step.inputs}
+    shared = _Shared(names)
+    step = _entry("step", model, loss, example_batch, shared)
+    _refuse(step.t.findings, type(model).__name__)
+    _yield_loss(step, names)
+    entries = [step]
     for name, given in (evals or {}).items():
         function, batch = given if isinstance(given, tuple) else (given, example_batch)
-        program_of_eval, t, outputs = _entry(model, function, batch, False, names)
-        _refuse(t.findings, f"eval '{name}'")
-        outputs = [t.value(x) for x, replaced in zip(outputs, mutations(program_of_eval)) if not replaced]
-        labels = _labels(program_of_eval, name, len(outputs))
-        t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
-        inputs[name] = t.inputs
-        entries.append((name, t, labels))
+        entries.append(_entry(name, model, function, batch, shared, evaluated=True))
+        _refuse(entries[-1].t.findings, f"eval '{name}'")
 
-    reading = dict(step.read)
-    constants = dict(step.constants)
-    for _, t, _ in entries:
-        reading |= t.read
-        constants |= t.constants
-    trained = {names[n] for n in _trained(program)}
+    held: dict[str, Type] = {}
+    for entry in entries:
+        held |= entry.t.read
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers()), **shared.constants}
     parameters = {name: p for name, p in model.named_parameters() if names[name] == name}
-    groups = _groups(model, optimizer, names)
-    in_group = {p: g for g in groups for p in g.parameters}
-    lines, frozen, weights = [g.text for g in groups if any(p in reading and p in trained for p in g.parameters)], [], {}
-    for name, held in reading.items():
-        tensor = state[name] if name in state else constants[name]
-        weights[name] = tensor.detach()
-        if name not in parameters:
-            lines.append(f"train.buffer {symbol(name)} : {held} init(zeros)")
-        elif name in trained and name in in_group and parameters[name].requires_grad:
-            lines.append(f"train.param {symbol(name)} : {held} init(zeros) optimizer({symbol(in_group[name].name)})")
-        else:
-            frozen.append(name)
-            lines.append(f"train.param {symbol(name)} : {held} init(zeros) frozen")
+    trained = {names[name] for name in _trained(step.program) if parameters[names[name]].requires_grad}
+    groups = [g for g in _groups(model, optimizer, names, {*held, *(e.name for e in entries)}) if trained.intersection(g.parameters)]
+    group_of = {p: g.name for g in groups for p in g.parameters if p in trained}
+    if not group_of:
+        raise UnsupportedError("nothing is trained: the loss has no gradient for any parameter of the optimizer")
+    lines = [g.text for g in groups]
+    for name, kept in held.items():
+        kind = "param" if name in parameters else "buffer"
+        end = "" if kind == "buffer" else f" optimizer({symbol(group_of[name])})" if name in group_of else " frozen"
+        init = listed(bytes_of(tensors[name]), kept) if name in shared.constants else "zeros"
+        lines.append(f"train.{kind} {symbol(name)} : {kept} init({init}){end}")
     clauses = _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
-    lines += [f"train.step @step({_ports(step.inputs)}){clauses} {{", *step.b.body(), "}"]
-    for name, t, labels in entries:
-        listed = ", ".join(json.dumps(label) for label in labels)
-        lines += [f"train.eval {symbol(name)}({_ports(t.inputs)}) -> ({listed}) {{", *t.b.body(), "}"]
-    return Exported("\n".join(lines) + "\n", weights, inputs, tied, [n for n in parameters if n not in reading], frozen,
-                    step.log + [entry for _, t, _ in entries for entry in t.log])
+    lines += step.text(f"train.step @step({_ports(step.t.inputs)}){clauses}")
+    for entry in entries[1:]:
+        outputs = entry.outputs()
+        labels = ", ".join(map(quoted, _labels(entry, len(outputs))))
+        entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
+        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs)}) -> ({labels})")
+    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, tied,
+                    [name for name in parameters if name not in held], [name for name in parameters if name in held and name not in group_of],
+                    [line for e in entries for line in e.t.log])
 
 
-def _labels(program: torch.export.ExportedProgram, name: str, count: int) -> list[str]:
+def _yield_loss(step: _Entry, names: Mapping[str, str]) -> None:
+    """Ends the step: buffers are replaced, the loss is a scalar."""
+    b, results = step.t.b, step.outputs()
+    if len(results) != 1:
+        raise UnsupportedError(f"the loss function returns {len(results)} tensors: expected the loss alone; what else is wanted is an "
+                               "eval's result")
+    loss, = results
+    if loss.type.elements != 1 or loss.dtype not in FLOATS:
+        raise UnsupportedError(f"the loss must be one floating-point number, got {loss.type}")
+    b.location = None
+    for name, value in step.replaced():
+        new = step.t.value(value)
+        step.t.read.setdefault(names[name], new.type)
+        b.write(f"train.write {new.name} to {symbol(names[name])} : {new.type}")
+    loss = b.cast(b.reshape(loss, []), "f64" if loss.dtype == "f64" else "f32")
+    b.write(f"train.yield loss({loss.name}) : {loss.type}")
+
+
+def _labels(entry: _Entry, count: int) -> list[str]:
     """Names of an eval's outputs: the keys of a dict, else the eval's own, numbered if there are several."""
-    spec = program.call_spec.out_spec
-    context = getattr(spec, "context", None)
-    if isinstance(context, list) and len(context) == count and all(isinstance(key, str) for key in context):
-        return context
-    return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
+    keys = getattr(entry.program.call_spec.out_spec, "context", None)
+    if isinstance(keys, list) and len(keys) == count and all(isinstance(key, str) for key in keys):
+        return keys
+    return [entry.name] if count == 1 else [f"{entry.name}_{i}" for i in range(count)]
 
 
-def _groups(model: nn.Module, optimizer: torch.optim.Optimizer | None, names: Mapping[str, str]) -> list[Group]:
+def _groups(model: nn.Module, optimizer: torch.optim.Optimizer | None, names: Mapping[str, str], taken: set[str]) -> list[Group]:
     if optimizer is None:
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
-    return groups_of(optimizer, {id(p): names[name] for name, p in model.named_parameters()})
+    return groups_of(optimizer, {id(p): names[name] for name, p in model.named_parameters()}, taken)
 
 
 def _clauses(norm: float | None, value: float | None, accumulate: int, precision: str | None) -> str:
@@ -279,6 +300,6 @@ def _ports(inputs: Mapping[str, Type]) -> str:
 
 def report(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None) -> str:
     """Every operation of the step and its translation, or why it has none; a line each."""
-    _, t, _ = _entry(model, loss, example_batch, True, _canonical(model)[0])
+    t = _entry("step", model, loss, example_batch, _Shared(_canonical(model)[0])).t
     lines = [f"{operation:40} {text or '(nothing)'}" for operation, text in t.log]
     return "\n".join(lines + [f"NOT TRANSLATED {finding}" for finding in t.findings]) + "\n"

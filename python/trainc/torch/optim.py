@@ -77,8 +77,8 @@ KINDS: dict[type, Callable[[Settings], tuple[str, Settings, dict[str, bool]]]] =
 REFUSED = {"maximize": "negate the loss instead", "amsgrad": "the dialect's adam has no maximum of second moments"}
 
 
-def groups_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> list[Group]:
-    """A group per param_group. `names` are the parameters' by id(); those that are not the model's are refused."""
+def groups_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str], taken: set[str]) -> list[Group]:
+    """A group per param_group, none of a name that is `taken`. `names` are the parameters' by id(); one of another model is refused."""
     kind = type(optimizer)
     if kind not in KINDS:
         raise UnsupportedError(f"optimizer {kind.__module__}.{kind.__name__}: expected one of "
@@ -95,6 +95,8 @@ def groups_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> lis
                 raise UnsupportedError(f"param_groups[{i}] has a parameter of shape {tuple(p.shape)} that is not one of the model's")
             parameters.append(names[id(p)])
         name = "optimizer" if len(optimizer.param_groups) == 1 else f"group{i}"
+        while name in taken:
+            name += "_"
         word, numbers, flags = KINDS[kind](settings)
         groups.append(Group(name, f"train.optimizer {symbol(name)} = {word}<{_attributes(numbers, flags)}>", tuple(parameters)))
     return groups

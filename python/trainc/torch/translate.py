@@ -93,9 +93,9 @@ class Translator:
 
     builder: Builder
     canonical: dict[str, str]  # of each parameter and buffer the name that the module has
+    constants: dict[str, torch.Tensor]  # buffers made of large constants, shared by all entries
     inputs: dict[str, Type] = field(default_factory=dict)
     read: dict[str, Type] = field(default_factory=dict)  # parameters and buffers that the body reads, by name
-    constants: dict[str, torch.Tensor] = field(default_factory=dict)  # buffers made of large constants
     findings: list[Finding] = field(default_factory=list)
     log: list[tuple[str, str]] = field(default_factory=list)  # operations and what became of them
     node: torch.fx.Node | None = None
@@ -139,18 +139,19 @@ class Translator:
             return regular
         if x.numel() * x.element_size() > 4096:  # a constant is written at every step, a buffer is there
             return self._large(x, type)
-        return self.b.constant(_bytes(x), type.shape, type.dtype)
+        return self.b.constant(bytes_of(x), type.shape, type.dtype)
 
     def _large(self, x: torch.Tensor, type: Type) -> Value:
         """A buffer that holds a constant; masks as bytes."""
         stored = x.to(torch.int8) if type.dtype == "i1" else x
         for name, other in self.constants.items():
-            if other.dtype == stored.dtype and other.shape == stored.shape and _bytes(other) == _bytes(stored):
+            if other.dtype == stored.dtype and other.shape == stored.shape and bytes_of(other) == bytes_of(stored):
                 break
         else:
             name = f"constant.{len(self.constants)}"
             self.constants[name] = stored.contiguous()
-        return self.b.cast(self.b.read(name, type_of(stored)), type.dtype)
+        self.read[name] = type_of(stored)
+        return self.b.cast(self.b.read(name, self.read[name]), type.dtype)
 
     def _range(self, x: torch.Tensor) -> Value | None:
         """Integers a + b i along one dimension."""
@@ -288,7 +289,8 @@ def _has_value(arguments: Any) -> bool:
     return any(map(_has_value, arguments)) if isinstance(arguments, tuple | list) else isinstance(arguments, Value)
 
 
-def _bytes(x: torch.Tensor) -> bytes:
+def bytes_of(x: torch.Tensor) -> bytes:
+    """The elements in row-major order, little endian."""
     return bytes(x.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
 
 

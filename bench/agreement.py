@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Exports, compiles and trains models of the corpus as models/reference.py does, and says how far they are from PyTorch.
+
+usage: agreement.py [--json FILE] [NAME ...]
+
+Float64: losses and norms of five updates of AdamW within 1e-9, parameters and buffers within 1e-7. A model agrees, is refused
+(at export, with a reason), fails later (when compiled, loaded or run), or is wrong. --json keeps results, and takes those it has.
+"""
+import argparse
+import json
+import os
+import sys
+import time
+import warnings
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(ROOT, "python"), os.path.join(ROOT, "bench")]
+os.environ.setdefault("TRAINC_BUILD", os.path.join(ROOT, "build"))
+
+import torch  # noqa: E402
+
+import models  # noqa: E402
+import trainc  # noqa: E402
+import trainc.torch  # noqa: E402
+from models import reference  # noqa: E402
+from models.wide import Wide  # noqa: E402
+
+LOSS, STATE = 1e-9, 1e-7
+
+
+def exported(name, dtype):
+    """The corpus's model as the reference trains it, and what was exported of it."""
+    example = reference.start_of(name, dtype)
+    optimizer = torch.optim.AdamW(example.model.parameters(), lr=reference.LEARNING_RATE, weight_decay=reference.WEIGHT_DECAY)
+    with Wide():
+        return example, trainc.torch.export(example.model, example.batch, example.loss, optimizer)
+
+
+def trained(example, step, inputs):
+    """Losses, norms and state after the updates."""
+    batch = example.batch if isinstance(example.batch, dict) else dict(
+        zip(trainc.torch.input_names(example.model, example.loss, example.batch), example.batch))
+    results = [step(**{name: batch[name] for name in inputs}) for _ in range(reference.UPDATES)]
+    state = reference.numpy_state(example.model)
+    state |= {name: value for name, value in step.state_dict().items() if name in state}
+    return [r.loss for r in results], [r.grad_norm for r in results], state
+
+
+def measure(name):
+    """{"status", and "loss", "norm", "state": relative distances, or "reason"}"""
+    expected = json.loads(reference.PATH.read_text())["models"].get(name)
+    if expected is None:
+        return {"status": "not compared", "reason": "its forward draws random numbers"}
+    start = time.perf_counter()
+    try:
+        example, module = exported(name, torch.float64)
+    except trainc.UnsupportedError as error:
+        return {"status": "refused", "reason": str(error)}
+    middle = time.perf_counter()
+    try:
+        with module.step(threads=1) as step:
+            losses, norms, state = trained(example, step, module.inputs["step"])
+    except trainc.Error as error:
+        return {"status": "fails later", "reason": str(error)}
+    errors = reference.state_errors(name, state, expected)
+    worst = max(errors, key=errors.get)
+    loss, norm = (reference.farthest(found, expected["f64"][key]) for found, key in ((losses, "losses"), (norms, "norms")))
+    agrees = loss <= LOSS and norm <= LOSS and errors[worst] <= STATE
+    return {"status": "agrees" if agrees else "wrong", "loss": loss, "norm": norm, "state": errors[worst], "tensor": worst,
+            "export_seconds": round(middle - start, 1), "seconds": round(time.perf_counter() - start, 1)}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--json", metavar="FILE")
+    p.add_argument("names", nargs="*", metavar="NAME")
+    a = p.parse_args()
+    warnings.simplefilter("ignore")
+    results = {}
+    if a.json and os.path.exists(a.json):
+        with open(a.json) as f:
+            results = json.load(f)
+    for name in a.names or models.entries():
+        if name in results and not a.names:
+            continue
+        try:
+            results[name] = measure(name)
+        except Exception as error:  # a defect of the exporter, or of this program
+            results[name] = {"status": "fails later", "reason": f"{type(error).__name__}: {error}"}
+        r = results[name]
+        print(f"{name:22} {r['status']:12}", *(f"{k} {r[k]:.1e}" for k in ("loss", "norm", "state") if k in r),
+              r.get("tensor", ""), r.get("seconds", ""), (r.get("reason", "").splitlines() or [""])[0][:160], flush=True)
+        if a.json:
+            with open(a.json, "w") as f:
+                json.dump(results, f, indent=1)
+    counts = {status: sum(r["status"] == status for r in results.values()) for status in sorted({r["status"] for r in results.values()})}
+    print(", ".join(f"{n} {status}" for status, n in counts.items()))
+
+
+if __name__ == "__main__":
+    main()
