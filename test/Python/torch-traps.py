@@ -267,8 +267,41 @@ def accumulated():
             torch.testing.assert_close(value, model.state_dict()[name], rtol=1e-6, atol=1e-9)
 
 
+def refused():
+    """What cannot be translated is listed at once with the user's lines; regions that export would forget are not forgotten."""
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x, kind):
+            if kind == "sorted":
+                return self.fc(x).sort().values.mean() + (torch.randn_like(x) * self.fc(x)).mean()
+            if kind == "autocast":
+                with torch.autocast("cpu", torch.bfloat16):
+                    return self.fc(x).mean()
+            if kind == "masked":
+                return self.fc(x)[x > 0].mean()
+            return self.fc(x)
+
+    for kind, *said in [("sorted", "2 operations", "aten.sort", "torch-traps.py:", "aten.randn_like"), ("autocast", "autocast"),
+                        ("masked", "depend"), ("all", "one floating-point number", "5x4")]:
+        try:
+            trainc.torch.export(Model(), (torch.randn(5, 4), kind), lambda m, x, kind: m(x, kind))
+            raise AssertionError(f"{kind} is not refused")
+        except trainc.UnsupportedError as e:
+            assert all(text in str(e) for text in said), (kind, str(e))
+    assert "NOT TRANSLATED aten.sort" in trainc.torch.report(Model(), (torch.randn(5, 4), "sorted"), lambda m, x, kind: m(x, kind))
+    for broken, said in [(nn.Linear(4, 1).requires_grad_(False), "nothing is trained"), (nn.Linear(3, 1), "torch.export cannot capture")]:
+        try:
+            trainc.torch.export(broken, (torch.randn(5, 4),), lambda m, x: m(x).mean(), torch.optim.SGD(broken.parameters(), 0.1))
+            raise AssertionError(f"{said}: not refused")
+        except trainc.UnsupportedError as e:
+            assert said in str(e), str(e)
+
+
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, corners, one_index,
-         classes_second, running_statistics, padding, in_place, modes, large_constants, accumulated]
+         classes_second, running_statistics, padding, in_place, modes, large_constants, accumulated, refused]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

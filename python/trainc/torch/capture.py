@@ -73,9 +73,11 @@ def _said(error: Exception) -> str:
     return " ".join([f"{type(error).__name__}: {lines[0]}", *cause[:1]])
 
 
-def _keep_no_grad(graph: torch.fx.Graph) -> None:
-    """Detaches what `no_grad` regions return: run_decompositions inlines the regions and forgets them."""
+def _keep_regions(graph: torch.fx.Graph) -> None:
+    """Detaches what `no_grad` regions return, and refuses autocast: run_decompositions inlines both and forgets them."""
     for node in list(graph.nodes):
+        if node.op == "call_function" and node.target is torch.ops.higher_order.wrap_with_autocast:
+            raise UnsupportedError("an autocast region inside the model: use precision=\"bf16\" for the whole step")
         if node.op != "call_function" or node.target is not torch.ops.higher_order.wrap_with_set_grad_enabled or node.args[0]:
             continue
         for result in list(node.users):
@@ -96,7 +98,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
         raise UnsupportedError(f"torch.export cannot capture {type(model).__name__}: {_said(error)}") from error
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
-            _keep_no_grad(module.graph)
+            _keep_regions(module.graph)
             module.recompile()
     table = torch.export.default_decompositions()
     for operation in kept:

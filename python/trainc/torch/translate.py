@@ -19,6 +19,7 @@ from .capture import PREFIX
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64",
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.bool: "i1"}
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+UNKNOWN = object()  # in place of what could not be translated and has no type
 RULES: dict[Any, Callable[..., Any]] = {}
 OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, __import__("trainc")))
 RANDOM = torch.Tag.nondeterministic_seeded
@@ -246,17 +247,18 @@ class Translator:
         if str(node.target).startswith("aten._assert"):
             return None  # of what export has seen to hold
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: env[n])
+        if _any((args, kwargs), lambda x: x is UNKNOWN):
+            return UNKNOWN
         if node.target is operator.getitem:
             return args[0][args[1]]
-        if node.target not in RULES or not _has_value((args, kwargs)):
-            if not _has_value((args, kwargs)) and RANDOM not in getattr(node.target, "tags", ()):
-                with torch.no_grad():
-                    return node.target(*args, **kwargs)
+        if not _any((args, kwargs), lambda x: isinstance(x, Value)) and RANDOM not in getattr(node.target, "tags", ()):
+            with torch.no_grad():
+                return node.target(*args, **kwargs)
         file, line, text = source_of(node)
         self.b.location = (os.path.basename(file), line) if file else None
         try:
             if node.target not in RULES:
-                raise Unsupported("no rule" + HINTS.get(str(node.target).split(".")[1], ""))
+                raise Unsupported("no rule" + HINTS.get(str(node.target).removeprefix("aten.").split(".")[0], ""))
             before = len(self.b.lines)
             result = RULES[node.target](self, *args, **kwargs)
             self.log.append((str(node.target), "; ".join(l.strip().split(" loc(")[0] for l in self.b.lines[before:])))
@@ -272,8 +274,8 @@ class Translator:
             try:
                 return Value("%unsupported", type_of(meta))
             except Unsupported:
-                return None
-        return tuple(map(self._stand_in, meta)) if isinstance(meta, tuple | list) else None
+                return UNKNOWN
+        return tuple(map(self._stand_in, meta)) if isinstance(meta, tuple | list) else UNKNOWN
 
 
 HINTS = {
@@ -283,10 +285,10 @@ HINTS = {
 }
 
 
-def _has_value(arguments: Any) -> bool:
+def _any(arguments: Any, holds: Callable[[Any], bool]) -> bool:
     if isinstance(arguments, dict):
-        return any(map(_has_value, arguments.values()))
-    return any(map(_has_value, arguments)) if isinstance(arguments, tuple | list) else isinstance(arguments, Value)
+        return any(_any(x, holds) for x in arguments.values())
+    return any(_any(x, holds) for x in arguments) if isinstance(arguments, tuple | list) else holds(arguments)
 
 
 def bytes_of(x: torch.Tensor) -> bytes:
