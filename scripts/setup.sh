@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is missing to build trainc on Debian 12 or later; does nothing when all is there.
 #
-# usage: setup.sh [--demo|--test|--bench]
+# usage: setup.sh [--demo|--test|--torch|--bench]
 #   --demo   also fetches the text that the demo trains on (into build/demo; nothing is installed for it)
 #   --test   also installs what the tests need (MPI among it), and a Python environment in .venv:
 #            with ptxas, libdevice and the headers of cuBLASLt and NCCL (0.6 GB), if no CUDA toolkit is installed
+#   --torch  also installs PyTorch and the libraries of models that bench/models takes, in .venv-torch (6 GB)
 #   --bench  also installs what bench/check.py and bench/run.py compile with
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -19,8 +20,9 @@ mode=${1:-}
 case $mode in
 '' | --demo) ;;
 --test) packages+=("${test_packages[@]}") ;;
+--torch) packages+=(python3-venv) ;;
 --bench) packages+=("${bench_packages[@]}") ;;
-*) die "unknown option $mode (usage: setup.sh [--demo|--test|--bench])" ;;
+*) die "unknown option $mode (usage: setup.sh [--demo|--test|--torch|--bench])" ;;
 esac
 
 command -v apt-get >/dev/null || die "needs apt-get: install by hand ${packages[*]} (names of Debian 12)"
@@ -93,22 +95,27 @@ fetch_demo_text() {
   rm -r "$folder"
 }
 
+# make_venv FOLDER REQUIREMENT...: a Python environment that has these and nothing older.
 make_venv() {
-  local wanted have=.venv/installed.txt
-  wanted=$(cat scripts/requirements-test.txt)
-  [[ -x ${CUDA_HOME:-/usr/local/cuda}/bin/ptxas ]] || wanted+=$'\n'$(cat scripts/requirements-cuda.txt)
-  [[ -f $have && $wanted == "$(cat $have)" ]] && return
-  echo "setup.sh: creating .venv"
+  local folder=$1 wanted="${*:2}"
+  [[ -f $folder/installed.txt && $wanted == "$(cat "$folder/installed.txt")" ]] && return
+  echo "setup.sh: creating $folder"
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "the tests need Python 3.11 or later"
-  [[ -x .venv/bin/pip ]] || python3 -m venv .venv
-  # Each line is one requirement.
-  # shellcheck disable=SC2086
-  .venv/bin/pip install -q --disable-pip-version-check $wanted
-  echo "$wanted" >$have
+  [[ -x $folder/bin/pip ]] || python3 -m venv "$folder"
+  "$folder/bin/pip" install -q --disable-pip-version-check "${@:2}"
+  echo "$wanted" >"$folder/installed.txt"
 }
 
 install_packages
 case $mode in
 --demo) fetch_demo_text ;;
---test) make_venv ;;
+--test)
+  mapfile -t wanted <scripts/requirements-test.txt
+  [[ -x ${CUDA_HOME:-/usr/local/cuda}/bin/ptxas ]] || mapfile -t -O ${#wanted[@]} wanted <scripts/requirements-cuda.txt
+  make_venv .venv "${wanted[@]}"
+  ;;
+--torch)
+  mapfile -t wanted <bench/models/requirements.txt
+  make_venv .venv-torch "${wanted[@]}"
+  ;;
 esac

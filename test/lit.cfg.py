@@ -142,8 +142,13 @@ if has_amx() and not avx2_only:
     config.available_features.add("amx")
 # JAX stands for what our tests use of it: with optax, NumPy and ml_dtypes.
 packages = {"numpy": ["numpy"], "ml_dtypes": ["ml_dtypes"], "safetensors": ["safetensors"],
-            "jax": ["jax", "optax", "numpy", "ml_dtypes"], "torch": ["torch"]}
+            "jax": ["jax", "optax", "numpy", "ml_dtypes"]}
 config.available_features |= {name for name, modules in packages.items() if can_import(*modules)}
+# PyTorch is in an environment of its own, which setup.sh --torch makes.
+torch_venv = os.path.join(config.trainc_source_dir, ".venv-torch")
+if os.path.exists(os.path.join(torch_venv, "installed.txt")):
+    config.available_features.add("torch")
+    config.substitutions.append(("%venv_torch", os.path.join(torch_venv, "bin", "python")))
 if shutil.which("clang-format-22"):
     config.available_features.add("clang-format")
 path = config.environment["PATH"]

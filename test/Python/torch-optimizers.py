@@ -1,5 +1,5 @@
 # REQUIRES: torch
-# RUN: %python %s
+# RUN: %venv_torch %s
 """Every optimizer of torch.optim that has a translation, with its flags and groups, 50 updates; the others are refused by name."""
 import os
 import sys

@@ -1,5 +1,5 @@
 # REQUIRES: torch
-# RUN: %python %s
+# RUN: %venv_torch %s
 """Inputs and outputs of torch: lent without copies, all types, state dicts, and what is refused."""
 import os
 import sys

@@ -1,5 +1,5 @@
 # REQUIRES: torch
-# RUN: %python %s
+# RUN: %venv_torch %s
 """What an export of PyTorch models gets wrong easily: each trap is a model whose training must be PyTorch's."""
 import os
 import sys
