@@ -2,7 +2,9 @@
 import ctypes
 import warnings
 import weakref
+from collections.abc import Mapping, Sequence
 from ctypes import byref, c_void_p
+from typing import Any
 
 from ._arrays import DTYPES, NUMPY, TORCH, empty, pointer_of, view
 from ._runtime import EVAL
@@ -45,6 +47,7 @@ class EntryPoint:
         self.is_eval, self.accumulate = entry.kind == EVAL, entry.accumulate
         self.inputs = [Input(port, i) for i, port in enumerate(entry.inputs[:entry.num_inputs])]
         self.outputs = [Port(port) for port in entry.outputs[:entry.num_outputs]]
+        self._batch, self._constants = None, {}
         self._bind_input, self._handle = trainer.runtime.library.trainc_bind_input, trainer.trainer
 
     def __str__(self):
@@ -53,6 +56,8 @@ class EntryPoint:
 
     def bind(self, inputs: tuple, named: dict) -> None:
         """Binds the inputs, in order or by name. The caller holds the trainer's lock, and the trainer is open."""
+        if self._batch is not None:
+            inputs, named = (), self._of_batch(inputs, named)
         if named or len(inputs) != len(self.inputs):
             inputs = self._ordered(inputs, named)
         for port, value in zip(self.inputs, inputs):
@@ -66,6 +71,24 @@ class EntryPoint:
                     if value.dtype is port.array_dtype and value.shape == port.shape and value.flags.c_contiguous:
                         continue
             self._bind(port, value)
+
+    def expect(self, names: Sequence[str], constants: Mapping[str, Any]) -> None:
+        """Of what a batch consists, in its order. What is no input may be given, too: a constant as it is here, all else is not read."""
+        self._batch = None if list(names) == [port.name for port in self.inputs] else list(names)
+        self._constants = dict(constants)
+
+    def _of_batch(self, inputs, named):
+        """The inputs of a batch by name."""
+        given = dict(zip(self._batch, inputs))
+        if len(inputs) > len(self._batch) or given.keys() & named.keys():
+            raise InvalidArgumentError(f"{self.name} takes {', '.join(self._batch)}, each once, got {len(inputs)} by position and "
+                                       f"{', '.join(named) or 'none'} by name")
+        given |= named
+        for name, constant in self._constants.items():
+            if name in given and given[name] is not constant and given[name] != constant:
+                raise InvalidArgumentError(f"{name} of {self.name} is a constant: expected {constant!r}, got {given[name]!r}")
+        read = {port.name for port in self.inputs}
+        return {name: value for name, value in given.items() if name in read or name not in self._batch}
 
     def _ordered(self, inputs, named):
         names = [port.name for port in self.inputs]

@@ -5,8 +5,9 @@ import re
 import threading
 import warnings
 import weakref
+from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p
-from typing import Any, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 from . import _runtime
 from ._arrays import DTYPES, SIZES, empty, pointer_of, view
@@ -237,6 +238,14 @@ class Step:
             entry.bind(inputs, named)
             self._trainer.call("trainc_eval", entry.index)
             return entry.read_outputs()
+
+    def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}) -> None:
+        """Says of what batches for an entry consist, in their order: names that are no inputs may then be given, too. Those in
+        `constants` must have these values, the others are not read."""
+        found = self._evals.get(entry) or self._entry
+        if found is None or found.name != entry:
+            raise NotFoundError(f"{self.path} has no entry {entry}")
+        found.expect(names, constants)
 
     def flush(self) -> StepResult:
         """Closes an open accumulation window: the update runs with what it has. Without one, `closed` is False."""

@@ -267,6 +267,32 @@ def accumulated():
             torch.testing.assert_close(value, model.state_dict()[name], rtol=1e-6, atol=1e-9)
 
 
+def whole_batches():
+    """Batches are given whole: what the loss does not read is not read, a constant must be what it was."""
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 2)
+
+        def forward(self, ids, x, scale, mask=None):
+            y = self.fc(x) * scale
+            return (y if mask is None else y * mask).square().mean()
+
+    ids, x = torch.zeros(3, dtype=torch.long), torch.randn(3, 4)
+    for batch in ((ids, x, 2.0), dict(scale=2.0, mask=None, x=x, ids=ids)):
+        exported = trainc.torch.export(Model(), batch)
+        assert list(exported.inputs["step"]) == ["x"]
+        with exported.step(threads=1) as step:
+            losses = [step(**batch).loss if isinstance(batch, dict) else step(*batch).loss, step(x=x).loss]
+            assert losses[0] != losses[1]
+            for wrong, said in [(dict(x=x, scale=3.0), "expected 2.0, got 3.0"), (dict(x=x, other=1), "other"), (dict(ids=ids), "x")]:
+                try:
+                    step(**wrong)
+                    raise AssertionError(f"{wrong} is not refused")
+                except trainc.InvalidArgumentError as e:
+                    assert said in str(e), e
+
+
 def refused():
     """What cannot be translated is listed at once with the user's lines; regions that export would forget are not forgotten."""
     class Model(nn.Module):
@@ -301,7 +327,7 @@ def refused():
 
 
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, corners, one_index,
-         classes_second, running_statistics, padding, in_place, modes, large_constants, accumulated, refused]
+         classes_second, running_statistics, padding, in_place, modes, large_constants, accumulated, whole_batches, refused]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.export.graph_signature import InputKind
 
 from ..compiler import compile
 from ..emit import FLOATS, Builder, Type, Value, listed, number, quoted, symbol
@@ -21,6 +22,7 @@ from .capture import PREFIX, Batch, capture, names_of
 from .optim import Group, groups_of
 from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
 
+NO_CONSTANT = object()
 NO_GRADIENT = {torch.ops.aten.detach.default}
 SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
 
@@ -30,13 +32,14 @@ class Exported:
     """A module as text, with the initial values of its tensors.
 
     text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers. inputs: of each entry, name ->
-    type. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that the
+    type. batches: of each entry all names of its example batch, with the values of those that are constants. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that the
     loss does not read; they are not in the module. frozen: those that it reads without a gradient.
     """
 
     text: str
     weights: dict[str, torch.Tensor]
     inputs: dict[str, dict[str, Type]]
+    batches: dict[str, dict[str, Any]]
     tied: dict[str, list[str]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
@@ -70,6 +73,8 @@ class Exported:
             self.save_weights(weights)
             step = Step(library, threads=threads, device=device, seed=seed)
             step.load_weights(weights)
+            for entry, batch in self.batches.items():
+                step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT})
             return step
 
     def report(self) -> str:
@@ -98,10 +103,13 @@ def _trained(program: torch.export.ExportedProgram) -> set[str]:
     return set()
 
 
-def _names_of_leaves(program: torch.export.ExportedProgram, names: Sequence[str]) -> dict[str, str]:
-    """Of each placeholder of the batch the user's name; items of nested batches are `name_key`."""
-    args, kwargs = program.call_spec.in_spec.unflatten(list(program.graph_signature.user_inputs))
+def _leaves(program: torch.export.ExportedProgram, names: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Of each placeholder of the batch the user's name (items of nested batches are `name_key`), and of each name the value that
+    export has put into the graph, or NO_CONSTANT."""
+    given = [spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    args, kwargs = program.call_spec.in_spec.unflatten(given)
     found: dict[str, str] = {}
+    batch: dict[str, Any] = {}
 
     def visit(leaf: Any, name: str) -> None:
         if isinstance(leaf, Mapping):
@@ -110,14 +118,15 @@ def _names_of_leaves(program: torch.export.ExportedProgram, names: Sequence[str]
         elif isinstance(leaf, tuple | list):
             for i, item in enumerate(leaf):
                 visit(item, f"{name}_{i}")
-        elif leaf is not None:
-            found[str(leaf)] = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+        else:
+            name = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+            if name in batch:
+                raise UnsupportedError(f"two inputs are called {name}")
+            found[leaf.name], batch[name] = name, getattr(leaf, "value", NO_CONSTANT)
 
     for name, leaf in [*zip(names, args), *kwargs.items()]:
         visit(leaf, name)
-    if len(set(found.values())) < len(found):
-        raise UnsupportedError(f"two inputs of one name: {', '.join(found.values())}")
-    return found
+    return found, batch
 
 
 def _folded(model: nn.Module) -> set[str]:
@@ -137,6 +146,7 @@ class _Entry:
     program: torch.export.ExportedProgram
     t: Translator
     results: list[Any]
+    batch: dict[str, Any]  # names of the batch, with the values of constants
 
     def replaced(self) -> list[tuple[str, Any]]:
         """Buffers that the forward replaces, and by what."""
@@ -156,10 +166,10 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
         model.eval()
     try:
         program = capture(model, function, batch, list(RULES))
-        names = _names_of_leaves(program, names_of(model, function, batch))
+        names, given = _leaves(program, names_of(model, function, batch))
         folded = _folded(model).difference(mutations(program))
         t = Translator(Builder(), shared.names, shared.constants)
-        return _Entry(name, program, t, t.run(program, names, folded.__contains__))
+        return _Entry(name, program, t, t.run(program, names, folded.__contains__), given)
     finally:
         for m, mode in modes:
             m.training = mode
@@ -246,7 +256,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         labels = ", ".join(map(quoted, _labels(entry, len(outputs))))
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
         lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs)}) -> ({labels})")
-    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, tied,
+    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, tied,
                     [name for name in parameters if name not in held], [name for name in parameters if name in held and name not in group_of],
                     [line for e in entries for line in e.t.log])
 
