@@ -7,7 +7,6 @@
         print(step(x, y).loss)
     model.load_state_dict(step.state_dict(as_torch=True), strict=False)
 """
-from .capture import names_of as input_names
 from .export import Exported, export, report
 
-__all__ = ["Exported", "export", "input_names", "report"]
+__all__ = ["Exported", "export", "report"]
