@@ -156,6 +156,7 @@ class Step:
                  memory_limit: int | str | None = None, pin_threads: bool = False, timeout: float = 0.0,
                  deadline: float = 0.0):
         self.path = os.fspath(path)
+        self.exported_optimizer: Any = None
         if not os.path.exists(self.path):
             raise NotFoundError(f"there is no artifact {self.path}")
         self._trainer = Trainer(
@@ -301,6 +302,23 @@ class Step:
         """Copies an array or tensor into one of those; types as in `load_state_dict`."""
         i = self._tensor(name, state)
         self._write(i, self._fitting(name, i, value))
+
+    def optimizer_states(self) -> list[tuple[str, str]]:
+        """(parameter, state) of all optimizer states, as `read` and `write` take them."""
+        return [(name, state) for role, name, state in self._trainer.tensors if role == "state"]
+
+    def load_torch_optimizer(self, state: Mapping[str, Any]) -> None:
+        """Goes on from the moments and the count of updates of `optimizer.state_dict()`, of the optimizer that was exported."""
+        self._exported_optimizer().load(self, state)
+
+    def torch_optimizer(self) -> dict:
+        """What `load_state_dict` of the exported optimizer takes, to go on in PyTorch."""
+        return self._exported_optimizer().store(self)
+
+    def _exported_optimizer(self):
+        if self.exported_optimizer is None:
+            raise InvalidArgumentError("this step was not made by Exported.step(): which parameter of an optimizer is which is not known")
+        return self.exported_optimizer
 
     def _tensor(self, name, state):
         if state:

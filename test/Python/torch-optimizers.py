@@ -34,7 +34,39 @@ def model():
 
 
 batches = [(torch.randn(5, 4), torch.randn(5, 3)) for _ in range(3)]
+def train(model, optimizer, first, count):
+    for i in range(first, first + count):
+        optimizer.zero_grad()
+        loss(model, *batches[i % len(batches)]).backward()
+        optimizer.step()
+
+
+def close(got, wanted):
+    for name, value in wanted.state_dict().items():
+        torch.testing.assert_close(got[name], value, rtol=1e-10, atol=1e-12)
+
+
+def handed_over(kind, options):
+    """10 updates in PyTorch, 10 here, 10 in PyTorch again, against 30 in PyTorch."""
+    whole, part = model(), model()
+    part.load_state_dict(whole.state_dict())
+    reference, optimizer = (kind(m.parameters(), lr=0.02, **options) for m in (whole, part))
+    train(whole, reference, 0, 20)
+    train(part, optimizer, 0, 10)
+    with trainc.torch.export(part, batches[0], loss, optimizer).step(threads=1) as step:
+        step.load_torch_optimizer(optimizer.state_dict())
+        for i in range(10, 20):
+            step(*batches[i % len(batches)])
+        close(step.state_dict(as_torch=True), whole)
+        part.load_state_dict(step.state_dict(as_torch=True))
+        optimizer.load_state_dict(step.torch_optimizer())
+    train(whole, reference, 20, 10)
+    train(part, optimizer, 20, 10)
+    close(part.state_dict(), whole)
+
+
 for kind, options in CASES:
+    handed_over(kind, options)
     agree(model(), batches, loss, lambda p: kind(p, lr=0.02, **options), updates=50, bar=1e-10, parameters=1e-10)
     print(kind.__name__, options, "ok", flush=True)
 
@@ -46,6 +78,25 @@ def grouped(parameters):
 
 exported = agree(model(), batches, loss, grouped, updates=50, bar=1e-10, parameters=1e-10)
 assert exported.text.count("train.optimizer") == 2
+
+# States of another optimizer, or of parameters that were updated a different number of times.
+m = model()
+adam, other = AdamW(m.parameters()), AdamW(list(m.parameters())[:2])
+with trainc.torch.export(m, batches[0], loss, adam).step(threads=1) as step:
+    train(m, adam, 0, 2)
+    states = adam.state_dict()
+    states["state"][1]["step"] += 1
+    missing = adam.state_dict()
+    missing["state"] = {0: missing["state"][0]}
+    momentum = SGD(m.parameters(), 0.1, momentum=0.9)
+    train(m, momentum, 0, 1)
+    for wrong, said in [(states, "2, 3 updates"), (missing, "has no m in the optimizer"), (other.state_dict(), "4 parameters"),
+                        (momentum.state_dict(), "momentum_buffer")]:
+        try:
+            step.load_torch_optimizer(wrong)
+            raise AssertionError(f"{said}: not refused")
+        except trainc.MismatchError as e:
+            assert said in str(e), e
 
 # Parameters in no group are frozen.
 exported = agree(model(), batches, loss, lambda p: SGD(list(p)[:2], 0.1), bar=1e-10, parameters=1e-10)

@@ -19,7 +19,8 @@ from ..errors import UnsupportedError
 from ..step import Step
 from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch, capture, names_of
-from .optim import Group, groups_of
+from .moments import Moments
+from .optim import groups_of
 from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
 
 NO_CONSTANT = object()
@@ -32,7 +33,7 @@ class Exported:
     """A module as text, with the initial values of its tensors.
 
     text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers. inputs: of each entry, name ->
-    type. batches: of each entry all names of its example batch, with the values of those that are constants. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that the
+    type. batches: of each entry all names of its example batch, with the values of those that are constants. moments: how the optimizer's states are called. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that the
     loss does not read; they are not in the module. frozen: those that it reads without a gradient.
     """
 
@@ -40,6 +41,7 @@ class Exported:
     weights: dict[str, torch.Tensor]
     inputs: dict[str, dict[str, Type]]
     batches: dict[str, dict[str, Any]]
+    moments: Moments
     tied: dict[str, list[str]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
@@ -73,6 +75,7 @@ class Exported:
             self.save_weights(weights)
             step = Step(library, threads=threads, device=device, seed=seed)
             step.load_weights(weights)
+            step.exported_optimizer = self.moments
             for entry, batch in self.batches.items():
                 step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT})
             return step
@@ -239,7 +242,10 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers()), **shared.constants}
     parameters = {name: p for name, p in model.named_parameters() if names[name] == name}
     trained = {names[name] for name in _trained(step.program) if parameters[names[name]].requires_grad}
-    groups = [g for g in _groups(model, optimizer, names, {*held, *(e.name for e in entries)}) if trained.intersection(g.parameters)]
+    if optimizer is None:
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    by_id = {id(p): names[name] for name, p in model.named_parameters()}
+    groups = [g for g in groups_of(optimizer, by_id, {*held, *(e.name for e in entries)}) if trained.intersection(g.parameters)]
     group_of = {p: g.name for g in groups for p in g.parameters if p in trained}
     if not group_of:
         raise UnsupportedError("nothing is trained: the loss has no gradient for any parameter of the optimizer")
@@ -256,7 +262,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         labels = ", ".join(map(quoted, _labels(entry, len(outputs))))
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
         lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs)}) -> ({labels})")
-    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, tied,
+    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, Moments.of(optimizer, by_id), tied,
                     [name for name in parameters if name not in held], [name for name in parameters if name in held and name not in group_of],
                     [line for e in entries for line in e.t.log])
 
@@ -285,12 +291,6 @@ def _labels(entry: _Entry, count: int) -> list[str]:
     if isinstance(keys, list) and len(keys) == count and all(isinstance(key, str) for key in keys):
         return keys
     return [entry.name] if count == 1 else [f"{entry.name}_{i}" for i in range(count)]
-
-
-def _groups(model: nn.Module, optimizer: torch.optim.Optimizer | None, names: Mapping[str, str], taken: set[str]) -> list[Group]:
-    if optimizer is None:
-        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
-    return groups_of(optimizer, {id(p): names[name] for name, p in model.named_parameters()}, taken)
 
 
 def _clauses(norm: float | None, value: float | None, accumulate: int, precision: str | None) -> str:

@@ -1,0 +1,88 @@
+"""Moments and counts of optimizers of torch.optim, in and out of a step."""
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import MismatchError
+from ..step import Step
+
+_ADAM = {"exp_avg": "m", "exp_avg_sq": "v"}
+# What a state is called there and here.
+STATES: dict[type, dict[str, str]] = {
+    torch.optim.SGD: {"momentum_buffer": "trace"}, torch.optim.Adam: _ADAM, torch.optim.AdamW: _ADAM, torch.optim.RAdam: _ADAM,
+    torch.optim.Adamax: {"exp_avg": "m", "exp_inf": "v"}, torch.optim.Adagrad: {"sum": "sum"},
+    torch.optim.Adadelta: {"square_avg": "e_g", "acc_delta": "e_x"},
+    torch.optim.RMSprop: {"square_avg": "v", "grad_avg": "m", "momentum_buffer": "trace"}}
+
+
+def _set_update(step: Step, update: int) -> None:
+    """The count of updates is set by a checkpoint alone: one of this state with another count."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "state.safetensors")
+        step.save(path)
+        with open(path, "r+b") as f:
+            size, = struct.unpack("<Q", f.read(8))
+            header = json.loads(f.read(size))
+            f.seek(8 + size + header["scalar/update"]["data_offsets"][0])
+            f.write(struct.pack("<d", update))
+            del header["__metadata__"]["trainc.checksum"]
+            text = json.dumps(header, separators=(",", ":")).encode()
+            f.seek(8)
+            f.write(text + b" " * (size - len(text)))
+        step.load(path)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of an optimizer its kind, its groups as state_dict() has them, and the names of its parameters by their numbers there."""
+
+    kind: type
+    groups: list[dict[str, Any]]
+    names: dict[int, str]
+
+    @staticmethod
+    def of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Moments:
+        """`names` are those of parameters by id()."""
+        groups = optimizer.state_dict()["param_groups"]
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        numbers = [number for group in groups for number in group["params"]]
+        return Moments(type(optimizer), groups, {number: names[id(p)] for number, p in zip(numbers, parameters)})
+
+    def load(self, step: Step, state: Mapping[str, Any]) -> None:
+        """Writes the moments and the count of updates of a state_dict() into the step."""
+        numbers = [number for group in state["param_groups"] for number in group["params"]]
+        if numbers != list(self.names):
+            raise MismatchError(f"expected an optimizer of {len(self.names)} parameters in the groups of the exported one, got {len(numbers)}")
+        held, given, counts = set(step.optimizer_states()), {}, set()
+        for number, values in state["state"].items():
+            counts |= {int(values["step"])} if "step" in values else set()
+            given |= {(self.names[number], STATES[self.kind].get(key, key)): value for key, value in values.items()
+                      if key != "step" and value is not None}
+        if len(counts) > 1:
+            raise MismatchError(f"parameters have had {', '.join(map(str, sorted(counts)))} updates: expected one count for all")
+        if given.keys() != held and given:
+            wrong = [f"{name} has no {kind} in the step" for name, kind in sorted(given.keys() - held)]
+            wrong += [f"{name} has no {kind} in the optimizer" for name, kind in sorted(held - given.keys())]
+            raise MismatchError("; ".join(wrong))
+        for (name, kind), value in given.items():
+            step.write(name, value, kind)
+        # SGD does not count; what has a momentum buffer has had an update.
+        _set_update(step, counts.pop() if counts else int(bool(given)))
+
+    def store(self, step: Step) -> dict[str, Any]:
+        """A state_dict() of the optimizer with the step's moments, learning rates as the exported one had them."""
+        update, held, values = int(step.get("update")), set(step.optimizer_states()), {}
+        for number, name in self.names.items():
+            moments = {key: step.read(name, kind, as_torch=True) for key, kind in STATES[self.kind].items() if (name, kind) in held}
+            counted = {"step": torch.tensor(float(update))} if self.kind is not torch.optim.SGD else {}
+            if update and moments:
+                values[number] = counted | moments
+        return {"state": values, "param_groups": [dict(group) for group in self.groups]}
