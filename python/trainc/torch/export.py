@@ -207,7 +207,7 @@ def _refuse(findings: Sequence[Finding], what: str) -> None:
 
 
 def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None,
-           optimizer: torch.optim.Optimizer | None = None, *, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
+           optimizer: torch.optim.Optimizer | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
            accumulate: int = 1, precision: str | None = None, evals: Mapping[str, Any] | None = None) -> Exported:
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
 
@@ -216,6 +216,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         result, its `.loss` or its entry "loss".
     optimizer: of torch.optim, with its groups; parameters in none of them are frozen. Without: AdamW with PyTorch's
         defaults for all that require a gradient.
+    scheduler: of torch.optim.lr_scheduler, of this optimizer, stepped once per update; it counts the step's updates.
     clip_grad_norm, clip_grad_value: as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ before each update.
     accumulate: micro-batches per update; losses are averaged.
     precision: "bf16" computes products, attention and convolutions in bf16, as docs/Language.md says; None as the
@@ -245,7 +246,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     if optimizer is None:
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     by_id = {id(p): names[name] for name, p in model.named_parameters()}
-    groups = [g for g in groups_of(optimizer, by_id, {*held, *(e.name for e in entries)}) if trained.intersection(g.parameters)]
+    groups = [g for g in groups_of(optimizer, scheduler, by_id, {*held, *(e.name for e in entries)}) if trained.intersection(g.parameters)]
     group_of = {p: g.name for g in groups for p in g.parameters if p in trained}
     if not group_of:
         raise UnsupportedError("nothing is trained: the loss has no gradient for any parameter of the optimizer")

@@ -9,13 +9,14 @@ import torch
 
 from ..emit import number, symbol
 from ..errors import UnsupportedError
+from .schedulers import schedule
 
 Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Group:
-    """An optimizer of the module, and the parameters that it updates."""
+    """An optimizer of the module, with its schedule if it has one, and the parameters that it updates."""
 
     name: str
     text: str
@@ -23,7 +24,7 @@ class Group:
 
 
 def _attributes(values: Mapping[str, Any], flags: Mapping[str, bool]) -> str:
-    given = [f"{k} = {number(v)}" for k, v in values.items() if v is not None]
+    given = [f"{k} = {v if isinstance(v, str) else number(v)}" for k, v in values.items() if v is not None]
     return ", ".join(given + [f"{k} = {'true' if v else 'false'}" for k, v in flags.items()])
 
 
@@ -77,7 +78,7 @@ KINDS: dict[type, Callable[[Settings], tuple[str, Settings, dict[str, bool]]]] =
 REFUSED = {"maximize": "negate the loss instead", "amsgrad": "the dialect's adam has no maximum of second moments"}
 
 
-def groups_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str], taken: set[str]) -> list[Group]:
+def groups_of(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapping[int, str], taken: set[str]) -> list[Group]:
     """A group per param_group, none of a name that is `taken`. `names` are the parameters' by id(); one of another model is refused."""
     kind = type(optimizer)
     if kind not in KINDS:
@@ -98,5 +99,10 @@ def groups_of(optimizer: torch.optim.Optimizer, names: Mapping[int, str], taken:
         while name in taken:
             name += "_"
         word, numbers, flags = KINDS[kind](settings)
-        groups.append(Group(name, f"train.optimizer {symbol(name)} = {word}<{_attributes(numbers, flags)}>", tuple(parameters)))
+        text = ""
+        if scheduler is not None:
+            text = schedule(f"{name}.schedule", scheduler, float(settings["initial_lr"])) + "\n"
+            numbers["lr"] = symbol(f"{name}.schedule")
+        text += f"train.optimizer {symbol(name)} = {word}<{_attributes(numbers, flags)}>"
+        groups.append(Group(name, text, tuple(parameters)))
     return groups
