@@ -318,9 +318,11 @@ def refused():
         except trainc.UnsupportedError as e:
             assert all(text in str(e) for text in said), (kind, str(e))
     assert "NOT TRANSLATED aten.sort" in trainc.torch.report(Model(), (torch.randn(5, 4), "sorted"), lambda m, x, kind: m(x, kind))
-    for broken, said in [(nn.Linear(4, 1).requires_grad_(False), "nothing is trained"), (nn.Linear(3, 1), "torch.export cannot capture")]:
+    x = torch.randn(5, 4)
+    for broken, x, said in [(nn.Linear(4, 1).requires_grad_(False), x, "nothing is trained"), (nn.Linear(3, 1), x, "torch.export cannot capture"),
+                            (nn.Linear(4, 1, device="meta"), x, "device meta"), (nn.Linear(4, 1), (x > 0).to(torch.uint8), "torch.uint8")]:
         try:
-            trainc.torch.export(broken, (torch.randn(5, 4),), lambda m, x: m(x).mean(), torch.optim.SGD(broken.parameters(), 0.1))
+            trainc.torch.export(broken, (x,), lambda m, x: m(x.double()).mean(), torch.optim.SGD(broken.parameters(), 0.1))
             raise AssertionError(f"{said}: not refused")
         except trainc.UnsupportedError as e:
             assert said in str(e), str(e)

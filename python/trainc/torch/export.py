@@ -226,6 +226,9 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
 
     UnsupportedError lists all operations that cannot be translated, each with its line in the user's program.
     """
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.device.type != "cpu":
+            raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
     names, tied = _canonical(model)
     shared = _Shared(names)
     step = _entry("step", model, loss, example_batch, shared)

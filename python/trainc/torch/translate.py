@@ -41,9 +41,9 @@ class Finding:
     reason: str
 
     def __str__(self) -> str:
-        where = f"{os.path.basename(self.file)}:{self.line}" if self.file else "?"
-        place = f"module '{self.module}', {where}" if self.module else where
-        return f"{self.operation:32} ({place})     {self.text}\n    {self.reason}"
+        where = [f"module '{self.module}'"] * bool(self.module) + [f"{os.path.basename(self.file)}:{self.line}"] * bool(self.file)
+        place = f"({', '.join(where)})" if where else ""
+        return f"{self.operation:32} {place}     {self.text}\n    {self.reason}"
 
 
 def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -212,7 +212,11 @@ class Translator:
         for node in program.graph.nodes:
             self.node = node
             if node.op == "placeholder":
-                env[node] = self._placeholder(program, node, specs[node.name], names, known)
+                try:
+                    env[node] = self._placeholder(program, node, specs[node.name], names, known)
+                except Unsupported as error:
+                    env[node] = UNKNOWN
+                    self.findings.append(Finding(f"input {names.get(node.name, node.name)}", "", "", 0, "", str(error)))
             elif node.op == "call_function":
                 env[node] = self._call(node, env)
             elif node.op == "output":
