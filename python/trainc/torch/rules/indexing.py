@@ -160,3 +160,32 @@ def _between(t: Translator, x: Value, source: Value, dim: int, begin: int, end: 
     if end < x.shape[dim]:
         parts.append(t.b.slice_dim(x, dim, end, x.shape[dim] - end))
     return t.b.concat(parts, dim)
+
+
+# Views by strides, of memory in row-major order, whose places are known.
+
+def _places(t: Translator, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None) -> torch.Tensor:
+    source = t.node.args[0]
+    if isinstance(source, torch.fx.Node) and not source.meta["val"].is_contiguous():
+        raise Unsupported("as_strided of memory that is not in row-major order")
+    return torch.arange(x.type.elements).as_strided(size, stride, offset or 0)
+
+
+@rule(A.as_strided.default)
+def as_strided(t: Translator, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Value:
+    places = _places(t, x, size, stride, offset)
+    return t.b.reshape(_rows(t, t.b.reshape(x, [x.type.elements]), 0, t.value(places.reshape(-1))), size)
+
+
+@rule(A.as_strided_scatter.default)
+def as_strided_scatter(t: Translator, x: Value, source: Value, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Value:
+    """x with source at these places: where an element is one of them, it is taken by a constant index."""
+    places = _places(t, x, size, stride, offset).reshape(-1)
+    if len(places.unique()) < len(places):
+        raise Unsupported("as_strided_scatter to places that overlap")
+    index = torch.zeros(x.type.elements, dtype=torch.long)
+    index[places] = torch.arange(len(places))
+    written = torch.zeros(x.type.elements, dtype=torch.bool)
+    written[places] = True
+    values = _rows(t, t.b.reshape(source, [source.type.elements]), 0, t.value(index))
+    return t.b.reshape(t.b.select(t.value(written), values, t.b.reshape(x, [x.type.elements])), x.shape)

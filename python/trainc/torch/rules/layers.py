@@ -88,6 +88,25 @@ def embedding(t: Translator, table: Any, ids: Any, padding_idx: int = -1, scale_
     return t.b.select(padded, t.b.unary("stop_gradient", rows), rows)
 
 
+@rule(A._embedding_bag.default)
+def embedding_bag(t: Translator, table: Value, ids: Value, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
+                  weights: Any = None, include_last_offset: bool = False, padding_idx: int = -1) -> tuple[Value, None, None, None]:
+    """Sums, means or maxima of bags of equal length; lengths that depend on data, or differ, are refused."""
+    if not isinstance(offsets, torch.Tensor):
+        raise Unsupported("bags whose offsets are an input: expected a matrix of indices, a bag a row")
+    count = len(offsets) - include_last_offset
+    length = ids.shape[0] // max(count, 1)
+    if count * length != ids.shape[0] or not torch.equal(offsets[:count], torch.arange(count) * length):
+        raise Unsupported("bags of different lengths")
+    if scale_grad_by_freq or padding_idx >= 0:
+        raise Unsupported("scale_grad_by_freq and padding_idx of bags")
+    rows = t.b.embedding(table, t.b.reshape(ids, [count, length]))
+    if weights is not None:
+        rows = t.b.binary("mul", rows, t.b.reshape(t.value(weights, rows.dtype), [count, length, 1]))
+    result = t.b.reduce("max" if mode == 2 else "sum", rows, [1])
+    return t.b.binary("div", result, t.b.like(length, result)) if mode == 1 else result, None, None, None
+
+
 # Normalisation.
 
 def _vector(t: Translator, x: Any, size: int, dtype: str, value: float) -> Value:
