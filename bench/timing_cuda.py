@@ -34,7 +34,9 @@ LAUNCHER = '''#!/usr/bin/env python3
 import os
 import sys
 
-script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench", "cuda", "run.py")
+here = os.path.dirname(os.path.abspath(__file__))
+script = os.path.join(here, "bench", "cuda", "run.py")
+os.environ["TRAINC_BUILD"] = os.path.join(here, "build")  # the pack's own
 os.execv(sys.executable, [sys.executable, script, *sys.argv[1:]])
 '''
 OPERATION_ELEMENTS = 400  # of the operands of a case
