@@ -128,6 +128,52 @@ def causal_from_the_top_left():
     agree(Cross(), (torch.randn(2, 3, 8), torch.randn(2, 5, 8)))
 
 
+def hidden_rows():
+    """Rows that see no key: zeros where the mask is False or -inf, the mean of the values where it is a large number."""
+    class Hidden(nn.Module):
+        def __init__(self, low):
+            super().__init__()
+            self.fc, self.low = nn.Linear(8, 8), low
+
+        def forward(self, x):
+            q = self.fc(x).view(2, 5, 2, 4).transpose(1, 2)
+            mask = torch.ones(5, 5, dtype=torch.bool).tril()
+            mask[2] = False
+            return F.scaled_dot_product_attention(q, q, q, mask if self.low is None else torch.zeros(5, 5).masked_fill(~mask, self.low)).square().mean()
+
+    for low in (None, -torch.inf, torch.finfo(torch.float64).min):
+        agree(Hidden(low), (torch.randn(2, 5, 8),))
+
+
+def dropped_out():
+    """A dropout of half of many ones, its gradient by the same draw, other draws in other steps, whole channels at once."""
+    class Ones(nn.Module):
+        def __init__(self, drop):
+            super().__init__()
+            self.drop, self.w = drop, nn.Parameter(torch.ones(4, 5000, 2, 1))
+
+        def forward(self, x):
+            return (self.drop(self.w) * x).sum()
+
+    for drop in (nn.Dropout(0.25), nn.Dropout2d(0.25)):
+        model = Ones(drop)
+        exported = trainc.torch.export(model, (torch.ones(1),), optimizer=torch.optim.SGD(model.parameters(), 1.0))
+        drawn = []
+        with exported.step(threads=2) as step:
+            for _ in range(2):
+                before = step.state_dict(as_torch=True)["w"]
+                loss = step(torch.ones(1)).loss
+                kept = before - step.state_dict(as_torch=True)["w"]  # the gradient: 0 or 1 / (1 - rate)
+                assert set(kept.unique().tolist()) == {0.0, 4 / 3}, kept.unique()
+                assert abs(loss - (before * kept).sum().item()) < 1e-6 * abs(loss)
+                n = 40000 if isinstance(drop, nn.Dropout) else 20000
+                assert abs((kept > 0).double().mean() - 0.75) < 5 * (0.75 * 0.25 / n) ** 0.5
+                drawn.append(kept)
+        assert (drawn[0] != drawn[1]).any()
+        whole = (drawn[0][:, :, 0] == drawn[0][:, :, 1]).all()
+        assert whole == isinstance(drop, nn.Dropout2d)
+
+
 def corners():
     """Gradients at bounds and corners, where the dialect's own operations give other halves."""
     functions = dict(
@@ -328,7 +374,7 @@ def refused():
             assert said in str(e), str(e)
 
 
-TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, corners, one_index,
+TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, hidden_rows, dropped_out, corners, one_index,
          classes_second, running_statistics, padding, in_place, modes, large_constants, accumulated, whole_batches, refused]
 
 if __name__ == "__main__":

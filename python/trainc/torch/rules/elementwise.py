@@ -201,15 +201,16 @@ def sign(t: Translator, x: Value) -> Value:
     return t.b.unary("stop_gradient", t.b.binary("sub", up, down)) if not x.dtype.startswith("i") else t.b.binary("sub", up, down)
 
 
-@rule(A.atan.default, A.asin.default, A.acos.default, A.tan.default, A.sinh.default, A.cosh.default)
-def by_hyperbolics(t: Translator, x: Value) -> Value:
-    kind = str(t.node.target).split(".")[1]
-    if kind == "tan":
-        return t.b.binary("div", t.b.unary("sin", x), t.b.unary("cos", x))
-    if kind in ("sinh", "cosh"):
-        up, down = t.b.unary("exp", x), t.b.unary("exp", t.b.unary("neg", x))
-        return t.b.binary("mul", t.b.binary("sub" if kind == "sinh" else "add", up, down), t.b.like(0.5, x))
-    raise Unsupported(f"no rule: the dialect has no {kind}")
+@rule(A.tan.default)
+def tan(t: Translator, x: Value) -> Value:
+    return t.b.binary("div", t.b.unary("sin", x), t.b.unary("cos", x))
+
+
+@rule(A.sinh.default, A.cosh.default)
+def hyperbolic(t: Translator, x: Value) -> Value:
+    up, down = t.b.unary("exp", x), t.b.unary("exp", t.b.unary("neg", x))
+    half = t.b.binary("sub" if t.node.target == A.sinh.default else "add", up, down)
+    return t.b.binary("mul", half, t.b.like(0.5, x))
 
 
 # Selection and bounds.
@@ -280,7 +281,7 @@ def _logical(t: Translator, kind: str, a: Any, b: Any) -> Value:
     return t.b.binary(kind, *t.pair(a, b, "i1"))
 
 
-@rule(A.logical_xor.default, A.bitwise_xor.Tensor)
+@rule(A.logical_xor.default, A.bitwise_xor.Tensor, A.bitwise_xor.Scalar)
 def logical_xor(t: Translator, a: Any, b: Any) -> Value:
     if t.out.dtype != "i1":
         raise Unsupported("bitwise operations on integers")

@@ -206,7 +206,8 @@ def _scales(scales: Sequence[Any], n: int) -> list[float | None]:
 
 
 @rule(A.upsample_nearest2d.vec, A.upsample_nearest2d.default, A.upsample_nearest1d.vec, A.upsample_nearest1d.default,
-      A._upsample_nearest_exact2d.vec, A._upsample_nearest_exact2d.default)
+      A._upsample_nearest_exact1d.vec, A._upsample_nearest_exact1d.default, A._upsample_nearest_exact2d.vec,
+      A._upsample_nearest_exact2d.default)
 def upsample_nearest(t: Translator, x: Value, size: Any, *scales: Any) -> Value:
     exact = "exact" in str(t.node.target)
     n = x.rank - 2
@@ -219,7 +220,8 @@ def upsample_nearest(t: Translator, x: Value, size: Any, *scales: Any) -> Value:
             x = t.b.reshape(spread, [*x.shape[:dim], m, *x.shape[dim + 1:]])
             continue
         ratio = 1 / scale if scale else x.shape[dim] / m
-        at = ((torch.arange(m) + (0.5 if exact else 0.0)) * ratio).floor().long().clamp(0, x.shape[dim] - 1)
+        places = torch.arange(m, dtype=torch.float32) + (0.5 if exact else 0.0)  # in float32, as PyTorch
+        at = (places * ratio).floor().long().clamp(0, x.shape[dim] - 1)
         x = _interpolated(t, x, dim, torch.nn.functional.one_hot(at, x.shape[dim]).T)
     return x
 

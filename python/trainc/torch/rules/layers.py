@@ -182,8 +182,8 @@ def _mask(t: Translator, mask: Any, queries: int, keys: int, causal: bool) -> tu
     if mask.dtype.is_floating_point:
         lowest = torch.finfo(mask.dtype).min
         hidden = mask <= lowest / 2
-        if not bool(((mask == 0) | hidden).all()):
-            return mask, False
+        if not bool(((mask == 0) | hidden).all()) or bool((hidden.all(-1) & mask.isfinite().any(-1)).any()):
+            return mask, False  # a row with nothing but large numbers is the mean of all values
         mask = ~hidden
     if bool(mask.all()):
         return None, False
@@ -258,10 +258,10 @@ def native_dropout(t: Translator, x: Value, rate: float, train: bool | None) -> 
     return (drop(t, x, rate) if train is not False else x), None
 
 
-@rule(A.feature_dropout.default)
-def feature_dropout(t: Translator, x: Value, rate: float, train: bool) -> Value:
-    """Whole channels: ones of [N, C, 1, ...] dropped out and scaled."""
-    if not train or not rate:
-        return x
-    kept = drop(t, t.b.splat(1, [*x.shape[:2], *[1] * (x.rank - 2)], x.dtype), rate)
-    return t.b.binary("mul", x, kept)
+@rule(A.bernoulli.p)
+def bernoulli(t: Translator, x: Value, p: float) -> Value:
+    """Ones where a dropout keeps its elements: of whole channels, of whole layers."""
+    if p in (0, 1):
+        return t.b.splat(p, t.out.shape, t.out.dtype)
+    drawn = t.b.dropout(t.b.splat(1, t.out.shape, t.out.dtype), 1 - p)
+    return t.b.cast(t.b.compare("ne", drawn, t.b.like(0, drawn)), t.out.dtype)
