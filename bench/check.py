@@ -57,7 +57,7 @@ def right_rows():
         Row("findings", "findings", "each finding of the review: its tests pass, or the reason is given", right.findings),
         Row("fences", "fences", "PTX of all examples and ops, 3 architectures: every ordering atom. between fences; the emulator finds"
             " the old version at once", fences),
-        Row("tables", "tables", "core, passes, ranks, cpu, cuda and mesh at one commit, after which lib, include, runtime and tools did"
+        Row("tables", "tables", "core, passes, ranks, cpu, cuda and mesh, each on one machine, all of one code: lib, include, runtime and tools did"
             " not change; a row of each again; rows that were ok are ok again, any other is ok, or short with a line in Status.md",
             right.tables),
         Row("audit", "audit", "beside each table: workload, peers with versions and settings, precision and threads of each side, data;"

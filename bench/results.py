@@ -80,19 +80,23 @@ def write(part, report):
 @dataclass
 class Table:
     """A section of a file: its rows' statuses by name, and the lines of its audit."""
+    family: str
     commit: str
     statuses: dict
     sides: list  # dicts by audit.COLUMNS
 
 
 def read(part):
-    """The Table of this CPU family, or None."""
+    """The Table of the code as it is: of this CPU family, else of another; else the older one of this family, or None."""
     with open(path_of(part)) as f:
         _, sections = split(f.read())
-    text = sections.get(f"## {family()}")
-    if not text:
-        return None
+    tables = [parse(heading.removeprefix("## "), text) for heading, text in sections.items()]
+    ranked = sorted(tables, key=lambda t: (code(t.commit) == code(), t.family == family()))
+    return ranked[-1] if ranked and (code(ranked[-1].commit) == code() or ranked[-1].family == family()) else None
+
+
+def parse(family, text):
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")]
     statuses = {re.search(r"\(`([\w-]+)`\)$", cells[0])[1]: cells[-1] for cells in rows if cells[0].endswith("`)")}
     sides = [dict(zip(audit.COLUMNS, cells)) for cells in rows if len(cells) == len(audit.COLUMNS)][1:]
-    return Table(re.search(r"^Commit (\S+),", text, re.M)[1], statuses, sides)
+    return Table(family, re.search(r"^Commit (\S+),", text, re.M)[1], statuses, sides)
