@@ -4,14 +4,19 @@ an op a case in invalid*.mlir; of an op a round trip in ops*.mlir.
 
 usage: pass_tests.py
 
-Prints what is missing. Reads files alone: what a disabled pass does to its tests is measured by rows/passes.py.
+Prints what is missing, and which positive tests pass although their pass does nothing.
 """
 import glob
+import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.environ.get("TRAINC_BUILD") or os.path.join(ROOT, "build")
+LIT = "/usr/lib/llvm-22/bin/lit"
 
 
 def table_files(pattern):
@@ -108,9 +113,26 @@ def what_lacks():
     return lines
 
 
+def lit_codes(tests, *options):
+    """How each test ends: {path under test/: PASS, FAIL, ...}."""
+    tests = [os.path.join(BUILD, "test", os.path.relpath(t, os.path.join(ROOT, "test"))) for t in tests]
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as results:
+        subprocess.run([LIT, "-q", "-o", results.name, *options, *tests], stdout=subprocess.DEVNULL, timeout=2 * 3600)
+        return {test["name"].split(" :: ")[-1]: test["code"] for test in json.load(results)["tests"]}
+
+
+def what_needs_no_pass():
+    """A line for each positive test that fails, and for each pass of which no positive test fails when it is a no-op."""
+    tests = {argument: positive_tests(argument, folder) for argument, folder in passes().items()}
+    codes = lit_codes([path for paths in tests.values() for path in paths])
+    lines = [f"{name}: {code}" for name, code in codes.items() if code != "PASS"]
+    return lines + [f"positive test of {argument} passes without its pass" for argument, paths in tests.items()
+                    if paths and "FAIL" not in lit_codes(paths, "-D", f"disable_pass={argument}").values()]
+
+
 if __name__ == "__main__":
     known = len(passes()), len(constraints()), len(list(operations()))
     if 0 in known:
         sys.exit(f"expects passes, constraints and operations, got {known}")
     print("{} passes, {} constraints, {} operations".format(*known))
-    sys.exit("\n".join(what_lacks()) or 0)
+    sys.exit("\n".join(what_lacks() + what_needs_no_pass()) or 0)

@@ -7,8 +7,8 @@ import sys
 import time
 
 from common import BUILD, ENVIRONMENT, ROOT, compile_module, generate, last_line, run, tool, workload_module
+from pass_tests import LIT
 from rows import Outcome, judge
-from rows.passes import LIT
 from rows.traps import outcome
 from workloads import WORKLOADS
 

@@ -10,8 +10,8 @@ import time
 
 import results
 from common import ENVIRONMENT, ROOT, Failed, last_line
+from pass_tests import lit_codes
 from rows import Outcome, judge
-from rows.passes import lit_codes
 
 PARTS = ("core", "passes", "ranks", "cpu", "cuda", "mesh")
 FIRST_FAMILY = "Intel, AVX2 AVX-512 AVX512-BF16 AMX"  # where every row was ok at 1a720a8

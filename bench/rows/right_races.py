@@ -4,8 +4,8 @@ import os
 import sys
 
 from common import BUILD, ROOT, compile_module, generate, run, tool
+from pass_tests import lit_codes
 from rows import judge
-from rows.passes import lit_codes
 
 MODULES, PORTABLE = 2000, 200
 THREADS, RUNS = (2, 3, 8), 50

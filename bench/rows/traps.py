@@ -3,8 +3,8 @@ import glob
 import os
 
 from common import ROOT
+from pass_tests import lit_codes
 from rows import judge
-from rows.passes import lit_codes
 
 TESTS = os.path.join(ROOT, "test", "Integration")
 

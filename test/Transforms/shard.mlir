@@ -1,6 +1,6 @@
-// DEFINE: %{plan} = train-differentiate,train-plan-step,train-gradient-merge,train-hoist-casts,train-coalesce,train-form-buckets,train-fuse-optimizer
-// RUN: trainc-opt %s --split-input-file --pass-pipeline='builtin.module(%{plan},train-shard{mode=optimizer},train-verify-form{form=2})' | FileCheck %s
-// RUN: trainc-opt %s --split-input-file --pass-pipeline='builtin.module(%{plan},train-shard,train-verify-form{form=2})' | FileCheck %s --check-prefix=NONE
+// DEFINE: %{plan} = --train-differentiate --train-plan-step --train-gradient-merge --train-hoist-casts --train-coalesce --train-form-buckets --train-fuse-optimizer
+// RUN: trainc-opt %s --split-input-file %{plan} --train-shard=mode=optimizer --train-verify-form=form=2 | FileCheck %s
+// RUN: trainc-opt %s --split-input-file %{plan} --train-shard --train-verify-form=form=2 | FileCheck %s --check-prefix=NONE
 
 // Once per window: gradients are summed over the ranks of a host, by pieces, then these over hosts; norm and update are of
 // the piece that a rank owns. The cast copy is gathered, and of parameters those that the step reads in f32.
