@@ -301,11 +301,13 @@ def main():
             if saved[fact] != report[fact]:
                 p.error(f"{a.resume} is of {fact} {saved[fact]}, not of {report[fact]}")
         report.update(commit=saved["commit"], rows=saved["rows"])
+        for result in report["rows"].values():
+            result.setdefault("machine", saved["machine"])
     for row in rows:
         if row.name in report["rows"] or (a.only and row.name not in a.only):
             continue
         print(f"{row.name} ...", file=sys.stderr, flush=True)
-        result = measure(row)
+        result = measure(row) | dict(machine=report["machine"])
         report["rows"][row.name] = result
         print(f"{row.name}: {result['status']}: {result['value']} ({result['seconds']} s)", file=sys.stderr, flush=True)
         for path in {a.json, a.resume} - {None}:

@@ -50,7 +50,8 @@ def machine():
 
 def section(report):
     """The table of a report, with its CPU family as the heading, and who ran against whom."""
-    lines = [f"## {report['family']}", "", f"Commit {report['commit']}, {report['date']}. {report['machine']}.", f"{report['versions']}.",
+    machines = dict.fromkeys(r.get("machine", report["machine"]) for r in report["rows"].values())
+    lines = [f"## {report['family']}", "", f"Commit {report['commit']}, {report['date']}. {'; '.join(machines)}.", f"{report['versions']}.",
              "", HEADER, "|---|---|---|---|"]
     for name, r in report["rows"].items():
         cells = (f"{r['figure']} (`{name}`)", r["value"], r["bar"], r["status"])
