@@ -369,17 +369,16 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
     if (found)
       entry.checks.push_back(check);
   }
-  if (auto eval = dyn_cast<EvalOp>(op))
-    for (auto [name, value] :
-         llvm::zip(eval.getOutputNames(),
-                   body.front().getTerminator()->getOperands())) {
-      entry.outputs.push_back(
-          portOf(cast<StringAttr>(name).getValue(), value.getType()));
-      if (outputSplits)
-        entry.outputs.back().splits =
-            splitsOf(entry.outputs.back().dims.size(),
-                     outputSplits[entry.outputs.size() - 1]);
-    }
+  auto outputs = cast<train::YieldOp>(body.front().getTerminator()).getValues();
+  for (auto [name, value] :
+       llvm::zip(op->getAttrOfType<ArrayAttr>("output_names"), outputs)) {
+    entry.outputs.push_back(
+        portOf(cast<StringAttr>(name).getValue(), value.getType()));
+    if (outputSplits)
+      entry.outputs.back().splits =
+          splitsOf(entry.outputs.back().dims.size(),
+                   outputSplits[entry.outputs.size() - 1]);
+  }
   // Last, as its commands come behind those of others.
   for (bool merges : {false, true})
     for (auto list : module.getOps<ListOp>())

@@ -38,6 +38,14 @@ static ListOp createList(Operation *entry, StringRef kind, TypeRange inputs,
   return list;
 }
 
+static void returnOutputs(train::YieldOp yield, OpBuilder &b,
+                          const IRMapping &mapping) {
+  SmallVector<Value> outputs;
+  for (Value value : yield.getValues())
+    outputs.push_back(mapping.lookup(value));
+  train::ReturnOp::create(b, yield->getParentOp()->getLoc(), outputs);
+}
+
 /// Copies what stands before the end of the micro-step, or the window, into a list.
 static void outlineMicroStep(StepOp step, StringRef kind) {
   IRMapping mapping;
@@ -61,7 +69,7 @@ static void outlineMicroStep(StepOp step, StringRef kind) {
     }
     WriteOp::create(b, op.getLoc(), value, accumulate.getTarget());
   }
-  train::ReturnOp::create(b, step.getLoc(), ValueRange());
+  returnOutputs(cast<train::YieldOp>(body.getTerminator()), b, mapping);
 }
 
 /// Copies what ends every micro-step, behind `begin`, into a list.
@@ -100,10 +108,7 @@ static void outlineEval(EvalOp eval) {
   OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
   for (Operation &op : body.without_terminator())
     b.clone(op, mapping);
-  SmallVector<Value> outputs;
-  for (Value value : body.getTerminator()->getOperands())
-    outputs.push_back(mapping.lookup(value));
-  train::ReturnOp::create(b, eval.getLoc(), outputs);
+  returnOutputs(cast<train::YieldOp>(body.getTerminator()), b, mapping);
 }
 
 namespace {

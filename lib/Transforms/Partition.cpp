@@ -250,8 +250,8 @@ LogicalResult Partitioner::convertByRule(Operation &op,
   if (auto shardable = dyn_cast<nn::ShardableOpInterface>(local))
     shardable.adaptToTypes();
   if (auto dropout = dyn_cast<nn::DropoutOp>(local))
-    locals[op.getResult(0)].value =
-        cutter.placeDropout(dropout, cast<nn::DropoutOp>(op), plan.results[0]);
+    locals[op.getResult(0)].value = cutter.placeDraws(
+        dropout, cast<nn::DropoutOp>(op).getType(), plan.results[0]);
   if (auto embedding = dyn_cast<nn::EmbeddingOp>(local))
     cutter.placeRows(embedding, cast<nn::EmbeddingOp>(op), plan.operands[0][0]);
   if (!plan.joined.empty())
@@ -303,7 +303,7 @@ bool Partitioner::decompose(Operation &op) {
   }
   auto composite = dyn_cast<nn::DecomposableOpInterface>(op);
   if (!composite || op.hasTrait<nn::KernelPrimitive>() ||
-      isa<nn::DropoutOp>(op))
+      isa<nn::RandomOpInterface>(op))
     return false;
   Operation *previous = op.getPrevNode();
   OpBuilder global(&op);
@@ -549,18 +549,16 @@ LogicalResult Partitioner::run(Operation *entry, ArrayRef<Layout> inputs) {
   auto yield = cast<train::YieldOp>(global.getTerminator());
   if (failed(convertBlock(global)) || failed(convertYield(yield)))
     return failure();
-  if (auto eval = dyn_cast<EvalOp>(entry)) {
-    SmallVector<Attribute> splits;
-    bool any = false;
-    for (Value value : yield.getValues()) {
-      const Layout &layout = locals[value].layout;
-      any |= !layout.isWhole();
-      splits.push_back(layout.isWhole() ? ArrayAttr::get(b.getContext(), {})
-                                        : grid.write(layout.split));
-    }
-    if (any)
-      eval.setOutputSplitsAttr(b.getArrayAttr(splits));
+  SmallVector<Attribute> splits;
+  bool any = false;
+  for (Value value : yield.getValues()) {
+    const Layout &layout = locals[value].layout;
+    any |= !layout.isWhole();
+    splits.push_back(layout.isWhole() ? ArrayAttr::get(b.getContext(), {})
+                                      : grid.write(layout.split));
   }
+  if (any)
+    entry->setAttr("output_splits", b.getArrayAttr(splits));
   entry->getRegion(0).takeBody(region);
   counts.cut += cutter.numCut;
   counts.reduced += joiner.numReduced;

@@ -245,26 +245,37 @@ void Sharder::gatherParameters(Block &body) {
         op.erase();
   };
   eraseDead(); // for it, nothing is gathered
+  // Outputs of a step are there before the micro-step ends.
+  auto isEnd = [](Operation &op) {
+    return isa<MicroEndOp, WindowEndOp>(op) ||
+           op.hasTrait<OpTrait::IsTerminator>();
+  };
+  Operation *end = &*llvm::find_if(body, isEnd);
+  auto placeOf = [&](Operation *user) {
+    return user == body.getTerminator() ? end : user;
+  };
   // Each user has its own reshapes: what they are of may be gathered again.
   for (auto reshape :
        llvm::make_early_inc_range(body.getOps<nn::ReshapeOp>())) {
     if (!isDivided(reshape.getInput()))
       continue;
     for (OpOperand &use : llvm::make_early_inc_range(reshape->getUses())) {
-      OpBuilder b(use.getOwner());
+      OpBuilder b(placeOf(use.getOwner()));
       use.set(b.clone(*reshape)->getResult(0));
     }
     reshape.erase();
   }
   SmallVector<Gathered> kept;
-  for (Operation &op : llvm::make_early_inc_range(body)) {
-    if (isa<WindowEndOp, MicroEndOp>(op))
-      break;
-    for (OpOperand &operand : op.getOpOperands())
+  auto gatherOperands = [&](Operation *op) {
+    for (OpOperand &operand : op->getOpOperands())
       if (isDivided(operand.get()))
-        operand.set(
-            gatherSlice(operand.get().getDefiningOp<ReadOp>(), &op, kept));
-  }
+        operand.set(gatherSlice(operand.get().getDefiningOp<ReadOp>(),
+                                placeOf(op), kept));
+  };
+  for (Operation &op : llvm::make_early_inc_range(
+           llvm::make_range(body.begin(), end->getIterator())))
+    gatherOperands(&op);
+  gatherOperands(body.getTerminator());
   eraseDead();
 }
 

@@ -43,9 +43,11 @@ static LogicalResult verifySource(ModuleOp module) {
     }
     auto step = dyn_cast<StepOp>(op);
     auto eval = dyn_cast<EvalOp>(op);
-    if ((step && step.getOver()) || (eval && eval.getOutputSplits())) {
+    bool hasSplits =
+        (step && step.getOutputSplits()) || (eval && eval.getOutputSplits());
+    if ((step && step.getOver()) || hasSplits) {
       op->emitOpError("expects no ")
-          << (step ? "over" : "output_splits")
+          << (hasSplits ? "output_splits" : "over")
           << " in a source, which train-partition sets";
       return WalkResult::interrupt();
     }

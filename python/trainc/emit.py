@@ -336,6 +336,10 @@ class Builder:
         total, count = self.op(f"nn.{kind} {x.name}, {targets.name}{weighted}{attributes} : {types}", [scalar, scalar])
         return total, count
 
+    def random(self, distribution: str, shape: Sequence[int], dtype: str) -> Value:
+        """`uniform`, `normal` or `bernoulli p P`."""
+        return self.one(f"nn.random {distribution} : {Type(tuple(shape), dtype)}", shape, dtype)
+
     def dropout(self, x: Value, rate: float, site: int | None = None) -> Value:
         at = "" if site is None else f" site {site}"
         return self.one(f"nn.dropout {x.name} rate {number(rate)}{at} : {x.type}", x.shape, x.dtype)

@@ -29,18 +29,26 @@ class StepResult:
     and `window_weight` of the accumulation window so far or just closed, the others of the last update.
 
     On a GPU the numbers are waited for when the first of them is read; that must be before the next call of the step.
+    `outputs` are copied when they are first read, on all devices before the next call.
     """
 
-    __slots__ = ("_values", "_step", "_number")
+    __slots__ = ("_values", "_outputs", "_step", "_number")
 
     def __init__(self, values, step=None, number=0):
-        self._values, self._step, self._number = values, step, number
+        self._values, self._outputs, self._step, self._number = values, None, step, number
 
     def _get(self):
         if self._values is None:
             self._values = self._step._read_result(self._number)
-            self._step = None
         return self._values
+
+    @property
+    def outputs(self) -> dict:
+        """The step's outputs by name, of this micro-batch and the parameters before its update: torch tensors if an input is
+        one, else NumPy arrays; empty if it has none."""
+        if self._outputs is None:
+            self._outputs = self._step._read_outputs(self._number) if self._step else {}
+        return self._outputs
 
     @property
     def loss(self) -> float:
@@ -203,7 +211,15 @@ class Step:
             status = self._run(trainer.trainer, entry.index, values)
             if status:
                 raise trainer.runtime.error(status)
-            return StepResult(values, self, self._number) if self._lazy else StepResult(values)
+            return StepResult(values, self, self._number) if self._lazy or entry.outputs else StepResult(values)
+
+    def _read_outputs(self, number):
+        """Those of call `number`, of which only the last one's are there."""
+        with self._trainer.lock:
+            if number != self._number:
+                raise InvalidArgumentError("outputs of a step are read before the next call that changes the state: got a result "
+                                           "whose outputs were not")
+            return self._entry.read_outputs()
 
     def _read_result(self, number):
         """The result of call `number` from the scalars, which are of the last one."""

@@ -42,6 +42,11 @@ CASES = {
         *((lambda x, f=f: f(positive(x)), S) for f in (torch.log, torch.sqrt, torch.rsqrt, torch.log2, torch.log10, torch.log1p)),
         (lambda x: torch.log1p(1e-9 * x) * 1e9 + torch.expm1(1e-9 * x) * 1e9, S), (lambda x: (x / 4).tan(), S), (lambda x: x.sign() * x + A.sgn(x) * x, S), (lambda x: x.abs(), S),
     ],
+    "whole numbers": [
+        (lambda x: x * (x.floor() + x.ceil() + (4 * x).round() + (3 * x).trunc()) + x.frac(), S), (lambda x: x * (torch.arange(12.0).view(3, 4) / 2 - 3).round(), S),
+        (lambda x, y: torch.remainder(3 * x, 0.7) + torch.remainder(x, y) + torch.fmod(3 * x, 0.7) + torch.fmod(x, y), S, S),
+        (lambda x, y: x * (torch.div(x, y, rounding_mode="floor") + torch.div(x, y, rounding_mode="trunc") + x.detach() // 0.3), S, S),
+    ],
     "activations": [
         *((lambda x, f=f: f(x), S) for f in (
             F.relu, F.silu, F.gelu, lambda x: F.gelu(x, approximate="tanh"), F.hardtanh, F.relu6, F.leaky_relu, F.elu, F.celu, F.selu,
@@ -177,7 +182,7 @@ class Integers(nn.Module):
 
     def forward(self, n):
         return (n % 3 + n % -3 + A.remainder(n, n - 5) + n // 3 + A.floor_divide(n, -2) + ((n > 1) & True) + ((n > 2) | False) + ((n < 3) ^ True) + torch.div(n, 2, rounding_mode="floor")
-                + torch.div(n, 2, rounding_mode="trunc") + F.one_hot(n.abs() % 4, 4).argmax(-1) + n.clamp(-2, 3) + n.abs() + n.sign()
+                + torch.div(n, 2, rounding_mode="trunc") + F.one_hot(n.abs() % 4, 4).argmax(-1) + n.clamp(-2, 3) + n.abs() + n.sign() + torch.fmod(n, 4)
                 + (n == 3) + (n > 2) + n.to(torch.int32)).double()
 
 
@@ -194,9 +199,12 @@ with n_exported.step() as step:
     torch.testing.assert_close(*step.eval("integers", n).values(), Integers()(n), rtol=0, atol=0)
 hit |= {operation for operation, _ in n_exported.log}
 
-# What torch.export replaces here before the rules see it; the last two draw at random and are in torch-traps.py.
+# What torch.export replaces here before the rules see it, and what draws at random, which is in torch-random.py.
 REPLACED = """broadcast_to.default chunk.default contiguous.default expand_as.default flatten.using_ints lift_fresh_copy.default narrow.default
-    reshape.default to.device to.dtype to.dtype_layout unflatten.int upsample_bilinear2d.default dropout.default bernoulli.p""".split()
+    reshape.default to.device to.dtype to.dtype_layout unflatten.int upsample_bilinear2d.default""".split()
+REPLACED += """dropout.default rand.default rand_like.default uniform.default randn.default randn_like.default normal_functional.default
+    normal.Tensor_float normal.Tensor_Tensor normal.float_Tensor normal.float_float bernoulli.p bernoulli.default exponential.default
+    randint.default randint_like.default randint.low randint_like.low_dtype""".split()
 missed = {str(operation) for operation in RULES} - hit
 assert missed == {f"aten.{name}" for name in REPLACED}, missed ^ {f"aten.{name}" for name in REPLACED}
 print(f"{len(hit)} operations, {len(missed)} more replaced by torch.export")

@@ -116,12 +116,12 @@ def InlineCallsPass : Pass<"train-inline-calls", "::mlir::ModuleOp"> {
 }
 
 def AssignRandomPass : Pass<"train-assign-random", "::mlir::ModuleOp"> {
-  let summary = "Number the dropouts of the step, remove those of evals";
+  let summary = "Number what draws random numbers, remove dropouts of evals";
   let description = [{
-    Gives each `nn.dropout` of the step that has no site the next number that no other
-    has, in program order. In a `train.eval` dropout is the identity. Two dropouts of one
-    site are refused: they would draw the same numbers. Does nothing to a module without
-    dropout.
+    Gives each `nn.dropout` and `nn.random` that has no site the next number that no
+    other has, in program order. In a `train.eval` dropout is the identity. Two of one
+    site are refused: they would draw the same numbers. Does nothing to a module that
+    draws nothing.
 
     Needs form 0 with calls inlined.
 

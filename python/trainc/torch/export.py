@@ -102,7 +102,7 @@ def _trained(program: torch.export.ExportedProgram) -> set[str]:
             sources = [carrying[n] for n in node.all_input_nodes if n in carrying]
             carrying[node] = set().union(*sources) if floating and node.target not in NO_GRADIENT else set()
         elif node.op == "output":
-            return carrying.get(node.args[0][-1], set())
+            return carrying.get(node.args[0][mutations(program).index(None)], set())
     return set()
 
 
@@ -212,8 +212,9 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
 
     example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step.
-    loss: a function of the model and the batch that returns a scalar, the mean over the batch; without, the model's
-        result, its `.loss` or its entry "loss".
+    loss: a function of the model and the batch that returns a scalar, the mean over the batch, or a tuple of it and more
+        tensors, or dicts of them, which are outputs of each call; without, the model's result, its `.loss` or its entry
+        "loss".
     optimizer: of torch.optim, with its groups; parameters in none of them are frozen. Without: AdamW with PyTorch's
         defaults for all that require a gradient.
     scheduler: of torch.optim.lr_scheduler, of this optimizer, stepped once per update; it counts the step's updates.
@@ -233,7 +234,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     shared = _Shared(names)
     step = _entry("step", model, loss, example_batch, shared)
     _refuse(step.t.findings, type(model).__name__)
-    _yield_loss(step, names)
+    clauses = _yield_loss(step, names) + _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
     entries = [step]
     for name, given in (evals or {}).items():
         function, batch = given if isinstance(given, tuple) else (given, example_batch)
@@ -259,11 +260,10 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         end = "" if kind == "buffer" else f" optimizer({symbol(group_of[name])})" if name in group_of else " frozen"
         init = listed(bytes_of(tensors[name]), kept) if name in shared.constants else "zeros"
         lines.append(f"train.{kind} {symbol(name)} : {kept} init({init}){end}")
-    clauses = _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
     lines += step.text(f"train.step @step({_ports(step.t.inputs)}){clauses}")
     for entry in entries[1:]:
         outputs = entry.outputs()
-        labels = ", ".join(map(quoted, _labels(entry, len(outputs))))
+        labels = ", ".join(map(quoted, _labels(_results(entry), entry.name)))
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
         lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs)}) -> ({labels})")
     return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, Moments.of(optimizer, by_id), tied,
@@ -271,13 +271,12 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
                     [line for e in entries for line in e.t.log])
 
 
-def _yield_loss(step: _Entry, names: Mapping[str, str]) -> None:
-    """Ends the step: buffers are replaced, the loss is a scalar."""
+def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
+    """Ends the step: buffers are replaced, the loss is a scalar, what else is returned are outputs; their clause."""
     b, results = step.t.b, step.outputs()
-    if len(results) != 1:
-        raise UnsupportedError(f"the loss function returns {len(results)} tensors: expected the loss alone; what else is wanted is an "
-                               "eval's result")
-    loss, = results
+    if not results:
+        raise UnsupportedError("the loss function returns no tensor: expected the loss")
+    loss, *outputs = results
     if loss.type.elements != 1 or loss.dtype not in FLOATS:
         raise UnsupportedError(f"the loss must be one floating-point number, got {loss.type}")
     b.location = None
@@ -286,15 +285,25 @@ def _yield_loss(step: _Entry, names: Mapping[str, str]) -> None:
         step.t.read.setdefault(names[name], new.type)
         b.write(f"train.write {new.name} to {symbol(names[name])} : {new.type}")
     loss = b.cast(b.reshape(loss, []), "f64" if loss.dtype == "f64" else "f32")
-    b.write(f"train.yield loss({loss.name}) : {loss.type}")
+    listed = ", ".join(v.name for v in outputs)
+    b.write(f"train.yield {listed} loss({loss.name}) : {', '.join(str(v.type) for v in [*outputs, loss])}")
+    return f" -> ({', '.join(map(quoted, _labels(_results(step)[1:], 'output')))})" if outputs else ""
 
 
-def _labels(entry: _Entry, count: int) -> list[str]:
-    """Names of an eval's outputs: the keys of a dict, else the eval's own, numbered if there are several."""
-    keys = getattr(entry.program.call_spec.out_spec, "context", None)
-    if isinstance(keys, list) and len(keys) == count and all(isinstance(key, str) for key in keys):
-        return keys
-    return [entry.name] if count == 1 else [f"{entry.name}_{i}" for i in range(count)]
+def _results(entry: _Entry) -> Any:
+    """What the entry's function returns, with the index of each tensor in its place."""
+    spec = entry.program.call_spec.out_spec
+    return spec.unflatten(range(spec.num_leaves))
+
+
+def _labels(results: Any, name: str) -> list[str]:
+    """Names of outputs: the keys of a dict, else `name`, numbered if there are several."""
+    if isinstance(results, Mapping):
+        return [label for key, item in results.items() for label in _labels(item, str(key))]
+    if isinstance(results, tuple | list):
+        items = [item for item in results if item is not None]
+        return [label for i, item in enumerate(items) for label in _labels(item, name if len(items) == 1 else f"{name}_{i}")]
+    return [name]
 
 
 def _clauses(norm: float | None, value: float | None, accumulate: int, precision: str | None) -> str:

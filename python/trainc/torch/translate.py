@@ -284,8 +284,8 @@ class Translator:
 
 HINTS = {
     "sort": ": for the k largest with k <= 8 use torch.topk",
-    "randn_like": ": of random numbers only dropout is translated; make the noise an input of the step",
-    "rand": ": of random numbers only dropout is translated; make the noise an input of the step",
+    "randperm": ": make the permutation an input of the step",
+    "multinomial": ": make what is drawn an input of the step",
 }
 
 

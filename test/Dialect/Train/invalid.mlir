@@ -125,6 +125,21 @@ train.step @step(%x: tensor<2xf32>) {
 
 // -----
 
+// expected-error @below {{'train.step' op expects a body that yields 1 outputs (C10), got 2}}
+train.step @step(%x: tensor<f32>) -> ("x") {
+  train.yield %x, %x loss(%x) : tensor<f32>, tensor<f32>, tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects output 0 to be a tensor of numbers (C10), got 'f32'}}
+train.step @step(%x: tensor<f32>) -> ("x") {
+  %y = arith.constant 1.0 : f32
+  train.yield %y loss(%x) : f32, tensor<f32>
+}
+
+// -----
+
 // expected-error @below {{'train.step' op expects accumulate from 1 to 2147483647 (C2), got 0}}
 train.step @step(%x: tensor<f32>) accumulate(0) {
   train.yield loss(%x) : tensor<f32>

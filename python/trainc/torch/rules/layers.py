@@ -256,12 +256,3 @@ def dropout(t: Translator, x: Value, rate: float, train: bool) -> Value:
 @rule(A.native_dropout.default)
 def native_dropout(t: Translator, x: Value, rate: float, train: bool | None) -> tuple[Value, None]:
     return (drop(t, x, rate) if train is not False else x), None
-
-
-@rule(A.bernoulli.p)
-def bernoulli(t: Translator, x: Value, p: float) -> Value:
-    """Ones where a dropout keeps its elements: of whole channels, of whole layers."""
-    if p in (0, 1):
-        return t.b.splat(p, t.out.shape, t.out.dtype)
-    drawn = t.b.dropout(t.b.splat(1, t.out.shape, t.out.dtype), 1 - p)
-    return t.b.cast(t.b.compare("ne", drawn, t.b.like(0, drawn)), t.out.dtype)
