@@ -441,7 +441,14 @@ class Builder:
         return self.op(f"rotary {{}} theta {self.rng.choice([10000.0, 100.0])}", v)
 
     def dropout(self, v):
-        return self.op(f"dropout {{}} rate {self.rng.choice([0.1, 0.5])}", v)
+        rate = self.rng.choice([0.1, 0.5])
+        if self.made % 2:
+            return self.op(f"dropout {{}} rate {rate}", v)
+        kind = ["normal", "uniform", f"bernoulli p {rate}"][self.made // 2 % 3]
+        name = f"%n{self.fresh()}"
+        self.used.add("random")
+        self.lines.append(f"{name} = nn.random {kind} : {v.type}")
+        return self.op("mul {}, {}", v, Value(name, v.shape, v.element))
 
     def stop(self, v):
         return self.op("stop_gradient {}", v)
@@ -625,6 +632,11 @@ def module(seed, shared=False):
     def signature(builder):
         return ", ".join(f"%{n}: {tensor(s, e)}{split(s)}" for n, (s, e, _) in builder.inputs.items())
 
+    returned = splits.sample(b.values, min(len(b.values), splits.choice([0, 0, 1, 3])))
+    if returned:
+        words = f" -> ({', '.join(f'{chr(34)}r{i}{chr(34)}' for i in range(len(returned)))}){words}"
+        ends, _, types = clause.partition(" : ")
+        clause = f"{', '.join(v.name for v in returned)} {ends} : {', '.join(v.type for v in returned)}, {types}"
     text = [*mesh, *head, *b.head, f"train.step @step({signature(b)}){words} {{", *b.lines, f"train.yield {clause}", "}"]
     if rng.random() < 0.4:
         e = Builder(rng, element, own_order, trained=False, shared=shared)

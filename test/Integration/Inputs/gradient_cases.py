@@ -85,6 +85,8 @@ def elementwise():
         for form in ("tanh", "erf"):
             yield Case("gelu", f"nn.gelu {{0}} {form} : {{t0}}", [normal(shape)],
                        lambda x, form=form: jax.nn.gelu(x, approximate=form == "tanh"))
+        for op, f in dict(floor=jnp.floor, ceil=jnp.ceil, round=jnp.round).items():
+            yield Case(op, f"nn.{op} {{0}} : {{t0}}", [grid(shape) * 3.5 + 0.25], f)
         yield Case("clamp", "nn.clamp {0} low -0.75 high 0.875 : {t0}", [grid(shape)], lambda x: jnp.clip(x, -0.75, 0.875))
         yield Case("stop_gradient", "nn.stop_gradient {0} : {t0}", [normal(shape)], jax.lax.stop_gradient, smooth=False)
         inner = f"tensor<{'x'.join(map(str, shape))}xf32>"
