@@ -12,10 +12,10 @@ import tempfile
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
+sys.path.insert(0, os.path.join(ROOT, "bench"))
 
 from common import BUILD, RUNTIME_LIBRARY, compile_module  # noqa: E402
-from philox import bernoulli, normal, uniform  # noqa: E402
+from oracle.philox import bernoulli, normal, uniform  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 for variable, name in (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt")):

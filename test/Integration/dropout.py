@@ -11,10 +11,10 @@ import tempfile
 import numpy as np
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
+sys.path.insert(0, os.path.join(ROOT, "bench"))
 
 from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
-from philox import dropout  # noqa: E402
+from oracle.philox import dropout  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 RATE, SHAPE, SEED, ACCUMULATE = 0.25, (7, 13), (1 << 40) + 3, 2

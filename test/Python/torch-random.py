@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "Inputs"), os.path.join(os.path.dirname(HERE), "Integration", "Inputs")]
-import philox  # noqa: E402
+sys.path[:0] = [os.path.join(HERE, "Inputs"), os.path.join(HERE, *[os.pardir] * 2, "bench")]
 from against_torch import trainc  # noqa: E402
+from oracle import philox  # noqa: E402
 
 torch.set_default_dtype(torch.float64)
 SHAPE, SEED = (50, 40), 7
