@@ -53,7 +53,7 @@ class Value:
 
 def symbol(name: str) -> str:
     """A symbol reference; quoted if the name needs it."""
-    plain = name and (name[0].isalpha() or name[0] == "_") and all(c.isalnum() or c in "_.$-" for c in name)
+    plain = name and (name[0].isalpha() or name[0] == "_") and all(c.isalnum() or c in "_.$" for c in name)
     return "@" + (name if plain and name.isascii() else quoted(name))
 
 

@@ -51,13 +51,13 @@ CASES = {
         *((lambda x, f=f: f(x), S) for f in (
             F.relu, F.silu, F.gelu, lambda x: F.gelu(x, approximate="tanh"), F.hardtanh, F.relu6, F.leaky_relu, F.elu, F.celu, F.selu,
             F.softplus, lambda x: F.softplus(x, 2.0, 0.3), F.logsigmoid, F.mish, lambda x: F.threshold(x, 0.2, 0.1), lambda x: F.glu(x, -1),
-            lambda x: A.hardtanh(x, -0.5, 0.3))),
+            F.hardsigmoid, F.hardswish, lambda x: A.hardtanh(x, -0.5, 0.3))),
         (lambda x, w: F.prelu(x, w), S, V), (lambda x, w: F.prelu(x, w), S, (1,)),
         (lambda x: x.clamp(-0.3, 0.4) + x.clamp(min=-0.2) + x.clamp_max(0.1) + x.clamp_min(-0.1), S),
         (lambda x, y: x.clamp(y - 1, y + 1) + torch.clamp_min(x, y) + torch.clamp_max(x, y), S, S),
     ],
-    # PyTorch computes these with constants in float32: a sixth, and celu's alpha and its inverse.
-    FLOAT32_INSIDE: [(F.hardsigmoid, S), (F.hardswish, S), (lambda x: F.celu(x, 0.7), S)],
+    # PyTorch computes celu's alpha and its inverse in float32.
+    FLOAT32_INSIDE: [(lambda x: F.celu(x, 0.7), S)],
     "logic": [
         (lambda x, y: torch.where(x > y, x, y) + torch.where((x < 0.1) & (y >= 0), x, 2.0) + torch.where((x <= 0) | ~(y > 0), 1.0, y), S, S),
         (lambda x, y: x * ((x == y) ^ (x != 3)).to(x.dtype) + x * torch.logical_xor(x > 0, y > 0) + torch.where(torch.logical_not(x > 0), 1.0, 2.0) * x, S, S),

@@ -351,7 +351,13 @@ def relu6(t: Translator, x: Value) -> Value:
 @rule(A.hardsigmoid.default)
 def hardsigmoid(t: Translator, x: Value) -> Value:
     """min(max(x + 3, 0), 6) / 6, whose gradient is 0 at and beyond the corners."""
-    return t.b.binary("div", *t.pair(bounded(t, t.b.binary("add", *t.pair(x, 3.0)), 0.0, 6.0), 6.0))
+    y = bounded(t, t.b.binary("add", *t.pair(x, 3.0)), 0.0, 6.0)
+    result = t.b.binary("div", y, t.b.like(6.0, y))
+    if x.dtype != "f64":
+        return result
+    # PyTorch's gradient is by a sixth of float32 in float64, too.
+    scaled = t.b.binary("mul", y, t.b.like(0.1666666716337204, y))
+    return t.b.binary("add", t.b.unary("stop_gradient", t.b.binary("sub", result, scaled)), scaled)
 
 
 @rule(A.hardswish.default)
