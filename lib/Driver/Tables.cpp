@@ -380,9 +380,15 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
                    outputSplits[entry.outputs.size() - 1]);
   }
   // Last, as its commands come behind those of others.
+  // Steps share those of the first one that end micro-steps and windows.
+  StepOp first = *module.getOps<StepOp>().begin();
+  auto isShared = [&](ListOp list) {
+    return isa<StepOp>(op) && list.getEntry() == first.getSymName() &&
+           (list.getKind() == "merge" || list.getKind() == "apply");
+  };
   for (bool merges : {false, true})
     for (auto list : module.getOps<ListOp>())
-      if (list.getEntry() == entry.name &&
+      if ((list.getEntry() == entry.name || isShared(list)) &&
           (list.getKind() == "merge") == merges)
         gatherList(entry, list);
   tables.entries.push_back(std::move(entry));
@@ -797,8 +803,8 @@ Tables trainc::gatherTables(ModuleOp module, StringRef name,
         {kernel.getSymName().str(), static_cast<uint64_t>(number("scratch")),
          static_cast<uint32_t>(number("threads")), kernel->hasAttr("amx")});
   }
-  StepOp step = getStep(module);
-  gatherer.gatherEntry(step, step.getBody(), step.getInputNames());
+  for (auto step : module.getOps<StepOp>())
+    gatherer.gatherEntry(step, step.getBody(), step.getInputNames());
   for (auto eval : module.getOps<EvalOp>())
     gatherer.gatherEntry(eval, eval.getBody(), eval.getInputNames());
   return std::move(gatherer.tables);

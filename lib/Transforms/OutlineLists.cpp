@@ -113,6 +113,24 @@ static void outlineEval(EvalOp eval) {
 
 namespace {
 struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
+  /// What ends a micro-step and a window is the same for all steps: only the first one
+  /// has lists of it.
+  LogicalResult outlineStep(StepOp step, bool isFirst) {
+    auto ends = step.getBody().getOps<WindowEndOp>();
+    if (!llvm::hasSingleElement(ends))
+      return step.emitOpError("expects a plan with one train.window_end; run "
+                              "train-plan-step first");
+    if (isFirst) {
+      outlineApply(step, *ends.begin());
+      for (auto begin : step.getBody().getOps<MicroEndOp>())
+        outlineMerge(step, begin, *ends.begin());
+    }
+    if (step.getAccumulate() > 1)
+      outlineMicroStep(step, "next");
+    outlineMicroStep(step, "first");
+    return success();
+  }
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
     if (!module.getOps<ListOp>().empty())
@@ -120,18 +138,9 @@ struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
     StepOp step = getStep(module);
     if (!step)
       return signalPassFailure();
-    auto ends = step.getBody().getOps<WindowEndOp>();
-    if (!llvm::hasSingleElement(ends)) {
-      step.emitOpError("expects a plan with one train.window_end; run "
-                       "train-plan-step first");
-      return signalPassFailure();
-    }
-    outlineApply(step, *ends.begin());
-    for (auto begin : step.getBody().getOps<MicroEndOp>())
-      outlineMerge(step, begin, *ends.begin());
-    if (step.getAccumulate() > 1)
-      outlineMicroStep(step, "next");
-    outlineMicroStep(step, "first");
+    for (auto each : llvm::to_vector(module.getOps<StepOp>()))
+      if (failed(outlineStep(each, each == step)))
+        return signalPassFailure();
     for (auto eval : llvm::to_vector(module.getOps<EvalOp>()))
       outlineEval(eval);
   }

@@ -598,37 +598,42 @@ struct PartitionPass : trainc::impl::PartitionPassBase<PartitionPass> {
       return signalPassFailure();
     if (step.getOver())
       return;
-    SmallVector<Operation *> entries{step};
+    SmallVector<Operation *> entries;
+    for (auto each : module.getOps<StepOp>())
+      entries.push_back(each);
     for (auto eval : module.getOps<EvalOp>())
       entries.push_back(eval);
     SmallVector<SmallVector<Layout>> layouts;
     SymbolTable symbols(module);
     for (Operation *entry : entries) {
-      auto eval = dyn_cast<EvalOp>(entry);
       auto inputs = getInputLayouts(
-          grid, entry, symbols,
-          eval ? eval.getInputNames() : step.getInputNames(),
-          eval ? eval.getInputSplitsAttr() : step.getInputSplitsAttr());
+          grid, entry, symbols, entry->getAttrOfType<ArrayAttr>("input_names"),
+          entry->getAttrOfType<ArrayAttr>("input_splits"));
       if (failed(inputs))
         return signalPassFailure();
       layouts.push_back(*inputs);
     }
-    if (failed(verifyUse(grid, step, layouts[0])) ||
-        failed(verifyParams(grid, module)))
+    for (auto [each, inputs] : llvm::zip(module.getOps<StepOp>(), layouts)) {
+      if (failed(verifyUse(grid, each, inputs)))
+        return signalPassFailure();
+      if (Value loss =
+              cast<train::YieldOp>(each.getBody().front().getTerminator())
+                  .getLoss())
+        each.setLossTerms(countLossTerms(loss));
+    }
+    if (failed(verifyParams(grid, module)))
       return signalPassFailure();
 
-    Value loss =
-        cast<train::YieldOp>(step.getBody().front().getTerminator()).getLoss();
-    if (loss)
-      step.setLossTerms(countLossTerms(loss));
     Counts counts;
     for (auto [entry, inputs] : llvm::zip(entries, layouts))
       if (failed(Partitioner(grid, symbols, &getContext(), counts)
                      .run(entry, inputs)))
         return signalPassFailure();
     divideParams(grid, module);
-    setGradientSplits(grid, step, layouts[0]);
-    step.setOverAttr(grid.toAttr(grid.all()));
+    for (auto [each, inputs] : llvm::zip(module.getOps<StepOp>(), layouts)) {
+      setGradientSplits(grid, each, inputs);
+      each.setOverAttr(grid.toAttr(grid.all()));
+    }
     numSplit += counts.split;
     numReduced += counts.reduced;
     numScattered += counts.scattered;

@@ -510,8 +510,11 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
     if (!module.getOps<ArenaOp>().empty())
       return;
     StepOp step = getStep(module);
-    if (!step || failed(verifyNeeds(module, step)))
+    if (!step)
       return signalPassFailure();
+    for (auto each : module.getOps<StepOp>())
+      if (failed(verifyNeeds(module, each)))
+        return signalPassFailure();
     if (alignment < 1 || !llvm::isPowerOf2_64(alignment)) {
       module.emitError("expects an alignment that is a power of two, got ")
           << alignment;
@@ -520,8 +523,10 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
     SymbolTable symbols(module);
     declareTensors(module, symbols, alignment);
     declareScalars(module, scalarsOf(module, step));
-    planStep(step);
-    nameSlices(step, symbols, /*ema=*/false);
+    for (auto each : module.getOps<StepOp>()) {
+      planStep(each);
+      nameSlices(each, symbols, /*ema=*/false);
+    }
     for (auto eval : module.getOps<EvalOp>()) {
       supplyRandom(eval.getBody().front());
       nameSlices(eval, symbols, eval.getEma());

@@ -58,14 +58,16 @@ struct Gathered {
 };
 
 struct Sharder {
-  Sharder(StepOp step, bool sharded)
-      : step(step), symbols(step->getParentOfType<ModuleOp>()),
-        sharded(sharded), block(findApply(step)) {}
+  Sharder(StepOp step, SymbolTable &symbols, bool sharded)
+      : step(step), symbols(symbols), sharded(sharded), block(findApply(step)) {
+  }
 
   LogicalResult verifyNeeds();
   void dividePieces(bool all);
   void gatherParameters(Block &body);
   void reduceGradients(bool eachMicroStep, bool byBucket);
+  /// Erases the arenas that were reduced by bucket, which no step uses any more.
+  void eraseGradients();
   LogicalResult cutSegments();
   LogicalResult gatherResults(SegmentMapOp map);
 
@@ -100,7 +102,7 @@ private:
   }
 
   StepOp step;
-  SymbolTable symbols;
+  SymbolTable &symbols;
   bool sharded;
   Block *block;
   DenseMap<Attribute, Value> shards; // by axes
@@ -289,6 +291,12 @@ void Sharder::reduceGradients(bool eachMicroStep, bool byBucket) {
     reducer.reduceOnce(atApply());
   reduced += reducer.reduced;
   gathered += reducer.gathered;
+}
+
+void Sharder::eraseGradients() {
+  GradientReducer reducer{step, symbols, *block, sharded};
+  for (ArenaOp arena : reducer.gradientArenas())
+    symbols.erase(arena);
 }
 
 /// This rank's number among those that share the pieces.
@@ -608,27 +616,34 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
     if (!getReducedAxes(step))
       return;
     bool sharded = mode != "none";
-    Sharder sharder(step, sharded);
-    if (failed(sharder.verifyNeeds()))
-      return signalPassFailure();
     bool all = mode == "parameters";
+    SymbolTable symbols(module);
+    std::vector<Sharder> sharders;
+    for (auto each : module.getOps<StepOp>())
+      if (failed(sharders.emplace_back(each, symbols, sharded).verifyNeeds()))
+        return signalPassFailure();
     if (sharded)
-      sharder.dividePieces(all);
+      for (Sharder &sharder : sharders)
+        sharder.dividePieces(all);
     // Of one micro-step there is nothing to merge.
     bool merges = step.getAccumulate() > 1;
-    bool divided = all || mode == "gradients";
-    sharder.reduceGradients(
-        /*eachMicroStep=*/merges && mergeBuffer == "sharded",
-        /*byBucket=*/divided && !(merges && mergeBuffer == "full"));
-    if (all) {
-      sharder.gatherParameters(step.getBody().front());
-      for (auto eval : module.getOps<EvalOp>())
-        sharder.gatherParameters(eval.getBody().front());
+    bool byBucket =
+        (all || mode == "gradients") && !(merges && mergeBuffer == "full");
+    for (Sharder &sharder : sharders)
+      sharder.reduceGradients(
+          /*eachMicroStep=*/merges && mergeBuffer == "sharded", byBucket);
+    if (byBucket)
+      sharders.front().eraseGradients();
+    if (all)
+      for (Operation &entry : module.getOps())
+        if (isa<StepOp, EvalOp>(entry))
+          sharders.front().gatherParameters(entry.getRegion(0).front());
+    for (Sharder &sharder : sharders) {
+      if (failed(sharder.cutSegments()))
+        return signalPassFailure();
+      numReduced += sharder.reduced;
+      numGathered += sharder.gathered;
     }
-    if (failed(sharder.cutSegments()))
-      return signalPassFailure();
-    numReduced += sharder.reduced;
-    numGathered += sharder.gathered;
   }
 };
 } // namespace

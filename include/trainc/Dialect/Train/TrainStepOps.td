@@ -44,6 +44,9 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     summed loss times the loss scale; it is added to that of the loss, if there is one.
     With several ranks each has its own, and what is made elsewhere is their sum.
 
+    A module may have several steps: one for each shape of the inputs. They train the same
+    parameters, by the same counters; any of them goes on with an open window.
+
     `%x: type split([host, data], [])` says over which axes of the module's `train.mesh`
     each dimension is split: along the first here, each rank has one of as many equal
     parts as there are positions on both axes, those on `host` being the slower.
@@ -61,7 +64,7 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     name axes of the mesh, for each input once and in at most one list per dimension; so
     do `over` and `output_splits`, which `train-partition` sets; (C9) its name and those of
     inputs and outputs are UTF-8 without zero bytes; (C10) one name per output, each of
-    static shape.
+    static shape; (C11) all steps of a module have the same clauses.
 
     ```mlir
     train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>) -> ("correct")
