@@ -152,8 +152,8 @@ def _bytes_of(limit: int | str | None) -> int:
 class Step:
     """One training state of an artifact: parameters, optimizer states, and the threads that step them.
 
-    Calling it runs its first step entry on one batch: `step(x, y)` in the order of the entry's inputs, or by name,
-    `step(**batch)`. Inputs are NumPy arrays, torch tensors, or anything with `__dlpack__` or `__array_interface__`, of
+    Calling it runs its step on one batch: `step(x, y)` in the order of the entry's inputs, or by name, `step(**batch)`; of
+    several steps the one whose inputs have the batch's shapes. Inputs are NumPy arrays, torch tensors, or anything with `__dlpack__` or `__array_interface__`, of
     the type and shape that the entry has. They are lent, not copied, and kept alive until others take their place;
     what is not dense, aligned and in native byte order is copied, with one warning. Nothing is cast.
 
@@ -174,7 +174,8 @@ class Step:
         t = self._trainer
         entries = [EntryPoint(t, name) for name in t.entries]
         self._evals = {e.name: e for e in entries if e.is_eval}
-        self._entry = next((e for e in entries if not e.is_eval), None)
+        self._steps = [e for e in entries if not e.is_eval]
+        self._entry = next(iter(self._steps), None)  # the last one that ran
         self._run = t.runtime.library.trainc_step
         self._tensors = {name: i for (role, name, _), i in t.tensors.items() if role in ("parameter", "buffer")}
         for (role, name, _), i in t.tensors.items():  # of a frozen parameter there is a compute copy only
@@ -205,6 +206,8 @@ class Step:
                 raise trainer.closed_error()
             if entry is None:
                 raise NotFoundError(f"{self.path} has no step")
+            if len(self._steps) > 1 and not entry.fits(inputs, named):
+                entry = self._entry = self._step_of(inputs, named)
             entry.bind(inputs, named)
             values = None if self._lazy else _runtime.StepResult()
             self._number += 1
@@ -212,6 +215,15 @@ class Step:
             if status:
                 raise trainer.runtime.error(status)
             return StepResult(values, self, self._number) if self._lazy or entry.outputs else StepResult(values)
+
+    def _step_of(self, inputs, named):
+        """The step of the inputs' shapes."""
+        for entry in self._steps:
+            if entry.fits(inputs, named):
+                return entry
+        shapes = [str(tuple(v.shape)) if hasattr(v, "shape") else type(v).__name__ for v in (*inputs, *named.values())]
+        raise InvalidArgumentError(f"no step takes inputs of shapes {', '.join(shapes)}: expected those of one of "
+                                   f"{'; '.join(map(str, self._steps))}")
 
     def _read_outputs(self, number):
         """Those of call `number`, of which only the last one's are there."""
@@ -259,10 +271,10 @@ class Step:
     def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}) -> None:
         """Says of what batches for an entry consist, in their order: names that are no inputs may then be given, too. Those in
         `constants` must have these values, the others are not read."""
-        found = self._evals.get(entry) or self._entry
-        if found is None or found.name != entry:
+        found = {e.name: e for e in (*self._steps, *self._evals.values())}
+        if entry not in found:
             raise NotFoundError(f"{self.path} has no entry {entry}")
-        found.expect(names, constants)
+        found[entry].expect(names, constants)
 
     def flush(self) -> StepResult:
         """Closes an open accumulation window: the update runs with what it has. Without one, `closed` is False."""
@@ -457,7 +469,7 @@ class Step:
             trainer.call("trainc_memory_report", byref(text))
             lines = [f"{self.path}: {d.name.decode()} by {d.compiler.decode()} for {d.cpu.decode()}, "
                      f"on {self.device}, {self.threads} threads, rank {self.rank} of {self.ranks}"]
-            for entry in filter(None, (self._entry, *self._evals.values())):
+            for entry in (*self._steps, *self._evals.values()):
                 counts = [entry_list.count for entry_list in d.entries[entry.index].lists]
                 lines.append(f"eval {entry}: {counts[0]} commands" if entry.is_eval else
                              f"step {entry}: {counts[0]} commands for the first of {entry.accumulate} micro-batches, "

@@ -208,7 +208,8 @@ def _refuse(findings: Sequence[Finding], what: str) -> None:
 
 def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None,
            optimizer: torch.optim.Optimizer | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
-           accumulate: int = 1, precision: str | None = None, evals: Mapping[str, Any] | None = None) -> Exported:
+           accumulate: int = 1, precision: str | None = None, shapes: Sequence[Batch] = (),
+           evals: Mapping[str, Any] | None = None) -> Exported:
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
 
     example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step.
@@ -222,6 +223,8 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     accumulate: micro-batches per update; losses are averaged.
     precision: "bf16" computes products, attention and convolutions in bf16, as docs/Language.md says; None as the
         model is.
+    shapes: more example batches, of other shapes: a step for each, which all train the same model. A call takes the one that
+        the batch fits; an open window goes on in any of them.
     evals: name -> function of the model and `example_batch`, or a pair of a function and a batch; exported in eval
         mode. It returns a tensor, a tuple, or a dict of names.
 
@@ -232,10 +235,14 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
             raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
     names, tied = _canonical(model)
     shared = _Shared(names)
-    step = _entry("step", model, loss, example_batch, shared)
-    _refuse(step.t.findings, type(model).__name__)
-    clauses = _yield_loss(step, names) + _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
-    entries = [step]
+    clauses = _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
+    steps, heads = [], {}
+    for i, batch in enumerate([example_batch, *shapes]):
+        step = _entry(f"step_{i}" if i else "step", model, loss, batch, shared)
+        _refuse(step.t.findings, type(model).__name__)
+        heads[step.name] = _yield_loss(step, names) + clauses
+        steps.append(step)
+    entries = list(steps)
     for name, given in (evals or {}).items():
         function, batch = given if isinstance(given, tuple) else (given, example_batch)
         entries.append(_entry(name, model, function, batch, shared, evaluated=True))
@@ -246,7 +253,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         held |= entry.t.read
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers()), **shared.constants}
     parameters = {name: p for name, p in model.named_parameters() if names[name] == name}
-    trained = {names[name] for name in _trained(step.program) if parameters[names[name]].requires_grad}
+    trained = {names[name] for name in _trained(steps[0].program) if parameters[names[name]].requires_grad}
     if optimizer is None:
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     by_id = {id(p): names[name] for name, p in model.named_parameters()}
@@ -260,8 +267,9 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         end = "" if kind == "buffer" else f" optimizer({symbol(group_of[name])})" if name in group_of else " frozen"
         init = listed(bytes_of(tensors[name]), kept) if name in shared.constants else "zeros"
         lines.append(f"train.{kind} {symbol(name)} : {kept} init({init}){end}")
-    lines += step.text(f"train.step @step({_ports(step.t.inputs)}){clauses}")
-    for entry in entries[1:]:
+    for step in steps:
+        lines += step.text(f"train.step {symbol(step.name)}({_ports(step.t.inputs)}){heads[step.name]}")
+    for entry in entries[len(steps):]:
         outputs = entry.outputs()
         labels = ", ".join(map(quoted, _labels(_results(entry), entry.name)))
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
