@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures everything that a part of the project promises, and prints it as a table beside the promised bars.
 
-usage: check.py right|core|passes|ranks|cpu|cuda|mesh [--only ROW ...] [--json FILE] [--resume FILE] [--write]
+usage: check.py right|core|passes|ranks|cpu|cuda|mesh|torch [--only ROW ...] [--json FILE] [--resume FILE] [--write]
 
 Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
 moved too much while it was timed) or cannot run here. The exit status is 0 only if no row is short. --json writes the
@@ -243,6 +243,26 @@ def mesh_rows():
     ]
 
 
+def torch_rows():
+    from rows import Row, pytorch
+    return [
+        Row("corpus", "corpus", "110 models of bench/models: >= 90 % export, compile and agree; the rest is refused at export with a line;"
+            " 0 wrong, 0 fail later", pytorch.corpus),
+        Row("agreement", "agreement", "f64, 5 updates of AdamW: losses and norms 1e-9, parameters 1e-7, with dropout and noise, too; f32:"
+            " losses 1e-5, the first norm no farther from f64 than 3 x PyTorch's + 1e-6: all", pytorch.agreement),
+        Row("rules", "rules and traps", "each operation with a rule: value and gradient of PyTorch's in f64; each trap of export holds;"
+            " each way to draw is the definition's", pytorch.tests("torch-operations.py", "torch-traps.py", "torch-tensors.py", "torch-random.py")),
+        Row("optimizers", "optimizers", "each x flags x schedulers, 50 updates; 10 updates in torch + 10 here against 20 in torch, and back:"
+            " f64 1e-10", pytorch.tests("torch-optimizers.py")),
+        Row("shapes", "shapes", "an epoch with a short last batch and 4 length buckets: PyTorch's losses; memory <= 1.02 x of the largest"
+            " shape", pytorch.tests("torch-shapes.py")),
+        Row("way", "way", "export + compile of GPT-2 small, imports not counted: <= 12 s; again from the cache <= 3 s", pytorch.way),
+        Row("package", "package", "wheel <= 120 MB, installed with Python only: an example runs; import <= 0.2 s, without torch",
+            pytorch.package),
+        Row("call", "Python's cost", "call on mlp-tiny above the C call: same tensors <= 4 us, new tensors <= 8 us", pytorch.call_cost),
+    ]
+
+
 def measure(row):
     import audit
     from common import Failed
@@ -279,7 +299,7 @@ def versions():
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("part", choices=["right", "core", "passes", "ranks", "cpu", "cuda", "mesh"])
+    p.add_argument("part", choices=["right", "core", "passes", "ranks", "cpu", "cuda", "mesh", "torch"])
     p.add_argument("--only", action="append", metavar="ROW")
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--resume", metavar="FILE")
@@ -287,7 +307,8 @@ def main():
     a = p.parse_args()
     enter_environment()
     import results
-    rows = dict(right=right_rows, core=core_rows, passes=passes_rows, ranks=ranks_rows, cpu=cpu_rows, cuda=cuda_rows, mesh=mesh_rows)[a.part]()
+    rows = dict(right=right_rows, core=core_rows, passes=passes_rows, ranks=ranks_rows, cpu=cpu_rows, cuda=cuda_rows, mesh=mesh_rows,
+                torch=torch_rows)[a.part]()
     names = [row.name for row in rows]
     for name in a.only or []:
         if name not in names:

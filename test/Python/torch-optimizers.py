@@ -23,6 +23,10 @@ CASES = [
     (Adamax, {}), (Adamax, dict(weight_decay=0.1)), (Adagrad, {}), (Adagrad, dict(lr_decay=0.01, initial_accumulator_value=0.2, weight_decay=0.1)),
     (Adadelta, {}), (Adadelta, dict(rho=0.8, weight_decay=0.1)), (RMSprop, {}), (RMSprop, dict(centered=True)),
     (RMSprop, dict(momentum=0.9, alpha=0.9, weight_decay=0.1)), (RMSprop, dict(momentum=0.5, centered=True)),
+    # By scalar regions.
+    (NAdam, {}), (NAdam, dict(weight_decay=0.1, momentum_decay=0.01)), (NAdam, dict(weight_decay=0.1, decoupled_weight_decay=True, maximize=True)),
+    (Adam, dict(amsgrad=True, weight_decay=0.1)), (AdamW, dict(amsgrad=True)), (AdamW, dict(maximize=True)), (SGD, dict(maximize=True)),
+    (SGD, dict(maximize=True, momentum=0.9, dampening=0.3, weight_decay=0.1)), (SGD, dict(maximize=True, momentum=0.9, nesterov=True)),
 ]
 
 
@@ -139,8 +143,8 @@ with trainc.torch.export(m, batches[0], loss, adam).step(threads=1) as step:
 exported = agree(model(), batches, loss, lambda p: SGD(list(p)[:2], 0.1), bar=1e-10, parameters=1e-10)
 assert exported.frozen == ["2.weight", "2.bias"]
 
-for kind, options, said in [(ASGD, {}, "ASGD"), (Rprop, {}, "Rprop"), (NAdam, {}, "NAdam"), (Adam, dict(amsgrad=True), "amsgrad"),
-                            (SGD, dict(maximize=True), "maximize")]:
+for kind, options, said in [(ASGD, {}, "ASGD"), (Rprop, {}, "Rprop"), (RAdam, dict(maximize=True), "maximize"),
+                            (Adagrad, dict(maximize=True), "maximize")]:
     m = model()
     try:
         trainc.torch.export(m, batches[0], loss, kind(m.parameters(), lr=0.1, **options))

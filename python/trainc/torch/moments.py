@@ -14,10 +14,12 @@ import torch
 from ..errors import MismatchError
 from ..step import Step
 
-_ADAM = {"exp_avg": "m", "exp_avg_sq": "v"}
+_ADAM = {"exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "v_max"}
+_OF_ALL_ELEMENTS = "mu_product"  # one number there, the same in every element here
 # What a state is called there and here.
 STATES: dict[type, dict[str, str]] = {
     torch.optim.SGD: {"momentum_buffer": "trace"}, torch.optim.Adam: _ADAM, torch.optim.AdamW: _ADAM, torch.optim.RAdam: _ADAM,
+    torch.optim.NAdam: {**_ADAM, _OF_ALL_ELEMENTS: _OF_ALL_ELEMENTS},
     torch.optim.Adamax: {"exp_avg": "m", "exp_inf": "v"}, torch.optim.Adagrad: {"sum": "sum"},
     torch.optim.Adadelta: {"square_avg": "e_g", "acc_delta": "e_x"},
     torch.optim.RMSprop: {"square_avg": "v", "grad_avg": "m", "momentum_buffer": "trace"}}
@@ -73,7 +75,7 @@ class Moments:
             wrong += [f"{name} has no {kind} in the optimizer" for name, kind in sorted(held - given.keys())]
             raise MismatchError("; ".join(wrong))
         for (name, kind), value in given.items():
-            step.write(name, value, kind)
+            step.write(name, value.to(given[name, "m"]).expand_as(given[name, "m"]).contiguous() if kind == _OF_ALL_ELEMENTS else value, kind)
         # SGD does not count; what has a momentum buffer has had an update.
         _set_update(step, counts.pop() if counts else int(bool(given)))
 
@@ -82,6 +84,8 @@ class Moments:
         update, held, values = int(step.get("update")), set(step.optimizer_states()), {}
         for number, name in self.names.items():
             moments = {key: step.read(name, kind, as_torch=True) for key, kind in STATES[self.kind].items() if (name, kind) in held}
+            if _OF_ALL_ELEMENTS in moments:
+                moments[_OF_ALL_ELEMENTS] = moments[_OF_ALL_ELEMENTS].flatten()[0].clone()
             counted = {"step": torch.tensor(float(update))} if self.kind is not torch.optim.SGD else {}
             if update and moments:
                 values[number] = counted | moments

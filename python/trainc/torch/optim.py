@@ -8,8 +8,11 @@ from typing import Any
 import torch
 
 from ..emit import number, symbol
+from ..emit import compute_type
 from ..errors import UnsupportedError
+from . import regions
 from .schedulers import schedule
+from .translate import DTYPES
 
 Settings = dict[str, Any]
 
@@ -75,20 +78,36 @@ def _rmsprop(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
 KINDS: dict[type, Callable[[Settings], tuple[str, Settings, dict[str, bool]]]] = {
     torch.optim.SGD: _sgd, torch.optim.Adam: _adam, torch.optim.AdamW: _adamw, torch.optim.RAdam: _radam,
     torch.optim.Adamax: _adamax, torch.optim.Adagrad: _adagrad, torch.optim.Adadelta: _adadelta, torch.optim.RMSprop: _rmsprop}
-REFUSED = {"maximize": "negate the loss instead", "amsgrad": "the dialect's adam has no maximum of second moments"}
+# With these settings by a scalar region.
+REGIONS: dict[type, regions.Rule] = {
+    torch.optim.SGD: regions.sgd, torch.optim.NAdam: regions.nadam,
+    torch.optim.Adam: lambda r, g: regions.adam(r, g, g.get("decoupled_weight_decay", False)),
+    torch.optim.AdamW: lambda r, g: regions.adam(r, g, True)}
+
+
+def _by_region(kind: type, settings: Settings) -> bool:
+    return kind not in KINDS or settings.get("maximize", False) or settings.get("amsgrad", False)
+
+
+def _region(name: str, kind: type, settings: Settings, rate: str) -> str:
+    dtypes = {compute_type(DTYPES[p.dtype]) for p in settings["params"]}
+    if len(dtypes) > 1:
+        raise UnsupportedError(f"parameters of one group in {' and '.join(sorted(dtypes))}: expected one type")
+    region = regions.Region(dtypes.pop())
+    states, results = REGIONS[kind](region, settings)
+    return region.text(symbol(name), states, rate, results)
 
 
 def groups_of(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapping[int, str], taken: set[str]) -> list[Group]:
     """A group per param_group, none of a name that is `taken`. `names` are the parameters' by id(); one of another model is refused."""
     kind = type(optimizer)
-    if kind not in KINDS:
+    if kind not in KINDS and kind not in REGIONS:
         raise UnsupportedError(f"optimizer {kind.__module__}.{kind.__name__}: expected one of "
-                               f"{', '.join(sorted(k.__name__ for k in KINDS))} of torch.optim")
+                               f"{', '.join(sorted(k.__name__ for k in {**KINDS, **REGIONS}))} of torch.optim")
     groups = []
     for i, settings in enumerate(optimizer.param_groups):
-        for setting, instead in REFUSED.items():
-            if settings.get(setting):
-                raise UnsupportedError(f"{kind.__name__} with {setting}=True: {instead}")
+        if settings.get("maximize") and kind not in REGIONS:
+            raise UnsupportedError(f"{kind.__name__} with maximize=True: negate the loss instead")
         settings = {k: v.item() if isinstance(v, torch.Tensor) else v for k, v in settings.items()}
         parameters = []
         for p in settings["params"]:
@@ -98,11 +117,14 @@ def groups_of(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapping[i
         name = "optimizer" if len(optimizer.param_groups) == 1 else f"group{i}"
         while name in taken:
             name += "_"
-        word, numbers, flags = KINDS[kind](settings)
-        text = ""
+        text, rate = "", settings["lr"]
         if scheduler is not None:
             text = schedule(f"{name}.schedule", scheduler, float(settings["initial_lr"])) + "\n"
-            numbers["lr"] = symbol(f"{name}.schedule")
-        text += f"train.optimizer {symbol(name)} = {word}<{_attributes(numbers, flags)}>"
+            rate = symbol(f"{name}.schedule")
+        if _by_region(kind, settings):
+            text += _region(name, kind, settings, rate if isinstance(rate, str) else number(rate))
+        else:
+            word, numbers, flags = KINDS[kind](settings)
+            text += f"train.optimizer {symbol(name)} = {word}<{_attributes(numbers | {'lr': rate}, flags)}>"
         groups.append(Group(name, text, tuple(parameters)))
     return groups

@@ -1,0 +1,108 @@
+"""Rows on models of PyTorch. PyTorch and the libraries of models are in .venv-torch, which scripts/setup.sh --torch makes."""
+import json
+import os
+import time
+
+from common import BUILD, ENVIRONMENT, ROOT, Failed, last_line, run
+from rows import Outcome, judge
+from rows.passes import lit_codes
+
+PYTHON = os.path.join(ROOT, ".venv-torch", "bin", "python")
+AGREES = ("agrees", "agrees in f64")
+TESTS = os.path.join(ROOT, "test", "Python")
+
+
+def in_torch(*command, timeout=3 * 3600, check=True):
+    """A program of bench/ in the environment of PyTorch."""
+    if not os.path.exists(PYTHON):
+        raise Failed("there is no .venv-torch: run scripts/setup.sh --torch")
+    return run([PYTHON, "-W", "ignore", *command], timeout=timeout, check=check, env={**ENVIRONMENT, "TRAINC_BUILD": BUILD})
+
+
+def corpus_results():
+    """What bench/agreement.py says of each model; it goes on where it stopped."""
+    path = os.path.join(BUILD, "bench", "agreement.json")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    in_torch(os.path.join(ROOT, "bench", "agreement.py"), "--json", path)
+    with open(path) as f:
+        return json.load(f)
+
+
+def named(results, *statuses):
+    return [name for name, result in results.items() if result["status"] in statuses]
+
+
+def corpus(folder):
+    results = corpus_results()
+    agree, refused = named(results, *AGREES), named(results, "refused")
+    wrong, late = named(results, "wrong"), named(results, "fails later")
+    share = len(agree) / len(results)
+    return judge(share >= 0.9 and not wrong and not late and len(results) == 110, "; ".join([
+        f"{len(agree)} of {len(results)} models ({100 * share:.0f} %) export, compile and agree; refused at export with a reason:"
+        f" {', '.join(refused) or 'none'}", f"wrong: {', '.join(wrong) or 'none'}", f"fail later: {', '.join(late) or 'none'}"]))
+
+
+def agreement(folder):
+    results = {name: r for name, r in corpus_results().items() if r["status"] in (*AGREES, "wrong")}
+    drawn = [r["drawn"] for r in results.values() if "drawn" in r]
+    both = {name: r for name, r in results.items() if "loss" in r}
+    apart = {name: r for name, r in both.items() if r["status"] == "agrees in f64"}
+    worst = {key: max(r[key] for r in both.values()) for key in ("loss", "norm", "state")}
+    text = [f"f64, 5 updates of AdamW: losses {worst['loss']:.0e}, norms {worst['norm']:.0e}, parameters {worst['state']:.0e};"
+            f" with dropout and noise: {len(drawn)} models, worst {max(drawn):.0e} of the bar;"
+            f" f32: {len(both) - len(apart)} of {len(both)} within the bar"]
+    text += [f"{name}: losses {r['loss32']:.0e} from PyTorch's float32, which is {r['limit']:.0e} from float64" for name, r in apart.items()]
+    return judge(not named(results, "wrong") and not apart, "; ".join(text))
+
+
+def tests(*names):
+    """A row of lit tests."""
+    def measure(folder):
+        codes = lit_codes([os.path.join(TESTS, name) for name in names])
+        bad = [f"{name}: {code}" for name, code in codes.items() if code not in ("PASS", "FLAKYPASS")]
+        return judge(len(codes) == len(names) and not bad, f"{len(codes) - len(bad)} of {len(names)} tests pass{''.join('; ' + b for b in bad)}")
+    return measure
+
+
+WAY = """
+import sys, time
+sys.path[:0] = [{python!r}, {bench!r}]
+import torch, trainc, trainc.torch, transformers
+torch.manual_seed(0)
+model = transformers.GPT2LMHeadModel(transformers.GPT2Config())
+ids = torch.randint(0, 50257, (1, 256))
+for _ in range(2):
+    begin = time.perf_counter()
+    exported = trainc.torch.export(model, dict(input_ids=ids, labels=ids))
+    trainc.compile(exported, {output!r}, cache_dir={cache!r})
+    print(time.perf_counter() - begin)
+"""
+
+
+def way(folder):
+    program = WAY.format(python=os.path.join(ROOT, "python"), bench=os.path.join(ROOT, "bench"), output=os.path.join(folder, "gpt2.so"),
+                         cache=os.path.join(folder, "cache"))
+    cold, warm = map(float, in_torch("-c", program).stdout.split())
+    return judge(cold <= 12 and warm <= 3, f"GPT-2 small, 1 x 256: {cold:.1f} s, again from the cache {warm:.1f} s")
+
+
+def call_cost(folder):
+    done = in_torch(os.path.join(ROOT, "bench", "timing_python.py"), "--torch", check=False)
+    return judge(done.returncode == 0, "; ".join(done.stdout.strip().splitlines()) or last_line(done.stderr))
+
+
+def package(folder):
+    """The wheel, in an environment of its own with nothing but Python."""
+    begin = time.perf_counter()
+    run([os.path.join(ROOT, "scripts", "wheel.sh")], timeout=3600)
+    wheels = os.path.join(ROOT, "dist")
+    wheel = max((os.path.join(wheels, name) for name in os.listdir(wheels) if name.endswith(".whl")), key=os.path.getmtime)
+    size, built = os.path.getsize(wheel), time.perf_counter() - begin
+    venv = os.path.join(folder, "venv")
+    run(["python3", "-m", "venv", venv])
+    run([os.path.join(venv, "bin", "pip"), "install", "-q", wheel, "numpy"], timeout=600)
+    bare = {"PATH": "/usr/bin:/bin", "HOME": folder}  # neither TRAINC_BUILD nor LLVM
+    done = run([os.path.join(venv, "bin", "python"), os.path.join(ROOT, "test", "Python", "Inputs", "installed.py")], env=bare, check=False)
+    if done.returncode:
+        return Outcome(f"the example fails: {last_line(done.stderr)}", "short")
+    return judge(size <= 120e6, f"wheel of {size / 1e6:.1f} MB, built in {built:.0f} s; {done.stdout.strip()}")
