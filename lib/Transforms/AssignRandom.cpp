@@ -22,16 +22,14 @@ using namespace trainc::train;
 
 /// The ops that draw without a site; `taken` receives the sites of the others.
 static FailureOr<SmallVector<nn::RandomOpInterface>>
-findUnnumbered(ModuleOp module, DenseSet<int64_t> &taken) {
+findUnnumbered(ModuleOp module, DenseMap<int64_t, Operation *> &taken) {
   SmallVector<nn::RandomOpInterface> unnumbered;
-  DenseMap<int64_t, Operation *> owners;
   WalkResult result = module.walk([&](nn::RandomOpInterface op) {
     if (!op.getSite()) {
       unnumbered.push_back(op);
       return WalkResult::advance();
     }
-    taken.insert(*op.getSite());
-    auto [it, inserted] = owners.try_emplace(*op.getSite(), op);
+    auto [it, inserted] = taken.try_emplace(*op.getSite(), op);
     if (inserted)
       return WalkResult::advance();
     (op->emitOpError("expects a site of its own, got ")
@@ -54,7 +52,7 @@ struct AssignRandomPass : trainc::impl::AssignRandomPassBase<AssignRandomPass> {
         op.erase();
         ++numRemoved;
       });
-    DenseSet<int64_t> taken;
+    DenseMap<int64_t, Operation *> taken;
     auto unnumbered = findUnnumbered(getOperation(), taken);
     if (failed(unnumbered))
       return signalPassFailure();
