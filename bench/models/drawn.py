@@ -81,7 +81,16 @@ def _attention(place: _Place, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
         mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    return _dropout(place, scores.softmax(-1), dropout_p) @ v
+    return _drop_scores(place, scores.softmax(-1), dropout_p, v.shape[-1] == q.shape[-1]) @ v
+
+
+def _drop_scores(place: _Place, p: torch.Tensor, rate: float, fused: bool) -> torch.Tensor:
+    """nn.attention counts keys in rows of a multiple of 4; heads of values of another size are no such attention."""
+    if not fused:
+        return _dropout(place, p, rate)
+    keys = p.shape[-1]
+    draws = philox.dropout((*p.shape[:-1], keys + -keys % 4), rate, *place.at())
+    return p * _tensor(draws[..., :keys], p.dtype)
 
 
 def _uniform(place: _Place, shape: Any, dtype: torch.dtype | None) -> torch.Tensor:

@@ -25,6 +25,8 @@ static FailureOr<SmallVector<nn::RandomOpInterface>>
 findUnnumbered(ModuleOp module, DenseMap<int64_t, Operation *> &taken) {
   SmallVector<nn::RandomOpInterface> unnumbered;
   WalkResult result = module.walk([&](nn::RandomOpInterface op) {
+    if (!op.draws())
+      return WalkResult::advance();
     if (!op.getSite()) {
       unnumbered.push_back(op);
       return WalkResult::advance();
@@ -43,15 +45,31 @@ findUnnumbered(ModuleOp module, DenseMap<int64_t, Operation *> &taken) {
   return unnumbered;
 }
 
+/// Whether `op` had a dropout, which it has no more; one of its own is erased.
+static bool removeDropout(Operation *op) {
+  if (auto dropout = dyn_cast<nn::DropoutOp>(op)) {
+    dropout.replaceAllUsesWith(dropout.getInput());
+    dropout.erase();
+    return true;
+  }
+  auto remove = [](auto attention) {
+    attention.removeSiteAttr();
+    attention.removeStridesAttr();
+    attention.getFirstMutable().clear();
+    return attention.removeRateAttr() != nullptr;
+  };
+  if (auto attention = dyn_cast<nn::AttentionOp>(op))
+    return remove(attention);
+  if (auto attention = dyn_cast<nn::PackedAttentionOp>(op))
+    return remove(attention);
+  return false;
+}
+
 namespace {
 struct AssignRandomPass : trainc::impl::AssignRandomPassBase<AssignRandomPass> {
   void runOnOperation() override {
     for (auto eval : getOperation().getOps<EvalOp>())
-      eval.walk([&](nn::DropoutOp op) {
-        op.replaceAllUsesWith(op.getInput());
-        op.erase();
-        ++numRemoved;
-      });
+      eval.walk([&](Operation *op) { numRemoved += removeDropout(op); });
     DenseMap<int64_t, Operation *> taken;
     auto unnumbered = findUnnumbered(getOperation(), taken);
     if (failed(unnumbered))

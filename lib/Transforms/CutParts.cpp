@@ -215,6 +215,39 @@ Value Cutter::placeDraws(nn::RandomOpInterface op, RankedTensorType whole,
   return nn::ReshapeOp::create(b, loc, type, result);
 }
 
+LogicalResult Cutter::placeScores(nn::RandomOpInterface op, Operation &global,
+                                  const Split &split) {
+  nn::ScoreShape local = nn::getScoreShape(op);
+  SmallVector<int64_t> strides =
+      nn::getScoreStrides(nn::getScoreShape(&global));
+  bool inGroups = split[1].blocks != 1; // a part of each group of heads
+  if (split[0].blocks != 1 || split[2].blocks != 1 ||
+      (inGroups && split[1].blocks != local.kvHeads))
+    return global.emitOpError("expects batch and queries that are split as one "
+                              "block, and heads so or within their groups, got "
+                              "blocks ")
+           << split[0].blocks << ", " << split[2].blocks << " and "
+           << split[1].blocks;
+  int64_t heads = inGroups ? local.group : local.kvHeads * local.group;
+  int64_t steps[] = {strides[0] * local.batch, strides[2] * heads,
+                     strides[3] * local.rows};
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(op);
+  Value first;
+  for (auto [dim, step] : llvm::zip(split, steps)) {
+    if (dim.isWhole())
+      continue;
+    Value offset = getOffset(dim.axes, step, op->getLoc());
+    first = first ? nn::AddOp::create(b, op->getLoc(), first, offset).getResult()
+                  : offset;
+  }
+  if (first) {
+    op.getFirstMutable().assign(first);
+    op.setStrides(strides);
+  }
+  return success();
+}
+
 void Cutter::placeRows(nn::EmbeddingOp op, nn::EmbeddingOp global,
                        const DimSplit &split) {
   if (split.isWhole())

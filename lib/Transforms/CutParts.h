@@ -38,6 +38,11 @@ public:
   mlir::Value placeDraws(nn::RandomOpInterface op, mlir::RankedTensorType whole,
                          const Split &split);
 
+  /// Gives an attention that draws the places of its scores in those of the `global` one;
+  /// `split` is that of its lse.
+  mlir::LogicalResult placeScores(nn::RandomOpInterface op,
+                                  mlir::Operation &global, const Split &split);
+
   /// Says of which rows of the whole table the part of an embedding is.
   void placeRows(nn::EmbeddingOp op, nn::EmbeddingOp global,
                  const DimSplit &split);

@@ -227,6 +227,13 @@ void Partitioner::fillOperands(Operation &op, const nn::ShardingRule &rule,
   }
 }
 
+/// How the log-sum-exp of an attention, or of its gradients, is split.
+static const Split &lseOf(Operation &op, const Plan &plan) {
+  if (isa<nn::AttentionOp, nn::PackedAttentionOp>(op))
+    return plan.results[1];
+  return plan.operands[isa<nn::AttentionGradOp>(op) ? 4 : 2];
+}
+
 LogicalResult Partitioner::convertByRule(Operation &op,
                                          const nn::ShardingRule &rule,
                                          const Plan &plan) {
@@ -252,6 +259,10 @@ LogicalResult Partitioner::convertByRule(Operation &op,
   if (auto dropout = dyn_cast<nn::DropoutOp>(local))
     locals[op.getResult(0)].value = cutter.placeDraws(
         dropout, cast<nn::DropoutOp>(op).getType(), plan.results[0]);
+  else if (auto scores = dyn_cast<nn::RandomOpInterface>(local);
+           scores && scores.draws() &&
+           failed(cutter.placeScores(scores, op, lseOf(op, plan))))
+    return failure();
   if (auto embedding = dyn_cast<nn::EmbeddingOp>(local))
     cutter.placeRows(embedding, cast<nn::EmbeddingOp>(op), plan.operands[0][0]);
   if (!plan.joined.empty())

@@ -380,7 +380,9 @@ static void nameSlices(Operation *entry, SymbolTable &symbols, bool ema) {
 
 /// Gives every op that draws the scalars that its draws depend on.
 static void supplyRandom(Block &body) {
-  auto draws = llvm::to_vector(body.getOps<nn::RandomOpInterface>());
+  auto draws = llvm::filter_to_vector(
+      body.getOps<nn::RandomOpInterface>(),
+      [](nn::RandomOpInterface op) { return op.draws(); });
   if (draws.empty())
     return;
   OpBuilder b = OpBuilder::atBlockBegin(&body);
@@ -482,7 +484,7 @@ static LogicalResult verifyNeeds(ModuleOp module, StepOp step) {
              << "parameter is here";
   }
   WalkResult numbered = module.walk([](nn::RandomOpInterface op) {
-    if (op.getSite())
+    if (op.getSite() || !op.draws())
       return WalkResult::advance();
     op->emitOpError("expects a site; run train-assign-random first");
     return WalkResult::interrupt();

@@ -54,6 +54,33 @@ train.step @random() {
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
 
+// CHECK-LABEL: train.step @attention
+// CHECK: nn.attention {{.*}} causal :
+// CHECK: nn.attention {{.*}} dropout 2.500000e-01 site 0
+train.step @attention() {
+  %w = train.read @w : tensor<4xf32>
+  %q = nn.reshape %w : tensor<4xf32> to tensor<1x2x1x2xf32>
+  %o, %l = nn.attention %q, %q, %q causal : tensor<1x2x1x2xf32>, tensor<1x2x1x2xf32>
+  %p, %m = nn.attention %q, %q, %o dropout 0.25 : tensor<1x2x1x2xf32>, tensor<1x2x1x2xf32>
+  %loss = nn.reduce sum %p dims [0, 1, 2, 3] : tensor<1x2x1x2xf32>
+  train.yield loss(%loss) : tensor<f32>
+}
+
+// An eval has no dropout.
+// CHECK-LABEL: train.eval @attend
+// CHECK: nn.attention %{{[0-9]+}}, %{{[0-9]+}}, %{{[0-9]+}} :
+train.eval @attend() -> ("p") {
+  %w = train.read @w : tensor<4xf32>
+  %q = nn.reshape %w : tensor<4xf32> to tensor<1x2x1x2xf32>
+  %p, %m = nn.attention %q, %q, %q dropout 0.25 : tensor<1x2x1x2xf32>, tensor<1x2x1x2xf32>
+  train.yield %p : tensor<1x2x1x2xf32>
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+
 // It does nothing to a module that draws nothing.
 // CHECK-LABEL: train.step @plain
 // CHECK-NEXT: train.read

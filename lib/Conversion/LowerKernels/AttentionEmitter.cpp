@@ -17,6 +17,18 @@ static constexpr int64_t kBlock = 16;
 template <typename Op> void AttentionEmitter::setScores(Op op) {
   std::optional<APFloat> value = op.getScale();
   scale = value ? value->convertToDouble() : 1 / std::sqrt(double(headSize));
+  if (op.getRate()) {
+    rate = op.getRate()->convertToDouble();
+    site = *op.getSite();
+    seed = input(op.getSeed());
+    update = input(op.getUpdate());
+    microStep = input(op.getMicroStep());
+    if (op.getFirst())
+      firstDraw = input(op.getFirst());
+    drawStrides = op.getStrides()
+                      ? llvm::to_vector(*op.getStrides())
+                      : nn::getScoreStrides(nn::getScoreShape(op));
+  }
   if (!op.getMask())
     return;
   mask = input(op.getMask());

@@ -45,6 +45,9 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
   Value deltas = function.allocateScratch(l, compute, group * rows);
   Value wideSums = dq.memref ? scratchToWiden(l, group * rows) : Value();
   maskRow = scratch(l, 1);
+  nn::RandomCounter counter;
+  if (rate)
+    counter = loadCounter(l);
 
   // The sum over j of p[j] dp[j] is out . dout.
   inHeads(l, [&](LoopBuilder &l, Value member) {
@@ -83,6 +86,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
     Value lseBase =
         l.add(l.mul(l.add(l.mul(batchIndex, heads), head), rows), low);
     Value memberRow = l.add(l.mul(member, rows), low);
+    Value headDraw = rate ? firstDrawOf(l, batchIndex, head) : Value();
     l.loop(l.index(0), count, 1, [&](LoopBuilder &l, Value at) {
       Value score =
           finishScores(l, load(l, weights, at), batchIndex, head, first,
@@ -91,9 +95,13 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
           l.splat(l.loadScalar(lse, l.add(lseBase, at), compute), blockLanes);
       Value delta = l.splat(l.loadScalar(deltas, l.add(memberRow, at), compute),
                             blockLanes);
-      auto [p, ds] =
-          scoreGrad(l, score, load(l, dps, at), finite(l, log), delta);
-      store(l, p, dps, at);
+      Value dp = load(l, dps, at), words;
+      if (rate) {
+        words = drawKeys(l, counter, headDraw, l.add(low, at), first);
+        dp = dropOut(l, dp, words);
+      }
+      auto [p, ds] = scoreGrad(l, score, dp, finite(l, log), delta);
+      store(l, rate ? dropOut(l, p, words) : p, dps, at);
       store(l, ds, weights, at);
     });
     if (dv.memref)

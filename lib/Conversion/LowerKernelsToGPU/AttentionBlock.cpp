@@ -318,6 +318,43 @@ void AttentionBlock::finishScores(ThreadBuilder &t, const AttentionOperands &o,
   }
 }
 
+Fragment AttentionBlock::drawScores(ThreadBuilder &t,
+                                    const AttentionOperands &o, Value low,
+                                    Value head, size_t count) {
+  Fragment words;
+  if (!e.rate)
+    return words;
+  nn::RandomCounter counter = e.loadCounter(t);
+  Value headDraw = e.firstDrawOf(t, o.batchIndex, head);
+  auto indexAt = [&](Value query, Value key) -> Value {
+    Value at = t.add(headDraw, t.add(t.mul(query, e.drawStrides[3]), key));
+    return arith::IndexCastOp::create(t.b, loc, t.b.getI64Type(), at);
+  };
+  if (!o.rowsAreQueries) {
+    for (size_t i = 0; i < count; ++i) {
+      Value query = t.add(
+          low, t.add(products.column, t.index(i / 4 * 8 + i % 2)));
+      counter.index = indexAt(query, ownRow(t, o, i / 2 % 2));
+      words.push_back(nn::buildRandomWord(t.b, loc, counter));
+    }
+    return words;
+  }
+  // Both columns of a thread are of one group of 4, its first or second half.
+  Value isSecond = arith::CmpIOp::create(
+      t.b, loc, arith::CmpIPredicate::ne,
+      t.mod(t.div(products.column, 2), 2), t.index(0));
+  Value two = arith::ConstantOp::create(t.b, loc, t.b.getI64IntegerAttr(2));
+  for (size_t i = 0; i < count; i += 2) {
+    Value key = t.add(low, t.add(products.column, t.index(i / 4 * 8)));
+    counter.index = arith::ShRUIOp::create(
+        t.b, loc, indexAt(ownRow(t, o, i / 2 % 2), key), two);
+    auto group = nn::buildRandomWords(t.b, loc, counter);
+    for (size_t c : {0, 1})
+      words.push_back(select(t, isSecond, group[2 + c], group[c]));
+  }
+  return words;
+}
+
 Value trainc::visibleEnd(ThreadBuilder &t, const AttentionEmitter &e,
                          Value first, int64_t count) {
   if (!e.causal)

@@ -99,6 +99,9 @@ private:
   void finishScores(ThreadBuilder &t, const AttentionOperands &o,
                     mlir::Value low, mlir::Value head,
                     llvm::MutableArrayRef<mlir::Value> scores);
+  /// The words, i64, by which the scores of a tile are dropped out; none without a rate.
+  Fragment drawScores(ThreadBuilder &t, const AttentionOperands &o,
+                      mlir::Value low, mlir::Value head, size_t count);
   mlir::Value loadMask(ThreadBuilder &t, mlir::Value batchIndex,
                        mlir::Value head, mlir::Value query, mlir::Value key);
   /// p and its gradient from score and dp.

@@ -78,6 +78,10 @@ void AttentionBlock::emitQueryGrads(ThreadBuilder &t, Value number,
                MutableArrayRef<Value> all(results);
                auto scores = all.take_front(all.size() / 2);
                finishScores(t, o, low, o.ownHead, scores);
+               for (auto [dp, words] :
+                    llvm::zip(all.drop_front(scores.size()),
+                              drawScores(t, o, low, o.ownHead, scores.size())))
+                 dp = e.dropOut(t, dp, words);
                for (auto [i, score] : llvm::enumerate(scores)) {
                  int64_t half = i / 2 % 2;
                  score = scoreGrad(t, score, all[scores.size() + i], lse[half],
@@ -146,6 +150,9 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
               auto scores = all.take_front(all.size() / 2);
               auto grads = all.drop_front(all.size() / 2);
               finishScores(t, o, low, head, scores);
+              Fragment words = drawScores(t, o, low, head, scores.size());
+              for (auto [dp, word] : llvm::zip(grads, words))
+                dp = e.dropOut(t, dp, word);
               for (auto [i, score] : llvm::enumerate(scores)) {
                 Value at = t.add(products.column, t.index(i / 4 * 8 + i % 2));
                 Value lse = t.loadScalar(statistics, at, e.compute);
@@ -154,6 +161,8 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
                 std::tie(score, grads[i]) =
                     scoreGrad(t, score, grads[i], lse, delta);
               }
+              for (auto [p, word] : llvm::zip(scores, words))
+                p = e.dropOut(t, p, word);
               size_t half = carried.size() / 2;
               Fragment next = products.accumulate(t, grads, tiles[0],
                                                   carried.take_front(half));

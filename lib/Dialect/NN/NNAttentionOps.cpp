@@ -1,5 +1,6 @@
 //===- NNAttentionOps.cpp - Attention -------------------------------------===//
 #include "trainc/Dialect/NN/NNOps.h"
+#include "llvm/ADT/TypeSwitch.h"
 #include <cmath>
 #include <limits>
 
@@ -155,6 +156,86 @@ LogicalResult PackedAttentionGradOp::inferReturnTypes(
 }
 
 //===----------------------------------------------------------------------===//
+// Draws
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// What the dropout of an attention depends on; it has none without a rate.
+struct ScoreDraws {
+  template <typename Op>
+  explicit ScoreDraws(Op op)
+      : rate(op.getRateAttr()), site(op.getSiteAttr()), seed(op.getSeed()),
+        update(op.getUpdate()), microStep(op.getMicroStep()),
+        first(op.getFirst()), strides(op.getStridesAttr()) {}
+
+  FloatAttr rate;
+  IntegerAttr site;
+  Value seed, update, microStep, first;
+  DenseI64ArrayAttr strides;
+};
+} // namespace
+
+SmallVector<int64_t> nn::getScoreStrides(const ScoreShape &shape) {
+  int64_t query = llvm::alignTo(shape.columns, 4), head = shape.rows * query;
+  int64_t kvHead = shape.group * head;
+  return {shape.kvHeads * kvHead, kvHead, head, query};
+}
+
+/// Verifies the rate (`rateRule`) and what draws (`drawRule`).
+template <typename Op>
+static LogicalResult verifyScoreDraws(Op op, StringRef rateRule,
+                                      StringRef drawRule) {
+  double rate = op.getRate() ? op.getRate()->convertToDouble() : 0.0;
+  if (!(rate >= 0.0 && rate < 1.0))
+    return op.emitOpError("expects a rate of dropout in [0, 1) (")
+           << rateRule << "), got " << rate;
+  bool hasRate = op.getRate().has_value();
+  unsigned scalars = llvm::count_if(
+      ArrayRef<Value>{op.getSeed(), op.getUpdate(), op.getMicroStep()},
+      [](Value scalar) { return scalar != nullptr; });
+  ArrayRef<int64_t> strides = op.getStrides().value_or(ArrayRef<int64_t>());
+  bool isPlaced = op.getFirst() != nullptr;
+  bool goodSite =
+      op.getSite() ? hasRate && *op.getSite() <= 0x7FFFFFFF : scalars == 0;
+  bool goodStrides = isPlaced ? hasRate && strides.size() == 4
+                              : !op.getStrides().has_value();
+  if (goodSite && goodStrides && (scalars == 0 || scalars == 3) &&
+      llvm::all_of(strides, [](int64_t stride) {
+        return stride >= 0 && stride % 4 == 0;
+      }))
+    return success();
+  InFlightDiagnostic error =
+      op.emitOpError("expects a site in [0, 2^31) with a rate, seed, update "
+                     "and micro_step together with a site, and four strides "
+                     "that are multiples of 4 together with first (")
+      << drawRule << "), got " << (hasRate ? "a" : "no") << " rate, ";
+  if (op.getSite())
+    error << "site " << static_cast<int64_t>(*op.getSite());
+  else
+    error << "no site";
+  return error << ", " << scalars << " of the scalars and strides [" << strides
+               << "]" << (isPlaced ? " with first" : "");
+}
+
+LogicalResult AttentionOp::verify() {
+  return verifyScoreDraws(*this, "C4", "C5");
+}
+LogicalResult AttentionGradOp::verify() {
+  return verifyScoreDraws(*this, "C5", "C6");
+}
+LogicalResult PackedAttentionOp::verify() {
+  return verifyScoreDraws(*this, "C5", "C6");
+}
+LogicalResult PackedAttentionGradOp::verify() {
+  return verifyScoreDraws(*this, "C6", "C7");
+}
+
+bool AttentionOp::draws() { return getRate().has_value(); }
+bool AttentionGradOp::draws() { return getRate().has_value(); }
+bool PackedAttentionOp::draws() { return getRate().has_value(); }
+bool PackedAttentionGradOp::draws() { return getRate().has_value(); }
+
+//===----------------------------------------------------------------------===//
 // The definition
 //===----------------------------------------------------------------------===//
 
@@ -165,8 +246,9 @@ namespace {
 class AttentionBuilder {
 public:
   AttentionBuilder(OpBuilder &b, Location loc, Value q, Value k, Value v,
-                   Value mask, bool causal, std::optional<APFloat> scale)
-      : b(b), loc(loc), mask(mask), causal(causal) {
+                   Value mask, bool causal, std::optional<APFloat> scale,
+                   const ScoreDraws &draws)
+      : b(b), loc(loc), mask(mask), causal(causal), draws(draws) {
     RankedTensorType qType = getTensorType(q), kType = getTensorType(k);
     batch = qType.getDimSize(0);
     rows = qType.getDimSize(1);
@@ -195,18 +277,19 @@ public:
         CompareOp::create(b, loc, CompareKind::eq, sum, constant(0.0));
     sum = SelectOp::create(b, loc, isZero, constant(1.0), sum);
     p = DivOp::create(b, loc, p, sum);
-    out = byToken(matmul(asProducts(p), false, byHeadV, false), heads, rows);
+    out = byToken(matmul(asProducts(dropOut(p)), false, byHeadV, false), heads,
+                  rows);
   }
 
   void buildBackward(Value out, Value lse, Value dout) {
     Value p = buildProbabilities(lse);
     byHeadDout = byHead(dout);
-    Value dp = asScores(matmul(byHeadDout, false, byHeadV, true));
+    Value dp = dropOut(asScores(matmul(byHeadDout, false, byHeadV, true)));
     // sum over j of p[j] dp[j] = out . dout
     Value delta =
         reduce(ReduceKind::sum, MulOp::create(b, loc, byHead(out), byHeadDout));
     delta = reshapeTo(b, loc, delta, {batch, heads, rows, 1});
-    probabilities = p;
+    probabilities = dropOut(p);
     scoreGrad = MulOp::create(b, loc, p, SubOp::create(b, loc, dp, delta));
   }
 
@@ -263,6 +346,25 @@ private:
     return reshapeTo(b, loc, scores,
                      {batch, kvHeads, heads / kvHeads * rows, columns});
   }
+  /// What is dropped out of [B, H, Tq, Tk], as of the probabilities.
+  Value dropOut(Value scores) {
+    if (!draws.rate)
+      return scores;
+    int64_t group = heads / kvHeads;
+    SmallVector<int64_t> strides =
+        draws.strides
+            ? llvm::to_vector(draws.strides.asArrayRef())
+            : getScoreStrides({batch, kvHeads, group, rows, columns});
+    strides.push_back(1);
+    Value apart =
+        reshapeTo(b, loc, scores, {batch, kvHeads, group, rows, columns});
+    Value first = draws.first ? draws.first
+                              : scalarConstant(b, loc, b.getI64Type(), 0.0);
+    Value dropped = DropoutOp::create(
+        b, loc, apart.getType(), apart, draws.rate, draws.site, draws.seed,
+        draws.update, draws.microStep, first, b.getDenseI64ArrayAttr(strides));
+    return reshapeTo(b, loc, dropped, {batch, heads, rows, columns});
+  }
   /// A maximum or lse per row, 0 where it is -inf (all masked), so that no -inf
   /// is taken from a score of -inf.
   Value finite(Value value) {
@@ -303,6 +405,7 @@ private:
   Location loc;
   Value mask;
   bool causal;
+  ScoreDraws draws;
   int64_t batch, rows, columns, heads, kvHeads;
   Type elementType, compute;
   Value scaleValue, byHeadQ, byHeadK, byHeadV;
@@ -313,7 +416,8 @@ private:
 
 template <typename Op> static AttentionBuilder getBuilder(OpBuilder &b, Op op) {
   return AttentionBuilder(b, op.getLoc(), op.getQ(), op.getK(), op.getV(),
-                          op.getMask(), op.getCausal(), op.getScale());
+                          op.getMask(), op.getCausal(), op.getScale(),
+                          ScoreDraws(op));
 }
 
 FailureOr<SmallVector<Value>> AttentionOp::decompose(OpBuilder &b) {
@@ -347,7 +451,8 @@ AttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     return failure();
   auto grad = AttentionGradOp::create(
       b, getLoc(), getQ(), getK(), getV(), getOut(), getLse(), resultGrads[0],
-      getMask(), getCausalAttr(), getScaleAttr());
+      getMask(), getCausalAttr(), getScaleAttr(), getRateAttr(), getSiteAttr(),
+      getSeed(), getUpdate(), getMicroStep(), getFirst(), getStridesAttr());
   llvm::copy(grad.getResults(), operandGrads.begin());
   if (isFloatMask(getMask())) {
     AttentionBuilder builder = getBuilder(b, *this);
@@ -380,8 +485,10 @@ static std::array<Value, 3> unpack(OpBuilder &b, Location loc, Value qkv,
 
 FailureOr<SmallVector<Value>> PackedAttentionOp::decompose(OpBuilder &b) {
   auto [q, k, v] = unpack(b, getLoc(), getQkv(), getPackedSizes(*this));
-  auto attention = AttentionOp::create(b, getLoc(), q, k, v, getMask(),
-                                       getCausalAttr(), getScaleAttr());
+  auto attention = AttentionOp::create(
+      b, getLoc(), q, k, v, getMask(), getCausalAttr(), getScaleAttr(),
+      getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
+      getFirst(), getStridesAttr());
   Value out = reshapeTo(b, getLoc(), attention.getOut(),
                         getTensorType(getOut()).getShape());
   return SmallVector<Value>{out, attention.getLse()};
@@ -395,7 +502,8 @@ FailureOr<SmallVector<Value>> PackedAttentionGradOp::decompose(OpBuilder &b) {
   auto grad = AttentionGradOp::create(
       b, loc, q, k, v, reshapeTo(b, loc, getOut(), shape), getLse(),
       reshapeTo(b, loc, getDout(), shape), getMask(), getCausalAttr(),
-      getScaleAttr());
+      getScaleAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
+      getMicroStep(), getFirst(), getStridesAttr());
   SmallVector<Value> parts;
   for (Value part : grad.getResults())
     parts.push_back(
@@ -414,12 +522,14 @@ PackedAttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   Location loc = getLoc();
   operandGrads[0] = PackedAttentionGradOp::create(
       b, loc, getQkv(), getOut(), getLse(), resultGrads[0], getMask(),
-      getHeadsAttr(), getKvHeadsAttr(), getCausalAttr(), getScaleAttr());
+      getHeadsAttr(), getKvHeadsAttr(), getCausalAttr(), getScaleAttr(),
+      getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
+      getFirst(), getStridesAttr());
   if (isFloatMask(getMask())) {
     auto [q, k, v] = unpack(b, loc, getQkv(), getPackedSizes(*this));
     ArrayRef<int64_t> shape = getTensorType(q).getShape();
     AttentionBuilder builder(b, loc, q, k, v, getMask(), getCausal(),
-                             getScale());
+                             getScale(), ScoreDraws(*this));
     builder.buildBackward(reshapeTo(b, loc, getOut(), shape), getLse(),
                           reshapeTo(b, loc, resultGrads[0], shape));
     operandGrads[1] = builder.buildMaskGrad();
@@ -568,25 +678,33 @@ template <typename Op> static void setHeadsOf(Op op) {
 void PackedAttentionOp::adaptToTypes() { setHeadsOf(*this); }
 void PackedAttentionGradOp::adaptToTypes() { setHeadsOf(*this); }
 
+ScoreShape nn::getScoreShape(Operation *attention) {
+  auto shapeOf = [](Value lse, int64_t kvHeads, int64_t columns) {
+    ArrayRef<int64_t> rows = getTensorType(lse).getShape();
+    return ScoreShape{rows[0], kvHeads, rows[1] / kvHeads, rows[2], columns};
+  };
+  auto separate = [&](auto op) {
+    ArrayRef<int64_t> keys = getTensorType(op.getK()).getShape();
+    return shapeOf(op.getLse(), keys[2], keys[1]);
+  };
+  auto packed = [&](auto op) { // as many keys as queries
+    PackedSizes sizes = getPackedSizes(op);
+    return shapeOf(op.getLse(), sizes.kvHeads, sizes.length);
+  };
+  return TypeSwitch<Operation *, ScoreShape>(attention)
+      .Case<AttentionOp, AttentionGradOp>(separate)
+      .Case<PackedAttentionOp, PackedAttentionGradOp>(packed);
+}
+
 double nn::countAttentionFlops(Operation *op) {
-  Value out, lse;
   bool gradient = isa<AttentionGradOp, PackedAttentionGradOp>(op);
-  if (isa<AttentionOp, PackedAttentionOp>(op)) {
-    out = op->getResult(0);
-    lse = op->getResult(1);
-  } else if (auto grad = dyn_cast<AttentionGradOp>(op)) {
-    out = grad.getOut();
-    lse = grad.getLse();
-  } else if (auto grad = dyn_cast<PackedAttentionGradOp>(op)) {
-    out = grad.getOut();
-    lse = grad.getLse();
-  } else {
+  if (!gradient && !isa<AttentionOp, PackedAttentionOp>(op))
     return 0;
-  }
-  // Packed, keys are as many as queries.
-  int64_t keys = isa<AttentionOp, AttentionGradOp>(op)
-                     ? getTensorType(op->getOperand(1)).getDimSize(1)
-                     : getTensorType(lse).getShape().back();
+  Value out = TypeSwitch<Operation *, Value>(op)
+                  .Case<AttentionOp, AttentionGradOp, PackedAttentionOp,
+                        PackedAttentionGradOp>(
+                      [](auto attention) { return attention.getOut(); });
   return (op->hasAttr("causal") ? 1 : 2) * (gradient ? 5 : 2) *
-         double(getTensorType(out).getNumElements()) * keys;
+         double(getTensorType(out).getNumElements()) *
+         getScoreShape(op).columns;
 }

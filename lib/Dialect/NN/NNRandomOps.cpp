@@ -1,6 +1,7 @@
 //===- NNRandomOps.cpp - Operations that draw random numbers --------------===//
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Utils/IndexingUtils.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
@@ -82,26 +83,29 @@ Value nn::buildElementIndex(OpBuilder &b, Location loc, ArrayRef<int64_t> shape,
 }
 
 namespace {
-/// Arithmetic on i64 numbers that hold 32 bits each.
+/// Arithmetic on i64 numbers, or vectors of them, that hold 32 bits each.
 struct Words {
   OpBuilder &b;
   Location loc;
 
-  Value number(uint64_t value) const {
-    return arith::ConstantOp::create(
-        b, loc, b.getI64IntegerAttr(static_cast<int64_t>(value)));
+  Value number(uint64_t value, Type type = {}) const {
+    IntegerAttr number = b.getI64IntegerAttr(static_cast<int64_t>(value));
+    if (auto vector = dyn_cast_if_present<VectorType>(type))
+      return arith::ConstantOp::create(
+          b, loc, DenseElementsAttr::get(vector, Attribute(number)));
+    return arith::ConstantOp::create(b, loc, number);
   }
   Value low(Value x) const {
-    return arith::AndIOp::create(b, loc, x, number(0xFFFFFFFF));
+    return arith::AndIOp::create(b, loc, x, number(0xFFFFFFFF, x.getType()));
   }
   Value high(Value x) const {
-    return arith::ShRUIOp::create(b, loc, x, number(32));
+    return arith::ShRUIOp::create(b, loc, x, number(32, x.getType()));
   }
   Value mul(Value x, uint64_t factor) const {
-    return arith::MulIOp::create(b, loc, x, number(factor));
+    return arith::MulIOp::create(b, loc, x, number(factor, x.getType()));
   }
   Value add(Value x, uint64_t term) const {
-    return low(arith::AddIOp::create(b, loc, x, number(term)));
+    return low(arith::AddIOp::create(b, loc, x, number(term, x.getType())));
   }
   Value bitXor(Value x, Value y) const {
     return arith::XOrIOp::create(b, loc, x, y);
@@ -122,17 +126,31 @@ static std::array<Value, 4> buildPhilox(const Words &w, std::array<Value, 4> c,
   return c;
 }
 
+std::array<Value, 4> nn::buildRandomWords(OpBuilder &b, Location loc,
+                                          const RandomCounter &counter) {
+  Words w{b, loc};
+  Type type = counter.index.getType();
+  auto spread = [&](Value number) -> Value {
+    if (number.getType() == type)
+      return number;
+    return vector::BroadcastOp::create(b, loc, type, number);
+  };
+  return buildPhilox(
+      w,
+      {w.low(counter.index), w.high(counter.index),
+       spread(w.low(counter.update)), spread(w.low(counter.microStep))},
+      {spread(w.low(counter.seed)),
+       spread(w.bitXor(w.high(counter.seed), counter.site))});
+}
+
 namespace {
 /// The four words that an element shares with others, and its place among them.
 struct Draw {
   Draw(OpBuilder &b, Location loc, const RandomCounter &counter)
       : w{b, loc}, odd(bit(counter, 1)), second(bit(counter, 2)) {
-    Value group = arith::ShRUIOp::create(b, loc, counter.index, w.number(2));
-    r = buildPhilox(
-        w,
-        {w.low(group), w.high(group), w.low(counter.update),
-         w.low(counter.microStep)},
-        {w.low(counter.seed), w.bitXor(w.high(counter.seed), counter.site)});
+    RandomCounter group = counter;
+    group.index = arith::ShRUIOp::create(b, loc, counter.index, w.number(2));
+    r = buildRandomWords(b, loc, group);
   }
 
   Value bit(const RandomCounter &counter, uint64_t mask) const {
@@ -200,9 +218,12 @@ static FailureOr<MapOp> mapDraws(
   return map;
 }
 
-/// floor(p 2^32 + 1/2): so many of the 2^32 words are below.
+uint64_t nn::getDrawThreshold(double p) {
+  return static_cast<uint64_t>(std::floor(p * 0x1p32 + 0.5));
+}
+
 static Value threshold(const Words &w, double p) {
-  return w.number(static_cast<uint64_t>(std::floor(p * 0x1p32 + 0.5)));
+  return w.number(getDrawThreshold(p));
 }
 
 FailureOr<SmallVector<Value>> DropoutOp::decompose(OpBuilder &b) {

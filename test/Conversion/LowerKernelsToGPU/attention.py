@@ -15,10 +15,12 @@ sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Target"
 
 from emulator import Device, aligned, from_bf16, to_bf16  # noqa: E402
 from lowered import emulate  # noqa: E402
+from oracle.philox import dropout  # noqa: E402
 
 FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 BOUNDS = {"bf16": 1.5e-2, "f16": 2e-3, "f32": 1e-5, "f64": 1e-12}
-# Element type, B, Tq, Tk, H, Hk, D, and what else: causal, a scale, the shape of a mask and whether it is bool, packed.
+SITE, DRAW = 7, ((1 << 35) + 11, 3, 2)  # seed, update, micro-step
+# Element type, B, Tq, Tk, H, Hk, D, and what else: causal, a scale, the shape of a mask and whether it is bool, packed, dropout.
 CASES = [
     ("f32", 2, 70, 70, 2, 2, 64, {"causal": True}),
     ("f32", 1, 33, 50, 4, 2, 5, {"causal": True, "scale": 0.3}),
@@ -29,6 +31,10 @@ CASES = [
     ("f32", 1, 18, 35, 2, 1, 270, {"causal": True}),  # by parts
     ("f64", 2, 21, 34, 2, 1, 9, {"mask": (21, 1), "causal": True}),
     ("f64", 1, 17, 17, 1, 1, 130, {}),
+    ("f64", 2, 21, 34, 4, 2, 9, {"dropout": 0.3}),
+    ("f32", 1, 70, 72, 2, 2, 40, {"dropout": 0.1, "causal": True}),
+    ("bf16", 1, 50, 50, 4, 2, 64, {"dropout": 0.5, "packed": True}),
+    ("f32", 1, 18, 35, 2, 1, 270, {"dropout": 0.2}),  # by parts
     ("bf16", 1, 130, 130, 4, 2, 64, {"causal": True, "packed": True}),
     ("bf16", 2, 40, 70, 2, 2, 128, {"mask": (1, 2, 40, 70), "bool": True}),
     ("bf16", 1, 70, 40, 2, 1, 40, {"causal": True}),
@@ -73,6 +79,9 @@ class Case:
         more = (" mask %mask" if mask else "") + (f" heads {h} kv_heads {hk}" if self.packed else "")
         more += (" causal" if o.get("causal") else "") + (f" scale {o['scale']}" if "scale" in o else "")
         of_mask = f", %mask: {mask}" if mask else ""
+        if "dropout" in o:
+            of_mask += ", %seed: tensor<f64>, %update: tensor<f64>, %micro: tensor<f64>"
+            more += f" dropout {o['dropout']} site {SITE} seed %seed update %update micro_step %micro"
         type_of_mask = f", {mask}" if mask else ""
         if self.packed:
             qkv, out = spell((b, tq, (h + 2 * hk) * d), self.element), spell((b, tq, h * d), self.element)
@@ -95,6 +104,13 @@ train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dou
 }}
 """
 
+    def draws(self, scores):
+        """What probabilities are multiplied by; rows of keys have a multiple of 4."""
+        if "dropout" not in self.options:
+            return 1.0
+        seed, *counts = DRAW
+        return dropout((*scores[:3], scores[3] + -scores[3] % 4), self.options["dropout"], seed, SITE, *counts)[..., :scores[3]]
+
     def reference(self, q, k, v, dout, mask):
         group = self.heads // self.kv_heads
         k, v = (np.repeat(x, group, 2) for x in (k, v))
@@ -108,11 +124,11 @@ train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dou
             top = scores.max(-1, keepdims=True)
             lse = np.log(np.exp(scores - np.where(np.isfinite(top), top, 0)).sum(-1, keepdims=True)) + np.where(
                 np.isfinite(top), top, 0)
-        p = np.exp(scores - np.where(np.isfinite(lse), lse, 0))
-        out = rounded(np.einsum("bhij,bjhd->bihd", p, v), self.element)
-        dp = np.einsum("bihd,bjhd->bhij", dout, v)
+        p, draws = np.exp(scores - np.where(np.isfinite(lse), lse, 0)), self.draws(scores.shape)
+        out = rounded(np.einsum("bhij,bjhd->bihd", p * draws, v), self.element)
+        dp = np.einsum("bihd,bjhd->bhij", dout, v) * draws
         ds = self.scale * p * (dp - np.einsum("bihd,bihd->bhi", out, dout)[..., None])
-        dk, dv = np.einsum("bhij,bihd->bjhd", ds, q), np.einsum("bhij,bihd->bjhd", p, dout)
+        dk, dv = np.einsum("bhij,bihd->bjhd", ds, q), np.einsum("bhij,bihd->bjhd", p * draws, dout)
         dk, dv = (x.reshape(x.shape[:2] + (self.kv_heads, group, -1)).sum(3) for x in (dk, dv))
         return out, lse[..., 0], [np.einsum("bhij,bjhd->bihd", ds, k), dk, dv]
 
@@ -135,6 +151,8 @@ train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dou
 
         inputs = [stored(x, e) for x in ([pack(q, k, v)] if self.packed else [q, k, v])]
         masks = [] if mask is None else [aligned(mask.astype(np.uint8) if mask.dtype == bool else mask)]
+        if "dropout" in self.options:
+            masks += [aligned(np.full(1, number, np.float64)) for number in DRAW]
         if self.packed:
             grads = [pack(*grads)]
         expected = [out, lse] + grads

@@ -279,6 +279,8 @@ class Builder:
         dim = self.rng.randrange(len(v.shape))
         shape = list(v.shape)
         shape[dim] = 1
+        if self.made % 2:
+            return self.op(f"sort {{}} dim {dim}{' descending' * (self.made % 4 == 1)}", v, results=3)
         i = self.op(f"argmax {{}} dim {dim} keep", v, shape=shape, element="i32")
         return self.binary("mul", v, self.op(f"cast {{}} to {self.element}", i, element=self.element))
 
@@ -409,6 +411,7 @@ class Builder:
         if not self.own_order or len(v.shape) < 3:
             return None
         words = self.rng.choice(["", " causal"]) + self.rng.choice(["", "", " scale 0.375"])
+        words += " dropout 0.25" if self.made % 3 == 1 else ""
         batch, t = v.shape[0], v.shape[1]
         if len(v.shape) == 3:
             kv = self.rng.choice([1, 2])

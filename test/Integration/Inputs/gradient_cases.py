@@ -166,6 +166,10 @@ def reductions():
             yield Case("reduce", f"nn.reduce {kind} {{0}} dims {dims}{' keep' if keep else ''} : {{t0}}", [values],
                        lambda x, f=f, d=dims, k=keep: f(x, tuple(d), keepdims=k),
                        smooth=kind != "prod" or np.prod([shape[d] for d in dims]) < 100)  # a product of many bends much
+    for shape in [(1, 1, 1), (3, 5, 7), (2, 9, 10)]:  # distinct in bf16, too
+        for dim, down in product(range(3), ("", " descending")):
+            yield Case("sort", f"nn.sort {{0}} dim {dim}{down} : {{t0}}", [distinct(shape)],
+                       lambda x, d=dim, r=down: jnp.flip(jnp.sort(x, d), d) if r else jnp.sort(x, d), 3)
     for zeros in (1, 2):
         x = 1 + 0.5 * normal((3, 5))
         x[1, :zeros] = 0
