@@ -256,6 +256,12 @@ def torch_rows():
             " f64 1e-10", pytorch.tests("torch-optimizers.py")),
         Row("shapes", "shapes", "an epoch with a short last batch and 4 length buckets: PyTorch's losses; memory <= 1.02 x of the largest"
             " shape", pytorch.tests("torch-shapes.py")),
+        Row("random-graphs", "random graphs", "2,000 of ATen operations x types x broadcasting, gradients too: f64 1e-9; f32 no farther from"
+            " f64 than 4 x PyTorch's; each operation with a rule is hit", pytorch.random_graphs),
+        Row("speed", "speed", "against PyTorch eager, compile and max-autotune with fused AdamW, 7 rounds: geometric mean of transformers"
+            " AMX >= 1.6 x, AVX-512 >= 1.25 x, AVX2 >= 1.15 x, none below 1.0 x; CNNs and the rest printed", pytorch.speed),
+        Row("memory", "memory", "peak less 16 bytes a parameter: geometric mean of transformers <= 0.55 x PyTorch's; total peak of no"
+            " model above PyTorch's", pytorch.memory),
         Row("way", "way", "export + compile of GPT-2 small, imports not counted: <= 12 s; again from the cache <= 3 s", pytorch.way),
         Row("package", "package", "wheel <= 120 MB, installed with Python only: an example runs; import <= 0.2 s, without torch",
             pytorch.package),

@@ -2,10 +2,13 @@
 import json
 import os
 import time
+from statistics import geometric_mean, median
 
+import results as tables
 from common import BUILD, ENVIRONMENT, ROOT, Failed, last_line, run
-from rows import Outcome, judge
-from rows.passes import lit_codes
+from rows import Outcome, judge, judge_ratios, worst
+from timing import STEADY, limit_program, take_turns
+from pass_tests import lit_codes
 
 PYTHON = os.path.join(ROOT, ".venv-torch", "bin", "python")
 AGREES = ("agrees", "agrees in f64")
@@ -106,3 +109,73 @@ def package(folder):
     if done.returncode:
         return Outcome(f"the example fails: {last_line(done.stderr)}", "short")
     return judge(size <= 120e6, f"wheel of {size / 1e6:.1f} MB, built in {built:.0f} s; {done.stdout.strip()}")
+
+
+# Whole steps of models at their real sizes (bench/models/full.py).
+
+TRANSFORMERS = ("gpt2", "bert-base", "ernie-3.0-medium", "llama-100m", "vit-b-16")
+OTHERS = ("resnet50", "convnext-t", "unet", "dlrm")
+PEERS = ("eager", "compile", "max-autotune")
+ROUNDS, STEPS, LIMIT = 7, 2, 600  # of blocks; steps of a block; seconds that a program may take to get ready
+FASTER = {"AMX": 1.6, "AVX-512": 1.25, "AVX2": 1.15}  # the mean over transformers, by the widest unit of the CPU
+OF_MEMORY = 0.55
+
+
+def step_of(model, by):
+    return [PYTHON, "-W", "ignore", os.path.join(ROOT, "bench", "model_step.py"), model, by]
+
+
+def timed(model, folder):
+    """({peer: [its time / ours of each round]}, milliseconds of ours, how far the limit moved, {program: why it failed})."""
+    failed = {}
+    commands = {"trainc": step_of(model, "trainc"), **{peer: step_of(model, peer) for peer in PEERS}}
+    commands = {name: [*command, "--serve"] for name, command in commands.items()}
+    commands["limit"] = [limit_program(), "serve", "sgemm_char_fc"]
+    times = {name: parts["step_ms"] for name, parts in
+             take_turns(commands, folder, ROUNDS, STEPS, failed=failed, limit=LIMIT).items()}
+    if "trainc" not in times or not set(times) & set(PEERS):
+        raise Failed(f"{model}: {'; '.join(f'{name}: {why}' for name, why in failed.items())}")
+    limit = times.pop("limit")
+    ratios = {peer: [p / t for p, t in zip(ms, times["trainc"])] for peer, ms in times.items() if peer != "trainc"}
+    return ratios, median(times["trainc"]), max(limit) / min(limit), failed
+
+
+def speed(folder):
+    """Each model's ratio is to its best peer; the mean over transformers is judged, and that none is slower than a peer."""
+    notes, statuses, mean, moved = [], [], [], 1.0
+    for model in TRANSFORMERS + OTHERS:
+        ratios, ours, drift, failed = timed(model, folder)
+        best = min(ratios, key=lambda peer: median(ratios[peer]))
+        notes.append(f"{model} {ours:.0f} ms, {median(ratios[best]):.2f}x {best} (limit moved {drift:.2f}x)"
+                     + "".join(f", {peer} failed: {why}" for peer, why in failed.items()))
+        if model in TRANSFORMERS:
+            mean.append(median(ratios[best]))
+            moved = max(moved, drift)
+            statuses.append(judge_ratios(ratios[best], lambda r: r >= 1.0, drift))
+    unit = next(unit for unit in FASTER if unit in tables.family())
+    reached = geometric_mean(mean)
+    statuses.append("ok" if reached >= FASTER[unit] else "too noisy" if moved > STEADY else "short")
+    return Outcome(f"transformers {reached:.2f}x (bar of {unit}: {FASTER[unit]}x); {'; '.join(notes)}", worst(statuses))
+
+
+def memory(folder):
+    """Peak over the steps, less 16 bytes a parameter: the master, its gradient and two moments."""
+    notes, ratios, above = [], [], []
+    for model in TRANSFORMERS + OTHERS:
+        ours, theirs = (json.loads(run([*step_of(model, by), "--memory"], env=ENVIRONMENT, timeout=1800).stdout.splitlines()[-1])
+                        for by in ("trainc", "eager"))
+        rest = [peak["peak_mb"] - 16 * peak["parameters"] / 2**20 for peak in (ours, theirs)]
+        notes.append(f"{model} {ours['peak_mb']:.0f} of {theirs['peak_mb']:.0f} MB, beyond 16 bytes a parameter"
+                     f" {rest[0]:.0f} of {rest[1]:.0f}")
+        if model in TRANSFORMERS:
+            ratios.append(max(rest[0], 1) / rest[1])
+        if ours["peak_mb"] > theirs["peak_mb"]:
+            above.append(model)
+    reached = geometric_mean(ratios)
+    return judge(reached <= OF_MEMORY and not above, f"transformers {reached:.2f}x of PyTorch's; above it in all:"
+                 f" {', '.join(above) or 'none'}; {'; '.join(notes)}")
+
+
+def random_graphs(folder):
+    done = in_torch(os.path.join(ROOT, "bench", "random_graphs.py"), check=False)
+    return judge(done.returncode == 0, last_line(done.stderr if done.returncode else done.stdout))

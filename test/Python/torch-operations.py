@@ -87,6 +87,9 @@ CASES = {
         (lambda x: x.prod() + x.prod(1, keepdim=True), S), (lambda x: x.softmax(1) + x.log_softmax(0) + F.softmin(x, 1), S), (lambda x: x.logsumexp(1) + x.logsumexp((0, 1)), S),
         (lambda x: x.norm() + x.norm(dim=1) + torch.linalg.vector_norm(x, 1) + torch.linalg.vector_norm(x, float("inf"), 1), S), (lambda x: (0 * x).norm() + x.sum(), S),
         (lambda x: x.cumsum(1) * torch.arange(4.0) + x.cumsum(0), S), (lambda x: x * (x > 0).cumsum(1), S), (lambda x: x.topk(2, 1).values * torch.tensor([1.0, 3.0]), S),
+        (lambda x: x.sort(1).values * torch.arange(4.0) + x.sort(0, descending=True, stable=True).values * torch.arange(12.0).view(3, 4), S),
+        (lambda x: x * x.argsort(1) + x * x.argsort(0, descending=True) + x * torch.argsort(x, stable=True), S), (lambda x: x.topk(9, 0).values * torch.arange(9.0)[:, None], (11, 2)),
+        (lambda x: x.topk(9, largest=False).values * torch.arange(9.0), (2, 70)), (lambda x: x.sum() * torch.tensor(3.0).sort().values, S),
         (lambda x: A._softmax(x, 1, False) + A._log_softmax(x, 1, False) + A._safe_softmax(x, 1), S),
     ],
     "layers": [
@@ -154,6 +157,11 @@ CASES = {
         (lambda x: x.gather(1, torch.tensor([[0, 3], [1, 1]])) * 2, S), (lambda x: x.index_select(1, torch.tensor([3, 0, 0])), S), (lambda x: x[ids % 3] * 2 + x[:, ids].sum(), S),
         (lambda x: x[torch.tensor([0, -1]), torch.tensor([1, 2])], S), (lambda x: x[:, :, torch.tensor([0, 2]), torch.tensor([1, 1])], X4),
         (lambda x, y: x.scatter_add(1, torch.tensor([[0, 1], [3, 3]]), y), S, (2, 2)), (lambda x, y: x.index_add(0, torch.tensor([2, 0]), y, alpha=2), S, (2, 4)),
+        (lambda x, y: x.scatter(1, torch.tensor([[0, 2, 0], [3, 3, 1]]), y) * 2 + x.scatter(0, ids % 3, 2.5), S, (2, 4)), (lambda x: x.scatter(-1, torch.tensor([[1], [0], [3]]), 0.5), S),
+        *((lambda x, y, r=r, i=i: x.scatter_reduce(1, torch.tensor([[0, 2, 0], [3, 3, 1]]), y, r, include_self=i), S, (2, 4)) for r in ("sum", "prod", "mean", "amax", "amin") for i in (True, False)),
+        (lambda x, y: x.index_put((torch.tensor([0, 2, 0]),), y) + x.index_put((torch.tensor([0, 2, 0]),), y, accumulate=True), S, (3, 4)),
+        (lambda x, y: x.index_put((torch.tensor([0, 2]), torch.tensor([1, -1])), y) + x.index_put((None, torch.tensor([[0, 2], [1, 1]])), y[:, None], accumulate=True), S, (2,)),
+        (lambda x: x.index_put((x > 0,), torch.tensor(2.0)) + x.index_put((x[:, 0] > 0,), torch.tensor(2.0)), S),
         (lambda x: x @ F.one_hot(torch.tensor([1, 0, 3, 2]), 4).double(), S), (lambda x, y: torch.slice_scatter(x, y, 1, 1, 3) + torch.select_scatter(x, y[:, 0], 1, 0), S, (3, 2)),
         (lambda x, y: A.as_strided_scatter(x.detach(), y, [3], [5], 0) * x, S, (3,)),  # PyTorch's gradient of x is at the wrong places
     ],

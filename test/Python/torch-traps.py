@@ -8,6 +8,7 @@ import sys
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import adamw, agree, trainc  # noqa: E402
@@ -342,6 +343,57 @@ def whole_batches():
                     assert said in str(e), e
 
 
+def checkpointed():
+    """What torch.utils.checkpoint runs is computed again here, too; with use_reentrant=True export would lose its gradients."""
+    class Blocks(nn.Module):
+        def __init__(self, reentrant):
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)) for _ in range(3))
+            self.scale, self.reentrant = nn.Parameter(torch.randn(4)), reentrant
+
+        def both(self, x, block):
+            y = block(x)
+            return y * self.scale, y.square().mean()
+
+        def forward(self, x):
+            total = 0
+            for i, block in enumerate(self.blocks):
+                if i == 1:  # one that is kept
+                    y, size = self.both(x, block)
+                else:
+                    y, size = checkpoint(self.both, x, block, use_reentrant=self.reentrant)
+                x, total = x + y, total + size
+            return x.square().mean() + total
+
+    exported = agree(Blocks(False), (torch.randn(5, 4),))
+    assert exported.text.count("train.recompute") == 2, exported.text
+    inside = [line for line in exported.text.splitlines() if line.startswith("    ")]
+    assert sum("nn.matmul" in line or "nn.linear" in line for line in inside) == 4 and not any("train.read" in line for line in inside), inside
+    try:
+        trainc.torch.export(Blocks(True), (torch.randn(5, 4, requires_grad=True),))
+        raise AssertionError("a reentrant checkpoint is not refused")
+    except trainc.UnsupportedError as e:
+        assert "use_reentrant=False" in str(e), e
+
+
+def lines_of_functions():
+    """Operations of plain functions, called from a forward, are known by their own lines."""
+    class Calls(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return helper(self.fc(x))
+
+    def helper(y):
+        return y.tanh().mean()
+
+    text = trainc.torch.export(Calls(), (torch.randn(5, 4),)).text
+    line = helper.__code__.co_firstlineno + 1
+    assert f'loc("torch-traps.py":{line}:' in next(x for x in text.splitlines() if "nn.tanh" in x), text
+
+
 def refused():
     """What cannot be translated is listed at once with the user's lines; regions that export would forget are not forgotten."""
     class Model(nn.Module):
@@ -350,8 +402,8 @@ def refused():
             self.fc = nn.Linear(4, 4)
 
         def forward(self, x, kind):
-            if kind == "sorted":
-                return self.fc(x).sort().values.mean() + torch.randperm(4).to(x.dtype).mean() * self.fc(x).mean()
+            if kind == "drawn":
+                return (torch.multinomial(self.fc(x).softmax(1), 4) * self.fc(x)).mean() + torch.randperm(4).to(x.dtype).mean() * self.fc(x).mean()
             if kind == "autocast":
                 with torch.autocast("cpu", torch.bfloat16):
                     return self.fc(x).mean()
@@ -359,14 +411,14 @@ def refused():
                 return self.fc(x)[x > 0].mean()
             return self.fc(x)
 
-    for kind, *said in [("sorted", "2 operations", "aten.sort", "torch-traps.py:", "aten.randperm", "an input of the step"), ("autocast", "autocast"),
+    for kind, *said in [("drawn", "2 operations", "aten.multinomial", "torch-traps.py:", "aten.randperm", "an input of the step"), ("autocast", "autocast"),
                         ("masked", "depend"), ("all", "one floating-point number", "5x4")]:
         try:
             trainc.torch.export(Model(), (torch.randn(5, 4), kind), lambda m, x, kind: m(x, kind))
             raise AssertionError(f"{kind} is not refused")
         except trainc.UnsupportedError as e:
             assert all(text in str(e) for text in said), (kind, str(e))
-    assert "NOT TRANSLATED aten.sort" in trainc.torch.report(Model(), (torch.randn(5, 4), "sorted"), lambda m, x, kind: m(x, kind))
+    assert "NOT TRANSLATED aten.multinomial" in trainc.torch.report(Model(), (torch.randn(5, 4), "drawn"), lambda m, x, kind: m(x, kind))
     x = torch.randn(5, 4)
     for broken, x, said in [(nn.Linear(4, 1).requires_grad_(False), x, "nothing is trained"), (nn.Linear(3, 1), x, "torch.export cannot capture"),
                             (nn.Linear(4, 1, device="meta"), x, "device meta"), (nn.Linear(4, 1), (x > 0).to(torch.uint8), "torch.uint8")]:
@@ -378,7 +430,8 @@ def refused():
 
 
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, hidden_rows, corners, one_index,
-         classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, refused]
+         classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
+         lines_of_functions, refused]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

@@ -171,7 +171,7 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
         program = capture(model, function, batch, list(RULES))
         names, given = _leaves(program, names_of(model, function, batch))
         folded = _folded(model).difference(mutations(program))
-        t = Translator(Builder(), shared.names, shared.constants)
+        t = Translator(Builder(), shared.names, shared.constants, recomputes=not evaluated)
         return _Entry(name, program, t, t.run(program, names, folded.__contains__), given)
     finally:
         for m, mode in modes:
@@ -287,7 +287,7 @@ def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
     loss, *outputs = results
     if loss.type.elements != 1 or loss.dtype not in FLOATS:
         raise UnsupportedError(f"the loss must be one floating-point number, got {loss.type}")
-    b.location = None
+    b.location = b.region = None
     for name, value in step.replaced():
         new = step.t.value(value)
         step.t.read.setdefault(names[name], new.type)

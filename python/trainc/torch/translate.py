@@ -5,7 +5,6 @@ import functools
 import inspect
 import operator
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,14 +13,13 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
 from ..emit import Builder, Type, Value
-from .capture import PREFIX
+from .capture import PREFIX, origin_of
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64",
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.bool: "i1"}
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 UNKNOWN = object()  # in place of what could not be translated and has no type
 RULES: dict[Any, Callable[..., Any]] = {}
-OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, __import__("trainc")))
 RANDOM = torch.Tag.nondeterministic_seeded
 
 
@@ -78,16 +76,6 @@ def type_of(tensor: torch.Tensor) -> Type:
     return Type(tuple(tensor.shape), DTYPES[tensor.dtype])
 
 
-def source_of(node: torch.fx.Node) -> tuple[str, int, str]:
-    """File, line and text that a node comes from: the innermost frame of the user's program, else of the library of models."""
-    frames = re.findall(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)', node.meta.get("stack_trace") or "")
-    frames = [f for f in frames if not f[0].startswith(("<", *OURS))]
-    for own in ([f for f in frames if "site-packages" not in f[0]], frames):
-        if own:
-            return own[-1][0], int(own[-1][1]), own[-1][2].strip()
-    return "", 0, ""
-
-
 @dataclass
 class Translator:
     """Walks the graph of one entry. Known values are torch tensors, the others are Values."""
@@ -95,6 +83,7 @@ class Translator:
     builder: Builder
     canonical: dict[str, str]  # of each parameter and buffer the name that the module has
     constants: dict[str, torch.Tensor]  # buffers made of large constants, shared by all entries
+    recomputes: bool = True  # what is in calls of torch.utils.checkpoint
     inputs: dict[str, Type] = field(default_factory=dict)
     read: dict[str, Type] = field(default_factory=dict)  # parameters and buffers that the body reads, by name
     findings: list[Finding] = field(default_factory=list)
@@ -258,8 +247,9 @@ class Translator:
         if not _any((args, kwargs), lambda x: isinstance(x, Value)) and RANDOM not in getattr(node.target, "tags", ()):
             with torch.no_grad():
                 return node.target(*args, **kwargs)
-        file, line, text = source_of(node)
-        self.b.location = (os.path.basename(file), line) if file else None
+        origin = origin_of(node)
+        self.b.location = (os.path.basename(origin.file), origin.line) if origin.file else None
+        self.b.region = origin.checkpoint if self.recomputes else None
         try:
             if node.target not in RULES:
                 raise Unsupported("no rule" + HINTS.get(str(node.target).removeprefix("aten.").split(".")[0], ""))
@@ -269,7 +259,7 @@ class Translator:
             return result
         except (Unsupported, ValueError) as e:
             module = (list((node.meta.get("nn_module_stack") or {}).values()) or [("", "")])[-1][0]
-            self.findings.append(Finding(str(node.target), module.removeprefix(PREFIX), file, line, text, str(e)))
+            self.findings.append(Finding(str(node.target), module.removeprefix(PREFIX), origin.file, origin.line, origin.text, str(e)))
             return self._stand_in(node.meta.get("val"))
 
     def _stand_in(self, meta: Any) -> Any:
@@ -283,7 +273,6 @@ class Translator:
 
 
 HINTS = {
-    "sort": ": for the k largest with k <= 8 use torch.topk",
     "randperm": ": make the permutation an input of the step",
     "multinomial": ": make what is drawn an input of the step",
 }

@@ -209,12 +209,12 @@ def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dr
             mask = t.b.reshape(mask, [mask.shape[0], 1, *mask.shape[1:]])
     batch = broadcast_shape(q.shape[:1], k.shape[:1], v.shape[:1])
     q, k, v = (t.b.broadcast(x, [*batch, *x.shape[1:]]) for x in (q, k, v))
-    if dropout_p or v.shape[-1] != q.shape[-1] or k.shape[1] != v.shape[1]:
+    if dropout_p == 1 or v.shape[-1] != q.shape[-1] or k.shape[1] != v.shape[1]:
         return t.b.reshape(_by_definition(t, q, k, v, mask, causal, dropout_p, scale), out.shape)
     values = [t.b.transpose(x, [0, 2, 1, 3]) for x in (q, k, v)]
     if scale is None and q.shape[-1] == 0:
         raise Unsupported("attention of heads without elements")
-    result = t.b.attention(*values, t.value(mask) if mask is not None else None, causal, scale)
+    result = t.b.attention(*values, t.value(mask) if mask is not None else None, causal, scale, dropout_p)
     return t.b.reshape(t.b.transpose(result, [0, 2, 1, 3]), out.shape)
 
 
