@@ -56,7 +56,7 @@ static bool removeDropout(Operation *op) {
     attention.removeSiteAttr();
     attention.removeStridesAttr();
     attention.getFirstMutable().clear();
-    return attention.removeRateAttr() != nullptr;
+    return static_cast<bool>(attention.removeRateAttr());
   };
   if (auto attention = dyn_cast<nn::AttentionOp>(op))
     return remove(attention);

@@ -260,7 +260,7 @@ LogicalResult Partitioner::convertByRule(Operation &op,
     locals[op.getResult(0)].value = cutter.placeDraws(
         dropout, cast<nn::DropoutOp>(op).getType(), plan.results[0]);
   else if (auto scores = dyn_cast<nn::RandomOpInterface>(local);
-           scores && scores.draws() &&
+           scores && !isa<nn::RandomOp>(local) && scores.draws() &&
            failed(cutter.placeScores(scores, op, lseOf(op, plan))))
     return failure();
   if (auto embedding = dyn_cast<nn::EmbeddingOp>(local))

@@ -13,6 +13,7 @@
 #include "trainc/Transforms/Passes.h"
 #include "trainc/step_abi.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallVectorExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/MathExtras.h"
 
