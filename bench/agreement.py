@@ -2,13 +2,15 @@
 """Exports, compiles and trains models of the corpus as models/reference.py does, and says how far they are from PyTorch.
 
 usage: agreement.py [--json FILE] [NAME ...]
+       agreement.py --held-out HASH [--count N] [--json FILE]
 
 A model agrees, is refused (at export, with a reason), fails later (when compiled, loaded or run), or is wrong. It agrees if of
 five updates of AdamW in float64 losses and norms are within 1e-9 and parameters and buffers within 1e-7; and in float32 losses
 within 1e-5 of PyTorch's, and the first norm no farther from float64 than 3 times PyTorch's float32 and 1e-6. Where PyTorch's own
 losses in float32 are farther than that from its float64, "limit" says how far. Models that drop out or add noise are also trained
 in float64 as they are, against PyTorch with the draws that trainc defines ("drawn": the largest of the three distances over its
-bar). --json keeps results, and takes those it has.
+bar). --json keeps results, and takes those it has. With --held-out, models that models/registry_draw.py draws by a hash are
+trained in this way in float64, whether they draw random numbers or not.
 """
 import argparse
 import contextlib
@@ -66,10 +68,12 @@ def distances(name, found, expected):
     return reference.farthest(losses, expected["f64"]["losses"]), reference.farthest(norms, expected["f64"]["norms"]), errors[worst], worst
 
 
-def with_draws(name):
+def with_draws(entry):
     """The largest distance over its bar of a model that is trained with its rates and noise."""
+    name = entry if isinstance(entry, str) else entry.name
+
     def example():
-        return models.cast(models.build(name), torch.float64)
+        return models.cast(models.build(entry), torch.float64)
 
     expected = reference.described(name, drawn.trained(example()))
     loss, norm, state, _ = distances(name, trained(example(), torch.float64), expected)
@@ -102,9 +106,30 @@ def measure(name):
             "seconds": round(time.perf_counter() - start, 1)}
 
 
+def measure_held_out(entry):
+    """As measure() of a model that has no result in reference.json."""
+    start = time.perf_counter()
+    try:
+        distance = with_draws(entry)
+    except trainc.UnsupportedError as error:
+        return {"status": "refused", "reason": str(error)}
+    except FailsLater as error:
+        return {"status": "fails later", "reason": str(error)}
+    return {"status": "agrees" if distance <= 1 else "wrong", "drawn": distance, "seconds": round(time.perf_counter() - start, 1)}
+
+
+def held_out(drawn_by, count):
+    """{name: what measures it} of the models that a hash draws."""
+    from models import registry_draw
+    chosen = [entry for entry, reason in registry_draw.draw(drawn_by, count) if not reason]
+    return {entry.name: lambda e=entry: measure_held_out(e) for entry in chosen}
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--json", metavar="FILE")
+    p.add_argument("--held-out", metavar="HASH")
+    p.add_argument("--count", type=int, default=30)
     p.add_argument("names", nargs="*", metavar="NAME")
     a = p.parse_args()
     warnings.simplefilter("ignore")
@@ -112,11 +137,15 @@ def main():
     if a.json and os.path.exists(a.json):
         with open(a.json) as f:
             results = json.load(f)
-    for name in a.names or models.entries():
+    if a.held_out:
+        todo = held_out(a.held_out, a.count)
+    else:
+        todo = {name: lambda n=name: measure(n) for name in a.names or models.entries()}
+    for name, measured in todo.items():
         if name in results and not a.names:
             continue
         try:
-            results[name] = measure(name)
+            results[name] = measured()
         except Exception as error:  # a defect of the exporter, or of this program
             results[name] = {"status": "fails later", "reason": f"{type(error).__name__}: {error}"}
         r = results[name]

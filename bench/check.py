@@ -250,6 +250,8 @@ def torch_rows():
             " 0 wrong, 0 fail later", pytorch.corpus),
         Row("agreement", "agreement", "f64, 5 updates of AdamW: losses and norms 1e-9, parameters 1e-7, with dropout and noise, too; f32:"
             " losses 1e-5, the first norm no farther from f64 than 3 x PyTorch's + 1e-6: all", pytorch.agreement),
+        Row("held-out", "held out", "30 models drawn from timm's and transformers' registries by the commit's hash: >= 80 % agree, 0 wrong,"
+            " 0 fail after export", pytorch.held_out),
         Row("rules", "rules and traps", "each operation with a rule: value and gradient of PyTorch's in f64; each trap of export holds;"
             " each way to draw is the definition's", pytorch.tests("torch-operations.py", "torch-traps.py", "torch-tensors.py", "torch-random.py")),
         Row("optimizers", "optimizers", "each x flags x schedulers, 50 updates; 10 updates in torch + 10 here against 20 in torch, and back:"

@@ -58,6 +58,20 @@ def agreement(folder):
     return judge(not named(results, "wrong") and not apart, "; ".join(text))
 
 
+def held_out(folder):
+    """Drawn by the commit's hash: the first result stands; later draws are commits of their own."""
+    path = os.path.join(folder, "held-out.json")
+    in_torch(os.path.join(ROOT, "bench", "agreement.py"), "--held-out", tables.git("rev-parse", "HEAD"), "--json", path)
+    with open(path) as f:
+        results = json.load(f)
+    agree, wrong, late = named(results, *AGREES), named(results, "wrong"), named(results, "fails later")
+    refused = {name: r["reason"].splitlines()[1].split()[0] if "\n" in r["reason"] else r["reason"][:60]
+               for name, r in results.items() if r["status"] == "refused"}
+    return judge(len(results) == 30 and len(agree) >= 24 and not wrong and not late, "; ".join([
+        f"{len(agree)} of {len(results)} agree; refused: {', '.join(f'{n} ({why})' for n, why in refused.items()) or 'none'}",
+        f"wrong: {', '.join(wrong) or 'none'}", f"fail later: {', '.join(late) or 'none'}"]))
+
+
 def tests(*names):
     """A row of lit tests."""
     def measure(folder):
