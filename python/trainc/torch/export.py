@@ -21,6 +21,7 @@ from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch, capture, names_of
 from .moments import Moments
 from .optim import groups_of
+from .parallel import Ranks, ranks_of
 from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
 
 NO_CONSTANT = object()
@@ -34,7 +35,7 @@ class Exported:
 
     text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers. inputs: of each entry, name ->
     type. batches: of each entry all names of its example batch, with the values of those that are constants. moments: how the optimizer's states are called. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that the
-    loss does not read; they are not in the module. frozen: those that it reads without a gradient.
+    loss does not read; they are not in the module. frozen: those that it reads without a gradient. mesh: the ranks that `step` compiles for.
     """
 
     text: str
@@ -46,6 +47,7 @@ class Exported:
     unused: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
     log: list[tuple[str, str]] = field(default_factory=list)
+    mesh: dict[str, int] = field(default_factory=dict)
 
     def save(self, path: str | os.PathLike, weights: str | os.PathLike) -> None:
         """Writes the text, and the weights as a safetensors file (`trainc-run --init`, `trainc.load(weights=)`)."""
@@ -70,6 +72,7 @@ class Exported:
              **options: Any) -> Step:
         """Compiles and loads it with its weights. `output` keeps the artifact; `options` are those of `trainc.compile`."""
         with tempfile.TemporaryDirectory() as folder:
+            options.setdefault("mesh", self.mesh or None)
             library = compile(self, output or os.path.join(folder, "step.so"), **options)
             weights = os.path.join(folder, "weights.safetensors")
             self.save_weights(weights)
@@ -168,8 +171,9 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
     if evaluated:
         model.eval()
     try:
-        program = capture(model, function, batch, list(RULES))
-        names, given = _leaves(program, names_of(model, function, batch))
+        inputs = names_of(model, function, batch)
+        program = capture(model, function, shared.ranks.whole(inputs, batch), list(RULES))
+        names, given = _leaves(program, inputs)
         folded = _folded(model).difference(mutations(program))
         t = Translator(Builder(), shared.names, shared.constants, recomputes=not evaluated)
         return _Entry(name, program, t, t.run(program, names, folded.__contains__), given)
@@ -180,9 +184,10 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
 
 @dataclass
 class _Shared:
-    """What the entries share: names of tensors as the module has them, and large constants."""
+    """What the entries share: names of tensors as the module has them, ranks, and large constants."""
 
     names: dict[str, str]
+    ranks: Ranks
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
@@ -209,7 +214,8 @@ def _refuse(findings: Sequence[Finding], what: str) -> None:
 def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None,
            optimizer: torch.optim.Optimizer | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
            accumulate: int = 1, precision: str | None = None, shapes: Sequence[Batch] = (),
-           evals: Mapping[str, Any] | None = None) -> Exported:
+           evals: Mapping[str, Any] | None = None, mesh: Mapping[str, int] | None = None,
+           parallel: Mapping[str, str] | str | None = None, batch_dims: Mapping[str, int | None] | None = None) -> Exported:
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
 
     example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step.
@@ -228,13 +234,20 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     evals: name -> function of the model and `example_batch`, or a pair of a function and a batch; exported in eval
         mode. It returns a tensor, a tuple, or a dict of names.
 
+    mesh: the ranks, {"data": 2, "model": 2}. Batches are those of one rank: with "data" or "host" all ranks' are trained as one
+        batch, in the order of ranks.
+    parallel: tensor parallel over "model", name of modules with * -> "colwise" or "rowwise", as in
+        torch.distributed.tensor.parallel; "auto": the plan of a model of transformers.
+    batch_dims: of inputs the dimension along which ranks have their part, or None for what is the same on all. Without: the
+        first one, where it is as large as that of the first input.
+
     UnsupportedError lists all operations that cannot be translated, each with its line in the user's program.
     """
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.device.type != "cpu":
             raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
     names, tied = _canonical(model)
-    shared = _Shared(names)
+    shared = _Shared(names, ranks_of(model, names, mesh, parallel, batch_dims))
     clauses = _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
     steps, heads = [], {}
     for i, batch in enumerate([example_batch, *shapes]):
@@ -261,22 +274,23 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     group_of = {p: g.name for g in groups for p in g.parameters if p in trained}
     if not group_of:
         raise UnsupportedError("nothing is trained: the loss has no gradient for any parameter of the optimizer")
-    lines = [g.text for g in groups]
+    ranks = shared.ranks
+    lines = ranks.head() + [g.text for g in groups]
     for name, kept in held.items():
         kind = "param" if name in parameters else "buffer"
         end = "" if kind == "buffer" else f" optimizer({symbol(group_of[name])})" if name in group_of else " frozen"
         init = listed(bytes_of(tensors[name]), kept) if name in shared.constants else "zeros"
-        lines.append(f"train.{kind} {symbol(name)} : {kept} init({init}){end}")
+        lines.append(f"train.{kind} {symbol(name)} : {kept} init({init}){end}{ranks.of_parameter(name)}")
     for step in steps:
-        lines += step.text(f"train.step {symbol(step.name)}({_ports(step.t.inputs)}){heads[step.name]}")
+        lines += step.text(f"train.step {symbol(step.name)}({_ports(step.t.inputs, ranks)}){heads[step.name]}")
     for entry in entries[len(steps):]:
         outputs = entry.outputs()
         labels = ", ".join(map(quoted, _labels(_results(entry), entry.name)))
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
-        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs)}) -> ({labels})")
+        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs, ranks)}) -> ({labels})")
     return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, Moments.of(optimizer, by_id), tied,
                     [name for name in parameters if name not in held], [name for name in parameters if name in held and name not in group_of],
-                    [line for e in entries for line in e.t.log])
+                    [line for e in entries for line in e.t.log], ranks.mesh)
 
 
 def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
@@ -325,12 +339,12 @@ def _clauses(norm: float | None, value: float | None, accumulate: int, precision
     return clauses + (" precision(compute = bf16)" if precision else "")
 
 
-def _ports(inputs: Mapping[str, Type]) -> str:
-    return ", ".join(f"%{name}: {type}" for name, type in inputs.items())
+def _ports(inputs: Mapping[str, Type], ranks: Ranks) -> str:
+    return ", ".join(f"%{name}: {type}{ranks.of_input(name)}" for name, type in inputs.items())
 
 
 def report(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None) -> str:
     """Every operation of the step and its translation, or why it has none; a line each."""
-    t = _entry("step", model, loss, example_batch, _Shared(_canonical(model)[0])).t
+    t = _entry("step", model, loss, example_batch, _Shared(_canonical(model)[0], Ranks())).t
     lines = [f"{operation:40} {text or '(nothing)'}" for operation, text in t.log]
     return "\n".join(lines + [f"NOT TRANSLATED {finding}" for finding in t.findings]) + "\n"
