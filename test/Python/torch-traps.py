@@ -376,6 +376,48 @@ def checkpointed():
         assert "use_reentrant=False" in str(e), e
 
 
+def autocast():
+    """What a region casts, and one without inside of it, is cast here, too; precision="autocast" is a region around the loss."""
+    class Cast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                h = F.gelu(self.a(x))
+                with torch.autocast("cpu", enabled=False):
+                    h = self.b(h.float())
+            return F.cross_entropy(self.c(h), torch.tensor([0, 3, 1, 2, 2]))
+
+    def casts_of(text):
+        return text.count(" to bf16 : ")
+
+    model, x = Cast().float(), torch.randn(5, 8, dtype=torch.float32)
+    inside = agree(model, (x,), bar=2e-2, parameters=2e-2)
+    assert casts_of(inside.text) == 3, inside.text  # of x, a's weight and its bias
+    around = agree_in_autocast(model, x)
+    assert casts_of(around.text) > 3, around.text
+
+
+def agree_in_autocast(model, x):
+    def around(m, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return m(x)
+
+    reference = copy.deepcopy(model)
+    exported = trainc.torch.export(model, (x,), optimizer=adamw(model.parameters()), precision="autocast")
+    theirs = adamw(reference.parameters())
+    with exported.step() as step:
+        for _ in range(3):
+            theirs.zero_grad()
+            loss = around(reference, x)
+            loss.backward()
+            theirs.step()
+            assert abs(step(x).loss - loss.item()) <= 2e-2 * loss.item()
+    return exported
+
+
 def lines_of_functions():
     """Operations of plain functions, called from a forward, are known by their own lines."""
     class Calls(nn.Module):
@@ -404,14 +446,11 @@ def refused():
         def forward(self, x, kind):
             if kind == "drawn":
                 return (torch.multinomial(self.fc(x).softmax(1), 4) * self.fc(x)).mean() + torch.randperm(4).to(x.dtype).mean() * self.fc(x).mean()
-            if kind == "autocast":
-                with torch.autocast("cpu", torch.bfloat16):
-                    return self.fc(x).mean()
             if kind == "masked":
                 return self.fc(x)[x > 0].mean()
             return self.fc(x)
 
-    for kind, *said in [("drawn", "2 operations", "aten.multinomial", "torch-traps.py:", "aten.randperm", "an input of the step"), ("autocast", "autocast"),
+    for kind, *said in [("drawn", "2 operations", "aten.multinomial", "torch-traps.py:", "aten.randperm", "an input of the step"),
                         ("masked", "depend"), ("all", "one floating-point number", "5x4")]:
         try:
             trainc.torch.export(Model(), (torch.randn(5, 4), kind), lambda m, x, kind: m(x, kind))
@@ -431,7 +470,7 @@ def refused():
 
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, hidden_rows, corners, one_index,
          classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
-         lines_of_functions, refused]
+         autocast, lines_of_functions, refused]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

@@ -128,10 +128,8 @@ def origin_of(node: torch.fx.Node) -> Origin:
 
 
 def _keep_regions(graph: torch.fx.Graph) -> None:
-    """Detaches what `no_grad` regions return, and refuses autocast: run_decompositions inlines both and forgets them."""
+    """Detaches what `no_grad` regions return: run_decompositions inlines them and forgets it. (Of autocast it traces the casts.)"""
     for node in list(graph.nodes):
-        if node.op == "call_function" and node.target is torch.ops.higher_order.wrap_with_autocast:
-            raise UnsupportedError("an autocast region inside the model: use precision=\"bf16\" for the whole step")
         if node.op != "call_function" or node.target is not torch.ops.higher_order.wrap_with_set_grad_enabled or node.args[0]:
             continue
         for result in list(node.users):
@@ -141,10 +139,19 @@ def _keep_regions(graph: torch.fx.Graph) -> None:
             result.replace_all_uses_with(detached, delete_user_cb=lambda user: user is not detached)
 
 
+def _autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+    def cast(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return function(*args, **kwargs)
+
+    return cast
+
+
 def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
-            kept: Sequence[torch._ops.OpOverload]) -> torch.export.ExportedProgram:
+            kept: Sequence[torch._ops.OpOverload], autocast: bool = False) -> torch.export.ExportedProgram:
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
-    entry = _Entry(model, function or loss_of)
+    function = function or loss_of
+    entry = _Entry(model, _autocast(function) if autocast else function)
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     try:
         with _Origins():

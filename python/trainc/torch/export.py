@@ -172,7 +172,7 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
         model.eval()
     try:
         inputs = names_of(model, function, batch)
-        program = capture(model, function, shared.ranks.whole(inputs, batch), list(RULES))
+        program = capture(model, function, shared.ranks.whole(inputs, batch), list(RULES), shared.autocast)
         names, given = _leaves(program, inputs)
         folded = _folded(model).difference(mutations(program))
         t = Translator(Builder(), shared.names, shared.constants, recomputes=not evaluated)
@@ -184,10 +184,11 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
 
 @dataclass
 class _Shared:
-    """What the entries share: names of tensors as the module has them, ranks, and large constants."""
+    """What the entries share: names of tensors as the module has them, ranks, whether all is in autocast, and large constants."""
 
     names: dict[str, str]
     ranks: Ranks
+    autocast: bool = False
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
@@ -227,8 +228,8 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     scheduler: of torch.optim.lr_scheduler, of this optimizer, stepped once per update; it counts the step's updates.
     clip_grad_norm, clip_grad_value: as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ before each update.
     accumulate: micro-batches per update; losses are averaged.
-    precision: "bf16" computes products, attention and convolutions in bf16, as docs/Language.md says; None as the
-        model is.
+    precision: "bf16" computes products, attention and convolutions in bf16, as docs/Language.md says; "autocast" casts as
+        torch.autocast("cpu", torch.bfloat16) around the loss; None as the model is, with the autocast regions that it has.
     shapes: more example batches, of other shapes: a step for each, which all train the same model. A call takes the one that
         the batch fits; an open window goes on in any of them.
     evals: name -> function of the model and `example_batch`, or a pair of a function and a batch; exported in eval
@@ -247,7 +248,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         if tensor.device.type != "cpu":
             raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
     names, tied = _canonical(model)
-    shared = _Shared(names, ranks_of(model, names, mesh, parallel, batch_dims))
+    shared = _Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast")
     clauses = _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
     steps, heads = [], {}
     for i, batch in enumerate([example_batch, *shapes]):
@@ -334,9 +335,9 @@ def _clauses(norm: float | None, value: float | None, accumulate: int, precision
     clauses = f" clip(global_norm<{number(norm)}>)" if norm is not None else ""
     clauses += f" clip(value<{number(value)}>)" if value is not None else ""
     clauses += f" accumulate({accumulate})" if accumulate != 1 else ""
-    if precision not in (None, "bf16"):
-        raise UnsupportedError(f"precision {precision!r}: expected None or 'bf16'")
-    return clauses + (" precision(compute = bf16)" if precision else "")
+    if precision not in (None, "bf16", "autocast"):
+        raise UnsupportedError(f"precision {precision!r}: expected None, 'bf16' or 'autocast'")
+    return clauses + (" precision(compute = bf16)" if precision == "bf16" else "")
 
 
 def _ports(inputs: Mapping[str, Type], ranks: Ranks) -> str:
