@@ -418,6 +418,37 @@ def agree_in_autocast(model, x):
     return exported
 
 
+def eight_bits():
+    """Frozen weights in int8 train what a model with the rounded weights trains, and are nowhere kept wider."""
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = nn.ModuleList(nn.Linear(16, 16, bias=i == 0) for i in range(2)).requires_grad_(False)
+            self.down, self.up = nn.Linear(16, 2, bias=False), nn.Linear(2, 16, bias=False)
+            self.base[1].weight.data[3] = 0
+
+        def forward(self, x):
+            for layer in self.base:
+                x = torch.tanh(layer(x)) + self.up(self.down(x))
+            return x.square().mean()
+
+    def rounded(w):
+        scale = w.abs().amax(1, keepdim=True) / 127
+        return (w / torch.where(scale > 0, scale, 1.0)).round() * scale
+
+    model, x = Adapted(), (torch.randn(5, 16),)
+    wanted = copy.deepcopy(model)
+    for layer in wanted.base:
+        layer.weight.data = rounded(layer.weight.data)
+    narrow = trainc.torch.export(model, x, optimizer=adamw([p for p in model.parameters() if p.requires_grad]), frozen="int8")
+    assert "tensor<16x16xi8>" in narrow.text and narrow.text.count("train.recompute") == 2, narrow.text
+    wide = trainc.torch.export(wanted, x, optimizer=adamw([p for p in wanted.parameters() if p.requires_grad]))
+    with narrow.step() as one, wide.step() as other:
+        for _ in range(3):
+            a, b = one(*x), other(*x)
+            assert abs(a.loss - b.loss) <= 1e-12 * b.loss and abs(a.grad_norm - b.grad_norm) <= 1e-12 * b.grad_norm, (a, b)
+
+
 def lines_of_functions():
     """Operations of plain functions, called from a forward, are known by their own lines."""
     class Calls(nn.Module):
@@ -470,7 +501,7 @@ def refused():
 
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, hidden_rows, corners, one_index,
          classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
-         autocast, lines_of_functions, refused]
+         autocast, eight_bits, lines_of_functions, refused]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

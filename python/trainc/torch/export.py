@@ -175,7 +175,7 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
         program = capture(model, function, shared.ranks.whole(inputs, batch), list(RULES), shared.autocast)
         names, given = _leaves(program, inputs)
         folded = _folded(model).difference(mutations(program))
-        t = Translator(Builder(), shared.names, shared.constants, recomputes=not evaluated)
+        t = Translator(Builder(), shared.names, shared.constants, not evaluated, shared.int8)
         return _Entry(name, program, t, t.run(program, names, folded.__contains__), given)
     finally:
         for m, mode in modes:
@@ -184,11 +184,13 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
 
 @dataclass
 class _Shared:
-    """What the entries share: names of tensors as the module has them, ranks, whether all is in autocast, and large constants."""
+    """What the entries share: names of tensors as the module has them, ranks, whether all is in autocast, frozen weights in 8 bits (None: as they are), and large
+    constants."""
 
     names: dict[str, str]
     ranks: Ranks
     autocast: bool = False
+    int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
@@ -216,7 +218,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
            optimizer: torch.optim.Optimizer | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
            accumulate: int = 1, precision: str | None = None, shapes: Sequence[Batch] = (),
            evals: Mapping[str, Any] | None = None, mesh: Mapping[str, int] | None = None,
-           parallel: Mapping[str, str] | str | None = None, batch_dims: Mapping[str, int | None] | None = None) -> Exported:
+           frozen: str | None = None, parallel: Mapping[str, str] | str | None = None, batch_dims: Mapping[str, int | None] | None = None) -> Exported:
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
 
     example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step.
@@ -230,6 +232,9 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     accumulate: micro-batches per update; losses are averaged.
     precision: "bf16" computes products, attention and convolutions in bf16, as docs/Language.md says; "autocast" casts as
         torch.autocast("cpu", torch.bfloat16) around the loss; None as the model is, with the autocast regions that it has.
+    frozen: "int8" stores the weights of linear layers that require no gradient in 8 bits: row o is scale[o] = max |w[o]| / 127 times
+        w[o] / scale[o], rounded half to even. Products widen them one layer at a time. In the step they are NAME.int8 and
+        NAME.scale.
     shapes: more example batches, of other shapes: a step for each, which all train the same model. A call takes the one that
         the batch fits; an open window goes on in any of them.
     evals: name -> function of the model and `example_batch`, or a pair of a function and a batch; exported in eval
@@ -247,8 +252,10 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.device.type != "cpu":
             raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
+    if frozen not in (None, "int8"):
+        raise UnsupportedError(f"frozen {frozen!r}: expected None or 'int8'")
     names, tied = _canonical(model)
-    shared = _Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast")
+    shared = _Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast", {} if frozen == "int8" else None)
     clauses = _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
     steps, heads = [], {}
     for i, batch in enumerate([example_batch, *shapes]):
@@ -266,6 +273,8 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     for entry in entries:
         held |= entry.t.read
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers()), **shared.constants}
+    for name, (values, scale) in (shared.int8 or {}).items():
+        tensors |= {f"{name}.int8": values, f"{name}.scale": scale}
     parameters = {name: p for name, p in model.named_parameters() if names[name] == name}
     trained = {names[name] for name in _trained(steps[0].program) if parameters[names[name]].requires_grad}
     if optimizer is None:

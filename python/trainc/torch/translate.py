@@ -1,11 +1,12 @@
 """From a graph of ATen operations to the body of an entry: known values are computed, all others go through rules."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +77,23 @@ def type_of(tensor: torch.Tensor) -> Type:
     return Type(tuple(tensor.shape), DTYPES[tensor.dtype])
 
 
+@dataclass(frozen=True)
+class Int8:
+    """A frozen weight that is stored in 8 bits: row o is scale[o] times values[o], each as the name of a buffer. A product widens it
+    when it needs it, also in the backward pass."""
+
+    values: str
+    scale: str
+    type: Type
+
+
+def quantized(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(values, scale): symmetric, by rows: scale = max |w| / 127, values = w / scale rounded half to even."""
+    scale = weight.detach().abs().amax(1) / 127
+    values = (weight.detach() / torch.where(scale > 0, scale, 1.0)[:, None]).round().clamp(-127, 127)
+    return values.to(torch.int8), scale
+
+
 @dataclass
 class Translator:
     """Walks the graph of one entry. Known values are torch tensors, the others are Values."""
@@ -84,11 +102,13 @@ class Translator:
     canonical: dict[str, str]  # of each parameter and buffer the name that the module has
     constants: dict[str, torch.Tensor]  # buffers made of large constants, shared by all entries
     recomputes: bool = True  # what is in calls of torch.utils.checkpoint
+    int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None  # what frozen weights become, if they are stored so
     inputs: dict[str, Type] = field(default_factory=dict)
     read: dict[str, Type] = field(default_factory=dict)  # parameters and buffers that the body reads, by name
     findings: list[Finding] = field(default_factory=list)
     log: list[tuple[str, str]] = field(default_factory=list)  # operations and what became of them
     node: torch.fx.Node | None = None
+    _widenings: int = 0
 
     # What rules use.
 
@@ -110,9 +130,28 @@ class Translator:
             return self._constant(x)
         if isinstance(x, Value):
             return self.b.cast(x, dtype) if dtype else x
+        if isinstance(x, Int8):
+            return self.value(self._widened(x), dtype)
         if isinstance(x, bool | int | float):
             return self.b.splat(x, (), dtype or ("i1" if isinstance(x, bool) else "i64" if isinstance(x, int) else "f32"))
         raise Unsupported(f"expected a tensor or a number, got {x!r}")
+
+    def _widened(self, x: Int8) -> Value:
+        values, scale = (self.b.read(name, self.read[name]) for name in (x.values, x.scale))
+        return self.b.binary("mul", self.b.cast(values, x.type.dtype), self.b.reshape(scale, [x.type.shape[0], 1]))
+
+    @contextlib.contextmanager
+    def with_weight(self, x: Any) -> Iterator[Value]:
+        """The Value of a weight; one of 8 bits is widened again for the gradients of what is done within."""
+        if not isinstance(x, Int8) or not self.recomputes or self.b.region is not None:
+            yield self.value(x)
+            return
+        self._widenings += 1
+        self.b.region = -self._widenings
+        try:
+            yield self._widened(x)
+        finally:
+            self.b.region = None
 
     def _constant(self, x: torch.Tensor) -> Value:
         type = type_of(x)
@@ -233,7 +272,15 @@ class Translator:
             raise Unsupported(f"an input of kind {spec.kind.name}")
         if not node.users:
             return None
-        type = self.read[name] = type_of(node.meta["val"])
+        type = type_of(node.meta["val"])
+        if self.int8 is not None and spec.kind == InputKind.PARAMETER and _multiplies(program, node):
+            stored = Int8(f"{name}.int8", f"{name}.scale", type)
+            if name not in self.int8:
+                self.int8[name] = quantized(program.state_dict[spec.target])
+            for key, tensor in zip((stored.values, stored.scale), self.int8[name]):
+                self.read[key] = type_of(tensor)
+            return stored
+        self.read[name] = type
         return self.b.read(name, type)
 
     def _call(self, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
@@ -244,7 +291,7 @@ class Translator:
             return UNKNOWN
         if node.target is operator.getitem:
             return args[0][args[1]]
-        if not _any((args, kwargs), lambda x: isinstance(x, Value)) and RANDOM not in getattr(node.target, "tags", ()):
+        if not _any((args, kwargs), lambda x: isinstance(x, Value | Int8)) and RANDOM not in getattr(node.target, "tags", ()):
             with torch.no_grad():
                 return node.target(*args, **kwargs)
         origin = origin_of(node)
@@ -270,6 +317,13 @@ class Translator:
             except Unsupported:
                 return UNKNOWN
         return tuple(map(self._stand_in, meta)) if isinstance(meta, tuple | list) else UNKNOWN
+
+
+def _multiplies(program: torch.export.ExportedProgram, node: torch.fx.Node) -> bool:
+    """Whether a parameter is frozen and nothing but the weight of linear layers."""
+    target = program.graph_signature.inputs_to_parameters[node.name]
+    return (not program.state_dict[target].requires_grad and node.meta["val"].dim() == 2
+            and all(user.target is torch.ops.aten.linear.default and list(user.args).index(node) == 1 for user in node.users))
 
 
 HINTS = {

@@ -17,12 +17,14 @@ A = torch.ops.aten
 
 @rule(A.linear.default)
 def linear(t: Translator, x: Value, weight: Any, bias: Any = None) -> Value:
-    x, weight = t.value(x), t.value(weight)
-    if weight.rank == 1:  # without the dimension of outputs
-        return t.b.reshape(linear(t, x, t.b.reshape(weight, [1, *weight.shape]), t.b.reshape(bias, [1]) if bias else None), t.out.shape)
-    vector = x.rank == 1
-    out = t.b.matmul(t.b.reshape(x, [1, *x.shape]) if vector else x, weight, t.value(bias) if bias is not None else None, transpose_rhs=True)
-    return t.b.reshape(out, out.shape[1:]) if vector else out
+    x = t.value(x)
+    bias = t.value(bias) if bias is not None else None
+    with t.with_weight(weight) as weight:
+        if weight.rank == 1:  # without the dimension of outputs
+            return t.b.reshape(linear(t, x, t.b.reshape(weight, [1, *weight.shape]), t.b.reshape(bias, [1]) if bias else None), t.out.shape)
+        vector = x.rank == 1
+        out = t.b.matmul(t.b.reshape(x, [1, *x.shape]) if vector else x, weight, bias, transpose_rhs=True)
+        return t.b.reshape(out, out.shape[1:]) if vector else out
 
 
 @rule(A.mm.default, A.bmm.default, A.matmul.default)
