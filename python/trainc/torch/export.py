@@ -284,6 +284,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     group_of = {p: g.name for g in groups for p in g.parameters if p in trained}
     if not group_of:
         raise UnsupportedError("nothing is trained: the loss has no gradient for any parameter of the optimizer")
+    read = {*held, *(shared.int8 or ())}
     ranks = shared.ranks
     lines = ranks.head() + [g.text for g in groups]
     for name, kept in held.items():
@@ -299,7 +300,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
         lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs, ranks)}) -> ({labels})")
     return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, Moments.of(optimizer, by_id), tied,
-                    [name for name in parameters if name not in held], [name for name in parameters if name in held and name not in group_of],
+                    [name for name in parameters if name not in read], [name for name in parameters if name in read and name not in group_of],
                     [line for e in entries for line in e.t.log], ranks.mesh)
 
 
