@@ -250,6 +250,8 @@ def torch_rows():
             " 0 wrong, 0 fail later", pytorch.corpus),
         Row("agreement", "agreement", "f64, 5 updates of AdamW: losses and norms 1e-9, parameters 1e-7, with dropout and noise, too; f32:"
             " losses 1e-5, the first norm no farther from f64 than 3 x PyTorch's + 1e-6: all", pytorch.agreement),
+        Row("training", "real training", "CNN, GPT, ERNIE: 500 updates on real data, 3 seeds each side: the last loss within PyTorch's spread",
+            pytorch.real_training),
         Row("held-out", "held out", "30 models drawn from timm's and transformers' registries by the commit's hash: >= 80 % agree, 0 wrong,"
             " 0 fail after export", pytorch.held_out),
         Row("rules", "rules and traps", "each operation with a rule: value and gradient of PyTorch's in f64; each trap of export holds;"
