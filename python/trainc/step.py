@@ -165,6 +165,7 @@ class Step:
                  deadline: float = 0.0):
         self.path = os.fspath(path)
         self.exported_optimizer: Any = None
+        self.tied: Mapping[str, Sequence[str]] = {}  # other names of a tensor, by the step's
         if not os.path.exists(self.path):
             raise NotFoundError(f"there is no artifact {self.path}")
         self._trainer = Trainer(
@@ -304,9 +305,10 @@ class Step:
         Floating types convert into each other (to nearest even), all others only to themselves. Shapes that differ,
         and with `strict` names that one side lacks, are a MismatchError that lists them all; nothing has changed then.
         """
+        state, wrong = self._without_ties(state)
         missing = [name for name in self._tensors if name not in state]
         unexpected = [name for name in state if name not in self._tensors]
-        wrong, views = [], {}
+        views = {}
         for name, i in self._tensors.items():
             if name in state:
                 try:
@@ -321,6 +323,19 @@ class Step:
             for i, v in views.items():
                 self._write(i, v)
         return LoadResult(missing, unexpected)
+
+    def _without_ties(self, state: Mapping[str, Any]) -> tuple[dict, list]:
+        """The state with one name for each tensor, and what is wrong: names of one tensor that have two values."""
+        state, wrong = dict(state), []
+        for name, others in self.tied.items():
+            for other in others:
+                if other not in state:
+                    continue
+                value = state.pop(other)
+                first = state.setdefault(name, value)
+                if first is not value and not bool((first == value).all()):
+                    wrong.append(f"{other} and {name} are one tensor, but have two values")
+        return state, wrong
 
     def read(self, name: str, state: str | None = None, as_torch: bool = False):
         """A copy of a parameter or buffer, or of its optimizer state `state`, such as "mu"."""

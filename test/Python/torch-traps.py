@@ -449,6 +449,29 @@ def eight_bits():
             assert abs(a.loss - b.loss) <= 1e-12 * b.loss and abs(a.grad_norm - b.grad_norm) <= 1e-12 * b.grad_norm, (a, b)
 
 
+def two_values():
+    """Names of one parameter must have one value; each of them alone will do."""
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(6, 4), nn.Linear(4, 6, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids):
+            return F.cross_entropy(self.head(self.table(ids)), ids)
+
+    model, w = Tied(), torch.randn(6, 4)
+    with trainc.torch.export(model, (torch.tensor([1, 2]),)).step() as step:
+        for state in (model.state_dict(), {"head.weight": w}, {"table.weight": w}, {"table.weight": w, "head.weight": w.clone()}):
+            step.load_state_dict(state)
+        assert torch.equal(step.state_dict(as_torch=True)["table.weight"], w)
+        try:
+            step.load_state_dict({"table.weight": w, "head.weight": w + 1})
+            raise AssertionError("two values are not refused")
+        except trainc.MismatchError as e:
+            assert "head.weight and table.weight are one tensor" in str(e), e
+
+
 def lines_of_functions():
     """Operations of plain functions, called from a forward, are known by their own lines."""
     class Calls(nn.Module):
@@ -489,9 +512,10 @@ def refused():
         except trainc.UnsupportedError as e:
             assert all(text in str(e) for text in said), (kind, str(e))
     assert "NOT TRANSLATED aten.multinomial" in trainc.torch.report(Model(), (torch.randn(5, 4), "drawn"), lambda m, x, kind: m(x, kind))
-    x = torch.randn(5, 4)
+    x, not_a_number = torch.randn(5, 4), nn.Linear(4, 1)
+    not_a_number.weight.data[0, 1] = torch.nan
     for broken, x, said in [(nn.Linear(4, 1).requires_grad_(False), x, "nothing is trained"), (nn.Linear(3, 1), x, "torch.export cannot capture"),
-                            (nn.Linear(4, 1, device="meta"), x, "device meta"), (nn.Linear(4, 1), (x > 0).to(torch.uint8), "torch.uint8")]:
+                            (nn.Linear(4, 1, device="meta"), x, "device meta"), (not_a_number, x, "weight holds NaN"), (nn.Linear(4, 1), (x > 0).to(torch.uint8), "torch.uint8")]:
         try:
             trainc.torch.export(broken, (x,), lambda m, x: m(x.double()).mean(), torch.optim.SGD(broken.parameters(), 0.1))
             raise AssertionError(f"{said}: not refused")
@@ -501,7 +525,7 @@ def refused():
 
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, hidden_rows, corners, one_index,
          classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
-         autocast, eight_bits, lines_of_functions, refused]
+         autocast, eight_bits, two_values, lines_of_functions, refused]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

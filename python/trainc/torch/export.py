@@ -5,6 +5,7 @@ import json
 import os
 import struct
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from .optim import groups_of
 from .parallel import Ranks, ranks_of
 from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
 
+TESTED = (2, 15), (2, 15)  # the oldest and the newest version of torch
 NO_CONSTANT = object()
 NO_GRADIENT = {torch.ops.aten.detach.default}
 SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
@@ -78,7 +80,7 @@ class Exported:
             self.save_weights(weights)
             step = Step(library, threads=threads, device=device, seed=seed)
             step.load_weights(weights)
-            step.exported_optimizer = self.moments
+            step.exported_optimizer, step.tied = self.moments, self.tied
             for entry, batch in self.batches.items():
                 step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT})
             return step
@@ -214,6 +216,13 @@ def _refuse(findings: Sequence[Finding], what: str) -> None:
                                "nothing was exported; trainc.torch.report(model, batch) lists every operation with its translation", unique)
 
 
+def _warn_of_version() -> None:
+    version = tuple(map(int, torch.__version__.split("+")[0].split(".")[:2]))
+    if not TESTED[0] <= version <= TESTED[1]:
+        oldest, newest = (".".join(map(str, v)) for v in TESTED)
+        warnings.warn(f"torch {torch.__version__}: the export is tested with torch {oldest} to {newest}", stacklevel=3)
+
+
 def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None,
            optimizer: torch.optim.Optimizer | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
            accumulate: int = 1, precision: str | None = None, shapes: Sequence[Batch] = (),
@@ -249,7 +258,10 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
 
     UnsupportedError lists all operations that cannot be translated, each with its line in the user's program.
     """
+    _warn_of_version()
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.device.type == "cpu" and bool(tensor.isnan().any()):
+            raise UnsupportedError(f"{name} holds NaN: nothing that is trained from there has a value")
         if tensor.device.type != "cpu":
             raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
     if frozen not in (None, "int8"):
