@@ -343,10 +343,11 @@ class Builder:
                        [x.type, operands[2].type, operands[3].type])
 
     def attention(self, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, scale: float | None,
-                  dropout: float = 0.0) -> Value:
-        """q is [B, Tq, H, D], k and v are [B, Tk, Hk, D]; probabilities are dropped out at a rate."""
+                  dropout: float = 0.0, window: int | None = None) -> Value:
+        """q is [B, Tq, H, D], k and v are [B, Tk, Hk, D]; probabilities are dropped out at a rate, a causal query sees `window` keys."""
         words = (f" mask {mask.name}" if mask else "") + " causal" * causal
         words += f" scale {number(scale)}" if scale is not None else ""
+        words += f" window {window}" if window else ""
         words += f" dropout {number(dropout)}" if dropout else ""
         types = ", ".join(str(t.type) for t in (q, k, mask) if t)
         b, t, h, _ = q.shape

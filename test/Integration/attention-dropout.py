@@ -29,6 +29,7 @@ CASES = [
     ("f64", 2, 9, 8, 4, 2, 5, 0.25, ""),
     ("f64", 1, 41, 41, 2, 1, 8, 0.1, "causal"),
     ("f32", 2, 70, 67, 2, 2, 16, 0.5, "causal scale 0.3"),
+    ("f32", 1, 150, 150, 4, 2, 16, 0.1, "causal window 40"),
     ("f32", 1, 5, 3, 2, 1, 4, 0.9, ""),
     ("bf16", 1, 33, 64, 2, 2, 32, 0.1, ""),
     ("f16", 1, 20, 20, 2, 1, 16, 0.1, "causal"),
@@ -80,9 +81,12 @@ train.eval @eval() -> ("out") {{
         scores = self.scale * np.einsum("bihd,bjhd->bhij", q, k)
         if "causal" in self.words:
             i, j = np.indices(scores.shape[2:])
-            scores = np.where(j <= i + scores.shape[3] - scores.shape[2], scores, -np.inf)
-        p = np.exp(scores - scores.max(-1, keepdims=True))
-        p /= p.sum(-1, keepdims=True)
+            last = i + scores.shape[3] - scores.shape[2]
+            window = int(self.words.split("window ")[1]) if "window" in self.words else np.inf
+            scores = np.where((j <= last) & (j > last - window), scores, -np.inf)
+        top = scores.max(-1, keepdims=True)
+        p = np.exp(scores - np.where(np.isfinite(top), top, 0))
+        p /= np.maximum(p.sum(-1, keepdims=True), 1e-300)  # a query may see no key
         out = np.einsum("bhij,bjhd->bihd", p * draws, v)
         dp = np.einsum("bihd,bjhd->bhij", self.dout, v) * draws
         ds = self.scale * p * (dp - (p * dp).sum(-1, keepdims=True))

@@ -112,6 +112,8 @@ CASES = {
         (lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 4), (5, 6)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.arange(30).view(5, 6) % 4 != 1), (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 4)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (2, 3, 5, 4), (2, 3, 5, 4), (2, 3, 5, 6)),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.ones(5, 5).bool().tril() & ~torch.ones(5, 5).bool().tril(-3)), *[(2, 3, 5, 4)] * 3),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.ones(5, 7).bool().tril(2) & ~torch.ones(5, 7).bool().tril(-1)), (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (2, 5, 4), (2, 6, 4), (2, 6, 4)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), (2, 4, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True, attn_mask=torch.zeros(5, 5)), (2, 4, 5, 4), (2, 2, 5, 4), (2, 2, 5, 3)),

@@ -17,6 +17,8 @@ static constexpr int64_t kBlock = 16;
 template <typename Op> void AttentionEmitter::setScores(Op op) {
   std::optional<APFloat> value = op.getScale();
   scale = value ? value->convertToDouble() : 1 / std::sqrt(double(headSize));
+  if (op.getWindow()) // of 32 bits with what is added to it
+    window = std::min<int64_t>(*op.getWindow(), rows + columns);
   if (op.getRate()) {
     rate = op.getRate()->convertToDouble();
     site = *op.getSite();

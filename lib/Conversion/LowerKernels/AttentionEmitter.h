@@ -54,6 +54,8 @@ struct AttentionEmitter {
   int64_t blockLanes = kLanes;
   mlir::VectorType vectorType;
   bool causal;
+  /// How many keys a query sees at most; all without.
+  std::optional<int64_t> window;
   double scale;
   HeadMatrix q, k, v;
   mlir::Value lse;
@@ -187,6 +189,8 @@ protected:
                                                 mlir::Value dp, mlir::Value lse,
                                                 mlir::Value delta);
 
+  /// The first block of keys that a block of queries from `first` sees.
+  mlir::Value firstKeys(LoopBuilder &l, mlir::Value first);
   /// The end of the keys that a block of queries from `first` sees.
   mlir::Value visibleKeys(LoopBuilder &l, mlir::Value first);
 

@@ -65,10 +65,12 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
     Value row = l.add(l.mul(member, rows), low);
     return {wideSums, l.mul(row, headSize), headSize, compute};
   };
-  // No key is visible to the first queries if there are more of them.
-  if (dq.memref && causal && rows > columns)
+  // No key is visible to the first queries if there are more of them; with a window
+  // the first block of keys is visible to the first queries only.
+  int64_t unseen = window ? rows : rows - columns;
+  if (dq.memref && causal && unseen > 0)
     inHeads(l, [&](LoopBuilder &l, Value member) {
-      copyRows(l, std::nullopt, l.index(rows - columns),
+      copyRows(l, std::nullopt, l.index(unseen),
                sumsOf(l, member, l.index(0)));
     });
 
@@ -110,7 +112,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
       accumulate(l, queryRows, count, weights, keySums, Value());
     if (dq.memref) {
       Value isFirst = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::eq,
-                                            first, l.index(0));
+                                            first, l.index(window ? -1 : 0));
       addProducts(l, keyRows, lanes ? lanes : l.index(blockLanes), weights,
                   count, sumsOf(l, member, low), isFirst);
     }
@@ -153,8 +155,14 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
               arith::SubIOp::create(l.b, loc, first, l.index(columns - rows));
           begin = arith::MaxSIOp::create(l.b, loc, begin, l.index(0));
         }
+        Value end = l.index(rows);
+        if (window) {
+          end = l.add(first, l.index(blockLanes - 1 + *window -
+                                     (columns - rows)));
+          end = arith::MinSIOp::create(l.b, loc, end, l.index(rows));
+        }
         inHeads(l, [&](LoopBuilder &l, Value member) {
-          l.loop(begin, l.index(rows), kAttentionRows,
+          l.loop(begin, end, kAttentionRows,
                  [&](LoopBuilder &l, Value low) {
                    doQueries(l, first, lanes, member, low, keyRows);
                  });

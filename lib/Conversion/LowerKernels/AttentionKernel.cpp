@@ -40,7 +40,7 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
   }
   Value infinity = constant(l, -std::numeric_limits<double>::infinity());
   auto state = l.loop(
-      l.index(0), end, kAttentionRows, {infinity, constant(l, 0.0)},
+      firstKeys(l, first), end, kAttentionRows, {infinity, constant(l, 0.0)},
       [&](LoopBuilder &l, Value low, ValueRange state) {
         Value count = l.min(arith::SubIOp::create(l.b, loc, end, low),
                             l.index(kAttentionRows));

@@ -131,21 +131,37 @@ Value AttentionEmitter::finishScores(LoopBuilder &l, Value product,
   }
   if (!causal)
     return score;
-  // Key j is visible to query i where j <= i + columns - rows.
-  Value shift = l.index(columns - rows);
-  Value isVisible;
-  if (lanesAreQueries) {
-    Value bound = arith::SubIOp::create(l.b, loc, row, l.add(first, shift));
-    isVisible = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::sge,
-                                      createRamp(l, blockLanes),
-                                      splatIndex(l, bound, blockLanes));
-  } else {
-    Value bound = arith::SubIOp::create(l.b, loc, l.add(row, shift), first);
-    isVisible = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::sle,
-                                      createRamp(l, blockLanes),
-                                      splatIndex(l, bound, blockLanes));
-  }
-  return arith::SelectOp::create(l.b, loc, isVisible, score, infinity);
+  // Key j is visible to query i where j <= i + columns - rows, and of a window
+  // where j > i + columns - rows - window.
+  Value shift = l.index(columns - rows), bound;
+  if (lanesAreQueries)
+    bound = arith::SubIOp::create(l.b, loc, row, l.add(first, shift));
+  else
+    bound = arith::SubIOp::create(l.b, loc, l.add(row, shift), first);
+  Value lanes = createRamp(l, blockLanes);
+  auto keep = [&](arith::CmpIPredicate kind, Value bound) {
+    Value isVisible = arith::CmpIOp::create(l.b, loc, kind, lanes,
+                                            splatIndex(l, bound, blockLanes));
+    score = arith::SelectOp::create(l.b, loc, isVisible, score, infinity);
+  };
+  keep(lanesAreQueries ? arith::CmpIPredicate::sge : arith::CmpIPredicate::sle,
+       bound);
+  if (!window)
+    return score;
+  if (lanesAreQueries)
+    keep(arith::CmpIPredicate::slt, l.add(bound, l.index(*window)));
+  else
+    keep(arith::CmpIPredicate::sgt,
+         arith::SubIOp::create(l.b, loc, bound, l.index(*window)));
+  return score;
+}
+
+Value AttentionEmitter::firstKeys(LoopBuilder &l, Value first) {
+  if (!window)
+    return l.index(0);
+  Value key = l.add(first, l.index(columns - rows - *window + 1));
+  key = arith::MaxSIOp::create(l.b, loc, key, l.index(0));
+  return l.mul(l.div(key, kAttentionRows), kAttentionRows);
 }
 
 Value AttentionEmitter::visibleKeys(LoopBuilder &l, Value first) {

@@ -312,6 +312,13 @@ void AttentionBlock::finishScores(ThreadBuilder &t, const AttentionOperands &o,
       Value isVisible = arith::CmpIOp::create(
           t.b, loc, arith::CmpIPredicate::sle, key, bound);
       score = select(t, isVisible, score, infinity);
+      if (e.window) {
+        Value before = arith::SubIOp::create(t.b, loc, bound,
+                                             t.index(*e.window));
+        Value isInside = arith::CmpIOp::create(
+            t.b, loc, arith::CmpIPredicate::sgt, key, before);
+        score = select(t, isInside, score, infinity);
+      }
     }
     if (tileLength % sizes.tile != 0)
       score = select(t, t.less(column, t.index(tileLength)), score, infinity);
@@ -353,6 +360,14 @@ Fragment AttentionBlock::drawScores(ThreadBuilder &t,
       words.push_back(select(t, isSecond, group[2 + c], group[c]));
   }
   return words;
+}
+
+Value AttentionBlock::visibleBegin(ThreadBuilder &t, Value first) {
+  if (!e.window)
+    return t.index(0);
+  Value key = t.add(first, t.index(e.columns - e.rows - *e.window + 1));
+  key = arith::MaxSIOp::create(t.b, loc, key, t.index(0));
+  return t.mul(t.div(key, sizes.tile), sizes.tile);
 }
 
 Value trainc::visibleEnd(ThreadBuilder &t, const AttentionEmitter &e,

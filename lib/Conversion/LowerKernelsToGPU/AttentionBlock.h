@@ -95,6 +95,8 @@ private:
   Fragment multiplyTile(ThreadBuilder &t, const AttentionOperands &o,
                         mlir::Value low,
                         llvm::function_ref<void(ThreadBuilder &)> more = {});
+  /// The first tile of keys that the queries from `first` on see.
+  mlir::Value visibleBegin(ThreadBuilder &t, mlir::Value first);
   /// The scores, in place of products.
   void finishScores(ThreadBuilder &t, const AttentionOperands &o,
                     mlir::Value low, mlir::Value head,

@@ -70,7 +70,8 @@ void AttentionBlock::emitQueryGrads(ThreadBuilder &t, Value number,
   if (sizes.parts == 1)
     stageOwn(t, o, t.index(0));
   Fragment sums =
-      t.loop(t.index(0), visibleEnd(t, e, o.first, sizes.rows), sizes.tile,
+      t.loop(visibleBegin(t, o.first),
+             visibleEnd(t, e, o.first, sizes.rows), sizes.tile,
              products.zeros(t, sizes.width),
              [&](LoopBuilder &l, Value low, ValueRange carried) {
                ThreadBuilder t(l.b, loc, sizes.threads());
@@ -116,6 +117,13 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
     begin = arith::MaxSIOp::create(t.b, loc, begin, t.index(0));
     begin = t.mul(t.div(begin, sizes.tile), sizes.tile);
   }
+  // The end of those.
+  Value end = t.index(e.rows);
+  if (e.window) {
+    end = t.add(o.first, t.index(sizes.rows - 1 + *e.window -
+                                 (e.columns - e.rows)));
+    end = arith::MinSIOp::create(t.b, loc, end, t.index(e.rows));
+  }
   // lse and out . dout of the queries of the tile: 4 threads have a query.
   auto prepare = [&](ThreadBuilder &t, Value low) {
     for (int64_t done = 0; done < sizes.tile; done += sizes.threads() / 4) {
@@ -141,7 +149,7 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
         Value head = l.add(l.mul(o.ownHead, group), member);
         o.tileHead = head;
         return l.loop(
-            begin, l.index(e.rows), sizes.tile, carried,
+            begin, end, sizes.tile, carried,
             [&](LoopBuilder &l, Value low, ValueRange carried) {
               ThreadBuilder t(l.b, loc, sizes.threads());
               Fragment results = multiplyTile(

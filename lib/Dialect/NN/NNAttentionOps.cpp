@@ -159,6 +159,9 @@ LogicalResult PackedAttentionGradOp::inferReturnTypes(
 // Draws
 //===----------------------------------------------------------------------===//
 
+/// A window is a number of 32 bits where lanes are compared.
+static constexpr int64_t kMostKeys = std::numeric_limits<int32_t>::max();
+
 namespace {
 /// What the dropout of an attention depends on; it has none without a rate.
 struct ScoreDraws {
@@ -181,10 +184,15 @@ SmallVector<int64_t> nn::getScoreStrides(const ScoreShape &shape) {
   return {shape.kvHeads * kvHead, kvHead, head, query};
 }
 
-/// Verifies the rate (`rateRule`) and what draws (`drawRule`).
+/// Verifies the rate (`rateRule`), what draws (`drawRule`) and the window.
 template <typename Op>
-static LogicalResult verifyScoreDraws(Op op, StringRef rateRule,
-                                      StringRef drawRule) {
+static LogicalResult verifyScores(Op op, StringRef rateRule, StringRef drawRule,
+                                  StringRef windowRule) {
+  if (op.getWindow() && (!op.getCausal() || *op.getWindow() < 1 ||
+                         *op.getWindow() > kMostKeys))
+    return op.emitOpError("expects a window from 1 to 2^31 - 1 with causal only (")
+           << windowRule << "), got " << *op.getWindow()
+           << (op.getCausal() ? "" : " without causal");
   double rate = op.getRate() ? op.getRate()->convertToDouble() : 0.0;
   if (!(rate >= 0.0 && rate < 1.0))
     return op.emitOpError("expects a rate of dropout in [0, 1) (")
@@ -218,16 +226,16 @@ static LogicalResult verifyScoreDraws(Op op, StringRef rateRule,
 }
 
 LogicalResult AttentionOp::verify() {
-  return verifyScoreDraws(*this, "C4", "C5");
+  return verifyScores(*this, "C4", "C5", "C6");
 }
 LogicalResult AttentionGradOp::verify() {
-  return verifyScoreDraws(*this, "C5", "C6");
+  return verifyScores(*this, "C5", "C6", "C7");
 }
 LogicalResult PackedAttentionOp::verify() {
-  return verifyScoreDraws(*this, "C5", "C6");
+  return verifyScores(*this, "C5", "C6", "C7");
 }
 LogicalResult PackedAttentionGradOp::verify() {
-  return verifyScoreDraws(*this, "C6", "C7");
+  return verifyScores(*this, "C6", "C7", "C8");
 }
 
 bool AttentionOp::draws() { return getRate().has_value(); }
@@ -247,8 +255,9 @@ class AttentionBuilder {
 public:
   AttentionBuilder(OpBuilder &b, Location loc, Value q, Value k, Value v,
                    Value mask, bool causal, std::optional<APFloat> scale,
-                   const ScoreDraws &draws)
-      : b(b), loc(loc), mask(mask), causal(causal), draws(draws) {
+                   std::optional<int64_t> window, const ScoreDraws &draws)
+      : b(b), loc(loc), mask(mask), causal(causal), window(window),
+        draws(draws) {
     RankedTensorType qType = getTensorType(q), kType = getTensorType(k);
     batch = qType.getDimSize(0);
     rows = qType.getDimSize(1);
@@ -392,6 +401,13 @@ private:
     Value last = AddOp::create(b, loc, row,
                                scalarConstant(b, loc, index, columns - rows));
     Value visible = CompareOp::create(b, loc, CompareKind::le, column, last);
+    if (window) {
+      Value before = SubOp::create(b, loc, last,
+                                   scalarConstant(b, loc, index, *window));
+      visible = AndOp::create(
+          b, loc, visible,
+          CompareOp::create(b, loc, CompareKind::gt, column, before));
+    }
     return SelectOp::create(b, loc, visible, scores, infinity);
   }
 
@@ -405,6 +421,7 @@ private:
   Location loc;
   Value mask;
   bool causal;
+  std::optional<int64_t> window;
   ScoreDraws draws;
   int64_t batch, rows, columns, heads, kvHeads;
   Type elementType, compute;
@@ -417,7 +434,7 @@ private:
 template <typename Op> static AttentionBuilder getBuilder(OpBuilder &b, Op op) {
   return AttentionBuilder(b, op.getLoc(), op.getQ(), op.getK(), op.getV(),
                           op.getMask(), op.getCausal(), op.getScale(),
-                          ScoreDraws(op));
+                          op.getWindow(), ScoreDraws(op));
 }
 
 FailureOr<SmallVector<Value>> AttentionOp::decompose(OpBuilder &b) {
@@ -451,8 +468,8 @@ AttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     return failure();
   auto grad = AttentionGradOp::create(
       b, getLoc(), getQ(), getK(), getV(), getOut(), getLse(), resultGrads[0],
-      getMask(), getCausalAttr(), getScaleAttr(), getRateAttr(), getSiteAttr(),
-      getSeed(), getUpdate(), getMicroStep(), getFirst(), getStridesAttr());
+      getMask(), getCausalAttr(), getScaleAttr(), getWindowAttr(), getRateAttr(),
+      getSiteAttr(), getSeed(), getUpdate(), getMicroStep(), getFirst(), getStridesAttr());
   llvm::copy(grad.getResults(), operandGrads.begin());
   if (isFloatMask(getMask())) {
     AttentionBuilder builder = getBuilder(b, *this);
@@ -487,7 +504,7 @@ FailureOr<SmallVector<Value>> PackedAttentionOp::decompose(OpBuilder &b) {
   auto [q, k, v] = unpack(b, getLoc(), getQkv(), getPackedSizes(*this));
   auto attention = AttentionOp::create(
       b, getLoc(), q, k, v, getMask(), getCausalAttr(), getScaleAttr(),
-      getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
+      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
       getFirst(), getStridesAttr());
   Value out = reshapeTo(b, getLoc(), attention.getOut(),
                         getTensorType(getOut()).getShape());
@@ -502,8 +519,8 @@ FailureOr<SmallVector<Value>> PackedAttentionGradOp::decompose(OpBuilder &b) {
   auto grad = AttentionGradOp::create(
       b, loc, q, k, v, reshapeTo(b, loc, getOut(), shape), getLse(),
       reshapeTo(b, loc, getDout(), shape), getMask(), getCausalAttr(),
-      getScaleAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
-      getMicroStep(), getFirst(), getStridesAttr());
+      getScaleAttr(), getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(),
+      getUpdate(), getMicroStep(), getFirst(), getStridesAttr());
   SmallVector<Value> parts;
   for (Value part : grad.getResults())
     parts.push_back(
@@ -523,13 +540,13 @@ PackedAttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   operandGrads[0] = PackedAttentionGradOp::create(
       b, loc, getQkv(), getOut(), getLse(), resultGrads[0], getMask(),
       getHeadsAttr(), getKvHeadsAttr(), getCausalAttr(), getScaleAttr(),
-      getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
+      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
       getFirst(), getStridesAttr());
   if (isFloatMask(getMask())) {
     auto [q, k, v] = unpack(b, loc, getQkv(), getPackedSizes(*this));
     ArrayRef<int64_t> shape = getTensorType(q).getShape();
     AttentionBuilder builder(b, loc, q, k, v, getMask(), getCausal(),
-                             getScale(), ScoreDraws(*this));
+                             getScale(), getWindow(), ScoreDraws(*this));
     builder.buildBackward(reshapeTo(b, loc, getOut(), shape), getLse(),
                           reshapeTo(b, loc, resultGrads[0], shape));
     operandGrads[1] = builder.buildMaskGrad();
@@ -704,7 +721,11 @@ double nn::countAttentionFlops(Operation *op) {
                   .Case<AttentionOp, AttentionGradOp, PackedAttentionOp,
                         PackedAttentionGradOp>(
                       [](auto attention) { return attention.getOut(); });
-  return (op->hasAttr("causal") ? 1 : 2) * (gradient ? 5 : 2) *
-         double(getTensorType(out).getNumElements()) *
-         getScoreShape(op).columns;
+  double keys = getScoreShape(op).columns;
+  if (op->hasAttr("causal"))
+    keys /= 2;
+  if (auto window = op->getAttrOfType<IntegerAttr>("window"))
+    keys = std::min<double>(keys, window.getInt());
+  return (gradient ? 10 : 4) * keys *
+         double(getTensorType(out).getNumElements());
 }

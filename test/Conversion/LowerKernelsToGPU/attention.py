@@ -31,6 +31,10 @@ CASES = [
     ("f32", 1, 18, 35, 2, 1, 270, {"causal": True}),  # by parts
     ("f64", 2, 21, 34, 2, 1, 9, {"mask": (21, 1), "causal": True}),
     ("f64", 1, 17, 17, 1, 1, 130, {}),
+    ("f32", 1, 130, 130, 2, 1, 16, {"causal": True, "window": 20}),
+    ("f64", 1, 70, 90, 2, 2, 8, {"causal": True, "window": 1, "dropout": 0.3}),
+    ("bf16", 1, 150, 100, 2, 2, 64, {"causal": True, "window": 40, "packed": False}),  # queries that see no key
+    ("f32", 1, 80, 80, 1, 1, 270, {"causal": True, "window": 33}),  # by parts
     ("f64", 2, 21, 34, 4, 2, 9, {"dropout": 0.3}),
     ("f32", 1, 70, 72, 2, 2, 40, {"dropout": 0.1, "causal": True}),
     ("bf16", 1, 50, 50, 4, 2, 64, {"dropout": 0.5, "packed": True}),
@@ -78,6 +82,7 @@ class Case:
         lse = spell((b, h, tq), self.sum)
         more = (" mask %mask" if mask else "") + (f" heads {h} kv_heads {hk}" if self.packed else "")
         more += (" causal" if o.get("causal") else "") + (f" scale {o['scale']}" if "scale" in o else "")
+        more += f" window {o['window']}" if "window" in o else ""
         of_mask = f", %mask: {mask}" if mask else ""
         if "dropout" in o:
             of_mask += ", %seed: tensor<f64>, %update: tensor<f64>, %micro: tensor<f64>"
@@ -119,7 +124,8 @@ train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dou
             scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
         if self.options.get("causal"):
             i, j = np.indices(scores.shape[2:])
-            scores = np.where(j <= i + scores.shape[3] - scores.shape[2], scores, -np.inf)
+            last = i + scores.shape[3] - scores.shape[2]
+            scores = np.where((j <= last) & (j > last - self.options.get("window", np.inf)), scores, -np.inf)
         with np.errstate(divide="ignore"):
             top = scores.max(-1, keepdims=True)
             lse = np.log(np.exp(scores - np.where(np.isfinite(top), top, 0)).sum(-1, keepdims=True)) + np.where(

@@ -237,3 +237,43 @@ func.func @attention_strides(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32
   %0:2 = nn.attention %q, %k, %k dropout 0.1 site 3 first %i strides [8, 8, 8, 2] : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
   return
 }
+
+// -----
+
+func.func @attention_window(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>) {
+  // expected-error @+1 {{expects a window from 1 to 2^31 - 1 with causal only (C6), got 3 without causal}}
+  %0:2 = nn.attention %q, %k, %k window 3 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_grad_window(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>, %l: tensor<2x8x16xf32>) {
+  // expected-error @+1 {{expects a window from 1 to 2^31 - 1 with causal only (C7), got 3 without causal}}
+  %0:3 = nn.attention_grad %q, %k, %k, %q, %l, %q window 3 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>, tensor<2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @packed_attention_window(%p: tensor<8x256x1152xf32>) {
+  // expected-error @+1 {{expects a window from 1 to 2^31 - 1 with causal only (C7), got 3 without causal}}
+  %0:2 = nn.packed_attention %p heads 12 window 3 : tensor<8x256x1152xf32>
+  return
+}
+
+// -----
+
+func.func @packed_attention_grad_window(%p: tensor<8x256x1152xf32>, %o: tensor<8x256x384xf32>, %l: tensor<8x12x256xf32>) {
+  // expected-error @+1 {{expects a window from 1 to 2^31 - 1 with causal only (C8), got 3 without causal}}
+  %0 = nn.packed_attention_grad %p, %o, %l, %o heads 12 window 3 : tensor<8x256x1152xf32>, tensor<8x256x384xf32>, tensor<8x12x256xf32>
+  return
+}
+
+// -----
+
+func.func @attention_no_window(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>) {
+  // expected-error @+1 {{with causal only (C6), got 0}}
+  %0:2 = nn.attention %q, %k, %k causal window 0 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
+  return
+}

@@ -18,6 +18,8 @@ func.func @drawing(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>, %p: ten
   %0:2 = nn.attention %q, %k, %k causal dropout 0.1 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
   // CHECK: nn.attention_grad {{.*}} dropout 1.000000e-01 site 3 seed %{{.*}} update %{{.*}} micro_step %{{.*}} first %{{.*}} strides [3072, 768, 384, 24] :
   %1:3 = nn.attention_grad %q, %k, %k, %q, %l, %q dropout 0.1 site 3 seed %s update %s micro_step %s first %i strides [3072, 768, 384, 24] : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>, tensor<2x8x16xf32>
+  // CHECK: nn.attention %{{.*}}, %{{.*}}, %{{.*}} causal window 4 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
+  %3:2 = nn.attention %q, %k, %k causal window 4 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
   // CHECK: nn.packed_attention %{{.*}} heads 12 dropout 1.000000e-01 site 3 : tensor<8x256x1152xf32>
   %2:2 = nn.packed_attention %p heads 12 dropout 0.1 site 3 : tensor<8x256x1152xf32>
   return

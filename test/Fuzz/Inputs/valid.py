@@ -411,6 +411,7 @@ class Builder:
         if not self.own_order or len(v.shape) < 3:
             return None
         words = self.rng.choice(["", " causal"]) + self.rng.choice(["", "", " scale 0.375"])
+        words += " window 2" if "causal" in words and self.made % 4 == 2 else ""
         words += " dropout 0.25" if self.made % 3 == 1 else ""
         batch, t = v.shape[0], v.shape[1]
         if len(v.shape) == 3:

@@ -259,13 +259,15 @@ def turned(x, theta, offset=0, sign=1):
     return jnp.concatenate([a * c - b * s, b * c + a * s], -1)
 
 
-def attend(q, k, v, mask=None, causal=False, scale=None):
+def attend(q, k, v, mask=None, causal=False, scale=None, window=None):
     k, v = (jnp.repeat(t, q.shape[2] // t.shape[2], 2) for t in (k, v))
     s = jnp.einsum("bihd,bjhd->bhij", q, k) * (scale or q.shape[-1] ** -0.5)
     if mask is not None:
         s = jnp.where(mask, s, -jnp.inf) if mask.dtype == bool else s + mask
     if causal:
-        s = jnp.where(jnp.tril(jnp.ones(s.shape[-2:], bool), s.shape[-1] - s.shape[-2]), s, -jnp.inf)
+        ones, shift = jnp.ones(s.shape[-2:], bool), s.shape[-1] - s.shape[-2]
+        seen = jnp.tril(ones, shift) & ~(jnp.tril(ones, shift - window) if window else ~ones)
+        s = jnp.where(seen, s, -jnp.inf)
     seen = jnp.isfinite(s).any(-1, keepdims=True)  # a row that sees nothing gives 0
     p = jnp.where(seen, jax.nn.softmax(jnp.where(seen, s, 0.0), -1), 0.0)
     return jnp.einsum("bhij,bjhd->bihd", p, v)
@@ -315,6 +317,9 @@ def attention():
                  normal((H, 1, Tk))][:1 if D > 512 else 5]
         for causal, word in ((False, ""), (True, " causal")):
             yield Case("attention", f"{op}{word} : {types(2)}", [q, k, v], lambda *a, c=causal: attend(*a, causal=c), 2)
+            for window in (1, 3, Tk) if causal and D < 500 else ():
+                yield Case("attention", f"{op} causal window {window} : {types(2)}", [q, k, v],
+                           lambda *a, w=window: attend(*a, causal=True, window=w), 2)
             for mask in masks:
                 scale = 0.3 if D < 100 else 0.05  # scores of a few units, so that no row is all at one key
                 yield Case("attention", f"{op} mask {{3}}{word} scale {scale} : {{t0}}, {{t1}}, {{t3}}", [q, k, v, mask],
@@ -328,6 +333,9 @@ def attention():
             settings = dict(heads=H, kv_heads=Hk, causal=causal)
             yield Case("packed_attention", f"{op} {heads}{word} : {{t0}}", [x],
                        lambda x, s=settings: attend_packed(x, **s), 2)
+            if causal:
+                yield Case("packed_attention", f"{op} {heads} causal window 4 : {{t0}}", [x],
+                           lambda x, s=settings: attend_packed(x, window=4, **s), 2)
             for mask in (some((T, T)), normal((T, T)), normal((H, 1, T)))[:1 if D > 512 else 3]:
                 scale = 0.5 if D < 100 else 0.05
                 yield Case("packed_attention", f"{op} mask {{1}} {heads}{word} scale {scale} : {types(2)}", [x, mask],

@@ -23,7 +23,8 @@ def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Attr
     q is [B, Tq, H, D], k and v are [B, Tk, Hk, D]; head h of q reads head h / (H / Hk)
     of k and v. The score of (i, j) is scale q[i] . k[j] (scale 1 / sqrt(D) if not
     given), plus the mask if it is float; it is -inf where a bool mask is false, and, if
-    `causal` is given, where j > i + Tk - Tq. With p = softmax of the scores over j,
+    `causal` is given, where j > i + Tk - Tq, with `window` w also where j <= i + Tk - Tq - w:
+    a query sees w keys at most. With p = softmax of the scores over j,
     out[i] = sum over j of p[j] v[j], [B, Tq, H, D], and lse is the logarithm of the sum
     of exponentials of the scores, [B, H, Tq], in f32 (f64 for f64). A row without any
     finite score (all masked) gives 0 and the lse -inf. All is in f32 for bf16 and f16
@@ -38,7 +39,8 @@ def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Attr
     (C1) q has rank 4 and k is [B, Tk, Hk, D] of its element type; (C2) H is a multiple
     of Hk; (C3) the mask broadcasts to [B, H, Tq, Tk]; (C4) the rate is in [0, 1); (C5) a site,
     in [0, 2^31), is given with a rate only, seed, update and micro_step together and only
-    with a site, four strides, multiples of 4 from 0, together with `first` and only with a rate.
+    with a site, four strides, multiples of 4 from 0, together with `first` and only with a rate; (C6) a
+    window, of 1 or more, is given with `causal` only.
 
     ```mlir
     %o3, %l3 = nn.attention %q, %k, %v causal dropout 0.1 : tensor<2x16x8x32xf32>, tensor<2x16x4x32xf32>
@@ -48,10 +50,11 @@ def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Attr
     ```
   }];
   let arguments = !con((ins NN_FloatTensor:$q, NN_FloatTensor:$k, NN_FloatTensor:$v,
-                            Optional<NN_MaskTensor>:$mask, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale), NN_ScoreDraws);
+                            Optional<NN_MaskTensor>:$mask, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
+                            OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$out, NN_FloatTensor:$lse);
   let assemblyFormat = [{
-    $q `,` $k `,` $v (`mask` $mask^)? (`causal` $causal^)? (`scale` $scale^)?
+    $q `,` $k `,` $v (`mask` $mask^)? (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
   }] # NN_ScoreDrawsFormat # [{
     attr-dict `:` type($q) `,` type($k) (`,` type($mask)^)?
   }];
@@ -69,14 +72,15 @@ def NN_AttentionGradOp : NN_InferredOp<"attention_grad", [AllTypesMatch<["k", "v
     (C1) q has rank 4 and k is [B, Tk, Hk, D] of its element type; (C2) H is a multiple
     of Hk; (C3) the mask broadcasts to [B, H, Tq, Tk]; (C4) lse is [B, H, Tq] of the
     compute type; (C5) the rate is in [0, 1); (C6) what draws is given as in C5 of
-    nn.attention.
+    nn.attention; (C7) a window, of 1 or more, is given with `causal` only.
   }];
   let arguments = !con((ins NN_FloatTensor:$q, NN_FloatTensor:$k, NN_FloatTensor:$v,
                             NN_FloatTensor:$out, NN_FloatTensor:$lse, NN_FloatTensor:$dout,
-                            Optional<NN_MaskTensor>:$mask, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale), NN_ScoreDraws);
+                            Optional<NN_MaskTensor>:$mask, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
+                            OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$dq, NN_FloatTensor:$dk, NN_FloatTensor:$dv);
   let assemblyFormat = [{
-    $q `,` $k `,` $v `,` $out `,` $lse `,` $dout (`mask` $mask^)? (`causal` $causal^)? (`scale` $scale^)?
+    $q `,` $k `,` $v `,` $out `,` $lse `,` $dout (`mask` $mask^)? (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
   }] # NN_ScoreDrawsFormat # [{
     attr-dict `:` type($q) `,` type($k) `,` type($lse) (`,` type($mask)^)?
   }];
@@ -93,17 +97,19 @@ def NN_PackedAttentionOp : NN_InferredOp<"packed_attention", [
 
     (C1) qkv has rank 3; (C2) heads is a multiple of kv_heads, both above 0; (C3) the last
     size is a multiple of heads + 2 kv_heads; (C4) the mask broadcasts to [B, H, T, T]; (C5) the
-    rate is in [0, 1); (C6) what draws is given as in C5 of nn.attention.
+    rate is in [0, 1); (C6) what draws is given as in C5 of nn.attention; (C7) a window, of 1
+    or more, is given with `causal` only.
 
     ```mlir
     %out, %lse = nn.packed_attention %qkv heads 12 causal : tensor<8x256x1152xf32>
     ```
   }];
   let arguments = !con((ins NN_FloatTensor:$qkv, Optional<NN_MaskTensor>:$mask, I64Attr:$heads,
-                            OptionalAttr<I64Attr>:$kv_heads, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale), NN_ScoreDraws);
+                            OptionalAttr<I64Attr>:$kv_heads, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
+                            OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$out, NN_FloatTensor:$lse);
   let assemblyFormat = [{
-    $qkv (`mask` $mask^)? `heads` $heads (`kv_heads` $kv_heads^)? (`causal` $causal^)? (`scale` $scale^)?
+    $qkv (`mask` $mask^)? `heads` $heads (`kv_heads` $kv_heads^)? (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
   }] # NN_ScoreDrawsFormat # [{
     attr-dict `:` type($qkv) (`,` type($mask)^)?
   }];
@@ -120,16 +126,18 @@ def NN_PackedAttentionGradOp : NN_InferredOp<"packed_attention_grad", [
     (C1) qkv has rank 3; (C2) heads is a multiple of kv_heads, both above 0; (C3) the last
     size is a multiple of heads + 2 kv_heads; (C4) the mask broadcasts to [B, H, T, T];
     (C5) out is [B, T, H D] of qkv's element type and lse [B, H, T] of its compute type;
-    (C6) the rate is in [0, 1); (C7) what draws is given as in C5 of nn.attention.
+    (C6) the rate is in [0, 1); (C7) what draws is given as in C5 of nn.attention; (C8) a
+    window, of 1 or more, is given with `causal` only.
   }];
   let arguments = !con((ins NN_FloatTensor:$qkv, NN_FloatTensor:$out, NN_FloatTensor:$lse, NN_FloatTensor:$dout,
                             Optional<NN_MaskTensor>:$mask, I64Attr:$heads,
-                            OptionalAttr<I64Attr>:$kv_heads, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale), NN_ScoreDraws);
+                            OptionalAttr<I64Attr>:$kv_heads, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
+                            OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$dqkv);
   let hasVerifier = 1;
   let assemblyFormat = [{
     $qkv `,` $out `,` $lse `,` $dout (`mask` $mask^)? `heads` $heads (`kv_heads` $kv_heads^)?
-    (`causal` $causal^)? (`scale` $scale^)?
+    (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
   }] # NN_ScoreDrawsFormat # [{
     attr-dict `:` type($qkv) `,` type($out) `,` type($lse) (`,` type($mask)^)?
   }];

@@ -175,24 +175,30 @@ def instance_norm(t: Translator, x: Value, weight: Any, bias: Any, mean: Any, va
 
 # Attention.
 
-def _mask(t: Translator, mask: Any, queries: int, keys: int, causal: bool) -> tuple[Any, bool]:
-    """The mask that is left, and whether attention is causal as the dialect means it: row i sees keys up to i + Tk - Tq."""
+def _band(queries: int, keys: int, window: int) -> torch.Tensor:
+    """What a causal attention sees: row i the last `window` keys up to i + Tk - Tq."""
+    ones = torch.ones(queries, keys, dtype=torch.bool)
+    return ones.tril(keys - queries) & ~ones.tril(keys - queries - window)
+
+
+def _mask(t: Translator, mask: Any, queries: int, keys: int, causal: bool) -> tuple[Any, int | None]:
+    """The mask that is left, and the window of keys of a query if attention is causal as the dialect means it."""
     if causal:  # PyTorch's is from the top left
         mask = torch.ones(queries, keys, dtype=torch.bool).tril()
     if not isinstance(mask, torch.Tensor):
-        return mask, False
+        return mask, None
     if mask.dtype.is_floating_point:
         lowest = torch.finfo(mask.dtype).min
         hidden = mask <= lowest / 2
         if not bool(((mask == 0) | hidden).all()) or bool((hidden.all(-1) & mask.isfinite().any(-1)).any()):
-            return mask, False  # a row with nothing but large numbers is the mean of all values
+            return mask, None  # a row with nothing but large numbers is the mean of all values
         mask = ~hidden
     if bool(mask.all()):
-        return None, False
-    wanted = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
-    if mask.shape[-2:] == wanted.shape and bool((mask == wanted).all()):
-        return None, True
-    return mask, False
+        return None, None
+    window = int(mask.sum(-1).max())
+    if window and mask.shape[-2:] == (queries, keys) and bool((mask == _band(queries, keys, window)).all()):
+        return None, window
+    return mask, None
 
 
 @rule(A.scaled_dot_product_attention.default)
@@ -201,7 +207,7 @@ def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dr
     """Operands are [..., H, T, D]; the dialect's are [B, T, H, D]."""
     q, k, v = (t.value(x) for x in (q, k, v))
     out, (queries, keys) = t.out, (q.shape[-2], k.shape[-2])
-    mask, causal = _mask(t, attn_mask, queries, keys, is_causal)
+    mask, window = _mask(t, attn_mask, queries, keys, is_causal)
     if q.rank == 2 or q.rank > 4:
         raise Unsupported(f"attention of operands of rank {q.rank}: expected 3 or 4")
     if q.rank == 3:  # without heads
@@ -212,23 +218,24 @@ def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dr
     batch = broadcast_shape(q.shape[:1], k.shape[:1], v.shape[:1])
     q, k, v = (t.b.broadcast(x, [*batch, *x.shape[1:]]) for x in (q, k, v))
     if dropout_p == 1 or v.shape[-1] != q.shape[-1] or k.shape[1] != v.shape[1]:
-        return t.b.reshape(_by_definition(t, q, k, v, mask, causal, dropout_p, scale), out.shape)
+        return t.b.reshape(_by_definition(t, q, k, v, mask, window, dropout_p, scale), out.shape)
     values = [t.b.transpose(x, [0, 2, 1, 3]) for x in (q, k, v)]
     if scale is None and q.shape[-1] == 0:
         raise Unsupported("attention of heads without elements")
-    result = t.b.attention(*values, t.value(mask) if mask is not None else None, causal, scale, dropout_p)
+    result = t.b.attention(*values, t.value(mask) if mask is not None else None, window is not None, scale, dropout_p,
+                           window if window and window < keys else None)
     return t.b.reshape(t.b.transpose(result, [0, 2, 1, 3]), out.shape)
 
 
-def _by_definition(t: Translator, q: Value, k: Value, v: Value, mask: Any, causal: bool, rate: float, scale: float | None) -> Value:
+def _by_definition(t: Translator, q: Value, k: Value, v: Value, mask: Any, window: int | None, rate: float, scale: float | None) -> Value:
     """softmax(q k^T scale + mask), dropped out, times v: with the scores in memory."""
     shared = q.shape[1] // k.shape[1]
     if shared > 1:
         k, v = (_repeated(t, x, shared) for x in (k, v))
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = t.b.matmul(t.b.binary("mul", q, t.b.like(scale, q)), k, transpose_rhs=True)
-    if causal:
-        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril(k.shape[-2] - q.shape[-2])
+    if window is not None:
+        mask = _band(q.shape[-2], k.shape[-2], window)
     if mask is not None:
         mask = t.value(mask)
         scores = (t.b.select(mask, scores, t.b.like(-math.inf, scores)) if mask.dtype == "i1" else
