@@ -238,8 +238,9 @@ LogicalResult Cutter::placeScores(nn::RandomOpInterface op, Operation &global,
     if (dim.isWhole())
       continue;
     Value offset = getOffset(dim.axes, step, op->getLoc());
-    first = first ? nn::AddOp::create(b, op->getLoc(), first, offset).getResult()
-                  : offset;
+    first = first
+                ? nn::AddOp::create(b, op->getLoc(), first, offset).getResult()
+                : offset;
   }
   if (first) {
     op.getFirstMutable().assign(first);

@@ -45,7 +45,9 @@ def module(element, cases):
     inputs, lines, results = [], [], []
     for i, (shape, dim, descending) in enumerate(cases):
         dims = "x".join(map(str, shape))
-        inputs.append(f"%x{i}: tensor<{dims}x{element}>")
+        given = "f32" if element in ("bf16", "f16") else element
+        inputs.append(f"%g{i}: tensor<{dims}x{given}>")
+        lines.append(f"  %x{i} = nn.cast %g{i} to {element} : tensor<{dims}x{given}>")
         lines.append(f"  %r{i}:3 = nn.sort %x{i} dim {dim}{' descending' * descending} : tensor<{dims}x{element}>")
         results += [(f"%r{i}#{k}", f"tensor<{dims}x{e}>", f"{i}.{k}") for k, e in enumerate((element, "i32", "i32"))]
     names, types, labels = zip(*results)
@@ -69,7 +71,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for element in TYPES:
             cases = [(*case, descending) for case in SHAPES for descending in (False, True)]
-            given = {f"x{i}": values_of(element, shape) for i, (shape, _, _) in enumerate(cases)}
+            given = {f"g{i}": values_of(element, shape) for i, (shape, _, _) in enumerate(cases)}
             text = module(element, cases)
             for options, devices in ((["--target=cuda,cpu", "--cuda-arch=host"], (b"cpu", b"cuda")), (["--reference"], (b"cpu",))):
                 path = compile_module(text, os.path.join(folder, "sort.so"), *options)
@@ -77,7 +79,7 @@ def main():
                     with Trainer(runtime, path, device=device) as trainer:
                         results = trainer.eval("eval", **given)
                     for i, (shape, dim, descending) in enumerate(cases):
-                        want = sorted_by_numpy(given[f"x{i}"], dim, descending)
+                        want = sorted_by_numpy(given[f"g{i}"], dim, descending)
                         for k, what in enumerate(("values", "indices", "positions")):
                             got = results[f"{i}.{k}"]
                             same = np.array_equal(got, want[k], equal_nan=k == 0 and not element.startswith("i"))

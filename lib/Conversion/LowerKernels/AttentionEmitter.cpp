@@ -27,9 +27,8 @@ template <typename Op> void AttentionEmitter::setScores(Op op) {
     microStep = input(op.getMicroStep());
     if (op.getFirst())
       firstDraw = input(op.getFirst());
-    drawStrides = op.getStrides()
-                      ? llvm::to_vector(*op.getStrides())
-                      : nn::getScoreStrides(nn::getScoreShape(op));
+    drawStrides = op.getStrides() ? llvm::to_vector(*op.getStrides())
+                                  : nn::getScoreStrides(nn::getScoreShape(op));
   }
   if (!op.getMask())
     return;

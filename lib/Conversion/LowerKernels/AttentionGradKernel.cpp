@@ -70,8 +70,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
   int64_t unseen = window ? rows : rows - columns;
   if (dq.memref && causal && unseen > 0)
     inHeads(l, [&](LoopBuilder &l, Value member) {
-      copyRows(l, std::nullopt, l.index(unseen),
-               sumsOf(l, member, l.index(0)));
+      copyRows(l, std::nullopt, l.index(unseen), sumsOf(l, member, l.index(0)));
     });
 
   auto doQueries = [&](LoopBuilder &l, Value first, Value lanes, Value member,
@@ -157,15 +156,14 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
         }
         Value end = l.index(rows);
         if (window) {
-          end = l.add(first, l.index(blockLanes - 1 + *window -
-                                     (columns - rows)));
+          end = l.add(first,
+                      l.index(blockLanes - 1 + *window - (columns - rows)));
           end = arith::MinSIOp::create(l.b, loc, end, l.index(rows));
         }
         inHeads(l, [&](LoopBuilder &l, Value member) {
-          l.loop(begin, end, kAttentionRows,
-                 [&](LoopBuilder &l, Value low) {
-                   doQueries(l, first, lanes, member, low, keyRows);
-                 });
+          l.loop(begin, end, kAttentionRows, [&](LoopBuilder &l, Value low) {
+            doQueries(l, first, lanes, member, low, keyRows);
+          });
         });
         if (dk.memref)
           unpack(l, keySums, rowsOf(l, dk, batchIndex, kvHead, first), lanes);

@@ -197,8 +197,8 @@ Value AttentionEmitter::firstDrawOf(LoopBuilder &l, Value batchIndex,
     return at;
   Value first =
       memref::LoadOp::create(l.b, loc, firstDraw, ValueRange(l.index(0)));
-  return l.add(at, arith::IndexCastOp::create(l.b, loc, l.b.getIndexType(),
-                                              first));
+  return l.add(at,
+               arith::IndexCastOp::create(l.b, loc, l.b.getIndexType(), first));
 }
 
 Value AttentionEmitter::dropOut(LoopBuilder &l, Value value, Value words) {
@@ -211,27 +211,25 @@ Value AttentionEmitter::dropOut(LoopBuilder &l, Value value, Value words) {
   // Of 32 bits, and no threshold but 2^32 has more.
   APInt last(getElementTypeOrSelf(words).getIntOrFloatBitWidth(),
              threshold - 1);
-  TypedAttr attribute =
-      l.b.getIntegerAttr(getElementTypeOrSelf(words), last);
+  TypedAttr attribute = l.b.getIntegerAttr(getElementTypeOrSelf(words), last);
   if (auto vector = dyn_cast<VectorType>(words.getType()))
     attribute = DenseElementsAttr::get(vector, last);
-  Value isKept = arith::CmpIOp::create(
-      l.b, loc, arith::CmpIPredicate::ugt, words,
-      arith::ConstantOp::create(l.b, loc, attribute));
+  Value isKept =
+      arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::ugt, words,
+                            arith::ConstantOp::create(l.b, loc, attribute));
   return arith::SelectOp::create(l.b, loc, isKept, scaled,
                                  nn::splatConstant(l.b, loc, type, 0.0));
 }
 
 /// The number of the group of 4 elements from index `at` on, a multiple of 4, as i64.
 static Value groupAt(LoopBuilder &l, Value at) {
-  return arith::IndexCastOp::create(l.b, l.loc, l.b.getI64Type(),
-                                    l.div(at, 4));
+  return arith::IndexCastOp::create(l.b, l.loc, l.b.getI64Type(), l.div(at, 4));
 }
 
 static Value truncateWord(LoopBuilder &l, Value word) {
   auto type = cast<VectorType>(word.getType());
-  return arith::TruncIOp::create(l.b, l.loc,
-                                 type.clone(l.b.getI32Type()), word);
+  return arith::TruncIOp::create(l.b, l.loc, type.clone(l.b.getI32Type()),
+                                 word);
 }
 
 void AttentionEmitter::dropKeys(LoopBuilder &l, Value weights, Value count,
@@ -243,7 +241,8 @@ void AttentionEmitter::dropKeys(LoopBuilder &l, Value weights, Value count,
                         VectorType::get({blockLanes}, l.b.getI64Type()),
                         drawStrides[3] / 4));
   Value start = groupAt(l, l.add(headDraw, low));
-  queries = arith::AddIOp::create(l.b, loc, queries, l.splat(start, blockLanes));
+  queries =
+      arith::AddIOp::create(l.b, loc, queries, l.splat(start, blockLanes));
   // The last group may end behind `count`: there is room, and nobody reads that.
   l.loop(l.index(0), count, 4, [&](LoopBuilder &l, Value at) {
     nn::RandomCounter here = counter;
@@ -252,8 +251,7 @@ void AttentionEmitter::dropKeys(LoopBuilder &l, Value weights, Value count,
     for (auto [i, word] :
          llvm::enumerate(nn::buildRandomWords(l.b, loc, here))) {
       Value row = l.add(at, l.index(i));
-      Value dropped =
-          dropOut(l, load(l, weights, row), truncateWord(l, word));
+      Value dropped = dropOut(l, load(l, weights, row), truncateWord(l, word));
       store(l, dropped, weights, row);
     }
   });

@@ -68,29 +68,27 @@ void SortEmitter::merge(LoopBuilder &l, Value from, Value to, Value low,
   Value end = l.index(size), last = l.index(size - 1);
   Value middle = l.min(l.add(low, width), end);
   Value high = l.min(l.add(middle, width), end);
-  l.loop(low, high, 1, {low, middle},
-         [&](LoopBuilder &l, Value k, ValueRange at) -> SmallVector<Value> {
-           Value left = l.add(from, l.min(at[0], last));
-           Value right = l.add(from, l.min(at[1], last));
-           Value x = load(l, keys, left), y = load(l, keys, right);
-           Value leftEnds =
-               compare(l, arith::CmpIPredicate::sge, at[0], middle);
-           Value rightIsThere =
-               compare(l, arith::CmpIPredicate::slt, at[1], high);
-           Value takesRight = arith::OrIOp::create(
-               l.b, loc, leftEnds,
-               arith::AndIOp::create(l.b, loc, rightIsThere,
-                                     comesBefore(l, y, x)));
-           Value target = l.add(to, k);
-           memref::StoreOp::create(l.b, loc, select(l, takesRight, y, x), keys,
-                                   ValueRange(target));
-           Value index = load(l, indices, select(l, takesRight, right, left));
-           memref::StoreOp::create(l.b, loc, index, indices,
-                                   ValueRange(target));
-           Value one = l.index(1), zero = l.index(0);
-           return {l.add(at[0], select(l, takesRight, zero, one)),
-                   l.add(at[1], select(l, takesRight, one, zero))};
-         });
+  l.loop(
+      low, high, 1, {low, middle},
+      [&](LoopBuilder &l, Value k, ValueRange at) -> SmallVector<Value> {
+        Value left = l.add(from, l.min(at[0], last));
+        Value right = l.add(from, l.min(at[1], last));
+        Value x = load(l, keys, left), y = load(l, keys, right);
+        Value leftEnds = compare(l, arith::CmpIPredicate::sge, at[0], middle);
+        Value rightIsThere = compare(l, arith::CmpIPredicate::slt, at[1], high);
+        Value takesRight =
+            arith::OrIOp::create(l.b, loc, leftEnds,
+                                 arith::AndIOp::create(l.b, loc, rightIsThere,
+                                                       comesBefore(l, y, x)));
+        Value target = l.add(to, k);
+        memref::StoreOp::create(l.b, loc, select(l, takesRight, y, x), keys,
+                                ValueRange(target));
+        Value index = load(l, indices, select(l, takesRight, right, left));
+        memref::StoreOp::create(l.b, loc, index, indices, ValueRange(target));
+        Value one = l.index(1), zero = l.index(0);
+        return {l.add(at[0], select(l, takesRight, zero, one)),
+                l.add(at[1], select(l, takesRight, one, zero))};
+      });
 }
 
 void SortEmitter::sortRow(LoopBuilder &l, Value row) {
@@ -159,7 +157,13 @@ int64_t trainc::emitSort(KernelFunction &function, nn::SortOp op) {
   int64_t inner = 1;
   for (int64_t size : type.getShape().drop_front(op.getDim() + 1))
     inner *= size;
-  return SortEmitter{function, op, op.getLoc(), type.getElementType(),
-                     type.getDimSize(op.getDim()), inner, {}, {}}
+  return SortEmitter{function,
+                     op,
+                     op.getLoc(),
+                     type.getElementType(),
+                     type.getDimSize(op.getDim()),
+                     inner,
+                     {},
+                     {}}
       .emit();
 }

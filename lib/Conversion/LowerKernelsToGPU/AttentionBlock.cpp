@@ -313,8 +313,8 @@ void AttentionBlock::finishScores(ThreadBuilder &t, const AttentionOperands &o,
           t.b, loc, arith::CmpIPredicate::sle, key, bound);
       score = select(t, isVisible, score, infinity);
       if (e.window) {
-        Value before = arith::SubIOp::create(t.b, loc, bound,
-                                             t.index(*e.window));
+        Value before =
+            arith::SubIOp::create(t.b, loc, bound, t.index(*e.window));
         Value isInside = arith::CmpIOp::create(
             t.b, loc, arith::CmpIPredicate::sgt, key, before);
         score = select(t, isInside, score, infinity);
@@ -339,17 +339,17 @@ Fragment AttentionBlock::drawScores(ThreadBuilder &t,
   };
   if (!o.rowsAreQueries) {
     for (size_t i = 0; i < count; ++i) {
-      Value query = t.add(
-          low, t.add(products.column, t.index(i / 4 * 8 + i % 2)));
+      Value query =
+          t.add(low, t.add(products.column, t.index(i / 4 * 8 + i % 2)));
       counter.index = indexAt(query, ownRow(t, o, i / 2 % 2));
       words.push_back(nn::buildRandomWord(t.b, loc, counter));
     }
     return words;
   }
   // Both columns of a thread are of one group of 4, its first or second half.
-  Value isSecond = arith::CmpIOp::create(
-      t.b, loc, arith::CmpIPredicate::ne,
-      t.mod(t.div(products.column, 2), 2), t.index(0));
+  Value isSecond =
+      arith::CmpIOp::create(t.b, loc, arith::CmpIPredicate::ne,
+                            t.mod(t.div(products.column, 2), 2), t.index(0));
   Value two = arith::ConstantOp::create(t.b, loc, t.b.getI64IntegerAttr(2));
   for (size_t i = 0; i < count; i += 2) {
     Value key = t.add(low, t.add(products.column, t.index(i / 4 * 8)));

@@ -70,9 +70,8 @@ void AttentionBlock::emitQueryGrads(ThreadBuilder &t, Value number,
   if (sizes.parts == 1)
     stageOwn(t, o, t.index(0));
   Fragment sums =
-      t.loop(visibleBegin(t, o.first),
-             visibleEnd(t, e, o.first, sizes.rows), sizes.tile,
-             products.zeros(t, sizes.width),
+      t.loop(visibleBegin(t, o.first), visibleEnd(t, e, o.first, sizes.rows),
+             sizes.tile, products.zeros(t, sizes.width),
              [&](LoopBuilder &l, Value low, ValueRange carried) {
                ThreadBuilder t(l.b, loc, sizes.threads());
                Fragment results = multiplyTile(t, o, low);
@@ -120,8 +119,8 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
   // The end of those.
   Value end = t.index(e.rows);
   if (e.window) {
-    end = t.add(o.first, t.index(sizes.rows - 1 + *e.window -
-                                 (e.columns - e.rows)));
+    end = t.add(o.first,
+                t.index(sizes.rows - 1 + *e.window - (e.columns - e.rows)));
     end = arith::MinSIOp::create(t.b, loc, end, t.index(e.rows));
   }
   // lse and out . dout of the queries of the tile: 4 threads have a query.

@@ -72,8 +72,8 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
           state[2 + half] =
               t.combine(nn::ReduceKind::sum, state[2 + half], sum);
         }
-        for (auto [score, words] : llvm::zip(
-                 scores, drawScores(t, o, low, o.ownHead, scores.size())))
+        for (auto [score, words] :
+             llvm::zip(scores, drawScores(t, o, low, o.ownHead, scores.size())))
           score = e.dropOut(t, score, words);
         Fragment next(ArrayRef<Value>(state).take_front(4));
         next.append(products.accumulate(t, scores, tiles[1],

@@ -188,9 +188,10 @@ SmallVector<int64_t> nn::getScoreStrides(const ScoreShape &shape) {
 template <typename Op>
 static LogicalResult verifyScores(Op op, StringRef rateRule, StringRef drawRule,
                                   StringRef windowRule) {
-  if (op.getWindow() && (!op.getCausal() || *op.getWindow() < 1 ||
-                         *op.getWindow() > kMostKeys))
-    return op.emitOpError("expects a window from 1 to 2^31 - 1 with causal only (")
+  if (op.getWindow() &&
+      (!op.getCausal() || *op.getWindow() < 1 || *op.getWindow() > kMostKeys))
+    return op.emitOpError(
+               "expects a window from 1 to 2^31 - 1 with causal only (")
            << windowRule << "), got " << *op.getWindow()
            << (op.getCausal() ? "" : " without causal");
   double rate = op.getRate() ? op.getRate()->convertToDouble() : 0.0;
@@ -205,8 +206,8 @@ static LogicalResult verifyScores(Op op, StringRef rateRule, StringRef drawRule,
   bool isPlaced = op.getFirst() != nullptr;
   bool goodSite =
       op.getSite() ? hasRate && *op.getSite() <= 0x7FFFFFFF : scalars == 0;
-  bool goodStrides = isPlaced ? hasRate && strides.size() == 4
-                              : !op.getStrides().has_value();
+  bool goodStrides =
+      isPlaced ? hasRate && strides.size() == 4 : !op.getStrides().has_value();
   if (goodSite && goodStrides && (scalars == 0 || scalars == 3) &&
       llvm::all_of(strides, [](int64_t stride) {
         return stride >= 0 && stride % 4 == 0;
@@ -361,14 +362,13 @@ private:
       return scores;
     int64_t group = heads / kvHeads;
     SmallVector<int64_t> strides =
-        draws.strides
-            ? llvm::to_vector(draws.strides.asArrayRef())
-            : getScoreStrides({batch, kvHeads, group, rows, columns});
+        draws.strides ? llvm::to_vector(draws.strides.asArrayRef())
+                      : getScoreStrides({batch, kvHeads, group, rows, columns});
     strides.push_back(1);
     Value apart =
         reshapeTo(b, loc, scores, {batch, kvHeads, group, rows, columns});
-    Value first = draws.first ? draws.first
-                              : scalarConstant(b, loc, b.getI64Type(), 0.0);
+    Value first =
+        draws.first ? draws.first : scalarConstant(b, loc, b.getI64Type(), 0.0);
     Value dropped = DropoutOp::create(
         b, loc, apart.getType(), apart, draws.rate, draws.site, draws.seed,
         draws.update, draws.microStep, first, b.getDenseI64ArrayAttr(strides));
@@ -402,8 +402,8 @@ private:
                                scalarConstant(b, loc, index, columns - rows));
     Value visible = CompareOp::create(b, loc, CompareKind::le, column, last);
     if (window) {
-      Value before = SubOp::create(b, loc, last,
-                                   scalarConstant(b, loc, index, *window));
+      Value before =
+          SubOp::create(b, loc, last, scalarConstant(b, loc, index, *window));
       visible = AndOp::create(
           b, loc, visible,
           CompareOp::create(b, loc, CompareKind::gt, column, before));
@@ -468,8 +468,9 @@ AttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     return failure();
   auto grad = AttentionGradOp::create(
       b, getLoc(), getQ(), getK(), getV(), getOut(), getLse(), resultGrads[0],
-      getMask(), getCausalAttr(), getScaleAttr(), getWindowAttr(), getRateAttr(),
-      getSiteAttr(), getSeed(), getUpdate(), getMicroStep(), getFirst(), getStridesAttr());
+      getMask(), getCausalAttr(), getScaleAttr(), getWindowAttr(),
+      getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
+      getFirst(), getStridesAttr());
   llvm::copy(grad.getResults(), operandGrads.begin());
   if (isFloatMask(getMask())) {
     AttentionBuilder builder = getBuilder(b, *this);
@@ -504,8 +505,8 @@ FailureOr<SmallVector<Value>> PackedAttentionOp::decompose(OpBuilder &b) {
   auto [q, k, v] = unpack(b, getLoc(), getQkv(), getPackedSizes(*this));
   auto attention = AttentionOp::create(
       b, getLoc(), q, k, v, getMask(), getCausalAttr(), getScaleAttr(),
-      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
-      getFirst(), getStridesAttr());
+      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
+      getMicroStep(), getFirst(), getStridesAttr());
   Value out = reshapeTo(b, getLoc(), attention.getOut(),
                         getTensorType(getOut()).getShape());
   return SmallVector<Value>{out, attention.getLse()};
@@ -540,8 +541,8 @@ PackedAttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   operandGrads[0] = PackedAttentionGradOp::create(
       b, loc, getQkv(), getOut(), getLse(), resultGrads[0], getMask(),
       getHeadsAttr(), getKvHeadsAttr(), getCausalAttr(), getScaleAttr(),
-      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
-      getFirst(), getStridesAttr());
+      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
+      getMicroStep(), getFirst(), getStridesAttr());
   if (isFloatMask(getMask())) {
     auto [q, k, v] = unpack(b, loc, getQkv(), getPackedSizes(*this));
     ArrayRef<int64_t> shape = getTensorType(q).getShape();

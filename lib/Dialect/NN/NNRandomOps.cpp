@@ -135,12 +135,12 @@ std::array<Value, 4> nn::buildRandomWords(OpBuilder &b, Location loc,
       return number;
     return vector::BroadcastOp::create(b, loc, type, number);
   };
-  return buildPhilox(
-      w,
-      {w.low(counter.index), w.high(counter.index),
-       spread(w.low(counter.update)), spread(w.low(counter.microStep))},
-      {spread(w.low(counter.seed)),
-       spread(w.bitXor(w.high(counter.seed), counter.site))});
+  return buildPhilox(w,
+                     {w.low(counter.index), w.high(counter.index),
+                      spread(w.low(counter.update)),
+                      spread(w.low(counter.microStep))},
+                     {spread(w.low(counter.seed)),
+                      spread(w.bitXor(w.high(counter.seed), counter.site))});
 }
 
 namespace {

@@ -92,8 +92,7 @@ FailureOr<SmallVector<Value>> SortOp::decompose(OpBuilder &b) {
       SelectOp::create(b, loc, isThere, builder.index(there, dim + 1), zero);
   Value indices = ReduceOp::create(b, loc, ReduceKind::sum, number, dim + 1,
                                    /*keep=*/false);
-  Value values =
-      GatherOp::create(b, loc, getInput(), indices, getDimAttr());
+  Value values = GatherOp::create(b, loc, getInput(), indices, getDimAttr());
   return SmallVector<Value>{values, indices, positions};
 }
 
@@ -109,8 +108,7 @@ ShardingRule SortOp::getShardingRule() {
   ShardingRule rule(*this);
   for (int64_t dim = 0; dim < getTensorType(getInput()).getRank(); ++dim)
     if (dim != static_cast<int64_t>(getDim()))
-      rule.share(FactorKind::Parallel,
-                 {rule.out(0, dim), rule.out(1, dim), rule.out(2, dim),
-                  rule.in(0, dim)});
+      rule.share(FactorKind::Parallel, {rule.out(0, dim), rule.out(1, dim),
+                                        rule.out(2, dim), rule.in(0, dim)});
   return rule;
 }

@@ -102,7 +102,7 @@ train::StepOp train::getStep(ModuleOp module) {
       if (expected == found)
         continue;
       InFlightDiagnostic error = step.emitOpError("expects the ")
-                                 << clause << " of the other steps (C11)";
+                                 << clause << " of the other steps";
       if (expected)
         error << ", " << expected;
       error << ", got ";

@@ -154,7 +154,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     entry = _Entry(model, _autocast(function) if autocast else function)
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     try:
-        with _Origins():
+        with torch.fx.traceback.preserve_node_meta(), _Origins():
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
     except UnsupportedError:
         raise

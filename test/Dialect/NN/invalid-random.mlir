@@ -85,3 +85,19 @@ func.func @random_integers() {
   %r = nn.random uniform : tensor<4xi32>
   return
 }
+
+// -----
+
+func.func @random_site() {
+  // expected-error @+1 {{expects a site in [0, 2^31) (C3), got -1}}
+  %r = nn.random uniform site -1 : tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @random_strides(%i: tensor<i64>) {
+  // expected-error @+1 {{expects one stride of at least 0 per dimension together with first (C4), got [16, 1] for 'tensor<4xf32>'}}
+  %r = nn.random uniform site 3 first %i strides [16, 1] : tensor<4xf32>
+  return
+}

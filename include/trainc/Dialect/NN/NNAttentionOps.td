@@ -53,11 +53,11 @@ def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Attr
                             Optional<NN_MaskTensor>:$mask, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
                             OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$out, NN_FloatTensor:$lse);
-  let assemblyFormat = [{
+  let assemblyFormat = !strconcat([{
     $q `,` $k `,` $v (`mask` $mask^)? (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
-  }] # NN_ScoreDrawsFormat # [{
+  }], NN_ScoreDrawsFormat, [{
     attr-dict `:` type($q) `,` type($k) (`,` type($mask)^)?
-  }];
+  }]);
   let hasVerifier = 1;
 }
 
@@ -79,11 +79,11 @@ def NN_AttentionGradOp : NN_InferredOp<"attention_grad", [AllTypesMatch<["k", "v
                             Optional<NN_MaskTensor>:$mask, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
                             OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$dq, NN_FloatTensor:$dk, NN_FloatTensor:$dv);
-  let assemblyFormat = [{
+  let assemblyFormat = !strconcat([{
     $q `,` $k `,` $v `,` $out `,` $lse `,` $dout (`mask` $mask^)? (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
-  }] # NN_ScoreDrawsFormat # [{
+  }], NN_ScoreDrawsFormat, [{
     attr-dict `:` type($q) `,` type($k) `,` type($lse) (`,` type($mask)^)?
-  }];
+  }]);
   let hasVerifier = 1;
 }
 
@@ -108,11 +108,11 @@ def NN_PackedAttentionOp : NN_InferredOp<"packed_attention", [
                             OptionalAttr<I64Attr>:$kv_heads, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
                             OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$out, NN_FloatTensor:$lse);
-  let assemblyFormat = [{
+  let assemblyFormat = !strconcat([{
     $qkv (`mask` $mask^)? `heads` $heads (`kv_heads` $kv_heads^)? (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
-  }] # NN_ScoreDrawsFormat # [{
+  }], NN_ScoreDrawsFormat, [{
     attr-dict `:` type($qkv) (`,` type($mask)^)?
-  }];
+  }]);
   let hasVerifier = 1;
 }
 
@@ -135,12 +135,12 @@ def NN_PackedAttentionGradOp : NN_InferredOp<"packed_attention_grad", [
                             OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$dqkv);
   let hasVerifier = 1;
-  let assemblyFormat = [{
+  let assemblyFormat = !strconcat([{
     $qkv `,` $out `,` $lse `,` $dout (`mask` $mask^)? `heads` $heads (`kv_heads` $kv_heads^)?
     (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
-  }] # NN_ScoreDrawsFormat # [{
+  }], NN_ScoreDrawsFormat, [{
     attr-dict `:` type($qkv) `,` type($out) `,` type($lse) (`,` type($mask)^)?
-  }];
+  }]);
 }
 
 #endif // TRAINC_NN_ATTENTION_OPS

@@ -64,7 +64,7 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     name axes of the mesh, for each input once and in at most one list per dimension; so
     do `over` and `output_splits`, which `train-partition` sets; (C9) its name and those of
     inputs and outputs are UTF-8 without zero bytes; (C10) one name per output, each of
-    static shape; (C11) all steps of a module have the same clauses.
+    static shape. All steps of a module have the same clauses.
 
     ```mlir
     train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>) -> ("correct")
