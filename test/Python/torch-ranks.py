@@ -59,22 +59,23 @@ PLAN = {"q_proj": "colwise", "k_proj": "colwise", "v_proj": "colwise", "o_proj":
 
 
 def cases():
-    """name -> (model, batches of each rank, loss, options); the batches are the same in every process."""
+    """(name, model, batches of each rank, loss, options, bar); the batches are the same in every process. transformers computes
+    norms and rotations in float32."""
     torch.manual_seed(4)
 
     def ids(*shape):
         return torch.randint(0, 20, shape)
 
     each = [[(ids(3, 4), torch.full((1,), 1.5), ids(3) % 6) for _ in range(RANKS)] for _ in range(UPDATES)]
-    yield "data", Classifier(), each, None, dict(mesh={"data": RANKS})
+    yield "data", Classifier(), each, None, dict(mesh={"data": RANKS}), 1e-9
     same = [[(torch.randn(2, 5, 8),)] * RANKS for _ in range(UPDATES)]
-    yield "model", Block(), same, None, dict(mesh={"model": RANKS}, parallel=PLAN)
+    yield "model", Block(), same, None, dict(mesh={"model": RANKS}, parallel=PLAN), 1e-9
     tokens = [[(ids(2, 6),)] * RANKS for _ in range(UPDATES)]
-    yield "auto", llama(), tokens, lambda m, t: m(input_ids=t, labels=t).loss, dict(mesh={"model": RANKS}, parallel="auto")
+    yield "auto", llama(), tokens, lambda m, t: m(input_ids=t, labels=t).loss, dict(mesh={"model": RANKS}, parallel="auto"), 1e-6
 
 
 def rank_of(rank):
-    for name, model, batches, loss, options in cases():
+    for name, model, batches, loss, options, bar in cases():
         reference = copy.deepcopy(model)
         exported = trainc.torch.export(model, batches[0][rank], loss, adamw(model.parameters()), **options)
         if "parallel" in options:
@@ -89,11 +90,11 @@ def rank_of(rank):
                 value.backward()
                 theirs.step()
                 result = step(*of_ranks[rank])
-                assert abs(result.window_loss - value.item()) <= 1e-9 * abs(value.item()), (name, result.window_loss, value.item())
+                assert abs(result.window_loss - value.item()) <= bar * abs(value.item()), (name, result.window_loss, value.item())
             wanted = reference.state_dict()
             for key, got in step.state_dict(as_torch=True).items():
                 if key in wanted:
-                    assert distance(got, wanted[key]) <= 1e-7, (name, key, distance(got, wanted[key]))
+                    assert distance(got, wanted[key]) <= 100 * bar, (name, key, distance(got, wanted[key]))
         print(f"{name}: ok", flush=True)
 
 
