@@ -1,4 +1,4 @@
-# REQUIRES: torch
+# REQUIRES: numpy, torch
 # RUN: %venv_torch %s %t
 """The examples on PyTorch models learn: the last losses are well below the first."""
 import os

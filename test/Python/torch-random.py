@@ -1,4 +1,4 @@
-# REQUIRES: torch
+# REQUIRES: numpy, torch
 # RUN: %venv_torch %s
 """Random numbers of a PyTorch model: each draw is the one that nn.random or nn.dropout defines, other ones in each step."""
 import os

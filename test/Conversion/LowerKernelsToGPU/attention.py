@@ -32,7 +32,7 @@ CASES = [
     ("f64", 2, 21, 34, 2, 1, 9, {"mask": (21, 1), "causal": True}),
     ("f64", 1, 17, 17, 1, 1, 130, {}),
     ("f32", 1, 130, 130, 2, 1, 16, {"causal": True, "window": 20}),
-    ("f64", 1, 70, 90, 2, 2, 8, {"causal": True, "window": 1, "dropout": 0.3}),
+    ("f64", 1, 70, 90, 2, 2, 8, {"causal": True, "window": 2, "dropout": 0.3}),
     ("bf16", 1, 150, 100, 2, 2, 64, {"causal": True, "window": 40, "packed": False}),  # queries that see no key
     ("f32", 1, 80, 80, 1, 1, 270, {"causal": True, "window": 33}),  # by parts
     ("f64", 2, 21, 34, 4, 2, 9, {"dropout": 0.3}),
