@@ -117,6 +117,8 @@ DRAWS: dict[Any, Callable[..., torch.Tensor]] = {
     A.scaled_dot_product_attention.default: _attention,
     A.rand.default: lambda p, shape, dtype=None, **_: _uniform(p, shape, dtype),
     A.randn.default: lambda p, shape, dtype=None, **_: _normal(p, shape, dtype),
+    A.rand.generator: lambda p, shape, dtype=None, **_: _uniform(p, shape, dtype),
+    A.randn.generator: lambda p, shape, dtype=None, **_: _normal(p, shape, dtype),
     A.rand_like.default: lambda p, x, dtype=None, **_: _uniform(p, x.shape, dtype or x.dtype),
     A.randn_like.default: lambda p, x, dtype=None, **_: _normal(p, x.shape, dtype or x.dtype),
     A.normal_.default: lambda p, x, mean=0.0, std=1.0, **_: x.copy_(_normal(p, x.shape, x.dtype) * std + mean),

@@ -212,7 +212,7 @@ hit |= {operation for operation, _ in n_exported.log}
 # What torch.export replaces here before the rules see it, and what draws at random, which is in torch-random.py.
 REPLACED = """broadcast_to.default chunk.default contiguous.default expand_as.default flatten.using_ints lift_fresh_copy.default narrow.default
     reshape.default to.device to.dtype to.dtype_layout unflatten.int upsample_bilinear2d.default""".split()
-REPLACED += """dropout.default rand.default rand_like.default uniform.default randn.default randn_like.default normal_functional.default
+REPLACED += """dropout.default rand.default rand_like.default uniform.default randn.default randn.generator rand.generator randn_like.default normal_functional.default
     normal.Tensor_float normal.Tensor_Tensor normal.float_Tensor normal.float_float bernoulli.p bernoulli.default exponential.default
     randint.default randint_like.default randint.low randint_like.low_dtype""".split()
 missed = {str(operation) for operation in RULES} - hit

@@ -20,8 +20,14 @@ def _scaled(t: Translator, x: Value, factor: Any, term: Any) -> Value:
     return x
 
 
-@rule(A.rand.default, A.rand_like.default)
-def rand(t: Translator, *_: Any, **__: Any) -> Value:
+def _refuse_generator(given: dict[str, Any]) -> None:
+    if given.get("generator") is not None:
+        raise Unsupported("a generator of its own: what a step draws follows from the step's seed")
+
+
+@rule(A.rand.default, A.rand_like.default, A.rand.generator)
+def rand(t: Translator, *_: Any, **given: Any) -> Value:
+    _refuse_generator(given)
     return t.b.random("uniform", t.out.shape, t.out.dtype)
 
 
@@ -30,8 +36,9 @@ def uniform(t: Translator, x: Any, low: float = 0.0, high: float = 1.0) -> Value
     return _scaled(t, rand(t), high - low, low)
 
 
-@rule(A.randn.default, A.randn_like.default)
-def randn(t: Translator, *_: Any, **__: Any) -> Value:
+@rule(A.randn.default, A.randn_like.default, A.randn.generator)
+def randn(t: Translator, *_: Any, **given: Any) -> Value:
+    _refuse_generator(given)
     return t.b.random("normal", t.out.shape, t.out.dtype)
 
 
