@@ -50,7 +50,7 @@ def machine():
 
 def section(report):
     """The table of a report, with its CPU family as the heading, and who ran against whom."""
-    machines = dict.fromkeys(r.get("machine", report["machine"]) for r in report["rows"].values())
+    machines = dict.fromkeys(r["machine"] for r in report["rows"].values())
     lines = [f"## {report['family']}", "", f"Commit {report['commit']}, {report['date']}. {'; '.join(machines)}.", f"{report['versions']}.",
              "", HEADER, "|---|---|---|---|"]
     for name, r in report["rows"].items():
