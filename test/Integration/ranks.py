@@ -103,26 +103,28 @@ def compare_each_micro_step(name, generator, options, shapes, vocabulary, folder
         work = training(batches(shapes, UPDATES * k, vocabulary))
         one, = run(work, compile_module(text, os.path.join(folder, "one.so")), 1)
         for mesh in MESHES if full else MESHES[1 + bf16:2 + bf16]:
-            ranks, first = int(np.prod(list(mesh.values()))), None
+            ranks, first, persistent = int(np.prod(list(mesh.values()))), None, {}
             for way in EACH_WAYS:
                 path = os.path.join(folder, "some.so")
                 results = run(work, compile_module(text, path, mesh_option(mesh), EACH, *way), ranks)
                 first = first or results[0]
                 what = f"{name} {'bf16' if bf16 else 'f32'} {mesh} {EACH} {' '.join(way)}"
                 bad += check_way(what, results, one, 2e-2 if bf16 else 1e-5, first)
-                (scatters, sums, gathers, *_), memory = results[0][2:]
+                (scatters, sums, gathers, *_), persistent[way] = results[0][2:]
                 (_, _, counts, less), *_ = run(work, compile_module(text, path, mesh_option(mesh), *way), ranks)
                 # Once per window are the sums of losses and what is gathered.
                 bad += check(f"{what}: gradients are summed {k} times per window", scatters == k * counts[0] > 0 and
                              sums - UPDATES == k * (counts[1] - UPDATES) and gathers == counts[2],
                              (results[0][2], counts))
                 more = merged_bytes(path, mesh_option(mesh), EACH, *way)
-                bad += check(f"{what}: memory of merged gradients", memory - less == more > 0, (memory - less, more))
+                bad += check(f"{what}: memory of merged gradients", persistent[way] - less == more > 0,
+                             (persistent[way] - less, more))
             for way in BUCKET_WAYS:
                 results = run(work, compile_module(text, path, mesh_option(mesh), *way), ranks)
                 what = f"{name} {'bf16' if bf16 else 'f32'} k = {k} {mesh} {' '.join(way)}"
                 bad += check_way(what, results, one, 2e-2 if bf16 else 1e-5, first)
-                if not way[1:]:  # small buckets are mostly padding
+                if not way[1:]:  # of the same buckets and passes: padding, which is most of a small model, differs with them
+                    memory = persistent["--shard=optimizer",]
                     bad += check(f"{what}: less memory", results[0][3] < memory, (results[0][3], memory))
     return bad
 
