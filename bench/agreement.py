@@ -3,6 +3,7 @@
 
 usage: agreement.py [--json FILE] [NAME ...]
        agreement.py --held-out HASH [--count N] [--json FILE]
+       agreement.py --bf16 [--json FILE] [NAME ...]
 
 A model agrees, is refused (at export, with a reason), fails later (when compiled, loaded or run), or is wrong. It agrees if of
 five updates of AdamW in float64 losses and norms are within 1e-9 and parameters and buffers within 1e-7; and in float32 losses
@@ -10,7 +11,8 @@ within 1e-5 of PyTorch's, and the first norm no farther from float64 than 3 time
 losses in float32 are farther than that from its float64, "limit" says how far. Models that drop out or add noise are also trained
 in float64 as they are, against PyTorch with the draws that trainc defines ("drawn": the largest of the three distances over its
 bar). --json keeps results, and takes those it has. With --held-out, models that models/registry_draw.py draws by a hash are
-trained in this way in float64, whether they draw random numbers or not.
+trained in this way in float64, whether they draw random numbers or not. With --bf16, ten models are trained with each of our
+precisions of bf16; one agrees if its losses are no farther from float64 than 1.5 times those of torch.autocast.
 """
 import argparse
 import contextlib
@@ -34,22 +36,24 @@ from models.wide import Wide  # noqa: E402
 
 LOSS, STATE = 1e-9, 1e-7
 LOSS_F32, NORM_F32, TIMES_F32 = 1e-5, 1e-6, 3
+TIMES_BF16, KINDS_BF16 = 1.5, ("bf16", "autocast", "torch")
+BF16 = ("resnet18", "convnext-t", "vit-tv", "bert", "ernie", "t5", "gpt2", "llama", "unet2d", "dlrm")
 
 
 class FailsLater(Exception):
     """What was exported could not be compiled, loaded or run."""
 
 
-def exported(example, dtype):
+def exported(example, dtype, precision=None):
     """What is exported of an example."""
     optimizer = torch.optim.AdamW(example.model.parameters(), lr=reference.LEARNING_RATE, weight_decay=reference.WEIGHT_DECAY)
     with Wide() if dtype == torch.float64 else contextlib.nullcontext():
-        return trainc.torch.export(example.model, example.batch, example.loss, optimizer)
+        return trainc.torch.export(example.model, example.batch, example.loss, optimizer, precision=precision)
 
 
-def trained(example, dtype):
+def trained(example, dtype, precision=None):
     """Losses, norms and state after the updates."""
-    module, batch = exported(example, dtype), example.batch
+    module, batch = exported(example, dtype, precision), example.batch
     try:
         with module.step(threads=1, seed=drawn.SEED) as step:
             results = [step(**batch) if isinstance(batch, dict) else step(*batch) for _ in range(reference.UPDATES)]
@@ -119,6 +123,30 @@ def measure_held_out(entry):
     return {"status": "agrees" if distance <= 1 else "wrong", "drawn": distance, "seconds": round(time.perf_counter() - start, 1)}
 
 
+def measure_bf16(name):
+    """{"status", and "bf16", "autocast", "torch": the farthest loss from float64's, relative, of ours and of PyTorch's}"""
+    start = time.perf_counter()
+    expected = json.loads(reference.PATH.read_text())["models"][name]["f64"]["losses"]
+    found = {}
+    try:
+        for precision in KINDS_BF16[:2]:
+            losses, _, _ = trained(reference.start_of(name, torch.float32), torch.float32, precision)
+            found[precision] = reference.farthest(losses, expected)
+    except trainc.UnsupportedError as error:
+        return {"status": "refused", "reason": str(error)}
+    except FailsLater as error:
+        return {"status": "fails later", "reason": str(error)}
+    theirs = reference.start_of(name, torch.float32)
+
+    def loss():
+        with torch.autocast("cpu", torch.bfloat16):
+            return models.loss_of(theirs)
+
+    limit = reference.farthest(reference.train(theirs, loss).losses, expected)
+    good = max(found.values()) <= TIMES_BF16 * limit
+    return {"status": "agrees" if good else "wrong", **found, "torch": limit, "seconds": round(time.perf_counter() - start, 1)}
+
+
 def held_out(drawn_by, count):
     """{name: what measures it} of the models that a hash draws."""
     from models import registry_draw
@@ -131,6 +159,7 @@ def main():
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--held-out", metavar="HASH")
     p.add_argument("--count", type=int, default=30)
+    p.add_argument("--bf16", action="store_true")
     p.add_argument("names", nargs="*", metavar="NAME")
     a = p.parse_args()
     warnings.simplefilter("ignore")
@@ -140,6 +169,8 @@ def main():
             results = json.load(f)
     if a.held_out:
         todo = held_out(a.held_out, a.count)
+    elif a.bf16:
+        todo = {name: lambda n=name: measure_bf16(n) for name in a.names or BF16}
     else:
         todo = {name: lambda n=name: measure(n) for name in a.names or models.entries()}
     for name, measured in todo.items():
@@ -150,7 +181,7 @@ def main():
         except Exception as error:  # a defect of the exporter, or of this program
             results[name] = {"status": "fails later", "reason": f"{type(error).__name__}: {error}"}
         r = results[name]
-        print(f"{name:22} {r['status']:13}", *(f"{k} {r[k]:.1e}" for k in ("loss", "norm", "state", "drawn", "loss32", "limit", "norm32") if k in r),
+        print(f"{name:22} {r['status']:13}", *(f"{k} {r[k]:.1e}" for k in ("loss", "norm", "state", "drawn", "loss32", "limit", "norm32", *KINDS_BF16) if k in r),
               r.get("tensor", ""), r.get("seconds", ""), (r.get("reason", "").splitlines() or [""])[0][:160], flush=True)
         if a.json:
             with open(a.json, "w") as f:

@@ -250,6 +250,7 @@ def torch_rows():
             " 0 wrong, 0 fail later", pytorch.corpus),
         Row("agreement", "agreement", "f64, 5 updates of AdamW: losses and norms 1e-9, parameters 1e-7, with dropout and noise, too; f32:"
             " losses 1e-5, the first norm no farther from f64 than 3 x PyTorch's + 1e-6: all", pytorch.agreement),
+        Row("bf16", "bf16", "10 models, 5 updates: losses no farther from f64 than 1.5 x autocast's: all", pytorch.bf16),
         Row("training", "real training", "CNN, GPT, ERNIE: 500 updates on real data, 3 seeds each side: the last loss within PyTorch's spread",
             pytorch.real_training),
         Row("held-out", "held out", "30 models drawn from timm's and transformers' registries by the commit's hash: >= 80 % agree, 0 wrong,"
@@ -262,6 +263,8 @@ def torch_rows():
             " shape", pytorch.tests("torch-shapes.py")),
         Row("random-graphs", "random graphs", "2,000 of ATen operations x types x broadcasting, gradients too: f64 1e-9; f32 no farther from"
             " f64 than 4 x PyTorch's; each operation with a rule is hit", pytorch.random_graphs),
+        Row("lora", "LoRA", "Llama of 1 B parameters (random), int8 base, rank 16, 512 tokens: peak <= 3 GB; loss within the seeds' spread"
+            " of a bf16 base", pytorch.lora),
         Row("speed", "speed", "against PyTorch eager, compile and max-autotune with fused AdamW, 7 rounds: geometric mean of transformers"
             " AMX >= 1.6 x, AVX-512 >= 1.25 x, AVX2 >= 1.15 x, none below 1.0 x; CNNs and the rest printed", pytorch.speed),
         Row("memory", "memory", "peak less 16 bytes a parameter: geometric mean of transformers <= 0.55 x PyTorch's; total peak of no"

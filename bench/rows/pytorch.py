@@ -58,6 +58,18 @@ def agreement(folder):
     return judge(not named(results, "wrong") and not apart, "; ".join(text))
 
 
+def bf16(folder):
+    path = os.path.join(folder, "bf16.json")
+    in_torch(os.path.join(ROOT, "bench", "agreement.py"), "--bf16", "--json", path)
+    with open(path) as f:
+        results = json.load(f)
+    agree = named(results, "agrees")
+    notes = [f"{name} {r['bf16']:.1e} and {r['autocast']:.1e} of {r['torch']:.1e}" if "torch" in r else f"{name}: {r['reason'][:80]}"
+             for name, r in results.items()]
+    return judge(len(agree) == len(results) == 10, f"{len(agree)} of {len(results)}: losses from float64 in bf16 and by autocast's rules, of"
+                 f" PyTorch's: {'; '.join(notes)}")
+
+
 def held_out(folder):
     """Drawn by the commit's hash: the first result stands; later draws are commits of their own."""
     path = os.path.join(folder, "held-out.json")
@@ -81,6 +93,22 @@ def real_training(folder):
         good &= low <= ours <= high
         notes.append(f"{name} {ours:.4f}, PyTorch's {low:.4f} to {high:.4f}")
     return judge(good, "; ".join(notes))
+
+
+LORA_SEEDS, LORA_LAST, LORA_MB = 3, 3, 3000
+
+
+def lora(folder):
+    """The last losses with 8 bits are no farther from those in bf16, seed by seed, than these are from each other."""
+    found = {kind: [json.loads(in_torch(os.path.join(ROOT, "bench", "lora_training.py"), kind, str(seed)).stdout.splitlines()[-1])
+                    for seed in range(LORA_SEEDS)] for kind in ("int8", "bf16")}
+    last = {kind: [mean(run["losses"][-LORA_LAST:]) for run in runs] for kind, runs in found.items()}
+    spread = max(last["bf16"]) - min(last["bf16"])
+    apart = max(abs(a - b) for a, b in zip(last["int8"], last["bf16"]))
+    peak, other = (max(run["peak_mb"] for run in found[kind]) * 2**20 / 1e6 for kind in ("int8", "bf16"))
+    first = mean(run["losses"][0] for run in found["int8"])
+    return judge(peak <= LORA_MB and apart <= spread, f"peak {peak:.0f} MB (bf16 {other:.0f} MB); loss from {first:.3f} to"
+                 f" {mean(last['int8']):.4f}, {apart:.4f} from bf16's, whose seeds are {spread:.4f} apart")
 
 
 def tests(*names):
