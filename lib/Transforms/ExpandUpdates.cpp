@@ -5,9 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 #include "UpdateRule.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
 #include "llvm/Support/MathExtras.h"
+#include <cmath>
 
 #define DEBUG_TYPE "train-expand-updates"
 
@@ -133,6 +136,64 @@ static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
                     sliceRef(m.b.getContext(), arena, param.getSymName()));
 }
 
+/// The direction `u` of a matrix, made orthogonal as `rule` says.
+static Value orthogonalize(OpBuilder &b, Location loc, Value u,
+                           DictionaryAttr rule) {
+  RankedTensorType wide = nn::getTensorType(u);
+  int64_t rows = wide.getDimSize(0), columns = wide.getDimSize(1);
+  auto number = [&](StringRef name) {
+    return rule.getAs<FloatAttr>(name).getValueAsDouble();
+  };
+  Type type = rule.getAs<BoolAttr>("bf16").getValue() ? b.getBF16Type()
+                                                      : wide.getElementType();
+  // The sum of tensors times their factors, element by element.
+  auto combine = [&](Type result, ArrayRef<std::pair<double, Value>> terms) {
+    MapBuilder m(b, loc);
+    OpBuilder inner = OpBuilder::atBlockEnd(m.block);
+    Value sum;
+    for (auto [factor, input] : terms) {
+      Value element = m.add(input);
+      Value weight =
+          nn::splatConstant(inner, loc, element.getType(), factor);
+      sum = sum ? math::FmaOp::create(inner, loc, weight, element, sum)
+                      .getResult()
+                : arith::MulFOp::create(inner, loc, weight, element)
+                      .getResult();
+    }
+    return m.finish(nn::getTensorType(terms.front().second).clone(result),
+                    {sum})[0];
+  };
+  auto multiply = [&](Value lhs, Value rhs, bool left, bool right) -> Value {
+    return nn::MatmulOp::create(b, loc, lhs, rhs, Value(), left, right);
+  };
+  Value norm = nn::SqrtOp::create(b, loc, buildSquareSum(b, loc, u));
+  norm = nn::MaxOp::create(
+      b, loc, norm, nn::scalarConstant(b, loc, b.getF64Type(), number("eps")));
+  MapBuilder divided(b, loc);
+  Value element = divided.add(u);
+  Value divisor = divided.add(nn::castTo(b, loc, norm, wide.getElementType()));
+  OpBuilder inner = OpBuilder::atBlockEnd(divided.block);
+  Value x = divided.finish(
+      wide.clone(type),
+      {arith::DivFOp::create(inner, loc, element, divisor).getResult()})[0];
+  bool tall = rows > columns;
+  for (int64_t step = 0, steps = number("steps"); step < steps; ++step) {
+    Value gram = multiply(x, x, /*left=*/tall, /*right=*/!tall);
+    Value square = multiply(gram, gram, false, false);
+    gram = combine(type, {{number("b"), gram}, {number("c"), square}});
+    Value moved = tall ? multiply(x, gram, false, false)
+                       : multiply(gram, x, false, false);
+    x = combine(type, {{number("a"), x}, {1.0, moved}});
+  }
+  double ratio = static_cast<double>(rows) / columns;
+  if (!rule.getAs<BoolAttr>("unclamped").getValue())
+    ratio = std::max(ratio, 1.0);
+  double scale = rule.getAs<BoolAttr>("match_rms").getValue()
+                     ? 0.2 * std::sqrt(std::max(rows, columns))
+                     : std::sqrt(ratio);
+  return combine(wide.getElementType(), {{scale, x}});
+}
+
 static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
                          int64_t position, SymbolTable &symbols) {
   OpBuilder b(op);
@@ -206,7 +267,15 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
                       nn::SqrtOp::create(b, loc, buildSquareSum(b, loc, value)),
                       wide.getElementType());
   };
-  Value parameterNorm = norm(parameter), directionNorm = norm(results.front());
+  Value parameterNorm, directionNorm;
+  if (DictionaryAttr rule = optimizer.getOrthogonalAttr()) {
+    results.front() = orthogonalize(b, loc, results.front(), rule);
+    parameterNorm = directionNorm =
+        nn::scalarConstant(b, loc, wide.getElementType(), 0.0);
+  } else {
+    parameterNorm = norm(parameter);
+    directionNorm = norm(results.front());
+  }
   MapBuilder second(b, loc);
   UpdateElement f;
   f.parameter = second.add(parameter);

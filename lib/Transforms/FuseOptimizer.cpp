@@ -509,8 +509,13 @@ struct FuseOptimizerPass
 
   LogicalResult runOn(Block &block) {
     SmallVector<NormSquaredOp> norms(block.getOps<NormSquaredOp>());
-    SmallVector<UpdateOp> updates(block.getOps<UpdateOp>());
     SymbolTable symbols(getOperation());
+    // Of whole matrices each is an update of its own.
+    auto updates = llvm::filter_to_vector(
+        block.getOps<UpdateOp>(), [&](UpdateOp update) {
+          auto optimizer = symbols.lookup<OptimizerOp>(update.getOptimizer());
+          return !optimizer || !optimizer.getOrthogonal();
+        });
     SmallVector<SmallVector<Member>> kinds;
     for (NormSquaredOp norm : norms)
       if (failed(verifyParams(norm, norm.getParams(), symbols)))

@@ -113,6 +113,16 @@ private:
 
 LogicalResult Sharder::verifyNeeds() {
   for (Operation &op : *block) {
+    auto update = dyn_cast<UpdateOp>(op);
+    auto optimizer =
+        update ? symbols.lookup<OptimizerOp>(update.getOptimizer())
+               : OptimizerOp();
+    if (optimizer && optimizer.getOrthogonal()) {
+      if (sharded)
+        return optimizer.emitOpError("expects --shard=none: its update is of "
+                                     "whole matrices, not of their elements");
+      continue;
+    }
     if (isa<NormSquaredOp, UpdateOp>(op))
       return op.emitOpError("expects segments in their place; run "
                             "train-fuse-optimizer before train-shard");

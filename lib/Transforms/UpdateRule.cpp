@@ -33,6 +33,18 @@ LogicalResult trainc::verifyUpdate(UpdateOp update, SymbolTable &symbols) {
   if (!optimizer || optimizer.getKind())
     return update.emitOpError("expects an optimizer with a region, got ")
            << update.getOptimizerAttr();
+  if (optimizer.getOrthogonal())
+    for (auto ref : update.getParams().getAsRange<FlatSymbolRefAttr>()) {
+      auto param = symbols.lookup<ParamOp>(ref.getValue());
+      if (param.getTensorType().getRank() == 2 && param.getPartAxes().empty())
+        continue;
+      return (param.emitOpError("expects a whole matrix, which its optimizer "
+                                "makes orthogonal, got ")
+              << (param.getPartAxes().empty() ? "" : "a part, ")
+              << param.getTensorType())
+                 .attachNote(optimizer.getLoc())
+             << "the optimizer is here";
+    }
   if (ArrayAttr copies = update.getCopiesAttr())
     for (Attribute copy : copies) {
       auto ref = dyn_cast<FlatSymbolRefAttr>(copy);

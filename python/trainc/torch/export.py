@@ -20,7 +20,7 @@ from ..errors import UnsupportedError
 from ..step import Step
 from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch, capture, names_of
-from .moments import Moments
+from .moments import Moments, SeveralMoments, moments_of
 from .optim import groups_of
 from .parallel import Ranks, ranks_of
 from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
@@ -44,7 +44,7 @@ class Exported:
     weights: dict[str, torch.Tensor]
     inputs: dict[str, dict[str, Type]]
     batches: dict[str, dict[str, Any]]
-    moments: Moments
+    moments: Moments | SeveralMoments
     tied: dict[str, list[str]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
@@ -224,7 +224,7 @@ def _warn_of_version() -> None:
 
 
 def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None,
-           optimizer: torch.optim.Optimizer | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
+           optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
            accumulate: int = 1, precision: str | None = None, shapes: Sequence[Batch] = (),
            evals: Mapping[str, Any] | None = None, mesh: Mapping[str, int] | None = None,
            frozen: str | None = None, parallel: Mapping[str, str] | str | None = None, batch_dims: Mapping[str, int | None] | None = None) -> Exported:
@@ -234,9 +234,10 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     loss: a function of the model and the batch that returns a scalar, the mean over the batch, or a tuple of it and more
         tensors, or dicts of them, which are outputs of each call; without, the model's result, its `.loss` or its entry
         "loss".
-    optimizer: of torch.optim, with its groups; parameters in none of them are frozen. Without: AdamW with PyTorch's
-        defaults for all that require a gradient.
-    scheduler: of torch.optim.lr_scheduler, of this optimizer, stepped once per update; it counts the step's updates.
+    optimizer: of torch.optim, with its groups, or several, as Muon for matrices and AdamW for the rest; parameters in none of them
+        are frozen. Without: AdamW with PyTorch's defaults for all that require a gradient.
+    scheduler: of torch.optim.lr_scheduler, of this optimizer, or one for each, or None; stepped once per update: it counts the
+        step's updates.
     clip_grad_norm, clip_grad_value: as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ before each update.
     accumulate: micro-batches per update; losses are averaged.
     precision: "bf16" computes products, attention and convolutions in bf16, as docs/Language.md says; "autocast" casts as
@@ -293,6 +294,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     by_id = {id(p): names[name] for name, p in model.named_parameters()}
     groups = [g for g in groups_of(optimizer, scheduler, by_id, {*held, *(e.name for e in entries)}) if trained.intersection(g.parameters)]
+    moments = moments_of(optimizer, by_id)
     group_of = {p: g.name for g in groups for p in g.parameters if p in trained}
     if not group_of:
         raise UnsupportedError("nothing is trained: the loss has no gradient for any parameter of the optimizer")
@@ -311,7 +313,7 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         labels = ", ".join(map(quoted, _labels(_results(entry), entry.name)))
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
         lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs, ranks)}) -> ({labels})")
-    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, Moments.of(optimizer, by_id), tied,
+    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, moments, tied,
                     [name for name in parameters if name not in read], [name for name in parameters if name in read and name not in group_of],
                     [line for e in entries for line in e.t.log], ranks.mesh)
 

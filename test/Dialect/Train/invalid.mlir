@@ -104,6 +104,13 @@ train.optimizer @o(%p: f32, %g: f32) {
 
 // -----
 
+// expected-error @below {{'train.optimizer' op expects a second region and finite a, b, c and eps, steps from 1 to 100, bf16, and at most one of match_rms and unclamped for orthogonal (C7)}}
+train.optimizer @o(%p: f32, %g: f32) orthogonal<steps = 5> {
+  train.yield %p : f32
+}
+
+// -----
+
 // expected-error @below {{'train.optimizer' op expects a train.schedule of the module (C5), got @absent}}
 train.optimizer @o(%p: f32, %g: f32, %lr: f64) hyper(lr = @absent) {
   train.yield %p : f32
