@@ -2,15 +2,18 @@
 """Measures everything that a part of the project promises, and prints it as a table beside the promised bars.
 
 usage: check.py right|core|passes|ranks|cpu|cuda|mesh|torch [--only ROW ...] [--json FILE] [--resume FILE] [--write]
+       check.py torch --quick
 
 Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
 moved too much while it was timed) or cannot run here. The exit status is 0 only if no row is short. --json writes the
 table as it grows; --resume takes the rows that FILE has, if lib, include, runtime and tools are the same and the CPU is of the
 same family, and goes on into it. --write puts the table into bench/results/PART.md, in the section of this CPU family.
+`check.py torch --quick` measures a little of that part, in minutes, without the peers.
 
 The peers' Python packages are installed into .venv-bench on first use.
 """
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -276,6 +279,15 @@ def torch_rows():
     ]
 
 
+def quick_torch_rows():
+    from rows import Row, pytorch
+    return [
+        Row("corpus", "corpus", f"{len(pytorch.QUICK)} of the 110 models: all agree", pytorch.few_models),
+        Row("random-graphs", "random graphs", "100 of ATen operations: as the 2,000", pytorch.few_graphs),
+        Row("way", "way", "export + compile of GPT-2 small, imports not counted: <= 12 s; again from the cache <= 3 s", pytorch.way),
+    ]
+
+
 def measure(row):
     import audit
     from common import Failed
@@ -306,7 +318,8 @@ def versions():
             text = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.strip()
             out[name] = (text.splitlines() or ["?"])[0]
     for name in ("torch", "jax", "optax", "numpy"):
-        out[name] = metadata.version(name)
+        with contextlib.suppress(metadata.PackageNotFoundError):  # --quick needs no peers
+            out[name] = metadata.version(name)
     return ", ".join(v if v.startswith(k) else f"{k} {v}" for k, v in out.items())
 
 
@@ -317,11 +330,15 @@ def main():
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--resume", metavar="FILE")
     p.add_argument("--write", action="store_true")
+    p.add_argument("--quick", action="store_true")
     a = p.parse_args()
-    enter_environment()
+    if a.quick and (a.part != "torch" or a.write):
+        p.error("--quick is of torch, and makes no table")
+    if not a.quick:
+        enter_environment()
     import results
     rows = dict(right=right_rows, core=core_rows, passes=passes_rows, ranks=ranks_rows, cpu=cpu_rows, cuda=cuda_rows, mesh=mesh_rows,
-                torch=torch_rows)[a.part]()
+                torch=quick_torch_rows if a.quick else torch_rows)[a.part]()
     names = [row.name for row in rows]
     for name in a.only or []:
         if name not in names:

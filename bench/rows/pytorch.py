@@ -22,11 +22,11 @@ def in_torch(*command, timeout=3 * 3600, check=True):
     return run([PYTHON, "-W", "ignore", *command], timeout=timeout, check=check, env={**ENVIRONMENT, "TRAINC_BUILD": BUILD})
 
 
-def corpus_results():
-    """What bench/agreement.py says of each model; it goes on where it stopped."""
+def corpus_results(*models):
+    """What bench/agreement.py says of these models, or of all; it goes on where it stopped."""
     path = os.path.join(BUILD, "bench", "agreement.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    in_torch(os.path.join(ROOT, "bench", "agreement.py"), "--json", path)
+    in_torch(os.path.join(ROOT, "bench", "agreement.py"), "--json", path, *models)
     with open(path) as f:
         return json.load(f)
 
@@ -43,6 +43,15 @@ def corpus(folder):
     return judge(share >= 0.9 and not wrong and not late and len(results) == 110, "; ".join([
         f"{len(agree)} of {len(results)} models ({100 * share:.0f} %) export, compile and agree; refused at export with a reason:"
         f" {', '.join(refused) or 'none'}", f"wrong: {', '.join(wrong) or 'none'}", f"fail later: {', '.join(late) or 'none'}"]))
+
+
+QUICK = ("mlp-digits", "cnn-digits", "nanogpt", "bert", "ernie", "llama", "lora", "vit-tv")
+
+
+def few_models(folder):
+    results = {name: r for name, r in corpus_results(*QUICK).items() if name in QUICK}
+    bad = [f"{name}: {r['status']}" for name, r in results.items() if r["status"] not in AGREES]
+    return judge(len(results) == len(QUICK) and not bad, "; ".join([f"{len(results) - len(bad)} of {len(QUICK)} agree", *bad]))
 
 
 def agreement(folder):
@@ -229,6 +238,10 @@ def memory(folder):
                  f" {', '.join(above) or 'none'}; {'; '.join(notes)}")
 
 
-def random_graphs(folder):
-    done = in_torch(os.path.join(ROOT, "bench", "random_graphs.py"), check=False)
+def random_graphs(folder, *options):
+    done = in_torch(os.path.join(ROOT, "bench", "random_graphs.py"), *options, check=False)
     return judge(done.returncode == 0, last_line(done.stderr if done.returncode else done.stdout))
+
+
+def few_graphs(folder):
+    return random_graphs(folder, "--graphs", "100")
