@@ -343,9 +343,10 @@ class Builder:
                        [x.type, operands[2].type, operands[3].type])
 
     def attention(self, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, scale: float | None,
-                  dropout: float = 0.0, window: int | None = None) -> Value:
-        """q is [B, Tq, H, D], k and v are [B, Tk, Hk, D]; probabilities are dropped out at a rate, a causal query sees `window` keys."""
-        words = (f" mask {mask.name}" if mask else "") + " causal" * causal
+                  dropout: float = 0.0, window: int | None = None, segments: Value | None = None) -> Value:
+        """q is [B, Tq, H, D], k and v are [B, Tk, Hk, D]; probabilities are dropped out at a rate, a causal query sees `window` keys,
+        and any the keys that have its number in `segments`, [B, T]."""
+        words = (f" mask {mask.name}" if mask else "") + (f" segments({segments.name} : {segments.type})" if segments else "") + " causal" * causal
         words += f" scale {number(scale)}" if scale is not None else ""
         words += f" window {window}" if window else ""
         words += f" dropout {number(dropout)}" if dropout else ""

@@ -130,6 +130,32 @@ def causal_from_the_top_left():
     agree(Cross(), (torch.randn(2, 3, 8), torch.randn(2, 5, 8)))
 
 
+def packed_sequences():
+    """Several sequences in a row: attention takes their numbers, and no mask of T x T."""
+    class Packed(nn.Module):
+        def __init__(self, visible):
+            super().__init__()
+            self.fc, self.visible = nn.Linear(8, 8), visible
+
+        def forward(self, x, sequence):
+            q = self.fc(x).view(2, 6, 2, 4).transpose(1, 2)
+            return F.scaled_dot_product_attention(q, q, q, self.visible(sequence)).square().mean()
+
+    def by_index(s):
+        rows, positions = torch.arange(2)[:, None, None, None], torch.arange(6)
+        return s[rows, positions[:, None]] == s[rows, positions]
+
+    tril = torch.ones(6, 6, dtype=torch.bool).tril()
+    batches = [(torch.randn(2, 6, 8), torch.tensor([[0, 0, 1, 1, 1, 2], [3, 3, 3, 3, 1, 1]])), (torch.randn(2, 6, 8), torch.arange(12).view(2, 6) // 4)]
+    for visible, causal in ((lambda s: s[:, None, :, None] == s[:, None, None, :], False), (by_index, False),
+                            (lambda s: (s.unsqueeze(1).unsqueeze(3) == s.unsqueeze(1).unsqueeze(2)) & tril, True),
+                            (lambda s: tril & (s[:, None] == s[:, :, None]).unsqueeze(1), True)):
+        text = agree(Packed(visible), batches).text
+        assert "segments(" in text and (" causal " in text) == causal and " mask " not in text, text
+    # What is not of one row with itself stays a mask.
+    assert " mask " in agree(Packed(lambda s: (s[:, None, :, None] == s.flip(0)[:, None, None, :]) | torch.eye(6).bool()), batches).text
+
+
 def hidden_rows():
     """Rows that see no key: zeros where the mask is False or -inf, the mean of the values where it is a large number."""
     class Hidden(nn.Module):
@@ -523,7 +549,7 @@ def refused():
             assert said in str(e), str(e)
 
 
-TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, hidden_rows, corners, one_index,
+TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, packed_sequences, hidden_rows, corners, one_index,
          classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
          autocast, eight_bits, two_values, lines_of_functions, refused]
 

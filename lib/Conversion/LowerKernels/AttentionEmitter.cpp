@@ -30,6 +30,11 @@ template <typename Op> void AttentionEmitter::setScores(Op op) {
     drawStrides = op.getStrides() ? llvm::to_vector(*op.getStrides())
                                   : nn::getScoreStrides(nn::getScoreShape(op));
   }
+  if constexpr (requires { op.getSegments(); })
+    if (op.getSegments()) {
+      segments = input(op.getSegments());
+      segmentElement = nn::getTensorType(op.getSegments()).getElementType();
+    }
   if (!op.getMask())
     return;
   mask = input(op.getMask());

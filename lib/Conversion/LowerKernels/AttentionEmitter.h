@@ -65,6 +65,9 @@ struct AttentionEmitter {
   /// Elements of the mask per step along each dimension, 0 where it broadcasts.
   llvm::SmallVector<int64_t> maskStrides;
   mlir::Type maskElement;
+  /// [batch, rows] integers; null if there are none.
+  mlir::Value segments;
+  mlir::Type segmentElement;
   /// Of the gradient alone.
   HeadMatrix out, dout;
   /// Of dropout, if there is a rate: scalars in memory (`firstDraw` null for 0), and the

@@ -129,6 +129,16 @@ Value AttentionEmitter::finishScores(LoopBuilder &l, Value product,
       score = arith::AddFOp::create(l.b, loc, score, value);
     }
   }
+  if (segments) { // as many of keys as of queries
+    Value base = l.mul(batchIndex, rows);
+    Value one = l.loadScalar(segments, l.add(base, row), segmentElement);
+    Value others = l.loadVector(segments, l.add(base, first), segmentElement,
+                                lanesBelow(l, first, rows), blockLanes);
+    Value isSame =
+        arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::eq, others,
+                              l.splat(one, blockLanes));
+    score = arith::SelectOp::create(l.b, loc, isSame, score, infinity);
+  }
   if (!causal)
     return score;
   // Key j is visible to query i where j <= i + columns - rows, and of a window

@@ -287,6 +287,14 @@ Value AttentionBlock::loadMask(ThreadBuilder &t, Value batchIndex, Value head,
   return arith::TruncFOp::create(t.b, loc, e.compute, value);
 }
 
+Value AttentionBlock::loadSegment(ThreadBuilder &t, Value batchIndex,
+                                  Value position) {
+  // What is past the end reads the last element.
+  position = t.min(position, t.index(e.rows - 1));
+  return t.loadScalar(e.segments, t.add(t.mul(batchIndex, e.rows), position),
+                      e.segmentElement);
+}
+
 void AttentionBlock::finishScores(ThreadBuilder &t, const AttentionOperands &o,
                                   Value low, Value head,
                                   MutableArrayRef<Value> scores) {
@@ -305,6 +313,12 @@ void AttentionBlock::finishScores(ThreadBuilder &t, const AttentionOperands &o,
         score = select(t, value, score, infinity);
       else
         score = arith::AddFOp::create(t.b, loc, score, value);
+    }
+    if (e.segments) {
+      Value isSame = arith::CmpIOp::create(
+          t.b, loc, arith::CmpIPredicate::eq,
+          loadSegment(t, o.batchIndex, query), loadSegment(t, o.batchIndex, key));
+      score = select(t, isSame, score, infinity);
     }
     if (e.causal) {
       // Key j is visible to query i where j <= i + columns - rows.

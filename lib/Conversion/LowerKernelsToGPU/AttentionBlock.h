@@ -106,6 +106,8 @@ private:
                       mlir::Value low, mlir::Value head, size_t count);
   mlir::Value loadMask(ThreadBuilder &t, mlir::Value batchIndex,
                        mlir::Value head, mlir::Value query, mlir::Value key);
+  mlir::Value loadSegment(ThreadBuilder &t, mlir::Value batchIndex,
+                          mlir::Value position);
   /// p and its gradient from score and dp.
   std::pair<mlir::Value, mlir::Value> scoreGrad(ThreadBuilder &t,
                                                 mlir::Value score,

@@ -26,9 +26,10 @@ static LogicalResult verifyMask(std::optional<Location> loc, StringRef name,
                            "] (", constraint, "), got ", mask.getType());
 }
 
-/// Verifies q, k and the mask (C1) to (C3) and sets the type of the lse.
+/// Verifies q, k and the mask (C1) to (C3) and segments, and sets the type of the lse.
 static LogicalResult inferAttention(std::optional<Location> loc, StringRef name,
                                     Value qValue, Value kValue, Value mask,
+                                    Value segments, StringRef segmentsRule,
                                     RankedTensorType &lse) {
   RankedTensorType q = getTensorType(qValue), k = getTensorType(kValue);
   if (q.getRank() != 4 || k.getRank() != 4 ||
@@ -50,6 +51,16 @@ static LogicalResult inferAttention(std::optional<Location> loc, StringRef name,
   lse = RankedTensorType::get(rows, getComputeType(q.getElementType()));
   SmallVector<int64_t> scores = rows;
   scores.push_back(k.getDimSize(1));
+  if (segments) {
+    ArrayRef<int64_t> shape = getTensorType(segments).getShape();
+    if (scores[2] != scores[3] ||
+        shape != ArrayRef<int64_t>{scores[0], scores[2]})
+      return emitOptionalError(
+          loc, "'", name,
+          "' op expects segments [B, T] with as many keys as queries (",
+          segmentsRule, "), got ", segments.getType(), " for ", scores[2],
+          " queries and ", scores[3], " keys");
+  }
   return verifyMask(loc, name, mask, scores, "C3");
 }
 
@@ -59,7 +70,8 @@ LogicalResult AttentionOp::inferReturnTypes(MLIRContext *,
                                             SmallVectorImpl<Type> &types) {
   RankedTensorType lse;
   if (failed(inferAttention(loc, getOperationName(), adaptor.getQ(),
-                            adaptor.getK(), adaptor.getMask(), lse)))
+                            adaptor.getK(), adaptor.getMask(),
+                            adaptor.getSegments(), "C7", lse)))
     return failure();
   types.append({adaptor.getQ().getType(), lse});
   return success();
@@ -71,7 +83,8 @@ LogicalResult AttentionGradOp::inferReturnTypes(MLIRContext *,
                                                 SmallVectorImpl<Type> &types) {
   RankedTensorType lse;
   if (failed(inferAttention(loc, getOperationName(), adaptor.getQ(),
-                            adaptor.getK(), adaptor.getMask(), lse)))
+                            adaptor.getK(), adaptor.getMask(),
+                            adaptor.getSegments(), "C8", lse)))
     return failure();
   if (adaptor.getLse().getType() != lse)
     return emitOptionalError(loc, "'nn.attention_grad' op expects lse of type ",
@@ -255,10 +268,11 @@ namespace {
 class AttentionBuilder {
 public:
   AttentionBuilder(OpBuilder &b, Location loc, Value q, Value k, Value v,
-                   Value mask, bool causal, std::optional<APFloat> scale,
-                   std::optional<int64_t> window, const ScoreDraws &draws)
-      : b(b), loc(loc), mask(mask), causal(causal), window(window),
-        draws(draws) {
+                   Value mask, Value segments, bool causal,
+                   std::optional<APFloat> scale, std::optional<int64_t> window,
+                   const ScoreDraws &draws)
+      : b(b), loc(loc), mask(mask), segments(segments), causal(causal),
+        window(window), draws(draws) {
     RankedTensorType qType = getTensorType(q), kType = getTensorType(k);
     batch = qType.getDimSize(0);
     rows = qType.getDimSize(1);
@@ -391,6 +405,13 @@ private:
       scores = SelectOp::create(b, loc, mask, scores, infinity);
     else if (mask)
       scores = AddOp::create(b, loc, scores, castTo(b, loc, mask, compute));
+    if (segments) {
+      Value ofRow = reshapeTo(b, loc, segments, {batch, 1, rows, 1});
+      Value ofColumn = reshapeTo(b, loc, segments, {batch, 1, 1, columns});
+      Value same =
+          CompareOp::create(b, loc, CompareKind::eq, ofRow, ofColumn);
+      scores = SelectOp::create(b, loc, same, scores, infinity);
+    }
     if (!causal)
       return scores;
     Type index = b.getI64Type();
@@ -419,7 +440,7 @@ private:
 
   OpBuilder &b;
   Location loc;
-  Value mask;
+  Value mask, segments;
   bool causal;
   std::optional<int64_t> window;
   ScoreDraws draws;
@@ -433,8 +454,8 @@ private:
 
 template <typename Op> static AttentionBuilder getBuilder(OpBuilder &b, Op op) {
   return AttentionBuilder(b, op.getLoc(), op.getQ(), op.getK(), op.getV(),
-                          op.getMask(), op.getCausal(), op.getScale(),
-                          op.getWindow(), ScoreDraws(op));
+                          op.getMask(), op.getSegments(), op.getCausal(),
+                          op.getScale(), op.getWindow(), ScoreDraws(op));
 }
 
 FailureOr<SmallVector<Value>> AttentionOp::decompose(OpBuilder &b) {
@@ -468,7 +489,7 @@ AttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     return failure();
   auto grad = AttentionGradOp::create(
       b, getLoc(), getQ(), getK(), getV(), getOut(), getLse(), resultGrads[0],
-      getMask(), getCausalAttr(), getScaleAttr(), getWindowAttr(),
+      getMask(), getSegments(), getCausalAttr(), getScaleAttr(), getWindowAttr(),
       getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
       getFirst(), getStridesAttr());
   llvm::copy(grad.getResults(), operandGrads.begin());
@@ -504,8 +525,8 @@ static std::array<Value, 3> unpack(OpBuilder &b, Location loc, Value qkv,
 FailureOr<SmallVector<Value>> PackedAttentionOp::decompose(OpBuilder &b) {
   auto [q, k, v] = unpack(b, getLoc(), getQkv(), getPackedSizes(*this));
   auto attention = AttentionOp::create(
-      b, getLoc(), q, k, v, getMask(), getCausalAttr(), getScaleAttr(),
-      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
+      b, getLoc(), q, k, v, getMask(), /*segments=*/Value(), getCausalAttr(),
+      getScaleAttr(), getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
       getMicroStep(), getFirst(), getStridesAttr());
   Value out = reshapeTo(b, getLoc(), attention.getOut(),
                         getTensorType(getOut()).getShape());
@@ -519,8 +540,8 @@ FailureOr<SmallVector<Value>> PackedAttentionGradOp::decompose(OpBuilder &b) {
   ArrayRef<int64_t> shape = getTensorType(q).getShape();
   auto grad = AttentionGradOp::create(
       b, loc, q, k, v, reshapeTo(b, loc, getOut(), shape), getLse(),
-      reshapeTo(b, loc, getDout(), shape), getMask(), getCausalAttr(),
-      getScaleAttr(), getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(),
+      reshapeTo(b, loc, getDout(), shape), getMask(), /*segments=*/Value(),
+      getCausalAttr(), getScaleAttr(), getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(),
       getUpdate(), getMicroStep(), getFirst(), getStridesAttr());
   SmallVector<Value> parts;
   for (Value part : grad.getResults())
@@ -546,8 +567,9 @@ PackedAttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   if (isFloatMask(getMask())) {
     auto [q, k, v] = unpack(b, loc, getQkv(), getPackedSizes(*this));
     ArrayRef<int64_t> shape = getTensorType(q).getShape();
-    AttentionBuilder builder(b, loc, q, k, v, getMask(), getCausal(),
-                             getScale(), getWindow(), ScoreDraws(*this));
+    AttentionBuilder builder(b, loc, q, k, v, getMask(), /*segments=*/Value(),
+                             getCausal(), getScale(), getWindow(),
+                             ScoreDraws(*this));
     builder.buildBackward(reshapeTo(b, loc, getOut(), shape), getLse(),
                           reshapeTo(b, loc, resultGrads[0], shape));
     operandGrads[1] = builder.buildMaskGrad();
@@ -559,9 +581,9 @@ PackedAttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 // How they are done in parts
 //===----------------------------------------------------------------------===//
 
-/// The number of a mask among the operands, if there is one.
-static std::optional<unsigned> maskAt(Value mask, unsigned number) {
-  return mask ? std::optional<unsigned>(number) : std::nullopt;
+/// The number of an optional operand, if there is one.
+static std::optional<unsigned> optionalAt(Value operand, unsigned number) {
+  return operand ? std::optional<unsigned>(number) : std::nullopt;
 }
 
 /// `values` at dimension `dim`.
@@ -587,12 +609,14 @@ static void addMask(ShardingRule &rule, std::optional<unsigned> mask,
 
 /// The rule of an attention or of its gradients, whose first operands are q, k and v.
 /// `queries` are places of dimension 0 of what is [B, Tq, H, D], `keys` of what is [B, Tk,
-/// Hk, D], `rows` of what is [B, H, Tq]. `cut` says whether queries can be apart.
+/// Hk, D], `rows` of what is [B, H, Tq]; `mask` and `segments` are numbers of operands. `cut`
+/// says whether queries can be apart.
 static ShardingRule getAttentionRule(Operation *op, bool cut,
                                      ArrayRef<ShardingRule::Place> queries,
                                      ArrayRef<ShardingRule::Place> keys,
                                      ArrayRef<ShardingRule::Place> rows,
-                                     std::optional<unsigned> mask) {
+                                     std::optional<unsigned> mask,
+                                     std::optional<unsigned> segments) {
   ShardingRule rule(op);
   using Place = ShardingRule::Place;
   auto withMask = [&](SmallVector<Place> places, int64_t dim, int64_t size) {
@@ -606,6 +630,8 @@ static ShardingRule getAttentionRule(Operation *op, bool cut,
   SmallVector<Place> all = at(queries, 0);
   all.append(at(keys, 0));
   all.append(at(rows, 0));
+  if (segments)
+    all.push_back(ShardingRule::in(*segments, 0));
   rule.share(FactorKind::Parallel, withMask(all, 0, batch));
   if (cut) {
     SmallVector<Place> positions = at(queries, 1);
@@ -626,11 +652,12 @@ static ShardingRule getAttentionRule(Operation *op, bool cut,
 
 ShardingRule AttentionOp::getShardingRule() {
   using R = ShardingRule;
-  // A causal mask counts positions from the last.
-  ShardingRule rule = getAttentionRule(
-      *this, !getCausal(), {R::in(0, 0), R::out(0, 0)},
-      {R::in(1, 0), R::in(2, 0)}, {R::out(1, 0)}, maskAt(getMask(), 3));
-  return rule;
+  // A causal mask counts positions from the last; segments are of queries and keys.
+  return getAttentionRule(*this, !getCausal() && !getSegments(),
+                          {R::in(0, 0), R::out(0, 0)},
+                          {R::in(1, 0), R::in(2, 0)}, {R::out(1, 0)},
+                          optionalAt(getMask(), 3),
+                          optionalAt(getSegments(), getMask() ? 4 : 3));
 }
 
 ShardingRule AttentionGradOp::getShardingRule() {
@@ -639,7 +666,7 @@ ShardingRule AttentionGradOp::getShardingRule() {
       *this, /*cut=*/false,
       {R::in(0, 0), R::in(3, 0), R::in(5, 0), R::out(0, 0)},
       {R::in(1, 0), R::in(2, 0), R::out(1, 0), R::out(2, 0)}, {R::in(4, 0)},
-      maskAt(getMask(), 6));
+      optionalAt(getMask(), 6), optionalAt(getSegments(), getMask() ? 7 : 6));
 }
 
 /// The batch and, if there are as many of keys and values, the heads. `packed` are laid
@@ -676,13 +703,13 @@ static ShardingRule getPackedRule(Operation *op, int64_t heads, int64_t kvHeads,
 ShardingRule PackedAttentionOp::getShardingRule() {
   using R = ShardingRule;
   return getPackedRule(*this, getHeads(), getKvHeads().value_or(getHeads()),
-                       maskAt(getMask(), 1), {R::in(0, 0)}, {R::out(0, 0)},
+                       optionalAt(getMask(), 1), {R::in(0, 0)}, {R::out(0, 0)},
                        R::out(1, 0));
 }
 ShardingRule PackedAttentionGradOp::getShardingRule() {
   using R = ShardingRule;
   return getPackedRule(*this, getHeads(), getKvHeads().value_or(getHeads()),
-                       maskAt(getMask(), 4), {R::in(0, 0), R::out(0, 0)},
+                       optionalAt(getMask(), 4), {R::in(0, 0), R::out(0, 0)},
                        {R::in(1, 0), R::in(3, 0)}, R::in(2, 0));
 }
 

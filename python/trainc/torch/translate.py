@@ -108,6 +108,7 @@ class Translator:
     findings: list[Finding] = field(default_factory=list)
     log: list[tuple[str, str]] = field(default_factory=list)  # operations and what became of them
     node: torch.fx.Node | None = None
+    env: dict[torch.fx.Node, Any] = field(default_factory=dict)  # what nodes have become
     _widenings: int = 0
 
     # What rules use.
@@ -235,7 +236,7 @@ class Translator:
     def run(self, program: torch.export.ExportedProgram, names: Mapping[str, str], known: Callable[[str], bool]) -> list[Any]:
         """Translates the graph; its outputs. `names` are the user's, of placeholders of the batch; `known` says whether
         the buffer or constant of that name may be computed with."""
-        env: dict[torch.fx.Node, Any] = {}
+        self.env = env = {}
         specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
         for node in program.graph.nodes:
             self.node = node

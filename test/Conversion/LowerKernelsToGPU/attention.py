@@ -20,7 +20,8 @@ from oracle.philox import dropout  # noqa: E402
 FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 BOUNDS = {"bf16": 1.5e-2, "f16": 2e-3, "f32": 1e-5, "f64": 1e-12}
 SITE, DRAW = 7, ((1 << 35) + 11, 3, 2)  # seed, update, micro-step
-# Element type, B, Tq, Tk, H, Hk, D, and what else: causal, a scale, the shape of a mask and whether it is bool, packed, dropout.
+# Element type, B, Tq, Tk, H, Hk, D, and what else: causal, a scale, the shape of a mask and whether it is bool, packed, dropout,
+# how many segments a row has.
 CASES = [
     ("f32", 2, 70, 70, 2, 2, 64, {"causal": True}),
     ("f32", 1, 33, 50, 4, 2, 5, {"causal": True, "scale": 0.3}),
@@ -35,6 +36,10 @@ CASES = [
     ("f64", 1, 70, 90, 2, 2, 8, {"causal": True, "window": 2, "dropout": 0.3}),
     ("bf16", 1, 150, 100, 2, 2, 64, {"causal": True, "window": 40, "packed": False}),  # queries that see no key
     ("f32", 1, 80, 80, 1, 1, 270, {"causal": True, "window": 33}),  # by parts
+    ("f32", 2, 70, 70, 2, 2, 64, {"segments": 4, "causal": True}),
+    ("f64", 2, 37, 37, 4, 2, 9, {"segments": 3, "mask": (37, 37)}),
+    ("bf16", 2, 90, 90, 2, 1, 64, {"segments": 3, "dropout": 0.2}),
+    ("f32", 1, 40, 40, 1, 1, 270, {"segments": 2, "causal": True, "window": 9}),  # by parts
     ("f64", 2, 21, 34, 4, 2, 9, {"dropout": 0.3}),
     ("f32", 1, 70, 72, 2, 2, 40, {"dropout": 0.1, "causal": True}),
     ("bf16", 1, 50, 50, 4, 2, 64, {"dropout": 0.5, "packed": True}),
@@ -80,10 +85,11 @@ class Case:
         mask = spell(o["mask"], self.mask_element) if "mask" in o else None
         (b, tq, h, d), hk = self.shapes["q"], self.kv_heads
         lse = spell((b, h, tq), self.sum)
-        more = (" mask %mask" if mask else "") + (f" heads {h} kv_heads {hk}" if self.packed else "")
+        segments = spell((b, tq), "i32") if "segments" in o else None
+        more = (" mask %mask" if mask else "") + (f" segments(%segments : {segments})" if segments else "") + (f" heads {h} kv_heads {hk}" if self.packed else "")
         more += (" causal" if o.get("causal") else "") + (f" scale {o['scale']}" if "scale" in o else "")
         more += f" window {o['window']}" if "window" in o else ""
-        of_mask = f", %mask: {mask}" if mask else ""
+        of_mask = (f", %mask: {mask}" if mask else "") + (f", %segments: {segments}" if segments else "")
         if "dropout" in o:
             of_mask += ", %seed: tensor<f64>, %update: tensor<f64>, %micro: tensor<f64>"
             more += f" dropout {o['dropout']} site {SITE} seed %seed update %update micro_step %micro"
@@ -116,12 +122,14 @@ train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dou
         seed, *counts = DRAW
         return dropout((*scores[:3], scores[3] + -scores[3] % 4), self.options["dropout"], seed, SITE, *counts)[..., :scores[3]]
 
-    def reference(self, q, k, v, dout, mask):
+    def reference(self, q, k, v, dout, mask, segments):
         group = self.heads // self.kv_heads
         k, v = (np.repeat(x, group, 2) for x in (k, v))
         scores = self.scale * np.einsum("bihd,bjhd->bhij", q, k)
         if mask is not None:
             scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+        if segments is not None:
+            scores = np.where((segments[:, :, None] == segments[:, None, :])[:, None], scores, -np.inf)
         if self.options.get("causal"):
             i, j = np.indices(scores.shape[2:])
             last = i + scores.shape[3] - scores.shape[2]
@@ -150,13 +158,18 @@ train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dou
                 mask[..., 3, :] = False
             else:
                 mask = mask.astype(FLOATS[self.sum])
-        out, lse, grads = self.reference(q, k, v, dout, mask)
+        segments = None
+        if "segments" in self.options:
+            segments = np.sort(rng.integers(0, self.options["segments"], self.shapes["q"][:2]).astype(np.int32))
+        out, lse, grads = self.reference(q, k, v, dout, mask, segments)
 
         def pack(*parts):
             return np.concatenate([x.reshape(x.shape[:2] + (-1,)) for x in parts], 2)
 
         inputs = [stored(x, e) for x in ([pack(q, k, v)] if self.packed else [q, k, v])]
         masks = [] if mask is None else [aligned(mask.astype(np.uint8) if mask.dtype == bool else mask)]
+        if segments is not None:
+            masks.append(aligned(segments))
         if "dropout" in self.options:
             masks += [aligned(np.full(1, number, np.float64)) for number in DRAW]
         if self.packed:

@@ -277,3 +277,19 @@ func.func @attention_no_window(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf
   %0:2 = nn.attention %q, %k, %k causal window 0 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
   return
 }
+
+// -----
+
+func.func @segments_of_other_keys(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x8x32xf32>, %s: tensor<2x16xi32>) {
+  // expected-error @+1 {{expects segments [B, T] with as many keys as queries (C7), got 'tensor<2x16xi32>' for 16 queries and 24 keys}}
+  %0:2 = nn.attention %q, %k, %k segments(%s : tensor<2x16xi32>) : tensor<2x16x8x32xf32>, tensor<2x24x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @segments_of_gradient(%q: tensor<2x16x8x32xf32>, %l: tensor<2x8x16xf32>, %s: tensor<16xi32>) {
+  // expected-error @+1 {{expects segments [B, T] with as many keys as queries (C8), got 'tensor<16xi32>' for 16 queries and 16 keys}}
+  %0:3 = nn.attention_grad %q, %q, %q, %q, %l, %q segments(%s : tensor<16xi32>) : tensor<2x16x8x32xf32>, tensor<2x16x8x32xf32>, tensor<2x8x16xf32>
+  return
+}

@@ -436,6 +436,9 @@ class Builder:
         if self.rng.random() < 0.4:
             m = self.input((t, tk), self.rng.choice(["i1", self.element]))
             mask, mask_type = f" mask {m.name}", f", {m.type}"
+        if tk == t and self.made % 5 == 0:
+            s = self.index((batch, t), 3)
+            mask += f" segments({s.name} : {s.type})"
         self.lines.append(f"{name}:2 = nn.attention {v.name}, {k.name}, {u.name}{mask}{words} : {v.type}, {k.type}{mask_type}")
         return Value(f"{name}#0", v.shape, v.element)
 

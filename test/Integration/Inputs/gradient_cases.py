@@ -259,11 +259,13 @@ def turned(x, theta, offset=0, sign=1):
     return jnp.concatenate([a * c - b * s, b * c + a * s], -1)
 
 
-def attend(q, k, v, mask=None, causal=False, scale=None, window=None):
+def attend(q, k, v, mask=None, causal=False, scale=None, window=None, segments=None):
     k, v = (jnp.repeat(t, q.shape[2] // t.shape[2], 2) for t in (k, v))
     s = jnp.einsum("bihd,bjhd->bhij", q, k) * (scale or q.shape[-1] ** -0.5)
     if mask is not None:
         s = jnp.where(mask, s, -jnp.inf) if mask.dtype == bool else s + mask
+    if segments is not None:
+        s = jnp.where((segments[:, :, None] == segments[:, None, :])[:, None], s, -jnp.inf)
     if causal:
         ones, shift = jnp.ones(s.shape[-2:], bool), s.shape[-1] - s.shape[-2]
         seen = jnp.tril(ones, shift) & ~(jnp.tril(ones, shift - window) if window else ~ones)
@@ -320,6 +322,12 @@ def attention():
             for window in (1, 3, Tk) if causal and D < 500 else ():
                 yield Case("attention", f"{op} causal window {window} : {types(2)}", [q, k, v],
                            lambda *a, w=window: attend(*a, causal=True, window=w), 2)
+            for segments in (index((B, Tq), 3), np.sort(index((B, Tq), 4)).astype(np.int64)) if Tq == Tk else ():
+                yield Case("attention", f"{op} segments({{3}} : {{t3}}){word} : {types(2)}", [q, k, v, segments],
+                           lambda q, k, v, s, c=causal: attend(q, k, v, causal=c, segments=s), 2)
+                yield Case("attention", f"{op} mask {{4}} segments({{3}} : {{t3}}){word} : {{t0}}, {{t1}}, {{t4}}",
+                           [q, k, v, segments, masks[-1]],
+                           lambda q, k, v, s, m, c=causal: attend(q, k, v, m, causal=c, segments=s), 2)
             for mask in masks:
                 scale = 0.3 if D < 100 else 0.05  # scores of a few units, so that no row is all at one key
                 yield Case("attention", f"{op} mask {{3}}{word} scale {scale} : {{t0}}, {{t1}}, {{t3}}", [q, k, v, mask],

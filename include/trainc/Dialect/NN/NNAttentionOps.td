@@ -5,6 +5,7 @@
 include "trainc/Dialect/NN/NNDialect.td"
 
 def NN_MaskTensor : NN_TensorOf<[F64, F32, BF16, F16, I1]>;
+def NN_SegmentTensor : NN_TensorOf<[I32, I64]>;
 
 /// What dropout of the probabilities depends on, and how it is written.
 defvar NN_ScoreDraws = (ins OptionalAttr<F64Attr>:$rate, OptionalAttr<I64Attr>:$site,
@@ -30,6 +31,10 @@ def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Attr
     finite score (all masked) gives 0 and the lse -inf. All is in f32 for bf16 and f16
     and rounded once. No gradient goes through lse.
 
+    `segments` [B, T], with as many keys as queries, says which sequence a position is of,
+    where several are packed into one row: the score of (i, j) is -inf, too, where
+    segments[b, i] is not segments[b, j].
+
     With `dropout` p[j] is 0 with that probability, else p[j] / (1 - rate), in out alone.
     The draws are those of nn.dropout; the index of score (b, h, i, j) is
     ((b H + h) Tq + i) P + j, where P is Tk rounded up to a multiple of 4. Scores that are a
@@ -40,21 +45,23 @@ def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Attr
     of Hk; (C3) the mask broadcasts to [B, H, Tq, Tk]; (C4) the rate is in [0, 1); (C5) a site,
     in [0, 2^31), is given with a rate only, seed, update and micro_step together and only
     with a site, four strides, multiples of 4 from 0, together with `first` and only with a rate; (C6) a
-    window, of 1 or more, is given with `causal` only.
+    window, of 1 or more, is given with `causal` only; (C7) segments are [B, T] with T = Tq = Tk.
 
     ```mlir
     %o3, %l3 = nn.attention %q, %k, %v causal dropout 0.1 : tensor<2x16x8x32xf32>, tensor<2x16x4x32xf32>
     %out, %lse = nn.attention %q, %k, %v causal : tensor<2x16x8x32xf32>, tensor<2x16x4x32xf32>
     %o2, %l2 = nn.attention %q, %k, %v mask %m scale 0.25
         : tensor<2x16x8x32xf32>, tensor<2x16x4x32xf32>, tensor<16x16xi1>
+    %o4, %l4 = nn.attention %q, %k, %v segments(%s : tensor<2x16xi32>) causal : tensor<2x16x8x32xf32>, tensor<2x16x4x32xf32>
     ```
   }];
   let arguments = !con((ins NN_FloatTensor:$q, NN_FloatTensor:$k, NN_FloatTensor:$v,
-                            Optional<NN_MaskTensor>:$mask, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
+                            Optional<NN_MaskTensor>:$mask, Optional<NN_SegmentTensor>:$segments,
+                            UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
                             OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$out, NN_FloatTensor:$lse);
   let assemblyFormat = !strconcat([{
-    $q `,` $k `,` $v (`mask` $mask^)? (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
+    $q `,` $k `,` $v (`mask` $mask^)? (`segments` `(` $segments^ `:` type($segments) `)`)? (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
   }], NN_ScoreDrawsFormat, [{
     attr-dict `:` type($q) `,` type($k) (`,` type($mask)^)?
   }]);
@@ -72,15 +79,18 @@ def NN_AttentionGradOp : NN_InferredOp<"attention_grad", [AllTypesMatch<["k", "v
     (C1) q has rank 4 and k is [B, Tk, Hk, D] of its element type; (C2) H is a multiple
     of Hk; (C3) the mask broadcasts to [B, H, Tq, Tk]; (C4) lse is [B, H, Tq] of the
     compute type; (C5) the rate is in [0, 1); (C6) what draws is given as in C5 of
-    nn.attention; (C7) a window, of 1 or more, is given with `causal` only.
+    nn.attention; (C7) a window, of 1 or more, is given with `causal` only; (C8) segments are
+    as in C7 of nn.attention.
   }];
   let arguments = !con((ins NN_FloatTensor:$q, NN_FloatTensor:$k, NN_FloatTensor:$v,
                             NN_FloatTensor:$out, NN_FloatTensor:$lse, NN_FloatTensor:$dout,
-                            Optional<NN_MaskTensor>:$mask, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
+                            Optional<NN_MaskTensor>:$mask, Optional<NN_SegmentTensor>:$segments,
+                            UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
                             OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$dq, NN_FloatTensor:$dk, NN_FloatTensor:$dv);
   let assemblyFormat = !strconcat([{
-    $q `,` $k `,` $v `,` $out `,` $lse `,` $dout (`mask` $mask^)? (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
+    $q `,` $k `,` $v `,` $out `,` $lse `,` $dout (`mask` $mask^)? (`segments` `(` $segments^ `:` type($segments) `)`)?
+    (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
   }], NN_ScoreDrawsFormat, [{
     attr-dict `:` type($q) `,` type($k) `,` type($lse) (`,` type($mask)^)?
   }]);

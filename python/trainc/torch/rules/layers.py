@@ -9,6 +9,7 @@ import torch
 
 from ...emit import Value, broadcast_shape
 from ..translate import Translator, Unsupported, rule
+from .masks import band, segments_of, simplified
 
 A = torch.ops.aten
 
@@ -175,30 +176,8 @@ def instance_norm(t: Translator, x: Value, weight: Any, bias: Any, mean: Any, va
 
 # Attention.
 
-def _band(queries: int, keys: int, window: int) -> torch.Tensor:
-    """What a causal attention sees: row i the last `window` keys up to i + Tk - Tq."""
-    ones = torch.ones(queries, keys, dtype=torch.bool)
-    return ones.tril(keys - queries) & ~ones.tril(keys - queries - window)
-
-
-def _mask(t: Translator, mask: Any, queries: int, keys: int, causal: bool) -> tuple[Any, int | None]:
-    """The mask that is left, and the window of keys of a query if attention is causal as the dialect means it."""
-    if causal:  # PyTorch's is from the top left
-        mask = torch.ones(queries, keys, dtype=torch.bool).tril()
-    if not isinstance(mask, torch.Tensor):
-        return mask, None
-    if mask.dtype.is_floating_point:
-        lowest = torch.finfo(mask.dtype).min
-        hidden = mask <= lowest / 2
-        if not bool(((mask == 0) | hidden).all()) or bool((hidden.all(-1) & mask.isfinite().any(-1)).any()):
-            return mask, None  # a row with nothing but large numbers is the mean of all values
-        mask = ~hidden
-    if bool(mask.all()):
-        return None, None
-    window = int(mask.sum(-1).max())
-    if window and mask.shape[-2:] == (queries, keys) and bool((mask == _band(queries, keys, window)).all()):
-        return None, window
-    return mask, None
+def _mask_node(t: Translator) -> Any:
+    return t.node.args[3] if len(t.node.args) > 3 else t.node.kwargs.get("attn_mask")
 
 
 @rule(A.scaled_dot_product_attention.default)
@@ -207,7 +186,10 @@ def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dr
     """Operands are [..., H, T, D]; the dialect's are [B, T, H, D]."""
     q, k, v = (t.value(x) for x in (q, k, v))
     out, (queries, keys) = t.out, (q.shape[-2], k.shape[-2])
-    mask, window = _mask(t, attn_mask, queries, keys, is_causal)
+    given, segments = attn_mask, None
+    if queries == keys and (found := segments_of(t, _mask_node(t), keys)):
+        segments, given = found
+    mask, window = simplified(given, queries, keys, is_causal)
     if q.rank == 2 or q.rank > 4:
         raise Unsupported(f"attention of operands of rank {q.rank}: expected 3 or 4")
     if q.rank == 3:  # without heads
@@ -218,12 +200,14 @@ def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dr
     batch = broadcast_shape(q.shape[:1], k.shape[:1], v.shape[:1])
     q, k, v = (t.b.broadcast(x, [*batch, *x.shape[1:]]) for x in (q, k, v))
     if dropout_p == 1 or v.shape[-1] != q.shape[-1] or k.shape[1] != v.shape[1]:
+        mask, window = (mask, window) if segments is None else (attn_mask, None)
         return t.b.reshape(_by_definition(t, q, k, v, mask, window, dropout_p, scale), out.shape)
     values = [t.b.transpose(x, [0, 2, 1, 3]) for x in (q, k, v)]
     if scale is None and q.shape[-1] == 0:
         raise Unsupported("attention of heads without elements")
+    segments = t.b.broadcast(segments, [*batch, keys]) if segments is not None else None
     result = t.b.attention(*values, t.value(mask) if mask is not None else None, window is not None, scale, dropout_p,
-                           window if window and window < keys else None)
+                           window if window and window < keys else None, segments)
     return t.b.reshape(t.b.transpose(result, [0, 2, 1, 3]), out.shape)
 
 
@@ -235,7 +219,7 @@ def _by_definition(t: Translator, q: Value, k: Value, v: Value, mask: Any, windo
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = t.b.matmul(t.b.binary("mul", q, t.b.like(scale, q)), k, transpose_rhs=True)
     if window is not None:
-        mask = _band(q.shape[-2], k.shape[-2], window)
+        mask = band(q.shape[-2], k.shape[-2], window)
     if mask is not None:
         mask = t.value(mask)
         scores = (t.b.select(mask, scores, t.b.like(-math.inf, scores)) if mask.dtype == "i1" else
