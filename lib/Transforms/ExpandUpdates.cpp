@@ -6,11 +6,9 @@
 //===----------------------------------------------------------------------===//
 #include "UpdateRule.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
 #include "llvm/Support/MathExtras.h"
-#include <cmath>
 
 #define DEBUG_TYPE "train-expand-updates"
 
@@ -31,18 +29,6 @@ static Value readSlice(OpBuilder &b, ParamOp param, StringRef role,
       sliceRef(b.getContext(),
                arenaName(role, type.getElementType(), param.getPartAxes()),
                param.getSymName()));
-}
-
-/// The sum of squares of `value` as rank-0 f64.
-static Value buildSquareSum(OpBuilder &b, Location loc, Value value) {
-  RankedTensorType type = nn::getTensorType(value);
-  int64_t blocks = llvm::divideCeil(type.getNumElements(), kNormBlock);
-  auto blockType = RankedTensorType::get({blocks}, b.getF64Type());
-  Value sums = SquareSumOp::create(b, loc, blockType, value, kNormBlock);
-  if (blocks == 1)
-    return nn::reshapeTo(b, loc, sums, {});
-  return nn::ReduceOp::create(b, loc, nn::ReduceKind::sum, sums,
-                              ArrayRef<int64_t>{0}, /*keep=*/false);
 }
 
 static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
@@ -67,36 +53,6 @@ static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
   op.replaceAllUsesWith(result);
   op.erase();
 }
-
-namespace {
-/// A map being made: its inputs, and inside of its region their elements.
-struct MapBuilder {
-  OpBuilder &b;
-  Location loc;
-  SmallVector<Value> inputs, elements;
-  nn::MapOp map;
-  Block *block = nullptr;
-
-  MapBuilder(OpBuilder &b, Location loc) : b(b), loc(loc) {
-    map = nn::MapOp::create(b, loc, TypeRange(), ValueRange());
-    block = &map.getBody().emplaceBlock();
-  }
-  Value add(Value input) {
-    inputs.push_back(input);
-    return block->addArgument(
-        nn::getComputeType(nn::getTensorType(input).getElementType()), loc);
-  }
-  /// Ends the region; the map's results.
-  ValueRange finish(TypeRange types, ArrayRef<Value> values) {
-    OpBuilder inner = OpBuilder::atBlockEnd(block);
-    nn::YieldOp::create(inner, loc, values);
-    auto finished = nn::MapOp::create(b, loc, types, inputs);
-    finished.getBody().takeBody(map.getBody());
-    map.erase();
-    return finished.getResults();
-  }
-};
-} // namespace
 
 /// Ends `m`, whose region has computed the new parameter and states, with the
 /// average; writes what changes if the gradients are finite.
@@ -134,64 +90,6 @@ static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
   for (auto [arena, value] : llvm::zip(arenas, m.finish(types, values)))
     WriteOp::create(m.b, m.loc, value,
                     sliceRef(m.b.getContext(), arena, param.getSymName()));
-}
-
-/// The direction `u` of a matrix, made orthogonal as `rule` says.
-static Value orthogonalize(OpBuilder &b, Location loc, Value u,
-                           DictionaryAttr rule) {
-  RankedTensorType wide = nn::getTensorType(u);
-  int64_t rows = wide.getDimSize(0), columns = wide.getDimSize(1);
-  auto number = [&](StringRef name) {
-    return rule.getAs<FloatAttr>(name).getValueAsDouble();
-  };
-  Type type = rule.getAs<BoolAttr>("bf16").getValue() ? b.getBF16Type()
-                                                      : wide.getElementType();
-  // The sum of tensors times their factors, element by element.
-  auto combine = [&](Type result, ArrayRef<std::pair<double, Value>> terms) {
-    MapBuilder m(b, loc);
-    OpBuilder inner = OpBuilder::atBlockEnd(m.block);
-    Value sum;
-    for (auto [factor, input] : terms) {
-      Value element = m.add(input);
-      Value weight =
-          nn::splatConstant(inner, loc, element.getType(), factor);
-      sum = sum ? math::FmaOp::create(inner, loc, weight, element, sum)
-                      .getResult()
-                : arith::MulFOp::create(inner, loc, weight, element)
-                      .getResult();
-    }
-    return m.finish(nn::getTensorType(terms.front().second).clone(result),
-                    {sum})[0];
-  };
-  auto multiply = [&](Value lhs, Value rhs, bool left, bool right) -> Value {
-    return nn::MatmulOp::create(b, loc, lhs, rhs, Value(), left, right);
-  };
-  Value norm = nn::SqrtOp::create(b, loc, buildSquareSum(b, loc, u));
-  norm = nn::MaxOp::create(
-      b, loc, norm, nn::scalarConstant(b, loc, b.getF64Type(), number("eps")));
-  MapBuilder divided(b, loc);
-  Value element = divided.add(u);
-  Value divisor = divided.add(nn::castTo(b, loc, norm, wide.getElementType()));
-  OpBuilder inner = OpBuilder::atBlockEnd(divided.block);
-  Value x = divided.finish(
-      wide.clone(type),
-      {arith::DivFOp::create(inner, loc, element, divisor).getResult()})[0];
-  bool tall = rows > columns;
-  for (int64_t step = 0, steps = number("steps"); step < steps; ++step) {
-    Value gram = multiply(x, x, /*left=*/tall, /*right=*/!tall);
-    Value square = multiply(gram, gram, false, false);
-    gram = combine(type, {{number("b"), gram}, {number("c"), square}});
-    Value moved = tall ? multiply(x, gram, false, false)
-                       : multiply(gram, x, false, false);
-    x = combine(type, {{number("a"), x}, {1.0, moved}});
-  }
-  double ratio = static_cast<double>(rows) / columns;
-  if (!rule.getAs<BoolAttr>("unclamped").getValue())
-    ratio = std::max(ratio, 1.0);
-  double scale = rule.getAs<BoolAttr>("match_rms").getValue()
-                     ? 0.2 * std::sqrt(std::max(rows, columns))
-                     : std::sqrt(ratio);
-  return combine(wide.getElementType(), {{scale, x}});
 }
 
 static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,

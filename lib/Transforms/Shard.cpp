@@ -111,18 +111,17 @@ private:
 };
 } // namespace
 
+/// Whether an array is made for the update, not read from an arena.
+static bool isMade(Value array) {
+  return array.getDefiningOp<FlattenOp>() != nullptr;
+}
+
 LogicalResult Sharder::verifyNeeds() {
   for (Operation &op : *block) {
-    auto update = dyn_cast<UpdateOp>(op);
-    auto optimizer =
-        update ? symbols.lookup<OptimizerOp>(update.getOptimizer())
-               : OptimizerOp();
-    if (optimizer && optimizer.getOrthogonal()) {
-      if (sharded)
-        return optimizer.emitOpError("expects --shard=none: its update is of "
-                                     "whole matrices, not of their elements");
-      continue;
-    }
+    auto map = dyn_cast<SegmentMapOp>(op);
+    if (sharded && map && llvm::any_of(map.getArrays(), isMade))
+      return op.emitOpError("expects --shard=none: an update of whole matrices "
+                            "is not divided");
     if (isa<NormSquaredOp, UpdateOp>(op))
       return op.emitOpError("expects segments in their place; run "
                             "train-fuse-optimizer before train-shard");
@@ -323,6 +322,10 @@ Value Sharder::buildShard(ArrayAttr pieceAxes) {
 template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
   SmallVector<ArenaOp> arenas;
   for (Value array : op.getArrays()) {
+    if (isMade(array)) {
+      arenas.push_back({});
+      continue;
+    }
     if (!array.template getDefiningOp<ReadOp>())
       return op.emitOpError("expects arrays that are read from arenas, got ")
              << array;
@@ -330,7 +333,8 @@ template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
   }
   SmallVector<SmallVector<ArenaOp::Bucket>> buckets;
   for (ArenaOp arena : arenas)
-    buckets.push_back(arena.getAllBuckets());
+    buckets.push_back(arena ? arena.getAllBuckets()
+                            : SmallVector<ArenaOp::Bucket>());
   int64_t pieces = getExchange(step, arenas.front()).pieces;
   SmallVector<Part> parts;
   SmallVector<SmallVector<int64_t>> offsets(arenas.size());
@@ -339,6 +343,10 @@ template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
     SmallVector<const ArenaOp::Bucket *> places;
     for (auto [a, attribute] : llvm::enumerate(op.getOffsets())) {
       int64_t offset = cast<DenseI64ArrayAttr>(attribute)[s];
+      if (!arenas[a]) {
+        places.push_back(nullptr);
+        continue;
+      }
       const auto *bucket = llvm::find_if(buckets[a], [&](auto &bucket) {
         return offset < bucket.first + bucket.count;
       });
@@ -357,9 +365,12 @@ template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
       int64_t piece = at / size;
       int64_t next = std::min((piece + 1) * size, end);
       parts.push_back({static_cast<int64_t>(s), piece, at - within, next - at});
-      for (auto [list, bucket] : llvm::zip(offsets, places))
-        list.push_back(bucket->localFirst + at -
-                       (bucket->isPiece() ? piece * size : 0));
+      for (auto [list, bucket, whole] :
+           llvm::zip(offsets, places, op.getOffsets()))
+        list.push_back(bucket
+                           ? bucket->localFirst + at -
+                                 (bucket->isPiece() ? piece * size : 0)
+                           : cast<DenseI64ArrayAttr>(whole)[s] + at - within);
       at = next;
     }
   }

@@ -19,9 +19,9 @@ from optax.contrib import _muon
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 jax.config.update("jax_enable_x64", True)
 
-from common import RUNTIME_LIBRARY, compile_module, tool  # noqa: E402
 from ranks import run, same  # noqa: E402
 from report import check  # noqa: E402
+from common import RUNTIME_LIBRARY, compile_module, tool  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 UPDATES, BAR, BAR_BF16 = 10, 1e-10, 0.05
@@ -45,11 +45,11 @@ def attribute(value):
 def module(settings, clauses, ema, element="f64", split=False):
     types = {name: f"tensor<{'x'.join([*map(str, shape), element])}>" for name, shape in SHAPES.items()}
     lines = ["train.mesh @mesh(data = 1)"] * split
-    lines += [f"train.optimizer @muon = muon<lr = 0.02, {', '.join(f'{k} = {attribute(v)}' for k, v in settings.items())}>{ema}",
+    lines += [f"train.optimizer @muon = muon<{', '.join(f'{k} = {attribute(v)}' for k, v in ({'lr': 0.02} | settings).items())}>{ema}",
               "train.optimizer @adamw = adamw<lr = 0.01>"]
     lines += [f"train.param @{n} : {t} init(normal<0.5>) optimizer(@{'muon' if n in MATRICES else 'adamw'})" for n, t in types.items()]
     inputs = {n: t if not split else t.replace("tensor<", "tensor<2x") for n, t in types.items()}
-    ends = " split([[data]])" if split else ""
+    ends = " split([data])" if split else ""
     lines.append(f"train.step @step({', '.join(f'%g_{n}: {t}{ends}' for n, t in inputs.items())}) {clauses} {{")
     total = None
     for n, t in types.items():
@@ -122,13 +122,15 @@ def on_one_rank(folder):
         steps = data(3 if name == "window" else 1)
         want = expected(settings, clauses, ema, start, steps)
         results = []
-        for options in ([], ["--disable-pass=train-fuse-optimizer,train-coalesce,train-hoist-casts"], ["--reference"]):
+        ways = [], ["--disable-pass=train-fuse-optimizer,train-coalesce,train-hoist-casts"], ["--reference"]
+        for options in ways if name in ("default", "clip each", "window") else ways[:1]:
             path = compile_module(module(settings | dict(bf16=False), clauses, ema), os.path.join(folder, "m.so"), *options)
             results.append(trained(path, start, steps, ema))
         error = apart(results[0], want)
         bad += check(f"{name}: optax's in f64", error <= BAR, error)
-        bad += check(f"{name}: the same bits without passes", all(np.array_equal(results[0][n], results[1][n]) for n in SHAPES))
-        bad += check(f"{name}: by definitions", max(apart(results[0], r) for r in results[1:]) <= BAR)
+        if results[1:]:
+            bad += check(f"{name}: the same bits without passes", all(np.array_equal(results[0][n], results[1][n]) for n in SHAPES))
+            bad += check(f"{name}: by definitions", apart(results[0], results[2]) <= BAR)
     # Of bf16 the moves are compared.
     settings, clauses, ema = CASES["default"]
     steps = [{n: g.astype(np.float32) for n, g in step.items()} for step in data()]

@@ -39,12 +39,12 @@ train.list @update of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
 
 // A direction that is made orthogonal: of a tall matrix by products from the right, each step two of the Gram matrix.
 // CHECK-LABEL: train.list @orthogonal
-// CHECK: %[[U:.*]] = nn.map
+// CHECK: %[[U:.*]] = nn.map(
 // CHECK: train.square_sum %[[U]]
-// CHECK: %[[X:.*]] = nn.map %[[U]],
+// CHECK: %[[X:.*]] = nn.map(%[[U]],
 // CHECK: %[[A:.*]] = nn.matmul %[[X]], %[[X]] transpose_lhs : tensor<4x2xbf16>, tensor<4x2xbf16>
 // CHECK: %[[AA:.*]] = nn.matmul %[[A]], %[[A]] : tensor<2x2xbf16>, tensor<2x2xbf16>
-// CHECK: %[[B:.*]] = nn.map %[[A]], %[[AA]]
+// CHECK: %[[B:.*]] = nn.map(%[[A]], %[[AA]])
 // CHECK: nn.matmul %[[X]], %[[B]] : tensor<4x2xbf16>, tensor<2x2xbf16>
 // CHECK-COUNT-3: nn.matmul
 // CHECK-NOT: nn.matmul
