@@ -408,8 +408,8 @@ Fuser::buildNorms(OpBuilder &b, MutableArrayRef<Member> members) {
 }
 
 /// Makes the direction of each matrix orthogonal, all in one flat tensor.
-FailureOr<Directions>
-Fuser::buildDirections(OpBuilder &b, MutableArrayRef<Member> members) {
+FailureOr<Directions> Fuser::buildDirections(OpBuilder &b,
+                                             MutableArrayRef<Member> members) {
   OptimizerOp optimizer = members.front().optimizer;
   Directions result;
   SmallVector<Value> matrices;

@@ -201,7 +201,7 @@ Value trainc::buildSquareSum(OpBuilder &b, Location loc, Value value) {
 }
 
 Value trainc::orthogonalize(OpBuilder &b, Location loc, Value u,
-                           DictionaryAttr rule) {
+                            DictionaryAttr rule) {
   RankedTensorType wide = nn::getTensorType(u);
   int64_t rows = wide.getDimSize(0), columns = wide.getDimSize(1);
   auto number = [&](StringRef name) {
@@ -225,12 +225,11 @@ Value trainc::orthogonalize(OpBuilder &b, Location loc, Value u,
     Value sum;
     for (auto [factor, input] : terms) {
       Value element = m.add(input);
-      Value weight =
-          nn::splatConstant(inner, loc, element.getType(), factor);
-      sum = sum ? math::FmaOp::create(inner, loc, weight, element, sum)
-                      .getResult()
-                : arith::MulFOp::create(inner, loc, weight, element)
-                      .getResult();
+      Value weight = nn::splatConstant(inner, loc, element.getType(), factor);
+      sum =
+          sum ? math::FmaOp::create(inner, loc, weight, element, sum)
+                    .getResult()
+              : arith::MulFOp::create(inner, loc, weight, element).getResult();
     }
     return m.finish(nn::getTensorType(terms.front().second).clone(result),
                     {asResult(inner, sum, result)})[0];

@@ -80,8 +80,8 @@ struct UpdateElement {
   llvm::SmallVector<mlir::Value> hyper;  // f64
   mlir::Value average, decay;            // as parameter, f64; null: no average
   mlir::Value parameterNorm, directionNorm; // as parameter; for a second region
-  mlir::Value direction; // made before of the whole matrix, or null
-  nn::RandomCounter random;              // null index: rounded to the nearest
+  mlir::Value direction;    // made before of the whole matrix, or null
+  nn::RandomCounter random; // null index: rounded to the nearest
   llvm::SmallVector<mlir::Value> copies; // in arenas of copies, before
 };
 

@@ -175,7 +175,8 @@ def refusals(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        return on_one_rank(folder) + on_two_ranks(folder) + refusals(folder)
+        # Ranks first: they are forked, before JAX has threads.
+        return on_two_ranks(folder) + refusals(folder) + on_one_rank(folder)
 
 
 if __name__ == "__main__":

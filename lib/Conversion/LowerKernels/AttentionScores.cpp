@@ -134,9 +134,8 @@ Value AttentionEmitter::finishScores(LoopBuilder &l, Value product,
     Value one = l.loadScalar(segments, l.add(base, row), segmentElement);
     Value others = l.loadVector(segments, l.add(base, first), segmentElement,
                                 lanesBelow(l, first, rows), blockLanes);
-    Value isSame =
-        arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::eq, others,
-                              l.splat(one, blockLanes));
+    Value isSame = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::eq,
+                                         others, l.splat(one, blockLanes));
     score = arith::SelectOp::create(l.b, loc, isSame, score, infinity);
   }
   if (!causal)

@@ -315,9 +315,9 @@ void AttentionBlock::finishScores(ThreadBuilder &t, const AttentionOperands &o,
         score = arith::AddFOp::create(t.b, loc, score, value);
     }
     if (e.segments) {
-      Value isSame = arith::CmpIOp::create(
-          t.b, loc, arith::CmpIPredicate::eq,
-          loadSegment(t, o.batchIndex, query), loadSegment(t, o.batchIndex, key));
+      Value isSame = arith::CmpIOp::create(t.b, loc, arith::CmpIPredicate::eq,
+                                           loadSegment(t, o.batchIndex, query),
+                                           loadSegment(t, o.batchIndex, key));
       score = select(t, isSame, score, infinity);
     }
     if (e.causal) {

@@ -408,8 +408,7 @@ private:
     if (segments) {
       Value ofRow = reshapeTo(b, loc, segments, {batch, 1, rows, 1});
       Value ofColumn = reshapeTo(b, loc, segments, {batch, 1, 1, columns});
-      Value same =
-          CompareOp::create(b, loc, CompareKind::eq, ofRow, ofColumn);
+      Value same = CompareOp::create(b, loc, CompareKind::eq, ofRow, ofColumn);
       scores = SelectOp::create(b, loc, same, scores, infinity);
     }
     if (!causal)
@@ -489,9 +488,9 @@ AttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     return failure();
   auto grad = AttentionGradOp::create(
       b, getLoc(), getQ(), getK(), getV(), getOut(), getLse(), resultGrads[0],
-      getMask(), getSegments(), getCausalAttr(), getScaleAttr(), getWindowAttr(),
-      getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
-      getFirst(), getStridesAttr());
+      getMask(), getSegments(), getCausalAttr(), getScaleAttr(),
+      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
+      getMicroStep(), getFirst(), getStridesAttr());
   llvm::copy(grad.getResults(), operandGrads.begin());
   if (isFloatMask(getMask())) {
     AttentionBuilder builder = getBuilder(b, *this);
@@ -526,8 +525,8 @@ FailureOr<SmallVector<Value>> PackedAttentionOp::decompose(OpBuilder &b) {
   auto [q, k, v] = unpack(b, getLoc(), getQkv(), getPackedSizes(*this));
   auto attention = AttentionOp::create(
       b, getLoc(), q, k, v, getMask(), /*segments=*/Value(), getCausalAttr(),
-      getScaleAttr(), getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
-      getMicroStep(), getFirst(), getStridesAttr());
+      getScaleAttr(), getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(),
+      getUpdate(), getMicroStep(), getFirst(), getStridesAttr());
   Value out = reshapeTo(b, getLoc(), attention.getOut(),
                         getTensorType(getOut()).getShape());
   return SmallVector<Value>{out, attention.getLse()};
@@ -541,8 +540,9 @@ FailureOr<SmallVector<Value>> PackedAttentionGradOp::decompose(OpBuilder &b) {
   auto grad = AttentionGradOp::create(
       b, loc, q, k, v, reshapeTo(b, loc, getOut(), shape), getLse(),
       reshapeTo(b, loc, getDout(), shape), getMask(), /*segments=*/Value(),
-      getCausalAttr(), getScaleAttr(), getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(),
-      getUpdate(), getMicroStep(), getFirst(), getStridesAttr());
+      getCausalAttr(), getScaleAttr(), getWindowAttr(), getRateAttr(),
+      getSiteAttr(), getSeed(), getUpdate(), getMicroStep(), getFirst(),
+      getStridesAttr());
   SmallVector<Value> parts;
   for (Value part : grad.getResults())
     parts.push_back(
@@ -653,11 +653,10 @@ static ShardingRule getAttentionRule(Operation *op, bool cut,
 ShardingRule AttentionOp::getShardingRule() {
   using R = ShardingRule;
   // A causal mask counts positions from the last; segments are of queries and keys.
-  return getAttentionRule(*this, !getCausal() && !getSegments(),
-                          {R::in(0, 0), R::out(0, 0)},
-                          {R::in(1, 0), R::in(2, 0)}, {R::out(1, 0)},
-                          optionalAt(getMask(), 3),
-                          optionalAt(getSegments(), getMask() ? 4 : 3));
+  return getAttentionRule(
+      *this, !getCausal() && !getSegments(), {R::in(0, 0), R::out(0, 0)},
+      {R::in(1, 0), R::in(2, 0)}, {R::out(1, 0)}, optionalAt(getMask(), 3),
+      optionalAt(getSegments(), getMask() ? 4 : 3));
 }
 
 ShardingRule AttentionGradOp::getShardingRule() {

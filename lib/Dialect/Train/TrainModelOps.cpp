@@ -305,9 +305,9 @@ void OptimizerOp::print(OpAsmPrinter &p) {
     }
   }
   p.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(), {"sym_name", "kind", "state_names", "state_values",
-                            "hyper_names", "hyper_values", "ema", "clip",
-                            "orthogonal"});
+      (*this)->getAttrs(),
+      {"sym_name", "kind", "state_names", "state_values", "hyper_names",
+       "hyper_values", "ema", "clip", "orthogonal"});
 }
 
 /// Names the arguments of a scalar region: `leading`, then each list.
