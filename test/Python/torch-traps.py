@@ -152,6 +152,10 @@ def packed_sequences():
                             (lambda s: tril & (s[:, None] == s[:, :, None]).unsqueeze(1), True)):
         text = agree(Packed(visible), batches).text
         assert "segments(" in text and (" causal " in text) == causal and " mask " not in text, text
+    # So does what differs between heads: a mask of [2, T, T] is of two heads, not of two rows.
+    for visible in (lambda s: s[:, :, None] == s[:, None, :], lambda s: (s[:, :, None] == s[:, None, :]).unsqueeze(0)):
+        text = agree(Packed(visible), batches).text
+        assert " mask " in text and "segments(" not in text, text
     # What is not of one row with itself stays a mask.
     assert " mask " in agree(Packed(lambda s: (s[:, None, :, None] == s.flip(0)[:, None, None, :]) | torch.eye(6).bool()), batches).text
 

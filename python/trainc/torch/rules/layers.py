@@ -187,7 +187,7 @@ def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dr
     q, k, v = (t.value(x) for x in (q, k, v))
     out, (queries, keys) = t.out, (q.shape[-2], k.shape[-2])
     given, segments = attn_mask, None
-    if queries == keys and (found := segments_of(t, _mask_node(t), keys)):
+    if queries == keys and (found := segments_of(t, _mask_node(t), q.rank, keys)):
         segments, given = found
     mask, window = simplified(given, queries, keys, is_causal)
     if q.rank == 2 or q.rank > 4:

@@ -1,6 +1,8 @@
 """Masks of attention: what the dialect has words for, which needs no scores in memory."""
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,8 +12,9 @@ from ..translate import Translator
 
 A = torch.ops.aten
 # What leaves the last two dimensions of a mask as they are.
-_LEADING = {A.unsqueeze.default, A.view.default, A.reshape.default, A.expand.default, A.alias.default, A.clone.default, A.contiguous.default,
-            A._unsafe_view.default, A._to_copy.default, A.to.dtype}
+_SHAPED = {A.unsqueeze.default, A.view.default, A.reshape.default, A._unsafe_view.default}
+_SAME = {A.alias.default, A.clone.default, A.contiguous.default}
+_LEADING = {*_SHAPED, *_SAME, A.expand.default, A._to_copy.default, A.to.dtype}
 _AND = {A.bitwise_and.Tensor, A.logical_and.default, A.__and__.Tensor}
 
 
@@ -41,47 +44,66 @@ def simplified(mask: Any, queries: int, keys: int, causal: bool) -> tuple[Any, i
     return mask, None
 
 
-def segments_of(t: Translator, node: Any, length: int) -> tuple[Value, torch.Tensor | None] | None:
+@dataclass(frozen=True)
+class _Mask:
+    """A boolean mask: the node of segments and a known mask, both of which it allows. `axis` is where the mask has the batch of
+    the segments, from the last dimension; None if they are the same in all of it."""
+
+    segments: torch.fx.Node | None = None
+    known: torch.Tensor | None = None
+    axis: int | None = None
+
+
+def segments_of(t: Translator, node: Any, rank: int, length: int) -> tuple[Value, torch.Tensor | None] | None:
     """Of a mask that hides other sequences of a row: the number of the sequence of each position, [B, T], and what else hides keys.
-    None if it says anything else."""
-    if not isinstance(node, torch.fx.Node) or not isinstance(t.env.get(node), Value):
+    None if it says anything else, or differs between heads. `rank` is that of the queries."""
+    mask = _parts(t, node, length)
+    if mask is None or mask.segments is None or mask.axis not in (None, -rank):
         return None
-    parts = _parts(t, node, length)
-    if parts is None or parts[0] is None:
+    if mask.known is not None and any(n != 1 for n in mask.known.shape[:-2]):
         return None
-    segments, rest = parts
-    if rest is not None and (rest.dtype != torch.bool or any(n != 1 for n in rest.shape[:-2])):
-        return None
-    value = t.value(t.env[segments])
-    return t.b.cast(value, "i64" if value.dtype == "i64" else "i32"), rest
+    return t.value(t.env[mask.segments]), mask.known
 
 
 def _shape(node: torch.fx.Node) -> tuple[int, ...]:
     return tuple(node.meta["val"].shape)
 
 
-def _parts(t: Translator, node: Any, length: int) -> tuple[torch.fx.Node | None, torch.Tensor | None] | None:
-    """(the node of segments, known mask) whose conjunction a boolean mask is."""
+def _batch_axis(shape: tuple[int, ...]) -> int | None:
+    """Of the leading dimensions the only one that is not 1, from the last."""
+    places = [i - len(shape) for i, n in enumerate(shape[:-2]) if n != 1]
+    return places[0] if len(places) == 1 else None
+
+
+def _parts(t: Translator, node: Any, length: int) -> _Mask | None:
     if not isinstance(node, torch.fx.Node):
         return None
     if isinstance(known := t.env.get(node), torch.Tensor):
-        return (None, known) if known.dtype == torch.bool else None
+        return _Mask(known=known) if known.dtype == torch.bool else None
     if node.meta["val"].dtype != torch.bool:
         return None
     if node.target in _LEADING and isinstance(node.args[0], torch.fx.Node) and _shape(node)[-2:] == _shape(node.args[0])[-2:]:
-        return _parts(t, node.args[0], length)
+        mask = _parts(t, node.args[0], length)
+        if mask is None or mask.axis is None or node.target not in _SHAPED:
+            return mask
+        axis = _batch_axis(_shape(node))
+        return replace(mask, axis=axis) if axis is not None else None
     if node.target in _AND:
         sides = [_parts(t, x, length) for x in node.args[:2]]
-        if None in sides or all(segments is not None for segments, _ in sides):
+        if None in sides or all(side.segments for side in sides):
             return None
-        masks = [mask for _, mask in sides if mask is not None]
-        segments = next((s for s, _ in sides if s is not None), None)
-        return segments, masks[0] & masks[1] if len(masks) == 2 else masks[0] if masks else None
+        one, _ = sorted(sides, key=lambda side: side.segments is None)
+        known = [side.known for side in sides if side.known is not None]
+        return replace(one, known=functools.reduce(torch.logical_and, known))
     if node.target is A.eq.Tensor:
         ends = [_line(t, x, length) for x in node.args[:2]]
         if None in ends or {ends[0][1], ends[1][1]} != {"rows", "columns"} or ends[0][0] is not ends[1][0]:
             return None
-        return ends[0][0], None
+        segments = ends[0][0]
+        if _shape(segments)[0] == 1:
+            return _Mask(segments)
+        axis = _batch_axis(_shape(node))
+        return _Mask(segments, axis=axis) if axis is not None else None
     return None
 
 
@@ -92,10 +114,10 @@ def _line(t: Translator, node: Any, length: int) -> tuple[torch.fx.Node, str] | 
     *leading, rows, columns = [1, *_shape(node)]
     along = "rows" if (rows, columns) == (length, 1) else "columns" if (rows, columns) == (1, length) else None
     base = node
-    while base.target in _LEADING - {A.expand.default, A._to_copy.default, A.to.dtype}:
+    while base.target in _SHAPED | _SAME:
         base = base.args[0]
     if base.target is A.index.Tensor:
-        base = _whole(t, base, length)
+        base = _whole(t, base)
     if along is None or base is None or len(_shape(base)) != 2 or base.meta["val"].dtype not in (torch.int32, torch.int64):
         return None
     batch, positions = _shape(base)
@@ -104,7 +126,7 @@ def _line(t: Translator, node: Any, length: int) -> tuple[torch.fx.Node, str] | 
     return (base, along) if fits else None
 
 
-def _whole(t: Translator, node: torch.fx.Node, length: int) -> torch.fx.Node | None:
+def _whole(t: Translator, node: torch.fx.Node) -> torch.fx.Node | None:
     """What is indexed by all rows and all positions, in order."""
     base, indices = node.args[:2]
     known = [t.env.get(i) for i in indices if i is not None]
