@@ -23,10 +23,15 @@ def in_torch(*command, timeout=3 * 3600, check=True):
 
 
 def corpus_results(*models):
-    """What bench/agreement.py says of these models, or of all; it goes on where it stopped."""
+    """Of these models, or of all."""
     path = os.path.join(BUILD, "bench", "agreement.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    in_torch(os.path.join(ROOT, "bench", "agreement.py"), "--json", path, *models)
+    return agreement_results(path, *models)
+
+
+def agreement_results(path, *options):
+    """What bench/agreement.py says; it goes on where `path` stopped."""
+    in_torch(os.path.join(ROOT, "bench", "agreement.py"), *options, "--json", path)
     with open(path) as f:
         return json.load(f)
 
@@ -68,10 +73,7 @@ def agreement(folder):
 
 
 def bf16(folder):
-    path = os.path.join(folder, "bf16.json")
-    in_torch(os.path.join(ROOT, "bench", "agreement.py"), "--bf16", "--json", path)
-    with open(path) as f:
-        results = json.load(f)
+    results = agreement_results(os.path.join(folder, "bf16.json"), "--bf16")
     agree = named(results, "agrees")
     notes = [f"{name} {r['bf16']:.1e} and {r['autocast']:.1e} of {r['torch']:.1e}" if "torch" in r else f"{name}: {r['reason'][:80]}"
              for name, r in results.items()]
@@ -81,10 +83,7 @@ def bf16(folder):
 
 def held_out(folder):
     """Drawn by the commit's hash: the first result stands; later draws are commits of their own."""
-    path = os.path.join(folder, "held-out.json")
-    in_torch(os.path.join(ROOT, "bench", "agreement.py"), "--held-out", tables.git("rev-parse", "HEAD"), "--json", path)
-    with open(path) as f:
-        results = json.load(f)
+    results = agreement_results(os.path.join(folder, "held-out.json"), "--held-out", tables.git("rev-parse", "HEAD"))
     agree, wrong, late = named(results, *AGREES), named(results, "wrong"), named(results, "fails later")
     refused = {name: r["reason"].splitlines()[1].split()[0] if "\n" in r["reason"] else r["reason"][:60]
                for name, r in results.items() if r["status"] == "refused"}

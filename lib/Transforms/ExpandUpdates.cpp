@@ -97,13 +97,7 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
   OpBuilder b(op);
   Location loc = param.getLoc();
   RankedTensorType type = param.getTensorType(), wide = gradientType(param);
-  Value scale = op.getScale();
-  if (nn::getTensorType(scale).getRank() == 1)
-    scale = nn::reshapeTo(
-        b, loc,
-        nn::SliceOp::create(b, loc, scale, ArrayRef<int64_t>{position},
-                            ArrayRef<int64_t>{1}, DenseI64ArrayAttr()),
-        {});
+  Value scale = readScale(b, loc, op, position);
   Value parameter = readSlice(b, param, kMasterArena, type);
   // All but what is the first or second region's own.
   auto addInputs = [&](MapBuilder &m, UpdateElement &e, bool last) {

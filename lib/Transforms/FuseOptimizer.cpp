@@ -442,14 +442,7 @@ FailureOr<Directions> Fuser::buildDirections(OpBuilder &b,
           e.states.push_back(add(stateRole(state.getValue()), wide));
       if (failed(found))
         return failure();
-      Value scale = member.update.getScale();
-      if (nn::getTensorType(scale).getRank() == 1)
-        scale = nn::reshapeTo(
-            b, loc,
-            nn::SliceOp::create(b, loc, scale, ArrayRef<int64_t>{position},
-                                ArrayRef<int64_t>{1}, DenseI64ArrayAttr()),
-            {});
-      e.scale = m.add(scale);
+      e.scale = m.add(readScale(b, loc, member.update, position));
       if (Value limit = member.update.getLimit())
         e.limit = m.add(limit);
       for (Value value :

@@ -58,6 +58,16 @@ LogicalResult trainc::verifyUpdate(UpdateOp update, SymbolTable &symbols) {
   return success();
 }
 
+Value trainc::readScale(OpBuilder &b, Location loc, UpdateOp update,
+                        int64_t position) {
+  Value scale = update.getScale();
+  if (nn::getTensorType(scale).getRank() == 0)
+    return scale;
+  scale = nn::SliceOp::create(b, loc, scale, ArrayRef<int64_t>{position},
+                              ArrayRef<int64_t>{1}, DenseI64ArrayAttr());
+  return nn::reshapeTo(b, loc, scale, {});
+}
+
 bool trainc::isGradient(SymbolRefAttr target, SymbolTable &symbols) {
   auto arena = symbols.lookup<ArenaOp>(target.getRootReference());
   return arena && arena.getRole() == "gradients";

@@ -11,6 +11,10 @@ namespace trainc {
 llvm::LogicalResult verifyParams(mlir::Operation *op, mlir::ArrayAttr params,
                                  mlir::SymbolTable &symbols);
 
+/// The scale of parameter number `position` of `update`, of rank 0.
+mlir::Value readScale(mlir::OpBuilder &b, mlir::Location loc,
+                      train::UpdateOp update, int64_t position);
+
 /// Checks the parameters of `update`, and that its optimizer has a region.
 llvm::LogicalResult verifyUpdate(train::UpdateOp update,
                                  mlir::SymbolTable &symbols);

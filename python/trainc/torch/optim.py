@@ -137,7 +137,7 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
         parameters = []
         for p in settings["params"]:
             if id(p) not in names:
-                raise UnsupportedError(f"param_groups[{i}] has a parameter of shape {tuple(p.shape)} that is not one of the model's")
+                raise UnsupportedError(f"param_groups[{i - first}] has a parameter of shape {tuple(p.shape)} that is not one of the model's")
             parameters.append(names[id(p)])
         name = f"group{i}" if first or len(optimizer.param_groups) > 1 else "optimizer"
         while name in taken:
