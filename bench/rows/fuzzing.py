@@ -3,10 +3,12 @@ import json
 import os
 import sys
 
+import results
 from common import BUILD, ROOT, run
 from rows import judge
 
 MUTANTS, VALID, CHECKPOINTS = 20000, 2000, 20000
+LIMIT = 2 * 3600
 
 
 def bad_input(folder):
@@ -14,9 +16,12 @@ def bad_input(folder):
     sanitized = os.path.join(ROOT, "build-asan")
     run(["ninja", "-C", sanitized, "trainc-fuzz"], timeout=1800)
     path = os.path.join(folder, "fuzz.json")
+    # A run that was cut off goes on, with the same code and fuzzer.
+    fuzzer = results.git("rev-parse", "HEAD:test/Fuzz")[:8]
+    parts = os.path.join(sanitized, f"fuzz-{results.code()}-{fuzzer}.jsonl")
     run([sys.executable, os.path.join(ROOT, "test", "Fuzz", "fuzz.py"), "--mutants", str(MUTANTS), "--valid", str(VALID),
-         "--checkpoints", str(CHECKPOINTS), "--build", sanitized, "--runtime-build", BUILD, "--json", path], timeout=3600,
-        check=False)
+         "--checkpoints", str(CHECKPOINTS), "--build", sanitized, "--runtime-build", BUILD, "--json", path, "--resume", parts],
+        timeout=LIMIT, check=False)
     with open(path) as f:
         r = json.load(f)
     good = (r["mutants"] >= MUTANTS and r["reached_passes"] >= MUTANTS / 2 and r["valid"] >= VALID

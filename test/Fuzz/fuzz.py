@@ -2,7 +2,8 @@
 # RUN: %python %s --mutants 500 --valid 50 --seed 1 --build %trainc_build --runtime-build %trainc_build
 """Fuzzes trainc in process: mutated modules up to form 3, and random valid ones with all passes on against all off.
 
-usage: fuzz.py --mutants N --valid M [--seed S] [--json FILE] [--jobs J] [--checkpoints C] [--show mutant|valid|races NUMBER]
+usage: fuzz.py --mutants N --valid M [--seed S] [--json FILE] [--resume FILE] [--jobs J] [--checkpoints C]
+       fuzz.py --show mutant|valid|races NUMBER
        fuzz.py --races N [--cpu NAME] ...
 
 Mutants are modules of the tests, of the examples at small sizes and random valid ones, changed at random. None may crash or
@@ -14,7 +15,8 @@ for code by definitions of attention and convolution, which may sum in another o
 With --races, modules of larger tensors that share values of smaller rank: trainc-run --check-workgroups must find nothing,
 of some for code by definitions, too, and updates must give the same bits on 2, 3 and 8 threads as on 1.
 
-Everything follows from the seed: --show prints one module. Exits 1 if anything is wrong.
+Everything follows from the seed: --show prints one module. --resume keeps what was found, part by part, and goes on where
+FILE stops. Exits 1 if anything is wrong.
 """
 import argparse
 import collections
@@ -168,11 +170,26 @@ def chunks(count, size):
     return [range(i, min(i + size, count)) for i in range(0, count, size)]
 
 
+def kept(options, kind):
+    """{first number: what work() gave} of the parts in --resume."""
+    if not options.resume or not os.path.exists(options.resume):
+        return {}
+    with open(options.resume) as f:
+        parts = [json.loads(line) for line in f if line.endswith("\n")]
+    return {p["first"]: [tuple(r) for r in p["results"]] for p in parts if (p["seed"], p["kind"]) == (options.seed, kind)}
+
+
 def run_all(options, kind, count, size):
     """[(number, outcome, message)] by all jobs; prints what is wrong as it is found."""
-    results, left = [], options.most
+    results, left, done = [], options.most, kept(options, kind)
+    todo = [numbers for numbers in chunks(count, size) if len(done.get(numbers.start, [])) != len(numbers)]
     with concurrent.futures.ProcessPoolExecutor(options.jobs, initializer=start, initargs=(options,)) as pool:
-        for part in pool.map(work, [kind] * len(chunks(count, size)), chunks(count, size)):
+        made = pool.map(work, [kind] * len(todo), todo)
+        for numbers in chunks(count, size):
+            part = next(made) if numbers in todo else done[numbers.start]
+            if options.resume and numbers in todo:
+                with open(options.resume, "a") as f:
+                    print(json.dumps({"seed": options.seed, "kind": kind, "first": numbers.start, "results": part}), file=f)
             results += part
             for number, outcome, message in filter(is_wrong, part):
                 if left:
@@ -220,6 +237,7 @@ def main():
     p.add_argument("--checkpoints", type=int, default=0, help="files for the checkpoint reader")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--json", metavar="FILE")
+    p.add_argument("--resume", metavar="FILE")
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--build", default=os.path.join(ROOT, "build"), help="folder whose trainc-fuzz is run")
     p.add_argument("--runtime-build", default=os.path.join(ROOT, "build"), help="folder whose runtime runs the valid modules")
