@@ -39,6 +39,7 @@ import valid  # noqa: E402
 from worker import Worker, environment  # noqa: E402
 
 LIMIT = 400  # seconds per request; a compiler that hangs stops itself before
+RENEW = 40  # requests of one process: after 60 compilations under a sanitizer the same one takes half as long again
 EXAMPLES = {
     "mlp": ["--batch", 3, "--accumulate", 2], "cnn": ["--batch", 2],
     "gpt": ["--layers", 1, "--width", 6, "--heads", 2, "--vocab", 7, "--batch", 2, "--seq", 3, "--context", 4],
@@ -91,7 +92,7 @@ class Job:
         self.options = options
         self.corpus = corpus()
         self.folder = tempfile.mkdtemp(dir=options.folder)
-        self.compiler = Worker([os.path.join(options.build, "bin", "trainc-fuzz")], LIMIT, environment())
+        self.compiler = Worker([os.path.join(options.build, "bin", "trainc-fuzz")], LIMIT, environment(), RENEW)
         self.runner = Worker([sys.executable, os.path.join(HERE, "Inputs", "runner.py")], LIMIT,
                              os.environ | {"TRAINC_BUILD": options.runtime_build})
 
