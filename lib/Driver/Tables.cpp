@@ -369,21 +369,26 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
     if (found)
       entry.checks.push_back(check);
   }
-  if (auto eval = dyn_cast<EvalOp>(op))
-    for (auto [name, value] :
-         llvm::zip(eval.getOutputNames(),
-                   body.front().getTerminator()->getOperands())) {
-      entry.outputs.push_back(
-          portOf(cast<StringAttr>(name).getValue(), value.getType()));
-      if (outputSplits)
-        entry.outputs.back().splits =
-            splitsOf(entry.outputs.back().dims.size(),
-                     outputSplits[entry.outputs.size() - 1]);
-    }
+  auto outputs = cast<train::YieldOp>(body.front().getTerminator()).getValues();
+  for (auto [name, value] :
+       llvm::zip(op->getAttrOfType<ArrayAttr>("output_names"), outputs)) {
+    entry.outputs.push_back(
+        portOf(cast<StringAttr>(name).getValue(), value.getType()));
+    if (outputSplits)
+      entry.outputs.back().splits =
+          splitsOf(entry.outputs.back().dims.size(),
+                   outputSplits[entry.outputs.size() - 1]);
+  }
   // Last, as its commands come behind those of others.
+  // Steps share those of the first one that end micro-steps and windows.
+  StepOp first = *module.getOps<StepOp>().begin();
+  auto isShared = [&](ListOp list) {
+    return isa<StepOp>(op) && list.getEntry() == first.getSymName() &&
+           (list.getKind() == "merge" || list.getKind() == "apply");
+  };
   for (bool merges : {false, true})
     for (auto list : module.getOps<ListOp>())
-      if (list.getEntry() == entry.name &&
+      if ((list.getEntry() == entry.name || isShared(list)) &&
           (list.getKind() == "merge") == merges)
         gatherList(entry, list);
   tables.entries.push_back(std::move(entry));
@@ -798,8 +803,8 @@ Tables trainc::gatherTables(ModuleOp module, StringRef name,
         {kernel.getSymName().str(), static_cast<uint64_t>(number("scratch")),
          static_cast<uint32_t>(number("threads")), kernel->hasAttr("amx")});
   }
-  StepOp step = getStep(module);
-  gatherer.gatherEntry(step, step.getBody(), step.getInputNames());
+  for (auto step : module.getOps<StepOp>())
+    gatherer.gatherEntry(step, step.getBody(), step.getInputNames());
   for (auto eval : module.getOps<EvalOp>())
     gatherer.gatherEntry(eval, eval.getBody(), eval.getInputNames());
   return std::move(gatherer.tables);

@@ -199,8 +199,24 @@ static Operation *findCut(Backward &state, ParamOp param,
   return loss ? cuts.lookup(loss) : nullptr;
 }
 
+/// The largest power of two not above the least number of terms of a step's loss, so
+/// that micro-steps of all steps add to one sum; 1 with gradients among the inputs, which
+/// are of the loss as it is.
+static double findDivisor(ModuleOp module) {
+  uint64_t least = 0;
+  for (auto step : module.getOps<StepOp>()) {
+    Value loss =
+        cast<train::YieldOp>(step.getBody().front().getTerminator()).getLoss();
+    if (step.getInputGradients() || !loss)
+      return 1.0;
+    uint64_t terms = step.getLossTerms().value_or(countLossTerms(loss));
+    least = least ? std::min(least, terms) : terms;
+  }
+  return static_cast<double>(llvm::bit_floor(least));
+}
+
 static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
-                                   int64_t &numGradients) {
+                                   double divisor, int64_t &numGradients) {
   Block &body = step.getBody().front();
   auto yield = cast<train::YieldOp>(body.getTerminator());
   Value loss = yield.getLoss();
@@ -211,16 +227,11 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
     forward.push_back(&op);
 
   findActive(state, body);
-  // Gradients among the inputs are of the loss as it is.
-  bool given = step.getInputGradients().has_value();
   if (loss && state.active.contains(loss)) {
-    // The largest power of two not above the number of terms.
-    uint64_t terms = step.getLossTerms().value_or(countLossTerms(loss));
-    double divisor = given ? 1.0 : static_cast<double>(llvm::bit_floor(terms));
     state.contributions[loss].push_back(
         SeedOp::create(state.builder, yield.getLoc(), loss.getType(),
                        state.builder.getF64FloatAttr(divisor)));
-  } else if (!given) {
+  } else if (!step.getInputGradients()) {
     return step.emitOpError("expects a loss that depends on a parameter that "
                             "is not frozen");
   }
@@ -291,9 +302,11 @@ struct DifferentiatePass
     if (!step.getBody().getOps<StoreGradientOp>().empty())
       return;
     SymbolTable symbols(getOperation());
+    double divisor = findDivisor(getOperation());
     int64_t count = 0;
-    if (failed(differentiate(step, symbols, count)))
-      return signalPassFailure();
+    for (auto each : getOperation().getOps<StepOp>())
+      if (failed(differentiate(each, symbols, divisor, count)))
+        return signalPassFailure();
     numGradients += count;
   }
 };

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "UpdateRule.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
 #include "llvm/Support/MathExtras.h"
@@ -30,18 +31,6 @@ static Value readSlice(OpBuilder &b, ParamOp param, StringRef role,
                param.getSymName()));
 }
 
-/// The sum of squares of `value` as rank-0 f64.
-static Value buildSquareSum(OpBuilder &b, Location loc, Value value) {
-  RankedTensorType type = nn::getTensorType(value);
-  int64_t blocks = llvm::divideCeil(type.getNumElements(), kNormBlock);
-  auto blockType = RankedTensorType::get({blocks}, b.getF64Type());
-  Value sums = SquareSumOp::create(b, loc, blockType, value, kNormBlock);
-  if (blocks == 1)
-    return nn::reshapeTo(b, loc, sums, {});
-  return nn::ReduceOp::create(b, loc, nn::ReduceKind::sum, sums,
-                              ArrayRef<int64_t>{0}, /*keep=*/false);
-}
-
 static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
   OpBuilder b(op);
   Location loc = op.getLoc();
@@ -64,36 +53,6 @@ static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
   op.replaceAllUsesWith(result);
   op.erase();
 }
-
-namespace {
-/// A map being made: its inputs, and inside of its region their elements.
-struct MapBuilder {
-  OpBuilder &b;
-  Location loc;
-  SmallVector<Value> inputs, elements;
-  nn::MapOp map;
-  Block *block = nullptr;
-
-  MapBuilder(OpBuilder &b, Location loc) : b(b), loc(loc) {
-    map = nn::MapOp::create(b, loc, TypeRange(), ValueRange());
-    block = &map.getBody().emplaceBlock();
-  }
-  Value add(Value input) {
-    inputs.push_back(input);
-    return block->addArgument(
-        nn::getComputeType(nn::getTensorType(input).getElementType()), loc);
-  }
-  /// Ends the region; the map's results.
-  ValueRange finish(TypeRange types, ArrayRef<Value> values) {
-    OpBuilder inner = OpBuilder::atBlockEnd(block);
-    nn::YieldOp::create(inner, loc, values);
-    auto finished = nn::MapOp::create(b, loc, types, inputs);
-    finished.getBody().takeBody(map.getBody());
-    map.erase();
-    return finished.getResults();
-  }
-};
-} // namespace
 
 /// Ends `m`, whose region has computed the new parameter and states, with the
 /// average; writes what changes if the gradients are finite.
@@ -138,13 +97,7 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
   OpBuilder b(op);
   Location loc = param.getLoc();
   RankedTensorType type = param.getTensorType(), wide = gradientType(param);
-  Value scale = op.getScale();
-  if (nn::getTensorType(scale).getRank() == 1)
-    scale = nn::reshapeTo(
-        b, loc,
-        nn::SliceOp::create(b, loc, scale, ArrayRef<int64_t>{position},
-                            ArrayRef<int64_t>{1}, DenseI64ArrayAttr()),
-        {});
+  Value scale = readScale(b, loc, op, position);
   Value parameter = readSlice(b, param, kMasterArena, type);
   // All but what is the first or second region's own.
   auto addInputs = [&](MapBuilder &m, UpdateElement &e, bool last) {
@@ -206,7 +159,15 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
                       nn::SqrtOp::create(b, loc, buildSquareSum(b, loc, value)),
                       wide.getElementType());
   };
-  Value parameterNorm = norm(parameter), directionNorm = norm(results.front());
+  Value parameterNorm, directionNorm;
+  if (DictionaryAttr rule = optimizer.getOrthogonalAttr()) {
+    results.front() = orthogonalize(b, loc, results.front(), rule);
+    parameterNorm = directionNorm =
+        nn::scalarConstant(b, loc, wide.getElementType(), 0.0);
+  } else {
+    parameterNorm = norm(parameter);
+    directionNorm = norm(results.front());
+  }
   MapBuilder second(b, loc);
   UpdateElement f;
   f.parameter = second.add(parameter);

@@ -36,18 +36,21 @@ namespace {
 struct GradientMergePass
     : trainc::impl::GradientMergePassBase<GradientMergePass> {
   void runOnOperation() override {
-    StepOp step = getStep(getOperation());
-    if (!step)
+    if (!getStep(getOperation()))
       return signalPassFailure();
+    for (auto step : getOperation().getOps<StepOp>())
+      if (failed(merge(step)))
+        return signalPassFailure();
+  }
+
+  LogicalResult merge(StepOp step) {
     Block &body = step.getBody().front();
     if (step.getAccumulate() == 1 || !body.getOps<scf::IfOp>().empty())
-      return;
+      return success();
     auto ends = body.getOps<WindowEndOp>();
-    if (!llvm::hasSingleElement(ends)) {
-      step.emitOpError("expects a plan with one train.window_end; run "
-                       "train-plan-step first");
-      return signalPassFailure();
-    }
+    if (!llvm::hasSingleElement(ends))
+      return step.emitOpError("expects a plan with one train.window_end; run "
+                              "train-plan-step first");
     WindowEndOp end = *ends.begin();
     SymbolTable symbols(getOperation());
     for (auto write : llvm::make_early_inc_range(body.getOps<WriteOp>())) {
@@ -74,6 +77,7 @@ struct GradientMergePass
     then.getOperations().splice(then.begin(), body.getOperations(),
                                 std::next(end->getIterator()),
                                 branch->getIterator());
+    return success();
   }
 };
 } // namespace

@@ -13,6 +13,7 @@
 #include "trainc/Transforms/Passes.h"
 #include "trainc/step_abi.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallVectorExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -378,16 +379,18 @@ static void nameSlices(Operation *entry, SymbolTable &symbols, bool ema) {
   });
 }
 
-/// Gives every dropout the scalars that its draws depend on.
+/// Gives every op that draws the scalars that its draws depend on.
 static void supplyRandom(Block &body) {
-  auto dropouts = llvm::to_vector(body.getOps<nn::DropoutOp>());
-  if (dropouts.empty())
+  auto draws = llvm::filter_to_vector(
+      body.getOps<nn::RandomOpInterface>(),
+      [](nn::RandomOpInterface op) { return op.draws(); });
+  if (draws.empty())
     return;
   OpBuilder b = OpBuilder::atBlockBegin(&body);
-  ScalarBuilder s{b, dropouts.front().getLoc()};
+  ScalarBuilder s{b, draws.front()->getLoc()};
   Value seed = s.read("seed"), update = s.read("update");
   Value microStep = s.read("micro_step");
-  for (nn::DropoutOp op : dropouts) {
+  for (nn::RandomOpInterface op : draws) {
     op.getSeedMutable().assign(seed);
     op.getUpdateMutable().assign(update);
     op.getMicroStepMutable().assign(microStep);
@@ -481,10 +484,14 @@ static LogicalResult verifyNeeds(ModuleOp module, StepOp step) {
                  .attachNote(param.getLoc())
              << "parameter is here";
   }
-  for (auto dropout : step.getBody().getOps<nn::DropoutOp>())
-    if (!dropout.getSite())
-      return dropout.emitOpError(
-          "expects a site; run train-assign-random first");
+  WalkResult numbered = module.walk([](nn::RandomOpInterface op) {
+    if (op.getSite() || !op.draws())
+      return WalkResult::advance();
+    op->emitOpError("expects a site; run train-assign-random first");
+    return WalkResult::interrupt();
+  });
+  if (numbered.wasInterrupted())
+    return failure();
   if (step.getBody().getOps<StoreGradientOp>().empty())
     return step.emitOpError(
         "expects stored gradients; run train-differentiate first");
@@ -506,8 +513,11 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
     if (!module.getOps<ArenaOp>().empty())
       return;
     StepOp step = getStep(module);
-    if (!step || failed(verifyNeeds(module, step)))
+    if (!step)
       return signalPassFailure();
+    for (auto each : module.getOps<StepOp>())
+      if (failed(verifyNeeds(module, each)))
+        return signalPassFailure();
     if (alignment < 1 || !llvm::isPowerOf2_64(alignment)) {
       module.emitError("expects an alignment that is a power of two, got ")
           << alignment;
@@ -516,10 +526,14 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
     SymbolTable symbols(module);
     declareTensors(module, symbols, alignment);
     declareScalars(module, scalarsOf(module, step));
-    planStep(step);
-    nameSlices(step, symbols, /*ema=*/false);
-    for (auto eval : module.getOps<EvalOp>())
+    for (auto each : module.getOps<StepOp>()) {
+      planStep(each);
+      nameSlices(each, symbols, /*ema=*/false);
+    }
+    for (auto eval : module.getOps<EvalOp>()) {
+      supplyRandom(eval.getBody().front());
       nameSlices(eval, symbols, eval.getEma());
+    }
     // Without a mesh the verifiers refuse positions.
     if (getMesh(module))
       for (Operation &entry : module.getOps())

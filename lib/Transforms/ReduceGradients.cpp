@@ -8,7 +8,6 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
-/// The arenas of gradients that are sums over ranks.
 SmallVector<ArenaOp> GradientReducer::gradientArenas() {
   SmallVector<ArenaOp> arenas;
   for (auto arena : step->getParentOfType<ModuleOp>().getOps<ArenaOp>())
@@ -70,12 +69,16 @@ void GradientReducer::reduceOnce(OpBuilder b) {
 // In every micro-step
 //===----------------------------------------------------------------------===//
 
-/// An arena for what is summed over ranks of `gradients`: this rank's pieces.
+/// The arena for what is summed over ranks of `gradients`: this rank's pieces. Steps
+/// share it.
 ArenaOp GradientReducer::addMerged(ArenaOp gradients) {
+  StringRef element = gradients.getSymName();
+  element.consume_front(kGradientArena);
+  std::string name = (kMergedArena + element).str();
+  if (auto existing = symbols.lookup<ArenaOp>(name))
+    return existing;
   ArenaOp merged = gradients.clone();
-  StringRef name = gradients.getSymName();
-  name.consume_front(kGradientArena);
-  merged.setSymName((kMergedArena + name).str());
+  merged.setSymName(name);
   merged.setRole("merged gradients");
   Exchange exchange = getExchange(step, gradients);
   merged.setShardAttr(exchange.pieceAxes);
@@ -322,6 +325,5 @@ void GradientReducer::reduceByBucket() {
       WriteOp::create(b, loc, window, ref);
     }
     readMerged(arena, merged);
-    symbols.erase(arena);
   }
 }

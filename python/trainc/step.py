@@ -29,18 +29,26 @@ class StepResult:
     and `window_weight` of the accumulation window so far or just closed, the others of the last update.
 
     On a GPU the numbers are waited for when the first of them is read; that must be before the next call of the step.
+    `outputs` are copied when they are first read, on all devices before the next call.
     """
 
-    __slots__ = ("_values", "_step", "_number")
+    __slots__ = ("_values", "_outputs", "_step", "_number")
 
     def __init__(self, values, step=None, number=0):
-        self._values, self._step, self._number = values, step, number
+        self._values, self._outputs, self._step, self._number = values, None, step, number
 
     def _get(self):
         if self._values is None:
             self._values = self._step._read_result(self._number)
-            self._step = None
         return self._values
+
+    @property
+    def outputs(self) -> dict:
+        """The step's outputs by name, of this micro-batch and the parameters before its update: torch tensors if an input is
+        one, else NumPy arrays; empty if it has none."""
+        if self._outputs is None:
+            self._outputs = self._step._read_outputs(self._number) if self._step else {}
+        return self._outputs
 
     @property
     def loss(self) -> float:
@@ -144,8 +152,8 @@ def _bytes_of(limit: int | str | None) -> int:
 class Step:
     """One training state of an artifact: parameters, optimizer states, and the threads that step them.
 
-    Calling it runs its first step entry on one batch: `step(x, y)` in the order of the entry's inputs, or by name,
-    `step(**batch)`. Inputs are NumPy arrays, torch tensors, or anything with `__dlpack__` or `__array_interface__`, of
+    Calling it runs its step on one batch: `step(x, y)` in the order of the entry's inputs, or by name, `step(**batch)`; of
+    several steps the one whose inputs have the batch's shapes. Inputs are NumPy arrays, torch tensors, or anything with `__dlpack__` or `__array_interface__`, of
     the type and shape that the entry has. They are lent, not copied, and kept alive until others take their place;
     what is not dense, aligned and in native byte order is copied, with one warning. Nothing is cast.
 
@@ -157,6 +165,7 @@ class Step:
                  deadline: float = 0.0):
         self.path = os.fspath(path)
         self.exported_optimizer: Any = None
+        self.tied: Mapping[str, Sequence[str]] = {}  # other names of a tensor, by the step's
         if not os.path.exists(self.path):
             raise NotFoundError(f"there is no artifact {self.path}")
         self._trainer = Trainer(
@@ -166,7 +175,8 @@ class Step:
         t = self._trainer
         entries = [EntryPoint(t, name) for name in t.entries]
         self._evals = {e.name: e for e in entries if e.is_eval}
-        self._entry = next((e for e in entries if not e.is_eval), None)
+        self._steps = [e for e in entries if not e.is_eval]
+        self._entry = next(iter(self._steps), None)  # the last one that ran
         self._run = t.runtime.library.trainc_step
         self._tensors = {name: i for (role, name, _), i in t.tensors.items() if role in ("parameter", "buffer")}
         for (role, name, _), i in t.tensors.items():  # of a frozen parameter there is a compute copy only
@@ -197,13 +207,32 @@ class Step:
                 raise trainer.closed_error()
             if entry is None:
                 raise NotFoundError(f"{self.path} has no step")
+            if len(self._steps) > 1 and not entry.fits(inputs, named):
+                entry = self._entry = self._step_of(inputs, named)
             entry.bind(inputs, named)
             values = None if self._lazy else _runtime.StepResult()
             self._number += 1
             status = self._run(trainer.trainer, entry.index, values)
             if status:
                 raise trainer.runtime.error(status)
-            return StepResult(values, self, self._number) if self._lazy else StepResult(values)
+            return StepResult(values, self, self._number) if self._lazy or entry.outputs else StepResult(values)
+
+    def _step_of(self, inputs, named):
+        """The step of the inputs' shapes."""
+        for entry in self._steps:
+            if entry.fits(inputs, named):
+                return entry
+        shapes = [str(tuple(v.shape)) if hasattr(v, "shape") else type(v).__name__ for v in (*inputs, *named.values())]
+        raise InvalidArgumentError(f"no step takes inputs of shapes {', '.join(shapes)}: expected those of one of "
+                                   f"{'; '.join(map(str, self._steps))}")
+
+    def _read_outputs(self, number):
+        """Those of call `number`, of which only the last one's are there."""
+        with self._trainer.lock:
+            if number != self._number:
+                raise InvalidArgumentError("outputs of a step are read before the next call that changes the state: got a result "
+                                           "whose outputs were not")
+            return self._entry.read_outputs()
 
     def _read_result(self, number):
         """The result of call `number` from the scalars, which are of the last one."""
@@ -243,10 +272,10 @@ class Step:
     def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}) -> None:
         """Says of what batches for an entry consist, in their order: names that are no inputs may then be given, too. Those in
         `constants` must have these values, the others are not read."""
-        found = self._evals.get(entry) or self._entry
-        if found is None or found.name != entry:
+        found = {e.name: e for e in (*self._steps, *self._evals.values())}
+        if entry not in found:
             raise NotFoundError(f"{self.path} has no entry {entry}")
-        found.expect(names, constants)
+        found[entry].expect(names, constants)
 
     def flush(self) -> StepResult:
         """Closes an open accumulation window: the update runs with what it has. Without one, `closed` is False."""
@@ -276,9 +305,10 @@ class Step:
         Floating types convert into each other (to nearest even), all others only to themselves. Shapes that differ,
         and with `strict` names that one side lacks, are a MismatchError that lists them all; nothing has changed then.
         """
+        state, wrong = self._without_ties(state)
         missing = [name for name in self._tensors if name not in state]
         unexpected = [name for name in state if name not in self._tensors]
-        wrong, views = [], {}
+        views = {}
         for name, i in self._tensors.items():
             if name in state:
                 try:
@@ -293,6 +323,19 @@ class Step:
             for i, v in views.items():
                 self._write(i, v)
         return LoadResult(missing, unexpected)
+
+    def _without_ties(self, state: Mapping[str, Any]) -> tuple[dict, list]:
+        """The state with one name for each tensor, and what is wrong: names of one tensor that have two values."""
+        state, wrong = dict(state), []
+        for name, others in self.tied.items():
+            for other in others:
+                if other not in state:
+                    continue
+                value = state.pop(other)
+                first = state.setdefault(name, value)
+                if first is not value and not bool((first == value).all()):
+                    wrong.append(f"{other} and {name} are one tensor, but have two values")
+        return state, wrong
 
     def read(self, name: str, state: str | None = None, as_torch: bool = False):
         """A copy of a parameter or buffer, or of its optimizer state `state`, such as "mu"."""
@@ -441,7 +484,7 @@ class Step:
             trainer.call("trainc_memory_report", byref(text))
             lines = [f"{self.path}: {d.name.decode()} by {d.compiler.decode()} for {d.cpu.decode()}, "
                      f"on {self.device}, {self.threads} threads, rank {self.rank} of {self.ranks}"]
-            for entry in filter(None, (self._entry, *self._evals.values())):
+            for entry in (*self._steps, *self._evals.values()):
                 counts = [entry_list.count for entry_list in d.entries[entry.index].lists]
                 lines.append(f"eval {entry}: {counts[0]} commands" if entry.is_eval else
                              f"step {entry}: {counts[0]} commands for the first of {entry.accumulate} micro-batches, "

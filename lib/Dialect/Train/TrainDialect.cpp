@@ -87,19 +87,33 @@ ParseResult train::parseAttributes(OpAsmParser &parser, OperationState &result,
 }
 
 train::StepOp train::getStep(ModuleOp module) {
-  StepOp result;
-  for (auto step : module.getOps<StepOp>()) {
-    if (result) {
-      step.emitError("expects one train.step in a module, found another")
-              .attachNote(result.getLoc())
-          << "the first is here";
+  auto steps = module.getOps<StepOp>();
+  if (steps.empty()) {
+    module.emitError("expects a train.step in the module, found none");
+    return nullptr;
+  }
+  StepOp first = *steps.begin();
+  for (StepOp step : steps)
+    for (StringRef clause : {"accumulate", "average", "clip_kind", "clip_value",
+                             "compute_type", "master_type", "stochastic",
+                             "keep_f32", "loss_scale", "loss_scale_rule"}) {
+      Attribute expected = first->getAttr(clause),
+                found = step->getAttr(clause);
+      if (expected == found)
+        continue;
+      InFlightDiagnostic error = step.emitOpError("expects the ")
+                                 << clause << " of the other steps";
+      if (expected)
+        error << ", " << expected;
+      error << ", got ";
+      if (found)
+        error << found;
+      else
+        error << "none";
+      error.attachNote(first.getLoc()) << "the first step is here";
       return nullptr;
     }
-    result = step;
-  }
-  if (!result)
-    module.emitError("expects a train.step in the module, found none");
-  return result;
+  return first;
 }
 
 Attribute train::lookupHyper(ArrayAttr names, ArrayAttr values,

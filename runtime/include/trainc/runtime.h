@@ -334,8 +334,9 @@ typedef struct trainc_step_result {
 
 /// Runs one micro-step of step `entry`; the accumulate-th of a window also runs
 /// the update. Index inputs are checked first: TRAINC_OUT_OF_RANGE names input,
-/// position and value, and the state is untouched. All micro-steps of a window
-/// must be of one entry. `out_result` may be null.
+/// position and value, and the state is untouched. Any step of the artifact goes on
+/// with an open window. `out_result` may be null. Outputs of the entry are then those
+/// of this micro-step.
 ///
 /// A gradient that is not finite is no error: the update is skipped and
 /// reported.

@@ -491,11 +491,6 @@ trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
   TRAINC_TRY(checkEntry(trainer, entry, TRAINC_ENTRY_STEP));
   double &microStep = trainer->scalars[TRAINC_SCALAR_MICRO_STEP];
   const trainc_entry &e = trainer->d->entries[entry];
-  if (microStep > 0 && trainer->windowEntry != entry)
-    return fail(TRAINC_INVALID_ARGUMENT,
-                "a window of entry '%s' is open: finish or flush it before a "
-                "step of '%s'",
-                trainer->d->entries[trainer->windowEntry].name, e.name);
   DefaultFloats floats;
   if (out_result)
     TRAINC_TRY(settle(trainer));

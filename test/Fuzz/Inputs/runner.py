@@ -37,6 +37,8 @@ def run(runtime, library, inputs, seed, threads, updates=UPDATES):
             result = trainer.step(**draw(rng, inputs["step"]))
             for name in SCALARS:
                 seen[f"{name} of call {i}", "result"] = np.float64(getattr(result, name))
+            for name, value in trainer.outputs().items():
+                seen[f"output {name} of call {i}", "step output"] = value
         for role, name, state in trainer.tensors:
             if role in ("parameter", "gradient", "state", "buffer"):
                 seen[" ".join(filter(None, (role, name, state))), role] = trainer.read(name, role, state)

@@ -65,8 +65,8 @@ mlir::ParseResult parseAttributes(mlir::OpAsmParser &parser,
                                   mlir::OperationState &result,
                                   bool keyword = true);
 
-/// The only train.step of a module; a diagnostic and null if there is none or
-/// more than one.
+/// The first train.step of a module, with whose clauses all others agree; a diagnostic
+/// and null if there is none, or if one does not.
 StepOp getStep(mlir::ModuleOp module);
 
 /// The mesh of a module, or null.
