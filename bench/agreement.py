@@ -12,13 +12,16 @@ losses in float32 are farther than that from its float64, "limit" says how far. 
 in float64 as they are, against PyTorch with the draws that trainc defines ("drawn": the largest of the three distances over its
 bar). --json keeps results, and takes those it has. With --held-out, models that models/registry_draw.py draws by a hash are
 trained in this way in float64, whether they draw random numbers or not. With --bf16, ten models are trained with each of our
-precisions of bf16; one agrees if its losses are no farther from float64 than 1.5 times those of torch.autocast.
+precisions of bf16, from several starts; one agrees if the mean distance of its losses from float64 is at most 1.5 times that of
+torch.autocast.
 """
 import argparse
 import contextlib
 import json
 import os
+import statistics
 import sys
+import tempfile
 import time
 import warnings
 
@@ -36,7 +39,7 @@ from models.wide import Wide  # noqa: E402
 
 LOSS, STATE = 1e-9, 1e-7
 LOSS_F32, NORM_F32, TIMES_F32 = 1e-5, 1e-6, 3
-TIMES_BF16, KINDS_BF16 = 1.5, ("bf16", "autocast", "torch")
+TIMES_BF16, STARTS_BF16, KINDS_BF16 = 1.5, 5, ("bf16", "autocast", "torch")
 BF16 = ("resnet18", "convnext-t", "vit-tv", "bert", "ernie", "t5", "gpt2", "llama", "unet2d", "dlrm")
 
 
@@ -51,17 +54,23 @@ def exported(example, dtype, precision=None):
         return trainc.torch.export(example.model, example.batch, example.loss, optimizer, precision=precision)
 
 
-def trained(example, dtype, precision=None):
+def updates_of(step, example):
     """Losses, norms and state after the updates."""
-    module, batch = exported(example, dtype, precision), example.batch
+    batch = example.batch
+    results = [step(**batch) if isinstance(batch, dict) else step(*batch) for _ in range(reference.UPDATES)]
+    state = reference.numpy_state(example.model)
+    state |= {name: value for name, value in step.state_dict().items() if name in state}
+    return [r.loss for r in results], [r.grad_norm for r in results], state
+
+
+def trained(example, dtype):
+    """What updates_of() gives of an example in `dtype`."""
+    module = exported(example, dtype)
     try:
         with module.step(threads=1, seed=drawn.SEED) as step:
-            results = [step(**batch) if isinstance(batch, dict) else step(*batch) for _ in range(reference.UPDATES)]
-            state = reference.numpy_state(example.model)
-            state |= {name: value for name, value in step.state_dict().items() if name in state}
+            return updates_of(step, example)
     except trainc.Error as error:
         raise FailsLater(f"{dtype}: {error}") from error
-    return [r.loss for r in results], [r.grad_norm for r in results], state
 
 
 def distances(name, found, expected):
@@ -123,28 +132,43 @@ def measure_held_out(entry):
     return {"status": "agrees" if distance <= 1 else "wrong", "drawn": distance, "seconds": round(time.perf_counter() - start, 1)}
 
 
-def measure_bf16(name):
-    """{"status", and "bf16", "autocast", "torch": the farthest loss from float64's, relative, of ours and of PyTorch's}"""
-    start = time.perf_counter()
-    expected = json.loads(reference.PATH.read_text())["models"][name]["f64"]["losses"]
-    found = {}
+def autocast_loss(example):
+    with torch.autocast("cpu", torch.bfloat16):
+        return models.loss_of(example)
+
+
+def losses_in_bf16(name, precision, folder):
+    """Of each start."""
+    module = exported(reference.start_of(name, torch.float32), torch.float32, precision)
+    path, losses = os.path.join(folder, f"{precision}.so"), []
     try:
-        for precision in KINDS_BF16[:2]:
-            losses, _, _ = trained(reference.start_of(name, torch.float32), torch.float32, precision)
-            found[precision] = reference.farthest(losses, expected)
+        trainc.compile(module, path)
+        for start in range(STARTS_BF16):
+            example = reference.start_of(name, torch.float32, start)
+            module.weights |= {key: value for key, value in example.model.state_dict().items() if key in module.weights}
+            with module.load(path, threads=1) as step:
+                losses.append(updates_of(step, example)[0])
+    except trainc.Error as error:
+        raise FailsLater(f"{precision}: {error}") from error
+    return losses
+
+
+def measure_bf16(name):
+    """{"status", and "bf16", "autocast", "torch": the farthest loss from float64's, relative, the mean over the starts}"""
+    began = time.perf_counter()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            found = {precision: losses_in_bf16(name, precision, folder) for precision in KINDS_BF16[:2]}
     except trainc.UnsupportedError as error:
         return {"status": "refused", "reason": str(error)}
     except FailsLater as error:
         return {"status": "fails later", "reason": str(error)}
-    theirs = reference.start_of(name, torch.float32)
-
-    def loss():
-        with torch.autocast("cpu", torch.bfloat16):
-            return models.loss_of(theirs)
-
-    limit = reference.farthest(reference.train(theirs, loss).losses, expected)
-    good = max(found.values()) <= TIMES_BF16 * limit
-    return {"status": "agrees" if good else "wrong", **found, "torch": limit, "seconds": round(time.perf_counter() - start, 1)}
+    wide, narrow = ([reference.start_of(name, dtype, start) for start in range(STARTS_BF16)] for dtype in (torch.float64, torch.float32))
+    expected = [reference.train(example).losses for example in wide]
+    found["torch"] = [reference.train(example, lambda e=example: autocast_loss(e)).losses for example in narrow]
+    mean = {kind: statistics.mean(map(reference.farthest, losses, expected)) for kind, losses in found.items()}
+    good = max(mean["bf16"], mean["autocast"]) <= TIMES_BF16 * mean["torch"]
+    return {"status": "agrees" if good else "wrong", **mean, "seconds": round(time.perf_counter() - began, 1)}
 
 
 def held_out(drawn_by, count):

@@ -51,9 +51,9 @@ NOISE = 1e-13
 LOSS_BOUND, STATE_BOUND = 1e-10, 1e-8
 
 
-def start_of(name: str, dtype: torch.dtype) -> Example:
-    """The entry as the reference trains it: in `dtype`, rates 0."""
-    example = cast(build(name), dtype)
+def start_of(name: str, dtype: torch.dtype, start: int = 0) -> Example:
+    """The entry as the reference trains it: in `dtype`, rates 0; or from another start."""
+    example = cast(build(name, start), dtype)
     set_rates(example.model)
     return example
 

@@ -35,9 +35,11 @@ using RecomputeMap = DenseMap<Operation *, std::shared_ptr<Recompute>>;
 
 /// The state of one backward walk.
 struct Backward {
-  Backward(SymbolTable &symbols, Operation *end)
-      : symbols(symbols), builder(end) {}
+  Backward(StepOp step, SymbolTable &symbols)
+      : step(step), symbols(symbols),
+        builder(step.getBody().front().getTerminator()) {}
 
+  StepOp step;
   SymbolTable &symbols;
   OpBuilder builder;
   /// Values that depend on a trained parameter.
@@ -117,7 +119,7 @@ static void findActive(Backward &state, Block &body) {
     });
     if (auto read = dyn_cast<ReadOp>(op)) {
       ParamOp param = getParam(read, state.symbols);
-      active = param && !param.getFrozen();
+      active = param && state.step.trains(param);
     }
     if (active)
       for (Value result : op.getResults())
@@ -141,7 +143,7 @@ static LogicalResult differentiateOp(Backward &state, Operation &op) {
   if (auto read = dyn_cast<ReadOp>(op)) {
     ParamOp param = getParam(read, state.symbols);
     auto it = state.contributions.find(read.getResult());
-    if (param && !param.getFrozen() && it != state.contributions.end())
+    if (param && state.step.trains(param) && it != state.contributions.end())
       llvm::append_range(state.stored[param.getSymNameAttr()], it->second);
     return success();
   }
@@ -220,7 +222,7 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
   Block &body = step.getBody().front();
   auto yield = cast<train::YieldOp>(body.getTerminator());
   Value loss = yield.getLoss();
-  Backward state(symbols, yield);
+  Backward state(step, symbols);
   state.recomputed = inlineRecomputes(body);
   SmallVector<Operation *> forward;
   for (Operation &op : body.without_terminator())
@@ -230,10 +232,10 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
   if (loss && state.active.contains(loss)) {
     state.contributions[loss].push_back(
         SeedOp::create(state.builder, yield.getLoc(), loss.getType(),
-                       state.builder.getF64FloatAttr(divisor)));
+                       state.builder.getF64FloatAttr(divisor), StringAttr()));
   } else if (!step.getInputGradients()) {
-    return step.emitOpError("expects a loss that depends on a parameter that "
-                            "is not frozen");
+    return step.emitOpError(
+        "expects a loss that depends on a parameter that it trains");
   }
   for (Operation *op : llvm::reverse(forward))
     if (failed(differentiateOp(state, *op)))
@@ -244,7 +246,7 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
 
   auto module = step->getParentOfType<ModuleOp>();
   for (auto param : module.getOps<ParamOp>()) {
-    if (param.getFrozen())
+    if (!step.trains(param))
       continue;
     SmallVector<Value> &parts = state.stored[param.getSymNameAttr()];
     if (parts.empty()) {

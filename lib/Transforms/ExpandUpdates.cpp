@@ -27,7 +27,7 @@ static Value readSlice(OpBuilder &b, ParamOp param, StringRef role,
   return ReadOp::create(
       b, param.getLoc(), type,
       sliceRef(b.getContext(),
-               arenaName(role, type.getElementType(), param.getPartAxes()),
+               arenaName(role, type.getElementType(), param),
                param.getSymName()));
 }
 
@@ -61,18 +61,17 @@ static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
                          const UpdateElement &e, SmallVector<Value> values) {
   OpBuilder inner = OpBuilder::atBlockEnd(m.block);
   RankedTensorType type = param.getTensorType(), wide = gradientType(param);
-  ArrayAttr axes = param.getPartAxes();
   SmallVector<std::string> arenas{
-      arenaName(kMasterArena, type.getElementType(), axes)};
+      arenaName(kMasterArena, type.getElementType(), param)};
   SmallVector<Type> types{type};
   SmallVector<Value> old{e.parameter};
   for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
     arenas.push_back(
-        arenaName(stateRole(state.getValue()), wide.getElementType(), axes));
+        arenaName(stateRole(state.getValue()), wide.getElementType(), param));
   llvm::append_range(old, e.states);
   if (e.average) {
     values.push_back(buildAverage(inner, m.loc, e, values.front()));
-    arenas.push_back(arenaName(stateRole("ema"), wide.getElementType(), axes));
+    arenas.push_back(arenaName(stateRole("ema"), wide.getElementType(), param));
     old.push_back(e.average);
   }
   types.append(arenas.size() - 1, wide);
@@ -116,8 +115,9 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
     if (!stochasticType(op, param))
       return;
     e.random.index = m.add(nn::buildElementIndex(b, loc, type.getShape()));
-    for (auto [name, value] :
-         {std::pair("seed", &e.random.seed), {"update", &e.random.update}})
+    std::string update = windowScalar(param.getWindowAttr(), "update");
+    for (auto [name, value] : {std::pair<StringRef, Value *>("seed", &e.random.seed),
+                               {update, &e.random.update}})
       *value =
           m.add(nn::castTo(b, loc, readScalar(b, loc, name), b.getI64Type()));
     OpBuilder inner = OpBuilder::atBlockEnd(m.block);
@@ -184,7 +184,8 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
 
 static void expandSeed(SeedOp op) {
   OpBuilder b(op);
-  Value scale = readScalar(b, op.getLoc(), "loss_scale");
+  Value scale = readScalar(b, op.getLoc(),
+                           windowScalar(op.getWindowAttr(), "loss_scale"));
   Value divisor = nn::scalarConstant(b, op.getLoc(), b.getF64Type(),
                                      op.getDivisor().convertToDouble());
   Value seed = nn::DivOp::create(b, op.getLoc(), scale, divisor);

@@ -150,8 +150,7 @@ LogicalResult Fuser::fuseNorms(ArrayRef<NormSquaredOp> norms) {
   for (auto param : module.getOps<ParamOp>())
     if (wanted.contains(param.getSymNameAttr()))
       byArena[b.getStringAttr(arenaName(kGradientArena,
-                                        gradientType(param).getElementType(),
-                                        param.getPartAxes()))]
+                                        gradientType(param).getElementType(), param))]
           .push_back(param);
   BlockSums sums;
   DenseMap<StringAttr, int64_t> numberOf;
@@ -308,17 +307,16 @@ LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
     return code.addScalar(values);
   };
   Type narrow = param.getTensorType().getElementType();
-  ArrayAttr axes = param.getPartAxes();
-  if (failed(addArray(arenaName(kMasterArena, narrow, axes), e.parameter)) ||
-      failed(addArray(arenaName(kGradientArena, wide, axes), e.gradient)))
+  if (failed(addArray(arenaName(kMasterArena, narrow, param), e.parameter)) ||
+      failed(addArray(arenaName(kGradientArena, wide, param), e.gradient)))
     return failure();
   for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
-    if (failed(addArray(arenaName(stateRole(state.getValue()), wide, axes),
+    if (failed(addArray(arenaName(stateRole(state.getValue()), wide, param),
                         e.states.emplace_back())))
       return failure();
   bool average = last && optimizer.getEma();
   if (average &&
-      failed(addArray(arenaName(stateRole("ema"), wide, axes), e.average)))
+      failed(addArray(arenaName(stateRole("ema"), wide, param), e.average)))
     return failure();
   if (last)
     for (StringAttr copy : members.front().copies)
@@ -352,7 +350,8 @@ LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
       return addScalar([&](Member &) { return value; });
     };
     e.random.seed = addCounter("seed");
-    e.random.update = addCounter("update");
+    e.random.update =
+        addCounter(windowScalar(param.getWindowAttr(), "update"));
   }
   if (average)
     e.decay = addScalar([&](Member &m) {
@@ -422,7 +421,7 @@ FailureOr<Directions> Fuser::buildDirections(OpBuilder &b,
       LogicalResult found = success();
       auto add = [&](StringRef role, RankedTensorType ofSlice) -> Value {
         std::string name =
-            arenaName(role, ofSlice.getElementType(), param.getPartAxes());
+            arenaName(role, ofSlice.getElementType(), param);
         auto whole = readArena(b, member.update, name);
         found = whole;
         if (failed(whole))

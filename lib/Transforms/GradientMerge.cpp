@@ -23,13 +23,15 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
-/// Whether `target` holds a sum over the micro-steps of a window.
-static bool isSum(SymbolRefAttr target, SymbolTable &symbols) {
+/// Whether `target` holds a sum over the micro-steps of `window`.
+static bool isSum(SymbolRefAttr target, SymbolTable &symbols,
+                  StringAttr window) {
   auto arena = symbols.lookup<ArenaOp>(target.getRootReference());
   StringRef slice = target.getLeafReference();
   return isGradient(target, symbols) ||
          (arena && arena.getRole() == "scalars" &&
-          (slice == "loss_sum" || slice == "weight_sum"));
+          (slice == windowScalar(window, "loss_sum") ||
+           slice == windowScalar(window, "weight_sum")));
 }
 
 namespace {
@@ -53,10 +55,11 @@ struct GradientMergePass
                               "train-plan-step first");
     WindowEndOp end = *ends.begin();
     SymbolTable symbols(getOperation());
+    StringAttr window = getWindow(step);
     for (auto write : llvm::make_early_inc_range(body.getOps<WriteOp>())) {
       if (end->isBeforeInBlock(write))
         break;
-      if (!isSum(write.getTarget(), symbols))
+      if (!isSum(write.getTarget(), symbols, window))
         continue;
       OpBuilder b(write);
       AccumulateOp::create(b, write.getLoc(), write.getValue(),

@@ -84,7 +84,7 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
       for (auto param : module.getOps<ParamOp>()) {
         if (!names.contains(param.getSymNameAttr()))
           continue;
-        std::string name = arenaName(kComputeArena, type, param.getPartAxes());
+        std::string name = arenaName(kComputeArena, type, param);
         layouts.try_emplace(b.getStringAttr(name), name, "compute copies")
             .first->second.add(param.getSymNameAttr(),
                                param.getTensorType().clone(type));

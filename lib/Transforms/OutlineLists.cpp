@@ -113,14 +113,14 @@ static void outlineEval(EvalOp eval) {
 
 namespace {
 struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
-  /// What ends a micro-step and a window is the same for all steps: only the first one
-  /// has lists of it.
-  LogicalResult outlineStep(StepOp step, bool isFirst) {
+  /// What ends a micro-step and a window is the same for all steps of a window: only the
+  /// first one has lists of it.
+  LogicalResult outlineStep(StepOp step) {
     auto ends = step.getBody().getOps<WindowEndOp>();
     if (!llvm::hasSingleElement(ends))
       return step.emitOpError("expects a plan with one train.window_end; run "
                               "train-plan-step first");
-    if (isFirst) {
+    if (getFirstOfWindow(step) == step) {
       outlineApply(step, *ends.begin());
       for (auto begin : step.getBody().getOps<MicroEndOp>())
         outlineMerge(step, begin, *ends.begin());
@@ -135,11 +135,10 @@ struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
     ModuleOp module = getOperation();
     if (!module.getOps<ListOp>().empty())
       return;
-    StepOp step = getStep(module);
-    if (!step)
+    if (!getStep(module))
       return signalPassFailure();
-    for (auto each : llvm::to_vector(module.getOps<StepOp>()))
-      if (failed(outlineStep(each, each == step)))
+    for (auto step : llvm::to_vector(module.getOps<StepOp>()))
+      if (failed(outlineStep(step)))
         return signalPassFailure();
     for (auto eval : llvm::to_vector(module.getOps<EvalOp>()))
       outlineEval(eval);

@@ -29,7 +29,7 @@ struct GradientReducer {
   /// memory of its own, which is free when this rank's piece is merged. For `sharded`.
   /// Then nothing uses `gradientArenas` any more.
   void reduceByBucket();
-  /// The arenas of gradients that are sums over ranks.
+  /// The arenas of the step's gradients that are sums over ranks.
   mlir::SmallVector<train::ArenaOp> gradientArenas();
 
 private:

@@ -66,7 +66,7 @@ struct Sharder {
   void dividePieces(bool all);
   void gatherParameters(Block &body);
   void reduceGradients(bool eachMicroStep, bool byBucket);
-  /// Erases the arenas that were reduced by bucket, which no step uses any more.
+  /// Erases the arenas that were reduced by bucket, which nothing uses any more.
   void eraseGradients();
   LogicalResult cutSegments();
   LogicalResult gatherResults(SegmentMapOp map);
@@ -654,7 +654,8 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
       sharder.reduceGradients(
           /*eachMicroStep=*/merges && mergeBuffer == "sharded", byBucket);
     if (byBucket)
-      sharders.front().eraseGradients();
+      for (Sharder &sharder : sharders)
+        sharder.eraseGradients();
     if (all)
       for (Operation &entry : module.getOps())
         if (isa<StepOp, EvalOp>(entry))

@@ -87,7 +87,7 @@ static LogicalResult verifyGradients(ModuleOp module) {
     for (auto store : step.getBody().getOps<StoreGradientOp>())
       ++stored[store.getParamAttr().getAttr()];
     for (auto param : module.getOps<ParamOp>()) {
-      int64_t expected = param.getFrozen() ? 0 : 1;
+      int64_t expected = step.trains(param) ? 1 : 0;
       int64_t found = stored.lookup(param.getSymNameAttr());
       if (found != expected)
         return param.emitOpError("expects ")
@@ -230,7 +230,7 @@ static DenseSet<Attribute> findWritten(ListOp list) {
   return written;
 }
 
-/// Checks that commands of a step write every parameter that is trained, and its states,
+/// Checks that commands of a step write every parameter that it trains, and its states,
 /// once per update, and its gradient in every micro-step: that is what a step is for,
 /// though no command may use it. What steps share is in lists of `first`.
 static LogicalResult verifyWriters(ModuleOp module, StringRef step,
@@ -246,6 +246,9 @@ static LogicalResult verifyWriters(ModuleOp module, StringRef step,
     written[list.getKindAttr()] = findWritten(list);
   }
   SymbolTable symbols(module);
+  StringAttr window;
+  if (auto op = symbols.lookup<StepOp>(first))
+    window = getWindow(op);
   for (auto arena : module.getOps<ArenaOp>()) {
     StringRef role = arena.getRole();
     bool isGradient = role == "gradients" || role == "merged gradients";
@@ -254,7 +257,7 @@ static LogicalResult verifyWriters(ModuleOp module, StringRef step,
     auto whole = SymbolRefAttr::get(arena.getSymNameAttr());
     for (auto name : arena.getSlices().getAsRange<FlatSymbolRefAttr>()) {
       auto param = symbols.lookup<ParamOp>(name.getValue());
-      if (!param || param.getFrozen())
+      if (!param || param.getFrozen() || param.getWindowAttr() != window)
         continue;
       SymbolRefAttr slice =
           sliceRef(b.getContext(), arena.getSymName(), name.getValue());
@@ -300,7 +303,8 @@ static LogicalResult verifyCommands(ModuleOp module) {
     llvm::SetVector<StringRef> steps;
     steps.insert(apply.getEntry());
     for (auto step : module.getOps<StepOp>())
-      steps.insert(step.getSymName());
+      if (getFirstOfWindow(step).getSymName() == apply.getEntry())
+        steps.insert(step.getSymName());
     for (StringRef step : steps)
       if (failed(verifyWriters(module, step, apply.getEntry())))
         return failure();

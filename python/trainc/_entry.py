@@ -44,7 +44,7 @@ class EntryPoint:
     def __init__(self, trainer: Trainer, name: str):
         self.trainer, self.name, self.index = trainer, name, trainer.entries[name]
         entry = trainer.descriptor.entries[self.index]
-        self.is_eval, self.accumulate = entry.kind == EVAL, entry.accumulate
+        self.is_eval, self.accumulate, self.window = entry.kind == EVAL, entry.accumulate, entry.window
         self.inputs = [Input(port, i) for i, port in enumerate(entry.inputs[:entry.num_inputs])]
         self.outputs = [Port(port) for port in entry.outputs[:entry.num_outputs]]
         self._batch, self._constants = None, {}

@@ -153,7 +153,8 @@ class Step:
     """One training state of an artifact: parameters, optimizer states, and the threads that step them.
 
     Calling it runs its step on one batch: `step(x, y)` in the order of the entry's inputs, or by name, `step(**batch)`; of
-    several steps the one whose inputs have the batch's shapes. Inputs are NumPy arrays, torch tensors, or anything with `__dlpack__` or `__array_interface__`, of
+    several steps the one whose inputs have the batch's shapes. Those of steps that train different parameters are called by
+    name, `step.train("critic", x)`. Inputs are NumPy arrays, torch tensors, or anything with `__dlpack__` or `__array_interface__`, of
     the type and shape that the entry has. They are lent, not copied, and kept alive until others take their place;
     what is not dense, aligned and in native byte order is copied, with one warning. Nothing is cast.
 
@@ -177,6 +178,10 @@ class Step:
         self._evals = {e.name: e for e in entries if e.is_eval}
         self._steps = [e for e in entries if not e.is_eval]
         self._entry = next(iter(self._steps), None)  # the last one that ran
+        self._windows: dict[str, list[EntryPoint]] = {}  # steps that train the same parameters, by the first one's name
+        for e in self._steps:
+            first = next(other for other in self._steps if other.window == e.window)
+            self._windows.setdefault(first.name, []).append(e)
         self._run = t.runtime.library.trainc_step
         self._tensors = {name: i for (role, name, _), i in t.tensors.items() if role in ("parameter", "buffer")}
         for (role, name, _), i in t.tensors.items():  # of a frozen parameter there is a compute copy only
@@ -201,14 +206,28 @@ class Step:
 
     def __call__(self, *inputs: Any, **named: Any) -> StepResult:
         """One micro-batch; the update too, if it closes the accumulation window."""
+        if len(self._windows) > 1:
+            raise InvalidArgumentError(f"{self.path} has steps that train different parameters, {', '.join(self._windows)}: "
+                                       "call one by step.train(name, ...)")
+        return self._micro_step(self._steps, inputs, named)
+
+    def train(self, name: str, /, *inputs: Any, **named: Any) -> StepResult:
+        """As a call of the step, by the name that it has among those that train different parameters: each has counters, an
+        accumulation window, a clip and a loss scale of its own."""
+        if name not in self._windows:
+            raise NotFoundError(f"{self.path} has no step {name}: expected {', '.join(self._windows) or 'none'}")
+        return self._micro_step(self._windows[name], inputs, named)
+
+    def _micro_step(self, steps, inputs, named):
+        """One of `steps`, that of the inputs' shapes if there are several."""
         trainer, entry = self._trainer, self._entry
         with trainer.lock:
             if not trainer.trainer:
                 raise trainer.closed_error()
             if entry is None:
                 raise NotFoundError(f"{self.path} has no step")
-            if len(self._steps) > 1 and not entry.fits(inputs, named):
-                entry = self._entry = self._step_of(inputs, named)
+            if len(self._steps) > 1 and not (entry in steps and entry.fits(inputs, named)):
+                entry = self._entry = self._step_of(steps, inputs, named)
             entry.bind(inputs, named)
             values = None if self._lazy else _runtime.StepResult()
             self._number += 1
@@ -217,14 +236,16 @@ class Step:
                 raise trainer.runtime.error(status)
             return StepResult(values, self, self._number) if self._lazy or entry.outputs else StepResult(values)
 
-    def _step_of(self, inputs, named):
-        """The step of the inputs' shapes."""
-        for entry in self._steps:
+    def _step_of(self, steps, inputs, named):
+        """The one of the inputs' shapes."""
+        if len(steps) == 1:
+            return steps[0]
+        for entry in steps:
             if entry.fits(inputs, named):
                 return entry
         shapes = [str(tuple(v.shape)) if hasattr(v, "shape") else type(v).__name__ for v in (*inputs, *named.values())]
         raise InvalidArgumentError(f"no step takes inputs of shapes {', '.join(shapes)}: expected those of one of "
-                                   f"{'; '.join(map(str, self._steps))}")
+                                   f"{'; '.join(map(str, steps))}")
 
     def _read_outputs(self, number):
         """Those of call `number`, of which only the last one's are there."""
@@ -241,7 +262,11 @@ class Step:
             if number != self._number:
                 raise InvalidArgumentError("on a GPU the result of a step is read before the next call that changes "
                                            "the state: got a result that was not")
-            at = trainer.scalar_at
+            first = self._entry.window * _runtime.FIXED_SCALARS
+
+            def at(fixed):
+                return trainer.scalar_at(first + fixed)
+
             values = _runtime.StepResult(
                 weight=at(_runtime.MICRO_WEIGHT), window_weight=at(_runtime.WEIGHT_SUM),
                 grad_norm=at(_runtime.GRAD_NORM), clip_factor=at(_runtime.CLIP_FACTOR),
@@ -278,7 +303,8 @@ class Step:
         found[entry].expect(names, constants)
 
     def flush(self) -> StepResult:
-        """Closes an open accumulation window: the update runs with what it has. Without one, `closed` is False."""
+        """Closes all open accumulation windows: their updates run with what they have. The result is that of the last one;
+        without any, `closed` is False."""
         values = _runtime.StepResult()
         with self._trainer.lock:
             self._number += 1

@@ -133,6 +133,13 @@ FlatSymbolRefAttr StepOp::getInputGradient(size_t i) {
                                : FlatSymbolRefAttr();
 }
 
+bool StepOp::trains(ParamOp param) {
+  if (param.getFrozen())
+    return false;
+  ArrayAttr trained = getTrainedAttr();
+  return !trained || llvm::is_contained(trained, param.getOptimizerAttr());
+}
+
 ArrayRef<StringRef> StepOp::getLossScaleRuleNames() {
   static constexpr StringRef names[] = {"growth", "backoff", "interval", "min"};
   return names;
@@ -269,11 +276,17 @@ ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
     StringRef clause;
     SMLoc loc = parser.getCurrentLocation();
     if (failed(parser.parseOptionalKeyword(
-            &clause, {"accumulate", "clip", "precision", "loss_scale"})))
+            &clause,
+            {"trains", "accumulate", "clip", "precision", "loss_scale"})))
       break;
     if (parser.parseLParen())
       return failure();
-    if (clause == "accumulate") {
+    if (clause == "trains") {
+      ArrayAttr trained;
+      if (parser.parseAttribute(trained))
+        return failure();
+      result.addAttribute(getTrainedAttrName(result.name), trained);
+    } else if (clause == "accumulate") {
       int64_t k;
       if (parser.parseInteger(k))
         return failure();
@@ -333,6 +346,8 @@ void StepOp::print(OpAsmPrinter &p) {
               [&](size_t i) { return getInputGradient(i); });
   if (!getOutputNames().empty())
     printOutputs(p, getOutputNames());
+  if (ArrayAttr trained = getTrainedAttr())
+    p << " trains(" << trained << ")";
   if (getAccumulate() != 1 || !getAverage()) {
     p << " accumulate(" << getAccumulate();
     if (!getAverage())
@@ -378,7 +393,7 @@ void StepOp::print(OpAsmPrinter &p) {
       {"sym_name", "input_names", "input_gradients", "accumulate", "average",
        "clip_kind", "clip_value", "compute_type", "master_type", "stochastic",
        "keep_f32", "loss_scale", "loss_scale_rule", "input_splits",
-       "output_names"});
+       "output_names", "trained"});
   p << " ";
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
@@ -591,14 +606,26 @@ LogicalResult StepOp::verifySymbolUses(SymbolTableCollection &tables) {
             verifySplit(*this, ArrayAttr::get(getContext(), over), any, "C8")))
       return failure();
   }
+  if (ArrayAttr trained = getTrainedAttr()) {
+    if (trained.empty())
+      return emitOpError("expects to train an optimizer or more (C11)");
+    DenseSet<Attribute> known;
+    for (Attribute name : trained) {
+      auto ref = dyn_cast<FlatSymbolRefAttr>(name);
+      if (!ref || !known.insert(ref).second ||
+          !tables.lookupSymbolIn<OptimizerOp>(module, ref.getAttr()))
+        return emitOpError("expects to train optimizers, each once (C11), got ")
+               << name;
+    }
+  }
   for (BlockArgument input : getBody().getArguments()) {
     FlatSymbolRefAttr name = getInputGradient(input.getArgNumber());
     if (!name)
       continue;
     auto param = tables.lookupSymbolIn<ParamOp>(module, name.getAttr());
-    if (!param || param.getFrozen())
-      return emitOpError("expects the gradient of a parameter that is not "
-                         "frozen (C6), got ")
+    if (!param || !trains(param))
+      return emitOpError("expects the gradient of a parameter that it trains "
+                         "(C6), got ")
              << name;
     auto type = cast<RankedTensorType>(input.getType());
     if (type.getShape() != param.getTensorType().getShape() ||

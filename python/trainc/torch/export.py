@@ -20,8 +20,8 @@ from ..errors import UnsupportedError
 from ..step import Step
 from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch, capture, names_of
-from .moments import Moments, SeveralMoments, moments_of
-from .optim import groups_of
+from .moments import Moments, MomentsByStep, SeveralMoments, moments_of
+from .optim import groups_of, refuse_twice
 from .parallel import Ranks, ranks_of
 from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
 
@@ -29,6 +29,20 @@ TESTED = (2, 15), (2, 15)  # the oldest and the newest version of torch
 NO_CONSTANT = object()
 NO_GRADIENT = {torch.ops.aten.detach.default}
 SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
+
+
+@dataclass
+class Trains:
+    """One of several steps that train different parameters of a model, as a GAN's: what `export` has arguments of these names for."""
+
+    example_batch: Batch
+    loss: Callable[..., Any]
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
+    scheduler: Any = None
+    clip_grad_norm: float | None = None
+    clip_grad_value: float | None = None
+    accumulate: int = 1
+    shapes: Sequence[Batch] = ()
 
 
 @dataclass
@@ -44,7 +58,7 @@ class Exported:
     weights: dict[str, torch.Tensor]
     inputs: dict[str, dict[str, Type]]
     batches: dict[str, dict[str, Any]]
-    moments: Moments | SeveralMoments
+    moments: Moments | SeveralMoments | MomentsByStep
     tied: dict[str, list[str]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
@@ -76,14 +90,19 @@ class Exported:
         with tempfile.TemporaryDirectory() as folder:
             options.setdefault("mesh", self.mesh or None)
             library = compile(self, output or os.path.join(folder, "step.so"), **options)
+            return self.load(library, threads=threads, device=device, seed=seed)
+
+    def load(self, library: str | os.PathLike, **options: Any) -> Step:
+        """Loads what was compiled of it, with its weights; `options` are those of `trainc.load`."""
+        step = Step(library, **options)
+        with tempfile.TemporaryDirectory() as folder:
             weights = os.path.join(folder, "weights.safetensors")
             self.save_weights(weights)
-            step = Step(library, threads=threads, device=device, seed=seed)
             step.load_weights(weights)
-            step.exported_optimizer, step.tied = self.moments, self.tied
-            for entry, batch in self.batches.items():
-                step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT})
-            return step
+        step.exported_optimizer, step.tied = self.moments, self.tied
+        for entry, batch in self.batches.items():
+            step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT})
+        return step
 
     def report(self) -> str:
         """Every operation of the model and what it became, and what is not trained."""
@@ -223,10 +242,10 @@ def _warn_of_version() -> None:
         warnings.warn(f"torch {torch.__version__}: the export is tested with torch {oldest} to {newest}", stacklevel=3)
 
 
-def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None,
+def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[..., Any] | None = None,
            optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
            accumulate: int = 1, precision: str | None = None, shapes: Sequence[Batch] = (),
-           evals: Mapping[str, Any] | None = None, mesh: Mapping[str, int] | None = None,
+           trains: Mapping[str, Trains] | None = None, evals: Mapping[str, Any] | None = None, mesh: Mapping[str, int] | None = None,
            frozen: str | None = None, parallel: Mapping[str, str] | str | None = None, batch_dims: Mapping[str, int | None] | None = None) -> Exported:
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
 
@@ -247,6 +266,8 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         NAME.scale.
     shapes: more example batches, of other shapes: a step for each, which all train the same model. A call takes the one that
         the batch fits; an open window goes on in any of them.
+    trains: name -> Trains, in place of all arguments that it has: steps that train the parameters of their optimizers alone, with
+        counters and windows of their own. To the others these are frozen. `Step.train(name, ...)` calls one.
     evals: name -> function of the model and `example_batch`, or a pair of a function and a batch; exported in eval
         mode. It returns a tensor, a tuple, or a dict of names.
 
@@ -267,18 +288,31 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
             raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
     if frozen not in (None, "int8"):
         raise UnsupportedError(f"frozen {frozen!r}: expected None or 'int8'")
+    alone = Trains(example_batch, loss, optimizer, scheduler, clip_grad_norm, clip_grad_value, accumulate, shapes)
+    if bool(trains) == (example_batch is not None) or (trains and alone != Trains(None, None, None)):
+        raise UnsupportedError("expected an example batch, or trains= and none of the arguments that its steps have")
+    for name, one in (trains or {}).items():
+        if one.optimizer is None:
+            raise UnsupportedError(f"trains: {name} has no optimizer: expected one of its parameters")
     names, tied = _canonical(model)
     shared = _Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast", {} if frozen == "int8" else None)
-    clauses = _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
-    steps, heads = [], {}
-    for i, batch in enumerate([example_batch, *shapes]):
-        step = _entry(f"step_{i}" if i else "step", model, loss, batch, shared)
-        _refuse(step.t.findings, type(model).__name__)
-        heads[step.name] = _yield_loss(step, names) + clauses
-        steps.append(step)
-    entries = list(steps)
+    steps: dict[str, list[_Entry]] = {}  # those that train the same
+    heads: dict[str, str] = {}  # what stands behind the inputs of each
+    for kind, one in (trains or {"step": alone}).items():
+        clauses = _clauses(one.clip_grad_norm, one.clip_grad_value, one.accumulate, precision)
+        steps[kind] = []
+        for i, batch in enumerate([one.example_batch, *one.shapes]):
+            step = _entry(f"{kind}_{i}" if i else kind, model, one.loss, batch, shared)
+            _refuse(step.t.findings, f"'{kind}'" if trains else type(model).__name__)
+            heads[step.name] = _yield_loss(step, names) + clauses
+            steps[kind].append(step)
+    entries = [step for some in steps.values() for step in some]
+    if len({e.name for e in entries}) < len(entries):
+        raise UnsupportedError(f"two steps of one name among {', '.join(e.name for e in entries)}")
     for name, given in (evals or {}).items():
         function, batch = given if isinstance(given, tuple) else (given, example_batch)
+        if batch is None:
+            raise UnsupportedError(f"eval '{name}' has no batch: with trains= expected a pair of a function and a batch")
         entries.append(_entry(name, model, function, batch, shared, evaluated=True))
         _refuse(entries[-1].t.findings, f"eval '{name}'")
 
@@ -289,15 +323,23 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     for name, (values, scale) in (shared.int8 or {}).items():
         tensors |= {f"{name}.int8": values, f"{name}.scale": scale}
     parameters = {name: p for name, p in model.named_parameters() if names[name] == name}
-    trained = {names[name] for name in _trained(steps[0].program) if parameters[names[name]].requires_grad}
-    if optimizer is None:
-        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    if optimizer is None and not trains:
+        alone.optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     by_id = {id(p): names[name] for name, p in model.named_parameters()}
-    groups = [g for g in groups_of(optimizer, scheduler, by_id, {*held, *(e.name for e in entries)}) if trained.intersection(g.parameters)]
-    moments = moments_of(optimizer, by_id)
-    group_of = {p: g.name for g in groups for p in g.parameters if p in trained}
-    if not group_of:
-        raise UnsupportedError("nothing is trained: the loss has no gradient for any parameter of the optimizer")
+    groups, group_of, moments = [], {}, {}
+    for kind, one in (trains or {"step": alone}).items():
+        taken = {*held, *(e.name for e in entries), *(g.name for g in groups)}
+        trained = {names[name] for name in _trained(steps[kind][0].program) if parameters[names[name]].requires_grad}
+        own = [g for g in groups_of(one.optimizer, one.scheduler, by_id, taken, f"{kind}." if trains else "") if trained.intersection(g.parameters)]
+        if not own:
+            raise UnsupportedError(f"nothing is trained{f' by {kind}' if trains else ''}: the loss has no gradient for any parameter of the "
+                                   "optimizer")
+        groups += own
+        group_of |= {p: g.name for g in own for p in g.parameters if p in trained}
+        moments[kind] = moments_of(one.optimizer, by_id, f"{kind}.update" if moments else "update")
+        for step in steps[kind] if trains else ():
+            heads[step.name] += f" trains([{', '.join(symbol(g.name) for g in own)}])"
+    refuse_twice(groups)
     read = {*held, *(shared.int8 or ())}
     ranks = shared.ranks
     lines = ranks.head() + [g.text for g in groups]
@@ -306,14 +348,15 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
         end = "" if kind == "buffer" else f" optimizer({symbol(group_of[name])})" if name in group_of else " frozen"
         init = listed(bytes_of(tensors[name]), kept) if name in shared.constants else "zeros"
         lines.append(f"train.{kind} {symbol(name)} : {kept} init({init}){end}{ranks.of_parameter(name)}")
-    for step in steps:
+    for step in entries[:len(heads)]:
         lines += step.text(f"train.step {symbol(step.name)}({_ports(step.t.inputs, ranks)}){heads[step.name]}")
-    for entry in entries[len(steps):]:
+    for entry in entries[len(heads):]:
         outputs = entry.outputs()
         labels = ", ".join(map(quoted, _labels(_results(entry), entry.name)))
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
         lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs, ranks)}) -> ({labels})")
-    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, moments, tied,
+    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries},
+                    MomentsByStep(moments) if trains else moments["step"], tied,
                     [name for name in parameters if name not in read], [name for name in parameters if name in read and name not in group_of],
                     [line for e in entries for line in e.t.log], ranks.mesh)
 

@@ -28,15 +28,15 @@ STATES: dict[type, dict[str, str]] = {
 UNCOUNTED = (torch.optim.SGD, torch.optim.Muon)  # their states have no "step"
 
 
-def _set_update(step: Step, update: int) -> None:
-    """The count of updates is set by a checkpoint alone: one of this state with another count."""
+def _set_update(step: Step, scalar: str, update: int) -> None:
+    """The count of updates, `scalar`, is set by a checkpoint alone: one of this state with another count."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "state.safetensors")
         step.save(path)
         with open(path, "r+b") as f:
             size, = struct.unpack("<Q", f.read(8))
             header = json.loads(f.read(size))
-            f.seek(8 + size + header["scalar/update"]["data_offsets"][0])
+            f.seek(8 + size + header[f"scalar/{scalar}"]["data_offsets"][0])
             f.write(struct.pack("<d", update))
             del header["__metadata__"]["trainc.checksum"]
             text = json.dumps(header, separators=(",", ":")).encode()
@@ -53,23 +53,26 @@ def _one_count(counts: set[int]) -> int:
 
 @dataclass(frozen=True)
 class Moments:
-    """Of an optimizer its kind, its groups as state_dict() has them, and the names of its parameters by their numbers there."""
+    """Of an optimizer its kind, its groups as state_dict() has them, the names of its parameters by their numbers there, and the
+    scalar that counts its updates."""
 
     kind: type
     groups: list[dict[str, Any]]
     names: dict[int, str]
+    update: str = "update"
 
     @staticmethod
-    def of(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Moments:
+    def of(optimizer: torch.optim.Optimizer, names: Mapping[int, str], update: str) -> Moments:
         """`names` are those of parameters by id()."""
         groups = optimizer.state_dict()["param_groups"]
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         numbers = [number for group in groups for number in group["params"]]
-        return Moments(type(optimizer), groups, {number: names[id(p)] for number, p in zip(numbers, parameters)})
+        return Moments(type(optimizer), groups, {number: names[id(p)] for number, p in zip(numbers, parameters)},
+                       update)
 
     def load(self, step: Step, state: Mapping[str, Any]) -> None:
         """Writes the moments and the count of updates of a state_dict() into the step."""
-        _set_update(step, _one_count(self.write(step, state)))
+        _set_update(step, self.update, _one_count(self.write(step, state)))
 
     def write(self, step: Step, state: Mapping[str, Any]) -> set[int]:
         """Writes the moments into the step; the counts of updates that they have had."""
@@ -96,7 +99,7 @@ class Moments:
 
     def store(self, step: Step) -> dict[str, Any]:
         """A state_dict() of the optimizer with the step's moments, learning rates as the exported one had them."""
-        update, held, values = int(step.get("update")), self._held(step), {}
+        update, held, values = int(step.get(self.update)), self._held(step), {}
         for number, name in self.names.items():
             moments = {key: step.read(name, kind, as_torch=True) for key, kind in STATES[self.kind].items() if (name, kind) in held}
             if _OF_ALL_ELEMENTS in moments:
@@ -119,14 +122,31 @@ class SeveralMoments:
         # One that does not count had as many as those that do.
         counts = [(part.kind in UNCOUNTED, part.write(step, state)) for part, state in zip(self.parts, states)]
         counted = set().union(*(c for uncounted, c in counts if not uncounted))
-        _set_update(step, _one_count(counted or set().union(*(c for _, c in counts))))
+        _set_update(step, self.parts[0].update, _one_count(counted or set().union(*(c for _, c in counts))))
 
     def store(self, step: Step) -> list[dict[str, Any]]:
         return [part.store(step) for part in self.parts]
 
 
-def moments_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], names: Mapping[int, str]) -> Moments | SeveralMoments:
-    """`names` are those of parameters by id()."""
+@dataclass(frozen=True)
+class MomentsByStep:
+    """Of the optimizers of steps that train different parameters, by the steps' names."""
+
+    parts: dict[str, Moments | SeveralMoments]
+
+    def load(self, step: Step, states: Mapping[str, Any]) -> None:
+        if states.keys() != self.parts.keys():
+            raise MismatchError(f"expected the states of {', '.join(self.parts)}, got those of {', '.join(states) or 'none'}")
+        for name, part in self.parts.items():
+            part.load(step, states[name])
+
+    def store(self, step: Step) -> dict[str, Any]:
+        return {name: part.store(step) for name, part in self.parts.items()}
+
+
+def moments_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], names: Mapping[int, str],
+               update: str = "update") -> Moments | SeveralMoments:
+    """`names` are those of parameters by id(), `update` is the scalar that counts."""
     if isinstance(optimizer, torch.optim.Optimizer):
-        return Moments.of(optimizer, names)
-    return SeveralMoments(tuple(Moments.of(o, names) for o in optimizer))
+        return Moments.of(optimizer, names, update)
+    return SeveralMoments(tuple(Moments.of(o, names, update) for o in optimizer))

@@ -107,23 +107,32 @@ def _region(name: str, kind: type, settings: Settings, rate: str) -> str:
 
 
 def groups_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], scheduler: Any, names: Mapping[int, str],
-              taken: set[str]) -> list[Group]:
-    """A group per param_group, none of a name that is `taken`. `names` are the parameters' by id(); one of another model is refused."""
+              taken: set[str], prefix: str = "") -> list[Group]:
+    """A group per param_group, none of a name that is `taken`; they begin with `prefix`. `names` are the parameters' by id(); one of
+    another model is refused."""
     if isinstance(optimizer, torch.optim.Optimizer):
-        return _groups_of_one(optimizer, scheduler, names, taken, 0)
+        return _groups_of_one(optimizer, scheduler, names, taken, prefix, 0)
     schedulers = [None] * len(optimizer) if scheduler is None else scheduler
     if not isinstance(schedulers, Sequence) or len(schedulers) != len(optimizer):
         raise UnsupportedError(f"{len(optimizer)} optimizers: expected a scheduler or None for each, got {scheduler!r}")
     groups: list[Group] = []
     for one, its in zip(optimizer, schedulers):
-        groups += _groups_of_one(one, its, names, taken | {g.name for g in groups}, len(groups))
-    twice = [name for i, g in enumerate(groups) for name in g.parameters if any(name in other.parameters for other in groups[:i])]
-    if twice:
-        raise UnsupportedError(f"{twice[0]} is in two optimizers: expected one")
+        groups += _groups_of_one(one, its, names, taken | {g.name for g in groups}, prefix, len(groups))
+    refuse_twice(groups)
     return groups
 
 
-def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapping[int, str], taken: set[str], first: int) -> list[Group]:
+def refuse_twice(groups: Sequence[Group]) -> None:
+    """Refuses a parameter in two groups."""
+    seen: set[str] = set()
+    for name in (name for group in groups for name in group.parameters):
+        if name in seen:
+            raise UnsupportedError(f"{name} is in two optimizers: expected one")
+        seen.add(name)
+
+
+def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapping[int, str], taken: set[str], prefix: str,
+                   first: int) -> list[Group]:
     """Their names are numbered from `first` on."""
     kind = type(optimizer)
     if kind not in KINDS and kind not in REGIONS:
@@ -139,7 +148,7 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
             if id(p) not in names:
                 raise UnsupportedError(f"param_groups[{i - first}] has a parameter of shape {tuple(p.shape)} that is not one of the model's")
             parameters.append(names[id(p)])
-        name = f"group{i}" if first or len(optimizer.param_groups) > 1 else "optimizer"
+        name = prefix + (f"group{i}" if first or len(optimizer.param_groups) > 1 else "optimizer")
         while name in taken:
             name += "_"
         text, rate = "", settings["lr"]

@@ -371,7 +371,7 @@ train.step @s(%x: tensor<2xf32>) loss_scale(dynamic<rate = 2.0>) {
 
 // -----
 
-// expected-error @below {{'train.step' op expects the gradient of a parameter that is not frozen (C6), got @w}}
+// expected-error @below {{'train.step' op expects the gradient of a parameter that it trains (C6), got @w}}
 train.step @step(%g: tensor<4xf32> gradient(@w)) {
   train.yield
 }
@@ -416,4 +416,37 @@ train.step @e(%x: tensor<f32>) {
 // expected-error @+1 {{'train.list' op expects kind "first", "next", "merge" or "apply", got "last"}}
 train.list @l of @e "last" () {
   train.return
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects to train an optimizer or more (C11)}}
+train.step @step(%x: tensor<f32>) trains([]) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+// expected-error @below {{'train.step' op expects to train optimizers, each once (C11), got @o}}
+train.step @step(%x: tensor<f32>) trains([@o, @o]) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects to train optimizers, each once (C11), got @w}}
+train.step @step(%x: tensor<f32>) trains([@w]) {
+  train.yield loss(%x) : tensor<f32>
+}
+train.param @w : tensor<4xf32> init(ones) frozen
+
+// -----
+
+train.optimizer @a = sgd<lr = 0.1>
+train.optimizer @b = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@a)
+// expected-error @below {{'train.step' op expects the gradient of a parameter that it trains (C6), got @w}}
+train.step @step(%g: tensor<4xf32> gradient(@w)) trains([@b]) {
+  train.yield
 }

@@ -16,7 +16,8 @@ def Train_ParamOp : Train_Op<"param", [Symbol, HasParent<"::mlir::ModuleOp">]> {
     inputs of a `train.step`; `blocks [1, 3]`, that each dimension is as many ranges of
     equal size, and each of these is split: q, k and v side by side are three. Shapes in a
     source are global; behind `train-partition` the type is that of the part of one rank,
-    `of` the type of all parts together.
+    `of` the type of all parts together. `train-plan-step` sets `window`, that of the steps
+    which train it, unless it is the module's first.
 
     (C1) the type is a float tensor of static shape and 1 to 2^40 elements; (C2) a
     parameter has an optimizer unless it is frozen, and a frozen one has none; (C3) the
@@ -38,7 +39,8 @@ def Train_ParamOp : Train_Op<"param", [Symbol, HasParent<"::mlir::ModuleOp">]> {
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type, AnyAttr:$init,
                        OptionalAttr<FlatSymbolRefAttr>:$optimizer, UnitAttr:$frozen,
                        OptionalAttr<ArrayAttr>:$split, OptionalAttr<DenseI64ArrayAttr>:$blocks,
-                       OptionalAttr<TypeAttrOf<AnyRankedTensor>>:$whole);
+                       OptionalAttr<TypeAttrOf<AnyRankedTensor>>:$whole,
+                       OptionalAttr<StrAttr>:$window);
   let assemblyFormat = [{
     $sym_name `:` $type `init` `(` custom<Init>($init) `)` (`optimizer` `(` $optimizer^ `)`)?
     (`frozen` $frozen^)? (`split` `(` custom<Split>($split)^ `)`)? (`blocks` $blocks^)? (`of` $whole^)?

@@ -47,6 +47,11 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     A module may have several steps: one for each shape of the inputs. They train the same
     parameters, by the same counters; any of them goes on with an open window.
 
+    `trains([@optimizer, ...])`: only the parameters of these optimizers; all others are as
+    frozen to this step. Steps that train others have a window of their own: counters,
+    sums, clip and loss scale. Their scalars begin with the name of the first of these steps
+    and a dot, but for those of the module's first step.
+
     `%x: type split([host, data], [])` says over which axes of the module's `train.mesh`
     each dimension is split: along the first here, each rank has one of as many equal
     parts as there are positions on both axes, those on `host` being the slower.
@@ -64,7 +69,9 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     name axes of the mesh, for each input once and in at most one list per dimension; so
     do `over` and `output_splits`, which `train-partition` sets; (C9) its name and those of
     inputs and outputs are UTF-8 without zero bytes; (C10) one name per output, each of
-    static shape. All steps of a module have the same clauses.
+    static shape; (C11) what it trains are optimizers, each once. Any two steps train the
+    same optimizers, with the same clauses, or none that both do; together they train
+    all, and have the same precision.
 
     ```mlir
     train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>) -> ("correct")
@@ -87,13 +94,16 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
                        OptionalAttr<DenseF64ArrayAttr>:$loss_scale_rule,
                        OptionalAttr<ArrayAttr>:$input_splits, OptionalAttr<ArrayAttr>:$output_splits,
                        OptionalAttr<StrArrayAttr>:$over,
-                       OptionalAttr<I64Attr>:$loss_terms);
+                       OptionalAttr<I64Attr>:$loss_terms,
+                       OptionalAttr<ArrayAttr>:$trained);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     /// The parameter whose gradient input `i` is, or null.
     ::mlir::FlatSymbolRefAttr getInputGradient(size_t i);
+    /// Whether it updates a parameter.
+    bool trains(::trainc::train::ParamOp param);
     /// Names of the numbers in `loss_scale_rule`, in its order.
     static ::llvm::ArrayRef<::llvm::StringRef> getLossScaleRuleNames();
   }];
