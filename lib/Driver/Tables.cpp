@@ -354,7 +354,8 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
   auto outputSplits = op->getAttrOfType<ArrayAttr>("output_splits");
   entry.name = SymbolTable::getSymbolName(op).getValue().str();
   entry.kind = isa<StepOp>(op) ? TRAINC_ENTRY_STEP : TRAINC_ENTRY_EVAL;
-  StepOp first; // of those that share the lists that end micro-steps and windows
+  StepOp
+      first; // of those that share the lists that end micro-steps and windows
   if (auto step = dyn_cast<StepOp>(op)) {
     entry.accumulate = step.getAccumulate();
     first = getFirstOfWindow(step);

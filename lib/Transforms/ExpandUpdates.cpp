@@ -24,11 +24,10 @@ using namespace trainc::train;
 /// Reads the slice of `param` in the arena of `role`, of type `type`.
 static Value readSlice(OpBuilder &b, ParamOp param, StringRef role,
                        RankedTensorType type) {
-  return ReadOp::create(
-      b, param.getLoc(), type,
-      sliceRef(b.getContext(),
-               arenaName(role, type.getElementType(), param),
-               param.getSymName()));
+  return ReadOp::create(b, param.getLoc(), type,
+                        sliceRef(b.getContext(),
+                                 arenaName(role, type.getElementType(), param),
+                                 param.getSymName()));
 }
 
 static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
@@ -116,8 +115,9 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
       return;
     e.random.index = m.add(nn::buildElementIndex(b, loc, type.getShape()));
     std::string update = windowScalar(param.getWindowAttr(), "update");
-    for (auto [name, value] : {std::pair<StringRef, Value *>("seed", &e.random.seed),
-                               {update, &e.random.update}})
+    for (auto [name, value] :
+         {std::pair<StringRef, Value *>("seed", &e.random.seed),
+          {update, &e.random.update}})
       *value =
           m.add(nn::castTo(b, loc, readScalar(b, loc, name), b.getI64Type()));
     OpBuilder inner = OpBuilder::atBlockEnd(m.block);

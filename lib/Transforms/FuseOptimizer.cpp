@@ -149,8 +149,8 @@ LogicalResult Fuser::fuseNorms(ArrayRef<NormSquaredOp> norms) {
   llvm::MapVector<StringAttr, SmallVector<ParamOp>> byArena;
   for (auto param : module.getOps<ParamOp>())
     if (wanted.contains(param.getSymNameAttr()))
-      byArena[b.getStringAttr(arenaName(kGradientArena,
-                                        gradientType(param).getElementType(), param))]
+      byArena[b.getStringAttr(arenaName(
+                  kGradientArena, gradientType(param).getElementType(), param))]
           .push_back(param);
   BlockSums sums;
   DenseMap<StringAttr, int64_t> numberOf;
@@ -350,8 +350,7 @@ LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
       return addScalar([&](Member &) { return value; });
     };
     e.random.seed = addCounter("seed");
-    e.random.update =
-        addCounter(windowScalar(param.getWindowAttr(), "update"));
+    e.random.update = addCounter(windowScalar(param.getWindowAttr(), "update"));
   }
   if (average)
     e.decay = addScalar([&](Member &m) {
@@ -420,8 +419,7 @@ FailureOr<Directions> Fuser::buildDirections(OpBuilder &b,
       MapBuilder m(b, loc);
       LogicalResult found = success();
       auto add = [&](StringRef role, RankedTensorType ofSlice) -> Value {
-        std::string name =
-            arenaName(role, ofSlice.getElementType(), param);
+        std::string name = arenaName(role, ofSlice.getElementType(), param);
         auto whole = readArena(b, member.update, name);
         found = whole;
         if (failed(whole))

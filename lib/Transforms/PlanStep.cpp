@@ -475,10 +475,9 @@ static void planStep(StepOp step) {
       sum = llvm::count(parts, part) == 1
                 ? nn::addTo(b, loc, sum, part)
                 : nn::AddOp::create(b, loc, sum, part).getResult();
-    WriteOp::create(
-        b, loc, sum,
-        sliceRef(context, arenaName(kGradientArena, type, param),
-                 param.getSymName()));
+    WriteOp::create(b, loc, sum,
+                    sliceRef(context, arenaName(kGradientArena, type, param),
+                             param.getSymName()));
   }
 
   OpBuilder b(yield);

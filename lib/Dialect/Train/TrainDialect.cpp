@@ -133,16 +133,16 @@ train::StepOp train::getStep(ModuleOp module) {
   StepOp first = *steps.begin();
   DenseMap<Attribute, StepOp> trained; // by optimizer, by which step first
   for (StepOp step : steps) {
-    if (failed(verifyClauses(step, first,
-                             {"compute_type", "master_type", "stochastic",
-                              "keep_f32"})))
+    if (failed(verifyClauses(
+            step, first,
+            {"compute_type", "master_type", "stochastic", "keep_f32"})))
       return nullptr;
     StepOp other = getFirstOfWindow(step);
     if (other != step) {
-      if (failed(verifyClauses(step, other,
-                               {"accumulate", "average", "clip_kind",
-                                "clip_value", "loss_scale",
-                                "loss_scale_rule"})))
+      if (failed(
+              verifyClauses(step, other,
+                            {"accumulate", "average", "clip_kind", "clip_value",
+                             "loss_scale", "loss_scale_rule"})))
         return nullptr;
       continue;
     }

@@ -346,7 +346,8 @@ typedef struct trainc_entry {
   uint32_t kind;
   uint32_t accumulate;
   uint32_t num_inputs, num_outputs, num_checks;
-  uint32_t window; /* of a step: those of one window train the same parameters */
+  uint32_t
+      window; /* of a step: those of one window train the same parameters */
   const trainc_port *inputs;
   const trainc_port *outputs;
   const trainc_index_check *checks;

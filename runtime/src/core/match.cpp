@@ -121,10 +121,9 @@ trainc_status Matcher::matchSetScalar(uint32_t index, const char *name) {
     TRAINC_TRY(readScalar(name, saved));
   plan.isSet[index] = isSaved && !before;
   // Sums of an open window have been scaled.
-  bool goesOn =
-      plan.isSet[index] ||
-      (isSaved && fixedOf(d, index) == TRAINC_SCALAR_LOSS_SCALE &&
-       inWindowOf(index, plan.scalars.data()));
+  bool goesOn = plan.isSet[index] ||
+                (isSaved && fixedOf(d, index) == TRAINC_SCALAR_LOSS_SCALE &&
+                 inWindowOf(index, plan.scalars.data()));
   if (goesOn)
     value = saved;
   if (saved == scalar.init)
@@ -231,8 +230,7 @@ trainc_status Matcher::matchGradients() {
 
 /// An open window must be one that this artifact can go on with.
 trainc_status Matcher::matchWindow(uint32_t window) {
-  double microStep =
-      plan.scalars[scalarOf(window, TRAINC_SCALAR_MICRO_STEP)];
+  double microStep = plan.scalars[scalarOf(window, TRAINC_SCALAR_MICRO_STEP)];
   if (microStep == 0)
     return TRAINC_OK;
   Text key;
@@ -244,8 +242,7 @@ trainc_status Matcher::matchWindow(uint32_t window) {
                 "which entry",
                 source.name);
   uint32_t &found = plan.windowEntries[window];
-  if (trainc_artifact_find_entry(target.artifact, entry, &found) !=
-          TRAINC_OK ||
+  if (trainc_artifact_find_entry(target.artifact, entry, &found) != TRAINC_OK ||
       d.entries[found].kind != TRAINC_ENTRY_STEP ||
       d.entries[found].window != window ||
       microStep >= d.entries[found].accumulate)

@@ -45,8 +45,7 @@ inline bool inWindow(const trainc_trainer *trainer) {
 }
 
 /// The key under which a checkpoint names the entry of an open window.
-void windowKey(const trainc_descriptor &descriptor, uint32_t window,
-               Text &key);
+void windowKey(const trainc_descriptor &descriptor, uint32_t window, Text &key);
 
 /// Where a state comes from.
 struct Source {

@@ -28,10 +28,10 @@ static void collect(const trainc_trainer *trainer, bool gradients,
     for (uint32_t i = 0; size == 8 && i < d.num_scalars; ++i)
       if (isSaved(trainer, i))
         pieces.push({UINT32_MAX, i, UINT32_MAX});
-    for (uint32_t i = 0; size == 8 && gradients && ranks > 1 && i < d.num_scalars;
-         ++i)
-      for (uint32_t rank = 0; isWindowSum(d, i) &&
-                              inWindowOf(i, trainer->scalars) && rank < ranks;
+    for (uint32_t i = 0;
+         size == 8 && gradients && ranks > 1 && i < d.num_scalars; ++i)
+      for (uint32_t rank = 0;
+           isWindowSum(d, i) && inWindowOf(i, trainer->scalars) && rank < ranks;
            ++rank)
         pieces.push({UINT32_MAX, i, rank});
     Text name;

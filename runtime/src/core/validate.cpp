@@ -399,7 +399,9 @@ trainc_status Validator::checkEntry(const trainc_entry &entry) {
       return bad("index check %u of entry '%s'", i, entry.name);
   }
   bool step = entry.kind == TRAINC_ENTRY_STEP;
-  if (step && (entry.accumulate < 1 || entry.window >= d.num_windows || !entry.lists[TRAINC_LIST_APPLY].count ||
+  if (step && entry.window >= d.num_windows)
+    return bad("step '%s' is of a window that is not there", entry.name);
+  if (step && (entry.accumulate < 1 || !entry.lists[TRAINC_LIST_APPLY].count ||
                (entry.accumulate > 1 && !entry.lists[TRAINC_LIST_NEXT].count)))
     return bad("step '%s' lacks a command list", entry.name);
   for (int list = 0; list < TRAINC_NUM_LISTS; ++list)

@@ -25,8 +25,8 @@ static bool samePorts(const trainc_port *a, const trainc_port *b,
 static bool sameEntry(const trainc_entry &a, const trainc_entry &b) {
   bool equal = same(a.name, b.name) && a.kind == b.kind &&
                a.accumulate == b.accumulate && a.window == b.window &&
-               a.num_inputs == b.num_inputs &&
-               a.num_outputs == b.num_outputs && a.num_checks == b.num_checks &&
+               a.num_inputs == b.num_inputs && a.num_outputs == b.num_outputs &&
+               a.num_checks == b.num_checks &&
                samePorts(a.inputs, b.inputs, a.num_inputs) &&
                samePorts(a.outputs, b.outputs, a.num_outputs);
   for (uint32_t i = 0; equal && i < a.num_checks; ++i) {
