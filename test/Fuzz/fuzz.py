@@ -39,7 +39,6 @@ import valid  # noqa: E402
 from worker import Worker, environment  # noqa: E402
 
 LIMIT = 400  # seconds per request; a compiler that hangs stops itself before
-RENEW = 40  # requests of one process: after 60 compilations under a sanitizer the same one takes half as long again
 EXAMPLES = {
     "mlp": ["--batch", 3, "--accumulate", 2], "cnn": ["--batch", 2],
     "gpt": ["--layers", 1, "--width", 6, "--heads", 2, "--vocab", 7, "--batch", 2, "--seq", 3, "--context", 4],
@@ -92,7 +91,7 @@ class Job:
         self.options = options
         self.corpus = corpus()
         self.folder = tempfile.mkdtemp(dir=options.folder)
-        self.compiler = Worker([os.path.join(options.build, "bin", "trainc-fuzz")], LIMIT, environment(), RENEW)
+        self.compiler = Worker([os.path.join(options.build, "bin", "trainc-fuzz")], LIMIT, environment())
         self.runner = Worker([sys.executable, os.path.join(HERE, "Inputs", "runner.py")], LIMIT,
                              os.environ | {"TRAINC_BUILD": options.runtime_build})
 
@@ -172,25 +171,34 @@ def chunks(count, size):
 
 
 def kept(options, kind):
-    """{first number: what work() gave} of the parts in --resume."""
+    """{numbers: what work() gave} of the parts in --resume."""
+    done = {}
     if not options.resume or not os.path.exists(options.resume):
-        return {}
+        return done
     with open(options.resume) as f:
-        parts = [json.loads(line) for line in f if line.endswith("\n")]
-    return {p["first"]: [tuple(r) for r in p["results"]] for p in parts if (p["seed"], p["kind"]) == (options.seed, kind)}
+        for line in f:
+            try:
+                seed, of, results = json.loads(line)
+            except ValueError:  # written by a run that was cut off
+                continue
+            if (seed, of) == (options.seed, kind):
+                done[range(results[0][0], results[-1][0] + 1)] = results
+    return done
 
 
 def run_all(options, kind, count, size):
     """[(number, outcome, message)] by all jobs; prints what is wrong as it is found."""
     results, left, done = [], options.most, kept(options, kind)
-    todo = [numbers for numbers in chunks(count, size) if len(done.get(numbers.start, [])) != len(numbers)]
+    todo = [numbers for numbers in chunks(count, size) if numbers not in done]
     with concurrent.futures.ProcessPoolExecutor(options.jobs, initializer=start, initargs=(options,)) as pool:
         made = pool.map(work, [kind] * len(todo), todo)
         for numbers in chunks(count, size):
-            part = next(made) if numbers in todo else done[numbers.start]
-            if options.resume and numbers in todo:
-                with open(options.resume, "a") as f:
-                    print(json.dumps({"seed": options.seed, "kind": kind, "first": numbers.start, "results": part}), file=f)
+            part = done.get(numbers)
+            if not part:
+                part = next(made)
+                if options.resume:
+                    with open(options.resume, "a") as f:
+                        print(json.dumps([options.seed, kind, part]), file=f)
             results += part
             for number, outcome, message in filter(is_wrong, part):
                 if left:

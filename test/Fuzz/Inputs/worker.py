@@ -6,11 +6,11 @@ import threading
 
 
 class Worker:
-    """Started at the first request, and again after a crash or `renew` requests."""
+    """Started at the first request, and again after a crash."""
 
-    def __init__(self, command, limit, environment=None, renew=None):
-        self.command, self.limit, self.environment, self.renew = command, limit, environment, renew
-        self.process, self.errors, self.asked = None, None, 0
+    def __init__(self, command, limit, environment=None):
+        self.command, self.limit, self.environment = command, limit, environment
+        self.process, self.errors = None, None
 
     def start(self):
         self.errors = tempfile.TemporaryFile()
@@ -19,12 +19,8 @@ class Worker:
 
     def ask(self, request):
         """(outcome, message) as answered, or ("crash" or "hang", what it wrote last)."""
-        if self.asked == self.renew:
-            self.stop()
         if not self.process:
             self.start()
-            self.asked = 0
-        self.asked += 1
         self.errors.seek(0)
         self.errors.truncate()
         timer = threading.Timer(self.limit, self.process.kill)
