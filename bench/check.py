@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Measures everything that a part of the project promises, and prints it as a table beside the promised bars.
 
-usage: check.py right|core|passes|ranks|cpu|cuda|mesh [--only ROW ...] [--json FILE] [--resume FILE] [--write]
+usage: check.py right|core|passes|ranks|cpu|cuda|mesh|torch [--only ROW ...] [--json FILE] [--resume FILE] [--write]
+       check.py torch --quick
 
 Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
 moved too much while it was timed) or cannot run here. The exit status is 0 only if no row is short. --json writes the
 table as it grows; --resume takes the rows that FILE has, if lib, include, runtime and tools are the same and the CPU is of the
 same family, and goes on into it. --write puts the table into bench/results/PART.md, in the section of this CPU family.
+`check.py torch --quick` measures a little of that part, in minutes, without the peers.
 
 The peers' Python packages are installed into .venv-bench on first use.
 """
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -243,6 +246,48 @@ def mesh_rows():
     ]
 
 
+def torch_rows():
+    from rows import Row, pytorch
+    return [
+        Row("corpus", "corpus", "110 models of bench/models: >= 90 % export, compile and agree; the rest is refused at export with a line;"
+            " 0 wrong, 0 fail later", pytorch.corpus),
+        Row("agreement", "agreement", "f64, 5 updates of AdamW: losses and norms 1e-9, parameters 1e-7, with dropout and noise, too; f32:"
+            " losses 1e-5, the first norm no farther from f64 than 3 x PyTorch's + 1e-6: all", pytorch.agreement),
+        Row("bf16", "bf16", "10 models, 5 updates: losses no farther from f64 than 1.5 x autocast's: all", pytorch.bf16),
+        Row("training", "real training", "CNN, GPT, ERNIE: 500 updates on real data, 3 seeds each side: the last loss within PyTorch's spread",
+            pytorch.real_training),
+        Row("held-out", "held out", "30 models drawn from timm's and transformers' registries by the commit's hash: >= 80 % agree, 0 wrong,"
+            " 0 fail after export", pytorch.held_out),
+        Row("rules", "rules and traps", "each operation with a rule: value and gradient of PyTorch's in f64; each trap of export holds;"
+            " each way to draw is the definition's", pytorch.tests("torch-operations.py", "torch-traps.py", "torch-tensors.py", "torch-random.py")),
+        Row("optimizers", "optimizers", "each x flags x schedulers, 50 updates; 10 updates in torch + 10 here against 20 in torch, and back:"
+            " f64 1e-10", pytorch.tests("torch-optimizers.py")),
+        Row("shapes", "shapes", "an epoch with a short last batch and 4 length buckets: PyTorch's losses; memory <= 1.02 x of the largest"
+            " shape", pytorch.tests("torch-shapes.py")),
+        Row("random-graphs", "random graphs", "2,000 of ATen operations x types x broadcasting, gradients too: f64 1e-9; f32 no farther from"
+            " f64 than 4 x PyTorch's; each operation with a rule is hit", pytorch.random_graphs),
+        Row("lora", "LoRA", "Llama of 1 B parameters (random), int8 base, rank 16, 512 tokens: peak <= 3 GB; loss within the seeds' spread"
+            " of a bf16 base", pytorch.lora),
+        Row("speed", "speed", "against PyTorch eager, compile and max-autotune with fused AdamW, 7 rounds: geometric mean of transformers"
+            " AMX >= 1.6 x, AVX-512 >= 1.25 x, AVX2 >= 1.15 x, none below 1.0 x; CNNs and the rest printed", pytorch.speed),
+        Row("memory", "memory", "peak less 16 bytes a parameter: geometric mean of transformers <= 0.55 x PyTorch's; total peak of no"
+            " model above PyTorch's", pytorch.memory),
+        Row("way", "way", "export + compile of GPT-2 small, imports not counted: <= 12 s; again from the cache <= 3 s", pytorch.way),
+        Row("package", "package", "wheel <= 120 MB, installed with Python only: an example runs; import <= 0.2 s, without torch",
+            pytorch.package),
+        Row("call", "Python's cost", "call on mlp-tiny above the C call: same tensors <= 4 us, new tensors <= 8 us", pytorch.call_cost),
+    ]
+
+
+def quick_torch_rows():
+    from rows import Row, pytorch
+    return [
+        Row("corpus", "corpus", f"{len(pytorch.QUICK)} of the 110 models: all agree", pytorch.few_models),
+        Row("random-graphs", "random graphs", "100 of ATen operations: as the 2,000", pytorch.few_graphs),
+        Row("way", "way", "export + compile of GPT-2 small, imports not counted: <= 12 s; again from the cache <= 3 s", pytorch.way),
+    ]
+
+
 def measure(row):
     import audit
     from common import Failed
@@ -273,21 +318,27 @@ def versions():
             text = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.strip()
             out[name] = (text.splitlines() or ["?"])[0]
     for name in ("torch", "jax", "optax", "numpy"):
-        out[name] = metadata.version(name)
+        with contextlib.suppress(metadata.PackageNotFoundError):  # --quick needs no peers
+            out[name] = metadata.version(name)
     return ", ".join(v if v.startswith(k) else f"{k} {v}" for k, v in out.items())
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("part", choices=["right", "core", "passes", "ranks", "cpu", "cuda", "mesh"])
+    p.add_argument("part", choices=["right", "core", "passes", "ranks", "cpu", "cuda", "mesh", "torch"])
     p.add_argument("--only", action="append", metavar="ROW")
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--resume", metavar="FILE")
     p.add_argument("--write", action="store_true")
+    p.add_argument("--quick", action="store_true")
     a = p.parse_args()
-    enter_environment()
+    if a.quick and (a.part != "torch" or a.write):
+        p.error("--quick is of torch, and makes no table")
+    if not a.quick:
+        enter_environment()
     import results
-    rows = dict(right=right_rows, core=core_rows, passes=passes_rows, ranks=ranks_rows, cpu=cpu_rows, cuda=cuda_rows, mesh=mesh_rows)[a.part]()
+    rows = dict(right=right_rows, core=core_rows, passes=passes_rows, ranks=ranks_rows, cpu=cpu_rows, cuda=cuda_rows, mesh=mesh_rows,
+                torch=quick_torch_rows if a.quick else torch_rows)[a.part]()
     names = [row.name for row in rows]
     for name in a.only or []:
         if name not in names:

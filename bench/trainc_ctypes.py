@@ -80,16 +80,24 @@ class Trainer(_trainer.Trainer):
     def eval(self, entry, **inputs):
         """The outputs by name."""
         self.bind(entry, **inputs)
+        self.call("trainc_eval", self.entries[entry])
+        return self.outputs(entry)
+
+    def outputs(self, entry="step"):
+        """Those of the last run, by name."""
         e = self.entries[entry]
-        self.call("trainc_eval", e)
         ports, outputs = self.descriptor.entries[e], {}
         for i in range(ports.num_outputs):
             port, data = ports.outputs[i], c_void_p()
             self.call("trainc_output_data", e, i, byref(data))
-            if port.dtype not in DTYPES:
-                raise Error(f"output {port.name.decode()} has a type that NumPy lacks")
             bits = ctypes.string_at(data.value, port.bytes) if port.bytes else b""
-            outputs[port.name.decode()] = np.frombuffer(bits, DTYPES[port.dtype]).reshape(shape_of(port))
+            if port.dtype == BF16:
+                array = (np.frombuffer(bits, np.uint16).astype(np.uint32) << 16).view(np.float32)
+            elif port.dtype == F16:
+                array = np.frombuffer(bits, np.float16).astype(np.float32)
+            else:
+                array = np.frombuffer(bits, DTYPES[port.dtype])
+            outputs[port.name.decode()] = array.reshape(shape_of(port))
         return outputs
 
     def _tensor(self, role, name, state):

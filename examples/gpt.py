@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints a GPT: learnt positions, layer norm before each block, GELU, the head tied to the token table."""
-from trainc_text import classifier, new_module, parser
+from trainc_text import classifier, new_module, number, parser
 
 
 def options():
@@ -12,6 +12,7 @@ def options():
     p.add_argument("--seq", type=int, default=256, help="tokens per example")
     p.add_argument("--context", type=int, help="rows of the position table; default: --seq")
     p.add_argument("--dropout", type=float, default=0.0, help="rate, after the embedding and before each residual sum")
+    p.add_argument("--attention-dropout", type=float, default=0.0, help="rate, of the probabilities of attention")
     p.add_argument("--sequence-parallel", action="store_true", help="ranks along `model` have parts of each sequence where"
                    " layers are not split: in norms, dropouts and sums")
     p.add_argument("--recompute", action="store_true", help="compute the inside of blocks again instead of keeping it")
@@ -39,9 +40,11 @@ def main():
         module.linear(f"h.{i}.mlp.c_proj", 4 * d, d, split=0)
     module.norm("ln_f", d)
 
+    dropped = f" dropout {number(o.attention_dropout)}" if o.attention_dropout else ""
+
     def attention(body, qkv):
         out = (*qkv.shape[:2], d)
-        return body.op(f"nn.packed_attention {qkv.name} heads {o.heads} causal : {qkv.type}",
+        return body.op(f"nn.packed_attention {qkv.name} heads {o.heads} causal{dropped} : {qkv.type}",
                        (out, qkv.element), ((qkv.shape[0], o.heads, qkv.shape[1]), qkv.element))[0]
 
     def dropout(body, x):

@@ -13,6 +13,7 @@ def options():
     p.add_argument("--vocab", type=int, default=128)
     p.add_argument("--seq", type=int, default=128, help="tokens per example")
     p.add_argument("--theta", type=float, default=10000.0, help="base of the rotary positions")
+    p.add_argument("--attention-dropout", type=float, default=0.0, help="rate, of the probabilities of attention")
     o = p.parse_args()
     o.hidden = o.hidden or -(-8 * o.width // 96) * 32
     if o.width % (2 * o.heads):
@@ -40,6 +41,8 @@ def main():
     module.norm("norm_f", d, bias=False)
     module.linear("lm_head", d, o.vocab, bias=False, split=1)
 
+    dropped = f" dropout {number(o.attention_dropout)}" if o.attention_dropout else ""
+
     def attention(body, x, h):
         def heads(name, count):
             y = body.linear(x, f"{h}.attn.{name}")
@@ -49,7 +52,7 @@ def main():
             return body.pointwise("rotary", y, f" theta {number(o.theta)}")
 
         q, k, v = rotary(heads("q_proj", o.heads)), rotary(heads("k_proj", o.kv_heads)), heads("v_proj", o.kv_heads)
-        y, _ = body.op(f"nn.attention {q.name}, {k.name}, {v.name} causal : {q.type}, {k.type}",
+        y, _ = body.op(f"nn.attention {q.name}, {k.name}, {v.name} causal{dropped} : {q.type}, {k.type}",
                        (q.shape, q.element), ((q.shape[0], o.heads, q.shape[1]), q.element))
         return body.linear(body.reshape(y, x.shape), f"{h}.attn.o_proj")
 

@@ -100,12 +100,14 @@ def entries() -> dict[str, Entry]:
     }
 
 
-def build(entry: Entry | str) -> Example:
-    """Builds an entry, the corpus's by name: model in train() mode and float32, batch, loss."""
+def build(entry: Entry | str, start: int = 0) -> Example:
+    """Builds an entry, the corpus's by name: model in train() mode and float32, batch, loss. Other starts have other
+    parameters."""
     if isinstance(entry, str):
         entry = entries()[entry]
     example = _construct(entry, 0)
-    _redraw(example.model, _construct(entry, 1).model, np.random.RandomState(zlib.crc32(entry.name.encode()) ^ 1))
+    state = np.random.RandomState(zlib.crc32(entry.name.encode()) ^ (1 + start))
+    _redraw(example.model, _construct(entry, 1).model, state)
     return example
 
 

@@ -31,6 +31,7 @@ import pathlib
 import random
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,9 +51,9 @@ NOISE = 1e-13
 LOSS_BOUND, STATE_BOUND = 1e-10, 1e-8
 
 
-def start_of(name: str, dtype: torch.dtype) -> Example:
-    """The entry as the reference trains it: in `dtype`, rates 0."""
-    example = cast(build(name), dtype)
+def start_of(name: str, dtype: torch.dtype, start: int = 0) -> Example:
+    """The entry as the reference trains it: in `dtype`, rates 0; or from another start."""
+    example = cast(build(name, start), dtype)
     set_rates(example.model)
     return example
 
@@ -106,8 +107,8 @@ class Training:
     noise: list[int]
 
 
-def train(example: Example) -> Training:
-    """Trains in place."""
+def train(example: Example, loss_function: Callable[[], torch.Tensor] | None = None) -> Training:
+    """Trains in place. `loss_function` computes the example's loss in another way."""
     torch.manual_seed(0)
     parameters = dict(example.model.named_parameters())
     optimizer = torch.optim.AdamW(parameters.values(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, foreach=False)
@@ -116,7 +117,7 @@ def train(example: Example) -> Training:
     for _ in range(UPDATES):
         optimizer.zero_grad()
         with wide():
-            loss = loss_of(example)
+            loss = loss_function() if loss_function else loss_of(example)
             loss.backward()
         each = {name: float(p.grad.double().norm()) for name, p in parameters.items() if p.grad is not None}
         losses.append(float(loss.detach()))
@@ -146,12 +147,19 @@ def make(name: str) -> tuple[dict, Training]:
 
     return {
         "initial": [float(initial[:, 1].sum()), float(initial[:, 2].sum())],
-        "f64": {"losses": wide.losses, "norms": wide.norms},
+        **described(name, wide),
         "f32": {"losses": rounded(single.losses, 9), "norms": rounded(single.norms, 9)},
+    }, wide
+
+
+def described(name: str, wide: Training) -> dict:
+    """A training in float64 as reference.json holds it."""
+    return {
+        "f64": {"losses": wide.losses, "norms": wide.norms},
         "state": base64.b64encode(digest(name, wide.state).astype("<f8").tobytes()).decode(),
         "parameters": wide.parameters,
         "noise": wide.noise,
-    }, wide
+    }
 
 
 def farthest(found: list[float], expected: list[float]) -> float:

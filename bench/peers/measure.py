@@ -95,14 +95,14 @@ def block_ms(step, wait, count):
     return (time.perf_counter() - t) * 1e3 / count
 
 
-def serve(peer, a, loss, step, wait=None, *, settings, precision=None):
+def serve(peer, a, loss, step, wait=None, *, settings, precision=None, data=None):
     """For each line N of standard input: runs N steps and prints the list of their milliseconds. Ends the process.
-    With `wait`, steps only hand over work, and the list has one number: block_ms(). `settings` says which version runs how, and
-    `precision` more than the type of the products."""
+    With `wait`, steps only hand over work, and the list has one number: block_ms(). `settings` says which version runs how,
+    `precision` more than the type of the products, `data` what a workload is that workloads.py does not know."""
     _wait_until_quiet()
     dtype = "bf16" if a.bf16 else "f32"
-    print(json.dumps(dict(ready=dict(peer=peer, workload=a.workload, dtype=dtype, threads=a.threads, loss=loss,
-                                     settings=settings, precision=precision or dtype, data=describe(a.workload)))), flush=True)
+    print(json.dumps(dict(ready=dict(peer=peer, workload=a.workload, dtype=dtype, threads=a.threads, loss=loss, settings=settings,
+                                     precision=precision or dtype, data=data or describe(a.workload)))), flush=True)
     for count in blocks():
         ms = [block_ms(step, wait, count)] if wait else []
         for _ in range(0 if wait else count):

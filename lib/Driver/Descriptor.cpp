@@ -159,7 +159,7 @@ Constant *Writer::entry(const EntryRow &row) {
                    u64(check.high), u64(check.ignore)}));
   return structure({string(row.name), u32(row.kind), u32(row.accumulate),
                     u32(row.inputs.size()), u32(row.outputs.size()),
-                    u32(checks.size()), u32(0), ports(row.inputs),
+                    u32(checks.size()), u32(row.window), ports(row.inputs),
                     ports(row.outputs), array(checks), list(row.lists[0]),
                     list(row.lists[1]), list(row.lists[2]),
                     u64(row.workspaceBytes)});
@@ -323,7 +323,7 @@ static Constant *makeDescriptor(llvm::Module &module, const Tables &tables,
                    w.u32(tables.scalarArena),
                    w.u32(tables.workspaceArena),
                    w.u32(axes.size()),
-                   w.u32(0),
+                   w.u32(tables.windows),
                    table(arenas),
                    table(tensors),
                    table(scalars),

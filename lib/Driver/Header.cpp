@@ -89,8 +89,8 @@ static std::string shapeText(const std::vector<int64_t> &dims) {
 static void printEntry(llvm::raw_ostream &os, const std::string &name,
                        const EntryRow &entry, size_t index) {
   bool step = entry.kind == TRAINC_ENTRY_STEP;
-  // A step has a result and no outputs, an evaluation outputs and no result.
   Scope scope;
+  scope.taken.insert("out_result"); // of a step
   std::vector<std::string> inputs, outputs;
   for (const PortRow &port : entry.inputs)
     inputs.push_back("in_" + scope.choose(port.name, {"in_"}));

@@ -67,6 +67,7 @@ struct Gatherer {
   SymbolTable symbols;
   Tables tables;
   llvm::StringMap<uint32_t> arenaIndex, groupIndex, kernelIndex;
+  llvm::DenseMap<Operation *, uint32_t> windows; // by the first step
 
   trainc_provider provider; // of GEMMs with f32 factors
 
@@ -245,8 +246,7 @@ void Gatherer::gatherTensors() {
   };
   for (auto param : module.getOps<ParamOp>())
     add(param, "", TRAINC_ROLE_MASTER,
-        arenaName(kMasterArena, param.getTensorType().getElementType(),
-                  param.getPartAxes()),
+        arenaName(kMasterArena, param.getTensorType().getElementType(), param),
         param.getInit());
   for (auto arena : module.getOps<ArenaOp>())
     if (arena.getRole() == "compute copies")
@@ -259,7 +259,7 @@ void Gatherer::gatherTensors() {
       continue;
     auto nameOf = [&](StringRef role) {
       Type type = nn::getComputeType(param.getTensorType().getElementType());
-      return arenaName(role, type, param.getPartAxes());
+      return arenaName(role, type, param);
     };
     // Those of a window, where these are kept apart.
     std::string gradients = nameOf(kMergedArena);
@@ -354,8 +354,14 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
   auto outputSplits = op->getAttrOfType<ArrayAttr>("output_splits");
   entry.name = SymbolTable::getSymbolName(op).getValue().str();
   entry.kind = isa<StepOp>(op) ? TRAINC_ENTRY_STEP : TRAINC_ENTRY_EVAL;
-  if (auto step = dyn_cast<StepOp>(op))
+  StepOp
+      first; // of those that share the lists that end micro-steps and windows
+  if (auto step = dyn_cast<StepOp>(op)) {
     entry.accumulate = step.getAccumulate();
+    first = getFirstOfWindow(step);
+    entry.window = windows.try_emplace(first, tables.windows).first->second;
+    tables.windows = windows.size();
+  }
   for (auto [argument, name] : llvm::zip(body.getArguments(), inputNames)) {
     entry.inputs.push_back(
         portOf(cast<StringAttr>(name).getValue(), argument.getType()));
@@ -369,21 +375,24 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
     if (found)
       entry.checks.push_back(check);
   }
-  if (auto eval = dyn_cast<EvalOp>(op))
-    for (auto [name, value] :
-         llvm::zip(eval.getOutputNames(),
-                   body.front().getTerminator()->getOperands())) {
-      entry.outputs.push_back(
-          portOf(cast<StringAttr>(name).getValue(), value.getType()));
-      if (outputSplits)
-        entry.outputs.back().splits =
-            splitsOf(entry.outputs.back().dims.size(),
-                     outputSplits[entry.outputs.size() - 1]);
-    }
+  auto outputs = cast<train::YieldOp>(body.front().getTerminator()).getValues();
+  for (auto [name, value] :
+       llvm::zip(op->getAttrOfType<ArrayAttr>("output_names"), outputs)) {
+    entry.outputs.push_back(
+        portOf(cast<StringAttr>(name).getValue(), value.getType()));
+    if (outputSplits)
+      entry.outputs.back().splits =
+          splitsOf(entry.outputs.back().dims.size(),
+                   outputSplits[entry.outputs.size() - 1]);
+  }
   // Last, as its commands come behind those of others.
+  auto isShared = [&](ListOp list) {
+    return first && list.getEntry() == first.getSymName() &&
+           (list.getKind() == "merge" || list.getKind() == "apply");
+  };
   for (bool merges : {false, true})
     for (auto list : module.getOps<ListOp>())
-      if (list.getEntry() == entry.name &&
+      if ((list.getEntry() == entry.name || isShared(list)) &&
           (list.getKind() == "merge") == merges)
         gatherList(entry, list);
   tables.entries.push_back(std::move(entry));
@@ -798,8 +807,8 @@ Tables trainc::gatherTables(ModuleOp module, StringRef name,
         {kernel.getSymName().str(), static_cast<uint64_t>(number("scratch")),
          static_cast<uint32_t>(number("threads")), kernel->hasAttr("amx")});
   }
-  StepOp step = getStep(module);
-  gatherer.gatherEntry(step, step.getBody(), step.getInputNames());
+  for (auto step : module.getOps<StepOp>())
+    gatherer.gatherEntry(step, step.getBody(), step.getInputNames());
   for (auto eval : module.getOps<EvalOp>())
     gatherer.gatherEntry(eval, eval.getBody(), eval.getInputNames());
   return std::move(gatherer.tables);

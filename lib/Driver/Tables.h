@@ -86,7 +86,7 @@ struct CommandRow {
 struct EntryRow {
   std::string name;
   uint32_t kind;
-  uint32_t accumulate = 1;
+  uint32_t accumulate = 1, window = 0;
   std::vector<PortRow> inputs, outputs;
   std::vector<trainc_index_check> checks;
   std::vector<CommandRow> lists[TRAINC_NUM_LISTS];
@@ -109,7 +109,7 @@ struct Tables {
   std::vector<KernelRow> kernels;
   std::string code; // hash of the kernels of a processor; empty of a GPU
   std::vector<AxisRow> axes; // none for one rank
-  uint32_t scalarArena = 0, workspaceArena = 0;
+  uint32_t scalarArena = 0, workspaceArena = 0, windows = 0;
 };
 
 trainc_dtype getDType(mlir::Type elementType);

@@ -1,9 +1,9 @@
-//===- AssignRandom.cpp - Number the dropouts of the step -----------------===//
+//===- AssignRandom.cpp - Number what draws random numbers ----------------===//
 //
-// This pass gives every dropout of the step a site: the number that makes its
-// draws differ from those of the others. Gradients and recomputation copy the
-// op with its site, so that they draw the same numbers; it needs to run before
-// them. Evals have no dropout afterwards.
+// This pass gives every op that draws a site: the number that makes its draws
+// differ from those of the others. Gradients and recomputation copy the op with
+// its site, so that they draw the same numbers; it needs to run before them.
+// Evals have no dropout afterwards.
 //
 //===----------------------------------------------------------------------===//
 #include "trainc/Dialect/NN/NNOps.h"
@@ -20,12 +20,13 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
-/// The dropouts of `step` without a site; `taken` receives the sites of the
-/// others.
-static FailureOr<SmallVector<nn::DropoutOp>>
-findUnnumbered(StepOp step, DenseMap<int64_t, nn::DropoutOp> &taken) {
-  SmallVector<nn::DropoutOp> unnumbered;
-  WalkResult result = step.walk([&](nn::DropoutOp op) {
+/// The ops that draw without a site; `taken` receives the sites of the others.
+static FailureOr<SmallVector<nn::RandomOpInterface>>
+findUnnumbered(ModuleOp module, DenseMap<int64_t, Operation *> &taken) {
+  SmallVector<nn::RandomOpInterface> unnumbered;
+  WalkResult result = module.walk([&](nn::RandomOpInterface op) {
+    if (!op.draws())
+      return WalkResult::advance();
     if (!op.getSite()) {
       unnumbered.push_back(op);
       return WalkResult::advance();
@@ -33,10 +34,10 @@ findUnnumbered(StepOp step, DenseMap<int64_t, nn::DropoutOp> &taken) {
     auto [it, inserted] = taken.try_emplace(*op.getSite(), op);
     if (inserted)
       return WalkResult::advance();
-    (op.emitOpError("expects a site of its own, got ")
+    (op->emitOpError("expects a site of its own, got ")
      << static_cast<int64_t>(*op.getSite()))
-            .attachNote(it->second.getLoc())
-        << "the other dropout of this site is here";
+            .attachNote(it->second->getLoc())
+        << "the other draw of this site is here";
     return WalkResult::interrupt();
   });
   if (result.wasInterrupted())
@@ -44,28 +45,42 @@ findUnnumbered(StepOp step, DenseMap<int64_t, nn::DropoutOp> &taken) {
   return unnumbered;
 }
 
+/// Whether `op` had a dropout, which it has no more; one of its own is erased.
+static bool removeDropout(Operation *op) {
+  if (auto dropout = dyn_cast<nn::DropoutOp>(op)) {
+    dropout.replaceAllUsesWith(dropout.getInput());
+    dropout.erase();
+    return true;
+  }
+  auto remove = [](auto attention) {
+    attention.removeSiteAttr();
+    attention.removeStridesAttr();
+    attention.getFirstMutable().clear();
+    return static_cast<bool>(attention.removeRateAttr());
+  };
+  if (auto attention = dyn_cast<nn::AttentionOp>(op))
+    return remove(attention);
+  if (auto attention = dyn_cast<nn::PackedAttentionOp>(op))
+    return remove(attention);
+  return false;
+}
+
 namespace {
 struct AssignRandomPass : trainc::impl::AssignRandomPassBase<AssignRandomPass> {
   void runOnOperation() override {
-    DenseMap<int64_t, nn::DropoutOp> taken;
-    for (auto step : getOperation().getOps<StepOp>()) {
-      auto unnumbered = findUnnumbered(step, taken);
-      if (failed(unnumbered))
-        return signalPassFailure();
-      int64_t site = 0;
-      for (nn::DropoutOp op : *unnumbered) {
-        while (taken.contains(site))
-          ++site;
-        op.setSite(site++);
-        ++numSites;
-      }
-    }
     for (auto eval : getOperation().getOps<EvalOp>())
-      eval.walk([&](nn::DropoutOp op) {
-        op.replaceAllUsesWith(op.getInput());
-        op.erase();
-        ++numRemoved;
-      });
+      eval.walk([&](Operation *op) { numRemoved += removeDropout(op); });
+    DenseMap<int64_t, Operation *> taken;
+    auto unnumbered = findUnnumbered(getOperation(), taken);
+    if (failed(unnumbered))
+      return signalPassFailure();
+    int64_t site = 0;
+    for (nn::RandomOpInterface op : *unnumbered) {
+      while (taken.contains(site))
+        ++site;
+      op.setSite(site++);
+      ++numSites;
+    }
   }
 };
 } // namespace

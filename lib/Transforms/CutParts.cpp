@@ -149,6 +149,10 @@ Value Cutter::cut(Value global, const Split &split) {
           b, loc, result,
           getOffset(split[dim].axes, type.getDimSize(dim), loc));
     result = nn::castTo(b, loc, result, type.getElementType());
+  } else if (auto random = dyn_cast_if_present<nn::RandomOp>(op)) {
+    auto part = cast<nn::RandomOp>(b.clone(*random));
+    part.getResult().setType(type);
+    result = placeDraws(part, random.getType(), split);
   } else if (auto pointwise = dyn_cast_if_present<nn::PointwiseOpInterface>(op);
              pointwise && llvm::all_of(op->getOperands(), [&](Value operand) {
                return locals[operand].layout.partial.empty();
@@ -170,12 +174,12 @@ void Cutter::cutOperands(Operation &op, ArrayRef<Split> splits,
       value = cut(global, split);
 }
 
-Value Cutter::placeDropout(nn::DropoutOp op, nn::DropoutOp global,
-                           const Split &split) {
-  Location loc = op.getLoc();
-  RankedTensorType type = op.getType();
-  SmallVector<int64_t> wholeStrides =
-      computeSuffixProduct(global.getType().getShape());
+Value Cutter::placeDraws(nn::RandomOpInterface op, RankedTensorType whole,
+                         const Split &split) {
+  Location loc = op->getLoc();
+  Value result = op->getResult(0);
+  RankedTensorType type = nn::getTensorType(result);
+  SmallVector<int64_t> wholeStrides = computeSuffixProduct(whole.getShape());
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPoint(op);
   // A dimension of several blocks is two, each with a stride of its own.
@@ -186,7 +190,7 @@ Value Cutter::placeDropout(nn::DropoutOp op, nn::DropoutOp global,
     if (int64_t blocks = part.isWhole() ? 1 : part.blocks; blocks != 1) {
       size /= blocks;
       shape.push_back(blocks);
-      strides.push_back(global.getType().getDimSize(dim) / blocks * stride);
+      strides.push_back(whole.getDimSize(dim) / blocks * stride);
     }
     shape.push_back(size);
     strides.push_back(stride);
@@ -197,17 +201,52 @@ Value Cutter::placeDropout(nn::DropoutOp op, nn::DropoutOp global,
         first ? nn::AddOp::create(b, loc, first, offset).getResult() : offset;
   }
   if (!first)
-    return op;
+    return result;
   op.getFirstMutable().assign(first);
   op.setStrides(strides);
   if (shape.size() == split.size())
-    return op;
+    return result;
   RankedTensorType apart = type.clone(shape);
-  op.getInputMutable().assign(
-      nn::ReshapeOp::create(b, loc, apart, op.getInput()));
-  op.getResult().setType(apart);
+  if (auto dropout = dyn_cast<nn::DropoutOp>(*op))
+    dropout.getInputMutable().assign(
+        nn::ReshapeOp::create(b, loc, apart, dropout.getInput()));
+  result.setType(apart);
   b.setInsertionPointAfter(op);
-  return nn::ReshapeOp::create(b, loc, type, op);
+  return nn::ReshapeOp::create(b, loc, type, result);
+}
+
+LogicalResult Cutter::placeScores(nn::RandomOpInterface op, Operation &global,
+                                  const Split &split) {
+  nn::ScoreShape local = nn::getScoreShape(op);
+  SmallVector<int64_t> strides =
+      nn::getScoreStrides(nn::getScoreShape(&global));
+  bool inGroups = split[1].blocks != 1; // a part of each group of heads
+  if (split[0].blocks != 1 || split[2].blocks != 1 ||
+      (inGroups && split[1].blocks != local.kvHeads))
+    return global.emitOpError("expects batch and queries that are split as one "
+                              "block, and heads so or within their groups, got "
+                              "blocks ")
+           << split[0].blocks << ", " << split[2].blocks << " and "
+           << split[1].blocks;
+  int64_t heads = inGroups ? local.group : local.kvHeads * local.group;
+  int64_t steps[] = {strides[0] * local.batch, strides[2] * heads,
+                     strides[3] * local.rows};
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(op);
+  Value first;
+  for (auto [dim, step] : llvm::zip(split, steps)) {
+    if (dim.isWhole())
+      continue;
+    Value offset = getOffset(dim.axes, step, op->getLoc());
+    first = first
+                ? nn::AddOp::create(b, op->getLoc(), first, offset).getResult()
+                : offset;
+  }
+  if (first) {
+    op.getFirstMutable().assign(first);
+    op.setStrides(strides);
+  }
+  return success();
 }
 
 void Cutter::placeRows(nn::EmbeddingOp op, nn::EmbeddingOp global,

@@ -33,10 +33,15 @@ public:
   /// This rank's part of what it has of a value, along the dimensions that are not split
   /// as `split` says; these are whole.
   mlir::Value cutWhole(const Local &whole, const Split &split);
-  /// Gives a dropout of a part the places of its elements in the whole; returns its
-  /// result.
-  mlir::Value placeDropout(nn::DropoutOp op, nn::DropoutOp global,
-                           const Split &split);
+  /// Gives what draws a part of a tensor of type `whole` the places of its elements
+  /// there; returns its result.
+  mlir::Value placeDraws(nn::RandomOpInterface op, mlir::RankedTensorType whole,
+                         const Split &split);
+
+  /// Gives an attention that draws the places of its scores in those of the `global` one;
+  /// `split` is that of its lse.
+  mlir::LogicalResult placeScores(nn::RandomOpInterface op,
+                                  mlir::Operation &global, const Split &split);
 
   /// Says of which rows of the whole table the part of an embedding is.
   void placeRows(nn::EmbeddingOp op, nn::EmbeddingOp global,

@@ -82,10 +82,13 @@ static LogicalResult normalizeReduce(nn::ReduceOp op, bool gpu) {
   return success();
 }
 
-/// Whether `op` is a kernel of its own, as all convolutions are on a GPU.
+/// Whether `op` is a kernel of its own, as all convolutions are on a GPU, and sorts on a
+/// CPU.
 static bool isKernel(Operation &op, bool gpu) {
   if (op.hasTrait<nn::KernelPrimitive>())
     return true;
+  if (isa<nn::SortOp>(op))
+    return !gpu;
   if (!isa<nn::Conv2dOp, nn::Conv2dInputGradOp, nn::Conv2dWeightGradOp>(op))
     return false;
   auto forward = dyn_cast<nn::Conv2dOp>(op);

@@ -35,9 +35,11 @@ using RecomputeMap = DenseMap<Operation *, std::shared_ptr<Recompute>>;
 
 /// The state of one backward walk.
 struct Backward {
-  Backward(SymbolTable &symbols, Operation *end)
-      : symbols(symbols), builder(end) {}
+  Backward(StepOp step, SymbolTable &symbols)
+      : step(step), symbols(symbols),
+        builder(step.getBody().front().getTerminator()) {}
 
+  StepOp step;
   SymbolTable &symbols;
   OpBuilder builder;
   /// Values that depend on a trained parameter.
@@ -117,7 +119,7 @@ static void findActive(Backward &state, Block &body) {
     });
     if (auto read = dyn_cast<ReadOp>(op)) {
       ParamOp param = getParam(read, state.symbols);
-      active = param && !param.getFrozen();
+      active = param && state.step.trains(param);
     }
     if (active)
       for (Value result : op.getResults())
@@ -141,7 +143,7 @@ static LogicalResult differentiateOp(Backward &state, Operation &op) {
   if (auto read = dyn_cast<ReadOp>(op)) {
     ParamOp param = getParam(read, state.symbols);
     auto it = state.contributions.find(read.getResult());
-    if (param && !param.getFrozen() && it != state.contributions.end())
+    if (param && state.step.trains(param) && it != state.contributions.end())
       llvm::append_range(state.stored[param.getSymNameAttr()], it->second);
     return success();
   }
@@ -199,30 +201,41 @@ static Operation *findCut(Backward &state, ParamOp param,
   return loss ? cuts.lookup(loss) : nullptr;
 }
 
+/// The largest power of two not above the least number of terms of a step's loss, so
+/// that micro-steps of all steps add to one sum; 1 with gradients among the inputs, which
+/// are of the loss as it is.
+static double findDivisor(ModuleOp module) {
+  uint64_t least = 0;
+  for (auto step : module.getOps<StepOp>()) {
+    Value loss =
+        cast<train::YieldOp>(step.getBody().front().getTerminator()).getLoss();
+    if (step.getInputGradients() || !loss)
+      return 1.0;
+    uint64_t terms = step.getLossTerms().value_or(countLossTerms(loss));
+    least = least ? std::min(least, terms) : terms;
+  }
+  return static_cast<double>(llvm::bit_floor(least));
+}
+
 static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
-                                   int64_t &numGradients) {
+                                   double divisor, int64_t &numGradients) {
   Block &body = step.getBody().front();
   auto yield = cast<train::YieldOp>(body.getTerminator());
   Value loss = yield.getLoss();
-  Backward state(symbols, yield);
+  Backward state(step, symbols);
   state.recomputed = inlineRecomputes(body);
   SmallVector<Operation *> forward;
   for (Operation &op : body.without_terminator())
     forward.push_back(&op);
 
   findActive(state, body);
-  // Gradients among the inputs are of the loss as it is.
-  bool given = step.getInputGradients().has_value();
   if (loss && state.active.contains(loss)) {
-    // The largest power of two not above the number of terms.
-    uint64_t terms = step.getLossTerms().value_or(countLossTerms(loss));
-    double divisor = given ? 1.0 : static_cast<double>(llvm::bit_floor(terms));
     state.contributions[loss].push_back(
         SeedOp::create(state.builder, yield.getLoc(), loss.getType(),
-                       state.builder.getF64FloatAttr(divisor)));
-  } else if (!given) {
-    return step.emitOpError("expects a loss that depends on a parameter that "
-                            "is not frozen");
+                       state.builder.getF64FloatAttr(divisor), StringAttr()));
+  } else if (!step.getInputGradients()) {
+    return step.emitOpError(
+        "expects a loss that depends on a parameter that it trains");
   }
   for (Operation *op : llvm::reverse(forward))
     if (failed(differentiateOp(state, *op)))
@@ -233,7 +246,7 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
 
   auto module = step->getParentOfType<ModuleOp>();
   for (auto param : module.getOps<ParamOp>()) {
-    if (param.getFrozen())
+    if (!step.trains(param))
       continue;
     SmallVector<Value> &parts = state.stored[param.getSymNameAttr()];
     if (parts.empty()) {
@@ -291,9 +304,11 @@ struct DifferentiatePass
     if (!step.getBody().getOps<StoreGradientOp>().empty())
       return;
     SymbolTable symbols(getOperation());
+    double divisor = findDivisor(getOperation());
     int64_t count = 0;
-    if (failed(differentiate(step, symbols, count)))
-      return signalPassFailure();
+    for (auto each : getOperation().getOps<StepOp>())
+      if (failed(differentiate(each, symbols, divisor, count)))
+        return signalPassFailure();
     numGradients += count;
   }
 };

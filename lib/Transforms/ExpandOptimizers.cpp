@@ -306,6 +306,19 @@ static Scalar scaleLars(ScaledUpdate &r) {
   return r.p - momentum(r, r.round(learningRate(r) * ratio) * r.u);
 }
 
+static Scalar buildMuon(Update &r) {
+  Scalar decay = r["momentum"];
+  Scalar m = r.moment("m", decay, r.g);
+  if (!r.arguments.flag("nesterov"))
+    return m;
+  return fma(r.round(decay), m, r.round(1.0 - decay) * r.g);
+}
+static Scalar scaleMuon(ScaledUpdate &r) {
+  Scalar lr = learningRate(r);
+  Scalar decayed = r.p - r.round(lr * r["weight_decay"]) * r.p;
+  return fma(r.round(-lr), r.u, decayed);
+}
+
 //===----------------------------------------------------------------------===//
 // The table
 //===----------------------------------------------------------------------===//
@@ -316,6 +329,7 @@ struct OptimizerRule {
   SmallVector<RuleParameter> parameters;
   Scalar (*build)(Update &);
   Scalar (*buildScaled)(ScaledUpdate &) = nullptr;
+  bool orthogonal = false; // the direction, between the two
 };
 } // namespace
 
@@ -416,7 +430,25 @@ static ArrayRef<OptimizerRule> getOptimizerRules() {
         epsOf(0.0),
         nesterov},
        buildLars,
-       scaleLars}};
+       scaleLars},
+      {"muon",
+       {lr,
+        multiplier,
+        l2,
+        decayOf(0.1),
+        {"momentum", P::number, 0.95},
+        {"nesterov", P::flag, true},
+        {"a", P::fixed, 3.4445},
+        {"b", P::fixed, -4.775},
+        {"c", P::fixed, 2.0315},
+        {"eps", P::fixed, 1e-7},
+        {"steps", P::fixed, 5.0},
+        {"bf16", P::flag, true},
+        {"match_rms", P::flag, false},
+        {"unclamped", P::flag, false}},
+       buildMuon,
+       scaleMuon,
+       /*orthogonal=*/true}};
   return rules;
 }
 
@@ -445,6 +477,14 @@ static LogicalResult expandOptimizer(OptimizerOp op, Type type) {
     scaled.yield(rule->buildScaled(scaled));
   }
   Builder b(op.getContext());
+  if (rule->orthogonal) {
+    NamedAttrList values;
+    for (StringRef name : {"a", "b", "c", "eps", "steps"})
+      values.append(name, b.getF64FloatAttr(arguments->fixed.lookup(name)));
+    for (StringRef name : {"bf16", "match_rms", "unclamped"})
+      values.append(name, b.getBoolAttr(arguments->flag(name)));
+    op.setOrthogonalAttr(values.getDictionary(op.getContext()));
+  }
   op.setHyperNamesAttr(arguments->names(b));
   op.setHyperValuesAttr(arguments->values(b));
   op.removeKindAttr();

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "UpdateRule.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Passes.h"
 #include "llvm/Support/MathExtras.h"
@@ -23,23 +24,10 @@ using namespace trainc::train;
 /// Reads the slice of `param` in the arena of `role`, of type `type`.
 static Value readSlice(OpBuilder &b, ParamOp param, StringRef role,
                        RankedTensorType type) {
-  return ReadOp::create(
-      b, param.getLoc(), type,
-      sliceRef(b.getContext(),
-               arenaName(role, type.getElementType(), param.getPartAxes()),
-               param.getSymName()));
-}
-
-/// The sum of squares of `value` as rank-0 f64.
-static Value buildSquareSum(OpBuilder &b, Location loc, Value value) {
-  RankedTensorType type = nn::getTensorType(value);
-  int64_t blocks = llvm::divideCeil(type.getNumElements(), kNormBlock);
-  auto blockType = RankedTensorType::get({blocks}, b.getF64Type());
-  Value sums = SquareSumOp::create(b, loc, blockType, value, kNormBlock);
-  if (blocks == 1)
-    return nn::reshapeTo(b, loc, sums, {});
-  return nn::ReduceOp::create(b, loc, nn::ReduceKind::sum, sums,
-                              ArrayRef<int64_t>{0}, /*keep=*/false);
+  return ReadOp::create(b, param.getLoc(), type,
+                        sliceRef(b.getContext(),
+                                 arenaName(role, type.getElementType(), param),
+                                 param.getSymName()));
 }
 
 static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
@@ -65,36 +53,6 @@ static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
   op.erase();
 }
 
-namespace {
-/// A map being made: its inputs, and inside of its region their elements.
-struct MapBuilder {
-  OpBuilder &b;
-  Location loc;
-  SmallVector<Value> inputs, elements;
-  nn::MapOp map;
-  Block *block = nullptr;
-
-  MapBuilder(OpBuilder &b, Location loc) : b(b), loc(loc) {
-    map = nn::MapOp::create(b, loc, TypeRange(), ValueRange());
-    block = &map.getBody().emplaceBlock();
-  }
-  Value add(Value input) {
-    inputs.push_back(input);
-    return block->addArgument(
-        nn::getComputeType(nn::getTensorType(input).getElementType()), loc);
-  }
-  /// Ends the region; the map's results.
-  ValueRange finish(TypeRange types, ArrayRef<Value> values) {
-    OpBuilder inner = OpBuilder::atBlockEnd(block);
-    nn::YieldOp::create(inner, loc, values);
-    auto finished = nn::MapOp::create(b, loc, types, inputs);
-    finished.getBody().takeBody(map.getBody());
-    map.erase();
-    return finished.getResults();
-  }
-};
-} // namespace
-
 /// Ends `m`, whose region has computed the new parameter and states, with the
 /// average; writes what changes if the gradients are finite.
 static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
@@ -102,18 +60,17 @@ static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
                          const UpdateElement &e, SmallVector<Value> values) {
   OpBuilder inner = OpBuilder::atBlockEnd(m.block);
   RankedTensorType type = param.getTensorType(), wide = gradientType(param);
-  ArrayAttr axes = param.getPartAxes();
   SmallVector<std::string> arenas{
-      arenaName(kMasterArena, type.getElementType(), axes)};
+      arenaName(kMasterArena, type.getElementType(), param)};
   SmallVector<Type> types{type};
   SmallVector<Value> old{e.parameter};
   for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
     arenas.push_back(
-        arenaName(stateRole(state.getValue()), wide.getElementType(), axes));
+        arenaName(stateRole(state.getValue()), wide.getElementType(), param));
   llvm::append_range(old, e.states);
   if (e.average) {
     values.push_back(buildAverage(inner, m.loc, e, values.front()));
-    arenas.push_back(arenaName(stateRole("ema"), wide.getElementType(), axes));
+    arenas.push_back(arenaName(stateRole("ema"), wide.getElementType(), param));
     old.push_back(e.average);
   }
   types.append(arenas.size() - 1, wide);
@@ -138,13 +95,7 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
   OpBuilder b(op);
   Location loc = param.getLoc();
   RankedTensorType type = param.getTensorType(), wide = gradientType(param);
-  Value scale = op.getScale();
-  if (nn::getTensorType(scale).getRank() == 1)
-    scale = nn::reshapeTo(
-        b, loc,
-        nn::SliceOp::create(b, loc, scale, ArrayRef<int64_t>{position},
-                            ArrayRef<int64_t>{1}, DenseI64ArrayAttr()),
-        {});
+  Value scale = readScale(b, loc, op, position);
   Value parameter = readSlice(b, param, kMasterArena, type);
   // All but what is the first or second region's own.
   auto addInputs = [&](MapBuilder &m, UpdateElement &e, bool last) {
@@ -163,8 +114,10 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
     if (!stochasticType(op, param))
       return;
     e.random.index = m.add(nn::buildElementIndex(b, loc, type.getShape()));
+    std::string update = windowScalar(param.getWindowAttr(), "update");
     for (auto [name, value] :
-         {std::pair("seed", &e.random.seed), {"update", &e.random.update}})
+         {std::pair<StringRef, Value *>("seed", &e.random.seed),
+          {update, &e.random.update}})
       *value =
           m.add(nn::castTo(b, loc, readScalar(b, loc, name), b.getI64Type()));
     OpBuilder inner = OpBuilder::atBlockEnd(m.block);
@@ -206,7 +159,15 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
                       nn::SqrtOp::create(b, loc, buildSquareSum(b, loc, value)),
                       wide.getElementType());
   };
-  Value parameterNorm = norm(parameter), directionNorm = norm(results.front());
+  Value parameterNorm, directionNorm;
+  if (DictionaryAttr rule = optimizer.getOrthogonalAttr()) {
+    results.front() = orthogonalize(b, loc, results.front(), rule);
+    parameterNorm = directionNorm =
+        nn::scalarConstant(b, loc, wide.getElementType(), 0.0);
+  } else {
+    parameterNorm = norm(parameter);
+    directionNorm = norm(results.front());
+  }
   MapBuilder second(b, loc);
   UpdateElement f;
   f.parameter = second.add(parameter);
@@ -223,7 +184,8 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
 
 static void expandSeed(SeedOp op) {
   OpBuilder b(op);
-  Value scale = readScalar(b, op.getLoc(), "loss_scale");
+  Value scale = readScalar(b, op.getLoc(),
+                           windowScalar(op.getWindowAttr(), "loss_scale"));
   Value divisor = nn::scalarConstant(b, op.getLoc(), b.getF64Type(),
                                      op.getDivisor().convertToDouble());
   Value seed = nn::DivOp::create(b, op.getLoc(), scale, divisor);

@@ -246,6 +246,9 @@ void Fuser::fuseBias(nn::AddOp add) {
       continue;
     RankedTensorType type = nn::getTensorType(bias);
     RankedTensorType sum = nn::getTensorType(add.getResult());
+    // The product of a narrow type is rounded before it is added to.
+    if (geluOnly && sum.getElementType().getIntOrFloatBitWidth() < 32)
+      continue;
     if (type.getRank() != 1 || type.getDimSize(0) != int64_t(gemm.getN()) ||
         sum != nn::getTensorType(product) ||
         sum.getShape().back() != type.getDimSize(0))

@@ -72,6 +72,12 @@ struct Member {
   SmallVector<StringAttr> copies; // names of arenas
 };
 
+/// Directions that were made of whole matrices, and where those of the parameters are.
+struct Directions {
+  Value flat;
+  SmallVector<int64_t> places;
+};
+
 struct Fuser {
   explicit Fuser(ModuleOp module) : module(module), symbols(module) {}
 
@@ -86,7 +92,10 @@ private:
   SegmentSquareSumOp sumSquares(OpBuilder &b, Location loc, ElementCode &code,
                                 ArrayRef<SmallVector<ParamOp>> params);
   LogicalResult addInputs(OpBuilder &b, MutableArrayRef<Member> members,
-                          ElementCode &code, UpdateElement &e, bool last);
+                          ElementCode &code, UpdateElement &e, bool last,
+                          const Directions &directions = {});
+  FailureOr<Directions> buildDirections(OpBuilder &b,
+                                        MutableArrayRef<Member> members);
   FailureOr<std::pair<Value, Value>>
   buildNorms(OpBuilder &b, MutableArrayRef<Member> members);
 };
@@ -140,9 +149,8 @@ LogicalResult Fuser::fuseNorms(ArrayRef<NormSquaredOp> norms) {
   llvm::MapVector<StringAttr, SmallVector<ParamOp>> byArena;
   for (auto param : module.getOps<ParamOp>())
     if (wanted.contains(param.getSymNameAttr()))
-      byArena[b.getStringAttr(arenaName(kGradientArena,
-                                        gradientType(param).getElementType(),
-                                        param.getPartAxes()))]
+      byArena[b.getStringAttr(arenaName(
+                  kGradientArena, gradientType(param).getElementType(), param))]
           .push_back(param);
   BlockSums sums;
   DenseMap<StringAttr, int64_t> numberOf;
@@ -197,6 +205,7 @@ static bool sameCode(Member &a, Member &b) {
          !a.update.getLimit() == !b.update.getLimit() && a.copies == b.copies &&
          a.update.getStochastic() == b.update.getStochastic() &&
          rankOfScale(a) == rankOfScale(b) &&
+         x.getOrthogonalAttr() == y.getOrthogonalAttr() &&
          sameRegion(x.getBody(), y.getBody()) &&
          x.getScaled().empty() == y.getScaled().empty() &&
          (x.getScaled().empty() || sameRegion(x.getScaled(), y.getScaled()));
@@ -279,7 +288,8 @@ addPlaceSteps(OpBuilder &b, Location loc, ElementCode &code,
 /// Adds the arguments that the first region needs, and those that the end of the
 /// update needs if `last`.
 LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
-                               ElementCode &code, UpdateElement &e, bool last) {
+                               ElementCode &code, UpdateElement &e, bool last,
+                               const Directions &directions) {
   Operation *user = members.front().update;
   OptimizerOp optimizer = members.front().optimizer;
   ParamOp param = members.front().params.front();
@@ -297,22 +307,23 @@ LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
     return code.addScalar(values);
   };
   Type narrow = param.getTensorType().getElementType();
-  ArrayAttr axes = param.getPartAxes();
-  if (failed(addArray(arenaName(kMasterArena, narrow, axes), e.parameter)) ||
-      failed(addArray(arenaName(kGradientArena, wide, axes), e.gradient)))
+  if (failed(addArray(arenaName(kMasterArena, narrow, param), e.parameter)) ||
+      failed(addArray(arenaName(kGradientArena, wide, param), e.gradient)))
     return failure();
   for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
-    if (failed(addArray(arenaName(stateRole(state.getValue()), wide, axes),
+    if (failed(addArray(arenaName(stateRole(state.getValue()), wide, param),
                         e.states.emplace_back())))
       return failure();
   bool average = last && optimizer.getEma();
   if (average &&
-      failed(addArray(arenaName(stateRole("ema"), wide, axes), e.average)))
+      failed(addArray(arenaName(stateRole("ema"), wide, param), e.average)))
     return failure();
   if (last)
     for (StringAttr copy : members.front().copies)
       if (failed(addArray(copy, e.copies.emplace_back())))
         return failure();
+  if (directions.flat)
+    e.direction = code.addArray(directions.flat, directions.places);
 
   Location loc = user->getLoc();
   bool eachScale =
@@ -339,7 +350,7 @@ LogicalResult Fuser::addInputs(OpBuilder &b, MutableArrayRef<Member> members,
       return addScalar([&](Member &) { return value; });
     };
     e.random.seed = addCounter("seed");
-    e.random.update = addCounter("update");
+    e.random.update = addCounter(windowScalar(param.getWindowAttr(), "update"));
   }
   if (average)
     e.decay = addScalar([&](Member &m) {
@@ -394,6 +405,62 @@ Fuser::buildNorms(OpBuilder &b, MutableArrayRef<Member> members) {
   return std::pair(norm(squares[0]), norm(squares[1]));
 }
 
+/// Makes the direction of each matrix orthogonal, all in one flat tensor.
+FailureOr<Directions> Fuser::buildDirections(OpBuilder &b,
+                                             MutableArrayRef<Member> members) {
+  OptimizerOp optimizer = members.front().optimizer;
+  Directions result;
+  SmallVector<Value> matrices;
+  int64_t end = 0;
+  for (Member &member : members)
+    for (auto [param, position] : llvm::zip(member.params, member.positions)) {
+      Location loc = param.getLoc();
+      RankedTensorType type = param.getTensorType(), wide = gradientType(param);
+      MapBuilder m(b, loc);
+      LogicalResult found = success();
+      auto add = [&](StringRef role, RankedTensorType ofSlice) -> Value {
+        std::string name = arenaName(role, ofSlice.getElementType(), param);
+        auto whole = readArena(b, member.update, name);
+        found = whole;
+        if (failed(whole))
+          return {};
+        auto arena = symbols.lookup<ArenaOp>(name);
+        int64_t offset =
+            arena.getOffsets()[arena.findSlice(param.getSymName())] /
+            nn::getElementBytes(ofSlice.getElementType());
+        return m.add(ViewOp::create(b, loc, ofSlice, *whole, offset));
+      };
+      UpdateElement e;
+      e.parameter = add(kMasterArena, type);
+      if (succeeded(found))
+        e.gradient = add(kGradientArena, wide);
+      for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
+        if (succeeded(found))
+          e.states.push_back(add(stateRole(state.getValue()), wide));
+      if (failed(found))
+        return failure();
+      e.scale = m.add(readScale(b, loc, member.update, position));
+      if (Value limit = member.update.getLimit())
+        e.limit = m.add(limit);
+      for (Value value :
+           readHyper(b, loc, member.optimizer, member.update.getT()))
+        e.hyper.push_back(m.add(value));
+      OpBuilder inner = OpBuilder::atBlockEnd(m.block);
+      Value direction =
+          buildFirstRegion(inner, loc, member.optimizer, e).front();
+      matrices.push_back(orthogonalize(b, loc, m.finish(wide, direction)[0],
+                                       optimizer.getOrthogonalAttr()));
+      constexpr int64_t kAlignment = 64; // elements
+      result.places.push_back(end);
+      end = llvm::alignTo(end + wide.getNumElements(), kAlignment);
+    }
+  Type element = nn::getTensorType(matrices.front()).getElementType();
+  result.flat = FlattenOp::create(b, members.front().update->getLoc(),
+                                  RankedTensorType::get({end}, element),
+                                  matrices, result.places);
+  return result;
+}
+
 LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
   UpdateOp last = members.front().update;
   for (Member &member : members)
@@ -404,7 +471,13 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
   OptimizerOp optimizer = members.front().optimizer;
   std::pair<Value, Value> norms;
   bool scaled = !optimizer.getScaled().empty();
-  if (scaled) {
+  Directions directions;
+  if (optimizer.getOrthogonal()) {
+    auto built = buildDirections(b, members);
+    if (failed(built))
+      return failure();
+    directions = *built;
+  } else if (scaled) {
     auto built = buildNorms(b, members);
     if (failed(built))
       return failure();
@@ -413,10 +486,13 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
 
   ElementCode code;
   UpdateElement e;
-  if (failed(addInputs(b, members, code, e, /*last=*/true)))
+  if (failed(addInputs(b, members, code, e, /*last=*/true, directions)))
     return failure();
   OpBuilder inner = code.builder();
-  if (scaled) {
+  if (directions.flat) {
+    e.parameterNorm = e.directionNorm =
+        nn::splatConstant(inner, loc, e.direction.getType(), 0.0);
+  } else if (scaled) {
     e.parameterNorm = code.addEach(norms.first);
     e.directionNorm = code.addEach(norms.second);
   }
@@ -432,6 +508,8 @@ LogicalResult Fuser::fuseUpdates(MutableArrayRef<Member> members) {
     e.random.microStep = nn::splatConstant(inner, loc, b.getI64Type(), 0.0);
   }
   SmallVector<Value> values = buildFirstRegion(inner, loc, optimizer, e);
+  if (e.direction)
+    values.front() = e.direction;
   if (scaled)
     values = buildSecondRegion(inner, loc, optimizer, e, values);
   SmallVector<Value> old{e.parameter};

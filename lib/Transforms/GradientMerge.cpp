@@ -23,37 +23,43 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
-/// Whether `target` holds a sum over the micro-steps of a window.
-static bool isSum(SymbolRefAttr target, SymbolTable &symbols) {
+/// Whether `target` holds a sum over the micro-steps of `window`.
+static bool isSum(SymbolRefAttr target, SymbolTable &symbols,
+                  StringAttr window) {
   auto arena = symbols.lookup<ArenaOp>(target.getRootReference());
   StringRef slice = target.getLeafReference();
   return isGradient(target, symbols) ||
          (arena && arena.getRole() == "scalars" &&
-          (slice == "loss_sum" || slice == "weight_sum"));
+          (slice == windowScalar(window, "loss_sum") ||
+           slice == windowScalar(window, "weight_sum")));
 }
 
 namespace {
 struct GradientMergePass
     : trainc::impl::GradientMergePassBase<GradientMergePass> {
   void runOnOperation() override {
-    StepOp step = getStep(getOperation());
-    if (!step)
+    if (!getStep(getOperation()))
       return signalPassFailure();
+    for (auto step : getOperation().getOps<StepOp>())
+      if (failed(merge(step)))
+        return signalPassFailure();
+  }
+
+  LogicalResult merge(StepOp step) {
     Block &body = step.getBody().front();
     if (step.getAccumulate() == 1 || !body.getOps<scf::IfOp>().empty())
-      return;
+      return success();
     auto ends = body.getOps<WindowEndOp>();
-    if (!llvm::hasSingleElement(ends)) {
-      step.emitOpError("expects a plan with one train.window_end; run "
-                       "train-plan-step first");
-      return signalPassFailure();
-    }
+    if (!llvm::hasSingleElement(ends))
+      return step.emitOpError("expects a plan with one train.window_end; run "
+                              "train-plan-step first");
     WindowEndOp end = *ends.begin();
     SymbolTable symbols(getOperation());
+    StringAttr window = getWindow(step);
     for (auto write : llvm::make_early_inc_range(body.getOps<WriteOp>())) {
       if (end->isBeforeInBlock(write))
         break;
-      if (!isSum(write.getTarget(), symbols))
+      if (!isSum(write.getTarget(), symbols, window))
         continue;
       OpBuilder b(write);
       AccumulateOp::create(b, write.getLoc(), write.getValue(),
@@ -74,6 +80,7 @@ struct GradientMergePass
     then.getOperations().splice(then.begin(), body.getOperations(),
                                 std::next(end->getIterator()),
                                 branch->getIterator());
+    return success();
   }
 };
 } // namespace

@@ -84,7 +84,7 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
       for (auto param : module.getOps<ParamOp>()) {
         if (!names.contains(param.getSymNameAttr()))
           continue;
-        std::string name = arenaName(kComputeArena, type, param.getPartAxes());
+        std::string name = arenaName(kComputeArena, type, param);
         layouts.try_emplace(b.getStringAttr(name), name, "compute copies")
             .first->second.add(param.getSymNameAttr(),
                                param.getTensorType().clone(type));
@@ -136,13 +136,13 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    StepOp step = getStep(module);
-    if (!step)
+    if (!getStep(module))
       return signalPassFailure();
     SymbolTable symbols(module);
     // Copies are for the step; evals read those that there are.
-    SmallVector<ParameterCast> casts =
-        findCasts(step.getBody().front(), symbols);
+    SmallVector<ParameterCast> casts;
+    for (auto each : module.getOps<StepOp>())
+      llvm::append_range(casts, findCasts(each.getBody().front(), symbols));
     if (casts.empty())
       return;
     for (auto arena : module.getOps<ArenaOp>())
@@ -164,7 +164,7 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
     SmallVector<Attribute> names;
     for (ArenaOp arena : copies)
       names.push_back(FlatSymbolRefAttr::get(arena.getSymNameAttr()));
-    step.walk([&](UpdateOp update) {
+    module.walk([&](UpdateOp update) {
       update.setCopiesAttr(ArrayAttr::get(module.getContext(), names));
     });
   }

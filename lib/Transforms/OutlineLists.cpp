@@ -38,6 +38,14 @@ static ListOp createList(Operation *entry, StringRef kind, TypeRange inputs,
   return list;
 }
 
+static void returnOutputs(train::YieldOp yield, OpBuilder &b,
+                          const IRMapping &mapping) {
+  SmallVector<Value> outputs;
+  for (Value value : yield.getValues())
+    outputs.push_back(mapping.lookup(value));
+  train::ReturnOp::create(b, yield->getParentOp()->getLoc(), outputs);
+}
+
 /// Copies what stands before the end of the micro-step, or the window, into a list.
 static void outlineMicroStep(StepOp step, StringRef kind) {
   IRMapping mapping;
@@ -61,7 +69,7 @@ static void outlineMicroStep(StepOp step, StringRef kind) {
     }
     WriteOp::create(b, op.getLoc(), value, accumulate.getTarget());
   }
-  train::ReturnOp::create(b, step.getLoc(), ValueRange());
+  returnOutputs(cast<train::YieldOp>(body.getTerminator()), b, mapping);
 }
 
 /// Copies what ends every micro-step, behind `begin`, into a list.
@@ -100,33 +108,38 @@ static void outlineEval(EvalOp eval) {
   OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
   for (Operation &op : body.without_terminator())
     b.clone(op, mapping);
-  SmallVector<Value> outputs;
-  for (Value value : body.getTerminator()->getOperands())
-    outputs.push_back(mapping.lookup(value));
-  train::ReturnOp::create(b, eval.getLoc(), outputs);
+  returnOutputs(cast<train::YieldOp>(body.getTerminator()), b, mapping);
 }
 
 namespace {
 struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
+  /// What ends a micro-step and a window is the same for all steps of a window: only the
+  /// first one has lists of it.
+  LogicalResult outlineStep(StepOp step) {
+    auto ends = step.getBody().getOps<WindowEndOp>();
+    if (!llvm::hasSingleElement(ends))
+      return step.emitOpError("expects a plan with one train.window_end; run "
+                              "train-plan-step first");
+    if (getFirstOfWindow(step) == step) {
+      outlineApply(step, *ends.begin());
+      for (auto begin : step.getBody().getOps<MicroEndOp>())
+        outlineMerge(step, begin, *ends.begin());
+    }
+    if (step.getAccumulate() > 1)
+      outlineMicroStep(step, "next");
+    outlineMicroStep(step, "first");
+    return success();
+  }
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
     if (!module.getOps<ListOp>().empty())
       return;
-    StepOp step = getStep(module);
-    if (!step)
+    if (!getStep(module))
       return signalPassFailure();
-    auto ends = step.getBody().getOps<WindowEndOp>();
-    if (!llvm::hasSingleElement(ends)) {
-      step.emitOpError("expects a plan with one train.window_end; run "
-                       "train-plan-step first");
-      return signalPassFailure();
-    }
-    outlineApply(step, *ends.begin());
-    for (auto begin : step.getBody().getOps<MicroEndOp>())
-      outlineMerge(step, begin, *ends.begin());
-    if (step.getAccumulate() > 1)
-      outlineMicroStep(step, "next");
-    outlineMicroStep(step, "first");
+    for (auto step : llvm::to_vector(module.getOps<StepOp>()))
+      if (failed(outlineStep(step)))
+        return signalPassFailure();
     for (auto eval : llvm::to_vector(module.getOps<EvalOp>()))
       outlineEval(eval);
   }

@@ -169,31 +169,34 @@ struct OverlapReducePass
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SymbolTable symbols(module);
-    for (auto step : module.getOps<StepOp>()) {
-      SmallVector<ListOp> makers;
-      ListOp merge, apply;
-      for (auto list : module.getOps<ListOp>())
-        if (list.getEntry() == step.getSymName()) {
-          if (!list.getWorkspace()) {
-            list.emitOpError("expects planned memory; run train-plan-memory "
-                             "before train-overlap-reduce");
-            return signalPassFailure();
-          }
-          if (list.getKind() == "merge")
-            merge = list;
-          else if (list.getKind() == "apply")
-            apply = list;
-          else
-            makers.push_back(list);
-        }
-      // What several micro-steps have accumulated is complete at the end of the last.
-      ListOp waiter = merge || step.getAccumulate() > 1 ? merge : apply;
-      auto awaits = [](ListOp list) {
-        return !list.getBody().getOps<AwaitOp>().empty();
-      };
-      if (waiter && !makers.empty() && llvm::none_of(makers, awaits))
-        overlap(makers, waiter, symbols);
+    // Of all steps, which share `merge` and `apply`.
+    SmallVector<ListOp> makers;
+    ListOp merge, apply;
+    int64_t accumulate = 1;
+    for (auto list : module.getOps<ListOp>()) {
+      auto step = symbols.lookup<StepOp>(list.getEntry());
+      if (!step)
+        continue;
+      if (!list.getWorkspace()) {
+        list.emitOpError("expects planned memory; run train-plan-memory "
+                         "before train-overlap-reduce");
+        return signalPassFailure();
+      }
+      accumulate = step.getAccumulate();
+      if (list.getKind() == "merge")
+        merge = list;
+      else if (list.getKind() == "apply")
+        apply = list;
+      else
+        makers.push_back(list);
     }
+    // What several micro-steps have accumulated is complete at the end of the last.
+    ListOp waiter = merge || accumulate > 1 ? merge : apply;
+    auto awaits = [](ListOp list) {
+      return !list.getBody().getOps<AwaitOp>().empty();
+    };
+    if (waiter && !makers.empty() && llvm::none_of(makers, awaits))
+      overlap(makers, waiter, symbols);
   }
 };
 } // namespace

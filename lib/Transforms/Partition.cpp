@@ -227,6 +227,13 @@ void Partitioner::fillOperands(Operation &op, const nn::ShardingRule &rule,
   }
 }
 
+/// How the log-sum-exp of an attention, or of its gradients, is split.
+static const Split &lseOf(Operation &op, const Plan &plan) {
+  if (isa<nn::AttentionOp, nn::PackedAttentionOp>(op))
+    return plan.results[1];
+  return plan.operands[isa<nn::AttentionGradOp>(op) ? 4 : 2];
+}
+
 LogicalResult Partitioner::convertByRule(Operation &op,
                                          const nn::ShardingRule &rule,
                                          const Plan &plan) {
@@ -250,8 +257,12 @@ LogicalResult Partitioner::convertByRule(Operation &op,
   if (auto shardable = dyn_cast<nn::ShardableOpInterface>(local))
     shardable.adaptToTypes();
   if (auto dropout = dyn_cast<nn::DropoutOp>(local))
-    locals[op.getResult(0)].value =
-        cutter.placeDropout(dropout, cast<nn::DropoutOp>(op), plan.results[0]);
+    locals[op.getResult(0)].value = cutter.placeDraws(
+        dropout, cast<nn::DropoutOp>(op).getType(), plan.results[0]);
+  else if (auto scores = dyn_cast<nn::RandomOpInterface>(local);
+           scores && !isa<nn::RandomOp>(local) && scores.draws() &&
+           failed(cutter.placeScores(scores, op, lseOf(op, plan))))
+    return failure();
   if (auto embedding = dyn_cast<nn::EmbeddingOp>(local))
     cutter.placeRows(embedding, cast<nn::EmbeddingOp>(op), plan.operands[0][0]);
   if (!plan.joined.empty())
@@ -303,7 +314,7 @@ bool Partitioner::decompose(Operation &op) {
   }
   auto composite = dyn_cast<nn::DecomposableOpInterface>(op);
   if (!composite || op.hasTrait<nn::KernelPrimitive>() ||
-      isa<nn::DropoutOp>(op))
+      isa<nn::RandomOpInterface>(op))
     return false;
   Operation *previous = op.getPrevNode();
   OpBuilder global(&op);
@@ -549,18 +560,16 @@ LogicalResult Partitioner::run(Operation *entry, ArrayRef<Layout> inputs) {
   auto yield = cast<train::YieldOp>(global.getTerminator());
   if (failed(convertBlock(global)) || failed(convertYield(yield)))
     return failure();
-  if (auto eval = dyn_cast<EvalOp>(entry)) {
-    SmallVector<Attribute> splits;
-    bool any = false;
-    for (Value value : yield.getValues()) {
-      const Layout &layout = locals[value].layout;
-      any |= !layout.isWhole();
-      splits.push_back(layout.isWhole() ? ArrayAttr::get(b.getContext(), {})
-                                        : grid.write(layout.split));
-    }
-    if (any)
-      eval.setOutputSplitsAttr(b.getArrayAttr(splits));
+  SmallVector<Attribute> splits;
+  bool any = false;
+  for (Value value : yield.getValues()) {
+    const Layout &layout = locals[value].layout;
+    any |= !layout.isWhole();
+    splits.push_back(layout.isWhole() ? ArrayAttr::get(b.getContext(), {})
+                                      : grid.write(layout.split));
   }
+  if (any)
+    entry->setAttr("output_splits", b.getArrayAttr(splits));
   entry->getRegion(0).takeBody(region);
   counts.cut += cutter.numCut;
   counts.reduced += joiner.numReduced;
@@ -600,37 +609,42 @@ struct PartitionPass : trainc::impl::PartitionPassBase<PartitionPass> {
       return signalPassFailure();
     if (step.getOver())
       return;
-    SmallVector<Operation *> entries{step};
+    SmallVector<Operation *> entries;
+    for (auto each : module.getOps<StepOp>())
+      entries.push_back(each);
     for (auto eval : module.getOps<EvalOp>())
       entries.push_back(eval);
     SmallVector<SmallVector<Layout>> layouts;
     SymbolTable symbols(module);
     for (Operation *entry : entries) {
-      auto eval = dyn_cast<EvalOp>(entry);
       auto inputs = getInputLayouts(
-          grid, entry, symbols,
-          eval ? eval.getInputNames() : step.getInputNames(),
-          eval ? eval.getInputSplitsAttr() : step.getInputSplitsAttr());
+          grid, entry, symbols, entry->getAttrOfType<ArrayAttr>("input_names"),
+          entry->getAttrOfType<ArrayAttr>("input_splits"));
       if (failed(inputs))
         return signalPassFailure();
       layouts.push_back(*inputs);
     }
-    if (failed(verifyUse(grid, step, layouts[0])) ||
-        failed(verifyParams(grid, module)))
+    for (auto [each, inputs] : llvm::zip(module.getOps<StepOp>(), layouts)) {
+      if (failed(verifyUse(grid, each, inputs)))
+        return signalPassFailure();
+      if (Value loss =
+              cast<train::YieldOp>(each.getBody().front().getTerminator())
+                  .getLoss())
+        each.setLossTerms(countLossTerms(loss));
+    }
+    if (failed(verifyParams(grid, module)))
       return signalPassFailure();
 
-    Value loss =
-        cast<train::YieldOp>(step.getBody().front().getTerminator()).getLoss();
-    if (loss)
-      step.setLossTerms(countLossTerms(loss));
     Counts counts;
     for (auto [entry, inputs] : llvm::zip(entries, layouts))
       if (failed(Partitioner(grid, symbols, &getContext(), counts)
                      .run(entry, inputs)))
         return signalPassFailure();
     divideParams(grid, module);
-    setGradientSplits(grid, step, layouts[0]);
-    step.setOverAttr(grid.toAttr(grid.all()));
+    for (auto [each, inputs] : llvm::zip(module.getOps<StepOp>(), layouts)) {
+      setGradientSplits(grid, each, inputs);
+      each.setOverAttr(grid.toAttr(grid.all()));
+    }
     numSplit += counts.split;
     numReduced += counts.reduced;
     numScattered += counts.scattered;

@@ -13,6 +13,7 @@
 #include "trainc/Transforms/Passes.h"
 #include "trainc/step_abi.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallVectorExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -38,8 +39,7 @@ static void declareTensors(ModuleOp module, SymbolTable &symbols,
   auto add = [&](StringRef role, StringRef kind, ParamOp param,
                  RankedTensorType tensor) {
     StringAttr name = param.getSymNameAttr();
-    std::string arena =
-        arenaName(role, tensor.getElementType(), param.getPartAxes());
+    std::string arena = arenaName(role, tensor.getElementType(), param);
     auto key = StringAttr::get(module.getContext(), arena);
     arenas.try_emplace(key, arena, kind)
         .first->second.add(name, tensor, alignment);
@@ -86,11 +86,19 @@ static bool isOfRanks(MeshOp mesh) {
   return llvm::any_of(mesh.getSizes(), [](int64_t size) { return size > 1; });
 }
 
-/// The scalar block: the fixed scalars, each schedule's value, each hyperparameter, and
-/// this rank's position along each axis of the mesh, which the runtime writes.
-static SmallVector<Scalar> scalarsOf(ModuleOp module, StepOp step) {
+/// The first step of each window, that of the module's first step first.
+static SmallVector<StepOp> windowsOf(ModuleOp module) {
+  return llvm::filter_to_vector(module.getOps<StepOp>(), [](StepOp step) {
+    return getFirstOfWindow(step) == step;
+  });
+}
+
+/// The scalar block: the fixed scalars of each window, each schedule's value, each
+/// hyperparameter, and this rank's position along each axis of the mesh, which the
+/// runtime writes.
+static SmallVector<Scalar> scalarsOf(ModuleOp module) {
   SmallVector<Scalar> scalars;
-  Operation *owner = step;
+  Operation *owner = nullptr;
   auto add = [&](const Twine &name, double value, int32_t flags) {
     scalars.push_back({name.str(), value, flags, owner});
   };
@@ -100,17 +108,31 @@ static SmallVector<Scalar> scalarsOf(ModuleOp module, StepOp step) {
         add(prefix + "." + cast<StringAttr>(name).getValue(),
             number.getValueAsDouble(), TRAINC_SCALAR_SETTABLE);
   };
-#define TRAINC_SCALAR(NAME, index, text, init, flags) add(text, init, flags);
+  SmallVector<StepOp> windows = windowsOf(module);
+  for (StepOp step : windows) {
+    owner = step;
+    StringAttr window = getWindow(step);
+    auto at = [&, first = scalars.size()](size_t fixed) -> Scalar & {
+      return scalars[first + fixed];
+    };
+#define TRAINC_SCALAR(NAME, index, text, init, flags)                          \
+  add(windowScalar(window, text), init, flags);
 #include "trainc/step_abi.def"
-  scalars[TRAINC_SCALAR_CLIP_LIMIT].value =
-      step.getClipValue().convertToDouble();
-  if (auto scale = step.getLossScale())
-    scalars[TRAINC_SCALAR_LOSS_SCALE].value = scale->convertToDouble();
-  if (!step.getLossScaleRule())
-    scalars[TRAINC_SCALAR_LOSS_SCALE].flags = TRAINC_SCALAR_SETTABLE;
-  if (auto rule = step.getLossScaleRule())
-    for (auto [name, value] : llvm::zip(step.getLossScaleRuleNames(), *rule))
-      add("loss_scale." + name, value, TRAINC_SCALAR_SETTABLE);
+    at(TRAINC_SCALAR_CLIP_LIMIT).value = step.getClipValue().convertToDouble();
+    if (auto scale = step.getLossScale())
+      at(TRAINC_SCALAR_LOSS_SCALE).value = scale->convertToDouble();
+    if (!step.getLossScaleRule())
+      at(TRAINC_SCALAR_LOSS_SCALE).flags = TRAINC_SCALAR_SETTABLE;
+    if (window) // the seed is that of the first
+      at(TRAINC_SCALAR_SEED).flags = 0;
+  }
+  for (StepOp step : windows) {
+    owner = step;
+    if (auto rule = step.getLossScaleRule())
+      for (auto [name, value] : llvm::zip(step.getLossScaleRuleNames(), *rule))
+        add(windowScalar(getWindow(step), ("loss_scale." + name).str()), value,
+            TRAINC_SCALAR_SETTABLE);
+  }
   for (auto schedule : module.getOps<ScheduleOp>()) {
     owner = schedule;
     add(schedule.getSymName(), 0.0, 0);
@@ -156,19 +178,22 @@ static void declareScalars(ModuleOp module, ArrayRef<Scalar> scalars) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Builds rank-0 f64 arithmetic on scalars.
+/// Builds rank-0 f64 arithmetic on scalars: those of a window, and those that all have.
 struct ScalarBuilder {
   OpBuilder &b;
   Location loc;
+  StringAttr window;
 
   SymbolRefAttr ref(StringRef name) {
     return sliceRef(b.getContext(), kScalarArena, name);
   }
   Value read(StringRef name) {
-    return ReadOp::create(b, loc, RankedTensorType::get({}, b.getF64Type()),
-                          ref(name));
+    return readScalar(b, loc, windowScalar(window, name));
   }
   void write(Value value, StringRef name) {
+    writeShared(value, windowScalar(window, name));
+  }
+  void writeShared(Value value, StringRef name) {
     WriteOp::create(b, loc, nn::castTo(b, loc, value, b.getF64Type()),
                     ref(name));
   }
@@ -190,13 +215,25 @@ struct ScalarBuilder {
 };
 } // namespace
 
-/// Evaluates every schedule at the number of updates done and writes its value.
-static void buildSchedules(ModuleOp module, ScalarBuilder &s, Value updates) {
+/// Evaluates the schedules of what `step` trains, and those that nothing uses, at the
+/// number of updates done and writes their values.
+static void buildSchedules(StepOp step, ScalarBuilder &s, Value updates) {
+  auto module = step->getParentOfType<ModuleOp>();
+  ArrayAttr trained = step.getTrainedAttr();
+  DenseSet<Attribute> used, others;
+  for (auto optimizer : module.getOps<OptimizerOp>()) {
+    auto name = FlatSymbolRefAttr::get(optimizer.getSymNameAttr());
+    bool own = !trained || llvm::is_contained(trained, name);
+    (own ? used : others).insert_range(optimizer.getHyperValues());
+  }
   for (auto schedule : module.getOps<ScheduleOp>()) {
+    auto ref = FlatSymbolRefAttr::get(schedule.getSymNameAttr());
+    if (others.contains(ref) && !used.contains(ref))
+      continue;
     SmallVector<Value> inputs{updates};
     for (auto name : schedule.getHyperNames().getAsRange<StringAttr>())
-      inputs.push_back(
-          s.read((schedule.getSymName() + "." + name.getValue()).str()));
+      inputs.push_back(readScalar(
+          s.b, s.loc, schedule.getSymName() + "." + name.getValue()));
     auto map =
         nn::MapOp::create(s.b, schedule.getLoc(), updates.getType(), inputs);
     IRMapping mapping;
@@ -205,7 +242,7 @@ static void buildSchedules(ModuleOp module, ScalarBuilder &s, Value updates) {
     OpBuilder b(yield);
     nn::YieldOp::create(b, yield->getLoc(), yield->getOperands());
     yield->erase();
-    s.write(map.getResult(0), schedule.getSymName());
+    s.writeShared(map.getResult(0), schedule.getSymName());
   }
 }
 
@@ -251,11 +288,11 @@ static void buildTotals(ScalarBuilder &s, ArrayAttr over) {
 static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   auto module = step->getParentOfType<ModuleOp>();
   Location loc = step.getLoc();
-  ScalarBuilder s{b, loc};
+  ScalarBuilder s{b, loc, getWindow(step)};
   if (ArrayAttr over = getReducedAxes(step))
     buildTotals(s, over);
   Value updates = s.read("update");
-  buildSchedules(module, s, updates);
+  buildSchedules(step, s, updates);
   Value t = s.add(updates, s.constant(1.0));
 
   // What turns a stored sum into the averaged, unscaled gradient.
@@ -270,7 +307,7 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   llvm::MapVector<StringAttr, Params> groups;
   SymbolTable symbols(module);
   for (auto param : module.getOps<ParamOp>()) {
-    if (param.getFrozen())
+    if (!step.trains(param))
       continue;
     Attribute ref = FlatSymbolRefAttr::get(param.getSymNameAttr());
     auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
@@ -365,7 +402,7 @@ static void nameSlices(Operation *entry, SymbolTable &symbols, bool ema) {
           average ? gradientType(param) : param.getTensorType();
       return sliceRef(context,
                       arenaName(average ? stateRole("ema") : kMasterArena.str(),
-                                type.getElementType(), param.getPartAxes()),
+                                type.getElementType(), param),
                       name);
     }
     return sliceRef(context, kBufferArena, name);
@@ -378,16 +415,18 @@ static void nameSlices(Operation *entry, SymbolTable &symbols, bool ema) {
   });
 }
 
-/// Gives every dropout the scalars that its draws depend on.
-static void supplyRandom(Block &body) {
-  auto dropouts = llvm::to_vector(body.getOps<nn::DropoutOp>());
-  if (dropouts.empty())
+/// Gives every op that draws the scalars that its draws depend on.
+static void supplyRandom(Block &body, StringAttr window) {
+  auto draws = llvm::filter_to_vector(
+      body.getOps<nn::RandomOpInterface>(),
+      [](nn::RandomOpInterface op) { return op.draws(); });
+  if (draws.empty())
     return;
   OpBuilder b = OpBuilder::atBlockBegin(&body);
-  ScalarBuilder s{b, dropouts.front().getLoc()};
-  Value seed = s.read("seed"), update = s.read("update");
+  ScalarBuilder s{b, draws.front()->getLoc(), window};
+  Value seed = readScalar(b, s.loc, "seed"), update = s.read("update");
   Value microStep = s.read("micro_step");
-  for (nn::DropoutOp op : dropouts) {
+  for (nn::RandomOpInterface op : draws) {
     op.getSeedMutable().assign(seed);
     op.getUpdateMutable().assign(update);
     op.getMicroStepMutable().assign(microStep);
@@ -410,10 +449,13 @@ static void planStep(StepOp step) {
   auto module = step->getParentOfType<ModuleOp>();
   SymbolTable symbols(module);
 
-  supplyRandom(body);
+  StringAttr window = getWindow(step);
+  supplyRandom(body, window);
   double divisor = 1.0;
-  for (auto seed : body.getOps<SeedOp>())
+  for (auto seed : body.getOps<SeedOp>()) {
     divisor = seed.getDivisor().convertToDouble();
+    seed.setWindowAttr(window);
+  }
   for (auto store :
        llvm::make_early_inc_range(body.getOps<StoreGradientOp>())) {
     OpBuilder b(store->getContext());
@@ -433,14 +475,13 @@ static void planStep(StepOp step) {
       sum = llvm::count(parts, part) == 1
                 ? nn::addTo(b, loc, sum, part)
                 : nn::AddOp::create(b, loc, sum, part).getResult();
-    WriteOp::create(
-        b, loc, sum,
-        sliceRef(context, arenaName(kGradientArena, type, param.getPartAxes()),
-                 param.getSymName()));
+    WriteOp::create(b, loc, sum,
+                    sliceRef(context, arenaName(kGradientArena, type, param),
+                             param.getSymName()));
   }
 
   OpBuilder b(yield);
-  ScalarBuilder s{b, yield.getLoc()};
+  ScalarBuilder s{b, yield.getLoc(), window};
   Type f64 = b.getF64Type();
   auto report = [&](Value value, StringRef micro, StringRef sum) {
     value = nn::castTo(b, yield.getLoc(), value, f64);
@@ -481,15 +522,19 @@ static LogicalResult verifyNeeds(ModuleOp module, StepOp step) {
                  .attachNote(param.getLoc())
              << "parameter is here";
   }
-  for (auto dropout : step.getBody().getOps<nn::DropoutOp>())
-    if (!dropout.getSite())
-      return dropout.emitOpError(
-          "expects a site; run train-assign-random first");
+  WalkResult numbered = module.walk([](nn::RandomOpInterface op) {
+    if (op.getSite() || !op.draws())
+      return WalkResult::advance();
+    op->emitOpError("expects a site; run train-assign-random first");
+    return WalkResult::interrupt();
+  });
+  if (numbered.wasInterrupted())
+    return failure();
   if (step.getBody().getOps<StoreGradientOp>().empty())
     return step.emitOpError(
         "expects stored gradients; run train-differentiate first");
   llvm::StringSet<> names;
-  for (const Scalar &scalar : scalarsOf(module, step))
+  for (const Scalar &scalar : scalarsOf(module))
     if (!names.insert(scalar.name).second)
       return scalar.owner->emitOpError(
                  "expects a name that makes no second scalar '")
@@ -506,20 +551,31 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
     if (!module.getOps<ArenaOp>().empty())
       return;
     StepOp step = getStep(module);
-    if (!step || failed(verifyNeeds(module, step)))
+    if (!step)
       return signalPassFailure();
+    for (auto each : module.getOps<StepOp>())
+      if (failed(verifyNeeds(module, each)))
+        return signalPassFailure();
     if (alignment < 1 || !llvm::isPowerOf2_64(alignment)) {
       module.emitError("expects an alignment that is a power of two, got ")
           << alignment;
       return signalPassFailure();
     }
     SymbolTable symbols(module);
+    for (StepOp window : windowsOf(module))
+      for (auto param : module.getOps<ParamOp>())
+        if (window.trains(param))
+          param.setWindowAttr(getWindow(window));
     declareTensors(module, symbols, alignment);
-    declareScalars(module, scalarsOf(module, step));
-    planStep(step);
-    nameSlices(step, symbols, /*ema=*/false);
-    for (auto eval : module.getOps<EvalOp>())
+    declareScalars(module, scalarsOf(module));
+    for (auto each : module.getOps<StepOp>()) {
+      planStep(each);
+      nameSlices(each, symbols, /*ema=*/false);
+    }
+    for (auto eval : module.getOps<EvalOp>()) {
+      supplyRandom(eval.getBody().front(), /*window=*/StringAttr());
       nameSlices(eval, symbols, eval.getEma());
+    }
     // Without a mesh the verifiers refuse positions.
     if (getMesh(module))
       for (Operation &entry : module.getOps())

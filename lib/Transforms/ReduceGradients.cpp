@@ -8,12 +8,15 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
-/// The arenas of gradients that are sums over ranks.
 SmallVector<ArenaOp> GradientReducer::gradientArenas() {
   SmallVector<ArenaOp> arenas;
-  for (auto arena : step->getParentOfType<ModuleOp>().getOps<ArenaOp>())
-    if (arena.getRole() == "gradients" && getExchange(step, arena).pieces > 1)
+  for (auto arena : step->getParentOfType<ModuleOp>().getOps<ArenaOp>()) {
+    if (arena.getRole() != "gradients" || getExchange(step, arena).pieces == 1)
+      continue;
+    auto slice = cast<FlatSymbolRefAttr>(arena.getSlices()[0]);
+    if (step.trains(symbols.lookup<ParamOp>(slice.getAttr())))
       arenas.push_back(arena);
+  }
   return arenas;
 }
 
@@ -70,12 +73,16 @@ void GradientReducer::reduceOnce(OpBuilder b) {
 // In every micro-step
 //===----------------------------------------------------------------------===//
 
-/// An arena for what is summed over ranks of `gradients`: this rank's pieces.
+/// The arena for what is summed over ranks of `gradients`: this rank's pieces. Steps
+/// share it.
 ArenaOp GradientReducer::addMerged(ArenaOp gradients) {
+  StringRef element = gradients.getSymName();
+  element.consume_front(kGradientArena);
+  std::string name = (kMergedArena + element).str();
+  if (auto existing = symbols.lookup<ArenaOp>(name))
+    return existing;
   ArenaOp merged = gradients.clone();
-  StringRef name = gradients.getSymName();
-  name.consume_front(kGradientArena);
-  merged.setSymName((kMergedArena + name).str());
+  merged.setSymName(name);
   merged.setRole("merged gradients");
   Exchange exchange = getExchange(step, gradients);
   merged.setShardAttr(exchange.pieceAxes);
@@ -132,9 +139,11 @@ GradientReducer::Segments GradientReducer::piecesOf(ArrayRef<ArenaOp> arenas) {
 }
 
 /// Whether this micro-step begins a window.
-static Value readBegins(OpBuilder &b, Location loc) {
+static Value readBegins(OpBuilder &b, StepOp step) {
+  Location loc = step.getLoc();
+  std::string name = windowScalar(getWindow(step), "micro_step");
   return nn::CompareOp::create(b, loc, nn::CompareKind::eq,
-                               readScalar(b, loc, "micro_step"),
+                               readScalar(b, loc, name),
                                nn::scalarConstant(b, loc, b.getF64Type(), 0.0));
 }
 
@@ -197,7 +206,7 @@ void GradientReducer::reduceEachMicroStep() {
   OpBuilder b(*body.getOps<WindowEndOp>().begin());
   Location loc = step.getLoc();
   MicroEndOp::create(b, loc);
-  Value begins = readBegins(b, loc);
+  Value begins = readBegins(b, step);
   for (ArenaOp arena : arenas) {
     ArenaOp merged = addMerged(arena);
     Value sums = sumGradients(b, arena);
@@ -291,7 +300,7 @@ void GradientReducer::reduceByBucket() {
   OpBuilder b = OpBuilder::atBlockBegin(&body);
   Value begins;
   if (step.getAccumulate() > 1)
-    begins = readBegins(b, step.getLoc());
+    begins = readBegins(b, step);
   auto takeSum = [](OpBuilder &, Block &args) { return args.getArgument(1); };
 
   for (ArenaOp arena : gradientArenas()) {
@@ -322,6 +331,5 @@ void GradientReducer::reduceByBucket() {
       WriteOp::create(b, loc, window, ref);
     }
     readMerged(arena, merged);
-    symbols.erase(arena);
   }
 }

@@ -27,7 +27,10 @@ struct GradientReducer {
   void reduceEachMicroStep();
   /// In every micro-step, too, each bucket as soon as its last gradient is made: in
   /// memory of its own, which is free when this rank's piece is merged. For `sharded`.
+  /// Then nothing uses `gradientArenas` any more.
   void reduceByBucket();
+  /// The arenas of the step's gradients that are sums over ranks.
+  mlir::SmallVector<train::ArenaOp> gradientArenas();
 
 private:
   /// Of arrays; those of shard i end at shards[i + 1].
@@ -37,7 +40,6 @@ private:
   };
   struct Stored;
 
-  mlir::SmallVector<train::ArenaOp> gradientArenas();
   mlir::Value sumRange(mlir::OpBuilder &b, train::ArenaOp arena,
                        mlir::Value value, int64_t first, int64_t count);
   mlir::Value sumGradients(mlir::OpBuilder &b, train::ArenaOp arena);

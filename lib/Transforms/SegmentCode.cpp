@@ -78,7 +78,11 @@ Segments trainc::splitCode(OpBuilder &b, Location loc, ElementCode &code,
       result.groups.push_back(member);
     }
   SmallVector<Attribute> offsets;
-  for (Value array : code.arrays) {
+  for (auto [array, places] : llvm::zip(code.arrays, code.places)) {
+    if (!places.empty()) {
+      offsets.push_back(b.getDenseI64ArrayAttr(places));
+      continue;
+    }
     auto arena = symbols.lookup<ArenaOp>(
         array.getDefiningOp<ReadOp>().getSource().getRootReference());
     int64_t width =

@@ -15,12 +15,16 @@ struct ElementCode {
   mlir::Block *block;
   llvm::SmallVector<mlir::Value> arrays, each;
   llvm::SmallVector<llvm::SmallVector<mlir::Value>> scalars; // of each member
+  /// By array: where its segments are; none if it is read from an arena.
+  llvm::SmallVector<llvm::SmallVector<int64_t>> places;
   mlir::Value index;
 
   ElementCode() : block(&region.emplaceBlock()) {}
 
-  mlir::Value addArray(mlir::Value array) {
+  mlir::Value addArray(mlir::Value array,
+                       llvm::ArrayRef<int64_t> segmentPlaces = {}) {
     arrays.push_back(array);
+    places.emplace_back(segmentPlaces);
     return addArgument(array);
   }
   mlir::Value addScalar(llvm::ArrayRef<mlir::Value> ofMembers) {

@@ -58,14 +58,16 @@ struct Gathered {
 };
 
 struct Sharder {
-  Sharder(StepOp step, bool sharded)
-      : step(step), symbols(step->getParentOfType<ModuleOp>()),
-        sharded(sharded), block(findApply(step)) {}
+  Sharder(StepOp step, SymbolTable &symbols, bool sharded)
+      : step(step), symbols(symbols), sharded(sharded), block(findApply(step)) {
+  }
 
   LogicalResult verifyNeeds();
   void dividePieces(bool all);
   void gatherParameters(Block &body);
   void reduceGradients(bool eachMicroStep, bool byBucket);
+  /// Erases the arenas that were reduced by bucket, which nothing uses any more.
+  void eraseGradients();
   LogicalResult cutSegments();
   LogicalResult gatherResults(SegmentMapOp map);
 
@@ -100,7 +102,7 @@ private:
   }
 
   StepOp step;
-  SymbolTable symbols;
+  SymbolTable &symbols;
   bool sharded;
   Block *block;
   DenseMap<Attribute, Value> shards; // by axes
@@ -109,8 +111,17 @@ private:
 };
 } // namespace
 
+/// Whether an array is made for the update, not read from an arena.
+static bool isMade(Value array) {
+  return array.getDefiningOp<FlattenOp>() != nullptr;
+}
+
 LogicalResult Sharder::verifyNeeds() {
   for (Operation &op : *block) {
+    auto map = dyn_cast<SegmentMapOp>(op);
+    if (sharded && map && llvm::any_of(map.getArrays(), isMade))
+      return op.emitOpError("expects --shard=none: an update of whole matrices "
+                            "is not divided");
     if (isa<NormSquaredOp, UpdateOp>(op))
       return op.emitOpError("expects segments in their place; run "
                             "train-fuse-optimizer before train-shard");
@@ -245,26 +256,37 @@ void Sharder::gatherParameters(Block &body) {
         op.erase();
   };
   eraseDead(); // for it, nothing is gathered
+  // Outputs of a step are there before the micro-step ends.
+  auto isEnd = [](Operation &op) {
+    return isa<MicroEndOp, WindowEndOp>(op) ||
+           op.hasTrait<OpTrait::IsTerminator>();
+  };
+  Operation *end = &*llvm::find_if(body, isEnd);
+  auto placeOf = [&](Operation *user) {
+    return user == body.getTerminator() ? end : user;
+  };
   // Each user has its own reshapes: what they are of may be gathered again.
   for (auto reshape :
        llvm::make_early_inc_range(body.getOps<nn::ReshapeOp>())) {
     if (!isDivided(reshape.getInput()))
       continue;
     for (OpOperand &use : llvm::make_early_inc_range(reshape->getUses())) {
-      OpBuilder b(use.getOwner());
+      OpBuilder b(placeOf(use.getOwner()));
       use.set(b.clone(*reshape)->getResult(0));
     }
     reshape.erase();
   }
   SmallVector<Gathered> kept;
-  for (Operation &op : llvm::make_early_inc_range(body)) {
-    if (isa<WindowEndOp, MicroEndOp>(op))
-      break;
-    for (OpOperand &operand : op.getOpOperands())
+  auto gatherOperands = [&](Operation *op) {
+    for (OpOperand &operand : op->getOpOperands())
       if (isDivided(operand.get()))
-        operand.set(
-            gatherSlice(operand.get().getDefiningOp<ReadOp>(), &op, kept));
-  }
+        operand.set(gatherSlice(operand.get().getDefiningOp<ReadOp>(),
+                                placeOf(op), kept));
+  };
+  for (Operation &op : llvm::make_early_inc_range(
+           llvm::make_range(body.begin(), end->getIterator())))
+    gatherOperands(&op);
+  gatherOperands(body.getTerminator());
   eraseDead();
 }
 
@@ -278,6 +300,12 @@ void Sharder::reduceGradients(bool eachMicroStep, bool byBucket) {
     reducer.reduceOnce(atApply());
   reduced += reducer.reduced;
   gathered += reducer.gathered;
+}
+
+void Sharder::eraseGradients() {
+  GradientReducer reducer{step, symbols, *block, sharded};
+  for (ArenaOp arena : reducer.gradientArenas())
+    symbols.erase(arena);
 }
 
 /// This rank's number among those that share the pieces.
@@ -294,6 +322,10 @@ Value Sharder::buildShard(ArrayAttr pieceAxes) {
 template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
   SmallVector<ArenaOp> arenas;
   for (Value array : op.getArrays()) {
+    if (isMade(array)) {
+      arenas.push_back({});
+      continue;
+    }
     if (!array.template getDefiningOp<ReadOp>())
       return op.emitOpError("expects arrays that are read from arenas, got ")
              << array;
@@ -301,7 +333,8 @@ template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
   }
   SmallVector<SmallVector<ArenaOp::Bucket>> buckets;
   for (ArenaOp arena : arenas)
-    buckets.push_back(arena.getAllBuckets());
+    buckets.push_back(arena ? arena.getAllBuckets()
+                            : SmallVector<ArenaOp::Bucket>());
   int64_t pieces = getExchange(step, arenas.front()).pieces;
   SmallVector<Part> parts;
   SmallVector<SmallVector<int64_t>> offsets(arenas.size());
@@ -310,6 +343,10 @@ template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
     SmallVector<const ArenaOp::Bucket *> places;
     for (auto [a, attribute] : llvm::enumerate(op.getOffsets())) {
       int64_t offset = cast<DenseI64ArrayAttr>(attribute)[s];
+      if (!arenas[a]) {
+        places.push_back(nullptr);
+        continue;
+      }
       const auto *bucket = llvm::find_if(buckets[a], [&](auto &bucket) {
         return offset < bucket.first + bucket.count;
       });
@@ -328,9 +365,12 @@ template <typename Op> FailureOr<SmallVector<Part>> Sharder::cut(Op op) {
       int64_t piece = at / size;
       int64_t next = std::min((piece + 1) * size, end);
       parts.push_back({static_cast<int64_t>(s), piece, at - within, next - at});
-      for (auto [list, bucket] : llvm::zip(offsets, places))
-        list.push_back(bucket->localFirst + at -
-                       (bucket->isPiece() ? piece * size : 0));
+      for (auto [list, bucket, whole] :
+           llvm::zip(offsets, places, op.getOffsets()))
+        list.push_back(bucket
+                           ? bucket->localFirst + at -
+                                 (bucket->isPiece() ? piece * size : 0)
+                           : cast<DenseI64ArrayAttr>(whole)[s] + at - within);
       at = next;
     }
   }
@@ -597,27 +637,35 @@ struct ShardPass : trainc::impl::ShardPassBase<ShardPass> {
     if (!getReducedAxes(step))
       return;
     bool sharded = mode != "none";
-    Sharder sharder(step, sharded);
-    if (failed(sharder.verifyNeeds()))
-      return signalPassFailure();
     bool all = mode == "parameters";
+    SymbolTable symbols(module);
+    std::vector<Sharder> sharders;
+    for (auto each : module.getOps<StepOp>())
+      if (failed(sharders.emplace_back(each, symbols, sharded).verifyNeeds()))
+        return signalPassFailure();
     if (sharded)
-      sharder.dividePieces(all);
+      for (Sharder &sharder : sharders)
+        sharder.dividePieces(all);
     // Of one micro-step there is nothing to merge.
     bool merges = step.getAccumulate() > 1;
-    bool divided = all || mode == "gradients";
-    sharder.reduceGradients(
-        /*eachMicroStep=*/merges && mergeBuffer == "sharded",
-        /*byBucket=*/divided && !(merges && mergeBuffer == "full"));
-    if (all) {
-      sharder.gatherParameters(step.getBody().front());
-      for (auto eval : module.getOps<EvalOp>())
-        sharder.gatherParameters(eval.getBody().front());
+    bool byBucket =
+        (all || mode == "gradients") && !(merges && mergeBuffer == "full");
+    for (Sharder &sharder : sharders)
+      sharder.reduceGradients(
+          /*eachMicroStep=*/merges && mergeBuffer == "sharded", byBucket);
+    if (byBucket)
+      for (Sharder &sharder : sharders)
+        sharder.eraseGradients();
+    if (all)
+      for (Operation &entry : module.getOps())
+        if (isa<StepOp, EvalOp>(entry))
+          sharders.front().gatherParameters(entry.getRegion(0).front());
+    for (Sharder &sharder : sharders) {
+      if (failed(sharder.cutSegments()))
+        return signalPassFailure();
+      numReduced += sharder.reduced;
+      numGathered += sharder.gathered;
     }
-    if (failed(sharder.cutSegments()))
-      return signalPassFailure();
-    numReduced += sharder.reduced;
-    numGathered += sharder.gathered;
   }
 };
 } // namespace

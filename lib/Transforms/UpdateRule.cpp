@@ -8,7 +8,8 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/IRMapping.h"
-#include "trainc/Dialect/NN/NNOps.h"
+#include "llvm/Support/MathExtras.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace trainc;
@@ -33,6 +34,18 @@ LogicalResult trainc::verifyUpdate(UpdateOp update, SymbolTable &symbols) {
   if (!optimizer || optimizer.getKind())
     return update.emitOpError("expects an optimizer with a region, got ")
            << update.getOptimizerAttr();
+  if (optimizer.getOrthogonal())
+    for (auto ref : update.getParams().getAsRange<FlatSymbolRefAttr>()) {
+      auto param = symbols.lookup<ParamOp>(ref.getValue());
+      if (param.getTensorType().getRank() == 2 && param.getPartAxes().empty())
+        continue;
+      return (param.emitOpError("expects a whole matrix, which its optimizer "
+                                "makes orthogonal, got ")
+              << (param.getPartAxes().empty() ? "" : "a part, ")
+              << param.getTensorType())
+                 .attachNote(optimizer.getLoc())
+             << "the optimizer is here";
+    }
   if (ArrayAttr copies = update.getCopiesAttr())
     for (Attribute copy : copies) {
       auto ref = dyn_cast<FlatSymbolRefAttr>(copy);
@@ -43,6 +56,16 @@ LogicalResult trainc::verifyUpdate(UpdateOp update, SymbolTable &symbols) {
                << copy;
     }
   return success();
+}
+
+Value trainc::readScale(OpBuilder &b, Location loc, UpdateOp update,
+                        int64_t position) {
+  Value scale = update.getScale();
+  if (nn::getTensorType(scale).getRank() == 0)
+    return scale;
+  scale = nn::SliceOp::create(b, loc, scale, ArrayRef<int64_t>{position},
+                              ArrayRef<int64_t>{1}, DenseI64ArrayAttr());
+  return nn::reshapeTo(b, loc, scale, {});
 }
 
 bool trainc::isGradient(SymbolRefAttr target, SymbolTable &symbols) {
@@ -174,6 +197,83 @@ SmallVector<Value> trainc::buildSecondRegion(OpBuilder &b, Location loc,
                              e.directionNorm};
   llvm::append_range(tensors, first.drop_front());
   return cloneRegion(b, loc, optimizer.getScaled(), tensors, e.hyper);
+}
+
+Value trainc::buildSquareSum(OpBuilder &b, Location loc, Value value) {
+  RankedTensorType type = nn::getTensorType(value);
+  int64_t blocks = llvm::divideCeil(type.getNumElements(), kNormBlock);
+  auto blockType = RankedTensorType::get({blocks}, b.getF64Type());
+  Value sums = SquareSumOp::create(b, loc, blockType, value, kNormBlock);
+  if (blocks == 1)
+    return nn::reshapeTo(b, loc, sums, {});
+  return nn::ReduceOp::create(b, loc, nn::ReduceKind::sum, sums,
+                              ArrayRef<int64_t>{0}, /*keep=*/false);
+}
+
+Value trainc::orthogonalize(OpBuilder &b, Location loc, Value u,
+                            DictionaryAttr rule) {
+  RankedTensorType wide = nn::getTensorType(u);
+  int64_t rows = wide.getDimSize(0), columns = wide.getDimSize(1);
+  auto number = [&](StringRef name) {
+    return rule.getAs<FloatAttr>(name).getValueAsDouble();
+  };
+  Type type = rule.getAs<BoolAttr>("bf16").getValue() ? b.getBF16Type()
+                                                      : wide.getElementType();
+  // `value` in the type in which elements of `stored` are computed.
+  auto asResult = [&](OpBuilder &inner, Value value, Type stored) -> Value {
+    Type result = nn::getComputeType(stored);
+    if (value.getType() == result)
+      return value;
+    if (result.isF64())
+      return arith::ExtFOp::create(inner, loc, result, value);
+    return arith::TruncFOp::create(inner, loc, result, value);
+  };
+  // The sum of tensors times their factors, element by element.
+  auto combine = [&](Type result, ArrayRef<std::pair<double, Value>> terms) {
+    MapBuilder m(b, loc);
+    OpBuilder inner = OpBuilder::atBlockEnd(m.block);
+    Value sum;
+    for (auto [factor, input] : terms) {
+      Value element = m.add(input);
+      Value weight = nn::splatConstant(inner, loc, element.getType(), factor);
+      sum =
+          sum ? math::FmaOp::create(inner, loc, weight, element, sum)
+                    .getResult()
+              : arith::MulFOp::create(inner, loc, weight, element).getResult();
+    }
+    return m.finish(nn::getTensorType(terms.front().second).clone(result),
+                    {asResult(inner, sum, result)})[0];
+  };
+  auto multiply = [&](Value lhs, Value rhs, bool left, bool right) -> Value {
+    return nn::MatmulOp::create(b, loc, lhs, rhs, Value(), left, right);
+  };
+  Value norm = nn::SqrtOp::create(b, loc, buildSquareSum(b, loc, u));
+  norm = nn::MaxOp::create(
+      b, loc, norm, nn::scalarConstant(b, loc, b.getF64Type(), number("eps")));
+  MapBuilder divided(b, loc);
+  Value element = divided.add(u);
+  Value divisor = divided.add(nn::castTo(b, loc, norm, wide.getElementType()));
+  OpBuilder inner = OpBuilder::atBlockEnd(divided.block);
+  Value x = divided.finish(
+      wide.clone(type),
+      {asResult(inner, arith::DivFOp::create(inner, loc, element, divisor),
+                type)})[0];
+  bool tall = rows > columns;
+  for (int64_t step = 0, steps = number("steps"); step < steps; ++step) {
+    Value gram = multiply(x, x, /*left=*/tall, /*right=*/!tall);
+    Value square = multiply(gram, gram, false, false);
+    gram = combine(type, {{number("b"), gram}, {number("c"), square}});
+    Value moved = tall ? multiply(x, gram, false, false)
+                       : multiply(gram, x, false, false);
+    x = combine(type, {{number("a"), x}, {1.0, moved}});
+  }
+  double ratio = static_cast<double>(rows) / columns;
+  if (!rule.getAs<BoolAttr>("unclamped").getValue())
+    ratio = std::max(ratio, 1.0);
+  double scale = rule.getAs<BoolAttr>("match_rms").getValue()
+                     ? 0.2 * std::sqrt(std::max(rows, columns))
+                     : std::sqrt(ratio);
+  return combine(wide.getElementType(), {{scale, x}});
 }
 
 Value trainc::buildAverage(OpBuilder &b, Location loc, const UpdateElement &e,

@@ -2,6 +2,7 @@
 #ifndef TRAINC_LIB_TRANSFORMS_UPDATERULE_H
 #define TRAINC_LIB_TRANSFORMS_UPDATERULE_H
 
+#include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 
 namespace trainc {
@@ -9,6 +10,10 @@ namespace trainc {
 /// Checks that `params` of `op` are parameters that are not frozen.
 llvm::LogicalResult verifyParams(mlir::Operation *op, mlir::ArrayAttr params,
                                  mlir::SymbolTable &symbols);
+
+/// The scale of parameter number `position` of `update`, of rank 0.
+mlir::Value readScale(mlir::OpBuilder &b, mlir::Location loc,
+                      train::UpdateOp update, int64_t position);
 
 /// Checks the parameters of `update`, and that its optimizer has a region.
 llvm::LogicalResult verifyUpdate(train::UpdateOp update,
@@ -32,6 +37,44 @@ llvm::SmallVector<mlir::Value> readHyper(mlir::OpBuilder &b, mlir::Location loc,
                                          train::OptimizerOp optimizer,
                                          mlir::Value t);
 
+/// A map being made: its inputs, and inside of its region their elements.
+struct MapBuilder {
+  mlir::OpBuilder &b;
+  mlir::Location loc;
+  llvm::SmallVector<mlir::Value> inputs;
+  nn::MapOp map;
+  mlir::Block *block = nullptr;
+
+  MapBuilder(mlir::OpBuilder &b, mlir::Location loc) : b(b), loc(loc) {
+    map = nn::MapOp::create(b, loc, mlir::TypeRange(), mlir::ValueRange());
+    block = &map.getBody().emplaceBlock();
+  }
+  /// The element of an input, in the type in which it is computed.
+  mlir::Value add(mlir::Value input) {
+    inputs.push_back(input);
+    return block->addArgument(
+        nn::getComputeType(nn::getTensorType(input).getElementType()), loc);
+  }
+  /// Ends the region; the map's results.
+  mlir::ValueRange finish(mlir::TypeRange types,
+                          llvm::ArrayRef<mlir::Value> values) {
+    mlir::OpBuilder inner = mlir::OpBuilder::atBlockEnd(block);
+    nn::YieldOp::create(inner, loc, values);
+    auto finished = nn::MapOp::create(b, loc, types, inputs);
+    finished.getBody().takeBody(map.getBody());
+    map.erase();
+    return finished.getResults();
+  }
+};
+
+/// The sum of squares of `value` as rank-0 f64.
+mlir::Value buildSquareSum(mlir::OpBuilder &b, mlir::Location loc,
+                           mlir::Value value);
+
+/// The direction `u` of a matrix, made orthogonal as `rule` of its optimizer says.
+mlir::Value orthogonalize(mlir::OpBuilder &b, mlir::Location loc, mlir::Value u,
+                          mlir::DictionaryAttr rule);
+
 /// Scalars that the update of one element depends on.
 struct UpdateElement {
   mlir::Value parameter, gradient;       // as stored, in the compute type
@@ -41,7 +84,8 @@ struct UpdateElement {
   llvm::SmallVector<mlir::Value> hyper;  // f64
   mlir::Value average, decay;            // as parameter, f64; null: no average
   mlir::Value parameterNorm, directionNorm; // as parameter; for a second region
-  nn::RandomCounter random;              // null index: rounded to the nearest
+  mlir::Value direction;    // made before of the whole matrix, or null
+  nn::RandomCounter random; // null index: rounded to the nearest
   llvm::SmallVector<mlir::Value> copies; // in arenas of copies, before
 };
 

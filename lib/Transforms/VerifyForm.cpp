@@ -43,9 +43,11 @@ static LogicalResult verifySource(ModuleOp module) {
     }
     auto step = dyn_cast<StepOp>(op);
     auto eval = dyn_cast<EvalOp>(op);
-    if ((step && step.getOver()) || (eval && eval.getOutputSplits())) {
+    bool hasSplits =
+        (step && step.getOutputSplits()) || (eval && eval.getOutputSplits());
+    if ((step && step.getOver()) || hasSplits) {
       op->emitOpError("expects no ")
-          << (step ? "over" : "output_splits")
+          << (hasSplits ? "output_splits" : "over")
           << " in a source, which train-partition sets";
       return WalkResult::interrupt();
     }
@@ -78,18 +80,19 @@ static LogicalResult verifyGradients(ModuleOp module) {
     if ((optimizer && optimizer.getKind()) || (schedule && schedule.getKind()))
       return op.emitOpError("expects a region in form 1");
   }
-  StepOp step = getStep(module);
-  if (!step)
+  if (!getStep(module))
     return failure();
-  DenseMap<StringAttr, int64_t> stored;
-  for (auto store : step.getBody().getOps<StoreGradientOp>())
-    ++stored[store.getParamAttr().getAttr()];
-  for (auto param : module.getOps<ParamOp>()) {
-    int64_t expected = param.getFrozen() ? 0 : 1;
-    int64_t found = stored.lookup(param.getSymNameAttr());
-    if (found != expected)
-      return param.emitOpError("expects ")
-             << expected << " stored gradients in form 1, got " << found;
+  for (auto step : module.getOps<StepOp>()) {
+    DenseMap<StringAttr, int64_t> stored;
+    for (auto store : step.getBody().getOps<StoreGradientOp>())
+      ++stored[store.getParamAttr().getAttr()];
+    for (auto param : module.getOps<ParamOp>()) {
+      int64_t expected = step.trains(param) ? 1 : 0;
+      int64_t found = stored.lookup(param.getSymNameAttr());
+      if (found != expected)
+        return param.emitOpError("expects ")
+               << expected << " stored gradients in form 1, got " << found;
+    }
   }
   return success();
 }
@@ -122,9 +125,26 @@ static LogicalResult verifyStorage(Block &block) {
   return success();
 }
 
+static LogicalResult verifyPlan(StepOp step) {
+  if (!llvm::hasSingleElement(step.getBody().getOps<WindowEndOp>()))
+    return step.emitOpError("expects one train.window_end in form 2");
+  WindowEndOp end = *step.getBody().getOps<WindowEndOp>().begin();
+  auto microEnds = step.getBody().getOps<MicroEndOp>();
+  if (!microEnds.empty() && (!llvm::hasSingleElement(microEnds) ||
+                             end->isBeforeInBlock(*microEnds.begin())))
+    return step.emitOpError(
+        "expects one train.micro_end at most, before train.window_end");
+  auto branches = step.getBody().getOps<scf::IfOp>();
+  bool single = llvm::hasSingleElement(branches);
+  if (step.getAccumulate() == 1 ? !single && !branches.empty() : !single)
+    return step.emitOpError("expects one conditional region in form 2 for "
+                            "windows of ")
+           << step.getAccumulate() << "; run train-gradient-merge";
+  return verifyStorage(step.getBody().front());
+}
+
 static LogicalResult verifyPlan(ModuleOp module) {
-  StepOp step = getStep(module);
-  if (!step)
+  if (!getStep(module))
     return failure();
   SymbolTable symbols(module);
   WalkResult result = module.walk([&](Operation *op) {
@@ -150,21 +170,10 @@ static LogicalResult verifyPlan(ModuleOp module) {
   });
   if (result.wasInterrupted())
     return failure();
-  if (!llvm::hasSingleElement(step.getBody().getOps<WindowEndOp>()))
-    return step.emitOpError("expects one train.window_end in form 2");
-  WindowEndOp end = *step.getBody().getOps<WindowEndOp>().begin();
-  auto microEnds = step.getBody().getOps<MicroEndOp>();
-  if (!microEnds.empty() && (!llvm::hasSingleElement(microEnds) ||
-                             end->isBeforeInBlock(*microEnds.begin())))
-    return step.emitOpError(
-        "expects one train.micro_end at most, before train.window_end");
-  auto branches = step.getBody().getOps<scf::IfOp>();
-  bool single = llvm::hasSingleElement(branches);
-  if (step.getAccumulate() == 1 ? !single && !branches.empty() : !single)
-    return step.emitOpError("expects one conditional region in form 2 for "
-                            "windows of ")
-           << step.getAccumulate() << "; run train-gradient-merge";
-  return verifyStorage(step.getBody().front());
+  for (auto step : module.getOps<StepOp>())
+    if (failed(verifyPlan(step)))
+      return failure();
+  return success();
 }
 
 /// The slice that a result's place names, or null.
@@ -221,23 +230,25 @@ static DenseSet<Attribute> findWritten(ListOp list) {
   return written;
 }
 
-/// Checks that commands of a step write every parameter that is trained, and its states,
+/// Checks that commands of a step write every parameter that it trains, and its states,
 /// once per update, and its gradient in every micro-step: that is what a step is for,
-/// though no command may use it.
-static LogicalResult verifyWriters(ModuleOp module) {
+/// though no command may use it. What steps share is in lists of `first`.
+static LogicalResult verifyWriters(ModuleOp module, StringRef step,
+                                   StringRef first) {
   DenseMap<StringAttr, ListOp> lists; // of the step, by kind
   DenseMap<StringAttr, DenseSet<Attribute>> written;
   Builder b(module.getContext());
-  for (auto apply : module.getOps<ListOp>()) {
-    if (apply.getKind() != "apply")
+  for (auto list : module.getOps<ListOp>()) {
+    bool isShared = list.getKind() == "apply" || list.getKind() == "merge";
+    if (list.getEntry() != (isShared ? first : step))
       continue;
-    for (auto list : module.getOps<ListOp>())
-      if (list.getEntry() == apply.getEntry()) {
-        lists[list.getKindAttr()] = list;
-        written[list.getKindAttr()] = findWritten(list);
-      }
+    lists[list.getKindAttr()] = list;
+    written[list.getKindAttr()] = findWritten(list);
   }
   SymbolTable symbols(module);
+  StringAttr window;
+  if (auto op = symbols.lookup<StepOp>(first))
+    window = getWindow(op);
   for (auto arena : module.getOps<ArenaOp>()) {
     StringRef role = arena.getRole();
     bool isGradient = role == "gradients" || role == "merged gradients";
@@ -246,7 +257,7 @@ static LogicalResult verifyWriters(ModuleOp module) {
     auto whole = SymbolRefAttr::get(arena.getSymNameAttr());
     for (auto name : arena.getSlices().getAsRange<FlatSymbolRefAttr>()) {
       auto param = symbols.lookup<ParamOp>(name.getValue());
-      if (!param || param.getFrozen())
+      if (!param || param.getFrozen() || param.getWindowAttr() != window)
         continue;
       SymbolRefAttr slice =
           sliceRef(b.getContext(), arena.getSymName(), name.getValue());
@@ -286,7 +297,19 @@ static LogicalResult verifyCommands(ModuleOp module) {
         failed(verifyReads(list)) || failed(verifyPlaces(list, symbols)))
       return failure();
   }
-  return verifyWriters(module);
+  for (auto apply : module.getOps<ListOp>()) {
+    if (apply.getKind() != "apply")
+      continue;
+    llvm::SetVector<StringRef> steps;
+    steps.insert(apply.getEntry());
+    for (auto step : module.getOps<StepOp>())
+      if (getFirstOfWindow(step).getSymName() == apply.getEntry())
+        steps.insert(step.getSymName());
+    for (StringRef step : steps)
+      if (failed(verifyWriters(module, step, apply.getEntry())))
+        return failure();
+  }
+  return success();
 }
 
 static LogicalResult verifyTarget(ModuleOp module) {

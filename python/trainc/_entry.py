@@ -44,10 +44,11 @@ class EntryPoint:
     def __init__(self, trainer: Trainer, name: str):
         self.trainer, self.name, self.index = trainer, name, trainer.entries[name]
         entry = trainer.descriptor.entries[self.index]
-        self.is_eval, self.accumulate = entry.kind == EVAL, entry.accumulate
+        self.is_eval, self.accumulate, self.window = entry.kind == EVAL, entry.accumulate, entry.window
         self.inputs = [Input(port, i) for i, port in enumerate(entry.inputs[:entry.num_inputs])]
         self.outputs = [Port(port) for port in entry.outputs[:entry.num_outputs]]
         self._batch, self._constants = None, {}
+        self._names = [port.name for port in self.inputs]
         self._bind_input, self._handle = trainer.runtime.library.trainc_bind_input, trainer.trainer
 
     def __str__(self):
@@ -72,9 +73,16 @@ class EntryPoint:
                         continue
             self._bind(port, value)
 
+    def fits(self, inputs: tuple, named: dict) -> bool:
+        """Whether every input is given and has the entry's shape."""
+        given = dict(zip(self._names, inputs))
+        given.update(named)
+        return all(getattr(given.get(port.name), "shape", None) == port.shape for port in self.inputs)
+
     def expect(self, names: Sequence[str], constants: Mapping[str, Any]) -> None:
         """Of what a batch consists, in its order. What is no input may be given, too: a constant as it is here, all else is not read."""
-        self._batch = None if list(names) == [port.name for port in self.inputs] else list(names)
+        self._names = list(names)
+        self._batch = None if self._names == [port.name for port in self.inputs] else self._names
         self._constants = dict(constants)
 
     def _of_batch(self, inputs, named):

@@ -21,7 +21,7 @@ COMM_NO_WINDOW = 1  # a flag of communicators
 TRAINER_NO_INIT, TRAINER_PIN_THREADS, TRAINER_NO_GRAPHS = 1, 2, 4
 (UPDATE, MICRO_STEP, LOSS_SUM, WEIGHT_SUM, MICRO_LOSS, MICRO_WEIGHT, GRAD_NORM, CLIP_FACTOR, FINITE, SKIPPED,
  LOSS_SCALE) = range(11)  # trainc_fixed_scalar
-STOP = 16
+STOP, FIXED_SCALARS = 16, 17  # the last one, and how many a window has
 
 
 def _structure(name, fields):
@@ -33,7 +33,7 @@ Port = _structure("Port", [(c_char_p, "name"), (c_uint32, "dtype rank"), (POINTE
                            (c_uint64, "bytes"), (POINTER(c_uint64), "splits")])
 List = _structure("List", [(c_uint64, "count"), (c_void_p, "commands")])
 Entry = _structure("Entry", [(c_char_p, "name"),
-                             (c_uint32, "kind accumulate num_inputs num_outputs num_checks reserved"),
+                             (c_uint32, "kind accumulate num_inputs num_outputs num_checks window"),
                              (POINTER(Port), "inputs outputs"), (c_void_p, "checks"), (List * 3, "lists"),
                              (c_uint64, "workspace_bytes")])
 Tensor = _structure("Tensor", [(c_char_p, "name state"), (c_uint32, "role dtype rank arena"),
@@ -46,7 +46,7 @@ Descriptor = _structure("Descriptor", [
     (c_uint64, "magic"), (c_uint32, "abi_version size"), (c_char_p, "name compiler triple cpu features"),
     (c_uint64, "plan_hash state_hash schedule_hash"),
     (c_uint32, "num_arenas num_tensors num_scalars num_groups num_entries num_kernels scalar_arena workspace_arena"
-               " num_axes reserved"),
+               " num_axes num_windows"),
     (c_void_p, "arenas"), (POINTER(Tensor), "tensors"), (POINTER(Scalar), "scalars"), (POINTER(c_char_p), "groups"),
     (POINTER(Entry), "entries"), (c_void_p, "kernels functions"), (POINTER(Axis), "axes"),
     (c_uint32, "target num_images"), (c_void_p, "images next")])

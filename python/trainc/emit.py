@@ -53,7 +53,7 @@ class Value:
 
 def symbol(name: str) -> str:
     """A symbol reference; quoted if the name needs it."""
-    plain = name and (name[0].isalpha() or name[0] == "_") and all(c.isalnum() or c in "_.$-" for c in name)
+    plain = name and (name[0].isalpha() or name[0] == "_") and all(c.isalnum() or c in "_.$" for c in name)
     return "@" + (name if plain and name.isascii() else quoted(name))
 
 
@@ -90,6 +90,11 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
     return tuple(out)
 
 
+def _is_leaf(line: str) -> bool:
+    """Whether a line is one that `once` has written."""
+    return line.partition(" = ")[2].startswith(("train.read ", "nn.constant ", "nn.iota "))
+
+
 def compute_type(dtype: str) -> str:
     """What narrow types are computed in."""
     return "f32" if dtype in ("bf16", "f16") else dtype
@@ -97,12 +102,16 @@ def compute_type(dtype: str) -> str:
 
 @dataclass
 class Builder:
-    """The body of an entry. `location` ("file", line) is put on what is written next."""
+    """The body of an entry. `location` ("file", line) is put on what is written next; what is written with a `region`, any
+    number, is computed again for the gradients, with all that has the same one."""
 
     lines: list[str] = field(default_factory=list)
     location: tuple[str, int] | None = None
+    region: int | None = None
     indent: str = "  "
     _next: int = 0
+    _regions: list[int | None] = field(default_factory=list)  # of lines
+    _types: dict[str, Type] = field(default_factory=dict)  # of values
     _made: dict[str, Value] = field(default_factory=dict)
     _moved: dict[str, tuple[Value, tuple[int, ...]]] = field(default_factory=dict)  # of transposes: operand, permutation
     _reshaped: dict[str, Value] = field(default_factory=dict)  # of reshapes: operand
@@ -116,31 +125,59 @@ class Builder:
     def write(self, line: str) -> None:
         at = f' loc({quoted(self.location[0])}:{self.location[1]}:1)' if self.location else ""
         self.lines.append(f"{self.indent}{line}{at}")
+        self._regions.append(self.region)
 
     def op(self, text: str, results: Sequence[Type]) -> tuple[Value, ...]:
         """Writes an operation with these results."""
         values = tuple(Value(self.name(), t) for t in results)
+        self._types.update((v.name, v.type) for v in values)
         self.write(f"{', '.join(v.name for v in values)} = {text}")
         return values
 
     def body(self) -> list[str]:
-        """The lines without operations whose results nothing uses."""
+        """The lines without operations whose results nothing uses; those of a region inside a train.recompute."""
         used: set[str] = set()
-        kept: list[str] = []
-        for line in reversed(self.lines):
+        kept: list[tuple[str, int | None]] = []
+        for line, region in zip(reversed(self.lines), reversed(self._regions)):
             results, equals, text = line.partition(" = ")
             if not equals or not used.isdisjoint(_NAMES.findall(results)):
                 used.update(_NAMES.findall(text if equals else line))
-                kept.append(line)
-        return kept[::-1]
+                kept.append((line, region))
+        kept.reverse()
+        body: list[str] = []
+        while kept:
+            region = kept[0][1]
+            if region is None:
+                body.append(kept.pop(0)[0])
+                continue
+            # Leaves in between were made with it and stand before it.
+            count = next((i for i, (line, r) in enumerate(kept) if r != region and not _is_leaf(line)), len(kept))
+            count = 1 + max(i for i, (_, r) in enumerate(kept[:count]) if r == region)
+            body += [line for line, r in kept[:count] if r != region]
+            body += self._recomputed([line for line, r in kept[:count] if r == region], kept[count:])
+            kept = kept[count:]
+        return body
+
+    def _recomputed(self, lines: Sequence[str], rest: Sequence[tuple[str, int | None]]) -> list[str]:
+        """A train.recompute of the lines; its results are what the rest uses, which have other names inside."""
+        later = {name for line, _ in rest for name in _NAMES.findall(line)}
+        results = [name for line in lines for name in _NAMES.findall(line.partition(" = ")[0]) if name in later]
+        if not results:
+            return list(lines)
+        types = ", ".join(str(self._types[name]) for name in results)
+        inside = [_NAMES.sub(lambda m: f"%inner.{m[0][1:]}" if m[0] in results else m[0], line) for line in lines]
+        return [f"{self.indent}{', '.join(results)} = train.recompute -> {types} {{", *(self.indent + line for line in inside),
+                f"{self.indent * 2}train.yield {', '.join('%inner.' + name[1:] for name in results)} : {types}", f"{self.indent}}}"]
 
     def one(self, text: str, shape: Sequence[int], dtype: str) -> Value:
         return self.op(text, [Type(tuple(shape), dtype)])[0]
 
     def once(self, text: str, shape: Sequence[int], dtype: str) -> Value:
-        """The same for an operation that has the same result wherever it stands."""
+        """The same for an operation that has the same result wherever it stands, in no region."""
         if text not in self._made:
+            region, self.region = self.region, None
             self._made[text] = self.one(text, shape, dtype)
+            self.region = region
         return self._made[text]
 
     # Leaves.
@@ -270,6 +307,12 @@ class Builder:
         shape = [1 if i == dim else n for i, n in enumerate(x.shape) if keep or i != dim]
         return self.one(f"nn.argmax {x.name} dim {dim}{' keep' * keep} : {x.type}", shape, "i32")
 
+    def sort(self, x: Value, dim: int, descending: bool = False) -> tuple[Value, Value]:
+        """Values in order and their indices, i32; stable, a NaN is the largest."""
+        places = Type(x.shape, "i32")
+        values, indices, _ = self.op(f"nn.sort {x.name} dim {dim}{' descending' * descending} : {x.type}", [x.type, places, places])
+        return values, indices
+
     def softmax(self, x: Value, dim: int, log: bool = False) -> Value:
         return self.one(f"nn.{'log_' * log}softmax {x.name} dim {dim} : {x.type}", x.shape, x.dtype)
 
@@ -299,10 +342,14 @@ class Builder:
         return self.op(f"nn.batch_norm {names}{' training' * training} {attributes} : {types}",
                        [x.type, operands[2].type, operands[3].type])
 
-    def attention(self, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, scale: float | None) -> Value:
-        """q is [B, Tq, H, D], k and v are [B, Tk, Hk, D]."""
-        words = (f" mask {mask.name}" if mask else "") + " causal" * causal
+    def attention(self, q: Value, k: Value, v: Value, mask: Value | None, causal: bool, scale: float | None,
+                  dropout: float = 0.0, window: int | None = None, segments: Value | None = None) -> Value:
+        """q is [B, Tq, H, D], k and v are [B, Tk, Hk, D]; probabilities are dropped out at a rate, a causal query sees `window` keys,
+        and any the keys that have its number in `segments`, [B, T]."""
+        words = (f" mask {mask.name}" if mask else "") + (f" segments({segments.name} : {segments.type})" if segments else "") + " causal" * causal
         words += f" scale {number(scale)}" if scale is not None else ""
+        words += f" window {window}" if window else ""
+        words += f" dropout {number(dropout)}" if dropout else ""
         types = ", ".join(str(t.type) for t in (q, k, mask) if t)
         b, t, h, _ = q.shape
         return self.op(f"nn.attention {q.name}, {k.name}, {v.name}{words} : {types}",
@@ -335,6 +382,10 @@ class Builder:
         scalar = Type((), compute_type(x.dtype))
         total, count = self.op(f"nn.{kind} {x.name}, {targets.name}{weighted}{attributes} : {types}", [scalar, scalar])
         return total, count
+
+    def random(self, distribution: str, shape: Sequence[int], dtype: str) -> Value:
+        """`uniform`, `normal` or `bernoulli p P`."""
+        return self.one(f"nn.random {distribution} : {Type(tuple(shape), dtype)}", shape, dtype)
 
     def dropout(self, x: Value, rate: float, site: int | None = None) -> Value:
         at = "" if site is None else f" site {site}"

@@ -29,18 +29,26 @@ class StepResult:
     and `window_weight` of the accumulation window so far or just closed, the others of the last update.
 
     On a GPU the numbers are waited for when the first of them is read; that must be before the next call of the step.
+    `outputs` are copied when they are first read, on all devices before the next call.
     """
 
-    __slots__ = ("_values", "_step", "_number")
+    __slots__ = ("_values", "_outputs", "_step", "_number")
 
     def __init__(self, values, step=None, number=0):
-        self._values, self._step, self._number = values, step, number
+        self._values, self._outputs, self._step, self._number = values, None, step, number
 
     def _get(self):
         if self._values is None:
             self._values = self._step._read_result(self._number)
-            self._step = None
         return self._values
+
+    @property
+    def outputs(self) -> dict:
+        """The step's outputs by name, of this micro-batch and the parameters before its update: torch tensors if an input is
+        one, else NumPy arrays; empty if it has none."""
+        if self._outputs is None:
+            self._outputs = self._step._read_outputs(self._number) if self._step else {}
+        return self._outputs
 
     @property
     def loss(self) -> float:
@@ -144,8 +152,9 @@ def _bytes_of(limit: int | str | None) -> int:
 class Step:
     """One training state of an artifact: parameters, optimizer states, and the threads that step them.
 
-    Calling it runs its first step entry on one batch: `step(x, y)` in the order of the entry's inputs, or by name,
-    `step(**batch)`. Inputs are NumPy arrays, torch tensors, or anything with `__dlpack__` or `__array_interface__`, of
+    Calling it runs its step on one batch: `step(x, y)` in the order of the entry's inputs, or by name, `step(**batch)`; of
+    several steps the one whose inputs have the batch's shapes. Those of steps that train different parameters are called by
+    name, `step.train("critic", x)`. Inputs are NumPy arrays, torch tensors, or anything with `__dlpack__` or `__array_interface__`, of
     the type and shape that the entry has. They are lent, not copied, and kept alive until others take their place;
     what is not dense, aligned and in native byte order is copied, with one warning. Nothing is cast.
 
@@ -157,6 +166,7 @@ class Step:
                  deadline: float = 0.0):
         self.path = os.fspath(path)
         self.exported_optimizer: Any = None
+        self.tied: Mapping[str, Sequence[str]] = {}  # other names of a tensor, by the step's
         if not os.path.exists(self.path):
             raise NotFoundError(f"there is no artifact {self.path}")
         self._trainer = Trainer(
@@ -166,7 +176,12 @@ class Step:
         t = self._trainer
         entries = [EntryPoint(t, name) for name in t.entries]
         self._evals = {e.name: e for e in entries if e.is_eval}
-        self._entry = next((e for e in entries if not e.is_eval), None)
+        self._steps = [e for e in entries if not e.is_eval]
+        self._entry = next(iter(self._steps), None)  # the last one that ran
+        self._windows: dict[str, list[EntryPoint]] = {}  # steps that train the same parameters, by the first one's name
+        for e in self._steps:
+            first = next(other for other in self._steps if other.window == e.window)
+            self._windows.setdefault(first.name, []).append(e)
         self._run = t.runtime.library.trainc_step
         self._tensors = {name: i for (role, name, _), i in t.tensors.items() if role in ("parameter", "buffer")}
         for (role, name, _), i in t.tensors.items():  # of a frozen parameter there is a compute copy only
@@ -191,19 +206,54 @@ class Step:
 
     def __call__(self, *inputs: Any, **named: Any) -> StepResult:
         """One micro-batch; the update too, if it closes the accumulation window."""
+        if len(self._windows) > 1:
+            raise InvalidArgumentError(f"{self.path} has steps that train different parameters, {', '.join(self._windows)}: "
+                                       "call one by step.train(name, ...)")
+        return self._micro_step(self._steps, inputs, named)
+
+    def train(self, name: str, /, *inputs: Any, **named: Any) -> StepResult:
+        """As a call of the step, by the name that it has among those that train different parameters: each has counters, an
+        accumulation window, a clip and a loss scale of its own."""
+        if name not in self._windows:
+            raise NotFoundError(f"{self.path} has no step {name}: expected {', '.join(self._windows) or 'none'}")
+        return self._micro_step(self._windows[name], inputs, named)
+
+    def _micro_step(self, steps, inputs, named):
+        """One of `steps`, that of the inputs' shapes if there are several."""
         trainer, entry = self._trainer, self._entry
         with trainer.lock:
             if not trainer.trainer:
                 raise trainer.closed_error()
             if entry is None:
                 raise NotFoundError(f"{self.path} has no step")
+            if len(self._steps) > 1 and not (entry in steps and entry.fits(inputs, named)):
+                entry = self._entry = self._step_of(steps, inputs, named)
             entry.bind(inputs, named)
             values = None if self._lazy else _runtime.StepResult()
             self._number += 1
             status = self._run(trainer.trainer, entry.index, values)
             if status:
                 raise trainer.runtime.error(status)
-            return StepResult(values, self, self._number) if self._lazy else StepResult(values)
+            return StepResult(values, self, self._number) if self._lazy or entry.outputs else StepResult(values)
+
+    def _step_of(self, steps, inputs, named):
+        """The one of the inputs' shapes."""
+        if len(steps) == 1:
+            return steps[0]
+        for entry in steps:
+            if entry.fits(inputs, named):
+                return entry
+        shapes = [str(tuple(v.shape)) if hasattr(v, "shape") else type(v).__name__ for v in (*inputs, *named.values())]
+        raise InvalidArgumentError(f"no step takes inputs of shapes {', '.join(shapes)}: expected those of one of "
+                                   f"{'; '.join(map(str, steps))}")
+
+    def _read_outputs(self, number):
+        """Those of call `number`, of which only the last one's are there."""
+        with self._trainer.lock:
+            if number != self._number:
+                raise InvalidArgumentError("outputs of a step are read before the next call that changes the state: got a result "
+                                           "whose outputs were not")
+            return self._entry.read_outputs()
 
     def _read_result(self, number):
         """The result of call `number` from the scalars, which are of the last one."""
@@ -212,7 +262,11 @@ class Step:
             if number != self._number:
                 raise InvalidArgumentError("on a GPU the result of a step is read before the next call that changes "
                                            "the state: got a result that was not")
-            at = trainer.scalar_at
+            first = self._entry.window * _runtime.FIXED_SCALARS
+
+            def at(fixed):
+                return trainer.scalar_at(first + fixed)
+
             values = _runtime.StepResult(
                 weight=at(_runtime.MICRO_WEIGHT), window_weight=at(_runtime.WEIGHT_SUM),
                 grad_norm=at(_runtime.GRAD_NORM), clip_factor=at(_runtime.CLIP_FACTOR),
@@ -243,13 +297,14 @@ class Step:
     def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}) -> None:
         """Says of what batches for an entry consist, in their order: names that are no inputs may then be given, too. Those in
         `constants` must have these values, the others are not read."""
-        found = self._evals.get(entry) or self._entry
-        if found is None or found.name != entry:
+        found = {e.name: e for e in (*self._steps, *self._evals.values())}
+        if entry not in found:
             raise NotFoundError(f"{self.path} has no entry {entry}")
-        found.expect(names, constants)
+        found[entry].expect(names, constants)
 
     def flush(self) -> StepResult:
-        """Closes an open accumulation window: the update runs with what it has. Without one, `closed` is False."""
+        """Closes all open accumulation windows: their updates run with what they have. The result is that of the last one;
+        without any, `closed` is False."""
         values = _runtime.StepResult()
         with self._trainer.lock:
             self._number += 1
@@ -276,9 +331,10 @@ class Step:
         Floating types convert into each other (to nearest even), all others only to themselves. Shapes that differ,
         and with `strict` names that one side lacks, are a MismatchError that lists them all; nothing has changed then.
         """
+        state, wrong = self._without_ties(state)
         missing = [name for name in self._tensors if name not in state]
         unexpected = [name for name in state if name not in self._tensors]
-        wrong, views = [], {}
+        views = {}
         for name, i in self._tensors.items():
             if name in state:
                 try:
@@ -293,6 +349,19 @@ class Step:
             for i, v in views.items():
                 self._write(i, v)
         return LoadResult(missing, unexpected)
+
+    def _without_ties(self, state: Mapping[str, Any]) -> tuple[dict, list]:
+        """The state with one name for each tensor, and what is wrong: names of one tensor that have two values."""
+        state, wrong = dict(state), []
+        for name, others in self.tied.items():
+            for other in others:
+                if other not in state:
+                    continue
+                value = state.pop(other)
+                first = state.setdefault(name, value)
+                if first is not value and not bool((first == value).all()):
+                    wrong.append(f"{other} and {name} are one tensor, but have two values")
+        return state, wrong
 
     def read(self, name: str, state: str | None = None, as_torch: bool = False):
         """A copy of a parameter or buffer, or of its optimizer state `state`, such as "mu"."""
@@ -441,7 +510,7 @@ class Step:
             trainer.call("trainc_memory_report", byref(text))
             lines = [f"{self.path}: {d.name.decode()} by {d.compiler.decode()} for {d.cpu.decode()}, "
                      f"on {self.device}, {self.threads} threads, rank {self.rank} of {self.ranks}"]
-            for entry in filter(None, (self._entry, *self._evals.values())):
+            for entry in (*self._steps, *self._evals.values()):
                 counts = [entry_list.count for entry_list in d.entries[entry.index].lists]
                 lines.append(f"eval {entry}: {counts[0]} commands" if entry.is_eval else
                              f"step {entry}: {counts[0]} commands for the first of {entry.accumulate} micro-batches, "

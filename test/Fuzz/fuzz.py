@@ -118,10 +118,11 @@ class Job:
             outcome, message = self.compiler.ask(f"compile {path} {variants[variant]} {variant}")
             if outcome != "ok":
                 return outcome, f"{variant}: {message}"
-        tolerance = (0.05 if module.narrow else 1e-10 if module.f64 else 2e-4) if module.own_order else None
+        tolerance, rounding = (0.05, 2**-8) if module.narrow else (1e-10, 2**-52) if module.f64 else (2e-4, 2**-23)
         job = os.path.join(self.folder, "job.json")
         with open(job, "w") as f:
-            json.dump({"variants": variants, "inputs": module.inputs, "tolerance": tolerance, "seed": number}, f)
+            json.dump({"variants": variants, "inputs": module.inputs, "seed": number,
+                       "tolerance": tolerance if module.own_order else None, "rounding": rounding}, f)
         answer = self.runner.ask(job)
         for library in variants.values():
             os.remove(library)

@@ -14,6 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 
 from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
+from oracle.philox import dropout  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 RATE, SHAPE, SEED, ACCUMULATE = 0.25, (7, 13), (1 << 40) + 3, 2
@@ -39,25 +40,8 @@ train.eval @eval() -> ("w") {{
 """
 
 
-def philox(counter, key):
-    """Philox4x32-10 on arrays of numbers below 2^32."""
-    c, (k0, k1) = counter, key
-    low, shift = 0xFFFFFFFF, np.uint64(32)
-    for _ in range(10):
-        p0, p1 = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
-        c = [(p1 >> shift) ^ c[1] ^ np.uint64(k0), p1 & np.uint64(low),
-             (p0 >> shift) ^ c[3] ^ np.uint64(k1), p0 & np.uint64(low)]
-        k0, k1 = (k0 + 0x9E3779B9) & low, (k1 + 0xBB67AE85) & low
-    return c
-
-
 def mask(site, update, micro_step):
-    i = np.arange(np.prod(SHAPE), dtype=np.uint64)
-    zeros = np.zeros_like(i)
-    words = philox([i // np.uint64(4), zeros, zeros + np.uint64(update), zeros + np.uint64(micro_step)],
-                   (SEED & 0xFFFFFFFF, (SEED >> 32) ^ site))
-    word = np.choose((i % np.uint64(4)).astype(int), words)
-    return (word >= int(RATE * 2**32 + 0.5)).reshape(SHAPE) * np.float32(1 / (1 - RATE))
+    return dropout(SHAPE, RATE, SEED, site, update, micro_step)
 
 
 def main():

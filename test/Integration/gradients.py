@@ -40,10 +40,9 @@ NUMPY = {"f64": np.float64, "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16"
 LOSSES = {"cross_entropy", "linear_cross_entropy", "bce_with_logits", "mse"}
 SMALL = 1500
 STEP = 1e-3  # of the differences; their error is of fourth order
-# Ops without a gradient, those that only gradients themselves are made of, and dropout, which is the identity in the evals
-# that differences are taken of (dropout.py tests its draws and its gradient).
+# Ops without a gradient, those that only gradients themselves are made of, and those that draw (dropout.py, draws.py).
 NOT_DIFFERENTIABLE = {"and", "or", "not", "compare", "argmax", "constant", "iota", "map", "yield", "im2col",
-                      "col2im", "conv2d_weight_parts", "rotate_pairs", "dropout"}
+                      "col2im", "conv2d_weight_parts", "rotate_pairs", "dropout", "random"}
 
 
 def is_parameter(operand):

@@ -26,7 +26,7 @@ sys.path[:0] = [os.path.join(ROOT, *folder) for folder in
 
 import valid  # noqa: E402
 from common import RUNTIME_LIBRARY, Failed, compile_module, generate, run, tool  # noqa: E402
-from side_by_side import Mesh, entries, evaluation, parse_inputs  # noqa: E402
+from side_by_side import Mesh, entries, evaluation, output_names, parse_inputs  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 TOLERANCE = 1e-12
@@ -158,8 +158,9 @@ def values(rng, shape, element, bound):
 
 
 def without_dropout(head, body):
-    """An evaluation has no dropout, which becomes its operand."""
-    return head, [re.sub(r"nn\.dropout (%\S+) .* : (\S+)", r"nn.stop_gradient \1 : \2", s) for s in body]
+    """An evaluation has no dropout, which becomes its operand, and none inside attention."""
+    body = [re.sub(r"nn\.dropout (%\S+) .* : (\S+)", r"nn.stop_gradient \1 : \2", s) for s in body]
+    return head, [re.sub(r"(nn\.\w*attention.*) dropout \S+ site \d+", r"\1", s) for s in body]
 
 
 def compare(what, got, want, largest=0.0):
@@ -188,12 +189,12 @@ def join(outputs, split, mesh):
     return whole
 
 
-def output_splits(head, name, number, rank):
-    """The axes of each dimension of output `number`."""
-    match = re.search(r"output_splits = (\[.*\])\}? *\{?", head)
+def output_splits(head, name, rank):
+    """The axes of each dimension of an output."""
+    match = re.search(r"output_splits = (\[.*\])", head)
     if not match:
         return [[]] * rank
-    text = re.sub(r'"', "", match[1])
+    text = match[1].replace('"', "")
     depth, parts, start = 0, [], 0
     for i, c in enumerate(text):
         depth += (c == "[") - (c == "]")
@@ -201,6 +202,9 @@ def output_splits(head, name, number, rank):
             start = i
         if depth == 1 and c == "]":
             parts.append(text[start:i + 1])
+        if depth == 0:
+            break
+    number = output_names(head).index(name)
     axes = [[a for a in part.split(", ") if a] for part in re.findall(r"\[([^][]*)\]", parts[number][1:-1])]
     return axes + [[]] * (rank - len(axes))
 
@@ -233,12 +237,12 @@ def check(name, text, axes, folder, bounds=None):
             largest = max([np.nanmax(np.abs(v), initial=0) for n, v in want.items() if n.startswith("grad.")],
                           default=0)
             largest = max(largest, 1e-3 * np.nan_to_num(np.abs(want.get("loss", 0)), posinf=0))
-            for number, n in enumerate(names):
+            for n in names:
                 if n in have:
                     value = have[n]
                 else:
                     each = [have[f"{n}@{rank}"] for rank in range(len(mesh.ranks))]
-                    value = join(each, output_splits(head, n, number, each[0].ndim) if not n.startswith("buffer.")
+                    value = join(each, output_splits(head, n, each[0].ndim) if not n.startswith("buffer.")
                                  else [[]] * each[0].ndim, mesh)
                 worst = max(worst, compare(f"{name} {axes}: {n} of {entry}", value, want[n],
                                            largest if n.startswith("grad.") else 0.0))

@@ -298,20 +298,28 @@ def dropout_data():
     return [dict(x=2.0 ** np.arange(16, dtype="f4").reshape(16, 1, 1))] * (2 * K)
 
 
+def by_random(text):
+    """The same with nn.random in place of nn.dropout."""
+    return re.sub(r"%(\w) = nn.dropout (%\w) rate 0.5 : (\S+)",
+                  r"%\1\1 = nn.random bernoulli p 0.5 : \3\n  %\1 = nn.mul \2, %\1\1 : \3, \3", text)
+
+
 def check_dropout(folder):
     """The gradient of @w is the sum of the masks times powers of two: it has all bits of the masks."""
-    data = dropout_data()
-    one, = run(lambda rank: record(rank, data)[0], compiled(DROPOUT, folder), 1)
-    bad = check("dropout: not all or nothing", len(np.unique(one[K - 1, "parameter", "w", None])) > 20)
-    for ranks in 2, 4:
-        for options in (("none",), ("optimizer",), ("optimizer", EACH), ("parameters",)):
-            results = run(lambda rank: record(rank, data)[0], compiled(DROPOUT, folder, dict(data=ranks), *options), ranks)
-            bad += check(f"dropout: masks of 1 and of {ranks} ranks, {' '.join(options)}", all(same(r, one) for r in results))
-    one, = run(lambda rank: record(rank, data)[0], compiled(DROPOUT_IN_PARTS, folder), 1)
-    for mesh in (dict(model=2), dict(data=2, model=2), dict(model=4), dict(host=2, data=2, model=2)):
-        results = run(lambda rank: record(rank, data)[0], compiled(DROPOUT_IN_PARTS, folder, mesh), int(np.prod(list(mesh.values()))),
-                      alike=mesh["model"])
-        bad += check(f"dropout: masks of 1 and of {mesh}", all(same(r, one) for r in results))
+    data, bad = dropout_data(), 0
+    for what, edit in (("dropout", str), ("random", by_random)):
+        text, in_parts = edit(DROPOUT), edit(DROPOUT_IN_PARTS)
+        one, = run(lambda rank: record(rank, data)[0], compiled(text, folder), 1)
+        bad += check(f"{what}: not all or nothing", len(np.unique(one[K - 1, "parameter", "w", None])) > 20)
+        for ranks in 2, 4:
+            for options in (("none",), ("optimizer",), ("optimizer", EACH), ("parameters",)):
+                results = run(lambda rank: record(rank, data)[0], compiled(text, folder, dict(data=ranks), *options), ranks)
+                bad += check(f"{what}: masks of 1 and of {ranks} ranks, {' '.join(options)}", all(same(r, one) for r in results))
+        one, = run(lambda rank: record(rank, data)[0], compiled(in_parts, folder), 1)
+        for mesh in (dict(model=2), dict(data=2, model=2), dict(model=4), dict(host=2, data=2, model=2)):
+            results = run(lambda rank: record(rank, data)[0], compiled(in_parts, folder, mesh), int(np.prod(list(mesh.values()))),
+                          alike=mesh["model"])
+            bad += check(f"{what}: masks of 1 and of {mesh}", all(same(r, one) for r in results))
     return bad
 
 

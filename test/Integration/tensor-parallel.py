@@ -25,11 +25,11 @@ WAYS = [("--shard=none",), ("--shard=optimizer",), ("--shard=gradients",), ("--s
         ("--shard=none", "--disable-pass=train-hoist-casts,train-coalesce")]
 # Name, generator, options, the most ranks that can divide it.
 MODELS = [("gpt", ["--batch", 4, "--layers", 2, "--width", 32, "--heads", 4, "--seq", 16, "--vocab", 64, "--context", 16,
-                   "--dropout", 0.1], 4),
+                   "--dropout", 0.1, "--attention-dropout", 0.2], 4),
           ("gpt", ["--batch", 4, "--layers", 1, "--width", 32, "--heads", 4, "--seq", 16, "--vocab", 65, "--context", 16,
                    "--dropout", 0.1, "--sequence-parallel", "--recompute"], 4),
-          ("llama", ["--batch", 4, "--layers", 1, "--width", 32, "--heads", 4, "--kv-heads", 2, "--seq", 16, "--vocab", 64],
-           2)]
+          ("llama", ["--batch", 4, "--layers", 1, "--width", 32, "--heads", 4, "--kv-heads", 2, "--seq", 16, "--vocab", 64,
+                     "--attention-dropout", 0.1], 2)]
 SHAPES = dict(x=((4, 16), "i"), y=((4, 16), "i"))
 
 

@@ -25,8 +25,9 @@ def imported(path):
         if isinstance(node, ast.Import):
             yield from (a.name.split(".")[0] for a in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.module.split(".")[0]
-            yield from (a.name for a in node.names if node.module == "rows")
+            module = node.module or "rows"  # from . import X: the modules beside it
+            yield module.split(".")[0]
+            yield from (a.name for a in node.names if module == "rows")
         elif isinstance(node, ast.Constant) and re.fullmatch(r"\w+\.py", str(node.value)):
             yield node.value[:-3]
 

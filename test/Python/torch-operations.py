@@ -42,17 +42,22 @@ CASES = {
         *((lambda x, f=f: f(positive(x)), S) for f in (torch.log, torch.sqrt, torch.rsqrt, torch.log2, torch.log10, torch.log1p)),
         (lambda x: torch.log1p(1e-9 * x) * 1e9 + torch.expm1(1e-9 * x) * 1e9, S), (lambda x: (x / 4).tan(), S), (lambda x: x.sign() * x + A.sgn(x) * x, S), (lambda x: x.abs(), S),
     ],
+    "whole numbers": [
+        (lambda x: x * (x.floor() + x.ceil() + (4 * x).round() + (3 * x).trunc()) + x.frac(), S), (lambda x: x * (torch.arange(12.0).view(3, 4) / 2 - 3).round(), S),
+        (lambda x, y: torch.remainder(3 * x, 0.7) + torch.remainder(x, y) + torch.fmod(3 * x, 0.7) + torch.fmod(x, y), S, S),
+        (lambda x, y: x * (torch.div(x, y, rounding_mode="floor") + torch.div(x, y, rounding_mode="trunc") + x.detach() // 0.3), S, S),
+    ],
     "activations": [
         *((lambda x, f=f: f(x), S) for f in (
             F.relu, F.silu, F.gelu, lambda x: F.gelu(x, approximate="tanh"), F.hardtanh, F.relu6, F.leaky_relu, F.elu, F.celu, F.selu,
             F.softplus, lambda x: F.softplus(x, 2.0, 0.3), F.logsigmoid, F.mish, lambda x: F.threshold(x, 0.2, 0.1), lambda x: F.glu(x, -1),
-            lambda x: A.hardtanh(x, -0.5, 0.3))),
+            F.hardsigmoid, F.hardswish, lambda x: A.hardtanh(x, -0.5, 0.3))),
         (lambda x, w: F.prelu(x, w), S, V), (lambda x, w: F.prelu(x, w), S, (1,)),
         (lambda x: x.clamp(-0.3, 0.4) + x.clamp(min=-0.2) + x.clamp_max(0.1) + x.clamp_min(-0.1), S),
         (lambda x, y: x.clamp(y - 1, y + 1) + torch.clamp_min(x, y) + torch.clamp_max(x, y), S, S),
     ],
-    # PyTorch computes these with constants in float32: a sixth, and celu's alpha and its inverse.
-    FLOAT32_INSIDE: [(F.hardsigmoid, S), (F.hardswish, S), (lambda x: F.celu(x, 0.7), S)],
+    # PyTorch computes celu's alpha and its inverse in float32.
+    FLOAT32_INSIDE: [(lambda x: F.celu(x, 0.7), S)],
     "logic": [
         (lambda x, y: torch.where(x > y, x, y) + torch.where((x < 0.1) & (y >= 0), x, 2.0) + torch.where((x <= 0) | ~(y > 0), 1.0, y), S, S),
         (lambda x, y: x * ((x == y) ^ (x != 3)).to(x.dtype) + x * torch.logical_xor(x > 0, y > 0) + torch.where(torch.logical_not(x > 0), 1.0, 2.0) * x, S, S),
@@ -82,6 +87,9 @@ CASES = {
         (lambda x: x.prod() + x.prod(1, keepdim=True), S), (lambda x: x.softmax(1) + x.log_softmax(0) + F.softmin(x, 1), S), (lambda x: x.logsumexp(1) + x.logsumexp((0, 1)), S),
         (lambda x: x.norm() + x.norm(dim=1) + torch.linalg.vector_norm(x, 1) + torch.linalg.vector_norm(x, float("inf"), 1), S), (lambda x: (0 * x).norm() + x.sum(), S),
         (lambda x: x.cumsum(1) * torch.arange(4.0) + x.cumsum(0), S), (lambda x: x * (x > 0).cumsum(1), S), (lambda x: x.topk(2, 1).values * torch.tensor([1.0, 3.0]), S),
+        (lambda x: x.sort(1).values * torch.arange(4.0) + torch.sort(x, stable=True, dim=0, descending=True).values * torch.arange(12.0).view(3, 4), S),
+        (lambda x: x * x.argsort(1) + x * x.argsort(0, descending=True) + x * torch.argsort(x, stable=True), S), (lambda x: x.topk(9, 0).values * torch.arange(9.0)[:, None], (11, 2)),
+        (lambda x: x.topk(9, largest=False).values * torch.arange(9.0), (2, 70)), (lambda x: x.sum() * torch.tensor(3.0).sort().values, S),
         (lambda x: A._softmax(x, 1, False) + A._log_softmax(x, 1, False) + A._safe_softmax(x, 1), S),
     ],
     "layers": [
@@ -104,6 +112,8 @@ CASES = {
         (lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 4), (5, 6)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.arange(30).view(5, 6) % 4 != 1), (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 4)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (2, 3, 5, 4), (2, 3, 5, 4), (2, 3, 5, 6)),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.ones(5, 5).bool().tril() & ~torch.ones(5, 5).bool().tril(-3)), *[(2, 3, 5, 4)] * 3),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.ones(5, 7).bool().tril(2) & ~torch.ones(5, 7).bool().tril(-1)), (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (2, 5, 4), (2, 6, 4), (2, 6, 4)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), (2, 4, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True, attn_mask=torch.zeros(5, 5)), (2, 4, 5, 4), (2, 2, 5, 4), (2, 2, 5, 3)),
@@ -149,6 +159,11 @@ CASES = {
         (lambda x: x.gather(1, torch.tensor([[0, 3], [1, 1]])) * 2, S), (lambda x: x.index_select(1, torch.tensor([3, 0, 0])), S), (lambda x: x[ids % 3] * 2 + x[:, ids].sum(), S),
         (lambda x: x[torch.tensor([0, -1]), torch.tensor([1, 2])], S), (lambda x: x[:, :, torch.tensor([0, 2]), torch.tensor([1, 1])], X4),
         (lambda x, y: x.scatter_add(1, torch.tensor([[0, 1], [3, 3]]), y), S, (2, 2)), (lambda x, y: x.index_add(0, torch.tensor([2, 0]), y, alpha=2), S, (2, 4)),
+        (lambda x, y: x.scatter(1, torch.tensor([[0, 2, 1], [3, 0, 1]]), y) * 2 + x.scatter(0, ids % 3, 2.5), S, (2, 3)), (lambda x: x.scatter(-1, torch.tensor([[1], [0], [3]]), 0.5), S),
+        *((lambda x, y, r=r, i=i: x.scatter_reduce(1, torch.tensor([[0, 2, 0], [3, 3, 1]]), y, r, include_self=i), S, (2, 3)) for r in ("sum", "prod", "mean", "amax", "amin") for i in (True, False)),
+        (lambda x, y: x.index_put((torch.tensor([0, 2, 1]),), y) + x.index_put((torch.tensor([0, 2, 0]),), y, accumulate=True), S, (3, 4)),
+        (lambda x, y: x.index_put((torch.tensor([0, 2]), torch.tensor([1, -1])), y) + A.index_put.default(x, [None, torch.tensor([[0, 2], [1, 1]])], y[:, None], True), S, (2,)),
+        (lambda x: x.index_put((x > 0,), torch.tensor(2.0)) + x.index_put((x[:, 0] > 0,), torch.tensor(2.0)), S),
         (lambda x: x @ F.one_hot(torch.tensor([1, 0, 3, 2]), 4).double(), S), (lambda x, y: torch.slice_scatter(x, y, 1, 1, 3) + torch.select_scatter(x, y[:, 0], 1, 0), S, (3, 2)),
         (lambda x, y: A.as_strided_scatter(x.detach(), y, [3], [5], 0) * x, S, (3,)),  # PyTorch's gradient of x is at the wrong places
     ],
@@ -177,7 +192,7 @@ class Integers(nn.Module):
 
     def forward(self, n):
         return (n % 3 + n % -3 + A.remainder(n, n - 5) + n // 3 + A.floor_divide(n, -2) + ((n > 1) & True) + ((n > 2) | False) + ((n < 3) ^ True) + torch.div(n, 2, rounding_mode="floor")
-                + torch.div(n, 2, rounding_mode="trunc") + F.one_hot(n.abs() % 4, 4).argmax(-1) + n.clamp(-2, 3) + n.abs() + n.sign()
+                + torch.div(n, 2, rounding_mode="trunc") + F.one_hot(n.abs() % 4, 4).argmax(-1) + n.clamp(-2, 3) + n.abs() + n.sign() + torch.fmod(n, 4)
                 + (n == 3) + (n > 2) + n.to(torch.int32)).double()
 
 
@@ -194,9 +209,12 @@ with n_exported.step() as step:
     torch.testing.assert_close(*step.eval("integers", n).values(), Integers()(n), rtol=0, atol=0)
 hit |= {operation for operation, _ in n_exported.log}
 
-# What torch.export replaces here before the rules see it; the last two draw at random and are in torch-traps.py.
+# What torch.export replaces here before the rules see it, and what draws at random, which is in torch-random.py.
 REPLACED = """broadcast_to.default chunk.default contiguous.default expand_as.default flatten.using_ints lift_fresh_copy.default narrow.default
-    reshape.default to.device to.dtype to.dtype_layout unflatten.int upsample_bilinear2d.default dropout.default bernoulli.p""".split()
+    reshape.default to.device to.dtype to.dtype_layout unflatten.int upsample_bilinear2d.default""".split()
+REPLACED += """dropout.default rand.default rand_like.default uniform.default randn.default randn.generator rand.generator randn_like.default normal_functional.default
+    normal.Tensor_float normal.Tensor_Tensor normal.float_Tensor normal.float_float bernoulli.p bernoulli.default exponential.default
+    randint.default randint_like.default randint.low randint_like.low_dtype""".split()
 missed = {str(operation) for operation in RULES} - hit
 assert missed == {f"aten.{name}" for name in REPLACED}, missed ^ {f"aten.{name}" for name in REPLACED}
 print(f"{len(hit)} operations, {len(missed)} more replaced by torch.export")

@@ -1,12 +1,14 @@
 # REQUIRES: torch
 # RUN: %venv_torch %s
 """What an export of PyTorch models gets wrong easily: each trap is a model whose training must be PyTorch's."""
+import copy
 import os
 import sys
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import adamw, agree, trainc  # noqa: E402
@@ -128,6 +130,36 @@ def causal_from_the_top_left():
     agree(Cross(), (torch.randn(2, 3, 8), torch.randn(2, 5, 8)))
 
 
+def packed_sequences():
+    """Several sequences in a row: attention takes their numbers, and no mask of T x T."""
+    class Packed(nn.Module):
+        def __init__(self, visible):
+            super().__init__()
+            self.fc, self.visible = nn.Linear(8, 8), visible
+
+        def forward(self, x, sequence):
+            q = self.fc(x).view(2, 6, 2, 4).transpose(1, 2)
+            return F.scaled_dot_product_attention(q, q, q, self.visible(sequence)).square().mean()
+
+    def by_index(s):
+        rows, positions = torch.arange(2)[:, None, None, None], torch.arange(6)
+        return s[rows, positions[:, None]] == s[rows, positions]
+
+    tril = torch.ones(6, 6, dtype=torch.bool).tril()
+    batches = [(torch.randn(2, 6, 8), torch.tensor([[0, 0, 1, 1, 1, 2], [3, 3, 3, 3, 1, 1]])), (torch.randn(2, 6, 8), torch.arange(12).view(2, 6) // 4)]
+    for visible, causal in ((lambda s: s[:, None, :, None] == s[:, None, None, :], False), (by_index, False),
+                            (lambda s: (s.unsqueeze(1).unsqueeze(3) == s.unsqueeze(1).unsqueeze(2)) & tril, True),
+                            (lambda s: tril & (s[:, None] == s[:, :, None]).unsqueeze(1), True)):
+        text = agree(Packed(visible), batches).text
+        assert "segments(" in text and (" causal " in text) == causal and " mask " not in text, text
+    # So does what differs between heads: a mask of [2, T, T] is of two heads, not of two rows.
+    for visible in (lambda s: s[:, :, None] == s[:, None, :], lambda s: (s[:, :, None] == s[:, None, :]).unsqueeze(0)):
+        text = agree(Packed(visible), batches).text
+        assert " mask " in text and "segments(" not in text, text
+    # What is not of one row with itself stays a mask.
+    assert " mask " in agree(Packed(lambda s: (s[:, None, :, None] == s.flip(0)[:, None, None, :]) | torch.eye(6).bool()), batches).text
+
+
 def hidden_rows():
     """Rows that see no key: zeros where the mask is False or -inf, the mean of the values where it is a large number."""
     class Hidden(nn.Module):
@@ -143,35 +175,6 @@ def hidden_rows():
 
     for low in (None, -torch.inf, torch.finfo(torch.float64).min):
         agree(Hidden(low), (torch.randn(2, 5, 8),))
-
-
-def dropped_out():
-    """A dropout of half of many ones, its gradient by the same draw, other draws in other steps, whole channels at once."""
-    class Ones(nn.Module):
-        def __init__(self, drop):
-            super().__init__()
-            self.drop, self.w = drop, nn.Parameter(torch.ones(4, 5000, 2, 1))
-
-        def forward(self, x):
-            return (self.drop(self.w) * x).sum()
-
-    for drop in (nn.Dropout(0.25), nn.Dropout2d(0.25)):
-        model = Ones(drop)
-        exported = trainc.torch.export(model, (torch.ones(1),), optimizer=torch.optim.SGD(model.parameters(), 1.0))
-        drawn = []
-        with exported.step(threads=2) as step:
-            for _ in range(2):
-                before = step.state_dict(as_torch=True)["w"]
-                loss = step(torch.ones(1)).loss
-                kept = before - step.state_dict(as_torch=True)["w"]  # the gradient: 0 or 1 / (1 - rate)
-                assert set(kept.unique().tolist()) == {0.0, 4 / 3}, kept.unique()
-                assert abs(loss - (before * kept).sum().item()) < 1e-6 * abs(loss)
-                n = 40000 if isinstance(drop, nn.Dropout) else 20000
-                assert abs((kept > 0).double().mean() - 0.75) < 5 * (0.75 * 0.25 / n) ** 0.5
-                drawn.append(kept)
-        assert (drawn[0] != drawn[1]).any()
-        whole = (drawn[0][:, :, 0] == drawn[0][:, :, 1]).all()
-        assert whole == isinstance(drop, nn.Dropout2d)
 
 
 def corners():
@@ -276,6 +279,37 @@ def modes():
         torch.testing.assert_close(got, model.eval()(x).detach())
 
 
+def metrics():
+    """What the loss function returns beside the loss are outputs of each call: of the parameters before the update."""
+    model, x, y = nn.Linear(4, 3), torch.randn(8, 4), torch.randint(0, 3, (8,))
+
+    def loss(m, x, y):
+        z = m(x)
+        return F.cross_entropy(z, y), {"accuracy": (z.argmax(-1) == y).double().mean(), "logits": z}, x.sum()
+
+    exported = trainc.torch.export(model, (x, y), loss, torch.optim.SGD(model.parameters(), 0.1), accumulate=2)
+    reference = copy.deepcopy(model)
+    theirs = torch.optim.SGD(reference.parameters(), 0.1)
+    with exported.step(threads=1) as step:
+        for i in range(4):
+            value, named, total = loss(reference, x, y)
+            (value / 2).backward()
+            result = step(x, y)
+            assert list(result.outputs) == ["accuracy", "logits", "output_1"]
+            torch.testing.assert_close(result.outputs, {**named, "output_1": total})
+            assert abs(result.loss - value.item()) < 1e-12
+            if i % 2:
+                theirs.step()
+                theirs.zero_grad()
+        late = step(x, y)
+        step(x, y)
+        try:
+            late.outputs
+            raise AssertionError("outputs of an earlier call were read")
+        except trainc.InvalidArgumentError as e:
+            assert "before the next call" in str(e)
+
+
 def large_constants():
     """A constant above a page is a buffer with its values in the text; a step and an eval may have others of them."""
     class Table(nn.Module):
@@ -339,6 +373,153 @@ def whole_batches():
                     assert said in str(e), e
 
 
+def checkpointed():
+    """What torch.utils.checkpoint runs is computed again here, too; with use_reentrant=True export would lose its gradients."""
+    class Blocks(nn.Module):
+        def __init__(self, reentrant):
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)) for _ in range(3))
+            self.scale, self.reentrant = nn.Parameter(torch.randn(4)), reentrant
+
+        def both(self, x, block):
+            y = block(x)
+            return y * self.scale, y.square().mean()
+
+        def forward(self, x):
+            total = 0
+            for i, block in enumerate(self.blocks):
+                if i == 1:  # one that is kept
+                    y, size = self.both(x, block)
+                else:
+                    y, size = checkpoint(self.both, x, block, use_reentrant=self.reentrant)
+                x, total = x + y, total + size
+            return x.square().mean() + total
+
+    exported = agree(Blocks(False), (torch.randn(5, 4),))
+    assert exported.text.count("train.recompute") == 2, exported.text
+    inside = [line for line in exported.text.splitlines() if line.startswith("    ")]
+    assert sum("nn.matmul" in line or "nn.linear" in line for line in inside) == 4 and not any("train.read" in line for line in inside), inside
+    try:
+        trainc.torch.export(Blocks(True), (torch.randn(5, 4, requires_grad=True),))
+        raise AssertionError("a reentrant checkpoint is not refused")
+    except trainc.UnsupportedError as e:
+        assert "use_reentrant=False" in str(e), e
+
+
+def autocast():
+    """What a region casts, and one without inside of it, is cast here, too; precision="autocast" is a region around the loss."""
+    class Cast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                h = F.gelu(self.a(x))
+                with torch.autocast("cpu", enabled=False):
+                    h = self.b(h.float())
+            return F.cross_entropy(self.c(h), torch.tensor([0, 3, 1, 2, 2]))
+
+    def casts_of(text):
+        return text.count(" to bf16 : ")
+
+    model, x = Cast().float(), torch.randn(5, 8, dtype=torch.float32)
+    inside = agree(model, (x,), bar=2e-2, parameters=2e-2)
+    assert casts_of(inside.text) == 3, inside.text  # of x, a's weight and its bias
+    around = agree_in_autocast(model, x)
+    assert casts_of(around.text) > 3, around.text
+
+
+def agree_in_autocast(model, x):
+    def around(m, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return m(x)
+
+    reference = copy.deepcopy(model)
+    exported = trainc.torch.export(model, (x,), optimizer=adamw(model.parameters()), precision="autocast")
+    theirs = adamw(reference.parameters())
+    with exported.step() as step:
+        for _ in range(3):
+            theirs.zero_grad()
+            loss = around(reference, x)
+            loss.backward()
+            theirs.step()
+            assert abs(step(x).loss - loss.item()) <= 2e-2 * loss.item()
+    return exported
+
+
+def eight_bits():
+    """Frozen weights in int8 train what a model with the rounded weights trains, and are nowhere kept wider."""
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = nn.ModuleList(nn.Linear(16, 16, bias=i == 0) for i in range(2)).requires_grad_(False)
+            self.down, self.up = nn.Linear(16, 2, bias=False), nn.Linear(2, 16, bias=False)
+            self.base[1].weight.data[3] = 0
+
+        def forward(self, x):
+            for layer in self.base:
+                x = torch.tanh(layer(x)) + self.up(self.down(x))
+            return x.square().mean()
+
+    def rounded(w):
+        scale = w.abs().amax(1, keepdim=True) / 127
+        return (w / torch.where(scale > 0, scale, 1.0)).round() * scale
+
+    model, x = Adapted(), (torch.randn(5, 16),)
+    wanted = copy.deepcopy(model)
+    for layer in wanted.base:
+        layer.weight.data = rounded(layer.weight.data)
+    narrow = trainc.torch.export(model, x, optimizer=adamw([p for p in model.parameters() if p.requires_grad]), frozen="int8")
+    assert "tensor<16x16xi8>" in narrow.text and narrow.text.count("train.recompute") == 2, narrow.text
+    wide = trainc.torch.export(wanted, x, optimizer=adamw([p for p in wanted.parameters() if p.requires_grad]))
+    with narrow.step() as one, wide.step() as other:
+        for _ in range(3):
+            a, b = one(*x), other(*x)
+            assert abs(a.loss - b.loss) <= 1e-12 * b.loss and abs(a.grad_norm - b.grad_norm) <= 1e-12 * b.grad_norm, (a, b)
+
+
+def two_values():
+    """Names of one parameter must have one value; each of them alone will do."""
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(6, 4), nn.Linear(4, 6, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids):
+            return F.cross_entropy(self.head(self.table(ids)), ids)
+
+    model, w = Tied(), torch.randn(6, 4)
+    with trainc.torch.export(model, (torch.tensor([1, 2]),)).step() as step:
+        for state in (model.state_dict(), {"head.weight": w}, {"table.weight": w}, {"table.weight": w, "head.weight": w.clone()}):
+            step.load_state_dict(state)
+        assert torch.equal(step.state_dict(as_torch=True)["table.weight"], w)
+        try:
+            step.load_state_dict({"table.weight": w, "head.weight": w + 1})
+            raise AssertionError("two values are not refused")
+        except trainc.MismatchError as e:
+            assert "head.weight and table.weight are one tensor" in str(e), e
+
+
+def lines_of_functions():
+    """Operations of plain functions, called from a forward, are known by their own lines."""
+    class Calls(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return helper(self.fc(x))
+
+    def helper(y):
+        return y.tanh().mean()
+
+    text = trainc.torch.export(Calls(), (torch.randn(5, 4),)).text
+    line = helper.__code__.co_firstlineno + 1
+    assert f'loc("torch-traps.py":{line}:' in next(x for x in text.splitlines() if "nn.tanh" in x), text
+
+
 def refused():
     """What cannot be translated is listed at once with the user's lines; regions that export would forget are not forgotten."""
     class Model(nn.Module):
@@ -347,26 +528,24 @@ def refused():
             self.fc = nn.Linear(4, 4)
 
         def forward(self, x, kind):
-            if kind == "sorted":
-                return self.fc(x).sort().values.mean() + (torch.randn_like(x) * self.fc(x)).mean()
-            if kind == "autocast":
-                with torch.autocast("cpu", torch.bfloat16):
-                    return self.fc(x).mean()
+            if kind == "drawn":
+                return (torch.multinomial(self.fc(x).softmax(1), 4) * self.fc(x)).mean() + torch.randperm(4).to(x.dtype).mean() * self.fc(x).mean()
             if kind == "masked":
                 return self.fc(x)[x > 0].mean()
             return self.fc(x)
 
-    for kind, *said in [("sorted", "2 operations", "aten.sort", "torch-traps.py:", "aten.randn_like"), ("autocast", "autocast"),
+    for kind, *said in [("drawn", "2 operations", "aten.multinomial", "torch-traps.py:", "aten.randperm", "an input of the step"),
                         ("masked", "depend"), ("all", "one floating-point number", "5x4")]:
         try:
             trainc.torch.export(Model(), (torch.randn(5, 4), kind), lambda m, x, kind: m(x, kind))
             raise AssertionError(f"{kind} is not refused")
         except trainc.UnsupportedError as e:
             assert all(text in str(e) for text in said), (kind, str(e))
-    assert "NOT TRANSLATED aten.sort" in trainc.torch.report(Model(), (torch.randn(5, 4), "sorted"), lambda m, x, kind: m(x, kind))
-    x = torch.randn(5, 4)
+    assert "NOT TRANSLATED aten.multinomial" in trainc.torch.report(Model(), (torch.randn(5, 4), "drawn"), lambda m, x, kind: m(x, kind))
+    x, not_a_number = torch.randn(5, 4), nn.Linear(4, 1)
+    not_a_number.weight.data[0, 1] = torch.nan
     for broken, x, said in [(nn.Linear(4, 1).requires_grad_(False), x, "nothing is trained"), (nn.Linear(3, 1), x, "torch.export cannot capture"),
-                            (nn.Linear(4, 1, device="meta"), x, "device meta"), (nn.Linear(4, 1), (x > 0).to(torch.uint8), "torch.uint8")]:
+                            (nn.Linear(4, 1, device="meta"), x, "device meta"), (not_a_number, x, "weight holds NaN"), (nn.Linear(4, 1), (x > 0).to(torch.uint8), "torch.uint8")]:
         try:
             trainc.torch.export(broken, (x,), lambda m, x: m(x.double()).mean(), torch.optim.SGD(broken.parameters(), 0.1))
             raise AssertionError(f"{said}: not refused")
@@ -374,8 +553,9 @@ def refused():
             assert said in str(e), str(e)
 
 
-TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, hidden_rows, dropped_out, corners, one_index,
-         classes_second, running_statistics, padding, in_place, modes, large_constants, accumulated, whole_batches, refused]
+TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, packed_sequences, hidden_rows, corners, one_index,
+         classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
+         autocast, eight_bits, two_values, lines_of_functions, refused]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

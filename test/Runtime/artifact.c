@@ -63,7 +63,7 @@ static void test_descriptors(void) {
   trainc_descriptor d = trainc_descriptor_handmade;
   d.abi_version = 99;
   refuse(d, TRAINC_ABI_MISMATCH);
-  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 9
+  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 10
   d = trainc_descriptor_handmade;
   d.magic = 1;
   refuse(d, TRAINC_ABI_MISMATCH);
@@ -83,6 +83,14 @@ static void test_descriptors(void) {
   changed[0].lists[0].commands = commands;
   d = trainc_descriptor_handmade;
   d.entries = changed;
+  changed[0].window = 1;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: step 'step' is of a window that is not there
+  changed[0].window = 0;
+  d.num_windows = 2;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: {{[0-9]+}} scalars in an arena of {{[0-9]+}} bytes
+  d.num_windows = 1;
   trainc_operand operands[4];
   memcpy(operands, loss_operands, sizeof operands);
   commands[1].operands = operands;

@@ -260,7 +260,7 @@ static void makeLayout(Layout &l, const Mesh &mesh, const Style &style) {
   d.num_arenas = static_cast<uint32_t>(l.arenas.size());
   d.num_tensors = static_cast<uint32_t>(l.tensors.size());
   d.num_scalars = static_cast<uint32_t>(l.scalars.size());
-  d.num_entries = 1;
+  d.num_entries = d.num_windows = 1;
   d.scalar_arena = scalarArena;
   d.workspace_arena = workspaceArena;
   d.num_axes = static_cast<uint32_t>(mesh.axes.size());

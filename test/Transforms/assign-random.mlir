@@ -22,11 +22,13 @@ train.step @step() {
 
 // CHECK-LABEL: train.eval @eval
 // CHECK-NEXT: %[[W:.*]] = train.read @w
-// CHECK-NEXT: train.yield %[[W]]
-train.eval @eval() -> ("w") {
+// CHECK-NEXT: %[[R:.*]] = nn.random normal site 3
+// CHECK-NEXT: train.yield %[[W]], %[[R]]
+train.eval @eval() -> ("w", "r") {
   %w = train.read @w : tensor<4xf32>
   %a = nn.dropout %w rate 0.5 : tensor<4xf32>
-  train.yield %a : tensor<4xf32>
+  %r = nn.random normal : tensor<4xf32>
+  train.yield %a, %r : tensor<4xf32>, tensor<4xf32>
 }
 
 // -----
@@ -34,7 +36,52 @@ train.eval @eval() -> ("w") {
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
 
-// It does nothing to a module without dropout.
+// CHECK-LABEL: train.step @random
+// CHECK: nn.random uniform site 0
+// CHECK: nn.random bernoulli p 2.500000e-01 site 1
+train.step @random() {
+  %w = train.read @w : tensor<4xf32>
+  %a = nn.random uniform : tensor<4xf32>
+  %b = nn.random bernoulli p 0.25 : tensor<4xf32>
+  %c = nn.mul %w, %a : tensor<4xf32>, tensor<4xf32>
+  %d = nn.mul %c, %b : tensor<4xf32>, tensor<4xf32>
+  %loss = nn.reduce sum %d dims [0] : tensor<4xf32>
+  train.yield loss(%loss) : tensor<f32>
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+
+// CHECK-LABEL: train.step @attention
+// CHECK: nn.attention {{.*}} causal :
+// CHECK: nn.attention {{.*}} dropout 2.500000e-01 site 0
+train.step @attention() {
+  %w = train.read @w : tensor<4xf32>
+  %q = nn.reshape %w : tensor<4xf32> to tensor<1x2x1x2xf32>
+  %o, %l = nn.attention %q, %q, %q causal : tensor<1x2x1x2xf32>, tensor<1x2x1x2xf32>
+  %p, %m = nn.attention %q, %q, %o dropout 0.25 : tensor<1x2x1x2xf32>, tensor<1x2x1x2xf32>
+  %loss = nn.reduce sum %p dims [0, 1, 2, 3] : tensor<1x2x1x2xf32>
+  train.yield loss(%loss) : tensor<f32>
+}
+
+// An eval has no dropout.
+// CHECK-LABEL: train.eval @attend
+// CHECK: nn.attention %{{[0-9]+}}, %{{[0-9]+}}, %{{[0-9]+}} :
+train.eval @attend() -> ("p") {
+  %w = train.read @w : tensor<4xf32>
+  %q = nn.reshape %w : tensor<4xf32> to tensor<1x2x1x2xf32>
+  %p, %m = nn.attention %q, %q, %q dropout 0.25 : tensor<1x2x1x2xf32>, tensor<1x2x1x2xf32>
+  train.yield %p : tensor<1x2x1x2xf32>
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+
+// It does nothing to a module that draws nothing.
 // CHECK-LABEL: train.step @plain
 // CHECK-NEXT: train.read
 // CHECK-NEXT: nn.reduce

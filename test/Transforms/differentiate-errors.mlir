@@ -2,7 +2,7 @@
 
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
-// expected-error @below {{expects a loss that depends on a parameter that is not frozen}}
+// expected-error @below {{expects a loss that depends on a parameter that it trains}}
 train.step @constant(%x: tensor<4xf32>) {
   %s = nn.reduce sum %x dims [0] : tensor<4xf32>
   train.yield loss(%s) : tensor<f32>
@@ -69,4 +69,43 @@ train.step @on_purpose(%x: tensor<4xf32>) {
   %p = nn.mul %w, %m : tensor<4xf32>, tensor<4xf32>
   %s = nn.reduce sum %p dims [0] : tensor<4xf32>
   train.yield loss(%s) : tensor<f32>
+}
+
+// -----
+
+train.optimizer @a = sgd<lr = 0.1>
+train.optimizer @b = sgd<lr = 0.1>
+train.param @w : tensor<f32> init(ones) optimizer(@a)
+// expected-note @below {{the other step is here}}
+train.step @one(%x: tensor<f32>) trains([@a, @b]) {
+  train.yield loss(%x) : tensor<f32>
+}
+// expected-error @below {{expects to train what another step does, or nothing of it (C11), got @b}}
+train.step @two(%x: tensor<f32>) trains([@b]) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+train.optimizer @a = sgd<lr = 0.1>
+// expected-error @below {{expects a step that trains it}}
+train.optimizer @b = sgd<lr = 0.1>
+train.param @w : tensor<f32> init(ones) optimizer(@a)
+train.step @one(%x: tensor<f32>) trains([@a]) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+train.optimizer @a = sgd<lr = 0.1>
+train.optimizer @b = sgd<lr = 0.1>
+train.param @w : tensor<f32> init(ones) optimizer(@a)
+train.param @v : tensor<f32> init(ones) optimizer(@b)
+// expected-note @below {{the first step is here}}
+train.step @one(%x: tensor<f32>) trains([@a]) precision(compute = bf16) {
+  train.yield loss(%x) : tensor<f32>
+}
+// expected-error @below {{expects the compute_type of the other steps, bf16, got none}}
+train.step @two(%x: tensor<f32>) trains([@b]) {
+  train.yield loss(%x) : tensor<f32>
 }

@@ -1,6 +1,6 @@
 // RUN: trainc-opt %s --train-expand-optimizers --split-input-file --verify-diagnostics
 
-// expected-error @+1 {{'train.optimizer' op expects a known optimizer (sgd, momentum, adam, adamw, nadam, radam, adamax, adagrad, adadelta, rmsprop, lion, lamb, lars), got 'adamx'}}
+// expected-error @+1 {{'train.optimizer' op expects a known optimizer (sgd, momentum, adam, adamw, nadam, radam, adamax, adagrad, adadelta, rmsprop, lion, lamb, lars, muon), got 'adamx'}}
 train.optimizer @a = adamx<lr = 0.1>
 
 // -----

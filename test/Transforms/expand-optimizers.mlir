@@ -41,6 +41,16 @@ train.param @w : tensor<4xf64> init(zeros) optimizer(@lars)
 
 // -----
 
+// Muon's direction is made orthogonal between its regions.
+// CHECK-LABEL: train.optimizer @muon(
+// CHECK-SAME: %p: f32, %g: f32, %m: f32, %lr: f64, %weight_decay: f64, %momentum: f64) state(m = 0.000000e+00)
+// CHECK-SAME: orthogonal<a = 3.4{{.*}}, b = -4.7{{.*}}, bf16 = false, c = 2.0{{.*}}, eps = {{.*}}, match_rms = true, steps = 5.000000e+00, unclamped = false>
+// CHECK: scaled(%p: f32, %u: f32, %p_norm: f32, %u_norm: f32, %m: f32, %lr: f64,
+train.optimizer @muon = muon<lr = 0.1, bf16 = false, match_rms = true>
+train.param @matrix : tensor<4x3xf32> init(zeros) optimizer(@muon)
+
+// -----
+
 // Optional numbers and flags choose the region; a fixed number is the state's initial value.
 // CHECK-LABEL: train.optimizer @plain(
 // CHECK-SAME: %p: f32, %g: f32, %lr: f64) hyper(lr = 1.000000e-01) {

@@ -15,3 +15,18 @@ train.list @named of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
   train.update @o [@w] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
   train.return
 }
+
+// -----
+
+// expected-note @below {{the optimizer is here}}
+train.optimizer @o(%p: f32, %g: f32) orthogonal<a = 3.0, b = -4.0, c = 2.0, eps = 0.1, steps = 2, bf16 = true, match_rms = false, unclamped = false> {
+  train.yield %g : f32
+} scaled(%p: f32, %u: f32, %p_norm: f32, %u_norm: f32) {
+  train.yield %p : f32
+}
+// expected-error @below {{expects a whole matrix, which its optimizer makes orthogonal, got 'tensor<4xf32>'}}
+train.param @w : tensor<4xf32> init(ones) optimizer(@o)
+train.list @vector of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  train.update @o [@w] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
+  train.return
+}

@@ -37,6 +37,34 @@ train.list @update of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
 
 // -----
 
+// A direction that is made orthogonal: of a tall matrix by products from the right, each step two of the Gram matrix.
+// CHECK-LABEL: train.list @orthogonal
+// CHECK: %[[U:.*]] = nn.map(
+// CHECK: train.square_sum %[[U]]
+// CHECK: %[[X:.*]] = nn.map(%[[U]],
+// CHECK: %[[A:.*]] = nn.matmul %[[X]], %[[X]] transpose_lhs : tensor<4x2xbf16>, tensor<4x2xbf16>
+// CHECK: %[[AA:.*]] = nn.matmul %[[A]], %[[A]] : tensor<2x2xbf16>, tensor<2x2xbf16>
+// CHECK: %[[B:.*]] = nn.map(%[[A]], %[[AA]])
+// CHECK: nn.matmul %[[X]], %[[B]] : tensor<4x2xbf16>, tensor<2x2xbf16>
+// CHECK-COUNT-3: nn.matmul
+// CHECK-NOT: nn.matmul
+// CHECK: train.write %{{.*}} to @arena.master.f32::@w
+train.optimizer @o(%p: f32, %g: f32) orthogonal<a = 3.0, b = -4.0, c = 2.0, eps = 0.1, steps = 2, bf16 = true, match_rms = false, unclamped = false> {
+  train.yield %g : f32
+} scaled(%p: f32, %u: f32, %p_norm: f32, %u_norm: f32) {
+  %q = arith.subf %p, %u : f32
+  train.yield %q : f32
+}
+train.param @w : tensor<4x2xf32> init(ones) optimizer(@o)
+train.arena @arena.master.f32 role("parameters") bytes(32) {slices = [@w], types = [tensor<4x2xf32>], offsets = array<i64: 0>}
+train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@w], types = [tensor<4x2xf32>], offsets = array<i64: 0>}
+train.list @orthogonal of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  train.update @o [@w] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
+  train.return
+}
+
+// -----
+
 // It does nothing to a list without updates.
 // CHECK-LABEL: train.list @none
 // CHECK-NEXT: nn.neg

@@ -48,3 +48,21 @@ train.list @bf16 of @step "first" (%a: tensor<8x8xbf16>) {
   %1 = train.gemm %a, %a m 8 n 8 k 8 batch 1 epilogue gelu_grad at %x : tensor<8x8xbf16>, tensor<8x8xbf16> at tensor<8x8xbf16> -> tensor<8x8xbf16>
   train.return %0, %1 : tensor<8x8xbf16>, tensor<8x8xbf16>
 }
+
+// -----
+
+// Processors round a product of a narrow type before it is added to.
+// CHECK-LABEL: train.list @narrow
+// CHECK: train.gemm
+// CHECK-NOT: bias
+// CHECK: nn.add
+// CHECK: train.gemm {{.*}} bias
+// GPU-LABEL: train.list @narrow
+// GPU-COUNT-2: train.gemm {{.*}} bias
+train.list @narrow of @step "first" (%a: tensor<4x6xf16>, %b: tensor<6x8xf16>, %c: tensor<8xf16>, %x: tensor<4x6xf32>, %y: tensor<6x8xf32>, %z: tensor<8xf32>) {
+  %0 = train.gemm %a, %b m 4 n 8 k 6 batch 1 : tensor<4x6xf16>, tensor<6x8xf16> -> tensor<4x8xf16>
+  %1 = nn.add %0, %c : tensor<4x8xf16>, tensor<8xf16>
+  %2 = train.gemm %x, %y m 4 n 8 k 6 batch 1 : tensor<4x6xf32>, tensor<6x8xf32> -> tensor<4x8xf32>
+  %3 = nn.add %2, %z : tensor<4x8xf32>, tensor<8xf32>
+  train.return %1, %3 : tensor<4x8xf16>, tensor<4x8xf32>
+}

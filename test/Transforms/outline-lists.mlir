@@ -30,6 +30,26 @@ train.eval @eval(%x: tensor<4xf32>) -> ("y") {
 
 // -----
 
+// Outputs of a step are those of each micro-step; its loss is none.
+// CHECK-LABEL: train.list @outputs.first
+// CHECK: %[[N:.*]] = nn.neg
+// CHECK: train.return %[[N]], %{{.*}} : tensor<4xf32>, tensor<4xf32>
+// CHECK-LABEL: train.list @outputs.next
+// CHECK: %[[N:.*]] = nn.neg
+// CHECK: train.return %[[N]], %{{.*}} : tensor<4xf32>, tensor<4xf32>
+// CHECK-LABEL: train.list @outputs.apply
+// CHECK-NEXT: train.return{{$}}
+train.step @outputs(%x: tensor<4xf32>) -> ("y", "x") accumulate(2) {
+  %y = nn.neg %x : tensor<4xf32>
+  %s = nn.reduce sum %x dims [0] : tensor<4xf32>
+  %due = train.window_end
+  scf.if %due {
+  }
+  train.yield %y, %x loss(%s) : tensor<4xf32>, tensor<4xf32>, tensor<f32>
+}
+
+// -----
+
 // Old sums join what a gradient of an embedding adds to.
 // CHECK-LABEL: train.list @tied.next
 // CHECK: %[[OLD:.*]] = train.read @g::@w

@@ -92,3 +92,39 @@ train.step @scaled(%x: tensor<4xf32>) loss_scale(dynamic<init = 1024.0, interval
   %s = nn.reduce sum %x dims [0] : tensor<4xf32>
   train.yield loss(%s) : tensor<f32>
 }
+
+// -----
+
+// Steps that train different parameters have scalars, gradients and updates of their own.
+// CHECK-LABEL: train.step @actor
+// CHECK: train.write %x to @arena.grad.f32::@w
+// CHECK: train.write %{{.*}} to @arena.scalars::@loss_sum
+// CHECK: train.norm_squared [@w]
+// CHECK: train.update @a [@w]
+// CHECK-NOT: train.update
+// CHECK: train.write %{{.*}} to @arena.scalars::@update
+// CHECK-LABEL: train.step @critic
+// CHECK: train.write %x to @arena.grad.f32.critic::@v
+// CHECK: train.write %{{.*}} to @arena.scalars::@critic.loss_sum
+// CHECK: train.norm_squared [@v]
+// CHECK: train.read @arena.scalars::@critic.clip_limit
+// CHECK: train.update @b [@v]
+// CHECK-NOT: train.update
+// CHECK: train.write %{{.*}} to @arena.scalars::@critic.update
+// CHECK: train.arena @arena.master.f32 {{.*}}slices = [@w, @v]
+// CHECK: train.arena @arena.grad.f32 {{.*}}slices = [@w]
+// CHECK: train.arena @arena.grad.f32.critic {{.*}}slices = [@v]
+train.optimizer @a = sgd<lr = 0.1>
+train.optimizer @b = sgd<lr = 0.2>
+train.param @w : tensor<4xf32> init(ones) optimizer(@a)
+train.param @v : tensor<4xf32> init(ones) optimizer(@b)
+train.step @actor(%x: tensor<4xf32>) trains([@a]) {
+  train.store_gradient %x into @w : tensor<4xf32>
+  %s = nn.reduce sum %x dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}
+train.step @critic(%x: tensor<4xf32>) trains([@b]) clip(global_norm<1.0>) {
+  train.store_gradient %x into @v : tensor<4xf32>
+  %s = nn.reduce sum %x dims [0] : tensor<4xf32>
+  train.yield loss(%s) : tensor<f32>
+}

@@ -94,17 +94,18 @@ private:
 /// So many updates skipped in a row are no search for a loss scale.
 static constexpr uint64_t mostSkipped = 100;
 
-/// Closed windows: updates and those that were skipped.
-static uint64_t stepsDone(const Model &model) {
-  return static_cast<uint64_t>(model.scalar(TRAINC_SCALAR_UPDATE) +
-                               model.scalar(TRAINC_SCALAR_SKIPPED));
+/// Closed windows of `entry`: updates and those that were skipped.
+static uint64_t stepsDone(const Model &model, uint32_t entry) {
+  uint32_t first = model.entry(entry).window * TRAINC_NUM_FIXED_SCALARS;
+  return static_cast<uint64_t>(model.scalar(first + TRAINC_SCALAR_UPDATE) +
+                               model.scalar(first + TRAINC_SCALAR_SKIPPED));
 }
 
 Training::Training(Model &model, const Options &options)
     : model(model), options(options), entry(model.findStep(options.entry)),
       batches(model, entry, options.data,
               options.shuffle ? Batches::Order::Random : Batches::Order::File),
-      observer(model, options), done(stepsDone(model)),
+      observer(model, options), done(stepsDone(model, entry)),
       learningRate(model.learningRate()),
       progress(done, std::max(done, *options.steps),
                batches.tokens() ? "tokens" : "examples") {

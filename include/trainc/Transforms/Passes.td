@@ -34,6 +34,7 @@ def ExpandOptimizersPass : Pass<"train-expand-optimizers", "::mlir::ModuleOp"> {
     | lion | b1 = 0.9, b2 = 0.99, weight_decay = 1e-3 | |
     | lamb | b1 = 0.9, b2 = 0.999, eps = 1e-6, eps_root = 0, weight_decay = 0 | |
     | lars | momentum = 0.9, weight_decay = 0 (before the trust ratio), trust_coefficient = 0.001, eps = 0 | nesterov |
+    | muon (matrices; PyTorch's) | momentum = 0.95, weight_decay = 0.1; a = 3.4445, b = -4.775, c = 2.0315, eps = 1e-7, steps = 5 | nesterov = true, bf16 = true, match_rms, unclamped |
 
     `weight_decay` is decoupled: times lr, not seen by the moments. `eps` stands outside
     the square root and `eps_root` inside; `eps_before_correction` adds both to the
@@ -116,12 +117,12 @@ def InlineCallsPass : Pass<"train-inline-calls", "::mlir::ModuleOp"> {
 }
 
 def AssignRandomPass : Pass<"train-assign-random", "::mlir::ModuleOp"> {
-  let summary = "Number the dropouts of the step, remove those of evals";
+  let summary = "Number what draws random numbers, remove dropouts of evals";
   let description = [{
-    Gives each `nn.dropout` of the step that has no site the next number that no other
-    has, in program order. In a `train.eval` dropout is the identity. Two dropouts of one
-    site are refused: they would draw the same numbers. Does nothing to a module without
-    dropout.
+    Gives each `nn.dropout` and `nn.random` that has no site the next number that no
+    other has, in program order. In a `train.eval` dropout is the identity. Two of one
+    site are refused: they would draw the same numbers. Does nothing to a module that
+    draws nothing.
 
     Needs form 0 with calls inlined.
 

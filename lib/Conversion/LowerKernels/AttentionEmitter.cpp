@@ -17,6 +17,24 @@ static constexpr int64_t kBlock = 16;
 template <typename Op> void AttentionEmitter::setScores(Op op) {
   std::optional<APFloat> value = op.getScale();
   scale = value ? value->convertToDouble() : 1 / std::sqrt(double(headSize));
+  if (op.getWindow()) // of 32 bits with what is added to it
+    window = std::min<int64_t>(*op.getWindow(), rows + columns);
+  if (op.getRate()) {
+    rate = op.getRate()->convertToDouble();
+    site = *op.getSite();
+    seed = input(op.getSeed());
+    update = input(op.getUpdate());
+    microStep = input(op.getMicroStep());
+    if (op.getFirst())
+      firstDraw = input(op.getFirst());
+    drawStrides = op.getStrides() ? llvm::to_vector(*op.getStrides())
+                                  : nn::getScoreStrides(nn::getScoreShape(op));
+  }
+  if constexpr (requires { op.getSegments(); })
+    if (op.getSegments()) {
+      segments = input(op.getSegments());
+      segmentElement = nn::getTensorType(op.getSegments()).getElementType();
+    }
   if (!op.getMask())
     return;
   mask = input(op.getMask());

@@ -54,6 +54,8 @@ struct AttentionEmitter {
   int64_t blockLanes = kLanes;
   mlir::VectorType vectorType;
   bool causal;
+  /// How many keys a query sees at most; all without.
+  std::optional<int64_t> window;
   double scale;
   HeadMatrix q, k, v;
   mlir::Value lse;
@@ -63,8 +65,25 @@ struct AttentionEmitter {
   /// Elements of the mask per step along each dimension, 0 where it broadcasts.
   llvm::SmallVector<int64_t> maskStrides;
   mlir::Type maskElement;
+  /// [batch, rows] integers; null if there are none.
+  mlir::Value segments;
+  mlir::Type segmentElement;
   /// Of the gradient alone.
   HeadMatrix out, dout;
+  /// Of dropout, if there is a rate: scalars in memory (`firstDraw` null for 0), and the
+  /// strides of nn.attention.
+  std::optional<double> rate;
+  int64_t site = 0;
+  mlir::Value seed, update, microStep, firstDraw;
+  llvm::SmallVector<int64_t> drawStrides;
+
+  /// What all draws of the kernel depend on, without an index.
+  nn::RandomCounter loadCounter(LoopBuilder &l);
+  /// The index, a multiple of 4, of the score of the first query and key of a head.
+  mlir::Value firstDrawOf(LoopBuilder &l, mlir::Value batchIndex,
+                          mlir::Value head);
+  /// `value`, dropped out by `words`, i32 or i64, of as many lanes.
+  mlir::Value dropOut(LoopBuilder &l, mlir::Value value, mlir::Value words);
 
   int64_t emitForward(mlir::Value outResult, mlir::Value lseResult);
   int64_t emitBackward(HeadMatrix dq, HeadMatrix dk, HeadMatrix dv);
@@ -158,17 +177,28 @@ protected:
   /// `whole`.
   mlir::Value shiftExponent(LoopBuilder &l, mlir::Value value,
                             mlir::Value whole);
+  /// The first `count` rows of `weights`, dropped out: of keys from `low` on, a multiple
+  /// of 4, against the queries from `first` on in the lanes.
+  void dropKeys(LoopBuilder &l, mlir::Value weights, mlir::Value count,
+                const nn::RandomCounter &counter, mlir::Value headDraw,
+                mlir::Value first, mlir::Value low);
+  /// The words, i32, of a query for the keys from `first` on in the lanes.
+  mlir::Value drawKeys(LoopBuilder &l, const nn::RandomCounter &counter,
+                       mlir::Value headDraw, mlir::Value query,
+                       mlir::Value first);
   /// p and scale p (dp - delta) from product and dp.
   std::pair<mlir::Value, mlir::Value> scoreGrad(LoopBuilder &l,
                                                 mlir::Value score,
                                                 mlir::Value dp, mlir::Value lse,
                                                 mlir::Value delta);
 
+  /// The first block of keys that a block of queries from `first` sees.
+  mlir::Value firstKeys(LoopBuilder &l, mlir::Value first);
   /// The end of the keys that a block of queries from `first` sees.
   mlir::Value visibleKeys(LoopBuilder &l, mlir::Value first);
 
   void setPacked(mlir::Value qkv, int64_t headCount, int64_t kvHeadCount);
-  /// The scale and the mask of any of the four ops.
+  /// The scale, the mask and the dropout of any of the four ops.
   template <typename Op> void setScores(Op op);
   /// What the gradients read besides: sums, outputs and gradients of outputs.
   template <typename Op> void setResults(Op op);

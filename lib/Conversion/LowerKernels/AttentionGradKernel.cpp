@@ -45,6 +45,9 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
   Value deltas = function.allocateScratch(l, compute, group * rows);
   Value wideSums = dq.memref ? scratchToWiden(l, group * rows) : Value();
   maskRow = scratch(l, 1);
+  nn::RandomCounter counter;
+  if (rate)
+    counter = loadCounter(l);
 
   // The sum over j of p[j] dp[j] is out . dout.
   inHeads(l, [&](LoopBuilder &l, Value member) {
@@ -62,11 +65,12 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
     Value row = l.add(l.mul(member, rows), low);
     return {wideSums, l.mul(row, headSize), headSize, compute};
   };
-  // No key is visible to the first queries if there are more of them.
-  if (dq.memref && causal && rows > columns)
+  // No key is visible to the first queries if there are more of them; with a window
+  // the first block of keys is visible to the first queries only.
+  int64_t unseen = window ? rows : rows - columns;
+  if (dq.memref && causal && unseen > 0)
     inHeads(l, [&](LoopBuilder &l, Value member) {
-      copyRows(l, std::nullopt, l.index(rows - columns),
-               sumsOf(l, member, l.index(0)));
+      copyRows(l, std::nullopt, l.index(unseen), sumsOf(l, member, l.index(0)));
     });
 
   auto doQueries = [&](LoopBuilder &l, Value first, Value lanes, Value member,
@@ -83,6 +87,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
     Value lseBase =
         l.add(l.mul(l.add(l.mul(batchIndex, heads), head), rows), low);
     Value memberRow = l.add(l.mul(member, rows), low);
+    Value headDraw = rate ? firstDrawOf(l, batchIndex, head) : Value();
     l.loop(l.index(0), count, 1, [&](LoopBuilder &l, Value at) {
       Value score =
           finishScores(l, load(l, weights, at), batchIndex, head, first,
@@ -91,9 +96,13 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
           l.splat(l.loadScalar(lse, l.add(lseBase, at), compute), blockLanes);
       Value delta = l.splat(l.loadScalar(deltas, l.add(memberRow, at), compute),
                             blockLanes);
-      auto [p, ds] =
-          scoreGrad(l, score, load(l, dps, at), finite(l, log), delta);
-      store(l, p, dps, at);
+      Value dp = load(l, dps, at), words;
+      if (rate) {
+        words = drawKeys(l, counter, headDraw, l.add(low, at), first);
+        dp = dropOut(l, dp, words);
+      }
+      auto [p, ds] = scoreGrad(l, score, dp, finite(l, log), delta);
+      store(l, rate ? dropOut(l, p, words) : p, dps, at);
       store(l, ds, weights, at);
     });
     if (dv.memref)
@@ -102,7 +111,7 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
       accumulate(l, queryRows, count, weights, keySums, Value());
     if (dq.memref) {
       Value isFirst = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::eq,
-                                            first, l.index(0));
+                                            first, l.index(window ? -1 : 0));
       addProducts(l, keyRows, lanes ? lanes : l.index(blockLanes), weights,
                   count, sumsOf(l, member, low), isFirst);
     }
@@ -145,11 +154,16 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
               arith::SubIOp::create(l.b, loc, first, l.index(columns - rows));
           begin = arith::MaxSIOp::create(l.b, loc, begin, l.index(0));
         }
+        Value end = l.index(rows);
+        if (window) {
+          end = l.add(first,
+                      l.index(blockLanes - 1 + *window - (columns - rows)));
+          end = arith::MinSIOp::create(l.b, loc, end, l.index(rows));
+        }
         inHeads(l, [&](LoopBuilder &l, Value member) {
-          l.loop(begin, l.index(rows), kAttentionRows,
-                 [&](LoopBuilder &l, Value low) {
-                   doQueries(l, first, lanes, member, low, keyRows);
-                 });
+          l.loop(begin, end, kAttentionRows, [&](LoopBuilder &l, Value low) {
+            doQueries(l, first, lanes, member, low, keyRows);
+          });
         });
         if (dk.memref)
           unpack(l, keySums, rowsOf(l, dk, batchIndex, kvHead, first), lanes);

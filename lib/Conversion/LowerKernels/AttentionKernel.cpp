@@ -32,9 +32,15 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
   pack(l, rowsOf(l, q, batchIndex, head, first), lanes, queries);
   clear(l, sums, paddedSize());
   Value end = visibleKeys(l, first);
+  nn::RandomCounter counter;
+  Value headDraw;
+  if (rate) {
+    counter = loadCounter(l);
+    headDraw = firstDrawOf(l, batchIndex, head);
+  }
   Value infinity = constant(l, -std::numeric_limits<double>::infinity());
   auto state = l.loop(
-      l.index(0), end, kAttentionRows, {infinity, constant(l, 0.0)},
+      firstKeys(l, first), end, kAttentionRows, {infinity, constant(l, 0.0)},
       [&](LoopBuilder &l, Value low, ValueRange state) {
         Value count = l.min(arith::SubIOp::create(l.b, loc, end, low),
                             l.index(kAttentionRows));
@@ -65,6 +71,8 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
                            l.combine(nn::ReduceKind::sum, sum[0], p)};
                      })
                   .front();
+        if (rate)
+          dropKeys(l, weights, count, counter, headDraw, first, low);
         Rows values =
             widen(l, rowsOf(l, v, batchIndex, kvHead, low), count, wide);
         accumulate(l, values, count, weights, sums, factor);

@@ -129,23 +129,48 @@ Value AttentionEmitter::finishScores(LoopBuilder &l, Value product,
       score = arith::AddFOp::create(l.b, loc, score, value);
     }
   }
+  if (segments) { // as many of keys as of queries
+    Value base = l.mul(batchIndex, rows);
+    Value one = l.loadScalar(segments, l.add(base, row), segmentElement);
+    Value others = l.loadVector(segments, l.add(base, first), segmentElement,
+                                lanesBelow(l, first, rows), blockLanes);
+    Value isSame = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::eq,
+                                         others, l.splat(one, blockLanes));
+    score = arith::SelectOp::create(l.b, loc, isSame, score, infinity);
+  }
   if (!causal)
     return score;
-  // Key j is visible to query i where j <= i + columns - rows.
-  Value shift = l.index(columns - rows);
-  Value isVisible;
-  if (lanesAreQueries) {
-    Value bound = arith::SubIOp::create(l.b, loc, row, l.add(first, shift));
-    isVisible = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::sge,
-                                      createRamp(l, blockLanes),
-                                      splatIndex(l, bound, blockLanes));
-  } else {
-    Value bound = arith::SubIOp::create(l.b, loc, l.add(row, shift), first);
-    isVisible = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::sle,
-                                      createRamp(l, blockLanes),
-                                      splatIndex(l, bound, blockLanes));
-  }
-  return arith::SelectOp::create(l.b, loc, isVisible, score, infinity);
+  // Key j is visible to query i where j <= i + columns - rows, and of a window
+  // where j > i + columns - rows - window.
+  Value shift = l.index(columns - rows), bound;
+  if (lanesAreQueries)
+    bound = arith::SubIOp::create(l.b, loc, row, l.add(first, shift));
+  else
+    bound = arith::SubIOp::create(l.b, loc, l.add(row, shift), first);
+  Value lanes = createRamp(l, blockLanes);
+  auto keep = [&](arith::CmpIPredicate kind, Value bound) {
+    Value isVisible = arith::CmpIOp::create(l.b, loc, kind, lanes,
+                                            splatIndex(l, bound, blockLanes));
+    score = arith::SelectOp::create(l.b, loc, isVisible, score, infinity);
+  };
+  keep(lanesAreQueries ? arith::CmpIPredicate::sge : arith::CmpIPredicate::sle,
+       bound);
+  if (!window)
+    return score;
+  if (lanesAreQueries)
+    keep(arith::CmpIPredicate::slt, l.add(bound, l.index(*window)));
+  else
+    keep(arith::CmpIPredicate::sgt,
+         arith::SubIOp::create(l.b, loc, bound, l.index(*window)));
+  return score;
+}
+
+Value AttentionEmitter::firstKeys(LoopBuilder &l, Value first) {
+  if (!window)
+    return l.index(0);
+  Value key = l.add(first, l.index(columns - rows - *window + 1));
+  key = arith::MaxSIOp::create(l.b, loc, key, l.index(0));
+  return l.mul(l.div(key, kAttentionRows), kAttentionRows);
 }
 
 Value AttentionEmitter::visibleKeys(LoopBuilder &l, Value first) {
@@ -154,4 +179,109 @@ Value AttentionEmitter::visibleKeys(LoopBuilder &l, Value first) {
   Value end = l.add(first, l.index(blockLanes + columns - rows));
   end = arith::MinSIOp::create(l.b, loc, end, l.index(columns));
   return arith::MaxSIOp::create(l.b, loc, end, l.index(0));
+}
+
+//===----------------------------------------------------------------------===//
+// Dropout
+//===----------------------------------------------------------------------===//
+
+nn::RandomCounter AttentionEmitter::loadCounter(LoopBuilder &l) {
+  Type i64 = l.b.getI64Type();
+  auto number = [&](Value memref) -> Value {
+    Value value =
+        memref::LoadOp::create(l.b, loc, memref, ValueRange(l.index(0)));
+    return arith::FPToSIOp::create(l.b, loc, i64, value);
+  };
+  return {Value(), number(seed), number(update), number(microStep),
+          arith::ConstantOp::create(l.b, loc, l.b.getI64IntegerAttr(site))};
+}
+
+Value AttentionEmitter::firstDrawOf(LoopBuilder &l, Value batchIndex,
+                                    Value head) {
+  int64_t group = heads / kvHeads;
+  Value at = l.add(l.mul(batchIndex, drawStrides[0]),
+                   l.add(l.mul(l.div(head, group), drawStrides[1]),
+                         l.mul(l.mod(head, group), drawStrides[2])));
+  if (!firstDraw)
+    return at;
+  Value first =
+      memref::LoadOp::create(l.b, loc, firstDraw, ValueRange(l.index(0)));
+  return l.add(at,
+               arith::IndexCastOp::create(l.b, loc, l.b.getIndexType(), first));
+}
+
+Value AttentionEmitter::dropOut(LoopBuilder &l, Value value, Value words) {
+  Type type = value.getType();
+  Value scaled = arith::MulFOp::create(
+      l.b, loc, value, nn::splatConstant(l.b, loc, type, 1.0 / (1.0 - *rate)));
+  uint64_t threshold = nn::getDrawThreshold(*rate);
+  if (threshold == 0)
+    return scaled;
+  // Of 32 bits, and no threshold but 2^32 has more.
+  APInt last(getElementTypeOrSelf(words).getIntOrFloatBitWidth(),
+             threshold - 1);
+  TypedAttr attribute = l.b.getIntegerAttr(getElementTypeOrSelf(words), last);
+  if (auto vector = dyn_cast<VectorType>(words.getType()))
+    attribute = DenseElementsAttr::get(vector, last);
+  Value isKept =
+      arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::ugt, words,
+                            arith::ConstantOp::create(l.b, loc, attribute));
+  return arith::SelectOp::create(l.b, loc, isKept, scaled,
+                                 nn::splatConstant(l.b, loc, type, 0.0));
+}
+
+/// The number of the group of 4 elements from index `at` on, a multiple of 4, as i64.
+static Value groupAt(LoopBuilder &l, Value at) {
+  return arith::IndexCastOp::create(l.b, l.loc, l.b.getI64Type(), l.div(at, 4));
+}
+
+static Value truncateWord(LoopBuilder &l, Value word) {
+  auto type = cast<VectorType>(word.getType());
+  return arith::TruncIOp::create(l.b, l.loc, type.clone(l.b.getI32Type()),
+                                 word);
+}
+
+void AttentionEmitter::dropKeys(LoopBuilder &l, Value weights, Value count,
+                                const nn::RandomCounter &counter,
+                                Value headDraw, Value first, Value low) {
+  Value queries = arith::MulIOp::create(
+      l.b, loc, l.count(first, blockLanes),
+      nn::splatConstant(l.b, loc,
+                        VectorType::get({blockLanes}, l.b.getI64Type()),
+                        drawStrides[3] / 4));
+  Value start = groupAt(l, l.add(headDraw, low));
+  queries =
+      arith::AddIOp::create(l.b, loc, queries, l.splat(start, blockLanes));
+  // The last group may end behind `count`: there is room, and nobody reads that.
+  l.loop(l.index(0), count, 4, [&](LoopBuilder &l, Value at) {
+    nn::RandomCounter here = counter;
+    here.index = arith::AddIOp::create(l.b, loc, queries,
+                                       l.splat(groupAt(l, at), blockLanes));
+    for (auto [i, word] :
+         llvm::enumerate(nn::buildRandomWords(l.b, loc, here))) {
+      Value row = l.add(at, l.index(i));
+      Value dropped = dropOut(l, load(l, weights, row), truncateWord(l, word));
+      store(l, dropped, weights, row);
+    }
+  });
+}
+
+Value AttentionEmitter::drawKeys(LoopBuilder &l,
+                                 const nn::RandomCounter &counter,
+                                 Value headDraw, Value query, Value first) {
+  Value at = l.add(headDraw, l.add(l.mul(query, drawStrides[3]), first));
+  nn::RandomCounter here = counter;
+  here.index = l.count(l.div(at, 4), blockLanes / 4);
+  SmallVector<Value> words;
+  for (Value word : nn::buildRandomWords(l.b, loc, here))
+    words.push_back(truncateWord(l, word));
+  auto interleave = [&](Value x, Value y) -> Value {
+    int64_t lanes = cast<VectorType>(x.getType()).getDimSize(0);
+    SmallVector<int64_t> order;
+    for (int64_t lane = 0; lane < lanes; ++lane)
+      order.append({lane, lanes + lane});
+    return vector::ShuffleOp::create(l.b, loc, x, y, order);
+  };
+  return interleave(interleave(words[0], words[2]),
+                    interleave(words[1], words[3]));
 }

@@ -16,7 +16,8 @@ TileAttention::TileAttention(const AttentionEmitter &emitter)
 }
 
 bool trainc::fitsTiles(const AttentionEmitter &e, Tiles tiles) {
-  if (tiles == Tiles::None)
+  if (tiles == Tiles::None || e.rate || e.window ||
+      e.segments) // these have none
     return false;
   // Measured: less than that is as fast by vectors, or faster.
   int64_t length = std::min(e.rows, e.columns);

@@ -121,6 +121,7 @@ int64_t emitAttention(KernelFunction &function, mlir::Operation *op,
                       Tiles tiles);
 llvm::FailureOr<int64_t> emitEmbeddingGrad(KernelFunction &function,
                                            nn::EmbeddingGradOp op);
+int64_t emitSort(KernelFunction &function, nn::SortOp op);
 
 /// A convolution or a gradient of it (not of the whole weight), of `shape`.
 llvm::FailureOr<int64_t> emitConvolution(KernelFunction &function,

@@ -52,6 +52,9 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
   if (ops.size() == 1 && !generic)
     if (auto embedding = dyn_cast<nn::EmbeddingGradOp>(ops[0]))
       return emitEmbeddingGrad(function, embedding);
+  if (ops.size() == 1 && !generic)
+    if (auto sort = dyn_cast<nn::SortOp>(ops[0]))
+      return emitSort(function, sort);
   if (ops.size() == 1 && !generic && !isa<nn::Conv2dWeightGradOp>(ops[0]))
     if (auto shape = nn::getConvolution(ops[0]))
       return emitConvolution(function, ops[0], *shape);

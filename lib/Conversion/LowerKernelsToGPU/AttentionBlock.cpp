@@ -287,6 +287,14 @@ Value AttentionBlock::loadMask(ThreadBuilder &t, Value batchIndex, Value head,
   return arith::TruncFOp::create(t.b, loc, e.compute, value);
 }
 
+Value AttentionBlock::loadSegment(ThreadBuilder &t, Value batchIndex,
+                                  Value position) {
+  // What is past the end reads the last element.
+  position = t.min(position, t.index(e.rows - 1));
+  return t.loadScalar(e.segments, t.add(t.mul(batchIndex, e.rows), position),
+                      e.segmentElement);
+}
+
 void AttentionBlock::finishScores(ThreadBuilder &t, const AttentionOperands &o,
                                   Value low, Value head,
                                   MutableArrayRef<Value> scores) {
@@ -306,16 +314,74 @@ void AttentionBlock::finishScores(ThreadBuilder &t, const AttentionOperands &o,
       else
         score = arith::AddFOp::create(t.b, loc, score, value);
     }
+    if (e.segments) {
+      Value isSame = arith::CmpIOp::create(t.b, loc, arith::CmpIPredicate::eq,
+                                           loadSegment(t, o.batchIndex, query),
+                                           loadSegment(t, o.batchIndex, key));
+      score = select(t, isSame, score, infinity);
+    }
     if (e.causal) {
       // Key j is visible to query i where j <= i + columns - rows.
       Value bound = t.add(query, t.index(e.columns - e.rows));
       Value isVisible = arith::CmpIOp::create(
           t.b, loc, arith::CmpIPredicate::sle, key, bound);
       score = select(t, isVisible, score, infinity);
+      if (e.window) {
+        Value before =
+            arith::SubIOp::create(t.b, loc, bound, t.index(*e.window));
+        Value isInside = arith::CmpIOp::create(
+            t.b, loc, arith::CmpIPredicate::sgt, key, before);
+        score = select(t, isInside, score, infinity);
+      }
     }
     if (tileLength % sizes.tile != 0)
       score = select(t, t.less(column, t.index(tileLength)), score, infinity);
   }
+}
+
+Fragment AttentionBlock::drawScores(ThreadBuilder &t,
+                                    const AttentionOperands &o, Value low,
+                                    Value head, size_t count) {
+  Fragment words;
+  if (!e.rate)
+    return words;
+  nn::RandomCounter counter = e.loadCounter(t);
+  Value headDraw = e.firstDrawOf(t, o.batchIndex, head);
+  auto indexAt = [&](Value query, Value key) -> Value {
+    Value at = t.add(headDraw, t.add(t.mul(query, e.drawStrides[3]), key));
+    return arith::IndexCastOp::create(t.b, loc, t.b.getI64Type(), at);
+  };
+  if (!o.rowsAreQueries) {
+    for (size_t i = 0; i < count; ++i) {
+      Value query =
+          t.add(low, t.add(products.column, t.index(i / 4 * 8 + i % 2)));
+      counter.index = indexAt(query, ownRow(t, o, i / 2 % 2));
+      words.push_back(nn::buildRandomWord(t.b, loc, counter));
+    }
+    return words;
+  }
+  // Both columns of a thread are of one group of 4, its first or second half.
+  Value isSecond =
+      arith::CmpIOp::create(t.b, loc, arith::CmpIPredicate::ne,
+                            t.mod(t.div(products.column, 2), 2), t.index(0));
+  Value two = arith::ConstantOp::create(t.b, loc, t.b.getI64IntegerAttr(2));
+  for (size_t i = 0; i < count; i += 2) {
+    Value key = t.add(low, t.add(products.column, t.index(i / 4 * 8)));
+    counter.index = arith::ShRUIOp::create(
+        t.b, loc, indexAt(ownRow(t, o, i / 2 % 2), key), two);
+    auto group = nn::buildRandomWords(t.b, loc, counter);
+    for (size_t c : {0, 1})
+      words.push_back(select(t, isSecond, group[2 + c], group[c]));
+  }
+  return words;
+}
+
+Value AttentionBlock::visibleBegin(ThreadBuilder &t, Value first) {
+  if (!e.window)
+    return t.index(0);
+  Value key = t.add(first, t.index(e.columns - e.rows - *e.window + 1));
+  key = arith::MaxSIOp::create(t.b, loc, key, t.index(0));
+  return t.mul(t.div(key, sizes.tile), sizes.tile);
 }
 
 Value trainc::visibleEnd(ThreadBuilder &t, const AttentionEmitter &e,

@@ -95,12 +95,19 @@ private:
   Fragment multiplyTile(ThreadBuilder &t, const AttentionOperands &o,
                         mlir::Value low,
                         llvm::function_ref<void(ThreadBuilder &)> more = {});
+  /// The first tile of keys that the queries from `first` on see.
+  mlir::Value visibleBegin(ThreadBuilder &t, mlir::Value first);
   /// The scores, in place of products.
   void finishScores(ThreadBuilder &t, const AttentionOperands &o,
                     mlir::Value low, mlir::Value head,
                     llvm::MutableArrayRef<mlir::Value> scores);
+  /// The words, i64, by which the scores of a tile are dropped out; none without a rate.
+  Fragment drawScores(ThreadBuilder &t, const AttentionOperands &o,
+                      mlir::Value low, mlir::Value head, size_t count);
   mlir::Value loadMask(ThreadBuilder &t, mlir::Value batchIndex,
                        mlir::Value head, mlir::Value query, mlir::Value key);
+  mlir::Value loadSegment(ThreadBuilder &t, mlir::Value batchIndex,
+                          mlir::Value position);
   /// p and its gradient from score and dp.
   std::pair<mlir::Value, mlir::Value> scoreGrad(ThreadBuilder &t,
                                                 mlir::Value score,

@@ -70,14 +70,18 @@ void AttentionBlock::emitQueryGrads(ThreadBuilder &t, Value number,
   if (sizes.parts == 1)
     stageOwn(t, o, t.index(0));
   Fragment sums =
-      t.loop(t.index(0), visibleEnd(t, e, o.first, sizes.rows), sizes.tile,
-             products.zeros(t, sizes.width),
+      t.loop(visibleBegin(t, o.first), visibleEnd(t, e, o.first, sizes.rows),
+             sizes.tile, products.zeros(t, sizes.width),
              [&](LoopBuilder &l, Value low, ValueRange carried) {
                ThreadBuilder t(l.b, loc, sizes.threads());
                Fragment results = multiplyTile(t, o, low);
                MutableArrayRef<Value> all(results);
                auto scores = all.take_front(all.size() / 2);
                finishScores(t, o, low, o.ownHead, scores);
+               for (auto [dp, words] :
+                    llvm::zip(all.drop_front(scores.size()),
+                              drawScores(t, o, low, o.ownHead, scores.size())))
+                 dp = e.dropOut(t, dp, words);
                for (auto [i, score] : llvm::enumerate(scores)) {
                  int64_t half = i / 2 % 2;
                  score = scoreGrad(t, score, all[scores.size() + i], lse[half],
@@ -112,6 +116,13 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
     begin = arith::MaxSIOp::create(t.b, loc, begin, t.index(0));
     begin = t.mul(t.div(begin, sizes.tile), sizes.tile);
   }
+  // The end of those.
+  Value end = t.index(e.rows);
+  if (e.window) {
+    end = t.add(o.first,
+                t.index(sizes.rows - 1 + *e.window - (e.columns - e.rows)));
+    end = arith::MinSIOp::create(t.b, loc, end, t.index(e.rows));
+  }
   // lse and out . dout of the queries of the tile: 4 threads have a query.
   auto prepare = [&](ThreadBuilder &t, Value low) {
     for (int64_t done = 0; done < sizes.tile; done += sizes.threads() / 4) {
@@ -137,7 +148,7 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
         Value head = l.add(l.mul(o.ownHead, group), member);
         o.tileHead = head;
         return l.loop(
-            begin, l.index(e.rows), sizes.tile, carried,
+            begin, end, sizes.tile, carried,
             [&](LoopBuilder &l, Value low, ValueRange carried) {
               ThreadBuilder t(l.b, loc, sizes.threads());
               Fragment results = multiplyTile(
@@ -146,6 +157,9 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
               auto scores = all.take_front(all.size() / 2);
               auto grads = all.drop_front(all.size() / 2);
               finishScores(t, o, low, head, scores);
+              Fragment words = drawScores(t, o, low, head, scores.size());
+              for (auto [dp, word] : llvm::zip(grads, words))
+                dp = e.dropOut(t, dp, word);
               for (auto [i, score] : llvm::enumerate(scores)) {
                 Value at = t.add(products.column, t.index(i / 4 * 8 + i % 2));
                 Value lse = t.loadScalar(statistics, at, e.compute);
@@ -154,6 +168,8 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
                 std::tie(score, grads[i]) =
                     scoreGrad(t, score, grads[i], lse, delta);
               }
+              for (auto [p, word] : llvm::zip(scores, words))
+                p = e.dropOut(t, p, word);
               size_t half = carried.size() / 2;
               Fragment next = products.accumulate(t, grads, tiles[0],
                                                   carried.take_front(half));

@@ -23,9 +23,10 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
   o.batchIndex = t.div(number, blocks * e.heads);
   // Keys are copied while the tile before is finished, values while scores are made.
   bool isWhole = sizes.parts == 1;
+  Value begin = visibleBegin(t, o.first);
   if (isWhole) {
     stageOwn(t, o, t.index(0));
-    stageTile(t, o, 0, t.index(0), t.index(0));
+    stageTile(t, o, 0, begin, t.index(0));
   }
 
   // The maximum and the sum of exponentials so far of both rows, then the sums.
@@ -34,7 +35,7 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
   initial.append(products.zeros(t, sizes.width));
   Value end = visibleEnd(t, e, o.first, sizes.rows);
   Fragment state = t.loop(
-      t.index(0), end, sizes.tile, initial,
+      begin, end, sizes.tile, initial,
       [&](LoopBuilder &l, Value low, ValueRange carried) {
         ThreadBuilder t(l.b, loc, sizes.threads());
         Fragment state(carried);
@@ -71,6 +72,9 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
           state[2 + half] =
               t.combine(nn::ReduceKind::sum, state[2 + half], sum);
         }
+        for (auto [score, words] :
+             llvm::zip(scores, drawScores(t, o, low, o.ownHead, scores.size())))
+          score = e.dropOut(t, score, words);
         Fragment next(ArrayRef<Value>(state).take_front(4));
         next.append(products.accumulate(t, scores, tiles[1],
                                         ArrayRef<Value>(state).drop_front(4)));

@@ -1,5 +1,6 @@
 //===- NNAttentionOps.cpp - Attention -------------------------------------===//
 #include "trainc/Dialect/NN/NNOps.h"
+#include "llvm/ADT/TypeSwitch.h"
 #include <cmath>
 #include <limits>
 
@@ -25,9 +26,10 @@ static LogicalResult verifyMask(std::optional<Location> loc, StringRef name,
                            "] (", constraint, "), got ", mask.getType());
 }
 
-/// Verifies q, k and the mask (C1) to (C3) and sets the type of the lse.
+/// Verifies q, k and the mask (C1) to (C3) and segments, and sets the type of the lse.
 static LogicalResult inferAttention(std::optional<Location> loc, StringRef name,
                                     Value qValue, Value kValue, Value mask,
+                                    Value segments, StringRef segmentsRule,
                                     RankedTensorType &lse) {
   RankedTensorType q = getTensorType(qValue), k = getTensorType(kValue);
   if (q.getRank() != 4 || k.getRank() != 4 ||
@@ -49,6 +51,16 @@ static LogicalResult inferAttention(std::optional<Location> loc, StringRef name,
   lse = RankedTensorType::get(rows, getComputeType(q.getElementType()));
   SmallVector<int64_t> scores = rows;
   scores.push_back(k.getDimSize(1));
+  if (segments) {
+    ArrayRef<int64_t> shape = getTensorType(segments).getShape();
+    if (scores[2] != scores[3] ||
+        shape != ArrayRef<int64_t>{scores[0], scores[2]})
+      return emitOptionalError(
+          loc, "'", name,
+          "' op expects segments [B, T] with as many keys as queries (",
+          segmentsRule, "), got ", segments.getType(), " for ", scores[2],
+          " queries and ", scores[3], " keys");
+  }
   return verifyMask(loc, name, mask, scores, "C3");
 }
 
@@ -58,7 +70,8 @@ LogicalResult AttentionOp::inferReturnTypes(MLIRContext *,
                                             SmallVectorImpl<Type> &types) {
   RankedTensorType lse;
   if (failed(inferAttention(loc, getOperationName(), adaptor.getQ(),
-                            adaptor.getK(), adaptor.getMask(), lse)))
+                            adaptor.getK(), adaptor.getMask(),
+                            adaptor.getSegments(), "C7", lse)))
     return failure();
   types.append({adaptor.getQ().getType(), lse});
   return success();
@@ -70,7 +83,8 @@ LogicalResult AttentionGradOp::inferReturnTypes(MLIRContext *,
                                                 SmallVectorImpl<Type> &types) {
   RankedTensorType lse;
   if (failed(inferAttention(loc, getOperationName(), adaptor.getQ(),
-                            adaptor.getK(), adaptor.getMask(), lse)))
+                            adaptor.getK(), adaptor.getMask(),
+                            adaptor.getSegments(), "C8", lse)))
     return failure();
   if (adaptor.getLse().getType() != lse)
     return emitOptionalError(loc, "'nn.attention_grad' op expects lse of type ",
@@ -155,6 +169,95 @@ LogicalResult PackedAttentionGradOp::inferReturnTypes(
 }
 
 //===----------------------------------------------------------------------===//
+// Draws
+//===----------------------------------------------------------------------===//
+
+/// A window is a number of 32 bits where lanes are compared.
+static constexpr int64_t kMostKeys = std::numeric_limits<int32_t>::max();
+
+namespace {
+/// What the dropout of an attention depends on; it has none without a rate.
+struct ScoreDraws {
+  template <typename Op>
+  explicit ScoreDraws(Op op)
+      : rate(op.getRateAttr()), site(op.getSiteAttr()), seed(op.getSeed()),
+        update(op.getUpdate()), microStep(op.getMicroStep()),
+        first(op.getFirst()), strides(op.getStridesAttr()) {}
+
+  FloatAttr rate;
+  IntegerAttr site;
+  Value seed, update, microStep, first;
+  DenseI64ArrayAttr strides;
+};
+} // namespace
+
+SmallVector<int64_t> nn::getScoreStrides(const ScoreShape &shape) {
+  int64_t query = llvm::alignTo(shape.columns, 4), head = shape.rows * query;
+  int64_t kvHead = shape.group * head;
+  return {shape.kvHeads * kvHead, kvHead, head, query};
+}
+
+/// Verifies the rate (`rateRule`), what draws (`drawRule`) and the window.
+template <typename Op>
+static LogicalResult verifyScores(Op op, StringRef rateRule, StringRef drawRule,
+                                  StringRef windowRule) {
+  if (op.getWindow() &&
+      (!op.getCausal() || *op.getWindow() < 1 || *op.getWindow() > kMostKeys))
+    return op.emitOpError(
+               "expects a window from 1 to 2^31 - 1 with causal only (")
+           << windowRule << "), got " << *op.getWindow()
+           << (op.getCausal() ? "" : " without causal");
+  double rate = op.getRate() ? op.getRate()->convertToDouble() : 0.0;
+  if (!(rate >= 0.0 && rate < 1.0))
+    return op.emitOpError("expects a rate of dropout in [0, 1) (")
+           << rateRule << "), got " << rate;
+  bool hasRate = op.getRate().has_value();
+  unsigned scalars = llvm::count_if(
+      ArrayRef<Value>{op.getSeed(), op.getUpdate(), op.getMicroStep()},
+      [](Value scalar) { return scalar != nullptr; });
+  ArrayRef<int64_t> strides = op.getStrides().value_or(ArrayRef<int64_t>());
+  bool isPlaced = op.getFirst() != nullptr;
+  bool goodSite =
+      op.getSite() ? hasRate && *op.getSite() <= 0x7FFFFFFF : scalars == 0;
+  bool goodStrides =
+      isPlaced ? hasRate && strides.size() == 4 : !op.getStrides().has_value();
+  if (goodSite && goodStrides && (scalars == 0 || scalars == 3) &&
+      llvm::all_of(strides, [](int64_t stride) {
+        return stride >= 0 && stride % 4 == 0;
+      }))
+    return success();
+  InFlightDiagnostic error =
+      op.emitOpError("expects a site in [0, 2^31) with a rate, seed, update "
+                     "and micro_step together with a site, and four strides "
+                     "that are multiples of 4 together with first (")
+      << drawRule << "), got " << (hasRate ? "a" : "no") << " rate, ";
+  if (op.getSite())
+    error << "site " << static_cast<int64_t>(*op.getSite());
+  else
+    error << "no site";
+  return error << ", " << scalars << " of the scalars and strides [" << strides
+               << "]" << (isPlaced ? " with first" : "");
+}
+
+LogicalResult AttentionOp::verify() {
+  return verifyScores(*this, "C4", "C5", "C6");
+}
+LogicalResult AttentionGradOp::verify() {
+  return verifyScores(*this, "C5", "C6", "C7");
+}
+LogicalResult PackedAttentionOp::verify() {
+  return verifyScores(*this, "C5", "C6", "C7");
+}
+LogicalResult PackedAttentionGradOp::verify() {
+  return verifyScores(*this, "C6", "C7", "C8");
+}
+
+bool AttentionOp::draws() { return getRate().has_value(); }
+bool AttentionGradOp::draws() { return getRate().has_value(); }
+bool PackedAttentionOp::draws() { return getRate().has_value(); }
+bool PackedAttentionGradOp::draws() { return getRate().has_value(); }
+
+//===----------------------------------------------------------------------===//
 // The definition
 //===----------------------------------------------------------------------===//
 
@@ -165,8 +268,11 @@ namespace {
 class AttentionBuilder {
 public:
   AttentionBuilder(OpBuilder &b, Location loc, Value q, Value k, Value v,
-                   Value mask, bool causal, std::optional<APFloat> scale)
-      : b(b), loc(loc), mask(mask), causal(causal) {
+                   Value mask, Value segments, bool causal,
+                   std::optional<APFloat> scale, std::optional<int64_t> window,
+                   const ScoreDraws &draws)
+      : b(b), loc(loc), mask(mask), segments(segments), causal(causal),
+        window(window), draws(draws) {
     RankedTensorType qType = getTensorType(q), kType = getTensorType(k);
     batch = qType.getDimSize(0);
     rows = qType.getDimSize(1);
@@ -195,18 +301,19 @@ public:
         CompareOp::create(b, loc, CompareKind::eq, sum, constant(0.0));
     sum = SelectOp::create(b, loc, isZero, constant(1.0), sum);
     p = DivOp::create(b, loc, p, sum);
-    out = byToken(matmul(asProducts(p), false, byHeadV, false), heads, rows);
+    out = byToken(matmul(asProducts(dropOut(p)), false, byHeadV, false), heads,
+                  rows);
   }
 
   void buildBackward(Value out, Value lse, Value dout) {
     Value p = buildProbabilities(lse);
     byHeadDout = byHead(dout);
-    Value dp = asScores(matmul(byHeadDout, false, byHeadV, true));
+    Value dp = dropOut(asScores(matmul(byHeadDout, false, byHeadV, true)));
     // sum over j of p[j] dp[j] = out . dout
     Value delta =
         reduce(ReduceKind::sum, MulOp::create(b, loc, byHead(out), byHeadDout));
     delta = reshapeTo(b, loc, delta, {batch, heads, rows, 1});
-    probabilities = p;
+    probabilities = dropOut(p);
     scoreGrad = MulOp::create(b, loc, p, SubOp::create(b, loc, dp, delta));
   }
 
@@ -263,6 +370,24 @@ private:
     return reshapeTo(b, loc, scores,
                      {batch, kvHeads, heads / kvHeads * rows, columns});
   }
+  /// What is dropped out of [B, H, Tq, Tk], as of the probabilities.
+  Value dropOut(Value scores) {
+    if (!draws.rate)
+      return scores;
+    int64_t group = heads / kvHeads;
+    SmallVector<int64_t> strides =
+        draws.strides ? llvm::to_vector(draws.strides.asArrayRef())
+                      : getScoreStrides({batch, kvHeads, group, rows, columns});
+    strides.push_back(1);
+    Value apart =
+        reshapeTo(b, loc, scores, {batch, kvHeads, group, rows, columns});
+    Value first =
+        draws.first ? draws.first : scalarConstant(b, loc, b.getI64Type(), 0.0);
+    Value dropped = DropoutOp::create(
+        b, loc, apart.getType(), apart, draws.rate, draws.site, draws.seed,
+        draws.update, draws.microStep, first, b.getDenseI64ArrayAttr(strides));
+    return reshapeTo(b, loc, dropped, {batch, heads, rows, columns});
+  }
   /// A maximum or lse per row, 0 where it is -inf (all masked), so that no -inf
   /// is taken from a score of -inf.
   Value finite(Value value) {
@@ -280,6 +405,12 @@ private:
       scores = SelectOp::create(b, loc, mask, scores, infinity);
     else if (mask)
       scores = AddOp::create(b, loc, scores, castTo(b, loc, mask, compute));
+    if (segments) {
+      Value ofRow = reshapeTo(b, loc, segments, {batch, 1, rows, 1});
+      Value ofColumn = reshapeTo(b, loc, segments, {batch, 1, 1, columns});
+      Value same = CompareOp::create(b, loc, CompareKind::eq, ofRow, ofColumn);
+      scores = SelectOp::create(b, loc, same, scores, infinity);
+    }
     if (!causal)
       return scores;
     Type index = b.getI64Type();
@@ -290,6 +421,13 @@ private:
     Value last = AddOp::create(b, loc, row,
                                scalarConstant(b, loc, index, columns - rows));
     Value visible = CompareOp::create(b, loc, CompareKind::le, column, last);
+    if (window) {
+      Value before =
+          SubOp::create(b, loc, last, scalarConstant(b, loc, index, *window));
+      visible = AndOp::create(
+          b, loc, visible,
+          CompareOp::create(b, loc, CompareKind::gt, column, before));
+    }
     return SelectOp::create(b, loc, visible, scores, infinity);
   }
 
@@ -301,8 +439,10 @@ private:
 
   OpBuilder &b;
   Location loc;
-  Value mask;
+  Value mask, segments;
   bool causal;
+  std::optional<int64_t> window;
+  ScoreDraws draws;
   int64_t batch, rows, columns, heads, kvHeads;
   Type elementType, compute;
   Value scaleValue, byHeadQ, byHeadK, byHeadV;
@@ -313,7 +453,8 @@ private:
 
 template <typename Op> static AttentionBuilder getBuilder(OpBuilder &b, Op op) {
   return AttentionBuilder(b, op.getLoc(), op.getQ(), op.getK(), op.getV(),
-                          op.getMask(), op.getCausal(), op.getScale());
+                          op.getMask(), op.getSegments(), op.getCausal(),
+                          op.getScale(), op.getWindow(), ScoreDraws(op));
 }
 
 FailureOr<SmallVector<Value>> AttentionOp::decompose(OpBuilder &b) {
@@ -347,7 +488,9 @@ AttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     return failure();
   auto grad = AttentionGradOp::create(
       b, getLoc(), getQ(), getK(), getV(), getOut(), getLse(), resultGrads[0],
-      getMask(), getCausalAttr(), getScaleAttr());
+      getMask(), getSegments(), getCausalAttr(), getScaleAttr(),
+      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
+      getMicroStep(), getFirst(), getStridesAttr());
   llvm::copy(grad.getResults(), operandGrads.begin());
   if (isFloatMask(getMask())) {
     AttentionBuilder builder = getBuilder(b, *this);
@@ -380,8 +523,10 @@ static std::array<Value, 3> unpack(OpBuilder &b, Location loc, Value qkv,
 
 FailureOr<SmallVector<Value>> PackedAttentionOp::decompose(OpBuilder &b) {
   auto [q, k, v] = unpack(b, getLoc(), getQkv(), getPackedSizes(*this));
-  auto attention = AttentionOp::create(b, getLoc(), q, k, v, getMask(),
-                                       getCausalAttr(), getScaleAttr());
+  auto attention = AttentionOp::create(
+      b, getLoc(), q, k, v, getMask(), /*segments=*/Value(), getCausalAttr(),
+      getScaleAttr(), getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(),
+      getUpdate(), getMicroStep(), getFirst(), getStridesAttr());
   Value out = reshapeTo(b, getLoc(), attention.getOut(),
                         getTensorType(getOut()).getShape());
   return SmallVector<Value>{out, attention.getLse()};
@@ -394,8 +539,10 @@ FailureOr<SmallVector<Value>> PackedAttentionGradOp::decompose(OpBuilder &b) {
   ArrayRef<int64_t> shape = getTensorType(q).getShape();
   auto grad = AttentionGradOp::create(
       b, loc, q, k, v, reshapeTo(b, loc, getOut(), shape), getLse(),
-      reshapeTo(b, loc, getDout(), shape), getMask(), getCausalAttr(),
-      getScaleAttr());
+      reshapeTo(b, loc, getDout(), shape), getMask(), /*segments=*/Value(),
+      getCausalAttr(), getScaleAttr(), getWindowAttr(), getRateAttr(),
+      getSiteAttr(), getSeed(), getUpdate(), getMicroStep(), getFirst(),
+      getStridesAttr());
   SmallVector<Value> parts;
   for (Value part : grad.getResults())
     parts.push_back(
@@ -414,12 +561,15 @@ PackedAttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   Location loc = getLoc();
   operandGrads[0] = PackedAttentionGradOp::create(
       b, loc, getQkv(), getOut(), getLse(), resultGrads[0], getMask(),
-      getHeadsAttr(), getKvHeadsAttr(), getCausalAttr(), getScaleAttr());
+      getHeadsAttr(), getKvHeadsAttr(), getCausalAttr(), getScaleAttr(),
+      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
+      getMicroStep(), getFirst(), getStridesAttr());
   if (isFloatMask(getMask())) {
     auto [q, k, v] = unpack(b, loc, getQkv(), getPackedSizes(*this));
     ArrayRef<int64_t> shape = getTensorType(q).getShape();
-    AttentionBuilder builder(b, loc, q, k, v, getMask(), getCausal(),
-                             getScale());
+    AttentionBuilder builder(b, loc, q, k, v, getMask(), /*segments=*/Value(),
+                             getCausal(), getScale(), getWindow(),
+                             ScoreDraws(*this));
     builder.buildBackward(reshapeTo(b, loc, getOut(), shape), getLse(),
                           reshapeTo(b, loc, resultGrads[0], shape));
     operandGrads[1] = builder.buildMaskGrad();
@@ -431,9 +581,9 @@ PackedAttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 // How they are done in parts
 //===----------------------------------------------------------------------===//
 
-/// The number of a mask among the operands, if there is one.
-static std::optional<unsigned> maskAt(Value mask, unsigned number) {
-  return mask ? std::optional<unsigned>(number) : std::nullopt;
+/// The number of an optional operand, if there is one.
+static std::optional<unsigned> optionalAt(Value operand, unsigned number) {
+  return operand ? std::optional<unsigned>(number) : std::nullopt;
 }
 
 /// `values` at dimension `dim`.
@@ -459,12 +609,14 @@ static void addMask(ShardingRule &rule, std::optional<unsigned> mask,
 
 /// The rule of an attention or of its gradients, whose first operands are q, k and v.
 /// `queries` are places of dimension 0 of what is [B, Tq, H, D], `keys` of what is [B, Tk,
-/// Hk, D], `rows` of what is [B, H, Tq]. `cut` says whether queries can be apart.
+/// Hk, D], `rows` of what is [B, H, Tq]; `mask` and `segments` are numbers of operands. `cut`
+/// says whether queries can be apart.
 static ShardingRule getAttentionRule(Operation *op, bool cut,
                                      ArrayRef<ShardingRule::Place> queries,
                                      ArrayRef<ShardingRule::Place> keys,
                                      ArrayRef<ShardingRule::Place> rows,
-                                     std::optional<unsigned> mask) {
+                                     std::optional<unsigned> mask,
+                                     std::optional<unsigned> segments) {
   ShardingRule rule(op);
   using Place = ShardingRule::Place;
   auto withMask = [&](SmallVector<Place> places, int64_t dim, int64_t size) {
@@ -478,6 +630,8 @@ static ShardingRule getAttentionRule(Operation *op, bool cut,
   SmallVector<Place> all = at(queries, 0);
   all.append(at(keys, 0));
   all.append(at(rows, 0));
+  if (segments)
+    all.push_back(ShardingRule::in(*segments, 0));
   rule.share(FactorKind::Parallel, withMask(all, 0, batch));
   if (cut) {
     SmallVector<Place> positions = at(queries, 1);
@@ -498,11 +652,11 @@ static ShardingRule getAttentionRule(Operation *op, bool cut,
 
 ShardingRule AttentionOp::getShardingRule() {
   using R = ShardingRule;
-  // A causal mask counts positions from the last.
-  ShardingRule rule = getAttentionRule(
-      *this, !getCausal(), {R::in(0, 0), R::out(0, 0)},
-      {R::in(1, 0), R::in(2, 0)}, {R::out(1, 0)}, maskAt(getMask(), 3));
-  return rule;
+  // A causal mask counts positions from the last; segments are of queries and keys.
+  return getAttentionRule(
+      *this, !getCausal() && !getSegments(), {R::in(0, 0), R::out(0, 0)},
+      {R::in(1, 0), R::in(2, 0)}, {R::out(1, 0)}, optionalAt(getMask(), 3),
+      optionalAt(getSegments(), getMask() ? 4 : 3));
 }
 
 ShardingRule AttentionGradOp::getShardingRule() {
@@ -511,7 +665,7 @@ ShardingRule AttentionGradOp::getShardingRule() {
       *this, /*cut=*/false,
       {R::in(0, 0), R::in(3, 0), R::in(5, 0), R::out(0, 0)},
       {R::in(1, 0), R::in(2, 0), R::out(1, 0), R::out(2, 0)}, {R::in(4, 0)},
-      maskAt(getMask(), 6));
+      optionalAt(getMask(), 6), optionalAt(getSegments(), getMask() ? 7 : 6));
 }
 
 /// The batch and, if there are as many of keys and values, the heads. `packed` are laid
@@ -548,13 +702,13 @@ static ShardingRule getPackedRule(Operation *op, int64_t heads, int64_t kvHeads,
 ShardingRule PackedAttentionOp::getShardingRule() {
   using R = ShardingRule;
   return getPackedRule(*this, getHeads(), getKvHeads().value_or(getHeads()),
-                       maskAt(getMask(), 1), {R::in(0, 0)}, {R::out(0, 0)},
+                       optionalAt(getMask(), 1), {R::in(0, 0)}, {R::out(0, 0)},
                        R::out(1, 0));
 }
 ShardingRule PackedAttentionGradOp::getShardingRule() {
   using R = ShardingRule;
   return getPackedRule(*this, getHeads(), getKvHeads().value_or(getHeads()),
-                       maskAt(getMask(), 4), {R::in(0, 0), R::out(0, 0)},
+                       optionalAt(getMask(), 4), {R::in(0, 0), R::out(0, 0)},
                        {R::in(1, 0), R::in(3, 0)}, R::in(2, 0));
 }
 
@@ -568,25 +722,37 @@ template <typename Op> static void setHeadsOf(Op op) {
 void PackedAttentionOp::adaptToTypes() { setHeadsOf(*this); }
 void PackedAttentionGradOp::adaptToTypes() { setHeadsOf(*this); }
 
+ScoreShape nn::getScoreShape(Operation *attention) {
+  auto shapeOf = [](Value lse, int64_t kvHeads, int64_t columns) {
+    ArrayRef<int64_t> rows = getTensorType(lse).getShape();
+    return ScoreShape{rows[0], kvHeads, rows[1] / kvHeads, rows[2], columns};
+  };
+  auto separate = [&](auto op) {
+    ArrayRef<int64_t> keys = getTensorType(op.getK()).getShape();
+    return shapeOf(op.getLse(), keys[2], keys[1]);
+  };
+  auto packed = [&](auto op) { // as many keys as queries
+    PackedSizes sizes = getPackedSizes(op);
+    return shapeOf(op.getLse(), sizes.kvHeads, sizes.length);
+  };
+  return TypeSwitch<Operation *, ScoreShape>(attention)
+      .Case<AttentionOp, AttentionGradOp>(separate)
+      .Case<PackedAttentionOp, PackedAttentionGradOp>(packed);
+}
+
 double nn::countAttentionFlops(Operation *op) {
-  Value out, lse;
   bool gradient = isa<AttentionGradOp, PackedAttentionGradOp>(op);
-  if (isa<AttentionOp, PackedAttentionOp>(op)) {
-    out = op->getResult(0);
-    lse = op->getResult(1);
-  } else if (auto grad = dyn_cast<AttentionGradOp>(op)) {
-    out = grad.getOut();
-    lse = grad.getLse();
-  } else if (auto grad = dyn_cast<PackedAttentionGradOp>(op)) {
-    out = grad.getOut();
-    lse = grad.getLse();
-  } else {
+  if (!gradient && !isa<AttentionOp, PackedAttentionOp>(op))
     return 0;
-  }
-  // Packed, keys are as many as queries.
-  int64_t keys = isa<AttentionOp, AttentionGradOp>(op)
-                     ? getTensorType(op->getOperand(1)).getDimSize(1)
-                     : getTensorType(lse).getShape().back();
-  return (op->hasAttr("causal") ? 1 : 2) * (gradient ? 5 : 2) *
-         double(getTensorType(out).getNumElements()) * keys;
+  Value out = TypeSwitch<Operation *, Value>(op)
+                  .Case<AttentionOp, AttentionGradOp, PackedAttentionOp,
+                        PackedAttentionGradOp>(
+                      [](auto attention) { return attention.getOut(); });
+  double keys = getScoreShape(op).columns;
+  if (op->hasAttr("causal"))
+    keys /= 2;
+  if (auto window = op->getAttrOfType<IntegerAttr>("window"))
+    keys = std::min<double>(keys, window.getInt());
+  return (gradient ? 10 : 4) * keys *
+         double(getTensorType(out).getNumElements());
 }

@@ -48,6 +48,9 @@ struct Expr {
   Value log(Value x) const { return math::LogOp::create(b, loc, x); }
   Value tanh(Value x) const { return math::TanhOp::create(b, loc, x); }
   Value erf(Value x) const { return math::ErfOp::create(b, loc, x); }
+  Value floor(Value x) const { return math::FloorOp::create(b, loc, x); }
+  Value ceil(Value x) const { return math::CeilOp::create(b, loc, x); }
+  Value round(Value x) const { return math::RoundEvenOp::create(b, loc, x); }
   Value abs(Value x) const { return math::AbsFOp::create(b, loc, x); }
   /// x y + z, rounded once.
   Value fma(Value x, Value y, Value z) const {
@@ -197,6 +200,19 @@ GRADIENT(SinOp, getInput, e.mul(g, buildSinCos<math::CosOp>(e, v)))
 
 SCALAR(CosOp, buildSinCos<math::CosOp>(e, x))
 GRADIENT(CosOp, getInput, e.mul(e.neg(g), buildSinCos<math::SinOp>(e, v)))
+
+/// Of steps: zeros.
+#define STEPS(Op, expression)                                                  \
+  SCALAR(Op, expression)                                                       \
+  LogicalResult Op::buildGradients(OpBuilder &b, ValueRange,                   \
+                                   SmallVectorImpl<Value> &operandGrads) {     \
+    operandGrads[0] = ConstantOp::create(                                      \
+        b, getLoc(), getType(), cast<ElementsAttr>(b.getZeroAttr(getType()))); \
+    return success();                                                          \
+  }
+STEPS(FloorOp, e.floor(x))
+STEPS(CeilOp, e.ceil(x))
+STEPS(RoundOp, e.round(x))
 
 SCALAR(TanhOp, e.tanh(x))
 GRADIENT(TanhOp, getResult, e.mul(g, e.fma(e.neg(v), v, e.number(1.0))))

@@ -57,12 +57,15 @@ std::string train::stateRole(StringRef state) {
   return ("arena.state." + state).str();
 }
 
-std::string train::arenaName(StringRef role, Type element, ArrayAttr axes) {
+std::string train::arenaName(StringRef role, Type element, ParamOp param) {
   std::string name = role.str() + ".";
   llvm::raw_string_ostream os(name);
   os << element;
-  for (auto axis : axes.getAsRange<StringAttr>())
+  for (auto axis : param.getPartAxes().getAsRange<StringAttr>())
     os << "." << axis.getValue();
+  if (StringAttr window = param.getWindowAttr();
+      window && (role == kGradientArena || role == kMergedArena))
+    os << "." << window.getValue();
   return name;
 }
 
@@ -86,20 +89,105 @@ ParseResult train::parseAttributes(OpAsmParser &parser, OperationState &result,
   });
 }
 
+/// Whether `clauses` of `step` are those of `other`; a diagnostic if not.
+static LogicalResult verifyClauses(train::StepOp step, train::StepOp other,
+                                   ArrayRef<StringRef> clauses) {
+  for (StringRef clause : clauses) {
+    Attribute expected = other->getAttr(clause), found = step->getAttr(clause);
+    if (expected == found)
+      continue;
+    InFlightDiagnostic error = step.emitOpError("expects the ")
+                               << clause << " of the other steps";
+    if (expected)
+      error << ", " << expected;
+    error << ", got ";
+    if (found)
+      error << found;
+    else
+      error << "none";
+    error.attachNote(other.getLoc()) << "the first step is here";
+    return failure();
+  }
+  return success();
+}
+
+/// The optimizers whose parameters `step` trains; all if it does not list them.
+static DenseSet<Attribute> trainedBy(train::StepOp step) {
+  DenseSet<Attribute> optimizers;
+  if (ArrayAttr listed = step.getTrainedAttr()) {
+    optimizers.insert_range(listed);
+    return optimizers;
+  }
+  auto module = step->getParentOfType<ModuleOp>();
+  for (auto optimizer : module.getOps<train::OptimizerOp>())
+    optimizers.insert(FlatSymbolRefAttr::get(optimizer.getSymNameAttr()));
+  return optimizers;
+}
+
 train::StepOp train::getStep(ModuleOp module) {
-  StepOp result;
-  for (auto step : module.getOps<StepOp>()) {
-    if (result) {
-      step.emitError("expects one train.step in a module, found another")
-              .attachNote(result.getLoc())
-          << "the first is here";
+  auto steps = module.getOps<StepOp>();
+  if (steps.empty()) {
+    module.emitError("expects a train.step in the module, found none");
+    return nullptr;
+  }
+  StepOp first = *steps.begin();
+  DenseMap<Attribute, StepOp> trained; // by optimizer, by which step first
+  for (StepOp step : steps) {
+    if (failed(verifyClauses(
+            step, first,
+            {"compute_type", "master_type", "stochastic", "keep_f32"})))
+      return nullptr;
+    StepOp other = getFirstOfWindow(step);
+    if (other != step) {
+      if (failed(
+              verifyClauses(step, other,
+                            {"accumulate", "average", "clip_kind", "clip_value",
+                             "loss_scale", "loss_scale_rule"})))
+        return nullptr;
+      continue;
+    }
+    DenseSet<Attribute> optimizers = trainedBy(step);
+    for (auto optimizer : module.getOps<OptimizerOp>()) {
+      auto name = FlatSymbolRefAttr::get(optimizer.getSymNameAttr());
+      if (!optimizers.contains(name))
+        continue;
+      auto [it, inserted] = trained.try_emplace(name, step);
+      if (inserted)
+        continue;
+      (step.emitOpError("expects to train what another step does, or nothing "
+                        "of it (C11), got ")
+       << name)
+              .attachNote(it->second.getLoc())
+          << "the other step is here";
       return nullptr;
     }
-    result = step;
   }
-  if (!result)
-    module.emitError("expects a train.step in the module, found none");
-  return result;
+  for (auto optimizer : module.getOps<OptimizerOp>())
+    if (!trained.contains(FlatSymbolRefAttr::get(optimizer.getSymNameAttr()))) {
+      optimizer.emitOpError("expects a step that trains it");
+      return nullptr;
+    }
+  return first;
+}
+
+train::StepOp train::getFirstOfWindow(StepOp step) {
+  auto steps = step->getParentOfType<ModuleOp>().getOps<StepOp>();
+  if (llvm::hasSingleElement(steps))
+    return step;
+  DenseSet<Attribute> optimizers = trainedBy(step);
+  return *llvm::find_if(
+      steps, [&](StepOp other) { return trainedBy(other) == optimizers; });
+}
+
+StringAttr train::getWindow(StepOp step) {
+  StepOp first = getFirstOfWindow(step);
+  bool isFirst =
+      first == *step->getParentOfType<ModuleOp>().getOps<StepOp>().begin();
+  return isFirst ? StringAttr() : first.getSymNameAttr();
+}
+
+std::string train::windowScalar(StringAttr window, StringRef name) {
+  return window ? (window.getValue() + "." + name).str() : name.str();
 }
 
 Attribute train::lookupHyper(ArrayAttr names, ArrayAttr values,

@@ -2,6 +2,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace trainc;
@@ -195,6 +196,19 @@ ParseResult OptimizerOp::parse(OpAsmParser &parser, OperationState &result) {
         if (parser.parseRParen())
           return failure();
         result.addAttribute(getClipAttrName(result.name), b.getBoolAttr(!off));
+      } else if (succeeded(parser.parseOptionalKeyword("orthogonal"))) {
+        SmallVector<Attribute> keys, numbers;
+        if (parseHyperList(parser, AsmParser::Delimiter::LessGreater, keys,
+                           numbers))
+          return failure();
+        NamedAttrList entries;
+        for (auto [key, number] : llvm::zip(keys, numbers))
+          entries.append(cast<StringAttr>(key), number);
+        if (entries.findDuplicate())
+          return parser.emitError(parser.getCurrentLocation(),
+                                  "expected each value of orthogonal once");
+        result.addAttribute(getOrthogonalAttrName(result.name),
+                            entries.getDictionary(b.getContext()));
       } else {
         return success();
       }
@@ -247,6 +261,17 @@ void OptimizerOp::print(OpAsmPrinter &p) {
     }
     if (!getClip())
       p << " clip(false)";
+    if (DictionaryAttr orthogonal = getOrthogonalAttr()) {
+      Builder b(getContext());
+      SmallVector<Attribute> names, values;
+      for (NamedAttribute entry : orthogonal) {
+        names.push_back(entry.getName());
+        values.push_back(entry.getValue());
+      }
+      p << " orthogonal<";
+      printHyperList(p, b.getArrayAttr(names), b.getArrayAttr(values));
+      p << ">";
+    }
   };
   if (auto kind = getKind()) {
     p << " = ";
@@ -280,8 +305,9 @@ void OptimizerOp::print(OpAsmPrinter &p) {
     }
   }
   p.printOptionalAttrDictWithKeyword(
-      (*this)->getAttrs(), {"sym_name", "kind", "state_names", "state_values",
-                            "hyper_names", "hyper_values", "ema", "clip"});
+      (*this)->getAttrs(),
+      {"sym_name", "kind", "state_names", "state_values", "hyper_names",
+       "hyper_values", "ema", "clip", "orthogonal"});
 }
 
 /// Names the arguments of a scalar region: `leading`, then each list.
@@ -531,10 +557,36 @@ LogicalResult ScheduleOp::verify() {
   return verifyScalarOps(*this, getBody(), "C3");
 }
 
+/// (C7) of an optimizer.
+static LogicalResult verifyOrthogonal(OptimizerOp op) {
+  DictionaryAttr values = op.getOrthogonalAttr();
+  bool ok = values.size() == 8 && !op.getScaled().empty();
+  for (StringRef name : {"a", "b", "c", "eps", "steps"}) {
+    auto number = values.getAs<FloatAttr>(name);
+    ok &= number && number.getValue().isFinite();
+  }
+  int64_t scales = 0;
+  for (StringRef name : {"bf16", "match_rms", "unclamped"}) {
+    auto flag = values.getAs<BoolAttr>(name);
+    ok &= flag != nullptr;
+    scales += flag && flag.getValue() && name != "bf16";
+  }
+  double steps = ok ? values.getAs<FloatAttr>("steps").getValueAsDouble() : 0;
+  if (scales > 1 || steps < 1 || steps > 100 || steps != std::floor(steps))
+    return op.emitOpError("expects a second region and finite a, b, c and eps, "
+                          "steps from 1 to 100, bf16, and at most one of "
+                          "match_rms and unclamped for orthogonal (C7), got ")
+           << values
+           << (op.getScaled().empty() ? " without a second region" : "");
+  return success();
+}
+
 LogicalResult OptimizerOp::verify() {
   if (getKind().has_value() == !getBody().empty())
     return emitOpError("expects either a kind or a region (C1), got ")
            << (getKind() ? "both" : "neither");
+  if (getOrthogonal() && failed(verifyOrthogonal(*this)))
+    return failure();
   if (failed(verifyNumbers(*this, "C6")) ||
       failed(verifyNames(*this, getStateNames(), "C6")))
     return failure();

@@ -2,6 +2,7 @@
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -76,6 +77,13 @@ static LogicalResult verifyBuckets(ArenaOp arena) {
     return arena.emitOpError("expects slices of one element type in an arena "
                              "with buckets (C4)");
   int64_t width = nn::getElementBytes(flat.getElementType());
+  int64_t before = 0; // first: their differences have to fit
+  for (int64_t end : *arena.getBuckets()) {
+    if (end < before)
+      return arena.emitOpError("expects ascending ends of buckets (C4), got ")
+             << end << " after " << before;
+    before = end;
+  }
   auto buckets = arena.getAllBuckets();
   if (!arena.getPieces() != !arena.getShard() ||
       (arena.getPieces() && arena.getPieces()->size() != buckets.size()))
@@ -84,9 +92,6 @@ static LogicalResult verifyBuckets(ArenaOp arena) {
   size_t slice = 0, slices = arena.getSlices().size();
   int64_t local = 0;
   for (const ArenaOp::Bucket &bucket : buckets) {
-    if (bucket.count < 0)
-      return arena.emitOpError("expects ascending ends of buckets (C4), got ")
-             << bucket.first + bucket.count << " after " << bucket.first;
     if (bucket.isPiece() && bucket.count % arena.countPieces() != 0)
       return arena.emitOpError("expects buckets of equal pieces (C4), got ")
              << bucket.count << " elements";
@@ -105,9 +110,11 @@ static LogicalResult verifyBuckets(ArenaOp arena) {
   if (slice != slices)
     return arena.emitOpError("expects slices within a bucket (C4), got ")
            << arena.getSlices()[slice] << " after the last";
-  if (local * width != static_cast<int64_t>(arena.getBytes()))
+  int64_t bytes;
+  if (llvm::MulOverflow(local, width, bytes) ||
+      bytes != static_cast<int64_t>(arena.getBytes()))
     return arena.emitOpError("expects the bytes of its buckets (C4), ")
-           << local * width << ", got " << arena.getBytes();
+           << local << " times " << width << ", got " << arena.getBytes();
   return success();
 }
 

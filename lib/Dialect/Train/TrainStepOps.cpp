@@ -133,6 +133,13 @@ FlatSymbolRefAttr StepOp::getInputGradient(size_t i) {
                                : FlatSymbolRefAttr();
 }
 
+bool StepOp::trains(ParamOp param) {
+  if (param.getFrozen())
+    return false;
+  ArrayAttr trained = getTrainedAttr();
+  return !trained || llvm::is_contained(trained, param.getOptimizerAttr());
+}
+
 ArrayRef<StringRef> StepOp::getLossScaleRuleNames() {
   static constexpr StringRef names[] = {"growth", "backoff", "interval", "min"};
   return names;
@@ -226,6 +233,29 @@ static ParseResult parsePrecision(OpAsmParser &parser, OperationState &result) {
   return parser.parseCommaSeparatedList(parseEntry);
 }
 
+/// `("name", ...)`, behind an arrow.
+static ParseResult parseOutputs(OpAsmParser &parser, OperationState &result,
+                                StringAttr attribute) {
+  SmallVector<Attribute> outputs;
+  auto parseOutput = [&]() -> ParseResult {
+    std::string output;
+    if (parser.parseString(&output))
+      return failure();
+    outputs.push_back(parser.getBuilder().getStringAttr(output));
+    return success();
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseOutput))
+    return failure();
+  result.addAttribute(attribute, parser.getBuilder().getArrayAttr(outputs));
+  return success();
+}
+
+static void printOutputs(OpAsmPrinter &p, ArrayAttr names) {
+  p << " -> (";
+  llvm::interleaveComma(names, p);
+  p << ")";
+}
+
 ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
   Builder &b = parser.getBuilder();
   StringAttr name;
@@ -236,6 +266,9 @@ ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
       parseInputs(parser, result, inputs, getInputNamesAttrName(result.name),
                   getInputSplitsAttrName(result.name), &gradients))
     return failure();
+  if (succeeded(parser.parseOptionalArrow()) &&
+      parseOutputs(parser, result, getOutputNamesAttrName(result.name)))
+    return failure();
   if (llvm::any_of(gradients, llvm::IsaPred<FlatSymbolRefAttr>))
     result.addAttribute(getInputGradientsAttrName(result.name),
                         b.getArrayAttr(gradients));
@@ -243,11 +276,17 @@ ParseResult StepOp::parse(OpAsmParser &parser, OperationState &result) {
     StringRef clause;
     SMLoc loc = parser.getCurrentLocation();
     if (failed(parser.parseOptionalKeyword(
-            &clause, {"accumulate", "clip", "precision", "loss_scale"})))
+            &clause,
+            {"trains", "accumulate", "clip", "precision", "loss_scale"})))
       break;
     if (parser.parseLParen())
       return failure();
-    if (clause == "accumulate") {
+    if (clause == "trains") {
+      ArrayAttr trained;
+      if (parser.parseAttribute(trained))
+        return failure();
+      result.addAttribute(getTrainedAttrName(result.name), trained);
+    } else if (clause == "accumulate") {
       int64_t k;
       if (parser.parseInteger(k))
         return failure();
@@ -305,6 +344,10 @@ void StepOp::print(OpAsmPrinter &p) {
   p.printSymbolName(getSymName());
   printInputs(p, getBody(), getInputSplitsAttr(),
               [&](size_t i) { return getInputGradient(i); });
+  if (!getOutputNames().empty())
+    printOutputs(p, getOutputNames());
+  if (ArrayAttr trained = getTrainedAttr())
+    p << " trains(" << trained << ")";
   if (getAccumulate() != 1 || !getAverage()) {
     p << " accumulate(" << getAccumulate();
     if (!getAverage())
@@ -349,38 +392,29 @@ void StepOp::print(OpAsmPrinter &p) {
       (*this)->getAttrs(),
       {"sym_name", "input_names", "input_gradients", "accumulate", "average",
        "clip_kind", "clip_value", "compute_type", "master_type", "stochastic",
-       "keep_f32", "loss_scale", "loss_scale_rule", "input_splits"});
+       "keep_f32", "loss_scale", "loss_scale_rule", "input_splits",
+       "output_names", "trained"});
   p << " ";
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);
 }
 
 ParseResult EvalOp::parse(OpAsmParser &parser, OperationState &result) {
-  Builder &b = parser.getBuilder();
   StringAttr name;
   SmallVector<OpAsmParser::Argument> inputs;
-  SmallVector<Attribute> outputs;
   if (parser.parseSymbolName(name, getSymNameAttrName(result.name),
                              result.attributes) ||
       parseInputs(parser, result, inputs, getInputNamesAttrName(result.name),
                   getInputSplitsAttrName(result.name)))
     return failure();
-  auto parseOutput = [&]() -> ParseResult {
-    std::string output;
-    if (parser.parseString(&output))
-      return failure();
-    outputs.push_back(b.getStringAttr(output));
-    return success();
-  };
   if (parser.parseArrow() ||
-      parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseOutput))
+      parseOutputs(parser, result, getOutputNamesAttrName(result.name)))
     return failure();
-  result.addAttribute(getOutputNamesAttrName(result.name),
-                      b.getArrayAttr(outputs));
   if (succeeded(parser.parseOptionalKeyword("weights"))) {
     if (parser.parseLParen() || parser.parseKeyword("ema") ||
         parser.parseRParen())
       return failure();
-    result.addAttribute(getEmaAttrName(result.name), b.getUnitAttr());
+    result.addAttribute(getEmaAttrName(result.name),
+                        parser.getBuilder().getUnitAttr());
   }
   if (parseAttributes(parser, result))
     return failure();
@@ -391,9 +425,7 @@ void EvalOp::print(OpAsmPrinter &p) {
   p << " ";
   p.printSymbolName(getSymName());
   printInputs(p, getBody(), getInputSplitsAttr());
-  p << " -> (";
-  llvm::interleaveComma(getOutputNames(), p);
-  p << ")";
+  printOutputs(p, getOutputNames());
   if (getEma())
     p << " weights(ema)";
   p.printOptionalAttrDictWithKeyword(
@@ -512,9 +544,10 @@ LogicalResult StepOp::verify() {
                          "(C1), got ")
              << value.getType();
   }
-  if (!yield.getValues().empty())
-    return emitOpError("expects a yield of loss and weight only (C1), got ")
-           << yield.getValues().getTypes();
+  if (yield.getValues().size() != getOutputNames().size())
+    return emitOpError("expects a body that yields ")
+           << getOutputNames().size() << " outputs (C10), got "
+           << yield.getValues().size();
   // Micro-steps of a window are counted in 32 bits.
   if (int64_t k = getAccumulateAttr().getInt(); k < 1 || k > INT32_MAX)
     return emitOpError("expects accumulate from 1 to 2147483647 (C2), got ")
@@ -549,16 +582,23 @@ LogicalResult StepOp::verify() {
                        "rounding (C7)");
   if (failed(verifySplitLists(*this, getInputSplitsAttr(),
                               getBody().getNumArguments(), "C8")) ||
+      failed(verifySplitLists(*this, getOutputSplitsAttr(),
+                              getOutputNames().size(), "C8")) ||
       failed(verifyName(*this, getSymName(), "C9")) ||
-      failed(verifyNames(*this, getInputNames(), "C9")))
+      failed(verifyNames(*this, getInputNames(), "C9")) ||
+      failed(verifyNames(*this, getOutputNames(), "C9")) ||
+      failed(verifyPorts(*this, "output", yield.getValues().getTypes(), "C10")))
     return failure();
   return verifyPorts(*this, "input", getBody().getArgumentTypes(), "C4");
 }
 
 LogicalResult StepOp::verifySymbolUses(SymbolTableCollection &tables) {
   auto module = (*this)->getParentOfType<ModuleOp>();
+  auto yield = cast<train::YieldOp>(getBody().front().getTerminator());
   if (failed(verifySplits(*this, getInputSplitsAttr(),
-                          getBody().getArgumentTypes(), "C8")))
+                          getBody().getArgumentTypes(), "C8")) ||
+      failed(verifySplits(*this, getOutputSplitsAttr(),
+                          yield.getValues().getTypes(), "C8")))
     return failure();
   if (ArrayAttr over = getOverAttr()) {
     auto any = RankedTensorType::get({1}, IntegerType::get(getContext(), 1));
@@ -566,14 +606,26 @@ LogicalResult StepOp::verifySymbolUses(SymbolTableCollection &tables) {
             verifySplit(*this, ArrayAttr::get(getContext(), over), any, "C8")))
       return failure();
   }
+  if (ArrayAttr trained = getTrainedAttr()) {
+    if (trained.empty())
+      return emitOpError("expects to train an optimizer or more (C11)");
+    DenseSet<Attribute> known;
+    for (Attribute name : trained) {
+      auto ref = dyn_cast<FlatSymbolRefAttr>(name);
+      if (!ref || !known.insert(ref).second ||
+          !tables.lookupSymbolIn<OptimizerOp>(module, ref.getAttr()))
+        return emitOpError("expects to train optimizers, each once (C11), got ")
+               << name;
+    }
+  }
   for (BlockArgument input : getBody().getArguments()) {
     FlatSymbolRefAttr name = getInputGradient(input.getArgNumber());
     if (!name)
       continue;
     auto param = tables.lookupSymbolIn<ParamOp>(module, name.getAttr());
-    if (!param || param.getFrozen())
-      return emitOpError("expects the gradient of a parameter that is not "
-                         "frozen (C6), got ")
+    if (!param || !trains(param))
+      return emitOpError("expects the gradient of a parameter that it trains "
+                         "(C6), got ")
              << name;
     auto type = cast<RankedTensorType>(input.getType());
     if (type.getShape() != param.getTensorType().getShape() ||

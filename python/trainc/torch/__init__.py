@@ -7,6 +7,6 @@
         print(step(x, y).loss)
     model.load_state_dict(step.state_dict(as_torch=True), strict=False)
 """
-from .export import Exported, export, report
+from .export import Exported, Trains, export, report
 
-__all__ = ["Exported", "export", "report"]
+__all__ = ["Exported", "Trains", "export", "report"]

@@ -2,11 +2,17 @@
 from __future__ import annotations
 
 import inspect
+import linecache
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
+import torch.utils.checkpoint
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
 
@@ -73,11 +79,57 @@ def _said(error: Exception) -> str:
     return " ".join([f"{type(error).__name__}: {lines[0]}", *cause[:1]])
 
 
+class Origin(NamedTuple):
+    """Where an operation was called: the innermost line of the user's program, else of the library of models; and the
+    number of the call of torch.utils.checkpoint that it is in, from 0."""
+
+    file: str = ""
+    line: int = 0
+    text: str = ""
+    checkpoint: int | None = None
+
+
+OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, __import__("trainc")))
+CHECKPOINT = torch.utils.checkpoint.__file__
+
+
+class _Origins(TorchFunctionMode):
+    """Notes the Origin of each operation in the graph that is being captured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[FrameType] = []  # of checkpoint, kept so that none gets the place of another
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch.fx.traceback.annotate({"trainc": self._origin(sys._getframe(1))}):
+            return function(*args, **(kwargs or {}))
+
+    def _origin(self, frame: FrameType | None) -> Origin:
+        own = library = checkpoint = None
+        while frame and frame.f_code is not capture.__code__:
+            file = frame.f_code.co_filename
+            if file == CHECKPOINT and frame.f_code.co_name == "checkpoint":
+                checkpoint = frame
+            elif file == CHECKPOINT and frame.f_code.co_qualname == "CheckpointFunction.forward":
+                raise UnsupportedError("torch.utils.checkpoint with use_reentrant=True: expected use_reentrant=False")
+            elif not file.startswith(("<", *OURS)):
+                library = library or (file, frame.f_lineno)
+                if "site-packages" not in file:
+                    own = own or (file, frame.f_lineno)
+            frame = frame.f_back
+        if checkpoint and checkpoint not in self._calls:
+            self._calls.append(checkpoint)
+        file, line = own or library or ("", 0)
+        return Origin(file, line, linecache.getline(file, line).strip(), self._calls.index(checkpoint) if checkpoint else None)
+
+
+def origin_of(node: torch.fx.Node) -> Origin:
+    return node.meta.get("custom", {}).get("trainc", Origin())
+
+
 def _keep_regions(graph: torch.fx.Graph) -> None:
-    """Detaches what `no_grad` regions return, and refuses autocast: run_decompositions inlines both and forgets them."""
+    """Detaches what `no_grad` regions return: run_decompositions inlines them and forgets it. (Of autocast it traces the casts.)"""
     for node in list(graph.nodes):
-        if node.op == "call_function" and node.target is torch.ops.higher_order.wrap_with_autocast:
-            raise UnsupportedError("an autocast region inside the model: use precision=\"bf16\" for the whole step")
         if node.op != "call_function" or node.target is not torch.ops.higher_order.wrap_with_set_grad_enabled or node.args[0]:
             continue
         for result in list(node.users):
@@ -87,13 +139,25 @@ def _keep_regions(graph: torch.fx.Graph) -> None:
             result.replace_all_uses_with(detached, delete_user_cb=lambda user: user is not detached)
 
 
+def _autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+    def cast(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return function(*args, **kwargs)
+
+    return cast
+
+
 def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
-            kept: Sequence[torch._ops.OpOverload]) -> torch.export.ExportedProgram:
+            kept: Sequence[torch._ops.OpOverload], autocast: bool = False) -> torch.export.ExportedProgram:
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
-    entry = _Entry(model, function or loss_of)
+    function = function or loss_of
+    entry = _Entry(model, _autocast(function) if autocast else function)
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     try:
-        program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
+        with torch.fx.traceback.preserve_node_meta(), _Origins():
+            program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
+    except UnsupportedError:
+        raise
     except Exception as error:  # of whatever the model does, too
         raise UnsupportedError(f"torch.export cannot capture {type(model).__name__}: {_said(error)}") from error
     for module in program.graph_module.modules():

@@ -5,6 +5,7 @@ import json
 import os
 import struct
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,13 +20,29 @@ from ..errors import UnsupportedError
 from ..step import Step
 from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch, capture, names_of
-from .moments import Moments
-from .optim import groups_of
+from .moments import Moments, MomentsByStep, SeveralMoments, moments_of
+from .optim import groups_of, refuse_twice
+from .parallel import Ranks, ranks_of
 from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
 
+TESTED = (2, 15), (2, 15)  # the oldest and the newest version of torch
 NO_CONSTANT = object()
 NO_GRADIENT = {torch.ops.aten.detach.default}
 SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
+
+
+@dataclass
+class Trains:
+    """One of several steps that train different parameters of a model, as a GAN's: what `export` has arguments of these names for."""
+
+    example_batch: Batch
+    loss: Callable[..., Any]
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
+    scheduler: Any = None
+    clip_grad_norm: float | None = None
+    clip_grad_value: float | None = None
+    accumulate: int = 1
+    shapes: Sequence[Batch] = ()
 
 
 @dataclass
@@ -34,18 +51,19 @@ class Exported:
 
     text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers. inputs: of each entry, name ->
     type. batches: of each entry all names of its example batch, with the values of those that are constants. moments: how the optimizer's states are called. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that the
-    loss does not read; they are not in the module. frozen: those that it reads without a gradient.
+    loss does not read; they are not in the module. frozen: those that it reads without a gradient. mesh: the ranks that `step` compiles for.
     """
 
     text: str
     weights: dict[str, torch.Tensor]
     inputs: dict[str, dict[str, Type]]
     batches: dict[str, dict[str, Any]]
-    moments: Moments
+    moments: Moments | SeveralMoments | MomentsByStep
     tied: dict[str, list[str]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
     log: list[tuple[str, str]] = field(default_factory=list)
+    mesh: dict[str, int] = field(default_factory=dict)
 
     def save(self, path: str | os.PathLike, weights: str | os.PathLike) -> None:
         """Writes the text, and the weights as a safetensors file (`trainc-run --init`, `trainc.load(weights=)`)."""
@@ -70,15 +88,21 @@ class Exported:
              **options: Any) -> Step:
         """Compiles and loads it with its weights. `output` keeps the artifact; `options` are those of `trainc.compile`."""
         with tempfile.TemporaryDirectory() as folder:
+            options.setdefault("mesh", self.mesh or None)
             library = compile(self, output or os.path.join(folder, "step.so"), **options)
+            return self.load(library, threads=threads, device=device, seed=seed)
+
+    def load(self, library: str | os.PathLike, **options: Any) -> Step:
+        """Loads what was compiled of it, with its weights; `options` are those of `trainc.load`."""
+        step = Step(library, **options)
+        with tempfile.TemporaryDirectory() as folder:
             weights = os.path.join(folder, "weights.safetensors")
             self.save_weights(weights)
-            step = Step(library, threads=threads, device=device, seed=seed)
             step.load_weights(weights)
-            step.exported_optimizer = self.moments
-            for entry, batch in self.batches.items():
-                step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT})
-            return step
+        step.exported_optimizer, step.tied = self.moments, self.tied
+        for entry, batch in self.batches.items():
+            step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT})
+        return step
 
     def report(self) -> str:
         """Every operation of the model and what it became, and what is not trained."""
@@ -102,7 +126,7 @@ def _trained(program: torch.export.ExportedProgram) -> set[str]:
             sources = [carrying[n] for n in node.all_input_nodes if n in carrying]
             carrying[node] = set().union(*sources) if floating and node.target not in NO_GRADIENT else set()
         elif node.op == "output":
-            return carrying.get(node.args[0][-1], set())
+            return carrying.get(node.args[0][mutations(program).index(None)], set())
     return set()
 
 
@@ -168,10 +192,11 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
     if evaluated:
         model.eval()
     try:
-        program = capture(model, function, batch, list(RULES))
-        names, given = _leaves(program, names_of(model, function, batch))
+        inputs = names_of(model, function, batch)
+        program = capture(model, function, shared.ranks.whole(inputs, batch), list(RULES), shared.autocast)
+        names, given = _leaves(program, inputs)
         folded = _folded(model).difference(mutations(program))
-        t = Translator(Builder(), shared.names, shared.constants)
+        t = Translator(Builder(), shared.names, shared.constants, not evaluated, shared.int8)
         return _Entry(name, program, t, t.run(program, names, folded.__contains__), given)
     finally:
         for m, mode in modes:
@@ -180,9 +205,13 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
 
 @dataclass
 class _Shared:
-    """What the entries share: names of tensors as the module has them, and large constants."""
+    """What the entries share: names of tensors as the module has them, ranks, whether all is in autocast, frozen weights in 8 bits (None: as they are), and large
+    constants."""
 
     names: dict[str, str]
+    ranks: Ranks
+    autocast: bool = False
+    int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
@@ -206,37 +235,84 @@ def _refuse(findings: Sequence[Finding], what: str) -> None:
                                "nothing was exported; trainc.torch.report(model, batch) lists every operation with its translation", unique)
 
 
-def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None,
-           optimizer: torch.optim.Optimizer | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
-           accumulate: int = 1, precision: str | None = None, evals: Mapping[str, Any] | None = None) -> Exported:
+def _warn_of_version() -> None:
+    version = tuple(map(int, torch.__version__.split("+")[0].split(".")[:2]))
+    if not TESTED[0] <= version <= TESTED[1]:
+        oldest, newest = (".".join(map(str, v)) for v in TESTED)
+        warnings.warn(f"torch {torch.__version__}: the export is tested with torch {oldest} to {newest}", stacklevel=3)
+
+
+def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[..., Any] | None = None,
+           optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
+           accumulate: int = 1, precision: str | None = None, shapes: Sequence[Batch] = (),
+           trains: Mapping[str, Trains] | None = None, evals: Mapping[str, Any] | None = None, mesh: Mapping[str, int] | None = None,
+           frozen: str | None = None, parallel: Mapping[str, str] | str | None = None, batch_dims: Mapping[str, int | None] | None = None) -> Exported:
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
 
     example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step.
-    loss: a function of the model and the batch that returns a scalar, the mean over the batch; without, the model's
-        result, its `.loss` or its entry "loss".
-    optimizer: of torch.optim, with its groups; parameters in none of them are frozen. Without: AdamW with PyTorch's
-        defaults for all that require a gradient.
-    scheduler: of torch.optim.lr_scheduler, of this optimizer, stepped once per update; it counts the step's updates.
+    loss: a function of the model and the batch that returns a scalar, the mean over the batch, or a tuple of it and more
+        tensors, or dicts of them, which are outputs of each call; without, the model's result, its `.loss` or its entry
+        "loss".
+    optimizer: of torch.optim, with its groups, or several, as Muon for matrices and AdamW for the rest; parameters in none of them
+        are frozen. Without: AdamW with PyTorch's defaults for all that require a gradient.
+    scheduler: of torch.optim.lr_scheduler, of this optimizer, or one for each, or None; stepped once per update: it counts the
+        step's updates.
     clip_grad_norm, clip_grad_value: as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ before each update.
     accumulate: micro-batches per update; losses are averaged.
-    precision: "bf16" computes products, attention and convolutions in bf16, as docs/Language.md says; None as the
-        model is.
+    precision: "bf16" computes products, attention and convolutions in bf16, as docs/Language.md says; "autocast" casts as
+        torch.autocast("cpu", torch.bfloat16) around the loss; None as the model is, with the autocast regions that it has.
+    frozen: "int8" stores the weights of linear layers that require no gradient in 8 bits: row o is scale[o] = max |w[o]| / 127 times
+        w[o] / scale[o], rounded half to even. Products widen them one layer at a time. In the step they are NAME.int8 and
+        NAME.scale.
+    shapes: more example batches, of other shapes: a step for each, which all train the same model. A call takes the one that
+        the batch fits; an open window goes on in any of them.
+    trains: name -> Trains, in place of all arguments that it has: steps that train the parameters of their optimizers alone, with
+        counters and windows of their own. To the others these are frozen. `Step.train(name, ...)` calls one.
     evals: name -> function of the model and `example_batch`, or a pair of a function and a batch; exported in eval
         mode. It returns a tensor, a tuple, or a dict of names.
 
+    mesh: the ranks, {"data": 2, "model": 2}. Batches are those of one rank: with "data" or "host" all ranks' are trained as one
+        batch, in the order of ranks.
+    parallel: tensor parallel over "model", name of modules with * -> "colwise" or "rowwise", as in
+        torch.distributed.tensor.parallel; "auto": the plan of a model of transformers.
+    batch_dims: of inputs the dimension along which ranks have their part, or None for what is the same on all. Without: the
+        first one, where it is as large as that of the first input.
+
     UnsupportedError lists all operations that cannot be translated, each with its line in the user's program.
     """
+    _warn_of_version()
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.device.type == "cpu" and bool(tensor.isnan().any()):
+            raise UnsupportedError(f"{name} holds NaN: nothing that is trained from there has a value")
         if tensor.device.type != "cpu":
             raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
+    if frozen not in (None, "int8"):
+        raise UnsupportedError(f"frozen {frozen!r}: expected None or 'int8'")
+    alone = Trains(example_batch, loss, optimizer, scheduler, clip_grad_norm, clip_grad_value, accumulate, shapes)
+    if bool(trains) == (example_batch is not None) or (trains and alone != Trains(None, None, None)):
+        raise UnsupportedError("expected an example batch, or trains= and none of the arguments that its steps have")
+    for name, one in (trains or {}).items():
+        if one.optimizer is None:
+            raise UnsupportedError(f"trains: {name} has no optimizer: expected one of its parameters")
     names, tied = _canonical(model)
-    shared = _Shared(names)
-    step = _entry("step", model, loss, example_batch, shared)
-    _refuse(step.t.findings, type(model).__name__)
-    _yield_loss(step, names)
-    entries = [step]
+    shared = _Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast", {} if frozen == "int8" else None)
+    steps: dict[str, list[_Entry]] = {}  # those that train the same
+    heads: dict[str, str] = {}  # what stands behind the inputs of each
+    for kind, one in (trains or {"step": alone}).items():
+        clauses = _clauses(one.clip_grad_norm, one.clip_grad_value, one.accumulate, precision)
+        steps[kind] = []
+        for i, batch in enumerate([one.example_batch, *one.shapes]):
+            step = _entry(f"{kind}_{i}" if i else kind, model, one.loss, batch, shared)
+            _refuse(step.t.findings, f"'{kind}'" if trains else type(model).__name__)
+            heads[step.name] = _yield_loss(step, names) + clauses
+            steps[kind].append(step)
+    entries = [step for some in steps.values() for step in some]
+    if len({e.name for e in entries}) < len(entries):
+        raise UnsupportedError(f"two steps of one name among {', '.join(e.name for e in entries)}")
     for name, given in (evals or {}).items():
         function, batch = given if isinstance(given, tuple) else (given, example_batch)
+        if batch is None:
+            raise UnsupportedError(f"eval '{name}' has no batch: with trains= expected a pair of a function and a batch")
         entries.append(_entry(name, model, function, batch, shared, evaluated=True))
         _refuse(entries[-1].t.findings, f"eval '{name}'")
 
@@ -244,57 +320,80 @@ def export(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | No
     for entry in entries:
         held |= entry.t.read
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers()), **shared.constants}
+    for name, (values, scale) in (shared.int8 or {}).items():
+        tensors |= {f"{name}.int8": values, f"{name}.scale": scale}
     parameters = {name: p for name, p in model.named_parameters() if names[name] == name}
-    trained = {names[name] for name in _trained(step.program) if parameters[names[name]].requires_grad}
-    if optimizer is None:
-        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    if optimizer is None and not trains:
+        alone.optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     by_id = {id(p): names[name] for name, p in model.named_parameters()}
-    groups = [g for g in groups_of(optimizer, scheduler, by_id, {*held, *(e.name for e in entries)}) if trained.intersection(g.parameters)]
-    group_of = {p: g.name for g in groups for p in g.parameters if p in trained}
-    if not group_of:
-        raise UnsupportedError("nothing is trained: the loss has no gradient for any parameter of the optimizer")
-    lines = [g.text for g in groups]
+    groups, group_of, moments = [], {}, {}
+    for kind, one in (trains or {"step": alone}).items():
+        taken = {*held, *(e.name for e in entries), *(g.name for g in groups)}
+        trained = {names[name] for name in _trained(steps[kind][0].program) if parameters[names[name]].requires_grad}
+        own = [g for g in groups_of(one.optimizer, one.scheduler, by_id, taken, f"{kind}." if trains else "") if trained.intersection(g.parameters)]
+        if not own:
+            raise UnsupportedError(f"nothing is trained{f' by {kind}' if trains else ''}: the loss has no gradient for any parameter of the "
+                                   "optimizer")
+        groups += own
+        group_of |= {p: g.name for g in own for p in g.parameters if p in trained}
+        moments[kind] = moments_of(one.optimizer, by_id, f"{kind}.update" if moments else "update")
+        for step in steps[kind] if trains else ():
+            heads[step.name] += f" trains([{', '.join(symbol(g.name) for g in own)}])"
+    refuse_twice(groups)
+    read = {*held, *(shared.int8 or ())}
+    ranks = shared.ranks
+    lines = ranks.head() + [g.text for g in groups]
     for name, kept in held.items():
         kind = "param" if name in parameters else "buffer"
         end = "" if kind == "buffer" else f" optimizer({symbol(group_of[name])})" if name in group_of else " frozen"
         init = listed(bytes_of(tensors[name]), kept) if name in shared.constants else "zeros"
-        lines.append(f"train.{kind} {symbol(name)} : {kept} init({init}){end}")
-    clauses = _clauses(clip_grad_norm, clip_grad_value, accumulate, precision)
-    lines += step.text(f"train.step @step({_ports(step.t.inputs)}){clauses}")
-    for entry in entries[1:]:
+        lines.append(f"train.{kind} {symbol(name)} : {kept} init({init}){end}{ranks.of_parameter(name)}")
+    for step in entries[:len(heads)]:
+        lines += step.text(f"train.step {symbol(step.name)}({_ports(step.t.inputs, ranks)}){heads[step.name]}")
+    for entry in entries[len(heads):]:
         outputs = entry.outputs()
-        labels = ", ".join(map(quoted, _labels(entry, len(outputs))))
+        labels = ", ".join(map(quoted, _labels(_results(entry), entry.name)))
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
-        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs)}) -> ({labels})")
-    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, Moments.of(optimizer, by_id), tied,
-                    [name for name in parameters if name not in held], [name for name in parameters if name in held and name not in group_of],
-                    [line for e in entries for line in e.t.log])
+        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs, ranks)}) -> ({labels})")
+    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries},
+                    MomentsByStep(moments) if trains else moments["step"], tied,
+                    [name for name in parameters if name not in read], [name for name in parameters if name in read and name not in group_of],
+                    [line for e in entries for line in e.t.log], ranks.mesh)
 
 
-def _yield_loss(step: _Entry, names: Mapping[str, str]) -> None:
-    """Ends the step: buffers are replaced, the loss is a scalar."""
+def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
+    """Ends the step: buffers are replaced, the loss is a scalar, what else is returned are outputs; their clause."""
     b, results = step.t.b, step.outputs()
-    if len(results) != 1:
-        raise UnsupportedError(f"the loss function returns {len(results)} tensors: expected the loss alone; what else is wanted is an "
-                               "eval's result")
-    loss, = results
+    if not results:
+        raise UnsupportedError("the loss function returns no tensor: expected the loss")
+    loss, *outputs = results
     if loss.type.elements != 1 or loss.dtype not in FLOATS:
         raise UnsupportedError(f"the loss must be one floating-point number, got {loss.type}")
-    b.location = None
+    b.location = b.region = None
     for name, value in step.replaced():
         new = step.t.value(value)
         step.t.read.setdefault(names[name], new.type)
         b.write(f"train.write {new.name} to {symbol(names[name])} : {new.type}")
     loss = b.cast(b.reshape(loss, []), "f64" if loss.dtype == "f64" else "f32")
-    b.write(f"train.yield loss({loss.name}) : {loss.type}")
+    listed = ", ".join(v.name for v in outputs)
+    b.write(f"train.yield {listed} loss({loss.name}) : {', '.join(str(v.type) for v in [*outputs, loss])}")
+    return f" -> ({', '.join(map(quoted, _labels(_results(step)[1:], 'output')))})" if outputs else ""
 
 
-def _labels(entry: _Entry, count: int) -> list[str]:
-    """Names of an eval's outputs: the keys of a dict, else the eval's own, numbered if there are several."""
-    keys = getattr(entry.program.call_spec.out_spec, "context", None)
-    if isinstance(keys, list) and len(keys) == count and all(isinstance(key, str) for key in keys):
-        return keys
-    return [entry.name] if count == 1 else [f"{entry.name}_{i}" for i in range(count)]
+def _results(entry: _Entry) -> Any:
+    """What the entry's function returns, with the index of each tensor in its place."""
+    spec = entry.program.call_spec.out_spec
+    return spec.unflatten(range(spec.num_leaves))
+
+
+def _labels(results: Any, name: str) -> list[str]:
+    """Names of outputs: the keys of a dict, else `name`, numbered if there are several."""
+    if isinstance(results, Mapping):
+        return [label for key, item in results.items() for label in _labels(item, str(key))]
+    if isinstance(results, tuple | list):
+        items = [item for item in results if item is not None]
+        return [label for i, item in enumerate(items) for label in _labels(item, name if len(items) == 1 else f"{name}_{i}")]
+    return [name]
 
 
 def _clauses(norm: float | None, value: float | None, accumulate: int, precision: str | None) -> str:
@@ -303,17 +402,17 @@ def _clauses(norm: float | None, value: float | None, accumulate: int, precision
     clauses = f" clip(global_norm<{number(norm)}>)" if norm is not None else ""
     clauses += f" clip(value<{number(value)}>)" if value is not None else ""
     clauses += f" accumulate({accumulate})" if accumulate != 1 else ""
-    if precision not in (None, "bf16"):
-        raise UnsupportedError(f"precision {precision!r}: expected None or 'bf16'")
-    return clauses + (" precision(compute = bf16)" if precision else "")
+    if precision not in (None, "bf16", "autocast"):
+        raise UnsupportedError(f"precision {precision!r}: expected None, 'bf16' or 'autocast'")
+    return clauses + (" precision(compute = bf16)" if precision == "bf16" else "")
 
 
-def _ports(inputs: Mapping[str, Type]) -> str:
-    return ", ".join(f"%{name}: {type}" for name, type in inputs.items())
+def _ports(inputs: Mapping[str, Type], ranks: Ranks) -> str:
+    return ", ".join(f"%{name}: {type}{ranks.of_input(name)}" for name, type in inputs.items())
 
 
 def report(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None) -> str:
     """Every operation of the step and its translation, or why it has none; a line each."""
-    t = _entry("step", model, loss, example_batch, _Shared(_canonical(model)[0])).t
+    t = _entry("step", model, loss, example_batch, _Shared(_canonical(model)[0], Ranks())).t
     lines = [f"{operation:40} {text or '(nothing)'}" for operation, text in t.log]
     return "\n".join(lines + [f"NOT TRANSLATED {finding}" for finding in t.findings]) + "\n"

@@ -1,15 +1,18 @@
 """Optimizers of `torch.optim` as optimizer groups of the dialect, by PyTorch's formulas."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..emit import number, symbol
+from ..emit import compute_type
 from ..errors import UnsupportedError
+from . import regions
 from .schedulers import schedule
+from .translate import DTYPES
 
 Settings = dict[str, Any]
 
@@ -72,37 +75,90 @@ def _rmsprop(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
     return "rmsprop", numbers, flags
 
 
+def _muon(g: Settings) -> tuple[str, Settings, dict[str, bool]]:
+    a, b, c = g["ns_coefficients"]
+    numbers = dict(lr=g["lr"], momentum=g["momentum"], weight_decay=g["weight_decay"], a=a, b=b, c=c, eps=g["eps"], steps=g["ns_steps"])
+    return "muon", numbers, {"nesterov": g["nesterov"], "match_rms": g["adjust_lr_fn"] == "match_rms_adamw",
+                             "unclamped": g["adjust_lr_fn"] == "spectral_unclamped"}
+
+
 KINDS: dict[type, Callable[[Settings], tuple[str, Settings, dict[str, bool]]]] = {
     torch.optim.SGD: _sgd, torch.optim.Adam: _adam, torch.optim.AdamW: _adamw, torch.optim.RAdam: _radam,
-    torch.optim.Adamax: _adamax, torch.optim.Adagrad: _adagrad, torch.optim.Adadelta: _adadelta, torch.optim.RMSprop: _rmsprop}
-REFUSED = {"maximize": "negate the loss instead", "amsgrad": "the dialect's adam has no maximum of second moments"}
+    torch.optim.Adamax: _adamax, torch.optim.Adagrad: _adagrad, torch.optim.Adadelta: _adadelta, torch.optim.RMSprop: _rmsprop,
+    torch.optim.Muon: _muon}
+# With these settings by a scalar region.
+REGIONS: dict[type, regions.Rule] = {
+    torch.optim.SGD: regions.sgd, torch.optim.NAdam: regions.nadam,
+    torch.optim.Adam: lambda r, g: regions.adam(r, g, g.get("decoupled_weight_decay", False)),
+    torch.optim.AdamW: lambda r, g: regions.adam(r, g, True)}
 
 
-def groups_of(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapping[int, str], taken: set[str]) -> list[Group]:
-    """A group per param_group, none of a name that is `taken`. `names` are the parameters' by id(); one of another model is refused."""
+def _by_region(kind: type, settings: Settings) -> bool:
+    return kind not in KINDS or settings.get("maximize", False) or settings.get("amsgrad", False)
+
+
+def _region(name: str, kind: type, settings: Settings, rate: str) -> str:
+    dtypes = {compute_type(DTYPES[p.dtype]) for p in settings["params"]}
+    if len(dtypes) > 1:
+        raise UnsupportedError(f"parameters of one group in {' and '.join(sorted(dtypes))}: expected one type")
+    region = regions.Region(dtypes.pop())
+    states, results = REGIONS[kind](region, settings)
+    return region.text(symbol(name), states, rate, results)
+
+
+def groups_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], scheduler: Any, names: Mapping[int, str],
+              taken: set[str], prefix: str = "") -> list[Group]:
+    """A group per param_group, none of a name that is `taken`; they begin with `prefix`. `names` are the parameters' by id(); one of
+    another model is refused."""
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return _groups_of_one(optimizer, scheduler, names, taken, prefix, 0)
+    schedulers = [None] * len(optimizer) if scheduler is None else scheduler
+    if not isinstance(schedulers, Sequence) or len(schedulers) != len(optimizer):
+        raise UnsupportedError(f"{len(optimizer)} optimizers: expected a scheduler or None for each, got {scheduler!r}")
+    groups: list[Group] = []
+    for one, its in zip(optimizer, schedulers):
+        groups += _groups_of_one(one, its, names, taken | {g.name for g in groups}, prefix, len(groups))
+    refuse_twice(groups)
+    return groups
+
+
+def refuse_twice(groups: Sequence[Group]) -> None:
+    """Refuses a parameter in two groups."""
+    seen: set[str] = set()
+    for name in (name for group in groups for name in group.parameters):
+        if name in seen:
+            raise UnsupportedError(f"{name} is in two optimizers: expected one")
+        seen.add(name)
+
+
+def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapping[int, str], taken: set[str], prefix: str,
+                   first: int) -> list[Group]:
+    """Their names are numbered from `first` on."""
     kind = type(optimizer)
-    if kind not in KINDS:
+    if kind not in KINDS and kind not in REGIONS:
         raise UnsupportedError(f"optimizer {kind.__module__}.{kind.__name__}: expected one of "
-                               f"{', '.join(sorted(k.__name__ for k in KINDS))} of torch.optim")
+                               f"{', '.join(sorted(k.__name__ for k in {**KINDS, **REGIONS}))} of torch.optim")
     groups = []
-    for i, settings in enumerate(optimizer.param_groups):
-        for setting, instead in REFUSED.items():
-            if settings.get(setting):
-                raise UnsupportedError(f"{kind.__name__} with {setting}=True: {instead}")
+    for i, settings in enumerate(optimizer.param_groups, first):
+        if settings.get("maximize") and kind not in REGIONS:
+            raise UnsupportedError(f"{kind.__name__} with maximize=True: negate the loss instead")
         settings = {k: v.item() if isinstance(v, torch.Tensor) else v for k, v in settings.items()}
         parameters = []
         for p in settings["params"]:
             if id(p) not in names:
-                raise UnsupportedError(f"param_groups[{i}] has a parameter of shape {tuple(p.shape)} that is not one of the model's")
+                raise UnsupportedError(f"param_groups[{i - first}] has a parameter of shape {tuple(p.shape)} that is not one of the model's")
             parameters.append(names[id(p)])
-        name = "optimizer" if len(optimizer.param_groups) == 1 else f"group{i}"
+        name = prefix + (f"group{i}" if first or len(optimizer.param_groups) > 1 else "optimizer")
         while name in taken:
             name += "_"
-        word, numbers, flags = KINDS[kind](settings)
-        text = ""
+        text, rate = "", settings["lr"]
         if scheduler is not None:
             text = schedule(f"{name}.schedule", scheduler, float(settings["initial_lr"])) + "\n"
-            numbers["lr"] = symbol(f"{name}.schedule")
-        text += f"train.optimizer {symbol(name)} = {word}<{_attributes(numbers, flags)}>"
+            rate = symbol(f"{name}.schedule")
+        if _by_region(kind, settings):
+            text += _region(name, kind, settings, rate if isinstance(rate, str) else number(rate))
+        else:
+            word, numbers, flags = KINDS[kind](settings)
+            text += f"train.optimizer {symbol(name)} = {word}<{_attributes(numbers | {'lr': rate}, flags)}>"
         groups.append(Group(name, text, tuple(parameters)))
     return groups

@@ -1,12 +1,12 @@
 """From a graph of ATen operations to the body of an entry: known values are computed, all others go through rules."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,14 +14,13 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
 from ..emit import Builder, Type, Value
-from .capture import PREFIX
+from .capture import PREFIX, origin_of
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64",
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.bool: "i1"}
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 UNKNOWN = object()  # in place of what could not be translated and has no type
 RULES: dict[Any, Callable[..., Any]] = {}
-OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, __import__("trainc")))
 RANDOM = torch.Tag.nondeterministic_seeded
 
 
@@ -78,14 +77,21 @@ def type_of(tensor: torch.Tensor) -> Type:
     return Type(tuple(tensor.shape), DTYPES[tensor.dtype])
 
 
-def source_of(node: torch.fx.Node) -> tuple[str, int, str]:
-    """File, line and text that a node comes from: the innermost frame of the user's program, else of the library of models."""
-    frames = re.findall(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)', node.meta.get("stack_trace") or "")
-    frames = [f for f in frames if not f[0].startswith(("<", *OURS))]
-    for own in ([f for f in frames if "site-packages" not in f[0]], frames):
-        if own:
-            return own[-1][0], int(own[-1][1]), own[-1][2].strip()
-    return "", 0, ""
+@dataclass(frozen=True)
+class Int8:
+    """A frozen weight that is stored in 8 bits: row o is scale[o] times values[o], each as the name of a buffer. A product widens it
+    when it needs it, also in the backward pass."""
+
+    values: str
+    scale: str
+    type: Type
+
+
+def quantized(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(values, scale): symmetric, by rows: scale = max |w| / 127, values = w / scale rounded half to even."""
+    scale = weight.detach().abs().amax(1) / 127
+    values = (weight.detach() / torch.where(scale > 0, scale, 1.0)[:, None]).round().clamp(-127, 127)
+    return values.to(torch.int8), scale
 
 
 @dataclass
@@ -95,11 +101,15 @@ class Translator:
     builder: Builder
     canonical: dict[str, str]  # of each parameter and buffer the name that the module has
     constants: dict[str, torch.Tensor]  # buffers made of large constants, shared by all entries
+    recomputes: bool = True  # what is in calls of torch.utils.checkpoint
+    int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None  # what frozen weights become, if they are stored so
     inputs: dict[str, Type] = field(default_factory=dict)
     read: dict[str, Type] = field(default_factory=dict)  # parameters and buffers that the body reads, by name
     findings: list[Finding] = field(default_factory=list)
     log: list[tuple[str, str]] = field(default_factory=list)  # operations and what became of them
     node: torch.fx.Node | None = None
+    env: dict[torch.fx.Node, Any] = field(default_factory=dict)  # what nodes have become
+    _widenings: int = 0
 
     # What rules use.
 
@@ -121,9 +131,28 @@ class Translator:
             return self._constant(x)
         if isinstance(x, Value):
             return self.b.cast(x, dtype) if dtype else x
+        if isinstance(x, Int8):
+            return self.value(self._widened(x), dtype)
         if isinstance(x, bool | int | float):
             return self.b.splat(x, (), dtype or ("i1" if isinstance(x, bool) else "i64" if isinstance(x, int) else "f32"))
         raise Unsupported(f"expected a tensor or a number, got {x!r}")
+
+    def _widened(self, x: Int8) -> Value:
+        values, scale = (self.b.read(name, self.read[name]) for name in (x.values, x.scale))
+        return self.b.binary("mul", self.b.cast(values, x.type.dtype), self.b.reshape(scale, [x.type.shape[0], 1]))
+
+    @contextlib.contextmanager
+    def with_weight(self, x: Any) -> Iterator[Value]:
+        """The Value of a weight; one of 8 bits is widened again for the gradients of what is done within."""
+        if not isinstance(x, Int8) or not self.recomputes or self.b.region is not None:
+            yield self.value(x)
+            return
+        self._widenings += 1
+        self.b.region = -self._widenings
+        try:
+            yield self._widened(x)
+        finally:
+            self.b.region = None
 
     def _constant(self, x: torch.Tensor) -> Value:
         type = type_of(x)
@@ -207,7 +236,7 @@ class Translator:
     def run(self, program: torch.export.ExportedProgram, names: Mapping[str, str], known: Callable[[str], bool]) -> list[Any]:
         """Translates the graph; its outputs. `names` are the user's, of placeholders of the batch; `known` says whether
         the buffer or constant of that name may be computed with."""
-        env: dict[torch.fx.Node, Any] = {}
+        self.env = env = {}
         specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
         for node in program.graph.nodes:
             self.node = node
@@ -244,7 +273,15 @@ class Translator:
             raise Unsupported(f"an input of kind {spec.kind.name}")
         if not node.users:
             return None
-        type = self.read[name] = type_of(node.meta["val"])
+        type = type_of(node.meta["val"])
+        if self.int8 is not None and spec.kind == InputKind.PARAMETER and _multiplies(program, node):
+            stored = Int8(f"{name}.int8", f"{name}.scale", type)
+            if name not in self.int8:
+                self.int8[name] = quantized(program.state_dict[spec.target])
+            for key, tensor in zip((stored.values, stored.scale), self.int8[name]):
+                self.read[key] = type_of(tensor)
+            return stored
+        self.read[name] = type
         return self.b.read(name, type)
 
     def _call(self, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
@@ -255,11 +292,12 @@ class Translator:
             return UNKNOWN
         if node.target is operator.getitem:
             return args[0][args[1]]
-        if not _any((args, kwargs), lambda x: isinstance(x, Value)) and RANDOM not in getattr(node.target, "tags", ()):
+        if not _any((args, kwargs), lambda x: isinstance(x, Value | Int8)) and RANDOM not in getattr(node.target, "tags", ()):
             with torch.no_grad():
                 return node.target(*args, **kwargs)
-        file, line, text = source_of(node)
-        self.b.location = (os.path.basename(file), line) if file else None
+        origin = origin_of(node)
+        self.b.location = (os.path.basename(origin.file), origin.line) if origin.file else None
+        self.b.region = origin.checkpoint if self.recomputes else None
         try:
             if node.target not in RULES:
                 raise Unsupported("no rule" + HINTS.get(str(node.target).removeprefix("aten.").split(".")[0], ""))
@@ -269,7 +307,7 @@ class Translator:
             return result
         except (Unsupported, ValueError) as e:
             module = (list((node.meta.get("nn_module_stack") or {}).values()) or [("", "")])[-1][0]
-            self.findings.append(Finding(str(node.target), module.removeprefix(PREFIX), file, line, text, str(e)))
+            self.findings.append(Finding(str(node.target), module.removeprefix(PREFIX), origin.file, origin.line, origin.text, str(e)))
             return self._stand_in(node.meta.get("val"))
 
     def _stand_in(self, meta: Any) -> Any:
@@ -282,10 +320,16 @@ class Translator:
         return tuple(map(self._stand_in, meta)) if isinstance(meta, tuple | list) else UNKNOWN
 
 
+def _multiplies(program: torch.export.ExportedProgram, node: torch.fx.Node) -> bool:
+    """Whether a parameter is frozen and nothing but the weight of linear layers."""
+    target = program.graph_signature.inputs_to_parameters[node.name]
+    return (not program.state_dict[target].requires_grad and node.meta["val"].dim() == 2
+            and all(user.target is torch.ops.aten.linear.default and list(user.args).index(node) == 1 for user in node.users))
+
+
 HINTS = {
-    "sort": ": for the k largest with k <= 8 use torch.topk",
-    "randn_like": ": of random numbers only dropout is translated; make the noise an input of the step",
-    "rand": ": of random numbers only dropout is translated; make the noise an input of the step",
+    "randperm": ": make the permutation an input of the step",
+    "multinomial": ": make what is drawn an input of the step",
 }
 
 

@@ -334,8 +334,10 @@ typedef struct trainc_step_result {
 
 /// Runs one micro-step of step `entry`; the accumulate-th of a window also runs
 /// the update. Index inputs are checked first: TRAINC_OUT_OF_RANGE names input,
-/// position and value, and the state is untouched. All micro-steps of a window
-/// must be of one entry. `out_result` may be null.
+/// position and value, and the state is untouched. Any step that trains the same
+/// parameters goes on with an open window; those that train others have a window of
+/// their own. `out_result` may be null. Outputs of the entry are then those
+/// of this micro-step.
 ///
 /// A gradient that is not finite is no error: the update is skipped and
 /// reported.
@@ -352,7 +354,8 @@ TRAINC_API trainc_status trainc_request_stop(trainc_trainer *trainer);
 TRAINC_API trainc_status trainc_eval(trainc_trainer *trainer, uint32_t entry);
 
 /// Closes an open window of fewer than accumulate micro-steps: the update runs
-/// with what was gathered. Does nothing (closed = 0) if no window is open.
+/// with what was gathered. Does nothing (closed = 0) if no window is open; of several
+/// that are, closes all in the order of the entries, and the result is that of the last.
 /// `out_result` may be null; its loss and weight are of the last micro-step.
 TRAINC_API trainc_status trainc_flush(trainc_trainer *trainer,
                                       trainc_step_result *out_result);
@@ -425,16 +428,18 @@ TRAINC_API trainc_status trainc_update_compute_copies(trainc_trainer *trainer);
 //
 // Tensor names in a file: NAME for parameters and buffers,
 // optimizer/NAME/STATE, scalar/NAME (F64, shape []) for counters and for scalars that
-// were set, and, if the file was written inside a window, gradient/NAME. Of several ranks ("trainc.window_ranks")
-// it then has rank/I/scalar/NAME for the sums of losses and weights of each and,
+// were set, and, if the file was written inside a window, gradient/NAME. Of several
+// ranks ("trainc.window_ranks") it then has rank/I/scalar/NAME for the sums of losses and weights of each and,
 // unless gradients are summed over ranks in each micro-step, rank/I/gradient/NAME in
 // place of gradient/NAME. __metadata__ has "trainc.format" ("1"), "trainc.artifact",
-// "trainc.state_hash", "trainc.update", "trainc.window_entry", "trainc.source.NAME" for
-// the value of a scalar that was not set, and the caller's own pairs as "user.KEY";
-// and "trainc.checksum", the CRC-32C of the data section (as of RFC 3720), as "crc32c:"
-// and eight hexadecimal digits, which a load compares with the data. (What is edited by
-// another program should lose that entry.) Files without it load unchecked. A state that is saved, loaded and stepped is bitwise the
-// state that is stepped.
+// "trainc.state_hash", "trainc.update" (of all windows together), "trainc.window_entry"
+// (of windows but the first "trainc.window_entry.NAME", by the first entry),
+// "trainc.source.NAME" for the value of a scalar that was not set, and the caller's own
+// pairs as "user.KEY"; and "trainc.checksum", the CRC-32C of the data section (as of RFC
+// 3720), as "crc32c:" and eight hexadecimal digits, which a load compares with the data.
+// (What is edited by another program should lose that entry.) Files without it load
+// unchecked. A state that is saved, loaded and stepped is bitwise the state that is
+// stepped.
 //
 // A save is atomic: a temporary file in the same folder is written and synced,
 // then renamed, then the folder is synced. Whatever stops the process or fills

@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 #define TRAINC_ABI_MAGIC UINT64_C(0x3143544E49415254) /* "TRAINTC1" */
-#define TRAINC_ABI_VERSION 9
+#define TRAINC_ABI_VERSION 10
 
 typedef enum trainc_dtype {
 #define TRAINC_DTYPE(NAME, number, bytes, text) TRAINC_##NAME = number,
@@ -84,6 +84,8 @@ typedef enum trainc_init_kind {
 
 enum { TRAINC_SCALAR_SETTABLE = 1, TRAINC_SCALAR_PERSISTENT = 2 };
 
+/// Those of window w are scalars w * TRAINC_NUM_FIXED_SCALARS + TRAINC_SCALAR_NAME. Names
+/// of windows but the first begin with the name of its first step and a dot.
 typedef enum trainc_fixed_scalar {
 #define TRAINC_SCALAR(NAME, index, text, init, flags)                          \
   TRAINC_SCALAR_##NAME = index,
@@ -344,7 +346,8 @@ typedef struct trainc_entry {
   uint32_t kind;
   uint32_t accumulate;
   uint32_t num_inputs, num_outputs, num_checks;
-  uint32_t reserved;
+  uint32_t
+      window; /* of a step: those of one window train the same parameters */
   const trainc_port *inputs;
   const trainc_port *outputs;
   const trainc_index_check *checks;
@@ -374,7 +377,7 @@ struct trainc_descriptor {
   uint32_t scalar_arena;    /* index of the arena of the scalar block */
   uint32_t workspace_arena; /* index of the WORKSPACE arena */
   uint32_t num_axes;        /* of the mesh; 0: one rank */
-  uint32_t reserved;
+  uint32_t num_windows;     /* at least 1 */
   const trainc_arena *arenas;
   const trainc_tensor *tensors;
   const trainc_scalar *scalars;

@@ -32,6 +32,38 @@ trainc_status checkAbi(const char *path, const trainc_descriptor &descriptor);
 /// touches no byte outside the arenas, inputs and outputs.
 trainc_status validate(const trainc_descriptor &descriptor);
 
+/// The scalar that is `fixed` of a window.
+inline uint32_t scalarOf(uint32_t window, uint32_t fixed) {
+  return window * TRAINC_NUM_FIXED_SCALARS + fixed;
+}
+
+/// Which of a window's scalars it is; TRAINC_NUM_FIXED_SCALARS if of none.
+inline uint32_t fixedOf(const trainc_descriptor &d, uint32_t scalar) {
+  return scalar < d.num_windows * TRAINC_NUM_FIXED_SCALARS
+             ? scalar % TRAINC_NUM_FIXED_SCALARS
+             : static_cast<uint32_t>(TRAINC_NUM_FIXED_SCALARS);
+}
+
+/// Is it a sum over a window, of each rank until the window is closed?
+inline bool isWindowSum(const trainc_descriptor &d, uint32_t scalar) {
+  uint32_t fixed = fixedOf(d, scalar);
+  return fixed == TRAINC_SCALAR_LOSS_SUM || fixed == TRAINC_SCALAR_WEIGHT_SUM;
+}
+
+/// Is the window of `scalar` open?
+inline bool inWindowOf(uint32_t scalar, const double *scalars) {
+  uint32_t window = scalar / TRAINC_NUM_FIXED_SCALARS;
+  return scalars[scalarOf(window, TRAINC_SCALAR_MICRO_STEP)] > 0;
+}
+
+/// Is any window open?
+inline bool inWindow(const trainc_descriptor &d, const double *scalars) {
+  for (uint32_t window = 0; window < d.num_windows; ++window)
+    if (scalars[scalarOf(window, TRAINC_SCALAR_MICRO_STEP)] > 0)
+      return true;
+  return false;
+}
+
 /// A, B, C and what the detail has beside them.
 inline uint32_t gemmOperandCount(const trainc_gemm_detail &gemm) {
   return 3u + (gemm.has_bias ? 1 : 0) + (gemm.has_aux ? 1 : 0) +

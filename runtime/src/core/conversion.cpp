@@ -469,7 +469,7 @@ trainc_status Conversion::toArtifact() {
   memcpy(trainer->scalars, plan.scalars.data(), plan.scalars.size() * 8);
   trainer->isSet.swap(plan.isSet);
   setCoordinates(trainer);
-  trainer->windowEntry = plan.windowEntry;
+  trainer->windowEntries.swap(plan.windowEntries);
   return finish(moved);
 }
 

@@ -360,7 +360,7 @@ static trainc_status agreeOnFile(const trainc_trainer *trainer,
   for (uint32_t i = 0; i < plan.scalars.size(); ++i)
     if ((trainer->d->scalars[i].flags & TRAINC_SCALAR_PERSISTENT ||
          (i < plan.isSet.size() && plan.isSet[i])) &&
-        i != TRAINC_SCALAR_LOSS_SUM && i != TRAINC_SCALAR_WEIGHT_SUM)
+        !isWindowSum(*trainer->d, i))
       add(&plan.scalars[i], sizeof(double)); // sums are those of a rank
   return agree(*trainer->ranks.communicator(), "the checkpoint", hash);
 }
@@ -390,7 +390,7 @@ trainc_status trainc_load(trainc_trainer *trainer, const char *path) {
   trainer->loadNotice.append(plan.notice.c_str());
   if (!checkpoint.isPassed() || trainer->ranks.rank() == 0)
     trainer->directory.setLoaded(checkpoint.file.path(), positionOf(trainer));
-  trainer->windowEntry = plan.windowEntry;
+  trainer->windowEntries.swap(plan.windowEntries);
   clearPairs(trainer->metadata);
   for (const MetadataPair &pair : checkpoint.header().metadata)
     if (!strncmp(pair.key, "user.", 5))

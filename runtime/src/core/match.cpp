@@ -42,7 +42,7 @@ public:
 private:
   trainc_status matchScalars();
   trainc_status matchSetScalar(uint32_t index, const char *name);
-  trainc_status matchWindow();
+  trainc_status matchWindow(uint32_t window);
   void matchTensor(uint32_t index, const char *name, bool required,
                    bool adds = false, bool wanted = true);
   trainc_status matchGradients();
@@ -121,9 +121,9 @@ trainc_status Matcher::matchSetScalar(uint32_t index, const char *name) {
     TRAINC_TRY(readScalar(name, saved));
   plan.isSet[index] = isSaved && !before;
   // Sums of an open window have been scaled.
-  bool goesOn =
-      plan.isSet[index] || (isSaved && index == TRAINC_SCALAR_LOSS_SCALE &&
-                            plan.scalars[TRAINC_SCALAR_MICRO_STEP] > 0);
+  bool goesOn = plan.isSet[index] ||
+                (isSaved && fixedOf(d, index) == TRAINC_SCALAR_LOSS_SCALE &&
+                 inWindowOf(index, plan.scalars.data()));
   if (goesOn)
     value = saved;
   if (saved == scalar.init)
@@ -209,7 +209,9 @@ trainc_status Matcher::matchGradients() {
     if (!goesOn && !merged && place != 0)
       plan.tensors.push({nullptr, i, false});
   }
-  for (uint32_t i : {TRAINC_SCALAR_LOSS_SUM, TRAINC_SCALAR_WEIGHT_SUM}) {
+  for (uint32_t i = 0; i < d.num_scalars; ++i) {
+    if (!isWindowSum(d, i) || !inWindowOf(i, plan.scalars.data()))
+      continue;
     for (uint32_t one = 0; ranks > 1 && one < ranks; ++one) {
       double value = 0;
       name.clear();
@@ -227,20 +229,23 @@ trainc_status Matcher::matchGradients() {
 }
 
 /// An open window must be one that this artifact can go on with.
-trainc_status Matcher::matchWindow() {
-  double microStep = plan.scalars[TRAINC_SCALAR_MICRO_STEP];
+trainc_status Matcher::matchWindow(uint32_t window) {
+  double microStep = plan.scalars[scalarOf(window, TRAINC_SCALAR_MICRO_STEP)];
   if (microStep == 0)
     return TRAINC_OK;
-  const char *entry = source.header.findMetadata("trainc.window_entry");
+  Text key;
+  windowKey(d, window, key);
+  const char *entry = source.header.findMetadata(key.c_str());
   if (!entry)
     return fail(TRAINC_DATA_CORRUPT,
                 "%s is damaged: it is inside a window but does not say of "
                 "which entry",
                 source.name);
-  if (trainc_artifact_find_entry(target.artifact, entry, &plan.windowEntry) !=
-          TRAINC_OK ||
-      d.entries[plan.windowEntry].kind != TRAINC_ENTRY_STEP ||
-      microStep >= d.entries[plan.windowEntry].accumulate)
+  uint32_t &found = plan.windowEntries[window];
+  if (trainc_artifact_find_entry(target.artifact, entry, &found) != TRAINC_OK ||
+      d.entries[found].kind != TRAINC_ENTRY_STEP ||
+      d.entries[found].window != window ||
+      microStep >= d.entries[found].accumulate)
     return fail(TRAINC_MISMATCH,
                 "%s is %.0f micro-steps into a window of '%s'; "
                 "artifact '%s' has no such step with more",
@@ -262,8 +267,7 @@ trainc_status Matcher::matchState() {
                 "%s has checkpoint format '%s', this runtime reads '1'",
                 source.name, format);
   TRAINC_TRY(matchScalars());
-  bool gradients =
-      target.gradients || plan.scalars[TRAINC_SCALAR_MICRO_STEP] > 0;
+  bool gradients = target.gradients || inWindow(d, plan.scalars.data());
   Text name;
   for (uint32_t i = 0; i < d.num_tensors; ++i) {
     name.clear();
@@ -276,7 +280,10 @@ trainc_status Matcher::matchState() {
     if (!used[i])
       differences.format("\n  unexpected: '%s'", source.header.tensors[i].name);
   TRAINC_TRY(finish());
-  return matchWindow();
+  plan.windowEntries.resize(d.num_windows);
+  for (uint32_t window = 0; window < d.num_windows; ++window)
+    TRAINC_TRY(matchWindow(window));
+  return TRAINC_OK;
 }
 
 trainc_status Matcher::matchParameters() {

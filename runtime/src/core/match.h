@@ -41,8 +41,11 @@ inline bool isMerged(const trainc_descriptor &d, uint32_t gradient) {
 bool isSum(const trainc_descriptor &d, const Ranks &ranks, uint32_t gradient);
 
 inline bool inWindow(const trainc_trainer *trainer) {
-  return trainer->scalars[TRAINC_SCALAR_MICRO_STEP] > 0;
+  return inWindow(*trainer->d, trainer->scalars);
 }
+
+/// The key under which a checkpoint names the entry of an open window.
+void windowKey(const trainc_descriptor &descriptor, uint32_t window, Text &key);
 
 /// Where a state comes from.
 struct Source {
@@ -79,7 +82,7 @@ struct Plan {
   Array<bool> isSet; // by scalar
   /// Where scalars are not what they were, or not the artifact's, one line each.
   Text notice;
-  uint32_t windowEntry = 0;
+  Array<uint32_t> windowEntries; // by window
 };
 
 /// TRAINC_MISMATCH lists every difference.

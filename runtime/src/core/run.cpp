@@ -440,10 +440,15 @@ static trainc_status checkFlush(const trainc_trainer *trainer, uint32_t entry) {
   return TRAINC_OK;
 }
 
+/// The scalars of the window of `entry`.
+static double *windowOf(trainc_trainer *trainer, uint32_t entry) {
+  return trainer->scalars + scalarOf(trainer->d->entries[entry].window, 0);
+}
+
 /// Runs the update for the `count` micro-steps of the window.
 static trainc_status closeWindow(trainc_trainer *trainer, uint32_t entry,
                                  double count) {
-  double *scalars = trainer->scalars;
+  double *scalars = windowOf(trainer, entry);
   scalars[TRAINC_SCALAR_WINDOW] = count;
   // The update overwrites what the micro-step exchanged in the workspace.
   if (trainer->windows.size() && trainer->windows[trainer->d->workspace_arena])
@@ -453,16 +458,16 @@ static trainc_status closeWindow(trainc_trainer *trainer, uint32_t entry,
   return TRAINC_OK;
 }
 
-/// Of a run that closed a window, or did not; `before` is the number of updates that
-/// were done. Waits for the device.
-static trainc_status giveResult(trainc_trainer *trainer, bool closed,
-                                double before, trainc_step_result *out_result) {
+/// Of a run that closed the window whose scalars these are, or did not; `before` is the
+/// number of updates that were done. Waits for the device.
+static trainc_status giveResult(trainc_trainer *trainer, const double *scalars,
+                                bool closed, double before,
+                                trainc_step_result *out_result) {
   if (trainc_status status = settle(trainer)) {
     trainer->broken = true;
     return status;
   }
   trainc_step_result result = {};
-  const double *scalars = trainer->scalars;
   result.closed = closed;
   result.updated = closed && scalars[TRAINC_SCALAR_UPDATE] != before;
   auto mean = [](double sum, double weight) {
@@ -489,18 +494,14 @@ static trainc_status giveResult(trainc_trainer *trainer, bool closed,
 trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
                           trainc_step_result *out_result) {
   TRAINC_TRY(checkEntry(trainer, entry, TRAINC_ENTRY_STEP));
-  double &microStep = trainer->scalars[TRAINC_SCALAR_MICRO_STEP];
+  double *scalars = windowOf(trainer, entry);
+  double &microStep = scalars[TRAINC_SCALAR_MICRO_STEP];
   const trainc_entry &e = trainer->d->entries[entry];
-  if (microStep > 0 && trainer->windowEntry != entry)
-    return fail(TRAINC_INVALID_ARGUMENT,
-                "a window of entry '%s' is open: finish or flush it before a "
-                "step of '%s'",
-                trainer->d->entries[trainer->windowEntry].name, e.name);
   DefaultFloats floats;
   if (out_result)
     TRAINC_TRY(settle(trainer));
-  double before = trainer->scalars[TRAINC_SCALAR_UPDATE];
-  trainer->windowEntry = entry;
+  double before = scalars[TRAINC_SCALAR_UPDATE];
+  trainer->windowEntries[e.window] = entry;
   TRAINC_TRY(fenceWindows(trainer));
   TRAINC_TRY(runList(trainer, entry,
                      microStep > 0 ? TRAINC_LIST_NEXT : TRAINC_LIST_FIRST));
@@ -508,27 +509,40 @@ trainc_status trainc_step(trainc_trainer *trainer, uint32_t entry,
   bool closes = microStep >= e.accumulate;
   if (closes)
     TRAINC_TRY(closeWindow(trainer, entry, microStep));
-  return out_result ? giveResult(trainer, closes, before, out_result)
+  return out_result ? giveResult(trainer, scalars, closes, before, out_result)
                     : TRAINC_OK;
 }
 
 trainc_status trainc_request_stop(trainc_trainer *trainer) {
-  setScalar(trainer, TRAINC_SCALAR_STOP, 1);
+  for (uint32_t window = 0; window < trainer->d->num_windows; ++window)
+    setScalar(trainer, scalarOf(window, TRAINC_SCALAR_STOP), 1);
   return TRAINC_OK;
 }
 
 trainc_status trainc_flush(trainc_trainer *trainer,
                            trainc_step_result *out_result) {
-  double microStep = trainer->scalars[TRAINC_SCALAR_MICRO_STEP];
   if (out_result)
     TRAINC_TRY(settle(trainer));
-  double before = trainer->scalars[TRAINC_SCALAR_UPDATE];
-  if (microStep > 0) {
-    TRAINC_TRY(checkFlush(trainer, trainer->windowEntry));
-    DefaultFloats floats;
-    TRAINC_TRY(closeWindow(trainer, trainer->windowEntry, microStep));
+  uint32_t count = trainer->d->num_windows;
+  auto microSteps = [&](uint32_t window) {
+    return trainer->scalars[scalarOf(window, TRAINC_SCALAR_MICRO_STEP)];
+  };
+  for (uint32_t window = 0; window < count; ++window)
+    if (microSteps(window) > 0)
+      TRAINC_TRY(checkFlush(trainer, trainer->windowEntries[window]));
+  DefaultFloats floats;
+  const double *closed = nullptr;
+  double before = 0;
+  for (uint32_t window = 0; window < count; ++window) {
+    if (microSteps(window) == 0)
+      continue;
+    closed = trainer->scalars + scalarOf(window, 0);
+    before = closed[TRAINC_SCALAR_UPDATE];
+    TRAINC_TRY(closeWindow(trainer, trainer->windowEntries[window],
+                           microSteps(window)));
   }
-  return out_result ? giveResult(trainer, microStep > 0, before, out_result)
+  return out_result ? giveResult(trainer, closed ? closed : trainer->scalars,
+                                 closed != nullptr, before, out_result)
                     : TRAINC_OK;
 }
 

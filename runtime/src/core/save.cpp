@@ -14,7 +14,8 @@ using namespace trainc;
 static bool isSaved(const trainc_trainer *trainer, uint32_t scalar) {
   return trainer->d->scalars[scalar].flags & TRAINC_SCALAR_PERSISTENT ||
          trainer->isSet[scalar] ||
-         (scalar == TRAINC_SCALAR_LOSS_SCALE && inWindow(trainer));
+         (fixedOf(*trainer->d, scalar) == TRAINC_SCALAR_LOSS_SCALE &&
+          inWindowOf(scalar, trainer->scalars));
 }
 
 /// What a checkpoint has, the wider types first so that all are aligned.
@@ -27,9 +28,11 @@ static void collect(const trainc_trainer *trainer, bool gradients,
     for (uint32_t i = 0; size == 8 && i < d.num_scalars; ++i)
       if (isSaved(trainer, i))
         pieces.push({UINT32_MAX, i, UINT32_MAX});
-    for (uint32_t i : {TRAINC_SCALAR_LOSS_SUM, TRAINC_SCALAR_WEIGHT_SUM})
+    for (uint32_t i = 0;
+         size == 8 && gradients && ranks > 1 && i < d.num_scalars; ++i)
       for (uint32_t rank = 0;
-           size == 8 && gradients && ranks > 1 && rank < ranks; ++rank)
+           isWindowSum(d, i) && inWindowOf(i, trainer->scalars) && rank < ranks;
+           ++rank)
         pieces.push({UINT32_MAX, i, rank});
     Text name;
     for (uint32_t i = 0; i < d.num_tensors; ++i) {
@@ -47,6 +50,15 @@ static void collect(const trainc_trainer *trainer, bool gradients,
   }
 }
 
+void trainc::windowKey(const trainc_descriptor &d, uint32_t window, Text &key) {
+  key.format("trainc.window_entry");
+  if (window == 0)
+    return;
+  const char *update = d.scalars[scalarOf(window, TRAINC_SCALAR_UPDATE)].name;
+  key.format(".%.*s", static_cast<int>(strlen(update) - strlen(".update")),
+             update);
+}
+
 static void addMetadata(const trainc_trainer *trainer, uint32_t ranks,
                         HeaderWriter &header) {
   const trainc_descriptor &d = *trainer->d;
@@ -56,11 +68,17 @@ static void addMetadata(const trainc_trainer *trainer, uint32_t ranks,
   text.format("%016llx", static_cast<unsigned long long>(d.state_hash));
   header.addMetadata("trainc.state_hash", text.c_str());
   text.clear();
-  text.format("%.0f", trainer->scalars[TRAINC_SCALAR_UPDATE]);
+  text.format("%llu",
+              static_cast<unsigned long long>(positionOf(trainer).update));
   header.addMetadata("trainc.update", text.c_str());
-  if (inWindow(trainer))
-    header.addMetadata("trainc.window_entry",
-                       d.entries[trainer->windowEntry].name);
+  for (uint32_t window = 0; window < d.num_windows; ++window) {
+    if (!inWindowOf(scalarOf(window, 0), trainer->scalars))
+      continue;
+    text.clear();
+    windowKey(d, window, text);
+    header.addMetadata(text.c_str(),
+                       d.entries[trainer->windowEntries[window]].name);
+  }
   if (inWindow(trainer) && ranks > 1) {
     text.clear();
     text.format("%u", ranks);
@@ -184,7 +202,7 @@ static Part writtenPart(const trainc_trainer *trainer, const Piece &piece) {
 }
 
 /// Writes what is this rank's of the data section, which begins at `start`, and adds
-/// that to `sum`.
+/// that to `sum`. `sums` has the fixed scalars of all ranks.
 static trainc_status writeParts(const trainc_trainer *trainer,
                                 const Array<Piece> &pieces,
                                 const Array<double> &sums, uint64_t start,
@@ -195,19 +213,17 @@ static trainc_status writeParts(const trainc_trainer *trainer,
     return file.writeAt(at, data, bytes);
   };
   uint32_t rank = trainer->ranks.rank(), ranks = trainer->ranks.size();
+  size_t fixed = sums.size() / ranks;
   for (const Piece &piece : pieces) {
     if (piece.tensor == UINT32_MAX) {
       double value = trainer->scalars[piece.scalar];
       bool shared = piece.rank == UINT32_MAX;
       // In an open window these differ; what stands for all is the sum.
-      if (shared &&
-          (piece.scalar == TRAINC_SCALAR_LOSS_SUM ||
-           piece.scalar == TRAINC_SCALAR_WEIGHT_SUM) &&
-          inWindow(trainer)) {
-        size_t column = piece.scalar == TRAINC_SCALAR_LOSS_SUM ? 0 : 1;
-        value = sums[column];
+      if (shared && isWindowSum(*trainer->d, piece.scalar) &&
+          inWindowOf(piece.scalar, trainer->scalars)) {
+        value = sums[piece.scalar];
         for (uint32_t i = 1; i < ranks; ++i)
-          value += sums[2 * i + column];
+          value += sums[i * fixed + piece.scalar];
       }
       if (rank == (shared ? 0 : piece.rank))
         TRAINC_TRY(writeAt(start, &value, 8));
@@ -264,12 +280,11 @@ static trainc_status saveTogether(trainc_trainer *trainer, const char *path) {
     place = {text.size(), file.number()};
   }
   TRAINC_TRY(ranks.agree(status));
-  double mine[2] = {trainer->scalars[TRAINC_SCALAR_LOSS_SUM],
-                    trainer->scalars[TRAINC_SCALAR_WEIGHT_SUM]};
+  size_t fixed = scalarOf(trainer->d->num_windows, 0);
   Array<double> sums;
-  sums.resize(2 * ranks.size());
-  TRAINC_TRY(
-      gatherBytes(comm, "sums of the window", mine, sizeof(mine), sums.data()));
+  sums.resize(fixed * ranks.size());
+  TRAINC_TRY(gatherBytes(comm, "sums of windows", trainer->scalars,
+                         fixed * sizeof(double), sums.data()));
   TRAINC_TRY(
       broadcastBytes(comm, "header of a checkpoint", &place, sizeof(place)));
   Checksum sum(header.dataBytes());

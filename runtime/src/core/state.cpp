@@ -40,7 +40,7 @@ trainc_status trainc_get_scalar(const trainc_trainer *trainer, const char *name,
 const char *trainc::expectedOf(const trainc_descriptor &d, uint32_t scalar,
                                double value) {
   bool whole = value >= 0 && value < 0x1p53 && value == floor(value);
-  switch (scalar) {
+  switch (fixedOf(d, scalar)) {
   case TRAINC_SCALAR_SEED:
   case TRAINC_SCALAR_UPDATE:
   case TRAINC_SCALAR_MICRO_STEP:

@@ -386,6 +386,7 @@ static trainc_status build(trainc_trainer *trainer,
   for (uint32_t i = 0; i < d.num_scalars; ++i)
     trainer->scalars[i] = d.scalars[i].init;
   trainer->isSet.resize(d.num_scalars);
+  trainer->windowEntries.resize(d.num_windows);
   trainer->scalars[TRAINC_SCALAR_SEED] = static_cast<double>(options.seed);
   setCoordinates(trainer);
   return options.flags & TRAINC_TRAINER_NO_INIT ? TRAINC_OK

@@ -126,8 +126,8 @@ struct trainc_trainer {
   trainc::Pages library; // on a GPU: workspace of cuBLASLt
   uint64_t scratchBytes = 0, partialBytes = 0;
 
-  /// Entry of the open window; meaningless if none is open.
-  uint32_t windowEntry = 0;
+  /// By window: the entry that it goes on with; meaningless if it is not open.
+  trainc::Array<uint32_t> windowEntries;
   /// The state is between two states; only a load helps.
   bool broken = false;
   /// A tensor has another type than the artifact computes with.
@@ -235,10 +235,17 @@ inline bool followsArtifact(const trainc_descriptor &d, uint32_t scalar) {
          TRAINC_SCALAR_SETTABLE;
 }
 
-/// How far the training has come.
+/// How far the training has come, all windows together.
 inline Position positionOf(const trainc_trainer *trainer) {
-  return {static_cast<uint64_t>(trainer->scalars[TRAINC_SCALAR_UPDATE]),
-          static_cast<uint64_t>(trainer->scalars[TRAINC_SCALAR_MICRO_STEP])};
+  Position position = {};
+  for (uint32_t window = 0; window < trainer->d->num_windows; ++window) {
+    auto count = [&](uint32_t fixed) {
+      return static_cast<uint64_t>(trainer->scalars[scalarOf(window, fixed)]);
+    };
+    position.update += count(TRAINC_SCALAR_UPDATE);
+    position.microStep += count(TRAINC_SCALAR_MICRO_STEP);
+  }
+  return position;
 }
 
 /// Sets a scalar that kernels write, too.

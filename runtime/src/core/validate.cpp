@@ -231,20 +231,33 @@ trainc_status Validator::checkArenas() {
   return TRAINC_OK;
 }
 
+/// Whether `name`, of scalar `i`, is `fixed` behind its window's name.
+static bool isNamed(const char *name, uint32_t i, const char *fixed) {
+  if (i < TRAINC_NUM_FIXED_SCALARS || !name)
+    return name && !strcmp(name, fixed);
+  size_t length = strlen(name), tail = strlen(fixed);
+  return length > tail + 1 && name[length - tail - 1] == '.' &&
+         !strcmp(name + length - tail, fixed);
+}
+
 trainc_status Validator::checkScalars() {
   static const char *const fixed[] = {
 #define TRAINC_SCALAR(NAME, index, text, init, flags) text,
 #include "trainc/step_abi.def"
   };
-  if (d.num_scalars < TRAINC_NUM_FIXED_SCALARS ||
+  if (d.num_windows < 1 ||
+      d.num_scalars / TRAINC_NUM_FIXED_SCALARS < d.num_windows ||
       d.arenas[d.scalar_arena].bytes / 8 < d.num_scalars)
     return bad("%u scalars in an arena of %llu bytes", d.num_scalars,
                static_cast<unsigned long long>(d.arenas[d.scalar_arena].bytes));
-  for (uint32_t i = 0; i < d.num_scalars; ++i)
-    if (!d.scalars[i].name || (i < TRAINC_NUM_FIXED_SCALARS &&
-                               strcmp(d.scalars[i].name, fixed[i]) != 0))
+  for (uint32_t i = 0; i < d.num_scalars; ++i) {
+    const char *name = d.scalars[i].name;
+    uint32_t number = fixedOf(d, i);
+    if (number == TRAINC_NUM_FIXED_SCALARS ? !name
+                                           : !isNamed(name, i, fixed[number]))
       return bad("scalar %u is not '%s'", i,
-                 i < TRAINC_NUM_FIXED_SCALARS ? fixed[i] : "named");
+                 number < TRAINC_NUM_FIXED_SCALARS ? fixed[number] : "named");
+  }
   return TRAINC_OK;
 }
 
@@ -386,6 +399,8 @@ trainc_status Validator::checkEntry(const trainc_entry &entry) {
       return bad("index check %u of entry '%s'", i, entry.name);
   }
   bool step = entry.kind == TRAINC_ENTRY_STEP;
+  if (step && entry.window >= d.num_windows)
+    return bad("step '%s' is of a window that is not there", entry.name);
   if (step && (entry.accumulate < 1 || !entry.lists[TRAINC_LIST_APPLY].count ||
                (entry.accumulate > 1 && !entry.lists[TRAINC_LIST_NEXT].count)))
     return bad("step '%s' lacks a command list", entry.name);

@@ -24,8 +24,9 @@ static bool samePorts(const trainc_port *a, const trainc_port *b,
 
 static bool sameEntry(const trainc_entry &a, const trainc_entry &b) {
   bool equal = same(a.name, b.name) && a.kind == b.kind &&
-               a.accumulate == b.accumulate && a.num_inputs == b.num_inputs &&
-               a.num_outputs == b.num_outputs && a.num_checks == b.num_checks &&
+               a.accumulate == b.accumulate && a.window == b.window &&
+               a.num_inputs == b.num_inputs && a.num_outputs == b.num_outputs &&
+               a.num_checks == b.num_checks &&
                samePorts(a.inputs, b.inputs, a.num_inputs) &&
                samePorts(a.outputs, b.outputs, a.num_outputs);
   for (uint32_t i = 0; equal && i < a.num_checks; ++i) {
@@ -61,6 +62,7 @@ trainc_status trainc::validateChain(const trainc_descriptor &first,
                first.num_scalars == one.num_scalars &&
                first.num_groups == one.num_groups &&
                first.num_entries == one.num_entries &&
+               first.num_windows == one.num_windows &&
                first.num_axes == one.num_axes && same(first.name, one.name);
   for (uint32_t i = 0; equal && i < one.num_axes; ++i)
     equal = first.axes[i].size == one.axes[i].size;

@@ -15,10 +15,13 @@ sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Target"
 
 from emulator import Device, aligned, from_bf16, to_bf16  # noqa: E402
 from lowered import emulate  # noqa: E402
+from oracle.philox import dropout  # noqa: E402
 
 FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 BOUNDS = {"bf16": 1.5e-2, "f16": 2e-3, "f32": 1e-5, "f64": 1e-12}
-# Element type, B, Tq, Tk, H, Hk, D, and what else: causal, a scale, the shape of a mask and whether it is bool, packed.
+SITE, DRAW = 7, ((1 << 35) + 11, 3, 2)  # seed, update, micro-step
+# Element type, B, Tq, Tk, H, Hk, D, and what else: causal, a scale, the shape of a mask and whether it is bool, packed, dropout,
+# how many segments a row has.
 CASES = [
     ("f32", 2, 70, 70, 2, 2, 64, {"causal": True}),
     ("f32", 1, 33, 50, 4, 2, 5, {"causal": True, "scale": 0.3}),
@@ -29,6 +32,18 @@ CASES = [
     ("f32", 1, 18, 35, 2, 1, 270, {"causal": True}),  # by parts
     ("f64", 2, 21, 34, 2, 1, 9, {"mask": (21, 1), "causal": True}),
     ("f64", 1, 17, 17, 1, 1, 130, {}),
+    ("f32", 1, 130, 130, 2, 1, 16, {"causal": True, "window": 20}),
+    ("f64", 1, 70, 90, 2, 2, 8, {"causal": True, "window": 2, "dropout": 0.3}),
+    ("bf16", 1, 150, 100, 2, 2, 64, {"causal": True, "window": 40, "packed": False}),  # queries that see no key
+    ("f32", 1, 80, 80, 1, 1, 270, {"causal": True, "window": 33}),  # by parts
+    ("f32", 2, 70, 70, 2, 2, 64, {"segments": 4, "causal": True}),
+    ("f64", 2, 37, 37, 4, 2, 9, {"segments": 3, "mask": (37, 37)}),
+    ("bf16", 2, 90, 90, 2, 1, 64, {"segments": 3, "dropout": 0.2}),
+    ("f32", 1, 40, 40, 1, 1, 270, {"segments": 2, "causal": True, "window": 9}),  # by parts
+    ("f64", 2, 21, 34, 4, 2, 9, {"dropout": 0.3}),
+    ("f32", 1, 70, 72, 2, 2, 40, {"dropout": 0.1, "causal": True}),
+    ("bf16", 1, 50, 50, 4, 2, 64, {"dropout": 0.5, "packed": True}),
+    ("f32", 1, 18, 35, 2, 1, 270, {"dropout": 0.2}),  # by parts
     ("bf16", 1, 130, 130, 4, 2, 64, {"causal": True, "packed": True}),
     ("bf16", 2, 40, 70, 2, 2, 128, {"mask": (1, 2, 40, 70), "bool": True}),
     ("bf16", 1, 70, 40, 2, 1, 40, {"causal": True}),
@@ -70,9 +85,14 @@ class Case:
         mask = spell(o["mask"], self.mask_element) if "mask" in o else None
         (b, tq, h, d), hk = self.shapes["q"], self.kv_heads
         lse = spell((b, h, tq), self.sum)
-        more = (" mask %mask" if mask else "") + (f" heads {h} kv_heads {hk}" if self.packed else "")
+        segments = spell((b, tq), "i32") if "segments" in o else None
+        more = (" mask %mask" if mask else "") + (f" segments(%segments : {segments})" if segments else "") + (f" heads {h} kv_heads {hk}" if self.packed else "")
         more += (" causal" if o.get("causal") else "") + (f" scale {o['scale']}" if "scale" in o else "")
-        of_mask = f", %mask: {mask}" if mask else ""
+        more += f" window {o['window']}" if "window" in o else ""
+        of_mask = (f", %mask: {mask}" if mask else "") + (f", %segments: {segments}" if segments else "")
+        if "dropout" in o:
+            of_mask += ", %seed: tensor<f64>, %update: tensor<f64>, %micro: tensor<f64>"
+            more += f" dropout {o['dropout']} site {SITE} seed %seed update %update micro_step %micro"
         type_of_mask = f", {mask}" if mask else ""
         if self.packed:
             qkv, out = spell((b, tq, (h + 2 * hk) * d), self.element), spell((b, tq, h * d), self.element)
@@ -95,24 +115,34 @@ train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dou
 }}
 """
 
-    def reference(self, q, k, v, dout, mask):
+    def draws(self, scores):
+        """What probabilities are multiplied by; rows of keys have a multiple of 4."""
+        if "dropout" not in self.options:
+            return 1.0
+        seed, *counts = DRAW
+        return dropout((*scores[:3], scores[3] + -scores[3] % 4), self.options["dropout"], seed, SITE, *counts)[..., :scores[3]]
+
+    def reference(self, q, k, v, dout, mask, segments):
         group = self.heads // self.kv_heads
         k, v = (np.repeat(x, group, 2) for x in (k, v))
         scores = self.scale * np.einsum("bihd,bjhd->bhij", q, k)
         if mask is not None:
             scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+        if segments is not None:
+            scores = np.where((segments[:, :, None] == segments[:, None, :])[:, None], scores, -np.inf)
         if self.options.get("causal"):
             i, j = np.indices(scores.shape[2:])
-            scores = np.where(j <= i + scores.shape[3] - scores.shape[2], scores, -np.inf)
+            last = i + scores.shape[3] - scores.shape[2]
+            scores = np.where((j <= last) & (j > last - self.options.get("window", np.inf)), scores, -np.inf)
         with np.errstate(divide="ignore"):
             top = scores.max(-1, keepdims=True)
             lse = np.log(np.exp(scores - np.where(np.isfinite(top), top, 0)).sum(-1, keepdims=True)) + np.where(
                 np.isfinite(top), top, 0)
-        p = np.exp(scores - np.where(np.isfinite(lse), lse, 0))
-        out = rounded(np.einsum("bhij,bjhd->bihd", p, v), self.element)
-        dp = np.einsum("bihd,bjhd->bhij", dout, v)
+        p, draws = np.exp(scores - np.where(np.isfinite(lse), lse, 0)), self.draws(scores.shape)
+        out = rounded(np.einsum("bhij,bjhd->bihd", p * draws, v), self.element)
+        dp = np.einsum("bihd,bjhd->bhij", dout, v) * draws
         ds = self.scale * p * (dp - np.einsum("bihd,bihd->bhi", out, dout)[..., None])
-        dk, dv = np.einsum("bhij,bihd->bjhd", ds, q), np.einsum("bhij,bihd->bjhd", p, dout)
+        dk, dv = np.einsum("bhij,bihd->bjhd", ds, q), np.einsum("bhij,bihd->bjhd", p * draws, dout)
         dk, dv = (x.reshape(x.shape[:2] + (self.kv_heads, group, -1)).sum(3) for x in (dk, dv))
         return out, lse[..., 0], [np.einsum("bhij,bjhd->bihd", ds, k), dk, dv]
 
@@ -128,13 +158,20 @@ train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dou
                 mask[..., 3, :] = False
             else:
                 mask = mask.astype(FLOATS[self.sum])
-        out, lse, grads = self.reference(q, k, v, dout, mask)
+        segments = None
+        if "segments" in self.options:
+            segments = np.sort(rng.integers(0, self.options["segments"], self.shapes["q"][:2]).astype(np.int32))
+        out, lse, grads = self.reference(q, k, v, dout, mask, segments)
 
         def pack(*parts):
             return np.concatenate([x.reshape(x.shape[:2] + (-1,)) for x in parts], 2)
 
         inputs = [stored(x, e) for x in ([pack(q, k, v)] if self.packed else [q, k, v])]
         masks = [] if mask is None else [aligned(mask.astype(np.uint8) if mask.dtype == bool else mask)]
+        if segments is not None:
+            masks.append(aligned(segments))
+        if "dropout" in self.options:
+            masks += [aligned(np.full(1, number, np.float64)) for number in DRAW]
         if self.packed:
             grads = [pack(*grads)]
         expected = [out, lse] + grads

@@ -157,3 +157,139 @@ func.func @packed_attention_grad_out(%p: tensor<8x256x1152xf32>, %o: tensor<8x25
   %0 = nn.packed_attention_grad %p, %o, %l, %o heads 12 : tensor<8x256x1152xf32>, tensor<8x256x383xf32>, tensor<8x12x256xf32>
   return
 }
+
+// -----
+
+func.func @attention_rate(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>) {
+  // expected-error @+1 {{expects a rate of dropout in [0, 1) (C4), got 1.000000e+00}}
+  %0:2 = nn.attention %q, %k, %k dropout 1.0 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_draws(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>, %s: tensor<f64>) {
+  // expected-error @+1 {{(C5), got a rate, site 3, 1 of the scalars and strides []}}
+  %0:2 = nn.attention %q, %k, %k dropout 0.1 site 3 seed %s : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_grad_rate(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>, %l: tensor<2x8x16xf32>) {
+  // expected-error @+1 {{expects a rate of dropout in [0, 1) (C5), got 1.000000e+00}}
+  %0:3 = nn.attention_grad %q, %k, %k, %q, %l, %q dropout 1.0 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>, tensor<2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_grad_draws(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>, %l: tensor<2x8x16xf32>, %s: tensor<f64>) {
+  // expected-error @+1 {{(C6), got a rate, site 3, 1 of the scalars and strides []}}
+  %0:3 = nn.attention_grad %q, %k, %k, %q, %l, %q dropout 0.1 site 3 seed %s : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>, tensor<2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @packed_attention_rate(%p: tensor<8x256x1152xf32>) {
+  // expected-error @+1 {{expects a rate of dropout in [0, 1) (C5), got 1.000000e+00}}
+  %0:2 = nn.packed_attention %p heads 12 dropout 1.0 : tensor<8x256x1152xf32>
+  return
+}
+
+// -----
+
+func.func @packed_attention_draws(%p: tensor<8x256x1152xf32>, %s: tensor<f64>) {
+  // expected-error @+1 {{(C6), got a rate, site 3, 1 of the scalars and strides []}}
+  %0:2 = nn.packed_attention %p heads 12 dropout 0.1 site 3 seed %s : tensor<8x256x1152xf32>
+  return
+}
+
+// -----
+
+func.func @packed_attention_grad_rate(%p: tensor<8x256x1152xf32>, %o: tensor<8x256x384xf32>, %l: tensor<8x12x256xf32>) {
+  // expected-error @+1 {{expects a rate of dropout in [0, 1) (C6), got 1.000000e+00}}
+  %0 = nn.packed_attention_grad %p, %o, %l, %o heads 12 dropout 1.0 : tensor<8x256x1152xf32>, tensor<8x256x384xf32>, tensor<8x12x256xf32>
+  return
+}
+
+// -----
+
+func.func @packed_attention_grad_draws(%p: tensor<8x256x1152xf32>, %o: tensor<8x256x384xf32>, %l: tensor<8x12x256xf32>, %s: tensor<f64>) {
+  // expected-error @+1 {{(C7), got a rate, site 3, 1 of the scalars and strides []}}
+  %0 = nn.packed_attention_grad %p, %o, %l, %o heads 12 dropout 0.1 site 3 seed %s : tensor<8x256x1152xf32>, tensor<8x256x384xf32>, tensor<8x12x256xf32>
+  return
+}
+
+// -----
+
+func.func @attention_site_alone(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>) {
+  // expected-error @+1 {{expects a site in [0, 2^31) with a rate, seed, update and micro_step together with a site, and four strides that are multiples of 4 together with first (C5), got no rate, site 3, 0 of the scalars and strides []}}
+  %0:2 = nn.attention %q, %k, %k site 3 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_strides(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>, %i: tensor<i64>) {
+  // expected-error @+1 {{(C5), got a rate, site 3, 0 of the scalars and strides [8, 8, 8, 2] with first}}
+  %0:2 = nn.attention %q, %k, %k dropout 0.1 site 3 first %i strides [8, 8, 8, 2] : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_window(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>) {
+  // expected-error @+1 {{expects a window from 1 to 2^31 - 1 with causal only (C6), got 3 without causal}}
+  %0:2 = nn.attention %q, %k, %k window 3 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_grad_window(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>, %l: tensor<2x8x16xf32>) {
+  // expected-error @+1 {{expects a window from 1 to 2^31 - 1 with causal only (C7), got 3 without causal}}
+  %0:3 = nn.attention_grad %q, %k, %k, %q, %l, %q window 3 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>, tensor<2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @packed_attention_window(%p: tensor<8x256x1152xf32>) {
+  // expected-error @+1 {{expects a window from 1 to 2^31 - 1 with causal only (C7), got 3 without causal}}
+  %0:2 = nn.packed_attention %p heads 12 window 3 : tensor<8x256x1152xf32>
+  return
+}
+
+// -----
+
+func.func @packed_attention_grad_window(%p: tensor<8x256x1152xf32>, %o: tensor<8x256x384xf32>, %l: tensor<8x12x256xf32>) {
+  // expected-error @+1 {{expects a window from 1 to 2^31 - 1 with causal only (C8), got 3 without causal}}
+  %0 = nn.packed_attention_grad %p, %o, %l, %o heads 12 window 3 : tensor<8x256x1152xf32>, tensor<8x256x384xf32>, tensor<8x12x256xf32>
+  return
+}
+
+// -----
+
+func.func @attention_no_window(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>) {
+  // expected-error @+1 {{with causal only (C6), got 0}}
+  %0:2 = nn.attention %q, %k, %k causal window 0 : tensor<2x16x8x32xf32>, tensor<2x24x4x32xf32>
+  return
+}
+
+// -----
+
+func.func @segments_of_other_keys(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x8x32xf32>, %s: tensor<2x16xi32>) {
+  // expected-error @+1 {{expects segments [B, T] with as many keys as queries (C7), got 'tensor<2x16xi32>' for 16 queries and 24 keys}}
+  %0:2 = nn.attention %q, %k, %k segments(%s : tensor<2x16xi32>) : tensor<2x16x8x32xf32>, tensor<2x24x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @segments_of_gradient(%q: tensor<2x16x8x32xf32>, %l: tensor<2x8x16xf32>, %s: tensor<16xi32>) {
+  // expected-error @+1 {{expects segments [B, T] with as many keys as queries (C8), got 'tensor<16xi32>' for 16 queries and 16 keys}}
+  %0:3 = nn.attention_grad %q, %q, %q, %q, %l, %q segments(%s : tensor<16xi32>) : tensor<2x16x8x32xf32>, tensor<2x16x8x32xf32>, tensor<2x8x16xf32>
+  return
+}

@@ -13,6 +13,12 @@ func.func @unary(%x: tensor<4x8xf32>) {
   %3 = nn.log %x : tensor<4x8xf32>
   // CHECK: nn.sqrt
   %4 = nn.sqrt %x : tensor<4x8xf32>
+  // CHECK: nn.floor
+  %f0 = nn.floor %x : tensor<4x8xf32>
+  // CHECK: nn.ceil
+  %f1 = nn.ceil %x : tensor<4x8xf32>
+  // CHECK: nn.round
+  %f2 = nn.round %x : tensor<4x8xf32>
   // CHECK: nn.rsqrt
   %5 = nn.rsqrt %x : tensor<4x8xf32>
   // CHECK: nn.sin

@@ -15,5 +15,9 @@ func.func @reductions(%x: tensor<4x8xf32>, %i: tensor<4x8xi32>) -> (tensor<4x1xf
   %4 = nn.argmax %x dim 0 : tensor<4x8xf32>
   // CHECK: nn.argmax %{{.*}} dim 0 keep : tensor<4x8xi32>
   %5 = nn.argmax %i dim 0 keep : tensor<4x8xi32>
+  // CHECK: nn.sort %{{.*}} dim 0 : tensor<4x8xf32>
+  %6:3 = nn.sort %x dim 0 : tensor<4x8xf32>
+  // CHECK: nn.sort %{{.*}} dim 1 descending : tensor<4x8xi32>
+  %7:3 = nn.sort %i dim 1 descending : tensor<4x8xi32>
   return %0, %4, %5 : tensor<4x1xf32>, tensor<8xi32>, tensor<1x8xi32>
 }

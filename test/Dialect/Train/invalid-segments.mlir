@@ -242,5 +242,15 @@ train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], 
 // -----
 
 train.mesh @mesh(data = 2)
-// expected-error @below {{'train.arena' op expects the bytes of its buckets (C4), 16, got 32}}
+// expected-error @below {{'train.arena' op expects the bytes of its buckets (C4), 4 times 4, got 32}}
 train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8>, pieces = array<i1: true>, shard = ["data"]}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects ascending ends of buckets (C4), got -9223372036854775808 after 8}}
+train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8, -9223372036854775808>}
+
+// -----
+
+// expected-error @below {{'train.arena' op expects the bytes of its buckets (C4), 9223372036854775807 times 4, got 32}}
+train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 9223372036854775807>}

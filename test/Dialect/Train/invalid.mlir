@@ -104,6 +104,13 @@ train.optimizer @o(%p: f32, %g: f32) {
 
 // -----
 
+// expected-error @below {{'train.optimizer' op expects a second region and finite a, b, c and eps, steps from 1 to 100, bf16, and at most one of match_rms and unclamped for orthogonal (C7)}}
+train.optimizer @o(%p: f32, %g: f32) orthogonal<steps = 5> {
+  train.yield %p : f32
+}
+
+// -----
+
 // expected-error @below {{'train.optimizer' op expects a train.schedule of the module (C5), got @absent}}
 train.optimizer @o(%p: f32, %g: f32, %lr: f64) hyper(lr = @absent) {
   train.yield %p : f32
@@ -121,6 +128,21 @@ train.step @step(%x: tensor<f32>) {
 // expected-error @below {{'train.step' op expects loss and weight to be rank-0 float tensors (C1), got 'tensor<2xf32>'}}
 train.step @step(%x: tensor<2xf32>) {
   train.yield loss(%x) : tensor<2xf32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects a body that yields 1 outputs (C10), got 2}}
+train.step @step(%x: tensor<f32>) -> ("x") {
+  train.yield %x, %x loss(%x) : tensor<f32>, tensor<f32>, tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects output 0 to be a tensor of numbers (C10), got 'f32'}}
+train.step @step(%x: tensor<f32>) -> ("x") {
+  %y = arith.constant 1.0 : f32
+  train.yield %y loss(%x) : f32, tensor<f32>
 }
 
 // -----
@@ -349,7 +371,7 @@ train.step @s(%x: tensor<2xf32>) loss_scale(dynamic<rate = 2.0>) {
 
 // -----
 
-// expected-error @below {{'train.step' op expects the gradient of a parameter that is not frozen (C6), got @w}}
+// expected-error @below {{'train.step' op expects the gradient of a parameter that it trains (C6), got @w}}
 train.step @step(%g: tensor<4xf32> gradient(@w)) {
   train.yield
 }
@@ -394,4 +416,37 @@ train.step @e(%x: tensor<f32>) {
 // expected-error @+1 {{'train.list' op expects kind "first", "next", "merge" or "apply", got "last"}}
 train.list @l of @e "last" () {
   train.return
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects to train an optimizer or more (C11)}}
+train.step @step(%x: tensor<f32>) trains([]) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+train.optimizer @o = sgd<lr = 0.1>
+// expected-error @below {{'train.step' op expects to train optimizers, each once (C11), got @o}}
+train.step @step(%x: tensor<f32>) trains([@o, @o]) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{'train.step' op expects to train optimizers, each once (C11), got @w}}
+train.step @step(%x: tensor<f32>) trains([@w]) {
+  train.yield loss(%x) : tensor<f32>
+}
+train.param @w : tensor<4xf32> init(ones) frozen
+
+// -----
+
+train.optimizer @a = sgd<lr = 0.1>
+train.optimizer @b = sgd<lr = 0.1>
+train.param @w : tensor<4xf32> init(ones) optimizer(@a)
+// expected-error @below {{'train.step' op expects the gradient of a parameter that it trains (C6), got @w}}
+train.step @step(%g: tensor<4xf32> gradient(@w)) trains([@b]) {
+  train.yield
 }

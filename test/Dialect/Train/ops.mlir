@@ -46,6 +46,18 @@ train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>)
   train.yield loss(%sum) weight(%count) : tensor<f32>, tensor<f32>
 }
 
+// CHECK: train.step @one(%x: tensor<f32>) trains([@decayed]) accumulate(2) {
+train.step @one(%x: tensor<f32>) accumulate(2) trains([@decayed]) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// CHECK: train.step @outputs(%x: tensor<f32>) -> ("y", "x") accumulate(2) {
+// CHECK: train.yield %{{.*}}, %{{.*}} loss(%{{.*}}) : tensor<f32>, tensor<f32>, tensor<f32>
+train.step @outputs(%x: tensor<f32>) -> ("y", "x") accumulate(2) {
+  %y = nn.neg %x : tensor<f32>
+  train.yield %y, %x loss(%x) : tensor<f32>, tensor<f32>, tensor<f32>
+}
+
 // CHECK: train.step @given(%g: tensor<64x10xf32> gradient(@w), %h: tensor<10xf32>) precision(master = bf16, rounding = stochastic, keep_f32 = [@own, "nn.matmul"]) {
 // CHECK-NEXT: train.yield
 train.step @given(%g: tensor<64x10xf32> gradient(@w), %h: tensor<10xf32>)

@@ -5,7 +5,8 @@ from optimizers import optimizer
 
 CLIPS = ["global_norm", "param_norm", "value"]
 FAMILIES = [
-    ["neg", "abs", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "stop_gradient"],
+    ["neg", "abs", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "stop_gradient",
+     "floor", "ceil", "round"],
     ["add", "sub", "mul", "div", "pow", "min", "max"], ["and", "or"], ["softmax", "log_softmax"],
     ["mse", "bce_with_logits", "cross_entropy"], ["max_pool2d", "avg_pool2d"], ["gather", "embedding"],
     ["layer_norm", "rms_norm", "linear", "matmul"], ["sum", "max", "min", "prod"], ["eq", "ne", "lt", "le", "gt", "ge"],

@@ -279,6 +279,8 @@ class Builder:
         dim = self.rng.randrange(len(v.shape))
         shape = list(v.shape)
         shape[dim] = 1
+        if self.made % 2:
+            return self.op(f"sort {{}} dim {dim}{' descending' * (self.made % 4 == 1)}", v, results=3)
         i = self.op(f"argmax {{}} dim {dim} keep", v, shape=shape, element="i32")
         return self.binary("mul", v, self.op(f"cast {{}} to {self.element}", i, element=self.element))
 
@@ -409,6 +411,8 @@ class Builder:
         if not self.own_order or len(v.shape) < 3:
             return None
         words = self.rng.choice(["", " causal"]) + self.rng.choice(["", "", " scale 0.375"])
+        words += " window 2" if "causal" in words and self.made % 4 == 2 else ""
+        words += " dropout 0.25" if self.made % 3 == 1 else ""
         batch, t = v.shape[0], v.shape[1]
         if len(v.shape) == 3:
             kv = self.rng.choice([1, 2])
@@ -432,6 +436,9 @@ class Builder:
         if self.rng.random() < 0.4:
             m = self.input((t, tk), self.rng.choice(["i1", self.element]))
             mask, mask_type = f" mask {m.name}", f", {m.type}"
+        if tk == t and self.made % 5 == 0:
+            s = self.index((batch, t), 3)
+            mask += f" segments({s.name} : {s.type})"
         self.lines.append(f"{name}:2 = nn.attention {v.name}, {k.name}, {u.name}{mask}{words} : {v.type}, {k.type}{mask_type}")
         return Value(f"{name}#0", v.shape, v.element)
 
@@ -441,7 +448,14 @@ class Builder:
         return self.op(f"rotary {{}} theta {self.rng.choice([10000.0, 100.0])}", v)
 
     def dropout(self, v):
-        return self.op(f"dropout {{}} rate {self.rng.choice([0.1, 0.5])}", v)
+        rate = self.rng.choice([0.1, 0.5])
+        if self.made % 2:
+            return self.op(f"dropout {{}} rate {rate}", v)
+        kind = ["normal", "uniform", f"bernoulli p {rate}"][self.made // 2 % 3]
+        name = f"%n{self.fresh()}"
+        self.used.add("random")
+        self.lines.append(f"{name} = nn.random {kind} : {v.type}")
+        return self.op("mul {}, {}", v, Value(name, v.shape, v.element))
 
     def stop(self, v):
         return self.op("stop_gradient {}", v)
@@ -625,6 +639,11 @@ def module(seed, shared=False):
     def signature(builder):
         return ", ".join(f"%{n}: {tensor(s, e)}{split(s)}" for n, (s, e, _) in builder.inputs.items())
 
+    returned = splits.sample(b.values, min(len(b.values), splits.choice([0, 0, 1, 3])))
+    if returned:
+        words = f" -> ({', '.join(f'{chr(34)}r{i}{chr(34)}' for i in range(len(returned)))}){words}"
+        ends, _, types = clause.partition(" : ")
+        clause = f"{', '.join(v.name for v in returned)} {ends} : {', '.join(v.type for v in returned)}, {types}"
     text = [*mesh, *head, *b.head, f"train.step @step({signature(b)}){words} {{", *b.lines, f"train.yield {clause}", "}"]
     if rng.random() < 0.4:
         e = Builder(rng, element, own_order, trained=False, shared=shared)

@@ -85,6 +85,8 @@ def elementwise():
         for form in ("tanh", "erf"):
             yield Case("gelu", f"nn.gelu {{0}} {form} : {{t0}}", [normal(shape)],
                        lambda x, form=form: jax.nn.gelu(x, approximate=form == "tanh"))
+        for op, f in dict(floor=jnp.floor, ceil=jnp.ceil, round=jnp.round).items():
+            yield Case(op, f"nn.{op} {{0}} : {{t0}}", [grid(shape) * 3.5 + 0.25], f)
         yield Case("clamp", "nn.clamp {0} low -0.75 high 0.875 : {t0}", [grid(shape)], lambda x: jnp.clip(x, -0.75, 0.875))
         yield Case("stop_gradient", "nn.stop_gradient {0} : {t0}", [normal(shape)], jax.lax.stop_gradient, smooth=False)
         inner = f"tensor<{'x'.join(map(str, shape))}xf32>"
@@ -164,6 +166,10 @@ def reductions():
             yield Case("reduce", f"nn.reduce {kind} {{0}} dims {dims}{' keep' if keep else ''} : {{t0}}", [values],
                        lambda x, f=f, d=dims, k=keep: f(x, tuple(d), keepdims=k),
                        smooth=kind != "prod" or np.prod([shape[d] for d in dims]) < 100)  # a product of many bends much
+    for shape in [(1, 1, 1), (3, 5, 7), (2, 9, 10)]:  # distinct in bf16, too
+        for dim, down in product(range(3), ("", " descending")):
+            yield Case("sort", f"nn.sort {{0}} dim {dim}{down} : {{t0}}", [distinct(shape)],
+                       lambda x, d=dim, r=down: jnp.flip(jnp.sort(x, d), d) if r else jnp.sort(x, d), 3)
     for zeros in (1, 2):
         x = 1 + 0.5 * normal((3, 5))
         x[1, :zeros] = 0
@@ -253,13 +259,17 @@ def turned(x, theta, offset=0, sign=1):
     return jnp.concatenate([a * c - b * s, b * c + a * s], -1)
 
 
-def attend(q, k, v, mask=None, causal=False, scale=None):
+def attend(q, k, v, mask=None, causal=False, scale=None, window=None, segments=None):
     k, v = (jnp.repeat(t, q.shape[2] // t.shape[2], 2) for t in (k, v))
     s = jnp.einsum("bihd,bjhd->bhij", q, k) * (scale or q.shape[-1] ** -0.5)
     if mask is not None:
         s = jnp.where(mask, s, -jnp.inf) if mask.dtype == bool else s + mask
+    if segments is not None:
+        s = jnp.where((segments[:, :, None] == segments[:, None, :])[:, None], s, -jnp.inf)
     if causal:
-        s = jnp.where(jnp.tril(jnp.ones(s.shape[-2:], bool), s.shape[-1] - s.shape[-2]), s, -jnp.inf)
+        ones, shift = jnp.ones(s.shape[-2:], bool), s.shape[-1] - s.shape[-2]
+        seen = jnp.tril(ones, shift) & ~(jnp.tril(ones, shift - window) if window else ~ones)
+        s = jnp.where(seen, s, -jnp.inf)
     seen = jnp.isfinite(s).any(-1, keepdims=True)  # a row that sees nothing gives 0
     p = jnp.where(seen, jax.nn.softmax(jnp.where(seen, s, 0.0), -1), 0.0)
     return jnp.einsum("bhij,bjhd->bihd", p, v)
@@ -309,6 +319,15 @@ def attention():
                  normal((H, 1, Tk))][:1 if D > 512 else 5]
         for causal, word in ((False, ""), (True, " causal")):
             yield Case("attention", f"{op}{word} : {types(2)}", [q, k, v], lambda *a, c=causal: attend(*a, causal=c), 2)
+            for window in (1, 3, Tk) if causal and D < 500 else ():
+                yield Case("attention", f"{op} causal window {window} : {types(2)}", [q, k, v],
+                           lambda *a, w=window: attend(*a, causal=True, window=w), 2)
+            for segments in (index((B, Tq), 3), np.sort(index((B, Tq), 4)).astype(np.int64)) if Tq == Tk else ():
+                yield Case("attention", f"{op} segments({{3}} : {{t3}}){word} : {types(2)}", [q, k, v, segments],
+                           lambda q, k, v, s, c=causal: attend(q, k, v, causal=c, segments=s), 2)
+                yield Case("attention", f"{op} mask {{4}} segments({{3}} : {{t3}}){word} : {{t0}}, {{t1}}, {{t4}}",
+                           [q, k, v, segments, masks[-1]],
+                           lambda q, k, v, s, m, c=causal: attend(q, k, v, m, causal=c, segments=s), 2)
             for mask in masks:
                 scale = 0.3 if D < 100 else 0.05  # scores of a few units, so that no row is all at one key
                 yield Case("attention", f"{op} mask {{3}}{word} scale {scale} : {{t0}}, {{t1}}, {{t3}}", [q, k, v, mask],
@@ -322,6 +341,9 @@ def attention():
             settings = dict(heads=H, kv_heads=Hk, causal=causal)
             yield Case("packed_attention", f"{op} {heads}{word} : {{t0}}", [x],
                        lambda x, s=settings: attend_packed(x, **s), 2)
+            if causal:
+                yield Case("packed_attention", f"{op} {heads} causal window 4 : {{t0}}", [x],
+                           lambda x, s=settings: attend_packed(x, window=4, **s), 2)
             for mask in (some((T, T)), normal((T, T)), normal((H, 1, T)))[:1 if D > 512 else 3]:
                 scale = 0.5 if D < 100 else 0.05
                 yield Case("packed_attention", f"{op} mask {{1}} {heads}{word} scale {scale} : {types(2)}", [x, mask],

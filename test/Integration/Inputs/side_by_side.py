@@ -40,6 +40,10 @@ def parse_inputs(head):
     return inputs
 
 
+def output_names(head):
+    return re.findall(r'"([^"]*)"', head[head.index("-> ("):].split(")")[0]) if "-> (" in head else []
+
+
 class Mesh:
     def __init__(self, axes):
         """`axes`: {name: size}, the slowest first."""
@@ -70,7 +74,7 @@ def tensor(shape, element):
 
 def evaluation(name, head, body, mesh):
     """The text of `train.eval @name`, of global inputs, that computes what all ranks do, and its outputs in order: for a
-    step `loss`, `weight`, `grad.PARAMETER` (sums over ranks) and `buffer.BUFFER@RANK`, for an eval `OUTPUT@RANK`.
+    step `OUTPUT@RANK`, `loss`, `weight`, `grad.PARAMETER` (sums over ranks) and `buffer.BUFFER@RANK`, for an eval `OUTPUT@RANK`.
     """
     lines, outputs, gradients, aliases = [], [], {}, {}
     ranks = range(len(mesh.ranks))
@@ -130,18 +134,15 @@ def evaluation(name, head, body, mesh):
         elif text.startswith("train.write "):
             value, buffer, type = re.fullmatch(r"train\.write (%\S+) to @(\S+) : (\S+)", text).groups()
             outputs += [(f"buffer.{buffer}@{rank}", rename(value, rank), type) for rank in ranks]
-        elif text.startswith("train.yield loss("):
-            loss, weight, types = re.fullmatch(r"train\.yield loss\((\S+)\)(?: weight\((\S+)\))? : (.*)", text).groups()
-            types = types.split(", ")
-            outputs.append(("loss", total([rename(loss, r) for r in ranks], types[0]), types[0]))
-            if weight:
-                outputs.append(("weight", total([rename(weight, r) for r in ranks], types[1]), types[1]))
         elif text.startswith("train.yield "):
-            values, types = re.fullmatch(r"train\.yield (.*) : (.*)", text).groups()
-            names = re.findall(r'"([^"]*)"', head[head.index("-> ("):].split(")")[0])
+            values, loss, weight, types = re.fullmatch(
+                r"train\.yield(?: (%.*?))?(?: loss\((\S+)\))?(?: weight\((\S+)\))? : (.*)", text).groups()
+            values, types = values.split(", ") if values else [], types.split(", ")
             for rank in ranks:
-                outputs += [(f"{n}@{rank}", v, t)
-                            for n, v, t in zip(names, rename(values, rank).split(", "), types.split(", "))]
+                outputs += [(f"{n}@{rank}", rename(v, rank), t) for n, v, t in zip(output_names(head), values, types)]
+            for what, value, type in zip(("loss", "weight"), (loss, weight), types[len(values):]):
+                if value:
+                    outputs.append((what, total([rename(value, r) for r in ranks], type), type))
         else:
             lines += [rename(text, rank) for rank in ranks]
     outputs += gradients.values()

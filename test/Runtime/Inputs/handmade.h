@@ -290,7 +290,7 @@ __attribute__((visibility("default")))
 const trainc_descriptor trainc_descriptor_handmade = {
     TRAINC_ABI_MAGIC, TRAINC_ABI_VERSION, sizeof(trainc_descriptor),
     "handmade", "by hand", "x86_64-linux-gnu", "x86-64", "+64bit,+sse2",
-    1, 2, 0, 8, NUM_TENSORS, NUM_SCALARS, 1, 2, 6, SCALARS, WORKSPACE, 0, 0,
+    1, 2, 0, 8, NUM_TENSORS, NUM_SCALARS, 1, 2, 6, SCALARS, WORKSPACE, 0, 1,
     arenas, tensors, scalars, groups, entries, kernels, &functions, NULL,
     TRAINC_TARGET_CPU, 0, NULL, NULL};
 

@@ -182,6 +182,7 @@ const trainc_descriptor descriptor = {
     .num_kernels = NUM_KERNELS,
     .scalar_arena = SCALARS,
     .workspace_arena = WORKSPACE,
+    .num_windows = 1,
     .arenas = arenas,
     .scalars = scalars,
     .entries = entries,

@@ -438,6 +438,7 @@ const trainc_descriptor descriptor = {
     .num_kernels = NUM_KERNELS,
     .scalar_arena = SCALARS,
     .workspace_arena = WORKSPACE,
+    .num_windows = 1,
     .arenas = arenas,
     .tensors = tensors,
     .scalars = scalars,

@@ -63,6 +63,9 @@ def LinearPointwise : DeclareOpInterfaceMethods<NN_PointwiseOp, ["getLinearOpera
 def Shardable : DeclareOpInterfaceMethods<NN_ShardableOp>;
 /// One with attributes that hold sizes.
 def ShardableSizes : DeclareOpInterfaceMethods<NN_ShardableOp, ["adaptToTypes"]>;
+def DrawsRandom : DeclareOpInterfaceMethods<NN_RandomOpInterface>;
+/// One that draws if it has a rate.
+def MayDrawRandom : DeclareOpInterfaceMethods<NN_RandomOpInterface, ["draws"]>;
 def Decomposable : DeclareOpInterfaceMethods<NN_DecomposableOp>;
 
 /// A decomposable op that is a kernel of its own rather than decomposed when

@@ -76,4 +76,24 @@ def NN_ShardableOp : OpInterface<"ShardableOpInterface"> {
     }], "void", "adaptToTypes", (ins), "", "return;">];
 }
 
+def NN_RandomOpInterface : OpInterface<"RandomOpInterface"> {
+  let cppNamespace = "::trainc::nn";
+  let description = [{
+    An operation that draws a random word for each element of its result, or for each
+    score of an attention, as nn.dropout describes it: with a site that no other has, the
+    scalars that make the draw repeatable, and the place of its elements in a tensor of
+    which they are a part. The other methods are those of ODS.
+  }];
+  let methods = [
+    InterfaceMethod<"Whether it draws at all.", "bool", "draws", (ins), "", "return true;">,
+    InterfaceMethod<"", "::std::optional<uint64_t>", "getSite">,
+    InterfaceMethod<"", "void", "setSite", (ins "::std::optional<uint64_t>":$site)>,
+    InterfaceMethod<"", "::mlir::MutableOperandRange", "getSeedMutable">,
+    InterfaceMethod<"", "::mlir::MutableOperandRange", "getUpdateMutable">,
+    InterfaceMethod<"", "::mlir::MutableOperandRange", "getMicroStepMutable">,
+    InterfaceMethod<"", "::mlir::MutableOperandRange", "getFirstMutable">,
+    InterfaceMethod<"", "void", "setStrides",
+                    (ins "::std::optional<::llvm::ArrayRef<int64_t>>":$strides)>];
+}
+
 #endif // TRAINC_NN_INTERFACES

@@ -107,6 +107,11 @@ def NN_CosOp : NN_UnaryOp<"cos"> {
     MLIR's polynomials the absolute error is below 3e-7 (measured on [-1e6, 1e6]).
   }];
 }
+def NN_FloorOp : NN_UnaryOp<"floor"> { let summary = "the next whole number toward -infinity; its gradient is 0"; }
+def NN_CeilOp : NN_UnaryOp<"ceil"> { let summary = "the next whole number toward +infinity; its gradient is 0"; }
+def NN_RoundOp : NN_UnaryOp<"round"> {
+  let summary = "the nearest whole number, the even one of two; its gradient is 0";
+}
 def NN_TanhOp : NN_UnaryOp<"tanh"> {
   let summary = "hyperbolic tangent";
   let description = [{

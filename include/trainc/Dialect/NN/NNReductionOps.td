@@ -56,4 +56,25 @@ def NN_ArgmaxOp : NN_InferredOp<"argmax", [Decomposable, Shardable]> {
   let assemblyFormat = "$input `dim` $dim (`keep` $keep^)? attr-dict `:` type($input)";
 }
 
+def NN_SortOp : NN_InferredOp<"sort", [Decomposable, Differentiable, Shardable]> {
+  let summary = "elements in order along a dimension";
+  let description = [{
+    values[.., k, ..] is the element that k others come before: smaller ones, or larger
+    ones if `descending`, and of equal ones those of smaller index (the sort is stable). A
+    NaN is larger than any number and equal to a NaN; -0.0 equals 0.0. indices, i32, are
+    those of values in the input: values is gather(input, indices). positions, i32, say
+    where each element went: input is gather(values, positions), and so is its gradient of
+    that of values.
+
+    (C1) dim is within the rank; (C2) the size along dim is at least 1 and fits i32.
+
+    ```mlir
+    %v, %i, %p = nn.sort %x dim 1 descending : tensor<4x8xf32>
+    ```
+  }];
+  let arguments = (ins NN_NumberTensor:$input, I64Attr:$dim, UnitAttr:$descending);
+  let results = (outs NN_NumberTensor:$values, NN_IntTensor:$indices, NN_IntTensor:$positions);
+  let assemblyFormat = "$input `dim` $dim (`descending` $descending^)? attr-dict `:` type($input)";
+}
+
 #endif // TRAINC_NN_REDUCTION_OPS

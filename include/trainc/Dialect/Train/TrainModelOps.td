@@ -16,7 +16,8 @@ def Train_ParamOp : Train_Op<"param", [Symbol, HasParent<"::mlir::ModuleOp">]> {
     inputs of a `train.step`; `blocks [1, 3]`, that each dimension is as many ranges of
     equal size, and each of these is split: q, k and v side by side are three. Shapes in a
     source are global; behind `train-partition` the type is that of the part of one rank,
-    `of` the type of all parts together.
+    `of` the type of all parts together. `train-plan-step` sets `window`, that of the steps
+    which train it, unless it is the module's first.
 
     (C1) the type is a float tensor of static shape and 1 to 2^40 elements; (C2) a
     parameter has an optimizer unless it is frozen, and a frozen one has none; (C3) the
@@ -38,7 +39,8 @@ def Train_ParamOp : Train_Op<"param", [Symbol, HasParent<"::mlir::ModuleOp">]> {
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyRankedTensor>:$type, AnyAttr:$init,
                        OptionalAttr<FlatSymbolRefAttr>:$optimizer, UnitAttr:$frozen,
                        OptionalAttr<ArrayAttr>:$split, OptionalAttr<DenseI64ArrayAttr>:$blocks,
-                       OptionalAttr<TypeAttrOf<AnyRankedTensor>>:$whole);
+                       OptionalAttr<TypeAttrOf<AnyRankedTensor>>:$whole,
+                       OptionalAttr<StrAttr>:$window);
   let assemblyFormat = [{
     $sym_name `:` $type `init` `(` custom<Init>($init) `)` (`optimizer` `(` $optimizer^ `)`)?
     (`frozen` $frozen^)? (`split` `(` custom<Split>($split)^ `)`)? (`blocks` $blocks^)? (`of` $whole^)?
@@ -130,6 +132,15 @@ def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, IsolatedFromAbove, HasPar
     norms over the whole parameter of the parameter and of u (of that type),
     the states that the first yields, and the values of `hyper` again (lamb, lars).
 
+    `orthogonal<...>` (muon) replaces the direction u of a matrix, before the second region,
+    by `scale` times its nearest matrix of orthonormal rows or columns, by Newton-Schulz:
+    x = u / max(|u|, eps), then `steps` times x = a x + (b A + c A A) x with A = x x^T (of
+    rows > columns x = a x + x (b A + c A A) with A = x^T x). `bf16 = true` rounds x and the
+    products to bf16. `scale` is sqrt(max(1, rows / columns)); sqrt(rows / columns) with
+    `unclamped = true`; 0.2 sqrt(max(rows, columns)) with `match_rms = true`. The norms that
+    the second region gets are 0. Every rank computes it whole: parameters in parts and
+    `--shard` other than `none` are refused.
+
     `clip(false)` leaves the group out of the step's clip: out of the norm and of the
     scaling. `ema(d)` keeps a moving average of the parameter, e' = d e + (1 - d) p',
     as state `ema`; d is the run-time scalar `<optimizer>.ema`. The average starts at the
@@ -139,7 +150,9 @@ def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, IsolatedFromAbove, HasPar
     (second region: 4 + states + hyper) with the types above; (C3) each region yields
     1 + states values of that type; (C4) regions hold side-effect-free scalar
     arith and math ops only; (C5) a symbol in hyper is a train.schedule; (C6)
-    numbers are finite, and names UTF-8 without zero bytes, those of states without `/`, too.
+    numbers are finite, and names UTF-8 without zero bytes, those of states without `/`, too;
+    (C7) `orthogonal` has a second region, all eight values, at most one of
+    `match_rms` and `unclamped`, and from 1 to 100 steps.
 
     ```mlir
     train.optimizer @decayed = adamw<lr = @lr, weight_decay = 0.1>
@@ -152,7 +165,8 @@ def Train_OptimizerOp : Train_Op<"optimizer", [Symbol, IsolatedFromAbove, HasPar
   let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<StrAttr>:$kind,
                        StrArrayAttr:$state_names, F64ArrayAttr:$state_values,
                        StrArrayAttr:$hyper_names, ArrayAttr:$hyper_values,
-                       OptionalAttr<F64Attr>:$ema, DefaultValuedAttr<BoolAttr, "true">:$clip);
+                       OptionalAttr<F64Attr>:$ema, DefaultValuedAttr<BoolAttr, "true">:$clip,
+                       OptionalAttr<DictionaryAttr>:$orthogonal);
   let regions = (region MaxSizedRegion<1>:$body, MaxSizedRegion<1>:$scaled);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;

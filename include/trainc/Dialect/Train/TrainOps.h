@@ -38,9 +38,8 @@ std::string stateRole(llvm::StringRef state);
 
 /// The arena of parameters, gradients or states of one element type, such as
 /// `arena.master.f32`; of those of which ranks that differ in `axes` have different
-/// parts, such as `arena.master.f32.model`.
-std::string arenaName(llvm::StringRef role, mlir::Type element,
-                      mlir::ArrayAttr axes);
+/// parts, such as `arena.master.f32.model`; gradients of each window have their own.
+std::string arenaName(llvm::StringRef role, mlir::Type element, ParamOp param);
 
 /// Elements per block of the norm (train.square_sum).
 inline constexpr int64_t kNormBlock = 4096;
@@ -65,9 +64,18 @@ mlir::ParseResult parseAttributes(mlir::OpAsmParser &parser,
                                   mlir::OperationState &result,
                                   bool keyword = true);
 
-/// The only train.step of a module; a diagnostic and null if there is none or
-/// more than one.
+/// The first train.step of a module; a diagnostic and null if there is none, or if what
+/// its steps train or their clauses do not fit together.
 StepOp getStep(mlir::ModuleOp module);
+
+/// The first step that trains what `step` does: they share a window.
+StepOp getFirstOfWindow(StepOp step);
+
+/// The name of the window of `step`; null for that of the module's first step.
+mlir::StringAttr getWindow(StepOp step);
+
+/// The name of a scalar that each window has.
+std::string windowScalar(mlir::StringAttr window, llvm::StringRef name);
 
 /// The mesh of a module, or null.
 MeshOp getMesh(mlir::ModuleOp module);

@@ -74,9 +74,10 @@ def Train_SeedOp : Train_Op<"seed", [Pure]> {
   let description = [{
     The loss scale divided by `divisor`, a power of two not above the number of loss
     terms of a micro-step of all ranks, so that gradients in f16 stay in range. What reads a stored
-    gradient multiplies by divisor / (loss scale x sum of weights).
+    gradient multiplies by divisor / (loss scale x sum of weights). `window` as that of
+    a train.param.
   }];
-  let arguments = (ins F64Attr:$divisor);
+  let arguments = (ins F64Attr:$divisor, OptionalAttr<StrAttr>:$window);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$divisor attr-dict `:` type($result)";
 }

@@ -18,7 +18,9 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     The body computes a loss from the inputs and the parameters. It yields
     `loss(%sum) weight(%n)`: the sum of the loss terms and how many there are; what is
     minimised is the mean, sum of losses / sum of weights, over all micro-steps of a
-    window (and over all ranks). Without `weight` it is 1.
+    window (and over all ranks). Without `weight` it is 1. The tensors that it yields
+    before these are outputs of each micro-step, under the names given in `-> (...)`:
+    metrics, of the parameters before the update.
 
     - `accumulate(k)`: k micro-steps make one update. `average = false` minimises the mean
       times the number of micro-steps: the sum of their means where they weigh the same.
@@ -42,6 +44,14 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     summed loss times the loss scale; it is added to that of the loss, if there is one.
     With several ranks each has its own, and what is made elsewhere is their sum.
 
+    A module may have several steps: one for each shape of the inputs. They train the same
+    parameters, by the same counters; any of them goes on with an open window.
+
+    `trains([@optimizer, ...])`: only the parameters of these optimizers; all others are as
+    frozen to this step. Steps that train others have a window of their own: counters,
+    sums, clip and loss scale. Their scalars begin with the name of the first of these steps
+    and a dot, but for those of the module's first step.
+
     `%x: type split([host, data], [])` says over which axes of the module's `train.mesh`
     each dimension is split: along the first here, each rank has one of as many equal
     parts as there are positions on both axes, those on `host` being the slower.
@@ -57,17 +67,22 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     that is not frozen, and has its shape and float elements; (C7) `master` is f32, bf16
     or f16, and stochastic rounding needs bf16 or f16; (C8) splits, of all inputs,
     name axes of the mesh, for each input once and in at most one list per dimension; so
-    does `over`; (C9) its name and those of inputs are UTF-8 without zero bytes.
+    do `over` and `output_splits`, which `train-partition` sets; (C9) its name and those of
+    inputs and outputs are UTF-8 without zero bytes; (C10) one name per output, each of
+    static shape; (C11) what it trains are optimizers, each once. Any two steps train the
+    same optimizers, with the same clauses, or none that both do; together they train
+    all, and have the same precision.
 
     ```mlir
-    train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>)
+    train.step @step(%x: tensor<32x64xf32>, %y: tensor<32xi32>) -> ("correct")
         accumulate(4) clip(global_norm<1.0>) precision(compute = bf16) {
       ...
-      train.yield loss(%sum) weight(%count) : tensor<f32>, tensor<f32>
+      train.yield %correct loss(%sum) weight(%count) : tensor<i32>, tensor<f32>, tensor<f32>
     }
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$input_names,
+                       DefaultValuedAttr<StrArrayAttr, "{}">:$output_names,
                        DefaultValuedAttr<I64Attr, "1">:$accumulate,
                        DefaultValuedAttr<BoolAttr, "true">:$average,
                        DefaultValuedAttr<Train_ClipKind, "ClipKind::none">:$clip_kind,
@@ -77,14 +92,18 @@ def Train_StepOp : Train_Op<"step", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
                        OptionalAttr<TypeAttr>:$master_type, UnitAttr:$stochastic,
                        OptionalAttr<ArrayAttr>:$keep_f32, OptionalAttr<F64Attr>:$loss_scale,
                        OptionalAttr<DenseF64ArrayAttr>:$loss_scale_rule,
-                       OptionalAttr<ArrayAttr>:$input_splits, OptionalAttr<StrArrayAttr>:$over,
-                       OptionalAttr<I64Attr>:$loss_terms);
+                       OptionalAttr<ArrayAttr>:$input_splits, OptionalAttr<ArrayAttr>:$output_splits,
+                       OptionalAttr<StrArrayAttr>:$over,
+                       OptionalAttr<I64Attr>:$loss_terms,
+                       OptionalAttr<ArrayAttr>:$trained);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     /// The parameter whose gradient input `i` is, or null.
     ::mlir::FlatSymbolRefAttr getInputGradient(size_t i);
+    /// Whether it updates a parameter.
+    bool trains(::trainc::train::ParamOp param);
     /// Names of the numbers in `loss_scale_rule`, in its order.
     static ::llvm::ArrayRef<::llvm::StringRef> getLossScaleRuleNames();
   }];
@@ -126,7 +145,7 @@ def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, AttrSizedOperandSegment
                  "SegmentMapOp", "SegmentSquareSumOp"]>]> {
   let summary = "ends a step, an eval, a scalar region or a recomputed region";
   let description = [{
-    `train.yield %a, %b : types` or, in a step, `train.yield loss(%l) weight(%w) : types`.
+    `train.yield %a, %b : types`, in a step `train.yield %a, %b loss(%l) weight(%w) : types`.
   }];
   let arguments = (ins Variadic<AnyType>:$values, Optional<AnyType>:$loss, Optional<AnyType>:$weight);
   let hasCustomAssemblyFormat = 1;

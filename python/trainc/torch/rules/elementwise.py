@@ -51,10 +51,10 @@ def div(t: Translator, a: Any, b: Any) -> Value:
 def div_mode(t: Translator, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
     if rounding_mode is None:
         return div(t, a, b)
-    if t.out.dtype.startswith("i"):
-        quotient = t.b.binary("div", *t.pair(a, b))
-        return quotient if rounding_mode == "trunc" else _floored(t, quotient, a, b)
-    raise Unsupported(f"division of floating-point numbers with rounding_mode '{rounding_mode}': the dialect has no floor")
+    quotient = t.b.binary("div", *t.pair(a, b))
+    if rounding_mode == "trunc":
+        return quotient if quotient.dtype.startswith("i") else trunc(t, quotient)
+    return _floored(t, quotient, a, b)
 
 
 @rule(A.floor_divide.default)
@@ -62,8 +62,35 @@ def floor_divide(t: Translator, a: Any, b: Any) -> Value:
     return div_mode(t, a, b, rounding_mode="floor")
 
 
+@rule(A.floor.default, A.ceil.default, A.round.default)
+def whole(t: Translator, x: Value) -> Value:
+    return x if x.dtype.startswith("i") else t.b.unary(str(t.node.target).split(".")[1], x)
+
+
+@rule(A.trunc.default)
+def trunc(t: Translator, x: Value) -> Value:
+    if x.dtype.startswith("i"):
+        return x
+    return t.b.select(t.b.compare("lt", x, t.b.like(0, x)), t.b.unary("ceil", x), t.b.unary("floor", x))
+
+
+@rule(A.frac.default)
+def frac(t: Translator, x: Value) -> Value:
+    return t.b.binary("sub", x, trunc(t, x))
+
+
+@rule(A.fmod.Tensor, A.fmod.Scalar)
+def fmod(t: Translator, a: Any, b: Any) -> Value:
+    """What is left of a; its sign is a's."""
+    a, b = t.pair(a, b)
+    return t.b.binary("sub", a, t.b.binary("mul", div_mode(t, a, b, rounding_mode="trunc"), b))
+
+
 def _floored(t: Translator, quotient: Value, a: Any, b: Any) -> Value:
-    """The quotient toward zero, less 1 where there is a remainder whose sign is not the divisor's."""
+    """The quotient toward -infinity: less 1 where there is a remainder whose sign is not the divisor's."""
+    if not quotient.dtype.startswith("i"):
+        quotient = t.b.unary("floor", t.b.unary("stop_gradient", quotient))
+        a, b = (t.b.unary("stop_gradient", t.value(v, quotient.dtype)) for v in (a, b))
     rest = t.b.binary("sub", t.value(a, quotient.dtype), t.b.binary("mul", *t.pair(quotient, b, quotient.dtype)))
     zero = t.b.like(0, quotient)
     signs = t.b.compare("lt", t.b.binary("mul", rest, t.value(b, quotient.dtype)), zero)
@@ -72,8 +99,6 @@ def _floored(t: Translator, quotient: Value, a: Any, b: Any) -> Value:
 
 @rule(A.remainder.Tensor, A.remainder.Scalar)
 def remainder(t: Translator, a: Any, b: Any) -> Value:
-    if not t.out.dtype.startswith("i"):
-        raise Unsupported("remainder of floating-point numbers: the dialect has no floor")
     a, b = t.pair(a, b)
     quotient = _floored(t, t.b.binary("div", a, b), a, b)
     return t.b.binary("sub", a, t.b.binary("mul", quotient, b))
@@ -326,7 +351,13 @@ def relu6(t: Translator, x: Value) -> Value:
 @rule(A.hardsigmoid.default)
 def hardsigmoid(t: Translator, x: Value) -> Value:
     """min(max(x + 3, 0), 6) / 6, whose gradient is 0 at and beyond the corners."""
-    return t.b.binary("div", *t.pair(bounded(t, t.b.binary("add", *t.pair(x, 3.0)), 0.0, 6.0), 6.0))
+    y = bounded(t, t.b.binary("add", *t.pair(x, 3.0)), 0.0, 6.0)
+    result = t.b.binary("div", y, t.b.like(6.0, y))
+    if x.dtype != "f64":
+        return result
+    # PyTorch's gradient is by a sixth of float32 in float64, too.
+    scaled = t.b.binary("mul", y, t.b.like(0.1666666716337204, y))
+    return t.b.binary("add", t.b.unary("stop_gradient", t.b.binary("sub", result, scaled)), scaled)
 
 
 @rule(A.hardswish.default)

@@ -51,9 +51,8 @@ def _rows(t: Translator, x: Value, dim: int, index: Value) -> Value:
     return t.b.transpose(taken, back)
 
 
-@rule(A.index.Tensor)
-def index(t: Translator, x: Value, indices: Sequence[Any]) -> Value:
-    """x[..., i, j, ...] with integer tensors in neighbouring dimensions: one index into them joined."""
+def _joined(t: Translator, x: Value, indices: Sequence[Any]) -> tuple[Value, int, Value]:
+    """Of x[..., i, j, ...] with integer tensors in neighbouring dimensions: x with these as one, which that is, and the index into it."""
     places = [i for i, v in enumerate(indices) if v is not None]
     given = [t.value(indices[i]) for i in places]
     if any(v.dtype == "i1" for v in given):
@@ -69,8 +68,109 @@ def index(t: Translator, x: Value, indices: Sequence[Any]) -> Value:
         joined = v if joined is None else t.b.binary("add", t.b.binary("mul", joined, t.b.like(x.shape[place], v)), v)
     joined = t.b.broadcast(joined, shape)
     first, last = places[0], places[-1]
-    flat = t.b.reshape(x, [*x.shape[:first], math.prod(x.shape[first:last + 1]), *x.shape[last + 1:]])
-    return _rows(t, flat, first, joined)
+    return t.b.reshape(x, [*x.shape[:first], math.prod(x.shape[first:last + 1]), *x.shape[last + 1:]]), first, joined
+
+
+@rule(A.index.Tensor)
+def index(t: Translator, x: Value, indices: Sequence[Any]) -> Value:
+    return _rows(t, *_joined(t, x, indices))
+
+
+@rule(A.index_put.default)
+def index_put(t: Translator, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Value:
+    """x with x[..., i, j, ...] = values, of equal indices the last one, or += values."""
+    x, values = t.value(x), t.value(values)
+    masks = [t.value(v) for v in indices if v is not None and t.value(v).dtype == "i1"]
+    if masks:
+        mask, = masks if len(masks) == len(indices) == 1 and values.type.elements == 1 else [None]
+        if mask is None:
+            raise Unsupported("an assignment by a mask of more than one number: use torch.where")
+        value = t.b.reshape(values, ())
+        if accumulate:
+            value = t.b.binary("add", x, value)
+        return t.b.select(t.b.reshape(mask, [*mask.shape, *[1] * (x.rank - mask.rank)]), value, x)
+    flat, dim, joined = _joined(t, x, indices)
+    # The indexed dimension comes first, values are [indices, rest].
+    order = [dim, *(i for i in range(flat.rank) if i != dim)]
+    moved = t.b.transpose(flat, order)
+    count, rest = joined.type.elements, moved.shape[1:]
+    values = t.b.broadcast(values, [*flat.shape[:dim], *joined.shape, *flat.shape[dim + 1:]])
+    k = joined.rank
+    values = t.b.transpose(values, [*range(dim, dim + k), *range(dim), *range(dim + k, values.rank)])
+    values, joined = t.b.reshape(values, [count, *rest]), t.b.reshape(joined, [count])
+    if accumulate:
+        spread = t.b.broadcast(t.b.reshape(joined, [count, *[1] * len(rest)]), values.shape)
+        moved = t.b.binary("add", moved, t.b.scatter_add(spread, values, 0, moved.shape[0]))
+    else:
+        last = _last(t, joined, 0, moved.shape[0])
+        rows = _rows(t, values, 0, t.b.binary("max", last, t.b.like(0, last)))
+        written = t.b.compare("ge", last, t.b.like(0, last))
+        moved = t.b.select(t.b.reshape(written, [moved.shape[0], *[1] * len(rest)]), rows, moved)
+    back = sorted(range(flat.rank), key=order.__getitem__)
+    return t.b.reshape(t.b.transpose(moved, back), x.shape)
+
+
+def _chosen(t: Translator, index: Value, dim: int, size: int) -> Value:
+    """Whether index k along `dim` is j, which has a dimension behind that."""
+    apart = t.b.reshape(index, [*index.shape[:dim + 1], 1, *index.shape[dim + 1:]])
+    places = t.b.iota(dim + 1, [size if i == dim + 1 else 1 for i in range(apart.rank)], index.dtype)
+    return t.b.compare("eq", apart, places)
+
+
+def _last(t: Translator, index: Value, dim: int, size: int) -> Value:
+    """Of each place along `dim` the last index that names it, i32, or -1."""
+    chosen = _chosen(t, index, dim, size)
+    numbers = t.b.iota(dim, [n if i == dim else 1 for i, n in enumerate(chosen.shape)], "i32")
+    return t.b.reduce("max", t.b.select(chosen, numbers, t.b.like(-1, numbers)), [dim])
+
+
+def _within(t: Translator, x: Value, part: Value, value: float) -> Value:
+    """`part` in x's shape, with `value` behind its ends."""
+    return t.b.pad(part, [0] * x.rank, [n - m for n, m in zip(x.shape, part.shape)], value=value)
+
+
+@rule(A.scatter.src, A.scatter.value)
+def scatter(t: Translator, x: Any, dim: int, index: Any, source: Any) -> Value:
+    """x with source's elements where indices say, of equal ones the last."""
+    x, index = t.value(x), t.value(index)
+    dim %= x.rank
+    last = _last(t, index, dim, x.shape[dim])
+    written = _within(t, x, last, -1)
+    if isinstance(source, int | float):
+        values = t.b.like(source, x)
+    else:
+        source = t.b.slice(t.value(source), [0] * x.rank, index.shape)
+        values = _within(t, x, t.b.gather(source, t.b.binary("max", last, t.b.like(0, last)), dim), 0)
+    return t.b.select(t.b.compare("ge", written, t.b.like(0, written)), values, x)
+
+
+@rule(A.scatter_reduce.two)
+def scatter_reduce(t: Translator, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Value:
+    """The sum, product, mean or extremum of those of source's elements that an index sends to a place, and of x's there."""
+    x, index, source = t.value(x), t.value(index), t.value(source)
+    dim %= x.rank
+    source = t.b.slice(source, [0] * x.rank, index.shape)
+    chosen = _chosen(t, index, dim, x.shape[dim])
+    spread = t.b.reshape(source, [*source.shape[:dim + 1], 1, *source.shape[dim + 1:]])
+    neutral = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": -math.inf, "amin": math.inf}[reduce]
+    kind = {"mean": "sum", "amax": "max", "amin": "min"}.get(reduce, reduce)
+    count = _within(t, x, t.b.reduce("sum", t.b.cast(chosen, "i32"), [dim]), 0)
+    own = x
+    if not include_self:
+        own = t.b.select(t.b.compare("gt", count, t.b.like(0, count)), t.b.like(neutral, x), x)
+    part = t.b.slice(own, [0] * x.rank, [n if i == dim else m for i, (n, m) in enumerate(zip(x.shape, index.shape))])
+    terms = t.b.concat([t.b.reshape(part, [*part.shape[:dim], 1, *part.shape[dim:]]),
+                        t.b.select(chosen, spread, t.b.like(neutral, x))], dim)
+    result = t.b.reduce(kind, terms, [dim])
+    if reduce == "mean":
+        total = t.b.slice(count, [0] * x.rank, result.shape)
+        total = t.b.binary("add", total, t.b.like(1, total)) if include_self else t.b.binary("max", total, t.b.like(1, total))
+        result = t.b.binary("div", result, t.b.cast(total, x.dtype))
+    if result.shape == x.shape:
+        return result
+    inside = t.value(torch.zeros(x.shape, dtype=torch.bool).index_put(tuple(
+        torch.arange(n).view([-1 if i == d else 1 for i in range(x.rank)]) for d, n in enumerate(result.shape)), torch.tensor(True)))
+    return t.b.select(inside, _within(t, x, result, 0), x)
 
 
 @rule(A.scatter_add.default)

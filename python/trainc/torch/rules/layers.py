@@ -9,6 +9,7 @@ import torch
 
 from ...emit import Value, broadcast_shape
 from ..translate import Translator, Unsupported, rule
+from .masks import band, segments_of, simplified
 
 A = torch.ops.aten
 
@@ -17,12 +18,14 @@ A = torch.ops.aten
 
 @rule(A.linear.default)
 def linear(t: Translator, x: Value, weight: Any, bias: Any = None) -> Value:
-    x, weight = t.value(x), t.value(weight)
-    if weight.rank == 1:  # without the dimension of outputs
-        return t.b.reshape(linear(t, x, t.b.reshape(weight, [1, *weight.shape]), t.b.reshape(bias, [1]) if bias else None), t.out.shape)
-    vector = x.rank == 1
-    out = t.b.matmul(t.b.reshape(x, [1, *x.shape]) if vector else x, weight, t.value(bias) if bias is not None else None, transpose_rhs=True)
-    return t.b.reshape(out, out.shape[1:]) if vector else out
+    x = t.value(x)
+    bias = t.value(bias) if bias is not None else None
+    with t.with_weight(weight) as weight:
+        if weight.rank == 1:  # without the dimension of outputs
+            return t.b.reshape(linear(t, x, t.b.reshape(weight, [1, *weight.shape]), t.b.reshape(bias, [1]) if bias else None), t.out.shape)
+        vector = x.rank == 1
+        out = t.b.matmul(t.b.reshape(x, [1, *x.shape]) if vector else x, weight, bias, transpose_rhs=True)
+        return t.b.reshape(out, out.shape[1:]) if vector else out
 
 
 @rule(A.mm.default, A.bmm.default, A.matmul.default)
@@ -173,24 +176,8 @@ def instance_norm(t: Translator, x: Value, weight: Any, bias: Any, mean: Any, va
 
 # Attention.
 
-def _mask(t: Translator, mask: Any, queries: int, keys: int, causal: bool) -> tuple[Any, bool]:
-    """The mask that is left, and whether attention is causal as the dialect means it: row i sees keys up to i + Tk - Tq."""
-    if causal:  # PyTorch's is from the top left
-        mask = torch.ones(queries, keys, dtype=torch.bool).tril()
-    if not isinstance(mask, torch.Tensor):
-        return mask, False
-    if mask.dtype.is_floating_point:
-        lowest = torch.finfo(mask.dtype).min
-        hidden = mask <= lowest / 2
-        if not bool(((mask == 0) | hidden).all()) or bool((hidden.all(-1) & mask.isfinite().any(-1)).any()):
-            return mask, False  # a row with nothing but large numbers is the mean of all values
-        mask = ~hidden
-    if bool(mask.all()):
-        return None, False
-    wanted = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
-    if mask.shape[-2:] == wanted.shape and bool((mask == wanted).all()):
-        return None, True
-    return mask, False
+def _mask_node(t: Translator) -> Any:
+    return t.node.args[3] if len(t.node.args) > 3 else t.node.kwargs.get("attn_mask")
 
 
 @rule(A.scaled_dot_product_attention.default)
@@ -199,7 +186,10 @@ def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dr
     """Operands are [..., H, T, D]; the dialect's are [B, T, H, D]."""
     q, k, v = (t.value(x) for x in (q, k, v))
     out, (queries, keys) = t.out, (q.shape[-2], k.shape[-2])
-    mask, causal = _mask(t, attn_mask, queries, keys, is_causal)
+    given, segments = attn_mask, None
+    if queries == keys and (found := segments_of(t, _mask_node(t), q.rank, keys)):
+        segments, given = found
+    mask, window = simplified(given, queries, keys, is_causal)
     if q.rank == 2 or q.rank > 4:
         raise Unsupported(f"attention of operands of rank {q.rank}: expected 3 or 4")
     if q.rank == 3:  # without heads
@@ -209,24 +199,27 @@ def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dr
             mask = t.b.reshape(mask, [mask.shape[0], 1, *mask.shape[1:]])
     batch = broadcast_shape(q.shape[:1], k.shape[:1], v.shape[:1])
     q, k, v = (t.b.broadcast(x, [*batch, *x.shape[1:]]) for x in (q, k, v))
-    if dropout_p or v.shape[-1] != q.shape[-1] or k.shape[1] != v.shape[1]:
-        return t.b.reshape(_by_definition(t, q, k, v, mask, causal, dropout_p, scale), out.shape)
+    if dropout_p == 1 or v.shape[-1] != q.shape[-1] or k.shape[1] != v.shape[1]:
+        mask, window = (mask, window) if segments is None else (attn_mask, None)
+        return t.b.reshape(_by_definition(t, q, k, v, mask, window, dropout_p, scale), out.shape)
     values = [t.b.transpose(x, [0, 2, 1, 3]) for x in (q, k, v)]
     if scale is None and q.shape[-1] == 0:
         raise Unsupported("attention of heads without elements")
-    result = t.b.attention(*values, t.value(mask) if mask is not None else None, causal, scale)
+    segments = t.b.broadcast(segments, [*batch, keys]) if segments is not None else None
+    result = t.b.attention(*values, t.value(mask) if mask is not None else None, window is not None, scale, dropout_p,
+                           window if window and window < keys else None, segments)
     return t.b.reshape(t.b.transpose(result, [0, 2, 1, 3]), out.shape)
 
 
-def _by_definition(t: Translator, q: Value, k: Value, v: Value, mask: Any, causal: bool, rate: float, scale: float | None) -> Value:
+def _by_definition(t: Translator, q: Value, k: Value, v: Value, mask: Any, window: int | None, rate: float, scale: float | None) -> Value:
     """softmax(q k^T scale + mask), dropped out, times v: with the scores in memory."""
     shared = q.shape[1] // k.shape[1]
     if shared > 1:
         k, v = (_repeated(t, x, shared) for x in (k, v))
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = t.b.matmul(t.b.binary("mul", q, t.b.like(scale, q)), k, transpose_rhs=True)
-    if causal:
-        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril(k.shape[-2] - q.shape[-2])
+    if window is not None:
+        mask = band(q.shape[-2], k.shape[-2], window)
     if mask is not None:
         mask = t.value(mask)
         scores = (t.b.select(mask, scores, t.b.like(-math.inf, scores)) if mask.dtype == "i1" else
@@ -256,12 +249,3 @@ def dropout(t: Translator, x: Value, rate: float, train: bool) -> Value:
 @rule(A.native_dropout.default)
 def native_dropout(t: Translator, x: Value, rate: float, train: bool | None) -> tuple[Value, None]:
     return (drop(t, x, rate) if train is not False else x), None
-
-
-@rule(A.bernoulli.p)
-def bernoulli(t: Translator, x: Value, p: float) -> Value:
-    """Ones where a dropout keeps its elements: of whole channels, of whole layers."""
-    if p in (0, 1):
-        return t.b.splat(p, t.out.shape, t.out.dtype)
-    drawn = t.b.dropout(t.b.splat(1, t.out.shape, t.out.dtype), 1 - p)
-    return t.b.cast(t.b.compare("ne", drawn, t.b.like(0, drawn)), t.out.dtype)

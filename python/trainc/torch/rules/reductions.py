@@ -170,12 +170,39 @@ def _cumsum_of_integers(t: Translator, x: Value, dim: int) -> Value:
     return t.b.reduce("sum", t.b.select(mask, spread, t.b.like(0, x)), [dim + 1])
 
 
+@rule(A.sort.default)
+def sort(t: Translator, x: Value, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
+    """Stable, which PyTorch's need not be; a NaN is the largest in both."""
+    if x.rank == 0:
+        return x, t.b.splat(0, (), "i64")
+    values, indices = t.b.sort(x, dim % x.rank, descending)
+    return values, t.b.cast(indices, "i64")
+
+
+@rule(A.sort.stable)
+def stable_sort(t: Translator, x: Value, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
+    return sort(t, x, dim, descending)
+
+
+@rule(A.argsort.default)
+def argsort(t: Translator, x: Value, dim: int = -1, descending: bool = False) -> Value:
+    return sort(t, x, dim, descending)[1]
+
+
+@rule(A.argsort.stable)
+def stable_argsort(t: Translator, x: Value, *, stable: bool, dim: int = -1, descending: bool = False) -> Value:
+    return sort(t, x, dim, descending)[1]
+
+
 @rule(A.topk.default)
 def topk(t: Translator, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
     """The maximum k times, each time without those before."""
-    if k > 8:
-        raise Unsupported(f"topk of {k}: expected k up to 8")
+    if x.rank == 0:
+        return x, t.b.splat(0, (), "i64")
     dim %= x.rank
+    if k > 8:
+        values, indices = t.b.sort(x, dim, largest)
+        return t.b.slice_dim(values, dim, 0, k), t.b.cast(t.b.slice_dim(indices, dim, 0, k), "i64")
     rest, values, indices = t.b.unary("stop_gradient", x), [], []
     places = t.b.iota(dim, x.shape, "i32")
     for _ in range(k):

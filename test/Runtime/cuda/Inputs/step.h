@@ -269,6 +269,7 @@ inline trainc_descriptor describe(trainc_target target) {
   d.num_kernels = KERNELS;
   d.scalar_arena = SCALARS;
   d.workspace_arena = WORKSPACE;
+  d.num_windows = 1;
   d.arenas = arenas;
   d.tensors = tensors;
   d.scalars = scalars;

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""One training step of a model of models/full.py: by trainc, or by PyTorch with its fused AdamW, eager or compiled.
+
+usage: model_step.py MODEL trainc|eager|compile|max-autotune [--threads N] [--bf16] (--serve | --memory)
+
+--serve times N steps for each line N of standard input, as the peers do. --memory prints a line of JSON: the peak of the
+resident set in MB over three steps, the parameters, and the loss. Runs in .venv-torch.
+"""
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(ROOT, folder) for folder in ("python", "bench", os.path.join("bench", "peers"))]
+
+import measure  # noqa: E402
+
+LEARNING_RATE, STEPS = 1e-4, 3
+MODES = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("model")
+    p.add_argument("by", choices=["trainc", "eager", *MODES])
+    p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    p.add_argument("--bf16", action="store_true")
+    p.add_argument("--serve", action="store_true")
+    p.add_argument("--memory", action="store_true")
+    a = p.parse_args()
+    measure.refuse_slow_openblas()
+    os.environ["OMP_NUM_THREADS"] = str(a.threads)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:a.threads])
+    return a
+
+
+a = arguments()
+cache = tempfile.TemporaryDirectory()
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache.name  # compilation is cold
+
+import torch  # noqa: E402  (after the threads are pinned)
+
+from models import full, loss_of  # noqa: E402
+
+torch.set_num_threads(a.threads)
+
+
+def by_trainc(example):
+    import trainc.torch
+    optimizer = torch.optim.AdamW(example.model.parameters(), LEARNING_RATE)
+    exported = trainc.torch.export(example.model, example.batch, example.loss, optimizer, precision="bf16" if a.bf16 else None)
+    step, batch = exported.step(threads=a.threads), example.batch
+    # The model's own memory and the exporter's goes: what is measured is a process that trains.
+    for tensor in [*example.model.parameters(), *example.model.buffers()]:
+        tensor.data = torch.empty(0, dtype=tensor.dtype)
+    del exported, optimizer
+    run = (lambda: step(**batch)) if isinstance(batch, dict) else (lambda: step(*batch))
+    return lambda: run().loss, f"trainc {trainc.__version__} from torch {torch.__version__}"
+
+
+def by_torch(example):
+    optimizer = torch.optim.AdamW(example.model.parameters(), LEARNING_RATE, fused=True)
+    forward = torch.compile(loss_of, dynamic=False, mode=MODES[a.by]) if a.by in MODES else loss_of
+    autocast = torch.autocast("cpu", torch.bfloat16) if a.bf16 else nullcontext()
+
+    def step():
+        with autocast:
+            loss = forward(example)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+    return step, f"torch {torch.__version__}, {a.by}, fused AdamW, ATen {torch.backends.cpu.get_cpu_capability()}"
+
+
+def main():
+    example, what = full.build(a.model)
+    parameters = sum(p.numel() for p in example.model.parameters())
+    begin = time.perf_counter()
+    step, settings = (by_trainc if a.by == "trainc" else by_torch)(example)
+    losses = [step() for _ in range(STEPS)]
+    settings += f", ready after {time.perf_counter() - begin:.0f} s"
+    if a.serve:
+        measure.serve(a.by, SimpleNamespace(workload=a.model, bf16=a.bf16, threads=a.threads), losses, step, settings=settings,
+                      precision="bf16 by autocast" if a.bf16 and a.by != "trainc" else None, data=what)
+    measure.step_peak_rss_mb(reset=True)
+    for _ in range(STEPS):
+        losses.append(step())
+    print(json.dumps(dict(peak_mb=measure.step_peak_rss_mb(), parameters=parameters, loss=losses, settings=settings)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""Rows on models of PyTorch. PyTorch and the libraries of models are in .venv-torch, which scripts/setup.sh --torch makes."""
+import json
+import os
+import time
+from statistics import geometric_mean, mean, median
+
+import results as tables
+from common import BUILD, ENVIRONMENT, ROOT, Failed, last_line, run
+from rows import Outcome, judge, judge_ratios, worst
+from timing import STEADY, limit_program, take_turns
+from pass_tests import lit_codes
+
+PYTHON = os.path.join(ROOT, ".venv-torch", "bin", "python")
+AGREES = ("agrees", "agrees in f64")
+TESTS = os.path.join(ROOT, "test", "Python")
+
+
+def in_torch(*command, timeout=3 * 3600, check=True):
+    """A program of bench/ in the environment of PyTorch."""
+    if not os.path.exists(PYTHON):
+        raise Failed("there is no .venv-torch: run scripts/setup.sh --torch")
+    return run([PYTHON, "-W", "ignore", *command], timeout=timeout, check=check, env={**ENVIRONMENT, "TRAINC_BUILD": BUILD})
+
+
+def corpus_results(*models):
+    """Of these models, or of all."""
+    path = os.path.join(BUILD, "bench", "agreement.json")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    return agreement_results(path, *models)
+
+
+def agreement_results(path, *options):
+    """What bench/agreement.py says; it goes on where `path` stopped."""
+    in_torch(os.path.join(ROOT, "bench", "agreement.py"), *options, "--json", path)
+    with open(path) as f:
+        return json.load(f)
+
+
+def named(results, *statuses):
+    return [name for name, result in results.items() if result["status"] in statuses]
+
+
+def corpus(folder):
+    results = corpus_results()
+    agree, refused = named(results, *AGREES), named(results, "refused")
+    wrong, late = named(results, "wrong"), named(results, "fails later")
+    share = len(agree) / len(results)
+    return judge(share >= 0.9 and not wrong and not late and len(results) == 110, "; ".join([
+        f"{len(agree)} of {len(results)} models ({100 * share:.0f} %) export, compile and agree; refused at export with a reason:"
+        f" {', '.join(refused) or 'none'}", f"wrong: {', '.join(wrong) or 'none'}", f"fail later: {', '.join(late) or 'none'}"]))
+
+
+QUICK = ("mlp-digits", "cnn-digits", "nanogpt", "bert", "ernie", "llama", "lora", "vit-tv")
+
+
+def few_models(folder):
+    results = {name: r for name, r in corpus_results(*QUICK).items() if name in QUICK}
+    bad = [f"{name}: {r['status']}" for name, r in results.items() if r["status"] not in AGREES]
+    return judge(len(results) == len(QUICK) and not bad, "; ".join([f"{len(results) - len(bad)} of {len(QUICK)} agree", *bad]))
+
+
+def agreement(folder):
+    results = {name: r for name, r in corpus_results().items() if r["status"] in (*AGREES, "wrong")}
+    drawn = [r["drawn"] for r in results.values() if "drawn" in r]
+    both = {name: r for name, r in results.items() if "loss" in r}
+    apart = {name: r for name, r in both.items() if r["status"] == "agrees in f64"}
+    worst = {key: max(r[key] for r in both.values()) for key in ("loss", "norm", "state")}
+    text = [f"f64, 5 updates of AdamW: losses {worst['loss']:.0e}, norms {worst['norm']:.0e}, parameters {worst['state']:.0e};"
+            f" with dropout and noise: {len(drawn)} models, worst {max(drawn):.0e} of the bar;"
+            f" f32: {len(both) - len(apart)} of {len(both)} within the bar"]
+    text += [f"{name}: losses {r['loss32']:.0e} from PyTorch's float32, which is {r['limit']:.0e} from float64" for name, r in apart.items()]
+    return judge(not named(results, "wrong") and not apart, "; ".join(text))
+
+
+def bf16(folder):
+    results = agreement_results(os.path.join(folder, "bf16.json"), "--bf16")
+    agree = named(results, "agrees")
+    notes = [f"{name} {r['bf16']:.1e} and {r['autocast']:.1e} of {r['torch']:.1e}" if "torch" in r else f"{name}: {r['reason'][:80]}"
+             for name, r in results.items()]
+    return judge(len(agree) == len(results) == 10, f"{len(agree)} of {len(results)}: losses from float64 in bf16 and by autocast's rules, of"
+                 f" PyTorch's: {'; '.join(notes)}")
+
+
+def held_out(folder):
+    """Drawn by the commit's hash: the first result stands; later draws are commits of their own."""
+    results = agreement_results(os.path.join(folder, "held-out.json"), "--held-out", tables.git("rev-parse", "HEAD"))
+    agree, wrong, late = named(results, *AGREES), named(results, "wrong"), named(results, "fails later")
+    refused = {name: r["reason"].splitlines()[1].split()[0] if "\n" in r["reason"] else r["reason"][:60]
+               for name, r in results.items() if r["status"] == "refused"}
+    return judge(len(results) == 30 and len(agree) >= 24 and not wrong and not late, "; ".join([
+        f"{len(agree)} of {len(results)} agree; refused: {', '.join(f'{n} ({why})' for n, why in refused.items()) or 'none'}",
+        f"wrong: {', '.join(wrong) or 'none'}", f"fail later: {', '.join(late) or 'none'}"]))
+
+
+def real_training(folder):
+    """The mean of our last losses is within PyTorch's spread over the seeds."""
+    found = json.loads(in_torch(os.path.join(ROOT, "bench", "model_training.py")).stdout.splitlines()[-1])
+    notes, good = [], True
+    for name, sides in found.items():
+        ours, low, high = mean(sides["trainc"]), min(sides["torch"]), max(sides["torch"])
+        good &= low <= ours <= high
+        notes.append(f"{name} {ours:.4f}, PyTorch's {low:.4f} to {high:.4f}")
+    return judge(good, "; ".join(notes))
+
+
+LORA_SEEDS, LORA_LAST, LORA_MB = 3, 3, 3000
+
+
+def lora(folder):
+    """The last losses with 8 bits are no farther from those in bf16, seed by seed, than these are from each other."""
+    found = {kind: [json.loads(in_torch(os.path.join(ROOT, "bench", "lora_training.py"), kind, str(seed)).stdout.splitlines()[-1])
+                    for seed in range(LORA_SEEDS)] for kind in ("int8", "bf16")}
+    last = {kind: [mean(run["losses"][-LORA_LAST:]) for run in runs] for kind, runs in found.items()}
+    spread = max(last["bf16"]) - min(last["bf16"])
+    apart = max(abs(a - b) for a, b in zip(last["int8"], last["bf16"]))
+    peak, other = (max(run["peak_mb"] for run in found[kind]) * 2**20 / 1e6 for kind in ("int8", "bf16"))
+    first = mean(run["losses"][0] for run in found["int8"])
+    return judge(peak <= LORA_MB and apart <= spread, f"peak {peak:.0f} MB (bf16 {other:.0f} MB); loss from {first:.3f} to"
+                 f" {mean(last['int8']):.4f}, {apart:.4f} from bf16's, whose seeds are {spread:.4f} apart")
+
+
+def tests(*names):
+    """A row of lit tests."""
+    def measure(folder):
+        codes = lit_codes([os.path.join(TESTS, name) for name in names])
+        bad = [f"{name}: {code}" for name, code in codes.items() if code not in ("PASS", "FLAKYPASS")]
+        return judge(len(codes) == len(names) and not bad, f"{len(codes) - len(bad)} of {len(names)} tests pass{''.join('; ' + b for b in bad)}")
+    return measure
+
+
+WAY = """
+import sys, time
+sys.path[:0] = [{python!r}, {bench!r}]
+import torch, trainc, trainc.torch, transformers
+torch.manual_seed(0)
+model = transformers.GPT2LMHeadModel(transformers.GPT2Config())
+ids = torch.randint(0, 50257, (1, 256))
+for _ in range(2):
+    begin = time.perf_counter()
+    exported = trainc.torch.export(model, dict(input_ids=ids, labels=ids))
+    trainc.compile(exported, {output!r}, cache_dir={cache!r})
+    print(time.perf_counter() - begin)
+"""
+
+
+def way(folder):
+    program = WAY.format(python=os.path.join(ROOT, "python"), bench=os.path.join(ROOT, "bench"), output=os.path.join(folder, "gpt2.so"),
+                         cache=os.path.join(folder, "cache"))
+    cold, warm = map(float, in_torch("-c", program).stdout.split())
+    return judge(cold <= 12 and warm <= 3, f"GPT-2 small, 1 x 256: {cold:.1f} s, again from the cache {warm:.1f} s")
+
+
+def call_cost(folder):
+    done = in_torch(os.path.join(ROOT, "bench", "timing_python.py"), "--torch", check=False)
+    return judge(done.returncode == 0, "; ".join(done.stdout.strip().splitlines()) or last_line(done.stderr))
+
+
+def package(folder):
+    """The wheel, in an environment of its own with nothing but Python."""
+    begin = time.perf_counter()
+    run([os.path.join(ROOT, "scripts", "wheel.sh")], timeout=3600)
+    wheels = os.path.join(ROOT, "dist")
+    wheel = max((os.path.join(wheels, name) for name in os.listdir(wheels) if name.endswith(".whl")), key=os.path.getmtime)
+    size, built = os.path.getsize(wheel), time.perf_counter() - begin
+    venv = os.path.join(folder, "venv")
+    run(["python3", "-m", "venv", venv])
+    run([os.path.join(venv, "bin", "pip"), "install", "-q", wheel, "numpy"], timeout=600)
+    bare = {"PATH": "/usr/bin:/bin", "HOME": folder}  # neither TRAINC_BUILD nor LLVM
+    done = run([os.path.join(venv, "bin", "python"), os.path.join(ROOT, "test", "Python", "Inputs", "installed.py")], env=bare, check=False)
+    if done.returncode:
+        return Outcome(f"the example fails: {last_line(done.stderr)}", "short")
+    return judge(size <= 120e6, f"wheel of {size / 1e6:.1f} MB, built in {built:.0f} s; {done.stdout.strip()}")
+
+
+# Whole steps of models at their real sizes (bench/models/full.py).
+
+TRANSFORMERS = ("gpt2", "bert-base", "ernie-3.0-medium", "llama-100m", "vit-b-16")
+OTHERS = ("resnet50", "convnext-t", "unet", "dlrm")
+PEERS = ("eager", "compile", "max-autotune")
+ROUNDS, STEPS, LIMIT = 7, 2, 600  # of blocks; steps of a block; seconds that a program may take to get ready
+FASTER = {"AMX": 1.6, "AVX-512": 1.25, "AVX2": 1.15}  # the mean over transformers, by the widest unit of the CPU
+OF_MEMORY = 0.55
+
+
+def step_of(model, by):
+    return [PYTHON, "-W", "ignore", os.path.join(ROOT, "bench", "model_step.py"), model, by]
+
+
+def timed(model, folder):
+    """({peer: [its time / ours of each round]}, milliseconds of ours, how far the limit moved, {program: why it failed})."""
+    failed = {}
+    commands = {"trainc": step_of(model, "trainc"), **{peer: step_of(model, peer) for peer in PEERS}}
+    commands = {name: [*command, "--serve"] for name, command in commands.items()}
+    commands["limit"] = [limit_program(), "serve", "sgemm_char_fc"]
+    times = {name: parts["step_ms"] for name, parts in
+             take_turns(commands, folder, ROUNDS, STEPS, failed=failed, limit=LIMIT).items()}
+    if "trainc" not in times or not set(times) & set(PEERS):
+        raise Failed(f"{model}: {'; '.join(f'{name}: {why}' for name, why in failed.items())}")
+    limit = times.pop("limit")
+    ratios = {peer: [p / t for p, t in zip(ms, times["trainc"])] for peer, ms in times.items() if peer != "trainc"}
+    return ratios, median(times["trainc"]), max(limit) / min(limit), failed
+
+
+def speed(folder):
+    """Each model's ratio is to its best peer; the mean over transformers is judged, and that none is slower than a peer."""
+    notes, statuses, reached, moved = [], [], [], 1.0
+    for model in TRANSFORMERS + OTHERS:
+        ratios, ours, drift, failed = timed(model, folder)
+        best = min(ratios, key=lambda peer: median(ratios[peer]))
+        notes.append(f"{model} {ours:.0f} ms, {median(ratios[best]):.2f}x {best} (limit moved {drift:.2f}x)"
+                     + "".join(f", {peer} failed: {why}" for peer, why in failed.items()))
+        if model in TRANSFORMERS:
+            reached.append(median(ratios[best]))
+            moved = max(moved, drift)
+            statuses.append(judge_ratios(ratios[best], lambda r: r >= 1.0, drift))
+    unit = next(unit for unit in FASTER if unit in tables.family())
+    overall = geometric_mean(reached)
+    statuses.append("ok" if overall >= FASTER[unit] else "too noisy" if moved > STEADY else "short")
+    return Outcome(f"transformers {overall:.2f}x (bar of {unit}: {FASTER[unit]}x); {'; '.join(notes)}", worst(statuses))
+
+
+def memory(folder):
+    """Peak over the steps, less 16 bytes a parameter: the master, its gradient and two moments."""
+    notes, ratios, above = [], [], []
+    for model in TRANSFORMERS + OTHERS:
+        ours, theirs = (json.loads(run([*step_of(model, by), "--memory"], env=ENVIRONMENT, timeout=1800).stdout.splitlines()[-1])
+                        for by in ("trainc", "eager"))
+        rest = [peak["peak_mb"] - 16 * peak["parameters"] / 2**20 for peak in (ours, theirs)]
+        notes.append(f"{model} {ours['peak_mb']:.0f} of {theirs['peak_mb']:.0f} MB, beyond 16 bytes a parameter"
+                     f" {rest[0]:.0f} of {rest[1]:.0f}")
+        if model in TRANSFORMERS:
+            ratios.append(max(rest[0], 1) / rest[1])
+        if ours["peak_mb"] > theirs["peak_mb"]:
+            above.append(model)
+    reached = geometric_mean(ratios)
+    return judge(reached <= OF_MEMORY and not above, f"transformers {reached:.2f}x of PyTorch's; above it in all:"
+                 f" {', '.join(above) or 'none'}; {'; '.join(notes)}")
+
+
+def random_graphs(folder, *options):
+    done = in_torch(os.path.join(ROOT, "bench", "random_graphs.py"), *options, check=False)
+    return judge(done.returncode == 0, last_line(done.stderr if done.returncode else done.stdout))
+
+
+def few_graphs(folder):
+    return random_graphs(folder, "--graphs", "100")

@@ -1,0 +1,125 @@
+# REQUIRES: torch
+# RUN: %venv_torch %s
+"""PyTorch models on two ranks: data parallel with each rank's own batch, and tensor parallel by a plan and by that of a model of
+transformers. Losses and parameters are those of PyTorch on the whole batch.
+
+usage: torch-ranks.py   (starts the ranks itself)
+       torch-ranks.py RANK   (one of them)
+"""
+import copy
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from against_torch import adamw, distance, trainc  # noqa: E402
+
+RANKS, UPDATES = 2, 3
+torch.set_default_dtype(torch.float64)
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.first, self.norm, self.second = nn.Embedding(20, 12), nn.Linear(12, 8), nn.BatchNorm1d(8), nn.Linear(8, 6)
+
+    def forward(self, ids, scale, y):
+        x = self.norm(F.gelu(self.first(self.table(ids).mean(1) * scale)))
+        return F.cross_entropy(self.second(x), y)
+
+
+class Block(nn.Module):
+    """Heads of attention and an MLP, by columns and rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(8, 8) for _ in range(3))
+        self.o_proj, self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        q, k, v = (p(x).unflatten(-1, (4, 2)).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
+        x = x + self.o_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return (x + self.down(F.silu(self.up(x)))).square().mean()
+
+
+def llama():
+    import transformers
+    config = transformers.LlamaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                                      intermediate_size=32, max_position_embeddings=16)
+    return transformers.LlamaForCausalLM(config).double()
+
+
+PLAN = {"q_proj": "colwise", "k_proj": "colwise", "v_proj": "colwise", "o_proj": "rowwise", "up": "colwise", "down": "rowwise"}
+
+
+def cases():
+    """(name, model, batches of each rank, loss, options, bar); the batches are the same in every process. transformers computes
+    norms and rotations in float32."""
+    torch.manual_seed(4)
+
+    def ids(*shape):
+        return torch.randint(0, 20, shape)
+
+    each = [[(ids(3, 4), torch.full((1,), 1.5), ids(3) % 6) for _ in range(RANKS)] for _ in range(UPDATES)]
+    yield "data", Classifier(), each, None, dict(mesh={"data": RANKS}), 1e-9
+    same = [[(torch.randn(2, 5, 8),)] * RANKS for _ in range(UPDATES)]
+    yield "model", Block(), same, None, dict(mesh={"model": RANKS}, parallel=PLAN), 1e-9
+    tokens = [[(ids(2, 6),)] * RANKS for _ in range(UPDATES)]
+    yield "auto", llama(), tokens, lambda m, t: m(input_ids=t, labels=t).loss, dict(mesh={"model": RANKS}, parallel="auto"), 1e-6
+
+
+def rank_of(rank):
+    for name, model, batches, loss, options, bar in cases():
+        reference = copy.deepcopy(model)
+        exported = trainc.torch.export(model, batches[0][rank], loss, adamw(model.parameters()), **options)
+        if "parallel" in options:
+            assert "split([model])" in exported.text and "split([], [model])" in exported.text, exported.text
+        theirs = adamw(reference.parameters())
+        with exported.step(threads=1) as step:
+            for of_ranks in batches:
+                whole = of_ranks[0] if "parallel" in options else tuple(
+                    torch.cat(x) if x[0].shape != (1,) else x[0] for x in zip(*of_ranks))
+                theirs.zero_grad()
+                value = loss(reference, *whole) if loss else reference(*whole)
+                value.backward()
+                theirs.step()
+                result = step(*of_ranks[rank])
+                assert abs(result.window_loss - value.item()) <= bar * abs(value.item()), (name, result.window_loss, value.item())
+            wanted = reference.state_dict()
+            for key, got in step.state_dict(as_torch=True).items():
+                if key in wanted:
+                    assert distance(got, wanted[key]) <= 100 * bar, (name, key, distance(got, wanted[key]))
+        print(f"{name}: ok", flush=True)
+
+
+def refused():
+    model = Block()
+    x = (torch.randn(2, 5, 8),)
+    for options, said in [(dict(mesh={"model": 2}, parallel={"*.nothing": "colwise"}), "no module"), (dict(parallel=PLAN), "axis 'model'"),
+                          (dict(mesh={"pipe": 2}), "got pipe"), (dict(mesh={"model": 2}, parallel={"up": "half"}), "'half'"),
+                          (dict(mesh={"model": 2}, parallel="auto"), "base_model_tp_plan"), (dict(mesh={"data": 2}, batch_dims={"x": 3}), "no dimension 3")]:
+        try:
+            trainc.torch.export(model, x, **options)
+            raise AssertionError(f"{options} is not refused")
+        except trainc.UnsupportedError as e:
+            assert said in str(e), e
+
+
+def main():
+    refused()
+    with socket.socket() as free, tempfile.TemporaryDirectory():
+        free.bind(("127.0.0.1", 0))
+        environment = {**os.environ, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1] - 1)}
+        ranks = [subprocess.Popen([sys.executable, "-W", "ignore", __file__, str(rank)], env={**environment, "RANK": str(rank)})
+                 for rank in range(RANKS)]
+        assert all(rank.wait(timeout=300) == 0 for rank in ranks)
+
+
+if __name__ == "__main__":
+    rank_of(int(sys.argv[1])) if len(sys.argv) > 1 else main()
