@@ -36,6 +36,10 @@ class Draws(nn.Module):
             "randint": torch.randint(3, 70, SHAPE), "randint_2": torch.randint(9, SHAPE), "randint_like": torch.randint_like(w, -3, 4),
             "randint_like_2": torch.randint_like(w, 5), "dropout": nn.functional.dropout(ones, 0.25), "native_dropout": torch.native_dropout(ones, 0.25, True)[0],
         }
+        changed = ones.clone()
+        seen = changed.view(-1)
+        nn.functional.dropout(changed, 0.25, inplace=True)
+        drawn["dropout_"] = seen.view(SHAPE)  # what saw it before is changed, too
         channels = nn.functional.dropout2d(ones.view(10, 5, 10, 4), 0.5)
         return (w * drawn["randn"]).sum(), drawn, {"channels": channels}
 
@@ -59,7 +63,7 @@ def expected(p):
         "bernoulli_": lambda *at: philox.bernoulli(SHAPE, 0.25, *at), "bernoulli": lambda *at: uniform(*at) < p.numpy(),
         "randint": lambda *at: 3 + np.floor(67 * uniform(*at)), "randint_2": lambda *at: np.floor(9 * uniform(*at)),
         "randint_like": lambda *at: np.floor(7 * uniform(*at)) - 3, "randint_like_2": lambda *at: np.floor(5 * uniform(*at)),
-        "dropout": dropped, "native_dropout": dropped,
+        "dropout": dropped, "native_dropout": dropped, "dropout_": dropped,
         "channels": lambda *at: np.broadcast_to(2 * philox.bernoulli((10, 5, 1, 1), 0.5, *at), (10, 5, 10, 4)),
     }
 

@@ -139,6 +139,16 @@ def _keep_regions(graph: torch.fx.Graph) -> None:
             result.replace_all_uses_with(detached, delete_user_cb=lambda user: user is not detached)
 
 
+def _keep_dropout(graph: torch.fx.Graph) -> None:
+    """Makes `dropout_` a dropout and a copy: run_decompositions would draw by `bernoulli_`, and dropout would be two operations."""
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target is torch.ops.aten.dropout_.default:
+            with graph.inserting_before(node):
+                dropped = graph.call_function(torch.ops.aten.dropout.default, node.args, node.kwargs)
+                dropped.meta.update(node.meta)
+            node.target, node.args, node.kwargs = torch.ops.aten.copy_.default, (node.args[0], dropped), {}
+
+
 def _autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     def cast(*args: Any, **kwargs: Any) -> Any:
         with torch.autocast("cpu", torch.bfloat16):
@@ -163,6 +173,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             _keep_regions(module.graph)
+            _keep_dropout(module.graph)
             module.recompile()
     table = torch.export.default_decompositions()
     for operation in kept:
