@@ -8,7 +8,9 @@ usage: agreement.py [--json FILE] [NAME ...]
 A model agrees, is refused (at export, with a reason), fails later (when compiled, loaded or run), or is wrong. It agrees if of
 five updates of AdamW in float64 losses and norms are within 1e-9 and parameters and buffers within 1e-7; and in float32 losses
 within 1e-5 of PyTorch's, and the first norm no farther from float64 than 3 times PyTorch's float32 and 1e-6. Where PyTorch's own
-losses in float32 are farther than that from its float64, "limit" says how far. Models that drop out or add noise are also trained
+losses in float32 are farther than that from its float64, "limit" says how far; where ours are not within the bar, "moves" says
+how far PyTorch's own are, at the most, of four starts that are off by a rounding: one may turn a comparison (a ReLU, a maximum),
+of which Adam makes whole steps. Models that drop out or add noise are also trained
 in float64 as they are, against PyTorch with the draws that trainc defines ("drawn": the largest of the three distances over its
 bar). --json keeps results, and takes those it has. With --held-out, models that models/registry_draw.py draws by a hash are
 trained in this way in float64, whether they draw random numbers or not. With --bf16, ten models are trained with each of our
@@ -39,6 +41,7 @@ from models.wide import Wide  # noqa: E402
 
 LOSS, STATE = 1e-9, 1e-7
 LOSS_F32, NORM_F32, TIMES_F32 = 1e-5, 1e-6, 3
+NUDGES, ROUNDING = 4, 2.0**-23
 TIMES_BF16, STARTS_BF16, KINDS_BF16 = 1.5, 5, ("bf16", "autocast", "torch")
 BF16 = ("resnet18", "convnext-t", "vit-tv", "bert", "ernie", "t5", "gpt2", "llama", "unet2d", "dlrm")
 
@@ -94,8 +97,18 @@ def with_draws(entry):
     return max(loss / LOSS, norm / LOSS, state / STATE)
 
 
+def moves(name, wide):
+    """How far PyTorch's losses in float32 are from those in float64, at the most, of starts that are off by a rounding."""
+    losses = []
+    for seed in range(NUDGES):
+        example = reference.start_of(name, torch.float32)
+        reference.nudge(example.model, ROUNDING, seed)
+        losses.append(reference.train(example).losses)
+    return max(reference.farthest(found, wide) for found in losses)
+
+
 def measure(name):
-    """{"status", and "loss", "norm", "state", "loss32", "norm32", "drawn": relative distances, or "reason"}"""
+    """{"status", and "loss", "norm", "state", "loss32", "norm32", "drawn", "moves": relative distances, or "reason"}"""
     expected = json.loads(reference.PATH.read_text())["models"].get(name)
     start = time.perf_counter()
     try:
@@ -115,8 +128,9 @@ def measure(name):
     norm32, theirs = (abs(n - first) / first for n in (norms32[0], expected["f32"]["norms"][0]))
     wide = loss <= LOSS and norm <= LOSS and state <= STATE and random.get("drawn", 0.0) <= 1
     narrow = loss32 <= LOSS_F32 and norm32 <= TIMES_F32 * theirs + NORM_F32
+    moved = {"moves": moves(name, expected["f64"]["losses"])} if wide and not narrow else {}
     return {"status": "agrees" if wide and narrow else "agrees in f64" if wide else "wrong", "loss": loss, "norm": norm,
-            "state": state, **random, "loss32": loss32, "limit": limit, "norm32": norm32, "tensor": worst,
+            "state": state, **random, **moved, "loss32": loss32, "limit": limit, "norm32": norm32, "tensor": worst,
             "seconds": round(time.perf_counter() - start, 1)}
 
 
@@ -205,7 +219,7 @@ def main():
         except Exception as error:  # a defect of the exporter, or of this program
             results[name] = {"status": "fails later", "reason": f"{type(error).__name__}: {error}"}
         r = results[name]
-        print(f"{name:22} {r['status']:13}", *(f"{k} {r[k]:.1e}" for k in ("loss", "norm", "state", "drawn", "loss32", "limit", "norm32", *KINDS_BF16) if k in r),
+        print(f"{name:22} {r['status']:13}", *(f"{k} {r[k]:.1e}" for k in ("loss", "norm", "state", "drawn", "loss32", "limit", "moves", "norm32", *KINDS_BF16) if k in r),
               r.get("tensor", ""), r.get("seconds", ""), (r.get("reason", "").splitlines() or [""])[0][:160], flush=True)
         if a.json:
             with open(a.json, "w") as f:

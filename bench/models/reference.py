@@ -207,6 +207,15 @@ def check(chosen: list[str]) -> int:
     return beyond
 
 
+def nudge(module: torch.nn.Module, by: float, seed: int) -> None:
+    """Multiplies each element of each parameter by 1 + by or 1 - by."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            signs = torch.randint(0, 2, parameter.shape, generator=generator, dtype=parameter.dtype) * 2 - 1
+            parameter.mul_(1 + by * signs)
+
+
 def sensitivity(chosen: list[str]) -> None:
     """Prints how far five updates in float64 move when the start is moved by 1e-15, how far float32 is from float64,
     and which operations yield a narrower type within what should be float64."""
@@ -217,11 +226,7 @@ def sensitivity(chosen: list[str]) -> None:
         with Wide(), narrow:
             loss_of(example)
         example.model.load_state_dict(state)
-        generator = torch.Generator().manual_seed(0)
-        with torch.no_grad():
-            for parameter in example.model.parameters():
-                signs = torch.randint(0, 2, parameter.shape, generator=generator, dtype=torch.float64) * 2 - 1
-                parameter.mul_(1 + 1e-15 * signs)
+        nudge(example.model, 1e-15, 0)
         found, wide, single = train(example), stored[name]["f64"], stored[name]["f32"]
         print(
             f"{name:22} loss {farthest(found.losses, wide['losses']):.1e} "
