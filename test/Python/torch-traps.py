@@ -1,7 +1,9 @@
 # REQUIRES: torch
 # RUN: %venv_torch %s
 """What an export of PyTorch models gets wrong easily: each trap is a model whose training must be PyTorch's."""
+import contextlib
 import copy
+import io
 import os
 import sys
 
@@ -532,15 +534,21 @@ def refused():
                 return (torch.multinomial(self.fc(x).softmax(1), 4) * self.fc(x)).mean() + torch.randperm(4).to(x.dtype).mean() * self.fc(x).mean()
             if kind == "masked":
                 return self.fc(x)[x > 0].mean()
+            if kind == "branch":
+                print("said by the model", file=sys.stderr)
+                return self.fc(x).mean() if (x > 0).nonzero().shape[0] > 3 else self.fc(x).sum()
             return self.fc(x)
 
+    printed = io.StringIO()
     for kind, *said in [("drawn", "2 operations", "aten.multinomial", "torch-traps.py:", "aten.randperm", "an input of the step"),
-                        ("masked", "depend"), ("all", "one floating-point number", "5x4")]:
+                        ("masked", "depend"), ("branch", "Could not guard on data-dependent", "torch-traps.py:"), ("all", "one floating-point number", "5x4")]:
         try:
-            trainc.torch.export(Model(), (torch.randn(5, 4), kind), lambda m, x, kind: m(x, kind))
+            with contextlib.redirect_stderr(printed):
+                trainc.torch.export(Model(), (torch.randn(5, 4), kind), lambda m, x, kind: m(x, kind))
             raise AssertionError(f"{kind} is not refused")
         except trainc.UnsupportedError as e:
             assert all(text in str(e) for text in said), (kind, str(e))
+    assert printed.getvalue() == "said by the model\n", repr(printed.getvalue())  # torch.export prints its graph
     assert "NOT TRANSLATED aten.multinomial" in trainc.torch.report(Model(), (torch.randn(5, 4), "drawn"), lambda m, x, kind: m(x, kind))
     x, not_a_number = torch.randn(5, 4), nn.Linear(4, 1)
     not_a_number.weight.data[0, 1] = torch.nan

@@ -1,11 +1,14 @@
 """A loss function and a model as one functional graph of ATen operations, by `torch.export`."""
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
 import linecache
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -157,6 +160,23 @@ def _autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     return cast
 
 
+@contextlib.contextmanager
+def _without_graph() -> Iterator[None]:
+    """Holds standard error back, and takes out the graph that torch.export prints before it raises some of its errors."""
+    printed, graph = io.StringIO(), ""
+    try:
+        with contextlib.redirect_stderr(printed):
+            yield
+    except Exception as error:
+        graph = str(getattr(error, "partial_fx_graph", ""))
+        raise
+    finally:
+        text = printed.getvalue()
+        if graph:  # and the empty lines around it
+            text = re.sub("\n+", "\n", text.replace(graph, "")).lstrip("\n")
+        sys.stderr.write(text)
+
+
 def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
             kept: Sequence[torch._ops.OpOverload], autocast: bool = False) -> torch.export.ExportedProgram:
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
@@ -164,7 +184,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     entry = _Entry(model, _autocast(function) if autocast else function)
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     try:
-        with torch.fx.traceback.preserve_node_meta(), _Origins():
+        with _without_graph(), torch.fx.traceback.preserve_node_meta(), _Origins():
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
     except UnsupportedError:
         raise
