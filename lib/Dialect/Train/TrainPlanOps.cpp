@@ -68,7 +68,8 @@ int64_t ArenaOp::getLocalOffset(int64_t slice) {
 
 /// (C4)
 static LogicalResult verifyBuckets(ArenaOp arena) {
-  if (!arena.getBuckets())
+  std::optional<ArrayRef<int64_t>> ends = arena.getBuckets();
+  if (!ends)
     return arena.getPieces() || arena.getShard()
                ? arena.emitOpError("expects buckets with pieces (C4)")
                : success();
@@ -78,7 +79,7 @@ static LogicalResult verifyBuckets(ArenaOp arena) {
                              "with buckets (C4)");
   int64_t width = nn::getElementBytes(flat.getElementType());
   int64_t before = 0; // first: their differences have to fit
-  for (int64_t end : *arena.getBuckets()) {
+  for (int64_t end : *ends) {
     if (end < before)
       return arena.emitOpError("expects ascending ends of buckets (C4), got ")
              << end << " after " << before;
