@@ -44,7 +44,7 @@ from models.wide import Wide  # noqa: E402
 LOSS, STATE = 1e-9, 1e-7
 LOSS_F32, NORM_F32, TIMES_F32 = 1e-5, 1e-6, 3
 NUDGES, ROUNDING, ROUNDING_F64 = 4, 2.0**-23, 2.0**-52
-TIMES_BF16, STARTS_BF16, KINDS_BF16 = 1.5, 5, ("bf16", "autocast", "torch")
+TIMES_BF16, STARTS_BF16, KINDS_BF16 = 1.5, 12, ("bf16", "autocast", "torch")
 BF16 = ("resnet18", "convnext-t", "vit-tv", "bert", "ernie", "t5", "gpt2", "llama", "unet2d", "dlrm")
 
 
