@@ -27,7 +27,7 @@ def table_files(pattern):
 
 def passes():
     """{argument: folder of its tests}."""
-    return {argument: os.path.join(ROOT, "test", os.path.basename(os.path.dirname(path)))
+    return {argument: os.path.dirname(path).replace(os.path.join("include", "trainc"), "test")
             for path, text in table_files("Passes.td") for argument in re.findall(r':\s*Pass<"([^"]+)"', text)}
 
 

@@ -1,9 +1,11 @@
 //===- Compiler.cpp - From a module's text to an artifact -----------------===//
 #include "trainc/Driver/Compiler.h"
 #include "CheckText.h"
+#include "Descriptor.h"
+#include "Header.h"
 #include "Images.h"
 #include "Kernels.h"
-#include "Tables.h"
+#include "Reports.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
 #include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVM.h"

@@ -4,8 +4,8 @@
 // members in order, naturally aligned, as the C compiler does.
 //
 //===----------------------------------------------------------------------===//
+#include "Descriptor.h"
 #include "Kernels.h"
-#include "Tables.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/bit.h"
 #include "llvm/IR/Constants.h"

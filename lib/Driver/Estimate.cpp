@@ -1,5 +1,5 @@
 //===- Estimate.cpp - How long will it take? ------------------------------===//
-#include "Tables.h"
+#include "Reports.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"

@@ -1,6 +1,8 @@
 //===- Tables.cpp - Gather the tables of an artifact ----------------------===//
 #include "Tables.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "trainc/Analysis/Cost.h"
+#include "trainc/Dialect/Train/TrainArenas.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/Path.h"
@@ -455,11 +457,11 @@ trainc_operand Gatherer::operandOf(EntryRow &entry, Value value,
 static int64_t countFlops(KernelOp kernel) {
   int64_t flops = 0;
   for (Operation &op : kernel.getBody().front().without_terminator()) {
-    if (double convolution = nn::countConvolutionFlops(&op)) {
+    if (double convolution = countConvolutionFlops(&op)) {
       flops += convolution;
       continue;
     }
-    if (double attention = nn::countAttentionFlops(&op)) {
+    if (double attention = countAttentionFlops(&op)) {
       flops += attention;
       continue;
     }
@@ -480,9 +482,9 @@ static int64_t countFlops(KernelOp kernel) {
 /// What decides how long a kernel takes, in a list of kind `list`.
 static trainc_rate rateOf(KernelOp kernel, StringRef list) {
   for (Operation &op : kernel.getBody().front()) {
-    if (nn::countConvolutionFlops(&op))
+    if (countConvolutionFlops(&op))
       return TRAINC_RATE_CONVOLUTION;
-    if (nn::countAttentionFlops(&op))
+    if (countAttentionFlops(&op))
       return TRAINC_RATE_ATTENTION;
   }
   return list == "apply" ? TRAINC_RATE_UPDATE : TRAINC_RATE_MEMORY;

@@ -13,6 +13,7 @@
 #include "mlir/Dialect/Utils/ReshapeOpsUtils.h"
 #include "mlir/Transforms/DialectConversion.h"
 #include "trainc/Conversion/Passes.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 
 #define DEBUG_TYPE "nn-to-linalg"

@@ -1,5 +1,7 @@
 //===- NNAttentionOps.cpp - Attention -------------------------------------===//
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/NN/NNRandom.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include <cmath>
 #include <limits>
@@ -738,21 +740,4 @@ ScoreShape nn::getScoreShape(Operation *attention) {
   return TypeSwitch<Operation *, ScoreShape>(attention)
       .Case<AttentionOp, AttentionGradOp>(separate)
       .Case<PackedAttentionOp, PackedAttentionGradOp>(packed);
-}
-
-double nn::countAttentionFlops(Operation *op) {
-  bool gradient = isa<AttentionGradOp, PackedAttentionGradOp>(op);
-  if (!gradient && !isa<AttentionOp, PackedAttentionOp>(op))
-    return 0;
-  Value out = TypeSwitch<Operation *, Value>(op)
-                  .Case<AttentionOp, AttentionGradOp, PackedAttentionOp,
-                        PackedAttentionGradOp>(
-                      [](auto attention) { return attention.getOut(); });
-  double keys = getScoreShape(op).columns;
-  if (op->hasAttr("causal"))
-    keys /= 2;
-  if (auto window = op->getAttrOfType<IntegerAttr>("window"))
-    keys = std::min<double>(keys, window.getInt());
-  return (gradient ? 10 : 4) * keys *
-         double(getTensorType(out).getNumElements());
 }

@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include <cmath>
 

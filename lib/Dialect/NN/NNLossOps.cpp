@@ -1,6 +1,7 @@
 //===- NNLossOps.cpp - Losses ---------------------------------------------===//
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "llvm/Support/MathExtras.h"
 

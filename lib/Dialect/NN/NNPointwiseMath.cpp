@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 
 using namespace mlir;

@@ -3,6 +3,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 
 using namespace mlir;

@@ -2,7 +2,9 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Utils/IndexingUtils.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/NN/NNRandom.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
 

@@ -1,6 +1,7 @@
 //===- NNReductionOps.cpp - Reductions ------------------------------------===//
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "llvm/ADT/SmallSet.h"
 

@@ -1,5 +1,6 @@
 //===- TrainCommandOps.cpp - Commands over planned memory -----------------===//
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainSyntax.h"
 
 using namespace mlir;
 using namespace trainc;

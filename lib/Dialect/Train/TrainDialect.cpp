@@ -3,7 +3,9 @@
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/Transforms/InliningUtils.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainArenas.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainSyntax.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/JSON.h"
 

@@ -1,5 +1,7 @@
 //===- TrainMeshOps.cpp - Ranks and collectives ---------------------------===//
+#include "trainc/Dialect/Train/TrainArenas.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainSyntax.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/MathExtras.h"
 

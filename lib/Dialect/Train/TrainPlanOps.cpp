@@ -1,6 +1,7 @@
 //===- TrainPlanOps.cpp - What the step passes insert ---------------------===//
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainSyntax.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/MathExtras.h"
 

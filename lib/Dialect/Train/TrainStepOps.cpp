@@ -1,5 +1,6 @@
 //===- TrainStepOps.cpp - Entries and their sources -----------------------===//
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainSyntax.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
 

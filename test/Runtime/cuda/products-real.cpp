@@ -1,7 +1,7 @@
 // Products of matrices on a real GPU.
 //
 // REQUIRES: cuda-device, cublaslt
-// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: env TRAINC_LIBCUBLASLT=%cublaslt %t
 
 #include "products.h"

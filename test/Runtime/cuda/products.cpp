@@ -2,8 +2,8 @@
 // types, batches, epilogues, plans that are shared, graphs, what is refused; nothing is
 // left behind.
 //
-// RUN: %cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -x c -I%trainc_src/runtime/emulator/include %trainc_src/runtime/emulator/include/trainc/fake_cublaslt.h
-// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cublaslt -ltrainc_fake_cuda -lm -ldl -pthread -o %t
+// RUN: %cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -x c -I%trainc_src/test/Equipment/include -I%trainc_src/include %trainc_src/test/Equipment/include/trainc/fake_cublaslt.h
+// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cublaslt -ltrainc_fake_cuda -lm -ldl -pthread -o %t
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBCUBLASLT=%runtime_lib/libtrainc_fake_cublaslt.so TRAINC_FAKE_CUDA_ARCH=80 %t all
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBCUBLASLT=%runtime_lib/libtrainc_fake_cublaslt.so %t refuse | FileCheck %s
 // RUN: echo | trainc-opt --train-lower-kernels-to-gpu=epilogues=trainc_epilogue_f32,trainc_epilogue_f64,trainc_epilogue_bf16,trainc_epilogue_f16,trainc_column_sums_f32_f32,trainc_column_sums_f64_f64,trainc_column_sums_bf16_bf16,trainc_column_sums_f16_f16,trainc_column_sums_bf16_f32,trainc_column_sums_f16_f32 | sed -n '/^  gpu.module/,/^  }/p;/^#/p' > %t.mlir

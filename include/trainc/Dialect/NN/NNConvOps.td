@@ -22,7 +22,8 @@ def NN_Conv2dOp : NN_InferredOp<"conv2d", [Decomposable, Differentiable, Shardab
     rounded after the sum and after the bias.
 
     Decomposes into im2col, a product of matrices and a transposition; where
-    getConvolution (NNConvolution.h) finds its sizes fit, it is a kernel of its own.
+    getConvolution (Analysis/Convolution.h) finds its sizes fit, it is a kernel of its
+    own.
 
     (C1) input and weight are of rank 4, no size is 0; (C2) strides and dilations are two
     numbers of at least 1, padding is four of at least 0, all below 2^31; (C3) a window

@@ -1,0 +1,38 @@
+//===- TrainSyntax.h - What ops are parsed and verified by ------*- C++ -*-===//
+#ifndef TRAINC_DIALECT_TRAIN_TRAINSYNTAX_H
+#define TRAINC_DIALECT_TRAIN_TRAINSYNTAX_H
+
+#include "trainc/Dialect/Train/TrainOps.h"
+
+namespace trainc::train {
+
+/// Parses the attribute dictionary that ends an op (after `attributes`, or bare)
+/// and checks those attributes that are the op's own.
+mlir::ParseResult parseAttributes(mlir::OpAsmParser &parser,
+                                  mlir::OperationState &result,
+                                  bool keyword = true);
+
+/// `[host, data], []`: a list of axes per dimension.
+mlir::ParseResult parseSplit(mlir::OpAsmParser &parser, mlir::ArrayAttr &split);
+void printSplit(mlir::OpAsmPrinter &p, mlir::Operation *op,
+                mlir::ArrayAttr split);
+
+/// Checks that `split`, of a tensor of type `type`, is lists of distinct axes of the
+/// module's mesh, one per dimension at most; `tag` is the constraint.
+llvm::LogicalResult verifySplit(mlir::Operation *op, mlir::Attribute split,
+                                mlir::Type type, llvm::StringRef tag);
+
+/// Checks that `name`, which an artifact has as a C string, is UTF-8 and has no zero byte;
+/// `tag` is the constraint.
+llvm::LogicalResult verifyName(mlir::Operation *op, llvm::StringRef name,
+                               llvm::StringRef tag);
+llvm::LogicalResult verifyNames(mlir::Operation *op, mlir::ArrayAttr names,
+                                llvm::StringRef tag);
+
+/// The value of `names[i] == name` in `values`, or null.
+mlir::Attribute lookupHyper(mlir::ArrayAttr names, mlir::ArrayAttr values,
+                            llvm::StringRef name);
+
+} // namespace trainc::train
+
+#endif // TRAINC_DIALECT_TRAIN_TRAINSYNTAX_H

@@ -1,0 +1,158 @@
+//===- Passes.td - From the step plan to commands (form 2 to 3) -*- tablegen -*-
+#ifndef TRAINC_TRANSFORMS_COMMANDS_PASSES
+#define TRAINC_TRANSFORMS_COMMANDS_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def OutlineListsPass : Pass<"train-outline-lists", "::mlir::ModuleOp"> {
+  let summary = "Split the step into its command lists";
+  let description = [{
+    Turns `train.step` into the lists `first`, `next` (if more than one micro-step makes
+    a window) and `apply`, and each `train.eval` into a list `first`. In `first` an
+    accumulation is a write, in `next` an addition to what is there. `apply` is the body
+    of the conditional region. What stands between `train.micro_end` and
+    `train.window_end` becomes the list `merge`.
+
+    Needs form 2. The entries stay as declarations of inputs and outputs.
+
+    Example: test/Transforms/Commands/outline-lists.mlir
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect"];
+}
+
+def ExpandUpdatesPass : Pass<"train-expand-updates", "::mlir::ModuleOp"> {
+  let summary = "Write norms and updates as tensor ops";
+  let description = [{
+    Replaces `train.norm_squared` by sums of squares per parameter, added in order, and
+    `train.update` by one `nn.map` of the optimizer's region per parameter whose results
+    are written to the slices. Seeds become reads of the loss scale.
+
+    Example: test/Transforms/Commands/expand-updates.mlir
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::arith::ArithDialect"];
+}
+
+def DecomposePass : Pass<"nn-decompose", "::mlir::ModuleOp"> {
+  let summary = "Decompose composite ops into primitives";
+  let description = [{
+    Replaces every composite `nn` op in a list by its decomposition until only
+    primitives stand: pointwise ops, reductions, products and ops with a kernel of
+    their own. Reductions keep their dimensions (followed by a reshape), and those over
+    inner and outer dimensions become two. So do, on processors, those over several outer
+    dimensions from the first on: of each batch alone, then of these results in order.
+
+    Of convolutions those are kernels that processors have kernels for, or, with `gpu`,
+    all of them and their gradients: `train-lower-kernels-to-gpu` has kernels for all.
+
+    Example: test/Transforms/Commands/decompose.mlir
+  }];
+  let options = [Option<"gpu", "gpu", "bool", "false",
+                        "Keep what GPUs have kernels for: convolutions, sums over batches">];
+  let statistics = [Statistic<"numDecomposed", "decomposed", "Composite ops replaced">];
+}
+
+def FuseEpiloguesPass : Pass<"train-fuse-epilogues", "::mlir::ModuleOp"> {
+  let summary = "Put biases, gelu and bias gradients into the GEMMs beside them";
+  let description = [{
+    Forms the GEMMs of each list as
+    `train-form-kernels` does, and then gives a GEMM
+      - the bias that is added to its result,
+      - gelu (`tanh`) of its result, and, if others need what gelu is taken of, that as a
+        second result,
+      - the slope of gelu by which its result is multiplied,
+      - the sums over the batch of an operand that it reads whole (of the product for a
+        weight's gradient: the gradient of the bias), or else of its result,
+    in place of the ops that compute these. On GPUs what is left out is rounded once less.
+    On processors, whose GEMMs have no sums (`gelu-only`), all bits stay; there a GEMM in f32
+    keeps the slope of gelu as its second result, not the input, where nothing else of it is
+    read, and the other one is only multiplied by that.
+
+    A GEMM that adds to its `init` keeps to that alone, as does one of a batch; f64 has no
+    gelu here, and where its input is an operand or a result, rows are multiples of 8.
+    cuBLASLt has each of these for all types of products (runtime/src/cuda/products.h).
+
+    Needs lists of primitives (`nn-decompose`), before `train-form-kernels`. Does nothing
+    to products without such ops.
+
+    Example: test/Transforms/Commands/fuse-epilogues.mlir
+  }];
+  let options = [Option<"geluOnly", "gelu-only", "bool", "false",
+                        "As for processors: leave bias gradients to kernels of their own, keep slopes">];
+  let statistics = [Statistic<"numBiases", "biases", "Biases put into GEMMs">,
+                    Statistic<"numGelus", "gelus", "Gelus put into GEMMs">,
+                    Statistic<"numGeluGrads", "gelu-grads", "Slopes of gelu put into GEMMs">,
+                    Statistic<"numSlopes", "slopes", "Slopes of gelu kept">,
+                    Statistic<"numBiasGradients", "bias-gradients", "Bias gradients put into GEMMs">];
+}
+
+def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
+  let summary = "Group ops into kernels, share equal ones";
+  let description = [{
+    Groups the ops of each list into kernels (pointwise ops and reductions over rows of
+    one iteration space; reductions over columns with the pointwise ops that feed them;
+    single ops otherwise), outlines each group as a `train.kernel`, shares equal kernels,
+    and turns products into `train.gemm`: a product in bf16 or f16 that is only cast to f32
+    becomes a GEMM with an f32 result, not rounded in between. A result that replaces the slice which its
+    kernel reads is written in place where that is safe.
+
+    Needs lists of primitives (`nn-decompose`). With fuse=false every op is a kernel.
+
+    Example: test/Transforms/Commands/form-kernels.mlir
+  }];
+  let options = [Option<"fuse", "fuse", "bool", "true", "Form kernels of several ops">];
+  let statistics = [Statistic<"numLaunches", "launches", "Launches formed">,
+                    Statistic<"numKernels", "kernels", "Distinct kernels">,
+                    Statistic<"numGemms", "gemms", "Matrix products">];
+}
+
+def MergeLaunchesPass : Pass<"train-merge-launches", "::mlir::ModuleOp"> {
+  let summary = "Launch norm and update of all parameters at most three times";
+  let description = [{
+    For targets where a launch costs time: a launch of `train.segment_square_sum` takes in
+    those that compute single elements, or `train.sum_blocks`, of its results (the
+    block that ends last does that); launches of `train.segment_map` become one. What the
+    first one computed for the second alone has no place in memory any more.
+
+    Needs launches (`train-form-kernels`); before `train-plan-memory`. Kernels of several
+    such ops are for `train-lower-kernels-to-gpu`.
+
+    Example: test/Transforms/Commands/merge-launches.mlir
+  }];
+  let statistics = [Statistic<"numMerged", "merged", "Launches that became part of another">];
+}
+
+def PrefetchPass : Pass<"train-prefetch", "::mlir::ModuleOp"> {
+  let summary = "Start to gather parameters while others are used";
+  let description = [{
+    In the lists of micro-steps and evals, where parameters of which ranks have pieces are
+    gathered bucket by bucket: starts to gather each one (`apart`) once the one before it is
+    there, before the commands that use that, and waits for it where it was gathered
+    (`train.await`). One more bucket is in memory then.
+
+    Needs lists whose memory is not planned (before `train-plan-memory`). Does nothing with one bucket, or
+    where no command stands between two of them.
+
+    Example: test/Transforms/Commands/prefetch.mlir
+  }];
+  let statistics = [Statistic<"numStarted", "started", "Buckets that are gathered early">];
+}
+
+def OverlapReducePass : Pass<"train-overlap-reduce", "::mlir::ModuleOp"> {
+  let summary = "Start to sum gradients over ranks while others are made";
+  let description = [{
+    Where gradients are summed once per micro-step (a list `merge`, or windows of one), puts
+    a `train.start` of each bucket's reduce-scatter into the lists `first` and `next`,
+    behind the last command that writes or reads one of its gradients, whose memory is
+    the collective's from then on. The `train.reduce_scatter` in `merge` or `apply`
+    becomes the end of it (`started`), and those stand in the order of the starts.
+
+    Needs lists with planned memory (`train-plan-memory`). Does nothing without such
+    collectives, where they sum what several micro-steps have accumulated, or in lists that
+    wait for others (`train.await`): all are waited for in one order.
+
+    Example: test/Transforms/Commands/overlap-reduce.mlir
+  }];
+  let statistics = [Statistic<"numStarted", "started", "Collectives started early">];
+}
+
+#endif // TRAINC_TRANSFORMS_COMMANDS_PASSES

@@ -1,0 +1,58 @@
+//===- Passes.td - The memory of commands (form 3) -*- tablegen -*--------===//
+#ifndef TRAINC_TRANSFORMS_MEMORY_PASSES
+#define TRAINC_TRANSFORMS_MEMORY_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def RecomputePass : Pass<"train-recompute", "::mlir::ModuleOp"> {
+  let summary = "Compute values again where a memory limit does not let them be kept";
+  let description = [{
+    If arenas and workspace would take more than `limit` bytes, repeats launches and GEMMs
+    before later users of their results, so that these need not be kept until then: casts,
+    norms, gelu, dropout, then products and whole blocks, by the estimated time per byte
+    that is freed where there are too many. What stands in slices that the list changes, or
+    comes from collectives, is kept. A command is repeated as it is, or those operations of
+    its kernel that lead to the result, with the same inputs: no result changes.
+
+    `bandwidth` and `products` (bytes, and operations of f32 products, per second) say what
+    takes how long. The attribute `recomputed` of a list says how many values there are, how
+    many bytes of workspace they save and their part of the list's estimated time; there is
+    a remark for each.
+
+    Needs lists of launches and GEMMs, before `train-plan-memory`, with whose layout it
+    counts. Does nothing without a limit, or below it. If no choice is found, an error says how
+    much would do.
+
+    Example: test/Transforms/Memory/recompute.mlir
+  }];
+  let options = [Option<"limit", "limit", "int64_t", "0", "Bytes of arenas and workspace; 0: no limit">,
+                 Option<"bandwidth", "bandwidth", "double", "1e10", "Bytes per second">,
+                 Option<"products", "products", "double", "1.5e11", "Operations of f32 products per second">];
+  let statistics = [Statistic<"numRecomputed", "recomputed", "Values computed again">];
+}
+
+def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
+  let summary = "Give every value of a list an address";
+  let description = [{
+    Results that are written to a slice, or returned by an eval, are produced in place
+    where no command still needs the slice's old value; the others get an offset in the
+    workspace by liveness. Each producing op carries the result as attribute `places`.
+    The list says how large its workspace is, and the largest sum of bytes that are needed
+    at one command (`alive`), which no plan can undercut: of several orders in which values
+    choose their offsets, the best is taken. With reuse=false no two values share memory.
+
+    Operands of a `train.flatten` that nothing needs later are produced where they stand in
+    it; others are copied. What a collective works on in place stays until the next one of
+    all its axes, or the list's end: until then peers may read it.
+
+    Needs lists of launches and GEMMs (`train-form-kernels`).
+
+    Example: test/Transforms/Memory/plan-memory.mlir
+  }];
+  let options = [Option<"reuse", "reuse", "bool", "true", "Share memory between values">];
+  let statistics = [Statistic<"numCopies", "copies", "Copies inserted">,
+                    Statistic<"numAvoided", "copies-avoided",
+                              "Results that a command writes where they belong">];
+}
+
+#endif // TRAINC_TRANSFORMS_MEMORY_PASSES

@@ -1,0 +1,229 @@
+//===- ExpandUpdates.cpp - Write norms and updates as tensor ops ----------===//
+//
+// This pass replaces the plan's ops on lists of parameters by tensor ops, one set
+// per parameter: what a sum of squares and an update mean.
+//
+//===----------------------------------------------------------------------===//
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainArenas.h"
+#include "trainc/Transforms/Commands/Passes.h"
+#include "trainc/Transforms/Plan/PlanValues.h"
+#include "trainc/Transforms/Plan/UpdateRule.h"
+#include "llvm/Support/MathExtras.h"
+
+#define DEBUG_TYPE "train-expand-updates"
+
+namespace trainc {
+#define GEN_PASS_DEF_EXPANDUPDATESPASS
+#include "trainc/Transforms/Commands/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+/// Reads the slice of `param` in the arena of `role`, of type `type`.
+static Value readSlice(OpBuilder &b, ParamOp param, StringRef role,
+                       RankedTensorType type) {
+  return ReadOp::create(b, param.getLoc(), type,
+                        sliceRef(b.getContext(),
+                                 arenaName(role, type.getElementType(), param),
+                                 param.getSymName()));
+}
+
+static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
+  OpBuilder b(op);
+  Location loc = op.getLoc();
+  bool each = nn::getTensorType(op.getResult()).getRank() == 1;
+  SmallVector<Value> sums;
+  for (auto ref : op.getParams().getAsRange<FlatSymbolRefAttr>()) {
+    auto param = symbols.lookup<ParamOp>(ref.getValue());
+    Value gradient = readSlice(b, param, kGradientArena, gradientType(param));
+    Value square = buildSquareSum(b, loc, gradient);
+    if (each)
+      sums.push_back(nn::reshapeTo(b, loc, square, {1}));
+    else if (sums.empty())
+      sums.push_back(square);
+    else
+      sums.front() = nn::AddOp::create(b, loc, sums.front(), square);
+  }
+  Value result = sums.front();
+  if (sums.size() > 1)
+    result = nn::ConcatOp::create(b, loc, sums, 0);
+  op.replaceAllUsesWith(result);
+  op.erase();
+}
+
+/// Ends `m`, whose region has computed the new parameter and states, with the
+/// average; writes what changes if the gradients are finite.
+static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
+                         ParamOp param, SymbolTable &symbols,
+                         const UpdateElement &e, SmallVector<Value> values) {
+  OpBuilder inner = OpBuilder::atBlockEnd(m.block);
+  RankedTensorType type = param.getTensorType(), wide = gradientType(param);
+  SmallVector<std::string> arenas{
+      arenaName(kMasterArena, type.getElementType(), param)};
+  SmallVector<Type> types{type};
+  SmallVector<Value> old{e.parameter};
+  for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
+    arenas.push_back(
+        arenaName(stateRole(state.getValue()), wide.getElementType(), param));
+  llvm::append_range(old, e.states);
+  if (e.average) {
+    values.push_back(buildAverage(inner, m.loc, e, values.front()));
+    arenas.push_back(arenaName(stateRole("ema"), wide.getElementType(), param));
+    old.push_back(e.average);
+  }
+  types.append(arenas.size() - 1, wide);
+  if (e.random.index)
+    values.front() = buildStochasticRounding(inner, m.loc, e, values.front(),
+                                             type.getElementType());
+  for (auto [value, before] : llvm::zip(values, old))
+    value = buildGuard(inner, m.loc, e, value, before);
+  for (StringAttr copy : copiesOf(op, param, symbols)) {
+    arenas.push_back(copy.str());
+    types.push_back(type.clone(
+        symbols.lookup<ArenaOp>(copy).getFlatType().getElementType()));
+    values.push_back(values.front());
+  }
+  for (auto [arena, value] : llvm::zip(arenas, m.finish(types, values)))
+    WriteOp::create(m.b, m.loc, value,
+                    sliceRef(m.b.getContext(), arena, param.getSymName()));
+}
+
+static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
+                         int64_t position, SymbolTable &symbols) {
+  OpBuilder b(op);
+  Location loc = param.getLoc();
+  RankedTensorType type = param.getTensorType(), wide = gradientType(param);
+  Value scale = readScale(b, loc, op, position);
+  Value parameter = readSlice(b, param, kMasterArena, type);
+  // All but what is the first or second region's own.
+  auto addInputs = [&](MapBuilder &m, UpdateElement &e, bool last) {
+    for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
+      e.states.push_back(
+          m.add(readSlice(b, param, stateRole(state.getValue()), wide)));
+    for (Value value : readHyper(b, loc, optimizer, op.getT()))
+      e.hyper.push_back(m.add(value));
+    if (!last)
+      return;
+    e.finite = m.add(op.getFinite());
+    if (optimizer.getEma()) {
+      e.average = m.add(readSlice(b, param, stateRole("ema"), wide));
+      e.decay = m.add(readScalar(b, loc, optimizer.getSymName() + ".ema"));
+    }
+    if (!stochasticType(op, param))
+      return;
+    e.random.index = m.add(nn::buildElementIndex(b, loc, type.getShape()));
+    std::string update = windowScalar(param.getWindowAttr(), "update");
+    for (auto [name, value] :
+         {std::pair<StringRef, Value *>("seed", &e.random.seed),
+          {update, &e.random.update}})
+      *value =
+          m.add(nn::castTo(b, loc, readScalar(b, loc, name), b.getI64Type()));
+    OpBuilder inner = OpBuilder::atBlockEnd(m.block);
+    for (auto [number, value] :
+         {std::pair(0.0, &e.random.microStep),
+          {static_cast<double>(randomSite(param)), &e.random.site}})
+      *value = nn::splatConstant(inner, loc, b.getI64Type(), number);
+    for (const PlaceStep &step : stepsToWhole(param)) {
+      auto number = [&](int64_t value) -> Value {
+        return arith::ConstantOp::create(inner, loc,
+                                         b.getI64IntegerAttr(value));
+      };
+      Value place = m.add(readPosition(b, loc, step.axes));
+      Value start = arith::MulIOp::create(inner, loc, place, number(step.part));
+      e.random.index =
+          buildPlaceStep(inner, loc, e.random.index, number(step.row),
+                         number(step.segment), start);
+    }
+  };
+  MapBuilder first(b, loc);
+  UpdateElement e;
+  e.parameter = first.add(parameter);
+  e.gradient = first.add(readSlice(b, param, kGradientArena, wide));
+  e.scale = first.add(scale);
+  if (op.getLimit())
+    e.limit = first.add(op.getLimit());
+  bool scaled = !optimizer.getScaled().empty();
+  addInputs(first, e, /*last=*/!scaled);
+  OpBuilder inner = OpBuilder::atBlockEnd(first.block);
+  SmallVector<Value> values = buildFirstRegion(inner, loc, optimizer, e);
+  if (!scaled)
+    return finishUpdate(first, op, optimizer, param, symbols, e, values);
+
+  // The direction and the states, then norms, then the second region.
+  SmallVector<Type> types(values.size(), wide);
+  SmallVector<Value> results(first.finish(types, values));
+  auto norm = [&](Value value) -> Value {
+    return nn::castTo(b, loc,
+                      nn::SqrtOp::create(b, loc, buildSquareSum(b, loc, value)),
+                      wide.getElementType());
+  };
+  Value parameterNorm, directionNorm;
+  if (DictionaryAttr rule = optimizer.getOrthogonalAttr()) {
+    results.front() = orthogonalize(b, loc, results.front(), rule);
+    parameterNorm = directionNorm =
+        nn::scalarConstant(b, loc, wide.getElementType(), 0.0);
+  } else {
+    parameterNorm = norm(parameter);
+    directionNorm = norm(results.front());
+  }
+  MapBuilder second(b, loc);
+  UpdateElement f;
+  f.parameter = second.add(parameter);
+  f.parameterNorm = second.add(parameterNorm);
+  f.directionNorm = second.add(directionNorm);
+  SmallVector<Value> firsts;
+  for (Value result : results)
+    firsts.push_back(second.add(result));
+  addInputs(second, f, /*last=*/true);
+  inner = OpBuilder::atBlockEnd(second.block);
+  finishUpdate(second, op, optimizer, param, symbols, f,
+               buildSecondRegion(inner, loc, optimizer, f, firsts));
+}
+
+static void expandSeed(SeedOp op) {
+  OpBuilder b(op);
+  Value scale = readScalar(b, op.getLoc(),
+                           windowScalar(op.getWindowAttr(), "loss_scale"));
+  Value divisor = nn::scalarConstant(b, op.getLoc(), b.getF64Type(),
+                                     op.getDivisor().convertToDouble());
+  Value seed = nn::DivOp::create(b, op.getLoc(), scale, divisor);
+  Type type = nn::getTensorType(op.getResult()).getElementType();
+  op.replaceAllUsesWith(nn::castTo(b, op.getLoc(), seed, type));
+  op.erase();
+}
+
+namespace {
+struct ExpandUpdatesPass
+    : trainc::impl::ExpandUpdatesPassBase<ExpandUpdatesPass> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    SymbolTable symbols(module);
+    for (auto list : module.getOps<ListOp>()) {
+      for (Operation &op : llvm::make_early_inc_range(list.getBody().front())) {
+        auto norm = dyn_cast<NormSquaredOp>(op);
+        auto update = dyn_cast<UpdateOp>(op);
+        if ((norm && failed(verifyParams(norm, norm.getParams(), symbols))) ||
+            (update && failed(verifyUpdate(update, symbols))))
+          return signalPassFailure();
+        if (norm) {
+          expandNorm(norm, symbols);
+        } else if (auto seed = dyn_cast<SeedOp>(op)) {
+          expandSeed(seed);
+        } else if (update) {
+          auto optimizer = symbols.lookup<OptimizerOp>(update.getOptimizer());
+          for (auto [i, ref] : llvm::enumerate(
+                   update.getParams().getAsRange<FlatSymbolRefAttr>()))
+            expandUpdate(update, optimizer,
+                         symbols.lookup<ParamOp>(ref.getValue()), i, symbols);
+          update.erase();
+        }
+      }
+    }
+  }
+};
+} // namespace

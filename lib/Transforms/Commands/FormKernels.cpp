@@ -1,0 +1,425 @@
+//===- FormKernels.cpp - Group ops into kernels, share equal ones ---------===//
+//
+// This pass turns the ops of a list into launches and GEMMs. Grouping.h decides
+// which ops become one kernel; here the groups are scheduled, outlined, and equal
+// kernels are shared. Afterwards a list holds reads, writes, reshapes, launches
+// and GEMMs only.
+//
+//===----------------------------------------------------------------------===//
+#include "Grouping.h"
+#include "Products.h"
+#include "mlir/IR/IRMapping.h"
+#include "trainc/Analysis/IterationSpace.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/Commands/Passes.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringMap.h"
+
+#define DEBUG_TYPE "train-form-kernels"
+
+namespace trainc {
+#define GEN_PASS_DEF_FORMKERNELSPASS
+#include "trainc/Transforms/Commands/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+//===----------------------------------------------------------------------===//
+// Before grouping
+//===----------------------------------------------------------------------===//
+
+/// A read after a write of the same slice is the value written. Writes then stand
+/// at the end: whatever is not written in place is copied there.
+static void forwardWrites(Block &block) {
+  DenseMap<Attribute, Value> written;
+  for (Operation &op : llvm::make_early_inc_range(block)) {
+    if (auto write = dyn_cast<WriteOp>(op)) {
+      written[write.getTarget()] = write.getValue();
+    } else if (auto read = dyn_cast<ReadOp>(op)) {
+      auto it = written.find(read.getSource());
+      if (it == written.end())
+        continue;
+      read.replaceAllUsesWith(it->second);
+      read.erase();
+    }
+  }
+  for (auto write : llvm::to_vector(block.getOps<WriteOp>()))
+    write->moveBefore(block.getTerminator());
+}
+
+/// The cast to f32 that is the only user of the product of narrower operands:
+/// the GEMM accumulates in f32 and need not round. Null if there is none.
+static nn::CastOp wideningCast(nn::MatmulOp op) {
+  Type type = nn::getTensorType(op.getResult()).getElementType();
+  if (!op->hasOneUse() || op.getBias() || nn::getComputeType(type) == type)
+    return {};
+  auto cast = dyn_cast<nn::CastOp>(*op->user_begin());
+  return cast && cast.getType() == nn::getComputeType(type) ? cast : nullptr;
+}
+
+static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, RankedTensorType result,
+                         Value init) {
+  RankedTensorType lhs = nn::getTensorType(op.getLhs());
+  RankedTensorType rhs = nn::getTensorType(op.getRhs());
+  int64_t rank = result.getRank();
+  int64_t m = result.getDimSize(rank - 2), n = result.getDimSize(rank - 1);
+  int64_t k = lhs.getDimSize(rank - (op.getTransposeLhs() ? 2 : 1));
+  int64_t batch = result.getNumElements() / (m * n);
+  bool broadcast = rhs.getRank() == 2 && batch > 1;
+  if (broadcast && !op.getTransposeLhs()) {
+    // The batch joins the rows.
+    m *= batch;
+    batch = 1;
+    broadcast = false;
+  }
+  return GemmOp::create(b, op.getLoc(), result, Type(), Type(), op.getLhs(),
+                        op.getRhs(), op.getBias(), init, Value(), m, n, k,
+                        batch, op.getTransposeLhs(), op.getTransposeRhs(),
+                        broadcast, Epilogue::none, BiasGradient::none);
+}
+
+/// Removes casts to a wider type and back: whether a product is rounded depends on
+/// its users, so they must be the same with and without canonicalization.
+static void foldCasts(Block &block) {
+  for (auto cast : llvm::make_early_inc_range(block.getOps<nn::CastOp>())) {
+    SmallVector<OpFoldResult> folded;
+    if (failed(cast->fold(folded)) || folded.empty())
+      continue;
+    cast.getResult().replaceAllUsesWith(llvm::cast<Value>(folded.front()));
+    cast.erase();
+  }
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (isa<nn::CastOp>(op) && op.use_empty())
+      op.erase();
+}
+
+/// Sums of narrow elements are made in f32: one that is rounded only to be widened
+/// again stays as it is, as products do.
+static void keepWideSums(Block &block) {
+  for (auto cast : llvm::make_early_inc_range(block.getOps<nn::CastOp>())) {
+    Value rounded = cast.getInput();
+    if (auto reshape = rounded.getDefiningOp<nn::ReshapeOp>())
+      if (reshape->hasOneUse())
+        rounded = reshape.getInput();
+    auto narrowing = rounded.getDefiningOp<nn::CastOp>();
+    if (!narrowing || !narrowing->hasOneUse())
+      continue;
+    auto sum = narrowing.getInput().getDefiningOp<nn::ReduceOp>();
+    if (!sum || sum.getKind() != nn::ReduceKind::sum ||
+        nn::getTensorType(sum.getResult()).getElementType() != cast.getType())
+      continue;
+    OpBuilder b(cast);
+    cast.replaceAllUsesWith(nn::reshapeTo(b, cast.getLoc(), sum.getResult(),
+                                          nn::getTensorType(cast).getShape()));
+    cast.erase();
+  }
+}
+
+/// Turns products into GEMMs; `slice + product`, written to that slice, at once
+/// or after a gradient of an embedding, adds in place.
+static void formGemms(Block &block) {
+  for (auto write : llvm::make_early_inc_range(block.getOps<WriteOp>())) {
+    Value written = write.getValue();
+    while (auto embedding = written.getDefiningOp<nn::EmbeddingGradOp>()) {
+      if (!embedding.getInit() || !embedding->hasOneUse())
+        break;
+      written = embedding.getInit();
+    }
+    auto add = written.getDefiningOp<nn::AddOp>();
+    if (!add || !add->hasOneUse())
+      continue;
+    auto read = add.getLhs().getDefiningOp<ReadOp>();
+    Value other = add.getRhs();
+    if (auto reshape = other.getDefiningOp<nn::ReshapeOp>())
+      if (reshape->hasOneUse())
+        other = reshape.getInput();
+    auto widening = other.getDefiningOp<nn::CastOp>();
+    auto matmul = widening && widening->hasOneUse()
+                      ? widening.getInput().getDefiningOp<nn::MatmulOp>()
+                      : other.getDefiningOp<nn::MatmulOp>();
+    if (matmul && wideningCast(matmul) != widening)
+      continue;
+    if (!read || read.getSource() != write.getTarget() || !matmul ||
+        !matmul->hasOneUse() || !read->hasOneUse())
+      continue;
+    OpBuilder b(add);
+    Value init = nn::reshapeTo(b, add.getLoc(), read,
+                               nn::getTensorType(other).getShape());
+    Value result =
+        createGemm(b, matmul, nn::getTensorType(other), init).getResult();
+    add.replaceAllUsesWith(nn::reshapeTo(b, add.getLoc(), result,
+                                         nn::getTensorType(add).getShape()));
+    add.erase();
+  }
+  for (auto matmul : llvm::make_early_inc_range(block.getOps<nn::MatmulOp>())) {
+    if (!matmul.use_empty()) {
+      OpBuilder b(matmul);
+      nn::CastOp widening = wideningCast(matmul);
+      Value replaced = widening ? widening.getResult() : matmul.getResult();
+      replaced.replaceAllUsesWith(
+          createGemm(b, matmul, nn::getTensorType(replaced), Value())
+              .getResult());
+      if (widening)
+        widening.erase();
+    }
+    matmul.erase();
+  }
+}
+
+void trainc::formProducts(Block &block) {
+  foldCasts(block);
+  keepWideSums(block);
+  formGemms(block);
+  // A product that adds in place has left its cast, and that a product, unused.
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (isOpTriviallyDead(&op))
+      op.erase();
+}
+
+//===----------------------------------------------------------------------===//
+// Outlining
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Makes kernels and shares equal ones.
+struct Outliner {
+  ModuleOp module;
+  SymbolTable symbols;
+  llvm::StringMap<KernelOp> byText;
+  int64_t launches = 0;
+
+  explicit Outliner(ModuleOp module) : module(module), symbols(module) {}
+
+  void outline(Block &block, ArrayRef<Operation *> group);
+
+private:
+  KernelOp getOrCreate(KernelOp candidate);
+};
+} // namespace
+
+/// The name of what `group` computes: the source's op names, first three.
+static std::string kernelName(ArrayRef<Operation *> group) {
+  llvm::SetVector<StringRef> parts;
+  for (Operation *op : group) {
+    if (isa<nn::ConstantOp>(op) && group.size() > 1)
+      continue;
+    if (auto loc = dyn_cast<NameLoc>(op->getLoc()))
+      parts.insert(loc.getName().getValue());
+    else
+      parts.insert(op->getName().stripDialect());
+  }
+  std::string name = "k";
+  for (StringRef part : parts.getArrayRef().take_front(3))
+    name += ("_" + part).str();
+  return name;
+}
+
+KernelOp Outliner::getOrCreate(KernelOp candidate) {
+  std::string name = candidate.getSymName().str();
+  candidate.setSymName("k");
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  candidate->print(stream,
+                   OpPrintingFlags().printGenericOpForm().useLocalScope());
+  auto [it, inserted] = byText.try_emplace(text, candidate);
+  if (!inserted) {
+    candidate.erase();
+    return it->second;
+  }
+  candidate.setSymName(name);
+  symbols.insert(candidate);
+  return candidate;
+}
+
+/// Whether nothing after `position` needs the value read from `slice`, users in
+/// `group` aside.
+static bool isLastReader(Block &block, SymbolRefAttr slice,
+                         const DenseSet<Operation *> &group,
+                         Operation *position) {
+  for (auto read : block.getOps<ReadOp>()) {
+    if (read.getSource() != slice)
+      continue;
+    SmallVector<Value> values{read.getResult()};
+    while (!values.empty())
+      for (Operation *user : values.pop_back_val().getUsers()) {
+        if (isa<nn::ReshapeOp, BarrierOp>(user))
+          values.push_back(user->getResult(0));
+        else if (!group.contains(user) && position->isBeforeInBlock(user))
+          return false;
+      }
+  }
+  return true;
+}
+
+/// The slice in which `value` stands from the list's begin on, or null.
+static SymbolRefAttr sliceOf(Value value) {
+  while (auto reshape = value.getDefiningOp<nn::ReshapeOp>())
+    value = reshape.getInput();
+  auto read = value.getDefiningOp<ReadOp>();
+  return read ? read.getSource() : SymbolRefAttr();
+}
+
+/// Whether each of the workgroups that share the space of `group` computes a part of
+/// `result` of its own, and none needs the others'.
+static bool spansAll(ArrayRef<Operation *> group, Value result) {
+  auto space = IterationSpace::compute(group, /*column=*/false);
+  return succeeded(space) && space->outerSize() * space->inner ==
+                                 nn::getTensorType(result).getNumElements();
+}
+
+void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
+  DenseSet<Operation *> members(group.begin(), group.end());
+  llvm::SetVector<Value> inputs, outputs;
+  bool pointwise = true;
+  for (Operation *op : group) {
+    pointwise &= isa<nn::PointwiseOpInterface, nn::ConstantOp>(op);
+    for (Value operand : op->getOperands())
+      if (!members.contains(operand.getDefiningOp()))
+        inputs.insert(operand);
+    for (Value result : op->getResults())
+      if (llvm::any_of(result.getUsers(), [&](Operation *user) {
+            return !members.contains(block.findAncestorOpInBlock(*user));
+          }))
+        outputs.insert(result);
+  }
+  // A result that replaces the slice an input was read from is written there; a
+  // gradient of an embedding adds to what it is given, if nobody else needs it.
+  SmallVector<int64_t> inplace(outputs.size(), -1);
+  auto embedding = dyn_cast<nn::EmbeddingGradOp>(group.front());
+  if (embedding && embedding.getInit() && embedding.getInit().hasOneUse() &&
+      isa_and_nonnull<GemmOp, LaunchOp>(embedding.getInit().getDefiningOp()))
+    inplace[0] = llvm::find(inputs, embedding.getInit()) - inputs.begin();
+  pointwise |= embedding != nullptr;
+  // Elements outside of the segments stay: the result must stand where they are.
+  if (auto map = dyn_cast<SegmentMapOp>(group.back()))
+    for (auto [i, target] : llvm::enumerate(map.getTargets()))
+      inplace[llvm::find(outputs, map.getOutputs()[i]) - outputs.begin()] =
+          llvm::find(inputs, map.getArrays()[target]) - inputs.begin();
+  DenseSet<int64_t> taken;
+  for (auto [i, output] : llvm::enumerate(outputs)) {
+    if (!pointwise || inplace[i] >= 0)
+      break;
+    for (Operation *user : output.getUsers()) {
+      auto write = dyn_cast<WriteOp>(user);
+      if (!write)
+        continue;
+      for (auto [j, input] : llvm::enumerate(inputs)) {
+        auto read = input.getDefiningOp<ReadOp>();
+        if (read && read.getSource() == write.getTarget() &&
+            input.getType() == output.getType() && !taken.contains(j) &&
+            llvm::count_if(inputs,
+                           [&](Value other) {
+                             return sliceOf(other) == read.getSource();
+                           }) == 1 &&
+            spansAll(group, output) &&
+            isLastReader(block, read.getSource(), members, group.back())) {
+          inplace[i] = j;
+          taken.insert(j);
+        }
+      }
+      break;
+    }
+  }
+
+  OpBuilder b(module.getContext());
+  b.setInsertionPointToEnd(module.getBody());
+  auto kernel =
+      KernelOp::create(b, group.front()->getLoc(), kernelName(group), inplace);
+  Block &body = kernel.getBody().emplaceBlock();
+  IRMapping mapping;
+  for (Value input : inputs)
+    mapping.map(input, body.addArgument(input.getType(), input.getLoc()));
+  b.setInsertionPointToEnd(&body);
+  for (Operation *op : group)
+    b.clone(*op, mapping);
+  SmallVector<Value> returned;
+  for (Value output : outputs)
+    returned.push_back(mapping.lookup(output));
+  train::ReturnOp::create(b, kernel.getLoc(), returned);
+  kernel = getOrCreate(kernel);
+
+  b.setInsertionPointAfter(group.back());
+  SmallVector<Type> types;
+  for (Value output : outputs)
+    types.push_back(output.getType());
+  auto launch = LaunchOp::create(
+      b, group.front()->getLoc(), types,
+      FlatSymbolRefAttr::get(kernel.getSymNameAttr()), inputs.getArrayRef());
+  for (auto [output, result] :
+       llvm::zip(outputs.takeVector(), launch.getResults()))
+    output.replaceAllUsesWith(result);
+  for (Operation *op : llvm::reverse(group))
+    op->erase();
+  ++launches;
+}
+
+/// Whether `array` stands in an arena, of which `result`, or what collectives make
+/// of it in place, is written there alone.
+static bool replacesArena(Value array, Value result) {
+  while (Operation *op = array.getDefiningOp()) {
+    if (!isCollective(op) || !getInPlaceOperand(op))
+      break;
+    array = getInPlaceOperand(op);
+  }
+  while (result.hasOneUse() && isCollective(*result.user_begin()) &&
+         getInPlaceOperand(*result.user_begin()))
+    result = (*result.user_begin())->getResult(0);
+  auto read = array.getDefiningOp<ReadOp>();
+  if (!read || !result.hasOneUse())
+    return false;
+  auto write = dyn_cast<WriteOp>(*result.user_begin());
+  return write && write.getTarget() == read.getSource();
+}
+
+/// Checks that `list` holds only what a kernel computes or a command does.
+static LogicalResult verifyNeeds(ListOp list) {
+  for (Operation &op : list.getBody().front())
+    if (!isa<nn::NNDialect>(op.getDialect()) && !isCollective(&op) &&
+        !isa<ReadOp, WriteOp, LaunchOp, GemmOp, SquareSumOp, SegmentMapOp,
+             SegmentSquareSumOp, SumBlocksOp, FlattenOp, ViewOp, BarrierOp,
+             train::ReturnOp>(op))
+      return op.emitOpError("cannot be made a command");
+  for (auto map : list.getBody().getOps<SegmentMapOp>())
+    for (auto [target, result] : llvm::zip(map.getTargets(), map.getOutputs()))
+      if (!replacesArena(map.getArrays()[target], result))
+        return map.emitOpError(
+                   "expects targets that are read from an arena, and "
+                   "results that are written back there, got ")
+               << map.getArrays()[target];
+  return success();
+}
+
+namespace {
+struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
+  using FormKernelsPassBase::FormKernelsPassBase;
+
+  void runOnOperation() override {
+    for (auto list : getOperation().getOps<ListOp>())
+      if (failed(verifyNeeds(list)))
+        return signalPassFailure();
+    Outliner outliner(getOperation());
+    for (auto list : llvm::to_vector(getOperation().getOps<ListOp>())) {
+      Block &block = list.getBody().front();
+      forwardWrites(block);
+      formProducts(block);
+      numGemms += llvm::range_size(block.getOps<GemmOp>());
+      for (ArrayRef<Operation *> group : formGroups(block, fuse))
+        outliner.outline(block, group);
+      // Barriers kept kernels apart; now there are kernels.
+      for (auto barrier :
+           llvm::make_early_inc_range(block.getOps<BarrierOp>())) {
+        barrier.replaceAllUsesWith(barrier.getInput());
+        barrier.erase();
+      }
+      for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+        if (isOpTriviallyDead(&op))
+          op.erase();
+    }
+    numLaunches += outliner.launches;
+    numKernels += outliner.byText.size();
+  }
+};
+} // namespace

@@ -1,0 +1,344 @@
+//===- VerifyForm.cpp - Check that a module is in a form ------------------===//
+//
+// This pass states the contract between phases (DESIGN: five forms) as code. It
+// changes nothing and stops at the first violation.
+//
+//===----------------------------------------------------------------------===//
+#include "VerifyPlaces.h"
+#include "VerifyWorkgroups.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainArenas.h"
+#include "trainc/Transforms/Verify/Passes.h"
+
+#define DEBUG_TYPE "train-verify-form"
+
+namespace trainc {
+#define GEN_PASS_DEF_VERIFYFORMPASS
+#include "trainc/Transforms/Verify/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+/// Whether a source may hold `op`, where it stands.
+static bool isSource(Operation *op) {
+  if (isa<ModuleOp>(op->getParentOp()))
+    return isa<MeshOp, ParamOp, BufferOp, ScheduleOp, OptimizerOp, StepOp,
+               EvalOp, func::FuncOp>(op);
+  // Verifiers say what these regions hold.
+  if (isa<ScheduleOp, OptimizerOp, nn::MapOp>(op->getParentOp()))
+    return true;
+  return isa<nn::NNDialect>(op->getDialect()) ||
+         isa<ReadOp, WriteOp, train::YieldOp, RecomputeOp, ConstrainOp,
+             func::CallOp, func::ReturnOp>(op);
+}
+
+static LogicalResult verifySource(ModuleOp module) {
+  WalkResult result = module.walk([&](Operation *op) {
+    if (op != module && !isSource(op)) {
+      op->emitOpError("is not allowed here in a source");
+      return WalkResult::interrupt();
+    }
+    auto step = dyn_cast<StepOp>(op);
+    auto eval = dyn_cast<EvalOp>(op);
+    bool hasSplits =
+        (step && step.getOutputSplits()) || (eval && eval.getOutputSplits());
+    if ((step && step.getOver()) || hasSplits) {
+      op->emitOpError("expects no ")
+          << (hasSplits ? "output_splits" : "over")
+          << " in a source, which train-partition sets";
+      return WalkResult::interrupt();
+    }
+    SymbolRefAttr ref;
+    if (auto read = dyn_cast<ReadOp>(op))
+      ref = read.getSource();
+    else if (auto write = dyn_cast<WriteOp>(op))
+      ref = write.getTarget();
+    if (ref && !ref.getNestedReferences().empty()) {
+      op->emitOpError("expects a parameter or buffer in a source, got ") << ref;
+      return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
+static LogicalResult verifyGradients(ModuleOp module) {
+  WalkResult calls = module.walk([](Operation *op) {
+    if (!isa<func::FuncOp, func::CallOp, RecomputeOp>(op))
+      return WalkResult::advance();
+    op->emitOpError("is not allowed in form 1");
+    return WalkResult::interrupt();
+  });
+  if (calls.wasInterrupted())
+    return failure();
+  for (Operation &op : module.getOps()) {
+    auto optimizer = dyn_cast<OptimizerOp>(op);
+    auto schedule = dyn_cast<ScheduleOp>(op);
+    if ((optimizer && optimizer.getKind()) || (schedule && schedule.getKind()))
+      return op.emitOpError("expects a region in form 1");
+  }
+  if (!getStep(module))
+    return failure();
+  for (auto step : module.getOps<StepOp>()) {
+    DenseMap<StringAttr, int64_t> stored;
+    for (auto store : step.getBody().getOps<StoreGradientOp>())
+      ++stored[store.getParamAttr().getAttr()];
+    for (auto param : module.getOps<ParamOp>()) {
+      int64_t expected = step.trains(param) ? 1 : 0;
+      int64_t found = stored.lookup(param.getSymNameAttr());
+      if (found != expected)
+        return param.emitOpError("expects ")
+               << expected << " stored gradients in form 1, got " << found;
+    }
+  }
+  return success();
+}
+
+/// What `op` reads or writes; null if nothing.
+static SymbolRefAttr storageOf(Operation *op) {
+  if (auto read = dyn_cast<ReadOp>(op))
+    return read.getSource();
+  if (auto write = dyn_cast<WriteOp>(op))
+    return write.getTarget();
+  return {};
+}
+
+/// Checks that an arena is read and written as a whole or by slices, not both:
+/// their order would not be seen. What ends micro-steps and what an update does are
+/// lists of their own.
+static LogicalResult verifyStorage(Block &block) {
+  DenseMap<StringAttr, bool> whole;
+  for (Operation &op : block)
+    if (isa<MicroEndOp, WindowEndOp>(op))
+      whole.clear();
+    else if (SymbolRefAttr ref = storageOf(&op)) {
+      bool mine = ref.getNestedReferences().empty();
+      auto [it, inserted] = whole.try_emplace(ref.getRootReference(), mine);
+      if (it->second != mine)
+        return op.emitOpError("expects @")
+               << ref.getRootReference().getValue()
+               << " either as a whole or by slices in a block";
+    }
+  return success();
+}
+
+static LogicalResult verifyPlan(StepOp step) {
+  if (!llvm::hasSingleElement(step.getBody().getOps<WindowEndOp>()))
+    return step.emitOpError("expects one train.window_end in form 2");
+  WindowEndOp end = *step.getBody().getOps<WindowEndOp>().begin();
+  auto microEnds = step.getBody().getOps<MicroEndOp>();
+  if (!microEnds.empty() && (!llvm::hasSingleElement(microEnds) ||
+                             end->isBeforeInBlock(*microEnds.begin())))
+    return step.emitOpError(
+        "expects one train.micro_end at most, before train.window_end");
+  auto branches = step.getBody().getOps<scf::IfOp>();
+  bool single = llvm::hasSingleElement(branches);
+  if (step.getAccumulate() == 1 ? !single && !branches.empty() : !single)
+    return step.emitOpError("expects one conditional region in form 2 for "
+                            "windows of ")
+           << step.getAccumulate() << "; run train-gradient-merge";
+  return verifyStorage(step.getBody().front());
+}
+
+static LogicalResult verifyPlan(ModuleOp module) {
+  if (!getStep(module))
+    return failure();
+  SymbolTable symbols(module);
+  WalkResult result = module.walk([&](Operation *op) {
+    SymbolRefAttr ref = storageOf(op);
+    if (ref && !symbols.lookup<ArenaOp>(ref.getRootReference())) {
+      op->emitOpError("expects an arena or a slice of one in form 2, got ")
+          << ref;
+      return WalkResult::interrupt();
+    }
+    if (isa<StoreGradientOp>(op)) {
+      op->emitOpError("is not allowed in form 2");
+      return WalkResult::interrupt();
+    }
+    if (auto branch = dyn_cast<scf::IfOp>(op)) {
+      if (failed(verifyStorage(branch.getThenRegion().front())))
+        return WalkResult::interrupt();
+      if (!branch.getCondition().getDefiningOp<WindowEndOp>()) {
+        op->emitOpError("expects a condition from train.window_end in form 2");
+        return WalkResult::interrupt();
+      }
+    }
+    return WalkResult::advance();
+  });
+  if (result.wasInterrupted())
+    return failure();
+  for (auto step : module.getOps<StepOp>())
+    if (failed(verifyPlan(step)))
+      return failure();
+  return success();
+}
+
+/// The slice that a result's place names, or null.
+static SymbolRefAttr sliceOfPlace(Attribute place) {
+  auto pair = dyn_cast<ArrayAttr>(place);
+  return pair && pair.size() == 2 ? dyn_cast<SymbolRefAttr>(pair[0])
+                                  : SymbolRefAttr();
+}
+
+/// Checks that no command uses the value of a slice after it was written.
+static LogicalResult verifyReads(ListOp list) {
+  // What each slice was last written by, in order.
+  DenseMap<Attribute, Operation *> writer;
+  DenseMap<Value, Attribute> readFrom;
+  for (Operation &op : list.getBody().front()) {
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      if (!writer.contains(read.getSource()))
+        readFrom[read.getResult()] = read.getSource();
+      continue;
+    }
+    if (isa<nn::ReshapeOp, ViewOp>(op)) {
+      if (Attribute slice = readFrom.lookup(op.getOperand(0)))
+        readFrom[op.getResult(0)] = slice;
+      continue;
+    }
+    for (Value operand : op.getOperands())
+      if (Operation *by = writer.lookup(readFrom.lookup(operand)))
+        return (op.emitOpError("uses a value read from ")
+                << readFrom.lookup(operand) << " before it was written")
+                   .attachNote(by->getLoc())
+               << "written here";
+    if (auto places = op.getAttrOfType<ArrayAttr>("places"))
+      for (Attribute place : places)
+        if (SymbolRefAttr slice = sliceOfPlace(place))
+          writer[slice] = &op;
+  }
+  return success();
+}
+
+/// What commands of `list` write, but collectives, which only pass on what others have
+/// made: slices, and arenas as wholes.
+static DenseSet<Attribute> findWritten(ListOp list) {
+  DenseSet<Attribute> written;
+  for (Operation &op : list.getBody().front()) {
+    if (auto write = dyn_cast<WriteOp>(op))
+      written.insert(write.getTarget());
+    auto places = op.getAttrOfType<ArrayAttr>("places");
+    if (!places || isCollective(&op))
+      continue;
+    for (Attribute place : places)
+      if (SymbolRefAttr slice = sliceOfPlace(place))
+        written.insert(slice);
+  }
+  return written;
+}
+
+/// Checks that commands of a step write every parameter that it trains, and its states,
+/// once per update, and its gradient in every micro-step: that is what a step is for,
+/// though no command may use it. What steps share is in lists of `first`.
+static LogicalResult verifyWriters(ModuleOp module, StringRef step,
+                                   StringRef first) {
+  DenseMap<StringAttr, ListOp> lists; // of the step, by kind
+  DenseMap<StringAttr, DenseSet<Attribute>> written;
+  Builder b(module.getContext());
+  for (auto list : module.getOps<ListOp>()) {
+    bool isShared = list.getKind() == "apply" || list.getKind() == "merge";
+    if (list.getEntry() != (isShared ? first : step))
+      continue;
+    lists[list.getKindAttr()] = list;
+    written[list.getKindAttr()] = findWritten(list);
+  }
+  SymbolTable symbols(module);
+  StringAttr window;
+  if (auto op = symbols.lookup<StepOp>(first))
+    window = getWindow(op);
+  for (auto arena : module.getOps<ArenaOp>()) {
+    StringRef role = arena.getRole();
+    bool isGradient = role == "gradients" || role == "merged gradients";
+    if (!isGradient && role != "parameters" && role != "state")
+      continue;
+    auto whole = SymbolRefAttr::get(arena.getSymNameAttr());
+    for (auto name : arena.getSlices().getAsRange<FlatSymbolRefAttr>()) {
+      auto param = symbols.lookup<ParamOp>(name.getValue());
+      if (!param || param.getFrozen() || param.getWindowAttr() != window)
+        continue;
+      SymbolRefAttr slice =
+          sliceRef(b.getContext(), arena.getSymName(), name.getValue());
+      auto isWritten = [&](StringRef kind) {
+        const auto &targets = written[b.getStringAttr(kind)];
+        return targets.contains(whole) || targets.contains(slice);
+      };
+      // What ends every micro-step stands behind the other lists.
+      if (isGradient && isWritten("merge"))
+        continue;
+      for (StringRef kind : {"first", "next", "apply"})
+        if (ListOp list = lists.lookup(b.getStringAttr(kind));
+            list && isGradient == (kind != "apply") && !isWritten(kind))
+          return list.emitOpError("expects a command that writes ")
+                 << slice << " in form 3, got none";
+    }
+  }
+  return success();
+}
+
+static LogicalResult verifyCommands(ModuleOp module) {
+  SymbolTable symbols(module);
+  for (auto list : module.getOps<ListOp>()) {
+    if (!list.getWorkspace())
+      return list.emitOpError("expects a planned workspace in form 3");
+    for (Operation &op : list.getBody().front()) {
+      if (isa<LaunchOp, GemmOp, FlattenOp>(op) || isCollective(&op)) {
+        auto places = op.getAttrOfType<ArrayAttr>("places");
+        if (!places || places.size() != op.getNumResults())
+          return op.emitOpError("expects a place for each result in form 3");
+      } else if (!isa<ReadOp, WriteOp, StartOp, AwaitOp, ViewOp, nn::ReshapeOp,
+                      train::ReturnOp>(op)) {
+        return op.emitOpError("is not a command of form 3");
+      }
+    }
+    if (failed(verifyStorage(list.getBody().front())) ||
+        failed(verifyReads(list)) || failed(verifyPlaces(list, symbols)))
+      return failure();
+  }
+  for (auto apply : module.getOps<ListOp>()) {
+    if (apply.getKind() != "apply")
+      continue;
+    llvm::SetVector<StringRef> steps;
+    steps.insert(apply.getEntry());
+    for (auto step : module.getOps<StepOp>())
+      if (getFirstOfWindow(step).getSymName() == apply.getEntry())
+        steps.insert(step.getSymName());
+    for (StringRef step : steps)
+      if (failed(verifyWriters(module, step, apply.getEntry())))
+        return failure();
+  }
+  return success();
+}
+
+static LogicalResult verifyTarget(ModuleOp module) {
+  for (auto nested : module.getOps<ModuleOp>())
+    for (auto function : nested.getOps<func::FuncOp>())
+      if (failed(verifyWorkgroups(function)))
+        return failure();
+  return success();
+}
+
+namespace {
+struct VerifyFormPass : trainc::impl::VerifyFormPassBase<VerifyFormPass> {
+  using VerifyFormPassBase::VerifyFormPassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (form < 0 || form > 4) {
+      module.emitError("expects form 0, 1, 2, 3 or 4, got ") << form.getValue();
+      return signalPassFailure();
+    }
+    LogicalResult result = form == 0   ? verifySource(module)
+                           : form == 1 ? verifyGradients(module)
+                           : form == 2 ? verifyPlan(module)
+                           : form == 3 ? verifyCommands(module)
+                                       : verifyTarget(module);
+    if (failed(result))
+      return signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+};
+} // namespace

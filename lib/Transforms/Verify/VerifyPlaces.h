@@ -1,0 +1,26 @@
+//===- VerifyPlaces.h - Memory of commands that run at once -----*- C++ -*-===//
+#ifndef TRAINC_LIB_TRANSFORMS_VERIFY_VERIFYPLACES_H
+#define TRAINC_LIB_TRANSFORMS_VERIFY_VERIFYPLACES_H
+
+#include "trainc/Dialect/Train/TrainOps.h"
+
+namespace trainc {
+
+/// Checks what the runtime relies on when it runs commands of a planned list, and the
+/// workgroups of one command, at once. It orders two commands only by the bytes of
+/// their operands: where one writes what the other one touches they keep their order,
+/// else they may run side by side. So every command must find its operands where the
+/// commands before it, in this order, have left them, and
+///
+/// (P1) what stands in the workspace ends within it;
+/// (P2) an operand's bytes hold the operand: nothing has been written there since;
+/// (P3) what a command writes shares no byte with anything else that it touches, but
+///      that a result in place stands exactly where its operand does;
+/// (P4) from a start of a collective to its end nothing writes what it reads or
+///      touches what it writes.
+llvm::LogicalResult verifyPlaces(train::ListOp list,
+                                 mlir::SymbolTable &symbols);
+
+} // namespace trainc
+
+#endif // TRAINC_LIB_TRANSFORMS_VERIFY_VERIFYPLACES_H
