@@ -202,7 +202,7 @@ def held_bytes(rank):
 # Collectives.
 
 MICRO_STEPS = 4
-KINDS = {4: "reduce_scatter", 5: "all_reduce", 6: "all_gather"}  # by trainc_command_kind
+KINDS = {3: "reduce_scatter", 4: "all_reduce", 5: "all_gather"}  # by trainc_command_kind
 
 
 class Axis(ctypes.Structure):

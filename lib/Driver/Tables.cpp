@@ -512,7 +512,7 @@ static void setTiles(trainc_gemm_detail &gemm) {
   constexpr double tileProduct = 2.5e8; // m n k of a tile that is large enough
   constexpr double allowedLoss = 1.08;
   double work = double(gemm.m) * gemm.n * gemm.k;
-  int64_t batch = gemm.batch[0] * gemm.batch[1];
+  int64_t batch = gemm.batch;
   gemm.tile_m = gemm.m;
   gemm.tile_n = gemm.n;
   if (work < smallProduct || batch >= 16)
@@ -594,11 +594,10 @@ static trainc_gemm_detail gemmDetail(GemmOp op) {
   gemm.lda = op.getTransposeLhs() ? gemm.m : gemm.k;
   gemm.ldb = op.getTransposeRhs() ? gemm.k : gemm.n;
   gemm.ldc = gemm.n;
-  gemm.batch[0] = op.getBatch();
-  gemm.batch[1] = 1;
-  gemm.stride_a[0] = gemm.m * gemm.k;
-  gemm.stride_b[0] = op.getBroadcastRhs() ? 0 : gemm.k * gemm.n;
-  gemm.stride_c[0] = gemm.m * gemm.n;
+  gemm.batch = op.getBatch();
+  gemm.stride_a = gemm.m * gemm.k;
+  gemm.stride_b = op.getBroadcastRhs() ? 0 : gemm.k * gemm.n;
+  gemm.stride_c = gemm.m * gemm.n;
   setTiles(gemm);
   return gemm;
 }

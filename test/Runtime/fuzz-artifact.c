@@ -200,7 +200,7 @@ static void mutate(void) {
         (const void **)&command->detail, (const void **)&command->label,
         (const void **)&tensor->name,    (const void **)&tensor->state,
         (const void **)&tensor->dims,    (const void **)&tensor->init_data,
-        (const void **)&arena->name,     (const void **)&arena->data,
+        (const void **)&arena->name,     (const void **)&t.d.struct_bytes,
         (const void **)&arena->buckets,  (const void **)&t.groups[0]};
     NONE(pointers[below(LENGTH(pointers))]);
     break;
@@ -332,7 +332,7 @@ static int kernels_fit(void) {
         const trainc_gemm_detail *g = now->detail;
         if (now->kind == TRAINC_COMMAND_GEMM && g &&
             (double)g->m * (double)g->n * (double)(g->k + 1) *
-                    (double)g->batch[0] * (double)g->batch[1] >
+                    (double)g->batch >
                 1e7)
           return 0; // it would take long
         if (now->kind != TRAINC_COMMAND_LAUNCH)

@@ -70,7 +70,7 @@ static void put(uint32_t dtype, char *data, int64_t i, double value) {
 
 typedef struct Case {
   uint32_t a, b, c;
-  int64_t m, n, k, batch0, batch1, tile_m, tile_n;
+  int64_t m, n, k, batch, shares_b, tile_m, tile_n;
 } Case;
 
 static void fill(uint32_t dtype, char *data, uint64_t bytes) {
@@ -89,9 +89,9 @@ static void run(const Case *s, int bias, unsigned threads,
   uint64_t all_a = (uint64_t)number * bytes[0];
   uint64_t all_c = (uint64_t)number * c_bytes;
   trainc_arena run_arenas[] = {
-      {"c", TRAINC_ROLE_BUFFER, s->c, all_c, NULL, 0, 0, NULL},
-      {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, NULL, 0, 0, NULL},
-      {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, 0, NULL, 0, 0, NULL}};
+      {"c", TRAINC_ROLE_BUFFER, s->c, all_c, 0, 0, NULL},
+      {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, 0, 0, NULL},
+      {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, 0, 0, 0, NULL}};
   int64_t dims[4] = {
       (int64_t)(all_a / size_of(s->a)), (int64_t)(bytes[1] / size_of(s->b)),
       (int64_t)(bytes[2] / size_of(s->c)), (int64_t)(all_c / size_of(s->c))};
@@ -166,17 +166,18 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
                           .lda = lda,
                           .ldb = ldb,
                           .ldc = ldc,
-                          .batch = {s->batch0, s->batch1},
+                          .batch = s->batch,
                           .tile_m = s->tile_m,
                           .tile_n = s->tile_n};
-  g.stride_a[1] = rows_a * lda, g.stride_a[0] = g.stride_a[1] * s->batch1;
-  g.stride_b[1] = rows_b * ldb, g.stride_b[0] = 0; // shared by the outer batch
-  g.stride_c[1] = s->m * ldc, g.stride_c[0] = g.stride_c[1] * s->batch1 + 8;
+  g.stride_a = rows_a * lda;
+  g.stride_b = s->shares_b ? 0 : rows_b * ldb;
+  g.stride_c = s->m * ldc + 8;
   uint64_t bytes[3] = {
-      (uint64_t)(g.stride_a[0] * s->batch0 + 1) * size_of(s->a),
-      (uint64_t)(g.stride_b[1] * s->batch1 + 1) * size_of(s->b),
+      (uint64_t)(g.stride_a * s->batch + 1) * size_of(s->a),
+      (uint64_t)(rows_b * ldb * (s->shares_b ? 1 : s->batch) + 1) *
+          size_of(s->b),
       (uint64_t)(s->n + 1) * size_of(s->c)};
-  uint64_t c_bytes = (uint64_t)(g.stride_c[0] * s->batch0 + 8) * size_of(s->c);
+  uint64_t c_bytes = (uint64_t)(g.stride_c * s->batch + 8) * size_of(s->c);
   char *a = malloc(bytes[0]), *b = malloc(bytes[1]), *x = malloc(bytes[2]);
   char *c = malloc(c_bytes), *before = malloc(c_bytes), *more = malloc(c_bytes);
   fill(s->a, a, bytes[0]);
@@ -197,37 +198,33 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
                    : s->c == TRAINC_F32  ? 1e-6
                    : s->c == TRAINC_BF16 ? 0x1p-8 * 1.01
                                          : 0x1p-11 * 1.01;
-  for (int64_t p = 0; p < s->batch0; ++p)
-    for (int64_t q = 0; q < s->batch1; ++q)
-      for (int64_t i = 0; i < s->m; ++i)
-        for (int64_t j = 0; j < s->n; ++j) {
-          int64_t at = p * g.stride_c[0] + q * g.stride_c[1] + i * ldc + j;
-          double sum = accumulate ? get(s->c, before, at) : 0, size = fabs(sum);
-          for (int64_t l = 0; l < s->k; ++l) {
-            double term =
-                get(s->a, a,
-                    p * g.stride_a[0] + q * g.stride_a[1] +
-                        (ta ? l * lda + i : i * lda + l)) *
-                get(s->b, b,
-                    q * g.stride_b[1] + (tb ? j * ldb + l : l * ldb + j));
-            sum += term;
-            size += fabs(term);
-          }
-          sum += bias ? get(s->c, x, j) : 0;
-          double error = fabs(get(s->c, c, at) - sum);
-          double wide = s->c == TRAINC_F64 ? 1e-15 : 1e-6;
-          if (!(error <= epsilon * fabs(sum) + wide * (size + 1))) {
-            printf(
-                "types %u %u %u, %d x %d x %d, transpose %d %d, accumulate %d, "
-                "bias %d, [%d, %d]: %g, expected %g\n",
-                s->a, s->b, s->c, (int)s->m, (int)s->n, (int)s->k, ta, tb,
-                accumulate, bias, (int)i, (int)j, get(s->c, c, at), sum);
-            exit(1);
-          }
-          // What is between the rows is untouched.
-          memcpy(c + at * (int64_t)size_of(s->c),
-                 before + at * (int64_t)size_of(s->c), size_of(s->c));
+  for (int64_t p = 0; p < s->batch; ++p)
+    for (int64_t i = 0; i < s->m; ++i)
+      for (int64_t j = 0; j < s->n; ++j) {
+        int64_t at = p * g.stride_c + i * ldc + j;
+        double sum = accumulate ? get(s->c, before, at) : 0, size = fabs(sum);
+        for (int64_t l = 0; l < s->k; ++l) {
+          double term =
+              get(s->a, a, p * g.stride_a + (ta ? l * lda + i : i * lda + l)) *
+              get(s->b, b, p * g.stride_b + (tb ? j * ldb + l : l * ldb + j));
+          sum += term;
+          size += fabs(term);
         }
+        sum += bias ? get(s->c, x, j) : 0;
+        double error = fabs(get(s->c, c, at) - sum);
+        double wide = s->c == TRAINC_F64 ? 1e-15 : 1e-6;
+        if (!(error <= epsilon * fabs(sum) + wide * (size + 1))) {
+          printf(
+              "types %u %u %u, %d x %d x %d, transpose %d %d, accumulate %d, "
+              "bias %d, [%d, %d]: %g, expected %g\n",
+              s->a, s->b, s->c, (int)s->m, (int)s->n, (int)s->k, ta, tb,
+              accumulate, bias, (int)i, (int)j, get(s->c, c, at), sum);
+          exit(1);
+        }
+        // What is between the rows is untouched.
+        memcpy(c + at * (int64_t)size_of(s->c),
+               before + at * (int64_t)size_of(s->c), size_of(s->c));
+      }
   CHECK(memcmp(c, before, c_bytes) == 0);
   free(a), free(b), free(x), free(c), free(before), free(more);
 }
@@ -236,7 +233,7 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
 /// with an A and a C of its own. Each is what it is alone.
 static void run_together(int64_t m, int64_t n, int64_t k) {
   enum { number = most };
-  const Case s = {TRAINC_F32, TRAINC_F32, TRAINC_F32, m, n, k, 1, 1, m, n};
+  const Case s = {TRAINC_F32, TRAINC_F32, TRAINC_F32, m, n, k, 1, 0, m, n};
   trainc_gemm_detail g = {.a_type = TRAINC_F32,
                           .b_type = TRAINC_F32,
                           .c_type = TRAINC_F32,
@@ -247,7 +244,7 @@ static void run_together(int64_t m, int64_t n, int64_t k) {
                           .lda = m,
                           .ldb = n,
                           .ldc = n,
-                          .batch = {1, 1},
+                          .batch = 1,
                           .tile_m = m,
                           .tile_n = n};
   uint64_t bytes[3] = {(uint64_t)(m * k) * 4, (uint64_t)(k * n) * 4, 4};
@@ -279,15 +276,15 @@ int main(int argc, char **argv) {
                                       {TRAINC_F16, TRAINC_F16, TRAINC_F16},
                                       {TRAINC_F16, TRAINC_F16, TRAINC_F32},
                                       {TRAINC_BF16, TRAINC_F32, TRAINC_BF16}};
-  // m, n, k, batch, tiles: ones, odd, above the tiles, above the small sizes, rows
+  // m, n, k, batch, whether it shares B, tiles: ones, odd, above the tiles, above the small sizes, rows
   // and columns enough to be cut unequally for two threads.
   static const int64_t sizes[][7] = {
-      {1, 1, 1, 1, 1, 4, 4},        {7, 13, 5, 2, 3, 4, 8},
-      {33, 10, 65, 1, 1, 32, 32},   {64, 96, 48, 1, 2, 64, 96},
-      {130, 67, 129, 1, 1, 48, 40}, {3, 5, 1100, 1, 1, 2, 16},
-      {5, 70, 0, 1, 1, 4, 32},      {100, 200, 530, 1, 1, 64, 96},
-      {64, 96, 256, 1, 1, 64, 96},  {1040, 40, 48, 1, 1, 512, 40},
-      {40, 1040, 48, 1, 1, 40, 512}};
+      {1, 1, 1, 1, 0, 4, 4},         {7, 13, 5, 6, 0, 4, 8},
+      {7, 13, 5, 6, 1, 4, 8},        {33, 10, 65, 1, 0, 32, 32},
+      {64, 96, 48, 2, 0, 64, 96},    {130, 67, 129, 1, 0, 48, 40},
+      {3, 5, 1100, 1, 0, 2, 16},     {5, 70, 0, 1, 0, 4, 32},
+      {100, 200, 530, 1, 0, 64, 96}, {64, 96, 256, 1, 0, 64, 96},
+      {1040, 40, 48, 1, 0, 512, 40}, {40, 1040, 48, 1, 0, 40, 512}};
   int count = 0;
   size_t num_types = argc > 1 ? 1 : sizeof types / sizeof types[0];
   for (size_t t = 0; t < num_types; ++t)

@@ -1,7 +1,6 @@
 //===- TrainDialect.cpp - The train dialect -------------------------------===//
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/DialectImplementation.h"
-#include "mlir/Transforms/InliningUtils.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainArenas.h"
 #include "trainc/Dialect/Train/TrainOps.h"
@@ -15,26 +14,11 @@ using namespace trainc;
 #include "trainc/Dialect/Train/TrainDialect.cpp.inc"
 #include "trainc/Dialect/Train/TrainEnums.cpp.inc"
 
-namespace {
-/// Every op of the dialect may be inlined: functions of a source are only a way
-/// to write a step in parts.
-struct TrainInlinerInterface : DialectInlinerInterface {
-  using DialectInlinerInterface::DialectInlinerInterface;
-  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final {
-    return true;
-  }
-  bool isLegalToInline(Region *, Region *, bool, IRMapping &) const final {
-    return true;
-  }
-};
-} // namespace
-
 void train::TrainDialect::initialize() {
   addOperations<
 #define GET_OP_LIST
 #include "trainc/Dialect/Train/TrainOps.cpp.inc"
       >();
-  addInterfaces<TrainInlinerInterface>();
 }
 
 LogicalResult train::verifyName(Operation *op, StringRef name, StringRef tag) {

@@ -171,7 +171,8 @@ enum {
   TRAINC_TRAINER_NO_GRAPHS = 4
 };
 
-/// Zero is the default of every member but `size`, which must be set:
+/// Zero is the default of every member but `size`, which must be set. A program may have
+/// been compiled with a header whose struct has fewer members:
 ///   trainc_trainer_options options = {.size = sizeof options, .threads = 4};
 typedef struct trainc_trainer_options {
   uint64_t size;

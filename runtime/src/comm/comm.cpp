@@ -79,15 +79,8 @@ static void release(trainc_comm *comm, bool clean) {
 
 trainc_status trainc_comm_create(const trainc_comm_options *options,
                                  trainc_comm **out_comm) {
-  trainc_comm_options given = {};
-  if (options) {
-    if (options->size != sizeof(*options))
-      return fail(TRAINC_INVALID_ARGUMENT,
-                  "communicator options: expected size %zu, got %llu",
-                  sizeof(*options),
-                  static_cast<unsigned long long>(options->size));
-    given = *options;
-  }
+  trainc_comm_options given;
+  TRAINC_TRY(takeOptions(options, "communicator options", given));
   if (!(given.deadline >= 0 && given.deadline < 1e9))
     return fail(TRAINC_INVALID_ARGUMENT,
                 "communicator options: a deadline of %g s", given.deadline);

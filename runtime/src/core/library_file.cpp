@@ -294,8 +294,7 @@ trainc_status LibraryFile::checkSymbols() {
 
 trainc_status LibraryFile::checkDescriptor(uint64_t address) {
   trainc_descriptor d = {};
-  if (!readAt(address, &d,
-              sizeof(d.magic) + sizeof(d.abi_version) + sizeof(d.size)))
+  if (!readAt(address, &d, sizeof(d.magic) + sizeof(d.abi_version)))
     return isDamaged();
   return checkAbi(path, d);
 }

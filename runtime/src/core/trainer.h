@@ -68,7 +68,7 @@ struct BoundCommand {
   bool sumsLater;    // their partial products are added with the next ones
 };
 
-/// FILL and COPY are cut into tiles of this size.
+/// COPY is cut into tiles of this size.
 constexpr uint64_t moveBytes = 256 << 10;
 
 /// One use of a base address.

@@ -58,8 +58,7 @@ static int64_t tilesOf(int64_t size, int64_t tile) {
 int64_t trainc::gemmTileCount(const trainc_gemm_detail &d) {
   int64_t count = tilesOf(d.m, d.tile_m);
   if (__builtin_mul_overflow(count, tilesOf(d.n, d.tile_n), &count) ||
-      __builtin_mul_overflow(count, d.batch[0], &count) ||
-      __builtin_mul_overflow(count, d.batch[1], &count))
+      __builtin_mul_overflow(count, d.batch, &count))
     return INT64_MAX;
   return count;
 }
@@ -141,7 +140,7 @@ static int64_t beginOf(int64_t size, int64_t tiles, int64_t index) {
 /// Cuts a product of our own for `threads`.
 static void cutOwn(GemmPlan &plan, unsigned threads, double macs) {
   const trainc_gemm_detail &d = plan.detail;
-  int64_t batch = d.batch[0] * d.batch[1];
+  int64_t batch = d.batch;
   constexpr int64_t least = 64; // rows or columns of the smallest tile
   int64_t units = unitsOfShare * int64_t(threads);
   if (batch == 1 && threads > 1) {
@@ -170,7 +169,7 @@ static int64_t splitOf(const trainc_gemm_detail &d) {
   constexpr int64_t largest = 1 << 16, shortest = 128, step = 32;
   bool small = d.m * d.n <= largest && 2 * d.m * d.n <= d.k * (d.m + d.n);
   if (!small || d.k < shortest || !d.transpose_a || d.transpose_b ||
-      d.has_bias || d.has_aux || d.epilogue || d.batch[0] * d.batch[1] != 1 ||
+      d.has_bias || d.has_aux || d.epilogue || d.batch != 1 ||
       d.c_type != TRAINC_F32)
     return 0;
   return tilesOf(tilesOf(d.k, 2), step) * step;
@@ -234,7 +233,7 @@ const char *trainc::refuseProduct(const trainc_gemm_detail &d) {
     return "it has an unknown epilogue";
   if (!d.epilogue)
     return d.has_aux ? "it has an auxiliary matrix and no epilogue" : nullptr;
-  if (d.accumulate || d.batch[0] != 1 || d.batch[1] != 1)
+  if (d.accumulate || d.batch != 1)
     return "it has an epilogue, and is a batch or accumulates";
   if (d.c_type == TRAINC_F64)
     return "it has an epilogue in f64";
@@ -264,7 +263,7 @@ static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
       d.provider != TRAINC_PROVIDER_FMA)
     return fail(TRAINC_UNSUPPORTED, "GEMM provider %u is not known",
                 d.provider);
-  int64_t batch = d.batch[0] * d.batch[1];
+  int64_t batch = d.batch;
   bool floats = d.a_type == TRAINC_F32 && d.b_type == TRAINC_F32 &&
                 d.c_type == TRAINC_F32;
   bool brain = d.a_type == TRAINC_BF16 && d.b_type == TRAINC_BF16 &&
@@ -348,8 +347,8 @@ void trainc::destroyGemmPlan(GemmPlan *plan) {
 uint64_t trainc::gemmScratch(const GemmPlan *plan) { return plan->scratch; }
 
 int64_t trainc::gemmTileCount(const GemmPlan *plan) {
-  return plan->tilesM * plan->tilesN * plan->detail.batch[0] *
-         plan->detail.batch[1] * (plan->split ? 2 : 1);
+  return plan->tilesM * plan->tilesN * plan->detail.batch *
+         (plan->split ? 2 : 1);
 }
 
 uint64_t trainc::gemmPartialBytes(const GemmPlan *plan) {
@@ -601,7 +600,6 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   int64_t tileN = index % plan->tilesN;
   int64_t tileM = index / plan->tilesN % plan->tilesM;
   int64_t batch = index / plan->tilesN / plan->tilesM;
-  int64_t batch0 = batch / d.batch[1], batch1 = batch % d.batch[1];
   int64_t i = tileM * plan->tileM, j = tileN * plan->tileN;
   int64_t endM = least(i + plan->tileM, d.m),
           endN = least(j + plan->tileN, d.n);
@@ -613,13 +611,11 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
     j = beginOf(d.n, plan->tilesN, tileN);
     endN = beginOf(d.n, plan->tilesN, tileN + 1);
   }
-  auto at = [&](int operand, const int64_t stride[2], int64_t element,
-                uint32_t dtype) {
-    element += batch0 * stride[0] + batch1 * stride[1];
+  auto at = [&](int operand, int64_t stride, int64_t element, uint32_t dtype) {
+    element += batch * stride;
     return static_cast<char *>(args[operand]) +
            element * static_cast<int64_t>(trainc_dtype_size(dtype));
   };
-  const int64_t none[2] = {0, 0};
   Tile tile;
   tile.m = endM - i;
   tile.n = endN - j;
@@ -639,7 +635,7 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
     tile.ldc = d.n;
     tile.accumulate = false;
   }
-  tile.bias = d.has_bias ? at(3, none, j, d.c_type) : nullptr;
+  tile.bias = d.has_bias ? at(3, 0, j, d.c_type) : nullptr;
   tile.aux = d.has_aux
                  ? at(d.has_bias ? 4 : 3, d.stride_c, i * d.ldc + j, d.c_type)
                  : nullptr;

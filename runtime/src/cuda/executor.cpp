@@ -240,8 +240,6 @@ trainc_status trainc::cuda::allocateSlot(Executor &executor, uint64_t bytes,
 
 static trainc_status fillArena(Executor &executor, const trainc_arena &arena,
                                CUdeviceptr address) {
-  if (arena.role == TRAINC_ROLE_CONSTANT)
-    return upload(*executor.device, address, arena.data, arena.bytes);
   if (arena.role == TRAINC_ROLE_WORKSPACE || !address)
     return TRAINC_OK;
   Current current(*executor.device);

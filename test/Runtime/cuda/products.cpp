@@ -28,33 +28,21 @@ static trainc_fake_cublaslt_counts libraryCounts() {
   return result;
 }
 
-/// A batch that is one of equal distances is one product; others are as few as can be.
-static void testRounds(Bench &bench) {
-  auto rounds = [&](trainc_gemm_detail g) {
+/// A batch is one product, and none where there is nothing to compute.
+static void testCounts(Bench &bench) {
+  auto products = [&](trainc_gemm_detail g) {
     uint64_t before = libraryCounts().products;
     bench.check(g);
     return libraryCounts().products - before;
   };
   trainc_gemm_detail g = dense(TRAINC_F32, TRAINC_F32, 4, 4, 4);
-  CHECK(rounds(g) == 1);
-  g.batch[0] = 2;
-  g.batch[1] = 5;
-  for (int64_t *stride : {g.stride_a, g.stride_b, g.stride_c}) {
-    stride[0] = 80;
-    stride[1] = 16;
-  }
-  CHECK(rounds(g) == 1);
-  g.stride_a[0] = 96;
-  CHECK(rounds(g) == 2);
-  swap(g.batch[0], g.batch[1]);
-  for (int64_t *stride : {g.stride_a, g.stride_b, g.stride_c})
-    swap(stride[0], stride[1]);
-  CHECK(rounds(g) == 2);
-  // Nothing to compute.
-  trainc_gemm_detail none = dense(TRAINC_F32, TRAINC_F32, 0, 4, 4);
-  CHECK(rounds(none) == 0);
-  none = dense(TRAINC_F32, TRAINC_F32, 4, 4, 4);
-  none.batch[1] = 0;
+  CHECK(products(g) == 1);
+  g.batch = 10;
+  g.stride_a = g.stride_b = g.stride_c = 16;
+  CHECK(products(g) == 1);
+  CHECK(products(dense(TRAINC_F32, TRAINC_F32, 0, 4, 4)) == 0);
+  trainc_gemm_detail none = dense(TRAINC_F32, TRAINC_F32, 4, 4, 4);
+  none.batch = 0;
   const Product *product = bench.plan(none);
   uint64_t before = libraryCounts().products;
   const CUdeviceptr nowhere[3] = {};
@@ -95,15 +83,11 @@ static void testAlignment(Bench &bench) {
   for (Types types : allTypes) {
     trainc_gemm_detail g = dense(types.from, types.to, 8, 8, 8);
     g.has_bias = 1;
-    // Rounds at odd places, too.
-    g.batch[0] = 2;
-    g.batch[1] = 3;
-    g.stride_a[0] = 201;
-    g.stride_a[1] = 65;
-    g.stride_b[0] = 203;
-    g.stride_b[1] = 67;
-    g.stride_c[0] = 205;
-    g.stride_c[1] = 67;
+    // Matrices of a batch at odd places, too.
+    g.batch = 3;
+    g.stride_a = 65;
+    g.stride_b = 67;
+    g.stride_c = 67;
     bench.check(g);
     auto size = static_cast<uint32_t>(trainc_dtype_size(types.from));
     Operands odd(*bench.device, g, 1);
@@ -201,8 +185,8 @@ static void testRefusals(Bench &bench) {
   // CHECK: : it has an unknown provider
   plan(g);
   g = plain;
-  g.batch[0] = 2;
-  // CHECK: , batch 2x1, {{.*}}: results of its batch overlap
+  g.batch = 2;
+  // CHECK: , batch 2, {{.*}}: results of its batch overlap
   plan(g);
   g = plain;
   g.epilogue = 3;
@@ -367,7 +351,7 @@ int main(int argc, char **argv) {
     testShapes(bench);
     testBatches(bench);
     testEpilogues(bench);
-    testRounds(bench);
+    testCounts(bench);
     testPlans(bench);
     testAlignment(bench);
     testOrder(bench);

@@ -180,7 +180,7 @@ static void testChain(Tables &tables) {
 // SMALL-NEXT: {{^ *}}4096  optimizer states: states
 // SMALL-NEXT: {{^ *}}4096  scalars: scalars
 // SMALL-NEXT: {{^ *}}4096  activations and workspace: workspace
-// SMALL-NEXT: {{^ *}}4096  constants: constants
+// SMALL-NEXT: {{^ *}}4096  buffers: buffers
 // SMALL-NEXT: {{^ *}}8  scratch of running tiles
 // SMALL-NEXT: left: 0 allocations, 0 contexts
 // SMALL-NEXT: TRAINC_OUT_OF_MEMORY, artifact 'twice' needs 32768 bytes; memory_limit is 32767; trainc --memory-limit makes artifacts that need less

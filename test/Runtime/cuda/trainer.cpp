@@ -269,13 +269,13 @@ static void testObserver(trainc_artifact *artifact) {
                            &s.last, 4));
     CHECK(trainc_operand_read(s.trainer->t, event->entry, event->command, last,
                               at, &s.last, 5) == TRAINC_INVALID_ARGUMENT);
-    CHECK(strcmp(event->command->label, "FILL") != 0 || s.last == 0);
+    CHECK(strcmp(event->command->label, "COPY") != 0 || s.last == s.trainer->x[N - 1]);
     return 0;
   };
   OK(trainc_set_observer(gpu.t, observe, &seen));
   for (unsigned i = 0; i < WINDOW; ++i)
     gpu.stepAway(i), cpu.stepAway(i);
-  CHECK(seen.text == "FILL K_ERROR K_FIRST K_LOSS K_ERROR K_NEXT K_LOSS "
+  CHECK(seen.text == "COPY K_ERROR K_FIRST K_LOSS K_ERROR K_NEXT K_LOSS "
                      "K_ERROR K_NEXT K_LOSS K_ERROR K_NEXT K_LOSS K_NORM "
                      "K_UPDATE ");
   OK(trainc_set_observer(gpu.t, nullptr, nullptr));

@@ -13,7 +13,6 @@ inline constexpr llvm::StringLiteral kGradientArena = "arena.grad";
 inline constexpr llvm::StringLiteral kMergedArena = "arena.merged";
 inline constexpr llvm::StringLiteral kBufferArena = "arena.buffer";
 inline constexpr llvm::StringLiteral kScalarArena = "arena.scalars";
-inline constexpr llvm::StringLiteral kConstantArena = "arena.constants";
 
 /// What the arena of an optimizer's state holds.
 std::string stateRole(llvm::StringRef state);
