@@ -4,6 +4,7 @@ import os
 import time
 from statistics import geometric_mean, mean, median
 
+import audit
 import results as tables
 from common import BUILD, ENVIRONMENT, ROOT, Failed, last_line, run
 from rows import Outcome, judge, judge_ratios, worst
@@ -190,6 +191,30 @@ def step_of(model, by):
     return [PYTHON, "-W", "ignore", os.path.join(ROOT, "bench", "model_step.py"), model, by]
 
 
+def for_each_model(name, measure):
+    """[measure(model) of each]; those that a run of this code had when it was cut off are not measured again."""
+    path = os.path.join(BUILD, "bench", f"{name}.json")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    found = dict(code=tables.code(), models={})
+    if os.path.exists(path):
+        with open(path) as f:
+            saved = json.load(f)
+        if saved["code"] == found["code"]:
+            found = saved
+    for model in TRANSFORMERS + OTHERS:
+        if model in found["models"]:
+            for side in found["models"][model]["sides"]:
+                audit.note(*side)
+            continue
+        before = audit.sides()
+        result = measure(model)
+        found["models"][model] = dict(result=result, sides=[side for side in audit.sides() if side not in before])
+        with open(path, "w") as f:
+            json.dump(found, f)
+    os.remove(path)
+    return [(model, kept["result"]) for model, kept in found["models"].items()]
+
+
 def timed(model, folder):
     """({peer: [its time / ours of each round]}, milliseconds of ours, how far the limit moved, {program: why it failed})."""
     failed = {}
@@ -208,8 +233,7 @@ def timed(model, folder):
 def speed(folder):
     """Each model's ratio is to its best peer; the mean over transformers is judged, and that none is slower than a peer."""
     notes, statuses, reached, moved = [], [], [], 1.0
-    for model in TRANSFORMERS + OTHERS:
-        ratios, ours, drift, failed = timed(model, folder)
+    for model, (ratios, ours, drift, failed) in for_each_model("speed", lambda model: timed(model, folder)):
         best = min(ratios, key=lambda peer: median(ratios[peer]))
         notes.append(f"{model} {ours:.0f} ms, {median(ratios[best]):.2f}x {best} (limit moved {drift:.2f}x)"
                      + "".join(f", {peer} failed: {why}" for peer, why in failed.items()))
@@ -225,10 +249,12 @@ def speed(folder):
 
 def memory(folder):
     """Peak over the steps, less 16 bytes a parameter: the master, its gradient and two moments."""
+    def peaks(model):
+        return [json.loads(run([*step_of(model, by), "--memory"], env=ENVIRONMENT, timeout=1800).stdout.splitlines()[-1])
+                for by in ("trainc", "eager")]
+
     notes, ratios, above = [], [], []
-    for model in TRANSFORMERS + OTHERS:
-        ours, theirs = (json.loads(run([*step_of(model, by), "--memory"], env=ENVIRONMENT, timeout=1800).stdout.splitlines()[-1])
-                        for by in ("trainc", "eager"))
+    for model, (ours, theirs) in for_each_model("memory", peaks):
         rest = [peak["peak_mb"] - 16 * peak["parameters"] / 2**20 for peak in (ours, theirs)]
         notes.append(f"{model} {ours['peak_mb']:.0f} of {theirs['peak_mb']:.0f} MB, beyond 16 bytes a parameter"
                      f" {rest[0]:.0f} of {rest[1]:.0f}")
