@@ -2,7 +2,7 @@
 """Exports, compiles and trains models of the corpus as models/reference.py does, and says how far they are from PyTorch.
 
 usage: agreement.py [--json FILE] [NAME ...]
-       agreement.py --held-out HASH [--count N] [--json FILE]
+       agreement.py --held-out HASH [--count N] [--json FILE] [NAME ...]
        agreement.py --bf16 [--json FILE] [NAME ...]
 
 A model agrees, is refused (at export, with a reason), fails later (when compiled, loaded or run), or is wrong. It agrees if of
@@ -224,7 +224,7 @@ def main():
         with open(a.json) as f:
             results = json.load(f)
     if a.held_out:
-        todo = held_out(a.held_out, a.count)
+        todo = {name: measured for name, measured in held_out(a.held_out, a.count).items() if not a.names or name in a.names}
     elif a.bf16:
         todo = {name: lambda n=name: measure_bf16(n) for name in a.names or BF16}
     else:

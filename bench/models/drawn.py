@@ -45,6 +45,13 @@ class _Program(torch.fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
 
+def _changes_something(node: torch.fx.Node) -> bool:
+    """Whether a node is more than its result: a draw that nothing uses is not, and takes no site."""
+    if node.op != "call_function":
+        return node.op in ("placeholder", "output")
+    return not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable
+
+
 def _is_still(target: Any, args: tuple, kwargs: dict) -> bool:
     """Whether what may draw does not, with these arguments."""
     schema = dict(zip((a.name for a in target._schema.arguments), args)) | kwargs
@@ -146,6 +153,7 @@ def trained(example: Example) -> Training:
     batch = example.batch
     args, kwargs = ((), batch) if isinstance(batch, dict) else (batch, {})
     graph = torch.export.export(_Whole(example), args, kwargs, strict=False).module()
+    graph.graph.eliminate_dead_code(_changes_something)
     own = dict(example.model.named_parameters())
     if any(p is not own.get(name.removeprefix("model.")) for name, p in graph.named_parameters()):
         raise AssertionError("the captured program has parameters of its own")

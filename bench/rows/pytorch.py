@@ -86,15 +86,37 @@ def bf16(folder):
                  f" PyTorch's: {'; '.join(notes)}")
 
 
+DRAWS = os.path.join(tables.FOLDER, "held-out.json")  # by commit, the first result of each draw; it is never changed
+
+
 def held_out(folder):
-    """Drawn by the commit's hash: the first result stands; later draws are commits of their own."""
-    results = agreement_results(os.path.join(folder, "held-out.json"), "--held-out", tables.git("rev-parse", "HEAD"))
-    agree, wrong, late = named(results, *AGREES), named(results, "wrong"), named(results, "fails later")
+    """Drawn by the commit's hash: its first result stands. Earlier draws are printed, with what their defects give by now."""
+    commit = tables.git("rev-parse", "HEAD")
+    with open(DRAWS) as f:
+        draws = json.load(f)
+    if commit not in draws:
+        draws[commit] = agreement_results(os.path.join(folder, "held-out.json"), "--held-out", commit)
+        with open(DRAWS, "w") as f:
+            json.dump(draws, f, indent=1)
+            f.write("\n")
+    notes = []
+    for drawn_by, results in draws.items():
+        note = f"draw of {drawn_by[:12]}: {drawn(results)}"
+        defects = named(results, "wrong", "fails later")
+        if defects and drawn_by != commit:
+            again = agreement_results(os.path.join(folder, f"{drawn_by}.json"), "--held-out", drawn_by, *defects)
+            note += "; by now: " + ", ".join(f"{name} {result['status']}" for name, result in again.items())
+        notes.append(note)
+    results = draws[commit]
+    agree, defects = named(results, *AGREES), named(results, "wrong", "fails later")
+    return judge(len(results) == 30 and len(agree) >= 24 and not defects, "; ".join(reversed(notes)))
+
+
+def drawn(results):
     refused = {name: r["reason"].splitlines()[1].split()[0] if "\n" in r["reason"] else r["reason"][:60]
                for name, r in results.items() if r["status"] == "refused"}
-    return judge(len(results) == 30 and len(agree) >= 24 and not wrong and not late, "; ".join([
-        f"{len(agree)} of {len(results)} agree; refused: {', '.join(f'{n} ({why})' for n, why in refused.items()) or 'none'}",
-        f"wrong: {', '.join(wrong) or 'none'}", f"fail later: {', '.join(late) or 'none'}"]))
+    return "; ".join([f"{len(named(results, *AGREES))} of {len(results)} agree", f"refused: {', '.join(f'{n} ({why})' for n, why in refused.items()) or 'none'}",
+                      f"wrong: {', '.join(named(results, 'wrong')) or 'none'}", f"fail later: {', '.join(named(results, 'fails later')) or 'none'}"])
 
 
 def real_training(folder):
@@ -192,14 +214,13 @@ def step_of(model, by):
 
 
 def for_each_model(name, measure):
-    """[measure(model) of each]; those that a run of this code had when it was cut off are not measured again."""
-    path = os.path.join(BUILD, "bench", f"{name}.json")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    found = dict(code=tables.code(), models={})
+    """[(model, measure(model))]; those that a run of this code had on this CPU family when it was cut off are not measured again."""
+    path = os.path.join(tables.FOLDER, "rows", f"torch-{name}.json")
+    found = dict(code=tables.code(), family=tables.family(), models={})
     if os.path.exists(path):
         with open(path) as f:
             saved = json.load(f)
-        if saved["code"] == found["code"]:
+        if all(saved[fact] == found[fact] for fact in ("code", "family")):
             found = saved
     for model in TRANSFORMERS + OTHERS:
         if model in found["models"]:
