@@ -83,7 +83,8 @@ def distances(name, found, expected):
     losses, norms, state = found
     errors = reference.state_errors(name, state, expected)
     worst = max(errors, key=errors.get)
-    return reference.farthest(losses, expected["f64"]["losses"]), reference.farthest(norms, expected["f64"]["norms"]), errors[worst], worst
+    loss, norm = (reference.farthest(found, expected["f64"][kind], ROUNDING_F64) for found, kind in ((losses, "losses"), (norms, "norms")))
+    return loss, norm, errors[worst], worst
 
 
 def with_draws(entry):

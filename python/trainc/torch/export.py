@@ -27,7 +27,10 @@ from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
 
 TESTED = (2, 15), (2, 15)  # the oldest and the newest version of torch
 NO_CONSTANT = object()
-NO_GRADIENT = {torch.ops.aten.detach.default}
+# What takes a tensor, and has no gradient to it: PyTorch leaves the gradient at None, so that no optimizer updates or decays it.
+NO_GRADIENT = {overload for name in ("detach", "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like",
+                                     "randn_like", "zeros_like") for packet in [getattr(torch.ops.aten, name)]
+               for overload in (getattr(packet, kind) for kind in packet.overloads())}
 SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
 
 
