@@ -2,7 +2,7 @@
 """Exports, compiles and trains models of the corpus as models/reference.py does, and says how far they are from PyTorch.
 
 usage: agreement.py [--json FILE] [NAME ...]
-       agreement.py --held-out HASH [--count N] [--json FILE]
+       agreement.py --held-out HASH [--count N] [--json FILE] [NAME ...]
        agreement.py --bf16 [--json FILE] [NAME ...]
 
 A model agrees, is refused (at export, with a reason), fails later (when compiled, loaded or run), or is wrong. It agrees if of
@@ -83,7 +83,8 @@ def distances(name, found, expected):
     losses, norms, state = found
     errors = reference.state_errors(name, state, expected)
     worst = max(errors, key=errors.get)
-    return reference.farthest(losses, expected["f64"]["losses"]), reference.farthest(norms, expected["f64"]["norms"]), errors[worst], worst
+    loss, norm = (reference.farthest(found, expected["f64"][kind], ROUNDING_F64) for found, kind in ((losses, "losses"), (norms, "norms")))
+    return loss, norm, errors[worst], worst
 
 
 def with_draws(entry):
@@ -224,7 +225,7 @@ def main():
         with open(a.json) as f:
             results = json.load(f)
     if a.held_out:
-        todo = held_out(a.held_out, a.count)
+        todo = {name: measured for name, measured in held_out(a.held_out, a.count).items() if not a.names or name in a.names}
     elif a.bf16:
         todo = {name: lambda n=name: measure_bf16(n) for name in a.names or BF16}
     else:

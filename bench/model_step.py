@@ -19,6 +19,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [os.path.join(ROOT, folder) for folder in ("python", "bench", os.path.join("bench", "peers"))]
 
 import measure  # noqa: E402
+from common import BUILD  # noqa: E402
+
+os.environ["TRAINC_BUILD"] = BUILD
 
 LEARNING_RATE, STEPS = 1e-4, 3
 MODES = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}

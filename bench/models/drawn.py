@@ -1,6 +1,7 @@
 """Training by PyTorch with the draws that trainc defines: the reference of models that drop out or add noise."""
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,29 @@ class _Program(torch.fx.Interpreter):
         if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) and not _is_still(target, args, kwargs):
             raise NotImplementedError(f"{target} draws by itself")
         return super().call_function(target, args, kwargs)
+
+
+def _remove_unused(graph: torch.fx.Graph) -> None:
+    """Removes what no output or parameter depends on: a draw that nothing uses takes no site."""
+    roots: dict[torch.fx.Node, torch.fx.Node] = {}  # whose memory a result is in, of views and what works in place
+
+    def schema(node: torch.fx.Node) -> Any:
+        return node.target._schema if isinstance(node.target, torch._ops.OpOverload) else None
+
+    for node in graph.nodes:
+        known = schema(node) if node.op == "call_function" else None
+        aliases = known and any(r.alias_info for r in known.returns) and node.args and isinstance(node.args[0], torch.fx.Node)
+        roots[node] = roots[node.args[0]] if aliases else node
+    used = set()
+    for node in reversed(graph.nodes):
+        known = schema(node) if node.op == "call_function" else None
+        root = roots[node]
+        pure = known and not known.is_mutable or node.target is operator.getitem
+        if node in used or not pure and (not known or root in used or root.op != "call_function"):
+            used |= {node, root, *node.all_input_nodes, *(roots[n] for n in node.all_input_nodes)}
+    for node in reversed(graph.nodes):
+        if node not in used and node.op == "call_function" and not node.users:
+            graph.erase_node(node)
 
 
 def _is_still(target: Any, args: tuple, kwargs: dict) -> bool:
@@ -146,6 +170,7 @@ def trained(example: Example) -> Training:
     batch = example.batch
     args, kwargs = ((), batch) if isinstance(batch, dict) else (batch, {})
     graph = torch.export.export(_Whole(example), args, kwargs, strict=False).module()
+    _remove_unused(graph.graph)
     own = dict(example.model.named_parameters())
     if any(p is not own.get(name.removeprefix("model.")) for name, p in graph.named_parameters()):
         raise AssertionError("the captured program has parameters of its own")

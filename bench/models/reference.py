@@ -162,9 +162,11 @@ def described(name: str, wide: Training) -> dict:
     }
 
 
-def farthest(found: list[float], expected: list[float]) -> float:
-    """The largest relative difference."""
-    return max(abs(f - e) / max(abs(e), 1e-300) for f, e in zip(found, expected, strict=True))
+def farthest(found: list[float], expected: list[float], rounding: float = 0.0) -> float:
+    """The largest relative difference. One below `rounding` times the largest value is none: where a loss has become 1e-9 of
+    what it was, its terms, of the size that they had, are rounded by as much."""
+    least = rounding * max(map(abs, expected))
+    return max(abs(f - e) / max(abs(e), 1e-300) if not abs(f - e) <= least else 0.0 for f, e in zip(found, expected, strict=True))
 
 
 def versions() -> dict[str, str]:

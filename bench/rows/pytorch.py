@@ -4,6 +4,7 @@ import os
 import time
 from statistics import geometric_mean, mean, median
 
+import audit
 import results as tables
 from common import BUILD, ENVIRONMENT, ROOT, Failed, last_line, run
 from rows import Outcome, judge, judge_ratios, worst
@@ -85,15 +86,37 @@ def bf16(folder):
                  f" PyTorch's: {'; '.join(notes)}")
 
 
+DRAWS = os.path.join(tables.FOLDER, "held-out.json")  # by commit, the first result of each draw; it is never changed
+
+
 def held_out(folder):
-    """Drawn by the commit's hash: the first result stands; later draws are commits of their own."""
-    results = agreement_results(os.path.join(folder, "held-out.json"), "--held-out", tables.git("rev-parse", "HEAD"))
-    agree, wrong, late = named(results, *AGREES), named(results, "wrong"), named(results, "fails later")
+    """Drawn by the commit's hash: its first result stands. Earlier draws are printed, with what their defects give by now."""
+    commit = tables.git("rev-parse", "HEAD")
+    with open(DRAWS) as f:
+        draws = json.load(f)
+    if commit not in draws:
+        draws[commit] = agreement_results(os.path.join(folder, "held-out.json"), "--held-out", commit)
+        with open(DRAWS, "w") as f:
+            json.dump(draws, f, indent=1)
+            f.write("\n")
+    notes = []
+    for drawn_by, results in draws.items():
+        note = f"draw of {drawn_by[:12]}: {drawn(results)}"
+        defects = named(results, "wrong", "fails later")
+        if defects and drawn_by != commit:
+            again = agreement_results(os.path.join(folder, f"{drawn_by}.json"), "--held-out", drawn_by, *defects)
+            note += "; by now: " + ", ".join(f"{name} {result['status']}" for name, result in again.items())
+        notes.append(note)
+    results = draws[commit]
+    agree, defects = named(results, *AGREES), named(results, "wrong", "fails later")
+    return judge(len(results) == 30 and len(agree) >= 24 and not defects, "; ".join(reversed(notes)))
+
+
+def drawn(results):
     refused = {name: r["reason"].splitlines()[1].split()[0] if "\n" in r["reason"] else r["reason"][:60]
                for name, r in results.items() if r["status"] == "refused"}
-    return judge(len(results) == 30 and len(agree) >= 24 and not wrong and not late, "; ".join([
-        f"{len(agree)} of {len(results)} agree; refused: {', '.join(f'{n} ({why})' for n, why in refused.items()) or 'none'}",
-        f"wrong: {', '.join(wrong) or 'none'}", f"fail later: {', '.join(late) or 'none'}"]))
+    return "; ".join([f"{len(named(results, *AGREES))} of {len(results)} agree", f"refused: {', '.join(f'{n} ({why})' for n, why in refused.items()) or 'none'}",
+                      f"wrong: {', '.join(named(results, 'wrong')) or 'none'}", f"fail later: {', '.join(named(results, 'fails later')) or 'none'}"])
 
 
 def real_training(folder):
@@ -190,6 +213,29 @@ def step_of(model, by):
     return [PYTHON, "-W", "ignore", os.path.join(ROOT, "bench", "model_step.py"), model, by]
 
 
+def for_each_model(name, measure):
+    """[(model, measure(model))]; those that a run of this code had on this CPU family when it was cut off are not measured again."""
+    path = os.path.join(tables.FOLDER, "rows", f"torch-{name}.json")
+    found = dict(code=tables.code(), family=tables.family(), models={})
+    if os.path.exists(path):
+        with open(path) as f:
+            saved = json.load(f)
+        if all(saved[fact] == found[fact] for fact in ("code", "family")):
+            found = saved
+    for model in TRANSFORMERS + OTHERS:
+        if model in found["models"]:
+            for side in found["models"][model]["sides"]:
+                audit.note(*side)
+            continue
+        before = audit.sides()
+        result = measure(model)
+        found["models"][model] = dict(result=result, sides=[side for side in audit.sides() if side not in before])
+        with open(path, "w") as f:
+            json.dump(found, f)
+    os.remove(path)
+    return [(model, kept["result"]) for model, kept in found["models"].items()]
+
+
 def timed(model, folder):
     """({peer: [its time / ours of each round]}, milliseconds of ours, how far the limit moved, {program: why it failed})."""
     failed = {}
@@ -208,8 +254,7 @@ def timed(model, folder):
 def speed(folder):
     """Each model's ratio is to its best peer; the mean over transformers is judged, and that none is slower than a peer."""
     notes, statuses, reached, moved = [], [], [], 1.0
-    for model in TRANSFORMERS + OTHERS:
-        ratios, ours, drift, failed = timed(model, folder)
+    for model, (ratios, ours, drift, failed) in for_each_model("speed", lambda model: timed(model, folder)):
         best = min(ratios, key=lambda peer: median(ratios[peer]))
         notes.append(f"{model} {ours:.0f} ms, {median(ratios[best]):.2f}x {best} (limit moved {drift:.2f}x)"
                      + "".join(f", {peer} failed: {why}" for peer, why in failed.items()))
@@ -225,10 +270,12 @@ def speed(folder):
 
 def memory(folder):
     """Peak over the steps, less 16 bytes a parameter: the master, its gradient and two moments."""
+    def peaks(model):
+        return [json.loads(run([*step_of(model, by), "--memory"], env=ENVIRONMENT, timeout=1800).stdout.splitlines()[-1])
+                for by in ("trainc", "eager")]
+
     notes, ratios, above = [], [], []
-    for model in TRANSFORMERS + OTHERS:
-        ours, theirs = (json.loads(run([*step_of(model, by), "--memory"], env=ENVIRONMENT, timeout=1800).stdout.splitlines()[-1])
-                        for by in ("trainc", "eager"))
+    for model, (ours, theirs) in for_each_model("memory", peaks):
         rest = [peak["peak_mb"] - 16 * peak["parameters"] / 2**20 for peak in (ours, theirs)]
         notes.append(f"{model} {ours['peak_mb']:.0f} of {theirs['peak_mb']:.0f} MB, beyond 16 bytes a parameter"
                      f" {rest[0]:.0f} of {rest[1]:.0f}")

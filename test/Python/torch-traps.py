@@ -54,15 +54,16 @@ def without_gradient():
     class Parts(nn.Module):
         def __init__(self):
             super().__init__()
-            self.used, self.unused = nn.Linear(4, 3), nn.Linear(4, 3)
+            self.used, self.unused, self.only_shaped = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 3)
             self.only_compared = nn.Parameter(torch.randn(3))
 
         def forward(self, x):
-            y = self.used(x)
+            y = self.used(x) + torch.zeros_like(self.only_shaped(x)) + self.only_shaped(x).new_ones(3)
             return torch.where(self.only_compared > 0, y, 2 * y).square().mean()
 
     exported = agree(Parts(), (torch.randn(5, 4),))
-    assert exported.frozen == ["only_compared"] and exported.unused == ["unused.weight", "unused.bias"]
+    assert set(exported.frozen) == {"only_compared", "only_shaped.weight", "only_shaped.bias"}, exported.frozen
+    assert exported.unused == ["unused.weight", "unused.bias"]
     model = Parts()
     model.used.bias.requires_grad_(False)
     assert "used.bias" in agree(model, (torch.randn(5, 4),)).frozen

@@ -27,7 +27,10 @@ from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
 
 TESTED = (2, 15), (2, 15)  # the oldest and the newest version of torch
 NO_CONSTANT = object()
-NO_GRADIENT = {torch.ops.aten.detach.default}
+# What takes a tensor, and has no gradient to it: PyTorch leaves the gradient at None, so that no optimizer updates or decays it.
+NO_GRADIENT = {overload for name in ("detach", "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like",
+                                     "randn_like", "zeros_like") for packet in [getattr(torch.ops.aten, name)]
+               for overload in (getattr(packet, kind) for kind in packet.overloads())}
 SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
 
 
@@ -259,8 +262,9 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         step's updates.
     clip_grad_norm, clip_grad_value: as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ before each update.
     accumulate: micro-batches per update; losses are averaged.
-    precision: "bf16" computes products, attention and convolutions in bf16, as docs/Language.md says; "autocast" casts as
-        torch.autocast("cpu", torch.bfloat16) around the loss; None as the model is, with the autocast regions that it has.
+    precision: "bf16" computes products, attention and convolutions in bf16, sums and embeddings in f32, and what else there is in
+        the type of what it reads; "autocast" casts as torch.autocast("cpu", torch.bfloat16) around the loss; None as the model is,
+        with the autocast regions that it has.
     frozen: "int8" stores the weights of linear layers that require no gradient in 8 bits: row o is scale[o] = max |w[o]| / 127 times
         w[o] / scale[o], rounded half to even. Products widen them one layer at a time. In the step they are NAME.int8 and
         NAME.scale.
@@ -404,7 +408,8 @@ def _clauses(norm: float | None, value: float | None, accumulate: int, precision
     clauses += f" accumulate({accumulate})" if accumulate != 1 else ""
     if precision not in (None, "bf16", "autocast"):
         raise UnsupportedError(f"precision {precision!r}: expected None, 'bf16' or 'autocast'")
-    return clauses + (" precision(compute = bf16)" if precision == "bf16" else "")
+    # Sums of two activations stay in f32, as where PyTorch promotes them: a residual stream in bf16 loses what layers add to it.
+    return clauses + (' precision(compute = bf16, keep_f32 = ["nn.add", "nn.embedding"])' if precision == "bf16" else "")
 
 
 def _ports(inputs: Mapping[str, Type], ranks: Ranks) -> str:
