@@ -128,6 +128,10 @@ struct CommandLine {
                                  cl::cat(category)};
 
   llvm::LogicalResult toOptions(CompileOptions &options) const;
+  llvm::LogicalResult setForm(CompileOptions &options) const;
+  llvm::LogicalResult setPipeline(PipelineOptions &pipeline) const;
+  llvm::LogicalResult setWork(CompileOptions &options) const;
+  llvm::LogicalResult setOutput(CompileOptions &options) const;
   llvm::LogicalResult setTargets(CompileOptions &options) const;
   llvm::LogicalResult setMemoryLimit(CompileOptions &options) const;
   llvm::LogicalResult setReports(CompileOptions &options, Form form) const;
@@ -246,10 +250,8 @@ llvm::LogicalResult CommandLine::setReports(CompileOptions &options,
   return llvm::success();
 }
 
-/// Checks what was given, alone and in combination.
-llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
-  if (input.empty())
-    return error("expects a module: trainc model.mlir (- is standard input)");
+/// Sets what is written, and the form after which to stop.
+llvm::LogicalResult CommandLine::setForm(CompileOptions &options) const {
   auto kind = llvm::StringSwitch<std::optional<Emit>>(emit)
                   .Case("so", Emit::SharedLibrary)
                   .Case("obj", Emit::Object)
@@ -268,39 +270,34 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   if (*form != Form::Target && *kind != Emit::MLIR && emit.getNumOccurrences())
     return error("--stop-after=" + stopAfter +
                  " writes the module: expects --emit=mlir, got --emit=" + emit);
-  if (optimize > 3)
-    return error("expects -O0, -O1, -O2 or -O3, got -O" +
-                 llvm::Twine(optimize));
+  options.emit = *form == Form::Target ? *kind : Emit::MLIR;
+  if (failed(setReports(options, *form)))
+    return llvm::failure();
+  bool stopsEarly =
+      options.memoryReport || options.estimate || options.emit == Emit::Header;
+  options.stopAfter = stopsEarly ? std::min(*form, Form::Commands) : *form;
+  options.dumpDirectory = dump;
+  return llvm::success();
+}
+
+/// Sets what decides which passes run, and how.
+llvm::LogicalResult CommandLine::setPipeline(PipelineOptions &pipeline) const {
   for (const std::string &pass : disabled) {
     if (!llvm::is_contained(disablablePasses(), pass))
       return error("unknown pass '" + pass +
                    "' in --disable-pass; --list-passes lists them");
-    options.pipeline.disabled.insert(pass);
+    pipeline.disabled.insert(pass);
   }
   for (llvm::StringRef axis : mesh) {
     auto [name, size] = axis.split('=');
     int64_t number;
     if (name.empty() || size.getAsInteger(10, number))
       return error("expects --mesh=axis=size,..., got '" + axis + "'");
-    options.pipeline.mesh.emplace_back(name, number);
+    pipeline.mesh.emplace_back(name, number);
   }
-  options.emit = *form == Form::Target ? *kind : Emit::MLIR;
-  options.stopAfter = *form;
-  if (failed(setReports(options, *form)))
-    return llvm::failure();
-  bool wantsReport = options.memoryReport || options.estimate;
-  if (wantsReport || options.emit == Emit::Header)
-    options.stopAfter = std::min(*form, Form::Commands);
-  options.dumpDirectory = dump;
-  // Artifacts for more are refused where the runtime is restricted (runtime.h).
-  const char *restricted = std::getenv("TRAINC_AVX2_ONLY");
-  options.cpu = cpu;
-  if (cpu == "native" && restricted && *restricted)
-    options.cpu = "x86-64-v3";
-  options.optimize = optimize;
-  options.pipeline.reference = reference;
-  options.pipeline.alignSize = alignSize;
-  options.pipeline.splitF32 = !noSplitF32;
+  pipeline.reference = reference;
+  pipeline.alignSize = alignSize;
+  pipeline.splitF32 = !noSplitF32;
   if (!llvm::is_contained({"none", "optimizer", "gradients", "parameters"},
                           shard))
     return error("expects --shard=none, optimizer, gradients or parameters, "
@@ -312,9 +309,23 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   if (bucketSize < 1)
     return error("expects a --bucket-size of at least 1, got " +
                  llvm::Twine(bucketSize));
-  options.pipeline.shard = shard;
-  options.pipeline.mergeBuffer = mergeBuffer;
-  options.pipeline.bucketSize = bucketSize;
+  pipeline.shard = shard;
+  pipeline.mergeBuffer = mergeBuffer;
+  pipeline.bucketSize = bucketSize;
+  return llvm::success();
+}
+
+/// Sets how the compiler works, and what it says of that.
+llvm::LogicalResult CommandLine::setWork(CompileOptions &options) const {
+  if (optimize > 3)
+    return error("expects -O0, -O1, -O2 or -O3, got -O" +
+                 llvm::Twine(optimize));
+  // Artifacts for more are refused where the runtime is restricted (runtime.h).
+  const char *restricted = std::getenv("TRAINC_AVX2_ONLY");
+  options.cpu = cpu;
+  if (cpu == "native" && restricted && *restricted)
+    options.cpu = "x86-64-v3";
+  options.optimize = optimize;
   options.cacheDirectory = cacheDirectory;
   options.cacheSize = cacheSize;
   if (cacheSize.getNumOccurrences() && cacheDirectory.empty())
@@ -325,16 +336,19 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
                  ", got " + llvm::Twine(threads));
   options.threads = threads;
   options.time = time;
-  if (remarks.getNumOccurrences()) {
-    options.remarks = remarks.empty() ? ".*" : std::string(remarks);
-    std::string message;
-    if (!llvm::Regex(options.remarks).isValid(message))
-      return error("expects a regular expression in --remarks, got '" +
-                   remarks + "': " + message);
-  }
+  if (!remarks.getNumOccurrences())
+    return llvm::success();
+  options.remarks = remarks.empty() ? ".*" : std::string(remarks);
+  std::string message;
+  if (!llvm::Regex(options.remarks).isValid(message))
+    return error("expects a regular expression in --remarks, got '" + remarks +
+                 "': " + message);
+  return llvm::success();
+}
 
-  if (failed(setMemoryLimit(options)) || failed(setTargets(options)))
-    return llvm::failure();
+/// Sets where the output goes: a name that fits what is written.
+llvm::LogicalResult CommandLine::setOutput(CompileOptions &options) const {
+  bool wantsReport = options.memoryReport || options.estimate;
   bool binary = !wantsReport && (options.emit == Emit::SharedLibrary ||
                                  options.emit == Emit::Object);
   options.output = output;
@@ -356,6 +370,17 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
     return error("cannot write a library or an object to '" + options.output +
                  "'" + (extension == ".h" ? ", where its header goes" : ""));
   return llvm::success();
+}
+
+/// Checks what was given, alone and in combination.
+llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
+  if (input.empty())
+    return error("expects a module: trainc model.mlir (- is standard input)");
+  if (failed(setForm(options)) || failed(setPipeline(options.pipeline)) ||
+      failed(setWork(options)) || failed(setMemoryLimit(options)) ||
+      failed(setTargets(options)))
+    return llvm::failure();
+  return setOutput(options);
 }
 
 int main(int argc, char **argv) {
