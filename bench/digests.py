@@ -18,8 +18,9 @@ import numpy as np
 
 import results
 from common import ROOT, compile_module
+from losses import state_digest
 from processors import of_type
-from trainc_ctypes import shape_of
+from run_artifacts import drawn
 
 sys.path.insert(0, os.path.join(ROOT, "test", "Integration", "Inputs"))
 
@@ -48,15 +49,6 @@ def cases():
                                [f"--mesh=data={ranks}", f"--shard={mode}"] if mode else [])
 
 
-def drawn(trainer, rng, ranks):
-    """Random rows for the inputs of the step, of all ranks."""
-    entry = trainer.descriptor.entries[trainer.entries["step"]]
-    for port in entry.inputs[:entry.num_inputs]:
-        first, *rest = shape_of(port)
-        shape = (first * ranks, *rest)
-        yield port.name.decode(), rng.standard_normal(shape).astype("f4") if port.dtype < 4 else rng.integers(0, 10, shape).astype("i4")
-
-
 def training(rank):
     digest, rng = hashlib.sha256(), np.random.default_rng(1)
     updates = 0
@@ -65,11 +57,7 @@ def training(rank):
         if result.closed:
             updates += 1
             digest.update(np.array([result.window_loss, result.grad_norm]).tobytes())
-    for (role, name, state), value in sorted(rank.tensors().items(), key=str):
-        if role in ("parameter", "state"):
-            digest.update(f"{role} {name} {state}".encode())
-            digest.update(np.ascontiguousarray(value).tobytes())
-    return digest.hexdigest()[:16], bool(np.isfinite(result.window_loss))
+    return state_digest(rank.trainer, digest)[:16], bool(np.isfinite(result.window_loss))
 
 
 def digest_of(model, options, element, ranks, flags, folder):

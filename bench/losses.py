@@ -36,9 +36,9 @@ def updates_of(library, values, data, count=CHECKED_STEPS, threads=0, finish=lam
         return rows, finish(trainer)
 
 
-def state_digest(trainer):
-    """Of all parameters and states, bit by bit."""
-    digest = hashlib.sha256()
+def state_digest(trainer, digest=None):
+    """Of all parameters and states, bit by bit, after what `digest` has."""
+    digest = digest or hashlib.sha256()
     for role, name, state in sorted(trainer.tensors, key=str):
         if role in ("parameter", "state"):
             digest.update(f"{role} {name} {state}".encode())

@@ -18,12 +18,12 @@ from common import RUNTIME_LIBRARY
 from trainc_ctypes import Error, Runtime, Trainer
 
 
-def drawn(trainer, rng):
-    """Random arrays for the inputs of the step."""
+def drawn(trainer, rng, ranks=1):
+    """Random arrays for the inputs of the step, with the rows of all ranks."""
     entry = trainer.descriptor.entries[trainer.entries["step"]]
     for i in range(entry.num_inputs):
         port = entry.inputs[i]
-        shape = [port.dims[d] for d in range(port.rank)]
+        shape = [port.dims[d] * (ranks if d == 0 else 1) for d in range(port.rank)]
         yield port.name.decode(), rng.standard_normal(shape) if port.dtype < 4 else rng.integers(0, 10, shape)
 
 

@@ -54,18 +54,18 @@ def _remove_unused(graph: torch.fx.Graph) -> None:
         return node.target._schema if isinstance(node.target, torch._ops.OpOverload) else None
 
     for node in graph.nodes:
-        known = schema(node) if node.op == "call_function" else None
+        known = schema(node)
         aliases = known and any(r.alias_info for r in known.returns) and node.args and isinstance(node.args[0], torch.fx.Node)
         roots[node] = roots[node.args[0]] if aliases else node
     used = set()
     for node in reversed(graph.nodes):
-        known = schema(node) if node.op == "call_function" else None
+        known = schema(node)
         root = roots[node]
         pure = known and not known.is_mutable or node.target is operator.getitem
         if node in used or not pure and (not known or root in used or root.op != "call_function"):
             used |= {node, root, *node.all_input_nodes, *(roots[n] for n in node.all_input_nodes)}
     for node in reversed(graph.nodes):
-        if node not in used and node.op == "call_function" and not node.users:
+        if node not in used and node.op == "call_function":
             graph.erase_node(node)
 
 

@@ -28,9 +28,8 @@ from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
 TESTED = (2, 15), (2, 15)  # the oldest and the newest version of torch
 NO_CONSTANT = object()
 # What takes a tensor, and has no gradient to it: PyTorch leaves the gradient at None, so that no optimizer updates or decays it.
-NO_GRADIENT = {overload for name in ("detach", "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like",
-                                     "randn_like", "zeros_like") for packet in [getattr(torch.ops.aten, name)]
-               for overload in (getattr(packet, kind) for kind in packet.overloads())}
+NO_GRADIENT = {getattr(torch.ops.aten, name) for name in ("detach", "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros",
+                                                          "ones_like", "rand_like", "randn_like", "zeros_like")}
 SAFETENSORS = {"f64": "F64", "f32": "F32", "bf16": "BF16", "f16": "F16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8", "i1": "BOOL"}
 
 
@@ -127,7 +126,8 @@ def _trained(program: torch.export.ExportedProgram) -> set[str]:
             value = node.meta.get("val")
             floating = not isinstance(value, torch.Tensor) or value.dtype.is_floating_point
             sources = [carrying[n] for n in node.all_input_nodes if n in carrying]
-            carrying[node] = set().union(*sources) if floating and node.target not in NO_GRADIENT else set()
+            ends = getattr(node.target, "overloadpacket", None) in NO_GRADIENT
+            carrying[node] = set().union(*sources) if floating and not ends else set()
         elif node.op == "output":
             return carrying.get(node.args[0][mutations(program).index(None)], set())
     return set()
