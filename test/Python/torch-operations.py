@@ -77,8 +77,11 @@ CASES = {
         (lambda x: x.clone().contiguous().detach() * x + x.float().double() + x.type_as(x), S),
         (lambda x: x + torch.zeros_like(x) + torch.ones_like(x) * 2 + torch.full_like(x, 3) + x.new_zeros(4) + x.new_ones(4) + x.new_full((4,), 2.0), S),
         (lambda x, y: torch.broadcast_tensors(x, y)[1] * x, S, V), (lambda x: x.flip(0, 1) * torch.arange(4.0) + x.roll(1, 1) * torch.arange(4.0) + x.roll(5), S),
-        (lambda x: x.unfold(1, 2, 1).sum(-1) * torch.arange(3.0), S), (lambda x: x.as_strided((3,), (5,), 1) * 2, S), (lambda x: x.clone().fill_diagonal_(2.0), (4, 4)),
-        (lambda x: A.lift_fresh_copy(x) + A.alias(x), S),
+        (lambda x: x.unfold(1, 2, 1).sum(-1) * torch.arange(3.0), S), (lambda x: x.as_strided((3,), (5,), 1) * 2, S),
+        (lambda x: A.lift_fresh_copy(x) + A.alias(x), S), (lambda x: x.to("cpu") + A.to.device(x, torch.device("cpu"), x.dtype) + x.t().contiguous().sum(0), (3, 3)),
+    ],
+    "shapes, decomposed": [
+        (lambda x: x.clone().fill_diagonal_(2.0).view(2, 8).reshape(16)[None].expand(3, 16) * x.to(torch.float64).sum(), (4, 4)),
     ],
     "reductions": [
         (lambda x: x.sum() + x.sum(0) + x.mean() + x.mean(1, keepdim=True) + x.amax(1, keepdim=True) + x.amin((0, 1)), S), (lambda x: x.max() - x.min(), S),
@@ -210,9 +213,7 @@ with n_exported.step() as step:
 hit |= {operation for operation, _ in n_exported.log}
 
 # What torch.export replaces here before the rules see it, and what draws at random, which is in torch-random.py.
-REPLACED = """broadcast_to.default chunk.default contiguous.default expand_as.default flatten.using_ints lift_fresh_copy.default narrow.default
-    reshape.default to.device to.dtype to.dtype_layout unflatten.int upsample_bilinear2d.default""".split()
-REPLACED += """dropout.default rand.default rand_like.default uniform.default randn.default randn.generator rand.generator randn_like.default normal_functional.default
+REPLACED = """upsample_bilinear2d.default dropout.default rand.default rand_like.default uniform.default randn.default randn.generator rand.generator randn_like.default normal_functional.default
     normal.Tensor_float normal.Tensor_Tensor normal.float_Tensor normal.float_float bernoulli.p bernoulli.default exponential.default
     randint.default randint_like.default randint.low randint_like.low_dtype""".split()
 missed = {str(operation) for operation in RULES} - hit

@@ -55,14 +55,15 @@ def without_gradient():
         def __init__(self):
             super().__init__()
             self.used, self.unused, self.only_shaped = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 3)
-            self.only_compared = nn.Parameter(torch.randn(3))
+            self.only_compared, self.only_like = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3))
 
         def forward(self, x):
             y = self.used(x) + torch.zeros_like(self.only_shaped(x)) + self.only_shaped(x).new_ones(3)
+            y = torch.broadcast_tensors(y.type_as(self.only_like).expand_as(self.only_like + y.detach()), self.only_like)[0]
             return torch.where(self.only_compared > 0, y, 2 * y).square().mean()
 
     exported = agree(Parts(), (torch.randn(5, 4),))
-    assert exported.frozen == ["only_compared", "only_shaped.weight", "only_shaped.bias"], exported.frozen
+    assert exported.frozen == ["only_compared", "only_like", "only_shaped.weight", "only_shaped.bias"], exported.frozen
     assert exported.unused == ["unused.weight", "unused.bias"]
     model = Parts()
     model.used.bias.requires_grad_(False)

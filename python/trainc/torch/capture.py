@@ -5,6 +5,7 @@ import contextlib
 import inspect
 import io
 import linecache
+import operator
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils.checkpoint
 from torch import nn
+from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
@@ -152,6 +154,37 @@ def _keep_dropout(graph: torch.fx.Graph) -> None:
             node.target, node.args, node.kwargs = torch.ops.aten.copy_.default, (node.args[0], dropped), {}
 
 
+def _name_padding(graph: torch.fx.Graph) -> None:
+    """Makes `pad` by a constant the operation of that name."""
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is torch.ops.aten.pad.default and not node.kwargs:
+            x, pad, mode, value = (*node.args, *("constant", None)[len(node.args) - 2:])
+            if mode == "constant":
+                node.target, node.args = torch.ops.aten.constant_pad_nd.default, (x, pad, value or 0.0)
+
+
+def _is_functional(program: torch.export.ExportedProgram, kept: Sequence[torch._ops.OpOverload]) -> bool:
+    """Whether run_decompositions, which traces all of it again, has nothing to do: no region, nothing that writes to a tensor, and no
+    operation but `kept` on what is not a constant."""
+    constants = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.CONSTANT_TENSOR}
+    known: set[torch.fx.Node] = set()
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in constants:
+            known.add(node)
+        if node.op != "call_function" or str(node.target).startswith("aten._assert"):
+            continue
+        is_known = known.issuperset(node.all_input_nodes) and torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
+        if is_known:
+            known.add(node)
+        if node.target is operator.getitem:
+            continue
+        if not isinstance(node.target, torch._ops.OpOverload) or not (is_known or node.target in kept):
+            return False
+        if node.target._schema.is_mutable and node.target is not torch.ops.aten.detach_.default:
+            return False
+    return True
+
+
 def _autocast(function: Callable[..., Any]) -> Callable[..., Any]:
     def cast(*args: Any, **kwargs: Any) -> Any:
         with torch.autocast("cpu", torch.bfloat16):
@@ -194,7 +227,10 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
         if isinstance(module, torch.fx.GraphModule):
             _keep_regions(module.graph)
             _keep_dropout(module.graph)
+            _name_padding(module.graph)
             module.recompile()
+    if _is_functional(program, kept):
+        return program
     table = torch.export.default_decompositions()
     for operation in kept:
         table.pop(operation, None)

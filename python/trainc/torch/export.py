@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import struct
 import tempfile
@@ -125,12 +126,23 @@ def _trained(program: torch.export.ExportedProgram) -> set[str]:
         elif node.op == "call_function":
             value = node.meta.get("val")
             floating = not isinstance(value, torch.Tensor) or value.dtype.is_floating_point
-            sources = [carrying[n] for n in node.all_input_nodes if n in carrying]
-            ends = getattr(node.target, "overloadpacket", None) in NO_GRADIENT
-            carrying[node] = set().union(*sources) if floating and not ends else set()
+            carrying[node] = set().union(*(carrying.get(n, set()) for n in _differentiable(node))) if floating else set()
         elif node.op == "output":
             return carrying.get(node.args[0][mutations(program).index(None)], set())
     return set()
+
+
+def _differentiable(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """Those arguments of an operation to which it may have a gradient."""
+    aten = torch.ops.aten
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet in NO_GRADIENT:
+        return []
+    if packet in (aten.type_as, aten.expand_as):
+        return [node.args[0]]
+    if node.target is operator.getitem and node.args[0].target is aten.broadcast_tensors.default:  # each of itself alone
+        return [node.args[0].args[0][node.args[1]]]
+    return node.all_input_nodes
 
 
 def _leaves(program: torch.export.ExportedProgram, names: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:

@@ -14,7 +14,8 @@ A = torch.ops.aten
 # What leaves the last two dimensions of a mask as they are.
 _SHAPED = {A.unsqueeze.default, A.view.default, A.reshape.default, A._unsafe_view.default}
 _SAME = {A.alias.default, A.clone.default, A.contiguous.default}
-_LEADING = {*_SHAPED, *_SAME, A.expand.default, A._to_copy.default, A.to.dtype}
+_LEADING = {*_SHAPED, *_SAME, A.expand.default, A.expand_as.default, A.broadcast_to.default, A._to_copy.default, A.to.dtype, A.to.dtype_layout,
+            A.to.device, A.type_as.default}
 _AND = {A.bitwise_and.Tensor, A.logical_and.default, A.__and__.Tensor}
 
 
