@@ -145,10 +145,10 @@ static llvm::SmallVector<std::string> epiloguesOf(ModuleOp module) {
     auto typeOf = [](Value value) {
       std::string text;
       llvm::raw_string_ostream(text)
-          << nn::getTensorType(value).getElementType();
+          << cast<ShapedType>(value.getType()).getElementType();
       return text;
     };
-    std::string to = typeOf(gemm.getResult());
+    std::string to = typeOf(gemm.getMain());
     if (gemm.getBias() || gemm.getEpilogue() != train::Epilogue::none)
       names.insert("trainc_epilogue_" + to);
     if (gemm.getBiasGradient() != train::BiasGradient::none) {

@@ -3,6 +3,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "trainc/Analysis/Cost.h"
 #include "trainc/Dialect/Train/TrainArenas.h"
+#include "trainc/Dialect/Train/TrainPlaces.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/Path.h"
@@ -44,7 +45,7 @@ uint64_t trainc::getDTypeBytes(trainc_dtype dtype) {
   llvm_unreachable("unknown dtype");
 }
 
-static uint64_t bytesOf(RankedTensorType type) {
+static uint64_t bytesOf(ShapedType type) {
   return type.getNumElements() * getDTypeBytes(getDType(type.getElementType()));
 }
 
@@ -89,10 +90,15 @@ struct Gatherer {
                        StringRef arena, int32_t group, Attribute init);
   void gatherEntry(Operation *entry, Region &body, ArrayAttr inputNames);
   void gatherList(EntryRow &entry, ListOp list);
-  trainc_operand operandOf(EntryRow &entry, Value value, uint32_t access);
-  void setPlace(EntryRow &entry, trainc_operand &operand, Attribute place);
-  void addCollective(EntryRow &entry, Operation &op, CommandRow &command);
-  void addStart(StartOp op, CommandRow &command);
+  trainc_operand operandOf(EntryRow &entry, Value buffer, uint32_t access);
+  CommandRow commandOf(EntryRow &entry, ListOp list, LaunchOp launch);
+  CommandRow commandOf(EntryRow &entry, GemmOp gemm);
+  CommandRow commandOf(EntryRow &entry, StartOp start,
+                       uint32_t phase);
+  void addCopy(EntryRow &entry, std::vector<CommandRow> &commands, Value source,
+               Value target, int64_t offset = 0);
+  void addCopies(EntryRow &entry, std::vector<CommandRow> &commands,
+                 FlattenOp flat);
 };
 } // namespace
 
@@ -400,56 +406,30 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
   tables.entries.push_back(std::move(entry));
 }
 
-void Gatherer::setPlace(EntryRow &entry, trainc_operand &operand,
-                        Attribute place) {
-  auto pair = cast<ArrayAttr>(place);
-  int64_t number = cast<IntegerAttr>(pair[1]).getInt();
-  if (auto slice = dyn_cast<SymbolRefAttr>(pair[0])) {
-    auto arena = symbols.lookup<ArenaOp>(slice.getRootReference());
-    operand.base = arenaIndex.lookup(arena.getSymName());
-    operand.offset =
-        slice.getNestedReferences().empty()
-            ? 0
-            : arena.getLocalOffset(arena.findSlice(slice.getLeafReference()));
-  } else if (cast<StringAttr>(pair[0]).getValue() == "workspace") {
-    operand.base = tables.workspaceArena;
-    operand.offset = number;
-  } else {
-    operand.base = tables.arenas.size() + entry.inputs.size() + number;
-    operand.offset = 0;
-  }
-}
-
-trainc_operand Gatherer::operandOf(EntryRow &entry, Value value,
+trainc_operand Gatherer::operandOf(EntryRow &entry, Value buffer,
                                    uint32_t access) {
-  auto type = nn::getTensorType(value);
+  auto type = cast<MemRefType>(buffer.getType());
   trainc_operand operand{};
   operand.access = access;
   operand.bytes = bytesOf(type);
   operand.dtype = getDType(type.getElementType());
-  uint64_t before = 0; // bytes, of what it is a view of
-  Operation *op = value.getDefiningOp();
-  for (; isa_and_nonnull<nn::ReshapeOp, ViewOp, AwaitOp>(op);
-       op = value.getDefiningOp()) {
-    if (auto view = dyn_cast<ViewOp>(op))
-      before += view.getOffset() *
-                getDTypeBytes(static_cast<trainc_dtype>(operand.dtype));
-    value = op->getOperand(0);
+  operand.offset = getPlace(buffer, symbols).begin;
+  AddressOp address = getAddress(buffer);
+  switch (address.getMemory()) {
+  case Memory::arena:
+    operand.base =
+        arenaIndex.lookup(address.getSymbol()->getRootReference().getValue());
+    break;
+  case Memory::workspace:
+    operand.base = tables.workspaceArena;
+    break;
+  case Memory::input:
+    operand.base = tables.arenas.size() + address.getNumber();
+    break;
+  case Memory::output:
+    operand.base =
+        tables.arenas.size() + entry.inputs.size() + address.getNumber();
   }
-  if (auto argument = dyn_cast<BlockArgument>(value)) {
-    operand.base = tables.arenas.size() + argument.getArgNumber();
-    operand.offset = before;
-    return operand;
-  }
-  Builder b(module.getContext());
-  if (auto read = dyn_cast<ReadOp>(op))
-    setPlace(entry, operand,
-             b.getArrayAttr({read.getSource(), b.getI64IntegerAttr(0)}));
-  else
-    setPlace(entry, operand,
-             op->getAttrOfType<ArrayAttr>(
-                 "places")[cast<OpResult>(value).getResultNumber()]);
-  operand.offset += before;
   return operand;
 }
 
@@ -576,17 +556,17 @@ static uint32_t biasGradientOf(BiasGradient gradient) {
 static trainc_gemm_detail gemmDetail(GemmOp op) {
   trainc_gemm_detail gemm{};
   auto dtype = [](Value value) {
-    return getDType(nn::getTensorType(value).getElementType());
+    return getDType(cast<ShapedType>(value.getType()).getElementType());
   };
   gemm.a_type = dtype(op.getLhs());
   gemm.b_type = dtype(op.getRhs());
-  gemm.c_type = dtype(op.getResult());
+  gemm.c_type = dtype(op.getMain());
   gemm.transpose_a = op.getTransposeLhs();
   gemm.transpose_b = op.getTransposeRhs();
-  gemm.accumulate = op.getInit() ? 1 : 0;
+  gemm.accumulate = op.accumulates();
   gemm.has_bias = op.getBias() ? 1 : 0;
   gemm.epilogue = epilogueOf(op.getEpilogue());
-  gemm.has_aux = op.getAt() || op.getKept() ? 1 : 0;
+  gemm.has_aux = op.getAt() || op.getSecond() ? 1 : 0;
   gemm.bias_gradient = biasGradientOf(op.getBiasGradient());
   gemm.m = op.getM();
   gemm.n = op.getN();
@@ -602,67 +582,127 @@ static trainc_gemm_detail gemmDetail(GemmOp op) {
   return gemm;
 }
 
-/// A collective: the range of its operand that changes in place, or source and target.
-void Gatherer::addCollective(EntryRow &entry, Operation &op,
-                             CommandRow &command) {
-  auto scatter = dyn_cast<ReduceScatterOp>(op);
-  auto sum = dyn_cast<AllReduceOp>(op);
-  auto gather = dyn_cast<AllGatherOp>(op);
-  auto type = nn::getTensorType(op.getOperand(0));
-  trainc_collective_detail detail{};
-  detail.dtype = getDType(type.getElementType());
-  std::optional<ArrayRef<int64_t>> range;
-  if (scatter) {
-    command.kind = TRAINC_COMMAND_REDUCE_SCATTER;
-    detail.axes = maskOf(scatter.getAxes());
-    detail.phase =
-        scatter.getStarted() ? TRAINC_COLLECTIVE_WAIT : TRAINC_COLLECTIVE_WHOLE;
-    range = scatter.getRange();
-  } else if (sum) {
-    command.kind = TRAINC_COMMAND_ALL_REDUCE;
-    detail.axes = maskOf(sum.getAxes());
-    detail.piece_axes =
-        maskOf(sum.getPieceOf().value_or(ArrayAttr::get(op.getContext(), {})));
-    range = sum.getRange();
-  } else {
-    command.kind = TRAINC_COMMAND_ALL_GATHER;
-    detail.axes = maskOf(gather.getAxes());
-    detail.phase =
-        gather.getApart() ? TRAINC_COLLECTIVE_START : TRAINC_COLLECTIVE_WHOLE;
-    range = gather.getRange();
+CommandRow Gatherer::commandOf(EntryRow &entry, ListOp list, LaunchOp launch) {
+  auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
+  CommandRow command;
+  command.kind = TRAINC_COMMAND_LAUNCH;
+  command.kernel = kernelIndex.lookup(launch.getKernel());
+  if (auto tiles = kernel->getAttrOfType<IntegerAttr>("tiles"))
+    command.tiles = tiles.getInt();
+  command.label = launch.getKernel().drop_front(2).str();
+  command.flops = countFlops(kernel);
+  command.rate = rateOf(kernel, list.getKind());
+  // The arguments in their order, then the results that are in place of none.
+  ArrayRef<int64_t> inPlace = kernel.getInplace();
+  auto input = launch.getInputs().begin();
+  for (BlockArgument argument : kernel.getBody().getArguments()) {
+    const auto *result = llvm::find(inPlace, argument.getArgNumber());
+    if (result == inPlace.end())
+      command.operands.push_back(operandOf(entry, *input++, TRAINC_READ));
+    else
+      command.operands.push_back(
+          operandOf(entry, launch.getOuts()[result - inPlace.begin()],
+                    TRAINC_READ | TRAINC_WRITE));
   }
-  uint32_t access = range ? TRAINC_READ | TRAINC_WRITE : TRAINC_READ;
-  trainc_operand operand = operandOf(entry, op.getOperand(0), access);
-  if (range) {
-    uint64_t width = getDTypeBytes(static_cast<trainc_dtype>(operand.dtype));
-    operand.offset += (*range)[0] * width;
-    operand.bytes = (*range)[1] * width;
-  }
-  command.operands.push_back(operand);
-  if (!range)
-    command.operands.push_back(operandOf(entry, op.getResult(0), TRAINC_WRITE));
-  command.label = op.getName().stripDialect().str();
-  command.collective = detail;
+  for (auto [out, argument] : llvm::zip(launch.getOuts(), inPlace))
+    if (argument < 0)
+      command.operands.push_back(operandOf(entry, out, TRAINC_WRITE));
+  return command;
 }
 
-/// The start of a reduce-scatter.
-void Gatherer::addStart(StartOp op, CommandRow &command) {
-  auto arena = symbols.lookup<ArenaOp>(op.getArena());
+CommandRow Gatherer::commandOf(EntryRow &entry, GemmOp gemm) {
+  CommandRow command;
+  command.kind = TRAINC_COMMAND_GEMM;
+  command.gemm = gemmDetail(gemm);
+  command.rate = rateOfProducts(command.gemm->a_type);
+  if (command.gemm->a_type == TRAINC_F32)
+    command.gemm->provider = provider;
+  command.label = ("gemm " + Twine(gemm.getM()) + "x" + Twine(gemm.getN()) +
+                   "x" + Twine(gemm.getK()))
+                      .str();
+  if (gemm.getEpilogue() != Epilogue::none)
+    command.label += " " + stringifyEpilogue(gemm.getEpilogue()).str();
+  if (gemm.getBiasGradient() != BiasGradient::none)
+    command.label += " bias_gradient";
+  command.flops =
+      2 * gemm.getBatch() * gemm.getM() * gemm.getN() * gemm.getK();
+  uint32_t access =
+      gemm.accumulates() ? TRAINC_READ | TRAINC_WRITE : TRAINC_WRITE;
+  command.operands = {operandOf(entry, gemm.getLhs(), TRAINC_READ),
+                      operandOf(entry, gemm.getRhs(), TRAINC_READ),
+                      operandOf(entry, gemm.getMain(), access)};
+  for (Value read : {Value(gemm.getBias()), Value(gemm.getAt())})
+    if (read)
+      command.operands.push_back(operandOf(entry, read, TRAINC_READ));
+  for (Value written : {gemm.getSecond(), gemm.getSums()})
+    if (written)
+      command.operands.push_back(operandOf(entry, written, TRAINC_WRITE));
+  return command;
+}
+
+CommandRow Gatherer::commandOf(EntryRow &entry, StartOp start,
+                               uint32_t phase) {
+  CommandRow command;
   trainc_collective_detail detail{};
-  detail.axes = maskOf(op.getAxes());
-  detail.dtype = getDType(arena.getFlatType().getElementType());
-  detail.phase = TRAINC_COLLECTIVE_START;
-  uint64_t width = getDTypeBytes(static_cast<trainc_dtype>(detail.dtype));
-  trainc_operand operand{};
-  operand.base = arenaIndex.lookup(op.getArena());
-  operand.access = TRAINC_READ | TRAINC_WRITE;
-  operand.dtype = detail.dtype;
-  operand.offset = op.getRange()[0] * width;
-  operand.bytes = op.getRange()[1] * width;
-  command.kind = TRAINC_COMMAND_REDUCE_SCATTER;
-  command.operands = {operand};
-  command.label = "reduce_scatter";
+  detail.phase = phase;
+  detail.axes = maskOf(start.getAxes());
+  detail.dtype = getDType(start.getOut().getType().getElementType());
+  if (auto pieces = start.getPieceOf())
+    detail.piece_axes = maskOf(*pieces);
+  switch (start.getCollective()) {
+  case Collective::all_reduce:
+    command.kind = TRAINC_COMMAND_ALL_REDUCE;
+    break;
+  case Collective::reduce_scatter:
+    command.kind = TRAINC_COMMAND_REDUCE_SCATTER;
+    break;
+  case Collective::all_gather:
+    command.kind = TRAINC_COMMAND_ALL_GATHER;
+  }
+  if (start.getInput())
+    command.operands = {operandOf(entry, start.getInput(), TRAINC_READ),
+                        operandOf(entry, start.getOut(), TRAINC_WRITE)};
+  else
+    command.operands = {
+        operandOf(entry, start.getOut(), TRAINC_READ | TRAINC_WRITE)};
+  command.label = stringifyCollective(start.getCollective()).str();
   command.collective = detail;
+  return command;
+}
+
+/// To `target`, from its element `offset` on.
+void Gatherer::addCopy(EntryRow &entry, std::vector<CommandRow> &commands,
+                       Value source, Value target, int64_t offset) {
+  CommandRow command;
+  command.kind = TRAINC_COMMAND_COPY;
+  command.label = "copy";
+  trainc_operand from = operandOf(entry, source, TRAINC_READ);
+  trainc_operand to = operandOf(entry, target, TRAINC_WRITE);
+  to.offset += offset * getDTypeBytes(static_cast<trainc_dtype>(to.dtype));
+  to.bytes = from.bytes;
+  command.operands = {from, to};
+  commands.push_back(std::move(command));
+}
+
+/// Of what was not made in its place.
+void Gatherer::addCopies(EntryRow &entry, std::vector<CommandRow> &commands,
+                         FlattenOp flat) {
+  for (auto [input, offset] : llvm::zip(flat.getInputs(), flat.getOffsets())) {
+    addCopy(entry, commands, input, flat.getOut(), offset);
+    ArrayRef<trainc_operand> operands = commands.back().operands;
+    if (operands[0].base == operands[1].base &&
+        operands[0].offset == operands[1].offset)
+      commands.pop_back();
+  }
+}
+
+/// Whether the next command waits for what `start` starts.
+static bool isWaitedForAtOnce(StartOp start) {
+  Operation *next = start->getNextNode();
+  while (isa<AddressOp, ViewOp>(next))
+    next = next->getNextNode();
+  auto wait = dyn_cast<WaitOp>(next);
+  return wait && wait.getToken() && wait.getToken() == start.getToken();
 }
 
 void Gatherer::gatherList(EntryRow &entry, ListOp list) {
@@ -680,106 +720,28 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
     entry.recomputeTime = std::max(
         entry.recomputeTime, again.getAs<FloatAttr>("time").getValueAsDouble());
   }
-  // To `place`, from its element `offset` on.
-  auto addCopy = [&](Value value, Attribute place, Location loc,
-                     int64_t offset = 0) {
-    CommandRow command;
-    command.kind = TRAINC_COMMAND_COPY;
-    command.operands = {operandOf(entry, value, TRAINC_READ),
-                        operandOf(entry, value, TRAINC_WRITE)};
-    trainc_operand &target = command.operands[1];
-    setPlace(entry, target, place);
-    target.offset +=
-        offset * getDTypeBytes(static_cast<trainc_dtype>(target.dtype));
-    command.label = "copy";
-    command.location = describe(loc);
-    if (command.operands[0].base == command.operands[1].base &&
-        command.operands[0].offset == command.operands[1].offset)
-      return;
-    commands.push_back(std::move(command));
-  };
-  Builder b(module.getContext());
   for (Operation &op : list.getBody().front()) {
-    CommandRow command;
-    command.location = describe(op.getLoc());
+    size_t before = commands.size();
     if (auto launch = dyn_cast<LaunchOp>(op)) {
-      auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
-      command.kind = TRAINC_COMMAND_LAUNCH;
-      command.kernel = kernelIndex.lookup(launch.getKernel());
-      if (auto tiles = kernel->getAttrOfType<IntegerAttr>("tiles"))
-        command.tiles = tiles.getInt();
-      command.label = launch.getKernel().drop_front(2).str();
-      command.flops = countFlops(kernel);
-      command.rate = rateOf(kernel, list.getKind());
-      for (Value input : launch.getInputs())
-        command.operands.push_back(operandOf(entry, input, TRAINC_READ));
-      for (auto [result, inplace] :
-           llvm::zip(launch.getResults(), kernel.getInplace()))
-        if (inplace >= 0)
-          command.operands[inplace].access = TRAINC_READ | TRAINC_WRITE;
-        else
-          command.operands.push_back(operandOf(entry, result, TRAINC_WRITE));
+      commands.push_back(commandOf(entry, list, launch));
     } else if (auto gemm = dyn_cast<GemmOp>(op)) {
-      command.kind = TRAINC_COMMAND_GEMM;
-      command.gemm = gemmDetail(gemm);
-      command.rate = rateOfProducts(command.gemm->a_type);
-      if (command.gemm->a_type == TRAINC_F32)
-        command.gemm->provider = provider;
-      command.label = ("gemm " + Twine(gemm.getM()) + "x" + Twine(gemm.getN()) +
-                       "x" + Twine(gemm.getK()))
-                          .str();
-      if (gemm.getEpilogue() != Epilogue::none)
-        command.label += " " + stringifyEpilogue(gemm.getEpilogue()).str();
-      if (gemm.getBiasGradient() != BiasGradient::none)
-        command.label += " bias_gradient";
-      command.flops =
-          2 * gemm.getBatch() * gemm.getM() * gemm.getN() * gemm.getK();
-      uint32_t access =
-          gemm.getInit() ? TRAINC_READ | TRAINC_WRITE : TRAINC_WRITE;
-      command.operands = {operandOf(entry, gemm.getLhs(), TRAINC_READ),
-                          operandOf(entry, gemm.getRhs(), TRAINC_READ),
-                          operandOf(entry, gemm.getResult(), access)};
-      if (gemm.getBias())
-        command.operands.push_back(
-            operandOf(entry, gemm.getBias(), TRAINC_READ));
-      if (gemm.getAt())
-        command.operands.push_back(operandOf(entry, gemm.getAt(), TRAINC_READ));
-      if (gemm.getKept())
-        command.operands.push_back(
-            operandOf(entry, gemm.getKept(), TRAINC_WRITE));
-      if (gemm.getBiasSums())
-        command.operands.push_back(
-            operandOf(entry, gemm.getBiasSums(), TRAINC_WRITE));
-    } else if (isCollective(&op)) {
-      addCollective(entry, op, command);
-    } else if (auto flat = dyn_cast<FlattenOp>(op)) {
-      // What was not made in its place.
-      Attribute place = flat->getAttrOfType<ArrayAttr>("places")[0];
-      for (auto [input, offset] :
-           llvm::zip(flat.getInputs(), flat.getOffsets()))
-        addCopy(input, place, op.getLoc(), offset);
-      continue;
-    } else if (auto wait = dyn_cast<AwaitOp>(op)) {
-      addCollective(entry, *wait.getInput().getDefiningOp(), command);
-      command.collective->phase = TRAINC_COLLECTIVE_WAIT;
+      commands.push_back(commandOf(entry, gemm));
     } else if (auto start = dyn_cast<StartOp>(op)) {
-      addStart(start, command);
-    } else if (auto write = dyn_cast<WriteOp>(op)) {
-      addCopy(write.getValue(),
-              b.getArrayAttr({write.getTarget(), b.getI64IntegerAttr(0)}),
-              op.getLoc());
-      continue;
-    } else if (isa<train::ReturnOp>(op)) {
-      for (auto [i, value] : llvm::enumerate(op.getOperands()))
-        addCopy(
-            value,
-            b.getArrayAttr({b.getStringAttr("output"), b.getI64IntegerAttr(i)}),
-            op.getLoc());
-      continue;
-    } else {
-      continue;
+      commands.push_back(commandOf(entry, start,
+                                   isWaitedForAtOnce(start)
+                                       ? TRAINC_COLLECTIVE_WHOLE
+                                       : TRAINC_COLLECTIVE_START));
+    } else if (auto wait = dyn_cast<WaitOp>(op)) {
+      StartOp start = getStart(wait);
+      if (wait.getPending() || !isWaitedForAtOnce(start))
+        commands.push_back(commandOf(entry, start, TRAINC_COLLECTIVE_WAIT));
+    } else if (auto copy = dyn_cast<CopyOp>(op)) {
+      addCopy(entry, commands, copy.getSource(), copy.getTarget());
+    } else if (auto flat = dyn_cast<FlattenOp>(op)) {
+      addCopies(entry, commands, flat);
     }
-    commands.push_back(std::move(command));
+    for (CommandRow &command : llvm::drop_begin(commands, before))
+      command.location = describe(op.getLoc());
   }
   SmallVector<trainc_list_kind> kinds{TRAINC_LIST_APPLY};
   if (list.getKind() == "next")

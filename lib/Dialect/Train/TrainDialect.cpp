@@ -6,6 +6,7 @@
 #include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Dialect/Train/TrainSyntax.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/JSON.h"
 
 using namespace mlir;
@@ -13,8 +14,15 @@ using namespace trainc;
 
 #include "trainc/Dialect/Train/TrainDialect.cpp.inc"
 #include "trainc/Dialect/Train/TrainEnums.cpp.inc"
+#include "trainc/Dialect/Train/TrainInterfaces.cpp.inc"
+#define GET_TYPEDEF_CLASSES
+#include "trainc/Dialect/Train/TrainTypes.cpp.inc"
 
 void train::TrainDialect::initialize() {
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "trainc/Dialect/Train/TrainTypes.cpp.inc"
+      >();
   addOperations<
 #define GET_OP_LIST
 #include "trainc/Dialect/Train/TrainOps.cpp.inc"

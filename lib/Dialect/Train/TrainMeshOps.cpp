@@ -223,7 +223,7 @@ Value train::getInPlaceOperand(Operation *op) {
 }
 
 /// (C1) of what names axes.
-static LogicalResult verifyAxes(Operation *op, ArrayAttr axes) {
+LogicalResult train::verifyAxes(Operation *op, ArrayAttr axes) {
   auto module = op->getParentOfType<ModuleOp>();
   MeshOp mesh = module ? getMesh(module) : MeshOp();
   if (!mesh)
@@ -238,7 +238,7 @@ static LogicalResult verifyAxes(Operation *op, ArrayAttr axes) {
 }
 
 /// (C1) of what has pieces in the order of its ranks.
-static LogicalResult verifyOrderedAxes(Operation *op, ArrayAttr axes) {
+LogicalResult train::verifyOrderedAxes(Operation *op, ArrayAttr axes) {
   if (failed(verifyAxes(op, axes)))
     return failure();
   ArrayRef<Attribute> order =
@@ -327,11 +327,7 @@ LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &) {
   return getRange() ? verifyRange(*this, *getRange(), pieces) : success();
 }
 
-LogicalResult ReduceScatterOp::verify() {
-  if (getStarted() && !getRange())
-    return emitOpError("expects a range of what is started (C4)");
-  return verifyFloats(*this);
-}
+LogicalResult ReduceScatterOp::verify() { return verifyFloats(*this); }
 
 LogicalResult ReduceScatterOp::verifySymbolUses(SymbolTableCollection &) {
   if (failed(verifyOrderedAxes(*this, getAxes())))
@@ -350,20 +346,6 @@ ReduceScatterOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   operandGrads[0] =
       AllGatherOp::create(b, getLoc(), getInput().getType(), resultGrads[0],
                           getAxesAttr(), DenseI64ArrayAttr());
-  return success();
-}
-
-LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &tables) {
-  if (failed(verifyAxes(*this, getAxes())))
-    return failure();
-  auto arena = tables.lookupNearestSymbolFrom<ArenaOp>(*this, getArenaAttr());
-  RankedTensorType type = arena ? arena.getFlatType() : RankedTensorType();
-  ArrayRef<int64_t> range = getRange();
-  if (!type || range.size() != 2 || range[0] < 0 || range[1] < 0 ||
-      range[0] > type.getNumElements() - range[1])
-    return emitOpError("expects a range of an arena of one element type (C2), "
-                       "got [")
-           << range << "] of " << getArenaAttr();
   return success();
 }
 
@@ -389,16 +371,18 @@ AllGatherOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     return emitOpError("has no gradient with a range");
   operandGrads[0] = ReduceScatterOp::create(
       b, getLoc(), getInput().getType(), resultGrads[0], getAxesAttr(),
-      DenseI64ArrayAttr(), /*started=*/false);
+      DenseI64ArrayAttr());
   return success();
 }
 
 LogicalResult ViewOp::verify() {
-  auto type = cast<RankedTensorType>(getFlat().getType());
-  auto part = cast<RankedTensorType>(getResult().getType());
-  if (type.getRank() != 1 || type.getElementType() != part.getElementType())
-    return emitOpError("expects an operand of rank 1 and of the result's "
-                       "element type (C1), got ")
+  ShapedType type = getFlat().getType(), part = getResult().getType();
+  bool isTensor = isa<RankedTensorType>(type);
+  if (isTensor != isa<RankedTensorType>(part) ||
+      (isTensor && type.getRank() != 1) ||
+      type.getElementType() != part.getElementType())
+    return emitOpError("expects a tensor of rank 1 or a buffer, and a result "
+                       "of its element type (C1), got ")
            << type << " and " << part;
   int64_t offset = getOffset();
   if (offset < 0 || offset > type.getNumElements() - part.getNumElements())
@@ -408,7 +392,11 @@ LogicalResult ViewOp::verify() {
 }
 
 LogicalResult FlattenOp::verify() {
-  auto type = cast<RankedTensorType>(getResult().getType());
+  if (bool(getResult()) == bool(getOut()))
+    return emitOpError("expects a result or 'outs', not both (C3)");
+  bool onBuffers = bool(getOut());
+  auto type = cast<ShapedType>(
+      (onBuffers ? Value(getOut()) : Value(getResult())).getType());
   if (type.getRank() != 1)
     return emitOpError("expects a result of rank 1 (C1), got ") << type;
   if (getOffsets().size() != getInputs().size())
@@ -416,8 +404,9 @@ LogicalResult FlattenOp::verify() {
            << getOffsets().size() << " for " << getInputs().size();
   int64_t end = 0;
   for (auto [input, offset] : llvm::zip(getInputs(), getOffsets())) {
-    auto part = cast<RankedTensorType>(input.getType());
-    if (part.getElementType() != type.getElementType())
+    auto part = cast<ShapedType>(input.getType());
+    if (part.getElementType() != type.getElementType() ||
+        isa<MemRefType>(part) != onBuffers)
       return emitOpError("expects operands of the result's element type (C1), "
                          "got ")
              << part;
@@ -428,6 +417,21 @@ LogicalResult FlattenOp::verify() {
     end = offset + part.getNumElements();
   }
   return success();
+}
+
+SmallVector<Access> FlattenOp::getAccesses(SymbolTable &) {
+  SmallVector<Access> accesses;
+  for (Value input : getInputs())
+    accesses.push_back({input, true, false});
+  accesses.push_back({getOut(), false, true});
+  return accesses;
+}
+
+void FlattenOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  addEffects(getInputsMutable(), /*read=*/true, /*written=*/false, effects);
+  addEffects(getOutMutable(), /*read=*/false, /*written=*/true, effects);
 }
 
 LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &) {

@@ -207,10 +207,10 @@ static GemmOp rebuild(OpBuilder &b, GemmOp gemm, const Extras &extras) {
                                  elementOf(gemm.getResult()));
   return GemmOp::create(b, gemm.getLoc(), result, kept, sums, gemm.getLhs(),
                         gemm.getRhs(), extras.bias, gemm.getInit(), extras.at,
-                        gemm.getM(), gemm.getN(), gemm.getK(), gemm.getBatch(),
-                        gemm.getTransposeLhs(), gemm.getTransposeRhs(),
-                        gemm.getBroadcastRhs(), extras.epilogue,
-                        extras.gradient);
+                        ValueRange(), gemm.getM(), gemm.getN(), gemm.getK(),
+                        gemm.getBatch(), gemm.getTransposeLhs(),
+                        gemm.getTransposeRhs(), gemm.getBroadcastRhs(),
+                        extras.epilogue, extras.gradient, /*accumulate=*/false);
 }
 
 static void replaceReshaped(OpBuilder &b, Value old, Value by) {

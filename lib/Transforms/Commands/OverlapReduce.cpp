@@ -5,8 +5,9 @@
 // windows of one micro-step, `apply` then waits for it.
 //
 //===----------------------------------------------------------------------===//
+#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
-#include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainPlaces.h"
 #include "trainc/Transforms/Commands/Passes.h"
 
 #define DEBUG_TYPE "train-overlap-reduce"
@@ -23,74 +24,54 @@ using namespace trainc::train;
 /// Collectives that are waited for later leave room for others.
 static constexpr size_t kMostStarted = 24;
 
-/// Ranges of one arena that are exchanged one after the other, in place.
-static SmallVector<Operation *> findChain(ReadOp read) {
-  SmallVector<Operation *> chain;
-  Value value = read.getResult();
-  while (value.hasOneUse()) {
-    Operation *user = *value.user_begin();
-    if (!isCollective(user) || getInPlaceOperand(user) != value)
+namespace {
+/// A collective that is waited for where it starts.
+struct Exchange {
+  StartOp start;
+  WaitOp wait;
+};
+} // namespace
+
+/// The arena in which `buffer` stands, or null.
+static StringAttr arenaOf(Value buffer) {
+  auto symbol = getAddress(buffer).getSymbol();
+  return symbol ? symbol->getRootReference() : StringAttr();
+}
+
+/// The exchanges in place of ranges of one arena, before anything else of `list` touches it.
+static SmallVector<Exchange> findChain(ListOp list, StringAttr arena,
+                                       SymbolTable &symbols) {
+  SmallVector<Exchange> chain;
+  for (auto command : list.getBody().getOps<CommandOpInterface>()) {
+    auto accesses = command.getAccesses(symbols);
+    if (llvm::none_of(accesses, [&](const Access &access) {
+          return arenaOf(access.buffer) == arena;
+        }))
+      continue;
+    auto start = dyn_cast<StartOp>(*command);
+    if (!start || start.getInput() || !start.getToken())
       break;
-    chain.push_back(user);
-    value = user->getResult(0);
+    chain.push_back({start, cast<WaitOp>(*start.getToken().user_begin())});
   }
   return chain;
 }
 
-/// The slices that `op`, a command, writes.
-static SmallVector<SymbolRefAttr> findWritten(Operation &op) {
-  SmallVector<SymbolRefAttr> written;
-  if (auto write = dyn_cast<WriteOp>(op))
-    written.push_back(write.getTarget());
-  if (auto places = op.getAttrOfType<ArrayAttr>("places"))
-    for (auto place : places.getAsRange<ArrayAttr>())
-      if (auto slice = dyn_cast<SymbolRefAttr>(place[0]))
-        written.push_back(slice);
-  return written;
-}
-
-/// The slices in which operands of `op`, a command, stand.
-static SmallVector<SymbolRefAttr> findUsed(Operation &op) {
-  SmallVector<SymbolRefAttr> used;
-  for (Value value : op.getOperands()) {
-    while (isa_and_nonnull<nn::ReshapeOp, ViewOp>(value.getDefiningOp()))
-      value = value.getDefiningOp()->getOperand(0);
-    Operation *maker = value.getDefiningOp();
-    if (auto read = dyn_cast_or_null<ReadOp>(maker))
-      used.push_back(read.getSource());
-    else if (auto places =
-                 maker ? maker->getAttrOfType<ArrayAttr>("places") : nullptr)
-      if (auto slice = dyn_cast<SymbolRefAttr>(cast<ArrayAttr>(
-              places[cast<OpResult>(value).getResultNumber()])[0]))
-        used.push_back(slice);
-  }
-  return used;
-}
-
-/// The last command of `block` that touches `range`, elements of `arena`; null if none
-/// writes there, or if what is returned stands there.
-static Operation *findLastUser(Block &block, ArenaOp arena,
-                               ArrayRef<int64_t> range) {
-  int64_t width = nn::getElementBytes(arena.getFlatType().getElementType());
-  auto isInRange = [&](SymbolRefAttr slice) {
-    if (slice.getRootReference() != arena.getSymNameAttr() ||
-        slice.getNestedReferences().empty())
-      return false;
-    int64_t first = arena.getLocalOffset(
-                        arena.findSlice(slice.getLeafReference().getValue())) /
-                    width;
-    return first >= range[0] && first < range[0] + range[1];
-  };
+/// The last command of `block` that touches `place`; null if none writes there, or if
+/// the last is a copy to an output.
+static Operation *findLastUser(Block &block, const Place &place,
+                               SymbolTable &symbols) {
   Operation *last = nullptr;
   bool written = false;
-  for (Operation &op : block) {
-    bool writes = llvm::any_of(findWritten(op), isInRange);
-    written |= writes;
-    if (writes || (!isa<nn::ReshapeOp, ViewOp>(op) &&
-                   llvm::any_of(findUsed(op), isInRange)))
-      last = &op;
-  }
-  return written && last != block.getTerminator() ? last : nullptr;
+  for (auto command : block.getOps<CommandOpInterface>())
+    for (const Access &access : command.getAccesses(symbols))
+      if (getPlace(access.buffer, symbols).overlaps(place)) {
+        written |= access.write;
+        last = command;
+      }
+  auto copy = dyn_cast_or_null<CopyOp>(last);
+  bool returned =
+      copy && getAddress(copy.getTarget()).getMemory() == Memory::output;
+  return written && !returned ? last : nullptr;
 }
 
 namespace {
@@ -98,82 +79,103 @@ struct OverlapReducePass
     : trainc::impl::OverlapReducePassBase<OverlapReducePass> {
   /// Starts in each of `makers` what `waiter`, which comes next, does.
   void overlap(ArrayRef<ListOp> makers, ListOp waiter, SymbolTable &symbols) {
-    SmallVector<Operation *> chain;
-    ReadOp read;
-    for (auto candidate : waiter.getBody().getOps<ReadOp>())
-      if (auto found = findChain(candidate);
-          llvm::any_of(found, llvm::IsaPred<ReduceScatterOp>)) {
-        // Those of two types would have to be waited for in one order.
-        if (read)
-          return;
-        read = candidate;
-        chain = found;
-      }
-    if (!read)
-      return;
-    auto arena = symbols.lookup<ArenaOp>(read.getSource().getRootReference());
-    auto userIn = [&](ListOp maker, ReduceScatterOp scatter) {
-      return findLastUser(maker.getBody().front(), arena, *scatter.getRange());
+    SmallVector<Exchange> chain;
+    for (auto start : waiter.getBody().getOps<StartOp>()) {
+      if (start.getCollective() != Collective::reduce_scatter ||
+          start.getInput() || !arenaOf(start.getOut()))
+        continue;
+      if (chain.empty())
+        chain = findChain(waiter, arenaOf(start.getOut()), symbols);
+      // Those of two types would have to be waited for in one order.
+      else if (arenaOf(start.getOut()) != arenaOf(chain[0].start.getOut()))
+        return;
+    }
+    auto userIn = [&](ListOp maker, StartOp start) {
+      return findLastUser(maker.getBody().front(),
+                          getPlace(start.getOut(), symbols), symbols);
     };
-    SmallVector<std::pair<Operation *, ReduceScatterOp>> started;
-    for (Operation *op : chain)
-      if (auto scatter = dyn_cast<ReduceScatterOp>(op);
-          scatter && started.size() < kMostStarted &&
+    SmallVector<std::pair<Operation *, Exchange>> early;
+    for (const Exchange &exchange : chain)
+      if (StartOp start = exchange.start;
+          start.getCollective() == Collective::reduce_scatter &&
+          early.size() < kMostStarted &&
           llvm::all_of(makers,
-                       [&](ListOp maker) { return userIn(maker, scatter); }))
-        started.push_back({userIn(makers.front(), scatter), scatter});
-    llvm::sort(started, [](auto &a, auto &b) {
-      return a.first == b.first ? a.second->isBeforeInBlock(b.second)
-                                : a.first->isBeforeInBlock(b.first);
+                       [&](ListOp maker) { return userIn(maker, start); }))
+        early.push_back({userIn(makers.front(), start), exchange});
+    if (early.empty())
+      return;
+    llvm::sort(early, [](auto &a, auto &b) {
+      return a.first == b.first
+                 ? a.second.start->isBeforeInBlock(b.second.start)
+                 : a.first->isBeforeInBlock(b.first);
     });
 
-    // They are waited for in the order of their starts, before anything else.
-    SmallVector<Operation *> order;
-    for (auto [user, scatter] : started)
-      order.push_back(scatter);
-    for (Operation *op : chain)
-      if (!llvm::is_contained(order, op))
-        order.push_back(op);
-    Operation *end = chain.back()->getNextNode();
-    Value last = chain.back()->getResult(0), value = read.getResult();
-    SmallVector<OpOperand *> uses;
-    for (OpOperand &use : last.getUses())
-      uses.push_back(&use);
-    for (Operation *op : order) {
-      op->moveBefore(end);
-      op->setOperand(0, value);
-      value = op->getResult(0);
-    }
-    for (OpOperand *use : uses)
-      use->set(value);
+    // They are waited for in the order of their starts, before the others.
+    Operation *end = chain.back().wait->getNextNode();
+    for (auto &[user, exchange] : early)
+      exchange.wait->moveBefore(end);
+    for (Exchange &exchange : chain)
+      if (llvm::none_of(early, [&](auto &one) {
+            return one.second.start == exchange.start;
+          })) {
+        exchange.start->moveBefore(end);
+        exchange.wait->moveBefore(end);
+      }
 
+    SmallVector<FlatSymbolRefAttr> tokens;
+    for (size_t i = 0; i < early.size(); ++i)
+      tokens.push_back(addToken(waiter, symbols));
     // All lists start them in one order.
     for (ListOp maker : makers) {
       Operation *previous = nullptr;
-      for (auto [first, scatter] : started) {
-        Operation *behind = userIn(maker, scatter);
-        if (previous && behind->isBeforeInBlock(previous))
-          behind = previous;
-        OpBuilder b(behind->getContext());
-        b.setInsertionPointAfter(behind);
-        previous = StartOp::create(
-            b, scatter.getLoc(), FlatSymbolRefAttr::get(arena.getSymNameAttr()),
-            scatter.getAxesAttr(), scatter.getRangeAttr());
-      }
+      for (auto [one, token] : llvm::zip(early, tokens))
+        previous = start(maker, userIn(maker, one.second.start), previous,
+                         one.second.start, token);
     }
-    for (auto [first, scatter] : started)
-      scatter.setStarted(true);
-    numStarted += started.size();
+    for (auto [one, token] : llvm::zip(early, tokens)) {
+      WaitOp wait = one.second.wait;
+      wait.getTokenMutable().clear();
+      wait.setPendingAttr(token);
+      one.second.start.erase();
+    }
+    numStarted += early.size();
+  }
+
+  /// A new train.token before the lists.
+  FlatSymbolRefAttr addToken(ListOp waiter, SymbolTable &symbols) {
+    OpBuilder b(waiter.getContext());
+    auto token = TokenOp::create(b, waiter.getLoc(),
+                                 (waiter.getSymName() + ".reduced").str());
+    symbols.insert(token, waiter->getParentOfType<ModuleOp>().getBody()->begin());
+    return FlatSymbolRefAttr::get(token.getSymNameAttr());
+  }
+
+  /// Starts what `given` does in `maker`, behind `user` and `previous`.
+  Operation *start(ListOp maker, Operation *user, Operation *previous,
+                   StartOp given, FlatSymbolRefAttr token) {
+    if (previous && user->isBeforeInBlock(previous))
+      user = previous;
+    OpBuilder b(maker.getContext());
+    b.setInsertionPointAfter(user);
+    Value out = copyBuffer(b, given.getOut());
+    return StartOp::create(b, given.getLoc(), Type(), given.getCollective(),
+                           Value(), out, given.getAxesAttr(), ArrayAttr(),
+                           token);
+  }
+
+  /// `buffer`, an address or a view, again.
+  Value copyBuffer(OpBuilder &b, Value buffer) {
+    Operation *op = buffer.getDefiningOp();
+    IRMapping mapping;
+    if (auto view = dyn_cast<ViewOp>(op))
+      mapping.map(view.getFlat(), copyBuffer(b, view.getFlat()));
+    return b.clone(*op, mapping)->getResult(0);
   }
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SymbolTable symbols(module);
-    // Of all steps, which share `merge` and `apply`.
-    SmallVector<ListOp> makers;
-    ListOp merge, apply;
-    int64_t accumulate = 1;
-    for (auto list : module.getOps<ListOp>()) {
+    for (auto list : llvm::to_vector(module.getOps<ListOp>())) {
       auto step = symbols.lookup<StepOp>(list.getEntry());
       if (!step)
         continue;
@@ -182,21 +184,23 @@ struct OverlapReducePass
                          "before train-overlap-reduce");
         return signalPassFailure();
       }
-      accumulate = step.getAccumulate();
-      if (list.getKind() == "merge")
-        merge = list;
-      else if (list.getKind() == "apply")
-        apply = list;
-      else
-        makers.push_back(list);
+      // What several micro-steps have accumulated is complete at the end of the last.
+      SmallVector<ListOp> makers = getPredecessors(list);
+      if (makers.empty() || makers.front().getKind() == "merge" ||
+          (list.getKind() == "apply" && step.getAccumulate() > 1))
+        continue;
+      // Parameters are gathered meanwhile.
+      if (llvm::none_of(makers, [](ListOp maker) {
+            return llvm::any_of(maker.getBody().getOps<StartOp>(), isApart);
+          }))
+        overlap(makers, list, symbols);
     }
-    // What several micro-steps have accumulated is complete at the end of the last.
-    ListOp waiter = merge || accumulate > 1 ? merge : apply;
-    auto awaits = [](ListOp list) {
-      return !list.getBody().getOps<AwaitOp>().empty();
-    };
-    if (waiter && !makers.empty() && llvm::none_of(makers, awaits))
-      overlap(makers, waiter, symbols);
+  }
+
+  /// Whether commands stand between a start and its wait.
+  static bool isApart(StartOp start) {
+    return start.getToken() &&
+           *start.getToken().user_begin() != start->getNextNode();
   }
 };
 } // namespace

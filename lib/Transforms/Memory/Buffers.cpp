@@ -1,6 +1,7 @@
 //===- Buffers.cpp - The values of a list in memory -----------------------===//
 #include "Buffers.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainPlaces.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
 #include <map>
@@ -141,26 +142,23 @@ bool trainc::isCommand(Operation *op) {
   return isa<LaunchOp, GemmOp, FlattenOp>(op) || isCollective(op);
 }
 
-Attribute trainc::placeOf(Builder &b, Attribute base, int64_t offset) {
-  return b.getArrayAttr({base, b.getI64IntegerAttr(offset)});
+Value Buffers::viewed(Value value) {
+  Operation *op = value.getDefiningOp();
+  return isa_and_nonnull<nn::ReshapeOp, ViewOp, AwaitOp>(op)
+             ? op->getOperand(0)
+             : Value();
 }
 
 Value Buffers::source(Value value) const {
   while (true) {
-    Operation *op = value.getDefiningOp();
-    if (isa_and_nonnull<nn::ReshapeOp, ViewOp, AwaitOp>(op))
-      value = op->getOperand(0);
-    else if (Value before = replaced.lookup(value))
-      value = before;
-    else
+    Value before = viewed(value);
+    if (!before && !(before = former(value)))
       return value;
+    value = before;
   }
 }
 
-static int64_t bytesOf(Value value) {
-  RankedTensorType type = nn::getTensorType(value);
-  return type.getNumElements() * nn::getElementBytes(type.getElementType());
-}
+static Origin originOf(SymbolRefAttr slice) { return {Memory::arena, slice}; }
 
 /// Position of the last user of the memory of `value`.
 int64_t Buffers::lastUse(Value value) const {
@@ -200,8 +198,8 @@ void Buffers::findBuffers(ListOp list) {
       for (Value result : op.getResults())
         if (!replaced.contains(result))
           buffers.insert({result,
-                          {result, bytesOf(result), position[&op],
-                           lastUse(result), Attribute(), false}});
+                          {result, countBytes(result), position[&op],
+                           lastUse(result), std::nullopt, false}});
   for (auto [result, before] : replaced)
     if (auto it = buffers.find(source(before)); it != buffers.end())
       it->second.changed = true;
@@ -249,7 +247,7 @@ void Buffers::bindFlat(ListOp list) {
       if (it == buffers.end())
         continue;
       Buffer &part = it->second;
-      if (part.place || part.flat || part.bytes != bytesOf(input) ||
+      if (part.place || part.flat || part.bytes != countBytes(input) ||
           part.value.getDefiningOp<FlattenOp>() || part.last > position[flat])
         continue;
       part.flat = flat.getResult();
@@ -262,10 +260,9 @@ void Buffers::bindFlat(ListOp list) {
 /// Results that a kernel or GEMM writes over one of its operands live where that
 /// lives.
 void Buffers::bindInPlace(ListOp list, SymbolTable &symbols) {
-  OpBuilder b(list);
   auto bindTo = [&](Value result, Value operand) {
     if (auto read = source(operand).getDefiningOp<ReadOp>())
-      buffers.find(result)->second.place = placeOf(b, read.getSource());
+      buffers.find(result)->second.place = originOf(read.getSource());
   };
   for (Operation &op : list.getBody().front()) {
     if (auto launch = dyn_cast<LaunchOp>(op)) {
@@ -288,7 +285,6 @@ void Buffers::bindInPlace(ListOp list, SymbolTable &symbols) {
 /// Writes produced by a launch or GEMM go to their slice directly if no command
 /// at or after the producer reads the old value. Others are copies.
 void Buffers::bindWrites(ListOp list) {
-  OpBuilder b(list);
   DenseMap<Attribute, int64_t> lastRead;
   for (auto read : list.getBody().getOps<ReadOp>()) {
     int64_t &last = lastRead.try_emplace(read.getSource(), -1).first->second;
@@ -296,8 +292,8 @@ void Buffers::bindWrites(ListOp list) {
   }
   for (auto write : list.getBody().getOps<WriteOp>()) {
     auto it = buffers.find(source(write.getValue()));
-    Attribute place = placeOf(b, write.getTarget());
-    if (it != buffers.end() && it->second.bytes == bytesOf(write.getValue())) {
+    Origin place = originOf(write.getTarget());
+    if (it != buffers.end() && it->second.bytes == countBytes(write.getValue())) {
       Buffer &buffer = it->second;
       auto read = lastRead.find(write.getTarget());
       bool old = read != lastRead.end() && read->second >= buffer.first;
@@ -314,15 +310,13 @@ void Buffers::bindWrites(ListOp list) {
 }
 
 void Buffers::bindOutputs(ListOp list) {
-  OpBuilder b(list);
   Operation *end = list.getBody().front().getTerminator();
   for (auto [i, value] : llvm::enumerate(end->getOperands())) {
     auto it = buffers.find(source(value));
-    Attribute place = placeOf(b, b.getStringAttr("output"), i);
-    if (it != buffers.end() && it->second.bytes == bytesOf(value) &&
+    if (it != buffers.end() && it->second.bytes == countBytes(value) &&
         !it->second.place && !it->second.flat &&
         !it->second.value.getDefiningOp<FlattenOp>())
-      it->second.place = place;
+      it->second.place = {Memory::output, {}, static_cast<int64_t>(i)};
     else
       ++copies;
   }

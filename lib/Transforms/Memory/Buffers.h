@@ -25,13 +25,25 @@ Layout layOut(llvm::ArrayRef<Lifetime> lifetimes, bool reuse);
 /// The largest sum of bytes that are needed at one command: no layout is smaller.
 int64_t mostAlive(llvm::ArrayRef<Lifetime> lifetimes);
 
+/// What an address counts from, as train.address has it.
+struct Origin {
+  train::Memory memory;
+  mlir::SymbolRefAttr symbol = {};
+  int64_t number = 0;
+
+  bool operator==(const Origin &other) const {
+    return memory == other.memory && symbol == other.symbol &&
+           number == other.number;
+  }
+};
+
 /// Memory that one producing op fills: its value and all reshapes of it.
 struct Buffer {
   mlir::Value value;
   int64_t bytes;
-  int64_t first, last;   // positions of the producer and of the last user
-  mlir::Attribute place; // a slice or an output, or null: the workspace
-  bool changed;          // by a command that works in place
+  int64_t first, last;         // positions of the producer and of the last user
+  std::optional<Origin> place; // none: the workspace
+  bool changed;                // by a command that works in place
   mlir::Value flat = {}; // what it is a part of, from byte `offset` on, or null
   int64_t offset = 0;
 
@@ -53,6 +65,10 @@ struct Buffers {
 
   /// The value whose memory `value` is: through reshapes and what is done in place.
   mlir::Value source(mlir::Value value) const;
+  /// The value of which `value` is a view; that in whose memory it was made in place;
+  /// else null.
+  static mlir::Value viewed(mlir::Value value);
+  mlir::Value former(mlir::Value value) const { return replaced.lookup(value); }
   /// The buffers that need a place in the workspace.
   llvm::SmallVector<Buffer *> inWorkspace();
 
@@ -72,10 +88,6 @@ private:
 
 /// Whether `op` produces values in memory.
 bool isCommand(mlir::Operation *op);
-
-/// An element of `places`: `base`, from byte `offset` on.
-mlir::Attribute placeOf(mlir::Builder &b, mlir::Attribute base,
-                        int64_t offset = 0);
 
 } // namespace trainc
 

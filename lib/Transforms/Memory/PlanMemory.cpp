@@ -1,15 +1,15 @@
 //===- PlanMemory.cpp - Give every value of a list an address -------------===//
 //
-// This pass decides where each result of a launch or GEMM lives: in the slice it
-// is written to or the output it is returned as, where nothing still needs what
-// stands there, or else in the workspace. Workspace offsets are found offline from
-// the lifetimes, by the best of several orders in which values choose the lowest
-// offset that is free for as long as they live. Copies that remain become copy
-// commands.
+// This pass decides where each result of a command lives: in the slice it is written
+// to or the output it is returned as, where nothing still needs what stands there, or
+// else in the workspace. Workspace offsets are found offline from the lifetimes, by the
+// best of several orders in which values choose the lowest offset that is free for as
+// long as they live. It then turns the list into its buffer form.
 //
 //===----------------------------------------------------------------------===//
 #include "Buffers.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainPlaces.h"
 #include "trainc/Transforms/Memory/Passes.h"
 
 #define DEBUG_TYPE "train-plan-memory"
@@ -30,33 +30,324 @@ static void assignOffsets(ListOp list, Buffers &buffers, bool reuse) {
   for (Buffer *buffer : open)
     lifetimes.push_back(buffer->lifetime());
   Layout layout = layOut(lifetimes, reuse);
-  Builder b(list.getContext());
   for (auto [buffer, offset] : llvm::zip(open, layout.offsets))
-    buffer->place = placeOf(b, b.getStringAttr("workspace"), offset);
+    buffer->place = {Memory::workspace, {}, offset};
   for (auto &[value, buffer] : buffers.buffers)
     if (buffer.flat) {
-      auto whole =
-          cast<ArrayAttr>(buffers.buffers.find(buffer.flat)->second.place);
-      buffer.place = placeOf(
-          b, whole[0], cast<IntegerAttr>(whole[1]).getInt() + buffer.offset);
+      Origin whole = *buffers.buffers.find(buffer.flat)->second.place;
+      buffer.place = {Memory::workspace, {}, whole.number + buffer.offset};
     }
   list.setWorkspace(layout.bytes);
   list.setAlive(mostAlive(lifetimes));
 }
 
-/// Says at every command where its results are.
-static void annotate(ListOp list, Buffers &buffers) {
-  Builder b(list.getContext());
-  for (Operation &op : list.getBody().front()) {
-    if (!isCommand(&op))
-      continue;
-    SmallVector<Attribute> places;
-    for (Value result : op.getResults())
-      places.push_back(
-          buffers.buffers.find(buffers.source(result))->second.place);
-    op.setAttr("places", b.getArrayAttr(places));
-  }
+//===----------------------------------------------------------------------===//
+// Buffer form
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Turns a list into its buffer form, command by command.
+struct ToBuffers {
+  ToBuffers(ListOp list, Buffers &buffers, SymbolTable &symbols)
+      : list(list), buffers(buffers), symbols(symbols), b(list.getContext()) {}
+
+  LogicalResult run();
+
+private:
+  /// The address of a value's memory, and from which of its elements on it stands there.
+  struct Root {
+    Value address;
+    int64_t offset = 0;
+  };
+  Value addressOf(Origin origin, Type type);
+  Root rootOf(Value value);
+  Value bufferOf(Value value);
+  Value rangeOf(Value value, ArrayRef<int64_t> range);
+  Value viewOf(Root root, MemRefType type);
+
+  Operation *findWriter(SymbolRefAttr slice);
+  void noteWritten(Operation *op, SymbolRefAttr slice, Value address);
+  LogicalResult checkOperands(Operation *op);
+  LogicalResult place(Operation *op, ArrayRef<Value> inPlace);
+  void copy(Location loc, Value value, Value target);
+
+  LogicalResult convert(LaunchOp launch);
+  LogicalResult convert(GemmOp gemm);
+  LogicalResult convert(FlattenOp flat);
+  LogicalResult convertCollective(Operation *op);
+  LogicalResult convert(Operation *op);
+
+  ListOp list;
+  Buffers &buffers;
+  SymbolTable &symbols;
+  OpBuilder b;
+  DenseMap<Value, Root> roots; // of sources
+  DenseMap<Value, Value> tokens;
+  /// Of sources that commands have changed in place: the value that stands there now.
+  DenseMap<Value, Value> current;
+  /// Of slices, and arenas as wholes, that have been written: by what last, and the address.
+  DenseMap<Attribute, std::pair<Operation *, Value>> written;
+  /// Of arenas: what has last written any of it.
+  DenseMap<Attribute, Operation *> writerOf;
+  /// Of values read from slices: who had last written there.
+  DenseMap<Value, Operation *> writerAtRead;
+};
+} // namespace
+
+Value ToBuffers::addressOf(Origin origin, Type type) {
+  return AddressOp::create(b, list.getLoc(), bufferLike(type), origin.memory,
+                           origin.symbol, origin.number);
 }
+
+/// Of a value that stands somewhere already.
+ToBuffers::Root ToBuffers::rootOf(Value value) {
+  int64_t offset = 0;
+  while (true) {
+    if (auto view = value.getDefiningOp<ViewOp>())
+      offset += int64_t(view.getOffset());
+    Value before = Buffers::viewed(value);
+    if (!before && !(before = buffers.former(value)))
+      break;
+    value = before;
+  }
+  Root root = roots.lookup(value);
+  return {root.address, root.offset + offset};
+}
+
+Value ToBuffers::viewOf(Root root, MemRefType type) {
+  if (root.offset == 0 && root.address.getType() == type)
+    return root.address;
+  return ViewOp::create(b, root.address.getLoc(), type, root.address,
+                        root.offset);
+}
+
+Value ToBuffers::bufferOf(Value value) {
+  return viewOf(rootOf(value), bufferLike(value.getType()));
+}
+
+/// Elements [range[0], range[0] + range[1]) of a flat value.
+Value ToBuffers::rangeOf(Value value, ArrayRef<int64_t> range) {
+  Root root = rootOf(value);
+  root.offset += range[0];
+  return viewOf(root, MemRefType::get({range[1]}, nn::getTensorType(value)
+                                                      .getElementType()));
+}
+
+//===----------------------------------------------------------------------===//
+// Whether operands still stand where they are
+//===----------------------------------------------------------------------===//
+
+/// The last command that wrote `slice`, or its arena; of an arena, any of its slices.
+Operation *ToBuffers::findWriter(SymbolRefAttr slice) {
+  auto arena = FlatSymbolRefAttr::get(slice.getRootReference());
+  if (slice == arena)
+    return writerOf.lookup(arena);
+  Operation *own = written.lookup(slice).first;
+  Operation *whole = written.lookup(arena).first;
+  return !own || (whole && own->isBeforeInBlock(whole)) ? whole : own;
+}
+
+void ToBuffers::noteWritten(Operation *op, SymbolRefAttr slice, Value address) {
+  written[slice] = {op, address};
+  writerOf[FlatSymbolRefAttr::get(slice.getRootReference())] = op;
+}
+
+/// Checks that nothing has been written over the operands of `op` by name or in place.
+LogicalResult ToBuffers::checkOperands(Operation *op) {
+  for (Value operand : op->getOperands()) {
+    if (!isa<RankedTensorType>(operand.getType()))
+      continue;
+    Value owner = operand;
+    while (Value before = Buffers::viewed(owner))
+      owner = before;
+    Value source = buffers.source(owner);
+    if (auto read = source.getDefiningOp<ReadOp>()) {
+      Operation *by = findWriter(read.getSource());
+      if (by != writerAtRead.lookup(source))
+        return (op->emitOpError("uses a value read from ")
+                << read.getSource() << " before it was written")
+                   .attachNote(by->getLoc())
+               << "written here";
+    }
+    Value now = current.lookup(source);
+    if ((now ? now : source) != owner)
+      return (op->emitOpError("uses a value after it was changed in place"))
+                 .attachNote(now.getLoc())
+             << "changed here";
+  }
+  return success();
+}
+
+/// Gives the results of command `op` their addresses; `inPlace` is, of each, the operand in
+/// whose memory it is made, or null.
+LogicalResult ToBuffers::place(Operation *op, ArrayRef<Value> inPlace) {
+  for (auto [result, operand] : llvm::zip(op->getResults(), inPlace)) {
+    Value source = buffers.source(result);
+    if (source != result) {
+      current[source] = result;
+      continue;
+    }
+    Origin origin = *buffers.buffers.find(result)->second.place;
+    if (operand && !buffers.source(operand).getDefiningOp<ReadOp>())
+      return op->emitOpError("expects what it changes in place to be read from "
+                             "a slice, or made by a command");
+    roots[result] = operand ? rootOf(operand)
+                            : Root{addressOf(origin, result.getType())};
+    if (origin.memory == Memory::arena)
+      noteWritten(op, origin.symbol, roots[result].address);
+  }
+  return success();
+}
+
+/// Copies `value` to `target`, an address, unless it stands there.
+void ToBuffers::copy(Location loc, Value value, Value target) {
+  Value source = bufferOf(value);
+  if (!(getPlace(source, symbols) == getPlace(target, symbols)))
+    CopyOp::create(b, loc, source, target);
+}
+
+//===----------------------------------------------------------------------===//
+// Commands
+//===----------------------------------------------------------------------===//
+
+LogicalResult ToBuffers::convert(LaunchOp launch) {
+  auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
+  SmallVector<Value> inPlace;
+  for (int64_t argument : kernel.getInplace())
+    inPlace.push_back(argument < 0 ? Value() : launch.getInputs()[argument]);
+  SmallVector<Value> inputs, outs;
+  for (auto [i, input] : llvm::enumerate(launch.getInputs()))
+    if (!llvm::is_contained(kernel.getInplace(), static_cast<int64_t>(i)))
+      inputs.push_back(bufferOf(input));
+  if (failed(place(launch, inPlace)))
+    return failure();
+  for (Value result : launch.getResults())
+    outs.push_back(bufferOf(result));
+  LaunchOp::create(b, launch.getLoc(), TypeRange(), launch.getKernelAttr(),
+                   inputs, outs)
+      ->setDiscardableAttrs(launch->getDiscardableAttrDictionary());
+  return success();
+}
+
+LogicalResult ToBuffers::convert(GemmOp gemm) {
+  auto maybe = [&](Value value) { return value ? bufferOf(value) : Value(); };
+  Value lhs = bufferOf(gemm.getLhs()), rhs = bufferOf(gemm.getRhs());
+  Value bias = maybe(gemm.getBias()), at = maybe(gemm.getAt());
+  SmallVector<Value> inPlace(gemm->getNumResults()), outs;
+  inPlace[0] = gemm.getInit();
+  if (failed(place(gemm, inPlace)))
+    return failure();
+  for (Value result : gemm->getResults())
+    outs.push_back(bufferOf(result));
+  auto made = GemmOp::create(
+      b, gemm.getLoc(), Type(), Type(), Type(), lhs, rhs, bias, Value(), at,
+      outs, gemm.getM(), gemm.getN(), gemm.getK(), gemm.getBatch(),
+      gemm.getTransposeLhs(), gemm.getTransposeRhs(), gemm.getBroadcastRhs(),
+      gemm.getEpilogue(), gemm.getBiasGradient(), bool(gemm.getInit()));
+  made->setDiscardableAttrs(gemm->getDiscardableAttrDictionary());
+  return success();
+}
+
+LogicalResult ToBuffers::convert(FlattenOp flat) {
+  SmallVector<Value> inputs;
+  for (Value input : flat.getInputs())
+    inputs.push_back(bufferOf(input));
+  if (failed(place(flat, {Value()})))
+    return failure();
+  FlattenOp::create(b, flat.getLoc(), Type(), inputs,
+                    bufferOf(flat.getResult()), flat.getOffsets());
+  return success();
+}
+
+LogicalResult ToBuffers::convertCollective(Operation *op) {
+  auto sum = dyn_cast<AllReduceOp>(op);
+  auto gather = dyn_cast<AllGatherOp>(op);
+  Collective kind = sum      ? Collective::all_reduce
+                    : gather ? Collective::all_gather
+                             : Collective::reduce_scatter;
+  Value result = op->getResult(0), operand = getInPlaceOperand(op), input;
+  if (!operand)
+    input = bufferOf(op->getOperand(0));
+  if (failed(place(op, {operand})))
+    return failure();
+  Value out =
+      operand ? rangeOf(result,
+                        op->getAttrOfType<DenseI64ArrayAttr>("range"))
+              : bufferOf(result);
+  auto start = StartOp::create(
+      b, op->getLoc(), TokenType::get(b.getContext()), kind, input, out,
+      op->getAttrOfType<ArrayAttr>("axes"),
+      sum ? sum.getPieceOfAttr() : ArrayAttr(), FlatSymbolRefAttr());
+  if (gather && gather.getApart())
+    tokens[result] = start.getToken();
+  else
+    WaitOp::create(b, op->getLoc(), start.getToken(), FlatSymbolRefAttr());
+  return success();
+}
+
+LogicalResult ToBuffers::convert(Operation *op) {
+  b.setInsertionPoint(op);
+  if (failed(checkOperands(op)))
+    return failure();
+  if (auto launch = dyn_cast<LaunchOp>(op))
+    return convert(launch);
+  if (auto gemm = dyn_cast<GemmOp>(op))
+    return convert(gemm);
+  if (auto flat = dyn_cast<FlattenOp>(op))
+    return convert(flat);
+  if (isCollective(op))
+    return convertCollective(op);
+  if (auto read = dyn_cast<ReadOp>(op)) {
+    Value address = written.lookup(read.getSource()).second;
+    roots[read] = {address ? address
+                           : addressOf({Memory::arena, read.getSource()},
+                                       read.getType())};
+    writerAtRead[read] = findWriter(read.getSource());
+  } else if (auto write = dyn_cast<WriteOp>(op)) {
+    if (llvm::is_contained(buffers.direct, write))
+      return success();
+    Value target = addressOf({Memory::arena, write.getTarget()},
+                             write.getValue().getType());
+    copy(op->getLoc(), write.getValue(), target);
+    noteWritten(op, write.getTarget(), target);
+  } else if (auto wait = dyn_cast<AwaitOp>(op)) {
+    WaitOp::create(b, op->getLoc(), tokens.lookup(wait.getInput()),
+                   FlatSymbolRefAttr());
+  } else if (isa<train::ReturnOp>(op)) {
+    for (auto [i, value] : llvm::enumerate(op->getOperands()))
+      copy(op->getLoc(), value,
+           addressOf({Memory::output, {}, static_cast<int64_t>(i)},
+                     value.getType()));
+    train::ReturnOp::create(b, op->getLoc(), ValueRange());
+  }
+  return success();
+}
+
+LogicalResult ToBuffers::run() {
+  Block &block = list.getBody().front();
+  SmallVector<Operation *> commands;
+  for (Operation &op : block)
+    commands.push_back(&op);
+  b.setInsertionPointToStart(&block);
+  for (BlockArgument argument : block.getArguments())
+    if (!argument.use_empty())
+      roots[argument] = {addressOf(
+          {Memory::input, {}, argument.getArgNumber()}, argument.getType())};
+  for (Operation *op : commands)
+    if (failed(convert(op)))
+      return failure();
+  for (Operation *op : llvm::reverse(commands))
+    op->erase();
+  block.eraseArguments(0, block.getNumArguments());
+  for (auto address : llvm::make_early_inc_range(block.getOps<AddressOp>()))
+    if (address.use_empty())
+      address.erase();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
 
 /// Checks that only commands are left in `list`.
 static LogicalResult verifyNeeds(ListOp list) {
@@ -82,9 +373,8 @@ struct PlanMemoryPass : trainc::impl::PlanMemoryPassBase<PlanMemoryPass> {
         return signalPassFailure();
       Buffers buffers(list, symbols);
       assignOffsets(list, buffers, reuse);
-      annotate(list, buffers);
-      for (WriteOp write : buffers.direct)
-        write.erase();
+      if (failed(ToBuffers(list, buffers, symbols).run()))
+        return signalPassFailure();
       numCopies += buffers.copies;
       numAvoided += buffers.direct.size();
     }

@@ -117,10 +117,8 @@ static SmallVector<SymbolRefAttr> findWritten(ListOp list, Buffers &buffers) {
   for (auto write : list.getBody().getOps<WriteOp>())
     written.push_back(write.getTarget());
   for (auto &[value, buffer] : buffers.buffers)
-    if (buffer.place)
-      if (auto slice =
-              dyn_cast<SymbolRefAttr>(cast<ArrayAttr>(buffer.place)[0]))
-        written.push_back(slice);
+    if (buffer.place && buffer.place->memory == Memory::arena)
+      written.push_back(buffer.place->symbol);
   return written;
 }
 

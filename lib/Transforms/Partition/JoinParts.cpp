@@ -140,7 +140,7 @@ void Joiner::scatter(Location loc, Local &local, const Split &wanted) {
     piece[0] = 1;
     Value sum = ReduceScatterOp::create(b, loc, type.clone(piece), all,
                                         orderedAxes(part.axes),
-                                        DenseI64ArrayAttr(), /*started=*/false);
+                                        DenseI64ArrayAttr());
     local.value = nn::reshapeTo(b, loc, sum, own);
     local.layout.split[dim] = part;
     local.layout.partial = without(local.layout.partial, part.axes);

@@ -460,7 +460,8 @@ FailureOr<Directions> Fuser::buildDirections(OpBuilder &b,
   Type element = nn::getTensorType(matrices.front()).getElementType();
   result.flat = FlattenOp::create(b, members.front().update->getLoc(),
                                   RankedTensorType::get({end}, element),
-                                  matrices, result.places);
+                                  matrices, result.places)
+                    .getResult();
   return result;
 }
 

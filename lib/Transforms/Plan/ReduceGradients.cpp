@@ -30,8 +30,7 @@ Value GradientReducer::sumRange(OpBuilder &b, ArenaOp arena, Value value,
   Exchange exchange = getExchange(step, arena);
   auto range = b.getDenseI64ArrayAttr({first, count});
   value = ReduceScatterOp::create(b, loc, value.getType(), value,
-                                  exchange.pieceAxes, range,
-                                  /*started=*/false);
+                                  exchange.pieceAxes, range);
   if (!exchange.otherAxes.empty())
     value = AllReduceOp::create(b, loc, value.getType(), value,
                                 exchange.otherAxes, range, exchange.pieceAxes);
@@ -321,7 +320,8 @@ void GradientReducer::reduceByBucket() {
       b.setInsertionPointAfter(stored.last ? stored.last : top);
       auto type = arena.getFlatType().clone({bucket.count});
       Value sums =
-          FlattenOp::create(b, loc, type, stored.values, stored.offsets);
+          FlattenOp::create(b, loc, type, stored.values, stored.offsets)
+              .getResult();
       sums = sumRange(b, arena, sums, 0, bucket.count);
       Value window = ReadOp::create(b, loc, merged.getFlatType(), ref);
       Location name = namedAfter("merge", merged);

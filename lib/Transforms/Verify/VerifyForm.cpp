@@ -10,6 +10,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainArenas.h"
+#include "trainc/Dialect/Train/TrainPlaces.h"
 #include "trainc/Transforms/Verify/Passes.h"
 
 #define DEBUG_TYPE "train-verify-form"
@@ -177,57 +178,16 @@ static LogicalResult verifyPlan(ModuleOp module) {
   return success();
 }
 
-/// The slice that a result's place names, or null.
-static SymbolRefAttr sliceOfPlace(Attribute place) {
-  auto pair = dyn_cast<ArrayAttr>(place);
-  return pair && pair.size() == 2 ? dyn_cast<SymbolRefAttr>(pair[0])
-                                  : SymbolRefAttr();
-}
-
-/// Checks that no command uses the value of a slice after it was written.
-static LogicalResult verifyReads(ListOp list) {
-  // What each slice was last written by, in order.
-  DenseMap<Attribute, Operation *> writer;
-  DenseMap<Value, Attribute> readFrom;
-  for (Operation &op : list.getBody().front()) {
-    if (auto read = dyn_cast<ReadOp>(op)) {
-      if (!writer.contains(read.getSource()))
-        readFrom[read.getResult()] = read.getSource();
-      continue;
-    }
-    if (isa<nn::ReshapeOp, ViewOp>(op)) {
-      if (Attribute slice = readFrom.lookup(op.getOperand(0)))
-        readFrom[op.getResult(0)] = slice;
-      continue;
-    }
-    for (Value operand : op.getOperands())
-      if (Operation *by = writer.lookup(readFrom.lookup(operand)))
-        return (op.emitOpError("uses a value read from ")
-                << readFrom.lookup(operand) << " before it was written")
-                   .attachNote(by->getLoc())
-               << "written here";
-    if (auto places = op.getAttrOfType<ArrayAttr>("places"))
-      for (Attribute place : places)
-        if (SymbolRefAttr slice = sliceOfPlace(place))
-          writer[slice] = &op;
-  }
-  return success();
-}
-
 /// What commands of `list` write, but collectives, which only pass on what others have
 /// made: slices, and arenas as wholes.
-static DenseSet<Attribute> findWritten(ListOp list) {
+static DenseSet<Attribute> findWritten(ListOp list, SymbolTable &symbols) {
   DenseSet<Attribute> written;
-  for (Operation &op : list.getBody().front()) {
-    if (auto write = dyn_cast<WriteOp>(op))
-      written.insert(write.getTarget());
-    auto places = op.getAttrOfType<ArrayAttr>("places");
-    if (!places || isCollective(&op))
-      continue;
-    for (Attribute place : places)
-      if (SymbolRefAttr slice = sliceOfPlace(place))
-        written.insert(slice);
-  }
+  for (auto command : list.getBody().getOps<CommandOpInterface>())
+    if (!isa<StartOp>(command))
+      for (const Access &access : command.getAccesses(symbols))
+        if (auto symbol = getAddress(access.buffer).getSymbol();
+            symbol && access.write)
+          written.insert(*symbol);
   return written;
 }
 
@@ -239,14 +199,14 @@ static LogicalResult verifyWriters(ModuleOp module, StringRef step,
   DenseMap<StringAttr, ListOp> lists; // of the step, by kind
   DenseMap<StringAttr, DenseSet<Attribute>> written;
   Builder b(module.getContext());
+  SymbolTable symbols(module);
   for (auto list : module.getOps<ListOp>()) {
     bool isShared = list.getKind() == "apply" || list.getKind() == "merge";
     if (list.getEntry() != (isShared ? first : step))
       continue;
     lists[list.getKindAttr()] = list;
-    written[list.getKindAttr()] = findWritten(list);
+    written[list.getKindAttr()] = findWritten(list, symbols);
   }
-  SymbolTable symbols(module);
   StringAttr window;
   if (auto op = symbols.lookup<StepOp>(first))
     window = getWindow(op);
@@ -279,25 +239,100 @@ static LogicalResult verifyWriters(ModuleOp module, StringRef step,
   return success();
 }
 
+/// Checks that an address of an input or output is of one that the entry has.
+static LogicalResult verifyPort(AddressOp address, Operation *entry) {
+  bool isInput = address.getMemory() == Memory::input;
+  if (!isInput && address.getMemory() != Memory::output)
+    return success();
+  Block &block = entry->getRegion(0).front();
+  auto types = isInput ? TypeRange(block.getArgumentTypes())
+                       : TypeRange(cast<train::YieldOp>(block.getTerminator())
+                                       .getValues()
+                                       .getTypes());
+  size_t number = address.getNumber();
+  MemRefType type = address.getType();
+  if (number < types.size())
+    if (auto port = cast<RankedTensorType>(types[number]);
+        port.getElementType() == type.getElementType() &&
+        port.getNumElements() == type.getNumElements())
+      return success();
+  return address.emitOpError("expects an ")
+         << stringifyMemory(address.getMemory())
+         << " that the entry has, of as many elements of its type, got number "
+         << number << " of type " << type;
+}
+
+static LogicalResult verifyCommands(ListOp list) {
+  if (!list.getWorkspace())
+    return list.emitOpError("expects a planned workspace in form 3");
+  Block &block = list.getBody().front();
+  if (block.getNumArguments() != 0 ||
+      block.getTerminator()->getNumOperands() != 0)
+    return list.emitOpError("expects addresses of inputs and outputs in form "
+                            "3, got arguments or returned values");
+  Operation *entry = SymbolTable::lookupNearestSymbolFrom(
+      list, list.getEntryAttr());
+  for (Operation &op : block) {
+    auto command = dyn_cast<CommandOpInterface>(op);
+    if (command && !command.isOnBuffers())
+      return op.emitOpError("expects buffers in form 3, got tensors");
+    if (!command &&
+        !isa<AddressOp, ViewOp, WaitOp, train::ReturnOp>(op))
+      return op.emitOpError("is not a command of form 3");
+    if (auto address = dyn_cast<AddressOp>(op); address && entry)
+      if (failed(verifyPort(address, entry)))
+        return failure();
+  }
+  return success();
+}
+
+/// The collectives that `list` leaves in flight.
+static SmallVector<StartOp> findPending(ListOp list) {
+  return llvm::filter_to_vector(
+      list.getBody().getOps<StartOp>(),
+      [](StartOp start) { return start.getPending().has_value(); });
+}
+
+/// Checks that those before `list` leave the same in flight, and what.
+static LogicalResult findInFlight(ListOp list, SymbolTable &symbols,
+                                  SmallVector<StartOp> &inFlight) {
+  auto namesOf = [](ArrayRef<StartOp> starts) {
+    return llvm::map_to_vector(
+        starts, [](StartOp start) { return start.getPendingAttr(); });
+  };
+  SmallVector<ListOp> before = getPredecessors(list);
+  for (ListOp one : before) {
+    SmallVector<StartOp> starts = findPending(one);
+    auto step = symbols.lookup<StepOp>(one.getEntry());
+    if (!starts.empty() && list.getKind() == "apply" &&
+        one.getKind() != "merge" && step && step.getAccumulate() > 1)
+      return starts.front().emitOpError(
+          "is left in flight, and the next micro-step does not wait for it (P5)");
+    if (one != before.front() && namesOf(starts) != namesOf(inFlight))
+      return one.emitOpError("expects to leave in flight what @")
+             << before.front().getSymName() << " does, in its order (P5)";
+    inFlight = starts;
+  }
+  return success();
+}
+
 static LogicalResult verifyCommands(ModuleOp module) {
   SymbolTable symbols(module);
+  DenseSet<Operation *> followed;
   for (auto list : module.getOps<ListOp>()) {
-    if (!list.getWorkspace())
-      return list.emitOpError("expects a planned workspace in form 3");
-    for (Operation &op : list.getBody().front()) {
-      if (isa<LaunchOp, GemmOp, FlattenOp>(op) || isCollective(&op)) {
-        auto places = op.getAttrOfType<ArrayAttr>("places");
-        if (!places || places.size() != op.getNumResults())
-          return op.emitOpError("expects a place for each result in form 3");
-      } else if (!isa<ReadOp, WriteOp, StartOp, AwaitOp, ViewOp, nn::ReshapeOp,
-                      train::ReturnOp>(op)) {
-        return op.emitOpError("is not a command of form 3");
-      }
-    }
-    if (failed(verifyStorage(list.getBody().front())) ||
-        failed(verifyReads(list)) || failed(verifyPlaces(list, symbols)))
+    SmallVector<StartOp> inFlight;
+    if (failed(verifyCommands(list)) ||
+        failed(findInFlight(list, symbols, inFlight)) ||
+        failed(verifyPlaces(list, inFlight, symbols)))
       return failure();
+    for (ListOp before : getPredecessors(list))
+      followed.insert(before);
   }
+  for (auto list : module.getOps<ListOp>())
+    if (!followed.contains(list))
+      for (StartOp start : findPending(list))
+        return start.emitOpError(
+            "is left in flight, and no list follows that waits for it (P5)");
   for (auto apply : module.getOps<ListOp>()) {
     if (apply.getKind() != "apply")
       continue;

@@ -13,12 +13,16 @@ namespace trainc {
 /// commands before it, in this order, have left them, and
 ///
 /// (P1) what stands in the workspace ends within it;
-/// (P2) an operand's bytes hold the operand: nothing has been written there since;
-/// (P3) what a command writes shares no byte with anything else that it touches, but
-///      that a result in place stands exactly where its operand does;
+/// (P2) what is read was written through the same train.address, so that nothing else
+///      has been written there since, or stands in an arena or input as the list found it
+///      (an arena as a whole is whatever stands in its slices);
+/// (P3) what a command writes shares no byte with anything else that it touches;
 /// (P4) from a start of a collective to its end nothing writes what it reads or
-///      touches what it writes.
+///      touches what it writes;
+/// (P5) what is in flight is waited for once: in its list or, by name, in the one that
+///      follows it. `inFlight` are the starts that those before `list` have left.
 llvm::LogicalResult verifyPlaces(train::ListOp list,
+                                 llvm::ArrayRef<train::StartOp> inFlight,
                                  mlir::SymbolTable &symbols);
 
 } // namespace trainc

@@ -33,8 +33,6 @@ train.list @first of @step "first" (%x: tensor<8xf32>, %half: tensor<4xf32>) {
   train.accumulate %x into @arena.grad::@v : tensor<8xf32>
   // CHECK: train.micro_end
   train.micro_end
-  // CHECK: train.start @arena.grad over ["data"] range [8, 8]
-  train.start @arena.grad over ["data"] range [8, 8]
   // CHECK: %[[G:.*]] = train.all_gather %{{.*}} over ["data"] apart : tensor<4xf32> -> tensor<8xf32>
   %g = train.all_gather %half over ["data"] apart : tensor<4xf32> -> tensor<8xf32>
   // CHECK: train.await %[[G]] : tensor<8xf32>

@@ -2,7 +2,7 @@
 #ifndef TRAINC_TRAIN_COMMAND_OPS
 #define TRAINC_TRAIN_COMMAND_OPS
 
-include "trainc/Dialect/Train/TrainDialect.td"
+include "trainc/Dialect/Train/TrainBufferOps.td"
 
 def Train_KernelOp : Train_Op<"kernel", [Symbol, HasParent<"::mlir::ModuleOp">, IsolatedFromAbove,
     SingleBlock]> {
@@ -19,33 +19,31 @@ def Train_KernelOp : Train_Op<"kernel", [Symbol, HasParent<"::mlir::ModuleOp">, 
   let hasVerifier = 1;
 }
 
-/// A command whose results have `places` once memory is planned: from then on it writes
-/// there, though no operation may use a result, and is neither removed nor merged.
-class Train_PlacedOp<string mnemonic, list<Trait> traits = []> : Train_Op<mnemonic,
-    !listconcat(traits, [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>])> {
-  let extraClassDefinition = [{
-    void $cppClass::getEffects(::llvm::SmallVectorImpl<
-        ::mlir::SideEffects::EffectInstance<::mlir::MemoryEffects::Effect>> &effects) {
-      if (!(*this)->hasAttr("places"))
-        return;
-      effects.emplace_back(::mlir::MemoryEffects::Read::get());
-      effects.emplace_back(::mlir::MemoryEffects::Write::get());
-    }
-  }];
-}
-
-def Train_LaunchOp : Train_PlacedOp<"launch",
-    [DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+def Train_LaunchOp : Train_CommandOpBase<"launch", [AttrSizedOperandSegments,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "runs a kernel";
   let description = [{
-    Without memory effects until `train-plan-memory` gives its results `places`.
+    On tensors, without effects, it has the kernel's arguments and results. On buffers it
+    has `outs` for the results: for one in place the buffer of its argument, which is then not
+    among `inputs`.
 
     (C1) the kernel exists; (C2) operands and results have the types of its arguments and
-    returned values.
+    returned values, as tensors or as buffers.
+
+    ```mlir
+    %r = train.launch @k(%a, %b) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+    train.launch @k(%a) outs(%b : memref<8xf32>) : (memref<8xf32>) -> ()
+    ```
   }];
-  let arguments = (ins FlatSymbolRefAttr:$kernel, Variadic<Train_Tensor>:$inputs);
+  let arguments = (ins FlatSymbolRefAttr:$kernel, Variadic<Train_TensorOrBuffer>:$inputs,
+                       Variadic<Train_Buffer>:$outs);
   let results = (outs Variadic<Train_Tensor>:$outputs);
-  let assemblyFormat = "$kernel `(` $inputs `)` attr-dict `:` functional-type($inputs, results)";
+  let builders = [OpBuilder<(ins "::mlir::TypeRange":$results, "::mlir::FlatSymbolRefAttr":$kernel,
+      "::mlir::ValueRange":$inputs), [{ build($_builder, $_state, results, kernel, inputs, {}); }]>];
+  let assemblyFormat = [{
+    $kernel `(` $inputs `)` (`outs` `(` $outs^ `:` type($outs) `)`)? attr-dict `:`
+    functional-type($inputs, $outputs)
+  }];
 }
 
 def Train_Epilogue : I32EnumAttr<"Epilogue", "what a GEMM does to its result", [
@@ -59,11 +57,13 @@ def Train_BiasGradient : I32EnumAttr<"BiasGradient", "whose rows or columns a GE
   let cppNamespace = "::trainc::train";
 }
 
-def Train_GemmOp : Train_PlacedOp<"gemm", [AttrSizedOperandSegments, AttrSizedResultSegments]> {
+def Train_GemmOp : Train_CommandOpBase<"gemm", [AttrSizedOperandSegments, AttrSizedResultSegments]> {
   let summary = "C = A' B' (+ bias) (+ initial C), by the runtime's GEMM";
   let description = [{
     As nn.matmul, with explicit sizes: m x n x k over a batch; with `init`, the product
-    is added to it and the result takes its memory. Memory effects as train.launch.
+    is added to it and the result takes its memory. On buffers `outs` stand for the
+    results, in their order, and `accumulate` for `init`: the product is added to what stands in
+    the first.
 
     There are epilogues (`train-fuse-epilogues`). `gelu`: the result is gelu, in the form
     `tanh`, of what it would be; a second result, if there is one, is what gelu is taken
@@ -79,24 +79,39 @@ def Train_GemmOp : Train_PlacedOp<"gemm", [AttrSizedOperandSegments, AttrSizedRe
     then a multiple of 8; (C3) a bias gradient `lhs` needs
     `transpose_lhs`, `rhs` a right side that is not transposed, both no epilogue; `result`
     needs gelu_grad; (C4) gelu_grad, multiply and bias gradients have no bias; (C5) a bias gradient
-    has as many elements as it sums up, of the result's type.
+    has as many elements as it sums up, of the result's type; (C6) there are results and
+    no `outs`, or `outs` alone and no `init`; `accumulate` goes with `outs`.
+
+    ```mlir
+    %c = train.gemm %a, %b m 4 n 8 k 6 batch 1 : tensor<4x6xf32>, tensor<6x8xf32> -> tensor<4x8xf32>
+    train.gemm %a, %b outs(%c : memref<4x8xf32>) m 4 n 8 k 6 batch 1 accumulate : memref<4x6xf32>, memref<6x8xf32>
+    ```
   }];
-  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, Optional<Train_Tensor>:$bias,
-                       Optional<Train_Tensor>:$init, Optional<Train_Tensor>:$at,
-                       I64Attr:$m, I64Attr:$n, I64Attr:$k,
+  let arguments = (ins Train_TensorOrBuffer:$lhs, Train_TensorOrBuffer:$rhs,
+                       Optional<Train_TensorOrBuffer>:$bias, Optional<Train_Tensor>:$init,
+                       Optional<Train_TensorOrBuffer>:$at, Variadic<Train_Buffer>:$outs, I64Attr:$m, I64Attr:$n, I64Attr:$k,
                        I64Attr:$batch, UnitAttr:$transpose_lhs, UnitAttr:$transpose_rhs,
                        UnitAttr:$broadcast_rhs,
                        DefaultValuedAttr<Train_Epilogue, "Epilogue::none">:$epilogue,
-                       DefaultValuedAttr<Train_BiasGradient, "BiasGradient::none">:$bias_gradient);
-  let results = (outs Train_Tensor:$result, Optional<Train_Tensor>:$kept,
+                       DefaultValuedAttr<Train_BiasGradient, "BiasGradient::none">:$bias_gradient,
+                       UnitAttr:$accumulate);
+  let results = (outs Optional<Train_Tensor>:$result, Optional<Train_Tensor>:$kept,
                       Optional<Train_Tensor>:$bias_sums);
+  let extraClassDeclaration = [{
+    /// The results as tensors, or the buffers that stand for them; null where there is none.
+    ::mlir::Value getMain() { return getOuts().empty() ? ::mlir::Value(getResult()) : getOuts()[0]; }
+    ::mlir::Value getSecond();
+    ::mlir::Value getSums();
+    /// Whether the product is added to what stands in the result's memory.
+    bool accumulates() { return getInit() || getAccumulate(); }
+  }];
   let assemblyFormat = [{
-    $lhs `,` $rhs (`bias` $bias^)? (`init` $init^)? `m` $m `n` $n `k` $k `batch` $batch
+    $lhs `,` $rhs (`bias` $bias^)? (`init` $init^)? (`outs` `(` $outs^ `:` type($outs) `)`)? `m` $m `n` $n `k` $k `batch` $batch
     (`transpose_lhs` $transpose_lhs^)? (`transpose_rhs` $transpose_rhs^)?
     (`broadcast_rhs` $broadcast_rhs^)? (`epilogue` $epilogue^)? (`at` $at^)?
-    (`bias_gradient` $bias_gradient^)? attr-dict
+    (`bias_gradient` $bias_gradient^)? (`accumulate` $accumulate^)? attr-dict
     `:` type($lhs) `,` type($rhs) (`,` type($bias)^)? (`init` type($init)^)?
-    (`at` type($at)^)? `->` type($result) (`kept` type($kept)^)?
+    (`at` type($at)^)? (`->` type($result)^)? (`kept` type($kept)^)?
     (`bias_sums` type($bias_sums)^)?
   }];
   let hasVerifier = 1;

@@ -3,7 +3,7 @@
 #define TRAINC_TRAIN_MESH_OPS
 
 include "trainc/Dialect/NN/NNInterfaces.td"
-include "trainc/Dialect/Train/TrainDialect.td"
+include "trainc/Dialect/Train/TrainBufferOps.td"
 
 def Train_MeshOp : Train_Op<"mesh", [Symbol, HasParent<"::mlir::ModuleOp">]> {
   let summary = "the ranks of a run, as a grid with named axes";
@@ -109,45 +109,24 @@ def Train_ReduceScatterOp : Train_CollectiveOp<"reduce_scatter",
   let description = [{
     The range is cut into equal pieces, one for each rank that differs in `axes` alone.
     This rank's piece becomes the sum over those ranks, as train.all_reduce has it; the
-    other pieces are undefined afterwards. In place. What is `started` was by a
-    train.start, and only ends here. Without `range`: the operand is cut along dimension 0,
+    other pieces are undefined afterwards. In place. Without `range`: the operand is cut along dimension 0,
     and the result is the sum of this rank's pieces; the gradient is all of theirs.
 
     (C1) axes are distinct ones of the mesh, in its order; (C2) elements are floats; (C3)
     the range is within the tensor, of rank 1, and has a whole number of elements per
     piece; (C4) with a range the result has the operand's type, and without one as many
-    times less its size along dimension 0 as there are ranks; what is started has a range.
+    times less its size along dimension 0 as there are ranks.
 
     ```mlir
     %s = train.reduce_scatter %g over ["data"] range [0, 4096] : tensor<8192xf32> -> tensor<8192xf32>
     %p = train.reduce_scatter %x over ["model"] : tensor<4x3xf32> -> tensor<2x3xf32>
     ```
   }];
-  let arguments = (ins Train_Tensor:$input, StrArrayAttr:$axes, OptionalAttr<DenseI64ArrayAttr>:$range,
-                       UnitAttr:$started);
+  let arguments = (ins Train_Tensor:$input, StrArrayAttr:$axes, OptionalAttr<DenseI64ArrayAttr>:$range);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = [{
-    $input `over` $axes (`range` $range^)? (`started` $started^)? attr-dict `:` type($input) `->` type($result)
+    $input `over` $axes (`range` $range^)? attr-dict `:` type($input) `->` type($result)
   }];
-}
-
-def Train_StartOp : Train_Op<"start", [MemoryEffects<[MemRead, MemWrite]>,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
-  let summary = "starts a reduce-scatter";
-  let description = [{
-    Of a range of an arena, in elements; nothing writes to it before the
-    train.reduce_scatter of the range that is `started`. Those end in the order of the
-    starts.
-
-    (C1) axes are distinct ones of the mesh; (C2) the symbol is an arena of one element type with
-    the range.
-
-    ```mlir
-    train.start @arena.grad.f32 over ["data"] range [0, 8192]
-    ```
-  }];
-  let arguments = (ins FlatSymbolRefAttr:$arena, StrArrayAttr:$axes, DenseI64ArrayAttr:$range);
-  let assemblyFormat = "$arena `over` $axes `range` $range attr-dict";
 }
 
 def Train_AllGatherOp : Train_CollectiveOp<"all_gather", [DeclareOpInterfaceMethods<NN_DifferentiableOp>]> {
@@ -197,40 +176,50 @@ def Train_AwaitOp : Train_Op<"await", [SameOperandsAndResultType, MemoryEffects<
   let hasVerifier = 1;
 }
 
-def Train_FlattenOp : Train_PlacedOp<"flatten"> {
+def Train_FlattenOp : Train_CommandOpBase<"flatten", [AttrSizedOperandSegments]> {
   let summary = "tensors in one flat tensor";
   let description = [{
     The elements of operand i, row-major, are those of the result from offsets[i] on; what
     stands between is undefined. `train-plan-memory` lets operands be made where they stand
-    in the result, so that a bucket needs memory of its own only while it is exchanged.
-    Memory effects as train.launch.
+    in the result, so that a bucket needs memory of its own only while it is exchanged. On
+    buffers `out` stands for the result; only operands that stand elsewhere are copied.
 
     (C1) operands have the result's element type, which has rank 1; (C2) one offset per
-    operand, ascending; operands do not overlap and lie within the result.
+    operand, ascending; operands do not overlap and lie within the result; (C3) there is a
+    result or `out`, not both.
 
     ```mlir
     %b = train.flatten %g, %h at [0, 4096] : tensor<64x64xf32>, tensor<64xf32> -> tensor<8192xf32>
+    train.flatten %g, %h at [0, 4096] outs(%b : memref<8192xf32>) : memref<64x64xf32>, memref<64xf32>
     ```
   }];
-  let arguments = (ins Variadic<Train_Tensor>:$inputs, DenseI64ArrayAttr:$offsets);
-  let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$inputs `at` $offsets attr-dict `:` type($inputs) `->` type($result)";
+  let arguments = (ins Variadic<Train_TensorOrBuffer>:$inputs, Optional<Train_Buffer>:$out,
+                       DenseI64ArrayAttr:$offsets);
+  let results = (outs Optional<Train_Tensor>:$result);
+  let builders = [OpBuilder<(ins "::mlir::Type":$result, "::mlir::ValueRange":$inputs,
+      "::llvm::ArrayRef<int64_t>":$offsets), [{ build($_builder, $_state, result, inputs, {}, offsets); }]>];
+  let assemblyFormat = [{
+    $inputs `at` $offsets (`outs` `(` $out^ `:` type($out) `)`)? attr-dict `:` type($inputs)
+    (`->` type($result)^)?
+  }];
   let hasVerifier = 1;
 }
 
 def Train_ViewOp : Train_Op<"view", [Pure]> {
   let summary = "a part of a flat tensor, as a tensor";
   let description = [{
-    The elements from `offset` on, row-major; where they stand, nothing is copied.
+    The elements from `offset` on, row-major; where they stand, nothing is copied. Of a
+    buffer it is also a reshape.
 
-    (C1) the operand has rank 1 and the result's element type; (C2) the part lies within it.
+    (C1) operand and result are tensors or buffers of one element type; a tensor to view has rank 1; (C2) the part
+    lies within it.
 
     ```mlir
     %w = train.view %b from 4096 : tensor<8192xf32> -> tensor<64x64xf32>
     ```
   }];
-  let arguments = (ins Train_Tensor:$flat, I64Attr:$offset);
-  let results = (outs Train_Tensor:$result);
+  let arguments = (ins Train_TensorOrBuffer:$flat, I64Attr:$offset);
+  let results = (outs Train_TensorOrBuffer:$result);
   let assemblyFormat = "$flat `from` $offset attr-dict `:` type($flat) `->` type($result)";
   let hasVerifier = 1;
 }

@@ -19,6 +19,23 @@
 
 #include "trainc/Dialect/Train/TrainDialect.h.inc"
 #include "trainc/Dialect/Train/TrainEnums.h.inc"
+#define GET_TYPEDEF_CLASSES
+#include "trainc/Dialect/Train/TrainTypes.h.inc"
+
+namespace trainc::train {
+
+/// A buffer that a command reads, writes or both.
+struct Access {
+  mlir::Value buffer;
+  bool read, write;
+};
+
+/// Whether values can stand in a memref of type `type`.
+bool isLegalBuffer(mlir::Type type);
+
+} // namespace trainc::train
+
+#include "trainc/Dialect/Train/TrainInterfaces.h.inc"
 #define GET_OP_CLASSES
 #include "trainc/Dialect/Train/TrainOps.h.inc"
 

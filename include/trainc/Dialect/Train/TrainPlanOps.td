@@ -287,8 +287,9 @@ def Train_ListOp : Train_Op<"list", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     and `apply`, which have none; an eval's list ends in a `train.return` of its outputs.
 
     Before commands are formed the body holds nn ops and reads and writes of slices;
-    afterwards launches and GEMMs. After planning `workspace` says how many bytes its values
-    take, and `alive` the largest sum of bytes needed at one command: no plan takes less.
+    afterwards launches and GEMMs. After planning they are on buffers, without arguments and
+    returned values: inputs and outputs have addresses. `workspace` says how many bytes
+    values take, and `alive` the largest sum of bytes needed at one command: no plan takes less.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefAttr:$entry, StrAttr:$kind,
                        OptionalAttr<I64Attr>:$workspace, OptionalAttr<I64Attr>:$alive);

@@ -17,6 +17,13 @@ mlir::ParseResult parseSplit(mlir::OpAsmParser &parser, mlir::ArrayAttr &split);
 void printSplit(mlir::OpAsmPrinter &p, mlir::Operation *op,
                 mlir::ArrayAttr split);
 
+/// `@arena::@slice` or `workspace 256`: what a train.address counts from.
+mlir::ParseResult parsePlace(mlir::OpAsmParser &parser, MemoryAttr &memory,
+                             mlir::SymbolRefAttr &symbol,
+                             mlir::IntegerAttr &number);
+void printPlace(mlir::OpAsmPrinter &p, mlir::Operation *op, MemoryAttr memory,
+                mlir::SymbolRefAttr symbol, mlir::IntegerAttr number);
+
 /// Checks that `split`, of a tensor of type `type`, is lists of distinct axes of the
 /// module's mesh, one per dimension at most; `tag` is the constraint.
 llvm::LogicalResult verifySplit(mlir::Operation *op, mlir::Attribute split,
@@ -28,6 +35,17 @@ llvm::LogicalResult verifyName(mlir::Operation *op, llvm::StringRef name,
                                llvm::StringRef tag);
 llvm::LogicalResult verifyNames(mlir::Operation *op, mlir::ArrayAttr names,
                                 llvm::StringRef tag);
+
+/// (C1) of what names axes: they are distinct ones of the mesh; of what has pieces in the
+/// order of its ranks they are in its order, too.
+llvm::LogicalResult verifyAxes(mlir::Operation *op, mlir::ArrayAttr axes);
+llvm::LogicalResult verifyOrderedAxes(mlir::Operation *op,
+                                      mlir::ArrayAttr axes);
+
+/// Adds the effects of the buffers among `operands`.
+void addEffects(mlir::MutableOperandRange operands, bool read, bool written,
+                llvm::SmallVectorImpl<mlir::SideEffects::EffectInstance<
+                    mlir::MemoryEffects::Effect>> &effects);
 
 /// The value of `names[i] == name` in `values`, or null.
 mlir::Attribute lookupHyper(mlir::ArrayAttr names, mlir::ArrayAttr values,

@@ -1,0 +1,300 @@
+//===- TrainBufferOps.cpp - Buffers of planned commands -------------------===//
+#include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainPlaces.h"
+#include "trainc/Dialect/Train/TrainSyntax.h"
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+//===----------------------------------------------------------------------===//
+// Places
+//===----------------------------------------------------------------------===//
+
+bool train::isLegalBuffer(Type type) {
+  auto buffer = dyn_cast<MemRefType>(type);
+  return buffer && buffer.getLayout().isIdentity() &&
+         !buffer.getMemorySpace() && buffer.hasStaticShape() &&
+         nn::isLegalTensor(RankedTensorType::get(buffer.getShape(),
+                                                 buffer.getElementType()));
+}
+
+MemRefType train::bufferLike(Type tensor) {
+  auto type = cast<RankedTensorType>(tensor);
+  return MemRefType::get(type.getShape(), type.getElementType());
+}
+
+static int64_t countBytes(ShapedType type) {
+  return type.getNumElements() * nn::getElementBytes(type.getElementType());
+}
+
+int64_t train::countBytes(Value value) {
+  return ::countBytes(cast<ShapedType>(value.getType()));
+}
+
+AddressOp train::getAddress(Value buffer) {
+  while (auto view = buffer.getDefiningOp<ViewOp>())
+    buffer = view.getFlat();
+  return buffer.getDefiningOp<AddressOp>();
+}
+
+Place train::getPlace(Value buffer, SymbolTable &symbols) {
+  Place place;
+  int64_t size = countBytes(buffer);
+  for (; auto view = buffer.getDefiningOp<ViewOp>(); buffer = view.getFlat())
+    place.begin +=
+        int64_t(view.getOffset()) *
+        nn::getElementBytes(view.getFlat().getType().getElementType());
+  auto address = buffer.getDefiningOp<AddressOp>();
+  Builder b(address.getContext());
+  switch (address.getMemory()) {
+  case Memory::arena: {
+    SymbolRefAttr symbol = *address.getSymbol();
+    place.base = FlatSymbolRefAttr::get(symbol.getRootReference());
+    auto arena = symbols.lookup<ArenaOp>(symbol.getRootReference());
+    if (!symbol.getNestedReferences().empty())
+      place.begin +=
+          arena.getLocalOffset(arena.findSlice(symbol.getLeafReference()));
+    break;
+  }
+  case Memory::workspace:
+    place.base = b.getStringAttr("the workspace");
+    place.begin += int64_t(address.getNumber());
+    break;
+  case Memory::input:
+  case Memory::output:
+    place.base = b.getStringAttr(stringifyMemory(address.getMemory()) + " " +
+                                 Twine(address.getNumber()));
+  }
+  place.end = place.begin + size;
+  return place;
+}
+
+llvm::raw_ostream &train::operator<<(llvm::raw_ostream &os,
+                                     const Place &place) {
+  os << "bytes " << place.begin << " to " << place.end << " of ";
+  if (auto name = dyn_cast<StringAttr>(place.base))
+    return os << name.getValue();
+  return os << place.base;
+}
+
+StartOp train::getStart(WaitOp wait) {
+  if (wait.getToken())
+    return wait.getToken().getDefiningOp<StartOp>();
+  for (auto list : wait->getParentOfType<ModuleOp>().getOps<ListOp>())
+    for (auto start : list.getBody().getOps<StartOp>())
+      if (start.getPendingAttr() == wait.getPendingAttr())
+        return start;
+  return {};
+}
+
+/// The name of the first step of the window that `list` is of; of evals that of the entry.
+static StringAttr windowOf(ListOp list) {
+  auto step = SymbolTable::lookupNearestSymbolFrom<StepOp>(list,
+                                                           list.getEntryAttr());
+  return step ? getFirstOfWindow(step).getSymNameAttr()
+              : list.getEntryAttr().getAttr();
+}
+
+SmallVector<ListOp> train::getPredecessors(ListOp list) {
+  SmallVector<ListOp> makers, merges;
+  if (list.getKind() != "merge" && list.getKind() != "apply")
+    return {};
+  for (auto other : list->getParentOfType<ModuleOp>().getOps<ListOp>()) {
+    if (windowOf(other) != windowOf(list) || other.getKind() == "apply")
+      continue;
+    (other.getKind() == "merge" ? merges : makers).push_back(other);
+  }
+  return list.getKind() == "apply" && !merges.empty() ? merges : makers;
+}
+
+void train::addEffects(
+    MutableOperandRange operands, bool read, bool written,
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  for (OpOperand &operand : operands) {
+    if (!isa<MemRefType>(operand.get().getType()))
+      continue;
+    if (read)
+      effects.emplace_back(MemoryEffects::Read::get(), &operand);
+    if (written)
+      effects.emplace_back(MemoryEffects::Write::get(), &operand);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Addresses
+//===----------------------------------------------------------------------===//
+
+ParseResult train::parsePlace(OpAsmParser &parser, MemoryAttr &memory,
+                              SymbolRefAttr &symbol, IntegerAttr &number) {
+  Builder &b = parser.getBuilder();
+  int64_t value = 0;
+  OptionalParseResult named = parser.parseOptionalAttribute(symbol);
+  if (named.has_value()) {
+    if (failed(*named))
+      return failure();
+    memory = MemoryAttr::get(b.getContext(), Memory::arena);
+  } else {
+    StringRef keyword;
+    if (parser.parseKeyword(&keyword))
+      return failure();
+    std::optional<Memory> found = symbolizeMemory(keyword);
+    if (!found || *found == Memory::arena)
+      return parser.emitError(parser.getCurrentLocation(),
+                              "expects a symbol, workspace, input or output");
+    memory = MemoryAttr::get(b.getContext(), *found);
+    if (parser.parseInteger(value))
+      return failure();
+  }
+  number = b.getI64IntegerAttr(value);
+  return success();
+}
+
+void train::printPlace(OpAsmPrinter &p, Operation *, MemoryAttr memory,
+                       SymbolRefAttr symbol, IntegerAttr number) {
+  if (memory.getValue() == Memory::arena)
+    p << symbol;
+  else
+    p << stringifyMemory(memory.getValue()) << " " << number.getInt();
+}
+
+LogicalResult AddressOp::verify() {
+  if ((getMemory() == Memory::arena) != getSymbol().has_value())
+    return emitOpError("expects a symbol of an arena, and of nothing else (C1)");
+  if (int64_t(getNumber()) < 0 || (getSymbol() && getNumber() != 0))
+    return emitOpError("expects a number that is not negative, and 0 for an "
+                       "arena (C3), got ")
+           << getNumberAttr();
+  return success();
+}
+
+LogicalResult AddressOp::verifySymbolUses(SymbolTableCollection &tables) {
+  if (!getSymbol())
+    return success();
+  auto arena = tables.lookupNearestSymbolFrom<ArenaOp>(
+      *this, getSymbol()->getRootReference());
+  bool isSlice = !getSymbol()->getNestedReferences().empty();
+  int64_t slice =
+      arena && isSlice ? arena.findSlice(getSymbol()->getLeafReference()) : -1;
+  if (!arena || (isSlice && slice < 0))
+    return emitOpError("expects an arena or a slice of one (C1), got ")
+           << *getSymbol();
+  int64_t bytes =
+      isSlice ? ::countBytes(cast<ShapedType>(
+                    cast<TypeAttr>(arena.getTypes()[slice]).getValue()))
+              : int64_t(arena.getBytes());
+  if (countBytes(getResult()) == bytes)
+    return success();
+  return emitOpError("expects a buffer of ")
+         << bytes << " bytes (C2), got " << getType();
+}
+
+//===----------------------------------------------------------------------===//
+// Copies
+//===----------------------------------------------------------------------===//
+
+LogicalResult CopyOp::verify() {
+  MemRefType source = getSource().getType(), target = getTarget().getType();
+  if (source.getElementType() == target.getElementType() &&
+      source.getNumElements() == target.getNumElements())
+    return success();
+  return emitOpError("expects one element type and one number of elements "
+                     "(C1), got ")
+         << source << " and " << target;
+}
+
+SmallVector<Access> CopyOp::getAccesses(SymbolTable &) {
+  return {{getSource(), true, false}, {getTarget(), false, true}};
+}
+
+void CopyOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  effects.emplace_back(MemoryEffects::Read::get(), &getSourceMutable());
+  effects.emplace_back(MemoryEffects::Write::get(), &getTargetMutable());
+}
+
+//===----------------------------------------------------------------------===//
+// Collectives
+//===----------------------------------------------------------------------===//
+
+LogicalResult StartOp::verify() {
+  if (!isa<FloatType>(getOut().getType().getElementType()) ||
+      (getInput() && getInput().getType().getElementType() !=
+                         getOut().getType().getElementType()))
+    return emitOpError("expects elements of one float type (C2)");
+  if (getPieceOf() && (getInput() || getCollective() != Collective::all_reduce))
+    return emitOpError("expects piece_of of an all_reduce in place only (C4)");
+  if (bool(getToken()) == getPending().has_value())
+    return emitOpError("expects a value or a name for its token (C5)");
+  return success();
+}
+
+/// (C3) of what is done in place.
+static LogicalResult verifyInPlace(StartOp op, MeshOp mesh) {
+  ArrayAttr axes = op.getCollective() == Collective::all_reduce
+                       ? op.getPieceOf().value_or(
+                             ArrayAttr::get(op.getContext(), {}))
+                       : op.getAxes();
+  MemRefType type = op.getOut().getType();
+  if (type.getRank() == 1 && type.getNumElements() % mesh.getCount(axes) == 0)
+    return success();
+  return op.emitOpError("expects a buffer of rank 1 of a multiple of ")
+         << mesh.getCount(axes) << " elements (C3), got " << type;
+}
+
+LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &tables) {
+  bool isSum = getCollective() == Collective::all_reduce;
+  if (failed(isSum ? verifyAxes(*this, getAxes())
+                   : verifyOrderedAxes(*this, getAxes())) ||
+      (getPieceOf() && failed(verifyAxes(*this, *getPieceOf()))))
+    return failure();
+  if (getPending() && !tables.lookupNearestSymbolFrom<TokenOp>(
+                          *this, getPendingAttr()))
+    return emitOpError("expects a train.token (C5), got ") << getPendingAttr();
+  MeshOp mesh = getMesh((*this)->getParentOfType<ModuleOp>());
+  if (!getInput())
+    return verifyInPlace(*this, mesh);
+  MemRefType piece = getInput().getType(), all = getOut().getType();
+  if (getCollective() == Collective::reduce_scatter)
+    std::swap(piece, all);
+  SmallVector<int64_t> shape(piece.getShape());
+  if (!isSum && !shape.empty())
+    shape[0] *= mesh.getCount(getAxes());
+  if (all.getShape() == ArrayRef(shape) && (isSum || !shape.empty()))
+    return success();
+  return emitOpError("expects a piece, of rank 1 or more, and as many of them "
+                     "as there are ranks (C3), got ")
+         << piece << " and " << all;
+}
+
+SmallVector<Access> StartOp::getAccesses(SymbolTable &) {
+  if (!getInput())
+    return {{getOut(), true, true}};
+  return {{getInput(), true, false}, {getOut(), false, true}};
+}
+
+void StartOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  addEffects(getInputMutable(), /*read=*/true, /*written=*/false, effects);
+  effects.emplace_back(MemoryEffects::Write::get(), &getOutMutable());
+  if (!getInput())
+    effects.emplace_back(MemoryEffects::Read::get(), &getOutMutable());
+}
+
+LogicalResult WaitOp::verify() {
+  if (bool(getToken()) == getPending().has_value())
+    return emitOpError("expects a value or the name of a token (C1)");
+  if (getToken() && !getToken().hasOneUse())
+    return emitOpError("expects a token that is waited for once (C2)");
+  return success();
+}
+
+LogicalResult WaitOp::verifySymbolUses(SymbolTableCollection &tables) {
+  if (!getPending() || tables.lookupNearestSymbolFrom<TokenOp>(
+                           *this, getPendingAttr()))
+    return success();
+  return emitOpError("expects a train.token (C1), got ") << getPendingAttr();
+}
