@@ -49,7 +49,11 @@ namespace {
 /// Turns a list into its buffer form, command by command.
 struct ToBuffers {
   ToBuffers(ListOp list, Buffers &buffers, SymbolTable &symbols)
-      : list(list), buffers(buffers), symbols(symbols), b(list.getContext()) {}
+      : list(list), buffers(buffers), symbols(symbols), b(list.getContext()),
+        direct(buffers.direct.begin(), buffers.direct.end()) {
+    for (auto write : list.getBody().getOps<WriteOp>())
+      lastWrite[write.getTarget()] = write;
+  }
 
   LogicalResult run();
 
@@ -75,13 +79,16 @@ private:
   LogicalResult convert(GemmOp gemm);
   LogicalResult convert(FlattenOp flat);
   LogicalResult convertCollective(Operation *op);
+  bool isOverwritten(Operation *op);
   LogicalResult convert(Operation *op);
 
   ListOp list;
   Buffers &buffers;
   SymbolTable &symbols;
   OpBuilder b;
-  DenseMap<Value, Root> roots; // of sources
+  DenseSet<Operation *> direct; // writes of what is made in its place
+  DenseMap<Attribute, Operation *> lastWrite;
+  DenseMap<Value, Root> roots;  // of sources
   DenseMap<Value, Value> tokens;
   /// Of sources that commands have changed in place: the value that stands there now.
   DenseMap<Value, Value> current;
@@ -285,8 +292,17 @@ LogicalResult ToBuffers::convertCollective(Operation *op) {
   return success();
 }
 
+/// Whether `op` writes what stands there already, and another write of the same follows: the
+/// value may have been changed in place meanwhile.
+bool ToBuffers::isOverwritten(Operation *op) {
+  return direct.contains(op) &&
+         lastWrite.lookup(cast<WriteOp>(op).getTarget()) != op;
+}
+
 LogicalResult ToBuffers::convert(Operation *op) {
   b.setInsertionPoint(op);
+  if (isOverwritten(op))
+    return success();
   if (failed(checkOperands(op)))
     return failure();
   if (auto launch = dyn_cast<LaunchOp>(op))
@@ -304,7 +320,7 @@ LogicalResult ToBuffers::convert(Operation *op) {
                                        read.getType())};
     writerAtRead[read] = findWriter(read.getSource());
   } else if (auto write = dyn_cast<WriteOp>(op)) {
-    if (llvm::is_contained(buffers.direct, write))
+    if (direct.contains(op))
       return success();
     Value target = addressOf({Memory::arena, write.getTarget()},
                              write.getValue().getType());

@@ -18,9 +18,11 @@
 // CHECK: train.await
 // Two places: what is on its way is not where the one before it is.
 // PLANNED-LABEL: train.list @step.first
-// PLANNED: train.all_gather %{{.*}} over ["data"] {places = {{\[\[}}"workspace", [[#A:]]]]}
-// PLANNED-NOT: "workspace", [[#A]]]
-// PLANNED: train.await
+// PLANNED: train.address workspace [[#A:]] : memref<8192xf32>
+// PLANNED-NEXT: train.start all_gather
+// PLANNED-NEXT: train.wait
+// PLANNED-NOT: workspace [[#A]] :
+// PLANNED: train.wait
 train.mesh @mesh(data = 2)
 train.arena @arena.master.f32 role("parameters") bytes(65536) {slices = [@a, @b, @c, @d], types = [tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xf32>], offsets = array<i64: 0, 32768, 65536, 98304>, buckets = array<i64: 8192, 16384, 24576, 32768>, pieces = array<i1: true, true, true, true>, shard = ["data"]}
 train.kernel @k(%x: tensor<8xf32>, %w: tensor<8xf32>) inplace [-1] {
@@ -97,14 +99,16 @@ train.list @other.apply of @other "apply" () {
 // when it is started. So its memory is not that of what is computed in between.
 // CHECK-LABEL: train.list @peers.first
 // PLANNED-LABEL: train.list @peers.first
-// PLANNED: train.launch @k_large(%{{.*}}) {places = {{\[\[}}"workspace", [[#S:]]]]}
-// PLANNED: train.reduce_scatter
-// PLANNED: train.await
-// PLANNED: train.all_gather %{{.*}} over ["data"] apart
-// PLANNED-NOT: "workspace", [[#S]]]
+// PLANNED: train.address workspace [[#S:]] : memref<2048xf32>
+// PLANNED-NEXT: train.launch @k_large
+// PLANNED: %[[R:.*]] = train.start reduce_scatter
+// PLANNED-NEXT: train.wait %[[R]]
+// PLANNED: train.wait
+// PLANNED: %[[T:.*]] = train.start all_gather
+// PLANNED-NOT: workspace [[#S]] :
 // PLANNED: train.launch @k_large
-// PLANNED-NOT: "workspace", [[#S]]]
-// PLANNED: train.await
+// PLANNED-NOT: workspace [[#S]] :
+// PLANNED: train.wait %[[T]]
 train.mesh @mesh(data = 2)
 train.arena @arena.master.f32 role("parameters") bytes(49152) {slices = [@a, @b, @c], types = [tensor<8xf32>, tensor<8xf32>, tensor<8xf32>], offsets = array<i64: 0, 32768, 65536>, buckets = array<i64: 8192, 16384, 24576>, pieces = array<i1: true, true, true>, shard = ["data"]}
 train.kernel @k(%x: tensor<8xf32>, %w: tensor<8xf32>) inplace [-1] {

@@ -2,11 +2,17 @@
 // RUN: trainc-opt %s --train-plan-memory="reuse=false" --split-input-file | FileCheck %s --check-prefix=ALL
 
 // The first and the third value live at different times and share memory; the last one is the output.
-// CHECK-LABEL: train.list @chain of @e "first" (%{{.*}}) workspace(512)
-// CHECK: places = {{\[}}["workspace", [[A:.*]]{{\]\]}}
-// CHECK: places = {{\[}}["workspace",
-// CHECK: places = {{\[}}["workspace", [[A]]{{\]\]}}
-// CHECK: places = {{\[}}["output", 0]]
+// CHECK-LABEL: train.list @chain of @e "first" () workspace(512)
+// CHECK: %[[X:.*]] = train.address input 0
+// CHECK: %[[A:.*]] = train.address workspace [[#PLACE:]] : memref<4xf32>
+// CHECK-NEXT: train.launch @k(%[[X]]) outs(%[[A]] : memref<4xf32>)
+// CHECK: %[[B:.*]] = train.address workspace
+// CHECK-NEXT: train.launch @k(%[[A]]) outs(%[[B]]
+// CHECK: %[[C:.*]] = train.address workspace [[#PLACE]] : memref<4xf32>
+// CHECK-NEXT: train.launch @k(%[[B]]) outs(%[[C]]
+// CHECK: %[[OUT:.*]] = train.address output 0
+// CHECK-NEXT: train.launch @k(%[[C]]) outs(%[[OUT]]
+// CHECK-NEXT: train.return{{$}}
 // ALL: workspace(768)
 train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
   %y = nn.neg %x : tensor<4xf32>
@@ -24,9 +30,13 @@ train.list @chain of @e "first" (%x: tensor<4xf32>) {
 
 // A result is written to its slice unless the old value is still needed: then it is copied.
 // CHECK-LABEL: train.list @slices
-// CHECK: train.launch @k{{.*}} {places = {{\[}}[@g::@a, 0]]}
-// CHECK: train.launch @k{{.*}} {places = {{\[}}["workspace", 0]]}
-// CHECK: train.write %{{.*}} to @g::@b
+// CHECK: %[[A:.*]] = train.address @g::@a
+// CHECK: train.launch @k(%{{.*}}) outs(%[[A]] :
+// CHECK: %[[W:.*]] = train.address workspace 0
+// CHECK: train.launch @k(%[[OLD:.*]]) outs(%[[W]] :
+// CHECK: train.launch @k(%[[OLD]])
+// CHECK: %[[B:.*]] = train.address @g::@b
+// CHECK: train.copy %[[W]] to %[[B]]
 train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
   %y = nn.neg %x : tensor<4xf32>
   train.return %y : tensor<4xf32>
@@ -36,18 +46,20 @@ train.list @slices of @e "first" (%x: tensor<4xf32>) {
   %o = train.read @g::@b : tensor<4xf32>
   %a = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
   %b = train.launch @k(%o) : (tensor<4xf32>) -> tensor<4xf32>
+  %c = train.launch @k(%o) : (tensor<4xf32>) -> tensor<4xf32>
   train.write %a to @g::@a : tensor<4xf32>
   train.write %b to @g::@b : tensor<4xf32>
-  train.return %o : tensor<4xf32>
+  train.return %c : tensor<4xf32>
 }
 
 // -----
 
 // What is done in place to a value has that value's address: here a slice's.
 // CHECK-LABEL: train.list @inplace
-// CHECK: train.launch @k{{.*}} {places = {{\[}}[@g::@a, 0]]}
-// CHECK: train.launch @twice{{.*}} {places = {{\[}}[@g::@a, 0]]}
-// CHECK-NOT: train.write
+// CHECK: %[[A:.*]] = train.address @g::@a
+// CHECK-NEXT: train.launch @k(%{{.*}}) outs(%[[A]] :
+// CHECK-NEXT: train.launch @twice() outs(%[[A]] :
+// CHECK-NEXT: train.return
 train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
   %y = nn.neg %x : tensor<4xf32>
   train.return %y : tensor<4xf32>
@@ -80,17 +92,27 @@ train.list @planned of @e "first" () workspace(64) {
 // begun, though this rank needs it no longer: the sum over hosts does not tell that the peers of @data are ready.
 // CHECK-LABEL: train.list @flat
 // CHECK-SAME: workspace(1792)
-// CHECK: %[[A:.*]] = train.launch @k(%{{.*}}) {places = {{\[}}["workspace", 1024]]}
-// CHECK: %[[B:.*]] = train.launch @k(%[[A]]) {places = {{\[}}["workspace", 256]]}
-// CHECK: train.flatten %[[A]], %[[B]] at [0, 64] {places = {{\[}}["workspace", 0]]}
-// CHECK: train.reduce_scatter {{.*}} {places = {{\[}}["workspace", 0]]}
-// CHECK: %[[C:.*]] = train.launch @k2(%{{.*}}) {places = {{\[}}["workspace", 512]]}
-// CHECK: train.all_reduce {{.*}} over ["host"] {places = {{\[}}["workspace", 1536]]}
-// CHECK: %[[H:.*]] = train.launch @k2(%[[C]]) {places = {{\[}}["workspace", 1024]]}
-// CHECK: train.all_reduce {{.*}} over ["host", "data"] {places = {{\[}}["output", 1]]}
-// CHECK: %[[D:.*]] = train.launch @k2(%[[H]]) {places = {{\[}}["workspace", 0]]}
-// CHECK: train.view %[[D]] from 64
-// CHECK: train.launch @k(%{{.*}}) {places = {{\[}}["output", 0]]}
+// CHECK: %[[A:.*]] = train.address workspace 1024
+// CHECK-NEXT: train.launch @k(%{{.*}}) outs(%[[A]] :
+// CHECK: %[[B:.*]] = train.address workspace 256
+// CHECK-NEXT: train.launch @k(%[[A]]) outs(%[[B]] :
+// CHECK: %[[F:.*]] = train.address workspace 0 : memref<128xf32>
+// CHECK-NEXT: train.flatten %[[A]], %[[B]] at [0, 64] outs(%[[F]] :
+// CHECK-NEXT: %[[T:.*]] = train.start reduce_scatter outs(%[[F]]) over ["data"]
+// CHECK-NEXT: train.wait %[[T]]
+// CHECK: %[[C:.*]] = train.address workspace 512
+// CHECK: train.launch @k2(%[[F]]) outs(%[[C]] :
+// CHECK: %[[G:.*]] = train.address workspace 1536
+// CHECK: train.start all_reduce(%[[A]]) outs(%[[G]]) over ["host"]
+// CHECK: %[[H:.*]] = train.address workspace 1024
+// CHECK: train.launch @k2(%[[C]]) outs(%[[H]] :
+// CHECK: %[[I:.*]] = train.address output 1
+// CHECK: train.start all_reduce(%[[G]]) outs(%[[I]]) over ["host", "data"]
+// CHECK: %[[D:.*]] = train.address workspace 0 : memref<128xf32>
+// CHECK: train.launch @k2(%[[H]]) outs(%[[D]] :
+// CHECK: %[[V:.*]] = train.view %[[D]] from 64
+// CHECK: %[[O:.*]] = train.address output 0
+// CHECK: train.launch @k(%[[V]]) outs(%[[O]] :
 train.mesh @mesh(host = 2, data = 2)
 train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
   %y = nn.neg %x : tensor<64xf32>
@@ -113,4 +135,31 @@ train.list @flat of @e "first" (%x: tensor<64xf32>) {
   %v = train.view %d from 64 : tensor<128xf32> -> tensor<64xf32>
   %o = train.launch @k(%v) : (tensor<64xf32>) -> tensor<64xf32>
   train.return %o, %i : tensor<64xf32>, tensor<64xf32>
+}
+
+// -----
+
+// A gather that is started apart keeps its token; a product that adds does so where it is; a slice that is read again after it
+// was written has the address through which it was.
+// CHECK-LABEL: train.list @apart
+// CHECK: %[[W:.*]] = train.address @g::@a
+// CHECK: %[[GATHERED:.*]] = train.address output 1
+// CHECK-NEXT: %[[T:.*]] = train.start all_gather(%[[W]]) outs(%[[GATHERED]])
+// CHECK: train.gemm %{{.*}}, %{{.*}} outs(%[[M:.*]] : memref<4x4xf32>) m 4 n 4 k 4 batch 1 accumulate
+// CHECK: train.wait %[[T]]
+// CHECK-NOT: train.address @g::@m
+// CHECK: %[[FLAT:.*]] = train.view %[[M]] from 0 : memref<4x4xf32> -> memref<16xf32>
+// CHECK: train.copy %[[FLAT]] to
+train.mesh @mesh(data = 2)
+train.arena @g role("buffers") bytes(80) {slices = [@a, @m], types = [tensor<4xf32>, tensor<4x4xf32>], offsets = array<i64: 0, 16>}
+train.list @apart of @e "first" (%x: tensor<4x4xf32>) {
+  %a = train.read @g::@a : tensor<4xf32>
+  %all = train.all_gather %a over ["data"] apart : tensor<4xf32> -> tensor<8xf32>
+  %m = train.read @g::@m : tensor<4x4xf32>
+  %n = train.gemm %x, %x init %m m 4 n 4 k 4 batch 1 : tensor<4x4xf32>, tensor<4x4xf32> init tensor<4x4xf32> -> tensor<4x4xf32>
+  train.write %n to @g::@m : tensor<4x4xf32>
+  %b = train.await %all : tensor<8xf32>
+  %again = train.read @g::@m : tensor<4x4xf32>
+  %flat = nn.reshape %again : tensor<4x4xf32> to tensor<16xf32>
+  train.return %flat, %b : tensor<16xf32>, tensor<8xf32>
 }

@@ -14,8 +14,8 @@
 // CHECK: train.segment_map
 
 // EACH-LABEL: train.list @step.apply
-// EACH: train.read @arena.scalars::@mesh.host
-// EACH: train.read @arena.scalars::@mesh.model
+// EACH: train.address @arena.scalars::@mesh.host
+// EACH: train.address @arena.scalars::@mesh.model
 train.mesh @mesh(host = 2, model = 3)
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<24xf32> init(ones) optimizer(@o) split([host, model])
