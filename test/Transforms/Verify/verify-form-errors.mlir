@@ -143,22 +143,9 @@ train.list @first of @step "first" (%x: tensor<4xf32>) {
 
 // -----
 
-train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
-  %0 = nn.neg %x : tensor<4xf32>
-  train.return %0 : tensor<4xf32>
-}
+// expected-error @+1 {{'train.list' op expects addresses of inputs and outputs in form 3, got arguments or returned values}}
 train.list @first of @step "first" (%x: tensor<4xf32>) workspace(256) {
-  // expected-error @+1 {{'train.launch' op expects a place for each result in form 3}}
-  %0 = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
-  train.return %0 : tensor<4xf32>
-}
-
-// -----
-
-train.list @first of @step "first" (%x: tensor<4xf32>) workspace(256) {
-  // expected-error @+1 {{'nn.neg' op is not a command of form 3}}
-  %0 = nn.neg %x : tensor<4xf32>
-  train.return %0 : tensor<4xf32>
+  train.return
 }
 
 // -----
@@ -168,13 +155,99 @@ train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
   train.return %0 : tensor<4xf32>
 }
 train.arena @g role("buffers") bytes(16) {offsets = array<i64: 0>, slices = [@a], types = [tensor<4xf32>]}
-train.list @first of @step "first" (%x: tensor<4xf32>) workspace(256) {
-  %old = train.read @g::@a : tensor<4xf32>
-  // expected-note @+1 {{written here}}
-  %new = train.launch @k(%x) {places = [[@g::@a, 0]]} : (tensor<4xf32>) -> tensor<4xf32>
-  // expected-error @+1 {{'train.launch' op uses a value read from @g::@a before it was written}}
-  %0 = train.launch @k(%old) {places = [["workspace", 0]]} : (tensor<4xf32>) -> tensor<4xf32>
+train.list @first of @step "first" () workspace(256) {
+  // expected-error @+1 {{'train.read' op is not a command of form 3}}
+  %0 = train.read @g::@a : tensor<4xf32>
+  %1 = train.launch @k(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  train.return
+}
+
+// -----
+
+train.kernel @ones() inplace [-1] {
+  %0 = nn.constant dense<1.0> : tensor<4xf32>
   train.return %0 : tensor<4xf32>
+}
+train.list @first of @step "first" () workspace(256) {
+  // expected-error @+1 {{'train.launch' op expects buffers in form 3, got tensors}}
+  %0 = train.launch @ones() : () -> tensor<4xf32>
+  train.return
+}
+
+// -----
+
+train.step @step(%x: tensor<4xf32>, %s: tensor<f32>) {
+  train.yield loss(%s) : tensor<f32>
+}
+train.list @first of @step "first" () workspace(256) {
+  // expected-error @+1 {{'train.address' op expects an input that the entry has, of as many elements of its type, got number 0 of type 'memref<5xf32>'}}
+  %0 = train.address input 0 : memref<5xf32>
+  train.return
+}
+
+// -----
+
+train.step @step(%x: tensor<4xf32>, %s: tensor<f32>) {
+  train.yield loss(%s) : tensor<f32>
+}
+train.list @first of @step "first" () workspace(256) {
+  // expected-error @+1 {{'train.address' op expects an output that the entry has, of as many elements of its type, got number 3 of type 'memref<f32>'}}
+  %0 = train.address output 3 : memref<f32>
+  train.return
+}
+
+// -----
+
+// What is read was written, or stands in an arena or input (P2).
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %0 = nn.neg %x : tensor<4xf32>
+  train.return %0 : tensor<4xf32>
+}
+train.list @first of @step "first" () workspace(512) {
+  %0 = train.address workspace 0 : memref<4xf32>
+  %1 = train.address workspace 256 : memref<4xf32>
+  // expected-error @+1 {{'train.launch' op expects its operand in bytes 0 to 16 of the workspace, where nothing was written (P2)}}
+  train.launch @k(%0) outs(%1 : memref<4xf32>) : (memref<4xf32>) -> ()
+  train.return
+}
+
+// -----
+
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %0 = nn.neg %x : tensor<4xf32>
+  train.return %0 : tensor<4xf32>
+}
+train.arena @g role("buffers") bytes(16) {offsets = array<i64: 0>, slices = [@a], types = [tensor<4xf32>]}
+train.list @first of @step "first" () workspace(256) {
+  %x = train.address input 0 : memref<4xf32>
+  %old = train.address @g::@a : memref<4xf32>
+  %new = train.address @g::@a : memref<4xf32>
+  // expected-note @+1 {{written here}}
+  train.launch @k(%x) outs(%new : memref<4xf32>) : (memref<4xf32>) -> ()
+  %0 = train.address workspace 0 : memref<4xf32>
+  // expected-error @+1 {{'train.launch' op expects its operand in bytes 0 to 16 of @g, where something else stands (P2)}}
+  train.launch @k(%old) outs(%0 : memref<4xf32>) : (memref<4xf32>) -> ()
+  train.return
+}
+
+// -----
+
+// Two values that share memory, of which the first is read once more.
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %0 = nn.neg %x : tensor<4xf32>
+  train.return %0 : tensor<4xf32>
+}
+train.list @first of @step "first" () workspace(256) {
+  %x = train.address input 0 : memref<4xf32>
+  %0 = train.address workspace 0 : memref<4xf32>
+  train.launch @k(%x) outs(%0 : memref<4xf32>) : (memref<4xf32>) -> ()
+  %1 = train.address workspace 0 : memref<4xf32>
+  // expected-note @+1 {{written here}}
+  train.launch @k(%x) outs(%1 : memref<4xf32>) : (memref<4xf32>) -> ()
+  %out = train.address output 0 : memref<4xf32>
+  // expected-error @+1 {{'train.copy' op expects its operand in bytes 0 to 16 of the workspace, where something else stands (P2)}}
+  train.copy %0 to %out : memref<4xf32> to memref<4xf32>
+  train.return
 }
 
 // -----
@@ -184,10 +257,12 @@ train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
   %0 = nn.neg %x : tensor<64xf32>
   train.return %0 : tensor<64xf32>
 }
-train.list @first of @step "first" (%x: tensor<64xf32>) workspace(256) {
+train.list @first of @step "first" () workspace(256) {
+  %x = train.address input 0 : memref<64xf32>
+  %0 = train.address workspace 64 : memref<64xf32>
   // expected-error @+1 {{'train.launch' op expects a workspace of 256 bytes to hold bytes 64 to 320 of the workspace (P1)}}
-  %0 = train.launch @k(%x) {places = [["workspace", 64]]} : (tensor<64xf32>) -> tensor<64xf32>
-  train.return %0 : tensor<64xf32>
+  train.launch @k(%x) outs(%0 : memref<64xf32>) : (memref<64xf32>) -> ()
+  train.return
 }
 
 // -----
@@ -201,29 +276,17 @@ train.kernel @add(%x: tensor<64xf32>, %y: tensor<64xf32>) inplace [-1] {
   %0 = nn.add %x, %y : tensor<64xf32>, tensor<64xf32>
   train.return %0 : tensor<64xf32>
 }
-train.list @first of @step "first" (%x: tensor<64xf32>) workspace(1024) {
-  %0 = train.launch @k(%x) {places = [["workspace", 0]]} : (tensor<64xf32>) -> tensor<64xf32>
+train.list @first of @step "first" () workspace(1024) {
+  %x = train.address input 0 : memref<64xf32>
+  %0 = train.address workspace 0 : memref<64xf32>
+  %1 = train.address workspace 252 : memref<64xf32>
+  %2 = train.address workspace 512 : memref<64xf32>
+  train.launch @k(%x) outs(%0 : memref<64xf32>) : (memref<64xf32>) -> ()
   // expected-note @+1 {{written here}}
-  %1 = train.launch @k(%x) {places = [["workspace", 252]]} : (tensor<64xf32>) -> tensor<64xf32>
+  train.launch @k(%x) outs(%1 : memref<64xf32>) : (memref<64xf32>) -> ()
   // expected-error @+1 {{'train.launch' op expects its operand in bytes 0 to 256 of the workspace, where something else stands (P2)}}
-  %2 = train.launch @add(%0, %1) {places = [["workspace", 512]]} : (tensor<64xf32>, tensor<64xf32>) -> tensor<64xf32>
-  train.return %2 : tensor<64xf32>
-}
-
-// -----
-
-// A slice by its place, and the arena with it as a whole.
-train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
-  %0 = nn.neg %x : tensor<64xf32>
-  train.return %0 : tensor<64xf32>
-}
-train.arena @g role("buffers") bytes(512) {offsets = array<i64: 0, 256>, slices = [@a, @b], types = [tensor<64xf32>, tensor<64xf32>]}
-train.list @first of @step "first" (%x: tensor<64xf32>) workspace(256) {
-  %old = train.read @g : tensor<128xf32>
-  // expected-note @+1 {{written here}}
-  %0 = train.launch @k(%x) {places = [[@g::@b, 0]]} : (tensor<64xf32>) -> tensor<64xf32>
-  // expected-error @+1 {{'train.return' op expects its operand in bytes 0 to 512 of @g, where something else stands (P2)}}
-  train.return %old : tensor<128xf32>
+  train.launch @add(%0, %1) outs(%2 : memref<64xf32>) : (memref<64xf32>, memref<64xf32>) -> ()
+  train.return
 }
 
 // -----
@@ -234,28 +297,18 @@ train.kernel @two(%x: tensor<64xf32>) inplace [-1, -1] {
   %1 = nn.exp %x : tensor<64xf32>
   train.return %0, %1 : tensor<64xf32>, tensor<64xf32>
 }
-train.list @first of @step "first" (%x: tensor<64xf32>) workspace(512) {
+train.list @first of @step "first" () workspace(512) {
+  %x = train.address input 0 : memref<64xf32>
+  %0 = train.address workspace 0 : memref<64xf32>
+  %1 = train.address workspace 128 : memref<64xf32>
   // expected-error @+1 {{'train.launch' op writes what else it touches: bytes 0 to 256 of the workspace and bytes 128 to 384 of the workspace overlap (P3)}}
-  %0:2 = train.launch @two(%x) {places = [["workspace", 0], ["workspace", 128]]} : (tensor<64xf32>) -> (tensor<64xf32>, tensor<64xf32>)
-  train.return %0#0 : tensor<64xf32>
+  train.launch @two(%x) outs(%0, %1 : memref<64xf32>, memref<64xf32>) : (memref<64xf32>) -> ()
+  train.return
 }
 
 // -----
 
-// A result over an operand that is not in place, or not quite.
-train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
-  %0 = nn.neg %x : tensor<64xf32>
-  train.return %0 : tensor<64xf32>
-}
-train.list @first of @step "first" (%x: tensor<64xf32>) workspace(512) {
-  %0 = train.launch @k(%x) {places = [["workspace", 0]]} : (tensor<64xf32>) -> tensor<64xf32>
-  // expected-error @+1 {{'train.launch' op writes what else it touches: bytes 0 to 256 of the workspace and bytes 0 to 256 of the workspace overlap (P3)}}
-  %1 = train.launch @k(%0) {places = [["workspace", 0]]} : (tensor<64xf32>) -> tensor<64xf32>
-  train.return %1 : tensor<64xf32>
-}
-
-// -----
-
+// A result over an operand that is not in place; one that is in place is one operand.
 train.kernel @over(%x: tensor<64xf32>) inplace [0] {
   %0 = nn.neg %x : tensor<64xf32>
   train.return %0 : tensor<64xf32>
@@ -264,21 +317,37 @@ train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
   %0 = nn.neg %x : tensor<64xf32>
   train.return %0 : tensor<64xf32>
 }
-train.list @first of @step "first" (%x: tensor<64xf32>) workspace(512) {
-  %0 = train.launch @k(%x) {places = [["workspace", 0]]} : (tensor<64xf32>) -> tensor<64xf32>
-  // expected-error @+1 {{'train.launch' op expects its result in place in bytes 0 to 256 of the workspace, got bytes 256 to 512 of the workspace (P3)}}
-  %1 = train.launch @over(%0) {places = [["workspace", 256]]} : (tensor<64xf32>) -> tensor<64xf32>
-  train.return %1 : tensor<64xf32>
+train.list @first of @step "first" () workspace(512) {
+  %x = train.address input 0 : memref<64xf32>
+  %0 = train.address workspace 0 : memref<64xf32>
+  train.launch @k(%x) outs(%0 : memref<64xf32>) : (memref<64xf32>) -> ()
+  train.launch @over() outs(%0 : memref<64xf32>) : () -> ()
+  // expected-error @+1 {{'train.launch' op writes what else it touches: bytes 0 to 256 of the workspace and bytes 0 to 256 of the workspace overlap (P3)}}
+  train.launch @k(%0) outs(%0 : memref<64xf32>) : (memref<64xf32>) -> ()
+  train.return
 }
 
 // -----
 
-// A product that adds in place.
-train.arena @g role("gradients") bytes(64) {offsets = array<i64: 0>, slices = [@w], types = [tensor<4x4xf32>]}
-train.list @next of @step "next" (%x: tensor<4x4xf32>) workspace(512) {
-  %0 = train.read @g::@w : tensor<4x4xf32>
-  // expected-error @+1 {{'train.gemm' op expects its result in place in bytes 0 to 64 of @g, got bytes 0 to 64 of the workspace (P3)}}
-  %1 = train.gemm %x, %x init %0 m 4 n 4 k 4 batch 1 {places = [["workspace", 0]]} : tensor<4x4xf32>, tensor<4x4xf32> init tensor<4x4xf32> -> tensor<4x4xf32>
+// A product that adds to what nothing has written.
+train.list @next of @step "next" () workspace(512) {
+  %x = train.address input 0 : memref<4x4xf32>
+  %0 = train.address workspace 0 : memref<4x4xf32>
+  // expected-error @+1 {{'train.gemm' op expects its operand in bytes 0 to 64 of the workspace, where nothing was written (P2)}}
+  train.gemm %x, %x outs(%0 : memref<4x4xf32>) m 4 n 4 k 4 batch 1 accumulate : memref<4x4xf32>, memref<4x4xf32>
+  train.return
+}
+
+// -----
+
+// A part that is not quite where it belongs in what is flat.
+train.list @first of @step "first" () workspace(512) {
+  %x = train.address input 0 : memref<64xf32>
+  %part = train.address workspace 128 : memref<64xf32>
+  train.copy %x to %part : memref<64xf32> to memref<64xf32>
+  %flat = train.address workspace 0 : memref<128xf32>
+  // expected-error @+1 {{'train.flatten' op writes what else it touches: bytes 128 to 384 of the workspace and bytes 0 to 256 of the workspace overlap (P3)}}
+  train.flatten %part at [0] outs(%flat : memref<128xf32>) : memref<64xf32>
   train.return
 }
 
@@ -290,14 +359,134 @@ train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
   %0 = nn.neg %x : tensor<64xf32>
   train.return %0 : tensor<64xf32>
 }
-train.list @first of @step "first" (%x: tensor<64xf32>) workspace(1024) {
-  %0 = train.launch @k(%x) {places = [["workspace", 0]]} : (tensor<64xf32>) -> tensor<64xf32>
+train.list @first of @step "first" () workspace(1024) {
+  %x = train.address input 0 : memref<64xf32>
+  %0 = train.address workspace 0 : memref<64xf32>
+  train.launch @k(%x) outs(%0 : memref<64xf32>) : (memref<64xf32>) -> ()
+  %1 = train.address workspace 256 : memref<128xf32>
   // expected-note @+1 {{started here}}
-  %1 = train.all_gather %0 over ["data"] apart {places = [["workspace", 256]]} : tensor<64xf32> -> tensor<128xf32>
+  %t = train.start all_gather(%0) outs(%1) over ["data"] : memref<128xf32> from memref<64xf32> -> !train.token
+  %2 = train.address workspace 512 : memref<64xf32>
   // expected-error @+1 {{'train.launch' op touches bytes 512 to 768 of the workspace while a collective works on bytes 256 to 768 of the workspace (P4)}}
-  %2 = train.launch @k(%x) {places = [["workspace", 512]]} : (tensor<64xf32>) -> tensor<64xf32>
-  %3 = train.await %1 : tensor<128xf32>
-  train.return %3 : tensor<128xf32>
+  train.launch @k(%x) outs(%2 : memref<64xf32>) : (memref<64xf32>) -> ()
+  train.wait %t
+  train.return
+}
+
+// -----
+
+// What is in flight is waited for once, in its list or in the next (P5).
+train.mesh @mesh(data = 2)
+train.list @first of @step "first" () workspace(32) {
+  %x = train.address input 0 : memref<8xf32>
+  %0 = train.address workspace 0 : memref<8xf32>
+  train.copy %x to %0 : memref<8xf32> to memref<8xf32>
+  // expected-error @+1 {{'train.start' op expects a train.wait in its list (P5)}}
+  %t = train.start reduce_scatter outs(%0) over ["data"] : memref<8xf32> -> !train.token
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.token @t
+train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.list @first of @step "first" () workspace(0) {
+  %0 = train.address @g::@a : memref<8xf32>
+  // expected-error @+1 {{'train.start' op is left in flight, and @apply does not wait for it (P5)}}
+  train.start reduce_scatter outs(%0) over ["data"] as @t : memref<8xf32>
+  train.return
+}
+train.list @apply of @step "apply" () workspace(0) {
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.token @t
+train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.list @first of @step "first" () workspace(0) {
+  %0 = train.address @g::@a : memref<8xf32>
+  train.start reduce_scatter outs(%0) over ["data"] as @t : memref<8xf32>
+  train.return
+}
+train.list @apply of @step "apply" () workspace(0) {
+  train.wait @t
+  // expected-error @+1 {{'train.wait' op expects a collective in flight (P5)}}
+  train.wait @t
+  train.return
+}
+
+// -----
+
+// It is in flight until then.
+train.mesh @mesh(data = 2)
+train.token @t
+train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.list @first of @step "first" () workspace(0) {
+  %0 = train.address @g::@a : memref<8xf32>
+  // expected-note @+1 {{started here}}
+  train.start reduce_scatter outs(%0) over ["data"] as @t : memref<8xf32>
+  train.return
+}
+train.list @apply of @step "apply" () workspace(32) {
+  %0 = train.address @g::@a : memref<8xf32>
+  %1 = train.address workspace 0 : memref<8xf32>
+  // expected-error @+1 {{'train.copy' op touches bytes 0 to 32 of @g while a collective works on bytes 0 to 32 of @g (P4)}}
+  train.copy %0 to %1 : memref<8xf32> to memref<8xf32>
+  train.wait @t
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.token @t
+train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.list @first of @step "first" () workspace(0) {
+  %0 = train.address @g::@a : memref<8xf32>
+  train.start reduce_scatter outs(%0) over ["data"] as @t : memref<8xf32>
+  train.return
+}
+// expected-error @+1 {{'train.list' op expects to leave in flight what @first does, in its order (P5)}}
+train.list @next of @step "next" () workspace(0) {
+  train.return
+}
+train.list @merge of @step "merge" () workspace(0) {
+  train.wait @t
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.token @t
+train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.step @step(%s: tensor<f32>) accumulate(2) {
+  train.yield loss(%s) : tensor<f32>
+}
+train.list @first of @step "first" () workspace(0) {
+  %0 = train.address @g::@a : memref<8xf32>
+  // expected-error @+1 {{'train.start' op is left in flight, and the next micro-step does not wait for it (P5)}}
+  train.start reduce_scatter outs(%0) over ["data"] as @t : memref<8xf32>
+  train.return
+}
+train.list @apply of @step "apply" () workspace(0) {
+  train.wait @t
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.token @t
+train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.list @first of @eval "first" () workspace(0) {
+  %0 = train.address @g::@a : memref<8xf32>
+  // expected-error @+1 {{'train.start' op is left in flight, and no list follows that waits for it (P5)}}
+  train.start reduce_scatter outs(%0) over ["data"] as @t : memref<8xf32>
+  train.return
 }
 
 //--- 4.mlir

@@ -20,8 +20,9 @@ train.param @w : tensor<4xf32> init(ones) optimizer(@o)
 train.arena @arena.state.m.f32 role("state") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
 // expected-error @below {{'train.list' op expects a command that writes @arena.state.m.f32::@w in form 3, got none}}
 train.list @step.apply of @step "apply" () workspace(0) alive(0) {
-  %0 = train.read @arena.state.m.f32 : tensor<4xf32>
-  %1 = train.all_gather %0 over ["data"] range [0, 4] {places = [[@arena.state.m.f32, 0]]} : tensor<4xf32> -> tensor<4xf32>
+  %0 = train.address @arena.state.m.f32 : memref<4xf32>
+  %t = train.start all_gather outs(%0) over ["data"] : memref<4xf32> -> !train.token
+  train.wait %t
   train.return
 }
 train.list @step.first of @step "first" () workspace(0) alive(0) {
@@ -37,14 +38,20 @@ train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@w, @v], type
 train.list @step.apply of @step "apply" () workspace(0) alive(0) {
   train.return
 }
-train.list @step.next of @step "next" (%x: tensor<4xf32>) workspace(0) alive(0) {
-  train.write %x to @arena.grad.f32::@w : tensor<4xf32>
-  train.write %x to @arena.grad.f32::@v : tensor<4xf32>
+train.list @step.next of @step "next" () workspace(0) alive(0) {
+  %x1 = train.address input 0 : memref<4xf32>
+  %t1 = train.address @arena.grad.f32::@w : memref<4xf32>
+  train.copy %x1 to %t1 : memref<4xf32> to memref<4xf32>
+  %x2 = train.address input 0 : memref<4xf32>
+  %t2 = train.address @arena.grad.f32::@v : memref<4xf32>
+  train.copy %x2 to %t2 : memref<4xf32> to memref<4xf32>
   train.return
 }
 // expected-error @below {{'train.list' op expects a command that writes @arena.grad.f32::@v in form 3, got none}}
-train.list @step.first of @step "first" (%x: tensor<4xf32>) workspace(0) alive(0) {
-  train.write %x to @arena.grad.f32::@w : tensor<4xf32>
+train.list @step.first of @step "first" () workspace(0) alive(0) {
+  %x3 = train.address input 0 : memref<4xf32>
+  %t3 = train.address @arena.grad.f32::@w : memref<4xf32>
+  train.copy %x3 to %t3 : memref<4xf32> to memref<4xf32>
   train.return
 }
 
@@ -58,11 +65,13 @@ train.list @step.apply of @step "apply" () workspace(0) alive(0) {
   train.return
 }
 // expected-error @below {{'train.list' op expects a command that writes @arena.grad.f32::@w in form 3, got none}}
-train.list @step.next of @step "next" (%x: tensor<4xf32>) workspace(0) alive(0) {
+train.list @step.next of @step "next" () workspace(0) alive(0) {
   train.return
 }
-train.list @step.first of @step "first" (%x: tensor<4xf32>) workspace(0) alive(0) {
-  train.write %x to @arena.grad.f32::@w : tensor<4xf32>
+train.list @step.first of @step "first" () workspace(0) alive(0) {
+  %x4 = train.address input 0 : memref<4xf32>
+  %t4 = train.address @arena.grad.f32::@w : memref<4xf32>
+  train.copy %x4 to %t4 : memref<4xf32> to memref<4xf32>
   train.return
 }
 

@@ -12,11 +12,14 @@
 // RUN: diff %t.ranks.commands %t.ranks.left && FileCheck %s --input-file=%t.ranks.left --check-prefix=RANKS
 // RANKS: train.flatten
 
-// Without places a launch is as any other operation.
-// RUN: sed 's/ {places = \[.*\]\]}//' %t.mlir | trainc-opt --canonicalize | FileCheck %s --check-prefix=UNPLACED
-// UNPLACED: train.list @step.apply
-// UNPLACED-NOT: train.launch @k_update
-// UNPLACED: train.return
+// Before memory is planned a launch is as any other operation.
+// RUN: trainc-opt %s --trainc-to-plan --train-outline-lists --train-expand-updates --nn-decompose --train-form-kernels -o %t.tensors.mlir
+// RUN: FileCheck %s --input-file=%t.tensors.mlir --check-prefix=TENSORS
+// TENSORS: %{{.*}}:{{[0-9]+}} = train.launch @k_update
+// RUN: sed 's/^ *train.write .*//' %t.tensors.mlir | trainc-opt --canonicalize | FileCheck %s --check-prefix=UNUSED
+// UNUSED: train.list @step.apply
+// UNUSED-NOT: train.launch @k_update
+// UNUSED: train.return
 train.mesh @mesh(data = 1)
 train.optimizer @o = adamw<lr = 0.1, weight_decay = 0.1>
 train.param @w : tensor<16x8xf32> init(normal<0.1>) optimizer(@o)
