@@ -140,15 +140,15 @@ def PrefetchPass : Pass<"train-prefetch", "::mlir::ModuleOp"> {
 def OverlapReducePass : Pass<"train-overlap-reduce", "::mlir::ModuleOp"> {
   let summary = "Start to sum gradients over ranks while others are made";
   let description = [{
-    Where gradients are summed once per micro-step (a list `merge`, or windows of one), puts
-    a `train.start` of each bucket's reduce-scatter into the lists `first` and `next`,
+    Where gradients are summed once per micro-step (a list `merge`, or windows of one), moves
+    the `train.start` of each bucket's reduce-scatter into the lists `first` and `next`,
     behind the last command that writes or reads one of its gradients, whose memory is
-    the collective's from then on. The `train.reduce_scatter` in `merge` or `apply`
-    becomes the end of it (`started`), and those stand in the order of the starts.
+    the collective's from then on. In `merge` or `apply` its `train.wait` stays, of a
+    `train.token`; these stand in the order of the starts.
 
     Needs lists with planned memory (`train-plan-memory`). Does nothing without such
-    collectives, where they sum what several micro-steps have accumulated, or in lists that
-    wait for others (`train.await`): all are waited for in one order.
+    collectives, where they sum what several micro-steps have accumulated, or behind lists
+    with commands between a start and its wait: all are waited for in one order.
 
     Example: test/Transforms/Commands/overlap-reduce.mlir
   }];

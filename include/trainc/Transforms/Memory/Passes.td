@@ -36,10 +36,16 @@ def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
   let description = [{
     Results that are written to a slice, or returned by an eval, are produced in place
     where no command still needs the slice's old value; the others get an offset in the
-    workspace by liveness. Each producing op carries the result as attribute `places`.
-    The list says how large its workspace is, and the largest sum of bytes that are needed
-    at one command (`alive`), which no plan can undercut: of several orders in which values
-    choose their offsets, the best is taken. With reuse=false no two values share memory.
+    workspace by liveness. The list then is in its buffer form: commands on memrefs, each a
+    `train.address` or a `train.view` of one, with results in `outs`; what is in place is one
+    operand there. Reads, writes and returned values become addresses and copies,
+    collectives a `train.start` and a `train.wait`. The list says how large its workspace
+    is, and the largest sum of bytes that are needed at one command (`alive`), which no
+    plan can undercut: of several orders in which values choose their offsets, the best is
+    taken. With reuse=false no two values share memory.
+
+    Refuses a value that is used after its slice was written, or after it was changed in
+    place.
 
     Operands of a `train.flatten` that nothing needs later are produced where they stand in
     it; others are copied. What a collective works on in place stays until the next one of

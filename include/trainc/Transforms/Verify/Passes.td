@@ -16,15 +16,15 @@ def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
       parameter that is not frozen has one stored gradient.
     * Form 2: storage is named by slices; one `train.window_end` separates micro-step and
       update, which for windows of more than one is a conditional region.
-    * Form 3: lists hold launches, GEMMs, collectives, reads, writes, reshapes, flat tensors
-      and views of them only; every result of a command has a place; no value read from a
-      slice is used by a command after the one that writes the slice. Commands that the
-      runtime may run at once, which it tells by the bytes of their operands alone, do not
-      conflict: (P1) what stands in the workspace ends within it; (P2) an operand's bytes
-      hold the operand, over which nothing was written; (P3) what a command writes shares
-      no byte with what else it touches, but that a result in place stands exactly where
-      its operand does; (P4) from the start of a collective to its end nothing writes what
-      it reads or touches what it writes.
+    * Form 3: lists hold addresses, views, and launches, GEMMs, copies, flat tensors and
+      collectives in the buffer form only; a step's commands write what it trains.
+      Commands that the runtime may run at once, which it tells by the bytes of their
+      operands alone, do not conflict: (P1) what stands in the workspace ends within it;
+      (P2) what is read was written through the same address, and nothing over it since, or
+      stands in an arena or input as the list found it; (P3) what a command writes shares
+      no byte with what else it touches; (P4) from the start of a collective to its end
+      nothing writes what it reads or touches what it writes; (P5) what is in flight is
+      waited for once, in its list or in the next.
     * Form 4 of a processor, before it is LLVM's: no function of several workgroups writes
       to an argument in the same way in all of them.
 

@@ -73,7 +73,7 @@ def on_emulator(prepared, lists, scale):
     for p in prepared:
         result, = lists.run(f"f{p.number}.first", p.inputs.values())
         gradients = {name: lists.get(name, "grad").astype(np.float64) * scale for name in p.parameters}
-        errors[p.number] = errors_of(p, result, gradients)
+        errors[p.number] = errors_of(p, result.reshape(p.result.shape), gradients)
     return errors
 
 

@@ -33,16 +33,6 @@ def show(array, element):
     return from_bf16(array) if element == "bf16" else array
 
 
-class Launch:
-    def __init__(self, text):
-        self.kernel, operands, self.places, types = re.match(
-            r"train\.launch @(\S+?)\((.*?)\) \{.*?places = \[(.*)\]\} : \(.*?\) -> (.*)$", text).groups()
-        self.operands = operands.split(", ") if operands else []
-        self.places = [(re.findall(r"@([\w.]+)", place), re.search(r"-?\d+$", place)) for place in
-                       re.findall(r"\[([^\[\]]*)\]", self.places)]
-        self.types = re.findall(r"tensor<([^>]*)>", types)
-
-
 class Lists:
     """The lists of a module, whose products have no epilogues, and its arenas."""
 
@@ -55,10 +45,8 @@ class Lists:
         kernels = re.findall(r"^ *train\.kernel .*?^  }\n", commands, re.M | re.S)
         self.inplace = {name: [int(i) for i in numbers.split(",") if i.strip()] for name, numbers in
                         re.findall(r"train\.kernel @(\w+)\(.*?inplace \[(.*?)\]", "".join(kernels))}
-        self.lists = {name: (re.findall(r"(%\w+): tensor<([^>]*)>", arguments), body.strip().split("\n"))
-                      for name, arguments, body in
-                      re.findall(r"^  train\.list @(\S+) of [^\n]*? \(([^\n]*?)\) workspace[^\n]*\{\n(.*?)^  }\n", commands,
-                                 re.M | re.S)}
+        self.lists = {name: (int(workspace), body.strip().split("\n")) for name, workspace, body in
+                      re.findall(r"^  train\.list @(\S+) of [^\n]*? \(\) workspace\((\d+)\)[^\n]*\{\n(.*?)^  }\n", commands, re.M | re.S)}
         self.arenas, self.slices, self.scalars = {}, {}, {}
         for name, role, size, fields in re.findall(r"train\.arena @(\S+) role\(\"(\w+)\"\) bytes\((\d+)\)(.*)", commands):
             memory = self.arenas[name] = aligned(np.zeros(max(int(size), 1), np.uint8))
@@ -77,14 +65,6 @@ class Lists:
     def close(self):
         self.device.close()
 
-    def place(self, names, type):
-        """The array that a reference to an arena or a slice of one is."""
-        shape, element = split(type)
-        if len(names) > 1:
-            return self.slices[tuple(names)][0].reshape(shape)
-        size = math.prod(shape) * np.dtype(STORED[element]).itemsize
-        return self.arenas[names[0]][:size].view(STORED[element]).reshape(shape)
-
     def set(self, name, values, role):
         """Writes a tensor of the arena that is called `role`."""
         for (arena, part), (array, element) in self.slices.items():
@@ -97,83 +77,76 @@ class Lists:
 
     def run(self, name, inputs=()):
         """The results of a list, as numbers; `inputs` by position."""
-        arguments, lines = self.lists[name]
-        self.values, self.types = {}, {}
-        for (value, type), array in zip(arguments, inputs):
-            shape, element = split(type)
-            self.values[value] = aligned(store(array, element).reshape(shape))
+        workspace, lines = self.lists[name]
+        self.workspace = aligned(np.full(workspace, 77, np.uint8))
+        self.inputs, self.outputs, self.buffers = list(inputs), {}, {}  # buffers are (array, element)
         for line in lines:
             line = line.strip()
-            if match := re.match(r"train\.return(?: (.*) : (.*))?$", line):
-                values, types = match.groups()
-                if not values:
-                    return []
-                return [show(self.values[v], split(t)[1])
-                        for v, t in zip(values.split(", "), re.findall(r"tensor<([^>]*)>", types))]
-            if match := re.match(r"train\.write (\S+) to @(\S+?)(?:::@(\S+))? : tensor<(.*)>$", line):
-                value, arena, part, type = match.groups()
-                self.place([arena] + [part] * bool(part), type)[...] = self.values[value]
-                continue
-            result, count, command = re.match(r"(%\w+)(?::(\d+))? = (.*)$", line).groups()
-            values = self.command(command)
-            for i, value in enumerate(values):
-                self.values[f"{result}#{i}" if count else result] = value
+            if line == "train.return":
+                return [show(*self.outputs[i]) for i in sorted(self.outputs)]
+            if match := re.match(r"(%\w+) = train\.address (\S+)(?: (\d+))? : memref<(.*)>$", line):
+                result, base, number, type = match.groups()
+                self.buffers[result] = self.address(base, number, *split(type))
+            elif match := re.match(r"(%\w+) = train\.view (%\w+) from (\d+) : .* -> memref<(.*)>$", line):
+                result, source, first, type = match.groups()
+                array, element = self.buffers[source]
+                shape, _ = split(type)
+                self.buffers[result] = array.reshape(-1)[int(first):int(first) + math.prod(shape)].reshape(shape), element
+            elif match := re.match(r"train\.copy (%\w+) to (%\w+) :", line):
+                source, target = (self.buffers[name][0] for name in match.groups())
+                target[...] = source.reshape(target.shape)
+            elif match := re.match(r"train\.launch @(\S+?)\((.*?)\) outs\((.*?) : ", line):
+                kernel, ins, outs = match.groups()
+                self.launch(kernel, ins.split(", ") if ins else [], outs.split(", "))
+            elif match := re.match(r"train\.gemm (%\w+), (%\w+)(?: bias (%\w+))? outs\((%\w+) : .*?\) m (\d+) n (\d+) k (\d+) batch (\d+)(.*?) : ", line):
+                *names, m, n, k, batch, words = match.groups()
+                self.gemm(*names, *map(int, (m, n, k, batch)), words.split())
+            else:
+                raise NotImplementedError(line)
         raise AssertionError(f"{name} does not return")
 
-    def command(self, text):
-        if match := re.match(r"train\.read @(\S+?)(?:::@(\S+))? : tensor<(.*)>$", text):
-            arena, part, type = match.groups()
-            return [self.place([arena] + [part] * bool(part), type)]
-        if match := re.match(r"nn\.reshape (\S+) : .* to tensor<(.*)>$", text):
-            return [self.values[match[1]].reshape(split(match[2])[0])]
-        if text.startswith("train.launch "):
-            return self.launch(Launch(text))
-        if text.startswith("train.gemm "):
-            return [self.gemm(text)]
-        raise NotImplementedError(text)
+    def address(self, base, number, shape, element):
+        stored = np.dtype(STORED[element])
+        size = math.prod(shape) * stored.itemsize
+        if base == "input":
+            return aligned(store(self.inputs[int(number)], element).reshape(shape)), element
+        if base == "output":
+            made = self.outputs[int(number)] = aligned(np.full(shape, 77, stored)), element
+            return made
+        if base == "workspace":
+            memory = self.workspace[int(number):int(number) + size]
+        else:
+            arena, *part = base.lstrip("@").split("::@")
+            if part:
+                return self.slices[arena, part[0]][0].reshape(shape), element
+            memory = self.arenas[arena][:size]
+        return memory.view(stored).reshape(shape), element
 
-    def launch(self, l):
-        operands = [self.values[o] for o in l.operands]
-        results, more = [], []
-        for index, type, (names, _) in zip(self.inplace[l.kernel], l.types, l.places):
-            shape, element = split(type)
-            if index >= 0:
-                results.append(operands[index].reshape(shape))
-                continue
-            results.append(self.place(names, type) if names else aligned(np.full(shape, 77, STORED[element])))
-            more.append(results[-1])
-        launch = self.launches[l.kernel]
+    def launch(self, kernel, ins, outs):
+        """Arguments in their order, those in place among them, then the other results."""
+        inplace = self.inplace[kernel]
+        count, ins = len(ins) + sum(i >= 0 for i in inplace), iter(ins)
+        names = [outs[inplace.index(i)] if i in inplace else next(ins) for i in range(count)]
+        names += [out for out, i in zip(outs, inplace) if i < 0]
+        launch = self.launches[kernel]
         scratch = [aligned(np.zeros(launch["scratch"], np.uint8))] if "scratch" in launch else []
-        self.device.launch(l.kernel, launch["tiles"], launch["threads"], *operands, *more, *scratch)
+        self.device.launch(kernel, launch["tiles"], launch["threads"], *(self.buffers[name][0] for name in names), *scratch)
         if scratch and scratch[0][:COUNTERS].any():
-            raise AssertionError(f"{l.kernel} leaves counters that are not 0")
-        return results
+            raise AssertionError(f"{kernel} leaves counters that are not 0")
 
-    def gemm(self, text):
-        operands, words, places, types = re.match(r"train\.gemm (.*?) m (.*?) \{.*?places = \[(.*)\]\} : (.*)$", text).groups()
-        lhs, rhs = operands.split(" ")[0].rstrip(","), operands.split(" ")[1]
-        bias, init = (re.search(rf" {word} (\S+)", operands) for word in ("bias", "init"))
-        m, n, k, batch = (int(x) for x in re.match(r"(\d+) n (\d+) k (\d+) batch (\d+)", words).groups())
-        given = re.findall(r"tensor<([^>]*)>", types.split(" -> ")[0])
-        type = re.search(r"-> tensor<(.*)>", types)[1]
-        element, result_element = split(given[0])[1], split(type)[1]
-        wide = np.float64 if element == "f64" else np.float32
+    def gemm(self, lhs, rhs, bias, out, m, n, k, batch, words):
+        result, result_element = self.buffers[out]
+        wide = np.float64 if self.buffers[lhs][1] == "f64" else np.float32
 
         def matrix(name, turned, rows, columns, batch):
-            x = show(self.values[name], element).astype(wide)
+            x = show(*self.buffers[name]).astype(wide)
             return x.reshape(batch, columns, rows).swapaxes(1, 2) if turned else x.reshape(batch, rows, columns)
 
         c = np.matmul(matrix(lhs, "transpose_lhs" in words, m, k, batch),
                       matrix(rhs, "transpose_rhs" in words, k, n, 1 if "broadcast_rhs" in words else batch))
-        shape = split(type)[0]
         if bias:
-            c = c + show(self.values[bias[1]], split(given[2])[1]).astype(wide)
-        c = c.reshape(shape)
-        names = re.findall(r"@([^\s,:\]]+)", places)
-        if init:
-            result = self.values[init[1]].reshape(shape)
+            c = c + show(*self.buffers[bias]).astype(wide)
+        c = c.reshape(result.shape)
+        if "accumulate" in words:
             c = c + show(result, result_element)
-        else:
-            result = self.place(names, type) if names else aligned(np.empty(shape, STORED[result_element]))
         result[...] = store(c, result_element)
-        return result
