@@ -93,8 +93,7 @@ struct Gatherer {
   trainc_operand operandOf(EntryRow &entry, Value buffer, uint32_t access);
   CommandRow commandOf(EntryRow &entry, ListOp list, LaunchOp launch);
   CommandRow commandOf(EntryRow &entry, GemmOp gemm);
-  CommandRow commandOf(EntryRow &entry, StartOp start,
-                       uint32_t phase);
+  CommandRow commandOf(EntryRow &entry, StartOp start, uint32_t phase);
   void addCopy(EntryRow &entry, std::vector<CommandRow> &commands, Value source,
                Value target, int64_t offset = 0);
   void addCopies(EntryRow &entry, std::vector<CommandRow> &commands,
@@ -624,8 +623,7 @@ CommandRow Gatherer::commandOf(EntryRow &entry, GemmOp gemm) {
     command.label += " " + stringifyEpilogue(gemm.getEpilogue()).str();
   if (gemm.getBiasGradient() != BiasGradient::none)
     command.label += " bias_gradient";
-  command.flops =
-      2 * gemm.getBatch() * gemm.getM() * gemm.getN() * gemm.getK();
+  command.flops = 2 * gemm.getBatch() * gemm.getM() * gemm.getN() * gemm.getK();
   uint32_t access =
       gemm.accumulates() ? TRAINC_READ | TRAINC_WRITE : TRAINC_WRITE;
   command.operands = {operandOf(entry, gemm.getLhs(), TRAINC_READ),
@@ -640,8 +638,7 @@ CommandRow Gatherer::commandOf(EntryRow &entry, GemmOp gemm) {
   return command;
 }
 
-CommandRow Gatherer::commandOf(EntryRow &entry, StartOp start,
-                               uint32_t phase) {
+CommandRow Gatherer::commandOf(EntryRow &entry, StartOp start, uint32_t phase) {
   CommandRow command;
   trainc_collective_detail detail{};
   detail.phase = phase;

@@ -56,84 +56,96 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
   auto enabled = [&](StringRef pass) {
     return !options.disabled.contains(pass);
   };
+  auto insertAfter = [&](StringRef pass) {
+    // The command line was checked when it was read.
+    if (!options.inserted.empty() &&
+        (options.insertAfter.empty() || options.insertAfter == pass))
+      (void)parsePassPipeline(options.inserted, pm);
+  };
+  auto add = [&](std::unique_ptr<Pass> pass) {
+    StringRef name = pass->getArgument();
+    pm.addPass(std::move(pass));
+    insertAfter(name);
+  };
   switch (form) {
   case Form::Source:
     return;
   case Form::Gradients:
-    pm.addPass(createVerifyFormPass({/*form=*/0}));
+    add(createVerifyFormPass({/*form=*/0}));
     if (!options.mesh.empty()) {
       SetMeshPassOptions mesh;
       for (const auto &[axis, size] : options.mesh)
         mesh.axes.push_back(axis + "=" + std::to_string(size));
-      pm.addPass(createSetMeshPass(mesh));
+      add(createSetMeshPass(mesh));
     }
-    pm.addPass(createInlineCallsPass());
+    add(createInlineCallsPass());
     // Before anything folds: sites are numbered in the order of the source.
-    pm.addPass(createAssignRandomPass());
+    add(createAssignRandomPass());
     // Before gradients: those of casts make the gradients of parameters f32.
-    pm.addPass(createInsertCastsPass());
+    add(createInsertCastsPass());
     // After dropouts are numbered, as in the whole; before gradients, which are then
     // those of one rank.
-    pm.addPass(createPartitionPass());
-    pm.addPass(createExpandOptimizersPass());
+    add(createPartitionPass());
+    add(createExpandOptimizersPass());
     if (enabled("canonicalize"))
-      pm.addPass(createCanonicalizerPass());
-    pm.addPass(createDifferentiatePass());
+      add(createCanonicalizerPass());
+    add(createDifferentiatePass());
     break;
   case Form::Plan:
-    pm.addPass(createPlanStepPass());
-    pm.addPass(createGradientMergePass());
+    add(createPlanStepPass());
+    add(createGradientMergePass());
     if (enabled("train-hoist-casts") && !options.reference)
-      pm.addPass(createHoistCastsPass());
+      add(createHoistCastsPass());
     if (enabled("train-coalesce") && !options.reference) {
       CoalescePassOptions coalesce;
       coalesce.alignSize = options.alignSize;
-      pm.addPass(createCoalescePass(coalesce));
+      add(createCoalescePass(coalesce));
     }
-    pm.addPass(createFormBucketsPass({options.bucketSize, options.alignSize}));
-    pm.addPass(createFuseOptimizerPass(
+    add(createFormBucketsPass({options.bucketSize, options.alignSize}));
+    add(createFuseOptimizerPass(
         {/*separate=*/!enabled("train-fuse-optimizer") || options.reference}));
-    pm.addPass(createShardPass({options.shard, options.mergeBuffer}));
+    add(createShardPass({options.shard, options.mergeBuffer}));
     break;
   case Form::Commands: {
-    pm.addPass(createOutlineListsPass());
-    pm.addPass(createExpandUpdatesPass());
-    pm.addPass(createDecomposePass({/*gpu=*/options.target == Target::CUDA}));
+    add(createOutlineListsPass());
+    add(createExpandUpdatesPass());
+    add(createDecomposePass({/*gpu=*/options.target == Target::CUDA}));
     if (enabled("canonicalize"))
-      pm.addPass(createCanonicalizerPass());
+      add(createCanonicalizerPass());
     // Before kernels are formed: what GEMMs take is in none of them. Under a limit of
     // memory gelu stays apart where that changes no bits: it is cheap to compute again.
     bool onGPU = options.target == Target::CUDA;
     if (enabled("train-fuse-epilogues") && !options.reference &&
         (onGPU || !options.memoryLimit))
-      pm.addPass(createFuseEpiloguesPass({/*geluOnly=*/!onGPU}));
+      add(createFuseEpiloguesPass({/*geluOnly=*/!onGPU}));
     FormKernelsPassOptions kernels;
     kernels.fuse = enabled("fuse-kernels") && !options.reference;
-    pm.addPass(createFormKernelsPass(kernels));
+    add(createFormKernelsPass(kernels));
     if (options.target == Target::CUDA && enabled("train-merge-launches"))
-      pm.addPass(createMergeLaunchesPass());
+      add(createMergeLaunchesPass());
     pm.addNestedPass<train::KernelOp>(createCSEPass());
+    insertAfter("cse");
     if (enabled("train-prefetch") && !options.reference)
-      pm.addPass(createPrefetchPass());
+      add(createPrefetchPass());
     RecomputePassOptions recompute;
     recompute.limit = options.memoryLimit;
     if (options.target == Target::CUDA) {
       recompute.bandwidth = 2e12;
       recompute.products = 1e14;
     }
-    pm.addPass(createRecomputePass(recompute));
+    add(createRecomputePass(recompute));
     PlanMemoryPassOptions memory;
     memory.reuse = enabled("reuse-memory") && !options.reference;
-    pm.addPass(createPlanMemoryPass(memory));
+    add(createPlanMemoryPass(memory));
     if (enabled("train-overlap-reduce") && !options.reference)
-      pm.addPass(createOverlapReducePass());
+      add(createOverlapReducePass());
     break;
   }
   case Form::Target: {
     if (options.target == Target::CUDA) {
       LowerKernelsToGPUPassOptions lower;
       lower.epilogues = options.epilogues;
-      pm.addPass(createLowerKernelsToGPUPass(lower));
+      add(createLowerKernelsToGPUPass(lower));
       buildLowerToNVVM(pm);
       return;
     }
@@ -142,15 +154,15 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     lower.amx = options.amx;
     lower.splitF32 = options.splitF32;
     lower.registerBytes = options.registerBytes;
-    pm.addPass(createLowerKernelsPass(lower));
-    pm.addPass(createVerifyFormPass({/*form=*/4}));
-    pm.addPass(createKernelsToLLVMPass());
+    add(createLowerKernelsPass(lower));
+    add(createVerifyFormPass({/*form=*/4}));
+    add(createKernelsToLLVMPass());
     return;
   }
   }
   VerifyFormPassOptions verify;
   verify.form = static_cast<int64_t>(form);
-  pm.addPass(createVerifyFormPass(verify));
+  add(createVerifyFormPass(verify));
 }
 
 void trainc::registerPipelines() {

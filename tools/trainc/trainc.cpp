@@ -1,4 +1,6 @@
 //===- trainc.cpp - Compiles a training step ------------------------------===//
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
 #include "trainc/Driver/Compiler.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
@@ -64,6 +66,13 @@ struct CommandLine {
   cl::list<std::string> disabled{
       "disable-pass", cl::desc("Leave a pass out, see --list-passes"),
       cl::value_desc("pass"), cl::CommaSeparated, cl::cat(category)};
+  cl::opt<std::string> insertPasses{
+      "insert-passes",
+      cl::desc("Run these passes of MLIR too, after each of ours: for tests"),
+      cl::value_desc("pipeline"), cl::Hidden, cl::cat(category)};
+  cl::opt<std::string> insertAfter{
+      "insert-after", cl::desc("Run them after this pass only"),
+      cl::value_desc("pass"), cl::Hidden, cl::cat(category)};
   cl::opt<int64_t> alignSize{
       "align-size", cl::desc("Align tensors of the state to a power of two"),
       cl::value_desc("bytes"), cl::init(256), cl::cat(category)};
@@ -130,6 +139,7 @@ struct CommandLine {
   llvm::LogicalResult toOptions(CompileOptions &options) const;
   llvm::LogicalResult setForm(CompileOptions &options) const;
   llvm::LogicalResult setPipeline(PipelineOptions &pipeline) const;
+  llvm::LogicalResult setInserted(PipelineOptions &pipeline) const;
   llvm::LogicalResult setWork(CompileOptions &options) const;
   llvm::LogicalResult setOutput(CompileOptions &options) const;
   llvm::LogicalResult setTargets(CompileOptions &options) const;
@@ -281,6 +291,20 @@ llvm::LogicalResult CommandLine::setForm(CompileOptions &options) const {
 }
 
 /// Sets what decides which passes run, and how.
+llvm::LogicalResult CommandLine::setInserted(PipelineOptions &pipeline) const {
+  if (insertPasses.empty())
+    return llvm::success();
+  mlir::registerTransformsPasses();
+  std::string message;
+  llvm::raw_string_ostream os(message);
+  mlir::OpPassManager passes("builtin.module");
+  if (failed(mlir::parsePassPipeline(insertPasses, passes, os)))
+    return error("--insert-passes: " + llvm::StringRef(message).rtrim());
+  pipeline.inserted = insertPasses;
+  pipeline.insertAfter = insertAfter;
+  return llvm::success();
+}
+
 llvm::LogicalResult CommandLine::setPipeline(PipelineOptions &pipeline) const {
   for (const std::string &pass : disabled) {
     if (!llvm::is_contained(disablablePasses(), pass))
@@ -288,6 +312,8 @@ llvm::LogicalResult CommandLine::setPipeline(PipelineOptions &pipeline) const {
                    "' in --disable-pass; --list-passes lists them");
     pipeline.disabled.insert(pass);
   }
+  if (llvm::failed(setInserted(pipeline)))
+    return llvm::failure();
   for (llvm::StringRef axis : mesh) {
     auto [name, size] = axis.split('=');
     int64_t number;

@@ -55,6 +55,9 @@ struct PipelineOptions {
   llvm::SmallVector<std::string> epilogues;
   /// Bytes of the processor's vector registers together.
   int64_t registerBytes = 2048;
+  /// A pipeline of registered passes that is run after each pass, or after those of one
+  /// argument: for tests.
+  std::string inserted, insertAfter;
 };
 
 /// Arguments of the passes that `disabled` may name.

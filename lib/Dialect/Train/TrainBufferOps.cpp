@@ -15,8 +15,8 @@ bool train::isLegalBuffer(Type type) {
   auto buffer = dyn_cast<MemRefType>(type);
   return buffer && buffer.getLayout().isIdentity() &&
          !buffer.getMemorySpace() && buffer.hasStaticShape() &&
-         nn::isLegalTensor(RankedTensorType::get(buffer.getShape(),
-                                                 buffer.getElementType()));
+         nn::isLegalTensor(
+             RankedTensorType::get(buffer.getShape(), buffer.getElementType()));
 }
 
 MemRefType train::bufferLike(Type tensor) {
@@ -90,8 +90,8 @@ StartOp train::getStart(WaitOp wait) {
 
 /// The name of the first step of the window that `list` is of; of evals that of the entry.
 static StringAttr windowOf(ListOp list) {
-  auto step = SymbolTable::lookupNearestSymbolFrom<StepOp>(list,
-                                                           list.getEntryAttr());
+  auto step =
+      SymbolTable::lookupNearestSymbolFrom<StepOp>(list, list.getEntryAttr());
   return step ? getFirstOfWindow(step).getSymNameAttr()
               : list.getEntryAttr().getAttr();
 }
@@ -161,7 +161,8 @@ void train::printPlace(OpAsmPrinter &p, Operation *, MemoryAttr memory,
 
 LogicalResult AddressOp::verify() {
   if ((getMemory() == Memory::arena) != getSymbol().has_value())
-    return emitOpError("expects a symbol of an arena, and of nothing else (C1)");
+    return emitOpError(
+        "expects a symbol of an arena, and of nothing else (C1)");
   if (int64_t(getNumber()) < 0 || (getSymbol() && getNumber() != 0))
     return emitOpError("expects a number that is not negative, and 0 for an "
                        "arena (C3), got ")
@@ -180,10 +181,10 @@ LogicalResult AddressOp::verifySymbolUses(SymbolTableCollection &tables) {
   if (!arena || (isSlice && slice < 0))
     return emitOpError("expects an arena or a slice of one (C1), got ")
            << *getSymbol();
-  int64_t bytes =
-      isSlice ? ::countBytes(cast<ShapedType>(
-                    cast<TypeAttr>(arena.getTypes()[slice]).getValue()))
-              : int64_t(arena.getBytes());
+  int64_t bytes = isSlice
+                      ? ::countBytes(cast<ShapedType>(
+                            cast<TypeAttr>(arena.getTypes()[slice]).getValue()))
+                      : int64_t(arena.getBytes());
   if (countBytes(getResult()) == bytes)
     return success();
   return emitOpError("expects a buffer of ")
@@ -233,10 +234,10 @@ LogicalResult StartOp::verify() {
 
 /// (C3) of what is done in place.
 static LogicalResult verifyInPlace(StartOp op, MeshOp mesh) {
-  ArrayAttr axes = op.getCollective() == Collective::all_reduce
-                       ? op.getPieceOf().value_or(
-                             ArrayAttr::get(op.getContext(), {}))
-                       : op.getAxes();
+  ArrayAttr axes =
+      op.getCollective() == Collective::all_reduce
+          ? op.getPieceOf().value_or(ArrayAttr::get(op.getContext(), {}))
+          : op.getAxes();
   MemRefType type = op.getOut().getType();
   if (type.getRank() == 1 && type.getNumElements() % mesh.getCount(axes) == 0)
     return success();
@@ -250,8 +251,8 @@ LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &tables) {
                    : verifyOrderedAxes(*this, getAxes())) ||
       (getPieceOf() && failed(verifyAxes(*this, *getPieceOf()))))
     return failure();
-  if (getPending() && !tables.lookupNearestSymbolFrom<TokenOp>(
-                          *this, getPendingAttr()))
+  if (getPending() &&
+      !tables.lookupNearestSymbolFrom<TokenOp>(*this, getPendingAttr()))
     return emitOpError("expects a train.token (C5), got ") << getPendingAttr();
   MeshOp mesh = getMesh((*this)->getParentOfType<ModuleOp>());
   if (!getInput())
@@ -293,8 +294,8 @@ LogicalResult WaitOp::verify() {
 }
 
 LogicalResult WaitOp::verifySymbolUses(SymbolTableCollection &tables) {
-  if (!getPending() || tables.lookupNearestSymbolFrom<TokenOp>(
-                           *this, getPendingAttr()))
+  if (!getPending() ||
+      tables.lookupNearestSymbolFrom<TokenOp>(*this, getPendingAttr()))
     return success();
   return emitOpError("expects a train.token (C1), got ") << getPendingAttr();
 }

@@ -142,8 +142,8 @@ Value GemmOp::getSums() {
 
 SmallVector<Access> GemmOp::getAccesses(SymbolTable &) {
   SmallVector<Access> accesses;
-  for (Value input : {Value(getLhs()), Value(getRhs()), Value(getBias()),
-                      Value(getAt())})
+  for (Value input :
+       {Value(getLhs()), Value(getRhs()), Value(getBias()), Value(getAt())})
     if (input)
       accesses.push_back({input, true, false});
   for (auto [i, out] : llvm::enumerate(getOuts()))

@@ -369,9 +369,9 @@ AllGatherOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                             SmallVectorImpl<Value> &operandGrads) {
   if (getRange())
     return emitOpError("has no gradient with a range");
-  operandGrads[0] = ReduceScatterOp::create(
-      b, getLoc(), getInput().getType(), resultGrads[0], getAxesAttr(),
-      DenseI64ArrayAttr());
+  operandGrads[0] =
+      ReduceScatterOp::create(b, getLoc(), getInput().getType(), resultGrads[0],
+                              getAxesAttr(), DenseI64ArrayAttr());
   return success();
 }
 

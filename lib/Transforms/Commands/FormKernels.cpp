@@ -76,9 +76,10 @@ static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, RankedTensorType result,
     broadcast = false;
   }
   return GemmOp::create(b, op.getLoc(), result, Type(), Type(), op.getLhs(),
-                        op.getRhs(), op.getBias(), init, Value(), ValueRange(), m,
-                        n, k, batch, op.getTransposeLhs(), op.getTransposeRhs(),
-                        broadcast, Epilogue::none, BiasGradient::none,
+                        op.getRhs(), op.getBias(), init, Value(), ValueRange(),
+                        m, n, k, batch, op.getTransposeLhs(),
+                        op.getTransposeRhs(), broadcast, Epilogue::none,
+                        BiasGradient::none,
                         /*accumulate=*/false);
 }
 

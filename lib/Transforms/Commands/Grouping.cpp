@@ -8,10 +8,11 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Grouping.h"
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/IR/IRMapping.h"
+#include "trainc/Analysis/IterationSpace.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
-#include "trainc/Analysis/IterationSpace.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallSet.h"
 #include <queue>
@@ -120,6 +121,7 @@ struct Grouper {
   void add(Group *group, Operation *op);
   void absorb(Group *into, Group *other);
   std::pair<int64_t, int64_t> reachOf(Group *from, ArrayRef<Operation *> to);
+  void cloneIndices();
   void cloneReplicable();
   void takeReplicable();
   void addToRowGroup(Operation *op);
@@ -174,6 +176,54 @@ std::pair<int64_t, int64_t> Grouper::reachOf(Group *from,
 }
 
 /// Gives every user of a constant or index ramp its own copy beside it.
+/// Whether `op` computes numbers of elements from constants and index ramps alone.
+static bool isIndexOnly(Operation *op, const DenseSet<Operation *> &others) {
+  auto isKnown = [&](Value operand) {
+    Operation *maker = operand.getDefiningOp();
+    return maker && (isReplicable(maker) || others.contains(maker));
+  };
+  return isa<nn::PointwiseOpInterface>(op) && isCheap(op) &&
+         op->getNumOperands() > 0 && llvm::all_of(op->getOperands(), isKnown) &&
+         llvm::all_of(op->getResultTypes(), [](Type type) {
+           return cast<ShapedType>(type)
+                          .getElementType()
+                          .getIntOrFloatBitWidth() > 8 &&
+                  isa<IntegerType>(cast<ShapedType>(type).getElementType());
+         });
+}
+
+/// Gives each pointwise op or reduction its own of the indices that it shares with others:
+/// to compute them costs less than to read them.
+void Grouper::cloneIndices() {
+  DenseSet<Operation *> indices;
+  SmallVector<OpOperand *> shared;
+  for (Operation &op : block)
+    if (isIndexOnly(&op, indices))
+      indices.insert(&op);
+  DenseMap<Value, Operation *> owner;
+  for (Operation &op : block)
+    for (OpOperand &operand : op.getOpOperands())
+      if (indices.contains(operand.get().getDefiningOp()) &&
+          !indices.contains(&op) &&
+          owner.try_emplace(operand.get(), &op).first->second != &op &&
+          (classify(&op) == Kind::Row || classify(&op) == Kind::Column))
+        shared.push_back(&operand);
+  for (OpOperand *use : shared) {
+    SetVector<Operation *> made;
+    BackwardSliceOptions options;
+    options.inclusive = true;
+    options.filter = [&](Operation *op) {
+      return indices.contains(op) || isReplicable(op);
+    };
+    (void)getBackwardSlice(use->get(), &made, options);
+    OpBuilder b(use->getOwner());
+    IRMapping mapping;
+    for (Operation *op : made)
+      b.clone(*op, mapping);
+    use->set(mapping.lookup(use->get()));
+  }
+}
+
 void Grouper::cloneReplicable() {
   SmallVector<Operation *> originals;
   for (Operation &op : block)
@@ -473,6 +523,7 @@ void Grouper::schedule() {
 }
 
 void Grouper::run() {
+  cloneIndices();
   cloneReplicable();
   SmallVector<Operation *> ops;
   for (Operation &op : block.without_terminator()) {

@@ -39,6 +39,20 @@ static ListOp createList(Operation *entry, StringRef kind, TypeRange inputs,
   return list;
 }
 
+/// Copies `op`, and before it what it uses of other blocks, constants and what is computed of
+/// them: clean-ups move these out of conditional regions.
+static void clone(OpBuilder &b, Operation &op, IRMapping &mapping) {
+  op.walk([&](Operation *inner) {
+    for (Value operand : inner->getOperands()) {
+      Operation *maker = operand.getDefiningOp();
+      if (maker && !op.isAncestor(maker) && !mapping.contains(operand) &&
+          isPure(maker))
+        clone(b, *maker, mapping);
+    }
+  });
+  b.clone(op, mapping);
+}
+
 static void returnOutputs(train::YieldOp yield, OpBuilder &b,
                           const IRMapping &mapping) {
   SmallVector<Value> outputs;
@@ -59,7 +73,7 @@ static void outlineMicroStep(StepOp step, StringRef kind) {
       break;
     auto accumulate = dyn_cast<AccumulateOp>(op);
     if (!accumulate) {
-      b.clone(op, mapping);
+      clone(b, op, mapping);
       continue;
     }
     Value value = mapping.lookup(accumulate.getValue());
@@ -80,7 +94,7 @@ static void outlineMerge(StepOp step, MicroEndOp begin, WindowEndOp end) {
   OpBuilder b = OpBuilder::atBlockEnd(&list.getBody().front());
   for (Operation &op :
        llvm::make_range(std::next(begin->getIterator()), end->getIterator()))
-    b.clone(op, mapping);
+    clone(b, op, mapping);
   train::ReturnOp::create(b, step.getLoc(), ValueRange());
 }
 
@@ -92,7 +106,7 @@ static void outlineApply(StepOp step, WindowEndOp end) {
   auto copy = [&](auto ops) {
     for (Operation &op : ops)
       if (!isa<scf::IfOp>(op) && !op.hasTrait<OpTrait::IsTerminator>())
-        b.clone(op, mapping);
+        clone(b, op, mapping);
   };
   for (Operation *user : end->getUsers())
     copy(llvm::make_range(cast<scf::IfOp>(user).getThenRegion().front().begin(),

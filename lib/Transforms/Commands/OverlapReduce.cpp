@@ -146,7 +146,8 @@ struct OverlapReducePass
     OpBuilder b(waiter.getContext());
     auto token = TokenOp::create(b, waiter.getLoc(),
                                  (waiter.getSymName() + ".reduced").str());
-    symbols.insert(token, waiter->getParentOfType<ModuleOp>().getBody()->begin());
+    symbols.insert(token,
+                   waiter->getParentOfType<ModuleOp>().getBody()->begin());
     return FlatSymbolRefAttr::get(token.getSymNameAttr());
   }
 

@@ -144,9 +144,8 @@ bool trainc::isCommand(Operation *op) {
 
 Value Buffers::viewed(Value value) {
   Operation *op = value.getDefiningOp();
-  return isa_and_nonnull<nn::ReshapeOp, ViewOp, AwaitOp>(op)
-             ? op->getOperand(0)
-             : Value();
+  return isa_and_nonnull<nn::ReshapeOp, ViewOp, AwaitOp>(op) ? op->getOperand(0)
+                                                             : Value();
 }
 
 Value Buffers::source(Value value) const {
@@ -293,7 +292,8 @@ void Buffers::bindWrites(ListOp list) {
   for (auto write : list.getBody().getOps<WriteOp>()) {
     auto it = buffers.find(source(write.getValue()));
     Origin place = originOf(write.getTarget());
-    if (it != buffers.end() && it->second.bytes == countBytes(write.getValue())) {
+    if (it != buffers.end() &&
+        it->second.bytes == countBytes(write.getValue())) {
       Buffer &buffer = it->second;
       auto read = lastRead.find(write.getTarget());
       bool old = read != lastRead.end() && read->second >= buffer.first;

@@ -88,7 +88,7 @@ private:
   OpBuilder b;
   DenseSet<Operation *> direct; // writes of what is made in its place
   DenseMap<Attribute, Operation *> lastWrite;
-  DenseMap<Value, Root> roots;  // of sources
+  DenseMap<Value, Root> roots; // of sources
   DenseMap<Value, Value> tokens;
   /// Of sources that commands have changed in place: the value that stands there now.
   DenseMap<Value, Value> current;
@@ -136,8 +136,9 @@ Value ToBuffers::bufferOf(Value value) {
 Value ToBuffers::rangeOf(Value value, ArrayRef<int64_t> range) {
   Root root = rootOf(value);
   root.offset += range[0];
-  return viewOf(root, MemRefType::get({range[1]}, nn::getTensorType(value)
-                                                      .getElementType()));
+  return viewOf(
+      root,
+      MemRefType::get({range[1]}, nn::getTensorType(value).getElementType()));
 }
 
 //===----------------------------------------------------------------------===//
@@ -198,8 +199,8 @@ LogicalResult ToBuffers::place(Operation *op, ArrayRef<Value> inPlace) {
     if (operand && !buffers.source(operand).getDefiningOp<ReadOp>())
       return op->emitOpError("expects what it changes in place to be read from "
                              "a slice, or made by a command");
-    roots[result] = operand ? rootOf(operand)
-                            : Root{addressOf(origin, result.getType())};
+    roots[result] =
+        operand ? rootOf(operand) : Root{addressOf(origin, result.getType())};
     if (origin.memory == Memory::arena)
       noteWritten(op, origin.symbol, roots[result].address);
   }
@@ -278,8 +279,7 @@ LogicalResult ToBuffers::convertCollective(Operation *op) {
   if (failed(place(op, {operand})))
     return failure();
   Value out =
-      operand ? rangeOf(result,
-                        op->getAttrOfType<DenseI64ArrayAttr>("range"))
+      operand ? rangeOf(result, op->getAttrOfType<DenseI64ArrayAttr>("range"))
               : bufferOf(result);
   auto start = StartOp::create(
       b, op->getLoc(), TokenType::get(b.getContext()), kind, input, out,
@@ -315,9 +315,9 @@ LogicalResult ToBuffers::convert(Operation *op) {
     return convertCollective(op);
   if (auto read = dyn_cast<ReadOp>(op)) {
     Value address = written.lookup(read.getSource()).second;
-    roots[read] = {address ? address
-                           : addressOf({Memory::arena, read.getSource()},
-                                       read.getType())};
+    roots[read] = {
+        address ? address
+                : addressOf({Memory::arena, read.getSource()}, read.getType())};
     writerAtRead[read] = findWriter(read.getSource());
   } else if (auto write = dyn_cast<WriteOp>(op)) {
     if (direct.contains(op))
@@ -347,8 +347,8 @@ LogicalResult ToBuffers::run() {
   b.setInsertionPointToStart(&block);
   for (BlockArgument argument : block.getArguments())
     if (!argument.use_empty())
-      roots[argument] = {addressOf(
-          {Memory::input, {}, argument.getArgNumber()}, argument.getType())};
+      roots[argument] = {addressOf({Memory::input, {}, argument.getArgNumber()},
+                                   argument.getType())};
   for (Operation *op : commands)
     if (failed(convert(op)))
       return failure();

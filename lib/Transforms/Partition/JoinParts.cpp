@@ -138,9 +138,9 @@ void Joiner::scatter(Location loc, Local &local, const Split &wanted) {
     all = reorderRanks(loc, all, part.axes, /*toMesh=*/true);
     SmallVector<int64_t> piece(nn::getTensorType(all).getShape());
     piece[0] = 1;
-    Value sum = ReduceScatterOp::create(b, loc, type.clone(piece), all,
-                                        orderedAxes(part.axes),
-                                        DenseI64ArrayAttr());
+    Value sum =
+        ReduceScatterOp::create(b, loc, type.clone(piece), all,
+                                orderedAxes(part.axes), DenseI64ArrayAttr());
     local.value = nn::reshapeTo(b, loc, sum, own);
     local.layout.split[dim] = part;
     local.layout.partial = without(local.layout.partial, part.axes);

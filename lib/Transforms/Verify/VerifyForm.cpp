@@ -270,14 +270,13 @@ static LogicalResult verifyCommands(ListOp list) {
       block.getTerminator()->getNumOperands() != 0)
     return list.emitOpError("expects addresses of inputs and outputs in form "
                             "3, got arguments or returned values");
-  Operation *entry = SymbolTable::lookupNearestSymbolFrom(
-      list, list.getEntryAttr());
+  Operation *entry =
+      SymbolTable::lookupNearestSymbolFrom(list, list.getEntryAttr());
   for (Operation &op : block) {
     auto command = dyn_cast<CommandOpInterface>(op);
     if (command && !command.isOnBuffers())
       return op.emitOpError("expects buffers in form 3, got tensors");
-    if (!command &&
-        !isa<AddressOp, ViewOp, WaitOp, train::ReturnOp>(op))
+    if (!command && !isa<AddressOp, ViewOp, WaitOp, train::ReturnOp>(op))
       return op.emitOpError("is not a command of form 3");
     if (auto address = dyn_cast<AddressOp>(op); address && entry)
       if (failed(verifyPort(address, entry)))
@@ -306,8 +305,8 @@ static LogicalResult findInFlight(ListOp list, SymbolTable &symbols,
     auto step = symbols.lookup<StepOp>(one.getEntry());
     if (!starts.empty() && list.getKind() == "apply" &&
         one.getKind() != "merge" && step && step.getAccumulate() > 1)
-      return starts.front().emitOpError(
-          "is left in flight, and the next micro-step does not wait for it (P5)");
+      return starts.front().emitOpError("is left in flight, and the next "
+                                        "micro-step does not wait for it (P5)");
     if (one != before.front() && namesOf(starts) != namesOf(inFlight))
       return one.emitOpError("expects to leave in flight what @")
              << before.front().getSymName() << " does, in its order (P5)";

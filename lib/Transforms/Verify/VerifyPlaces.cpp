@@ -138,15 +138,14 @@ LogicalResult Verifier::checkRead(Operation *op, Value buffer) {
   AddressOp address = getAddress(buffer);
   Place place = getPlace(buffer, symbols);
   for (auto [part, content] : contentsOf(place)) {
-    bool isOld =
-        !content.writer && address.getMemory() != Memory::workspace;
+    bool isOld = !content.writer && address.getMemory() != Memory::workspace;
     if (isOld || (content.writer && isSame(content.address, address)))
       continue;
-    InFlightDiagnostic error = op->emitOpError("expects its operand in ")
-                               << describe(place) << ", where "
-                               << (content.writer ? "something else stands"
-                                                  : "nothing was written")
-                               << " (P2)";
+    InFlightDiagnostic error =
+        op->emitOpError("expects its operand in ")
+        << describe(place) << ", where "
+        << (content.writer ? "something else stands" : "nothing was written")
+        << " (P2)";
     if (content.writer)
       error.attachNote(content.writer->getLoc()) << "written here";
     return error;
@@ -155,15 +154,14 @@ LogicalResult Verifier::checkRead(Operation *op, Value buffer) {
 }
 
 /// (P1) and (P3).
-LogicalResult Verifier::checkTouched(Operation *op,
-                                     ArrayRef<Touched> touched) {
+LogicalResult Verifier::checkTouched(Operation *op, ArrayRef<Touched> touched) {
   for (auto [i, one] : llvm::enumerate(touched)) {
     if (isa<StringAttr>(one.place.base) &&
         cast<StringAttr>(one.place.base).getValue() == "the workspace" &&
         one.place.end > int64_t(*list.getWorkspace()))
       return op->emitOpError("expects a workspace of ")
-             << *list.getWorkspace() << " bytes to hold "
-             << describe(one.place) << " (P1)";
+             << *list.getWorkspace() << " bytes to hold " << describe(one.place)
+             << " (P1)";
     for (const Touched &other : touched.take_front(i))
       if ((one.write || other.write) && one.place.overlaps(other.place))
         return op->emitOpError("writes what else it touches: ")
@@ -174,8 +172,7 @@ LogicalResult Verifier::checkTouched(Operation *op,
 }
 
 /// (P4).
-LogicalResult Verifier::checkStarted(Operation *op,
-                                     ArrayRef<Touched> touched) {
+LogicalResult Verifier::checkStarted(Operation *op, ArrayRef<Touched> touched) {
   for (const Started &running : started)
     for (const Touched &theirs : running.touched)
       for (const Touched &one : touched)
@@ -195,8 +192,7 @@ LogicalResult Verifier::checkStarted(Operation *op,
 /// Copies of what was not made in its place.
 LogicalResult Verifier::runOn(FlattenOp flat) {
   Place whole = getPlace(flat.getOut(), symbols);
-  int64_t width =
-      nn::getElementBytes(flat.getOut().getType().getElementType());
+  int64_t width = nn::getElementBytes(flat.getOut().getType().getElementType());
   for (auto [input, offset] : llvm::zip(flat.getInputs(), flat.getOffsets())) {
     Place from = getPlace(input, symbols), to = whole;
     to.begin += offset * width;
@@ -216,9 +212,9 @@ LogicalResult Verifier::runOn(FlattenOp flat) {
 
 LogicalResult Verifier::runOn(WaitOp wait) {
   auto *found = llvm::find_if(started, [&](Started &running) {
-    return wait.getToken() ? running.op.getToken() == wait.getToken()
-                           : running.op.getPendingAttr() ==
-                                 wait.getPendingAttr();
+    return wait.getToken()
+               ? running.op.getToken() == wait.getToken()
+               : running.op.getPendingAttr() == wait.getPendingAttr();
   });
   if (found == started.end())
     return wait.emitOpError("expects a collective in flight (P5)");
@@ -247,11 +243,10 @@ LogicalResult Verifier::run(ArrayRef<StartOp> inFlight) {
   for (StartOp start : inFlight)
     started.push_back({start, touchedBy(start.getAccesses(symbols))});
   for (Operation &op : list.getBody().front()) {
-    LogicalResult result =
-        llvm::TypeSwitch<Operation *, LogicalResult>(&op)
-            .Case<FlattenOp, WaitOp, CommandOpInterface>(
-                [&](auto command) { return runOn(command); })
-            .Default(success());
+    LogicalResult result = llvm::TypeSwitch<Operation *, LogicalResult>(&op)
+                               .Case<FlattenOp, WaitOp, CommandOpInterface>(
+                                   [&](auto command) { return runOn(command); })
+                               .Default(success());
     if (failed(result))
       return failure();
   }

@@ -129,3 +129,28 @@ train.step @each(%x: tensor<4xf32>) accumulate(2) {
   }
   train.yield loss(%s) : tensor<f32>
 }
+
+// -----
+
+// Clean-ups move constants out of the conditional region: a list has its own of what it uses.
+// CHECK-LABEL: train.list @moved.apply
+// CHECK: %[[TWO:.*]] = nn.constant
+// CHECK-NEXT: %[[FOUR:.*]] = nn.add %[[TWO]], %[[TWO]]
+// CHECK: nn.mul %{{.*}}, %[[FOUR]]
+// CHECK-NOT: nn.neg
+// CHECK: train.return
+train.arena @g role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.step @moved(%x: tensor<4xf32>) accumulate(2) {
+  %two = nn.constant dense<2.0> : tensor<4xf32>
+  %four = nn.add %two, %two : tensor<4xf32>, tensor<4xf32>
+  %n = nn.neg %four : tensor<4xf32>
+  train.accumulate %n into @g::@w : tensor<4xf32>
+  %s = nn.reduce sum %x dims [0] : tensor<4xf32>
+  %due = train.window_end
+  scf.if %due {
+    %r = train.read @g::@w : tensor<4xf32>
+    %m = nn.mul %r, %four : tensor<4xf32>, tensor<4xf32>
+    train.write %m to @g::@w : tensor<4xf32>
+  }
+  train.yield loss(%s) : tensor<f32>
+}

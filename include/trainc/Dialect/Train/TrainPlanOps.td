@@ -92,7 +92,8 @@ def Train_AccumulateOp : Train_Op<"accumulate", [MemoryEffects<[MemRead, MemWrit
   let assemblyFormat = "$value `into` $target attr-dict `:` type($value)";
 }
 
-def Train_WindowEndOp : Train_Op<"window_end", [MemoryEffects<[MemRead]>]> {
+/// Not only read: it stays where it is, also if nobody asks.
+def Train_WindowEndOp : Train_Op<"window_end", [MemoryEffects<[MemRead, MemWrite]>]> {
   let summary = "whether this micro-step is the last of its window";
   let results = (outs I1:$due);
   let assemblyFormat = "attr-dict";
