@@ -586,8 +586,8 @@ CommandRow Gatherer::commandOf(EntryRow &entry, ListOp list, LaunchOp launch) {
   CommandRow command;
   command.kind = TRAINC_COMMAND_LAUNCH;
   command.kernel = kernelIndex.lookup(launch.getKernel());
-  if (auto tiles = kernel->getAttrOfType<IntegerAttr>("tiles"))
-    command.tiles = tiles.getInt();
+  if (AbiAttr abi = kernel.getAbiAttr())
+    command.tiles = abi.getWorkgroups();
   command.label = launch.getKernel().drop_front(2).str();
   command.flops = countFlops(kernel);
   command.rate = rateOf(kernel, list.getKind());
@@ -759,13 +759,13 @@ Tables trainc::gatherTables(ModuleOp module, StringRef name,
   gatherer.gatherTensors();
   for (auto kernel : module.getOps<KernelOp>()) {
     gatherer.kernelIndex[kernel.getSymName()] = gatherer.tables.kernels.size();
-    auto number = [&](StringRef name) {
-      auto attribute = kernel->getAttrOfType<IntegerAttr>(name);
-      return attribute ? attribute.getInt() : 0;
-    };
-    gatherer.tables.kernels.push_back(
-        {kernel.getSymName().str(), static_cast<uint64_t>(number("scratch")),
-         static_cast<uint32_t>(number("threads")), kernel->hasAttr("amx")});
+    KernelRow &row = gatherer.tables.kernels.emplace_back();
+    row.name = kernel.getSymName().str();
+    if (AbiAttr abi = kernel.getAbiAttr()) {
+      row.scratchBytes = abi.getScratch();
+      row.threads = abi.getThreads();
+      row.amx = abi.getAmx();
+    }
   }
   for (auto step : module.getOps<StepOp>())
     gatherer.gatherEntry(step, step.getBody(), step.getInputNames());

@@ -59,9 +59,9 @@ struct PortRow {
 
 struct KernelRow {
   std::string name;
-  uint64_t scratchBytes;
-  uint32_t threads; // of a block on a GPU
-  bool amx;         // has instructions on tile registers
+  uint64_t scratchBytes = 0;
+  uint32_t threads = 0; // of a block on a GPU
+  bool amx = false;     // has instructions on tile registers
 };
 
 struct ImageRow {

@@ -15,10 +15,16 @@ using namespace trainc;
 #include "trainc/Dialect/Train/TrainDialect.cpp.inc"
 #include "trainc/Dialect/Train/TrainEnums.cpp.inc"
 #include "trainc/Dialect/Train/TrainInterfaces.cpp.inc"
+#define GET_ATTRDEF_CLASSES
+#include "trainc/Dialect/Train/TrainAttributes.cpp.inc"
 #define GET_TYPEDEF_CLASSES
 #include "trainc/Dialect/Train/TrainTypes.cpp.inc"
 
 void train::TrainDialect::initialize() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "trainc/Dialect/Train/TrainAttributes.cpp.inc"
+      >();
   addTypes<
 #define GET_TYPEDEF_LIST
 #include "trainc/Dialect/Train/TrainTypes.cpp.inc"

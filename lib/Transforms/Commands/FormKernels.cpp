@@ -328,8 +328,8 @@ void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
 
   OpBuilder b(module.getContext());
   b.setInsertionPointToEnd(module.getBody());
-  auto kernel =
-      KernelOp::create(b, group.front()->getLoc(), kernelName(group), inplace);
+  auto kernel = KernelOp::create(b, group.front()->getLoc(), kernelName(group),
+                                 inplace, AbiAttr());
   Block &body = kernel.getBody().emplaceBlock();
   IRMapping mapping;
   for (Value input : inputs)

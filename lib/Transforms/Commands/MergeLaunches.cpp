@@ -91,9 +91,9 @@ void Merger::merge(LaunchOp first, LaunchOp second) {
   std::string name = kernels[0].getSymName().str();
   StringRef suffix = kernels[1].getSymName();
   suffix.consume_front("k");
-  auto kernel =
-      KernelOp::create(b, kernels[0].getLoc(),
-                       StringRef(name + suffix.str()).take_front(60), {});
+  auto kernel = KernelOp::create(b, kernels[0].getLoc(),
+                                 StringRef(name + suffix.str()).take_front(60),
+                                 {}, AbiAttr());
   Block &body = kernel.getBody().emplaceBlock();
   // From operands of the launches, and values in their kernels.
   IRMapping mapping;

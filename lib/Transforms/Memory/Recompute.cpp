@@ -326,7 +326,7 @@ KernelOp Writer::partOf(LaunchOp launch, unsigned result,
   b.setInsertionPointAfter(kernel);
   made = KernelOp::create(b, kernel.getLoc(),
                           (kernel.getSymName() + "_again").str(),
-                          ArrayRef<int64_t>{-1});
+                          ArrayRef<int64_t>{-1}, AbiAttr());
   Block &block = made.getBody().emplaceBlock();
   IRMapping mapping;
   auto addArgument = [&](Value value) {

@@ -4,6 +4,20 @@
 
 include "trainc/Dialect/Train/TrainBufferOps.td"
 
+def Train_AbiAttr : AttrDef<Train_Dialect, "Abi"> {
+  let mnemonic = "abi";
+  let summary = "how the runtime calls a kernel";
+  let description = [{
+    Set when a kernel is lowered: how many workgroups it has, the threads of each on a GPU (0
+    elsewhere), bytes of scratch memory of a workgroup, and whether it needs AMX's tile
+    registers.
+  }];
+  let parameters = (ins "int64_t":$workgroups, DefaultValuedParameter<"int64_t", "0">:$threads,
+                        DefaultValuedParameter<"int64_t", "0">:$scratch,
+                        DefaultValuedParameter<"bool", "false">:$amx);
+  let assemblyFormat = "`<` struct(params) `>`";
+}
+
 def Train_KernelOp : Train_Op<"kernel", [Symbol, HasParent<"::mlir::ModuleOp">, IsolatedFromAbove,
     SingleBlock]> {
   let summary = "a function on tensors that one launch computes";
@@ -11,9 +25,9 @@ def Train_KernelOp : Train_Op<"kernel", [Symbol, HasParent<"::mlir::ModuleOp">, 
     The body is a graph of `nn` ops from the arguments to the returned values. Equal
     kernels are one kernel. `inplace` has one number per result: the argument in whose
     memory the result is written, or -1. Such an argument is read at an index only
-    before the result is written there.
+    before the result is written there. `abi` is how it is called, once it is lowered.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, DenseI64ArrayAttr:$inplace);
+  let arguments = (ins SymbolNameAttr:$sym_name, DenseI64ArrayAttr:$inplace, OptionalAttr<Train_AbiAttr>:$abi);
   let regions = (region SizedRegion<1>:$body);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;

@@ -26,6 +26,7 @@ def Train_Dialect : Dialect {
     a state, `@buffer`, `@scalars`).
   }];
   let useDefaultTypePrinterParser = 1;
+  let useDefaultAttributePrinterParser = 1;
   let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::scf::SCFDialect"];
 }
 

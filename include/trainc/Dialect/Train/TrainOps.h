@@ -19,6 +19,8 @@
 
 #include "trainc/Dialect/Train/TrainDialect.h.inc"
 #include "trainc/Dialect/Train/TrainEnums.h.inc"
+#define GET_ATTRDEF_CLASSES
+#include "trainc/Dialect/Train/TrainAttributes.h.inc"
 #define GET_TYPEDEF_CLASSES
 #include "trainc/Dialect/Train/TrainTypes.h.inc"
 

@@ -104,11 +104,7 @@ struct LowerKernelsPass : trainc::impl::LowerKernelsPassBase<LowerKernelsPass> {
         ++numGeneric;
         function->setAttr("tiles", b.getI64IntegerAttr(cutIntoTiles(function)));
       }
-      kernel->setAttr("tiles", function->getAttr("tiles"));
-      if (Attribute scratch = function->getAttr("scratch"))
-        kernel->setAttr("scratch", scratch);
-      if (Attribute amx = function->getAttr("amx"))
-        kernel->setAttr("amx", amx);
+      kernel.setAbiAttr(abiOf(function));
     }
   }
 };

@@ -257,6 +257,16 @@ KernelFunction trainc::createFunction(train::KernelOp kernel, ModuleOp module) {
   return result;
 }
 
+train::AbiAttr trainc::abiOf(func::FuncOp function) {
+  auto number = [&](StringRef name) {
+    auto attribute = function->getAttrOfType<IntegerAttr>(name);
+    return attribute ? attribute.getInt() : 0;
+  };
+  return train::AbiAttr::get(function.getContext(), number("tiles"),
+                             number("threads"), number("scratch"),
+                             function->hasAttr("amx"));
+}
+
 Value KernelFunction::allocateScratch(LoopBuilder &l, Type element,
                                       int64_t count) {
   auto attribute = function->getAttrOfType<IntegerAttr>("scratch");

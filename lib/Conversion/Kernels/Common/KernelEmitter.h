@@ -95,6 +95,9 @@ struct KernelFunction {
 /// and per result that is not in place, then the tile index.
 KernelFunction createFunction(train::KernelOp kernel, mlir::ModuleOp module);
 
+/// How the kernel whose lowered function is `function` is called.
+train::AbiAttr abiOf(mlir::func::FuncOp function);
+
 /// The op on segments in which `ops` end, if nothing but constants stands before it:
 /// these become numbers of the module. Else null.
 mlir::Operation *findSegments(KernelFunction &function,

@@ -159,9 +159,7 @@ struct LowerKernelsToGPUPass
       auto function = scratch.lookupSymbol<func::FuncOp>(kernel.getSymName());
       if (function->hasAttr("generic") && failed(distribute(function)))
         return signalPassFailure();
-      for (StringRef name : {"tiles", "threads", "scratch"})
-        if (Attribute value = function->getAttr(name))
-          kernel->setAttr(name, value);
+      kernel.setAbiAttr(abiOf(function));
     }
     b.setInsertionPointToStart(target.getBody());
     for (auto global : scratch.getOps<memref::GlobalOp>())

@@ -2,10 +2,10 @@
 // RUN: trainc-opt %s --train-lower-kernels | FileCheck %s --check-prefix=NONE
 // RUN: trainc-opt %s --train-lower-kernels='amx=true split-f32=false' | FileCheck %s --check-prefix=WHOLE
 
-// NONE-NOT: amx
+// NONE-NOT: amx = true
 
-// WHOLE: train.kernel @forward({{.*}} attributes {amx,
-// WHOLE: train.kernel @pieces({{.*}} attributes {scratch =
+// WHOLE: train.kernel @forward({{.*}} attributes {abi = #train.abi<workgroups = {{[0-9]+}}, {{.*}}amx = true>
+// WHOLE: train.kernel @pieces({{.*}} attributes {abi = #train.abi<workgroups = {{[0-9]+}}, scratch = {{[0-9]+}}>}
 // WHOLE-LABEL: func.func @pieces(
 // WHOLE-NOT: tdpbf16ps
 // WHOLE-LABEL: func.func @f32(
@@ -13,7 +13,7 @@
 // Queries stand in 32 lanes: scores of 64 keys are 4 x 2 tiles, two steps of d deep; sums of 64 d are 4 x 2, two steps of
 // keys deep. Both loops hold 2 x 2 tiles.
 // CHECK-LABEL: train.kernel @forward(
-// CHECK-SAME: attributes {amx, scratch =
+// CHECK-SAME: attributes {abi = #train.abi<workgroups = {{[0-9]+}}, scratch = {{[0-9]+}}, amx = true>}
 // CHECK-LABEL: func.func @forward(
 // CHECK-SAME: tiles = 12
 // CHECK: "llvm.x86.ldtilecfg"
