@@ -109,7 +109,7 @@ def counts(source, options):
     commands = os.path.join(FOLDER, "commands.mlir")
     run([tool("trainc"), source, *options, "--stop-after=commands", "-o", commands])
     text = run([tool("trainc-opt"), commands, "--train-lower-kernels"]).stdout
-    return {name: int(count) for name, count in re.findall(r"train\.kernel @(\w+)\(.*tiles = (\d+)", text)}
+    return {name: int(count) for name, count in re.findall(r"train\.kernel @(\w+)\(.*abi = #train\.abi<workgroups = (\d+)", text)}
 
 
 def planted(model):

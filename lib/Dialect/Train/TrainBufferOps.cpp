@@ -221,10 +221,10 @@ void CopyOp::getEffects(
 //===----------------------------------------------------------------------===//
 
 LogicalResult StartOp::verify() {
-  if (!isa<FloatType>(getOut().getType().getElementType()) ||
-      (getInput() && getInput().getType().getElementType() !=
-                         getOut().getType().getElementType()))
-    return emitOpError("expects elements of one float type (C2)");
+  Type element = getOut().getType().getElementType();
+  if ((getCollective() != Collective::all_gather && !isa<FloatType>(element)) ||
+      (getInput() && getInput().getType().getElementType() != element))
+    return emitOpError("expects elements of one type, and floats to add (C2)");
   if (getPieceOf() && (getInput() || getCollective() != Collective::all_reduce))
     return emitOpError("expects piece_of of an all_reduce in place only (C4)");
   if (bool(getToken()) == getPending().has_value())

@@ -131,7 +131,7 @@ train.list @l of @e "first" () {
 train.mesh @mesh(data = 2)
 train.list @l of @e "first" () {
   %0 = train.address workspace 0 : memref<8xi32>
-  // expected-error @below {{'train.start' op expects elements of one float type (C2)}}
+  // expected-error @below {{'train.start' op expects elements of one type, and floats to add (C2)}}
   %t = train.start reduce_scatter outs(%0) over ["data"] : memref<8xi32> -> !train.token
   train.wait %t
   train.return

@@ -89,7 +89,7 @@ def Train_StartOp : Train_CommandOpBase<"start", [DeclareOpInterfaceMethods<Symb
     value or, where another list waits, the name of a train.token.
 
     (C1) axes are distinct ones of the mesh and, where ranks have pieces, in its order; (C2)
-    elements are floats; (C3) pieces are equal: in place `out` has rank 1 and a whole number
+    elements are of one type, and floats where they are added; (C3) pieces are equal: in place `out` has rank 1 and a whole number
     of elements per piece, and with `input` the larger of the two has as many times the
     size of the other along dimension 0 as there are ranks, or both are alike for an
     all_reduce; (C4) `piece_of` is of an all_reduce in place; (C5) the token is a value or a

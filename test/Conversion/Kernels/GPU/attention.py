@@ -194,7 +194,7 @@ def main():
     launches, image = emulate("".join(case.text() for case in cases), folder)
 
     def launch(device, name, arrays):
-        device.launch(name, launches[name]["tiles"], launches[name]["threads"], *arrays)
+        device.launch(name, launches[name]["workgroups"], launches[name]["threads"], *arrays)
 
     bad = []
     for seed in (0, 5):

@@ -119,7 +119,7 @@ def run(device, kernel, launch, arrays):
         results.append(held[index] if index >= 0 else more[-1])
     if "scratch" in launch:
         more.append(aligned(np.zeros(launch["scratch"], np.uint8)))
-    device.launch(kernel.name, launch["tiles"], launch["threads"], *held, *more)
+    device.launch(kernel.name, launch["workgroups"], launch["threads"], *held, *more)
     if "scratch" in launch and more[-1][:4 << 14].any():
         raise AssertionError("leaves counters that are not 0")
     return [shown(x, split(type)[1]) for x, (_, type) in zip(results, kernel.results)]

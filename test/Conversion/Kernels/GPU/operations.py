@@ -115,7 +115,7 @@ def main():
                 continue
             results |= errors
             worst = max(errors, key=lambda name: errors[name][0])
-            alone = sorted(k for k, l in launches.items() if l["tiles"] == 1 and l["threads"] == 1024 and k != "k_sum_norm")
+            alone = sorted(k for k, l in launches.items() if l["workgroups"] == 1 and l["threads"] == 1024 and k != "k_sum_norm")
             print(f"{op:22} {element:4} {len(errors):3} cases  {errors[worst][0]:.1e}, CPU {errors[worst][1]:.1e}  {worst}"
                   + f"  (of one block: {' '.join(alone)})" * bool(alone), flush=True)
             bad += [f"{k}: {e:.1e}, CPU {c:.1e}" for k, (e, c) in errors.items() if not e < max(BARS[element], WORSE * c)]

@@ -130,7 +130,7 @@ class Lists:
         names += [out for out, i in zip(outs, inplace) if i < 0]
         launch = self.launches[kernel]
         scratch = [aligned(np.zeros(launch["scratch"], np.uint8))] if "scratch" in launch else []
-        self.device.launch(kernel, launch["tiles"], launch["threads"], *(self.buffers[name][0] for name in names), *scratch)
+        self.device.launch(kernel, launch["workgroups"], launch["threads"], *(self.buffers[name][0] for name in names), *scratch)
         if scratch and scratch[0][:COUNTERS].any():
             raise AssertionError(f"{kernel} leaves counters that are not 0")
 

@@ -8,8 +8,8 @@ from common import run, tool
 def lower(kernels):
     """Of the text of `train.kernel`s: (attributes of the launches by name, aliases, the gpu.module)."""
     text = run([tool("trainc-opt"), "-", "--train-lower-kernels-to-gpu"], input=kernels).stdout
-    launches = {name: {key: int(n) for key, n in re.findall(r"(\w+) = (\d+) : i64", attributes)}
-                for name, attributes in re.findall(r"train\.kernel @(\w+)\(.*?attributes \{(.*?)\} \{\n", text)}
+    launches = {name: {key: int(n) for key, n in re.findall(r"(\w+) = (\d+)", abi)}
+                for name, abi in re.findall(r"train\.kernel @(\w+)\(.*?abi = #train\.abi<(.*?)>", text)}
     module = re.search(r"^  gpu\.module @gpu_kernels.*?^  }\n", text, re.M | re.S)[0]
     return launches, "\n".join(re.findall(r"^#.*$", text, re.M)), module
 
