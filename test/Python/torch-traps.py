@@ -59,6 +59,7 @@ def without_gradient():
 
         def forward(self, x):
             y = self.used(x) + torch.zeros_like(self.only_shaped(x)) + self.only_shaped(x).new_ones(3)
+            self.unused(x)
             y = torch.broadcast_tensors(y.type_as(self.only_like).expand_as(self.only_like + y.detach()), self.only_like)[0]
             return torch.where(self.only_compared > 0, y, 2 * y).square().mean()
 

@@ -9,7 +9,7 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -132,6 +132,15 @@ def origin_of(node: torch.fx.Node) -> Origin:
     return node.meta.get("custom", {}).get("trainc", Origin())
 
 
+def is_assertion(node: torch.fx.Node) -> bool:
+    """Of what export has seen to hold."""
+    return str(node.target).startswith("aten._assert")
+
+
+def is_random(node: torch.fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
 def _keep_regions(graph: torch.fx.Graph) -> None:
     """Detaches what `no_grad` regions return: run_decompositions inlines them and forgets it. (Of autocast it traces the casts.)"""
     for node in list(graph.nodes):
@@ -163,7 +172,7 @@ def _name_padding(graph: torch.fx.Graph) -> None:
                 node.target, node.args = torch.ops.aten.constant_pad_nd.default, (x, pad, value or 0.0)
 
 
-def _is_functional(program: torch.export.ExportedProgram, kept: Sequence[torch._ops.OpOverload]) -> bool:
+def _is_functional(program: torch.export.ExportedProgram, kept: Collection[torch._ops.OpOverload]) -> bool:
     """Whether run_decompositions, which traces all of it again, has nothing to do: no region, nothing that writes to a tensor, and no
     operation but `kept` on what is not a constant."""
     constants = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.CONSTANT_TENSOR}
@@ -171,9 +180,9 @@ def _is_functional(program: torch.export.ExportedProgram, kept: Sequence[torch._
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in constants:
             known.add(node)
-        if node.op != "call_function" or str(node.target).startswith("aten._assert"):
+        if node.op != "call_function" or is_assertion(node):
             continue
-        is_known = known.issuperset(node.all_input_nodes) and torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
+        is_known = known.issuperset(node.all_input_nodes) and not is_random(node)
         if is_known:
             known.add(node)
         if node.target is operator.getitem:
@@ -211,7 +220,7 @@ def _without_graph() -> Iterator[None]:
 
 
 def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
-            kept: Sequence[torch._ops.OpOverload], autocast: bool = False) -> torch.export.ExportedProgram:
+            kept: Collection[torch._ops.OpOverload], autocast: bool = False) -> torch.export.ExportedProgram:
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
     function = function or loss_of
     entry = _Entry(model, _autocast(function) if autocast else function)
@@ -229,6 +238,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
             _keep_dropout(module.graph)
             _name_padding(module.graph)
             module.recompile()
+    program.graph.eliminate_dead_code()  # as run_decompositions does: what nothing uses reads no parameter
     if _is_functional(program, kept):
         return program
     table = torch.export.default_decompositions()

@@ -208,7 +208,7 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
         model.eval()
     try:
         inputs = names_of(model, function, batch)
-        program = capture(model, function, shared.ranks.whole(inputs, batch), list(RULES), shared.autocast)
+        program = capture(model, function, shared.ranks.whole(inputs, batch), RULES, shared.autocast)
         names, given = _leaves(program, inputs)
         folded = _folded(model).difference(mutations(program))
         t = Translator(Builder(), shared.names, shared.constants, not evaluated, shared.int8)

@@ -14,14 +14,13 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
 from ..emit import Builder, Type, Value
-from .capture import PREFIX, origin_of
+from .capture import PREFIX, is_assertion, is_random, origin_of
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64",
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.bool: "i1"}
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 UNKNOWN = object()  # in place of what could not be translated and has no type
 RULES: dict[Any, Callable[..., Any]] = {}
-RANDOM = torch.Tag.nondeterministic_seeded
 
 
 class Unsupported(Exception):
@@ -285,14 +284,14 @@ class Translator:
         return self.b.read(name, type)
 
     def _call(self, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
-        if str(node.target).startswith("aten._assert"):
-            return None  # of what export has seen to hold
+        if is_assertion(node):
+            return None
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: env[n])
         if _any((args, kwargs), lambda x: x is UNKNOWN):
             return UNKNOWN
         if node.target is operator.getitem:
             return args[0][args[1]]
-        if not _any((args, kwargs), lambda x: isinstance(x, Value | Int8)) and RANDOM not in getattr(node.target, "tags", ()):
+        if not _any((args, kwargs), lambda x: isinstance(x, Value | Int8)) and not is_random(node):
             with torch.no_grad():
                 return node.target(*args, **kwargs)
         origin = origin_of(node)
