@@ -3,7 +3,7 @@
 
 // Pointwise ops are loops over vectors of 32, the rest masked.
 // CHECK-LABEL: train.kernel @point
-// CHECK-SAME: tiles = 1
+// CHECK-SAME: abi = #train.abi<workgroups = 1>
 // CHECK-LABEL: module @kernels
 // CHECK: func.func @point(%[[X:.*]]: memref<70xf32> {llvm.noalias}, %[[Y:.*]]: memref<70xf32> {llvm.noalias}, %{{.*}}: index)
 // CHECK: scf.for

@@ -4,7 +4,7 @@
 // of 16 x 8 x 16 by each warp. While these are made, the next elements are on their way:
 // those of windows one by one, those of the weight as vectors.
 // CHECK-LABEL: train.kernel @narrow
-// CHECK-SAME: threads = 128 : i64, tiles = 16 : i64
+// CHECK-SAME: #train.abi<workgroups = 16, threads = 128>
 // CHECK-LABEL: gpu.func @narrow(
 // CHECK: scf.for
 // CHECK: gpu.barrier

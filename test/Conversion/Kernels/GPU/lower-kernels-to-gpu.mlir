@@ -2,7 +2,7 @@
 
 // Pointwise ops: a vector of 16 bytes for each thread, fewer where rows do not divide.
 // CHECK-LABEL: train.kernel @point
-// CHECK-SAME: threads = 256 : i64, tiles = 3 : i64
+// CHECK-SAME: #train.abi<workgroups = 3, threads = 256>
 // CHECK: gpu.module @gpu_kernels
 // CHECK: gpu.func @point(%[[X:.*]]: memref<2400xf32> {llvm.align = 16 : i64, llvm.noalias}, %[[Y:.*]]: memref<2400xf32> {{.*}}) kernel
 // CHECK: %[[LESS:.*]] = arith.cmpi ult, %{{.*}}, %c600
@@ -29,7 +29,7 @@ train.kernel @narrow(%x: tensor<64xbf16>) inplace [0] {
 // shuffles. A long one is a block's: warps meet in shared memory; vectors begin where
 // rows of odd length allow it.
 // CHECK-LABEL: train.kernel @short
-// CHECK-SAME: tiles = 2 : i64
+// CHECK-SAME: #train.abi<workgroups = 2, threads = 256>
 // CHECK-LABEL: gpu.func @short(
 // CHECK-COUNT-1: vector.load
 // CHECK-NOT: vector.load
@@ -61,7 +61,7 @@ train.kernel @long(%x: tensor<4x9001xf32>) inplace [-1] {
 
 // Columns: blocks that have a run of the rows each, counted; the last one adds the runs.
 // CHECK-LABEL: train.kernel @columns
-// CHECK-SAME: scratch = {{[0-9]+}} : i64, threads = 256 : i64, tiles = 16 : i64
+// CHECK-SAME: #train.abi<workgroups = 16, threads = 256, scratch = {{[0-9]+}}>
 // CHECK-LABEL: gpu.func @columns(
 // CHECK-SAME: memref<{{[0-9]+}}xi8>
 // CHECK: gpu.barrier
@@ -102,7 +102,7 @@ train.kernel @embedding_grad(%i: tensor<7xi32>, %g: tensor<7x64xf32>) inplace [-
 
 // Other kernels go through linalg: a point for each thread.
 // CHECK-LABEL: train.kernel @rotate
-// CHECK-SAME: tiles = 1 : i64
+// CHECK-SAME: #train.abi<workgroups = 1, threads = {{[0-9]+}}>
 // CHECK-LABEL: gpu.func @rotate(
 // CHECK-NOT: scf.parallel
 // CHECK: scf.if

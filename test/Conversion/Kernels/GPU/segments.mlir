@@ -3,10 +3,10 @@
 // Vectors that begin at multiples of their size, as all segments do; the rest of a piece goes element by
 // element. Each block has the pieces that its number says.
 // CHECK: train.kernel @update
-// CHECK-SAME: threads = 256 : i64, tiles = {{[0-9]+}} : i64
+// CHECK-SAME: #train.abi<workgroups = {{[0-9]+}}, threads = 256>
 // CHECK: train.kernel @norm
 // CHECK: train.kernel @sums
-// CHECK-SAME: threads = 256 : i64, tiles = 1 : i64
+// CHECK-SAME: #train.abi<workgroups = 1, threads = 256>
 // CHECK: gpu.func @update(%[[P:[a-z0-9]+]]: memref<81920xf32> {llvm.align = 16 : i64, llvm.noalias}, %[[G:[^:]*]]:
 // CHECK: scf.for
 // CHECK: scf.for
