@@ -68,6 +68,7 @@ namespace {
 struct Gatherer {
   ModuleOp module;
   SymbolTable symbols;
+  Layouts layouts;
   Tables tables;
   llvm::StringMap<uint32_t> arenaIndex, groupIndex, kernelIndex;
   llvm::DenseMap<Operation *, uint32_t> windows; // by the first step
@@ -76,7 +77,7 @@ struct Gatherer {
 
   Gatherer(ModuleOp module, StringRef name, trainc_target target,
            trainc_provider provider)
-      : module(module), symbols(module), provider(provider) {
+      : module(module), symbols(module), layouts(module), provider(provider) {
     tables.name = name.str();
     tables.target = target;
   }
@@ -121,34 +122,33 @@ uint32_t Gatherer::maskOf(ArrayAttr axes) {
 }
 
 void Gatherer::gatherArenas() {
+  auto steps = module.getOps<StepOp>();
+  bool exchanges = !steps.empty() && getReducedAxes(*steps.begin());
   for (auto arena : module.getOps<ArenaOp>()) {
-    trainc_role role = llvm::StringSwitch<trainc_role>(arena.getRole())
-                           .Case("parameters", TRAINC_ROLE_MASTER)
-                           .Case("compute copies", TRAINC_ROLE_COMPUTE)
-                           .Case("gradients", TRAINC_ROLE_GRADIENT)
-                           .Case("merged gradients", TRAINC_ROLE_MERGED)
-                           .Case("state", TRAINC_ROLE_STATE)
-                           .Case("buffers", TRAINC_ROLE_BUFFER)
-                           .Default(TRAINC_ROLE_SCALARS);
+    trainc_role role = arena.getRole();
     trainc_dtype dtype = TRAINC_F32;
-    if (!arena.getTypes().empty())
-      dtype = getDType(
-          cast<RankedTensorType>(cast<TypeAttr>(arena.getTypes()[0]).getValue())
-              .getElementType());
+    if (auto slices = arena.getSlices(); !slices.empty())
+      dtype = getDType((*slices.begin()).getTensorType().getElementType());
     arenaIndex[arena.getSymName()] = tables.arenas.size();
     if (role == TRAINC_ROLE_SCALARS)
       tables.scalarArena = tables.arenas.size();
     StringRef name = arena.getSymName();
     name.consume_front("arena.");
-    ArenaRow row{name.str(), role, dtype, arena.getBytes(), 0, {}};
-    uint64_t width = getDTypeBytes(dtype);
-    for (const ArenaOp::Bucket &bucket : arena.getAllBuckets())
-      row.buckets.push_back(
-          {bucket.first * width, bucket.count * width,
-           bucket.localFirst * width,
-           static_cast<uint64_t>(bucket.isPiece() ? arena.countPieces() : 1)});
-    if (auto shard = arena.getShard())
-      row.pieceAxes = maskOf(*shard);
+    const ArenaLayout &layout = layouts.of(arena);
+    ArenaRow row{
+        name.str(), role, dtype, static_cast<uint64_t>(layout.getBytes()),
+        0,          {}};
+    // Only ranks ask for buckets.
+    if (exchanges && role != TRAINC_ROLE_BUFFER) {
+      uint64_t width = getDTypeBytes(dtype);
+      for (const Span &span : layout.getSpans())
+        row.buckets.push_back(
+            {span.first * width, span.count * width, span.localFirst * width,
+             static_cast<uint64_t>(span.isShard() ? layout.countShards() : 1)});
+    }
+    for (SpanOp span : arena.getSpans())
+      if (span.getOver())
+        row.pieceAxes = maskOf(*span.getOver());
     tables.arenas.push_back(std::move(row));
   }
   uint64_t workspace = 0;
@@ -157,13 +157,11 @@ void Gatherer::gatherArenas() {
   tables.workspaceArena = tables.arenas.size();
   tables.arenas.push_back(
       {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_U8, workspace, 0, {}});
-  auto scalars = symbols.lookup<ArenaOp>(kScalarArena);
-  auto values = scalars->getAttrOfType<DenseF64ArrayAttr>("values");
-  auto flags = scalars->getAttrOfType<DenseI32ArrayAttr>("flags");
-  for (auto [slice, value, flag] :
-       llvm::zip(scalars.getSlices(), values.asArrayRef(), flags.asArrayRef()))
-    tables.scalars.push_back({cast<FlatSymbolRefAttr>(slice).getValue().str(),
-                              value, static_cast<uint32_t>(flag)});
+  for (SliceOp scalar : symbols.lookup<ArenaOp>(kScalarArena).getSlices())
+    tables.scalars.push_back(
+        {scalar.getSymName().str(),
+         scalar.getValue() ? scalar.getValue()->convertToDouble() : 0.0,
+         static_cast<uint32_t>(scalar.getFlags().value_or(0))});
 }
 
 /// Sets how the initial value is made.
@@ -206,9 +204,8 @@ TensorRow &Gatherer::addTensor(StringRef name, StringRef state,
                                trainc_role role, StringRef arenaName,
                                int32_t group, Attribute init) {
   auto arena = symbols.lookup<ArenaOp>(arenaName);
-  int64_t slice = arena.findSlice(name);
-  auto type = cast<RankedTensorType>(
-      cast<TypeAttr>(arena.getTypes()[slice]).getValue());
+  SliceOp slice = arena.findSlice(name);
+  RankedTensorType type = slice.getTensorType();
   TensorRow row;
   row.name = name.str();
   row.state = state.str();
@@ -216,7 +213,7 @@ TensorRow &Gatherer::addTensor(StringRef name, StringRef state,
   row.dtype = getDType(type.getElementType());
   row.dims.assign(type.getShape().begin(), type.getShape().end());
   row.arena = arenaIndex.lookup(arenaName);
-  row.offset = arena.getOffsets()[slice];
+  row.offset = layouts.of(arena).getOffset(slice.getSymNameAttr());
   row.bytes = bytesOf(type);
   row.group = group;
   setInit(row, init);
@@ -256,9 +253,9 @@ void Gatherer::gatherTensors() {
         arenaName(kMasterArena, param.getTensorType().getElementType(), param),
         param.getInit());
   for (auto arena : module.getOps<ArenaOp>())
-    if (arena.getRole() == "compute copies")
+    if (arena.getRole() == TRAINC_ROLE_COMPUTE)
       for (auto param : module.getOps<ParamOp>())
-        if (arena.findSlice(param.getSymName()) >= 0)
+        if (arena.findSlice(param.getSymName()))
           add(param, "", TRAINC_ROLE_COMPUTE, arena.getSymName(),
               constant(0.0));
   for (auto param : module.getOps<ParamOp>()) {
@@ -285,7 +282,8 @@ void Gatherer::gatherTensors() {
           param.getInit());
   }
   for (auto buffer : module.getOps<BufferOp>())
-    addTensor(buffer.getSymName(), "", TRAINC_ROLE_BUFFER, kBufferArena, -1,
+    addTensor(buffer.getSymName(), "", TRAINC_ROLE_BUFFER,
+              bufferArena(buffer.getTensorType().getElementType()), -1,
               buffer.getInit());
 }
 
@@ -412,7 +410,7 @@ trainc_operand Gatherer::operandOf(EntryRow &entry, Value buffer,
   operand.access = access;
   operand.bytes = bytesOf(type);
   operand.dtype = getDType(type.getElementType());
-  operand.offset = getPlace(buffer, symbols).begin;
+  operand.offset = getPlace(buffer, layouts).begin;
   AddressOp address = getAddress(buffer);
   switch (address.getMemory()) {
   case Memory::arena:

@@ -96,17 +96,15 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     add(createGradientMergePass());
     if (enabled("train-hoist-casts") && !options.reference)
       add(createHoistCastsPass());
-    if (enabled("train-coalesce") && !options.reference) {
-      CoalescePassOptions coalesce;
-      coalesce.alignSize = options.alignSize;
-      add(createCoalescePass(coalesce));
-    }
-    add(createFormBucketsPass({options.bucketSize, options.alignSize}));
-    add(createFuseOptimizerPass(
-        {/*separate=*/!enabled("train-fuse-optimizer") || options.reference}));
+    add(createFormBucketsPass(
+        {options.bucketSize, /*separate=*/!enabled("train-coalesce")}));
+    if (enabled("train-fuse-optimizer") && enabled("train-coalesce") &&
+        !options.reference)
+      add(createFuseOptimizerPass());
     add(createShardPass({options.shard, options.mergeBuffer}));
     break;
   case Form::Commands: {
+    add(createCoalescePass({options.alignSize}));
     add(createOutlineListsPass());
     add(createExpandUpdatesPass());
     add(createDecomposePass({/*gpu=*/options.target == Target::CUDA}));

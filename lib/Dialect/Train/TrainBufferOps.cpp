@@ -38,7 +38,7 @@ AddressOp train::getAddress(Value buffer) {
   return buffer.getDefiningOp<AddressOp>();
 }
 
-Place train::getPlace(Value buffer, SymbolTable &symbols) {
+Place train::getPlace(Value buffer, Layouts &layouts) {
   Place place;
   int64_t size = countBytes(buffer);
   for (; auto view = buffer.getDefiningOp<ViewOp>(); buffer = view.getFlat())
@@ -51,10 +51,9 @@ Place train::getPlace(Value buffer, SymbolTable &symbols) {
   case Memory::arena: {
     SymbolRefAttr symbol = *address.getSymbol();
     place.base = FlatSymbolRefAttr::get(symbol.getRootReference());
-    auto arena = symbols.lookup<ArenaOp>(symbol.getRootReference());
     if (!symbol.getNestedReferences().empty())
-      place.begin +=
-          arena.getLocalOffset(arena.findSlice(symbol.getLeafReference()));
+      place.begin += layouts.of(symbol.getRootReference())
+                         .getLocalOffset(symbol.getLeafReference());
     break;
   }
   case Memory::workspace:
@@ -175,16 +174,14 @@ LogicalResult AddressOp::verifySymbolUses(SymbolTableCollection &tables) {
     return success();
   auto arena = tables.lookupNearestSymbolFrom<ArenaOp>(
       *this, getSymbol()->getRootReference());
-  bool isSlice = !getSymbol()->getNestedReferences().empty();
-  int64_t slice =
-      arena && isSlice ? arena.findSlice(getSymbol()->getLeafReference()) : -1;
-  if (!arena || (isSlice && slice < 0))
-    return emitOpError("expects an arena or a slice of one (C1), got ")
+  Type type = arena ? getStoredType(arena, getSymbol()->getNestedReferences(),
+                                    tables)
+                    : Type();
+  if (!type || isUnplacedBucket(type))
+    return emitOpError("expects an arena, or a slice or bucket of one (C1), "
+                       "got ")
            << *getSymbol();
-  int64_t bytes = isSlice
-                      ? ::countBytes(cast<ShapedType>(
-                            cast<TypeAttr>(arena.getTypes()[slice]).getValue()))
-                      : int64_t(arena.getBytes());
+  int64_t bytes = ::countBytes(cast<ShapedType>(type));
   if (countBytes(getResult()) == bytes)
     return success();
   return emitOpError("expects a buffer of ")

@@ -15,10 +15,51 @@ using namespace trainc;
 #include "trainc/Dialect/Train/TrainDialect.cpp.inc"
 #include "trainc/Dialect/Train/TrainEnums.cpp.inc"
 #include "trainc/Dialect/Train/TrainInterfaces.cpp.inc"
+
+//===----------------------------------------------------------------------===//
+// Roles
+//===----------------------------------------------------------------------===//
+
+static std::string keywordOf(StringRef name) { return name.lower(); }
+
+static FailureOr<trainc_role> parseRole(AsmParser &parser) {
+  SMLoc loc = parser.getCurrentLocation();
+  StringRef keyword;
+  if (parser.parseKeyword(&keyword))
+    return failure();
+#define TRAINC_ROLE(NAME, number, text)                                        \
+  if (keyword == keywordOf(#NAME))                                             \
+    return TRAINC_ROLE_##NAME;
+#include "trainc/step_abi.def"
+  std::string expected;
+#define TRAINC_ROLE(NAME, number, text)                                        \
+  expected += (expected.empty() ? "" : ", ") + keywordOf(#NAME);
+#include "trainc/step_abi.def"
+  return parser.emitError(loc, "expects a role of ")
+         << expected << ", got " << keyword;
+}
+
+static std::string keywordOf(trainc_role role) {
+  switch (role) {
+#define TRAINC_ROLE(NAME, number, text)                                        \
+  case TRAINC_ROLE_##NAME:                                                     \
+    return keywordOf(#NAME);
+#include "trainc/step_abi.def"
+  }
+  llvm_unreachable("a role of step_abi.def");
+}
+
 #define GET_ATTRDEF_CLASSES
 #include "trainc/Dialect/Train/TrainAttributes.cpp.inc"
 #define GET_TYPEDEF_CLASSES
 #include "trainc/Dialect/Train/TrainTypes.cpp.inc"
+
+Attribute train::RoleAttr::parse(AsmParser &parser, Type) {
+  FailureOr<trainc_role> role = parseRole(parser);
+  return failed(role) ? RoleAttr() : get(parser.getContext(), *role);
+}
+
+void train::RoleAttr::print(AsmPrinter &p) const { p << keywordOf(getValue()); }
 
 void train::TrainDialect::initialize() {
   addAttributes<
@@ -55,6 +96,12 @@ LogicalResult train::verifyNames(Operation *op, ArrayAttr names,
 
 std::string train::stateRole(StringRef state) {
   return ("arena.state." + state).str();
+}
+
+std::string train::bufferArena(Type element) {
+  std::string name = kBufferArena.str() + ".";
+  llvm::raw_string_ostream(name) << element;
+  return name;
 }
 
 std::string train::arenaName(StringRef role, Type element, ParamOp param) {

@@ -35,9 +35,9 @@ ArrayAttr train::getReducedAxes(StepOp step) {
 Exchange train::getExchange(StepOp step, ArenaOp arena) {
   auto module = step->getParentOfType<ModuleOp>();
   ArrayAttr own = ArrayAttr::get(step.getContext(), {});
-  if (!arena.getSlices().empty())
+  if (auto slices = arena.getSlices(); !slices.empty())
     if (auto param = module.lookupSymbol<ParamOp>(
-            cast<FlatSymbolRefAttr>(arena.getSlices()[0]).getValue()))
+            (*slices.begin()).getSymNameAttr()))
       own = param.getPartAxes();
   DenseSet<Attribute> ofParts;
   for (auto param : module.getOps<ParamOp>())
@@ -216,8 +216,8 @@ Value train::getInPlaceOperand(Operation *op) {
   auto sum = dyn_cast<AllReduceOp>(op);
   auto scatter = dyn_cast<ReduceScatterOp>(op);
   auto gather = dyn_cast<AllGatherOp>(op);
-  if ((sum && sum.getRange()) || (scatter && scatter.getRange()) ||
-      (gather && gather.getRange()))
+  if ((sum && sum.getInPlace()) || (scatter && scatter.getInPlace()) ||
+      (gather && gather.getInPlace()))
     return op->getOperand(0);
   return {};
 }
@@ -261,7 +261,8 @@ static LogicalResult verifyPieces(Operation *op, Value piece, Value whole,
     if (shape.empty())
       return op->emitOpError("expects pieces of rank 1 or more (")
              << tag << "), got " << type;
-    shape[0] *= getMesh(op->getParentOfType<ModuleOp>()).getCount(axes);
+    if (!type.isDynamicDim(0))
+      shape[0] *= getMesh(op->getParentOfType<ModuleOp>()).getCount(axes);
     type = type.clone(shape);
   }
   if (whole.getType() == type)
@@ -271,19 +272,15 @@ static LogicalResult verifyPieces(Operation *op, Value piece, Value whole,
          << " of type " << type << " (" << tag << "), got " << whole.getType();
 }
 
-/// (C3) of an op on a range that is cut into one piece for each rank over `axes`.
-static LogicalResult verifyRange(Operation *op, ArrayRef<int64_t> range,
-                                 ArrayAttr axes) {
+/// (C3) of what is done in place on one shard for each rank over `axes`.
+static LogicalResult verifyShards(Operation *op, ArrayAttr axes) {
   auto type = cast<RankedTensorType>(op->getOperand(0).getType());
-  int64_t pieces = getMesh(op->getParentOfType<ModuleOp>()).getCount(axes);
-  if (type.getRank() != 1 || range.size() != 2 || range[0] < 0 ||
-      range[1] < 0 || range[0] > type.getNumElements() - range[1] ||
-      range[1] % pieces != 0)
-    return op->emitOpError("expects a range [first, count] within a tensor of "
-                           "rank 1, a multiple of ")
-           << pieces << " elements long (C3), got [" << range << "] of "
-           << type;
-  return success();
+  int64_t shards = getMesh(op->getParentOfType<ModuleOp>()).getCount(axes);
+  if (type.getRank() == 1 &&
+      (type.isDynamicDim(0) || type.getNumElements() % shards == 0))
+    return success();
+  return op->emitOpError("expects a tensor of rank 1, of a multiple of ")
+         << shards << " elements, in place (C3), got " << type;
 }
 
 static LogicalResult verifyFloats(Operation *op) {
@@ -302,19 +299,18 @@ LogicalResult ConstrainOp::verifySymbolUses(SymbolTableCollection &) {
 }
 
 LogicalResult AllReduceOp::verify() {
-  if (getPieceOf() && !getRange())
-    return emitOpError("expects a range with piece_of (C3)");
+  if (getPieceOf() && !getInPlace())
+    return emitOpError("expects in_place with piece_of (C3)");
   return verifyFloats(*this);
 }
 
 LogicalResult
 AllReduceOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                             SmallVectorImpl<Value> &operandGrads) {
-  if (getRange())
-    return emitOpError("has no gradient with a range");
+  if (getInPlace())
+    return emitOpError("has no gradient in place");
   operandGrads[0] =
-      AllReduceOp::create(b, getLoc(), resultGrads[0], getAxesAttr(),
-                          DenseI64ArrayAttr(), ArrayAttr());
+      AllReduceOp::create(b, getLoc(), resultGrads[0], getAxesAttr());
   return success();
 }
 
@@ -324,7 +320,7 @@ LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &) {
   ArrayAttr pieces = getPieceOf().value_or(ArrayAttr::get(getContext(), {}));
   if (failed(verifyAxes(*this, pieces)))
     return failure();
-  return getRange() ? verifyRange(*this, *getRange(), pieces) : success();
+  return getInPlace() ? verifyShards(*this, pieces) : success();
 }
 
 LogicalResult ReduceScatterOp::verify() { return verifyFloats(*this); }
@@ -333,28 +329,27 @@ LogicalResult ReduceScatterOp::verifySymbolUses(SymbolTableCollection &) {
   if (failed(verifyOrderedAxes(*this, getAxes())))
     return failure();
   if (failed(verifyPieces(*this, getResult(), getInput(), getAxes(),
-                          getRange().has_value(), "C4")))
+                          getInPlace(), "C4")))
     return failure();
-  return getRange() ? verifyRange(*this, *getRange(), getAxes()) : success();
+  return getInPlace() ? verifyShards(*this, getAxes()) : success();
 }
 
 LogicalResult
 ReduceScatterOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                 SmallVectorImpl<Value> &operandGrads) {
-  if (getRange())
-    return emitOpError("has no gradient with a range");
-  operandGrads[0] =
-      AllGatherOp::create(b, getLoc(), getInput().getType(), resultGrads[0],
-                          getAxesAttr(), DenseI64ArrayAttr());
+  if (getInPlace())
+    return emitOpError("has no gradient in place");
+  operandGrads[0] = AllGatherOp::create(
+      b, getLoc(), getInput().getType(), resultGrads[0], getAxesAttr());
   return success();
 }
 
 LogicalResult AllGatherOp::verify() {
-  if (!getApart() || (!getRange() && getResult().hasOneUse() &&
+  if (!getApart() || (!getInPlace() && getResult().hasOneUse() &&
                       isa<AwaitOp>(*getResult().user_begin())))
     return success();
-  return emitOpError("expects no range, and a train.await as its only user, of "
-                     "what is started apart (C4)");
+  return emitOpError("expects what is started apart not to be in place, and a "
+                     "train.await as its only user (C4)");
 }
 
 LogicalResult AwaitOp::verify() {
@@ -367,11 +362,10 @@ LogicalResult AwaitOp::verify() {
 LogicalResult
 AllGatherOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                             SmallVectorImpl<Value> &operandGrads) {
-  if (getRange())
-    return emitOpError("has no gradient with a range");
-  operandGrads[0] =
-      ReduceScatterOp::create(b, getLoc(), getInput().getType(), resultGrads[0],
-                              getAxesAttr(), DenseI64ArrayAttr());
+  if (getInPlace())
+    return emitOpError("has no gradient in place");
+  operandGrads[0] = ReduceScatterOp::create(
+      b, getLoc(), getInput().getType(), resultGrads[0], getAxesAttr());
   return success();
 }
 
@@ -384,8 +378,10 @@ LogicalResult ViewOp::verify() {
     return emitOpError("expects a tensor of rank 1 or a buffer, and a result "
                        "of its element type (C1), got ")
            << type << " and " << part;
+  if (getSlice() && isUnplacedBucket(type) && getOffset() == 0)
+    return success();
   int64_t offset = getOffset();
-  if (offset < 0 || offset > type.getNumElements() - part.getNumElements())
+  if (isUnplacedBucket(type) || getSlice() || offset < 0 || offset > type.getNumElements() - part.getNumElements())
     return emitOpError("expects a part within its operand (C2), got ")
            << part << " from " << offset << " of " << type;
   return success();
@@ -399,9 +395,15 @@ LogicalResult FlattenOp::verify() {
       (onBuffers ? Value(getOut()) : Value(getResult())).getType());
   if (type.getRank() != 1)
     return emitOpError("expects a result of rank 1 (C1), got ") << type;
-  if (getOffsets().size() != getInputs().size())
-    return emitOpError("expects one offset per operand (C2), got ")
-           << getOffsets().size() << " for " << getInputs().size();
+  bool named = getSlices().has_value();
+  size_t places = named ? getSlices()->size() : getOffsets().size();
+  if (places != getInputs().size() || (named && !getOffsets().empty()) ||
+      named != isUnplacedBucket(type))
+    return emitOpError("expects one slice per operand of a bucket that is not "
+                       "laid out, or one offset per operand (C2), got ")
+           << places << " for " << getInputs().size();
+  if (named)
+    return success();
   int64_t end = 0;
   for (auto [input, offset] : llvm::zip(getInputs(), getOffsets())) {
     auto part = cast<ShapedType>(input.getType());
@@ -437,7 +439,7 @@ void FlattenOp::getEffects(
 LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &) {
   if (failed(verifyOrderedAxes(*this, getAxes())) ||
       failed(verifyPieces(*this, getInput(), getResult(), getAxes(),
-                          getRange().has_value(), "C2")))
+                          getInPlace(), "C2")))
     return failure();
-  return getRange() ? verifyRange(*this, *getRange(), getAxes()) : success();
+  return getInPlace() ? verifyShards(*this, getAxes()) : success();
 }

@@ -1,5 +1,6 @@
 //===- TrainStepVerifiers.cpp - Checks of entries and their sources -------===//
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainLayout.h"
 #include "trainc/Dialect/Train/TrainSyntax.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
@@ -223,20 +224,14 @@ LogicalResult RecomputeOp::verify() {
   return failure(result.wasInterrupted());
 }
 
-/// The type behind `ref`: a parameter's, a buffer's, a slice's or an arena's; null
-/// if none.
+/// The type behind `ref`: a parameter's, a buffer's, or that of an arena or of what is in
+/// one; null if none.
 static Type lookupStorage(Operation *user, SymbolRefAttr ref,
                           SymbolTableCollection &tables, Operation *&target) {
   auto module = user->getParentOfType<ModuleOp>();
   target = tables.lookupSymbolIn(module, ref.getRootReference());
-  if (auto arena = dyn_cast_or_null<ArenaOp>(target)) {
-    if (ref.getNestedReferences().empty())
-      return arena.getFlatType();
-    if (ref.getNestedReferences().size() != 1)
-      return {};
-    int64_t i = arena.findSlice(ref.getLeafReference());
-    return i < 0 ? Type() : cast<TypeAttr>(arena.getTypes()[i]).getValue();
-  }
+  if (auto arena = dyn_cast_or_null<ArenaOp>(target))
+    return getStoredType(arena, ref.getNestedReferences(), tables);
   if (!ref.getNestedReferences().empty())
     return {};
   if (auto param = dyn_cast_or_null<ParamOp>(target))

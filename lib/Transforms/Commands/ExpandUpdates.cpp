@@ -1,10 +1,13 @@
 //===- ExpandUpdates.cpp - Write norms and updates as tensor ops ----------===//
 //
 // This pass replaces the plan's ops on lists of parameters by tensor ops, one set
-// per parameter: what a sum of squares and an update mean.
+// per parameter: what a sum of squares and an update mean. What is fused, or of shards,
+// becomes passes over arenas instead (SegmentUpdates.h).
 //
 //===----------------------------------------------------------------------===//
+#include "SegmentUpdates.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/OperationSupport.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainArenas.h"
@@ -33,12 +36,11 @@ static Value readSlice(OpBuilder &b, ParamOp param, StringRef role,
                                  param.getSymName()));
 }
 
-static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
-  OpBuilder b(op);
-  Location loc = op.getLoc();
-  bool each = nn::getTensorType(op.getResult()).getRank() == 1;
+/// The squares of `params`, one for each or their sum.
+static Value expandSquares(OpBuilder &b, Location loc, ArrayAttr params,
+                           bool each, SymbolTable &symbols) {
   SmallVector<Value> sums;
-  for (auto ref : op.getParams().getAsRange<FlatSymbolRefAttr>()) {
+  for (auto ref : params.getAsRange<FlatSymbolRefAttr>()) {
     auto param = symbols.lookup<ParamOp>(ref.getValue());
     Value gradient = readSlice(b, param, kGradientArena, gradientType(param));
     Value square = buildSquareSum(b, loc, gradient);
@@ -49,10 +51,18 @@ static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
     else
       sums.front() = nn::AddOp::create(b, loc, sums.front(), square);
   }
-  Value result = sums.front();
-  if (sums.size() > 1)
-    result = nn::ConcatOp::create(b, loc, sums, 0);
-  op.replaceAllUsesWith(result);
+  return sums.size() > 1 ? nn::ConcatOp::create(b, loc, sums, 0).getResult()
+                         : sums.front();
+}
+
+static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
+  OpBuilder b(op);
+  SmallVector<Value> results;
+  for (auto [params, square] : llvm::zip(op.getParams(), op.getSquares()))
+    results.push_back(expandSquares(
+        b, op.getLoc(), cast<ArrayAttr>(params),
+        nn::getTensorType(square).getRank() == 1, symbols));
+  op->replaceAllUsesWith(results);
   op.erase();
 }
 
@@ -85,7 +95,7 @@ static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
   for (StringAttr copy : copiesOf(op, param, symbols)) {
     arenas.push_back(copy.str());
     types.push_back(type.clone(
-        symbols.lookup<ArenaOp>(copy).getFlatType().getElementType()));
+        symbols.lookup<ArenaOp>(copy).getElementType()));
     values.push_back(values.front());
   }
   for (auto [arena, value] : llvm::zip(arenas, m.finish(types, values)))
@@ -93,12 +103,15 @@ static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
                     sliceRef(m.b.getContext(), arena, param.getSymName()));
 }
 
-static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
+/// Updates parameter number `position` of `group`.
+static void expandUpdate(UpdateOp op, const UpdateGroup &group,
                          int64_t position, SymbolTable &symbols) {
+  auto optimizer = symbols.lookup<OptimizerOp>(group.optimizer.getValue());
+  auto param = symbols.lookup<ParamOp>(group.params[position].getValue());
   OpBuilder b(op);
   Location loc = param.getLoc();
   RankedTensorType type = param.getTensorType(), wide = gradientType(param);
-  Value scale = readScale(b, loc, op, position);
+  Value scale = readScale(b, loc, group.scale, position);
   Value parameter = readSlice(b, param, kMasterArena, type);
   // All but what is the first or second region's own.
   auto addInputs = [&](MapBuilder &m, UpdateElement &e, bool last) {
@@ -145,8 +158,8 @@ static void expandUpdate(UpdateOp op, OptimizerOp optimizer, ParamOp param,
   e.parameter = first.add(parameter);
   e.gradient = first.add(readSlice(b, param, kGradientArena, wide));
   e.scale = first.add(scale);
-  if (op.getLimit())
-    e.limit = first.add(op.getLimit());
+  if (group.limit)
+    e.limit = first.add(group.limit);
   bool scaled = !optimizer.getScaled().empty();
   addInputs(first, e, /*last=*/!scaled);
   OpBuilder inner = OpBuilder::atBlockEnd(first.block);
@@ -197,32 +210,95 @@ static void expandSeed(SeedOp op) {
   op.erase();
 }
 
+/// Joins equal computations of scalars: the updates of buckets have them in common.
+static void joinScalars(Block &block) {
+  DenseMap<Attribute, Operation *> reads; // by slice, since it was last written
+  DenseMap<llvm::hash_code, SmallVector<Operation *, 1>> computed;
+  auto isScalar = [](Value value) {
+    return nn::getTensorType(value).getRank() == 0;
+  };
+  auto replace = [](Operation &op, Operation *by) {
+    op.replaceAllUsesWith(by);
+    op.erase();
+  };
+  for (Operation &op : llvm::make_early_inc_range(block)) {
+    if (auto write = dyn_cast<WriteOp>(op)) {
+      reads.erase(write.getTarget());
+    } else if (auto read = dyn_cast<ReadOp>(op)) {
+      if (!isScalar(read.getResult()))
+        continue;
+      Operation *&first = reads[read.getSource()];
+      if (first)
+        replace(op, first);
+      else
+        first = read;
+    } else if (isa<nn::MapOp, nn::CastOp, nn::ConstantOp>(op) &&
+               llvm::all_of(op.getResults(), isScalar)) {
+      auto &alike = computed[OperationEquivalence::computeHash(
+          &op, OperationEquivalence::directHashValue,
+          OperationEquivalence::ignoreHashValue,
+          OperationEquivalence::IgnoreLocations)];
+      auto *same = llvm::find_if(alike, [&](Operation *other) {
+        return OperationEquivalence::isEquivalentTo(
+            &op, other, OperationEquivalence::IgnoreLocations);
+      });
+      if (same == alike.end())
+        alike.push_back(&op);
+      else
+        replace(op, *same);
+    }
+  }
+}
+
 namespace {
 struct ExpandUpdatesPass
     : trainc::impl::ExpandUpdatesPassBase<ExpandUpdatesPass> {
+  LogicalResult expand(Operation &op, SegmentUpdates &segments,
+                       SymbolTable &symbols) {
+    if (auto norm = dyn_cast<NormSquaredOp>(op)) {
+      if (failed(verifyNorm(norm, symbols)))
+        return failure();
+      if (norm.getFused() || norm.getOver())
+        return segments.expand(norm);
+      expandNorm(norm, symbols);
+    } else if (auto seed = dyn_cast<SeedOp>(op)) {
+      expandSeed(seed);
+    } else if (auto accumulate = dyn_cast<AccumulateOp>(op)) {
+      return segments.expand(accumulate);
+    } else if (auto update = dyn_cast<UpdateOp>(op)) {
+      if (failed(verifyUpdate(update, symbols)))
+        return failure();
+      if (update.getFused() || update.getOver())
+        return segments.expand(update);
+      for (const UpdateGroup &group : getGroups(update))
+        for (size_t i = 0; i < group.params.size(); ++i)
+          expandUpdate(update, group, i, symbols);
+      update.erase();
+    }
+    return success();
+  }
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    SymbolTable symbols(module);
-    for (auto list : module.getOps<ListOp>()) {
-      for (Operation &op : llvm::make_early_inc_range(list.getBody().front())) {
-        auto norm = dyn_cast<NormSquaredOp>(op);
-        auto update = dyn_cast<UpdateOp>(op);
-        if ((norm && failed(verifyParams(norm, norm.getParams(), symbols))) ||
-            (update && failed(verifyUpdate(update, symbols))))
-          return signalPassFailure();
-        if (norm) {
-          expandNorm(norm, symbols);
-        } else if (auto seed = dyn_cast<SeedOp>(op)) {
-          expandSeed(seed);
-        } else if (update) {
-          auto optimizer = symbols.lookup<OptimizerOp>(update.getOptimizer());
-          for (auto [i, ref] : llvm::enumerate(
-                   update.getParams().getAsRange<FlatSymbolRefAttr>()))
-            expandUpdate(update, optimizer,
-                         symbols.lookup<ParamOp>(ref.getValue()), i, symbols);
-          update.erase();
-        }
+    for (auto bucket : module.getOps<BucketOp>())
+      if (!bucket.getElements()) {
+        bucket.emitOpError("expects a layout; run train-coalesce before "
+                           "train-expand-updates");
+        return signalPassFailure();
       }
+    SymbolTable symbols(module);
+    Layouts layouts(module);
+    for (auto list : module.getOps<ListOp>()) {
+      SegmentUpdates segments(list, symbols, layouts);
+      Block &body = list.getBody().front();
+      bool isSharded = llvm::any_of(body.getOps<UpdateOp>(), [](UpdateOp op) {
+        return op.getOver().has_value();
+      });
+      for (Operation &op : llvm::make_early_inc_range(body))
+        if (failed(expand(op, segments, symbols)))
+          return signalPassFailure();
+      if (isSharded)
+        joinScalars(body);
     }
   }
 };

@@ -61,6 +61,13 @@ static void returnOutputs(train::YieldOp yield, OpBuilder &b,
   train::ReturnOp::create(b, yield->getParentOp()->getLoc(), outputs);
 }
 
+/// Whether all of a bucket is accumulated.
+static bool isOfBucket(AccumulateOp accumulate) {
+  auto module = accumulate->getParentOfType<ModuleOp>();
+  return module.lookupSymbol<BucketOp>(
+      accumulate.getTarget().getLeafReference());
+}
+
 /// Copies what stands before the end of the micro-step, or the window, into a list.
 static void outlineMicroStep(StepOp step, StringRef kind) {
   IRMapping mapping;
@@ -72,7 +79,8 @@ static void outlineMicroStep(StepOp step, StringRef kind) {
     if (isa<MicroEndOp, WindowEndOp>(op))
       break;
     auto accumulate = dyn_cast<AccumulateOp>(op);
-    if (!accumulate) {
+    // Of a bucket a rank may have a shard: train-expand-updates knows.
+    if (!accumulate || isOfBucket(accumulate)) {
       clone(b, op, mapping);
       continue;
     }

@@ -59,12 +59,12 @@ static SmallVector<Exchange> findChain(ListOp list, StringAttr arena,
 /// The last command of `block` that touches `place`; null if none writes there, or if
 /// the last is a copy to an output.
 static Operation *findLastUser(Block &block, const Place &place,
-                               SymbolTable &symbols) {
+                               SymbolTable &symbols, Layouts &layouts) {
   Operation *last = nullptr;
   bool written = false;
   for (auto command : block.getOps<CommandOpInterface>())
     for (const Access &access : command.getAccesses(symbols))
-      if (getPlace(access.buffer, symbols).overlaps(place)) {
+      if (getPlace(access.buffer, layouts).overlaps(place)) {
         written |= access.write;
         last = command;
       }
@@ -78,7 +78,8 @@ namespace {
 struct OverlapReducePass
     : trainc::impl::OverlapReducePassBase<OverlapReducePass> {
   /// Starts in each of `makers` what `waiter`, which comes next, does.
-  void overlap(ArrayRef<ListOp> makers, ListOp waiter, SymbolTable &symbols) {
+  void overlap(ArrayRef<ListOp> makers, ListOp waiter, SymbolTable &symbols,
+               Layouts &layouts) {
     SmallVector<Exchange> chain;
     for (auto start : waiter.getBody().getOps<StartOp>()) {
       if (start.getCollective() != Collective::reduce_scatter ||
@@ -92,7 +93,7 @@ struct OverlapReducePass
     }
     auto userIn = [&](ListOp maker, StartOp start) {
       return findLastUser(maker.getBody().front(),
-                          getPlace(start.getOut(), symbols), symbols);
+                          getPlace(start.getOut(), layouts), symbols, layouts);
     };
     SmallVector<std::pair<Operation *, Exchange>> early;
     for (const Exchange &exchange : chain)
@@ -176,6 +177,7 @@ struct OverlapReducePass
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SymbolTable symbols(module);
+    Layouts layouts(module);
     for (auto list : llvm::to_vector(module.getOps<ListOp>())) {
       auto step = symbols.lookup<StepOp>(list.getEntry());
       if (!step)
@@ -194,7 +196,7 @@ struct OverlapReducePass
       if (llvm::none_of(makers, [](ListOp maker) {
             return llvm::any_of(maker.getBody().getOps<StartOp>(), isApart);
           }))
-        overlap(makers, list, symbols);
+        overlap(makers, list, symbols, layouts);
     }
   }
 

@@ -29,10 +29,12 @@ static SmallVector<Operation *> findSource(AllGatherOp gather,
        op = op->getOperand(0).getDefiningOp())
     source.insert(source.begin(), op);
   auto read = dyn_cast_or_null<ReadOp>(op);
-  if (gather.getRange() || !read)
+  if (gather.getInPlace() || !read || read.getSource().getNestedReferences().empty())
     return {};
   auto arena = symbols.lookup<ArenaOp>(read.getSource().getRootReference());
-  if (!arena || !arena.getShard())
+  SpanOp span =
+      arena ? arena.findSpan(read.getSource().getLeafReference()) : SpanOp();
+  if (!span || !span.getOver())
     return {};
   source.insert(source.begin(), op);
   return source;

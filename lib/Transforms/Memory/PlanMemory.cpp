@@ -48,9 +48,10 @@ static void assignOffsets(ListOp list, Buffers &buffers, bool reuse) {
 namespace {
 /// Turns a list into its buffer form, command by command.
 struct ToBuffers {
-  ToBuffers(ListOp list, Buffers &buffers, SymbolTable &symbols)
-      : list(list), buffers(buffers), symbols(symbols), b(list.getContext()),
-        direct(buffers.direct.begin(), buffers.direct.end()) {
+  ToBuffers(ListOp list, Buffers &buffers, SymbolTable &symbols,
+            Layouts &layouts)
+      : list(list), buffers(buffers), symbols(symbols), layouts(layouts),
+        b(list.getContext()), direct(buffers.direct.begin(), buffers.direct.end()) {
     for (auto write : list.getBody().getOps<WriteOp>())
       lastWrite[write.getTarget()] = write;
   }
@@ -66,11 +67,11 @@ private:
   Value addressOf(Origin origin, Type type);
   Root rootOf(Value value);
   Value bufferOf(Value value);
-  Value rangeOf(Value value, ArrayRef<int64_t> range);
   Value viewOf(Root root, MemRefType type);
 
-  Operation *findWriter(SymbolRefAttr slice);
-  void noteWritten(Operation *op, SymbolRefAttr slice, Value address);
+  struct Written;
+  const Written *findWriter(Value address);
+  void noteWritten(Operation *op, Value address);
   LogicalResult checkOperands(Operation *op);
   LogicalResult place(Operation *op, ArrayRef<Value> inPlace);
   void copy(Location loc, Value value, Value target);
@@ -85,6 +86,7 @@ private:
   ListOp list;
   Buffers &buffers;
   SymbolTable &symbols;
+  Layouts &layouts;
   OpBuilder b;
   DenseSet<Operation *> direct; // writes of what is made in its place
   DenseMap<Attribute, Operation *> lastWrite;
@@ -92,11 +94,14 @@ private:
   DenseMap<Value, Value> tokens;
   /// Of sources that commands have changed in place: the value that stands there now.
   DenseMap<Value, Value> current;
-  /// Of slices, and arenas as wholes, that have been written: by what last, and the address.
-  DenseMap<Attribute, std::pair<Operation *, Value>> written;
-  /// Of arenas: what has last written any of it.
-  DenseMap<Attribute, Operation *> writerOf;
-  /// Of values read from slices: who had last written there.
+  /// What has been written of an arena: where, and by what last, in that order.
+  struct Written {
+    Place place;
+    Operation *op;
+    Value address;
+  };
+  DenseMap<Attribute, std::vector<Written>> written; // by arena
+  /// Of values read from arenas: who had last written there.
   DenseMap<Value, Operation *> writerAtRead;
 };
 } // namespace
@@ -132,32 +137,25 @@ Value ToBuffers::bufferOf(Value value) {
   return viewOf(rootOf(value), bufferLike(value.getType()));
 }
 
-/// Elements [range[0], range[0] + range[1]) of a flat value.
-Value ToBuffers::rangeOf(Value value, ArrayRef<int64_t> range) {
-  Root root = rootOf(value);
-  root.offset += range[0];
-  return viewOf(
-      root,
-      MemRefType::get({range[1]}, nn::getTensorType(value).getElementType()));
-}
-
 //===----------------------------------------------------------------------===//
 // Whether operands still stand where they are
 //===----------------------------------------------------------------------===//
 
-/// The last command that wrote `slice`, or its arena; of an arena, any of its slices.
-Operation *ToBuffers::findWriter(SymbolRefAttr slice) {
-  auto arena = FlatSymbolRefAttr::get(slice.getRootReference());
-  if (slice == arena)
-    return writerOf.lookup(arena);
-  Operation *own = written.lookup(slice).first;
-  Operation *whole = written.lookup(arena).first;
-  return !own || (whole && own->isBeforeInBlock(whole)) ? whole : own;
+/// What last wrote any of `address`, in an arena; null if nothing has.
+const ToBuffers::Written *ToBuffers::findWriter(Value address) {
+  Place place = getPlace(address, layouts);
+  for (const Written &last : llvm::reverse(written[place.base]))
+    if (last.place.overlaps(place))
+      return &last;
+  return nullptr;
 }
 
-void ToBuffers::noteWritten(Operation *op, SymbolRefAttr slice, Value address) {
-  written[slice] = {op, address};
-  writerOf[FlatSymbolRefAttr::get(slice.getRootReference())] = op;
+void ToBuffers::noteWritten(Operation *op, Value address) {
+  Place place = getPlace(address, layouts);
+  std::vector<Written> &ofArena = written[place.base];
+  llvm::erase_if(ofArena,
+                 [&](const Written &old) { return old.place == place; });
+  ofArena.push_back({place, op, address});
 }
 
 /// Checks that nothing has been written over the operands of `op` by name or in place.
@@ -170,11 +168,11 @@ LogicalResult ToBuffers::checkOperands(Operation *op) {
       owner = before;
     Value source = buffers.source(owner);
     if (auto read = source.getDefiningOp<ReadOp>()) {
-      Operation *by = findWriter(read.getSource());
-      if (by != writerAtRead.lookup(source))
+      const Written *last = findWriter(roots.lookup(source).address);
+      if (last && last->op != writerAtRead.lookup(source))
         return (op->emitOpError("uses a value read from ")
                 << read.getSource() << " before it was written")
-                   .attachNote(by->getLoc())
+                   .attachNote(last->op->getLoc())
                << "written here";
     }
     Value now = current.lookup(source);
@@ -202,7 +200,7 @@ LogicalResult ToBuffers::place(Operation *op, ArrayRef<Value> inPlace) {
     roots[result] =
         operand ? rootOf(operand) : Root{addressOf(origin, result.getType())};
     if (origin.memory == Memory::arena)
-      noteWritten(op, origin.symbol, roots[result].address);
+      noteWritten(op, roots[result].address);
   }
   return success();
 }
@@ -210,7 +208,7 @@ LogicalResult ToBuffers::place(Operation *op, ArrayRef<Value> inPlace) {
 /// Copies `value` to `target`, an address, unless it stands there.
 void ToBuffers::copy(Location loc, Value value, Value target) {
   Value source = bufferOf(value);
-  if (!(getPlace(source, symbols) == getPlace(target, symbols)))
+  if (!(getPlace(source, layouts) == getPlace(target, layouts)))
     CopyOp::create(b, loc, source, target);
 }
 
@@ -263,7 +261,7 @@ LogicalResult ToBuffers::convert(FlattenOp flat) {
   if (failed(place(flat, {Value()})))
     return failure();
   FlattenOp::create(b, flat.getLoc(), Type(), inputs,
-                    bufferOf(flat.getResult()), flat.getOffsets());
+                    bufferOf(flat.getResult()), flat.getOffsets(), ArrayAttr());
   return success();
 }
 
@@ -278,9 +276,7 @@ LogicalResult ToBuffers::convertCollective(Operation *op) {
     input = bufferOf(op->getOperand(0));
   if (failed(place(op, {operand})))
     return failure();
-  Value out =
-      operand ? rangeOf(result, op->getAttrOfType<DenseI64ArrayAttr>("range"))
-              : bufferOf(result);
+  Value out = bufferOf(result);
   auto start = StartOp::create(
       b, op->getLoc(), TokenType::get(b.getContext()), kind, input, out,
       op->getAttrOfType<ArrayAttr>("axes"),
@@ -314,18 +310,21 @@ LogicalResult ToBuffers::convert(Operation *op) {
   if (isCollective(op))
     return convertCollective(op);
   if (auto read = dyn_cast<ReadOp>(op)) {
-    Value address = written.lookup(read.getSource()).second;
-    roots[read] = {
-        address ? address
-                : addressOf({Memory::arena, read.getSource()}, read.getType())};
-    writerAtRead[read] = findWriter(read.getSource());
+    Value address =
+        addressOf({Memory::arena, read.getSource()}, read.getType());
+    const Written *last = findWriter(address);
+    if (last) // of two that are alike the one that was written
+      address = last->place == getPlace(address, layouts) ? last->address
+                                                          : address;
+    roots[read] = {address};
+    writerAtRead[read] = last ? last->op : nullptr;
   } else if (auto write = dyn_cast<WriteOp>(op)) {
     if (direct.contains(op))
       return success();
     Value target = addressOf({Memory::arena, write.getTarget()},
                              write.getValue().getType());
     copy(op->getLoc(), write.getValue(), target);
-    noteWritten(op, write.getTarget(), target);
+    noteWritten(op, target);
   } else if (auto wait = dyn_cast<AwaitOp>(op)) {
     WaitOp::create(b, op->getLoc(), tokens.lookup(wait.getInput()),
                    FlatSymbolRefAttr());
@@ -382,6 +381,7 @@ struct PlanMemoryPass : trainc::impl::PlanMemoryPassBase<PlanMemoryPass> {
 
   void runOnOperation() override {
     SymbolTable symbols(getOperation());
+    Layouts layouts(getOperation());
     for (auto list : getOperation().getOps<ListOp>()) {
       if (list.getWorkspace())
         continue;
@@ -389,7 +389,7 @@ struct PlanMemoryPass : trainc::impl::PlanMemoryPassBase<PlanMemoryPass> {
         return signalPassFailure();
       Buffers buffers(list, symbols);
       assignOffsets(list, buffers, reuse);
-      if (failed(ToBuffers(list, buffers, symbols).run()))
+      if (failed(ToBuffers(list, buffers, symbols, layouts).run()))
         return signalPassFailure();
       numCopies += buffers.copies;
       numAvoided += buffers.direct.size();

@@ -12,6 +12,7 @@
 #include "trainc/Analysis/Cost.h"
 #include "trainc/Analysis/IterationSpace.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainLayout.h"
 #include "trainc/Transforms/Memory/Passes.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -486,8 +487,9 @@ struct Plan {
 
 Plan::Plan(ModuleOp module, int64_t limit, const Speed &speed)
     : module(module), symbols(module), limit(limit) {
+  Layouts layouts(module);
   for (auto arena : module.getOps<ArenaOp>())
-    arenas += arena.getBytes();
+    arenas += layouts.of(arena).getBytes();
   for (auto list : module.getOps<ListOp>()) {
     if (list.getWorkspace())
       continue;

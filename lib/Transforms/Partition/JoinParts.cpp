@@ -23,8 +23,7 @@ LogicalResult Joiner::addUp(Operation &user, Value global) {
   bool isInteger = isa<IntegerType>(element);
   if (isInteger)
     value = nn::castTo(b, loc, value, b.getF64Type());
-  value = AllReduceOp::create(b, loc, value, grid.toAttr(local.layout.partial),
-                              DenseI64ArrayAttr(), ArrayAttr());
+  value = AllReduceOp::create(b, loc, value, grid.toAttr(local.layout.partial));
   if (isInteger)
     value =
         nn::castTo(b, loc, nn::castTo(b, loc, value, b.getI64Type()), element);
@@ -96,7 +95,7 @@ void Joiner::gather(Location loc, RankedTensorType type, Local &local,
     shape[0] = parts;
     Value all =
         AllGatherOp::create(b, loc, type.clone(shape), own,
-                            orderedAxes(part.axes), DenseI64ArrayAttr());
+                            orderedAxes(part.axes));
     all = reorderRanks(loc, all, part.axes, /*toMesh=*/false);
     remarkOn(loc, "Gathered", type, grid.toAttr(part.axes));
     SmallVector<int64_t> order =
@@ -140,7 +139,7 @@ void Joiner::scatter(Location loc, Local &local, const Split &wanted) {
     piece[0] = 1;
     Value sum =
         ReduceScatterOp::create(b, loc, type.clone(piece), all,
-                                orderedAxes(part.axes), DenseI64ArrayAttr());
+                                orderedAxes(part.axes));
     local.value = nn::reshapeTo(b, loc, sum, own);
     local.layout.split[dim] = part;
     local.layout.partial = without(local.layout.partial, part.axes);
@@ -166,7 +165,7 @@ Value Joiner::join(nn::ReduceOp op, ArrayRef<unsigned> axes) {
   Value own = nn::reshapeTo(b, loc, op.getResult(), shape);
   shape[0] = grid.count(axes);
   Value all = AllGatherOp::create(b, loc, type.clone(shape), own,
-                                  grid.toAttr(axes), DenseI64ArrayAttr());
+                                  grid.toAttr(axes));
   remarkOn(loc, "Joined", type, grid.toAttr(axes));
   ++numJoined;
   return nn::ReduceOp::create(b, loc, op.getKind(), all, ArrayRef<int64_t>{0},

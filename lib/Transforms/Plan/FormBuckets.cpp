@@ -1,18 +1,16 @@
-//===- FormBuckets.cpp - Lay out arenas in buckets for collectives --------===//
+//===- FormBuckets.cpp - Form buckets of parameters -----------------------===//
 //
-// This pass cuts the parameters, in the order in which their gradients are
-// complete, into buckets, and gives each bucket one range of every arena that holds
-// something of its parameters: at equal distances in elements, so that a piece of a
-// bucket is the same elements in each arena.
+// This pass lists the parameters, in the order in which their gradients are
+// complete, in buckets, and gives every arena that holds something of them a span for
+// each. Parameters of one bucket have slices in the same arenas.
 //
 //===----------------------------------------------------------------------===//
 #include "mlir/IR/Remarks.h"
 #include "trainc/Dialect/Train/TrainArenas.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Transforms/Plan/Passes.h"
+#include "trainc/Transforms/Plan/PlanValues.h"
 #include "llvm/ADT/MapVector.h"
-#include "llvm/ADT/SetVector.h"
-#include "llvm/Support/MathExtras.h"
 
 #define DEBUG_TYPE "train-form-buckets"
 
@@ -26,86 +24,80 @@ using namespace trainc;
 using namespace trainc::train;
 
 namespace {
-/// A slice in an arena.
-struct Slice {
-  ArenaOp arena;
-  size_t index;
-
-  RankedTensorType type() const {
-    return cast<RankedTensorType>(
-        cast<TypeAttr>(arena->getAttrOfType<ArrayAttr>("types")[index])
-            .getValue());
-  }
-  int64_t width() const { return nn::getElementBytes(type().getElementType()); }
-};
-
-/// Parameters of one bucket, all with slices in the same arenas.
+/// Parameters with slices in the same arenas.
 struct Bucket {
-  SmallVector<StringAttr> params;
-  SmallVector<int64_t> offsets; // in elements, from the bucket's start
-  int64_t elements = 0;
-};
-
-/// An arena being filled anew.
-struct Layout {
-  SmallVector<Attribute> slices, types;
-  SmallVector<int64_t> offsets, ends;
+  SmallVector<Attribute> params;
+  SmallVector<ArenaOp> arenas;
   int64_t elements = 0;
 };
 } // namespace
 
-/// Whether an arena holds something per parameter.
-static bool isOfParameters(ArenaOp arena) {
-  StringRef role = arena.getRole();
-  return role == "parameters" || role == "compute copies" ||
-         role == "gradients" || role == "state";
+/// Whether an arena has buckets: scalars have places that the runtime knows.
+static bool hasBuckets(ArenaOp arena) {
+  return arena.getRole() != TRAINC_ROLE_SCALARS;
 }
 
-/// Where a parameter goes, at `free` or behind it: no block of its norm may lie in
-/// two pieces, which end at multiples of blocks.
-static int64_t placeOf(int64_t free, int64_t elements, int64_t unit) {
-  int64_t place = llvm::alignTo(free, unit);
-  bool whole = place / kNormBlock == (place + elements - 1) / kNormBlock;
-  return whole ? place : llvm::alignTo(place, std::max(unit, kNormBlock));
+/// When the gradient of each parameter is complete.
+static DenseMap<StringAttr, int64_t> orderGradients(ModuleOp module) {
+  DenseMap<StringAttr, int64_t> order;
+  SymbolTable symbols(module);
+  auto add = [&](SymbolRefAttr target) {
+    if (isGradient(target, symbols))
+      order[target.getLeafReference()] = order.size();
+  };
+  for (auto step : module.getOps<StepOp>())
+    for (Operation &op : step.getBody().front())
+      if (auto write = dyn_cast<WriteOp>(op))
+        add(write.getTarget());
+      else if (auto accumulate = dyn_cast<AccumulateOp>(op))
+        add(accumulate.getTarget());
+  return order;
+}
+
+/// The slices of each parameter and buffer: parameters in the order of their gradients,
+/// what has none last.
+static llvm::MapVector<StringAttr, SmallVector<SliceOp>>
+findSlices(ModuleOp module) {
+  llvm::MapVector<StringAttr, SmallVector<SliceOp>> slices;
+  for (auto arena : module.getOps<ArenaOp>())
+    if (hasBuckets(arena))
+      for (SliceOp slice : arena.getSlices())
+        slices[slice.getSymNameAttr()].push_back(slice);
+  DenseMap<StringAttr, int64_t> made = orderGradients(module);
+  auto names = llvm::map_to_vector(slices, [&](auto &entry) {
+    auto it = made.find(entry.first);
+    return std::pair(it == made.end() ? INT64_MAX : it->second, entry.first);
+  });
+  auto order = llvm::to_vector(llvm::seq(names.size()));
+  llvm::sort(order, [&](size_t a, size_t b) {
+    return std::pair(names[a].first, a) < std::pair(names[b].first, b);
+  });
+  llvm::MapVector<StringAttr, SmallVector<SliceOp>> ordered;
+  for (size_t i : order)
+    ordered.insert({names[i].second, slices.find(names[i].second)->second});
+  return ordered;
 }
 
 namespace {
 struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
   using FormBucketsPassBase::FormBucketsPassBase;
 
-  /// The slices of each parameter, in the order of the arenas; parameters in
-  /// that of the gradients, those without a gradient last.
-  llvm::MapVector<StringAttr, SmallVector<Slice>> findSlices(ModuleOp module) {
-    llvm::MapVector<StringAttr, SmallVector<Slice>> slices;
-    for (auto arena : module.getOps<ArenaOp>())
-      if (arena.getRole() == "gradients")
-        for (Attribute name : arena.getSlices())
-          slices[cast<FlatSymbolRefAttr>(name).getAttr()];
-    for (auto arena : module.getOps<ArenaOp>())
-      if (isOfParameters(arena))
-        for (auto [i, name] : llvm::enumerate(arena.getSlices()))
-          slices[cast<FlatSymbolRefAttr>(name).getAttr()].push_back({arena, i});
-    return slices;
-  }
-
-  void add(const Bucket &bucket, ArrayRef<Slice> first,
-           const llvm::MapVector<StringAttr, SmallVector<Slice>> &slices,
-           llvm::MapVector<Operation *, Layout> &layouts) {
-    for (size_t k = 0; k < first.size(); ++k) {
-      Layout &layout = layouts[first[k].arena];
-      for (auto [name, offset] : llvm::zip(bucket.params, bucket.offsets)) {
-        const Slice &slice = slices.find(name)->second[k];
-        layout.slices.push_back(FlatSymbolRefAttr::get(name));
-        layout.types.push_back(TypeAttr::get(slice.type()));
-        layout.offsets.push_back((layout.elements + offset) * slice.width());
-      }
-      layout.elements += bucket.elements;
-      layout.ends.push_back(layout.elements);
+  void create(const Bucket &bucket, SymbolTable &symbols) {
+    ModuleOp module = getOperation();
+    OpBuilder b(module.getContext());
+    b.setInsertionPoint(*module.getOps<ArenaOp>().begin());
+    auto op = BucketOp::create(b, module.getLoc(), "bucket",
+                               b.getArrayAttr(bucket.params), IntegerAttr(),
+                               DenseI64ArrayAttr());
+    symbols.insert(op, b.getInsertionPoint());
+    for (ArenaOp arena : bucket.arenas) {
+      b.setInsertionPointToEnd(&arena.getBody().front());
+      SpanOp::create(b, arena.getLoc(), op.getSymNameAttr(), ArrayAttr());
     }
-    ArenaOp arena = first.front().arena;
-    remark::passed(arena.getLoc(), remark::RemarkOpts::name("Bucket").category(
-                                       "train-form-buckets"))
-        << remark::metric("First", bucket.params.front().getValue())
+    remark::passed(module.getLoc(), remark::RemarkOpts::name("Bucket").category(
+                                        "train-form-buckets"))
+        << remark::metric("First", cast<FlatSymbolRefAttr>(bucket.params[0])
+                                       .getValue())
         << remark::metric("Parameters",
                           static_cast<int64_t>(bucket.params.size()))
         << remark::metric("Elements", bucket.elements);
@@ -117,72 +109,42 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
     StepOp step = getStep(module);
     if (!step)
       return signalPassFailure();
-    if (!getReducedAxes(step))
-      return;
     for (auto arena : module.getOps<ArenaOp>())
-      if (isOfParameters(arena) &&
-          (!arena.getFlatType() || arena.getBuckets())) {
+      if (hasBuckets(arena) &&
+          (!arena.getElementType() || !arena.getSpans().empty())) {
         arena.emitOpError(
             "expects one element type and no buckets yet; train-form-buckets "
             "comes after train-plan-step");
         return signalPassFailure();
       }
-
-    auto slices = findSlices(module);
-    llvm::MapVector<Operation *, Layout> layouts;
+    // Ranks exchange buckets; without them there is one of each kind.
+    int64_t limit = getReducedAxes(step) ? int64_t(bucketSize) : INT64_MAX;
+    SymbolTable symbols(module);
     // The open bucket of the parameters that have slices in the same arenas.
     llvm::MapVector<ArrayAttr, Bucket> open;
-    auto signature = [&](ArrayRef<Slice> all) {
-      SmallVector<Attribute> names;
-      for (Slice slice : all)
-        names.push_back(FlatSymbolRefAttr::get(slice.arena.getSymNameAttr()));
-      return ArrayAttr::get(module.getContext(), names);
-    };
-    auto unitOf = [&](ArrayRef<Slice> all) {
-      int64_t unit = 1;
-      for (const Slice &slice : all)
-        unit = std::max<int64_t>(unit, alignSize / slice.width());
-      return unit;
-    };
-    auto widest = [&](ArrayRef<Slice> all) {
+    for (auto &[name, slices] : findSlices(module)) {
+      SmallVector<Attribute> arenas;
       int64_t width = 1;
-      for (const Slice &slice : all)
-        width = std::max(width, slice.width());
-      return width;
-    };
-    auto close = [&](Bucket &bucket) {
+      for (SliceOp slice : slices) {
+        arenas.push_back(FlatSymbolRefAttr::get(slice.getArena()));
+        width = std::max(width, slice.getElementBytes());
+      }
+      Bucket &bucket = open[ArrayAttr::get(&getContext(), arenas)];
+      SliceOp any = slices.front();
+      int64_t elements = any.getTensorType().getNumElements();
+      if (!bucket.params.empty() &&
+          (separate || (bucket.elements + elements) * width > limit)) {
+        create(bucket, symbols);
+        bucket = Bucket();
+      }
       if (bucket.params.empty())
-        return;
-      ArrayRef<Slice> first = slices.find(bucket.params.front())->second;
-      int64_t parts = getExchange(step, first.front().arena).pieces;
-      bucket.elements = llvm::alignTo(
-          bucket.elements, parts * std::max(unitOf(first), kNormBlock));
-      add(bucket, first, slices, layouts);
-      bucket = Bucket();
-    };
-    for (auto &[name, all] : slices) {
-      Bucket &bucket = open[signature(all)];
-      int64_t elements = all.front().type().getNumElements();
-      if ((bucket.elements + elements) * widest(all) > bucketSize)
-        close(bucket);
-      bucket.elements = placeOf(bucket.elements, elements, unitOf(all));
-      bucket.params.push_back(name);
-      bucket.offsets.push_back(bucket.elements);
+        for (SliceOp slice : slices)
+          bucket.arenas.push_back(slice.getArena());
+      bucket.params.push_back(FlatSymbolRefAttr::get(name));
       bucket.elements += elements;
     }
     for (auto &[key, bucket] : open)
-      close(bucket);
-
-    Builder b(module.getContext());
-    for (auto &[op, layout] : layouts) {
-      auto arena = cast<ArenaOp>(op);
-      int64_t width = nn::getElementBytes(arena.getFlatType().getElementType());
-      arena.setSlicesAttr(b.getArrayAttr(layout.slices));
-      arena.setTypesAttr(b.getArrayAttr(layout.types));
-      arena.setOffsetsAttr(b.getDenseI64ArrayAttr(layout.offsets));
-      arena.setBucketsAttr(b.getDenseI64ArrayAttr(layout.ends));
-      arena.setBytes(layout.elements * width);
-    }
+      create(bucket, symbols);
   }
 };
 } // namespace

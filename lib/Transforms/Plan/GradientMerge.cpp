@@ -30,7 +30,7 @@ static bool isSum(SymbolRefAttr target, SymbolTable &symbols,
   auto arena = symbols.lookup<ArenaOp>(target.getRootReference());
   StringRef slice = target.getLeafReference();
   return isGradient(target, symbols) ||
-         (arena && arena.getRole() == "scalars" &&
+         (arena && arena.getRole() == TRAINC_ROLE_SCALARS &&
           (slice == windowScalar(window, "loss_sum") ||
            slice == windowScalar(window, "weight_sum")));
 }

@@ -6,7 +6,6 @@
 // that only move elements.
 //
 //===----------------------------------------------------------------------===//
-#include "ArenaLayout.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
 #include "trainc/Dialect/Train/TrainArenas.h"
@@ -60,7 +59,7 @@ static SmallVector<ParameterCast> findCasts(Block &body, SymbolTable &symbols) {
       continue;
     auto arena =
         symbols.lookup<ArenaOp>(entry.read.getSource().getRootReference());
-    if (arena && arena.getRole() == "parameters")
+    if (arena && arena.getRole() == TRAINC_ROLE_MASTER)
       found.push_back(entry);
   }
   return found;
@@ -77,33 +76,36 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
     OpBuilder b(module.getContext());
     ArenaOp last;
     for (auto arena : module.getOps<ArenaOp>())
-      if (arena.getRole() == "parameters")
+      if (arena.getRole() == TRAINC_ROLE_MASTER)
         last = arena;
     b.setInsertionPointAfter(last);
-    llvm::MapVector<StringAttr, ArenaLayout> layouts;
+    Copies copies;
+    llvm::StringMap<ArenaOp> arenas;
     for (auto &[type, names] : wanted)
       for (auto param : module.getOps<ParamOp>()) {
         if (!names.contains(param.getSymNameAttr()))
           continue;
         std::string name = arenaName(kComputeArena, type, param);
-        layouts.try_emplace(b.getStringAttr(name), name, "compute copies")
-            .first->second.add(param.getSymNameAttr(),
-                               param.getTensorType().clone(type));
+        ArenaOp &arena = arenas[name];
+        if (!arena) {
+          arena =
+              ArenaOp::create(b, module.getLoc(), name, TRAINC_ROLE_COMPUTE);
+          copies.push_back(arena);
+        }
+        SliceOp copy = arena.addSlice(param.getSymNameAttr(),
+                                      param.getTensorType().clone(type));
+        ++numCopies;
+        copyBytes +=
+            copy.getElementBytes() * copy.getTensorType().getNumElements();
       }
-    Copies copies;
-    for (auto &[name, layout] : layouts) {
-      copies.push_back(layout.create(b, module.getLoc()));
-      numCopies += layout.slices.size();
-      copyBytes += layout.bytes;
-    }
     return copies;
   }
 
   /// Reads the copy in place of `entry`'s cast, if there is one.
   void hoist(ParameterCast &entry, Copies &copies) {
     auto *it = llvm::find_if(copies, [&](ArenaOp arena) {
-      return arena.getFlatType().getElementType() == entry.type() &&
-             arena.findSlice(entry.param().getValue()) >= 0;
+      return arena.getElementType() == entry.type() &&
+             arena.findSlice(entry.param().getValue());
     });
     if (it == copies.end())
       return;
@@ -147,7 +149,7 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
     if (casts.empty())
       return;
     for (auto arena : module.getOps<ArenaOp>())
-      if (arena.getRole() == "compute copies") {
+      if (arena.getRole() == TRAINC_ROLE_COMPUTE) {
         arena.emitOpError("exists already; expected a module without copies");
         return signalPassFailure();
       }

@@ -6,7 +6,6 @@
 // finite flag, clip factor, updates. It needs optimizers and schedules as regions.
 //
 //===----------------------------------------------------------------------===//
-#include "ArenaLayout.h"
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
@@ -35,29 +34,32 @@ using namespace trainc::train;
 //===----------------------------------------------------------------------===//
 
 /// Declares the arenas of parameters, gradients, states and buffers.
-static void declareTensors(ModuleOp module, SymbolTable &symbols,
-                           int64_t alignment) {
-  llvm::MapVector<StringAttr, ArenaLayout> arenas;
-  auto add = [&](StringRef role, StringRef kind, ParamOp param,
-                 RankedTensorType tensor) {
-    StringAttr name = param.getSymNameAttr();
-    std::string arena = arenaName(role, tensor.getElementType(), param);
-    auto key = StringAttr::get(module.getContext(), arena);
-    arenas.try_emplace(key, arena, kind)
-        .first->second.add(name, tensor, alignment);
+static void declareTensors(ModuleOp module, SymbolTable &symbols) {
+  OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
+  llvm::StringMap<ArenaOp> arenas;
+  auto addTo = [&](StringRef name, trainc_role role, StringAttr slice,
+                   RankedTensorType type) {
+    ArenaOp &arena = arenas[name];
+    if (!arena)
+      arena = ArenaOp::create(b, module.getLoc(), name, role);
+    arena.addSlice(slice, type);
   };
-  ArenaLayout buffer(kBufferArena, "buffers");
+  auto add = [&](StringRef role, trainc_role kind, ParamOp param,
+                 RankedTensorType tensor) {
+    addTo(arenaName(role, tensor.getElementType(), param), kind,
+          param.getSymNameAttr(), tensor);
+  };
   for (auto param : module.getOps<ParamOp>())
-    add(kMasterArena, "parameters", param, param.getTensorType());
+    add(kMasterArena, TRAINC_ROLE_MASTER, param, param.getTensorType());
   for (auto param : module.getOps<ParamOp>())
     if (!param.getFrozen())
-      add(kGradientArena, "gradients", param, gradientType(param));
+      add(kGradientArena, TRAINC_ROLE_GRADIENT, param, gradientType(param));
   for (auto param : module.getOps<ParamOp>()) {
     if (param.getFrozen())
       continue;
     auto optimizer = symbols.lookup<OptimizerOp>(*param.getOptimizer());
     auto addState = [&](StringRef state) {
-      add(stateRole(state), "state", param, gradientType(param));
+      add(stateRole(state), TRAINC_ROLE_STATE, param, gradientType(param));
     };
     for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
       addState(state.getValue());
@@ -65,12 +67,8 @@ static void declareTensors(ModuleOp module, SymbolTable &symbols,
       addState("ema");
   }
   for (auto op : module.getOps<BufferOp>())
-    buffer.add(op.getSymNameAttr(), op.getTensorType(), alignment);
-
-  OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
-  for (auto &[name, layout] : arenas)
-    layout.create(b, module.getLoc());
-  buffer.create(b, module.getLoc());
+    addTo(bufferArena(op.getTensorType().getElementType()), TRAINC_ROLE_BUFFER,
+          op.getSymNameAttr(), op.getTensorType());
 }
 
 namespace {
@@ -160,19 +158,14 @@ static SmallVector<Scalar> scalarsOf(ModuleOp module) {
 /// Declares the scalar block; its initial values are in slice order.
 static void declareScalars(ModuleOp module, ArrayRef<Scalar> scalars) {
   OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
-  ArenaLayout layout(kScalarArena, "scalars");
-  SmallVector<double> values;
-  SmallVector<int32_t> flags;
+  auto arena = ArenaOp::create(b, module.getLoc(), kScalarArena,
+                               TRAINC_ROLE_SCALARS);
   auto type = RankedTensorType::get({}, b.getF64Type());
   for (const Scalar &scalar : scalars) {
-    layout.add(b.getStringAttr(scalar.name), type, /*alignment=*/8);
-    values.push_back(scalar.value);
-    flags.push_back(scalar.flags);
+    SliceOp slice = arena.addSlice(b.getStringAttr(scalar.name), type);
+    slice.setValue(APFloat(scalar.value));
+    slice.setFlags(scalar.flags);
   }
-  layout.create(b, module.getLoc());
-  Operation *arena = &module.getBody()->back();
-  arena->setAttr("values", b.getDenseF64ArrayAttr(values));
-  arena->setAttr("flags", b.getDenseI32ArrayAttr(flags));
 }
 
 //===----------------------------------------------------------------------===//
@@ -276,8 +269,7 @@ static void buildTotals(ScalarBuilder &s, ArrayAttr over) {
   for (StringRef name : names)
     parts.push_back(nn::reshapeTo(s.b, s.loc, s.read(name), {1}));
   Value sums = nn::ConcatOp::create(s.b, s.loc, parts, 0);
-  sums = AllReduceOp::create(s.b, s.loc, sums.getType(), sums, over,
-                             DenseI64ArrayAttr(), ArrayAttr());
+  sums = AllReduceOp::create(s.b, s.loc, sums, over);
   for (auto [i, name] : llvm::enumerate(names)) {
     Value sum = nn::SliceOp::create(s.b, s.loc, sums,
                                     ArrayRef<int64_t>{static_cast<int64_t>(i)},
@@ -321,11 +313,13 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   // With the squares of the parts that other ranks have.
   auto sumSquares = [&](Type type, ArrayRef<Attribute> params,
                         ArrayAttr axes) -> Value {
-    Value sum = NormSquaredOp::create(b, loc, type, b.getArrayAttr(params));
-    return axes.empty() ? sum
-                        : AllReduceOp::create(b, loc, type, sum, axes,
-                                              DenseI64ArrayAttr(), ArrayAttr())
-                              .getResult();
+    Value sum = NormSquaredOp::create(b, loc, type,
+                                      b.getArrayAttr(b.getArrayAttr(params)),
+                                      ArrayAttr())
+                    .getResult(0);
+    return axes.empty()
+               ? sum
+               : AllReduceOp::create(b, loc, sum, axes).getResult();
   };
   auto normSquared = [&](const Params &params) -> Value {
     Value sum;
@@ -361,9 +355,12 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
                          ArrayAttr axes) {
     auto optimizer = symbols.lookup<OptimizerOp>(name);
     auto update = [&](ArrayRef<Attribute> params, Value scale, Value limit) {
-      UpdateOp::create(b, optimizer.getLoc(), FlatSymbolRefAttr::get(name),
-                       b.getArrayAttr(params), scale, finite, t, limit,
-                       ArrayAttr(), step.getStochasticAttr());
+      UpdateOp::create(b, optimizer.getLoc(),
+                       b.getArrayAttr(FlatSymbolRefAttr::get(name)),
+                       b.getArrayAttr(b.getArrayAttr(params)), scale, finite, t,
+                       limit ? ValueRange(limit) : ValueRange(), ArrayAttr(),
+                       ArrayAttr(), /*fused=*/UnitAttr(),
+                       step.getStochasticAttr());
     };
     bool clip = optimizer.getClip();
     if (clip && step.getClipKind() == ClipKind::param_norm) {
@@ -407,7 +404,9 @@ static void nameSlices(Operation *entry, SymbolTable &symbols, bool ema) {
                                 type.getElementType(), param),
                       name);
     }
-    return sliceRef(context, kBufferArena, name);
+    Type element =
+        symbols.lookup<BufferOp>(name).getTensorType().getElementType();
+    return sliceRef(context, bufferArena(element), name);
   };
   entry->walk([&](Operation *op) {
     if (auto read = dyn_cast<ReadOp>(op))
@@ -558,17 +557,12 @@ struct PlanStepPass : trainc::impl::PlanStepPassBase<PlanStepPass> {
     for (auto each : module.getOps<StepOp>())
       if (failed(verifyNeeds(module, each)))
         return signalPassFailure();
-    if (alignment < 1 || !llvm::isPowerOf2_64(alignment)) {
-      module.emitError("expects an alignment that is a power of two, got ")
-          << alignment;
-      return signalPassFailure();
-    }
     SymbolTable symbols(module);
     for (StepOp window : windowsOf(module))
       for (auto param : module.getOps<ParamOp>())
         if (window.trains(param))
           param.setWindowAttr(getWindow(window));
-    declareTensors(module, symbols, alignment);
+    declareTensors(module, symbols);
     declareScalars(module, scalarsOf(module));
     for (auto each : module.getOps<StepOp>()) {
       planStep(each);

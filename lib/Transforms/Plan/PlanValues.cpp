@@ -19,30 +19,48 @@ LogicalResult trainc::verifyParams(Operation *op, ArrayAttr params,
   return success();
 }
 
+LogicalResult trainc::verifyNorm(NormSquaredOp norm, SymbolTable &symbols) {
+  return failure(llvm::any_of(
+      norm.getParams().getAsRange<ArrayAttr>(),
+      [&](ArrayAttr params) { return failed(verifyParams(norm, params, symbols)); }));
+}
+
+/// Checks that the parameters of an optimizer that makes matrices orthogonal are such.
+static LogicalResult verifyMatrices(OptimizerOp optimizer,
+                                    const UpdateGroup &group,
+                                    SymbolTable &symbols) {
+  for (FlatSymbolRefAttr ref : group.params) {
+    auto param = symbols.lookup<ParamOp>(ref.getValue());
+    if (param.getTensorType().getRank() == 2 && param.getPartAxes().empty())
+      continue;
+    return (param.emitOpError("expects a whole matrix, which its optimizer "
+                              "makes orthogonal, got ")
+            << (param.getPartAxes().empty() ? "" : "a part, ")
+            << param.getTensorType())
+               .attachNote(optimizer.getLoc())
+           << "the optimizer is here";
+  }
+  return success();
+}
+
 LogicalResult trainc::verifyUpdate(UpdateOp update, SymbolTable &symbols) {
-  if (failed(verifyParams(update, update.getParams(), symbols)))
-    return failure();
-  auto optimizer = symbols.lookup<OptimizerOp>(update.getOptimizer());
-  if (!optimizer || optimizer.getKind())
-    return update.emitOpError("expects an optimizer with a region, got ")
-           << update.getOptimizerAttr();
-  if (optimizer.getOrthogonal())
-    for (auto ref : update.getParams().getAsRange<FlatSymbolRefAttr>()) {
-      auto param = symbols.lookup<ParamOp>(ref.getValue());
-      if (param.getTensorType().getRank() == 2 && param.getPartAxes().empty())
-        continue;
-      return (param.emitOpError("expects a whole matrix, which its optimizer "
-                                "makes orthogonal, got ")
-              << (param.getPartAxes().empty() ? "" : "a part, ")
-              << param.getTensorType())
-                 .attachNote(optimizer.getLoc())
-             << "the optimizer is here";
-    }
+  for (auto params : update.getParams().getAsRange<ArrayAttr>())
+    if (failed(verifyParams(update, params, symbols)))
+      return failure();
+  for (const UpdateGroup &group : getGroups(update)) {
+    auto optimizer = symbols.lookup<OptimizerOp>(group.optimizer.getValue());
+    if (!optimizer || optimizer.getKind())
+      return update.emitOpError("expects an optimizer with a region, got ")
+             << group.optimizer;
+    if (optimizer.getOrthogonal() &&
+        failed(verifyMatrices(optimizer, group, symbols)))
+      return failure();
+  }
   if (ArrayAttr copies = update.getCopiesAttr())
     for (Attribute copy : copies) {
       auto ref = dyn_cast<FlatSymbolRefAttr>(copy);
       auto arena = ref ? symbols.lookup<ArenaOp>(ref.getValue()) : ArenaOp();
-      if (!arena || !arena.getFlatType())
+      if (!arena || !arena.getElementType())
         return update.emitOpError("expects arenas of one element type for "
                                   "copies, got ")
                << copy;
@@ -50,19 +68,74 @@ LogicalResult trainc::verifyUpdate(UpdateOp update, SymbolTable &symbols) {
   return success();
 }
 
-Value trainc::readScale(OpBuilder &b, Location loc, UpdateOp update,
+static Value sliceOne(OpBuilder &b, Location loc, Value tensor,
+                      int64_t position) {
+  return nn::SliceOp::create(b, loc, tensor, ArrayRef<int64_t>{position},
+                             ArrayRef<int64_t>{1}, DenseI64ArrayAttr());
+}
+
+Value trainc::readScale(OpBuilder &b, Location loc, Value scale,
                         int64_t position) {
-  Value scale = update.getScale();
   if (nn::getTensorType(scale).getRank() == 0)
     return scale;
-  scale = nn::SliceOp::create(b, loc, scale, ArrayRef<int64_t>{position},
-                              ArrayRef<int64_t>{1}, DenseI64ArrayAttr());
-  return nn::reshapeTo(b, loc, scale, {});
+  return nn::reshapeTo(b, loc, sliceOne(b, loc, scale, position), {});
+}
+
+SmallVector<UpdateGroup> trainc::getGroups(UpdateOp update) {
+  SmallVector<UpdateGroup> groups;
+  for (auto [i, optimizer] : llvm::enumerate(
+           update.getOptimizers().getAsRange<FlatSymbolRefAttr>())) {
+    auto params = cast<ArrayAttr>(update.getParams()[i]);
+    groups.push_back({optimizer,
+                      llvm::to_vector(params.getAsRange<FlatSymbolRefAttr>()),
+                      update.getScales()[i],
+                      update.getLimits().empty() ? Value()
+                                                 : update.getLimits()[i]});
+  }
+  return groups;
+}
+
+UpdateGroup trainc::pickParams(OpBuilder &b, Location loc,
+                               const UpdateGroup &group,
+                               ArrayRef<int64_t> positions) {
+  UpdateGroup picked = group;
+  if (positions.size() == group.params.size())
+    return picked;
+  picked.params = llvm::map_to_vector(
+      positions, [&](int64_t position) { return group.params[position]; });
+  if (nn::getTensorType(group.scale).getRank() == 0)
+    return picked;
+  SmallVector<Value> scales;
+  for (int64_t position : positions)
+    scales.push_back(sliceOne(b, loc, group.scale, position));
+  picked.scale = scales.size() == 1
+                     ? scales.front()
+                     : nn::ConcatOp::create(b, loc, scales, 0).getResult();
+  return picked;
+}
+
+UpdateOp trainc::createUpdate(OpBuilder &b, UpdateOp update,
+                              ArrayRef<UpdateGroup> groups) {
+  SmallVector<Attribute> optimizers, params;
+  SmallVector<Value> scales, limits;
+  for (const UpdateGroup &group : groups) {
+    optimizers.push_back(group.optimizer);
+    params.push_back(b.getArrayAttr(
+        SmallVector<Attribute>(group.params.begin(), group.params.end())));
+    scales.push_back(group.scale);
+    if (group.limit)
+      limits.push_back(group.limit);
+  }
+  return UpdateOp::create(b, update.getLoc(), b.getArrayAttr(optimizers),
+                          b.getArrayAttr(params), scales, update.getFinite(),
+                          update.getT(), limits, update.getCopiesAttr(),
+                          update.getOverAttr(), update.getFusedAttr(),
+                          update.getStochasticAttr());
 }
 
 bool trainc::isGradient(SymbolRefAttr target, SymbolTable &symbols) {
   auto arena = symbols.lookup<ArenaOp>(target.getRootReference());
-  return arena && arena.getRole() == "gradients";
+  return arena && arena.getRole() == TRAINC_ROLE_GRADIENT;
 }
 
 SmallVector<StringAttr> trainc::copiesOf(UpdateOp update, ParamOp param,
@@ -71,7 +144,7 @@ SmallVector<StringAttr> trainc::copiesOf(UpdateOp update, ParamOp param,
   if (ArrayAttr copies = update.getCopiesAttr())
     for (auto ref : copies.getAsRange<FlatSymbolRefAttr>())
       if (symbols.lookup<ArenaOp>(ref.getValue())
-              .findSlice(param.getSymName()) >= 0)
+              .findSlice(param.getSymName()))
         names.push_back(ref.getAttr());
   return names;
 }
@@ -80,6 +153,15 @@ RankedTensorType trainc::gradientType(ParamOp param) {
   RankedTensorType type = param.getTensorType();
   return RankedTensorType::get(type.getShape(),
                                nn::getComputeType(type.getElementType()));
+}
+
+std::string trainc::gradientArena(ParamOp param, bool isSharded,
+                                  SymbolTable &symbols) {
+  Type element = gradientType(param).getElementType();
+  std::string merged = arenaName(kMergedArena, element, param);
+  return isSharded && symbols.lookup(merged)
+             ? merged
+             : arenaName(kGradientArena, element, param);
 }
 
 Value trainc::readScalar(OpBuilder &b, Location loc, const Twine &name) {

@@ -211,20 +211,29 @@ static LogicalResult verifyWriters(ModuleOp module, StringRef step,
   if (auto op = symbols.lookup<StepOp>(first))
     window = getWindow(op);
   for (auto arena : module.getOps<ArenaOp>()) {
-    StringRef role = arena.getRole();
-    bool isGradient = role == "gradients" || role == "merged gradients";
-    if (!isGradient && role != "parameters" && role != "state")
+    trainc_role role = arena.getRole();
+    bool isGradient =
+        role == TRAINC_ROLE_GRADIENT || role == TRAINC_ROLE_MERGED;
+    if (!isGradient && role != TRAINC_ROLE_MASTER && role != TRAINC_ROLE_STATE)
       continue;
     auto whole = SymbolRefAttr::get(arena.getSymNameAttr());
-    for (auto name : arena.getSlices().getAsRange<FlatSymbolRefAttr>()) {
-      auto param = symbols.lookup<ParamOp>(name.getValue());
+    DenseMap<StringAttr, Attribute> bucketOf; // by parameter, as it is in the arena
+    for (SpanOp span : arena.getSpans())
+      for (auto param : symbols.lookup<BucketOp>(span.getSymName())
+                            .getParams()
+                            .getAsRange<FlatSymbolRefAttr>())
+        bucketOf[param.getAttr()] = sliceRef(
+            b.getContext(), arena.getSymName(), span.getSymName());
+    for (SliceOp op : arena.getSlices()) {
+      auto param = symbols.lookup<ParamOp>(op.getSymName());
       if (!param || param.getFrozen() || param.getWindowAttr() != window)
         continue;
       SymbolRefAttr slice =
-          sliceRef(b.getContext(), arena.getSymName(), name.getValue());
+          sliceRef(b.getContext(), arena.getSymName(), op.getSymName());
       auto isWritten = [&](StringRef kind) {
         const auto &targets = written[b.getStringAttr(kind)];
-        return targets.contains(whole) || targets.contains(slice);
+        return targets.contains(whole) || targets.contains(slice) ||
+               targets.contains(bucketOf.lookup(op.getSymNameAttr()));
       };
       // What ends every micro-step stands behind the other lists.
       if (isGradient && isWritten("merge"))
@@ -317,12 +326,13 @@ static LogicalResult findInFlight(ListOp list, SymbolTable &symbols,
 
 static LogicalResult verifyCommands(ModuleOp module) {
   SymbolTable symbols(module);
+  Layouts layouts(module);
   DenseSet<Operation *> followed;
   for (auto list : module.getOps<ListOp>()) {
     SmallVector<StartOp> inFlight;
     if (failed(verifyCommands(list)) ||
         failed(findInFlight(list, symbols, inFlight)) ||
-        failed(verifyPlaces(list, inFlight, symbols)))
+        failed(verifyPlaces(list, inFlight, symbols, layouts)))
       return failure();
     for (ListOp before : getPredecessors(list))
       followed.insert(before);

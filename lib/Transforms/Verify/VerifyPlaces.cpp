@@ -36,7 +36,8 @@ struct Started {
 };
 
 struct Verifier {
-  Verifier(ListOp list, SymbolTable &symbols) : list(list), symbols(symbols) {}
+  Verifier(ListOp list, SymbolTable &symbols, Layouts &layouts)
+      : list(list), symbols(symbols), layouts(layouts) {}
 
   LogicalResult run(ArrayRef<StartOp> inFlight);
 
@@ -44,6 +45,7 @@ private:
   SmallVector<Touched> touchedBy(ArrayRef<Access> accesses);
   SmallVector<std::pair<Place, Content>> contentsOf(const Place &bytes);
   void setContent(const Place &bytes, Content content);
+  bool isSame(AddressOp written, AddressOp read);
   LogicalResult checkRead(Operation *op, Value buffer);
   LogicalResult checkTouched(Operation *op, ArrayRef<Touched> touched);
   LogicalResult checkStarted(Operation *op, ArrayRef<Touched> touched);
@@ -53,6 +55,7 @@ private:
 
   ListOp list;
   SymbolTable &symbols;
+  Layouts &layouts;
   llvm::DenseMap<Attribute, Ranges> memory;
   SmallVector<Started> started;
 };
@@ -68,7 +71,7 @@ SmallVector<Touched> Verifier::touchedBy(ArrayRef<Access> accesses) {
   SmallVector<Touched> touched;
   for (const Access &access : accesses)
     touched.push_back(
-        {getPlace(access.buffer, symbols), access.read, access.write});
+        {getPlace(access.buffer, layouts), access.read, access.write});
   return touched;
 }
 
@@ -123,20 +126,21 @@ void Verifier::setContent(const Place &bytes, Content content) {
   ranges[bytes.begin] = {bytes.end, content};
 }
 
-/// Whether what was written through `written` is what stands at `read`: an arena as a whole
-/// is whatever stands in its slices.
-static bool isSame(AddressOp written, AddressOp read) {
-  auto isArena = [](AddressOp address) {
+/// Whether what was written through `written` is what stands at `read`: an arena as a whole,
+/// or a bucket of it, is whatever stands in its slices.
+bool Verifier::isSame(AddressOp written, AddressOp read) {
+  auto isFlat = [&](AddressOp address) {
     return address.getMemory() == Memory::arena &&
-           address.getSymbol()->getNestedReferences().empty();
+           (address.getSymbol()->getNestedReferences().empty() ||
+            symbols.lookup<BucketOp>(address.getSymbol()->getLeafReference()));
   };
-  return written == read || isArena(written) || isArena(read);
+  return written == read || isFlat(written) || isFlat(read);
 }
 
 /// (P2).
 LogicalResult Verifier::checkRead(Operation *op, Value buffer) {
   AddressOp address = getAddress(buffer);
-  Place place = getPlace(buffer, symbols);
+  Place place = getPlace(buffer, layouts);
   for (auto [part, content] : contentsOf(place)) {
     bool isOld = !content.writer && address.getMemory() != Memory::workspace;
     if (isOld || (content.writer && isSame(content.address, address)))
@@ -191,10 +195,10 @@ LogicalResult Verifier::checkStarted(Operation *op, ArrayRef<Touched> touched) {
 
 /// Copies of what was not made in its place.
 LogicalResult Verifier::runOn(FlattenOp flat) {
-  Place whole = getPlace(flat.getOut(), symbols);
+  Place whole = getPlace(flat.getOut(), layouts);
   int64_t width = nn::getElementBytes(flat.getOut().getType().getElementType());
   for (auto [input, offset] : llvm::zip(flat.getInputs(), flat.getOffsets())) {
-    Place from = getPlace(input, symbols), to = whole;
+    Place from = getPlace(input, layouts), to = whole;
     to.begin += offset * width;
     to.end = to.begin + from.end - from.begin;
     SmallVector<Touched> copy{{from, true, false}};
@@ -261,6 +265,6 @@ LogicalResult Verifier::run(ArrayRef<StartOp> inFlight) {
 }
 
 LogicalResult trainc::verifyPlaces(ListOp list, ArrayRef<StartOp> inFlight,
-                                   SymbolTable &symbols) {
-  return Verifier(list, symbols).run(inFlight);
+                                   SymbolTable &symbols, Layouts &layouts) {
+  return Verifier(list, symbols, layouts).run(inFlight);
 }

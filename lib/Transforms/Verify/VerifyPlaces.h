@@ -2,7 +2,7 @@
 #ifndef TRAINC_LIB_TRANSFORMS_VERIFY_VERIFYPLACES_H
 #define TRAINC_LIB_TRANSFORMS_VERIFY_VERIFYPLACES_H
 
-#include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainLayout.h"
 
 namespace trainc {
 
@@ -15,7 +15,7 @@ namespace trainc {
 /// (P1) what stands in the workspace ends within it;
 /// (P2) what is read was written through the same train.address, so that nothing else
 ///      has been written there since, or stands in an arena or input as the list found it
-///      (an arena as a whole is whatever stands in its slices);
+///      (an arena as a whole, or a bucket, is whatever stands in its slices);
 /// (P3) what a command writes shares no byte with anything else that it touches;
 /// (P4) from a start of a collective to its end nothing writes what it reads or
 ///      touches what it writes;
@@ -23,7 +23,8 @@ namespace trainc {
 ///      follows it. `inFlight` are the starts that those before `list` have left.
 llvm::LogicalResult verifyPlaces(train::ListOp list,
                                  llvm::ArrayRef<train::StartOp> inFlight,
-                                 mlir::SymbolTable &symbols);
+                                 mlir::SymbolTable &symbols,
+                                 train::Layouts &layouts);
 
 } // namespace trainc
 

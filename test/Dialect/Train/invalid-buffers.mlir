@@ -9,23 +9,42 @@ train.list @l of @e "first" () {
 // -----
 
 train.list @l of @e "first" () {
-  // expected-error @below {{'train.address' op expects an arena or a slice of one (C1), got @g::@a}}
+  // expected-error @below {{'train.address' op expects an arena, or a slice or bucket of one (C1), got @g::@a}}
   %0 = train.address @g::@a : memref<4xf32>
   train.return
 }
 
 // -----
 
-train.arena @g role("gradients") bytes(16) {slices = [@a], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @g gradient {
+  train.slice @a : tensor<4xf32>
+}
 train.list @l of @e "first" () {
-  // expected-error @below {{'train.address' op expects an arena or a slice of one (C1), got @g::@b}}
+  // expected-error @below {{'train.address' op expects an arena, or a slice or bucket of one (C1), got @g::@b}}
   %0 = train.address @g::@b : memref<4xf32>
   train.return
 }
 
 // -----
 
-train.arena @g role("gradients") bytes(32) {slices = [@a], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.bucket @bucket [@a]
+train.arena @g gradient {
+  train.slice @a : tensor<4xf32>
+  train.span @bucket
+}
+train.list @l of @e "first" () {
+  // expected-error @below {{'train.address' op expects an arena, or a slice or bucket of one (C1), got @g::@bucket}}
+  %0 = train.address @g::@bucket : memref<4xf32>
+  train.return
+}
+
+// -----
+
+train.bucket @bucket [@a] elements(8) offsets([0])
+train.arena @g gradient {
+  train.slice @a : tensor<4xf32>
+  train.span @bucket
+}
 train.list @l of @e "first" () {
   // expected-error @below {{'train.address' op expects a buffer of 16 bytes (C2), got 'memref<8xf32>'}}
   %0 = train.address @g::@a : memref<8xf32>
@@ -34,10 +53,28 @@ train.list @l of @e "first" () {
 
 // -----
 
-train.arena @g role("gradients") bytes(32) {slices = [@a], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.bucket @bucket [@a] elements(8) offsets([0])
+train.arena @g gradient {
+  train.slice @a : tensor<4xf32>
+  train.span @bucket
+}
 train.list @l of @e "first" () {
   // expected-error @below {{'train.address' op expects a buffer of 32 bytes (C2), got 'memref<9xf32>'}}
   %0 = train.address @g : memref<9xf32>
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+train.bucket @bucket [@a] elements(8) offsets([0])
+train.arena @g gradient {
+  train.slice @a : tensor<4xf32>
+  train.span @bucket over ["data"]
+}
+train.list @l of @e "first" () {
+  // expected-error @below {{'train.address' op expects a buffer of 16 bytes (C2), got 'memref<8xf32>'}}
+  %0 = train.address @g::@bucket : memref<8xf32>
   train.return
 }
 

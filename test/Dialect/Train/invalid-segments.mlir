@@ -1,16 +1,48 @@
 // RUN: trainc-opt %s --split-input-file --verify-diagnostics
 
 train.list @l of @e "apply" () {
-  // expected-error @below {{'train.norm_squared' op expects an f64 result of rank 0, or of rank 1 with one element per parameter (C1), got 'tensor<3xf64>' for 2 parameters}}
-  %n = train.norm_squared [@a, @b] : tensor<3xf64>
+  // expected-error @below {{'train.norm_squared' op expects an f64 result of rank 0, or of rank 1 with one element per parameter (C1), got 'tensor<3xf64>' for [@a, @b]}}
+  %n = train.norm_squared [[@a, @b]] : tensor<3xf64>
+  train.return
+}
+
+// -----
+
+train.list @l of @e "apply" () {
+  // expected-error @below {{'train.norm_squared' op expects one list of parameters per result (C1), got 1 for 2}}
+  %n:2 = train.norm_squared [[@a, @b]] : tensor<f64>, tensor<f64>
+  train.return
+}
+
+// -----
+
+train.list @l of @e "apply" () {
+  // expected-error @below {{'train.norm_squared' op expects an f64 result of rank 0, or of rank 1 with one element per parameter (C1), got 'tensor<f64>' for @a}}
+  %n = train.norm_squared [@a] : tensor<f64>
   train.return
 }
 
 // -----
 
 train.list @l of @e "apply" (%s: tensor<2xf64>, %f: tensor<i1>, %t: tensor<f64>) {
-  // expected-error @below {{'train.update' op expects an f64 scale of rank 0, or of rank 1 with one element per parameter (C1), got 'tensor<2xf64>' for 1 parameters}}
-  train.update @o [@a] scale(%s) if(%f) t(%t) : tensor<2xf64>, tensor<i1>, tensor<f64>
+  // expected-error @below {{'train.update' op expects an f64 scale of rank 0, or of rank 1 with one element per parameter (C2), got 'tensor<2xf64>' for [@a]}}
+  train.update [@o] [[@a]] scale(%s : tensor<2xf64>) if(%f : tensor<i1>) t(%t : tensor<f64>)
+  train.return
+}
+
+// -----
+
+train.list @l of @e "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  // expected-error @below {{'train.update' op expects parameters and a scale for each optimizer, and a limit for each or none (C1), got 2, 1 and 0 for 2}}
+  train.update [@o, @p] [[@a], [@b]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>)
+  train.return
+}
+
+// -----
+
+train.list @l of @e "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  // expected-error @below {{'train.update' op expects parameters and a scale for each optimizer, and a limit for each or none (C1), got 1, 1 and 2 for 1}}
+  train.update [@o] [[@a]] scale(%s : tensor<f64>) limit(%s, %s : tensor<f64>, tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>)
   train.return
 }
 
@@ -205,52 +237,127 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 
 // -----
 
-// expected-error @below {{'train.arena' op expects buckets with pieces (C4)}}
-train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, shard = ["data"]}
+train.arena @a state {
+  train.slice @a : tensor<3xf32>
+  // expected-error @below {{'train.span' op expects a train.bucket of its name (C2)}}
+  train.span @bucket
+}
 
 // -----
 
-// expected-error @below {{'train.arena' op expects slices of one element type in an arena with buckets (C4)}}
-train.arena @a role("state") bytes(32) {slices = [@a, @b], types = [tensor<3xf32>, tensor<3xbf16>], offsets = array<i64: 0, 12>, buckets = array<i64: 8>}
+train.bucket @bucket [@a, @b] elements(8) offsets([0, 3])
+// expected-error @below {{'train.arena' op expects slices of one element type, as it has buckets (C2)}}
+train.arena @a state {
+  train.slice @a : tensor<3xf32>
+  train.slice @b : tensor<3xbf16>
+  train.span @bucket
+}
 
 // -----
 
-// expected-error @below {{'train.arena' op expects axes of the pieces, and whether it is one for each bucket (C4)}}
-train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8>, pieces = array<i1: true>}
+train.bucket @bucket [@a]
+train.arena @a state {
+  train.slice @a : tensor<3xf32>
+  // expected-error @below {{'train.span' op expects a train.mesh in the module (C1)}}
+  train.span @bucket over ["data"]
+}
 
 // -----
 
-// expected-error @below {{'train.arena' op expects ascending ends of buckets (C4), got 4 after 8}}
-train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8, 4>}
+train.mesh @mesh(host = 2, data = 2)
+train.bucket @bucket [@a]
+train.arena @a state {
+  train.slice @a : tensor<3xf32>
+  // expected-error @below {{'train.span' op expects axes in the order of the mesh (C1), got ["data", "host"]}}
+  train.span @bucket over ["data", "host"]
+}
 
 // -----
 
 train.mesh @mesh(data = 3)
-// expected-error @below {{'train.arena' op expects buckets of equal pieces (C4), got 8 elements}}
-train.arena @a role("state") bytes(8) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8>, pieces = array<i1: true>, shard = ["data"]}
+train.bucket @bucket [@a] elements(8) offsets([0])
+train.arena @a state {
+  train.slice @a : tensor<3xf32>
+  // expected-error @below {{'train.span' op expects a bucket of equal shards (C2), got 8 elements for 3}}
+  train.span @bucket over ["data"]
+}
 
 // -----
 
-// expected-error @below {{'train.arena' op expects slices within a bucket (C4), got @a}}
-train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 8>, buckets = array<i64: 4, 8>}
+train.bucket @bucket [@b]
+// expected-error @below {{'train.arena' op expects slices that belong to a bucket (C2), got "a"}}
+train.arena @a state {
+  train.slice @a : tensor<3xf32>
+  train.slice @b : tensor<3xf32>
+  train.span @bucket
+}
 
 // -----
 
-// expected-error @below {{'train.arena' op expects slices within a bucket (C4), got @a after the last}}
-train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 32>, buckets = array<i64: 8>}
+train.bucket @bucket [@a, @b]
+train.arena @a state {
+  train.slice @a : tensor<3xf32>
+  // expected-error @below {{'train.span' op expects a slice, of this bucket alone, for each of its parameters (C2), got @b}}
+  train.span @bucket
+}
+
+// -----
+
+train.bucket @bucket [@a]
+train.bucket @bucket_0 [@b, @a]
+train.arena @a state {
+  train.slice @a : tensor<3xf32>
+  train.slice @b : tensor<3xf32>
+  train.span @bucket
+  // expected-error @below {{'train.span' op expects a slice, of this bucket alone, for each of its parameters (C2), got @a}}
+  train.span @bucket_0
+}
+
+// -----
+
+// expected-error @below {{'train.bucket' op expects elements with offsets (C1)}}
+train.bucket @bucket [@a] elements(8)
+
+// -----
+
+// expected-error @below {{'train.bucket' op expects one offset per parameter (C1), got 1 for 2}}
+train.bucket @bucket [@a, @b] elements(8) offsets([0])
+
+// -----
+
+// expected-error @below {{'train.bucket' op expects ascending offsets below 8 (C1), got 4}}
+train.bucket @bucket [@a, @b] elements(8) offsets([4, 4])
+
+// -----
+
+// expected-error @below {{'train.bucket' op expects ascending offsets below 8 (C1), got -9223372036854775808}}
+train.bucket @bucket [@a] elements(8) offsets([-9223372036854775808])
 
 // -----
 
 train.mesh @mesh(data = 2)
-// expected-error @below {{'train.arena' op expects the bytes of its buckets (C4), 4 times 4, got 32}}
-train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8>, pieces = array<i1: true>, shard = ["data"]}
+train.bucket @bucket [@a] elements(8) offsets([0])
+// expected-note @below {{declared here}}
+train.arena @a state {
+  train.slice @a : tensor<3xf32>
+  train.span @bucket over ["data"]
+}
+train.list @l of @e "apply" () {
+  // expected-error @below {{'train.read' op expects the type of @a::@bucket (C2), 'tensor<4xf32>', got 'tensor<8xf32>'}}
+  %b = train.read @a::@bucket : tensor<8xf32>
+  train.return
+}
 
 // -----
 
-// expected-error @below {{'train.arena' op expects ascending ends of buckets (C4), got -9223372036854775808 after 8}}
-train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8, -9223372036854775808>}
-
-// -----
-
-// expected-error @below {{'train.arena' op expects the bytes of its buckets (C4), 9223372036854775807 times 4, got 32}}
-train.arena @a role("state") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 9223372036854775807>}
+train.bucket @bucket [@a]
+// expected-note @below {{declared here}}
+train.arena @a state {
+  train.slice @a : tensor<3xf32>
+  train.span @bucket
+}
+train.list @l of @e "apply" () {
+  // expected-error @below {{'train.read' op expects the type of @a::@bucket (C2), 'tensor<?xf32>', got 'tensor<3xf32>'}}
+  %b = train.read @a::@bucket : tensor<3xf32>
+  train.return
+}

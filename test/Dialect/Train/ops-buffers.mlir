@@ -4,7 +4,15 @@
 // RUN: trainc-opt %s --verify-roundtrip -o /dev/null
 
 train.mesh @mesh(host = 2, data = 2)
-train.arena @g role("gradients") bytes(96) {slices = [@a, @b], types = [tensor<4x4xf32>, tensor<8xf32>], offsets = array<i64: 0, 64>}
+train.arena @g gradient {
+  train.slice @a : tensor<4x4xf32>
+  train.slice @b : tensor<8xf32>
+}
+train.bucket @bucket [@c] elements(16) offsets([0])
+train.arena @s state {
+  train.slice @c : tensor<4x4xf32>
+  train.span @bucket over ["data"]
+}
 // CHECK: train.token @reduced
 train.token @reduced
 train.kernel @k(%x: tensor<8xf32>, %y: tensor<8xf32>) inplace [0, -1] {
@@ -19,6 +27,8 @@ train.list @step.first of @step "first" () workspace(512) {
   %a = train.address @g::@a : memref<4x4xf32>
   // CHECK: %[[G:.*]] = train.address @g : memref<24xf32>
   %g = train.address @g : memref<24xf32>
+  // CHECK: train.address @s::@bucket : memref<8xf32>
+  %c = train.address @s::@bucket : memref<8xf32>
   // CHECK: %[[W:.*]] = train.address workspace 256 : memref<8xf32>
   %w = train.address workspace 256 : memref<8xf32>
   // CHECK: %[[X:.*]] = train.address input 0 : memref<4x4xf32>

@@ -10,4 +10,6 @@ train.list @losses of @e "apply" (%x: tensor<4x8xf32>, %y: tensor<4xi64>) {
   train.write %s to @loss::@value : tensor<f32>
   train.return
 }
-train.arena @loss role("buffers") bytes(4) {slices = [@value], types = [tensor<f32>], offsets = array<i64: 0>}
+train.arena @loss buffer {
+  train.slice @value : tensor<f32>
+}

@@ -8,9 +8,11 @@ train.optimizer @o(%p: f32, %g: f32) {
   train.yield %p : f32
 }
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
-train.arena @arena.grad.f32 role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @arena.grad.f32 gradient {
+  train.slice @w : tensor<4xf32>
+}
 train.list @norm of @step "apply" () {
-  %n = train.norm_squared [@w] : tensor<f64>
+  %n = train.norm_squared [[@w]] : tensor<f64>
   train.return %n : tensor<f64>
 }
 
@@ -28,10 +30,14 @@ train.optimizer @o(%p: f32, %g: f32) {
   train.yield %q : f32
 }
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
-train.arena @arena.master.f32 role("parameters") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
-train.arena @arena.grad.f32 role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @arena.master.f32 master {
+  train.slice @w : tensor<4xf32>
+}
+train.arena @arena.grad.f32 gradient {
+  train.slice @w : tensor<4xf32>
+}
 train.list @update of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
-  train.update @o [@w] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
+  train.update [@o] [[@w]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>)
   train.return
 }
 
@@ -56,10 +62,14 @@ train.optimizer @o(%p: f32, %g: f32) orthogonal<a = 3.0, b = -4.0, c = 2.0, eps 
   train.yield %q : f32
 }
 train.param @w : tensor<4x2xf32> init(ones) optimizer(@o)
-train.arena @arena.master.f32 role("parameters") bytes(32) {slices = [@w], types = [tensor<4x2xf32>], offsets = array<i64: 0>}
-train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@w], types = [tensor<4x2xf32>], offsets = array<i64: 0>}
+train.arena @arena.master.f32 master {
+  train.slice @w : tensor<4x2xf32>
+}
+train.arena @arena.grad.f32 gradient {
+  train.slice @w : tensor<4x2xf32>
+}
 train.list @orthogonal of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
-  train.update @o [@w] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
+  train.update [@o] [[@w]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>)
   train.return
 }
 
@@ -90,11 +100,19 @@ train.optimizer @o(%p: f32, %g: f32) {
 }
 train.param @a : tensor<4xf32> init(ones) optimizer(@o)
 train.param @b : tensor<4xf32> init(ones) optimizer(@o)
-train.arena @arena.master.f32 role("parameters") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
-train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
-train.arena @arena.compute.bf16 role("compute copies") bytes(8) {slices = [@b], types = [tensor<4xbf16>], offsets = array<i64: 0>}
+train.arena @arena.master.f32 master {
+  train.slice @a : tensor<4xf32>
+  train.slice @b : tensor<4xf32>
+}
+train.arena @arena.grad.f32 gradient {
+  train.slice @a : tensor<4xf32>
+  train.slice @b : tensor<4xf32>
+}
+train.arena @arena.compute.bf16 compute {
+  train.slice @b : tensor<4xbf16>
+}
 train.list @copies of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
-  train.update @o [@a, @b] scale(%s) if(%f) t(%s) copies [@arena.compute.bf16] : tensor<f64>, tensor<i1>, tensor<f64>
+  train.update [@o] [[@a, @b]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>) copies [@arena.compute.bf16]
   train.return
 }
 
@@ -116,11 +134,21 @@ train.optimizer @o(%p: f32, %g: f32) {
 }
 train.param @a : tensor<4xbf16> init(ones) optimizer(@o)
 train.param @b : tensor<4xf32> init(ones) optimizer(@o)
-train.arena @arena.master.bf16 role("parameters") bytes(8) {slices = [@a], types = [tensor<4xbf16>], offsets = array<i64: 0>}
-train.arena @arena.master.f32 role("parameters") bytes(16) {slices = [@b], types = [tensor<4xf32>], offsets = array<i64: 0>}
-train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
-train.arena @arena.scalars role("scalars") bytes(16) {slices = [@seed, @update], types = [tensor<f64>, tensor<f64>], offsets = array<i64: 0, 8>}
+train.arena @arena.master.bf16 master {
+  train.slice @a : tensor<4xbf16>
+}
+train.arena @arena.master.f32 master {
+  train.slice @b : tensor<4xf32>
+}
+train.arena @arena.grad.f32 gradient {
+  train.slice @a : tensor<4xf32>
+  train.slice @b : tensor<4xf32>
+}
+train.arena @arena.scalars scalars {
+  train.slice @seed : tensor<f64>
+  train.slice @update : tensor<f64>
+}
 train.list @stochastic of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
-  train.update @o [@a, @b] scale(%s) if(%f) t(%s) stochastic : tensor<f64>, tensor<i1>, tensor<f64>
+  train.update [@o] [[@a, @b]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>) stochastic
   train.return
 }

@@ -9,9 +9,12 @@
 // CHECK: train.gemm %{{.*}} -> tensor<4x3xbf16>
 // CHECK: train.write %[[W]] to @arena.grad.f32::@w
 // CHECK: train.write %[[V]] to @arena.grad.f32::@v
-train.arena @arena.grad.f32 role("gradients") bytes(256) {
-  slices = [@w, @v, @u, @s], types = [tensor<4x3xf32>, tensor<4x3xf32>, tensor<4x3xf32>, tensor<4x3xbf16>],
-  offsets = array<i64: 0, 64, 128, 192>}
+train.arena @arena.grad.f32 gradient {
+  train.slice @w : tensor<4x3xf32>
+  train.slice @v : tensor<4x3xf32>
+  train.slice @u : tensor<4x3xf32>
+  train.slice @s : tensor<4x3xbf16>
+}
 train.step @step(%x: tensor<4x2xbf16>, %y: tensor<2x3xbf16>) {
   %l = nn.constant dense<0.0> : tensor<f32>
   train.yield loss(%l) : tensor<f32>
@@ -39,7 +42,9 @@ train.list @first of @step "first" (%x: tensor<4x2xbf16>, %y: tensor<2x3xbf16>) 
 // CHECK-LABEL: train.list @back
 // CHECK: train.gemm %{{.*}} -> tensor<4x3xf16>
 // CHECK: train.launch @k_sigmoid
-train.arena @g role("gradients") bytes(48) {slices = [@w], types = [tensor<4x3xf32>], offsets = array<i64: 0>}
+train.arena @g gradient {
+  train.slice @w : tensor<4x3xf32>
+}
 train.step @step(%x: tensor<4x2xf16>, %y: tensor<2x3xf16>) {
   %l = nn.constant dense<0.0> : tensor<f32>
   train.yield loss(%l) : tensor<f32>
@@ -65,7 +70,9 @@ train.list @back of @step "first" (%x: tensor<4x2xf16>, %y: tensor<2x3xf16>) {
 // CHECK: train.write %[[SUM]] to @g::@w
 // CHECK-LABEL: train.kernel @k_embedding_grad
 // CHECK-SAME: inplace [2]
-train.arena @g role("gradients") bytes(48) {slices = [@w], types = [tensor<4x3xf32>], offsets = array<i64: 0>}
+train.arena @g gradient {
+  train.slice @w : tensor<4x3xf32>
+}
 train.step @step(%i: tensor<5xi32>, %x: tensor<4x2xf32>, %y: tensor<2x3xf32>, %d: tensor<5x3xf32>) {
   %l = nn.constant dense<0.0> : tensor<f32>
   train.yield loss(%l) : tensor<f32>

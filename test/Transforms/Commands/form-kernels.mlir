@@ -38,7 +38,9 @@ train.list @columns of @e "first" (%x: tensor<4x8xf32>) {
 // CHECK-LABEL: train.list @gemm
 // CHECK: %[[OLD:.*]] = train.read @g::@w
 // CHECK: train.gemm %{{.*}}, %{{.*}} init %[[OLD]] m 4 n 5 k 8 batch 1
-train.arena @g role("gradients") bytes(80) {slices = [@w], types = [tensor<4x5xf32>], offsets = array<i64: 0>}
+train.arena @g gradient {
+  train.slice @w : tensor<4x5xf32>
+}
 train.list @gemm of @e "next" (%x: tensor<4x8xf32>, %y: tensor<8x5xf32>) {
   %p = nn.matmul %x, %y : tensor<4x8xf32>, tensor<8x5xf32>
   %o = train.read @g::@w : tensor<4x5xf32>
@@ -57,7 +59,12 @@ train.list @gemm of @e "next" (%x: tensor<4x8xf32>, %y: tensor<8x5xf32>) {
 // CHECK-SAME: inplace [-1, -1]
 // CHECK: train.kernel @[[L]](
 // CHECK-SAME: inplace [-1]
-train.arena @g role("buffers") bytes(1024) {slices = [@b, @c], types = [tensor<16xf32>, tensor<8x16xf32>], offsets = array<i64: 0, 64>}
+train.bucket @bucket [@b, @c] elements(256) offsets([0, 16])
+train.arena @g buffer {
+  train.slice @b : tensor<16xf32>
+  train.slice @c : tensor<8x16xf32>
+  train.span @bucket
+}
 train.list @shared_in_place of @e "first" (%x: tensor<8x16xf32>) {
   %b = train.read @g::@b : tensor<16xf32>
   %n = nn.neg %b : tensor<16xf32>

@@ -62,7 +62,9 @@ train.list @map of @step "first" (%a: tensor<8x8xf32>, %x: tensor<8x8xf32>) {
 // summed over; where the product adds to what is there; of a type that is not the result's.
 // CHECK-LABEL: train.list @sums
 // CHECK-COUNT-5: nn.reduce
-train.arena @arena.grad.f32 role("gradients") bytes(256) {slices = [@w], types = [tensor<8x8xf32>], offsets = array<i64: 0>}
+train.arena @arena.grad.f32 gradient {
+  train.slice @w : tensor<8x8xf32>
+}
 train.list @sums of @step "next" (%dy: tensor<16x8xf32>, %in: tensor<16x8xf32>, %narrow: tensor<16x8xbf16>) {
   %0 = nn.matmul %in, %dy transpose_lhs : tensor<16x8xf32>, tensor<16x8xf32>
   %1 = nn.reduce sum %dy dims [1] keep : tensor<16x8xf32>
@@ -90,7 +92,9 @@ train.list @sums of @step "next" (%dy: tensor<16x8xf32>, %in: tensor<16x8xf32>, 
 // CHECK-NOT: train.gemm
 // CHECK: nn.reduce
 // CHECK: train.return
-train.arena @arena.grad.f32 role("gradients") bytes(256) {slices = [@w], types = [tensor<8x8xf32>], offsets = array<i64: 0>}
+train.arena @arena.grad.f32 gradient {
+  train.slice @w : tensor<8x8xf32>
+}
 train.list @window of @step "next" (%dy: tensor<16x8xbf16>, %in: tensor<16x8xbf16>) {
   %0 = nn.matmul %in, %dy transpose_lhs : tensor<16x8xbf16>, tensor<16x8xbf16>
   %1 = nn.cast %0 to f32 : tensor<8x8xbf16>

@@ -12,7 +12,9 @@
 // CHECK: nn.neg
 // CHECK-LABEL: train.list @eval.first of @eval "first"
 // CHECK: train.return %{{.*}} : tensor<4xf32>
-train.arena @g role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @g gradient {
+  train.slice @w : tensor<4xf32>
+}
 train.step @step(%x: tensor<4xf32>) accumulate(2) {
   train.accumulate %x into @g::@w : tensor<4xf32>
   %s = nn.reduce sum %x dims [0] : tensor<4xf32>
@@ -56,7 +58,9 @@ train.step @outputs(%x: tensor<4xf32>) -> ("y", "x") accumulate(2) {
 // CHECK: %[[SUM:.*]] = nn.add %[[OLD]], %{{.*}} : tensor<4x3xf32>
 // CHECK: %[[NEW:.*]] = nn.embedding_grad %{{.*}}, %{{.*}} init %[[SUM]]
 // CHECK: train.write %[[NEW]] to @g::@w
-train.arena @g role("gradients") bytes(48) {slices = [@w], types = [tensor<4x3xf32>], offsets = array<i64: 0>}
+train.arena @g gradient {
+  train.slice @w : tensor<4x3xf32>
+}
 train.step @tied(%i: tensor<5xi32>, %x: tensor<4x3xf32>, %d: tensor<5x3xf32>) accumulate(2) {
   %e = nn.embedding_grad %i, %d init %x : tensor<4x3xf32> : tensor<5xi32>, tensor<5x3xf32> to tensor<4x3xf32>
   train.accumulate %e into @g::@w : tensor<4x3xf32>
@@ -88,7 +92,9 @@ train.list @only of @step "first" () {
 // CHECK-NOT: nn.neg
 // CHECK-LABEL: train.list @plain.apply of @plain "apply" ()
 // CHECK: nn.neg
-train.arena @g role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @g gradient {
+  train.slice @w : tensor<4xf32>
+}
 train.step @plain(%x: tensor<4xf32>) {
   train.write %x to @g::@w : tensor<4xf32>
   %s = nn.reduce sum %x dims [0] : tensor<4xf32>
@@ -113,7 +119,9 @@ train.step @plain(%x: tensor<4xf32>) {
 // CHECK-NEXT: train.return
 // CHECK-LABEL: train.list @each.apply of @each "apply" ()
 // CHECK-NOT: nn.exp
-train.arena @g role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @g gradient {
+  train.slice @w : tensor<4xf32>
+}
 train.step @each(%x: tensor<4xf32>) accumulate(2) {
   train.write %x to @g::@w : tensor<4xf32>
   %s = nn.reduce sum %x dims [0] : tensor<4xf32>
@@ -139,7 +147,9 @@ train.step @each(%x: tensor<4xf32>) accumulate(2) {
 // CHECK: nn.mul %{{.*}}, %[[FOUR]]
 // CHECK-NOT: nn.neg
 // CHECK: train.return
-train.arena @g role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @g gradient {
+  train.slice @w : tensor<4xf32>
+}
 train.step @moved(%x: tensor<4xf32>) accumulate(2) {
   %two = nn.constant dense<2.0> : tensor<4xf32>
   %four = nn.add %two, %two : tensor<4xf32>, tensor<4xf32>

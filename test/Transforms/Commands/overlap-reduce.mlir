@@ -24,8 +24,20 @@
 // CHECK-NEXT: train.wait %[[R]]
 // CHECK: train.launch @k_sum
 train.mesh @mesh(host = 2, data = 2)
-train.arena @arena.grad.f32 role("gradients") bytes(98304) {slices = [@a, @b, @c], types = [tensor<8xf32>, tensor<8xf32>, tensor<8xf32>], offsets = array<i64: 0, 32768, 49152>, buckets = array<i64: 8192, 16384, 24576>}
-train.arena @arena.x role("buffers") bytes(4) {slices = [@s], types = [tensor<f32>], offsets = array<i64: 0>}
+train.bucket @bucket [@a] elements(8192) offsets([0])
+train.bucket @bucket_1 [@b, @c] elements(8192) offsets([0, 4096])
+train.bucket @bucket_2 [] elements(8192) offsets([])
+train.arena @arena.grad.f32 gradient {
+  train.slice @a : tensor<8xf32>
+  train.slice @b : tensor<8xf32>
+  train.slice @c : tensor<8xf32>
+  train.span @bucket
+  train.span @bucket_1
+  train.span @bucket_2
+}
+train.arena @arena.x buffer {
+  train.slice @s : tensor<f32>
+}
 train.kernel @k(%x: tensor<8xf32>) inplace [-1] {
   %r = nn.tanh %x : tensor<8xf32>
   train.return %r : tensor<8xf32>
@@ -72,7 +84,11 @@ train.list @step.apply of @step "apply" () workspace(0) {
 // CHECK-NOT: as @
 // CHECK-NOT: train.wait @
 train.mesh @mesh(data = 2)
-train.arena @arena.grad.f32 role("gradients") bytes(32768) {slices = [@a], types = [tensor<8xf32>], offsets = array<i64: 0>, buckets = array<i64: 8192>}
+train.bucket @bucket [@a] elements(8192) offsets([0])
+train.arena @arena.grad.f32 gradient {
+  train.slice @a : tensor<8xf32>
+  train.span @bucket
+}
 train.step @window(%x: tensor<8xf32>, %s: tensor<f32>) accumulate(2) {
   train.yield loss(%s) : tensor<f32>
 }
@@ -115,7 +131,14 @@ train.list @window.apply of @window "apply" () workspace(0) {
 // CHECK-LABEL: train.list @each.apply
 // CHECK-NOT: train.wait
 train.mesh @mesh(data = 2)
-train.arena @arena.grad.f32 role("gradients") bytes(65536) {slices = [@a, @b], types = [tensor<8xf32>, tensor<8xf32>], offsets = array<i64: 0, 32768>, buckets = array<i64: 8192, 16384>}
+train.bucket @bucket [@a] elements(8192) offsets([0])
+train.bucket @bucket_1 [@b] elements(8192) offsets([0])
+train.arena @arena.grad.f32 gradient {
+  train.slice @a : tensor<8xf32>
+  train.slice @b : tensor<8xf32>
+  train.span @bucket
+  train.span @bucket_1
+}
 train.step @each(%x: tensor<8xf32>, %s: tensor<f32>) accumulate(2) {
   train.yield loss(%s) : tensor<f32>
 }
@@ -160,7 +183,14 @@ train.list @each.apply of @each "apply" () workspace(0) {
 // CHECK-NEXT: train.start reduce_scatter
 // CHECK-NEXT: train.return
 train.mesh @mesh(data = 2)
-train.arena @arena.grad.f32 role("gradients") bytes(65536) {slices = [@a, @b], types = [tensor<8xf32>, tensor<2x4xf32>], offsets = array<i64: 0, 32768>, buckets = array<i64: 8192, 16384>}
+train.bucket @bucket [@a] elements(8192) offsets([0])
+train.bucket @bucket_1 [@b] elements(8192) offsets([0])
+train.arena @arena.grad.f32 gradient {
+  train.slice @a : tensor<8xf32>
+  train.slice @b : tensor<2x4xf32>
+  train.span @bucket
+  train.span @bucket_1
+}
 train.kernel @k(%x: tensor<8xf32>) inplace [-1] {
   %r = nn.tanh %x : tensor<8xf32>
   train.return %r : tensor<8xf32>

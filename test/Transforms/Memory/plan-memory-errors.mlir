@@ -13,7 +13,9 @@ train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
   %0 = nn.neg %x : tensor<4xf32>
   train.return %0 : tensor<4xf32>
 }
-train.arena @g role("buffers") bytes(16) {offsets = array<i64: 0>, slices = [@a], types = [tensor<4xf32>]}
+train.arena @g buffer {
+  train.slice @a : tensor<4xf32>
+}
 train.list @first of @step "first" (%x: tensor<4xf32>) {
   %old = train.read @g::@a : tensor<4xf32>
   // expected-note @below {{written here}}
@@ -25,7 +27,10 @@ train.list @first of @step "first" (%x: tensor<4xf32>) {
 
 // -----
 
-train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0, 16>, slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>]}
+train.arena @g buffer {
+  train.slice @a : tensor<4xf32>
+  train.slice @b : tensor<4xf32>
+}
 train.list @first of @step "first" (%x: tensor<4xf32>) {
   %old = train.read @g : tensor<8xf32>
   // expected-note @below {{written here}}
@@ -36,7 +41,10 @@ train.list @first of @step "first" (%x: tensor<4xf32>) {
 
 // -----
 
-train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0, 16>, slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>]}
+train.arena @g buffer {
+  train.slice @a : tensor<4xf32>
+  train.slice @b : tensor<4xf32>
+}
 train.list @first of @step "first" (%x: tensor<8xf32>) {
   %old = train.read @g::@b : tensor<4xf32>
   // expected-note @below {{written here}}

@@ -41,7 +41,12 @@ train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
   %y = nn.neg %x : tensor<4xf32>
   train.return %y : tensor<4xf32>
 }
-train.arena @g role("buffers") bytes(80) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 64>}
+train.bucket @bucket [@a, @b] elements(20) offsets([0, 16])
+train.arena @g buffer {
+  train.slice @a : tensor<4xf32>
+  train.slice @b : tensor<4xf32>
+  train.span @bucket
+}
 train.list @slices of @e "first" (%x: tensor<4xf32>) {
   %o = train.read @g::@b : tensor<4xf32>
   %a = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
@@ -68,7 +73,9 @@ train.kernel @twice(%x: tensor<4xf32>) inplace [0] {
   %y = nn.add %x, %x : tensor<4xf32>, tensor<4xf32>
   train.return %y : tensor<4xf32>
 }
-train.arena @g role("buffers") bytes(16) {slices = [@a], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @g buffer {
+  train.slice @a : tensor<4xf32>
+}
 train.list @inplace of @e "first" (%x: tensor<4xf32>) {
   %a = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
   %b = train.launch @twice(%a) : (tensor<4xf32>) -> tensor<4xf32>
@@ -126,7 +133,7 @@ train.list @flat of @e "first" (%x: tensor<64xf32>) {
   %a = train.launch @k(%x) : (tensor<64xf32>) -> tensor<64xf32>
   %b = train.launch @k(%a) : (tensor<64xf32>) -> tensor<64xf32>
   %f = train.flatten %a, %b at [0, 64] : tensor<64xf32>, tensor<64xf32> -> tensor<128xf32>
-  %r = train.reduce_scatter %f over ["data"] range [0, 128] : tensor<128xf32> -> tensor<128xf32>
+  %r = train.reduce_scatter %f over ["data"] in_place : tensor<128xf32> -> tensor<128xf32>
   %c = train.launch @k2(%r) : (tensor<128xf32>) -> tensor<128xf32>
   %g = train.all_reduce %a over ["host"] : tensor<64xf32>
   %h = train.launch @k2(%c) : (tensor<128xf32>) -> tensor<128xf32>
@@ -151,7 +158,10 @@ train.list @flat of @e "first" (%x: tensor<64xf32>) {
 // CHECK: %[[FLAT:.*]] = train.view %[[M]] from 0 : memref<4x4xf32> -> memref<16xf32>
 // CHECK: train.copy %[[FLAT]] to
 train.mesh @mesh(data = 2)
-train.arena @g role("buffers") bytes(80) {slices = [@a, @m], types = [tensor<4xf32>, tensor<4x4xf32>], offsets = array<i64: 0, 16>}
+train.arena @g buffer {
+  train.slice @a : tensor<4xf32>
+  train.slice @m : tensor<4x4xf32>
+}
 train.list @apart of @e "first" (%x: tensor<4x4xf32>) {
   %a = train.read @g::@a : tensor<4xf32>
   %all = train.all_gather %a over ["data"] apart : tensor<4xf32> -> tensor<8xf32>

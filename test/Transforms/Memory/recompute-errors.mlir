@@ -35,7 +35,9 @@ train.kernel @two(%x: tensor<1024xf32>, %y: tensor<1024xf32>) inplace [-1] {
   %z = nn.add %x, %y : tensor<1024xf32>, tensor<1024xf32>
   train.return %z : tensor<1024xf32>
 }
-train.arena @g role("buffers") bytes(4096) {slices = [@a], types = [tensor<1024xf32>], offsets = array<i64: 0>}
+train.arena @g buffer {
+  train.slice @a : tensor<1024xf32>
+}
 // expected-error @below {{expects a memory limit of at least 16384 bytes, 4096 of arenas and 12288 of workspace, got 12287}}
 // expected-note @below {{without recomputation the workspace has 12288 bytes}}
 train.list @changed of @e "first" (%x: tensor<1024xf32>) {
@@ -51,7 +53,9 @@ train.list @changed of @e "first" (%x: tensor<1024xf32>) {
 
 // -----
 
-train.arena @g role("buffers") bytes(65536) {slices = [@a], types = [tensor<16384xf32>], offsets = array<i64: 0>}
+train.arena @g buffer {
+  train.slice @a : tensor<16384xf32>
+}
 // expected-error @below {{expects a memory limit of at least 69632 bytes, 65536 of arenas and 4096 of workspace, got 12287}}
 // expected-note @below {{without recomputation the workspace has 4096 bytes}}
 train.list @arenas of @e "first" (%x: tensor<1024xf32>) {

@@ -1,8 +1,22 @@
 // RUN: trainc-opt %s --train-form-buckets --split-input-file --verify-diagnostics
 
-train.mesh @mesh(data = 2)
+train.bucket @bucket [@a]
 // expected-error @below {{expects one element type and no buckets yet; train-form-buckets comes after train-plan-step}}
-train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@a], types = [tensor<3xf32>], offsets = array<i64: 0>, buckets = array<i64: 8>}
-train.step @step(%x: tensor<f32>) attributes {over = ["data"]} {
+train.arena @arena.grad.f32 gradient {
+  train.slice @a : tensor<3xf32>
+  train.span @bucket
+}
+train.step @step(%x: tensor<f32>) {
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+// expected-error @below {{expects one element type and no buckets yet; train-form-buckets comes after train-plan-step}}
+train.arena @arena.buffer buffer {
+  train.slice @a : tensor<3xf32>
+  train.slice @b : tensor<3xi64>
+}
+train.step @step(%x: tensor<f32>) {
   train.yield loss(%x) : tensor<f32>
 }

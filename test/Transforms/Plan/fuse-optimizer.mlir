@@ -1,25 +1,16 @@
 // RUN: trainc-opt %s --train-fuse-optimizer --split-input-file | FileCheck %s
 // RUN: trainc-opt %s --train-fuse-optimizer --split-input-file --remarks-filter=train-fuse-optimizer 2>&1 | FileCheck %s --check-prefix=REMARK
 
-// Two groups of one rule are one pass; their numbers are rounded once before it.
+// Norms are one, and updates of one rule: groups of parameters that share numbers. Another rule is another update, as is
+// another type of parameters; those without copies are one, too.
 // CHECK-LABEL: train.list @apply
-// CHECK: %[[G:.*]] = train.read @arena.grad.f32 : tensor<80xf32>
-// CHECK: %[[BLOCKS:.*]] = train.segment_square_sum %[[G]]
-// CHECK-SAME: block 4096 {groups = array<i64: 0, 0>, lengths = array<i64: 4, 5>, offsets = [array<i64: 0, 64>]}
-// CHECK: %[[N:.*]]:2 = train.sum_blocks %[[BLOCKS]] {counts = array<i64: 1, 1>, firsts = array<i64: 0, 1>, sets = [array<i64: 0, 1>, array<i64: 1>], sources = array<i64: 0, 0>}
-// CHECK-NOT: train.norm_squared
-// CHECK: %[[S:.*]]:2 = nn.map(%[[N]]#0, %{{.*}})
-// CHECK: arith.truncf
-// CHECK: %[[R:.*]]:2 = nn.map(%[[N]]#1, %{{.*}})
-// CHECK: %[[NEW:.*]] = train.segment_map %{{.*}}, %{{.*}} : tensor<84xf32>, tensor<80xf32>
-// CHECK-SAME: uniforms %{{.*}} : tensor<i1>
-// CHECK-SAME: grouped %[[S]]#0, %[[R]]#0, %[[S]]#1, %[[R]]#1
-// CHECK-SAME: {groups = array<i64: 0, 1>, lengths = array<i64: 4, 5>, offsets = [array<i64: 16, 32>, array<i64: 0, 64>], targets = array<i64: 0>}
-// CHECK-NOT: arith.truncf
-// CHECK: arith.select
-// CHECK: train.write %[[NEW]] to @arena.master.f32 : tensor<84xf32>
-// CHECK-NOT: train.segment_map
-// CHECK-NOT: train.update
+// CHECK: %[[N:.*]]:2 = train.norm_squared {{\[\[}}@a, @b, @h, @z], [@b]] fused : tensor<f64>, tensor<1xf64>
+// CHECK-NEXT: train.update [@o] {{\[\[}}@h]] {{.*}} fused
+// CHECK-NEXT: train.update [@o] {{\[\[}}@z]] {{.*}} fused
+// CHECK-NEXT: train.update [@o, @slow] {{\[\[}}@a], [@b]] scale(%[[N]]#0, %{{.*}} : tensor<f64>, tensor<f64>) if(%{{.*}}) t(%{{.*}}) copies [@arena.compute.bf16] fused
+// CHECK-NEXT: train.update [@other] {{\[\[}}@c]] {{.*}} fused
+// CHECK-NEXT: train.return
+// REMARK: remark: [Passed] Fused{{.*}}Groups=2, Parameters=2
 train.optimizer @o(%p: f32, %g: f32, %lr: f64) hyper(lr = 0.1) {
   %r = arith.truncf %lr : f64 to f32
   %m = arith.mulf %g, %r : f32
@@ -32,57 +23,45 @@ train.optimizer @slow(%p: f32, %g: f32, %lr: f64) hyper(lr = 0.01) {
   %q = arith.subf %p, %m : f32
   train.yield %q : f32
 }
-train.param @frozen : tensor<4xf32> init(ones) frozen
+train.optimizer @other(%p: f32, %g: f32) {
+  %q = arith.subf %p, %g : f32
+  train.yield %q : f32
+}
 train.param @a : tensor<4xf32> init(ones) optimizer(@o)
 train.param @b : tensor<5xf32> init(ones) optimizer(@slow)
-train.arena @arena.master.f32 role("parameters") bytes(336) {slices = [@frozen, @a, @b], types = [tensor<4xf32>, tensor<4xf32>, tensor<5xf32>], offsets = array<i64: 0, 64, 128>}
-train.arena @arena.grad.f32 role("gradients") bytes(320) {slices = [@a, @b], types = [tensor<4xf32>, tensor<5xf32>], offsets = array<i64: 0, 256>}
-train.arena @arena.scalars role("scalars") bytes(16) {slices = [@o.lr, @slow.lr], types = [tensor<f64>, tensor<f64>], offsets = array<i64: 0, 8>}
-train.list @apply of @step "apply" (%f: tensor<i1>, %t: tensor<f64>) {
-  %n = train.norm_squared [@a, @b] : tensor<f64>
-  %m = train.norm_squared [@b] : tensor<f64>
-  train.update @o [@a] scale(%n) if(%f) t(%t) : tensor<f64>, tensor<i1>, tensor<f64>
-  train.update @slow [@b] scale(%m) if(%f) t(%t) : tensor<f64>, tensor<i1>, tensor<f64>
+train.param @c : tensor<5xf32> init(ones) optimizer(@other)
+train.param @h : tensor<4xbf16> init(ones) optimizer(@o)
+train.param @z : tensor<4xf32> init(ones) optimizer(@o)
+train.arena @arena.compute.bf16 compute {
+  train.slice @a : tensor<4xbf16>
+  train.slice @b : tensor<5xbf16>
+  train.slice @c : tensor<5xbf16>
+}
+train.list @apply of @step "apply" (%f: tensor<i1>, %s: tensor<f64>, %t: tensor<f64>) {
+  %n = train.norm_squared [[@a, @b, @h, @z]] : tensor<f64>
+  %m = train.norm_squared [[@b]] : tensor<1xf64>
+  train.update [@o] [[@a, @h, @z]] scale(%n : tensor<f64>) if(%f : tensor<i1>) t(%t : tensor<f64>) copies [@arena.compute.bf16]
+  train.update [@slow] [[@b]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%t : tensor<f64>) copies [@arena.compute.bf16]
+  train.update [@other] [[@c]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%t : tensor<f64>) copies [@arena.compute.bf16]
   train.return
 }
 
 // -----
 
-// A rule with norms: the direction's norm first, then all at once. Another rule is
-// another pass.
-// CHECK-LABEL: train.list @norms
-// CHECK: %[[B:.*]]:2 = train.segment_square_sum
-// CHECK: arith.addf
-// CHECK: %[[Q:.*]]:2 = train.sum_blocks %[[B]]#0, %[[B]]#1
-// CHECK: nn.sqrt %[[Q]]#0
-// CHECK: nn.sqrt %[[Q]]#1
-// CHECK: train.segment_map
-// CHECK-SAME: each %{{.*}}, %{{.*}} : tensor<1xf32>, tensor<1xf32>
-// CHECK: arith.addf
-// CHECK: arith.divf
-// CHECK: train.segment_map
-// CHECK-NOT: each
-// CHECK: train.return
-train.optimizer @ratio(%p: f32, %g: f32) {
-  %u = arith.addf %p, %g : f32
-  train.yield %u : f32
-} scaled(%p: f32, %u: f32, %pn: f32, %un: f32) {
-  %r = arith.divf %pn, %un : f32
-  %m = arith.mulf %r, %u : f32
-  %q = arith.subf %p, %m : f32
-  train.yield %q : f32
-}
-train.optimizer @plain(%p: f32, %g: f32) {
+// A group that is divided keeps the scales of its parameters.
+// CHECK-LABEL: train.list @scales
+// CHECK: %[[ONE:.*]] = nn.slice %{{.*}} offsets [0] sizes [1] : tensor<2xf64>
+// CHECK: train.update [@o] {{\[\[}}@a]] scale(%[[ONE]] : tensor<1xf64>)
+// CHECK: %[[TWO:.*]] = nn.slice %{{.*}} offsets [1] sizes [1] : tensor<2xf64>
+// CHECK: train.update [@o] {{\[\[}}@h]] scale(%[[TWO]] : tensor<1xf64>)
+train.optimizer @o(%p: f32, %g: f32) {
   %q = arith.subf %p, %g : f32
   train.yield %q : f32
 }
-train.param @a : tensor<4xf32> init(ones) optimizer(@ratio)
-train.param @b : tensor<4xf32> init(ones) optimizer(@plain)
-train.arena @arena.master.f32 role("parameters") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
-train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
-train.list @norms of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
-  train.update @ratio [@a] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
-  train.update @plain [@b] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
+train.param @a : tensor<4xf32> init(ones) optimizer(@o)
+train.param @h : tensor<4xbf16> init(ones) optimizer(@o)
+train.list @scales of @step "apply" (%f: tensor<i1>, %s: tensor<2xf64>, %t: tensor<f64>) {
+  train.update [@o] [[@a, @h]] scale(%s : tensor<2xf64>) if(%f : tensor<i1>) t(%t : tensor<f64>)
   train.return
 }
 
@@ -95,65 +74,4 @@ train.list @norms of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
 train.list @none of @e "first" (%x: tensor<4xf32>) {
   %y = nn.neg %x : tensor<4xf32>
   train.return %y : tensor<4xf32>
-}
-
-// -----
-
-// Copies are written where there are slices for them; parameters with and without
-// them are two passes.
-// CHECK-LABEL: train.list @copies
-// CHECK: train.segment_map %{{.*}} : tensor<8xf32>, tensor<8xf32>
-// CHECK-SAME: lengths = array<i64: 4>, offsets = [array<i64: 0>, array<i64: 0>], targets = array<i64: 0>
-// CHECK: %[[NEW:.*]]:2 = train.segment_map %{{.*}} : tensor<8xf32>, tensor<8xf32>, tensor<4xbf16>
-// CHECK-SAME: offsets = [array<i64: 4>, array<i64: 4>, array<i64: 0>], targets = array<i64: 0, 2>
-// CHECK: %[[Q:.*]] = arith.select
-// CHECK: train.yield %[[Q]], %[[Q]] : f32, f32
-// CHECK: train.write %[[NEW]]#1 to @arena.compute.bf16
-// REMARK: remark: [Passed] Fused{{.*}}Arrays=2, Elements=4, Parameters=1, Updates=1
-// REMARK: remark: [Passed] Fused{{.*}}Arrays=3, Elements=4, Parameters=1, Updates=1
-train.optimizer @o(%p: f32, %g: f32) {
-  %q = arith.subf %p, %g : f32
-  train.yield %q : f32
-}
-train.param @a : tensor<4xf32> init(ones) optimizer(@o)
-train.param @b : tensor<4xf32> init(ones) optimizer(@o)
-train.arena @arena.master.f32 role("parameters") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
-train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
-train.arena @arena.compute.bf16 role("compute copies") bytes(8) {slices = [@b], types = [tensor<4xbf16>], offsets = array<i64: 0>}
-train.list @copies of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
-  train.update @o [@a, @b] scale(%s) if(%f) t(%s) copies [@arena.compute.bf16] : tensor<f64>, tensor<i1>, tensor<f64>
-  train.return
-}
-
-// -----
-
-// A parameter of bf16 rounded by chance: bits that do not fit are cut after a random
-// number of them is added. One of f32 is not rounded.
-// CHECK-LABEL: train.list @stochastic
-// CHECK: %[[SITE:.*]] = nn.constant dense<2147483648> : tensor<1xi64>
-// CHECK: train.segment_map %{{.*}} : tensor<4xbf16>, tensor<8xf32>
-// CHECK-SAME: each %[[SITE]] : tensor<1xi64>
-// CHECK-SAME: indexed
-// CHECK: arith.bitcast
-// CHECK: %[[WORD:.*]] = arith.trunci
-// CHECK: arith.andi %[[WORD]], %c65535
-// CHECK: arith.addi
-// CHECK: arith.andi %{{.*}}, %c-65536
-// CHECK: train.yield
-// CHECK: train.segment_map %{{.*}} : tensor<4xf32>, tensor<8xf32>
-// CHECK-NOT: arith.bitcast
-// CHECK: train.return
-train.optimizer @o(%p: f32, %g: f32) {
-  %q = arith.subf %p, %g : f32
-  train.yield %q : f32
-}
-train.param @a : tensor<4xbf16> init(ones) optimizer(@o)
-train.param @b : tensor<4xf32> init(ones) optimizer(@o)
-train.arena @arena.master.bf16 role("parameters") bytes(8) {slices = [@a], types = [tensor<4xbf16>], offsets = array<i64: 0>}
-train.arena @arena.master.f32 role("parameters") bytes(16) {slices = [@b], types = [tensor<4xf32>], offsets = array<i64: 0>}
-train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@a, @b], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
-train.arena @arena.scalars role("scalars") bytes(16) {slices = [@seed, @update], types = [tensor<f64>, tensor<f64>], offsets = array<i64: 0, 8>}
-train.list @stochastic of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
-  train.update @o [@a, @b] scale(%s) if(%f) t(%s) stochastic : tensor<f64>, tensor<i1>, tensor<f64>
-  train.return
 }

@@ -18,9 +18,17 @@
 // CHECK-NEXT: train.yield
 // REMARK: remark: [Passed] Merged | Category:train-gradient-merge | MicroSteps=4, Sum="w"
 // REMARK: MicroSteps=4, Sum="loss_sum"
-train.arena @g role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
-train.arena @buffers role("buffers") bytes(16) {slices = [@b], types = [tensor<4xf32>], offsets = array<i64: 0>}
-train.arena @scalars role("scalars") bytes(24) {slices = [@micro_loss, @loss_sum, @weight_sum], types = [tensor<f64>, tensor<f64>, tensor<f64>], offsets = array<i64: 0, 8, 16>}
+train.arena @g gradient {
+  train.slice @w : tensor<4xf32>
+}
+train.arena @buffers buffer {
+  train.slice @b : tensor<4xf32>
+}
+train.arena @scalars scalars {
+  train.slice @micro_loss : tensor<f64>
+  train.slice @loss_sum : tensor<f64>
+  train.slice @weight_sum : tensor<f64>
+}
 train.step @step(%x: tensor<4xf32>, %n: tensor<f64>) accumulate(4) {
   train.write %x to @g::@w : tensor<4xf32>
   train.write %x to @buffers::@b : tensor<4xf32>
@@ -41,7 +49,9 @@ train.step @step(%x: tensor<4xf32>, %n: tensor<f64>) accumulate(4) {
 // CHECK-NEXT: train.write %x to @g::@w
 // CHECK-NEXT: train.window_end
 // CHECK-NOT: scf.if
-train.arena @g role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @g gradient {
+  train.slice @w : tensor<4xf32>
+}
 train.step @one(%x: tensor<4xf32>, %n: tensor<f64>) {
   train.write %x to @g::@w : tensor<4xf32>
   train.window_end
@@ -56,7 +66,9 @@ train.step @one(%x: tensor<4xf32>, %n: tensor<f64>) {
 // CHECK: train.window_end
 // CHECK-NEXT: scf.if
 // CHECK-NOT: scf.if
-train.arena @g role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @g gradient {
+  train.slice @w : tensor<4xf32>
+}
 train.step @merged(%x: tensor<4xf32>, %n: tensor<f64>) accumulate(2) {
   train.write %x to @g::@w : tensor<4xf32>
   %due = train.window_end

@@ -1,8 +1,12 @@
 // RUN: trainc-opt %s --train-hoist-casts --split-input-file --verify-diagnostics
 
-train.arena @arena.master.f32 role("parameters") bytes(32) {slices = [@w], types = [tensor<8xf32>], offsets = array<i64: 0>}
+train.arena @arena.master.f32 master {
+  train.slice @w : tensor<8xf32>
+}
 // expected-error @below {{exists already; expected a module without copies}}
-train.arena @copies role("compute copies") bytes(16) {slices = [@w], types = [tensor<8xbf16>], offsets = array<i64: 0>}
+train.arena @copies compute {
+  train.slice @w : tensor<8xbf16>
+}
 train.param @w : tensor<8xf32> init(ones) frozen
 train.step @step(%n: tensor<f64>) {
   %w = train.read @arena.master.f32::@w : tensor<8xf32>

@@ -4,8 +4,10 @@
 // Parameters that the step casts, directly or behind ops that move elements, are read
 // in the type of the cast, in evals too; the update writes the copies.
 // CHECK-LABEL: train.arena @arena.master.f32
-// CHECK: train.arena @arena.compute.bf16 role("compute copies") bytes(96)
-// CHECK-SAME: offsets = array<i64: 0, 64>, slices = [@a, @frozen], types = [tensor<4x8xbf16>, tensor<16xbf16>]
+// CHECK: train.arena @arena.compute.bf16 compute {
+// CHECK-NEXT: train.slice @a : tensor<4x8xbf16>
+// CHECK-NEXT: train.slice @frozen : tensor<16xbf16>
+// CHECK-NEXT: }
 // CHECK-LABEL: train.step @step
 // CHECK-NOT: nn.cast
 // CHECK: %[[A:.*]] = train.read @arena.compute.bf16::@a : tensor<4x8xbf16>
@@ -15,13 +17,17 @@
 // CHECK: nn.neg %[[F]]
 // CHECK: %[[N:.*]] = train.read @arena.master.f32::@norm
 // CHECK: nn.neg %[[N]] : tensor<8xf32>
-// CHECK: train.update @o [@a, @norm] {{.*}} copies [@arena.compute.bf16]
+// CHECK: train.update [@o] {{\[\[}}@a, @norm]] {{.*}} copies [@arena.compute.bf16]
 // CHECK-LABEL: train.eval @eval
 // CHECK: train.read @arena.compute.bf16::@a
 // CHECK: %[[N:.*]] = train.read @arena.master.f32::@norm
 // CHECK: nn.cast %[[N]]
 // REMARK: remark: [Passed] Hoisted | Category:train-hoist-casts | Arena=arena.compute.bf16, Elements=32, Parameter=a
-train.arena @arena.master.f32 role("parameters") bytes(256) {slices = [@a, @norm, @frozen], types = [tensor<4x8xf32>, tensor<8xf32>, tensor<16xf32>], offsets = array<i64: 0, 128, 192>}
+train.arena @arena.master.f32 master {
+  train.slice @a : tensor<4x8xf32>
+  train.slice @norm : tensor<8xf32>
+  train.slice @frozen : tensor<16xf32>
+}
 train.optimizer @o = sgd<lr = 0.1>
 train.param @a : tensor<4x8xf32> init(ones) optimizer(@o)
 train.param @norm : tensor<8xf32> init(ones) optimizer(@o)
@@ -38,7 +44,7 @@ train.step @step(%n: tensor<f64>, %c: tensor<i1>) {
   %m = train.read @arena.master.f32::@norm : tensor<8xf32>
   %k = nn.neg %m : tensor<8xf32>
   train.window_end
-  train.update @o [@a, @norm] scale(%n) if(%c) t(%n) : tensor<f64>, tensor<i1>, tensor<f64>
+  train.update [@o] [[@a, @norm]] scale(%n : tensor<f64>) if(%c : tensor<i1>) t(%n : tensor<f64>)
   train.yield loss(%n) : tensor<f64>
 }
 train.eval @eval() -> ("y", "z") {
@@ -54,9 +60,13 @@ train.eval @eval() -> ("y", "z") {
 // It does nothing to casts of activations and of states, and to widening ones.
 // CHECK-LABEL: train.step @others
 // CHECK-COUNT-3: nn.cast
-// CHECK-NOT: compute copies
-train.arena @arena.master.bf16 role("parameters") bytes(16) {slices = [@w], types = [tensor<8xbf16>], offsets = array<i64: 0>}
-train.arena @arena.state.ema.f32 role("state") bytes(32) {slices = [@w], types = [tensor<8xf32>], offsets = array<i64: 0>}
+// CHECK-NOT: train.arena {{.*}} compute
+train.arena @arena.master.bf16 master {
+  train.slice @w : tensor<8xbf16>
+}
+train.arena @arena.state.ema.f32 state {
+  train.slice @w : tensor<8xf32>
+}
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<8xbf16> init(ones) optimizer(@o)
 train.step @others(%x: tensor<8xf32>, %n: tensor<f64>) {

@@ -16,7 +16,9 @@
 // CHECK: nn.part %{{.*}} at %[[N]]
 // CHECK-NOT: train.process_index
 // CHECK: train.arena @arena.scalars
-// CHECK-SAME: @mesh.host, @mesh.data, @mesh.model
+// CHECK: train.slice @mesh.host
+// CHECK-NEXT: train.slice @mesh.data
+// CHECK-NEXT: train.slice @mesh.model
 train.mesh @mesh(host = 2, data = 4, model = 1)
 train.optimizer @o(%p: f32, %g: f32) {
   train.yield %g : f32

@@ -1,5 +1,4 @@
 // RUN: trainc-opt %s --train-expand-optimizers --train-plan-step --split-input-file | FileCheck %s
-// RUN: trainc-opt %s --train-expand-optimizers --train-plan-step="alignment=256" --split-input-file | FileCheck %s --check-prefix=ALIGN
 
 // Storage in arenas, one write per gradient, then the update.
 // CHECK-LABEL: train.step @step
@@ -7,18 +6,26 @@
 // CHECK: train.write %[[SUM]] to @[[GRADIENTS:.*]]::@w
 // CHECK: train.window_end
 // CHECK-NOT: scf.if
-// CHECK: train.norm_squared [@w]
+// CHECK: train.norm_squared {{\[\[}}@w]]
 // CHECK: train.write %{{.*}} to @{{.*}}::@clip_factor
-// CHECK: train.update @o [@w]
-// CHECK: train.arena @{{.*}} role("parameters") bytes(16) {offsets = array<i64: 0>, slices = [@w], types = [tensor<4xf32>]}
-// CHECK: train.arena @[[GRADIENTS]] role("gradients") bytes(16)
-// CHECK: train.arena @{{.*}} role("state") bytes(16)
-// CHECK: train.arena @{{.*}} role("buffers") bytes(72) {offsets = array<i64: 0, 64>
-// ALIGN: train.arena @{{.*}} role("buffers") bytes(264) {offsets = array<i64: 0, 256>
+// CHECK: train.update [@o] {{\[\[}}@w]]
+// CHECK: train.arena @{{.*}} master {
+// CHECK-NEXT: train.slice @w : tensor<4xf32>
+// CHECK-NEXT: }
+// CHECK: train.arena @[[GRADIENTS]] gradient
+// CHECK: train.arena @{{.*}} state
+// Buffers of one type have an arena.
+// CHECK: train.arena @arena.buffer.f32 buffer {
+// CHECK-NEXT: train.slice @a : tensor<2xf32>
+// CHECK-NEXT: train.slice @b : tensor<2xf32>
+// CHECK-NEXT: }
+// CHECK: train.arena @arena.buffer.i64 buffer {
+// CHECK-NEXT: train.slice @c : tensor<2xi64>
 train.optimizer @o = sgd<lr = 0.1, momentum = 0.9>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
 train.buffer @a : tensor<2xf32> init(zeros)
 train.buffer @b : tensor<2xf32> init(zeros)
+train.buffer @c : tensor<2xi64> init(zeros)
 train.step @step(%x: tensor<4xf32>) clip(global_norm<1.0>) {
   train.store_gradient %x, %x into @w : tensor<4xf32>, tensor<4xf32>
   %s = nn.reduce sum %x dims [0] : tensor<4xf32>
@@ -30,7 +37,9 @@ train.step @step(%x: tensor<4xf32>) clip(global_norm<1.0>) {
 // It does nothing to a module that has arenas already.
 // CHECK-LABEL: train.step @planned
 // CHECK-NOT: train.window_end
-train.arena @parameters role("parameters") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @parameters master {
+  train.slice @w : tensor<4xf32>
+}
 train.step @planned(%x: tensor<4xf32>) {
   %w = train.read @parameters::@w : tensor<4xf32>
   %s = nn.reduce sum %w dims [0] : tensor<4xf32>
@@ -45,7 +54,7 @@ train.step @planned(%x: tensor<4xf32>) {
 // CHECK: train.write %[[SUM]] to @arena.grad
 // A loss scale without a rule is the source's, unless it is set.
 // CHECK: train.arena @arena.scalars
-// CHECK-SAME: flags = array<i32: 2, 2, 2, 2, 0, 0, 0, 0, 0, 2, 1, 2, 3, 0, 1, 0, 0, 1>
+// CHECK: train.slice @loss_scale : tensor<f64> value(1.000000e+00) flags(1)
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4x3xf32> init(ones) optimizer(@o)
 train.step @tied(%i: tensor<5xi32>, %x: tensor<4x3xf32>, %d: tensor<5x3xf32>) {
@@ -82,9 +91,15 @@ train.step @twice(%i: tensor<5xi32>, %d: tensor<5x3xf32>) {
 // CHECK: train.write %{{.*}} to @arena.scalars::@loss_scale_age :
 // It is part of every checkpoint (3: and may be set), the limit of the clip only if it is set (1).
 // CHECK: train.arena @arena.scalars
-// CHECK-SAME: flags = array<i32: 2, 2, 2, 2, 0, 0, 0, 0, 0, 2, 3, 2, 3, 0, 1, 0, 0, 1, 1, 1, 1, 1>
-// CHECK-SAME: @clip_factor, @finite, @skipped, @loss_scale, @loss_scale_age, @seed, @read_scale, @clip_limit
-// CHECK-SAME: @loss_scale.growth, @loss_scale.backoff, @loss_scale.interval, @loss_scale.min
+// CHECK: train.slice @loss_scale : tensor<f64> value(1.024000e+03) flags(3)
+// CHECK-NEXT: train.slice @loss_scale_age : tensor<f64> value(0.000000e+00) flags(2)
+// CHECK-NEXT: train.slice @seed {{.*}} flags(3)
+// CHECK-NEXT: train.slice @read_scale {{.*}} flags(0)
+// CHECK-NEXT: train.slice @clip_limit {{.*}} flags(1)
+// CHECK: train.slice @loss_scale.growth {{.*}} flags(1)
+// CHECK: train.slice @loss_scale.backoff {{.*}} flags(1)
+// CHECK: train.slice @loss_scale.interval {{.*}} flags(1)
+// CHECK: train.slice @loss_scale.min {{.*}} flags(1)
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
 train.step @scaled(%x: tensor<4xf32>) loss_scale(dynamic<init = 1024.0, interval = 3.0>) {
@@ -99,21 +114,26 @@ train.step @scaled(%x: tensor<4xf32>) loss_scale(dynamic<init = 1024.0, interval
 // CHECK-LABEL: train.step @actor
 // CHECK: train.write %x to @arena.grad.f32::@w
 // CHECK: train.write %{{.*}} to @arena.scalars::@loss_sum
-// CHECK: train.norm_squared [@w]
-// CHECK: train.update @a [@w]
+// CHECK: train.norm_squared {{\[\[}}@w]]
+// CHECK: train.update [@a] {{\[\[}}@w]]
 // CHECK-NOT: train.update
 // CHECK: train.write %{{.*}} to @arena.scalars::@update
 // CHECK-LABEL: train.step @critic
 // CHECK: train.write %x to @arena.grad.f32.critic::@v
 // CHECK: train.write %{{.*}} to @arena.scalars::@critic.loss_sum
-// CHECK: train.norm_squared [@v]
+// CHECK: train.norm_squared {{\[\[}}@v]]
 // CHECK: train.read @arena.scalars::@critic.clip_limit
-// CHECK: train.update @b [@v]
+// CHECK: train.update [@b] {{\[\[}}@v]]
 // CHECK-NOT: train.update
 // CHECK: train.write %{{.*}} to @arena.scalars::@critic.update
-// CHECK: train.arena @arena.master.f32 {{.*}}slices = [@w, @v]
-// CHECK: train.arena @arena.grad.f32 {{.*}}slices = [@w]
-// CHECK: train.arena @arena.grad.f32.critic {{.*}}slices = [@v]
+// CHECK: train.arena @arena.master.f32 master {
+// CHECK-NEXT: train.slice @w
+// CHECK-NEXT: train.slice @v
+// CHECK: train.arena @arena.grad.f32 gradient {
+// CHECK-NEXT: train.slice @w
+// CHECK-NEXT: }
+// CHECK: train.arena @arena.grad.f32.critic gradient {
+// CHECK-NEXT: train.slice @v
 train.optimizer @a = sgd<lr = 0.1>
 train.optimizer @b = sgd<lr = 0.2>
 train.param @w : tensor<4xf32> init(ones) optimizer(@a)

@@ -1,9 +1,9 @@
-// RUN: trainc-opt %s --trainc-to-plan | FileCheck %s
+// RUN: trainc-opt %s --trainc-to-plan --train-coalesce --train-outline-lists --train-expand-updates | FileCheck %s
 // RUN: trainc %s --disable-pass=train-fuse-optimizer --stop-after=commands -o - | FileCheck %s --check-prefix=EACH
 
 // A rank's position along two axes is computed of those along both, wherever it is needed: stochastic rounding numbers the
 // elements of the whole parameter. With one rank along the first axis, too (after --mesh), all of them count.
-// CHECK-LABEL: train.step @step
+// CHECK-LABEL: train.list @step.apply
 // CHECK: %[[HOST:.*]] = train.read @arena.scalars::@mesh.host : tensor<f64>
 // CHECK: %[[SIZE:.*]] = nn.constant dense<3.000000e+00>
 // CHECK: %[[MODEL:.*]] = train.read @arena.scalars::@mesh.model : tensor<f64>

@@ -1,21 +1,26 @@
-// DEFINE: %{plan} = train-differentiate,train-plan-step,train-coalesce,train-form-buckets{bucket-size=4},train-fuse-optimizer
-// RUN: trainc-opt %s --split-input-file --pass-pipeline='builtin.module(%{plan},train-shard{mode=optimizer},train-verify-form{form=2})' | FileCheck %s
+// DEFINE: %{plan} = train-differentiate,train-plan-step,train-form-buckets{bucket-size=4},train-fuse-optimizer,train-shard{mode=optimizer}
+// RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-verify-form{form=2})' | FileCheck %s
+// RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-coalesce,train-outline-lists,train-expand-updates)' | FileCheck %s --check-prefix=SEGMENTS
 
-// A bucket is gathered right behind its update, which has the groups that it needs of all.
-// CHECK: train.segment_square_sum
-// CHECK: %[[FAST:.*]]:2 = nn.map
-// CHECK: %[[SLOW:.*]]:2 = nn.map
-// CHECK: %[[A:.*]] = train.segment_map %{{[0-9]+}}, %[[G:[0-9]+]] :
-// CHECK-SAME: grouped %[[SLOW]]#0, %[[SLOW]]#1 : tensor<f32>, tensor<f32> shard
-// CHECK-SAME: groups = array<i64: 0, 0>, lengths = array<i64: 8192, 808>, offsets = [array<i64: 0, 8192>, array<i64: 0, 8192>], owners = array<i64: 1, 1>, shards = array<i64: 0, 1, 2>, starts = array<i64: 0, 8192>
-// CHECK: %[[B:.*]] = train.all_gather %[[A]] over ["data"] range [0, 16384]
-// CHECK: train.write %[[B]] to @arena.master.f32
-// CHECK: %[[P:.*]] = train.read @arena.master.f32
-// CHECK: %[[C:.*]] = train.segment_map %[[P]], %[[G]] :
-// CHECK-SAME: grouped %[[FAST]]#0, %[[FAST]]#1 : tensor<f32>, tensor<f32> shard
-// CHECK-SAME: groups = array<i64: 0>, lengths = array<i64: 30>, offsets = [array<i64: 16384>, array<i64: 16384>], owners = array<i64: 0>, shards = array<i64: 0, 1, 1>, starts = array<i64: 0>
-// CHECK: %[[D:.*]] = train.all_gather %[[C]] over ["data"] range [16384, 8192]
-// CHECK: train.write %[[D]] to @arena.master.f32
+// The update is divided by buckets, each with the groups that it needs of all.
+// CHECK: train.norm_squared
+// CHECK: train.update [@slow] {{\[\[}}@b]] {{.*}} over ["data"] fused
+// CHECK: train.all_gather
+// CHECK: train.update [@o] {{\[\[}}@a]] {{.*}} over ["data"] fused
+// CHECK: train.all_gather
+// CHECK-NOT: train.update
+
+// A segment is cut where shards end, and a rank runs over its own; sums of blocks are gathered, and added by parameter.
+// SEGMENTS: train.list @step.apply
+// SEGMENTS: %[[SHARD:.*]] = nn.cast %{{.*}} to i64
+// SEGMENTS: %[[SUMS:.*]] = train.segment_square_sum {{.*}} shard %[[SHARD]] : tensor<i64> block 4096 {{.*}}lengths = array<i64: 30, 8192, 808>, offsets = [array<i64: 16384, 0, 8192>], owners = array<i64: 0, 1, 1>, shards = array<i64: 0, 2, 3>, starts = array<i64: 0, 0, 8192>} -> tensor<3xf64>
+// SEGMENTS: %[[ALL:.*]] = train.all_gather %[[SUMS]] over ["data"] : tensor<3xf64> -> tensor<6xf64>
+// SEGMENTS: train.sum_blocks %[[ALL]] {counts = array<i64: 1, 2, 1>, firsts = array<i64: 0, 1, 3>, owners = array<i64: 0, 1, 1>, sets = [array<i64: 0, 1>]
+// SEGMENTS: train.segment_map {{.*}} : tensor<16384xf32>, tensor<16384xf32> {{.*}} shard %[[SHARD]] :
+// SEGMENTS-SAME: lengths = array<i64: 8192, 808>, offsets = [array<i64: 0, 8192>, array<i64: 0, 8192>], owners = array<i64: 0, 0>, shards = array<i64: 0, 1, 2>, starts = array<i64: 0, 8192>
+// SEGMENTS: train.write %{{.*}} to @arena.master.f32::@bucket : tensor<16384xf32>
+// SEGMENTS: train.segment_map
+// SEGMENTS-SAME: lengths = array<i64: 30>, offsets = [array<i64: 0>, array<i64: 0>], owners = array<i64: 0>, shards = array<i64: 0, 1, 1>
 train.mesh @mesh(data = 2)
 train.optimizer @o(%p: f32, %g: f32, %lr: f64) hyper(lr = 0.1) {
   %r = arith.truncf %lr : f64 to f32

@@ -1,63 +1,68 @@
 // DEFINE: %{plan} = train-differentiate,train-plan-step,train-gradient-merge,train-form-buckets{bucket-size=20000},train-fuse-optimizer
 // RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{mode=optimizer merge-buffer=sharded},train-verify-form{form=2})' | FileCheck %s
+// RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{mode=optimizer merge-buffer=sharded},train-coalesce,train-outline-lists,train-expand-updates)' | FileCheck %s --check-prefix=SEGMENTS
 // RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{merge-buffer=sharded},train-verify-form{form=2})' | FileCheck %s --check-prefix=NONE
 
-// Every micro-step writes its gradients, sums them over the ranks of a host, then over hosts, and adds this rank's pieces of
-// the sums to those of the window; the first one overwrites these.
+// Every micro-step writes its gradients, sums them over the ranks of a host, then over hosts, and accumulates this rank's
+// shards of the sums.
 // CHECK-NOT: train.accumulate %{{.*}} into @arena.grad
-// CHECK: train.write %{{.*}} to @arena.grad.f32::@b
+// CHECK: train.write %{{.*}} to @arena.grad.f32::@b :
 // CHECK: train.accumulate %{{.*}} into @arena.scalars::@loss_sum
 // CHECK: train.micro_end
-// CHECK: %[[STEP:.*]] = train.read @arena.scalars::@micro_step
-// CHECK: %[[BEGINS:.*]] = nn.compare eq %[[STEP]]
-// CHECK: %[[G:.*]] = train.read @arena.grad.f32 : tensor<24576xf32>
-// CHECK: %[[R0:.*]] = train.reduce_scatter %[[G]] over ["data"] range [0, 16384]
-// CHECK: %[[R1:.*]] = train.all_reduce %[[R0]] over ["host"] range [0, 16384] piece_of ["data"]
-// CHECK: %[[R2:.*]] = train.reduce_scatter %[[R1]] over ["data"] range [16384, 8192]
-// CHECK: %[[R3:.*]] = train.all_reduce %[[R2]] over ["host"] range [16384, 8192] piece_of ["data"]
-// CHECK: train.write %[[R3]] to @arena.grad.f32
-// CHECK: %[[M:.*]] = train.read @arena.merged.f32 : tensor<12288xf32>
-// CHECK: %[[INDEX:.*]] = train.read @arena.scalars::@mesh.data
-// CHECK: %[[SHARD:.*]] = nn.cast %[[INDEX]] to i64
-// CHECK: %[[NEW:.*]] = train.segment_map %[[M]], %[[R3]] {{.*}}uniforms %[[BEGINS]] {{.*}}shard %[[SHARD]]
-// CHECK-SAME: lengths = array<i64: 8192, 4096, 8192, 4096>
-// CHECK-SAME: offsets = [array<i64: 0, 8192, 0, 8192>, array<i64: 0, 16384, 8192, 20480>]
-// CHECK-SAME: shards = array<i64: 0, 2, 4>
-// CHECK: ^bb0(%[[OLD:.*]]: f32, %[[SUM:.*]]: f32, %[[FIRST:.*]]: i1):
-// CHECK: %[[BOTH:.*]] = arith.addf %[[OLD]], %[[SUM]]
-// CHECK: %[[NEXT:.*]] = arith.select %[[FIRST]], %[[SUM]], %[[BOTH]]
-// CHECK: train.yield %[[NEXT]]
-// CHECK: train.write %[[NEW]] to @arena.merged.f32
+// CHECK-NEXT: %[[G:.*]] = train.read @arena.grad.f32::@bucket : tensor<?xf32>
+// CHECK-NEXT: %[[R0:.*]] = train.reduce_scatter %[[G]] over ["data"] in_place
+// CHECK-NEXT: %[[R1:.*]] = train.all_reduce %[[R0]] over ["host"] in_place piece_of ["data"]
+// CHECK-NEXT: train.write %[[R1]] to @arena.grad.f32::@bucket :
+// CHECK: train.reduce_scatter
+// CHECK: train.write %{{.*}} to @arena.grad.f32::@bucket_0
+// CHECK-NEXT: %[[SUMS:.*]] = train.read @arena.grad.f32::@bucket :
+// CHECK-NEXT: train.accumulate %[[SUMS]] into @arena.merged.f32::@bucket : tensor<?xf32>
+// CHECK: train.accumulate %{{.*}} into @arena.merged.f32::@bucket_0
 
-// Once per window, norm and update read what was merged; no gradients are exchanged.
+// Once per window, norm and update read what was accumulated; no gradients are exchanged.
 // CHECK: train.window_end
 // CHECK: scf.if
 // CHECK-NOT: @arena.grad
 // CHECK-NOT: train.reduce_scatter
-// CHECK: %[[MERGED:.*]] = train.read @arena.merged.f32 : tensor<12288xf32>
-// CHECK: train.segment_square_sum %[[MERGED]] {{.*}}lengths = array<i64: 8192, 30, 808>, offsets = [array<i64: 0, 8192, 0>]
-// CHECK-NOT: @arena.grad
-// CHECK: train.arena @arena.grad.f32 role("gradients") bytes(98304)
-// CHECK-NOT: pieces
-// CHECK: train.arena @arena.merged.f32 role("merged gradients") bytes(49152) {{.*}}pieces = array<i1: true, true>, shard = ["data"]
+// CHECK: train.norm_squared {{.*}} over ["data"]
+// CHECK: train.arena @arena.grad.f32 gradient
+// CHECK: train.span @bucket{{$}}
+// CHECK: train.arena @arena.merged.f32 merged
+// CHECK: train.span @bucket over ["data"]
+// CHECK-NEXT: train.span @bucket_0 over ["data"]
 
-// Replicated: behind the totals, what was merged is gathered where gradients stand, and all is as without the option.
+// The first micro-step of a window overwrites what stands there.
+// SEGMENTS-LABEL: train.list @step.merge
+// SEGMENTS: %[[STEP:.*]] = train.read @arena.scalars::@micro_step
+// SEGMENTS: %[[BEGINS:.*]] = nn.compare eq %[[STEP]]
+// SEGMENTS: train.write %{{.*}} to @arena.grad.f32::@bucket_0
+// SEGMENTS: %[[SUMS:.*]] = train.read @arena.grad.f32::@bucket_0 : tensor<16384xf32>
+// SEGMENTS-NEXT: %[[M:.*]] = train.read @arena.merged.f32::@bucket_0 : tensor<8192xf32>
+// SEGMENTS-NEXT: %[[NEW:.*]] = train.segment_map %[[M]], %[[SUMS]] {{.*}}uniforms %[[BEGINS]] : tensor<i1> shard
+// SEGMENTS-SAME: lengths = array<i64: 8192, 8192>, offsets = [array<i64: 0, 0>, array<i64: 0, 8192>], shards = array<i64: 0, 1, 2>
+// SEGMENTS-NEXT: ^bb0(%[[OLD:.*]]: f32, %[[SUM:.*]]: f32, %[[FIRST:.*]]: i1):
+// SEGMENTS: %[[BOTH:.*]] = arith.addf %[[OLD]], %[[SUM]]
+// SEGMENTS: %[[NEXT:.*]] = arith.select %[[FIRST]], %[[SUM]], %[[BOTH]]
+// SEGMENTS: train.yield %[[NEXT]]
+// SEGMENTS: train.write %[[NEW]] to @arena.merged.f32::@bucket_0 :
+// SEGMENTS-LABEL: train.list @step.apply
+// SEGMENTS: %[[MERGED:.*]] = train.read @arena.merged.f32 : tensor<12288xf32>
+// SEGMENTS: train.segment_square_sum %[[MERGED]] {{.*}}lengths = array<i64: 8192, 30, 808>, offsets = [array<i64: 4096, 0, 4096>]
+
+// Replicated: behind the totals, what was accumulated is gathered where gradients stand, and all is as without the option.
 // NONE: train.micro_end
-// NONE: train.write %{{.*}} to @arena.merged.f32
+// NONE: train.accumulate %{{.*}} into @arena.merged.f32::@bucket_0
 // NONE: scf.if
 // NONE-NOT: train.reduce_scatter
 // NONE: train.all_reduce %{{.*}} over ["host", "data"] : tensor<3xf64>
-// NONE: %[[G:.*]] = train.read @arena.grad.f32
-// NONE: %[[M:.*]] = train.read @arena.merged.f32
-// NONE: %[[OWN:.*]] = train.segment_map %[[G]], %[[M]]
-// NONE-SAME: offsets = [array<i64: 0, 16384, 8192, 20480>, array<i64: 0, 8192, 0, 8192>]
-// NONE: %[[A0:.*]] = train.all_gather %[[OWN]] over ["data"] range [0, 16384]
-// NONE: %[[A1:.*]] = train.all_gather %[[A0]] over ["data"] range [16384, 8192]
-// NONE: train.write %[[A1]] to @arena.grad.f32
-// NONE: %[[WHOLE:.*]] = train.read @arena.grad.f32
-// NONE: train.segment_square_sum %[[WHOLE]]
+// NONE: %[[M:.*]] = train.read @arena.merged.f32::@bucket :
+// NONE-NEXT: %[[A:.*]] = train.all_gather %[[M]] over ["data"] :
+// NONE-NEXT: train.write %[[A]] to @arena.grad.f32::@bucket :
+// NONE: train.all_gather
+// NONE-NEXT: train.write %{{.*}} to @arena.grad.f32::@bucket_0
+// NONE-NEXT: train.norm_squared {{.*}}]] fused
 // NONE-NOT: train.all_gather
-// NONE: train.arena @arena.merged.f32 role("merged gradients") bytes(49152)
+// NONE: train.arena @arena.merged.f32 merged
 
 // The option does nothing to windows of one micro-step.
 // RUN: sed -e 's/accumulate(2)//' %s > %t.mlir

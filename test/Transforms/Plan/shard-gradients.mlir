@@ -1,93 +1,92 @@
-// DEFINE: %{plan} = train-differentiate,train-plan-step,train-gradient-merge,train-form-buckets{bucket-size=20000},train-fuse-optimizer
+// DEFINE: %{plan} = train-differentiate,train-plan-step,train-gradient-merge,train-form-buckets{bucket-size=20080},train-fuse-optimizer
+// DEFINE: %{lists} = train-coalesce,train-outline-lists,train-expand-updates
 // RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{mode=gradients},train-verify-form{form=2})' | FileCheck %s
+// RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{mode=gradients},%{lists})' | FileCheck %s --check-prefix=SEGMENTS
 // RUN: trainc-opt %s --pass-pipeline='builtin.module(%{plan},train-shard{mode=parameters},train-verify-form{form=2})' | FileCheck %s --check-prefix=ALL
 
 // Gradients of a bucket stand in memory of its own as soon as the last one is made. They are summed over the ranks of a host,
-// then over hosts, and what this rank has of them is added to the sums of the window, which the first micro-step overwrites.
-// Nothing touches what lies between gradients.
+// then over hosts, and this rank's shard is accumulated.
 // CHECK-LABEL: train.step @step
-// CHECK-NEXT: %[[INDEX:.*]] = train.read @arena.scalars::@mesh.data
-// CHECK-NEXT: %[[SHARD:.*]] = nn.cast %[[INDEX]] to i64
-// CHECK-NEXT: %[[STEP:.*]] = train.read @arena.scalars::@micro_step
-// CHECK: %[[BEGINS:.*]] = nn.compare eq %[[STEP]]
 // CHECK-NOT: @arena.grad
 // CHECK: %[[C:.*]] = nn.add {{.*}} : tensor<5000xf32>, tensor<5000xf32>
-// CHECK-NEXT: %[[F:.*]] = train.flatten %[[C]] at [0] : tensor<5000xf32> -> tensor<8192xf32>
-// CHECK-NEXT: %[[R:.*]] = train.reduce_scatter %[[F]] over ["data"] range [0, 8192]
-// CHECK-NEXT: %[[S:.*]] = train.all_reduce %[[R]] over ["host"] range [0, 8192] piece_of ["data"]
-// CHECK-NEXT: %[[M:.*]] = train.read @arena.merged.f32 : tensor<16384xf32>
-// CHECK-NEXT: %[[NEW:.*]] = train.segment_map %[[M]], %[[S]] {{.*}}uniforms %[[BEGINS]] : tensor<i1> shard %[[SHARD]]
-// CHECK-SAME: lengths = array<i64: 4096, 904>, offsets = [array<i64: 12288, 12288>, array<i64: 0, 4096>], shards = array<i64: 0, 1, 2>, targets = array<i64: 0>}
-// CHECK-NEXT: ^bb0(%[[OLD:.*]]: f32, %[[SUM:.*]]: f32, %[[FIRST:.*]]: i1):
-// CHECK-NEXT: %[[BOTH:.*]] = arith.addf %[[OLD]], %[[SUM]]
-// CHECK-NEXT: %[[NEXT:.*]] = arith.select %[[FIRST]], %[[SUM]], %[[BOTH]]
-// CHECK-NEXT: train.yield %[[NEXT]]
-// CHECK: train.write %[[NEW]] to @arena.merged.f32
-// CHECK: %[[AB:.*]] = train.flatten %{{.*}}, %{{.*}} at [0, 64] : tensor<30xf32>, tensor<20xf32> -> tensor<8192xf32>
-// CHECK-NEXT: train.reduce_scatter %[[AB]]
-// CHECK: lengths = array<i64: 30, 20>, offsets = [array<i64: 8192, 8256>, array<i64: 0, 64>], shards = array<i64: 0, 2, 2>
-// CHECK: train.flatten {{.*}} : tensor<9000xf32> -> tensor<16384xf32>
-// CHECK: lengths = array<i64: 8192, 808>, offsets = [array<i64: 0, 0>, array<i64: 0, 8192>], shards = array<i64: 0, 1, 2>
+// CHECK-NEXT: %[[F:.*]] = train.flatten %{{.*}}, %[[C]] as [@d, @c] : tensor<20xf32>, tensor<5000xf32> -> tensor<?xf32>
+// CHECK-NEXT: %[[R:.*]] = train.reduce_scatter %[[F]] over ["data"] in_place
+// CHECK-NEXT: %[[S:.*]] = train.all_reduce %[[R]] over ["host"] in_place piece_of ["data"]
+// CHECK-NEXT: train.accumulate %[[S]] into @arena.merged.f32::@bucket : tensor<?xf32>
+// CHECK: %[[A:.*]] = train.flatten %{{.*}} as [@a]
+// CHECK-NEXT: train.reduce_scatter %[[A]]
+// CHECK: train.flatten {{.*}} as [@b] : tensor<9000xf32> -> tensor<?xf32>
 
 // Once per window, norm and update read the sums; of the parameters, which the step reads, all ranks get the new ones.
 // CHECK: train.window_end
 // CHECK-NOT: train.reduce_scatter
-// CHECK: %[[MERGED:.*]] = train.read @arena.merged.f32 : tensor<16384xf32>
-// CHECK: train.segment_square_sum %[[MERGED]]
-// CHECK: train.all_gather {{.*}} range [0, 16384]
+// CHECK: train.norm_squared {{.*}} over ["data"]
+// CHECK: train.update
+// CHECK-NEXT: train.read @arena.master.f32
+// CHECK-NEXT: train.all_gather
 // CHECK-LABEL: train.eval @eval
 // CHECK-NEXT: train.read @arena.master.f32::@a
-// CHECK: train.arena @arena.master.f32 role("parameters") bytes(131072) {{.*}}pieces = array<i1: false, false, false>
-// CHECK-NOT: role("gradients")
-// CHECK: train.arena @arena.merged.f32 role("merged gradients") bytes(65536) {{.*}}pieces = array<i1: true, true, true>, shard = ["data"]
+// CHECK: train.arena @arena.master.f32
+// CHECK-NOT: train.span {{.*}} over
+// CHECK-NOT: train.arena @arena.grad
+// CHECK: train.arena @arena.merged.f32 merged
+// CHECK-COUNT-3: train.span {{.*}} over ["data"]
 
-// With the parameters divided as well a bucket is gathered before it is used. Two are kept: the third one leaves the first no
+// Nothing touches what lies between gradients.
+// SEGMENTS-LABEL: train.list @step.first
+// SEGMENTS: train.flatten %{{.*}}, %{{.*}} at [0, 4096] : tensor<20xf32>, tensor<5000xf32> -> tensor<16384xf32>
+// SEGMENTS: %[[M:.*]] = train.read @arena.merged.f32::@bucket : tensor<8192xf32>
+// SEGMENTS-NEXT: train.segment_map %[[M]],
+// SEGMENTS-SAME: lengths = array<i64: 20, 4096, 904>, offsets = [array<i64: 0, 4096, 0>, array<i64: 0, 4096, 8192>], shards = array<i64: 0, 2, 3>, targets = array<i64: 0>}
+// SEGMENTS: train.flatten %{{.*}} at [0] : tensor<30xf32> -> tensor<8192xf32>
+// SEGMENTS: lengths = array<i64: 30>, offsets = [array<i64: 0>, array<i64: 0>], shards = array<i64: 0, 1, 1>
+// SEGMENTS: lengths = array<i64: 8192, 808>, offsets = [array<i64: 0, 0>, array<i64: 0, 8192>], shards = array<i64: 0, 1, 2>
+
+// With the parameters sharded as well a bucket is gathered before it is used. Two are kept: the third one leaves the first no
 // memory, which is gathered again. Nothing is gathered for what nobody needs, and nothing behind the update.
 // ALL-LABEL: train.step @step
-// ALL: %[[OWN:.*]] = train.read @arena.master.f32 : tensor<16384xf32>
-// ALL-NEXT: %[[PIECE:.*]] = train.view %[[OWN]] from 0 : tensor<16384xf32> -> tensor<8192xf32>
-// ALL-NEXT: %[[B:.*]] = train.all_gather %[[PIECE]] over ["data"] : tensor<8192xf32> -> tensor<16384xf32>
-// ALL-NEXT: %[[W:.*]] = train.view %[[B]] from 0 : tensor<16384xf32> -> tensor<9000xf32>
+// ALL: %[[OWN:.*]] = train.read @arena.master.f32::@[[FIRST:.*]] : tensor<?xf32>
+// ALL-NEXT: %[[B:.*]] = train.all_gather %[[OWN]] over ["data"] : tensor<?xf32> -> tensor<?xf32>
+// ALL-NEXT: %[[W:.*]] = train.view %[[B]] of @b : tensor<?xf32> -> tensor<9000xf32>
 // ALL-NEXT: nn.mul %[[W]], %[[W]]
-// ALL: train.view {{.*}} from 8192 : tensor<16384xf32> -> tensor<4096xf32>
+// ALL-NEXT: train.read @arena.master.f32::
 // ALL-NEXT: %[[A:.*]] = train.all_gather
-// ALL-DAG: %[[A0:.*]] = train.view %[[A]] from 0 : tensor<8192xf32> -> tensor<30xf32>
-// ALL-DAG: %[[A1:.*]] = train.view %[[A]] from 64 : tensor<8192xf32> -> tensor<20xf32>
-// ALL: train.view {{.*}} from 12288 : tensor<16384xf32> -> tensor<4096xf32>
-// ALL-NEXT: train.all_gather
+// ALL-NEXT: %[[A0:.*]] = train.view %[[A]] of @a : tensor<?xf32> -> tensor<30xf32>
+// ALL: %[[DC:.*]] = train.all_gather
+// ALL-DAG: train.view %[[DC]] of @d : tensor<?xf32> -> tensor<20xf32>
+// ALL-DAG: train.view %[[DC]] of @c : tensor<?xf32> -> tensor<5000xf32>
 // ALL-NOT: train.all_gather
 // ALL: train.reduce_scatter
 // ALL-NOT: train.all_gather
 // ALL: nn.mul %{{.*}}, %[[A0]]
 // ALL: train.reduce_scatter
-// ALL: train.view {{.*}} from 0 : tensor<16384xf32> -> tensor<8192xf32>
+// ALL: train.read @arena.master.f32::@[[FIRST]] :
 // ALL-NEXT: %[[AGAIN:.*]] = train.all_gather
-// ALL-NEXT: %[[W:.*]] = train.view %[[AGAIN]] from 0 : tensor<16384xf32> -> tensor<9000xf32>
+// ALL-NEXT: %[[W:.*]] = train.view %[[AGAIN]] of @b
 // ALL-NEXT: nn.mul %{{.*}}, %[[W]]
 // ALL-NOT: train.all_gather
 // ALL: train.reduce_scatter
 // ALL: scf.if
-// ALL: train.all_gather {{.*}} : tensor<{{[0-9]+}}xf64> -> tensor<{{[0-9]+}}xf64>
-// ALL: train.segment_map
+// ALL: train.update {{.*}} over ["data"] fused
 // ALL-NOT: train.all_gather
 // ALL-LABEL: train.eval @eval
-// ALL-NEXT: train.read @arena.master.f32 : tensor<16384xf32>
-// ALL-NEXT: train.view {{.*}} from 8192
-// ALL-NEXT: train.all_gather
-// ALL-NEXT: %[[A:.*]] = train.view {{.*}} from 0 : tensor<8192xf32> -> tensor<30xf32>
+// ALL-NEXT: train.read @arena.master.f32::
+// ALL-NEXT: %[[ALL:.*]] = train.all_gather
+// ALL-NEXT: %[[A:.*]] = train.view %[[ALL]] of @a : tensor<?xf32> -> tensor<30xf32>
 // ALL-NEXT: nn.reshape %[[A]]
-// ALL: train.arena @arena.master.f32 role("parameters") bytes(65536) {{.*}}pieces = array<i1: true, true, true>, shard = ["data"]
+// ALL: train.arena @arena.master.f32
+// ALL-COUNT-3: train.span {{.*}} over ["data"]
 
 // In windows of one micro-step there is nothing to add to.
 // RUN: sed -e 's/accumulate(2)//' %s > %t.mlir
-// RUN: trainc-opt %t.mlir --pass-pipeline='builtin.module(%{plan},train-shard{mode=gradients},train-verify-form{form=2})' | FileCheck %s --check-prefix=ONE
-// ONE-LABEL: train.step @step
+// RUN: trainc-opt %t.mlir --pass-pipeline='builtin.module(%{plan},train-shard{mode=gradients},%{lists})' | FileCheck %s --check-prefix=ONE
+// ONE-LABEL: train.list @step.first
 // ONE-NOT: @micro_step
 // ONE: %[[F:.*]] = train.flatten
 // ONE-NEXT: %[[R:.*]] = train.reduce_scatter %[[F]]
 // ONE-NEXT: %[[S:.*]] = train.all_reduce %[[R]]
-// ONE-NEXT: %[[M:.*]] = train.read @arena.merged.f32
-// ONE-NEXT: train.segment_map %[[M]], %[[S]] : tensor<16384xf32>, tensor<8192xf32> shard
+// ONE-NEXT: %[[M:.*]] = train.read @arena.merged.f32::@bucket : tensor<8192xf32>
+// ONE-NEXT: train.segment_map %[[M]], %[[S]] : tensor<8192xf32>, tensor<16384xf32> shard
 // ONE-NEXT: ^bb0(%{{.*}}: f32, %[[SUM:.*]]: f32):
 // ONE-NEXT: train.yield %[[SUM]]
 
@@ -102,9 +101,11 @@
 // FULL: train.accumulate
 // FULL: train.window_end
 // FULL: train.reduce_scatter
-// FULL: role("parameters") bytes(65536)
-// FULL: role("gradients") bytes(131072)
-// FULL-NOT: role("merged gradients")
+// FULL: train.arena @arena.master.f32
+// FULL: train.span @bucket over ["data"]
+// FULL: train.arena @arena.grad.f32
+// FULL: train.span @bucket{{$}}
+// FULL-NOT: train.arena @arena.merged
 
 // They do nothing to one rank.
 // RUN: sed -e 's/host = 2, data = 2/host = 1, data = 1/' %s > %t.mlir

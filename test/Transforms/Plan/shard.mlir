@@ -1,42 +1,54 @@
-// DEFINE: %{plan} = --train-differentiate --train-plan-step --train-gradient-merge --train-hoist-casts --train-coalesce --train-form-buckets --train-fuse-optimizer
+// DEFINE: %{plan} = --train-differentiate --train-plan-step --train-gradient-merge --train-hoist-casts --train-form-buckets --train-fuse-optimizer
 // RUN: trainc-opt %s --split-input-file %{plan} --train-shard=mode=optimizer --train-verify-form=form=2 | FileCheck %s
 // RUN: trainc-opt %s --split-input-file %{plan} --train-shard --train-verify-form=form=2 | FileCheck %s --check-prefix=NONE
 
-// Once per window: gradients are summed over the ranks of a host, by pieces, then these over hosts; norm and update are of
-// the piece that a rank owns. The cast copy is gathered, and of parameters those that the step reads in f32.
+// Once per window: gradients are summed over the ranks of a host, by shards, then these over hosts; norm and update are of
+// the shard that a rank owns. A bucket is gathered right behind its update: the cast copy, and of parameters those that the
+// step reads in f32.
 // CHECK: scf.if
-// CHECK: %[[INDEX:.*]] = train.read @arena.scalars::@mesh.data
-// CHECK: %[[SHARD:.*]] = nn.cast %[[INDEX]] to i64
-// CHECK: %[[G:.*]] = train.read @arena.grad.f32 : tensor<24576xf32>
-// CHECK: %[[R0:.*]] = train.reduce_scatter %[[G]] over ["data"] range [0, 8192]
-// CHECK: %[[R1:.*]] = train.all_reduce %[[R0]] over ["host"] range [0, 8192] piece_of ["data"]
-// CHECK: %[[R2:.*]] = train.reduce_scatter %[[R1]] over ["data"] range [8192, 16384]
-// CHECK: %[[R3:.*]] = train.all_reduce %[[R2]] over ["host"] range [8192, 16384] piece_of ["data"]
-// CHECK: train.write %[[R3]] to @arena.grad.f32
+// CHECK-NEXT: %[[G0:.*]] = train.read @arena.grad.f32::@bucket : tensor<?xf32>
+// CHECK-NEXT: %[[R0:.*]] = train.reduce_scatter %[[G0]] over ["data"] in_place
+// CHECK-NEXT: %[[R1:.*]] = train.all_reduce %[[R0]] over ["host"] in_place piece_of ["data"]
+// CHECK-NEXT: train.write %[[R1]] to @arena.grad.f32::@bucket
+// CHECK-NEXT: train.read @arena.grad.f32::@bucket_0
+// CHECK-NEXT: train.reduce_scatter
+// CHECK-NEXT: train.all_reduce
+// CHECK-NEXT: train.write {{.*}} to @arena.grad.f32::@bucket_0
 // CHECK: train.all_reduce %{{.*}} over ["host", "data"] : tensor<3xf64>
-// CHECK: %[[SUMS:.*]] = train.segment_square_sum {{.*}} shard %[[SHARD]] : tensor<i64> block 4096 {{.*}}lengths = array<i64: 8192, 30, 808>{{.*}}owners = array<i64: 0, 1, 0>, shards = array<i64: 0, 2, 3>, starts = array<i64: 0, 0, 8192>} -> tensor<3xf64>
-// CHECK: %[[ALL:.*]] = train.all_gather %[[SUMS]] over ["data"] : tensor<3xf64> -> tensor<6xf64>
-// CHECK: train.sum_blocks %[[ALL]] {counts = array<i64: 2, 1, 1>, firsts = array<i64: 0, 3, 2>, owners = array<i64: 0, 0, 1>, sets = [array<i64: 0, 1>]
-// CHECK: %[[NEW:.*]]:3 = train.segment_map {{.*}} shard %[[SHARD]] {{.*}}lengths = array<i64: 8192, 808>, offsets = [array<i64: 8192, 8192>, array<i64: 8192, 16384>, array<i64: 4096, 4096>, array<i64: 0, 8192>]
-// CHECK: train.write %[[NEW]]#0 to @arena.master.f32
-// CHECK: %[[COPY:.*]] = train.all_gather %[[NEW]]#2 over ["data"] range [0, 16384] : tensor<16384xbf16> -> tensor<16384xbf16>
-// CHECK: train.write %[[COPY]] to @arena.compute.bf16
-// CHECK: %[[KEPT:.*]]:2 = train.segment_map
-// CHECK: train.all_gather %[[KEPT]]#0 over ["data"] range [0, 8192] : tensor<16384xf32>
-// CHECK: train.arena @arena.master.f32 role("parameters") bytes(65536) {buckets = array<i64: 8192, 24576>, offsets = array<i64: 0, 32768>, pieces = array<i1: false, true>, shard = ["data"]
-// CHECK: train.arena @arena.state.m.f32 role("state") bytes(49152) {{.*}}pieces = array<i1: true, true>, shard = ["data"]
+// CHECK: train.norm_squared {{.*}} over ["data"] fused
+// CHECK: train.update [@o] {{\[\[}}@b]] {{.*}} copies [@arena.compute.bf16] over ["data"] fused
+// CHECK-NEXT: %[[C:.*]] = train.read @arena.compute.bf16::@bucket_0 : tensor<?xbf16>
+// CHECK-NEXT: %[[COPY:.*]] = train.all_gather %[[C]] over ["data"] in_place
+// CHECK-NEXT: train.write %[[COPY]] to @arena.compute.bf16::@bucket_0
+// CHECK-NEXT: train.update [@o] {{\[\[}}@a]]
+// CHECK-NEXT: train.read @arena.master.f32::@bucket :
+// CHECK-NEXT: train.all_gather
+// CHECK-NEXT: train.write {{.*}} to @arena.master.f32::@bucket :
+// CHECK-NOT: train.all_gather
+// CHECK: train.arena @arena.master.f32
+// CHECK: train.span @bucket{{$}}
+// CHECK-NEXT: train.span @bucket_0 over ["data"]
+// CHECK: train.arena @arena.compute.bf16
+// CHECK: train.span @bucket_0{{$}}
+// CHECK: train.arena @arena.grad.f32
+// CHECK: train.span @bucket{{$}}
+// CHECK-NEXT: train.span @bucket_0{{$}}
+// CHECK: train.arena @arena.state.m.f32
+// CHECK: train.span @bucket over ["data"]
+// CHECK-NEXT: train.span @bucket_0 over ["data"]
 
-// Replicated: the sums are gathered, and every rank does everything, in the same segments.
+// Replicated: the sums are gathered, and every rank does everything.
 // NONE: scf.if
-// NONE: train.reduce_scatter {{.*}} range [8192, 16384]
-// NONE: train.all_gather {{.*}} range [0, 8192] : tensor<24576xf32>
-// NONE: train.all_gather {{.*}} range [8192, 16384] : tensor<24576xf32>
-// NONE: %[[SUMS:.*]] = train.segment_square_sum {{.*}} block 4096 {{.*}}lengths = array<i64: 8192, 808, 30>{{.*}}owners = array<i64: 0, 0, 1>, starts = array<i64: 0, 8192, 0>} -> tensor<4xf64>
-// NONE-NEXT: ^bb0
-// NONE: train.sum_blocks %[[SUMS]]
+// NONE-COUNT-2: train.reduce_scatter
+// NONE: train.read @arena.grad.f32::@bucket :
+// NONE-NEXT: train.all_gather %{{.*}} over ["data"] in_place
+// NONE-NEXT: train.write {{.*}} to @arena.grad.f32::@bucket :
+// NONE: train.all_gather
+// NONE-NEXT: train.write {{.*}} to @arena.grad.f32::@bucket_0
+// NONE: train.norm_squared {{.*}}]] fused
 // NONE-NOT: train.all_gather
-// NONE: train.arena @arena.master.f32
-// NONE-NOT: pieces
+// NONE-COUNT-2: train.update {{.*}} copies [@arena.compute.bf16] fused
+// NONE-NOT: train.span {{.*}} over
 train.mesh @mesh(host = 2, data = 2)
 train.param @b : tensor<9000xf32> init(ones) optimizer(@o)
 train.param @a : tensor<30xf32> init(ones) optimizer(@o)
@@ -63,7 +75,7 @@ train.step @step(%x: tensor<30xf32>, %y: tensor<9000xf32>) clip(global_norm<1.0>
 // It does nothing to a step of one rank.
 // CHECK-LABEL: train.param @alone
 // CHECK-NOT: train.reduce_scatter
-// CHECK-NOT: pieces
+// CHECK-NOT: train.span {{.*}} over
 // NONE-LABEL: train.param @alone
 // NONE-NOT: train.reduce_scatter
 train.mesh @mesh(data = 1)

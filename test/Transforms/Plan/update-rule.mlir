@@ -1,5 +1,5 @@
 // RUN: trainc-opt %s --train-expand-updates | FileCheck %s --check-prefixes=CHECK,EACH
-// RUN: trainc-opt %s --train-fuse-optimizer | FileCheck %s --check-prefixes=CHECK,ALL
+// RUN: trainc-opt %s --train-fuse-optimizer --train-expand-updates | FileCheck %s --check-prefixes=CHECK,ALL
 
 // The gradient is scaled, clamped and given to the region; then the average moves, and
 // nothing changes unless the gradients are finite: one parameter at a time, and all.
@@ -26,12 +26,22 @@ train.optimizer @o(%p: f32, %g: f32, %m: f32) state(m = 0.0) hyper() ema(0.9) {
   train.yield %q, %n : f32, f32
 }
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
-train.arena @arena.master.f32 role("parameters") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
-train.arena @arena.grad.f32 role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
-train.arena @arena.state.m.f32 role("state") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
-train.arena @arena.state.ema.f32 role("state") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
-train.arena @arena.scalars role("scalars") bytes(8) {slices = [@o.ema], types = [tensor<f64>], offsets = array<i64: 0>}
+train.arena @arena.master.f32 master {
+  train.slice @w : tensor<4xf32>
+}
+train.arena @arena.grad.f32 gradient {
+  train.slice @w : tensor<4xf32>
+}
+train.arena @arena.state.m.f32 state {
+  train.slice @w : tensor<4xf32>
+}
+train.arena @arena.state.ema.f32 state {
+  train.slice @w : tensor<4xf32>
+}
+train.arena @arena.scalars scalars {
+  train.slice @o.ema : tensor<f64>
+}
 train.list @update of @step "apply" (%s: tensor<f64>, %f: tensor<i1>, %l: tensor<f64>) {
-  train.update @o [@w] scale(%s) if(%f) t(%s) limit(%l) : tensor<f64>, tensor<i1>, tensor<f64>, tensor<f64>
+  train.update [@o] [[@w]] scale(%s : tensor<f64>) limit(%l : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>)
   train.return
 }

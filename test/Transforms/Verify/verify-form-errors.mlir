@@ -28,7 +28,13 @@ train.step @step(%l: tensor<f32>) {
 // -----
 
 // expected-error @below {{'train.arena' op is not allowed here in a source}}
-train.arena @a role("master") bytes(64) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @a master {
+}
+
+// -----
+
+// expected-error @below {{'train.bucket' op is not allowed here in a source}}
+train.bucket @bucket [@w]
 
 // -----
 
@@ -115,7 +121,9 @@ train.step @step(%x: tensor<f32>) accumulate(2) {
 
 // -----
 
-train.arena @g role("gradients") bytes(16) {offsets = array<i64: 0>, slices = [@a], types = [tensor<4xf32>]}
+train.arena @g gradient {
+  train.slice @a : tensor<4xf32>
+}
 train.step @step(%x: tensor<f32>, %y: tensor<4xf32>) {
   train.write %y to @g::@a : tensor<4xf32>
   train.window_end
@@ -154,7 +162,9 @@ train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
   %0 = nn.neg %x : tensor<4xf32>
   train.return %0 : tensor<4xf32>
 }
-train.arena @g role("buffers") bytes(16) {offsets = array<i64: 0>, slices = [@a], types = [tensor<4xf32>]}
+train.arena @g buffer {
+  train.slice @a : tensor<4xf32>
+}
 train.list @first of @step "first" () workspace(256) {
   // expected-error @+1 {{'train.read' op is not a command of form 3}}
   %0 = train.read @g::@a : tensor<4xf32>
@@ -217,7 +227,9 @@ train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
   %0 = nn.neg %x : tensor<4xf32>
   train.return %0 : tensor<4xf32>
 }
-train.arena @g role("buffers") bytes(16) {offsets = array<i64: 0>, slices = [@a], types = [tensor<4xf32>]}
+train.arena @g buffer {
+  train.slice @a : tensor<4xf32>
+}
 train.list @first of @step "first" () workspace(256) {
   %x = train.address input 0 : memref<4xf32>
   %old = train.address @g::@a : memref<4xf32>
@@ -390,7 +402,9 @@ train.list @first of @step "first" () workspace(32) {
 
 train.mesh @mesh(data = 2)
 train.token @t
-train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.arena @g buffer {
+  train.slice @a : tensor<8xf32>
+}
 train.list @first of @step "first" () workspace(0) {
   %0 = train.address @g::@a : memref<8xf32>
   // expected-error @+1 {{'train.start' op is left in flight, and @apply does not wait for it (P5)}}
@@ -405,7 +419,9 @@ train.list @apply of @step "apply" () workspace(0) {
 
 train.mesh @mesh(data = 2)
 train.token @t
-train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.arena @g buffer {
+  train.slice @a : tensor<8xf32>
+}
 train.list @first of @step "first" () workspace(0) {
   %0 = train.address @g::@a : memref<8xf32>
   train.start reduce_scatter outs(%0) over ["data"] as @t : memref<8xf32>
@@ -423,7 +439,9 @@ train.list @apply of @step "apply" () workspace(0) {
 // It is in flight until then.
 train.mesh @mesh(data = 2)
 train.token @t
-train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.arena @g buffer {
+  train.slice @a : tensor<8xf32>
+}
 train.list @first of @step "first" () workspace(0) {
   %0 = train.address @g::@a : memref<8xf32>
   // expected-note @+1 {{started here}}
@@ -443,7 +461,9 @@ train.list @apply of @step "apply" () workspace(32) {
 
 train.mesh @mesh(data = 2)
 train.token @t
-train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.arena @g buffer {
+  train.slice @a : tensor<8xf32>
+}
 train.list @first of @step "first" () workspace(0) {
   %0 = train.address @g::@a : memref<8xf32>
   train.start reduce_scatter outs(%0) over ["data"] as @t : memref<8xf32>
@@ -462,7 +482,9 @@ train.list @merge of @step "merge" () workspace(0) {
 
 train.mesh @mesh(data = 2)
 train.token @t
-train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.arena @g buffer {
+  train.slice @a : tensor<8xf32>
+}
 train.step @step(%s: tensor<f32>) accumulate(2) {
   train.yield loss(%s) : tensor<f32>
 }
@@ -481,7 +503,9 @@ train.list @apply of @step "apply" () workspace(0) {
 
 train.mesh @mesh(data = 2)
 train.token @t
-train.arena @g role("buffers") bytes(32) {offsets = array<i64: 0>, slices = [@a], types = [tensor<8xf32>]}
+train.arena @g buffer {
+  train.slice @a : tensor<8xf32>
+}
 train.list @first of @eval "first" () workspace(0) {
   %0 = train.address @g::@a : memref<8xf32>
   // expected-error @+1 {{'train.start' op is left in flight, and no list follows that waits for it (P5)}}

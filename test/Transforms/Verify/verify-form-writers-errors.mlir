@@ -2,7 +2,9 @@
 
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
-train.arena @arena.master.f32 role("parameters") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @arena.master.f32 master {
+  train.slice @w : tensor<4xf32>
+}
 // expected-error @below {{'train.list' op expects a command that writes @arena.master.f32::@w in form 3, got none}}
 train.list @step.apply of @step "apply" () workspace(0) alive(0) {
   train.return
@@ -17,7 +19,9 @@ train.list @step.first of @step "first" () workspace(0) alive(0) {
 train.mesh @mesh(data = 2)
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
-train.arena @arena.state.m.f32 role("state") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @arena.state.m.f32 state {
+  train.slice @w : tensor<4xf32>
+}
 // expected-error @below {{'train.list' op expects a command that writes @arena.state.m.f32::@w in form 3, got none}}
 train.list @step.apply of @step "apply" () workspace(0) alive(0) {
   %0 = train.address @arena.state.m.f32 : memref<4xf32>
@@ -34,7 +38,10 @@ train.list @step.first of @step "first" () workspace(0) alive(0) {
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
 train.param @v : tensor<4xf32> init(ones) optimizer(@o)
-train.arena @arena.grad.f32 role("gradients") bytes(32) {slices = [@w, @v], types = [tensor<4xf32>, tensor<4xf32>], offsets = array<i64: 0, 16>}
+train.arena @arena.grad.f32 gradient {
+  train.slice @w : tensor<4xf32>
+  train.slice @v : tensor<4xf32>
+}
 train.list @step.apply of @step "apply" () workspace(0) alive(0) {
   train.return
 }
@@ -60,7 +67,9 @@ train.list @step.first of @step "first" () workspace(0) alive(0) {
 // In every micro-step.
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
-train.arena @arena.grad.f32 role("gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @arena.grad.f32 gradient {
+  train.slice @w : tensor<4xf32>
+}
 train.list @step.apply of @step "apply" () workspace(0) alive(0) {
   train.return
 }
@@ -81,8 +90,12 @@ train.list @step.first of @step "first" () workspace(0) alive(0) {
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
 train.param @f : tensor<4xf32> init(ones) frozen
-train.arena @arena.master.f32 role("parameters") bytes(16) {slices = [@f], types = [tensor<4xf32>], offsets = array<i64: 0>}
-train.arena @arena.merged.f32 role("merged gradients") bytes(16) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 0>}
+train.arena @arena.master.f32 master {
+  train.slice @f : tensor<4xf32>
+}
+train.arena @arena.merged.f32 merged {
+  train.slice @w : tensor<4xf32>
+}
 train.list @step.apply of @step "apply" () workspace(0) alive(0) {
   train.return
 }

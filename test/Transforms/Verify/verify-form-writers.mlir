@@ -13,7 +13,7 @@
 // RANKS: train.flatten
 
 // Before memory is planned a launch is as any other operation.
-// RUN: trainc-opt %s --trainc-to-plan --train-outline-lists --train-expand-updates --nn-decompose --train-form-kernels -o %t.tensors.mlir
+// RUN: trainc-opt %s --trainc-to-plan --train-coalesce --train-outline-lists --train-expand-updates --nn-decompose --train-form-kernels -o %t.tensors.mlir
 // RUN: FileCheck %s --input-file=%t.tensors.mlir --check-prefix=TENSORS
 // TENSORS: %{{.*}}:{{[0-9]+}} = train.launch @k_update
 // RUN: sed 's/^ *train.write .*//' %t.tensors.mlir | trainc-opt --canonicalize | FileCheck %s --check-prefix=UNUSED

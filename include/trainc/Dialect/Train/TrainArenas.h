@@ -22,6 +22,9 @@ std::string stateRole(llvm::StringRef state);
 /// parts, such as `arena.master.f32.model`; gradients of each window have their own.
 std::string arenaName(llvm::StringRef role, mlir::Type element, ParamOp param);
 
+/// The arena of buffers of one element type.
+std::string bufferArena(mlir::Type element);
+
 /// Elements per block of the norm (train.square_sum).
 inline constexpr int64_t kNormBlock = 4096;
 

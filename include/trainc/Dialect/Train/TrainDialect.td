@@ -37,6 +37,11 @@ class Train_TensorOf<list<Type> elements>
            "::mlir::RankedTensorType">;
 def Train_Tensor : Train_TensorOf<[F64, F32, BF16, F16, I8, I16, I32, I64, I1]>;
 
+/// A bucket's values, of which only train-coalesce says how many there are.
+def Train_Bucket : Type<CPred<"::trainc::train::isUnplacedBucket($_self)">,
+    "tensor<?xT>, a bucket that is not laid out", "::mlir::RankedTensorType">;
+def Train_TensorOrBucket : AnyTypeOf<[Train_Tensor, Train_Bucket], "tensor or bucket", "::mlir::RankedTensorType">;
+
 /// What a value stands in once memory is planned: row-major, at an address.
 def Train_LegalBuffer : CPred<"::trainc::train::isLegalBuffer($_self)">;
 class Train_BufferOf<list<Type> elements>

@@ -16,6 +16,7 @@
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/step_abi.h"
 
 #include "trainc/Dialect/Train/TrainDialect.h.inc"
 #include "trainc/Dialect/Train/TrainEnums.h.inc"
@@ -31,6 +32,9 @@ struct Access {
   mlir::Value buffer;
   bool read, write;
 };
+
+/// Whether `type` is that of a bucket's values before train-coalesce, tensor<?xT>.
+bool isUnplacedBucket(mlir::Type type);
 
 /// Whether values can stand in a memref of type `type`.
 bool isLegalBuffer(mlir::Type type);

@@ -2,7 +2,7 @@
 #ifndef TRAINC_DIALECT_TRAIN_TRAINPLACES_H
 #define TRAINC_DIALECT_TRAIN_TRAINPLACES_H
 
-#include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainLayout.h"
 
 namespace trainc::train {
 
@@ -31,7 +31,7 @@ int64_t countBytes(mlir::Value value);
 AddressOp getAddress(mlir::Value buffer);
 
 /// Where `buffer` stands.
-Place getPlace(mlir::Value buffer, mlir::SymbolTable &symbols);
+Place getPlace(mlir::Value buffer, Layouts &layouts);
 
 /// What starts the collective for which `wait` waits: in its list, or in the first list
 /// that leaves it in flight.

@@ -4,53 +4,108 @@
 
 include "trainc/Dialect/Train/TrainDialect.td"
 
-def Train_ArenaOp : Train_Op<"arena", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+def Train_RoleAttr : AttrDef<Train_Dialect, "Role"> {
+  let mnemonic = "role";
+  let summary = "what an arena holds: TRAINC_ROLE of step_abi.def, in lower case";
+  let parameters = (ins AttrParameter<"::trainc_role", "">:$value);
+  let hasCustomAssemblyFormat = 1;
+  let returnType = "::trainc_role";
+  let convertFromStorage = "$_self.getValue()";
+  let constBuilderCall = "::trainc::train::RoleAttr::get($_builder.getContext(), $0)";
+}
+
+def Train_ArenaOp : Train_Op<"arena", [Symbol, SymbolTable, HasParent<"::mlir::ModuleOp">,
+    IsolatedFromAbove, SingleBlock, NoTerminator, NoRegionArguments,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "memory for the values of one role";
   let description = [{
-    Lists the slices it holds, in order, with their types and byte offsets. Slices are
-    referred to as `@arena[@slice]`.
+    Holds a train.slice for each value, referred to as `@arena::@slice`, and, once buckets are
+    formed, a train.span for each bucket of which it has something, `@arena::@bucket`. Spans follow
+    each other in their order; where the slices are follows from the buckets (`ArenaLayout`).
+    Without spans slices follow each other, each aligned to its element's size, as scalars do.
 
-    With `buckets` (their ends, in elements) the arena is cut into ranges of whole slices
-    and padding, each of which is communicated at once and split evenly. With `shard` a
-    rank has, of those buckets whose `pieces` is true, its own of the equal pieces over
-    these axes only: offsets are those of the arena with all pieces, `bytes` what this rank has.
-
-    (C1) one type and one offset per slice; (C2) slices do not overlap, lie within
-    the arena, and are aligned to their element's size; (C3) names are distinct; (C4) buckets
-    ascend, every slice lies within one, and with `pieces`, one per bucket, sizes are multiples of the
-    number of pieces, and `bytes` is the sum of what a rank has.
+    (C1) it holds slices and spans alone; (C2) with spans, slices are of one element type and
+    each belongs to the bucket of one of them, all of whose parameters have a slice.
 
     ```mlir
-    train.arena @master role("master") bytes(640) {
-      slices = [@a, @b], types = [tensor<4xf32>, tensor<8xf32>], offsets = array<i64: 0, 256>}
+    train.bucket @bucket [@a, @b] elements(192) offsets([0, 64])
+    train.arena @arena.master.f32 master {
+      train.slice @a : tensor<4xf32>
+      train.slice @b : tensor<8xf32>
+      train.span @bucket
+    }
     ```
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, StrAttr:$role, I64Attr:$bytes, ArrayAttr:$slices,
-                       TypeArrayAttr:$types, DenseI64ArrayAttr:$offsets,
-                       OptionalAttr<DenseI64ArrayAttr>:$buckets, OptionalAttr<StrArrayAttr>:$shard,
-                       OptionalAttr<DenseBoolArrayAttr>:$pieces);
-  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "::llvm::StringRef":$role,
-      "int64_t":$bytes, "::mlir::ArrayAttr":$slices, "::mlir::ArrayAttr":$types,
-      "::llvm::ArrayRef<int64_t>":$offsets), [{
-    build($_builder, $_state, name, role, bytes, slices, types, offsets, {}, {}, {});
-  }]>];
-  let assemblyFormat = "$sym_name `role` `(` $role `)` `bytes` `(` $bytes `)` attr-dict";
+  let arguments = (ins SymbolNameAttr:$sym_name, Train_RoleAttr:$role);
+  let regions = (region SizedRegion<1>:$body);
+  let skipDefaultBuilders = 1;
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "::trainc_role":$role)>];
+  let assemblyFormat = "$sym_name $role attr-dict-with-keyword $body";
   let extraClassDeclaration = [{
-    /// The position of slice `name`, or -1.
-    int64_t findSlice(::llvm::StringRef name);
-    /// The arena, as far as a rank has it, as a tensor of rank 1; null if its slices
-    /// differ in element type or there is none.
-    ::mlir::RankedTensorType getFlatType();
-    /// A bucket, in elements: of the arena with all pieces, and of what a rank has.
-    struct Bucket {
-      int64_t first, count, localFirst, localCount;
-      bool isPiece() const { return localCount != count; }
-    };
-    ::llvm::SmallVector<Bucket> getAllBuckets();
-    /// How many pieces make a bucket that is not whole.
-    int64_t countPieces();
-    /// The byte offset of a slice of which a rank has all.
-    int64_t getLocalOffset(int64_t slice);
+    ::llvm::iterator_range<::mlir::Block::op_iterator<SliceOp>> getSlices();
+    ::llvm::iterator_range<::mlir::Block::op_iterator<SpanOp>> getSpans();
+    /// Adds a slice at the end.
+    SliceOp addSlice(::mlir::StringAttr name, ::mlir::RankedTensorType type);
+    /// Slice `name`, or null.
+    SliceOp findSlice(::llvm::StringRef name);
+    /// The span of bucket `name`, or null.
+    SpanOp findSpan(::llvm::StringRef name);
+    /// The element type of its slices; null if they differ or there is none.
+    ::mlir::Type getElementType();
+  }];
+  let hasRegionVerifier = 1;
+}
+
+def Train_SliceOp : Train_Op<"slice", [Symbol, HasParent<"::trainc::train::ArenaOp">]> {
+  let summary = "a value in an arena";
+  let description = [{
+    Its name is that of the parameter, buffer or scalar that it is of. A scalar has an initial
+    `value` and `flags`, which are TRAINC_SCALAR_SETTABLE or 0.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<Train_Tensor>:$type,
+                       OptionalAttr<F64Attr>:$value, OptionalAttr<I32Attr>:$flags);
+  let builders = [OpBuilder<(ins "::mlir::StringAttr":$name, "::mlir::RankedTensorType":$type), [{
+    build($_builder, $_state, name, ::mlir::TypeAttr::get(type), {}, {});
+  }]>];
+  let assemblyFormat = [{
+    $sym_name `:` $type (`value` `(` $value^ `)`)? (`flags` `(` $flags^ `)`)? attr-dict
+  }];
+  let extraClassDeclaration = [{
+    ::mlir::RankedTensorType getTensorType() {
+      return ::llvm::cast<::mlir::RankedTensorType>(getType());
+    }
+    ArenaOp getArena();
+    int64_t getElementBytes();
+  }];
+}
+
+def Train_SpanOp : Train_Op<"span", [Symbol, HasParent<"::trainc::train::ArenaOp">]> {
+  let summary = "a bucket in an arena";
+  let description = [{
+    Its name is that of the bucket. With `over` each rank has only its own of the equal shards of
+    the bucket, one for each position along these axes of the mesh.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<StrArrayAttr>:$over);
+  let assemblyFormat = "$sym_name (`over` $over^)? attr-dict";
+}
+
+def Train_BucketOp : Train_Op<"bucket", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+  let summary = "parameters that are communicated and updated together";
+  let description = [{
+    The parameters have slices in the same arenas, where they stand at the same distances: from
+    element offsets[i] of the bucket on. A bucket is `elements` long, padding included. Both
+    numbers are there once `train-coalesce` has placed the slices, and equal in every arena.
+
+    (C1) one offset per parameter, with `elements`; offsets ascend from 0 on.
+
+    ```mlir
+    train.bucket @bucket [@w, @b] elements(8192) offsets([0, 4096])
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, SymbolRefArrayAttr:$params,
+                       OptionalAttr<I64Attr>:$elements, OptionalAttr<DenseI64ArrayAttr>:$offsets);
+  let assemblyFormat = [{
+    $sym_name $params (`elements` `(` $elements^ `)`)? (`offsets` `(` $offsets^ `)`)? attr-dict
   }];
   let hasVerifier = 1;
 }
@@ -86,9 +141,10 @@ def Train_AccumulateOp : Train_Op<"accumulate", [MemoryEffects<[MemRead, MemWrit
   let summary = "adds a gradient to the window's sum";
   let description = [{
     target = value in the first micro-step of a window (overwriting whatever stands
-    there, NaN included), target + value in the others.
+    there, NaN included), target + value in the others. Where the target is a bucket of which
+    a rank has its own shard, the value is the whole bucket, of which that shard counts.
   }];
-  let arguments = (ins Train_Tensor:$value, SymbolRefAttr:$target);
+  let arguments = (ins Train_TensorOrBucket:$value, SymbolRefAttr:$target);
   let assemblyFormat = "$value `into` $target attr-dict `:` type($value)";
 }
 
@@ -109,27 +165,37 @@ def Train_MicroEndOp : Train_Op<"micro_end", [MemoryEffects<[MemRead, MemWrite]>
 }
 
 def Train_NormSquaredOp : Train_Op<"norm_squared", [MemoryEffects<[MemRead]>]> {
-  let summary = "sum of squares of stored gradients";
+  let summary = "sums of squares of stored gradients";
   let description = [{
-    The sums of squares of the stored gradients of the listed parameters, each in blocks
-    (train.square_sum) added in f64. The result is either their sum, in the order of the
+    For each result, of one list of parameters: the sums of squares of their stored gradients, each
+    in blocks (train.square_sum) added in f64. A result is either their sum, in the order of the
     list, as a rank-0 tensor, or one element per parameter.
 
-    (C1) the result is an f64 tensor of rank 0, or of rank 1 with one element per
-    parameter.
+    `fused`: in one pass over the gradients. `over`: each rank adds up the blocks of its own
+    shards of the buckets, and gathers the others' sums.
+
+    (C1) one list of parameters per result, an f64 tensor of rank 0, or of rank 1 with one element
+    per parameter.
+
+    ```mlir
+    %all, %each = train.norm_squared [[@a, @b], [@c]] fused : tensor<f64>, tensor<1xf64>
+    ```
   }];
-  let arguments = (ins SymbolRefArrayAttr:$params);
-  let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$params attr-dict `:` type($result)";
+  let arguments = (ins ArrayAttr:$params, OptionalAttr<StrArrayAttr>:$over, UnitAttr:$fused);
+  let results = (outs Variadic<Train_Tensor>:$squares);
+  let assemblyFormat = [{
+    $params (`over` $over^)? (`fused` $fused^)? attr-dict `:` type($squares)
+  }];
   let hasVerifier = 1;
 }
 
-def Train_UpdateOp : Train_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
-  let summary = "updates parameters by their optimizer";
+def Train_UpdateOp : Train_Op<"update", [AttrSizedOperandSegments, MemoryEffects<[MemRead, MemWrite]>]> {
+  let summary = "updates parameters by their optimizers";
   let description = [{
     For each parameter: gradient = stored gradient x scale (clamped to +- limit if that
     is given), then the optimizer's region, then parameter, states and average are
-    written. Nothing changes unless `finite`. `t` is the 1-based number of the update.
+    written. Nothing changes unless `finite`. `t` is the 1-based number of the update. There is a
+    group of parameters for each optimizer, with a scale, and a limit, of its own.
 
     In each arena of `copies` that has a slice of the parameter's name, the new value is
     written as well, rounded to the arena's type. With `stochastic` parameters of bf16 or
@@ -138,16 +204,26 @@ def Train_UpdateOp : Train_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
     the bits of the magnitude that do not fit are cut off after w modulo their number
     of values is added.
 
-    (C1) the scale is of rank 0, or of rank 1 with one element per parameter.
+    `fused`: in one pass over all that is read and written; the optimizers then have the same
+    regions. `over`: each rank updates its own shards of the buckets.
+
+    (C1) as many groups and scales as optimizers, and as many limits if any; (C2) a scale is of rank 0,
+    or of rank 1 with one element per parameter of its group.
+
+    ```mlir
+    train.update [@decayed, @plain] [[@w, @v], [@b]] scale(%s, %s : tensor<f64>, tensor<f64>)
+        if(%finite : tensor<i1>) t(%t : tensor<f64>) copies [@arena.compute.bf16] fused
+    ```
   }];
-  let arguments = (ins FlatSymbolRefAttr:$optimizer, SymbolRefArrayAttr:$params,
-                       Train_Tensor:$scale, Train_Tensor:$finite, Train_Tensor:$t,
-                       Optional<Train_Tensor>:$limit, OptionalAttr<SymbolRefArrayAttr>:$copies,
-                       UnitAttr:$stochastic);
+  let arguments = (ins SymbolRefArrayAttr:$optimizers, ArrayAttr:$params,
+                       Variadic<Train_Tensor>:$scales, Train_Tensor:$finite, Train_Tensor:$t,
+                       Variadic<Train_Tensor>:$limits, OptionalAttr<SymbolRefArrayAttr>:$copies,
+                       OptionalAttr<StrArrayAttr>:$over, UnitAttr:$fused, UnitAttr:$stochastic);
   let assemblyFormat = [{
-    $optimizer $params `scale` `(` $scale `)` `if` `(` $finite `)` `t` `(` $t `)`
-    (`limit` `(` $limit^ `)`)? (`copies` $copies^)? (`stochastic` $stochastic^)? attr-dict
-    `:` type($scale) `,` type($finite) `,` type($t) (`,` type($limit)^)?
+    $optimizers $params `scale` `(` $scales `:` type($scales) `)`
+    (`limit` `(` $limits^ `:` type($limits) `)`)? `if` `(` $finite `:` type($finite) `)`
+    `t` `(` $t `:` type($t) `)` (`copies` $copies^)? (`over` $over^)? (`fused` $fused^)?
+    (`stochastic` $stochastic^)? attr-dict
   }];
   let hasVerifier = 1;
 }

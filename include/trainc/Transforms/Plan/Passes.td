@@ -19,8 +19,6 @@ def PlanStepPass : Pass<"train-plan-step", "::mlir::ModuleOp"> {
   }];
   let dependentDialects = ["::trainc::nn::NNDialect",
                            "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"];
-  let options = [Option<"alignment", "alignment", "int64_t", "64",
-                        "Alignment of a slice in bytes, a power of two">];
 }
 
 def GradientMergePass : Pass<"train-gradient-merge", "::mlir::ModuleOp"> {
@@ -78,50 +76,19 @@ def HoistCastsPass : Pass<"train-hoist-casts", "::mlir::ModuleOp"> {
                     Statistic<"copyBytes", "copy-bytes", "Bytes of copies">];
 }
 
-def CoalescePass : Pass<"train-coalesce", "::mlir::ModuleOp"> {
-  let summary = "Lay out arenas in the order of the backward pass";
-  let description = [{
-    Gives the slices of each arena (parameters, gradients, every optimizer state,
-    buffers) new places: in the order in which the backward pass completes the gradients,
-    those without a gradient last, each slice at a multiple of `align-size` bytes. Arenas
-    of one element type whose parameters are the same have equal layouts. The padding
-    after a slice is alignTo(size, align-size) - size bytes; it is zero, stays zero, and
-    no kernel reads it. Groups, decays and learning rates do not matter to the layout.
-
-    Only places change, neither results nor checkpoints, which name tensors. A remark
-    says for each slice where it went.
-
-    Measured (bench/results/passes.md): 48 layouts from `align-size=4` to 4096 and none give equal
-    bits and load each other's checkpoints. What it is for is `train-fuse-optimizer`: passes that
-    walk every arena from front to back.
-
-    Needs form 2 before `train-fuse-optimizer`; gives form 2. Refuses an align-size that
-    is not a power of two or smaller than an element.
-
-    Example: test/Transforms/Plan/coalesce.mlir
-  }];
-  let options = [Option<"alignSize", "align-size", "int64_t", "256",
-                        "Bytes at a multiple of which slices start, a power of two">];
-  let statistics = [Statistic<"numSlices", "slices", "Slices placed">,
-                    Statistic<"paddingBytes", "padding-bytes", "Bytes between slices">];
-}
-
 def FuseOptimizerPass : Pass<"train-fuse-optimizer", "::mlir::ModuleOp"> {
   let summary = "Compute all norms in one pass over memory, all updates in another";
   let description = [{
-    Replaces the `train.norm_squared` of a block by one `train.segment_square_sum` over
-    the arena of the gradients and one `train.sum_blocks`, and its `train.update` by one
-    `train.segment_map` over the arenas for each kind of rule. Updates are of one kind if
+    Replaces the `train.norm_squared` of a block by one, and its `train.update` by one for each
+    kind of rule; both are `fused`: `train-expand-updates` makes one pass over
+    the arenas of each. Updates are of one kind if
     their optimizers have the same regions, states and average: numbers, and so learning
     rates, decays and schedules, may differ by group. What depends on numbers alone (bias
     corrections, rounding to f32) is computed once per group before. A rule that needs
     norms of parameter and direction (lamb, lars) computes the direction twice: once for
     its norm, once for the update.
 
-    With `separate` each norm and each parameter gets a segment op of its own, and only if
-    the step is spread over ranks (`train-shard` divides segments).
-
-    Bitwise the same as `train-expand-updates`, which does it parameter by parameter.
+    Bitwise the same as without it, parameter by parameter.
 
     Measured (bench/results/passes.md): for GPT-2's 148 tensors the update runs at the speed of
     a plain loop over as much memory (1.01), norm and update together take 1.26 of its time; 1.6x
@@ -129,41 +96,34 @@ def FuseOptimizerPass : Pass<"train-fuse-optimizer", "::mlir::ModuleOp"> {
     needs 4 commands in place of 823 and is up to 20 % faster; one of large ones gains nothing but the
     update's 1.2x.
 
-    Needs form 2 (or lists of it); gives form 2.
+    Needs form 2; gives form 2.
 
     Example: test/Transforms/Plan/fuse-optimizer.mlir
   }];
-  let dependentDialects = ["::trainc::nn::NNDialect", "::mlir::arith::ArithDialect",
-                           "::mlir::math::MathDialect"];
-  let options = [Option<"separate", "separate", "bool", "false",
-                        "Only for a step over ranks: an op of its own for each norm and parameter">];
+  let dependentDialects = ["::trainc::nn::NNDialect"];
   let statistics = [Statistic<"numNorms", "norms", "Norms replaced">,
                     Statistic<"numUpdates", "updates", "Updates replaced">,
                     Statistic<"numPasses", "passes", "Passes over memory that update">];
 }
 
 def FormBucketsPass : Pass<"train-form-buckets", "::mlir::ModuleOp"> {
-  let summary = "Lay out arenas in buckets for collectives";
+  let summary = "List parameters in buckets";
   let description = [{
-    Cuts the parameters, in the order of the gradients' arena, into buckets of about
-    `bucket-size` bytes of f32 (a larger parameter is a bucket of its own), and gives each
-    bucket one range of every arena with something of its parameters: gradients, parameters,
-    states, copies. Those of one bucket have slices in the same arenas, at the same
-    distances in elements: multiples of `align-size` bytes of the narrowest. Each bucket is
-    padded so that every rank over the last axis of the step's `over` gets an equal piece
-    of it, a multiple of a block of the norm (4096 elements) long; a parameter that is
-    longer begins at such a multiple and a shorter one does not cross any. So pieces end
-    between blocks, and norms do not depend on the number of ranks.
+    Lists the parameters in buckets (`train.bucket`), in the order in which the backward pass
+    completes their gradients, those without one last, and gives each arena with
+    something of them (gradients, parameters, states, copies) a `train.span` for each. Those of
+    one bucket have slices in the same arenas. Where ranks exchange gradients a bucket has about
+    `bucket-size` bytes of f32 (a larger parameter is a bucket of its own); otherwise there is one
+    for all. With `separate` each parameter is a bucket of its own.
 
-    Needs form 2 before `train-fuse-optimizer`; gives form 2. Does nothing to a step that
-    is not spread over ranks.
+    Needs form 2 of `train-plan-step`; gives form 2. `train-coalesce` says where the slices are.
 
     Example: test/Transforms/Plan/form-buckets.mlir
   }];
   let options = [Option<"bucketSize", "bucket-size", "int64_t", "33554432",
                         "Bytes of gradients in a bucket, at most if it holds several">,
-                 Option<"alignSize", "align-size", "int64_t", "256",
-                        "Bytes at a multiple of which slices start, a power of two">];
+                 Option<"separate", "separate", "bool", "false",
+                        "A bucket for each parameter">];
   let statistics = [Statistic<"numBuckets", "buckets", "Buckets formed">];
 }
 
@@ -175,14 +135,13 @@ def ShardPass : Pass<"train-shard", "::mlir::ModuleOp"> {
     the other axes piece by piece, once per window.
 
     With `mode=none` the sums are gathered and every rank does the whole update. With
-    `mode=optimizer` (ZeRO-1; over the other axes replicated) a rank updates the pieces that it
-    owns: norms sum its own segments, and the sums of blocks are gathered; states, and
-    parameters that the step reads by their copies only, are kept in pieces (`pieces` of
-    the arenas); the others, and the copies, are gathered, copies in their narrow type: the
+    `mode=optimizer` (ZeRO-1; over the other axes replicated) a rank updates the shards that it
+    owns (`over` of norms and updates); of states, and of
+    parameters that the step reads by their copies only, it keeps its shards alone (`over` of
+    spans); the others, and the copies, are gathered, copies in their narrow type: the
     update is divided by buckets, each gathered right behind its update.
 
-    Segments of norm and update are cut where pieces end, in all modes: so they give the
-    same bits, and so does every rank.
+    Shards end between blocks of norms, so all modes and ranks give the same bits.
 
     With `merge-buffer=sharded`, in windows of several micro-steps, gradients are written
     in each, not accumulated, and summed over ranks behind a `train.micro_end`; a rank adds
@@ -197,8 +156,7 @@ def ShardPass : Pass<"train-shard", "::mlir::ModuleOp"> {
     micro-step, and an eval, gathers each bucket before it is used, and again when other
     buckets came between.
 
-    Needs form 2 with buckets (`train-form-buckets`) and segments
-    (`train-fuse-optimizer`); gives form 2. Does nothing to a step that is not spread over ranks.
+    Needs form 2 with buckets (`train-form-buckets`); gives form 2. Does nothing to a step that is not spread over ranks.
 
     Examples: test/Transforms/Plan/shard.mlir, shard-buckets.mlir, shard-gradients.mlir
   }];

@@ -10,16 +10,38 @@ namespace trainc {
 llvm::LogicalResult verifyParams(mlir::Operation *op, mlir::ArrayAttr params,
                                  mlir::SymbolTable &symbols);
 
-/// The scale of parameter number `position` of `update`, of rank 0.
-mlir::Value readScale(mlir::OpBuilder &b, mlir::Location loc,
-                      train::UpdateOp update, int64_t position);
+/// The scale of parameter number `position` of the group that `scale` is of, of rank 0.
+mlir::Value readScale(mlir::OpBuilder &b, mlir::Location loc, mlir::Value scale,
+                      int64_t position);
 
-/// Checks the parameters of `update`, and that its optimizer has a region.
+/// Parameters that one optimizer of an update updates.
+struct UpdateGroup {
+  mlir::FlatSymbolRefAttr optimizer;
+  llvm::SmallVector<mlir::FlatSymbolRefAttr> params;
+  mlir::Value scale, limit; // null: no clip by value
+};
+llvm::SmallVector<UpdateGroup> getGroups(train::UpdateOp update);
+/// The parameters of `group` at `positions`, which ascend.
+UpdateGroup pickParams(mlir::OpBuilder &b, mlir::Location loc,
+                       const UpdateGroup &group,
+                       llvm::ArrayRef<int64_t> positions);
+/// `update` again, of other groups.
+train::UpdateOp createUpdate(mlir::OpBuilder &b, train::UpdateOp update,
+                             llvm::ArrayRef<UpdateGroup> groups);
+
+/// Checks the parameters of `norm` and `update`, and that optimizers have regions.
+llvm::LogicalResult verifyNorm(train::NormSquaredOp norm,
+                               mlir::SymbolTable &symbols);
 llvm::LogicalResult verifyUpdate(train::UpdateOp update,
                                  mlir::SymbolTable &symbols);
 
 /// The type in which a parameter's gradient, states and average are stored.
 mlir::RankedTensorType gradientType(train::ParamOp param);
+
+/// The arena in which norm and update find the gradient of `param`; with shards that of
+/// merged gradients, where there is one.
+std::string gradientArena(train::ParamOp param, bool isSharded,
+                          mlir::SymbolTable &symbols);
 
 /// Reads a rank-0 f64 of the scalar block.
 mlir::Value readScalar(mlir::OpBuilder &b, mlir::Location loc,

@@ -66,35 +66,120 @@ static ValueRange computeScalars(OpBuilder &b, Location loc, ElementCode &code,
   return map.getResults();
 }
 
-Segments trainc::splitCode(OpBuilder &b, Location loc, ElementCode &code,
-                           ArrayRef<SmallVector<ParamOp>> params,
-                           SymbolTable &symbols) {
-  Segments result;
-  SmallVector<ParamOp> all;
-  for (auto [member, list] : llvm::enumerate(params))
-    for (ParamOp param : list) {
-      all.push_back(param);
-      result.lengths.push_back(param.getTensorType().getNumElements());
-      result.groups.push_back(member);
-    }
-  SmallVector<Attribute> offsets;
-  for (auto [array, places] : llvm::zip(code.arrays, code.places)) {
-    if (!places.empty()) {
-      offsets.push_back(b.getDenseI64ArrayAttr(places));
-      continue;
-    }
-    auto arena = symbols.lookup<ArenaOp>(
-        array.getDefiningOp<ReadOp>().getSource().getRootReference());
-    int64_t width =
-        nn::getElementBytes(nn::getTensorType(array).getElementType());
-    SmallVector<int64_t> positions;
-    for (ParamOp param : all)
-      positions.push_back(
-          arena.getOffsets()[arena.findSlice(param.getSymName())] / width);
-    offsets.push_back(b.getDenseI64ArrayAttr(positions));
-  }
-  result.offsets = b.getArrayAttr(offsets);
+//===----------------------------------------------------------------------===//
+// Tables
+//===----------------------------------------------------------------------===//
 
+ArrayAttr SegmentTable::getOffsets(Builder &b) const {
+  return b.getArrayAttr(
+      llvm::map_to_vector(offsets, [&](ArrayRef<int64_t> list) -> Attribute {
+        return b.getDenseI64ArrayAttr(list);
+      }));
+}
+
+DenseI64ArrayAttr SegmentTable::getOwners(Builder &b) const {
+  return shards.empty() ? DenseI64ArrayAttr() : b.getDenseI64ArrayAttr(owners);
+}
+
+DenseI64ArrayAttr SegmentTable::getStarts(Builder &b) const {
+  return shards.empty() ? DenseI64ArrayAttr() : b.getDenseI64ArrayAttr(starts);
+}
+
+DenseI64ArrayAttr SegmentTable::getShards(Builder &b) const {
+  return shards.empty() ? DenseI64ArrayAttr() : b.getDenseI64ArrayAttr(shards);
+}
+
+namespace {
+/// A part of a parameter that lies within one shard.
+struct Part {
+  int64_t param, shard, start, length;
+  SmallVector<int64_t> offsets; // by array
+};
+} // namespace
+
+/// The element of what `read` reads, an arena or a bucket of it, where element `start` of
+/// `param` is, in shard `shard` of `shards`.
+static int64_t elementAt(ReadOp read, ParamOp param, int64_t start,
+                         int64_t shard, int64_t shards, Layouts &layouts) {
+  SymbolRefAttr source = read.getSource();
+  const ArenaLayout &layout = layouts.of(source.getRootReference());
+  StringAttr name = param.getSymNameAttr();
+  int64_t offset = layout.getOffset(name) / layout.getElementBytes() + start;
+  if (layout.getSpans().empty())
+    return offset;
+  const Span &span = layout.getSpanOf(name);
+  offset -= span.first;
+  if (span.isShard())
+    offset -= shard * span.count / shards;
+  return source.getNestedReferences().empty() ? span.localFirst + offset
+                                              : offset;
+}
+
+/// The parts of `param`, number `number`.
+static void addParts(SmallVectorImpl<Part> &parts, const ElementCode &code,
+                     ParamOp param, int64_t number, int64_t shards,
+                     Layouts &layouts) {
+  int64_t length = param.getTensorType().getNumElements();
+  int64_t within = 0, size = length; // of the bucket, and of a shard of it
+  if (shards > 1) {
+    auto read = code.arrays.front().getDefiningOp<ReadOp>();
+    const ArenaLayout &layout =
+        layouts.of(read.getSource().getRootReference());
+    const Span &span = layout.getSpanOf(param.getSymNameAttr());
+    within = layout.getOffset(param.getSymNameAttr()) /
+                 layout.getElementBytes() -
+             span.first;
+    size = span.count / shards;
+  }
+  for (int64_t at = within, end = within + length; at < end;) {
+    int64_t shard = shards > 1 ? at / size : 0;
+    int64_t next = shards > 1 ? std::min((shard + 1) * size, end) : end;
+    Part &part = parts.emplace_back(
+        Part{number, shard, at - within, next - at, {}});
+    for (auto [array, places] : llvm::zip(code.arrays, code.places))
+      part.offsets.push_back(
+          places.empty() ? elementAt(array.getDefiningOp<ReadOp>(), param,
+                                     part.start, shard, shards, layouts)
+                         : places[number] + part.start);
+    at = next;
+  }
+}
+
+SegmentTable trainc::makeTable(const ElementCode &code,
+                               ArrayRef<ParamOp> params,
+                               ArrayRef<int64_t> groups, int64_t shards,
+                               Layouts &layouts) {
+  SmallVector<Part> parts;
+  for (auto [number, param] : llvm::enumerate(params))
+    addParts(parts, code, param, number, shards, layouts);
+  llvm::sort(parts, [](const Part &a, const Part &b) {
+    return std::tuple(a.shard, a.param, a.start) <
+           std::tuple(b.shard, b.param, b.start);
+  });
+  SegmentTable table;
+  table.offsets.resize(code.arrays.size());
+  for (const Part &part : parts) {
+    table.lengths.push_back(part.length);
+    table.groups.push_back(groups[part.param]);
+    table.owners.push_back(part.param);
+    table.starts.push_back(part.start);
+    for (auto [list, offset] : llvm::zip(table.offsets, part.offsets))
+      list.push_back(offset);
+  }
+  if (shards > 1)
+    for (int64_t shard = 0; shard <= shards; ++shard)
+      table.shards.push_back(llvm::count_if(
+          parts, [&](const Part &part) { return part.shard < shard; }));
+  return table;
+}
+
+//===----------------------------------------------------------------------===//
+// Code
+//===----------------------------------------------------------------------===//
+
+SplitCode trainc::splitCode(OpBuilder &b, Location loc, ElementCode &code,
+                            size_t members) {
+  SplitCode result;
   // Constants belong to both sides.
   DenseSet<Value> scalars;
   llvm::SetVector<Value> computed, given;
@@ -120,7 +205,6 @@ Segments trainc::splitCode(OpBuilder &b, Location loc, ElementCode &code,
         given.insert(operand);
   }
 
-  size_t members = params.size();
   SmallVector<SmallVector<Value>> values; // per argument and member
   SmallVector<Value> sources;
   for (Value value : given) {
@@ -155,8 +239,6 @@ Segments trainc::splitCode(OpBuilder &b, Location loc, ElementCode &code,
       else
         llvm::append_range(result.grouped, ofMembers);
     }
-  if (result.grouped.empty())
-    result.groups.assign(result.groups.size(), 0);
   for (size_t i = 0; i < code.each.size(); ++i)
     addArgument(
         code.block->getArgument(code.arrays.size() + code.scalars.size() + i));

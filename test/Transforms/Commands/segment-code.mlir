@@ -1,4 +1,4 @@
-// RUN: trainc-opt %s --train-fuse-optimizer --split-input-file | FileCheck %s
+// RUN: trainc-opt %s --train-fuse-optimizer --train-expand-updates --split-input-file | FileCheck %s
 
 // The code of an update is divided: what depends on scalars alone is computed once per
 // group, before; a value that is one for all groups is a uniform, others are grouped, in
@@ -40,12 +40,24 @@ train.optimizer @slow(%p: f32, %g: f32, %lr: f64) hyper(lr = 0.01) {
 }
 train.param @a : tensor<4xf32> init(ones) optimizer(@fast)
 train.param @b : tensor<5xf32> init(ones) optimizer(@slow)
-train.arena @arena.master.f32 role("parameters") bytes(64) {slices = [@a, @b], types = [tensor<4xf32>, tensor<5xf32>], offsets = array<i64: 0, 32>}
-train.arena @arena.grad.f32 role("gradients") bytes(64) {slices = [@a, @b], types = [tensor<4xf32>, tensor<5xf32>], offsets = array<i64: 0, 32>}
-train.arena @arena.scalars role("scalars") bytes(16) {slices = [@fast.lr, @slow.lr], types = [tensor<f64>, tensor<f64>], offsets = array<i64: 0, 8>}
+train.bucket @bucket [@a, @b] elements(16) offsets([0, 8])
+train.arena @arena.master.f32 master {
+  train.slice @a : tensor<4xf32>
+  train.slice @b : tensor<5xf32>
+  train.span @bucket
+}
+train.arena @arena.grad.f32 gradient {
+  train.slice @a : tensor<4xf32>
+  train.slice @b : tensor<5xf32>
+  train.span @bucket
+}
+train.arena @arena.scalars scalars {
+  train.slice @fast.lr : tensor<f64>
+  train.slice @slow.lr : tensor<f64>
+}
 train.list @divided of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
-  train.update @fast [@a] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
-  train.update @slow [@b] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
+  train.update [@fast] [[@a]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>)
+  train.update [@slow] [[@b]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>)
   train.return
 }
 
@@ -62,9 +74,18 @@ train.optimizer @o(%p: f32, %g: f32) {
 }
 train.param @a : tensor<4xf32> init(ones) optimizer(@o)
 train.param @b : tensor<5xf32> init(ones) optimizer(@o)
-train.arena @arena.master.f32 role("parameters") bytes(64) {slices = [@a, @b], types = [tensor<4xf32>, tensor<5xf32>], offsets = array<i64: 0, 32>}
-train.arena @arena.grad.f32 role("gradients") bytes(64) {slices = [@a, @b], types = [tensor<4xf32>, tensor<5xf32>], offsets = array<i64: 0, 32>}
+train.bucket @bucket [@a, @b] elements(16) offsets([0, 8])
+train.arena @arena.master.f32 master {
+  train.slice @a : tensor<4xf32>
+  train.slice @b : tensor<5xf32>
+  train.span @bucket
+}
+train.arena @arena.grad.f32 gradient {
+  train.slice @a : tensor<4xf32>
+  train.slice @b : tensor<5xf32>
+  train.span @bucket
+}
 train.list @uniform of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
-  train.update @o [@a, @b] scale(%s) if(%f) t(%s) : tensor<f64>, tensor<i1>, tensor<f64>
+  train.update [@o] [[@a, @b]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>)
   train.return
 }

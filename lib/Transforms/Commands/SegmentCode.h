@@ -1,9 +1,9 @@
 //===- SegmentCode.h - Code of scalars and code of elements -----*- C++ -*-===//
-#ifndef TRAINC_LIB_TRANSFORMS_PLAN_SEGMENTCODE_H
-#define TRAINC_LIB_TRANSFORMS_PLAN_SEGMENTCODE_H
+#ifndef TRAINC_LIB_TRANSFORMS_COMMANDS_SEGMENTCODE_H
+#define TRAINC_LIB_TRANSFORMS_COMMANDS_SEGMENTCODE_H
 
 #include "trainc/Dialect/NN/NNOps.h"
-#include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainLayout.h"
 
 namespace trainc {
 
@@ -59,21 +59,38 @@ private:
   }
 };
 
-/// The parts of an op on segments.
-struct Segments {
-  llvm::SmallVector<mlir::Value> uniforms, grouped;
+/// Where segments are, and whose they are: as train.segment_map has it.
+struct SegmentTable {
   llvm::SmallVector<int64_t> lengths, groups;
-  mlir::ArrayAttr offsets;
+  llvm::SmallVector<llvm::SmallVector<int64_t>> offsets; // by array
+  /// With shards: of each segment the parameter and its first element, and where the
+  /// segments of each shard end, from 0 on.
+  llvm::SmallVector<int64_t> owners, starts, shards;
+
+  mlir::ArrayAttr getOffsets(mlir::Builder &b) const;
+  mlir::DenseI64ArrayAttr getOwners(mlir::Builder &b) const;
+  mlir::DenseI64ArrayAttr getStarts(mlir::Builder &b) const;
+  mlir::DenseI64ArrayAttr getShards(mlir::Builder &b) const;
+};
+
+/// One segment for each of `params`, of the groups that are given, in all arrays of
+/// `code`; with `shards` above 1 one for each part that lies in one shard, ordered by these.
+SegmentTable makeTable(const ElementCode &code,
+                       llvm::ArrayRef<train::ParamOp> params,
+                       llvm::ArrayRef<int64_t> groups, int64_t shards,
+                       train::Layouts &layouts);
+
+/// What the ops on segments take beside arrays, and their region.
+struct SplitCode {
+  llvm::SmallVector<mlir::Value> uniforms, grouped;
   std::unique_ptr<mlir::Region> region = std::make_unique<mlir::Region>();
 };
 
-/// Divides `code` into what depends on scalars alone, computed at `b` per
-/// member, and the rest. Segments are the parameters of the members, one after
-/// the other.
-Segments splitCode(mlir::OpBuilder &b, mlir::Location loc, ElementCode &code,
-                   llvm::ArrayRef<llvm::SmallVector<train::ParamOp>> params,
-                   mlir::SymbolTable &symbols);
+/// Divides `code` into what depends on scalars alone, computed at `b` for each of `members`,
+/// and the rest.
+SplitCode splitCode(mlir::OpBuilder &b, mlir::Location loc, ElementCode &code,
+                    size_t members);
 
 } // namespace trainc
 
-#endif // TRAINC_LIB_TRANSFORMS_PLAN_SEGMENTCODE_H
+#endif // TRAINC_LIB_TRANSFORMS_COMMANDS_SEGMENTCODE_H

@@ -1,0 +1,46 @@
+//===- SegmentUpdates.h - Norms and updates of segments ---------*- C++ -*-===//
+#ifndef TRAINC_LIB_TRANSFORMS_COMMANDS_SEGMENTUPDATES_H
+#define TRAINC_LIB_TRANSFORMS_COMMANDS_SEGMENTUPDATES_H
+
+#include "trainc/Dialect/Train/TrainLayout.h"
+
+namespace trainc {
+
+/// Replaces plan ops of a list by passes over arenas, segment by segment: what is fused,
+/// and what each rank does a shard of. What depends on scalars alone is computed once per
+/// group before. Every element goes through the same operations as one parameter at a time,
+/// and sums are added in the same order.
+class SegmentUpdates {
+public:
+  SegmentUpdates(train::ListOp list, mlir::SymbolTable &symbols,
+                 train::Layouts &layouts)
+      : list(list), symbols(symbols), layouts(layouts) {}
+
+  llvm::LogicalResult expand(train::NormSquaredOp norm);
+  llvm::LogicalResult expand(train::UpdateOp update);
+  /// Of a bucket of which a rank has a shard.
+  llvm::LogicalResult expand(train::AccumulateOp accumulate);
+
+private:
+  friend struct SegmentUpdate;
+
+  llvm::LogicalResult verifyArena(mlir::Operation *op, llvm::StringRef name,
+                                  llvm::ArrayRef<train::ParamOp> params,
+                                  bool isSharded);
+  mlir::Value readArena(mlir::OpBuilder &b, mlir::Location loc,
+                        llvm::StringRef name,
+                        llvm::ArrayRef<train::ParamOp> params);
+  int64_t countShards(mlir::ArrayAttr over);
+  mlir::Value readShard(mlir::ArrayAttr over);
+  mlir::Value readBegins();
+
+  train::ListOp list;
+  mlir::SymbolTable &symbols;
+  train::Layouts &layouts;
+  llvm::DenseMap<mlir::Attribute, mlir::Value> shardOf; // by axes
+  mlir::Value begins;
+};
+
+} // namespace trainc
+
+#endif // TRAINC_LIB_TRANSFORMS_COMMANDS_SEGMENTUPDATES_H
