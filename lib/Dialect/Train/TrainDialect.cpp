@@ -22,7 +22,7 @@ using namespace trainc;
 
 static std::string keywordOf(StringRef name) { return name.lower(); }
 
-static FailureOr<trainc_role> parseRole(AsmParser &parser) {
+static FailureOr<trainc_role> parseKeyword(AsmParser &parser) {
   SMLoc loc = parser.getCurrentLocation();
   StringRef keyword;
   if (parser.parseKeyword(&keyword))
@@ -55,11 +55,29 @@ static std::string keywordOf(trainc_role role) {
 #include "trainc/Dialect/Train/TrainTypes.cpp.inc"
 
 Attribute train::RoleAttr::parse(AsmParser &parser, Type) {
-  FailureOr<trainc_role> role = parseRole(parser);
-  return failed(role) ? RoleAttr() : get(parser.getContext(), *role);
+  if (parser.parseLess())
+    return {};
+  FailureOr<trainc_role> role = parseKeyword(parser);
+  if (failed(role) || parser.parseGreater())
+    return {};
+  return get(parser.getContext(), *role);
 }
 
-void train::RoleAttr::print(AsmPrinter &p) const { p << keywordOf(getValue()); }
+void train::RoleAttr::print(AsmPrinter &p) const {
+  p << "<" << keywordOf(getValue()) << ">";
+}
+
+ParseResult train::parseRole(OpAsmParser &parser, RoleAttr &role) {
+  FailureOr<trainc_role> value = parseKeyword(parser);
+  if (failed(value))
+    return failure();
+  role = RoleAttr::get(parser.getContext(), *value);
+  return success();
+}
+
+void train::printRole(OpAsmPrinter &p, Operation *, RoleAttr role) {
+  p << keywordOf(role.getValue());
+}
 
 void train::TrainDialect::initialize() {
   addAttributes<

@@ -100,6 +100,37 @@ Type train::getStoredType(ArenaOp arena, ArrayRef<FlatSymbolRefAttr> names,
   return RankedTensorType::get({elements}, arena.getElementType());
 }
 
+LogicalResult train::verifyLayout(ModuleOp module, StringRef user) {
+  for (auto bucket : module.getOps<BucketOp>())
+    if (!bucket.getElements())
+      return bucket.emitOpError("expects a layout; run train-coalesce before ")
+             << user;
+  DenseSet<Attribute> sharded; // slices
+  SymbolTable symbols(module);
+  for (auto arena : module.getOps<ArenaOp>())
+    for (SpanOp span : arena.getSpans())
+      if (span.getOver())
+        for (Attribute param :
+             symbols.lookup<BucketOp>(span.getSymName()).getParams())
+          sharded.insert(SymbolRefAttr::get(arena.getSymNameAttr(),
+                                            cast<FlatSymbolRefAttr>(param)));
+  for (auto list : module.getOps<ListOp>())
+    for (Operation &op : list.getBody().front()) {
+      SymbolRefAttr ref;
+      if (auto read = dyn_cast<ReadOp>(op))
+        ref = read.getSource();
+      else if (auto write = dyn_cast<WriteOp>(op))
+        ref = write.getTarget();
+      else if (auto address = dyn_cast<AddressOp>(op))
+        ref = address.getSymbolAttr();
+      if (ref && sharded.contains(ref))
+        return op.emitOpError("expects a bucket, as ranks have shards of it, "
+                              "got ")
+               << ref;
+    }
+  return success();
+}
+
 const ArenaLayout &Layouts::of(StringAttr arena) {
   std::unique_ptr<ArenaLayout> &layout = made[arena];
   if (!layout)

@@ -402,16 +402,15 @@ LogicalResult FlattenOp::verify() {
     return emitOpError("expects one slice per operand of a bucket that is not "
                        "laid out, or one offset per operand (C2), got ")
            << places << " for " << getInputs().size();
-  if (named)
-    return success();
-  int64_t end = 0;
-  for (auto [input, offset] : llvm::zip(getInputs(), getOffsets())) {
-    auto part = cast<ShapedType>(input.getType());
-    if (part.getElementType() != type.getElementType() ||
+  for (Type part : getInputs().getTypes())
+    if (cast<ShapedType>(part).getElementType() != type.getElementType() ||
         isa<MemRefType>(part) != onBuffers)
       return emitOpError("expects operands of the result's element type (C1), "
                          "got ")
              << part;
+  int64_t end = 0;
+  for (auto [input, offset] : llvm::zip(getInputs(), getOffsets())) {
+    auto part = cast<ShapedType>(input.getType());
     if (offset < end || part.getNumElements() > type.getNumElements() - offset)
       return emitOpError("expects ascending offsets of operands that do not "
                          "overlap within the result (C2), got ")

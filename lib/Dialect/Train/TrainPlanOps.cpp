@@ -88,6 +88,7 @@ LogicalResult ArenaOp::verifySymbolUses(SymbolTableCollection &tables) {
   if (!getElementType())
     return emitOpError(
         "expects slices of one element type, as it has buckets (C2)");
+  ArrayAttr over;
   DenseSet<StringAttr> open;
   for (SliceOp slice : getSlices())
     open.insert(slice.getSymNameAttr());
@@ -98,6 +99,11 @@ LogicalResult ArenaOp::verifySymbolUses(SymbolTableCollection &tables) {
       return span.emitOpError("expects a train.bucket of its name (C2)");
     if (span.getOver() && failed(verifyOrderedAxes(span, *span.getOver())))
       return failure();
+    if (span.getOver() && over && over != *span.getOver())
+      return span.emitOpError("expects the axes of the other spans (C2), ")
+             << over << ", got " << *span.getOver();
+    if (span.getOver())
+      over = *span.getOver();
     for (auto param : bucket.getParams().getAsRange<FlatSymbolRefAttr>())
       if (!open.erase(param.getAttr()))
         return span.emitOpError("expects a slice, of this bucket alone, for "
@@ -106,9 +112,9 @@ LogicalResult ArenaOp::verifySymbolUses(SymbolTableCollection &tables) {
     if (bucket.getElements() && failed(verifyPlaced(span, bucket)))
       return failure();
   }
-  if (!open.empty())
-    return emitOpError("expects slices that belong to a bucket (C2), got ")
-           << *open.begin();
+  for (SliceOp slice : getSlices())
+    if (open.contains(slice.getSymNameAttr()))
+      return slice.emitOpError("expects to belong to a bucket (C2)");
   return success();
 }
 
@@ -124,14 +130,17 @@ LogicalResult BucketOp::verify() {
     return emitOpError("expects elements with offsets (C1)");
   if (!offsets)
     return success();
+  constexpr int64_t kMostElements = int64_t{1} << 40;
+  int64_t elements = *getElements(), before = -1;
+  if (elements < 1 || elements > kMostElements)
+    return emitOpError("expects 1 to 2^40 elements (C1), got ") << elements;
   if (offsets->size() != getParams().size())
     return emitOpError("expects one offset per parameter (C1), got ")
            << offsets->size() << " for " << getParams().size();
-  int64_t before = -1;
   for (int64_t offset : *offsets) {
-    if (offset <= before || offset >= int64_t(*getElements()))
+    if (offset <= before || offset >= elements)
       return emitOpError("expects ascending offsets below ")
-             << *getElements() << " (C1), got " << offset;
+             << elements << " (C1), got " << offset;
     before = offset;
   }
   return success();
@@ -171,6 +180,12 @@ LogicalResult SquareSumOp::verify() {
   return success();
 }
 
+/// Whether `attribute` is a list of flat symbols.
+static bool isListOfSymbols(Attribute attribute) {
+  auto list = dyn_cast<ArrayAttr>(attribute);
+  return list && llvm::all_of(list, llvm::IsaPred<FlatSymbolRefAttr>);
+}
+
 /// Whether `type` is an f64 tensor of rank 0, or of rank 1 with `count` elements.
 static bool isOneOrEach(Type type, size_t count) {
   auto tensor = cast<RankedTensorType>(type);
@@ -185,9 +200,9 @@ LogicalResult NormSquaredOp::verify() {
     return emitOpError("expects one list of parameters per result (C1), got ")
            << getParams().size() << " for " << getSquares().size();
   for (auto [params, square] : llvm::zip(getParams(), getSquares())) {
-    auto list = dyn_cast<ArrayAttr>(params);
-    if (!list || !isOneOrEach(square.getType(), list.size()))
-      return emitOpError("expects an f64 result of rank 0, or of rank 1 with "
+    if (!isListOfSymbols(params) ||
+        !isOneOrEach(square.getType(), cast<ArrayAttr>(params).size()))
+      return emitOpError("expects symbols, and an f64 result of rank 0, or of rank 1 with "
                          "one element per parameter (C1), got ")
              << square.getType() << " for " << params;
   }
@@ -203,8 +218,9 @@ LogicalResult UpdateOp::verify() {
            << getParams().size() << ", " << getScales().size() << " and "
            << getLimits().size() << " for " << groups;
   for (auto [params, scale] : llvm::zip(getParams(), getScales())) {
-    auto list = dyn_cast<ArrayAttr>(params);
-    if (!list || !isOneOrEach(scale.getType(), list.size()))
+    if (!isListOfSymbols(params))
+      return emitOpError("expects lists of symbols (C1), got ") << params;
+    if (!isOneOrEach(scale.getType(), cast<ArrayAttr>(params).size()))
       return emitOpError("expects an f64 scale of rank 0, or of rank 1 with "
                          "one element per parameter (C2), got ")
              << scale.getType() << " for " << params;

@@ -280,12 +280,8 @@ struct ExpandUpdatesPass
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    for (auto bucket : module.getOps<BucketOp>())
-      if (!bucket.getElements()) {
-        bucket.emitOpError("expects a layout; run train-coalesce before "
-                           "train-expand-updates");
-        return signalPassFailure();
-      }
+    if (failed(verifyLayout(module, "train-expand-updates")))
+      return signalPassFailure();
     SymbolTable symbols(module);
     Layouts layouts(module);
     for (auto list : module.getOps<ListOp>()) {

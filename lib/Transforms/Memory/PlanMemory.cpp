@@ -380,6 +380,8 @@ struct PlanMemoryPass : trainc::impl::PlanMemoryPassBase<PlanMemoryPass> {
   using PlanMemoryPassBase::PlanMemoryPassBase;
 
   void runOnOperation() override {
+    if (failed(verifyLayout(getOperation(), "train-plan-memory")))
+      return signalPassFailure();
     SymbolTable symbols(getOperation());
     Layouts layouts(getOperation());
     for (auto list : getOperation().getOps<ListOp>()) {

@@ -565,6 +565,8 @@ struct RecomputePass : trainc::impl::RecomputePassBase<RecomputePass> {
   void runOnOperation() override {
     if (!limit)
       return;
+    if (failed(verifyLayout(getOperation(), "train-recompute")))
+      return signalPassFailure();
     Plan plan(getOperation(), limit, {bandwidth, products});
     if (failed(plan.decide()) || failed(plan.write()))
       return signalPassFailure();

@@ -108,26 +108,30 @@ static SymbolRefAttr storageOf(Operation *op) {
   return {};
 }
 
-/// Checks that an arena is read and written as a whole or by slices, not both:
-/// their order would not be seen. What ends micro-steps and what an update does are
+/// Checks that an arena is read and written by buckets or by slices, not both: their order
+/// would not be seen. What ends micro-steps and what an update does are
 /// lists of their own.
-static LogicalResult verifyStorage(Block &block) {
-  DenseMap<StringAttr, bool> whole;
+static LogicalResult verifyStorage(Block &block, SymbolTable &symbols) {
+  DenseMap<StringAttr, bool> byBucket;
   for (Operation &op : block)
     if (isa<MicroEndOp, WindowEndOp>(op))
-      whole.clear();
+      byBucket.clear();
     else if (SymbolRefAttr ref = storageOf(&op)) {
-      bool mine = ref.getNestedReferences().empty();
-      auto [it, inserted] = whole.try_emplace(ref.getRootReference(), mine);
+      if (ref.getNestedReferences().empty())
+        return op.emitOpError("expects a slice or bucket of an arena in form "
+                              "2, got ")
+               << ref;
+      bool mine = symbols.lookup<BucketOp>(ref.getLeafReference()) != nullptr;
+      auto [it, inserted] = byBucket.try_emplace(ref.getRootReference(), mine);
       if (it->second != mine)
         return op.emitOpError("expects @")
                << ref.getRootReference().getValue()
-               << " either as a whole or by slices in a block";
+               << " either by buckets or by slices in a block";
     }
   return success();
 }
 
-static LogicalResult verifyPlan(StepOp step) {
+static LogicalResult verifyPlan(StepOp step, SymbolTable &symbols) {
   if (!llvm::hasSingleElement(step.getBody().getOps<WindowEndOp>()))
     return step.emitOpError("expects one train.window_end in form 2");
   WindowEndOp end = *step.getBody().getOps<WindowEndOp>().begin();
@@ -142,7 +146,7 @@ static LogicalResult verifyPlan(StepOp step) {
     return step.emitOpError("expects one conditional region in form 2 for "
                             "windows of ")
            << step.getAccumulate() << "; run train-gradient-merge";
-  return verifyStorage(step.getBody().front());
+  return verifyStorage(step.getBody().front(), symbols);
 }
 
 static LogicalResult verifyPlan(ModuleOp module) {
@@ -152,7 +156,7 @@ static LogicalResult verifyPlan(ModuleOp module) {
   WalkResult result = module.walk([&](Operation *op) {
     SymbolRefAttr ref = storageOf(op);
     if (ref && !symbols.lookup<ArenaOp>(ref.getRootReference())) {
-      op->emitOpError("expects an arena or a slice of one in form 2, got ")
+      op->emitOpError("expects a slice or bucket of an arena in form 2, got ")
           << ref;
       return WalkResult::interrupt();
     }
@@ -161,7 +165,7 @@ static LogicalResult verifyPlan(ModuleOp module) {
       return WalkResult::interrupt();
     }
     if (auto branch = dyn_cast<scf::IfOp>(op)) {
-      if (failed(verifyStorage(branch.getThenRegion().front())))
+      if (failed(verifyStorage(branch.getThenRegion().front(), symbols)))
         return WalkResult::interrupt();
       if (!branch.getCondition().getDefiningOp<WindowEndOp>()) {
         op->emitOpError("expects a condition from train.window_end in form 2");
@@ -173,7 +177,7 @@ static LogicalResult verifyPlan(ModuleOp module) {
   if (result.wasInterrupted())
     return failure();
   for (auto step : module.getOps<StepOp>())
-    if (failed(verifyPlan(step)))
+    if (failed(verifyPlan(step, symbols)))
       return failure();
   return success();
 }
@@ -326,6 +330,8 @@ static LogicalResult findInFlight(ListOp list, SymbolTable &symbols,
 
 static LogicalResult verifyCommands(ModuleOp module) {
   SymbolTable symbols(module);
+  if (failed(verifyLayout(module, "form 3")))
+    return failure();
   Layouts layouts(module);
   DenseSet<Operation *> followed;
   for (auto list : module.getOps<ListOp>()) {

@@ -1,7 +1,7 @@
 // RUN: trainc-opt %s --split-input-file --verify-diagnostics
 
 train.list @l of @e "apply" () {
-  // expected-error @below {{'train.norm_squared' op expects an f64 result of rank 0, or of rank 1 with one element per parameter (C1), got 'tensor<3xf64>' for [@a, @b]}}
+  // expected-error @below {{'train.norm_squared' op expects symbols, and an f64 result of rank 0, or of rank 1 with one element per parameter (C1), got 'tensor<3xf64>' for [@a, @b]}}
   %n = train.norm_squared [[@a, @b]] : tensor<3xf64>
   train.return
 }
@@ -17,7 +17,7 @@ train.list @l of @e "apply" () {
 // -----
 
 train.list @l of @e "apply" () {
-  // expected-error @below {{'train.norm_squared' op expects an f64 result of rank 0, or of rank 1 with one element per parameter (C1), got 'tensor<f64>' for @a}}
+  // expected-error @below {{'train.norm_squared' op expects symbols, and an f64 result of rank 0, or of rank 1 with one element per parameter (C1), got 'tensor<f64>' for @a}}
   %n = train.norm_squared [@a] : tensor<f64>
   train.return
 }
@@ -285,8 +285,8 @@ train.arena @a state {
 // -----
 
 train.bucket @bucket [@b]
-// expected-error @below {{'train.arena' op expects slices that belong to a bucket (C2), got "a"}}
 train.arena @a state {
+  // expected-error @below {{'train.slice' op expects to belong to a bucket (C2)}}
   train.slice @a : tensor<3xf32>
   train.slice @b : tensor<3xf32>
   train.span @bucket
@@ -359,5 +359,42 @@ train.arena @a state {
 train.list @l of @e "apply" () {
   // expected-error @below {{'train.read' op expects the type of @a::@bucket (C2), 'tensor<?xf32>', got 'tensor<3xf32>'}}
   %b = train.read @a::@bucket : tensor<3xf32>
+  train.return
+}
+
+// -----
+
+train.mesh @mesh(data = 2, model = 2)
+train.bucket @bucket [@a]
+train.bucket @bucket_0 [@b]
+train.arena @a state {
+  train.slice @a : tensor<3xf32>
+  train.slice @b : tensor<3xf32>
+  train.span @bucket over ["data"]
+  // expected-error @below {{'train.span' op expects the axes of the other spans (C2), ["data"], got ["model"]}}
+  train.span @bucket_0 over ["model"]
+}
+
+// -----
+
+// expected-error @below {{'train.bucket' op expects 1 to 2^40 elements (C1), got -8}}
+train.bucket @bucket [@a] elements(-8) offsets([0])
+
+// -----
+
+train.optimizer @o(%p: f32, %g: f32) {
+  train.yield %p : f32
+}
+train.list @l of @e "apply" (%s: tensor<f64>, %f: tensor<i1>) {
+  // expected-error @below {{'train.update' op expects lists of symbols (C1), got [1]}}
+  train.update [@o] [[1]] scale(%s : tensor<f64>) if(%f : tensor<i1>) t(%s : tensor<f64>)
+  train.return
+}
+
+// -----
+
+train.list @l of @e "first" (%x: tensor<4xf32>) {
+  // expected-error @below {{'train.flatten' op expects operands of the result's element type (C1), got 'tensor<4xf32>'}}
+  %f = train.flatten %x as [@w] : tensor<4xf32> -> tensor<?xbf16>
   train.return
 }

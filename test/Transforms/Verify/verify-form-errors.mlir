@@ -89,7 +89,7 @@ train.optimizer @o(%p: f32, %g: f32) {
 }
 train.param @w : tensor<4xf32> init(ones) optimizer(@o)
 train.step @step() {
-  // expected-error @+1 {{'train.read' op expects an arena or a slice of one in form 2, got @w}}
+  // expected-error @+1 {{'train.read' op expects a slice or bucket of an arena in form 2, got @w}}
   %w = train.read @w : tensor<4xf32>
   %s = nn.reduce sum %w dims [0] : tensor<4xf32>
   train.yield loss(%s) : tensor<f32>
@@ -121,15 +121,29 @@ train.step @step(%x: tensor<f32>) accumulate(2) {
 
 // -----
 
+train.bucket @bucket [@a]
 train.arena @g gradient {
   train.slice @a : tensor<4xf32>
+  train.span @bucket
 }
 train.step @step(%x: tensor<f32>, %y: tensor<4xf32>) {
   train.write %y to @g::@a : tensor<4xf32>
   train.window_end
+  %all = train.read @g::@bucket : tensor<?xf32>
+  // expected-error @+1 {{'train.write' op expects @g either by buckets or by slices in a block}}
+  train.write %y to @g::@a : tensor<4xf32>
+  train.yield loss(%x) : tensor<f32>
+}
+
+// -----
+
+train.arena @g gradient {
+  train.slice @a : tensor<4xf32>
+}
+train.step @step(%x: tensor<f32>) {
+  // expected-error @+1 {{'train.read' op expects a slice or bucket of an arena in form 2, got @g}}
   %all = train.read @g : tensor<4xf32>
-  // expected-error @+1 {{'train.write' op expects @g either as a whole or by slices in a block}}
-  train.write %all to @g::@a : tensor<4xf32>
+  train.window_end
   train.yield loss(%x) : tensor<f32>
 }
 

@@ -19,14 +19,14 @@ def Train_AddressOp : Train_Op<"address", [Pure, DeclareOpInterfaceMethods<Symbo
   let summary = "a buffer at a place that the memory plan has chosen";
   let description = [{
     Every buffer of a planned list is a train.address or a train.view of one. The place is
-    a slice of an arena, an arena as far as a rank has it, the workspace from byte `number`
+    a slice or a bucket of an arena, or an arena, as far as a rank has them, the workspace from byte `number`
     on, or the memory of input or output `number` of the entry.
 
     `train-plan-memory` makes an address of its own for each value, so that two values that
     share memory one after the other can be told apart (`train-verify-form`, P2).
 
-    (C1) the symbol is an arena, or a slice of one; (C2) the buffer has the number of bytes
-    of the slice or arena; (C3) a number is not negative, and that of an arena is 0.
+    (C1) the symbol is an arena, or a slice or bucket of one; (C2) the buffer has the number of bytes
+    of that; (C3) a number is not negative, and that of an arena is 0.
 
     ```mlir
     %w = train.address @arena.master.f32::@w : memref<4x8xf32>

@@ -51,6 +51,10 @@ mlir::Type getStoredType(ArenaOp arena,
                          llvm::ArrayRef<mlir::FlatSymbolRefAttr> names,
                          mlir::SymbolTableCollection &tables);
 
+/// Checks that buckets are laid out, and that nothing in lists names a slice of which ranks
+/// have shards: what `user` needs.
+llvm::LogicalResult verifyLayout(mlir::ModuleOp module, llvm::StringRef user);
+
 /// The layouts of a module's arenas, each made when it is first asked for.
 class Layouts {
 public:

@@ -206,7 +206,7 @@ def Train_FlattenOp : Train_CommandOpBase<"flatten", [AttrSizedOperandSegments]>
   }];
   let arguments = (ins Variadic<Train_TensorOrBuffer>:$inputs, Optional<Train_Buffer>:$out,
                        DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$offsets,
-                       OptionalAttr<SymbolRefArrayAttr>:$slices);
+                       OptionalAttr<FlatSymbolRefArrayAttr>:$slices);
   let results = (outs Optional<Train_TensorOrBucket>:$result);
   let builders = [OpBuilder<(ins "::mlir::Type":$result, "::mlir::ValueRange":$inputs,
       "::llvm::ArrayRef<int64_t>":$offsets), [{

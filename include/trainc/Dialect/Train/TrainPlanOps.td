@@ -25,7 +25,9 @@ def Train_ArenaOp : Train_Op<"arena", [Symbol, SymbolTable, HasParent<"::mlir::M
     Without spans slices follow each other, each aligned to its element's size, as scalars do.
 
     (C1) it holds slices and spans alone; (C2) with spans, slices are of one element type and
-    each belongs to the bucket of one of them, all of whose parameters have a slice.
+    each belongs to the bucket of one of them, all of whose parameters have a slice; slices lie
+    within their bucket and do not overlap; spans that ranks share are over the same axes, and
+    their buckets of equal shards.
 
     ```mlir
     train.bucket @bucket [@a, @b] elements(192) offsets([0, 64])
@@ -40,7 +42,7 @@ def Train_ArenaOp : Train_Op<"arena", [Symbol, SymbolTable, HasParent<"::mlir::M
   let regions = (region SizedRegion<1>:$body);
   let skipDefaultBuilders = 1;
   let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "::trainc_role":$role)>];
-  let assemblyFormat = "$sym_name $role attr-dict-with-keyword $body";
+  let assemblyFormat = "$sym_name custom<Role>($role) attr-dict-with-keyword $body";
   let extraClassDeclaration = [{
     ::llvm::iterator_range<::mlir::Block::op_iterator<SliceOp>> getSlices();
     ::llvm::iterator_range<::mlir::Block::op_iterator<SpanOp>> getSpans();
@@ -96,13 +98,13 @@ def Train_BucketOp : Train_Op<"bucket", [Symbol, HasParent<"::mlir::ModuleOp">]>
     element offsets[i] of the bucket on. A bucket is `elements` long, padding included. Both
     numbers are there once `train-coalesce` has placed the slices, and equal in every arena.
 
-    (C1) one offset per parameter, with `elements`; offsets ascend from 0 on.
+    (C1) one offset per parameter, with `elements`, 1 to 2^40 of them; offsets ascend from 0 on.
 
     ```mlir
     train.bucket @bucket [@w, @b] elements(8192) offsets([0, 4096])
     ```
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, SymbolRefArrayAttr:$params,
+  let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefArrayAttr:$params,
                        OptionalAttr<I64Attr>:$elements, OptionalAttr<DenseI64ArrayAttr>:$offsets);
   let assemblyFormat = [{
     $sym_name $params (`elements` `(` $elements^ `)`)? (`offsets` `(` $offsets^ `)`)? attr-dict
@@ -174,7 +176,7 @@ def Train_NormSquaredOp : Train_Op<"norm_squared", [MemoryEffects<[MemRead]>]> {
     `fused`: in one pass over the gradients. `over`: each rank adds up the blocks of its own
     shards of the buckets, and gathers the others' sums.
 
-    (C1) one list of parameters per result, an f64 tensor of rank 0, or of rank 1 with one element
+    (C1) one list of symbols of parameters per result, an f64 tensor of rank 0, or of rank 1 with one element
     per parameter.
 
     ```mlir
@@ -207,7 +209,7 @@ def Train_UpdateOp : Train_Op<"update", [AttrSizedOperandSegments, MemoryEffects
     `fused`: in one pass over all that is read and written; the optimizers then have the same
     regions. `over`: each rank updates its own shards of the buckets.
 
-    (C1) as many groups and scales as optimizers, and as many limits if any; (C2) a scale is of rank 0,
+    (C1) as many groups, lists of symbols, and scales as optimizers, and as many limits if any; (C2) a scale is of rank 0,
     or of rank 1 with one element per parameter of its group.
 
     ```mlir
@@ -215,9 +217,9 @@ def Train_UpdateOp : Train_Op<"update", [AttrSizedOperandSegments, MemoryEffects
         if(%finite : tensor<i1>) t(%t : tensor<f64>) copies [@arena.compute.bf16] fused
     ```
   }];
-  let arguments = (ins SymbolRefArrayAttr:$optimizers, ArrayAttr:$params,
+  let arguments = (ins FlatSymbolRefArrayAttr:$optimizers, ArrayAttr:$params,
                        Variadic<Train_Tensor>:$scales, Train_Tensor:$finite, Train_Tensor:$t,
-                       Variadic<Train_Tensor>:$limits, OptionalAttr<SymbolRefArrayAttr>:$copies,
+                       Variadic<Train_Tensor>:$limits, OptionalAttr<FlatSymbolRefArrayAttr>:$copies,
                        OptionalAttr<StrArrayAttr>:$over, UnitAttr:$fused, UnitAttr:$stochastic);
   let assemblyFormat = [{
     $optimizers $params `scale` `(` $scales `:` type($scales) `)`

@@ -24,6 +24,10 @@ mlir::ParseResult parsePlace(mlir::OpAsmParser &parser, MemoryAttr &memory,
 void printPlace(mlir::OpAsmPrinter &p, mlir::Operation *op, MemoryAttr memory,
                 mlir::SymbolRefAttr symbol, mlir::IntegerAttr number);
 
+/// The role of an arena: the name of step_abi.def in lower case.
+mlir::ParseResult parseRole(mlir::OpAsmParser &parser, RoleAttr &role);
+void printRole(mlir::OpAsmPrinter &p, mlir::Operation *op, RoleAttr role);
+
 /// Checks that `split`, of a tensor of type `type`, is lists of distinct axes of the
 /// module's mesh, one per dimension at most; `tag` is the constraint.
 llvm::LogicalResult verifySplit(mlir::Operation *op, mlir::Attribute split,

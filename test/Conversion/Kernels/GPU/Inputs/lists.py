@@ -47,18 +47,30 @@ class Lists:
                         re.findall(r"train\.kernel @(\w+)\(.*?inplace \[(.*?)\]", "".join(kernels))}
         self.lists = {name: (int(workspace), body.strip().split("\n")) for name, workspace, body in
                       re.findall(r"^  train\.list @(\S+) of [^\n]*? \(\) workspace\((\d+)\)[^\n]*\{\n(.*?)^  }\n", commands, re.M | re.S)}
-        self.arenas, self.slices, self.scalars = {}, {}, {}
-        for name, role, size, fields in re.findall(r"train\.arena @(\S+) role\(\"(\w+)\"\) bytes\((\d+)\)(.*)", commands):
-            memory = self.arenas[name] = aligned(np.zeros(max(int(size), 1), np.uint8))
-            offsets = [int(n) for n in re.findall(r"\d+", re.search(r"offsets = array<i64(.*?)>", fields)[1])]
-            slices = re.findall(r"@([^\s,\]]+)", re.search(r"slices = \[(.*?)\]", fields)[1])
-            types = re.findall(r"tensor<([^>]*)>", re.search(r"types = \[(.*?)\]", fields)[1])
-            for offset, part, type in zip(offsets, slices, types):
-                shape, element = split(type)
-                size = math.prod(shape) * np.dtype(STORED[element]).itemsize
-                self.slices[name, part] = memory[offset:offset + size].view(STORED[element]).reshape(shape), element
+        self.arenas, self.slices, self.spans, self.scalars = {}, {}, {}, {}
+        buckets = {name: (int(elements), dict(zip(re.findall(r"@([^\s,]+)", params), map(int, offsets.split(","))))) for
+                   name, params, elements, offsets in
+                   re.findall(r"train\.bucket @(\S+) \[(.*?)\] elements\((\d+)\) offsets\(\[(.*?)\]\)", commands)}
+        for name, role, body in re.findall(r"train\.arena @(\S+) (\w+) \{\n(.*?)\n  \}", commands, re.S):
+            spans = re.findall(r"train\.span @(\S+)", body)
+            slices = {part: split(type) for part, type in re.findall(r"train\.slice @(\S+) : tensor<(.*?)>", body)}
+            places, end = {}, 0  # in elements: an arena has one type
+            for span in spans:
+                places |= {part: end + offset for part, offset in buckets[span][1].items()}
+                places[span] = end
+                end += buckets[span][0]
+            if not spans:
+                for part, (shape, _) in slices.items():
+                    places[part] = end
+                    end += math.prod(shape)
+            element = next(iter(slices.values()))[1]
+            memory = self.arenas[name] = aligned(np.zeros(end, STORED[element]))
+            for part, (shape, element) in slices.items():
+                self.slices[name, part] = memory[places[part]:places[part] + math.prod(shape)].reshape(shape), element
                 if role == "scalars":
                     self.scalars[part] = self.slices[name, part][0]
+            for span in spans:
+                self.spans[name, span] = memory[places[span]:places[span] + buckets[span][0]], element
         self.launches, image = emulate("".join(kernels), folder)
         self.device = Device(emulator, image)
 
@@ -118,8 +130,8 @@ class Lists:
         else:
             arena, *part = base.lstrip("@").split("::@")
             if part:
-                return self.slices[arena, part[0]][0].reshape(shape), element
-            memory = self.arenas[arena][:size]
+                return (self.slices | self.spans)[arena, part[0]][0].reshape(shape), element
+            memory = self.arenas[arena].view(np.uint8)[:size]
         return memory.view(stored).reshape(shape), element
 
     def launch(self, kernel, ins, outs):
