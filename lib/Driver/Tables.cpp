@@ -135,9 +135,9 @@ void Gatherer::gatherArenas() {
     StringRef name = arena.getSymName();
     name.consume_front("arena.");
     const ArenaLayout &layout = layouts.of(arena);
-    ArenaRow row{
-        name.str(), role, dtype, static_cast<uint64_t>(layout.getBytes()),
-        0,          {}};
+    ArenaRow row{name.str(), role,
+                 dtype,      static_cast<uint64_t>(layout.getBytes()),
+                 0,          {}};
     // Only ranks ask for buckets.
     if (exchanges && role != TRAINC_ROLE_BUFFER) {
       uint64_t width = getDTypeBytes(dtype);

@@ -174,9 +174,9 @@ LogicalResult AddressOp::verifySymbolUses(SymbolTableCollection &tables) {
     return success();
   auto arena = tables.lookupNearestSymbolFrom<ArenaOp>(
       *this, getSymbol()->getRootReference());
-  Type type = arena ? getStoredType(arena, getSymbol()->getNestedReferences(),
-                                    tables)
-                    : Type();
+  Type type =
+      arena ? getStoredType(arena, getSymbol()->getNestedReferences(), tables)
+            : Type();
   if (!type || isUnplacedBucket(type))
     return emitOpError("expects an arena, or a slice or bucket of one (C1), "
                        "got ")

@@ -15,8 +15,7 @@ ArenaLayout::ArenaLayout(ArenaOp arena, SymbolTableCollection &tables)
   MeshOp mesh = getMesh(module);
   int64_t first = 0, localFirst = 0;
   for (SpanOp op : arena.getSpans()) {
-    auto bucket =
-        tables.lookupSymbolIn<BucketOp>(module, op.getSymNameAttr());
+    auto bucket = tables.lookupSymbolIn<BucketOp>(module, op.getSymNameAttr());
     assert(bucket.getElements() && "expects buckets that are laid out");
     int64_t count = *bucket.getElements(), local = count;
     if (ArrayAttr over = op.getOverAttr(); over && mesh) {

@@ -36,8 +36,8 @@ Exchange train::getExchange(StepOp step, ArenaOp arena) {
   auto module = step->getParentOfType<ModuleOp>();
   ArrayAttr own = ArrayAttr::get(step.getContext(), {});
   if (auto slices = arena.getSlices(); !slices.empty())
-    if (auto param = module.lookupSymbol<ParamOp>(
-            (*slices.begin()).getSymNameAttr()))
+    if (auto param =
+            module.lookupSymbol<ParamOp>((*slices.begin()).getSymNameAttr()))
       own = param.getPartAxes();
   DenseSet<Attribute> ofParts;
   for (auto param : module.getOps<ParamOp>())
@@ -339,8 +339,8 @@ ReduceScatterOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                 SmallVectorImpl<Value> &operandGrads) {
   if (getInPlace())
     return emitOpError("has no gradient in place");
-  operandGrads[0] = AllGatherOp::create(
-      b, getLoc(), getInput().getType(), resultGrads[0], getAxesAttr());
+  operandGrads[0] = AllGatherOp::create(b, getLoc(), getInput().getType(),
+                                        resultGrads[0], getAxesAttr());
   return success();
 }
 
@@ -364,8 +364,8 @@ AllGatherOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                             SmallVectorImpl<Value> &operandGrads) {
   if (getInPlace())
     return emitOpError("has no gradient in place");
-  operandGrads[0] = ReduceScatterOp::create(
-      b, getLoc(), getInput().getType(), resultGrads[0], getAxesAttr());
+  operandGrads[0] = ReduceScatterOp::create(b, getLoc(), getInput().getType(),
+                                            resultGrads[0], getAxesAttr());
   return success();
 }
 
@@ -381,7 +381,8 @@ LogicalResult ViewOp::verify() {
   if (getSlice() && isUnplacedBucket(type) && getOffset() == 0)
     return success();
   int64_t offset = getOffset();
-  if (isUnplacedBucket(type) || getSlice() || offset < 0 || offset > type.getNumElements() - part.getNumElements())
+  if (isUnplacedBucket(type) || getSlice() || offset < 0 ||
+      offset > type.getNumElements() - part.getNumElements())
     return emitOpError("expects a part within its operand (C2), got ")
            << part << " from " << offset << " of " << type;
   return success();

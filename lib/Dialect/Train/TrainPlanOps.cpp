@@ -202,7 +202,8 @@ LogicalResult NormSquaredOp::verify() {
   for (auto [params, square] : llvm::zip(getParams(), getSquares())) {
     if (!isListOfSymbols(params) ||
         !isOneOrEach(square.getType(), cast<ArrayAttr>(params).size()))
-      return emitOpError("expects symbols, and an f64 result of rank 0, or of rank 1 with "
+      return emitOpError("expects symbols, and an f64 result of rank 0, or of "
+                         "rank 1 with "
                          "one element per parameter (C1), got ")
              << square.getType() << " for " << params;
   }

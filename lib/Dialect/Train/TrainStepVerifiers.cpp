@@ -1,6 +1,6 @@
 //===- TrainStepVerifiers.cpp - Checks of entries and their sources -------===//
-#include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Dialect/Train/TrainLayout.h"
+#include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Dialect/Train/TrainSyntax.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>

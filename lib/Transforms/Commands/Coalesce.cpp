@@ -29,8 +29,7 @@ using namespace trainc::train;
 static int64_t placeOf(int64_t free, int64_t elements, int64_t unit,
                        bool isSharded) {
   int64_t place = llvm::alignTo(free, unit);
-  if (!isSharded ||
-      place / kNormBlock == (place + elements - 1) / kNormBlock)
+  if (!isSharded || place / kNormBlock == (place + elements - 1) / kNormBlock)
     return place;
   return llvm::alignTo(place, std::max(unit, kNormBlock));
 }
@@ -74,8 +73,7 @@ LogicalResult Placer::verifyNeeds() {
 /// Lays out `bucket`, which `arenas` have.
 void Placer::place(BucketOp bucket, ArrayRef<ArenaOp> arenas) {
   ArenaOp first = arenas.front();
-  bool isShared =
-      getReducedAxes(step) && first.getRole() != TRAINC_ROLE_BUFFER;
+  bool isShared = getReducedAxes(step) && first.getRole() != TRAINC_ROLE_BUFFER;
   int64_t unit = 1;
   for (ArenaOp arena : arenas)
     unit = std::max<int64_t>(
@@ -121,11 +119,9 @@ void Placer::refine(Operation *op) {
     view.removeSliceAttr();
     return;
   }
-  if (op->getNumResults() != 1 ||
-      !isUnplacedBucket(op->getResult(0).getType()))
+  if (op->getNumResults() != 1 || !isUnplacedBucket(op->getResult(0).getType()))
     return;
-  Type element =
-      nn::getTensorType(op->getResult(0)).getElementType();
+  Type element = nn::getTensorType(op->getResult(0)).getElementType();
   Type type;
   if (auto read = dyn_cast<ReadOp>(op)) {
     auto arena = tables.lookupSymbolIn<ArenaOp>(

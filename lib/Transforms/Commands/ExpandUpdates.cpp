@@ -59,9 +59,9 @@ static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
   OpBuilder b(op);
   SmallVector<Value> results;
   for (auto [params, square] : llvm::zip(op.getParams(), op.getSquares()))
-    results.push_back(expandSquares(
-        b, op.getLoc(), cast<ArrayAttr>(params),
-        nn::getTensorType(square).getRank() == 1, symbols));
+    results.push_back(expandSquares(b, op.getLoc(), cast<ArrayAttr>(params),
+                                    nn::getTensorType(square).getRank() == 1,
+                                    symbols));
   op->replaceAllUsesWith(results);
   op.erase();
 }
@@ -94,8 +94,7 @@ static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
     value = buildGuard(inner, m.loc, e, value, before);
   for (StringAttr copy : copiesOf(op, param, symbols)) {
     arenas.push_back(copy.str());
-    types.push_back(type.clone(
-        symbols.lookup<ArenaOp>(copy).getElementType()));
+    types.push_back(type.clone(symbols.lookup<ArenaOp>(copy).getElementType()));
     values.push_back(values.front());
   }
   for (auto [arena, value] : llvm::zip(arenas, m.finish(types, values)))

@@ -29,7 +29,8 @@ static SmallVector<Operation *> findSource(AllGatherOp gather,
        op = op->getOperand(0).getDefiningOp())
     source.insert(source.begin(), op);
   auto read = dyn_cast_or_null<ReadOp>(op);
-  if (gather.getInPlace() || !read || read.getSource().getNestedReferences().empty())
+  if (gather.getInPlace() || !read ||
+      read.getSource().getNestedReferences().empty())
     return {};
   auto arena = symbols.lookup<ArenaOp>(read.getSource().getRootReference());
   SpanOp span =

@@ -123,19 +123,18 @@ static void addParts(SmallVectorImpl<Part> &parts, const ElementCode &code,
   int64_t within = 0, size = length; // of the bucket, and of a shard of it
   if (shards > 1) {
     auto read = code.arrays.front().getDefiningOp<ReadOp>();
-    const ArenaLayout &layout =
-        layouts.of(read.getSource().getRootReference());
+    const ArenaLayout &layout = layouts.of(read.getSource().getRootReference());
     const Span &span = layout.getSpanOf(param.getSymNameAttr());
-    within = layout.getOffset(param.getSymNameAttr()) /
-                 layout.getElementBytes() -
-             span.first;
+    within =
+        layout.getOffset(param.getSymNameAttr()) / layout.getElementBytes() -
+        span.first;
     size = span.count / shards;
   }
   for (int64_t at = within, end = within + length; at < end;) {
     int64_t shard = shards > 1 ? at / size : 0;
     int64_t next = shards > 1 ? std::min((shard + 1) * size, end) : end;
-    Part &part = parts.emplace_back(
-        Part{number, shard, at - within, next - at, {}});
+    Part &part =
+        parts.emplace_back(Part{number, shard, at - within, next - at, {}});
     for (auto [array, places] : llvm::zip(code.arrays, code.places))
       part.offsets.push_back(
           places.empty() ? elementAt(array.getDefiningOp<ReadOp>(), param,

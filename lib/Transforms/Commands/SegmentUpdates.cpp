@@ -1,6 +1,7 @@
 //===- SegmentUpdates.cpp - Norms and updates of segments -----------------===//
 #include "SegmentUpdates.h"
 #include "SegmentCode.h"
+#include "SegmentNorms.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
@@ -14,15 +15,6 @@
 using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
-
-/// `loc` under the name that its kernel is to have.
-static Location named(Location loc, StringRef name) {
-  return NameLoc::get(StringAttr::get(loc.getContext(), name), loc);
-}
-
-static ParamOp lookupParam(Attribute ref, SymbolTable &symbols) {
-  return symbols.lookup<ParamOp>(cast<FlatSymbolRefAttr>(ref).getValue());
-}
 
 /// Checks that arena `name` has slices of `params` for `op`, and buckets if it has shards.
 LogicalResult SegmentUpdates::verifyArena(Operation *op, StringRef name,
@@ -80,146 +72,6 @@ Value SegmentUpdates::readShard(ArrayAttr over) {
     shard = readPosition(b, list.getLoc(), over);
   }
   return shard;
-}
-
-//===----------------------------------------------------------------------===//
-// Norms
-//===----------------------------------------------------------------------===//
-
-namespace {
-/// The sums that a train.sum_blocks adds.
-struct BlockSums {
-  SmallVector<Value> inputs;
-  SmallVector<int64_t> sources, firsts, counts, owners;
-  int64_t sums = 0;
-  bool isSharded = false;
-
-  /// Sums per parameter of `blocks`, as `op` makes them or, if it has shards, as all ranks
-  /// have gathered them; the number of the first.
-  int64_t add(Value blocks, SegmentSquareSumOp op, size_t params) {
-    SmallVector<SmallVector<std::pair<int64_t, int64_t>>> ranges(params);
-    int64_t at = 0, shard = 0;
-    auto ends = op.getShards();
-    for (auto [i, length] : llvm::enumerate(op.getLengths())) {
-      while (ends && static_cast<int64_t>(i) >= (*ends)[shard + 1])
-        at = ++shard * op.countBlocks();
-      int64_t count = llvm::divideCeil(length, kNormBlock);
-      ranges[ends ? (*op.getOwners())[i] : i].push_back({at, count});
-      at += count;
-    }
-    for (auto [number, ofParam] : llvm::enumerate(ranges))
-      for (auto [first, count] : ofParam) {
-        sources.push_back(inputs.size());
-        firsts.push_back(first);
-        counts.push_back(count);
-        owners.push_back(sums + number);
-      }
-    isSharded |= ends.has_value();
-    inputs.push_back(blocks);
-    sums += params;
-    return sums - params;
-  }
-  ValueRange create(OpBuilder &b, Location loc, ArrayRef<Attribute> sets,
-                    ArrayRef<Type> types) {
-    return SumBlocksOp::create(b, named(loc, "sum_norm"), types, inputs,
-                               sources, firsts, counts, b.getArrayAttr(sets),
-                               isSharded ? b.getDenseI64ArrayAttr(owners)
-                                         : DenseI64ArrayAttr())
-        .getResults();
-  }
-};
-} // namespace
-
-/// Sums of squares of blocks of what `code` yields of `params`; with a shard, of this
-/// rank's.
-static SegmentSquareSumOp sumSquares(OpBuilder &b, Location loc,
-                                     ElementCode &code,
-                                     ArrayRef<ParamOp> params,
-                                     ArrayRef<int64_t> groups, size_t members,
-                                     Value shard, int64_t shards,
-                                     Layouts &layouts) {
-  SplitCode split = splitCode(b, loc, code, members);
-  SmallVector<int64_t> ofParams(groups);
-  if (split.grouped.empty())
-    ofParams.assign(params.size(), 0);
-  SegmentTable table = makeTable(code, params, ofParams, shards, layouts);
-  // Of the shard that has the most.
-  int64_t blocks = 0, ofShard = 0;
-  for (auto [i, length] : llvm::enumerate(table.lengths)) {
-    if (llvm::is_contained(table.shards, static_cast<int64_t>(i)))
-      ofShard = 0;
-    ofShard += llvm::divideCeil(length, kNormBlock);
-    blocks = std::max(blocks, ofShard);
-  }
-  size_t values = code.block->getTerminator()->getNumOperands();
-  SmallVector<Type> types(values,
-                          RankedTensorType::get({blocks}, b.getF64Type()));
-  auto op = SegmentSquareSumOp::create(
-      b, named(loc, "norm"), types, code.arrays, split.uniforms, split.grouped,
-      code.each, shard, b.getDenseI64ArrayAttr(table.lengths),
-      b.getDenseI64ArrayAttr(table.groups), table.getOffsets(b),
-      /*indexed=*/UnitAttr(), table.getOwners(b), table.getStarts(b),
-      table.getShards(b), b.getI64IntegerAttr(kNormBlock));
-  op.getBody().takeBody(*split.region);
-  return op;
-}
-
-/// The sums of blocks of all ranks.
-static Value gatherBlocks(OpBuilder &b, Value blocks, ArrayAttr over,
-                          int64_t shards) {
-  if (!over)
-    return blocks;
-  RankedTensorType type = nn::getTensorType(blocks);
-  return AllGatherOp::create(b, blocks.getLoc(),
-                             type.clone({type.getDimSize(0) * shards}), blocks,
-                             over);
-}
-
-LogicalResult SegmentUpdates::expand(NormSquaredOp norm) {
-  OpBuilder b(norm);
-  Location loc = norm.getLoc();
-  ArrayAttr over = norm.getOverAttr();
-  int64_t shards = countShards(over);
-  Value shard = readShard(over);
-  llvm::MapVector<StringAttr, SmallVector<ParamOp>> byArena;
-  DenseSet<Attribute> seen;
-  for (auto params : norm.getParams().getAsRange<ArrayAttr>())
-    for (Attribute ref : params)
-      if (seen.insert(ref).second) {
-        ParamOp param = lookupParam(ref, symbols);
-        byArena[b.getStringAttr(
-                    gradientArena(param, over != nullptr, symbols))]
-            .push_back(param);
-      }
-  for (auto &[name, params] : byArena)
-    if (failed(verifyArena(norm, name, params, shards > 1)))
-      return failure();
-  BlockSums sums;
-  DenseMap<StringAttr, int64_t> numberOf;
-  for (auto &[name, params] : byArena) {
-    ElementCode code;
-    Value gradient = code.addArray(readArena(b, loc, name, params));
-    OpBuilder inner = code.builder();
-    train::YieldOp::create(inner, loc, gradient, Value(), Value());
-    SmallVector<int64_t> groups(params.size(), 0);
-    auto op = sumSquares(b, loc, code, params, groups, /*members=*/1, shard,
-                         shards, layouts);
-    int64_t first = sums.add(gatherBlocks(b, op.getResult(0), over, shards),
-                             op, params.size());
-    for (ParamOp param : params)
-      numberOf[param.getSymNameAttr()] = first++;
-  }
-  SmallVector<Attribute> sets;
-  for (auto params : norm.getParams().getAsRange<ArrayAttr>()) {
-    SmallVector<int64_t> set;
-    for (auto ref : params.getAsRange<FlatSymbolRefAttr>())
-      set.push_back(numberOf.lookup(ref.getAttr()));
-    sets.push_back(b.getDenseI64ArrayAttr(set));
-  }
-  norm->replaceAllUsesWith(
-      sums.create(b, loc, sets, llvm::to_vector(norm.getResultTypes())));
-  norm.erase();
-  return success();
 }
 
 //===----------------------------------------------------------------------===//
@@ -289,9 +141,7 @@ struct SegmentUpdate {
   SmallVector<ParamOp> params;         // of all groups, one after the other
   SmallVector<int64_t> groupOf;        // by parameter
   OptimizerOp optimizer;               // the first
-  ArrayAttr over;
-  int64_t shards;
-  Value shard;
+  Sharding sharding;
   /// Directions that were made of whole matrices, and where those of the parameters are.
   Value directions;
   SmallVector<int64_t> places;
@@ -299,8 +149,9 @@ struct SegmentUpdate {
   SegmentUpdate(SegmentUpdates &all, UpdateOp update,
                 ArrayRef<UpdateGroup> groups)
       : all(all), update(update), groups(groups), b(update),
-        loc(update.getLoc()), over(update.getOverAttr()),
-        shards(all.countShards(over)), shard(all.readShard(over)) {
+        loc(update.getLoc()),
+        sharding{update.getOverAttr(), all.countShards(update.getOverAttr()),
+                 all.readShard(update.getOverAttr())} {
     for (auto [i, group] : llvm::enumerate(groups)) {
       optimizers.push_back(
           all.symbols.lookup<OptimizerOp>(group.optimizer.getValue()));
@@ -344,7 +195,7 @@ void SegmentUpdate::addArrays(ElementCode &code, UpdateElement &e, bool last) {
     return code.addArray(all.readArena(b, loc, name, params));
   };
   e.parameter = add(arenaName(kMasterArena, narrow, param));
-  e.gradient = add(gradientArena(param, over != nullptr, all.symbols));
+  e.gradient = add(gradientArena(param, sharding.over != nullptr, all.symbols));
   for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
     e.states.push_back(
         add(arenaName(stateRole(state.getValue()), wide, param)));
@@ -407,14 +258,13 @@ std::pair<Value, Value> SegmentUpdate::buildNorms() {
   Value direction = buildFirstRegion(inner, loc, optimizer, e).front();
   train::YieldOp::create(inner, loc, ValueRange{e.parameter, direction},
                          Value(), Value());
-  auto op = sumSquares(b, loc, code, params, groupOf, groups.size(), shard,
-                       shards, all.layouts);
+  auto op = sumSquares(b, loc, code, params, groupOf, groups.size(), sharding,
+                       all.layouts);
   BlockSums sums;
   SmallVector<Attribute> sets;
   int64_t count = params.size();
   for (Value blocks : op.getResults()) {
-    int64_t first =
-        sums.add(gatherBlocks(b, blocks, over, shards), op, params.size());
+    int64_t first = sums.add(b, blocks, op, params.size(), sharding);
     auto set = llvm::to_vector(llvm::seq<int64_t>(first, first + count));
     sets.push_back(b.getDenseI64ArrayAttr(set));
   }
@@ -450,17 +300,16 @@ void SegmentUpdate::buildDirections() {
           add(arenaName(kMasterArena, type.getElementType(), param), type);
       e.gradient = add(gradientArena(param, false, all.symbols), wide);
       for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
-        e.states.push_back(add(
-            arenaName(stateRole(state.getValue()), wide.getElementType(), param),
-            wide));
+        e.states.push_back(add(arenaName(stateRole(state.getValue()),
+                                         wide.getElementType(), param),
+                               wide));
       e.scale = m.add(readScale(b, at, group.scale, position));
       if (group.limit)
         e.limit = m.add(group.limit);
       for (Value value : readHyper(b, at, optimizers[i], update.getT()))
         e.hyper.push_back(m.add(value));
       OpBuilder inner = OpBuilder::atBlockEnd(m.block);
-      Value direction =
-          buildFirstRegion(inner, at, optimizers[i], e).front();
+      Value direction = buildFirstRegion(inner, at, optimizers[i], e).front();
       matrices.push_back(orthogonalize(b, at, m.finish(wide, direction)[0],
                                        optimizer.getOrthogonalAttr()));
       constexpr int64_t kAlignment = 64; // elements
@@ -500,14 +349,15 @@ void SegmentUpdate::create(ElementCode &code, UpdateElement &e,
   SmallVector<int64_t> ofParams = groupOf;
   if (split.grouped.empty())
     ofParams.assign(params.size(), 0);
-  SegmentTable table = makeTable(code, params, ofParams, shards, all.layouts);
+  SegmentTable table =
+      makeTable(code, params, ofParams, sharding.shards, all.layouts);
   auto map = SegmentMapOp::create(
       b, named(loc, "update"), types, code.arrays, split.uniforms,
-      split.grouped, code.each, shard, b.getDenseI64ArrayAttr(table.lengths),
+      split.grouped, code.each, sharding.shard,
+      b.getDenseI64ArrayAttr(table.lengths),
       b.getDenseI64ArrayAttr(table.groups), table.getOffsets(b),
       e.random.index ? b.getUnitAttr() : UnitAttr(), table.getOwners(b),
-      table.getStarts(b), table.getShards(b),
-      b.getDenseI64ArrayAttr(targets));
+      table.getStarts(b), table.getShards(b), b.getDenseI64ArrayAttr(targets));
   map.getBody().takeBody(*split.region);
   for (auto [result, target] : llvm::zip(map.getOutputs(), targets))
     WriteOp::create(b, loc, result,
@@ -520,13 +370,13 @@ LogicalResult SegmentUpdate::verify() {
   Type wide = gradientType(param).getElementType();
   SmallVector<std::string> arenas{
       arenaName(kMasterArena, param.getTensorType().getElementType(), param),
-      gradientArena(param, over != nullptr, all.symbols)};
+      gradientArena(param, sharding.over != nullptr, all.symbols)};
   for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
     arenas.push_back(arenaName(stateRole(state.getValue()), wide, param));
   if (optimizer.getEma())
     arenas.push_back(arenaName(stateRole("ema"), wide, param));
   return failure(llvm::any_of(arenas, [&](const std::string &name) {
-    return failed(all.verifyArena(update, name, params, shards > 1));
+    return failed(all.verifyArena(update, name, params, sharding.shards > 1));
   }));
 }
 
@@ -640,7 +490,7 @@ static SmallVector<Elements> findStored(Value bucket) {
 /// The parts of `stored` that lie in each shard: in the memory of the shard, and in the
 /// whole bucket.
 static SegmentTable tableOfShards(ArrayRef<Elements> stored, int64_t size,
-                              int64_t shards) {
+                                  int64_t shards) {
   SegmentTable table;
   table.offsets.resize(2);
   table.shards.push_back(0);
@@ -665,8 +515,7 @@ LogicalResult SegmentUpdates::expand(AccumulateOp accumulate) {
   Location loc = named(accumulate.getLoc(), "merge");
   SymbolRefAttr target = accumulate.getTarget();
   auto arena = symbols.lookup<ArenaOp>(target.getRootReference());
-  SpanOp inArena =
-      arena ? arena.findSpan(target.getLeafReference()) : SpanOp();
+  SpanOp inArena = arena ? arena.findSpan(target.getLeafReference()) : SpanOp();
   if (!inArena || !inArena.getOver())
     return accumulate.emitOpError(
                "expects a bucket of which a rank has a shard, got ")
@@ -676,8 +525,8 @@ LogicalResult SegmentUpdates::expand(AccumulateOp accumulate) {
   Value sums = accumulate.getValue(), first = readBegins();
   Value window = ReadOp::create(
       b, loc, layout.getFlatType().clone({span.localCount}), target);
-  SegmentTable table = tableOfShards(findStored(sums), span.localCount,
-                                     layout.countShards());
+  SegmentTable table =
+      tableOfShards(findStored(sums), span.localCount, layout.countShards());
   auto map = SegmentMapOp::create(
       b, loc, window.getType(), ValueRange{window, sums},
       first ? ValueRange(first) : ValueRange(), /*grouped=*/ValueRange(),

@@ -51,7 +51,8 @@ struct ToBuffers {
   ToBuffers(ListOp list, Buffers &buffers, SymbolTable &symbols,
             Layouts &layouts)
       : list(list), buffers(buffers), symbols(symbols), layouts(layouts),
-        b(list.getContext()), direct(buffers.direct.begin(), buffers.direct.end()) {
+        b(list.getContext()),
+        direct(buffers.direct.begin(), buffers.direct.end()) {
     for (auto write : list.getBody().getOps<WriteOp>())
       lastWrite[write.getTarget()] = write;
   }
@@ -314,8 +315,8 @@ LogicalResult ToBuffers::convert(Operation *op) {
         addressOf({Memory::arena, read.getSource()}, read.getType());
     const Written *last = findWriter(address);
     if (last) // of two that are alike the one that was written
-      address = last->place == getPlace(address, layouts) ? last->address
-                                                          : address;
+      address =
+          last->place == getPlace(address, layouts) ? last->address : address;
     roots[read] = {address};
     writerAtRead[read] = last ? last->op : nullptr;
   } else if (auto write = dyn_cast<WriteOp>(op)) {

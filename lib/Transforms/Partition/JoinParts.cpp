@@ -93,9 +93,8 @@ void Joiner::gather(Location loc, RankedTensorType type, Local &local,
     shape.insert(shape.begin(), 1);
     Value own = nn::reshapeTo(b, loc, local.value, shape);
     shape[0] = parts;
-    Value all =
-        AllGatherOp::create(b, loc, type.clone(shape), own,
-                            orderedAxes(part.axes));
+    Value all = AllGatherOp::create(b, loc, type.clone(shape), own,
+                                    orderedAxes(part.axes));
     all = reorderRanks(loc, all, part.axes, /*toMesh=*/false);
     remarkOn(loc, "Gathered", type, grid.toAttr(part.axes));
     SmallVector<int64_t> order =
@@ -137,9 +136,8 @@ void Joiner::scatter(Location loc, Local &local, const Split &wanted) {
     all = reorderRanks(loc, all, part.axes, /*toMesh=*/true);
     SmallVector<int64_t> piece(nn::getTensorType(all).getShape());
     piece[0] = 1;
-    Value sum =
-        ReduceScatterOp::create(b, loc, type.clone(piece), all,
-                                orderedAxes(part.axes));
+    Value sum = ReduceScatterOp::create(b, loc, type.clone(piece), all,
+                                        orderedAxes(part.axes));
     local.value = nn::reshapeTo(b, loc, sum, own);
     local.layout.split[dim] = part;
     local.layout.partial = without(local.layout.partial, part.axes);
@@ -164,8 +162,8 @@ Value Joiner::join(nn::ReduceOp op, ArrayRef<unsigned> axes) {
   shape.insert(shape.begin(), 1);
   Value own = nn::reshapeTo(b, loc, op.getResult(), shape);
   shape[0] = grid.count(axes);
-  Value all = AllGatherOp::create(b, loc, type.clone(shape), own,
-                                  grid.toAttr(axes));
+  Value all =
+      AllGatherOp::create(b, loc, type.clone(shape), own, grid.toAttr(axes));
   remarkOn(loc, "Joined", type, grid.toAttr(axes));
   ++numJoined;
   return nn::ReduceOp::create(b, loc, op.getKind(), all, ArrayRef<int64_t>{0},

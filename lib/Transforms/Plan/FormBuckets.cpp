@@ -96,8 +96,8 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
     }
     remark::passed(module.getLoc(), remark::RemarkOpts::name("Bucket").category(
                                         "train-form-buckets"))
-        << remark::metric("First", cast<FlatSymbolRefAttr>(bucket.params[0])
-                                       .getValue())
+        << remark::metric("First",
+                          cast<FlatSymbolRefAttr>(bucket.params[0]).getValue())
         << remark::metric("Parameters",
                           static_cast<int64_t>(bucket.params.size()))
         << remark::metric("Elements", bucket.elements);

@@ -170,8 +170,9 @@ void FuseOptimizerPass::runOnOperation() {
     auto update = dyn_cast<UpdateOp>(op);
     if (norm || update)
       blocks.insert(op->getBlock());
-    return WalkResult(failure((norm && failed(verifyNorm(norm, symbols))) ||
-                              (update && failed(verifyUpdate(update, symbols)))));
+    return WalkResult(
+        failure((norm && failed(verifyNorm(norm, symbols))) ||
+                (update && failed(verifyUpdate(update, symbols)))));
   });
   if (verified.wasInterrupted())
     return signalPassFailure();

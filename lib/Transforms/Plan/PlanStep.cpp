@@ -158,8 +158,8 @@ static SmallVector<Scalar> scalarsOf(ModuleOp module) {
 /// Declares the scalar block; its initial values are in slice order.
 static void declareScalars(ModuleOp module, ArrayRef<Scalar> scalars) {
   OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
-  auto arena = ArenaOp::create(b, module.getLoc(), kScalarArena,
-                               TRAINC_ROLE_SCALARS);
+  auto arena =
+      ArenaOp::create(b, module.getLoc(), kScalarArena, TRAINC_ROLE_SCALARS);
   auto type = RankedTensorType::get({}, b.getF64Type());
   for (const Scalar &scalar : scalars) {
     SliceOp slice = arena.addSlice(b.getStringAttr(scalar.name), type);
@@ -317,9 +317,8 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
                                       b.getArrayAttr(b.getArrayAttr(params)),
                                       ArrayAttr())
                     .getResult(0);
-    return axes.empty()
-               ? sum
-               : AllReduceOp::create(b, loc, sum, axes).getResult();
+    return axes.empty() ? sum
+                        : AllReduceOp::create(b, loc, sum, axes).getResult();
   };
   auto normSquared = [&](const Params &params) -> Value {
     Value sum;
@@ -355,12 +354,11 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
                          ArrayAttr axes) {
     auto optimizer = symbols.lookup<OptimizerOp>(name);
     auto update = [&](ArrayRef<Attribute> params, Value scale, Value limit) {
-      UpdateOp::create(b, optimizer.getLoc(),
-                       b.getArrayAttr(FlatSymbolRefAttr::get(name)),
-                       b.getArrayAttr(b.getArrayAttr(params)), scale, finite, t,
-                       limit ? ValueRange(limit) : ValueRange(), ArrayAttr(),
-                       ArrayAttr(), /*fused=*/UnitAttr(),
-                       step.getStochasticAttr());
+      UpdateOp::create(
+          b, optimizer.getLoc(), b.getArrayAttr(FlatSymbolRefAttr::get(name)),
+          b.getArrayAttr(b.getArrayAttr(params)), scale, finite, t,
+          limit ? ValueRange(limit) : ValueRange(), ArrayAttr(), ArrayAttr(),
+          /*fused=*/UnitAttr(), step.getStochasticAttr());
     };
     bool clip = optimizer.getClip();
     if (clip && step.getClipKind() == ClipKind::param_norm) {

@@ -21,8 +21,9 @@ LogicalResult trainc::verifyParams(Operation *op, ArrayAttr params,
 
 LogicalResult trainc::verifyNorm(NormSquaredOp norm, SymbolTable &symbols) {
   return failure(llvm::any_of(
-      norm.getParams().getAsRange<ArrayAttr>(),
-      [&](ArrayAttr params) { return failed(verifyParams(norm, params, symbols)); }));
+      norm.getParams().getAsRange<ArrayAttr>(), [&](ArrayAttr params) {
+        return failed(verifyParams(norm, params, symbols));
+      }));
 }
 
 /// Checks that the parameters of an optimizer that makes matrices orthogonal are such.
@@ -86,11 +87,10 @@ SmallVector<UpdateGroup> trainc::getGroups(UpdateOp update) {
   for (auto [i, optimizer] : llvm::enumerate(
            update.getOptimizers().getAsRange<FlatSymbolRefAttr>())) {
     auto params = cast<ArrayAttr>(update.getParams()[i]);
-    groups.push_back({optimizer,
-                      llvm::to_vector(params.getAsRange<FlatSymbolRefAttr>()),
-                      update.getScales()[i],
-                      update.getLimits().empty() ? Value()
-                                                 : update.getLimits()[i]});
+    groups.push_back(
+        {optimizer, llvm::to_vector(params.getAsRange<FlatSymbolRefAttr>()),
+         update.getScales()[i],
+         update.getLimits().empty() ? Value() : update.getLimits()[i]});
   }
   return groups;
 }
@@ -126,11 +126,10 @@ UpdateOp trainc::createUpdate(OpBuilder &b, UpdateOp update,
     if (group.limit)
       limits.push_back(group.limit);
   }
-  return UpdateOp::create(b, update.getLoc(), b.getArrayAttr(optimizers),
-                          b.getArrayAttr(params), scales, update.getFinite(),
-                          update.getT(), limits, update.getCopiesAttr(),
-                          update.getOverAttr(), update.getFusedAttr(),
-                          update.getStochasticAttr());
+  return UpdateOp::create(
+      b, update.getLoc(), b.getArrayAttr(optimizers), b.getArrayAttr(params),
+      scales, update.getFinite(), update.getT(), limits, update.getCopiesAttr(),
+      update.getOverAttr(), update.getFusedAttr(), update.getStochasticAttr());
 }
 
 bool trainc::isGradient(SymbolRefAttr target, SymbolTable &symbols) {
@@ -143,8 +142,7 @@ SmallVector<StringAttr> trainc::copiesOf(UpdateOp update, ParamOp param,
   SmallVector<StringAttr> names;
   if (ArrayAttr copies = update.getCopiesAttr())
     for (auto ref : copies.getAsRange<FlatSymbolRefAttr>())
-      if (symbols.lookup<ArenaOp>(ref.getValue())
-              .findSlice(param.getSymName()))
+      if (symbols.lookup<ArenaOp>(ref.getValue()).findSlice(param.getSymName()))
         names.push_back(ref.getAttr());
   return names;
 }

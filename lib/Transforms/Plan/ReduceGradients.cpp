@@ -26,8 +26,8 @@ static SymbolRefAttr refOf(ArenaOp arena, SpanOp span) {
 }
 
 static Value readBucket(OpBuilder &b, ArenaOp arena, SpanOp span) {
-  auto type = RankedTensorType::get({ShapedType::kDynamic},
-                                    arena.getElementType());
+  auto type =
+      RankedTensorType::get({ShapedType::kDynamic}, arena.getElementType());
   return ReadOp::create(b, arena.getLoc(), type, refOf(arena, span));
 }
 
@@ -38,9 +38,9 @@ Value GradientReducer::sumBucket(OpBuilder &b, ArenaOp arena, Value value) {
   value = ReduceScatterOp::create(b, loc, value.getType(), value,
                                   exchange.pieceAxes, /*in_place=*/true);
   if (!exchange.otherAxes.empty())
-    value = AllReduceOp::create(b, loc, value.getType(), value,
-                                exchange.otherAxes, /*in_place=*/true,
-                                exchange.pieceAxes);
+    value =
+        AllReduceOp::create(b, loc, value.getType(), value, exchange.otherAxes,
+                            /*in_place=*/true, exchange.pieceAxes);
   ++reduced;
   return value;
 }
@@ -187,8 +187,8 @@ void GradientReducer::reduceByBucket() {
         b.setInsertionPointAfter(stored.last);
       else
         b.setInsertionPointToStart(&body);
-      auto type = RankedTensorType::get({ShapedType::kDynamic},
-                                        arena.getElementType());
+      auto type =
+          RankedTensorType::get({ShapedType::kDynamic}, arena.getElementType());
       Value sums =
           FlattenOp::create(b, arena.getLoc(), type, stored.values, Value(),
                             ArrayRef<int64_t>(), b.getArrayAttr(stored.slices))

@@ -167,8 +167,8 @@ Value Sharder::gatherSlice(ReadOp read, Operation *user,
   if (known != kept.end()) {
     std::rotate(known, known + 1, kept.end());
   } else {
-    auto type = RankedTensorType::get({ShapedType::kDynamic},
-                                      arena.getElementType());
+    auto type =
+        RankedTensorType::get({ShapedType::kDynamic}, arena.getElementType());
     Value own = ReadOp::create(
         b, arena.getLoc(), type,
         sliceRef(b.getContext(), arena.getSymName(), bucket.getSymName()));
@@ -189,9 +189,9 @@ Value Sharder::gatherSlice(ReadOp read, Operation *user,
   Value &view = now.slices[slice];
   if (!view) {
     b.setInsertionPointAfterValue(now.value);
-    view = ViewOp::create(b, read.getLoc(), read.getType(), now.value,
-                          b.getI64IntegerAttr(0),
-                          FlatSymbolRefAttr::get(slice));
+    view =
+        ViewOp::create(b, read.getLoc(), read.getType(), now.value,
+                       b.getI64IntegerAttr(0), FlatSymbolRefAttr::get(slice));
   }
   return view;
 }
@@ -259,8 +259,7 @@ void Sharder::eraseGradients() {
 
 /// The axes over which the update of `param` is sharded; null if it is not.
 ArrayAttr Sharder::shardAxes(Attribute param) {
-  auto op =
-      symbols.lookup<ParamOp>(cast<FlatSymbolRefAttr>(param).getValue());
+  auto op = symbols.lookup<ParamOp>(cast<FlatSymbolRefAttr>(param).getValue());
   auto arena = symbols.lookup<ArenaOp>(
       arenaName(kMasterArena, op.getTensorType().getElementType(), op));
   Exchange exchange = getExchange(step, arena);
@@ -272,11 +271,11 @@ ArrayAttr Sharder::shardAxes(Attribute param) {
 SmallVector<ArenaOp> Sharder::findWhole(UpdateOp update, StringAttr param) {
   auto op = symbols.lookup<ParamOp>(param);
   SmallVector<StringAttr> names = copiesOf(update, op, symbols);
-  names.insert(names.begin(),
-               StringAttr::get(update.getContext(),
-                               arenaName(kMasterArena,
-                                         op.getTensorType().getElementType(),
-                                         op)));
+  names.insert(
+      names.begin(),
+      StringAttr::get(
+          update.getContext(),
+          arenaName(kMasterArena, op.getTensorType().getElementType(), op)));
   SmallVector<ArenaOp> arenas;
   for (StringAttr name : names) {
     auto arena = symbols.lookup<ArenaOp>(name);
@@ -318,8 +317,8 @@ void Sharder::gatherUpdated(UpdateOp update) {
          findWhole(update, some.front().params.front().getAttr())) {
       auto ref =
           sliceRef(b.getContext(), arena.getSymName(), bucket.getSymName());
-      auto type = RankedTensorType::get({ShapedType::kDynamic},
-                                        arena.getElementType());
+      auto type =
+          RankedTensorType::get({ShapedType::kDynamic}, arena.getElementType());
       Value value = ReadOp::create(b, loc, type, ref);
       value = AllGatherOp::create(b, loc, type, value, *update.getOver(),
                                   /*inPlace=*/true);

@@ -221,13 +221,14 @@ static LogicalResult verifyWriters(ModuleOp module, StringRef step,
     if (!isGradient && role != TRAINC_ROLE_MASTER && role != TRAINC_ROLE_STATE)
       continue;
     auto whole = SymbolRefAttr::get(arena.getSymNameAttr());
-    DenseMap<StringAttr, Attribute> bucketOf; // by parameter, as it is in the arena
+    DenseMap<StringAttr, Attribute>
+        bucketOf; // by parameter, as it is in the arena
     for (SpanOp span : arena.getSpans())
       for (auto param : symbols.lookup<BucketOp>(span.getSymName())
                             .getParams()
                             .getAsRange<FlatSymbolRefAttr>())
-        bucketOf[param.getAttr()] = sliceRef(
-            b.getContext(), arena.getSymName(), span.getSymName());
+        bucketOf[param.getAttr()] =
+            sliceRef(b.getContext(), arena.getSymName(), span.getSymName());
     for (SliceOp op : arena.getSlices()) {
       auto param = symbols.lookup<ParamOp>(op.getSymName());
       if (!param || param.getFrozen() || param.getWindowAttr() != window)
