@@ -233,63 +233,67 @@ LogicalResult UpdateOp::verify() {
 // Segments
 //===----------------------------------------------------------------------===//
 
+LogicalResult SegmentsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   DenseI64ArrayAttr groups,
+                                   DenseI64ArrayAttr lengths, ArrayAttr offsets,
+                                   DenseI64ArrayAttr owners,
+                                   DenseI64ArrayAttr shards,
+                                   DenseI64ArrayAttr starts) {
+  int64_t count = lengths.size();
+  auto isOfSegments = [&](Attribute attribute) {
+    auto list = dyn_cast<DenseI64ArrayAttr>(attribute);
+    return list && list.size() == count &&
+           llvm::all_of(list.asArrayRef(), [](int64_t n) { return n >= 0; });
+  };
+  if (!isOfSegments(lengths) || !isOfSegments(groups) ||
+      !llvm::all_of(offsets, isOfSegments))
+    return emitError() << "expects a length, a group and an offset per array "
+                          "of each of "
+                       << count << " segments, none below 0";
+  if (!owners != !starts ||
+      (owners && (!isOfSegments(owners) || !isOfSegments(starts))))
+    return emitError()
+           << "expects an owner and a start per segment, none below 0";
+  if (!shards)
+    return success();
+  ArrayRef<int64_t> ends = shards;
+  if (ends.size() < 2 || ends.front() != 0 || ends.back() != count ||
+      !llvm::is_sorted(ends))
+    return emitError() << "expects shards from 0 to " << count << ", ascending";
+  return success();
+}
+
 /// (C1) to (C3) of the ops on segments.
 template <typename Op> static LogicalResult verifySegments(Op op) {
-  size_t count = op.getLengths().size();
-  int64_t wholes = count;
-  if (op.getGroups().size() != count ||
-      op.getOffsets().size() != op.getArrays().size())
-    return op.emitOpError("expects a group per segment and offsets per array "
-                          "(C1), got ")
-           << op.getGroups().size() << " groups for " << count
-           << " segments and offsets of " << op.getOffsets().size() << " of "
-           << op.getArrays().size() << " arrays";
+  int64_t wholes = op.getLengths().size();
+  if (op.getOffsets().size() != op.getArrays().size())
+    return op.emitOpError("expects offsets of each array (C1), got those of ")
+           << op.getOffsets().size() << " of " << op.getArrays().size();
   int64_t groups = 1;
-  for (int64_t group : op.getGroups()) {
-    if (group < 0)
-      return op.emitOpError("expects groups from 0 on (C1), got ") << group;
+  for (int64_t group : op.getGroups())
     groups = std::max(groups, group + 1);
-  }
   if (op.getGrouped().size() % groups != 0)
     return op.emitOpError("expects a grouped operand per group and argument "
                           "(C1), got ")
            << op.getGrouped().size() << " for " << groups << " groups";
   for (auto [array, attribute] : llvm::zip(op.getArrays(), op.getOffsets())) {
     auto type = cast<RankedTensorType>(array.getType());
-    auto offsets = dyn_cast<DenseI64ArrayAttr>(attribute);
     if (type.getRank() != 1)
       return op.emitOpError("expects arrays of rank 1 (C2), got ") << type;
-    if (!offsets || offsets.size() != static_cast<int64_t>(count))
-      return op.emitOpError("expects one offset per segment and array (C1), "
-                            "got ")
-             << attribute;
-    for (auto [offset, length] :
-         llvm::zip(offsets.asArrayRef(), op.getLengths()))
-      if (offset < 0 || length < 0 || offset > type.getDimSize(0) - length)
+    for (auto [offset, length] : llvm::zip(
+             cast<DenseI64ArrayAttr>(attribute).asArrayRef(), op.getLengths()))
+      if (offset > type.getDimSize(0) - length)
         return op.emitOpError("expects segments within their array (C1), got ")
                << length << " elements at " << offset << " of " << type;
   }
-  if (!op.getOwners() != !op.getStarts() ||
-      (op.getOwners() &&
-       (op.getOwners()->size() != count || op.getStarts()->size() != count)))
-    return op.emitOpError("expects an owner and a start per segment (C5)");
   if (op.getOwners())
     wholes =
         op.getOwners()->empty() ? 0 : *llvm::max_element(*op.getOwners()) + 1;
   if (!op.getEach().empty() && op.getOwners())
     wholes = std::max(wholes,
                       nn::getTensorType(op.getEach().front()).getNumElements());
-  if (auto owners = op.getOwners();
-      owners && llvm::any_of(*owners, [](int64_t owner) { return owner < 0; }))
-    return op.emitOpError("expects owners from 0 on (C5)");
   if (!op.getShards() != !op.getShard())
     return op.emitOpError("expects shards with the number of one (C5)");
-  if (auto shards = op.getShards())
-    if (shards->size() < 2 || shards->front() != 0 ||
-        shards->back() != static_cast<int64_t>(count) ||
-        !llvm::is_sorted(*shards))
-      return op.emitOpError("expects shards from 0 to ")
-             << count << ", ascending (C5)";
   SmallVector<Type> expected;
   auto expect = [&](OperandRange operands, ArrayRef<int64_t> shape,
                     int64_t stride) -> LogicalResult {

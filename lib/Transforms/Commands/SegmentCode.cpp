@@ -70,23 +70,19 @@ static ValueRange computeScalars(OpBuilder &b, Location loc, ElementCode &code,
 // Tables
 //===----------------------------------------------------------------------===//
 
-ArrayAttr SegmentTable::getOffsets(Builder &b) const {
-  return b.getArrayAttr(
-      llvm::map_to_vector(offsets, [&](ArrayRef<int64_t> list) -> Attribute {
-        return b.getDenseI64ArrayAttr(list);
-      }));
-}
-
-DenseI64ArrayAttr SegmentTable::getOwners(Builder &b) const {
-  return shards.empty() ? DenseI64ArrayAttr() : b.getDenseI64ArrayAttr(owners);
-}
-
-DenseI64ArrayAttr SegmentTable::getStarts(Builder &b) const {
-  return shards.empty() ? DenseI64ArrayAttr() : b.getDenseI64ArrayAttr(starts);
-}
-
-DenseI64ArrayAttr SegmentTable::getShards(Builder &b) const {
-  return shards.empty() ? DenseI64ArrayAttr() : b.getDenseI64ArrayAttr(shards);
+SegmentsAttr SegmentTable::toAttr(Builder &b) const {
+  auto optional = [&](ArrayRef<int64_t> list) {
+    return list.empty() ? DenseI64ArrayAttr() : b.getDenseI64ArrayAttr(list);
+  };
+  return SegmentsAttr::get(b.getContext(), b.getDenseI64ArrayAttr(groups),
+                           b.getDenseI64ArrayAttr(lengths),
+                           b.getArrayAttr(llvm::map_to_vector(
+                               offsets,
+                               [&](ArrayRef<int64_t> list) -> Attribute {
+                                 return b.getDenseI64ArrayAttr(list);
+                               })),
+                           optional(owners), optional(shards),
+                           optional(starts));
 }
 
 namespace {
@@ -160,8 +156,10 @@ SegmentTable trainc::makeTable(const ElementCode &code,
   for (const Part &part : parts) {
     table.lengths.push_back(part.length);
     table.groups.push_back(groups[part.param]);
-    table.owners.push_back(part.param);
-    table.starts.push_back(part.start);
+    if (shards > 1) {
+      table.owners.push_back(part.param);
+      table.starts.push_back(part.start);
+    }
     for (auto [list, offset] : llvm::zip(table.offsets, part.offsets))
       list.push_back(offset);
   }

@@ -59,7 +59,7 @@ private:
   }
 };
 
-/// Where segments are, and whose they are: as train.segment_map has it.
+/// A #train.segments being made.
 struct SegmentTable {
   llvm::SmallVector<int64_t> lengths, groups;
   llvm::SmallVector<llvm::SmallVector<int64_t>> offsets; // by array
@@ -67,10 +67,7 @@ struct SegmentTable {
   /// segments of each shard end, from 0 on.
   llvm::SmallVector<int64_t> owners, starts, shards;
 
-  mlir::ArrayAttr getOffsets(mlir::Builder &b) const;
-  mlir::DenseI64ArrayAttr getOwners(mlir::Builder &b) const;
-  mlir::DenseI64ArrayAttr getStarts(mlir::Builder &b) const;
-  mlir::DenseI64ArrayAttr getShards(mlir::Builder &b) const;
+  train::SegmentsAttr toAttr(mlir::Builder &b) const;
 };
 
 /// One segment for each of `params`, of the groups that are given, in all arrays of

@@ -22,13 +22,13 @@ ParamOp trainc::lookupParam(Attribute ref, SymbolTable &symbols) {
 SegmentSquareSumOp
 trainc::sumSquares(OpBuilder &b, Location loc, ElementCode &code,
                    ArrayRef<ParamOp> params, ArrayRef<int64_t> groups,
-                   size_t members, const Sharding &sharding,
-                   Layouts &layouts) {
+                   size_t members, const Sharding &sharding, Layouts &layouts) {
   SplitCode split = splitCode(b, loc, code, members);
   SmallVector<int64_t> ofParams(groups);
   if (split.grouped.empty())
     ofParams.assign(params.size(), 0);
-  SegmentTable table = makeTable(code, params, ofParams, sharding.shards, layouts);
+  SegmentTable table =
+      makeTable(code, params, ofParams, sharding.shards, layouts);
   // Of the shard that has the most.
   int64_t blocks = 0, ofShard = 0;
   for (auto [i, length] : llvm::enumerate(table.lengths)) {
@@ -42,10 +42,8 @@ trainc::sumSquares(OpBuilder &b, Location loc, ElementCode &code,
                           RankedTensorType::get({blocks}, b.getF64Type()));
   auto op = SegmentSquareSumOp::create(
       b, named(loc, "norm"), types, code.arrays, split.uniforms, split.grouped,
-      code.each, sharding.shard, b.getDenseI64ArrayAttr(table.lengths),
-      b.getDenseI64ArrayAttr(table.groups), table.getOffsets(b),
-      /*indexed=*/UnitAttr(), table.getOwners(b), table.getStarts(b),
-      table.getShards(b), b.getI64IntegerAttr(kNormBlock));
+      code.each, sharding.shard, table.toAttr(b), /*indexed=*/false,
+      kNormBlock);
   op.getBody().takeBody(*split.region);
   return op;
 }
@@ -101,8 +99,7 @@ LogicalResult SegmentUpdates::expand(NormSquaredOp norm) {
     for (Attribute ref : params)
       if (seen.insert(ref).second) {
         ParamOp param = lookupParam(ref, symbols);
-        byArena[b.getStringAttr(
-                    gradientArena(param, over != nullptr, symbols))]
+        byArena[b.getStringAttr(gradientArena(param, over != nullptr, symbols))]
             .push_back(param);
       }
   for (auto &[name, params] : byArena)
@@ -118,8 +115,7 @@ LogicalResult SegmentUpdates::expand(NormSquaredOp norm) {
     SmallVector<int64_t> groups(params.size(), 0);
     auto op = sumSquares(b, loc, code, params, groups, /*members=*/1, sharding,
                          layouts);
-    int64_t first =
-        sums.add(b, op.getResult(0), op, params.size(), sharding);
+    int64_t first = sums.add(b, op.getResult(0), op, params.size(), sharding);
     for (ParamOp param : params)
       numberOf[param.getSymNameAttr()] = first++;
   }

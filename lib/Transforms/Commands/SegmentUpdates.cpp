@@ -353,11 +353,8 @@ void SegmentUpdate::create(ElementCode &code, UpdateElement &e,
       makeTable(code, params, ofParams, sharding.shards, all.layouts);
   auto map = SegmentMapOp::create(
       b, named(loc, "update"), types, code.arrays, split.uniforms,
-      split.grouped, code.each, sharding.shard,
-      b.getDenseI64ArrayAttr(table.lengths),
-      b.getDenseI64ArrayAttr(table.groups), table.getOffsets(b),
-      e.random.index ? b.getUnitAttr() : UnitAttr(), table.getOwners(b),
-      table.getStarts(b), table.getShards(b), b.getDenseI64ArrayAttr(targets));
+      split.grouped, code.each, sharding.shard, table.toAttr(b),
+      /*indexed=*/e.random.index != nullptr, targets);
   map.getBody().takeBody(*split.region);
   for (auto [result, target] : llvm::zip(map.getOutputs(), targets))
     WriteOp::create(b, loc, result,
@@ -530,11 +527,8 @@ LogicalResult SegmentUpdates::expand(AccumulateOp accumulate) {
   auto map = SegmentMapOp::create(
       b, loc, window.getType(), ValueRange{window, sums},
       first ? ValueRange(first) : ValueRange(), /*grouped=*/ValueRange(),
-      /*each=*/ValueRange(), readShard(inArena.getOverAttr()),
-      b.getDenseI64ArrayAttr(table.lengths),
-      b.getDenseI64ArrayAttr(table.groups), table.getOffsets(b),
-      /*indexed=*/UnitAttr(), DenseI64ArrayAttr(), DenseI64ArrayAttr(),
-      table.getShards(b), b.getDenseI64ArrayAttr({0}));
+      /*each=*/ValueRange(), readShard(inArena.getOverAttr()), table.toAttr(b),
+      /*indexed=*/false, /*targets=*/ArrayRef<int64_t>{0});
   Block &block = map.getBody().emplaceBlock();
   Type element = layout.getFlatType().getElementType();
   Value old = block.addArgument(element, loc);

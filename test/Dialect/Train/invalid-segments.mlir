@@ -49,8 +49,8 @@ train.list @l of @e "apply" (%s: tensor<f64>, %f: tensor<i1>) {
 // -----
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
-  // expected-error @below {{'train.segment_map' op expects a group per segment and offsets per array (C1), got 1 groups for 2 segments and offsets of 1 of 1 arrays}}
-  %r = train.segment_map %p : tensor<8xf32> {lengths = array<i64: 4, 4>, groups = array<i64: 0>, offsets = [array<i64: 0, 4>], targets = array<i64: 0>} -> tensor<8xf32> {
+  // expected-error @below {{custom op 'train.segment_map' expects a length, a group and an offset per array of each of 2 segments, none below 0}}
+  %r = train.segment_map %p : tensor<8xf32> segments <groups = [0], lengths = [4, 4], offsets = [array<i64: 0, 4>]> {targets = array<i64: 0>} -> tensor<8xf32> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -61,7 +61,7 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
   // expected-error @below {{'train.segment_map' op expects segments within their array (C1), got 4 elements at 5 of 'tensor<8xf32>'}}
-  %r = train.segment_map %p : tensor<8xf32> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 5>], targets = array<i64: 0>} -> tensor<8xf32> {
+  %r = train.segment_map %p : tensor<8xf32> segments <groups = [0], lengths = [4], offsets = [array<i64: 5>]> {targets = array<i64: 0>} -> tensor<8xf32> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -72,7 +72,7 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 
 train.list @l of @e "apply" (%p: tensor<8xf32>, %s: tensor<f64>) {
   // expected-error @below {{'train.segment_map' op expects a grouped operand per group and argument (C1), got 1 for 2 groups}}
-  %r = train.segment_map %p : tensor<8xf32> grouped %s : tensor<f64> {lengths = array<i64: 4, 4>, groups = array<i64: 0, 1>, offsets = [array<i64: 0, 4>], targets = array<i64: 0>} -> tensor<8xf32> {
+  %r = train.segment_map %p : tensor<8xf32> grouped %s : tensor<f64> segments <groups = [0, 1], lengths = [4, 4], offsets = [array<i64: 0, 4>]> {targets = array<i64: 0>} -> tensor<8xf32> {
   ^bb0(%x: f32, %y: f64):
     train.yield %x : f32
   }
@@ -83,7 +83,7 @@ train.list @l of @e "apply" (%p: tensor<8xf32>, %s: tensor<f64>) {
 
 train.list @l of @e "apply" (%p: tensor<2x4xf32>) {
   // expected-error @below {{'train.segment_map' op expects arrays of rank 1 (C2), got 'tensor<2x4xf32>'}}
-  %r = train.segment_map %p : tensor<2x4xf32> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>} -> tensor<2x4xf32> {
+  %r = train.segment_map %p : tensor<2x4xf32> segments <groups = [0], lengths = [4], offsets = [array<i64: 0>]> {targets = array<i64: 0>} -> tensor<2x4xf32> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -94,7 +94,7 @@ train.list @l of @e "apply" (%p: tensor<2x4xf32>) {
 
 train.list @l of @e "apply" (%p: tensor<8xf32>, %n: tensor<2xf32>) {
   // expected-error @below {{'train.segment_map' op expects operands of rank 0 and `each` of one element per segment or whole (C2), got 'tensor<2xf32>'}}
-  %r = train.segment_map %p : tensor<8xf32> each %n : tensor<2xf32> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>} -> tensor<8xf32> {
+  %r = train.segment_map %p : tensor<8xf32> each %n : tensor<2xf32> segments <groups = [0], lengths = [4], offsets = [array<i64: 0>]> {targets = array<i64: 0>} -> tensor<8xf32> {
   ^bb0(%x: f32, %y: f32):
     train.yield %x : f32
   }
@@ -105,7 +105,7 @@ train.list @l of @e "apply" (%p: tensor<8xf32>, %n: tensor<2xf32>) {
 
 train.list @l of @e "apply" (%p: tensor<8xbf16>) {
   // expected-error @below {{'train.segment_map' op expects block arguments of the operands' compute types (C3)}}
-  %r = train.segment_map %p : tensor<8xbf16> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>} -> tensor<8xbf16> {
+  %r = train.segment_map %p : tensor<8xbf16> segments <groups = [0], lengths = [4], offsets = [array<i64: 0>]> {targets = array<i64: 0>} -> tensor<8xbf16> {
   ^bb0(%x: bf16):
     train.yield %x : bf16
   }
@@ -116,7 +116,7 @@ train.list @l of @e "apply" (%p: tensor<8xbf16>) {
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
   // expected-error @below {{'train.segment_map' op expects distinct targets of the results' types (C4), got 1 for 'tensor<8xf32>'}}
-  %r = train.segment_map %p : tensor<8xf32> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 1>} -> tensor<8xf32> {
+  %r = train.segment_map %p : tensor<8xf32> segments <groups = [0], lengths = [4], offsets = [array<i64: 0>]> {targets = array<i64: 1>} -> tensor<8xf32> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -126,8 +126,8 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 // -----
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
-  // expected-error @below {{'train.segment_square_sum' op expects one offset per segment and array (C1), got array<i64>}}
-  %r = train.segment_square_sum %p : tensor<8xf32> block 4 {lengths = array<i64: 5>, groups = array<i64: 0>, offsets = [array<i64>]} -> tensor<2xf64> {
+  // expected-error @below {{custom op 'train.segment_square_sum' expects a length, a group and an offset per array of each of 1 segments, none below 0}}
+  %r = train.segment_square_sum %p : tensor<8xf32> block 4 segments <groups = [0], lengths = [5], offsets = [array<i64>]> -> tensor<2xf64> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -138,7 +138,7 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
   // expected-error @below {{'train.segment_square_sum' op expects a train.yield of one value per result (C3)}}
-  %r = train.segment_square_sum %p : tensor<8xf32> block 4 {lengths = array<i64: 5>, groups = array<i64: 0>, offsets = [array<i64: 0>]} -> tensor<2xf64> {
+  %r = train.segment_square_sum %p : tensor<8xf32> block 4 segments <groups = [0], lengths = [5], offsets = [array<i64: 0>]> -> tensor<2xf64> {
   ^bb0(%x: f32):
     train.yield %x, %x : f32, f32
   }
@@ -149,7 +149,7 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
   // expected-error @below {{'train.segment_square_sum' op expects results of type 'tensor<2xf64>' (C4), got 'tensor<3xf64>'}}
-  %r = train.segment_square_sum %p : tensor<8xf32> block 4 {lengths = array<i64: 5>, groups = array<i64: 0>, offsets = [array<i64: 0>]} -> tensor<3xf64> {
+  %r = train.segment_square_sum %p : tensor<8xf32> block 4 segments <groups = [0], lengths = [5], offsets = [array<i64: 0>]> -> tensor<3xf64> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -175,8 +175,8 @@ train.list @l of @e "apply" (%b: tensor<3xf32>) {
 // -----
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
-  // expected-error @below {{'train.segment_map' op expects an owner and a start per segment (C5)}}
-  %r = train.segment_map %p : tensor<8xf32> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>, owners = array<i64: 0>} -> tensor<8xf32> {
+  // expected-error @below {{custom op 'train.segment_map' expects an owner and a start per segment, none below 0}}
+  %r = train.segment_map %p : tensor<8xf32> segments <groups = [0], lengths = [4], offsets = [array<i64: 0>], owners = [0]> {targets = array<i64: 0>} -> tensor<8xf32> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -186,8 +186,8 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 // -----
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
-  // expected-error @below {{'train.segment_map' op expects owners from 0 on (C5)}}
-  %r = train.segment_map %p : tensor<8xf32> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>, owners = array<i64: -1>, starts = array<i64: 0>} -> tensor<8xf32> {
+  // expected-error @below {{custom op 'train.segment_map' expects an owner and a start per segment, none below 0}}
+  %r = train.segment_map %p : tensor<8xf32> segments <groups = [0], lengths = [4], offsets = [array<i64: 0>], owners = [-1], starts = [0]> {targets = array<i64: 0>} -> tensor<8xf32> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -198,7 +198,7 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 
 train.list @l of @e "apply" (%p: tensor<8xf32>) {
   // expected-error @below {{'train.segment_map' op expects shards with the number of one (C5)}}
-  %r = train.segment_map %p : tensor<8xf32> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>, shards = array<i64: 0, 1>} -> tensor<8xf32> {
+  %r = train.segment_map %p : tensor<8xf32> segments <groups = [0], lengths = [4], offsets = [array<i64: 0>], shards = [0, 1]> {targets = array<i64: 0>} -> tensor<8xf32> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -208,8 +208,8 @@ train.list @l of @e "apply" (%p: tensor<8xf32>) {
 // -----
 
 train.list @l of @e "apply" (%p: tensor<8xf32>, %i: tensor<i64>) {
-  // expected-error @below {{'train.segment_map' op expects shards from 0 to 1, ascending (C5)}}
-  %r = train.segment_map %p : tensor<8xf32> shard %i : tensor<i64> {lengths = array<i64: 4>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>, shards = array<i64: 0, 2>} -> tensor<8xf32> {
+  // expected-error @below {{custom op 'train.segment_map' expects shards from 0 to 1, ascending}}
+  %r = train.segment_map %p : tensor<8xf32> shard %i : tensor<i64> segments <groups = [0], lengths = [4], offsets = [array<i64: 0>], shards = [0, 2]> {targets = array<i64: 0>} -> tensor<8xf32> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
@@ -219,8 +219,8 @@ train.list @l of @e "apply" (%p: tensor<8xf32>, %i: tensor<i64>) {
 // -----
 
 train.list @l of @e "apply" (%p: tensor<8xf32>, %i: tensor<i64>) {
-  // expected-error @below {{'train.segment_square_sum' op expects shards from 0 to 1, ascending (C5)}}
-  %r = train.segment_square_sum %p : tensor<8xf32> shard %i : tensor<i64> block 4 {lengths = array<i64: 8>, groups = array<i64: 0>, offsets = [array<i64: 0>], shards = array<i64: 1, 1>} -> tensor<2xf64> {
+  // expected-error @below {{custom op 'train.segment_square_sum' expects shards from 0 to 1, ascending}}
+  %r = train.segment_square_sum %p : tensor<8xf32> shard %i : tensor<i64> block 4 segments <groups = [0], lengths = [8], offsets = [array<i64: 0>], shards = [1, 1]> -> tensor<2xf64> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }

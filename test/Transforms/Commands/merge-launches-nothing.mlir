@@ -8,7 +8,7 @@ train.kernel @double(%x: tensor<8xf32>) inplace [-1] {
   train.return %y : tensor<8xf32>
 }
 train.kernel @update(%p: tensor<8xf32>) inplace [0] {
-  %y = train.segment_map %p : tensor<8xf32> {lengths = array<i64: 8>, groups = array<i64: 0>, offsets = [array<i64: 0>], targets = array<i64: 0>} -> tensor<8xf32> {
+  %y = train.segment_map %p : tensor<8xf32> segments <groups = [0], lengths = [8], offsets = [array<i64: 0>]> {targets = array<i64: 0>} -> tensor<8xf32> {
   ^bb0(%e: f32):
     %r = arith.negf %e : f32
     train.yield %r : f32
@@ -16,7 +16,7 @@ train.kernel @update(%p: tensor<8xf32>) inplace [0] {
   train.return %y : tensor<8xf32>
 }
 train.kernel @norm(%p: tensor<8xf32>) inplace [-1] {
-  %y = train.segment_square_sum %p : tensor<8xf32> block 8 {lengths = array<i64: 8>, groups = array<i64: 0>, offsets = [array<i64: 0>]} -> tensor<1xf64> {
+  %y = train.segment_square_sum %p : tensor<8xf32> block 8 segments <groups = [0], lengths = [8], offsets = [array<i64: 0>]> -> tensor<1xf64> {
   ^bb0(%e: f32):
     train.yield %e : f32
   }

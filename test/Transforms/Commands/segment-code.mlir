@@ -12,7 +12,7 @@
 // CHECK: train.segment_map
 // CHECK-SAME: uniforms %{{.*}} : tensor<i1>
 // CHECK-SAME: grouped %[[A]]#0, %[[B]]#0, %[[A]]#1, %[[B]]#1 : tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>
-// CHECK-SAME: groups = array<i64: 0, 1>, lengths = array<i64: 4, 5>
+// CHECK-SAME: groups = [0, 1], lengths = [4, 5]
 // CHECK: ^bb0(%{{.*}}: f32, %{{.*}}: f32, %{{.*}}: i1, %{{.*}}: f32, %[[TWICE:.*]]: f32):
 // CHECK-NOT: arith.truncf
 // CHECK: %[[TWO:.*]] = arith.constant 2.000000e+00 : f32
@@ -67,7 +67,7 @@ train.list @divided of @step "apply" (%s: tensor<f64>, %f: tensor<i1>) {
 // CHECK-LABEL: train.list @uniform
 // CHECK: train.segment_map
 // CHECK-NOT: grouped
-// CHECK-SAME: groups = array<i64: 0, 0>
+// CHECK-SAME: groups = [0, 0]
 train.optimizer @o(%p: f32, %g: f32) {
   %q = arith.subf %p, %g : f32
   train.yield %q : f32

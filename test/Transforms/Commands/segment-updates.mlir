@@ -4,7 +4,7 @@
 // CHECK-LABEL: train.list @apply
 // CHECK: %[[G:.*]] = train.read @arena.grad.f32::@bucket_1 : tensor<80xf32>
 // CHECK: %[[BLOCKS:.*]] = train.segment_square_sum %[[G]]
-// CHECK-SAME: block 4096 {groups = array<i64: 0, 0>, lengths = array<i64: 4, 5>, offsets = [array<i64: 0, 64>]}
+// CHECK-SAME: block 4096 segments <groups = [0, 0], lengths = [4, 5], offsets = [array<i64: 0, 64>]>
 // CHECK: %[[N:.*]]:2 = train.sum_blocks %[[BLOCKS]] {counts = array<i64: 1, 1>, firsts = array<i64: 0, 1>, sets = [array<i64: 0, 1>, array<i64: 1>], sources = array<i64: 0, 0>}
 // CHECK-NOT: train.norm_squared
 // CHECK: %[[S:.*]]:2 = nn.map(%[[N]]#0, %{{.*}})
@@ -13,7 +13,7 @@
 // CHECK: %[[NEW:.*]] = train.segment_map %{{.*}}, %{{.*}} : tensor<84xf32>, tensor<80xf32>
 // CHECK-SAME: uniforms %{{.*}} : tensor<i1>
 // CHECK-SAME: grouped %[[S]]#0, %[[R]]#0, %[[S]]#1, %[[R]]#1
-// CHECK-SAME: {groups = array<i64: 0, 1>, lengths = array<i64: 4, 5>, offsets = [array<i64: 16, 32>, array<i64: 0, 64>], targets = array<i64: 0>}
+// CHECK-SAME: segments <groups = [0, 1], lengths = [4, 5], offsets = [array<i64: 16, 32>, array<i64: 0, 64>]> {targets = array<i64: 0>}
 // CHECK-NOT: arith.truncf
 // CHECK: arith.select
 // CHECK: train.write %[[NEW]] to @arena.master.f32::@bucket : tensor<84xf32>
@@ -122,9 +122,9 @@ train.list @none of @e "first" (%x: tensor<4xf32>) {
 // them are two passes.
 // CHECK-LABEL: train.list @copies
 // CHECK: train.segment_map %{{.*}} : tensor<8xf32>, tensor<8xf32>
-// CHECK-SAME: lengths = array<i64: 4>, offsets = [array<i64: 0>, array<i64: 0>], targets = array<i64: 0>
+// CHECK-SAME: lengths = [4], offsets = [array<i64: 0>, array<i64: 0>]> {targets = array<i64: 0>
 // CHECK: %[[NEW:.*]]:2 = train.segment_map %{{.*}} : tensor<8xf32>, tensor<8xf32>, tensor<4xbf16>
-// CHECK-SAME: offsets = [array<i64: 4>, array<i64: 4>, array<i64: 0>], targets = array<i64: 0, 2>
+// CHECK-SAME: offsets = [array<i64: 4>, array<i64: 4>, array<i64: 0>]> {targets = array<i64: 0, 2>
 // CHECK: %[[Q:.*]] = arith.select
 // CHECK: train.yield %[[Q]], %[[Q]] : f32, f32
 // CHECK: train.write %[[NEW]]#1 to @arena.compute.bf16

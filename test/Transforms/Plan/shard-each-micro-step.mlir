@@ -39,7 +39,7 @@
 // SEGMENTS: %[[SUMS:.*]] = train.read @arena.grad.f32::@bucket_0 : tensor<16384xf32>
 // SEGMENTS-NEXT: %[[M:.*]] = train.read @arena.merged.f32::@bucket_0 : tensor<8192xf32>
 // SEGMENTS-NEXT: %[[NEW:.*]] = train.segment_map %[[M]], %[[SUMS]] {{.*}}uniforms %[[BEGINS]] : tensor<i1> shard
-// SEGMENTS-SAME: lengths = array<i64: 8192, 8192>, offsets = [array<i64: 0, 0>, array<i64: 0, 8192>], shards = array<i64: 0, 1, 2>
+// SEGMENTS-SAME: lengths = [8192, 8192], offsets = [array<i64: 0, 0>, array<i64: 0, 8192>], shards = [0, 1, 2]
 // SEGMENTS-NEXT: ^bb0(%[[OLD:.*]]: f32, %[[SUM:.*]]: f32, %[[FIRST:.*]]: i1):
 // SEGMENTS: %[[BOTH:.*]] = arith.addf %[[OLD]], %[[SUM]]
 // SEGMENTS: %[[NEXT:.*]] = arith.select %[[FIRST]], %[[SUM]], %[[BOTH]]
@@ -47,7 +47,7 @@
 // SEGMENTS: train.write %[[NEW]] to @arena.merged.f32::@bucket_0 :
 // SEGMENTS-LABEL: train.list @step.apply
 // SEGMENTS: %[[MERGED:.*]] = train.read @arena.merged.f32 : tensor<12288xf32>
-// SEGMENTS: train.segment_square_sum %[[MERGED]] {{.*}}lengths = array<i64: 8192, 30, 808>, offsets = [array<i64: 4096, 0, 4096>]
+// SEGMENTS: train.segment_square_sum %[[MERGED]] {{.*}}lengths = [8192, 30, 808], offsets = [array<i64: 4096, 0, 4096>]
 
 // Replicated: behind the totals, what was accumulated is gathered where gradients stand, and all is as without the option.
 // NONE: train.micro_end

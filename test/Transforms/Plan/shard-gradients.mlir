@@ -37,10 +37,10 @@
 // SEGMENTS: train.flatten %{{.*}}, %{{.*}} at [0, 4096] : tensor<20xf32>, tensor<5000xf32> -> tensor<16384xf32>
 // SEGMENTS: %[[M:.*]] = train.read @arena.merged.f32::@bucket : tensor<8192xf32>
 // SEGMENTS-NEXT: train.segment_map %[[M]],
-// SEGMENTS-SAME: lengths = array<i64: 20, 4096, 904>, offsets = [array<i64: 0, 4096, 0>, array<i64: 0, 4096, 8192>], shards = array<i64: 0, 2, 3>, targets = array<i64: 0>}
+// SEGMENTS-SAME: lengths = [20, 4096, 904], offsets = [array<i64: 0, 4096, 0>, array<i64: 0, 4096, 8192>], shards = [0, 2, 3]> {targets = array<i64: 0>}
 // SEGMENTS: train.flatten %{{.*}} at [0] : tensor<30xf32> -> tensor<8192xf32>
-// SEGMENTS: lengths = array<i64: 30>, offsets = [array<i64: 0>, array<i64: 0>], shards = array<i64: 0, 1, 1>
-// SEGMENTS: lengths = array<i64: 8192, 808>, offsets = [array<i64: 0, 0>, array<i64: 0, 8192>], shards = array<i64: 0, 1, 2>
+// SEGMENTS: lengths = [30], offsets = [array<i64: 0>, array<i64: 0>], shards = [0, 1, 1]
+// SEGMENTS: lengths = [8192, 808], offsets = [array<i64: 0, 0>, array<i64: 0, 8192>], shards = [0, 1, 2]
 
 // With the parameters sharded as well a bucket is gathered before it is used. Two are kept: the third one leaves the first no
 // memory, which is gathered again. Nothing is gathered for what nobody needs, and nothing behind the update.

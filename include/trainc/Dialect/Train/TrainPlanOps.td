@@ -247,23 +247,60 @@ def Train_SquareSumOp : Train_Op<"square_sum", [Pure]> {
   let hasVerifier = 1;
 }
 
+def Train_SegmentsAttr : AttrDef<Train_Dialect, "Segments"> {
+  let mnemonic = "segments";
+  let summary = "where segments of flat arrays are, and whose they are";
+  let description = [{
+    Segment s is lengths[s] elements of every array, from offsets[a][s] of array a on, and
+    of group groups[s].
+
+    With `owners` and `starts` segment s is a part of whole owners[s], from its element
+    starts[s] on. With `shards` segments shards[i] to shards[i + 1] (excluded) belong to shard
+    i.
+
+    One number per segment in every list but `shards`, which ascend from 0 to the number of
+    segments; all are at least 0, and owners come with starts.
+
+    ```mlir
+    #train.segments<groups = [0, 0], lengths = [4, 8], offsets = [array<i64: 0, 64>]>
+    ```
+  }];
+  let parameters = (ins "::mlir::DenseI64ArrayAttr":$groups, "::mlir::DenseI64ArrayAttr":$lengths,
+                        "::mlir::ArrayAttr":$offsets,
+                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$owners,
+                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$shards,
+                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$starts);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
 class Train_SegmentOp<string mnemonic> : Train_Op<mnemonic, [Pure, AttrSizedOperandSegments,
     IsolatedFromAbove, SingleBlock]> {
   let regions = (region SizedRegion<1>:$body);
   let hasVerifier = 1;
   dag operandArguments = (ins Variadic<Train_Tensor>:$arrays, Variadic<Train_Tensor>:$uniforms,
                        Variadic<Train_Tensor>:$grouped, Variadic<Train_Tensor>:$each,
-                       Optional<0DTensorOf<[I64]>>:$shard,
-                       DenseI64ArrayAttr:$lengths, DenseI64ArrayAttr:$groups, ArrayAttr:$offsets,
-                       UnitAttr:$indexed, OptionalAttr<DenseI64ArrayAttr>:$owners,
-                       OptionalAttr<DenseI64ArrayAttr>:$starts,
-                       OptionalAttr<DenseI64ArrayAttr>:$shards);
+                       Optional<0DTensorOf<[I64]>>:$shard, Train_SegmentsAttr:$segments,
+                       UnitAttr:$indexed);
+  code accessors = [{
+    using Numbers = ::llvm::ArrayRef<int64_t>;
+    Numbers getLengths() { return getSegments().getLengths(); }
+    Numbers getGroups() { return getSegments().getGroups(); }
+    ::mlir::ArrayAttr getOffsets() { return getSegments().getOffsets(); }
+    std::optional<Numbers> getOwners() { return optional(getSegments().getOwners()); }
+    std::optional<Numbers> getStarts() { return optional(getSegments().getStarts()); }
+    std::optional<Numbers> getShards() { return optional(getSegments().getShards()); }
+    static std::optional<Numbers> optional(::mlir::DenseI64ArrayAttr list) {
+      return list ? std::optional<Numbers>(list) : std::nullopt;
+    }
+  }];
+  let extraClassDeclaration = accessors;
 }
 
 def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
   let summary = "a scalar region over segments of flat arrays, in place";
   let description = [{
-    Segment s is lengths[s] elements of every array, from offsets[a][s] of array a on. The
+    The segments of the arrays are those of a #train.segments. The
     region computes one element: its arguments are an element of each array, the uniform
     operands (rank 0), for each grouped argument the operand of the segment's group
     (rank 0; G operands per argument, groups[s] of them is the segment's), element s of
@@ -272,23 +309,19 @@ def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
     elements of the segments are replaced by what the region yields. Elements have the
     compute type of their tensors.
 
-    With `owners` and `starts` segment s is a part of whole owners[s], from its element
-    starts[s] on: `each` then has one element per whole, and the index counts from the whole's first
-    element. With `shards` segments shards[i] to shards[i + 1] (excluded) belong to shard
-    i, and only those of shard number `shard` take part.
+    With `owners` `each` has one element per whole, and the index counts from the whole's first
+    element. With `shards` only segments of shard number `shard` take part.
 
-    (C1) `lengths`, `groups`, `owners`, `starts` and each list of `offsets` have one number per
-    segment; segments lie within their array, groups within the number of grouped operands per
-    argument; (C2) arrays and `each` have rank 1, the other operands rank 0, `each` one
+    (C1) segments lie within their array, groups within the number of grouped operands per
+    argument; there are offsets of each array; (C2) arrays and `each` have rank 1, the other operands rank 0, `each` one
     element per segment or whole; (C3) block arguments and yielded values have the compute types of
     their tensors; (C4) targets are arrays, each at most once, of the results' types; (C5)
-    owners come with starts and are numbers of elements of `each`; shards come with the operand, ascend from 0 to
-    the number of segments.
+    owners are numbers of elements of `each`; shards come with the operand.
 
     ```mlir
     %w1 = train.segment_map %w, %g : tensor<80xf32>, tensor<80xf32> uniforms %lr : tensor<f32>
-        {lengths = array<i64: 4, 8>, groups = array<i64: 0, 0>, targets = array<i64: 0>,
-         offsets = [array<i64: 0, 64>, array<i64: 0, 64>]} -> tensor<80xf32> {
+        segments <groups = [0, 0], lengths = [4, 8], offsets = [array<i64: 0, 64>, array<i64: 0, 64>]>
+        {targets = array<i64: 0>} -> tensor<80xf32> {
     ^bb0(%p: f32, %d: f32, %a: f32):
       ...
       train.yield %q : f32
@@ -300,7 +333,7 @@ def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
   let assemblyFormat = [{
     $arrays `:` type($arrays) (`uniforms` $uniforms^ `:` type($uniforms))?
     (`grouped` $grouped^ `:` type($grouped))? (`each` $each^ `:` type($each))?
-    (`shard` $shard^ `:` type($shard))? attr-dict `->` type($outputs) $body
+    (`shard` $shard^ `:` type($shard))? `segments` $segments attr-dict `->` type($outputs) $body
   }];
 }
 
@@ -317,14 +350,14 @@ def Train_SegmentSquareSumOp : Train_SegmentOp<"segment_square_sum"> {
   }];
   let arguments = !con(operandArguments, (ins I64Attr:$block));
   let results = (outs Variadic<Train_Tensor>:$outputs);
-  let extraClassDeclaration = [{
+  let extraClassDeclaration = accessors # [{
     /// The elements of a result.
     int64_t countBlocks();
   }];
   let assemblyFormat = [{
     $arrays `:` type($arrays) (`uniforms` $uniforms^ `:` type($uniforms))?
     (`grouped` $grouped^ `:` type($grouped))? (`each` $each^ `:` type($each))?
-    (`shard` $shard^ `:` type($shard))? `block` $block attr-dict `->` type($outputs) $body
+    (`shard` $shard^ `:` type($shard))? `block` $block `segments` $segments attr-dict `->` type($outputs) $body
   }];
 }
 

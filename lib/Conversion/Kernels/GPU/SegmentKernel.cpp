@@ -144,12 +144,13 @@ int64_t trainc::emitSquareSumOnGPU(KernelFunction &function, SquareSumOp op) {
   // The tensor is one segment.
   OpBuilder b(op);
   int64_t count = nn::getTensorType(op.getInput()).getNumElements();
+  auto zero = b.getDenseI64ArrayAttr(0);
   auto segments = SegmentSquareSumOp::create(
       b, op.getLoc(), op.getResult().getType(), op.getInput(), ValueRange(),
-      ValueRange(), ValueRange(), Value(), SmallVector<int64_t>{count},
-      SmallVector<int64_t>{0}, b.getArrayAttr(b.getDenseI64ArrayAttr(0)),
-      /*indexed=*/false, DenseI64ArrayAttr(), DenseI64ArrayAttr(),
-      DenseI64ArrayAttr(), op.getBlock());
+      ValueRange(), ValueRange(), Value(),
+      SegmentsAttr::get(b.getContext(), zero, b.getDenseI64ArrayAttr(count),
+                        b.getArrayAttr(zero), {}, {}, {}),
+      /*indexed=*/false, op.getBlock());
   Block &body = segments.getBody().emplaceBlock();
   Value element = body.addArgument(computeTypeOf(op.getInput()), op.getLoc());
   OpBuilder inner = OpBuilder::atBlockEnd(&body);

@@ -22,7 +22,7 @@
 // CHECK: vector.maskedstore %[[P]]
 // CHECK-NOT: scf.for
 train.kernel @update(%p: tensor<81920xf32>, %g: tensor<81920xf32>, %f: tensor<i1>, %a: tensor<f32>, %b: tensor<f32>, %n: tensor<3xf32>) inplace [0] {
-  %r = train.segment_map %p, %g : tensor<81920xf32>, tensor<81920xf32> uniforms %f : tensor<i1> grouped %a, %b : tensor<f32>, tensor<f32> each %n : tensor<3xf32> {lengths = array<i64: 70000, 5, 3>, groups = array<i64: 0, 1, 0>, offsets = [array<i64: 64, 80000, 80008>, array<i64: 0, 70016, 70024>], targets = array<i64: 0>} -> tensor<81920xf32> {
+  %r = train.segment_map %p, %g : tensor<81920xf32>, tensor<81920xf32> uniforms %f : tensor<i1> grouped %a, %b : tensor<f32>, tensor<f32> each %n : tensor<3xf32> segments <groups = [0, 1, 0], lengths = [70000, 5, 3], offsets = [array<i64: 64, 80000, 80008>, array<i64: 0, 70016, 70024>]> {targets = array<i64: 0>} -> tensor<81920xf32> {
   ^bb0(%x: f32, %y: f32, %ok: i1, %s: f32, %e: f32):
     %q = arith.mulf %s, %e : f32
     %d = arith.mulf %y, %q : f32
@@ -49,7 +49,7 @@ train.kernel @update(%p: tensor<81920xf32>, %g: tensor<81920xf32>, %f: tensor<i1
 // CHECK: scf.for {{.*}} -> (f64)
 // CHECK: memref.store %{{.*}} : memref<1xf64>
 train.kernel @norm(%g: tensor<12000xf32>) inplace [-1] {
-  %r = train.segment_square_sum %g : tensor<12000xf32> block 4096 {lengths = array<i64: 9000, 7>, groups = array<i64: 0, 0>, offsets = [array<i64: 0, 9024>]} -> tensor<4xf64> {
+  %r = train.segment_square_sum %g : tensor<12000xf32> block 4096 segments <groups = [0, 0], lengths = [9000, 7], offsets = [array<i64: 0, 9024>]> -> tensor<4xf64> {
   ^bb0(%x: f32):
     train.yield %x : f32
   }
