@@ -27,10 +27,10 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 
 ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {
-      "canonicalize",      "fuse-kernels",         "reuse-memory",
-      "train-coalesce",    "train-fuse-epilogues", "train-fuse-optimizer",
-      "train-hoist-casts", "train-merge-launches", "train-overlap-reduce",
-      "train-prefetch"};
+      "canonicalize",         "fuse-kernels",       "reuse-memory",
+      "train-coalesce",       "train-defer-reduce", "train-fuse-epilogues",
+      "train-fuse-optimizer", "train-hoist-casts",  "train-merge-launches",
+      "train-overlap-reduce", "train-prefetch"};
   return passes;
 }
 
@@ -125,6 +125,8 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     insertAfter("cse");
     if (enabled("train-prefetch") && !options.reference)
       add(createPrefetchPass());
+    if (enabled("train-defer-reduce") && !options.reference)
+      add(createDeferReducePass());
     RecomputePassOptions recompute;
     recompute.limit = options.memoryLimit;
     if (options.target == Target::CUDA) {

@@ -217,16 +217,69 @@ void CopyOp::getEffects(
 // Collectives
 //===----------------------------------------------------------------------===//
 
+ParseResult train::parseStartTypes(OpAsmParser &parser, Type &input,
+                                   Type &out) {
+  Type first;
+  if (parser.parseType(first))
+    return failure();
+  if (!isa<MemRefType>(first)) {
+    input = first;
+    return success();
+  }
+  out = first;
+  return succeeded(parser.parseOptionalKeyword("from"))
+             ? parser.parseType(input)
+             : ParseResult(success());
+}
+
+void train::printStartTypes(OpAsmPrinter &p, Operation *, Type input,
+                            Type out) {
+  if (!out) {
+    p << input;
+    return;
+  }
+  p << out;
+  if (input)
+    p << " from " << input;
+}
+
 LogicalResult StartOp::verify() {
-  Type element = getOut().getType().getElementType();
+  bool onTensors = !getOut();
+  if (onTensors ? !getInput() || !isa<RankedTensorType>(getInput().getType()) ||
+                      !getToken() || !getToken().hasOneUse() ||
+                      !isa<WaitOp>(*getToken().user_begin()) ||
+                      !cast<WaitOp>(*getToken().user_begin()).getResult()
+                : getInPlace() ||
+                      (getInput() && !isa<MemRefType>(getInput().getType())))
+    return emitOpError("expects a tensor and a token for which a train.wait "
+                       "with a result waits, or buffers with an 'outs' (C6)");
+  Type element = onTensors ? getInput().getType().getElementType()
+                           : getOut().getType().getElementType();
   if ((getCollective() != Collective::all_gather && !isa<FloatType>(element)) ||
       (getInput() && getInput().getType().getElementType() != element))
     return emitOpError("expects elements of one type, and floats to add (C2)");
-  if (getPieceOf() && (getInput() || getCollective() != Collective::all_reduce))
+  bool inPlace = onTensors ? getInPlace() : !getInput();
+  if (getPieceOf() && (!inPlace || getCollective() != Collective::all_reduce))
     return emitOpError("expects piece_of of an all_reduce in place only (C4)");
   if (bool(getToken()) == getPending().has_value())
     return emitOpError("expects a value or a name for its token (C5)");
   return success();
+}
+
+/// (C3) of a collective on tensors, whose result is that of `wait`.
+static LogicalResult verifyTensors(StartOp op, Value result) {
+  bool isSum = op.getCollective() == Collective::all_reduce;
+  bool isGather = op.getCollective() == Collective::all_gather;
+  bool alike = isSum || op.getInPlace();
+  Value piece = isGather ? Value(op.getInput()) : result;
+  Value whole = isGather ? result : Value(op.getInput());
+  if (failed(verifyPieces(op, piece, whole, op.getAxes(), alike, "C3")))
+    return failure();
+  ArrayAttr none = ArrayAttr::get(op.getContext(), {});
+  return op.getInPlace()
+             ? verifyShards(op, isSum ? op.getPieceOf().value_or(none)
+                                      : op.getAxes())
+             : success();
 }
 
 /// (C3) of what is done in place.
@@ -252,9 +305,12 @@ LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &tables) {
       !tables.lookupNearestSymbolFrom<TokenOp>(*this, getPendingAttr()))
     return emitOpError("expects a train.token (C5), got ") << getPendingAttr();
   MeshOp mesh = getMesh((*this)->getParentOfType<ModuleOp>());
+  if (!getOut())
+    return verifyTensors(*this,
+                         cast<WaitOp>(*getToken().user_begin()).getResult());
   if (!getInput())
     return verifyInPlace(*this, mesh);
-  MemRefType piece = getInput().getType(), all = getOut().getType();
+  ShapedType piece = getInput().getType(), all = getOut().getType();
   if (getCollective() == Collective::reduce_scatter)
     std::swap(piece, all);
   SmallVector<int64_t> shape(piece.getShape());
@@ -276,10 +332,13 @@ SmallVector<Access> StartOp::getAccesses(SymbolTable &) {
 void StartOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
         &effects) {
+  if (!getOut()) { // all ranks do the same collectives in the same order
+    effects.emplace_back(MemoryEffects::Read::get());
+    effects.emplace_back(MemoryEffects::Write::get());
+    return;
+  }
   addEffects(getInputMutable(), /*read=*/true, /*written=*/false, effects);
-  effects.emplace_back(MemoryEffects::Write::get(), &getOutMutable());
-  if (!getInput())
-    effects.emplace_back(MemoryEffects::Read::get(), &getOutMutable());
+  addEffects(getOutMutable(), /*read=*/!getInput(), /*written=*/true, effects);
 }
 
 LogicalResult WaitOp::verify() {
@@ -287,6 +346,10 @@ LogicalResult WaitOp::verify() {
     return emitOpError("expects a value or the name of a token (C1)");
   if (getToken() && !getToken().hasOneUse())
     return emitOpError("expects a token that is waited for once (C2)");
+  auto start = getToken() ? getToken().getDefiningOp<StartOp>() : StartOp();
+  if (bool(getResult()) != (start && !start.getOut()))
+    return emitOpError("expects a result of a collective on tensors, and of no "
+                       "other (C3)");
   return success();
 }
 

@@ -216,8 +216,9 @@ Value train::getInPlaceOperand(Operation *op) {
   auto sum = dyn_cast<AllReduceOp>(op);
   auto scatter = dyn_cast<ReduceScatterOp>(op);
   auto gather = dyn_cast<AllGatherOp>(op);
+  auto start = dyn_cast<StartOp>(op);
   if ((sum && sum.getInPlace()) || (scatter && scatter.getInPlace()) ||
-      (gather && gather.getInPlace()))
+      (gather && gather.getInPlace()) || (start && start.getInPlace()))
     return op->getOperand(0);
   return {};
 }
@@ -253,7 +254,7 @@ LogicalResult train::verifyOrderedAxes(Operation *op, ArrayAttr axes) {
 
 /// Of what has one piece for each rank over `axes`, `whole` holds all and `piece` one of
 /// them along dimension 0; of what is done in place they are alike.
-static LogicalResult verifyPieces(Operation *op, Value piece, Value whole,
+LogicalResult train::verifyPieces(Operation *op, Value piece, Value whole,
                                   ArrayAttr axes, bool inPlace, StringRef tag) {
   RankedTensorType type = nn::getTensorType(piece);
   if (!inPlace) {
@@ -273,7 +274,7 @@ static LogicalResult verifyPieces(Operation *op, Value piece, Value whole,
 }
 
 /// (C3) of what is done in place on one shard for each rank over `axes`.
-static LogicalResult verifyShards(Operation *op, ArrayAttr axes) {
+LogicalResult train::verifyShards(Operation *op, ArrayAttr axes) {
   auto type = cast<RankedTensorType>(op->getOperand(0).getType());
   int64_t shards = getMesh(op->getParentOfType<ModuleOp>()).getCount(axes);
   if (type.getRank() == 1 &&
@@ -344,20 +345,7 @@ ReduceScatterOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   return success();
 }
 
-LogicalResult AllGatherOp::verify() {
-  if (!getApart() || (!getInPlace() && getResult().hasOneUse() &&
-                      isa<AwaitOp>(*getResult().user_begin())))
-    return success();
-  return emitOpError("expects what is started apart not to be in place, and a "
-                     "train.await as its only user (C4)");
-}
-
-LogicalResult AwaitOp::verify() {
-  auto gather = getInput().getDefiningOp<AllGatherOp>();
-  if (gather && gather.getApart())
-    return success();
-  return emitOpError("expects a train.all_gather that is started apart (C1)");
-}
+LogicalResult AllGatherOp::verify() { return success(); }
 
 LogicalResult
 AllGatherOp::buildGradients(OpBuilder &b, ValueRange resultGrads,

@@ -161,8 +161,8 @@ struct OverlapReducePass
     b.setInsertionPointAfter(user);
     Value out = copyBuffer(b, given.getOut());
     return StartOp::create(b, given.getLoc(), Type(), given.getCollective(),
-                           Value(), out, given.getAxesAttr(), ArrayAttr(),
-                           token);
+                           Value(), out, given.getAxesAttr(),
+                           /*in_place=*/false, ArrayAttr(), token);
   }
 
   /// `buffer`, an address or a view, again.

@@ -64,10 +64,6 @@ struct PrefetchPass : trainc::impl::PrefetchPassBase<PrefetchPass> {
         continue;
       }
       OpBuilder b(gather);
-      b.setInsertionPointAfter(gather);
-      auto wait = AwaitOp::create(b, gather.getLoc(), gather.getResult());
-      gather.getResult().replaceAllUsesExcept(wait, wait);
-      gather.setApart(true);
       Operation *behind = before;
       for (Operation *op : source) {
         // Others may use it, too.
@@ -78,8 +74,17 @@ struct PrefetchPass : trainc::impl::PrefetchPassBase<PrefetchPass> {
           copy->setOperand(0, behind->getResult(0));
         behind = copy;
       }
-      gather->moveAfter(behind);
-      gather->setOperand(0, behind->getResult(0));
+      b.setInsertionPointAfter(behind);
+      auto start =
+          StartOp::create(b, gather.getLoc(), TokenType::get(b.getContext()),
+                          Collective::all_gather, behind->getResult(0), Value(),
+                          gather.getAxesAttr(), /*in_place=*/false, ArrayAttr(),
+                          FlatSymbolRefAttr());
+      b.setInsertionPoint(gather);
+      auto wait = WaitOp::create(b, gather.getLoc(), gather.getType(),
+                                 start.getToken(), FlatSymbolRefAttr());
+      gather.replaceAllUsesWith(wait.getResult());
+      gather.erase();
       for (Operation *op : llvm::reverse(source))
         if (op->use_empty())
           op->erase();

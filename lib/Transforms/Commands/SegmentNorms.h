@@ -21,11 +21,12 @@ struct Sharding {
 
 /// Sums of squares of blocks of what `code` yields of `params`, of `members` groups; of this
 /// rank's shard, if there are shards.
-train::SegmentSquareSumOp
-sumSquares(mlir::OpBuilder &b, mlir::Location loc, ElementCode &code,
-           llvm::ArrayRef<train::ParamOp> params,
-           llvm::ArrayRef<int64_t> groups, size_t members,
-           const Sharding &sharding, train::Layouts &layouts);
+train::SegmentSquareSumOp sumSquares(mlir::OpBuilder &b, mlir::Location loc,
+                                     ElementCode &code,
+                                     llvm::ArrayRef<train::ParamOp> params,
+                                     llvm::ArrayRef<int64_t> groups,
+                                     size_t members, const Sharding &sharding,
+                                     train::Layouts &layouts);
 
 /// The sums that a train.sum_blocks adds.
 class BlockSums {

@@ -139,13 +139,13 @@ Layout trainc::layOut(ArrayRef<Lifetime> given, bool reuse) {
 //===----------------------------------------------------------------------===//
 
 bool trainc::isCommand(Operation *op) {
-  return isa<LaunchOp, GemmOp, FlattenOp>(op) || isCollective(op);
+  return isa<LaunchOp, GemmOp, FlattenOp, StartOp>(op) || isCollective(op);
 }
 
 Value Buffers::viewed(Value value) {
   Operation *op = value.getDefiningOp();
-  return isa_and_nonnull<nn::ReshapeOp, ViewOp, AwaitOp>(op) ? op->getOperand(0)
-                                                             : Value();
+  return isa_and_nonnull<nn::ReshapeOp, ViewOp>(op) ? op->getOperand(0)
+                                                    : Value();
 }
 
 Value Buffers::source(Value value) const {
@@ -157,6 +157,12 @@ Value Buffers::source(Value value) const {
   }
 }
 
+Value Buffers::resultOf(Operation *op) {
+  if (auto start = dyn_cast<StartOp>(op))
+    return cast<WaitOp>(*start.getToken().user_begin()).getResult();
+  return isCollective(op) ? op->getResult(0) : Value();
+}
+
 static Origin originOf(SymbolRefAttr slice) { return {Memory::arena, slice}; }
 
 /// Position of the last user of the memory of `value`.
@@ -165,9 +171,14 @@ int64_t Buffers::lastUse(Value value) const {
   for (Operation *user : value.getUsers()) {
     last = std::max(last, position.lookup(user));
     for (Value result : user->getResults())
-      if (isa<nn::ReshapeOp, ViewOp, AwaitOp>(user) ||
-          replaced.lookup(result) == value)
+      if (isa<nn::ReshapeOp, ViewOp>(user) || replaced.lookup(result) == value)
         last = std::max(last, lastUse(result));
+    // What is in flight works on its operand until it is waited for.
+    if (Value result = Buffers::resultOf(user)) {
+      last = std::max(last, position.lookup(result.getDefiningOp()));
+      if (replaced.lookup(result) == value)
+        last = std::max(last, lastUse(result));
+    }
   }
   return last;
 }
@@ -182,55 +193,65 @@ void Buffers::findReplaced(ListOp list, SymbolTable &symbols) {
         replaced[result] = launch.getInputs()[argument];
   }
   for (Operation &op : list.getBody().front())
-    if (isCollective(&op))
+    if (Value result = resultOf(&op))
       if (Value operand = getInPlaceOperand(&op);
           operand && !source(operand).getDefiningOp<ReadOp>())
-        replaced[op.getResult(0)] = operand;
+        replaced[result] = operand;
 }
 
 void Buffers::findBuffers(ListOp list) {
   int64_t count = 0;
   for (Operation &op : list.getBody().front())
     position[&op] = count++;
-  for (Operation &op : list.getBody().front())
-    if (isCommand(&op))
-      for (Value result : op.getResults())
-        if (!replaced.contains(result))
-          buffers.insert({result,
-                          {result, countBytes(result), position[&op],
-                           lastUse(result), std::nullopt, false}});
+  for (Operation &op : list.getBody().front()) {
+    if (!isCommand(&op))
+      continue;
+    SmallVector<Value> results(op.getResults());
+    if (isa<StartOp>(op))
+      results = {resultOf(&op)};
+    for (Value result : results)
+      if (!replaced.contains(result))
+        buffers.insert({result,
+                        {result, countBytes(result), position[&op],
+                         lastUse(result), std::nullopt, false}});
+  }
   for (auto [result, before] : replaced)
     if (auto it = buffers.find(source(before)); it != buffers.end())
       it->second.changed = true;
 }
 
 /// Peers read what a collective works on in place until they have begun the next one of
-/// their group, which a rank knows when that is done, or until the list ends.
+/// their group behind it, which a rank knows when that is done, or until the list ends.
 void Buffers::keepForPeers(ListOp list) {
   SmallVector<Operation *> collectives;
   for (Operation &op : list.getBody().front())
-    if (isCollective(&op))
+    if (resultOf(&op))
       collectives.push_back(&op);
   auto axesOf = [](Operation *op) {
     return op->getAttrOfType<ArrayAttr>("axes");
   };
-  for (auto [i, op] : llvm::enumerate(collectives)) {
+  // Of what is in flight: where it is waited for.
+  auto doneAt = [&](Operation *op) {
+    return position.lookup(isa<StartOp>(op) ? resultOf(op).getDefiningOp()
+                                            : op);
+  };
+  for (Operation *op : collectives) {
     if (!getInPlaceOperand(op))
       continue;
-    auto it = buffers.find(source(op->getResult(0)));
+    auto it = buffers.find(source(resultOf(op)));
     if (it == buffers.end())
       continue;
-    auto later = ArrayRef(collectives).drop_front(i + 1);
-    const auto *next = llvm::find_if(later, [&](Operation *other) {
-      return llvm::all_of(axesOf(op), [&](Attribute axis) {
-        return llvm::is_contained(axesOf(other), axis);
-      });
+    auto next = llvm::find_if(collectives, [&](Operation *other) {
+      return position.lookup(other) > doneAt(op) &&
+             llvm::all_of(axesOf(op), [&](Attribute axis) {
+               return llvm::is_contained(axesOf(other), axis);
+             });
     });
-    Operation *until =
-        next == later.end() ? list.getBody().front().getTerminator() : *next;
-    if (auto gather = dyn_cast<AllGatherOp>(until); gather && gather.getApart())
-      until = *gather.getResult().user_begin();
-    it->second.last = std::max(it->second.last, position[until]);
+    int64_t until =
+        next == collectives.end()
+            ? position.lookup(list.getBody().front().getTerminator())
+            : doneAt(*next);
+    it->second.last = std::max(it->second.last, until);
   }
 }
 
@@ -273,10 +294,10 @@ void Buffers::bindInPlace(ListOp list, SymbolTable &symbols) {
     } else if (auto gemm = dyn_cast<GemmOp>(op)) {
       if (gemm.getInit())
         bindTo(gemm.getResult(), gemm.getInit());
-    } else if (isCollective(&op)) {
+    } else if (Value result = resultOf(&op)) {
       if (Value operand = getInPlaceOperand(&op);
-          operand && !replaced.contains(op.getResult(0)))
-        bindTo(op.getResult(0), operand);
+          operand && !replaced.contains(result))
+        bindTo(result, operand);
     }
   }
 }

@@ -68,6 +68,8 @@ struct Buffers {
   /// The value of which `value` is a view; that in whose memory it was made in place;
   /// else null.
   static mlir::Value viewed(mlir::Value value);
+  /// What collective `op` gives, which of a train.start its train.wait has; null if it is none.
+  static mlir::Value resultOf(mlir::Operation *op);
   mlir::Value former(mlir::Value value) const { return replaced.lookup(value); }
   /// The buffers that need a place in the workspace.
   llvm::SmallVector<Buffer *> inWorkspace();

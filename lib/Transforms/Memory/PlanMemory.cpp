@@ -74,7 +74,8 @@ private:
   const Written *findWriter(Value address);
   void noteWritten(Operation *op, Value address);
   LogicalResult checkOperands(Operation *op);
-  LogicalResult place(Operation *op, ArrayRef<Value> inPlace);
+  LogicalResult place(Operation *op, ValueRange results,
+                      ArrayRef<Value> inPlace);
   void copy(Location loc, Value value, Value target);
 
   LogicalResult convert(LaunchOp launch);
@@ -185,10 +186,11 @@ LogicalResult ToBuffers::checkOperands(Operation *op) {
   return success();
 }
 
-/// Gives the results of command `op` their addresses; `inPlace` is, of each, the operand in
+/// Gives `results` of command `op` their addresses; `inPlace` is, of each, the operand in
 /// whose memory it is made, or null.
-LogicalResult ToBuffers::place(Operation *op, ArrayRef<Value> inPlace) {
-  for (auto [result, operand] : llvm::zip(op->getResults(), inPlace)) {
+LogicalResult ToBuffers::place(Operation *op, ValueRange results,
+                               ArrayRef<Value> inPlace) {
+  for (auto [result, operand] : llvm::zip(results, inPlace)) {
     Value source = buffers.source(result);
     if (source != result) {
       current[source] = result;
@@ -226,7 +228,7 @@ LogicalResult ToBuffers::convert(LaunchOp launch) {
   for (auto [i, input] : llvm::enumerate(launch.getInputs()))
     if (!llvm::is_contained(kernel.getInplace(), static_cast<int64_t>(i)))
       inputs.push_back(bufferOf(input));
-  if (failed(place(launch, inPlace)))
+  if (failed(place(launch, launch.getResults(), inPlace)))
     return failure();
   for (Value result : launch.getResults())
     outs.push_back(bufferOf(result));
@@ -242,7 +244,7 @@ LogicalResult ToBuffers::convert(GemmOp gemm) {
   Value bias = maybe(gemm.getBias()), at = maybe(gemm.getAt());
   SmallVector<Value> inPlace(gemm->getNumResults()), outs;
   inPlace[0] = gemm.getInit();
-  if (failed(place(gemm, inPlace)))
+  if (failed(place(gemm, gemm->getResults(), inPlace)))
     return failure();
   for (Value result : gemm->getResults())
     outs.push_back(bufferOf(result));
@@ -259,7 +261,7 @@ LogicalResult ToBuffers::convert(FlattenOp flat) {
   SmallVector<Value> inputs;
   for (Value input : flat.getInputs())
     inputs.push_back(bufferOf(input));
-  if (failed(place(flat, {Value()})))
+  if (failed(place(flat, flat->getResults(), {Value()})))
     return failure();
   FlattenOp::create(b, flat.getLoc(), Type(), inputs,
                     bufferOf(flat.getResult()), flat.getOffsets(), ArrayAttr());
@@ -267,25 +269,30 @@ LogicalResult ToBuffers::convert(FlattenOp flat) {
 }
 
 LogicalResult ToBuffers::convertCollective(Operation *op) {
+  auto started = dyn_cast<StartOp>(op);
   auto sum = dyn_cast<AllReduceOp>(op);
-  auto gather = dyn_cast<AllGatherOp>(op);
-  Collective kind = sum      ? Collective::all_reduce
-                    : gather ? Collective::all_gather
-                             : Collective::reduce_scatter;
-  Value result = op->getResult(0), operand = getInPlaceOperand(op), input;
+  Collective kind = started                ? started.getCollective()
+                    : sum                  ? Collective::all_reduce
+                    : isa<AllGatherOp>(op) ? Collective::all_gather
+                                           : Collective::reduce_scatter;
+  ArrayAttr pieceOf = sum       ? sum.getPieceOfAttr()
+                      : started ? started.getPieceOfAttr()
+                                : ArrayAttr();
+  Value result = Buffers::resultOf(op), operand = getInPlaceOperand(op), input;
   if (!operand)
     input = bufferOf(op->getOperand(0));
-  if (failed(place(op, {operand})))
+  if (failed(place(op, result, {operand})))
     return failure();
   Value out = bufferOf(result);
-  auto start = StartOp::create(
-      b, op->getLoc(), TokenType::get(b.getContext()), kind, input, out,
-      op->getAttrOfType<ArrayAttr>("axes"),
-      sum ? sum.getPieceOfAttr() : ArrayAttr(), FlatSymbolRefAttr());
-  if (gather && gather.getApart())
+  auto start =
+      StartOp::create(b, op->getLoc(), TokenType::get(b.getContext()), kind,
+                      input, out, op->getAttrOfType<ArrayAttr>("axes"),
+                      /*in_place=*/false, pieceOf, FlatSymbolRefAttr());
+  if (started)
     tokens[result] = start.getToken();
   else
-    WaitOp::create(b, op->getLoc(), start.getToken(), FlatSymbolRefAttr());
+    WaitOp::create(b, op->getLoc(), Type(), start.getToken(),
+                   FlatSymbolRefAttr());
   return success();
 }
 
@@ -308,7 +315,7 @@ LogicalResult ToBuffers::convert(Operation *op) {
     return convert(gemm);
   if (auto flat = dyn_cast<FlattenOp>(op))
     return convert(flat);
-  if (isCollective(op))
+  if (isCollective(op) || isa<StartOp>(op))
     return convertCollective(op);
   if (auto read = dyn_cast<ReadOp>(op)) {
     Value address =
@@ -326,8 +333,8 @@ LogicalResult ToBuffers::convert(Operation *op) {
                              write.getValue().getType());
     copy(op->getLoc(), write.getValue(), target);
     noteWritten(op, target);
-  } else if (auto wait = dyn_cast<AwaitOp>(op)) {
-    WaitOp::create(b, op->getLoc(), tokens.lookup(wait.getInput()),
+  } else if (auto wait = dyn_cast<WaitOp>(op)) {
+    WaitOp::create(b, op->getLoc(), Type(), tokens.lookup(wait.getResult()),
                    FlatSymbolRefAttr());
   } else if (isa<train::ReturnOp>(op)) {
     for (auto [i, value] : llvm::enumerate(op->getOperands()))
@@ -369,7 +376,7 @@ LogicalResult ToBuffers::run() {
 static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
     if (!isCommand(&op) &&
-        !isa<ReadOp, WriteOp, ViewOp, AwaitOp, nn::ReshapeOp, train::ReturnOp>(
+        !isa<ReadOp, WriteOp, ViewOp, WaitOp, nn::ReshapeOp, train::ReturnOp>(
             op))
       return op.emitOpError(
           "is no command; run train-form-kernels before train-plan-memory");

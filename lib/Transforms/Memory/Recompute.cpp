@@ -221,9 +221,15 @@ void Values::addRecipes(unsigned index) {
 static void collectUses(const Buffers &buffers, Value value,
                         SmallVectorImpl<int64_t> &uses) {
   for (Operation *user : value.getUsers()) {
-    bool view = isa<nn::ReshapeOp, ViewOp, AwaitOp>(user);
+    bool view = isa<nn::ReshapeOp, ViewOp>(user);
     if (!view)
       uses.push_back(buffers.position.lookup(user));
+    // What is in flight works on it until it is waited for.
+    if (Value result = Buffers::resultOf(user)) {
+      uses.push_back(buffers.position.lookup(result.getDefiningOp()));
+      if (isa<StartOp>(user) && buffers.source(result) == buffers.source(value))
+        collectUses(buffers, result, uses);
+    }
     for (Value result : user->getResults())
       if (view || buffers.source(result) == buffers.source(value))
         collectUses(buffers, result, uses);

@@ -220,29 +220,39 @@ func.func @gathered_in_place(%x: tensor<4xf32>) {
 // -----
 
 train.mesh @mesh(data = 2)
-func.func @apart(%x: tensor<3xf32>) {
-  // expected-error @below {{'train.all_gather' op expects what is started apart not to be in place, and a train.await as its only user (C4)}}
-  %0 = train.all_gather %x over ["data"] apart : tensor<3xf32> -> tensor<6xf32>
+func.func @unwaited(%x: tensor<3xf32>) {
+  // expected-error @below {{'train.start' op expects a tensor and a token for which a train.wait with a result waits, or buffers with an 'outs' (C6)}}
+  %0 = train.start all_gather(%x) over ["data"] : tensor<3xf32> -> !train.token
   return
 }
 
 // -----
 
 train.mesh @mesh(data = 2)
-func.func @apart_in_place(%x: tensor<8xf32>) {
-  // expected-error @below {{'train.all_gather' op expects what is started apart not to be in place, and a train.await as its only user (C4)}}
-  %0 = train.all_gather %x over ["data"] in_place apart : tensor<8xf32> -> tensor<8xf32>
-  %1 = train.await %0 : tensor<8xf32>
+func.func @no_result(%x: tensor<3xf32>) {
+  // expected-error @below {{'train.start' op expects a tensor and a token for which a train.wait with a result waits}}
+  %0 = train.start all_gather(%x) over ["data"] : tensor<3xf32> -> !train.token
+  train.wait %0
   return
 }
 
 // -----
 
 train.mesh @mesh(data = 2)
-func.func @awaited(%x: tensor<3xf32>) {
-  %0 = train.all_gather %x over ["data"] : tensor<3xf32> -> tensor<6xf32>
-  // expected-error @below {{'train.await' op expects a train.all_gather that is started apart (C1)}}
-  %1 = train.await %0 : tensor<6xf32>
+func.func @result_size(%x: tensor<3xf32>) {
+  // expected-error @below {{'train.start' op expects an operand of type 'tensor<6xf32>' (C3), got 'tensor<5xf32>'}}
+  %0 = train.start all_gather(%x) over ["data"] : tensor<3xf32> -> !train.token
+  %1 = train.wait %0 : tensor<5xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @result_of_buffers(%x: memref<8xf32>) {
+  %0 = train.start reduce_scatter outs(%x) over ["data"] : memref<8xf32> -> !train.token
+  // expected-error @below {{'train.wait' op expects a result of a collective on tensors, and of no other (C3)}}
+  %1 = train.wait %0 : tensor<8xf32>
   return
 }
 

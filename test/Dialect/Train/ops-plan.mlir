@@ -83,10 +83,13 @@ train.list @first of @step "first" (%x: tensor<8xf32>, %half: tensor<4xf32>) {
   train.accumulate %u into @arena.merged::@bucket_1 : tensor<?xf32>
   // CHECK: train.micro_end
   train.micro_end
-  // CHECK: %[[G:.*]] = train.all_gather %{{.*}} over ["data"] apart : tensor<4xf32> -> tensor<8xf32>
-  %g = train.all_gather %half over ["data"] apart : tensor<4xf32> -> tensor<8xf32>
-  // CHECK: train.await %[[G]] : tensor<8xf32>
-  %w = train.await %g : tensor<8xf32>
+  // CHECK: %[[G:.*]] = train.start all_gather(%{{.*}}) over ["data"] : tensor<4xf32> -> !train.token
+  %g = train.start all_gather(%half) over ["data"] : tensor<4xf32> -> !train.token
+  // CHECK: %[[W:.*]] = train.wait %[[G]] : tensor<8xf32>
+  %w = train.wait %g : tensor<8xf32>
+  // CHECK: train.start reduce_scatter(%[[W]]) over ["data"] in_place : tensor<8xf32> -> !train.token
+  %h = train.start reduce_scatter(%w) over ["data"] in_place : tensor<8xf32> -> !train.token
+  %z = train.wait %h : tensor<8xf32>
   // CHECK: train.window_end
   %due = train.window_end
   // CHECK: train.return

@@ -269,7 +269,8 @@ static void testObserver(trainc_artifact *artifact) {
                            &s.last, 4));
     CHECK(trainc_operand_read(s.trainer->t, event->entry, event->command, last,
                               at, &s.last, 5) == TRAINC_INVALID_ARGUMENT);
-    CHECK(strcmp(event->command->label, "COPY") != 0 || s.last == s.trainer->x[N - 1]);
+    CHECK(strcmp(event->command->label, "COPY") != 0 ||
+          s.last == s.trainer->x[N - 1]);
     return 0;
   };
   OK(trainc_set_observer(gpu.t, observe, &seen));

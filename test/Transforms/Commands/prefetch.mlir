@@ -6,17 +6,17 @@
 // CHECK-LABEL: train.list @step.first
 // CHECK: %[[A:.*]] = train.all_gather %{{.*}} over ["data"] : tensor<4096xf32> -> tensor<8192xf32>
 // CHECK-NEXT: %[[OWN:.*]] = train.read @arena.master.f32::@bucket_0
-// CHECK-NEXT: %[[B:.*]] = train.all_gather %[[OWN]] over ["data"] apart
+// CHECK-NEXT: %[[B:.*]] = train.start all_gather(%[[OWN]]) over ["data"] : tensor<4096xf32> -> !train.token
 // CHECK: %[[USE:.*]] = train.view %[[A]] from 0
 // CHECK-NEXT: train.launch @k(%{{.*}}, %[[USE]])
-// CHECK: %[[WAITED:.*]] = train.await %[[B]] : tensor<8192xf32>
+// CHECK: %[[WAITED:.*]] = train.wait %[[B]] : tensor<8192xf32>
 // CHECK: %[[C:.*]] = train.all_gather %{{.*}} over ["data"] : tensor<4096xf32> -> tensor<8192xf32>
 // CHECK-NEXT: %[[OWN:.*]] = train.read @arena.master.f32::@bucket_2
 // CHECK-NEXT: %[[PART:.*]] = train.view %[[OWN]] from 0
-// CHECK-NEXT: train.all_gather %[[PART]] over ["data"] apart
+// CHECK-NEXT: train.start all_gather(%[[PART]])
 // CHECK: %[[USE:.*]] = train.view %[[WAITED]] from 0
 // CHECK: train.launch @k(%{{.*}}, %[[USE]])
-// CHECK: train.await
+// CHECK: train.wait
 // Two places: what is on its way is not where the one before it is.
 // PLANNED-LABEL: train.list @step.first
 // PLANNED: train.address workspace [[#A:]] : memref<8192xf32>
@@ -71,8 +71,8 @@ train.list @step.first of @step "first" (%x: tensor<8xf32>, %s: tensor<f32>) {
 
 // It does nothing with one bucket, with what is no parameter in pieces, or where parameters change.
 // CHECK-LABEL: train.step @other
-// CHECK-NOT: apart
-// CHECK-NOT: train.await
+// CHECK-NOT: train.start
+// CHECK-NOT: train.wait
 // PLANNED-LABEL: train.step @other
 train.mesh @mesh(data = 2)
 train.bucket @bucket [@a] elements(8192) offsets([0])

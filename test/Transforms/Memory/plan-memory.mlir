@@ -146,9 +146,9 @@ train.list @flat of @e "first" (%x: tensor<64xf32>) {
 
 // -----
 
-// A gather that is started apart keeps its token; a product that adds does so where it is; a slice that is read again after it
+// A gather in flight keeps its token; a product that adds does so where it is; a slice that is read again after it
 // was written has the address through which it was.
-// CHECK-LABEL: train.list @apart
+// CHECK-LABEL: train.list @flight
 // CHECK: %[[W:.*]] = train.address @g::@a
 // CHECK: %[[GATHERED:.*]] = train.address output 1
 // CHECK-NEXT: %[[T:.*]] = train.start all_gather(%[[W]]) outs(%[[GATHERED]])
@@ -162,14 +162,43 @@ train.arena @g buffer {
   train.slice @a : tensor<4xf32>
   train.slice @m : tensor<4x4xf32>
 }
-train.list @apart of @e "first" (%x: tensor<4x4xf32>) {
+train.list @flight of @e "first" (%x: tensor<4x4xf32>) {
   %a = train.read @g::@a : tensor<4xf32>
-  %all = train.all_gather %a over ["data"] apart : tensor<4xf32> -> tensor<8xf32>
+  %all = train.start all_gather(%a) over ["data"] : tensor<4xf32> -> !train.token
   %m = train.read @g::@m : tensor<4x4xf32>
   %n = train.gemm %x, %x init %m m 4 n 4 k 4 batch 1 : tensor<4x4xf32>, tensor<4x4xf32> init tensor<4x4xf32> -> tensor<4x4xf32>
   train.write %n to @g::@m : tensor<4x4xf32>
-  %b = train.await %all : tensor<8xf32>
+  %b = train.wait %all : tensor<8xf32>
   %again = train.read @g::@m : tensor<4x4xf32>
   %flat = nn.reshape %again : tensor<4x4xf32> to tensor<16xf32>
   train.return %flat, %b : tensor<16xf32>, tensor<8xf32>
+}
+
+// -----
+
+// Peers may still read what is summed in place, in flight, when the gather that was started meanwhile is done: only one that
+// begins behind the wait says that they have. So its memory is not used again before the last gather is done.
+// CHECK-LABEL: train.list @peers
+// CHECK: train.address workspace [[#S:]] : memref<64xf32>
+// CHECK: train.start reduce_scatter
+// CHECK: train.start all_gather
+// CHECK-NOT: train.address workspace [[#S]] :
+// CHECK: train.return
+train.mesh @mesh(data = 2)
+train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
+  %r = nn.tanh %x : tensor<64xf32>
+  train.return %r : tensor<64xf32>
+}
+train.list @peers of @e "first" (%x: tensor<64xf32>, %p: tensor<32xf32>) {
+  %g = train.launch @k(%x) : (tensor<64xf32>) -> tensor<64xf32>
+  %t = train.start reduce_scatter(%g) over ["data"] in_place : tensor<64xf32> -> !train.token
+  %u = train.start all_gather(%p) over ["data"] : tensor<32xf32> -> !train.token
+  %s = train.wait %t : tensor<64xf32>
+  %y = train.launch @k(%s) : (tensor<64xf32>) -> tensor<64xf32>
+  %a = train.wait %u : tensor<64xf32>
+  %z = train.launch @k(%a) : (tensor<64xf32>) -> tensor<64xf32>
+  %v = train.launch @k(%z) : (tensor<64xf32>) -> tensor<64xf32>
+  %w = train.launch @k(%v) : (tensor<64xf32>) -> tensor<64xf32>
+  %last = train.all_gather %p over ["data"] : tensor<32xf32> -> tensor<64xf32>
+  train.return %y, %w, %last : tensor<64xf32>, tensor<64xf32>, tensor<64xf32>
 }

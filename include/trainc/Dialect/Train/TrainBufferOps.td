@@ -76,11 +76,14 @@ def Train_TokenOp : Train_Op<"token", [Symbol, HasParent<"::mlir::ModuleOp">]> {
   let assemblyFormat = "$sym_name attr-dict";
 }
 
-def Train_StartOp : Train_CommandOpBase<"start", [DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
-  let summary = "starts a collective on buffers";
+def Train_StartOp : Train_CommandOpBase<"start", [AttrSizedOperandSegments,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "starts a collective";
   let description = [{
-    The buffer form of train.all_reduce, train.reduce_scatter and train.all_gather: from
-    `input` to `out` or, without `input`, in place. In place, `out` has an equal piece for
+    On tensors, train.all_reduce, train.reduce_scatter or train.all_gather of `input` is in flight
+    until the train.wait of the token, whose result is that of the collective.
+
+    On buffers: from `input` to `out` or, without `input`, in place. In place, `out` has an equal piece for
     each rank that differs in `axes` alone: a reduce_scatter leaves the sum in this rank's
     and the others undefined, an all_gather fills all. An all_reduce in place sums all of
     `out`, or with `piece_of` only this rank's of its pieces over those axes.
@@ -93,20 +96,23 @@ def Train_StartOp : Train_CommandOpBase<"start", [DeclareOpInterfaceMethods<Symb
     of elements per piece, and with `input` the larger of the two has as many times the
     size of the other along dimension 0 as there are ranks, or both are alike for an
     all_reduce; (C4) `piece_of` is of an all_reduce in place; (C5) the token is a value or a
-    train.token.
+    train.token; (C6) on tensors there is an input alone, and a value for the token, for which one train.wait
+    with a result waits; on buffers there is an `out`.
 
     ```mlir
     %t = train.start all_gather(%x) outs(%y) over ["data"] : memref<8xf32> from memref<4xf32> -> !train.token
+    %s = train.start reduce_scatter(%g) over ["data"] in_place : tensor<8192xf32> -> !train.token
     train.start reduce_scatter outs(%g) over ["data"] as @grad.0 : memref<8192xf32>
     ```
   }];
-  let arguments = (ins Train_Collective:$collective, Optional<Train_Buffer>:$input, Train_Buffer:$out,
-                       StrArrayAttr:$axes, OptionalAttr<StrArrayAttr>:$piece_of,
+  let arguments = (ins Train_Collective:$collective, Optional<Train_TensorOrBuffer>:$input, Optional<Train_Buffer>:$out,
+                       StrArrayAttr:$axes, UnitAttr:$in_place, OptionalAttr<StrArrayAttr>:$piece_of,
                        OptionalAttr<FlatSymbolRefAttr>:$pending);
   let results = (outs Optional<Train_Token>:$token);
   let assemblyFormat = [{
-    $collective (`(` $input^ `)`)? `outs` `(` $out `)` `over` $axes (`piece_of` $piece_of^)?
-    (`as` $pending^)? attr-dict `:` type($out) (`from` type($input)^)? (`->` type($token)^)?
+    $collective (`(` $input^ `)`)? (`outs` `(` $out^ `)`)? `over` $axes (`in_place` $in_place^)?
+    (`piece_of` $piece_of^)? (`as` $pending^)? attr-dict
+    `:` custom<StartTypes>(type($input), type($out)) (`->` type($token)^)?
   }];
   let hasVerifier = 1;
 }
@@ -115,17 +121,21 @@ def Train_WaitOp : Train_Op<"wait", [DeclareOpInterfaceMethods<SymbolUserOpInter
     MemoryEffects<[MemRead, MemWrite]>]> {
   let summary = "waits for a collective in flight";
   let description = [{
-    Collectives are waited for in the order of their starts.
+    Collectives are waited for in the order of their starts. Of one on tensors the result is what it
+    gives; it stands where the collective works in place, or in memory of its own from the start on.
 
-    (C1) a value or a train.token, not both; (C2) a token is waited for once.
+    (C1) a value or a train.token, not both; (C2) a token is waited for once; (C3) a result is of a
+    collective on tensors.
 
     ```mlir
     train.wait %t
     train.wait @grad.0
+    %v = train.wait %s : tensor<8192xf32>
     ```
   }];
   let arguments = (ins Optional<Train_Token>:$token, OptionalAttr<FlatSymbolRefAttr>:$pending);
-  let assemblyFormat = "($token^)? ($pending^)? attr-dict";
+  let results = (outs Optional<Train_Tensor>:$result);
+  let assemblyFormat = "($token^)? ($pending^)? attr-dict (`:` type($result)^)?";
   let hasVerifier = 1;
 }
 

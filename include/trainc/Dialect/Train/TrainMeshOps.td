@@ -141,49 +141,26 @@ def Train_AllGatherOp : Train_CollectiveOp<"all_gather", [DeclareOpInterfaceMeth
     The operands of the ranks that differ in
     `axes` alone, one after another along dimension 0; the gradient of an operand is the
     sum of what all of them have for it: each loss is one part of a sum. With `in_place` each of the
-    equal shards of a flat tensor becomes what its rank has there. `apart`: it only
-    starts here, and ends at a train.await.
+    equal shards of a flat tensor becomes what its rank has there.
 
     (C1) axes are distinct ones of the mesh, in its order; (C2) in place the result has
     the operand's type, and otherwise as many times its size along dimension 0 as there
     are ranks; (C3) what is done in place has rank 1 and a whole number of
-    elements per shard; (C4) what is started apart is not in place, and a train.await is its
-    only user.
+    elements per shard.
 
     ```mlir
     %p = train.all_gather %w over ["data"] in_place : tensor<8192xbf16> -> tensor<8192xbf16>
     %b = train.all_gather %x over ["data"] : tensor<3xf32> -> tensor<12xf32>
     ```
   }];
-  let arguments = (ins Train_TensorOrBucket:$input, StrArrayAttr:$axes, UnitAttr:$in_place,
-                       UnitAttr:$apart);
+  let arguments = (ins Train_TensorOrBucket:$input, StrArrayAttr:$axes, UnitAttr:$in_place);
   let results = (outs Train_TensorOrBucket:$result);
-  let builders = [OpBuilder<(ins "::mlir::Type":$result, "::mlir::Value":$input, "::mlir::ArrayAttr":$axes,
-      CArg<"bool", "false">:$inPlace), [{
-    build($_builder, $_state, result, input, axes, inPlace, /*apart=*/false);
+  let builders = [OpBuilder<(ins "::mlir::Type":$result, "::mlir::Value":$input, "::mlir::ArrayAttr":$axes), [{
+    build($_builder, $_state, result, input, axes, /*in_place=*/false);
   }]>];
   let assemblyFormat = [{
-    $input `over` $axes (`in_place` $in_place^)? (`apart` $apart^)? attr-dict `:` type($input) `->` type($result)
+    $input `over` $axes (`in_place` $in_place^)? attr-dict `:` type($input) `->` type($result)
   }];
-}
-
-def Train_AwaitOp : Train_Op<"await", [SameOperandsAndResultType, MemoryEffects<[MemRead, MemWrite]>]> {
-  let summary = "waits for a collective that was started apart";
-  let description = [{
-    The result is the operand's memory. Nothing writes to what the collective reads until then.
-    Collectives are waited for in the order of their starts.
-
-    (C1) the operand is the result of a train.all_gather that is started `apart`.
-
-    ```mlir
-    %a = train.all_gather %own over ["data"] apart : tensor<4096xf32> -> tensor<8192xf32>
-    %b = train.await %a : tensor<8192xf32>
-    ```
-  }];
-  let arguments = (ins Train_Tensor:$input);
-  let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$input attr-dict `:` type($input)";
-  let hasVerifier = 1;
 }
 
 def Train_FlattenOp : Train_CommandOpBase<"flatten", [AttrSizedOperandSegments]> {

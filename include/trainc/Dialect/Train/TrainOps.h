@@ -50,8 +50,8 @@ namespace trainc::train {
 /// Whether `op` is a collective.
 bool isCollective(mlir::Operation *op);
 
-/// The operand that collective `op` changes in place; null if its result stands
-/// elsewhere.
+/// The operand that collective `op`, or a train.start on tensors, changes in place; null if
+/// its result stands elsewhere.
 mlir::Value getInPlaceOperand(mlir::Operation *op);
 
 /// The first train.step of a module; a diagnostic and null if there is none, or if what

@@ -46,6 +46,20 @@ llvm::LogicalResult verifyAxes(mlir::Operation *op, mlir::ArrayAttr axes);
 llvm::LogicalResult verifyOrderedAxes(mlir::Operation *op,
                                       mlir::ArrayAttr axes);
 
+/// Of what has one piece for each rank over `axes`, `whole` holds all and `piece` one of
+/// them along dimension 0; of what is done in place they are alike.
+llvm::LogicalResult verifyPieces(mlir::Operation *op, mlir::Value piece,
+                                 mlir::Value whole, mlir::ArrayAttr axes,
+                                 bool inPlace, llvm::StringRef tag);
+/// (C3) of what is done in place on one shard for each rank over `axes`.
+llvm::LogicalResult verifyShards(mlir::Operation *op, mlir::ArrayAttr axes);
+
+/// `memref<8xf32> from memref<4xf32>` or `tensor<4xf32>`: what a train.start is on.
+mlir::ParseResult parseStartTypes(mlir::OpAsmParser &parser, mlir::Type &input,
+                                  mlir::Type &out);
+void printStartTypes(mlir::OpAsmPrinter &p, mlir::Operation *op,
+                     mlir::Type input, mlir::Type out);
+
 /// Adds the effects of the buffers among `operands`.
 void addEffects(mlir::MutableOperandRange operands, bool read, bool written,
                 llvm::SmallVectorImpl<mlir::SideEffects::EffectInstance<

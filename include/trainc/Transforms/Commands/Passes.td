@@ -165,9 +165,9 @@ def PrefetchPass : Pass<"train-prefetch", "::mlir::ModuleOp"> {
   let summary = "Start to gather parameters while others are used";
   let description = [{
     In the lists of micro-steps and evals, where parameters of which ranks have pieces are
-    gathered bucket by bucket: starts to gather each one (`apart`) once the one before it is
+    gathered bucket by bucket: starts to gather each one (`train.start`) once the one before it is
     there, before the commands that use that, and waits for it where it was gathered
-    (`train.await`). One more bucket is in memory then.
+    (`train.wait`). One more bucket is in memory then.
 
     Needs lists whose memory is not planned (before `train-plan-memory`). Does nothing with one bucket, or
     where no command stands between two of them.
@@ -175,6 +175,23 @@ def PrefetchPass : Pass<"train-prefetch", "::mlir::ModuleOp"> {
     Example: test/Transforms/Commands/prefetch.mlir
   }];
   let statistics = [Statistic<"numStarted", "started", "Buckets that are gathered early">];
+}
+
+def DeferReducePass : Pass<"train-defer-reduce", "::mlir::ModuleOp"> {
+  let summary = "Sum a bucket of gradients while the next ones are made";
+  let description = [{
+    Where a bucket of gradients stands in memory of its own (`train.flatten`: ZeRO-2 and 3), its
+    reduce-scatter is started (`train.start`) where its last gradient is made, and waited for
+    (`train.wait`) before the next bucket is summed, or before what was started later is waited for:
+    collectives are waited for in the order of their starts. What reads the sums moves there. One more
+    bucket is in memory then.
+
+    Needs lists whose memory is not planned (before `train-plan-memory`), after `train-prefetch`. Does nothing
+    where no command stands between two buckets.
+
+    Example: test/Transforms/Commands/defer-reduce.mlir
+  }];
+  let statistics = [Statistic<"numDeferred", "deferred", "Buckets whose sums are waited for later">];
 }
 
 def OverlapReducePass : Pass<"train-overlap-reduce", "::mlir::ModuleOp"> {
