@@ -95,10 +95,9 @@ void Merger::merge(LaunchOp first, LaunchOp second) {
                                  StringRef(name + suffix.str()).take_front(60),
                                  {}, AbiAttr());
   Block &body = kernel.getBody().emplaceBlock();
-  // From operands of the launches, and values in their kernels.
-  IRMapping mapping;
+  IRMapping operands; // of the launches
   for (Value input : inputs)
-    mapping.map(input, body.addArgument(input.getType(), input.getLoc()));
+    operands.map(input, body.addArgument(input.getType(), input.getLoc()));
   b.setInsertionPointToEnd(&body);
   SmallVector<Value> returned, results;
   SmallVector<int64_t> inplace;
@@ -106,15 +105,16 @@ void Merger::merge(LaunchOp first, LaunchOp second) {
   DenseMap<Value, int64_t> placeOf;
   for (auto [launch, old] : llvm::zip(launches, kernels)) {
     Block &from = old.getBody().front();
+    IRMapping mapping; // of each its own: they may share a kernel
     for (auto [argument, input] :
          llvm::zip(from.getArguments(), launch.getInputs()))
-      mapping.map(argument, mapping.lookup(input));
+      mapping.map(argument, operands.lookup(input));
     for (Operation &op : from.without_terminator())
       b.clone(op, mapping);
     for (auto [value, result, place] :
          llvm::zip(from.getTerminator()->getOperands(), launch.getResults(),
                    old.getInplace())) {
-      mapping.map(result, mapping.lookup(value));
+      operands.map(result, mapping.lookup(value));
       int64_t argument = -1;
       if (place >= 0) {
         Value input = launch.getInputs()[place];
