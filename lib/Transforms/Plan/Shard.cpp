@@ -69,7 +69,11 @@ private:
     return symbols.lookup<ArenaOp>(read.getSource().getRootReference());
   }
   ArrayAttr shardAxes(Attribute param);
-  SmallVector<ArenaOp> findWhole(UpdateOp update, StringAttr param);
+  SmallVector<ArenaOp> findWhole(UpdateOp update, OptimizerOp optimizer,
+                                 StringAttr param);
+  OptimizerOp optimizerOf(const UpdateGroup &group) {
+    return symbols.lookup<OptimizerOp>(group.optimizer.getValue());
+  }
   void gatherUpdated(UpdateOp update);
   /// A builder where what is done once per window begins.
   OpBuilder atApply() {
@@ -268,16 +272,20 @@ ArrayAttr Sharder::shardAxes(Attribute param) {
 
 /// The arenas of which `update` writes all of the bucket of `param`, where every rank
 /// needs it.
-SmallVector<ArenaOp> Sharder::findWhole(UpdateOp update, StringAttr param) {
+SmallVector<ArenaOp> Sharder::findWhole(UpdateOp update, OptimizerOp optimizer,
+                                        StringAttr param) {
   auto op = symbols.lookup<ParamOp>(param);
-  SmallVector<StringAttr> names = copiesOf(update, op, symbols);
-  names.insert(
-      names.begin(),
-      StringAttr::get(
-          update.getContext(),
-          arenaName(kMasterArena, op.getTensorType().getElementType(), op)));
+  Type wide = gradientType(op).getElementType();
+  SmallVector<std::string> names{
+      arenaName(kMasterArena, op.getTensorType().getElementType(), op)};
+  for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
+    names.push_back(arenaName(stateRole(state.getValue()), wide, op));
+  if (optimizer.getEma())
+    names.push_back(arenaName(stateRole("ema"), wide, op));
+  for (StringAttr copy : copiesOf(update, op, symbols))
+    names.push_back(copy.str());
   SmallVector<ArenaOp> arenas;
-  for (StringAttr name : names) {
+  for (StringRef name : names) {
     auto arena = symbols.lookup<ArenaOp>(name);
     if (!arena.findSpan(bucketOf.lookup(param).getSymName()).getOver())
       arenas.push_back(arena);
@@ -294,7 +302,8 @@ void Sharder::gatherUpdated(UpdateOp update) {
   for (const UpdateGroup &group : groups)
     for (FlatSymbolRefAttr param : group.params) {
       used.insert(bucketOf.lookup(param.getAttr()));
-      gathers |= !findWhole(update, param.getAttr()).empty();
+      gathers |=
+          !findWhole(update, optimizerOf(group), param.getAttr()).empty();
     }
   if (!gathers)
     return;
@@ -313,8 +322,8 @@ void Sharder::gatherUpdated(UpdateOp update) {
         some.push_back(pickParams(b, loc, group, positions));
     }
     createUpdate(b, update, some);
-    for (ArenaOp arena :
-         findWhole(update, some.front().params.front().getAttr())) {
+    for (ArenaOp arena : findWhole(update, optimizerOf(some.front()),
+                                   some.front().params.front().getAttr())) {
       auto ref =
           sliceRef(b.getContext(), arena.getSymName(), bucket.getSymName());
       auto type =
