@@ -100,10 +100,16 @@ Type train::getStoredType(ArenaOp arena, ArrayRef<FlatSymbolRefAttr> names,
 }
 
 LogicalResult train::verifyLayout(ModuleOp module, StringRef user) {
-  for (auto bucket : module.getOps<BucketOp>())
+  DenseSet<Attribute> params;
+  for (auto bucket : module.getOps<BucketOp>()) {
     if (!bucket.getElements())
       return bucket.emitOpError("expects a layout; run train-coalesce before ")
              << user;
+    for (Attribute param : bucket.getParams())
+      if (!params.insert(param).second)
+        return bucket.emitOpError("expects parameters of no other bucket, got ")
+               << param;
+  }
   DenseSet<Attribute> sharded; // slices
   SymbolTable symbols(module);
   for (auto arena : module.getOps<ArenaOp>())

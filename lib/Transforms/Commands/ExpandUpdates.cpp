@@ -286,13 +286,13 @@ struct ExpandUpdatesPass
     for (auto list : module.getOps<ListOp>()) {
       SegmentUpdates segments(list, symbols, layouts);
       Block &body = list.getBody().front();
-      bool isSharded = llvm::any_of(body.getOps<UpdateOp>(), [](UpdateOp op) {
-        return op.getOver().has_value();
+      bool hasUpdates = llvm::any_of(body.getOps<UpdateOp>(), [](UpdateOp op) {
+        return op.getFused() || op.getOver();
       });
       for (Operation &op : llvm::make_early_inc_range(body))
         if (failed(expand(op, segments, symbols)))
           return signalPassFailure();
-      if (isSharded)
+      if (hasUpdates)
         joinScalars(body);
     }
   }

@@ -48,32 +48,22 @@ trainc::sumSquares(OpBuilder &b, Location loc, ElementCode &code,
   return op;
 }
 
-int64_t BlockSums::add(OpBuilder &b, Value blocks, SegmentSquareSumOp op,
-                       size_t params, const Sharding &sharding) {
-  if (sharding.over) {
-    RankedTensorType type = nn::getTensorType(blocks);
-    blocks = AllGatherOp::create(
-        b, blocks.getLoc(), type.clone({type.getDimSize(0) * sharding.shards}),
-        blocks, sharding.over);
-  }
-  SmallVector<SmallVector<std::pair<int64_t, int64_t>>> ranges(params);
-  int64_t at = 0, shard = 0;
+int64_t BlockSums::add(Value blocks, SegmentSquareSumOp op, size_t params) {
+  SmallVector<SmallVector<Range>> ofParams(params);
+  int64_t at = 0, shard = 0, source = inputs.size();
   auto ends = op.getShards();
   for (auto [i, length] : llvm::enumerate(op.getLengths())) {
-    while (ends && static_cast<int64_t>(i) >= (*ends)[shard + 1])
-      at = ++shard * op.countBlocks();
+    while (ends && static_cast<int64_t>(i) >= (*ends)[shard + 1]) {
+      ++shard;
+      at = 0;
+    }
     int64_t count = llvm::divideCeil(length, kNormBlock);
-    ranges[ends ? (*op.getOwners())[i] : i].push_back({at, count});
+    int64_t param = ends ? (*op.getOwners())[i] : static_cast<int64_t>(i);
+    ofParams[param].push_back({source, shard, at, count, sums + param});
     at += count;
   }
-  for (auto [number, ofParam] : llvm::enumerate(ranges))
-    for (auto [first, count] : ofParam) {
-      sources.push_back(inputs.size());
-      firsts.push_back(first);
-      counts.push_back(count);
-      owners.push_back(sums + number);
-    }
-  isSharded |= ends.has_value();
+  for (ArrayRef<Range> ofParam : ofParams)
+    llvm::append_range(ranges, ofParam);
   inputs.push_back(blocks);
   sums += params;
   return sums - params;
@@ -81,11 +71,42 @@ int64_t BlockSums::add(OpBuilder &b, Value blocks, SegmentSquareSumOp op,
 
 ValueRange BlockSums::create(OpBuilder &b, Location loc,
                              ArrayRef<Attribute> sets, ArrayRef<Type> types) {
-  return SumBlocksOp::create(b, named(loc, "sum_norm"), types, inputs, sources,
-                             firsts, counts, b.getArrayAttr(sets),
-                             isSharded ? b.getDenseI64ArrayAttr(owners)
-                                       : DenseI64ArrayAttr())
+  SmallVector<int64_t> bases, sources, firsts, counts, owners;
+  int64_t blocks = 0; // of a shard
+  for (Value input : inputs) {
+    bases.push_back(blocks);
+    blocks += nn::getTensorType(input).getNumElements();
+  }
+  SmallVector<Value> operands = inputs;
+  if (sharding.over) {
+    Value own = inputs.size() == 1
+                    ? inputs.front()
+                    : nn::ConcatOp::create(b, loc, inputs, 0).getResult();
+    operands = {AllGatherOp::create(
+        b, loc,
+        RankedTensorType::get({blocks * sharding.shards}, b.getF64Type()), own,
+        sharding.over)};
+  }
+  for (const Range &range : ranges) {
+    sources.push_back(sharding.over ? 0 : range.source);
+    firsts.push_back(sharding.over ? range.shard * blocks +
+                                         bases[range.source] + range.first
+                                   : range.first);
+    counts.push_back(range.count);
+    owners.push_back(range.owner);
+  }
+  return SumBlocksOp::create(b, named(loc, "sum_norm"), types, operands,
+                             sources, firsts, counts, b.getArrayAttr(sets),
+                             sharding.over ? b.getDenseI64ArrayAttr(owners)
+                                           : DenseI64ArrayAttr())
       .getResults();
+}
+
+/// Whether the list writes anything of `arena`.
+bool SegmentUpdates::isWritten(StringAttr arena) {
+  return llvm::any_of(list.getBody().getOps<WriteOp>(), [&](WriteOp write) {
+    return write.getTarget().getRootReference() == arena;
+  });
 }
 
 LogicalResult SegmentUpdates::expand(NormSquaredOp norm) {
@@ -93,29 +114,34 @@ LogicalResult SegmentUpdates::expand(NormSquaredOp norm) {
   Location loc = norm.getLoc();
   ArrayAttr over = norm.getOverAttr();
   Sharding sharding{over, countShards(over), readShard(over)};
-  llvm::MapVector<StringAttr, SmallVector<ParamOp>> byArena;
+  // By arena, and by bucket where the list writes buckets: what is read as a whole would not
+  // follow these.
+  llvm::MapVector<std::pair<StringAttr, Operation *>, SmallVector<ParamOp>>
+      parts;
   DenseSet<Attribute> seen;
   for (auto params : norm.getParams().getAsRange<ArrayAttr>())
     for (Attribute ref : params)
       if (seen.insert(ref).second) {
         ParamOp param = lookupParam(ref, symbols);
-        byArena[b.getStringAttr(gradientArena(param, over != nullptr, symbols))]
-            .push_back(param);
+        auto arena =
+            b.getStringAttr(gradientArena(param, over != nullptr, symbols));
+        Operation *bucket = isWritten(arena) ? bucketOf(param) : BucketOp();
+        parts[{arena, bucket}].push_back(param);
       }
-  for (auto &[name, params] : byArena)
-    if (failed(verifyArena(norm, name, params, sharding.shards > 1)))
+  for (auto &[part, params] : parts)
+    if (failed(verifyArena(norm, part.first, params, sharding.shards > 1)))
       return failure();
-  BlockSums sums;
+  BlockSums sums(sharding);
   DenseMap<StringAttr, int64_t> numberOf;
-  for (auto &[name, params] : byArena) {
+  for (auto &[part, params] : parts) {
     ElementCode code;
-    Value gradient = code.addArray(readArena(b, loc, name, params));
+    Value gradient = code.addArray(readArena(b, loc, part.first, params));
     OpBuilder inner = code.builder();
     train::YieldOp::create(inner, loc, gradient, Value(), Value());
     SmallVector<int64_t> groups(params.size(), 0);
     auto op = sumSquares(b, loc, code, params, groups, /*members=*/1, sharding,
                          layouts);
-    int64_t first = sums.add(b, op.getResult(0), op, params.size(), sharding);
+    int64_t first = sums.add(op.getResult(0), op, params.size());
     for (ParamOp param : params)
       numberOf[param.getSymNameAttr()] = first++;
   }

@@ -31,20 +31,24 @@ train::SegmentSquareSumOp sumSquares(mlir::OpBuilder &b, mlir::Location loc,
 /// The sums that a train.sum_blocks adds.
 class BlockSums {
 public:
-  /// Adds sums per parameter of result `blocks` of `op`, those of all ranks; the number of
-  /// the first.
-  int64_t add(mlir::OpBuilder &b, mlir::Value blocks,
-              train::SegmentSquareSumOp op, size_t params,
-              const Sharding &sharding);
+  explicit BlockSums(const Sharding &sharding) : sharding(sharding) {}
+
+  /// Adds sums per parameter of result `blocks` of `op`; the number of the first.
+  int64_t add(mlir::Value blocks, train::SegmentSquareSumOp op, size_t params);
+  /// Adds them up; with shards, those of all ranks, which are gathered at once.
   mlir::ValueRange create(mlir::OpBuilder &b, mlir::Location loc,
                           llvm::ArrayRef<mlir::Attribute> sets,
                           llvm::ArrayRef<mlir::Type> types);
 
 private:
+  /// Blocks of a sum: `count` of input `source`, from `first` on in what a shard has.
+  struct Range {
+    int64_t source, shard, first, count, owner;
+  };
+  const Sharding &sharding;
   llvm::SmallVector<mlir::Value> inputs;
-  llvm::SmallVector<int64_t> sources, firsts, counts, owners;
+  llvm::SmallVector<Range> ranges;
   int64_t sums = 0;
-  bool isSharded = false;
 };
 
 } // namespace trainc

@@ -41,21 +41,14 @@ Value SegmentUpdates::readArena(OpBuilder &b, Location loc, StringRef name,
   auto arena = b.getStringAttr(name);
   const ArenaLayout &layout = layouts.of(arena);
   RankedTensorType type = layout.getFlatType();
-  SymbolRefAttr ref = FlatSymbolRefAttr::get(arena);
-  if (!layout.getSpans().empty()) {
-    auto spanOf = [&](ParamOp param) -> const Span & {
-      return layout.getSpanOf(param.getSymNameAttr());
-    };
-    const Span &span = spanOf(params.front());
-    if (llvm::all_of(params, [&](ParamOp param) {
-          return spanOf(param).bucket == span.bucket;
-        })) {
-      BucketOp bucket = span.bucket;
-      ref = sliceRef(b.getContext(), name, bucket.getSymName());
-      type = type.clone({span.localCount});
-    }
-  }
-  return ReadOp::create(b, loc, type, ref);
+  BucketOp bucket = bucketOf(params.front());
+  if (layout.getSpans().empty() || llvm::any_of(params, [&](ParamOp param) {
+        return bucketOf(param) != bucket;
+      }))
+    return ReadOp::create(b, loc, type, FlatSymbolRefAttr::get(arena));
+  int64_t elements = layout.getSpan(bucket.getSymNameAttr()).localCount;
+  return ReadOp::create(b, loc, type.clone({elements}),
+                        sliceRef(b.getContext(), name, bucket.getSymName()));
 }
 
 int64_t SegmentUpdates::countShards(ArrayAttr over) {
@@ -260,11 +253,11 @@ std::pair<Value, Value> SegmentUpdate::buildNorms() {
                          Value(), Value());
   auto op = sumSquares(b, loc, code, params, groupOf, groups.size(), sharding,
                        all.layouts);
-  BlockSums sums;
+  BlockSums sums(sharding);
   SmallVector<Attribute> sets;
   int64_t count = params.size();
   for (Value blocks : op.getResults()) {
-    int64_t first = sums.add(b, blocks, op, params.size(), sharding);
+    int64_t first = sums.add(blocks, op, params.size());
     auto set = llvm::to_vector(llvm::seq<int64_t>(first, first + count));
     sets.push_back(b.getDenseI64ArrayAttr(set));
   }
@@ -427,20 +420,23 @@ LogicalResult SegmentUpdate::expand() {
 }
 
 LogicalResult SegmentUpdates::expand(UpdateOp update) {
-  SmallVector<UpdateGroup> groups = getGroups(update);
-  if (update.getFused()) {
+  // What is done in one pass: of one bucket, or of one parameter.
+  OpBuilder b(update);
+  llvm::MapVector<Operation *, SmallVector<UpdateGroup>> passes;
+  for (const UpdateGroup &group : getGroups(update)) {
+    llvm::MapVector<Operation *, SmallVector<int64_t>> positions;
+    for (auto [i, ref] : llvm::enumerate(group.params)) {
+      ParamOp param = lookupParam(ref, symbols);
+      Operation *key = update.getFused() ? bucketOf(param).getOperation()
+                                         : param.getOperation();
+      positions[key].push_back(i);
+    }
+    for (auto &[key, some] : positions)
+      passes[key].push_back(pickParams(b, update.getLoc(), group, some));
+  }
+  for (auto &[key, groups] : passes)
     if (failed(SegmentUpdate(*this, update, groups).expand()))
       return failure();
-  } else {
-    OpBuilder b(update);
-    for (const UpdateGroup &group : groups)
-      for (size_t i = 0; i < group.params.size(); ++i)
-        if (failed(SegmentUpdate(*this, update,
-                                 pickParams(b, update.getLoc(), group,
-                                            {static_cast<int64_t>(i)}))
-                       .expand()))
-          return failure();
-  }
   update.erase();
   return success();
 }

@@ -14,7 +14,13 @@ class SegmentUpdates {
 public:
   SegmentUpdates(train::ListOp list, mlir::SymbolTable &symbols,
                  train::Layouts &layouts)
-      : list(list), symbols(symbols), layouts(layouts) {}
+      : list(list), symbols(symbols), layouts(layouts) {
+    for (auto bucket :
+         list->getParentOfType<mlir::ModuleOp>().getOps<train::BucketOp>())
+      for (auto param :
+           bucket.getParams().getAsRange<mlir::FlatSymbolRefAttr>())
+        buckets[param.getAttr()] = bucket;
+  }
 
   llvm::LogicalResult expand(train::NormSquaredOp norm);
   llvm::LogicalResult expand(train::UpdateOp update);
@@ -24,6 +30,11 @@ public:
 private:
   friend struct SegmentUpdate;
 
+  /// Null where there are none.
+  train::BucketOp bucketOf(train::ParamOp param) {
+    return buckets.lookup(param.getSymNameAttr());
+  }
+  bool isWritten(mlir::StringAttr arena);
   llvm::LogicalResult verifyArena(mlir::Operation *op, llvm::StringRef name,
                                   llvm::ArrayRef<train::ParamOp> params,
                                   bool isSharded);
@@ -37,7 +48,8 @@ private:
   train::ListOp list;
   mlir::SymbolTable &symbols;
   train::Layouts &layouts;
-  llvm::DenseMap<mlir::Attribute, mlir::Value> shardOf; // by axes
+  llvm::DenseMap<mlir::StringAttr, train::BucketOp> buckets; // by parameter
+  llvm::DenseMap<mlir::Attribute, mlir::Value> shardOf;      // by axes
   mlir::Value begins;
 };
 

@@ -80,3 +80,9 @@ train.list @whole of @step "first" (%g: tensor<4xf32>) {
   train.accumulate %g into @arena.merged.f32::@bucket : tensor<4xf32>
   train.return
 }
+
+// -----
+
+train.bucket @bucket [@w] elements(4) offsets([0])
+// expected-error @below {{expects parameters of no other bucket, got @w}}
+train.bucket @bucket_0 [@w] elements(4) offsets([0])

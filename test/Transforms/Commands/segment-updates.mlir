@@ -10,13 +10,13 @@
 // CHECK: %[[S:.*]]:2 = nn.map(%[[N]]#0, %{{.*}})
 // CHECK: arith.truncf
 // CHECK: %[[R:.*]]:2 = nn.map(%[[N]]#1, %{{.*}})
-// CHECK: %[[NEW:.*]] = train.segment_map %{{.*}}, %{{.*}} : tensor<84xf32>, tensor<80xf32>
+// CHECK: %[[NEW:.*]] = train.segment_map %{{.*}}, %{{.*}} : tensor<80xf32>, tensor<80xf32>
 // CHECK-SAME: uniforms %{{.*}} : tensor<i1>
 // CHECK-SAME: grouped %[[S]]#0, %[[R]]#0, %[[S]]#1, %[[R]]#1
-// CHECK-SAME: segments <groups = [0, 1], lengths = [4, 5], offsets = [array<i64: 16, 32>, array<i64: 0, 64>]> {targets = array<i64: 0>}
+// CHECK-SAME: segments <groups = [0, 1], lengths = [4, 5], offsets = [array<i64: 0, 64>, array<i64: 0, 64>]> {targets = array<i64: 0>}
 // CHECK-NOT: arith.truncf
 // CHECK: arith.select
-// CHECK: train.write %[[NEW]] to @arena.master.f32::@bucket : tensor<84xf32>
+// CHECK: train.write %[[NEW]] to @arena.master.f32::@bucket_1 : tensor<80xf32>
 // CHECK-NOT: train.segment_map
 // CHECK-NOT: train.update
 train.optimizer @o(%p: f32, %g: f32, %lr: f64) hyper(lr = 0.1) {
@@ -34,12 +34,13 @@ train.optimizer @slow(%p: f32, %g: f32, %lr: f64) hyper(lr = 0.01) {
 train.param @frozen : tensor<4xf32> init(ones) frozen
 train.param @a : tensor<4xf32> init(ones) optimizer(@o)
 train.param @b : tensor<5xf32> init(ones) optimizer(@slow)
-train.bucket @bucket [@frozen, @a, @b] elements(84) offsets([0, 16, 32])
+train.bucket @bucket [@frozen] elements(16) offsets([0])
 train.arena @arena.master.f32 master {
   train.slice @frozen : tensor<4xf32>
   train.slice @a : tensor<4xf32>
   train.slice @b : tensor<5xf32>
   train.span @bucket
+  train.span @bucket_1
 }
 train.bucket @bucket_1 [@a, @b] elements(80) offsets([0, 64])
 train.arena @arena.grad.f32 gradient {

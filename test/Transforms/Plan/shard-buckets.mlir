@@ -13,9 +13,11 @@
 // A segment is cut where shards end, and a rank runs over its own; sums of blocks are gathered, and added by parameter.
 // SEGMENTS: train.list @step.apply
 // SEGMENTS: %[[SHARD:.*]] = nn.cast %{{.*}} to i64
-// SEGMENTS: %[[SUMS:.*]] = train.segment_square_sum {{.*}} shard %[[SHARD]] : tensor<i64> block 4096 {{.*}}lengths = [30, 8192, 808], offsets = [array<i64: 16384, 0, 8192>], owners = [0, 1, 1], shards = [0, 2, 3], starts = [0, 0, 8192]> -> tensor<3xf64>
-// SEGMENTS: %[[ALL:.*]] = train.all_gather %[[SUMS]] over ["data"] : tensor<3xf64> -> tensor<6xf64>
-// SEGMENTS: train.sum_blocks %[[ALL]] {counts = array<i64: 1, 2, 1>, firsts = array<i64: 0, 1, 3>, owners = array<i64: 0, 1, 1>, sets = [array<i64: 0, 1>]
+// SEGMENTS: %[[S0:.*]] = train.segment_square_sum {{.*}} : tensor<8192xf32> shard %[[SHARD]] {{.*}}lengths = [30], offsets = [array<i64: 0>], owners = [0], shards = [0, 1, 1], starts = [0]> -> tensor<1xf64>
+// SEGMENTS: %[[S1:.*]] = train.segment_square_sum {{.*}} : tensor<16384xf32> shard %[[SHARD]] {{.*}}lengths = [8192, 808], offsets = [array<i64: 0, 8192>], owners = [0, 0], shards = [0, 1, 2], starts = [0, 8192]> -> tensor<2xf64>
+// SEGMENTS: %[[OWN:.*]] = nn.concat %[[S0]], %[[S1]] dim 0
+// SEGMENTS: %[[ALL:.*]] = train.all_gather %[[OWN]] over ["data"] : tensor<3xf64> -> tensor<6xf64>
+// SEGMENTS: train.sum_blocks %[[ALL]] {counts = array<i64: 1, 2, 1>, firsts = array<i64: 0, 1, 4>, owners = array<i64: 0, 1, 1>, sets = [array<i64: 0, 1>]
 // SEGMENTS: train.segment_map {{.*}} : tensor<16384xf32>, tensor<16384xf32> {{.*}} shard %[[SHARD]] :
 // SEGMENTS-SAME: lengths = [8192, 808], offsets = [array<i64: 0, 8192>, array<i64: 0, 8192>], owners = [0, 0], shards = [0, 1, 2], starts = [0, 8192]
 // SEGMENTS: train.write %{{.*}} to @arena.master.f32::@bucket : tensor<16384xf32>

@@ -51,7 +51,7 @@ mlir::Type getStoredType(ArenaOp arena,
                          llvm::ArrayRef<mlir::FlatSymbolRefAttr> names,
                          mlir::SymbolTableCollection &tables);
 
-/// Checks that buckets are laid out, and that nothing in lists names a slice of which ranks
+/// Checks that buckets are laid out, each parameter in one, and that nothing in lists names a slice of which ranks
 /// have shards: what `user` needs.
 llvm::LogicalResult verifyLayout(mlir::ModuleOp module, llvm::StringRef user);
 
