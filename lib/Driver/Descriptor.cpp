@@ -344,17 +344,23 @@ static uint64_t hashState(const Tables &tables) {
   return llvm::xxh3_64bits(text);
 }
 
-/// Hash of what ranks must do alike: every collective, in the order of the lists.
+/// Hash of what ranks must do alike: every collective, in the order of the lists. One that is
+/// waited for at once is a start and a wait: targets differ in whether a command stands between.
 static uint64_t hashSchedule(const Tables &tables) {
   std::string text;
   llvm::raw_string_ostream os(text);
   for (const EntryRow &entry : tables.entries)
     for (const std::vector<CommandRow> &list : entry.lists)
       for (const CommandRow &row : list)
-        if (row.collective) {
+        for (uint32_t phase :
+             {TRAINC_COLLECTIVE_START, TRAINC_COLLECTIVE_WAIT}) {
+          if (!row.collective ||
+              (row.collective->phase != TRAINC_COLLECTIVE_WHOLE &&
+               row.collective->phase != phase))
+            continue;
           os << entry.name << " " << &list - entry.lists << " " << row.kind
              << " " << row.collective->axes << " " << row.collective->piece_axes
-             << " " << row.collective->dtype << " " << row.collective->phase;
+             << " " << row.collective->dtype << " " << phase;
           for (const trainc_operand &operand : row.operands)
             os << " " << operand.bytes;
           os << "\n";
