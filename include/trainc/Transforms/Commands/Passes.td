@@ -59,10 +59,13 @@ def ExpandUpdatesPass : Pass<"train-expand-updates", "::mlir::ModuleOp"> {
   let description = [{
     Replaces `train.norm_squared` by sums of squares per parameter, added in order, and
     `train.update` by one `nn.map` of the optimizer's region per parameter whose results
-    are written to the slices. What is `fused` becomes one `train.segment_square_sum` over each
-    arena of gradients with a `train.sum_blocks`, and one `train.segment_map`; so does what ranks
-    share (`over`): segments are cut where shards end, a rank has the tables of all and runs over
-    its own, and sums of blocks are gathered. What is accumulated of a bucket becomes a
+    are written to the slices.
+
+    What is `fused` becomes a `train.segment_square_sum` over each arena of gradients, or each bucket
+    where the list sums buckets over ranks, with one `train.sum_blocks`; and a
+    `train.segment_map` for each bucket. So does what ranks share (`over`): segments end where shards
+    do, a rank has the tables of all and runs over its own, and sums of blocks are gathered. Scalars
+    that updates have in common are computed once. What is accumulated of a bucket becomes a
     `train.segment_map`, too. Seeds become reads of the loss scale.
 
     Needs lists with buckets laid out by `train-coalesce`.
