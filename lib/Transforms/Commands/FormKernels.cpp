@@ -376,6 +376,35 @@ static bool replacesArena(Value array, Value result) {
   return write && write.getTarget() == read.getSource();
 }
 
+/// Checks that what `list` reads after a write is not named otherwise there: a bucket and its
+/// arena or one of its slices have no value in common, by which they would keep their order.
+static LogicalResult verifyNames(ListOp list, SymbolTable &symbols) {
+  auto isPartOf = [&](SymbolRefAttr part, SymbolRefAttr all) {
+    if (all.getNestedReferences().empty())
+      return true;
+    auto bucket = symbols.lookup<BucketOp>(all.getLeafReference());
+    return bucket && !part.getNestedReferences().empty() &&
+           llvm::is_contained(bucket.getParams(),
+                              FlatSymbolRefAttr::get(part.getLeafReference()));
+  };
+  DenseMap<StringAttr, llvm::SetVector<SymbolRefAttr>> written; // by arena
+  for (Operation &op : list.getBody().front()) {
+    if (auto write = dyn_cast<WriteOp>(op))
+      written[write.getTarget().getRootReference()].insert(write.getTarget());
+    auto read = dyn_cast<ReadOp>(op);
+    if (!read)
+      continue;
+    SymbolRefAttr source = read.getSource();
+    for (SymbolRefAttr target : written[source.getRootReference()])
+      if (target != source &&
+          (isPartOf(source, target) || isPartOf(target, source)))
+        return op.emitOpError("reads ")
+               << source << " after " << target
+               << " was written; expects one name for both";
+  }
+  return success();
+}
+
 /// Checks that `list` holds only what a kernel computes or a command does.
 static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
@@ -399,8 +428,9 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
   using FormKernelsPassBase::FormKernelsPassBase;
 
   void runOnOperation() override {
+    SymbolTable symbols(getOperation());
     for (auto list : getOperation().getOps<ListOp>())
-      if (failed(verifyNeeds(list)))
+      if (failed(verifyNeeds(list)) || failed(verifyNames(list, symbols)))
         return signalPassFailure();
     Outliner outliner(getOperation());
     for (auto list : llvm::to_vector(getOperation().getOps<ListOp>())) {
