@@ -38,11 +38,12 @@ static Value readSlice(OpBuilder &b, ParamOp param, StringRef role,
 
 /// The squares of `params`, one for each or their sum.
 static Value expandSquares(OpBuilder &b, Location loc, ArrayAttr params,
-                           bool each, SymbolTable &symbols) {
+                           bool each, SegmentUpdates &segments,
+                           SymbolTable &symbols) {
   SmallVector<Value> sums;
   for (auto ref : params.getAsRange<FlatSymbolRefAttr>()) {
     auto param = symbols.lookup<ParamOp>(ref.getValue());
-    Value gradient = readSlice(b, param, kGradientArena, gradientType(param));
+    Value gradient = segments.readGradient(b, param);
     Value square = buildSquareSum(b, loc, gradient);
     if (each)
       sums.push_back(nn::reshapeTo(b, loc, square, {1}));
@@ -55,13 +56,14 @@ static Value expandSquares(OpBuilder &b, Location loc, ArrayAttr params,
                          : sums.front();
 }
 
-static void expandNorm(NormSquaredOp op, SymbolTable &symbols) {
+static void expandNorm(NormSquaredOp op, SegmentUpdates &segments,
+                       SymbolTable &symbols) {
   OpBuilder b(op);
   SmallVector<Value> results;
   for (auto [params, square] : llvm::zip(op.getParams(), op.getSquares()))
     results.push_back(expandSquares(b, op.getLoc(), cast<ArrayAttr>(params),
                                     nn::getTensorType(square).getRank() == 1,
-                                    symbols));
+                                    segments, symbols));
   op->replaceAllUsesWith(results);
   op.erase();
 }
@@ -104,7 +106,8 @@ static void finishUpdate(MapBuilder &m, UpdateOp op, OptimizerOp optimizer,
 
 /// Updates parameter number `position` of `group`.
 static void expandUpdate(UpdateOp op, const UpdateGroup &group,
-                         int64_t position, SymbolTable &symbols) {
+                         int64_t position, SegmentUpdates &segments,
+                         SymbolTable &symbols) {
   auto optimizer = symbols.lookup<OptimizerOp>(group.optimizer.getValue());
   auto param = symbols.lookup<ParamOp>(group.params[position].getValue());
   OpBuilder b(op);
@@ -155,7 +158,7 @@ static void expandUpdate(UpdateOp op, const UpdateGroup &group,
   MapBuilder first(b, loc);
   UpdateElement e;
   e.parameter = first.add(parameter);
-  e.gradient = first.add(readSlice(b, param, kGradientArena, wide));
+  e.gradient = first.add(segments.readGradient(b, param));
   e.scale = first.add(scale);
   if (group.limit)
     e.limit = first.add(group.limit);
@@ -259,7 +262,7 @@ struct ExpandUpdatesPass
         return failure();
       if (norm.getFused() || norm.getOver())
         return segments.expand(norm);
-      expandNorm(norm, symbols);
+      expandNorm(norm, segments, symbols);
     } else if (auto seed = dyn_cast<SeedOp>(op)) {
       expandSeed(seed);
     } else if (auto accumulate = dyn_cast<AccumulateOp>(op)) {
@@ -271,7 +274,7 @@ struct ExpandUpdatesPass
         return segments.expand(update);
       for (const UpdateGroup &group : getGroups(update))
         for (size_t i = 0; i < group.params.size(); ++i)
-          expandUpdate(update, group, i, symbols);
+          expandUpdate(update, group, i, segments, symbols);
       update.erase();
     }
     return success();

@@ -51,6 +51,25 @@ Value SegmentUpdates::readArena(OpBuilder &b, Location loc, StringRef name,
                         sliceRef(b.getContext(), name, bucket.getSymName()));
 }
 
+Value SegmentUpdates::readGradient(OpBuilder &b, ParamOp param) {
+  RankedTensorType type = gradientType(param);
+  std::string name = arenaName(kGradientArena, type.getElementType(), param);
+  BucketOp bucket = bucketOf(param);
+  auto written = [&](WriteOp write) {
+    return bucket && write.getTarget() ==
+                         sliceRef(b.getContext(), name, bucket.getSymName());
+  };
+  if (llvm::none_of(list.getBody().getOps<WriteOp>(), written))
+    return ReadOp::create(b, param.getLoc(), type,
+                          sliceRef(b.getContext(), name, param.getSymName()));
+  const ArenaLayout &layout = layouts.of(b.getStringAttr(name));
+  int64_t offset =
+      layout.getOffset(param.getSymNameAttr()) / layout.getElementBytes() -
+      layout.getSpanOf(param.getSymNameAttr()).first;
+  return ViewOp::create(b, param.getLoc(), type,
+                        readArena(b, param.getLoc(), name, param), offset);
+}
+
 int64_t SegmentUpdates::countShards(ArrayAttr over) {
   return over ? getMesh(list->getParentOfType<ModuleOp>()).getCount(over) : 1;
 }

@@ -27,6 +27,9 @@ public:
   /// Of a bucket of which a rank has a shard.
   llvm::LogicalResult expand(train::AccumulateOp accumulate);
 
+  /// The gradient of `param`, of one parameter: of its bucket where the list writes this.
+  mlir::Value readGradient(mlir::OpBuilder &b, train::ParamOp param);
+
 private:
   friend struct SegmentUpdate;
 
