@@ -53,8 +53,8 @@ Type ArenaOp::getElementType() {
 LogicalResult ArenaOp::verifyRegions() {
   for (Operation &op : getBody().front())
     if (!isa<SliceOp, SpanOp>(op))
-      return op.emitOpError(
-          "expects a train.slice or a train.span in an arena (C1)");
+      return emitOpError("expects slices and spans alone (C1), got ")
+             << op.getName();
   return success();
 }
 

@@ -398,3 +398,32 @@ train.list @l of @e "first" (%x: tensor<4xf32>) {
   %f = train.flatten %x as [@w] : tensor<4xf32> -> tensor<?xbf16>
   train.return
 }
+
+// -----
+
+// expected-error @below {{'train.arena' op expects slices and spans alone (C1), got nn.constant}}
+train.arena @a master {
+  %c = nn.constant dense<1.0> : tensor<4xf32>
+}
+
+// -----
+
+train.list @l of @e "first" (%p: tensor<4xf32>) {
+  // expected-error @below {{'train.segment_square_sum' op expects segments within their array (C1), got 8 elements at 0 of 'tensor<4xf32>'}}
+  %r = train.segment_square_sum %p : tensor<4xf32> block 4 segments <groups = [0], lengths = [8], offsets = [array<i64: 0>]> -> tensor<2xf64> {
+  ^bb0(%x: f32):
+    train.yield %x : f32
+  }
+  train.return
+}
+
+// -----
+
+train.list @l of @e "first" (%p: tensor<8xf32>) {
+  // expected-error @below {{'train.segment_square_sum' op expects shards with the number of one (C5)}}
+  %r = train.segment_square_sum %p : tensor<8xf32> block 4 segments <groups = [0], lengths = [8], offsets = [array<i64: 0>], shards = [0, 1]> -> tensor<2xf64> {
+  ^bb0(%x: f32):
+    train.yield %x : f32
+  }
+  train.return
+}

@@ -93,3 +93,18 @@ train.list @order.first of @order "first" (%x: tensor<64xf32>, %p: tensor<32xf32
   %g3 = train.launch @k(%p1) : (tensor<64xf32>) -> tensor<64xf32>
   train.return %s0, %s1, %s2, %g0, %g3 : tensor<4096xf32>, tensor<4096xf32>, tensor<4096xf32>, tensor<64xf32>, tensor<64xf32>
 }
+
+// -----
+
+// It does nothing to a list without sums.
+// CHECK-LABEL: train.list @none
+// CHECK-NEXT: train.launch
+// CHECK-NEXT: train.return
+train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
+  %r = nn.tanh %x : tensor<64xf32>
+  train.return %r : tensor<64xf32>
+}
+train.list @none of @e "first" (%x: tensor<64xf32>) {
+  %g = train.launch @k(%x) : (tensor<64xf32>) -> tensor<64xf32>
+  train.return %g : tensor<64xf32>
+}

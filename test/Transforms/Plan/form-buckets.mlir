@@ -80,3 +80,12 @@ train.arena @arena.grad.f32 gradient {
 train.step @step(%x: tensor<f32>) attributes {over = ["data"]} {
   train.yield loss(%x) : tensor<f32>
 }
+
+// -----
+
+// It does nothing to a module without arenas.
+// CHECK-LABEL: train.step @alone
+// CHECK-NOT: train.bucket
+train.step @alone(%x: tensor<f32>) {
+  train.yield loss(%x) : tensor<f32>
+}
