@@ -10,6 +10,7 @@
 #include "trainc/Dialect/Train/TrainArenas.h"
 #include "trainc/Dialect/Train/TrainLayout.h"
 #include "trainc/Transforms/Commands/Passes.h"
+#include "trainc/Transforms/Plan/PlanValues.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -37,13 +38,14 @@ static int64_t placeOf(int64_t free, int64_t elements, int64_t unit,
 namespace {
 struct Placer {
   Placer(ModuleOp module, StepOp step, int64_t alignSize)
-      : module(module), step(step), alignSize(alignSize) {}
+      : module(module), step(step), alignSize(alignSize),
+        bucketOf(mapBuckets(module)) {}
 
   ModuleOp module;
   StepOp step;
   int64_t alignSize;
+  BucketMap bucketOf;
   SymbolTableCollection tables;
-  DenseMap<StringAttr, BucketOp> bucketOf; // by parameter
   int64_t numSlices = 0, paddingBytes = 0;
 
   LogicalResult verifyNeeds();
@@ -109,13 +111,17 @@ void Placer::place(BucketOp bucket, ArrayRef<ArenaOp> arenas) {
   }
 }
 
+/// Where `param` is in `bucket`, in elements.
+static int64_t offsetIn(BucketOp bucket, FlatSymbolRefAttr param) {
+  auto at = llvm::find(bucket.getParams(), param);
+  return (*bucket.getOffsets())[at - bucket.getParams().begin()];
+}
+
 /// Gives `op` numbers for what it names, and its result its size.
 void Placer::refine(Operation *op) {
-  Builder b(op->getContext());
   if (auto view = dyn_cast<ViewOp>(op); view && view.getSlice()) {
-    BucketOp bucket = bucketOf.lookup(view.getSliceAttr().getAttr());
-    auto at = llvm::find(bucket.getParams(), view.getSliceAttr());
-    view.setOffset((*bucket.getOffsets())[at - bucket.getParams().begin()]);
+    FlatSymbolRefAttr slice = view.getSliceAttr();
+    view.setOffset(offsetIn(bucketOf.lookup(slice.getAttr()), slice));
     view.removeSliceAttr();
     return;
   }
@@ -132,9 +138,7 @@ void Placer::refine(Operation *op) {
     SmallVector<int64_t> offsets;
     for (auto slice : flat.getSlicesAttr().getAsRange<FlatSymbolRefAttr>()) {
       bucket = bucketOf.lookup(slice.getAttr());
-      auto at = llvm::find(bucket.getParams(), slice);
-      offsets.push_back(
-          (*bucket.getOffsets())[at - bucket.getParams().begin()]);
+      offsets.push_back(offsetIn(bucket, slice));
     }
     flat.setOffsets(offsets);
     flat.removeSlicesAttr();
@@ -159,8 +163,6 @@ void Placer::placeAll() {
       arenasOf[span.getSymNameAttr()].push_back(arena);
   for (auto &[name, arenas] : arenasOf) {
     auto bucket = tables.lookupSymbolIn<BucketOp>(module, name);
-    for (auto param : bucket.getParams().getAsRange<FlatSymbolRefAttr>())
-      bucketOf[param.getAttr()] = bucket;
     if (!bucket.getElements())
       place(bucket, arenas);
   }

@@ -286,8 +286,9 @@ struct ExpandUpdatesPass
       return signalPassFailure();
     SymbolTable symbols(module);
     Layouts layouts(module);
+    BucketMap buckets = mapBuckets(module);
     for (auto list : module.getOps<ListOp>()) {
-      SegmentUpdates segments(list, symbols, layouts);
+      SegmentUpdates segments(list, symbols, layouts, buckets);
       Block &body = list.getBody().front();
       bool hasUpdates = llvm::any_of(body.getOps<UpdateOp>(), [](UpdateOp op) {
         return op.getFused() || op.getOver();

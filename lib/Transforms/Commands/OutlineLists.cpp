@@ -62,14 +62,13 @@ static void returnOutputs(train::YieldOp yield, OpBuilder &b,
 }
 
 /// Whether all of a bucket is accumulated.
-static bool isOfBucket(AccumulateOp accumulate) {
-  auto module = accumulate->getParentOfType<ModuleOp>();
-  return module.lookupSymbol<BucketOp>(
-      accumulate.getTarget().getLeafReference());
+static bool isOfBucket(AccumulateOp accumulate, SymbolTable &symbols) {
+  return symbols.lookup<BucketOp>(accumulate.getTarget().getLeafReference());
 }
 
 /// Copies what stands before the end of the micro-step, or the window, into a list.
-static void outlineMicroStep(StepOp step, StringRef kind) {
+static void outlineMicroStep(StepOp step, StringRef kind,
+                             SymbolTable &symbols) {
   IRMapping mapping;
   Block &body = step.getBody().front();
   ListOp list = createList(step, kind, body.getArgumentTypes(), mapping,
@@ -80,7 +79,7 @@ static void outlineMicroStep(StepOp step, StringRef kind) {
       break;
     auto accumulate = dyn_cast<AccumulateOp>(op);
     // Of a bucket a rank may have a shard: train-expand-updates knows.
-    if (!accumulate || isOfBucket(accumulate)) {
+    if (!accumulate || isOfBucket(accumulate, symbols)) {
       clone(b, op, mapping);
       continue;
     }
@@ -138,7 +137,7 @@ namespace {
 struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
   /// What ends a micro-step and a window is the same for all steps of a window: only the
   /// first one has lists of it.
-  LogicalResult outlineStep(StepOp step) {
+  LogicalResult outlineStep(StepOp step, SymbolTable &symbols) {
     auto ends = step.getBody().getOps<WindowEndOp>();
     if (!llvm::hasSingleElement(ends))
       return step.emitOpError("expects a plan with one train.window_end; run "
@@ -149,8 +148,8 @@ struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
         outlineMerge(step, begin, *ends.begin());
     }
     if (step.getAccumulate() > 1)
-      outlineMicroStep(step, "next");
-    outlineMicroStep(step, "first");
+      outlineMicroStep(step, "next", symbols);
+    outlineMicroStep(step, "first", symbols);
     return success();
   }
 
@@ -160,8 +159,9 @@ struct OutlineListsPass : trainc::impl::OutlineListsPassBase<OutlineListsPass> {
       return;
     if (!getStep(module))
       return signalPassFailure();
+    SymbolTable symbols(module);
     for (auto step : llvm::to_vector(module.getOps<StepOp>()))
-      if (failed(outlineStep(step)))
+      if (failed(outlineStep(step, symbols)))
         return signalPassFailure();
     for (auto eval : llvm::to_vector(module.getOps<EvalOp>()))
       outlineEval(eval);

@@ -15,10 +15,6 @@ Location trainc::named(Location loc, StringRef name) {
   return NameLoc::get(StringAttr::get(loc.getContext(), name), loc);
 }
 
-ParamOp trainc::lookupParam(Attribute ref, SymbolTable &symbols) {
-  return symbols.lookup<ParamOp>(cast<FlatSymbolRefAttr>(ref).getValue());
-}
-
 SegmentSquareSumOp
 trainc::sumSquares(OpBuilder &b, Location loc, ElementCode &code,
                    ArrayRef<ParamOp> params, ArrayRef<int64_t> groups,
@@ -102,13 +98,6 @@ ValueRange BlockSums::create(OpBuilder &b, Location loc,
       .getResults();
 }
 
-/// Whether the list writes anything of `arena`.
-bool SegmentUpdates::isWritten(StringAttr arena) {
-  return llvm::any_of(list.getBody().getOps<WriteOp>(), [&](WriteOp write) {
-    return write.getTarget().getRootReference() == arena;
-  });
-}
-
 LogicalResult SegmentUpdates::expand(NormSquaredOp norm) {
   OpBuilder b(norm);
   Location loc = norm.getLoc();
@@ -125,7 +114,8 @@ LogicalResult SegmentUpdates::expand(NormSquaredOp norm) {
         ParamOp param = lookupParam(ref, symbols);
         auto arena =
             b.getStringAttr(gradientArena(param, over != nullptr, symbols));
-        Operation *bucket = isWritten(arena) ? bucketOf(param) : BucketOp();
+        Operation *bucket =
+            written.contains(arena) ? bucketOf(param) : BucketOp();
         parts[{arena, bucket}].push_back(param);
       }
   for (auto &[part, params] : parts)

@@ -9,9 +9,6 @@ namespace trainc {
 /// `loc` under the name that its kernel is to have.
 mlir::Location named(mlir::Location loc, llvm::StringRef name);
 
-/// The parameter that `ref`, a flat symbol, names.
-train::ParamOp lookupParam(mlir::Attribute ref, mlir::SymbolTable &symbols);
-
 /// Which ranks share segments, and which of the shards is this one's.
 struct Sharding {
   mlir::ArrayAttr over; // null: none do

@@ -55,11 +55,8 @@ Value SegmentUpdates::readGradient(OpBuilder &b, ParamOp param) {
   RankedTensorType type = gradientType(param);
   std::string name = arenaName(kGradientArena, type.getElementType(), param);
   BucketOp bucket = bucketOf(param);
-  auto written = [&](WriteOp write) {
-    return bucket && write.getTarget() ==
-                         sliceRef(b.getContext(), name, bucket.getSymName());
-  };
-  if (llvm::none_of(list.getBody().getOps<WriteOp>(), written))
+  if (!bucket ||
+      !written.contains(sliceRef(b.getContext(), name, bucket.getSymName())))
     return ReadOp::create(b, param.getLoc(), type,
                           sliceRef(b.getContext(), name, param.getSymName()));
   const ArenaLayout &layout = layouts.of(b.getStringAttr(name));
@@ -376,14 +373,8 @@ void SegmentUpdate::create(ElementCode &code, UpdateElement &e,
 /// Checks the arenas that it reads and writes.
 LogicalResult SegmentUpdate::verify() {
   ParamOp param = params.front();
-  Type wide = gradientType(param).getElementType();
-  SmallVector<std::string> arenas{
-      arenaName(kMasterArena, param.getTensorType().getElementType(), param),
-      gradientArena(param, sharding.over != nullptr, all.symbols)};
-  for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
-    arenas.push_back(arenaName(stateRole(state.getValue()), wide, param));
-  if (optimizer.getEma())
-    arenas.push_back(arenaName(stateRole("ema"), wide, param));
+  SmallVector<std::string> arenas = updatedArenas(optimizer, param);
+  arenas.push_back(gradientArena(param, sharding.over != nullptr, all.symbols));
   return failure(llvm::any_of(arenas, [&](const std::string &name) {
     return failed(all.verifyArena(update, name, params, sharding.shards > 1));
   }));

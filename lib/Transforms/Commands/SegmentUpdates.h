@@ -3,6 +3,7 @@
 #define TRAINC_LIB_TRANSFORMS_COMMANDS_SEGMENTUPDATES_H
 
 #include "trainc/Dialect/Train/TrainLayout.h"
+#include "trainc/Transforms/Plan/PlanValues.h"
 
 namespace trainc {
 
@@ -13,13 +14,12 @@ namespace trainc {
 class SegmentUpdates {
 public:
   SegmentUpdates(train::ListOp list, mlir::SymbolTable &symbols,
-                 train::Layouts &layouts)
-      : list(list), symbols(symbols), layouts(layouts) {
-    for (auto bucket :
-         list->getParentOfType<mlir::ModuleOp>().getOps<train::BucketOp>())
-      for (auto param :
-           bucket.getParams().getAsRange<mlir::FlatSymbolRefAttr>())
-        buckets[param.getAttr()] = bucket;
+                 train::Layouts &layouts, const BucketMap &buckets)
+      : list(list), symbols(symbols), layouts(layouts), buckets(buckets) {
+    for (auto write : list.getBody().getOps<train::WriteOp>()) {
+      written.insert(write.getTarget());
+      written.insert(write.getTarget().getRootReference());
+    }
   }
 
   llvm::LogicalResult expand(train::NormSquaredOp norm);
@@ -37,7 +37,6 @@ private:
   train::BucketOp bucketOf(train::ParamOp param) {
     return buckets.lookup(param.getSymNameAttr());
   }
-  bool isWritten(mlir::StringAttr arena);
   llvm::LogicalResult verifyArena(mlir::Operation *op, llvm::StringRef name,
                                   llvm::ArrayRef<train::ParamOp> params,
                                   bool isSharded);
@@ -51,8 +50,10 @@ private:
   train::ListOp list;
   mlir::SymbolTable &symbols;
   train::Layouts &layouts;
-  llvm::DenseMap<mlir::StringAttr, train::BucketOp> buckets; // by parameter
-  llvm::DenseMap<mlir::Attribute, mlir::Value> shardOf;      // by axes
+  const BucketMap &buckets;
+  /// What the list wrote before norms and updates: by its name, and that of the arena.
+  llvm::DenseSet<mlir::Attribute> written;
+  llvm::DenseMap<mlir::Attribute, mlir::Value> shardOf; // by axes
   mlir::Value begins;
 };
 

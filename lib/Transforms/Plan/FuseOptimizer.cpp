@@ -43,10 +43,6 @@ struct FuseOptimizerPass
 };
 } // namespace
 
-static ParamOp lookupParam(Attribute ref, SymbolTable &symbols) {
-  return symbols.lookup<ParamOp>(cast<FlatSymbolRefAttr>(ref).getValue());
-}
-
 void FuseOptimizerPass::fuseNorms(Block &block, SymbolTable &symbols) {
   // Ranks that have different parts of parameters share the blocks of others.
   llvm::MapVector<ArrayAttr, SmallVector<NormSquaredOp>> kinds;

@@ -7,6 +7,48 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
+ParamOp trainc::lookupParam(Attribute ref, SymbolTable &symbols) {
+  return symbols.lookup<ParamOp>(cast<FlatSymbolRefAttr>(ref).getValue());
+}
+
+BucketMap trainc::mapBuckets(ModuleOp module) {
+  BucketMap buckets;
+  for (auto bucket : module.getOps<BucketOp>())
+    for (auto param : bucket.getParams().getAsRange<FlatSymbolRefAttr>())
+      buckets[param.getAttr()] = bucket;
+  return buckets;
+}
+
+static SymbolRefAttr refOf(ArenaOp arena, SpanOp span) {
+  return sliceRef(arena.getContext(), arena.getSymName(), span.getSymName());
+}
+
+Value trainc::readBucket(OpBuilder &b, ArenaOp arena, SpanOp span) {
+  auto type =
+      RankedTensorType::get({ShapedType::kDynamic}, arena.getElementType());
+  return ReadOp::create(b, arena.getLoc(), type, refOf(arena, span));
+}
+
+void trainc::gatherBucket(OpBuilder &b, ArenaOp arena, SpanOp span,
+                          ArrayAttr axes) {
+  Value value = readBucket(b, arena, span);
+  value = AllGatherOp::create(b, arena.getLoc(), value.getType(), value, axes,
+                              /*in_place=*/true);
+  WriteOp::create(b, arena.getLoc(), value, refOf(arena, span));
+}
+
+SmallVector<std::string> trainc::updatedArenas(OptimizerOp optimizer,
+                                               ParamOp param) {
+  Type wide = gradientType(param).getElementType();
+  SmallVector<std::string> names{
+      arenaName(kMasterArena, param.getTensorType().getElementType(), param)};
+  for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
+    names.push_back(arenaName(stateRole(state.getValue()), wide, param));
+  if (optimizer.getEma())
+    names.push_back(arenaName(stateRole("ema"), wide, param));
+  return names;
+}
+
 LogicalResult trainc::verifyParams(Operation *op, ArrayAttr params,
                                    SymbolTable &symbols) {
   for (Attribute attribute : params) {

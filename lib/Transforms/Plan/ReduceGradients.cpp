@@ -25,12 +25,6 @@ static SymbolRefAttr refOf(ArenaOp arena, SpanOp span) {
   return sliceRef(arena.getContext(), arena.getSymName(), span.getSymName());
 }
 
-static Value readBucket(OpBuilder &b, ArenaOp arena, SpanOp span) {
-  auto type =
-      RankedTensorType::get({ShapedType::kDynamic}, arena.getElementType());
-  return ReadOp::create(b, arena.getLoc(), type, refOf(arena, span));
-}
-
 /// `value`, a bucket of `arena`, with this rank's shard summed over ranks.
 Value GradientReducer::sumBucket(OpBuilder &b, ArenaOp arena, Value value) {
   Location loc = arena.getLoc();
@@ -59,11 +53,7 @@ void GradientReducer::reduceOnce(OpBuilder b) {
     if (sharded)
       continue;
     for (SpanOp span : arena.getSpans()) {
-      Value value = readBucket(b, arena, span);
-      value = AllGatherOp::create(b, arena.getLoc(), value.getType(), value,
-                                  getExchange(step, arena).pieceAxes,
-                                  /*inPlace=*/true);
-      WriteOp::create(b, arena.getLoc(), value, refOf(arena, span));
+      gatherBucket(b, arena, span, getExchange(step, arena).pieceAxes);
       ++gathered;
     }
   }

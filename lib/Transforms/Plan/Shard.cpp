@@ -45,11 +45,8 @@ struct Gathered {
 
 struct Sharder {
   Sharder(StepOp step, SymbolTable &symbols, bool sharded)
-      : step(step), symbols(symbols), sharded(sharded), block(findApply(step)) {
-    for (auto bucket : step->getParentOfType<ModuleOp>().getOps<BucketOp>())
-      for (auto param : bucket.getParams().getAsRange<FlatSymbolRefAttr>())
-        bucketOf[param.getAttr()] = bucket;
-  }
+      : step(step), symbols(symbols), sharded(sharded), block(findApply(step)),
+        bucketOf(mapBuckets(step->getParentOfType<ModuleOp>())) {}
 
   LogicalResult verifyNeeds();
   void shardSpans(bool all);
@@ -87,7 +84,7 @@ private:
   SymbolTable &symbols;
   bool sharded;
   Block *block;
-  DenseMap<StringAttr, BucketOp> bucketOf; // by parameter
+  BucketMap bucketOf;
 };
 } // namespace
 
@@ -171,11 +168,8 @@ Value Sharder::gatherSlice(ReadOp read, Operation *user,
   if (known != kept.end()) {
     std::rotate(known, known + 1, kept.end());
   } else {
-    auto type =
-        RankedTensorType::get({ShapedType::kDynamic}, arena.getElementType());
-    Value own = ReadOp::create(
-        b, arena.getLoc(), type,
-        sliceRef(b.getContext(), arena.getSymName(), bucket.getSymName()));
+    SpanOp span = arena.findSpan(bucket.getSymName());
+    Value own = readBucket(b, arena, span);
     auto isOfArena = [&](const Gathered &other) {
       return other.arena == arena;
     };
@@ -184,9 +178,8 @@ Value Sharder::gatherSlice(ReadOp read, Operation *user,
     Gathered &now = kept.emplace_back();
     now.arena = arena;
     now.bucket = bucket;
-    now.value =
-        AllGatherOp::create(b, arena.getLoc(), type, own,
-                            *arena.findSpan(bucket.getSymName()).getOver());
+    now.value = AllGatherOp::create(b, arena.getLoc(), own.getType(), own,
+                                    *span.getOver());
     ++gathered;
   }
   Gathered &now = kept.back();
@@ -275,13 +268,7 @@ ArrayAttr Sharder::shardAxes(Attribute param) {
 SmallVector<ArenaOp> Sharder::findWhole(UpdateOp update, OptimizerOp optimizer,
                                         StringAttr param) {
   auto op = symbols.lookup<ParamOp>(param);
-  Type wide = gradientType(op).getElementType();
-  SmallVector<std::string> names{
-      arenaName(kMasterArena, op.getTensorType().getElementType(), op)};
-  for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
-    names.push_back(arenaName(stateRole(state.getValue()), wide, op));
-  if (optimizer.getEma())
-    names.push_back(arenaName(stateRole("ema"), wide, op));
+  SmallVector<std::string> names = updatedArenas(optimizer, op);
   for (StringAttr copy : copiesOf(update, op, symbols))
     names.push_back(copy.str());
   SmallVector<ArenaOp> arenas;
@@ -324,14 +311,8 @@ void Sharder::gatherUpdated(UpdateOp update) {
     createUpdate(b, update, some);
     for (ArenaOp arena : findWhole(update, optimizerOf(some.front()),
                                    some.front().params.front().getAttr())) {
-      auto ref =
-          sliceRef(b.getContext(), arena.getSymName(), bucket.getSymName());
-      auto type =
-          RankedTensorType::get({ShapedType::kDynamic}, arena.getElementType());
-      Value value = ReadOp::create(b, loc, type, ref);
-      value = AllGatherOp::create(b, loc, type, value, *update.getOver(),
-                                  /*inPlace=*/true);
-      WriteOp::create(b, loc, value, ref);
+      gatherBucket(b, arena, arena.findSpan(bucket.getSymName()),
+                   *update.getOver());
       ++gathered;
     }
   }

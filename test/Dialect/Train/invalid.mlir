@@ -228,9 +228,9 @@ train.step @step(%x: tensor<f32>) {
 
 // -----
 
+// expected-error @below {{'train.arena' op expects slices and spans alone (C1), got func.func}}
 train.arena @a buffer {
   train.slice @b : tensor<f32>
-  // expected-error @below {{'func.func' op expects a train.slice or a train.span in an arena (C1)}}
   func.func private @c()
 }
 

@@ -6,6 +6,25 @@
 
 namespace trainc {
 
+/// The parameter that `ref`, a flat symbol, names.
+train::ParamOp lookupParam(mlir::Attribute ref, mlir::SymbolTable &symbols);
+
+/// The bucket of each parameter that is in one.
+using BucketMap = llvm::DenseMap<mlir::StringAttr, train::BucketOp>;
+BucketMap mapBuckets(mlir::ModuleOp module);
+
+/// Reads bucket `span` of `arena`, which is not laid out.
+mlir::Value readBucket(mlir::OpBuilder &b, train::ArenaOp arena,
+                       train::SpanOp span);
+
+/// Gives every rank over `axes` all shards of bucket `span` of `arena`, in place.
+void gatherBucket(mlir::OpBuilder &b, train::ArenaOp arena, train::SpanOp span,
+                  mlir::ArrayAttr axes);
+
+/// The arenas of `param`, its states and average, which its update writes.
+llvm::SmallVector<std::string> updatedArenas(train::OptimizerOp optimizer,
+                                             train::ParamOp param);
+
 /// Checks that `params` of `op` are parameters that are not frozen.
 llvm::LogicalResult verifyParams(mlir::Operation *op, mlir::ArrayAttr params,
                                  mlir::SymbolTable &symbols);
