@@ -175,10 +175,18 @@ LogicalResult Compilation::dump(ModuleOp module, Form form, Target target) {
 PipelineOptions Compilation::pipelineFor(Target target) const {
   PipelineOptions pipeline = options.pipeline;
   pipeline.target = target;
+  if (machine) {
+    auto has = [&](ArrayRef<StringRef> features) {
+      return hasFeatures(*machine, features);
+    };
+    GemmTarget &gemm = pipeline.gemm;
+    gemm.avx2 = has({"avx2", "fma"});
+    gemm.avx512 = has({"avx512f"});
+    gemm.amx = has({"amx-bf16", "amx-tile", "avx512bw", "avx512vl"});
+    gemm.bf16 = gemm.amx || has({"avx512bf16"});
+  }
   // Without optimization LLVM does not get tile registers right.
-  pipeline.amx =
-      machine && options.optimize > 0 &&
-      hasFeatures(*machine, {"amx-bf16", "amx-tile", "avx512bw", "avx512vl"});
+  pipeline.amx = pipeline.gemm.amx && options.optimize > 0;
   // What has fused multiply-add has AVX.
   if (machine && !hasFeatures(*machine, {"avx512vl"}))
     pipeline.registerBytes = 16 * 32;
@@ -300,12 +308,9 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
   }
   std::vector<Tables> targets;
   for (auto [module, target] : llvm::zip(modules, options.targets)) {
-    bool gpu = target == Target::CUDA;
-    targets.push_back(gatherTables(
-        *module, name, gpu ? TRAINC_TARGET_CUDA : TRAINC_TARGET_CPU,
-        gpu && options.tf32                  ? TRAINC_PROVIDER_TF32
-        : !gpu && !options.pipeline.splitF32 ? TRAINC_PROVIDER_FMA
-                                             : TRAINC_PROVIDER_DEFAULT));
+    targets.push_back(gatherTables(*module, name,
+                                   target == Target::CUDA ? TRAINC_TARGET_CUDA
+                                                          : TRAINC_TARGET_CPU));
   }
   if (options.memoryReport)
     return write(options.output,
@@ -380,9 +385,9 @@ LogicalResult Compilation::compile(OwningOpRef<ModuleOp> module,
               !options.memoryReport && !options.estimate;
   if (code && failed(prepareCode()))
     return failure();
-  // Form 4 of kernels depends on the processor.
-  if (!machine && options.emit == Emit::MLIR &&
-      options.stopAfter == Form::Target && failed(createMachine()))
+  // Form 3 of GEMMs depends on the CPU, form 4 of kernels, too.
+  if (!machine && options.stopAfter >= Form::Commands &&
+      failed(createMachine()))
     return failure();
   Form shared = std::min(options.stopAfter, Form::Plan);
   if (failed(dump(*module, Form::Source, Target::CPU)) ||

@@ -185,7 +185,7 @@ Constant *Writer::gemm(const trainc_gemm_detail &g) {
                                       .transpose_b = u32(g.transpose_b),
                                       .accumulate = u32(g.accumulate),
                                       .has_bias = u32(g.has_bias),
-                                      .provider = u32(g.provider),
+                                      .back_end = u32(g.back_end),
                                       .epilogue = u32(g.epilogue),
                                       .has_aux = u32(g.has_aux),
                                       .bias_gradient = u32(g.bias_gradient),
@@ -201,7 +201,8 @@ Constant *Writer::gemm(const trainc_gemm_detail &g) {
                                       .stride_b = u64(g.stride_b),
                                       .stride_c = u64(g.stride_c),
                                       .tile_m = u64(g.tile_m),
-                                      .tile_n = u64(g.tile_n)}));
+                                      .tile_n = u64(g.tile_n),
+                                      .split_k = u64(g.split_k)}));
 }
 
 Constant *Writer::collective(const trainc_collective_detail &c) {
@@ -400,8 +401,14 @@ static Constant *kernelFunction(llvm::Module &module, llvm::StringRef name) {
 static std::string featuresOf(const llvm::TargetMachine &machine,
                               const Tables &tables) {
   std::string features;
+  auto usesAmx = [](const CommandRow &row) {
+    return row.gemm && row.gemm->back_end == TRAINC_BACK_END_AMX;
+  };
   bool amx = llvm::any_of(tables.kernels,
                           [](const KernelRow &row) { return row.amx; });
+  for (const EntryRow &entry : tables.entries)
+    for (const auto &list : entry.lists)
+      amx |= llvm::any_of(list, usesAmx);
   auto isNeeded = [&](llvm::StringRef feature) {
     return !feature.starts_with("amx-") ||
            (amx && (feature == "amx-bf16" || feature == "amx-tile"));

@@ -73,11 +73,8 @@ struct Gatherer {
   llvm::StringMap<uint32_t> arenaIndex, groupIndex, kernelIndex;
   llvm::DenseMap<Operation *, uint32_t> windows; // by the first step
 
-  trainc_provider provider; // of GEMMs with f32 factors
-
-  Gatherer(ModuleOp module, StringRef name, trainc_target target,
-           trainc_provider provider)
-      : module(module), symbols(module), layouts(module), provider(provider) {
+  Gatherer(ModuleOp module, StringRef name, trainc_target target)
+      : module(module), symbols(module), layouts(module) {
     tables.name = name.str();
     tables.target = target;
   }
@@ -480,75 +477,24 @@ trainc_rate trainc::rateOfProducts(uint32_t dtype) {
   }
 }
 
-/// Tile sizes of a GEMM, from its shape alone. More tiles let more threads work
-/// and balance them; smaller ones pack more per product. The cost of packing is
-/// a model of one-thread library calls, 1 + 37 / tile_m + 60 / tile_n, fitted to
-/// measurements (bench/results/gemm.md).
-static void setTiles(trainc_gemm_detail &gemm) {
-  constexpr double smallProduct = 4e6;  // m n k: one tile
-  constexpr double tileProduct = 2.5e8; // m n k of a tile that is large enough
-  constexpr double allowedLoss = 1.08;
-  double work = double(gemm.m) * gemm.n * gemm.k;
-  int64_t batch = gemm.batch;
-  gemm.tile_m = gemm.m;
-  gemm.tile_n = gemm.n;
-  if (work < smallProduct || batch >= 16)
-    return;
-  int64_t most = std::clamp<int64_t>(work / tileProduct, 2, 32);
-  double reference = 0;
-  for (int64_t tiles = 2; tiles <= most; tiles *= 2) {
-    double best = 0;
-    int64_t bestM = 0, bestN = 0;
-    for (int64_t splitM = 1; splitM <= tiles; splitM *= 2) {
-      int64_t m = llvm::alignTo(llvm::divideCeil(gemm.m, splitM), 16);
-      int64_t n = llvm::alignTo(llvm::divideCeil(gemm.n, tiles / splitM), 16);
-      m = std::min(m, gemm.m);
-      n = std::min(n, gemm.n);
-      double cost = 1 + 37.0 / m + 60.0 / n;
-      if (best == 0 || cost < best) {
-        best = cost;
-        bestM = m;
-        bestN = n;
-      }
-    }
-    if (reference == 0)
-      reference = best;
-    if (best > allowedLoss * reference)
-      break;
-    gemm.tile_m = bestM;
-    gemm.tile_n = bestN;
-  }
-}
+// Enums of train.gemm have the numbers of step_abi.def.
+#define TRAINC_BACK_END(NAME, number)                                          \
+  static_assert(static_cast<uint32_t>(BackEnd::NAME) == number);
+#include "trainc/step_abi.def"
 
-static uint32_t epilogueOf(Epilogue epilogue) {
-  switch (epilogue) {
-  case Epilogue::none:
-    return TRAINC_EPILOGUE_NONE;
-  case Epilogue::gelu:
-    return TRAINC_EPILOGUE_GELU;
-  case Epilogue::gelu_grad:
-    return TRAINC_EPILOGUE_GELU_GRAD;
-  case Epilogue::gelu_and_slope:
-    return TRAINC_EPILOGUE_GELU_AND_SLOPE;
-  case Epilogue::multiply:
-    return TRAINC_EPILOGUE_MULTIPLY;
-  }
-  llvm_unreachable("unknown epilogue");
+template <typename Enum>
+static constexpr bool equal(Enum value, uint32_t number) {
+  return static_cast<uint32_t>(value) == number;
 }
-
-static uint32_t biasGradientOf(BiasGradient gradient) {
-  switch (gradient) {
-  case BiasGradient::none:
-    return TRAINC_BIAS_GRADIENT_NONE;
-  case BiasGradient::lhs:
-    return TRAINC_BIAS_GRADIENT_A;
-  case BiasGradient::rhs:
-    return TRAINC_BIAS_GRADIENT_B;
-  case BiasGradient::result:
-    return TRAINC_BIAS_GRADIENT_C;
-  }
-  llvm_unreachable("unknown bias gradient");
-}
+static_assert(equal(Epilogue::none, TRAINC_EPILOGUE_NONE) &&
+              equal(Epilogue::gelu, TRAINC_EPILOGUE_GELU) &&
+              equal(Epilogue::gelu_grad, TRAINC_EPILOGUE_GELU_GRAD) &&
+              equal(Epilogue::gelu_and_slope, TRAINC_EPILOGUE_GELU_AND_SLOPE) &&
+              equal(Epilogue::multiply, TRAINC_EPILOGUE_MULTIPLY));
+static_assert(equal(BiasGradient::none, TRAINC_BIAS_GRADIENT_NONE) &&
+              equal(BiasGradient::lhs, TRAINC_BIAS_GRADIENT_A) &&
+              equal(BiasGradient::rhs, TRAINC_BIAS_GRADIENT_B) &&
+              equal(BiasGradient::result, TRAINC_BIAS_GRADIENT_C));
 
 static trainc_gemm_detail gemmDetail(GemmOp op) {
   trainc_gemm_detail gemm{};
@@ -562,9 +508,9 @@ static trainc_gemm_detail gemmDetail(GemmOp op) {
   gemm.transpose_b = op.getTransposeRhs();
   gemm.accumulate = op.accumulates();
   gemm.has_bias = op.getBias() ? 1 : 0;
-  gemm.epilogue = epilogueOf(op.getEpilogue());
+  gemm.epilogue = static_cast<uint32_t>(op.getEpilogue());
   gemm.has_aux = op.getAt() || op.getSecond() ? 1 : 0;
-  gemm.bias_gradient = biasGradientOf(op.getBiasGradient());
+  gemm.bias_gradient = static_cast<uint32_t>(op.getBiasGradient());
   gemm.m = op.getM();
   gemm.n = op.getN();
   gemm.k = op.getK();
@@ -575,7 +521,12 @@ static trainc_gemm_detail gemmDetail(GemmOp op) {
   gemm.stride_a = gemm.m * gemm.k;
   gemm.stride_b = op.getBroadcastRhs() ? 0 : gemm.k * gemm.n;
   gemm.stride_c = gemm.m * gemm.n;
-  setTiles(gemm);
+  // Form 3 has plans.
+  GemmPlanAttr plan = op.getPlanAttr();
+  gemm.back_end = static_cast<uint32_t>(plan.getBackEnd());
+  gemm.tile_m = plan.getTileM();
+  gemm.tile_n = plan.getTileN();
+  gemm.split_k = plan.getSplitK();
   return gemm;
 }
 
@@ -612,8 +563,6 @@ CommandRow Gatherer::commandOf(EntryRow &entry, GemmOp gemm) {
   command.kind = TRAINC_COMMAND_GEMM;
   command.gemm = gemmDetail(gemm);
   command.rate = rateOfProducts(command.gemm->a_type);
-  if (command.gemm->a_type == TRAINC_F32)
-    command.gemm->provider = provider;
   command.label = ("gemm " + Twine(gemm.getM()) + "x" + Twine(gemm.getN()) +
                    "x" + Twine(gemm.getK()))
                       .str();
@@ -750,8 +699,8 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
 }
 
 Tables trainc::gatherTables(ModuleOp module, StringRef name,
-                            trainc_target target, trainc_provider provider) {
-  Gatherer gatherer(module, name, target, provider);
+                            trainc_target target) {
+  Gatherer gatherer(module, name, target);
   gatherer.gatherMesh();
   gatherer.gatherArenas();
   gatherer.gatherTensors();

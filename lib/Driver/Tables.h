@@ -118,10 +118,9 @@ uint64_t getDTypeBytes(trainc_dtype dtype);
 trainc_rate rateOfProducts(uint32_t dtype);
 
 /// Gathers the tables of `module`, which is in form 3 or 4, under name `name`, but for
-/// the images and the hash of the code. `provider` is that of GEMMs with f32 factors.
+/// the images and the hash of the code.
 Tables gatherTables(mlir::ModuleOp module, llvm::StringRef name,
-                    trainc_target target,
-                    trainc_provider provider = TRAINC_PROVIDER_DEFAULT);
+                    trainc_target target);
 
 } // namespace trainc
 

@@ -121,6 +121,9 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     add(createFormKernelsPass(kernels));
     if (options.target == Target::CUDA && enabled("train-merge-launches"))
       add(createMergeLaunchesPass());
+    const GemmTarget &gemm = options.gemm;
+    add(createPlanGemmsPass({onGPU, gemm.tf32, gemm.avx2, gemm.avx512,
+                             gemm.bf16, gemm.amx, gemm.splitF32, gemm.cores}));
     pm.addNestedPass<train::KernelOp>(createCSEPass());
     insertAfter("cse");
     if (enabled("train-prefetch") && !options.reference)
@@ -152,7 +155,7 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
     LowerKernelsPassOptions lower;
     lower.generic = options.reference;
     lower.amx = options.amx;
-    lower.splitF32 = options.splitF32;
+    lower.splitF32 = options.gemm.splitF32;
     lower.registerBytes = options.registerBytes;
     add(createLowerKernelsPass(lower));
     add(createVerifyFormPass({/*form=*/4}));

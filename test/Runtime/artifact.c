@@ -116,10 +116,18 @@ static void test_descriptors(void) {
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: a matrix of gemm 'nn.linear' is larger than its operand
   detail.m = ROWS;
   // What only GPUs have.
-  detail.provider = TRAINC_PROVIDER_TF32;
+  detail.back_end = TRAINC_BACK_END_CUBLASLT_TF32;
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it is one for GPUs
-  detail.provider = TRAINC_PROVIDER_DEFAULT;
+  detail.back_end = TRAINC_BACK_END_CUBLASLT_TF32 + 1;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it has an unknown back end
+  detail.back_end = TRAINC_BACK_END_VECTOR;
+  detail.split_k = 1;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': its sums are cut, and it is none that AMX cuts
+  detail.split_k = 0;
+  detail.back_end = TRAINC_BACK_END_OPENBLAS;
   // Epilogues.
   detail.epilogue = TRAINC_EPILOGUE_MULTIPLY + 1;
   refuse(d, TRAINC_DATA_CORRUPT);

@@ -1,5 +1,6 @@
-// GEMM commands against sums in f64: all transposes, batches, odd sizes, tiles
-// that do not divide, biases, accumulation, types; and threads bit by bit.
+// GEMM commands against sums in f64: all back ends that this CPU has, transposes, batches,
+// odd sizes, tiles that do not divide, biases, accumulation, types; and threads bit by
+// bit.
 //
 // RUN: %cc -std=c11 -O1 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: %t
@@ -149,7 +150,36 @@ static void run(const Case *s, int bias, unsigned threads,
   trainc_artifact_close(artifact);
 }
 
-static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
+/// Whether the CPU has a feature, by its name in /proc/cpuinfo, and may use it.
+static int has(const char *feature) {
+  static char text[1 << 14];
+  if (!*text) {
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    CHECK(file && fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+  }
+  return !getenv("TRAINC_AVX2_ONLY") && strstr(text, feature);
+}
+
+/// Whether a back end multiplies these types, and this CPU has it.
+static int is_there(const Case *s, uint32_t back_end) {
+  int single = s->a == TRAINC_F32 && s->b == TRAINC_F32 && s->c == TRAINC_F32;
+  int brain = s->a == TRAINC_BF16 && s->b == TRAINC_BF16;
+  switch (back_end) {
+  case TRAINC_BACK_END_OPENBLAS:
+    return 1;
+  case TRAINC_BACK_END_ONEDNN:
+    return s->k && (single || (brain && has(" avx512_bf16")));
+  case TRAINC_BACK_END_VECTOR:
+    return single;
+  case TRAINC_BACK_END_AMX:
+    return s->k && (single || brain) && has(" amx_bf16");
+  }
+  return 0;
+}
+
+static void compare(const Case *s, uint32_t back_end, int ta, int tb,
+                    int accumulate, int bias) {
   int64_t rows_a = ta ? s->k : s->m, lda = (ta ? s->m : s->k) + 3;
   int64_t rows_b = tb ? s->n : s->k, ldb = (tb ? s->k : s->n) + 1;
   int64_t ldc = s->n + 2;
@@ -160,6 +190,7 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
                           .transpose_b = (uint32_t)tb,
                           .accumulate = (uint32_t)accumulate,
                           .has_bias = (uint32_t)bias,
+                          .back_end = back_end,
                           .m = s->m,
                           .n = s->n,
                           .k = s->k,
@@ -169,6 +200,9 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
                           .batch = s->batch,
                           .tile_m = s->tile_m,
                           .tile_n = s->tile_n};
+  if (back_end == TRAINC_BACK_END_AMX && ta && !tb && !bias &&
+      s->c == TRAINC_F32 && s->batch == 1 && s->k > 128)
+    g.split_k = s->k / 2 / 32 * 32;
   g.stride_a = rows_a * lda;
   g.stride_b = s->shares_b ? 0 : rows_b * ldb;
   g.stride_c = s->m * ldc + 8;
@@ -214,11 +248,11 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
         double error = fabs(get(s->c, c, at) - sum);
         double wide = s->c == TRAINC_F64 ? 1e-15 : 1e-6;
         if (!(error <= epsilon * fabs(sum) + wide * (size + 1))) {
-          printf(
-              "types %u %u %u, %d x %d x %d, transpose %d %d, accumulate %d, "
-              "bias %d, [%d, %d]: %g, expected %g\n",
-              s->a, s->b, s->c, (int)s->m, (int)s->n, (int)s->k, ta, tb,
-              accumulate, bias, (int)i, (int)j, get(s->c, c, at), sum);
+          printf("back end %u, types %u %u %u, %d x %d x %d, transpose %d %d, "
+                 "accumulate %d, bias %d, [%d, %d]: %g, expected %g\n",
+                 back_end, s->a, s->b, s->c, (int)s->m, (int)s->n, (int)s->k,
+                 ta, tb, accumulate, bias, (int)i, (int)j, get(s->c, c, at),
+                 sum);
           exit(1);
         }
         // What is between the rows is untouched.
@@ -231,13 +265,14 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
 
 /// Commands that are independent run at once: `number` products of the same B, each
 /// with an A and a C of its own. Each is what it is alone.
-static void run_together(int64_t m, int64_t n, int64_t k) {
+static void run_together(uint32_t back_end, int64_t m, int64_t n, int64_t k) {
   enum { number = most };
   const Case s = {TRAINC_F32, TRAINC_F32, TRAINC_F32, m, n, k, 1, 0, m, n};
   trainc_gemm_detail g = {.a_type = TRAINC_F32,
                           .b_type = TRAINC_F32,
                           .c_type = TRAINC_F32,
                           .transpose_a = 1,
+                          .back_end = back_end,
                           .m = m,
                           .n = n,
                           .k = k,
@@ -293,11 +328,20 @@ int main(int argc, char **argv) {
         const int64_t *s = sizes[i];
         Case one = {types[t][0], types[t][1], types[t][2], s[0], s[1],
                     s[2],        s[3],        s[4],        s[5], s[6]};
-        compare(&one, flags & 1, flags >> 1 & 1, flags >> 2 & 1, flags >> 3);
-        ++count;
+        for (uint32_t back_end = 0; back_end < TRAINC_BACK_END_CUBLASLT;
+             ++back_end)
+          if (is_there(&one, back_end)) {
+            compare(&one, back_end, flags & 1, flags >> 1 & 1, flags >> 2 & 1,
+                    flags >> 3);
+            ++count;
+          }
       }
-  run_together(64, 96, 256);
-  run_together(96, 40, 300);
+  const Case single = {TRAINC_F32, TRAINC_F32, TRAINC_F32, 1, 1, 1, 1, 0, 1, 1};
+  for (uint32_t back_end = 0; back_end < TRAINC_BACK_END_CUBLASLT; ++back_end)
+    if (is_there(&single, back_end)) {
+      run_together(back_end, 64, 96, 256);
+      run_together(back_end, 96, 40, 300);
+    }
   // The environment of OpenBLAS must not choose the kernels, ours may.
   const char *info = trainc_runtime_info();
   printf("%d cases, %s\n", count, info);

@@ -11,6 +11,7 @@
 #include "llvm/Support/Regex.h"
 #include <cmath>
 #include <cstdlib>
+#include <thread>
 
 using namespace trainc;
 namespace cl = llvm::cl;
@@ -50,6 +51,11 @@ struct CommandLine {
   cl::opt<std::string> cpu{
       "target-cpu", cl::desc("native, x86-64-v3, x86-64-v4, ..."),
       cl::value_desc("name"), cl::init("native"), cl::cat(category)};
+  cl::opt<unsigned> targetCores{
+      "target-cores",
+      cl::desc("CPUs among which a GEMM of oneDNN is cut, at most; with "
+               "--target-cpu=native those of this machine, else 32"),
+      cl::value_desc("count"), cl::cat(category)};
   cl::opt<unsigned> optimize{"O",
                              cl::Prefix,
                              cl::init(3),
@@ -165,7 +171,6 @@ llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
   if (!cudaArchs.empty())
     options.cudaArchs.assign(cudaArchs.begin(), cudaArchs.end());
   options.cudaPath = cudaPath;
-  options.tf32 = tf32;
   if (tf32 && !llvm::is_contained(options.targets, Target::CUDA))
     return error("--tf32 needs --target=cuda");
   if (options.pipeline.reference &&
@@ -323,7 +328,14 @@ llvm::LogicalResult CommandLine::setPipeline(PipelineOptions &pipeline) const {
   }
   pipeline.reference = reference;
   pipeline.alignSize = alignSize;
-  pipeline.splitF32 = !noSplitF32;
+  pipeline.gemm.tf32 = tf32;
+  if (targetCores.getNumOccurrences() && targetCores == 0)
+    return error("expects --target-cores of at least 1, got 0");
+  if (targetCores != 0)
+    pipeline.gemm.cores = targetCores;
+  else if (cpu == "native")
+    pipeline.gemm.cores = std::max(1u, std::thread::hardware_concurrency());
+  pipeline.gemm.splitF32 = !noSplitF32;
   if (!llvm::is_contained({"none", "optimizer", "gradients", "parameters"},
                           shard))
     return error("expects --shard=none, optimizer, gradients or parameters, "

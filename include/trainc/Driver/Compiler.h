@@ -57,8 +57,6 @@ struct CompileOptions {
   std::vector<std::string> cudaArchs = {"sm_80", "sm_90", "sm_100"};
   /// The CUDA toolkit, or empty: see findToolkit.
   std::string cudaPath;
-  /// Products of f32 on GPUs may round their factors to TF32.
-  bool tf32 = false;
   /// LLVM's name of the processor; "native" is this machine's.
   std::string cpu = "native";
   /// Optimization level of LLVM, 0 to 3.

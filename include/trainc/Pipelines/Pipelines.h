@@ -3,6 +3,7 @@
 #define TRAINC_PIPELINES_PIPELINES_H
 
 #include "mlir/Pass/PassManager.h"
+#include "trainc/Analysis/Gemm.h"
 #include "llvm/ADT/StringSet.h"
 
 namespace trainc {
@@ -47,10 +48,10 @@ struct PipelineOptions {
   int64_t bucketSize = 32 << 20;
   /// Bytes that arenas and workspace may take, or 0 (train-recompute).
   int64_t memoryLimit = 0;
-  /// The processor multiplies bf16 by tile registers.
+  /// What computes GEMMs (train-plan-gemms); `gpu` is as `target`.
+  GemmTarget gemm;
+  /// Kernels may use tile registers, as GEMMs with gemm.amx do.
   bool amx = false;
-  /// Where it does, multiply f32 as sums of bf16 products (Language.md, Numerics).
-  bool splitF32 = true;
   /// Kernels for epilogues that images get (train-lower-kernels-to-gpu).
   llvm::SmallVector<std::string> epilogues;
   /// Bytes of the processor's vector registers together.

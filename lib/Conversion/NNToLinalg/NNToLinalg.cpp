@@ -230,7 +230,7 @@ struct ConvertReduce : OpConversionPattern<nn::ReduceOp> {
     SmallVector<int64_t> dims(op.getDims());
     llvm::sort(dims);
     int64_t last = type.getRank();
-    if (!dims.empty() &&
+    if (!dims.empty() && op.getOrder() != nn::ReduceOrder::sequence &&
         llvm::all_of(type.getShape().drop_front(dims.back() + 1),
                      [](int64_t size) { return size == 1; }))
       while (last > 0 && (llvm::is_contained(dims, last - 1) ||

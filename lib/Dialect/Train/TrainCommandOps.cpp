@@ -191,6 +191,13 @@ static LogicalResult verifyForm(GemmOp op) {
 LogicalResult GemmOp::verify() {
   if (failed(verifyForm(*this)))
     return failure();
+  if (GemmPlanAttr plan = getPlanAttr())
+    if (plan.getTileM() < 1 || plan.getTileN() < 1 || plan.getSplitK() < 0 ||
+        plan.getSplitK() >= std::max<int64_t>(getK(), 1) ||
+        (plan.getSplitK() && plan.getBackEnd() != BackEnd::AMX))
+      return emitOpError("expects a plan with tiles of 1 or more and, of amx "
+                         "alone, a split_k below k (C7), got ")
+             << plan;
   Epilogue epilogue = getEpilogue();
   bool any = epilogue != Epilogue::none;
   bool geluGrad = epilogue == Epilogue::gelu_grad;

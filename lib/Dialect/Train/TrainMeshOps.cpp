@@ -345,7 +345,13 @@ ReduceScatterOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   return success();
 }
 
-LogicalResult AllGatherOp::verify() { return success(); }
+LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &) {
+  if (failed(verifyOrderedAxes(*this, getAxes())) ||
+      failed(verifyPieces(*this, getInput(), getResult(), getAxes(),
+                          getInPlace(), "C2")))
+    return failure();
+  return getInPlace() ? verifyShards(*this, getAxes()) : success();
+}
 
 LogicalResult
 AllGatherOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
@@ -422,12 +428,4 @@ void FlattenOp::getEffects(
         &effects) {
   addEffects(getInputsMutable(), /*read=*/true, /*written=*/false, effects);
   addEffects(getOutMutable(), /*read=*/false, /*written=*/true, effects);
-}
-
-LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &) {
-  if (failed(verifyOrderedAxes(*this, getAxes())) ||
-      failed(verifyPieces(*this, getInput(), getResult(), getAxes(),
-                          getInPlace(), "C2")))
-    return failure();
-  return getInPlace() ? verifyShards(*this, getAxes()) : success();
 }

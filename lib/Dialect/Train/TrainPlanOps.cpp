@@ -203,8 +203,7 @@ LogicalResult NormSquaredOp::verify() {
     if (!isListOfSymbols(params) ||
         !isOneOrEach(square.getType(), cast<ArrayAttr>(params).size()))
       return emitOpError("expects symbols, and an f64 result of rank 0, or of "
-                         "rank 1 with "
-                         "one element per parameter (C1), got ")
+                         "rank 1 with one element per parameter (C1), got ")
              << square.getType() << " for " << params;
   }
   return success();

@@ -47,7 +47,7 @@ static bool reducesByBatch(ArrayRef<int64_t> shape, ArrayRef<int64_t> dims) {
   return rows >= fewRows;
 }
 
-/// Rewrites a reduction into the normal form; failure if it is normal.
+/// Rewrites a reduction into the normal form, of one order; failure if it is normal.
 static LogicalResult normalizeReduce(nn::ReduceOp op, bool gpu) {
   RankedTensorType type = nn::getTensorType(op.getInput());
   int64_t rank = type.getRank();
@@ -67,15 +67,26 @@ static LogicalResult normalizeReduce(nn::ReduceOp op, bool gpu) {
     outerDims.erase(outerDims.begin());
   }
   bool split = (!outerDims.empty() && !innerDims.empty()) || !batchDims.empty();
+  auto orderOf = [&](bool isInner) {
+    return nn::ReduceOrderAttr::get(b.getContext(),
+                                    gpu       ? nn::ReduceOrder::threads
+                                    : isInner ? nn::ReduceOrder::lanes
+                                              : nn::ReduceOrder::sequence);
+  };
   if (op.getKeep() && !split && compute == element &&
-      op.getDims().size() == outerDims.size() + innerDims.size())
+      op.getDims().size() == outerDims.size() + innerDims.size()) {
+    op.setOrderAttr(orderOf(outerDims.empty()));
     return failure();
+  }
   Value value = nn::castTo(b, op.getLoc(), op.getInput(), compute);
-  for (ArrayRef<int64_t> dims :
-       {ArrayRef(innerDims), ArrayRef(outerDims), ArrayRef(batchDims)})
+  auto reduce = [&](ArrayRef<int64_t> dims, bool isInner) {
     if (!dims.empty())
       value = nn::ReduceOp::create(b, op.getLoc(), op.getKind(), value, dims,
-                                   /*keep=*/true);
+                                   /*keep=*/true, orderOf(isInner));
+  };
+  reduce(innerDims, /*isInner=*/true);
+  reduce(outerDims, /*isInner=*/false);
+  reduce(batchDims, /*isInner=*/false);
   value = nn::castTo(b, op.getLoc(), value, element);
   value = nn::reshapeTo(b, op.getLoc(), value,
                         nn::getTensorType(op.getResult()).getShape());

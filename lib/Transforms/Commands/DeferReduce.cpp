@@ -88,13 +88,11 @@ struct DeferReducePass : trainc::impl::DeferReducePassBase<DeferReducePass> {
       return;
     OpBuilder b(sums);
     auto start =
-        StartOp::create(b, sums.getLoc(), TokenType::get(b.getContext()),
-                        Collective::reduce_scatter, sums.getInput(), Value(),
-                        sums.getAxesAttr(), /*in_place=*/true, ArrayAttr(),
-                        FlatSymbolRefAttr());
+        StartOp::create(b, sums.getLoc(), Collective::reduce_scatter,
+                        sums.getInput(), sums.getAxesAttr(), /*inPlace=*/true);
     b.setInsertionPoint(end);
-    auto wait = WaitOp::create(b, sums.getLoc(), sums.getType(),
-                               start.getToken(), FlatSymbolRefAttr());
+    auto wait =
+        WaitOp::create(b, sums.getLoc(), start.getToken(), sums.getType());
     sums.replaceAllUsesWith(wait.getResult());
     sums.erase();
     for (Operation *user : *users)

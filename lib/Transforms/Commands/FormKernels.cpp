@@ -80,7 +80,7 @@ static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, RankedTensorType result,
                         m, n, k, batch, op.getTransposeLhs(),
                         op.getTransposeRhs(), broadcast, Epilogue::none,
                         BiasGradient::none,
-                        /*accumulate=*/false);
+                        /*accumulate=*/false, GemmPlanAttr());
 }
 
 /// Removes casts to a wider type and back: whether a product is rounded depends on

@@ -205,12 +205,12 @@ static GemmOp rebuild(OpBuilder &b, GemmOp gemm, const Extras &extras) {
                                       ? int64_t(gemm.getM())
                                       : int64_t(gemm.getN())},
                                  elementOf(gemm.getResult()));
-  return GemmOp::create(b, gemm.getLoc(), result, kept, sums, gemm.getLhs(),
-                        gemm.getRhs(), extras.bias, gemm.getInit(), extras.at,
-                        ValueRange(), gemm.getM(), gemm.getN(), gemm.getK(),
-                        gemm.getBatch(), gemm.getTransposeLhs(),
-                        gemm.getTransposeRhs(), gemm.getBroadcastRhs(),
-                        extras.epilogue, extras.gradient, /*accumulate=*/false);
+  return GemmOp::create(
+      b, gemm.getLoc(), result, kept, sums, gemm.getLhs(), gemm.getRhs(),
+      extras.bias, gemm.getInit(), extras.at, ValueRange(), gemm.getM(),
+      gemm.getN(), gemm.getK(), gemm.getBatch(), gemm.getTransposeLhs(),
+      gemm.getTransposeRhs(), gemm.getBroadcastRhs(), extras.epilogue,
+      extras.gradient, /*accumulate=*/false, gemm.getPlanAttr());
 }
 
 static void replaceReshaped(OpBuilder &b, Value old, Value by) {

@@ -160,9 +160,8 @@ struct OverlapReducePass
     OpBuilder b(maker.getContext());
     b.setInsertionPointAfter(user);
     Value out = copyBuffer(b, given.getOut());
-    return StartOp::create(b, given.getLoc(), Type(), given.getCollective(),
-                           Value(), out, given.getAxesAttr(),
-                           /*in_place=*/false, ArrayAttr(), token);
+    return StartOp::create(b, given.getLoc(), given.getCollective(), out,
+                           given.getAxesAttr(), token);
   }
 
   /// `buffer`, an address or a view, again.

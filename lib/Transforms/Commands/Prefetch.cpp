@@ -75,14 +75,11 @@ struct PrefetchPass : trainc::impl::PrefetchPassBase<PrefetchPass> {
         behind = copy;
       }
       b.setInsertionPointAfter(behind);
-      auto start =
-          StartOp::create(b, gather.getLoc(), TokenType::get(b.getContext()),
-                          Collective::all_gather, behind->getResult(0), Value(),
-                          gather.getAxesAttr(), /*in_place=*/false, ArrayAttr(),
-                          FlatSymbolRefAttr());
+      auto start = StartOp::create(b, gather.getLoc(), Collective::all_gather,
+                                   behind->getResult(0), gather.getAxesAttr());
       b.setInsertionPoint(gather);
-      auto wait = WaitOp::create(b, gather.getLoc(), gather.getType(),
-                                 start.getToken(), FlatSymbolRefAttr());
+      auto wait = WaitOp::create(b, gather.getLoc(), start.getToken(),
+                                 gather.getType());
       gather.replaceAllUsesWith(wait.getResult());
       gather.erase();
       for (Operation *op : llvm::reverse(source))

@@ -252,7 +252,8 @@ LogicalResult ToBuffers::convert(GemmOp gemm) {
       b, gemm.getLoc(), Type(), Type(), Type(), lhs, rhs, bias, Value(), at,
       outs, gemm.getM(), gemm.getN(), gemm.getK(), gemm.getBatch(),
       gemm.getTransposeLhs(), gemm.getTransposeRhs(), gemm.getBroadcastRhs(),
-      gemm.getEpilogue(), gemm.getBiasGradient(), bool(gemm.getInit()));
+      gemm.getEpilogue(), gemm.getBiasGradient(), bool(gemm.getInit()),
+      gemm.getPlanAttr());
   made->setDiscardableAttrs(gemm->getDiscardableAttrDictionary());
   return success();
 }
@@ -284,15 +285,12 @@ LogicalResult ToBuffers::convertCollective(Operation *op) {
   if (failed(place(op, result, {operand})))
     return failure();
   Value out = bufferOf(result);
-  auto start =
-      StartOp::create(b, op->getLoc(), TokenType::get(b.getContext()), kind,
-                      input, out, op->getAttrOfType<ArrayAttr>("axes"),
-                      /*in_place=*/false, pieceOf, FlatSymbolRefAttr());
+  auto start = StartOp::create(b, op->getLoc(), kind, input, out,
+                               op->getAttrOfType<ArrayAttr>("axes"), pieceOf);
   if (started)
     tokens[result] = start.getToken();
   else
-    WaitOp::create(b, op->getLoc(), Type(), start.getToken(),
-                   FlatSymbolRefAttr());
+    WaitOp::create(b, op->getLoc(), start.getToken());
   return success();
 }
 
@@ -334,8 +332,7 @@ LogicalResult ToBuffers::convert(Operation *op) {
     copy(op->getLoc(), write.getValue(), target);
     noteWritten(op, target);
   } else if (auto wait = dyn_cast<WaitOp>(op)) {
-    WaitOp::create(b, op->getLoc(), Type(), tokens.lookup(wait.getResult()),
-                   FlatSymbolRefAttr());
+    WaitOp::create(b, op->getLoc(), tokens.lookup(wait.getResult()));
   } else if (isa<train::ReturnOp>(op)) {
     for (auto [i, value] : llvm::enumerate(op->getOperands()))
       copy(op->getLoc(), value,

@@ -11,6 +11,7 @@
 // the ranks store is the gradient.
 //
 //===----------------------------------------------------------------------===//
+#include "DecomposeWhole.h"
 #include "JoinParts.h"
 #include "Splits.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
@@ -61,7 +62,6 @@ private:
                               const Plan &plan);
   void fillOperands(Operation &op, const nn::ShardingRule &rule,
                     const Plan &plan, MutableArrayRef<Value> operands);
-  bool decompose(Operation &op);
   bool constrainSum(nn::AddOp op);
   Operation *cloneWith(Operation &op, ValueRange operands,
                        ArrayRef<Layout> results);
@@ -273,84 +273,6 @@ LogicalResult Partitioner::convertByRule(Operation &op,
   return success();
 }
 
-/// Whether a gradient can go through `op`, or need not.
-static bool isDifferentiable(Operation &op) {
-  auto isFloat = [](Value value) {
-    return isa<FloatType>(nn::getTensorType(value).getElementType());
-  };
-  return isa<nn::DifferentiableOpInterface>(op) ||
-         llvm::none_of(op.getOperands(), isFloat) ||
-         llvm::none_of(op.getResults(), isFloat);
-}
-
-/// A product with a bias as a product that may be a sum, and the bias; null if `op` is
-/// none.
-static Value separateBias(OpBuilder &b, Operation &op) {
-  Value bias, product;
-  if (auto linear = dyn_cast<nn::LinearOp>(op)) {
-    bias = linear.getBias();
-    if (bias)
-      product = nn::LinearOp::create(b, op.getLoc(), linear.getInput(),
-                                     linear.getWeight(), Value());
-  } else if (auto matmul = dyn_cast<nn::MatmulOp>(op)) {
-    bias = matmul.getBias();
-    if (bias)
-      product = nn::MatmulOp::create(
-          b, op.getLoc(), matmul.getLhs(), matmul.getRhs(), Value(),
-          matmul.getTransposeLhs(), matmul.getTransposeRhs());
-  }
-  return bias ? nn::AddOp::create(b, op.getLoc(), product, bias).getResult()
-              : Value();
-}
-
-/// Replaces `op`, in the global code, by simpler nn ops; in a step by such that have
-/// gradients.
-bool Partitioner::decompose(Operation &op) {
-  OpBuilder before(&op);
-  if (Value separate = separateBias(before, op)) {
-    op.getResult(0).replaceAllUsesWith(separate);
-    op.erase();
-    ++counts.decomposed;
-    return true;
-  }
-  auto composite = dyn_cast<nn::DecomposableOpInterface>(op);
-  if (!composite || op.hasTrait<nn::KernelPrimitive>() ||
-      isa<nn::RandomOpInterface>(op))
-    return false;
-  Operation *previous = op.getPrevNode();
-  OpBuilder global(&op);
-  auto values = composite.decompose(global);
-  if (failed(values))
-    return false;
-  SmallVector<Operation *> parts;
-  for (Operation *part = op.getPrevNode(); part != previous;
-       part = part->getPrevNode())
-    parts.push_back(part);
-  bool isGood = !isStep || llvm::all_of(parts, [](Operation *part) {
-    return isDifferentiable(*part);
-  });
-  if (!isGood) {
-    for (Operation *part : parts)
-      part->erase();
-    return false;
-  }
-  // A softmax does not depend on the maximum that it takes away.
-  if (isa<nn::LogSoftmaxOp, nn::SoftmaxOp>(op))
-    for (Operation *part : parts)
-      if (auto reduce = dyn_cast<nn::ReduceOp>(part);
-          reduce && reduce.getKind() == nn::ReduceKind::max) {
-        OpBuilder after(reduce->getNextNode());
-        Value maximum = nn::StopGradientOp::create(after, reduce.getLoc(),
-                                                   reduce.getResult());
-        reduce.getResult().replaceAllUsesExcept(maximum,
-                                                maximum.getDefiningOp());
-      }
-  op.replaceAllUsesWith(*values);
-  op.erase();
-  ++counts.decomposed;
-  return true;
-}
-
 /// Where only a train.constrain uses `op`, which adds something to a sum over ranks,
 /// constrains the sum instead, in the global code: it need not be whole. What is added is,
 /// or is split like that already.
@@ -407,7 +329,8 @@ LogicalResult Partitioner::convertOp(Operation &op, bool &replaced) {
     if (succeeded(plan))
       return convertByRule(op, *rule, *plan);
   }
-  replaced = decompose(op);
+  replaced = decomposeWhole(op, /*needsGradients=*/isStep);
+  counts.decomposed += replaced;
   if (replaced)
     return success();
   InFlightDiagnostic error = op.emitOpError(problem);

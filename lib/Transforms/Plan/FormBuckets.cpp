@@ -56,7 +56,7 @@ static DenseMap<StringAttr, int64_t> orderGradients(ModuleOp module) {
 
 /// The slices of each parameter and buffer: parameters in the order of their gradients,
 /// what has none last.
-static llvm::MapVector<StringAttr, SmallVector<SliceOp>>
+static SmallVector<std::pair<StringAttr, SmallVector<SliceOp>>>
 findSlices(ModuleOp module) {
   llvm::MapVector<StringAttr, SmallVector<SliceOp>> slices;
   for (auto arena : module.getOps<ArenaOp>())
@@ -64,17 +64,14 @@ findSlices(ModuleOp module) {
       for (SliceOp slice : arena.getSlices())
         slices[slice.getSymNameAttr()].push_back(slice);
   DenseMap<StringAttr, int64_t> made = orderGradients(module);
-  auto names = llvm::map_to_vector(slices, [&](auto &entry) {
-    auto it = made.find(entry.first);
-    return std::pair(it == made.end() ? INT64_MAX : it->second, entry.first);
+  auto ordered = slices.takeVector();
+  llvm::stable_sort(ordered, [&](const auto &a, const auto &b) {
+    auto order = [&](StringAttr name) {
+      auto it = made.find(name);
+      return it == made.end() ? INT64_MAX : it->second;
+    };
+    return order(a.first) < order(b.first);
   });
-  auto order = llvm::to_vector(llvm::seq(names.size()));
-  llvm::sort(order, [&](size_t a, size_t b) {
-    return std::pair(names[a].first, a) < std::pair(names[b].first, b);
-  });
-  llvm::MapVector<StringAttr, SmallVector<SliceOp>> ordered;
-  for (size_t i : order)
-    ordered.insert({names[i].second, slices.find(names[i].second)->second});
   return ordered;
 }
 

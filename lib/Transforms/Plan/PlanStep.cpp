@@ -278,6 +278,32 @@ static void buildTotals(ScalarBuilder &s, ArrayAttr over) {
   }
 }
 
+/// Parameters, by the axes along which ranks have different parts.
+using ParamsByAxes = llvm::MapVector<ArrayAttr, SmallVector<Attribute>>;
+
+/// The sum of squares of `params`, or of each of them, with those of the parts that other
+/// ranks over `axes` have.
+static Value sumSquares(ScalarBuilder &s, Type type, ArrayRef<Attribute> params,
+                        ArrayAttr axes) {
+  auto norm = NormSquaredOp::create(s.b, s.loc, type,
+                                    s.b.getArrayAttr(s.b.getArrayAttr(params)),
+                                    ArrayAttr());
+  Value sum = norm.getResult(0);
+  return axes.empty() ? sum
+                      : AllReduceOp::create(s.b, s.loc, sum, axes).getResult();
+}
+
+/// That of all.
+static Value sumSquares(ScalarBuilder &s, const ParamsByAxes &params) {
+  auto f64 = RankedTensorType::get({}, s.b.getF64Type());
+  Value sum;
+  for (auto &[axes, some] : params) {
+    Value more = sumSquares(s, f64, some, axes);
+    sum = sum ? s.add(sum, more) : more;
+  }
+  return sum ? sum : s.constant(0.0);
+}
+
 /// Builds all that happens once per update.
 static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   auto module = step->getParentOfType<ModuleOp>();
@@ -295,10 +321,8 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
   if (!step.getAverage())
     scale = s.mul(scale, s.read("window"));
 
-  // By the axes along which ranks have different parts.
-  using Params = llvm::MapVector<ArrayAttr, SmallVector<Attribute>>;
-  Params clipped, unclipped;
-  llvm::MapVector<StringAttr, Params> groups;
+  ParamsByAxes clipped, unclipped;
+  llvm::MapVector<StringAttr, ParamsByAxes> groups;
   SymbolTable symbols(module);
   for (auto param : module.getOps<ParamOp>()) {
     if (!step.trains(param))
@@ -309,34 +333,15 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
     groups[optimizer.getSymNameAttr()][axes].push_back(ref);
     (optimizer.getClip() ? clipped : unclipped)[axes].push_back(ref);
   }
-  auto f64 = RankedTensorType::get({}, b.getF64Type());
-  // With the squares of the parts that other ranks have.
-  auto sumSquares = [&](Type type, ArrayRef<Attribute> params,
-                        ArrayAttr axes) -> Value {
-    Value sum = NormSquaredOp::create(b, loc, type,
-                                      b.getArrayAttr(b.getArrayAttr(params)),
-                                      ArrayAttr())
-                    .getResult(0);
-    return axes.empty() ? sum
-                        : AllReduceOp::create(b, loc, sum, axes).getResult();
-  };
-  auto normSquared = [&](const Params &params) -> Value {
-    Value sum;
-    for (auto &[axes, some] : params) {
-      Value more = sumSquares(f64, some, axes);
-      sum = sum ? s.add(sum, more) : more;
-    }
-    return sum ? sum : s.constant(0.0);
-  };
   // x - x is 0 for finite x, else NaN.
   auto isFinite = [&](Value x) -> Value {
     return nn::CompareOp::create(b, loc, nn::CompareKind::eq,
                                  nn::SubOp::create(b, loc, x, x),
                                  s.constant(0.0));
   };
-  Value square = normSquared(clipped);
+  Value square = sumSquares(s, clipped);
   Value all =
-      unclipped.empty() ? square : s.add(square, normSquared(unclipped));
+      unclipped.empty() ? square : s.add(square, sumSquares(s, unclipped));
   Value finite = isFinite(s.mul(all, scale));
   Value norm =
       s.mul(nn::SqrtOp::create(b, loc, clipped.empty() ? all : square), scale);
@@ -364,7 +369,7 @@ static void buildApply(StepOp step, OpBuilder &b, double divisor) {
     if (clip && step.getClipKind() == ClipKind::param_norm) {
       auto each = RankedTensorType::get({static_cast<int64_t>(params.size())},
                                         b.getF64Type());
-      Value squares = sumSquares(each, params, axes);
+      Value squares = sumSquares(s, each, params, axes);
       Value norms = s.mul(nn::SqrtOp::create(b, loc, squares), scale);
       update(params, s.mul(s.clipFactor(limit, norms), scale), Value());
     } else if (clip && step.getClipKind() == ClipKind::value) {

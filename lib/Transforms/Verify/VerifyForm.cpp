@@ -11,6 +11,7 @@
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainArenas.h"
 #include "trainc/Dialect/Train/TrainPlaces.h"
+#include "trainc/Transforms/Plan/PlanValues.h"
 #include "trainc/Transforms/Verify/Passes.h"
 
 #define DEBUG_TYPE "train-verify-form"
@@ -214,6 +215,7 @@ static LogicalResult verifyWriters(ModuleOp module, StringRef step,
   StringAttr window;
   if (auto op = symbols.lookup<StepOp>(first))
     window = getWindow(op);
+  BucketMap buckets = mapBuckets(module);
   for (auto arena : module.getOps<ArenaOp>()) {
     trainc_role role = arena.getRole();
     bool isGradient =
@@ -221,14 +223,6 @@ static LogicalResult verifyWriters(ModuleOp module, StringRef step,
     if (!isGradient && role != TRAINC_ROLE_MASTER && role != TRAINC_ROLE_STATE)
       continue;
     auto whole = SymbolRefAttr::get(arena.getSymNameAttr());
-    DenseMap<StringAttr, Attribute>
-        bucketOf; // by parameter, as it is in the arena
-    for (SpanOp span : arena.getSpans())
-      for (auto param : symbols.lookup<BucketOp>(span.getSymName())
-                            .getParams()
-                            .getAsRange<FlatSymbolRefAttr>())
-        bucketOf[param.getAttr()] =
-            sliceRef(b.getContext(), arena.getSymName(), span.getSymName());
     for (SliceOp op : arena.getSlices()) {
       auto param = symbols.lookup<ParamOp>(op.getSymName());
       if (!param || param.getFrozen() || param.getWindowAttr() != window)
@@ -237,8 +231,12 @@ static LogicalResult verifyWriters(ModuleOp module, StringRef step,
           sliceRef(b.getContext(), arena.getSymName(), op.getSymName());
       auto isWritten = [&](StringRef kind) {
         const auto &targets = written[b.getStringAttr(kind)];
-        return targets.contains(whole) || targets.contains(slice) ||
-               targets.contains(bucketOf.lookup(op.getSymNameAttr()));
+        if (targets.contains(whole) || targets.contains(slice))
+          return true;
+        BucketOp bucket = buckets.lookup(op.getSymNameAttr());
+        return bucket &&
+               targets.contains(sliceRef(b.getContext(), arena.getSymName(),
+                                         bucket.getSymName()));
       };
       // What ends every micro-step stands behind the other lists.
       if (isGradient && isWritten("merge"))
@@ -292,6 +290,8 @@ static LogicalResult verifyCommands(ListOp list) {
       return op.emitOpError("expects buffers in form 3, got tensors");
     if (!command && !isa<AddressOp, ViewOp, WaitOp, train::ReturnOp>(op))
       return op.emitOpError("is not a command of form 3");
+    if (auto gemm = dyn_cast<GemmOp>(op); gemm && !gemm.getPlan())
+      return op.emitOpError("expects a plan in form 3; run train-plan-gemms");
     if (auto address = dyn_cast<AddressOp>(op); address && entry)
       if (failed(verifyPort(address, entry)))
         return failure();

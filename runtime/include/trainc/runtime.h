@@ -29,8 +29,8 @@
 // - Threads: an artifact is immutable and may be used from any thread; a
 //   trainer by one thread at a time. Trainers are independent: two of them, of one or
 //   two artifacts, may run in two threads and give the same bits as alone.
-// - Results depend on the artifact, the state, the inputs, the processor and
-//   the GEMM library only: not on the number of threads.
+// - Results depend on the artifact, the state, the inputs, the CPU's model and the version
+//   of the GEMM library only: not on the number of threads or of CPUs.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_RUNTIME_H

@@ -50,10 +50,10 @@ typedef enum trainc_image_kind {
 #include "trainc/step_abi.def"
 } trainc_image_kind;
 
-typedef enum trainc_provider {
-#define TRAINC_PROVIDER(NAME, number) TRAINC_PROVIDER_##NAME = number,
+typedef enum trainc_back_end {
+#define TRAINC_BACK_END(NAME, number) TRAINC_BACK_END_##NAME = number,
 #include "trainc/step_abi.def"
-} trainc_provider;
+} trainc_back_end;
 
 typedef enum trainc_rate {
 #define TRAINC_RATE(NAME, number, text, flops) TRAINC_RATE_##NAME = number,

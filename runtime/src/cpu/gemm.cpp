@@ -2,24 +2,22 @@
 
 #include "cpu/gemm.h"
 #include "cpu/amx.h"
-#include "cpu/features.h"
 #include "cpu/kernels.h"
 #include "cpu/onednn.h"
 #include "cpu/openblas.h"
 
-#include <unistd.h>
-
 using namespace trainc;
 
 namespace {
-enum Provider : uint8_t {
+/// How a back end computes a product of given types.
+enum Method : uint8_t {
   AMX,
-  OWN,
-  SINGLE,
-  SINGLE_ONEDNN,
-  DOUBLE,
-  WIDEN,
-  ONEDNN
+  OWN,           // VECTOR
+  SINGLE,        // OpenBLAS, f32
+  SINGLE_ONEDNN, // f32
+  DOUBLE,        // OpenBLAS, f64
+  WIDEN,         // OpenBLAS, bf16 and f16 as f32
+  ONEDNN         // bf16
 };
 
 /// What one tile multiplies, in elements.
@@ -35,7 +33,7 @@ struct Tile {
 
 struct trainc::GemmPlan {
   trainc_gemm_detail detail;
-  Provider provider;
+  Method method;
   const OpenBlas *blas;
   int64_t tileM, tileN, tilesM, tilesN;
   bool unequalM, unequalN; // tiles, see beginOf
@@ -64,19 +62,6 @@ int64_t trainc::gemmTileCount(const trainc_gemm_detail &d) {
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/// Whether our own product is the fastest (bench/results/gemm.md): on AVX-512
-/// where A is transposed, as for gradients of weights, from about 512 x 512 x 512
-/// on; on AVX2 from about 64 x 64 x 64 on.
-static bool prefersOwn(const trainc_gemm_detail &d, double macs) {
-  constexpr double smallest = 1 << 18, smallestTransposed = 1 << 27;
-  if (!kernels().multiply)
-    return false;
-  if (!hasFeature("avx512f"))
-    return macs >= smallest;
-  return d.transpose_a && !d.transpose_b && !d.has_bias && !d.epilogue &&
-         macs >= smallestTransposed;
-}
 
 /// What a product is cut by: the time that a tile of m x n takes per multiply-add,
 /// with what it packs, and the units of m and n.
@@ -137,10 +122,12 @@ static int64_t beginOf(int64_t size, int64_t tiles, int64_t index) {
   return index == tiles ? size : size * unit / units / align * align;
 }
 
-/// Cuts a product of our own for `threads`.
-static void cutOwn(GemmPlan &plan, unsigned threads, double macs) {
+/// Cuts a product of our own for `threads`: its bits do not depend on that.
+static void cutOwn(GemmPlan &plan, unsigned threads) {
   const trainc_gemm_detail &d = plan.detail;
   int64_t batch = d.batch;
+  double macs = static_cast<double>(d.m) * static_cast<double>(d.n) *
+                static_cast<double>(d.k) * static_cast<double>(batch);
   constexpr int64_t least = 64; // rows or columns of the smallest tile
   int64_t units = unitsOfShare * int64_t(threads);
   if (batch == 1 && threads > 1) {
@@ -159,35 +146,6 @@ static void cutOwn(GemmPlan &plan, unsigned threads, double macs) {
            return 1 + 29 / n + 12 / (m < 480 ? m : 480);
          },
          12, 32});
-}
-
-/// Where k is cut in two; 0: nowhere. Of the gradient of a small weight each
-/// thread then multiplies the rows that it has in its cache from the products
-/// before, and packs them alone: it takes half the time, with the sum
-/// (bench/results/gemm.md). The result depends on it: not on the threads.
-static int64_t splitOf(const trainc_gemm_detail &d) {
-  constexpr int64_t largest = 1 << 16, shortest = 128, step = 32;
-  bool small = d.m * d.n <= largest && 2 * d.m * d.n <= d.k * (d.m + d.n);
-  if (!small || d.k < shortest || !d.transpose_a || d.transpose_b ||
-      d.has_bias || d.has_aux || d.epilogue || d.batch != 1 ||
-      d.c_type != TRAINC_F32)
-    return 0;
-  return tilesOf(tilesOf(d.k, 2), step) * step;
-}
-
-static bool multipliesBf16() {
-  return hasFeature("avx512bf16") || hasFeature("amx-bf16");
-}
-
-/// Whether oneDNN multiplies f32 matrices faster than OpenBLAS: on AVX-512 it
-/// reaches 155 to 173 GF/s where OpenBLAS 0.3.21 reaches 110 to 155, from about
-/// 64 x 64 x 64 on; below, its calls cost more (bench/results/gemm.md).
-static bool prefersOneDnn(const trainc_gemm_detail &d) {
-  constexpr double smallest = 1 << 18;
-  double work = static_cast<double>(least(d.tile_m, d.m)) *
-                static_cast<double>(least(d.tile_n, d.n)) *
-                static_cast<double>(d.k);
-  return work >= smallest && hasFeature("avx512f") && haveOneDnn();
 }
 
 static trainc_status createMatmuls(GemmPlan &plan) {
@@ -226,9 +184,50 @@ static uint64_t pieceFloats(int64_t rows, int64_t columns) {
                  16);
 }
 
-const char *trainc::refuseProduct(const trainc_gemm_detail &d) {
-  if (d.provider == TRAINC_PROVIDER_TF32 || d.bias_gradient)
+static bool areSingle(const trainc_gemm_detail &d) {
+  return d.a_type == TRAINC_F32 && d.b_type == TRAINC_F32 &&
+         d.c_type == TRAINC_F32;
+}
+
+static bool areBrain(const trainc_gemm_detail &d) {
+  return d.a_type == TRAINC_BF16 && d.b_type == TRAINC_BF16 &&
+         (d.c_type == TRAINC_BF16 || d.c_type == TRAINC_F32);
+}
+
+/// Why its back end is not for such a product; null if it is.
+static const char *refuseBackEnd(const trainc_gemm_detail &d) {
+  switch (d.back_end) {
+  case TRAINC_BACK_END_OPENBLAS:
+    break;
+  case TRAINC_BACK_END_ONEDNN:
+  case TRAINC_BACK_END_AMX:
+    if (d.k == 0 || !(areSingle(d) || areBrain(d)))
+      return "its back end multiplies f32, and bf16 to bf16 or f32, alone";
+    break;
+  case TRAINC_BACK_END_VECTOR:
+    if (!areSingle(d))
+      return "its back end multiplies f32 alone";
+    break;
+  case TRAINC_BACK_END_CUBLASLT:
+  case TRAINC_BACK_END_CUBLASLT_TF32:
     return "it is one for GPUs";
+  default:
+    return "it has an unknown back end";
+  }
+  if (!d.split_k)
+    return nullptr;
+  if (d.back_end != TRAINC_BACK_END_AMX || d.split_k < 0 || d.split_k >= d.k ||
+      d.batch != 1 || !d.transpose_a || d.transpose_b || d.has_bias ||
+      d.has_aux || d.epilogue || d.c_type != TRAINC_F32)
+    return "its sums are cut, and it is none that AMX cuts";
+  return nullptr;
+}
+
+const char *trainc::refuseProduct(const trainc_gemm_detail &d) {
+  if (d.bias_gradient)
+    return "it is one for GPUs";
+  if (const char *reason = refuseBackEnd(d))
+    return reason;
   if (d.epilogue > TRAINC_EPILOGUE_MULTIPLY)
     return "it has an unknown epilogue";
   if (!d.epilogue)
@@ -249,76 +248,75 @@ const char *trainc::refuseProduct(const trainc_gemm_detail &d) {
                                   : nullptr;
 }
 
-static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
-                            GemmPlan &plan) {
-  plan.detail = d;
-  plan.tileM = d.m ? least(d.tile_m, d.m) : 1;
-  plan.tileN = d.n ? least(d.tile_n, d.n) : 1;
+/// Cuts a product of AMX for `threads`: its bits do not depend on that.
+static void cutAmx(GemmPlan &plan, unsigned threads) {
+  const Cut by = {amxCost, 32, 32};
+  if (plan.split) {
+    cut(plan, tilesOf(threads, 2), by);
+    return;
+  }
+  if (threads == 1)
+    return;
+  int64_t batch = plan.detail.batch;
+  double whole = cut(plan, tilesOf(threads, batch), by);
+  // Two for each thread, if that costs little: no thread waits long then.
+  constexpr double little = 1.01;
+  GemmPlan finer = plan;
+  if (cut(finer, tilesOf(2 * int64_t(threads), batch), by) < little * whole)
+    plan = finer;
+}
+
+static trainc_status planOpenBlas(GemmPlan &plan, unsigned threads) {
+  const trainc_gemm_detail &d = plan.detail;
   bool doubles = d.a_type == TRAINC_F64 || d.b_type == TRAINC_F64 ||
                  d.c_type == TRAINC_F64;
   if (doubles && (d.a_type != d.b_type || d.a_type != d.c_type))
     return fail(TRAINC_UNSUPPORTED,
                 "a product of f64 with another type is not supported");
-  if (d.provider != TRAINC_PROVIDER_DEFAULT &&
-      d.provider != TRAINC_PROVIDER_FMA)
-    return fail(TRAINC_UNSUPPORTED, "GEMM provider %u is not known",
-                d.provider);
-  int64_t batch = d.batch;
-  bool floats = d.a_type == TRAINC_F32 && d.b_type == TRAINC_F32 &&
-                d.c_type == TRAINC_F32;
-  bool brain = d.a_type == TRAINC_BF16 && d.b_type == TRAINC_BF16 &&
-               d.c_type != TRAINC_F16 && d.k > 0;
-  double macs = static_cast<double>(d.m) * static_cast<double>(d.n) *
-                static_cast<double>(d.k) * static_cast<double>(batch);
-  // Below, packing and unused parts of the registers cost more than they save.
-  constexpr double smallestAmx = 1 << 20;
-  bool splits = floats && d.provider != TRAINC_PROVIDER_FMA;
-  if ((splits || brain) && d.k > 0 && macs >= smallestAmx && haveAmx()) {
-    plan.provider = AMX; // its bits do not depend on the cut
-    plan.scratch = amxScratch(d.c_type, d.k);
-    plan.split = splitOf(d);
-    const Cut by = {amxCost, 32, 32};
-    if (plan.split) {
-      cut(plan, tilesOf(threads, 2), by);
-      return TRAINC_OK;
-    }
-    if (threads == 1)
-      return TRAINC_OK;
-    double whole = cut(plan, tilesOf(threads, batch), by);
-    // Two for each thread, if that costs little: no thread waits long then.
-    constexpr double little = 1.01;
-    GemmPlan finer = plan;
-    if (cut(finer, tilesOf(2 * int64_t(threads), batch), by) < little * whole)
-      plan = finer;
-    return TRAINC_OK;
-  }
-  if (brain && multipliesBf16() && haveOneDnn()) {
-    plan.provider = ONEDNN;
-    return createMatmuls(plan);
-  }
-  if (floats && prefersOwn(d, macs)) {
-    plan.provider = OWN; // its bits do not depend on the cut
-    plan.scratch = kernels().multiplyScratch;
-    if (gemmTileCount(d) > batch) // else it is too small
-      cutOwn(plan, threads, macs);
-    return TRAINC_OK;
-  }
-  if (floats && prefersOneDnn(d)) {
-    plan.provider = SINGLE_ONEDNN;
-    // Fewer tiles than the detail has, if there are fewer processors.
-    int64_t processors = tilesOf(sysconf(_SC_NPROCESSORS_ONLN), batch);
-    if (processors > 0 && processors < gemmTileCount(d) / batch)
-      cut(plan, processors,
-          {[](double m, double n) { return 1 + 60 / n + 37 / m; }, 16, 16});
-    return TRAINC_OK;
-  }
   TRAINC_TRY(loadOpenBlas(threads, &plan.blas));
-  plan.provider = doubles ? DOUBLE : floats ? SINGLE : WIDEN;
-  if (plan.provider == WIDEN)
+  plan.method = doubles ? DOUBLE : areSingle(d) ? SINGLE : WIDEN;
+  if (plan.method == WIDEN)
     plan.scratch = sizeof(float) * (pieceFloats(plan.tileM, widenDepth) +
                                     pieceFloats(plan.tileN, widenDepth) +
                                     pieceFloats(plan.tileM, plan.tileN));
   return TRAINC_OK;
+}
+
+/// Plans a product by the back end that the compiler chose. Without oneDNN it is
+/// OpenBLAS's, which appendOneDnn says.
+static trainc_status choose(const trainc_gemm_detail &d, unsigned threads,
+                            GemmPlan &plan) {
+  plan.detail = d;
+  plan.tileM = d.m ? least(d.tile_m, d.m) : 1;
+  plan.tileN = d.n ? least(d.tile_n, d.n) : 1;
+  switch (d.back_end) {
+  case TRAINC_BACK_END_AMX:
+    if (!haveAmx())
+      return fail(TRAINC_UNSUPPORTED,
+                  "a product is compiled for AMX (amx-bf16, amx-tile), which "
+                  "this CPU or its operating system does not have");
+    plan.method = AMX;
+    plan.scratch = amxScratch(d.c_type, d.k);
+    plan.split = d.split_k;
+    cutAmx(plan, threads);
+    return TRAINC_OK;
+  case TRAINC_BACK_END_VECTOR:
+    if (!kernels().multiply)
+      return fail(TRAINC_UNSUPPORTED, "a product is compiled for AVX2, which "
+                                      "this CPU does not have");
+    plan.method = OWN;
+    plan.scratch = kernels().multiplyScratch;
+    if (gemmTileCount(d) > d.batch) // else it is too small
+      cutOwn(plan, threads);
+    return TRAINC_OK;
+  case TRAINC_BACK_END_ONEDNN:
+    if (!haveOneDnn())
+      return planOpenBlas(plan, threads);
+    plan.method = areSingle(d) ? SINGLE_ONEDNN : ONEDNN;
+    return plan.method == ONEDNN ? createMatmuls(plan) : TRAINC_OK;
+  default:
+    return planOpenBlas(plan, threads);
+  }
 }
 
 trainc_status trainc::createGemmPlan(const trainc_gemm_detail &detail,
@@ -405,7 +403,7 @@ static void multiply(const GemmPlan &plan, int64_t m, int64_t n, int64_t k,
 /// read once less.
 static bool leavesBias(const GemmPlan &plan) {
   return plan.detail.epilogue &&
-         (plan.provider == SINGLE || plan.provider == SINGLE_ONEDNN);
+         (plan.method == SINGLE || plan.method == SINGLE_ONEDNN);
 }
 
 static bool runSingle(const GemmPlan &plan, const Tile &tile) {
@@ -413,7 +411,7 @@ static bool runSingle(const GemmPlan &plan, const Tile &tile) {
   auto *a = reinterpret_cast<const float *>(tile.a);
   auto *b = reinterpret_cast<const float *>(tile.b);
   auto *c = reinterpret_cast<float *>(tile.c);
-  if (plan.provider == SINGLE)
+  if (plan.method == SINGLE)
     multiply(plan, tile.m, tile.n, d.k, a, d.lda, b, d.ldb, c, d.ldc,
              d.accumulate != 0);
   else if (!runOneDnnSgemm(d.transpose_a != 0, d.transpose_b != 0, tile.m,
@@ -564,10 +562,10 @@ static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
                       d.epilogue ? +finishPart : nullptr, &context});
 }
 
-/// The product of a tile, of some providers with its epilogue; false if a library
+/// The product of a tile, of some methods with its epilogue; false if a library
 /// failed.
 static bool runProduct(const GemmPlan &plan, const Tile &tile, void *scratch) {
-  switch (plan.provider) {
+  switch (plan.method) {
   case AMX:
     runAmx(plan, tile, scratch);
     return true;
@@ -643,7 +641,7 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   tile.edgeN = tile.n < plan->tileN;
   if (!runProduct(*plan, tile, scratch))
     return false;
-  if (d.epilogue && plan->provider != AMX && plan->provider != OWN)
+  if (d.epilogue && plan->method != AMX && plan->method != OWN)
     finish(*plan, tile);
   return true;
 }

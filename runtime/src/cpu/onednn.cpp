@@ -79,7 +79,8 @@ static std::atomic<bool> described; // `description` is final
 static char description[64] = "";
 
 static void find() {
-  snprintf(description, sizeof(description), "oneDNN not found");
+  snprintf(description, sizeof(description),
+           "no oneDNN: OpenBLAS in its place");
   void *library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return;
@@ -96,7 +97,8 @@ static void find() {
   get(dnn.setThreads, "omp_set_num_threads");
   get(dnn.getThreads, "omp_get_max_threads");
   if (!complete || dnn.version()->major != DNNL_VERSION_MAJOR) {
-    snprintf(description, sizeof(description), "oneDNN of another interface");
+    snprintf(description, sizeof(description),
+             "oneDNN of another interface: OpenBLAS in its place");
     return;
   }
   available = dnn.engine_create(&dnn.engine, dnnl_cpu, 0) == dnnl_success;

@@ -159,8 +159,11 @@ static const char *refuseBiasGradient(const trainc_gemm_detail &g) {
 const char *trainc::cuda::refuseProduct(const trainc_gemm_detail &g) {
   if (!hasProperTypes(g))
     return "its types are none that cuBLASLt multiplies";
-  if (g.provider > TRAINC_PROVIDER_TF32)
-    return "it has an unknown provider";
+  if (g.back_end != TRAINC_BACK_END_CUBLASLT &&
+      g.back_end != TRAINC_BACK_END_CUBLASLT_TF32)
+    return "its back end is none of GPUs";
+  if (g.split_k)
+    return "its sums are cut";
   if (g.k == 0)
     return "its sums are of nothing";
   if (g.batch > 1 && g.stride_c == 0)
@@ -275,7 +278,7 @@ static trainc_status describeOperation(const CublasLt &library,
   const trainc_gemm_detail &g = product.called;
   bool wide = g.c_type == TRAINC_F64;
   cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
-  if (g.provider == TRAINC_PROVIDER_TF32 && g.a_type == TRAINC_F32)
+  if (g.back_end == TRAINC_BACK_END_CUBLASLT_TF32 && g.a_type == TRAINC_F32)
     compute = CUBLAS_COMPUTE_32F_FAST_TF32;
   TRAINC_LT(library, cublasLtMatmulDescCreate, &product.operation, compute,
             wide ? CUDA_R_64F : CUDA_R_32F);

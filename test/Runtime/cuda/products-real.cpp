@@ -14,6 +14,6 @@ int main() {
   testGraph(bench);
   // TF32 where it is asked for.
   trainc_gemm_detail g = dense(TRAINC_F32, TRAINC_F32, 128, 128, 256);
-  g.provider = TRAINC_PROVIDER_TF32;
+  g.back_end = TRAINC_BACK_END_CUBLASLT_TF32;
   bench.check(g);
 }

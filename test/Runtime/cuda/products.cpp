@@ -136,8 +136,9 @@ static void testOrder(Bench &bench) {
 /// f32 stays f32, but for a product that asks for TF32.
 static void testTF32(Bench &bench) {
   trainc_gemm_detail g = dense(TRAINC_F32, TRAINC_F32, 1, 1, 1);
-  for (uint32_t provider : {TRAINC_PROVIDER_DEFAULT, TRAINC_PROVIDER_TF32}) {
-    g.provider = provider;
+  for (bool tf32 : {false, true}) {
+    g.back_end =
+        tf32 ? TRAINC_BACK_END_CUBLASLT_TF32 : TRAINC_BACK_END_CUBLASLT;
     Operands operands(*bench.device, g);
     float a = 1 + 0x1p-20f, b = 3, c;
     OK(upload(*bench.device, operands.arguments[0], &a, sizeof(a)));
@@ -145,11 +146,11 @@ static void testTF32(Bench &bench) {
     bench.enqueue(bench.plan(g), operands);
     OK(waitFor(*bench.device, bench.stream, 10, "a product"));
     OK(download(*bench.device, &c, operands.arguments[2], sizeof(c)));
-    CHECK(c == (provider ? 3 : a * b));
+    CHECK(c == (tf32 ? 3 : a * b));
   }
   // Of another type it changes nothing.
   g = dense(TRAINC_F64, TRAINC_F64, 5, 7, 3);
-  g.provider = TRAINC_PROVIDER_TF32;
+  g.back_end = TRAINC_BACK_END_CUBLASLT_TF32;
   Operands operands(*bench.device, g);
   bench.enqueue(bench.plan(g), operands);
   OK(waitFor(*bench.device, bench.stream, 10, "a product"));
@@ -181,8 +182,8 @@ static void testRefusals(Bench &bench) {
   // CHECK: 12x8x0 {{.*}}: its sums are of nothing
   plan(g);
   g = plain;
-  g.provider = 7;
-  // CHECK: : it has an unknown provider
+  g.back_end = TRAINC_BACK_END_AMX;
+  // CHECK: : its back end is none of GPUs
   plan(g);
   g = plain;
   g.batch = 2;

@@ -2,9 +2,9 @@
 // RUN: trainc-opt %s --nn-decompose=gpu --split-input-file | FileCheck %s --check-prefix=KEEP
 
 // CHECK-LABEL: train.list @composite
-// CHECK: nn.reduce max %{{.*}} dims [1] keep
+// CHECK: nn.reduce max %{{.*}} dims [1] keep : tensor<4x8xf32> order lanes
 // CHECK: nn.exp
-// CHECK: nn.reduce sum %{{.*}} dims [1] keep
+// CHECK: nn.reduce sum %{{.*}} dims [1] keep : tensor<4x8xf32> order lanes
 // CHECK-NOT: nn.softmax
 train.list @composite of @e "first" (%x: tensor<4x8xf32>) {
   %y = nn.softmax %x dim 1 : tensor<4x8xf32>
@@ -15,8 +15,8 @@ train.list @composite of @e "first" (%x: tensor<4x8xf32>) {
 
 // A reduction over inner and outer dimensions becomes two, which keep theirs.
 // CHECK-LABEL: train.list @reduce
-// CHECK: %[[I:.*]] = nn.reduce sum %{{.*}} dims [2] keep
-// CHECK: %[[O:.*]] = nn.reduce sum %[[I]] dims [0] keep
+// CHECK: %[[I:.*]] = nn.reduce sum %{{.*}} dims [2] keep : tensor<4x5x8xf32> order lanes
+// CHECK: %[[O:.*]] = nn.reduce sum %[[I]] dims [0] keep : tensor<4x5x1xf32> order sequence
 // CHECK: nn.reshape %[[O]]
 train.list @reduce of @e "first" (%x: tensor<4x5x8xf32>) {
   %y = nn.reduce sum %x dims [0, 2] : tensor<4x5x8xf32>
@@ -28,12 +28,12 @@ train.list @reduce of @e "first" (%x: tensor<4x5x8xf32>) {
 // A sum of all rows goes over each batch alone first, but not on a GPU, nor over a few
 // rows, nor where threads divide a dimension that is kept.
 // CHECK-LABEL: train.list @rows
-// CHECK: %[[B:.*]] = nn.reduce sum %{{.*}} dims [1] keep : tensor<4x16x8xf32>
-// CHECK-NEXT: nn.reduce sum %[[B]] dims [0] keep : tensor<4x1x8xf32>
-// CHECK: nn.reduce sum %{{.*}} dims [0, 1] keep : tensor<16x4x8xf32>
-// CHECK: nn.reduce sum %{{.*}} dims [1, 2] keep : tensor<2x4x16x8xf32>
+// CHECK: %[[B:.*]] = nn.reduce sum %{{.*}} dims [1] keep : tensor<4x16x8xf32> order sequence
+// CHECK-NEXT: nn.reduce sum %[[B]] dims [0] keep : tensor<4x1x8xf32> order sequence
+// CHECK: nn.reduce sum %{{.*}} dims [0, 1] keep : tensor<16x4x8xf32> order sequence
+// CHECK: nn.reduce sum %{{.*}} dims [1, 2] keep : tensor<2x4x16x8xf32> order sequence
 // KEEP-LABEL: train.list @rows
-// KEEP: nn.reduce sum %{{.*}} dims [0, 1] keep : tensor<4x16x8xf32>
+// KEEP: nn.reduce sum %{{.*}} dims [0, 1] keep : tensor<4x16x8xf32> order threads
 train.list @rows of @e "first" (%x: tensor<4x16x8xf32>, %y: tensor<16x4x8xf32>, %z: tensor<2x4x16x8xf32>) {
   %a = nn.reduce sum %x dims [0, 1] : tensor<4x16x8xf32>
   %b = nn.reduce sum %y dims [0, 1] : tensor<16x4x8xf32>
@@ -43,16 +43,18 @@ train.list @rows of @e "first" (%x: tensor<4x16x8xf32>, %y: tensor<16x4x8xf32>, 
 
 // -----
 
-// It does nothing to primitives, and to ops outside of lists.
+// It does nothing to primitives but to order them, and nothing to ops outside of lists.
 // CHECK-LABEL: train.list @primitive
-// CHECK-NEXT: nn.reduce sum %{{.*}} dims [1] keep
+// CHECK-NEXT: nn.reduce sum %{{.*}} dims [1] keep : tensor<4x8xf32> order lanes
+// CHECK-NEXT: nn.reduce sum %{{.*}} dims [0] keep : tensor<4x8xf32> order sequence
 // CHECK-NEXT: nn.neg
 // CHECK-LABEL: train.eval @e
 // CHECK-NEXT: nn.softmax
 train.list @primitive of @e "first" (%x: tensor<4x8xf32>) {
   %y = nn.reduce sum %x dims [1] keep : tensor<4x8xf32>
+  %s = nn.reduce sum %x dims [0] keep : tensor<4x8xf32>
   %z = nn.neg %y : tensor<4x1xf32>
-  train.return %z : tensor<4x1xf32>
+  train.return %z, %s : tensor<4x1xf32>, tensor<1x8xf32>
 }
 train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
   %y = nn.softmax %x dim 1 : tensor<4x8xf32>

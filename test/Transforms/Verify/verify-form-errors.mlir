@@ -360,7 +360,7 @@ train.list @next of @step "next" () workspace(512) {
   %x = train.address input 0 : memref<4x4xf32>
   %0 = train.address workspace 0 : memref<4x4xf32>
   // expected-error @+1 {{'train.gemm' op expects its operand in bytes 0 to 64 of the workspace, where nothing was written (P2)}}
-  train.gemm %x, %x outs(%0 : memref<4x4xf32>) m 4 n 4 k 4 batch 1 accumulate : memref<4x4xf32>, memref<4x4xf32>
+  train.gemm %x, %x outs(%0 : memref<4x4xf32>) m 4 n 4 k 4 batch 1 accumulate plan <back_end = openblas, tile_m = 4, tile_n = 4> : memref<4x4xf32>, memref<4x4xf32>
   train.return
 }
 

@@ -109,6 +109,25 @@ def Train_StartOp : Train_CommandOpBase<"start", [AttrSizedOperandSegments,
                        StrArrayAttr:$axes, UnitAttr:$in_place, OptionalAttr<StrArrayAttr>:$piece_of,
                        OptionalAttr<FlatSymbolRefAttr>:$pending);
   let results = (outs Optional<Train_Token>:$token);
+  let builders = [
+    // On tensors.
+    OpBuilder<(ins "Collective":$collective, "::mlir::Value":$input, "::mlir::ArrayAttr":$axes,
+                   CArg<"bool", "false">:$inPlace), [{
+      build($_builder, $_state, TokenType::get($_builder.getContext()), collective, input, /*out=*/::mlir::Value(), axes,
+            inPlace, /*piece_of=*/::mlir::ArrayAttr(), /*pending=*/::mlir::FlatSymbolRefAttr());
+    }]>,
+    // On buffers; `input` and `pieceOf` may be null.
+    OpBuilder<(ins "Collective":$collective, "::mlir::Value":$input, "::mlir::Value":$out, "::mlir::ArrayAttr":$axes,
+                   "::mlir::ArrayAttr":$pieceOf), [{
+      build($_builder, $_state, TokenType::get($_builder.getContext()), collective, input, out, axes,
+            /*in_place=*/false, pieceOf, /*pending=*/::mlir::FlatSymbolRefAttr());
+    }]>,
+    // On a buffer in place, waited for in another list.
+    OpBuilder<(ins "Collective":$collective, "::mlir::Value":$out, "::mlir::ArrayAttr":$axes,
+                   "::mlir::FlatSymbolRefAttr":$pending), [{
+      build($_builder, $_state, /*token=*/::mlir::Type(), collective, /*input=*/::mlir::Value(), out, axes,
+            /*in_place=*/false, /*piece_of=*/::mlir::ArrayAttr(), pending);
+    }]>];
   let assemblyFormat = [{
     $collective (`(` $input^ `)`)? (`outs` `(` $out^ `)`)? `over` $axes (`in_place` $in_place^)?
     (`piece_of` $piece_of^)? (`as` $pending^)? attr-dict
@@ -135,6 +154,9 @@ def Train_WaitOp : Train_Op<"wait", [DeclareOpInterfaceMethods<SymbolUserOpInter
   }];
   let arguments = (ins Optional<Train_Token>:$token, OptionalAttr<FlatSymbolRefAttr>:$pending);
   let results = (outs Optional<Train_Tensor>:$result);
+  let builders = [OpBuilder<(ins "::mlir::Value":$token, CArg<"::mlir::Type", "{}">:$result), [{
+    build($_builder, $_state, result, token, /*pending=*/::mlir::FlatSymbolRefAttr());
+  }]>];
   let assemblyFormat = "($token^)? ($pending^)? attr-dict (`:` type($result)^)?";
   let hasVerifier = 1;
 }

@@ -71,6 +71,28 @@ def Train_BiasGradient : I32EnumAttr<"BiasGradient", "whose rows or columns a GE
   let cppNamespace = "::trainc::train";
 }
 
+/// The numbers are those of TRAINC_BACK_END.
+def Train_BackEnd : I32EnumAttr<"BackEnd", "what computes a GEMM", [
+    I32EnumAttrCase<"OPENBLAS", 0, "openblas">, I32EnumAttrCase<"ONEDNN", 1, "onednn">,
+    I32EnumAttrCase<"VECTOR", 2, "vector">, I32EnumAttrCase<"AMX", 3, "amx">,
+    I32EnumAttrCase<"CUBLASLT", 4, "cublaslt">, I32EnumAttrCase<"CUBLASLT_TF32", 5, "cublaslt_tf32">]> {
+  let cppNamespace = "::trainc::train";
+}
+
+def Train_GemmPlanAttr : AttrDef<Train_Dialect, "GemmPlan"> {
+  let mnemonic = "gemm_plan";
+  let summary = "how a GEMM is computed";
+  let description = [{
+    Set by `train-plan-gemms`: the back end; the tiles into which a library's result is cut, in elements;
+    and, of AMX, if it is not 0, `split_k`: the result is the sum of the GEMMs of the first
+    `split_k` of k and of the others. Bits depend on all of it, and on nothing else but the operands
+    and the version of the library.
+  }];
+  let parameters = (ins EnumParameter<Train_BackEnd>:$back_end, "int64_t":$tile_m, "int64_t":$tile_n,
+                        DefaultValuedParameter<"int64_t", "0">:$split_k);
+  let assemblyFormat = "`<` struct(params) `>`";
+}
+
 def Train_GemmOp : Train_CommandOpBase<"gemm", [AttrSizedOperandSegments, AttrSizedResultSegments]> {
   let summary = "C = A' B' (+ bias) (+ initial C), by the runtime's GEMM";
   let description = [{
@@ -94,11 +116,13 @@ def Train_GemmOp : Train_CommandOpBase<"gemm", [AttrSizedOperandSegments, AttrSi
     `transpose_lhs`, `rhs` a right side that is not transposed, both no epilogue; `result`
     needs gelu_grad; (C4) gelu_grad, multiply and bias gradients have no bias; (C5) a bias gradient
     has as many elements as it sums up, of the result's type; (C6) there are results and
-    no `outs`, or `outs` alone and no `init`; `accumulate` goes with `outs`.
+    no `outs`, or `outs` alone and no `init`; `accumulate` goes with `outs`; (C7) a `plan` has
+    tiles of 1 or more and, of AMX alone, a `split_k` below k.
 
     ```mlir
     %c = train.gemm %a, %b m 4 n 8 k 6 batch 1 : tensor<4x6xf32>, tensor<6x8xf32> -> tensor<4x8xf32>
-    train.gemm %a, %b outs(%c : memref<4x8xf32>) m 4 n 8 k 6 batch 1 accumulate : memref<4x6xf32>, memref<6x8xf32>
+    train.gemm %a, %b outs(%c : memref<4x8xf32>) m 4 n 8 k 6 batch 1 accumulate
+      plan <back_end = openblas, tile_m = 4, tile_n = 8> : memref<4x6xf32>, memref<6x8xf32>
     ```
   }];
   let arguments = (ins Train_TensorOrBuffer:$lhs, Train_TensorOrBuffer:$rhs,
@@ -108,7 +132,7 @@ def Train_GemmOp : Train_CommandOpBase<"gemm", [AttrSizedOperandSegments, AttrSi
                        UnitAttr:$broadcast_rhs,
                        DefaultValuedAttr<Train_Epilogue, "Epilogue::none">:$epilogue,
                        DefaultValuedAttr<Train_BiasGradient, "BiasGradient::none">:$bias_gradient,
-                       UnitAttr:$accumulate);
+                       UnitAttr:$accumulate, OptionalAttr<Train_GemmPlanAttr>:$plan);
   let results = (outs Optional<Train_Tensor>:$result, Optional<Train_Tensor>:$kept,
                       Optional<Train_Tensor>:$bias_sums);
   let extraClassDeclaration = [{
@@ -123,7 +147,7 @@ def Train_GemmOp : Train_CommandOpBase<"gemm", [AttrSizedOperandSegments, AttrSi
     $lhs `,` $rhs (`bias` $bias^)? (`init` $init^)? (`outs` `(` $outs^ `:` type($outs) `)`)? `m` $m `n` $n `k` $k `batch` $batch
     (`transpose_lhs` $transpose_lhs^)? (`transpose_rhs` $transpose_rhs^)?
     (`broadcast_rhs` $broadcast_rhs^)? (`epilogue` $epilogue^)? (`at` $at^)?
-    (`bias_gradient` $bias_gradient^)? (`accumulate` $accumulate^)? attr-dict
+    (`bias_gradient` $bias_gradient^)? (`accumulate` $accumulate^)? (`plan` $plan^)? attr-dict
     `:` type($lhs) `,` type($rhs) (`,` type($bias)^)? (`init` type($init)^)?
     (`at` type($at)^)? (`->` type($result)^)? (`kept` type($kept)^)?
     (`bias_sums` type($bias_sums)^)?

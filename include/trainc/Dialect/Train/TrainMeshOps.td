@@ -72,9 +72,7 @@ def Train_ConstrainOp : Train_Op<"constrain", [SameOperandsAndResultType, Pure,
 /// Not pure: all ranks do the same collectives in the same order.
 class Train_CollectiveOp<string mnemonic, list<Trait> traits = []> : Train_Op<mnemonic,
     !listconcat(traits, [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
-                         MemoryEffects<[MemRead, MemWrite]>])> {
-  let hasVerifier = 1;
-}
+                         MemoryEffects<[MemRead, MemWrite]>])>;
 
 def Train_AllReduceOp : Train_CollectiveOp<"all_reduce", [SameOperandsAndResultType,
     DeclareOpInterfaceMethods<NN_DifferentiableOp>]> {
@@ -104,6 +102,7 @@ def Train_AllReduceOp : Train_CollectiveOp<"all_reduce", [SameOperandsAndResultT
   let assemblyFormat = [{
     $input `over` $axes (`in_place` $in_place^)? (`piece_of` $piece_of^)? attr-dict `:` type($input)
   }];
+  let hasVerifier = 1;
 }
 
 def Train_ReduceScatterOp : Train_CollectiveOp<"reduce_scatter",
@@ -133,6 +132,7 @@ def Train_ReduceScatterOp : Train_CollectiveOp<"reduce_scatter",
   let assemblyFormat = [{
     $input `over` $axes (`in_place` $in_place^)? attr-dict `:` type($input) `->` type($result)
   }];
+  let hasVerifier = 1;
 }
 
 def Train_AllGatherOp : Train_CollectiveOp<"all_gather", [DeclareOpInterfaceMethods<NN_DifferentiableOp>]> {

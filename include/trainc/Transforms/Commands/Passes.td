@@ -81,8 +81,9 @@ def DecomposePass : Pass<"nn-decompose", "::mlir::ModuleOp"> {
     Replaces every composite `nn` op in a list by its decomposition until only
     primitives stand: pointwise ops, reductions, products and ops with a kernel of
     their own. Reductions keep their dimensions (followed by a reshape), and those over
-    inner and outer dimensions become two. So do, on processors, those over several outer
-    dimensions from the first on: of each batch alone, then of these results in order.
+    inner and outer dimensions become two. So do, on CPUs, those over several outer
+    dimensions from the first on: of each batch alone, then of these results in order. Each
+    gets its `order`.
 
     Of convolutions those are kernels that processors have kernels for, or, with `gpu`,
     all of them and their gradients: `train-lower-kernels-to-gpu` has kernels for all.
@@ -178,6 +179,32 @@ def PrefetchPass : Pass<"train-prefetch", "::mlir::ModuleOp"> {
     Example: test/Transforms/Commands/prefetch.mlir
   }];
   let statistics = [Statistic<"numStarted", "started", "Buckets that are gathered early">];
+}
+
+def PlanGemmsPass : Pass<"train-plan-gemms", "::mlir::ModuleOp"> {
+  let summary = "Choose the back end and the tiles of each GEMM";
+  let description = [{
+    Gives each train.gemm that has none its `plan`, from its shape, its types and the target alone, by a
+    table of measurements (lib/Analysis/Gemm.cpp, bench/results/gemm.md). Nothing is chosen, and no
+    bit decided, when it runs: an artifact gives the same results on every machine that has its
+    instructions and the same versions of the libraries. The options say what the target has;
+    without any it is a CPU with AVX2.
+
+    Needs lists whose memory is not planned (before `train-plan-memory`), after
+    `train-form-kernels`. Does nothing to a GEMM that has a plan.
+
+    Example: test/Transforms/Commands/plan-gemms.mlir
+  }];
+  let options = [
+      Option<"gpu", "gpu", "bool", "false", "A GPU: cuBLASLt">,
+      Option<"tf32", "tf32", "bool", "false", "On a GPU: TF32 for factors of f32">,
+      Option<"avx2", "avx2", "bool", "true", "AVX2 and FMA">,
+      Option<"avx512", "avx512", "bool", "false", "AVX-512">,
+      Option<"bf16", "bf16", "bool", "false", "Instructions that multiply bf16">,
+      Option<"amx", "amx", "bool", "false", "Tile registers that multiply bf16 (AMX)">,
+      Option<"splitF32", "split-f32", "bool", "true", "AMX multiplies f32 as sums of bf16 GEMMs">,
+      Option<"cores", "cores", "int64_t", "32", "CPUs among which a GEMM of oneDNN is cut, at most">];
+  let statistics = [Statistic<"numPlanned", "planned", "GEMMs planned">];
 }
 
 def DeferReducePass : Pass<"train-defer-reduce", "::mlir::ModuleOp"> {

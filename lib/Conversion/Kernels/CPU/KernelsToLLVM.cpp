@@ -2,8 +2,8 @@
 //
 // This pass lowers the functions of @kernels to LLVM functions on bare pointers
 // and adds, per kernel, the function that the runtime calls: it loads the operand
-// addresses from an array and passes them on. f32 functions become polynomials;
-// f64 functions become calls through the table that the runtime sets.
+// addresses from an array and passes them on. f32 functions become polynomials
+// (numerics.def); f64 functions become calls through the table that the runtime sets.
 //
 //===----------------------------------------------------------------------===//
 #include "mlir/Conversion/Passes.h"
@@ -11,14 +11,14 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/Dialect/Math/Transforms/Passes.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Pass/PassManager.h"
-#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "mlir/Transforms/Passes.h"
 #include "trainc/Conversion/Passes.h"
+#include "trainc/Dialect/NN/Numerics.h"
 #include "trainc/step_abi.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 #define DEBUG_TYPE "train-kernels-to-llvm"
 
@@ -130,7 +130,7 @@ static bool isF64(Operation *op) {
   return getElementTypeOrSelf(op->getResult(0).getType()).isF64();
 }
 
-/// Widens an f32 op that has no polynomial to f64, where libm computes it.
+/// Widens an f32 op that numerics.def does not define to f64, where libm computes it.
 static void widenToF64(Operation *op) {
   OpBuilder b(op);
   auto wide = [&](Type type) -> Type {
@@ -149,37 +149,42 @@ static void widenToF64(Operation *op) {
   op->getResult(0).replaceAllUsesExcept(rounded, rounded);
 }
 
-/// Turns every transcendental function into arithmetic or a call of libm.
-static LogicalResult lowerMath(ModuleOp kernels) {
-  // f64: libm. Others: polynomials.
+/// The definition of a function of f32; null if numerics.def has none.
+static Value expand(Operation *op) {
+  OpBuilder b(op);
+  nn::Arithmetic m{b, op->getLoc(), op->getResult(0).getType()};
+  Value x = op->getOperand(0);
+  return TypeSwitch<Operation *, Value>(op)
+#define TRAINC_EXPAND(Op, name)                                                \
+  .Case([&](math::Op) { return numerics::f32::name(m, x); })
+      TRAINC_EXPAND(ExpOp, exp) TRAINC_EXPAND(ExpM1Op, expm1)
+          TRAINC_EXPAND(LogOp, log) TRAINC_EXPAND(Log1pOp, log1p)
+              TRAINC_EXPAND(Log2Op, log2) TRAINC_EXPAND(TanhOp, tanh)
+                  TRAINC_EXPAND(ErfOp, erf) TRAINC_EXPAND(SinOp, sin)
+                      TRAINC_EXPAND(CosOp, cos)
+#undef TRAINC_EXPAND
+                          .Default(Value());
+}
+
+/// Turns every function that `math` has no instruction for into arithmetic or a call of
+/// libm: f32 by numerics.def, f64 by libm.
+static void lowerMath(ModuleOp kernels) {
   SmallVector<Operation *> ops;
-  kernels.walk([&](Operation *op) {
-    if (!libmName(op).empty() && isF64(op))
-      ops.push_back(op);
-  });
-  for (Operation *op : ops)
-    callLibm(op, kernels);
-  RewritePatternSet patterns(kernels.getContext());
-  // These have polynomials that are accurate to a few units in the last place;
-  // see docs/Language.md.
-  populateMathPolynomialApproximationPatterns(patterns, [](StringRef name) {
-    return llvm::is_contained({"math.exp", "math.expm1", "math.log",
-                               "math.log1p", "math.log2", "math.tanh",
-                               "math.erf", "math.sin", "math.cos"},
-                              name);
-  });
-  if (failed(applyPatternsGreedily(kernels, std::move(patterns))))
-    return failure();
-  ops.clear();
   kernels.walk([&](Operation *op) {
     if (!libmName(op).empty())
       ops.push_back(op);
   });
   for (Operation *op : ops) {
-    widenToF64(op);
+    if (!isF64(op)) {
+      if (Value value = expand(op)) {
+        op->getResult(0).replaceAllUsesWith(value);
+        op->erase();
+        continue;
+      }
+      widenToF64(op);
+    }
     callLibm(op, kernels);
   }
-  return success();
 }
 
 /// Adds `void name(ptr operands, i64 tile, ptr scratch)`, which calls `body`.
@@ -245,8 +250,7 @@ struct KernelsToLLVMPass
           "expects lowered kernels; run train-lower-kernels first");
       return signalPassFailure();
     }
-    if (failed(lowerMath(kernels)))
-      return signalPassFailure();
+    lowerMath(kernels);
     SmallVector<std::pair<std::string, bool>> entries;
     for (auto function : kernels.getOps<func::FuncOp>()) {
       std::string name = function.getSymName().str();

@@ -30,6 +30,10 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
   SmallVector<Operation *> ops;
   bool points = true;
   for (Operation &op : kernel.getBody().front().without_terminator()) {
+    auto reduce = dyn_cast<nn::ReduceOp>(op);
+    if (reduce && reduce.getOrder() == nn::ReduceOrder::threads)
+      return reduce.emitOpError("expects an order of CPUs, got threads; run "
+                                "nn-decompose without 'gpu'");
     points &=
         isa<nn::PointwiseOpInterface, nn::ReduceOp, nn::ConstantOp, nn::IotaOp>(
             op);

@@ -30,8 +30,15 @@ using namespace trainc::train;
 static FailureOr<int64_t> emitKernel(KernelOp kernel,
                                      KernelFunction &function) {
   SmallVector<Operation *> ops;
-  for (Operation &op : kernel.getBody().front().without_terminator())
+  for (Operation &op : kernel.getBody().front().without_terminator()) {
+    auto reduce = dyn_cast<nn::ReduceOp>(op);
+    if (reduce && reduce.getOrder() &&
+        reduce.getOrder() != nn::ReduceOrder::threads)
+      return reduce.emitOpError("expects the order threads on a GPU, got ")
+             << stringifyReduceOrder(*reduce.getOrder())
+             << "; run nn-decompose with 'gpu'";
     ops.push_back(&op);
+  }
   if (llvm::all_of(ops, llvm::IsaPred<nn::PointwiseOpInterface, nn::ReduceOp,
                                       nn::ConstantOp, nn::IotaOp>)) {
     for (bool column : {false, true}) {

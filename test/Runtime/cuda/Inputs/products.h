@@ -69,6 +69,7 @@ inline trainc_gemm_detail dense(uint32_t from, uint32_t to, int64_t m,
   g.ldb = transposeB ? k : n;
   g.ldc = n;
   g.batch = 1;
+  g.back_end = TRAINC_BACK_END_CUBLASLT;
   g.tile_m = m;
   g.tile_n = n;
   return g;
@@ -232,9 +233,9 @@ private:
         which == o.gradient && g.bias_gradient == TRAINC_BIAS_GRADIENT_C
             ? g.k * g.m
             : g.k);
-    double unit = g.c_type == TRAINC_F64               ? 0x1p-53
-                  : g.provider == TRAINC_PROVIDER_TF32 ? 0x1p-10
-                                                       : 0x1p-24;
+    double unit = g.c_type == TRAINC_F64                        ? 0x1p-53
+                  : g.back_end == TRAINC_BACK_END_CUBLASLT_TF32 ? 0x1p-10
+                                                                : 0x1p-24;
     double rounded = g.c_type == TRAINC_BF16  ? 0x1p-8
                      : g.c_type == TRAINC_F16 ? 0x1p-11
                                               : unit;
