@@ -281,6 +281,10 @@ def torch_rows():
 
 def foundation_rows():
     from rows import Row, closed, foundation
+    from rows.foundation_layout import layout
+    from rows.foundation_order import order
+    from rows.foundation_overlap import overlap
+    from rows.foundation_speed import speed
     return [
         Row("closed", "closed under MLIR", "canonicalize, cse, sccp, symbol-dce, loop-invariant-code-motion, remove-dead-values, and all"
             " together, after each pass: examples, 2 meshes, k = 1 and 4; 200 random modules with one insertion each: equal bits; memory"
@@ -289,6 +293,15 @@ def foundation_rows():
             " ranks, all shard modes}, recorded before this part: equal", foundation.same_results),
         Row("contract", "contract", "structs that differ by an added member work; artifacts that differ in a number or a kernel are"
             " refused as ranks of one run", foundation.contract),
+        Row("overlap", "overlap", "ZeRO-2 and 3, 2 and 4 ranks, profile; again with exchanges delayed to 1 GB/s by a test option of the"
+            " communicator: reductions and gathers in flight during compute, counted; paired median <= 1.05 of before, and faster where"
+            " delayed", overlap),
+        Row("layout", "layout measured", "--disable-pass=train-coalesce on many-small, gpt2-124m, a model of 2,000 tensors; 1 and 2 ranks:"
+            " works, bits equal; the gain of coalescing: ratio of paired medians, and compile time", layout),
+        Row("order", "order", "every adjacent pair of the pipeline: swapped, or the reason why it cannot be stands in Passes.td: bitwise"
+            " equal; at least 8 swapped pairs", order),
+        Row("speed", "speed", "old and new binary interleaved, workloads of check.py cpu, median of 15 paired ratios; compile time too:"
+            " <= 1.05 each; else too noisy, and again", speed),
         Row("readable", "readable", "functions <= 100 lines but tables and emitters of GPUs; files <= 600", foundation.readable),
     ]
 

@@ -7,6 +7,7 @@
 #include "mlir/Transforms/Passes.h"
 #include "trainc/Conversion/Passes.h"
 #include "trainc/Transforms/Passes.h"
+#include "llvm/ADT/SmallVectorExtras.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -51,121 +52,179 @@ void trainc::buildLowerToNVVM(OpPassManager &pm) {
   kernels.addPass(createReconcileUnrealizedCastsPass());
 }
 
+namespace {
+/// The passes of a phase, in their order.
+class Phase {
+public:
+  Phase(Form form, const PipelineOptions &options) : options(options) {
+    switch (form) {
+    case Form::Source:
+      return;
+    case Form::Gradients:
+      addGradients();
+      break;
+    case Form::Plan:
+      addPlan();
+      break;
+    case Form::Commands:
+      addCommands();
+      break;
+    case Form::Target:
+      addTarget();
+      break;
+    }
+    if (form != Form::Target)
+      add(createVerifyFormPass({static_cast<int64_t>(form)}));
+    swap();
+  }
+
+  struct Entry {
+    std::unique_ptr<Pass> pass;
+    bool inKernels;
+
+    StringRef name() const { return pass->getArgument(); }
+  };
+  MutableArrayRef<Entry> entries() { return passes; }
+
+private:
+  bool enabled(StringRef pass) const {
+    return !options.disabled.contains(pass);
+  }
+  /// Whether a pass runs that makes the step faster or smaller.
+  bool optimizes(StringRef pass) const {
+    return enabled(pass) && !options.reference;
+  }
+  void add(std::unique_ptr<Pass> pass, bool inKernels = false) {
+    passes.push_back({std::move(pass), inKernels});
+  }
+  void addGradients();
+  void addPlan();
+  void addCommands();
+  void addTarget();
+  void swap();
+
+  const PipelineOptions &options;
+  SmallVector<Entry> passes;
+};
+} // namespace
+
+void Phase::addGradients() {
+  add(createVerifyFormPass({/*form=*/0}));
+  if (!options.mesh.empty()) {
+    SetMeshPassOptions mesh;
+    for (const auto &[axis, size] : options.mesh)
+      mesh.axes.push_back(axis + "=" + std::to_string(size));
+    add(createSetMeshPass(mesh));
+  }
+  add(createInlineCallsPass());
+  // Before anything folds: sites are numbered in the order of the source.
+  add(createAssignRandomPass());
+  // Before gradients: those of casts make the gradients of parameters f32.
+  add(createInsertCastsPass());
+  // After dropouts are numbered, as in the whole; before gradients, which are then
+  // those of one rank.
+  add(createPartitionPass());
+  add(createExpandOptimizersPass());
+  if (enabled("canonicalize"))
+    add(createCanonicalizerPass());
+  add(createDifferentiatePass());
+}
+
+void Phase::addPlan() {
+  add(createPlanStepPass());
+  add(createGradientMergePass());
+  if (optimizes("train-hoist-casts"))
+    add(createHoistCastsPass());
+  add(createFormBucketsPass(
+      {options.bucketSize, /*separate=*/!enabled("train-coalesce")}));
+  if (optimizes("train-fuse-optimizer") && enabled("train-coalesce"))
+    add(createFuseOptimizerPass());
+  add(createShardPass({options.shard, options.mergeBuffer}));
+}
+
+void Phase::addCommands() {
+  bool onGPU = options.target == Target::CUDA;
+  add(createCoalescePass({options.alignSize}));
+  add(createOutlineListsPass());
+  add(createExpandUpdatesPass());
+  add(createDecomposePass({/*gpu=*/onGPU}));
+  if (enabled("canonicalize"))
+    add(createCanonicalizerPass());
+  // Before kernels are formed: what GEMMs take is in none of them. Under a limit of
+  // memory gelu stays apart where that changes no bits: it is cheap to compute again.
+  if (optimizes("train-fuse-epilogues") && (onGPU || !options.memoryLimit))
+    add(createFuseEpiloguesPass({/*geluOnly=*/!onGPU}));
+  add(createFormKernelsPass({/*fuse=*/optimizes("fuse-kernels")}));
+  if (onGPU && enabled("train-merge-launches"))
+    add(createMergeLaunchesPass());
+  const GemmTarget &gemm = options.gemm;
+  add(createPlanGemmsPass({onGPU, gemm.tf32, gemm.avx2, gemm.avx512, gemm.bf16,
+                           gemm.amx, gemm.splitF32, gemm.cores}));
+  add(createCSEPass(), /*inKernels=*/true);
+  if (optimizes("train-prefetch"))
+    add(createPrefetchPass());
+  if (optimizes("train-defer-reduce"))
+    add(createDeferReducePass());
+  RecomputePassOptions recompute;
+  recompute.limit = options.memoryLimit;
+  if (onGPU) {
+    recompute.bandwidth = 2e12;
+    recompute.products = 1e14;
+  }
+  add(createRecomputePass(recompute));
+  add(createPlanMemoryPass({/*reuse=*/optimizes("reuse-memory")}));
+  if (optimizes("train-overlap-reduce"))
+    add(createOverlapReducePass());
+}
+
+/// Of a GPU the passes of `buildLowerToNVVM` come after these.
+void Phase::addTarget() {
+  if (options.target == Target::CUDA) {
+    LowerKernelsToGPUPassOptions lower;
+    lower.epilogues = options.epilogues;
+    add(createLowerKernelsToGPUPass(lower));
+    return;
+  }
+  LowerKernelsPassOptions lower;
+  lower.generic = options.reference;
+  lower.amx = options.amx;
+  lower.splitF32 = options.gemm.splitF32;
+  lower.registerBytes = options.registerBytes;
+  add(createLowerKernelsPass(lower));
+  add(createVerifyFormPass({/*form=*/4}));
+  add(createKernelsToLLVMPass());
+}
+
+void Phase::swap() {
+  const auto &[first, second] = options.swapped;
+  for (size_t i = 1; i < passes.size(); ++i)
+    if (passes[i - 1].name() == first && passes[i].name() == second)
+      return std::swap(passes[i - 1], passes[i]);
+}
+
+SmallVector<StringRef> trainc::listPasses(Form form,
+                                          const PipelineOptions &options) {
+  Phase phase(form, options);
+  return llvm::map_to_vector(phase.entries(),
+                             [](auto &entry) { return entry.name(); });
+}
+
 void trainc::buildPhase(OpPassManager &pm, Form form,
                         const PipelineOptions &options) {
-  auto enabled = [&](StringRef pass) {
-    return !options.disabled.contains(pass);
-  };
-  auto insertAfter = [&](StringRef pass) {
+  Phase phase(form, options);
+  for (auto &[pass, inKernels] : phase.entries()) {
+    StringRef name = pass->getArgument();
+    if (inKernels)
+      pm.addNestedPass<train::KernelOp>(std::move(pass));
+    else
+      pm.addPass(std::move(pass));
     // The command line was checked when it was read.
     if (!options.inserted.empty() &&
-        (options.insertAfter.empty() || options.insertAfter == pass))
+        (options.insertAfter.empty() || options.insertAfter == name))
       (void)parsePassPipeline(options.inserted, pm);
-  };
-  auto add = [&](std::unique_ptr<Pass> pass) {
-    StringRef name = pass->getArgument();
-    pm.addPass(std::move(pass));
-    insertAfter(name);
-  };
-  switch (form) {
-  case Form::Source:
-    return;
-  case Form::Gradients:
-    add(createVerifyFormPass({/*form=*/0}));
-    if (!options.mesh.empty()) {
-      SetMeshPassOptions mesh;
-      for (const auto &[axis, size] : options.mesh)
-        mesh.axes.push_back(axis + "=" + std::to_string(size));
-      add(createSetMeshPass(mesh));
-    }
-    add(createInlineCallsPass());
-    // Before anything folds: sites are numbered in the order of the source.
-    add(createAssignRandomPass());
-    // Before gradients: those of casts make the gradients of parameters f32.
-    add(createInsertCastsPass());
-    // After dropouts are numbered, as in the whole; before gradients, which are then
-    // those of one rank.
-    add(createPartitionPass());
-    add(createExpandOptimizersPass());
-    if (enabled("canonicalize"))
-      add(createCanonicalizerPass());
-    add(createDifferentiatePass());
-    break;
-  case Form::Plan:
-    add(createPlanStepPass());
-    add(createGradientMergePass());
-    if (enabled("train-hoist-casts") && !options.reference)
-      add(createHoistCastsPass());
-    add(createFormBucketsPass(
-        {options.bucketSize, /*separate=*/!enabled("train-coalesce")}));
-    if (enabled("train-fuse-optimizer") && enabled("train-coalesce") &&
-        !options.reference)
-      add(createFuseOptimizerPass());
-    add(createShardPass({options.shard, options.mergeBuffer}));
-    break;
-  case Form::Commands: {
-    add(createCoalescePass({options.alignSize}));
-    add(createOutlineListsPass());
-    add(createExpandUpdatesPass());
-    add(createDecomposePass({/*gpu=*/options.target == Target::CUDA}));
-    if (enabled("canonicalize"))
-      add(createCanonicalizerPass());
-    // Before kernels are formed: what GEMMs take is in none of them. Under a limit of
-    // memory gelu stays apart where that changes no bits: it is cheap to compute again.
-    bool onGPU = options.target == Target::CUDA;
-    if (enabled("train-fuse-epilogues") && !options.reference &&
-        (onGPU || !options.memoryLimit))
-      add(createFuseEpiloguesPass({/*geluOnly=*/!onGPU}));
-    FormKernelsPassOptions kernels;
-    kernels.fuse = enabled("fuse-kernels") && !options.reference;
-    add(createFormKernelsPass(kernels));
-    if (options.target == Target::CUDA && enabled("train-merge-launches"))
-      add(createMergeLaunchesPass());
-    const GemmTarget &gemm = options.gemm;
-    add(createPlanGemmsPass({onGPU, gemm.tf32, gemm.avx2, gemm.avx512,
-                             gemm.bf16, gemm.amx, gemm.splitF32, gemm.cores}));
-    pm.addNestedPass<train::KernelOp>(createCSEPass());
-    insertAfter("cse");
-    if (enabled("train-prefetch") && !options.reference)
-      add(createPrefetchPass());
-    if (enabled("train-defer-reduce") && !options.reference)
-      add(createDeferReducePass());
-    RecomputePassOptions recompute;
-    recompute.limit = options.memoryLimit;
-    if (options.target == Target::CUDA) {
-      recompute.bandwidth = 2e12;
-      recompute.products = 1e14;
-    }
-    add(createRecomputePass(recompute));
-    PlanMemoryPassOptions memory;
-    memory.reuse = enabled("reuse-memory") && !options.reference;
-    add(createPlanMemoryPass(memory));
-    if (enabled("train-overlap-reduce") && !options.reference)
-      add(createOverlapReducePass());
-    break;
   }
-  case Form::Target: {
-    if (options.target == Target::CUDA) {
-      LowerKernelsToGPUPassOptions lower;
-      lower.epilogues = options.epilogues;
-      add(createLowerKernelsToGPUPass(lower));
-      buildLowerToNVVM(pm);
-      return;
-    }
-    LowerKernelsPassOptions lower;
-    lower.generic = options.reference;
-    lower.amx = options.amx;
-    lower.splitF32 = options.gemm.splitF32;
-    lower.registerBytes = options.registerBytes;
-    add(createLowerKernelsPass(lower));
-    add(createVerifyFormPass({/*form=*/4}));
-    add(createKernelsToLLVMPass());
-    return;
-  }
-  }
-  VerifyFormPassOptions verify;
-  verify.form = static_cast<int64_t>(form);
-  add(createVerifyFormPass(verify));
+  if (form == Form::Target && options.target == Target::CUDA)
+    buildLowerToNVVM(pm);
 }
 
 void trainc::registerPipelines() {

@@ -79,6 +79,17 @@ struct CommandLine {
   cl::opt<std::string> insertAfter{
       "insert-after", cl::desc("Run them after this pass only"),
       cl::value_desc("pass"), cl::Hidden, cl::cat(category)};
+  cl::list<std::string> swapPasses{
+      "swap-passes",
+      cl::desc("Run two passes in the other order: for tests"),
+      cl::value_desc("pass,next"),
+      cl::CommaSeparated,
+      cl::Hidden,
+      cl::cat(category)};
+  cl::opt<bool> printPasses{
+      "print-passes",
+      cl::desc("Print the passes that run, a phase on a line: for tests"),
+      cl::Hidden, cl::cat(category)};
   cl::opt<int64_t> alignSize{
       "align-size", cl::desc("Align tensors of the state to a power of two"),
       cl::value_desc("bytes"), cl::init(256), cl::cat(category)};
@@ -146,6 +157,7 @@ struct CommandLine {
   llvm::LogicalResult setForm(CompileOptions &options) const;
   llvm::LogicalResult setPipeline(PipelineOptions &pipeline) const;
   llvm::LogicalResult setInserted(PipelineOptions &pipeline) const;
+  llvm::LogicalResult setSwapped(CompileOptions &options) const;
   llvm::LogicalResult setWork(CompileOptions &options) const;
   llvm::LogicalResult setOutput(CompileOptions &options) const;
   llvm::LogicalResult setTargets(CompileOptions &options) const;
@@ -353,6 +365,32 @@ llvm::LogicalResult CommandLine::setPipeline(PipelineOptions &pipeline) const {
   return llvm::success();
 }
 
+/// The passes of each phase of the first target.
+static llvm::SmallVector<llvm::SmallVector<llvm::StringRef>>
+listPhases(const CompileOptions &options) {
+  llvm::SmallVector<llvm::SmallVector<llvm::StringRef>> phases;
+  PipelineOptions pipeline = options.pipeline;
+  pipeline.target = options.targets.front();
+  for (Form form : {Form::Gradients, Form::Plan, Form::Commands, Form::Target})
+    phases.push_back(listPasses(form, pipeline));
+  return phases;
+}
+
+/// Sets which passes change places, when all that decides which run is known.
+llvm::LogicalResult CommandLine::setSwapped(CompileOptions &options) const {
+  if (swapPasses.empty())
+    return llvm::success();
+  for (llvm::ArrayRef<llvm::StringRef> passes : listPhases(options))
+    for (size_t i = 1; i < passes.size() && swapPasses.size() == 2; ++i)
+      if (passes[i - 1] == swapPasses[0] && passes[i] == swapPasses[1]) {
+        options.pipeline.swapped = {swapPasses[0], swapPasses[1]};
+        return llvm::success();
+      }
+  return error("expects --swap-passes=pass,next of two that follow each other, "
+               "got '" +
+               llvm::join(swapPasses, ",") + "'");
+}
+
 /// Sets how the compiler works, and what it says of that.
 llvm::LogicalResult CommandLine::setWork(CompileOptions &options) const {
   if (optimize > 3)
@@ -416,7 +454,7 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
     return error("expects a module: trainc model.mlir (- is standard input)");
   if (failed(setForm(options)) || failed(setPipeline(options.pipeline)) ||
       failed(setWork(options)) || failed(setMemoryLimit(options)) ||
-      failed(setTargets(options)))
+      failed(setTargets(options)) || failed(setSwapped(options)))
     return llvm::failure();
   return setOutput(options);
 }
@@ -455,6 +493,12 @@ int main(int argc, char **argv) {
     return 0;
   }
   CompileOptions options;
-  return failed(line.toOptions(options)) ||
-         failed(compileFile(line.input, options));
+  if (failed(line.toOptions(options)))
+    return 1;
+  if (line.printPasses) {
+    for (llvm::ArrayRef<llvm::StringRef> passes : listPhases(options))
+      llvm::outs() << llvm::join(passes, " ") << "\n";
+    return 0;
+  }
+  return failed(compileFile(line.input, options));
 }

@@ -101,7 +101,8 @@ def KernelsToLLVMPass : Pass<"train-kernels-to-llvm", "::mlir::ModuleOp"> {
     one `void (ptr operands, i64 tile)` calls them. f32 functions become polynomials, f64
     functions calls through the runtime's table.
 
-    Needs `train-lower-kernels`.
+    Needs `train-lower-kernels`. Runs after `train-verify-form`: there are no memrefs any more
+    whose writers that one could tell.
   }];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect", "::mlir::cf::ControlFlowDialect",
       "::mlir::ub::UBDialect"];

@@ -59,6 +59,9 @@ struct PipelineOptions {
   /// A pipeline of registered passes that is run after each pass, or after those of one
   /// argument: for tests.
   std::string inserted, insertAfter;
+  /// Two passes that follow each other in a phase, by argument, which run in the other
+  /// order: for tests.
+  std::pair<std::string, std::string> swapped;
 };
 
 /// Arguments of the passes that `disabled` may name.
@@ -68,6 +71,11 @@ llvm::ArrayRef<llvm::StringRef> disablablePasses();
 /// and NVVM dialects, with bare pointers as parameters of kernels. A module that
 /// went this way already is not changed.
 void buildLowerToNVVM(mlir::OpPassManager &pm);
+
+/// The arguments of the passes from form `form` - 1 to `form`, in their order; without
+/// those that are inserted, and those of `buildLowerToNVVM`.
+llvm::SmallVector<llvm::StringRef> listPasses(Form form,
+                                              const PipelineOptions &options);
 
 /// Adds the passes from form `form` - 1 to `form`.
 void buildPhase(mlir::OpPassManager &pm, Form form,

@@ -148,11 +148,17 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
       llvm::append_range(casts, findCasts(each.getBody().front(), symbols));
     if (casts.empty())
       return;
-    for (auto arena : module.getOps<ArenaOp>())
+    for (auto arena : module.getOps<ArenaOp>()) {
       if (arena.getRole() == TRAINC_ROLE_COMPUTE) {
         arena.emitOpError("exists already; expected a module without copies");
         return signalPassFailure();
       }
+      if (!arena.getSpans().empty()) {
+        arena.emitOpError("expects no buckets yet; run train-hoist-casts "
+                          "before train-form-buckets");
+        return signalPassFailure();
+      }
+    }
     Copies copies = declareCopies(module, casts);
     for (auto eval : module.getOps<EvalOp>())
       llvm::append_range(casts, findCasts(eval.getBody().front(), symbols));

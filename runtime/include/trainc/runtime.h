@@ -758,6 +758,10 @@ typedef struct trainc_comm_info {
 /// there are several hosts, MPI must start them (else TRAINC_UNSUPPORTED). A
 /// mistake that any rank finds (another number of ranks, a rank that is there
 /// twice) fails on all, as far as they can be told.
+///
+/// For tests, TRAINC_TEST_BANDWIDTH in the environment pretends a network of so many
+/// bytes per second: a collective of b bytes is done b / bandwidth after its start at
+/// the soonest, and not before that of those started before. A wait sleeps for as long.
 TRAINC_API trainc_status trainc_comm_create(const trainc_comm_options *options,
                                             trainc_comm **out_comm);
 

@@ -219,6 +219,22 @@ static trainc_status announce(Comm &comm, Operation &operation) {
   return group.anyRemote ? greet(comm, operation) : TRAINC_OK;
 }
 
+/// When the pretended network will have brought the operation, behind what it has to
+/// bring already.
+static uint64_t enterNetwork(Comm &comm, const Operation &operation) {
+  bool isOfPieces =
+      operation.mine.kind == TRAINC_ALL_GATHER && operation.call.target;
+  auto bytes = static_cast<double>(operation.bytes);
+  if (isOfPieces)
+    bytes *= operation.group->size();
+  uint64_t now = nowNs();
+  if (comm.networkIsFree < now)
+    comm.networkIsFree = now;
+  comm.networkIsFree += static_cast<uint64_t>(bytes / comm.bandwidth *
+                                              static_cast<double>(secondNs));
+  return comm.networkIsFree;
+}
+
 trainc_status trainc::start(Comm &comm, const Collective &collective,
                             uint32_t *out_token) {
   TRAINC_TRY(checkUsable(comm));
@@ -231,6 +247,7 @@ trainc_status trainc::start(Comm &comm, const Collective &collective,
   trainc_status status = announce(comm, operation);
   endWait(comm);
   TRAINC_TRY(status);
+  operation.due = comm.bandwidth > 0 ? enterNetwork(comm, operation) : 0;
   uint32_t token = comm.started++;
   if (out_token)
     *out_token = token;
@@ -308,6 +325,8 @@ static trainc_status finishNext(Comm &comm, Pool *pool) {
     status = awaitArrivals(comm, operation);
   if (!status)
     status = exchange(comm, operation, pool);
+  if (!status && operation.due)
+    status = awaitTime(comm, operation.due);
   endWait(comm);
   if (status)
     return status;

@@ -26,6 +26,21 @@ Limit trainc::exchangeLimit(Comm &comm) {
   return limit;
 }
 
+/// Reads the bandwidth that tests ask for.
+static trainc_status readBandwidth(Comm &comm) {
+  const char *text = getenv("TRAINC_TEST_BANDWIDTH");
+  if (!text || !*text)
+    return TRAINC_OK;
+  char *end = nullptr;
+  comm.bandwidth = strtod(text, &end);
+  if (*end || !(comm.bandwidth >= 1e3 && comm.bandwidth <= 1e15))
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "TRAINC_TEST_BANDWIDTH: expected bytes per second, from 1e3 to "
+                "1e15, got '%s'",
+                text);
+  return TRAINC_OK;
+}
+
 static trainc_status setUp(Comm &comm, const Start &start) {
   Limit limit = limitOf(comm.deadline);
   TRAINC_TRY(openBootstrap(start, limit, comm.bootstrap));
@@ -95,7 +110,9 @@ trainc_status trainc_comm_create(const trainc_comm_options *options,
   comm->flags = given.flags;
   comm->report = given.report;
   comm->reportContext = given.report_context;
-  trainc_status status = setUp(*comm, start);
+  trainc_status status = readBandwidth(*comm);
+  if (!status)
+    status = setUp(*comm, start);
   if (status) {
     Text text;
     text.append(trainc_last_error());

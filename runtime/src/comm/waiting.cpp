@@ -381,6 +381,14 @@ trainc_status trainc::await(Comm &comm, Counter &counter, uint32_t target) {
   }
 }
 
+trainc_status trainc::awaitTime(Comm &comm, uint64_t time) {
+  for (uint64_t now; (now = nowNs()) < time;) {
+    TRAINC_TRY(look(comm, now));
+    sleepNs(time - now < restNs ? time - now : restNs);
+  }
+  return TRAINC_OK;
+}
+
 //===----------------------------------------------------------------------===//
 // The watchdog
 //===----------------------------------------------------------------------===//

@@ -68,7 +68,8 @@ def ExpandUpdatesPass : Pass<"train-expand-updates", "::mlir::ModuleOp"> {
     that updates have in common are computed once. What is accumulated of a bucket becomes a
     `train.segment_map`, too. Seeds become reads of the loss scale.
 
-    Needs lists with buckets laid out by `train-coalesce`.
+    Needs lists with buckets laid out by `train-coalesce`. Runs after `train-outline-lists`: what
+    an accumulation becomes depends on the list, and updates share what a list has computed.
 
     Example: test/Transforms/Commands/expand-updates.mlir
   }];
@@ -139,7 +140,8 @@ def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
     becomes a GEMM with an f32 result, not rounded in between. A result that replaces the slice which its
     kernel reads is written in place where that is safe.
 
-    Needs lists of primitives (`nn-decompose`). With fuse=false every op is a kernel.
+    Needs lists of primitives (`nn-decompose`). With fuse=false every op is a kernel. Runs after
+    `train-fuse-epilogues`: what stands in a kernel goes into no GEMM any more.
 
     Example: test/Transforms/Commands/form-kernels.mlir
   }];
@@ -157,8 +159,8 @@ def MergeLaunchesPass : Pass<"train-merge-launches", "::mlir::ModuleOp"> {
     block that ends last does that); launches of `train.segment_map` become one. What the
     first one computed for the second alone has no place in memory any more.
 
-    Needs launches (`train-form-kernels`); before `train-plan-memory`. Kernels of several
-    such ops are for `train-lower-kernels-to-gpu`.
+    Needs launches; before `train-plan-memory`. Kernels of several such ops are for
+    `train-lower-kernels-to-gpu`. Runs after `train-form-kernels`: there are no launches before.
 
     Example: test/Transforms/Commands/merge-launches.mlir
   }];
@@ -190,8 +192,8 @@ def PlanGemmsPass : Pass<"train-plan-gemms", "::mlir::ModuleOp"> {
     instructions and the same versions of the libraries. The options say what the target has;
     without any it is a CPU with AVX2.
 
-    Needs lists whose memory is not planned (before `train-plan-memory`), after
-    `train-form-kernels`. Does nothing to a GEMM that has a plan.
+    Needs lists whose memory is not planned (before `train-plan-memory`). Does nothing to a GEMM
+    that has a plan. Runs after `train-form-kernels`: it is that which makes GEMMs.
 
     Example: test/Transforms/Commands/plan-gemms.mlir
   }];
@@ -216,8 +218,9 @@ def DeferReducePass : Pass<"train-defer-reduce", "::mlir::ModuleOp"> {
     collectives are waited for in the order of their starts. What reads the sums moves there. One more
     bucket is in memory then.
 
-    Needs lists whose memory is not planned (before `train-plan-memory`), after `train-prefetch`. Does nothing
-    where no command stands between two buckets.
+    Needs lists whose memory is not planned (before `train-plan-memory`). Does nothing where no
+    command stands between two buckets. Runs after `train-prefetch`: it must know of the gathers
+    that are in flight, as collectives are waited for in the order of their starts.
 
     Example: test/Transforms/Commands/defer-reduce.mlir
   }];
@@ -233,9 +236,10 @@ def OverlapReducePass : Pass<"train-overlap-reduce", "::mlir::ModuleOp"> {
     the collective's from then on. In `merge` or `apply` its `train.wait` stays, of a
     `train.token`; these stand in the order of the starts.
 
-    Needs lists with planned memory (`train-plan-memory`). Does nothing without such
+    Needs lists with planned memory. Does nothing without such
     collectives, where they sum what several micro-steps have accumulated, or behind lists
-    with commands between a start and its wait: all are waited for in one order.
+    with commands between a start and its wait: all are waited for in one order. Runs after
+    `train-plan-memory`: which commands touch a bucket, its addresses tell.
 
     Example: test/Transforms/Commands/overlap-reduce.mlir
   }];

@@ -21,7 +21,8 @@ def RecomputePass : Pass<"train-recompute", "::mlir::ModuleOp"> {
 
     Needs lists of launches and GEMMs, before `train-plan-memory`, with whose layout it
     counts. Does nothing without a limit, or below it. If no choice is found, an error says how
-    much would do.
+    much would do. Runs after `train-defer-reduce`: buckets that are in flight for longer take
+    memory, which counts.
 
     Example: test/Transforms/Memory/recompute.mlir
   }];
@@ -51,7 +52,8 @@ def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
     it; others are copied. What a collective works on in place stays until the next one of
     all its axes, or the list's end: until then peers may read it.
 
-    Needs lists of launches and GEMMs (`train-form-kernels`).
+    Needs lists of launches and GEMMs (`train-form-kernels`). Runs after `train-recompute`: what
+    is computed again is needed for a shorter time, and this one gives addresses by that.
 
     Example: test/Transforms/Memory/plan-memory.mlir
   }];

@@ -39,7 +39,8 @@ def PartitionPass : Pass<"train-partition", "::mlir::ModuleOp"> {
     parameter is split (unless some inputs are gradients).
 
     Needs form 0 with calls inlined and dropouts numbered. Where all axes have one rank
-    it erases the splits alone; it does nothing without a mesh, or a second time.
+    it erases the splits alone; it does nothing without a mesh, or a second time. Runs after
+    `train-insert-casts`: what ranks exchange, and sum, has the type in which it is computed.
 
     Example: test/Transforms/Partition/partition.mlir
   }];

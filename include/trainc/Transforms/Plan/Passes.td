@@ -40,8 +40,8 @@ def GradientMergePass : Pass<"train-gradient-merge", "::mlir::ModuleOp"> {
     within 4e-8 and its weights within 4e-7 in f32; with k = 1 the artifact is the same as
     without the clause.
 
-    Needs form 2 of train-plan-step, before train-fuse-optimizer or after. Does nothing
-    if k is 1; evals stay as they are.
+    Needs form 2, with updates fused or not. Does nothing if k is 1; evals stay as they are.
+    Runs after `train-plan-step`: what it accumulates are the writes that this one makes.
 
     Example: test/Transforms/Plan/gradient-merge.mlir
   }];
@@ -117,6 +117,7 @@ def FormBucketsPass : Pass<"train-form-buckets", "::mlir::ModuleOp"> {
     for all. With `separate` each parameter is a bucket of its own.
 
     Needs form 2 of `train-plan-step`; gives form 2. `train-coalesce` says where the slices are.
+    Runs after `train-hoist-casts`: the arenas of copies have spans of the buckets, too.
 
     Example: test/Transforms/Plan/form-buckets.mlir
   }];
@@ -157,6 +158,8 @@ def ShardPass : Pass<"train-shard", "::mlir::ModuleOp"> {
     buckets came between.
 
     Needs form 2 with buckets (`train-form-buckets`); gives form 2. Does nothing to a step that is not spread over ranks.
+    Runs after `train-fuse-optimizer`: it divides the fused update by buckets, of which each is
+    gathered behind its own, and what is so divided cannot be fused any more.
 
     Examples: test/Transforms/Plan/shard.mlir, shard-buckets.mlir, shard-gradients.mlir
   }];

@@ -70,6 +70,8 @@ def InlineCallsPass : Pass<"train-inline-calls", "::mlir::ModuleOp"> {
     included, and erases the private functions. Recursion and calls of functions
     without a body are refused. Does nothing to a module without calls.
 
+    Runs after `train-verify-form`: the source is checked as it was written.
+
     Example: test/Transforms/Source/inline-calls.mlir
   }];
   let statistics = [Statistic<"numInlined", "inlined-calls", "Calls inlined">];
@@ -83,7 +85,8 @@ def AssignRandomPass : Pass<"train-assign-random", "::mlir::ModuleOp"> {
     site are refused: they would draw the same numbers. Does nothing to a module that
     draws nothing.
 
-    Needs form 0 with calls inlined.
+    Needs form 0 with calls inlined. Runs after `train-inline-calls`: what a function draws
+    has a site of its own in each of its calls.
 
     Example: test/Transforms/Source/assign-random.mlir
   }];
@@ -130,7 +133,8 @@ def SetMeshPass : Pass<"train-set-mesh", "::mlir::ModuleOp"> {
     Replaces the sizes of the module's `train.mesh` for the axes that are named. A module
     without mesh gets one of these axes, slowest first. Does nothing without axes.
 
-    Refuses an axis that the module's mesh lacks.
+    Refuses an axis that the module's mesh lacks. Runs after `train-verify-form`: the source
+    is checked as it was written.
 
     Example: test/Transforms/Source/set-mesh.mlir
   }];

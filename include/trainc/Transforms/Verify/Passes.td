@@ -28,6 +28,9 @@ def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
     * Form 4 of a processor, before it is LLVM's: no function of several workgroups writes
       to an argument in the same way in all of them.
 
+    Runs after `train-differentiate`, `train-shard`, `train-overlap-reduce` and
+    `train-lower-kernels`: it checks what these give to the next phase.
+
     Example: test/Transforms/Verify/verify-form.mlir
   }];
   let options = [Option<"form", "form", "int64_t", "1", "The form: 0, 1, 2, 3 or 4">];
