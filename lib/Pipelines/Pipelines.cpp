@@ -7,6 +7,7 @@
 #include "mlir/Transforms/Passes.h"
 #include "trainc/Conversion/Passes.h"
 #include "trainc/Transforms/Passes.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -129,10 +130,9 @@ void trainc::buildPhase(OpPassManager &pm, Form form,
       add(createDeferReducePass());
     RecomputePassOptions recompute;
     recompute.limit = options.memoryLimit;
-    if (options.target == Target::CUDA) {
-      recompute.bandwidth = 2e12;
-      recompute.products = 1e14;
-    }
+    recompute.gpu = onGPU;
+    for (const auto &[name, rate] : options.rates)
+      recompute.rates.push_back(llvm::formatv("{0}={1:E9}", name, rate).str());
     add(createRecomputePass(recompute));
     PlanMemoryPassOptions memory;
     memory.reuse = enabled("reuse-memory") && !options.reference;

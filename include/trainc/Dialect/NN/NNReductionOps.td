@@ -10,15 +10,15 @@ def NN_ReduceKind : I32EnumAttr<"ReduceKind", "reduction", [
   let cppNamespace = "::trainc::nn";
 }
 
-def NN_ReduceOp : NN_InferredOp<"reduce", [Differentiable, Shardable]> {
+def NN_ReduceOp : NN_InferredOp<"reduce", [CountsWork, Differentiable, Shardable]> {
   let summary = "reduction over dimensions";
   let description = [{
     Order of the reduction, which every lowering follows bit for bit: the reduced
     dimensions that form the innermost run of the input's dimensions are one index
-    i; element i goes to lane i mod 32, each lane starting from the neutral element
+    i; element i goes to lane i mod 32, each lane starting from the identity element
     and taking its elements in order; the lanes are combined by halving (lane l
     with lane l + 16, then 8, 4, 2, 1). Further-out reduced dimensions are taken
-    sequentially, in row-major order, from the neutral element (on processors of each
+    sequentially, in row-major order, from the identity element (on CPUs of each
     batch alone first, see nn-decompose). bf16 and f16 are
     accumulated in f32 and rounded at the end. The maximum or minimum with a NaN is
     NaN. The gradient of max and min goes to the elements equal to the result, in
@@ -56,7 +56,7 @@ def NN_ArgmaxOp : NN_InferredOp<"argmax", [Decomposable, Shardable]> {
   let assemblyFormat = "$input `dim` $dim (`keep` $keep^)? attr-dict `:` type($input)";
 }
 
-def NN_SortOp : NN_InferredOp<"sort", [Decomposable, Differentiable, Shardable]> {
+def NN_SortOp : NN_InferredOp<"sort", [CountsWork, Decomposable, Differentiable, Shardable]> {
   let summary = "elements in order along a dimension";
   let description = [{
     values[.., k, ..] is the element that k others come before: smaller ones, or larger
