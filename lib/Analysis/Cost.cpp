@@ -1,117 +1,136 @@
-//===- Cost.cpp - Arithmetic and time of operations and commands ----------===//
+//===- Cost.cpp - Arithmetic, bytes and time of ops and commands ----------===//
 #include "trainc/Analysis/Cost.h"
-#include "trainc/Analysis/IterationSpace.h"
-#include "trainc/Dialect/NN/NNOps.h"
-#include "trainc/Dialect/NN/NNRandom.h"
-#include "llvm/ADT/TypeSwitch.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 using namespace trainc;
 using namespace trainc::nn;
 using namespace trainc::train;
 
-/// Pointwise code reaches this part of the speed of products.
-static constexpr double kPointwise = 0.25;
+//===----------------------------------------------------------------------===//
+// Arithmetic
+//===----------------------------------------------------------------------===//
 
-int64_t trainc::bytesOf(Value value) {
-  RankedTensorType type = nn::getTensorType(value);
-  return type.getNumElements() * nn::getElementBytes(type.getElementType());
-}
+static Work countArithmetic(Operation *op);
 
-int64_t trainc::bytesOf(ValueRange values) {
-  int64_t bytes = 0;
-  for (Value value : values)
-    bytes += bytesOf(value);
-  return bytes;
-}
-
-double trainc::countAttentionFlops(Operation *op) {
-  bool gradient = isa<AttentionGradOp, PackedAttentionGradOp>(op);
-  if (!gradient && !isa<AttentionOp, PackedAttentionOp>(op))
-    return 0;
-  Value out = TypeSwitch<Operation *, Value>(op)
-                  .Case<AttentionOp, AttentionGradOp, PackedAttentionOp,
-                        PackedAttentionGradOp>(
-                      [](auto attention) { return attention.getOut(); });
-  double keys = getScoreShape(op).columns;
-  if (op->hasAttr("causal"))
-    keys /= 2;
-  if (auto window = op->getAttrOfType<IntegerAttr>("window"))
-    keys = std::min<double>(keys, window.getInt());
-  return (gradient ? 10 : 4) * keys *
-         double(getTensorType(out).getNumElements());
-}
-
-double trainc::countConvolutionFlops(Operation *op) {
-  // Each output is a sum of as many products as a filter has elements.
-  auto count = [](Value outputs, double filter) {
-    return 2.0 * getTensorType(outputs).getNumElements() * filter;
-  };
-  auto filterOf = [](Value weight) {
-    RankedTensorType type = getTensorType(weight);
-    return double(type.getNumElements()) / type.getDimSize(0);
-  };
-  return llvm::TypeSwitch<Operation *, double>(op)
-      .Case([&](Conv2dOp op) {
-        return count(op.getResult(), filterOf(op.getWeight()));
-      })
-      .Case([&](Conv2dInputGradOp op) {
-        return count(op.getGrad(), filterOf(op.getWeight()));
-      })
-      .Case([&](Conv2dWeightGradOp op) {
-        return count(op.getGrad(), filterOf(op.getResult()));
-      })
-      .Case([&](Conv2dWeightPartsOp op) {
-        double taps = double(op.getWindow()[0]) * op.getWindow()[1];
-        return count(op.getGrad(),
-                     getTensorType(op.getInput()).getDimSize(1) * taps);
-      })
-      .Default(0.0);
-}
-
-/// Arithmetic of an op inside of a kernel, as if it were of products.
-static double flopsOf(Operation *op) {
-  if (double flops = countConvolutionFlops(op))
-    return flops;
-  if (double flops = countAttentionFlops(op))
-    return flops;
-  double elements = 0;
-  for (Value operand : op->getOperands())
-    elements =
-        std::max<double>(elements, nn::getTensorType(operand).getNumElements());
-  double cost = 1;
-  if (isa<nn::MapOp>(op))
-    cost = llvm::range_size(op->getRegion(0).front());
-  else if (!isCheap(op) && isa<nn::PointwiseOpInterface>(op))
-    cost = 10;
-  return cost * elements / kPointwise;
-}
-
-bool trainc::isNarrow(Value value) {
-  return nn::getElementBytes(nn::getTensorType(value).getElementType()) == 2;
-}
-
-double trainc::secondsOf(const Speed &speed, ArrayRef<Operation *> ops,
-                         int64_t bytes, bool narrow) {
-  double flops = 0;
+template <typename Range> static Work sumOf(Range &&ops) {
+  Work work;
   for (Operation *op : ops)
-    flops += flopsOf(op);
-  return speed.time(bytes, flops, narrow);
+    work += countArithmetic(op);
+  return work;
 }
 
-double trainc::secondsOf(const Speed &speed, Operation *op,
-                         SymbolTable &symbols) {
-  double bytes = bytesOf(op->getOperands()) + bytesOf(op->getResults());
-  if (auto gemm = dyn_cast<GemmOp>(op))
-    return speed.time(
-        bytes, 2.0 * gemm.getBatch() * gemm.getM() * gemm.getN() * gemm.getK(),
-        isNarrow(gemm.getLhs()));
-  auto launch = dyn_cast<LaunchOp>(op);
+static SmallVector<Operation *> opsOf(Block &block) {
+  return llvm::to_vector(llvm::make_pointer_range(block));
+}
+
+/// The scalar function, for each element of the results.
+static Work countPointwise(PointwiseOpInterface op) {
+  Block scratch;
+  OpBuilder b(op->getContext());
+  b.setInsertionPointToEnd(&scratch);
+  SmallVector<Value> arguments, results;
+  for (Value operand : op->getOperands())
+    arguments.push_back(scratch.addArgument(
+        getComputeType(getTensorType(operand).getElementType()), op->getLoc()));
+  op.buildScalar(b, op->getLoc(), arguments, results);
+  double elements = getTensorType(op->getResult(0)).getNumElements();
+  return elements * countScalarWork(scratch);
+}
+
+/// The ops of the decomposition.
+static Work countDecomposition(DecomposableOpInterface op) {
+  Block scratch;
+  OpBuilder b(op->getContext());
+  b.setInsertionPointToEnd(&scratch);
+  // Who needs the definition says that there is none.
+  ScopedDiagnosticHandler silent(op->getContext(),
+                                 [](Diagnostic &) { return success(); });
+  if (failed(op.decompose(b)))
+    return {};
+  return sumOf(opsOf(scratch));
+}
+
+static Work countArithmetic(Operation *op) {
+  if (auto cost = dyn_cast<CostOpInterface>(op))
+    return cost.countWork();
+  if (auto pointwise = dyn_cast<PointwiseOpInterface>(op))
+    return countPointwise(pointwise);
+  if (auto composite = dyn_cast<DecomposableOpInterface>(op))
+    return countDecomposition(composite);
+  return {};
+}
+
+Work trainc::workOf(Operation *op) {
+  auto kernel = dyn_cast<KernelOp>(op);
+  if (!kernel) {
+    Work work = countArithmetic(op);
+    work.read = countBytes(op->getOperands());
+    work.written = countBytes(op->getResults());
+    return work;
+  }
+  Block &body = kernel.getBody().front();
+  Work work = sumOf(opsOf(body));
+  work.read = countBytes(body.getArguments());
+  work.written = countBytes(body.getTerminator()->getOperands());
+  return work;
+}
+
+static Unit unitOf(ArrayRef<Operation *> ops) {
+  for (Operation *op : ops)
+    if (auto cost = dyn_cast<CostOpInterface>(op))
+      if (Unit unit = cost.getUnit(); unit != Unit::Vector)
+        return unit;
+  return Unit::Vector;
+}
+
+Unit trainc::unitOf(Operation *op) {
+  if (auto kernel = dyn_cast<KernelOp>(op))
+    return ::unitOf(opsOf(kernel.getBody().front()));
+  return ::unitOf(ArrayRef(op));
+}
+
+double trainc::flopsOf(const Work &work, Unit unit) {
+  constexpr double perFunction = 10;
+  if (unit != Unit::Vector)
+    return work.matrix;
+  return work.matrix + work.vector + perFunction * work.functions;
+}
+
+//===----------------------------------------------------------------------===//
+// Commands
+//===----------------------------------------------------------------------===//
+
+trainc_rate trainc::rateOf(Unit unit, trainc_dtype dtype, bool update) {
+  switch (unit) {
+  case Unit::Vector:
+    return update ? TRAINC_RATE_UPDATE : TRAINC_RATE_MEMORY;
+  case Unit::Matrix:
+    return rateOfType(dtype);
+  case Unit::Attention:
+    return TRAINC_RATE_ATTENTION;
+  case Unit::Convolution:
+    return TRAINC_RATE_CONVOLUTION;
+  }
+  llvm_unreachable("unknown unit");
+}
+
+Load trainc::loadOf(ArrayRef<Operation *> ops, double bytes, Type element) {
+  Unit unit = ::unitOf(ops);
+  trainc_dtype dtype = getDType(element);
+  return {rateOf(unit, dtype, /*update=*/false), rateOfType(dtype),
+          flopsOf(sumOf(ops), unit), bytes};
+}
+
+Load trainc::loadOf(Operation *command, SymbolTable &symbols) {
+  double bytes =
+      countBytes(command->getOperands()) + countBytes(command->getResults());
+  auto launch = dyn_cast<LaunchOp>(command);
   if (!launch)
-    return speed.time(bytes, 0, false);
-  SmallVector<Operation *> ops;
+    return loadOf(ArrayRef(command), bytes,
+                  getElementTypeOrSelf(command->getOperand(0)));
   auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
-  for (Operation &inner : kernel.getBody().front().without_terminator())
-    ops.push_back(&inner);
-  return secondsOf(speed, ops, bytes, isNarrow(op->getResult(0)));
+  return loadOf(opsOf(kernel.getBody().front()), bytes,
+                getElementTypeOrSelf(launch.getResult(0)));
 }

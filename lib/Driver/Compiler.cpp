@@ -317,8 +317,8 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
                  buildMemoryReport(targets[0], options.memoryReportJson));
   if (options.estimate) {
     std::string message;
-    auto text =
-        buildEstimate(targets[0], options.rates, options.estimateJson, message);
+    auto text = buildEstimate(targets[0], options.pipeline.rates,
+                              options.estimateJson, message);
     return failed(text) ? error(message) : write(options.output, *text);
   }
   if (options.emit == Emit::Header)

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Descriptor.h"
 #include "Kernels.h"
+#include "trainc/Dialect/Train/Alignment.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/bit.h"
 #include "llvm/IR/Constants.h"
@@ -132,7 +133,7 @@ struct Writer {
     note(data);
     return global(llvm::ConstantDataArray::getString(context, data,
                                                      /*AddNull=*/false),
-                  64);
+                  train::kCacheLine);
   }
   /// A table of equal structs; null if it is empty.
   Constant *array(llvm::ArrayRef<Constant *> rows) {

@@ -1,6 +1,7 @@
 //===- Tables.cpp - Gather the tables of an artifact ----------------------===//
 #include "Tables.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "trainc/Analysis/Cost.h"
 #include "trainc/Dialect/Train/TrainArenas.h"
 #include "trainc/Dialect/Train/TrainPlaces.h"
@@ -11,43 +12,6 @@
 using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
-
-trainc_dtype trainc::getDType(Type type) {
-  if (type.isF32())
-    return TRAINC_F32;
-  if (type.isF64())
-    return TRAINC_F64;
-  if (type.isBF16())
-    return TRAINC_BF16;
-  if (type.isF16())
-    return TRAINC_F16;
-  switch (type.getIntOrFloatBitWidth()) {
-  case 1:
-    return TRAINC_BOOL;
-  case 8:
-    return TRAINC_I8;
-  case 16:
-    return TRAINC_I16;
-  case 32:
-    return TRAINC_I32;
-  default:
-    return TRAINC_I64;
-  }
-}
-
-uint64_t trainc::getDTypeBytes(trainc_dtype dtype) {
-  switch (dtype) {
-#define TRAINC_DTYPE(NAME, number, bytes, text)                                \
-  case TRAINC_##NAME:                                                          \
-    return bytes;
-#include "trainc/step_abi.def"
-  }
-  llvm_unreachable("unknown dtype");
-}
-
-static uint64_t bytesOf(ShapedType type) {
-  return type.getNumElements() * getDTypeBytes(getDType(type.getElementType()));
-}
 
 /// file:line:column of the innermost file location.
 static std::string describe(Location loc) {
@@ -137,7 +101,7 @@ void Gatherer::gatherArenas() {
                  0,          {}};
     // Only ranks ask for buckets.
     if (exchanges && role != TRAINC_ROLE_BUFFER) {
-      uint64_t width = getDTypeBytes(dtype);
+      uint64_t width = layout.getElementBytes();
       for (const Span &span : layout.getSpans())
         row.buckets.push_back(
             {span.first * width, span.count * width, span.localFirst * width,
@@ -211,7 +175,7 @@ TensorRow &Gatherer::addTensor(StringRef name, StringRef state,
   row.dims.assign(type.getShape().begin(), type.getShape().end());
   row.arena = arenaIndex.lookup(arenaName);
   row.offset = layouts.of(arena).getOffset(slice.getSymNameAttr());
-  row.bytes = bytesOf(type);
+  row.bytes = nn::countBytes(type);
   row.group = group;
   setInit(row, init);
   return tables.tensors.emplace_back(std::move(row));
@@ -326,7 +290,7 @@ static PortRow portOf(StringRef name, Type type) {
       name.str(),
       getDType(tensor.getElementType()),
       std::vector<int64_t>(tensor.getShape().begin(), tensor.getShape().end()),
-      bytesOf(tensor),
+      static_cast<uint64_t>(nn::countBytes(tensor)),
       {}};
 }
 
@@ -405,7 +369,7 @@ trainc_operand Gatherer::operandOf(EntryRow &entry, Value buffer,
   auto type = cast<MemRefType>(buffer.getType());
   trainc_operand operand{};
   operand.access = access;
-  operand.bytes = bytesOf(type);
+  operand.bytes = nn::countBytes(type);
   operand.dtype = getDType(type.getElementType());
   operand.offset = getPlace(buffer, layouts).begin;
   AddressOp address = getAddress(buffer);
@@ -425,56 +389,6 @@ trainc_operand Gatherer::operandOf(EntryRow &entry, Value buffer,
         tables.arenas.size() + entry.inputs.size() + address.getNumber();
   }
   return operand;
-}
-
-/// Arithmetic of a kernel, counting a transcendental function as ten.
-static int64_t countFlops(KernelOp kernel) {
-  int64_t flops = 0;
-  for (Operation &op : kernel.getBody().front().without_terminator()) {
-    if (double convolution = countConvolutionFlops(&op)) {
-      flops += convolution;
-      continue;
-    }
-    if (double attention = countAttentionFlops(&op)) {
-      flops += attention;
-      continue;
-    }
-    int64_t elements = 0;
-    for (Value operand : op.getOperands())
-      elements =
-          std::max(elements, nn::getTensorType(operand).getNumElements());
-    int64_t cost = 1;
-    if (isa<nn::MapOp, SegmentMapOp, SegmentSquareSumOp>(op))
-      cost = llvm::range_size(op.getRegion(0).front());
-    else if (isa<nn::ExpOp, nn::LogOp>(op))
-      cost = 10;
-    flops += cost * elements;
-  }
-  return flops;
-}
-
-/// What decides how long a kernel takes, in a list of kind `list`.
-static trainc_rate rateOf(KernelOp kernel, StringRef list) {
-  for (Operation &op : kernel.getBody().front()) {
-    if (countConvolutionFlops(&op))
-      return TRAINC_RATE_CONVOLUTION;
-    if (countAttentionFlops(&op))
-      return TRAINC_RATE_ATTENTION;
-  }
-  return list == "apply" ? TRAINC_RATE_UPDATE : TRAINC_RATE_MEMORY;
-}
-
-trainc_rate trainc::rateOfProducts(uint32_t dtype) {
-  switch (dtype) {
-  case TRAINC_F64:
-    return TRAINC_RATE_F64;
-  case TRAINC_BF16:
-    return TRAINC_RATE_BF16;
-  case TRAINC_F16:
-    return TRAINC_RATE_F16;
-  default:
-    return TRAINC_RATE_F32;
-  }
 }
 
 // Enums of train.gemm have the numbers of step_abi.def.
@@ -538,8 +452,8 @@ CommandRow Gatherer::commandOf(EntryRow &entry, ListOp list, LaunchOp launch) {
   if (AbiAttr abi = kernel.getAbiAttr())
     command.tiles = abi.getWorkgroups();
   command.label = launch.getKernel().drop_front(2).str();
-  command.flops = countFlops(kernel);
-  command.rate = rateOf(kernel, list.getKind());
+  nn::Unit unit = unitOf(kernel);
+  command.flops = flopsOf(workOf(kernel), unit);
   // The arguments in their order, then the results that are in place of none.
   ArrayRef<int64_t> inPlace = kernel.getInplace();
   auto input = launch.getInputs().begin();
@@ -555,6 +469,9 @@ CommandRow Gatherer::commandOf(EntryRow &entry, ListOp list, LaunchOp launch) {
   for (auto [out, argument] : llvm::zip(launch.getOuts(), inPlace))
     if (argument < 0)
       command.operands.push_back(operandOf(entry, out, TRAINC_WRITE));
+  command.rate =
+      rateOf(unit, static_cast<trainc_dtype>(command.operands[0].dtype),
+             /*update=*/list.getKind() == "apply");
   return command;
 }
 
@@ -562,7 +479,9 @@ CommandRow Gatherer::commandOf(EntryRow &entry, GemmOp gemm) {
   CommandRow command;
   command.kind = TRAINC_COMMAND_GEMM;
   command.gemm = gemmDetail(gemm);
-  command.rate = rateOfProducts(command.gemm->a_type);
+  command.rate =
+      rateOf(gemm.getUnit(), static_cast<trainc_dtype>(command.gemm->a_type),
+             /*update=*/false);
   command.label = ("gemm " + Twine(gemm.getM()) + "x" + Twine(gemm.getN()) +
                    "x" + Twine(gemm.getK()))
                       .str();
@@ -570,7 +489,7 @@ CommandRow Gatherer::commandOf(EntryRow &entry, GemmOp gemm) {
     command.label += " " + stringifyEpilogue(gemm.getEpilogue()).str();
   if (gemm.getBiasGradient() != BiasGradient::none)
     command.label += " bias_gradient";
-  command.flops = 2 * gemm.getBatch() * gemm.getM() * gemm.getN() * gemm.getK();
+  command.flops = flopsOf(gemm.countWork(), gemm.getUnit());
   uint32_t access =
       gemm.accumulates() ? TRAINC_READ | TRAINC_WRITE : TRAINC_WRITE;
   command.operands = {operandOf(entry, gemm.getLhs(), TRAINC_READ),
@@ -622,7 +541,8 @@ void Gatherer::addCopy(EntryRow &entry, std::vector<CommandRow> &commands,
   command.label = "copy";
   trainc_operand from = operandOf(entry, source, TRAINC_READ);
   trainc_operand to = operandOf(entry, target, TRAINC_WRITE);
-  to.offset += offset * getDTypeBytes(static_cast<trainc_dtype>(to.dtype));
+  to.offset +=
+      offset * nn::getElementBytes(getElementTypeOrSelf(target.getType()));
   to.bytes = from.bytes;
   command.operands = {from, to};
   commands.push_back(std::move(command));

@@ -111,12 +111,6 @@ struct Tables {
   uint32_t scalarArena = 0, workspaceArena = 0, windows = 0;
 };
 
-trainc_dtype getDType(mlir::Type elementType);
-uint64_t getDTypeBytes(trainc_dtype dtype);
-
-/// What decides how long products of factors of a trainc_dtype take.
-trainc_rate rateOfProducts(uint32_t dtype);
-
 /// Gathers the tables of `module`, which is in form 3 or 4, under name `name`, but for
 /// the images and the hash of the code.
 Tables gatherTables(mlir::ModuleOp module, llvm::StringRef name,

@@ -8,6 +8,7 @@
 #include "trainc/Conversion/Passes.h"
 #include "trainc/Transforms/Passes.h"
 #include "llvm/ADT/SmallVectorExtras.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -167,10 +168,9 @@ void Phase::addCommands() {
     add(createDeferReducePass());
   RecomputePassOptions recompute;
   recompute.limit = options.memoryLimit;
-  if (onGPU) {
-    recompute.bandwidth = 2e12;
-    recompute.products = 1e14;
-  }
+  recompute.gpu = onGPU;
+  for (const auto &[name, rate] : options.rates)
+    recompute.rates.push_back(llvm::formatv("{0}={1:E9}", name, rate).str());
   add(createRecomputePass(recompute));
   add(createPlanMemoryPass({/*reuse=*/optimizes("reuse-memory")}));
   if (optimizes("train-overlap-reduce"))

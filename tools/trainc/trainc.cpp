@@ -9,7 +9,6 @@
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Regex.h"
-#include <cmath>
 #include <cstdlib>
 #include <thread>
 
@@ -92,7 +91,8 @@ struct CommandLine {
       cl::Hidden, cl::cat(category)};
   cl::opt<int64_t> alignSize{
       "align-size", cl::desc("Align tensors of the state to a power of two"),
-      cl::value_desc("bytes"), cl::init(256), cl::cat(category)};
+      cl::value_desc("bytes"), cl::init(train::kBufferAlignment),
+      cl::cat(category)};
   cl::list<std::string> mesh{
       "mesh", cl::desc("Compile for this many ranks: data=4, or host=2,data=2"),
       cl::value_desc("axis=size"), cl::CommaSeparated, cl::cat(category)};
@@ -225,23 +225,7 @@ llvm::LogicalResult CommandLine::setMemoryLimit(CompileOptions &options) const {
   return llvm::success();
 }
 
-/// A number with a suffix from n, u, m, K, M, G and T, in powers of 1000.
-static std::optional<double> parseRate(llvm::StringRef text) {
-  constexpr std::pair<llvm::StringRef, double> suffixes[] = {
-      {"n", 1e-9}, {"u", 1e-6}, {"m", 1e-3}, {"K", 1e3},
-      {"M", 1e6},  {"G", 1e9},  {"T", 1e12}};
-  double scale = 1, number;
-  for (auto [suffix, factor] : suffixes)
-    if (text.consume_back(suffix)) {
-      scale = factor;
-      break;
-    }
-  if (text.getAsDouble(number) || !(number > 0) || !std::isfinite(number))
-    return std::nullopt;
-  return number * scale;
-}
-
-/// Sets what is written instead of an artifact.
+/// Sets what is written instead of an artifact, and the rates.
 llvm::LogicalResult CommandLine::setReports(CompileOptions &options,
                                             Form form) const {
   for (const cl::opt<std::string> *option : {&report, &estimate}) {
@@ -261,19 +245,16 @@ llvm::LogicalResult CommandLine::setReports(CompileOptions &options,
   options.estimateJson = estimate == "json";
   if (options.memoryReport && options.estimate)
     return error("expects --memory-report or --estimate, got both");
-  if (options.estimate != (bandwidth.getNumOccurrences() > 0))
-    return error(options.estimate
-                     ? "--estimate needs --bandwidth=rate=number,..., as "
-                       "trainc-run --preflight prints them"
-                     : "--bandwidth needs --estimate");
-  for (llvm::StringRef given : bandwidth) {
-    auto [name, text] = given.split('=');
-    auto number = parseRate(text);
-    if (!isRateName(name) || !number)
-      return error("expects --bandwidth=rate=number,..., of " + rateNames() +
-                   ", got '" + given + "'");
-    options.rates.emplace_back(name, *number);
-  }
+  bool hasRates = bandwidth.getNumOccurrences() > 0;
+  if (options.estimate && !hasRates)
+    return error("--estimate needs --bandwidth=rate=number,..., as "
+                 "trainc-run --preflight prints them");
+  if (hasRates && !options.estimate && memoryLimit.empty())
+    return error("--bandwidth needs --estimate or --memory-limit");
+  for (llvm::StringRef given : bandwidth)
+    if (failed(options.pipeline.rates.parse(given)))
+      return error("expects --bandwidth=rate=number,..., of " +
+                   Rates::listNames() + ", got '" + given + "'");
   return llvm::success();
 }
 

@@ -25,7 +25,7 @@ struct Convolution {
 /// or f64, no groups and no bias, and sizes for which that is faster than a
 /// product of whole matrices. A nn.conv2d_input_grad of stride 1 is the
 /// convolution of the grad with the transposed weight, taps reversed. What it costs is
-/// countConvolutionFlops, whoever computes it.
+/// the same whoever computes it (Cost.h).
 std::optional<Convolution> getConvolution(mlir::Operation *op);
 
 } // namespace trainc

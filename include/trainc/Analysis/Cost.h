@@ -1,44 +1,44 @@
-//===- Cost.h - Arithmetic and time of ops and commands ---------*- C++ -*-===//
+//===- Cost.h - Arithmetic, bytes and time of ops and commands --*- C++ -*-===//
+//
+// The one model of costs: what an op or a kernel computes and moves (nn::Work),
+// and by which rate that takes how long (Rates.h). Reports, the descriptor and
+// recomputation read it.
+//
+//===----------------------------------------------------------------------===//
 #ifndef TRAINC_ANALYSIS_COST_H
 #define TRAINC_ANALYSIS_COST_H
 
+#include "trainc/Analysis/Rates.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 
 namespace trainc {
 
-/// Arithmetic of attention, or of its gradient, with 2 per multiply-add: two products of
-/// each query with the keys, five in the gradient, and half of them if causal. 0 of
-/// other ops.
-double countAttentionFlops(mlir::Operation *op);
+/// What `op` computes, by its own formula, else by its scalar function or its
+/// decomposition; of a train.kernel the sum over its body. Bytes are those of
+/// operands and results, of a kernel those of arguments and returned values. An
+/// op that has no definition yet, as a dropout without a site, computes
+/// nothing.
+nn::Work workOf(mlir::Operation *op);
 
-/// Arithmetic of a convolution, or of one of its gradients, with 2 per multiply-add: the
-/// same for all three, and on all targets. 0 of other ops.
-double countConvolutionFlops(mlir::Operation *op);
+/// The unit whose peak bounds `op`; of a train.kernel, which has at most one op
+/// that is not of vector units, that of this one.
+nn::Unit unitOf(mlir::Operation *op);
 
-/// What commands are timed by: estimates, to compare them with each other.
-struct Speed {
-  double bytesPerSecond;
-  double flopsPerSecond; // of f32 products; narrower ones are twice as fast
+/// The arithmetic in `work` that the rate of `unit` is of: of units that
+/// multiply matrices those multiply-adds alone, beside which all else is
+/// hidden; of vector units all of it, a function as ten operations.
+double flopsOf(const nn::Work &work, nn::Unit unit);
 
-  double time(double bytes, double flops, bool narrow) const {
-    return std::max(bytes / bytesPerSecond,
-                    flops / (narrow ? 2 * flopsPerSecond : flopsPerSecond));
-  }
-};
+/// The rate of a command that is not a collective, on `unit`, in elements of
+/// `dtype`; in a list of kind "apply" if `update`.
+trainc_rate rateOf(nn::Unit unit, trainc_dtype dtype, bool update);
 
-int64_t bytesOf(mlir::Value value);
-int64_t bytesOf(mlir::ValueRange values);
+/// Of a kernel of `ops` that moves `bytes`, with elements of type `element`.
+Load loadOf(llvm::ArrayRef<mlir::Operation *> ops, double bytes,
+            mlir::Type element);
 
-/// Whether products of `value` are those of bf16 or f16.
-bool isNarrow(mlir::Value value);
-
-/// The time of a kernel of `ops`, which moves `bytes`.
-double secondsOf(const Speed &speed, llvm::ArrayRef<mlir::Operation *> ops,
-                 int64_t bytes, bool narrow);
-
-/// The time of a command.
-double secondsOf(const Speed &speed, mlir::Operation *op,
-                 mlir::SymbolTable &symbols);
+/// Of a command on tensors.
+Load loadOf(mlir::Operation *command, mlir::SymbolTable &symbols);
 
 } // namespace trainc
 

@@ -4,6 +4,8 @@
 
 #include "mlir/Pass/PassManager.h"
 #include "trainc/Analysis/Gemm.h"
+#include "trainc/Analysis/Rates.h"
+#include "trainc/Dialect/Train/Alignment.h"
 #include "llvm/ADT/StringSet.h"
 
 namespace trainc {
@@ -35,7 +37,7 @@ struct PipelineOptions {
   /// plans are those of every other build.
   bool reference = false;
   /// Bytes at a multiple of which slices of arenas start (train-coalesce).
-  int64_t alignSize = 256;
+  int64_t alignSize = train::kBufferAlignment;
   /// Axes of the mesh that get other sizes (train-set-mesh).
   llvm::SmallVector<std::pair<std::string, int64_t>> mesh;
   /// What is divided among ranks: none, optimizer, gradients or parameters
@@ -48,6 +50,8 @@ struct PipelineOptions {
   int64_t bucketSize = 32 << 20;
   /// Bytes that arenas and workspace may take, or 0 (train-recompute).
   int64_t memoryLimit = 0;
+  /// Measured rates of the machine, as far as they are known (train-recompute).
+  Rates rates;
   /// What computes GEMMs (train-plan-gemms); `gpu` is as `target`.
   GemmTarget gemm;
   /// Kernels may use tile registers, as GEMMs with gemm.amx do.

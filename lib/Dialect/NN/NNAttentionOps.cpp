@@ -305,12 +305,11 @@ public:
   }
 
   Value buildQueryGrad() {
-    Value ds = asProducts(MulOp::create(b, loc, scoreGrad, scaleValue));
-    return byToken(matmul(ds, false, byHeadK, false), heads, rows);
+    return byToken(matmul(scaledGrad(), false, byHeadK, false), heads, rows);
   }
   Value buildKeyGrad() {
-    Value ds = asProducts(MulOp::create(b, loc, scoreGrad, scaleValue));
-    return byToken(matmul(ds, true, byHeadQ, false), kvHeads, columns);
+    return byToken(matmul(scaledGrad(), true, byHeadQ, false), kvHeads,
+                   columns);
   }
   Value buildValueGrad() {
     return byToken(matmul(asProducts(probabilities), true, byHeadDout, false),
@@ -375,6 +374,12 @@ private:
         draws.update, draws.microStep, first, b.getDenseI64ArrayAttr(strides));
     return reshapeTo(b, loc, dropped, {batch, heads, rows, columns});
   }
+  /// The gradient of q k, of which those of q and k are made.
+  Value scaledGrad() {
+    if (!scaled)
+      scaled = asProducts(MulOp::create(b, loc, scoreGrad, scaleValue));
+    return scaled;
+  }
   /// A maximum or lse per row, 0 where it is -inf (all masked), so that no -inf
   /// is taken from a score of -inf.
   Value finite(Value value) {
@@ -435,6 +440,7 @@ private:
   Value scaleValue, byHeadQ, byHeadK, byHeadV;
   /// Set by buildBackward.
   Value byHeadDout, probabilities, scoreGrad;
+  Value scaled; // see scaledGrad
 };
 } // namespace
 

@@ -24,14 +24,6 @@ MemRefType train::bufferLike(Type tensor) {
   return MemRefType::get(type.getShape(), type.getElementType());
 }
 
-static int64_t countBytes(ShapedType type) {
-  return type.getNumElements() * nn::getElementBytes(type.getElementType());
-}
-
-int64_t train::countBytes(Value value) {
-  return ::countBytes(cast<ShapedType>(value.getType()));
-}
-
 AddressOp train::getAddress(Value buffer) {
   while (auto view = buffer.getDefiningOp<ViewOp>())
     buffer = view.getFlat();
@@ -40,7 +32,7 @@ AddressOp train::getAddress(Value buffer) {
 
 Place train::getPlace(Value buffer, Layouts &layouts) {
   Place place;
-  int64_t size = countBytes(buffer);
+  int64_t size = nn::countBytes(buffer);
   for (; auto view = buffer.getDefiningOp<ViewOp>(); buffer = view.getFlat())
     place.begin +=
         int64_t(view.getOffset()) *
@@ -181,8 +173,8 @@ LogicalResult AddressOp::verifySymbolUses(SymbolTableCollection &tables) {
     return emitOpError("expects an arena, or a slice or bucket of one (C1), "
                        "got ")
            << *getSymbol();
-  int64_t bytes = ::countBytes(cast<ShapedType>(type));
-  if (countBytes(getResult()) == bytes)
+  int64_t bytes = nn::countBytes(cast<ShapedType>(type));
+  if (nn::countBytes(getResult()) == bytes)
     return success();
   return emitOpError("expects a buffer of ")
          << bytes << " bytes (C2), got " << getType();

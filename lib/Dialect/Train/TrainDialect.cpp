@@ -16,6 +16,29 @@ using namespace trainc;
 #include "trainc/Dialect/Train/TrainEnums.cpp.inc"
 #include "trainc/Dialect/Train/TrainInterfaces.cpp.inc"
 
+trainc_dtype train::getDType(Type type) {
+  if (type.isF32())
+    return TRAINC_F32;
+  if (type.isF64())
+    return TRAINC_F64;
+  if (type.isBF16())
+    return TRAINC_BF16;
+  if (type.isF16())
+    return TRAINC_F16;
+  switch (type.getIntOrFloatBitWidth()) {
+  case 1:
+    return TRAINC_BOOL;
+  case 8:
+    return TRAINC_I8;
+  case 16:
+    return TRAINC_I16;
+  case 32:
+    return TRAINC_I32;
+  default:
+    return TRAINC_I64;
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // Roles
 //===----------------------------------------------------------------------===//

@@ -35,9 +35,10 @@ ArenaLayout::ArenaLayout(ArenaOp arena, SymbolTableCollection &tables)
   if (!spans.empty())
     return;
   for (SliceOp slice : arena.getSlices()) {
-    bytes = llvm::alignTo(bytes, slice.getElementBytes());
+    RankedTensorType type = slice.getTensorType();
+    bytes = llvm::alignTo(bytes, nn::getElementBytes(type.getElementType()));
     slices[slice.getSymNameAttr()] = {0, bytes};
-    bytes += slice.getElementBytes() * slice.getTensorType().getNumElements();
+    bytes += nn::countBytes(type);
   }
 }
 

@@ -120,10 +120,6 @@ LogicalResult ArenaOp::verifySymbolUses(SymbolTableCollection &tables) {
 
 ArenaOp SliceOp::getArena() { return cast<ArenaOp>((*this)->getParentOp()); }
 
-int64_t SliceOp::getElementBytes() {
-  return nn::getElementBytes(getTensorType().getElementType());
-}
-
 LogicalResult BucketOp::verify() {
   auto offsets = getOffsets();
   if (getElements().has_value() != offsets.has_value())

@@ -10,6 +10,7 @@
 #include "trainc/Analysis/Convolution.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Transforms/Commands/Passes.h"
+#include "trainc/Transforms/EraseDead.h"
 #include "llvm/Support/MathExtras.h"
 
 #define DEBUG_TYPE "nn-decompose"
@@ -135,13 +136,6 @@ static Value sumParts(OpBuilder &b, nn::Conv2dWeightGradOp op) {
       nn::reshapeTo(b, loc, sums, {type.getNumElements() / outputs, outputs});
   sums = nn::TransposeOp::create(b, loc, sums, ArrayRef<int64_t>{1, 0});
   return nn::reshapeTo(b, loc, sums, type.getShape());
-}
-
-/// Erases ops without uses and effects, last first.
-static void eraseDead(Block &block) {
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
-    if (isOpTriviallyDead(&op))
-      op.erase();
 }
 
 namespace {

@@ -13,6 +13,7 @@
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Transforms/Commands/Passes.h"
+#include "trainc/Transforms/EraseDead.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringMap.h"
 
@@ -176,9 +177,7 @@ void trainc::formProducts(Block &block) {
   keepWideSums(block);
   formGemms(block);
   // A product that adds in place has left its cast, and that a product, unused.
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
-    if (isOpTriviallyDead(&op))
-      op.erase();
+  eraseDead(block);
 }
 
 //===----------------------------------------------------------------------===//
@@ -446,9 +445,7 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
         barrier.replaceAllUsesWith(barrier.getInput());
         barrier.erase();
       }
-      for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
-        if (isOpTriviallyDead(&op))
-          op.erase();
+      eraseDead(block);
     }
     numLaunches += outliner.launches;
     numKernels += outliner.byText.size();

@@ -12,6 +12,7 @@
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Transforms/Commands/Passes.h"
+#include "trainc/Transforms/EraseDead.h"
 
 #define DEBUG_TYPE "train-fuse-epilogues"
 
@@ -430,9 +431,7 @@ void Fuser::run() {
   else
     for (auto reduce : llvm::make_early_inc_range(block.getOps<nn::ReduceOp>()))
       fuseBiasGradient(reduce);
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
-    if (isOpTriviallyDead(&op))
-      op.erase();
+  eraseDead(block);
 }
 
 namespace {

@@ -13,6 +13,7 @@
 #include "trainc/Analysis/IterationSpace.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Transforms/EraseDead.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallSet.h"
 #include <queue>
@@ -552,14 +553,12 @@ void Grouper::run() {
     addToColumnGroup(op);
   takeReplicable();
   // Producers that only column groups used are gone.
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
-    if (isOpTriviallyDead(&op)) {
-      if (Group *group = groupOf.lookup(&op)) {
-        llvm::erase(group->ops, &op);
-        groupOf.erase(&op);
-      }
-      op.erase();
+  eraseDead(block, [&](Operation *op) {
+    if (Group *group = groupOf.lookup(op)) {
+      llvm::erase(group->ops, op);
+      groupOf.erase(op);
     }
+  });
   schedule();
 }
 

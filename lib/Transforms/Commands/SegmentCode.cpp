@@ -6,19 +6,13 @@
 //===----------------------------------------------------------------------===//
 #include "SegmentCode.h"
 #include "mlir/IR/IRMapping.h"
-#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "trainc/Transforms/EraseDead.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
-
-static void eraseDead(Block &block) {
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
-    if (isOpTriviallyDead(&op))
-      op.erase();
-}
 
 /// The ops that `values` need, in order of the block.
 static SmallVector<Operation *> needed(Block &block, ArrayRef<Value> values) {

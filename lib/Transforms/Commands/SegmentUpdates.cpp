@@ -6,6 +6,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/Alignment.h"
 #include "trainc/Dialect/Train/TrainArenas.h"
 #include "trainc/Transforms/Plan/PlanValues.h"
 #include "trainc/Transforms/Plan/UpdateRule.h"
@@ -321,9 +322,9 @@ void SegmentUpdate::buildDirections() {
       Value direction = buildFirstRegion(inner, at, optimizers[i], e).front();
       matrices.push_back(orthogonalize(b, at, m.finish(wide, direction)[0],
                                        optimizer.getOrthogonalAttr()));
-      constexpr int64_t kAlignment = 64; // elements
+      constexpr int64_t unit = kBufferAlignment / 4; // elements of f32
       places.push_back(end);
-      end = llvm::alignTo(end + wide.getNumElements(), kAlignment);
+      end = llvm::alignTo(end + wide.getNumElements(), unit);
     }
   Type element = nn::getTensorType(matrices.front()).getElementType();
   directions = FlattenOp::create(b, loc, RankedTensorType::get({end}, element),

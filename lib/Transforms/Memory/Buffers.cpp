@@ -1,6 +1,7 @@
 //===- Buffers.cpp - The values of a list in memory -----------------------===//
 #include "Buffers.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/Alignment.h"
 #include "trainc/Dialect/Train/TrainPlaces.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
@@ -14,11 +15,8 @@ using namespace trainc::train;
 // Layout
 //===----------------------------------------------------------------------===//
 
-/// Every workspace buffer starts at a multiple of this many bytes.
-static constexpr int64_t kAlignment = 256;
-
 static int64_t alignedBytes(const Lifetime &life) {
-  return llvm::alignTo(std::max<int64_t>(life.bytes, 1), kAlignment);
+  return llvm::alignTo(std::max<int64_t>(life.bytes, 1), kBufferAlignment);
 }
 
 /// Gives each lifetime, in the order of `order`, the lowest offset that is free for as
@@ -212,7 +210,7 @@ void Buffers::findBuffers(ListOp list) {
     for (Value result : results)
       if (!replaced.contains(result))
         buffers.insert({result,
-                        {result, countBytes(result), position[&op],
+                        {result, nn::countBytes(result), position[&op],
                          lastUse(result), std::nullopt, false}});
   }
   for (auto [result, before] : replaced)
@@ -267,7 +265,7 @@ void Buffers::bindFlat(ListOp list) {
       if (it == buffers.end())
         continue;
       Buffer &part = it->second;
-      if (part.place || part.flat || part.bytes != countBytes(input) ||
+      if (part.place || part.flat || part.bytes != nn::countBytes(input) ||
           part.value.getDefiningOp<FlattenOp>() || part.last > position[flat])
         continue;
       part.flat = flat.getResult();
@@ -314,7 +312,7 @@ void Buffers::bindWrites(ListOp list) {
     auto it = buffers.find(source(write.getValue()));
     Origin place = originOf(write.getTarget());
     if (it != buffers.end() &&
-        it->second.bytes == countBytes(write.getValue())) {
+        it->second.bytes == nn::countBytes(write.getValue())) {
       Buffer &buffer = it->second;
       auto read = lastRead.find(write.getTarget());
       bool old = read != lastRead.end() && read->second >= buffer.first;
@@ -334,7 +332,7 @@ void Buffers::bindOutputs(ListOp list) {
   Operation *end = list.getBody().front().getTerminator();
   for (auto [i, value] : llvm::enumerate(end->getOperands())) {
     auto it = buffers.find(source(value));
-    if (it != buffers.end() && it->second.bytes == countBytes(value) &&
+    if (it != buffers.end() && it->second.bytes == nn::countBytes(value) &&
         !it->second.place && !it->second.flat &&
         !it->second.value.getDefiningOp<FlattenOp>())
       it->second.place = {Memory::output, {}, static_cast<int64_t>(i)};

@@ -92,11 +92,11 @@ static bool isKernel(const Part &part) {
 namespace {
 /// The values of a list as items, and how to make them again.
 struct Values {
-  Values(ListOp list, SymbolTable &symbols, const Speed &speed);
+  Values(ListOp list, SymbolTable &symbols, const Rates &rates);
 
   ListOp list;
   SymbolTable &symbols;
-  const Speed &speed;
+  const Rates &rates;
   Buffers buffers;
   SmallVector<Buffer *> values; // of item i
   DenseMap<Value, unsigned> indices;
@@ -185,8 +185,9 @@ void Values::addParts(unsigned index, LaunchOp launch) {
     if (!recipe)
       continue;
     recipe->stops = part.stops;
-    recipe->seconds = secondsOf(
-        speed, part.ops, bytesOf(inputs) + bytesOf(result), isNarrow(result));
+    double bytes = nn::countBytes(inputs) + nn::countBytes(result);
+    Type element = nn::getTensorType(result).getElementType();
+    recipe->seconds = *secondsOf(loadOf(part.ops, bytes, element), rates);
     recipes.push_back(*recipe);
   }
 }
@@ -212,8 +213,8 @@ void Values::addRecipes(unsigned index) {
   if (!recipe)
     return;
   recipe->whole = true;
-  recipe->extra = bytesOf(op->getResults()) - buffer.bytes;
-  recipe->seconds = secondsOf(speed, op, symbols);
+  recipe->extra = nn::countBytes(op->getResults()) - buffer.bytes;
+  recipe->seconds = *secondsOf(loadOf(op, symbols), rates);
   items[index].recipes.push_back(*recipe);
 }
 
@@ -249,8 +250,8 @@ static int64_t orderInKernel(Value result, SymbolTable &symbols) {
   return op ? std::distance(body.begin(), op->getIterator()) : 0;
 }
 
-Values::Values(ListOp list, SymbolTable &symbols, const Speed &speed)
-    : list(list), symbols(symbols), speed(speed), buffers(list, symbols),
+Values::Values(ListOp list, SymbolTable &symbols, const Rates &rates)
+    : list(list), symbols(symbols), rates(rates), buffers(list, symbols),
       values(buffers.inWorkspace()), written(findWritten(list, buffers)) {
   // Each after what it can be made from.
   auto key = [&](Buffer *buffer) {
@@ -272,7 +273,7 @@ Values::Values(ListOp list, SymbolTable &symbols, const Speed &speed)
     addRecipes(i);
   for (Operation &op : list.getBody().front())
     if (isCommand(&op))
-      seconds += secondsOf(speed, &op, symbols);
+      seconds += *secondsOf(loadOf(&op, symbols), rates);
 }
 
 //===----------------------------------------------------------------------===//
@@ -474,7 +475,7 @@ static int64_t findLeast(ArrayRef<Item> items, int64_t least) {
 namespace {
 /// The recomputations of a module.
 struct Plan {
-  Plan(ModuleOp module, int64_t limit, const Speed &speed);
+  Plan(ModuleOp module, int64_t limit, const Rates &rates);
 
   ModuleOp module;
   SymbolTable symbols;
@@ -491,7 +492,7 @@ struct Plan {
 };
 } // namespace
 
-Plan::Plan(ModuleOp module, int64_t limit, const Speed &speed)
+Plan::Plan(ModuleOp module, int64_t limit, const Rates &rates)
     : module(module), symbols(module), limit(limit) {
   Layouts layouts(module);
   for (auto arena : module.getOps<ArenaOp>())
@@ -499,7 +500,7 @@ Plan::Plan(ModuleOp module, int64_t limit, const Speed &speed)
   for (auto list : module.getOps<ListOp>()) {
     if (list.getWorkspace())
       continue;
-    auto values = std::make_unique<Values>(list, symbols, speed);
+    auto values = std::make_unique<Values>(list, symbols, rates);
     int64_t kept = planned(values->items, {});
     lists.push_back({std::move(values), kept, std::nullopt});
   }
@@ -573,7 +574,15 @@ struct RecomputePass : trainc::impl::RecomputePassBase<RecomputePass> {
       return;
     if (failed(verifyLayout(getOperation(), "train-recompute")))
       return signalPassFailure();
-    Plan plan(getOperation(), limit, {bandwidth, products});
+    Rates measured;
+    for (const std::string &given : rates)
+      if (failed(measured.parse(given))) {
+        getOperation().emitError("expects rates of name=number, got '")
+            << given << "'";
+        return signalPassFailure();
+      }
+    Rates assumed = Rates::assume(gpu, measured);
+    Plan plan(getOperation(), limit, assumed);
     if (failed(plan.decide()) || failed(plan.write()))
       return signalPassFailure();
     for (const Plan::List &list : plan.lists)

@@ -15,6 +15,7 @@
 #include "JoinParts.h"
 #include "Splits.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
+#include "trainc/Transforms/EraseDead.h"
 #include "trainc/Transforms/Partition/Passes.h"
 
 #define DEBUG_TYPE "train-partition"
@@ -500,10 +501,7 @@ LogicalResult Partitioner::run(Operation *entry, ArrayRef<Layout> inputs) {
   counts.scattered += joiner.numScattered;
   counts.gathered += joiner.numGathered;
   counts.joined += joiner.numJoined;
-  for (Operation &op :
-       llvm::make_early_inc_range(llvm::reverse(entry->getRegion(0).front())))
-    if (isOpTriviallyDead(&op))
-      op.erase();
+  eraseDead(entry->getRegion(0).front());
   return success();
 }
 

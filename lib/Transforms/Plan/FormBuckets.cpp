@@ -124,7 +124,8 @@ struct FormBucketsPass : trainc::impl::FormBucketsPassBase<FormBucketsPass> {
       int64_t width = 1;
       for (SliceOp slice : slices) {
         arenas.push_back(FlatSymbolRefAttr::get(slice.getArena()));
-        width = std::max(width, slice.getElementBytes());
+        width = std::max(
+            width, nn::getElementBytes(slice.getTensorType().getElementType()));
       }
       Bucket &bucket = open[ArrayAttr::get(&getContext(), arenas)];
       SliceOp any = slices.front();

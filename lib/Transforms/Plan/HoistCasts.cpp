@@ -95,8 +95,7 @@ struct HoistCastsPass : trainc::impl::HoistCastsPassBase<HoistCastsPass> {
         SliceOp copy = arena.addSlice(param.getSymNameAttr(),
                                       param.getTensorType().clone(type));
         ++numCopies;
-        copyBytes +=
-            copy.getElementBytes() * copy.getTensorType().getNumElements();
+        copyBytes += nn::countBytes(copy.getTensorType());
       }
     return copies;
   }

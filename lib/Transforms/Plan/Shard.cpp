@@ -11,6 +11,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainArenas.h"
+#include "trainc/Transforms/EraseDead.h"
 #include "trainc/Transforms/Plan/Passes.h"
 #include "trainc/Transforms/Plan/PlanValues.h"
 
@@ -196,12 +197,7 @@ Value Sharder::gatherSlice(ReadOp read, Operation *user,
 /// Gathers the parameters in shards, or averages of these, that a micro-step or an eval
 /// reads, each bucket before the first use after those that its memory was left to.
 void Sharder::gatherParameters(Block &body) {
-  auto eraseDead = [&body] {
-    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
-      if (!isa<WindowEndOp>(op) && isOpTriviallyDead(&op))
-        op.erase();
-  };
-  eraseDead(); // for it, nothing is gathered
+  eraseDead(body); // for it, nothing is gathered
   // Outputs of a step are there before the micro-step ends.
   auto isEnd = [](Operation &op) {
     return isa<MicroEndOp, WindowEndOp>(op) ||
@@ -233,7 +229,7 @@ void Sharder::gatherParameters(Block &body) {
            llvm::make_range(body.begin(), end->getIterator())))
     gatherOperands(&op);
   gatherOperands(body.getTerminator());
-  eraseDead();
+  eraseDead(body);
 }
 
 void Sharder::reduceGradients(bool eachMicroStep, bool byBucket) {

@@ -10,6 +10,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/EraseDead.h"
 #include "trainc/Transforms/Source/Passes.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/Support/MathExtras.h"
@@ -284,12 +285,8 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
   // Copies that no gradient needs.
   if (state.recomputed.empty())
     return success();
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body))) {
-    if (&op == forward.back())
-      break;
-    if (isOpTriviallyDead(&op))
-      op.erase();
-  }
+  eraseDead(
+      llvm::make_range(body.rbegin(), forward.back()->getReverseIterator()));
   return success();
 }
 

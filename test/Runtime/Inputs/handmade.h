@@ -180,8 +180,10 @@ static const trainc_operand apply_operands[] = {
     OPERAND(COMPUTE, TRAINC_WRITE, 0, WEIGHTS * 2, BF16)};
 
 #define GEMM_DETAIL(ta, tb, acc, bias, m, n, k, lda, ldb, ldc, tm, tn)         \
-  {TRAINC_F32, TRAINC_F32, TRAINC_F32, ta,  tb,  acc, bias, 0, 0, 0, 0,  0,    \
-   m,          n,          k,          lda, ldb, ldc, 1,    0, 0, 0, tm, tn, 0}
+  {                                                                            \
+      TRAINC_F32, TRAINC_F32, TRAINC_F32, ta, tb, acc, bias, 0,   0,           \
+      0,          0,          0,          m,  n,  k,   lda,  ldb, ldc,         \
+      1,          0,          0,          0,  tm, tn,  0}
 static const trainc_gemm_detail forward_detail = GEMM_DETAIL(
     0, 0, 0, 1, ROWS, CLASSES, FEATURES, FEATURES, CLASSES, CLASSES, 12, 7);
 static const trainc_gemm_detail gradient_first = GEMM_DETAIL(

@@ -52,13 +52,17 @@ mlir::Value buildElementIndex(mlir::OpBuilder &b, mlir::Location loc,
                               llvm::ArrayRef<int64_t> shape,
                               llvm::ArrayRef<int64_t> strides = {});
 
-/// The neutral element of a reduction, of `type`, a number or a vector of numbers.
-mlir::Value reductionNeutral(mlir::OpBuilder &builder, mlir::Location loc,
-                             ReduceKind kind, mlir::Type type);
+/// The identity element of a reduction, of `type`, a number or a vector of numbers.
+mlir::Value reductionIdentity(mlir::OpBuilder &builder, mlir::Location loc,
+                              ReduceKind kind, mlir::Type type);
 
 /// One step of a reduction on numbers or vectors of numbers.
 mlir::Value reductionCombine(mlir::OpBuilder &builder, mlir::Location loc,
                              ReduceKind kind, mlir::Value lhs, mlir::Value rhs);
+
+/// The dimension from which on `reduce` reduces all innermost ones as one run; the rank if
+/// there is no run. `outer` becomes the other dimensions that it reduces, ascending.
+int64_t splitReduction(ReduceOp reduce, llvm::SmallVectorImpl<int64_t> &outer);
 
 } // namespace trainc::nn
 

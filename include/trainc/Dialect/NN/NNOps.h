@@ -12,12 +12,16 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "trainc/Dialect/NN/ShardingRule.h"
+#include "trainc/Dialect/NN/Work.h"
 
 namespace trainc::nn {
 /// See KernelPrimitive in NNDialect.td.
 template <typename ConcreteType>
 class KernelPrimitive
     : public mlir::OpTrait::TraitBase<ConcreteType, KernelPrimitive> {};
+
+/// Lanes of a reduction (see nn.reduce), and elements of a vector of generated code.
+inline constexpr int64_t kLanes = 32;
 
 /// Most elements of a tensor.
 inline constexpr int64_t kMaxElements = int64_t{1} << 40;
@@ -51,6 +55,11 @@ mlir::DenseElementsAttr getDense(mlir::Attribute value);
 
 /// Bytes that an element of `type` takes in memory.
 int64_t getElementBytes(mlir::Type type);
+
+/// Bytes of a tensor or buffer of static shape, and of all that are such among some values.
+int64_t countBytes(mlir::ShapedType type);
+int64_t countBytes(mlir::Value value);
+int64_t countBytes(mlir::ValueRange values);
 
 inline mlir::RankedTensorType getTensorType(mlir::Value value) {
   return llvm::cast<mlir::RankedTensorType>(value.getType());

@@ -15,7 +15,7 @@ def NN_ReduceOrder : I32EnumAttr<"ReduceOrder", "order of a reduction", [
   let cppNamespace = "::trainc::nn";
 }
 
-def NN_ReduceOp : NN_InferredOp<"reduce", [Differentiable, Shardable]> {
+def NN_ReduceOp : NN_InferredOp<"reduce", [CountsWork, Differentiable, Shardable]> {
   let summary = "reduction over dimensions";
   let description = [{
     The `order`, which every lowering follows bit for bit, is set once, by nn-decompose, from shape
@@ -70,7 +70,7 @@ def NN_ArgmaxOp : NN_InferredOp<"argmax", [Decomposable, Shardable]> {
   let assemblyFormat = "$input `dim` $dim (`keep` $keep^)? attr-dict `:` type($input)";
 }
 
-def NN_SortOp : NN_InferredOp<"sort", [Decomposable, Differentiable, Shardable]> {
+def NN_SortOp : NN_InferredOp<"sort", [CountsWork, Decomposable, Differentiable, Shardable]> {
   let summary = "elements in order along a dimension";
   let description = [{
     values[.., k, ..] is the element that k others come before: smaller ones, or larger

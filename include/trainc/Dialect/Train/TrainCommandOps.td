@@ -2,6 +2,7 @@
 #ifndef TRAINC_TRAIN_COMMAND_OPS
 #define TRAINC_TRAIN_COMMAND_OPS
 
+include "trainc/Dialect/NN/NNInterfaces.td"
 include "trainc/Dialect/Train/TrainBufferOps.td"
 
 def Train_AbiAttr : AttrDef<Train_Dialect, "Abi"> {
@@ -93,7 +94,8 @@ def Train_GemmPlanAttr : AttrDef<Train_Dialect, "GemmPlan"> {
   let assemblyFormat = "`<` struct(params) `>`";
 }
 
-def Train_GemmOp : Train_CommandOpBase<"gemm", [AttrSizedOperandSegments, AttrSizedResultSegments]> {
+def Train_GemmOp : Train_CommandOpBase<"gemm", [AttrSizedOperandSegments, AttrSizedResultSegments,
+    CountsWorkOfUnit]> {
   let summary = "C = A' B' (+ bias) (+ initial C), by the runtime's GEMM";
   let description = [{
     As nn.matmul, with explicit sizes: m x n x k over a batch; with `init`, the product

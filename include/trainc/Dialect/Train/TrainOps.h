@@ -47,6 +47,9 @@ bool isLegalBuffer(mlir::Type type);
 
 namespace trainc::train {
 
+/// The number of an element type in artifacts.
+trainc_dtype getDType(mlir::Type elementType);
+
 /// Whether `op` is a collective.
 bool isCollective(mlir::Operation *op);
 

@@ -24,9 +24,6 @@ llvm::raw_ostream &operator<<(llvm::raw_ostream &os, const Place &place);
 /// The type of a buffer with the shape and elements of `tensor`, a ranked tensor.
 mlir::MemRefType bufferLike(mlir::Type tensor);
 
-/// The bytes of a buffer or tensor.
-int64_t countBytes(mlir::Value value);
-
 /// The address of which `buffer` is, or is a view.
 AddressOp getAddress(mlir::Value buffer);
 

@@ -2,6 +2,7 @@
 #ifndef TRAINC_TRAIN_PLAN_OPS
 #define TRAINC_TRAIN_PLAN_OPS
 
+include "trainc/Dialect/NN/NNInterfaces.td"
 include "trainc/Dialect/Train/TrainDialect.td"
 
 def Train_RoleAttr : AttrDef<Train_Dialect, "Role"> {
@@ -77,7 +78,6 @@ def Train_SliceOp : Train_Op<"slice", [Symbol, HasParent<"::trainc::train::Arena
       return ::llvm::cast<::mlir::RankedTensorType>(getType());
     }
     ArenaOp getArena();
-    int64_t getElementBytes();
   }];
 }
 
@@ -230,7 +230,7 @@ def Train_UpdateOp : Train_Op<"update", [AttrSizedOperandSegments, MemoryEffects
   let hasVerifier = 1;
 }
 
-def Train_SquareSumOp : Train_Op<"square_sum", [Pure]> {
+def Train_SquareSumOp : Train_Op<"square_sum", [CountsWork, Pure]> {
   let summary = "sums of squares of blocks of a tensor";
   let description = [{
     The elements in row-major order are cut into blocks of `block`, the last one shorter
@@ -274,8 +274,8 @@ def Train_SegmentsAttr : AttrDef<Train_Dialect, "Segments"> {
   let genVerifyDecl = 1;
 }
 
-class Train_SegmentOp<string mnemonic> : Train_Op<mnemonic, [Pure, AttrSizedOperandSegments,
-    IsolatedFromAbove, SingleBlock]> {
+class Train_SegmentOp<string mnemonic> : Train_Op<mnemonic, [CountsWork, Pure,
+    AttrSizedOperandSegments, IsolatedFromAbove, SingleBlock]> {
   let regions = (region SizedRegion<1>:$body);
   let hasVerifier = 1;
   dag operandArguments = (ins Variadic<Train_Tensor>:$arrays, Variadic<Train_Tensor>:$uniforms,
@@ -293,6 +293,8 @@ class Train_SegmentOp<string mnemonic> : Train_Op<mnemonic, [Pure, AttrSizedOper
     static std::optional<Numbers> optional(::mlir::DenseI64ArrayAttr list) {
       return list ? std::optional<Numbers>(list) : std::nullopt;
     }
+    /// Elements of the segments of the shard that has the most.
+    int64_t countElements();
   }];
   let extraClassDeclaration = accessors;
 }
@@ -361,7 +363,7 @@ def Train_SegmentSquareSumOp : Train_SegmentOp<"segment_square_sum"> {
   }];
 }
 
-def Train_SumBlocksOp : Train_Op<"sum_blocks", [Pure]> {
+def Train_SumBlocksOp : Train_Op<"sum_blocks", [CountsWork, Pure]> {
   let summary = "adds sums of blocks, per segment and over sets of segments";
   let description = [{
     Range i is counts[i] elements of input sources[i] from firsts[i] on. Sum i is that of

@@ -7,6 +7,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Pass/Pass.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/Alignment.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 
 namespace trainc {

@@ -32,7 +32,7 @@ def CoalescePass : Pass<"train-coalesce", "::mlir::ModuleOp"> {
 
     Example: test/Transforms/Commands/coalesce.mlir
   }];
-  let options = [Option<"alignSize", "align-size", "int64_t", "256",
+  let options = [Option<"alignSize", "align-size", "int64_t", "::trainc::train::kBufferAlignment",
                         "Bytes at a multiple of which slices start, a power of two">];
   let statistics = [Statistic<"numSlices", "slices", "Slices placed">,
                     Statistic<"paddingBytes", "padding-bytes", "Bytes between slices">];

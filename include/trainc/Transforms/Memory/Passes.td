@@ -9,13 +9,14 @@ def RecomputePass : Pass<"train-recompute", "::mlir::ModuleOp"> {
   let description = [{
     If arenas and workspace would take more than `limit` bytes, repeats launches and GEMMs
     before later users of their results, so that these need not be kept until then: casts,
-    norms, gelu, dropout, then products and whole blocks, by the estimated time per byte
+    norms, gelu, dropout, then GEMMs and whole blocks, by the estimated time per byte
     that is freed where there are too many. What stands in slices that the list changes, or
     comes from collectives, is kept. A command is repeated as it is, or those operations of
     its kernel that lead to the result, with the same inputs: no result changes.
 
-    `bandwidth` and `products` (bytes, and operations of f32 products, per second) say what
-    takes how long. The attribute `recomputed` of a list says how many values there are, how
+    What takes how long is estimated (Analysis/Cost.h) by the measured `rates`, as `trainc
+    --bandwidth` takes them, and by what is assumed of a CPU, or with gpu=true of a GPU, where
+    one is not given. The attribute `recomputed` of a list says how many values there are, how
     many bytes of workspace they save and their part of the list's estimated time; there is
     a remark for each.
 
@@ -27,8 +28,8 @@ def RecomputePass : Pass<"train-recompute", "::mlir::ModuleOp"> {
     Example: test/Transforms/Memory/recompute.mlir
   }];
   let options = [Option<"limit", "limit", "int64_t", "0", "Bytes of arenas and workspace; 0: no limit">,
-                 Option<"bandwidth", "bandwidth", "double", "1e10", "Bytes per second">,
-                 Option<"products", "products", "double", "1.5e11", "Operations of f32 products per second">];
+                 Option<"gpu", "gpu", "bool", "false", "Commands run on a GPU">,
+                 ListOption<"rates", "rates", "std::string", "Measured rates of the machine, name=number">];
   let statistics = [Statistic<"numRecomputed", "recomputed", "Values computed again">];
 }
 

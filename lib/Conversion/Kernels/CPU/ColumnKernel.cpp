@@ -57,10 +57,10 @@ void ColumnEmitter::emitBlock(LoopBuilder &l, Value begin, int64_t vectors,
   SmallVector<Value> accumulators;
   for (nn::ReduceOp reduce : reduces) {
     Type element = nn::getTensorType(reduce.getInput()).getElementType();
-    Value neutral =
-        l.neutral(reduce.getKind(),
-                  VectorType::get({kLanes}, nn::getComputeType(element)));
-    accumulators.append(vectors, neutral);
+    Value identity =
+        l.identity(reduce.getKind(),
+                   VectorType::get({kLanes}, nn::getComputeType(element)));
+    accumulators.append(vectors, identity);
   }
   int64_t count = 1;
   for (auto [size, reduced] : llvm::zip(space.outer, space.reduced))

@@ -108,7 +108,7 @@ void ConvolutionEmitter::inTiles(
 
 /// Sums of `width` elements that fit `registers` registers of 64 bytes.
 int64_t ConvolutionEmitter::registerRows(int64_t width, int64_t registers) {
-  int64_t bytes = width * element.getIntOrFloatBitWidth() / 8;
+  int64_t bytes = width * nn::getElementBytes(element);
   return registers / llvm::divideCeil(bytes, 64);
 }
 

@@ -24,7 +24,7 @@ FailureOr<int64_t> trainc::emitEmbeddingGrad(KernelFunction &function,
   if (nn::getComputeType(element) != element || type.getNumElements() == 0)
     return emitGeneric(function);
   int64_t rows = type.getDimSize(0), columns = type.getDimSize(1);
-  int64_t bytes = type.getNumElements() * type.getElementTypeBitWidth() / 8;
+  int64_t bytes = nn::countBytes(type);
   int64_t share = llvm::divideCeil(
       rows, std::clamp<int64_t>(bytes / kBytes, 1, kMaxWorkgroups));
   Location loc = op.getLoc();
@@ -59,8 +59,8 @@ FailureOr<int64_t> trainc::emitEmbeddingGrad(KernelFunction &function,
       inRow(l, [&](LoopBuilder &l, Value at, Value mask) {
         at = l.add(base, at);
         Value value = init ? l.loadVector(init, at, element, mask)
-                           : l.neutral(nn::ReduceKind::sum,
-                                       VectorType::get({kLanes}, element));
+                           : l.identity(nn::ReduceKind::sum,
+                                        VectorType::get({kLanes}, element));
         l.storeVector(value, result, at, element, mask);
       });
     });

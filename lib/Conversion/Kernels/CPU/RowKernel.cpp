@@ -92,8 +92,8 @@ void RowEmitter::findBuffers(LoopBuilder &l) {
       // Whole vectors are stored, the last one included.
       auto memref =
           MemRefType::get({int64_t(llvm::alignTo(space.inner, kLanes))}, type);
-      buffers[result] = memref::AllocaOp::create(l.b, l.loc, memref,
-                                                 l.b.getI64IntegerAttr(64));
+      buffers[result] = memref::AllocaOp::create(
+          l.b, l.loc, memref, l.b.getI64IntegerAttr(train::kCacheLine));
     }
   }
 }
@@ -142,9 +142,9 @@ void RowEmitter::emitBody(LoopBuilder &l, Value at, Value mask,
   DenseMap<Value, Value> memo;
   for (auto [i, reduce] : llvm::enumerate(phases.reductionsOf(phase))) {
     Value value = points.getVector(l, reduce.getInput(), at, mask, memo);
-    Value neutral = l.neutral(reduce.getKind(), value.getType());
+    Value identity = l.identity(reduce.getKind(), value.getType());
     if (mask)
-      value = arith::SelectOp::create(l.b, l.loc, mask, value, neutral);
+      value = arith::SelectOp::create(l.b, l.loc, mask, value, identity);
     accumulators[i] = l.combine(reduce.getKind(), accumulators[i], value);
   }
   SmallVector<std::pair<Value, Value>> stores;
@@ -180,7 +180,7 @@ void RowEmitter::emitPhase(LoopBuilder &l, Value low, Value high,
       Value value = points.getScalar(l, reduce.getInput());
       points.scalars[reduce.getResult()] =
           l.combine(reduce.getKind(),
-                    l.neutral(reduce.getKind(), value.getType()), value);
+                    l.identity(reduce.getKind(), value.getType()), value);
     }
     return;
   }
@@ -196,8 +196,8 @@ void RowEmitter::emitPhase(LoopBuilder &l, Value low, Value high,
   for (nn::ReduceOp reduce : reduces) {
     Type element = nn::getTensorType(reduce.getInput()).getElementType();
     accumulators.push_back(
-        l.neutral(reduce.getKind(),
-                  VectorType::get({kLanes}, nn::getComputeType(element))));
+        l.identity(reduce.getKind(),
+                   VectorType::get({kLanes}, nn::getComputeType(element))));
   }
   if (space.inner >= kLanes) {
     auto loop = scf::ForOp::create(l.b, l.loc, low, high, l.index(kLanes),

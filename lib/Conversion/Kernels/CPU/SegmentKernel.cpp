@@ -100,8 +100,8 @@ int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
     Value first = lookUp(l, table(l, firstBlocks), piece.segment);
     SmallVector<Value> zeros(
         op.getNumResults(),
-        l.neutral(nn::ReduceKind::sum,
-                  VectorType::get({kLanes}, l.b.getF64Type())));
+        l.identity(nn::ReduceKind::sum,
+                   VectorType::get({kLanes}, l.b.getF64Type())));
     // Sums of `count` blocks, of which the first is from `low` to `high`.
     auto emitBlocks = [&](LoopBuilder &l, Value low, Value high,
                           int64_t count) {
@@ -121,7 +121,7 @@ int64_t trainc::emitSegmentSquareSum(KernelFunction &function,
               if (mask)
                 value = arith::SelectOp::create(
                     l.b, l.loc, mask, value,
-                    l.neutral(nn::ReduceKind::sum, value.getType()));
+                    l.identity(nn::ReduceKind::sum, value.getType()));
               value = l.toF64(value);
               value = math::FmaOp::create(l.b, l.loc, value, value, sum);
             }
@@ -182,7 +182,7 @@ static void emitRangeSums(LoopBuilder &l, Value memref, Type element,
   l.loop(l.index(0), l.index(which.size()), 1, [&](LoopBuilder &l, Value i) {
     Value low = lookUp(l, table(l, firsts), i);
     Value high = lookUp(l, table(l, ends), i);
-    Value zero = l.neutral(nn::ReduceKind::sum, wide);
+    Value zero = l.identity(nn::ReduceKind::sum, wide);
     SmallVector<Value> lanes = loopOverVectors(
         l, low, high, kLanes, zero,
         [&](LoopBuilder &l, Value at, Value mask, ValueRange carried) {
@@ -267,7 +267,7 @@ int64_t trainc::emitSumBlocks(KernelFunction &function, SumBlocksOp op) {
     }
     Value total;
     if (set.empty())
-      total = l.neutral(nn::ReduceKind::sum, f64);
+      total = l.identity(nn::ReduceKind::sum, f64);
     else
       total = l.loop(l.index(1), l.index(set.size()), 1, sumAt(l, l.index(0)),
                      [&](LoopBuilder &l, Value i, ValueRange carried) {

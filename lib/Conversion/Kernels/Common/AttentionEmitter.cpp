@@ -150,7 +150,7 @@ void AttentionEmitter::inRegisterTiles(
     LoopBuilder &l, Value count,
     function_ref<void(LoopBuilder &, Value, int64_t)> body) {
   // Sums take half of the registers.
-  int64_t vectorBytes = blockLanes * compute.getIntOrFloatBitWidth() / 8;
+  int64_t vectorBytes = blockLanes * nn::getElementBytes(compute);
   int64_t many = std::max<int64_t>(function.registerBytes / 2 / vectorBytes, 1);
   Value middle = l.mul(l.div(count, many), many);
   l.loop(l.index(0), middle, many,

@@ -38,7 +38,9 @@ struct Rows {
   mlir::Type element;
 
   /// Elements of a cache line.
-  int64_t lineSize() const { return 512 / element.getIntOrFloatBitWidth(); }
+  int64_t lineSize() const {
+    return train::kCacheLine / nn::getElementBytes(element);
+  }
 };
 
 struct AttentionEmitter {

@@ -2,8 +2,6 @@
 #include "KernelEmitter.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/IRMapping.h"
-#include "mlir/IR/TypeUtilities.h"
-#include "trainc/Dialect/NN/NNBuilders.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -160,48 +158,6 @@ SmallVector<Value> LoopBuilder::loop(Value low, Value high, int64_t step,
   return SmallVector<Value>(loop.getResults());
 }
 
-Value LoopBuilder::neutral(nn::ReduceKind kind, Type type) {
-  Type element = getElementTypeOrSelf(type);
-  if (kind == nn::ReduceKind::sum || kind == nn::ReduceKind::prod)
-    return nn::splatConstant(b, loc, type, kind == nn::ReduceKind::sum ? 0 : 1);
-  bool max = kind == nn::ReduceKind::max;
-  TypedAttr number;
-  if (auto floatType = dyn_cast<FloatType>(element)) {
-    number = FloatAttr::get(
-        floatType, APFloat::getInf(floatType.getFloatSemantics(), max));
-  } else {
-    unsigned width = element.getIntOrFloatBitWidth();
-    number = IntegerAttr::get(element, max ? APInt::getSignedMinValue(width)
-                                           : APInt::getSignedMaxValue(width));
-  }
-  if (auto vector = dyn_cast<VectorType>(type))
-    number = DenseElementsAttr::get(vector, Attribute(number));
-  return arith::ConstantOp::create(b, loc, number);
-}
-
-Value LoopBuilder::combine(nn::ReduceKind kind, Value x, Value y) {
-  bool isFloat = isa<FloatType>(getElementTypeOrSelf(x));
-  switch (kind) {
-  case nn::ReduceKind::sum:
-    if (isFloat)
-      return arith::AddFOp::create(b, loc, x, y);
-    return arith::AddIOp::create(b, loc, x, y);
-  case nn::ReduceKind::prod:
-    if (isFloat)
-      return arith::MulFOp::create(b, loc, x, y);
-    return arith::MulIOp::create(b, loc, x, y);
-  case nn::ReduceKind::max:
-    if (isFloat)
-      return arith::MaximumFOp::create(b, loc, x, y);
-    return arith::MaxSIOp::create(b, loc, x, y);
-  case nn::ReduceKind::min:
-    if (isFloat)
-      return arith::MinimumFOp::create(b, loc, x, y);
-    return arith::MinSIOp::create(b, loc, x, y);
-  }
-  llvm_unreachable("unknown reduction");
-}
-
 Value LoopBuilder::combineLanes(nn::ReduceKind kind, Value vector) {
   int64_t lanes = cast<VectorType>(vector.getType()).getNumElements();
   for (int64_t half = lanes / 2; half > 0; half /= 2) {
@@ -271,7 +227,8 @@ Value KernelFunction::allocateScratch(LoopBuilder &l, Type element,
                                       int64_t count) {
   auto attribute = function->getAttrOfType<IntegerAttr>("scratch");
   int64_t begin = attribute ? attribute.getInt() : 0;
-  int64_t bytes = llvm::alignTo(count * nn::getElementBytes(element), 64);
+  int64_t bytes =
+      llvm::alignTo(count * nn::getElementBytes(element), train::kCacheLine);
   function->setAttr("scratch", l.b.getI64IntegerAttr(begin + bytes));
   auto type = MemRefType::get({begin + bytes}, l.b.getI8Type());
   unsigned position = function.getNumArguments() - (attribute ? 2 : 1);

@@ -14,12 +14,14 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "trainc/Analysis/IterationSpace.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
+#include "trainc/Dialect/Train/Alignment.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 
 namespace trainc {
 
-/// Elements of a vector and lanes of a reduction (see nn.reduce).
-inline constexpr int64_t kLanes = 32;
+/// Elements of a vector are the lanes of a reduction.
+using nn::kLanes;
 
 /// The type in which elements of `type` stand in memory: i8 for i1.
 mlir::Type getStorageType(mlir::Type type);
@@ -69,8 +71,12 @@ struct LoopBuilder {
                                       int64_t step, mlir::ValueRange initial,
                                       CarryingBody body);
 
-  mlir::Value neutral(nn::ReduceKind kind, mlir::Type type);
-  mlir::Value combine(nn::ReduceKind kind, mlir::Value x, mlir::Value y);
+  mlir::Value identity(nn::ReduceKind kind, mlir::Type type) {
+    return nn::reductionIdentity(b, loc, kind, type);
+  }
+  mlir::Value combine(nn::ReduceKind kind, mlir::Value x, mlir::Value y) {
+    return nn::reductionCombine(b, loc, kind, x, y);
+  }
   /// Combines the lanes of a vector by halving.
   mlir::Value combineLanes(nn::ReduceKind kind, mlir::Value vector);
 };
@@ -85,7 +91,7 @@ struct KernelFunction {
   /// Of the processor's vector registers together.
   int64_t registerBytes = 0;
 
-  /// Memory of the running tile for `count` elements, aligned to 64 bytes, as a
+  /// Memory of the running tile for `count` elements, aligned to a cache line, as a
   /// flat memref: it is part of an argument before the tile index.
   mlir::Value allocateScratch(LoopBuilder &l, mlir::Type element,
                               int64_t count);

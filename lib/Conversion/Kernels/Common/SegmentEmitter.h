@@ -169,7 +169,7 @@ void SegmentEmitter<Op>::prefetch(LoopBuilder &l, size_t i, mlir::Value at,
   int64_t width =
       nn::getElementBytes(nn::getTensorType(array).getElementType());
   int64_t distance = sizes.prefetch + static_cast<int64_t>(i) * sizes.stagger;
-  for (int64_t line = 0; line < lanes * width; line += 64)
+  for (int64_t line = 0; line < lanes * width; line += train::kCacheLine)
     mlir::memref::PrefetchOp::create(
         l.b, l.loc, function.inputs.lookup(array),
         mlir::ValueRange(l.add(at, l.index((distance + line) / width))),

@@ -25,7 +25,7 @@ Value AttentionBlock::dotOut(ThreadBuilder &t, Value batchIndex, Value head,
   Value base = t.add(t.mul(token, e.out.stride), t.mul(head, e.headSize));
   Value first = t.mul(t.mod(t.thread(), 4), lanes);
   Value zero =
-      t.neutral(nn::ReduceKind::sum, VectorType::get({lanes}, e.compute));
+      t.identity(nn::ReduceKind::sum, VectorType::get({lanes}, e.compute));
   Value sum =
       t.loop(first, t.index(e.headSize), 4 * lanes, zero,
              [&](LoopBuilder &l, Value d, ValueRange sum) {

@@ -65,8 +65,8 @@ SmallVector<Value> ColumnEmitter::emitRows(ThreadBuilder &t, Value low,
   SmallVector<Value> accumulators;
   for (nn::ReduceOp reduce : reduces)
     accumulators.push_back(
-        t.neutral(reduce.getKind(),
-                  VectorType::get({lanes}, computeTypeOf(reduce.getInput()))));
+        t.identity(reduce.getKind(),
+                   VectorType::get({lanes}, computeTypeOf(reduce.getInput()))));
   auto coordinates = points.coordinates;
   accumulators =
       t.loop(low, high, step, accumulators,
@@ -151,7 +151,7 @@ int64_t ColumnEmitter::run(ThreadBuilder &t) {
                       Value base, int64_t count, Value column) -> Value {
     return t
         .loop(t.index(0), t.index(count), 1,
-              t.neutral(reduce.getKind(), computeTypeOf(reduce.getInput())),
+              t.identity(reduce.getKind(), computeTypeOf(reduce.getInput())),
               [&](LoopBuilder &l, Value i, ValueRange carried) {
                 Value at = l.add(l.mul(l.add(base, i), columns), column);
                 Value part =

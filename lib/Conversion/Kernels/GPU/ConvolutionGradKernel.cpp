@@ -142,7 +142,7 @@ int64_t ConvolutionEmitter::emitWeights(ThreadBuilder &t,
                                   t.less(column, t.index(outputs)));
              t.when(isThere, [&](ThreadBuilder &t) {
                Value at = offsetOf(t, row, column);
-               Value zero = t.neutral(nn::ReduceKind::sum, products.compute);
+               Value zero = t.identity(nn::ReduceKind::sum, products.compute);
                Value sum =
                    t.loop(t.index(0), t.index(runs), 1, zero,
                           [&](LoopBuilder &l, Value run, ValueRange carried) {

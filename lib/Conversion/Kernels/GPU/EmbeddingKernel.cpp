@@ -107,8 +107,8 @@ int64_t trainc::emitEmbeddingGradOnGPU(KernelFunction &function,
   if (init != sums) {
     forOwn([&](LoopBuilder &l, Value at) {
       Value value = init ? l.loadVector(init, at, element, Value(), lanes)
-                         : l.neutral(nn::ReduceKind::sum,
-                                     VectorType::get({lanes}, compute));
+                         : l.identity(nn::ReduceKind::sum,
+                                      VectorType::get({lanes}, compute));
       l.storeVector(value, sums, at, compute, Value(), lanes);
     });
     t.barrier();

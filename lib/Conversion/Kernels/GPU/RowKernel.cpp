@@ -130,13 +130,13 @@ void RowEmitter::emitPhase(ThreadBuilder &t) {
     if (!points.isVector(reduce.getInput())) {
       // Of a single element.
       points.scalars[reduce.getResult()] =
-          t.combine(reduce.getKind(), t.neutral(reduce.getKind(), type),
+          t.combine(reduce.getKind(), t.identity(reduce.getKind(), type),
                     points.getScalar(t, reduce.getInput()));
       continue;
     }
     collect(reduce.getInput(), ops);
     accumulators.push_back(
-        t.neutral(reduce.getKind(), VectorType::get({lanes}, type)));
+        t.identity(reduce.getKind(), VectorType::get({lanes}, type)));
   }
   llvm::erase_if(reduces, [&](nn::ReduceOp reduce) {
     return !points.isVector(reduce.getInput());
@@ -160,7 +160,7 @@ void RowEmitter::emitPhase(ThreadBuilder &t) {
       if (isThere)
         value = arith::SelectOp::create(
             t.b, t.loc, isThere, value,
-            t.neutral(reduce.getKind(), value.getType()));
+            t.identity(reduce.getKind(), value.getType()));
       sum = t.combine(reduce.getKind(), sum, value);
     }
     storeVectors(t, at, isThere, memo);

@@ -98,8 +98,8 @@ static int64_t addSquares(ThreadBuilder &t, KernelFunction &function,
                  };
                  SmallVector<Value> zeros(
                      op.getNumResults(),
-                     t.neutral(nn::ReduceKind::sum,
-                               VectorType::get({lanes}, t.b.getF64Type())));
+                     t.identity(nn::ReduceKind::sum,
+                                VectorType::get({lanes}, t.b.getF64Type())));
                  Value count = arith::SubIOp::create(t.b, t.loc, high, low);
                  Value rest = t.mod(count, lanes);
                  Value whole = arith::SubIOp::create(t.b, t.loc, high, rest);
@@ -188,7 +188,7 @@ static void addBlocks(ThreadBuilder &t, KernelFunction &function,
   t.loop(
       t.div(id, kWarp), t.index(count), threads / kWarp,
       [&](LoopBuilder &l, Value which) {
-        Value zero = l.neutral(nn::ReduceKind::sum, f64);
+        Value zero = l.identity(nn::ReduceKind::sum, f64);
         Value begin = lookUp(l, table(l, begins), which);
         Value end = lookUp(l, table(l, begins), l.add(which, l.index(1)));
         Value sum =
@@ -250,7 +250,7 @@ static void addBlocks(ThreadBuilder &t, KernelFunction &function,
       });
       continue;
     }
-    Value zero = t.neutral(nn::ReduceKind::sum, f64), total = zero;
+    Value zero = t.identity(nn::ReduceKind::sum, f64), total = zero;
     if (!set.empty())
       total = t.loop(id, t.index(set.size()), threads, zero,
                      [&](LoopBuilder &l, Value i, ValueRange carried) {
