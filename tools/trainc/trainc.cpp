@@ -52,9 +52,8 @@ struct CommandLine {
       cl::value_desc("name"), cl::init("native"), cl::cat(category)};
   cl::opt<unsigned> targetCores{
       "target-cores",
-      cl::desc("CPUs among which a GEMM of oneDNN is cut, at most; with "
-               "--target-cpu=native those of this machine, else 32"),
-      cl::value_desc("count"), cl::cat(category)};
+      cl::desc("CPUs that share a GEMM of oneDNN (this machine's)"),
+      cl::value_desc("count"), cl::Hidden, cl::cat(category)};
   cl::opt<unsigned> optimize{"O",
                              cl::Prefix,
                              cl::init(3),

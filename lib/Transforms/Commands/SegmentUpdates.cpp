@@ -308,7 +308,7 @@ void SegmentUpdate::buildDirections() {
       UpdateElement e;
       e.parameter =
           add(arenaName(kMasterArena, type.getElementType(), param), type);
-      e.gradient = add(gradientArena(param, false, all.symbols), wide);
+      e.gradient = m.add(all.readGradient(b, param));
       for (auto state : optimizer.getStateNames().getAsRange<StringAttr>())
         e.states.push_back(add(arenaName(stateRole(state.getValue()),
                                          wide.getElementType(), param),
