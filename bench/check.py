@@ -281,6 +281,7 @@ def torch_rows():
 
 def foundation_rows():
     from rows import Row, closed, foundation
+    from rows.foundation_cost import cost_model
     from rows.foundation_layout import layout
     from rows.foundation_order import order
     from rows.foundation_overlap import overlap
@@ -300,6 +301,8 @@ def foundation_rows():
             " works, bits equal; the gain of coalescing: ratio of paired medians, and compile time", layout),
         Row("order", "order", "every adjacent pair of the pipeline: swapped, or the reason why it cannot be stands in Passes.td: bitwise"
             " equal; at least 8 swapped pairs", order),
+        Row("cost", "cost model", "flops and bytes of every op against a count of its linalg loops; a test finds other owners: equal; none",
+            cost_model),
         Row("speed", "speed", "old and new binary interleaved, workloads of check.py cpu, median of 15 paired ratios; compile time too:"
             " <= 1.05 each; else too noisy, and again", speed),
         Row("readable", "readable", "functions <= 100 lines but tables and emitters of GPUs; files <= 600", foundation.readable),
