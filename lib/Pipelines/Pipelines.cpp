@@ -29,10 +29,10 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 
 ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {
-      "canonicalize",         "fuse-kernels",       "reuse-memory",
-      "train-coalesce",       "train-defer-reduce", "train-fuse-epilogues",
-      "train-fuse-optimizer", "train-hoist-casts",  "train-merge-launches",
-      "train-overlap-reduce", "train-prefetch"};
+      "canonicalize",         "fuse-kernels",         "reuse-memory",
+      "train-coalesce",       "train-defer-gather",   "train-defer-reduce",
+      "train-fuse-epilogues", "train-fuse-optimizer", "train-hoist-casts",
+      "train-merge-launches", "train-overlap-reduce", "train-prefetch"};
   return passes;
 }
 
@@ -175,6 +175,8 @@ void Phase::addCommands() {
   add(createPlanMemoryPass({/*reuse=*/optimizes("reuse-memory")}));
   if (optimizes("train-overlap-reduce"))
     add(createOverlapReducePass());
+  if (optimizes("train-defer-gather"))
+    add(createDeferGatherPass());
 }
 
 /// Of a GPU the passes of `buildLowerToNVVM` come after these.

@@ -21,9 +21,6 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
-/// Collectives that are waited for later leave room for others.
-static constexpr size_t kMostStarted = 24;
-
 namespace {
 /// A collective that is waited for where it starts.
 struct Exchange {
@@ -99,7 +96,7 @@ struct OverlapReducePass
     for (const Exchange &exchange : chain)
       if (StartOp start = exchange.start;
           start.getCollective() == Collective::reduce_scatter &&
-          early.size() < kMostStarted &&
+          early.size() < kMostInFlight &&
           llvm::all_of(makers,
                        [&](ListOp maker) { return userIn(maker, start); }))
         early.push_back({userIn(makers.front(), start), exchange});

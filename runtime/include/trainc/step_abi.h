@@ -50,6 +50,9 @@ typedef enum trainc_image_kind {
 #include "trainc/step_abi.def"
 } trainc_image_kind;
 
+/// Collectives that are started and not yet waited for, at most.
+#define TRAINC_MAX_IN_FLIGHT 32
+
 typedef enum trainc_back_end {
 #define TRAINC_BACK_END(NAME, number) TRAINC_BACK_END_##NAME = number,
 #include "trainc/step_abi.def"

@@ -6,6 +6,9 @@
 
 namespace trainc::train {
 
+/// Collectives that passes leave in flight at once: room for others is left.
+inline constexpr size_t kMostInFlight = TRAINC_MAX_IN_FLIGHT - 8;
+
 /// Bytes from `begin` to before `end` of an arena as far as a rank has it (a symbol), of
 /// the workspace, or of an input or output (their names).
 struct Place {

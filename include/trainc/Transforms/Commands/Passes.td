@@ -246,4 +246,20 @@ def OverlapReducePass : Pass<"train-overlap-reduce", "::mlir::ModuleOp"> {
   let statistics = [Statistic<"numStarted", "started", "Collectives started early">];
 }
 
+def DeferGatherPass : Pass<"train-defer-gather", "::mlir::ModuleOp"> {
+  let summary = "Gather a bucket while the next ones are updated";
+  let description = [{
+    Where an update ends with a gather of what the rank has of a bucket (ZeRO-1 and 2), the
+    `train.wait` goes down to the first command that touches the bucket, or to the end of the
+    list: the gather is in flight while the next buckets are updated. Collectives are still waited for
+    in the order of their starts, and no more are in flight at once than the runtime takes.
+
+    Needs lists with planned memory (`train-plan-memory`). Does nothing where no launch or GEMM
+    stands below, and to gathers that are not in place of an arena.
+
+    Example: test/Transforms/Commands/defer-gather.mlir
+  }];
+  let statistics = [Statistic<"numDeferred", "deferred", "Gathers waited for later">];
+}
+
 #endif // TRAINC_TRANSFORMS_COMMANDS_PASSES

@@ -28,7 +28,7 @@ def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
     * Form 4 of a processor, before it is LLVM's: no function of several workgroups writes
       to an argument in the same way in all of them.
 
-    Runs after `train-differentiate`, `train-shard`, `train-overlap-reduce` and
+    Runs after `train-differentiate`, `train-shard`, `train-defer-gather` and
     `train-lower-kernels`: it checks what these give to the next phase.
 
     Example: test/Transforms/Verify/verify-form.mlir
