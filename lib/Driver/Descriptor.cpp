@@ -346,27 +346,23 @@ static uint64_t hashState(const Tables &tables) {
   return llvm::xxh3_64bits(text);
 }
 
-/// Hash of what ranks must do alike: every collective, in the order of the lists. One that is
-/// waited for at once is a start and a wait: targets differ in whether a command stands between.
+/// Hash of what ranks must do alike: start every collective, in the order of the lists.
+/// They are waited for in that order; behind which commands, targets may differ in.
 static uint64_t hashSchedule(const Tables &tables) {
   std::string text;
   llvm::raw_string_ostream os(text);
   for (const EntryRow &entry : tables.entries)
     for (const std::vector<CommandRow> &list : entry.lists)
-      for (const CommandRow &row : list)
-        for (uint32_t phase :
-             {TRAINC_COLLECTIVE_START, TRAINC_COLLECTIVE_WAIT}) {
-          if (!row.collective ||
-              (row.collective->phase != TRAINC_COLLECTIVE_WHOLE &&
-               row.collective->phase != phase))
-            continue;
-          os << entry.name << " " << &list - entry.lists << " " << row.kind
-             << " " << row.collective->axes << " " << row.collective->piece_axes
-             << " " << row.collective->dtype << " " << phase;
-          for (const trainc_operand &operand : row.operands)
-            os << " " << operand.bytes;
-          os << "\n";
-        }
+      for (const CommandRow &row : list) {
+        if (!row.collective || row.collective->phase == TRAINC_COLLECTIVE_WAIT)
+          continue;
+        os << entry.name << " " << &list - entry.lists << " " << row.kind << " "
+           << row.collective->axes << " " << row.collective->piece_axes << " "
+           << row.collective->dtype;
+        for (const trainc_operand &operand : row.operands)
+          os << " " << operand.bytes;
+        os << "\n";
+      }
   return text.empty() ? 0 : llvm::xxh3_64bits(text);
 }
 
