@@ -67,7 +67,9 @@ LogicalResult Placer::verifyNeeds() {
     if (alignSize < width || !llvm::isPowerOf2_64(alignSize))
       return arena.emitOpError("expects an align-size that is a power of two "
                                "not below the ")
-             << width << " bytes of an element, got " << alignSize;
+             << width << " bytes of an element of @"
+             << (*arena.getSlices().begin()).getSymName() << ", got "
+             << alignSize;
   }
   return success();
 }

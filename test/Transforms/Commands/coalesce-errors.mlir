@@ -5,7 +5,7 @@ train.optimizer @o(%p: f32, %g: f32) {
   train.yield %p : f32
 }
 train.bucket @bucket [@w]
-// expected-error @below {{expects an align-size that is a power of two not below the 4 bytes of an element, got 2}}
+// expected-error @below {{expects an align-size that is a power of two not below the 4 bytes of an element of @w, got 2}}
 train.arena @arena.master.f32 master {
   train.slice @w : tensor<4xf32>
   train.span @bucket

@@ -7,6 +7,7 @@ from common import run, tool
 
 def lower(kernels):
     """Of the text of `train.kernel`s: (attributes of the launches by name, aliases, the gpu.module)."""
+    kernels = re.sub(" order (lanes|sequence)", "", kernels)  # of CPUs
     text = run([tool("trainc-opt"), "-", "--train-lower-kernels-to-gpu"], input=kernels).stdout
     launches = {name: {key: int(n) for key, n in re.findall(r"(\w+) = (\d+)", abi)}
                 for name, abi in re.findall(r"train\.kernel @(\w+)\(.*?abi = #train\.abi<(.*?)>", text)}
