@@ -168,6 +168,7 @@ CASES = {
         (lambda x, y: x.index_put((torch.tensor([0, 2]), torch.tensor([1, -1])), y) + A.index_put.default(x, [None, torch.tensor([[0, 2], [1, 1]])], y[:, None], True), S, (2,)),
         (lambda x: x.index_put((x > 0,), torch.tensor(2.0)) + x.index_put((x[:, 0] > 0,), torch.tensor(2.0)), S),
         (lambda x: x @ F.one_hot(torch.tensor([1, 0, 3, 2]), 4).double(), S), (lambda x, y: torch.slice_scatter(x, y, 1, 1, 3) + torch.select_scatter(x, y[:, 0], 1, 0), S, (3, 2)),
+        (lambda x, y: torch.slice_scatter(x, y, 1, 1, 4, 2) + torch.slice_scatter(x, y, 1, step=2), S, (3, 2)),
         (lambda x, y: A.as_strided_scatter(x.detach(), y, [3], [5], 0) * x, S, (3,)),  # PyTorch's gradient of x is at the wrong places
     ],
 }

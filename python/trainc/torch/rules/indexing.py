@@ -240,9 +240,17 @@ def slice_scatter(t: Translator, x: Any, source: Any, dim: int = 0, start: int |
     x, source = t.value(x), t.value(source)
     dim %= x.rank
     begin, stop, step = slice(start, end, step).indices(x.shape[dim])
-    if step != 1:
-        raise Unsupported(f"an assignment to a slice of step {step}")
-    return _between(t, x, source, dim, begin, stop)
+    if step == 1:
+        return _between(t, x, source, dim, begin, stop)
+    n, count = x.shape[dim], source.shape[dim]
+
+    def along(size: int) -> list[int]:
+        return [size if i == dim else 0 for i in range(x.rank)]
+
+    spread = t.b.pad(source, along(begin), along(n - 1 - begin - (count - 1) * step), along(step - 1))
+    written = torch.zeros(n, dtype=torch.bool)
+    written[begin:stop:step] = True
+    return t.b.select(t.value(written.reshape([n if i == dim else 1 for i in range(x.rank)])), spread, x)
 
 
 @rule(A.select_scatter.default)
