@@ -34,8 +34,7 @@ private:
   bool prefersOneDnn(Tile tile);
   /// Nothing but A' B', or C + A' B'.
   bool isPlain() {
-    return !gemm.getBias() && !gemm.getAt() && !gemm.getSecond() &&
-           gemm.getEpilogue() == Epilogue::none;
+    return !gemm.getBias() && gemm.getEpilogue() == Epilogue::none;
   }
 };
 } // namespace
@@ -145,8 +144,7 @@ bool Planner::prefersVector() {
     return false;
   if (!target.avx512)
     return multiplyAdds >= smallest;
-  return gemm.getTransposeLhs() && !gemm.getTransposeRhs() && !gemm.getBias() &&
-         gemm.getEpilogue() == Epilogue::none &&
+  return gemm.getTransposeLhs() && !gemm.getTransposeRhs() && isPlain() &&
          multiplyAdds >= smallestTransposed;
 }
 

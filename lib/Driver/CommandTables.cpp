@@ -218,15 +218,6 @@ void Gatherer::addCopies(EntryRow &entry, std::vector<CommandRow> &commands,
   }
 }
 
-/// Whether the next command waits for what `start` starts.
-static bool isWaitedForAtOnce(StartOp start) {
-  Operation *next = start->getNextNode();
-  while (isa<AddressOp, ViewOp>(next))
-    next = next->getNextNode();
-  auto wait = dyn_cast<WaitOp>(next);
-  return wait && wait.getToken() && wait.getToken() == start.getToken();
-}
-
 void Gatherer::gatherList(EntryRow &entry, ListOp list) {
   std::vector<CommandRow> commands;
   entry.workspaceBytes =

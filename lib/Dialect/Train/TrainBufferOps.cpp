@@ -79,6 +79,14 @@ StartOp train::getStart(WaitOp wait) {
   return {};
 }
 
+bool train::isWaitedForAtOnce(StartOp start) {
+  Operation *next = start->getNextNode();
+  while (isa<AddressOp, ViewOp>(next))
+    next = next->getNextNode();
+  auto wait = dyn_cast<WaitOp>(next);
+  return wait && wait.getToken() && wait.getToken() == start.getToken();
+}
+
 /// The name of the first step of the window that `list` is of; of evals that of the entry.
 static StringAttr windowOf(ListOp list) {
   auto step =

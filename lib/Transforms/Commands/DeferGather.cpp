@@ -21,8 +21,7 @@ using namespace trainc::train;
 /// Whether `start` gathers a range of an arena in place, and is waited for at once.
 static bool isDeferrable(StartOp start) {
   return start.getCollective() == Collective::all_gather && !start.getInput() &&
-         start.getToken() &&
-         *start.getToken().user_begin() == start->getNextNode() &&
+         isWaitedForAtOnce(start) &&
          getAddress(start.getOut()).getMemory() == Memory::arena;
 }
 
@@ -45,7 +44,7 @@ struct DeferGatherPass : trainc::impl::DeferGatherPassBase<DeferGatherPass> {
                  layouts);
       }
       // What is waited for at once stays so.
-      next = start->getNextNode() == wait ? start.getOperation() : wait;
+      next = isWaitedForAtOnce(start) ? start.getOperation() : wait;
     }
   }
 

@@ -198,8 +198,7 @@ struct OverlapReducePass
 
   /// Whether commands stand between a start and its wait.
   static bool isApart(StartOp start) {
-    return start.getToken() &&
-           *start.getToken().user_begin() != start->getNextNode();
+    return start.getToken() && !isWaitedForAtOnce(start);
   }
 };
 } // namespace

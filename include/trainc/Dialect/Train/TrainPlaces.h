@@ -37,6 +37,9 @@ Place getPlace(mlir::Value buffer, Layouts &layouts);
 /// that leaves it in flight.
 StartOp getStart(WaitOp wait);
 
+/// Whether the next command waits for what `start` starts.
+bool isWaitedForAtOnce(StartOp start);
+
 /// The lists of which one runs just before `list`, a list `merge` or `apply`, of its window;
 /// none for others.
 llvm::SmallVector<ListOp> getPredecessors(ListOp list);

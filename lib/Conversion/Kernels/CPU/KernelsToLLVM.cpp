@@ -155,15 +155,16 @@ static Value expand(Operation *op) {
   nn::Arithmetic m{b, op->getLoc(), op->getResult(0).getType()};
   Value x = op->getOperand(0);
   return TypeSwitch<Operation *, Value>(op)
-#define TRAINC_EXPAND(Op, name)                                                \
-  .Case([&](math::Op) { return numerics::f32::name(m, x); })
-      TRAINC_EXPAND(ExpOp, exp) TRAINC_EXPAND(ExpM1Op, expm1)
-          TRAINC_EXPAND(LogOp, log) TRAINC_EXPAND(Log1pOp, log1p)
-              TRAINC_EXPAND(Log2Op, log2) TRAINC_EXPAND(TanhOp, tanh)
-                  TRAINC_EXPAND(ErfOp, erf) TRAINC_EXPAND(SinOp, sin)
-                      TRAINC_EXPAND(CosOp, cos)
-#undef TRAINC_EXPAND
-                          .Default(Value());
+      .Case([&](math::ExpOp) { return numerics::f32::exp(m, x); })
+      .Case([&](math::ExpM1Op) { return numerics::f32::expm1(m, x); })
+      .Case([&](math::LogOp) { return numerics::f32::log(m, x); })
+      .Case([&](math::Log1pOp) { return numerics::f32::log1p(m, x); })
+      .Case([&](math::Log2Op) { return numerics::f32::log2(m, x); })
+      .Case([&](math::TanhOp) { return numerics::f32::tanh(m, x); })
+      .Case([&](math::ErfOp) { return numerics::f32::erf(m, x); })
+      .Case([&](math::SinOp) { return numerics::f32::sin(m, x); })
+      .Case([&](math::CosOp) { return numerics::f32::cos(m, x); })
+      .Default(Value());
 }
 
 /// Turns every function that `math` has no instruction for into arithmetic or a call of
