@@ -12,7 +12,7 @@ using namespace trainc::nn;
 /// quarter of a second-level cache in f32.
 static constexpr int64_t kBlockElements = 1 << 16;
 /// Elements of a weight that stays in the second-level cache beside them.
-static constexpr int64_t kWeightElements = 1 << 18;
+static constexpr int64_t kWeightElements = 1 << 13;
 /// Outputs of a block that are worth the set-up of one.
 static constexpr int64_t kLeastOutputs = 16;
 

@@ -188,3 +188,28 @@ GemmPlanAttr Planner::plan() {
 GemmPlanAttr trainc::planGemm(GemmOp gemm, const GemmTarget &target) {
   return Planner(gemm, target).plan();
 }
+
+static BackEnd backEndOf(ConvolutionOp convolution, const GemmTarget &target) {
+  Type type =
+      cast<ShapedType>(convolution.getLhs().getType()).getElementType();
+  ShapedType weight = convolution.getWeightType();
+  bool depthwise = convolution.getGroups() > 1 &&
+                   weight.getDimSize(0) == convolution.getGroups() &&
+                   weight.getDimSize(1) == 1;
+  if (depthwise && target.avx2)
+    return BackEnd::VECTOR;
+  if (target.amx && (type.isBF16() || (type.isF32() && target.splitF32)))
+    return BackEnd::AMX;
+  if ((type.isBF16() && target.bf16) || (type.isF32() && target.avx512))
+    return BackEnd::ONEDNN;
+  // Narrow types are widened with the columns.
+  return !type.isF64() && target.avx2 ? BackEnd::VECTOR : BackEnd::OPENBLAS;
+}
+
+ConvolutionPlanAttr trainc::planConvolution(ConvolutionOp convolution,
+                                            const GemmTarget &target) {
+  // Two for each CPU: none waits long for the others.
+  return ConvolutionPlanAttr::get(convolution.getContext(),
+                                  backEndOf(convolution, target),
+                                  2 * target.cores);
+}

@@ -162,6 +162,65 @@ CommandRow Gatherer::commandOf(EntryRow &entry, GemmOp gemm) {
   return command;
 }
 
+static_assert(
+    equal(ConvolutionKind::forward, TRAINC_CONVOLUTION_FORWARD) &&
+    equal(ConvolutionKind::input_gradient, TRAINC_CONVOLUTION_INPUT_GRADIENT) &&
+    equal(ConvolutionKind::weight_gradient,
+          TRAINC_CONVOLUTION_WEIGHT_GRADIENT));
+
+static trainc_convolution_detail convolutionDetail(ConvolutionOp op) {
+  trainc_convolution_detail detail{};
+  auto dtype = [](Value value) {
+    return getDType(cast<ShapedType>(value.getType()).getElementType());
+  };
+  ShapedType input = op.getInputType(), weight = op.getWeightType();
+  ShapedType output = op.getOutputType();
+  detail.kind = static_cast<uint32_t>(op.getKind());
+  detail.type = dtype(op.getLhs());
+  detail.result_type = dtype(op.getMain());
+  detail.accumulate = op.getAccumulate();
+  detail.back_end = static_cast<uint32_t>(op.getPlanAttr().getBackEnd());
+  detail.tiles = op.getPlanAttr().getTiles();
+  detail.batch = input.getDimSize(0);
+  detail.groups = op.getGroups();
+  detail.channels = weight.getDimSize(1);
+  detail.outputs = weight.getDimSize(0) / detail.groups;
+  detail.height = input.getDimSize(2);
+  detail.width = input.getDimSize(3);
+  detail.out_h = output.getDimSize(2);
+  detail.out_w = output.getDimSize(3);
+  detail.window_h = weight.getDimSize(2);
+  detail.window_w = weight.getDimSize(3);
+  detail.stride_h = op.getStrides()[0];
+  detail.stride_w = op.getStrides()[1];
+  detail.dilation_h = op.getDilations()[0];
+  detail.dilation_w = op.getDilations()[1];
+  detail.low_h = op.getPadding()[0];
+  detail.low_w = op.getPadding()[2];
+  return detail;
+}
+
+CommandRow Gatherer::commandOf(EntryRow &entry, ConvolutionOp op) {
+  CommandRow command;
+  command.kind = TRAINC_COMMAND_CONVOLUTION;
+  command.convolution = convolutionDetail(op);
+  const trainc_convolution_detail &detail = *command.convolution;
+  command.rate = rateOf(op.getUnit(), static_cast<trainc_dtype>(detail.type),
+                        /*update=*/false);
+  command.label =
+      ("convolution " + Twine(stringifyConvolutionKind(op.getKind())) + " " +
+       Twine(detail.window_h) + "x" + Twine(detail.window_w) + " " +
+       Twine(detail.channels) + " to " + Twine(detail.outputs))
+          .str();
+  command.flops = flopsOf(op.countWork(), op.getUnit());
+  uint32_t access =
+      op.getAccumulate() ? TRAINC_READ | TRAINC_WRITE : TRAINC_WRITE;
+  command.operands = {operandOf(entry, op.getLhs(), TRAINC_READ),
+                      operandOf(entry, op.getRhs(), TRAINC_READ),
+                      operandOf(entry, op.getOut(), access)};
+  return command;
+}
+
 CommandRow Gatherer::commandOf(EntryRow &entry, StartOp start, uint32_t phase) {
   CommandRow command;
   trainc_collective_detail detail{};
@@ -239,6 +298,8 @@ void Gatherer::gatherList(EntryRow &entry, ListOp list) {
       commands.push_back(commandOf(entry, list, launch));
     } else if (auto gemm = dyn_cast<GemmOp>(op)) {
       commands.push_back(commandOf(entry, gemm));
+    } else if (auto convolution = dyn_cast<ConvolutionOp>(op)) {
+      commands.push_back(commandOf(entry, convolution));
     } else if (auto start = dyn_cast<StartOp>(op)) {
       commands.push_back(commandOf(entry, start,
                                    isWaitedForAtOnce(start)

@@ -150,6 +150,7 @@ struct Writer {
   }
 
   Constant *gemm(const trainc_gemm_detail &g);
+  Constant *convolution(const trainc_convolution_detail &c);
   Constant *collective(const trainc_collective_detail &c);
   Constant *command(const CommandRow &row);
   Constant *list(const std::vector<CommandRow> &rows);
@@ -206,6 +207,32 @@ Constant *Writer::gemm(const trainc_gemm_detail &g) {
                                       .split_k = u64(g.split_k)}));
 }
 
+Constant *Writer::convolution(const trainc_convolution_detail &c) {
+  return global(make(row::convolution_detail{.kind = u32(c.kind),
+                                             .type = u32(c.type),
+                                             .result_type = u32(c.result_type),
+                                             .accumulate = u32(c.accumulate),
+                                             .back_end = u32(c.back_end),
+                                             .reserved = u32(0),
+                                             .batch = u64(c.batch),
+                                             .groups = u64(c.groups),
+                                             .channels = u64(c.channels),
+                                             .outputs = u64(c.outputs),
+                                             .height = u64(c.height),
+                                             .width = u64(c.width),
+                                             .out_h = u64(c.out_h),
+                                             .out_w = u64(c.out_w),
+                                             .window_h = u64(c.window_h),
+                                             .window_w = u64(c.window_w),
+                                             .stride_h = u64(c.stride_h),
+                                             .stride_w = u64(c.stride_w),
+                                             .dilation_h = u64(c.dilation_h),
+                                             .dilation_w = u64(c.dilation_w),
+                                             .low_h = u64(c.low_h),
+                                             .low_w = u64(c.low_w),
+                                             .tiles = u64(c.tiles)}));
+}
+
 Constant *Writer::collective(const trainc_collective_detail &c) {
   return global(make(row::collective_detail{.axes = u32(c.axes),
                                             .piece_axes = u32(c.piece_axes),
@@ -224,9 +251,10 @@ Constant *Writer::command(const CommandRow &row) {
                                          .bytes = u64(o.bytes),
                                          .dtype = u32(o.dtype),
                                          .reserved = u32(0)}));
-  Constant *detail = row.gemm         ? gemm(*row.gemm)
-                     : row.collective ? collective(*row.collective)
-                                      : null();
+  Constant *detail = row.gemm          ? gemm(*row.gemm)
+                     : row.convolution ? convolution(*row.convolution)
+                     : row.collective  ? collective(*row.collective)
+                                       : null();
   return make(row::command{.kind = u32(row.kind),
                            .kernel = u32(row.kernel),
                            .tiles = u64(row.tiles),
@@ -399,7 +427,9 @@ static std::string featuresOf(const llvm::TargetMachine &machine,
                               const Tables &tables) {
   std::string features;
   auto usesAmx = [](const CommandRow &row) {
-    return row.gemm && row.gemm->back_end == TRAINC_BACK_END_AMX;
+    return (row.gemm && row.gemm->back_end == TRAINC_BACK_END_AMX) ||
+           (row.convolution &&
+            row.convolution->back_end == TRAINC_BACK_END_AMX);
   };
   bool amx = llvm::any_of(tables.kernels,
                           [](const KernelRow &row) { return row.amx; });

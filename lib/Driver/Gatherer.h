@@ -41,6 +41,7 @@ struct Gatherer {
   CommandRow commandOf(EntryRow &entry, train::ListOp list,
                        train::LaunchOp launch);
   CommandRow commandOf(EntryRow &entry, train::GemmOp gemm);
+  CommandRow commandOf(EntryRow &entry, train::ConvolutionOp op);
   CommandRow commandOf(EntryRow &entry, train::StartOp start, uint32_t phase);
   void addCopy(EntryRow &entry, std::vector<CommandRow> &commands,
                mlir::Value source, mlir::Value target, int64_t offset = 0);

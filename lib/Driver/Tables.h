@@ -76,6 +76,7 @@ struct CommandRow {
   int64_t tiles = 1;
   std::vector<trainc_operand> operands;
   std::optional<trainc_gemm_detail> gemm;
+  std::optional<trainc_convolution_detail> convolution;
   std::optional<trainc_collective_detail> collective;
   std::string label, location;
   trainc_rate rate = TRAINC_RATE_MEMORY;

@@ -171,12 +171,14 @@ func.func @random(%x: tensor<4x8xf32>, %s: tensor<f64>) {
 // CHECK: convolution: nn.conv2d_input_grad matrix 41472 vector 0
 // CHECK: convolution: nn.conv2d_weight_grad matrix 41472 vector 0
 // CHECK: convolution: nn.conv2d_weight_parts matrix 169344 vector 0
+// CHECK: convolution: train.convolution matrix 41472 vector 0 {{.*}} flops 41472 convolution
 func.func @convolution(%x: tensor<8x4x9x9xf32>, %w: tensor<6x4x3x3xf32>, %v: tensor<6x2x3x2xf32>, %b: tensor<6xf32>, %g: tensor<8x6x4x9xf32>, %h: tensor<8x6x7x7xf32>) {
   %0 = nn.conv2d %x, %w : tensor<8x4x9x9xf32>, tensor<6x4x3x3xf32>
   %1 = nn.conv2d %x, %v bias %b strides [2, 1] padding [1, 0, 2, 1] dilations [1, 3] groups 2 : tensor<8x4x9x9xf32>, tensor<6x2x3x2xf32>, tensor<6xf32>
   %2 = nn.conv2d_input_grad %v, %g strides [2, 1] padding [1, 0, 2, 1] dilations [1, 3] groups 2 : tensor<6x2x3x2xf32>, tensor<8x6x4x9xf32> to tensor<8x4x9x9xf32>
   %3 = nn.conv2d_weight_grad %x, %g strides [2, 1] padding [1, 0, 2, 1] dilations [1, 3] groups 2 : tensor<8x4x9x9xf32>, tensor<8x6x4x9xf32> to tensor<6x2x3x2xf32>
   %4 = nn.conv2d_weight_parts %x, %h window [3, 3] examples 3 : tensor<8x4x9x9xf32>, tensor<8x6x7x7xf32>
+  %c = train.convolution weight_gradient %x, %g strides [2, 1] padding [1, 0, 2, 1] dilations [1, 3] groups 2 : tensor<8x4x9x9xf32>, tensor<8x6x4x9xf32> -> tensor<6x2x3x2xf32>
   %5 = nn.im2col %x window [3, 3] strides [2, 2] padding [1, 1, 1, 1] : tensor<8x4x9x9xf32>
   %6 = nn.col2im %5 strides [2, 2] padding [1, 1, 1, 1] : tensor<4x3x3x8x5x5xf32> to tensor<8x4x9x9xf32>
   return

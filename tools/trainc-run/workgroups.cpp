@@ -66,8 +66,10 @@ std::string Checker::findOverlap(const trainc_command &command,
 
 std::string Checker::check(const trainc_event &event) {
   const trainc_command &source = *event.command;
-  if (source.kind > TRAINC_COMMAND_COPY)
-    return ""; // a collective
+  if (source.kind == TRAINC_COMMAND_REDUCE_SCATTER ||
+      source.kind == TRAINC_COMMAND_ALL_REDUCE ||
+      source.kind == TRAINC_COMMAND_ALL_GATHER)
+    return "";
   std::string name =
       format("'%s' at %s", source.label ? source.label : "?",
              source.location ? source.location : "unknown location");

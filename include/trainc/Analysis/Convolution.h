@@ -23,7 +23,7 @@ struct Convolution {
 
 /// The convolution that `op` computes if it is to be a kernel of its own on a CPU: f32
 /// or f64, no groups and no bias, and sizes for which that is faster than a
-/// product of whole matrices. A nn.conv2d_input_grad of stride 1 is the
+/// train.convolution. A nn.conv2d_input_grad of stride 1 is the
 /// convolution of the grad with the transposed weight, taps reversed. What it costs is
 /// the same whoever computes it (Cost.h).
 std::optional<Convolution> getConvolution(mlir::Operation *op);

@@ -16,13 +16,17 @@ struct GemmTarget {
   bool avx2 = true, avx512 = false, bf16 = false, amx = false;
   /// AMX may multiply f32 as sums of bf16 GEMMs.
   bool splitF32 = true;
-  /// CPUs that share a GEMM of oneDNN at most: into so many tiles it is cut.
+  /// CPUs that share a GEMM of oneDNN, or a convolution, at most: into so many tiles it is cut.
   int64_t cores = 32;
 };
 
 /// How `gemm` is computed: by its shape, its types and the target alone, from
 /// measurements (bench/results/gemm.md).
 train::GemmPlanAttr planGemm(train::GemmOp gemm, const GemmTarget &target);
+
+/// How `convolution` is computed, likewise.
+train::ConvolutionPlanAttr planConvolution(train::ConvolutionOp convolution,
+                                           const GemmTarget &target);
 
 } // namespace trainc
 

@@ -1,4 +1,5 @@
 //===- TrainCommandOps.cpp - Commands over planned memory -----------------===//
+#include "trainc/Dialect/NN/Window.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Dialect/Train/TrainPlaces.h"
 #include "trainc/Dialect/Train/TrainSyntax.h"
@@ -242,4 +243,95 @@ LogicalResult GemmOp::verify() {
     return emitOpError("expects a bias gradient of ")
            << count << " x " << element << " (C5), got " << type;
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Convolutions
+//===----------------------------------------------------------------------===//
+
+/// The operands and the result that are the input, the weight and the output.
+static ShapedType typeOf(ConvolutionOp op, ArrayRef<int> places) {
+  Value values[] = {op.getLhs(), op.getRhs(), op.getMain()};
+  return cast<ShapedType>(
+      values[places[static_cast<int>(op.getKind())]].getType());
+}
+
+ShapedType ConvolutionOp::getInputType() { return typeOf(*this, {0, 2, 0}); }
+ShapedType ConvolutionOp::getWeightType() { return typeOf(*this, {1, 0, 2}); }
+ShapedType ConvolutionOp::getOutputType() { return typeOf(*this, {2, 1, 1}); }
+
+SmallVector<Access> ConvolutionOp::getAccesses(SymbolTable &) {
+  return {{getLhs(), true, false},
+          {getRhs(), true, false},
+          {getOut(), getAccumulate(), true}};
+}
+
+void ConvolutionOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  if (!getOut())
+    return;
+  effects.emplace_back(MemoryEffects::Read::get(), &getLhsMutable());
+  effects.emplace_back(MemoryEffects::Read::get(), &getRhsMutable());
+  addEffects(getOutMutable(), /*read=*/getAccumulate(), /*written=*/true,
+             effects);
+}
+
+/// (C1), but for element types.
+static LogicalResult verifySizes(ConvolutionOp op) {
+  ShapedType input = op.getInputType(), weight = op.getWeightType();
+  if (weight.getRank() != 4 || input.getRank() != 4 ||
+      llvm::is_contained(weight.getShape(), 0))
+    return op.emitOpError("expects an input and a weight of rank 4 (C1), got ")
+           << input << " and " << weight;
+  StringRef name = ConvolutionOp::getOperationName();
+  auto window = nn::makeWindow(op.getLoc(), name,
+                               weight.getShape().take_back(2), op.getStrides(),
+                               {}, op.getPadding(), op.getDilations());
+  if (failed(window))
+    return failure();
+  auto tensor =
+      RankedTensorType::get(input.getShape(), input.getElementType());
+  auto sizes = nn::outputSizes(op.getLoc(), name, *window, tensor);
+  if (failed(sizes))
+    return failure();
+  int64_t groups = op.getGroups();
+  if (groups < 1 || weight.getDimSize(0) % groups ||
+      weight.getDimSize(1) * groups != input.getDimSize(1))
+    return op.emitOpError("expects groups that divide outputs and channels "
+                          "(C1), got ")
+           << groups << " of " << input << " and " << weight;
+  int64_t expected[] = {input.getDimSize(0), weight.getDimSize(0), (*sizes)[0],
+                        (*sizes)[1]};
+  if (op.getOutputType().getShape() != ArrayRef(expected))
+    return op.emitOpError("expects an output of shape ")
+           << ArrayRef(expected) << " (C1), got " << op.getOutputType();
+  return success();
+}
+
+LogicalResult ConvolutionOp::verify() {
+  bool fits = getOut() ? !getResult() && isOnBuffers() && !getInit()
+                       : getResult() && !getAccumulate() &&
+                             llvm::all_of((*this)->getOperandTypes(),
+                                          llvm::IsaPred<RankedTensorType>);
+  if (!fits)
+    return emitOpError("expects tensors with a result, or buffers with 'out' "
+                       "and neither a result nor init (C3)");
+  auto elementOf = [](Value value) {
+    return cast<ShapedType>(value.getType()).getElementType();
+  };
+  Type element = elementOf(getLhs()), result = elementOf(getMain());
+  Type wide = nn::getComputeType(element);
+  if (elementOf(getRhs()) != element || (result != element && result != wide))
+    return emitOpError("expects operands of one element type, and a result of "
+                       "that or f32 (C2), got ")
+           << element << ", " << elementOf(getRhs()) << " and " << result;
+  if ((getInit() || getAccumulate()) &&
+      (getKind() != ConvolutionKind::weight_gradient || result != wide ||
+       (getInit() && getInit().getType() != getResult().getType())))
+    return emitOpError("expects init and accumulate of a weight_gradient in "
+                       "f32 or f64 alone, like the result (C4)");
+  if (ConvolutionPlanAttr plan = getPlanAttr(); plan && plan.getTiles() < 1)
+    return emitOpError("expects a plan of 1 tile or more (C5), got ") << plan;
+  return verifySizes(*this);
 }

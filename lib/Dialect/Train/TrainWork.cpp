@@ -22,6 +22,15 @@ nn::Work GemmOp::countWork() {
 }
 nn::Unit GemmOp::getUnit() { return nn::Unit::Matrix; }
 
+nn::Work ConvolutionOp::countWork() {
+  double filter = double(getWeightType().getNumElements()) /
+                  getWeightType().getDimSize(0);
+  nn::Work work;
+  work.matrix = 2.0 * getOutputType().getNumElements() * filter;
+  return work;
+}
+nn::Unit ConvolutionOp::getUnit() { return nn::Unit::Convolution; }
+
 nn::Work SquareSumOp::countWork() {
   return squareWork(nn::getTensorType(getInput()).getNumElements());
 }

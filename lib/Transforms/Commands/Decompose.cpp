@@ -9,8 +9,10 @@
 #include "mlir/IR/PatternMatch.h"
 #include "trainc/Analysis/Convolution.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
+#include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Transforms/Commands/Passes.h"
 #include "trainc/Transforms/EraseDead.h"
+#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/MathExtras.h"
 
 #define DEBUG_TYPE "nn-decompose"
@@ -111,6 +113,31 @@ static bool isKernel(Operation &op, bool gpu) {
   return !isa<nn::Conv2dWeightGradOp>(op) && getConvolution(&op);
 }
 
+/// A convolution that is no kernel of its own, or a gradient, as a command of a processor;
+/// null if it is none, or has a bias.
+static train::ConvolutionOp toCommand(OpBuilder &b, Operation &op) {
+  auto create = [&](auto op, train::ConvolutionKind kind) {
+    static constexpr int64_t ones[] = {1, 1}, zeros[] = {0, 0, 0, 0};
+    return train::ConvolutionOp::create(
+        b, op.getLoc(), op.getResult().getType(), kind, op->getOperand(0),
+        op->getOperand(1), Value(), Value(), op.getStrides().value_or(ones),
+        op.getPadding().value_or(zeros), op.getDilations().value_or(ones),
+        op.getGroups(), /*accumulate=*/false, train::ConvolutionPlanAttr());
+  };
+  return llvm::TypeSwitch<Operation *, train::ConvolutionOp>(&op)
+      .Case([&](nn::Conv2dOp op) {
+        return op.getBias() ? train::ConvolutionOp()
+                            : create(op, train::ConvolutionKind::forward);
+      })
+      .Case([&](nn::Conv2dInputGradOp op) {
+        return create(op, train::ConvolutionKind::input_gradient);
+      })
+      .Case([&](nn::Conv2dWeightGradOp op) {
+        return create(op, train::ConvolutionKind::weight_gradient);
+      })
+      .Default([](Operation *) { return train::ConvolutionOp(); });
+}
+
 /// Most parts of the gradient of a weight, and elements of all of them.
 static constexpr int64_t kMaxParts = 16;
 static constexpr int64_t kPartElements = 1 << 20;
@@ -182,6 +209,8 @@ struct DecomposePass : trainc::impl::DecomposePassBase<DecomposePass> {
       auto weightGrad = dyn_cast<nn::Conv2dWeightGradOp>(op);
       if (Value sum = weightGrad ? sumParts(b, weightGrad) : Value())
         values = SmallVector<Value>{sum};
+      else if (auto command = toCommand(b, op))
+        values = SmallVector<Value>{command.getResult()};
       else
         values = composite.decompose(b);
       if (failed(values))

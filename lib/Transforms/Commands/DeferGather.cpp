@@ -60,7 +60,7 @@ struct DeferGatherPass : trainc::impl::DeferGatherPassBase<DeferGatherPass> {
             return getPlace(access.buffer, layouts).overlaps(place);
           }))
         break;
-      computes |= isa<LaunchOp, GemmOp>(end);
+      computes |= isa<LaunchOp, GemmOp, ConvolutionOp>(end);
     }
     if (!computes)
       return;

@@ -53,9 +53,11 @@ static void forwardWrites(Block &block) {
 
 /// The cast to f32 that is the only user of the product of narrower operands:
 /// the GEMM accumulates in f32 and need not round. Null if there is none.
-static nn::CastOp wideningCast(nn::MatmulOp op) {
-  Type type = nn::getTensorType(op.getResult()).getElementType();
-  if (!op->hasOneUse() || op.getBias() || nn::getComputeType(type) == type)
+static nn::CastOp wideningCast(Operation *op) {
+  Type type = nn::getTensorType(op->getResult(0)).getElementType();
+  auto matmul = dyn_cast<nn::MatmulOp>(op);
+  if (!op->hasOneUse() || (matmul && matmul.getBias()) ||
+      nn::getComputeType(type) == type)
     return {};
   auto cast = dyn_cast<nn::CastOp>(*op->user_begin());
   return cast && cast.getType() == nn::getComputeType(type) ? cast : nullptr;
@@ -121,41 +123,63 @@ static void keepWideSums(Block &block) {
   }
 }
 
-/// Turns products into GEMMs; `slice + product`, written to that slice, at once
-/// or after a gradient of an embedding, adds in place.
+/// What is added to a slice that it is read from and written to.
+struct Addend {
+  nn::AddOp add;
+  ReadOp read;
+  Value other; // without a reshape that is its only user
+};
+
+/// Finds the addend of `slice + product`, written to that slice at once or after a gradient
+/// of an embedding; nothing if that slice or the product has other users.
+static std::optional<Addend> findAddend(WriteOp write) {
+  Value written = write.getValue();
+  while (auto embedding = written.getDefiningOp<nn::EmbeddingGradOp>()) {
+    if (!embedding.getInit() || !embedding->hasOneUse())
+      break;
+    written = embedding.getInit();
+  }
+  auto add = written.getDefiningOp<nn::AddOp>();
+  if (!add || !add->hasOneUse())
+    return std::nullopt;
+  auto read = add.getLhs().getDefiningOp<ReadOp>();
+  if (!read || read.getSource() != write.getTarget() || !read->hasOneUse())
+    return std::nullopt;
+  Value other = add.getRhs();
+  if (auto reshape = other.getDefiningOp<nn::ReshapeOp>())
+    if (reshape->hasOneUse())
+      other = reshape.getInput();
+  return Addend{add, read, other};
+}
+
+/// Replaces the sum by what `create` makes of the slice, which has the addend's shape then.
+static void addInPlace(Addend addend,
+                       llvm::function_ref<Value(OpBuilder &, Value)> create) {
+  OpBuilder b(addend.add);
+  Location loc = addend.add.getLoc();
+  Value init = nn::reshapeTo(b, loc, addend.read,
+                             nn::getTensorType(addend.other).getShape());
+  addend.add.replaceAllUsesWith(
+      nn::reshapeTo(b, loc, create(b, init),
+                    nn::getTensorType(addend.add).getShape()));
+  addend.add.erase();
+}
+
+/// Turns products into GEMMs; what is added to a slice adds in place.
 static void formGemms(Block &block) {
   for (auto write : llvm::make_early_inc_range(block.getOps<WriteOp>())) {
-    Value written = write.getValue();
-    while (auto embedding = written.getDefiningOp<nn::EmbeddingGradOp>()) {
-      if (!embedding.getInit() || !embedding->hasOneUse())
-        break;
-      written = embedding.getInit();
-    }
-    auto add = written.getDefiningOp<nn::AddOp>();
-    if (!add || !add->hasOneUse())
+    auto addend = findAddend(write);
+    if (!addend)
       continue;
-    auto read = add.getLhs().getDefiningOp<ReadOp>();
-    Value other = add.getRhs();
-    if (auto reshape = other.getDefiningOp<nn::ReshapeOp>())
-      if (reshape->hasOneUse())
-        other = reshape.getInput();
-    auto widening = other.getDefiningOp<nn::CastOp>();
+    auto widening = addend->other.getDefiningOp<nn::CastOp>();
     auto matmul = widening && widening->hasOneUse()
                       ? widening.getInput().getDefiningOp<nn::MatmulOp>()
-                      : other.getDefiningOp<nn::MatmulOp>();
-    if (matmul && wideningCast(matmul) != widening)
+                      : addend->other.getDefiningOp<nn::MatmulOp>();
+    if (!matmul || wideningCast(matmul) != widening || !matmul->hasOneUse())
       continue;
-    if (!read || read.getSource() != write.getTarget() || !matmul ||
-        !matmul->hasOneUse() || !read->hasOneUse())
-      continue;
-    OpBuilder b(add);
-    Value init = nn::reshapeTo(b, add.getLoc(), read,
-                               nn::getTensorType(other).getShape());
-    Value result =
-        createGemm(b, matmul, nn::getTensorType(other), init).getResult();
-    add.replaceAllUsesWith(nn::reshapeTo(b, add.getLoc(), result,
-                                         nn::getTensorType(add).getShape()));
-    add.erase();
+    addInPlace(*addend, [&](OpBuilder &b, Value init) {
+      return createGemm(b, matmul, nn::getTensorType(init), init).getResult();
+    });
   }
   for (auto matmul : llvm::make_early_inc_range(block.getOps<nn::MatmulOp>())) {
     if (!matmul.use_empty()) {
@@ -172,10 +196,40 @@ static void formGemms(Block &block) {
   }
 }
 
+/// Lets convolutions keep the f32 of their sums where they are only widened to it, and
+/// gradients of weights be added to a slice in place.
+static void formConvolutions(Block &block) {
+  for (auto convolution : block.getOps<ConvolutionOp>()) {
+    if (nn::CastOp widening = wideningCast(convolution)) {
+      convolution.getResult().setType(nn::getTensorType(widening));
+      widening.replaceAllUsesWith(convolution.getResult());
+      widening.erase();
+    }
+  }
+  for (auto write : llvm::make_early_inc_range(block.getOps<WriteOp>())) {
+    auto addend = findAddend(write);
+    auto convolution =
+        addend ? addend->other.getDefiningOp<ConvolutionOp>() : nullptr;
+    if (!convolution || !convolution->hasOneUse() ||
+        convolution.getKind() != ConvolutionKind::weight_gradient ||
+        convolution.getInit())
+      continue;
+    Type element = nn::getTensorType(convolution.getResult()).getElementType();
+    if (nn::getComputeType(element) != element)
+      continue;
+    addInPlace(*addend, [&](OpBuilder &b, Value init) {
+      auto made = cast<ConvolutionOp>(b.clone(*convolution));
+      made.getInitMutable().assign(init);
+      return Value(made.getResult());
+    });
+  }
+}
+
 void trainc::formProducts(Block &block) {
   foldCasts(block);
   keepWideSums(block);
   formGemms(block);
+  formConvolutions(block);
   // A product that adds in place has left its cast, and that a product, unused.
   eraseDead(block);
 }
@@ -408,8 +462,8 @@ static LogicalResult verifyNames(ListOp list, SymbolTable &symbols) {
 static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
     if (!isa<nn::NNDialect>(op.getDialect()) && !isCollective(&op) &&
-        !isa<ReadOp, WriteOp, LaunchOp, GemmOp, SquareSumOp, SegmentMapOp,
-             SegmentSquareSumOp, SumBlocksOp, FlattenOp, ViewOp, BarrierOp,
+        !isa<ReadOp, WriteOp, LaunchOp, GemmOp, ConvolutionOp, SquareSumOp,
+             SegmentMapOp, SegmentSquareSumOp, SumBlocksOp, FlattenOp, ViewOp, BarrierOp,
              train::ReturnOp>(op))
       return op.emitOpError("cannot be made a command");
   for (auto map : list.getBody().getOps<SegmentMapOp>())

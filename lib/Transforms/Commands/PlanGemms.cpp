@@ -1,7 +1,7 @@
 //===- PlanGemms.cpp - Choose back ends and tiles of GEMMs ----------------===//
 //
 // This pass gives each GEMM the back end and the tiles by which it is computed on the
-// target.
+// target, and each convolution the back end.
 //
 //===----------------------------------------------------------------------===//
 #include "trainc/Analysis/Gemm.h"
@@ -39,6 +39,11 @@ struct PlanGemmsPass : trainc::impl::PlanGemmsPassBase<PlanGemmsPass> {
       for (auto gemm : list.getBody().front().getOps<GemmOp>())
         if (!gemm.getPlan()) {
           gemm.setPlanAttr(planGemm(gemm, target));
+          ++numPlanned;
+        }
+      for (auto convolution : list.getBody().front().getOps<ConvolutionOp>())
+        if (!convolution.getPlan()) {
+          convolution.setPlanAttr(planConvolution(convolution, target));
           ++numPlanned;
         }
     }

@@ -137,7 +137,7 @@ Layout trainc::layOut(ArrayRef<Lifetime> given, bool reuse) {
 //===----------------------------------------------------------------------===//
 
 bool trainc::isCommand(Operation *op) {
-  return isa<LaunchOp, GemmOp, FlattenOp, StartOp>(op) || isCollective(op);
+  return isa<LaunchOp, GemmOp, ConvolutionOp, FlattenOp, StartOp>(op) || isCollective(op);
 }
 
 Value Buffers::viewed(Value value) {
@@ -292,6 +292,9 @@ void Buffers::bindInPlace(ListOp list, SymbolTable &symbols) {
     } else if (auto gemm = dyn_cast<GemmOp>(op)) {
       if (gemm.getInit())
         bindTo(gemm.getResult(), gemm.getInit());
+    } else if (auto convolution = dyn_cast<ConvolutionOp>(op)) {
+      if (convolution.getInit())
+        bindTo(convolution.getResult(), convolution.getInit());
     } else if (Value result = resultOf(&op)) {
       if (Value operand = getInPlaceOperand(&op);
           operand && !replaced.contains(result))

@@ -80,6 +80,7 @@ private:
 
   LogicalResult convert(LaunchOp launch);
   LogicalResult convert(GemmOp gemm);
+  LogicalResult convert(ConvolutionOp convolution);
   LogicalResult convert(FlattenOp flat);
   LogicalResult convertCollective(Operation *op);
   bool isOverwritten(Operation *op);
@@ -258,6 +259,19 @@ LogicalResult ToBuffers::convert(GemmOp gemm) {
   return success();
 }
 
+LogicalResult ToBuffers::convert(ConvolutionOp op) {
+  Value lhs = bufferOf(op.getLhs()), rhs = bufferOf(op.getRhs());
+  if (failed(place(op, op->getResults(), {op.getInit()})))
+    return failure();
+  auto made = ConvolutionOp::create(
+      b, op.getLoc(), Type(), op.getKind(), lhs, rhs, Value(),
+      bufferOf(op.getResult()), op.getStrides(), op.getPadding(),
+      op.getDilations(), op.getGroups(), bool(op.getInit()),
+      op.getPlanAttr());
+  made->setDiscardableAttrs(op->getDiscardableAttrDictionary());
+  return success();
+}
+
 LogicalResult ToBuffers::convert(FlattenOp flat) {
   SmallVector<Value> inputs;
   for (Value input : flat.getInputs())
@@ -311,6 +325,8 @@ LogicalResult ToBuffers::convert(Operation *op) {
     return convert(launch);
   if (auto gemm = dyn_cast<GemmOp>(op))
     return convert(gemm);
+  if (auto convolution = dyn_cast<ConvolutionOp>(op))
+    return convert(convolution);
   if (auto flat = dyn_cast<FlattenOp>(op))
     return convert(flat);
   if (isCollective(op) || isa<StartOp>(op))

@@ -195,7 +195,8 @@ void Values::addParts(unsigned index, LaunchOp launch) {
 void Values::addRecipes(unsigned index) {
   Buffer &buffer = *values[index];
   Operation *op = buffer.value.getDefiningOp();
-  if (buffer.changed || !isa<LaunchOp, GemmOp>(op) || op->use_empty())
+  if (buffer.changed || !isa<LaunchOp, GemmOp, ConvolutionOp>(op) ||
+      op->use_empty())
     return;
   if (auto launch = dyn_cast<LaunchOp>(op)) {
     auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
@@ -205,7 +206,10 @@ void Values::addRecipes(unsigned index) {
       addParts(index, launch);
     if (!items[index].recipes.empty())
       return;
-  } else if (cast<GemmOp>(op).getInit()) {
+  } else if (auto gemm = dyn_cast<GemmOp>(op); gemm && gemm.getInit()) {
+    return;
+  } else if (auto convolution = dyn_cast<ConvolutionOp>(op);
+             convolution && convolution.getInit()) {
     return;
   }
   // The command as it is.
@@ -380,9 +384,9 @@ Operation *Writer::computeAgain(OpBuilder &b, unsigned item,
       op->getLoc(),
       remark::RemarkOpts::name("Recomputed").category("train-recompute"))
       << remark::metric("List", values.list.getSymName())
-      << remark::metric("Command", isa<GemmOp>(op)
-                                       ? StringRef("gemm")
-                                       : cast<LaunchOp>(made).getKernel())
+      << remark::metric("Command", isa<LaunchOp>(op)
+                                       ? cast<LaunchOp>(made).getKernel()
+                                       : op->getName().stripDialect())
       << remark::metric("Bytes", values.items[item].bytes)
       << remark::metric("Microseconds", int64_t(recipe.seconds * 1e6));
   return made;

@@ -292,6 +292,9 @@ static LogicalResult verifyCommands(ListOp list) {
       return op.emitOpError("is not a command of form 3");
     if (auto gemm = dyn_cast<GemmOp>(op); gemm && !gemm.getPlan())
       return op.emitOpError("expects a plan in form 3; run train-plan-gemms");
+    if (auto convolution = dyn_cast<ConvolutionOp>(op);
+        convolution && !convolution.getPlan())
+      return op.emitOpError("expects a plan in form 3; run train-plan-gemms");
     if (auto address = dyn_cast<AddressOp>(op); address && entry)
       if (failed(verifyPort(address, entry)))
         return failure();

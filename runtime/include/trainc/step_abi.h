@@ -74,6 +74,11 @@ typedef enum trainc_bias_gradient {
 #include "trainc/step_abi.def"
 } trainc_bias_gradient;
 
+typedef enum trainc_convolution {
+#define TRAINC_CONVOLUTION(NAME, number) TRAINC_CONVOLUTION_##NAME = number,
+#include "trainc/step_abi.def"
+} trainc_convolution;
+
 typedef enum trainc_list_kind {
 #define TRAINC_LIST(NAME, number) TRAINC_LIST_##NAME = number,
 #include "trainc/step_abi.def"

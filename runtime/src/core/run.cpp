@@ -116,6 +116,8 @@ bool trainc::runWorkgroup(const BoundCommand &command, void *const *args,
     return true;
   case TRAINC_COMMAND_GEMM:
     return runGemmTile(command.plan, args, number, scratch, partial);
+  case TRAINC_COMMAND_CONVOLUTION:
+    return runConvolutionTile(command.convolution, args, number, scratch);
   default:
     bytes = command.source->operands[0].bytes - begin;
     bytes = bytes < moveBytes ? bytes : moveBytes;

@@ -70,6 +70,10 @@ void Tables::followDetail(trainc_command &command) {
     command.detail =
         copy(static_cast<const trainc_gemm_detail *>(command.detail), 1);
     break;
+  case TRAINC_COMMAND_CONVOLUTION:
+    command.detail =
+        copy(static_cast<const trainc_convolution_detail *>(command.detail), 1);
+    break;
   case TRAINC_COMMAND_REDUCE_SCATTER:
   case TRAINC_COMMAND_ALL_REDUCE:
   case TRAINC_COMMAND_ALL_GATHER:

@@ -430,6 +430,8 @@ trainc_trainer::~trainc_trainer() {
   cuda::closeExecutor(gpu);
   for (GemmPlan *plan : plans)
     destroyGemmPlan(plan);
+  for (ConvolutionPlan *plan : convolutions)
+    destroyConvolutionPlan(plan);
   for (uint32_t i = 0; entries && i < d->num_entries; ++i)
     entries[i].~EntryState();
   free(entries);

@@ -6,6 +6,7 @@
 #include "core/directory.h"
 #include "core/pages.h"
 #include "core/ranks.h"
+#include "cpu/convolution.h"
 #include "cpu/gemm.h"
 #include "cpu/pool.h"
 
@@ -57,6 +58,7 @@ struct BoundCommand {
   trainc_kernel_fn function;    // LAUNCH on the processor
   cuda::CUfunc_st *kernel;      // LAUNCH on a GPU
   const GemmPlan *plan;         // GEMM on the processor
+  const ConvolutionPlan *convolution;
   const cuda::Product *product; // GEMM on a GPU
   const Group *group;           // of a collective
   uint32_t phase;               // of a collective on a GPU
@@ -118,6 +120,7 @@ struct trainc_trainer {
   trainc::Array<bool> isSet;
   trainc::EntryState *entries = nullptr;
   trainc::Array<trainc::GemmPlan *> plans;
+  trainc::Array<trainc::ConvolutionPlan *> convolutions;
 
   trainc::Pool pool;
   /// `scratchBytes` per thread: first `partialBytes` per thread of partial

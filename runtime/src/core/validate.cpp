@@ -5,6 +5,7 @@
 #include "core/parts.h"
 #include "core/ranks.h"
 #include "core/safetensors.h"
+#include "cpu/convolution.h"
 #include "cpu/gemm.h"
 #include "cuda/products.h"
 
@@ -52,6 +53,7 @@ private:
                              const trainc_command &command,
                              const trainc_operand &operand);
   trainc_status checkGemm(const trainc_command &command);
+  trainc_status checkConvolution(const trainc_command &command);
   trainc_status checkCollective(const trainc_command &command);
   trainc_status checkPhases(const trainc_entry &entry);
 
@@ -499,6 +501,8 @@ trainc_status Validator::checkCommand(const trainc_entry &entry,
     return TRAINC_OK;
   case TRAINC_COMMAND_GEMM:
     return checkGemm(command);
+  case TRAINC_COMMAND_CONVOLUTION:
+    return checkConvolution(command);
   case TRAINC_COMMAND_REDUCE_SCATTER:
   case TRAINC_COMMAND_ALL_REDUCE:
   case TRAINC_COMMAND_ALL_GATHER:
@@ -580,6 +584,27 @@ trainc_status Validator::checkGemm(const trainc_command &command) {
     return bad("a matrix of gemm '%s' is larger than its operand", label);
   if (gemmTileCount(*g) > INT32_MAX)
     return bad("gemm '%s' has more than 2^31 tiles", label);
+  return TRAINC_OK;
+}
+
+trainc_status Validator::checkConvolution(const trainc_command &command) {
+  const char *label = command.label ? command.label : "?";
+  auto *c = static_cast<const trainc_convolution_detail *>(command.detail);
+  if (!c || command.num_operands != 3 ||
+      command.operands[0].dtype != c->type ||
+      command.operands[1].dtype != c->type ||
+      command.operands[2].dtype != c->result_type)
+    return bad("convolution '%s' has no detail or other operands", label);
+  const char *reason = d.target == TRAINC_TARGET_CUDA ? "it is one for CPUs"
+                                                      : refuseConvolution(*c);
+  if (reason)
+    return bad("convolution '%s': %s", label, reason);
+  uint64_t needed[3];
+  convolutionBytes(*c, needed);
+  for (uint32_t i = 0; i < 3; ++i)
+    if (needed[i] > command.operands[i].bytes)
+      return bad("an array of convolution '%s' is larger than its operand",
+                 label);
   return TRAINC_OK;
 }
 

@@ -107,6 +107,26 @@ const Kernels TRAINC_TABLE(TRAINC_LEVEL) = {
     sum<uint16_t, float, widenBf16, narrowBf16>,
     sum<uint16_t, float, widenF16, narrowF16>,
     streamBytes,
+    ColumnCopy<uint16_t, uint16_t, same>::run,
+    ColumnCopy<uint32_t, uint32_t, same>::run,
+    ColumnCopy<uint64_t, uint64_t, same>::run,
+    ColumnCopy<uint16_t, float, widenBf16>::run,
+    ColumnCopy<uint16_t, float, widenF16>::run,
+    copyPlane<float, float, same>,
+    copyPlane<double, double, same>,
+    copyPlane<uint16_t, float, widenBf16>,
+    copyPlane<uint16_t, float, widenF16>,
+#if TRAINC_LEVEL >= 3
+    TapLoops<float>::sums,
+    TapLoops<double>::sums,
+    TapLoops<float>::dots,
+    TapLoops<double>::dots,
+#else
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+#endif
 #if TRAINC_LEVEL == 4
     Sgemm<16, 12, 384>::run,
     Sgemm<16, 12, 384>::scratchBytes,

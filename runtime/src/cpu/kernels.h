@@ -7,7 +7,8 @@
 #ifndef TRAINC_CPU_KERNELS_H
 #define TRAINC_CPU_KERNELS_H
 
-#include <stdint.h>
+#include "cpu/columns.h"
+#include "cpu/taps.h"
 
 namespace trainc {
 
@@ -72,6 +73,21 @@ struct Kernels {
   SumFn sumF32, sumF64, sumBf16, sumF16;
   /// A copy past the caches; no overlap. Visible to other threads as a copy is.
   void (*stream)(void *to, const void *from, uint64_t bytes);
+  /// Copies columns of elements of 2, 4 and 8 bytes, or widens them to f32.
+  void (*columns2)(const Columns &);
+  void (*columns4)(const Columns &);
+  void (*columns8)(const Columns &);
+  void (*columnsBf16)(const Columns &);
+  void (*columnsF16)(const Columns &);
+  /// Planes of each type, widened; and sums over taps (taps.h), null below level 3.
+  void (*planeF32)(const PlaneCopy &);
+  void (*planeF64)(const PlaneCopy &);
+  void (*planeBf16)(const PlaneCopy &);
+  void (*planeF16)(const PlaneCopy &);
+  void (*tapSumsF32)(const Taps &, const void *weights, void *to);
+  void (*tapSumsF64)(const Taps &, const void *weights, void *to);
+  void (*tapDotsF32)(const Taps &, const void *factor, void *sums);
+  void (*tapDotsF64)(const Taps &, const void *factor, void *sums);
   /// The product; null below level 3. An element of C depends on its row of A,
   /// its column of B and k alone, however the product is cut.
   void (*multiply)(const Product &);

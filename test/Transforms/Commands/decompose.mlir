@@ -84,24 +84,25 @@ train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
 
 // -----
 
-// Others are products: groups, strides, narrow types. GPUs have kernels for them.
-// KEEP-LABEL: train.list @product
+// Others are commands: groups, strides, narrow types. GPUs have kernels for them.
+// KEEP-LABEL: train.list @command
 // KEEP-NEXT: nn.conv2d %{{.*}} groups 2
 // KEEP-NEXT: nn.conv2d_input_grad %{{.*}} strides [2, 2]
 // KEEP-NEXT: nn.conv2d %
+// KEEP-NEXT: nn.conv2d_weight_grad
 // KEEP-NEXT: train.return
-// CHECK-LABEL: train.list @product
-// CHECK: nn.im2col
-// CHECK: nn.matmul
-// CHECK: nn.matmul
-// CHECK: nn.col2im
-// CHECK: nn.im2col
-// CHECK: nn.matmul
-train.list @product of @e "first" (%x: tensor<8x4x9x9xf32>, %w: tensor<6x2x3x3xf32>, %v: tensor<6x4x3x3xf32>, %g: tensor<8x6x4x4xf32>, %h: tensor<8x4x9x9xbf16>, %u: tensor<6x4x3x3xbf16>) {
+// CHECK-LABEL: train.list @command
+// CHECK-NEXT: train.convolution forward %{{.*}}, %{{.*}} strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 2 : tensor<8x4x9x9xf32>
+// CHECK-NEXT: train.convolution input_gradient %{{.*}}, %{{.*}} strides [2, 2] padding
+// CHECK-NEXT: train.convolution forward {{.*}} : tensor<8x4x9x9xbf16>
+// CHECK-NEXT: train.convolution weight_gradient {{.*}} groups 2
+// CHECK-NEXT: train.return
+train.list @command of @e "first" (%x: tensor<8x4x9x9xf32>, %w: tensor<6x2x3x3xf32>, %v: tensor<6x4x3x3xf32>, %g: tensor<8x6x4x4xf32>, %h: tensor<8x4x9x9xbf16>, %u: tensor<6x4x3x3xbf16>, %k: tensor<8x6x7x7xf32>) {
   %y = nn.conv2d %x, %w groups 2 : tensor<8x4x9x9xf32>, tensor<6x2x3x3xf32>
   %dx = nn.conv2d_input_grad %v, %g strides [2, 2] : tensor<6x4x3x3xf32>, tensor<8x6x4x4xf32> to tensor<8x4x9x9xf32>
   %z = nn.conv2d %h, %u : tensor<8x4x9x9xbf16>, tensor<6x4x3x3xbf16>
-  train.return %y, %dx, %z : tensor<8x6x7x7xf32>, tensor<8x4x9x9xf32>, tensor<8x6x7x7xbf16>
+  %dw = nn.conv2d_weight_grad %x, %k groups 2 : tensor<8x4x9x9xf32>, tensor<8x6x7x7xf32> to tensor<6x2x3x3xf32>
+  train.return %y, %dx, %z, %dw : tensor<8x6x7x7xf32>, tensor<8x4x9x9xf32>, tensor<8x6x7x7xbf16>, tensor<6x2x3x3xf32>
 }
 train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
   train.yield %x : tensor<4x8xf32>

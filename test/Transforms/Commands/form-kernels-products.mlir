@@ -85,3 +85,25 @@ train.list @next of @step "next" (%i: tensor<5xi32>, %x: tensor<4x2xf32>, %y: te
   train.write %e to @g::@w : tensor<4x3xf32>
   train.return
 }
+
+// -----
+
+// A convolution that is only widened is not rounded before, and what is added to a slice adds in place.
+// CHECK-LABEL: train.list @convolution
+// CHECK: train.convolution forward {{.*}} : tensor<8x4x9x9xbf16>, tensor<6x4x3x3xbf16> -> tensor<8x6x7x7xf32>
+// CHECK: %[[OLD:.*]] = train.read @g::@w
+// CHECK: %[[SUM:.*]] = train.convolution weight_gradient %{{.*}}, %{{.*}} init %[[OLD]] {{.*}} : tensor<8x4x9x9xbf16>, tensor<8x6x7x7xbf16> init tensor<6x4x3x3xf32> -> tensor<6x4x3x3xf32>
+// CHECK: train.write %[[SUM]] to @g::@w
+train.arena @g gradient {
+  train.slice @w : tensor<6x4x3x3xf32>
+}
+train.list @convolution of @e "next" (%x: tensor<8x4x9x9xbf16>, %v: tensor<6x4x3x3xbf16>, %d: tensor<8x6x7x7xbf16>) {
+  %y = train.convolution forward %x, %v strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xbf16>, tensor<6x4x3x3xbf16> -> tensor<8x6x7x7xbf16>
+  %z = nn.cast %y to f32 : tensor<8x6x7x7xbf16>
+  %dw = train.convolution weight_gradient %x, %d strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xbf16>, tensor<8x6x7x7xbf16> -> tensor<6x4x3x3xbf16>
+  %wide = nn.cast %dw to f32 : tensor<6x4x3x3xbf16>
+  %old = train.read @g::@w : tensor<6x4x3x3xf32>
+  %sum = nn.add %old, %wide : tensor<6x4x3x3xf32>, tensor<6x4x3x3xf32>
+  train.write %sum to @g::@w : tensor<6x4x3x3xf32>
+  train.return %z : tensor<8x6x7x7xf32>
+}

@@ -82,3 +82,25 @@ train.list @planned of @step "first" (%a: tensor<1024x384xf32>, %b: tensor<384x1
   %0 = train.gemm %a, %b m 1024 n 1536 k 384 batch 1 plan <back_end = openblas, tile_m = 64, tile_n = 32> : tensor<1024x384xf32>, tensor<384x1536xf32> -> tensor<1024x1536xf32>
   train.return
 }
+
+// Convolutions get what computes their GEMMs, and two tiles for each CPU.
+// CHECK-LABEL: @convolution
+train.list @convolution of @step "first" (%x: tensor<8x4x9x9xf32>, %v: tensor<6x4x3x3xf32>, %h: tensor<8x4x9x9xbf16>, %u: tensor<6x4x3x3xbf16>, %d: tensor<8x4x9x9xf64>, %w: tensor<6x4x3x3xf64>) {
+  // AVX2: train.convolution {{.*}} plan <back_end = vector, tiles = 64>
+  // OLD: train.convolution {{.*}} plan <back_end = openblas, tiles = 64>
+  // AVX512: train.convolution {{.*}} plan <back_end = onednn, tiles = 64>
+  // CORES: train.convolution {{.*}} plan <back_end = onednn, tiles = 4>
+  // AMX: train.convolution {{.*}} plan <back_end = amx, tiles = 64>
+  // WHOLE: train.convolution {{.*}} plan <back_end = onednn, tiles = 64>
+  %0 = train.convolution forward %x, %v strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xf32>, tensor<6x4x3x3xf32> -> tensor<8x6x7x7xf32>
+  // AVX2: train.convolution {{.*}} plan <back_end = vector, tiles = 64>
+  // OLD: train.convolution {{.*}} plan <back_end = openblas, tiles = 64>
+  // AVX512: train.convolution {{.*}} plan <back_end = onednn, tiles = 64>
+  // AMX: train.convolution {{.*}} plan <back_end = amx, tiles = 64>
+  // WHOLE: train.convolution {{.*}} plan <back_end = amx, tiles = 64>
+  %1 = train.convolution forward %h, %u strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xbf16>, tensor<6x4x3x3xbf16> -> tensor<8x6x7x7xbf16>
+  // AVX2: train.convolution {{.*}} plan <back_end = openblas, tiles = 64>
+  // AMX: train.convolution {{.*}} plan <back_end = openblas, tiles = 64>
+  %2 = train.convolution forward %d, %w strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xf64>, tensor<6x4x3x3xf64> -> tensor<8x6x7x7xf64>
+  train.return
+}

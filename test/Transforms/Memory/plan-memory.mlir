@@ -202,3 +202,22 @@ train.list @peers of @e "first" (%x: tensor<64xf32>, %p: tensor<32xf32>) {
   %last = train.all_gather %p over ["data"] : tensor<32xf32> -> tensor<64xf32>
   train.return %y, %w, %last : tensor<64xf32>, tensor<64xf32>, tensor<64xf32>
 }
+
+// -----
+
+// A convolution that adds to a slice does so where that stands.
+// CHECK-LABEL: train.list @convolution
+// CHECK: %[[W:.*]] = train.address @g::@w
+// CHECK: train.convolution weight_gradient %{{.*}}, %{{.*}} out(%[[W]] : memref<6x4x3x3xf32>) strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 accumulate : memref
+// CHECK: %[[Y:.*]] = train.address output 0
+// CHECK: train.convolution forward %{{.*}}, %{{.*}} out(%[[Y]] : memref<8x6x7x7xf32>) strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : memref
+train.arena @g gradient {
+  train.slice @w : tensor<6x4x3x3xf32>
+}
+train.list @convolution of @e "next" (%x: tensor<8x4x9x9xf32>, %v: tensor<6x4x3x3xf32>, %d: tensor<8x6x7x7xf32>) {
+  %old = train.read @g::@w : tensor<6x4x3x3xf32>
+  %sum = train.convolution weight_gradient %x, %d init %old strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xf32>, tensor<8x6x7x7xf32> init tensor<6x4x3x3xf32> -> tensor<6x4x3x3xf32>
+  train.write %sum to @g::@w : tensor<6x4x3x3xf32>
+  %y = train.convolution forward %x, %v strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xf32>, tensor<6x4x3x3xf32> -> tensor<8x6x7x7xf32>
+  train.return %y : tensor<8x6x7x7xf32>
+}

@@ -21,9 +21,9 @@ def NN_Conv2dOp : NN_InferredOp<"conv2d", [CountsWorkOfUnit, Decomposable, Diffe
     `strides` and `dilations` are 1, `padding` is 0 where not given. bf16 and f16 are
     rounded after the sum and after the bias.
 
-    Decomposes into im2col, a product of matrices and a transposition; where
-    getConvolution (Analysis/Convolution.h) finds its sizes fit, it is a kernel of its
-    own.
+    Decomposes into im2col, a product of matrices and a transposition. On processors it
+    is a kernel of its own where getConvolution (Analysis/Convolution.h) finds its sizes
+    fit, and else a `train.convolution`.
 
     (C1) input and weight are of rank 4, no size is 0; (C2) strides and dilations are two
     numbers of at least 1, padding is four of at least 0, all below 2^31; (C3) a window

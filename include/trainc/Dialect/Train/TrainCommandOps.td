@@ -157,4 +157,66 @@ def Train_GemmOp : Train_CommandOpBase<"gemm", [AttrSizedOperandSegments, AttrSi
   let hasVerifier = 1;
 }
 
+/// The numbers are those of TRAINC_CONVOLUTION.
+def Train_ConvolutionKind : I32EnumAttr<"ConvolutionKind", "what a convolution computes", [
+    I32EnumAttrCase<"forward", 0>, I32EnumAttrCase<"input_gradient", 1>,
+    I32EnumAttrCase<"weight_gradient", 2>]> {
+  let cppNamespace = "::trainc::train";
+}
+
+def Train_ConvolutionPlanAttr : AttrDef<Train_Dialect, "ConvolutionPlan"> {
+  let mnemonic = "convolution_plan";
+  let summary = "how a convolution is computed";
+  let description = [{
+    Set by `train-plan-gemms`: the back end of its GEMMs, and how many tiles of the result there are
+    at least, if they are worth it. Bits depend on both.
+  }];
+  let parameters = (ins EnumParameter<Train_BackEnd>:$back_end, "int64_t":$tiles);
+  let assemblyFormat = "`<` struct(params) `>`";
+}
+
+def Train_ConvolutionOp : Train_CommandOpBase<"convolution", [AttrSizedOperandSegments,
+    CountsWorkOfUnit]> {
+  let summary = "a convolution of planes, or a gradient, by the runtime's GEMMs";
+  let description = [{
+    For processors: `forward` is nn.conv2d of input and weight without a bias,
+    `input_gradient` is nn.conv2d_input_grad of weight and gradient, `weight_gradient` is
+    nn.conv2d_weight_grad of input and gradient. The result has their element type or f32, in
+    which it is summed up (f64 of f64). With `init` a weight_gradient is added to that, and the result
+    takes its memory. On buffers `out` stands for the result and `accumulate` for `init`.
+
+    (C1) the nn op of these types and attributes is valid, but for the result's element type; (C2)
+    that is the operands', or f32 of bf16 and f16; (C3) there is a result and no `out`, or `out` alone and
+    no `init`; `accumulate` goes with `out`; (C4) init and accumulate go with
+    weight_gradient, in f32 and f64; (C5) a `plan` has 1 tile or more.
+
+    ```mlir
+    %y = train.convolution forward %x, %w strides [2, 2] padding [1, 1, 1, 1] dilations [1, 1] groups 1
+        : tensor<8x4x9x9xf32>, tensor<6x4x3x3xf32> -> tensor<8x6x5x5xf32>
+    train.convolution forward %x, %w out(%y : memref<8x6x5x5xf32>) strides [2, 2] padding [1, 1, 1, 1]
+        dilations [1, 1] groups 1 plan <back_end = vector, tiles = 4> : memref<8x4x9x9xf32>, memref<6x4x3x3xf32>
+    ```
+  }];
+  let arguments = (ins Train_ConvolutionKind:$kind, Train_TensorOrBuffer:$lhs, Train_TensorOrBuffer:$rhs,
+                       Optional<Train_Tensor>:$init, Optional<Train_Buffer>:$out,
+                       DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$padding, DenseI64ArrayAttr:$dilations,
+                       I64Attr:$groups, UnitAttr:$accumulate, OptionalAttr<Train_ConvolutionPlanAttr>:$plan);
+  let results = (outs Optional<Train_Tensor>:$result);
+  let extraClassDeclaration = [{
+    /// The result as a tensor, or the buffer that stands for it.
+    ::mlir::Value getMain() { return getOut() ? ::mlir::Value(getOut()) : ::mlir::Value(getResult()); }
+    /// The shapes of the input, the weight and the output, whichever of them are operands.
+    ::mlir::ShapedType getInputType();
+    ::mlir::ShapedType getWeightType();
+    ::mlir::ShapedType getOutputType();
+  }];
+  let assemblyFormat = [{
+    $kind $lhs `,` $rhs (`init` $init^)? (`out` `(` $out^ `:` type($out) `)`)? `strides` $strides
+    `padding` $padding `dilations` $dilations `groups` $groups (`accumulate` $accumulate^)?
+    (`plan` $plan^)? attr-dict `:` type($lhs) `,` type($rhs) (`init` type($init)^)?
+    (`->` type($result)^)?
+  }];
+  let hasVerifier = 1;
+}
+
 #endif // TRAINC_TRAIN_COMMAND_OPS

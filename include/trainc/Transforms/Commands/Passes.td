@@ -86,8 +86,9 @@ def DecomposePass : Pass<"nn-decompose", "::mlir::ModuleOp"> {
     dimensions from the first on: of each batch alone, then of these results in order. Each
     gets its `order`.
 
-    Of convolutions those are kernels that processors have kernels for, or, with `gpu`,
-    all of them and their gradients: `train-lower-kernels-to-gpu` has kernels for all.
+    Of convolutions those are kernels that processors have kernels for, and the others become
+    `train.convolution`, or, with `gpu`, all of them and their gradients are kernels:
+    `train-lower-kernels-to-gpu` has kernels for all.
 
     Example: test/Transforms/Commands/decompose.mlir
   }];
@@ -186,7 +187,7 @@ def PrefetchPass : Pass<"train-prefetch", "::mlir::ModuleOp"> {
 def PlanGemmsPass : Pass<"train-plan-gemms", "::mlir::ModuleOp"> {
   let summary = "Choose the back end and the tiles of each GEMM";
   let description = [{
-    Gives each train.gemm that has none its `plan`, from its shape, its types and the target alone, by a
+    Gives each train.gemm that has none its `plan`, and each train.convolution its `back_end`, from its shape, its types and the target alone, by a
     table of measurements (lib/Analysis/Gemm.cpp, bench/results/gemm.md). Nothing is chosen, and no
     bit decided, when it runs: an artifact gives the same results on every machine that has its
     instructions and the same versions of the libraries. The options say what the target has;

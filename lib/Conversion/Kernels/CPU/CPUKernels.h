@@ -31,6 +31,10 @@ llvm::FailureOr<int64_t> emitConvolution(KernelFunction &function,
                                          mlir::Operation *op,
                                          const Convolution &shape);
 
+/// A pooling or a gradient of one.
+llvm::FailureOr<int64_t> emitPool(KernelFunction &function,
+                                  mlir::Operation *op);
+
 } // namespace trainc
 
 #endif // TRAINC_LIB_CONVERSION_KERNELS_CPU_CPUKERNELS_H

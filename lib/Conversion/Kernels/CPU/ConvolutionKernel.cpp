@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "CPUKernels.h"
-#include "Common/KernelEmitter.h"
+#include "PaddedPlane.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "trainc/Analysis/Convolution.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
@@ -36,8 +36,9 @@ struct ConvolutionEmitter {
       : function(function), c(shape), loc(loc), element(element),
         lanes(llvm::alignTo(c.blockRows * c.output[1], kLanes)),
         blocks(llvm::divideCeil(c.output[0], c.blockRows)),
-        phase(
-            llvm::divideCeil(c.input[1] + c.low[1] + c.high[1], c.stride[1])) {}
+        plane(loc, element, c.input, c.low, c.high, c.stride[1],
+              (c.blockRows - 1) * c.stride[0] +
+                  (c.window[0] - 1) * c.dilation[0] + 1) {}
 
   int64_t emitForward(Value input, const Weight &weight, Value result);
   int64_t emitWeightParts(Value input, Value grad, Value result,
@@ -52,14 +53,11 @@ private:
   int64_t lanes;
   /// Blocks of an example.
   int64_t blocks;
-  /// Elements of a row of `plane` that are every stride-th of the padded row.
-  int64_t phase;
   /// [depth, lanes], and one vector more: rows of it are copied whole vectors
   /// at a time, in ascending order.
   Value columns;
-  /// The rows of one padded channel that a block reads. A row holds first the
-  /// elements 0, stride, 2 stride, ..., then 1, 1 + stride, ...
-  Value plane;
+  /// The rows of one channel that a block reads.
+  PaddedPlane plane;
 
   void inTiles(LoopBuilder &l, int64_t count, int64_t most,
                llvm::function_ref<void(LoopBuilder &, Value, int64_t)> body);
@@ -71,14 +69,7 @@ private:
   Value maskBelow(LoopBuilder &l, Value count, int64_t width);
   Value maskFirst(LoopBuilder &l, int64_t count, int64_t width);
 
-  int64_t planeRows() const {
-    return (c.blockRows - 1) * c.stride[0] + (c.window[0] - 1) * c.dilation[0] +
-           1;
-  }
-  int64_t planeRow() const { return phase * c.stride[1]; }
   void allocate(LoopBuilder &l);
-  void copyRow(LoopBuilder &l, Value input, Value from, Value to);
-  void fillPlane(LoopBuilder &l, Value input, Value channel, Value firstRow);
   void fillColumns(LoopBuilder &l, Value input, Value example, Value block);
   Value outputsOf(LoopBuilder &l, Value block);
   void fillTransposed(LoopBuilder &l, Value grad, Value example, Value block,
@@ -180,92 +171,31 @@ static void transpose(LoopBuilder &l, MutableArrayRef<Value> rows) {
 // Columns
 //===----------------------------------------------------------------------===//
 
-/// The width of vectors that copy rows of `size` elements.
-static int64_t copyWidth(int64_t size) {
-  return std::min<int64_t>(kLanes, llvm::PowerOf2Ceil(size));
-}
-
 void ConvolutionEmitter::allocate(LoopBuilder &l) {
   columns = function.allocateScratch(l, element, c.depth() * lanes + kLanes);
-  int64_t size = llvm::alignTo(planeRows() * planeRow() + kLanes, kLanes);
-  plane = function.allocateScratch(l, element, size);
-  Value zero = nn::splatConstant(l.b, loc, vectorOf(kLanes), 0.0);
-  l.loop(l.index(0), l.index(size), kLanes,
-         [&](LoopBuilder &l, Value at) { store(l, zero, plane, at, Value()); });
-}
-
-/// Copies a row of `input` into a padded one, or zeros if `input` is null. What
-/// vectors write past its end is 0, too, and before what is copied next.
-void ConvolutionEmitter::copyRow(LoopBuilder &l, Value input, Value from,
-                                 Value to) {
-  int64_t size = c.input[1];
-  Value zero = nn::splatConstant(l.b, loc, element, 0.0);
-  if (c.stride[1] != 1) {
-    l.loop(l.index(0), l.index(size), 1, [&](LoopBuilder &l, Value x) {
-      Value value = input ? l.loadScalar(input, l.add(from, x), element) : zero;
-      Value padded = l.add(x, l.index(c.low[1]));
-      Value at = l.add(l.mul(l.mod(padded, c.stride[1]), phase),
-                       l.div(padded, c.stride[1]));
-      l.storeScalar(value, plane, l.add(to, at), element);
-    });
-    return;
-  }
-  int64_t width = copyWidth(size);
-  auto copy = [&](LoopBuilder &l, Value x, int64_t count) {
-    Value vector = nn::splatConstant(l.b, loc, vectorOf(width), 0.0);
-    if (input)
-      vector =
-          load(l, input, l.add(from, x), width, maskFirst(l, count, width));
-    store(l, vector, plane, l.add(l.add(to, x), l.index(c.low[1])), Value());
-  };
-  int64_t rest = size % width;
-  l.loop(l.index(0), l.index(size - rest), width,
-         [&](LoopBuilder &l, Value x) { copy(l, x, width); });
-  if (rest)
-    copy(l, l.index(size - rest), rest);
-}
-
-/// `plane` of `channel`, counted over all examples, from padded row `firstRow`.
-void ConvolutionEmitter::fillPlane(LoopBuilder &l, Value input, Value channel,
-                                   Value firstRow) {
-  Value base = l.mul(channel, c.input[0] * c.input[1]);
-  l.loop(l.index(0), l.index(planeRows()), 1, [&](LoopBuilder &l, Value r) {
-    Value row =
-        arith::SubIOp::create(l.b, loc, l.add(firstRow, r), l.index(c.low[0]));
-    Value from = l.add(base, l.mul(row, c.input[1]));
-    Value to = l.mul(r, planeRow());
-    // A row above the input is a large number here.
-    Value inside = arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::ult,
-                                         row, l.index(c.input[0]));
-    auto branch = scf::IfOp::create(l.b, loc, inside, /*withElse=*/true);
-    OpBuilder thenBuilder = branch.getThenBodyBuilder();
-    OpBuilder elseBuilder = branch.getElseBodyBuilder();
-    LoopBuilder then{thenBuilder, loc}, otherwise{elseBuilder, loc};
-    copyRow(then, input, from, to);
-    copyRow(otherwise, Value(), Value(), to);
-  });
+  plane.allocate(l, function);
 }
 
 void ConvolutionEmitter::fillColumns(LoopBuilder &l, Value input, Value example,
                                      Value block) {
   Value zero = l.index(0), firstRow = l.mul(block, c.blockRows * c.stride[0]);
-  int64_t width = copyWidth(c.output[1]);
+  int64_t width = std::min<int64_t>(kLanes, llvm::PowerOf2Ceil(c.output[1]));
   l.loop(zero, l.index(c.channels), 1, [&](LoopBuilder &l, Value channel) {
-    fillPlane(l, input, l.add(l.mul(example, c.channels), channel), firstRow);
+    plane.fill(l, input, l.add(l.mul(example, c.channels), channel), firstRow);
     l.loop(zero, l.index(c.window[0]), 1, [&](LoopBuilder &l, Value i) {
       l.loop(zero, l.index(c.window[1]), 1, [&](LoopBuilder &l, Value j) {
         Value row = l.add(l.mul(channel, c.window[0]), i);
         row = l.add(l.mul(row, c.window[1]), j);
-        Value x = l.mul(j, c.dilation[1]);
-        Value shift =
-            l.add(l.mul(l.mod(x, c.stride[1]), phase), l.div(x, c.stride[1]));
-        Value from = l.add(l.mul(i, c.dilation[0] * planeRow()), shift);
+        Value shift = plane.placeOf(l, l.mul(j, c.dilation[1]));
+        Value from =
+            l.add(l.mul(i, c.dilation[0] * plane.rowElements()), shift);
         Value to = l.mul(row, lanes);
         l.loop(zero, l.index(c.blockRows), 1, [&](LoopBuilder &l, Value p) {
-          Value source = l.add(from, l.mul(p, c.stride[0] * planeRow()));
+          Value source = l.add(from, l.mul(p, c.stride[0] * plane.rowElements()));
           Value target = l.add(to, l.mul(p, c.output[1]));
           for (int64_t q = 0; q < c.output[1]; q += width)
-            store(l, load(l, plane, l.add(source, l.index(q)), width, Value()),
+            store(l, load(l, plane.getMemref(), l.add(source, l.index(q)), width,
+                       Value()),
                   columns, l.add(target, l.index(q)), Value());
         });
       });

@@ -63,6 +63,10 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel, KernelFunction &function,
   if (ops.size() == 1 && !generic && !isa<nn::Conv2dWeightGradOp>(ops[0]))
     if (auto shape = getConvolution(ops[0]))
       return emitConvolution(function, ops[0], *shape);
+  if (ops.size() == 1 && !generic &&
+      isa<nn::MaxPool2dOp, nn::MaxPool2dGradOp, nn::AvgPool2dOp,
+          nn::AvgPool2dGradOp>(ops[0]))
+    return emitPool(function, ops[0]);
   if (points && !generic) {
     for (bool column : {false, true}) {
       auto space = IterationSpace::compute(ops, column);
