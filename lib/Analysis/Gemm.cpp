@@ -190,17 +190,19 @@ GemmPlanAttr trainc::planGemm(GemmOp gemm, const GemmTarget &target) {
 }
 
 static BackEnd backEndOf(ConvolutionOp convolution, const GemmTarget &target) {
-  Type type =
-      cast<ShapedType>(convolution.getLhs().getType()).getElementType();
+  Type type = cast<ShapedType>(convolution.getLhs().getType()).getElementType();
   ShapedType weight = convolution.getWeightType();
-  bool depthwise = convolution.getGroups() > 1 &&
-                   weight.getDimSize(0) == convolution.getGroups() &&
-                   weight.getDimSize(1) == 1;
+  int64_t groups = convolution.getGroups();
+  bool depthwise =
+      groups > 1 && weight.getDimSize(0) == groups && weight.getDimSize(1) == 1;
   if (depthwise && target.avx2)
     return BackEnd::VECTOR;
   if (target.amx && (type.isBF16() || (type.isF32() && target.splitF32)))
     return BackEnd::AMX;
-  if ((type.isBF16() && target.bf16) || (type.isF32() && target.avx512))
+  // Ours is the faster one for the gradient of a weight.
+  bool isOutputs = convolution.getKind() != ConvolutionKind::weight_gradient;
+  if ((type.isBF16() && target.bf16) ||
+      (type.isF32() && target.avx512 && isOutputs))
     return BackEnd::ONEDNN;
   // Narrow types are widened with the columns.
   return !type.isF64() && target.avx2 ? BackEnd::VECTOR : BackEnd::OPENBLAS;

@@ -162,11 +162,11 @@ CommandRow Gatherer::commandOf(EntryRow &entry, GemmOp gemm) {
   return command;
 }
 
-static_assert(
-    equal(ConvolutionKind::forward, TRAINC_CONVOLUTION_FORWARD) &&
-    equal(ConvolutionKind::input_gradient, TRAINC_CONVOLUTION_INPUT_GRADIENT) &&
-    equal(ConvolutionKind::weight_gradient,
-          TRAINC_CONVOLUTION_WEIGHT_GRADIENT));
+static_assert(equal(ConvolutionKind::forward, TRAINC_CONVOLUTION_FORWARD) &&
+              equal(ConvolutionKind::input_gradient,
+                    TRAINC_CONVOLUTION_INPUT_GRADIENT) &&
+              equal(ConvolutionKind::weight_gradient,
+                    TRAINC_CONVOLUTION_WEIGHT_GRADIENT));
 
 static trainc_convolution_detail convolutionDetail(ConvolutionOp op) {
   trainc_convolution_detail detail{};

@@ -13,7 +13,8 @@ typedef trainc_convolution_detail Detail;
 /// Elements of the input, the weight and the output.
 static void count(const Detail *d, int64_t elements[3]) {
   elements[0] = d->batch * d->groups * d->channels * d->height * d->width;
-  elements[1] = d->groups * d->outputs * d->channels * d->window_h * d->window_w;
+  elements[1] =
+      d->groups * d->outputs * d->channels * d->window_h * d->window_w;
   elements[2] = d->batch * d->groups * d->outputs * d->out_h * d->out_w;
 }
 
@@ -48,9 +49,8 @@ static trainc_status run(const Detail *d, unsigned threads, char *const in[2],
       {0, access, 0, bytes[2], d->result_type, 0}};
   trainc_command command = GEMM(3, operands, *d, "convolution");
   command.kind = TRAINC_COMMAND_CONVOLUTION;
-  trainc_entry entry = {"run", TRAINC_ENTRY_EVAL, 0,    2,    0,
-                        0,     0,                 ports, NULL, NULL,
-                        {{1, &command}},          0};
+  trainc_entry entry = {"run", TRAINC_ENTRY_EVAL, 0, 2, 0, 0, 0, ports, NULL,
+                        NULL,  {{1, &command}},   0};
   trainc_descriptor descriptor = trainc_descriptor_handmade;
   descriptor.num_arenas = 3;
   descriptor.arenas = run_arenas;
@@ -97,8 +97,8 @@ static int is_there(uint32_t type, uint32_t back_end, int depthwise) {
 }
 
 /// The sums, and those of sizes, by the definition.
-static void define(const Detail *d, const char *a, const char *b,
-                   double *sums, double *sizes) {
+static void define(const Detail *d, const char *a, const char *b, double *sums,
+                   double *sizes) {
   int64_t g_count = d->groups, o_count = d->outputs, c_count = d->channels;
   for (int64_t n = 0; n < d->batch; ++n)
     for (int64_t go = 0; go < g_count * o_count; ++go)
@@ -159,12 +159,13 @@ static void compare(const Detail *d) {
   for (int64_t i = 0; i < number; ++i)
     if (!(fabs(get(d->result_type, result, i) - sums[i]) <=
           epsilon * fabs(sums[i]) + wide * (sizes[i] + 1))) {
-      printf("kind %u, back end %u, types %u %u: batch %d, groups %d, %d to %d, "
-             "%d x %d, window %d x %d: element %d is %g, expected %g\n",
-             d->kind, d->back_end, d->type, d->result_type, (int)d->batch,
-             (int)d->groups, (int)d->channels, (int)d->outputs, (int)d->height,
-             (int)d->width, (int)d->window_h, (int)d->window_w, (int)i,
-             get(d->result_type, result, i), sums[i]);
+      printf(
+          "kind %u, back end %u, types %u %u: batch %d, groups %d, %d to %d, "
+          "%d x %d, window %d x %d: element %d is %g, expected %g\n",
+          d->kind, d->back_end, d->type, d->result_type, (int)d->batch,
+          (int)d->groups, (int)d->channels, (int)d->outputs, (int)d->height,
+          (int)d->width, (int)d->window_h, (int)d->window_w, (int)i,
+          get(d->result_type, result, i), sums[i]);
       exit(1);
     }
   free(in[0]), free(in[1]), free(result), free(more), free(sums), free(sizes);
@@ -182,10 +183,11 @@ static void refuse(Detail d, const char *expected) {
 }
 
 int main(void) {
-  static const uint32_t types[][2] = {
-      {TRAINC_F32, TRAINC_F32},   {TRAINC_F64, TRAINC_F64},
-      {TRAINC_BF16, TRAINC_F32},  {TRAINC_BF16, TRAINC_BF16},
-      {TRAINC_F16, TRAINC_F16}};
+  static const uint32_t types[][2] = {{TRAINC_F32, TRAINC_F32},
+                                      {TRAINC_F64, TRAINC_F64},
+                                      {TRAINC_BF16, TRAINC_F32},
+                                      {TRAINC_BF16, TRAINC_BF16},
+                                      {TRAINC_F16, TRAINC_F16}};
   // batch, groups, channels, outputs, height, width, window, stride, dilation, low, high,
   // each of both dimensions.
   static const int64_t cases[][16] = {
@@ -226,40 +228,54 @@ int main(void) {
              ++back_end)
           for (uint32_t accumulate = 0; accumulate < 2; ++accumulate) {
             const int64_t *s = cases[i];
-            int is_wide = types[t][1] == TRAINC_F32 || types[t][1] == TRAINC_F64;
+            int is_wide =
+                types[t][1] == TRAINC_F32 || types[t][1] == TRAINC_F64;
             int depthwise = s[1] > 1 && s[2] == 1 && s[3] == 1;
             if (!is_there(types[t][0], back_end, depthwise) ||
                 (accumulate &&
                  !(is_wide && kind == TRAINC_CONVOLUTION_WEIGHT_GRADIENT)))
               continue;
-            Detail d = {.kind = kind,
-                        .type = types[t][0],
-                        .result_type = types[t][1],
-                        .accumulate = accumulate,
-                        .back_end = back_end,
-                        .batch = s[0],
-                        .groups = s[1],
-                        .channels = s[2],
-                        .outputs = s[3],
-                        .height = s[4],
-                        .width = s[5],
-                        .out_h = outputs(s[4], s[6], s[8], s[10], s[12] + s[14]),
-                        .out_w = outputs(s[5], s[7], s[9], s[11], s[13] + s[15]),
-                        .window_h = s[6],
-                        .window_w = s[7],
-                        .stride_h = s[8],
-                        .stride_w = s[9],
-                        .dilation_h = s[10],
-                        .dilation_w = s[11],
-                        .low_h = s[12],
-                        .low_w = s[13],
-                        .tiles = 1 + number % 9};
+            Detail d = {
+                .kind = kind,
+                .type = types[t][0],
+                .result_type = types[t][1],
+                .accumulate = accumulate,
+                .back_end = back_end,
+                .batch = s[0],
+                .groups = s[1],
+                .channels = s[2],
+                .outputs = s[3],
+                .height = s[4],
+                .width = s[5],
+                .out_h = outputs(s[4], s[6], s[8], s[10], s[12] + s[14]),
+                .out_w = outputs(s[5], s[7], s[9], s[11], s[13] + s[15]),
+                .window_h = s[6],
+                .window_w = s[7],
+                .stride_h = s[8],
+                .stride_w = s[9],
+                .dilation_h = s[10],
+                .dilation_w = s[11],
+                .low_h = s[12],
+                .low_w = s[13],
+                .tiles = 1 + number % 9};
             compare(&d);
             ++number;
           }
-  Detail d = {.batch = 1, .groups = 1, .channels = 1, .outputs = 1, .height = 1,
-              .width = 1, .out_h = 1, .out_w = 1, .window_h = 1, .window_w = 1,
-              .stride_h = 1, .stride_w = 1, .dilation_h = 1, .dilation_w = 1, .tiles = 1};
+  Detail d = {.batch = 1,
+              .groups = 1,
+              .channels = 1,
+              .outputs = 1,
+              .height = 1,
+              .width = 1,
+              .out_h = 1,
+              .out_w = 1,
+              .window_h = 1,
+              .window_w = 1,
+              .stride_h = 1,
+              .stride_w = 1,
+              .dilation_h = 1,
+              .dilation_w = 1,
+              .tiles = 1};
   Detail other = d;
   other.kind = 3;
   refuse(other, "unknown kind");

@@ -285,13 +285,12 @@ static LogicalResult verifySizes(ConvolutionOp op) {
     return op.emitOpError("expects an input and a weight of rank 4 (C1), got ")
            << input << " and " << weight;
   StringRef name = ConvolutionOp::getOperationName();
-  auto window = nn::makeWindow(op.getLoc(), name,
-                               weight.getShape().take_back(2), op.getStrides(),
-                               {}, op.getPadding(), op.getDilations());
+  auto window =
+      nn::makeWindow(op.getLoc(), name, weight.getShape().take_back(2),
+                     op.getStrides(), {}, op.getPadding(), op.getDilations());
   if (failed(window))
     return failure();
-  auto tensor =
-      RankedTensorType::get(input.getShape(), input.getElementType());
+  auto tensor = RankedTensorType::get(input.getShape(), input.getElementType());
   auto sizes = nn::outputSizes(op.getLoc(), name, *window, tensor);
   if (failed(sizes))
     return failure();

@@ -23,8 +23,8 @@ nn::Work GemmOp::countWork() {
 nn::Unit GemmOp::getUnit() { return nn::Unit::Matrix; }
 
 nn::Work ConvolutionOp::countWork() {
-  double filter = double(getWeightType().getNumElements()) /
-                  getWeightType().getDimSize(0);
+  double filter =
+      double(getWeightType().getNumElements()) / getWeightType().getDimSize(0);
   nn::Work work;
   work.matrix = 2.0 * getOutputType().getNumElements() * filter;
   return work;

@@ -79,7 +79,8 @@ struct DeferReducePass : trainc::impl::DeferReducePassBase<DeferReducePass> {
     Operation *end = findEnd(sums);
     auto users = findUsers(sums, end);
     auto isOther = [&](Operation &op) {
-      return isa<LaunchOp, GemmOp, ConvolutionOp>(op) && !llvm::is_contained(*users, &op);
+      return isa<LaunchOp, GemmOp, ConvolutionOp>(op) &&
+             !llvm::is_contained(*users, &op);
     };
     if (!users || isOvertaken(sums, end) ||
         llvm::none_of(llvm::make_range(std::next(sums->getIterator()),

@@ -159,9 +159,8 @@ static void addInPlace(Addend addend,
   Location loc = addend.add.getLoc();
   Value init = nn::reshapeTo(b, loc, addend.read,
                              nn::getTensorType(addend.other).getShape());
-  addend.add.replaceAllUsesWith(
-      nn::reshapeTo(b, loc, create(b, init),
-                    nn::getTensorType(addend.add).getShape()));
+  addend.add.replaceAllUsesWith(nn::reshapeTo(
+      b, loc, create(b, init), nn::getTensorType(addend.add).getShape()));
   addend.add.erase();
 }
 
@@ -463,8 +462,8 @@ static LogicalResult verifyNeeds(ListOp list) {
   for (Operation &op : list.getBody().front())
     if (!isa<nn::NNDialect>(op.getDialect()) && !isCollective(&op) &&
         !isa<ReadOp, WriteOp, LaunchOp, GemmOp, ConvolutionOp, SquareSumOp,
-             SegmentMapOp, SegmentSquareSumOp, SumBlocksOp, FlattenOp, ViewOp, BarrierOp,
-             train::ReturnOp>(op))
+             SegmentMapOp, SegmentSquareSumOp, SumBlocksOp, FlattenOp, ViewOp,
+             BarrierOp, train::ReturnOp>(op))
       return op.emitOpError("cannot be made a command");
   for (auto map : list.getBody().getOps<SegmentMapOp>())
     for (auto [target, result] : llvm::zip(map.getTargets(), map.getOutputs()))

@@ -64,8 +64,8 @@ static Kind classify(Operation *op) {
   if (auto reduce = dyn_cast<nn::ReduceOp>(op))
     return isRowReduce(reduce) ? Kind::Row : Kind::Column;
   if (isa<train::ReadOp, train::WriteOp, train::LaunchOp, train::GemmOp,
-          train::ConvolutionOp, train::FlattenOp, train::ViewOp, train::ReturnOp, train::BarrierOp,
-          nn::ReshapeOp>(op) ||
+          train::ConvolutionOp, train::FlattenOp, train::ViewOp,
+          train::ReturnOp, train::BarrierOp, nn::ReshapeOp>(op) ||
       train::isCollective(op) || isReplicable(op))
     return Kind::None;
   return Kind::Single;

@@ -137,7 +137,8 @@ Layout trainc::layOut(ArrayRef<Lifetime> given, bool reuse) {
 //===----------------------------------------------------------------------===//
 
 bool trainc::isCommand(Operation *op) {
-  return isa<LaunchOp, GemmOp, ConvolutionOp, FlattenOp, StartOp>(op) || isCollective(op);
+  return isa<LaunchOp, GemmOp, ConvolutionOp, FlattenOp, StartOp>(op) ||
+         isCollective(op);
 }
 
 Value Buffers::viewed(Value value) {

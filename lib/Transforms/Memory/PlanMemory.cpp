@@ -266,8 +266,7 @@ LogicalResult ToBuffers::convert(ConvolutionOp op) {
   auto made = ConvolutionOp::create(
       b, op.getLoc(), Type(), op.getKind(), lhs, rhs, Value(),
       bufferOf(op.getResult()), op.getStrides(), op.getPadding(),
-      op.getDilations(), op.getGroups(), bool(op.getInit()),
-      op.getPlanAttr());
+      op.getDilations(), op.getGroups(), bool(op.getInit()), op.getPlanAttr());
   made->setDiscardableAttrs(op->getDiscardableAttrDictionary());
   return success();
 }

@@ -55,9 +55,9 @@ struct State {
 /// A command with its addresses: what a run needs and no more.
 struct BoundCommand {
   const trainc_command *source;
-  trainc_kernel_fn function;    // LAUNCH on the processor
-  cuda::CUfunc_st *kernel;      // LAUNCH on a GPU
-  const GemmPlan *plan;         // GEMM on the processor
+  trainc_kernel_fn function; // LAUNCH on the processor
+  cuda::CUfunc_st *kernel;   // LAUNCH on a GPU
+  const GemmPlan *plan;      // GEMM on the processor
   const ConvolutionPlan *convolution;
   const cuda::Product *product; // GEMM on a GPU
   const Group *group;           // of a collective

@@ -590,8 +590,7 @@ trainc_status Validator::checkGemm(const trainc_command &command) {
 trainc_status Validator::checkConvolution(const trainc_command &command) {
   const char *label = command.label ? command.label : "?";
   auto *c = static_cast<const trainc_convolution_detail *>(command.detail);
-  if (!c || command.num_operands != 3 ||
-      command.operands[0].dtype != c->type ||
+  if (!c || command.num_operands != 3 || command.operands[0].dtype != c->type ||
       command.operands[1].dtype != c->type ||
       command.operands[2].dtype != c->result_type)
     return bad("convolution '%s' has no detail or other operands", label);

@@ -21,8 +21,9 @@ struct Windows {
 struct Columns {
   Windows h, w;
   int64_t channels, plane, begin, rows, examples, example;
-  const void *image; // the first channel of the first example
-  const void *end;   // of what may be read
+  const void *image;  // the first channel of the first example
+  const void *memory; // what may be read, from here to `end`
+  const void *end;
   /// Elements from row to row of the result: a row for each (channel, tap), and in it the
   /// outputs (example, row, column). What is behind them in a row is written, too, and a
   /// vector behind the last row.
@@ -53,6 +54,10 @@ template <typename From, typename T, T (*Change)(From)> struct ColumnCopy {
   static constexpr int64_t lanes = bytes / int64_t(sizeof(T));
   typedef T Vector __attribute__((vector_size(bytes), aligned(sizeof(T))));
 
+  static int64_t clamp(int64_t value, int64_t least, int64_t most) {
+    return value < least ? least : value > most ? most : value;
+  }
+
   static void copy(const From *from, const From *end, int64_t count, T *to) {
     int64_t i = 0;
     for (; i < count && end - from >= i + lanes; i += lanes)
@@ -76,8 +81,8 @@ template <typename From, typename T, T (*Change)(From)> struct ColumnCopy {
 
   /// One row of outputs through one tap: `from` is the row of the input, of which
   /// outputs [first, last) see elements from first stride + shift on.
-  static void row(const Columns &x, const From *from, int64_t shift, int64_t first,
-                  int64_t last, T *to) {
+  static void row(const Columns &x, const From *from, int64_t shift,
+                  int64_t first, int64_t last, T *to) {
     int64_t stride = x.w.stride;
     from += first * stride + shift;
     if (stride == 1)
@@ -93,8 +98,31 @@ template <typename From, typename T, T (*Change)(From)> struct ColumnCopy {
       to[i] = 0;
   }
 
-  static int64_t clamp(int64_t value, int64_t least, int64_t most) {
-    return value < least ? least : value > most ? most : value;
+  /// All rows of outputs of one example through a tap, where neighbors of one row or of two
+  /// are neighbors in the plane: at once, and then zeros where windows reach out of it.
+  /// Output p sees row p + `up`.
+  static void rows(const Columns &x, const From *plane, int64_t up,
+                   int64_t shift, int64_t first, int64_t last, T *to) {
+    int64_t width = x.w.outputs, end = x.begin + x.rows;
+    int64_t top = clamp(-up, x.begin, end);
+    int64_t bottom = clamp(x.h.size - up, top, end);
+    const From *from = plane + (top + up) * width + shift;
+    int64_t count = (bottom - top) * width;
+    T *row = to + (top - x.begin) * width;
+    zero(row - to, to);
+    // What is not of the plane at its ends is 0 in the end.
+    int64_t before = static_cast<const From *>(x.memory) - from;
+    before = clamp(before, 0, count);
+    int64_t readable = static_cast<const From *>(x.end) - from;
+    copy(from + before, static_cast<const From *>(x.end),
+         (readable < count ? readable : count) - before, row + before);
+    for (int64_t p = top; p < bottom; ++p, row += width) {
+      for (int64_t i = 0; i < first; ++i)
+        row[i] = 0;
+      for (int64_t i = last; i < width; ++i)
+        row[i] = 0;
+    }
+    zero((end - bottom) * width, row);
   }
 
   /// All rows of outputs through tap (i, j) of a channel of all examples.
@@ -108,6 +136,12 @@ template <typename From, typename T, T (*Change)(From)> struct ColumnCopy {
     };
     int64_t first = clamp(reaching(0), 0, x.w.outputs);
     int64_t last = clamp(reaching(x.w.size), first, x.w.outputs);
+    if (x.h.stride == 1 && x.w.stride == 1 && x.w.outputs == x.w.size) {
+      int64_t up = x.h.first + i * x.h.step;
+      for (int64_t e = 0; e < x.examples; ++e, plane += x.example)
+        rows(x, plane, up, shift, first, last, to + e * x.rows * x.w.outputs);
+      return;
+    }
     for (int64_t e = 0; e < x.examples; ++e, plane += x.example)
       for (int64_t p = x.begin; p < x.begin + x.rows; ++p, to += x.w.outputs) {
         int64_t y = p * x.h.stride + x.h.first + i * x.h.step;

@@ -17,12 +17,12 @@ struct Block {
 struct trainc::ConvolutionPlan {
   trainc_convolution_detail d;
   Depthwise *depthwise = nullptr; // who computes it instead
-  bool ofWeight, ofInput;    // which gradient, if one
-  uint32_t wide;             // the type of sums
-  bool widens;               // operands to f32, with their copies
-  int64_t size, wideSize;    // bytes of an element: as multiplied, of sums
-  int64_t storedSize;        // and of an operand
-  int64_t rowsOfC;           // of a group
+  bool ofWeight, ofInput;         // which gradient, if one
+  uint32_t wide;                  // the type of sums
+  bool widens;                    // operands to f32, with their copies
+  int64_t size, wideSize;         // bytes of an element: as multiplied, of sums
+  int64_t storedSize;             // and of an operand
+  int64_t rowsOfC;                // of a group
   int64_t channels;          // of a group of the planes whose windows are seen
   int64_t planes, planeSize; // of those planes: per example, elements
   int64_t taps;              // of the weight
@@ -101,9 +101,9 @@ const char *trainc::refuseConvolution(const trainc_convolution_detail &d) {
   if (d.accumulate && (d.kind != TRAINC_CONVOLUTION_WEIGHT_GRADIENT ||
                        d.result_type != wideOf(d.type)))
     return "it accumulates, and is no gradient of a weight in f32 or f64";
-  const int64_t sizes[] = {d.batch,    d.groups,     d.channels,  d.outputs,
-                           d.height,   d.width,      d.out_h,     d.out_w,
-                           d.window_h, d.window_w,   d.stride_h,  d.stride_w,
+  const int64_t sizes[] = {d.batch,      d.groups,    d.channels, d.outputs,
+                           d.height,     d.width,     d.out_h,    d.out_w,
+                           d.window_h,   d.window_w,  d.stride_h, d.stride_w,
                            d.dilation_h, d.dilation_w};
   for (int64_t size : sizes)
     if (size < 1 || size > most)
@@ -176,9 +176,12 @@ static Windows backward(int64_t inputs, int64_t taps, int64_t size,
     ++firstTap;
   int64_t count = firstTap < taps ? (taps - 1 - firstTap) / tapStep + 1 : 0;
   int64_t outputs = phase < inputs ? piecesOf(inputs - phase, stride) : 0;
-  return {outputs, count,
-          size,    1,
-          count ? reach(firstTap) / stride : 0, -tapStep * dilation / stride};
+  return {outputs,
+          count,
+          size,
+          1,
+          count ? reach(firstTap) / stride : 0,
+          -tapStep * dilation / stride};
 }
 
 static void addPhases(ConvolutionPlan &plan) {
@@ -196,8 +199,8 @@ static void addPhases(ConvolutionPlan &plan) {
       Phase phase = {};
       phase.h = backward(d.height, d.window_h, d.out_h, d.stride_h,
                          d.dilation_h, d.low_h, y, phase.tapH, phase.tapStepH);
-      phase.w = backward(d.width, d.window_w, d.out_w, d.stride_w,
-                         d.dilation_w, d.low_w, x, phase.tapW, phase.tapStepW);
+      phase.w = backward(d.width, d.window_w, d.out_w, d.stride_w, d.dilation_w,
+                         d.low_w, x, phase.tapW, phase.tapStepW);
       phase.y = y;
       phase.x = x;
       plan.phases.push(phase);
@@ -227,8 +230,7 @@ static void cut(ConvolutionPlan &plan) {
   plan.rowBlocks = piecesOf(first.h.outputs, plan.blockRows);
   plan.blockExamples = small ? even(batch, piecesOf(columns, plane)) : 1;
   plan.exampleBlocks = piecesOf(batch, plan.blockExamples);
-  plan.outputsOfBlock =
-      plan.blockExamples * plan.blockRows * first.w.outputs;
+  plan.outputsOfBlock = plan.blockExamples * plan.blockRows * first.w.outputs;
   plan.ldColumns = static_cast<int64_t>(
       alignUp(static_cast<uint64_t>(plan.outputsOfBlock), 16));
 
@@ -243,13 +245,14 @@ static void cut(ConvolutionPlan &plan) {
   }
   plan.pieceChannels = even(plan.channels, most);
   plan.pieces = piecesOf(plan.channels, plan.pieceChannels);
-  int64_t others = plan.d.groups * (plan.ofWeight
-                                        ? plan.pieces
-                                        : plan.rowBlocks * plan.exampleBlocks);
+  int64_t others =
+      plan.d.groups *
+      (plan.ofWeight ? plan.pieces : plan.rowBlocks * plan.exampleBlocks);
   int64_t parts = piecesOf(plan.d.tiles, others);
   int64_t mostParts = plan.rowsOfC / rows;
   parts = parts < mostParts ? parts : mostParts;
-  auto part = static_cast<uint64_t>(piecesOf(plan.rowsOfC, parts < 1 ? 1 : parts));
+  auto part =
+      static_cast<uint64_t>(piecesOf(plan.rowsOfC, parts < 1 ? 1 : parts));
   plan.partRows = static_cast<int64_t>(parts > 1 ? alignUp(part, 16) : part);
   plan.parts = piecesOf(plan.rowsOfC, plan.partRows);
 }
@@ -320,9 +323,8 @@ static trainc_status planProducts(ConvolutionPlan &plan) {
   return TRAINC_OK;
 }
 
-trainc_status
-trainc::createConvolutionPlan(const trainc_convolution_detail &d,
-                              ConvolutionPlan **out_plan) {
+trainc_status trainc::createConvolutionPlan(const trainc_convolution_detail &d,
+                                            ConvolutionPlan **out_plan) {
   auto *plan = create<ConvolutionPlan>();
   plan->d = d;
   plan->ofInput = d.kind == TRAINC_CONVOLUTION_INPUT_GRADIENT;
@@ -441,6 +443,7 @@ const char *Tile::fillColumns(const Phase &phase, const Block &block,
                      block.examples,
                      plan.planes * plan.planeSize,
                      from,
+                     image,
                      image + d.batch * plan.planes * plan.planeSize *
                                  plan.storedSize,
                      ld,
@@ -459,8 +462,7 @@ void Tile::copyFactor(const char *from, int64_t count, char *to) const {
     memcpy(to, from, static_cast<size_t>(count * plan.size));
     return;
   }
-  auto widen =
-      d.type == TRAINC_BF16 ? kernels().widenBf16 : kernels().widenF16;
+  auto widen = d.type == TRAINC_BF16 ? kernels().widenBf16 : kernels().widenF16;
   widen(1, count, reinterpret_cast<const uint16_t *>(from), count,
         reinterpret_cast<float *>(to));
 }
@@ -573,13 +575,14 @@ void Tile::scatter(const Phase &phase, const Block &block) {
   int64_t outputs = phase.w.outputs;
   const char *c = scratch + plan.ofC;
   for (int64_t i = 0; i < numRows; ++i, c += plan.ldColumns * plan.wideSize) {
-    const char *row = narrowed(d.result_type, c,
-                               block.examples * block.rows * outputs,
-                               scratch + plan.ofRow);
+    const char *row =
+        narrowed(d.result_type, c, block.examples * block.rows * outputs,
+                 scratch + plan.ofRow);
     for (int64_t e = 0; e < block.examples; ++e)
       for (int64_t p = 0; p < block.rows; ++p, row += outputs * size) {
-        int64_t plane = ((block.example + e) * d.groups + group) * plan.rowsOfC +
-                        firstRow + i;
+        int64_t plane =
+            ((block.example + e) * d.groups + group) * plan.rowsOfC + firstRow +
+            i;
         int64_t y = phase.y + (block.row + p) * strideH;
         char *to = result + ((plane * height + y) * width + phase.x) * size;
         copyApart(d.result_type, row, outputs, strideW, to);
@@ -599,8 +602,7 @@ void Tile::computeOutputs(const Phase &phase, const Block &block) {
   if (direct && !planned) {
     int64_t first =
         (block.example * d.groups + group) * plan.rowsOfC + firstRow;
-    c = result +
-        (first * plane + block.row * phase.w.outputs) * plan.wideSize;
+    c = result + (first * plane + block.row * phase.w.outputs) * plan.wideSize;
   }
   for (int64_t i = 0; !phase.taps() && !planned && i < numRows; ++i)
     memset(c + i * product.ldc * plan.wideSize, 0,
@@ -631,7 +633,8 @@ void Tile::computeWeight(int64_t piece) {
   bool direct = d.result_type == plan.wide;
   int64_t ldResult = d.channels * plan.taps;
   product.ldc = direct ? ldResult : plan.pieceChannels * plan.taps;
-  int64_t offset = (group * d.outputs + firstRow) * ldResult + channel * plan.taps;
+  int64_t offset =
+      (group * d.outputs + firstRow) * ldResult + channel * plan.taps;
   char *c = nullptr;
   if (!planned)
     c = direct ? result + offset * plan.wideSize : scratch + plan.ofC;
@@ -649,9 +652,9 @@ void Tile::computeWeight(int64_t piece) {
         narrowed(d.result_type, c + i * product.ldc * plan.wideSize, product.n,
                  scratch + plan.ofRow);
     copyApart(d.result_type, row, product.n, 1,
-              result + (offset + i * ldResult) *
-                           static_cast<int64_t>(
-                               trainc_dtype_size(d.result_type)));
+              result +
+                  (offset + i * ldResult) *
+                      static_cast<int64_t>(trainc_dtype_size(d.result_type)));
   }
 }
 

@@ -78,13 +78,12 @@ static void copyByRemainder(Depthwise &plan, const Phase &phase) {
         ++copy;
       if (copy == remainders.size()) {
         remainders.push(remainder);
-        plan.copies.push({{rows, 1, d.height, d.stride_h,
-                           y % d.stride_h - d.low_h, 0},
-                          {plan.pitch, 1, d.width, d.stride_w,
-                           x % d.stride_w - d.low_w, 0},
-                          plan.pitch,
-                          nullptr,
-                          nullptr});
+        plan.copies.push(
+            {{rows, 1, d.height, d.stride_h, y % d.stride_h - d.low_h, 0},
+             {plan.pitch, 1, d.width, d.stride_w, x % d.stride_w - d.low_w, 0},
+             plan.pitch,
+             nullptr,
+             nullptr});
       }
       plan.offsets.push(static_cast<int64_t>(copy) * plan.copyElements +
                         y / d.stride_h * plan.pitch + x / d.stride_w);
@@ -124,9 +123,9 @@ static void copyForPhases(Depthwise &plan, const Array<Phase> &phases) {
   for (const Phase &phase : phases) {
     for (int64_t i = 0; i < phase.h.taps; ++i)
       for (int64_t j = 0; j < phase.w.taps; ++j)
-        plan.offsets.push(
-            (phase.h.first + i * phase.h.step - top) * plan.pitch +
-            phase.w.first + j * phase.w.step - left);
+        plan.offsets.push((phase.h.first + i * phase.h.step - top) *
+                              plan.pitch +
+                          phase.w.first + j * phase.w.step - left);
     addPart(plan, phase);
   }
 }
@@ -147,8 +146,8 @@ Depthwise *trainc::createDepthwise(const trainc_convolution_detail &d,
     copyByRemainder(*plan, phases[0]);
   // Multiply-adds of a tile that are worth its call.
   constexpr int64_t work = 1 << 18;
-  int64_t each = plan->mostElements * plan->window *
-                 (plan->ofWeight() ? d.batch : 1);
+  int64_t each =
+      plan->mostElements * plan->window * (plan->ofWeight() ? d.batch : 1);
   plan->planesOfTile = each < work ? work / (each + 1) + 1 : 1;
   return plan;
 }
@@ -206,9 +205,9 @@ void Room::widen(PlaneCopy copy, const char *from, char *to) const {
 }
 
 void Room::widenRow(const char *from, int64_t count, char *to) const {
-  widen({{1, 1, 1, 1, 0, 0}, {count, 1, count, 1, 0, 0}, count, nullptr,
-         nullptr},
-        from, to);
+  widen(
+      {{1, 1, 1, 1, 0, 0}, {count, 1, count, 1, 0, 0}, count, nullptr, nullptr},
+      from, to);
 }
 
 void Room::copyPlanes(const char *plane) const {
@@ -240,18 +239,17 @@ static void computePlane(const Room &room, int64_t plane, void *const *args) {
   for (const Part &part : plan.parts) {
     for (int64_t t = 0; t < part.taps; ++t)
       memcpy(room.chosen + t * plan.wideSize,
-             room.weight +
-                 plan.taps[part.firstTap + static_cast<size_t>(t)] *
-                     plan.wideSize,
+             room.weight + plan.taps[part.firstTap + static_cast<size_t>(t)] *
+                               plan.wideSize,
              static_cast<size_t>(plan.wideSize));
     Taps taps = {part.taps, part.elements, plan.offsets.data() + part.firstTap,
                  room.copies};
     (plan.wide == TRAINC_F64 ? kernels().tapSumsF64 : kernels().tapSumsF32)(
         taps, room.chosen, room.outputs);
     for (int64_t p = 0; p < part.rows; ++p) {
-      const char *row = narrowed(
-          d.result_type, room.outputs + p * plan.pitch * plan.wideSize,
-          part.columns, room.row);
+      const char *row =
+          narrowed(d.result_type, room.outputs + p * plan.pitch * plan.wideSize,
+                   part.columns, room.row);
       int64_t y = part.y + p * strideH;
       copyApart(d.result_type, row, part.columns, strideW,
                 result + (y * width + part.x) * plan.resultSize);
@@ -301,12 +299,12 @@ static void computeWeight(const Room &room, int64_t group, void *const *args) {
     memset(room.outputs + part.elements * plan.wideSize, 0,
            static_cast<size_t>(tapElements * plan.wideSize));
     Taps taps = {plan.window, part.elements, plan.offsets.data(), room.copies};
-    (isDouble ? kernels().tapDotsF64 : kernels().tapDotsF32)(
-        taps, room.outputs, room.sums);
+    (isDouble ? kernels().tapDotsF64 : kernels().tapDotsF32)(taps, room.outputs,
+                                                             room.sums);
   }
   (isDouble ? addLanes<double> : addLanes<float>)(plan, room.sums, room.weight);
-  char *result = static_cast<char *>(args[2]) +
-                 group * plan.window * plan.resultSize;
+  char *result =
+      static_cast<char *>(args[2]) + group * plan.window * plan.resultSize;
   if (d.accumulate)
     (isDouble ? addTo<double> : addTo<float>)(room.weight, plan.window, result);
   else

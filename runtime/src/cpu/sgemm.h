@@ -180,17 +180,28 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
                    float *c, int64_t ldc, bool accumulate, const float *bias,
                    const Beside &beside) {
     Vector sums[Count][2] = {};
-    const int64_t toRow = Packed ? 1 : lda, toStep = Packed ? Rows : 1;
+    // Rows of A in place: by a pointer to every third. These are opaque to the compiler,
+    // which would load elements of several steps at once and spill them.
+    constexpr int Pointers = (Count + 2) / 3;
+    const float *rows[Pointers];
+    for (int j = 0; j < Pointers; ++j)
+      rows[j] = a + 3 * j * lda;
     auto step = [&](int64_t steps) __attribute__((always_inline)) {
 #pragma clang loop unroll(full)
-      for (int64_t p = 0; p < steps; ++p, a += toStep, b += Columns) {
+      for (int64_t p = 0; p < steps; ++p, a += Rows, b += Columns) {
         Vector left = load(b), right = load(b + Lanes);
 #pragma clang loop unroll(full)
         for (int i = 0; i < Count; ++i) {
-          Vector x = a[i * toRow] - Vector{};
+          Vector x = (Packed ? a[i] : rows[i / 3][i % 3 * lda]) - Vector{};
           sums[i][0] = __builtin_elementwise_fma(x, left, sums[i][0]);
           sums[i][1] = __builtin_elementwise_fma(x, right, sums[i][1]);
         }
+        if constexpr (!Packed)
+#pragma clang loop unroll(full)
+          for (int j = 0; j < Pointers; ++j) {
+            ++rows[j];
+            asm("" : "+r"(rows[j]));
+          }
       }
     };
     int64_t quads = depth / 4;
@@ -318,10 +329,12 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
                        float *nextB) {
     Panel panel = panelAt(x, s, at);
     int64_t rows = least(x.m - at.i, s.rows);
-    int64_t tiles = (rows + Rows - 1) / Rows;
+    // Of rows in place all tiles have about as many.
+    int64_t each = Packed ? Rows : even(rows, Rows);
+    int64_t tiles = (rows + each - 1) / each;
     int64_t units = next ? next->units() : 0;
     int64_t share = (units + tiles - 1) / tiles;
-    int64_t toRows = Packed ? panelFloats : Rows * x.lda;
+    int64_t toRows = Packed ? panelFloats : each * x.lda;
     bool accumulate = at.p > 0 || x.accumulate;
     bool last = at.p + panel.depth >= x.k;
     const float *bias = last && x.bias ? x.bias + at.j : nullptr;
@@ -334,7 +347,7 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
     }
     const float *rowsOfA = a;
     for (int64_t i = 0; i < tiles; ++i, rowsOfA += toRows) {
-      int64_t count = least(rows - i * Rows, Rows);
+      int64_t count = least(rows - i * each, each);
       Tile run = tileOf<Packed>(count, Indices<Rows>());
       Beside beside = {};
       beside.nextA = i + 1 < tiles ? rowsOfA + toRows : a;
@@ -353,7 +366,7 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
         }
         packB(*next, x.ldb, first, end, nextB);
       }
-      float *to = c + i * Rows * x.ldc;
+      float *to = c + i * each * x.ldc;
       if (panel.columns == Columns) {
         run(panel.depth, rowsOfA, x.lda, b, to, x.ldc, accumulate, bias,
             beside);

@@ -93,8 +93,8 @@ template <typename T> struct TapLoops {
         Vector w = weight[t] - Vector{};
 #pragma clang loop unroll(full)
         for (int64_t k = 0; k < vectors; ++k)
-          sums[k] = __builtin_elementwise_fma(w, load(from + k * tapLanes),
-                                              sums[k]);
+          sums[k] =
+              __builtin_elementwise_fma(w, load(from + k * tapLanes), sums[k]);
       }
 #pragma clang loop unroll(full)
       for (int64_t k = 0; k < vectors; ++k)

@@ -1,4 +1,4 @@
-// RUN: trainc-opt %s | trainc-opt | FileCheck %s
+// RUN: trainc-opt %s --verify-roundtrip | FileCheck %s
 
 train.list @tensors of @step "first" (%x: tensor<8x4x9x9xf32>, %w: tensor<6x2x3x3xf32>, %g: tensor<8x6x5x5xf32>, %h: tensor<8x6x5x5xbf16>, %v: tensor<8x4x9x9xbf16>) {
   // CHECK: train.convolution forward %{{.*}}, %{{.*}} strides [2, 2] padding [1, 1, 1, 1] dilations [1, 1] groups 2 : tensor<8x4x9x9xf32>, tensor<6x2x3x3xf32> -> tensor<8x6x5x5xf32>

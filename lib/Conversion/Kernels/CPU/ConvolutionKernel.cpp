@@ -191,10 +191,12 @@ void ConvolutionEmitter::fillColumns(LoopBuilder &l, Value input, Value example,
             l.add(l.mul(i, c.dilation[0] * plane.rowElements()), shift);
         Value to = l.mul(row, lanes);
         l.loop(zero, l.index(c.blockRows), 1, [&](LoopBuilder &l, Value p) {
-          Value source = l.add(from, l.mul(p, c.stride[0] * plane.rowElements()));
+          Value source =
+              l.add(from, l.mul(p, c.stride[0] * plane.rowElements()));
           Value target = l.add(to, l.mul(p, c.output[1]));
           for (int64_t q = 0; q < c.output[1]; q += width)
-            store(l, load(l, plane.getMemref(), l.add(source, l.index(q)), width,
+            store(l,
+                  load(l, plane.getMemref(), l.add(source, l.index(q)), width,
                        Value()),
                   columns, l.add(target, l.index(q)), Value());
         });

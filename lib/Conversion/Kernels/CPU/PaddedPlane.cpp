@@ -7,8 +7,8 @@ using namespace trainc;
 void PaddedPlane::allocate(LoopBuilder &l, KernelFunction &function) {
   Type compute = nn::getComputeType(element);
   memref = function.allocateScratch(l, compute, elements());
-  Value value = nn::splatConstant(
-      l.b, loc, VectorType::get({kLanes}, compute), padding);
+  Value value =
+      nn::splatConstant(l.b, loc, VectorType::get({kLanes}, compute), padding);
   l.loop(l.index(0), l.index(elements()), kLanes,
          [&](LoopBuilder &l, Value at) {
            l.storeVector(value, memref, at, compute, Value());
@@ -40,8 +40,8 @@ void PaddedPlane::copyRow(LoopBuilder &l, Value input, Value from, Value to) {
     return;
   }
   int64_t width = std::min<int64_t>(kLanes, llvm::PowerOf2Ceil(size[1]));
-  Value none = nn::splatConstant(l.b, loc, VectorType::get({width}, compute),
-                                 padding);
+  Value none =
+      nn::splatConstant(l.b, loc, VectorType::get({width}, compute), padding);
   auto copy = [&](LoopBuilder &l, Value x, int64_t count) {
     Value vector = none;
     if (input) {

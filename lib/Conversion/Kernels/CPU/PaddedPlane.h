@@ -18,8 +18,8 @@ public:
   /// The plane has `size`, of which `rows` rows are there at a time.
   PaddedPlane(mlir::Location loc, mlir::Type element, Pair size, Pair low,
               Pair high, int64_t stride, int64_t rows, double padding = 0)
-      : loc(loc), element(element), size(size), low(low), high(high),
-        stride(stride), rows(rows), padding(padding),
+      : loc(loc), element(element), size(size), low(low), stride(stride),
+        rows(rows), padding(padding),
         phase(llvm::divideCeil(size[1] + low[1] + high[1], stride)) {}
 
   void allocate(LoopBuilder &l, KernelFunction &function);
@@ -45,7 +45,7 @@ private:
 
   mlir::Location loc;
   mlir::Type element;
-  Pair size, low, high;
+  Pair size, low;
   int64_t stride, rows;
   double padding;
   int64_t phase; // elements of a row that are every stride-th

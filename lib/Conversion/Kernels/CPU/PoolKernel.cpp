@@ -46,16 +46,17 @@ private:
   PaddedPlane paddedPlane(double padding);
   int64_t inPlanes(function_ref<void(LoopBuilder &)> allocate,
                    LoopBuilder::Body body);
-  void inVectors(LoopBuilder &l,
-                 function_ref<void(LoopBuilder &, Value p, Value q, Value mask)>
-                     body);
+  void inVectors(
+      LoopBuilder &l,
+      function_ref<void(LoopBuilder &, Value p, Value q, Value mask)> body);
   void inOutputsReversed(
       LoopBuilder &l,
       function_ref<void(LoopBuilder &, Value p, Value q, Value output)> body);
-  SmallVector<Value> overWindow(LoopBuilder &l, ValueRange initial,
-                                function_ref<SmallVector<Value>(
-                                    LoopBuilder &, Value i, Value j, ValueRange)>
-                                    body);
+  SmallVector<Value>
+  overWindow(LoopBuilder &l, ValueRange initial,
+             function_ref<SmallVector<Value>(LoopBuilder &, Value i, Value j,
+                                             ValueRange)>
+                 body);
   Value resultOf(Value value) {
     auto it = function.outputs.find(value);
     return it == function.outputs.end() ? Value() : it->second.front();
@@ -120,8 +121,7 @@ void PoolEmitter::inOutputsReversed(
     function_ref<void(LoopBuilder &, Value p, Value q, Value output)> body) {
   int64_t columns = outWidth();
   l.loop(l.index(0), l.index(outHeight()), 1, [&](LoopBuilder &l, Value y) {
-    Value p =
-        arith::SubIOp::create(l.b, loc, l.index(outHeight() - 1), y);
+    Value p = arith::SubIOp::create(l.b, loc, l.index(outHeight() - 1), y);
     l.loop(l.index(0), l.index(columns), 1, [&](LoopBuilder &l, Value x) {
       Value q = arith::SubIOp::create(l.b, loc, l.index(columns - 1), x);
       body(l, p, q, l.add(l.mul(p, columns), q));
@@ -129,17 +129,18 @@ void PoolEmitter::inOutputsReversed(
   });
 }
 
-SmallVector<Value> PoolEmitter::overWindow(
-    LoopBuilder &l, ValueRange initial,
-    function_ref<SmallVector<Value>(LoopBuilder &, Value i, Value j, ValueRange)>
-        body) {
+SmallVector<Value>
+PoolEmitter::overWindow(LoopBuilder &l, ValueRange initial,
+                        function_ref<SmallVector<Value>(LoopBuilder &, Value i,
+                                                        Value j, ValueRange)>
+                            body) {
   return l.loop(l.index(0), l.index(window.size[0]), 1, initial,
                 [&](LoopBuilder &l, Value i, ValueRange values) {
-                  return l.loop(l.index(0), l.index(window.size[1]), 1, values,
-                                [&](LoopBuilder &l, Value j,
-                                    ValueRange values) {
-                                  return body(l, i, j, values);
-                                });
+                  return l.loop(
+                      l.index(0), l.index(window.size[1]), 1, values,
+                      [&](LoopBuilder &l, Value j, ValueRange values) {
+                        return body(l, i, j, values);
+                      });
                 });
 }
 
@@ -155,8 +156,7 @@ static Value countBy(LoopBuilder &l, Value first, int64_t stride) {
     steps.push_back(static_cast<int32_t>(i * stride));
   Value ramp = arith::ConstantOp::create(
       l.b, l.loc, DenseIntElementsAttr::get(type, steps));
-  Value base =
-      arith::IndexCastOp::create(l.b, l.loc, l.b.getI32Type(), first);
+  Value base = arith::IndexCastOp::create(l.b, l.loc, l.b.getI32Type(), first);
   return arith::AddIOp::create(l.b, l.loc, l.splat(base), ramp);
 }
 
@@ -175,9 +175,9 @@ int64_t PoolEmitter::emitMax(nn::MaxPool2dOp op) {
     inVectors(l, [&](LoopBuilder &l, Value p, Value q, Value mask) {
       // Where the window begins, in the plane: it may be before that.
       Value top = subtract(l, l.mul(p, window.stride[0]), window.low[0]);
-      Value left = countBy(
-          l, subtract(l, l.mul(q, window.stride[1]), window.low[1]),
-          window.stride[1]);
+      Value left =
+          countBy(l, subtract(l, l.mul(q, window.stride[1]), window.low[1]),
+                  window.stride[1]);
       auto placeOf = [&](LoopBuilder &l, Value row, Value columns) -> Value {
         Value base = arith::IndexCastOp::create(l.b, loc, l.b.getI32Type(),
                                                 l.mul(row, width()));
@@ -185,9 +185,9 @@ int64_t PoolEmitter::emitMax(nn::MaxPool2dOp op) {
       };
       // Nothing is greater than -infinity where the first element is that.
       Value none = nn::splatConstant(l.b, loc, left.getType(), 0.0);
-      Value first = placeOf(
-          l, arith::MaxSIOp::create(l.b, loc, top, l.index(0)),
-          arith::MaxSIOp::create(l.b, loc, left, none));
+      Value first =
+          placeOf(l, arith::MaxSIOp::create(l.b, loc, top, l.index(0)),
+                  arith::MaxSIOp::create(l.b, loc, left, none));
       Value initial = nn::splatConstant(l.b, loc, values, lowest);
       SmallVector<Value> best = overWindow(
           l, {initial, first},
@@ -205,9 +205,9 @@ int64_t PoolEmitter::emitMax(nn::MaxPool2dOp op) {
             Value wins = arith::AndIOp::create(l.b, loc, isNumber, isGreater);
             Value shift =
                 arith::IndexCastOp::create(l.b, loc, l.b.getI32Type(), j);
-            Value place = placeOf(
-                l, l.add(top, i),
-                arith::AddIOp::create(l.b, loc, left, l.splat(shift)));
+            Value place =
+                placeOf(l, l.add(top, i),
+                        arith::AddIOp::create(l.b, loc, left, l.splat(shift)));
             return {arith::SelectOp::create(l.b, loc, wins, next, best[0]),
                     arith::SelectOp::create(l.b, loc, wins, place, best[1])};
           });
@@ -283,8 +283,7 @@ int64_t PoolEmitter::emitMaxGrad(nn::MaxPool2dGradOp op) {
       };
       Value inside = arith::AndIOp::create(
           l.b, loc, isBelow(at, elements),
-          arith::AndIOp::create(l.b, loc,
-                                isInWindow(0, l.div(at, width()), p),
+          arith::AndIOp::create(l.b, loc, isInWindow(0, l.div(at, width()), p),
                                 isInWindow(1, l.mod(at, width()), q)));
       auto branch = scf::IfOp::create(l.b, loc, inside, /*withElse=*/false);
       OpBuilder thenBuilder = branch.getThenBodyBuilder();
@@ -328,12 +327,10 @@ Value PoolEmitter::divisor(LoopBuilder &l, Value p, Value q,
   auto toI32 = [&](Value value) -> Value {
     return arith::IndexCastOp::create(l.b, loc, l.b.getI32Type(), value);
   };
-  Value rows =
-      countInside(l, 0, toI32(l.mul(p, window.stride[0])), height());
+  Value rows = countInside(l, 0, toI32(l.mul(p, window.stride[0])), height());
   Value left = l.mul(q, window.stride[1]);
-  Value columns =
-      countInside(l, 1, vector ? countBy(l, left, window.stride[1]) : toI32(left),
-                  width());
+  Value columns = countInside(
+      l, 1, vector ? countBy(l, left, window.stride[1]) : toI32(left), width());
   if (vector)
     rows = l.splat(rows);
   Value count = arith::MulIOp::create(l.b, loc, rows, columns);
@@ -383,8 +380,8 @@ int64_t PoolEmitter::emitMeanGrad(nn::AvgPool2dGradOp op) {
       Value value = arith::DivFOp::create(
           l.b, loc, l.loadScalar(grad, l.add(first, output), element),
           divisor(l, p, q, op.getCountIncludePad(), /*vector=*/false));
-      Value corner = l.add(l.mul(p, window.stride[0] * pitch),
-                           l.mul(q, window.stride[1]));
+      Value corner =
+          l.add(l.mul(p, window.stride[0] * pitch), l.mul(q, window.stride[1]));
       overWindow(l, {},
                  [&](LoopBuilder &l, Value i, Value j,
                      ValueRange) -> SmallVector<Value> {
@@ -407,17 +404,16 @@ FailureOr<int64_t> trainc::emitPool(KernelFunction &function, Operation *op) {
   auto emit = [&](auto op, Value input, Value output,
                   auto emitter) -> FailureOr<int64_t> {
     RankedTensorType planes = nn::getTensorType(input);
-    auto window = nn::makeWindow(op.getLoc(), "", op.getWindow(),
-                                 op.getStrides(), op.getWindow(),
-                                 op.getPadding(), std::nullopt);
+    auto window =
+        nn::makeWindow(op.getLoc(), "", op.getWindow(), op.getStrides(),
+                       op.getWindow(), op.getPadding(), std::nullopt);
     if (failed(window))
       return failure();
     int64_t elements = planes.getDimSize(2) + window->low[0] + window->high[0];
     elements *= planes.getDimSize(3) + window->low[1] + window->high[1];
     if (elements > kPlaneElements)
       return emitGeneric(function);
-    PoolEmitter pool(function, op, *window, planes,
-                     nn::getTensorType(output));
+    PoolEmitter pool(function, op, *window, planes, nn::getTensorType(output));
     return (pool.*emitter)(op);
   };
   if (auto max = dyn_cast<nn::MaxPool2dOp>(op))
