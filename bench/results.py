@@ -17,7 +17,9 @@ def git(*words):
 
 
 def commit():
-    return git("describe", "--always", "--dirty", "--abbrev=12") or "unknown"
+    """That of the work tree; rows and tables that stand in it meanwhile are no change."""
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
+    return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
 def code(revision="HEAD"):
