@@ -219,8 +219,11 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
       check.has_ignore = 1;
       check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
     } else if (auto loss = dyn_cast<nn::LinearCrossEntropyOp>(user)) {
-      auto weight = nn::getTensorType(loss.getWeight());
-      high = weight.getDimSize(loss.getTransposeWeight() ? 0 : 1);
+      high = loss.countClasses();
+      check.has_ignore = 1;
+      check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
+    } else if (auto loss = dyn_cast<nn::LinearCrossEntropyGradOp>(user)) {
+      high = loss.countClasses();
       check.has_ignore = 1;
       check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
     } else if (isa<nn::ReshapeOp, nn::CastOp, nn::PartOp>(user)) {

@@ -128,6 +128,8 @@ void Phase::addGradients() {
   add(createExpandOptimizersPass());
   if (enabled("canonicalize"))
     add(createCanonicalizerPass());
+  // After it is known which classes a rank has; before their gradients are built.
+  add(createFormLossHeadsPass());
   add(createDifferentiatePass());
 }
 

@@ -207,15 +207,15 @@ CrossEntropyOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 // Linear cross entropy
 //===----------------------------------------------------------------------===//
 
-LogicalResult LinearCrossEntropyOp::inferReturnTypes(
-    MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
-    SmallVectorImpl<Type> &types) {
+/// Verifies hidden, weight, targets and weights, of an op with name `name`.
+template <typename Adaptor>
+static LogicalResult verifyLossHead(std::optional<Location> loc, StringRef name,
+                                    Adaptor adaptor) {
   RankedTensorType hidden = getTensorType(adaptor.getHidden());
   RankedTensorType weight = getTensorType(adaptor.getWeight());
   RankedTensorType targets = getTensorType(adaptor.getTargets());
   auto error = [&](auto &&...args) {
-    return emitOptionalError(loc, "'nn.linear_cross_entropy' op expects ",
-                             args...);
+    return emitOptionalError(loc, "'", name, "' op expects ", args...);
   };
   if (hidden.getRank() < 1 || weight.getRank() != 2 ||
       hidden.getShape().back() !=
@@ -232,56 +232,220 @@ LogicalResult LinearCrossEntropyOp::inferReturnTypes(
     if (getTensorType(weights).getShape() != targets.getShape())
       return error("weights of the targets' shape (C4), got ",
                    weights.getType(), " and ", targets);
+  return success();
+}
+
+LogicalResult LinearCrossEntropyOp::inferReturnTypes(
+    MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
+    SmallVectorImpl<Type> &types) {
+  if (failed(verifyLossHead(loc, getOperationName(), adaptor)))
+    return failure();
+  RankedTensorType hidden = getTensorType(adaptor.getHidden());
   types.append(
       2, RankedTensorType::get({}, getComputeType(hidden.getElementType())));
   return success();
 }
 
-LogicalResult LinearCrossEntropyOp::verify() {
-  int64_t classes =
-      getTensorType(getWeight()).getDimSize(getTransposeWeight() ? 0 : 1);
-  return verifyTargets(*this, classes, "C5", "C6");
+LogicalResult LinearCrossEntropyGradOp::inferReturnTypes(
+    MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
+    SmallVectorImpl<Type> &types) {
+  if (failed(verifyLossHead(loc, getOperationName(), adaptor)))
+    return failure();
+  RankedTensorType hidden = getTensorType(adaptor.getHidden());
+  Type compute = getComputeType(hidden.getElementType());
+  auto ofShapeOf = [&](Value value) {
+    return getTensorType(value).clone(compute);
+  };
+  types.append({RankedTensorType::get({}, compute),
+                ofShapeOf(adaptor.getTargets()), hidden,
+                ofShapeOf(adaptor.getWeight())});
+  return success();
 }
 
-/// The two ops that define it; the rows of hidden as a matrix.
-static std::pair<MatmulOp, CrossEntropyOp>
-buildUnfused(OpBuilder &b, LinearCrossEntropyOp op) {
-  Location loc = op.getLoc();
-  int64_t rows = getTensorType(op.getTargets()).getNumElements();
-  int64_t size = getTensorType(op.getHidden()).getShape().back();
-  Value weights = op.getWeights();
-  auto logits =
-      MatmulOp::create(b, loc, reshapeTo(b, loc, op.getHidden(), {rows, size}),
-                       op.getWeight(), Value(), false, op.getTransposeWeight());
-  auto loss = CrossEntropyOp::create(
-      b, loc, logits, reshapeTo(b, loc, op.getTargets(), {rows}),
-      weights ? reshapeTo(b, loc, weights, {rows}) : Value(),
-      op.getIgnoreIndexAttr(), op.getLabelSmoothingAttr());
-  return {logits, loss};
+LogicalResult LinearCrossEntropyOp::verify() {
+  return verifyTargets(*this, countClasses(), "C5", "C6");
 }
+
+LogicalResult LinearCrossEntropyGradOp::verify() {
+  if (getGrad().getType() != getLoss().getType())
+    return emitOpError("expects a grad of type ")
+           << getLoss().getType() << " (C1), got " << getGrad().getType();
+  return verifyTargets(*this, countClasses(), "C5", "C6");
+}
+
+/// Rows of a chunk, and least elements of all logits for there to be several. The more rows,
+/// the seldomer weight and gradient go through memory: per row of a chunk that is
+/// 6 x in x classes operations.
+static constexpr int64_t kChunkRows = 512, kWholeElements = 1 << 22;
+
+template <typename Op> static int64_t chunkRowsOf(Op op) {
+  int64_t rows = getTensorType(op.getTargets()).getNumElements();
+  int64_t chunks = rows * op.countClasses() <= kWholeElements
+                       ? 1
+                       : std::max<int64_t>(1, rows / kChunkRows);
+  return llvm::divideCeil(rows, chunks);
+}
+
+int64_t LinearCrossEntropyOp::getChunkRows() { return chunkRowsOf(*this); }
+int64_t LinearCrossEntropyGradOp::getChunkRows() { return chunkRowsOf(*this); }
+
+namespace {
+/// The logits of a range of rows, and their cross entropy.
+struct LossChunk {
+  MatmulOp product;
+  CrossEntropyOp loss;
+};
+
+/// Builds the chunks of `op`, one of the two ops.
+template <typename Op> class LossChunks {
+public:
+  LossChunks(OpBuilder &b, Op op)
+      : b(b), op(op), rows(getTensorType(op.getTargets()).getNumElements()),
+        size(op.getChunkRows()) {}
+
+  int64_t count() const { return llvm::divideCeil(rows, size); }
+
+  LossChunk build(int64_t index) {
+    Location loc = op.getLoc();
+    int64_t first = index * size;
+    int64_t some = std::min(size, rows - first);
+    auto take = [&](Value value, ArrayRef<int64_t> row) -> Value {
+      SmallVector<int64_t> shape{rows}, offsets{first}, sizes{some};
+      llvm::append_range(shape, row);
+      llvm::append_range(sizes, row);
+      offsets.append(row.size(), 0);
+      value = reshapeTo(b, loc, value, shape);
+      if (some == rows)
+        return value;
+      return SliceOp::create(b, loc, value, offsets, sizes,
+                             DenseI64ArrayAttr());
+    };
+    LossChunk chunk;
+    chunk.product = MatmulOp::create(
+        b, loc,
+        take(op.getHidden(), getTensorType(op.getHidden()).getShape().back()),
+        op.getWeight(), Value(), false, op.getTransposeWeight());
+    Value logits = chunk.product;
+    if (op.getWideLogits())
+      logits = castTo(b, loc, logits,
+                      getTensorType(op.getLoss()).getElementType());
+    chunk.loss = CrossEntropyOp::create(
+        b, loc, logits, take(op.getTargets(), {}),
+        op.getWeights() ? take(op.getWeights(), {}) : Value(),
+        op.getIgnoreIndexAttr(), op.getLabelSmoothingAttr());
+    return chunk;
+  }
+
+  Value plus(Value sum, Value value) {
+    return sum ? AddOp::create(b, op.getLoc(), sum, value).getResult() : value;
+  }
+
+  /// The parts of the chunks as one tensor of type `type`.
+  Value join(ArrayRef<Value> parts, Type type) {
+    Value whole = parts.size() == 1
+                      ? parts.front()
+                      : ConcatOp::create(b, op.getLoc(), parts, 0).getResult();
+    return reshapeTo(b, op.getLoc(), whole,
+                     cast<RankedTensorType>(type).getShape());
+  }
+
+private:
+  OpBuilder &b;
+  Op op;
+  int64_t rows, size;
+};
+} // namespace
 
 FailureOr<SmallVector<Value>> LinearCrossEntropyOp::decompose(OpBuilder &b) {
-  return SmallVector<Value>(buildUnfused(b, *this).second->getResults());
+  LossChunks chunks(b, *this);
+  Value loss, count;
+  for (int64_t i = 0; i < chunks.count(); ++i) {
+    CrossEntropyOp part = chunks.build(i).loss;
+    loss = chunks.plus(loss, part.getLoss());
+    count = part.getCount();
+  }
+  return SmallVector<Value>{loss, chunks.count() == 1 ? count : buildCount(b)};
+}
+
+FailureOr<SmallVector<Value>>
+LinearCrossEntropyGradOp::decompose(OpBuilder &b) {
+  Location loc = getLoc();
+  LossChunks chunks(b, *this);
+  Type compute = getTensorType(getLoss()).getElementType();
+  Value loss, weightGrad;
+  SmallVector<Value> rowLosses, hiddenGrads;
+  for (int64_t i = 0; i < chunks.count(); ++i) {
+    auto [product, part] = chunks.build(i);
+    loss = chunks.plus(loss, part.getLoss());
+    rowLosses.push_back(buildRowLosses(b, part, buildParts(b, part)));
+    SmallVector<Value> grads(part->getNumOperands());
+    SmallVector<Value> productGrads(product->getNumOperands());
+    if (failed(part.buildGradients(b, {getGrad(), Value()}, grads)))
+      return failure();
+    Type element = getTensorType(product.getResult()).getElementType();
+    Value grad = castTo(b, loc, grads[0], element);
+    if (failed(product.buildGradients(b, grad, productGrads)))
+      return failure();
+    hiddenGrads.push_back(productGrads[0]);
+    weightGrad = chunks.plus(weightGrad,
+                             castTo(b, loc, productGrads[1], compute));
+  }
+  return SmallVector<Value>{
+      loss, chunks.join(rowLosses, getRowLosses().getType()),
+      chunks.join(hiddenGrads, getHiddenGrad().getType()), weightGrad};
+}
+
+/// Per row whether it counts, in the targets' shape.
+static Value buildIsCounted(OpBuilder &b, LinearCrossEntropyOp op) {
+  Type element = getTensorType(op.getTargets()).getElementType();
+  auto type = RankedTensorType::get({}, element);
+  auto ignored = static_cast<int64_t>(op.getIgnoreIndex());
+  Value value = ConstantOp::create(
+      b, op.getLoc(), type,
+      DenseElementsAttr::get(type, b.getIntegerAttr(element, ignored)));
+  return CompareOp::create(b, op.getLoc(), CompareKind::ne, op.getTargets(),
+                           value);
+}
+
+Value LinearCrossEntropyOp::buildCount(OpBuilder &b) {
+  Location loc = getLoc();
+  Type compute = getTensorType(getLoss()).getElementType();
+  Value weight = getWeights() ? castTo(b, loc, getWeights(), compute)
+                              : scalarConstant(b, loc, compute, 1.0);
+  Value counted =
+      SelectOp::create(b, loc, buildIsCounted(b, *this), weight,
+                       scalarConstant(b, loc, compute, 0.0));
+  return sumAll(b, loc, counted);
 }
 
 LogicalResult
 LinearCrossEntropyOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                      SmallVectorImpl<Value> &operandGrads) {
-  auto [logits, loss] = buildUnfused(b, *this);
-  SmallVector<Value> lossGrads(loss->getNumOperands());
-  SmallVector<Value> logitsGrads(logits->getNumOperands());
-  if (failed(loss.buildGradients(b, resultGrads, lossGrads)))
-    return failure();
-  if (lossGrads[0]) {
-    if (failed(logits.buildGradients(b, lossGrads[0], logitsGrads)))
-      return failure();
-    operandGrads[0] = reshapeTo(b, getLoc(), logitsGrads[0],
-                                getTensorType(getHidden()).getShape());
-    operandGrads[1] = logitsGrads[1];
+  Location loc = getLoc();
+  Type compute = getTensorType(getLoss()).getElementType();
+  Value byWeight = scalarConstant(b, loc, compute, 0.0);
+  if (resultGrads[1])
+    byWeight = resultGrads[1];
+  if (resultGrads[0]) {
+    auto grads = LinearCrossEntropyGradOp::create(
+        b, loc, getHidden(), getWeight(), getTargets(), getWeights(),
+        resultGrads[0], getTransposeWeightAttr(), getWideLogitsAttr(),
+        getIgnoreIndexAttr(), getLabelSmoothingAttr());
+    operandGrads[0] = grads.getHiddenGrad();
+    operandGrads[1] = castTo(b, loc, grads.getWeightGrad(),
+                             getTensorType(getWeight()).getElementType());
+    if (getWeights())
+      byWeight = AddOp::create(
+          b, loc,
+          MulOp::create(b, loc, grads.getRowLosses(), resultGrads[0]),
+          byWeight);
   }
-  if (getWeights())
-    operandGrads[3] = reshapeTo(b, getLoc(), lossGrads[2],
-                                getTensorType(getWeights()).getShape());
+  if (getWeights()) {
+    RankedTensorType type = getTensorType(getWeights());
+    Value g = SelectOp::create(b, loc, buildIsCounted(b, *this), byWeight,
+                               scalarConstant(b, loc, compute, 0.0));
+    operandGrads[3] = castTo(b, loc, g, type.getElementType());
+  }
   return success();
 }
 

@@ -101,6 +101,32 @@ static void foldCasts(Block &block) {
       op.erase();
 }
 
+/// The products of which `sum` is the sum, in the order in which they are added, or of each
+/// its widening cast; nothing if it is no sum of products, or one of them has other users.
+static SmallVector<Value> productsOf(Value sum) {
+  SmallVector<Value> products;
+  auto isProduct = [](Value value) {
+    auto widening = value.getDefiningOp<nn::CastOp>();
+    auto matmul = widening ? widening.getInput().getDefiningOp<nn::MatmulOp>()
+                           : value.getDefiningOp<nn::MatmulOp>();
+    return value.hasOneUse() && matmul && matmul->hasOneUse() &&
+           wideningCast(matmul) == widening;
+  };
+  while (auto add = sum.getDefiningOp<nn::AddOp>()) {
+    if (!isProduct(add.getRhs()))
+      return {};
+    products.push_back(add.getRhs());
+    sum = add.getLhs();
+    if (isProduct(sum)) {
+      products.push_back(sum);
+      return llvm::to_vector(llvm::reverse(products));
+    }
+    if (!sum.hasOneUse())
+      return {};
+  }
+  return {};
+}
+
 /// Sums of narrow elements are made in f32: one that is rounded only to be widened
 /// again stays as it is, as products do.
 static void keepWideSums(Block &block) {
@@ -112,12 +138,15 @@ static void keepWideSums(Block &block) {
     auto narrowing = rounded.getDefiningOp<nn::CastOp>();
     if (!narrowing || !narrowing->hasOneUse())
       continue;
-    auto sum = narrowing.getInput().getDefiningOp<nn::ReduceOp>();
-    if (!sum || sum.getKind() != nn::ReduceKind::sum ||
-        nn::getTensorType(sum.getResult()).getElementType() != cast.getType())
+    Value sum = narrowing.getInput();
+    auto reduce = sum.getDefiningOp<nn::ReduceOp>();
+    if (!(reduce && reduce.getKind() == nn::ReduceKind::sum) &&
+        productsOf(sum).empty())
+      continue;
+    if (nn::getTensorType(sum).getElementType() != cast.getType())
       continue;
     OpBuilder b(cast);
-    cast.replaceAllUsesWith(nn::reshapeTo(b, cast.getLoc(), sum.getResult(),
+    cast.replaceAllUsesWith(nn::reshapeTo(b, cast.getLoc(), sum,
                                           nn::getTensorType(cast).getShape()));
     cast.erase();
   }
@@ -130,16 +159,21 @@ struct Addend {
   Value other; // without a reshape that is its only user
 };
 
-/// Finds the addend of `slice + product`, written to that slice at once or after a gradient
-/// of an embedding; nothing if that slice or the product has other users.
-static std::optional<Addend> findAddend(WriteOp write) {
+/// What is written, or what gradients of embeddings are added to that are.
+static Value writtenFirst(WriteOp write) {
   Value written = write.getValue();
   while (auto embedding = written.getDefiningOp<nn::EmbeddingGradOp>()) {
     if (!embedding.getInit() || !embedding->hasOneUse())
       break;
     written = embedding.getInit();
   }
-  auto add = written.getDefiningOp<nn::AddOp>();
+  return written;
+}
+
+/// Finds the addend of `slice + product`, written to that slice at once or after a gradient
+/// of an embedding; nothing if that slice or the product has other users.
+static std::optional<Addend> findAddend(WriteOp write) {
+  auto add = writtenFirst(write).getDefiningOp<nn::AddOp>();
   if (!add || !add->hasOneUse())
     return std::nullopt;
   auto read = add.getLhs().getDefiningOp<ReadOp>();
@@ -164,11 +198,43 @@ static void addInPlace(Addend addend,
   addend.add.erase();
 }
 
+/// Turns a sum of products that is written to a slice, and added to it if it is an addend,
+/// into GEMMs, each of which adds to the one before where that stands.
+static bool chainGemms(WriteOp write, std::optional<Addend> addend) {
+  Value sum = addend ? addend->other : writtenFirst(write);
+  SmallVector<Value> products = productsOf(sum);
+  if (products.empty() || (addend && !sum.hasOneUse()))
+    return false;
+  Value last;
+  if (addend) {
+    for (auto other : write->getBlock()->getOps<WriteOp>())
+      if (other != write && other.getTarget() == write.getTarget())
+        return false;
+    addend->read->moveBefore(&write->getBlock()->front());
+    OpBuilder b(addend->read->getNextNode());
+    last = nn::reshapeTo(b, addend->read.getLoc(), addend->read,
+                         nn::getTensorType(sum).getShape());
+  }
+  for (Value product : products) {
+    auto matmul = product.getDefiningOp<nn::MatmulOp>();
+    if (!matmul)
+      matmul = product.getDefiningOp()->getOperand(0).getDefiningOp<nn::MatmulOp>();
+    OpBuilder b(matmul);
+    last = createGemm(b, matmul, nn::getTensorType(product), last).getResult();
+  }
+  if (addend)
+    sum = addend->add;
+  OpBuilder b(sum.getDefiningOp());
+  sum.replaceAllUsesWith(nn::reshapeTo(b, sum.getLoc(), last,
+                                       nn::getTensorType(sum).getShape()));
+  return true;
+}
+
 /// Turns products into GEMMs; what is added to a slice adds in place.
 static void formGemms(Block &block) {
   for (auto write : llvm::make_early_inc_range(block.getOps<WriteOp>())) {
     auto addend = findAddend(write);
-    if (!addend)
+    if (chainGemms(write, addend) || !addend)
       continue;
     auto widening = addend->other.getDefiningOp<nn::CastOp>();
     auto matmul = widening && widening->hasOneUse()
@@ -231,6 +297,57 @@ void trainc::formProducts(Block &block) {
   formConvolutions(block);
   // A product that adds in place has left its cast, and that a product, unused.
   eraseDead(block);
+}
+
+/// The position from which on the elements of `slice` stand next to each other in its input,
+/// aligned as buffers are; nothing if they do not.
+static std::optional<int64_t> findRange(nn::SliceOp slice) {
+  RankedTensorType from = nn::getTensorType(slice.getInput());
+  ArrayRef<int64_t> sizes = slice.getSizes();
+  int64_t position = 0;
+  bool whole = false; // a further-out dimension has several indices
+  for (auto [dim, size, offset, stride] : llvm::enumerate(
+           sizes, slice.getOffsets(), slice.getAllStrides())) {
+    if (whole && size != from.getDimSize(dim))
+      return std::nullopt;
+    if (size > 1 && stride != 1)
+      return std::nullopt;
+    whole |= size > 1;
+    position = position * from.getDimSize(dim) + offset;
+  }
+  constexpr int64_t alignment = 64;
+  if (position * nn::getElementBytes(from.getElementType()) % alignment)
+    return std::nullopt;
+  return position;
+}
+
+/// Whether every command only reads `value`, or a reshape of it.
+static bool isOnlyRead(Value value) {
+  return llvm::all_of(value.getUses(), [](OpOperand &use) {
+    Operation *user = use.getOwner();
+    if (isa<nn::ReshapeOp>(user))
+      return isOnlyRead(user->getResult(0));
+    if (auto gemm = dyn_cast<GemmOp>(user))
+      return gemm.getInit() != use.get();
+    return isa<nn::MatmulOp, nn::PointwiseOpInterface, nn::ReduceOp>(user);
+  });
+}
+
+/// Slices whose elements stand next to each other are views of what they are of.
+static void viewSlices(Block &block) {
+  for (auto slice : llvm::make_early_inc_range(block.getOps<nn::SliceOp>())) {
+    std::optional<int64_t> position = findRange(slice);
+    if (!position || !isOnlyRead(slice.getResult()))
+      continue;
+    OpBuilder b(slice);
+    Value flat = nn::reshapeTo(
+        b, slice.getLoc(), slice.getInput(),
+        {nn::getTensorType(slice.getInput()).getNumElements()});
+    slice.replaceAllUsesWith(
+        ViewOp::create(b, slice.getLoc(), slice.getType(), flat, *position)
+            .getResult());
+    slice.erase();
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -299,7 +416,7 @@ static bool isLastReader(Block &block, SymbolRefAttr slice,
     SmallVector<Value> values{read.getResult()};
     while (!values.empty())
       for (Operation *user : values.pop_back_val().getUsers()) {
-        if (isa<nn::ReshapeOp, BarrierOp>(user))
+        if (isa<nn::ReshapeOp, ViewOp, BarrierOp>(user))
           values.push_back(user->getResult(0));
         else if (!group.contains(user) && position->isBeforeInBlock(user))
           return false;
@@ -310,8 +427,8 @@ static bool isLastReader(Block &block, SymbolRefAttr slice,
 
 /// The slice in which `value` stands from the list's begin on, or null.
 static SymbolRefAttr sliceOf(Value value) {
-  while (auto reshape = value.getDefiningOp<nn::ReshapeOp>())
-    value = reshape.getInput();
+  while (isa_and_nonnull<nn::ReshapeOp, ViewOp>(value.getDefiningOp()))
+    value = value.getDefiningOp()->getOperand(0);
   auto read = value.getDefiningOp<ReadOp>();
   return read ? read.getSource() : SymbolRefAttr();
 }
@@ -489,6 +606,8 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
       Block &block = list.getBody().front();
       forwardWrites(block);
       formProducts(block);
+      if (fuse)
+        viewSlices(block);
       numGemms += llvm::range_size(block.getOps<GemmOp>());
       for (ArrayRef<Operation *> group : formGroups(block, fuse))
         outliner.outline(block, group);

@@ -182,6 +182,15 @@ int64_t Buffers::lastUse(Value value) const {
   return last;
 }
 
+/// What `op` adds its product to, or null.
+static Value initOf(Operation &op) {
+  if (auto gemm = dyn_cast<GemmOp>(op))
+    return gemm.getInit();
+  if (auto convolution = dyn_cast<ConvolutionOp>(op))
+    return convolution.getInit();
+  return {};
+}
+
 void Buffers::findReplaced(ListOp list, SymbolTable &symbols) {
   for (auto launch : list.getBody().getOps<LaunchOp>()) {
     auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
@@ -191,11 +200,14 @@ void Buffers::findReplaced(ListOp list, SymbolTable &symbols) {
           !source(launch.getInputs()[argument]).getDefiningOp<ReadOp>())
         replaced[result] = launch.getInputs()[argument];
   }
-  for (Operation &op : list.getBody().front())
+  for (Operation &op : list.getBody().front()) {
+    if (Value init = initOf(op); init && !source(init).getDefiningOp<ReadOp>())
+      replaced[op.getResult(0)] = init;
     if (Value result = resultOf(&op))
       if (Value operand = getInPlaceOperand(&op);
           operand && !source(operand).getDefiningOp<ReadOp>())
         replaced[result] = operand;
+  }
 }
 
 void Buffers::findBuffers(ListOp list) {
@@ -290,12 +302,9 @@ void Buffers::bindInPlace(ListOp list, SymbolTable &symbols) {
            llvm::zip(launch.getResults(), kernel.getInplace()))
         if (argument >= 0)
           bindTo(result, launch.getInputs()[argument]);
-    } else if (auto gemm = dyn_cast<GemmOp>(op)) {
-      if (gemm.getInit())
-        bindTo(gemm.getResult(), gemm.getInit());
-    } else if (auto convolution = dyn_cast<ConvolutionOp>(op)) {
-      if (convolution.getInit())
-        bindTo(convolution.getResult(), convolution.getInit());
+    } else if (Value init = initOf(op)) {
+      if (!replaced.contains(op.getResult(0)))
+        bindTo(op.getResult(0), init);
     } else if (Value result = resultOf(&op)) {
       if (Value operand = getInPlaceOperand(&op);
           operand && !replaced.contains(result))

@@ -7,6 +7,7 @@
 // of a `train.recompute` are built from copies of these ops.
 //
 //===----------------------------------------------------------------------===//
+#include "mlir/Analysis/SliceAnalysis.h"
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
@@ -219,6 +220,46 @@ static double findDivisor(ModuleOp module) {
   return static_cast<double>(llvm::bit_floor(least));
 }
 
+/// Lets `grads`, which computes the loss of `head`, too, take its place, unless its gradient
+/// depends on that loss.
+static void joinLossHead(nn::LinearCrossEntropyOp head,
+                         nn::LinearCrossEntropyGradOp grads) {
+  if (head->getBlock() != grads->getBlock())
+    return;
+  SetVector<Operation *> behind;
+  BackwardSliceOptions options;
+  options.filter = [&](Operation *op) { return head->isBeforeInBlock(op); };
+  (void)getBackwardSlice(grads.getOperation(), &behind, options);
+  OpBuilder b(head);
+  auto usesLoss = [&](Operation *op) {
+    return llvm::is_contained(op->getOperands(), head.getLoss());
+  };
+  if (llvm::any_of(behind, usesLoss) || usesLoss(grads) ||
+      !llvm::all_of(behind, isPure))
+    return;
+  head.getCount().replaceAllUsesWith(head.buildCount(b));
+  for (Operation *op : behind)
+    op->moveBefore(head);
+  grads->moveBefore(head);
+  head.getLoss().replaceAllUsesWith(grads.getLoss());
+  head.erase();
+}
+
+/// Joins each loss head of `body` with its gradients.
+static void joinLossHeads(Block &body) {
+  auto heads = llvm::to_vector(body.getOps<nn::LinearCrossEntropyOp>());
+  for (auto head : heads)
+    for (Operation *user : head.getHidden().getUsers()) {
+      auto grads = dyn_cast<nn::LinearCrossEntropyGradOp>(user);
+      if (!grads || grads->getAttrDictionary() != head->getAttrDictionary() ||
+          !llvm::equal(llvm::drop_end(grads->getOperands()),
+                       head->getOperands()))
+        continue;
+      joinLossHead(head, grads);
+      break;
+    }
+}
+
 static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
                                    double divisor, int64_t &numGradients) {
   Block &body = step.getBody().front();
@@ -282,6 +323,7 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
                             parts, FlatSymbolRefAttr::get(name));
     ++numGradients;
   }
+  joinLossHeads(body);
   // Copies that no gradient needs.
   if (state.recomputed.empty())
     return success();

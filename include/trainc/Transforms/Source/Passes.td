@@ -142,6 +142,24 @@ def SetMeshPass : Pass<"train-set-mesh", "::mlir::ModuleOp"> {
                             "Axes and their sizes: host=2,data=4">];
 }
 
+def FormLossHeadsPass : Pass<"train-form-loss-heads", "::mlir::ModuleOp"> {
+  let summary = "Join a product and its cross entropy into nn.linear_cross_entropy";
+  let description = [{
+    A `nn.cross_entropy` of a product (`nn.linear` or `nn.matmul` with a matrix on the right,
+    without a bias) that nothing else uses becomes one `nn.linear_cross_entropy`, in steps and
+    evals, also with a reshape of the rows, or one cast to the compute type (`wide_logits`),
+    between them: the logits are then computed in chunks, and never stand whole in memory. Losses keep
+    their bits; a gradient of the weight that is the sum of several chunks is rounded in
+    another order. Does nothing to logits that have another use.
+
+    Needs and gives form 0. Runs after `train-partition`, which splits the classes of products.
+
+    Example: test/Transforms/Source/form-loss-heads.mlir
+  }];
+  let dependentDialects = ["::trainc::nn::NNDialect"];
+  let statistics = [Statistic<"numFormed", "loss-heads", "Loss heads formed">];
+}
+
 def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
   let summary = "Build the backward pass of the step";
   let description = [{
