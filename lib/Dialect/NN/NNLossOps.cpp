@@ -423,28 +423,28 @@ LinearCrossEntropyOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                      SmallVectorImpl<Value> &operandGrads) {
   Location loc = getLoc();
   Type compute = getTensorType(getLoss()).getElementType();
-  Value byWeight = scalarConstant(b, loc, compute, 0.0);
-  if (resultGrads[1])
-    byWeight = resultGrads[1];
+  LinearCrossEntropyGradOp grads;
   if (resultGrads[0]) {
-    auto grads = LinearCrossEntropyGradOp::create(
+    grads = LinearCrossEntropyGradOp::create(
         b, loc, getHidden(), getWeight(), getTargets(), getWeights(),
         resultGrads[0], getTransposeWeightAttr(), getWideLogitsAttr(),
         getIgnoreIndexAttr(), getLabelSmoothingAttr());
     operandGrads[0] = grads.getHiddenGrad();
     operandGrads[1] = castTo(b, loc, grads.getWeightGrad(),
                              getTensorType(getWeight()).getElementType());
-    if (getWeights())
-      byWeight = AddOp::create(
-          b, loc,
-          MulOp::create(b, loc, grads.getRowLosses(), resultGrads[0]),
-          byWeight);
   }
   if (getWeights()) {
-    RankedTensorType type = getTensorType(getWeights());
-    Value g = SelectOp::create(b, loc, buildIsCounted(b, *this), byWeight,
-                               scalarConstant(b, loc, compute, 0.0));
-    operandGrads[3] = castTo(b, loc, g, type.getElementType());
+    Value zero = scalarConstant(b, loc, compute, 0.0);
+    Value g = resultGrads[1] ? resultGrads[1] : zero;
+    if (grads)
+      g = AddOp::create(
+          b, loc,
+          MulOp::create(b, loc, grads.getRowLosses(), resultGrads[0]), g);
+    g = SelectOp::create(b, loc, buildIsCounted(b, *this), g, zero);
+    g = BroadcastOp::create(
+        b, loc, getTensorType(getTargets()).clone(compute), g);
+    operandGrads[3] =
+        castTo(b, loc, g, getTensorType(getWeights()).getElementType());
   }
   return success();
 }

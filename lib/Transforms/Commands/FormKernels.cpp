@@ -138,15 +138,12 @@ static void keepWideSums(Block &block) {
     auto narrowing = rounded.getDefiningOp<nn::CastOp>();
     if (!narrowing || !narrowing->hasOneUse())
       continue;
-    Value sum = narrowing.getInput();
-    auto reduce = sum.getDefiningOp<nn::ReduceOp>();
-    if (!(reduce && reduce.getKind() == nn::ReduceKind::sum) &&
-        productsOf(sum).empty())
-      continue;
-    if (nn::getTensorType(sum).getElementType() != cast.getType())
+    auto sum = narrowing.getInput().getDefiningOp<nn::ReduceOp>();
+    if (!sum || sum.getKind() != nn::ReduceKind::sum ||
+        nn::getTensorType(sum.getResult()).getElementType() != cast.getType())
       continue;
     OpBuilder b(cast);
-    cast.replaceAllUsesWith(nn::reshapeTo(b, cast.getLoc(), sum,
+    cast.replaceAllUsesWith(nn::reshapeTo(b, cast.getLoc(), sum.getResult(),
                                           nn::getTensorType(cast).getShape()));
     cast.erase();
   }
@@ -299,6 +296,12 @@ void trainc::formProducts(Block &block) {
   eraseDead(block);
 }
 
+/// Whether element `position` of a tensor is aligned as buffers are.
+static bool isAligned(int64_t position, RankedTensorType type) {
+  constexpr int64_t alignment = 64;
+  return position * nn::getElementBytes(type.getElementType()) % alignment == 0;
+}
+
 /// The position from which on the elements of `slice` stand next to each other in its input,
 /// aligned as buffers are; nothing if they do not.
 static std::optional<int64_t> findRange(nn::SliceOp slice) {
@@ -315,10 +318,7 @@ static std::optional<int64_t> findRange(nn::SliceOp slice) {
     whole |= size > 1;
     position = position * from.getDimSize(dim) + offset;
   }
-  constexpr int64_t alignment = 64;
-  if (position * nn::getElementBytes(from.getElementType()) % alignment)
-    return std::nullopt;
-  return position;
+  return isAligned(position, from) ? std::optional(position) : std::nullopt;
 }
 
 /// Whether every command only reads `value`, or a reshape of it.
@@ -347,6 +347,47 @@ static void viewSlices(Block &block) {
         ViewOp::create(b, slice.getLoc(), slice.getType(), flat, *position)
             .getResult());
     slice.erase();
+  }
+}
+
+/// Whether `value` is a product, or a reshape of one, with one user.
+static bool isProduct(Value value) {
+  while (auto reshape = value.getDefiningOp<nn::ReshapeOp>()) {
+    if (!value.hasOneUse())
+      return false;
+    value = reshape.getInput();
+  }
+  return value.hasOneUse() &&
+         isa_and_nonnull<GemmOp, ConvolutionOp>(value.getDefiningOp());
+}
+
+/// Products that are joined one behind the other are made where they stand in the whole.
+static void flattenConcats(Block &block) {
+  for (auto concat : llvm::make_early_inc_range(block.getOps<nn::ConcatOp>())) {
+    RankedTensorType type = nn::getTensorType(concat.getResult());
+    if (llvm::any_of(type.getShape().take_front(concat.getDim()),
+                     [](int64_t size) { return size != 1; }) ||
+        !isOnlyRead(concat.getResult()))
+      continue;
+    SmallVector<int64_t> positions;
+    int64_t position = 0;
+    bool fits = true;
+    for (Value input : concat.getInputs()) {
+      fits &= isAligned(position, type) && isProduct(input);
+      positions.push_back(position);
+      position += nn::getTensorType(input).getNumElements();
+    }
+    if (!fits)
+      continue;
+    OpBuilder b(concat);
+    Value flat = FlattenOp::create(
+                     b, concat.getLoc(),
+                     RankedTensorType::get({position}, type.getElementType()),
+                     concat.getInputs(), positions)
+                     .getResult();
+    concat.replaceAllUsesWith(
+        nn::reshapeTo(b, concat.getLoc(), flat, type.getShape()));
+    concat.erase();
   }
 }
 
@@ -606,8 +647,10 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
       Block &block = list.getBody().front();
       forwardWrites(block);
       formProducts(block);
-      if (fuse)
+      if (fuse) {
         viewSlices(block);
+        flattenConcats(block);
+      }
       numGemms += llvm::range_size(block.getOps<GemmOp>());
       for (ArrayRef<Operation *> group : formGroups(block, fuse))
         outliner.outline(block, group);

@@ -201,8 +201,11 @@ void Buffers::findReplaced(ListOp list, SymbolTable &symbols) {
         replaced[result] = launch.getInputs()[argument];
   }
   for (Operation &op : list.getBody().front()) {
-    if (Value init = initOf(op); init && !source(init).getDefiningOp<ReadOp>())
-      replaced[op.getResult(0)] = init;
+    if (Value init = initOf(op)) {
+      Operation *maker = source(init).getDefiningOp();
+      if (maker && isCommand(maker))
+        replaced[op.getResult(0)] = init;
+    }
     if (Value result = resultOf(&op))
       if (Value operand = getInPlaceOperand(&op);
           operand && !source(operand).getDefiningOp<ReadOp>())

@@ -142,6 +142,32 @@ static Value sumContributions(Backward &state, Value value) {
   return sum;
 }
 
+/// What adds to the gradient of a parameter beside others is not rounded to the narrower type in
+/// which the step reads it: each contribution is widened on its own, and one that was only
+/// rounded stays as it was.
+static void widenContributions(Backward &state, nn::CastOp cast) {
+  Value input = cast.getInput();
+  Type element = nn::getTensorType(input).getElementType();
+  SmallVector<Value> parts = state.contributions.lookup(cast.getResult());
+  state.contributions.erase(cast.getResult());
+  for (Value part : parts) {
+    auto rounding = part.getDefiningOp<nn::CastOp>();
+    if (rounding && rounding.getInput().getType() == input.getType()) {
+      part = rounding.getInput();
+      if (rounding.use_empty())
+        rounding.erase();
+    }
+    state.contributions[input].push_back(
+        nn::castTo(state.builder, cast.getLoc(), part, element));
+  }
+}
+
+/// Whether it reads a parameter in another type of floats.
+static bool isCastOfParameter(nn::CastOp cast) {
+  return cast && cast.getInput().getDefiningOp<ReadOp>() &&
+         isFloatTensor(cast.getInput()) && isFloatTensor(cast.getResult());
+}
+
 static LogicalResult differentiateOp(Backward &state, Operation &op) {
   if (auto read = dyn_cast<ReadOp>(op)) {
     ParamOp param = getParam(read, state.symbols);
@@ -158,6 +184,10 @@ static LogicalResult differentiateOp(Backward &state, Operation &op) {
   });
   if (!needed || !reached)
     return success();
+  if (auto cast = dyn_cast<nn::CastOp>(op); isCastOfParameter(cast)) {
+    widenContributions(state, cast);
+    return success();
+  }
   auto interface =
       dyn_cast<nn::DifferentiableOpInterface>(gradientSource(state, &op));
   if (!interface)

@@ -107,3 +107,22 @@ train.list @command of @e "first" (%x: tensor<8x4x9x9xf32>, %w: tensor<6x2x3x3xf
 train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
   train.yield %x : tensor<4x8xf32>
 }
+
+// -----
+
+// A loss head over many rows goes over chunks of them; each adds its gradient of the weight.
+// CHECK-LABEL: train.list @chunks
+// CHECK: %[[H0:.*]] = nn.slice %arg0 offsets [0, 0] sizes [600, 8]
+// CHECK: %[[L0:.*]] = nn.matmul %[[H0]], %arg1 : tensor<600x8xf32>, tensor<8x4096xf32>
+// CHECK: %[[D0:.*]] = nn.matmul %[[G0:.*]], %arg1 transpose_rhs : tensor<600x4096xf32>, tensor<8x4096xf32>
+// CHECK: %[[W0:.*]] = nn.matmul %[[H0]], %[[G0]] transpose_lhs
+// CHECK: %[[H1:.*]] = nn.slice %arg0 offsets [600, 0] sizes [600, 8]
+// CHECK: nn.matmul %[[H1]], %arg1 : tensor<600x8xf32>, tensor<8x4096xf32>
+// CHECK: %[[W1:.*]] = nn.matmul %[[H1]], %{{.*}} transpose_lhs
+// CHECK: %[[W:.*]] = nn.add %[[W0]], %[[W1]]
+// CHECK: %[[D:.*]] = nn.concat %[[D0]], %{{.*}} dim 0
+// CHECK: train.return %{{.*}}, %[[D]], %[[W]]
+train.list @chunks of @e "first" (%h: tensor<1200x8xf32>, %w: tensor<8x4096xf32>, %y: tensor<1200xi32>, %g: tensor<f32>) {
+  %l, %r, %dh, %dw = nn.linear_cross_entropy_grad %h, %w, %y grad %g : tensor<1200x8xf32>, tensor<8x4096xf32>, tensor<1200xi32>, tensor<f32>
+  train.return %l, %dh, %dw : tensor<f32>, tensor<1200x8xf32>, tensor<8x4096xf32>
+}

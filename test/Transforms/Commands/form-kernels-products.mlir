@@ -107,3 +107,71 @@ train.list @convolution of @e "next" (%x: tensor<8x4x9x9xbf16>, %v: tensor<6x4x3
   train.write %sum to @g::@w : tensor<6x4x3x3xf32>
   train.return %z : tensor<8x6x7x7xf32>
 }
+
+// -----
+
+// Products that are added up in a slice add to it one after the other, each where it stood. Parts of
+// rows are views, and products that are joined are made where they stand in the whole.
+// CHECK-LABEL: train.list @chunks
+// CHECK: %[[OLD:.*]] = train.read @g::@w
+// CHECK: %[[X:.*]] = nn.reshape %arg0
+// CHECK: %[[A:.*]] = train.view %[[X]] from 0 : tensor<64xf32> -> tensor<16x2xf32>
+// CHECK: %[[P:.*]] = train.gemm %[[A]], %arg1
+// CHECK: %[[G:.*]] = train.gemm %[[A]], %arg2 init %[[OLD]]
+// CHECK: %[[B:.*]] = train.view %{{.*}} from 32 : tensor<64xf32> -> tensor<16x2xf32>
+// CHECK: %[[Q:.*]] = train.gemm %[[B]], %arg1
+// CHECK: %[[H:.*]] = train.gemm %[[B]], %arg2 init %[[G]]
+// CHECK: %[[F:.*]] = train.flatten %[[P]], %[[Q]] at [0, 48] : tensor<16x3xf32>, tensor<16x3xf32> -> tensor<96xf32>
+// CHECK: train.write %[[H]] to @g::@w
+// CHECK-NOT: @k_slice
+train.arena @g gradient {
+  train.slice @w : tensor<2x3xf32>
+}
+train.step @step(%x: tensor<32x2xf32>, %y: tensor<2x3xf32>, %z: tensor<16x3xf32>) {
+  %l = nn.constant dense<0.0> : tensor<f32>
+  train.yield loss(%l) : tensor<f32>
+}
+train.list @chunks of @step "next" (%x: tensor<32x2xf32>, %y: tensor<2x3xf32>, %z: tensor<16x3xf32>) {
+  %a = nn.slice %x offsets [0, 0] sizes [16, 2] : tensor<32x2xf32>
+  %p = nn.matmul %a, %y : tensor<16x2xf32>, tensor<2x3xf32>
+  %c = nn.matmul %a, %z transpose_lhs : tensor<16x2xf32>, tensor<16x3xf32>
+  %b = nn.slice %x offsets [16, 0] sizes [16, 2] : tensor<32x2xf32>
+  %q = nn.matmul %b, %y : tensor<16x2xf32>, tensor<2x3xf32>
+  %d = nn.matmul %b, %z transpose_lhs : tensor<16x2xf32>, tensor<16x3xf32>
+  %sum = nn.add %c, %d : tensor<2x3xf32>, tensor<2x3xf32>
+  %joined = nn.concat %p, %q dim 0 : tensor<16x3xf32>, tensor<16x3xf32>
+  %t = nn.tanh %joined : tensor<32x3xf32>
+  %old = train.read @g::@w : tensor<2x3xf32>
+  %new = nn.add %old, %sum : tensor<2x3xf32>, tensor<2x3xf32>
+  train.write %new to @g::@w : tensor<2x3xf32>
+  train.return %t : tensor<32x3xf32>
+}
+
+// -----
+
+// Parts that are no run of elements, or do not begin where buffers may, and joined values that are no
+// products, are kernels; products that something else uses are added by one.
+// CHECK-LABEL: train.list @apart
+// CHECK-NOT: train.view
+// CHECK-NOT: train.flatten
+// CHECK-NOT: init
+train.arena @g gradient {
+  train.slice @w : tensor<4x4xf32>
+}
+train.step @step(%x: tensor<8x4xf32>, %y: tensor<4x4xf32>) {
+  %l = nn.constant dense<0.0> : tensor<f32>
+  train.yield loss(%l) : tensor<f32>
+}
+train.list @apart of @step "first" (%x: tensor<8x4xf32>, %y: tensor<4x4xf32>) {
+  %a = nn.slice %x offsets [0, 0] sizes [8, 2] : tensor<8x4xf32>
+  %b = nn.slice %x offsets [1, 0] sizes [4, 4] : tensor<8x4xf32>
+  %p = nn.matmul %b, %y : tensor<4x4xf32>, tensor<4x4xf32>
+  %q = nn.matmul %y, %y : tensor<4x4xf32>, tensor<4x4xf32>
+  %t = nn.tanh %q : tensor<4x4xf32>
+  %sum = nn.add %p, %q : tensor<4x4xf32>, tensor<4x4xf32>
+  train.write %sum to @g::@w : tensor<4x4xf32>
+  %j = nn.concat %t, %y dim 0 : tensor<4x4xf32>, tensor<4x4xf32>
+  %e = nn.exp %j : tensor<8x4xf32>
+  %f = nn.exp %a : tensor<8x2xf32>
+  train.return %e, %f : tensor<8x4xf32>, tensor<8x2xf32>
+}

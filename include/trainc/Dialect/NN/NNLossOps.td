@@ -107,7 +107,7 @@ def NN_LinearCrossEntropyGradOp : NN_InferredOp<"linear_cross_entropy_grad", [De
   let assemblyFormat = [{
     $hidden `,` $weight `,` $targets (`weights` $weights^)? `grad` $grad (`transpose_weight` $transpose_weight^)?
     (`wide_logits` $wide_logits^)? attr-dict
-    `:` type($hidden) `,` type($weight) `,` type($targets) (`,` type($weights)^)? `,` type($grad)
+    `:` type($hidden) `,` type($weight) `,` type($targets) `,` type($grad) (`,` type($weights)^)?
   }];
   let hasVerifier = 1;
 }

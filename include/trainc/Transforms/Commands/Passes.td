@@ -138,10 +138,13 @@ def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
     one iteration space; reductions over columns with the pointwise ops that feed them;
     single ops otherwise), outlines each group as a `train.kernel`, shares equal kernels,
     and turns products into `train.gemm`: a product in bf16 or f16 that is only cast to f32
-    becomes a GEMM with an f32 result, not rounded in between. A result that replaces the slice which its
-    kernel reads is written in place where that is safe.
+    becomes a GEMM with an f32 result, not rounded in between; products that are added up in a slice are GEMMs
+    each of which adds to it where it stands. A result that replaces the slice which its
+    kernel reads is written in place where that is safe. Parts whose elements stand next to each other
+    are views, and products that are joined one behind the other are made in the whole (`train.flatten`),
+    where that starts as buffers do.
 
-    Needs lists of primitives (`nn-decompose`). With fuse=false every op is a kernel. Runs after
+    Needs lists of primitives (`nn-decompose`). With fuse=false every op is a kernel, and nothing is a view. Runs after
     `train-fuse-epilogues`: what stands in a kernel goes into no GEMM any more.
 
     Example: test/Transforms/Commands/form-kernels.mlir

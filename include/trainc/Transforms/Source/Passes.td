@@ -152,7 +152,7 @@ def FormLossHeadsPass : Pass<"train-form-loss-heads", "::mlir::ModuleOp"> {
     their bits; a gradient of the weight that is the sum of several chunks is rounded in
     another order. Does nothing to logits that have another use.
 
-    Needs and gives form 0. Runs after `train-partition`, which splits the classes of products.
+    Needs and gives form 0. Of classes that ranks share, `train-partition` has made other ops.
 
     Example: test/Transforms/Source/form-loss-heads.mlir
   }];
@@ -175,7 +175,13 @@ def DifferentiatePass : Pass<"train-differentiate", "::mlir::ModuleOp"> {
     outside (behind a `train.barrier`), as far as gradients need them. In an eval it is
     just its ops.
 
-    Needs form 0 with calls inlined; gives form 1. Does nothing to a step that already
+    A `nn.linear_cross_entropy` gives way to `nn.linear_cross_entropy_grad`, which computes its loss,
+    too, unless its gradient depends on that loss. A parameter that the step reads in a
+    narrower type gets each contribution to its gradient in its own: it is cast alone, and one that
+    was only rounded to the narrower type is taken before that.
+
+    Needs form 0 with calls inlined; gives form 1. Runs after `train-form-loss-heads`: logits
+    whose gradients are built have other uses, and stand whole. Does nothing to a step that already
     stores gradients. An op without gradient on the way from a trained parameter to the
     loss is refused.
 
