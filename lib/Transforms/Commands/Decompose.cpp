@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "mlir/IR/PatternMatch.h"
+#include "mlir/IR/Remarks.h"
 #include "trainc/Analysis/Convolution.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/Train/TrainOps.h"
@@ -165,6 +166,17 @@ static Value sumParts(OpBuilder &b, nn::Conv2dWeightGradOp op) {
   return nn::reshapeTo(b, loc, sums, type.getShape());
 }
 
+/// Says in how many rows at once a loss head is computed.
+template <typename Op> static void remarkChunks(Op op) {
+  if (op)
+    remark::passed(op.getLoc(), remark::RemarkOpts::name("LossHead")
+                                    .category("nn-decompose"))
+        << remark::metric("Rows", nn::getTensorType(op.getTargets())
+                                      .getNumElements())
+        << remark::metric("RowsAtOnce", op.getChunkRows())
+        << remark::metric("Classes", op.countClasses());
+}
+
 namespace {
 struct DecomposePass : trainc::impl::DecomposePassBase<DecomposePass> {
   using DecomposePassBase::DecomposePassBase;
@@ -204,6 +216,8 @@ struct DecomposePass : trainc::impl::DecomposePassBase<DecomposePass> {
         op.setLoc(NameLoc::get(
             StringAttr::get(op.getContext(), op.getName().stripDialect()),
             op.getLoc()));
+      remarkChunks(dyn_cast<nn::LinearCrossEntropyOp>(op));
+      remarkChunks(dyn_cast<nn::LinearCrossEntropyGradOp>(op));
       OpBuilder b(&op);
       FailureOr<SmallVector<Value>> values = failure();
       auto weightGrad = dyn_cast<nn::Conv2dWeightGradOp>(op);
