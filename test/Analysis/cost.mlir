@@ -139,7 +139,7 @@ func.func @loss(%x: tensor<32x32xf32>, %y: tensor<32xi32>, %w: tensor<32xf32>, %
   %0:2 = nn.cross_entropy %x, %y : tensor<32x32xf32>, tensor<32xi32>
   %1:2 = nn.cross_entropy %x, %y weights %w {label_smoothing = 0.5} : tensor<32x32xf32>, tensor<32xi32>, tensor<32xf32>
   %2:2 = nn.linear_cross_entropy %h, %v, %y : tensor<32x16xf32>, tensor<16x32xf32>, tensor<32xi32>
-  %5:4 = nn.linear_cross_entropy_grad %h, %v, %y grad %g : tensor<32x16xf32>, tensor<16x32xf32>, tensor<32xi32>, tensor<f32>
+  %5:5 = nn.linear_cross_entropy_grad %h, %v, %y grad %g : tensor<32x16xf32>, tensor<16x32xf32>, tensor<32xi32>, tensor<f32>
   %3:2 = nn.bce_with_logits %x, %x : tensor<32x32xf32>, tensor<32x32xf32>
   %4:2 = nn.mse %x, %x weights %w : tensor<32x32xf32>, tensor<32x32xf32>, tensor<32xf32>
   return

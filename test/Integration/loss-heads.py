@@ -21,7 +21,7 @@ from trainc_ctypes import Runtime, Trainer  # noqa: E402
 ROWS, SIZE, CLASSES = 1100, 24, 4096  # chunks of 550 rows
 
 
-def module(element="f32", joined=True, transposed=True, smoothing=0.0, ignored=-100, weights=False, cast=False, tied=False,
+def module(element="f32", joined=True, transposed=True, smoothing=0.0, ignored=-100, weights=False, bias=False, cast=False, tied=False,
            accumulate=1, rows=ROWS):
     """`joined`: the source says nn.linear_cross_entropy; else a product, with `cast` a cast, and nn.cross_entropy."""
     wide = "f64" if element == "f64" else "f32"
@@ -30,6 +30,7 @@ def module(element="f32", joined=True, transposed=True, smoothing=0.0, ignored=-
     flag = " transpose_weight" if transposed else ""
     attributes = f"{{ignore_index = {ignored} : i64, label_smoothing = {smoothing!r} : f64}}"
     with_weights = (" weights %r", f", tensor<{rows}xf32>") if weights else ("", "")
+    with_bias = (" bias %b", f" bias tensor<{CLASSES}x{element}>") if bias else ("", "")
     body, ty = [], lambda text: text.replace(f"x{wide}>", f"x{element}>")
     if element != wide:
         body = [f"%a2 = nn.cast %a to {element} : {cell}", f"%w2 = nn.cast %w to {element} : {table}"]
@@ -40,8 +41,8 @@ def module(element="f32", joined=True, transposed=True, smoothing=0.0, ignored=-
         body += [f"%x = nn.embedding {w}, %y : {ty(table)}, tensor<{rows}xi32>"]
     body += [f"%h = nn.matmul {x}, {a} : tensor<{rows}x{SIZE}x{element}>, {ty(cell)}"]
     if joined:
-        body += [f"%loss, %n = nn.linear_cross_entropy %h, {w}, %y{with_weights[0]}{flag} {attributes} : "
-                 f"tensor<{rows}x{SIZE}x{element}>, {ty(table)}, tensor<{rows}xi32>{with_weights[1]}"]
+        body += [f"%loss, %n = nn.linear_cross_entropy %h, {w}, %y{with_bias[0]}{with_weights[0]}{flag} {attributes} : "
+                 f"tensor<{rows}x{SIZE}x{element}>, {ty(table)}, tensor<{rows}xi32>{with_bias[1]}{with_weights[1]}"]
     else:
         body += [f"%l = nn.matmul %h, {w}{' transpose_rhs' if transposed else ''} : tensor<{rows}x{SIZE}x{element}>, {ty(table)}"]
         logits = "%l", element
@@ -56,18 +57,20 @@ def module(element="f32", joined=True, transposed=True, smoothing=0.0, ignored=-
         "train.optimizer @o = sgd<lr = 1.0>",
         f"train.param @a : {cell} init(normal<0.3>) optimizer(@o)",
         f"train.param @w : {table} init(normal<0.3>) optimizer(@o)",
+        *([f"train.param @b : tensor<{CLASSES}x{wide}> init(normal<0.3>) optimizer(@o)"] if bias else []),
         f"train.step @step({', '.join(inputs)}) accumulate({accumulate}) {{",
-        f"%a = train.read @a : {cell}", f"%w = train.read @w : {table}", *body,
+        f"%a = train.read @a : {cell}", f"%w = train.read @w : {table}",
+        *([f"%b = train.read @b : tensor<{CLASSES}x{wide}>"] if bias else []), *body,
         f"train.yield loss(%loss) weight(%n) : tensor<{wide}>, tensor<{wide}>", "}"])
 
 
-def definition(a, w, batches, transposed=True, smoothing=0.0, ignored=-100, tied=False, **_):
-    """(loss, gradients of a and w) of the mean over all batches, in f64."""
-    da, dw, loss, count = np.zeros_like(a), np.zeros_like(w), 0.0, 0.0
+def definition(a, w, b, batches, transposed=True, smoothing=0.0, ignored=-100, tied=False, **_):
+    """(loss, gradients of a, w and the bias) of the mean over all batches, in f64."""
+    da, dw, db, loss, count = np.zeros_like(a), np.zeros_like(w), np.zeros_like(b), 0.0, 0.0
     table = w if transposed else w.T
     for x, y, r in batches:
         x = table[y] if tied else x
-        logits = x @ a @ table.T
+        logits = x @ a @ table.T + b
         top = logits.max(1, keepdims=True)
         lp = logits - top - np.log(np.exp(logits - top).sum(1, keepdims=True))
         counts = np.where(y != ignored, r.astype(float), 0.0)
@@ -78,23 +81,25 @@ def definition(a, w, batches, transposed=True, smoothing=0.0, ignored=-100, tied
         g = counts[:, None] * (np.exp(lp) - target)
         table_gradient = g.T @ (x @ a)
         da += x.T @ g @ table
+        db += g.sum(0)
         if tied:
             np.add.at(table_gradient, y, g @ table @ a.T)
         dw += table_gradient if transposed else table_gradient.T
-    return loss / count, da / count, dw / count
+    return loss / count, da / count, dw / count, db / count
 
 
 def measured(text, folder, batches):
-    """(loss, gradients of a and w, their values before), and the bytes of the workspace."""
+    """(loss, gradients of the parameters), and their values before."""
     path = compile_module(text, os.path.join(folder, "head.so"))
     with Trainer(Runtime(RUNTIME_LIBRARY), path, threads=2, seed=1) as trainer:
-        before = [trainer.read(name).copy() for name in "aw"]
+        parameters = re.findall(r"train.param @(\w)", text)
+        before = [trainer.read(name).copy() for name in parameters]
         names = re.findall(r"%(\w): ", text.split("train.step")[1].split("{")[0])
         for batch in batches:
             result = trainer.step(**{name: value for name, value in zip("xyr", batch) if name in names})
         loss = result.window_loss
-        after = [trainer.read(name) for name in "aw"]
-    return loss, *(b - a for a, b in zip(after, before)), *before
+        after = [trainer.read(name) for name in parameters]
+    return (loss, *(b - a for a, b in zip(after, before))), before
 
 
 def workspace(text, folder):
@@ -111,6 +116,7 @@ CASES = {
     "product and loss": dict(joined=False), "bf16, widened": dict(element="bf16", joined=False, cast=True),
     "weight as it is": dict(transposed=False), "smoothing": dict(element="f64", smoothing=0.1),
     "ignored rows": dict(element="f64", ignored=7), "weights": dict(element="f64", weights=True, ignored=7, smoothing=0.1),
+    "bias": dict(element="f64", bias=True, accumulate=2, smoothing=0.1),
     "window": dict(element="f64", accumulate=3), "window, bf16": dict(element="bf16", accumulate=2),
     "tied": dict(element="f64", tied=True, accumulate=2),
 }
@@ -134,9 +140,10 @@ def main():
             r = rng.random(ROWS).astype(np.float32) if case.get("weights") else np.ones(ROWS)
             batches.append((x, y, r))
         with tempfile.TemporaryDirectory() as folder:
-            loss, da, dw, a, w = measured(module(**case), folder, batches)
-        wanted = definition(a.astype(float), w.astype(float), batches, **case)
-        errors = [abs(np.asarray(found) - one).max() / abs(np.asarray(one)).max() for found, one in zip((loss, da, dw), wanted)]
+            found, before = measured(module(**case), folder, batches)
+        a, w, b = (*(value.astype(float) for value in before), np.zeros(CLASSES))[:3]
+        wanted = definition(a, w, b, batches, **case)
+        errors = [abs(np.asarray(one) - other).max() / abs(np.asarray(other)).max() for one, other in zip(found, wanted)]
         text = ", ".join(f"{error:.1e}" for error in errors)
         bad += check(f"{name}: loss and gradients off by {text} (bar {BARS[element]:.0e})", max(errors) <= BARS[element])
     with tempfile.TemporaryDirectory() as folder:

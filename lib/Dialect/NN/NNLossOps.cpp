@@ -232,6 +232,12 @@ static LogicalResult verifyLossHead(std::optional<Location> loc, StringRef name,
     if (getTensorType(weights).getShape() != targets.getShape())
       return error("weights of the targets' shape (C4), got ",
                    weights.getType(), " and ", targets);
+  if (Value bias = adaptor.getBias()) {
+    int64_t classes = weight.getDimSize(adaptor.getTransposeWeight() ? 0 : 1);
+    auto type = RankedTensorType::get({classes}, weight.getElementType());
+    if (bias.getType() != type)
+      return error("a bias of type ", type, " (C7), got ", bias.getType());
+  }
   return success();
 }
 
@@ -256,9 +262,11 @@ LogicalResult LinearCrossEntropyGradOp::inferReturnTypes(
   auto ofShapeOf = [&](Value value) {
     return getTensorType(value).clone(compute);
   };
+  RankedTensorType weight = ofShapeOf(adaptor.getWeight());
+  int64_t classes = weight.getDimSize(adaptor.getTransposeWeight() ? 0 : 1);
   types.append({RankedTensorType::get({}, compute),
-                ofShapeOf(adaptor.getTargets()), hidden,
-                ofShapeOf(adaptor.getWeight())});
+                ofShapeOf(adaptor.getTargets()), hidden, weight,
+                RankedTensorType::get({classes}, compute)});
   return success();
 }
 
@@ -296,12 +304,12 @@ struct LossChunk {
   CrossEntropyOp loss;
 };
 
-/// Builds the chunks of `op`, one of the two ops.
+/// Builds the chunks of `op`, one of the two ops, of so many rows.
 template <typename Op> class LossChunks {
 public:
-  LossChunks(OpBuilder &b, Op op)
+  LossChunks(OpBuilder &b, Op op, int64_t size)
       : b(b), op(op), rows(getTensorType(op.getTargets()).getNumElements()),
-        size(op.getChunkRows()) {}
+        size(size) {}
 
   int64_t count() const { return llvm::divideCeil(rows, size); }
 
@@ -324,7 +332,7 @@ public:
     chunk.product = MatmulOp::create(
         b, loc,
         take(op.getHidden(), getTensorType(op.getHidden()).getShape().back()),
-        op.getWeight(), Value(), false, op.getTransposeWeight());
+        op.getWeight(), op.getBias(), false, op.getTransposeWeight());
     Value logits = chunk.product;
     if (op.getWideLogits())
       logits = castTo(b, loc, logits,
@@ -357,22 +365,27 @@ private:
 } // namespace
 
 FailureOr<SmallVector<Value>> LinearCrossEntropyOp::decompose(OpBuilder &b) {
-  LossChunks chunks(b, *this);
-  Value loss, count;
-  for (int64_t i = 0; i < chunks.count(); ++i) {
-    CrossEntropyOp part = chunks.build(i).loss;
-    loss = chunks.plus(loss, part.getLoss());
-    count = part.getCount();
-  }
-  return SmallVector<Value>{loss, chunks.count() == 1 ? count : buildCount(b)};
+  LossChunks chunks(b, *this, getChunkRows());
+  if (chunks.count() == 1)
+    return buildWhole(b);
+  Value loss;
+  for (int64_t i = 0; i < chunks.count(); ++i)
+    loss = chunks.plus(loss, chunks.build(i).loss.getLoss());
+  return SmallVector<Value>{loss, buildCount(b)};
+}
+
+SmallVector<Value> LinearCrossEntropyOp::buildWhole(OpBuilder &b) {
+  int64_t rows = getTensorType(getTargets()).getNumElements();
+  return llvm::to_vector_of<Value>(
+      LossChunks(b, *this, rows).build(0).loss->getResults());
 }
 
 FailureOr<SmallVector<Value>>
 LinearCrossEntropyGradOp::decompose(OpBuilder &b) {
   Location loc = getLoc();
-  LossChunks chunks(b, *this);
+  LossChunks chunks(b, *this, getChunkRows());
   Type compute = getTensorType(getLoss()).getElementType();
-  Value loss, weightGrad;
+  Value loss, weightGrad, biasGrad;
   SmallVector<Value> rowLosses, hiddenGrads;
   for (int64_t i = 0; i < chunks.count(); ++i) {
     auto [product, part] = chunks.build(i);
@@ -387,12 +400,15 @@ LinearCrossEntropyGradOp::decompose(OpBuilder &b) {
     if (failed(product.buildGradients(b, grad, productGrads)))
       return failure();
     hiddenGrads.push_back(productGrads[0]);
-    weightGrad = chunks.plus(weightGrad,
-                             castTo(b, loc, productGrads[1], compute));
+    weightGrad =
+        chunks.plus(weightGrad, castTo(b, loc, productGrads[1], compute));
+    Value columns = sumToShape(b, loc, grad, getBiasGrad().getType().getShape());
+    biasGrad = chunks.plus(biasGrad, castTo(b, loc, columns, compute));
   }
   return SmallVector<Value>{
       loss, chunks.join(rowLosses, getRowLosses().getType()),
-      chunks.join(hiddenGrads, getHiddenGrad().getType()), weightGrad};
+      chunks.join(hiddenGrads, getHiddenGrad().getType()), weightGrad,
+      biasGrad};
 }
 
 /// Per row whether it counts, in the targets' shape.
@@ -426,12 +442,14 @@ LinearCrossEntropyOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   LinearCrossEntropyGradOp grads;
   if (resultGrads[0]) {
     grads = LinearCrossEntropyGradOp::create(
-        b, loc, getHidden(), getWeight(), getTargets(), getWeights(),
+        b, loc, getHidden(), getWeight(), getBias(), getTargets(), getWeights(),
         resultGrads[0], getTransposeWeightAttr(), getWideLogitsAttr(),
         getIgnoreIndexAttr(), getLabelSmoothingAttr());
+    Type element = getTensorType(getWeight()).getElementType();
     operandGrads[0] = grads.getHiddenGrad();
-    operandGrads[1] = castTo(b, loc, grads.getWeightGrad(),
-                             getTensorType(getWeight()).getElementType());
+    operandGrads[1] = castTo(b, loc, grads.getWeightGrad(), element);
+    if (getBias())
+      operandGrads[2] = castTo(b, loc, grads.getBiasGrad(), element);
   }
   if (getWeights()) {
     Value zero = scalarConstant(b, loc, compute, 0.0);
@@ -443,7 +461,7 @@ LinearCrossEntropyOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     g = SelectOp::create(b, loc, buildIsCounted(b, *this), g, zero);
     g = BroadcastOp::create(
         b, loc, getTensorType(getTargets()).clone(compute), g);
-    operandGrads[3] =
+    operandGrads.back() =
         castTo(b, loc, g, getTensorType(getWeights()).getElementType());
   }
   return success();
@@ -665,7 +683,7 @@ ShardingRule CrossEntropyOp::getShardingRule() {
   return getRowSumRule(*this, 1);
 }
 ShardingRule LinearCrossEntropyOp::getShardingRule() {
-  return getRowSumRule(*this, 2);
+  return getRowSumRule(*this, getBias() ? 3 : 2);
 }
 
 /// Sums over all elements; weights have the first dimensions.

@@ -49,7 +49,10 @@ bool parts::decomposeWhole(Operation &op, bool needsGradients) {
     return false;
   Operation *previous = op.getPrevNode();
   OpBuilder global(&op);
-  auto values = composite.decompose(global);
+  // Chunks of rows would be parts of what ranks share.
+  auto head = dyn_cast<nn::LinearCrossEntropyOp>(op);
+  FailureOr<SmallVector<Value>> values =
+      head ? head.buildWhole(global) : composite.decompose(global);
   if (failed(values))
     return false;
   SmallVector<Operation *> parts;

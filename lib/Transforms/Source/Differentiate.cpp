@@ -275,15 +275,25 @@ static void joinLossHead(nn::LinearCrossEntropyOp head,
   head.erase();
 }
 
+/// Whether `grads` are the gradients of `head`, and not of a copy of it.
+static bool isOf(nn::LinearCrossEntropyGradOp grads,
+                 nn::LinearCrossEntropyOp head) {
+  return bool(grads.getBias()) == bool(head.getBias()) &&
+         llvm::equal(llvm::drop_end(grads->getOperands()),
+                     head->getOperands()) &&
+         grads.getTransposeWeight() == head.getTransposeWeight() &&
+         grads.getWideLogits() == head.getWideLogits() &&
+         grads.getIgnoreIndex() == head.getIgnoreIndex() &&
+         grads.getLabelSmoothing() == head.getLabelSmoothing();
+}
+
 /// Joins each loss head of `body` with its gradients.
 static void joinLossHeads(Block &body) {
   auto heads = llvm::to_vector(body.getOps<nn::LinearCrossEntropyOp>());
   for (auto head : heads)
     for (Operation *user : head.getHidden().getUsers()) {
       auto grads = dyn_cast<nn::LinearCrossEntropyGradOp>(user);
-      if (!grads || grads->getAttrDictionary() != head->getAttrDictionary() ||
-          !llvm::equal(llvm::drop_end(grads->getOperands()),
-                       head->getOperands()))
+      if (!grads || !isOf(grads, head))
         continue;
       joinLossHead(head, grads);
       break;

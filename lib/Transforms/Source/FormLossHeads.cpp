@@ -19,21 +19,21 @@ using namespace mlir;
 using namespace trainc;
 
 namespace {
-/// A product of rows and a matrix, without a bias.
+/// A product of rows and a matrix; `bias` may be null.
 struct Product {
-  Value rows, matrix;
+  Value rows, matrix, bias;
   bool transposed;
 };
 } // namespace
 
 static std::optional<Product> matchProduct(Value value) {
   if (auto linear = value.getDefiningOp<nn::LinearOp>())
-    if (!linear.getBias())
-      return Product{linear.getInput(), linear.getWeight(), false};
+    return Product{linear.getInput(), linear.getWeight(), linear.getBias(),
+                   false};
   if (auto matmul = value.getDefiningOp<nn::MatmulOp>())
-    if (!matmul.getBias() && !matmul.getTransposeLhs() &&
+    if (!matmul.getTransposeLhs() &&
         nn::getTensorType(matmul.getRhs()).getRank() == 2)
-      return Product{matmul.getLhs(), matmul.getRhs(),
+      return Product{matmul.getLhs(), matmul.getRhs(), matmul.getBias(),
                      matmul.getTransposeRhs()};
   return std::nullopt;
 }
@@ -71,7 +71,7 @@ static bool formLossHead(nn::CrossEntropyOp loss) {
       nn::getTensorType(product->rows).getShape().drop_back();
   Value weights = loss.getWeights();
   auto head = nn::LinearCrossEntropyOp::create(
-      b, loc, product->rows, product->matrix,
+      b, loc, product->rows, product->matrix, product->bias,
       nn::reshapeTo(b, loc, loss.getTargets(), rows),
       weights ? nn::reshapeTo(b, loc, weights, rows) : Value(),
       product->transposed, wide, loss.getIgnoreIndex(),

@@ -82,7 +82,9 @@ static MutableArrayRef<OpOperand> unifiedOperands(Operation &op) {
   MutableArrayRef<OpOperand> all = op.getOpOperands();
   if (isa<nn::AttentionOp>(op))
     return all.take_front(3);
-  if (isa<nn::LinearCrossEntropyOp, nn::MseOp, nn::BceWithLogitsOp>(op))
+  if (auto head = dyn_cast<nn::LinearCrossEntropyOp>(op))
+    return all.take_front(head.getBias() ? 3 : 2);
+  if (isa<nn::MseOp, nn::BceWithLogitsOp>(op))
     return all.take_front(2);
   if (isa<nn::PackedAttentionOp, nn::CrossEntropyOp>(op) || isNorm(op))
     return all.take_front(1);

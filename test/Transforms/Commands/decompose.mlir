@@ -123,6 +123,6 @@ train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
 // CHECK: %[[D:.*]] = nn.concat %[[D0]], %{{.*}} dim 0
 // CHECK: train.return %{{.*}}, %[[D]], %[[W]]
 train.list @chunks of @e "first" (%h: tensor<1200x8xf32>, %w: tensor<8x4096xf32>, %y: tensor<1200xi32>, %g: tensor<f32>) {
-  %l, %r, %dh, %dw = nn.linear_cross_entropy_grad %h, %w, %y grad %g : tensor<1200x8xf32>, tensor<8x4096xf32>, tensor<1200xi32>, tensor<f32>
+  %l, %r, %dh, %dw, %db = nn.linear_cross_entropy_grad %h, %w, %y grad %g : tensor<1200x8xf32>, tensor<8x4096xf32>, tensor<1200xi32>, tensor<f32>
   train.return %l, %dh, %dw : tensor<f32>, tensor<1200x8xf32>, tensor<8x4096xf32>
 }

@@ -58,7 +58,7 @@ train.step @slice() {
 // CHECK: %[[N:.*]] = nn.reduce sum
 // CHECK: %[[SEED:.*]] = train.seed
 // CHECK: %[[G:.*]] = nn.div %[[SEED]], %[[N]]
-// CHECK: %[[L:.*]], %{{.*}}, %{{.*}}, %[[D:.*]] = nn.linear_cross_entropy_grad %x, %{{.*}}, %y grad %[[G]]
+// CHECK: %[[L:.*]], %{{.*}}, %{{.*}}, %[[D:.*]], %{{.*}} = nn.linear_cross_entropy_grad %x, %{{.*}}, %y grad %[[G]]
 // CHECK-NOT: nn.linear_cross_entropy %
 // CHECK: %[[M:.*]] = nn.div %[[L]], %[[N]]
 // CHECK: train.store_gradient %[[D]] into @w
@@ -93,9 +93,9 @@ train.step @square(%x: tensor<8x4xf32>, %y: tensor<8xi32>) {
 // type: each product is widened, and a sum in f32 stays as it is.
 // CHECK-LABEL: train.step @narrow
 // CHECK: %[[P:.*]] = nn.matmul %{{.*}} : tensor<8x16xbf16>, tensor<8x4xbf16>
-// CHECK: %[[W:.*]] = nn.cast %[[P]] to f32
 // CHECK: %[[E:.*]] = nn.embedding_grad %y, %{{.*}} to tensor<16x4xf32>
 // CHECK-NOT: nn.cast %[[E]]
+// CHECK: %[[W:.*]] = nn.cast %[[P]] to f32
 // CHECK: train.store_gradient %[[W]], %[[E]] into @w
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<16x4xf32> init(ones) optimizer(@o)

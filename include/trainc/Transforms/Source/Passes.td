@@ -145,8 +145,8 @@ def SetMeshPass : Pass<"train-set-mesh", "::mlir::ModuleOp"> {
 def FormLossHeadsPass : Pass<"train-form-loss-heads", "::mlir::ModuleOp"> {
   let summary = "Join a product and its cross entropy into nn.linear_cross_entropy";
   let description = [{
-    A `nn.cross_entropy` of a product (`nn.linear` or `nn.matmul` with a matrix on the right,
-    without a bias) that nothing else uses becomes one `nn.linear_cross_entropy`, in steps and
+    A `nn.cross_entropy` of a product (`nn.linear` or `nn.matmul` with a matrix on the right)
+    that nothing else uses becomes one `nn.linear_cross_entropy`, in steps and
     evals, also with a reshape of the rows, or one cast to the compute type (`wide_logits`),
     between them: the logits are then computed in chunks, and never stand whole in memory. Losses keep
     their bits; a gradient of the weight that is the sum of several chunks is rounded in
