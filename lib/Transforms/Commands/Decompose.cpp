@@ -169,10 +169,11 @@ static Value sumParts(OpBuilder &b, nn::Conv2dWeightGradOp op) {
 /// Says in how many rows at once a loss head is computed.
 template <typename Op> static void remarkChunks(Op op) {
   if (op)
-    remark::passed(op.getLoc(), remark::RemarkOpts::name("LossHead")
-                                    .category("nn-decompose"))
-        << remark::metric("Rows", nn::getTensorType(op.getTargets())
-                                      .getNumElements())
+    remark::passed(
+        op.getLoc(),
+        remark::RemarkOpts::name("LossHead").category("nn-decompose"))
+        << remark::metric("Rows",
+                          nn::getTensorType(op.getTargets()).getNumElements())
         << remark::metric("RowsAtOnce", op.getChunkRows())
         << remark::metric("Classes", op.countClasses());
 }
