@@ -1,5 +1,6 @@
 //===- Rates.cpp - How fast machines are ----------------------------------===//
 #include "trainc/Analysis/Rates.h"
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <cmath>

@@ -18,7 +18,7 @@ from common import RUNTIME_LIBRARY, compile_module, tool  # noqa: E402
 from report import check  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
-ROWS, SIZE, CLASSES = 1100, 24, 4096  # chunks of 550 rows
+ROWS, SIZE, CLASSES = 1100, 24, 4096  # chunks of 576 and 524 rows
 
 
 def module(element="f32", joined=True, transposed=True, smoothing=0.0, ignored=-100, weights=False, bias=False, cast=False, tied=False,

@@ -80,17 +80,17 @@ LogicalResult LinearCrossEntropyGradOp::verify() {
   return verifyTargets(*this, countClasses(), "C5", "C6");
 }
 
-/// Rows of a chunk, and least elements of all logits for there to be several. The more rows,
-/// the seldomer weight and gradient go through memory: per row of a chunk that is
-/// 6 x in x classes operations.
-static constexpr int64_t kChunkRows = 512, kWholeElements = 1 << 22;
+/// Rows of a chunk, at least, and least elements of all logits for there to be several. The more
+/// rows, the seldomer weight and gradient go through memory: per row of a chunk that is
+/// 6 x in x classes operations. Chunks begin where buffers may.
+static constexpr int64_t kChunkRows = 512, kRowsAtOnce = 64;
+static constexpr int64_t kWholeElements = 1 << 22;
 
 template <typename Op> static int64_t chunkRowsOf(Op op) {
   int64_t rows = getTensorType(op.getTargets()).getNumElements();
-  int64_t chunks = rows * op.countClasses() <= kWholeElements
-                       ? 1
-                       : std::max<int64_t>(1, rows / kChunkRows);
-  return llvm::divideCeil(rows, chunks);
+  if (rows * op.countClasses() <= kWholeElements || rows < 2 * kChunkRows)
+    return rows;
+  return llvm::alignTo(llvm::divideCeil(rows, rows / kChunkRows), kRowsAtOnce);
 }
 
 int64_t LinearCrossEntropyOp::getChunkRows() { return chunkRowsOf(*this); }

@@ -2,6 +2,7 @@
 #include "Products.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/Alignment.h"
 #include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Transforms/EraseDead.h"
 
@@ -265,8 +266,9 @@ void trainc::formProducts(Block &block) {
 
 /// Whether element `position` of a tensor is aligned as buffers are.
 static bool isAligned(int64_t position, RankedTensorType type) {
-  constexpr int64_t alignment = 64;
-  return position * nn::getElementBytes(type.getElementType()) % alignment == 0;
+  return position * nn::getElementBytes(type.getElementType()) %
+             kBufferAlignment ==
+         0;
 }
 
 /// The position from which on the elements of `slice` stand next to each other in its input,

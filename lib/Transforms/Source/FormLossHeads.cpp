@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Transforms/Source/Passes.h"
 
 #define DEBUG_TYPE "train-form-loss-heads"
@@ -92,6 +93,11 @@ namespace {
 struct FormLossHeadsPass
     : trainc::impl::FormLossHeadsPassBase<FormLossHeadsPass> {
   void runOnOperation() override {
+    for (auto list : getOperation().getOps<train::ListOp>()) {
+      list.emitOpError("expects steps; run train-form-loss-heads before "
+                       "train-outline-lists");
+      return signalPassFailure();
+    }
     SmallVector<nn::CrossEntropyOp> losses;
     getOperation().walk([&](nn::CrossEntropyOp op) { losses.push_back(op); });
     for (nn::CrossEntropyOp loss : losses)

@@ -112,12 +112,12 @@ train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
 
 // A loss head over many rows goes over chunks of them; each adds its gradient of the weight.
 // CHECK-LABEL: train.list @chunks
-// CHECK: %[[H0:.*]] = nn.slice %arg0 offsets [0, 0] sizes [600, 8]
-// CHECK: %[[L0:.*]] = nn.matmul %[[H0]], %arg1 : tensor<600x8xf32>, tensor<8x4096xf32>
-// CHECK: %[[D0:.*]] = nn.matmul %[[G0:.*]], %arg1 transpose_rhs : tensor<600x4096xf32>, tensor<8x4096xf32>
+// CHECK: %[[H0:.*]] = nn.slice %arg0 offsets [0, 0] sizes [640, 8]
+// CHECK: %[[L0:.*]] = nn.matmul %[[H0]], %arg1 : tensor<640x8xf32>, tensor<8x4096xf32>
+// CHECK: %[[D0:.*]] = nn.matmul %[[G0:.*]], %arg1 transpose_rhs : tensor<640x4096xf32>, tensor<8x4096xf32>
 // CHECK: %[[W0:.*]] = nn.matmul %[[H0]], %[[G0]] transpose_lhs
-// CHECK: %[[H1:.*]] = nn.slice %arg0 offsets [600, 0] sizes [600, 8]
-// CHECK: nn.matmul %[[H1]], %arg1 : tensor<600x8xf32>, tensor<8x4096xf32>
+// CHECK: %[[H1:.*]] = nn.slice %arg0 offsets [640, 0] sizes [560, 8]
+// CHECK: nn.matmul %[[H1]], %arg1 : tensor<560x8xf32>, tensor<8x4096xf32>
 // CHECK: %[[W1:.*]] = nn.matmul %[[H1]], %{{.*}} transpose_lhs
 // CHECK: %[[W:.*]] = nn.add %[[W0]], %[[W1]]
 // CHECK: %[[D:.*]] = nn.concat %[[D0]], %{{.*}} dim 0

@@ -115,36 +115,36 @@ train.list @convolution of @e "next" (%x: tensor<8x4x9x9xbf16>, %v: tensor<6x4x3
 // CHECK-LABEL: train.list @chunks
 // CHECK: %[[OLD:.*]] = train.read @g::@w
 // CHECK: %[[X:.*]] = nn.reshape %arg0
-// CHECK: %[[A:.*]] = train.view %[[X]] from 0 : tensor<64xf32> -> tensor<16x2xf32>
+// CHECK: %[[A:.*]] = train.view %[[X]] from 0 : tensor<128xf32> -> tensor<32x2xf32>
 // CHECK: %[[P:.*]] = train.gemm %[[A]], %arg1
 // CHECK: %[[G:.*]] = train.gemm %[[A]], %arg2 init %[[OLD]]
-// CHECK: %[[B:.*]] = train.view %{{.*}} from 32 : tensor<64xf32> -> tensor<16x2xf32>
+// CHECK: %[[B:.*]] = train.view %{{.*}} from 64 : tensor<128xf32> -> tensor<32x2xf32>
 // CHECK: %[[Q:.*]] = train.gemm %[[B]], %arg1
 // CHECK: %[[H:.*]] = train.gemm %[[B]], %arg2 init %[[G]]
-// CHECK: %[[F:.*]] = train.flatten %[[P]], %[[Q]] at [0, 48] : tensor<16x3xf32>, tensor<16x3xf32> -> tensor<96xf32>
+// CHECK: %[[F:.*]] = train.flatten %[[P]], %[[Q]] at [0, 128] : tensor<32x4xf32>, tensor<32x4xf32> -> tensor<256xf32>
 // CHECK: train.write %[[H]] to @g::@w
 // CHECK-NOT: @k_slice
 train.arena @g gradient {
-  train.slice @w : tensor<2x3xf32>
+  train.slice @w : tensor<2x4xf32>
 }
-train.step @step(%x: tensor<32x2xf32>, %y: tensor<2x3xf32>, %z: tensor<16x3xf32>) {
+train.step @step(%x: tensor<64x2xf32>, %y: tensor<2x4xf32>, %z: tensor<32x4xf32>) {
   %l = nn.constant dense<0.0> : tensor<f32>
   train.yield loss(%l) : tensor<f32>
 }
-train.list @chunks of @step "next" (%x: tensor<32x2xf32>, %y: tensor<2x3xf32>, %z: tensor<16x3xf32>) {
-  %a = nn.slice %x offsets [0, 0] sizes [16, 2] : tensor<32x2xf32>
-  %p = nn.matmul %a, %y : tensor<16x2xf32>, tensor<2x3xf32>
-  %c = nn.matmul %a, %z transpose_lhs : tensor<16x2xf32>, tensor<16x3xf32>
-  %b = nn.slice %x offsets [16, 0] sizes [16, 2] : tensor<32x2xf32>
-  %q = nn.matmul %b, %y : tensor<16x2xf32>, tensor<2x3xf32>
-  %d = nn.matmul %b, %z transpose_lhs : tensor<16x2xf32>, tensor<16x3xf32>
-  %sum = nn.add %c, %d : tensor<2x3xf32>, tensor<2x3xf32>
-  %joined = nn.concat %p, %q dim 0 : tensor<16x3xf32>, tensor<16x3xf32>
-  %t = nn.tanh %joined : tensor<32x3xf32>
-  %old = train.read @g::@w : tensor<2x3xf32>
-  %new = nn.add %old, %sum : tensor<2x3xf32>, tensor<2x3xf32>
-  train.write %new to @g::@w : tensor<2x3xf32>
-  train.return %t : tensor<32x3xf32>
+train.list @chunks of @step "next" (%x: tensor<64x2xf32>, %y: tensor<2x4xf32>, %z: tensor<32x4xf32>) {
+  %a = nn.slice %x offsets [0, 0] sizes [32, 2] : tensor<64x2xf32>
+  %p = nn.matmul %a, %y : tensor<32x2xf32>, tensor<2x4xf32>
+  %c = nn.matmul %a, %z transpose_lhs : tensor<32x2xf32>, tensor<32x4xf32>
+  %b = nn.slice %x offsets [32, 0] sizes [32, 2] : tensor<64x2xf32>
+  %q = nn.matmul %b, %y : tensor<32x2xf32>, tensor<2x4xf32>
+  %d = nn.matmul %b, %z transpose_lhs : tensor<32x2xf32>, tensor<32x4xf32>
+  %sum = nn.add %c, %d : tensor<2x4xf32>, tensor<2x4xf32>
+  %joined = nn.concat %p, %q dim 0 : tensor<32x4xf32>, tensor<32x4xf32>
+  %t = nn.tanh %joined : tensor<64x4xf32>
+  %old = train.read @g::@w : tensor<2x4xf32>
+  %new = nn.add %old, %sum : tensor<2x4xf32>, tensor<2x4xf32>
+  train.write %new to @g::@w : tensor<2x4xf32>
+  train.return %t : tensor<64x4xf32>
 }
 
 // -----

@@ -38,8 +38,8 @@ func.func @between(%h: tensor<2x4x4xbf16>, %w: tensor<4x16xbf16>, %y: tensor<8xi
 
 // -----
 
-// Logits that something else uses, those of a batch of matrices, of other rows than
-// the targets', or rounded before the loss, stay.
+// It does nothing to logits that something else uses, those of a batch of matrices, of other rows than
+// the targets', or rounded before the loss.
 // CHECK-LABEL: func.func @nothing
 // CHECK-NOT: nn.linear_cross_entropy
 // CHECK: return

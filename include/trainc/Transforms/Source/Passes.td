@@ -152,7 +152,8 @@ def FormLossHeadsPass : Pass<"train-form-loss-heads", "::mlir::ModuleOp"> {
     their bits; a gradient of the weight that is the sum of several chunks is rounded in
     another order. Does nothing to logits that have another use.
 
-    Needs and gives form 0. Of classes that ranks share, `train-partition` has made other ops.
+    Needs and gives form 0; refuses lists. Of classes that ranks share, `train-partition` has made
+    other ops.
 
     Example: test/Transforms/Source/form-loss-heads.mlir
   }];
