@@ -363,12 +363,11 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
                             parts, FlatSymbolRefAttr::get(name));
     ++numGradients;
   }
-  joinLossHeads(body);
   // Copies that no gradient needs.
-  if (state.recomputed.empty())
-    return success();
-  eraseDead(
-      llvm::make_range(body.rbegin(), forward.back()->getReverseIterator()));
+  if (!state.recomputed.empty())
+    eraseDead(
+        llvm::make_range(body.rbegin(), forward.back()->getReverseIterator()));
+  joinLossHeads(body);
   return success();
 }
 

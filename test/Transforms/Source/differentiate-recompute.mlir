@@ -45,3 +45,25 @@ train.eval @eval() -> ("t") {
   }
   train.yield %r : tensor<4x4xf32>
 }
+
+// -----
+
+// A loss head behind a region is joined with its gradients, too.
+// CHECK-LABEL: train.step @head
+// CHECK: nn.linear_cross_entropy_grad
+// CHECK-NOT: nn.linear_cross_entropy %
+// CHECK: train.store_gradient
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4x16xf32> init(ones) optimizer(@o)
+train.param @v : tensor<4x4xf32> init(ones) optimizer(@o)
+train.step @head(%x: tensor<8x4xf32>, %y: tensor<8xi32>) {
+  %v = train.read @v : tensor<4x4xf32>
+  %h = train.recompute -> tensor<8x4xf32> {
+    %a = nn.linear %x, %v : tensor<8x4xf32>, tensor<4x4xf32>
+    %b = nn.tanh %a : tensor<8x4xf32>
+    train.yield %b : tensor<8x4xf32>
+  }
+  %w = train.read @w : tensor<4x16xf32>
+  %l, %n = nn.linear_cross_entropy %h, %w, %y : tensor<8x4xf32>, tensor<4x16xf32>, tensor<8xi32>
+  train.yield loss(%l) : tensor<f32>
+}
