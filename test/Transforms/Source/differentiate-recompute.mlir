@@ -1,4 +1,4 @@
-// RUN: trainc-opt %s --train-differentiate | FileCheck %s
+// RUN: trainc-opt %s --train-differentiate --split-input-file | FileCheck %s
 
 train.optimizer @o = sgd<lr = 0.1>
 train.param @w : tensor<4x4xf32> init(ones) optimizer(@o)
