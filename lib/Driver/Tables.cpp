@@ -208,6 +208,11 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
     return;
   for (Operation *user : value.getUsers()) {
     int64_t high = 0;
+    auto takeClasses = [&](auto loss, int64_t classes) {
+      high = classes;
+      check.has_ignore = 1;
+      check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
+    };
     if (auto embedding = dyn_cast<nn::EmbeddingOp>(user)) {
       high = embedding.countRows();
     } else if (auto gather = dyn_cast<nn::GatherOp>(user)) {
@@ -215,17 +220,11 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
         continue;
       high = nn::getTensorType(gather.getInput()).getDimSize(gather.getDim());
     } else if (auto loss = dyn_cast<nn::CrossEntropyOp>(user)) {
-      high = nn::getTensorType(loss.getLogits()).getShape().back();
-      check.has_ignore = 1;
-      check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
+      takeClasses(loss, nn::getTensorType(loss.getLogits()).getShape().back());
     } else if (auto loss = dyn_cast<nn::LinearCrossEntropyOp>(user)) {
-      high = loss.countClasses();
-      check.has_ignore = 1;
-      check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
+      takeClasses(loss, loss.countClasses());
     } else if (auto loss = dyn_cast<nn::LinearCrossEntropyGradOp>(user)) {
-      high = loss.countClasses();
-      check.has_ignore = 1;
-      check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
+      takeClasses(loss, loss.countClasses());
     } else if (isa<nn::ReshapeOp, nn::CastOp, nn::PartOp>(user)) {
       findBounds(user->getResult(0), check, found);
       continue;

@@ -298,7 +298,7 @@ static bool isOnlyRead(Value value) {
       return isOnlyRead(user->getResult(0));
     if (auto gemm = dyn_cast<GemmOp>(user))
       return gemm.getInit() != use.get();
-    return isa<nn::MatmulOp, nn::PointwiseOpInterface, nn::ReduceOp>(user);
+    return isa<nn::PointwiseOpInterface, nn::ReduceOp>(user);
   });
 }
 
