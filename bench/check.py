@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures everything that a part of the project promises, and prints it as a table beside the promised bars.
 
-usage: check.py right|core|passes|ranks|cpu|cuda|mesh|torch|foundation [--only ROW ...] [--json FILE] [--resume FILE] [--write]
+usage: check.py right|core|passes|ranks|cpu|cuda|mesh|torch|foundation|portable [--only ROW ...] [--json FILE] [--resume FILE] [--write]
        check.py torch --quick
 
 Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
@@ -309,6 +309,22 @@ def foundation_rows():
     ]
 
 
+def portable_rows():
+    from rows import Row, portable
+    return [
+        Row("bits", "same bits", "20 updates of GPT, Llama, CNN, MLP, LSTM, k = 1 and 4, f32 and bf16, with --portable-bits: AVX2, AVX-512, AMX and"
+            " AArch64 (qemu), 1, 2 and 3 threads: losses and states equal those recorded", portable.bits),
+        Row("cost", "cost of the same bits", "f32 <= 1.15 x without (AMX 1.6 x); bf16 <= 1.15 x of the portable f32 step", portable.cost),
+        Row("gradients", "gradients on AArch64", "every operation in f64, f32 and bf16 against JAX, on qemu's max and neoverse-n1: 1e-6, 1e-4,"
+            " 2^-7", portable.gradients),
+        Row("aarch64", "trainings on AArch64", "40 or more of one rank on qemu's max and neoverse-n1: x86-64's losses and states; checkpoints are"
+            " exchanged", portable.aarch64),
+        Row("pages", "sizes of pages", "conversions and checkpoints with pages of 4, 16 and 64 KB: pass", portable.pages),
+        Row("code", "code for AArch64", "vector instructions in updates and rows; f32 GEMM: inner loop >= 85 % fmla", portable.code),
+        Row("clean", "clean on every target", "100 random modules and all examples for 11 processors: compile, link", portable.clean),
+    ]
+
+
 def quick_torch_rows():
     from rows import Row, pytorch
     return [
@@ -355,7 +371,7 @@ def versions():
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("part", choices=["right", "core", "passes", "ranks", "cpu", "cuda", "mesh", "torch", "foundation"])
+    p.add_argument("part", choices=["right", "core", "passes", "ranks", "cpu", "cuda", "mesh", "torch", "foundation", "portable"])
     p.add_argument("--only", action="append", metavar="ROW")
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--resume", metavar="FILE")
@@ -368,7 +384,7 @@ def main():
         enter_environment()
     import results
     rows = dict(right=right_rows, core=core_rows, passes=passes_rows, ranks=ranks_rows, cpu=cpu_rows, cuda=cuda_rows, mesh=mesh_rows,
-                foundation=foundation_rows, torch=quick_torch_rows if a.quick else torch_rows)[a.part]()
+                foundation=foundation_rows, portable=portable_rows, torch=quick_torch_rows if a.quick else torch_rows)[a.part]()
     names = [row.name for row in rows]
     for name in a.only or []:
         if name not in names:

@@ -140,7 +140,7 @@ int64_t Planner::splitOfK() {
 /// on.
 bool Planner::prefersVector() {
   constexpr double smallest = 1 << 18, smallestTransposed = 1 << 27;
-  if (!isF32 || !target.avx2)
+  if (!isF32 || !target.vector)
     return false;
   if (!target.avx512)
     return multiplyAdds >= smallest;
@@ -168,6 +168,8 @@ GemmPlanAttr Planner::plan() {
     return by(target.tf32 && isF32 ? BackEnd::CUBLASLT_TF32 : BackEnd::CUBLASLT,
               {m, n});
   Tile tile = tileByShape();
+  if (target.own)
+    return by(BackEnd::VECTOR, tile);
   // Below, packing and unused parts of the registers cost more than they save.
   constexpr double smallestAmx = 1 << 20;
   if (target.amx && k > 0 && ((isF32 && target.splitF32) || isBF16) &&
@@ -195,7 +197,7 @@ static BackEnd backEndOf(ConvolutionOp convolution, const GemmTarget &target) {
   int64_t groups = convolution.getGroups();
   bool depthwise =
       groups > 1 && weight.getDimSize(0) == groups && weight.getDimSize(1) == 1;
-  if (depthwise && target.avx2)
+  if (target.own || (depthwise && target.vector))
     return BackEnd::VECTOR;
   if (target.amx && (type.isBF16() || (type.isF32() && target.splitF32)))
     return BackEnd::AMX;
@@ -205,7 +207,7 @@ static BackEnd backEndOf(ConvolutionOp convolution, const GemmTarget &target) {
       (type.isF32() && target.avx512 && isOutputs))
     return BackEnd::ONEDNN;
   // Narrow types are widened with the columns.
-  return !type.isF64() && target.avx2 ? BackEnd::VECTOR : BackEnd::OPENBLAS;
+  return !type.isF64() && target.vector ? BackEnd::VECTOR : BackEnd::OPENBLAS;
 }
 
 ConvolutionPlanAttr trainc::planConvolution(ConvolutionOp convolution,

@@ -180,14 +180,17 @@ PipelineOptions Compilation::pipelineFor(Target target) const {
       return hasFeatures(*machine, features);
     };
     GemmTarget &gemm = pipeline.gemm;
-    gemm.avx2 = has({"avx2", "fma"});
+    bool isX86 = machine->getTargetTriple().isX86_64();
+    gemm.own = !isX86 || pipeline.portableBits;
+    gemm.vector = !isX86 || has({"avx2", "fma"});
     gemm.avx512 = has({"avx512f"});
     gemm.amx = has({"amx-bf16", "amx-tile", "avx512bw", "avx512vl"});
     gemm.bf16 = gemm.amx || has({"avx512bf16"});
   }
   // Without optimization LLVM does not get tile registers right.
-  pipeline.amx = pipeline.gemm.amx && options.optimize > 0;
-  // What has fused multiply-add has AVX.
+  pipeline.amx = pipeline.gemm.amx && !pipeline.portableBits &&
+                 options.optimize > 0;
+  // What has fused multiply-add has AVX; of NEON it is 32 x 16.
   if (machine && !hasFeatures(*machine, {"avx512vl"}))
     pipeline.registerBytes = 16 * 32;
   return pipeline;
@@ -210,7 +213,8 @@ LogicalResult Compilation::runPhases(ModuleOp module, Form first, Form last,
 
 LogicalResult Compilation::createMachine() {
   std::string message;
-  machine = createTargetMachine(options.cpu, options.optimize, message);
+  machine = createTargetMachine(options.triple, options.cpu, options.optimize,
+                                message);
   return machine ? success() : error(message);
 }
 

@@ -161,8 +161,9 @@ void Phase::addCommands() {
   if (onGPU && enabled("train-merge-launches"))
     add(createMergeLaunchesPass());
   const GemmTarget &gemm = options.gemm;
-  add(createPlanGemmsPass({onGPU, gemm.tf32, gemm.avx2, gemm.avx512, gemm.bf16,
-                           gemm.amx, gemm.splitF32, gemm.cores}));
+  add(createPlanGemmsPass({onGPU, gemm.tf32, gemm.vector, gemm.avx512,
+                           gemm.bf16, gemm.amx, gemm.own, gemm.splitF32,
+                           gemm.cores}));
   add(createCSEPass(), /*inKernels=*/true);
   if (optimizes("train-prefetch"))
     add(createPrefetchPass());
@@ -196,7 +197,7 @@ void Phase::addTarget() {
   lower.registerBytes = options.registerBytes;
   add(createLowerKernelsPass(lower));
   add(createVerifyFormPass({/*form=*/4}));
-  add(createKernelsToLLVMPass());
+  add(createKernelsToLLVMPass({options.portableBits}));
 }
 
 void Phase::swap() {

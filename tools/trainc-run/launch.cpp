@@ -232,7 +232,7 @@ std::string Launch::claim(Image image, int64_t number, size_t m,
                           uint64_t page) {
   const Sandbox::Region &region = sandbox[m];
   const Memory &memory = memories[m];
-  std::array<char, Sandbox::pageBytes> before;
+  std::vector<char> before(Sandbox::pageBytes);
   fillPage(image, m, page, before.data());
   const char *after = region.pages + page * Sandbox::pageBytes;
   if (!std::memcmp(before.data(), after, before.size()))

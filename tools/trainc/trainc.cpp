@@ -47,8 +47,16 @@ struct CommandLine {
   cl::opt<std::string> cudaPath{
       "cuda-path", cl::desc("The CUDA toolkit (CUDA_HOME, /usr/local/cuda)"),
       cl::value_desc("folder"), cl::cat(category)};
+  cl::opt<std::string> triple{
+      "target-triple",
+      cl::desc("x86_64-linux-gnu or aarch64-linux-gnu (this machine's)"),
+      cl::value_desc("triple"), cl::cat(category)};
+  cl::opt<bool> portableBits{
+      "portable-bits",
+      cl::desc("The same bits on every CPU: no library multiplies"),
+      cl::cat(category)};
   cl::opt<std::string> cpu{
-      "target-cpu", cl::desc("native, x86-64-v3, x86-64-v4, ..."),
+      "target-cpu", cl::desc("native, x86-64-v3, x86-64-v4, neoverse-n1, ..."),
       cl::value_desc("name"), cl::init("native"), cl::cat(category)};
   cl::opt<unsigned> targetCores{
       "target-cores",
@@ -182,6 +190,9 @@ llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
   if (!cudaArchs.empty())
     options.cudaArchs.assign(cudaArchs.begin(), cudaArchs.end());
   options.cudaPath = cudaPath;
+  if (portableBits && llvm::is_contained(options.targets, Target::CUDA))
+    return error("--portable-bits is of CPUs: it cannot be combined with "
+                 "--target=cuda");
   if (tf32 && !llvm::is_contained(options.targets, Target::CUDA))
     return error("--tf32 needs --target=cuda");
   if (options.pipeline.reference &&
@@ -328,6 +339,7 @@ llvm::LogicalResult CommandLine::setPipeline(PipelineOptions &pipeline) const {
   else if (cpu == "native")
     pipeline.gemm.cores = std::max(1u, std::thread::hardware_concurrency());
   pipeline.gemm.splitF32 = !noSplitF32;
+  pipeline.portableBits = portableBits;
   if (!llvm::is_contained({"none", "optimizer", "gradients", "parameters"},
                           shard))
     return error("expects --shard=none, optimizer, gradients or parameters, "
@@ -378,8 +390,9 @@ llvm::LogicalResult CommandLine::setWork(CompileOptions &options) const {
                  llvm::Twine(optimize));
   // Artifacts for more are refused where the runtime is restricted (runtime.h).
   const char *restricted = std::getenv("TRAINC_AVX2_ONLY");
+  options.triple = triple;
   options.cpu = cpu;
-  if (cpu == "native" && restricted && *restricted)
+  if (cpu == "native" && triple.empty() && restricted && *restricted)
     options.cpu = "x86-64-v3";
   options.optimize = optimize;
   options.cacheDirectory = cacheDirectory;

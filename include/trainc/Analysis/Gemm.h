@@ -11,9 +11,11 @@ struct GemmTarget {
   bool gpu = false;
   /// Of a GPU: factors of f32 may be rounded to 10 bits behind the point.
   bool tf32 = false;
-  /// Instructions of a CPU: 8 lanes of f32 with fused multiply-add, 16, products of bf16,
-  /// tile registers.
-  bool avx2 = true, avx512 = false, bf16 = false, amx = false;
+  /// Instructions of a CPU: vectors with fused multiply-add (AVX2, NEON), those of 16 f32,
+  /// products of bf16, tile registers.
+  bool vector = true, avx512 = false, bf16 = false, amx = false;
+  /// Our own vector code computes all: there is no library, or it would give other bits.
+  bool own = false;
   /// AMX may multiply f32 as sums of bf16 GEMMs.
   bool splitF32 = true;
   /// CPUs that share a GEMM of oneDNN, or a convolution, at most: into so many tiles it is cut.

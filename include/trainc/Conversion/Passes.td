@@ -99,13 +99,15 @@ def KernelsToLLVMPass : Pass<"train-kernels-to-llvm", "::mlir::ModuleOp"> {
   let description = [{
     Functions on memrefs become functions on pointers that do not alias, and per kernel
     one `void (ptr operands, i64 tile)` calls them. f32 functions become polynomials, f64
-    functions calls through the runtime's table.
+    functions calls of libm through the runtime's table. With portable-bits=true f64 functions
+    are polynomials, too (numerics.def), and those that it does not define are refused.
 
     Needs `train-lower-kernels`. Runs after `train-verify-form`: there are no memrefs any more
     whose writers that one could tell.
   }];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect", "::mlir::cf::ControlFlowDialect",
       "::mlir::ub::UBDialect"];
+  let options = [Option<"portableBits", "portable-bits", "bool", "false", "Call no libm">];
 }
 
 #endif // TRAINC_CONVERSION_PASSES

@@ -38,6 +38,8 @@ struct CompileOptions {
   std::vector<std::string> cudaArchs = {"sm_80", "sm_90", "sm_100"};
   /// The CUDA toolkit, or empty: see findToolkit.
   std::string cudaPath;
+  /// The architecture and system to make code for, or empty: this machine's.
+  std::string triple;
   /// LLVM's name of the processor; "native" is this machine's.
   std::string cpu = "native";
   /// Optimization level of LLVM, 0 to 3.

@@ -54,6 +54,8 @@ struct PipelineOptions {
   Rates rates;
   /// What computes GEMMs (train-plan-gemms); `gpu` is as `target`.
   GemmTarget gemm;
+  /// The same bits on every CPU: nothing that a library or the kind of the CPU decides.
+  bool portableBits = false;
   /// Kernels may use tile registers, as GEMMs with gemm.amx do.
   bool amx = false;
   /// Kernels for epilogues that images get (train-lower-kernels-to-gpu).

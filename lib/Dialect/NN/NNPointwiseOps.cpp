@@ -5,6 +5,7 @@
 #include "mlir/IR/TypeUtilities.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace trainc;
@@ -188,6 +189,37 @@ void CompareOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
     results.push_back(arith::CmpIOp::create(b, loc, i, args[0], args[1]));
 }
 
+/// A float, or a vector of them, toward zero: what an integer cannot hold becomes the
+/// nearest that it can, NaN 0, on every target.
+static Value truncateToInteger(OpBuilder &b, Location loc, Type type,
+                               Value value) {
+  unsigned width = getElementTypeOrSelf(type).getIntOrFloatBitWidth();
+  double bound = std::ldexp(1.0, width - 1);
+  auto is = [&](arith::CmpFPredicate order, double other) -> Value {
+    return arith::CmpFOp::create(
+        b, loc, order, value, splatConstant(b, loc, value.getType(), other));
+  };
+  auto integer = [&](const APInt &number) -> Value {
+    return arith::ConstantOp::create(b, loc, [&]() -> TypedAttr {
+      auto element = b.getIntegerAttr(getElementTypeOrSelf(type), number);
+      if (auto vector = dyn_cast<VectorType>(type))
+        return DenseElementsAttr::get(vector, element);
+      return element;
+    }());
+  };
+  auto select = [&](Value condition, const APInt &number,
+                    Value other) -> Value {
+    return arith::SelectOp::create(b, loc, condition, integer(number), other);
+  };
+  using Order = arith::CmpFPredicate;
+  Value result = arith::FPToSIOp::create(b, loc, type, value);
+  result = select(is(Order::OGE, bound), APInt::getSignedMaxValue(width),
+                  result);
+  result = select(is(Order::OLT, -bound), APInt::getSignedMinValue(width),
+                  result);
+  return select(is(Order::UNO, 0.0), APInt::getZero(width), result);
+}
+
 void CastOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
                          SmallVectorImpl<Value> &results) {
   Value value = args[0];
@@ -214,7 +246,7 @@ void CastOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
     unsigned toWidth = to.getIntOrFloatBitWidth();
     if (isFloat(value)) {
       if (!isa<FloatType>(to))
-        return arith::FPToSIOp::create(b, loc, resultType, value);
+        return truncateToInteger(b, loc, resultType, value);
       if (fromWidth < toWidth)
         return arith::ExtFOp::create(b, loc, resultType, value);
       return arith::TruncFOp::create(b, loc, resultType, value);

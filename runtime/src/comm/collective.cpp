@@ -70,7 +70,8 @@ trainc_status trainc::createGroup(Comm &comm, const uint32_t *ranks,
     group->members.push(member);
   }
   comm.groups.push(group);
-  comm.control->groups[group->slot].key.store(group->key);
+  comm.control->groups[group->slot].key.store(group->key,
+                                              std::memory_order_release);
   *out_group = group;
   return TRAINC_OK;
 }
@@ -79,7 +80,7 @@ bool trainc::findBlock(Comm &comm, Group &group, uint32_t index) {
   Member &member = group.members[index];
   Control *control = comm.peers[member.rank].control;
   for (uint32_t slot = 0; slot < maxGroups && !member.block; ++slot) {
-    if (control->groups[slot].key.load() != group.key)
+    if (control->groups[slot].key.load(std::memory_order_acquire) != group.key)
       continue;
     member.ring =
         reinterpret_cast<char *>(control) + ringOffset + slot * ringBytes;

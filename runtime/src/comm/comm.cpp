@@ -70,8 +70,9 @@ static trainc_status setUp(Comm &comm, const Start &start) {
 /// `clean`: nothing is under way.
 static void release(trainc_comm *comm, bool clean) {
   stopWatchdog(*comm);
-  if (comm->control && comm->control->state.load() == LIVE)
-    comm->control->state.store(CLOSED);
+  if (comm->control &&
+      comm->control->state.load(std::memory_order_acquire) == LIVE)
+    comm->control->state.store(CLOSED, std::memory_order_release);
   if (clean)
     stopListening(*comm);
   releaseWindows(*comm);
@@ -148,7 +149,9 @@ trainc_status trainc_comm_barrier(trainc_comm *comm) {
   return run(*comm, barrier, nullptr);
 }
 
-void trainc_comm_interrupt(trainc_comm *comm) { comm->interrupted.store(true); }
+void trainc_comm_interrupt(trainc_comm *comm) {
+  comm->interrupted.store(true, std::memory_order_release);
+}
 
 trainc_status trainc_comm_check(trainc_comm *comm) { return checkAlive(*comm); }
 

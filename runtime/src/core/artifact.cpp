@@ -138,10 +138,12 @@ trainc_artifact::~trainc_artifact() {
     dlclose(library);
 }
 
-void trainc::retain(trainc_artifact *artifact) { artifact->users.fetch_add(1); }
+void trainc::retain(trainc_artifact *artifact) {
+  artifact->users.fetch_add(1, std::memory_order_relaxed);
+}
 
 void trainc::release(trainc_artifact *artifact) {
-  if (artifact->users.fetch_sub(1) == 1)
+  if (artifact->users.fetch_sub(1, std::memory_order_acq_rel) == 1)
     destroy(artifact);
 }
 

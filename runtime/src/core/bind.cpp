@@ -439,7 +439,7 @@ static trainc_status placeOutputs(trainc_trainer *trainer, uint32_t entry) {
   if (!missing)
     return TRAINC_OK;
   if (!state.outputs.data()) {
-    TRAINC_TRY(checkLimit(trainer, alignUp(bytes, pageBytes)));
+    TRAINC_TRY(checkLimit(trainer, alignUp(bytes, pageBytes())));
     TRAINC_TRY(allocate(trainer, state.outputs, bytes, "outputs"));
     trainer->outputBytes += state.outputs.size();
   }

@@ -120,7 +120,7 @@ bool Conversion::haveSamePieces(uint32_t from, uint32_t to) const {
 bool Conversion::canKeep(uint32_t from, uint32_t to) const {
   const trainc_arena &a = now.arenas[from], &b = after.arenas[to];
   if (a.role != b.role || !holdsTensors(a) || !haveSamePieces(from, to) ||
-      alignUp(a.bytes, pageBytes) != alignUp(b.bytes, pageBytes))
+      alignUp(a.bytes, pageBytes()) != alignUp(b.bytes, pageBytes()))
     return false;
   for (const Pair &pair : pairs) {
     const trainc_tensor &x = now.tensors[pair.from];
@@ -224,10 +224,10 @@ trainc_status Conversion::checkLimits() {
   uint64_t held = trainer->account.held;
   uint64_t end =
       next->artifact
-          ? alignUp(next->scratchBytes * trainer->pool.size(), pageBytes)
+          ? alignUp(next->scratchBytes * trainer->pool.size(), pageBytes())
           : rest;
   for (const trainc_arena &arena : after.arenas)
-    end += alignUp(arena.bytes, pageBytes);
+    end += alignUp(arena.bytes, pageBytes());
   uint64_t needed = held - (next->artifact ? rest : 0) + mover.peak();
   for (uint64_t bytes : {held, end})
     needed = bytes > needed ? bytes : needed;

@@ -142,7 +142,7 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
   // bindCommands has checked the product.
   uint64_t needed = 0, scratch = trainer->scratchBytes * trainer->pool.size();
   for (const trainc_arena &arena : state.arenas)
-    needed += alignUp(arena.bytes, pageBytes);
+    needed += alignUp(arena.bytes, pageBytes());
   TRAINC_TRY(checkLimit(trainer, needed + scratch));
   trainer->windows.resize(state.arenas.size());
   for (size_t i = 0; i < state.arenas.size(); ++i) {

@@ -222,7 +222,7 @@ trainc_status Validator::checkArenas() {
     const trainc_arena &arena = d.arenas[i];
     if (!arena.name || arena.bytes > INT64_MAX / 4 - total)
       return bad("arena %u", i);
-    total += alignUp(arena.bytes, pageBytes);
+    total += alignUp(arena.bytes, pageBytes());
     TRAINC_TRY(checkBuckets(arena));
   }
   if (d.scalar_arena >= d.num_arenas || d.workspace_arena >= d.num_arenas ||

@@ -47,9 +47,7 @@ using trainc::Windows;
 /// ascending order, so that what is written behind one is written again. `Change` is same<T>,
 /// or widens.
 template <typename From, typename T, T (*Change)(From)> struct ColumnCopy {
-  static constexpr int64_t bytes = TRAINC_LEVEL == 4   ? 64
-                                   : TRAINC_LEVEL == 3 ? 32
-                                                       : 16;
+  static constexpr int64_t bytes = TRAINC_VECTOR_BYTES;
   static_assert(bytes <= trainc::columnsSlack);
   static constexpr int64_t lanes = bytes / int64_t(sizeof(T));
   typedef T Vector __attribute__((vector_size(bytes), aligned(sizeof(T))));

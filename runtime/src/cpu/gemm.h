@@ -5,7 +5,8 @@
 // Results depend on the detail and on the version of the library, never on the number
 // of threads or of CPUs:
 //
-//   VECTOR    sgemm.h; the tiles are for the threads (bits do not depend on them)
+//   VECTOR    vector_gemm.h, with the same bits on every CPU; the tiles are for the threads
+//             (bits do not depend on them). bf16 and f16 as OPENBLAS does
 //   AMX       amx.h; likewise; where k is cut is in the detail
 //   ONEDNN    one-thread calls on the detail's tiles; without oneDNN as OPENBLAS
 //   OPENBLAS  likewise; bf16 and f16 widened to f32 piece by piece, multiplied as f32,

@@ -72,7 +72,7 @@ void copyPlane(const PlaneCopy &x) {
   }
 }
 
-#if TRAINC_LEVEL >= 3
+#if TRAINC_FUSES
 template <typename T> struct TapLoops {
   typedef T Vector
       __attribute__((vector_size(tapLanes * sizeof(T)), aligned(sizeof(T))));

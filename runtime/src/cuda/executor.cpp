@@ -195,9 +195,9 @@ static trainc_status failPlan(const trainc_trainer *trainer, const char *what) {
                 role, *name ? ": " : "", name);
   };
   for (const trainc_arena &arena : trainer->state.arenas) {
-    total += alignUp(arena.bytes, pageBytes);
+    total += alignUp(arena.bytes, pageBytes());
     if (arena.bytes)
-      line(alignUp(arena.bytes, pageBytes), roleText(arena.role), arena.name);
+      line(alignUp(arena.bytes, pageBytes()), roleText(arena.role), arena.name);
   }
   line(trainer->scratchBytes, "scratch of running tiles", "");
   if (trainer->gpu->products) {
@@ -218,7 +218,7 @@ trainc_status trainc::cuda::allocateOwned(trainc_trainer *trainer,
                                           uint64_t bytes, const char *what,
                                           CUdeviceptr *out_address) {
   Executor &executor = *trainer->gpu;
-  bytes = alignUp(bytes, pageBytes);
+  bytes = alignUp(bytes, pageBytes());
   trainc_status status = allocate(*executor.device, bytes, out_address);
   if (status == TRAINC_OUT_OF_MEMORY)
     return failPlan(trainer, what);
@@ -310,9 +310,9 @@ static trainc_status allocateAll(trainc_trainer *trainer) {
   uint64_t workspace =
       executor.products ? workspaceBytes(*executor.products) : 0;
   uint64_t needed =
-      alignUp(trainer->scratchBytes, pageBytes) + alignUp(workspace, pageBytes);
+      alignUp(trainer->scratchBytes, pageBytes()) + alignUp(workspace, pageBytes());
   for (const trainc_arena &arena : state.arenas)
-    needed += alignUp(arena.bytes, pageBytes);
+    needed += alignUp(arena.bytes, pageBytes());
   TRAINC_TRY(checkLimit(trainer, needed));
   trainer->windows.resize(state.arenas.size());
   CUdeviceptr address = 0;

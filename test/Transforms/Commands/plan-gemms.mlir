@@ -1,5 +1,5 @@
 // RUN: trainc-opt %s --train-plan-gemms | FileCheck %s --check-prefixes=CHECK,AVX2
-// RUN: trainc-opt %s '--train-plan-gemms=avx2=false' | FileCheck %s --check-prefixes=CHECK,OLD
+// RUN: trainc-opt %s '--train-plan-gemms=vector=false' | FileCheck %s --check-prefixes=CHECK,OLD
 // RUN: trainc-opt %s '--train-plan-gemms=avx512 bf16' | FileCheck %s --check-prefixes=CHECK,AVX512
 // RUN: trainc-opt %s '--train-plan-gemms=avx512 bf16 cores=2' | FileCheck %s --check-prefixes=CHECK,CORES
 // RUN: trainc-opt %s '--train-plan-gemms=avx512 bf16 amx' | FileCheck %s --check-prefixes=CHECK,AMX

@@ -244,8 +244,9 @@ def NN_SelectOp : NN_InferredOp<"select", [LinearPointwise, Differentiable]> {
 def NN_CastOp : NN_InferredOp<"cast", [LinearPointwise, Differentiable]> {
   let summary = "converts the element type";
   let description = [{
-    Float to float rounds to nearest even; float to integer truncates; i1 becomes
-    0 or 1; a number becomes i1 by comparing with 0.
+    Float to float rounds to nearest even; float to integer truncates, to the nearest
+    integer of the type where it has none that large, and NaN to 0; i1 becomes 0 or 1; a
+    number becomes i1 by comparing with 0.
 
     ```mlir
     %y = nn.cast %x to bf16 : tensor<8xf32>

@@ -60,11 +60,11 @@ struct Arithmetic {
   TRAINC_ARITHMETIC(shiftRight, mlir::arith::ShRUIOp)
 #undef TRAINC_ARITHMETIC
 
-  /// Of f32: integers of 32 bits.
+  /// Of f32 integers of 32 bits, of f64 of 64.
   mlir::Type integerType() const {
     auto vector = mlir::dyn_cast<mlir::VectorType>(type);
-    mlir::Type i32 = b.getI32Type();
-    return vector ? vector.clone(i32) : i32;
+    mlir::Type integer = b.getIntegerType(isF64() ? 64 : 32);
+    return vector ? vector.clone(integer) : integer;
   }
   Value integer(int32_t value) const {
     return splatConstant(b, loc, integerType(), value);

@@ -194,7 +194,7 @@ def PlanGemmsPass : Pass<"train-plan-gemms", "::mlir::ModuleOp"> {
     table of measurements (lib/Analysis/Gemm.cpp, bench/results/gemm.md). Nothing is chosen, and no
     bit decided, when it runs: an artifact gives the same results on every machine that has its
     instructions and the same versions of the libraries. The options say what the target has;
-    without any it is a CPU with AVX2.
+    without any it is a CPU with vectors of 8 f32.
 
     Needs lists whose memory is not planned (before `train-plan-memory`). Does nothing to a GEMM
     that has a plan. Runs after `train-form-kernels`: it is that which makes GEMMs.
@@ -204,10 +204,11 @@ def PlanGemmsPass : Pass<"train-plan-gemms", "::mlir::ModuleOp"> {
   let options = [
       Option<"gpu", "gpu", "bool", "false", "A GPU: cuBLASLt">,
       Option<"tf32", "tf32", "bool", "false", "On a GPU: TF32 for factors of f32">,
-      Option<"avx2", "avx2", "bool", "true", "AVX2 and FMA">,
+      Option<"vector", "vector", "bool", "true", "Vectors with fused multiply-add: AVX2, NEON">,
       Option<"avx512", "avx512", "bool", "false", "AVX-512">,
       Option<"bf16", "bf16", "bool", "false", "Instructions that multiply bf16">,
       Option<"amx", "amx", "bool", "false", "Tile registers that multiply bf16 (AMX)">,
+      Option<"own", "own", "bool", "false", "Only our own vector code multiplies">,
       Option<"splitF32", "split-f32", "bool", "true", "AMX multiplies f32 as sums of bf16 GEMMs">,
       Option<"cores", "cores", "int64_t", "32", "CPUs among which a GEMM of oneDNN is cut, at most">];
   let statistics = [Statistic<"numPlanned", "planned", "GEMMs planned">];

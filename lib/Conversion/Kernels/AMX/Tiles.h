@@ -6,7 +6,7 @@
 // the same in A and B.
 //
 // An f32 number is three bf16 pieces, high, middle and low; six of the nine
-// products of two are summed (runtime/src/cpu/amx.cpp).
+// products of two are summed (runtime/src/cpu/x86/amx.cpp).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_LIB_CONVERSION_KERNELS_AMX_TILES_H

@@ -19,6 +19,7 @@
 #include "trainc/Dialect/NN/Numerics.h"
 #include "trainc/step_abi.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/MathExtras.h"
 
 #define DEBUG_TYPE "train-kernels-to-llvm"
 
@@ -149,11 +150,24 @@ static void widenToF64(Operation *op) {
   op->getResult(0).replaceAllUsesExcept(rounded, rounded);
 }
 
-/// The definition of a function of f32; null if numerics.def has none.
+/// The definition of a function; null if numerics.def has none.
 static Value expand(Operation *op) {
   OpBuilder b(op);
   nn::Arithmetic m{b, op->getLoc(), op->getResult(0).getType()};
   Value x = op->getOperand(0);
+  if (m.isF64())
+    return TypeSwitch<Operation *, Value>(op)
+        .Case([&](math::ExpOp) { return numerics::f64::exp(m, x); })
+        .Case([&](math::Exp2Op) {
+          return numerics::f64::exp(m, m.mul(x, m.number(llvm::numbers::ln2)));
+        })
+        .Case([&](math::LogOp) { return numerics::f64::log(m, x); })
+        .Case([&](math::SinOp) { return numerics::f64::sin(m, x); })
+        .Case([&](math::CosOp) { return numerics::f64::cos(m, x); })
+        .Case([&](math::PowFOp) {
+          return numerics::f32::pow(m, x, op->getOperand(1));
+        })
+        .Default(Value());
   return TypeSwitch<Operation *, Value>(op)
       .Case([&](math::ExpOp) { return numerics::f32::exp(m, x); })
       .Case([&](math::ExpM1Op) { return numerics::f32::expm1(m, x); })
@@ -168,24 +182,38 @@ static Value expand(Operation *op) {
 }
 
 /// Turns every function that `math` has no instruction for into arithmetic or a call of
-/// libm: f32 by numerics.def, f64 by libm.
-static void lowerMath(ModuleOp kernels) {
+/// libm: f32 by numerics.def, f64 by libm. With `portable` none is called, and f64 is of
+/// numerics.def, too.
+static LogicalResult lowerMath(ModuleOp kernels, bool portable) {
   SmallVector<Operation *> ops;
-  kernels.walk([&](Operation *op) {
-    if (!libmName(op).empty())
-      ops.push_back(op);
-  });
-  for (Operation *op : ops) {
-    if (!isF64(op)) {
-      if (Value value = expand(op)) {
-        op->getResult(0).replaceAllUsesWith(value);
-        op->erase();
-        continue;
+  auto collect = [&]() {
+    ops.clear();
+    kernels.walk([&](Operation *op) {
+      if (!libmName(op).empty())
+        ops.push_back(op);
+    });
+    return !ops.empty();
+  };
+  // A function may be made of others.
+  while (collect())
+    for (Operation *op : ops) {
+      if (!isF64(op) || portable) {
+        if (Value value = expand(op)) {
+          op->getResult(0).replaceAllUsesWith(value);
+          op->erase();
+          continue;
+        }
+        if (!isF64(op)) {
+          widenToF64(op);
+          continue;
+        }
+        return op->emitError("expects no function of f64 that only a libm "
+                             "computes, with portable bits, got '")
+               << op->getName() << "'";
       }
-      widenToF64(op);
+      callLibm(op, kernels);
     }
-    callLibm(op, kernels);
-  }
+  return success();
 }
 
 /// Adds `void name(ptr operands, i64 tile, ptr scratch)`, which calls `body`.
@@ -251,7 +279,8 @@ struct KernelsToLLVMPass
           "expects lowered kernels; run train-lower-kernels first");
       return signalPassFailure();
     }
-    lowerMath(kernels);
+    if (failed(lowerMath(kernels, portableBits)))
+      return signalPassFailure();
     SmallVector<std::pair<std::string, bool>> entries;
     for (auto function : kernels.getOps<func::FuncOp>()) {
       std::string name = function.getSymName().str();

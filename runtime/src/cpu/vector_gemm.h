@@ -1,23 +1,23 @@
-//===- sgemm.h - Product of f32 matrices, one thread ------------*- C++ -*-===//
+//===- vector_gemm.h - Product of f32 or f64 matrices, one thread -*- C++ -*-===//
 //
 // For kernels.cpp alone, which is compiled per processor level.
 //
 // Panels of B (blockDepth x columns of a register tile) are packed one after the
 // other, each while the tiles of the panel before it multiply: a tile copies
 // some rows of the next panel and prefetches those of the one after. Of a transposed
-// A, blocks (blockRows x blockDepth) are packed once and stay in the second
-// level cache; else A is read where it stands. The register tile is Rows x 2
-// vectors: per step of k two loads of B and one broadcast of A per row. The
-// order of Goto and van de Geijn, "Anatomy of High-Performance Matrix
-// Multiplication", ACM TOMS 34 (2008).
+// A, and of any where there are registers for rows of it, blocks (blockRows x
+// blockDepth) are packed once and stay in the second level cache; else A is read where
+// it stands. The register tile is Rows x 2 vectors: per step of k two loads of B and one
+// broadcast of A per row. The order of Goto and van de Geijn, "Anatomy of
+// High-Performance Matrix Multiplication", ACM TOMS 34 (2008).
 //
 // An element of C is summed over k in order, from 0 in each block of k, and the
-// blocks are added in order, with fused multiply-adds throughout: its bits
-// depend on k alone, not on tiles or positions.
+// blocks are added in order, with fused multiply-adds throughout. Blocks of k are cut
+// by k alone, on every CPU alike: so are its bits.
 //
 //===----------------------------------------------------------------------===//
-#ifndef TRAINC_CPU_SGEMM_H
-#define TRAINC_CPU_SGEMM_H
+#ifndef TRAINC_CPU_VECTOR_GEMM_H
+#define TRAINC_CPU_VECTOR_GEMM_H
 
 #include "cpu/indices.h"
 #include "cpu/kernels.h"
@@ -25,22 +25,26 @@
 namespace {
 
 using trainc::Indices;
-using trainc::Product;
 using trainc::Sequence;
 
-/// The product for vectors of `Lanes` floats, register tiles of `Rows` rows, and
-/// blocks of k of at most `Depth`.
-template <int Lanes, int Rows, int Depth> struct Sgemm {
-  static_assert(Rows <= Lanes && Depth % Lanes == 0);
-  typedef float Vector __attribute__((vector_size(4 * Lanes), aligned(4)));
+/// The product for vectors of `Lanes` elements, and register tiles of `Rows` rows. With
+/// PacksA every A is packed, and read by vectors of 16 bytes.
+template <typename T, int Lanes, int Rows, bool PacksA = false>
+struct VectorGemm {
+  static_assert(Rows <= Lanes);
+  typedef trainc::Product<T> Product;
+  typedef T Vector
+      __attribute__((vector_size(sizeof(T) * Lanes), aligned(sizeof(T))));
+  typedef T Scalars __attribute__((vector_size(16), aligned(sizeof(T))));
   static constexpr int Columns = 2 * Lanes;
-  static constexpr int64_t blockRows = 480, blockDepth = Depth;
-  static_assert(blockRows % (4 * Rows) == 0);
+  static constexpr int64_t blockRows = 480, blockDepth = 256;
+  static_assert(blockRows % (4 * Rows) == 0 && blockDepth % Lanes == 0);
+  static constexpr int scalars = 16 / sizeof(T); // of Scalars
 
-  static Vector load(const float *from) {
+  static Vector load(const T *from) {
     return *reinterpret_cast<const Vector *>(from);
   }
-  static void store(Vector value, float *to) {
+  static void store(Vector value, T *to) {
     *reinterpret_cast<Vector *>(to) = value;
   }
   static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -69,7 +73,7 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
   }
 
   struct Panel {
-    const float *from;
+    const T *from;
     int64_t columns, depth;
     bool transposed;
 
@@ -80,10 +84,10 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
 
   /// Packs units [first, end) of a panel of B.
   static void packB(const Panel &b, int64_t ld, int64_t first, int64_t end,
-                    float *to) {
+                    T *to) {
     if (b.transposed)
       return packTransposed(b, ld, first, end, to);
-    const float *from = b.from + first * ld;
+    const T *from = b.from + first * ld;
     to += first * Columns;
     for (int64_t p = first; p < end; ++p, from += ld, to += Columns) {
       if (b.columns == Columns) {
@@ -92,18 +96,18 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
         continue;
       }
       for (int64_t j = 0; j < Columns; ++j)
-        to[j] = j < b.columns ? from[j] : 0.0f;
+        to[j] = j < b.columns ? from[j] : T(0);
     }
   }
 
   static void packTransposed(const Panel &b, int64_t ld, int64_t first,
-                             int64_t end, float *to) {
+                             int64_t end, T *to) {
     for (int64_t p = first * Lanes; p < end * Lanes && p < b.depth; p += Lanes)
       for (int64_t half = 0; half < Columns; half += Lanes) {
         Vector v[Lanes];
         int64_t depth = b.depth - p < Lanes ? b.depth - p : Lanes;
         if (half + Lanes <= b.columns && depth == Lanes) {
-          const float *from = b.from + half * ld + p;
+          const T *from = b.from + half * ld + p;
 #pragma clang loop unroll(full)
           for (int i = 0; i < Lanes; ++i) {
             v[i] = load(from + i * ld);
@@ -123,32 +127,44 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
       }
   }
 
-  /// Floats from one packed panel of A to the next, with room for what packing
+  /// Elements from one packed panel of A to the next, with room for what packing
   /// writes behind a panel.
-  static constexpr int64_t panelFloats = Rows * blockDepth + 2 * Lanes;
+  static constexpr int64_t panelElements = Rows * blockDepth + 2 * Lanes;
 
-  /// Packs `depth` x `rows` of a transposed A from `a`: panels of Rows of the
-  /// product's rows.
-  static void packA(const Product &x, const float *a, int64_t rows,
-                    int64_t depth, float *to) {
+  /// Packs `rows` x `depth` of A from `a`: panels of Rows of the product's rows.
+  static void packA(const Product &x, const T *a, int64_t rows, int64_t depth,
+                    T *to) {
+    if (!x.transposeA)
+      return packRows(x, a, rows, depth, to);
     // Four panels at a time: writing more streams is slow.
     constexpr int64_t group = 4 * Rows, distance = 12;
-    for (int64_t i = 0; i < rows; i += group, to += 4 * panelFloats) {
+    for (int64_t i = 0; i < rows; i += group, to += 4 * panelElements) {
       bool whole = i + group - Rows + Lanes <= rows;
       for (int64_t p = 0; p < depth; ++p) {
-        const float *from = a + p * x.lda + i;
-        float *column = to + p * Rows;
+        const T *from = a + p * x.lda + i;
+        T *column = to + p * Rows;
         if (whole) {
           for (int64_t j = 0; j < group; j += Lanes)
             __builtin_prefetch(from + distance * x.lda + j);
           for (int64_t j = 0; j < 4; ++j)
-            store(load(from + j * Rows), column + j * panelFloats);
+            store(load(from + j * Rows), column + j * panelElements);
           continue;
         }
         for (int64_t j = 0; i + j < rows && j < group; ++j)
-          column[j / Rows * panelFloats + j % Rows] = from[j];
+          column[j / Rows * panelElements + j % Rows] = from[j];
       }
     }
+  }
+
+  /// The same of an A that is not transposed.
+  static void packRows(const Product &x, const T *a, int64_t rows,
+                       int64_t depth, T *to) {
+    for (int64_t i = 0; i < rows; i += Rows, to += panelElements)
+      for (int64_t r = 0; r < Rows && i + r < rows; ++r) {
+        const T *from = a + (i + r) * x.lda;
+        for (int64_t p = 0; p < depth; ++p)
+          to[p * Rows + r] = from[p];
+      }
   }
 
   //===--------------------------------------------------------------------===//
@@ -160,10 +176,10 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
   /// as many of those that the next tile copies, and prefetches the next rows of A
   /// where these are read in place (null: not).
   struct Beside {
-    const float *from, *later;
-    float *to;
+    const T *from, *later;
+    T *to;
     int64_t ldb, count;
-    const float *nextA;
+    const T *nextA;
   };
 
   /// How many rows a tile may copy: beside half of its steps, after those in which it
@@ -176,23 +192,32 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
   /// C of `Count` rows and two vectors = A B, or += if `accumulate`, + bias (null:
   /// none). Packed, `a` is a panel of A; else where its rows are, lda apart.
   template <int Count, bool Packed>
-  static void tile(int64_t depth, const float *a, int64_t lda, const float *b,
-                   float *c, int64_t ldc, bool accumulate, const float *bias,
+  static void tile(int64_t depth, const T *a, int64_t lda, const T *b, T *c,
+                   int64_t ldc, bool accumulate, const T *bias,
                    const Beside &beside) {
     Vector sums[Count][2] = {};
     // Rows of A in place: by a pointer to every third. These are opaque to the compiler,
     // which would load elements of several steps at once and spill them.
     constexpr int Pointers = (Count + 2) / 3;
-    const float *rows[Pointers];
+    const T *rows[Pointers];
     for (int j = 0; j < Pointers; ++j)
       rows[j] = a + 3 * j * lda;
+    // Of step p, the factor of row i.
+    auto factor = [&](int64_t p, int i) __attribute__((always_inline)) -> T {
+      if constexpr (!Packed)
+        return rows[i / 3][i % 3 * lda];
+      int64_t at = p * Rows + i;
+      if constexpr (!PacksA)
+        return a[at];
+      return reinterpret_cast<const Scalars *>(a)[at / scalars][at % scalars];
+    };
     auto step = [&](int64_t steps) __attribute__((always_inline)) {
 #pragma clang loop unroll(full)
-      for (int64_t p = 0; p < steps; ++p, a += Rows, b += Columns) {
+      for (int64_t p = 0; p < steps; ++p, b += Columns) {
         Vector left = load(b), right = load(b + Lanes);
 #pragma clang loop unroll(full)
         for (int i = 0; i < Count; ++i) {
-          Vector x = (Packed ? a[i] : rows[i / 3][i % 3 * lda]) - Vector{};
+          Vector x = factor(p, i) - Vector{};
           sums[i][0] = __builtin_elementwise_fma(x, left, sums[i][0]);
           sums[i][1] = __builtin_elementwise_fma(x, right, sums[i][1]);
         }
@@ -203,6 +228,7 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
             asm("" : "+r"(rows[j]));
           }
       }
+      a += steps * Rows;
     };
     int64_t quads = depth / 4;
     for (int64_t i = 0; i < Count && quads > 0; ++i, --quads) {
@@ -210,8 +236,8 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
       __builtin_prefetch(c + i * ldc + Columns - 1, 1);
       step(4);
     }
-    const float *from = beside.from, *later = beside.later;
-    float *to = beside.to;
+    const T *from = beside.from, *later = beside.later;
+    T *to = beside.to;
     for (int64_t i = 0; i < beside.count; ++i, --quads) {
       store(load(from), to);
       store(load(from + Lanes), to + Lanes);
@@ -236,7 +262,7 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
 #pragma clang loop unroll(full)
     for (int i = 0; i < Count; ++i)
       for (int j = 0; j < 2; ++j) {
-        float *at = c + i * ldc + j * Lanes;
+        T *at = c + i * ldc + j * Lanes;
         Vector value = sums[i][j];
         if (accumulate)
           value += load(at);
@@ -246,8 +272,8 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
       }
   }
 
-  using Tile = void (*)(int64_t, const float *, int64_t, const float *, float *,
-                        int64_t, bool, const float *, const Beside &);
+  using Tile = void (*)(int64_t, const T *, int64_t, const T *, T *, int64_t,
+                        bool, const T *, const Beside &);
   template <bool Packed, int... I>
   static Tile tileOf(int64_t count, Sequence<I...>) {
     static constexpr Tile tiles[] = {tile<I + 1, Packed>...};
@@ -281,9 +307,9 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
   };
 
   /// A packed panel of B; what is packed transposed is a multiple of Lanes deep.
-  static constexpr int64_t packedFloats = blockDepth * Columns;
+  static constexpr int64_t packedElements = blockDepth * Columns;
   static constexpr uint64_t scratchBytes =
-      (2 * packedFloats + blockPanels * panelFloats) * sizeof(float);
+      (2 * packedElements + blockPanels * panelElements) * sizeof(T);
 
   /// Where a panel of B is in the order of the work: in group `group` of blocks of
   /// k, for the block of rows from i on, the panel of columns from j on, from p on.
@@ -325,8 +351,7 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
   /// (null: none) meanwhile.
   template <bool Packed>
   static void runPanel(const Product &x, const Blocks &s, const Position &at,
-                       const float *a, const float *b, const Panel *next,
-                       float *nextB) {
+                       const T *a, const T *b, const Panel *next, T *nextB) {
     Panel panel = panelAt(x, s, at);
     int64_t rows = least(x.m - at.i, s.rows);
     // Of rows in place all tiles have about as many.
@@ -334,18 +359,18 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
     int64_t tiles = (rows + each - 1) / each;
     int64_t units = next ? next->units() : 0;
     int64_t share = (units + tiles - 1) / tiles;
-    int64_t toRows = Packed ? panelFloats : each * x.lda;
+    int64_t toRows = Packed ? panelElements : each * x.lda;
     bool accumulate = at.p > 0 || x.accumulate;
     bool last = at.p + panel.depth >= x.k;
-    const float *bias = last && x.bias ? x.bias + at.j : nullptr;
-    float *c = x.c + at.i * x.ldc + at.j;
-    float edge[Rows * Columns], edgeBias[Columns];
+    const T *bias = last && x.bias ? x.bias + at.j : nullptr;
+    T *c = x.c + at.i * x.ldc + at.j;
+    T edge[Rows * Columns], edgeBias[Columns];
     if (bias && panel.columns < Columns) {
       for (int64_t j = 0; j < Columns; ++j)
-        edgeBias[j] = j < panel.columns ? bias[j] : 0.0f;
+        edgeBias[j] = j < panel.columns ? bias[j] : T(0);
       bias = edgeBias;
     }
-    const float *rowsOfA = a;
+    const T *rowsOfA = a;
     for (int64_t i = 0; i < tiles; ++i, rowsOfA += toRows) {
       int64_t count = least(rows - i * each, each);
       Tile run = tileOf<Packed>(count, Indices<Rows>());
@@ -355,7 +380,7 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
         int64_t first = least(i * share, units);
         int64_t end = least(first + share, units);
         if (!next->transposed && next->columns == Columns) {
-          const float *from = next->from + first * x.ldb;
+          const T *from = next->from + first * x.ldb;
           int64_t copied = least(end - first, mostBeside(panel.depth));
           beside.from = from;
           beside.later = end + share <= units ? from + share * x.ldb : from;
@@ -366,7 +391,7 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
         }
         packB(*next, x.ldb, first, end, nextB);
       }
-      float *to = c + i * each * x.ldc;
+      T *to = c + i * each * x.ldc;
       if (panel.columns == Columns) {
         run(panel.depth, rowsOfA, x.lda, b, to, x.ldc, accumulate, bias,
             beside);
@@ -374,7 +399,7 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
       }
       for (int64_t r = 0; accumulate && r < count; ++r)
         for (int64_t j = 0; j < Columns; ++j)
-          edge[r * Columns + j] = j < panel.columns ? to[r * x.ldc + j] : 0.0f;
+          edge[r * Columns + j] = j < panel.columns ? to[r * x.ldc + j] : T(0);
       run(panel.depth, rowsOfA, x.lda, b, edge, Columns, accumulate, bias,
           beside);
       for (int64_t r = 0; r < count; ++r)
@@ -395,32 +420,33 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
 
   static void run(const Product &x) {
     const Blocks s(x);
-    auto *buffers = static_cast<float *>(x.scratch);
-    float *packedA = buffers + 2 * packedFloats;
+    auto *buffers = static_cast<T *>(x.scratch);
+    T *packedA = buffers + 2 * packedElements;
     Position at = {};
     Panel panel = panelAt(x, s, at);
     packB(panel, x.ldb, 0, panel.units(), buffers);
     bool odd = false;
     for (bool more = true; more; odd = !odd) {
-      if (x.transposeA && at.j == 0 && at.p == at.group) {
-        float *to = packedA;
+      bool packs = PacksA || x.transposeA;
+      if (packs && at.j == 0 && at.p == at.group) {
+        T *to = packedA;
         for (int64_t p = at.group; p < groupEnd(x, s, at);
-             p += s.depth, to += s.panels * panelFloats)
-          packA(x, x.a + p * x.lda + at.i, least(x.m - at.i, s.rows),
-                least(x.k - p, s.depth), to);
+             p += s.depth, to += s.panels * panelElements)
+          packA(x, x.a + (x.transposeA ? p * x.lda + at.i : at.i * x.lda + p),
+                least(x.m - at.i, s.rows), least(x.k - p, s.depth), to);
       }
       Position next = at;
       more = advance(x, s, next);
       Panel nextPanel = panelAt(x, s, next);
       const Panel *following = more ? &nextPanel : nullptr;
-      const float *b = buffers + (odd ? packedFloats : 0);
-      float *nextB = buffers + (odd ? 0 : packedFloats);
-      if (x.transposeA)
+      const T *b = buffers + (odd ? packedElements : 0);
+      T *nextB = buffers + (odd ? 0 : packedElements);
+      if (packs)
         runPanel<true>(x, s, at,
-                       packedA +
-                           (at.p - at.group) / s.depth * s.panels * panelFloats,
+                       packedA + (at.p - at.group) / s.depth * s.panels *
+                                     panelElements,
                        b, following, nextB);
-      else
+      else if constexpr (!PacksA)
         runPanel<false>(x, s, at, x.a + at.i * x.lda + at.p, b, following,
                         nextB);
       if (x.finish)
@@ -432,4 +458,4 @@ template <int Lanes, int Rows, int Depth> struct Sgemm {
 
 } // namespace
 
-#endif // TRAINC_CPU_SGEMM_H
+#endif // TRAINC_CPU_VECTOR_GEMM_H

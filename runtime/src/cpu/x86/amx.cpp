@@ -22,8 +22,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "cpu/amx.h"
-#include "cpu/amx_pack.h"
-#include "cpu/amx_write.h"
+#include "cpu/x86/amx_pack.h"
+#include "cpu/x86/amx_write.h"
 #include "cpu/features.h"
 
 #include <immintrin.h>

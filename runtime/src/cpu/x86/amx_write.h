@@ -6,7 +6,7 @@
 #ifndef TRAINC_CPU_AMX_WRITE_H
 #define TRAINC_CPU_AMX_WRITE_H
 
-#include "cpu/amx_pack.h"
+#include "cpu/x86/amx_pack.h"
 #include "cpu/gelu.h"
 #include "cpu/halves.h"
 #include "trainc/step_abi.h"
