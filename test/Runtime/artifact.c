@@ -134,7 +134,7 @@ static void test_descriptors(void) {
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it has an unknown epilogue
   detail.epilogue = TRAINC_EPILOGUE_GELU_GRAD;
   refuse(d, TRAINC_DATA_CORRUPT);
-  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it has the slope of gelu, and a bias or no auxiliary matrix
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it has the derivative of gelu, and a bias or no auxiliary matrix
   detail.epilogue = TRAINC_EPILOGUE_GELU_AND_SLOPE;
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it keeps or reads a slope, and is not f32 or has no auxiliary matrix

@@ -1,7 +1,8 @@
 // Our own products of f32 and f64 against sums of more digits: each storage of A and B,
 // odd sizes, more than one block, edges, accumulation, a bias. A part of a product has the
 // bits of the whole. Each element of C is finished once, when it is complete. The bits, of
-// which the test prints a hash, are those of every CPU (vector-gemm-aarch64.test).
+// which the test prints a hash, are those of every CPU: with an argument the sums are left
+// out, which take an emulator minutes (vector-gemm-aarch64.test).
 //
 // DEFINE: %{flags} = -std=c++20 -O2 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%S/Inputs -lm -ldl -pthread
 // RUN: %cxx %s %runtime_lib/libtrainc_runtime.a %{flags} -o %t
@@ -44,6 +45,7 @@ size_t at(int64_t index) { return static_cast<size_t>(index); }
 template <typename T> struct Test {
   typedef trainc::Product<T> Product;
   typedef std::conditional_t<sizeof(T) == 4, double, long double> Exact;
+  bool exact; // compares with sums of more digits
   uint64_t hash = trainc::hashStart;
 
   static std::vector<T> values(int64_t count) {
@@ -119,7 +121,8 @@ template <typename T> struct Test {
                      nullptr,
                      nullptr};
     multiply(whole);
-    compare(x, whole, before);
+    if (exact)
+      compare(x, whole, before);
     hash = trainc::hashBytes(hash, c.data(), c.size() * sizeof(T));
     for (int64_t i = 0; i < m; i += 29)
       for (int64_t j = 0; j < n; j += 37) {
@@ -163,13 +166,13 @@ template <typename T> struct Test {
 };
 } // namespace
 
-int main() {
+int main(int argc, char **) {
   if (!trainc::kernels().multiplyF32) {
     printf("this processor has no AVX2\n");
     return 0;
   }
-  Test<float> singles;
-  Test<double> doubles;
+  Test<float> singles = {.exact = argc == 1};
+  Test<double> doubles = {.exact = argc == 1};
   singles.runAll();
   doubles.runAll();
   printf("f32 %016lx\nf64 %016lx\n", singles.hash, doubles.hash);

@@ -95,7 +95,7 @@ static bool isSameExpression(Value a, Value b) {
          isSameExpression(one->getOperand(1), two->getOperand(0));
 }
 
-/// Whether `map` multiplies its first input by the slope of gelu (tanh) at its
+/// Whether `map` multiplies its first input by the derivative of gelu (tanh) at its
 /// second: as gelu's own rule makes it.
 static bool isGeluGradient(nn::MapOp map) {
   if (map.getInputs().size() != 2 || map.getOutputs().size() != 1)
@@ -297,7 +297,7 @@ void Fuser::fuseGelu(nn::GeluOp gelu) {
   ++gelus;
 }
 
-/// gemm * slope of gelu at x -> gemm with that slope.
+/// gemm * derivative of gelu at x -> gemm with that slope.
 void Fuser::fuseGeluGradient(nn::MapOp map) {
   if (map.getInputs().size() != 2)
     return;
@@ -386,7 +386,7 @@ bool Fuser::sumsOperand(GemmOp gemm, nn::ReduceOp reduce) {
   return replaceSum(gemm, sum->sum, extras);
 }
 
-/// The sums of the columns of what `gemm` computes with the slope of gelu.
+/// The sums of the columns of what `gemm` computes with the derivative of gelu.
 bool Fuser::sumsResult(GemmOp gemm, nn::ReduceOp reduce) {
   if (!gemm || gemm.getEpilogue() != Epilogue::gelu_grad ||
       gemm.getBiasGradient() != BiasGradient::none)
@@ -417,7 +417,7 @@ void Fuser::fuseBiasGradient(nn::ReduceOp reduce) {
 }
 
 void Fuser::run() {
-  // A bias before the gelu of what it is added to, a slope of gelu before the sums of
+  // A bias before the gelu of what it is added to, a derivative of gelu before the sums of
   // what it is multiplied with.
   for (auto add : llvm::make_early_inc_range(block.getOps<nn::AddOp>()))
     fuseBias(add);

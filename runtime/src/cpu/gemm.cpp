@@ -185,7 +185,7 @@ const char *trainc::refuseProduct(const trainc_gemm_detail &d) {
   if (d.c_type == TRAINC_F64)
     return "it has an epilogue in f64";
   if (d.epilogue == TRAINC_EPILOGUE_GELU_GRAD && (!d.has_aux || d.has_bias))
-    return "it has the slope of gelu, and a bias or no auxiliary matrix";
+    return "it has the derivative of gelu, and a bias or no auxiliary matrix";
   bool multiplies = d.epilogue == TRAINC_EPILOGUE_MULTIPLY;
   if (!multiplies && d.epilogue != TRAINC_EPILOGUE_GELU_AND_SLOPE)
     return nullptr;

@@ -49,7 +49,7 @@ struct Kernels {
   void (*addBiasF64)(int64_t rows, int64_t columns, const double *bias,
                      double *c, int64_t ld);
   /// C = gelu(C), and the auxiliary matrix (null: none) becomes the C before; or C
-  /// *= the slope of gelu at the auxiliary matrix. In f32, rounded once.
+  /// *= the derivative of gelu at the auxiliary matrix. In f32, rounded once.
   void (*geluF32)(int64_t rows, int64_t columns, float *c, float *aux,
                   int64_t ld);
   void (*geluBf16)(int64_t rows, int64_t columns, uint16_t *c, uint16_t *aux,
@@ -62,7 +62,7 @@ struct Kernels {
                        uint16_t *aux, int64_t ld);
   void (*geluGradF16)(int64_t rows, int64_t columns, uint16_t *c, uint16_t *aux,
                       int64_t ld);
-  /// C = gelu(C), and the auxiliary matrix becomes the slope of gelu at the C before;
+  /// C = gelu(C), and the auxiliary matrix becomes the derivative of gelu at the C before;
   /// or C *= the auxiliary matrix.
   void (*geluAndSlopeF32)(int64_t rows, int64_t columns, float *c, float *aux,
                           int64_t ld);

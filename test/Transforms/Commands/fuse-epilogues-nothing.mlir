@@ -42,7 +42,7 @@ train.list @gelus of @step "first" (%a: tensor<8x8xf32>, %wide: tensor<8x8xf64>,
 
 // -----
 
-// Another function than the slope of gelu.
+// Another function than the derivative of gelu.
 // CHECK-LABEL: train.list @map
 // CHECK: nn.map
 train.list @map of @step "first" (%a: tensor<8x8xf32>, %x: tensor<8x8xf32>) {

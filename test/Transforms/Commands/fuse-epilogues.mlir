@@ -40,7 +40,7 @@ train.list @eval of @eval "first" (%a: tensor<4x6xf32>, %b: tensor<6x5xf32>, %bi
 
 // -----
 
-// The backward of that layer: the slope of gelu, and the gradient of the bias with that
+// The backward of that layer: the derivative of gelu, and the gradient of the bias with that
 // of the weight, which is f32 of bf16.
 // CHECK-LABEL: train.list @gradients
 // CHECK: %[[DX:.*]] = train.gemm %{{.*}}, %{{.*}} m 4 n 8 k 6 batch 1 transpose_rhs epilogue gelu_grad at %{{.*}} : tensor<4x6xbf16>, tensor<8x6xbf16> at tensor<4x8xbf16> -> tensor<4x8xbf16>

@@ -105,7 +105,7 @@ def Train_GemmOp : Train_CommandOpBase<"gemm", [AttrSizedOperandSegments, AttrSi
 
     There are epilogues (`train-fuse-epilogues`). `gelu`: the result is gelu, in the form
     `tanh`, of what it would be; a second result, if there is one, is what gelu is taken
-    of. `gelu_grad`: the product is multiplied by the slope of gelu at `at`. For processors,
+    of. `gelu_grad`: the product is multiplied by the derivative of gelu at `at`. For CPUs,
     in f32: `gelu_and_slope`: gelu, and its slope as the second result; `multiply`: the
     product is multiplied by `at`. For GPUs there are bias gradients, one more result: the
     sums of A' over k (`lhs`, m elements) or of B' over k (`rhs`, n elements), or of the

@@ -152,7 +152,7 @@ def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, AttrSizedOperandSegment
 }
 
 def Train_RecomputeOp : Train_Op<"recompute", [SingleBlock, RecursiveMemoryEffects]> {
-  let summary = "ops whose results are computed again instead of kept";
+  let summary = "ops whose results are rematerialized instead of kept";
   let description = [{
     The results are the values that the region yields. For the gradients inside of the
     region only the values that it takes from outside are kept: the backward pass

@@ -105,12 +105,12 @@ def FuseEpiloguesPass : Pass<"train-fuse-epilogues", "::mlir::ModuleOp"> {
       - the bias that is added to its result,
       - gelu (`tanh`) of its result, and, if others need what gelu is taken of, that as a
         second result,
-      - the slope of gelu by which its result is multiplied,
+      - the derivative of gelu by which its result is multiplied,
       - the sums over the batch of an operand that it reads whole (of the product for a
         weight's gradient: the gradient of the bias), or else of its result,
     in place of the ops that compute these. On GPUs what is left out is rounded once less.
     On processors, whose GEMMs have no sums (`gelu-only`), all bits stay; there a GEMM in f32
-    keeps the slope of gelu as its second result, not the input, where nothing else of it is
+    keeps the derivative of gelu as its second result, not the input, where nothing else of it is
     read, and the other one is only multiplied by that.
 
     A GEMM that adds to its `init` keeps to that alone, as does one of a batch; f64 has no
