@@ -13,6 +13,7 @@ import tempfile
 
 import numpy as np
 
+import results
 from common import BUILD, PEERS, ROOT, Failed, compile_module, compiled, generate, run, tool, workload_module
 from losses import LLAMA
 from timing_update import update_module
@@ -230,10 +231,7 @@ class Packing:
              os.path.join(ROOT, "bench", "cuda", "multi_tensor.cu"), "-o", self.path("artifacts", "multi_tensor.fatbin")])
 
     def describe(self, tests):
-        def git(*words):
-            return run(["git", "-C", ROOT, *words], check=False).stdout.strip()
-
-        about = dict(commit=git("rev-parse", "--short=12", "HEAD") + "+" * bool(git("status", "--porcelain", "-uno")),
+        about = dict(commit=results.commit(),
                      compiler=run([tool("trainc"), "--version"]).stdout.strip().splitlines()[0], archs=self.archs)
         with open(self.path("artifacts", "pack.json"), "w") as f:
             json.dump(dict(about=about, tests=tests, expected=self.expected, missing=self.missing), f)

@@ -152,7 +152,8 @@ def no_gpu(folder):
     refused = run([*command, "--device=cuda"], env=environment, check=False)
     text = refused.stderr.strip().splitlines()[-1:] or [""]
     good = len(notices) == 1 and refused.returncode != 0 and "no CUDA driver" in text[0] and "cpu" in text[0].lower()
-    return judge(good, f"runs after: {' / '.join(notices) or 'nothing'}; --device=cuda: {text[0]}")
+    said = f"runs after: {' / '.join(notices) or 'nothing'}; --device=cuda: {text[0]}"
+    return judge(good, said.replace(f"{folder}{os.sep}", ""))
 
 
 def on_a_gpu(folder):
