@@ -188,8 +188,8 @@ PipelineOptions Compilation::pipelineFor(Target target) const {
     gemm.bf16 = gemm.amx || has({"avx512bf16"});
   }
   // Without optimization LLVM does not get tile registers right.
-  pipeline.amx = pipeline.gemm.amx && !pipeline.portableBits &&
-                 options.optimize > 0;
+  pipeline.amx =
+      pipeline.gemm.amx && !pipeline.portableBits && options.optimize > 0;
   // What has fused multiply-add has AVX; of NEON it is 32 x 16.
   if (machine && !hasFeatures(*machine, {"avx512vl"}))
     pipeline.registerBytes = 16 * 32;

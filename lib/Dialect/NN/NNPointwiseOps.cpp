@@ -196,8 +196,8 @@ static Value truncateToInteger(OpBuilder &b, Location loc, Type type,
   unsigned width = getElementTypeOrSelf(type).getIntOrFloatBitWidth();
   double bound = std::ldexp(1.0, width - 1);
   auto is = [&](arith::CmpFPredicate order, double other) -> Value {
-    return arith::CmpFOp::create(
-        b, loc, order, value, splatConstant(b, loc, value.getType(), other));
+    return arith::CmpFOp::create(b, loc, order, value,
+                                 splatConstant(b, loc, value.getType(), other));
   };
   auto integer = [&](const APInt &number) -> Value {
     return arith::ConstantOp::create(b, loc, [&]() -> TypedAttr {
@@ -213,10 +213,10 @@ static Value truncateToInteger(OpBuilder &b, Location loc, Type type,
   };
   using Order = arith::CmpFPredicate;
   Value result = arith::FPToSIOp::create(b, loc, type, value);
-  result = select(is(Order::OGE, bound), APInt::getSignedMaxValue(width),
-                  result);
-  result = select(is(Order::OLT, -bound), APInt::getSignedMinValue(width),
-                  result);
+  result =
+      select(is(Order::OGE, bound), APInt::getSignedMaxValue(width), result);
+  result =
+      select(is(Order::OLT, -bound), APInt::getSignedMinValue(width), result);
   return select(is(Order::UNO, 0.0), APInt::getZero(width), result);
 }
 

@@ -309,8 +309,8 @@ static trainc_status allocateAll(trainc_trainer *trainer) {
   State &state = trainer->state;
   uint64_t workspace =
       executor.products ? workspaceBytes(*executor.products) : 0;
-  uint64_t needed =
-      alignUp(trainer->scratchBytes, pageBytes()) + alignUp(workspace, pageBytes());
+  uint64_t needed = alignUp(trainer->scratchBytes, pageBytes()) +
+                    alignUp(workspace, pageBytes());
   for (const trainc_arena &arena : state.arenas)
     needed += alignUp(arena.bytes, pageBytes());
   TRAINC_TRY(checkLimit(trainer, needed));

@@ -22,9 +22,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "cpu/amx.h"
+#include "cpu/features.h"
 #include "cpu/x86/amx_pack.h"
 #include "cpu/x86/amx_write.h"
-#include "cpu/features.h"
 
 #include <immintrin.h>
 

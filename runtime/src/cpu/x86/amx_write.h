@@ -6,9 +6,9 @@
 #ifndef TRAINC_CPU_AMX_WRITE_H
 #define TRAINC_CPU_AMX_WRITE_H
 
-#include "cpu/x86/amx_pack.h"
 #include "cpu/gelu.h"
 #include "cpu/halves.h"
+#include "cpu/x86/amx_pack.h"
 #include "trainc/step_abi.h"
 
 namespace {

@@ -205,4 +205,3 @@ void trainc::appendProcessorName(Text &text) {
   const char *name = reinterpret_cast<const char *>(r);
   text.append(name + strspn(name, " "));
 }
-
