@@ -173,7 +173,7 @@ def pages(folder):
 
 
 LEAST_FMLA = 0.85
-INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+[0-9a-f]{8}\s+(\S+)(?:\s+(.*))?$")
+INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(?:[0-9a-f]{2} ){4}\s*(\S+)(?:\s+(.*))?$")
 
 
 def loops(text):
