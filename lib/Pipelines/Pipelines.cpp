@@ -29,10 +29,11 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 
 ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {
-      "canonicalize",         "fuse-kernels",         "reuse-memory",
-      "train-coalesce",       "train-defer-gather",   "train-defer-reduce",
-      "train-fuse-epilogues", "train-fuse-optimizer", "train-hoist-casts",
-      "train-merge-launches", "train-overlap-reduce", "train-prefetch"};
+      "canonicalize",       "fuse-kernels",         "reuse-memory",
+      "train-choose-saved", "train-coalesce",       "train-defer-gather",
+      "train-defer-reduce", "train-fuse-epilogues", "train-fuse-optimizer",
+      "train-hoist-casts",  "train-merge-launches", "train-overlap-reduce",
+      "train-prefetch"};
   return passes;
 }
 
@@ -157,6 +158,10 @@ void Phase::addCommands() {
   // memory gelu stays apart where that changes no bits: it is cheap to compute again.
   if (optimizes("train-fuse-epilogues") && (onGPU || !options.memoryLimit))
     add(createFuseEpiloguesPass({/*geluOnly=*/!onGPU}));
+  // After epilogues: what they keep is not computed again. Without kernels of several ops
+  // all that is computed again would stand in memory.
+  if (optimizes("train-choose-saved") && optimizes("fuse-kernels"))
+    add(createChooseSavedPass());
   add(createFormKernelsPass({/*fuse=*/optimizes("fuse-kernels")}));
   if (onGPU && enabled("train-merge-launches"))
     add(createMergeLaunchesPass());

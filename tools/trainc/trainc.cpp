@@ -97,8 +97,11 @@ struct CommandLine {
       cl::desc("Print the passes that run, a phase on a line: for tests"),
       cl::Hidden, cl::cat(category)};
   cl::opt<int64_t> alignSize{
-      "align-size", cl::desc("Align tensors of the state to a power of two"),
-      cl::value_desc("bytes"), cl::init(train::kBufferAlignment),
+      "align-size",
+      cl::desc("Align tensors of the state to a power of two"),
+      cl::value_desc("bytes"),
+      cl::init(train::kBufferAlignment),
+      cl::Hidden,
       cl::cat(category)};
   cl::list<std::string> mesh{
       "mesh", cl::desc("Compile for this many ranks: data=4, or host=2,data=2"),
@@ -158,7 +161,7 @@ struct CommandLine {
                            cl::cat(category)};
   cl::opt<bool> listDependencies{"list-dependencies",
                                  cl::desc("Print what a target machine needs"),
-                                 cl::cat(category)};
+                                 cl::Hidden, cl::cat(category)};
 
   llvm::LogicalResult toOptions(CompileOptions &options) const;
   llvm::LogicalResult setForm(CompileOptions &options) const;

@@ -386,9 +386,27 @@ BroadcastOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 // Folds, verifiers, nn.map
 //===----------------------------------------------------------------------===//
 
+/// A float in another type, by the roundings of `CastOp::buildScalar`: to bf16 and f16 by
+/// way of f32.
+static APFloat convertTo(FloatType type, APFloat value) {
+  bool inexact = false;
+  if (type.getWidth() < 32)
+    value.convert(APFloat::IEEEsingle(), APFloat::rmNearestTiesToEven,
+                  &inexact);
+  value.convert(type.getFloatSemantics(), APFloat::rmNearestTiesToEven,
+                &inexact);
+  return value;
+}
+
 OpFoldResult CastOp::fold(FoldAdaptor adaptor) {
   if (getInput().getType() == getResult().getType())
     return getInput();
+  auto splat = dyn_cast_or_null<SplatElementsAttr>(adaptor.getInput());
+  if (auto to = dyn_cast<FloatType>(getType());
+      splat && to && isa<FloatType>(splat.getElementType()))
+    return SplatElementsAttr::get(
+        cast<ShapedType>(getResult().getType()),
+        convertTo(to, splat.getSplatValue<APFloat>()));
   // Back from a wider type: nothing was lost.
   if (auto producer = getInput().getDefiningOp<CastOp>()) {
     auto narrow = dyn_cast<FloatType>(

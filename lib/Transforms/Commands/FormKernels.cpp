@@ -128,7 +128,8 @@ static bool isLastReader(Block &block, SymbolRefAttr slice,
 
 /// The slice in which `value` stands from the list's begin on, or null.
 static SymbolRefAttr sliceOf(Value value) {
-  while (isa_and_nonnull<nn::ReshapeOp, ViewOp>(value.getDefiningOp()))
+  while (
+      isa_and_nonnull<nn::ReshapeOp, ViewOp, BarrierOp>(value.getDefiningOp()))
     value = value.getDefiningOp()->getOperand(0);
   auto read = value.getDefiningOp<ReadOp>();
   return read ? read.getSource() : SymbolRefAttr();

@@ -131,6 +131,29 @@ def FuseEpiloguesPass : Pass<"train-fuse-epilogues", "::mlir::ModuleOp"> {
                     Statistic<"numBiasGradients", "bias-gradients", "Bias gradients put into GEMMs">];
 }
 
+def ChooseSavedPass : Pass<"train-choose-saved", "::mlir::ModuleOp"> {
+  let summary = "Compute pointwise values again in the backward pass, where it keeps less then";
+  let description = [{
+    What a list computes for the loss, the outputs or buffers is its forward pass, the rest its
+    backward pass. Of the pointwise values that the backward pass reads this pass keeps the
+    fewest bytes from which it can compute them all: a minimum cut, as in PyTorch's min-cut
+    partitioner. They are computed again inside of the kernels that read them, whose input
+    is behind a `train.barrier`; the bits stay. Of a gelu written as products and a tanh its input
+    is kept, instead of five tensors.
+
+    No command and no access to memory is added: what a product, a convolution or another
+    kernel of its own reads is kept, and read from there. Dropouts are not drawn again, and values of
+    256 KiB or less, which stay in a cache, are kept.
+
+    Needs lists of primitives (`nn-decompose`), before `train-form-kernels`. Runs after
+    `train-fuse-epilogues`: what GEMMs keep is not computed again.
+
+    Example: test/Transforms/Commands/choose-saved.mlir
+  }];
+  let statistics = [Statistic<"numComputedAgain", "computed-again", "Values computed again">,
+                    Statistic<"bytesNotKept", "bytes-not-kept", "Bytes that the backward pass read and is not kept for">];
+}
+
 def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
   let summary = "Group ops into kernels, share equal ones";
   let description = [{
