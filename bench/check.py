@@ -270,7 +270,7 @@ def torch_rows():
             " of a bf16 base", pytorch.lora),
         Row("speed", "speed", "against PyTorch eager, compile and max-autotune with fused AdamW, 7 rounds: geometric mean of transformers"
             " AMX >= 1.6 x, AVX-512 >= 1.25 x, AVX2 >= 1.15 x, none below 1.0 x; CNNs and the rest printed", pytorch.speed),
-        Row("memory", "memory", "peak less 16 bytes a parameter: geometric mean of transformers <= 0.55 x PyTorch's; total peak of no"
+        Row("memory", "memory", "peak of a process that trains, less 16 bytes a parameter: geometric mean of transformers <= 0.55 x PyTorch's; total peak of no"
             " model above PyTorch's", pytorch.memory),
         Row("way", "way", "export + compile of GPT-2 small, imports not counted: <= 12 s; again from the cache <= 3 s", pytorch.way),
         Row("package", "package", "wheel <= 120 MB, installed with Python only: an example runs; import <= 0.2 s, without torch",
@@ -310,18 +310,18 @@ def foundation_rows():
 
 
 def portable_rows():
-    from rows import Row, portable
+    from rows import Row, portability
     return [
         Row("bits", "same bits", "20 updates of GPT, Llama, CNN, MLP, LSTM, k = 1 and 4, f32 and bf16, with --portable-bits: AVX2, AVX-512, AMX and"
-            " AArch64 (qemu), 1, 2 and 3 threads: losses and states equal those recorded", portable.bits),
-        Row("cost", "cost of the same bits", "f32 <= 1.15 x without (AMX 1.6 x); bf16 <= 1.15 x of the portable f32 step", portable.cost),
+            " AArch64 (qemu), 1, 2 and 3 threads: losses and states equal those recorded", portability.bits),
+        Row("cost", "cost of the same bits", "f32 <= 1.15 x without (AMX 1.6 x); bf16 <= 1.15 x of the portable f32 step", portability.cost),
         Row("gradients", "gradients on AArch64", "every operation in f64, f32 and bf16 against JAX, on qemu's max and neoverse-n1: 1e-6, 1e-4,"
-            " 2^-7", portable.gradients),
+            " 2^-7", portability.gradients),
         Row("aarch64", "trainings on AArch64", "40 or more of one rank on qemu's max and neoverse-n1: x86-64's losses and states; checkpoints are"
-            " exchanged", portable.aarch64),
-        Row("pages", "sizes of pages", "conversions and checkpoints with pages of 4, 16 and 64 KB: pass", portable.pages),
-        Row("code", "code for AArch64", "vector instructions in updates and rows; f32 GEMM: inner loop >= 85 % fmla", portable.code),
-        Row("clean", "clean on every target", "100 random modules and all examples for 11 processors: compile, link", portable.clean),
+            " exchanged", portability.aarch64),
+        Row("pages", "sizes of pages", "conversions and checkpoints with pages of 4, 16 and 64 KB: pass", portability.pages),
+        Row("code", "code for AArch64", "vector instructions in updates and rows; f32 GEMM: inner loop >= 85 % fmla", portability.code),
+        Row("clean", "clean on every target", "100 random modules and all examples for 11 processors: compile, link", portability.clean),
     ]
 
 

@@ -213,10 +213,9 @@ static Value truncateToInteger(OpBuilder &b, Location loc, Type type,
   };
   using Order = arith::CmpFPredicate;
   Value result = arith::FPToSIOp::create(b, loc, type, value);
-  result =
-      select(is(Order::OGE, bound), APInt::getSignedMaxValue(width), result);
-  result =
-      select(is(Order::OLT, -bound), APInt::getSignedMinValue(width), result);
+  APInt largest = APInt::getSignedMaxValue(width);
+  result = select(is(Order::OGE, bound), largest, result);
+  result = select(is(Order::OLT, -bound), -largest - 1, result);
   return select(is(Order::UNO, 0.0), APInt::getZero(width), result);
 }
 

@@ -29,11 +29,6 @@ using namespace trainc::train;
 /// again.
 static constexpr int64_t kCachedBytes = 1 << 18;
 
-static int64_t bytesOf(Value value) {
-  RankedTensorType type = nn::getTensorType(value);
-  return type.getNumElements() * nn::getElementBytes(type.getElementType());
-}
-
 /// Whether it is computed again inside of the kernel that reads it. The bits of a dropout
 /// cost more than to read them.
 static bool canComputeAgain(Operation *op) {
@@ -83,7 +78,7 @@ private:
   Value computeAgain(OpBuilder &b, Value value);
   bool isFree(Value value) const {
     return isAlwaysThere(value) || there.contains(value) ||
-           bytesOf(value) <= kCachedBytes;
+           nn::countBytes(value) <= kCachedBytes;
   }
 };
 } // namespace
@@ -131,7 +126,7 @@ void ListSaver::chooseKept() {
     auto [it, inserted] = nodes.try_emplace(value, 0);
     if (inserted) {
       it->second = graph.addNode();
-      graph.addEdge(it->second, graph.addNode(), bytesOf(value));
+      graph.addEdge(it->second, graph.addNode(), nn::countBytes(value));
       stack.push_back(value);
     }
     return it->second;
@@ -153,16 +148,16 @@ void ListSaver::chooseKept() {
   for (auto [value, node] : nodes)
     if (!atSink[node] && atSink[node + 1]) {
       kept.insert(value);
-      bytesAfter += bytesOf(value);
+      bytesAfter += nn::countBytes(value);
     }
   for (Value value : read)
-    bytesBefore += bytesOf(value);
+    bytesBefore += nn::countBytes(value);
 }
 
 /// A value that is kept, as the backward pass reads it: its kernels stay apart from those
 /// of the forward pass that make or read it.
 Value ListSaver::keptBehindBarrier(OpBuilder &b, Value value) {
-  if (isAlwaysThere(value) && bytesOf(value) <= kCachedBytes)
+  if (isAlwaysThere(value) && nn::countBytes(value) <= kCachedBytes)
     return value;
   Value &barrier = barriers[value];
   if (!barrier)

@@ -56,7 +56,10 @@ static void foldCasts(Block &block) {
     SmallVector<OpFoldResult> folded;
     if (failed(cast->fold(folded)) || folded.empty())
       continue;
-    cast.getResult().replaceAllUsesWith(llvm::cast<Value>(folded.front()));
+    auto value = dyn_cast<Value>(folded.front());
+    if (!value) // a constant stays as it is
+      continue;
+    cast.getResult().replaceAllUsesWith(value);
     cast.erase();
   }
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
