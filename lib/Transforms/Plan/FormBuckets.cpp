@@ -64,13 +64,15 @@ findSlices(ModuleOp module) {
       for (SliceOp slice : arena.getSlices())
         slices[slice.getSymNameAttr()].push_back(slice);
   DenseMap<StringAttr, int64_t> made = orderGradients(module);
+  DenseMap<StringAttr, std::pair<int64_t, int64_t>> position;
+  for (auto &[name, list] : slices) {
+    auto it = made.find(name);
+    int64_t index = position.size();
+    position[name] = {it == made.end() ? INT64_MAX : it->second, index};
+  }
   auto ordered = slices.takeVector();
-  llvm::stable_sort(ordered, [&](const auto &a, const auto &b) {
-    auto order = [&](StringAttr name) {
-      auto it = made.find(name);
-      return it == made.end() ? INT64_MAX : it->second;
-    };
-    return order(a.first) < order(b.first);
+  llvm::sort(ordered, [&](const auto &a, const auto &b) {
+    return position.lookup(a.first) < position.lookup(b.first);
   });
   return ordered;
 }
