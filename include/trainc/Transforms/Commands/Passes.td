@@ -168,7 +168,7 @@ def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
     where that starts as buffers do.
 
     Needs lists of primitives (`nn-decompose`). With fuse=false every op is a kernel, and nothing is a view. Runs after
-    `train-fuse-epilogues`: what stands in a kernel goes into no GEMM any more.
+    `train-choose-saved`: what stands in a kernel is not computed again, and goes into no GEMM any more.
 
     Example: test/Transforms/Commands/form-kernels.mlir
   }];
