@@ -408,6 +408,7 @@ def main():
         report["rows"][row.name] = result
         print(f"{row.name}: {result['status']}: {result['value']} ({result['seconds']} s)", file=sys.stderr, flush=True)
         for path in {a.json, a.resume} - {None}:
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             with open(path, "w") as f:
                 json.dump(report, f, indent=1)
     print(results.section(report))
