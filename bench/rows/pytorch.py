@@ -216,6 +216,7 @@ def step_of(model, by):
 def for_each_model(name, measure):
     """[(model, measure(model))]; those that a run of this code had on this CPU family when it was cut off are not measured again."""
     path = os.path.join(tables.FOLDER, "rows", f"torch-{name}.json")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     found = dict(code=tables.code(), family=tables.family(), models={})
     if os.path.exists(path):
         with open(path) as f:
