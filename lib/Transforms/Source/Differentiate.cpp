@@ -162,10 +162,11 @@ static void widenContributions(Backward &state, nn::CastOp cast) {
   }
 }
 
-/// Whether it reads a parameter in another type of floats.
+/// Whether it reads a parameter in bf16 or f16.
 static bool isCastOfParameter(nn::CastOp cast) {
   return cast && cast.getInput().getDefiningOp<ReadOp>() &&
-         isFloatTensor(cast.getInput()) && isFloatTensor(cast.getResult());
+         isFloatTensor(cast.getInput()) && isFloatTensor(cast.getResult()) &&
+         cast.getType().getIntOrFloatBitWidth() < 32;
 }
 
 static LogicalResult differentiateOp(Backward &state, Operation &op) {
