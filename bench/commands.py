@@ -29,7 +29,7 @@ class Bucket(Structure):
 
 
 class Arena(Structure):
-    _fields_ = [("name", c_char_p), ("role", c_uint32), ("dtype", c_uint32), ("bytes", c_uint64), ("data", c_void_p),
+    _fields_ = [("name", c_char_p), ("role", c_uint32), ("dtype", c_uint32), ("bytes", c_uint64),
                 ("num_buckets", c_uint32), ("piece_axes", c_uint32), ("buckets", POINTER(Bucket))]
 
 

@@ -4,11 +4,13 @@
 usage: model_step.py MODEL trainc|eager|compile|max-autotune [--threads N] [--bf16] (--serve | --memory)
 
 --serve times N steps for each line N of standard input, as the peers do. --memory prints a line of JSON: the peak of the
-resident set in MB over three steps, the parameters, and the loss. Runs in .venv-torch.
+resident set in MB over three steps, the parameters, and the losses; of trainc also the peak of a process that loads the
+artifact and has no PyTorch (load_step.py). Runs in .venv-torch.
 """
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -57,13 +59,34 @@ def by_trainc(example):
     import trainc.torch
     optimizer = torch.optim.AdamW(example.model.parameters(), LEARNING_RATE)
     exported = trainc.torch.export(example.model, example.batch, example.loss, optimizer, precision="bf16" if a.bf16 else None)
-    step, batch = exported.step(threads=a.threads), example.batch
+    batch = example.batch
+    apart = alone(exported, batch) if a.memory else {}
+    step = exported.step(threads=a.threads)
     # The model's own memory and the exporter's goes: what is measured is a process that trains.
     for tensor in [*example.model.parameters(), *example.model.buffers()]:
         tensor.data = torch.empty(0, dtype=tensor.dtype)
     del exported, optimizer
     run = (lambda: step(**batch)) if isinstance(batch, dict) else (lambda: step(*batch))
-    return lambda: run().loss, f"trainc {trainc.__version__} from torch {torch.__version__}"
+    return lambda: run().loss, f"trainc {trainc.__version__} from torch {torch.__version__}", apart
+
+
+def alone(exported, batch):
+    """The peak of a process without PyTorch that trains what was exported."""
+    import numpy as np
+    import trainc
+    (entry, inputs), = exported.inputs.items()
+    names = list(exported.batches[entry])
+    given = batch if isinstance(batch, dict) else dict(zip(names, batch))
+    with tempfile.TemporaryDirectory() as folder:
+        trainc.compile(exported, os.path.join(folder, "step.so"))
+        exported.save_weights(os.path.join(folder, "weights.safetensors"))
+        for name in inputs:
+            np.save(os.path.join(folder, f"{name}.npy"), given[name].numpy())
+        with open(os.path.join(folder, "batch.json"), "w") as f:
+            json.dump(list(inputs), f)
+        done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "load_step.py"), folder, str(a.threads)], check=True,
+                              capture_output=True, text=True)
+        return {f"alone_{key}": value for key, value in json.loads(done.stdout).items()}
 
 
 def by_torch(example):
@@ -78,14 +101,14 @@ def by_torch(example):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return loss.item()
-    return step, f"torch {torch.__version__}, {a.by}, fused AdamW, ATen {torch.backends.cpu.get_cpu_capability()}"
+    return step, f"torch {torch.__version__}, {a.by}, fused AdamW, ATen {torch.backends.cpu.get_cpu_capability()}", {}
 
 
 def main():
     example, what = full.build(a.model)
     parameters = sum(p.numel() for p in example.model.parameters())
     begin = time.perf_counter()
-    step, settings = (by_trainc if a.by == "trainc" else by_torch)(example)
+    step, settings, apart = (by_trainc if a.by == "trainc" else by_torch)(example)
     losses = [step() for _ in range(STEPS)]
     settings += f", ready after {time.perf_counter() - begin:.0f} s"
     if a.serve:
@@ -94,7 +117,7 @@ def main():
     measure.step_peak_rss_mb(reset=True)
     for _ in range(STEPS):
         losses.append(step())
-    print(json.dumps(dict(peak_mb=measure.step_peak_rss_mb(), parameters=parameters, loss=losses, settings=settings)))
+    print(json.dumps(dict(peak_mb=measure.step_peak_rss_mb(), parameters=parameters, loss=losses, settings=settings, **apart)))
 
 
 if __name__ == "__main__":

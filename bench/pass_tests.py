@@ -27,7 +27,7 @@ def table_files(pattern):
 
 def passes():
     """{argument: folder of its tests}."""
-    return {argument: os.path.join(ROOT, "test", os.path.basename(os.path.dirname(path)))
+    return {argument: os.path.dirname(path).replace(os.path.join("include", "trainc"), "test")
             for path, text in table_files("Passes.td") for argument in re.findall(r':\s*Pass<"([^"]+)"', text)}
 
 
@@ -113,11 +113,12 @@ def what_lacks():
     return lines
 
 
-def lit_codes(tests, *options):
+def lit_codes(tests, *options, **environment):
     """How each test ends: {path under test/: PASS, FAIL, ...}."""
     tests = [os.path.join(BUILD, "test", os.path.relpath(t, os.path.join(ROOT, "test"))) for t in tests]
     with tempfile.NamedTemporaryFile("r", suffix=".json") as results:
-        subprocess.run([LIT, "-q", "-o", results.name, *options, *tests], stdout=subprocess.DEVNULL, timeout=2 * 3600)
+        subprocess.run([LIT, "-q", "-o", results.name, *options, *tests], stdout=subprocess.DEVNULL, timeout=2 * 3600,
+                       env={**os.environ, **environment})
         return {test["name"].split(" :: ")[-1]: test["code"] for test in json.load(results)["tests"]}
 
 

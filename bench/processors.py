@@ -8,6 +8,7 @@ from common import ROOT, Failed, generate
 
 WITHOUT_AVX512 = ["x86-64-v3", "haswell", "alderlake", "znver2", "znver3"]
 TARGETS = [*WITHOUT_AVX512, "x86-64-v4", "skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver5"]
+AARCH64 = ["generic", "neoverse-n1", "neoverse-v1", "cortex-a76", "apple-m1"]
 TYPES = ["f32", "bf16", "f16"]
 EXAMPLES = {
     "mlp": ["--batch", 5, "--accumulate", 2],
@@ -16,6 +17,11 @@ EXAMPLES = {
     "llama": ["--layers", 2, "--width", 24, "--heads", 4, "--kv-heads", 2, "--vocab", 37, "--batch", 3, "--seq", 11],
 }
 PAD = os.path.join(ROOT, "test", "Driver", "Inputs", "pad.mlir")
+
+
+def options_of(target):
+    """How trainc is told of a processor."""
+    return ["--target-cpu=" + target] + (["--target-triple=aarch64-linux-gnu"] if target in AARCH64 else [])
 
 
 def of_type(text, element):

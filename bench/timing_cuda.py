@@ -199,7 +199,7 @@ class Packing:
     def program(self, name):
         """A program of test/Runtime/cuda, which needs nothing but the driver."""
         sources, runtime = os.path.join(ROOT, "test", "Runtime", "cuda"), os.path.join(ROOT, "runtime")
-        run(["clang++-22", "-std=c++20", "-O1", f"-I{runtime}/src", f"-I{runtime}/include", f"-I{runtime}/emulator/include",
+        run(["clang++-22", "-std=c++20", "-O1", f"-I{runtime}/src", f"-I{runtime}/include", "-I" + os.path.join(ROOT, "test", "Equipment", "include"), "-I" + os.path.join(ROOT, "include"),
              f"-I{sources}/Inputs", os.path.join(sources, name + ".cpp"), os.path.join(BUILD, "lib", "libtrainc_runtime.a"),
              "-static-libstdc++", "-static-libgcc", "-lm", "-ldl", "-pthread", "-s", "-o", self.path("build", "tests", name)])
         for file in TEST_FILES.get(name, []):

@@ -3,7 +3,7 @@
 #
 # usage: setup.sh [--demo|--test|--torch|--bench]
 #   --demo   also fetches the text that the demo trains on (into build/demo; nothing is installed for it)
-#   --test   also installs what the tests need (MPI among it), and a Python environment in .venv:
+#   --test   also installs what the tests need (MPI, and libraries and an emulator for AArch64 among it), and a Python environment in .venv:
 #            with ptxas, libdevice and the headers of cuBLASLt and NCCL (0.6 GB), if no CUDA toolkit is installed
 #   --torch  also installs PyTorch and the libraries of models that bench/models takes, in .venv-torch (6 GB)
 #   --bench  also installs what bench/check.py and bench/run.py compile with
@@ -12,7 +12,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 packages=(cmake ninja-build ccache clang-22 lld-22 llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools
   libopenblas-dev libopenblas0-pthread libdnnl-dev pkg-config python3)
-test_packages=(clang-format-22 clang-tidy-22 git libclang-rt-22-dev libopenmpi-dev openmpi-bin python3-psutil python3-venv)
+test_packages=(clang-format-22 clang-tidy-22 git libclang-rt-22-dev libopenmpi-dev openmpi-bin python3-psutil python3-venv
+  qemu-user libc6-dev-arm64-cross libstdc++-12-dev-arm64-cross)
 bench_packages=(libomp-22-dev python3-venv qemu-user)
 demo_text=build/demo/text/usr/share/doc/jargon-text/jargon.txt.gz
 

@@ -13,7 +13,7 @@ from lit.llvm.subst import ToolSubst
 config.name = "trainc"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir", ".test", ".c", ".py"]
-config.excludes = ["Inputs", "CMakeLists.txt", "lit.cfg.py", "lit.site.cfg.py"]
+config.excludes = ["Equipment", "Inputs", "CMakeLists.txt", "lit.cfg.py", "lit.site.cfg.py"]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = os.path.join(config.trainc_binary_dir, "test")
 
@@ -29,7 +29,7 @@ for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
 # The package and the scripts of bench/ take the compiler and the runtime from there.
 config.environment["TRAINC_BUILD"] = config.trainc_binary_dir
 # With TRAINC_AVX2_ONLY set the tests run as on a processor without AVX-512 and AMX.
-llvm_config.with_system_environment("TRAINC_AVX2_ONLY")
+llvm_config.with_system_environment(["TRAINC_AVX2_ONLY", "TRAINC_PAGE_BYTES"])
 avx2_only = bool(config.environment.get("TRAINC_AVX2_ONLY"))
 
 llvm_config.add_tool_substitutions(
@@ -137,6 +137,13 @@ def has_amx():
     arch_prctl, request_permission, tile_data = 158, 0x1023, 18
     return ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0
 
+
+# Programs for AArch64 run by qemu where there are libraries and a runtime for them (scripts/build.sh).
+aarch64_lib = os.path.join(config.trainc_source_dir, "build-aarch64", "lib")
+if shutil.which("qemu-aarch64") and os.path.exists(os.path.join(aarch64_lib, "libtrainc_runtime.a")):
+    config.available_features.add("aarch64")
+config.substitutions += [("%aarch64_lib", aarch64_lib), ("%aarch64_cxx", config.cxx_compiler + " --target=aarch64-linux-gnu -fuse-ld=lld"),
+                         ("%qemu_aarch64", "qemu-aarch64 -L /usr/aarch64-linux-gnu")]
 
 if has_amx() and not avx2_only:
     config.available_features.add("amx")

@@ -43,7 +43,7 @@ def with_toolkit():
 
 def code(folder):
     """The kernels of the whole model, in both types, by the test of code."""
-    script = os.path.join(TEST, "Conversion", "LowerKernelsToGPU", "model-ptx.py")
+    script = os.path.join(TEST, "Conversion", "Kernels", "GPU", "model-ptx.py")
     done = run([sys.executable, script, folder, "12"], timeout=1800, check=False, env=with_toolkit())
     lines = done.stdout.strip().splitlines() or [last_line(done.stderr)]
     return judge(done.returncode == 0, "; ".join(line.strip() for line in lines))

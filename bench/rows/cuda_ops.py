@@ -20,7 +20,7 @@ def results_of(script, folder, *options):
     path = os.path.join(folder, "-".join([script, *options]) + ".json")
     if os.path.exists(path):
         os.remove(path)
-    done = run([sys.executable, os.path.join(ROOT, "test", "Conversion", "LowerKernelsToGPU", script), EMULATOR, "--json",
+    done = run([sys.executable, os.path.join(ROOT, "test", "Conversion", "Kernels", "GPU", script), EMULATOR, "--json",
                 path, *options], timeout=3600 * HOURS, check=False)
     if not os.path.exists(path):
         raise Failed(f"{script}: {last_line(done.stderr)}")

@@ -202,7 +202,7 @@ def held_bytes(rank):
 # Collectives.
 
 MICRO_STEPS = 4
-KINDS = {4: "reduce_scatter", 5: "all_reduce", 6: "all_gather"}  # by trainc_command_kind
+KINDS = {3: "reduce_scatter", 4: "all_reduce", 5: "all_gather"}  # by trainc_command_kind
 
 
 class Axis(ctypes.Structure):
@@ -400,7 +400,7 @@ def merge(folder):
 
 def traps(folder):
     tests = ["rank-traps.py", "reduction-groups.py", "tensor-parallel.py"]
-    return outcome([os.path.join(TESTS, name) for name in tests] + [os.path.join(ROOT, "test/Transforms/partition-errors.mlir")],
+    return outcome([os.path.join(TESTS, name) for name in tests] + [os.path.join(ROOT, "test/Transforms/Partition/partition-errors.mlir")],
                    "tests pass: an infinity in one part, an odd vocabulary, a tied head split alike and otherwise, parameters of several"
                    " groups; conflicts are refused")
 

@@ -432,8 +432,8 @@ def faults(folder, models="pieces", runs=100):
 
 
 def bad_input(folder):
-    tests = ["Tools/trainc-run-ranks.py", "Dialect/Train/invalid-mesh.mlir", "Transforms/set-mesh-errors.mlir",
-             "Transforms/partition-errors.mlir"]
+    tests = ["Tools/trainc-run-ranks.py", "Dialect/Train/invalid-mesh.mlir", "Transforms/Source/set-mesh-errors.mlir",
+             "Transforms/Partition/partition-errors.mlir"]
     return outcome([os.path.join(ROOT, "test", test) for test in tests], "tests pass: batches that do not divide, annotations"
                    " in conflict, unknown axes; other numbers of ranks, artifacts, data and options are refused before the"
                    " first step, one rank says so, all end")

@@ -13,7 +13,7 @@ SMALL = ["--layers", 2, "--width", 128, "--batch", 4, "--seq", 64, "--vocab", 25
 EXAMPLES = {"mlp": [], "cnn": [], "gpt": [*SMALL, "--heads", 4], "llama": [*SMALL, "--heads", 4, "--kv-heads", 2]}
 # Where races are planted, in every emitter and of every kind, and where ThreadSanitizer looks.
 TESTS = ["Tools/trainc-run-workgroups.test", "Integration/workgroups.py", "Integration/thread-sanitizer.py",
-         "Transforms/verify-form-errors.mlir", "Runtime/pool.cpp"]
+         "Transforms/Verify/verify-form-errors.mlir", "Runtime/pool.cpp"]
 
 
 def random_modules(folder, count, cpu, seed):

@@ -1,9 +1,11 @@
 //===- Compiler.cpp - From a module's text to an artifact -----------------===//
 #include "trainc/Driver/Compiler.h"
 #include "CheckText.h"
+#include "Descriptor.h"
+#include "Header.h"
 #include "Images.h"
 #include "Kernels.h"
-#include "Tables.h"
+#include "Reports.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
 #include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVM.h"
@@ -173,11 +175,22 @@ LogicalResult Compilation::dump(ModuleOp module, Form form, Target target) {
 PipelineOptions Compilation::pipelineFor(Target target) const {
   PipelineOptions pipeline = options.pipeline;
   pipeline.target = target;
+  if (machine) {
+    auto has = [&](ArrayRef<StringRef> features) {
+      return hasFeatures(*machine, features);
+    };
+    GemmTarget &gemm = pipeline.gemm;
+    bool isX86 = machine->getTargetTriple().isX86_64();
+    gemm.own = !isX86 || pipeline.portableBits;
+    gemm.vector = !isX86 || has({"avx2", "fma"});
+    gemm.avx512 = has({"avx512f"});
+    gemm.amx = has({"amx-bf16", "amx-tile", "avx512bw", "avx512vl"});
+    gemm.bf16 = gemm.amx || has({"avx512bf16"});
+  }
   // Without optimization LLVM does not get tile registers right.
   pipeline.amx =
-      machine && options.optimize > 0 &&
-      hasFeatures(*machine, {"amx-bf16", "amx-tile", "avx512bw", "avx512vl"});
-  // What has fused multiply-add has AVX.
+      pipeline.gemm.amx && !pipeline.portableBits && options.optimize > 0;
+  // What has fused multiply-add has AVX; of NEON it is 32 x 16.
   if (machine && !hasFeatures(*machine, {"avx512vl"}))
     pipeline.registerBytes = 16 * 32;
   return pipeline;
@@ -200,7 +213,8 @@ LogicalResult Compilation::runPhases(ModuleOp module, Form first, Form last,
 
 LogicalResult Compilation::createMachine() {
   std::string message;
-  machine = createTargetMachine(options.cpu, options.optimize, message);
+  machine = createTargetMachine(options.triple, options.cpu, options.optimize,
+                                message);
   return machine ? success() : error(message);
 }
 
@@ -298,20 +312,17 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
   }
   std::vector<Tables> targets;
   for (auto [module, target] : llvm::zip(modules, options.targets)) {
-    bool gpu = target == Target::CUDA;
-    targets.push_back(gatherTables(
-        *module, name, gpu ? TRAINC_TARGET_CUDA : TRAINC_TARGET_CPU,
-        gpu && options.tf32                  ? TRAINC_PROVIDER_TF32
-        : !gpu && !options.pipeline.splitF32 ? TRAINC_PROVIDER_FMA
-                                             : TRAINC_PROVIDER_DEFAULT));
+    targets.push_back(gatherTables(*module, name,
+                                   target == Target::CUDA ? TRAINC_TARGET_CUDA
+                                                          : TRAINC_TARGET_CPU));
   }
   if (options.memoryReport)
     return write(options.output,
                  buildMemoryReport(targets[0], options.memoryReportJson));
   if (options.estimate) {
     std::string message;
-    auto text =
-        buildEstimate(targets[0], options.rates, options.estimateJson, message);
+    auto text = buildEstimate(targets[0], options.pipeline.rates,
+                              options.estimateJson, message);
     return failed(text) ? error(message) : write(options.output, *text);
   }
   if (options.emit == Emit::Header)
@@ -378,9 +389,9 @@ LogicalResult Compilation::compile(OwningOpRef<ModuleOp> module,
               !options.memoryReport && !options.estimate;
   if (code && failed(prepareCode()))
     return failure();
-  // Form 4 of kernels depends on the processor.
-  if (!machine && options.emit == Emit::MLIR &&
-      options.stopAfter == Form::Target && failed(createMachine()))
+  // Form 3 of GEMMs depends on the CPU, form 4 of kernels, too.
+  if (!machine && options.stopAfter >= Form::Commands &&
+      failed(createMachine()))
     return failure();
   Form shared = std::min(options.stopAfter, Form::Plan);
   if (failed(dump(*module, Form::Source, Target::CPU)) ||

@@ -1,5 +1,6 @@
 //===- Estimate.cpp - How long will it take? ------------------------------===//
-#include "Tables.h"
+#include "Reports.h"
+#include "trainc/Analysis/Rates.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
@@ -11,15 +12,18 @@ using namespace trainc;
 using llvm::StringRef;
 
 namespace {
-struct RateKind {
-  StringRef name;
-  bool flops;
-};
-
 /// Commands of one kind in a window, by what their time depends on.
 struct Share {
+  StringRef rate;
+  bool flops = false; // of which `work` is; else of bytes
   double work = 0, seconds = 0;
   int64_t count = 0;
+
+  void add(double workOfOne, double secondsOfOne) {
+    ++count;
+    work += workOfOne;
+    seconds += secondsOfOne;
+  }
 };
 
 /// Collectives of one kind among the same ranks in a window.
@@ -46,8 +50,8 @@ public:
   double seconds = 0, communication = 0;
 
 private:
-  std::optional<double> find(const llvm::Twine &name) const;
-  std::optional<double> need(llvm::ArrayRef<StringRef> names, bool flops);
+  /// Says which rates are `missing`, of which one is needed.
+  void miss(llvm::ArrayRef<StringRef> names, bool flops);
   bool run(const std::vector<CommandRow> &list);
   std::optional<double> timeOf(const CommandRow &command);
   std::optional<double> timeOfCollective(const CommandRow &command);
@@ -60,93 +64,49 @@ private:
 };
 } // namespace
 
-static constexpr RateKind kinds[] = {
-#define TRAINC_RATE(NAME, number, text, flops) {text, flops},
-#include "trainc/step_abi.def"
-};
-
-static constexpr StringRef collectives[] = {"reduce_scatter", "all_reduce",
-                                            "all_gather"};
-
-static constexpr StringRef network = "network";
-
-static constexpr StringRef gap = "command", latency = "latency";
-
-bool trainc::isRateName(StringRef name) {
-  return llvm::any_of(
-             kinds, [&](const RateKind &kind) { return kind.name == name; }) ||
-         llvm::is_contained(collectives, name) || name == network ||
-         name == gap || name == latency ||
-         (name.consume_front("network.") && !name.empty());
+/// What a command's time depends on.
+static Load loadOf(const CommandRow &command) {
+  double bytes = 0;
+  for (const trainc_operand &operand : command.operands)
+    bytes += llvm::popcount(operand.access) * double(operand.bytes);
+  return {command.rate, rateOfType(command.operands[0].dtype),
+          double(command.flops), bytes};
 }
 
-std::string trainc::rateNames() {
-  std::string names;
-  for (const RateKind &kind : kinds)
-    names += kind.name.str() + ", ";
-  for (StringRef kind : collectives)
-    names += kind.str() + ", ";
-  return names +
-         (gap + ", " + latency + ", " + network + " and " + network + ".AXIS")
-             .str();
-}
-
-std::optional<double> Estimator::find(const llvm::Twine &twine) const {
-  std::string name = twine.str();
-  for (const auto &[given, rate] : llvm::reverse(rates)) // the last one counts
-    if (given == name)
-      return rate;
-  return std::nullopt;
-}
-
-/// The first that is known.
-std::optional<double> Estimator::need(llvm::ArrayRef<StringRef> names,
-                                      bool flops) {
-  for (StringRef name : names)
-    if (auto rate = find(name))
-      return rate;
+void Estimator::miss(llvm::ArrayRef<StringRef> names, bool flops) {
   missing = llvm::formatv("expects the rate {0} in --bandwidth, in {1} per "
                           "second (trainc-run --preflight measures it)",
                           llvm::join(names, " or "), flops ? "flops" : "bytes");
-  return std::nullopt;
 }
 
 std::optional<double> Estimator::timeOf(const CommandRow &command) {
-  const RateKind &kind = kinds[command.rate];
-  llvm::SmallVector<StringRef> names = {kind.name};
-  if (command.rate == TRAINC_RATE_UPDATE)
-    names.push_back(kinds[TRAINC_RATE_MEMORY].name);
-  if (command.rate == TRAINC_RATE_ATTENTION ||
-      command.rate == TRAINC_RATE_CONVOLUTION)
-    names.push_back(kinds[rateOfProducts(command.operands[0].dtype)].name);
-  auto rate = need(names, kind.flops);
-  if (!rate)
+  Load load = loadOf(command);
+  auto time = secondsOf(load, rates);
+  if (!time) {
+    miss(load.getNeededRates(), load.isOfFlops());
     return std::nullopt;
-  double work = command.flops;
-  if (!kind.flops) {
-    work = 0;
-    for (const trainc_operand &operand : command.operands)
-      work += llvm::popcount(operand.access) * double(operand.bytes);
   }
-  double time = work / *rate;
   Share &share = shares[command.rate];
-  ++share.count;
-  share.work += work;
-  share.seconds += time;
+  share.rate = load.getRateName();
+  share.flops = load.isOfFlops();
+  share.add(share.flops ? load.flops : load.bytes, *time);
   return time;
 }
 
 std::optional<double> Estimator::timeOfCollective(const CommandRow &command) {
-  StringRef kind = collectives[command.kind - TRAINC_COMMAND_REDUCE_SCATTER];
+  StringRef kind = nameOfCollective(command.kind);
   const trainc_collective_detail &detail = *command.collective;
-  auto rate = need({kind, network}, false);
-  if (!rate)
+  StringRef names[] = {kind, kNetworkRate};
+  auto rate = rates.findOne(names);
+  if (!rate) {
+    miss(names, /*flops=*/false);
     return std::nullopt;
+  }
   double members = 1, pieces = 1;
   for (auto [i, axis] : llvm::enumerate(tables.axes)) {
     if (detail.axes >> i & 1) {
       members *= axis.size;
-      if (auto most = find("network." + axis.name))
+      if (auto most = rates.find(kNetworkRate + "." + axis.name))
         rate = std::min(*rate, *most);
     }
     if (detail.piece_axes >> i & 1)
@@ -159,22 +119,20 @@ std::optional<double> Estimator::timeOfCollective(const CommandRow &command) {
   double moved = range * (members - 1) / members;
   if (command.kind == TRAINC_COMMAND_ALL_REDUCE)
     moved *= 2;
-  double time = moved / *rate + find(latency).value_or(0);
+  double time = moved / *rate + rates.find(kLatencyRate).value_or(0);
   communication += time;
   auto same = llvm::find_if(traffic, [&](const Traffic &other) {
     return other.kind == kind && other.axes == detail.axes;
   });
   if (same == traffic.end())
     same = traffic.insert(traffic.end(), {kind, detail.axes, {}});
-  ++same->share.count;
-  same->share.work += range;
-  same->share.seconds += time;
+  same->share.add(range, time);
   return time;
 }
 
 bool Estimator::run(const std::vector<CommandRow> &list) {
   bool overlaps = tables.target == TRAINC_TARGET_CUDA;
-  double between = find(gap).value_or(0);
+  double between = rates.find(kCommandRate).value_or(0);
   for (const CommandRow &command : list) {
     if (!command.collective) {
       auto time = timeOf(command);
@@ -232,12 +190,12 @@ static std::string axesText(const Tables &tables, uint32_t axes) {
 static llvm::json::Object jsonOf(const Tables &tables, const EntryRow &entry,
                                  const Estimator &e) {
   llvm::json::Array work, collectives;
-  for (auto [kind, share] : llvm::zip(kinds, e.shares))
+  for (const Share &share : e.shares)
     if (share.count)
       work.push_back(
-          llvm::json::Object{{"rate", kind.name},
+          llvm::json::Object{{"rate", share.rate},
                              {"count", share.count},
-                             {kind.flops ? "flops" : "bytes", share.work},
+                             {share.flops ? "flops" : "bytes", share.work},
                              {"seconds", share.seconds}});
   for (const Traffic &t : e.traffic)
     collectives.push_back(llvm::json::Object{{"kind", t.kind},
@@ -268,9 +226,9 @@ static void print(llvm::raw_ostream &os, const Tables &tables,
                        share.work / 1e6)
        << unit << " in " << share.count << "\n";
   };
-  for (auto [kind, share] : llvm::zip(kinds, e.shares))
+  for (const Share &share : e.shares)
     if (share.count)
-      line(kind.name.str(), share, kind.flops ? "Mflop" : "MB");
+      line(share.rate.str(), share, share.flops ? "Mflop" : "MB");
   for (const Traffic &t : e.traffic)
     line((t.kind + " (" + axesText(tables, t.axes) + ")").str(), t.share, "MB");
   os << "  " << llvm::left_justify("between commands", 30)

@@ -5,7 +5,7 @@
 // reserved word and no macro, and ends in a number if another one has its letters.
 //
 //===----------------------------------------------------------------------===//
-#include "Tables.h"
+#include "Header.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/raw_ostream.h"

@@ -116,11 +116,14 @@ static LogicalResult unpack(std::vector<std::string> parts, ModuleOp kernels,
       .split(lines, '\n', /*MaxSplit=*/-1,
              /*KeepEmpty=*/false);
   auto ops = llvm::to_vector(kernels.getOps<KernelOp>());
-  if (lines.size() != ops.size() || !llvm::all_of(lines, isKernelAttributes))
+  if (lines.size() != ops.size())
     return failure();
-  for (auto [kernel, line] : llvm::zip_equal(ops, lines))
-    kernel->setDiscardableAttrs(
-        cast<DictionaryAttr>(parseAttribute(line, kernels.getContext())));
+  for (auto [kernel, line] : llvm::zip_equal(ops, lines)) {
+    train::AbiAttr abi = parseAbi(line, kernels.getContext());
+    if (!abi)
+      return failure();
+    kernel.setAbiAttr(abi);
+  }
   pushImages(options, llvm::MutableArrayRef(parts).drop_front().drop_back(),
              std::move(parts.back()), images);
   return success();
@@ -131,7 +134,7 @@ static void store(Cache &cache, const Cache::Key &key, ModuleOp kernels,
   std::string text;
   llvm::raw_string_ostream os(text);
   for (KernelOp kernel : kernels.getOps<KernelOp>())
-    os << kernel->getDiscardableAttrDictionary() << "\n";
+    os << kernel.getAbiAttr() << "\n";
   std::vector<StringRef> parts{text};
   for (const ImageRow &image : images)
     parts.push_back(image.data);
@@ -145,10 +148,10 @@ static llvm::SmallVector<std::string> epiloguesOf(ModuleOp module) {
     auto typeOf = [](Value value) {
       std::string text;
       llvm::raw_string_ostream(text)
-          << nn::getTensorType(value).getElementType();
+          << cast<ShapedType>(value.getType()).getElementType();
       return text;
     };
-    std::string to = typeOf(gemm.getResult());
+    std::string to = typeOf(gemm.getMain());
     if (gemm.getBias() || gemm.getEpilogue() != train::Epilogue::none)
       names.insert("trainc_epilogue_" + to);
     if (gemm.getBiasGradient() != train::BiasGradient::none) {
@@ -192,6 +195,6 @@ LogicalResult trainc::compileImages(ModuleOp module,
   }
   for (auto [kernel, lowered] :
        llvm::zip_equal(module.getOps<KernelOp>(), kernels->getOps<KernelOp>()))
-    kernel->setDiscardableAttrs(lowered->getDiscardableAttrDictionary());
+    kernel.setAbiAttr(lowered.getAbiAttr());
   return success();
 }

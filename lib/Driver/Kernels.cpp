@@ -28,8 +28,8 @@ static constexpr llvm::StringLiteral kName = "kernel";
 namespace {
 /// A kernel as the cache has it.
 struct CompiledKernel {
-  /// What lowering has found out, as attributes of the kernel.
-  std::string attributes;
+  /// How it is called: an AbiAttr as text.
+  std::string abi;
   ObjectFile object;
 };
 
@@ -63,13 +63,13 @@ static KernelOp kernelOf(ModuleOp unit) {
   return *unit.getOps<KernelOp>().begin();
 }
 
-bool trainc::isKernelAttributes(StringRef text) {
-  static const llvm::Regex one("^[a-z]+( = [0-9]{1,18} : i64)?$");
-  if (!text.consume_front("{") || !text.consume_back("}"))
-    return false;
-  SmallVector<StringRef> parts;
-  text.split(parts, ", ", /*MaxSplit=*/-1, /*KeepEmpty=*/!text.empty());
-  return llvm::all_of(parts, [](StringRef part) { return one.match(part); });
+train::AbiAttr trainc::parseAbi(StringRef text, MLIRContext *context) {
+  static const llvm::Regex known(
+      "^#train\\.abi<workgroups = [0-9]{1,18}(, threads = [0-9]{1,18})?"
+      "(, scratch = [0-9]{1,18})?(, amx = (true|false))?>$");
+  if (!known.match(text))
+    return {};
+  return dyn_cast_or_null<train::AbiAttr>(parseAttribute(text, context));
 }
 
 /// The text of `op`: all of it but the locations.
@@ -95,8 +95,7 @@ static void exportSymbols(llvm::Module &module) {
 LogicalResult Worker::compile(ModuleOp unit, CompiledKernel &result) {
   if (failed(passes.run(unit)))
     return failure();
-  llvm::raw_string_ostream(result.attributes)
-      << kernelOf(unit)->getDiscardableAttrDictionary();
+  llvm::raw_string_ostream(result.abi) << kernelOf(unit).getAbiAttr();
   llvm::LLVMContext context;
   auto module = translateModuleToLLVMIR(unit.lookupSymbol<ModuleOp>("kernels"),
                                         context, kName);
@@ -159,9 +158,9 @@ LogicalResult trainc::compileKernels(ModuleOp module,
         known = cache->load(key, 2);
       }
       if (known) {
-        compiled.attributes = known->front();
+        compiled.abi = known->front();
         compiled.object.assign(known->back().begin(), known->back().end());
-        if (!isKernelAttributes(compiled.attributes) || failed(rename())) {
+        if (!parseAbi(compiled.abi, context) || failed(rename())) {
           cache->reportDamage(key);
           known.reset();
           compiled = {};
@@ -175,14 +174,12 @@ LogicalResult trainc::compileKernels(ModuleOp module,
         if (failed(worker->compile(*unit, compiled)))
           return failure();
         if (cache)
-          cache->store(
-              key, {compiled.attributes,
-                    StringRef(compiled.object.data(), compiled.object.size())});
+          cache->store(key, {compiled.abi, StringRef(compiled.object.data(),
+                                                     compiled.object.size())});
         if (failed(rename()))
           return kernels[i].emitError(message);
       }
-      kernels[i]->setDiscardableAttrs(
-          cast<DictionaryAttr>(parseAttribute(compiled.attributes, context)));
+      kernels[i].setAbiAttr(parseAbi(compiled.abi, context));
       result.objects[i] = std::move(compiled.object);
     }
     return success();

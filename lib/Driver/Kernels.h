@@ -4,6 +4,7 @@
 
 #include "Cache.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Pipelines/Pipelines.h"
 #include "trainc/Target/Object.h"
 
@@ -20,13 +21,13 @@ struct KernelObjects {
 /// The pointer to the runtime's functions, in the code of kernels.
 inline constexpr llvm::StringLiteral kFunctionTable = "trainc.functions";
 
-/// Whether `text`, which the cache has, is a dictionary of attributes as lowering gives them
-/// to a kernel: names and numbers.
-bool isKernelAttributes(llvm::StringRef text);
+/// The attribute that `text`, which the cache has, is; null if it is none, without a
+/// diagnostic.
+train::AbiAttr parseAbi(llvm::StringRef text, mlir::MLIRContext *context);
 
 /// Compiles every kernel of `module`, which is in form 3 and for the processor, by
-/// itself and in parallel, and sets the attributes that lowering gives to it. A
-/// kernel's object depends on nothing else of the module. `cache` may be null.
+/// itself and in parallel, and sets its abi. A kernel's object depends on nothing else of
+/// the module. `cache` may be null.
 /// Diagnostics if that fails.
 llvm::LogicalResult compileKernels(mlir::ModuleOp module,
                                    const PipelineOptions &options,

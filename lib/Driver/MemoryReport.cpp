@@ -1,5 +1,5 @@
 //===- MemoryReport.cpp - Will it fit? ------------------------------------===//
-#include "Tables.h"
+#include "Reports.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"

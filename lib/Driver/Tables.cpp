@@ -1,6 +1,10 @@
 //===- Tables.cpp - Gather the tables of an artifact ----------------------===//
-#include "Tables.h"
+#include "Gatherer.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "trainc/Analysis/Cost.h"
+#include "trainc/Dialect/Train/TrainArenas.h"
+#include "trainc/Dialect/Train/TrainPlaces.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/Path.h"
@@ -8,91 +12,6 @@
 using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
-
-trainc_dtype trainc::getDType(Type type) {
-  if (type.isF32())
-    return TRAINC_F32;
-  if (type.isF64())
-    return TRAINC_F64;
-  if (type.isBF16())
-    return TRAINC_BF16;
-  if (type.isF16())
-    return TRAINC_F16;
-  switch (type.getIntOrFloatBitWidth()) {
-  case 1:
-    return TRAINC_BOOL;
-  case 8:
-    return TRAINC_I8;
-  case 16:
-    return TRAINC_I16;
-  case 32:
-    return TRAINC_I32;
-  default:
-    return TRAINC_I64;
-  }
-}
-
-uint64_t trainc::getDTypeBytes(trainc_dtype dtype) {
-  switch (dtype) {
-#define TRAINC_DTYPE(NAME, number, bytes, text)                                \
-  case TRAINC_##NAME:                                                          \
-    return bytes;
-#include "trainc/step_abi.def"
-  }
-  llvm_unreachable("unknown dtype");
-}
-
-static uint64_t bytesOf(RankedTensorType type) {
-  return type.getNumElements() * getDTypeBytes(getDType(type.getElementType()));
-}
-
-/// file:line:column of the innermost file location.
-static std::string describe(Location loc) {
-  std::string text;
-  loc->walk([&](Location inner) {
-    auto file = dyn_cast<FileLineColLoc>(inner);
-    if (!file)
-      return WalkResult::advance();
-    text = (llvm::sys::path::filename(file.getFilename().getValue()) + ":" +
-            Twine(file.getLine()) + ":" + Twine(file.getColumn()))
-               .str();
-    return WalkResult::interrupt();
-  });
-  return text;
-}
-
-namespace {
-struct Gatherer {
-  ModuleOp module;
-  SymbolTable symbols;
-  Tables tables;
-  llvm::StringMap<uint32_t> arenaIndex, groupIndex, kernelIndex;
-  llvm::DenseMap<Operation *, uint32_t> windows; // by the first step
-
-  trainc_provider provider; // of GEMMs with f32 factors
-
-  Gatherer(ModuleOp module, StringRef name, trainc_target target,
-           trainc_provider provider)
-      : module(module), symbols(module), provider(provider) {
-    tables.name = name.str();
-    tables.target = target;
-  }
-
-  void gatherMesh();
-  std::vector<int64_t> splitsOf(size_t rank, Attribute split);
-  uint32_t maskOf(ArrayAttr axes);
-  void gatherArenas();
-  void gatherTensors();
-  TensorRow &addTensor(StringRef name, StringRef state, trainc_role role,
-                       StringRef arena, int32_t group, Attribute init);
-  void gatherEntry(Operation *entry, Region &body, ArrayAttr inputNames);
-  void gatherList(EntryRow &entry, ListOp list);
-  trainc_operand operandOf(EntryRow &entry, Value value, uint32_t access);
-  void setPlace(EntryRow &entry, trainc_operand &operand, Attribute place);
-  void addCollective(EntryRow &entry, Operation &op, CommandRow &command);
-  void addStart(StartOp op, CommandRow &command);
-};
-} // namespace
 
 void Gatherer::gatherMesh() {
   MeshOp mesh = getMesh(module);
@@ -114,34 +33,33 @@ uint32_t Gatherer::maskOf(ArrayAttr axes) {
 }
 
 void Gatherer::gatherArenas() {
+  auto steps = module.getOps<StepOp>();
+  bool exchanges = !steps.empty() && getReducedAxes(*steps.begin());
   for (auto arena : module.getOps<ArenaOp>()) {
-    trainc_role role = llvm::StringSwitch<trainc_role>(arena.getRole())
-                           .Case("parameters", TRAINC_ROLE_MASTER)
-                           .Case("compute copies", TRAINC_ROLE_COMPUTE)
-                           .Case("gradients", TRAINC_ROLE_GRADIENT)
-                           .Case("merged gradients", TRAINC_ROLE_MERGED)
-                           .Case("state", TRAINC_ROLE_STATE)
-                           .Case("buffers", TRAINC_ROLE_BUFFER)
-                           .Default(TRAINC_ROLE_SCALARS);
+    trainc_role role = arena.getRole();
     trainc_dtype dtype = TRAINC_F32;
-    if (!arena.getTypes().empty())
-      dtype = getDType(
-          cast<RankedTensorType>(cast<TypeAttr>(arena.getTypes()[0]).getValue())
-              .getElementType());
+    if (auto slices = arena.getSlices(); !slices.empty())
+      dtype = getDType((*slices.begin()).getTensorType().getElementType());
     arenaIndex[arena.getSymName()] = tables.arenas.size();
     if (role == TRAINC_ROLE_SCALARS)
       tables.scalarArena = tables.arenas.size();
     StringRef name = arena.getSymName();
     name.consume_front("arena.");
-    ArenaRow row{name.str(), role, dtype, arena.getBytes(), 0, {}};
-    uint64_t width = getDTypeBytes(dtype);
-    for (const ArenaOp::Bucket &bucket : arena.getAllBuckets())
-      row.buckets.push_back(
-          {bucket.first * width, bucket.count * width,
-           bucket.localFirst * width,
-           static_cast<uint64_t>(bucket.isPiece() ? arena.countPieces() : 1)});
-    if (auto shard = arena.getShard())
-      row.pieceAxes = maskOf(*shard);
+    const ArenaLayout &layout = layouts.of(arena);
+    ArenaRow row{name.str(), role,
+                 dtype,      static_cast<uint64_t>(layout.getBytes()),
+                 0,          {}};
+    // Only ranks ask for buckets.
+    if (exchanges && role != TRAINC_ROLE_BUFFER) {
+      uint64_t width = layout.getElementBytes();
+      for (const Span &span : layout.getSpans())
+        row.buckets.push_back(
+            {span.first * width, span.count * width, span.localFirst * width,
+             static_cast<uint64_t>(span.isShard() ? layout.countShards() : 1)});
+    }
+    for (SpanOp span : arena.getSpans())
+      if (span.getOver())
+        row.pieceAxes = maskOf(*span.getOver());
     tables.arenas.push_back(std::move(row));
   }
   uint64_t workspace = 0;
@@ -150,13 +68,11 @@ void Gatherer::gatherArenas() {
   tables.workspaceArena = tables.arenas.size();
   tables.arenas.push_back(
       {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_U8, workspace, 0, {}});
-  auto scalars = symbols.lookup<ArenaOp>(kScalarArena);
-  auto values = scalars->getAttrOfType<DenseF64ArrayAttr>("values");
-  auto flags = scalars->getAttrOfType<DenseI32ArrayAttr>("flags");
-  for (auto [slice, value, flag] :
-       llvm::zip(scalars.getSlices(), values.asArrayRef(), flags.asArrayRef()))
-    tables.scalars.push_back({cast<FlatSymbolRefAttr>(slice).getValue().str(),
-                              value, static_cast<uint32_t>(flag)});
+  for (SliceOp scalar : symbols.lookup<ArenaOp>(kScalarArena).getSlices())
+    tables.scalars.push_back(
+        {scalar.getSymName().str(),
+         scalar.getValue() ? scalar.getValue()->convertToDouble() : 0.0,
+         static_cast<uint32_t>(scalar.getFlags().value_or(0))});
 }
 
 /// Sets how the initial value is made.
@@ -199,9 +115,8 @@ TensorRow &Gatherer::addTensor(StringRef name, StringRef state,
                                trainc_role role, StringRef arenaName,
                                int32_t group, Attribute init) {
   auto arena = symbols.lookup<ArenaOp>(arenaName);
-  int64_t slice = arena.findSlice(name);
-  auto type = cast<RankedTensorType>(
-      cast<TypeAttr>(arena.getTypes()[slice]).getValue());
+  SliceOp slice = arena.findSlice(name);
+  RankedTensorType type = slice.getTensorType();
   TensorRow row;
   row.name = name.str();
   row.state = state.str();
@@ -209,8 +124,8 @@ TensorRow &Gatherer::addTensor(StringRef name, StringRef state,
   row.dtype = getDType(type.getElementType());
   row.dims.assign(type.getShape().begin(), type.getShape().end());
   row.arena = arenaIndex.lookup(arenaName);
-  row.offset = arena.getOffsets()[slice];
-  row.bytes = bytesOf(type);
+  row.offset = layouts.of(arena).getOffset(slice.getSymNameAttr());
+  row.bytes = nn::countBytes(type);
   row.group = group;
   setInit(row, init);
   return tables.tensors.emplace_back(std::move(row));
@@ -249,9 +164,9 @@ void Gatherer::gatherTensors() {
         arenaName(kMasterArena, param.getTensorType().getElementType(), param),
         param.getInit());
   for (auto arena : module.getOps<ArenaOp>())
-    if (arena.getRole() == "compute copies")
+    if (arena.getRole() == TRAINC_ROLE_COMPUTE)
       for (auto param : module.getOps<ParamOp>())
-        if (arena.findSlice(param.getSymName()) >= 0)
+        if (arena.findSlice(param.getSymName()))
           add(param, "", TRAINC_ROLE_COMPUTE, arena.getSymName(),
               constant(0.0));
   for (auto param : module.getOps<ParamOp>()) {
@@ -278,7 +193,8 @@ void Gatherer::gatherTensors() {
           param.getInit());
   }
   for (auto buffer : module.getOps<BufferOp>())
-    addTensor(buffer.getSymName(), "", TRAINC_ROLE_BUFFER, kBufferArena, -1,
+    addTensor(buffer.getSymName(), "", TRAINC_ROLE_BUFFER,
+              bufferArena(buffer.getTensorType().getElementType()), -1,
               buffer.getInit());
 }
 
@@ -292,6 +208,11 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
     return;
   for (Operation *user : value.getUsers()) {
     int64_t high = 0;
+    auto takeClasses = [&](auto loss, int64_t classes) {
+      high = classes;
+      check.has_ignore = 1;
+      check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
+    };
     if (auto embedding = dyn_cast<nn::EmbeddingOp>(user)) {
       high = embedding.countRows();
     } else if (auto gather = dyn_cast<nn::GatherOp>(user)) {
@@ -299,14 +220,11 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
         continue;
       high = nn::getTensorType(gather.getInput()).getDimSize(gather.getDim());
     } else if (auto loss = dyn_cast<nn::CrossEntropyOp>(user)) {
-      high = nn::getTensorType(loss.getLogits()).getShape().back();
-      check.has_ignore = 1;
-      check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
+      takeClasses(loss, nn::getTensorType(loss.getLogits()).getShape().back());
     } else if (auto loss = dyn_cast<nn::LinearCrossEntropyOp>(user)) {
-      auto weight = nn::getTensorType(loss.getWeight());
-      high = weight.getDimSize(loss.getTransposeWeight() ? 0 : 1);
-      check.has_ignore = 1;
-      check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
+      takeClasses(loss, loss.countClasses());
+    } else if (auto loss = dyn_cast<nn::LinearCrossEntropyGradOp>(user)) {
+      takeClasses(loss, loss.countClasses());
     } else if (isa<nn::ReshapeOp, nn::CastOp, nn::PartOp>(user)) {
       findBounds(user->getResult(0), check, found);
       continue;
@@ -324,7 +242,7 @@ static PortRow portOf(StringRef name, Type type) {
       name.str(),
       getDType(tensor.getElementType()),
       std::vector<int64_t>(tensor.getShape().begin(), tensor.getShape().end()),
-      bytesOf(tensor),
+      static_cast<uint64_t>(nn::countBytes(tensor)),
       {}};
 }
 
@@ -398,414 +316,21 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
   tables.entries.push_back(std::move(entry));
 }
 
-void Gatherer::setPlace(EntryRow &entry, trainc_operand &operand,
-                        Attribute place) {
-  auto pair = cast<ArrayAttr>(place);
-  int64_t number = cast<IntegerAttr>(pair[1]).getInt();
-  if (auto slice = dyn_cast<SymbolRefAttr>(pair[0])) {
-    auto arena = symbols.lookup<ArenaOp>(slice.getRootReference());
-    operand.base = arenaIndex.lookup(arena.getSymName());
-    operand.offset =
-        slice.getNestedReferences().empty()
-            ? 0
-            : arena.getLocalOffset(arena.findSlice(slice.getLeafReference()));
-  } else if (cast<StringAttr>(pair[0]).getValue() == "workspace") {
-    operand.base = tables.workspaceArena;
-    operand.offset = number;
-  } else {
-    operand.base = tables.arenas.size() + entry.inputs.size() + number;
-    operand.offset = 0;
-  }
-}
-
-trainc_operand Gatherer::operandOf(EntryRow &entry, Value value,
-                                   uint32_t access) {
-  auto type = nn::getTensorType(value);
-  trainc_operand operand{};
-  operand.access = access;
-  operand.bytes = bytesOf(type);
-  operand.dtype = getDType(type.getElementType());
-  uint64_t before = 0; // bytes, of what it is a view of
-  Operation *op = value.getDefiningOp();
-  for (; isa_and_nonnull<nn::ReshapeOp, ViewOp, AwaitOp>(op);
-       op = value.getDefiningOp()) {
-    if (auto view = dyn_cast<ViewOp>(op))
-      before += view.getOffset() *
-                getDTypeBytes(static_cast<trainc_dtype>(operand.dtype));
-    value = op->getOperand(0);
-  }
-  if (auto argument = dyn_cast<BlockArgument>(value)) {
-    operand.base = tables.arenas.size() + argument.getArgNumber();
-    operand.offset = before;
-    return operand;
-  }
-  Builder b(module.getContext());
-  if (auto read = dyn_cast<ReadOp>(op))
-    setPlace(entry, operand,
-             b.getArrayAttr({read.getSource(), b.getI64IntegerAttr(0)}));
-  else
-    setPlace(entry, operand,
-             op->getAttrOfType<ArrayAttr>(
-                 "places")[cast<OpResult>(value).getResultNumber()]);
-  operand.offset += before;
-  return operand;
-}
-
-/// Arithmetic of a kernel, counting a transcendental function as ten.
-static int64_t countFlops(KernelOp kernel) {
-  int64_t flops = 0;
-  for (Operation &op : kernel.getBody().front().without_terminator()) {
-    if (double convolution = nn::countConvolutionFlops(&op)) {
-      flops += convolution;
-      continue;
-    }
-    if (double attention = nn::countAttentionFlops(&op)) {
-      flops += attention;
-      continue;
-    }
-    int64_t elements = 0;
-    for (Value operand : op.getOperands())
-      elements =
-          std::max(elements, nn::getTensorType(operand).getNumElements());
-    int64_t cost = 1;
-    if (isa<nn::MapOp, SegmentMapOp, SegmentSquareSumOp>(op))
-      cost = llvm::range_size(op.getRegion(0).front());
-    else if (isa<nn::ExpOp, nn::LogOp>(op))
-      cost = 10;
-    flops += cost * elements;
-  }
-  return flops;
-}
-
-/// What decides how long a kernel takes, in a list of kind `list`.
-static trainc_rate rateOf(KernelOp kernel, StringRef list) {
-  for (Operation &op : kernel.getBody().front()) {
-    if (nn::countConvolutionFlops(&op))
-      return TRAINC_RATE_CONVOLUTION;
-    if (nn::countAttentionFlops(&op))
-      return TRAINC_RATE_ATTENTION;
-  }
-  return list == "apply" ? TRAINC_RATE_UPDATE : TRAINC_RATE_MEMORY;
-}
-
-trainc_rate trainc::rateOfProducts(uint32_t dtype) {
-  switch (dtype) {
-  case TRAINC_F64:
-    return TRAINC_RATE_F64;
-  case TRAINC_BF16:
-    return TRAINC_RATE_BF16;
-  case TRAINC_F16:
-    return TRAINC_RATE_F16;
-  default:
-    return TRAINC_RATE_F32;
-  }
-}
-
-/// Tile sizes of a GEMM, from its shape alone. More tiles let more threads work
-/// and balance them; smaller ones pack more per product. The cost of packing is
-/// a model of one-thread library calls, 1 + 37 / tile_m + 60 / tile_n, fitted to
-/// measurements (bench/results/gemm.md).
-static void setTiles(trainc_gemm_detail &gemm) {
-  constexpr double smallProduct = 4e6;  // m n k: one tile
-  constexpr double tileProduct = 2.5e8; // m n k of a tile that is large enough
-  constexpr double allowedLoss = 1.08;
-  double work = double(gemm.m) * gemm.n * gemm.k;
-  int64_t batch = gemm.batch[0] * gemm.batch[1];
-  gemm.tile_m = gemm.m;
-  gemm.tile_n = gemm.n;
-  if (work < smallProduct || batch >= 16)
-    return;
-  int64_t most = std::clamp<int64_t>(work / tileProduct, 2, 32);
-  double reference = 0;
-  for (int64_t tiles = 2; tiles <= most; tiles *= 2) {
-    double best = 0;
-    int64_t bestM = 0, bestN = 0;
-    for (int64_t splitM = 1; splitM <= tiles; splitM *= 2) {
-      int64_t m = llvm::alignTo(llvm::divideCeil(gemm.m, splitM), 16);
-      int64_t n = llvm::alignTo(llvm::divideCeil(gemm.n, tiles / splitM), 16);
-      m = std::min(m, gemm.m);
-      n = std::min(n, gemm.n);
-      double cost = 1 + 37.0 / m + 60.0 / n;
-      if (best == 0 || cost < best) {
-        best = cost;
-        bestM = m;
-        bestN = n;
-      }
-    }
-    if (reference == 0)
-      reference = best;
-    if (best > allowedLoss * reference)
-      break;
-    gemm.tile_m = bestM;
-    gemm.tile_n = bestN;
-  }
-}
-
-static uint32_t epilogueOf(Epilogue epilogue) {
-  switch (epilogue) {
-  case Epilogue::none:
-    return TRAINC_EPILOGUE_NONE;
-  case Epilogue::gelu:
-    return TRAINC_EPILOGUE_GELU;
-  case Epilogue::gelu_grad:
-    return TRAINC_EPILOGUE_GELU_GRAD;
-  case Epilogue::gelu_and_slope:
-    return TRAINC_EPILOGUE_GELU_AND_SLOPE;
-  case Epilogue::multiply:
-    return TRAINC_EPILOGUE_MULTIPLY;
-  }
-  llvm_unreachable("unknown epilogue");
-}
-
-static uint32_t biasGradientOf(BiasGradient gradient) {
-  switch (gradient) {
-  case BiasGradient::none:
-    return TRAINC_BIAS_GRADIENT_NONE;
-  case BiasGradient::lhs:
-    return TRAINC_BIAS_GRADIENT_A;
-  case BiasGradient::rhs:
-    return TRAINC_BIAS_GRADIENT_B;
-  case BiasGradient::result:
-    return TRAINC_BIAS_GRADIENT_C;
-  }
-  llvm_unreachable("unknown bias gradient");
-}
-
-static trainc_gemm_detail gemmDetail(GemmOp op) {
-  trainc_gemm_detail gemm{};
-  auto dtype = [](Value value) {
-    return getDType(nn::getTensorType(value).getElementType());
-  };
-  gemm.a_type = dtype(op.getLhs());
-  gemm.b_type = dtype(op.getRhs());
-  gemm.c_type = dtype(op.getResult());
-  gemm.transpose_a = op.getTransposeLhs();
-  gemm.transpose_b = op.getTransposeRhs();
-  gemm.accumulate = op.getInit() ? 1 : 0;
-  gemm.has_bias = op.getBias() ? 1 : 0;
-  gemm.epilogue = epilogueOf(op.getEpilogue());
-  gemm.has_aux = op.getAt() || op.getKept() ? 1 : 0;
-  gemm.bias_gradient = biasGradientOf(op.getBiasGradient());
-  gemm.m = op.getM();
-  gemm.n = op.getN();
-  gemm.k = op.getK();
-  gemm.lda = op.getTransposeLhs() ? gemm.m : gemm.k;
-  gemm.ldb = op.getTransposeRhs() ? gemm.k : gemm.n;
-  gemm.ldc = gemm.n;
-  gemm.batch[0] = op.getBatch();
-  gemm.batch[1] = 1;
-  gemm.stride_a[0] = gemm.m * gemm.k;
-  gemm.stride_b[0] = op.getBroadcastRhs() ? 0 : gemm.k * gemm.n;
-  gemm.stride_c[0] = gemm.m * gemm.n;
-  setTiles(gemm);
-  return gemm;
-}
-
-/// A collective: the range of its operand that changes in place, or source and target.
-void Gatherer::addCollective(EntryRow &entry, Operation &op,
-                             CommandRow &command) {
-  auto scatter = dyn_cast<ReduceScatterOp>(op);
-  auto sum = dyn_cast<AllReduceOp>(op);
-  auto gather = dyn_cast<AllGatherOp>(op);
-  auto type = nn::getTensorType(op.getOperand(0));
-  trainc_collective_detail detail{};
-  detail.dtype = getDType(type.getElementType());
-  std::optional<ArrayRef<int64_t>> range;
-  if (scatter) {
-    command.kind = TRAINC_COMMAND_REDUCE_SCATTER;
-    detail.axes = maskOf(scatter.getAxes());
-    detail.phase =
-        scatter.getStarted() ? TRAINC_COLLECTIVE_WAIT : TRAINC_COLLECTIVE_WHOLE;
-    range = scatter.getRange();
-  } else if (sum) {
-    command.kind = TRAINC_COMMAND_ALL_REDUCE;
-    detail.axes = maskOf(sum.getAxes());
-    detail.piece_axes =
-        maskOf(sum.getPieceOf().value_or(ArrayAttr::get(op.getContext(), {})));
-    range = sum.getRange();
-  } else {
-    command.kind = TRAINC_COMMAND_ALL_GATHER;
-    detail.axes = maskOf(gather.getAxes());
-    detail.phase =
-        gather.getApart() ? TRAINC_COLLECTIVE_START : TRAINC_COLLECTIVE_WHOLE;
-    range = gather.getRange();
-  }
-  uint32_t access = range ? TRAINC_READ | TRAINC_WRITE : TRAINC_READ;
-  trainc_operand operand = operandOf(entry, op.getOperand(0), access);
-  if (range) {
-    uint64_t width = getDTypeBytes(static_cast<trainc_dtype>(operand.dtype));
-    operand.offset += (*range)[0] * width;
-    operand.bytes = (*range)[1] * width;
-  }
-  command.operands.push_back(operand);
-  if (!range)
-    command.operands.push_back(operandOf(entry, op.getResult(0), TRAINC_WRITE));
-  command.label = op.getName().stripDialect().str();
-  command.collective = detail;
-}
-
-/// The start of a reduce-scatter.
-void Gatherer::addStart(StartOp op, CommandRow &command) {
-  auto arena = symbols.lookup<ArenaOp>(op.getArena());
-  trainc_collective_detail detail{};
-  detail.axes = maskOf(op.getAxes());
-  detail.dtype = getDType(arena.getFlatType().getElementType());
-  detail.phase = TRAINC_COLLECTIVE_START;
-  uint64_t width = getDTypeBytes(static_cast<trainc_dtype>(detail.dtype));
-  trainc_operand operand{};
-  operand.base = arenaIndex.lookup(op.getArena());
-  operand.access = TRAINC_READ | TRAINC_WRITE;
-  operand.dtype = detail.dtype;
-  operand.offset = op.getRange()[0] * width;
-  operand.bytes = op.getRange()[1] * width;
-  command.kind = TRAINC_COMMAND_REDUCE_SCATTER;
-  command.operands = {operand};
-  command.label = "reduce_scatter";
-  command.collective = detail;
-}
-
-void Gatherer::gatherList(EntryRow &entry, ListOp list) {
-  std::vector<CommandRow> commands;
-  entry.workspaceBytes =
-      std::max<uint64_t>(entry.workspaceBytes, list.getWorkspace().value_or(0));
-  entry.aliveBytes =
-      std::max<uint64_t>(entry.aliveBytes, list.getAlive().value_or(0));
-  if (auto again = list->getAttrOfType<DictionaryAttr>("recomputed")) {
-    // `first` and `next` are alike, and other lists are short.
-    entry.recomputed = std::max<uint64_t>(
-        entry.recomputed, again.getAs<IntegerAttr>("values").getInt());
-    entry.savedBytes = std::max<uint64_t>(
-        entry.savedBytes, again.getAs<IntegerAttr>("bytes_saved").getInt());
-    entry.recomputeTime = std::max(
-        entry.recomputeTime, again.getAs<FloatAttr>("time").getValueAsDouble());
-  }
-  // To `place`, from its element `offset` on.
-  auto addCopy = [&](Value value, Attribute place, Location loc,
-                     int64_t offset = 0) {
-    CommandRow command;
-    command.kind = TRAINC_COMMAND_COPY;
-    command.operands = {operandOf(entry, value, TRAINC_READ),
-                        operandOf(entry, value, TRAINC_WRITE)};
-    trainc_operand &target = command.operands[1];
-    setPlace(entry, target, place);
-    target.offset +=
-        offset * getDTypeBytes(static_cast<trainc_dtype>(target.dtype));
-    command.label = "copy";
-    command.location = describe(loc);
-    if (command.operands[0].base == command.operands[1].base &&
-        command.operands[0].offset == command.operands[1].offset)
-      return;
-    commands.push_back(std::move(command));
-  };
-  Builder b(module.getContext());
-  for (Operation &op : list.getBody().front()) {
-    CommandRow command;
-    command.location = describe(op.getLoc());
-    if (auto launch = dyn_cast<LaunchOp>(op)) {
-      auto kernel = symbols.lookup<KernelOp>(launch.getKernel());
-      command.kind = TRAINC_COMMAND_LAUNCH;
-      command.kernel = kernelIndex.lookup(launch.getKernel());
-      if (auto tiles = kernel->getAttrOfType<IntegerAttr>("tiles"))
-        command.tiles = tiles.getInt();
-      command.label = launch.getKernel().drop_front(2).str();
-      command.flops = countFlops(kernel);
-      command.rate = rateOf(kernel, list.getKind());
-      for (Value input : launch.getInputs())
-        command.operands.push_back(operandOf(entry, input, TRAINC_READ));
-      for (auto [result, inplace] :
-           llvm::zip(launch.getResults(), kernel.getInplace()))
-        if (inplace >= 0)
-          command.operands[inplace].access = TRAINC_READ | TRAINC_WRITE;
-        else
-          command.operands.push_back(operandOf(entry, result, TRAINC_WRITE));
-    } else if (auto gemm = dyn_cast<GemmOp>(op)) {
-      command.kind = TRAINC_COMMAND_GEMM;
-      command.gemm = gemmDetail(gemm);
-      command.rate = rateOfProducts(command.gemm->a_type);
-      if (command.gemm->a_type == TRAINC_F32)
-        command.gemm->provider = provider;
-      command.label = ("gemm " + Twine(gemm.getM()) + "x" + Twine(gemm.getN()) +
-                       "x" + Twine(gemm.getK()))
-                          .str();
-      if (gemm.getEpilogue() != Epilogue::none)
-        command.label += " " + stringifyEpilogue(gemm.getEpilogue()).str();
-      if (gemm.getBiasGradient() != BiasGradient::none)
-        command.label += " bias_gradient";
-      command.flops =
-          2 * gemm.getBatch() * gemm.getM() * gemm.getN() * gemm.getK();
-      uint32_t access =
-          gemm.getInit() ? TRAINC_READ | TRAINC_WRITE : TRAINC_WRITE;
-      command.operands = {operandOf(entry, gemm.getLhs(), TRAINC_READ),
-                          operandOf(entry, gemm.getRhs(), TRAINC_READ),
-                          operandOf(entry, gemm.getResult(), access)};
-      if (gemm.getBias())
-        command.operands.push_back(
-            operandOf(entry, gemm.getBias(), TRAINC_READ));
-      if (gemm.getAt())
-        command.operands.push_back(operandOf(entry, gemm.getAt(), TRAINC_READ));
-      if (gemm.getKept())
-        command.operands.push_back(
-            operandOf(entry, gemm.getKept(), TRAINC_WRITE));
-      if (gemm.getBiasSums())
-        command.operands.push_back(
-            operandOf(entry, gemm.getBiasSums(), TRAINC_WRITE));
-    } else if (isCollective(&op)) {
-      addCollective(entry, op, command);
-    } else if (auto flat = dyn_cast<FlattenOp>(op)) {
-      // What was not made in its place.
-      Attribute place = flat->getAttrOfType<ArrayAttr>("places")[0];
-      for (auto [input, offset] :
-           llvm::zip(flat.getInputs(), flat.getOffsets()))
-        addCopy(input, place, op.getLoc(), offset);
-      continue;
-    } else if (auto wait = dyn_cast<AwaitOp>(op)) {
-      addCollective(entry, *wait.getInput().getDefiningOp(), command);
-      command.collective->phase = TRAINC_COLLECTIVE_WAIT;
-    } else if (auto start = dyn_cast<StartOp>(op)) {
-      addStart(start, command);
-    } else if (auto write = dyn_cast<WriteOp>(op)) {
-      addCopy(write.getValue(),
-              b.getArrayAttr({write.getTarget(), b.getI64IntegerAttr(0)}),
-              op.getLoc());
-      continue;
-    } else if (isa<train::ReturnOp>(op)) {
-      for (auto [i, value] : llvm::enumerate(op.getOperands()))
-        addCopy(
-            value,
-            b.getArrayAttr({b.getStringAttr("output"), b.getI64IntegerAttr(i)}),
-            op.getLoc());
-      continue;
-    } else {
-      continue;
-    }
-    commands.push_back(std::move(command));
-  }
-  SmallVector<trainc_list_kind> kinds{TRAINC_LIST_APPLY};
-  if (list.getKind() == "next")
-    kinds = {TRAINC_LIST_NEXT};
-  else if (list.getKind() != "apply")
-    kinds = {TRAINC_LIST_FIRST};
-  if (list.getKind() == "merge" && entry.accumulate > 1)
-    kinds.push_back(TRAINC_LIST_NEXT);
-  for (trainc_list_kind kind : kinds)
-    llvm::append_range(entry.lists[kind], commands);
-}
-
 Tables trainc::gatherTables(ModuleOp module, StringRef name,
-                            trainc_target target, trainc_provider provider) {
-  Gatherer gatherer(module, name, target, provider);
+                            trainc_target target) {
+  Gatherer gatherer(module, name, target);
   gatherer.gatherMesh();
   gatherer.gatherArenas();
   gatherer.gatherTensors();
   for (auto kernel : module.getOps<KernelOp>()) {
     gatherer.kernelIndex[kernel.getSymName()] = gatherer.tables.kernels.size();
-    auto number = [&](StringRef name) {
-      auto attribute = kernel->getAttrOfType<IntegerAttr>(name);
-      return attribute ? attribute.getInt() : 0;
-    };
-    gatherer.tables.kernels.push_back(
-        {kernel.getSymName().str(), static_cast<uint64_t>(number("scratch")),
-         static_cast<uint32_t>(number("threads")), kernel->hasAttr("amx")});
+    KernelRow &row = gatherer.tables.kernels.emplace_back();
+    row.name = kernel.getSymName().str();
+    if (AbiAttr abi = kernel.getAbiAttr()) {
+      row.scratchBytes = abi.getScratch();
+      row.threads = abi.getThreads();
+      row.amx = abi.getAmx();
+    }
   }
   for (auto step : module.getOps<StepOp>())
     gatherer.gatherEntry(step, step.getBody(), step.getInputNames());

@@ -1,15 +1,14 @@
 //===- Tables.h - The tables of an artifact ---------------------*- C++ -*-===//
 //
 // The content of trainc_descriptor (step_abi.h), gathered from a module in form 3
-// whose kernels know their tiles. Descriptor.cpp writes it as constants, Header.cpp
-// as C; MemoryReport.cpp and Estimate.cpp write what they say of memory and time.
+// whose kernels know their tiles. Descriptor.h writes it as constants, Header.h as C;
+// Reports.h says what follows of memory and time.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_LIB_DRIVER_TABLES_H
 #define TRAINC_LIB_DRIVER_TABLES_H
 
 #include "trainc/Dialect/Train/TrainOps.h"
-#include "trainc/Driver/Compiler.h"
 #include "trainc/step_abi.h"
 #include <string>
 #include <vector>
@@ -60,9 +59,9 @@ struct PortRow {
 
 struct KernelRow {
   std::string name;
-  uint64_t scratchBytes;
-  uint32_t threads; // of a block on a GPU
-  bool amx;         // has instructions on tile registers
+  uint64_t scratchBytes = 0;
+  uint32_t threads = 0; // of a block on a GPU
+  bool amx = false;     // has instructions on tile registers
 };
 
 struct ImageRow {
@@ -77,6 +76,7 @@ struct CommandRow {
   int64_t tiles = 1;
   std::vector<trainc_operand> operands;
   std::optional<trainc_gemm_detail> gemm;
+  std::optional<trainc_convolution_detail> convolution;
   std::optional<trainc_collective_detail> collective;
   std::string label, location;
   trainc_rate rate = TRAINC_RATE_MEMORY;
@@ -112,48 +112,10 @@ struct Tables {
   uint32_t scalarArena = 0, workspaceArena = 0, windows = 0;
 };
 
-trainc_dtype getDType(mlir::Type elementType);
-uint64_t getDTypeBytes(trainc_dtype dtype);
-
-/// What decides how long products of factors of a trainc_dtype take.
-trainc_rate rateOfProducts(uint32_t dtype);
-
 /// Gathers the tables of `module`, which is in form 3 or 4, under name `name`, but for
-/// the images and the hash of the code. `provider` is that of GEMMs with f32 factors.
+/// the images and the hash of the code.
 Tables gatherTables(mlir::ModuleOp module, llvm::StringRef name,
-                    trainc_target target,
-                    trainc_provider provider = TRAINC_PROVIDER_DEFAULT);
-
-/// The C header of an artifact.
-std::string buildHeader(const Tables &tables);
-
-/// The memory report, as text or JSON.
-std::string buildMemoryReport(const Tables &tables, bool json);
-
-/// The estimate of each entry's time per window on one rank, what of it is communication,
-/// and of memory, as text or JSON. Failure, with a message that says which rate is needed,
-/// if one is not known.
-///
-/// The time is the sum over commands. On a GPU collectives that are started apart
-/// move data beside the commands behind, one after another; on a processor while ranks
-/// wait.
-llvm::FailureOr<std::string> buildEstimate(const Tables &tables,
-                                           const Rates &rates, bool json,
-                                           std::string &message);
-
-} // namespace trainc
-
-namespace llvm {
-class Module;
-class TargetMachine;
-} // namespace llvm
-
-namespace trainc {
-
-/// Adds the descriptors of all targets to `module`, which has the CPU's kernels. The
-/// first is exported and leads to the others.
-void emitDescriptors(llvm::Module &module, llvm::ArrayRef<Tables> targets,
-                     const llvm::TargetMachine &machine);
+                    trainc_target target);
 
 } // namespace trainc
 

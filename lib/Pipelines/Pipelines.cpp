@@ -7,6 +7,8 @@
 #include "mlir/Transforms/Passes.h"
 #include "trainc/Conversion/Passes.h"
 #include "trainc/Transforms/Passes.h"
+#include "llvm/ADT/SmallVectorExtras.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -27,9 +29,10 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 
 ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {
-      "canonicalize",      "fuse-kernels",         "reuse-memory",
-      "train-coalesce",    "train-fuse-epilogues", "train-fuse-optimizer",
-      "train-hoist-casts", "train-merge-launches", "train-overlap-reduce",
+      "canonicalize",       "fuse-kernels",         "reuse-memory",
+      "train-choose-saved", "train-coalesce",       "train-defer-gather",
+      "train-defer-reduce", "train-fuse-epilogues", "train-fuse-optimizer",
+      "train-hoist-casts",  "train-merge-launches", "train-overlap-reduce",
       "train-prefetch"};
   return passes;
 }
@@ -51,106 +54,187 @@ void trainc::buildLowerToNVVM(OpPassManager &pm) {
   kernels.addPass(createReconcileUnrealizedCastsPass());
 }
 
+namespace {
+/// The passes of a phase, in their order.
+class Phase {
+public:
+  Phase(Form form, const PipelineOptions &options) : options(options) {
+    switch (form) {
+    case Form::Source:
+      return;
+    case Form::Gradients:
+      addGradients();
+      break;
+    case Form::Plan:
+      addPlan();
+      break;
+    case Form::Commands:
+      addCommands();
+      break;
+    case Form::Target:
+      addTarget();
+      break;
+    }
+    if (form != Form::Target)
+      add(createVerifyFormPass({static_cast<int64_t>(form)}));
+    swap();
+  }
+
+  struct Entry {
+    std::unique_ptr<Pass> pass;
+    bool inKernels;
+
+    StringRef name() const { return pass->getArgument(); }
+  };
+  MutableArrayRef<Entry> entries() { return passes; }
+
+private:
+  bool enabled(StringRef pass) const {
+    return !options.disabled.contains(pass);
+  }
+  /// Whether a pass runs that makes the step faster or smaller.
+  bool optimizes(StringRef pass) const {
+    return enabled(pass) && !options.reference;
+  }
+  void add(std::unique_ptr<Pass> pass, bool inKernels = false) {
+    passes.push_back({std::move(pass), inKernels});
+  }
+  void addGradients();
+  void addPlan();
+  void addCommands();
+  void addTarget();
+  void swap();
+
+  const PipelineOptions &options;
+  SmallVector<Entry> passes;
+};
+} // namespace
+
+void Phase::addGradients() {
+  add(createVerifyFormPass({/*form=*/0}));
+  if (!options.mesh.empty()) {
+    SetMeshPassOptions mesh;
+    for (const auto &[axis, size] : options.mesh)
+      mesh.axes.push_back(axis + "=" + std::to_string(size));
+    add(createSetMeshPass(mesh));
+  }
+  add(createInlineCallsPass());
+  // Before anything folds: sites are numbered in the order of the source.
+  add(createAssignRandomPass());
+  // Before gradients: those of casts make the gradients of parameters f32.
+  add(createInsertCastsPass());
+  // After dropouts are numbered, as in the whole; before gradients, which are then
+  // those of one rank.
+  add(createPartitionPass());
+  add(createExpandOptimizersPass());
+  if (enabled("canonicalize"))
+    add(createCanonicalizerPass());
+  // After it is known which classes a rank has; before their gradients are built.
+  add(createFormLossHeadsPass());
+  add(createDifferentiatePass());
+}
+
+void Phase::addPlan() {
+  add(createPlanStepPass());
+  add(createGradientMergePass());
+  if (optimizes("train-hoist-casts"))
+    add(createHoistCastsPass());
+  add(createFormBucketsPass(
+      {options.bucketSize, /*separate=*/!enabled("train-coalesce")}));
+  if (optimizes("train-fuse-optimizer") && enabled("train-coalesce"))
+    add(createFuseOptimizerPass());
+  add(createShardPass({options.shard, options.mergeBuffer}));
+}
+
+void Phase::addCommands() {
+  bool onGPU = options.target == Target::CUDA;
+  add(createCoalescePass({options.alignSize}));
+  add(createOutlineListsPass());
+  add(createExpandUpdatesPass());
+  add(createDecomposePass({/*gpu=*/onGPU}));
+  if (enabled("canonicalize"))
+    add(createCanonicalizerPass());
+  // Before kernels are formed: what GEMMs take is in none of them. Under a limit of
+  // memory gelu stays apart where that changes no bits: it is cheap to compute again.
+  if (optimizes("train-fuse-epilogues") && (onGPU || !options.memoryLimit))
+    add(createFuseEpiloguesPass({/*geluOnly=*/!onGPU}));
+  // After epilogues: what they keep is not computed again. Without kernels of several ops
+  // all that is computed again would stand in memory.
+  if (optimizes("train-choose-saved") && optimizes("fuse-kernels"))
+    add(createChooseSavedPass());
+  add(createFormKernelsPass({/*fuse=*/optimizes("fuse-kernels")}));
+  if (onGPU && enabled("train-merge-launches"))
+    add(createMergeLaunchesPass());
+  const GemmTarget &gemm = options.gemm;
+  add(createPlanGemmsPass({onGPU, gemm.tf32, gemm.vector, gemm.avx512,
+                           gemm.bf16, gemm.amx, gemm.own, gemm.splitF32,
+                           gemm.cores}));
+  add(createCSEPass(), /*inKernels=*/true);
+  if (optimizes("train-prefetch"))
+    add(createPrefetchPass());
+  if (optimizes("train-defer-reduce"))
+    add(createDeferReducePass());
+  RecomputePassOptions recompute;
+  recompute.limit = options.memoryLimit;
+  recompute.gpu = onGPU;
+  for (const auto &[name, rate] : options.rates)
+    recompute.rates.push_back(llvm::formatv("{0}={1:E9}", name, rate).str());
+  add(createRecomputePass(recompute));
+  add(createPlanMemoryPass({/*reuse=*/optimizes("reuse-memory")}));
+  if (optimizes("train-overlap-reduce"))
+    add(createOverlapReducePass());
+  if (optimizes("train-defer-gather"))
+    add(createDeferGatherPass());
+}
+
+/// Of a GPU the passes of `buildLowerToNVVM` come after these.
+void Phase::addTarget() {
+  if (options.target == Target::CUDA) {
+    LowerKernelsToGPUPassOptions lower;
+    lower.epilogues = options.epilogues;
+    add(createLowerKernelsToGPUPass(lower));
+    return;
+  }
+  LowerKernelsPassOptions lower;
+  lower.generic = options.reference;
+  lower.amx = options.amx;
+  lower.splitF32 = options.gemm.splitF32;
+  lower.registerBytes = options.registerBytes;
+  add(createLowerKernelsPass(lower));
+  add(createVerifyFormPass({/*form=*/4}));
+  add(createKernelsToLLVMPass({options.portableBits}));
+}
+
+void Phase::swap() {
+  const auto &[first, second] = options.swapped;
+  for (size_t i = 1; i < passes.size(); ++i)
+    if (passes[i - 1].name() == first && passes[i].name() == second)
+      return std::swap(passes[i - 1], passes[i]);
+}
+
+SmallVector<StringRef> trainc::listPasses(Form form,
+                                          const PipelineOptions &options) {
+  Phase phase(form, options);
+  return llvm::map_to_vector(phase.entries(),
+                             [](auto &entry) { return entry.name(); });
+}
+
 void trainc::buildPhase(OpPassManager &pm, Form form,
                         const PipelineOptions &options) {
-  auto enabled = [&](StringRef pass) {
-    return !options.disabled.contains(pass);
-  };
-  switch (form) {
-  case Form::Source:
-    return;
-  case Form::Gradients:
-    pm.addPass(createVerifyFormPass({/*form=*/0}));
-    if (!options.mesh.empty()) {
-      SetMeshPassOptions mesh;
-      for (const auto &[axis, size] : options.mesh)
-        mesh.axes.push_back(axis + "=" + std::to_string(size));
-      pm.addPass(createSetMeshPass(mesh));
-    }
-    pm.addPass(createInlineCallsPass());
-    // Before anything folds: sites are numbered in the order of the source.
-    pm.addPass(createAssignRandomPass());
-    // Before gradients: those of casts make the gradients of parameters f32.
-    pm.addPass(createInsertCastsPass());
-    // After dropouts are numbered, as in the whole; before gradients, which are then
-    // those of one rank.
-    pm.addPass(createPartitionPass());
-    pm.addPass(createExpandOptimizersPass());
-    if (enabled("canonicalize"))
-      pm.addPass(createCanonicalizerPass());
-    pm.addPass(createDifferentiatePass());
-    break;
-  case Form::Plan:
-    pm.addPass(createPlanStepPass());
-    pm.addPass(createGradientMergePass());
-    if (enabled("train-hoist-casts") && !options.reference)
-      pm.addPass(createHoistCastsPass());
-    if (enabled("train-coalesce") && !options.reference) {
-      CoalescePassOptions coalesce;
-      coalesce.alignSize = options.alignSize;
-      pm.addPass(createCoalescePass(coalesce));
-    }
-    pm.addPass(createFormBucketsPass({options.bucketSize, options.alignSize}));
-    pm.addPass(createFuseOptimizerPass(
-        {/*separate=*/!enabled("train-fuse-optimizer") || options.reference}));
-    pm.addPass(createShardPass({options.shard, options.mergeBuffer}));
-    break;
-  case Form::Commands: {
-    pm.addPass(createOutlineListsPass());
-    pm.addPass(createExpandUpdatesPass());
-    pm.addPass(createDecomposePass({/*gpu=*/options.target == Target::CUDA}));
-    if (enabled("canonicalize"))
-      pm.addPass(createCanonicalizerPass());
-    // Before kernels are formed: what GEMMs take is in none of them. Under a limit of
-    // memory gelu stays apart where that changes no bits: it is cheap to compute again.
-    bool onGPU = options.target == Target::CUDA;
-    if (enabled("train-fuse-epilogues") && !options.reference &&
-        (onGPU || !options.memoryLimit))
-      pm.addPass(createFuseEpiloguesPass({/*geluOnly=*/!onGPU}));
-    FormKernelsPassOptions kernels;
-    kernels.fuse = enabled("fuse-kernels") && !options.reference;
-    pm.addPass(createFormKernelsPass(kernels));
-    if (options.target == Target::CUDA && enabled("train-merge-launches"))
-      pm.addPass(createMergeLaunchesPass());
-    pm.addNestedPass<train::KernelOp>(createCSEPass());
-    if (enabled("train-prefetch") && !options.reference)
-      pm.addPass(createPrefetchPass());
-    RecomputePassOptions recompute;
-    recompute.limit = options.memoryLimit;
-    if (options.target == Target::CUDA) {
-      recompute.bandwidth = 2e12;
-      recompute.products = 1e14;
-    }
-    pm.addPass(createRecomputePass(recompute));
-    PlanMemoryPassOptions memory;
-    memory.reuse = enabled("reuse-memory") && !options.reference;
-    pm.addPass(createPlanMemoryPass(memory));
-    if (enabled("train-overlap-reduce") && !options.reference)
-      pm.addPass(createOverlapReducePass());
-    break;
+  Phase phase(form, options);
+  for (auto &[pass, inKernels] : phase.entries()) {
+    StringRef name = pass->getArgument();
+    if (inKernels)
+      pm.addNestedPass<train::KernelOp>(std::move(pass));
+    else
+      pm.addPass(std::move(pass));
+    // The command line was checked when it was read.
+    if (!options.inserted.empty() &&
+        (options.insertAfter.empty() || options.insertAfter == name))
+      (void)parsePassPipeline(options.inserted, pm);
   }
-  case Form::Target: {
-    if (options.target == Target::CUDA) {
-      LowerKernelsToGPUPassOptions lower;
-      lower.epilogues = options.epilogues;
-      pm.addPass(createLowerKernelsToGPUPass(lower));
-      buildLowerToNVVM(pm);
-      return;
-    }
-    LowerKernelsPassOptions lower;
-    lower.generic = options.reference;
-    lower.amx = options.amx;
-    lower.splitF32 = options.splitF32;
-    lower.registerBytes = options.registerBytes;
-    pm.addPass(createLowerKernelsPass(lower));
-    pm.addPass(createVerifyFormPass({/*form=*/4}));
-    pm.addPass(createKernelsToLLVMPass());
-    return;
-  }
-  }
-  VerifyFormPassOptions verify;
-  verify.form = static_cast<int64_t>(form);
-  pm.addPass(createVerifyFormPass(verify));
+  if (form == Form::Target && options.target == Target::CUDA)
+    buildLowerToNVVM(pm);
 }
 
 void trainc::registerPipelines() {

@@ -1,104 +1,14 @@
 //===- Object.cpp - From LLVM IR to objects and libraries -----------------===//
 #include "trainc/Target/Object.h"
-#include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
-#include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
-#include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
-#include "llvm/TargetParser/Host.h"
-#include "llvm/TargetParser/X86TargetParser.h"
 
 using namespace trainc;
-
-/// Features of a processor, as the runtime can check them: without those that
-/// only tune.
-static std::string hostFeatures() {
-  std::string text;
-  for (const auto &[name, enabled] : llvm::sys::getHostCPUFeatures())
-    if (enabled)
-      text += (text.empty() ? "+" : ",+") + name.str();
-  return text;
-}
-
-/// Features whose instructions no compiler chooses by itself, and which virtual
-/// machines often hide: code for a processor that has them runs without.
-static constexpr llvm::StringLiteral kSystemFeatures[] = {
-    "cldemote", "clflushopt", "clwb",   "clzero",    "enqcmd",    "fsgsbase",
-    "hreset",   "invpcid",    "kl",     "lwp",       "movdir64b", "movdiri",
-    "mwaitx",   "pconfig",    "pku",    "prefetchi", "ptwrite",   "rdpid",
-    "rdpru",    "rdrnd",      "rdseed", "rtm",       "serialize", "sgx",
-    "shstk",    "tsxldtrk",   "uintr",  "usermsr",   "waitpkg",   "wbnoinvd",
-    "widekl",   "xsave",      "xsavec", "xsaveopt",  "xsaves"};
-
-/// Features that every processor of this name has, for code that is shipped.
-static std::string namedFeatures(llvm::StringRef cpu) {
-  llvm::SmallVector<llvm::StringRef> features;
-  llvm::X86::getFeaturesForCPU(cpu, features, /*NeedPlus=*/true);
-  llvm::erase_if(features, [](llvm::StringRef feature) {
-    return llvm::is_contained(kSystemFeatures, feature.drop_front());
-  });
-  return llvm::join(features, ",");
-}
-
-std::unique_ptr<llvm::TargetMachine>
-trainc::createTargetMachine(llvm::StringRef cpu, unsigned optimize,
-                            std::string &error) {
-  llvm::InitializeNativeTarget();
-  llvm::InitializeNativeTargetAsmPrinter();
-  llvm::Triple triple(llvm::sys::getDefaultTargetTriple());
-  const llvm::Target *target =
-      llvm::TargetRegistry::lookupTarget(triple, error);
-  if (!target)
-    return nullptr;
-  bool native = cpu == "native";
-  if (native)
-    cpu = llvm::sys::getHostCPUName();
-  if (!native &&
-      llvm::X86::parseArchX86(cpu, /*Only64Bit=*/true) == llvm::X86::CK_None) {
-    error = ("expects a processor that LLVM knows for --target-cpu, such as "
-             "x86-64-v3, got '" +
-             cpu + "'")
-                .str();
-    return nullptr;
-  }
-  std::string features = native ? hostFeatures() : namedFeatures(cpu);
-  auto has = llvm::split(features, ",");
-  if (!llvm::is_contained(has, "+fma") || !llvm::is_contained(has, "+f16c")) {
-    error = ("expects a processor with fused multiply-add and F16C for "
-             "--target-cpu, such as x86-64-v3, got '" +
-             cpu + "'")
-                .str();
-    return nullptr;
-  }
-  llvm::TargetOptions options;
-  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
-      triple, cpu, features, options, llvm::Reloc::PIC_, std::nullopt,
-      optimize == 0 ? llvm::CodeGenOptLevel::None
-                    : llvm::CodeGenOptLevel::Default));
-}
-
-bool trainc::hasFeatures(const llvm::TargetMachine &machine,
-                         llvm::ArrayRef<llvm::StringRef> features) {
-  auto has = llvm::split(machine.getTargetFeatureString(), ",");
-  return llvm::all_of(features, [&](llvm::StringRef feature) {
-    return llvm::is_contained(has, ("+" + feature).str());
-  });
-}
-
-std::unique_ptr<llvm::TargetMachine>
-trainc::cloneTargetMachine(const llvm::TargetMachine &machine) {
-  return std::unique_ptr<llvm::TargetMachine>(
-      machine.getTarget().createTargetMachine(
-          machine.getTargetTriple(), machine.getTargetCPU(),
-          machine.getTargetFeatureString(), machine.Options,
-          machine.getRelocationModel(), std::nullopt, machine.getOptLevel()));
-}
 
 /// The one lane that a constant mask has, if it has one.
 static std::optional<unsigned> onlyLane(llvm::Value *mask) {

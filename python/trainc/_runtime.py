@@ -43,7 +43,8 @@ Tensor = _structure("Tensor", [(c_char_p, "name state"), (c_uint32, "role dtype 
 Scalar = _structure("Scalar", [(c_char_p, "name"), (c_double, "init"), (c_uint32, "flags reserved")])
 Axis = _structure("Axis", [(c_char_p, "name"), (c_uint64, "size")])
 Descriptor = _structure("Descriptor", [
-    (c_uint64, "magic"), (c_uint32, "abi_version size"), (c_char_p, "name compiler triple cpu features"),
+    (c_uint64, "magic"), (c_uint32, "abi_version num_structs"), (POINTER(c_uint32), "struct_bytes"),
+    (c_char_p, "name compiler triple cpu features"),
     (c_uint64, "plan_hash state_hash schedule_hash"),
     (c_uint32, "num_arenas num_tensors num_scalars num_groups num_entries num_kernels scalar_arena workspace_arena"
                " num_axes num_windows"),

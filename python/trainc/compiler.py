@@ -21,12 +21,12 @@ def _listed(values) -> str:
 
 
 def compile(source: Any, output: str | os.PathLike | None = None, *, target: str | Sequence[str] | None = None,
-            target_cpu: str | None = None, opt_level: int | None = None, mesh: str | Mapping[str, int] | None = None,
-            shard: str | None = None, merge_buffer: str | None = None, bucket_size: int | None = None,
-            memory_limit: int | str | None = None, align_size: int | None = None, tf32: bool = False,
-            split_f32: bool = True, cuda_arch: str | Sequence[str] | None = None,
-            cuda_path: str | os.PathLike | None = None, cache_dir: str | os.PathLike | None = None,
-            cache_size: int | None = None, threads: int | None = None,
+            target_cpu: str | None = None, target_triple: str | None = None, portable_bits: bool = False,
+            opt_level: int | None = None, mesh: str | Mapping[str, int] | None = None, shard: str | None = None,
+            merge_buffer: str | None = None, bucket_size: int | None = None, memory_limit: int | str | None = None,
+            align_size: int | None = None, tf32: bool = False, split_f32: bool = True,
+            cuda_arch: str | Sequence[str] | None = None, cuda_path: str | os.PathLike | None = None,
+            cache_dir: str | os.PathLike | None = None, cache_size: int | None = None, threads: int | None = None,
             disable_pass: str | Sequence[str] | None = None, dump: str | os.PathLike | None = None) -> str:
     """Compiles a module to a shared library, and writes a C header beside it. Returns the library's path.
 
@@ -34,7 +34,9 @@ def compile(source: Any, output: str | os.PathLike | None = None, *, target: str
         what `trainc.torch.export` returns.
     output: where to; without, NAME.so of NAME.mlir, or step.so of text, in the working directory.
     target: "cpu" (default), "cuda", or both.
-    target_cpu: "native" (default), "x86-64-v3", "x86-64-v4", ...
+    target_cpu: "native" (default), "x86-64-v3", "x86-64-v4", "neoverse-n1", ...
+    target_triple: "x86_64-linux-gnu" or "aarch64-linux-gnu"; without, this machine's.
+    portable_bits: the same bits on every CPU; no library multiplies.
     opt_level: 0 to 3 (default).
     mesh: the ranks to compile for, {"data": 4} or "host=2,data=2".
     shard: what ranks divide: "none" (default), "optimizer", "gradients" or "parameters".
@@ -52,7 +54,8 @@ def compile(source: Any, output: str | os.PathLike | None = None, *, target: str
 
     CompileError has the compiler's diagnostics. Its warnings are Python's.
     """
-    options = [("target", target and _listed(target)), ("target-cpu", target_cpu), ("mesh", mesh and _listed(mesh)),
+    options = [("target", target and _listed(target)), ("target-cpu", target_cpu), ("target-triple", target_triple),
+               ("mesh", mesh and _listed(mesh)),
                ("shard", shard), ("merge-buffer", merge_buffer), ("bucket-size", bucket_size),
                ("memory-limit", memory_limit), ("align-size", align_size),
                ("cuda-arch", cuda_arch and _listed(cuda_arch)), ("cuda-path", cuda_path), ("cache-dir", cache_dir),
@@ -61,6 +64,7 @@ def compile(source: Any, output: str | os.PathLike | None = None, *, target: str
     command = [find("bin", "trainc"), *(f"--{name}={os.fspath(value) if isinstance(value, os.PathLike) else value}"
                                         for name, value in options if value is not None)]
     command += [f"-O{opt_level}"] if opt_level is not None else []
+    command += ["--portable-bits"] if portable_bits else []
     command += ["--tf32"] if tf32 else []
     command += [] if split_f32 else ["--no-split-f32"]
     text = getattr(source, "text", source)

@@ -186,10 +186,10 @@ def test_wrong_parts():
         part(b"{}"),
         part(b"{}") + part(b""),
         part(b"{}") + part(b"no object") + part(b""),
-        part(b"{tiles = 1 : i64}") + part(b"\x7fELF" + bytes(200)),
-        part(b"{tiles = }") + part(b""),
+        part(b"#train.abi<workgroups = 1>") + part(b"\x7fELF" + bytes(200)),
+        part(b"#train.abi<workgroups = >") + part(b""),
         part(b"[1, 2]") + part(b""),
-        part(b"{tiles = 99999999999999999999 : i64}") + part(b""),
+        part(b"#train.abi<workgroups = 99999999999999999999>") + part(b""),
         part(b"((((" * 100) + part(b""),
     ):
         for path, data in whole.items():

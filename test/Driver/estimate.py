@@ -95,6 +95,18 @@ def check_products():
         assert report["total"] == whole["memory"]
 
 
+def check_roofline():
+    """A GEMM takes as long as its flops or its bytes, whichever is longer."""
+    def gemms(rates):
+        _, step = estimate(LAYER, rates)
+        (work,) = (w for w in step["work"] if w["rate"] == "f32")
+        return work
+    fast, slow = gemms("f32=1T,memory=1T"), gemms("f32=1T,memory=1M")
+    near(fast["seconds"], fast["flops"] / 1e12)
+    sizes = 96 * 48 + 48 * 1024 + 96 * 1024  # the elements of input, weight and output, or of their gradients
+    near(slow["seconds"], 2 * 4 * sizes / 1e6)
+
+
 def check_collectives():
     """As NCCL's tests count: what n ranks move of a range of b bytes is (n - 1) / n b, twice that to sum it up for all."""
     _, step = estimate(LAYER, "f32=1T,memory=1T,network=1G,latency=5u", "--mesh=data=4", "--shard=optimizer")
@@ -161,12 +173,12 @@ def check_gpu(gpt):
 
 
 def check_attention(gpt):
-    """2 products in the forward, 5 in the backward, half of each by causality."""
-    _, step = estimate(gpt, "f32=1T,memory=1T,attention=2T")
+    """2 matrix multiplications in the forward, 5 in the backward, of the pairs of 16 tokens that causality admits."""
+    _, step = estimate(gpt, "f32=1T,memory=100T,attention=2T")
     (attention,) = (w for w in step["work"] if w["rate"] == "attention")
-    near(attention["flops"], 2 * (2 + 5) * 2 * 16 * 16 * 32)
+    near(attention["flops"], 2 * (2 + 5) * 2 * 2 * (16 * 17 // 2) * 32)
     near(attention["seconds"], attention["flops"] / 2e12)
-    _, other = estimate(gpt, "f32=1T,memory=1T")
+    _, other = estimate(gpt, "f32=1T,memory=100T")
     (attention,) = (w for w in other["work"] if w["rate"] == "attention")
     near(attention["seconds"], attention["flops"] / 1e12)
 
@@ -210,6 +222,7 @@ def main():
     )
     check_products()
     check_convolutions()
+    check_roofline()
     check_collectives()
     check_scattered()
     check_windows()

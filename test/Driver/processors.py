@@ -17,8 +17,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 
 from common import run, tool  # noqa: E402
-from processors import EXAMPLES, TARGETS, TYPES, WITHOUT_AVX512, beyond_avx2, disassembled, example, pad  # noqa: E402
-from processors import undefined, undispatched  # noqa: E402
+from processors import AARCH64, EXAMPLES, TARGETS, TYPES, WITHOUT_AVX512, beyond_avx2, disassembled, example, options_of  # noqa: E402
+from processors import pad, undefined, undispatched  # noqa: E402
 
 
 def check(folder, number, name, text, target):
@@ -27,7 +27,7 @@ def check(folder, number, name, text, target):
     source, path = (os.path.join(folder, f"m{number}.{end}") for end in ("mlir", {"so": "so", "obj": "o"}[kind]))
     with open(source, "w", encoding="utf-8") as f:
         f.write(text)
-    run([tool("trainc"), source, "-o", path, f"--emit={kind}", f"--target-cpu={target}", "--threads=1"])
+    run([tool("trainc"), source, "-o", path, f"--emit={kind}", "--threads=1", *options_of(target)])
     found = [f"undefined symbol {symbol}" for symbol in undefined(path)]
     if target in WITHOUT_AVX512:
         found += beyond_avx2(disassembled(path))[:3]
@@ -36,9 +36,9 @@ def check(folder, number, name, text, target):
 
 def main():
     narrow = TYPES[1:]
-    cases = [(f"pad in {element}", pad(element), target) for target in TARGETS for element in TYPES]
+    cases = [(f"pad in {element}", pad(element), target) for target in [*TARGETS, *AARCH64] for element in TYPES]
     cases += [(f"{model} in {element}", example(model, element), "x86-64-v3") for model in EXAMPLES for element in narrow]
-    for i, target in enumerate(TARGETS[1:]):
+    for i, target in enumerate([*TARGETS[1:], *AARCH64]):
         model, element = list(EXAMPLES)[i % len(EXAMPLES)], narrow[i // len(EXAMPLES) % 2]
         cases.append((f"{model} in {element}", example(model, element), target))
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

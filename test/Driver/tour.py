@@ -1,5 +1,6 @@
 # RUN: %python %s %trainc_src
 """docs/Tour.md names every pass, and the files that it names exist."""
+import glob
 import os
 import re
 import sys
@@ -14,8 +15,8 @@ def read(path):
 
 tour = read("docs/Tour.md")
 errors = []
-for folder in ("Transforms", "Conversion"):
-    for name in re.findall(r'Pass<"([\w-]+)"', read(f"include/trainc/{folder}/Passes.td")):
+for path in glob.glob(os.path.join(root, "include", "trainc", "**", "Passes.td"), recursive=True):
+    for name in re.findall(r'Pass<"([\w-]+)"', read(path)):
         if f"`{name}`" not in tour:
             errors.append(f"the tour lacks the pass {name}")
 table = tour[tour.index("## Key files"):]

@@ -359,14 +359,16 @@ def measuring(to, few_files):
 
         def measured(**options):
             rank.comm.barrier()
-            before, own, most = trainer.memory().total, resident(), status("VmRSS")
+            before, own, most = trainer.memory(), resident(), status("VmRSS")
             with open("/proc/self/clear_refs", "w") as f:
                 f.write("5")  # VmHWM starts again from VmRSS
             rank.comm.barrier()
             trainer.convert(**options)
             after = trainer.memory()
-            found.append((after.peak - max(before, after.total), status("VmHWM") - max(most, status("VmRSS")),
-                          abs(resident() - own - (after.total - before))))
+            # The workspace is not resident before the next step.
+            kept = after.total - after.workspace - (before.total - before.workspace)
+            found.append((after.peak - max(before.total, after.total), status("VmHWM") - max(most, status("VmRSS")),
+                          abs(resident() - own - kept)))
             rank.comm.barrier()
 
         without(resource.RLIMIT_AS, status("VmSize") + 4 * MEBIBYTE, dtype=b"f64")

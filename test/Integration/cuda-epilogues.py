@@ -27,7 +27,7 @@ LAYERS, UPDATES = 2, 3
 REFUSED = "bias", "gelu_aux_bias,gelu_bias", "dgelu,dgelu_bgrad", "bgrada,bgradb", "all"
 SMALL = ("gpt", "--layers", LAYERS, "--width", 32, "--heads", 2, "--vocab", 64, "--seq", 16, "--batch", 2)
 # Of a block: gelu, its slope, and the gradients of four biases. In later micro-steps of a window products add to gradients of
-# weights, so that only that bias's is left that comes with the slope of gelu, in f32. f64 has no gelu here.
+# weights, so that only that bias's is left that comes with the derivative of gelu, in f32. f64 has no gelu here.
 CASES = {  # name: (module, bar, launches less: of the first micro-step, of the others)
     "f32, k = 3": ((*SMALL, "--accumulate", 3), 2e-5, 6, 3),
     "bf16, k = 2": ((*SMALL, "--bf16", "--accumulate", 2), 3e-2, 6, 2),

@@ -13,7 +13,8 @@ from common import tool  # noqa: E402
 from pairwise import module, train  # noqa: E402
 
 
-ELSEWHERE = ("train-fuse-epilogues", "train-merge-launches")  # what gelu-epilogues.py and cuda-passes.py leave out
+# What gelu-epilogues.py, choose-saved.py and cuda-passes.py leave out.
+ELSEWHERE = ("train-fuse-epilogues", "train-choose-saved", "train-merge-launches")
 
 
 def main():

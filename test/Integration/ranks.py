@@ -30,6 +30,7 @@ WAYS = [("--shard=none",), ("--shard=optimizer",), ("--shard=optimizer", "--buck
 BUCKET_WAYS = [("--shard=gradients",), ("--shard=parameters",), ("--shard=gradients", "--bucket-size=4096"),
                ("--shard=parameters", "--bucket-size=4096"),
                ("--shard=parameters", "--bucket-size=4096", "--disable-pass=fuse-kernels,reuse-memory"),
+               ("--shard=parameters", "--bucket-size=4096", "--disable-pass=train-prefetch,train-defer-reduce"),
                ("--shard=parameters", "--disable-pass=train-hoist-casts,train-fuse-optimizer,train-coalesce")]
 EACH = "--merge-buffer=sharded"
 EACH_WAYS = [("--shard=none",), ("--shard=optimizer",), ("--shard=optimizer", "--bucket-size=4096"),

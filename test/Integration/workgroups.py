@@ -67,7 +67,8 @@ MODELS = {"gpt": ("gpt", GPT, [], ""), "cnn": ("cnn", ["--batch", 16], [], ""),
 EMITTERS = {"rows": r"k_add_layer_norm|k_conv2d_relu", "columns": r"k_reduce|k_mul_reduce", "attention": r"k_packed_attention(_\d+)?$",
             "gradients of attention": r"k_packed_attention_grad", "gradients of embeddings": r"k_embedding_grad",
             "convolutions": r"k_conv2d(_\d+)?$", "gradients of convolutions": r"k_conv2d_(input|weight)_grad",
-            "segments": r"k_update", "squares of segments": r"k_norm", "squares": r"k_square_sum", "linalg": r"k_max_pool2d"}
+            "segments": r"k_update", "squares of segments": r"k_norm", "squares": r"k_square_sum", "pools": r"k_max_pool2d",
+            "linalg": r"k_embedding(_\d+)?$"}
 
 
 def state(library, threads):
@@ -109,7 +110,7 @@ def counts(source, options):
     commands = os.path.join(FOLDER, "commands.mlir")
     run([tool("trainc"), source, *options, "--stop-after=commands", "-o", commands])
     text = run([tool("trainc-opt"), commands, "--train-lower-kernels"]).stdout
-    return {name: int(count) for name, count in re.findall(r"train\.kernel @(\w+)\(.*tiles = (\d+)", text)}
+    return {name: int(count) for name, count in re.findall(r"train\.kernel @(\w+)\(.*abi = #train\.abi<workgroups = (\d+)", text)}
 
 
 def planted(model):

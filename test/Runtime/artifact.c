@@ -49,9 +49,16 @@ static void test_limit(trainc_artifact *a) {
   options.memory_limit = memory.total - 1;
   EXPECT(trainc_trainer_create(a, &options, &t), TRAINC_OUT_OF_MEMORY);
   // CHECK: TRAINC_OUT_OF_MEMORY: artifact 'handmade' needs 32768 bytes; memory_limit is 32767; trainc --memory-limit makes artifacts that need less
-  options.size = 8;
+  options.size = 7;
   EXPECT(trainc_trainer_create(a, &options, &t), TRAINC_INVALID_ARGUMENT);
-  // CHECK: TRAINC_INVALID_ARGUMENT: trainer options: expected size
+  // CHECK: TRAINC_INVALID_ARGUMENT: trainer options: expected a size of 8 to {{[0-9]+}}, got 7
+  options.size = sizeof options + 8;
+  EXPECT(trainc_trainer_create(a, &options, &t), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: trainer options: expected a size of 8 to
+  // Of a program whose header ends with `flags`: without the limit.
+  options.size = offsetof(trainc_trainer_options, memory_limit);
+  OK(trainc_trainer_create(a, &options, &t));
+  trainc_trainer_destroy(t);
 }
 
 static void refuse(trainc_descriptor d, trainc_status status) {
@@ -63,7 +70,7 @@ static void test_descriptors(void) {
   trainc_descriptor d = trainc_descriptor_handmade;
   d.abi_version = 99;
   refuse(d, TRAINC_ABI_MISMATCH);
-  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99 (tables of {{[0-9]+}} bytes), this runtime (0.1.0) needs 10
+  // CHECK: TRAINC_ABI_MISMATCH: artifact 'handmade' has ABI version 99, this runtime (0.1.0) needs 11
   d = trainc_descriptor_handmade;
   d.magic = 1;
   refuse(d, TRAINC_ABI_MISMATCH);
@@ -109,17 +116,25 @@ static void test_descriptors(void) {
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: a matrix of gemm 'nn.linear' is larger than its operand
   detail.m = ROWS;
   // What only GPUs have.
-  detail.provider = TRAINC_PROVIDER_TF32;
+  detail.back_end = TRAINC_BACK_END_CUBLASLT_TF32;
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it is one for GPUs
-  detail.provider = TRAINC_PROVIDER_DEFAULT;
+  detail.back_end = TRAINC_BACK_END_CUBLASLT_TF32 + 1;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it has an unknown back end
+  detail.back_end = TRAINC_BACK_END_VECTOR;
+  detail.split_k = 1;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': its sums are cut, and it is none that AMX cuts
+  detail.split_k = 0;
+  detail.back_end = TRAINC_BACK_END_OPENBLAS;
   // Epilogues.
   detail.epilogue = TRAINC_EPILOGUE_MULTIPLY + 1;
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it has an unknown epilogue
   detail.epilogue = TRAINC_EPILOGUE_GELU_GRAD;
   refuse(d, TRAINC_DATA_CORRUPT);
-  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it has the slope of gelu, and a bias or no auxiliary matrix
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it has the derivative of gelu, and a bias or no auxiliary matrix
   detail.epilogue = TRAINC_EPILOGUE_GELU_AND_SLOPE;
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: gemm 'nn.linear': it keeps or reads a slope, and is not f32 or has no auxiliary matrix
@@ -267,9 +282,9 @@ static void test_phases(void) {
   trainc_entry changed[2] = {entries[0], entries[1]};
   d.entries = changed;
   trainc_collective_detail details[3] = {
-      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_START},
-      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_WAIT},
-      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_START}};
+      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_START, 0, 0},
+      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_WAIT, 0, 0},
+      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_START, 0, 0}};
   static const trainc_operand bucket[2] = {
       OPERAND(GRADIENT, TRAINC_READ | TRAINC_WRITE, 0, 1024, F32),
       OPERAND(GRADIENT, TRAINC_READ | TRAINC_WRITE, 1024, 256, F32)};

@@ -72,7 +72,7 @@ static void testImpossible(uint32_t rank, Comm &comm) {
 
 /// Pages that the system has of the shared memory at `data`, mapped here or not.
 static uint64_t countPages(char *data, uint64_t bytes) {
-  std::vector<unsigned char> pages(bytes / pageBytes);
+  std::vector<unsigned char> pages(bytes / pageBytes());
   CHECK(mincore(data, bytes, pages.data()) == 0);
   uint64_t count = 0;
   for (unsigned char page : pages)
@@ -81,7 +81,7 @@ static uint64_t countPages(char *data, uint64_t bytes) {
 }
 
 static void testDrop(uint32_t rank, Comm &comm) {
-  constexpr uint64_t size = 300 * pageBytes;
+  const uint64_t size = 300 * pageBytes();
   Window *window;
   OK(createWindow(comm, size, &window));
   Account account;
@@ -92,15 +92,15 @@ static void testDrop(uint32_t rank, Comm &comm) {
   memset(window->data, static_cast<int>(rank + 1), size);
   OK(trainc_comm_barrier(&comm));
   const char *peer = window->peers[(rank + 1) % 3];
-  for (uint64_t i = 0; i < size; i += pageBytes)
+  for (uint64_t i = 0; i < size; i += pageBytes())
     CHECK(peer[i] == static_cast<char>((rank + 1) % 3 + 1));
   OK(trainc_comm_barrier(&comm));
   pages.drop(100, 150);
-  CHECK(account.held == 150 * pageBytes && account.peak == size);
+  CHECK(account.held == 150 * pageBytes() && account.peak == size);
   CHECK(countPages(window->data, size) == 150);
   OK(trainc_comm_barrier(&comm));
-  for (uint64_t i = 0; i < size; i += pageBytes)
-    CHECK((peer[i] == 0) == (i / pageBytes >= 100 && i / pageBytes < 250));
+  for (uint64_t i = 0; i < size; i += pageBytes())
+    CHECK((peer[i] == 0) == (i / pageBytes() >= 100 && i / pageBytes() < 250));
   OK(trainc_comm_barrier(&comm));
   pages.drop(0, 100);
   pages.drop(250, 50);

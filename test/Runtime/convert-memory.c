@@ -50,13 +50,10 @@ static void make_layout(struct layout *l, uint32_t first, uint32_t types,
   uint32_t order[MAX_TENSORS], num_arenas = FIRST_ARENA;
   memset(l, 0, sizeof *l);
   l->arenas[SCALAR_ARENA] = (trainc_arena){
-      "scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, NUM_SCALARS * 8, NULL, 0, 0,
+      "scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, NUM_SCALARS * 8, 0, 0, NULL};
+  l->arenas[WORKSPACE_ARENA] = (trainc_arena){
+      "workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, below(3) * 5000, 0, 0,
       NULL};
-  l->arenas[WORKSPACE_ARENA] =
-      (trainc_arena){"workspace", TRAINC_ROLE_WORKSPACE,
-                     TRAINC_F32,  below(3) * 5000,
-                     NULL,        0,
-                     0,           NULL};
   for (uint32_t i = 0; i < count; ++i) {
     uint32_t j = shuffled ? below(i + 1) : i;
     order[i] = order[j];
@@ -70,7 +67,7 @@ static void make_layout(struct layout *l, uint32_t first, uint32_t types,
         break;
     if (arena == num_arenas)
       l->arenas[num_arenas++] =
-          (trainc_arena){"arena", roles[tensor], dtype, 0, NULL, 0, 0, NULL};
+          (trainc_arena){"arena", roles[tensor], dtype, 0, 0, 0, NULL};
     uint64_t offset = (l->arenas[arena].bytes + 63) / 64 * 64;
     uint64_t bytes = (uint64_t)sizes[tensor] * trainc_dtype_size(dtype);
     l->tensors[tensor] = (trainc_tensor){.name = names[tensor],

@@ -8,6 +8,7 @@
 // RUN: ./test
 
 #include "ranks.h"
+#include "struct_bytes.h"
 #include <algorithm>
 
 static constexpr uint64_t page = 4096, mebibyte = 1 << 20;
@@ -166,7 +167,7 @@ static void addArenas(Layout &l, const Mesh &mesh, const Style &style,
     element += static_cast<uint64_t>(tensors[tensor].count);
   }
   close();
-  l.arenas.push_back({"arena", role, dtype, local * size, nullptr, 0,
+  l.arenas.push_back({"arena", role, dtype, local * size, 0,
                       divided ? mesh.pieceAxes : 0, nullptr});
   l.buckets.push_back(buckets);
   if (!copied)
@@ -178,8 +179,8 @@ static void addArenas(Layout &l, const Mesh &mesh, const Style &style,
   }
   rest.clear();
   copies.push_back({first * 2, (element - first) * 2, first * 2, 1});
-  l.arenas.push_back({"copies", TRAINC_ROLE_COMPUTE, TRAINC_BF16, element * 2,
-                      nullptr, 0, 0, nullptr});
+  l.arenas.push_back(
+      {"copies", TRAINC_ROLE_COMPUTE, TRAINC_BF16, element * 2, 0, 0, nullptr});
   l.buckets.push_back(copies);
 }
 
@@ -193,7 +194,7 @@ static void addCollectives(Layout &l, const Mesh &mesh, const Style &style) {
       continue;
     l.operands.push_back({i, TRAINC_READ | TRAINC_WRITE, 0,
                           l.buckets[i][0].bytes, arena.dtype, 0});
-    l.details.push_back({mesh.pieceAxes, 0, arena.dtype, 0});
+    l.details.push_back({mesh.pieceAxes, 0, arena.dtype, 0, 0, 0});
     l.commands.push_back(
         {gathered ? TRAINC_COMMAND_ALL_GATHER : TRAINC_COMMAND_ALL_REDUCE, 0, 0,
          1, 0, nullptr, nullptr, "all", "nowhere", 0});
@@ -214,9 +215,9 @@ static void makeLayout(Layout &l, const Mesh &mesh, const Style &style) {
 #include "trainc/step_abi.def"
   };
   l.arenas = {{"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, l.scalars.size() * 8,
-               nullptr, 0, 0, nullptr},
+               0, 0, nullptr},
               {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, below(3) * 5000,
-               nullptr, 0, 0, nullptr}};
+               0, 0, nullptr}};
   l.buckets.resize(2);
   std::vector<uint32_t> order, frozen, types, none;
   uint32_t copies = 0;
@@ -250,7 +251,8 @@ static void makeLayout(Layout &l, const Mesh &mesh, const Style &style) {
   trainc_descriptor &d = l.d;
   d.magic = TRAINC_ABI_MAGIC;
   d.abi_version = TRAINC_ABI_VERSION;
-  d.size = sizeof(d);
+  d.num_structs = TRAINC_NUM_STRUCTS;
+  d.struct_bytes = struct_bytes;
   d.name = "pieces";
   d.compiler = "by hand";
   d.triple = "x86_64-linux-gnu";

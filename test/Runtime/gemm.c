@@ -1,82 +1,18 @@
-// GEMM commands against sums in f64: all transposes, batches, odd sizes, tiles
-// that do not divide, biases, accumulation, types; and threads bit by bit.
+// GEMM commands against sums in f64: all back ends that this CPU has, transposes, batches,
+// odd sizes, tiles that do not divide, biases, accumulation, types; and threads bit by
+// bit.
 //
 // RUN: %cc -std=c11 -O1 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: %t
 // RUN: env OPENBLAS_CORETYPE=Haswell OPENBLAS_NUM_THREADS=7 %t f32
 // RUN: env TRAINC_AVX2_ONLY=1 %t
 
-#include "handmade.h"
-
-static uint64_t random_state = 88172645463325252ull;
-static double random_value(void) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return (double)(random_state >> 11) * 0x1p-53 * 2 - 1;
-}
-
-static size_t size_of(uint32_t dtype) { return trainc_dtype_size(dtype); }
-
-static double get(uint32_t dtype, const char *data, int64_t i) {
-  float value;
-  double wide;
-  uint16_t half;
-  uint32_t bits;
-  switch (dtype) {
-  case TRAINC_F32:
-    memcpy(&value, data + 4 * i, 4);
-    return value;
-  case TRAINC_F64:
-    memcpy(&wide, data + 8 * i, 8);
-    return wide;
-  case TRAINC_BF16:
-    memcpy(&half, data + 2 * i, 2);
-    bits = (uint32_t)half << 16;
-    memcpy(&value, &bits, 4);
-    return value;
-  default:
-    memcpy(&half, data + 2 * i, 2);
-    int exponent = half >> 10 & 31, fraction = half & 1023;
-    wide =
-        exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
-    return half & 0x8000 ? -wide : wide;
-  }
-}
-/// Stores a value that is exact in every type: a multiple of 1/64 below 2.
-static void put(uint32_t dtype, char *data, int64_t i, double value) {
-  float narrow = (float)(value = rint(value * 64) / 64);
-  uint32_t bits;
-  uint16_t half;
-  memcpy(&bits, &narrow, 4);
-  switch (dtype) {
-  case TRAINC_F32:
-    memcpy(data + 4 * i, &narrow, 4);
-    return;
-  case TRAINC_F64:
-    memcpy(data + 8 * i, &value, 8);
-    return;
-  case TRAINC_BF16:
-    half = (uint16_t)(bits >> 16);
-    break;
-  default:
-    half = (uint16_t)(narrow == 0 ? 0
-                                  : (bits >> 16 & 0x8000) |
-                                        (((bits >> 23 & 255) - 112) << 10) |
-                                        (bits >> 13 & 1023));
-  }
-  memcpy(data + 2 * i, &half, 2);
-}
+#include "values.h"
 
 typedef struct Case {
   uint32_t a, b, c;
-  int64_t m, n, k, batch0, batch1, tile_m, tile_n;
+  int64_t m, n, k, batch, shares_b, tile_m, tile_n;
 } Case;
-
-static void fill(uint32_t dtype, char *data, uint64_t bytes) {
-  for (uint64_t i = 0; i < bytes / size_of(dtype); ++i)
-    put(dtype, data, (int64_t)i, random_value());
-}
 
 enum { most = 3 };
 
@@ -89,9 +25,9 @@ static void run(const Case *s, int bias, unsigned threads,
   uint64_t all_a = (uint64_t)number * bytes[0];
   uint64_t all_c = (uint64_t)number * c_bytes;
   trainc_arena run_arenas[] = {
-      {"c", TRAINC_ROLE_BUFFER, s->c, all_c, NULL, 0, 0, NULL},
-      {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, NULL, 0, 0, NULL},
-      {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, 0, NULL, 0, 0, NULL}};
+      {"c", TRAINC_ROLE_BUFFER, s->c, all_c, 0, 0, NULL},
+      {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, 0, 0, NULL},
+      {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, 0, 0, 0, NULL}};
   int64_t dims[4] = {
       (int64_t)(all_a / size_of(s->a)), (int64_t)(bytes[1] / size_of(s->b)),
       (int64_t)(bytes[2] / size_of(s->c)), (int64_t)(all_c / size_of(s->c))};
@@ -149,7 +85,25 @@ static void run(const Case *s, int bias, unsigned threads,
   trainc_artifact_close(artifact);
 }
 
-static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
+/// Whether a back end multiplies these types, and this CPU has it.
+static int is_there(const Case *s, uint32_t back_end) {
+  int single = s->a == TRAINC_F32 && s->b == TRAINC_F32 && s->c == TRAINC_F32;
+  int brain = s->a == TRAINC_BF16 && s->b == TRAINC_BF16;
+  switch (back_end) {
+  case TRAINC_BACK_END_OPENBLAS:
+    return 1;
+  case TRAINC_BACK_END_ONEDNN:
+    return s->k && (single || (brain && has(" avx512_bf16")));
+  case TRAINC_BACK_END_VECTOR:
+    return single;
+  case TRAINC_BACK_END_AMX:
+    return s->k && (single || brain) && has(" amx_bf16");
+  }
+  return 0;
+}
+
+static void compare(const Case *s, uint32_t back_end, int ta, int tb,
+                    int accumulate, int bias) {
   int64_t rows_a = ta ? s->k : s->m, lda = (ta ? s->m : s->k) + 3;
   int64_t rows_b = tb ? s->n : s->k, ldb = (tb ? s->k : s->n) + 1;
   int64_t ldc = s->n + 2;
@@ -160,23 +114,28 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
                           .transpose_b = (uint32_t)tb,
                           .accumulate = (uint32_t)accumulate,
                           .has_bias = (uint32_t)bias,
+                          .back_end = back_end,
                           .m = s->m,
                           .n = s->n,
                           .k = s->k,
                           .lda = lda,
                           .ldb = ldb,
                           .ldc = ldc,
-                          .batch = {s->batch0, s->batch1},
+                          .batch = s->batch,
                           .tile_m = s->tile_m,
                           .tile_n = s->tile_n};
-  g.stride_a[1] = rows_a * lda, g.stride_a[0] = g.stride_a[1] * s->batch1;
-  g.stride_b[1] = rows_b * ldb, g.stride_b[0] = 0; // shared by the outer batch
-  g.stride_c[1] = s->m * ldc, g.stride_c[0] = g.stride_c[1] * s->batch1 + 8;
+  if (back_end == TRAINC_BACK_END_AMX && ta && !tb && !bias &&
+      s->c == TRAINC_F32 && s->batch == 1 && s->k > 128)
+    g.split_k = s->k / 2 / 32 * 32;
+  g.stride_a = rows_a * lda;
+  g.stride_b = s->shares_b ? 0 : rows_b * ldb;
+  g.stride_c = s->m * ldc + 8;
   uint64_t bytes[3] = {
-      (uint64_t)(g.stride_a[0] * s->batch0 + 1) * size_of(s->a),
-      (uint64_t)(g.stride_b[1] * s->batch1 + 1) * size_of(s->b),
+      (uint64_t)(g.stride_a * s->batch + 1) * size_of(s->a),
+      (uint64_t)(rows_b * ldb * (s->shares_b ? 1 : s->batch) + 1) *
+          size_of(s->b),
       (uint64_t)(s->n + 1) * size_of(s->c)};
-  uint64_t c_bytes = (uint64_t)(g.stride_c[0] * s->batch0 + 8) * size_of(s->c);
+  uint64_t c_bytes = (uint64_t)(g.stride_c * s->batch + 8) * size_of(s->c);
   char *a = malloc(bytes[0]), *b = malloc(bytes[1]), *x = malloc(bytes[2]);
   char *c = malloc(c_bytes), *before = malloc(c_bytes), *more = malloc(c_bytes);
   fill(s->a, a, bytes[0]);
@@ -197,57 +156,54 @@ static void compare(const Case *s, int ta, int tb, int accumulate, int bias) {
                    : s->c == TRAINC_F32  ? 1e-6
                    : s->c == TRAINC_BF16 ? 0x1p-8 * 1.01
                                          : 0x1p-11 * 1.01;
-  for (int64_t p = 0; p < s->batch0; ++p)
-    for (int64_t q = 0; q < s->batch1; ++q)
-      for (int64_t i = 0; i < s->m; ++i)
-        for (int64_t j = 0; j < s->n; ++j) {
-          int64_t at = p * g.stride_c[0] + q * g.stride_c[1] + i * ldc + j;
-          double sum = accumulate ? get(s->c, before, at) : 0, size = fabs(sum);
-          for (int64_t l = 0; l < s->k; ++l) {
-            double term =
-                get(s->a, a,
-                    p * g.stride_a[0] + q * g.stride_a[1] +
-                        (ta ? l * lda + i : i * lda + l)) *
-                get(s->b, b,
-                    q * g.stride_b[1] + (tb ? j * ldb + l : l * ldb + j));
-            sum += term;
-            size += fabs(term);
-          }
-          sum += bias ? get(s->c, x, j) : 0;
-          double error = fabs(get(s->c, c, at) - sum);
-          double wide = s->c == TRAINC_F64 ? 1e-15 : 1e-6;
-          if (!(error <= epsilon * fabs(sum) + wide * (size + 1))) {
-            printf(
-                "types %u %u %u, %d x %d x %d, transpose %d %d, accumulate %d, "
-                "bias %d, [%d, %d]: %g, expected %g\n",
-                s->a, s->b, s->c, (int)s->m, (int)s->n, (int)s->k, ta, tb,
-                accumulate, bias, (int)i, (int)j, get(s->c, c, at), sum);
-            exit(1);
-          }
-          // What is between the rows is untouched.
-          memcpy(c + at * (int64_t)size_of(s->c),
-                 before + at * (int64_t)size_of(s->c), size_of(s->c));
+  for (int64_t p = 0; p < s->batch; ++p)
+    for (int64_t i = 0; i < s->m; ++i)
+      for (int64_t j = 0; j < s->n; ++j) {
+        int64_t at = p * g.stride_c + i * ldc + j;
+        double sum = accumulate ? get(s->c, before, at) : 0, size = fabs(sum);
+        for (int64_t l = 0; l < s->k; ++l) {
+          double term =
+              get(s->a, a, p * g.stride_a + (ta ? l * lda + i : i * lda + l)) *
+              get(s->b, b, p * g.stride_b + (tb ? j * ldb + l : l * ldb + j));
+          sum += term;
+          size += fabs(term);
         }
+        sum += bias ? get(s->c, x, j) : 0;
+        double error = fabs(get(s->c, c, at) - sum);
+        double wide = s->c == TRAINC_F64 ? 1e-15 : 1e-6;
+        if (!(error <= epsilon * fabs(sum) + wide * (size + 1))) {
+          printf("back end %u, types %u %u %u, %d x %d x %d, transpose %d %d, "
+                 "accumulate %d, bias %d, [%d, %d]: %g, expected %g\n",
+                 back_end, s->a, s->b, s->c, (int)s->m, (int)s->n, (int)s->k,
+                 ta, tb, accumulate, bias, (int)i, (int)j, get(s->c, c, at),
+                 sum);
+          exit(1);
+        }
+        // What is between the rows is untouched.
+        memcpy(c + at * (int64_t)size_of(s->c),
+               before + at * (int64_t)size_of(s->c), size_of(s->c));
+      }
   CHECK(memcmp(c, before, c_bytes) == 0);
   free(a), free(b), free(x), free(c), free(before), free(more);
 }
 
 /// Commands that are independent run at once: `number` products of the same B, each
 /// with an A and a C of its own. Each is what it is alone.
-static void run_together(int64_t m, int64_t n, int64_t k) {
+static void run_together(uint32_t back_end, int64_t m, int64_t n, int64_t k) {
   enum { number = most };
-  const Case s = {TRAINC_F32, TRAINC_F32, TRAINC_F32, m, n, k, 1, 1, m, n};
+  const Case s = {TRAINC_F32, TRAINC_F32, TRAINC_F32, m, n, k, 1, 0, m, n};
   trainc_gemm_detail g = {.a_type = TRAINC_F32,
                           .b_type = TRAINC_F32,
                           .c_type = TRAINC_F32,
                           .transpose_a = 1,
+                          .back_end = back_end,
                           .m = m,
                           .n = n,
                           .k = k,
                           .lda = m,
                           .ldb = n,
                           .ldc = n,
-                          .batch = {1, 1},
+                          .batch = 1,
                           .tile_m = m,
                           .tile_n = n};
   uint64_t bytes[3] = {(uint64_t)(m * k) * 4, (uint64_t)(k * n) * 4, 4};
@@ -279,15 +235,15 @@ int main(int argc, char **argv) {
                                       {TRAINC_F16, TRAINC_F16, TRAINC_F16},
                                       {TRAINC_F16, TRAINC_F16, TRAINC_F32},
                                       {TRAINC_BF16, TRAINC_F32, TRAINC_BF16}};
-  // m, n, k, batch, tiles: ones, odd, above the tiles, above the small sizes, rows
+  // m, n, k, batch, whether it shares B, tiles: ones, odd, above the tiles, above the small sizes, rows
   // and columns enough to be cut unequally for two threads.
   static const int64_t sizes[][7] = {
-      {1, 1, 1, 1, 1, 4, 4},        {7, 13, 5, 2, 3, 4, 8},
-      {33, 10, 65, 1, 1, 32, 32},   {64, 96, 48, 1, 2, 64, 96},
-      {130, 67, 129, 1, 1, 48, 40}, {3, 5, 1100, 1, 1, 2, 16},
-      {5, 70, 0, 1, 1, 4, 32},      {100, 200, 530, 1, 1, 64, 96},
-      {64, 96, 256, 1, 1, 64, 96},  {1040, 40, 48, 1, 1, 512, 40},
-      {40, 1040, 48, 1, 1, 40, 512}};
+      {1, 1, 1, 1, 0, 4, 4},         {7, 13, 5, 6, 0, 4, 8},
+      {7, 13, 5, 6, 1, 4, 8},        {33, 10, 65, 1, 0, 32, 32},
+      {64, 96, 48, 2, 0, 64, 96},    {130, 67, 129, 1, 0, 48, 40},
+      {3, 5, 1100, 1, 0, 2, 16},     {5, 70, 0, 1, 0, 4, 32},
+      {100, 200, 530, 1, 0, 64, 96}, {64, 96, 256, 1, 0, 64, 96},
+      {1040, 40, 48, 1, 0, 512, 40}, {40, 1040, 48, 1, 0, 40, 512}};
   int count = 0;
   size_t num_types = argc > 1 ? 1 : sizeof types / sizeof types[0];
   for (size_t t = 0; t < num_types; ++t)
@@ -296,11 +252,20 @@ int main(int argc, char **argv) {
         const int64_t *s = sizes[i];
         Case one = {types[t][0], types[t][1], types[t][2], s[0], s[1],
                     s[2],        s[3],        s[4],        s[5], s[6]};
-        compare(&one, flags & 1, flags >> 1 & 1, flags >> 2 & 1, flags >> 3);
-        ++count;
+        for (uint32_t back_end = 0; back_end < TRAINC_BACK_END_CUBLASLT;
+             ++back_end)
+          if (is_there(&one, back_end)) {
+            compare(&one, back_end, flags & 1, flags >> 1 & 1, flags >> 2 & 1,
+                    flags >> 3);
+            ++count;
+          }
       }
-  run_together(64, 96, 256);
-  run_together(96, 40, 300);
+  const Case single = {TRAINC_F32, TRAINC_F32, TRAINC_F32, 1, 1, 1, 1, 0, 1, 1};
+  for (uint32_t back_end = 0; back_end < TRAINC_BACK_END_CUBLASLT; ++back_end)
+    if (is_there(&single, back_end)) {
+      run_together(back_end, 64, 96, 256);
+      run_together(back_end, 96, 40, 300);
+    }
   // The environment of OpenBLAS must not choose the kernels, ours may.
   const char *info = trainc_runtime_info();
   printf("%d cases, %s\n", count, info);

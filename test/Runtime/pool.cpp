@@ -29,7 +29,7 @@ void runOne(void *argument, int64_t tile, unsigned worker) {
   if (worker >= part.threads)
     part.wrongWorkers.fetch_add(1);
   for (int64_t i = tile % 7 * 20; i > 0; --i) // uneven
-    __builtin_ia32_pause();
+    relax();
 }
 
 void check(Part &part, int64_t count, unsigned threads, int job) {

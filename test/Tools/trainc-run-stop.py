@@ -56,7 +56,8 @@ def finish(process):
 
 
 def last_step(log=folder / "log.jsonl"):
-    return json.loads(log.read_text().splitlines()[-1])["step"]
+    whole, _, _ = log.read_text().rpartition("\n")  # a line may be half written
+    return json.loads(whole.splitlines()[-1])["step"]
 
 
 def stop(number, *arguments):

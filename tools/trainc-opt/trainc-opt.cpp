@@ -5,6 +5,13 @@
 #include "trainc/Driver/Compiler.h"
 #include "trainc/Transforms/Passes.h"
 
+#ifdef TRAINC_TEST_PASSES
+namespace trainc {
+/// Of test/Equipment/passes.
+void registerTestPasses();
+} // namespace trainc
+#endif
+
 /// Removes `--disable-pass=NAME` and every `--NAME` from the command line: NAME then
 /// does nothing. The pass tests use it to see that each fails without its pass.
 static llvm::SmallVector<char *> dropDisabled(int argc, char **argv) {
@@ -34,6 +41,9 @@ int main(int argc, char **argv) {
   trainc::registerTraincTransformsPasses();
   trainc::registerTraincConversionPasses();
   trainc::registerPipelines();
+#ifdef TRAINC_TEST_PASSES
+  trainc::registerTestPasses();
+#endif
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       arguments.size(), arguments.data(), "trainc pass driver\n", registry));
 }

@@ -90,6 +90,18 @@ int Observer::observe(void *context, const trainc_event *event) {
   return self.checking && !self.allFinite(*event);
 }
 
+/// ,"phase":"start" or "wait" of a collective that is in flight between the two.
+static std::string phaseOf(const trainc_command &command) {
+  if (command.kind < TRAINC_COMMAND_REDUCE_SCATTER)
+    return "";
+  const auto &detail =
+      *static_cast<const trainc_collective_detail *>(command.detail);
+  if (detail.phase == TRAINC_COLLECTIVE_WHOLE)
+    return "";
+  return detail.phase == TRAINC_COLLECTIVE_START ? R"(,"phase":"start")"
+                                                 : R"(,"phase":"wait")";
+}
+
 void Observer::addSpan(const trainc_event &event) {
   static const char *const kinds[] = {
 #define TRAINC_COMMAND(NAME, number) #NAME,
@@ -113,6 +125,7 @@ void Observer::addSpan(const trainc_event &event) {
       static_cast<unsigned long long>(bytes),
       duration > 0 ? static_cast<double>(command.flops) / duration : 0.0,
       duration > 0 ? static_cast<double>(bytes) / duration : 0.0);
+  arguments += phaseOf(command);
   if (command.location)
     arguments += ",\"location\":" + jsonString(command.location);
   const char *label = command.label ? command.label : kinds[command.kind];

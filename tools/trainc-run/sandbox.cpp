@@ -8,11 +8,15 @@
 #include <cstring>
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 namespace trainc::run {
 
 /// Addresses before and behind a region that nothing has.
 static constexpr uint64_t aroundBytes = 64 << 10;
+
+const uint64_t Sandbox::pageBytes =
+    static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 
 static Sandbox *active = nullptr;
 static Sandbox::Fault found;
@@ -101,11 +105,30 @@ bool Sandbox::allow(char *address, bool write) {
   return false;
 }
 
+/// Whether it was a write that the system stopped.
+static bool isWrite(const mcontext_t &machine) {
+#if defined(__x86_64__)
+  return (machine.gregs[REG_ERR] & 2) != 0;
+#else
+  // The record with the exception's syndrome, whose bit 6 (WnR) tells.
+  const unsigned char *record = machine.__reserved;
+  for (_aarch64_ctx head;; record += head.size) {
+    std::memcpy(&head, record, sizeof head);
+    if (head.magic == 0 || head.size == 0)
+      return true; // there is none
+    esr_context syndrome;
+    if (head.magic != ESR_MAGIC)
+      continue;
+    std::memcpy(&syndrome, record, sizeof syndrome);
+    return (syndrome.esr >> 6 & 1) != 0;
+  }
+#endif
+}
+
 void Sandbox::handle(int, void *info, void *context) {
   auto *address = static_cast<char *>(static_cast<siginfo_t *>(info)->si_addr);
-  auto *machine = &static_cast<ucontext_t *>(context)->uc_mcontext;
-  constexpr greg_t isWrite = 2;
-  if (!active->allow(address, (machine->gregs[REG_ERR] & isWrite) != 0))
+  const auto &machine = static_cast<const ucontext_t *>(context)->uc_mcontext;
+  if (!active->allow(address, isWrite(machine)))
     siglongjmp(leave, 1);
 }
 

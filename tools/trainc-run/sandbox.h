@@ -15,7 +15,7 @@ namespace trainc::run {
 /// sandbox at a time, on one thread.
 class Sandbox {
 public:
-  static constexpr uint64_t pageBytes = 4096;
+  static const uint64_t pageBytes; // the system's
 
   struct Region {
     uint64_t bytes;

@@ -1,4 +1,6 @@
 //===- trainc.cpp - Compiles a training step ------------------------------===//
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
 #include "trainc/Driver/Compiler.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
@@ -7,8 +9,8 @@
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Regex.h"
-#include <cmath>
 #include <cstdlib>
+#include <thread>
 
 using namespace trainc;
 namespace cl = llvm::cl;
@@ -45,9 +47,21 @@ struct CommandLine {
   cl::opt<std::string> cudaPath{
       "cuda-path", cl::desc("The CUDA toolkit (CUDA_HOME, /usr/local/cuda)"),
       cl::value_desc("folder"), cl::cat(category)};
+  cl::opt<std::string> triple{
+      "target-triple",
+      cl::desc("x86_64-linux-gnu or aarch64-linux-gnu (this machine's)"),
+      cl::value_desc("triple"), cl::cat(category)};
+  cl::opt<bool> portableBits{
+      "portable-bits",
+      cl::desc("The same bits on every CPU: no library multiplies"),
+      cl::cat(category)};
   cl::opt<std::string> cpu{
-      "target-cpu", cl::desc("native, x86-64-v3, x86-64-v4, ..."),
+      "target-cpu", cl::desc("native, x86-64-v3, x86-64-v4, neoverse-n1, ..."),
       cl::value_desc("name"), cl::init("native"), cl::cat(category)};
+  cl::opt<unsigned> targetCores{
+      "target-cores",
+      cl::desc("CPUs that share a GEMM of oneDNN (this machine's)"),
+      cl::value_desc("count"), cl::Hidden, cl::cat(category)};
   cl::opt<unsigned> optimize{"O",
                              cl::Prefix,
                              cl::init(3),
@@ -64,9 +78,31 @@ struct CommandLine {
   cl::list<std::string> disabled{
       "disable-pass", cl::desc("Leave a pass out, see --list-passes"),
       cl::value_desc("pass"), cl::CommaSeparated, cl::cat(category)};
+  cl::opt<std::string> insertPasses{
+      "insert-passes",
+      cl::desc("Run these passes of MLIR too, after each of ours: for tests"),
+      cl::value_desc("pipeline"), cl::Hidden, cl::cat(category)};
+  cl::opt<std::string> insertAfter{
+      "insert-after", cl::desc("Run them after this pass only"),
+      cl::value_desc("pass"), cl::Hidden, cl::cat(category)};
+  cl::list<std::string> swapPasses{
+      "swap-passes",
+      cl::desc("Run two passes in the other order: for tests"),
+      cl::value_desc("pass,next"),
+      cl::CommaSeparated,
+      cl::Hidden,
+      cl::cat(category)};
+  cl::opt<bool> printPasses{
+      "print-passes",
+      cl::desc("Print the passes that run, a phase on a line: for tests"),
+      cl::Hidden, cl::cat(category)};
   cl::opt<int64_t> alignSize{
-      "align-size", cl::desc("Align tensors of the state to a power of two"),
-      cl::value_desc("bytes"), cl::init(256), cl::cat(category)};
+      "align-size",
+      cl::desc("Align tensors of the state to a power of two"),
+      cl::value_desc("bytes"),
+      cl::init(train::kBufferAlignment),
+      cl::Hidden,
+      cl::cat(category)};
   cl::list<std::string> mesh{
       "mesh", cl::desc("Compile for this many ranks: data=4, or host=2,data=2"),
       cl::value_desc("axis=size"), cl::CommaSeparated, cl::cat(category)};
@@ -125,9 +161,15 @@ struct CommandLine {
                            cl::cat(category)};
   cl::opt<bool> listDependencies{"list-dependencies",
                                  cl::desc("Print what a target machine needs"),
-                                 cl::cat(category)};
+                                 cl::Hidden, cl::cat(category)};
 
   llvm::LogicalResult toOptions(CompileOptions &options) const;
+  llvm::LogicalResult setForm(CompileOptions &options) const;
+  llvm::LogicalResult setPipeline(PipelineOptions &pipeline) const;
+  llvm::LogicalResult setInserted(PipelineOptions &pipeline) const;
+  llvm::LogicalResult setSwapped(CompileOptions &options) const;
+  llvm::LogicalResult setWork(CompileOptions &options) const;
+  llvm::LogicalResult setOutput(CompileOptions &options) const;
   llvm::LogicalResult setTargets(CompileOptions &options) const;
   llvm::LogicalResult setMemoryLimit(CompileOptions &options) const;
   llvm::LogicalResult setReports(CompileOptions &options, Form form) const;
@@ -151,7 +193,9 @@ llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
   if (!cudaArchs.empty())
     options.cudaArchs.assign(cudaArchs.begin(), cudaArchs.end());
   options.cudaPath = cudaPath;
-  options.tf32 = tf32;
+  if (portableBits && llvm::is_contained(options.targets, Target::CUDA))
+    return error("--portable-bits is of CPUs: it cannot be combined with "
+                 "--target=cuda");
   if (tf32 && !llvm::is_contained(options.targets, Target::CUDA))
     return error("--tf32 needs --target=cuda");
   if (options.pipeline.reference &&
@@ -194,23 +238,7 @@ llvm::LogicalResult CommandLine::setMemoryLimit(CompileOptions &options) const {
   return llvm::success();
 }
 
-/// A number with a suffix from n, u, m, K, M, G and T, in powers of 1000.
-static std::optional<double> parseRate(llvm::StringRef text) {
-  constexpr std::pair<llvm::StringRef, double> suffixes[] = {
-      {"n", 1e-9}, {"u", 1e-6}, {"m", 1e-3}, {"K", 1e3},
-      {"M", 1e6},  {"G", 1e9},  {"T", 1e12}};
-  double scale = 1, number;
-  for (auto [suffix, factor] : suffixes)
-    if (text.consume_back(suffix)) {
-      scale = factor;
-      break;
-    }
-  if (text.getAsDouble(number) || !(number > 0) || !std::isfinite(number))
-    return std::nullopt;
-  return number * scale;
-}
-
-/// Sets what is written instead of an artifact.
+/// Sets what is written instead of an artifact, and the rates.
 llvm::LogicalResult CommandLine::setReports(CompileOptions &options,
                                             Form form) const {
   for (const cl::opt<std::string> *option : {&report, &estimate}) {
@@ -230,26 +258,21 @@ llvm::LogicalResult CommandLine::setReports(CompileOptions &options,
   options.estimateJson = estimate == "json";
   if (options.memoryReport && options.estimate)
     return error("expects --memory-report or --estimate, got both");
-  if (options.estimate != (bandwidth.getNumOccurrences() > 0))
-    return error(options.estimate
-                     ? "--estimate needs --bandwidth=rate=number,..., as "
-                       "trainc-run --preflight prints them"
-                     : "--bandwidth needs --estimate");
-  for (llvm::StringRef given : bandwidth) {
-    auto [name, text] = given.split('=');
-    auto number = parseRate(text);
-    if (!isRateName(name) || !number)
-      return error("expects --bandwidth=rate=number,..., of " + rateNames() +
-                   ", got '" + given + "'");
-    options.rates.emplace_back(name, *number);
-  }
+  bool hasRates = bandwidth.getNumOccurrences() > 0;
+  if (options.estimate && !hasRates)
+    return error("--estimate needs --bandwidth=rate=number,..., as "
+                 "trainc-run --preflight prints them");
+  if (hasRates && !options.estimate && memoryLimit.empty())
+    return error("--bandwidth needs --estimate or --memory-limit");
+  for (llvm::StringRef given : bandwidth)
+    if (failed(options.pipeline.rates.parse(given)))
+      return error("expects --bandwidth=rate=number,..., of " +
+                   Rates::listNames() + ", got '" + given + "'");
   return llvm::success();
 }
 
-/// Checks what was given, alone and in combination.
-llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
-  if (input.empty())
-    return error("expects a module: trainc model.mlir (- is standard input)");
+/// Sets what is written, and the form after which to stop.
+llvm::LogicalResult CommandLine::setForm(CompileOptions &options) const {
   auto kind = llvm::StringSwitch<std::optional<Emit>>(emit)
                   .Case("so", Emit::SharedLibrary)
                   .Case("obj", Emit::Object)
@@ -268,39 +291,58 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   if (*form != Form::Target && *kind != Emit::MLIR && emit.getNumOccurrences())
     return error("--stop-after=" + stopAfter +
                  " writes the module: expects --emit=mlir, got --emit=" + emit);
-  if (optimize > 3)
-    return error("expects -O0, -O1, -O2 or -O3, got -O" +
-                 llvm::Twine(optimize));
+  options.emit = *form == Form::Target ? *kind : Emit::MLIR;
+  if (failed(setReports(options, *form)))
+    return llvm::failure();
+  bool stopsEarly =
+      options.memoryReport || options.estimate || options.emit == Emit::Header;
+  options.stopAfter = stopsEarly ? std::min(*form, Form::Commands) : *form;
+  options.dumpDirectory = dump;
+  return llvm::success();
+}
+
+/// Sets what decides which passes run, and how.
+llvm::LogicalResult CommandLine::setInserted(PipelineOptions &pipeline) const {
+  if (insertPasses.empty())
+    return llvm::success();
+  mlir::registerTransformsPasses();
+  std::string message;
+  llvm::raw_string_ostream os(message);
+  mlir::OpPassManager passes("builtin.module");
+  if (failed(mlir::parsePassPipeline(insertPasses, passes, os)))
+    return error("--insert-passes: " + llvm::StringRef(message).rtrim());
+  pipeline.inserted = insertPasses;
+  pipeline.insertAfter = insertAfter;
+  return llvm::success();
+}
+
+llvm::LogicalResult CommandLine::setPipeline(PipelineOptions &pipeline) const {
   for (const std::string &pass : disabled) {
     if (!llvm::is_contained(disablablePasses(), pass))
       return error("unknown pass '" + pass +
                    "' in --disable-pass; --list-passes lists them");
-    options.pipeline.disabled.insert(pass);
+    pipeline.disabled.insert(pass);
   }
+  if (llvm::failed(setInserted(pipeline)))
+    return llvm::failure();
   for (llvm::StringRef axis : mesh) {
     auto [name, size] = axis.split('=');
     int64_t number;
     if (name.empty() || size.getAsInteger(10, number))
       return error("expects --mesh=axis=size,..., got '" + axis + "'");
-    options.pipeline.mesh.emplace_back(name, number);
+    pipeline.mesh.emplace_back(name, number);
   }
-  options.emit = *form == Form::Target ? *kind : Emit::MLIR;
-  options.stopAfter = *form;
-  if (failed(setReports(options, *form)))
-    return llvm::failure();
-  bool wantsReport = options.memoryReport || options.estimate;
-  if (wantsReport || options.emit == Emit::Header)
-    options.stopAfter = std::min(*form, Form::Commands);
-  options.dumpDirectory = dump;
-  // Artifacts for more are refused where the runtime is restricted (runtime.h).
-  const char *restricted = std::getenv("TRAINC_AVX2_ONLY");
-  options.cpu = cpu;
-  if (cpu == "native" && restricted && *restricted)
-    options.cpu = "x86-64-v3";
-  options.optimize = optimize;
-  options.pipeline.reference = reference;
-  options.pipeline.alignSize = alignSize;
-  options.pipeline.splitF32 = !noSplitF32;
+  pipeline.reference = reference;
+  pipeline.alignSize = alignSize;
+  pipeline.gemm.tf32 = tf32;
+  if (targetCores.getNumOccurrences() && targetCores == 0)
+    return error("expects --target-cores of at least 1, got 0");
+  if (targetCores != 0)
+    pipeline.gemm.cores = targetCores;
+  else if (cpu == "native")
+    pipeline.gemm.cores = std::max(1u, std::thread::hardware_concurrency());
+  pipeline.gemm.splitF32 = !noSplitF32;
+  pipeline.portableBits = portableBits;
   if (!llvm::is_contained({"none", "optimizer", "gradients", "parameters"},
                           shard))
     return error("expects --shard=none, optimizer, gradients or parameters, "
@@ -312,9 +354,50 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
   if (bucketSize < 1)
     return error("expects a --bucket-size of at least 1, got " +
                  llvm::Twine(bucketSize));
-  options.pipeline.shard = shard;
-  options.pipeline.mergeBuffer = mergeBuffer;
-  options.pipeline.bucketSize = bucketSize;
+  pipeline.shard = shard;
+  pipeline.mergeBuffer = mergeBuffer;
+  pipeline.bucketSize = bucketSize;
+  return llvm::success();
+}
+
+/// The passes of each phase of the first target.
+static llvm::SmallVector<llvm::SmallVector<llvm::StringRef>>
+listPhases(const CompileOptions &options) {
+  llvm::SmallVector<llvm::SmallVector<llvm::StringRef>> phases;
+  PipelineOptions pipeline = options.pipeline;
+  pipeline.target = options.targets.front();
+  for (Form form : {Form::Gradients, Form::Plan, Form::Commands, Form::Target})
+    phases.push_back(listPasses(form, pipeline));
+  return phases;
+}
+
+/// Sets which passes change places, when all that decides which run is known.
+llvm::LogicalResult CommandLine::setSwapped(CompileOptions &options) const {
+  if (swapPasses.empty())
+    return llvm::success();
+  for (llvm::ArrayRef<llvm::StringRef> passes : listPhases(options))
+    for (size_t i = 1; i < passes.size() && swapPasses.size() == 2; ++i)
+      if (passes[i - 1] == swapPasses[0] && passes[i] == swapPasses[1]) {
+        options.pipeline.swapped = {swapPasses[0], swapPasses[1]};
+        return llvm::success();
+      }
+  return error("expects --swap-passes=pass,next of two that follow each other, "
+               "got '" +
+               llvm::join(swapPasses, ",") + "'");
+}
+
+/// Sets how the compiler works, and what it says of that.
+llvm::LogicalResult CommandLine::setWork(CompileOptions &options) const {
+  if (optimize > 3)
+    return error("expects -O0, -O1, -O2 or -O3, got -O" +
+                 llvm::Twine(optimize));
+  // Artifacts for more are refused where the runtime is restricted (runtime.h).
+  const char *restricted = std::getenv("TRAINC_AVX2_ONLY");
+  options.triple = triple;
+  options.cpu = cpu;
+  if (cpu == "native" && triple.empty() && restricted && *restricted)
+    options.cpu = "x86-64-v3";
+  options.optimize = optimize;
   options.cacheDirectory = cacheDirectory;
   options.cacheSize = cacheSize;
   if (cacheSize.getNumOccurrences() && cacheDirectory.empty())
@@ -325,16 +408,19 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
                  ", got " + llvm::Twine(threads));
   options.threads = threads;
   options.time = time;
-  if (remarks.getNumOccurrences()) {
-    options.remarks = remarks.empty() ? ".*" : std::string(remarks);
-    std::string message;
-    if (!llvm::Regex(options.remarks).isValid(message))
-      return error("expects a regular expression in --remarks, got '" +
-                   remarks + "': " + message);
-  }
+  if (!remarks.getNumOccurrences())
+    return llvm::success();
+  options.remarks = remarks.empty() ? ".*" : std::string(remarks);
+  std::string message;
+  if (!llvm::Regex(options.remarks).isValid(message))
+    return error("expects a regular expression in --remarks, got '" + remarks +
+                 "': " + message);
+  return llvm::success();
+}
 
-  if (failed(setMemoryLimit(options)) || failed(setTargets(options)))
-    return llvm::failure();
+/// Sets where the output goes: a name that fits what is written.
+llvm::LogicalResult CommandLine::setOutput(CompileOptions &options) const {
+  bool wantsReport = options.memoryReport || options.estimate;
   bool binary = !wantsReport && (options.emit == Emit::SharedLibrary ||
                                  options.emit == Emit::Object);
   options.output = output;
@@ -356,6 +442,17 @@ llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
     return error("cannot write a library or an object to '" + options.output +
                  "'" + (extension == ".h" ? ", where its header goes" : ""));
   return llvm::success();
+}
+
+/// Checks what was given, alone and in combination.
+llvm::LogicalResult CommandLine::toOptions(CompileOptions &options) const {
+  if (input.empty())
+    return error("expects a module: trainc model.mlir (- is standard input)");
+  if (failed(setForm(options)) || failed(setPipeline(options.pipeline)) ||
+      failed(setWork(options)) || failed(setMemoryLimit(options)) ||
+      failed(setTargets(options)) || failed(setSwapped(options)))
+    return llvm::failure();
+  return setOutput(options);
 }
 
 int main(int argc, char **argv) {
@@ -392,6 +489,12 @@ int main(int argc, char **argv) {
     return 0;
   }
   CompileOptions options;
-  return failed(line.toOptions(options)) ||
-         failed(compileFile(line.input, options));
+  if (failed(line.toOptions(options)))
+    return 1;
+  if (line.printPasses) {
+    for (llvm::ArrayRef<llvm::StringRef> passes : listPhases(options))
+      llvm::outs() << llvm::join(passes, " ") << "\n";
+    return 0;
+  }
+  return failed(compileFile(line.input, options));
 }

@@ -38,7 +38,7 @@ def LowerKernelsPass : Pass<"train-lower-kernels", "::mlir::ModuleOp"> {
     long attention in f32, too, multiplies by tile registers, and its kernels get the
     attribute `amx`. Sums of other attention fill half of the bytes of vector registers.
 
-    Example: test/Conversion/LowerKernels/lower-kernels.mlir
+    Example: test/Conversion/Kernels/CPU/lower-kernels.mlir
   }];
   let options = [Option<"generic", "generic", "bool", "false",
                         "Lower every kernel by its linalg decomposition">,
@@ -83,7 +83,7 @@ def LowerKernelsToGPUPass : Pass<"train-lower-kernels-to-gpu", "::mlir::ModuleOp
     products, of any size: `trainc_epilogue_T` a bias, gelu or its slope on C of type T,
     `trainc_column_sums_F_T` sums of the columns of a matrix of type F (`step_abi.h`).
 
-    Example: test/Conversion/LowerKernelsToGPU/attention.mlir
+    Example: test/Conversion/Kernels/GPU/attention.mlir
   }];
   let options = [ListOption<"epilogues", "epilogues", "std::string",
                             "Kernels for epilogues, by name">];
@@ -99,12 +99,15 @@ def KernelsToLLVMPass : Pass<"train-kernels-to-llvm", "::mlir::ModuleOp"> {
   let description = [{
     Functions on memrefs become functions on pointers that do not alias, and per kernel
     one `void (ptr operands, i64 tile)` calls them. f32 functions become polynomials, f64
-    functions calls through the runtime's table.
+    functions calls of libm through the runtime's table. With portable-bits=true f64 functions
+    are polynomials, too (numerics.def), and those that it does not define are refused.
 
-    Needs `train-lower-kernels`.
+    Needs `train-lower-kernels`. Runs after `train-verify-form`: there are no memrefs any more
+    whose writers that one could tell.
   }];
   let dependentDialects = ["::mlir::LLVM::LLVMDialect", "::mlir::cf::ControlFlowDialect",
       "::mlir::ub::UBDialect"];
+  let options = [Option<"portableBits", "portable-bits", "bool", "false", "Call no libm">];
 }
 
 #endif // TRAINC_CONVERSION_PASSES

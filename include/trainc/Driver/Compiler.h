@@ -22,25 +22,6 @@ enum class Emit {
   Header,        ///< the C header alone
 };
 
-/// Rates of a machine by name, with one rank per device as in training:
-///   memory, update            bytes per second of kernels, and of updates (as memory)
-///   f64, f32, bf16, f16       flops per second of products
-///   attention, convolution    flops per second of kernels (as products of their type)
-///   command                   seconds between two commands (0)
-///   reduce_scatter, all_reduce, all_gather, or network for all of them
-///                             bytes per second of collectives
-///   latency                   seconds of an empty collective (0)
-///   network.AXIS              bytes per second, the most along AXIS of the mesh (no limit)
-/// In parentheses what holds where they are not given. Rates of collectives are those of
-/// the bus, as in NCCL's tests: n ranks that gather or scatter a range of b bytes move
-/// (n - 1) / n b, twice that to sum it up for all.
-using Rates = std::vector<std::pair<std::string, double>>;
-
-bool isRateName(llvm::StringRef name);
-
-/// All of them, for messages.
-std::string rateNames();
-
 struct CompileOptions {
   Emit emit = Emit::SharedLibrary;
   /// Where to write; "-" is standard output (text only).
@@ -57,8 +38,8 @@ struct CompileOptions {
   std::vector<std::string> cudaArchs = {"sm_80", "sm_90", "sm_100"};
   /// The CUDA toolkit, or empty: see findToolkit.
   std::string cudaPath;
-  /// Products of f32 on GPUs may round their factors to TF32.
-  bool tf32 = false;
+  /// The architecture and system to make code for, or empty: this machine's.
+  std::string triple;
   /// LLVM's name of the processor; "native" is this machine's.
   std::string cpu = "native";
   /// Optimization level of LLVM, 0 to 3.
@@ -73,10 +54,9 @@ struct CompileOptions {
   /// Writes the memory report instead.
   bool memoryReport = false;
   bool memoryReportJson = false;
-  /// Writes the estimate of time and memory per rank instead, by these rates.
+  /// Writes the estimate of time and memory per rank instead, by the pipeline's rates.
   bool estimate = false;
   bool estimateJson = false;
-  Rates rates;
   /// Prints the decisions of passes whose whole name matches this regular expression.
   std::string remarks;
   /// Prints the time of each phase to standard error.

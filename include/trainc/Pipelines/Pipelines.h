@@ -3,6 +3,9 @@
 #define TRAINC_PIPELINES_PIPELINES_H
 
 #include "mlir/Pass/PassManager.h"
+#include "trainc/Analysis/Gemm.h"
+#include "trainc/Analysis/Rates.h"
+#include "trainc/Dialect/Train/Alignment.h"
 #include "llvm/ADT/StringSet.h"
 
 namespace trainc {
@@ -34,7 +37,7 @@ struct PipelineOptions {
   /// plans are those of every other build.
   bool reference = false;
   /// Bytes at a multiple of which slices of arenas start (train-coalesce).
-  int64_t alignSize = 256;
+  int64_t alignSize = train::kBufferAlignment;
   /// Axes of the mesh that get other sizes (train-set-mesh).
   llvm::SmallVector<std::pair<std::string, int64_t>> mesh;
   /// What is divided among ranks: none, optimizer, gradients or parameters
@@ -47,14 +50,24 @@ struct PipelineOptions {
   int64_t bucketSize = 32 << 20;
   /// Bytes that arenas and workspace may take, or 0 (train-recompute).
   int64_t memoryLimit = 0;
-  /// The processor multiplies bf16 by tile registers.
+  /// Measured rates of the machine, as far as they are known (train-recompute).
+  Rates rates;
+  /// What computes GEMMs (train-plan-gemms); `gpu` is as `target`.
+  GemmTarget gemm;
+  /// The same bits on every CPU: nothing that a library or the kind of the CPU decides.
+  bool portableBits = false;
+  /// Kernels may use tile registers, as GEMMs with gemm.amx do.
   bool amx = false;
-  /// Where it does, multiply f32 as sums of bf16 products (Language.md, Numerics).
-  bool splitF32 = true;
   /// Kernels for epilogues that images get (train-lower-kernels-to-gpu).
   llvm::SmallVector<std::string> epilogues;
   /// Bytes of the processor's vector registers together.
   int64_t registerBytes = 2048;
+  /// A pipeline of registered passes that is run after each pass, or after those of one
+  /// argument: for tests.
+  std::string inserted, insertAfter;
+  /// Two passes that follow each other in a phase, by argument, which run in the other
+  /// order: for tests.
+  std::pair<std::string, std::string> swapped;
 };
 
 /// Arguments of the passes that `disabled` may name.
@@ -64,6 +77,11 @@ llvm::ArrayRef<llvm::StringRef> disablablePasses();
 /// and NVVM dialects, with bare pointers as parameters of kernels. A module that
 /// went this way already is not changed.
 void buildLowerToNVVM(mlir::OpPassManager &pm);
+
+/// The arguments of the passes from form `form` - 1 to `form`, in their order; without
+/// those that are inserted, and those of `buildLowerToNVVM`.
+llvm::SmallVector<llvm::StringRef> listPasses(Form form,
+                                              const PipelineOptions &options);
 
 /// Adds the passes from form `form` - 1 to `form`.
 void buildPhase(mlir::OpPassManager &pm, Form form,

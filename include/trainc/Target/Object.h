@@ -19,9 +19,12 @@ namespace trainc {
 /// The bytes of an object file.
 using ObjectFile = llvm::SmallVector<char, 0>;
 
-/// The machine that code is generated for; null and a message otherwise.
-std::unique_ptr<llvm::TargetMachine>
-createTargetMachine(llvm::StringRef cpu, unsigned optimize, std::string &error);
+/// The machine that code is generated for: `triple` is of x86-64 or AArch64 on Linux, or
+/// empty: this machine's. Null and a message otherwise.
+std::unique_ptr<llvm::TargetMachine> createTargetMachine(llvm::StringRef triple,
+                                                         llvm::StringRef cpu,
+                                                         unsigned optimize,
+                                                         std::string &error);
 
 /// Whether it has all of these, by LLVM's names.
 bool hasFeatures(const llvm::TargetMachine &machine,

@@ -2,17 +2,24 @@
 #ifndef TRAINC_TRANSFORMS_PASSES_H
 #define TRAINC_TRANSFORMS_PASSES_H
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Pass/Pass.h"
-#include "trainc/Dialect/NN/NNOps.h"
-#include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Transforms/Commands/Passes.h"
+#include "trainc/Transforms/Memory/Passes.h"
+#include "trainc/Transforms/Partition/Passes.h"
+#include "trainc/Transforms/Plan/Passes.h"
+#include "trainc/Transforms/Source/Passes.h"
+#include "trainc/Transforms/Verify/Passes.h"
 
 namespace trainc {
-#define GEN_PASS_DECL
-#define GEN_PASS_REGISTRATION
-#include "trainc/Transforms/Passes.h.inc"
+
+inline void registerTraincTransformsPasses() {
+  registerTraincCommandsPasses();
+  registerTraincMemoryPasses();
+  registerTraincPartitionPasses();
+  registerTraincPlanPasses();
+  registerTraincSourcePasses();
+  registerTraincVerifyPasses();
+}
+
 } // namespace trainc
 
 #endif // TRAINC_TRANSFORMS_PASSES_H

@@ -13,6 +13,7 @@
 #include "mlir/Dialect/Utils/ReshapeOpsUtils.h"
 #include "mlir/Transforms/DialectConversion.h"
 #include "trainc/Conversion/Passes.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 
 #define DEBUG_TYPE "nn-to-linalg"
@@ -25,9 +26,6 @@ namespace trainc {
 using namespace mlir;
 using namespace trainc;
 using utils::IteratorType;
-
-/// Lanes of a reduction, as nn.reduce's description says.
-static constexpr int64_t laneCount = 32;
 
 //===----------------------------------------------------------------------===//
 // Tensors
@@ -135,7 +133,7 @@ static Value reshapeTensor(OpBuilder &b, Location loc, Value value,
 //===----------------------------------------------------------------------===//
 
 /// Reduces `dims` of `value`, the loops running in the order of its dimensions,
-/// from the neutral element.
+/// from the identity element.
 static Value reduceInOrder(OpBuilder &b, Location loc, nn::ReduceKind kind,
                            Value value, ArrayRef<int64_t> dims) {
   RankedTensorType type = nn::getTensorType(value);
@@ -153,8 +151,8 @@ static Value reduceInOrder(OpBuilder &b, Location loc, nn::ReduceKind kind,
     keptDims.push_back(b.getAffineDimExpr(dim));
     shape.push_back(type.getDimSize(dim));
   }
-  Value neutral = nn::reductionNeutral(b, loc, kind, type.getElementType());
-  Value init = filledTensor(b, loc, type.clone(shape), neutral);
+  Value identity = nn::reductionIdentity(b, loc, kind, type.getElementType());
+  Value init = filledTensor(b, loc, type.clone(shape), identity);
   AffineMap kept = AffineMap::get(type.getRank(), 0, keptDims, b.getContext());
   auto generic = linalg::GenericOp::create(
       b, loc, init.getType(), value, init,
@@ -185,25 +183,25 @@ static Value reduceLanes(OpBuilder &b, Location loc, nn::ReduceKind kind,
   RankedTensorType type = nn::getTensorType(value);
   Type elementType = type.getElementType();
   SmallVector<int64_t> shape(type.getShape());
-  int64_t chunks = llvm::divideCeil(shape.back(), laneCount);
-  if (shape.back() != chunks * laneCount) {
-    // A lane that lacks an element takes the neutral one: it changes nothing.
-    Value neutral = nn::reductionNeutral(b, loc, kind, elementType);
+  int64_t chunks = llvm::divideCeil(shape.back(), nn::kLanes);
+  if (shape.back() != chunks * nn::kLanes) {
+    // A lane that lacks an element takes the identity: it changes nothing.
+    Value identity = nn::reductionIdentity(b, loc, kind, elementType);
     SmallVector<OpFoldResult> offsets(shape.size(), b.getIndexAttr(0));
     SmallVector<OpFoldResult> strides(shape.size(), b.getIndexAttr(1));
     SmallVector<OpFoldResult> sizes =
         getAsIndexOpFoldResult(b.getContext(), shape);
-    shape.back() = chunks * laneCount;
-    Value padded = filledTensor(b, loc, type.clone(shape), neutral);
+    shape.back() = chunks * nn::kLanes;
+    Value padded = filledTensor(b, loc, type.clone(shape), identity);
     value = tensor::InsertSliceOp::create(b, loc, value, padded, offsets, sizes,
                                           strides);
   }
   int64_t chunkDim = shape.size() - 1;
   shape.back() = chunks;
-  shape.push_back(laneCount);
+  shape.push_back(nn::kLanes);
   value = reshapeTensor(b, loc, value, shape);
   value = reduceInOrder(b, loc, kind, value, chunkDim);
-  for (int64_t lanes = laneCount / 2; lanes >= 1; lanes /= 2) {
+  for (int64_t lanes = nn::kLanes / 2; lanes >= 1; lanes /= 2) {
     Value low = sliceLast(b, loc, value, 0, lanes);
     Value high = sliceLast(b, loc, value, lanes, lanes);
     auto halve = [&](OpBuilder &body, ValueRange args,
@@ -225,19 +223,8 @@ struct ConvertReduce : OpConversionPattern<nn::ReduceOp> {
                                 ConversionPatternRewriter &b) const override {
     Location loc = op.getLoc();
     RankedTensorType type = nn::getTensorType(op.getInput());
-    // The innermost run: dimensions of size 1 may be part of it.
-    SmallVector<int64_t> dims(op.getDims());
-    llvm::sort(dims);
-    int64_t last = type.getRank();
-    if (!dims.empty() &&
-        llvm::all_of(type.getShape().drop_front(dims.back() + 1),
-                     [](int64_t size) { return size == 1; }))
-      while (last > 0 && (llvm::is_contained(dims, last - 1) ||
-                          type.getDimSize(last - 1) == 1)) {
-        --last;
-        if (!dims.empty() && dims.back() == last)
-          dims.pop_back();
-      }
+    SmallVector<int64_t> dims;
+    int64_t last = nn::splitReduction(op, dims);
     Value value = convertElements(b, loc, adaptor.getInput(),
                                   nn::getComputeType(type.getElementType()));
     if (last != type.getRank()) {

@@ -3,13 +3,12 @@
 // A convolution is a product of the weight [O, C KH KW] with the windows of all
 // planes [C KH KW, N OH OW] (im2col), for each group; so are its gradients. The
 // result [O, N, OH OW] is brought to [N, O, OH OW], which moves whole planes.
-// Those for which getConvolution finds sizes are kernels of their own instead.
 //
 //===----------------------------------------------------------------------===//
-#include "Window.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "trainc/Dialect/NN/NNConvolution.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/NN/Window.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -17,10 +16,6 @@ using namespace trainc;
 using namespace trainc::nn;
 
 static constexpr int64_t kOnes[] = {1, 1};
-
-/// Most parts of the gradient of a weight, and elements of all of them.
-static constexpr int64_t kMaxParts = 16;
-static constexpr int64_t kPartElements = 1 << 20;
 
 //===----------------------------------------------------------------------===//
 // Types
@@ -220,23 +215,9 @@ FailureOr<SmallVector<Value>> Conv2dWeightGradOp::decompose(OpBuilder &b) {
   Location loc = getLoc();
   RankedTensorType type = getTensorType(getResult());
   ArrayRef<int64_t> window = type.getShape().take_back(2);
-  int64_t batch = getTensorType(getInput()).getDimSize(0);
-  int64_t parts =
-      std::min({kMaxParts, batch, kPartElements / type.getNumElements()});
-  if (parts < std::min<int64_t>(batch, 4) || !getConvolution(*this)) {
-    Value product =
-        weightGradProduct(b, *this, getInput(), getGrad(), window, getGroups());
-    return SmallVector<Value>{reshapeTo(b, loc, product, type.getShape())};
-  }
-  Value sums = Conv2dWeightPartsOp::create(
-      b, loc, getInput(), getGrad(), window, getStridesAttr(), getPaddingAttr(),
-      getDilationsAttr(), llvm::divideCeil(batch, parts));
-  sums = ReduceOp::create(b, loc, ReduceKind::sum, sums, ArrayRef<int64_t>{0},
-                          /*keep=*/false);
-  int64_t outputs = type.getDimSize(0);
-  sums = reshapeTo(b, loc, sums, {type.getNumElements() / outputs, outputs});
-  sums = TransposeOp::create(b, loc, sums, ArrayRef<int64_t>{1, 0});
-  return SmallVector<Value>{reshapeTo(b, loc, sums, type.getShape())};
+  Value product =
+      weightGradProduct(b, *this, getInput(), getGrad(), window, getGroups());
+  return SmallVector<Value>{reshapeTo(b, loc, product, type.getShape())};
 }
 
 LogicalResult Conv2dWeightPartsOp::inferReturnTypes(

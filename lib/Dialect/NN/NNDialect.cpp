@@ -5,6 +5,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "llvm/ADT/APSInt.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -61,8 +62,7 @@ bool nn::isElements(Attribute value) {
     return isa<DenseElementsAttr, SparseElementsAttr>(value);
   ShapedType type = resource.getType();
   return isLegalTensor(type) && isLegalElement(type.getElementType()) &&
-         static_cast<int64_t>(resource.getData().size()) ==
-             type.getNumElements() * getElementBytes(type.getElementType());
+         static_cast<int64_t>(resource.getData().size()) == countBytes(type);
 }
 
 DenseElementsAttr nn::getDense(Attribute value) {
@@ -88,6 +88,22 @@ DenseElementsAttr nn::getDense(Attribute value) {
 
 int64_t nn::getElementBytes(Type type) {
   return llvm::divideCeil(type.getIntOrFloatBitWidth(), 8);
+}
+
+int64_t nn::countBytes(ShapedType type) {
+  return type.getNumElements() * getElementBytes(type.getElementType());
+}
+
+int64_t nn::countBytes(Value value) {
+  return countBytes(cast<ShapedType>(value.getType()));
+}
+
+int64_t nn::countBytes(ValueRange values) {
+  int64_t bytes = 0;
+  for (Value value : values)
+    if (auto type = dyn_cast<ShapedType>(value.getType()))
+      bytes += countBytes(type);
+  return bytes;
 }
 
 Type nn::getComputeType(Type type) {

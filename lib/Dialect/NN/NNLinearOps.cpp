@@ -1,4 +1,5 @@
 //===- NNLinearOps.cpp - Products of matrices -----------------------------===//
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 
 using namespace mlir;

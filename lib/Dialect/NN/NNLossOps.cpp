@@ -1,6 +1,8 @@
 //===- NNLossOps.cpp - Losses ---------------------------------------------===//
+#include "Losses.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -34,28 +36,6 @@ LogicalResult CrossEntropyOp::inferReturnTypes(MLIRContext *,
   auto scalar =
       RankedTensorType::get({}, getComputeType(logits.getElementType()));
   types.append(2, scalar);
-  return success();
-}
-
-/// Verifies the attributes and that `classes` and ignore_index are numbers of
-/// the targets' type.
-template <typename Op>
-static LogicalResult verifyTargets(Op op, int64_t classes,
-                                   StringRef smoothingName,
-                                   StringRef rangeName) {
-  double smoothing = op.getLabelSmoothing().convertToDouble();
-  if (!(smoothing >= 0.0 && smoothing < 1.0))
-    return op.emitOpError("expects label_smoothing in [0, 1) (")
-           << smoothingName << "), got " << smoothing;
-  Type type = getTensorType(op.getTargets()).getElementType();
-  unsigned width = type.getIntOrFloatBitWidth();
-  int64_t ignored = op.getIgnoreIndex();
-  if (!llvm::isIntN(width, ignored) || !llvm::isIntN(width, classes - 1))
-    return op.emitOpError(
-               "expects ignore_index and the last class to be numbers "
-               "of the targets' element type ")
-           << type << " (" << rangeName << "), got " << ignored << " and "
-           << classes - 1;
   return success();
 }
 
@@ -134,13 +114,16 @@ static Value buildRowLosses(OpBuilder &b, CrossEntropyOp op,
   return NegOp::create(b, loc, row);
 }
 
-/// The sum of all elements.
-static Value sumAll(OpBuilder &b, Location loc, Value value) {
+Value nn::sumAll(OpBuilder &b, Location loc, Value value) {
   int64_t rank = getTensorType(value).getRank();
   if (rank == 0)
     return value;
   SmallVector<int64_t> dims = llvm::to_vector(llvm::seq<int64_t>(0, rank));
   return ReduceOp::create(b, loc, ReduceKind::sum, value, dims, false);
+}
+
+Value nn::rowLossesOf(OpBuilder &b, CrossEntropyOp op) {
+  return buildRowLosses(b, op, buildParts(b, op));
 }
 
 /// `weight` is 0 ? 0 : `value`: what counts nothing must not add 0 x inf.
@@ -199,88 +182,6 @@ CrossEntropyOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     g = reshapeTo(b, loc, g, type.getShape());
     operandGrads[2] = castTo(b, loc, g, type.getElementType());
   }
-  return success();
-}
-
-//===----------------------------------------------------------------------===//
-// Linear cross entropy
-//===----------------------------------------------------------------------===//
-
-LogicalResult LinearCrossEntropyOp::inferReturnTypes(
-    MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
-    SmallVectorImpl<Type> &types) {
-  RankedTensorType hidden = getTensorType(adaptor.getHidden());
-  RankedTensorType weight = getTensorType(adaptor.getWeight());
-  RankedTensorType targets = getTensorType(adaptor.getTargets());
-  auto error = [&](auto &&...args) {
-    return emitOptionalError(loc, "'nn.linear_cross_entropy' op expects ",
-                             args...);
-  };
-  if (hidden.getRank() < 1 || weight.getRank() != 2 ||
-      hidden.getShape().back() !=
-          weight.getDimSize(adaptor.getTransposeWeight() ? 1 : 0))
-    return error("the hidden's last size to be the weight's (C1), got ", hidden,
-                 " and ", weight);
-  if (hidden.getElementType() != weight.getElementType())
-    return error("equal element types (C2), got ", hidden, " and ", weight);
-  if (hidden.getShape().drop_back() != targets.getShape())
-    return error("targets of the hidden's shape without the last dimension "
-                 "(C3), got ",
-                 hidden, " and ", targets);
-  if (Value weights = adaptor.getWeights())
-    if (getTensorType(weights).getShape() != targets.getShape())
-      return error("weights of the targets' shape (C4), got ",
-                   weights.getType(), " and ", targets);
-  types.append(
-      2, RankedTensorType::get({}, getComputeType(hidden.getElementType())));
-  return success();
-}
-
-LogicalResult LinearCrossEntropyOp::verify() {
-  int64_t classes =
-      getTensorType(getWeight()).getDimSize(getTransposeWeight() ? 0 : 1);
-  return verifyTargets(*this, classes, "C5", "C6");
-}
-
-/// The two ops that define it; the rows of hidden as a matrix.
-static std::pair<MatmulOp, CrossEntropyOp>
-buildUnfused(OpBuilder &b, LinearCrossEntropyOp op) {
-  Location loc = op.getLoc();
-  int64_t rows = getTensorType(op.getTargets()).getNumElements();
-  int64_t size = getTensorType(op.getHidden()).getShape().back();
-  Value weights = op.getWeights();
-  auto logits =
-      MatmulOp::create(b, loc, reshapeTo(b, loc, op.getHidden(), {rows, size}),
-                       op.getWeight(), Value(), false, op.getTransposeWeight());
-  auto loss = CrossEntropyOp::create(
-      b, loc, logits, reshapeTo(b, loc, op.getTargets(), {rows}),
-      weights ? reshapeTo(b, loc, weights, {rows}) : Value(),
-      op.getIgnoreIndexAttr(), op.getLabelSmoothingAttr());
-  return {logits, loss};
-}
-
-FailureOr<SmallVector<Value>> LinearCrossEntropyOp::decompose(OpBuilder &b) {
-  return SmallVector<Value>(buildUnfused(b, *this).second->getResults());
-}
-
-LogicalResult
-LinearCrossEntropyOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
-                                     SmallVectorImpl<Value> &operandGrads) {
-  auto [logits, loss] = buildUnfused(b, *this);
-  SmallVector<Value> lossGrads(loss->getNumOperands());
-  SmallVector<Value> logitsGrads(logits->getNumOperands());
-  if (failed(loss.buildGradients(b, resultGrads, lossGrads)))
-    return failure();
-  if (lossGrads[0]) {
-    if (failed(logits.buildGradients(b, lossGrads[0], logitsGrads)))
-      return failure();
-    operandGrads[0] = reshapeTo(b, getLoc(), logitsGrads[0],
-                                getTensorType(getHidden()).getShape());
-    operandGrads[1] = logitsGrads[1];
-  }
-  if (getWeights())
-    operandGrads[3] = reshapeTo(b, getLoc(), lossGrads[2],
-                                getTensorType(getWeights()).getShape());
   return success();
 }
 
@@ -484,9 +385,7 @@ LogicalResult MseOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 // How they are done in parts
 //===----------------------------------------------------------------------===//
 
-/// Sums over the first dimensions, as many as those of `targets` (operand `last`) and of
-/// what comes after it.
-static ShardingRule getRowSumRule(Operation *op, unsigned targets) {
+ShardingRule nn::getRowSumRule(Operation *op, unsigned targets) {
   ShardingRule rule(op);
   SmallVector<ShardingRule::Place> rows{rule.in(0, 0)};
   for (unsigned i = targets; i < op->getNumOperands(); ++i)
@@ -498,9 +397,6 @@ static ShardingRule getRowSumRule(Operation *op, unsigned targets) {
 
 ShardingRule CrossEntropyOp::getShardingRule() {
   return getRowSumRule(*this, 1);
-}
-ShardingRule LinearCrossEntropyOp::getShardingRule() {
-  return getRowSumRule(*this, 2);
 }
 
 /// Sums over all elements; weights have the first dimensions.

@@ -1,4 +1,5 @@
 //===- NNNormOps.cpp - Normalizations and softmax -------------------------===//
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 
 using namespace mlir;

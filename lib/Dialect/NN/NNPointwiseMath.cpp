@@ -6,10 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/IR/TypeUtilities.h"
-#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/NN/Numerics.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -20,49 +17,9 @@ using namespace trainc::nn;
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Builds expressions on numbers, or vectors of them, of one float type.
-struct Expr {
-  using Predicate = arith::CmpFPredicate;
-
-  OpBuilder &b;
-  Location loc;
-  Type type;
-
-  Value number(double value) const {
-    return splatConstant(b, loc, type, value);
-  }
-  Value add(Value x, Value y) const {
-    return arith::AddFOp::create(b, loc, x, y);
-  }
-  Value sub(Value x, Value y) const {
-    return arith::SubFOp::create(b, loc, x, y);
-  }
-  Value mul(Value x, Value y) const {
-    return arith::MulFOp::create(b, loc, x, y);
-  }
-  Value div(Value x, Value y) const {
-    return arith::DivFOp::create(b, loc, x, y);
-  }
-  Value neg(Value x) const { return arith::NegFOp::create(b, loc, x); }
-  Value exp(Value x) const { return math::ExpOp::create(b, loc, x); }
-  Value log(Value x) const { return math::LogOp::create(b, loc, x); }
-  Value tanh(Value x) const { return math::TanhOp::create(b, loc, x); }
-  Value erf(Value x) const { return math::ErfOp::create(b, loc, x); }
-  Value floor(Value x) const { return math::FloorOp::create(b, loc, x); }
-  Value ceil(Value x) const { return math::CeilOp::create(b, loc, x); }
-  Value round(Value x) const { return math::RoundEvenOp::create(b, loc, x); }
-  Value abs(Value x) const { return math::AbsFOp::create(b, loc, x); }
-  /// x y + z, rounded once.
-  Value fma(Value x, Value y, Value z) const {
-    return math::FmaOp::create(b, loc, x, y, z);
-  }
-  Value compare(Predicate predicate, Value x, Value y) const {
-    return arith::CmpFOp::create(b, loc, predicate, x, y);
-  }
-  Value select(Value condition, Value x, Value y) const {
-    return arith::SelectOp::create(b, loc, condition, x, y);
-  }
-  bool isF64() const { return getElementTypeOrSelf(type).isF64(); }
+/// The expressions of this file.
+struct Expr : Arithmetic {
+  using Predicate = Order;
 
   /// 1 / (1 + exp(-x)).
   Value sigmoid(Value x) const {
@@ -75,7 +32,7 @@ struct Expr {
 #define SCALAR(Op, expression)                                                 \
   void Op::buildScalar(OpBuilder &b, Location loc, ValueRange args,            \
                        SmallVectorImpl<Value> &results) {                      \
-    Expr e{b, loc, args[0].getType()};                                         \
+    Expr e{{b, loc, args[0].getType()}};                                       \
     Value x = args[0];                                                         \
     results.push_back(expression);                                             \
   }
@@ -95,7 +52,7 @@ static Value mapOf(OpBuilder &b, Location loc, ValueRange inputs,
   Block *block = b.createBlock(&map.getBody(), {},
                                SmallVector<Type>(inputs.size(), compute),
                                SmallVector<Location>(inputs.size(), loc));
-  Value result = build(Expr{b, loc, compute}, block->getArguments());
+  Value result = build(Expr{{b, loc, compute}}, block->getArguments());
   YieldOp::create(b, loc, result);
   return map.getResult(0);
 }
@@ -123,12 +80,7 @@ static Value mapOf(OpBuilder &b, Location loc, ValueRange inputs,
 template <typename Op> static Value buildSinCos(const Expr &e, Value x) {
   if (e.isF64())
     return Op::create(e.b, e.loc, x);
-  Value turns = math::RoundEvenOp::create(
-      e.b, e.loc, e.mul(x, e.number(0.15915494309189535)));
-  // 2 pi in three f32 parts.
-  for (double part :
-       {6.2831854820251465, -1.7484555314695172e-07, -6.8604980400235275e-15})
-    x = e.fma(turns, e.number(-part), x);
+  x = numerics::f32::reduceAngle(e, x);
   Value isNumber = e.compare(Expr::Predicate::ORD, x, x);
   Value reduced = e.select(isNumber, x, e.number(0.0));
   return e.select(isNumber, Op::create(e.b, e.loc, reduced), x);
@@ -136,39 +88,9 @@ template <typename Op> static Value buildSinCos(const Expr &e, Value x) {
 
 /// C's pow; in f32 by exp and log, which have polynomials.
 static Value buildPow(const Expr &e, Value x, Value y) {
-  using P = Expr::Predicate;
   if (e.isF64())
     return math::PowFOp::create(e.b, e.loc, x, y);
-  Value zero = e.number(0.0), one = e.number(1.0);
-  auto isInteger = [&](Value value) {
-    return e.compare(P::OEQ, math::TruncOp::create(e.b, e.loc, value), value);
-  };
-  Value magnitude = e.exp(e.mul(y, e.log(e.abs(x))));
-  // An odd integer is one whose half is not an integer.
-  Value half = e.mul(y, e.number(0.5));
-  Value isOdd = e.select(isInteger(half), zero, one);
-  isOdd = e.select(isInteger(y), isOdd, zero);
-  Value isSigned = e.compare(P::OEQ, isOdd, one);
-  Value signedOne = math::CopySignOp::create(e.b, e.loc, one, x);
-  Value result = e.mul(magnitude, e.select(isSigned, signedOne, one));
-  // A negative, finite number has no other powers than integer ones.
-  Value nan = e.number(std::numeric_limits<double>::quiet_NaN());
-  Value infinity = e.number(std::numeric_limits<double>::infinity());
-  Value isReal = arith::OrIOp::create(e.b, e.loc, e.compare(P::OGE, x, zero),
-                                      isInteger(y));
-  isReal = arith::OrIOp::create(e.b, e.loc, isReal,
-                                e.compare(P::OEQ, e.abs(x), infinity));
-  result = e.select(isReal, result, nan);
-  // x = 1 and y = 0 give 1 for whatever the other is, and so does
-  // |x| = 1 with an infinite y.
-  Value isOne = e.compare(P::OEQ, x, one);
-  Value isZero = e.compare(P::OEQ, y, zero);
-  Value unit =
-      arith::AndIOp::create(e.b, e.loc, e.compare(P::OEQ, e.abs(x), one),
-                            e.compare(P::OEQ, e.abs(y), infinity));
-  unit = arith::OrIOp::create(e.b, e.loc, unit, isOne);
-  unit = arith::OrIOp::create(e.b, e.loc, unit, isZero);
-  return e.select(unit, one, result);
+  return numerics::f32::pow(e, x, y);
 }
 
 /// -1, x (a zero or NaN), 1 for x below, at and above 0.
@@ -183,7 +105,7 @@ static Value buildSign(const Expr &e, Value x) {
 SCALAR(AbsOp, e.abs(x))
 GRADIENT(AbsOp, getInput, e.mul(g, buildSign(e, v)))
 
-SCALAR(RsqrtOp, e.div(e.number(1.0), math::SqrtOp::create(b, loc, x)))
+SCALAR(RsqrtOp, e.div(e.number(1.0), e.sqrt(x)))
 LogicalResult RsqrtOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                       SmallVectorImpl<Value> &operandGrads) {
   operandGrads[0] =
@@ -212,7 +134,7 @@ GRADIENT(CosOp, getInput, e.mul(e.neg(g), buildSinCos<math::SinOp>(e, v)))
   }
 STEPS(FloorOp, e.floor(x))
 STEPS(CeilOp, e.ceil(x))
-STEPS(RoundOp, e.round(x))
+STEPS(RoundOp, e.roundEven(x))
 
 SCALAR(TanhOp, e.tanh(x))
 GRADIENT(TanhOp, getResult, e.mul(g, e.fma(e.neg(v), v, e.number(1.0))))
@@ -349,16 +271,6 @@ LogicalResult SiluOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   return success();
 }
 
-static constexpr double sqrtTwoOverPi = 0.79788456080286535588;
-static constexpr double geluCubic = 0.044715;
-
-/// tanh(sqrt(2/pi) (x + 0.044715 x^3)).
-static Value buildGeluTanh(const Expr &e, Value x) {
-  Value factor = e.fma(e.mul(x, x), e.number(sqrtTwoOverPi * geluCubic),
-                       e.number(sqrtTwoOverPi));
-  return e.tanh(e.mul(x, factor));
-}
-
 /// erf(x / sqrt 2).
 static Value buildGeluErf(const Expr &e, Value x) {
   return e.erf(e.mul(x, e.number(0.70710678118654752440)));
@@ -366,12 +278,11 @@ static Value buildGeluErf(const Expr &e, Value x) {
 
 void GeluOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
                          SmallVectorImpl<Value> &results) {
-  Expr e{b, loc, args[0].getType()};
+  Expr e{{b, loc, args[0].getType()}};
   Value x = args[0];
-  Value t =
-      getForm() == GeluForm::tanh ? buildGeluTanh(e, x) : buildGeluErf(e, x);
-  Value half = e.mul(x, e.number(0.5));
-  results.push_back(e.fma(half, t, half));
+  Value t = getForm() == GeluForm::tanh ? numerics::geluTanh(e, x)
+                                        : buildGeluErf(e, x);
+  results.push_back(numerics::gelu(e, x, t));
 }
 
 LogicalResult GeluOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
@@ -380,19 +291,16 @@ LogicalResult GeluOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   operandGrads[0] =
       mapOf(b, getLoc(), {resultGrads[0], getInput()},
             [&](const Expr &e, ValueRange args) {
-              Value x = args[1], half = e.number(0.5), t, slope;
-              if (getForm() == GeluForm::tanh) {
-                t = buildGeluTanh(e, x);
-                Value inner =
-                    e.fma(e.mul(x, x), e.number(3 * sqrtTwoOverPi * geluCubic),
-                          e.number(sqrtTwoOverPi));
-                slope = e.mul(e.fma(e.neg(t), t, e.number(1.0)), inner);
-              } else {
-                t = buildGeluErf(e, x);
-                Value square = e.mul(e.mul(x, x), e.number(-0.5));
-                slope = e.mul(e.number(sqrtTwoOverPi), e.exp(square));
-              }
-              Value sum = e.fma(e.mul(half, x), slope, e.fma(half, t, half));
+              Value x = args[1];
+              if (getForm() == GeluForm::tanh)
+                return e.mul(args[0], numerics::geluDerivative(
+                                          e, x, numerics::geluTanh(e, x)));
+              Value half = e.number(0.5), t = buildGeluErf(e, x);
+              Value square = e.mul(e.mul(x, x), e.number(-0.5));
+              Value derivative =
+                  e.mul(e.number(numerics::sqrtTwoOverPi), e.exp(square));
+              Value sum =
+                  e.fma(e.mul(half, x), derivative, e.fma(half, t, half));
               return e.mul(args[0], sum);
             });
   return success();

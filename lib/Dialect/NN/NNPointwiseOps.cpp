@@ -3,7 +3,9 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace trainc;
@@ -187,6 +189,36 @@ void CompareOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
     results.push_back(arith::CmpIOp::create(b, loc, i, args[0], args[1]));
 }
 
+/// A float, or a vector of them, toward zero: what an integer cannot hold becomes the
+/// nearest that it can, NaN 0, on every target.
+static Value truncateToInteger(OpBuilder &b, Location loc, Type type,
+                               Value value) {
+  unsigned width = getElementTypeOrSelf(type).getIntOrFloatBitWidth();
+  double bound = std::ldexp(1.0, width - 1);
+  auto is = [&](arith::CmpFPredicate order, double other) -> Value {
+    return arith::CmpFOp::create(b, loc, order, value,
+                                 splatConstant(b, loc, value.getType(), other));
+  };
+  auto integer = [&](const APInt &number) -> Value {
+    return arith::ConstantOp::create(b, loc, [&]() -> TypedAttr {
+      auto element = b.getIntegerAttr(getElementTypeOrSelf(type), number);
+      if (auto vector = dyn_cast<VectorType>(type))
+        return DenseElementsAttr::get(vector, element);
+      return element;
+    }());
+  };
+  auto select = [&](Value condition, const APInt &number,
+                    Value other) -> Value {
+    return arith::SelectOp::create(b, loc, condition, integer(number), other);
+  };
+  using Order = arith::CmpFPredicate;
+  Value result = arith::FPToSIOp::create(b, loc, type, value);
+  APInt largest = APInt::getSignedMaxValue(width);
+  result = select(is(Order::OGE, bound), largest, result);
+  result = select(is(Order::OLT, -bound), -largest - 1, result);
+  return select(is(Order::UNO, 0.0), APInt::getZero(width), result);
+}
+
 void CastOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
                          SmallVectorImpl<Value> &results) {
   Value value = args[0];
@@ -213,7 +245,7 @@ void CastOp::buildScalar(OpBuilder &b, Location loc, ValueRange args,
     unsigned toWidth = to.getIntOrFloatBitWidth();
     if (isFloat(value)) {
       if (!isa<FloatType>(to))
-        return arith::FPToSIOp::create(b, loc, resultType, value);
+        return truncateToInteger(b, loc, resultType, value);
       if (fromWidth < toWidth)
         return arith::ExtFOp::create(b, loc, resultType, value);
       return arith::TruncFOp::create(b, loc, resultType, value);
@@ -353,9 +385,27 @@ BroadcastOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
 // Folds, verifiers, nn.map
 //===----------------------------------------------------------------------===//
 
+/// A float in another type, by the roundings of `CastOp::buildScalar`: to bf16 and f16 by
+/// way of f32.
+static APFloat convertTo(FloatType type, APFloat value) {
+  bool inexact = false;
+  if (type.getWidth() < 32)
+    value.convert(APFloat::IEEEsingle(), APFloat::rmNearestTiesToEven,
+                  &inexact);
+  value.convert(type.getFloatSemantics(), APFloat::rmNearestTiesToEven,
+                &inexact);
+  return value;
+}
+
 OpFoldResult CastOp::fold(FoldAdaptor adaptor) {
   if (getInput().getType() == getResult().getType())
     return getInput();
+  auto splat = dyn_cast_or_null<SplatElementsAttr>(adaptor.getInput());
+  if (auto to = dyn_cast<FloatType>(getType());
+      splat && to && isa<FloatType>(splat.getElementType()))
+    return SplatElementsAttr::get(
+        cast<ShapedType>(getResult().getType()),
+        convertTo(to, splat.getSplatValue<APFloat>()));
   // Back from a wider type: nothing was lost.
   if (auto producer = getInput().getDefiningOp<CastOp>()) {
     auto narrow = dyn_cast<FloatType>(

@@ -1,7 +1,8 @@
 //===- NNPoolOps.cpp - Pooling of planes ----------------------------------===//
-#include "Window.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/NN/Window.h"
 
 using namespace mlir;
 using namespace trainc;

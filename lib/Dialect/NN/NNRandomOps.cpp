@@ -2,7 +2,10 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Utils/IndexingUtils.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/NN/NNRandom.h"
+#include "trainc/Dialect/NN/Numerics.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
 
@@ -83,7 +86,7 @@ Value nn::buildElementIndex(OpBuilder &b, Location loc, ArrayRef<int64_t> shape,
 }
 
 namespace {
-/// Arithmetic on i64 numbers, or vectors of them, that hold 32 bits each.
+/// Arithmetic of numerics::philox on i64 numbers, or vectors of them.
 struct Words {
   OpBuilder &b;
   Location loc;
@@ -113,19 +116,6 @@ struct Words {
 };
 } // namespace
 
-/// Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2,
-/// 3".
-static std::array<Value, 4> buildPhilox(const Words &w, std::array<Value, 4> c,
-                                        std::array<Value, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    Value p0 = w.mul(c[0], 0xD2511F53), p1 = w.mul(c[2], 0xCD9E8D57);
-    c = {w.bitXor(w.bitXor(w.high(p1), c[1]), key[0]), w.low(p1),
-         w.bitXor(w.bitXor(w.high(p0), c[3]), key[1]), w.low(p0)};
-    key = {w.add(key[0], 0x9E3779B9), w.add(key[1], 0xBB67AE85)};
-  }
-  return c;
-}
-
 std::array<Value, 4> nn::buildRandomWords(OpBuilder &b, Location loc,
                                           const RandomCounter &counter) {
   Words w{b, loc};
@@ -135,12 +125,12 @@ std::array<Value, 4> nn::buildRandomWords(OpBuilder &b, Location loc,
       return number;
     return vector::BroadcastOp::create(b, loc, type, number);
   };
-  return buildPhilox(w,
-                     {w.low(counter.index), w.high(counter.index),
-                      spread(w.low(counter.update)),
-                      spread(w.low(counter.microStep))},
-                     {spread(w.low(counter.seed)),
-                      spread(w.bitXor(w.high(counter.seed), counter.site))});
+  Value words[] = {w.low(counter.index), w.high(counter.index),
+                   spread(w.low(counter.update)),
+                   spread(w.low(counter.microStep))};
+  numerics::philox(w, words, spread(w.low(counter.seed)),
+                   spread(w.bitXor(w.high(counter.seed), counter.site)));
+  return {words[0], words[1], words[2], words[3]};
 }
 
 namespace {

@@ -1,6 +1,7 @@
 //===- NNReductionOps.cpp - Reductions ------------------------------------===//
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "llvm/ADT/SmallSet.h"
 
@@ -8,8 +9,8 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::nn;
 
-Value nn::reductionNeutral(OpBuilder &b, Location loc, ReduceKind kind,
-                           Type type) {
+Value nn::reductionIdentity(OpBuilder &b, Location loc, ReduceKind kind,
+                            Type type) {
   if (kind == ReduceKind::sum || kind == ReduceKind::prod)
     return splatConstant(b, loc, type, kind == ReduceKind::prod);
   bool isMax = kind == ReduceKind::max;
@@ -49,6 +50,25 @@ Value nn::reductionCombine(OpBuilder &b, Location loc, ReduceKind kind,
     return arith::MulIOp::create(b, loc, lhs, rhs);
   }
   llvm_unreachable("unknown reduction");
+}
+
+int64_t nn::splitReduction(ReduceOp reduce, SmallVectorImpl<int64_t> &outer) {
+  ArrayRef<int64_t> shape = getTensorType(reduce.getInput()).getShape();
+  outer.assign(reduce.getDims().begin(), reduce.getDims().end());
+  llvm::sort(outer);
+  int64_t first = shape.size();
+  // Dimensions of size 1 may be part of the run.
+  if (outer.empty() || reduce.getOrder() == ReduceOrder::sequence ||
+      llvm::any_of(shape.drop_front(outer.back() + 1),
+                   [](int64_t size) { return size != 1; }))
+    return first;
+  while (first > 0 &&
+         (llvm::is_contained(outer, first - 1) || shape[first - 1] == 1)) {
+    --first;
+    if (!outer.empty() && outer.back() == first)
+      outer.pop_back();
+  }
+  return first;
 }
 
 LogicalResult ReduceOp::inferReturnTypes(MLIRContext *,

@@ -1,4 +1,5 @@
 //===- NNSortOps.cpp - Sorting --------------------------------------------===//
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 
 using namespace mlir;

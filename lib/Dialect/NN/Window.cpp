@@ -1,9 +1,10 @@
 //===- Window.cpp - Windows over planes -----------------------------------===//
-#include "Window.h"
+#include "trainc/Dialect/NN/Window.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 
 using namespace mlir;
 using namespace trainc;

@@ -1,5 +1,8 @@
 //===- TrainCommandOps.cpp - Commands over planned memory -----------------===//
+#include "trainc/Dialect/NN/Window.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainPlaces.h"
+#include "trainc/Dialect/Train/TrainSyntax.h"
 
 using namespace mlir;
 using namespace trainc;
@@ -60,13 +63,42 @@ LogicalResult KernelOp::verify() {
   return success();
 }
 
+/// The arguments of `kernel` that it writes in place.
+static llvm::SmallDenseSet<int64_t> findInPlace(KernelOp kernel) {
+  llvm::SmallDenseSet<int64_t> arguments;
+  for (int64_t argument : kernel.getInplace())
+    if (argument >= 0)
+      arguments.insert(argument);
+  return arguments;
+}
+
+/// (C2) in the buffer form.
+static LogicalResult verifyBuffers(LaunchOp launch, KernelOp kernel,
+                                   train::ReturnOp end) {
+  auto inPlace = findInPlace(kernel);
+  SmallVector<Type> inputs, outs;
+  for (BlockArgument argument : kernel.getBody().getArguments())
+    if (!inPlace.contains(argument.getArgNumber()))
+      inputs.push_back(bufferLike(argument.getType()));
+  for (Value value : end.getValues())
+    outs.push_back(bufferLike(value.getType()));
+  if (launch.getInputs().getTypes() == TypeRange(inputs) &&
+      launch.getOuts().getTypes() == TypeRange(outs))
+    return success();
+  return launch.emitOpError("expects the types of its kernel (C2), ")
+         << inputs << " and outs " << outs;
+}
+
 LogicalResult LaunchOp::verifySymbolUses(SymbolTableCollection &tables) {
   auto kernel =
       tables.lookupNearestSymbolFrom<KernelOp>(*this, getKernelAttr());
   if (!kernel)
     return emitOpError("expects a train.kernel (C1), got ") << getKernelAttr();
   auto end = cast<train::ReturnOp>(kernel.getBody().front().getTerminator());
-  if (!llvm::equal(getOperandTypes(), kernel.getBody().getArgumentTypes()) ||
+  if (getOutputs().empty() && isOnBuffers())
+    return verifyBuffers(*this, kernel, end);
+  if (!getOuts().empty() ||
+      !llvm::equal(getOperandTypes(), kernel.getBody().getArgumentTypes()) ||
       !llvm::equal(getResultTypes(), end.getOperandTypes()))
     return emitOpError("expects the types of its kernel (C2), ")
            << kernel.getBody().getArgumentTypes() << " -> "
@@ -74,10 +106,68 @@ LogicalResult LaunchOp::verifySymbolUses(SymbolTableCollection &tables) {
   return success();
 }
 
+SmallVector<Access> LaunchOp::getAccesses(SymbolTable &symbols) {
+  SmallVector<Access> accesses;
+  for (Value input : getInputs())
+    accesses.push_back({input, true, false});
+  auto kernel = symbols.lookup<KernelOp>(getKernel());
+  for (auto [out, argument] : llvm::zip(getOuts(), kernel.getInplace()))
+    accesses.push_back({out, argument >= 0, true});
+  return accesses;
+}
+
+/// The kinds alone: what is in place depends on the kernel.
+void LaunchOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  addEffects(getInputsMutable(), /*read=*/true, /*written=*/false, effects);
+  addEffects(getOutsMutable(), /*read=*/true, /*written=*/true, effects);
+}
+
+//===----------------------------------------------------------------------===//
+// GEMMs
+//===----------------------------------------------------------------------===//
+
+Value GemmOp::getSecond() {
+  if (getOuts().empty())
+    return getKept();
+  bool sums = getBiasGradient() != BiasGradient::none;
+  return getOuts().size() == (sums ? 3 : 2) ? getOuts()[1] : Value();
+}
+
+Value GemmOp::getSums() {
+  if (getOuts().empty())
+    return getBiasSums();
+  return getBiasGradient() != BiasGradient::none ? getOuts().back() : Value();
+}
+
+SmallVector<Access> GemmOp::getAccesses(SymbolTable &) {
+  SmallVector<Access> accesses;
+  for (Value input :
+       {Value(getLhs()), Value(getRhs()), Value(getBias()), Value(getAt())})
+    if (input)
+      accesses.push_back({input, true, false});
+  for (auto [i, out] : llvm::enumerate(getOuts()))
+    accesses.push_back({out, i == 0 && getAccumulate(), true});
+  return accesses;
+}
+
+void GemmOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  if (getOuts().empty())
+    return;
+  for (OpOperand &operand : (*this)->getOpOperands())
+    if (!llvm::is_contained(getOuts(), operand.get()))
+      effects.emplace_back(MemoryEffects::Read::get(), &operand);
+  addEffects(getOutsMutable(), /*read=*/getAccumulate(), /*written=*/true,
+             effects);
+}
+
 /// Checks that `value` is like the result of `op`; `what` names it.
 static LogicalResult verifyLikeResult(GemmOp op, Value value, StringRef what) {
-  RankedTensorType type = nn::getTensorType(value);
-  RankedTensorType result = nn::getTensorType(op.getResult());
+  auto type = cast<ShapedType>(value.getType());
+  auto result = cast<ShapedType>(op.getMain().getType());
   if (type.getElementType() == result.getElementType() &&
       type.getNumElements() == result.getNumElements())
     return success();
@@ -85,7 +175,30 @@ static LogicalResult verifyLikeResult(GemmOp op, Value value, StringRef what) {
          << what << " like " << result << " (C2), got " << type;
 }
 
+/// (C6).
+static LogicalResult verifyForm(GemmOp op) {
+  bool onBuffers = !op.getOuts().empty();
+  bool fits = onBuffers ? op->getNumResults() == 0 && op.isOnBuffers() &&
+                              op.getOuts().size() <= 3
+                        : op.getResult() && !op.getAccumulate() &&
+                              llvm::all_of(op->getOperandTypes(),
+                                           llvm::IsaPred<RankedTensorType>);
+  if (fits)
+    return success();
+  return op.emitOpError("expects tensors with results, or buffers with 'outs' "
+                        "and neither results nor init (C6)");
+}
+
 LogicalResult GemmOp::verify() {
+  if (failed(verifyForm(*this)))
+    return failure();
+  if (GemmPlanAttr plan = getPlanAttr())
+    if (plan.getTileM() < 1 || plan.getTileN() < 1 || plan.getSplitK() < 0 ||
+        plan.getSplitK() >= std::max<int64_t>(getK(), 1) ||
+        (plan.getSplitK() && plan.getBackEnd() != BackEnd::AMX))
+      return emitOpError("expects a plan with tiles of 1 or more and, of amx "
+                         "alone, a split_k below k (C7), got ")
+             << plan;
   Epilogue epilogue = getEpilogue();
   bool any = epilogue != Epilogue::none;
   bool geluGrad = epilogue == Epilogue::gelu_grad;
@@ -93,23 +206,23 @@ LogicalResult GemmOp::verify() {
   bool keepsSlope = epilogue == Epilogue::gelu_and_slope;
   BiasGradient gradient = getBiasGradient();
   bool sums = gradient != BiasGradient::none;
-  if ((any || sums) && (getBatch() != 1 || getInit()))
+  if ((any || sums) && (getBatch() != 1 || accumulates()))
     return emitOpError("expects a batch of 1 and no init with an epilogue or a "
                        "bias gradient (C1)");
-  if (multiplies != bool(getAt()) || (keepsSlope && !getKept()) ||
-      (getKept() && !keepsSlope && epilogue != Epilogue::gelu))
+  if (multiplies != bool(getAt()) || (keepsSlope && !getSecond()) ||
+      (getSecond() && !keepsSlope && epilogue != Epilogue::gelu))
     return emitOpError("expects 'at' with gelu_grad and multiply, and a second "
                        "result with gelu_and_slope, or gelu, only (C2)");
-  Type element = nn::getTensorType(getResult()).getElementType();
+  Type element = cast<ShapedType>(getMain().getType()).getElementType();
   if (any && element.isF64())
     return emitOpError("expects no epilogue in f64 (C2)");
-  if ((getAt() || getKept()) && getN() % 8)
+  if ((getAt() || getSecond()) && getN() % 8)
     return emitOpError("expects rows of a multiple of 8 elements (C2), got ")
            << getN();
   if (getAt() && failed(verifyLikeResult(*this, getAt(), "'at'")))
     return failure();
-  if (getKept() &&
-      failed(verifyLikeResult(*this, getKept(), "the second result")))
+  if (getSecond() &&
+      failed(verifyLikeResult(*this, getSecond(), "the second result")))
     return failure();
   if ((gradient == BiasGradient::lhs && !getTransposeLhs()) ||
       (gradient == BiasGradient::rhs && getTransposeRhs()) ||
@@ -120,14 +233,104 @@ LogicalResult GemmOp::verify() {
   if (getBias() && (multiplies || sums))
     return emitOpError("expects no bias with gelu_grad, multiply or a bias "
                        "gradient (C4)");
-  if (sums != bool(getBiasSums()))
+  if (sums != bool(getSums()))
     return emitOpError("expects the bias gradient as a result (C5)");
   if (!sums)
     return success();
   int64_t count = gradient == BiasGradient::lhs ? getM() : getN();
-  RankedTensorType type = nn::getTensorType(getBiasSums());
+  auto type = cast<ShapedType>(getSums().getType());
   if (type.getElementType() != element || type.getNumElements() != count)
     return emitOpError("expects a bias gradient of ")
            << count << " x " << element << " (C5), got " << type;
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Convolutions
+//===----------------------------------------------------------------------===//
+
+/// The operands and the result that are the input, the weight and the output.
+static ShapedType typeOf(ConvolutionOp op, ArrayRef<int> places) {
+  Value values[] = {op.getLhs(), op.getRhs(), op.getMain()};
+  return cast<ShapedType>(
+      values[places[static_cast<int>(op.getKind())]].getType());
+}
+
+ShapedType ConvolutionOp::getInputType() { return typeOf(*this, {0, 2, 0}); }
+ShapedType ConvolutionOp::getWeightType() { return typeOf(*this, {1, 0, 2}); }
+ShapedType ConvolutionOp::getOutputType() { return typeOf(*this, {2, 1, 1}); }
+
+SmallVector<Access> ConvolutionOp::getAccesses(SymbolTable &) {
+  return {{getLhs(), true, false},
+          {getRhs(), true, false},
+          {getOut(), getAccumulate(), true}};
+}
+
+void ConvolutionOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  if (!getOut())
+    return;
+  effects.emplace_back(MemoryEffects::Read::get(), &getLhsMutable());
+  effects.emplace_back(MemoryEffects::Read::get(), &getRhsMutable());
+  addEffects(getOutMutable(), /*read=*/getAccumulate(), /*written=*/true,
+             effects);
+}
+
+/// (C1), but for element types.
+static LogicalResult verifySizes(ConvolutionOp op) {
+  ShapedType input = op.getInputType(), weight = op.getWeightType();
+  if (weight.getRank() != 4 || input.getRank() != 4 ||
+      llvm::is_contained(weight.getShape(), 0))
+    return op.emitOpError("expects an input and a weight of rank 4 (C1), got ")
+           << input << " and " << weight;
+  StringRef name = ConvolutionOp::getOperationName();
+  auto window =
+      nn::makeWindow(op.getLoc(), name, weight.getShape().take_back(2),
+                     op.getStrides(), {}, op.getPadding(), op.getDilations());
+  if (failed(window))
+    return failure();
+  auto tensor = RankedTensorType::get(input.getShape(), input.getElementType());
+  auto sizes = nn::outputSizes(op.getLoc(), name, *window, tensor);
+  if (failed(sizes))
+    return failure();
+  int64_t groups = op.getGroups();
+  if (groups < 1 || weight.getDimSize(0) % groups ||
+      weight.getDimSize(1) * groups != input.getDimSize(1))
+    return op.emitOpError("expects groups that divide outputs and channels "
+                          "(C1), got ")
+           << groups << " of " << input << " and " << weight;
+  int64_t expected[] = {input.getDimSize(0), weight.getDimSize(0), (*sizes)[0],
+                        (*sizes)[1]};
+  if (op.getOutputType().getShape() != ArrayRef(expected))
+    return op.emitOpError("expects an output of shape ")
+           << ArrayRef(expected) << " (C1), got " << op.getOutputType();
+  return success();
+}
+
+LogicalResult ConvolutionOp::verify() {
+  bool fits = getOut() ? !getResult() && isOnBuffers() && !getInit()
+                       : getResult() && !getAccumulate() &&
+                             llvm::all_of((*this)->getOperandTypes(),
+                                          llvm::IsaPred<RankedTensorType>);
+  if (!fits)
+    return emitOpError("expects tensors with a result, or buffers with 'out' "
+                       "and neither a result nor init (C3)");
+  auto elementOf = [](Value value) {
+    return cast<ShapedType>(value.getType()).getElementType();
+  };
+  Type element = elementOf(getLhs()), result = elementOf(getMain());
+  Type wide = nn::getComputeType(element);
+  if (elementOf(getRhs()) != element || (result != element && result != wide))
+    return emitOpError("expects operands of one element type, and a result of "
+                       "that or f32 (C2), got ")
+           << element << ", " << elementOf(getRhs()) << " and " << result;
+  if ((getInit() || getAccumulate()) &&
+      (getKind() != ConvolutionKind::weight_gradient || result != wide ||
+       (getInit() && getInit().getType() != getResult().getType())))
+    return emitOpError("expects init and accumulate of a weight_gradient in "
+                       "f32 or f64 alone, like the result (C4)");
+  if (ConvolutionPlanAttr plan = getPlanAttr(); plan && plan.getTiles() < 1)
+    return emitOpError("expects a plan of 1 tile or more (C5), got ") << plan;
+  return verifySizes(*this);
 }

@@ -1,10 +1,12 @@
 //===- TrainDialect.cpp - The train dialect -------------------------------===//
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/DialectImplementation.h"
-#include "mlir/Transforms/InliningUtils.h"
 #include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainArenas.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainSyntax.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/JSON.h"
 
 using namespace mlir;
@@ -12,27 +14,107 @@ using namespace trainc;
 
 #include "trainc/Dialect/Train/TrainDialect.cpp.inc"
 #include "trainc/Dialect/Train/TrainEnums.cpp.inc"
+#include "trainc/Dialect/Train/TrainInterfaces.cpp.inc"
 
-namespace {
-/// Every op of the dialect may be inlined: functions of a source are only a way
-/// to write a step in parts.
-struct TrainInlinerInterface : DialectInlinerInterface {
-  using DialectInlinerInterface::DialectInlinerInterface;
-  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final {
-    return true;
+trainc_dtype train::getDType(Type type) {
+  if (type.isF32())
+    return TRAINC_F32;
+  if (type.isF64())
+    return TRAINC_F64;
+  if (type.isBF16())
+    return TRAINC_BF16;
+  if (type.isF16())
+    return TRAINC_F16;
+  switch (type.getIntOrFloatBitWidth()) {
+  case 1:
+    return TRAINC_BOOL;
+  case 8:
+    return TRAINC_I8;
+  case 16:
+    return TRAINC_I16;
+  case 32:
+    return TRAINC_I32;
+  default:
+    return TRAINC_I64;
   }
-  bool isLegalToInline(Region *, Region *, bool, IRMapping &) const final {
-    return true;
+}
+
+//===----------------------------------------------------------------------===//
+// Roles
+//===----------------------------------------------------------------------===//
+
+static std::string keywordOf(StringRef name) { return name.lower(); }
+
+static FailureOr<trainc_role> parseKeyword(AsmParser &parser) {
+  SMLoc loc = parser.getCurrentLocation();
+  StringRef keyword;
+  if (parser.parseKeyword(&keyword))
+    return failure();
+#define TRAINC_ROLE(NAME, number, text)                                        \
+  if (keyword == keywordOf(#NAME))                                             \
+    return TRAINC_ROLE_##NAME;
+#include "trainc/step_abi.def"
+  std::string expected;
+#define TRAINC_ROLE(NAME, number, text)                                        \
+  expected += (expected.empty() ? "" : ", ") + keywordOf(#NAME);
+#include "trainc/step_abi.def"
+  return parser.emitError(loc, "expects a role of ")
+         << expected << ", got " << keyword;
+}
+
+static std::string keywordOf(trainc_role role) {
+  switch (role) {
+#define TRAINC_ROLE(NAME, number, text)                                        \
+  case TRAINC_ROLE_##NAME:                                                     \
+    return keywordOf(#NAME);
+#include "trainc/step_abi.def"
   }
-};
-} // namespace
+  llvm_unreachable("a role of step_abi.def");
+}
+
+#define GET_ATTRDEF_CLASSES
+#include "trainc/Dialect/Train/TrainAttributes.cpp.inc"
+#define GET_TYPEDEF_CLASSES
+#include "trainc/Dialect/Train/TrainTypes.cpp.inc"
+
+Attribute train::RoleAttr::parse(AsmParser &parser, Type) {
+  if (parser.parseLess())
+    return {};
+  FailureOr<trainc_role> role = parseKeyword(parser);
+  if (failed(role) || parser.parseGreater())
+    return {};
+  return get(parser.getContext(), *role);
+}
+
+void train::RoleAttr::print(AsmPrinter &p) const {
+  p << "<" << keywordOf(getValue()) << ">";
+}
+
+ParseResult train::parseRole(OpAsmParser &parser, RoleAttr &role) {
+  FailureOr<trainc_role> value = parseKeyword(parser);
+  if (failed(value))
+    return failure();
+  role = RoleAttr::get(parser.getContext(), *value);
+  return success();
+}
+
+void train::printRole(OpAsmPrinter &p, Operation *, RoleAttr role) {
+  p << keywordOf(role.getValue());
+}
 
 void train::TrainDialect::initialize() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "trainc/Dialect/Train/TrainAttributes.cpp.inc"
+      >();
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "trainc/Dialect/Train/TrainTypes.cpp.inc"
+      >();
   addOperations<
 #define GET_OP_LIST
 #include "trainc/Dialect/Train/TrainOps.cpp.inc"
       >();
-  addInterfaces<TrainInlinerInterface>();
 }
 
 LogicalResult train::verifyName(Operation *op, StringRef name, StringRef tag) {
@@ -55,6 +137,12 @@ LogicalResult train::verifyNames(Operation *op, ArrayAttr names,
 
 std::string train::stateRole(StringRef state) {
   return ("arena.state." + state).str();
+}
+
+std::string train::bufferArena(Type element) {
+  std::string name = kBufferArena.str() + ".";
+  llvm::raw_string_ostream(name) << element;
+  return name;
 }
 
 std::string train::arenaName(StringRef role, Type element, ParamOp param) {

@@ -1,5 +1,7 @@
 //===- TrainMeshOps.cpp - Ranks and collectives ---------------------------===//
+#include "trainc/Dialect/Train/TrainArenas.h"
 #include "trainc/Dialect/Train/TrainOps.h"
+#include "trainc/Dialect/Train/TrainSyntax.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -33,9 +35,9 @@ ArrayAttr train::getReducedAxes(StepOp step) {
 Exchange train::getExchange(StepOp step, ArenaOp arena) {
   auto module = step->getParentOfType<ModuleOp>();
   ArrayAttr own = ArrayAttr::get(step.getContext(), {});
-  if (!arena.getSlices().empty())
-    if (auto param = module.lookupSymbol<ParamOp>(
-            cast<FlatSymbolRefAttr>(arena.getSlices()[0]).getValue()))
+  if (auto slices = arena.getSlices(); !slices.empty())
+    if (auto param =
+            module.lookupSymbol<ParamOp>((*slices.begin()).getSymNameAttr()))
       own = param.getPartAxes();
   DenseSet<Attribute> ofParts;
   for (auto param : module.getOps<ParamOp>())
@@ -214,14 +216,15 @@ Value train::getInPlaceOperand(Operation *op) {
   auto sum = dyn_cast<AllReduceOp>(op);
   auto scatter = dyn_cast<ReduceScatterOp>(op);
   auto gather = dyn_cast<AllGatherOp>(op);
-  if ((sum && sum.getRange()) || (scatter && scatter.getRange()) ||
-      (gather && gather.getRange()))
+  auto start = dyn_cast<StartOp>(op);
+  if ((sum && sum.getInPlace()) || (scatter && scatter.getInPlace()) ||
+      (gather && gather.getInPlace()) || (start && start.getInPlace()))
     return op->getOperand(0);
   return {};
 }
 
 /// (C1) of what names axes.
-static LogicalResult verifyAxes(Operation *op, ArrayAttr axes) {
+LogicalResult train::verifyAxes(Operation *op, ArrayAttr axes) {
   auto module = op->getParentOfType<ModuleOp>();
   MeshOp mesh = module ? getMesh(module) : MeshOp();
   if (!mesh)
@@ -236,7 +239,7 @@ static LogicalResult verifyAxes(Operation *op, ArrayAttr axes) {
 }
 
 /// (C1) of what has pieces in the order of its ranks.
-static LogicalResult verifyOrderedAxes(Operation *op, ArrayAttr axes) {
+LogicalResult train::verifyOrderedAxes(Operation *op, ArrayAttr axes) {
   if (failed(verifyAxes(op, axes)))
     return failure();
   ArrayRef<Attribute> order =
@@ -251,7 +254,7 @@ static LogicalResult verifyOrderedAxes(Operation *op, ArrayAttr axes) {
 
 /// Of what has one piece for each rank over `axes`, `whole` holds all and `piece` one of
 /// them along dimension 0; of what is done in place they are alike.
-static LogicalResult verifyPieces(Operation *op, Value piece, Value whole,
+LogicalResult train::verifyPieces(Operation *op, Value piece, Value whole,
                                   ArrayAttr axes, bool inPlace, StringRef tag) {
   RankedTensorType type = nn::getTensorType(piece);
   if (!inPlace) {
@@ -259,7 +262,8 @@ static LogicalResult verifyPieces(Operation *op, Value piece, Value whole,
     if (shape.empty())
       return op->emitOpError("expects pieces of rank 1 or more (")
              << tag << "), got " << type;
-    shape[0] *= getMesh(op->getParentOfType<ModuleOp>()).getCount(axes);
+    if (!type.isDynamicDim(0))
+      shape[0] *= getMesh(op->getParentOfType<ModuleOp>()).getCount(axes);
     type = type.clone(shape);
   }
   if (whole.getType() == type)
@@ -269,19 +273,15 @@ static LogicalResult verifyPieces(Operation *op, Value piece, Value whole,
          << " of type " << type << " (" << tag << "), got " << whole.getType();
 }
 
-/// (C3) of an op on a range that is cut into one piece for each rank over `axes`.
-static LogicalResult verifyRange(Operation *op, ArrayRef<int64_t> range,
-                                 ArrayAttr axes) {
+/// (C3) of what is done in place on one shard for each rank over `axes`.
+LogicalResult train::verifyShards(Operation *op, ArrayAttr axes) {
   auto type = cast<RankedTensorType>(op->getOperand(0).getType());
-  int64_t pieces = getMesh(op->getParentOfType<ModuleOp>()).getCount(axes);
-  if (type.getRank() != 1 || range.size() != 2 || range[0] < 0 ||
-      range[1] < 0 || range[0] > type.getNumElements() - range[1] ||
-      range[1] % pieces != 0)
-    return op->emitOpError("expects a range [first, count] within a tensor of "
-                           "rank 1, a multiple of ")
-           << pieces << " elements long (C3), got [" << range << "] of "
-           << type;
-  return success();
+  int64_t shards = getMesh(op->getParentOfType<ModuleOp>()).getCount(axes);
+  if (type.getRank() == 1 &&
+      (type.isDynamicDim(0) || type.getNumElements() % shards == 0))
+    return success();
+  return op->emitOpError("expects a tensor of rank 1, of a multiple of ")
+         << shards << " elements, in place (C3), got " << type;
 }
 
 static LogicalResult verifyFloats(Operation *op) {
@@ -300,19 +300,18 @@ LogicalResult ConstrainOp::verifySymbolUses(SymbolTableCollection &) {
 }
 
 LogicalResult AllReduceOp::verify() {
-  if (getPieceOf() && !getRange())
-    return emitOpError("expects a range with piece_of (C3)");
+  if (getPieceOf() && !getInPlace())
+    return emitOpError("expects in_place with piece_of (C3)");
   return verifyFloats(*this);
 }
 
 LogicalResult
 AllReduceOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                             SmallVectorImpl<Value> &operandGrads) {
-  if (getRange())
-    return emitOpError("has no gradient with a range");
+  if (getInPlace())
+    return emitOpError("has no gradient in place");
   operandGrads[0] =
-      AllReduceOp::create(b, getLoc(), resultGrads[0], getAxesAttr(),
-                          DenseI64ArrayAttr(), ArrayAttr());
+      AllReduceOp::create(b, getLoc(), resultGrads[0], getAxesAttr());
   return success();
 }
 
@@ -322,103 +321,91 @@ LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &) {
   ArrayAttr pieces = getPieceOf().value_or(ArrayAttr::get(getContext(), {}));
   if (failed(verifyAxes(*this, pieces)))
     return failure();
-  return getRange() ? verifyRange(*this, *getRange(), pieces) : success();
+  return getInPlace() ? verifyShards(*this, pieces) : success();
 }
 
-LogicalResult ReduceScatterOp::verify() {
-  if (getStarted() && !getRange())
-    return emitOpError("expects a range of what is started (C4)");
-  return verifyFloats(*this);
-}
+LogicalResult ReduceScatterOp::verify() { return verifyFloats(*this); }
 
 LogicalResult ReduceScatterOp::verifySymbolUses(SymbolTableCollection &) {
   if (failed(verifyOrderedAxes(*this, getAxes())))
     return failure();
   if (failed(verifyPieces(*this, getResult(), getInput(), getAxes(),
-                          getRange().has_value(), "C4")))
+                          getInPlace(), "C4")))
     return failure();
-  return getRange() ? verifyRange(*this, *getRange(), getAxes()) : success();
+  return getInPlace() ? verifyShards(*this, getAxes()) : success();
 }
 
 LogicalResult
 ReduceScatterOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                                 SmallVectorImpl<Value> &operandGrads) {
-  if (getRange())
-    return emitOpError("has no gradient with a range");
-  operandGrads[0] =
-      AllGatherOp::create(b, getLoc(), getInput().getType(), resultGrads[0],
-                          getAxesAttr(), DenseI64ArrayAttr());
+  if (getInPlace())
+    return emitOpError("has no gradient in place");
+  operandGrads[0] = AllGatherOp::create(b, getLoc(), getInput().getType(),
+                                        resultGrads[0], getAxesAttr());
   return success();
 }
 
-LogicalResult StartOp::verifySymbolUses(SymbolTableCollection &tables) {
-  if (failed(verifyAxes(*this, getAxes())))
+LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &) {
+  if (failed(verifyOrderedAxes(*this, getAxes())) ||
+      failed(verifyPieces(*this, getInput(), getResult(), getAxes(),
+                          getInPlace(), "C2")))
     return failure();
-  auto arena = tables.lookupNearestSymbolFrom<ArenaOp>(*this, getArenaAttr());
-  RankedTensorType type = arena ? arena.getFlatType() : RankedTensorType();
-  ArrayRef<int64_t> range = getRange();
-  if (!type || range.size() != 2 || range[0] < 0 || range[1] < 0 ||
-      range[0] > type.getNumElements() - range[1])
-    return emitOpError("expects a range of an arena of one element type (C2), "
-                       "got [")
-           << range << "] of " << getArenaAttr();
-  return success();
-}
-
-LogicalResult AllGatherOp::verify() {
-  if (!getApart() || (!getRange() && getResult().hasOneUse() &&
-                      isa<AwaitOp>(*getResult().user_begin())))
-    return success();
-  return emitOpError("expects no range, and a train.await as its only user, of "
-                     "what is started apart (C4)");
-}
-
-LogicalResult AwaitOp::verify() {
-  auto gather = getInput().getDefiningOp<AllGatherOp>();
-  if (gather && gather.getApart())
-    return success();
-  return emitOpError("expects a train.all_gather that is started apart (C1)");
+  return getInPlace() ? verifyShards(*this, getAxes()) : success();
 }
 
 LogicalResult
 AllGatherOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
                             SmallVectorImpl<Value> &operandGrads) {
-  if (getRange())
-    return emitOpError("has no gradient with a range");
-  operandGrads[0] = ReduceScatterOp::create(
-      b, getLoc(), getInput().getType(), resultGrads[0], getAxesAttr(),
-      DenseI64ArrayAttr(), /*started=*/false);
+  if (getInPlace())
+    return emitOpError("has no gradient in place");
+  operandGrads[0] = ReduceScatterOp::create(b, getLoc(), getInput().getType(),
+                                            resultGrads[0], getAxesAttr());
   return success();
 }
 
 LogicalResult ViewOp::verify() {
-  auto type = cast<RankedTensorType>(getFlat().getType());
-  auto part = cast<RankedTensorType>(getResult().getType());
-  if (type.getRank() != 1 || type.getElementType() != part.getElementType())
-    return emitOpError("expects an operand of rank 1 and of the result's "
-                       "element type (C1), got ")
+  ShapedType type = getFlat().getType(), part = getResult().getType();
+  bool isTensor = isa<RankedTensorType>(type);
+  if (isTensor != isa<RankedTensorType>(part) ||
+      (isTensor && type.getRank() != 1) ||
+      type.getElementType() != part.getElementType())
+    return emitOpError("expects a tensor of rank 1 or a buffer, and a result "
+                       "of its element type (C1), got ")
            << type << " and " << part;
+  if (getSlice() && isUnplacedBucket(type) && getOffset() == 0)
+    return success();
   int64_t offset = getOffset();
-  if (offset < 0 || offset > type.getNumElements() - part.getNumElements())
+  if (isUnplacedBucket(type) || getSlice() || offset < 0 ||
+      offset > type.getNumElements() - part.getNumElements())
     return emitOpError("expects a part within its operand (C2), got ")
            << part << " from " << offset << " of " << type;
   return success();
 }
 
 LogicalResult FlattenOp::verify() {
-  auto type = cast<RankedTensorType>(getResult().getType());
+  if (bool(getResult()) == bool(getOut()))
+    return emitOpError("expects a result or 'outs', not both (C3)");
+  bool onBuffers = bool(getOut());
+  auto type = cast<ShapedType>(
+      (onBuffers ? Value(getOut()) : Value(getResult())).getType());
   if (type.getRank() != 1)
     return emitOpError("expects a result of rank 1 (C1), got ") << type;
-  if (getOffsets().size() != getInputs().size())
-    return emitOpError("expects one offset per operand (C2), got ")
-           << getOffsets().size() << " for " << getInputs().size();
-  int64_t end = 0;
-  for (auto [input, offset] : llvm::zip(getInputs(), getOffsets())) {
-    auto part = cast<RankedTensorType>(input.getType());
-    if (part.getElementType() != type.getElementType())
+  bool named = getSlices().has_value();
+  size_t places = named ? getSlices()->size() : getOffsets().size();
+  if (places != getInputs().size() || (named && !getOffsets().empty()) ||
+      named != isUnplacedBucket(type))
+    return emitOpError("expects one slice per operand of a bucket that is not "
+                       "laid out, or one offset per operand (C2), got ")
+           << places << " for " << getInputs().size();
+  for (Type part : getInputs().getTypes())
+    if (cast<ShapedType>(part).getElementType() != type.getElementType() ||
+        isa<MemRefType>(part) != onBuffers)
       return emitOpError("expects operands of the result's element type (C1), "
                          "got ")
              << part;
+  int64_t end = 0;
+  for (auto [input, offset] : llvm::zip(getInputs(), getOffsets())) {
+    auto part = cast<ShapedType>(input.getType());
     if (offset < end || part.getNumElements() > type.getNumElements() - offset)
       return emitOpError("expects ascending offsets of operands that do not "
                          "overlap within the result (C2), got ")
@@ -428,10 +415,17 @@ LogicalResult FlattenOp::verify() {
   return success();
 }
 
-LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &) {
-  if (failed(verifyOrderedAxes(*this, getAxes())) ||
-      failed(verifyPieces(*this, getInput(), getResult(), getAxes(),
-                          getRange().has_value(), "C2")))
-    return failure();
-  return getRange() ? verifyRange(*this, *getRange(), getAxes()) : success();
+SmallVector<Access> FlattenOp::getAccesses(SymbolTable &) {
+  SmallVector<Access> accesses;
+  for (Value input : getInputs())
+    accesses.push_back({input, true, false});
+  accesses.push_back({getOut(), false, true});
+  return accesses;
+}
+
+void FlattenOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  addEffects(getInputsMutable(), /*read=*/true, /*written=*/false, effects);
+  addEffects(getOutMutable(), /*read=*/false, /*written=*/true, effects);
 }

@@ -1,156 +1,151 @@
 //===- TrainPlanOps.cpp - What the step passes insert ---------------------===//
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainOps.h"
-#include "llvm/ADT/StringSet.h"
+#include "trainc/Dialect/Train/TrainSyntax.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
-int64_t ArenaOp::findSlice(StringRef name) {
-  for (auto [i, slice] : llvm::enumerate(getSlices()))
-    if (cast<FlatSymbolRefAttr>(slice).getValue() == name)
-      return i;
-  return -1;
+//===----------------------------------------------------------------------===//
+// Arenas
+//===----------------------------------------------------------------------===//
+
+void ArenaOp::build(OpBuilder &b, OperationState &state, StringRef name,
+                    trainc_role role) {
+  Properties &properties = state.getOrAddProperties<Properties>();
+  properties.sym_name = b.getStringAttr(name);
+  properties.role = RoleAttr::get(b.getContext(), role);
+  state.addRegion()->emplaceBlock();
 }
 
-RankedTensorType ArenaOp::getFlatType() {
+iterator_range<Block::op_iterator<SliceOp>> ArenaOp::getSlices() {
+  return getBody().front().getOps<SliceOp>();
+}
+
+iterator_range<Block::op_iterator<SpanOp>> ArenaOp::getSpans() {
+  return getBody().front().getOps<SpanOp>();
+}
+
+SliceOp ArenaOp::addSlice(StringAttr name, RankedTensorType type) {
+  OpBuilder b = OpBuilder::atBlockEnd(&getBody().front());
+  return SliceOp::create(b, getLoc(), name, type);
+}
+
+SliceOp ArenaOp::findSlice(StringRef name) {
+  return lookupSymbol<SliceOp>(name);
+}
+
+SpanOp ArenaOp::findSpan(StringRef name) { return lookupSymbol<SpanOp>(name); }
+
+Type ArenaOp::getElementType() {
   Type element;
-  for (Attribute attribute : getTypes()) {
-    auto type = cast<RankedTensorType>(cast<TypeAttr>(attribute).getValue());
-    if (element && element != type.getElementType())
+  for (SliceOp slice : getSlices()) {
+    Type type = slice.getTensorType().getElementType();
+    if (element && element != type)
       return {};
-    element = type.getElementType();
+    element = type;
   }
-  if (!element)
-    return {};
-  int64_t width = nn::getElementBytes(element);
-  return RankedTensorType::get({static_cast<int64_t>(getBytes()) / width},
-                               element);
+  return element;
 }
 
-int64_t ArenaOp::countPieces() {
-  MeshOp mesh = getMesh((*this)->getParentOfType<ModuleOp>());
-  return getShard() && mesh ? mesh.getCount(*getShard()) : 1;
-}
-
-SmallVector<ArenaOp::Bucket> ArenaOp::getAllBuckets() {
-  SmallVector<Bucket> buckets;
-  auto ends = getBuckets();
-  if (!ends)
-    return buckets;
-  ArrayRef<bool> pieces = getPieces().value_or(ArrayRef<bool>());
-  int64_t parts = countPieces();
-  int64_t first = 0, localFirst = 0;
-  for (auto [i, end] : llvm::enumerate(*ends)) {
-    int64_t count = end - first;
-    int64_t local = i < pieces.size() && pieces[i] ? count / parts : count;
-    buckets.push_back({first, count, localFirst, local});
-    first = end;
-    localFirst += local;
-  }
-  return buckets;
-}
-
-int64_t ArenaOp::getLocalOffset(int64_t slice) {
-  int64_t offset = getOffsets()[slice];
-  int64_t width = nn::getElementBytes(
-      cast<RankedTensorType>(cast<TypeAttr>(getTypes()[slice]).getValue())
-          .getElementType());
-  for (const Bucket &bucket : getAllBuckets())
-    if (offset / width < bucket.first + bucket.count) {
-      assert(!bucket.isPiece() && "expects a slice that a rank has whole");
-      return offset + (bucket.localFirst - bucket.first) * width;
-    }
-  return offset;
-}
-
-/// (C4)
-static LogicalResult verifyBuckets(ArenaOp arena) {
-  std::optional<ArrayRef<int64_t>> ends = arena.getBuckets();
-  if (!ends)
-    return arena.getPieces() || arena.getShard()
-               ? arena.emitOpError("expects buckets with pieces (C4)")
-               : success();
-  RankedTensorType flat = arena.getFlatType();
-  if (!flat)
-    return arena.emitOpError("expects slices of one element type in an arena "
-                             "with buckets (C4)");
-  int64_t width = nn::getElementBytes(flat.getElementType());
-  int64_t before = 0; // first: their differences have to fit
-  for (int64_t end : *ends) {
-    if (end < before)
-      return arena.emitOpError("expects ascending ends of buckets (C4), got ")
-             << end << " after " << before;
-    before = end;
-  }
-  auto buckets = arena.getAllBuckets();
-  if (!arena.getPieces() != !arena.getShard() ||
-      (arena.getPieces() && arena.getPieces()->size() != buckets.size()))
-    return arena.emitOpError("expects axes of the pieces, and whether it is "
-                             "one for each bucket (C4)");
-  size_t slice = 0, slices = arena.getSlices().size();
-  int64_t local = 0;
-  for (const ArenaOp::Bucket &bucket : buckets) {
-    if (bucket.isPiece() && bucket.count % arena.countPieces() != 0)
-      return arena.emitOpError("expects buckets of equal pieces (C4), got ")
-             << bucket.count << " elements";
-    local += bucket.localCount;
-    for (; slice < slices; ++slice) {
-      int64_t first = arena.getOffsets()[slice] / width;
-      if (first >= bucket.first + bucket.count)
-        break;
-      auto type = cast<RankedTensorType>(
-          cast<TypeAttr>(arena.getTypes()[slice]).getValue());
-      if (type.getNumElements() > bucket.first + bucket.count - first)
-        return arena.emitOpError("expects slices within a bucket (C4), got ")
-               << arena.getSlices()[slice];
-    }
-  }
-  if (slice != slices)
-    return arena.emitOpError("expects slices within a bucket (C4), got ")
-           << arena.getSlices()[slice] << " after the last";
-  int64_t bytes;
-  if (llvm::MulOverflow(local, width, bytes) ||
-      bytes != static_cast<int64_t>(arena.getBytes()))
-    return arena.emitOpError("expects the bytes of its buckets (C4), ")
-           << local << " times " << width << ", got " << arena.getBytes();
+LogicalResult ArenaOp::verifyRegions() {
+  for (Operation &op : getBody().front())
+    if (!isa<SliceOp, SpanOp>(op))
+      return emitOpError("expects slices and spans alone (C1), got ")
+             << op.getName();
   return success();
 }
 
-LogicalResult ArenaOp::verify() {
-  size_t count = getSlices().size();
-  if (getTypes().size() != count || getOffsets().size() != count)
-    return emitOpError("expects one type and one offset per slice (C1), got ")
-           << count << " slices, " << getTypes().size() << " types and "
-           << getOffsets().size() << " offsets";
-  llvm::StringSet<> names;
-  int64_t end = 0;
-  for (size_t i = 0; i < count; ++i) {
-    auto slice = dyn_cast<FlatSymbolRefAttr>(getSlices()[i]);
-    auto type =
-        dyn_cast<RankedTensorType>(cast<TypeAttr>(getTypes()[i]).getValue());
-    if (!slice || !nn::isLegalTensor(type) ||
-        !nn::isLegalElement(type.getElementType()))
-      return emitOpError("expects slices named by symbols, of static tensors");
-    int64_t width = nn::getElementBytes(type.getElementType());
-    int64_t offset = getOffsets()[i];
-    if (offset < end || offset % width != 0)
-      return emitOpError(
-                 "expects slices in order that do not overlap (C2), got ")
-             << slice << " at " << offset;
-    if (llvm::AddOverflow(offset, width * type.getNumElements(), end))
-      return emitOpError("expects slices within its bytes (C2), got ")
-             << slice << " at " << offset;
-    if (!names.insert(slice.getValue()).second)
-      return emitOpError("expects distinct names (C3), got ")
-             << slice << " twice";
+/// (C2) of the slices of `bucket` in the arena of `span`.
+static LogicalResult verifyPlaced(SpanOp span, BucketOp bucket) {
+  auto arena = cast<ArenaOp>(span->getParentOp());
+  int64_t elements = *bucket.getElements(), end = 0;
+  for (auto [param, offset] :
+       llvm::zip(bucket.getParams().getAsRange<FlatSymbolRefAttr>(),
+                 *bucket.getOffsets())) {
+    int64_t size =
+        arena.findSlice(param.getValue()).getTensorType().getNumElements();
+    if (offset < end || size > elements - offset)
+      return span.emitOpError("expects slices that do not overlap within the "
+                              "bucket (C2), got ")
+             << param << " at " << offset;
+    end = offset + size;
   }
-  if (!getBuckets() && end > static_cast<int64_t>(getBytes()))
-    return emitOpError("expects slices within its bytes (C2), got an end of ")
-           << end << " in " << getBytes();
-  return verifyBuckets(*this);
+  if (ArrayAttr over = span.getOverAttr()) {
+    int64_t shards = getMesh(span->getParentOfType<ModuleOp>()).getCount(over);
+    if (elements % shards != 0)
+      return span.emitOpError("expects a bucket of equal shards (C2), got ")
+             << elements << " elements for " << shards;
+  }
+  return success();
+}
+
+LogicalResult ArenaOp::verifySymbolUses(SymbolTableCollection &tables) {
+  if (getSpans().empty())
+    return success();
+  if (!getElementType())
+    return emitOpError(
+        "expects slices of one element type, as it has buckets (C2)");
+  ArrayAttr over;
+  DenseSet<StringAttr> open;
+  for (SliceOp slice : getSlices())
+    open.insert(slice.getSymNameAttr());
+  for (SpanOp span : getSpans()) {
+    auto bucket = tables.lookupNearestSymbolFrom<BucketOp>(
+        (*this)->getParentOp(), span.getSymNameAttr());
+    if (!bucket)
+      return span.emitOpError("expects a train.bucket of its name (C2)");
+    if (span.getOver() && failed(verifyOrderedAxes(span, *span.getOver())))
+      return failure();
+    if (span.getOver() && over && over != *span.getOver())
+      return span.emitOpError("expects the axes of the other spans (C2), ")
+             << over << ", got " << *span.getOver();
+    if (span.getOver())
+      over = *span.getOver();
+    for (auto param : bucket.getParams().getAsRange<FlatSymbolRefAttr>())
+      if (!open.erase(param.getAttr()))
+        return span.emitOpError("expects a slice, of this bucket alone, for "
+                                "each of its parameters (C2), got ")
+               << param;
+    if (bucket.getElements() && failed(verifyPlaced(span, bucket)))
+      return failure();
+  }
+  for (SliceOp slice : getSlices())
+    if (open.contains(slice.getSymNameAttr()))
+      return slice.emitOpError("expects to belong to a bucket (C2)");
+  return success();
+}
+
+ArenaOp SliceOp::getArena() { return cast<ArenaOp>((*this)->getParentOp()); }
+
+LogicalResult BucketOp::verify() {
+  auto offsets = getOffsets();
+  if (getElements().has_value() != offsets.has_value())
+    return emitOpError("expects elements with offsets (C1)");
+  if (!offsets)
+    return success();
+  constexpr int64_t kMostElements = int64_t{1} << 40;
+  int64_t elements = *getElements(), before = -1;
+  if (elements < 1 || elements > kMostElements)
+    return emitOpError("expects 1 to 2^40 elements (C1), got ") << elements;
+  if (offsets->size() != getParams().size())
+    return emitOpError("expects one offset per parameter (C1), got ")
+           << offsets->size() << " for " << getParams().size();
+  for (int64_t offset : *offsets) {
+    if (offset <= before || offset >= elements)
+      return emitOpError("expects ascending offsets below ")
+             << elements << " (C1), got " << offset;
+    before = offset;
+  }
+  return success();
+}
+
+bool train::isUnplacedBucket(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.getRank() == 1 && tensor.isDynamicDim(0) &&
+         nn::isLegalElement(tensor.getElementType()) && !tensor.getEncoding();
 }
 
 LogicalResult StoreGradientOp::verifySymbolUses(SymbolTableCollection &tables) {
@@ -181,6 +176,12 @@ LogicalResult SquareSumOp::verify() {
   return success();
 }
 
+/// Whether `attribute` is a list of flat symbols.
+static bool isListOfSymbols(Attribute attribute) {
+  auto list = dyn_cast<ArrayAttr>(attribute);
+  return list && llvm::all_of(list, llvm::IsaPred<FlatSymbolRefAttr>);
+}
+
 /// Whether `type` is an f64 tensor of rank 0, or of rank 1 with `count` elements.
 static bool isOneOrEach(Type type, size_t count) {
   auto tensor = cast<RankedTensorType>(type);
@@ -190,86 +191,104 @@ static bool isOneOrEach(Type type, size_t count) {
            tensor.getDimSize(0) == static_cast<int64_t>(count)));
 }
 
-/// (C1) of an op on parameters: `what`, of `type`, is one number or one for each.
-template <typename Op>
-static LogicalResult verifyOneOrEach(Op op, StringRef what, Type type) {
-  if (isOneOrEach(type, op.getParams().size()))
-    return success();
-  return op.emitOpError("expects an f64 ")
-         << what
-         << " of rank 0, or of rank 1 with one element per parameter (C1), got "
-         << type << " for " << op.getParams().size() << " parameters";
-}
-
 LogicalResult NormSquaredOp::verify() {
-  return verifyOneOrEach(*this, "result", getResult().getType());
+  if (getParams().size() != getSquares().size())
+    return emitOpError("expects one list of parameters per result (C1), got ")
+           << getParams().size() << " for " << getSquares().size();
+  for (auto [params, square] : llvm::zip(getParams(), getSquares())) {
+    if (!isListOfSymbols(params) ||
+        !isOneOrEach(square.getType(), cast<ArrayAttr>(params).size()))
+      return emitOpError("expects symbols, and an f64 result of rank 0, or of "
+                         "rank 1 with one element per parameter (C1), got ")
+             << square.getType() << " for " << params;
+  }
+  return success();
 }
 
 LogicalResult UpdateOp::verify() {
-  return verifyOneOrEach(*this, "scale", getScale().getType());
+  size_t groups = getOptimizers().size();
+  if (getParams().size() != groups || getScales().size() != groups ||
+      (!getLimits().empty() && getLimits().size() != groups))
+    return emitOpError("expects parameters and a scale for each optimizer, and "
+                       "a limit for each or none (C1), got ")
+           << getParams().size() << ", " << getScales().size() << " and "
+           << getLimits().size() << " for " << groups;
+  for (auto [params, scale] : llvm::zip(getParams(), getScales())) {
+    if (!isListOfSymbols(params))
+      return emitOpError("expects lists of symbols (C1), got ") << params;
+    if (!isOneOrEach(scale.getType(), cast<ArrayAttr>(params).size()))
+      return emitOpError("expects an f64 scale of rank 0, or of rank 1 with "
+                         "one element per parameter (C2), got ")
+             << scale.getType() << " for " << params;
+  }
+  return success();
 }
 
 //===----------------------------------------------------------------------===//
 // Segments
 //===----------------------------------------------------------------------===//
 
+LogicalResult SegmentsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   DenseI64ArrayAttr groups,
+                                   DenseI64ArrayAttr lengths, ArrayAttr offsets,
+                                   DenseI64ArrayAttr owners,
+                                   DenseI64ArrayAttr shards,
+                                   DenseI64ArrayAttr starts) {
+  int64_t count = lengths.size();
+  auto isOfSegments = [&](Attribute attribute) {
+    auto list = dyn_cast<DenseI64ArrayAttr>(attribute);
+    return list && list.size() == count &&
+           llvm::all_of(list.asArrayRef(), [](int64_t n) { return n >= 0; });
+  };
+  if (!isOfSegments(lengths) || !isOfSegments(groups) ||
+      !llvm::all_of(offsets, isOfSegments))
+    return emitError() << "expects a length, a group and an offset per array "
+                          "of each of "
+                       << count << " segments, none below 0";
+  if (!owners != !starts ||
+      (owners && (!isOfSegments(owners) || !isOfSegments(starts))))
+    return emitError()
+           << "expects an owner and a start per segment, none below 0";
+  if (!shards)
+    return success();
+  ArrayRef<int64_t> ends = shards;
+  if (ends.size() < 2 || ends.front() != 0 || ends.back() != count ||
+      !llvm::is_sorted(ends))
+    return emitError() << "expects shards from 0 to " << count << ", ascending";
+  return success();
+}
+
 /// (C1) to (C3) of the ops on segments.
 template <typename Op> static LogicalResult verifySegments(Op op) {
-  size_t count = op.getLengths().size();
-  int64_t wholes = count;
-  if (op.getGroups().size() != count ||
-      op.getOffsets().size() != op.getArrays().size())
-    return op.emitOpError("expects a group per segment and offsets per array "
-                          "(C1), got ")
-           << op.getGroups().size() << " groups for " << count
-           << " segments and offsets of " << op.getOffsets().size() << " of "
-           << op.getArrays().size() << " arrays";
+  int64_t wholes = op.getLengths().size();
+  if (op.getOffsets().size() != op.getArrays().size())
+    return op.emitOpError("expects offsets of each array (C1), got those of ")
+           << op.getOffsets().size() << " of " << op.getArrays().size();
   int64_t groups = 1;
-  for (int64_t group : op.getGroups()) {
-    if (group < 0)
-      return op.emitOpError("expects groups from 0 on (C1), got ") << group;
+  for (int64_t group : op.getGroups())
     groups = std::max(groups, group + 1);
-  }
   if (op.getGrouped().size() % groups != 0)
     return op.emitOpError("expects a grouped operand per group and argument "
                           "(C1), got ")
            << op.getGrouped().size() << " for " << groups << " groups";
   for (auto [array, attribute] : llvm::zip(op.getArrays(), op.getOffsets())) {
     auto type = cast<RankedTensorType>(array.getType());
-    auto offsets = dyn_cast<DenseI64ArrayAttr>(attribute);
     if (type.getRank() != 1)
       return op.emitOpError("expects arrays of rank 1 (C2), got ") << type;
-    if (!offsets || offsets.size() != static_cast<int64_t>(count))
-      return op.emitOpError("expects one offset per segment and array (C1), "
-                            "got ")
-             << attribute;
-    for (auto [offset, length] :
-         llvm::zip(offsets.asArrayRef(), op.getLengths()))
-      if (offset < 0 || length < 0 || offset > type.getDimSize(0) - length)
+    for (auto [offset, length] : llvm::zip(
+             cast<DenseI64ArrayAttr>(attribute).asArrayRef(), op.getLengths()))
+      if (offset > type.getDimSize(0) - length)
         return op.emitOpError("expects segments within their array (C1), got ")
                << length << " elements at " << offset << " of " << type;
   }
-  if (!op.getOwners() != !op.getStarts() ||
-      (op.getOwners() &&
-       (op.getOwners()->size() != count || op.getStarts()->size() != count)))
-    return op.emitOpError("expects an owner and a start per segment (C5)");
   if (op.getOwners())
     wholes =
         op.getOwners()->empty() ? 0 : *llvm::max_element(*op.getOwners()) + 1;
   if (!op.getEach().empty() && op.getOwners())
     wholes = std::max(wholes,
                       nn::getTensorType(op.getEach().front()).getNumElements());
-  if (auto owners = op.getOwners();
-      owners && llvm::any_of(*owners, [](int64_t owner) { return owner < 0; }))
-    return op.emitOpError("expects owners from 0 on (C5)");
   if (!op.getShards() != !op.getShard())
     return op.emitOpError("expects shards with the number of one (C5)");
-  if (auto shards = op.getShards())
-    if (shards->size() < 2 || shards->front() != 0 ||
-        shards->back() != static_cast<int64_t>(count) ||
-        !llvm::is_sorted(*shards))
-      return op.emitOpError("expects shards from 0 to ")
-             << count << ", ascending (C5)";
   SmallVector<Type> expected;
   auto expect = [&](OperandRange operands, ArrayRef<int64_t> shape,
                     int64_t stride) -> LogicalResult {

@@ -93,7 +93,8 @@ static llvm::LogicalResult makeImage(llvm::Module &module,
 llvm::LogicalResult trainc::emulateModule(gpu::GPUModuleOp module,
                                           std::string &out_image) {
   std::string error;
-  auto machine = createTargetMachine(kProcessor, kOptimize, error);
+  auto machine =
+      createTargetMachine(/*triple=*/{}, kProcessor, kOptimize, error);
   if (!machine)
     return module.emitError(error);
   llvm::LLVMContext context;

@@ -70,7 +70,7 @@ Value *CallReplacer::special() {
     return nullptr;
   int64_t found = StringSwitch<int64_t>(reg)
 #define TRAINC_EMU_SPECIAL(NAME, number, text) .Case(text, number)
-#include "trainc/emulator_abi.def"
+#include "trainc/Target/GPU/emulator_abi.def"
                       .Default(-1);
   return found < 0 ? nullptr : run("special", {number(found)});
 }
@@ -139,7 +139,7 @@ Value *CallReplacer::matrix() {
     return nullptr;
   int kind = StringSwitch<int>(rest)
 #define TRAINC_EMU_MMA(NAME, number, text) .Case(text, number)
-#include "trainc/emulator_abi.def"
+#include "trainc/Target/GPU/emulator_abi.def"
                  .Default(-1);
   if (kind < 0)
     return nullptr;

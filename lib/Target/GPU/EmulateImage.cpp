@@ -20,9 +20,9 @@ struct FunctionEntry {
 
 static constexpr FunctionEntry kFunctions[] = {
 #define TRAINC_EMU_FUNCTION(name, signature) {#name, signature, false},
-#include "trainc/emulator_abi.def"
+#include "trainc/Target/GPU/emulator_abi.def"
 #define TRAINC_EMU_MATH(name, signature) {#name, signature, true},
-#include "trainc/emulator_abi.def"
+#include "trainc/Target/GPU/emulator_abi.def"
 };
 static constexpr StringLiteral kPrefix = "trainc_emu_";
 static constexpr StringLiteral kMathPrefix = "trainc_emu_math_";

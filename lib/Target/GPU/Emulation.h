@@ -2,7 +2,7 @@
 #ifndef TRAINC_LIB_TARGET_GPU_EMULATION_H
 #define TRAINC_LIB_TARGET_GPU_EMULATION_H
 
-#include "trainc/emulator_abi.h"
+#include "trainc/Target/GPU/emulator_abi.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/IR/IRBuilder.h"

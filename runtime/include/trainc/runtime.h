@@ -29,8 +29,8 @@
 // - Threads: an artifact is immutable and may be used from any thread; a
 //   trainer by one thread at a time. Trainers are independent: two of them, of one or
 //   two artifacts, may run in two threads and give the same bits as alone.
-// - Results depend on the artifact, the state, the inputs, the processor and
-//   the GEMM library only: not on the number of threads.
+// - Results depend on the artifact, the state, the inputs, the CPU's model and the version
+//   of the GEMM library only: not on the number of threads or of CPUs.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_RUNTIME_H
@@ -171,7 +171,8 @@ enum {
   TRAINC_TRAINER_NO_GRAPHS = 4
 };
 
-/// Zero is the default of every member but `size`, which must be set:
+/// Zero is the default of every member but `size`, which must be set. A program may have
+/// been compiled with a header whose struct has fewer members:
 ///   trainc_trainer_options options = {.size = sizeof options, .threads = 4};
 typedef struct trainc_trainer_options {
   uint64_t size;
@@ -757,6 +758,10 @@ typedef struct trainc_comm_info {
 /// there are several hosts, MPI must start them (else TRAINC_UNSUPPORTED). A
 /// mistake that any rank finds (another number of ranks, a rank that is there
 /// twice) fails on all, as far as they can be told.
+///
+/// For tests, TRAINC_TEST_BANDWIDTH in the environment pretends a network of so many
+/// bytes per second: a collective of b bytes is done b / bandwidth after its start at
+/// the soonest, and not before that of those started before. A wait sleeps for as long.
 TRAINC_API trainc_status trainc_comm_create(const trainc_comm_options *options,
                                             trainc_comm **out_comm);
 

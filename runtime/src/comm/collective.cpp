@@ -70,7 +70,8 @@ trainc_status trainc::createGroup(Comm &comm, const uint32_t *ranks,
     group->members.push(member);
   }
   comm.groups.push(group);
-  comm.control->groups[group->slot].key.store(group->key);
+  comm.control->groups[group->slot].key.store(group->key,
+                                              std::memory_order_release);
   *out_group = group;
   return TRAINC_OK;
 }
@@ -79,7 +80,7 @@ bool trainc::findBlock(Comm &comm, Group &group, uint32_t index) {
   Member &member = group.members[index];
   Control *control = comm.peers[member.rank].control;
   for (uint32_t slot = 0; slot < maxGroups && !member.block; ++slot) {
-    if (control->groups[slot].key.load() != group.key)
+    if (control->groups[slot].key.load(std::memory_order_acquire) != group.key)
       continue;
     member.ring =
         reinterpret_cast<char *>(control) + ringOffset + slot * ringBytes;
@@ -219,6 +220,22 @@ static trainc_status announce(Comm &comm, Operation &operation) {
   return group.anyRemote ? greet(comm, operation) : TRAINC_OK;
 }
 
+/// When the pretended network will have brought the operation, behind what it has to
+/// bring already.
+static uint64_t enterNetwork(Comm &comm, const Operation &operation) {
+  bool isOfPieces =
+      operation.mine.kind == TRAINC_ALL_GATHER && operation.call.target;
+  auto bytes = static_cast<double>(operation.bytes);
+  if (isOfPieces)
+    bytes *= operation.group->size();
+  uint64_t now = nowNs();
+  if (comm.networkIsFree < now)
+    comm.networkIsFree = now;
+  comm.networkIsFree += static_cast<uint64_t>(bytes / comm.bandwidth *
+                                              static_cast<double>(secondNs));
+  return comm.networkIsFree;
+}
+
 trainc_status trainc::start(Comm &comm, const Collective &collective,
                             uint32_t *out_token) {
   TRAINC_TRY(checkUsable(comm));
@@ -231,6 +248,7 @@ trainc_status trainc::start(Comm &comm, const Collective &collective,
   trainc_status status = announce(comm, operation);
   endWait(comm);
   TRAINC_TRY(status);
+  operation.due = comm.bandwidth > 0 ? enterNetwork(comm, operation) : 0;
   uint32_t token = comm.started++;
   if (out_token)
     *out_token = token;
@@ -308,6 +326,8 @@ static trainc_status finishNext(Comm &comm, Pool *pool) {
     status = awaitArrivals(comm, operation);
   if (!status)
     status = exchange(comm, operation, pool);
+  if (!status && operation.due)
+    status = awaitTime(comm, operation.due);
   endWait(comm);
   if (status)
     return status;

@@ -26,6 +26,21 @@ Limit trainc::exchangeLimit(Comm &comm) {
   return limit;
 }
 
+/// Reads the bandwidth that tests ask for.
+static trainc_status readBandwidth(Comm &comm) {
+  const char *text = getenv("TRAINC_TEST_BANDWIDTH");
+  if (!text || !*text)
+    return TRAINC_OK;
+  char *end = nullptr;
+  comm.bandwidth = strtod(text, &end);
+  if (*end || !(comm.bandwidth >= 1e3 && comm.bandwidth <= 1e15))
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "TRAINC_TEST_BANDWIDTH: expected bytes per second, from 1e3 to "
+                "1e15, got '%s'",
+                text);
+  return TRAINC_OK;
+}
+
 static trainc_status setUp(Comm &comm, const Start &start) {
   Limit limit = limitOf(comm.deadline);
   TRAINC_TRY(openBootstrap(start, limit, comm.bootstrap));
@@ -55,8 +70,9 @@ static trainc_status setUp(Comm &comm, const Start &start) {
 /// `clean`: nothing is under way.
 static void release(trainc_comm *comm, bool clean) {
   stopWatchdog(*comm);
-  if (comm->control && comm->control->state.load() == LIVE)
-    comm->control->state.store(CLOSED);
+  if (comm->control &&
+      comm->control->state.load(std::memory_order_acquire) == LIVE)
+    comm->control->state.store(CLOSED, std::memory_order_release);
   if (clean)
     stopListening(*comm);
   releaseWindows(*comm);
@@ -79,15 +95,8 @@ static void release(trainc_comm *comm, bool clean) {
 
 trainc_status trainc_comm_create(const trainc_comm_options *options,
                                  trainc_comm **out_comm) {
-  trainc_comm_options given = {};
-  if (options) {
-    if (options->size != sizeof(*options))
-      return fail(TRAINC_INVALID_ARGUMENT,
-                  "communicator options: expected size %zu, got %llu",
-                  sizeof(*options),
-                  static_cast<unsigned long long>(options->size));
-    given = *options;
-  }
+  trainc_comm_options given;
+  TRAINC_TRY(takeOptions(options, "communicator options", given));
   if (!(given.deadline >= 0 && given.deadline < 1e9))
     return fail(TRAINC_INVALID_ARGUMENT,
                 "communicator options: a deadline of %g s", given.deadline);
@@ -102,7 +111,9 @@ trainc_status trainc_comm_create(const trainc_comm_options *options,
   comm->flags = given.flags;
   comm->report = given.report;
   comm->reportContext = given.report_context;
-  trainc_status status = setUp(*comm, start);
+  trainc_status status = readBandwidth(*comm);
+  if (!status)
+    status = setUp(*comm, start);
   if (status) {
     Text text;
     text.append(trainc_last_error());
@@ -138,7 +149,9 @@ trainc_status trainc_comm_barrier(trainc_comm *comm) {
   return run(*comm, barrier, nullptr);
 }
 
-void trainc_comm_interrupt(trainc_comm *comm) { comm->interrupted.store(true); }
+void trainc_comm_interrupt(trainc_comm *comm) {
+  comm->interrupted.store(true, std::memory_order_release);
+}
 
 trainc_status trainc_comm_check(trainc_comm *comm) { return checkAlive(*comm); }
 

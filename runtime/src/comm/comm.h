@@ -57,7 +57,7 @@ uint32_t groupRank(const Group &group, uint32_t index);
 constexpr uint32_t maxGroups = 64;
 
 /// Collectives that may be started and not yet waited for.
-constexpr uint32_t maxPending = 32;
+constexpr uint32_t maxPending = TRAINC_MAX_IN_FLIGHT;
 
 /// One collective of a group. All members start the same ones in the same order,
 /// and two collectives with two ranks in common in the same order on both.

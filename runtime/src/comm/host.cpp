@@ -64,10 +64,10 @@ static void *mapFile(int file, uint64_t bytes, int protection) {
     errno = error;
     return data;
   }
-  uint64_t end = alignUp(before + bytes, pageBytes);
+  uint64_t end = alignUp(before + bytes, pageBytes());
   if (before)
     munmap(start, before);
-  munmap(start + end, alignUp(bytes + hugeBytes, pageBytes) - end);
+  munmap(start + end, alignUp(bytes + hugeBytes, pageBytes()) - end);
   return data;
 }
 

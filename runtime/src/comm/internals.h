@@ -126,6 +126,7 @@ struct Operation {
   uint32_t reduce = 0;       // number among the group's window all-reduces
   uint32_t firstChunk = 0, chunks = 0, staged = 0, chunk = 0;
   Phase phase = Phase::ARRIVAL;
+  uint64_t due = 0; // nowNs before which it is not done; 0: no such time
 };
 
 /// Transfers that belong together, with room for what is received.
@@ -158,6 +159,10 @@ struct trainc_comm {
   uint64_t stagingBytes = 0;
   trainc_comm_info counts = {};
   unsigned spins = 0;
+
+  // The network that TRAINC_TEST_BANDWIDTH pretends.
+  double bandwidth = 0;       // bytes per second; 0: as fast as it is
+  uint64_t networkIsFree = 0; // nowNs from which on it has nothing to do
 
   /// Why it refuses everything; empty while it does not.
   trainc::Text failure;
@@ -260,6 +265,9 @@ bool isDone(const Operation &operation, uint32_t member);
 
 /// Waits until a counter of a member on this host has reached `target`.
 trainc_status await(Comm &comm, Counter &counter, uint32_t target);
+
+/// Sleeps until `time`.
+trainc_status awaitTime(Comm &comm, uint64_t time);
 
 //===----------------------------------------------------------------------===//
 // Messages to other hosts (messages.cpp)

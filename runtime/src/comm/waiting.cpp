@@ -35,8 +35,8 @@ static constexpr uint64_t watchNs = 250 * msNs, graceNs = 2 * secondNs;
 //===----------------------------------------------------------------------===//
 
 void trainc::publish(Counter &counter, uint32_t value) {
-  counter.value.store(value);
-  if (counter.waiters.load())
+  counter.value.store(value, std::memory_order_seq_cst);
+  if (counter.waiters.load(std::memory_order_seq_cst))
     syscall(SYS_futex, reinterpret_cast<uint32_t *>(&counter.value), FUTEX_WAKE,
             INT32_MAX, nullptr, nullptr, 0);
 }
@@ -44,10 +44,10 @@ void trainc::publish(Counter &counter, uint32_t value) {
 void trainc::sleepOn(Counter &counter, uint32_t seen, uint64_t ns) {
   timespec time = {static_cast<time_t>(ns / secondNs),
                    static_cast<long>(ns % secondNs)};
-  counter.waiters.fetch_add(1);
+  counter.waiters.fetch_add(1, std::memory_order_seq_cst);
   syscall(SYS_futex, reinterpret_cast<uint32_t *>(&counter.value), FUTEX_WAIT,
           seen, &time, nullptr, 0);
-  counter.waiters.fetch_sub(1);
+  counter.waiters.fetch_sub(1, std::memory_order_relaxed);
 }
 
 //===----------------------------------------------------------------------===//
@@ -194,7 +194,7 @@ trainc_status trainc::giveUp(Comm &comm, const Operation *operation,
   if (comm.control) {
     snprintf(comm.control->text, sizeof(comm.control->text), "%s",
              text.c_str());
-    comm.control->state.store(GAVE_UP);
+    comm.control->state.store(GAVE_UP, std::memory_order_release);
   }
   sendGiveUp(comm, text.c_str());
   pthread_mutex_lock(&comm.mutex);
@@ -213,7 +213,8 @@ trainc_status trainc::checkPeers(Comm &comm, const Operation *operation) {
   Text reason;
   for (uint32_t i = 0; i < comm.ranks && !reason.size(); ++i) {
     const Rank &rank = comm.peers[i];
-    if (rank.shares && rank.control->state.load() == GAVE_UP)
+    if (rank.shares &&
+        rank.control->state.load(std::memory_order_acquire) == GAVE_UP)
       reason.format("rank %u gave up (%.*s)", i,
                     static_cast<int>(sizeof(rank.control->text)),
                     rank.control->text);
@@ -252,7 +253,8 @@ static trainc_status checkMembers(Comm &comm, Operation &operation) {
     const Rank &rank = comm.peers[member.rank];
     if (!member.shares || isDone(operation, i))
       continue;
-    bool dead = isDead(rank), closed = rank.control->state.load() == CLOSED;
+    bool dead = isDead(rank),
+         closed = rank.control->state.load(std::memory_order_acquire) == CLOSED;
     if (!dead && !closed)
       continue;
     // It may have come before it went.
@@ -289,7 +291,7 @@ static void noteLook(Comm &comm, uint64_t now) {
 static trainc_status look(Comm &comm, uint64_t now) {
   Operation &operation = *comm.waiting;
   noteLook(comm, now);
-  if (comm.interrupted.exchange(false))
+  if (comm.interrupted.exchange(false, std::memory_order_acq_rel))
     reportInterrupt(comm);
   TRAINC_TRY(checkPeers(comm, &operation));
   TRAINC_TRY(checkMembers(comm, operation));
@@ -352,7 +354,7 @@ uint64_t trainc::watchedNs(Comm &comm) {
 trainc_status trainc::pause(Comm &comm, Counter *counter, uint32_t seen) {
   unsigned past = comm.pauses++;
   if (past < comm.spins) {
-    __builtin_ia32_pause();
+    relax();
     return TRAINC_OK;
   }
   past -= comm.spins;
@@ -381,6 +383,14 @@ trainc_status trainc::await(Comm &comm, Counter &counter, uint32_t target) {
   }
 }
 
+trainc_status trainc::awaitTime(Comm &comm, uint64_t time) {
+  for (uint64_t now; (now = nowNs()) < time;) {
+    TRAINC_TRY(look(comm, now));
+    sleepNs(time - now < restNs ? time - now : restNs);
+  }
+  return TRAINC_OK;
+}
+
 //===----------------------------------------------------------------------===//
 // The watchdog
 //===----------------------------------------------------------------------===//
@@ -393,7 +403,7 @@ static void examine(Comm &comm, Text &text) {
   if (comm.reported)
     text.format("nothing within %g s, and the wait does not return: ",
                 comm.deadline);
-  else if (comm.interrupted.exchange(false))
+  else if (comm.interrupted.exchange(false, std::memory_order_acq_rel))
     text.append("interrupted: ");
   else
     return;

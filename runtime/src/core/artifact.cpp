@@ -46,13 +46,12 @@ trainc_status trainc::checkProcessor(const trainc_artifact &artifact,
 trainc_status trainc::checkAbi(const char *path, const trainc_descriptor &d) {
   if (d.magic != TRAINC_ABI_MAGIC)
     return fail(TRAINC_ABI_MISMATCH, "'%s' is no trainc artifact", path);
-  if (d.abi_version == TRAINC_ABI_VERSION && d.size == sizeof(d))
+  if (d.abi_version == TRAINC_ABI_VERSION)
     return TRAINC_OK;
   return fail(TRAINC_ABI_MISMATCH,
-              "artifact '%s' has ABI version %u (tables of %u bytes), this "
-              "runtime (%s) needs %u (%zu bytes): compile it again",
-              path, d.abi_version, d.size, TRAINC_VERSION_STRING,
-              TRAINC_ABI_VERSION, sizeof(d));
+              "artifact '%s' has ABI version %u, this runtime (%s) needs %u: "
+              "compile it again",
+              path, d.abi_version, TRAINC_VERSION_STRING, TRAINC_ABI_VERSION);
 }
 
 /// Checks the tables for one target.
@@ -68,10 +67,13 @@ static trainc_status checkTables(const char *path, const trainc_descriptor *d) {
 
 static trainc_status adopt(trainc_artifact *artifact,
                            const trainc_descriptor *d) {
+  const char *path = artifact->path.c_str();
+  TRAINC_TRY(checkAbi(path, *d));
+  TRAINC_TRY(artifact->tables.read(path, d, &d));
   artifact->descriptor = d;
   const trainc_descriptor *cpu = nullptr;
   for (const trainc_descriptor *one = d; one; one = one->next) {
-    TRAINC_TRY(checkTables(artifact->path.c_str(), one));
+    TRAINC_TRY(checkTables(path, one));
     TRAINC_TRY(validateChain(*d, *one));
     if (one->target == TRAINC_TARGET_CPU)
       cpu = one;
@@ -136,10 +138,12 @@ trainc_artifact::~trainc_artifact() {
     dlclose(library);
 }
 
-void trainc::retain(trainc_artifact *artifact) { artifact->users.fetch_add(1); }
+void trainc::retain(trainc_artifact *artifact) {
+  artifact->users.fetch_add(1, std::memory_order_relaxed);
+}
 
 void trainc::release(trainc_artifact *artifact) {
-  if (artifact->users.fetch_sub(1) == 1)
+  if (artifact->users.fetch_sub(1, std::memory_order_acq_rel) == 1)
     destroy(artifact);
 }
 

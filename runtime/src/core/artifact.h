@@ -3,11 +3,13 @@
 #define TRAINC_CORE_ARTIFACT_H
 
 #include "core/status.h"
+#include "core/tables.h"
 #include <atomic>
 
 /// Immutable after opening, but for the count of its users.
 struct trainc_artifact {
-  const trainc_descriptor *descriptor = nullptr;
+  const trainc_descriptor *descriptor = nullptr; // in `tables` or `library`
+  trainc::Tables tables;
   void *library = nullptr; // null: linked into the program
   trainc::Text path;
   std::atomic<uint32_t> users{1}; // trainc_artifact_open, trainers
@@ -25,7 +27,7 @@ void release(trainc_artifact *artifact);
 /// needs nothing else.
 trainc_status checkLibraryFile(const char *path);
 
-/// Looks at the magic number, version and size that a descriptor begins with.
+/// Looks at the magic number and version that a descriptor begins with.
 trainc_status checkAbi(const char *path, const trainc_descriptor &descriptor);
 
 /// Checks every index, size and range of the tables, so that running them later

@@ -5,8 +5,9 @@
 
 using namespace trainc;
 
-/// Work below this many nanoseconds, by a coarse estimate, runs on the caller's
-/// thread: handing it to others costs about as much.
+/// Work below this many nanoseconds, by a coarse estimate of 10 bytes and 10 flops in one
+/// (a function counts as 10 flops), runs on the caller's thread: handing it to others costs
+/// about as much. No bits depend on it.
 static constexpr double aloneNanoseconds = 4000;
 
 static bool runsAlone(const trainc_command &command, int64_t tiles) {
@@ -14,7 +15,8 @@ static bool runsAlone(const trainc_command &command, int64_t tiles) {
   for (uint32_t i = 0; i < command.num_operands; ++i)
     bytes += static_cast<double>(command.operands[i].bytes);
   double flops = command.kind == TRAINC_COMMAND_LAUNCH ||
-                         command.kind == TRAINC_COMMAND_GEMM
+                         command.kind == TRAINC_COMMAND_GEMM ||
+                         command.kind == TRAINC_COMMAND_CONVOLUTION
                      ? static_cast<double>(command.flops)
                      : 0;
   return tiles <= 1 || bytes / 10 + flops / 10 < aloneNanoseconds;
@@ -43,6 +45,22 @@ static trainc_status findPlan(trainc_trainer *trainer, unsigned threads,
   return TRAINC_OK;
 }
 
+static trainc_status findPlan(trainc_trainer *trainer,
+                              const trainc_convolution_detail &detail,
+                              const ConvolutionPlan **out_plan) {
+  for (const ConvolutionPlan *plan : trainer->convolutions)
+    if (!memcmp(&convolutionDetail(plan), &detail, sizeof(detail))) {
+      *out_plan = plan;
+      return TRAINC_OK;
+    }
+  ConvolutionPlan *plan;
+  TRAINC_TRY(createConvolutionPlan(detail, &plan));
+  trainer->convolutions.push(plan);
+  needScratch(trainer, convolutionScratch(plan));
+  *out_plan = plan;
+  return TRAINC_OK;
+}
+
 static trainc_status bindCommand(trainc_trainer *trainer, unsigned threads,
                                  const trainc_command &command,
                                  BoundCommand &bound) {
@@ -61,6 +79,13 @@ static trainc_status bindCommand(trainc_trainer *trainer, unsigned threads,
     auto &detail = *static_cast<const trainc_gemm_detail *>(command.detail);
     TRAINC_TRY(findPlan(trainer, threads, detail, &bound.plan));
     bound.tiles = gemmTileCount(bound.plan);
+    break;
+  }
+  case TRAINC_COMMAND_CONVOLUTION: {
+    auto &detail =
+        *static_cast<const trainc_convolution_detail *>(command.detail);
+    TRAINC_TRY(findPlan(trainer, detail, &bound.convolution));
+    bound.tiles = convolutionTileCount(bound.convolution);
     break;
   }
   case TRAINC_COMMAND_REDUCE_SCATTER:
@@ -414,7 +439,7 @@ static trainc_status placeOutputs(trainc_trainer *trainer, uint32_t entry) {
   if (!missing)
     return TRAINC_OK;
   if (!state.outputs.data()) {
-    TRAINC_TRY(checkLimit(trainer, alignUp(bytes, pageBytes)));
+    TRAINC_TRY(checkLimit(trainer, alignUp(bytes, pageBytes())));
     TRAINC_TRY(allocate(trainer, state.outputs, bytes, "outputs"));
     trainer->outputBytes += state.outputs.size();
   }

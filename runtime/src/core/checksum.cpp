@@ -75,11 +75,34 @@ uint32_t trainc::crcRemainderPortable(uint32_t before, const void *data,
   return before;
 }
 
+// An instruction of the CPU that adds bytes to a remainder.
+#if defined(__x86_64__)
+#define TRAINC_CRC "sse4.2"
+__attribute__((target(TRAINC_CRC))) static inline uint32_t
+addWord(uint32_t before, uint64_t word) {
+  return static_cast<uint32_t>(__builtin_ia32_crc32di(before, word));
+}
+__attribute__((target(TRAINC_CRC))) static inline uint32_t
+addByte(uint32_t before, unsigned char byte) {
+  return __builtin_ia32_crc32qi(before, byte);
+}
+#else
+#define TRAINC_CRC "crc"
+__attribute__((target(TRAINC_CRC))) static inline uint32_t
+addWord(uint32_t before, uint64_t word) {
+  return __builtin_arm_crc32cd(before, word);
+}
+__attribute__((target(TRAINC_CRC))) static inline uint32_t
+addByte(uint32_t before, unsigned char byte) {
+  return __builtin_arm_crc32cb(before, byte);
+}
+#endif
+
 /// Three thirds at once: an instruction takes three cycles, and one begins in each.
 static constexpr uint64_t thirdBytes = 4096;
 
-__attribute__((target("sse4.2"))) static uint32_t
-crcRemainderSse(uint32_t before, const void *data, uint64_t bytes) {
+__attribute__((target(TRAINC_CRC))) static uint32_t
+crcRemainderByInstruction(uint32_t a, const void *data, uint64_t bytes) {
   constexpr uint32_t shiftOne = powerOf(thirdBytes);
   auto *from = static_cast<const unsigned char *>(data);
   auto load = [](const unsigned char *at) {
@@ -87,25 +110,21 @@ crcRemainderSse(uint32_t before, const void *data, uint64_t bytes) {
     memcpy(&word, at, 8);
     return word;
   };
-  uint64_t a = before;
   for (; bytes >= 3 * thirdBytes;
        bytes -= 3 * thirdBytes, from += 3 * thirdBytes) {
-    uint64_t b = 0, c = 0;
+    uint32_t b = 0, c = 0;
     for (uint64_t i = 0; i < thirdBytes; i += 8) {
-      a = __builtin_ia32_crc32di(a, load(from + i));
-      b = __builtin_ia32_crc32di(b, load(from + thirdBytes + i));
-      c = __builtin_ia32_crc32di(c, load(from + 2 * thirdBytes + i));
+      a = addWord(a, load(from + i));
+      b = addWord(b, load(from + thirdBytes + i));
+      c = addWord(c, load(from + 2 * thirdBytes + i));
     }
-    uint32_t two =
-        multiply(shiftOne, static_cast<uint32_t>(a)) ^ static_cast<uint32_t>(b);
-    a = multiply(shiftOne, two) ^ c;
+    a = multiply(shiftOne, multiply(shiftOne, a) ^ b) ^ c;
   }
   for (; bytes >= 8; bytes -= 8, from += 8)
-    a = __builtin_ia32_crc32di(a, load(from));
-  uint32_t left = static_cast<uint32_t>(a);
+    a = addWord(a, load(from));
   for (; bytes; --bytes, ++from)
-    left = __builtin_ia32_crc32qi(left, *from);
-  return left;
+    a = addByte(a, *from);
+  return a;
 }
 
 uint32_t trainc::crcRemainder(uint32_t before, const void *data,
@@ -113,10 +132,10 @@ uint32_t trainc::crcRemainder(uint32_t before, const void *data,
   static uint32_t known; // 0: not yet, 1: no, 2: yes
   uint32_t answer = __atomic_load_n(&known, __ATOMIC_RELAXED);
   if (!answer) {
-    answer = hasFeature("sse4.2") ? 2 : 1;
+    answer = hasFeature(TRAINC_CRC) ? 2 : 1;
     __atomic_store_n(&known, answer, __ATOMIC_RELAXED);
   }
-  return answer == 2 ? crcRemainderSse(before, data, bytes)
+  return answer == 2 ? crcRemainderByInstruction(before, data, bytes)
                      : crcRemainderPortable(before, data, bytes);
 }
 

@@ -26,7 +26,7 @@ bool parseChecksum(const char *text, uint32_t &checksum);
 /// The remainder of the polynomial that has the bits of `data`, after those that left
 /// `before`: no ones at the start, nothing inverted.
 uint32_t crcRemainder(uint32_t before, const void *data, uint64_t bytes);
-/// The same on a processor without SSE 4.2.
+/// The same on a processor without an instruction for it.
 uint32_t crcRemainderPortable(uint32_t before, const void *data,
                               uint64_t bytes);
 /// What is left of `remainder` after `bytes` more bytes of zeros.

@@ -120,7 +120,7 @@ bool Conversion::haveSamePieces(uint32_t from, uint32_t to) const {
 bool Conversion::canKeep(uint32_t from, uint32_t to) const {
   const trainc_arena &a = now.arenas[from], &b = after.arenas[to];
   if (a.role != b.role || !holdsTensors(a) || !haveSamePieces(from, to) ||
-      alignUp(a.bytes, pageBytes) != alignUp(b.bytes, pageBytes))
+      alignUp(a.bytes, pageBytes()) != alignUp(b.bytes, pageBytes()))
     return false;
   for (const Pair &pair : pairs) {
     const trainc_tensor &x = now.tensors[pair.from];
@@ -184,7 +184,7 @@ trainc_status Conversion::planMoves() {
 trainc_status Conversion::reservePages() {
   for (uint32_t i = 0; i < after.arenas.size(); ++i) {
     const trainc_arena &arena = after.arenas[i];
-    if (arena.role != TRAINC_ROLE_CONSTANT && !keptTo[i] && !needsWindow(i) &&
+    if (!keptTo[i] && !needsWindow(i) &&
         !after.pages[i].reserve(arena.bytes, trainer->account))
       return failAllocation(arena.bytes, arena.name);
   }
@@ -224,11 +224,10 @@ trainc_status Conversion::checkLimits() {
   uint64_t held = trainer->account.held;
   uint64_t end =
       next->artifact
-          ? alignUp(next->scratchBytes * trainer->pool.size(), pageBytes)
+          ? alignUp(next->scratchBytes * trainer->pool.size(), pageBytes())
           : rest;
   for (const trainc_arena &arena : after.arenas)
-    if (arena.role != TRAINC_ROLE_CONSTANT)
-      end += alignUp(arena.bytes, pageBytes);
+    end += alignUp(arena.bytes, pageBytes());
   uint64_t needed = held - (next->artifact ? rest : 0) + mover.peak();
   for (uint64_t bytes : {held, end})
     needed = bytes > needed ? bytes : needed;
@@ -495,14 +494,13 @@ static trainc_status checkOptions(const trainc_trainer &trainer,
   constexpr uint32_t all = TRAINC_CONVERT_PARAMETERS |
                            TRAINC_CONVERT_GRADIENTS | TRAINC_CONVERT_STATES |
                            TRAINC_CONVERT_BUFFERS;
-  if (options.size != sizeof(options) || (options.what & ~all) ||
-      options.blocking > 1 || options.include_integers > 1)
+  if ((options.what & ~all) || options.blocking > 1 ||
+      options.include_integers > 1)
     return fail(TRAINC_INVALID_ARGUMENT,
-                "convert options: expected size %zu, what below %u, 0 or 1 for "
-                "blocking and include_integers; got %llu, %u, %u and %u",
-                sizeof(options), all + 1,
-                static_cast<unsigned long long>(options.size), options.what,
-                options.blocking, options.include_integers);
+                "convert options: expected what below %u, 0 or 1 for blocking "
+                "and include_integers; got %u, %u and %u",
+                all + 1, options.what, options.blocking,
+                options.include_integers);
   const char *place = trainer.gpu ? "cuda" : "cpu";
   if (options.device && strcmp(options.device, place) != 0)
     return fail(TRAINC_INVALID_ARGUMENT,
@@ -555,18 +553,17 @@ static trainc_status agreeOnOptions(const Ranks &ranks,
 }
 
 trainc_status trainc_convert(trainc_trainer *trainer,
-                             const trainc_convert_options *options) {
-  trainc_convert_options nothing = {};
-  nothing.size = sizeof(nothing);
-  if (!options)
-    options = &nothing;
+                             const trainc_convert_options *given) {
+  trainc_convert_options options;
+  trainc_status status = takeOptions(given, "convert options", options);
   uint32_t dtype = 0;
-  trainc_status status = checkOptions(*trainer, *options, &dtype);
-  TRAINC_TRY(agreeOnOptions(trainer->ranks, *options, dtype, status));
-  if (!options->dtype && !options->artifact)
+  if (status == TRAINC_OK)
+    status = checkOptions(*trainer, options, &dtype);
+  TRAINC_TRY(agreeOnOptions(trainer->ranks, options, dtype, status));
+  if (!options.dtype && !options.artifact)
     return TRAINC_OK;
   TRAINC_TRY(settle(trainer));
   DefaultFloats floats;
-  Conversion conversion(trainer, *options);
-  return options->artifact ? conversion.toArtifact() : conversion.toType(dtype);
+  Conversion conversion(trainer, options);
+  return options.artifact ? conversion.toArtifact() : conversion.toType(dtype);
 }

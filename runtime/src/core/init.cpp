@@ -13,33 +13,18 @@
 
 using namespace trainc;
 
-/// Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2,
-/// 3".
-static void philox(uint64_t counterLow, uint64_t counterHigh, uint64_t key,
-                   uint32_t out[4]) {
-  uint32_t c0 = static_cast<uint32_t>(counterLow);
-  uint32_t c1 = static_cast<uint32_t>(counterLow >> 32);
-  uint32_t c2 = static_cast<uint32_t>(counterHigh);
-  uint32_t c3 = static_cast<uint32_t>(counterHigh >> 32);
-  uint32_t k0 = static_cast<uint32_t>(key);
-  uint32_t k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    uint64_t p0 = UINT64_C(0xD2511F53) * c0;
-    uint64_t p1 = UINT64_C(0xCD9E8D57) * c2;
-    uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-    uint32_t n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
-    c1 = static_cast<uint32_t>(p1);
-    c3 = static_cast<uint32_t>(p0);
-    c0 = n0;
-    c2 = n2;
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
-  }
-  out[0] = c0;
-  out[1] = c1;
-  out[2] = c2;
-  out[3] = c3;
-}
+namespace {
+#include "trainc/numerics.def"
+
+/// The arithmetic of numerics::philox.
+struct Words {
+  uint64_t mul(uint64_t x, uint32_t factor) const { return x * factor; }
+  uint64_t high(uint64_t x) const { return x >> 32; }
+  uint64_t low(uint64_t x) const { return static_cast<uint32_t>(x); }
+  uint64_t add(uint64_t x, uint32_t term) const { return low(x + term); }
+  uint64_t bitXor(uint64_t x, uint64_t y) const { return x ^ y; }
+};
+} // namespace
 
 static double pinnedLog(double x) {
   uint64_t bits = bitCast<uint64_t>(x);
@@ -150,12 +135,16 @@ void trainc::initialize(const trainc_tensor &tensor, uint64_t seed, void *data,
     return;
   }
   uint64_t hash = hashBytes(hashStart, tensor.name, strlen(tensor.name));
-  uint32_t r[4] = {};
+  constexpr Words w;
+  uint64_t r[4] = {};
   for (uint64_t i = begin; i < end; ++i) {
-    if (i == begin || i % 2 == 0)
-      philox(i / 2, hash, seed, r);
-    uint64_t bits = i % 2 == 0 ? r[0] | static_cast<uint64_t>(r[1]) << 32
-                               : r[2] | static_cast<uint64_t>(r[3]) << 32;
+    if (i == begin || i % 2 == 0) {
+      uint64_t counter[] = {w.low(i / 2), w.high(i / 2), w.low(hash),
+                            w.high(hash)};
+      numerics::philox(w, counter, w.low(seed), w.high(seed));
+      memcpy(r, counter, sizeof r);
+    }
+    uint64_t bits = i % 2 == 0 ? r[0] | r[1] << 32 : r[2] | r[3] << 32;
     double u = (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
     storeElement(tensor.dtype, data, i - begin, draw(tensor, u));
   }

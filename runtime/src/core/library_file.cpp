@@ -17,6 +17,29 @@
 using namespace trainc;
 
 namespace {
+/// An architecture that there is a runtime for.
+struct Architecture {
+  uint16_t machine;
+  const char *name, *triple;
+  // Relocations: by the place of the library, and to the address of a symbol.
+  uint32_t relative, absolute, globalData, jumpSlot;
+};
+} // namespace
+
+static constexpr Architecture architectures[] = {
+    {EM_X86_64, "x86-64", "x86_64-linux-gnu", R_X86_64_RELATIVE, R_X86_64_64,
+     R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT},
+    {EM_AARCH64, "AArch64", "aarch64-linux-gnu", R_AARCH64_RELATIVE,
+     R_AARCH64_ABS64, R_AARCH64_GLOB_DAT, R_AARCH64_JUMP_SLOT}};
+
+/// This process's.
+#if defined(__x86_64__)
+static constexpr const Architecture &here = architectures[0];
+#else
+static constexpr const Architecture &here = architectures[1];
+#endif
+
+namespace {
 class LibraryFile {
 public:
   explicit LibraryFile(const char *path) : path(path) {}
@@ -109,14 +132,20 @@ bool LibraryFile::isWritable(uint64_t address) const {
 }
 
 trainc_status LibraryFile::checkSegments() {
-  bool machine = read(0, &header, sizeof(header)) &&
+  bool library = read(0, &header, sizeof(header)) &&
                  memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
                  header.e_ident[EI_CLASS] == ELFCLASS64 &&
-                 header.e_machine == EM_X86_64 && header.e_type == ET_DYN &&
+                 header.e_type == ET_DYN &&
                  header.e_phentsize == sizeof(Elf64_Phdr);
-  if (!machine)
-    return fail(TRAINC_DATA_CORRUPT, "'%s' is no shared library for x86-64",
-                path);
+  for (const Architecture &other : architectures)
+    if (library && header.e_machine == other.machine && &other != &here)
+      return fail(TRAINC_UNSUPPORTED,
+                  "'%s' is for %s, and this process is one for %s: compile it "
+                  "with --target-triple=%s",
+                  path, other.name, here.name, here.triple);
+  if (!library || header.e_machine != here.machine)
+    return fail(TRAINC_DATA_CORRUPT, "'%s' is no shared library for %s", path,
+                here.name);
   segments.resize(header.e_phnum);
   bool whole = read(header.e_phoff, segments.data(),
                     segments.size() * sizeof(Elf64_Phdr));
@@ -294,8 +323,7 @@ trainc_status LibraryFile::checkSymbols() {
 
 trainc_status LibraryFile::checkDescriptor(uint64_t address) {
   trainc_descriptor d = {};
-  if (!readAt(address, &d,
-              sizeof(d.magic) + sizeof(d.abi_version) + sizeof(d.size)))
+  if (!readAt(address, &d, sizeof(d.magic) + sizeof(d.abi_version)))
     return isDamaged();
   return checkAbi(path, d);
 }
@@ -310,10 +338,10 @@ trainc_status LibraryFile::checkRelocations(int table, int bytes) {
       return isDamaged();
     const Elf64_Rela &one = pieces[i % 64];
     uint64_t type = ELF64_R_TYPE(one.r_info), symbol = ELF64_R_SYM(one.r_info);
-    bool known = type == R_X86_64_RELATIVE ||
+    bool known = type == here.relative ||
                  (symbol && symbol < symbols &&
-                  (type == R_X86_64_64 || type == R_X86_64_GLOB_DAT ||
-                   type == R_X86_64_JUMP_SLOT));
+                  (type == here.absolute || type == here.globalData ||
+                   type == here.jumpSlot));
     if (!known || !isWritable(one.r_offset))
       isForeign("has relocations that no artifact has");
   }

@@ -112,7 +112,7 @@ trainc_status Mover::prepare() {
 void Mover::take(uint32_t arena, uint64_t begin, uint64_t end) {
   if (begin >= end)
     return;
-  held += static_cast<int64_t>((end - begin) * pageBytes);
+  held += static_cast<int64_t>((end - begin) * pageBytes());
   most = held > most ? held : most;
   if (real)
     target.state.pages[arena].take(end - begin);
@@ -121,7 +121,7 @@ void Mover::take(uint32_t arena, uint64_t begin, uint64_t end) {
 void Mover::drop(uint32_t arena, uint64_t begin, uint64_t end) {
   if (begin >= end)
     return;
-  held -= static_cast<int64_t>((end - begin) * pageBytes);
+  held -= static_cast<int64_t>((end - begin) * pageBytes());
   if (real)
     source.state.pages[arena].drop(begin, end - begin);
 }
@@ -129,7 +129,7 @@ void Mover::drop(uint32_t arena, uint64_t begin, uint64_t end) {
 /// Has another tensor in `page`, beside that of `span`, moved, or not moved?
 bool Mover::isShared(const Array<Span> &spans, size_t span, uint64_t page,
                      bool moved) const {
-  uint64_t begin = page * pageBytes, end = begin + pageBytes;
+  uint64_t begin = page * pageBytes(), end = begin + pageBytes();
   uint32_t arena = spans[span].arena;
   for (size_t i = span; i-- > 0 && spans[i].arena == arena;) {
     if (spans[i].end <= begin)
@@ -159,11 +159,11 @@ void Mover::dropGaps() {
   for (uint32_t arena = 0; arena < source.state.arenas.size(); ++arena) {
     uint64_t page = 0;
     for (; next < sources.size() && sources[next].arena == arena; ++next) {
-      drop(arena, page, sources[next].begin / pageBytes);
-      page = alignUp(sources[next].end, pageBytes) / pageBytes;
+      drop(arena, page, sources[next].begin / pageBytes());
+      page = alignUp(sources[next].end, pageBytes()) / pageBytes();
     }
     if (!isKept(arena))
-      drop(arena, page, source.state.pages[arena].size() / pageBytes);
+      drop(arena, page, source.state.pages[arena].size() / pageBytes());
   }
 }
 
@@ -212,7 +212,7 @@ void Mover::takeTo(const Item &item, uint64_t end) {
   const trainc_tensor &to = target.state.tensors[item.to];
   const Range &has = item.target;
   uint64_t bytes = has.offset + (end - has.first) * trainc_dtype_size(to.dtype);
-  uint64_t page = alignUp(bytes, pageBytes) / pageBytes;
+  uint64_t page = alignUp(bytes, pageBytes()) / pageBytes();
   page -= isShared(targets, item.toSpan, page - 1, /*moved=*/true);
   take(to.arena, taken, page);
   taken = page > taken ? page : taken;
@@ -224,8 +224,8 @@ void Mover::dropTo(const Item &item, uint64_t end) {
   const Range &had = item.source;
   uint64_t bytes =
       had.offset + (end - had.first) * trainc_dtype_size(from.dtype);
-  uint64_t page = bytes / pageBytes;
-  if (end == had.end() && bytes % pageBytes)
+  uint64_t page = bytes / pageBytes();
+  if (end == had.end() && bytes % pageBytes())
     page += !isShared(sources, item.fromSpan, page, /*moved=*/false);
   drop(from.arena, dropped, page);
   dropped = page > dropped ? page : dropped;
@@ -326,8 +326,8 @@ void Mover::movePiece(const Item &item, uint64_t begin, uint64_t end) {
 
 void Mover::move(Item &item) {
   const Range &had = item.source, &has = item.target;
-  dropped = had.offset / pageBytes;
-  taken = has.offset / pageBytes;
+  dropped = had.offset / pageBytes();
+  taken = has.offset / pageBytes();
   if (had.count)
     dropped += isShared(sources, item.fromSpan, dropped, /*moved=*/false);
   if (has.count)

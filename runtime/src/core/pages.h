@@ -6,7 +6,9 @@
 
 namespace trainc {
 
-constexpr uint64_t pageBytes = 4096;
+/// What the system hands out, at least. TRAINC_PAGE_BYTES asks for larger pages, as other
+/// systems have them (for tests).
+uint64_t pageBytes();
 
 /// Bytes that a trainer holds, and the most it has held.
 struct Account {

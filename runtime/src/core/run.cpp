@@ -116,14 +116,13 @@ bool trainc::runWorkgroup(const BoundCommand &command, void *const *args,
     return true;
   case TRAINC_COMMAND_GEMM:
     return runGemmTile(command.plan, args, number, scratch, partial);
+  case TRAINC_COMMAND_CONVOLUTION:
+    return runConvolutionTile(command.convolution, args, number, scratch);
   default:
     bytes = command.source->operands[0].bytes - begin;
     bytes = bytes < moveBytes ? bytes : moveBytes;
-    if (command.source->kind == TRAINC_COMMAND_FILL)
-      memset(static_cast<char *>(args[0]) + begin, 0, bytes);
-    else
-      memcpy(static_cast<char *>(args[1]) + begin,
-             static_cast<const char *>(args[0]) + begin, bytes);
+    memcpy(static_cast<char *>(args[1]) + begin,
+           static_cast<const char *>(args[0]) + begin, bytes);
     return true;
   }
 }

@@ -53,6 +53,14 @@ trainc_status trainc::fail(trainc_status status, const char *format, ...) {
   return status;
 }
 
+trainc_status trainc::failSize(const char *what, uint64_t expected,
+                               uint64_t found) {
+  return fail(TRAINC_INVALID_ARGUMENT,
+              "%s: expected a size of 8 to %llu, got %llu", what,
+              static_cast<unsigned long long>(expected),
+              static_cast<unsigned long long>(found));
+}
+
 trainc_status trainc::failAllocation(uint64_t bytes, const char *what) {
   return fail(TRAINC_OUT_OF_MEMORY, "cannot allocate %llu bytes for %s: %s",
               static_cast<unsigned long long>(bytes), what, errnoText(errno));

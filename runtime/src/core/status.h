@@ -22,6 +22,25 @@ const char *errnoText(int number);
 void appendShape(Text &text, uint32_t dtype, uint32_t rank,
                  const int64_t *dims);
 
+/// TRAINC_INVALID_ARGUMENT, with what was found and expected of `what`.
+trainc_status failSize(const char *what, uint64_t expected, uint64_t found);
+
+/// Options that a program gives, which may be of a header with fewer members: the others
+/// are 0. Null: all are.
+template <typename Options>
+trainc_status takeOptions(const Options *given, const char *what,
+                          Options &out_options) {
+  out_options = {};
+  out_options.size = sizeof(Options);
+  if (!given)
+    return TRAINC_OK;
+  if (given->size < sizeof(given->size) || given->size > sizeof(Options))
+    return failSize(what, sizeof(Options), given->size);
+  memcpy(&out_options, given, given->size);
+  out_options.size = sizeof(Options);
+  return TRAINC_OK;
+}
+
 inline uint64_t alignUp(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }

@@ -63,10 +63,6 @@ trainc_status trainc::checkLimit(const trainc_trainer *trainer, uint64_t more) {
 }
 
 char *trainc::arenaData(const trainc_trainer *trainer, uint32_t arena) {
-  const trainc_arena &table = trainer->state.arenas[arena];
-  // Nobody writes it: validate() refuses an artifact that would.
-  if (table.role == TRAINC_ROLE_CONSTANT && !trainer->gpu)
-    return static_cast<char *>(const_cast<void *>(table.data));
   return trainer->state.pages[arena].data();
 }
 
@@ -146,14 +142,11 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
   // bindCommands has checked the product.
   uint64_t needed = 0, scratch = trainer->scratchBytes * trainer->pool.size();
   for (const trainc_arena &arena : state.arenas)
-    if (arena.role != TRAINC_ROLE_CONSTANT)
-      needed += alignUp(arena.bytes, pageBytes);
+    needed += alignUp(arena.bytes, pageBytes());
   TRAINC_TRY(checkLimit(trainer, needed + scratch));
   trainer->windows.resize(state.arenas.size());
   for (size_t i = 0; i < state.arenas.size(); ++i) {
     const trainc_arena &arena = state.arenas[i];
-    if (arena.role == TRAINC_ROLE_CONSTANT)
-      continue;
     if (!isInWindow(*trainer->d, static_cast<uint32_t>(i))) {
       TRAINC_TRY(allocate(trainer, state.pages[i], arena.bytes, arena.name));
       continue;
@@ -394,44 +387,38 @@ static trainc_status build(trainc_trainer *trainer,
 }
 
 trainc_status trainc_trainer_create(trainc_artifact *artifact,
-                                    const trainc_trainer_options *options,
+                                    const trainc_trainer_options *given,
                                     trainc_trainer **out_trainer) {
-  trainc_trainer_options defaults = {};
-  defaults.size = sizeof(defaults);
-  if (!options)
-    options = &defaults;
+  trainc_trainer_options options;
+  TRAINC_TRY(takeOptions(given, "trainer options", options));
   uint32_t known = TRAINC_TRAINER_NO_INIT | TRAINC_TRAINER_PIN_THREADS |
                    TRAINC_TRAINER_NO_GRAPHS;
-  if (options->size != sizeof(*options))
-    return fail(
-        TRAINC_INVALID_ARGUMENT, "trainer options: expected size %zu, got %llu",
-        sizeof(*options), static_cast<unsigned long long>(options->size));
-  if (options->flags & ~known)
+  if (options.flags & ~known)
     return fail(TRAINC_INVALID_ARGUMENT,
                 "trainer options: expected known flags, got %#x",
-                options->flags);
-  if (options->seed >= maxSeed)
+                options.flags);
+  if (options.seed >= maxSeed)
     return fail(TRAINC_INVALID_ARGUMENT,
                 "trainer options: expected a seed below 2^53, got %llu",
-                static_cast<unsigned long long>(options->seed));
-  if (options->threads > maxThreads)
+                static_cast<unsigned long long>(options.seed));
+  if (options.threads > maxThreads)
     return fail(TRAINC_INVALID_ARGUMENT,
                 "trainer options: expected at most %u threads, got %u",
-                maxThreads, options->threads);
-  if (!(options->timeout >= 0))
+                maxThreads, options.threads);
+  if (!(options.timeout >= 0))
     return fail(TRAINC_INVALID_ARGUMENT,
                 "trainer options: expected a timeout of 0 or more seconds, got "
                 "%g",
-                options->timeout);
+                options.timeout);
   DefaultFloats floats;
   auto *trainer = create<trainc_trainer>();
   trainer->artifact = artifact;
   retain(artifact);
   trainer->d = artifact->descriptor; // until a target is chosen
-  trainer->seed = options->seed;
-  trainer->limit = options->memory_limit;
-  trainer->graphs = !(options->flags & TRAINC_TRAINER_NO_GRAPHS);
-  trainc_status status = build(trainer, *options);
+  trainer->seed = options.seed;
+  trainer->limit = options.memory_limit;
+  trainer->graphs = !(options.flags & TRAINC_TRAINER_NO_GRAPHS);
+  trainc_status status = build(trainer, options);
   if (status != TRAINC_OK)
     destroy(trainer);
   else
@@ -443,6 +430,8 @@ trainc_trainer::~trainc_trainer() {
   cuda::closeExecutor(gpu);
   for (GemmPlan *plan : plans)
     destroyGemmPlan(plan);
+  for (ConvolutionPlan *plan : convolutions)
+    destroyConvolutionPlan(plan);
   for (uint32_t i = 0; entries && i < d->num_entries; ++i)
     entries[i].~EntryState();
   free(entries);

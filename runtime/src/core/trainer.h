@@ -6,6 +6,7 @@
 #include "core/directory.h"
 #include "core/pages.h"
 #include "core/ranks.h"
+#include "cpu/convolution.h"
 #include "cpu/gemm.h"
 #include "cpu/pool.h"
 
@@ -54,9 +55,10 @@ struct State {
 /// A command with its addresses: what a run needs and no more.
 struct BoundCommand {
   const trainc_command *source;
-  trainc_kernel_fn function;    // LAUNCH on the processor
-  cuda::CUfunc_st *kernel;      // LAUNCH on a GPU
-  const GemmPlan *plan;         // GEMM on the processor
+  trainc_kernel_fn function; // LAUNCH on the processor
+  cuda::CUfunc_st *kernel;   // LAUNCH on a GPU
+  const GemmPlan *plan;      // GEMM on the processor
+  const ConvolutionPlan *convolution;
   const cuda::Product *product; // GEMM on a GPU
   const Group *group;           // of a collective
   uint32_t phase;               // of a collective on a GPU
@@ -68,7 +70,7 @@ struct BoundCommand {
   bool sumsLater;    // their partial products are added with the next ones
 };
 
-/// FILL and COPY are cut into tiles of this size.
+/// COPY is cut into tiles of this size.
 constexpr uint64_t moveBytes = 256 << 10;
 
 /// One use of a base address.
@@ -118,6 +120,7 @@ struct trainc_trainer {
   trainc::Array<bool> isSet;
   trainc::EntryState *entries = nullptr;
   trainc::Array<trainc::GemmPlan *> plans;
+  trainc::Array<trainc::ConvolutionPlan *> convolutions;
 
   trainc::Pool pool;
   /// `scratchBytes` per thread: first `partialBytes` per thread of partial

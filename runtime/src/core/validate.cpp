@@ -5,6 +5,7 @@
 #include "core/parts.h"
 #include "core/ranks.h"
 #include "core/safetensors.h"
+#include "cpu/convolution.h"
 #include "cpu/gemm.h"
 #include "cuda/products.h"
 
@@ -52,6 +53,7 @@ private:
                              const trainc_command &command,
                              const trainc_operand &operand);
   trainc_status checkGemm(const trainc_command &command);
+  trainc_status checkConvolution(const trainc_command &command);
   trainc_status checkCollective(const trainc_command &command);
   trainc_status checkPhases(const trainc_entry &entry);
 
@@ -220,9 +222,7 @@ trainc_status Validator::checkArenas() {
     const trainc_arena &arena = d.arenas[i];
     if (!arena.name || arena.bytes > INT64_MAX / 4 - total)
       return bad("arena %u", i);
-    total += alignUp(arena.bytes, pageBytes);
-    if (arena.role == TRAINC_ROLE_CONSTANT && arena.bytes && !arena.data)
-      return bad("constant arena '%s' has no data", arena.name);
+    total += alignUp(arena.bytes, pageBytes());
     TRAINC_TRY(checkBuckets(arena));
   }
   if (d.scalar_arena >= d.num_arenas || d.workspace_arena >= d.num_arenas ||
@@ -303,7 +303,6 @@ trainc_status Validator::checkTensors() {
       TRAINC_TRY(checkSplits(tensor));
     if (!sized || !partBytesOf(tensor, bytes) || bytes != tensor.bytes ||
         tensor.arena >= d.num_arenas || tensor.arena == d.scalar_arena ||
-        d.arenas[tensor.arena].role == TRAINC_ROLE_CONSTANT ||
         tensor.group < -1 ||
         tensor.group >= static_cast<int64_t>(d.num_groups) ||
         !liesIn(d.arenas[tensor.arena], tensor.offset, bytes) ||
@@ -479,9 +478,7 @@ trainc_status Validator::checkOperand(const trainc_entry &entry,
   uint64_t size = trainc_dtype_size(operand.dtype);
   if (!known || !size || operand.offset % size || operand.offset > bytes ||
       operand.bytes > bytes - operand.offset ||
-      (written && operand.base >= d.num_arenas && input < entry.num_inputs) ||
-      (written && operand.base < d.num_arenas &&
-       d.arenas[operand.base].role == TRAINC_ROLE_CONSTANT))
+      (written && operand.base >= d.num_arenas && input < entry.num_inputs))
     return bad("an operand of '%s' in entry '%s' is outside its memory",
                command.label ? command.label : "?", entry.name);
   return TRAINC_OK;
@@ -504,14 +501,12 @@ trainc_status Validator::checkCommand(const trainc_entry &entry,
     return TRAINC_OK;
   case TRAINC_COMMAND_GEMM:
     return checkGemm(command);
+  case TRAINC_COMMAND_CONVOLUTION:
+    return checkConvolution(command);
   case TRAINC_COMMAND_REDUCE_SCATTER:
   case TRAINC_COMMAND_ALL_REDUCE:
   case TRAINC_COMMAND_ALL_GATHER:
     return checkCollective(command);
-  case TRAINC_COMMAND_FILL:
-    return command.num_operands == 1
-               ? TRAINC_OK
-               : bad("fill '%s' of entry '%s'", label, entry.name);
   case TRAINC_COMMAND_COPY:
     return command.num_operands == 2 &&
                    command.operands[0].bytes == command.operands[1].bytes
@@ -522,20 +517,15 @@ trainc_status Validator::checkCommand(const trainc_entry &entry,
 }
 
 /// One past the last element of a batch of matrices.
-static bool extent(const int64_t batch[2], const int64_t stride[2],
-                   int64_t rows, int64_t columns, int64_t ld, int64_t size,
-                   uint64_t &bytes) {
-  int64_t last = 0, part;
-  bool empty = batch[0] == 0 || batch[1] == 0 || rows == 0 || columns == 0;
+static bool extent(int64_t batch, int64_t stride, int64_t rows, int64_t columns,
+                   int64_t ld, int64_t size, uint64_t &bytes) {
+  int64_t last, part;
+  bool empty = batch == 0 || rows == 0 || columns == 0;
   bytes = 0;
   if (empty)
     return true;
-  for (int i = 0; i < 2; ++i)
-    if (stride[i] < 0 ||
-        __builtin_mul_overflow(batch[i] - 1, stride[i], &part) ||
-        __builtin_add_overflow(last, part, &last))
-      return false;
-  if (ld < columns || __builtin_mul_overflow(rows - 1, ld, &part) ||
+  if (stride < 0 || __builtin_mul_overflow(batch - 1, stride, &last) ||
+      ld < columns || __builtin_mul_overflow(rows - 1, ld, &part) ||
       __builtin_add_overflow(last, part, &last) ||
       __builtin_add_overflow(last, columns, &last) ||
       __builtin_mul_overflow(last, size, &last))
@@ -553,9 +543,9 @@ trainc_status Validator::checkGemm(const trainc_command &command) {
       command.operands[2].dtype != g->c_type)
     return bad("gemm '%s' has no detail or other operands", label);
   int64_t limit = INT32_MAX; // what the libraries count with
-  if (g->m < 0 || g->n < 0 || g->k < 0 || g->batch[0] < 0 || g->batch[1] < 0 ||
-      g->m > limit || g->n > limit || g->k > limit || g->lda > limit ||
-      g->ldb > limit || g->ldc > limit || g->tile_m < 1 || g->tile_n < 1 ||
+  if (g->m < 0 || g->n < 0 || g->k < 0 || g->batch < 0 || g->m > limit ||
+      g->n > limit || g->k > limit || g->lda > limit || g->ldb > limit ||
+      g->ldc > limit || g->tile_m < 1 || g->tile_n < 1 ||
       g->a_type > TRAINC_F16 || g->b_type > TRAINC_F16 ||
       g->c_type > TRAINC_F16)
     return bad("gemm '%s' has sizes or types that it must not have", label);
@@ -594,6 +584,26 @@ trainc_status Validator::checkGemm(const trainc_command &command) {
     return bad("a matrix of gemm '%s' is larger than its operand", label);
   if (gemmTileCount(*g) > INT32_MAX)
     return bad("gemm '%s' has more than 2^31 tiles", label);
+  return TRAINC_OK;
+}
+
+trainc_status Validator::checkConvolution(const trainc_command &command) {
+  const char *label = command.label ? command.label : "?";
+  auto *c = static_cast<const trainc_convolution_detail *>(command.detail);
+  if (!c || command.num_operands != 3 || command.operands[0].dtype != c->type ||
+      command.operands[1].dtype != c->type ||
+      command.operands[2].dtype != c->result_type)
+    return bad("convolution '%s' has no detail or other operands", label);
+  const char *reason = d.target == TRAINC_TARGET_CUDA ? "it is one for CPUs"
+                                                      : refuseConvolution(*c);
+  if (reason)
+    return bad("convolution '%s': %s", label, reason);
+  uint64_t needed[3];
+  convolutionBytes(*c, needed);
+  for (uint32_t i = 0; i < 3; ++i)
+    if (needed[i] > command.operands[i].bytes)
+      return bad("an array of convolution '%s' is larger than its operand",
+                 label);
   return TRAINC_OK;
 }
 

@@ -14,6 +14,8 @@ int64_t Workgroups::count() const { return command.tiles; }
 uint64_t Workgroups::scratchBytes() const {
   if (command.plan)
     return gemmScratch(command.plan);
+  if (command.convolution)
+    return convolutionScratch(command.convolution);
   return command.source->kind == TRAINC_COMMAND_LAUNCH
              ? trainer->d->kernels[command.source->kernel].scratch_bytes
              : 0;

@@ -13,9 +13,10 @@ void appendMissingFeatures(const char *needed, Text &missing);
 
 /// One feature by LLVM's name.
 bool hasFeature(const char *name);
+bool hasFeature(const char *name, size_t length);
 
 /// Whether the environment holds this process to AVX2: then the processor has no
-/// feature with larger registers.
+/// feature with larger registers. Of x86-64 only.
 bool heldToAvx2();
 
 /// Marketing name of the processor.

@@ -1,18 +1,16 @@
 //===- gemm.h - Products of matrices, cut into tiles ------------*- C++ -*-===//
 //
-// A plan says how one GEMM command is computed: by which provider, in which
-// tiles, with how much scratch. Its results depend on the command's detail and
-// on the machine (processor, libraries), never on the number of threads:
+// A plan says how one GEMM command is computed by the back end that its detail names
+// (the compiler's choice: lib/Analysis/Gemm.cpp): in which tiles, with how much scratch.
+// Results depend on the detail and on the version of the library, never on the number
+// of threads or of CPUs:
 //
-//   f32    large products by AMX, if the processor has it (amx.h); by sgemm.h on
-//          AVX2, and on AVX-512 without AMX large ones with a transposed A; the
-//          tiles of both are for the threads (their bits do not depend on the
-//          cut). AMX cuts k of small gradients of weights in two, too, always
-//          there. Others by oneDNN on AVX-512; below about 64 x 64 x 64 as f64
-//   f64    OpenBLAS
-//   bf16   oneDNN, if the processor multiplies bf16 and oneDNN is there; else
-//          as f16
-//   f16    widened to f32 piece by piece, multiplied as f32, rounded once
+//   VECTOR    vector_gemm.h, with the same bits on every CPU; the tiles are for the threads
+//             (bits do not depend on them). bf16 and f16 as OPENBLAS does
+//   AMX       amx.h; likewise; where k is cut is in the detail
+//   ONEDNN    one-thread calls on the detail's tiles; without oneDNN as OPENBLAS
+//   OPENBLAS  likewise; bf16 and f16 widened to f32 piece by piece, multiplied as f32,
+//             rounded once
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CPU_GEMM_H

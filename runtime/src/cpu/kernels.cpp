@@ -1,17 +1,19 @@
 //===- kernels.cpp - The runtime's own loops, per processor level ---------===//
 //
-// Compiled several times, with TRAINC_LEVEL 2, 3 or 4 and
-// -march=x86-64-v<level>. Everything here is local to the file: an inline
-// function shared with the other files could be linked in the version of the
+// Compiled once per level (level.h), by -march. Everything here is local to the file: an
+// inline function shared with the other files could be linked in the version of the
 // wrong level.
 //
 //===----------------------------------------------------------------------===//
 
+#include "cpu/level.h"
+
 #include "cpu/kernels.h"
+
 #include "cpu/gelu.h"
 #include "cpu/halves.h"
-#include "cpu/sgemm.h"
 #include "cpu/sums.h"
+#include "cpu/vector_gemm.h"
 
 namespace {
 
@@ -79,15 +81,21 @@ void multiplyRows(int64_t rows, int64_t columns, float *c, float *aux,
 
 } // namespace
 
-#define TRAINC_PASTE(a, b) a##b
-#define TRAINC_TABLE(level) TRAINC_PASTE(kernelsV, level)
+#if TRAINC_VECTOR_BYTES == 64
+typedef VectorGemm<float, 16, 12> Gemm32;
+typedef VectorGemm<double, 8, 8> Gemm64;
+#elif TRAINC_VECTOR_BYTES == 32
+typedef VectorGemm<float, 8, 6> Gemm32;
+typedef VectorGemm<double, 4, 4> Gemm64;
+#else // of two registers each, as there are 32
+typedef VectorGemm<float, 8, 6, /*PacksA=*/true> Gemm32;
+typedef VectorGemm<double, 4, 4, /*PacksA=*/true> Gemm64;
+#endif
 
 namespace trainc {
-extern const Kernels TRAINC_TABLE(TRAINC_LEVEL);
-const Kernels TRAINC_TABLE(TRAINC_LEVEL) = {
-    TRAINC_LEVEL == 4   ? "x86-64-v4"
-    : TRAINC_LEVEL == 3 ? "x86-64-v3"
-                        : "x86-64-v2",
+extern const Kernels TRAINC_TABLE;
+const Kernels TRAINC_TABLE = {
+    TRAINC_LEVEL,
     widenRows<widenBf16>,
     widenRows<widenF16>,
     narrowRows<widenBf16, narrowBf16>,
@@ -107,14 +115,32 @@ const Kernels TRAINC_TABLE(TRAINC_LEVEL) = {
     sum<uint16_t, float, widenBf16, narrowBf16>,
     sum<uint16_t, float, widenF16, narrowF16>,
     streamBytes,
-#if TRAINC_LEVEL == 4
-    Sgemm<16, 12, 384>::run,
-    Sgemm<16, 12, 384>::scratchBytes,
-#elif TRAINC_LEVEL == 3
-    Sgemm<8, 6, 256>::run,
-    Sgemm<8, 6, 256>::scratchBytes,
+    ColumnCopy<uint16_t, uint16_t, same>::run,
+    ColumnCopy<uint32_t, uint32_t, same>::run,
+    ColumnCopy<uint64_t, uint64_t, same>::run,
+    ColumnCopy<uint16_t, float, widenBf16>::run,
+    ColumnCopy<uint16_t, float, widenF16>::run,
+    copyPlane<float, float, same>,
+    copyPlane<double, double, same>,
+    copyPlane<uint16_t, float, widenBf16>,
+    copyPlane<uint16_t, float, widenF16>,
+#if TRAINC_FUSES
+    TapLoops<float>::sums,
+    TapLoops<double>::sums,
+    TapLoops<float>::dots,
+    TapLoops<double>::dots,
+    Gemm32::run,
+    Gemm64::run,
+    Gemm32::scratchBytes,
+    Gemm64::scratchBytes,
 #else
     nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    0,
     0,
 #endif
 };

@@ -1,26 +1,27 @@
 //===- kernels.h - The runtime's own loops, per processor level -*- C++ -*-===//
 //
-// kernels.cpp is compiled once for each level of x86-64; `kernels()` is the
-// table of the highest that this processor has. All compute the same bits.
+// kernels.cpp is compiled once for each level of instructions (level.h); `kernels()` is
+// the table of the highest that this processor has. All compute the same bits.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CPU_KERNELS_H
 #define TRAINC_CPU_KERNELS_H
 
-#include <stdint.h>
+#include "cpu/columns.h"
+#include "cpu/taps.h"
 
 namespace trainc {
 
-/// C = A B (+ C if accumulate) (+ bias) in f32, row major: A is m x k, B k x n, or
-/// stored transposed.
-struct Product {
+/// C = A B (+ C if accumulate) (+ bias), row major: A is m x k, B k x n, or stored
+/// transposed.
+template <typename T> struct Product {
   bool transposeA, transposeB, accumulate;
   int64_t m, n, k;
-  int64_t lda, ldb, ldc; // floats from row to row
-  const float *a, *b;
-  float *c;
-  const float *bias; // of each column, or null
-  void *scratch;     // Kernels::multiplyScratch bytes
+  int64_t lda, ldb, ldc; // elements from row to row
+  const T *a, *b;
+  T *c;
+  const T *bias; // of each column, or null
+  void *scratch; // Kernels::multiplyScratch bytes of the type
   /// Called with each part of C, rows from i and columns from j on, when it is
   /// complete and mostly in the cache; or null.
   void (*finish)(void *context, int64_t i, int64_t rows, int64_t j,
@@ -48,7 +49,7 @@ struct Kernels {
   void (*addBiasF64)(int64_t rows, int64_t columns, const double *bias,
                      double *c, int64_t ld);
   /// C = gelu(C), and the auxiliary matrix (null: none) becomes the C before; or C
-  /// *= the slope of gelu at the auxiliary matrix. In f32, rounded once.
+  /// *= the derivative of gelu at the auxiliary matrix. In f32, rounded once.
   void (*geluF32)(int64_t rows, int64_t columns, float *c, float *aux,
                   int64_t ld);
   void (*geluBf16)(int64_t rows, int64_t columns, uint16_t *c, uint16_t *aux,
@@ -61,7 +62,7 @@ struct Kernels {
                        uint16_t *aux, int64_t ld);
   void (*geluGradF16)(int64_t rows, int64_t columns, uint16_t *c, uint16_t *aux,
                       int64_t ld);
-  /// C = gelu(C), and the auxiliary matrix becomes the slope of gelu at the C before;
+  /// C = gelu(C), and the auxiliary matrix becomes the derivative of gelu at the C before;
   /// or C *= the auxiliary matrix.
   void (*geluAndSlopeF32)(int64_t rows, int64_t columns, float *c, float *aux,
                           int64_t ld);
@@ -72,10 +73,26 @@ struct Kernels {
   SumFn sumF32, sumF64, sumBf16, sumF16;
   /// A copy past the caches; no overlap. Visible to other threads as a copy is.
   void (*stream)(void *to, const void *from, uint64_t bytes);
-  /// The product; null below level 3. An element of C depends on its row of A,
+  /// Copies columns of elements of 2, 4 and 8 bytes, or widens them to f32.
+  void (*columns2)(const Columns &);
+  void (*columns4)(const Columns &);
+  void (*columns8)(const Columns &);
+  void (*columnsBf16)(const Columns &);
+  void (*columnsF16)(const Columns &);
+  /// Planes of each type, widened; and sums over taps (taps.h), null without fused multiply-add.
+  void (*planeF32)(const PlaneCopy &);
+  void (*planeF64)(const PlaneCopy &);
+  void (*planeBf16)(const PlaneCopy &);
+  void (*planeF16)(const PlaneCopy &);
+  void (*tapSumsF32)(const Taps &, const void *weights, void *to);
+  void (*tapSumsF64)(const Taps &, const void *weights, void *to);
+  void (*tapDotsF32)(const Taps &, const void *factor, void *sums);
+  void (*tapDotsF64)(const Taps &, const void *factor, void *sums);
+  /// The product; null without fused multiply-add. An element of C depends on its row of A,
   /// its column of B and k alone, however the product is cut.
-  void (*multiply)(const Product &);
-  uint64_t multiplyScratch; // bytes
+  void (*multiplyF32)(const Product<float> &);
+  void (*multiplyF64)(const Product<double> &);
+  uint64_t multiplyScratchF32, multiplyScratchF64; // bytes
 };
 
 const Kernels &kernels();

@@ -91,7 +91,7 @@ trainc_status Pool::start(unsigned count, bool pin,
 
 void Pool::stop() {
   stopping.store(true, std::memory_order_relaxed);
-  epoch.fetch_add(1);
+  epoch.fetch_add(1, std::memory_order_release);
   futexWake(epoch, INT32_MAX);
   for (Worker *worker : workers) {
     pthread_join(worker->thread, nullptr);
@@ -185,13 +185,14 @@ void Pool::work(const Worker &worker) {
   while (true) {
     uint32_t now = epoch.load(std::memory_order_acquire);
     for (int i = 0; now == seen && i < spins; ++i) {
-      __builtin_ia32_pause();
+      relax();
       now = epoch.load(std::memory_order_acquire);
     }
     if (now == seen) {
-      sleepers.fetch_add(1);
+      // Before the kernel looks at `epoch`; dispatch() looks here after it wrote that.
+      sleepers.fetch_add(1, std::memory_order_seq_cst);
       futexWait(epoch, seen);
-      sleepers.fetch_sub(1);
+      sleepers.fetch_sub(1, std::memory_order_relaxed);
       continue;
     }
     seen = now;
@@ -201,8 +202,9 @@ void Pool::work(const Worker &worker) {
     if (static_cast<uint32_t>(job) != now)
       continue; // it is over
     if (uint32_t finished = runShares(job, worker.index)) {
-      done.fetch_add(finished);
-      if (callerSleeps.load())
+      // What it wrote is there for who reads `done`. runCaller() does the reverse.
+      done.fetch_add(finished, std::memory_order_seq_cst);
+      if (callerSleeps.load(std::memory_order_seq_cst))
         futexWake(done, 1);
     }
   }
@@ -241,8 +243,8 @@ void Pool::dispatch(TileFn jobFunction, const Part *jobParts, unsigned count) {
         this, threads < chunks ? threads : chunks);
     return;
   }
-  epoch.store(static_cast<uint32_t>(job));
-  if (sleepers.load())
+  epoch.store(static_cast<uint32_t>(job), std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_seq_cst))
     futexWake(epoch, chunks - 1 < INT32_MAX ? static_cast<int>(chunks - 1)
                                             : INT32_MAX);
   runCaller(job, chunks);
@@ -252,17 +254,17 @@ void Pool::dispatch(TileFn jobFunction, const Part *jobParts, unsigned count) {
 void Pool::runCaller(uint64_t job, int64_t chunks) {
   uint32_t finished = runShares(job, 0);
   uint32_t all = static_cast<uint32_t>(chunks);
-  uint32_t now = done.fetch_add(finished) + finished;
+  uint32_t now = done.fetch_add(finished, std::memory_order_acq_rel) + finished;
   for (int i = 0; now != all && i < spins; ++i) {
-    __builtin_ia32_pause();
+    relax();
     now = done.load(std::memory_order_acquire);
   }
   while (now != all) {
-    callerSleeps.store(1);
-    now = done.load();
+    callerSleeps.store(1, std::memory_order_seq_cst);
+    now = done.load(std::memory_order_seq_cst);
     if (now != all)
       futexWait(done, now);
-    callerSleeps.store(0);
-    now = done.load();
+    callerSleeps.store(0, std::memory_order_relaxed);
+    now = done.load(std::memory_order_acquire);
   }
 }

@@ -13,6 +13,7 @@
 #define TRAINC_CPU_POOL_H
 
 #include "core/status.h"
+#include "cpu/processor.h"
 #include <atomic>
 #include <pthread.h>
 
@@ -20,25 +21,6 @@ namespace trainc {
 
 /// `worker` is below Pool::size() and held by one thread at a time.
 typedef void (*TileFn)(void *argument, int64_t tile, unsigned worker);
-
-/// While alive, this thread computes in the default floating-point environment
-/// (nearest even, denormals kept), whatever the program has set.
-class DefaultFloats {
-public:
-  DefaultFloats() : saved(__builtin_ia32_stmxcsr()) {
-    if (saved != 0x1F80)
-      __builtin_ia32_ldmxcsr(0x1F80);
-  }
-  ~DefaultFloats() {
-    if (saved != 0x1F80)
-      __builtin_ia32_ldmxcsr(saved);
-  }
-  DefaultFloats(const DefaultFloats &) = delete;
-  DefaultFloats &operator=(const DefaultFloats &) = delete;
-
-private:
-  unsigned saved;
-};
 
 class Pool {
 public:

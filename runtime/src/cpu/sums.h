@@ -6,7 +6,6 @@
 #ifndef TRAINC_CPU_SUMS_H
 #define TRAINC_CPU_SUMS_H
 
-#include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -64,36 +63,12 @@ void sum(const void *const *sources, unsigned number, void *to, int64_t count) {
                                    sums);
 }
 
-#if TRAINC_LEVEL == 4
-typedef __m512i StreamedLine;
-inline StreamedLine loadLine(const char *from) {
-  return _mm512_loadu_si512(from);
-}
-inline void streamLine(char *to, StreamedLine line) {
-  _mm512_stream_si512(reinterpret_cast<__m512i *>(to), line);
-}
-#elif TRAINC_LEVEL == 3
-typedef __m256i StreamedLine;
-inline StreamedLine loadLine(const char *from) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i_u *>(from));
-}
-inline void streamLine(char *to, StreamedLine line) {
-  _mm256_stream_si256(reinterpret_cast<__m256i *>(to), line);
-}
-#else
-typedef __m128i StreamedLine;
-inline StreamedLine loadLine(const char *from) {
-  return _mm_loadu_si128(reinterpret_cast<const __m128i_u *>(from));
-}
-inline void streamLine(char *to, StreamedLine line) {
-  _mm_stream_si128(reinterpret_cast<__m128i *>(to), line);
-}
-#endif
-
 /// A copy past the caches, which spares reading what is overwritten. Four streams
 /// at once, as one does not keep the memory busy.
 inline void streamBytes(void *to, const void *from, uint64_t bytes) {
-  constexpr uint64_t line = sizeof(StreamedLine), step = 128, ahead = 512;
+  typedef char Line __attribute__((vector_size(TRAINC_VECTOR_BYTES)));
+  typedef Line Loaded __attribute__((aligned(1)));
+  constexpr uint64_t line = sizeof(Line), step = 128, ahead = 512;
   char *out = static_cast<char *>(to);
   const char *in = static_cast<const char *>(from);
   uint64_t head = -reinterpret_cast<uintptr_t>(out) % line;
@@ -104,13 +79,17 @@ inline void streamBytes(void *to, const void *from, uint64_t bytes) {
     for (uint64_t stream = 0; stream < 4; ++stream) {
       uint64_t at = head + stream * part + i;
       for (uint64_t j = 0; j < step; j += 64)
-        _mm_prefetch(in + at + ahead + j, _MM_HINT_T0);
+        __builtin_prefetch(in + at + ahead + j);
       for (uint64_t j = 0; j < step; j += line)
-        streamLine(out + at + j, loadLine(in + at + j));
+        __builtin_nontemporal_store(
+            *reinterpret_cast<const Loaded *>(in + at + j),
+            reinterpret_cast<Line *>(out + at + j));
     }
   uint64_t done = head + 4 * part;
   memcpy(out + done, in + done, bytes - done);
-  _mm_sfence();
+#if defined(__x86_64__)
+  __builtin_ia32_sfence(); // elsewhere any fence orders these stores, too
+#endif
 }
 
 } // namespace

@@ -14,7 +14,7 @@ uint64_t trainc::cuda::bytesToConvert(uint64_t bytes) {
 }
 
 static uint64_t heldBytes(const trainc_arena &arena) {
-  return alignUp(arena.bytes, pageBytes);
+  return alignUp(arena.bytes, pageBytes());
 }
 
 //===----------------------------------------------------------------------===//

@@ -43,7 +43,6 @@ trainc_status trainc::cuda::bindCommand(trainc_trainer *trainer,
                              notice);
     return TRAINC_OK;
   }
-  case TRAINC_COMMAND_FILL:
   case TRAINC_COMMAND_COPY:
     return TRAINC_OK;
   }
@@ -181,11 +180,6 @@ static trainc_status enqueue(const trainc_trainer *trainer, EntryState &state,
     return runProduct(*executor.products, *command.product, operands,
                       executor.workspace, executor.streams.compute);
   }
-  case TRAINC_COMMAND_FILL:
-    if (bytes)
-      TRAINC_CU(driver, cuMemsetD8Async, deviceAddress(arguments[0]), 0, bytes,
-                executor.streams.compute);
-    return TRAINC_OK;
   case TRAINC_COMMAND_COPY:
     // An input may be bound to the memory that it is copied to.
     if (bytes && arguments[0] != arguments[1])

@@ -195,9 +195,9 @@ static trainc_status failPlan(const trainc_trainer *trainer, const char *what) {
                 role, *name ? ": " : "", name);
   };
   for (const trainc_arena &arena : trainer->state.arenas) {
-    total += alignUp(arena.bytes, pageBytes);
+    total += alignUp(arena.bytes, pageBytes());
     if (arena.bytes)
-      line(alignUp(arena.bytes, pageBytes), roleText(arena.role), arena.name);
+      line(alignUp(arena.bytes, pageBytes()), roleText(arena.role), arena.name);
   }
   line(trainer->scratchBytes, "scratch of running tiles", "");
   if (trainer->gpu->products) {
@@ -218,7 +218,7 @@ trainc_status trainc::cuda::allocateOwned(trainc_trainer *trainer,
                                           uint64_t bytes, const char *what,
                                           CUdeviceptr *out_address) {
   Executor &executor = *trainer->gpu;
-  bytes = alignUp(bytes, pageBytes);
+  bytes = alignUp(bytes, pageBytes());
   trainc_status status = allocate(*executor.device, bytes, out_address);
   if (status == TRAINC_OUT_OF_MEMORY)
     return failPlan(trainer, what);
@@ -240,8 +240,6 @@ trainc_status trainc::cuda::allocateSlot(Executor &executor, uint64_t bytes,
 
 static trainc_status fillArena(Executor &executor, const trainc_arena &arena,
                                CUdeviceptr address) {
-  if (arena.role == TRAINC_ROLE_CONSTANT)
-    return upload(*executor.device, address, arena.data, arena.bytes);
   if (arena.role == TRAINC_ROLE_WORKSPACE || !address)
     return TRAINC_OK;
   Current current(*executor.device);
@@ -311,10 +309,10 @@ static trainc_status allocateAll(trainc_trainer *trainer) {
   State &state = trainer->state;
   uint64_t workspace =
       executor.products ? workspaceBytes(*executor.products) : 0;
-  uint64_t needed =
-      alignUp(trainer->scratchBytes, pageBytes) + alignUp(workspace, pageBytes);
+  uint64_t needed = alignUp(trainer->scratchBytes, pageBytes()) +
+                    alignUp(workspace, pageBytes());
   for (const trainc_arena &arena : state.arenas)
-    needed += alignUp(arena.bytes, pageBytes);
+    needed += alignUp(arena.bytes, pageBytes());
   TRAINC_TRY(checkLimit(trainer, needed));
   trainer->windows.resize(state.arenas.size());
   CUdeviceptr address = 0;

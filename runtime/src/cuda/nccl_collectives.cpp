@@ -139,7 +139,7 @@ static void push(Communicator &c, Site site) {
   ++c.host->counts.collectives[site.kind];
   c.host->counts.bytes[site.kind] += site.bytes;
   c.pending.push(site);
-  c.host->control->enqueued.store(enqueued(c));
+  c.host->control->enqueued.store(enqueued(c), std::memory_order_release);
 }
 
 void trainc::cuda::retire(Communicator &c, uint64_t upTo) {

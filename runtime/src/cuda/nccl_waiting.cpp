@@ -73,7 +73,7 @@ static void appendEnqueued(Text &text, const Communicator &c,
     if (!rank.shares)
       continue;
     text.format(", by rank %u: %llu", groupRank(group, i),
-                print(rank.control->enqueued.load()));
+                print(rank.control->enqueued.load(std::memory_order_acquire)));
     ++shown;
   }
 }
@@ -186,7 +186,8 @@ trainc_status trainc::cuda::failDevice(Communicator &c, const char *call,
 bool trainc::cuda::findDead(const trainc_comm &host, uint32_t &rank) {
   for (rank = 0; rank < host.ranks; ++rank) {
     const Rank &peer = host.peers[rank];
-    if (peer.shares && isDead(peer) && peer.control->state.load() != CLOSED)
+    if (peer.shares && isDead(peer) &&
+        peer.control->state.load(std::memory_order_acquire) != CLOSED)
       return true;
   }
   return false;
@@ -197,7 +198,8 @@ static bool isAnyGone(const trainc_comm &host) {
   uint32_t dead;
   bool gone = findDead(host, dead);
   for (const Rank &peer : host.peers)
-    gone = gone || (peer.shares && peer.control->state.load() == GAVE_UP);
+    gone = gone || (peer.shares && peer.control->state.load(
+                                       std::memory_order_acquire) == GAVE_UP);
   return gone;
 }
 

@@ -76,7 +76,7 @@ trainc_status trainc::cuda::prepareEntry(trainc_trainer *trainer,
     return TRAINC_OK;
   uint64_t inputs = blockBytes(e.inputs, e.num_inputs);
   uint64_t outputs = blockBytes(e.outputs, e.num_outputs);
-  uint64_t bytes = alignUp(inputs + outputs, pageBytes);
+  uint64_t bytes = alignUp(inputs + outputs, pageBytes());
   TRAINC_TRY(checkLimit(trainer, bytes));
   if (!memory.inputs) {
     TRAINC_TRY(allocateOwned(trainer, bytes, e.name, &memory.inputs));

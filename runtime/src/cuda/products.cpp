@@ -8,21 +8,10 @@
 using namespace trainc;
 using namespace trainc::cuda;
 
-namespace {
-/// One product, or several at equal distances, and how often that is done.
-struct Batch {
-  int64_t count = 1;
-  int64_t strideA = 0, strideB = 0, strideC = 0;
-  int64_t rounds = 1;
-  int64_t roundA = 0, roundB = 0, roundC = 0;
-};
-} // namespace
-
 struct trainc::cuda::Product {
   trainc_gemm_detail detail; // without tiles
   uint32_t alignment = 0, choice = 0;
   bool empty = false; // nothing to compute
-  Batch batch;
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr; // ours
   cublasLtMatmulAlgo_t algorithm = {};
@@ -130,8 +119,7 @@ static const char *refuseEpilogue(const trainc_gemm_detail &g) {
   bool geluGrad = g.epilogue == TRAINC_EPILOGUE_GELU_GRAD;
   if (g.epilogue && !gelu && !geluGrad)
     return "it has an unknown epilogue";
-  if ((g.epilogue || g.bias_gradient) &&
-      (g.batch[0] != 1 || g.batch[1] != 1 || g.accumulate))
+  if ((g.epilogue || g.bias_gradient) && (g.batch != 1 || g.accumulate))
     return "it has an epilogue or a bias gradient, and is a batch or "
            "accumulates";
   if (g.epilogue && g.c_type == TRAINC_F64)
@@ -171,13 +159,17 @@ static const char *refuseBiasGradient(const trainc_gemm_detail &g) {
 const char *trainc::cuda::refuseProduct(const trainc_gemm_detail &g) {
   if (!hasProperTypes(g))
     return "its types are none that cuBLASLt multiplies";
-  if (g.provider > TRAINC_PROVIDER_TF32)
-    return "it has an unknown provider";
+  if (g.back_end != TRAINC_BACK_END_CUBLASLT &&
+      g.back_end != TRAINC_BACK_END_CUBLASLT_TF32)
+    return "its back end is none of GPUs";
+  if (g.split_k)
+    return "its sums are cut";
   if (g.k == 0)
     return "its sums are of nothing";
-  for (int i = 0; i < 2; ++i)
-    if (g.batch[i] > 1 && g.stride_c[i] == 0)
-      return "results of its batch overlap";
+  if (g.batch > 1 && g.stride_c == 0)
+    return "results of its batch overlap";
+  if (g.batch > INT32_MAX)
+    return "its batch is too large";
   if (const char *reason = refuseEpilogue(g))
     return reason;
   return refuseBiasGradient(g);
@@ -197,8 +189,8 @@ static void describe(const trainc_gemm_detail &g, Text &text) {
   text.format("%lldx%lldx%lld (m x n x k), %s of %s and %s", number(g.m),
               number(g.n), number(g.k), name(g.c_type), name(g.a_type),
               name(g.b_type));
-  if (g.batch[0] != 1 || g.batch[1] != 1)
-    text.format(", batch %lldx%lld", number(g.batch[0]), number(g.batch[1]));
+  if (g.batch != 1)
+    text.format(", batch %lld", number(g.batch));
   text.format("%s%s%s%s", g.transpose_a ? ", A transposed" : "",
               g.transpose_b ? ", B transposed" : "",
               g.accumulate ? ", accumulating" : "", g.has_bias ? ", bias" : "");
@@ -207,36 +199,6 @@ static void describe(const trainc_gemm_detail &g, Text &text) {
               g.bias_gradient < 4 ? gradients[g.bias_gradient] : ", ?");
   text.format(", rows at %lld, %lld, %lld", number(g.lda), number(g.ldb),
               number(g.ldc));
-}
-
-/// The batch as one of equal distances, if it is one; else rounds over the shorter of
-/// its two dimensions.
-static Batch makeBatch(const trainc_gemm_detail &g) {
-  Batch batch;
-  int inner = 1, outer = 0;
-  bool single = g.batch[0] == 1;
-  if (g.batch[1] == 1) {
-    inner = 0;
-    single = true;
-  }
-  auto collapses = [&](const int64_t strides[2]) {
-    return strides[0] == g.batch[1] * strides[1];
-  };
-  bool one = single || (collapses(g.stride_a) && collapses(g.stride_b) &&
-                        collapses(g.stride_c));
-  if (!one && g.batch[0] > g.batch[1])
-    swap(inner, outer);
-  batch.count = one ? g.batch[0] * g.batch[1] : g.batch[inner];
-  batch.strideA = g.stride_a[inner];
-  batch.strideB = g.stride_b[inner];
-  batch.strideC = g.stride_c[inner];
-  if (!one) {
-    batch.rounds = g.batch[outer];
-    batch.roundA = g.stride_a[outer];
-    batch.roundB = g.stride_b[outer];
-    batch.roundC = g.stride_c[outer];
-  }
-  return batch;
 }
 
 //===----------------------------------------------------------------------===//
@@ -255,10 +217,6 @@ static cudaDataType_t typeOf(uint32_t dtype) {
   return CUDA_R_32F;
 }
 
-static int64_t sizeOf(uint32_t dtype) {
-  return static_cast<int64_t>(trainc_dtype_size(dtype));
-}
-
 /// The largest power of two that divides both.
 static uint32_t commonAlignment(uint32_t alignment, uint64_t bytes) {
   while (bytes % alignment)
@@ -271,19 +229,6 @@ uint32_t trainc::cuda::productAlignment(const trainc_command &command) {
   for (uint32_t i = 0; i < command.num_operands; ++i)
     alignment = commonAlignment(alignment, command.operands[i].offset);
   return alignment;
-}
-
-/// What all matrices of all rounds are aligned to.
-static uint32_t alignmentOf(const Product &product) {
-  const trainc_gemm_detail &g = product.detail;
-  const Batch &batch = product.batch;
-  auto bytes = [](int64_t elements, uint32_t dtype) {
-    return static_cast<uint64_t>(elements * sizeOf(dtype));
-  };
-  uint32_t alignment = product.alignment;
-  alignment = commonAlignment(alignment, bytes(batch.roundA, g.a_type));
-  alignment = commonAlignment(alignment, bytes(batch.roundB, g.b_type));
-  return commonAlignment(alignment, bytes(batch.roundC, g.c_type));
 }
 
 static cublasLtEpilogue_t epilogueOf(const trainc_gemm_detail &g) {
@@ -333,7 +278,7 @@ static trainc_status describeOperation(const CublasLt &library,
   const trainc_gemm_detail &g = product.called;
   bool wide = g.c_type == TRAINC_F64;
   cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
-  if (g.provider == TRAINC_PROVIDER_TF32 && g.a_type == TRAINC_F32)
+  if (g.back_end == TRAINC_BACK_END_CUBLASLT_TF32 && g.a_type == TRAINC_F32)
     compute = CUBLAS_COMPUTE_32F_FAST_TF32;
   TRAINC_LT(library, cublasLtMatmulDescCreate, &product.operation, compute,
             wide ? CUDA_R_64F : CUDA_R_32F);
@@ -376,15 +321,14 @@ static trainc_status describeMatrix(const CublasLt &library,
 static trainc_status describeMatrices(const CublasLt &library,
                                       Product &product) {
   const trainc_gemm_detail &g = product.detail;
-  const Batch &batch = product.batch;
-  TRAINC_TRY(describeMatrix(
-      library, &product.a, g.a_type, g.transpose_a ? g.k : g.m,
-      g.transpose_a ? g.m : g.k, g.lda, batch.count, batch.strideA));
-  TRAINC_TRY(describeMatrix(
-      library, &product.b, g.b_type, g.transpose_b ? g.n : g.k,
-      g.transpose_b ? g.k : g.n, g.ldb, batch.count, batch.strideB));
-  return describeMatrix(library, &product.c, g.c_type, g.m, g.n, g.ldc,
-                        batch.count, batch.strideC);
+  TRAINC_TRY(
+      describeMatrix(library, &product.a, g.a_type, g.transpose_a ? g.k : g.m,
+                     g.transpose_a ? g.m : g.k, g.lda, g.batch, g.stride_a));
+  TRAINC_TRY(
+      describeMatrix(library, &product.b, g.b_type, g.transpose_b ? g.n : g.k,
+                     g.transpose_b ? g.k : g.n, g.ldb, g.batch, g.stride_b));
+  return describeMatrix(library, &product.c, g.c_type, g.m, g.n, g.ldc, g.batch,
+                        g.stride_c);
 }
 
 static trainc_status setPreferences(const Products &products,
@@ -433,7 +377,7 @@ static trainc_status chooseAlgorithm(const Products &products, Product &product,
 
 static trainc_status prepare(const Products &products, Product &product) {
   const CublasLt &library = *products.library;
-  uint32_t alignment = alignmentOf(product);
+  uint32_t alignment = product.alignment;
   TRAINC_TRY(describeOperation(library, product, alignment));
   TRAINC_TRY(describeMatrices(library, product));
   cublasLtMatmulPreference_t preference;
@@ -482,8 +426,7 @@ static trainc_status findEpilogue(const Products &products, const Text &name,
 /// Plans the product alone, and kernels for the rest.
 static trainc_status prepareApart(const Products &products, Product &product) {
   const trainc_gemm_detail &g = product.detail;
-  const Batch &batch = product.batch;
-  if (batch.count != 1 || batch.rounds != 1 || !blocksFor(g.m * g.n, 256))
+  if (g.batch != 1 || !blocksFor(g.m * g.n, 256))
     return fail(TRAINC_UNSUPPORTED, "it is a batch, or too large");
   if (g.has_bias || g.epilogue) {
     Text name;
@@ -545,16 +488,11 @@ trainc_status trainc::cuda::planProduct(Products &products,
     }
   if (const char *reason = refuseProduct(wanted))
     return refuse(products, TRAINC_UNSUPPORTED, wanted, reason);
-  Batch batch = makeBatch(wanted);
-  if (batch.count > INT32_MAX)
-    return refuse(products, TRAINC_UNSUPPORTED, wanted,
-                  "its batch is too large");
   auto *product = create<Product>();
   product->detail = product->called = wanted;
   product->alignment = alignment;
   product->choice = choice;
-  product->batch = batch;
-  product->empty = wanted.m == 0 || wanted.n == 0 || batch.count == 0;
+  product->empty = wanted.m == 0 || wanted.n == 0 || wanted.batch == 0;
   if (!product->empty) {
     Current current(*products.device);
     trainc_status status = current.status();
@@ -651,27 +589,21 @@ trainc_status trainc::cuda::runProduct(Products &products,
   const float one = 1, beta = g.accumulate ? 1 : 0;
   const double wideOne = 1, wideBeta = beta;
   bool wide = g.c_type == TRAINC_F64;
-  auto at = [](CUdeviceptr base, int64_t elements, uint32_t dtype) {
-    return reinterpret_cast<void *>(static_cast<uintptr_t>(
-        base + static_cast<CUdeviceptr>(elements * sizeOf(dtype))));
+  auto at = [](CUdeviceptr address) {
+    return reinterpret_cast<void *>(static_cast<uintptr_t>(address));
   };
-  const Batch &batch = product.batch;
-  for (int64_t i = 0; i < batch.rounds; ++i) {
-    void *a = at(arguments[0], i * batch.roundA, g.a_type);
-    void *b = at(arguments[1], i * batch.roundB, g.b_type);
-    void *c = at(arguments[2], i * batch.roundC, g.c_type);
-    cublasStatus_t status = library.cublasLtMatmul(
-        products.handle, product.operation,
-        wide ? static_cast<const void *>(&wideOne) : &one, b, product.b, a,
-        product.a, wide ? static_cast<const void *>(&wideBeta) : &beta, c,
-        product.c, c, product.c, &product.algorithm,
-        at(workspace, 0, TRAINC_F32), products.workspace, stream);
-    if (status != CUBLAS_STATUS_SUCCESS) {
-      trainc_status result = failCall(library, "cublasLtMatmul", status);
-      Text reason;
-      reason.append(trainc_last_error());
-      return refuse(products, result, g, reason.c_str());
-    }
+  void *a = at(arguments[0]), *b = at(arguments[1]), *c = at(arguments[2]);
+  cublasStatus_t status = library.cublasLtMatmul(
+      products.handle, product.operation,
+      wide ? static_cast<const void *>(&wideOne) : &one, b, product.b, a,
+      product.a, wide ? static_cast<const void *>(&wideBeta) : &beta, c,
+      product.c, c, product.c, &product.algorithm, at(workspace),
+      products.workspace, stream);
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    trainc_status result = failCall(library, "cublasLtMatmul", status);
+    Text reason;
+    reason.append(trainc_last_error());
+    return refuse(products, result, g, reason.c_str());
   }
   return launchEpilogue(products, product, arguments, vector, auxiliary,
                         stream);

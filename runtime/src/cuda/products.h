@@ -5,7 +5,7 @@
 //
 // What a product is computed by depends on its detail, the alignment of its operands,
 // the device and the version of cuBLASLt. Sums are in f32 (f64 of f64), also those
-// of parts of k, and f32 stays f32: TF32 only with TRAINC_PROVIDER_TF32.
+// of parts of k, and f32 stays f32: TF32 only with TRAINC_BACK_END_CUBLASLT_TF32.
 //
 // Where cuBLASLt has no algorithm for a product with its bias, epilogue or bias gradient
 // it computes the product alone, and kernels of the image the rest: first bias and

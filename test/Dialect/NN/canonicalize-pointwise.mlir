@@ -35,3 +35,23 @@ func.func @cast_to_same(%x: tensor<8xf32>) -> tensor<8xf32> {
   // CHECK-NEXT: return %[[X]]
   return %0 : tensor<8xf32>
 }
+
+// A cast of one value is that value, rounded as an element is: from f64 to bf16 by way of f32, where 1 + 2^-8 + 2^-26
+// becomes a tie.
+// CHECK-LABEL: @cast_constant
+func.func @cast_constant() -> (tensor<8xbf16>, tensor<bf16>, tensor<f64>, tensor<2xf32>) {
+  // CHECK-DAG: %[[A:.*]] = nn.constant dense<1.000980e-01> : tensor<8xbf16>
+  // CHECK-DAG: %[[B:.*]] = nn.constant dense<1.000000e+00> : tensor<bf16>
+  // CHECK-DAG: %[[C:.*]] = nn.constant dense<2.500000e-01> : tensor<f64>
+  // CHECK-DAG: %[[D:.*]] = nn.cast %{{.*}} to f32 : tensor<2xbf16>
+  // CHECK: return %[[A]], %[[B]], %[[C]], %[[D]]
+  %0 = nn.constant dense<0.1> : tensor<8xf32>
+  %1 = nn.cast %0 to bf16 : tensor<8xf32>
+  %2 = nn.constant dense<1.0039062649011612> : tensor<f64>
+  %3 = nn.cast %2 to bf16 : tensor<f64>
+  %4 = nn.constant dense<0.25> : tensor<f16>
+  %5 = nn.cast %4 to f64 : tensor<f16>
+  %6 = nn.constant dense<[1.0, 2.0]> : tensor<2xbf16>
+  %7 = nn.cast %6 to f32 : tensor<2xbf16>
+  return %1, %3, %5, %7 : tensor<8xbf16>, tensor<bf16>, tensor<f64>, tensor<2xf32>
+}

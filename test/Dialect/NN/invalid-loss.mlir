@@ -88,6 +88,22 @@ func.func @linear_ignored(%h: tensor<4x8x32xf32>, %v: tensor<32x10xf32>, %z: ten
 
 // -----
 
+func.func @linear_bias(%h: tensor<4x8x32xf32>, %v: tensor<32x10xf32>, %z: tensor<4x8xi32>, %b: tensor<32xf32>) {
+  // expected-error @+1 {{expects a bias of type 'tensor<10xf32>' (C7), got 'tensor<32xf32>'}}
+  %0:2 = nn.linear_cross_entropy %h, %v, %z bias %b : tensor<4x8x32xf32>, tensor<32x10xf32>, tensor<4x8xi32> bias tensor<32xf32>
+  return
+}
+
+// -----
+
+func.func @linear_grad_scalar(%h: tensor<4x8x32xbf16>, %v: tensor<32x10xbf16>, %z: tensor<4x8xi32>, %g: tensor<bf16>) {
+  // expected-error @+1 {{expects a grad of type 'tensor<f32>' (C1), got 'tensor<bf16>'}}
+  %0:5 = nn.linear_cross_entropy_grad %h, %v, %z grad %g : tensor<4x8x32xbf16>, tensor<32x10xbf16>, tensor<4x8xi32>, tensor<bf16>
+  return
+}
+
+// -----
+
 func.func @bce_with_logits_targets(%x: tensor<8x10xf32>, %t: tensor<10xf32>) {
   // expected-error @+1 {{expects targets of the prediction's shape (C1), got 'tensor<8x10xf32>' and 'tensor<10xf32>'}}
   %0:2 = nn.bce_with_logits %x, %t : tensor<8x10xf32>, tensor<10xf32>

@@ -9,6 +9,8 @@ func.func @reductions(%x: tensor<4x8xf32>, %i: tensor<4x8xi32>) -> (tensor<4x1xf
   %1 = nn.reduce max %x dims [0, 1] : tensor<4x8xf32>
   // CHECK: nn.reduce min
   %2 = nn.reduce min %x dims [0] : tensor<4x8xf32>
+  // CHECK: nn.reduce sum %{{.*}} dims [0] : tensor<4x8xf32> order sequence
+  %ordered = nn.reduce sum %x dims [0] : tensor<4x8xf32> order sequence
   // CHECK: nn.reduce prod
   %3 = nn.reduce prod %i dims [0] : tensor<4x8xi32>
   // CHECK: nn.argmax %{{.*}} dim 0 : tensor<4x8xf32>

@@ -125,3 +125,27 @@ train.list @c5_size of @step "first" (%a: tensor<8x8xf32>) {
   %0, %1 = train.gemm %a, %a m 8 n 8 k 8 batch 1 bias_gradient rhs : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32> bias_sums tensor<4xf32>
   train.return
 }
+
+// -----
+
+train.list @c7 of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects a plan with tiles of 1 or more and, of amx alone, a split_k below k (C7), got #train.gemm_plan<back_end = openblas, tile_m = 0, tile_n = 8>}}
+  %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 plan <back_end = openblas, tile_m = 0, tile_n = 8> : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c7_split of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects a plan with tiles of 1 or more and, of amx alone, a split_k below k (C7)}}
+  %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 plan <back_end = vector, tile_m = 8, tile_n = 8, split_k = 4> : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
+  train.return
+}
+
+// -----
+
+train.list @c7_end of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects a plan with tiles of 1 or more and, of amx alone, a split_k below k (C7)}}
+  %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 plan <back_end = amx, tile_m = 8, tile_n = 8, split_k = 8> : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
+  train.return
+}

@@ -131,7 +131,7 @@ func.func @integers(%x: tensor<4xi32>) {
 
 train.mesh @mesh(data = 2)
 func.func @piece_of(%x: tensor<4xf32>) {
-  // expected-error @below {{'train.all_reduce' op expects a range with piece_of (C3)}}
+  // expected-error @below {{'train.all_reduce' op expects in_place with piece_of (C3)}}
   %0 = train.all_reduce %x over ["data"] piece_of ["data"] : tensor<4xf32>
   return
 }
@@ -139,9 +139,36 @@ func.func @piece_of(%x: tensor<4xf32>) {
 // -----
 
 train.mesh @mesh(data = 2)
-func.func @range(%x: tensor<8xf32>) {
-  // expected-error @below {{'train.reduce_scatter' op expects a range [first, count] within a tensor of rank 1, a multiple of 2 elements long (C3), got [}}
-  %0 = train.reduce_scatter %x over ["data"] range [0, 5] : tensor<8xf32> -> tensor<8xf32>
+func.func @in_place(%x: tensor<2x4xf32>) {
+  // expected-error @below {{'train.all_reduce' op expects a tensor of rank 1, of a multiple of 1 elements, in place (C3), got 'tensor<2x4xf32>'}}
+  %0 = train.all_reduce %x over ["data"] in_place : tensor<2x4xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(host = 2, data = 2)
+func.func @shards(%x: tensor<5xf32>) {
+  // expected-error @below {{'train.all_reduce' op expects a tensor of rank 1, of a multiple of 2 elements, in place (C3), got 'tensor<5xf32>'}}
+  %0 = train.all_reduce %x over ["host"] in_place piece_of ["data"] : tensor<5xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @shards(%x: tensor<5xf32>) {
+  // expected-error @below {{'train.reduce_scatter' op expects a tensor of rank 1, of a multiple of 2 elements, in place (C3), got 'tensor<5xf32>'}}
+  %0 = train.reduce_scatter %x over ["data"] in_place : tensor<5xf32> -> tensor<5xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @in_place(%x: tensor<8xf32>) {
+  // expected-error @below {{'train.reduce_scatter' op expects an operand of type 'tensor<4xf32>' (C4), got 'tensor<8xf32>'}}
+  %0 = train.reduce_scatter %x over ["data"] in_place : tensor<8xf32> -> tensor<4xf32>
   return
 }
 
@@ -160,15 +187,6 @@ train.mesh @mesh(data = 2)
 func.func @number(%x: tensor<2xf32>) {
   // expected-error @below {{'train.reduce_scatter' op expects pieces of rank 1 or more (C4), got 'tensor<f32>'}}
   %0 = train.reduce_scatter %x over ["data"] : tensor<2xf32> -> tensor<f32>
-  return
-}
-
-// -----
-
-train.mesh @mesh(data = 2)
-func.func @started(%x: tensor<4xf32>) {
-  // expected-error @below {{'train.reduce_scatter' op expects a range of what is started (C4)}}
-  %0 = train.reduce_scatter %x over ["data"] started : tensor<4xf32> -> tensor<2xf32>
   return
 }
 
@@ -193,19 +211,48 @@ func.func @gathered(%x: tensor<3xf32>) {
 // -----
 
 train.mesh @mesh(data = 2)
-func.func @apart(%x: tensor<3xf32>) {
-  // expected-error @below {{'train.all_gather' op expects no range, and a train.await as its only user, of what is started apart (C4)}}
-  %0 = train.all_gather %x over ["data"] apart : tensor<3xf32> -> tensor<6xf32>
+func.func @gathered_in_place(%x: tensor<4xf32>) {
+  // expected-error @below {{'train.all_gather' op expects a result of type 'tensor<4xf32>' (C2), got 'tensor<8xf32>'}}
+  %0 = train.all_gather %x over ["data"] in_place : tensor<4xf32> -> tensor<8xf32>
   return
 }
 
 // -----
 
 train.mesh @mesh(data = 2)
-func.func @awaited(%x: tensor<3xf32>) {
-  %0 = train.all_gather %x over ["data"] : tensor<3xf32> -> tensor<6xf32>
-  // expected-error @below {{'train.await' op expects a train.all_gather that is started apart (C1)}}
-  %1 = train.await %0 : tensor<6xf32>
+func.func @unwaited(%x: tensor<3xf32>) {
+  // expected-error @below {{'train.start' op expects a tensor and a token for which a train.wait with a result waits, or buffers with an 'outs' (C6)}}
+  %0 = train.start all_gather(%x) over ["data"] : tensor<3xf32> -> !train.token
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @no_result(%x: tensor<3xf32>) {
+  // expected-error @below {{'train.start' op expects a tensor and a token for which a train.wait with a result waits}}
+  %0 = train.start all_gather(%x) over ["data"] : tensor<3xf32> -> !train.token
+  train.wait %0
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @result_size(%x: tensor<3xf32>) {
+  // expected-error @below {{'train.start' op expects an operand of type 'tensor<6xf32>' (C3), got 'tensor<5xf32>'}}
+  %0 = train.start all_gather(%x) over ["data"] : tensor<3xf32> -> !train.token
+  %1 = train.wait %0 : tensor<5xf32>
+  return
+}
+
+// -----
+
+train.mesh @mesh(data = 2)
+func.func @result_of_buffers(%x: memref<8xf32>) {
+  %0 = train.start reduce_scatter outs(%x) over ["data"] : memref<8xf32> -> !train.token
+  // expected-error @below {{'train.wait' op expects a result of a collective on tensors, and of no other (C3)}}
+  %1 = train.wait %0 : tensor<8xf32>
   return
 }
 
@@ -213,16 +260,16 @@ func.func @awaited(%x: tensor<3xf32>) {
 
 train.list @l of @e "apply" (%x: tensor<8xf32>) {
   // expected-error @below {{'train.all_gather' op expects a train.mesh in the module (C1)}}
-  %r = train.all_gather %x over ["data"] range [0, 8] : tensor<8xf32> -> tensor<8xf32>
+  %r = train.all_gather %x over ["data"] in_place : tensor<8xf32> -> tensor<8xf32>
   train.return
 }
 
 // -----
 
 train.mesh @mesh(data = 2)
-train.list @l of @e "apply" (%x: tensor<8xf32>) {
-  // expected-error @below {{'train.all_gather' op expects a range [first, count] within a tensor of rank 1, a multiple of 2 elements long (C3), got [}}
-  %r = train.all_gather %x over ["data"] range [4, 6] : tensor<8xf32> -> tensor<8xf32>
+train.list @l of @e "apply" (%x: tensor<7xf32>) {
+  // expected-error @below {{'train.all_gather' op expects a tensor of rank 1, of a multiple of 2 elements, in place (C3), got 'tensor<7xf32>'}}
+  %r = train.all_gather %x over ["data"] in_place : tensor<7xf32> -> tensor<7xf32>
   train.return
 }
 
@@ -240,7 +287,7 @@ train.list @l of @e "apply" (%x: tensor<8xf32>) {
 train.mesh @mesh(data = 2)
 train.list @l of @e "apply" (%x: tensor<8xf32>) {
   // expected-error @below {{'train.reduce_scatter' op expects distinct axes of the mesh (C1), got ["host"]}}
-  %r = train.reduce_scatter %x over ["host"] range [0, 8] : tensor<8xf32> -> tensor<8xf32>
+  %r = train.reduce_scatter %x over ["host"] in_place : tensor<8xf32> -> tensor<8xf32>
   train.return
 }
 
@@ -249,27 +296,7 @@ train.list @l of @e "apply" (%x: tensor<8xf32>) {
 train.mesh @mesh(data = 2)
 train.list @l of @e "apply" (%x: tensor<8xi32>) {
   // expected-error @below {{'train.reduce_scatter' op expects elements of a float type (C2), got 'tensor<8xi32>'}}
-  %r = train.reduce_scatter %x over ["data"] range [0, 8] : tensor<8xi32> -> tensor<8xi32>
-  train.return
-}
-
-// -----
-
-train.mesh @mesh(data = 2)
-train.arena @g role("gradients") bytes(32) {slices = [@a], types = [tensor<8xf32>], offsets = array<i64: 0>}
-train.list @l of @e "first" () {
-  // expected-error @below {{'train.start' op expects distinct axes of the mesh (C1), got ["host"]}}
-  train.start @g over ["host"] range [0, 8]
-  train.return
-}
-
-// -----
-
-train.mesh @mesh(data = 2)
-train.arena @g role("gradients") bytes(32) {slices = [@a], types = [tensor<8xf32>], offsets = array<i64: 0>}
-train.list @l of @e "first" () {
-  // expected-error @below {{'train.start' op expects a range of an arena of one element type (C2), got [}}
-  train.start @g over ["data"] range [4, 8]
+  %r = train.reduce_scatter %x over ["data"] in_place : tensor<8xi32> -> tensor<8xi32>
   train.return
 }
 
@@ -292,8 +319,32 @@ func.func @flatten_rank(%x: tensor<4xf32>) {
 // -----
 
 func.func @flatten_count(%x: tensor<4xf32>) {
-  // expected-error @below {{'train.flatten' op expects one offset per operand (C2), got 2 for 1}}
+  // expected-error @below {{'train.flatten' op expects one slice per operand of a bucket that is not laid out, or one offset per operand (C2), got 2 for 1}}
   %0 = train.flatten %x at [0, 4] : tensor<4xf32> -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @flatten_slices(%x: tensor<4xf32>) {
+  // expected-error @below {{'train.flatten' op expects one slice per operand of a bucket that is not laid out, or one offset per operand (C2), got 2 for 1}}
+  %0 = train.flatten %x as [@v, @w] : tensor<4xf32> -> tensor<?xf32>
+  return
+}
+
+// -----
+
+func.func @flatten_not_laid_out(%x: tensor<4xf32>) {
+  // expected-error @below {{'train.flatten' op expects one slice per operand of a bucket that is not laid out, or one offset per operand (C2), got 1 for 1}}
+  %0 = train.flatten %x at [0] : tensor<4xf32> -> tensor<?xf32>
+  return
+}
+
+// -----
+
+func.func @flatten_laid_out(%x: tensor<4xf32>) {
+  // expected-error @below {{'train.flatten' op expects one slice per operand of a bucket that is not laid out, or one offset per operand (C2), got 1 for 1}}
+  %0 = train.flatten %x as [@w] : tensor<4xf32> -> tensor<8xf32>
   return
 }
 
@@ -315,8 +366,16 @@ func.func @flatten_end(%x: tensor<4xf32>) {
 
 // -----
 
+func.func @flatten_nowhere(%x: tensor<4xf32>) {
+  // expected-error @below {{'train.flatten' op expects a result or 'outs', not both (C3)}}
+  train.flatten %x at [0] : tensor<4xf32>
+  return
+}
+
+// -----
+
 func.func @view_type(%x: tensor<8xf32>) {
-  // expected-error @below {{'train.view' op expects an operand of rank 1 and of the result's element type (C1), got 'tensor<8xf32>' and 'tensor<2xf64>'}}
+  // expected-error @below {{'train.view' op expects a tensor of rank 1 or a buffer, and a result of its element type (C1), got 'tensor<8xf32>' and 'tensor<2xf64>'}}
   %0 = train.view %x from 0 : tensor<8xf32> -> tensor<2xf64>
   return
 }
@@ -326,6 +385,30 @@ func.func @view_type(%x: tensor<8xf32>) {
 func.func @view_end(%x: tensor<8xf32>) {
   // expected-error @below {{'train.view' op expects a part within its operand (C2), got 'tensor<2x2xf32>' from 5 of 'tensor<8xf32>'}}
   %0 = train.view %x from 5 : tensor<8xf32> -> tensor<2x2xf32>
+  return
+}
+
+// -----
+
+func.func @view_not_laid_out(%x: tensor<?xf32>) {
+  // expected-error @below {{'train.view' op expects a part within its operand (C2), got 'tensor<2x2xf32>' from 0 of 'tensor<?xf32>'}}
+  %0 = train.view %x from 0 : tensor<?xf32> -> tensor<2x2xf32>
+  return
+}
+
+// -----
+
+func.func @view_laid_out(%x: tensor<8xf32>) {
+  // expected-error @below {{'train.view' op expects a part within its operand (C2), got 'tensor<2x2xf32>' from 0 of 'tensor<8xf32>'}}
+  %0 = train.view %x of @w : tensor<8xf32> -> tensor<2x2xf32>
+  return
+}
+
+// -----
+
+func.func @view_dynamic(%x: tensor<4x?xf32>) {
+  // expected-error @below {{'train.view' op operand #0 must be tensor, bucket or buffer, but got 'tensor<4x?xf32>'}}
+  %0 = train.view %x from 0 : tensor<4x?xf32> -> tensor<2x2xf32>
   return
 }
 

@@ -228,23 +228,45 @@ train.step @step(%x: tensor<f32>) {
 
 // -----
 
-// expected-error @below {{'train.arena' op expects one type and one offset per slice (C1), got 1 slices, 1 types and 2 offsets}}
-train.arena @a role("buffers") bytes(16) {slices = [@b], types = [tensor<f32>], offsets = array<i64: 0, 4>}
+// expected-error @below {{'train.arena' op expects slices and spans alone (C1), got func.func}}
+train.arena @a buffer {
+  train.slice @b : tensor<f32>
+  func.func private @c()
+}
 
 // -----
 
-// expected-error @below {{'train.arena' op expects slices in order that do not overlap (C2), got @c at 4}}
-train.arena @a role("buffers") bytes(16) {slices = [@b, @c], types = [tensor<2xf32>, tensor<f32>], offsets = array<i64: 0, 4>}
+// expected-error @below {{custom op 'train.arena' expects a role of master, compute, gradient, state, buffer, scalars, workspace, merged, got parameters}}
+train.arena @a parameters {
+}
 
 // -----
 
-// expected-error @below {{'train.arena' op expects slices within its bytes (C2), got an end of 8 in 4}}
-train.arena @a role("buffers") bytes(4) {slices = [@b], types = [tensor<2xf32>], offsets = array<i64: 0>}
+train.bucket @bucket [@b, @c] elements(4) offsets([0, 1])
+train.arena @a buffer {
+  train.slice @b : tensor<2xf32>
+  train.slice @c : tensor<f32>
+  // expected-error @below {{'train.span' op expects slices that do not overlap within the bucket (C2), got @c at 1}}
+  train.span @bucket
+}
 
 // -----
 
-// expected-error @below {{'train.arena' op expects distinct names (C3), got @b twice}}
-train.arena @a role("buffers") bytes(16) {slices = [@b, @b], types = [tensor<f32>, tensor<f32>], offsets = array<i64: 0, 4>}
+train.bucket @bucket [@b] elements(1) offsets([0])
+train.arena @a buffer {
+  train.slice @b : tensor<2xf32>
+  // expected-error @below {{'train.span' op expects slices that do not overlap within the bucket (C2), got @b at 0}}
+  train.span @bucket
+}
+
+// -----
+
+train.arena @a buffer {
+  // expected-note @below {{see existing symbol definition here}}
+  train.slice @b : tensor<f32>
+  // expected-error @below {{redefinition of symbol named 'b'}}
+  train.slice @b : tensor<f32>
+}
 
 // -----
 
@@ -337,13 +359,15 @@ train.step @step(%x: tensor<f32>) accumulate(2) accumulate(3) {
 
 // -----
 
-// expected-error @below {{'train.arena' op expects slices named by symbols, of static tensors}}
-train.arena @a role("master") bytes(64) {slices = [@w], types = [tensor<4xvector<2xf32>>], offsets = array<i64: 0>}
+train.arena @a master {
+  // expected-error @below {{'train.slice' op attribute 'type' failed to satisfy constraint: type attribute of static tensor of}}
+  train.slice @w : tensor<4xvector<2xf32>>
+}
 
 // -----
 
-// expected-error @below {{'train.arena' op expects slices within its bytes (C2), got @w at 9223372036854775804}}
-train.arena @a role("master") bytes(64) {slices = [@w], types = [tensor<4xf32>], offsets = array<i64: 9223372036854775804>}
+// expected-error @below {{'train.bucket' op expects ascending offsets below 16 (C1), got 9223372036854775804}}
+train.bucket @bucket [@w] elements(16) offsets([9223372036854775804])
 
 // -----
 

@@ -16,5 +16,7 @@ train.list @products of @step "first" (%a: tensor<4x6xf32>, %b: tensor<6x8xf32>,
   %8, %9 = train.gemm %a, %b m 4 n 8 k 6 batch 1 epilogue gelu_and_slope : tensor<4x6xf32>, tensor<6x8xf32> -> tensor<4x8xf32> kept tensor<4x8xf32>
   // CHECK: train.gemm %{{.*}}, %{{.*}} m 4 n 8 k 6 batch 1 epilogue multiply at %[[SLOPE]] : tensor<4x6xf32>, tensor<6x8xf32> at tensor<4x8xf32> -> tensor<4x8xf32>
   %10 = train.gemm %a, %b m 4 n 8 k 6 batch 1 epilogue multiply at %9 : tensor<4x6xf32>, tensor<6x8xf32> at tensor<4x8xf32> -> tensor<4x8xf32>
+  // CHECK: train.gemm %{{.*}}, %{{.*}} m 6 n 8 k 4 batch 1 transpose_lhs plan <back_end = amx, tile_m = 6, tile_n = 8, split_k = 2> : tensor<4x6xf32>, tensor<4x8xf32> -> tensor<6x8xf32>
+  %11 = train.gemm %a, %c m 6 n 8 k 4 batch 1 transpose_lhs plan <back_end = amx, tile_m = 6, tile_n = 8, split_k = 2> : tensor<4x6xf32>, tensor<4x8xf32> -> tensor<6x8xf32>
   train.return
 }

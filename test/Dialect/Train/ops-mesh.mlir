@@ -33,21 +33,27 @@ train.eval @eval(%x: tensor<32x64xf32>, %y: tensor<32xi32> split([data])) -> ("x
 }
 
 // CHECK-LABEL: @collectives
-func.func @collectives(%x: tensor<3xf32>, %g: tensor<8192xbf16>) {
+func.func @collectives(%x: tensor<3xf32>, %g: tensor<8192xbf16>, %b: tensor<?xf32>) {
   // CHECK: train.process_index over ["host", "data"] : tensor<i64>
   %0 = train.process_index over ["host", "data"] : tensor<i64>
   // CHECK: train.all_reduce %{{.*}} over ["data"] : tensor<3xf32>
   %1 = train.all_reduce %x over ["data"] : tensor<3xf32>
-  // CHECK: train.all_reduce %{{.*}} over ["host"] range [0, 4096] piece_of ["data"] : tensor<8192xbf16>
-  %2 = train.all_reduce %g over ["host"] range [0, 4096] piece_of ["data"] : tensor<8192xbf16>
-  // CHECK: train.reduce_scatter %{{.*}} over ["data"] range [0, 4096] : tensor<8192xbf16> -> tensor<8192xbf16>
-  %3 = train.reduce_scatter %g over ["data"] range [0, 4096] : tensor<8192xbf16> -> tensor<8192xbf16>
-  // CHECK: train.all_gather %{{.*}} over ["data"] range [0, 4096] : tensor<8192xbf16> -> tensor<8192xbf16>
-  %4 = train.all_gather %g over ["data"] range [0, 4096] : tensor<8192xbf16> -> tensor<8192xbf16>
+  // CHECK: train.all_reduce %{{.*}} over ["host"] in_place piece_of ["data"] : tensor<8192xbf16>
+  %2 = train.all_reduce %g over ["host"] in_place piece_of ["data"] : tensor<8192xbf16>
+  // CHECK: train.reduce_scatter %{{.*}} over ["data"] in_place : tensor<8192xbf16> -> tensor<8192xbf16>
+  %3 = train.reduce_scatter %g over ["data"] in_place : tensor<8192xbf16> -> tensor<8192xbf16>
+  // CHECK: train.all_gather %{{.*}} over ["data"] in_place : tensor<8192xbf16> -> tensor<8192xbf16>
+  %4 = train.all_gather %g over ["data"] in_place : tensor<8192xbf16> -> tensor<8192xbf16>
   // CHECK: train.all_gather %{{.*}} over ["data"] : tensor<3xf32> -> tensor<12xf32>
   %5 = train.all_gather %x over ["data"] : tensor<3xf32> -> tensor<12xf32>
   // CHECK: train.reduce_scatter %{{.*}} over ["host", "data"] : tensor<8192xbf16> -> tensor<1024xbf16>
   %6 = train.reduce_scatter %g over ["host", "data"] : tensor<8192xbf16> -> tensor<1024xbf16>
+  // CHECK: train.all_reduce %{{.*}} over ["host"] in_place : tensor<?xf32>
+  %7 = train.all_reduce %b over ["host"] in_place : tensor<?xf32>
+  // CHECK: train.reduce_scatter %{{.*}} over ["data"] in_place : tensor<?xf32> -> tensor<?xf32>
+  %8 = train.reduce_scatter %b over ["data"] in_place : tensor<?xf32> -> tensor<?xf32>
+  // CHECK: train.all_gather %{{.*}} over ["data"] : tensor<?xf32> -> tensor<?xf32>
+  %9 = train.all_gather %b over ["data"] : tensor<?xf32> -> tensor<?xf32>
   return
 }
 
@@ -57,5 +63,9 @@ func.func @flat(%x: tensor<2x3xf32>, %y: tensor<f32>) {
   %0 = train.flatten %x, %y at [0, 8] : tensor<2x3xf32>, tensor<f32> -> tensor<16xf32>
   // CHECK: train.view %[[F]] from 10 : tensor<16xf32> -> tensor<2x3xf32>
   %1 = train.view %0 from 10 : tensor<16xf32> -> tensor<2x3xf32>
+  // CHECK: %[[B:.*]] = train.flatten %{{.*}}, %{{.*}} as [@w, @v] : tensor<2x3xf32>, tensor<f32> -> tensor<?xf32>
+  %2 = train.flatten %x, %y as [@w, @v] : tensor<2x3xf32>, tensor<f32> -> tensor<?xf32>
+  // CHECK: train.view %[[B]] of @w : tensor<?xf32> -> tensor<2x3xf32>
+  %3 = train.view %2 of @w : tensor<?xf32> -> tensor<2x3xf32>
   return
 }

@@ -390,6 +390,11 @@ def losses():
                 yield Case("linear_cross_entropy", f"nn.linear_cross_entropy {{0}}, {{1}}, {{2}}{text} : {types(2 + len(rest))}",
                            [hidden, table.T.copy() if turn else table, *rest],
                            lambda h, t, *a, u=turn, s=settings: class_loss(h @ (t.T if u else t), *a, **s), 2)
+            text = f"bias {{3}}{words.replace('W', '4')}{attributes} : {types(3)} bias {{t3}}" + (
+                ", {t4}" if words else "")
+            yield Case("linear_cross_entropy", f"nn.linear_cross_entropy {{0}}, {{1}}, {{2}} {text}",
+                       [hidden, table, rest[0], normal(classes), *rest[1:]],
+                       lambda h, t, y, b, *a, s=settings: class_loss(h @ t + b, y, *a, **s), 2)
         # Weights and targets that are trained, and the gradient of the count.
         settings = dict(ignore=-1, smoothing=0.1)
         yield Case("cross_entropy", counted("cross_entropy", f"{{0}}, {{1}} weights {{2}}{smooth} : {types(3)}"),

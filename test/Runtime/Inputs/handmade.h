@@ -9,8 +9,10 @@
 #ifndef HANDMADE_H
 #define HANDMADE_H
 
+#include "struct_bytes.h"
 #include "trainc/runtime.h"
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +31,7 @@ enum { WEIGHTS = FEATURES * CLASSES, HALF_ROWS = ROWS / 2 };
 #define OK(call) CHECK((call) == TRAINC_OK)
 
 // Arenas.
-enum { MASTER, COMPUTE, GRADIENT, STATE, BUFFER, SCALARS, WORKSPACE, CONSTANT };
+enum { MASTER, COMPUTE, GRADIENT, STATE, BUFFER, SCALARS, WORKSPACE };
 
 // Offsets. The bias follows the weight on a new 256-byte line, in f32.
 enum {
@@ -139,9 +141,9 @@ static void count_kernel(void *const *args, int64_t tile, void *scratch) {
 
 #define OPERAND(base, access, offset, bytes, type)                             \
   {base, access, offset, bytes, TRAINC_##type, 0}
-#define INPUT_X 8
-#define INPUT_Y 9
-#define OUTPUT_LOGITS 9 /* the eval has one input */
+#define INPUT_X 7
+#define INPUT_Y 8
+#define OUTPUT_LOGITS 8 /* the eval has one input */
 
 static const trainc_operand forward_operands[] = {
     OPERAND(INPUT_X, TRAINC_READ, 0, ROWS * FEATURES * 4, F32),
@@ -178,9 +180,10 @@ static const trainc_operand apply_operands[] = {
     OPERAND(COMPUTE, TRAINC_WRITE, 0, WEIGHTS * 2, BF16)};
 
 #define GEMM_DETAIL(ta, tb, acc, bias, m, n, k, lda, ldb, ldc, tm, tn)         \
-  {TRAINC_F32, TRAINC_F32, TRAINC_F32, ta,     tb,     acc,    bias, 0,        \
-   0,          0,          0,          0,      m,      n,      k,    lda,      \
-   ldb,        ldc,        {1, 1},     {0, 0}, {0, 0}, {0, 0}, tm,   tn}
+  {                                                                            \
+      TRAINC_F32, TRAINC_F32, TRAINC_F32, ta, tb, acc, bias, 0,   0,           \
+      0,          0,          0,          m,  n,  k,   lda,  ldb, ldc,         \
+      1,          0,          0,          0,  tm, tn,  0}
 static const trainc_gemm_detail forward_detail = GEMM_DETAIL(
     0, 0, 0, 1, ROWS, CLASSES, FEATURES, FEATURES, CLASSES, CLASSES, 12, 7);
 static const trainc_gemm_detail gradient_first = GEMM_DETAIL(
@@ -241,15 +244,13 @@ static const trainc_entry entries[] = {
 static const float table_values[2] = {1.5f, -2.5f};
 static const int64_t table_dims[] = {2};
 static const trainc_arena arenas[] = {
-    {"parameters", TRAINC_ROLE_MASTER, TRAINC_F32, FLAT_BYTES, NULL, 0, 0, NULL},
-    {"compute", TRAINC_ROLE_COMPUTE, TRAINC_BF16, 1024, NULL, 0, 0, NULL},
-    {"gradients", TRAINC_ROLE_GRADIENT, TRAINC_F32, FLAT_BYTES, NULL, 0, 0, NULL},
-    {"states", TRAINC_ROLE_STATE, TRAINC_F32, FLAT_BYTES, NULL, 0, 0, NULL},
-    {"buffers", TRAINC_ROLE_BUFFER, TRAINC_I64, 256, NULL, 0, 0, NULL},
-    {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, NULL, 0, 0, NULL},
-    {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, WORKSPACE_BYTES, NULL, 0, 0, NULL},
-    {"constants", TRAINC_ROLE_CONSTANT, TRAINC_F32, 8, table_values, 0, 0,
-     NULL}};
+    {"parameters", TRAINC_ROLE_MASTER, TRAINC_F32, FLAT_BYTES, 0, 0, NULL},
+    {"compute", TRAINC_ROLE_COMPUTE, TRAINC_BF16, 1024, 0, 0, NULL},
+    {"gradients", TRAINC_ROLE_GRADIENT, TRAINC_F32, FLAT_BYTES, 0, 0, NULL},
+    {"states", TRAINC_ROLE_STATE, TRAINC_F32, FLAT_BYTES, 0, 0, NULL},
+    {"buffers", TRAINC_ROLE_BUFFER, TRAINC_I64, 256, 0, 0, NULL},
+    {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, 0, 0, NULL},
+    {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, WORKSPACE_BYTES, 0, 0, NULL}};
 
 #define TENSOR(name, state, role, type, rank, arena, offset, bytes, dims, init,  \
                a, b, data)                                                     \
@@ -288,9 +289,9 @@ static const char *const groups[] = {"momentum"};
 __attribute__((visibility("default")))
 #endif
 const trainc_descriptor trainc_descriptor_handmade = {
-    TRAINC_ABI_MAGIC, TRAINC_ABI_VERSION, sizeof(trainc_descriptor),
+    TRAINC_ABI_MAGIC, TRAINC_ABI_VERSION, TRAINC_NUM_STRUCTS, struct_bytes,
     "handmade", "by hand", "x86_64-linux-gnu", "x86-64", "+64bit,+sse2",
-    1, 2, 0, 8, NUM_TENSORS, NUM_SCALARS, 1, 2, 6, SCALARS, WORKSPACE, 0, 1,
+    1, 2, 0, 7, NUM_TENSORS, NUM_SCALARS, 1, 2, 6, SCALARS, WORKSPACE, 0, 1,
     arenas, tensors, scalars, groups, entries, kernels, &functions, NULL,
     TRAINC_TARGET_CPU, 0, NULL, NULL};
 

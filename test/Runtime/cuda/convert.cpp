@@ -3,7 +3,7 @@
 // are there two of them then. The bits are those of a conversion on the processor.
 //
 // RUN: trainc-emulate %S/Inputs/step.mlir -o %t.image
-// RUN: %cxx -std=c++20 -O1 -ffp-contract=off -Wall -Wextra -Werror -I%runtime_include -I%trainc_src/runtime/emulator/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cuda -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O1 -ffp-contract=off -Wall -Wextra -Werror -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cuda -lm -ldl -pthread -o %t
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so %t %t.image
 
 #include "step.h"

@@ -5,7 +5,7 @@
 //
 // RUN: %python %trainc_src/examples/gpt.py --layers 1 --width 32 --heads 2 --vocab 64 --seq 16 --batch 2 --bf16 > %t.mlir
 // RUN: trainc %t.mlir --target=cuda --cuda-arch=host -o %t.so
-// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // DEFINE: %{run} = env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBCUBLASLT=%runtime_lib/libtrainc_fake_cublaslt.so LD_LIBRARY_PATH=%runtime_lib %t %t.so 4
 // RUN: %{run} | FileCheck %s
 // CHECK: 4 steps twice, {{[0-9]+}} copies of {{[0-9]+}} MiB beside them: equal bits

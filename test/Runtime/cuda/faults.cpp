@@ -3,7 +3,7 @@
 // not, work that does not end.
 //
 // RUN: trainc-emulate %S/Inputs/kernels.mlir -o %t.image
-// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cuda -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cuda -lm -ldl -pthread -o %t
 // RUN: env TRAINC_LIBCUDA=%t.nothing %t open | FileCheck --check-prefix=MISSING %s
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_emulator.so %t open | FileCheck --check-prefix=OLD %s
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_FAKE_CUDA_DEVICES=0 %t open | FileCheck --check-prefix=NONE %s

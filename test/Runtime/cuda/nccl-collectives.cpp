@@ -2,8 +2,8 @@
 // in place and with a target, several as one, in pieces, in the groups of a mesh of
 // 2 x 2; memory that is registered; a rank alone. Nothing is left behind.
 //
-// RUN: %cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -x c -I%trainc_src/runtime/emulator/include %trainc_src/runtime/emulator/include/trainc/fake_nccl.h
-// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_nccl -ltrainc_fake_cuda -lm -ldl -pthread -o %t
+// RUN: %cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -x c -I%trainc_src/test/Equipment/include -I%trainc_src/include %trainc_src/test/Equipment/include/trainc/fake_nccl.h
+// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_nccl -ltrainc_fake_cuda -lm -ldl -pthread -o %t
 // RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir && env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBNCCL=%runtime_lib/libtrainc_fake_nccl.so %t
 // RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir && env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBNCCL=%runtime_lib/libtrainc_fake_nccl.so TRAINC_FAKE_NCCL_REFUSE=1:register:3 %t unregistered
 

@@ -4,7 +4,7 @@
 // with a status other than 0 within the deadline and 5 seconds. And a library that is
 // missing, too old, or there on one rank only; ranks that do not do the same.
 //
-// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_nccl -ltrainc_fake_cuda -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_nccl -ltrainc_fake_cuda -lm -ldl -pthread -o %t
 // RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir && env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBNCCL=%runtime_lib/libtrainc_fake_nccl.so %t %runtime_lib
 
 #include "Inputs/gpus.h"

@@ -2,7 +2,7 @@
 // target, memory that is registered, and all of it in a graph.
 //
 // REQUIRES: cuda-device, nccl-library
-// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: env TRAINC_LIBNCCL=%nccl_library %t
 
 #include "Inputs/collectives.h"

@@ -3,7 +3,7 @@
 // is one event for each dependency between two streams, and without any of them, or
 // the join before a collective among the commands, this test fails.
 //
-// DEFINE: %{object} = %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include -c
+// DEFINE: %{object} = %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -c
 // DEFINE: %{libraries} = %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_nccl -ltrainc_fake_cuda -lm -ldl -pthread
 // DEFINE: %{run} = rm -rf %t.dir && mkdir %t.dir && cd %t.dir && env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBNCCL=%runtime_lib/libtrainc_fake_nccl.so
 // RUN: %{object} %s -o %t.o && %cxx %t.o %{libraries} -o %t

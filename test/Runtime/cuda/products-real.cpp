@@ -1,7 +1,7 @@
 // Products of matrices on a real GPU.
 //
 // REQUIRES: cuda-device, cublaslt
-// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: env TRAINC_LIBCUBLASLT=%cublaslt %t
 
 #include "products.h"
@@ -14,6 +14,6 @@ int main() {
   testGraph(bench);
   // TF32 where it is asked for.
   trainc_gemm_detail g = dense(TRAINC_F32, TRAINC_F32, 128, 128, 256);
-  g.provider = TRAINC_PROVIDER_TF32;
+  g.back_end = TRAINC_BACK_END_CUBLASLT_TF32;
   bench.check(g);
 }

@@ -3,7 +3,7 @@
 //
 // usage: products-times [TOKENS WIDTH VOCABULARY RUNS]
 //
-// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -lm -ldl -pthread -o %t
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBCUBLASLT=%runtime_lib/libtrainc_fake_cublaslt.so LD_LIBRARY_PATH=%runtime_lib %t 16 8 13 2 | FileCheck %s
 // CHECK: | product | m x n x k | with its epilogue: ms, TF/s | without | rows at multiples of 64 | choices 1 to 8: ms |
 // CHECK: | qkv | 16 x 24 x 8 |

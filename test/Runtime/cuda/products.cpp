@@ -2,8 +2,8 @@
 // types, batches, epilogues, plans that are shared, graphs, what is refused; nothing is
 // left behind.
 //
-// RUN: %cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -x c -I%trainc_src/runtime/emulator/include %trainc_src/runtime/emulator/include/trainc/fake_cublaslt.h
-// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/runtime/emulator/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cublaslt -ltrainc_fake_cuda -lm -ldl -pthread -o %t
+// RUN: %cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -x c -I%trainc_src/test/Equipment/include -I%trainc_src/include %trainc_src/test/Equipment/include/trainc/fake_cublaslt.h
+// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cublaslt -ltrainc_fake_cuda -lm -ldl -pthread -o %t
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBCUBLASLT=%runtime_lib/libtrainc_fake_cublaslt.so TRAINC_FAKE_CUDA_ARCH=80 %t all
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_LIBCUBLASLT=%runtime_lib/libtrainc_fake_cublaslt.so %t refuse | FileCheck %s
 // RUN: echo | trainc-opt --train-lower-kernels-to-gpu=epilogues=trainc_epilogue_f32,trainc_epilogue_f64,trainc_epilogue_bf16,trainc_epilogue_f16,trainc_column_sums_f32_f32,trainc_column_sums_f64_f64,trainc_column_sums_bf16_bf16,trainc_column_sums_f16_f16,trainc_column_sums_bf16_f32,trainc_column_sums_f16_f32 | sed -n '/^  gpu.module/,/^  }/p;/^#/p' > %t.mlir
@@ -28,33 +28,21 @@ static trainc_fake_cublaslt_counts libraryCounts() {
   return result;
 }
 
-/// A batch that is one of equal distances is one product; others are as few as can be.
-static void testRounds(Bench &bench) {
-  auto rounds = [&](trainc_gemm_detail g) {
+/// A batch is one product, and none where there is nothing to compute.
+static void testCounts(Bench &bench) {
+  auto products = [&](trainc_gemm_detail g) {
     uint64_t before = libraryCounts().products;
     bench.check(g);
     return libraryCounts().products - before;
   };
   trainc_gemm_detail g = dense(TRAINC_F32, TRAINC_F32, 4, 4, 4);
-  CHECK(rounds(g) == 1);
-  g.batch[0] = 2;
-  g.batch[1] = 5;
-  for (int64_t *stride : {g.stride_a, g.stride_b, g.stride_c}) {
-    stride[0] = 80;
-    stride[1] = 16;
-  }
-  CHECK(rounds(g) == 1);
-  g.stride_a[0] = 96;
-  CHECK(rounds(g) == 2);
-  swap(g.batch[0], g.batch[1]);
-  for (int64_t *stride : {g.stride_a, g.stride_b, g.stride_c})
-    swap(stride[0], stride[1]);
-  CHECK(rounds(g) == 2);
-  // Nothing to compute.
-  trainc_gemm_detail none = dense(TRAINC_F32, TRAINC_F32, 0, 4, 4);
-  CHECK(rounds(none) == 0);
-  none = dense(TRAINC_F32, TRAINC_F32, 4, 4, 4);
-  none.batch[1] = 0;
+  CHECK(products(g) == 1);
+  g.batch = 10;
+  g.stride_a = g.stride_b = g.stride_c = 16;
+  CHECK(products(g) == 1);
+  CHECK(products(dense(TRAINC_F32, TRAINC_F32, 0, 4, 4)) == 0);
+  trainc_gemm_detail none = dense(TRAINC_F32, TRAINC_F32, 4, 4, 4);
+  none.batch = 0;
   const Product *product = bench.plan(none);
   uint64_t before = libraryCounts().products;
   const CUdeviceptr nowhere[3] = {};
@@ -95,15 +83,11 @@ static void testAlignment(Bench &bench) {
   for (Types types : allTypes) {
     trainc_gemm_detail g = dense(types.from, types.to, 8, 8, 8);
     g.has_bias = 1;
-    // Rounds at odd places, too.
-    g.batch[0] = 2;
-    g.batch[1] = 3;
-    g.stride_a[0] = 201;
-    g.stride_a[1] = 65;
-    g.stride_b[0] = 203;
-    g.stride_b[1] = 67;
-    g.stride_c[0] = 205;
-    g.stride_c[1] = 67;
+    // Matrices of a batch at odd places, too.
+    g.batch = 3;
+    g.stride_a = 65;
+    g.stride_b = 67;
+    g.stride_c = 67;
     bench.check(g);
     auto size = static_cast<uint32_t>(trainc_dtype_size(types.from));
     Operands odd(*bench.device, g, 1);
@@ -152,8 +136,9 @@ static void testOrder(Bench &bench) {
 /// f32 stays f32, but for a product that asks for TF32.
 static void testTF32(Bench &bench) {
   trainc_gemm_detail g = dense(TRAINC_F32, TRAINC_F32, 1, 1, 1);
-  for (uint32_t provider : {TRAINC_PROVIDER_DEFAULT, TRAINC_PROVIDER_TF32}) {
-    g.provider = provider;
+  for (bool tf32 : {false, true}) {
+    g.back_end =
+        tf32 ? TRAINC_BACK_END_CUBLASLT_TF32 : TRAINC_BACK_END_CUBLASLT;
     Operands operands(*bench.device, g);
     float a = 1 + 0x1p-20f, b = 3, c;
     OK(upload(*bench.device, operands.arguments[0], &a, sizeof(a)));
@@ -161,11 +146,11 @@ static void testTF32(Bench &bench) {
     bench.enqueue(bench.plan(g), operands);
     OK(waitFor(*bench.device, bench.stream, 10, "a product"));
     OK(download(*bench.device, &c, operands.arguments[2], sizeof(c)));
-    CHECK(c == (provider ? 3 : a * b));
+    CHECK(c == (tf32 ? 3 : a * b));
   }
   // Of another type it changes nothing.
   g = dense(TRAINC_F64, TRAINC_F64, 5, 7, 3);
-  g.provider = TRAINC_PROVIDER_TF32;
+  g.back_end = TRAINC_BACK_END_CUBLASLT_TF32;
   Operands operands(*bench.device, g);
   bench.enqueue(bench.plan(g), operands);
   OK(waitFor(*bench.device, bench.stream, 10, "a product"));
@@ -197,12 +182,12 @@ static void testRefusals(Bench &bench) {
   // CHECK: 12x8x0 {{.*}}: its sums are of nothing
   plan(g);
   g = plain;
-  g.provider = 7;
-  // CHECK: : it has an unknown provider
+  g.back_end = TRAINC_BACK_END_AMX;
+  // CHECK: : its back end is none of GPUs
   plan(g);
   g = plain;
-  g.batch[0] = 2;
-  // CHECK: , batch 2x1, {{.*}}: results of its batch overlap
+  g.batch = 2;
+  // CHECK: , batch 2, {{.*}}: results of its batch overlap
   plan(g);
   g = plain;
   g.epilogue = 3;
@@ -367,7 +352,7 @@ int main(int argc, char **argv) {
     testShapes(bench);
     testBatches(bench);
     testEpilogues(bench);
-    testRounds(bench);
+    testCounts(bench);
     testPlans(bench);
     testAlignment(bench);
     testOrder(bench);

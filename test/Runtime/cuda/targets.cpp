@@ -2,7 +2,7 @@
 // cannot be; a device that is too small, or that does not answer.
 //
 // RUN: trainc-emulate %S/Inputs/step.mlir -o %t.image
-// RUN: %cxx -std=c++20 -O1 -ffp-contract=off -Wall -Wextra -Werror -I%runtime_include -I%trainc_src/runtime/emulator/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cuda -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O1 -ffp-contract=off -Wall -Wextra -Werror -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cuda -lm -ldl -pthread -o %t
 // DEFINE: %{fake} = env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so
 // RUN: env TRAINC_LIBCUDA=%t.nothing %t %t.image choose | FileCheck --check-prefix=MISSING %s
 // RUN: %{fake} TRAINC_FAKE_CUDA_DEVICES=2 %t %t.image choose | FileCheck --check-prefix=THERE %s
@@ -180,7 +180,7 @@ static void testChain(Tables &tables) {
 // SMALL-NEXT: {{^ *}}4096  optimizer states: states
 // SMALL-NEXT: {{^ *}}4096  scalars: scalars
 // SMALL-NEXT: {{^ *}}4096  activations and workspace: workspace
-// SMALL-NEXT: {{^ *}}4096  constants: constants
+// SMALL-NEXT: {{^ *}}4096  buffers: buffers
 // SMALL-NEXT: {{^ *}}8  scratch of running tiles
 // SMALL-NEXT: left: 0 allocations, 0 contexts
 // SMALL-NEXT: TRAINC_OUT_OF_MEMORY, artifact 'twice' needs 32768 bytes; memory_limit is 32767; trainc --memory-limit makes artifacts that need less

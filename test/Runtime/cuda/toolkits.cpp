@@ -2,7 +2,7 @@
 // emulator would run is refused with it, as a real driver of that release would.
 //
 // RUN: trainc-emulate %S/Inputs/step.mlir -o %t.image
-// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_include -I%trainc_src/runtime/emulator/include -I%trainc_src/runtime/src -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cuda -lm -ldl -pthread -o %t
+// RUN: %cxx -std=c++20 -O1 -Wall -Wextra -Werror -I%runtime_include -I%trainc_src/test/Equipment/include -I%trainc_src/include -I%trainc_src/runtime/src -I%S/Inputs %s %runtime_lib/libtrainc_runtime.a -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_fake_cuda -lm -ldl -pthread -o %t
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_FAKE_CUDA_DRIVER=12040 %t %t.image | FileCheck %s --check-prefix=OLDER
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_FAKE_CUDA_DRIVER=13000 %t %t.image | FileCheck %s --check-prefix=SAME
 // RUN: env TRAINC_LIBCUDA=%runtime_lib/libtrainc_fake_cuda.so TRAINC_FAKE_CUDA_DRIVER=13020 %t %t.image | FileCheck %s --check-prefix=NEWER

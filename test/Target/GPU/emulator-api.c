@@ -1,7 +1,7 @@
 // The emulator's C API: images, allocations, launches, what it refuses. The header
 // compiles alone as C11.
 //
-// RUN: %cc -std=c11 -Wall -Wextra -Werror -I%trainc_src/runtime/emulator/include %s -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_emulator -o %t
+// RUN: %cc -std=c11 -Wall -Wextra -Werror -I%trainc_src/test/Equipment/include -I%trainc_src/include %s -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_emulator -o %t
 // RUN: trainc-emulate %S/Inputs/kernels.mlir -o %t.so
 // RUN: %cc -shared -fPIC -x c /dev/null -o %t.other.so
 // RUN: %t %t.so %t.other.so | FileCheck %s

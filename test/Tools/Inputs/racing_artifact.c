@@ -6,6 +6,7 @@
 // %cc -shared -nostdlib -fPIC -O1 -I runtime/include racing_artifact.c -o racing.so
 //
 //===----------------------------------------------------------------------===//
+#include "../../Runtime/Inputs/struct_bytes.h"
 #include "trainc/step_abi.h"
 #include <string.h>
 
@@ -170,7 +171,8 @@ extern const trainc_descriptor descriptor __asm__("trainc_descriptor");
 const trainc_descriptor descriptor = {
     .magic = TRAINC_ABI_MAGIC,
     .abi_version = TRAINC_ABI_VERSION,
-    .size = sizeof(trainc_descriptor),
+    .num_structs = TRAINC_NUM_STRUCTS,
+    .struct_bytes = struct_bytes,
     .name = "racing",
     .compiler = "by hand",
     .triple = "x86_64-unknown-linux-gnu",

@@ -12,6 +12,7 @@
 //   ABI=n          ABI version
 //
 //===----------------------------------------------------------------------===//
+#include "../../Runtime/Inputs/struct_bytes.h"
 #include "trainc/step_abi.h"
 
 #ifndef ACCUMULATE
@@ -422,7 +423,8 @@ extern const trainc_descriptor descriptor __asm__("trainc_descriptor");
 const trainc_descriptor descriptor = {
     .magic = TRAINC_ABI_MAGIC,
     .abi_version = ABI,
-    .size = sizeof(trainc_descriptor),
+    .num_structs = TRAINC_NUM_STRUCTS,
+    .struct_bytes = struct_bytes,
     .name = "toy",
     .compiler = "by hand",
     .triple = "x86_64-unknown-linux-gnu",

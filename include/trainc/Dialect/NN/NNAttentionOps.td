@@ -17,8 +17,8 @@ defvar NN_ScoreDrawsFormat = [{
     (`micro_step` $micro_step^)? (`first` $first^ `strides` $strides)?
 }];
 
-def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, AttrSizedOperandSegments, Decomposable,
-                                                Differentiable, KernelPrimitive, MayDrawRandom, Shardable]> {
+def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, AttrSizedOperandSegments, CountsWorkOfUnit,
+                                                Decomposable, Differentiable, KernelPrimitive, MayDrawRandom, Shardable]> {
   let summary = "scaled dot-product attention";
   let description = [{
     q is [B, Tq, H, D], k and v are [B, Tk, Hk, D]; head h of q reads head h / (H / Hk)
@@ -69,7 +69,8 @@ def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Attr
 }
 
 def NN_AttentionGradOp : NN_InferredOp<"attention_grad", [AllTypesMatch<["k", "v"]>,
-    AllTypesMatch<["q", "out", "dout"]>, AttrSizedOperandSegments, Decomposable, KernelPrimitive, MayDrawRandom, Shardable]> {
+    AllTypesMatch<["q", "out", "dout"]>, AttrSizedOperandSegments, CountsWorkOfUnit, Decomposable, KernelPrimitive, MayDrawRandom,
+    Shardable]> {
   let summary = "gradients of q, k and v of an attention";
   let description = [{
     `out` and `lse` are the results of `nn.attention` of the same operands and
@@ -98,7 +99,7 @@ def NN_AttentionGradOp : NN_InferredOp<"attention_grad", [AllTypesMatch<["k", "v
 }
 
 def NN_PackedAttentionOp : NN_InferredOp<"packed_attention", [
-    AttrSizedOperandSegments, Decomposable, Differentiable, KernelPrimitive, MayDrawRandom, ShardableSizes]> {
+    AttrSizedOperandSegments, CountsWorkOfUnit, Decomposable, Differentiable, KernelPrimitive, MayDrawRandom, ShardableSizes]> {
   let summary = "attention on one tensor that holds q, k and v side by side";
   let description = [{
     qkv is [B, T, (H + 2 Hk) D], H = heads, Hk = kv_heads (H if not given); its last
@@ -127,7 +128,8 @@ def NN_PackedAttentionOp : NN_InferredOp<"packed_attention", [
 }
 
 def NN_PackedAttentionGradOp : NN_InferredOp<"packed_attention_grad", [
-    AllTypesMatch<["out", "dout"]>, AttrSizedOperandSegments, Decomposable, KernelPrimitive, MayDrawRandom, ShardableSizes]> {
+    AllTypesMatch<["out", "dout"]>, AttrSizedOperandSegments, CountsWorkOfUnit, Decomposable, KernelPrimitive, MayDrawRandom,
+    ShardableSizes]> {
   let summary = "gradient of the operand of a packed attention";
   let description = [{
     `out` and `lse` are the results of `nn.packed_attention` of the same operands and

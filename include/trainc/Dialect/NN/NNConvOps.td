@@ -10,7 +10,7 @@ include "trainc/Dialect/NN/NNDialect.td"
 // outside of the plane, it is padding. There are
 // floor((size + low + high - d (window - 1) - 1) / s) + 1 outputs along a dimension.
 
-def NN_Conv2dOp : NN_InferredOp<"conv2d", [Decomposable, Differentiable, Shardable]> {
+def NN_Conv2dOp : NN_InferredOp<"conv2d", [CountsWorkOfUnit, Decomposable, Differentiable, Shardable]> {
   let summary = "convolution of planes";
   let description = [{
     The input is [N, C, H, W], the weight [O, C / groups, KH, KW], the optional bias [O],
@@ -21,8 +21,9 @@ def NN_Conv2dOp : NN_InferredOp<"conv2d", [Decomposable, Differentiable, Shardab
     `strides` and `dilations` are 1, `padding` is 0 where not given. bf16 and f16 are
     rounded after the sum and after the bias.
 
-    Decomposes into im2col, a product of matrices and a transposition; where
-    getConvolution (NNConvolution.h) finds its sizes fit, it is a kernel of its own.
+    Decomposes into im2col, a product of matrices and a transposition. On processors it
+    is a kernel of its own where getConvolution (Analysis/Convolution.h) finds its sizes
+    fit, and else a `train.convolution`.
 
     (C1) input and weight are of rank 4, no size is 0; (C2) strides and dilations are two
     numbers of at least 1, padding is four of at least 0, all below 2^31; (C3) a window
@@ -48,7 +49,7 @@ def NN_Conv2dOp : NN_InferredOp<"conv2d", [Decomposable, Differentiable, Shardab
   let hasVerifier = 1;
 }
 
-class NN_Conv2dGradOp<string mnemonic, string operand> : NN_Op<mnemonic, [Decomposable, Shardable]> {
+class NN_Conv2dGradOp<string mnemonic, string operand> : NN_Op<mnemonic, [CountsWorkOfUnit, Decomposable, Shardable]> {
   let assemblyFormat = "$" # operand # [{ `,` $grad (`strides` $strides^)? (`padding` $padding^)?
     (`dilations` $dilations^)? (`groups` $groups^)? attr-dict
     `:` type($}] # operand # [{) `,` type($grad) `to` type($result)
@@ -93,7 +94,7 @@ def NN_Conv2dWeightGradOp : NN_Conv2dGradOp<"conv2d_weight_grad", "input"> {
                        DefaultValuedAttr<I64Attr, "1">:$groups);
 }
 
-def NN_Conv2dWeightPartsOp : NN_InferredOp<"conv2d_weight_parts", [Decomposable, KernelPrimitive]> {
+def NN_Conv2dWeightPartsOp : NN_InferredOp<"conv2d_weight_parts", [CountsWorkOfUnit, Decomposable, KernelPrimitive]> {
   let summary = "gradients of conv2d's weight by parts of the batch";
   let description = [{
     The result is [parts, C, KH, KW, O]: part i is the gradient of a weight [O, C, KH, KW],
@@ -123,7 +124,7 @@ def NN_Conv2dWeightPartsOp : NN_InferredOp<"conv2d_weight_parts", [Decomposable,
   }];
 }
 
-def NN_Im2colOp : NN_InferredOp<"im2col", [Decomposable, KernelPrimitive, Shardable]> {
+def NN_Im2colOp : NN_InferredOp<"im2col", [Decomposable, KernelPrimitive, MovesElements, Shardable]> {
   let summary = "the windows of planes as columns of a matrix";
   let description = [{
     The result is [C, KH, KW, N, OH, OW]: element (c, i, j, n, p, q) is element (i, j) of
@@ -150,7 +151,7 @@ def NN_Im2colOp : NN_InferredOp<"im2col", [Decomposable, KernelPrimitive, Sharda
   }];
 }
 
-def NN_Col2imOp : NN_Op<"col2im", [Decomposable, KernelPrimitive, Shardable]> {
+def NN_Col2imOp : NN_Op<"col2im", [CountsWork, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "sums the windows of planes back into the planes";
   let description = [{
     The transpose of nn.im2col: each element of the result is the sum of its copies in
@@ -175,7 +176,7 @@ def NN_Col2imOp : NN_Op<"col2im", [Decomposable, KernelPrimitive, Shardable]> {
   let hasVerifier = 1;
 }
 
-def NN_MaxPool2dOp : NN_InferredOp<"max_pool2d", [Decomposable, KernelPrimitive, Differentiable, Shardable]> {
+def NN_MaxPool2dOp : NN_InferredOp<"max_pool2d", [CountsWork, Decomposable, KernelPrimitive, Differentiable, Shardable]> {
   let summary = "maximum over windows, and where it is";
   let description = [{
     `argmax` is the index h W + w, in the input's plane, of the first element in the
@@ -199,7 +200,7 @@ def NN_MaxPool2dOp : NN_InferredOp<"max_pool2d", [Decomposable, KernelPrimitive,
   }];
 }
 
-def NN_MaxPool2dGradOp : NN_Op<"max_pool2d_grad", [Decomposable, KernelPrimitive, Shardable]> {
+def NN_MaxPool2dGradOp : NN_Op<"max_pool2d_grad", [CountsWork, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "gradient of max_pool2d";
   let description = [{
     Each element of the result is the sum of the grads whose argmax it is, in row-major
@@ -224,7 +225,7 @@ def NN_MaxPool2dGradOp : NN_Op<"max_pool2d_grad", [Decomposable, KernelPrimitive
   let hasVerifier = 1;
 }
 
-def NN_AvgPool2dOp : NN_InferredOp<"avg_pool2d", [Decomposable, KernelPrimitive, Differentiable, Shardable]> {
+def NN_AvgPool2dOp : NN_InferredOp<"avg_pool2d", [CountsWork, Decomposable, KernelPrimitive, Differentiable, Shardable]> {
   let summary = "mean over windows";
   let description = [{
     The sum of the window's elements, in row-major order, divided by the window's size,
@@ -247,7 +248,7 @@ def NN_AvgPool2dOp : NN_InferredOp<"avg_pool2d", [Decomposable, KernelPrimitive,
   }];
 }
 
-def NN_AvgPool2dGradOp : NN_Op<"avg_pool2d_grad", [Decomposable, KernelPrimitive, Shardable]> {
+def NN_AvgPool2dGradOp : NN_Op<"avg_pool2d_grad", [CountsWork, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "gradient of avg_pool2d";
   let description = [{
     (C1) nn.avg_pool2d of the result's type with these attributes is valid and has the

@@ -4,7 +4,7 @@
 
 include "trainc/Dialect/NN/NNDialect.td"
 
-def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable, KernelPrimitive, Shardable]> {
+def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable, KernelPrimitive, MovesElements, Shardable]> {
   let summary = "rows of a table, by index";
   let description = [{
     The table is [V, D], ids [...], the result [..., D]: result[..., d] =
@@ -36,7 +36,7 @@ def NN_EmbeddingOp : NN_InferredOp<"embedding", [Decomposable, Differentiable, K
 }
 
 def NN_EmbeddingGradOp : NN_Op<"embedding_grad", [
-    AttrSizedOperandSegments, Decomposable, KernelPrimitive, Shardable]> {
+    AttrSizedOperandSegments, CountsWork, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "gradient of the table of an embedding";
   let description = [{
     result[v, :] is the sum of grad[i, :] over the positions i (row-major) with ids[i] = v,
@@ -91,7 +91,7 @@ def NN_RotaryOp : NN_Op<"rotary", [SameOperandsAndResultType, Decomposable, Diff
 }
 
 def NN_RotatePairsOp : NN_Op<"rotate_pairs", [AllTypesMatch<["input", "result"]>,
-    AllTypesMatch<["cos", "sin"]>, Decomposable, KernelPrimitive, Shardable]> {
+    AllTypesMatch<["cos", "sin"]>, CountsWork, Decomposable, KernelPrimitive, Shardable]> {
   let summary = "the rotation of an nn.rotary, by given cos and sin";
   let description = [{
     The input is [B, T, H, D], cos and sin are [T, D/2]; y[i] = x[i] cos[i] -

@@ -60,6 +60,26 @@ def NN_DecomposableOp : OpInterface<"DecomposableOpInterface"> {
     (ins "::mlir::OpBuilder &":$builder)>];
 }
 
+def NN_CostOp : OpInterface<"CostOpInterface"> {
+  let cppNamespace = "::trainc::nn";
+  let description = [{
+    An operation that says itself what it computes: what moves elements only, a primitive, or
+    one whose kernel does less than its decomposition. What any other op computes
+    follows from its scalar function or its decomposition (workOf in Analysis/Cost.h, which
+    also counts bytes).
+  }];
+  let methods = [
+    InterfaceMethod<"What the op computes, without bytes: nothing.", "::trainc::nn::Work", "countWork",
+                    (ins), "", "return {};">,
+    InterfaceMethod<"The unit whose peak bounds it.", "::trainc::nn::Unit", "getUnit",
+                    (ins), "", "return ::trainc::nn::Unit::Vector;">];
+}
+
+def MovesElements : DeclareOpInterfaceMethods<NN_CostOp>;
+def CountsWork : DeclareOpInterfaceMethods<NN_CostOp, ["countWork"]>;
+/// One that does not run on vector units.
+def CountsWorkOfUnit : DeclareOpInterfaceMethods<NN_CostOp, ["countWork", "getUnit"]>;
+
 def NN_ShardableOp : OpInterface<"ShardableOpInterface"> {
   let cppNamespace = "::trainc::nn";
   let description = [{

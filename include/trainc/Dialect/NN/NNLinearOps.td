@@ -4,7 +4,7 @@
 
 include "trainc/Dialect/NN/NNDialect.td"
 
-def NN_MatmulOp : NN_InferredOp<"matmul", [Differentiable, Shardable]> {
+def NN_MatmulOp : NN_InferredOp<"matmul", [CountsWorkOfUnit, Differentiable, Shardable]> {
   let summary = "batched matrix product, with optional bias";
   let description = [{
     result[b, i, j] = sum over l of lhs'[b, i, l] rhs'[b, l, j] + bias[j], where x' is

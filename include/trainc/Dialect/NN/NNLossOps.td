@@ -35,30 +35,84 @@ def NN_CrossEntropyOp : NN_InferredOp<"cross_entropy", [Decomposable, Differenti
   let hasVerifier = 1;
 }
 
-def NN_LinearCrossEntropyOp : NN_InferredOp<"linear_cross_entropy", [Decomposable, Differentiable, Shardable]> {
-  let summary = "cross_entropy of the logits hidden x weight, which are not kept";
+def NN_LinearCrossEntropyOp : NN_InferredOp<"linear_cross_entropy", [AttrSizedOperandSegments, Decomposable,
+    Differentiable, Shardable]> {
+  let summary = "cross_entropy of the logits hidden x weight, which never stand whole in memory";
   let description = [{
     Hidden is [..., in], the weight [in, classes] ([classes, in] with
-    `transpose_weight`); the rest is as in `nn.cross_entropy` of their `nn.matmul`.
+    `transpose_weight`), the optional bias [classes]; the rest is as in `nn.cross_entropy` of their
+    `nn.matmul`, cast to the compute type before with `wide_logits`.
+
+    Rows are computed in chunks of `getChunkRows()` rows, one after the other, a number that
+    follows from the shapes alone: only one chunk of logits is kept. Losses of chunks are
+    added in their order.
 
     (C1) the hidden's last size is the weight's `in`; (C2) element types of hidden and
     weight are equal; (C3) targets' shape is the hidden's without the last dimension;
     (C4) weights have the targets' shape; (C5) label_smoothing is in [0, 1); (C6)
-    ignore_index and the last class are numbers of the targets' element type.
+    ignore_index and the last class are numbers of the targets' element type; (C7) the bias has one
+    element for each class, of the weight's type.
 
     ```mlir
     %loss, %count = nn.linear_cross_entropy %h, %table, %y transpose_weight
         : tensor<8x16x32xf32>, tensor<100x32xf32>, tensor<8x16xi32>
     ```
   }];
-  let arguments = (ins NN_FloatTensor:$hidden, NN_FloatTensor:$weight, NN_IntTensor:$targets,
-                       Optional<NN_FloatTensor>:$weights, UnitAttr:$transpose_weight,
+  let arguments = (ins NN_FloatTensor:$hidden, NN_FloatTensor:$weight, Optional<NN_FloatTensor>:$bias,
+                       NN_IntTensor:$targets, Optional<NN_FloatTensor>:$weights,
+                       UnitAttr:$transpose_weight, UnitAttr:$wide_logits,
                        DefaultValuedAttr<I64Attr, "-100">:$ignore_index,
                        DefaultValuedAttr<F64Attr, "0.0">:$label_smoothing);
   let results = (outs NN_FloatTensor:$loss, NN_FloatTensor:$count);
+  let extraClassDeclaration = [{
+    int64_t countClasses() { return getWeight().getType().getDimSize(getTransposeWeight() ? 0 : 1); }
+    /// How many rows of logits are computed at once; the last chunk may have fewer.
+    int64_t getChunkRows();
+    /// `count`, made of targets and weights alone.
+    ::mlir::Value buildCount(::mlir::OpBuilder &b);
+    /// Its loss and count of all rows at once.
+    ::llvm::SmallVector<::mlir::Value> buildWhole(::mlir::OpBuilder &b);
+  }];
   let assemblyFormat = [{
-    $hidden `,` $weight `,` $targets (`weights` $weights^)? (`transpose_weight` $transpose_weight^)? attr-dict
-    `:` type($hidden) `,` type($weight) `,` type($targets) (`,` type($weights)^)?
+    $hidden `,` $weight `,` $targets (`bias` $bias^)? (`weights` $weights^)? (`transpose_weight` $transpose_weight^)?
+    (`wide_logits` $wide_logits^)? attr-dict
+    `:` type($hidden) `,` type($weight) `,` type($targets) (`bias` type($bias)^)? (`,` type($weights)^)?
+  }];
+  let hasVerifier = 1;
+}
+
+def NN_LinearCrossEntropyGradOp : NN_InferredOp<"linear_cross_entropy_grad", [AttrSizedOperandSegments, Decomposable]> {
+  let summary = "loss and gradients of linear_cross_entropy, of each chunk of logits at once";
+  let description = [{
+    Operands and attributes are those of a valid `nn.linear_cross_entropy`, and `grad`, the
+    gradient of its loss. `loss` is its loss; `row_losses`, of the targets' shape, are the
+    losses of the rows before their weights, also of those that are ignored; `hidden_grad`,
+    `weight_grad` and `bias_grad` are the gradients of hidden, weight and bias, whether there is one or
+    not. The latter two are in the compute type: they are sums of those of the chunks, in their order.
+
+    (C1) the grad is a scalar of the compute type.
+
+    ```mlir
+    %loss, %rows, %dh, %dtable, %db = nn.linear_cross_entropy_grad %h, %table, %y grad %g transpose_weight
+        : tensor<8x16x32xf32>, tensor<100x32xf32>, tensor<8x16xi32>, tensor<f32>
+    ```
+  }];
+  let arguments = (ins NN_FloatTensor:$hidden, NN_FloatTensor:$weight, Optional<NN_FloatTensor>:$bias,
+                       NN_IntTensor:$targets, Optional<NN_FloatTensor>:$weights, NN_FloatTensor:$grad,
+                       UnitAttr:$transpose_weight, UnitAttr:$wide_logits,
+                       DefaultValuedAttr<I64Attr, "-100">:$ignore_index,
+                       DefaultValuedAttr<F64Attr, "0.0">:$label_smoothing);
+  let results = (outs NN_FloatTensor:$loss, NN_FloatTensor:$row_losses, NN_FloatTensor:$hidden_grad,
+                      NN_FloatTensor:$weight_grad, NN_FloatTensor:$bias_grad);
+  let extraClassDeclaration = [{
+    int64_t countClasses() { return getWeight().getType().getDimSize(getTransposeWeight() ? 0 : 1); }
+    /// How many rows of logits are computed at once; the last chunk may have fewer.
+    int64_t getChunkRows();
+  }];
+  let assemblyFormat = [{
+    $hidden `,` $weight `,` $targets (`bias` $bias^)? (`weights` $weights^)? `grad` $grad (`transpose_weight` $transpose_weight^)?
+    (`wide_logits` $wide_logits^)? attr-dict
+    `:` type($hidden) `,` type($weight) `,` type($targets) `,` type($grad) (`bias` type($bias)^)? (`,` type($weights)^)?
   }];
   let hasVerifier = 1;
 }

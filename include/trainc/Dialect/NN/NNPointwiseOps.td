@@ -59,9 +59,9 @@ def NN_PowOp : NN_BinaryOp<"pow"> {
   let summary = "lhs to the power of rhs, with broadcasting";
   let description = [{
     Special cases are those of C's `pow`. In f32 it is exp(rhs log|lhs|), signed by
-    the parity of rhs, so the relative error grows with |rhs log|lhs||: with MLIR's
-    polynomials below 2e-7, 9e-7 and 5e-6 for |rhs| up to 1, 5 and 30 (measured for lhs
-    from e^-2 to e^2). The gradient of lhs is 0 where rhs is 0, that of rhs is 0 where
+    the parity of rhs, so the relative error grows with |rhs log|lhs||: with the
+    polynomials of numerics.def below 2e-7, 9e-7 and 5e-6 for |rhs| up to 1, 5 and 30
+    (measured for lhs from e^-2 to e^2). The gradient of lhs is 0 where rhs is 0, that of rhs is 0 where
     lhs is 0.
 
     (C1) shapes are broadcastable; (C2) element types are equal.
@@ -79,13 +79,13 @@ def NN_AbsOp : NN_UnaryOp<"abs"> { let summary = "absolute value; its gradient a
 def NN_ExpOp : NN_UnaryOp<"exp"> {
   let summary = "e to the power of x";
   let description = [{
-    f32 with MLIR's polynomials: relative error below 9e-8 (measured on [-87, 88]).
+    f32 with the polynomials of numerics.def: relative error below 9e-8 (measured on [-87, 88]).
   }];
 }
 def NN_LogOp : NN_UnaryOp<"log"> {
   let summary = "natural logarithm";
   let description = [{
-    f32 with MLIR's polynomials: relative error below 9e-8 (measured on [1e-30, 1e30]); a
+    f32 with the polynomials of numerics.def: relative error below 9e-8 (measured on [1e-30, 1e30]); a
     denormal number is taken as the smallest normal one.
   }];
 }
@@ -97,14 +97,14 @@ def NN_SinOp : NN_UnaryOp<"sin"> {
   let summary = "sine of x in radians";
   let description = [{
     In f32 the argument is first reduced to [-pi, pi] with 2 pi in three parts. With
-    MLIR's polynomials the absolute error is below 3e-7 (measured on [-1e6, 1e6]).
+    the polynomials of numerics.def the absolute error is below 3e-7 (measured on [-1e6, 1e6]).
   }];
 }
 def NN_CosOp : NN_UnaryOp<"cos"> {
   let summary = "cosine of x in radians";
   let description = [{
     In f32 the argument is first reduced to [-pi, pi] with 2 pi in three parts. With
-    MLIR's polynomials the absolute error is below 3e-7 (measured on [-1e6, 1e6]).
+    the polynomials of numerics.def the absolute error is below 3e-7 (measured on [-1e6, 1e6]).
   }];
 }
 def NN_FloorOp : NN_UnaryOp<"floor"> { let summary = "the next whole number toward -infinity; its gradient is 0"; }
@@ -115,25 +115,25 @@ def NN_RoundOp : NN_UnaryOp<"round"> {
 def NN_TanhOp : NN_UnaryOp<"tanh"> {
   let summary = "hyperbolic tangent";
   let description = [{
-    f32 with MLIR's polynomials: relative error below 3e-7 (measured on [-87, 88]).
+    f32 with the polynomials of numerics.def: relative error below 3e-7 (measured on [-87, 88]).
   }];
 }
 def NN_ErfOp : NN_UnaryOp<"erf"> {
   let summary = "error function";
   let description = [{
-    f32 with MLIR's polynomials: relative error below 3e-7 (measured on [-87, 88]).
+    f32 with the polynomials of numerics.def: relative error below 3e-7 (measured on [-87, 88]).
   }];
 }
 def NN_SigmoidOp : NN_UnaryOp<"sigmoid"> {
   let summary = "1 / (1 + exp(-x))";
   let description = [{
-    f32 with MLIR's polynomials: relative error below 2e-7 (measured on [-87, 88]).
+    f32 with the polynomials of numerics.def: relative error below 2e-7 (measured on [-87, 88]).
   }];
 }
 def NN_SiluOp : NN_UnaryOp<"silu"> {
   let summary = "x sigmoid(x) = x / (1 + exp(-x))";
   let description = [{
-    f32 with MLIR's polynomials: relative error below 2e-7 (measured on [-87, 88]).
+    f32 with the polynomials of numerics.def: relative error below 2e-7 (measured on [-87, 88]).
   }];
 }
 def NN_ReluOp : NN_UnaryOp<"relu"> {
@@ -149,7 +149,7 @@ def NN_GeluOp : NN_UnaryOp<"gelu"> {
   let summary = "Gaussian error linear unit, exact or by tanh";
   let description = [{
     Form `erf`: x/2 (1 + erf(x / sqrt 2)); form `tanh`:
-    x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). f32 with MLIR's polynomials: absolute
+    x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). f32 with the polynomials of numerics.def: absolute
     error below 8e-7 (measured on [-10, 10]).
 
     ```mlir
@@ -244,8 +244,9 @@ def NN_SelectOp : NN_InferredOp<"select", [LinearPointwise, Differentiable]> {
 def NN_CastOp : NN_InferredOp<"cast", [LinearPointwise, Differentiable]> {
   let summary = "converts the element type";
   let description = [{
-    Float to float rounds to nearest even; float to integer truncates; i1 becomes
-    0 or 1; a number becomes i1 by comparing with 0.
+    Float to float rounds to nearest even; float to integer truncates, to the nearest
+    integer of the type where it has none that large, and NaN to 0; i1 becomes 0 or 1; a
+    number becomes i1 by comparing with 0.
 
     ```mlir
     %y = nn.cast %x to bf16 : tensor<8xf32>

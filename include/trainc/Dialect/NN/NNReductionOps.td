@@ -10,16 +10,25 @@ def NN_ReduceKind : I32EnumAttr<"ReduceKind", "reduction", [
   let cppNamespace = "::trainc::nn";
 }
 
-def NN_ReduceOp : NN_InferredOp<"reduce", [Differentiable, Shardable]> {
+def NN_ReduceOrder : I32EnumAttr<"ReduceOrder", "order of a reduction", [
+    I32EnumAttrCase<"sequence", 0>, I32EnumAttrCase<"lanes", 1>, I32EnumAttrCase<"threads", 2>]> {
+  let cppNamespace = "::trainc::nn";
+}
+
+def NN_ReduceOp : NN_InferredOp<"reduce", [CountsWork, Differentiable, Shardable]> {
   let summary = "reduction over dimensions";
   let description = [{
-    Order of the reduction, which every lowering follows bit for bit: the reduced
-    dimensions that form the innermost run of the input's dimensions are one index
-    i; element i goes to lane i mod 32, each lane starting from the neutral element
-    and taking its elements in order; the lanes are combined by halving (lane l
-    with lane l + 16, then 8, 4, 2, 1). Further-out reduced dimensions are taken
-    sequentially, in row-major order, from the neutral element (on processors of each
-    batch alone first, see nn-decompose). bf16 and f16 are
+    The `order`, which every lowering follows bit for bit, is set once, by nn-decompose, from shape
+    and target:
+      - `lanes`, of the innermost run of the input's dimensions, as one index i: element i
+        goes to lane i mod 32, each lane starting from the identity element and taking its
+        elements in order; the lanes are combined by halving (lane l with lane l + 16, then
+        8, 4, 2, 1);
+      - `sequence`: elements are taken one after the other, in row-major order, from the
+        identity element;
+      - `threads`, on GPUs: that of the kernel, which depends on shapes and types in it.
+    Without one, as in a source, the innermost run is reduced by `lanes` and then what is
+    further out by `sequence`. bf16 and f16 are
     accumulated in f32 and rounded at the end. The maximum or minimum with a NaN is
     NaN. The gradient of max and min goes to the elements equal to the result, in
     equal parts. The gradient of a product is the product of the other elements,
@@ -29,13 +38,18 @@ def NN_ReduceOp : NN_InferredOp<"reduce", [Differentiable, Shardable]> {
 
     ```mlir
     %s = nn.reduce sum %x dims [1] keep : tensor<4x8xf32>   // tensor<4x1xf32>
+    %t = nn.reduce sum %x dims [0] keep : tensor<4x8xf32> order sequence
     ```
   }];
   let arguments = (ins NN_ReduceKind:$kind, NN_NumberTensor:$input,
-                       DenseI64ArrayAttr:$dims, UnitAttr:$keep);
+                       DenseI64ArrayAttr:$dims, UnitAttr:$keep, OptionalAttr<NN_ReduceOrder>:$order);
   let results = (outs NN_NumberTensor:$result);
+  let builders = [OpBuilder<(ins "ReduceKind":$kind, "::mlir::Value":$input, "::llvm::ArrayRef<int64_t>":$dims,
+                                 CArg<"bool", "false">:$keep), [{
+    build($_builder, $_state, kind, input, dims, keep, ReduceOrderAttr());
+  }]>];
   let assemblyFormat = [{
-    $kind $input `dims` $dims (`keep` $keep^)? attr-dict `:` type($input)
+    $kind $input `dims` $dims (`keep` $keep^)? attr-dict `:` type($input) (`order` $order^)?
   }];
 }
 
@@ -56,7 +70,7 @@ def NN_ArgmaxOp : NN_InferredOp<"argmax", [Decomposable, Shardable]> {
   let assemblyFormat = "$input `dim` $dim (`keep` $keep^)? attr-dict `:` type($input)";
 }
 
-def NN_SortOp : NN_InferredOp<"sort", [Decomposable, Differentiable, Shardable]> {
+def NN_SortOp : NN_InferredOp<"sort", [CountsWork, Decomposable, Differentiable, Shardable]> {
   let summary = "elements in order along a dimension";
   let description = [{
     values[.., k, ..] is the element that k others come before: smaller ones, or larger

@@ -4,7 +4,7 @@
 
 include "trainc/Dialect/NN/NNDialect.td"
 
-def NN_ConstantOp : NN_Op<"constant", [ConstantLike, AllTypesMatch<["value", "result"]>]> {
+def NN_ConstantOp : NN_Op<"constant", [ConstantLike, AllTypesMatch<["value", "result"]>, MovesElements]> {
   let summary = "a tensor of known values";
   let description = [{
     (C1) value is dense, sparse, or a dense_resource with the bytes of all elements.
@@ -20,7 +20,7 @@ def NN_ConstantOp : NN_Op<"constant", [ConstantLike, AllTypesMatch<["value", "re
   let hasVerifier = 1;
 }
 
-def NN_IotaOp : NN_Op<"iota"> {
+def NN_IotaOp : NN_Op<"iota", [MovesElements]> {
   let summary = "each element is its index along a dimension";
   let description = [{
     (C1) dim is within the rank.
@@ -35,7 +35,7 @@ def NN_IotaOp : NN_Op<"iota"> {
   let hasVerifier = 1;
 }
 
-def NN_ReshapeOp : NN_Op<"reshape", [Differentiable, Shardable]> {
+def NN_ReshapeOp : NN_Op<"reshape", [Differentiable, MovesElements, Shardable]> {
   let summary = "the same elements, in row-major order, in another shape";
   let description = [{
     (C1) element types and numbers of elements are equal.
@@ -64,7 +64,7 @@ def NN_BroadcastOp : NN_Op<"broadcast", [LinearPointwise, Differentiable]> {
   let hasFolder = 1;
 }
 
-def NN_TransposeOp : NN_InferredOp<"transpose", [Differentiable, Decomposable, KernelPrimitive, Shardable]> {
+def NN_TransposeOp : NN_InferredOp<"transpose", [Differentiable, Decomposable, KernelPrimitive, MovesElements, Shardable]> {
   let summary = "permutes dimensions";
   let description = [{
     Dimension i of the result is dimension permutation[i] of the input.
@@ -77,7 +77,7 @@ def NN_TransposeOp : NN_InferredOp<"transpose", [Differentiable, Decomposable, K
   let hasFolder = 1;
 }
 
-def NN_SliceOp : NN_InferredOp<"slice", [Differentiable, Decomposable, KernelPrimitive, ShardableSizes]> {
+def NN_SliceOp : NN_InferredOp<"slice", [Differentiable, Decomposable, KernelPrimitive, MovesElements, ShardableSizes]> {
   let summary = "a strided box of elements";
   let description = [{
     result[i, j, ...] = input[offsets[0] + i strides[0], offsets[1] + j strides[1], ...];
@@ -104,7 +104,7 @@ def NN_SliceOp : NN_InferredOp<"slice", [Differentiable, Decomposable, KernelPri
   }];
 }
 
-def NN_PadOp : NN_InferredOp<"pad", [Differentiable, Decomposable, KernelPrimitive, Shardable]> {
+def NN_PadOp : NN_InferredOp<"pad", [Differentiable, Decomposable, KernelPrimitive, MovesElements, Shardable]> {
   let summary = "a border of one value, and the value between elements";
   let description = [{
     Along each dimension `low` elements of `value` come before the input's, `high` after
@@ -131,7 +131,7 @@ def NN_PadOp : NN_InferredOp<"pad", [Differentiable, Decomposable, KernelPrimiti
   }];
 }
 
-def NN_ConcatOp : NN_InferredOp<"concat", [Differentiable, Decomposable, KernelPrimitive, Shardable]> {
+def NN_ConcatOp : NN_InferredOp<"concat", [Differentiable, Decomposable, KernelPrimitive, MovesElements, Shardable]> {
   let summary = "tensors one after another along a dimension";
   let description = [{
     (C1) dim is within the rank; (C2) element types and all sizes but that along dim are
@@ -147,7 +147,7 @@ def NN_ConcatOp : NN_InferredOp<"concat", [Differentiable, Decomposable, KernelP
   let hasFolder = 1;
 }
 
-def NN_GatherOp : NN_InferredOp<"gather", [Differentiable, Decomposable, KernelPrimitive, Shardable]> {
+def NN_GatherOp : NN_InferredOp<"gather", [Differentiable, Decomposable, KernelPrimitive, MovesElements, Shardable]> {
   let summary = "takes elements by index along a dimension";
   let description = [{
     result[.., k, ..] = input[.., indices[.., k, ..], ..], as NumPy's take_along_axis. An
@@ -190,7 +190,7 @@ def NN_ScatterAddOp : NN_Op<"scatter_add", [Differentiable, Decomposable, Sharda
   let hasVerifier = 1;
 }
 
-def NN_PartOp : NN_InferredOp<"part", [Differentiable, Decomposable, KernelPrimitive, Shardable]> {
+def NN_PartOp : NN_InferredOp<"part", [Differentiable, Decomposable, KernelPrimitive, MovesElements, Shardable]> {
   let summary = "one of the equal parts of a tensor along a dimension";
   let description = [{
     The dimension is cut into `count` parts of equal size n:

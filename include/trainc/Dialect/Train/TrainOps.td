@@ -5,6 +5,7 @@
 include "trainc/Dialect/Train/TrainModelOps.td"
 include "trainc/Dialect/Train/TrainStepOps.td"
 include "trainc/Dialect/Train/TrainPlanOps.td"
+include "trainc/Dialect/Train/TrainBufferOps.td"
 include "trainc/Dialect/Train/TrainCommandOps.td"
 include "trainc/Dialect/Train/TrainMeshOps.td"
 

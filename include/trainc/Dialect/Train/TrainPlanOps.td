@@ -2,55 +2,112 @@
 #ifndef TRAINC_TRAIN_PLAN_OPS
 #define TRAINC_TRAIN_PLAN_OPS
 
+include "trainc/Dialect/NN/NNInterfaces.td"
 include "trainc/Dialect/Train/TrainDialect.td"
 
-def Train_ArenaOp : Train_Op<"arena", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+def Train_RoleAttr : AttrDef<Train_Dialect, "Role"> {
+  let mnemonic = "role";
+  let summary = "what an arena holds: TRAINC_ROLE of step_abi.def, in lower case";
+  let parameters = (ins AttrParameter<"::trainc_role", "">:$value);
+  let hasCustomAssemblyFormat = 1;
+  let returnType = "::trainc_role";
+  let convertFromStorage = "$_self.getValue()";
+  let constBuilderCall = "::trainc::train::RoleAttr::get($_builder.getContext(), $0)";
+}
+
+def Train_ArenaOp : Train_Op<"arena", [Symbol, SymbolTable, HasParent<"::mlir::ModuleOp">,
+    IsolatedFromAbove, SingleBlock, NoTerminator, NoRegionArguments,
+    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "memory for the values of one role";
   let description = [{
-    Lists the slices it holds, in order, with their types and byte offsets. Slices are
-    referred to as `@arena[@slice]`.
+    Holds a train.slice for each value, referred to as `@arena::@slice`, and, once buckets are
+    formed, a train.span for each bucket of which it has something, `@arena::@bucket`. Spans follow
+    each other in their order; where the slices are follows from the buckets (`ArenaLayout`).
+    Without spans slices follow each other, each aligned to its element's size, as scalars do.
 
-    With `buckets` (their ends, in elements) the arena is cut into ranges of whole slices
-    and padding, each of which is communicated at once and split evenly. With `shard` a
-    rank has, of those buckets whose `pieces` is true, its own of the equal pieces over
-    these axes only: offsets are those of the arena with all pieces, `bytes` what this rank has.
-
-    (C1) one type and one offset per slice; (C2) slices do not overlap, lie within
-    the arena, and are aligned to their element's size; (C3) names are distinct; (C4) buckets
-    ascend, every slice lies within one, and with `pieces`, one per bucket, sizes are multiples of the
-    number of pieces, and `bytes` is the sum of what a rank has.
+    (C1) it holds slices and spans alone; (C2) with spans, slices are of one element type and
+    each belongs to the bucket of one of them, all of whose parameters have a slice; slices lie
+    within their bucket and do not overlap; spans that ranks share are over the same axes, and
+    their buckets of equal shards.
 
     ```mlir
-    train.arena @master role("master") bytes(640) {
-      slices = [@a, @b], types = [tensor<4xf32>, tensor<8xf32>], offsets = array<i64: 0, 256>}
+    train.bucket @bucket [@a, @b] elements(192) offsets([0, 64])
+    train.arena @arena.master.f32 master {
+      train.slice @a : tensor<4xf32>
+      train.slice @b : tensor<8xf32>
+      train.span @bucket
+    }
     ```
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, StrAttr:$role, I64Attr:$bytes, ArrayAttr:$slices,
-                       TypeArrayAttr:$types, DenseI64ArrayAttr:$offsets,
-                       OptionalAttr<DenseI64ArrayAttr>:$buckets, OptionalAttr<StrArrayAttr>:$shard,
-                       OptionalAttr<DenseBoolArrayAttr>:$pieces);
-  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "::llvm::StringRef":$role,
-      "int64_t":$bytes, "::mlir::ArrayAttr":$slices, "::mlir::ArrayAttr":$types,
-      "::llvm::ArrayRef<int64_t>":$offsets), [{
-    build($_builder, $_state, name, role, bytes, slices, types, offsets, {}, {}, {});
-  }]>];
-  let assemblyFormat = "$sym_name `role` `(` $role `)` `bytes` `(` $bytes `)` attr-dict";
+  let arguments = (ins SymbolNameAttr:$sym_name, Train_RoleAttr:$role);
+  let regions = (region SizedRegion<1>:$body);
+  let skipDefaultBuilders = 1;
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "::trainc_role":$role)>];
+  let assemblyFormat = "$sym_name custom<Role>($role) attr-dict-with-keyword $body";
   let extraClassDeclaration = [{
-    /// The position of slice `name`, or -1.
-    int64_t findSlice(::llvm::StringRef name);
-    /// The arena, as far as a rank has it, as a tensor of rank 1; null if its slices
-    /// differ in element type or there is none.
-    ::mlir::RankedTensorType getFlatType();
-    /// A bucket, in elements: of the arena with all pieces, and of what a rank has.
-    struct Bucket {
-      int64_t first, count, localFirst, localCount;
-      bool isPiece() const { return localCount != count; }
-    };
-    ::llvm::SmallVector<Bucket> getAllBuckets();
-    /// How many pieces make a bucket that is not whole.
-    int64_t countPieces();
-    /// The byte offset of a slice of which a rank has all.
-    int64_t getLocalOffset(int64_t slice);
+    ::llvm::iterator_range<::mlir::Block::op_iterator<SliceOp>> getSlices();
+    ::llvm::iterator_range<::mlir::Block::op_iterator<SpanOp>> getSpans();
+    /// Adds a slice at the end.
+    SliceOp addSlice(::mlir::StringAttr name, ::mlir::RankedTensorType type);
+    /// Slice `name`, or null.
+    SliceOp findSlice(::llvm::StringRef name);
+    /// The span of bucket `name`, or null.
+    SpanOp findSpan(::llvm::StringRef name);
+    /// The element type of its slices; null if they differ or there is none.
+    ::mlir::Type getElementType();
+  }];
+  let hasRegionVerifier = 1;
+}
+
+def Train_SliceOp : Train_Op<"slice", [Symbol, HasParent<"::trainc::train::ArenaOp">]> {
+  let summary = "a value in an arena";
+  let description = [{
+    Its name is that of the parameter, buffer or scalar that it is of. A scalar has an initial
+    `value` and `flags`, which are TRAINC_SCALAR_SETTABLE or 0.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<Train_Tensor>:$type,
+                       OptionalAttr<F64Attr>:$value, OptionalAttr<I32Attr>:$flags);
+  let builders = [OpBuilder<(ins "::mlir::StringAttr":$name, "::mlir::RankedTensorType":$type), [{
+    build($_builder, $_state, name, ::mlir::TypeAttr::get(type), {}, {});
+  }]>];
+  let assemblyFormat = [{
+    $sym_name `:` $type (`value` `(` $value^ `)`)? (`flags` `(` $flags^ `)`)? attr-dict
+  }];
+  let extraClassDeclaration = [{
+    ::mlir::RankedTensorType getTensorType() {
+      return ::llvm::cast<::mlir::RankedTensorType>(getType());
+    }
+    ArenaOp getArena();
+  }];
+}
+
+def Train_SpanOp : Train_Op<"span", [Symbol, HasParent<"::trainc::train::ArenaOp">]> {
+  let summary = "a bucket in an arena";
+  let description = [{
+    Its name is that of the bucket. With `over` each rank has only its own of the equal shards of
+    the bucket, one for each position along these axes of the mesh.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<StrArrayAttr>:$over);
+  let assemblyFormat = "$sym_name (`over` $over^)? attr-dict";
+}
+
+def Train_BucketOp : Train_Op<"bucket", [Symbol, HasParent<"::mlir::ModuleOp">]> {
+  let summary = "parameters that are communicated and updated together";
+  let description = [{
+    The parameters have slices in the same arenas, where they stand at the same distances: from
+    element offsets[i] of the bucket on. A bucket is `elements` long, padding included. Both
+    numbers are there once `train-coalesce` has placed the slices, and equal in every arena.
+
+    (C1) one offset per parameter, with `elements`, 1 to 2^40 of them; offsets ascend from 0 on.
+
+    ```mlir
+    train.bucket @bucket [@w, @b] elements(8192) offsets([0, 4096])
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefArrayAttr:$params,
+                       OptionalAttr<I64Attr>:$elements, OptionalAttr<DenseI64ArrayAttr>:$offsets);
+  let assemblyFormat = [{
+    $sym_name $params (`elements` `(` $elements^ `)`)? (`offsets` `(` $offsets^ `)`)? attr-dict
   }];
   let hasVerifier = 1;
 }
@@ -86,13 +143,15 @@ def Train_AccumulateOp : Train_Op<"accumulate", [MemoryEffects<[MemRead, MemWrit
   let summary = "adds a gradient to the window's sum";
   let description = [{
     target = value in the first micro-step of a window (overwriting whatever stands
-    there, NaN included), target + value in the others.
+    there, NaN included), target + value in the others. Where the target is a bucket of which
+    a rank has its own shard, the value is the whole bucket, of which that shard counts.
   }];
-  let arguments = (ins Train_Tensor:$value, SymbolRefAttr:$target);
+  let arguments = (ins Train_TensorOrBucket:$value, SymbolRefAttr:$target);
   let assemblyFormat = "$value `into` $target attr-dict `:` type($value)";
 }
 
-def Train_WindowEndOp : Train_Op<"window_end", [MemoryEffects<[MemRead]>]> {
+/// Not only read: it stays where it is, also if nobody asks.
+def Train_WindowEndOp : Train_Op<"window_end", [MemoryEffects<[MemRead, MemWrite]>]> {
   let summary = "whether this micro-step is the last of its window";
   let results = (outs I1:$due);
   let assemblyFormat = "attr-dict";
@@ -108,27 +167,37 @@ def Train_MicroEndOp : Train_Op<"micro_end", [MemoryEffects<[MemRead, MemWrite]>
 }
 
 def Train_NormSquaredOp : Train_Op<"norm_squared", [MemoryEffects<[MemRead]>]> {
-  let summary = "sum of squares of stored gradients";
+  let summary = "sums of squares of stored gradients";
   let description = [{
-    The sums of squares of the stored gradients of the listed parameters, each in blocks
-    (train.square_sum) added in f64. The result is either their sum, in the order of the
+    For each result, of one list of parameters: the sums of squares of their stored gradients, each
+    in blocks (train.square_sum) added in f64. A result is either their sum, in the order of the
     list, as a rank-0 tensor, or one element per parameter.
 
-    (C1) the result is an f64 tensor of rank 0, or of rank 1 with one element per
-    parameter.
+    `fused`: in one pass over the gradients. `over`: each rank adds up the blocks of its own
+    shards of the buckets, and gathers the others' sums.
+
+    (C1) one list of symbols of parameters per result, an f64 tensor of rank 0, or of rank 1 with one element
+    per parameter.
+
+    ```mlir
+    %all, %each = train.norm_squared [[@a, @b], [@c]] fused : tensor<f64>, tensor<1xf64>
+    ```
   }];
-  let arguments = (ins SymbolRefArrayAttr:$params);
-  let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$params attr-dict `:` type($result)";
+  let arguments = (ins ArrayAttr:$params, OptionalAttr<StrArrayAttr>:$over, UnitAttr:$fused);
+  let results = (outs Variadic<Train_Tensor>:$squares);
+  let assemblyFormat = [{
+    $params (`over` $over^)? (`fused` $fused^)? attr-dict `:` type($squares)
+  }];
   let hasVerifier = 1;
 }
 
-def Train_UpdateOp : Train_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
-  let summary = "updates parameters by their optimizer";
+def Train_UpdateOp : Train_Op<"update", [AttrSizedOperandSegments, MemoryEffects<[MemRead, MemWrite]>]> {
+  let summary = "updates parameters by their optimizers";
   let description = [{
     For each parameter: gradient = stored gradient x scale (clamped to +- limit if that
     is given), then the optimizer's region, then parameter, states and average are
-    written. Nothing changes unless `finite`. `t` is the 1-based number of the update.
+    written. Nothing changes unless `finite`. `t` is the 1-based number of the update. There is a
+    group of parameters for each optimizer, with a scale, and a limit, of its own.
 
     In each arena of `copies` that has a slice of the parameter's name, the new value is
     written as well, rounded to the arena's type. With `stochastic` parameters of bf16 or
@@ -137,21 +206,31 @@ def Train_UpdateOp : Train_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
     the bits of the magnitude that do not fit are cut off after w modulo their number
     of values is added.
 
-    (C1) the scale is of rank 0, or of rank 1 with one element per parameter.
+    `fused`: in one pass over all that is read and written; the optimizers then have the same
+    regions. `over`: each rank updates its own shards of the buckets.
+
+    (C1) as many groups, lists of symbols, and scales as optimizers, and as many limits if any; (C2) a scale is of rank 0,
+    or of rank 1 with one element per parameter of its group.
+
+    ```mlir
+    train.update [@decayed, @plain] [[@w, @v], [@b]] scale(%s, %s : tensor<f64>, tensor<f64>)
+        if(%finite : tensor<i1>) t(%t : tensor<f64>) copies [@arena.compute.bf16] fused
+    ```
   }];
-  let arguments = (ins FlatSymbolRefAttr:$optimizer, SymbolRefArrayAttr:$params,
-                       Train_Tensor:$scale, Train_Tensor:$finite, Train_Tensor:$t,
-                       Optional<Train_Tensor>:$limit, OptionalAttr<SymbolRefArrayAttr>:$copies,
-                       UnitAttr:$stochastic);
+  let arguments = (ins FlatSymbolRefArrayAttr:$optimizers, ArrayAttr:$params,
+                       Variadic<Train_Tensor>:$scales, Train_Tensor:$finite, Train_Tensor:$t,
+                       Variadic<Train_Tensor>:$limits, OptionalAttr<FlatSymbolRefArrayAttr>:$copies,
+                       OptionalAttr<StrArrayAttr>:$over, UnitAttr:$fused, UnitAttr:$stochastic);
   let assemblyFormat = [{
-    $optimizer $params `scale` `(` $scale `)` `if` `(` $finite `)` `t` `(` $t `)`
-    (`limit` `(` $limit^ `)`)? (`copies` $copies^)? (`stochastic` $stochastic^)? attr-dict
-    `:` type($scale) `,` type($finite) `,` type($t) (`,` type($limit)^)?
+    $optimizers $params `scale` `(` $scales `:` type($scales) `)`
+    (`limit` `(` $limits^ `:` type($limits) `)`)? `if` `(` $finite `:` type($finite) `)`
+    `t` `(` $t `:` type($t) `)` (`copies` $copies^)? (`over` $over^)? (`fused` $fused^)?
+    (`stochastic` $stochastic^)? attr-dict
   }];
   let hasVerifier = 1;
 }
 
-def Train_SquareSumOp : Train_Op<"square_sum", [Pure]> {
+def Train_SquareSumOp : Train_Op<"square_sum", [CountsWork, Pure]> {
   let summary = "sums of squares of blocks of a tensor";
   let description = [{
     The elements in row-major order are cut into blocks of `block`, the last one shorter
@@ -168,23 +247,62 @@ def Train_SquareSumOp : Train_Op<"square_sum", [Pure]> {
   let hasVerifier = 1;
 }
 
-class Train_SegmentOp<string mnemonic> : Train_Op<mnemonic, [Pure, AttrSizedOperandSegments,
-    IsolatedFromAbove, SingleBlock]> {
+def Train_SegmentsAttr : AttrDef<Train_Dialect, "Segments"> {
+  let mnemonic = "segments";
+  let summary = "where segments of flat arrays are, and whose they are";
+  let description = [{
+    Segment s is lengths[s] elements of every array, from offsets[a][s] of array a on, and
+    of group groups[s].
+
+    With `owners` and `starts` segment s is a part of whole owners[s], from its element
+    starts[s] on. With `shards` segments shards[i] to shards[i + 1] (excluded) belong to shard
+    i.
+
+    One number per segment in every list but `shards`, which ascend from 0 to the number of
+    segments; all are at least 0, and owners come with starts.
+
+    ```mlir
+    #train.segments<groups = [0, 0], lengths = [4, 8], offsets = [array<i64: 0, 64>]>
+    ```
+  }];
+  let parameters = (ins "::mlir::DenseI64ArrayAttr":$groups, "::mlir::DenseI64ArrayAttr":$lengths,
+                        "::mlir::ArrayAttr":$offsets,
+                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$owners,
+                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$shards,
+                        OptionalParameter<"::mlir::DenseI64ArrayAttr">:$starts);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+class Train_SegmentOp<string mnemonic> : Train_Op<mnemonic, [CountsWork, Pure,
+    AttrSizedOperandSegments, IsolatedFromAbove, SingleBlock]> {
   let regions = (region SizedRegion<1>:$body);
   let hasVerifier = 1;
   dag operandArguments = (ins Variadic<Train_Tensor>:$arrays, Variadic<Train_Tensor>:$uniforms,
                        Variadic<Train_Tensor>:$grouped, Variadic<Train_Tensor>:$each,
-                       Optional<0DTensorOf<[I64]>>:$shard,
-                       DenseI64ArrayAttr:$lengths, DenseI64ArrayAttr:$groups, ArrayAttr:$offsets,
-                       UnitAttr:$indexed, OptionalAttr<DenseI64ArrayAttr>:$owners,
-                       OptionalAttr<DenseI64ArrayAttr>:$starts,
-                       OptionalAttr<DenseI64ArrayAttr>:$shards);
+                       Optional<0DTensorOf<[I64]>>:$shard, Train_SegmentsAttr:$segments,
+                       UnitAttr:$indexed);
+  code accessors = [{
+    using Numbers = ::llvm::ArrayRef<int64_t>;
+    Numbers getLengths() { return getSegments().getLengths(); }
+    Numbers getGroups() { return getSegments().getGroups(); }
+    ::mlir::ArrayAttr getOffsets() { return getSegments().getOffsets(); }
+    std::optional<Numbers> getOwners() { return optional(getSegments().getOwners()); }
+    std::optional<Numbers> getStarts() { return optional(getSegments().getStarts()); }
+    std::optional<Numbers> getShards() { return optional(getSegments().getShards()); }
+    static std::optional<Numbers> optional(::mlir::DenseI64ArrayAttr list) {
+      return list ? std::optional<Numbers>(list) : std::nullopt;
+    }
+    /// Elements of the segments of the shard that has the most.
+    int64_t countElements();
+  }];
+  let extraClassDeclaration = accessors;
 }
 
 def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
   let summary = "a scalar region over segments of flat arrays, in place";
   let description = [{
-    Segment s is lengths[s] elements of every array, from offsets[a][s] of array a on. The
+    The segments of the arrays are those of a #train.segments. The
     region computes one element: its arguments are an element of each array, the uniform
     operands (rank 0), for each grouped argument the operand of the segment's group
     (rank 0; G operands per argument, groups[s] of them is the segment's), element s of
@@ -193,23 +311,19 @@ def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
     elements of the segments are replaced by what the region yields. Elements have the
     compute type of their tensors.
 
-    With `owners` and `starts` segment s is a part of whole owners[s], from its element
-    starts[s] on: `each` then has one element per whole, and the index counts from the whole's first
-    element. With `shards` segments shards[i] to shards[i + 1] (excluded) belong to shard
-    i, and only those of shard number `shard` take part.
+    With `owners` `each` has one element per whole, and the index counts from the whole's first
+    element. With `shards` only segments of shard number `shard` take part.
 
-    (C1) `lengths`, `groups`, `owners`, `starts` and each list of `offsets` have one number per
-    segment; segments lie within their array, groups within the number of grouped operands per
-    argument; (C2) arrays and `each` have rank 1, the other operands rank 0, `each` one
+    (C1) segments lie within their array, groups within the number of grouped operands per
+    argument; there are offsets of each array; (C2) arrays and `each` have rank 1, the other operands rank 0, `each` one
     element per segment or whole; (C3) block arguments and yielded values have the compute types of
     their tensors; (C4) targets are arrays, each at most once, of the results' types; (C5)
-    owners come with starts and are numbers of elements of `each`; shards come with the operand, ascend from 0 to
-    the number of segments.
+    owners are numbers of elements of `each`; shards come with the operand.
 
     ```mlir
     %w1 = train.segment_map %w, %g : tensor<80xf32>, tensor<80xf32> uniforms %lr : tensor<f32>
-        {lengths = array<i64: 4, 8>, groups = array<i64: 0, 0>, targets = array<i64: 0>,
-         offsets = [array<i64: 0, 64>, array<i64: 0, 64>]} -> tensor<80xf32> {
+        segments <groups = [0, 0], lengths = [4, 8], offsets = [array<i64: 0, 64>, array<i64: 0, 64>]>
+        {targets = array<i64: 0>} -> tensor<80xf32> {
     ^bb0(%p: f32, %d: f32, %a: f32):
       ...
       train.yield %q : f32
@@ -221,7 +335,7 @@ def Train_SegmentMapOp : Train_SegmentOp<"segment_map"> {
   let assemblyFormat = [{
     $arrays `:` type($arrays) (`uniforms` $uniforms^ `:` type($uniforms))?
     (`grouped` $grouped^ `:` type($grouped))? (`each` $each^ `:` type($each))?
-    (`shard` $shard^ `:` type($shard))? attr-dict `->` type($outputs) $body
+    (`shard` $shard^ `:` type($shard))? `segments` $segments attr-dict `->` type($outputs) $body
   }];
 }
 
@@ -238,18 +352,18 @@ def Train_SegmentSquareSumOp : Train_SegmentOp<"segment_square_sum"> {
   }];
   let arguments = !con(operandArguments, (ins I64Attr:$block));
   let results = (outs Variadic<Train_Tensor>:$outputs);
-  let extraClassDeclaration = [{
+  let extraClassDeclaration = accessors # [{
     /// The elements of a result.
     int64_t countBlocks();
   }];
   let assemblyFormat = [{
     $arrays `:` type($arrays) (`uniforms` $uniforms^ `:` type($uniforms))?
     (`grouped` $grouped^ `:` type($grouped))? (`each` $each^ `:` type($each))?
-    (`shard` $shard^ `:` type($shard))? `block` $block attr-dict `->` type($outputs) $body
+    (`shard` $shard^ `:` type($shard))? `block` $block `segments` $segments attr-dict `->` type($outputs) $body
   }];
 }
 
-def Train_SumBlocksOp : Train_Op<"sum_blocks", [Pure]> {
+def Train_SumBlocksOp : Train_Op<"sum_blocks", [CountsWork, Pure]> {
   let summary = "adds sums of blocks, per segment and over sets of segments";
   let description = [{
     Range i is counts[i] elements of input sources[i] from firsts[i] on. Sum i is that of
@@ -287,8 +401,9 @@ def Train_ListOp : Train_Op<"list", [Symbol, HasParent<"::mlir::ModuleOp">, Isol
     and `apply`, which have none; an eval's list ends in a `train.return` of its outputs.
 
     Before commands are formed the body holds nn ops and reads and writes of slices;
-    afterwards launches and GEMMs. After planning `workspace` says how many bytes its values
-    take, and `alive` the largest sum of bytes needed at one command: no plan takes less.
+    afterwards launches and GEMMs. After planning they are on buffers, without arguments and
+    returned values: inputs and outputs have addresses. `workspace` says how many bytes
+    values take, and `alive` the largest sum of bytes needed at one command: no plan takes less.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefAttr:$entry, StrAttr:$kind,
                        OptionalAttr<I64Attr>:$workspace, OptionalAttr<I64Attr>:$alive);

@@ -152,7 +152,7 @@ def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, AttrSizedOperandSegment
 }
 
 def Train_RecomputeOp : Train_Op<"recompute", [SingleBlock, RecursiveMemoryEffects]> {
-  let summary = "ops whose results are computed again instead of kept";
+  let summary = "ops whose results are rematerialized instead of kept";
   let description = [{
     The results are the values that the region yields. For the gradients inside of the
     region only the values that it takes from outside are kept: the backward pass
@@ -198,13 +198,14 @@ def Train_ReadOp : Train_Op<"read", [DeclareOpInterfaceMethods<SymbolUserOpInter
   let description = [{
     `train.read @param` in a source; `train.read @arena[@param]` in a plan. Reading the
     scalar block: `@scalars[@name]`, a rank-0 f64. `train.read @arena` is all elements of
-    an arena of one element type, padding included.
+    an arena of one element type, padding included, and `train.read @arena::@bucket` those of a
+    bucket, as far as a rank has it: a tensor<?xT> until `train-coalesce`.
 
     (C1) the symbol is a parameter or buffer (or, in a plan, an arena or an arena holding
     that entry); (C2) the type is its type.
   }];
   let arguments = (ins SymbolRefAttr:$source);
-  let results = (outs Train_Tensor:$result);
+  let results = (outs Train_TensorOrBucket:$result);
   let assemblyFormat = "$source attr-dict `:` type($result)";
 }
 
@@ -212,13 +213,13 @@ def Train_WriteOp : Train_Op<"write", [DeclareOpInterfaceMethods<SymbolUserOpInt
     MemoryEffects<[MemWrite]>]> {
   let summary = "replaces the value of a buffer or slice";
   let description = [{
-    No value read before from the same slice is used after the write. An arena as a whole
-    is written only with what was read from it and changed in place.
+    No value read before from the same slice is used after the write. An arena as a whole, or a
+    bucket, is written only with what was read from it and changed in place, or made for it.
 
     (C1) the symbol is a buffer (or, in a plan, a slice or an arena); (C2) the type is its
     type.
   }];
-  let arguments = (ins Train_Tensor:$value, SymbolRefAttr:$target);
+  let arguments = (ins Train_TensorOrBucket:$value, SymbolRefAttr:$target);
   let assemblyFormat = "$value `to` $target attr-dict `:` type($value)";
 }
 

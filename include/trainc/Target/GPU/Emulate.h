@@ -14,7 +14,7 @@ class GPUModuleOp;
 
 namespace trainc {
 
-/// Makes an image for the emulator (runtime/emulator) from a module of the LLVM and
+/// Makes an image for the emulator (test/Equipment) from a module of the LLVM and
 /// NVVM dialects, the one that is also made into a cubin: a shared library for
 /// x86-64-v3 in which NVVM's operations are calls of the emulator, and a checked
 /// access precedes each load and store. What the emulator lacks is an error that

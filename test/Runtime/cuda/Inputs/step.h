@@ -1,7 +1,7 @@
 //===- step.h - A step for two targets, written by hand ---------*- C++ -*-===//
 //
 // 1024 weights with momentum and a bf16 copy, windows of four micro-steps, an input
-// that is checked, a constant, a kernel with scratch, fills and copies; an eval of two
+// that is checked, a buffer, a kernel with scratch, copies; an eval of two
 // outputs; a step whose gradient is an input. Kernels of the processor are here, those
 // of the GPU in step.mlir.
 //
@@ -9,6 +9,7 @@
 #ifndef TRAINC_TEST_CUDA_STEP_H
 #define TRAINC_TEST_CUDA_STEP_H
 
+#include "../../Inputs/struct_bytes.h"
 #include "check.h"
 #include "trainc/fake_cuda.h"
 #include "trainc/runtime.h"
@@ -21,7 +22,7 @@
 
 constexpr int N = 1024, LABELS = 256, WINDOW = 4;
 constexpr uint64_t BYTES = N * sizeof(float);
-enum { MASTER, COMPUTE, GRADIENT, STATE, SCALARS, WORKSPACE, CONSTANT, ARENAS };
+enum { MASTER, COMPUTE, GRADIENT, STATE, SCALARS, WORKSPACE, BUFFER, ARENAS };
 enum { STEP, EVAL, PUSHED };
 enum { LR = TRAINC_NUM_FIXED_SCALARS, NUM_SCALARS };
 
@@ -96,7 +97,7 @@ inline trainc_operand f32(uint32_t base, uint32_t access) {
 const trainc_operand scalarBlock = {SCALARS, RW, 0, 256, TRAINC_F64, 0};
 const trainc_operand labels = {ARENAS + 1, R, 0, LABELS * 4, TRAINC_I32, 0};
 
-const trainc_operand errorOperands[] = {f32(ARENAS, R), f32(CONSTANT, R),
+const trainc_operand errorOperands[] = {f32(ARENAS, R), f32(BUFFER, R),
                                         f32(MASTER, R), f32(WORKSPACE, W)};
 const trainc_operand gradientOperands[] = {f32(WORKSPACE, R), labels,
                                            f32(GRADIENT, RW)};
@@ -110,7 +111,7 @@ const trainc_operand updateOperands[] = {
     {COMPUTE, W, 0, N * 2, TRAINC_BF16, 0}};
 const trainc_operand showOperands[] = {f32(ARENAS, R), f32(MASTER, R),
                                        f32(ARENAS + 1, W), f32(ARENAS + 2, W)};
-const trainc_operand fillOperands[] = {f32(WORKSPACE, W)};
+const trainc_operand keepOperands[] = {f32(ARENAS, R), f32(WORKSPACE, W)};
 const trainc_operand copyOperands[] = {f32(ARENAS, R), f32(GRADIENT, W)};
 const trainc_operand pushedLoss[] = {scalarBlock, f32(ARENAS, R)};
 
@@ -146,7 +147,7 @@ const trainc_kernel gpuKernels[] = {{"error", nullptr, 0, 256, 0},
   {TRAINC_COMMAND_##kind, 0, 0, count, 0, operands, nullptr, #kind,            \
    "step.h:1:1",          0}
 const trainc_command firstList[] = {
-    MOVE(FILL, 1, fillOperands), LAUNCH(K_ERROR, 4, errorOperands),
+    MOVE(COPY, 2, keepOperands), LAUNCH(K_ERROR, 4, errorOperands),
     LAUNCH(K_FIRST, 4, gradientOperands), LAUNCH(K_LOSS, 1, lossOperands)};
 const trainc_command nextList[] = {LAUNCH(K_ERROR, 4, errorOperands),
                                    LAUNCH(K_NEXT, 4, gradientOperands),
@@ -202,24 +203,20 @@ const trainc_entry entries[] = {
      {{2, pushedList}, {0, nullptr}, {2, applyList}},
      0}};
 
-inline const float *constants() {
+inline const float *factors() {
   static float values[N];
   for (int i = 0; i < N; ++i)
     values[i] = 1.0f + 0.125f * (float)(i % 7);
   return values;
 }
 const trainc_arena arenas[] = {
-    {"parameters", TRAINC_ROLE_MASTER, TRAINC_F32, BYTES, nullptr, 0, 0,
-     nullptr},
-    {"copies", TRAINC_ROLE_COMPUTE, TRAINC_BF16, N * 2, nullptr, 0, 0, nullptr},
-    {"gradients", TRAINC_ROLE_GRADIENT, TRAINC_F32, BYTES, nullptr, 0, 0,
-     nullptr},
-    {"states", TRAINC_ROLE_STATE, TRAINC_F32, BYTES, nullptr, 0, 0, nullptr},
-    {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, nullptr, 0, 0, nullptr},
-    {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, BYTES, nullptr, 0, 0,
-     nullptr},
-    {"constants", TRAINC_ROLE_CONSTANT, TRAINC_F32, BYTES, constants(), 0, 0,
-     nullptr}};
+    {"parameters", TRAINC_ROLE_MASTER, TRAINC_F32, BYTES, 0, 0, nullptr},
+    {"copies", TRAINC_ROLE_COMPUTE, TRAINC_BF16, N * 2, 0, 0, nullptr},
+    {"gradients", TRAINC_ROLE_GRADIENT, TRAINC_F32, BYTES, 0, 0, nullptr},
+    {"states", TRAINC_ROLE_STATE, TRAINC_F32, BYTES, 0, 0, nullptr},
+    {"scalars", TRAINC_ROLE_SCALARS, TRAINC_F64, 256, 0, 0, nullptr},
+    {"workspace", TRAINC_ROLE_WORKSPACE, TRAINC_F32, BYTES, 0, 0, nullptr},
+    {"buffers", TRAINC_ROLE_BUFFER, TRAINC_F32, BYTES, 0, 0, nullptr}};
 
 #define TENSOR(state, role, type, arena, bytes, init, a, b)                    \
   {"w",                                                                        \
@@ -237,12 +234,14 @@ const trainc_arena arenas[] = {
    a,                                                                          \
    b,                                                                          \
    nullptr}
-enum { T_MASTER, T_COMPUTE, T_GRADIENT, T_STATE, TENSORS };
+enum { T_MASTER, T_COMPUTE, T_GRADIENT, T_STATE, T_BUFFER, TENSORS };
 const trainc_tensor tensors[] = {
     TENSOR(nullptr, MASTER, F32, MASTER, BYTES, NORMAL, 0, 1),
     TENSOR(nullptr, COMPUTE, BF16, COMPUTE, N * 2, CONSTANT, 0, 0),
     TENSOR(nullptr, GRADIENT, F32, GRADIENT, BYTES, CONSTANT, 0, 0),
-    TENSOR("m", STATE, F32, STATE, BYTES, CONSTANT, 0.25, 0)};
+    TENSOR("m", STATE, F32, STATE, BYTES, CONSTANT, 0.25, 0),
+    {"factors", nullptr, TRAINC_ROLE_BUFFER, TRAINC_F32, 1, BUFFER, 0, BYTES,
+     dims, nullptr, -1, TRAINC_INIT_DATA, 0, 0, factors()}};
 const trainc_scalar scalars[] = {
 #define TRAINC_SCALAR(NAME, index, text, init, flags) {text, init, flags, 0},
 #include "trainc/step_abi.def"
@@ -254,7 +253,8 @@ inline trainc_descriptor describe(trainc_target target) {
   trainc_descriptor d = {};
   d.magic = TRAINC_ABI_MAGIC;
   d.abi_version = TRAINC_ABI_VERSION;
-  d.size = sizeof(d);
+  d.num_structs = TRAINC_NUM_STRUCTS;
+  d.struct_bytes = struct_bytes;
   d.name = "twice";
   d.compiler = "by hand";
   d.triple = d.cpu = "x86-64";

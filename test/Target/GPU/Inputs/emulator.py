@@ -1,4 +1,4 @@
-"""The emulator's C API (runtime/emulator/include/trainc/emulator.h) on NumPy arrays."""
+"""The emulator's C API (test/Equipment/include/trainc/emulator.h) on NumPy arrays."""
 
 import ctypes
 import os

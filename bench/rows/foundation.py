@@ -1,0 +1,77 @@
+"""Rows on the compiler's structure: same results as before it changed, the contract of compiler and runtime, readable code."""
+import glob
+import os
+import re
+
+import digests
+import results
+from common import ROOT, Failed
+from pass_tests import lit_codes
+from rows import judge
+
+
+def same_results(folder):
+    """Of the CPU family of which digests were recorded: what was recorded once stands."""
+    known = digests.recorded().get(results.family())
+    if not known:
+        raise Failed(f"no digests of {results.family()} were recorded: run digests.py --record at the commit that begins this part")
+    found = digests.digests()
+    other = [name for name, digest in known["digests"].items() if found.get(name) != digest]
+    return judge(not other, "; ".join([f"{len(known['digests']) - len(other)} of {len(known['digests'])} trainings give the digests of"
+                                       f" {known['commit']}", *other[:6]]))
+
+
+CONTRACT = ["Runtime/tables.c", "Runtime/artifact.c", "Runtime/convert.c", "Integration/cuda-ranks.py", "Integration/refusals.py"]
+
+
+def contract(folder):
+    codes = lit_codes([os.path.join(ROOT, "test", name) for name in CONTRACT])
+    bad = [f"{name}: {code}" for name, code in codes.items() if code not in ("PASS", "FLAKYPASS")]
+    return judge(len(codes) == len(CONTRACT) and not bad, "; ".join([f"{len(codes) - len(bad)} of {len(CONTRACT)} tests pass", *bad]))
+
+
+LONGEST_FUNCTION, LONGEST_FILE = 100, 600
+# Tables, and emitters that the part on GPUs rewrites.
+EXCEPTED = {"getOptimizerRules", "definitions", "emitBackward", "emitForward", "emitPixels", "emitWeights"}
+FOLDERS = ("lib", "include", "tools")
+CONTROL = re.compile(r"^\s*(if|for|while|switch|else|do|namespace|struct|class|enum|union|extern|try)\b|=\s*\{$")
+
+
+def functions(lines):
+    """(name, lines) of the functions of a formatted file, those in classes too: what ends at the brace of its first line's indent."""
+    for i, line in enumerate(lines):
+        indent = re.match(r"^( {0,2})\S.*\{$", line)
+        if not indent or CONTROL.search(line):
+            continue
+        first = i
+        while first and "(" not in lines[first] and not re.search(r"[;{}:]$|^$|^ *//", lines[first - 1]):
+            first -= 1
+        while first and not re.search(r"[;{}:]$|^$|^ *//", lines[first - 1]):
+            first -= 1
+        head = " ".join(lines[first:i + 1])
+        name = re.search(r"([\w~]+)\(", head)
+        if not name or CONTROL.search(head):
+            continue
+        end = next((j for j in range(i + 1, len(lines)) if lines[j].startswith(indent[1] + "}")), None)
+        if end:
+            yield name[1], end - first + 1
+
+
+def readable(folder):
+    long_functions, long_files, code = [], [], 0
+    for top in FOLDERS:
+        for path in sorted(glob.glob(os.path.join(ROOT, top, "**", "*.*"), recursive=True)):
+            if not path.endswith((".cpp", ".h", ".td", ".def")):
+                continue
+            with open(path) as f:
+                lines = f.read().splitlines()
+            name = os.path.relpath(path, ROOT)
+            code += sum(1 for line in lines if line.strip() and not line.strip().startswith("//"))
+            if len(lines) > LONGEST_FILE:
+                long_files.append(f"{name} {len(lines)}")
+            if path.endswith((".cpp", ".h")):
+                long_functions += [f"{function} of {name} {length}" for function, length in functions(lines)
+                                   if length > LONGEST_FUNCTION and function not in EXCEPTED]
+    return judge(not long_functions and not long_files, "; ".join([
+        f"{code} lines of code without comments", f"functions above {LONGEST_FUNCTION} lines: {', '.join(long_functions) or 'none'}",
+        f"files above {LONGEST_FILE}: {', '.join(long_files) or 'none'}"]))

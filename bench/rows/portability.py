@@ -1,0 +1,239 @@
+"""Rows on other processors: the same bits on all of them, what that costs, and AArch64."""
+import os
+import re
+import sys
+from statistics import median
+
+import portable
+from common import ROOT, Failed, run, tool
+from processors import AARCH64, EXAMPLES, TARGETS, TYPES, disassembled, example, options_of, undefined
+from rows import Outcome, judge, judge_ratios, worst
+
+sys.path[:0] = [os.path.join(ROOT, "test", "Fuzz", "Inputs"), os.path.join(ROOT, "test", "Integration"),
+                os.path.join(ROOT, "test", "Integration", "Inputs")]
+
+
+def bits(folder):
+    found, missing = portable.digests()
+    known = portable.recorded()
+    bad = [f"{case} for {cpu}: {digest}" for case, of in found.items() for cpu, digest in of.items()
+           if digest != known["digests"].get(case)]
+    ran = sorted({cpu for of in found.values() for cpu in of})
+    return judge(not bad and len(found) == len(list(portable.cases())), "; ".join([
+        f"{len(found)} trainings on {', '.join(ran)} with 1, 2 and 3 threads: the digests of {known['commit'][:12]}",
+        *(f"{cpu}: cannot run here: {why}" for cpu, why in missing.items()), *bad[:5]]))
+
+
+#===-- What it costs -------------------------------------------------------===#
+
+COST_WORKLOADS, PAIRS = ("gpt-char", "gpt2-124m", "many-small"), 9
+COST = {"AMX": 1.6}  # else 1.15, as bf16 over portable f32 everywhere
+
+
+def cost(folder):
+    import audit
+    import results
+    from rows.optimizer import moved
+    from timing import limit_program, moving_kernel, our_command, our_files, steps_of, take_turns
+    from timing_update import per_round
+    texts, statuses = [], []
+    bar = next((value for unit, value in COST.items() if unit in results.family()), 1.15)
+    for name in COST_WORKLOADS:
+        kinds = {"f32": (False, ()), "portable": (False, ("--portable-bits",)), "portable-bf16": (True, ("--portable-bits",))}
+        commands = {"limit": [limit_program(), "serve", moving_kernel(name)]}
+        for kind, (bf16, options) in kinds.items():
+            place = os.path.join(folder, f"{name}-{kind}")
+            os.makedirs(place)
+            commands[kind] = [*our_command(our_files(name, place, *options, bf16=bf16)), "--serve"]
+        times = take_turns(commands, folder, PAIRS, steps_of(name), ours=audit.Ours(name, False))
+        times = {side: parts["step_ms"] for side, parts in times.items()}
+        drift = moved(times["limit"])
+        for text, over, under, most in (("portable over f32", "portable", "f32", bar),
+                                        ("portable bf16 over portable f32", "portable-bf16", "portable", 1.15)):
+            ratios = per_round(times[over], times[under])
+            texts.append(f"{name}: {text} {median(ratios):.2f}x (bar {most}, moved {drift:.2f}x)")
+            statuses.append(judge_ratios(ratios, lambda r, most=most: r <= most, drift))
+    return Outcome("; ".join(texts), worst(statuses))
+
+
+#===-- AArch64 --------------------------------------------------------------===#
+
+def arm_cpus():
+    """Those that run here; fails if none does."""
+    found = [cpu for cpu in portable.cpus() if cpu.name in ("neoverse-n1", "aarch64")]
+    for cpu in found:
+        if cpu.missing:
+            raise Failed(f"cannot run AArch64: {cpu.missing}")
+    return found
+
+
+def gradients(folder):
+    """Of every op in f64 and f32, against JAX, by the code of trainc for AArch64 under qemu."""
+    import gradients as g
+    import remote
+    from gradient_cases import all_cases
+    by_op, bad, count, worst_error = {}, [], 0, {}
+    for case in all_cases():
+        if sum(_size(o) for o in case.operands) <= g.SMALL:
+            by_op.setdefault(case.op, []).append(case)
+    for element, cpu in (("f64", "max"), ("f32", "neoverse-n1"), ("bf16", "max")):
+        for op, cases in by_op.items():
+            prepared = [g.Prepared(i, case, element) for i, case in enumerate(cases)]
+            library = os.path.join(folder, "op.so")
+            with open(os.path.join(folder, "op.mlir"), "w") as f:
+                f.write(g.module(prepared))
+            run([tool("trainc"), os.path.join(folder, "op.mlir"), "-o", library, "--target-triple=aarch64-linux-gnu",
+                 "--target-cpu=neoverse-n1"])
+            with remote.Trainer(library, cpu) as trainer:
+                for p in prepared:
+                    g.prepare(trainer, p)
+                for _ in range(2):
+                    trainer.step()
+                for p in prepared:
+                    error = max(g.errors_of(trainer, p, g.read_gradients(trainer, p)))
+                    count += 1
+                    worst_error[element] = max(worst_error.get(element, 0.0), error)
+                    if not error < g.BARS[element]:
+                        bad.append(f"{p.case.name} in {element}: {error:.1e}")
+    missing = g.declared_ops() - by_op.keys()
+    return judge(not bad and not missing, "; ".join([
+        f"{count} cases of {len(by_op)} operations against JAX: worst {', '.join(f'{e} {v:.0e}' for e, v in worst_error.items())}",
+        *([f"no case of {', '.join(sorted(missing))}"] if missing else []), *bad[:5]]))
+
+
+def _size(operand):
+    import numpy as np
+    return int(np.size(operand))
+
+
+def trainings():
+    """A named list of trainings of one rank for AArch64: examples by type, optimizer and clip."""
+    for model in EXAMPLES:
+        for element in TYPES:
+            yield f"{model} {element}", model, element, ()
+        for optimizer in ("sgd", "adam", "adamw", "lion", "rmsprop", "adagrad"):
+            yield f"{model} {optimizer}", model, "f32", ("--optimizer", optimizer, "--accumulate", 3)
+        for clip in ("param_norm", "value"):
+            yield f"{model} clip {clip}", model, "f32", ("--clip-kind", clip, "--clip", 0.1)
+
+
+def aarch64(folder):
+    """Each training on both CPUs of qemu has the losses and the state of x86-64's, with portable bits; and a checkpoint of one goes
+    on in the other."""
+    bad, count = [], 0
+    cpus = arm_cpus()
+    x86 = next(cpu for cpu in portable.cpus() if cpu.name == "avx2")
+    for name, model, element, options in trainings():
+        text = example(model, element, *options)
+        data = os.path.join(folder, "data.safetensors")
+        portable.write_data(text, data)
+        wanted = None
+        for cpu in (x86, *cpus):
+            library = portable.compile_module(text, os.path.join(folder, "model.so"), "--portable-bits", *cpu.options)
+            digest = portable.digest_of(library, data, cpu, 2, folder)
+            wanted = wanted or digest
+            count += cpu is not x86
+            if digest != wanted:
+                bad.append(f"{name} on {cpu.name}")
+    exchanged = exchange(folder, x86, cpus[0])
+    return judge(not bad and not exchanged and count >= 40,
+                 "; ".join([f"{count} trainings on {', '.join(cpu.name for cpu in cpus)}: losses and states of x86-64; a checkpoint of each"
+                            " goes on in the other", *bad[:5], *exchanged]))
+
+
+def exchange(folder, *sides):
+    """What is wrong with 10 updates on one side and 10 on the other, against 20 on one."""
+    text, bad = example("gpt", "f32"), []
+    data = os.path.join(folder, "data.safetensors")
+    portable.write_data(text, data)
+    libraries = [portable.compile_module(text, os.path.join(folder, f"{cpu.name}.so"), "--portable-bits", *cpu.options) for cpu in sides]
+    wanted = portable.digest_of(libraries[0], data, sides[0], 2, folder, log=False)
+    for first, second in ((0, 1), (1, 0)):
+        place = os.path.join(folder, f"checkpoints-{first}")
+        for side, steps in ((first, "10"), (second, "20")):
+            more = ["--resume"] if side == second else []
+            state = os.path.join(folder, "state.safetensors")
+            run([*sides[side].command, libraries[side], "--data", data, "--steps", steps, "--seed", "3", "--threads", "2",
+                 "--checkpoint-dir", place, "--save", state, *more], env=sides[side].environment)
+        if portable.file_digest(state) != wanted:
+            bad.append(f"{sides[first].name}, then {sides[second].name}: another state")
+    return bad
+
+
+def pages(folder):
+    """Trainings with conversions and checkpoints, with pages of 4, 16 and 64 KB."""
+    from pass_tests import lit_codes
+    names = ["Integration/conversion.py", "Runtime/convert.c", "Runtime/convert-memory.c", "Runtime/checkpoint.c", "Runtime/comm-window.cpp"]
+    texts, bad = [], []
+    for size in (4, 16, 64):
+        codes = lit_codes([os.path.join(ROOT, "test", name) for name in names], TRAINC_PAGE_BYTES=str(size << 10))
+        bad += [f"{name} with {size} KB: {code}" for name, code in codes.items() if code not in ("PASS", "FLAKYPASS")]
+        texts.append(f"{size} KB: {len(codes)} tests")
+    return judge(not bad, "; ".join([*texts, *bad]))
+
+
+LEAST_FMLA = 0.85
+INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(?:[0-9a-f]{2} ){4}\s*(\S+)(?:\s+(.*))?$")
+
+
+def loops(text):
+    """The instructions of each innermost loop of a disassembly."""
+    found = []
+    for function in re.split(r"^\n?[0-9a-f]+ <.*>:$", text, flags=re.M)[1:]:
+        code = [(int(m[1], 16), m[2], m[3] or "") for m in map(INSTRUCTION.match, function.splitlines()) if m]
+        for i, (address, op, arguments) in enumerate(code):
+            target = re.search(r"0x([0-9a-f]+)", arguments) if op.startswith(("b.", "cbnz", "cbz", "tbz", "tbnz")) or op == "b" else None
+            if not target or int(target[1], 16) >= address:
+                continue
+            body = [c for c in code[:i + 1] if c[0] >= int(target[1], 16)]
+            if body and not any(c[1].startswith("b.") and c is not body[-1] for c in body):
+                found.append([c[1] for c in body])
+    return found
+
+
+def code(folder):
+    """Vector instructions in the loops of updates, rows and GEMMs for AArch64."""
+    objects = [os.path.join(portable.ARM_BUILD, "runtime", "CMakeFiles", "trainc_runtime_kernels_neon.dir", "src", "cpu", "kernels.cpp.o")]
+    if not os.path.exists(objects[0]):
+        raise Failed("no runtime for AArch64: run scripts/build.sh")
+    shares = sorted((sum(op == "fmla" for op in body) / len(body) for body in loops(disassembled(objects[0]))), reverse=True)
+    bad = [] if shares and shares[0] >= LEAST_FMLA else ["the inner loop of f32 GEMMs"]
+    texts = [f"f32 GEMM: {100 * shares[0]:.1f} % of its inner loop is fmla"]
+    library = os.path.join(folder, "model.so")
+    for model in EXAMPLES:
+        portable.compile_module(example(model, "f32"), library, *options_of("neoverse-n1"))
+        text = disassembled(library)
+        vectors = len(re.findall(r"\bv\d+\.(?:4s|2d)", text))
+        bad += [] if vectors else [f"no vectors in {model}"]
+        texts.append(f"{model}: {vectors} vector operands")
+    return judge(not bad, "; ".join([*texts, *bad]))
+
+
+def clean(folder):
+    """100 random modules and all examples for every target."""
+    from rows.right_cpus import SEED, in_parallel
+    import valid
+    targets = ["x86-64-v3", "x86-64-v4", "haswell", "znver3", "znver4", "alderlake", "sapphirerapids", *AARCH64[1:]]
+    assert set(targets) <= {*TARGETS, *AARCH64}
+    texts = [(f"{model} in {element}", example(model, element)) for model in EXAMPLES for element in TYPES]
+    texts += [(f"module {i}", valid.module(f"{SEED} valid {i}").text) for i in range(100)]
+    cache = os.path.join(folder, "cache")
+
+    def fault(job):
+        (name, text), target, index = job
+        path = os.path.join(folder, f"m{index}.so")
+        try:
+            portable.compile_module(text, path, "--threads=1", f"--cache-dir={cache}", *options_of(target))
+            symbols = undefined(path)
+            return f"{name} for {target}: undefined symbol {symbols[0]}" if symbols else None
+        except Failed as e:
+            return f"{name} for {target}: {e}"
+        finally:
+            for end in ("so", "h", "mlir"):
+                if os.path.exists(os.path.splitext(path)[0] + "." + end):
+                    os.remove(os.path.splitext(path)[0] + "." + end)
+
+    jobs = [(text, target, i * len(targets) + j) for i, text in enumerate(texts) for j, target in enumerate(targets)]
+    bad = list(filter(None, in_parallel(fault, jobs)))
+    return judge(not bad, "; ".join([f"{len(jobs)} artifacts of {len(texts)} modules for {len(targets)} processors compile and need no"
+                                     " symbol", *bad[:5]]))

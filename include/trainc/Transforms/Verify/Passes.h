@@ -1,0 +1,18 @@
+//===- Passes.h - The contract between phases -------------------*- C++ -*-===//
+#ifndef TRAINC_TRANSFORMS_VERIFY_PASSES_H
+#define TRAINC_TRANSFORMS_VERIFY_PASSES_H
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Pass/Pass.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Dialect/Train/TrainOps.h"
+
+namespace trainc {
+#define GEN_PASS_DECL
+#define GEN_PASS_REGISTRATION
+#include "trainc/Transforms/Verify/Passes.h.inc"
+} // namespace trainc
+
+#endif // TRAINC_TRANSFORMS_VERIFY_PASSES_H

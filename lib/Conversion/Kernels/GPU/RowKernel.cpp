@@ -1,0 +1,283 @@
+//===- RowKernel.cpp - Pointwise ops and reductions over rows, on a GPU ---===//
+//
+// Without reductions each thread computes one vector of elements. With them a row
+// belongs to a warp or, if it is long, to a block. What a thread loads and computes
+// of a short row stays in its registers from phase to phase.
+//
+//===----------------------------------------------------------------------===//
+#include "Common/RowPhases.h"
+#include "Threads.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace trainc;
+
+/// Threads of a block where nothing else decides.
+static constexpr int64_t kThreads = 256;
+/// Elements of a row that a warp takes; of a longer one it is a block.
+static constexpr int64_t kWarpRow = 1024;
+/// Threads of a multiprocessor at once with long rows: 64 registers for each.
+static constexpr int64_t kLongRowThreads = 1024;
+/// Most elements of a row that a thread keeps in registers.
+static constexpr int64_t kKeptElements = 32;
+
+namespace {
+struct RowEmitter {
+  RowEmitter(KernelFunction &function, const IterationSpace &space)
+      : function(function), space(space), phases(function.kernel),
+        lanes(chooseLanes(function, space)), points(function, space, lanes) {}
+
+  KernelFunction &function;
+  const IterationSpace &space;
+  RowPhases phases;
+  int64_t lanes;
+  PointEmitter points;
+  int64_t phase = 0;
+  /// Threads of a row, and vectors that each of them has of it.
+  int64_t team = 1, rounds = 1;
+  Value row, member; // the thread's number in its team
+  /// Rows do not divide into vectors, and their ends go element by element.
+  bool peeled = false;
+  /// Per round, what is in registers; empty if rows are too long.
+  SmallVector<DenseMap<Value, Value>> kept;
+
+  int64_t emitPoints(ThreadBuilder &t);
+  int64_t emitRows(ThreadBuilder &t);
+
+private:
+  void storeScalars(ThreadBuilder &t, Value isFirst);
+  void storeVectors(ThreadBuilder &t, Value at, Value isThere,
+                    DenseMap<Value, Value> &memo);
+  void collect(Value value, llvm::SetVector<Operation *> &ops);
+  bool isStored(Value value) const;
+  void emitPhase(ThreadBuilder &t);
+  void emitRow(ThreadBuilder &t);
+};
+} // namespace
+
+/// Stores the results of this phase that are one element per row.
+void RowEmitter::storeScalars(ThreadBuilder &t, Value isFirst) {
+  for (Value value : phases.outputsOf(phase)) {
+    if (points.isVector(value))
+      continue;
+    Value scalar = points.getScalar(t, value);
+    for (Value memref : function.outputs.lookup(value))
+      points.storeOnce(t, value, isFirst, [&](LoopBuilder &l) {
+        l.storeScalar(scalar, memref, points.offsetOf(l, value),
+                      nn::getTensorType(value).getElementType());
+      });
+  }
+}
+
+/// Stores the vectors of this phase at `at`, where `isThere` (null: always) holds.
+void RowEmitter::storeVectors(ThreadBuilder &t, Value at, Value isThere,
+                              DenseMap<Value, Value> &memo) {
+  // All are computed before the first is stored: a result may be in place.
+  SmallVector<std::pair<Value, Value>> stores;
+  for (Value value : phases.outputsOf(phase))
+    if (points.isVector(value))
+      stores.push_back({value, points.getVector(t, value, at, Value(), memo)});
+  for (auto [value, vector] : stores)
+    for (Value memref : function.outputs.lookup(value))
+      points.storeOnce(t, value, isThere, [&](LoopBuilder &l) {
+        l.storeVector(vector, memref, l.add(points.offsetOf(l, value), at),
+                      nn::getTensorType(value).getElementType(), Value(),
+                      points.lanes,
+                      points.isAligned && points.isAligned(value));
+      });
+}
+
+/// Every thread has one vector of the whole space.
+int64_t RowEmitter::emitPoints(ThreadBuilder &t) {
+  int64_t ofRow = space.inner / lanes, count = space.outerSize() * ofRow;
+  Value number = t.add(t.mul(function.tile, t.threads), t.thread());
+  t.when(t.less(number, t.index(count)), [&](ThreadBuilder &t) {
+    points.setCoordinates(t, t.div(number, ofRow));
+    Value at = t.mul(ofRow == 1 ? t.index(0) : t.mod(number, ofRow), lanes);
+    Value isFirst = arith::CmpIOp::create(t.b, t.loc, arith::CmpIPredicate::eq,
+                                          at, t.index(0));
+    storeScalars(t, isFirst);
+    DenseMap<Value, Value> memo;
+    storeVectors(t, at, Value(), memo);
+  });
+  return llvm::divideCeil(count, t.threads);
+}
+
+/// Whether a vector of an earlier phase stands in a result, where this row has stored
+/// it. One of smaller rank than the rows is stored by one of them, which others cannot
+/// wait for.
+bool RowEmitter::isStored(Value value) const {
+  return phases.levelOf(value) < phase && points.isVector(value) &&
+         value.getDefiningOp() && function.outputs.contains(value) &&
+         !llvm::is_contained(space.extentOf(value).outer, false);
+}
+
+/// The vector ops that computing `value` in this phase needs.
+void RowEmitter::collect(Value value, llvm::SetVector<Operation *> &ops) {
+  auto isKnown = [&](Value value) {
+    return !points.isVector(value) || isStored(value);
+  };
+  RowPhases::collect(value, isKnown, ops);
+}
+
+/// The thread's part of a phase, and the reductions at its end.
+void RowEmitter::emitPhase(ThreadBuilder &t) {
+  SmallVector<nn::ReduceOp> reduces = phases.reductionsOf(phase);
+  SmallVector<Value> accumulators;
+  llvm::SetVector<Operation *> ops;
+  for (nn::ReduceOp reduce : reduces) {
+    Type type = computeTypeOf(reduce.getInput());
+    if (!points.isVector(reduce.getInput())) {
+      // Of a single element.
+      points.scalars[reduce.getResult()] =
+          t.combine(reduce.getKind(), t.identity(reduce.getKind(), type),
+                    points.getScalar(t, reduce.getInput()));
+      continue;
+    }
+    collect(reduce.getInput(), ops);
+    accumulators.push_back(
+        t.identity(reduce.getKind(), VectorType::get({lanes}, type)));
+  }
+  llvm::erase_if(reduces, [&](nn::ReduceOp reduce) {
+    return !points.isVector(reduce.getInput());
+  });
+  bool stores = false;
+  for (Value value : phases.outputsOf(phase))
+    if (points.isVector(value)) {
+      collect(value, ops);
+      stores = true;
+    }
+  if (reduces.empty() && !stores)
+    return;
+  for (Operation *op : ops)
+    points.prepareScalars(t, op, /*uniformOnly=*/false);
+
+  auto accumulate = [&](ThreadBuilder &t, Value at, Value isThere,
+                        DenseMap<Value, Value> &memo,
+                        MutableArrayRef<Value> sums) {
+    for (auto [reduce, sum] : llvm::zip(reduces, sums)) {
+      Value value = points.getVector(t, reduce.getInput(), at, Value(), memo);
+      if (isThere)
+        value = arith::SelectOp::create(
+            t.b, t.loc, isThere, value,
+            t.identity(reduce.getKind(), value.getType()));
+      sum = t.combine(reduce.getKind(), sum, value);
+    }
+    storeVectors(t, at, isThere, memo);
+  };
+  Value first = t.mul(member, lanes);
+  if (!kept.empty()) {
+    for (int64_t round = 0; round < rounds; ++round) {
+      Value at = t.add(first, t.index(round * team * lanes)), isThere;
+      if ((round + 1) * team * lanes > space.inner) {
+        // Threads behind the end compute the first vector, for nothing.
+        isThere = t.less(at, t.index(space.inner));
+        at = arith::SelectOp::create(t.b, t.loc, isThere, at, t.index(0));
+      }
+      accumulate(t, at, isThere, kept[round], accumulators);
+    }
+  } else {
+    auto loop = [&](Value low, Value high, int64_t size, ValueRange initial) {
+      points.lanes = size;
+      return t.loop(t.add(low, t.mul(member, size)), high, team * size, initial,
+                    [&](LoopBuilder &l, Value at, ValueRange carried) {
+                      ThreadBuilder body(l.b, l.loc, t.threads);
+                      SmallVector<Value> sums(carried);
+                      DenseMap<Value, Value> memo;
+                      accumulate(body, at, Value(), memo, sums);
+                      return sums;
+                    });
+    };
+    Value low = t.index(0), high = t.index(space.inner);
+    Value begin = low, end = high;
+    if (peeled) {
+      // The row's first element that is at a multiple of a vector, and the end of
+      // the last vector.
+      Value start = t.mod(t.mul(row, space.inner % lanes), lanes);
+      begin = t.mod(arith::SubIOp::create(t.b, t.loc, t.index(lanes), start),
+                    lanes);
+      Value count = arith::SubIOp::create(t.b, t.loc, high, begin);
+      end = arith::SubIOp::create(t.b, t.loc, high, t.mod(count, lanes));
+    }
+    accumulators = loop(begin, end, lanes, accumulators);
+    if (peeled) {
+      SmallVector<Value> sums;
+      for (auto [reduce, accumulator] : llvm::zip(reduces, accumulators))
+        sums.push_back(
+            t.splat(t.combineLanes(reduce.getKind(), accumulator), 1));
+      sums = loop(low, begin, 1, sums);
+      accumulators = loop(end, high, 1, sums);
+      points.lanes = lanes;
+    }
+  }
+  for (auto [reduce, accumulator] : llvm::zip(reduces, accumulators)) {
+    Value value = t.combineLanes(reduce.getKind(), accumulator);
+    points.scalars[reduce.getResult()] =
+        team == kWarp ? t.combineThreads(reduce.getKind(), value)
+                      : t.combineBlock(reduce.getKind(), value);
+  }
+}
+
+void RowEmitter::emitRow(ThreadBuilder &t) {
+  Value isFirst = arith::CmpIOp::create(t.b, t.loc, arith::CmpIPredicate::eq,
+                                        member, t.index(0));
+  for (phase = 0; phase <= phases.count(); ++phase) {
+    storeScalars(t, isFirst);
+    emitPhase(t);
+  }
+}
+
+int64_t RowEmitter::emitRows(ThreadBuilder &t) {
+  int64_t rows = space.outerSize();
+  team = space.inner <= kWarpRow ? kWarp : t.threads;
+  rounds = llvm::divideCeil(space.inner, team * lanes);
+  if (rounds * lanes <= kKeptElements) {
+    kept.resize(rounds);
+  } else {
+    if (int64_t wanted = chooseLanes(function, space, /*dividing=*/false);
+        wanted != lanes) {
+      peeled = true;
+      lanes = points.lanes = wanted;
+      points.isAligned = [&](Value value) {
+        return !llvm::is_contained(space.extentOf(value).outer, false);
+      };
+    }
+    points.loadStored = [&](LoopBuilder &l, Value value, Value at,
+                            Value mask) -> Value {
+      if (!isStored(value))
+        return {};
+      return l.loadVector(function.outputs.lookup(value).front(),
+                          l.add(points.offsetOf(l, value), at),
+                          nn::getTensorType(value).getElementType(), mask,
+                          points.lanes, peeled && points.isAligned(value));
+    };
+  }
+  int64_t teams = t.threads / team;
+  row = function.tile;
+  member = t.thread();
+  if (teams == 1) {
+    points.setCoordinates(t, row);
+    emitRow(t);
+    return rows;
+  }
+  row = t.add(t.mul(row, teams), t.div(member, team));
+  member = t.mod(member, team);
+  t.when(t.less(row, t.index(rows)), [&](ThreadBuilder &t) {
+    points.setCoordinates(t, row);
+    emitRow(t);
+  });
+  return llvm::divideCeil(rows, teams);
+}
+
+int64_t trainc::emitRowsOnGPU(KernelFunction &function,
+                              const IterationSpace &space) {
+  OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
+  ThreadBuilder t(b, function.kernel.getLoc(), kThreads);
+  bool isLong = space.hasReductions && space.inner > kWarpRow;
+  t.setLaunch(function, isLong ? kLongRowThreads / kThreads : 0);
+  RowEmitter emitter(function, space);
+  int64_t blocks =
+      space.hasReductions ? emitter.emitRows(t) : emitter.emitPoints(t);
+  func::ReturnOp::create(b, t.loc);
+  return blocks;
+}

@@ -1,0 +1,26 @@
+//===- Reports.h - What an artifact needs, before it runs -------*- C++ -*-===//
+#ifndef TRAINC_LIB_DRIVER_REPORTS_H
+#define TRAINC_LIB_DRIVER_REPORTS_H
+
+#include "Tables.h"
+#include "trainc/Driver/Compiler.h"
+
+namespace trainc {
+
+/// The memory report, as text or JSON.
+std::string buildMemoryReport(const Tables &tables, bool json);
+
+/// The estimate of each entry's time per window on one rank, what of it is communication,
+/// and of memory, as text or JSON. Failure, with a message that says which rate is needed,
+/// if one is not known.
+///
+/// The time is the sum over commands. On a GPU collectives that are started apart
+/// move data beside the commands behind, one after another; on a processor while ranks
+/// wait.
+llvm::FailureOr<std::string> buildEstimate(const Tables &tables,
+                                           const Rates &rates, bool json,
+                                           std::string &message);
+
+} // namespace trainc
+
+#endif // TRAINC_LIB_DRIVER_REPORTS_H

@@ -1,0 +1,330 @@
+//===- FormKernels.cpp - Group ops into kernels, share equal ones ---------===//
+//
+// This pass turns the ops of a list into launches and GEMMs. Grouping.h decides
+// which ops become one kernel; here the groups are scheduled, outlined, and equal
+// kernels are shared. Afterwards a list holds reads, writes, reshapes, launches
+// and GEMMs only.
+//
+//===----------------------------------------------------------------------===//
+#include "Grouping.h"
+#include "Products.h"
+#include "mlir/IR/IRMapping.h"
+#include "trainc/Analysis/IterationSpace.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include "trainc/Transforms/Commands/Passes.h"
+#include "trainc/Transforms/EraseDead.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringMap.h"
+
+#define DEBUG_TYPE "train-form-kernels"
+
+namespace trainc {
+#define GEN_PASS_DEF_FORMKERNELSPASS
+#include "trainc/Transforms/Commands/Passes.h.inc"
+} // namespace trainc
+
+using namespace mlir;
+using namespace trainc;
+using namespace trainc::train;
+
+//===----------------------------------------------------------------------===//
+// Before grouping
+//===----------------------------------------------------------------------===//
+
+/// A read after a write of the same slice is the value written. Writes then stand
+/// at the end: whatever is not written in place is copied there.
+static void forwardWrites(Block &block) {
+  DenseMap<Attribute, Value> written;
+  for (Operation &op : llvm::make_early_inc_range(block)) {
+    if (auto write = dyn_cast<WriteOp>(op)) {
+      written[write.getTarget()] = write.getValue();
+    } else if (auto read = dyn_cast<ReadOp>(op)) {
+      auto it = written.find(read.getSource());
+      if (it == written.end())
+        continue;
+      read.replaceAllUsesWith(it->second);
+      read.erase();
+    }
+  }
+  for (auto write : llvm::to_vector(block.getOps<WriteOp>()))
+    write->moveBefore(block.getTerminator());
+}
+
+//===----------------------------------------------------------------------===//
+// Outlining
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Makes kernels and shares equal ones.
+struct Outliner {
+  ModuleOp module;
+  SymbolTable symbols;
+  llvm::StringMap<KernelOp> byText;
+  int64_t launches = 0;
+
+  explicit Outliner(ModuleOp module) : module(module), symbols(module) {}
+
+  void outline(Block &block, ArrayRef<Operation *> group);
+
+private:
+  KernelOp getOrCreate(KernelOp candidate);
+};
+} // namespace
+
+/// The name of what `group` computes: the source's op names, first three.
+static std::string kernelName(ArrayRef<Operation *> group) {
+  llvm::SetVector<StringRef> parts;
+  for (Operation *op : group) {
+    if (isa<nn::ConstantOp>(op) && group.size() > 1)
+      continue;
+    if (auto loc = dyn_cast<NameLoc>(op->getLoc()))
+      parts.insert(loc.getName().getValue());
+    else
+      parts.insert(op->getName().stripDialect());
+  }
+  std::string name = "k";
+  for (StringRef part : parts.getArrayRef().take_front(3))
+    name += ("_" + part).str();
+  return name;
+}
+
+KernelOp Outliner::getOrCreate(KernelOp candidate) {
+  std::string name = candidate.getSymName().str();
+  candidate.setSymName("k");
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  candidate->print(stream,
+                   OpPrintingFlags().printGenericOpForm().useLocalScope());
+  auto [it, inserted] = byText.try_emplace(text, candidate);
+  if (!inserted) {
+    candidate.erase();
+    return it->second;
+  }
+  candidate.setSymName(name);
+  symbols.insert(candidate);
+  return candidate;
+}
+
+/// Whether nothing after `position` needs the value read from `slice`, users in
+/// `group` aside.
+static bool isLastReader(Block &block, SymbolRefAttr slice,
+                         const DenseSet<Operation *> &group,
+                         Operation *position) {
+  for (auto read : block.getOps<ReadOp>()) {
+    if (read.getSource() != slice)
+      continue;
+    SmallVector<Value> values{read.getResult()};
+    while (!values.empty())
+      for (Operation *user : values.pop_back_val().getUsers()) {
+        if (isa<nn::ReshapeOp, ViewOp, BarrierOp>(user))
+          values.push_back(user->getResult(0));
+        else if (!group.contains(user) && position->isBeforeInBlock(user))
+          return false;
+      }
+  }
+  return true;
+}
+
+/// The slice in which `value` stands from the list's begin on, or null.
+static SymbolRefAttr sliceOf(Value value) {
+  while (
+      isa_and_nonnull<nn::ReshapeOp, ViewOp, BarrierOp>(value.getDefiningOp()))
+    value = value.getDefiningOp()->getOperand(0);
+  auto read = value.getDefiningOp<ReadOp>();
+  return read ? read.getSource() : SymbolRefAttr();
+}
+
+/// Whether each of the workgroups that share the space of `group` computes a part of
+/// `result` of its own, and none needs the others'.
+static bool spansAll(ArrayRef<Operation *> group, Value result) {
+  auto space = IterationSpace::compute(group, /*column=*/false);
+  return succeeded(space) && space->outerSize() * space->inner ==
+                                 nn::getTensorType(result).getNumElements();
+}
+
+void Outliner::outline(Block &block, ArrayRef<Operation *> group) {
+  DenseSet<Operation *> members(group.begin(), group.end());
+  llvm::SetVector<Value> inputs, outputs;
+  bool pointwise = true;
+  for (Operation *op : group) {
+    pointwise &= isa<nn::PointwiseOpInterface, nn::ConstantOp>(op);
+    for (Value operand : op->getOperands())
+      if (!members.contains(operand.getDefiningOp()))
+        inputs.insert(operand);
+    for (Value result : op->getResults())
+      if (llvm::any_of(result.getUsers(), [&](Operation *user) {
+            return !members.contains(block.findAncestorOpInBlock(*user));
+          }))
+        outputs.insert(result);
+  }
+  // A result that replaces the slice an input was read from is written there; a
+  // gradient of an embedding adds to what it is given, if nobody else needs it.
+  SmallVector<int64_t> inplace(outputs.size(), -1);
+  auto embedding = dyn_cast<nn::EmbeddingGradOp>(group.front());
+  if (embedding && embedding.getInit() && embedding.getInit().hasOneUse() &&
+      isa_and_nonnull<GemmOp, LaunchOp>(embedding.getInit().getDefiningOp()))
+    inplace[0] = llvm::find(inputs, embedding.getInit()) - inputs.begin();
+  pointwise |= embedding != nullptr;
+  // Elements outside of the segments stay: the result must stand where they are.
+  if (auto map = dyn_cast<SegmentMapOp>(group.back()))
+    for (auto [i, target] : llvm::enumerate(map.getTargets()))
+      inplace[llvm::find(outputs, map.getOutputs()[i]) - outputs.begin()] =
+          llvm::find(inputs, map.getArrays()[target]) - inputs.begin();
+  DenseSet<int64_t> taken;
+  for (auto [i, output] : llvm::enumerate(outputs)) {
+    if (!pointwise || inplace[i] >= 0)
+      break;
+    for (Operation *user : output.getUsers()) {
+      auto write = dyn_cast<WriteOp>(user);
+      if (!write)
+        continue;
+      for (auto [j, input] : llvm::enumerate(inputs)) {
+        auto read = input.getDefiningOp<ReadOp>();
+        if (read && read.getSource() == write.getTarget() &&
+            input.getType() == output.getType() && !taken.contains(j) &&
+            llvm::count_if(inputs,
+                           [&](Value other) {
+                             return sliceOf(other) == read.getSource();
+                           }) == 1 &&
+            spansAll(group, output) &&
+            isLastReader(block, read.getSource(), members, group.back())) {
+          inplace[i] = j;
+          taken.insert(j);
+        }
+      }
+      break;
+    }
+  }
+
+  OpBuilder b(module.getContext());
+  b.setInsertionPointToEnd(module.getBody());
+  auto kernel = KernelOp::create(b, group.front()->getLoc(), kernelName(group),
+                                 inplace, AbiAttr());
+  Block &body = kernel.getBody().emplaceBlock();
+  IRMapping mapping;
+  for (Value input : inputs)
+    mapping.map(input, body.addArgument(input.getType(), input.getLoc()));
+  b.setInsertionPointToEnd(&body);
+  for (Operation *op : group)
+    b.clone(*op, mapping);
+  SmallVector<Value> returned;
+  for (Value output : outputs)
+    returned.push_back(mapping.lookup(output));
+  train::ReturnOp::create(b, kernel.getLoc(), returned);
+  kernel = getOrCreate(kernel);
+
+  b.setInsertionPointAfter(group.back());
+  SmallVector<Type> types;
+  for (Value output : outputs)
+    types.push_back(output.getType());
+  auto launch = LaunchOp::create(
+      b, group.front()->getLoc(), types,
+      FlatSymbolRefAttr::get(kernel.getSymNameAttr()), inputs.getArrayRef());
+  for (auto [output, result] :
+       llvm::zip(outputs.takeVector(), launch.getResults()))
+    output.replaceAllUsesWith(result);
+  for (Operation *op : llvm::reverse(group))
+    op->erase();
+  ++launches;
+}
+
+/// Whether `array` stands in an arena, of which `result`, or what collectives make
+/// of it in place, is written there alone.
+static bool replacesArena(Value array, Value result) {
+  while (Operation *op = array.getDefiningOp()) {
+    if (!isCollective(op) || !getInPlaceOperand(op))
+      break;
+    array = getInPlaceOperand(op);
+  }
+  while (result.hasOneUse() && isCollective(*result.user_begin()) &&
+         getInPlaceOperand(*result.user_begin()))
+    result = (*result.user_begin())->getResult(0);
+  auto read = array.getDefiningOp<ReadOp>();
+  if (!read || !result.hasOneUse())
+    return false;
+  auto write = dyn_cast<WriteOp>(*result.user_begin());
+  return write && write.getTarget() == read.getSource();
+}
+
+/// Checks that what `list` reads after a write is not named otherwise there: a bucket and its
+/// arena or one of its slices have no value in common, by which they would keep their order.
+static LogicalResult verifyNames(ListOp list, SymbolTable &symbols) {
+  auto isPartOf = [&](SymbolRefAttr part, SymbolRefAttr all) {
+    if (all.getNestedReferences().empty())
+      return true;
+    auto bucket = symbols.lookup<BucketOp>(all.getLeafReference());
+    return bucket && !part.getNestedReferences().empty() &&
+           llvm::is_contained(bucket.getParams(),
+                              FlatSymbolRefAttr::get(part.getLeafReference()));
+  };
+  DenseMap<StringAttr, llvm::SetVector<SymbolRefAttr>> written; // by arena
+  for (Operation &op : list.getBody().front()) {
+    if (auto write = dyn_cast<WriteOp>(op))
+      written[write.getTarget().getRootReference()].insert(write.getTarget());
+    auto read = dyn_cast<ReadOp>(op);
+    if (!read)
+      continue;
+    SymbolRefAttr source = read.getSource();
+    for (SymbolRefAttr target : written[source.getRootReference()])
+      if (target != source &&
+          (isPartOf(source, target) || isPartOf(target, source)))
+        return op.emitOpError("reads ")
+               << source << " after " << target
+               << " was written; expects one name for both";
+  }
+  return success();
+}
+
+/// Checks that `list` holds only what a kernel computes or a command does.
+static LogicalResult verifyNeeds(ListOp list) {
+  for (Operation &op : list.getBody().front())
+    if (!isa<nn::NNDialect>(op.getDialect()) && !isCollective(&op) &&
+        !isa<ReadOp, WriteOp, LaunchOp, GemmOp, ConvolutionOp, SquareSumOp,
+             SegmentMapOp, SegmentSquareSumOp, SumBlocksOp, FlattenOp, ViewOp,
+             BarrierOp, train::ReturnOp>(op))
+      return op.emitOpError("cannot be made a command");
+  for (auto map : list.getBody().getOps<SegmentMapOp>())
+    for (auto [target, result] : llvm::zip(map.getTargets(), map.getOutputs()))
+      if (!replacesArena(map.getArrays()[target], result))
+        return map.emitOpError(
+                   "expects targets that are read from an arena, and "
+                   "results that are written back there, got ")
+               << map.getArrays()[target];
+  return success();
+}
+
+namespace {
+struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
+  using FormKernelsPassBase::FormKernelsPassBase;
+
+  void runOnOperation() override {
+    SymbolTable symbols(getOperation());
+    for (auto list : getOperation().getOps<ListOp>())
+      if (failed(verifyNeeds(list)) || failed(verifyNames(list, symbols)))
+        return signalPassFailure();
+    Outliner outliner(getOperation());
+    for (auto list : llvm::to_vector(getOperation().getOps<ListOp>())) {
+      Block &block = list.getBody().front();
+      forwardWrites(block);
+      formProducts(block);
+      if (fuse) {
+        viewSlices(block);
+        flattenConcats(block);
+      }
+      numGemms += llvm::range_size(block.getOps<GemmOp>());
+      for (ArrayRef<Operation *> group : formGroups(block, fuse))
+        outliner.outline(block, group);
+      // Barriers kept kernels apart; now there are kernels.
+      for (auto barrier :
+           llvm::make_early_inc_range(block.getOps<BarrierOp>())) {
+        barrier.replaceAllUsesWith(barrier.getInput());
+        barrier.erase();
+      }
+      eraseDead(block);
+    }
+    numLaunches += outliner.launches;
+    numKernels += outliner.byText.size();
+  }
+};
+} // namespace

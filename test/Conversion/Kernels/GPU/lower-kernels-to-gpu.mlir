@@ -1,0 +1,169 @@
+// RUN: trainc-opt %s --train-lower-kernels-to-gpu --split-input-file | FileCheck %s
+
+// Pointwise ops: a vector of 16 bytes for each thread, fewer where rows do not divide.
+// CHECK-LABEL: train.kernel @point
+// CHECK-SAME: #train.abi<workgroups = 3, threads = 256>
+// CHECK: gpu.module @gpu_kernels
+// CHECK: gpu.func @point(%[[X:.*]]: memref<2400xf32> {llvm.align = 16 : i64, llvm.noalias}, %[[Y:.*]]: memref<2400xf32> {{.*}}) kernel
+// CHECK: %[[LESS:.*]] = arith.cmpi ult, %{{.*}}, %c600
+// CHECK: scf.if %[[LESS]]
+// CHECK: vector.load %[[X]]{{.*}} vector<4xf32>
+// CHECK: vector.store %{{.*}}, %[[Y]]
+// CHECK-LABEL: gpu.func @narrow(
+// CHECK: vector.load {{.*}} vector<8xbf16>
+// CHECK: arith.extf
+// CHECK: arith.truncf
+// CHECK: vector.store {{.*}} vector<8xbf16>
+train.kernel @point(%x: tensor<24x100xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<24x100xf32>
+  train.return %y : tensor<24x100xf32>
+}
+train.kernel @narrow(%x: tensor<64xbf16>) inplace [0] {
+  %y = nn.exp %x : tensor<64xbf16>
+  train.return %y : tensor<64xbf16>
+}
+
+// -----
+
+// A short row is a warp's: what it loads is there for all reductions, which end in
+// shuffles. A long one is a block's: warps meet in shared memory; vectors begin where
+// rows of odd length allow it.
+// CHECK-LABEL: train.kernel @short
+// CHECK-SAME: #train.abi<workgroups = 2, threads = 256>
+// CHECK-LABEL: gpu.func @short(
+// CHECK-COUNT-1: vector.load
+// CHECK-NOT: vector.load
+// CHECK-COUNT-10: gpu.shuffle xor
+// CHECK-NOT: gpu.barrier
+// CHECK: vector.store
+// CHECK-LABEL: gpu.func @long(
+// CHECK: scf.for
+// CHECK: vector.load {{.*}} {alignment = 16 : i64} : memref<36004xf32>, vector<4xf32>
+// CHECK: vector.load {{.*}} vector<1xf32>
+// CHECK: gpu.shuffle
+// CHECK: memref.store %{{.*}}, %[[PARTS:.*]][%{{.*}}] : memref<8xf32, 3>
+// CHECK: gpu.barrier
+// CHECK: memref.load %[[PARTS]]
+// CHECK-COUNT-3: gpu.shuffle
+train.kernel @short(%x: tensor<9x64xf32>) inplace [-1] {
+  %s = nn.reduce sum %x dims [1] keep : tensor<9x64xf32>
+  %d = nn.sub %x, %s : tensor<9x64xf32>, tensor<9x1xf32>
+  %m = nn.reduce max %d dims [1] keep : tensor<9x64xf32>
+  %y = nn.sub %d, %m : tensor<9x64xf32>, tensor<9x1xf32>
+  train.return %y : tensor<9x64xf32>
+}
+train.kernel @long(%x: tensor<4x9001xf32>) inplace [-1] {
+  %s = nn.reduce sum %x dims [1] keep : tensor<4x9001xf32>
+  train.return %s : tensor<4x1xf32>
+}
+
+// -----
+
+// Columns: blocks that have a run of the rows each, counted; the last one adds the runs.
+// CHECK-LABEL: train.kernel @columns
+// CHECK-SAME: #train.abi<workgroups = 16, threads = 256, scratch = {{[0-9]+}}>
+// CHECK-LABEL: gpu.func @columns(
+// CHECK-SAME: memref<{{[0-9]+}}xi8>
+// CHECK: gpu.barrier
+// CHECK: llvm.fence syncscope("device") acq_rel
+// CHECK-NEXT: memref.atomic_rmw addi
+// CHECK-NEXT: llvm.fence syncscope("device") acq_rel
+// CHECK: gpu.barrier
+// CHECK: scf.if
+// CHECK: scf.for
+// CHECK: memref.store %c0_i32
+train.kernel @columns(%x: tensor<1000x96xf32>) inplace [-1] {
+  %s = nn.reduce sum %x dims [0] : tensor<1000x96xf32>
+  train.return %s : tensor<96xf32>
+}
+
+// -----
+
+// Embeddings: vectors of a row; the gradient's rows have one block each, that looks at
+// the ids in turns.
+// CHECK-LABEL: gpu.func @embedding(
+// CHECK: vector.load {{.*}} vector<8xbf16>
+// CHECK-LABEL: gpu.func @embedding_grad(
+// CHECK: gpu.barrier
+// CHECK: scf.for
+// CHECK: memref.store {{.*}} memref<1024xi32, 3>
+// CHECK: gpu.barrier
+// CHECK: memref.load {{.*}} memref<1024xi32, 3>
+train.kernel @embedding(%t: tensor<50x64xbf16>, %i: tensor<7xi32>) inplace [-1] {
+  %y = nn.embedding %t, %i : tensor<50x64xbf16>, tensor<7xi32>
+  train.return %y : tensor<7x64xbf16>
+}
+train.kernel @embedding_grad(%i: tensor<7xi32>, %g: tensor<7x64xf32>) inplace [-1] {
+  %y = nn.embedding_grad %i, %g : tensor<7xi32>, tensor<7x64xf32> to tensor<50x64xf32>
+  train.return %y : tensor<50x64xf32>
+}
+
+// -----
+
+// Other kernels go through linalg: a point for each thread.
+// CHECK-LABEL: train.kernel @rotate
+// CHECK-SAME: #train.abi<workgroups = 1, threads = {{[0-9]+}}>
+// CHECK-LABEL: gpu.func @rotate(
+// CHECK-NOT: scf.parallel
+// CHECK: scf.if
+// CHECK: memref.load
+// CHECK: memref.store
+train.kernel @rotate(%x: tensor<2x3x2x4xf32>, %c: tensor<3x2xf32>, %s: tensor<3x2xf32>) inplace [-1] {
+  %y = nn.rotate_pairs %x, %c, %s : tensor<2x3x2x4xf32>, tensor<3x2xf32>
+  train.return %y : tensor<2x3x2x4xf32>
+}
+
+// -----
+
+// It does nothing to a module without kernels but add an empty @gpu_kernels.
+// CHECK-LABEL: train.eval @none
+// CHECK-NEXT: train.yield
+// CHECK: gpu.module @gpu_kernels {
+// CHECK-NEXT: }
+train.eval @none(%x: tensor<4xf32>) -> ("y") {
+  train.yield %x : tensor<4xf32>
+}
+
+// -----
+
+// Square roots are LLVM's, in f32 at least. So many threads are known to be launched.
+// CHECK-LABEL: gpu.func @roots(
+// CHECK-SAME: known_block_size = array<i32: 256, 1, 1>
+// CHECK-NOT: math.sqrt
+// CHECK: %[[WIDE:.*]] = arith.extf %{{.*}} : vector<8xbf16> to vector<8xf32>
+// CHECK: llvm.call_intrinsic "llvm.sqrt"(%[[WIDE]]) : (vector<8xf32>) -> vector<8xf32>
+// CHECK: gpu.return
+train.kernel @roots(%x: tensor<64xbf16>) inplace [0] {
+  %y = nn.sqrt %x : tensor<64xbf16>
+  train.return %y : tensor<64xbf16>
+}
+
+// -----
+
+// A few rows are one thread's, and so many sums share their memory.
+// CHECK-LABEL: gpu.func @few(
+// CHECK-NOT: gpu.barrier
+// CHECK: scf.for
+// CHECK: vector.store {{.*}} vector<4xf32>
+// CHECK: gpu.return
+train.kernel @few(%x: tensor<4x5000xf32>) inplace [-1] {
+  %s = nn.reduce sum %x dims [0] keep : tensor<4x5000xf32>
+  train.return %s : tensor<1x5000xf32>
+}
+
+// -----
+
+// A result of smaller rank is stored by the block of the first row, for which others do not wait: they compute it again.
+// CHECK-LABEL: gpu.func @shared(
+// CHECK-SAME: %[[B:[a-z0-9]*]]: memref<16384xf32> {{{[^}]*}}}, %{{[a-z0-9]*}}: memref<65536xf32> {{{[^}]*}}}, %[[E:[a-z0-9]*]]: memref<16384xf32>
+// CHECK: vector.store %{{.*}}, %[[E]]
+// CHECK-NOT: vector.load %[[E]]
+// CHECK: vector.load %[[B]]
+// CHECK-NEXT: math.exp
+train.kernel @shared(%b: tensor<16384xf32>, %x: tensor<4x16384xf32>) inplace [-1, -1] {
+  %e = nn.exp %b : tensor<16384xf32>
+  %z = nn.mul %x, %e : tensor<4x16384xf32>, tensor<16384xf32>
+  %s = nn.reduce sum %z dims [1] keep : tensor<4x16384xf32>
+  %y = nn.mul %s, %e : tensor<4x1xf32>, tensor<16384xf32>
+  train.return %e, %y : tensor<16384xf32>, tensor<4x16384xf32>
+}

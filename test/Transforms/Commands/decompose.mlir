@@ -1,0 +1,128 @@
+// RUN: trainc-opt %s --nn-decompose --split-input-file | FileCheck %s
+// RUN: trainc-opt %s --nn-decompose=gpu --split-input-file | FileCheck %s --check-prefix=KEEP
+
+// CHECK-LABEL: train.list @composite
+// CHECK: nn.reduce max %{{.*}} dims [1] keep : tensor<4x8xf32> order lanes
+// CHECK: nn.exp
+// CHECK: nn.reduce sum %{{.*}} dims [1] keep : tensor<4x8xf32> order lanes
+// CHECK-NOT: nn.softmax
+train.list @composite of @e "first" (%x: tensor<4x8xf32>) {
+  %y = nn.softmax %x dim 1 : tensor<4x8xf32>
+  train.return %y : tensor<4x8xf32>
+}
+
+// -----
+
+// A reduction over inner and outer dimensions becomes two, which keep theirs.
+// CHECK-LABEL: train.list @reduce
+// CHECK: %[[I:.*]] = nn.reduce sum %{{.*}} dims [2] keep : tensor<4x5x8xf32> order lanes
+// CHECK: %[[O:.*]] = nn.reduce sum %[[I]] dims [0] keep : tensor<4x5x1xf32> order sequence
+// CHECK: nn.reshape %[[O]]
+train.list @reduce of @e "first" (%x: tensor<4x5x8xf32>) {
+  %y = nn.reduce sum %x dims [0, 2] : tensor<4x5x8xf32>
+  train.return %y : tensor<5xf32>
+}
+
+// -----
+
+// A sum of all rows goes over each batch alone first, but not on a GPU, nor over a few
+// rows, nor where threads divide a dimension that is kept.
+// CHECK-LABEL: train.list @rows
+// CHECK: %[[B:.*]] = nn.reduce sum %{{.*}} dims [1] keep : tensor<4x16x8xf32> order sequence
+// CHECK-NEXT: nn.reduce sum %[[B]] dims [0] keep : tensor<4x1x8xf32> order sequence
+// CHECK: nn.reduce sum %{{.*}} dims [0, 1] keep : tensor<16x4x8xf32> order sequence
+// CHECK: nn.reduce sum %{{.*}} dims [1, 2] keep : tensor<2x4x16x8xf32> order sequence
+// KEEP-LABEL: train.list @rows
+// KEEP: nn.reduce sum %{{.*}} dims [0, 1] keep : tensor<4x16x8xf32> order threads
+train.list @rows of @e "first" (%x: tensor<4x16x8xf32>, %y: tensor<16x4x8xf32>, %z: tensor<2x4x16x8xf32>) {
+  %a = nn.reduce sum %x dims [0, 1] : tensor<4x16x8xf32>
+  %b = nn.reduce sum %y dims [0, 1] : tensor<16x4x8xf32>
+  %c = nn.reduce sum %z dims [1, 2] : tensor<2x4x16x8xf32>
+  train.return %a, %b, %c : tensor<8xf32>, tensor<8xf32>, tensor<2x8xf32>
+}
+
+// -----
+
+// It does nothing to primitives but to order them, and nothing to ops outside of lists.
+// CHECK-LABEL: train.list @primitive
+// CHECK-NEXT: nn.reduce sum %{{.*}} dims [1] keep : tensor<4x8xf32> order lanes
+// CHECK-NEXT: nn.reduce sum %{{.*}} dims [0] keep : tensor<4x8xf32> order sequence
+// CHECK-NEXT: nn.neg
+// CHECK-LABEL: train.eval @e
+// CHECK-NEXT: nn.softmax
+train.list @primitive of @e "first" (%x: tensor<4x8xf32>) {
+  %y = nn.reduce sum %x dims [1] keep : tensor<4x8xf32>
+  %s = nn.reduce sum %x dims [0] keep : tensor<4x8xf32>
+  %z = nn.neg %y : tensor<4x1xf32>
+  train.return %z, %s : tensor<4x1xf32>, tensor<1x8xf32>
+}
+train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
+  %y = nn.softmax %x dim 1 : tensor<4x8xf32>
+  train.yield %y : tensor<4x8xf32>
+}
+
+// -----
+
+// Convolutions of fitting sizes are kernels of their own; their bias is not in
+// them, and the gradient of the weight is summed over parts of the batch.
+// CHECK-LABEL: train.list @convolution
+// CHECK-NEXT: %[[Y:.*]] = nn.conv2d %{{[^ ]*}}, %{{[^ ]*}} : tensor<8x4x9x9xf32>
+// CHECK-NEXT: nn.reshape
+// CHECK-NEXT: nn.add %[[Y]]
+// CHECK-NEXT: nn.conv2d_input_grad
+// CHECK-NEXT: %[[PARTS:.*]] = nn.conv2d_weight_parts {{.*}} examples 1
+// CHECK-NEXT: nn.reduce sum %[[PARTS]] dims [0]
+train.list @convolution of @e "first" (%x: tensor<8x4x9x9xf32>, %w: tensor<6x4x3x3xf32>, %b: tensor<6xf32>, %g: tensor<8x6x7x7xf32>) {
+  %y = nn.conv2d %x, %w bias %b : tensor<8x4x9x9xf32>, tensor<6x4x3x3xf32>, tensor<6xf32>
+  %dx = nn.conv2d_input_grad %w, %g : tensor<6x4x3x3xf32>, tensor<8x6x7x7xf32> to tensor<8x4x9x9xf32>
+  %dw = nn.conv2d_weight_grad %x, %g : tensor<8x4x9x9xf32>, tensor<8x6x7x7xf32> to tensor<6x4x3x3xf32>
+  train.return %y, %dx, %dw : tensor<8x6x7x7xf32>, tensor<8x4x9x9xf32>, tensor<6x4x3x3xf32>
+}
+train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
+  train.yield %x : tensor<4x8xf32>
+}
+
+// -----
+
+// Others are commands: groups, strides, narrow types. GPUs have kernels for them.
+// KEEP-LABEL: train.list @command
+// KEEP-NEXT: nn.conv2d %{{.*}} groups 2
+// KEEP-NEXT: nn.conv2d_input_grad %{{.*}} strides [2, 2]
+// KEEP-NEXT: nn.conv2d %
+// KEEP-NEXT: nn.conv2d_weight_grad
+// KEEP-NEXT: train.return
+// CHECK-LABEL: train.list @command
+// CHECK-NEXT: train.convolution forward %{{.*}}, %{{.*}} strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 2 : tensor<8x4x9x9xf32>
+// CHECK-NEXT: train.convolution input_gradient %{{.*}}, %{{.*}} strides [2, 2] padding
+// CHECK-NEXT: train.convolution forward {{.*}} : tensor<8x4x9x9xbf16>
+// CHECK-NEXT: train.convolution weight_gradient {{.*}} groups 2
+// CHECK-NEXT: train.return
+train.list @command of @e "first" (%x: tensor<8x4x9x9xf32>, %w: tensor<6x2x3x3xf32>, %v: tensor<6x4x3x3xf32>, %g: tensor<8x6x4x4xf32>, %h: tensor<8x4x9x9xbf16>, %u: tensor<6x4x3x3xbf16>, %k: tensor<8x6x7x7xf32>) {
+  %y = nn.conv2d %x, %w groups 2 : tensor<8x4x9x9xf32>, tensor<6x2x3x3xf32>
+  %dx = nn.conv2d_input_grad %v, %g strides [2, 2] : tensor<6x4x3x3xf32>, tensor<8x6x4x4xf32> to tensor<8x4x9x9xf32>
+  %z = nn.conv2d %h, %u : tensor<8x4x9x9xbf16>, tensor<6x4x3x3xbf16>
+  %dw = nn.conv2d_weight_grad %x, %k groups 2 : tensor<8x4x9x9xf32>, tensor<8x6x7x7xf32> to tensor<6x2x3x3xf32>
+  train.return %y, %dx, %z, %dw : tensor<8x6x7x7xf32>, tensor<8x4x9x9xf32>, tensor<8x6x7x7xbf16>, tensor<6x2x3x3xf32>
+}
+train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
+  train.yield %x : tensor<4x8xf32>
+}
+
+// -----
+
+// A loss head over many rows goes over chunks of them; each adds its gradient of the weight.
+// CHECK-LABEL: train.list @chunks
+// CHECK: %[[H0:.*]] = nn.slice %arg0 offsets [0, 0] sizes [640, 8]
+// CHECK: %[[L0:.*]] = nn.matmul %[[H0]], %arg1 : tensor<640x8xf32>, tensor<8x4096xf32>
+// CHECK: %[[D0:.*]] = nn.matmul %[[G0:.*]], %arg1 transpose_rhs : tensor<640x4096xf32>, tensor<8x4096xf32>
+// CHECK: %[[W0:.*]] = nn.matmul %[[H0]], %[[G0]] transpose_lhs
+// CHECK: %[[H1:.*]] = nn.slice %arg0 offsets [640, 0] sizes [560, 8]
+// CHECK: nn.matmul %[[H1]], %arg1 : tensor<560x8xf32>, tensor<8x4096xf32>
+// CHECK: %[[W1:.*]] = nn.matmul %[[H1]], %{{.*}} transpose_lhs
+// CHECK: %[[W:.*]] = nn.add %[[W0]], %[[W1]]
+// CHECK: %[[D:.*]] = nn.concat %[[D0]], %{{.*}} dim 0
+// CHECK: train.return %{{.*}}, %[[D]], %[[W]]
+train.list @chunks of @e "first" (%h: tensor<1200x8xf32>, %w: tensor<8x4096xf32>, %y: tensor<1200xi32>, %g: tensor<f32>) {
+  %l, %r, %dh, %dw, %db = nn.linear_cross_entropy_grad %h, %w, %y grad %g : tensor<1200x8xf32>, tensor<8x4096xf32>, tensor<1200xi32>, tensor<f32>
+  train.return %l, %dh, %dw : tensor<f32>, tensor<1200x8xf32>, tensor<8x4096xf32>
+}

@@ -1,0 +1,223 @@
+// RUN: trainc-opt %s --train-plan-memory --split-input-file | FileCheck %s
+// RUN: trainc-opt %s --train-plan-memory="reuse=false" --split-input-file | FileCheck %s --check-prefix=ALL
+
+// The first and the third value live at different times and share memory; the last one is the output.
+// CHECK-LABEL: train.list @chain of @e "first" () workspace(512)
+// CHECK: %[[X:.*]] = train.address input 0
+// CHECK: %[[A:.*]] = train.address workspace [[#PLACE:]] : memref<4xf32>
+// CHECK-NEXT: train.launch @k(%[[X]]) outs(%[[A]] : memref<4xf32>)
+// CHECK: %[[B:.*]] = train.address workspace
+// CHECK-NEXT: train.launch @k(%[[A]]) outs(%[[B]]
+// CHECK: %[[C:.*]] = train.address workspace [[#PLACE]] : memref<4xf32>
+// CHECK-NEXT: train.launch @k(%[[B]]) outs(%[[C]]
+// CHECK: %[[OUT:.*]] = train.address output 0
+// CHECK-NEXT: train.launch @k(%[[C]]) outs(%[[OUT]]
+// CHECK-NEXT: train.return{{$}}
+// ALL: workspace(768)
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.list @chain of @e "first" (%x: tensor<4xf32>) {
+  %a = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %b = train.launch @k(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  %c = train.launch @k(%b) : (tensor<4xf32>) -> tensor<4xf32>
+  %d = train.launch @k(%c) : (tensor<4xf32>) -> tensor<4xf32>
+  train.return %d : tensor<4xf32>
+}
+
+// -----
+
+// A result is written to its slice unless the old value is still needed: then it is copied.
+// CHECK-LABEL: train.list @slices
+// CHECK: %[[A:.*]] = train.address @g::@a
+// CHECK: train.launch @k(%{{.*}}) outs(%[[A]] :
+// CHECK: %[[W:.*]] = train.address workspace 0
+// CHECK: train.launch @k(%[[OLD:.*]]) outs(%[[W]] :
+// CHECK: train.launch @k(%[[OLD]])
+// CHECK: %[[B:.*]] = train.address @g::@b
+// CHECK: train.copy %[[W]] to %[[B]]
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.bucket @bucket [@a, @b] elements(20) offsets([0, 16])
+train.arena @g buffer {
+  train.slice @a : tensor<4xf32>
+  train.slice @b : tensor<4xf32>
+  train.span @bucket
+}
+train.list @slices of @e "first" (%x: tensor<4xf32>) {
+  %o = train.read @g::@b : tensor<4xf32>
+  %a = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %b = train.launch @k(%o) : (tensor<4xf32>) -> tensor<4xf32>
+  %c = train.launch @k(%o) : (tensor<4xf32>) -> tensor<4xf32>
+  train.write %a to @g::@a : tensor<4xf32>
+  train.write %b to @g::@b : tensor<4xf32>
+  train.return %c : tensor<4xf32>
+}
+
+// -----
+
+// What is done in place to a value has that value's address: here a slice's.
+// CHECK-LABEL: train.list @inplace
+// CHECK: %[[A:.*]] = train.address @g::@a
+// CHECK-NEXT: train.launch @k(%{{.*}}) outs(%[[A]] :
+// CHECK-NEXT: train.launch @twice() outs(%[[A]] :
+// CHECK-NEXT: train.return
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.kernel @twice(%x: tensor<4xf32>) inplace [0] {
+  %y = nn.add %x, %x : tensor<4xf32>, tensor<4xf32>
+  train.return %y : tensor<4xf32>
+}
+train.arena @g buffer {
+  train.slice @a : tensor<4xf32>
+}
+train.list @inplace of @e "first" (%x: tensor<4xf32>) {
+  %a = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %b = train.launch @twice(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  train.write %b to @g::@a : tensor<4xf32>
+  train.return
+}
+
+// -----
+
+// It does nothing to a list that is planned.
+// CHECK-LABEL: train.list @planned of @e "first" () workspace(64)
+// ALL-LABEL: train.list @planned of @e "first" () workspace(64)
+train.list @planned of @e "first" () workspace(64) {
+  train.return
+}
+
+// -----
+
+// What is not used after a flat tensor is made where it stands in it, for which its memory is needed from the first of them on.
+// What others use later is copied. Peers may read what a collective works on in place until the next one of all its axes has
+// begun, though this rank needs it no longer: the sum over hosts does not tell that the peers of @data are ready.
+// CHECK-LABEL: train.list @flat
+// CHECK-SAME: workspace(1792)
+// CHECK: %[[A:.*]] = train.address workspace 1024
+// CHECK-NEXT: train.launch @k(%{{.*}}) outs(%[[A]] :
+// CHECK: %[[B:.*]] = train.address workspace 256
+// CHECK-NEXT: train.launch @k(%[[A]]) outs(%[[B]] :
+// CHECK: %[[F:.*]] = train.address workspace 0 : memref<128xf32>
+// CHECK-NEXT: train.flatten %[[A]], %[[B]] at [0, 64] outs(%[[F]] :
+// CHECK-NEXT: %[[T:.*]] = train.start reduce_scatter outs(%[[F]]) over ["data"]
+// CHECK-NEXT: train.wait %[[T]]
+// CHECK: %[[C:.*]] = train.address workspace 512
+// CHECK: train.launch @k2(%[[F]]) outs(%[[C]] :
+// CHECK: %[[G:.*]] = train.address workspace 1536
+// CHECK: train.start all_reduce(%[[A]]) outs(%[[G]]) over ["host"]
+// CHECK: %[[H:.*]] = train.address workspace 1024
+// CHECK: train.launch @k2(%[[C]]) outs(%[[H]] :
+// CHECK: %[[I:.*]] = train.address output 1
+// CHECK: train.start all_reduce(%[[G]]) outs(%[[I]]) over ["host", "data"]
+// CHECK: %[[D:.*]] = train.address workspace 0 : memref<128xf32>
+// CHECK: train.launch @k2(%[[H]]) outs(%[[D]] :
+// CHECK: %[[V:.*]] = train.view %[[D]] from 64
+// CHECK: %[[O:.*]] = train.address output 0
+// CHECK: train.launch @k(%[[V]]) outs(%[[O]] :
+train.mesh @mesh(host = 2, data = 2)
+train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<64xf32>
+  train.return %y : tensor<64xf32>
+}
+train.kernel @k2(%x: tensor<128xf32>) inplace [-1] {
+  %y = nn.neg %x : tensor<128xf32>
+  train.return %y : tensor<128xf32>
+}
+train.list @flat of @e "first" (%x: tensor<64xf32>) {
+  %a = train.launch @k(%x) : (tensor<64xf32>) -> tensor<64xf32>
+  %b = train.launch @k(%a) : (tensor<64xf32>) -> tensor<64xf32>
+  %f = train.flatten %a, %b at [0, 64] : tensor<64xf32>, tensor<64xf32> -> tensor<128xf32>
+  %r = train.reduce_scatter %f over ["data"] in_place : tensor<128xf32> -> tensor<128xf32>
+  %c = train.launch @k2(%r) : (tensor<128xf32>) -> tensor<128xf32>
+  %g = train.all_reduce %a over ["host"] : tensor<64xf32>
+  %h = train.launch @k2(%c) : (tensor<128xf32>) -> tensor<128xf32>
+  %i = train.all_reduce %g over ["host", "data"] : tensor<64xf32>
+  %d = train.launch @k2(%h) : (tensor<128xf32>) -> tensor<128xf32>
+  %v = train.view %d from 64 : tensor<128xf32> -> tensor<64xf32>
+  %o = train.launch @k(%v) : (tensor<64xf32>) -> tensor<64xf32>
+  train.return %o, %i : tensor<64xf32>, tensor<64xf32>
+}
+
+// -----
+
+// A gather in flight keeps its token; a product that adds does so where it is; a slice that is read again after it
+// was written has the address through which it was.
+// CHECK-LABEL: train.list @flight
+// CHECK: %[[W:.*]] = train.address @g::@a
+// CHECK: %[[GATHERED:.*]] = train.address output 1
+// CHECK-NEXT: %[[T:.*]] = train.start all_gather(%[[W]]) outs(%[[GATHERED]])
+// CHECK: train.gemm %{{.*}}, %{{.*}} outs(%[[M:.*]] : memref<4x4xf32>) m 4 n 4 k 4 batch 1 accumulate
+// CHECK: train.wait %[[T]]
+// CHECK-NOT: train.address @g::@m
+// CHECK: %[[FLAT:.*]] = train.view %[[M]] from 0 : memref<4x4xf32> -> memref<16xf32>
+// CHECK: train.copy %[[FLAT]] to
+train.mesh @mesh(data = 2)
+train.arena @g buffer {
+  train.slice @a : tensor<4xf32>
+  train.slice @m : tensor<4x4xf32>
+}
+train.list @flight of @e "first" (%x: tensor<4x4xf32>) {
+  %a = train.read @g::@a : tensor<4xf32>
+  %all = train.start all_gather(%a) over ["data"] : tensor<4xf32> -> !train.token
+  %m = train.read @g::@m : tensor<4x4xf32>
+  %n = train.gemm %x, %x init %m m 4 n 4 k 4 batch 1 : tensor<4x4xf32>, tensor<4x4xf32> init tensor<4x4xf32> -> tensor<4x4xf32>
+  train.write %n to @g::@m : tensor<4x4xf32>
+  %b = train.wait %all : tensor<8xf32>
+  %again = train.read @g::@m : tensor<4x4xf32>
+  %flat = nn.reshape %again : tensor<4x4xf32> to tensor<16xf32>
+  train.return %flat, %b : tensor<16xf32>, tensor<8xf32>
+}
+
+// -----
+
+// Peers may still read what is summed in place, in flight, when the gather that was started meanwhile is done: only one that
+// begins behind the wait says that they have. So its memory is not used again before the last gather is done.
+// CHECK-LABEL: train.list @peers
+// CHECK: train.address workspace [[#S:]] : memref<64xf32>
+// CHECK: train.start reduce_scatter
+// CHECK: train.start all_gather
+// CHECK-NOT: train.address workspace [[#S]] :
+// CHECK: train.return
+train.mesh @mesh(data = 2)
+train.kernel @k(%x: tensor<64xf32>) inplace [-1] {
+  %r = nn.tanh %x : tensor<64xf32>
+  train.return %r : tensor<64xf32>
+}
+train.list @peers of @e "first" (%x: tensor<64xf32>, %p: tensor<32xf32>) {
+  %g = train.launch @k(%x) : (tensor<64xf32>) -> tensor<64xf32>
+  %t = train.start reduce_scatter(%g) over ["data"] in_place : tensor<64xf32> -> !train.token
+  %u = train.start all_gather(%p) over ["data"] : tensor<32xf32> -> !train.token
+  %s = train.wait %t : tensor<64xf32>
+  %y = train.launch @k(%s) : (tensor<64xf32>) -> tensor<64xf32>
+  %a = train.wait %u : tensor<64xf32>
+  %z = train.launch @k(%a) : (tensor<64xf32>) -> tensor<64xf32>
+  %v = train.launch @k(%z) : (tensor<64xf32>) -> tensor<64xf32>
+  %w = train.launch @k(%v) : (tensor<64xf32>) -> tensor<64xf32>
+  %last = train.all_gather %p over ["data"] : tensor<32xf32> -> tensor<64xf32>
+  train.return %y, %w, %last : tensor<64xf32>, tensor<64xf32>, tensor<64xf32>
+}
+
+// -----
+
+// A convolution that adds to a slice does so where that stands.
+// CHECK-LABEL: train.list @convolution
+// CHECK: %[[W:.*]] = train.address @g::@w
+// CHECK: train.convolution weight_gradient %{{.*}}, %{{.*}} out(%[[W]] : memref<6x4x3x3xf32>) strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 accumulate : memref
+// CHECK: %[[Y:.*]] = train.address output 0
+// CHECK: train.convolution forward %{{.*}}, %{{.*}} out(%[[Y]] : memref<8x6x7x7xf32>) strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : memref
+train.arena @g gradient {
+  train.slice @w : tensor<6x4x3x3xf32>
+}
+train.list @convolution of @e "next" (%x: tensor<8x4x9x9xf32>, %v: tensor<6x4x3x3xf32>, %d: tensor<8x6x7x7xf32>) {
+  %old = train.read @g::@w : tensor<6x4x3x3xf32>
+  %sum = train.convolution weight_gradient %x, %d init %old strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xf32>, tensor<8x6x7x7xf32> init tensor<6x4x3x3xf32> -> tensor<6x4x3x3xf32>
+  train.write %sum to @g::@w : tensor<6x4x3x3xf32>
+  %y = train.convolution forward %x, %v strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xf32>, tensor<6x4x3x3xf32> -> tensor<8x6x7x7xf32>
+  train.return %y : tensor<8x6x7x7xf32>
+}
