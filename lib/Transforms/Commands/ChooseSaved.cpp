@@ -192,9 +192,12 @@ int64_t ListSaver::run() {
     if (forward.contains(&op) || !takesFromKernel(&op))
       continue;
     OpBuilder b(&op);
-    for (OpOperand &operand : op.getOpOperands())
-      if (read.contains(operand.get()) || barriers.contains(operand.get()))
-        operand.set(computeAgain(b, operand.get()));
+    for (OpOperand &operand : op.getOpOperands()) {
+      Value value = operand.get();
+      if ((read.contains(value) && !kept.contains(value)) ||
+          barriers.contains(value))
+        operand.set(computeAgain(b, value));
+    }
   }
   eraseDead(block);
   return again.size();
