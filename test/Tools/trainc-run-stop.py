@@ -6,6 +6,7 @@
 # RUN: %cc -DCHARS -shared -nostdlib -fPIC -O1 -I %trainc_src/runtime/include %S/Inputs/toy_artifact.c -o %t/chars.so
 # RUN: %python %s %trainc_build/bin/trainc-run %t
 
+import atexit
 import json
 import os
 import pathlib
@@ -41,6 +42,7 @@ def start(*arguments, ignored=(), log=folder / "log.jsonl", **options):
     log.unlink(missing_ok=True)
     process = subprocess.Popen(command("--log", log, *arguments), preexec_fn=prepare, text=True,
                                **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options})
+    atexit.register(process.kill)  # it never ends by itself
     while lines(log) < 20 and process.poll() is None:
         time.sleep(0.01)
     return process
