@@ -270,8 +270,8 @@ def torch_rows():
             " of a bf16 base", pytorch.lora),
         Row("speed", "speed", "against PyTorch eager, compile and max-autotune with fused AdamW, 7 rounds: geometric mean of transformers"
             " AMX >= 1.6 x, AVX-512 >= 1.25 x, AVX2 >= 1.15 x, none below 1.0 x; CNNs and the rest printed", pytorch.speed),
-        Row("memory", "memory", "peak of a process that trains, less 16 bytes a parameter: geometric mean of transformers <= 0.55 x PyTorch's; total peak of no"
-            " model above PyTorch's", pytorch.memory),
+        Row("memory", "memory", "peak of a process that trains, less 16 bytes a parameter: geometric mean of transformers <= 0.55 x"
+            " PyTorch's; total peak of no model above PyTorch's", pytorch.memory),
         Row("way", "way", "export + compile of GPT-2 small, imports not counted: <= 12 s; again from the cache <= 3 s", pytorch.way),
         Row("package", "package", "wheel <= 120 MB, installed with Python only: an example runs; import <= 0.2 s, without torch",
             pytorch.package),

@@ -60,8 +60,10 @@ def by_trainc(example):
     optimizer = torch.optim.AdamW(example.model.parameters(), LEARNING_RATE)
     exported = trainc.torch.export(example.model, example.batch, example.loss, optimizer, precision="bf16" if a.bf16 else None)
     batch = example.batch
-    apart = alone(exported, batch) if a.memory else {}
-    step = exported.step(threads=a.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        library = trainc.compile(exported, os.path.join(folder, "step.so"))
+        apart = alone(exported, batch, folder) if a.memory else {}
+        step = exported.load(library, threads=a.threads)
     # The model's own memory and the exporter's goes: what is measured is a process that trains.
     for tensor in [*example.model.parameters(), *example.model.buffers()]:
         tensor.data = torch.empty(0, dtype=tensor.dtype)
@@ -70,23 +72,19 @@ def by_trainc(example):
     return lambda: run().loss, f"trainc {trainc.__version__} from torch {torch.__version__}", apart
 
 
-def alone(exported, batch):
-    """The peak of a process without PyTorch that trains what was exported."""
+def alone(exported, batch, folder):
+    """The peak of a process without PyTorch that trains what was exported, and compiled into `folder`."""
     import numpy as np
-    import trainc
     (entry, inputs), = exported.inputs.items()
-    names = list(exported.batches[entry])
-    given = batch if isinstance(batch, dict) else dict(zip(names, batch))
-    with tempfile.TemporaryDirectory() as folder:
-        trainc.compile(exported, os.path.join(folder, "step.so"))
-        exported.save_weights(os.path.join(folder, "weights.safetensors"))
-        for name in inputs:
-            np.save(os.path.join(folder, f"{name}.npy"), given[name].numpy())
-        with open(os.path.join(folder, "batch.json"), "w") as f:
-            json.dump(list(inputs), f)
-        done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "load_step.py"), folder, str(a.threads)], check=True,
-                              capture_output=True, text=True)
-        return {f"alone_{key}": value for key, value in json.loads(done.stdout).items()}
+    given = batch if isinstance(batch, dict) else dict(zip(exported.batches[entry], batch))
+    exported.save_weights(os.path.join(folder, "weights.safetensors"))
+    for name in inputs:
+        np.save(os.path.join(folder, f"{name}.npy"), given[name].numpy())
+    with open(os.path.join(folder, "batch.json"), "w") as f:
+        json.dump(list(inputs), f)
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "load_step.py"), folder, str(a.threads)], check=True,
+                          capture_output=True, text=True)
+    return {f"alone_{key}": value for key, value in json.loads(done.stdout).items()}
 
 
 def by_torch(example):

@@ -46,7 +46,7 @@ def written_out(text):
 
 
 def trained(text, folder, *options):
-    """(the whole state after some updates, bytes of the workspace, whether anything is computed again)."""
+    """(the whole state after some updates, bytes of all arenas, whether anything is computed again)."""
     library = compile_module(text, os.path.join(folder, "model.so"), *options)
     source, state = os.path.join(folder, "model.mlir"), os.path.join(folder, "state.safetensors")
     done = subprocess.run([tool("trainc"), source, "--memory-report=json", f"--remarks={PASS}", *options], capture_output=True,
