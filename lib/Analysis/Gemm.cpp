@@ -66,7 +66,7 @@ static int64_t partOf(int64_t size, int64_t parts) {
 /// Tiles from the shape alone. More tiles let more threads work and balance them; smaller
 /// ones pack more per multiply-add.
 Tile Planner::tileByShape() {
-  constexpr double smallGemm = 4e6;   // multiply-adds: one tile
+  constexpr double smallGemm = 5e5;   // multiply-adds: one tile
   constexpr double largeTile = 2.5e8; // of a tile that is large enough
   constexpr double allowedLoss = 1.08;
   double work = double(m) * n * k;
@@ -135,24 +135,28 @@ int64_t Planner::splitOfK() {
   return llvm::alignTo(llvm::divideCeil(k, 2), step);
 }
 
-/// Whether our own vector code is the fastest: on AVX-512 where A is transposed, as for
-/// gradients of weights, from about 512 x 512 x 512 on; on AVX2 from about 64 x 64 x 64
-/// on.
+/// Whether our own vector code is the fastest: on AVX2 from about 64 x 64 x 64 on; on
+/// AVX-512 where B is transposed, up to about 512 x 512 x 256, and where A is, as for
+/// gradients of weights, from about 512 x 512 x 512 on, where a vector is one operation.
 bool Planner::prefersVector() {
   constexpr double smallest = 1 << 18, smallestTransposed = 1 << 27;
+  constexpr double smallestRows = 1 << 16, largestRows = 1 << 26;
   if (!isF32 || !target.vector)
     return false;
   if (!target.avx512)
     return multiplyAdds >= smallest;
-  return gemm.getTransposeLhs() && !gemm.getTransposeRhs() && isPlain() &&
+  if (gemm.getTransposeRhs())
+    return !gemm.getTransposeLhs() && multiplyAdds >= smallestRows &&
+           multiplyAdds < largestRows;
+  return !target.doublePumped && gemm.getTransposeLhs() && isPlain() &&
          multiplyAdds >= smallestTransposed;
 }
 
 /// Whether oneDNN multiplies f32 faster than OpenBLAS: on AVX-512 it reaches 155 to 173
-/// GF/s where OpenBLAS 0.3.21 reaches 110 to 155, from about 64 x 64 x 64 on; below, its
+/// GF/s where OpenBLAS 0.3.21 reaches 110 to 155, from about 64 x 64 x 128 on; below, its
 /// calls cost more.
 bool Planner::prefersOneDnn(Tile tile) {
-  constexpr double smallest = 1 << 18;
+  constexpr double smallest = 1 << 19;
   return isF32 && target.avx512 && double(tile.m) * tile.n * k >= smallest;
 }
 

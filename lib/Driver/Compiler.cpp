@@ -184,6 +184,7 @@ PipelineOptions Compilation::pipelineFor(Target target) const {
     gemm.own = !isX86 || pipeline.portableBits;
     gemm.vector = !isX86 || has({"avx2", "fma"});
     gemm.avx512 = has({"avx512f"});
+    gemm.doublePumped = machine->getTargetCPU() == "znver4";
     gemm.amx = has({"amx-bf16", "amx-tile", "avx512bw", "avx512vl"});
     gemm.bf16 = gemm.amx || has({"avx512bf16"});
   }

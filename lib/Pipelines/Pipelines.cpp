@@ -167,8 +167,8 @@ void Phase::addCommands() {
     add(createMergeLaunchesPass());
   const GemmTarget &gemm = options.gemm;
   add(createPlanGemmsPass({onGPU, gemm.tf32, gemm.vector, gemm.avx512,
-                           gemm.bf16, gemm.amx, gemm.own, gemm.splitF32,
-                           gemm.cores}));
+                           gemm.bf16, gemm.amx, gemm.doublePumped, gemm.own,
+                           gemm.splitF32, gemm.cores}));
   add(createCSEPass(), /*inKernels=*/true);
   if (optimizes("train-prefetch"))
     add(createPrefetchPass());

@@ -14,6 +14,8 @@ struct GemmTarget {
   /// Instructions of a CPU: vectors with fused multiply-add (AVX2, NEON), those of 16 f32,
   /// products of bf16, tile registers.
   bool vector = true, avx512 = false, bf16 = false, amx = false;
+  /// AVX-512 is two operations of 256 bits each.
+  bool doublePumped = false;
   /// Our own vector code computes all: there is no library, or it would give other bits.
   bool own = false;
   /// AMX may multiply f32 as sums of bf16 GEMMs.

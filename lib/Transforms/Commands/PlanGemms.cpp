@@ -29,8 +29,8 @@ struct PlanGemmsPass : trainc::impl::PlanGemmsPassBase<PlanGemmsPass> {
           << int64_t(cores);
       return signalPassFailure();
     }
-    GemmTarget target{gpu, tf32, vector,   avx512, bf16,
-                      amx, own,  splitF32, cores};
+    GemmTarget target{gpu, tf32,         vector, avx512,   bf16,
+                      amx, doublePumped, own,    splitF32, cores};
     for (auto list : getOperation().getOps<ListOp>()) {
       if (list.getWorkspace()) {
         list.emitOpError("expects memory that is not planned; run "

@@ -189,13 +189,13 @@ struct VectorGemm {
     return left > 0 ? left : 0;
   }
 
-  /// C of `Count` rows and two vectors = A B, or += if `accumulate`, + bias (null:
-  /// none). Packed, `a` is a panel of A; else where its rows are, lda apart.
-  template <int Count, bool Packed>
+  /// C of `Count` rows and `Vectors` vectors = A B, or += if `accumulate`, + bias
+  /// (null: none). Packed, `a` is a panel of A; else where its rows are, lda apart.
+  template <int Count, bool Packed, int Vectors>
   static void tile(int64_t depth, const T *a, int64_t lda, const T *b, T *c,
                    int64_t ldc, bool accumulate, const T *bias,
                    const Beside &beside) {
-    Vector sums[Count][2] = {};
+    Vector sums[Count][Vectors] = {};
     // Rows of A in place: by a pointer to every third. These are opaque to the compiler,
     // which would load elements of several steps at once and spill them.
     constexpr int Pointers = (Count + 2) / 3;
@@ -214,12 +214,13 @@ struct VectorGemm {
     auto step = [&](int64_t steps) __attribute__((always_inline)) {
 #pragma clang loop unroll(full)
       for (int64_t p = 0; p < steps; ++p, b += Columns) {
-        Vector left = load(b), right = load(b + Lanes);
+        Vector left = load(b), right = Vectors > 1 ? load(b + Lanes) : left;
 #pragma clang loop unroll(full)
         for (int i = 0; i < Count; ++i) {
           Vector x = factor(p, i) - Vector{};
           sums[i][0] = __builtin_elementwise_fma(x, left, sums[i][0]);
-          sums[i][1] = __builtin_elementwise_fma(x, right, sums[i][1]);
+          if constexpr (Vectors > 1)
+            sums[i][1] = __builtin_elementwise_fma(x, right, sums[i][1]);
         }
         if constexpr (!Packed)
 #pragma clang loop unroll(full)
@@ -261,7 +262,7 @@ struct VectorGemm {
       step(1);
 #pragma clang loop unroll(full)
     for (int i = 0; i < Count; ++i)
-      for (int j = 0; j < 2; ++j) {
+      for (int j = 0; j < Vectors; ++j) {
         T *at = c + i * ldc + j * Lanes;
         Vector value = sums[i][j];
         if (accumulate)
@@ -274,10 +275,12 @@ struct VectorGemm {
 
   using Tile = void (*)(int64_t, const T *, int64_t, const T *, T *, int64_t,
                         bool, const T *, const Beside &);
+  /// The tile of `count` rows; of one vector if `columns` fit into that.
   template <bool Packed, int... I>
-  static Tile tileOf(int64_t count, Sequence<I...>) {
-    static constexpr Tile tiles[] = {tile<I + 1, Packed>...};
-    return tiles[count - 1];
+  static Tile tileOf(int64_t count, int64_t columns, Sequence<I...>) {
+    static constexpr Tile tiles[] = {tile<I + 1, Packed, 2>...};
+    static constexpr Tile narrow[] = {tile<I + 1, Packed, 1>...};
+    return (columns > Lanes ? tiles : narrow)[count - 1];
   }
 
   //===--------------------------------------------------------------------===//
@@ -308,8 +311,10 @@ struct VectorGemm {
 
   /// A packed panel of B; what is packed transposed is a multiple of Lanes deep.
   static constexpr int64_t packedElements = blockDepth * Columns;
+  static constexpr int64_t packedAll =
+      2 * packedElements + blockPanels * panelElements;
   static constexpr uint64_t scratchBytes =
-      (2 * packedElements + blockPanels * panelElements) * sizeof(T);
+      (packedAll + blockRows * Columns) * sizeof(T);
 
   /// Where a panel of B is in the order of the work: in group `group` of blocks of
   /// k, for the block of rows from i on, the panel of columns from j on, from p on.
@@ -373,7 +378,7 @@ struct VectorGemm {
     const T *rowsOfA = a;
     for (int64_t i = 0; i < tiles; ++i, rowsOfA += toRows) {
       int64_t count = least(rows - i * each, each);
-      Tile run = tileOf<Packed>(count, Indices<Rows>());
+      Tile run = tileOf<Packed>(count, panel.columns, Indices<Rows>());
       Beside beside = {};
       beside.nextA = i + 1 < tiles ? rowsOfA + toRows : a;
       if (next) {
@@ -392,7 +397,7 @@ struct VectorGemm {
         packB(*next, x.ldb, first, end, nextB);
       }
       T *to = c + i * each * x.ldc;
-      if (panel.columns == Columns) {
+      if (panel.columns == Columns || panel.columns == Lanes) {
         run(panel.depth, rowsOfA, x.lda, b, to, x.ldc, accumulate, bias,
             beside);
         continue;
@@ -408,9 +413,12 @@ struct VectorGemm {
     }
   }
 
-  /// Tells that columns of C are complete, some panels at a time.
+  /// Tells that columns of C are complete, of some panels at once: as long pieces of
+  /// rows as stay in the second level cache.
   static void finish(const Product &x, const Blocks &s, const Position &at) {
-    constexpr int64_t together = 4 * Columns;
+    constexpr int64_t elements = 1 << 16, fewest = 4;
+    int64_t panels = elements / (least(x.m, s.rows) * Columns);
+    int64_t together = (panels > fewest ? panels : fewest) * Columns;
     int64_t end = least(at.j + Columns, x.n);
     if (at.p + s.depth < x.k || (end % together && end != x.n))
       return;
@@ -418,7 +426,81 @@ struct VectorGemm {
     x.finish(x.context, at.i, least(x.m - at.i, s.rows), begin, end - begin);
   }
 
+  //===--------------------------------------------------------------------===//
+  // Few rows
+  //===--------------------------------------------------------------------===//
+
+  /// Whether C is computed as the transpose of B A': A', of few rows, is packed in
+  /// place of B, and B, whose rows are those of the product then, read where it is.
+  static bool isSwapped(const Product &x) {
+    int64_t columns = x.m <= Lanes && Rows >= 8 ? Lanes : Columns;
+    return !PacksA && x.transposeB && !x.transposeA && x.m <= columns &&
+           4 * x.m >= 3 * columns && x.n >= 2 * x.m;
+  }
+
+  /// Transposes from `rows` x `columns` elements to as many rows of `to` as `from` has
+  /// columns, with the bias of each of those columns (null: none).
+  static void transposeRows(int64_t rows, int64_t columns, const T *from,
+                            int64_t ld, const T *bias, T *to, int64_t ldTo) {
+    for (int64_t i = 0; i < rows; i += Lanes)
+      for (int64_t j = 0; j < columns; j += Lanes) {
+        int64_t height = least(rows - i, Lanes),
+                width = least(columns - j, Lanes);
+        const T *source = from + i * ld + j;
+        T *target = to + j * ldTo + i;
+        if (height < Lanes || width < Lanes) {
+          for (int64_t q = 0; q < width; ++q)
+            for (int64_t p = 0; p < height; ++p)
+              target[q * ldTo + p] =
+                  bias ? source[p * ld + q] + bias[i + p] : source[p * ld + q];
+          continue;
+        }
+        Vector v[Lanes];
+#pragma clang loop unroll(full)
+        for (int p = 0; p < Lanes; ++p)
+          v[p] = load(source + p * ld);
+        transpose(v);
+#pragma clang loop unroll(full)
+        for (int q = 0; q < Lanes; ++q)
+          store(bias ? v[q] + load(bias + i) : v[q], target + q * ldTo);
+      }
+  }
+
+  static void runSwapped(const Product &x) {
+    T *result = static_cast<T *>(x.scratch) + packedAll;
+    int64_t ld = x.m <= Lanes ? Lanes : Columns;
+    for (int64_t j = 0; j < x.n; j += blockRows) {
+      Product part = {};
+      part.transposeB = true;
+      part.accumulate = x.accumulate;
+      part.m = least(x.n - j, blockRows);
+      part.n = x.m;
+      part.k = x.k;
+      part.lda = x.ldb;
+      part.ldb = x.lda;
+      part.ldc = ld;
+      part.a = x.b + j * x.ldb;
+      part.b = x.a;
+      part.c = result;
+      part.scratch = x.scratch;
+      T *c = x.c + j;
+      if (x.accumulate)
+        transposeRows(x.m, part.m, c, x.ldc, nullptr, result, ld);
+      runInOrder(part);
+      transposeRows(part.m, x.m, result, ld, x.bias ? x.bias + j : nullptr, c,
+                    x.ldc);
+      if (x.finish)
+        x.finish(x.context, 0, x.m, j, part.m);
+    }
+  }
+
   static void run(const Product &x) {
+    if (isSwapped(x))
+      return runSwapped(x);
+    runInOrder(x);
+  }
+
+  static void runInOrder(const Product &x) {
     const Blocks s(x);
     auto *buffers = static_cast<T *>(x.scratch);
     T *packedA = buffers + 2 * packedElements;

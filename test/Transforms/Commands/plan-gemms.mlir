@@ -2,6 +2,7 @@
 // RUN: trainc-opt %s '--train-plan-gemms=vector=false' | FileCheck %s --check-prefixes=CHECK,OLD
 // RUN: trainc-opt %s '--train-plan-gemms=avx512 bf16' | FileCheck %s --check-prefixes=CHECK,AVX512
 // RUN: trainc-opt %s '--train-plan-gemms=avx512 bf16 cores=2' | FileCheck %s --check-prefixes=CHECK,CORES
+// RUN: trainc-opt %s '--train-plan-gemms=avx512 bf16 double-pumped' | FileCheck %s --check-prefixes=CHECK,PUMPED
 // RUN: trainc-opt %s '--train-plan-gemms=avx512 bf16 amx' | FileCheck %s --check-prefixes=CHECK,AMX
 // RUN: trainc-opt %s '--train-plan-gemms=avx512 bf16 amx split-f32=false' | FileCheck %s --check-prefixes=CHECK,WHOLE
 // RUN: trainc-opt %s '--train-plan-gemms=gpu' | FileCheck %s --check-prefixes=CHECK,GPU
@@ -40,10 +41,24 @@ train.list @large of @step "first" (%a: tensor<1024x384xf32>, %b: tensor<384x153
 train.list @transposed of @step "first" (%a: tensor<2048x768xf32>, %b: tensor<2048x768xf32>) {
   // AVX2: train.gemm {{.*}} plan <back_end = vector,
   // AVX512: train.gemm {{.*}} plan <back_end = vector,
+  // PUMPED: train.gemm {{.*}} plan <back_end = onednn,
   // CORES: train.gemm {{.*}} plan <back_end = vector,
   // AMX: train.gemm {{.*}} plan <back_end = amx,
   // WHOLE: train.gemm {{.*}} plan <back_end = vector,
   %0 = train.gemm %a, %b m 768 n 768 k 2048 batch 1 transpose_lhs : tensor<2048x768xf32>, tensor<2048x768xf32> -> tensor<768x768xf32>
+  train.return
+}
+
+// Of that of an operand B is transposed: where it is not large, that is our own.
+// CHECK-LABEL: @operand
+train.list @operand of @step "first" (%a: tensor<16x256xf32>, %b: tensor<64x256xf32>, %c: tensor<1024x1024xf32>) {
+  // AVX512: train.gemm {{.*}} plan <back_end = vector, tile_m = 16, tile_n = 64>
+  // PUMPED: train.gemm {{.*}} plan <back_end = vector, tile_m = 16, tile_n = 64>
+  // AMX: train.gemm {{.*}} plan <back_end = vector, tile_m = 16, tile_n = 64>
+  %0 = train.gemm %a, %b m 16 n 64 k 256 batch 1 transpose_rhs : tensor<16x256xf32>, tensor<64x256xf32> -> tensor<16x64xf32>
+  // AVX512: train.gemm {{.*}} plan <back_end = onednn,
+  // AMX: train.gemm {{.*}} plan <back_end = amx,
+  %1 = train.gemm %c, %c m 1024 n 1024 k 1024 batch 1 transpose_rhs : tensor<1024x1024xf32>, tensor<1024x1024xf32> -> tensor<1024x1024xf32>
   train.return
 }
 

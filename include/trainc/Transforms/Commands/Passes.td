@@ -231,6 +231,7 @@ def PlanGemmsPass : Pass<"train-plan-gemms", "::mlir::ModuleOp"> {
       Option<"avx512", "avx512", "bool", "false", "AVX-512">,
       Option<"bf16", "bf16", "bool", "false", "Instructions that multiply bf16">,
       Option<"amx", "amx", "bool", "false", "Tile registers that multiply bf16 (AMX)">,
+      Option<"doublePumped", "double-pumped", "bool", "false", "AVX-512 as two operations of 256 bits each">,
       Option<"own", "own", "bool", "false", "Only our own vector code multiplies">,
       Option<"splitF32", "split-f32", "bool", "true", "AMX multiplies f32 as sums of bf16 GEMMs">,
       Option<"cores", "cores", "int64_t", "32", "CPUs among which a GEMM of oneDNN is cut, at most">];
