@@ -1,4 +1,5 @@
 //===- NNShapeOps.cpp - Constants and changes of shape --------------------===//
+#include "View.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/IndexingUtils.h"
@@ -105,6 +106,45 @@ OpFoldResult TransposeOp::fold(FoldAdaptor) {
   if (isIdentityPermutation(getPermutation()))
     return getInput();
   return {};
+}
+
+/// The rows of a product are independent of each other: a transpose of them that undoes
+/// one of the operand's rows leaves the product of the rows as they were.
+static LogicalResult multiplyInOrder(TransposeOp op, PatternRewriter &b) {
+  Value value = op.getInput();
+  while (value.hasOneUse() && value.getDefiningOp<ReshapeOp>())
+    value = value.getDefiningOp<ReshapeOp>().getInput();
+  auto product = value.getDefiningOp<MatmulOp>();
+  if (!product || !value.hasOneUse() || product.getTransposeLhs() ||
+      getTensorType(product.getRhs()).getRank() != 2)
+    return failure();
+  ArrayRef<int64_t> permutation = op.getPermutation();
+  int64_t columns = getTensorType(value).getShape().back();
+  int64_t last = static_cast<int64_t>(permutation.size()) - 1;
+  ArrayRef<int64_t> from = getTensorType(op.getInput()).getShape();
+  if (permutation.back() != last || from.back() != columns)
+    return failure();
+  SmallVector<int64_t> shape(from);
+  shape.back() = getTensorType(product.getLhs()).getShape().back();
+  View rows = permute(viewOf(product.getLhs(), shape), permutation);
+  if (!rows.isWhole())
+    return failure();
+  Value lhs =
+      reshapeTo(b, op.getLoc(), rows.source,
+                applyPermutation(ArrayRef<int64_t>(shape), permutation));
+  b.replaceOpWithNewOp<MatmulOp>(op, lhs, product.getRhs(), product.getBias(),
+                                 /*transpose_lhs=*/false,
+                                 product.getTransposeRhs());
+  return success();
+}
+
+LogicalResult TransposeOp::canonicalize(TransposeOp op, PatternRewriter &b) {
+  View view = viewOf(op);
+  if (!view.isWhole())
+    return multiplyInOrder(op, b);
+  b.replaceOp(
+      op, reshapeTo(b, op.getLoc(), view.source, getTensorType(op).getShape()));
+  return success();
 }
 
 //===----------------------------------------------------------------------===//

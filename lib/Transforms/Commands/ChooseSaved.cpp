@@ -52,9 +52,8 @@ static bool isAlwaysThere(Value value) {
 namespace {
 struct ListSaver {
   ListSaver(ListOp list, SymbolTable &symbols)
-      : list(list), block(list.getBody().front()), symbols(symbols) {}
+      : block(list.getBody().front()), symbols(symbols) {}
 
-  ListOp list;
   Block &block;
   SymbolTable &symbols;
   /// Ops that the loss, the outputs or buffers depend on.

@@ -44,3 +44,50 @@ func.func @identities(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
   // CHECK-NEXT: return %[[X]]
   return %5 : tensor<4x8xf32>
 }
+
+// A transpose whose elements are those of an earlier value, in order.
+// CHECK-LABEL: @transpose_in_order
+// CHECK-SAME: (%[[X:.*]]: tensor<4x6x10xf32>)
+func.func @transpose_in_order(%x: tensor<4x6x10xf32>) -> tensor<4x6x2x5xf32> {
+  %0 = nn.transpose %x [1, 0, 2] : tensor<4x6x10xf32>
+  %1 = nn.reshape %0 : tensor<6x4x10xf32> to tensor<6x8x5xf32>
+  %2 = nn.transpose %1 [1, 0, 2] : tensor<6x8x5xf32>
+  %3 = nn.reshape %2 : tensor<8x6x5xf32> to tensor<4x2x6x5xf32>
+  // CHECK-NEXT: %[[R:.*]] = nn.reshape %[[X]] : tensor<4x6x10xf32> to tensor<4x6x2x5xf32>
+  // CHECK-NEXT: return %[[R]]
+  %4 = nn.transpose %3 [0, 2, 1, 3] : tensor<4x2x6x5xf32>
+  return %4 : tensor<4x6x2x5xf32>
+}
+
+// Rows of a product in the order that they had before: they are multiplied in it.
+// CHECK-LABEL: @rows_of_product
+// CHECK-SAME: (%[[X:.*]]: tensor<4x6x10xf32>, %[[W:.*]]: tensor<10x7xf32>, %[[B:.*]]: tensor<7xf32>)
+func.func @rows_of_product(%x: tensor<4x6x10xf32>, %w: tensor<10x7xf32>, %b: tensor<7xf32>) -> tensor<4x6x7xf32> {
+  %0 = nn.transpose %x [1, 0, 2] : tensor<4x6x10xf32>
+  %1 = nn.reshape %0 : tensor<6x4x10xf32> to tensor<24x10xf32>
+  %2 = nn.matmul %1, %w bias %b : tensor<24x10xf32>, tensor<10x7xf32>, tensor<7xf32>
+  %3 = nn.reshape %2 : tensor<24x7xf32> to tensor<6x4x7xf32>
+  // CHECK-NEXT: %[[R:.*]] = nn.matmul %[[X]], %[[W]] bias %[[B]] : tensor<4x6x10xf32>
+  // CHECK-NEXT: return %[[R]]
+  %4 = nn.transpose %3 [1, 0, 2] : tensor<6x4x7xf32>
+  return %4 : tensor<4x6x7xf32>
+}
+
+// Not with another order, with columns among the rows, or with another use of the product.
+// CHECK-LABEL: @rows_in_another_order
+func.func @rows_in_another_order(%x: tensor<4x6x10xf32>, %w: tensor<10x6xf32>)
+    -> (tensor<4x6x6xf32>, tensor<6x4x6xf32>, tensor<6x4x6xf32>, tensor<6x4x6xf32>) {
+  // CHECK: nn.transpose
+  %0 = nn.transpose %x [1, 0, 2] : tensor<4x6x10xf32>
+  // CHECK: nn.matmul %[[T:.*]], {{.*}} : tensor<6x4x10xf32>
+  %1 = nn.matmul %0, %w : tensor<6x4x10xf32>, tensor<10x6xf32>
+  // CHECK: nn.transpose {{.*}} [1, 0, 2]
+  %2 = nn.transpose %1 [1, 0, 2] : tensor<6x4x6xf32>
+  %3 = nn.matmul %0, %w : tensor<6x4x10xf32>, tensor<10x6xf32>
+  // CHECK: nn.transpose {{.*}} [2, 1, 0]
+  %4 = nn.transpose %3 [2, 1, 0] : tensor<6x4x6xf32>
+  %5 = nn.matmul %x, %w : tensor<4x6x10xf32>, tensor<10x6xf32>
+  // CHECK: nn.transpose {{.*}} [1, 0, 2]
+  %6 = nn.transpose %5 [1, 0, 2] : tensor<4x6x6xf32>
+  return %2, %1, %4, %6 : tensor<4x6x6xf32>, tensor<6x4x6xf32>, tensor<6x4x6xf32>, tensor<6x4x6xf32>
+}

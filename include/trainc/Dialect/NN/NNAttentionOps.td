@@ -66,6 +66,7 @@ def NN_AttentionOp : NN_InferredOp<"attention", [AllTypesMatch<["k", "v"]>, Attr
     attr-dict `:` type($q) `,` type($k) (`,` type($mask)^)?
   }]);
   let hasVerifier = 1;
+  let hasCanonicalizeMethod = 1;
 }
 
 def NN_AttentionGradOp : NN_InferredOp<"attention_grad", [AllTypesMatch<["k", "v"]>,

@@ -75,6 +75,7 @@ def NN_TransposeOp : NN_InferredOp<"transpose", [Differentiable, Decomposable, K
   let results = (outs NN_Tensor:$result);
   let assemblyFormat = "$input $permutation attr-dict `:` type($input)";
   let hasFolder = 1;
+  let hasCanonicalizeMethod = 1;
 }
 
 def NN_SliceOp : NN_InferredOp<"slice", [Differentiable, Decomposable, KernelPrimitive, MovesElements, ShardableSizes]> {

@@ -1,0 +1,56 @@
+//===- convolution_plan.h - What a plan of a convolution holds --*- C++ -*-===//
+//
+// For convolution.cpp, which makes plans, and convolution_tile.cpp, which runs them.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TRAINC_CPU_CONVOLUTION_PLAN_H
+#define TRAINC_CPU_CONVOLUTION_PLAN_H
+
+#include "cpu/convolution.h"
+#include "cpu/depthwise.h"
+#include "cpu/gemm.h"
+
+namespace trainc {
+
+struct ConvolutionPlan {
+  trainc_convolution_detail d;
+  Depthwise *depthwise = nullptr; // who computes it instead
+  bool ofWeight, ofInput;         // which gradient, if one
+  uint32_t wide;                  // the type of sums
+  bool widens;                    // operands to f32, with their copies
+  int64_t size, wideSize;         // bytes of an element: as multiplied, of sums
+  int64_t storedSize;             // and of an operand
+  int64_t rowsOfC;                // of a group
+  int64_t channels;          // of a group of the planes whose windows are seen
+  int64_t planes, planeSize; // of those planes: per example, elements
+  int64_t taps;              // of the weight
+  Array<Phase> phases;
+  // Blocks of outputs, parts of the rows of C, and pieces of the channels.
+  int64_t blockRows, rowBlocks, blockExamples, exampleBlocks, outputsOfBlock;
+  int64_t partRows, parts, pieceChannels, pieces;
+  int64_t ldColumns; // from one row of columns, or of a block of C, to the next
+  // Where in the scratch what stands, in bytes.
+  uint64_t ofA, ofC, ofRow, ofGemm, scratch;
+  Array<GemmPlan *> products;
+
+  /// A block of C is C itself, and its columns are the planes themselves.
+  bool isDirect() const {
+    return d.result_type == wide && blockExamples == 1 && phases.size() == 1;
+  }
+  bool isInPlace() const;
+  /// Factors stand in scratch in the order in which they are multiplied.
+  bool copiesWeight() const {
+    return !ofWeight && (widens || (ofInput && taps > 1));
+  }
+  bool copiesGrad() const { return ofWeight && (widens || blockExamples > 1); }
+};
+
+/// The product of a block, whose sizes and places are open.
+trainc_gemm_detail productOf(const trainc_convolution_detail &d);
+
+/// Makes the plans of the products of a tile.
+trainc_status planConvolutionTile(ConvolutionPlan &plan, int64_t index);
+
+} // namespace trainc
+
+#endif // TRAINC_CPU_CONVOLUTION_PLAN_H
