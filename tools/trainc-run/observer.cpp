@@ -1,4 +1,4 @@
-//===- observer.cpp - --profile and --check-finite ------------------------===//
+//===- observer.cpp - --profile, --roofline and --check-finite ------------===//
 
 #include "observer.h"
 #include "arrays.h"
@@ -23,8 +23,17 @@ static uint64_t nanoseconds() {
 Observer::Observer(Model &model, const Options &options)
     : model(model), path(pathOfRank(options.profile)),
       checking(options.checkFinite) {
-  if (path.empty() && !checking)
+  if (options.roofline && model.descriptor().target != TRAINC_TARGET_CPU)
+    fail("--roofline knows the limits of CPUs alone, and the model runs on a "
+         "GPU");
+  bool records = !path.empty() || options.roofline;
+  if (!records && !checking)
     return;
+  if (records && model.descriptor().target == TRAINC_TARGET_CPU)
+    machine =
+        std::make_unique<Machine>(trainc_trainer_threads(model.trainer()));
+  if (options.roofline)
+    roofline = std::make_unique<Roofline>(*machine);
   check(trainc_set_observer(model.trainer(), observe, this));
   model.observer = this;
 }
@@ -48,7 +57,7 @@ void Observer::beginStep(uint64_t number) {
     firstStep = number;
     origin = nanoseconds();
   }
-  recording = !path.empty() && step < firstStep + tracedSteps;
+  recording = (!path.empty() || roofline) && step < firstStep + tracedSteps;
   stepBegin = nanoseconds();
 }
 
@@ -62,6 +71,7 @@ static std::string span(std::string_view name, uint64_t begin, uint64_t end,
 }
 
 void Observer::endStep() {
+  recorded += recording;
   if (recording)
     spans += (spans.empty() ? "" : ",\n") +
              span(format("step %llu", static_cast<unsigned long long>(step)),
@@ -70,6 +80,12 @@ void Observer::endStep() {
 }
 
 void Observer::finish() {
+  if (roofline)
+    std::printf("%s",
+                recorded > 1
+                    ? roofline->describe(recorded - 1).c_str()
+                    : "no roofline: the first step opens libraries and is "
+                      "left out, and there is no other\n");
   if (path.empty())
     return;
   OutputFile file(path, "wb", /*tolerant=*/true);
@@ -125,10 +141,18 @@ void Observer::addSpan(const trainc_event &event) {
       static_cast<unsigned long long>(bytes),
       duration > 0 ? static_cast<double>(command.flops) / duration : 0.0,
       duration > 0 ? static_cast<double>(bytes) / duration : 0.0);
+  std::string label = command.label ? command.label : kinds[command.kind];
+  auto limit = machine ? limitOf(*machine, command) : std::nullopt;
+  if (limit) {
+    arguments += format(R"(,"limit_us":%.3f,"bound":"%s")",
+                        1e6 * limit->seconds, limit->bound);
+    // The first step opens libraries and touches memory for the first time.
+    if (roofline && step > firstStep)
+      roofline->add(label, *limit, 1e-9 * duration);
+  }
   arguments += phaseOf(command);
   if (command.location)
     arguments += ",\"location\":" + jsonString(command.location);
-  const char *label = command.label ? command.label : kinds[command.kind];
   spans +=
       (spans.empty() ? "" : ",\n") +
       span(label, commandBegin - origin, event.time_ns - origin, arguments);

@@ -1,9 +1,11 @@
-//===- observer.h - --profile and --check-finite ----------------*- C++ -*-===//
+//===- observer.h - --profile, --roofline and --check-finite ----*- C++ -*-===//
 #ifndef TRAINC_RUN_OBSERVER_H
 #define TRAINC_RUN_OBSERVER_H
 
 #include "model.h"
+#include "roofline.h"
 #include <functional>
+#include <memory>
 
 namespace trainc::run {
 
@@ -26,7 +28,7 @@ public:
 
   void beginStep(uint64_t number);
   void endStep();
-  /// Writes the trace, if one is wanted.
+  /// Writes the trace and prints the roofline, if they are wanted.
   void finish();
   /// Why the run was cancelled.
   const std::string &reason() const { return text; }
@@ -46,6 +48,9 @@ private:
   bool checking = false;
   uint64_t step = 0, firstStep = 0;
   bool recording = false;
+  std::unique_ptr<Machine> machine;   // of a CPU whose commands are recorded
+  std::unique_ptr<Roofline> roofline; // or null
+  uint64_t recorded = 0;              // steps
   uint64_t origin = 0, stepBegin = 0, commandBegin = 0; // ns
   std::string spans;
   std::string text;

@@ -48,7 +48,8 @@ Several ranks (mpirun -np 4 trainc-run ..., srun, torchrun; MODEL.so compiled wi
 Reports (of several ranks: .rankN in the names of files)
   --log FILE.jsonl         one JSON object per step and evaluation
   --svg FILE               the loss curve
-  --profile FILE.json      Chrome trace of the first 10 steps, one span per command
+  --profile FILE.json      Chrome trace of the first 10 steps, one span per command, with its limit on this processor
+  --roofline               of those steps, the commands that are farthest from their limits, at the end
   --check-finite=ops       stop at the first operation that writes a NaN or an infinity
   --memory-report          bytes per arena
 Other work
@@ -244,6 +245,7 @@ static std::vector<Definition> definitions(Options &o) {
       {"log", Value::Required, text(o.log)},
       {"svg", Value::Required, text(o.svg)},
       {"profile", Value::Required, text(o.profile)},
+      {"roofline", Value::None, flag(o.roofline)},
       {"check-finite", Value::Required,
        [&](Option option, const char *value) {
          if (std::strcmp(value, "ops") != 0)
@@ -319,6 +321,7 @@ static void checkCombinations(const Options &o) {
   needs(!o.log.empty(), training, "--log", "--steps");
   needs(!o.svg.empty(), training, "--svg", "--steps");
   needs(!o.profile.empty(), training, "--profile", "--steps");
+  needs(o.roofline, training, "--roofline", "--steps");
   needs(o.checkFinite, training, "--check-finite", "--steps");
   needs(o.checkpointEvery, training && saving, "--checkpoint-every",
         "--steps and --checkpoint-dir");

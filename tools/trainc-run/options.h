@@ -50,7 +50,7 @@ struct Options {
   bool window = true;
 
   std::string log, svg, profile;
-  bool checkFinite = false;
+  bool checkFinite = false, roofline = false;
 
   bool eval = false, serve = false, memoryReport = false, preflight = false;
   std::string out, inspect;
