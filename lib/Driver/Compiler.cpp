@@ -317,13 +317,13 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
                                    target == Target::CUDA ? TRAINC_TARGET_CUDA
                                                           : TRAINC_TARGET_CPU));
   }
-  if (options.memoryReport)
+  if (options.report == Report::Memory)
     return write(options.output,
-                 buildMemoryReport(targets[0], options.memoryReportJson));
-  if (options.estimate) {
+                 buildMemoryReport(targets[0], options.reportJson));
+  if (options.report == Report::Estimate) {
     std::string message;
     auto text = buildEstimate(targets[0], options.pipeline.rates,
-                              options.estimateJson, message);
+                              options.reportJson, message);
     return failed(text) ? error(message) : write(options.output, *text);
   }
   if (options.emit == Emit::Header)
@@ -387,9 +387,16 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
 LogicalResult Compilation::compile(OwningOpRef<ModuleOp> module,
                                    StringRef name) {
   bool code = options.emit != Emit::MLIR && options.emit != Emit::Header &&
-              !options.memoryReport && !options.estimate;
+              options.report == Report::None;
   if (code && failed(prepareCode()))
     return failure();
+  if (options.report == Report::Work) {
+    if (failed(
+            runPhases(*module, Form::Gradients, Form::Gradients, Target::CPU)))
+      return failure();
+    return write(options.output,
+                 buildWorkReport(*module, name, options.reportJson));
+  }
   // Form 3 of GEMMs depends on the CPU, form 4 of kernels, too.
   if (!machine && options.stopAfter >= Form::Commands &&
       failed(createMachine()))

@@ -21,6 +21,12 @@ llvm::FailureOr<std::string> buildEstimate(const Tables &tables,
                                            const Rates &rates, bool json,
                                            std::string &message);
 
+/// What each step of `module`, in form 1, has to compute and move however it is compiled, as
+/// text or JSON: the arithmetic without recomputation, and the bytes of parameters, states,
+/// and what gradients of products read of the forward pass. It changes the module.
+std::string buildWorkReport(mlir::ModuleOp module, llvm::StringRef name,
+                            bool json);
+
 } // namespace trainc
 
 #endif // TRAINC_LIB_DRIVER_REPORTS_H

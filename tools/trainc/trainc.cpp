@@ -133,6 +133,10 @@ struct CommandLine {
       "memory-report", cl::ValueOptional,
       cl::desc("Write the memory plan, as text or json"),
       cl::value_desc("format"), cl::cat(category)};
+  cl::opt<std::string> work{
+      "work-report", cl::ValueOptional,
+      cl::desc("Write what a step has to compute and move, as text or json"),
+      cl::value_desc("format"), cl::cat(category)};
   cl::opt<std::string> estimate{
       "estimate", cl::ValueOptional,
       cl::desc("Write what a step takes, by --bandwidth, as text or json"),
@@ -207,7 +211,8 @@ llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
                  "whose kernels read 16 bytes at once, got " +
                  llvm::Twine(options.pipeline.alignSize));
   if (options.targets.size() > 1 && options.stopAfter > Form::Plan &&
-      (options.emit == Emit::MLIR || options.memoryReport || options.estimate))
+      (options.emit == Emit::MLIR || options.report == Report::Memory ||
+       options.report == Report::Estimate))
     return error("the module after form plan, and reports, are of one target: "
                  "expects one --target, got '" +
                  llvm::join(targets, ",") + "'");
@@ -241,28 +246,33 @@ llvm::LogicalResult CommandLine::setMemoryLimit(CompileOptions &options) const {
 /// Sets what is written instead of an artifact, and the rates.
 llvm::LogicalResult CommandLine::setReports(CompileOptions &options,
                                             Form form) const {
-  for (const cl::opt<std::string> *option : {&report, &estimate}) {
+  const std::tuple<const cl::opt<std::string> *, Report, Form> reports[] = {
+      {&report, Report::Memory, Form::Commands},
+      {&estimate, Report::Estimate, Form::Commands},
+      {&work, Report::Work, Form::Gradients}};
+  std::string before;
+  for (auto [option, kind, needed] : reports) {
     std::string name = ("--" + option->ArgStr).str();
     if (!option->getNumOccurrences())
       continue;
     if (!option->empty() && *option != "text" && *option != "json")
       return error("expects " + name + ", " + name + "=text or " + name +
                    "=json, got '" + *option + "'");
-    if (form < Form::Commands)
-      return error(name +
-                   " needs form commands, got --stop-after=" + stopAfter);
+    if (form < needed)
+      return error(name + " needs form " + formName(needed) +
+                   ", got --stop-after=" + stopAfter);
+    if (options.report != Report::None)
+      return error("expects " + before + " or " + name + ", got both");
+    options.report = kind;
+    options.reportJson = *option == "json";
+    before = name;
   }
-  options.memoryReport = report.getNumOccurrences();
-  options.memoryReportJson = report == "json";
-  options.estimate = estimate.getNumOccurrences();
-  options.estimateJson = estimate == "json";
-  if (options.memoryReport && options.estimate)
-    return error("expects --memory-report or --estimate, got both");
+  bool estimates = options.report == Report::Estimate;
   bool hasRates = bandwidth.getNumOccurrences() > 0;
-  if (options.estimate && !hasRates)
+  if (estimates && !hasRates)
     return error("--estimate needs --bandwidth=rate=number,..., as "
                  "trainc-run --preflight prints them");
-  if (hasRates && !options.estimate && memoryLimit.empty())
+  if (hasRates && !estimates && memoryLimit.empty())
     return error("--bandwidth needs --estimate or --memory-limit");
   for (llvm::StringRef given : bandwidth)
     if (failed(options.pipeline.rates.parse(given)))
@@ -295,7 +305,7 @@ llvm::LogicalResult CommandLine::setForm(CompileOptions &options) const {
   if (failed(setReports(options, *form)))
     return llvm::failure();
   bool stopsEarly =
-      options.memoryReport || options.estimate || options.emit == Emit::Header;
+      options.report != Report::None || options.emit == Emit::Header;
   options.stopAfter = stopsEarly ? std::min(*form, Form::Commands) : *form;
   options.dumpDirectory = dump;
   return llvm::success();
@@ -420,7 +430,7 @@ llvm::LogicalResult CommandLine::setWork(CompileOptions &options) const {
 
 /// Sets where the output goes: a name that fits what is written.
 llvm::LogicalResult CommandLine::setOutput(CompileOptions &options) const {
-  bool wantsReport = options.memoryReport || options.estimate;
+  bool wantsReport = options.report != Report::None;
   bool binary = !wantsReport && (options.emit == Emit::SharedLibrary ||
                                  options.emit == Emit::Object);
   options.output = output;

@@ -22,6 +22,14 @@ enum class Emit {
   Header,        ///< the C header alone
 };
 
+/// What is said of an artifact in place of making it.
+enum class Report {
+  None,
+  Memory,   ///< the memory plan
+  Estimate, ///< time and memory per rank, by the pipeline's rates
+  Work,     ///< arithmetic and bytes that each step needs, however it is compiled
+};
+
 struct CompileOptions {
   Emit emit = Emit::SharedLibrary;
   /// Where to write; "-" is standard output (text only).
@@ -51,12 +59,9 @@ struct CompileOptions {
   uint64_t cacheSize = 1 << 30;
   /// Threads that compile; 0: one per processor.
   unsigned threads = 0;
-  /// Writes the memory report instead.
-  bool memoryReport = false;
-  bool memoryReportJson = false;
-  /// Writes the estimate of time and memory per rank instead, by the pipeline's rates.
-  bool estimate = false;
-  bool estimateJson = false;
+  /// Writes a report instead, as text or JSON.
+  Report report = Report::None;
+  bool reportJson = false;
   /// Prints the decisions of passes whose whole name matches this regular expression.
   std::string remarks;
   /// Prints the time of each phase to standard error.
