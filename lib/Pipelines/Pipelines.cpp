@@ -29,11 +29,11 @@ std::optional<Form> trainc::formFromName(StringRef name) {
 
 ArrayRef<StringRef> trainc::disablablePasses() {
   static const StringRef passes[] = {
-      "canonicalize",       "fuse-kernels",         "reuse-memory",
-      "train-choose-saved", "train-coalesce",       "train-defer-gather",
-      "train-defer-reduce", "train-fuse-epilogues", "train-fuse-optimizer",
-      "train-hoist-casts",  "train-merge-launches", "train-overlap-reduce",
-      "train-prefetch"};
+      "canonicalize",         "fuse-kernels",          "reuse-memory",
+      "train-choose-saved",   "train-coalesce",        "train-defer-gather",
+      "train-defer-reduce",   "train-form-loss-heads", "train-fuse-epilogues",
+      "train-fuse-optimizer", "train-hoist-casts",     "train-merge-launches",
+      "train-overlap-reduce", "train-prefetch"};
   return passes;
 }
 
@@ -130,7 +130,8 @@ void Phase::addGradients() {
   if (enabled("canonicalize"))
     add(createCanonicalizerPass());
   // After it is known which classes a rank has; before their gradients are built.
-  add(createFormLossHeadsPass());
+  if (enabled("train-form-loss-heads"))
+    add(createFormLossHeadsPass());
   add(createDifferentiatePass());
 }
 

@@ -88,9 +88,9 @@ def definition(a, w, b, batches, transposed=True, smoothing=0.0, ignored=-100, t
     return loss / count, da / count, dw / count, db / count
 
 
-def measured(text, folder, batches):
+def measured(text, folder, batches, *options):
     """(loss, gradients of the parameters), and their values before."""
-    path = compile_module(text, os.path.join(folder, "head.so"))
+    path = compile_module(text, os.path.join(folder, "head.so"), *options)
     with Trainer(Runtime(RUNTIME_LIBRARY), path, threads=2, seed=1) as trainer:
         parameters = re.findall(r"train.param @(\w)", text)
         before = [trainer.read(name).copy() for name in parameters]
@@ -102,11 +102,11 @@ def measured(text, folder, batches):
     return (loss, *(b - a for a, b in zip(after, before))), before
 
 
-def workspace(text, folder):
+def workspace(text, folder, *options):
     path = os.path.join(folder, "m.mlir")
     with open(path, "w") as f:
         f.write(text)
-    commands = subprocess.run([tool("trainc"), path, "--stop-after=commands", "-o", "-"], capture_output=True, text=True,
+    commands = subprocess.run([tool("trainc"), path, "--stop-after=commands", *options, "-o", "-"], capture_output=True, text=True,
                               check=True).stdout
     return int(re.search(r"workspace\((\d+)\)", commands).group(1))
 
@@ -149,6 +149,14 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         few, many = (workspace(module(rows=rows), folder) for rows in (2048, 8192))
     bad += check(f"workspace of 2048 and 8192 rows: {few} and {many} bytes", many - few <= 4 * 6144 * (3 * SIZE + 8))
+    apart = module(joined=False, rows=8192)
+    rng, left_out = np.random.default_rng(7), "--disable-pass=train-form-loss-heads"
+    batches = [(rng.standard_normal((8192, SIZE)), rng.integers(0, CLASSES, 8192), np.ones(8192))]
+    with tempfile.TemporaryDirectory() as folder:
+        whole = workspace(apart, folder, left_out)
+        losses = [measured(apart, folder, batches, *options)[0][0] for options in ((), (left_out,))]
+    bad += check(f"without heads: losses {losses[0]} and {losses[1]}, workspace {whole} bytes",
+                 losses[0] == losses[1] and whole - many >= 4 * CLASSES * (8192 - 1024))
     return bool(bad)
 
 

@@ -13,8 +13,8 @@ from common import tool  # noqa: E402
 from pairwise import module, train  # noqa: E402
 
 
-# What gelu-epilogues.py, choose-saved.py and cuda-passes.py leave out.
-ELSEWHERE = ("train-fuse-epilogues", "train-choose-saved", "train-merge-launches")
+# What gelu-epilogues.py, choose-saved.py, loss-heads.py and cuda-passes.py leave out.
+ELSEWHERE = ("train-fuse-epilogues", "train-choose-saved", "train-form-loss-heads", "train-merge-launches")
 
 
 def main():
