@@ -310,8 +310,18 @@ def foundation_rows():
 
 
 def portable_rows():
-    from rows import Row, portability
+    from rows import Row, limits, portability
     return [
+        Row("share", "share of the limit", "products at the peak of the fastest unit, state and what is kept at the speed of a copy; as the machine"
+            " is, and held to AVX-512 and AVX2: AVX2 >= 75 %, AVX-512 >= 70 %, AMX f32 >= 58 % (goal 65), AMX bf16 >= 42 % (goal 50); many-small"
+            " >= 40, 32, 25 %", limits.share),
+        Row("peers-avx2", "against peers, AVX2", "all held to AVX2, best of PyTorch eager, compile, max-autotune: transformers' geometric mean >="
+            " 1.25 x, none below 1.1 x; CNNs' >= 1.1 x, none below 1.0 x; digits-cnn >= 2 x, many-small and mlp-tiny >= 3 x, JAX among the peers;"
+            " bf16 <= 1.05 x the time of f32", limits.peers_avx2),
+        Row("peers", "against peers", "as the machine is: transformers' geometric mean >= 1.8 x with AMX, 1.4 x with AVX-512; CNNs' >= 1.2 x, none"
+            " below 1.0 x, peak memory never above PyTorch's", limits.peers),
+        Row("loss-head", "loss head", "gpt2-124m 4 x 1024, Llama with 128k classes: <= 1.03 x the time of logits that stand whole, less memory by"
+            " >= 70 % of logits and their gradient", limits.loss_head),
         Row("bits", "same bits", "20 updates of GPT, Llama, CNN, MLP, LSTM, k = 1 and 4, f32 and bf16, with --portable-bits: AVX2, AVX-512, AMX and"
             " AArch64 (qemu), 1, 2 and 3 threads: losses and states equal those recorded", portability.bits),
         Row("cost", "cost of the same bits", "f32 <= 1.15 x without (AMX 1.6 x); bf16 <= 1.15 x of the portable f32 step", portability.cost),

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """One training step of a model of models/full.py: by trainc, or by PyTorch with its fused AdamW, eager or compiled.
 
-usage: model_step.py MODEL trainc|eager|compile|max-autotune [--threads N] [--bf16] (--serve | --memory)
+usage: model_step.py MODEL trainc|eager|compile|max-autotune [--threads N] [--bf16] [--target-cpu CPU] (--serve | --memory | --work)
 
 --serve times N steps for each line N of standard input, as the peers do. --memory prints a line of JSON: the peak of the
 resident set in MB over three steps, the parameters, and the losses; of trainc also the peak of a process that loads the
-artifact and has no PyTorch (load_step.py). Runs in .venv-torch.
+artifact and has no PyTorch (load_step.py). --work prints trainc's report of what the step has to compute and move.
+Runs in .venv-torch.
 """
 import argparse
 import json
@@ -21,7 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [os.path.join(ROOT, folder) for folder in ("python", "bench", os.path.join("bench", "peers"))]
 
 import measure  # noqa: E402
-from common import BUILD  # noqa: E402
+from common import BUILD, tool  # noqa: E402
 
 os.environ["TRAINC_BUILD"] = BUILD
 
@@ -35,7 +36,9 @@ def arguments():
     p.add_argument("by", choices=["trainc", "eager", *MODES])
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--bf16", action="store_true")
+    p.add_argument("--target-cpu", help="of trainc's code")
     p.add_argument("--serve", action="store_true")
+    p.add_argument("--work", action="store_true")
     p.add_argument("--memory", action="store_true")
     a = p.parse_args()
     measure.refuse_slow_openblas()
@@ -59,9 +62,12 @@ def by_trainc(example):
     import trainc.torch
     optimizer = torch.optim.AdamW(example.model.parameters(), LEARNING_RATE)
     exported = trainc.torch.export(example.model, example.batch, example.loss, optimizer, precision="bf16" if a.bf16 else None)
+    if a.work:
+        done = subprocess.run([tool("trainc"), "--work-report=json", "-"], input=exported.text, text=True, check=True)
+        sys.exit(done.returncode)
     batch = example.batch
     with tempfile.TemporaryDirectory() as folder:
-        library = trainc.compile(exported, os.path.join(folder, "step.so"))
+        library = trainc.compile(exported, os.path.join(folder, "step.so"), target_cpu=a.target_cpu)
         apart = alone(exported, batch, folder) if a.memory else {}
         step = exported.load(library, threads=a.threads)
     # The model's own memory and the exporter's goes: what is measured is a process that trains.
@@ -69,7 +75,8 @@ def by_trainc(example):
         tensor.data = torch.empty(0, dtype=tensor.dtype)
     del exported, optimizer
     run = (lambda: step(**batch)) if isinstance(batch, dict) else (lambda: step(*batch))
-    return lambda: run().loss, f"trainc {trainc.__version__} from torch {torch.__version__}", apart
+    settings = f"trainc {trainc.__version__} from torch {torch.__version__}" + (f", --target-cpu={a.target_cpu}" if a.target_cpu else "")
+    return lambda: run().loss, settings, apart
 
 
 def alone(exported, batch, folder):

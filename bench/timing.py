@@ -71,10 +71,10 @@ class Served:
         self.errors.close()
 
 
-def limit_program():
-    """The limit kernels of bench/peers, compiled for this machine."""
-    return compiled(os.path.join(PEERS, "limit.cpp"), os.path.join(BUILD, "bench", "limit"), "clang++-22", "-std=c++20",
-                    "-O3", "-march=native", "-mprefer-vector-width=512", "-ffast-math", "-fopenmp", "-lopenblas")
+def limit_program(cpu="native"):
+    """The limit kernels of bench/peers, compiled for a CPU."""
+    return compiled(os.path.join(PEERS, "limit.cpp"), os.path.join(BUILD, "bench", "limit" + (cpu != "native") * f"-{cpu}"), "clang++-22",
+                    "-std=c++20", "-O3", f"-march={cpu}", "-mprefer-vector-width=512", "-ffast-math", "-fopenmp", "-lopenblas")
 
 
 def peer_commands(name, *more):

@@ -61,8 +61,11 @@ SIZES = {
                          lambda draw: _masked(draw, hf.ErnieForMaskedLM(hf.ErnieConfig(**ERNIE)), 8, 128)),
     "llama-100m": ("Llama of 100 M parameters, 2 x 512 tokens", lambda draw: _decoder(draw, hf.LlamaForCausalLM(hf.LlamaConfig(**LLAMA)), 2, 512)),
     "vit-b-16": ("ViT-B/16, 4 x 224 x 224", lambda draw: _classified(draw, torchvision.models.vit_b_16(), 4)),
+    "resnet18": ("ResNet-18, 16 x 224 x 224", lambda draw: _classified(draw, torchvision.models.resnet18(), 16)),
     "resnet50": ("ResNet-50, 8 x 224 x 224", lambda draw: _classified(draw, torchvision.models.resnet50(), 8)),
     "convnext-t": ("ConvNeXt-T, 4 x 224 x 224", lambda draw: _classified(draw, torchvision.models.convnext_tiny(), 4)),
+    "mobilenetv3": ("MobileNetV3-Large, 16 x 224 x 224", lambda draw: _classified(draw, torchvision.models.mobilenet_v3_large(), 16)),
+    "efficientnet-b0": ("EfficientNet-B0, 8 x 224 x 224", lambda draw: _classified(draw, torchvision.models.efficientnet_b0(), 8)),
     "unet": ("UNet2D of diffusers, 8 x 32 x 32", _unet),
     "dlrm": ("DLRM, 8 tables of 100,000 x 64, 2,048 examples", _dlrm),
 }

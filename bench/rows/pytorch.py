@@ -209,13 +209,13 @@ FASTER = {"AMX": 1.6, "AVX-512": 1.25, "AVX2": 1.15}  # the mean over transforme
 OF_MEMORY = 0.55
 
 
-def step_of(model, by):
-    return [PYTHON, "-W", "ignore", os.path.join(ROOT, "bench", "model_step.py"), model, by]
+def step_of(model, by, *options):
+    return [PYTHON, "-W", "ignore", os.path.join(ROOT, "bench", "model_step.py"), model, by, *options]
 
 
-def for_each_model(name, measure):
+def for_each_model(name, measure, models=TRANSFORMERS + OTHERS):
     """[(model, measure(model))]; those that a run of this code had on this CPU family when it was cut off are not measured again."""
-    path = os.path.join(tables.FOLDER, "rows", f"torch-{name}.json")
+    path = os.path.join(tables.FOLDER, "rows", f"models-{name}.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     found = dict(code=tables.code(), family=tables.family(), models={})
     if os.path.exists(path):
@@ -223,7 +223,7 @@ def for_each_model(name, measure):
             saved = json.load(f)
         if all(saved[fact] == found[fact] for fact in ("code", "family")):
             found = saved
-    for model in TRANSFORMERS + OTHERS:
+    for model in models:
         if model in found["models"]:
             for side in found["models"][model]["sides"]:
                 audit.note(*side)
@@ -237,11 +237,12 @@ def for_each_model(name, measure):
     return [(model, kept["result"]) for model, kept in found["models"].items()]
 
 
-def timed(model, folder):
-    """({peer: [its time / ours of each round]}, milliseconds of ours, how far the limit moved, {program: why it failed})."""
+def timed(model, folder, ours=(), held=()):
+    """({peer: [its time / ours of each round]}, milliseconds of ours, how far the limit moved, {program: why it failed}). `ours` are
+    options of our step; the words `held` stand before the command of each program."""
     failed = {}
-    commands = {"trainc": step_of(model, "trainc"), **{peer: step_of(model, peer) for peer in PEERS}}
-    commands = {name: [*command, "--serve"] for name, command in commands.items()}
+    commands = {"trainc": step_of(model, "trainc", *ours), **{peer: step_of(model, peer) for peer in PEERS}}
+    commands = {name: [*held, *command, "--serve"] for name, command in commands.items()}
     commands["limit"] = [limit_program(), "serve", "sgemm_char_fc"]
     times = {name: parts["step_ms"] for name, parts in
              take_turns(commands, folder, ROUNDS, STEPS, failed=failed, limit=LIMIT).items()}

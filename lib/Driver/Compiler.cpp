@@ -317,10 +317,10 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
                                    target == Target::CUDA ? TRAINC_TARGET_CUDA
                                                           : TRAINC_TARGET_CPU));
   }
-  if (options.report == Report::Memory)
+  if (options.report == ReportKind::Memory)
     return write(options.output,
                  buildMemoryReport(targets[0], options.reportJson));
-  if (options.report == Report::Estimate) {
+  if (options.report == ReportKind::Estimate) {
     std::string message;
     auto text = buildEstimate(targets[0], options.pipeline.rates,
                               options.reportJson, message);
@@ -387,10 +387,10 @@ LogicalResult Compilation::emit(MutableArrayRef<OwningOpRef<ModuleOp>> modules,
 LogicalResult Compilation::compile(OwningOpRef<ModuleOp> module,
                                    StringRef name) {
   bool code = options.emit != Emit::MLIR && options.emit != Emit::Header &&
-              options.report == Report::None;
+              options.report == ReportKind::None;
   if (code && failed(prepareCode()))
     return failure();
-  if (options.report == Report::Work) {
+  if (options.report == ReportKind::Work) {
     if (failed(
             runPhases(*module, Form::Gradients, Form::Gradients, Target::CPU)))
       return failure();

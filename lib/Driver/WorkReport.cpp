@@ -1,11 +1,8 @@
 //===- WorkReport.cpp - What a step has to compute and move ---------------===//
 #include "Reports.h"
 #include "mlir/IR/Dominance.h"
-#include "mlir/IR/PatternMatch.h"
-#include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/CSE.h"
 #include "trainc/Analysis/Cost.h"
-#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/Support/Format.h"
@@ -82,13 +79,10 @@ static StepWork workOfStep(StepOp step, SymbolTable &symbols) {
           readAndWritten * copies * nn::countBytes(param.getTensorType());
     }
     nn::Work work = workOf(&op);
-    // Scores, one product of five, are computed again.
-    if (isa<nn::AttentionGradOp, nn::PackedAttentionGradOp>(op))
-      work.matrix *= 4.0 / 5;
     result.vector += work.vector + perFunction * work.functions;
     if (work.matrix > 0)
       result.matrix[nameOf(getElementTypeOrSelf(op.getOperand(0).getType()))] +=
-          work.matrix;
+          work.matrix - work.repeated;
     if (!seed || work.matrix == 0)
       continue;
     for (Value operand : op.getOperands()) {

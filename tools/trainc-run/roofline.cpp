@@ -81,9 +81,8 @@ std::string Roofline::describe(uint64_t steps) const {
   constexpr size_t most = 16;
   std::vector<std::pair<std::string, Line>> sorted(lines.begin(), lines.end());
   auto lost = [](const Line &line) { return line.seconds - line.limit; };
-  std::sort(sorted.begin(), sorted.end(), [&](auto &a, auto &b) {
-    return lost(a.second) > lost(b.second);
-  });
+  std::sort(sorted.begin(), sorted.end(),
+            [&](auto &a, auto &b) { return lost(a.second) > lost(b.second); });
   Line all;
   for (auto &[name, line] : sorted) {
     all.seconds += line.seconds;

@@ -153,8 +153,12 @@ struct CommandLine {
       "cache-dir", cl::desc("Keep compiled kernels here, and use those kept"),
       cl::value_desc("folder"), cl::cat(category)};
   cl::opt<uint64_t> cacheSize{
-      "cache-size", cl::desc("What the cache may grow to (1073741824)"),
-      cl::value_desc("bytes"), cl::init(1 << 30), cl::cat(category)};
+      "cache-size",
+      cl::desc("What the cache may grow to (1073741824)"),
+      cl::value_desc("bytes"),
+      cl::init(1 << 30),
+      cl::Hidden,
+      cl::cat(category)};
   cl::opt<unsigned> threads{
       "threads", cl::desc("Compile on this many threads (one per processor)"),
       cl::value_desc("number"), cl::init(0), cl::cat(category)};
@@ -211,8 +215,8 @@ llvm::LogicalResult CommandLine::setTargets(CompileOptions &options) const {
                  "whose kernels read 16 bytes at once, got " +
                  llvm::Twine(options.pipeline.alignSize));
   if (options.targets.size() > 1 && options.stopAfter > Form::Plan &&
-      (options.emit == Emit::MLIR || options.report == Report::Memory ||
-       options.report == Report::Estimate))
+      (options.emit == Emit::MLIR || options.report == ReportKind::Memory ||
+       options.report == ReportKind::Estimate))
     return error("the module after form plan, and reports, are of one target: "
                  "expects one --target, got '" +
                  llvm::join(targets, ",") + "'");
@@ -246,10 +250,10 @@ llvm::LogicalResult CommandLine::setMemoryLimit(CompileOptions &options) const {
 /// Sets what is written instead of an artifact, and the rates.
 llvm::LogicalResult CommandLine::setReports(CompileOptions &options,
                                             Form form) const {
-  const std::tuple<const cl::opt<std::string> *, Report, Form> reports[] = {
-      {&report, Report::Memory, Form::Commands},
-      {&estimate, Report::Estimate, Form::Commands},
-      {&work, Report::Work, Form::Gradients}};
+  const std::tuple<const cl::opt<std::string> *, ReportKind, Form> reports[] = {
+      {&report, ReportKind::Memory, Form::Commands},
+      {&estimate, ReportKind::Estimate, Form::Commands},
+      {&work, ReportKind::Work, Form::Gradients}};
   std::string before;
   for (auto [option, kind, needed] : reports) {
     std::string name = ("--" + option->ArgStr).str();
@@ -261,13 +265,13 @@ llvm::LogicalResult CommandLine::setReports(CompileOptions &options,
     if (form < needed)
       return error(name + " needs form " + formName(needed) +
                    ", got --stop-after=" + stopAfter);
-    if (options.report != Report::None)
+    if (options.report != ReportKind::None)
       return error("expects " + before + " or " + name + ", got both");
     options.report = kind;
     options.reportJson = *option == "json";
     before = name;
   }
-  bool estimates = options.report == Report::Estimate;
+  bool estimates = options.report == ReportKind::Estimate;
   bool hasRates = bandwidth.getNumOccurrences() > 0;
   if (estimates && !hasRates)
     return error("--estimate needs --bandwidth=rate=number,..., as "
@@ -305,7 +309,7 @@ llvm::LogicalResult CommandLine::setForm(CompileOptions &options) const {
   if (failed(setReports(options, *form)))
     return llvm::failure();
   bool stopsEarly =
-      options.report != Report::None || options.emit == Emit::Header;
+      options.report != ReportKind::None || options.emit == Emit::Header;
   options.stopAfter = stopsEarly ? std::min(*form, Form::Commands) : *form;
   options.dumpDirectory = dump;
   return llvm::success();
@@ -430,7 +434,7 @@ llvm::LogicalResult CommandLine::setWork(CompileOptions &options) const {
 
 /// Sets where the output goes: a name that fits what is written.
 llvm::LogicalResult CommandLine::setOutput(CompileOptions &options) const {
-  bool wantsReport = options.report != Report::None;
+  bool wantsReport = options.report != ReportKind::None;
   bool binary = !wantsReport && (options.emit == Emit::SharedLibrary ||
                                  options.emit == Emit::Object);
   options.output = output;

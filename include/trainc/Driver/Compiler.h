@@ -23,11 +23,11 @@ enum class Emit {
 };
 
 /// What is said of an artifact in place of making it.
-enum class Report {
+enum class ReportKind {
   None,
   Memory,   ///< the memory plan
   Estimate, ///< time and memory per rank, by the pipeline's rates
-  Work,     ///< arithmetic and bytes that each step needs, however it is compiled
+  Work, ///< arithmetic and bytes that each step needs, however it is compiled
 };
 
 struct CompileOptions {
@@ -60,7 +60,7 @@ struct CompileOptions {
   /// Threads that compile; 0: one per processor.
   unsigned threads = 0;
   /// Writes a report instead, as text or JSON.
-  Report report = Report::None;
+  ReportKind report = ReportKind::None;
   bool reportJson = false;
   /// Prints the decisions of passes whose whole name matches this regular expression.
   std::string remarks;

@@ -24,6 +24,7 @@ using namespace trainc::nn;
 
 Work &Work::operator+=(const Work &other) {
   matrix += other.matrix;
+  repeated += other.repeated;
   vector += other.vector;
   functions += other.functions;
   read += other.read;
@@ -33,6 +34,7 @@ Work &Work::operator+=(const Work &other) {
 
 Work nn::operator*(double times, Work work) {
   work.matrix *= times;
+  work.repeated *= times;
   work.vector *= times;
   work.functions *= times;
   work.read *= times;
@@ -251,6 +253,7 @@ static Work attentionWork(Op op, Value segments, bool gradient) {
   // again, and the gradients of q, k and v.
   Work work;
   work.matrix = 2 * (gradient ? 5 : 2) * pairs * headSize;
+  work.repeated = gradient ? 2 * pairs * headSize : 0; // scores
   // Of a pair: scale, maximum, difference, sum, quotient; or scale, difference,
   // the derivative of softmax, scale. Of a row the maximum or lse, where it is
   // finite.

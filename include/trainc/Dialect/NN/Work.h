@@ -12,6 +12,8 @@ struct Work {
   /// Of units that multiply matrices: 2 per multiply-add of a contraction, as
   /// matrix multiplications, convolutions and attention have them.
   double matrix = 0;
+  /// Of those, what the forward pass has computed, too.
+  double repeated = 0;
   /// Of vector units: 1 per arithmetic operation on an element, of floats or
   /// integers, 2 per fused multiply-add, 1 per combination of a reduction.
   /// Casts, constants and what decides where an element stands count nothing.
