@@ -430,8 +430,8 @@ struct VectorGemm {
   // Few rows
   //===--------------------------------------------------------------------===//
 
-  /// Whether C is computed as the transpose of B A': A', of few rows, is packed in
-  /// place of B, and B, whose rows are those of the product then, read where it is.
+  /// Whether the transpose of C is computed: A, of few rows, is packed in place of B, and
+  /// B, whose rows are those of that product, read where it is.
   static bool isSwapped(const Product &x) {
     int64_t columns = x.m <= Lanes && Rows >= 8 ? Lanes : Columns;
     return !PacksA && x.transposeB && !x.transposeA && x.m <= columns &&
