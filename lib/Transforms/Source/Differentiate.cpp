@@ -53,6 +53,8 @@ struct Backward {
   llvm::MapVector<StringAttr, SmallVector<Value>> stored;
   /// The region that an op stood in.
   RecomputeMap recomputed;
+  /// Casts of gradients in whose place their operands were taken.
+  llvm::SetVector<Operation *> roundings;
 };
 } // namespace
 
@@ -154,8 +156,7 @@ static void widenContributions(Backward &state, nn::CastOp cast) {
     auto rounding = part.getDefiningOp<nn::CastOp>();
     if (rounding && rounding.getInput().getType() == input.getType()) {
       part = rounding.getInput();
-      if (rounding.use_empty())
-        rounding.erase();
+      state.roundings.insert(rounding); // another value may have it, too
     }
     state.contributions[input].push_back(
         nn::castTo(state.builder, cast.getLoc(), part, element));
@@ -364,6 +365,9 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
                             parts, FlatSymbolRefAttr::get(name));
     ++numGradients;
   }
+  for (Operation *rounding : state.roundings)
+    if (rounding->use_empty())
+      rounding->erase();
   // Copies that no gradient needs.
   if (!state.recomputed.empty())
     eraseDead(

@@ -108,3 +108,26 @@ train.step @narrow(%y: tensor<8xi32>) {
   %l = nn.cast %s to f32 : tensor<bf16>
   train.yield loss(%l) : tensor<f32>
 }
+
+// -----
+
+// The rounded gradient has another use, which is built after the cast: it stays.
+// CHECK-LABEL: train.step @shared
+// CHECK: %[[G:.*]] = nn.broadcast %{{.*}} to tensor<8x4xf32>
+// CHECK: train.store_gradient %[[G]] into @b
+// CHECK: %[[R:.*]] = nn.cast %[[G]] to bf16
+// CHECK: nn.matmul %{{.*}}, %[[R]] transpose_lhs
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<16x4xf32> init(ones) optimizer(@o)
+train.param @b : tensor<8x4xf32> init(ones) optimizer(@o)
+train.step @shared(%x: tensor<8x16xbf16>) {
+  %w = train.read @w : tensor<16x4xf32>
+  %c = nn.cast %w to bf16 : tensor<16x4xf32>
+  %p = nn.matmul %x, %c : tensor<8x16xbf16>, tensor<16x4xbf16>
+  %b = train.read @b : tensor<8x4xf32>
+  %d = nn.cast %b to bf16 : tensor<8x4xf32>
+  %a = nn.add %d, %p : tensor<8x4xbf16>, tensor<8x4xbf16>
+  %f = nn.cast %a to f32 : tensor<8x4xbf16>
+  %l = nn.reduce sum %f dims [0, 1] : tensor<8x4xf32>
+  train.yield loss(%l) : tensor<f32>
+}
