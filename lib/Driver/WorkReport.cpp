@@ -60,7 +60,6 @@ static void removeRecomputation(ModuleOp module) {
 }
 
 static StepWork workOfStep(StepOp step, SymbolTable &symbols) {
-  constexpr double perFunction = 10;
   StepWork result;
   result.name = step.getSymName().str();
   result.accumulate = step.getAccumulate();
@@ -79,7 +78,7 @@ static StepWork workOfStep(StepOp step, SymbolTable &symbols) {
           readAndWritten * copies * nn::countBytes(param.getTensorType());
     }
     nn::Work work = workOf(&op);
-    result.vector += work.vector + perFunction * work.functions;
+    result.vector += flopsOf(work, nn::Unit::Vector) - work.matrix;
     if (work.matrix > 0)
       result.matrix[nameOf(getElementTypeOrSelf(op.getOperand(0).getType()))] +=
           work.matrix - work.repeated;

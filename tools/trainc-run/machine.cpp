@@ -5,13 +5,15 @@
 #include "support.h"
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <functional>
+#include <limits>
 #include <thread>
 #include <unistd.h>
 
 #ifdef __x86_64__
+#include "cpu/x86/tiles.h"
 #include <immintrin.h>
 #endif
 
@@ -110,11 +112,7 @@ TRAINC_FOR("amx-tile,amx-bf16") static void multiplyTiles(int64_t rounds) {
       random = random * 1664525 + 1013904223;
       number = static_cast<uint16_t>(0x3F80 | (random >> 16 & 0x807F));
     }
-  struct {
-    uint8_t palette = 1, start = 0, reserved[14] = {};
-    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } shape;
+  WholeTiles shape;
   _tile_loadconfig(&shape);
   _tile_zero(0);
   _tile_zero(1);
@@ -149,44 +147,49 @@ static Arithmetic multiplyBrains() {
 // Time
 //===----------------------------------------------------------------------===//
 
+static double processorSeconds() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+}
+
+/// What the slowest thread takes of its processor: not when others have it.
 static double secondsOf(const std::function<void(unsigned thread)> &work,
                         unsigned threads) {
   std::atomic<unsigned> ready = 0;
+  std::vector<double> seconds(threads);
   std::vector<std::thread> others;
   auto meet = [&](unsigned thread) {
     ++ready;
     while (ready < threads)
-      ;
+      std::this_thread::yield();
+    double begin = processorSeconds();
     work(thread);
+    seconds[thread] = processorSeconds() - begin;
   };
   for (unsigned i = 1; i < threads; ++i)
     others.emplace_back(meet, i);
-  while (ready + 1 < threads)
-    ;
-  auto begin = std::chrono::steady_clock::now();
   meet(0);
   for (std::thread &other : others)
     other.join();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-      .count();
+  return *std::max_element(seconds.begin(), seconds.end());
 }
 
 /// The most of `amount` per second in some tries, each of which repeats the work so often
-/// that it takes milliseconds.
+/// that the shortest takes milliseconds.
 static double rateOf(double amount, unsigned threads,
                      const std::function<void(unsigned, int64_t)> &work) {
   constexpr double least = 4e-3;
   constexpr int tries = 5;
-  auto run = [&](int64_t repeats) {
-    return secondsOf([&](unsigned thread) { work(thread, repeats); }, threads);
-  };
-  int64_t repeats = 1;
-  while (run(repeats) < least && repeats < int64_t(1) << 40)
-    repeats *= 4;
-  double best = 0;
-  for (int i = 0; i < tries; ++i)
-    best = std::max(best, amount * double(repeats) * threads / run(repeats));
-  return best;
+  for (int64_t repeats = 1;; repeats *= 4) {
+    double shortest = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < tries; ++i)
+      shortest = std::min(
+          shortest,
+          secondsOf([&](unsigned thread) { work(thread, repeats); }, threads));
+    if (shortest >= least)
+      return amount * double(repeats) * threads / shortest;
+  }
 }
 
 static double flopsOf(Arithmetic arithmetic, unsigned threads) {

@@ -2,7 +2,9 @@
 
 #include "meter.h"
 #include "batches.h"
+#include "core/kinds.h"
 #include "ranks.h"
+#include "roofline.h"
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -53,13 +55,7 @@ static constexpr RateKind kinds[] = {
 static double workOf(const trainc_command &command) {
   if (kinds[command.rate].flops)
     return static_cast<double>(command.flops);
-  double bytes = 0;
-  for (uint32_t i = 0; i < command.num_operands; ++i) {
-    const trainc_operand &operand = command.operands[i];
-    int times = operand.access == (TRAINC_READ | TRAINC_WRITE) ? 2 : 1;
-    bytes += times * static_cast<double>(operand.bytes);
-  }
-  return bytes;
+  return static_cast<double>(movedBytes(command));
 }
 
 int Meter::observe(void *context, const trainc_event *event) {
@@ -69,7 +65,7 @@ int Meter::observe(void *context, const trainc_event *event) {
 
 void Meter::see(const trainc_event &event) {
   const trainc_command &command = *event.command;
-  bool collective = command.kind >= TRAINC_COMMAND_REDUCE_SCATTER;
+  bool collective = isCollective(command.kind);
   if (!event.end) {
     begin = event.time_ns;
     if (end && !collective) {
@@ -137,7 +133,7 @@ static uint64_t largestRange(const Model &model) {
   for (uint32_t i = 0; i < model.descriptor().num_entries; ++i)
     for (const trainc_command_list &list : model.entry(i).lists)
       for (uint64_t j = 0; j < list.count; ++j)
-        if (list.commands[j].kind >= TRAINC_COMMAND_REDUCE_SCATTER)
+        if (isCollective(list.commands[j].kind))
           most = std::max(most, list.commands[j].operands[0].bytes);
   return most;
 }

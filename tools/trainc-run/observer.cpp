@@ -3,6 +3,7 @@
 #include "observer.h"
 #include "arrays.h"
 #include "core/convert.h"
+#include "core/kinds.h"
 #include "ranks.h"
 #include <algorithm>
 #include <cmath>
@@ -102,13 +103,13 @@ int Observer::observe(void *context, const trainc_event *event) {
     return !self.text.empty();
   }
   if (self.recording)
-    self.addSpan(*event);
+    self.record(*event);
   return self.checking && !self.allFinite(*event);
 }
 
 /// ,"phase":"start" or "wait" of a collective that is in flight between the two.
 static std::string phaseOf(const trainc_command &command) {
-  if (command.kind < TRAINC_COMMAND_REDUCE_SCATTER)
+  if (!isCollective(command.kind))
     return "";
   const auto &detail =
       *static_cast<const trainc_collective_detail *>(command.detail);
@@ -118,7 +119,7 @@ static std::string phaseOf(const trainc_command &command) {
                                                  : R"(,"phase":"wait")";
 }
 
-void Observer::addSpan(const trainc_event &event) {
+void Observer::record(const trainc_event &event) {
   static const char *const kinds[] = {
 #define TRAINC_COMMAND(NAME, number) #NAME,
 #include "trainc/step_abi.def"
@@ -128,10 +129,15 @@ void Observer::addSpan(const trainc_event &event) {
 #include "trainc/step_abi.def"
   };
   const trainc_command &command = *event.command;
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < command.num_operands; ++i)
-    bytes += command.operands[i].bytes;
   double duration = static_cast<double>(event.time_ns - commandBegin);
+  std::string label = command.label ? command.label : kinds[command.kind];
+  auto limit = machine ? limitOf(*machine, command) : std::nullopt;
+  // The first step opens libraries and touches memory for the first time.
+  if (roofline && limit && step > firstStep)
+    roofline->add(label, *limit, 1e-9 * duration);
+  if (path.empty())
+    return;
+  uint64_t bytes = heldBytes(command);
   std::string arguments = format(
       R"("entry":%s,"list":"%s","index":%u,"kind":"%s","tiles":%lld,)"
       R"("flops":%lld,"bytes":%llu,"gflops_per_s":%.3f,"gbytes_per_s":%.3f)",
@@ -141,15 +147,9 @@ void Observer::addSpan(const trainc_event &event) {
       static_cast<unsigned long long>(bytes),
       duration > 0 ? static_cast<double>(command.flops) / duration : 0.0,
       duration > 0 ? static_cast<double>(bytes) / duration : 0.0);
-  std::string label = command.label ? command.label : kinds[command.kind];
-  auto limit = machine ? limitOf(*machine, command) : std::nullopt;
-  if (limit) {
+  if (limit)
     arguments += format(R"(,"limit_us":%.3f,"bound":"%s")",
                         1e6 * limit->seconds, limit->bound);
-    // The first step opens libraries and touches memory for the first time.
-    if (roofline && step > firstStep)
-      roofline->add(label, *limit, 1e-9 * duration);
-  }
   arguments += phaseOf(command);
   if (command.location)
     arguments += ",\"location\":" + jsonString(command.location);

@@ -35,7 +35,8 @@ public:
 
 private:
   static int observe(void *context, const trainc_event *event);
-  void addSpan(const trainc_event &event);
+  /// Adds a command to the roofline and to the trace.
+  void record(const trainc_event &event);
   bool allFinite(const trainc_event &event);
   /// Index of the first element that is not finite, and its value; false if all
   /// are, or if the operand is not of a floating type.

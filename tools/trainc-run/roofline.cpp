@@ -1,6 +1,7 @@
 //===- roofline.cpp - Commands against the limits of a machine ------------===//
 
 #include "roofline.h"
+#include "core/kinds.h"
 #include "support.h"
 #include "trainc/runtime.h"
 #include <algorithm>
@@ -48,22 +49,29 @@ static Peak peakOf(const Machine &machine, const trainc_command &command) {
   }
 }
 
+uint64_t heldBytes(const trainc_command &command) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < command.num_operands; ++i)
+    bytes += command.operands[i].bytes;
+  return bytes;
+}
+
+uint64_t movedBytes(const trainc_command &command) {
+  uint64_t bytes = heldBytes(command);
+  for (uint32_t i = 0; i < command.num_operands; ++i)
+    if (command.operands[i].access == (TRAINC_READ | TRAINC_WRITE))
+      bytes += command.operands[i].bytes;
+  return bytes;
+}
+
 std::optional<Limit> limitOf(const Machine &machine,
                              const trainc_command &command) {
-  if (command.kind >= TRAINC_COMMAND_REDUCE_SCATTER &&
-      command.kind <= TRAINC_COMMAND_ALL_GATHER)
+  if (isCollective(command.kind))
     return std::nullopt;
-  uint64_t held = 0, moved = 0;
-  for (uint32_t i = 0; i < command.num_operands; ++i) {
-    const trainc_operand &operand = command.operands[i];
-    held += operand.bytes;
-    moved += operand.bytes *
-             (operand.access == (TRAINC_READ | TRAINC_WRITE) ? 2 : 1);
-  }
   Peak peak = peakOf(machine, command);
-  const Machine::Level &level = machine.levelOf(held);
+  const Machine::Level &level = machine.levelOf(heldBytes(command));
   double arithmetic = static_cast<double>(command.flops) / peak.flops;
-  double bytes = static_cast<double>(moved) / level.bandwidth;
+  double bytes = static_cast<double>(movedBytes(command)) / level.bandwidth;
   return arithmetic > bytes ? Limit{arithmetic, peak.name}
                             : Limit{bytes, level.name};
 }

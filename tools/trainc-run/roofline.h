@@ -9,6 +9,12 @@
 
 namespace trainc::run {
 
+/// Bytes of a command's operands, each once.
+uint64_t heldBytes(const trainc_command &command);
+
+/// And those that it moves: what is read and written counts twice.
+uint64_t movedBytes(const trainc_command &command);
+
 /// The least time that a command can take: the longer one of its arithmetic at the peak of
 /// the unit that does it, and of its bytes at the bandwidth of the first cache that holds
 /// all of its operands (S. Williams et al., "Roofline", CACM 52 (2009)).

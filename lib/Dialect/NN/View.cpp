@@ -75,8 +75,7 @@ static LogicalResult reshape(View &view, ArrayRef<int64_t> shape) {
 
 View nn::permute(const View &view, ArrayRef<int64_t> permutation) {
   View result = view;
-  for (auto [to, from] : llvm::zip(result.dims, permutation))
-    to = view.dims[static_cast<size_t>(from)];
+  result.dims = applyPermutation(ArrayRef<View::Loops>(view.dims), permutation);
   return result;
 }
 

@@ -9,6 +9,7 @@
 #define TRAINC_CORE_RANKS_H
 
 #include "comm/comm.h"
+#include "core/kinds.h"
 #include "core/status.h"
 
 namespace trainc {
@@ -73,12 +74,6 @@ trainc_status agreeOutcome(trainc_comm &comm, trainc_status status);
 
 /// Checks that all ranks of `comm` have the same `value` of `what`.
 trainc_status agree(trainc_comm &comm, const char *what, uint64_t value);
-
-/// Does `kind` exchange data between ranks?
-inline bool isCollective(uint32_t kind) {
-  return kind == TRAINC_COMMAND_REDUCE_SCATTER ||
-         kind == TRAINC_COMMAND_ALL_REDUCE || kind == TRAINC_COMMAND_ALL_GATHER;
-}
 
 } // namespace trainc
 

@@ -25,6 +25,7 @@
 #include "cpu/features.h"
 #include "cpu/x86/amx_pack.h"
 #include "cpu/x86/amx_write.h"
+#include "cpu/x86/tiles.h"
 
 #include <immintrin.h>
 
@@ -339,11 +340,7 @@ uint64_t trainc::amxScratch(uint32_t c_type, int64_t k) {
 }
 
 void trainc::amxMultiply(const AmxProduct &x) {
-  struct {
-    uint8_t palette = 1, start = 0, reserved[14] = {};
-    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } config;
+  WholeTiles config;
   _tile_loadconfig(&config);
   if (x.ab_type == TRAINC_BF16)
     Multiplication<uint16_t>(x).run();
