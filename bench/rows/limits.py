@@ -9,7 +9,7 @@ import results as tables
 from common import ENVIRONMENT, compile_module, generate, run, tool, workload_module, write_npy
 from rows import Outcome, judge_ratios, worst
 from rows.cpu_steps import PIECES, against_peers
-from rows.pytorch import STEPS, for_each_model, step_of, timed
+from rows.pytorch import STEPS, against_best, for_each_model, peaks_of, step_of, timed
 from timing import STEADY, limit_program, our_command, our_files, precision, steps_of, take_turns
 from timing_cpu import AMX, AVX2, time_step
 from timing_update import per_round
@@ -114,13 +114,11 @@ def group(times, models, mean_bar, least_bar):
     """(notes, statuses) of the models' ratios to their best peers."""
     notes, statuses, reached, moved = [], [], [], 1.0
     for model in models:
-        ratios, ours, drift, failed = times[model]
-        best = min(ratios, key=lambda peer: median(ratios[peer]))
-        reached.append(median(ratios[best]))
+        note, ratios, drift = against_best(model, times[model])
+        notes.append(note)
+        reached.append(median(ratios))
         moved = max(moved, drift)
-        statuses.append(judge_ratios(ratios[best], lambda r: r >= least_bar, drift))
-        notes.append(f"{model} {ours:.0f} ms, {reached[-1]:.2f}x {best} (moved {drift:.2f}x)"
-                     + "".join(f", {peer} failed: {why}" for peer, why in failed.items()))
+        statuses.append(judge_ratios(ratios, lambda r: r >= least_bar, drift))
     mean = geometric_mean(reached)
     statuses.append("ok" if mean >= mean_bar else "too noisy" if moved > STEADY else "short")
     return [f"mean {mean:.2f}x (bar {mean_bar}x, each {least_bar}x)", *notes], statuses
@@ -163,8 +161,7 @@ def peers(folder):
     more, found = group(times, CNNS, 1.2, 1.0)
     notes, statuses = [f"transformers {notes[0]}", *notes[1:], f"CNNs {more[0]}", *more[1:]], statuses + found
     for model in CNNS:
-        ours, theirs = (json.loads(run([*step_of(model, by), "--memory"], env=ENVIRONMENT, timeout=1800).stdout.splitlines()[-1])
-                        for by in ("trainc", "eager"))
+        ours, theirs = peaks_of(model)
         statuses.append("ok" if ours["alone_peak_mb"] <= theirs["peak_mb"] else "short")
         notes.append(f"{model} {ours['alone_peak_mb']:.0f} of {theirs['peak_mb']:.0f} MB")
     return Outcome("; ".join(notes), worst(statuses))

@@ -253,32 +253,41 @@ def timed(model, folder, ours=(), held=()):
     return ratios, median(times["trainc"]), max(limit) / min(limit), failed
 
 
+def against_best(model, timing):
+    """(a note, the ratios to the best peer, how far the limit moved) of what `timed` gave."""
+    ratios, ours, drift, failed = timing
+    best = min(ratios, key=lambda peer: median(ratios[peer]))
+    return (f"{model} {ours:.0f} ms, {median(ratios[best]):.2f}x {best} (limit moved {drift:.2f}x)"
+            + "".join(f", {peer} failed: {why}" for peer, why in failed.items()), ratios[best], drift)
+
+
 def speed(folder):
     """Each model's ratio is to its best peer; the mean over transformers is judged, and that none is slower than a peer."""
     notes, statuses, reached, moved = [], [], [], 1.0
-    for model, (ratios, ours, drift, failed) in for_each_model("speed", lambda model: timed(model, folder)):
-        best = min(ratios, key=lambda peer: median(ratios[peer]))
-        notes.append(f"{model} {ours:.0f} ms, {median(ratios[best]):.2f}x {best} (limit moved {drift:.2f}x)"
-                     + "".join(f", {peer} failed: {why}" for peer, why in failed.items()))
+    for model, timing in for_each_model("speed", lambda model: timed(model, folder)):
+        note, ratios, drift = against_best(model, timing)
+        notes.append(note)
         if model in TRANSFORMERS:
-            reached.append(median(ratios[best]))
+            reached.append(median(ratios))
             moved = max(moved, drift)
-            statuses.append(judge_ratios(ratios[best], lambda r: r >= 1.0, drift))
+            statuses.append(judge_ratios(ratios, lambda r: r >= 1.0, drift))
     unit = next(unit for unit in FASTER if unit in tables.family())
     overall = geometric_mean(reached)
     statuses.append("ok" if overall >= FASTER[unit] else "too noisy" if moved > STEADY else "short")
     return Outcome(f"transformers {overall:.2f}x (bar of {unit}: {FASTER[unit]}x); {'; '.join(notes)}", worst(statuses))
 
 
+def peaks_of(model):
+    """What a process with our step and one with PyTorch's say of their memory."""
+    return [json.loads(run([*step_of(model, by), "--memory"], env=ENVIRONMENT, timeout=1800).stdout.splitlines()[-1])
+            for by in ("trainc", "eager")]
+
+
 def memory(folder):
     """Peak over the steps, less 16 bytes a parameter: the master, its gradient and two moments. Ours is that of a process that has
     loaded the artifact (trainc.load); what it is beside PyTorch, in the process that exported, is printed, too."""
-    def peaks(model):
-        return [json.loads(run([*step_of(model, by), "--memory"], env=ENVIRONMENT, timeout=1800).stdout.splitlines()[-1])
-                for by in ("trainc", "eager")]
-
     notes, ratios, bad = [], [], []
-    for model, (ours, theirs) in for_each_model("memory", peaks):
+    for model, (ours, theirs) in for_each_model("memory", peaks_of):
         state = 16 * ours["parameters"] / 2**20
         total, beside, other = ours["alone_peak_mb"], ours["peak_mb"], theirs["peak_mb"]
         notes.append(f"{model} {total:.0f} of {other:.0f} MB, beyond 16 bytes a parameter {total - state:.0f} of {other - state:.0f}"
