@@ -26,17 +26,17 @@ train.optimizer @signed(%p: f32, %g: f32, %m: f32, %lr: f64) state(STATE = 0.0) 
   %p1 = arith.subf %p, %d : f32
   train.yield %p1, %m1 : f32, f32
 }
-train.param @embed : tensor<50x33xTYPE> init(normal<0.5>) optimizer(@signed)
+train.param @embed : tensor<1000x33xTYPE> init(normal<0.5>) optimizer(@signed)
 train.param @w : tensor<33x10xTYPE> init(normal<0.3>) optimizer(@signed)
 train.param @b : tensor<10xTYPE> init(uniform<-0.1, 0.1>) optimizer(@signed)
 train.param @fixed : tensor<33xTYPE> init(uniform<0.5, 1.5>) frozen
 train.buffer @seen : tensor<3xi64> init(constant<70000.0>)
 train.step @step(%x: tensor<16xi32>, %y: tensor<16xi32>) accumulate(3) clip(global_norm<1.0>) {
-  %e = train.read @embed : tensor<50x33xTYPE>
+  %e = train.read @embed : tensor<1000x33xTYPE>
   %w = train.read @w : tensor<33x10xTYPE>
   %b = train.read @b : tensor<10xTYPE>
   %f = train.read @fixed : tensor<33xTYPE>
-  %h = nn.embedding %e, %x : tensor<50x33xTYPE>, tensor<16xi32>
+  %h = nn.embedding %e, %x : tensor<1000x33xTYPE>, tensor<16xi32>
   %d = nn.dropout %h rate 0.2 : tensor<16x33xTYPE>
   %s = nn.mul %d, %f : tensor<16x33xTYPE>, tensor<33xTYPE>
   %o = nn.linear %s, %w, %b : tensor<16x33xTYPE>, tensor<33x10xTYPE>, tensor<10xTYPE>

@@ -67,7 +67,8 @@ static void *mapFile(int file, uint64_t bytes, int protection) {
   uint64_t end = alignUp(before + bytes, pageBytes());
   if (before)
     munmap(start, before);
-  munmap(start + end, alignUp(bytes + hugeBytes, pageBytes()) - end);
+  if (end < bytes + hugeBytes)
+    munmap(start + end, bytes + hugeBytes - end);
   return data;
 }
 

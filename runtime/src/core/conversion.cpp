@@ -200,7 +200,7 @@ trainc_status Conversion::reserveWindows() {
   for (uint32_t i = 0; i < after.arenas.size(); ++i) {
     if (keptTo[i] || !needsWindow(i))
       continue;
-    uint64_t bytes = after.arenas[i].bytes;
+    uint64_t bytes = alignUp(after.arenas[i].bytes, pageBytes());
     Window *&window = next->windows[i];
     TRAINC_TRY(createWindow(*ranks.communicator(), bytes, &window));
     after.pages[i].borrow(window->data, bytes, trainer->account);

@@ -33,7 +33,7 @@ bool Pages::map(uint64_t size, int flags, Account &newAccount) {
   if (size == 0)
     return true;
   size = alignUp(size, pageBytes());
-  uint64_t spare = size >= hugeBytes ? hugeBytes - pageBytes() : 0;
+  uint64_t spare = size >= hugeBytes ? hugeBytes : 0;
   void *memory = mmap(nullptr, size + spare, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (memory == MAP_FAILED)
@@ -46,8 +46,7 @@ bool Pages::map(uint64_t size, int flags, Account &newAccount) {
     start += before;
     if (before)
       munmap(memory, before);
-    if (before < spare)
-      munmap(start + size, spare - before);
+    munmap(start + size, spare - before);
   }
   return true;
 }
@@ -103,7 +102,7 @@ void Pages::borrow(char *memory, uint64_t size, Account &newAccount) {
   release();
   account = &newAccount;
   start = memory;
-  bytes = start ? alignUp(size, pageBytes()) : 0;
+  bytes = start ? size : 0;
   borrowed = true;
   preferSmall();
 }

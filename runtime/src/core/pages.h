@@ -34,7 +34,7 @@ public:
   /// Addresses only: pages are counted by take() before they are written.
   bool reserve(uint64_t bytes, Account &account);
   /// The same of shared memory, which somebody else made and frees. What is dropped
-  /// of it is gone for all that share it.
+  /// of it is gone for all that share it. It has whole pages.
   void borrow(char *memory, uint64_t bytes, Account &account);
   /// Memory of a device, which somebody else made and frees: an address and a count.
   void hold(char *address, uint64_t bytes, Account &account);

@@ -151,10 +151,10 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
       TRAINC_TRY(allocate(trainer, state.pages[i], arena.bytes, arena.name));
       continue;
     }
-    TRAINC_TRY(createWindow(*trainer->ranks.communicator(), arena.bytes,
-                            &trainer->windows[i]));
-    state.pages[i].borrow(trainer->windows[i]->data, arena.bytes,
-                          trainer->account);
+    uint64_t bytes = alignUp(arena.bytes, pageBytes());
+    Window *&window = trainer->windows[i];
+    TRAINC_TRY(createWindow(*trainer->ranks.communicator(), bytes, &window));
+    state.pages[i].borrow(window->data, bytes, trainer->account);
     state.pages[i].takeRest();
   }
   return allocate(trainer, trainer->scratch, scratch, "scratch");
