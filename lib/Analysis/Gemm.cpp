@@ -195,6 +195,26 @@ GemmPlanAttr trainc::planGemm(GemmOp gemm, const GemmTarget &target) {
   return Planner(gemm, target).plan();
 }
 
+/// Whether a convolution, or the gradient of its input, is multiplied by windows of planes
+/// where they stand (runtime/src/cpu/window_convolution.h): planes are large, and no row of
+/// a matrix themselves.
+static bool seesWindows(ConvolutionOp convolution) {
+  constexpr int64_t outputs = 256;
+  if (convolution.getKind() == ConvolutionKind::weight_gradient)
+    return false;
+  bool ofInput = convolution.getKind() == ConvolutionKind::input_gradient;
+  ShapedType result =
+      ofInput ? convolution.getInputType() : convolution.getOutputType();
+  ArrayRef<int64_t> strides = convolution.getStrides();
+  int64_t plane = 1, window = 1;
+  for (int64_t i = 0; i < 2; ++i) {
+    int64_t size = result.getDimSize(2 + i);
+    plane *= ofInput ? llvm::divideCeil(size, strides[i]) : size;
+    window *= strides[i] * convolution.getWeightType().getDimSize(2 + i);
+  }
+  return plane >= outputs && window > 1;
+}
+
 static BackEnd backEndOf(ConvolutionOp convolution, const GemmTarget &target) {
   Type type = cast<ShapedType>(convolution.getLhs().getType()).getElementType();
   ShapedType weight = convolution.getWeightType();
@@ -205,8 +225,9 @@ static BackEnd backEndOf(ConvolutionOp convolution, const GemmTarget &target) {
     return BackEnd::VECTOR;
   if (target.amx && (type.isBF16() || (type.isF32() && target.splitF32)))
     return BackEnd::AMX;
-  // Ours is the faster one for the gradient of a weight.
-  bool isOutputs = convolution.getKind() != ConvolutionKind::weight_gradient;
+  // Ours is the faster one for the gradient of a weight, and by windows.
+  bool isOutputs = convolution.getKind() != ConvolutionKind::weight_gradient &&
+                   !seesWindows(convolution);
   if ((type.isBF16() && target.bf16) ||
       (type.isF32() && target.avx512 && isOutputs))
     return BackEnd::ONEDNN;

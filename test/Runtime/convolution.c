@@ -219,7 +219,15 @@ int main(void) {
       {2, 5, 1, 1, 30, 41, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},
       {2, 3, 1, 1, 14, 17, 3, 4, 2, 3, 2, 2, 0, 5, 3, 1},
       {1, 2, 1, 1, 9, 8, 2, 1, 3, 4, 1, 1, 0, 0, 0, 0},
-      {2, 4, 1, 2, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}};
+      {2, 4, 1, 2, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},
+      // Windows of planes: groups, strides, dilations that strides do not divide, rows that
+      // no output sees.
+      {2, 2, 5, 17, 37, 40, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},
+      {1, 3, 2, 13, 70, 66, 3, 3, 3, 2, 2, 3, 2, 1, 3, 2},
+      {2, 1, 3, 4, 50, 54, 2, 2, 3, 3, 1, 1, 0, 0, 0, 0},
+      // Windows that reach too far; a weight that is packed in pieces.
+      {1, 1, 40, 3, 20, 22, 2, 3, 1, 1, 300, 200, 150, 200, 150, 200},
+      {1, 1, 550, 500, 31, 31, 1, 1, 2, 2, 1, 1, 0, 0, 0, 0}};
   int number = 0;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i)
     for (size_t t = 0; t < sizeof types / sizeof types[0]; ++t)
@@ -231,7 +239,10 @@ int main(void) {
             int is_wide =
                 types[t][1] == TRAINC_F32 || types[t][1] == TRAINC_F64;
             int depthwise = s[1] > 1 && s[2] == 1 && s[3] == 1;
+            int is_large = s[2] * s[3] > 1 << 18;
             if (!is_there(types[t][0], back_end, depthwise) ||
+                (is_large && (types[t][0] != TRAINC_F32 ||
+                              back_end != TRAINC_BACK_END_VECTOR)) ||
                 (accumulate &&
                  !(is_wide && kind == TRAINC_CONVOLUTION_WEIGHT_GRADIENT)))
               continue;

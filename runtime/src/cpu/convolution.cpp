@@ -207,7 +207,10 @@ static void cut(ConvolutionPlan &plan) {
       plan.d.groups *
       (plan.ofWeight ? plan.pieces : plan.rowBlocks * plan.exampleBlocks);
   int64_t parts = piecesOf(plan.d.tiles, others);
+  // Half of that rather than that threads have nothing to do.
   int64_t mostParts = plan.rowsOfC / rows;
+  if (plan.d.groups * others * mostParts < plan.d.tiles / 2)
+    mostParts = plan.rowsOfC / (rows / 2);
   parts = parts < mostParts ? parts : mostParts;
   auto part =
       static_cast<uint64_t>(piecesOf(plan.rowsOfC, parts < 1 ? 1 : parts));
@@ -263,18 +266,25 @@ trainc_status trainc::createConvolutionPlan(const trainc_convolution_detail &d,
   plan->planeSize = plan->ofInput ? d.out_h * d.out_w : d.height * d.width;
   plan->taps = d.window_h * d.window_w;
   addPhases(*plan);
+  if (d.back_end == TRAINC_BACK_END_VECTOR && !kernels().multiplyF32) {
+    destroyConvolutionPlan(plan);
+    return fail(TRAINC_UNSUPPORTED, "a convolution is compiled for AVX2, "
+                                    "which this CPU does not have");
+  }
   if (isDepthwise(d)) {
-    if (!kernels().tapSumsF32) {
-      destroyConvolutionPlan(plan);
-      return fail(TRAINC_UNSUPPORTED, "a convolution is compiled for AVX2, "
-                                      "which this CPU does not have");
-    }
     plan->depthwise = createDepthwise(d, plan->phases);
     plan->scratch = depthwiseScratch(plan->depthwise);
     *out_plan = plan;
     return TRAINC_OK;
   }
   cut(*plan);
+  if (!plan->isInPlace())
+    plan->windows = createWindowConvolution(*plan);
+  if (plan->windows) {
+    plan->scratch = windowConvolutionScratch(plan->windows);
+    *out_plan = plan;
+    return TRAINC_OK;
+  }
   placeScratch(*plan);
   trainc_status status = planProducts(*plan);
   if (status != TRAINC_OK)
@@ -290,6 +300,7 @@ void trainc::destroyConvolutionPlan(ConvolutionPlan *plan) {
   for (GemmPlan *product : plan->products)
     destroyGemmPlan(product);
   destroyDepthwise(plan->depthwise);
+  destroyWindowConvolution(plan->windows);
   destroy(plan);
 }
 
@@ -301,6 +312,8 @@ trainc::convolutionDetail(const ConvolutionPlan *plan) {
 int64_t trainc::convolutionTileCount(const ConvolutionPlan *plan) {
   if (plan->depthwise)
     return depthwiseTileCount(plan->depthwise);
+  if (plan->windows)
+    return windowConvolutionTileCount(plan->windows);
   return plan->d.groups * plan->parts *
          (plan->ofWeight ? plan->pieces
                          : plan->rowBlocks * plan->exampleBlocks);

@@ -8,6 +8,9 @@
 // input is a convolution for each remainder of its rows and columns by the strides, with
 // those taps of the weight that meet outputs there.
 //
+// Large planes are multiplied without columns by our own GEMM (window_convolution.h), and
+// groups of one channel and one output are no GEMMs (depthwise.h).
+//
 // Blocks depend on the detail alone, and so do the bits, as those of GEMMs do (gemm.h).
 //
 //===----------------------------------------------------------------------===//

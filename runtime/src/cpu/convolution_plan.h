@@ -9,18 +9,21 @@
 #include "cpu/convolution.h"
 #include "cpu/depthwise.h"
 #include "cpu/gemm.h"
+#include "cpu/window_convolution.h"
 
 namespace trainc {
 
 struct ConvolutionPlan {
   trainc_convolution_detail d;
-  Depthwise *depthwise = nullptr; // who computes it instead
-  bool ofWeight, ofInput;         // which gradient, if one
-  uint32_t wide;                  // the type of sums
-  bool widens;                    // operands to f32, with their copies
-  int64_t size, wideSize;         // bytes of an element: as multiplied, of sums
-  int64_t storedSize;             // and of an operand
-  int64_t rowsOfC;                // of a group
+  // Who computes it instead, if one.
+  Depthwise *depthwise = nullptr;
+  WindowConvolution *windows = nullptr;
+  bool ofWeight, ofInput;    // which gradient, if one
+  uint32_t wide;             // the type of sums
+  bool widens;               // operands to f32, with their copies
+  int64_t size, wideSize;    // bytes of an element: as multiplied, of sums
+  int64_t storedSize;        // and of an operand
+  int64_t rowsOfC;           // of a group
   int64_t channels;          // of a group of the planes whose windows are seen
   int64_t planes, planeSize; // of those planes: per example, elements
   int64_t taps;              // of the weight

@@ -36,6 +36,7 @@ private:
                        trainc_gemm_detail &product);
   const char *gradOf(const Block &block, int64_t outputs, int64_t &ld);
   void copyFactor(const char *from, int64_t count, char *to) const;
+  void copyTaps(const Phase &phase, const char *from, char *to) const;
   void multiply(trainc_gemm_detail product, const char *a, const char *b,
                 char *c);
   void scatter(const Phase &phase, const Block &block);
@@ -118,6 +119,28 @@ void Tile::copyFactor(const char *from, int64_t count, char *to) const {
         reinterpret_cast<float *>(to));
 }
 
+/// A phase's taps of the window of the weight at `from`.
+void Tile::copyTaps(const Phase &phase, const char *from, char *to) const {
+  constexpr size_t nine = 9 * sizeof(float); // the most common one, at once
+  if (phase.taps() == plan.taps) {
+    if (!plan.widens && plan.taps * plan.size == nine)
+      memcpy(to, from, nine);
+    else
+      copyFactor(from, plan.taps, to);
+    return;
+  }
+  bool single = !plan.widens && plan.size == sizeof(float);
+  for (int64_t i = 0; i < phase.h.taps; ++i)
+    for (int64_t j = 0; j < phase.w.taps; ++j, to += plan.size) {
+      int64_t tap = (phase.tapH + i * phase.tapStepH) * d.window_w +
+                    phase.tapW + j * phase.tapStepW;
+      if (single)
+        memcpy(to, from + tap * plan.storedSize, sizeof(float));
+      else
+        copyFactor(from + tap * plan.storedSize, 1, to);
+    }
+}
+
 /// The weight's taps of a phase, between the tile's rows and `channels`.
 const char *Tile::weightOf(const Phase &phase, int64_t channel,
                            int64_t channels, trainc_gemm_detail &product) {
@@ -143,28 +166,14 @@ const char *Tile::weightOf(const Phase &phase, int64_t channel,
       copyFactor(at(firstRow + row, channel), product.lda, to);
     return room;
   }
-  for (int64_t row = 0; row < numRows; ++row)
-    for (int64_t k = 0; k < channels; ++k) {
-      const char *from = at(channel + k, firstRow + row);
-      constexpr size_t nine = 9 * sizeof(float); // the most common one, at once
-      if (!plan.widens && phase.taps() == plan.taps &&
-          plan.taps * size == nine) {
-        memcpy(to, from, nine);
-        to += nine;
-        continue;
-      }
-      if (phase.taps() == plan.taps) {
-        copyFactor(from, plan.taps, to);
-        to += plan.taps * size;
-        continue;
-      }
-      for (int64_t i = 0; i < phase.h.taps; ++i)
-        for (int64_t j = 0; j < phase.w.taps; ++j, to += size) {
-          int64_t tap = (phase.tapH + i * phase.tapStepH) * d.window_w +
-                        phase.tapW + j * phase.tapStepW;
-          copyFactor(from + tap * plan.storedSize, 1, to);
-        }
-    }
+  // Some rows at a time: of those an output's elements stand together.
+  constexpr int64_t together = 16;
+  int64_t each = phase.taps() * size; // bytes of a channel
+  for (int64_t first = 0; first < numRows; first += together)
+    for (int64_t k = 0; k < channels; ++k)
+      for (int64_t row = first; row < numRows && row < first + together; ++row)
+        copyTaps(phase, at(channel + k, firstRow + row),
+                 room + row * product.lda * size + k * each);
   return room;
 }
 
@@ -320,6 +329,10 @@ bool trainc::runConvolutionTile(const ConvolutionPlan *plan, void *const *args,
                                 int64_t index, void *scratch) {
   if (plan->depthwise) {
     runDepthwiseTile(plan->depthwise, args, index, scratch);
+    return true;
+  }
+  if (plan->windows) {
+    runWindowConvolutionTile(plan->windows, args, index, scratch);
     return true;
   }
   // The planes whose windows are seen, and what they are multiplied with.

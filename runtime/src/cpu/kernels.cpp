@@ -14,6 +14,7 @@
 #include "cpu/halves.h"
 #include "cpu/sums.h"
 #include "cpu/vector_gemm.h"
+#include "cpu/window_gemm.h"
 
 namespace {
 
@@ -84,12 +85,15 @@ void multiplyRows(int64_t rows, int64_t columns, float *c, float *aux,
 #if TRAINC_VECTOR_BYTES == 64
 typedef VectorGemm<float, 16, 12> Gemm32;
 typedef VectorGemm<double, 8, 8> Gemm64;
+typedef WindowGemm<16, 12> Windows32;
 #elif TRAINC_VECTOR_BYTES == 32
 typedef VectorGemm<float, 8, 6> Gemm32;
 typedef VectorGemm<double, 4, 4> Gemm64;
+typedef WindowGemm<8, 6> Windows32;
 #else // of two registers each, as there are 32
 typedef VectorGemm<float, 8, 6, /*PacksA=*/true> Gemm32;
 typedef VectorGemm<double, 4, 4, /*PacksA=*/true> Gemm64;
+typedef WindowGemm<8, 6, /*PacksA=*/true> Windows32;
 #endif
 
 namespace trainc {
@@ -133,6 +137,14 @@ const Kernels TRAINC_TABLE = {
     Gemm64::run,
     Gemm32::scratchBytes,
     Gemm64::scratchBytes,
+    Windows32::run,
+    Windows32::pack<float, same<float>>,
+    Windows32::pack<uint16_t, widenBf16>,
+    Windows32::pack<uint16_t, widenF16>,
+    Windows32::sum,
+    Windows32::packGradients,
+    Windows32::transposeRows,
+    Windows32::rows,
 #else
     nullptr,
     nullptr,
@@ -141,6 +153,14 @@ const Kernels TRAINC_TABLE = {
     nullptr,
     nullptr,
     0,
+    0,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
     0,
 #endif
 };

@@ -29,6 +29,51 @@ template <typename T> struct Product {
   void *context;
 };
 
+/// C = A B (+ C if accumulate) in f32. C is m x n, of which whole vectors are read and
+/// written; element (p, j) of B is planes[offsets[p] + j].
+struct WindowProduct {
+  bool accumulate;
+  int64_t m, n, k, ldc;
+  const float *a; // of WindowFactor, without the k before its first
+  int64_t panel;  // elements from panel to panel of it
+  const float *planes;
+  const int64_t *offsets; // k of them
+  float *c;
+};
+
+/// A as it is packed: panels of Kernels::windowRows rows, in which the elements of a
+/// step of k stand together. Step k is of tap k % taps of channel k / taps.
+struct WindowFactor {
+  int64_t rows, channels, taps;
+  int64_t row, channel;  // elements from one to the next
+  const int64_t *places; // of the taps, in elements
+  const void *from;
+  float *to;
+};
+
+/// Sums of products with windows of three columns: C (+= if accumulate) is, for each row of a
+/// window and its three columns, the sum over `rows` x `columns` outputs of what they see and
+/// of B, the gradients there. Output (p, q) sees planes[offsets[r] + p pitch + q] in row r of C.
+struct WindowGradient {
+  bool accumulate;
+  int64_t rowsOfWindows, outputs, rows, columns, pitch, ldc;
+  const float *planes;
+  const int64_t *offsets;
+  const float *b; // of GradientPanels
+  float *c;       // of which whole vectors are read and written
+};
+
+/// B as it is packed: `columns` rows of a matrix, `ld` elements apart, as panels of as many
+/// columns as a register tile has, in depths of whole vectors.
+struct GradientPanels {
+  int64_t columns, depth, ld;
+  const float *from;
+  float *to;
+};
+
+/// What a product may read and write behind n columns.
+constexpr int64_t windowColumns = 32;
+
 typedef void (*SumFn)(const void *const *sources, unsigned number, void *to,
                       int64_t count);
 
@@ -93,6 +138,18 @@ struct Kernels {
   void (*multiplyF32)(const Product<float> &);
   void (*multiplyF64)(const Product<double> &);
   uint64_t multiplyScratchF32, multiplyScratchF64; // bytes
+  /// The product with windows, and packing its A from each type (window_gemm.h); null without
+  /// fused multiply-add.
+  void (*multiplyWindows)(const WindowProduct &);
+  void (*packWindowsF32)(const WindowFactor &);
+  void (*packWindowsBf16)(const WindowFactor &);
+  void (*packWindowsF16)(const WindowFactor &);
+  void (*sumWindows)(const WindowGradient &);
+  void (*packGradients)(const GradientPanels &);
+  /// From rows x columns elements to as many rows as those have columns.
+  void (*transposeF32)(int64_t rows, int64_t columns, const float *from,
+                       int64_t ld, float *to, int64_t ldTo);
+  int64_t windowRows;
 };
 
 const Kernels &kernels();

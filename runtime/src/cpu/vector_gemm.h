@@ -293,6 +293,11 @@ struct VectorGemm {
     return pieces ? (size + pieces - 1) / pieces : 1;
   }
 
+  /// How deep blocks of k are.
+  static int64_t depthOf(int64_t k) {
+    return (even(k, blockDepth) + 3) / 4 * 4;
+  }
+
   static constexpr int64_t blockPanels = blockRows / Rows;
 
   /// How a product is cut: blocks of A have `rows` rows, in `panels` panels,
@@ -303,7 +308,7 @@ struct VectorGemm {
     explicit Blocks(const Product &x) {
       rows = (even(x.m, blockRows) + Rows - 1) / Rows * Rows;
       panels = (rows / Rows + 3) / 4 * 4; // packed by four
-      depth = (even(x.k, blockDepth) + 3) / 4 * 4;
+      depth = depthOf(x.k);
       depths = least(blockPanels / panels, (x.k + depth - 1) / depth);
       depths = depths < 1 ? 1 : depths;
     }

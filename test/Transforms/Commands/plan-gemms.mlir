@@ -100,7 +100,7 @@ train.list @planned of @step "first" (%a: tensor<1024x384xf32>, %b: tensor<384x1
 
 // Convolutions get what computes their GEMMs, and two tiles for each CPU.
 // CHECK-LABEL: @convolution
-train.list @convolution of @step "first" (%x: tensor<8x4x9x9xf32>, %v: tensor<6x4x3x3xf32>, %h: tensor<8x4x9x9xbf16>, %u: tensor<6x4x3x3xbf16>, %d: tensor<8x4x9x9xf64>, %w: tensor<6x4x3x3xf64>, %p: tensor<4x1x3x3xbf16>, %g: tensor<8x6x7x7xf32>) {
+train.list @convolution of @step "first" (%x: tensor<8x4x9x9xf32>, %v: tensor<6x4x3x3xf32>, %h: tensor<8x4x9x9xbf16>, %u: tensor<6x4x3x3xbf16>, %d: tensor<8x4x9x9xf64>, %w: tensor<6x4x3x3xf64>, %p: tensor<4x1x3x3xbf16>, %g: tensor<8x6x7x7xf32>, %i: tensor<8x4x33x33xf32>, %o: tensor<8x6x16x16xf32>, %q: tensor<6x4x1x1xf32>) {
   // AVX2: train.convolution {{.*}} plan <back_end = vector, tiles = 64>
   // OLD: train.convolution {{.*}} plan <back_end = openblas, tiles = 64>
   // AVX512: train.convolution {{.*}} plan <back_end = onednn, tiles = 64>
@@ -125,5 +125,13 @@ train.list @convolution of @step "first" (%x: tensor<8x4x9x9xf32>, %v: tensor<6x
   %3 = train.convolution forward %h, %p strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 4 : tensor<8x4x9x9xbf16>, tensor<4x1x3x3xbf16> -> tensor<8x4x7x7xbf16>
   // AVX512: train.convolution weight_gradient {{.*}} plan <back_end = vector, tiles = 64>
   %4 = train.convolution weight_gradient %x, %g strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xf32>, tensor<8x6x7x7xf32> -> tensor<6x4x3x3xf32>
+  // AVX512: train.convolution {{.*}} plan <back_end = vector, tiles = 64>
+  // AMX: train.convolution {{.*}} plan <back_end = amx, tiles = 64>
+  %5 = train.convolution forward %i, %v strides [2, 2] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x33x33xf32>, tensor<6x4x3x3xf32> -> tensor<8x6x16x16xf32>
+  // AVX512: train.convolution input_gradient {{.*}} plan <back_end = vector, tiles = 64>
+  %6 = train.convolution input_gradient %v, %o strides [2, 2] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<6x4x3x3xf32>, tensor<8x6x16x16xf32> -> tensor<8x4x33x33xf32>
+  // Windows of one element are planes as they are.
+  // AVX512: train.convolution {{.*}} plan <back_end = onednn, tiles = 64>
+  %7 = train.convolution forward %i, %q strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x33x33xf32>, tensor<6x4x1x1xf32> -> tensor<8x6x33x33xf32>
   train.return
 }

@@ -1,0 +1,498 @@
+//===- window_convolution.cpp - Convolutions by windows of planes ---------===//
+
+#include "cpu/window_convolution.h"
+#include "cpu/convolution_plan.h"
+#include "cpu/rows.h"
+
+using namespace trainc;
+
+namespace {
+/// A phase, and where what its taps see begins in the plan's arrays.
+struct View {
+  Phase phase;
+  size_t places, offsets;
+};
+
+/// A copy of a plane's rows and columns with a remainder by the strides.
+struct Copy {
+  int64_t row, column; // the remainders
+};
+} // namespace
+
+struct trainc::WindowConvolution {
+  trainc_convolution_detail d;
+  bool ofInput, ofWeight;
+  int64_t storedSize, resultSize; // bytes of an element
+  int64_t rows, channels;         // of a group's C, and those that are summed
+  Windows h, w; // of the planes that are seen; the taps are open
+  Array<View> views;
+  Array<int64_t> places;  // of each view's taps in a channel of the weight
+  Array<int64_t> offsets; // of each step k of its pieces, in the copies
+  Array<Copy> copies;
+  int64_t top,
+      halo; // rows that a block sees before its own, and in all beside them
+  int64_t lead, pitch, copyElements; // zeros before a copy, its row, all of it
+  int64_t pieceChannels, pieces, taps;   // of the weight
+  int64_t blockRows, rowBlocks, blocks;  // of all examples
+  int64_t blocksOfTile, partRows, parts; // of the rows of C
+  int64_t ldc;
+  bool packsAll; // the weight of a phase at once
+  uint64_t ofPlanes, ofGradients, ofC, ofTransposed, ofRow, scratch;
+
+  int64_t channelElements() const {
+    return static_cast<int64_t>(copies.size()) * copyElements;
+  }
+  int64_t panelRows() const {
+    int64_t each = kernels().windowRows;
+    return (partRows + each - 1) / each * each;
+  }
+  int64_t tilesOfPart() const {
+    return (blocks + blocksOfTile - 1) / blocksOfTile;
+  }
+};
+
+//===----------------------------------------------------------------------===//
+// Plans
+//===----------------------------------------------------------------------===//
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static int64_t piecesOf(int64_t size, int64_t each) {
+  return size / each + (size % each != 0);
+}
+
+/// place = quotient stride + remainder, with 0 <= remainder.
+static int64_t quotientOf(int64_t place, int64_t stride, int64_t &remainder) {
+  remainder = (place % stride + stride) % stride;
+  return (place - remainder) / stride;
+}
+
+namespace {
+/// Where tap `tap` of windows sees output 0, in rows or columns of a copy.
+struct Reach {
+  int64_t quotient, remainder;
+  Reach(const Windows &x, int64_t tap) {
+    quotient = quotientOf(x.first + tap * x.step, x.stride, remainder);
+  }
+};
+} // namespace
+
+/// The copies that taps see, how far these reach, and so the pitch.
+static void layOut(WindowConvolution &plan, const Array<Phase> &phases) {
+  int64_t top = 0, bottom = 0, left = 0, right = 0;
+  for (const Phase &phase : phases)
+    for (int64_t i = 0; i < phase.h.taps; ++i)
+      for (int64_t j = 0; j < phase.w.taps; ++j) {
+        Reach y(phase.h, i), x(phase.w, j);
+        top = least(top, y.quotient), bottom = most(bottom, y.quotient);
+        left = least(left, x.quotient), right = most(right, x.quotient);
+        bool known = false;
+        for (const Copy &copy : plan.copies)
+          known |= copy.row == y.remainder && copy.column == x.remainder;
+        if (!known)
+          plan.copies.push({y.remainder, x.remainder});
+      }
+  plan.top = top;
+  plan.halo = bottom - top;
+  plan.lead = -left;
+  int64_t seen = piecesOf(plan.w.size, plan.w.stride);
+  plan.pitch = most(seen - left, plan.w.outputs + right);
+}
+
+static void addView(WindowConvolution &plan, const Phase &phase) {
+  plan.views.push({phase, plan.places.size(), plan.offsets.size()});
+  for (int64_t c = 0; c < plan.pieceChannels; ++c)
+    for (int64_t i = 0; i < phase.h.taps; ++i)
+      for (int64_t j = 0; j < phase.w.taps; ++j) {
+        if (c == 0)
+          plan.places.push((phase.tapH + i * phase.tapStepH) * plan.d.window_w +
+                           phase.tapW + j * phase.tapStepW);
+        Reach y(phase.h, i), x(phase.w, j);
+        int64_t copy = 0;
+        while (plan.copies[static_cast<size_t>(copy)].row != y.remainder ||
+               plan.copies[static_cast<size_t>(copy)].column != x.remainder)
+          ++copy;
+        plan.offsets.push(c * plan.channelElements() +
+                          copy * plan.copyElements + plan.lead +
+                          (y.quotient - plan.top) * plan.pitch + x.quotient);
+      }
+}
+
+/// Outputs of `rows` rows of a block, with what lies between them.
+static int64_t columnsOf(const WindowConvolution &plan, int64_t rows) {
+  return (rows - 1) * plan.pitch + plan.w.outputs;
+}
+
+/// Elements of the copies that a block of `rows` rows sees.
+static int64_t seenBy(const WindowConvolution &plan, int64_t rows) {
+  return plan.pieceChannels * static_cast<int64_t>(plan.copies.size()) *
+         (rows + plan.halo) * plan.pitch;
+}
+
+/// Of copies that stay in a second level cache of 1 MB, beside what they are multiplied with.
+constexpr int64_t seenAtOnce = 1 << 17;
+
+/// Rows of a block, by how much of the vectors is used: of the largest blocks that are as good.
+static int64_t chooseRows(const WindowConvolution &plan) {
+  // Outputs of a block, and of all rows of C.
+  constexpr int64_t outputs = 256, sums = 1 << 16;
+  int64_t wanted = most(outputs, sums / plan.partRows);
+  int64_t forAll = piecesOf(plan.h.outputs * plan.d.batch, 2 * plan.d.tiles);
+  int64_t end = least(plan.h.outputs, most(forAll, 1)), best = 1;
+  double lowest = 0;
+  for (int64_t rows = 1; rows <= end; ++rows) {
+    if (rows > 1 &&
+        (columnsOf(plan, rows) > wanted || seenBy(plan, rows) > seenAtOnce))
+      break;
+    auto vectors = [&](int64_t count) {
+      return count ? alignUp(static_cast<uint64_t>(columnsOf(plan, count)),
+                             windowColumns / 2)
+                   : 0;
+    };
+    int64_t whole = plan.h.outputs / rows, rest = plan.h.outputs % rows;
+    // A block copies the rows around it, and calls.
+    double cost = static_cast<double>(whole * vectors(rows) + vectors(rest)) *
+                  (1 + 0.02 / static_cast<double>(rows));
+    if (lowest == 0 || cost <= lowest) {
+      lowest = cost;
+      best = rows;
+    }
+  }
+  return best;
+}
+
+static void cut(WindowConvolution &plan) {
+  constexpr int64_t rows = 64;     // of C that are worth what a tile copies
+  constexpr int64_t all = 1 << 18; // of a weight that is packed at once
+  int64_t groups = plan.d.groups, tiles = plan.d.tiles;
+  plan.partRows = plan.rows;
+  plan.blockRows = chooseRows(plan);
+  plan.rowBlocks = piecesOf(plan.h.outputs, plan.blockRows);
+  plan.blocks = plan.rowBlocks * plan.d.batch;
+  int64_t parts = piecesOf(2 * tiles, groups * plan.blocks);
+  parts = least(parts, plan.rows / rows);
+  auto part = static_cast<uint64_t>(piecesOf(plan.rows, most(parts, 1)));
+  plan.partRows = static_cast<int64_t>(parts > 1 ? alignUp(part, 16) : part);
+  plan.parts = piecesOf(plan.rows, plan.partRows);
+  plan.blocksOfTile = most(1, groups * plan.parts * plan.blocks / (4 * tiles));
+  plan.packsAll = plan.panelRows() * plan.channels * plan.taps <= all;
+}
+
+/// Lays out the scratch. It begins with the packed weight.
+static void placeScratch(WindowConvolution &plan) {
+  uint64_t used = 0;
+  auto place = [&](int64_t elements) {
+    uint64_t begin = used;
+    used += alignUp(static_cast<uint64_t>(elements) * sizeof(float), 64);
+    return begin;
+  };
+  int64_t channels = plan.packsAll ? plan.channels : plan.pieceChannels;
+  int64_t depth = plan.pieceChannels * plan.taps;
+  if (!plan.ofWeight)
+    place(plan.panelRows() * channels * plan.taps);
+  plan.ofPlanes = place(plan.pieceChannels * plan.channelElements());
+  if (plan.ofWeight) {
+    int64_t outputs = plan.blockRows * plan.w.outputs;
+    plan.ofGradients = place(plan.ldc * (outputs + windowColumns / 2));
+    int64_t widened = most(plan.partRows * outputs, depth);
+    plan.ofRow = place(plan.d.type == TRAINC_F32 ? 0 : widened);
+    plan.ofC = place(depth * plan.ldc);
+    plan.ofTransposed =
+        place(plan.d.result_type == TRAINC_F32 ? 0 : plan.partRows * depth);
+  } else {
+    plan.ofC = place(plan.partRows * plan.ldc);
+    plan.ofRow = place(plan.ldc);
+  }
+  plan.scratch = used;
+}
+
+/// What windows may reach beside a row: columns are copies of what they see alone.
+constexpr int64_t farthest = 1 << 12;
+
+static bool isWorthIt(const ConvolutionPlan &plan) {
+  // Of smaller planes the outputs between rows are too many; they are blocks of examples.
+  constexpr int64_t outputs = 256;
+  const Phase &first = plan.phases[0]; // the largest
+  return plan.d.back_end == TRAINC_BACK_END_VECTOR &&
+         plan.d.type != TRAINC_F64 &&
+         first.h.outputs * first.w.outputs >= outputs &&
+         (!plan.ofWeight || plan.d.window_w == 3);
+}
+
+WindowConvolution *trainc::createWindowConvolution(const ConvolutionPlan &of) {
+  if (!isWorthIt(of))
+    return nullptr;
+  auto *plan = create<WindowConvolution>();
+  const trainc_convolution_detail &d = of.d;
+  plan->d = d;
+  plan->ofInput = of.ofInput;
+  plan->ofWeight = of.ofWeight;
+  plan->storedSize = of.storedSize;
+  plan->resultSize = static_cast<int64_t>(trainc_dtype_size(d.result_type));
+  plan->rows = of.rowsOfC;
+  plan->channels = of.channels;
+  plan->h = of.phases[0].h;
+  plan->w = of.phases[0].w;
+  plan->taps = of.taps;
+  plan->pieceChannels = of.pieceChannels;
+  plan->pieces = of.pieces;
+  layOut(*plan, of.phases);
+  if (plan->halo > farthest || plan->pitch > 4 * farthest) {
+    destroy(plan);
+    return nullptr;
+  }
+  if (plan->ofWeight) { // blocks are what is summed: as they are
+    plan->blockRows = of.blockRows;
+    plan->rowBlocks = of.rowBlocks;
+    plan->blocks = of.rowBlocks * d.batch;
+    plan->partRows = of.partRows;
+    plan->parts = of.parts;
+    plan->packsAll = false;
+  } else {
+    cut(*plan);
+  }
+  if (seenBy(*plan, plan->blockRows) > 2 * seenAtOnce) {
+    destroy(plan);
+    return nullptr;
+  }
+  int64_t columns =
+      plan->ofWeight ? plan->partRows : columnsOf(*plan, plan->blockRows);
+  plan->ldc = static_cast<int64_t>(
+      alignUp(static_cast<uint64_t>(columns), windowColumns));
+  plan->copyElements = static_cast<int64_t>(alignUp(
+      static_cast<uint64_t>(plan->lead +
+                            (plan->blockRows + plan->halo) * plan->pitch +
+                            windowColumns),
+      16));
+  for (const Phase &phase : of.phases)
+    addView(*plan, phase);
+  placeScratch(*plan);
+  return plan;
+}
+
+void trainc::destroyWindowConvolution(WindowConvolution *plan) {
+  destroy(plan);
+}
+
+int64_t trainc::windowConvolutionTileCount(const WindowConvolution *plan) {
+  return plan->d.groups * plan->parts *
+         (plan->ofWeight ? plan->pieces : plan->tilesOfPart());
+}
+
+uint64_t trainc::windowConvolutionScratch(const WindowConvolution *plan) {
+  return plan->scratch;
+}
+
+//===----------------------------------------------------------------------===//
+// Tiles
+//===----------------------------------------------------------------------===//
+
+namespace {
+struct Tile {
+  const WindowConvolution &plan;
+  // The planes that are seen, and what they are multiplied with.
+  const char *image, *factor;
+  char *result, *scratch;
+  const trainc_convolution_detail &d = plan.d;
+  int64_t group = 0, firstRow = 0, numRows = 0;
+
+  void run(int64_t index);
+
+private:
+  void packWeight(const View &view, int64_t channel, int64_t channels);
+  void copyPlanes(int64_t example, int64_t row, int64_t rows, int64_t channel,
+                  int64_t channels);
+  void compute(const View &view, int64_t example, int64_t row, int64_t rows);
+  void scatter(const View &view, int64_t example, int64_t row, int64_t rows);
+  void computeWeight(int64_t piece);
+  void packGradients(int64_t example, int64_t row, int64_t outputs);
+};
+} // namespace
+
+void Tile::run(int64_t index) {
+  int64_t part = index % plan.parts;
+  index /= plan.parts;
+  group = index % d.groups;
+  index /= d.groups;
+  firstRow = part * plan.partRows;
+  numRows = least(plan.partRows, plan.rows - firstRow);
+  if (plan.ofWeight)
+    return computeWeight(index);
+  int64_t begin = index * plan.blocksOfTile;
+  int64_t end = least(begin + plan.blocksOfTile, plan.blocks);
+  for (const View &view : plan.views) {
+    if (plan.packsAll && view.phase.taps())
+      packWeight(view, 0, plan.channels);
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t row = i % plan.rowBlocks * plan.blockRows;
+      int64_t rows = least(plan.blockRows, view.phase.h.outputs - row);
+      if (rows > 0)
+        compute(view, i / plan.rowBlocks, row, rows);
+    }
+  }
+}
+
+/// Between the tile's rows and `channels` of those that are summed.
+void Tile::packWeight(const View &view, int64_t channel, int64_t channels) {
+  int64_t output = d.channels * plan.taps; // elements from one to the next
+  WindowFactor packed = {numRows,
+                         channels,
+                         view.phase.taps(),
+                         plan.ofInput ? plan.taps : output,
+                         plan.ofInput ? output : plan.taps,
+                         plan.places.data() + view.places,
+                         nullptr,
+                         reinterpret_cast<float *>(scratch)};
+  packed.from = factor + (group * d.outputs * output + firstRow * packed.row +
+                          channel * packed.channel) *
+                             plan.storedSize;
+  const Kernels &table = kernels();
+  (d.type == TRAINC_F32    ? table.packWindowsF32
+   : d.type == TRAINC_BF16 ? table.packWindowsBf16
+                           : table.packWindowsF16)(packed);
+}
+
+/// What a block of rows sees of `channels`.
+void Tile::copyPlanes(int64_t example, int64_t row, int64_t rows,
+                      int64_t channel, int64_t channels) {
+  const Kernels &table = kernels();
+  auto copyPlane = d.type == TRAINC_F32    ? table.planeF32
+                   : d.type == TRAINC_BF16 ? table.planeBf16
+                                           : table.planeF16;
+  int64_t elements = plan.h.size * plan.w.size;
+  int64_t first = (example * d.groups + group) * plan.channels + channel;
+  const char *plane = image + first * elements * plan.storedSize;
+  auto *to = reinterpret_cast<float *>(scratch + plan.ofPlanes);
+  for (int64_t c = 0; c < channels; ++c, plane += elements * plan.storedSize)
+    for (const Copy &copy : plan.copies) {
+      for (int64_t i = 0; i < plan.lead; ++i)
+        to[i] = 0;
+      copyPlane({{rows + plan.halo, 1, plan.h.size, plan.h.stride,
+                  (row + plan.top) * plan.h.stride + copy.row, 0},
+                 {plan.pitch, 1, plan.w.size, plan.w.stride, copy.column, 0},
+                 plan.pitch,
+                 plane,
+                 to + plan.lead});
+      to += plan.copyElements;
+    }
+}
+
+void Tile::compute(const View &view, int64_t example, int64_t row,
+                   int64_t rows) {
+  int64_t taps = view.phase.taps();
+  auto *c = reinterpret_cast<float *>(scratch + plan.ofC);
+  if (!taps)
+    memset(c, 0, static_cast<size_t>(numRows * plan.ldc) * sizeof(float));
+  int64_t panel = kernels().windowRows * taps; // per channel
+  for (int64_t piece = 0; taps && piece < plan.pieces; ++piece) {
+    int64_t channel = piece * plan.pieceChannels;
+    int64_t channels = least(plan.pieceChannels, plan.channels - channel);
+    copyPlanes(example, row, rows, channel, channels);
+    if (!plan.packsAll)
+      packWeight(view, channel, channels);
+    auto *a = reinterpret_cast<const float *>(scratch);
+    kernels().multiplyWindows(
+        {piece > 0, numRows, (rows - 1) * plan.pitch + view.phase.w.outputs,
+         channels * taps, plan.ldc, a + (plan.packsAll ? channel * panel : 0),
+         (plan.packsAll ? plan.channels : channels) * panel,
+         reinterpret_cast<const float *>(scratch + plan.ofPlanes),
+         plan.offsets.data() + view.offsets, c});
+  }
+  scatter(view, example, row, rows);
+}
+
+/// Copies a block of C to where its outputs are.
+void Tile::scatter(const View &view, int64_t example, int64_t row,
+                   int64_t rows) {
+  int64_t strideH = plan.ofInput ? d.stride_h : 1;
+  int64_t strideW = plan.ofInput ? d.stride_w : 1;
+  int64_t height = plan.ofInput ? d.height : d.out_h;
+  int64_t width = plan.ofInput ? d.width : d.out_w;
+  const char *c = scratch + plan.ofC;
+  for (int64_t i = 0; i < numRows;
+       ++i, c += plan.ldc * static_cast<int64_t>(sizeof(float))) {
+    const char *from = narrowed(d.result_type, c,
+                                (rows - 1) * plan.pitch + view.phase.w.outputs,
+                                scratch + plan.ofRow);
+    int64_t plane = (example * d.groups + group) * plan.rows + firstRow + i;
+    for (int64_t p = 0; p < rows; ++p, from += plan.pitch * plan.resultSize) {
+      int64_t y = view.phase.y + (row + p) * strideH;
+      char *to = result + ((plane * height + y) * width + view.phase.x) *
+                              plan.resultSize;
+      copyApart(d.result_type, from, view.phase.w.outputs, strideW, to);
+    }
+  }
+}
+
+/// The gradients of the tile's rows at `outputs` outputs, from row `row` on.
+void Tile::packGradients(int64_t example, int64_t row, int64_t outputs) {
+  const Kernels &table = kernels();
+  int64_t plane = d.out_h * d.out_w;
+  int64_t first = (example * d.groups + group) * d.outputs + firstRow;
+  const char *from = factor + (first * plane + row * d.out_w) * plan.storedSize;
+  if (d.type != TRAINC_F32) {
+    auto *room = reinterpret_cast<float *>(scratch + plan.ofRow);
+    (d.type == TRAINC_BF16 ? table.widenBf16 : table.widenF16)(
+        numRows, outputs, reinterpret_cast<const uint16_t *>(from), plane,
+        room);
+    from = reinterpret_cast<const char *>(room);
+    plane = outputs;
+  }
+  table.packGradients({numRows, outputs, plane,
+                       reinterpret_cast<const float *>(from),
+                       reinterpret_cast<float *>(scratch + plan.ofGradients)});
+}
+
+/// The gradient of the tile's rows of the weight, at a piece of their channels.
+void Tile::computeWeight(int64_t piece) {
+  const Kernels &table = kernels();
+  int64_t channel = piece * plan.pieceChannels;
+  int64_t channels = least(plan.pieceChannels, plan.channels - channel);
+  int64_t depth = channels * plan.taps, ld = d.channels * plan.taps;
+  char *to =
+      result + ((group * d.outputs + firstRow) * ld + channel * plan.taps) *
+                   plan.resultSize;
+  auto *c = reinterpret_cast<float *>(scratch + plan.ofC);
+  if (d.accumulate)
+    table.transposeF32(numRows, depth, reinterpret_cast<float *>(to), ld, c,
+                       plan.ldc);
+  for (int64_t i = 0; i < plan.blocks; ++i) {
+    int64_t example = i / plan.rowBlocks;
+    int64_t row = i % plan.rowBlocks * plan.blockRows;
+    int64_t rows = least(plan.blockRows, plan.h.outputs - row);
+    copyPlanes(example, row, rows, channel, channels);
+    packGradients(example, row, rows * plan.w.outputs);
+    table.sumWindows(
+        {d.accumulate || i > 0, channels * d.window_h, numRows, rows,
+         plan.w.outputs, plan.pitch, plan.ldc,
+         reinterpret_cast<const float *>(scratch + plan.ofPlanes),
+         plan.offsets.data(),
+         reinterpret_cast<const float *>(scratch + plan.ofGradients), c});
+  }
+  if (d.result_type == TRAINC_F32) {
+    table.transposeF32(depth, numRows, c, plan.ldc,
+                       reinterpret_cast<float *>(to), ld);
+    return;
+  }
+  char *transposed = scratch + plan.ofTransposed;
+  table.transposeF32(depth, numRows, c, plan.ldc,
+                     reinterpret_cast<float *>(transposed), depth);
+  for (int64_t i = 0; i < numRows; ++i, to += ld * plan.resultSize) {
+    const char *row =
+        narrowed(d.result_type,
+                 transposed + i * depth * static_cast<int64_t>(sizeof(float)),
+                 depth, scratch + plan.ofRow);
+    copyApart(d.result_type, row, depth, 1, to);
+  }
+}
+
+void trainc::runWindowConvolutionTile(const WindowConvolution *plan,
+                                      void *const *args, int64_t index,
+                                      void *scratch) {
+  int image = plan->ofInput ? 1 : 0;
+  Tile tile = {*plan, static_cast<const char *>(args[image]),
+               static_cast<const char *>(args[1 - image]),
+               static_cast<char *>(args[2]), static_cast<char *>(scratch)};
+  tile.run(index);
+}
