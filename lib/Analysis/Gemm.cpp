@@ -195,24 +195,24 @@ GemmPlanAttr trainc::planGemm(GemmOp gemm, const GemmTarget &target) {
   return Planner(gemm, target).plan();
 }
 
-/// Whether a convolution, or the gradient of its input, is multiplied by windows of planes
-/// where they stand (runtime/src/cpu/window_convolution.h): planes are large, and no row of
-/// a matrix themselves.
-static bool seesWindows(ConvolutionOp convolution) {
-  constexpr int64_t outputs = 256;
-  if (convolution.getKind() == ConvolutionKind::weight_gradient)
-    return false;
-  bool ofInput = convolution.getKind() == ConvolutionKind::input_gradient;
-  ShapedType result =
-      ofInput ? convolution.getInputType() : convolution.getOutputType();
+/// Whether our own product of f32 is the faster one on AVX-512, too: of gradients, for which
+/// it packs the weight as it is stored, and of large planes, whose windows it multiplies where
+/// they stand (runtime/src/cpu/convolution.h). Windows of one element are planes as they are.
+static bool prefersOwn(ConvolutionOp convolution) {
+  constexpr int64_t large = 256;
   ArrayRef<int64_t> strides = convolution.getStrides();
-  int64_t plane = 1, window = 1;
-  for (int64_t i = 0; i < 2; ++i) {
-    int64_t size = result.getDimSize(2 + i);
-    plane *= ofInput ? llvm::divideCeil(size, strides[i]) : size;
-    window *= strides[i] * convolution.getWeightType().getDimSize(2 + i);
+  ArrayRef<int64_t> weight = convolution.getWeightType().getShape();
+  ArrayRef<int64_t> output = convolution.getOutputType().getShape();
+  switch (convolution.getKind()) {
+  case ConvolutionKind::weight_gradient:
+    return true;
+  case ConvolutionKind::input_gradient:
+    return weight[2] * weight[3] * strides[0] * strides[1] > 1;
+  case ConvolutionKind::forward:
+    return weight[2] * weight[3] * strides[0] * strides[1] > 1 &&
+           output[2] * output[3] >= large;
   }
-  return plane >= outputs && window > 1;
+  llvm_unreachable("unknown kind");
 }
 
 static BackEnd backEndOf(ConvolutionOp convolution, const GemmTarget &target) {
@@ -225,11 +225,8 @@ static BackEnd backEndOf(ConvolutionOp convolution, const GemmTarget &target) {
     return BackEnd::VECTOR;
   if (target.amx && (type.isBF16() || (type.isF32() && target.splitF32)))
     return BackEnd::AMX;
-  // Ours is the faster one for the gradient of a weight, and by windows.
-  bool isOutputs = convolution.getKind() != ConvolutionKind::weight_gradient &&
-                   !seesWindows(convolution);
   if ((type.isBF16() && target.bf16) ||
-      (type.isF32() && target.avx512 && isOutputs))
+      (type.isF32() && target.avx512 && !prefersOwn(convolution)))
     return BackEnd::ONEDNN;
   // Narrow types are widened with the columns.
   return !type.isF64() && target.vector ? BackEnd::VECTOR : BackEnd::OPENBLAS;

@@ -142,14 +142,23 @@ static Windows backward(int64_t inputs, int64_t taps, int64_t size,
           -tapStep * dilation / stride};
 }
 
+static void addPhase(ConvolutionPlan &plan, Phase phase) {
+  phase.places = plan.places.size();
+  for (int64_t i = 0; i < phase.h.taps; ++i)
+    for (int64_t j = 0; j < phase.w.taps; ++j)
+      plan.places.push((phase.tapH + i * phase.tapStepH) * plan.d.window_w +
+                       phase.tapW + j * phase.tapStepW);
+  plan.phases.push(phase);
+}
+
 static void addPhases(ConvolutionPlan &plan) {
   const trainc_convolution_detail &d = plan.d;
   if (!plan.ofInput) {
-    plan.phases.push({forward(d.out_h, d.window_h, d.height, d.stride_h,
-                              d.dilation_h, d.low_h),
-                      forward(d.out_w, d.window_w, d.width, d.stride_w,
-                              d.dilation_w, d.low_w),
-                      0, 0, 0, 0, 1, 1});
+    addPhase(plan, {forward(d.out_h, d.window_h, d.height, d.stride_h,
+                            d.dilation_h, d.low_h),
+                    forward(d.out_w, d.window_w, d.width, d.stride_w,
+                            d.dilation_w, d.low_w),
+                    0, 0, 0, 0, 1, 1, 0});
     return;
   }
   for (int64_t y = 0; y < d.stride_h && y < d.height; ++y)
@@ -161,7 +170,7 @@ static void addPhases(ConvolutionPlan &plan) {
                          d.low_w, x, phase.tapW, phase.tapStepW);
       phase.y = y;
       phase.x = x;
-      plan.phases.push(phase);
+      addPhase(plan, phase);
     }
 }
 
@@ -216,6 +225,18 @@ static void cut(ConvolutionPlan &plan) {
       static_cast<uint64_t>(piecesOf(plan.rowsOfC, parts < 1 ? 1 : parts));
   plan.partRows = static_cast<int64_t>(parts > 1 ? alignUp(part, 16) : part);
   plan.parts = piecesOf(plan.rowsOfC, plan.partRows);
+
+  plan.packsWeight = plan.d.back_end == TRAINC_BACK_END_VECTOR &&
+                     plan.d.type != TRAINC_F64 &&
+                     (plan.ofInput || (plan.widens && !plan.ofWeight)) &&
+                     !plan.isInPlace();
+  plan.ldC = plan.ldColumns;
+  if (plan.packsWeight) {
+    plan.ldC = static_cast<int64_t>(
+        alignUp(static_cast<uint64_t>(plan.ldColumns), windowColumns));
+    for (int64_t i = 0; i < plan.pieceChannels * plan.taps; ++i)
+      plan.offsets.push(i * plan.ldColumns);
+  }
 }
 
 /// Lays out the scratch but for what GEMMs need.
@@ -229,13 +250,16 @@ static void placeScratch(ConvolutionPlan &plan) {
   };
   int64_t depth = plan.pieceChannels * plan.taps;
   if (!plan.isInPlace())
-    place(depth, plan.ldColumns, plan.size, columnsSlack);
+    place(depth, plan.ldColumns, plan.size,
+          columnsSlack + windowColumns * plan.size);
   plan.ofA = used;
   if (plan.copiesWeight())
     place(plan.partRows, depth, plan.size);
+  if (plan.packsWeight)
+    place(plan.partRows + kernels().windowRows, depth, plan.size);
   if (plan.copiesGrad())
     place(plan.partRows, plan.ldColumns, plan.size);
-  int64_t widthOfC = plan.ofWeight ? depth : plan.ldColumns;
+  int64_t widthOfC = plan.ofWeight ? depth : plan.ldC;
   plan.ofC = used;
   if (plan.ofWeight ? plan.d.result_type != plan.wide : !plan.isDirect())
     place(plan.partRows, widthOfC, plan.wideSize);

@@ -39,6 +39,9 @@ private:
   void copyTaps(const Phase &phase, const char *from, char *to) const;
   void multiply(trainc_gemm_detail product, const char *a, const char *b,
                 char *c);
+  void multiplyPacked(const Phase &phase, const Block &block, int64_t channel,
+                      int64_t channels, const trainc_gemm_detail &product,
+                      char *c);
   void scatter(const Phase &phase, const Block &block);
 };
 } // namespace
@@ -199,6 +202,29 @@ const char *Tile::gradOf(const Block &block, int64_t outputs, int64_t &ld) {
   return room;
 }
 
+void trainc::packWeight(const ConvolutionPlan &plan, const Phase &phase,
+                        const char *weight, int64_t group, int64_t firstRow,
+                        int64_t rows, int64_t channel, int64_t channels,
+                        float *to) {
+  const trainc_convolution_detail &d = plan.d;
+  int64_t output = d.channels * plan.taps; // elements from one to the next
+  WindowFactor packed = {rows,
+                         channels,
+                         phase.taps(),
+                         plan.ofInput ? plan.taps : output,
+                         plan.ofInput ? output : plan.taps,
+                         plan.places.data() + phase.places,
+                         nullptr,
+                         to};
+  packed.from = weight + (group * d.outputs * output + firstRow * packed.row +
+                          channel * packed.channel) *
+                             plan.storedSize;
+  const Kernels &table = kernels();
+  (d.type == TRAINC_F32    ? table.packWindowsF32
+   : d.type == TRAINC_BF16 ? table.packWindowsBf16
+                           : table.packWindowsF16)(packed);
+}
+
 void Tile::multiply(trainc_gemm_detail product, const char *a, const char *b,
                     char *c) {
   product.tile_m = product.m;
@@ -225,6 +251,24 @@ void Tile::multiply(trainc_gemm_detail product, const char *a, const char *b,
     planned->scratch = needed;
 }
 
+/// The product by our own loops, of which nothing is planned.
+void Tile::multiplyPacked(const Phase &phase, const Block &block,
+                          int64_t channel, int64_t channels,
+                          const trainc_gemm_detail &product, char *c) {
+  if (planned)
+    return;
+  int64_t ld;
+  const char *columns = fillColumns(phase, block, channel, channels, ld);
+  auto *a = reinterpret_cast<float *>(scratch + plan.ofA);
+  packWeight(plan, phase, factor, group, firstRow, numRows, channel, channels,
+             a);
+  kernels().multiplyWindows(
+      {product.accumulate != 0, numRows, product.n, product.k, product.ldc, a,
+       product.k * kernels().windowRows,
+       reinterpret_cast<const float *>(columns), plan.offsets.data(),
+       reinterpret_cast<float *>(c)});
+}
+
 /// Copies a block of C to where its outputs are.
 void Tile::scatter(const Phase &phase, const Block &block) {
   int64_t strideH = plan.ofInput ? d.stride_h : 1;
@@ -234,7 +278,7 @@ void Tile::scatter(const Phase &phase, const Block &block) {
   auto size = static_cast<int64_t>(trainc_dtype_size(d.result_type));
   int64_t outputs = phase.w.outputs;
   const char *c = scratch + plan.ofC;
-  for (int64_t i = 0; i < numRows; ++i, c += plan.ldColumns * plan.wideSize) {
+  for (int64_t i = 0; i < numRows; ++i, c += plan.ldC * plan.wideSize) {
     const char *row =
         narrowed(d.result_type, c, block.examples * block.rows * outputs,
                  scratch + plan.ofRow);
@@ -257,7 +301,7 @@ void Tile::computeOutputs(const Phase &phase, const Block &block) {
   product.n = block.examples * block.rows * phase.w.outputs;
   bool direct = plan.isDirect();
   int64_t plane = plan.phases[0].h.outputs * plan.phases[0].w.outputs;
-  product.ldc = direct ? plane : plan.ldColumns;
+  product.ldc = direct ? plane : plan.ldC;
   char *c = planned ? nullptr : scratch + plan.ofC;
   if (direct && !planned) {
     int64_t first =
@@ -271,9 +315,13 @@ void Tile::computeOutputs(const Phase &phase, const Block &block) {
     int64_t channel = piece * plan.pieceChannels;
     int64_t channels = least(plan.pieceChannels, plan.channels - channel);
     product.k = channels * phase.taps();
-    const char *a = weightOf(phase, channel, channels, product);
-    const char *b = fillColumns(phase, block, channel, channels, product.ldb);
-    multiply(product, a, b, c);
+    if (plan.packsWeight) {
+      multiplyPacked(phase, block, channel, channels, product, c);
+    } else {
+      const char *a = weightOf(phase, channel, channels, product);
+      const char *b = fillColumns(phase, block, channel, channels, product.ldb);
+      multiply(product, a, b, c);
+    }
     product.accumulate = 1;
   }
   if (!direct && !planned)

@@ -27,6 +27,7 @@ struct Phase {
   int64_t y, x;
   int64_t tapH, tapW;         // the first tap of the weight
   int64_t tapStepH, tapStepW; // from one to the next
+  size_t places;              // in ConvolutionPlan::places
   int64_t taps() const { return h.taps * w.taps; }
 };
 

@@ -7,10 +7,10 @@
 using namespace trainc;
 
 namespace {
-/// A phase, and where what its taps see begins in the plan's arrays.
+/// A phase, and where what its taps see begins in the plan's offsets.
 struct View {
   Phase phase;
-  size_t places, offsets;
+  size_t offsets;
 };
 
 /// A copy of a plane's rows and columns with a remainder by the strides.
@@ -20,13 +20,13 @@ struct Copy {
 } // namespace
 
 struct trainc::WindowConvolution {
+  const ConvolutionPlan *of; // whose convolution it is
   trainc_convolution_detail d;
   bool ofInput, ofWeight;
   int64_t storedSize, resultSize; // bytes of an element
   int64_t rows, channels;         // of a group's C, and those that are summed
   Windows h, w; // of the planes that are seen; the taps are open
   Array<View> views;
-  Array<int64_t> places;  // of each view's taps in a channel of the weight
   Array<int64_t> offsets; // of each step k of its pieces, in the copies
   Array<Copy> copies;
   int64_t top,
@@ -101,13 +101,10 @@ static void layOut(WindowConvolution &plan, const Array<Phase> &phases) {
 }
 
 static void addView(WindowConvolution &plan, const Phase &phase) {
-  plan.views.push({phase, plan.places.size(), plan.offsets.size()});
+  plan.views.push({phase, plan.offsets.size()});
   for (int64_t c = 0; c < plan.pieceChannels; ++c)
     for (int64_t i = 0; i < phase.h.taps; ++i)
       for (int64_t j = 0; j < phase.w.taps; ++j) {
-        if (c == 0)
-          plan.places.push((phase.tapH + i * phase.tapStepH) * plan.d.window_w +
-                           phase.tapW + j * phase.tapStepW);
         Reach y(phase.h, i), x(phase.w, j);
         int64_t copy = 0;
         while (plan.copies[static_cast<size_t>(copy)].row != y.remainder ||
@@ -225,6 +222,7 @@ WindowConvolution *trainc::createWindowConvolution(const ConvolutionPlan &of) {
     return nullptr;
   auto *plan = create<WindowConvolution>();
   const trainc_convolution_detail &d = of.d;
+  plan->of = &of;
   plan->d = d;
   plan->ofInput = of.ofInput;
   plan->ofWeight = of.ofWeight;
@@ -300,7 +298,10 @@ struct Tile {
   void run(int64_t index);
 
 private:
-  void packWeight(const View &view, int64_t channel, int64_t channels);
+  void pack(const View &view, int64_t channel, int64_t channels) {
+    packWeight(*plan.of, view.phase, factor, group, firstRow, numRows, channel,
+               channels, reinterpret_cast<float *>(scratch));
+  }
   void copyPlanes(int64_t example, int64_t row, int64_t rows, int64_t channel,
                   int64_t channels);
   void compute(const View &view, int64_t example, int64_t row, int64_t rows);
@@ -323,7 +324,7 @@ void Tile::run(int64_t index) {
   int64_t end = least(begin + plan.blocksOfTile, plan.blocks);
   for (const View &view : plan.views) {
     if (plan.packsAll && view.phase.taps())
-      packWeight(view, 0, plan.channels);
+      pack(view, 0, plan.channels);
     for (int64_t i = begin; i < end; ++i) {
       int64_t row = i % plan.rowBlocks * plan.blockRows;
       int64_t rows = least(plan.blockRows, view.phase.h.outputs - row);
@@ -331,26 +332,6 @@ void Tile::run(int64_t index) {
         compute(view, i / plan.rowBlocks, row, rows);
     }
   }
-}
-
-/// Between the tile's rows and `channels` of those that are summed.
-void Tile::packWeight(const View &view, int64_t channel, int64_t channels) {
-  int64_t output = d.channels * plan.taps; // elements from one to the next
-  WindowFactor packed = {numRows,
-                         channels,
-                         view.phase.taps(),
-                         plan.ofInput ? plan.taps : output,
-                         plan.ofInput ? output : plan.taps,
-                         plan.places.data() + view.places,
-                         nullptr,
-                         reinterpret_cast<float *>(scratch)};
-  packed.from = factor + (group * d.outputs * output + firstRow * packed.row +
-                          channel * packed.channel) *
-                             plan.storedSize;
-  const Kernels &table = kernels();
-  (d.type == TRAINC_F32    ? table.packWindowsF32
-   : d.type == TRAINC_BF16 ? table.packWindowsBf16
-                           : table.packWindowsF16)(packed);
 }
 
 /// What a block of rows sees of `channels`.
@@ -390,7 +371,7 @@ void Tile::compute(const View &view, int64_t example, int64_t row,
     int64_t channels = least(plan.pieceChannels, plan.channels - channel);
     copyPlanes(example, row, rows, channel, channels);
     if (!plan.packsAll)
-      packWeight(view, channel, channels);
+      pack(view, channel, channels);
     auto *a = reinterpret_cast<const float *>(scratch);
     kernels().multiplyWindows(
         {piece > 0, numRows, (rows - 1) * plan.pitch + view.phase.w.outputs,
