@@ -45,7 +45,7 @@ static trainc_status findPlan(trainc_trainer *trainer, unsigned threads,
   return TRAINC_OK;
 }
 
-static trainc_status findPlan(trainc_trainer *trainer,
+static trainc_status findPlan(trainc_trainer *trainer, unsigned threads,
                               const trainc_convolution_detail &detail,
                               const ConvolutionPlan **out_plan) {
   for (const ConvolutionPlan *plan : trainer->convolutions)
@@ -54,7 +54,7 @@ static trainc_status findPlan(trainc_trainer *trainer,
       return TRAINC_OK;
     }
   ConvolutionPlan *plan;
-  TRAINC_TRY(createConvolutionPlan(detail, &plan));
+  TRAINC_TRY(createConvolutionPlan(detail, threads, &plan));
   trainer->convolutions.push(plan);
   needScratch(trainer, convolutionScratch(plan));
   *out_plan = plan;
@@ -84,7 +84,7 @@ static trainc_status bindCommand(trainc_trainer *trainer, unsigned threads,
   case TRAINC_COMMAND_CONVOLUTION: {
     auto &detail =
         *static_cast<const trainc_convolution_detail *>(command.detail);
-    TRAINC_TRY(findPlan(trainer, detail, &bound.convolution));
+    TRAINC_TRY(findPlan(trainer, threads, detail, &bound.convolution));
     bound.tiles = convolutionTileCount(bound.convolution);
     break;
   }

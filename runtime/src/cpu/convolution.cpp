@@ -184,7 +184,7 @@ bool ConvolutionPlan::isInPlace() const {
          isWhole(phase.h) && isWhole(phase.w);
 }
 
-/// Cuts the convolution, by its detail alone.
+/// Cuts the convolution.
 static void cut(ConvolutionPlan &plan) {
   // A GEMM's columns; elements of a block of columns, half of a second level cache of
   // 1 MB in f32; rows and columns of C that are worth what a tile copies.
@@ -205,7 +205,7 @@ static void cut(ConvolutionPlan &plan) {
   if (plan.isInPlace())
     most = plan.channels;
   if (plan.ofWeight) { // pieces of channels are tiles, too
-    int64_t wanted = piecesOf(plan.d.groups * plan.channels, plan.d.tiles);
+    int64_t wanted = piecesOf(plan.d.groups * plan.channels, plan.tiles);
     int64_t least = piecesOf(width, plan.taps);
     wanted = wanted < least ? least : wanted;
     most = most < wanted ? most : wanted;
@@ -215,10 +215,10 @@ static void cut(ConvolutionPlan &plan) {
   int64_t others =
       plan.d.groups *
       (plan.ofWeight ? plan.pieces : plan.rowBlocks * plan.exampleBlocks);
-  int64_t parts = piecesOf(plan.d.tiles, others);
+  int64_t parts = piecesOf(plan.tiles, others);
   // Half of that rather than that threads have nothing to do.
   int64_t mostParts = plan.rowsOfC / rows;
-  if (plan.d.groups * others * mostParts < plan.d.tiles / 2)
+  if (plan.d.groups * others * mostParts < plan.tiles / 2)
     mostParts = plan.rowsOfC / (rows / 2);
   parts = parts < mostParts ? parts : mostParts;
   auto part =
@@ -226,10 +226,9 @@ static void cut(ConvolutionPlan &plan) {
   plan.partRows = static_cast<int64_t>(parts > 1 ? alignUp(part, 16) : part);
   plan.parts = piecesOf(plan.rowsOfC, plan.partRows);
 
-  plan.packsWeight = plan.d.back_end == TRAINC_BACK_END_VECTOR &&
-                     plan.d.type != TRAINC_F64 &&
-                     (plan.ofInput || (plan.widens && !plan.ofWeight)) &&
-                     !plan.isInPlace();
+  plan.packsWeight =
+      plan.d.back_end == TRAINC_BACK_END_VECTOR && plan.d.type != TRAINC_F64 &&
+      (plan.ofInput || (plan.widens && !plan.ofWeight)) && !plan.isInPlace();
   plan.ldC = plan.ldColumns;
   if (plan.packsWeight) {
     plan.ldC = static_cast<int64_t>(
@@ -274,6 +273,7 @@ static trainc_status planProducts(ConvolutionPlan &plan) {
 }
 
 trainc_status trainc::createConvolutionPlan(const trainc_convolution_detail &d,
+                                            unsigned threads,
                                             ConvolutionPlan **out_plan) {
   auto *plan = create<ConvolutionPlan>();
   plan->d = d;
@@ -289,6 +289,8 @@ trainc_status trainc::createConvolutionPlan(const trainc_convolution_detail &d,
   plan->planes = d.groups * plan->channels;
   plan->planeSize = plan->ofInput ? d.out_h * d.out_w : d.height * d.width;
   plan->taps = d.window_h * d.window_w;
+  plan->tiles =
+      d.back_end == TRAINC_BACK_END_VECTOR ? 2 * int64_t(threads) : d.tiles;
   addPhases(*plan);
   if (d.back_end == TRAINC_BACK_END_VECTOR && !kernels().multiplyF32) {
     destroyConvolutionPlan(plan);

@@ -11,7 +11,8 @@
 // Large planes are multiplied without columns by our own GEMM (window_convolution.h), and
 // groups of one channel and one output are no GEMMs (depthwise.h).
 //
-// Blocks depend on the detail alone, and so do the bits, as those of GEMMs do (gemm.h).
+// What is summed in a block depends on the detail alone, and so do the bits, as those of GEMMs
+// do (gemm.h). Of libraries so does all of the cut; our own products are cut for the threads.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TRAINC_CPU_CONVOLUTION_H
@@ -31,7 +32,9 @@ void convolutionBytes(const trainc_convolution_detail &detail,
 
 struct ConvolutionPlan;
 
+/// A plan for that many threads.
 trainc_status createConvolutionPlan(const trainc_convolution_detail &detail,
+                                    unsigned threads,
                                     ConvolutionPlan **out_plan);
 void destroyConvolutionPlan(ConvolutionPlan *plan);
 

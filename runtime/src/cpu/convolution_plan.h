@@ -15,6 +15,7 @@ namespace trainc {
 
 struct ConvolutionPlan {
   trainc_convolution_detail d;
+  int64_t tiles; // that are wanted
   // Who computes it instead, if one.
   Depthwise *depthwise = nullptr;
   WindowConvolution *windows = nullptr;

@@ -135,7 +135,7 @@ static int64_t chooseRows(const WindowConvolution &plan) {
   // Outputs of a block, and of all rows of C.
   constexpr int64_t outputs = 256, sums = 1 << 16;
   int64_t wanted = most(outputs, sums / plan.partRows);
-  int64_t forAll = piecesOf(plan.h.outputs * plan.d.batch, 2 * plan.d.tiles);
+  int64_t forAll = piecesOf(plan.h.outputs * plan.d.batch, 2 * plan.of->tiles);
   int64_t end = least(plan.h.outputs, most(forAll, 1)), best = 1;
   double lowest = 0;
   for (int64_t rows = 1; rows <= end; ++rows) {
@@ -162,7 +162,7 @@ static int64_t chooseRows(const WindowConvolution &plan) {
 static void cut(WindowConvolution &plan) {
   constexpr int64_t rows = 64;     // of C that are worth what a tile copies
   constexpr int64_t all = 1 << 18; // of a weight that is packed at once
-  int64_t groups = plan.d.groups, tiles = plan.d.tiles;
+  int64_t groups = plan.d.groups, tiles = plan.of->tiles;
   plan.partRows = plan.rows;
   plan.blockRows = chooseRows(plan);
   plan.rowBlocks = piecesOf(plan.h.outputs, plan.blockRows);

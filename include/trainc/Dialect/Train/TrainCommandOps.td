@@ -169,7 +169,8 @@ def Train_ConvolutionPlanAttr : AttrDef<Train_Dialect, "ConvolutionPlan"> {
   let summary = "how a convolution is computed";
   let description = [{
     Set by `train-plan-gemms`: the back end of its GEMMs, and how many tiles of the result there are
-    at least, if they are worth it. Bits depend on both.
+    at least, if they are worth it. Bits depend on both; of `vector` not on the tiles, which the threads
+    decide.
   }];
   let parameters = (ins EnumParameter<Train_BackEnd>:$back_end, "int64_t":$tiles);
   let assemblyFormat = "`<` struct(params) `>`";
