@@ -21,18 +21,14 @@ struct Copy {
 
 struct trainc::WindowConvolution {
   const ConvolutionPlan *of; // whose convolution it is
-  trainc_convolution_detail d;
-  bool ofInput, ofWeight;
-  int64_t storedSize, resultSize; // bytes of an element
-  int64_t rows, channels;         // of a group's C, and those that are summed
-  Windows h, w; // of the planes that are seen; the taps are open
+  int64_t resultSize;        // bytes of an element
+  Windows h, w;              // of the planes that are seen; the taps are open
   Array<View> views;
   Array<int64_t> offsets; // of each step k of its pieces, in the copies
   Array<Copy> copies;
-  int64_t top,
-      halo; // rows that a block sees before its own, and in all beside them
+  // Rows that a block sees before its own, and in all beside them.
+  int64_t top, halo;
   int64_t lead, pitch, copyElements; // zeros before a copy, its row, all of it
-  int64_t pieceChannels, pieces, taps;   // of the weight
   int64_t blockRows, rowBlocks, blocks;  // of all examples
   int64_t blocksOfTile, partRows, parts; // of the rows of C
   int64_t ldc;
@@ -102,7 +98,7 @@ static void layOut(WindowConvolution &plan, const Array<Phase> &phases) {
 
 static void addView(WindowConvolution &plan, const Phase &phase) {
   plan.views.push({phase, plan.offsets.size()});
-  for (int64_t c = 0; c < plan.pieceChannels; ++c)
+  for (int64_t c = 0; c < plan.of->pieceChannels; ++c)
     for (int64_t i = 0; i < phase.h.taps; ++i)
       for (int64_t j = 0; j < phase.w.taps; ++j) {
         Reach y(phase.h, i), x(phase.w, j);
@@ -123,7 +119,7 @@ static int64_t columnsOf(const WindowConvolution &plan, int64_t rows) {
 
 /// Elements of the copies that a block of `rows` rows sees.
 static int64_t seenBy(const WindowConvolution &plan, int64_t rows) {
-  return plan.pieceChannels * static_cast<int64_t>(plan.copies.size()) *
+  return plan.of->pieceChannels * static_cast<int64_t>(plan.copies.size()) *
          (rows + plan.halo) * plan.pitch;
 }
 
@@ -135,7 +131,8 @@ static int64_t chooseRows(const WindowConvolution &plan) {
   // Outputs of a block, and of all rows of C.
   constexpr int64_t outputs = 256, sums = 1 << 16;
   int64_t wanted = most(outputs, sums / plan.partRows);
-  int64_t forAll = piecesOf(plan.h.outputs * plan.d.batch, 2 * plan.of->tiles);
+  int64_t forAll =
+      piecesOf(plan.h.outputs * plan.of->d.batch, 2 * plan.of->tiles);
   int64_t end = least(plan.h.outputs, most(forAll, 1)), best = 1;
   double lowest = 0;
   for (int64_t rows = 1; rows <= end; ++rows) {
@@ -162,18 +159,18 @@ static int64_t chooseRows(const WindowConvolution &plan) {
 static void cut(WindowConvolution &plan) {
   constexpr int64_t rows = 64;     // of C that are worth what a tile copies
   constexpr int64_t all = 1 << 18; // of a weight that is packed at once
-  int64_t groups = plan.d.groups, tiles = plan.of->tiles;
-  plan.partRows = plan.rows;
+  int64_t groups = plan.of->d.groups, tiles = plan.of->tiles;
+  plan.partRows = plan.of->rowsOfC;
   plan.blockRows = chooseRows(plan);
   plan.rowBlocks = piecesOf(plan.h.outputs, plan.blockRows);
-  plan.blocks = plan.rowBlocks * plan.d.batch;
+  plan.blocks = plan.rowBlocks * plan.of->d.batch;
   int64_t parts = piecesOf(2 * tiles, groups * plan.blocks);
-  parts = least(parts, plan.rows / rows);
-  auto part = static_cast<uint64_t>(piecesOf(plan.rows, most(parts, 1)));
+  parts = least(parts, plan.of->rowsOfC / rows);
+  auto part = static_cast<uint64_t>(piecesOf(plan.of->rowsOfC, most(parts, 1)));
   plan.partRows = static_cast<int64_t>(parts > 1 ? alignUp(part, 16) : part);
-  plan.parts = piecesOf(plan.rows, plan.partRows);
+  plan.parts = piecesOf(plan.of->rowsOfC, plan.partRows);
   plan.blocksOfTile = most(1, groups * plan.parts * plan.blocks / (4 * tiles));
-  plan.packsAll = plan.panelRows() * plan.channels * plan.taps <= all;
+  plan.packsAll = plan.panelRows() * plan.of->channels * plan.of->taps <= all;
 }
 
 /// Lays out the scratch. It begins with the packed weight.
@@ -184,19 +181,19 @@ static void placeScratch(WindowConvolution &plan) {
     used += alignUp(static_cast<uint64_t>(elements) * sizeof(float), 64);
     return begin;
   };
-  int64_t channels = plan.packsAll ? plan.channels : plan.pieceChannels;
-  int64_t depth = plan.pieceChannels * plan.taps;
-  if (!plan.ofWeight)
-    place(plan.panelRows() * channels * plan.taps);
-  plan.ofPlanes = place(plan.pieceChannels * plan.channelElements());
-  if (plan.ofWeight) {
+  int64_t channels = plan.packsAll ? plan.of->channels : plan.of->pieceChannels;
+  int64_t depth = plan.of->pieceChannels * plan.of->taps;
+  if (!plan.of->ofWeight)
+    place(plan.panelRows() * channels * plan.of->taps);
+  plan.ofPlanes = place(plan.of->pieceChannels * plan.channelElements());
+  if (plan.of->ofWeight) {
     int64_t outputs = plan.blockRows * plan.w.outputs;
     plan.ofGradients = place(plan.ldc * (outputs + windowColumns / 2));
     int64_t widened = most(plan.partRows * outputs, depth);
-    plan.ofRow = place(plan.d.type == TRAINC_F32 ? 0 : widened);
+    plan.ofRow = place(plan.of->d.type == TRAINC_F32 ? 0 : widened);
     plan.ofC = place(depth * plan.ldc);
     plan.ofTransposed =
-        place(plan.d.result_type == TRAINC_F32 ? 0 : plan.partRows * depth);
+        place(plan.of->d.result_type == TRAINC_F32 ? 0 : plan.partRows * depth);
   } else {
     plan.ofC = place(plan.partRows * plan.ldc);
     plan.ofRow = place(plan.ldc);
@@ -223,24 +220,15 @@ WindowConvolution *trainc::createWindowConvolution(const ConvolutionPlan &of) {
   auto *plan = create<WindowConvolution>();
   const trainc_convolution_detail &d = of.d;
   plan->of = &of;
-  plan->d = d;
-  plan->ofInput = of.ofInput;
-  plan->ofWeight = of.ofWeight;
-  plan->storedSize = of.storedSize;
   plan->resultSize = static_cast<int64_t>(trainc_dtype_size(d.result_type));
-  plan->rows = of.rowsOfC;
-  plan->channels = of.channels;
   plan->h = of.phases[0].h;
   plan->w = of.phases[0].w;
-  plan->taps = of.taps;
-  plan->pieceChannels = of.pieceChannels;
-  plan->pieces = of.pieces;
   layOut(*plan, of.phases);
   if (plan->halo > farthest || plan->pitch > 4 * farthest) {
     destroy(plan);
     return nullptr;
   }
-  if (plan->ofWeight) { // blocks are what is summed: as they are
+  if (of.ofWeight) { // blocks are what is summed: as they are
     plan->blockRows = of.blockRows;
     plan->rowBlocks = of.rowBlocks;
     plan->blocks = of.rowBlocks * d.batch;
@@ -255,7 +243,7 @@ WindowConvolution *trainc::createWindowConvolution(const ConvolutionPlan &of) {
     return nullptr;
   }
   int64_t columns =
-      plan->ofWeight ? plan->partRows : columnsOf(*plan, plan->blockRows);
+      of.ofWeight ? plan->partRows : columnsOf(*plan, plan->blockRows);
   plan->ldc = static_cast<int64_t>(
       alignUp(static_cast<uint64_t>(columns), windowColumns));
   plan->copyElements = static_cast<int64_t>(alignUp(
@@ -274,8 +262,8 @@ void trainc::destroyWindowConvolution(WindowConvolution *plan) {
 }
 
 int64_t trainc::windowConvolutionTileCount(const WindowConvolution *plan) {
-  return plan->d.groups * plan->parts *
-         (plan->ofWeight ? plan->pieces : plan->tilesOfPart());
+  return plan->of->d.groups * plan->parts *
+         (plan->of->ofWeight ? plan->of->pieces : plan->tilesOfPart());
 }
 
 uint64_t trainc::windowConvolutionScratch(const WindowConvolution *plan) {
@@ -292,14 +280,15 @@ struct Tile {
   // The planes that are seen, and what they are multiplied with.
   const char *image, *factor;
   char *result, *scratch;
-  const trainc_convolution_detail &d = plan.d;
+  const ConvolutionPlan &of = *plan.of;
+  const trainc_convolution_detail &d = of.d;
   int64_t group = 0, firstRow = 0, numRows = 0;
 
   void run(int64_t index);
 
 private:
   void pack(const View &view, int64_t channel, int64_t channels) {
-    packWeight(*plan.of, view.phase, factor, group, firstRow, numRows, channel,
+    packWeight(of, view.phase, factor, group, firstRow, numRows, channel,
                channels, reinterpret_cast<float *>(scratch));
   }
   void copyPlanes(int64_t example, int64_t row, int64_t rows, int64_t channel,
@@ -317,14 +306,14 @@ void Tile::run(int64_t index) {
   group = index % d.groups;
   index /= d.groups;
   firstRow = part * plan.partRows;
-  numRows = least(plan.partRows, plan.rows - firstRow);
-  if (plan.ofWeight)
+  numRows = least(plan.partRows, of.rowsOfC - firstRow);
+  if (of.ofWeight)
     return computeWeight(index);
   int64_t begin = index * plan.blocksOfTile;
   int64_t end = least(begin + plan.blocksOfTile, plan.blocks);
   for (const View &view : plan.views) {
     if (plan.packsAll && view.phase.taps())
-      pack(view, 0, plan.channels);
+      pack(view, 0, of.channels);
     for (int64_t i = begin; i < end; ++i) {
       int64_t row = i % plan.rowBlocks * plan.blockRows;
       int64_t rows = least(plan.blockRows, view.phase.h.outputs - row);
@@ -342,10 +331,10 @@ void Tile::copyPlanes(int64_t example, int64_t row, int64_t rows,
                    : d.type == TRAINC_BF16 ? table.planeBf16
                                            : table.planeF16;
   int64_t elements = plan.h.size * plan.w.size;
-  int64_t first = (example * d.groups + group) * plan.channels + channel;
-  const char *plane = image + first * elements * plan.storedSize;
+  int64_t first = (example * d.groups + group) * of.channels + channel;
+  const char *plane = image + first * elements * of.storedSize;
   auto *to = reinterpret_cast<float *>(scratch + plan.ofPlanes);
-  for (int64_t c = 0; c < channels; ++c, plane += elements * plan.storedSize)
+  for (int64_t c = 0; c < channels; ++c, plane += elements * of.storedSize)
     for (const Copy &copy : plan.copies) {
       for (int64_t i = 0; i < plan.lead; ++i)
         to[i] = 0;
@@ -366,9 +355,9 @@ void Tile::compute(const View &view, int64_t example, int64_t row,
   if (!taps)
     memset(c, 0, static_cast<size_t>(numRows * plan.ldc) * sizeof(float));
   int64_t panel = kernels().windowRows * taps; // per channel
-  for (int64_t piece = 0; taps && piece < plan.pieces; ++piece) {
-    int64_t channel = piece * plan.pieceChannels;
-    int64_t channels = least(plan.pieceChannels, plan.channels - channel);
+  for (int64_t piece = 0; taps && piece < of.pieces; ++piece) {
+    int64_t channel = piece * of.pieceChannels;
+    int64_t channels = least(of.pieceChannels, of.channels - channel);
     copyPlanes(example, row, rows, channel, channels);
     if (!plan.packsAll)
       pack(view, channel, channels);
@@ -376,7 +365,7 @@ void Tile::compute(const View &view, int64_t example, int64_t row,
     kernels().multiplyWindows(
         {piece > 0, numRows, (rows - 1) * plan.pitch + view.phase.w.outputs,
          channels * taps, plan.ldc, a + (plan.packsAll ? channel * panel : 0),
-         (plan.packsAll ? plan.channels : channels) * panel,
+         (plan.packsAll ? of.channels : channels) * panel,
          reinterpret_cast<const float *>(scratch + plan.ofPlanes),
          plan.offsets.data() + view.offsets, c});
   }
@@ -386,17 +375,17 @@ void Tile::compute(const View &view, int64_t example, int64_t row,
 /// Copies a block of C to where its outputs are.
 void Tile::scatter(const View &view, int64_t example, int64_t row,
                    int64_t rows) {
-  int64_t strideH = plan.ofInput ? d.stride_h : 1;
-  int64_t strideW = plan.ofInput ? d.stride_w : 1;
-  int64_t height = plan.ofInput ? d.height : d.out_h;
-  int64_t width = plan.ofInput ? d.width : d.out_w;
+  int64_t strideH = of.ofInput ? d.stride_h : 1;
+  int64_t strideW = of.ofInput ? d.stride_w : 1;
+  int64_t height = of.ofInput ? d.height : d.out_h;
+  int64_t width = of.ofInput ? d.width : d.out_w;
   const char *c = scratch + plan.ofC;
   for (int64_t i = 0; i < numRows;
        ++i, c += plan.ldc * static_cast<int64_t>(sizeof(float))) {
     const char *from = narrowed(d.result_type, c,
                                 (rows - 1) * plan.pitch + view.phase.w.outputs,
                                 scratch + plan.ofRow);
-    int64_t plane = (example * d.groups + group) * plan.rows + firstRow + i;
+    int64_t plane = (example * d.groups + group) * of.rowsOfC + firstRow + i;
     for (int64_t p = 0; p < rows; ++p, from += plan.pitch * plan.resultSize) {
       int64_t y = view.phase.y + (row + p) * strideH;
       char *to = result + ((plane * height + y) * width + view.phase.x) *
@@ -411,7 +400,7 @@ void Tile::packGradients(int64_t example, int64_t row, int64_t outputs) {
   const Kernels &table = kernels();
   int64_t plane = d.out_h * d.out_w;
   int64_t first = (example * d.groups + group) * d.outputs + firstRow;
-  const char *from = factor + (first * plane + row * d.out_w) * plan.storedSize;
+  const char *from = factor + (first * plane + row * d.out_w) * of.storedSize;
   if (d.type != TRAINC_F32) {
     auto *room = reinterpret_cast<float *>(scratch + plan.ofRow);
     (d.type == TRAINC_BF16 ? table.widenBf16 : table.widenF16)(
@@ -428,11 +417,11 @@ void Tile::packGradients(int64_t example, int64_t row, int64_t outputs) {
 /// The gradient of the tile's rows of the weight, at a piece of their channels.
 void Tile::computeWeight(int64_t piece) {
   const Kernels &table = kernels();
-  int64_t channel = piece * plan.pieceChannels;
-  int64_t channels = least(plan.pieceChannels, plan.channels - channel);
-  int64_t depth = channels * plan.taps, ld = d.channels * plan.taps;
+  int64_t channel = piece * of.pieceChannels;
+  int64_t channels = least(of.pieceChannels, of.channels - channel);
+  int64_t depth = channels * of.taps, ld = d.channels * of.taps;
   char *to =
-      result + ((group * d.outputs + firstRow) * ld + channel * plan.taps) *
+      result + ((group * d.outputs + firstRow) * ld + channel * of.taps) *
                    plan.resultSize;
   auto *c = reinterpret_cast<float *>(scratch + plan.ofC);
   if (d.accumulate)
@@ -471,7 +460,7 @@ void Tile::computeWeight(int64_t piece) {
 void trainc::runWindowConvolutionTile(const WindowConvolution *plan,
                                       void *const *args, int64_t index,
                                       void *scratch) {
-  int image = plan->ofInput ? 1 : 0;
+  int image = plan->of->ofInput ? 1 : 0;
   Tile tile = {*plan, static_cast<const char *>(args[image]),
                static_cast<const char *>(args[1 - image]),
                static_cast<char *>(args[2]), static_cast<char *>(scratch)};
