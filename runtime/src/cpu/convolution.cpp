@@ -218,7 +218,7 @@ static void cut(ConvolutionPlan &plan) {
   int64_t parts = piecesOf(plan.tiles, others);
   // Half of that rather than that threads have nothing to do.
   int64_t mostParts = plan.rowsOfC / rows;
-  if (plan.d.groups * others * mostParts < plan.tiles / 2)
+  if (others * mostParts < plan.tiles / 2)
     mostParts = plan.rowsOfC / (rows / 2);
   parts = parts < mostParts ? parts : mostParts;
   auto part =

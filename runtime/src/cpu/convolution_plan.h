@@ -48,9 +48,7 @@ struct ConvolutionPlan {
   }
   bool isInPlace() const;
   /// Factors stand in scratch in the order in which they are multiplied.
-  bool copiesWeight() const {
-    return !ofWeight && !packsWeight && (widens || (ofInput && taps > 1));
-  }
+  bool copiesWeight() const { return ofInput && taps > 1 && !packsWeight; }
   bool copiesGrad() const { return ofWeight && (widens || blockExamples > 1); }
 };
 

@@ -126,22 +126,18 @@ void Tile::copyFactor(const char *from, int64_t count, char *to) const {
 void Tile::copyTaps(const Phase &phase, const char *from, char *to) const {
   constexpr size_t nine = 9 * sizeof(float); // the most common one, at once
   if (phase.taps() == plan.taps) {
-    if (!plan.widens && plan.taps * plan.size == nine)
+    if (plan.taps * plan.size == nine)
       memcpy(to, from, nine);
     else
       copyFactor(from, plan.taps, to);
     return;
   }
-  bool single = !plan.widens && plan.size == sizeof(float);
-  for (int64_t i = 0; i < phase.h.taps; ++i)
-    for (int64_t j = 0; j < phase.w.taps; ++j, to += plan.size) {
-      int64_t tap = (phase.tapH + i * phase.tapStepH) * d.window_w +
-                    phase.tapW + j * phase.tapStepW;
-      if (single)
-        memcpy(to, from + tap * plan.storedSize, sizeof(float));
-      else
-        copyFactor(from + tap * plan.storedSize, 1, to);
-    }
+  const int64_t *places = plan.places.data() + phase.places;
+  for (int64_t i = 0; i < phase.taps(); ++i, to += plan.size)
+    if (plan.size == sizeof(float))
+      memcpy(to, from + places[i] * plan.size, sizeof(float));
+    else
+      copyFactor(from + places[i] * plan.size, 1, to);
 }
 
 /// The weight's taps of a phase, between the tile's rows and `channels`.
@@ -163,12 +159,7 @@ const char *Tile::weightOf(const Phase &phase, int64_t channel,
     return nullptr;
   if (!copies)
     return plan.ofInput ? at(channel, firstRow) : at(firstRow, channel);
-  char *room = scratch + plan.ofA, *to = room;
-  if (!plan.ofInput) {
-    for (int64_t row = 0; row < numRows; ++row, to += product.lda * size)
-      copyFactor(at(firstRow + row, channel), product.lda, to);
-    return room;
-  }
+  char *room = scratch + plan.ofA;
   // Some rows at a time: of those an output's elements stand together.
   constexpr int64_t together = 16;
   int64_t each = phase.taps() * size; // bytes of a channel
