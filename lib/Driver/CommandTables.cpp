@@ -86,13 +86,15 @@ static trainc_gemm_detail gemmDetail(GemmOp op) {
   gemm.m = op.getM();
   gemm.n = op.getN();
   gemm.k = op.getK();
-  gemm.lda = op.getTransposeLhs() ? gemm.m : gemm.k;
-  gemm.ldb = op.getTransposeRhs() ? gemm.k : gemm.n;
-  gemm.ldc = gemm.n;
+  gemm.lda = op.getLhsPitch();
+  gemm.ldb = op.getRhsPitch();
+  gemm.ldc = op.getPitch();
   gemm.batch = op.getBatch();
-  gemm.stride_a = gemm.m * gemm.k;
-  gemm.stride_b = op.getBroadcastRhs() ? 0 : gemm.k * gemm.n;
-  gemm.stride_c = gemm.m * gemm.n;
+  gemm.stride_a = gemm.lda * (op.getTransposeLhs() ? gemm.k : gemm.m);
+  gemm.stride_b = op.getBroadcastRhs()
+                      ? 0
+                      : gemm.ldb * (op.getTransposeRhs() ? gemm.n : gemm.k);
+  gemm.stride_c = gemm.m * gemm.ldc;
   // Form 3 has plans.
   GemmPlanAttr plan = op.getPlanAttr();
   gemm.back_end = static_cast<uint32_t>(plan.getBackEnd());

@@ -158,7 +158,7 @@ void Phase::addCommands() {
   // Before kernels are formed: what GEMMs take is in none of them. Under a limit of
   // memory gelu stays apart where that changes no bits: it is cheap to compute again.
   if (optimizes("train-fuse-epilogues") && (onGPU || !options.memoryLimit))
-    add(createFuseEpiloguesPass({/*geluOnly=*/!onGPU}));
+    add(createFuseEpiloguesPass({/*geluOnly=*/!onGPU, /*gradients=*/!onGPU}));
   // After epilogues: what they keep is not computed again. Without kernels of several ops
   // all that is computed again would stand in memory.
   if (optimizes("train-choose-saved") && optimizes("fuse-kernels"))

@@ -1,6 +1,7 @@
 //===- NNLossHeadOps.cpp - Logits and their cross entropy in chunks -------===//
 #include "Losses.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
+#include <limits>
 
 using namespace mlir;
 using namespace trainc;
@@ -80,40 +81,75 @@ LogicalResult LinearCrossEntropyGradOp::verify() {
   return verifyTargets(*this, countClasses(), "C5", "C6");
 }
 
-/// Rows of a chunk, at least, and least elements of all logits for there to be several. The more
-/// rows, the seldomer weight and gradient go through memory: per row of a chunk that is
-/// 6 x in x classes operations. Chunks begin where buffers may.
-static constexpr int64_t kChunkRows = 512, kRowsAtOnce = 64;
-static constexpr int64_t kWholeElements = 1 << 22;
+/// Least elements of all logits for there to be several chunks, which begin where buffers may.
+static constexpr int64_t kRowsAtOnce = 64, kWholeElements = 1 << 22;
 
-template <typename Op> static int64_t chunkRowsOf(Op op) {
+template <typename Op> static int64_t chunkRowsOf(Op op, int64_t least) {
   int64_t rows = getTensorType(op.getTargets()).getNumElements();
-  if (rows * op.countClasses() <= kWholeElements || rows < 2 * kChunkRows)
+  if (rows * op.countClasses() <= kWholeElements || rows < 2 * least)
     return rows;
-  return llvm::alignTo(llvm::divideCeil(rows, rows / kChunkRows), kRowsAtOnce);
+  return llvm::alignTo(llvm::divideCeil(rows, rows / least), kRowsAtOnce);
 }
 
-int64_t LinearCrossEntropyOp::getChunkRows() { return chunkRowsOf(*this); }
-int64_t LinearCrossEntropyGradOp::getChunkRows() { return chunkRowsOf(*this); }
+int64_t LinearCrossEntropyOp::getChunkRows(int64_t least) {
+  return chunkRowsOf(*this, least);
+}
+int64_t LinearCrossEntropyGradOp::getChunkRows(int64_t least) {
+  return chunkRowsOf(*this, least);
+}
+
+/// `value` with `border` behind it along dimension `dim`, `size` elements in all.
+static Value extend(OpBuilder &b, Location loc, Value value, int64_t dim,
+                    int64_t size, double border) {
+  RankedTensorType type = getTensorType(value);
+  if (type.getDimSize(dim) == size)
+    return value;
+  SmallVector<int64_t> none(type.getRank(), 0), high = none;
+  high[dim] = size - type.getDimSize(dim);
+  return PadOp::create(b, loc, value, none, high, DenseI64ArrayAttr(),
+                       APFloat(border));
+}
 
 namespace {
 /// The logits of a range of rows, and their cross entropy.
 struct LossChunk {
+  Value hidden;
   MatmulOp product;
   CrossEntropyOp loss;
 };
 
-/// Builds the chunks of `op`, one of the two ops, of so many rows.
+/// Builds the chunks of `op`, one of the two ops, of so many rows and columns.
 template <typename Op> class LossChunks {
 public:
-  LossChunks(OpBuilder &b, Op op, int64_t size)
-      : b(b), op(op), rows(getTensorType(op.getTargets()).getNumElements()),
-        size(size) {}
+  LossChunks(OpBuilder &b, Op op, int64_t size, int64_t columns)
+      : b(b), op(op), loc(op.getLoc()),
+        rows(getTensorType(op.getTargets()).getNumElements()), size(size),
+        columns(columns), classes(op.countClasses()) {
+    weight = extend(b, loc, op.getWeight(), op.getTransposeWeight() ? 0 : 1,
+                    columns, 0.0);
+    if (columns == classes) {
+      bias = op.getBias();
+      return;
+    }
+    Value whole = op.getBias();
+    if (!whole) {
+      Type element = getTensorType(op.getWeight()).getElementType();
+      if (op.getWideLogits())
+        element = getComputeType(element);
+      auto type = RankedTensorType::get({classes}, element);
+      whole = ConstantOp::create(
+          b, loc, type,
+          DenseElementsAttr::get(type, b.getFloatAttr(element, 0.0)));
+    }
+    // A product with a bias is rounded before it is widened.
+    bool apart = op.getWideLogits() && !op.getBias();
+    (apart ? added : bias) = extend(b, loc, whole, 0, columns,
+                                    -std::numeric_limits<double>::infinity());
+  }
 
   int64_t count() const { return llvm::divideCeil(rows, size); }
 
   LossChunk build(int64_t index) {
-    Location loc = op.getLoc();
     int64_t first = index * size;
     int64_t some = std::min(size, rows - first);
     auto take = [&](Value value, ArrayRef<int64_t> row) -> Value {
@@ -128,14 +164,16 @@ public:
                              DenseI64ArrayAttr());
     };
     LossChunk chunk;
-    chunk.product = MatmulOp::create(
-        b, loc,
-        take(op.getHidden(), getTensorType(op.getHidden()).getShape().back()),
-        op.getWeight(), op.getBias(), false, op.getTransposeWeight());
+    chunk.hidden =
+        take(op.getHidden(), getTensorType(op.getHidden()).getShape().back());
+    chunk.product = MatmulOp::create(b, loc, chunk.hidden, weight, bias, false,
+                                     op.getTransposeWeight());
     Value logits = chunk.product;
     if (op.getWideLogits())
       logits =
           castTo(b, loc, logits, getTensorType(op.getLoss()).getElementType());
+    if (added)
+      logits = AddOp::create(b, loc, logits, added);
     chunk.loss = CrossEntropyOp::create(
         b, loc, logits, take(op.getTargets(), {}),
         op.getWeights() ? take(op.getWeights(), {}) : Value(),
@@ -143,30 +181,61 @@ public:
     return chunk;
   }
 
+  /// The gradients of hidden and weight from that of the logits, 0 behind the classes.
+  std::optional<std::pair<Value, Value>> multiply(LossChunk chunk, Value grad) {
+    SmallVector<Value> ofHidden(chunk.product->getNumOperands()),
+        ofWeight = ofHidden;
+    auto whole = MatmulOp::create(b, loc, chunk.hidden, op.getWeight(), Value(),
+                                  false, op.getTransposeWeight());
+    ofWeight.resize(whole->getNumOperands());
+    if (failed(chunk.product.buildGradients(b, grad, ofHidden)) ||
+        failed(whole.buildGradients(b, takeClasses(grad), ofWeight)))
+      return std::nullopt;
+    return std::pair(ofHidden[0], ofWeight[1]);
+  }
+
+  /// The first `classes` of the last dimension.
+  Value takeClasses(Value value) {
+    SmallVector<int64_t> sizes(getTensorType(value).getShape());
+    if (sizes.back() == classes)
+      return value;
+    SmallVector<int64_t> offsets(sizes.size(), 0);
+    sizes.back() = classes;
+    return SliceOp::create(b, loc, value, offsets, sizes, DenseI64ArrayAttr());
+  }
+
   Value plus(Value sum, Value value) {
-    return sum ? AddOp::create(b, op.getLoc(), sum, value).getResult() : value;
+    return sum ? AddOp::create(b, loc, sum, value).getResult() : value;
   }
 
   /// The parts of the chunks as one tensor of type `type`.
   Value join(ArrayRef<Value> parts, Type type) {
     Value whole = parts.size() == 1
                       ? parts.front()
-                      : ConcatOp::create(b, op.getLoc(), parts, 0).getResult();
-    return reshapeTo(b, op.getLoc(), whole,
-                     cast<RankedTensorType>(type).getShape());
+                      : ConcatOp::create(b, loc, parts, 0).getResult();
+    return reshapeTo(b, loc, whole, cast<RankedTensorType>(type).getShape());
   }
 
 private:
   OpBuilder &b;
   Op op;
-  int64_t rows, size;
+  Location loc;
+  int64_t rows, size, columns, classes;
+  /// With the columns behind the classes, whose logits are minus infinity.
+  Value weight, bias, added;
 };
 } // namespace
 
 FailureOr<SmallVector<Value>> LinearCrossEntropyOp::decompose(OpBuilder &b) {
-  LossChunks chunks(b, *this, getChunkRows());
+  return decomposeInChunks(b, getChunkRows(), countClasses());
+}
+
+FailureOr<SmallVector<Value>>
+LinearCrossEntropyOp::decomposeInChunks(OpBuilder &b, int64_t size,
+                                        int64_t columns) {
+  LossChunks chunks(b, *this, size, columns);
   if (chunks.count() == 1)
-    return buildWhole(b);
+    return llvm::to_vector_of<Value>(chunks.build(0).loss->getResults());
   Value loss;
   for (int64_t i = 0; i < chunks.count(); ++i)
     loss = chunks.plus(loss, chunks.build(i).loss.getLoss());
@@ -176,34 +245,39 @@ FailureOr<SmallVector<Value>> LinearCrossEntropyOp::decompose(OpBuilder &b) {
 SmallVector<Value> LinearCrossEntropyOp::buildWhole(OpBuilder &b) {
   int64_t rows = getTensorType(getTargets()).getNumElements();
   return llvm::to_vector_of<Value>(
-      LossChunks(b, *this, rows).build(0).loss->getResults());
+      LossChunks(b, *this, rows, countClasses()).build(0).loss->getResults());
 }
 
 FailureOr<SmallVector<Value>>
 LinearCrossEntropyGradOp::decompose(OpBuilder &b) {
+  return decomposeInChunks(b, getChunkRows(), countClasses());
+}
+
+FailureOr<SmallVector<Value>>
+LinearCrossEntropyGradOp::decomposeInChunks(OpBuilder &b, int64_t size,
+                                            int64_t columns) {
   Location loc = getLoc();
-  LossChunks chunks(b, *this, getChunkRows());
+  LossChunks chunks(b, *this, size, columns);
   Type compute = getTensorType(getLoss()).getElementType();
   Value loss, weightGrad, biasGrad;
   SmallVector<Value> rowLosses, hiddenGrads;
   for (int64_t i = 0; i < chunks.count(); ++i) {
-    auto [product, part] = chunks.build(i);
-    loss = chunks.plus(loss, part.getLoss());
-    rowLosses.push_back(rowLossesOf(b, part));
-    SmallVector<Value> grads(part->getNumOperands());
-    SmallVector<Value> productGrads(product->getNumOperands());
-    if (failed(part.buildGradients(b, {getGrad(), Value()}, grads)))
+    LossChunk chunk = chunks.build(i);
+    loss = chunks.plus(loss, chunk.loss.getLoss());
+    rowLosses.push_back(rowLossesOf(b, chunk.loss));
+    SmallVector<Value> grads(chunk.loss->getNumOperands());
+    if (failed(chunk.loss.buildGradients(b, {getGrad(), Value()}, grads)))
       return failure();
-    Type element = getTensorType(product.getResult()).getElementType();
+    Type element = getTensorType(chunk.product.getResult()).getElementType();
     Value grad = castTo(b, loc, grads[0], element);
-    if (failed(product.buildGradients(b, grad, productGrads)))
+    auto products = chunks.multiply(chunk, grad);
+    if (!products)
       return failure();
-    hiddenGrads.push_back(productGrads[0]);
+    hiddenGrads.push_back(products->first);
     weightGrad =
-        chunks.plus(weightGrad, castTo(b, loc, productGrads[1], compute));
-    Value columns =
-        sumToShape(b, loc, grad, getBiasGrad().getType().getShape());
-    biasGrad = chunks.plus(biasGrad, castTo(b, loc, columns, compute));
+        chunks.plus(weightGrad, castTo(b, loc, products->second, compute));
+    Value sums = chunks.takeClasses(sumToShape(b, loc, grad, {columns}));
+    biasGrad = chunks.plus(biasGrad, castTo(b, loc, sums, compute));
   }
   return SmallVector<Value>{loss,
                             chunks.join(rowLosses, getRowLosses().getType()),

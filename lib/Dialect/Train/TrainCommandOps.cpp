@@ -189,8 +189,49 @@ static LogicalResult verifyForm(GemmOp op) {
                         "and neither results nor init (C6)");
 }
 
+/// From one row to the next of a matrix of `rows` x `columns` in a value of `type`.
+static int64_t pitchOf(Type type, int64_t rows, int64_t columns) {
+  auto shape = cast<ShapedType>(type).getShape();
+  return shape.size() == 2 && shape[0] == rows ? std::max(shape[1], columns)
+                                               : columns;
+}
+
+int64_t GemmOp::getLhsPitch() {
+  int64_t rows = getTransposeLhs() ? getK() : getM();
+  return pitchOf(getLhs().getType(), rows, getTransposeLhs() ? getM() : getK());
+}
+
+int64_t GemmOp::getRhsPitch() {
+  int64_t rows = getTransposeRhs() ? getN() : getK();
+  return pitchOf(getRhs().getType(), rows, getTransposeRhs() ? getK() : getN());
+}
+
+int64_t GemmOp::getPitch() {
+  return pitchOf(getMain().getType(), getM(), getN());
+}
+
+/// (C8).
+static LogicalResult verifySizes(GemmOp op) {
+  int64_t m = op.getM(), n = op.getN(), k = op.getK(), batch = op.getBatch();
+  auto fits = [&](Value value, StringRef name, int64_t rows, int64_t pitch,
+                  int64_t count) -> LogicalResult {
+    if (cast<ShapedType>(value.getType()).getNumElements() ==
+        count * rows * pitch)
+      return success();
+    return op.emitOpError("expects ")
+           << name << " of " << count << " x " << rows << " x " << pitch
+           << " elements (C8), got " << value.getType();
+  };
+  return success(
+      succeeded(fits(op.getLhs(), "a left side", op.getTransposeLhs() ? k : m,
+                     op.getLhsPitch(), batch)) &&
+      succeeded(fits(op.getRhs(), "a right side", op.getTransposeRhs() ? n : k,
+                     op.getRhsPitch(), op.getBroadcastRhs() ? 1 : batch)) &&
+      succeeded(fits(op.getMain(), "a result", m, op.getPitch(), batch)));
+}
+
 LogicalResult GemmOp::verify() {
-  if (failed(verifyForm(*this)))
+  if (failed(verifyForm(*this)) || failed(verifySizes(*this)))
     return failure();
   if (GemmPlanAttr plan = getPlanAttr())
     if (plan.getTileM() < 1 || plan.getTileN() < 1 || plan.getSplitK() < 0 ||

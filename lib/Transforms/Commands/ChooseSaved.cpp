@@ -56,7 +56,7 @@ struct ListSaver {
 
   Block &block;
   SymbolTable &symbols;
-  /// Ops that the loss, the outputs or buffers depend on.
+  /// Ops that the loss, the outputs or buffers depend on, or on which no gradient does.
   DenseSet<Operation *> forward;
   /// What is in memory for the backward pass in any case.
   DenseSet<Value> there;
@@ -98,6 +98,15 @@ void ListSaver::findForward() {
       if (Operation *op = operand.getDefiningOp();
           op && forward.insert(op).second)
         stack.push_back(op);
+  // And what waits for no gradient: rules make values of the forward pass again, and a loss
+  // head has its gradient at once.
+  auto isReady = [&](Value value) {
+    return isAlwaysThere(value) || forward.contains(value.getDefiningOp());
+  };
+  for (Operation &op : block)
+    if ((takesFromKernel(&op) || isa<nn::ReshapeOp>(op)) &&
+        llvm::all_of(op.getOperands(), isReady))
+      forward.insert(&op);
 }
 
 void ListSaver::findRead() {

@@ -166,16 +166,39 @@ static Value sumParts(OpBuilder &b, nn::Conv2dWeightGradOp op) {
   return nn::reshapeTo(b, loc, sums, type.getShape());
 }
 
-/// Says in how many rows at once a loss head is computed.
-template <typename Op> static void remarkChunks(Op op) {
-  if (op)
-    remark::passed(
-        op.getLoc(),
-        remark::RemarkOpts::name("LossHead").category("nn-decompose"))
-        << remark::metric("Rows",
-                          nn::getTensorType(op.getTargets()).getNumElements())
-        << remark::metric("RowsAtOnce", op.getChunkRows())
-        << remark::metric("Classes", op.countClasses());
+/// Rows of a chunk of logits on a GPU at least: each chunk reads the weight and adds to its
+/// gradient, which takes as long as the products of some hundred rows do.
+static constexpr int64_t kChunkRowsOnGPU = 8192;
+
+/// Rows of logits on a GPU begin at multiples of so many elements, as the library multiplies
+/// matrices whose rows begin at multiples of 16 bytes several times as fast.
+static constexpr int64_t kRowElements = 64;
+
+/// The columns of the logits of `op`.
+template <typename Op> static int64_t columnsOf(Op op, bool gpu) {
+  int64_t classes = op.countClasses();
+  Type type = nn::getTensorType(op.getHidden()).getElementType();
+  bool aligned = classes * nn::getElementBytes(type) % 16 == 0;
+  // Smoothing adds up all logits, and indices must be numbers of the targets' type.
+  if (!gpu || aligned || !op.getLabelSmoothing().isZero() ||
+      nn::getElementBytes(nn::getTensorType(op.getTargets()).getElementType()) <
+          4)
+    return classes;
+  return llvm::alignTo(classes, kRowElements);
+}
+
+/// Decomposes a loss head, and says in how many rows at once it is computed.
+template <typename Op>
+static FailureOr<SmallVector<Value>> decomposeLossHead(OpBuilder &b, Op op,
+                                                       bool gpu) {
+  int64_t rows = gpu ? op.getChunkRows(kChunkRowsOnGPU) : op.getChunkRows();
+  remark::passed(op.getLoc(),
+                 remark::RemarkOpts::name("LossHead").category("nn-decompose"))
+      << remark::metric("Rows",
+                        nn::getTensorType(op.getTargets()).getNumElements())
+      << remark::metric("RowsAtOnce", rows)
+      << remark::metric("Classes", op.countClasses());
+  return op.decomposeInChunks(b, rows, columnsOf(op, gpu));
 }
 
 namespace {
@@ -217,8 +240,6 @@ struct DecomposePass : trainc::impl::DecomposePassBase<DecomposePass> {
         op.setLoc(NameLoc::get(
             StringAttr::get(op.getContext(), op.getName().stripDialect()),
             op.getLoc()));
-      remarkChunks(dyn_cast<nn::LinearCrossEntropyOp>(op));
-      remarkChunks(dyn_cast<nn::LinearCrossEntropyGradOp>(op));
       OpBuilder b(&op);
       FailureOr<SmallVector<Value>> values = failure();
       auto weightGrad = dyn_cast<nn::Conv2dWeightGradOp>(op);
@@ -226,6 +247,10 @@ struct DecomposePass : trainc::impl::DecomposePassBase<DecomposePass> {
         values = SmallVector<Value>{sum};
       else if (auto command = toCommand(b, op))
         values = SmallVector<Value>{command.getResult()};
+      else if (auto head = dyn_cast<nn::LinearCrossEntropyOp>(op))
+        values = decomposeLossHead(b, head, gpu);
+      else if (auto grads = dyn_cast<nn::LinearCrossEntropyGradOp>(op))
+        values = decomposeLossHead(b, grads, gpu);
       else
         values = composite.decompose(b);
       if (failed(values))

@@ -294,6 +294,21 @@ static LogicalResult verifyNeeds(ListOp list) {
   return success();
 }
 
+/// Lets equal reshapes be one, so that kernels take what they are of as one argument.
+static void mergeReshapes(Block &block) {
+  DenseMap<std::pair<Value, Type>, Value> known;
+  for (auto reshape :
+       llvm::make_early_inc_range(block.getOps<nn::ReshapeOp>())) {
+    Value &first = known[{reshape.getInput(), reshape.getType()}];
+    if (!first) {
+      first = reshape.getResult();
+      continue;
+    }
+    reshape.replaceAllUsesWith(first);
+    reshape.erase();
+  }
+}
+
 namespace {
 struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
   using FormKernelsPassBase::FormKernelsPassBase;
@@ -309,6 +324,7 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
       forwardWrites(block);
       formProducts(block);
       if (fuse) {
+        mergeReshapes(block);
         viewSlices(block);
         flattenConcats(block);
       }

@@ -177,7 +177,8 @@ struct Extras {
 };
 
 struct Fuser {
-  Fuser(Block &block, bool geluOnly) : block(block), geluOnly(geluOnly) {}
+  Fuser(Block &block, bool geluOnly, bool gradients)
+      : block(block), geluOnly(geluOnly), gradients(gradients) {}
 
   void run();
   int64_t biases = 0, gelus = 0, geluGrads = 0, slopes = 0, biasGradients = 0;
@@ -192,8 +193,10 @@ private:
   bool sumsResult(GemmOp gemm, nn::ReduceOp reduce);
   bool replaceSum(GemmOp gemm, Value sum, const Extras &extras);
 
+  StringRef refuseGelu(GemmOp gemm, bool keepsInput) const;
+
   Block &block;
-  bool geluOnly;
+  bool geluOnly, gradients;
 };
 } // namespace
 
@@ -267,9 +270,12 @@ void Fuser::fuseBias(nn::AddOp add) {
 }
 
 /// Why the GEMM cannot have gelu or its slope; empty if it can.
-static StringRef refuseGelu(GemmOp gemm, bool keepsInput) {
-  if (elementOf(gemm.getResult()).isF64())
+StringRef Fuser::refuseGelu(GemmOp gemm, bool keepsInput) const {
+  Type element = elementOf(gemm.getResult());
+  if (element.isF64())
     return "f64";
+  if (element.isF32() && !geluOnly)
+    return "f32: the library's gelu has fewer bits";
   if (keepsInput && gemm.getN() % 8)
     return "rows of no multiple of 8 elements";
   return "";
@@ -423,12 +429,13 @@ void Fuser::run() {
     fuseBias(add);
   for (auto gelu : llvm::make_early_inc_range(block.getOps<nn::GeluOp>()))
     fuseGelu(gelu);
-  for (auto map : llvm::make_early_inc_range(block.getOps<nn::MapOp>()))
-    fuseGeluGradient(map);
+  if (gradients)
+    for (auto map : llvm::make_early_inc_range(block.getOps<nn::MapOp>()))
+      fuseGeluGradient(map);
   if (geluOnly)
     for (auto gemm : block.getOps<GemmOp>())
       keepSlope(gemm);
-  else
+  else if (gradients)
     for (auto reduce : llvm::make_early_inc_range(block.getOps<nn::ReduceOp>()))
       fuseBiasGradient(reduce);
   eraseDead(block);
@@ -451,7 +458,7 @@ struct FuseEpiloguesPass
     for (auto list : getOperation().getOps<ListOp>()) {
       Block &block = list.getBody().front();
       formProducts(block);
-      Fuser fuser(block, geluOnly);
+      Fuser fuser(block, geluOnly, gradients);
       fuser.run();
       numBiases += fuser.biases;
       numGelus += fuser.gelus;

@@ -26,6 +26,21 @@ static nn::CastOp wideningCast(Operation *op) {
   return cast && cast.getType() == nn::getComputeType(type) ? cast : nullptr;
 }
 
+/// The matrix of which `value` is the first columns, or `value`: GEMMs read them there.
+static Value matrixOf(Value value) {
+  auto slice = value.getDefiningOp<nn::SliceOp>();
+  if (!slice)
+    return value;
+  RankedTensorType from = nn::getTensorType(slice.getInput());
+  auto isZero = [](int64_t offset) { return offset == 0; };
+  auto isOne = [](int64_t stride) { return stride == 1; };
+  bool first = from.getRank() == 2 &&
+               slice.getSizes()[0] == from.getDimSize(0) &&
+               llvm::all_of(slice.getOffsets(), isZero) &&
+               llvm::all_of(slice.getAllStrides(), isOne);
+  return first ? slice.getInput() : value;
+}
+
 static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, RankedTensorType result,
                          Value init) {
   RankedTensorType lhs = nn::getTensorType(op.getLhs());
@@ -41,11 +56,11 @@ static GemmOp createGemm(OpBuilder &b, nn::MatmulOp op, RankedTensorType result,
     batch = 1;
     broadcast = false;
   }
-  return GemmOp::create(b, op.getLoc(), result, Type(), Type(), op.getLhs(),
-                        op.getRhs(), op.getBias(), init, Value(), ValueRange(),
-                        m, n, k, batch, op.getTransposeLhs(),
-                        op.getTransposeRhs(), broadcast, Epilogue::none,
-                        BiasGradient::none,
+  return GemmOp::create(b, op.getLoc(), result, Type(), Type(),
+                        matrixOf(op.getLhs()), matrixOf(op.getRhs()),
+                        op.getBias(), init, Value(), ValueRange(), m, n, k,
+                        batch, op.getTransposeLhs(), op.getTransposeRhs(),
+                        broadcast, Epilogue::none, BiasGradient::none,
                         /*accumulate=*/false, GemmPlanAttr());
 }
 

@@ -149,3 +149,27 @@ train.list @c7_end of @step "first" (%a: tensor<8x8xf32>) {
   %0 = train.gemm %a, %a m 8 n 8 k 8 batch 1 plan <back_end = amx, tile_m = 8, tile_n = 8, split_k = 8> : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
   train.return
 }
+
+// -----
+
+train.list @l of @step "first" (%a: tensor<4x6xf32>, %b: tensor<6x8xf32>) {
+  // expected-error @below {{expects a left side of 1 x 5 x 6 elements (C8), got 'tensor<4x6xf32>'}}
+  %c = train.gemm %a, %b m 5 n 8 k 6 batch 1 : tensor<4x6xf32>, tensor<6x8xf32> -> tensor<5x8xf32>
+  train.return
+}
+
+// -----
+
+train.list @l of @step "first" (%a: tensor<4x6xf32>, %b: tensor<6x8xf32>) {
+  // expected-error @below {{expects a right side of 1 x 6 x 9 elements (C8), got 'tensor<6x8xf32>'}}
+  %c = train.gemm %a, %b m 4 n 9 k 6 batch 1 : tensor<4x6xf32>, tensor<6x8xf32> -> tensor<4x9xf32>
+  train.return
+}
+
+// -----
+
+train.list @l of @step "first" (%a: tensor<4x7xf32>, %b: tensor<6x8xf32>) {
+  // expected-error @below {{expects a result of 1 x 4 x 8 elements (C8), got 'tensor<5x8xf32>'}}
+  %c = train.gemm %a, %b m 4 n 8 k 6 batch 1 : tensor<4x7xf32>, tensor<6x8xf32> -> tensor<5x8xf32>
+  train.return
+}

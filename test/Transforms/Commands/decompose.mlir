@@ -110,8 +110,45 @@ train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
 
 // -----
 
-// A loss head over many rows goes over chunks of them; each adds its gradient of the weight.
+// On a GPU rows of logits are aligned: the weight has rows of zeros behind its classes, the bias minus infinity, and the gradient
+// of the weight is of the classes alone. Logits that are widened get that behind the product, which would be rounded else.
+// KEEP-LABEL: train.list @aligned
+// KEEP: %[[W:.*]] = nn.pad %arg1 low [0, 0] high [61, 0] value 0.000000e+00 : tensor<67x8xbf16>
+// KEEP: %[[B:.*]] = nn.pad %{{.*}} low [0] high [61] value 0xFFF0000000000000 : tensor<67xbf16>
+// KEEP: nn.matmul %arg0, %[[W]] bias %[[B]] transpose_rhs : tensor<4x8xbf16>, tensor<128x8xbf16>, tensor<128xbf16>
+// KEEP: nn.matmul %[[G:.*]], %[[W]] : tensor<4x128xbf16>, tensor<128x8xbf16>
+// KEEP: %[[C:.*]] = nn.slice %[[G]] offsets [0, 0] sizes [4, 67]
+// KEEP: nn.matmul %[[C]], %arg0 transpose_lhs : tensor<4x67xbf16>, tensor<4x8xbf16>
+// KEEP-LABEL: train.list @widened
+// KEEP: %[[B:.*]] = nn.pad %{{.*}} low [0] high [61] value 0xFFF0000000000000 : tensor<67xf32>
+// KEEP: %[[L:.*]] = nn.matmul
+// KEEP-NOT: bias
+// KEEP: %[[X:.*]] = nn.cast %[[L]] to f32 : tensor<4x128xbf16>
+// KEEP: nn.add %[[X]], %[[B]]
+// KEEP-LABEL: train.list @smoothed
+// KEEP-NOT: nn.pad
+// CHECK-LABEL: train.list @aligned
+// CHECK-NOT: nn.pad
 // CHECK-LABEL: train.list @chunks
+train.list @aligned of @e "first" (%h: tensor<4x8xbf16>, %w: tensor<67x8xbf16>, %y: tensor<4xi32>, %g: tensor<f32>) {
+  %l, %r, %dh, %dw, %db = nn.linear_cross_entropy_grad %h, %w, %y grad %g transpose_weight : tensor<4x8xbf16>, tensor<67x8xbf16>, tensor<4xi32>, tensor<f32>
+  train.return %l, %dh, %dw : tensor<f32>, tensor<4x8xbf16>, tensor<67x8xf32>
+}
+train.list @widened of @e "next" (%h: tensor<4x8xbf16>, %w: tensor<67x8xbf16>, %y: tensor<4xi32>) {
+  %l, %c = nn.linear_cross_entropy %h, %w, %y transpose_weight wide_logits : tensor<4x8xbf16>, tensor<67x8xbf16>, tensor<4xi32>
+  train.return %l : tensor<f32>
+}
+train.list @smoothed of @e "apply" (%h: tensor<4x8xbf16>, %w: tensor<67x8xbf16>, %y: tensor<4xi32>) {
+  %l, %c = nn.linear_cross_entropy %h, %w, %y transpose_weight {label_smoothing = 0.1} : tensor<4x8xbf16>, tensor<67x8xbf16>, tensor<4xi32>
+  train.return %l : tensor<f32>
+}
+train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
+  train.yield %x : tensor<4x8xf32>
+}
+
+// -----
+
+// A loss head over many rows goes over chunks of them; each adds its gradient of the weight.
 // CHECK: %[[H0:.*]] = nn.slice %arg0 offsets [0, 0] sizes [640, 8]
 // CHECK: %[[L0:.*]] = nn.matmul %[[H0]], %arg1 : tensor<640x8xf32>, tensor<8x4096xf32>
 // CHECK: %[[D0:.*]] = nn.matmul %[[G0:.*]], %arg1 transpose_rhs : tensor<640x4096xf32>, tensor<8x4096xf32>

@@ -175,3 +175,18 @@ train.list @apart of @step "first" (%x: tensor<8x4xf32>, %y: tensor<4x4xf32>) {
   %f = nn.exp %a : tensor<8x2xf32>
   train.return %e, %f : tensor<8x4xf32>, tensor<8x2xf32>
 }
+
+// -----
+
+// The first columns of all rows are read where they stand, as an operand; other slices are made.
+// CHECK-LABEL: train.list @columns
+// CHECK: train.gemm %arg0, %arg1 m 6 n 3 k 4 batch 1 transpose_lhs : tensor<4x8xf32>, tensor<4x3xf32> -> tensor<6x3xf32>
+// CHECK: %[[S:.*]] = train.launch @k_slice
+// CHECK: train.gemm %[[S]], %arg1 m 6 n 3 k 4
+train.list @columns of @step "first" (%x: tensor<4x8xf32>, %y: tensor<4x3xf32>) {
+  %0 = nn.slice %x offsets [0, 0] sizes [4, 6] : tensor<4x8xf32>
+  %1 = nn.matmul %0, %y transpose_lhs : tensor<4x6xf32>, tensor<4x3xf32>
+  %2 = nn.slice %x offsets [0, 2] sizes [4, 6] : tensor<4x8xf32>
+  %3 = nn.matmul %2, %y transpose_lhs : tensor<4x6xf32>, tensor<4x3xf32>
+  train.return %1, %3 : tensor<6x3xf32>, tensor<6x3xf32>
+}

@@ -43,8 +43,8 @@ def NN_LinearCrossEntropyOp : NN_InferredOp<"linear_cross_entropy", [AttrSizedOp
     `transpose_weight`), the optional bias [classes]; the rest is as in `nn.cross_entropy` of their
     `nn.matmul`, cast to the compute type before with `wide_logits`.
 
-    Rows are computed in chunks of `getChunkRows()` rows, one after the other, a number that
-    follows from the shapes alone: only one chunk of logits is kept. Losses of chunks are
+    Rows are computed in chunks, one after the other, of a number of rows that follows from the
+    shapes and the kind of target alone: only one chunk of logits is kept. Losses of chunks are
     added in their order.
 
     (C1) the hidden's last size is the weight's `in`; (C2) element types of hidden and
@@ -66,8 +66,14 @@ def NN_LinearCrossEntropyOp : NN_InferredOp<"linear_cross_entropy", [AttrSizedOp
   let results = (outs NN_FloatTensor:$loss, NN_FloatTensor:$count);
   let extraClassDeclaration = [{
     int64_t countClasses() { return getWeight().getType().getDimSize(getTransposeWeight() ? 0 : 1); }
-    /// How many rows of logits are computed at once; the last chunk may have fewer.
-    int64_t getChunkRows();
+    /// How many rows of logits are computed at once, `least` or more; the last chunk may have
+    /// fewer. The more rows, the seldomer weight and gradient go through memory: per row that is
+    /// 6 x in x classes operations.
+    int64_t getChunkRows(int64_t least = 512);
+    /// As `decompose`, in chunks of so many rows, of `columns` logits each: those behind the
+    /// classes are minus infinity.
+    ::llvm::FailureOr<::llvm::SmallVector<::mlir::Value>>
+    decomposeInChunks(::mlir::OpBuilder &b, int64_t rows, int64_t columns);
     /// `count`, made of targets and weights alone.
     ::mlir::Value buildCount(::mlir::OpBuilder &b);
     /// Its loss and count of all rows at once.
@@ -106,8 +112,14 @@ def NN_LinearCrossEntropyGradOp : NN_InferredOp<"linear_cross_entropy_grad", [At
                       NN_FloatTensor:$weight_grad, NN_FloatTensor:$bias_grad);
   let extraClassDeclaration = [{
     int64_t countClasses() { return getWeight().getType().getDimSize(getTransposeWeight() ? 0 : 1); }
-    /// How many rows of logits are computed at once; the last chunk may have fewer.
-    int64_t getChunkRows();
+    /// How many rows of logits are computed at once, `least` or more; the last chunk may have
+    /// fewer. The more rows, the seldomer weight and gradient go through memory: per row that is
+    /// 6 x in x classes operations.
+    int64_t getChunkRows(int64_t least = 512);
+    /// As `decompose`, in chunks of so many rows, of `columns` logits each: those behind the
+    /// classes are minus infinity.
+    ::llvm::FailureOr<::llvm::SmallVector<::mlir::Value>>
+    decomposeInChunks(::mlir::OpBuilder &b, int64_t rows, int64_t columns);
   }];
   let assemblyFormat = [{
     $hidden `,` $weight `,` $targets (`bias` $bias^)? (`weights` $weights^)? `grad` $grad (`transpose_weight` $transpose_weight^)?

@@ -119,7 +119,9 @@ def Train_GemmOp : Train_CommandOpBase<"gemm", [AttrSizedOperandSegments, AttrSi
     needs gelu_grad; (C4) gelu_grad, multiply and bias gradients have no bias; (C5) a bias gradient
     has as many elements as it sums up, of the result's type; (C6) there are results and
     no `outs`, or `outs` alone and no `init`; `accumulate` goes with `outs`; (C7) a `plan` has
-    tiles of 1 or more and, of AMX alone, a `split_k` below k.
+    tiles of 1 or more and, of AMX alone, a `split_k` below k; (C8) left and right side and the
+    result have the elements of their matrices or, of rank 2, longer rows: what stands behind
+    the matrix is not read, and of a result not written.
 
     ```mlir
     %c = train.gemm %a, %b m 4 n 8 k 6 batch 1 : tensor<4x6xf32>, tensor<6x8xf32> -> tensor<4x8xf32>
@@ -142,6 +144,10 @@ def Train_GemmOp : Train_CommandOpBase<"gemm", [AttrSizedOperandSegments, AttrSi
     ::mlir::Value getMain() { return getOuts().empty() ? ::mlir::Value(getResult()) : getOuts()[0]; }
     ::mlir::Value getSecond();
     ::mlir::Value getSums();
+    /// From one row to the next of the left side, the right side and the result as they are stored.
+    int64_t getLhsPitch();
+    int64_t getRhsPitch();
+    int64_t getPitch();
     /// Whether the product is added to what stands in the result's memory.
     bool accumulates() { return getInit() || getAccumulate(); }
   }];

@@ -123,7 +123,9 @@ def FuseEpiloguesPass : Pass<"train-fuse-epilogues", "::mlir::ModuleOp"> {
     Example: test/Transforms/Commands/fuse-epilogues.mlir
   }];
   let options = [Option<"geluOnly", "gelu-only", "bool", "false",
-                        "As for processors: leave bias gradients to kernels of their own, keep slopes">];
+                        "As for processors: leave bias gradients to kernels of their own, keep slopes">,
+                 Option<"gradients", "gradients", "bool", "true",
+                        "Put slopes of gelu and bias gradients into GEMMs, too">];
   let statistics = [Statistic<"numBiases", "biases", "Biases put into GEMMs">,
                     Statistic<"numGelus", "gelus", "Gelus put into GEMMs">,
                     Statistic<"numGeluGrads", "gelu-grads", "Slopes of gelu put into GEMMs">,

@@ -15,6 +15,8 @@ using namespace trainc;
 static constexpr int64_t kThreads = 256;
 /// Blocks that fill the largest GPUs, and the fewest rows worth a block.
 static constexpr int64_t kBlocksWanted = 512, kLeastRows = 64;
+/// Rows that a thread loads at once where runs divide into such.
+static constexpr int64_t kBatch = 4;
 /// So few rows that a thread takes all.
 static constexpr int64_t kFewRows = 16;
 
@@ -31,6 +33,7 @@ struct ColumnEmitter {
           kept = 1; // points of the reduced and of the other dimensions
   int64_t columns;  // of a block
   int64_t groups, runs, rowsOfRun;
+  int64_t batch = 1; // rows that a thread loads at once
 
   int64_t run(ThreadBuilder &t);
 
@@ -38,6 +41,8 @@ private:
   SmallVector<Value> emitRows(ThreadBuilder &t, Value low, Value high,
                               int64_t step, Value at);
   int64_t emitFewRows(ThreadBuilder &t);
+  Value sumRuns(ThreadBuilder &t, nn::ReduceOp reduce, Value memory,
+                Value base);
   void finish(ThreadBuilder &t, Value value, nn::ReduceOp reduce, Value column);
 };
 } // namespace
@@ -55,11 +60,21 @@ ColumnEmitter::ColumnEmitter(KernelFunction &function,
                              llvm::divideCeil(rows, kLeastRows));
   if (kept * groups > kCounters)
     runs = 1;
+  // Fewer runs of equal length that divide into batches are better than others.
+  constexpr int64_t ofBatches = kBatch * kThreads / kWarp;
+  int64_t equal = runs;
+  while (equal > runs / 2 && rows % (equal * ofBatches) != 0)
+    --equal;
+  if (equal > runs / 2) {
+    runs = equal;
+    batch = kBatch;
+  }
   rowsOfRun = llvm::divideCeil(rows, runs);
   runs = llvm::divideCeil(rows, rowsOfRun);
 }
 
-/// Per reduction the columns from `at` on of rows low, low + step, ... below high.
+/// Per reduction the columns from `at` on of rows low, low + step, ... below high. All that
+/// `batch` rows read is loaded before the first of them is added.
 SmallVector<Value> ColumnEmitter::emitRows(ThreadBuilder &t, Value low,
                                            Value high, int64_t step, Value at) {
   SmallVector<Value> accumulators;
@@ -68,20 +83,40 @@ SmallVector<Value> ColumnEmitter::emitRows(ThreadBuilder &t, Value low,
         t.identity(reduce.getKind(),
                    VectorType::get({lanes}, computeTypeOf(reduce.getInput()))));
   auto coordinates = points.coordinates;
+  auto scalars = points.scalars;
+  auto regionScalars = points.regionScalars;
+  struct Row {
+    decltype(points.scalars) scalars;
+    DenseMap<Value, Value> memo;
+  };
+  auto setRow = [&](LoopBuilder &l, Value row, int64_t k) {
+    points.setCoordinates(l, l.add(row, l.index(k * step)), space.reduced);
+  };
   accumulators =
-      t.loop(low, high, step, accumulators,
-             [&](LoopBuilder &l, Value row, ValueRange carried) {
-               points.setCoordinates(l, row, space.reduced);
-               auto scalars = points.scalars;
-               auto regionScalars = points.regionScalars;
-               DenseMap<Value, Value> memo;
-               SmallVector<Value> next;
-               for (auto [reduce, sum] : llvm::zip(reduces, carried))
-                 next.push_back(l.combine(reduce.getKind(), sum,
-                                          points.getVector(l, reduce.getInput(),
-                                                           at, Value(), memo)));
-               points.scalars = scalars;
-               points.regionScalars = regionScalars;
+      t.loop(low, high, step * batch, accumulators,
+             [&](LoopBuilder &l, Value first, ValueRange carried) {
+               SmallVector<Row> rows(batch);
+               for (auto [k, row] : llvm::enumerate(rows)) {
+                 setRow(l, first, k);
+                 for (Value input : function.kernel.getBody().getArguments())
+                   if (!points.isVector(input))
+                     points.getScalar(l, input);
+                   else if (batch > 1)
+                     points.getVector(l, input, at, Value(), row.memo);
+                 row.scalars = points.scalars;
+                 points.scalars = scalars;
+               }
+               SmallVector<Value> next(carried);
+               for (auto [k, row] : llvm::enumerate(rows)) {
+                 setRow(l, first, k);
+                 points.scalars = row.scalars;
+                 for (auto [reduce, sum] : llvm::zip(reduces, next))
+                   sum = l.combine(reduce.getKind(), sum,
+                                   points.getVector(l, reduce.getInput(), at,
+                                                    Value(), row.memo));
+                 points.scalars = scalars;
+                 points.regionScalars = regionScalars;
+               }
                return next;
              });
   points.coordinates = coordinates;
@@ -99,6 +134,7 @@ void ColumnEmitter::finish(ThreadBuilder &t, Value value, nn::ReduceOp reduce,
 
 /// Every thread has one vector of the results.
 int64_t ColumnEmitter::emitFewRows(ThreadBuilder &t) {
+  batch = 1;
   int64_t ofRow = space.inner / lanes, count = kept * ofRow;
   Value number = t.add(t.mul(function.tile, kThreads), t.thread());
   t.when(t.less(number, t.index(count)), [&](ThreadBuilder &t) {
@@ -147,59 +183,97 @@ int64_t ColumnEmitter::run(ThreadBuilder &t) {
                  [&](ThreadBuilder &t) { body(t, column); });
            });
   };
-  auto sumParts = [&](ThreadBuilder &t, nn::ReduceOp reduce, Value memory,
-                      Value base, int64_t count, Value column) -> Value {
-    return t
-        .loop(t.index(0), t.index(count), 1,
-              t.identity(reduce.getKind(), computeTypeOf(reduce.getInput())),
-              [&](LoopBuilder &l, Value i, ValueRange carried) {
-                Value at = l.add(l.mul(l.add(base, i), columns), column);
-                Value part =
-                    memref::LoadOp::create(l.b, l.loc, memory, ValueRange(at));
-                return SmallVector<Value>{
-                    l.combine(reduce.getKind(), carried.front(), part)};
-              })
-        .front();
-  };
-  SmallVector<Value> ofRuns;
-  for (nn::ReduceOp reduce : reduces)
-    if (runs > 1)
-      ofRuns.push_back(t.shareAmongBlocks(function,
-                                          computeTypeOf(reduce.getInput()),
-                                          kept * groups * runs * columns));
   Value base = t.mul(place, runs);
-  // The warps' parts, by warp and column: reductions of one type take turns.
+  // Of each reduction, by run and column; and the warps' parts, by warp and column:
+  // reductions of one type take turns.
+  SmallVector<Value> ofRuns;
   DenseMap<Type, Value> memories;
-  for (auto [i, reduce] : llvm::enumerate(reduces)) {
-    Value &memory = memories[computeTypeOf(reduce.getInput())];
-    if (memory)
-      t.barrier();
-    else
-      memory = t.shared(computeTypeOf(reduce.getInput()),
-                        kThreads / kWarp * columns);
-    vector::StoreOp::create(t.b, t.loc, sums[i], memory,
+  for (nn::ReduceOp reduce : reduces) {
+    Type type = computeTypeOf(reduce.getInput());
+    if (runs > 1)
+      ofRuns.push_back(
+          t.shareAmongBlocks(function, type, kept * groups * runs * columns));
+    Value &memory = memories[type];
+    if (!memory)
+      memory = t.shared(type, kThreads / kWarp * columns);
+  }
+  // Adds up what the warps have and calls `store` with each of the block's columns.
+  auto sumWarps = [&](ThreadBuilder &t, nn::ReduceOp reduce, Value vector,
+                      bool isFirst,
+                      function_ref<void(ThreadBuilder &, Value, Value)> store) {
+    Type type = computeTypeOf(reduce.getInput());
+    Value memory = memories[type];
+    if (!isFirst)
+      t.barrier(); // all have read what stands there
+    vector::StoreOp::create(t.b, t.loc, vector, memory,
                             ValueRange(t.mul(t.thread(), lanes)));
     t.barrier();
     forColumns(t, [&](ThreadBuilder &t, Value column) {
-      Value sum =
-          sumParts(t, reduce, memory, t.index(0), kThreads / kWarp, column);
-      if (runs == 1)
-        finish(t, sum, reduce, t.add(first, column));
-      else
-        memref::StoreOp::create(
-            t.b, t.loc, sum, ofRuns[i],
-            ValueRange(t.add(t.mul(t.add(base, number), columns), column)));
+      Value sum = t.identity(reduce.getKind(), type);
+      for (int64_t warp = 0; warp < kThreads / kWarp; ++warp)
+        sum =
+            t.combine(reduce.getKind(), sum,
+                      memref::LoadOp::create(
+                          t.b, t.loc, memory,
+                          ValueRange(t.add(column, t.index(warp * columns)))));
+      store(t, sum, column);
     });
-  }
+  };
+  for (auto [i, reduce] : llvm::enumerate(reduces))
+    sumWarps(t, reduce, sums[i], /*isFirst=*/i == 0,
+             [&](ThreadBuilder &t, Value sum, Value column) {
+               if (runs == 1)
+                 return finish(t, sum, reduce, t.add(first, column));
+               Value at = t.add(t.mul(t.add(base, number), columns), column);
+               memref::StoreOp::create(t.b, t.loc, sum, ofRuns[i],
+                                       ValueRange(at));
+             });
   if (runs > 1)
     t.whenLast(function, place, runs, [&](ThreadBuilder &t) {
-      forColumns(t, [&](ThreadBuilder &t, Value column) {
-        for (auto [i, reduce] : llvm::enumerate(reduces))
-          finish(t, sumParts(t, reduce, ofRuns[i], base, runs, column), reduce,
-                 t.add(first, column));
-      });
+      for (auto [i, reduce] : llvm::enumerate(reduces))
+        sumWarps(t, reduce, sumRuns(t, reduce, ofRuns[i], base),
+                 /*isFirst=*/false,
+                 [&](ThreadBuilder &t, Value sum, Value column) {
+                   finish(t, sum, reduce, t.add(first, column));
+                 });
     });
   return kept * groups * runs;
+}
+
+/// The thread's vector of the runs of its warp: each warp takes some in turns, several
+/// loads at once.
+Value ColumnEmitter::sumRuns(ThreadBuilder &t, nn::ReduceOp reduce,
+                             Value memory, Value base) {
+  constexpr int64_t warps = kThreads / kWarp, atOnce = 4;
+  Type type = computeTypeOf(reduce.getInput());
+  auto vector = VectorType::get({lanes}, type);
+  Value warp = t.div(t.thread(), kWarp);
+  Value column = t.mul(t.mod(t.thread(), kWarp), lanes);
+  auto add = [&](LoopBuilder &l, Value sum, Value run, int64_t count) {
+    SmallVector<Value> parts;
+    for (int64_t k = 0; k < count; ++k) {
+      Value row = l.add(l.add(base, run), l.index(k * warps));
+      parts.push_back(vector::LoadOp::create(
+          l.b, l.loc, vector, memory,
+          ValueRange(l.add(l.mul(row, columns), column))));
+    }
+    for (Value part : parts)
+      sum = l.combine(reduce.getKind(), sum, part);
+    return SmallVector<Value>{sum};
+  };
+  int64_t whole = runs / (warps * atOnce) * (warps * atOnce);
+  Value sum = t.identity(reduce.getKind(), vector);
+  sum = t.loop(warp, t.index(whole), warps * atOnce, sum,
+               [&](LoopBuilder &l, Value run, ValueRange carried) {
+                 return add(l, carried[0], run, atOnce);
+               })
+            .front();
+  return t
+      .loop(t.add(warp, t.index(whole)), t.index(runs), warps, sum,
+            [&](LoopBuilder &l, Value run, ValueRange carried) {
+              return add(l, carried[0], run, 1);
+            })
+      .front();
 }
 
 int64_t trainc::emitColumnsOnGPU(KernelFunction &function,

@@ -1,11 +1,12 @@
 //===- EmbeddingKernel.cpp - Embeddings and their gradients on a GPU ------===//
 //
-// The gradient of the table: a block owns some rows. Its threads look in turns which
-// of the ids are theirs, and then, each for its own columns, add the gradients of
-// those in their order. Sums in a narrow type stand in a wide one until the end.
+// The gradient of the table: a block owns some rows. Its threads mark which of the ids are
+// theirs, and then, each for its own columns, add the gradients of those in a fixed
+// order. Sums in a narrow type stand in a wide one until the end.
 //
 //===----------------------------------------------------------------------===//
 #include "Threads.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -13,8 +14,8 @@ using namespace mlir;
 using namespace trainc;
 
 static constexpr int64_t kThreads = 256;
-/// Ids that a block looks at between two barriers.
-static constexpr int64_t kIdsAtOnce = 1024;
+/// Ids that a block looks at between two barriers: each thread as many as a word has bits.
+static constexpr int64_t kMarks = 32, kIdsAtOnce = kMarks * kThreads;
 /// Most blocks, each of which reads all ids.
 static constexpr int64_t kMostBlocks = 1024;
 
@@ -74,6 +75,85 @@ int64_t trainc::emitEmbeddingOnGPU(KernelFunction &function,
   return llvm::divideCeil(count, kThreads);
 }
 
+/// The id of the first bit of word `number`, whose other bits are of every 32nd id behind
+/// it: the lanes of a warp read ids that stand side by side.
+static Value firstIdOf(LoopBuilder &l, Value chunk, Value number) {
+  constexpr int64_t lanes = 32;
+  Value ofWarp = l.mul(l.div(number, lanes), lanes * kMarks);
+  return l.add(chunk, l.add(ofWarp, l.mod(number, lanes)));
+}
+
+/// Sets in the thread's word of `marks` the bits of the ids whose rows are in
+/// [begin, end).
+static void markOwn(ThreadBuilder &t, Value chunk, int64_t count, Value begin,
+                    Value end,
+                    function_ref<Value(LoopBuilder &, Value)> loadRow,
+                    Value marks) {
+  constexpr int64_t lanes = 32, atOnce = 8; // loads in flight
+  Value firstId = firstIdOf(t, chunk, t.thread());
+  Value size = arith::SubIOp::create(t.b, t.loc, end, begin);
+  Type word = t.b.getI32Type();
+  Value none = arith::ConstantIntOp::create(t.b, t.loc, 0, 32);
+  Value bits =
+      t.loop(
+           t.index(0), t.index(kMarks), atOnce, ValueRange(none),
+           [&](LoopBuilder &l, Value bit, ValueRange carried) {
+             Value bits = carried[0];
+             for (int64_t k = 0; k < atOnce; ++k) {
+               Value at = l.add(bit, l.index(k));
+               Value i = l.add(firstId, l.mul(at, lanes));
+               Value row = loadRow(l, l.min(i, l.index(count - 1)));
+               // A row before the block's is a large number.
+               Value within = arith::SubIOp::create(l.b, l.loc, row, begin);
+               Value owns = arith::AndIOp::create(
+                   l.b, l.loc,
+                   arith::CmpIOp::create(l.b, l.loc, arith::CmpIPredicate::ult,
+                                         i, l.index(count))
+                       .getResult(),
+                   arith::CmpIOp::create(l.b, l.loc, arith::CmpIPredicate::ult,
+                                         within, size)
+                       .getResult());
+               Value set = arith::ShLIOp::create(
+                   l.b, l.loc,
+                   arith::ExtUIOp::create(l.b, l.loc, word, owns).getResult(),
+                   arith::IndexCastOp::create(l.b, l.loc, word, at)
+                       .getResult());
+               bits = arith::OrIOp::create(l.b, l.loc, bits, set);
+             }
+             return SmallVector<Value>{bits};
+           })
+          .front();
+  memref::StoreOp::create(t.b, t.loc, bits, marks, ValueRange(t.thread()));
+}
+
+/// Calls `body` with each id that is marked, in a fixed order.
+static void forMarked(LoopBuilder &l, Value chunk, Value marks,
+                      function_ref<void(LoopBuilder &, Value)> body) {
+  constexpr int64_t lanes = 32;
+  l.loop(l.index(0), l.index(kThreads), 1, [&](LoopBuilder &l, Value number) {
+    Type word = l.b.getI32Type();
+    Value bits = memref::LoadOp::create(l.b, l.loc, marks, ValueRange(number));
+    Value count = arith::IndexCastOp::create(
+        l.b, l.loc, l.b.getIndexType(),
+        LLVM::CtPopOp::create(l.b, l.loc, word, bits).getResult());
+    Value firstId = firstIdOf(l, chunk, number);
+    l.loop(l.index(0), count, 1, ValueRange(bits),
+           [&](LoopBuilder &l, Value, ValueRange carried) {
+             Value bits = carried[0];
+             Value bit = arith::IndexCastOp::create(
+                 l.b, l.loc, l.b.getIndexType(),
+                 LLVM::CountTrailingZerosOp::create(l.b, l.loc, word, bits,
+                                                    /*is_zero_poison=*/true)
+                     .getResult());
+             body(l, l.add(firstId, l.mul(bit, lanes)));
+             Value one = arith::ConstantIntOp::create(l.b, l.loc, 1, 32);
+             Value less = arith::SubIOp::create(l.b, l.loc, bits, one);
+             return SmallVector<Value>{
+                 arith::AndIOp::create(l.b, l.loc, bits, less)};
+           });
+  });
+}
+
 int64_t trainc::emitEmbeddingGradOnGPU(KernelFunction &function,
                                        nn::EmbeddingGradOp op) {
   RankedTensorType type = nn::getTensorType(op.getResult());
@@ -89,8 +169,7 @@ int64_t trainc::emitEmbeddingGradOnGPU(KernelFunction &function,
   Value grad = function.inputs.lookup(op.getGrad());
   Value init = op.getInit() ? function.inputs.lookup(op.getInit()) : Value();
   Value result = function.outputs.lookup(op.getResult()).front();
-  Type i32 = b.getI32Type();
-  Value mine = t.shared(i32, kIdsAtOnce); // the row within the block's, or -1
+  Value marks = t.shared(b.getI32Type(), kThreads);
   Value id = t.thread();
   Value first = loadFirst(t, function, op.getFirst());
   Value begin = t.mul(function.tile, share);
@@ -113,56 +192,29 @@ int64_t trainc::emitEmbeddingGradOnGPU(KernelFunction &function,
     });
     t.barrier();
   }
-  t.loop(
-      t.index(0), t.index(count), kIdsAtOnce, [&](LoopBuilder &l, Value chunk) {
-        ThreadBuilder t(l.b, l.loc, kThreads);
-        Value last = t.min(t.add(chunk, t.index(kIdsAtOnce)), t.index(count));
-        t.loop(t.add(chunk, id), last, kThreads, [&](LoopBuilder &l, Value i) {
-          Value row = nn::idAsRow(
-              l.b, l.loc,
-              memref::LoadOp::create(l.b, l.loc, ids, ValueRange(i)),
-              op.countRows(), first);
-          // A row before the block's is a large number.
-          Value within = arith::SubIOp::create(l.b, l.loc, row, begin);
-          Value size = arith::SubIOp::create(l.b, l.loc, end, begin);
-          Value owns = arith::CmpIOp::create(
-              l.b, l.loc, arith::CmpIPredicate::ult, within, size);
-          Value number = arith::IndexCastOp::create(l.b, l.loc, i32, within);
-          Value none = arith::ConstantIntOp::create(l.b, l.loc, -1, 32);
-          memref::StoreOp::create(
-              l.b, l.loc,
-              arith::SelectOp::create(l.b, l.loc, owns, number, none), mine,
-              ValueRange(
-                  arith::SubIOp::create(l.b, l.loc, i, chunk).getResult()));
-        });
-        t.barrier();
-        t.loop(t.mul(id, lanes), t.index(columns), kThreads * lanes,
-               [&](LoopBuilder &l, Value column) {
-                 l.loop(chunk, last, 1, [&](LoopBuilder &l, Value i) {
-                   Value number = memref::LoadOp::create(
-                       l.b, l.loc, mine,
-                       ValueRange(arith::SubIOp::create(l.b, l.loc, i, chunk)
-                                      .getResult()));
-                   Value zero = arith::ConstantIntOp::create(l.b, l.loc, 0, 32);
-                   Value owns = arith::CmpIOp::create(
-                       l.b, l.loc, arith::CmpIPredicate::sge, number, zero);
-                   ThreadBuilder t(l.b, l.loc, kThreads);
-                   t.when(owns, [&](ThreadBuilder &t) {
-                     Value row = t.add(
-                         begin, arith::IndexCastOp::create(
-                                    t.b, t.loc, t.b.getIndexType(), number));
-                     Value to = t.add(t.mul(row, columns), column);
-                     Value from = t.add(t.mul(i, columns), column);
-                     Value sum = t.combine(
-                         nn::ReduceKind::sum,
-                         t.loadVector(sums, to, compute, Value(), lanes),
-                         t.loadVector(grad, from, element, Value(), lanes));
-                     t.storeVector(sum, sums, to, compute, Value(), lanes);
-                   });
-                 });
-               });
-        t.barrier();
-      });
+  auto loadRow = [&](LoopBuilder &l, Value i) {
+    Value id = memref::LoadOp::create(l.b, l.loc, ids, ValueRange(i));
+    return nn::idAsRow(l.b, l.loc, id, op.countRows(), first);
+  };
+  t.loop(t.index(0), t.index(count), kIdsAtOnce,
+         [&](LoopBuilder &l, Value chunk) {
+           ThreadBuilder t(l.b, l.loc, kThreads);
+           markOwn(t, chunk, count, begin, end, loadRow, marks);
+           t.barrier();
+           t.loop(t.mul(id, lanes), t.index(columns), kThreads * lanes,
+                  [&](LoopBuilder &l, Value column) {
+                    forMarked(l, chunk, marks, [&](LoopBuilder &l, Value i) {
+                      Value to = l.add(l.mul(loadRow(l, i), columns), column);
+                      Value from = l.add(l.mul(i, columns), column);
+                      Value sum = l.combine(
+                          nn::ReduceKind::sum,
+                          l.loadVector(sums, to, compute, Value(), lanes),
+                          l.loadVector(grad, from, element, Value(), lanes));
+                      l.storeVector(sum, sums, to, compute, Value(), lanes);
+                    });
+                  });
+           t.barrier();
+         });
   if (sums != result)
     forOwn([&](LoopBuilder &l, Value at) {
       l.storeVector(l.loadVector(sums, at, compute, Value(), lanes), result, at,

@@ -61,6 +61,9 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel,
       return emitAttentionOnGPU(function, ops[0]);
     if (auto blocks = emitConvolutionOnGPU(function, ops[0]))
       return *blocks;
+    if (auto op = dyn_cast<nn::PadOp>(ops[0]))
+      if (auto blocks = emitPadOnGPU(function, op))
+        return *blocks;
     if (auto op = dyn_cast<nn::EmbeddingOp>(ops[0]))
       return emitEmbeddingOnGPU(function, op);
     if (auto op = dyn_cast<nn::EmbeddingGradOp>(ops[0]))

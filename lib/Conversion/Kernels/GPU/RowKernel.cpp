@@ -18,8 +18,12 @@ static constexpr int64_t kThreads = 256;
 static constexpr int64_t kWarpRow = 1024;
 /// Threads of a multiprocessor at once with long rows: 64 registers for each.
 static constexpr int64_t kLongRowThreads = 1024;
+/// The same with rows of several arrays in registers: 80 for each.
+static constexpr int64_t kWideRowThreads = 768;
 /// Most elements of a row that a thread keeps in registers.
 static constexpr int64_t kKeptElements = 32;
+/// Vectors of a longer row that a thread loads at once, and where it stores, too.
+static constexpr int64_t kBatch = 4, kStoreBatch = 2;
 
 namespace {
 struct RowEmitter {
@@ -43,6 +47,13 @@ struct RowEmitter {
 
   int64_t emitPoints(ThreadBuilder &t);
   int64_t emitRows(ThreadBuilder &t);
+  /// Inputs that have the space's rows.
+  int64_t countArrays() const {
+    return llvm::count_if(function.inputs, [&](auto &input) {
+      const auto &extent = space.extentOf(input.first);
+      return extent.inner && llvm::is_contained(extent.outer, true);
+    });
+  }
 
 private:
   void storeScalars(ThreadBuilder &t, Value isFirst);
@@ -50,6 +61,8 @@ private:
                     DenseMap<Value, Value> &memo);
   void collect(Value value, llvm::SetVector<Operation *> &ops);
   bool isStored(Value value) const;
+  void loadInputs(LoopBuilder &l, const llvm::SetVector<Operation *> &ops,
+                  Value at, DenseMap<Value, Value> &memo);
   void emitPhase(ThreadBuilder &t);
   void emitRow(ThreadBuilder &t);
 };
@@ -120,6 +133,16 @@ void RowEmitter::collect(Value value, llvm::SetVector<Operation *> &ops) {
   RowPhases::collect(value, isKnown, ops);
 }
 
+/// Loads the vectors at `at` that `ops` read.
+void RowEmitter::loadInputs(LoopBuilder &l,
+                            const llvm::SetVector<Operation *> &ops, Value at,
+                            DenseMap<Value, Value> &memo) {
+  for (Operation *op : ops)
+    for (Value operand : op->getOperands())
+      if (isa<BlockArgument>(operand) && points.isVector(operand))
+        points.getVector(l, operand, at, Value(), memo);
+}
+
 /// The thread's part of a phase, and the reductions at its end.
 void RowEmitter::emitPhase(ThreadBuilder &t) {
   SmallVector<nn::ReduceOp> reduces = phases.reductionsOf(phase);
@@ -179,14 +202,35 @@ void RowEmitter::emitPhase(ThreadBuilder &t) {
   } else {
     auto loop = [&](Value low, Value high, int64_t size, ValueRange initial) {
       points.lanes = size;
-      return t.loop(t.add(low, t.mul(member, size)), high, team * size, initial,
-                    [&](LoopBuilder &l, Value at, ValueRange carried) {
-                      ThreadBuilder body(l.b, l.loc, t.threads);
-                      SmallVector<Value> sums(carried);
-                      DenseMap<Value, Value> memo;
-                      accumulate(body, at, Value(), memo, sums);
-                      return sums;
-                    });
+      Value own = t.add(low, t.mul(member, size));
+      // All that a batch of vectors reads is loaded before the first is computed.
+      auto walk = [&](Value from, Value to, int64_t batch, ValueRange initial) {
+        return t.loop(from, to, batch * team * size, initial,
+                      [&](LoopBuilder &l, Value first, ValueRange carried) {
+                        ThreadBuilder body(l.b, l.loc, t.threads);
+                        SmallVector<Value> sums(carried), places;
+                        SmallVector<DenseMap<Value, Value>> memos(batch);
+                        for (int64_t k = 0; k < batch; ++k) {
+                          places.push_back(
+                              l.add(first, l.index(k * team * size)));
+                          if (batch > 1)
+                            loadInputs(l, ops, places[k], memos[k]);
+                        }
+                        for (auto [at, memo] : llvm::zip(places, memos))
+                          accumulate(body, at, Value(), memo, sums);
+                        return sums;
+                      });
+      };
+      int64_t batch = stores ? kStoreBatch : kBatch;
+      if (size == 1 || space.inner < 2 * batch * team * size)
+        return walk(own, high, 1, initial);
+      int64_t step = batch * team * size;
+      Value last =
+          arith::SubIOp::create(t.b, t.loc, high, t.index(step - team * size));
+      Value span = arith::SubIOp::create(t.b, t.loc, last, own);
+      Value whole = t.mul(t.div(t.add(span, t.index(step - 1)), step), step);
+      SmallVector<Value> sums = walk(own, last, batch, initial);
+      return walk(t.add(own, whole), high, 1, sums);
     };
     Value low = t.index(0), high = t.index(space.inner);
     Value begin = low, end = high;
@@ -274,8 +318,12 @@ int64_t trainc::emitRowsOnGPU(KernelFunction &function,
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   ThreadBuilder t(b, function.kernel.getLoc(), kThreads);
   bool isLong = space.hasReductions && space.inner > kWarpRow;
-  t.setLaunch(function, isLong ? kLongRowThreads / kThreads : 0);
   RowEmitter emitter(function, space);
+  bool isWide = space.hasReductions && !isLong && emitter.countArrays() > 1;
+  t.setLaunch(function, (isLong   ? kLongRowThreads
+                         : isWide ? kWideRowThreads
+                                  : 0) /
+                            kThreads);
   int64_t blocks =
       space.hasReductions ? emitter.emitRows(t) : emitter.emitPoints(t);
   func::ReturnOp::create(b, t.loc);

@@ -73,6 +73,8 @@ int64_t emitColumnsOnGPU(KernelFunction &function, const IterationSpace &space);
 int64_t emitEmbeddingOnGPU(KernelFunction &function, nn::EmbeddingOp op);
 int64_t emitEmbeddingGradOnGPU(KernelFunction &function,
                                nn::EmbeddingGradOp op);
+/// Nothing, and no code, if rows do not stay whole.
+std::optional<int64_t> emitPadOnGPU(KernelFunction &function, nn::PadOp op);
 /// A convolution or a gradient of one; nothing, and no code, if `op` is none or has a
 /// bias or coordinates beyond 32 bits.
 std::optional<int64_t> emitConvolutionOnGPU(KernelFunction &function,

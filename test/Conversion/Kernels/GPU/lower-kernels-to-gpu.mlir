@@ -79,16 +79,66 @@ train.kernel @columns(%x: tensor<1000x96xf32>) inplace [-1] {
 
 // -----
 
-// Embeddings: vectors of a row; the gradient's rows have one block each, that looks at
-// the ids in turns.
+// Runs of equal length that divide into batches: a thread loads four rows at once.
+// CHECK-LABEL: gpu.func @batches(
+// CHECK: scf.for
+// CHECK-COUNT-4: vector.load {{.*}} vector<8xbf16>
+// CHECK: arith.addf
+// CHECK-NOT: vector.load {{.*}} vector<8xbf16>
+// CHECK: scf.yield
+train.kernel @batches(%x: tensor<4096x96xbf16>) inplace [-1] {
+  %w = nn.cast %x to f32 : tensor<4096x96xbf16>
+  %s = nn.reduce sum %w dims [0] : tensor<4096x96xf32>
+  train.return %s : tensor<96xf32>
+}
+
+// -----
+
+// A long row: a thread loads four vectors at once, two where it stores.
+// CHECK-LABEL: gpu.func @long(
+// CHECK-SAME: nvvm.minctasm = 4
+// CHECK: scf.for
+// CHECK-COUNT-4: vector.load {{.*}} vector<4xf32>
+// CHECK: arith.maximumf
+// CHECK: scf.for
+// CHECK: vector.load {{.*}} vector<4xf32>
+// CHECK: gpu.barrier
+// CHECK: scf.for
+// CHECK-COUNT-2: vector.load {{.*}} vector<4xf32>
+// CHECK: arith.subf
+train.kernel @long(%x: tensor<8x16384xf32>) inplace [-1] {
+  %m = nn.reduce max %x dims [1] keep : tensor<8x16384xf32>
+  %y = nn.sub %x, %m : tensor<8x16384xf32>, tensor<8x1xf32>
+  train.return %y : tensor<8x16384xf32>
+}
+
+// -----
+
+// Rows behind others: vectors of the input, or of the border.
+// CHECK-LABEL: gpu.func @pad(
+// CHECK: arith.cmpi ult, %{{.*}}, %c67
+// CHECK: %[[ROW:.*]] = vector.load {{.*}} vector<8xbf16>
+// CHECK: arith.select %{{.*}}, %[[ROW]], %cst
+// CHECK: vector.store {{.*}} vector<8xbf16>
+train.kernel @pad(%x: tensor<67x32xbf16>) inplace [-1] {
+  %y = nn.pad %x low [0, 0] high [5, 0] value 0.0 : tensor<67x32xbf16>
+  train.return %y : tensor<72x32xbf16>
+}
+
+// -----
+
+// Embeddings: vectors of a row; of the gradient a block has some rows, whose ids its threads
+// mark first.
 // CHECK-LABEL: gpu.func @embedding(
 // CHECK: vector.load {{.*}} vector<8xbf16>
 // CHECK-LABEL: gpu.func @embedding_grad(
 // CHECK: gpu.barrier
 // CHECK: scf.for
-// CHECK: memref.store {{.*}} memref<1024xi32, 3>
+// CHECK: memref.store {{.*}} memref<256xi32, 3>
 // CHECK: gpu.barrier
-// CHECK: memref.load {{.*}} memref<1024xi32, 3>
+// CHECK: memref.load {{.*}} memref<256xi32, 3>
+// CHECK: llvm.intr.ctpop
+// CHECK: llvm.intr.cttz
 train.kernel @embedding(%t: tensor<50x64xbf16>, %i: tensor<7xi32>) inplace [-1] {
   %y = nn.embedding %t, %i : tensor<50x64xbf16>, tensor<7xi32>
   train.return %y : tensor<7x64xbf16>

@@ -50,8 +50,8 @@ def complaints(name, code, arguments, results):
     if "attention" in name:
         return
     loads = stores = 0
-    # Up to a label or behind a branch, code runs as a whole.
-    for block in re.split(r"^(?=\$L)|(?<=\n)(?=\t(?:@\S+ )?bra)", code, flags=re.M):
+    # Up to a label or behind a branch or a barrier, code runs as a whole.
+    for block in re.split(r"^(?=\$L)|(?<=\n)(?=\t(?:@\S+ )?bra|\tbar\.sync|\tbarrier\.)", code, flags=re.M):
         accesses = re.findall(r"\b(ld|st)\.global(?:\.nc)?\.((?:v\d\.)?[a-z]\d+)", block)
         wide = [kind for kind, width in accesses if bits(width) >= 128]
         loads += wide.count("ld")

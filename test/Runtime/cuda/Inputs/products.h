@@ -6,7 +6,9 @@
 #include "cpu/halves.h"
 #include "cuda/products.h"
 #include "device.h"
+#include <algorithm>
 #include <math.h>
+#include <string.h>
 
 inline double readNumber(uint32_t dtype, const char *from, int64_t i) {
   switch (dtype) {
@@ -122,9 +124,14 @@ struct Operands {
                     (which == aux && g.epilogue == TRAINC_EPILOGUE_GELU);
       auto size = static_cast<int64_t>(trainc_dtype_size(types[i]));
       int64_t count = static_cast<int64_t>(host[i].size()) / size;
-      for (int64_t k = 0; k < count; ++k)
+      // Large ones repeat what they begin with.
+      int64_t some = std::min<int64_t>(count, 1 << 20);
+      for (int64_t k = 0; k < some; ++k)
         writeNumber(types[i], host[i].data(), k,
                     result ? static_cast<double>(NAN) : noise());
+      for (int64_t k = some; k < count; k += some)
+        memcpy(host[i].data() + k * size, host[i].data(),
+               static_cast<size_t>(std::min(some, count - k) * size));
       OK(upload(device, arguments[i], host[i].data(), host[i].size()));
     }
   }
