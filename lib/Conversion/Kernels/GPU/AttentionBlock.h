@@ -54,7 +54,7 @@ struct AttentionBlock {
   AttentionSizes sizes;
   TileProducts products;
   llvm::SmallVector<mlir::Value, 2> own, tiles;
-  /// Of the gradient: lse and out . dout of the queries of a tile.
+  /// Of the gradient: lse and delta of the queries of a tile.
   mlir::Value statistics;
 
   void emitForward(ThreadBuilder &t, mlir::Value out, mlir::Value lse);
@@ -114,9 +114,8 @@ private:
                                                 mlir::Value score,
                                                 mlir::Value dp, mlir::Value lse,
                                                 mlir::Value delta);
-  /// out . dout of a row of queries, in all 4 lanes that have the row.
-  mlir::Value dotOut(ThreadBuilder &t, mlir::Value batchIndex, mlir::Value head,
-                     mlir::Value row);
+  mlir::Value loadDelta(ThreadBuilder &t, mlir::Value batchIndex,
+                        mlir::Value head, mlir::Value row);
   mlir::Value loadLse(ThreadBuilder &t, mlir::Value batchIndex,
                       mlir::Value head, mlir::Value row);
   void storeRows(ThreadBuilder &t, const AttentionOperands &o,

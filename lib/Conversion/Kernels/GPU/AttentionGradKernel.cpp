@@ -18,27 +18,10 @@ std::pair<Value, Value> AttentionBlock::scoreGrad(ThreadBuilder &t, Value score,
   return {p, arith::MulFOp::create(t.b, loc, ds, constant(t, e.scale))};
 }
 
-Value AttentionBlock::dotOut(ThreadBuilder &t, Value batchIndex, Value head,
-                             Value row) {
-  int64_t lanes = accessLanes();
+Value AttentionBlock::loadDelta(ThreadBuilder &t, Value batchIndex, Value head,
+                                Value row) {
   Value token = t.add(t.mul(batchIndex, e.rows), row);
-  Value base = t.add(t.mul(token, e.out.stride), t.mul(head, e.headSize));
-  Value first = t.mul(t.mod(t.thread(), 4), lanes);
-  Value zero =
-      t.identity(nn::ReduceKind::sum, VectorType::get({lanes}, e.compute));
-  Value sum =
-      t.loop(first, t.index(e.headSize), 4 * lanes, zero,
-             [&](LoopBuilder &l, Value d, ValueRange sum) {
-               auto load = [&](Value memref) {
-                 return l.loadVector(memref, l.add(base, d), e.element, Value(),
-                                     lanes, /*aligned=*/true);
-               };
-               return SmallVector<Value>{math::FmaOp::create(
-                   l.b, loc, load(e.out.memref), load(e.dout.memref), sum[0])};
-             })
-          .front();
-  return t.combineThreads(nn::ReduceKind::sum,
-                          t.combineLanes(nn::ReduceKind::sum, sum), 4);
+  return t.loadScalar(e.delta, t.add(t.mul(token, e.heads), head), e.compute);
 }
 
 Value AttentionBlock::loadLse(ThreadBuilder &t, Value batchIndex, Value head,
@@ -65,7 +48,7 @@ void AttentionBlock::emitQueryGrads(ThreadBuilder &t, Value number,
   for (int64_t half : {0, 1}) {
     Value row = t.min(ownRow(t, o, half), t.index(e.rows - 1));
     lse[half] = loadLse(t, o.batchIndex, o.ownHead, row);
-    delta[half] = dotOut(t, o.batchIndex, o.ownHead, row);
+    delta[half] = loadDelta(t, o.batchIndex, o.ownHead, row);
   }
   if (sizes.parts == 1)
     stageOwn(t, o, t.index(0));
@@ -123,18 +106,14 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
                 t.index(sizes.rows - 1 + *e.window - (e.columns - e.rows)));
     end = arith::MinSIOp::create(t.b, loc, end, t.index(e.rows));
   }
-  // lse and out . dout of the queries of the tile: 4 threads have a query.
+  // lse and delta of the queries of the tile.
   auto prepare = [&](ThreadBuilder &t, Value low) {
-    for (int64_t done = 0; done < sizes.tile; done += sizes.threads() / 4) {
-      Value at = t.add(t.div(t.thread(), 4), t.index(done));
+    for (int64_t done = 0; done < sizes.tile; done += sizes.threads()) {
+      Value at = t.add(t.thread(), t.index(done));
       Value row = t.min(t.add(low, at), t.index(e.rows - 1));
-      Value delta = dotOut(t, o.batchIndex, o.tileHead, row);
-      Value isFirst = arith::CmpIOp::create(t.b, loc, arith::CmpIPredicate::eq,
-                                            t.mod(t.thread(), 4), t.index(0));
-      Value stores = arith::AndIOp::create(t.b, loc, isFirst,
-                                           t.less(at, t.index(sizes.tile)));
-      t.when(stores, [&](ThreadBuilder &t) {
+      t.when(t.less(at, t.index(sizes.tile)), [&](ThreadBuilder &t) {
         Value lse = loadLse(t, o.batchIndex, o.tileHead, row);
+        Value delta = loadDelta(t, o.batchIndex, o.tileHead, row);
         t.storeScalar(lse, statistics, at, e.compute);
         t.storeScalar(delta, statistics, t.add(at, t.index(sizes.tile)),
                       e.compute);

@@ -35,8 +35,8 @@ train.kernel @forward(%q: tensor<2x256x3x64xbf16>, %k: tensor<2x256x3x64xbf16>, 
 // CHECK-NOT: atomic
 // CHECK: gpu.return
 
-train.kernel @backward(%q: tensor<2x256x3x64xbf16>, %k: tensor<2x256x3x64xbf16>, %v: tensor<2x256x3x64xbf16>, %o: tensor<2x256x3x64xbf16>, %l: tensor<2x3x256xf32>, %do: tensor<2x256x3x64xbf16>) inplace [-1, -1, -1] {
-  %a, %b, %c = nn.attention_grad %q, %k, %v, %o, %l, %do causal : tensor<2x256x3x64xbf16>, tensor<2x256x3x64xbf16>, tensor<2x3x256xf32>
+train.kernel @backward(%q: tensor<2x256x3x64xbf16>, %k: tensor<2x256x3x64xbf16>, %v: tensor<2x256x3x64xbf16>, %o: tensor<2x256x3x64xbf16>, %l: tensor<2x3x256xf32>, %do: tensor<2x256x3x64xbf16>, %e: tensor<2x256x3xf32>) inplace [-1, -1, -1] {
+  %a, %b, %c = nn.attention_grad %q, %k, %v, %o, %l, %do delta(%e : tensor<2x256x3xf32>) causal : tensor<2x256x3x64xbf16>, tensor<2x256x3x64xbf16>, tensor<2x3x256xf32>
   train.return %a, %b, %c : tensor<2x256x3x64xbf16>, tensor<2x256x3x64xbf16>, tensor<2x256x3x64xbf16>
 }
 
