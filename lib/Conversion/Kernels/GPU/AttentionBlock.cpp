@@ -566,8 +566,12 @@ void AttentionBlock::finishScores(ThreadBuilder &t, const AttentionOperands &o,
     }
   }
   Value hides = hidesSome(t, o, tile);
-  if (!hides)
+  if (!hides) {
+    // Without a branch ptxas loads operands of later products already here, and spills.
+    Value all = arith::ConstantIntOp::create(t.b, loc, -1, 32);
+    NVVM::SyncWarpOp::create(t.b, loc, all);
     return;
+  }
   auto yield = [&](bool hidden) {
     return [&, hidden](OpBuilder &b, Location loc) {
       Fragment results(scores);

@@ -5,10 +5,12 @@
 using namespace mlir;
 using namespace trainc;
 
-/// Threads of a multiprocessor at once: 128 registers for each, or 168 where scores need
-/// more or a row has more elements than this.
-static constexpr int64_t kForwardThreads = 512, kWideForwardThreads = 384;
-static constexpr int64_t kForwardWidth = 64;
+/// Threads of a multiprocessor at once: 168 registers for each; 128 where few are enough,
+/// and all that one can have for scores that need more beside long rows.
+static constexpr int64_t kForwardThreads = 384;
+static constexpr int64_t kMostForwardThreads = 512, kLeastForwardThreads = 256;
+/// Most elements of a row that is not long.
+static constexpr int64_t kNarrow = 64;
 static constexpr double kLn2 = 0.6931471805599453;
 
 AttentionOperands AttentionBlock::queryBlock(ThreadBuilder &t, Value number) {
@@ -116,8 +118,10 @@ static int64_t emitForward(AttentionEmitter &e, Value out, Value lse) {
   AttentionSizes sizes = chooseAttentionSizes(e.element, e.headSize, 1);
   OpBuilder b = OpBuilder::atBlockEnd(&e.function.function.getBody().front());
   ThreadBuilder t(b, e.loc, sizes.threads());
-  bool isSmall = sizes.width <= kForwardWidth && needsFewRegisters(e, sizes);
-  int64_t threads = isSmall ? kForwardThreads : kWideForwardThreads;
+  bool isNarrow = sizes.width <= kNarrow, few = needsFewRegisters(e, sizes);
+  int64_t threads = kForwardThreads;
+  if (sizes.doubled && isNarrow == few)
+    threads = few ? kMostForwardThreads : kLeastForwardThreads;
   t.setLaunch(e.function, /*resident=*/threads / t.threads);
   AttentionBlock(e, t, sizes, 1).emitForward(t, out, lse);
   func::ReturnOp::create(b, e.loc);

@@ -64,11 +64,14 @@ train.kernel @exact(%q: tensor<2x256x3x64xf32>, %k: tensor<2x256x3x64xf32>, %v: 
   train.return %o, %l : tensor<2x256x3x64xf32>, tensor<2x3x256xf32>
 }
 
-// Without a mask all tiles are seen: no branch but for the copies.
+// Without a mask all tiles are seen: no branch but for the copies, and in its place what
+// keeps the loads of the second product behind the first.
 // CHECK-LABEL: gpu.func @all
 // CHECK: scf.for
 // CHECK: scf.if
 // CHECK-COUNT-32: nvvm.mma.sync
+// CHECK-NOT: scf.if
+// CHECK: nvvm.bar.warp.sync
 // CHECK-NOT: scf.if
 // CHECK: llvm.nvvm.ex2.approx.ftz
 // CHECK: gpu.return
