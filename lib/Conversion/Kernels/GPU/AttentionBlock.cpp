@@ -150,7 +150,7 @@ bool AttentionBlock::stageWhole(ThreadBuilder &t, const HeadMatrix &matrix,
   Value at = t.add(t.mul(t.add(first, row), matrix.stride), start);
   Value from = pointerTo(t, matrix.memref, t.add(at, column),
                          NVVM::NVVMMemorySpace::Global);
-  Value shared = t.mul(t.add(to.first, row), sizes.stride());
+  Value shared = t.add(to.start, t.mul(row, sizes.stride()));
   Value target = pointerTo(t, to.memref, t.add(shared, column),
                            NVVM::NVVMMemorySpace::Shared);
   for (int64_t done = 0; done < count; done += step)
@@ -175,9 +175,8 @@ void AttentionBlock::stage(ThreadBuilder &t, const HeadMatrix &matrix,
   auto type = VectorType::get({lanes}, e.compute);
   Value zero = nn::splatConstant(t.b, loc, type, 0.0);
   auto sharedAt = [&](ThreadBuilder &t, Value number) {
-    Value row = t.add(to.first, t.div(number, ofRow));
-    return t.add(t.mul(row, sizes.stride()),
-                 t.mul(t.mod(number, ofRow), lanes));
+    Value row = t.mul(t.div(number, ofRow), sizes.stride());
+    return t.add(t.add(to.start, row), t.mul(t.mod(number, ofRow), lanes));
   };
   // Null if the copy is under way.
   auto load = [&](ThreadBuilder &t, Value number) -> Value {
@@ -261,7 +260,7 @@ Fragment AttentionBlock::forTiles(ThreadBuilder &t, const AttentionOperands &o,
                       o.begin, o.end, sizes.tile, carried,
                       [&](LoopBuilder &l, Value low, ValueRange carried) {
                         ThreadBuilder t(l.b, loc, sizes.threads());
-                        return body(t, {head, low, Value()}, carried);
+                        return body(t, {head, low, Value(), Value()}, carried);
                       });
                 });
 }
@@ -269,8 +268,8 @@ Fragment AttentionBlock::forTiles(ThreadBuilder &t, const AttentionOperands &o,
 Fragment AttentionBlock::forTilesAhead(ThreadBuilder &t,
                                        const AttentionOperands &o,
                                        ValueRange initial, TileBody body) {
-  AttentionTile first{o.tileHead, o.begin, t.index(0)};
   Value zero = t.index(0);
+  AttentionTile first{o.tileHead, o.begin, zero, zero};
   stageOwn(t, o, zero);
   stageTiles(t, o, first, zero, o.tiles.size());
   storeStatistics(t, o, first, loadStatistics(t, o, first));
@@ -283,10 +282,15 @@ Fragment AttentionBlock::forTilesAhead(ThreadBuilder &t,
   Value last = t.index(o.members - 1);
   auto run = [&](ThreadBuilder &t, Value member, Value low,
                  ValueRange carried) {
-    AttentionTile tile{t.add(o.tileHead, member), low, carried.back()};
-    AttentionTile next{
-        tile.head, t.add(low, t.index(sizes.tile)),
-        arith::SubIOp::create(t.b, loc, t.index(sizes.ahead()), tile.at)};
+    size_t count = carried.size() - 2;
+    AttentionTile tile{t.add(o.tileHead, member), low, carried[count],
+                       carried[count + 1]};
+    auto other = [&](Value at, int64_t distance) -> Value {
+      return arith::SubIOp::create(t.b, loc, t.index(distance), at);
+    };
+    AttentionTile next{tile.head, t.add(low, t.index(sizes.tile)),
+                       other(tile.at, sizes.ahead() * sizes.stride()),
+                       other(tile.statistics, 2 * sizes.tile)};
     // Behind the last tile of a head comes the first one of the next head.
     Value isThere = t.less(next.low, o.end);
     if (o.members > 1) {
@@ -299,14 +303,14 @@ Fragment AttentionBlock::forTilesAhead(ThreadBuilder &t,
       stageTiles(t, o, next, zero, o.tiles.size());
     });
     Fragment shifts = loadStatistics(t, o, next);
-    Fragment results = body(t, tile, carried.drop_back());
+    Fragment results = body(t, tile, carried.take_front(count));
     storeStatistics(t, o, next, shifts);
     awaitCopies(t); // and all have done with this tile
-    results.push_back(next.at);
+    results.append({next.at, next.statistics});
     return results;
   };
   Fragment carried(initial);
-  carried.push_back(first.at);
+  carried.append({first.at, first.statistics});
   Fragment results = t.loop(
       zero, t.index(o.members), 1, carried,
       [&](LoopBuilder &l, Value member, ValueRange carried) {
@@ -316,7 +320,7 @@ Fragment AttentionBlock::forTilesAhead(ThreadBuilder &t,
                         return run(t, member, low, carried);
                       });
       });
-  results.pop_back();
+  results.pop_back_n(2);
   return results;
 }
 
@@ -325,10 +329,11 @@ Fragment AttentionBlock::multiplyStaged(ThreadBuilder &t,
                                         const AttentionTile &tile) {
   awaitCopies(t); // and all have done with the second tile before
   stageTile(t, o, 1, tile, t.index(0));
-  Fragment results = products.multiply(
-      t, ownRows(t, 0), tileRows(t, 0, tile.at), products.zeros(t, sizes.tile));
+  Fragment results = products.multiply(t, ownRows(t, 0), tileRows(t, 0, tile),
+                                       products.zeros(t, sizes.tile));
   awaitCopies(t); // and all have done with the first tile
-  AttentionTile next{tile.head, t.add(tile.low, t.index(sizes.tile)), tile.at};
+  AttentionTile next{tile.head, t.add(tile.low, t.index(sizes.tile)), Value(),
+                     Value()};
   t.when(t.less(next.low, o.end),
          [&](ThreadBuilder &t) { stageTile(t, o, 0, next, t.index(0)); });
   return results;
@@ -342,7 +347,7 @@ Fragment AttentionBlock::multiplyParts(ThreadBuilder &t,
     Fragment results;
     for (size_t i = 0; i < count; ++i)
       results.append(products.multiply(
-          t, ownRows(t, i), tileRows(t, i, tile.at),
+          t, ownRows(t, i), tileRows(t, i, tile),
           sums.slice(i * sums.size() / count, sums.size() / count)));
     return results;
   };
@@ -377,7 +382,7 @@ Fragment AttentionBlock::multiplyTiles(ThreadBuilder &t,
     return multiplyParts(t, o, tile);
   Fragment results;
   for (auto [i, own] : llvm::enumerate(loaded))
-    results.append(products.multiplyLoaded(t, own, tileRows(t, i, tile.at),
+    results.append(products.multiplyLoaded(t, own, tileRows(t, i, tile),
                                            products.zeros(t, sizes.tile)));
   return results;
 }

@@ -64,10 +64,10 @@ struct AttentionOperands {
   mlir::Value begin, end;
 };
 
-/// Rows from `low` on of a head, of which the first matrix stands from row `at` (null: 0)
-/// on.
+/// Rows from `low` on of a head: from which element of the memory on they stand, as far as
+/// tiles go, and their statistics (null: from the first one on).
 struct AttentionTile {
-  mlir::Value head, low, at;
+  mlir::Value head, low, at, statistics;
 };
 
 struct AttentionBlock {
@@ -102,11 +102,12 @@ private:
   AttentionOperands queryBlock(ThreadBuilder &t, mlir::Value number);
   AttentionOperands keyBlock(ThreadBuilder &t, mlir::Value number);
   TileRows ownRows(ThreadBuilder &t, size_t which) {
-    return {memory, t.index(sizes.firstOwn(owned) + which * sizes.rows)};
+    int64_t row = sizes.firstOwn(owned) + which * sizes.rows;
+    return {memory, t.index(row * sizes.stride())};
   }
-  TileRows tileRows(ThreadBuilder &t, size_t which, mlir::Value at) {
-    mlir::Value first = t.index(which * sizes.tile);
-    return {memory, at ? t.add(first, at) : first};
+  TileRows tileRows(ThreadBuilder &t, size_t which, const AttentionTile &tile) {
+    mlir::Value start = t.index(which * sizes.tile * sizes.stride());
+    return {memory, tile.at ? t.add(start, tile.at) : start};
   }
 
   /// Runs `body` on all tiles, in order, which are there and stay until all threads are
@@ -141,7 +142,7 @@ private:
   void stageTile(ThreadBuilder &t, const AttentionOperands &o, size_t which,
                  const AttentionTile &tile, mlir::Value d) {
     stage(t, o.tiles[which], o.batchIndex, tile.head, tile.low, d, sizes.tile,
-          tileRows(t, which, tile.at));
+          tileRows(t, which, tile));
   }
   /// The products of all own matrices with the tiles, one behind the other, of tiles that
   /// are there or are staged for it.

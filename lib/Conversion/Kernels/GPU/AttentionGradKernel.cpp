@@ -43,7 +43,7 @@ void AttentionBlock::storeStatistics(ThreadBuilder &t,
                                      ValueRange shifts) {
   if (o.rowsAreQueries)
     return;
-  Value start = tile.at ? tile.at : t.index(0);
+  Value start = tile.statistics ? tile.statistics : t.index(0);
   for (size_t i = 0; i < shifts.size(); i += 2) {
     Value at = t.add(t.thread(), t.index(i / 2 * t.threads));
     t.when(t.less(at, t.index(sizes.tile)), [&](ThreadBuilder &t) {
@@ -86,7 +86,7 @@ void AttentionBlock::emitQueryGrads(ThreadBuilder &t, Value number,
     for (auto [i, score] : llvm::enumerate(scores))
       score =
           scoreGrad(t, score, all[scores.size() + i], shifts[i / 2 % 2]).second;
-    return products.accumulate(t, scores, tileRows(t, 0, tile.at), carried);
+    return products.accumulate(t, scores, tileRows(t, 0, tile), carried);
   };
   Fragment sums = forTiles(t, o, products.zeros(t, sizes.width), body);
   storeRows(t, o, sums, dq, o.ownHead);
@@ -136,7 +136,8 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
     Fragment words = drawScores(t, o, tile, scores.size());
     for (auto [dp, word] : llvm::zip(grads, words))
       dp = e.dropOut(t, dp, word);
-    Value start = tile.at ? t.add(tile.at, products.column) : products.column;
+    Value start = tile.statistics ? t.add(tile.statistics, products.column)
+                                  : products.column;
     for (auto [i, score] : llvm::enumerate(scores)) {
       Value at = t.add(start, t.index(i / 4 * 8 + i % 2));
       std::pair<Value, Value> shifts = {
@@ -147,9 +148,9 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
     for (auto [p, word] : llvm::zip(scores, words))
       p = e.dropOut(t, p, word);
     size_t half = carried.size() / 2;
-    Fragment next = products.accumulate(t, grads, tileRows(t, 0, tile.at),
+    Fragment next = products.accumulate(t, grads, tileRows(t, 0, tile),
                                         carried.take_front(half));
-    next.append(products.accumulate(t, scores, tileRows(t, 1, tile.at),
+    next.append(products.accumulate(t, scores, tileRows(t, 1, tile),
                                     carried.drop_front(half)));
     return next;
   };

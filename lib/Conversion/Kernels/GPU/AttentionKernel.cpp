@@ -5,10 +5,9 @@
 using namespace mlir;
 using namespace trainc;
 
-/// Threads of a multiprocessor at once: 168 registers for each; 128 where few are enough,
-/// and all that one can have for scores that need more beside long rows.
-static constexpr int64_t kForwardThreads = 384;
-static constexpr int64_t kMostForwardThreads = 512, kLeastForwardThreads = 256;
+/// Threads of a multiprocessor at once: 168 registers for each, and all that one can have
+/// for scores that need more beside long rows.
+static constexpr int64_t kForwardThreads = 384, kLeastForwardThreads = 256;
 /// Most elements of a row that is not long.
 static constexpr int64_t kNarrow = 64;
 static constexpr double kLn2 = 0.6931471805599453;
@@ -40,7 +39,7 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
   // values while scores are made.
   bool isStaged = !sizes.doubled && sizes.parts == 1;
   if (isStaged)
-    stageTile(t, o, 0, {o.tileHead, o.begin, Value()}, t.index(0));
+    stageTile(t, o, 0, {o.tileHead, o.begin, Value(), Value()}, t.index(0));
 
   // The maximum of both rows so far, the lane's sum of exponentials, then the sums.
   Fragment initial{infinity(t), infinity(t), constant(t, 0.0),
@@ -75,7 +74,7 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
          llvm::zip(scores, drawScores(t, o, tile, scores.size())))
       score = e.dropOut(t, score, words);
     Fragment next{state[0], state[1], sums[0], sums[1]};
-    next.append(products.accumulate(t, scores, tileRows(t, 1, tile.at),
+    next.append(products.accumulate(t, scores, tileRows(t, 1, tile),
                                     ArrayRef<Value>(state).drop_front(4)));
     return next;
   };
@@ -118,10 +117,9 @@ static int64_t emitForward(AttentionEmitter &e, Value out, Value lse) {
   AttentionSizes sizes = chooseAttentionSizes(e.element, e.headSize, 1);
   OpBuilder b = OpBuilder::atBlockEnd(&e.function.function.getBody().front());
   ThreadBuilder t(b, e.loc, sizes.threads());
-  bool isNarrow = sizes.width <= kNarrow, few = needsFewRegisters(e, sizes);
   int64_t threads = kForwardThreads;
-  if (sizes.doubled && isNarrow == few)
-    threads = few ? kMostForwardThreads : kLeastForwardThreads;
+  if (sizes.doubled && sizes.width > kNarrow && !needsFewRegisters(e, sizes))
+    threads = kLeastForwardThreads;
   t.setLaunch(e.function, /*resident=*/threads / t.threads);
   AttentionBlock(e, t, sizes, 1).emitForward(t, out, lse);
   func::ReturnOp::create(b, e.loc);

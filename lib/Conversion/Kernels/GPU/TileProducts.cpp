@@ -56,8 +56,8 @@ static void syncWarp(LoopBuilder &l) {
 Fragment TileProducts::multiplyAdds(ThreadBuilder &t, const TileRows &own,
                                     const TileRows &tile, ValueRange sums) {
   int64_t lanes = 16 / sizes.computeBytes, stride = sizes.stride();
-  Value left = t.add(startOf(t, own), t.mul(row, stride));
-  Value right = t.add(startOf(t, tile), t.mul(column, stride));
+  Value left = elementOf(t, own, t.mul(row, stride));
+  Value right = elementOf(t, tile, t.mul(column, stride));
   return t.loop(
       t.index(0), t.index(sizes.width), lanes, sums,
       [&](LoopBuilder &l, Value d, ValueRange carried) {
@@ -85,7 +85,7 @@ Fragment TileProducts::accumulateAdds(ThreadBuilder &t, ValueRange weights,
                                       const TileRows &tile, ValueRange sums) {
   int64_t lanes = 16 / sizes.computeBytes, stride = sizes.stride();
   Value left = t.mul(row, sizes.weightStride());
-  Value start = t.add(startOf(t, tile), column);
+  Value start = elementOf(t, tile, column);
   auto leftOf = [&](LoopBuilder &l, int64_t half) {
     return l.add(left, l.index(half * 8 * sizes.weightStride()));
   };
@@ -141,7 +141,7 @@ Value TileProducts::matrixPointer(ThreadBuilder &t, const TileRows &rows,
   Value right = columnsFirst ? eighth : half;
   Value at = t.add(t.mod(lane, 8), t.mul(down, 8));
   at = t.add(t.mul(at, sizes.stride()), t.mul(right, 8));
-  at = t.add(at, startOf(t, rows));
+  at = elementOf(t, rows, at);
   Value base =
       memref::ExtractAlignedPointerAsIndexOp::create(t.b, t.loc, rows.memref);
   at = t.add(base, t.mul(at, sizes.storedBytes));
@@ -192,10 +192,8 @@ void TileProducts::multiplyMatrix(ThreadBuilder &t, ArrayRef<Value> left,
 }
 
 Value TileProducts::pointerToOwn(ThreadBuilder &t, const TileRows &own) {
-  Value first = t.mul(warp, kWarpRows);
-  if (own.first)
-    first = t.add(own.first, first);
-  return matrixPointer(t, {own.memref, first}, /*columnsFirst=*/false);
+  Value start = elementOf(t, own, t.mul(warp, kWarpRows * sizes.stride()));
+  return matrixPointer(t, {own.memref, start}, /*columnsFirst=*/false);
 }
 
 Fragment TileProducts::load(ThreadBuilder &t, const TileRows &own) {

@@ -37,11 +37,11 @@ struct TileSizes {
   int64_t weightStride() const { return tile + 16 / computeBytes; }
 };
 
-/// Rows in the memory of a block, from row `first` (null: the first one) on.
+/// Rows in the memory of a block, from element `start` (null: the first one) on.
 struct TileRows {
-  TileRows(mlir::Value memref, mlir::Value first = {})
-      : memref(memref), first(first) {}
-  mlir::Value memref, first;
+  TileRows(mlir::Value memref, mlir::Value start = {})
+      : memref(memref), start(start) {}
+  mlir::Value memref, start;
 };
 
 struct TileProducts {
@@ -82,9 +82,10 @@ private:
       llvm::function_ref<llvm::SmallVector<mlir::Value>(int64_t)> left);
   Fragment accumulateMatrices(ThreadBuilder &t, mlir::ValueRange weights,
                               const TileRows &tile, mlir::ValueRange sums);
-  /// The element at which rows begin.
-  mlir::Value startOf(ThreadBuilder &t, const TileRows &rows) {
-    return rows.first ? t.mul(rows.first, sizes.stride()) : t.index(0);
+  /// The element `at` behind the first one of rows.
+  mlir::Value elementOf(ThreadBuilder &t, const TileRows &rows,
+                        mlir::Value at) {
+    return rows.start ? t.add(rows.start, at) : at;
   }
   mlir::Value pointerToOwn(ThreadBuilder &t, const TileRows &own);
   /// The lane's pointer for `loadMatrices` of 16 x 16 elements; those to the right
