@@ -29,6 +29,20 @@ static LogicalResult verifyMask(std::optional<Location> loc, StringRef name,
                            "] (", constraint, "), got ", mask.getType());
 }
 
+/// Verifies that the optional sums of out dout are [B, Tq, H], where lse is [B, H, Tq].
+static LogicalResult verifyDelta(std::optional<Location> loc, StringRef name,
+                                 Value delta, RankedTensorType lse) {
+  if (!delta)
+    return success();
+  ArrayRef<int64_t> rows = lse.getShape();
+  auto type =
+      RankedTensorType::get({rows[0], rows[2], rows[1]}, lse.getElementType());
+  if (delta.getType() == type)
+    return success();
+  return emitOptionalError(loc, "'", name, "' op expects delta of type ", type,
+                           " (C9), got ", delta.getType());
+}
+
 /// Verifies q, k and the mask (C1) to (C3) and segments, and sets the type of the lse.
 static LogicalResult inferAttention(std::optional<Location> loc, StringRef name,
                                     Value qValue, Value kValue, Value mask,
@@ -92,6 +106,8 @@ LogicalResult AttentionGradOp::inferReturnTypes(MLIRContext *,
   if (adaptor.getLse().getType() != lse)
     return emitOptionalError(loc, "'nn.attention_grad' op expects lse of type ",
                              lse, " (C4), got ", adaptor.getLse().getType());
+  if (failed(verifyDelta(loc, getOperationName(), adaptor.getDelta(), lse)))
+    return failure();
   types.append({adaptor.getQ().getType(), adaptor.getK().getType(),
                 adaptor.getV().getType()});
   return success();
@@ -151,6 +167,8 @@ LogicalResult PackedAttentionGradOp::inferReturnTypes(
         loc, "'nn.packed_attention_grad' op expects out and lse of types ", out,
         " and ", lse, " (C5), got ", adaptor.getOut().getType(), " and ",
         adaptor.getLse().getType());
+  if (failed(verifyDelta(loc, getOperationName(), adaptor.getDelta(), lse)))
+    return failure();
   types.push_back(adaptor.getQkv().getType());
   return success();
 }
@@ -481,9 +499,9 @@ AttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
     return failure();
   auto grad = AttentionGradOp::create(
       b, getLoc(), getQ(), getK(), getV(), getOut(), getLse(), resultGrads[0],
-      getMask(), getSegments(), getCausalAttr(), getScaleAttr(),
-      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
-      getMicroStep(), getFirst(), getStridesAttr());
+      getMask(), getSegments(), /*delta=*/Value(), getCausalAttr(),
+      getScaleAttr(), getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(),
+      getUpdate(), getMicroStep(), getFirst(), getStridesAttr());
   llvm::copy(grad.getResults(), operandGrads.begin());
   if (isFloatMask(getMask())) {
     AttentionBuilder builder = getBuilder(b, *this);
@@ -533,9 +551,9 @@ FailureOr<SmallVector<Value>> PackedAttentionGradOp::decompose(OpBuilder &b) {
   auto grad = AttentionGradOp::create(
       b, loc, q, k, v, reshapeTo(b, loc, getOut(), shape), getLse(),
       reshapeTo(b, loc, getDout(), shape), getMask(), /*segments=*/Value(),
-      getCausalAttr(), getScaleAttr(), getWindowAttr(), getRateAttr(),
-      getSiteAttr(), getSeed(), getUpdate(), getMicroStep(), getFirst(),
-      getStridesAttr());
+      getDelta(), getCausalAttr(), getScaleAttr(), getWindowAttr(),
+      getRateAttr(), getSiteAttr(), getSeed(), getUpdate(), getMicroStep(),
+      getFirst(), getStridesAttr());
   SmallVector<Value> parts;
   for (Value part : grad.getResults())
     parts.push_back(
@@ -554,9 +572,9 @@ PackedAttentionOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   Location loc = getLoc();
   operandGrads[0] = PackedAttentionGradOp::create(
       b, loc, getQkv(), getOut(), getLse(), resultGrads[0], getMask(),
-      getHeadsAttr(), getKvHeadsAttr(), getCausalAttr(), getScaleAttr(),
-      getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(), getUpdate(),
-      getMicroStep(), getFirst(), getStridesAttr());
+      /*delta=*/Value(), getHeadsAttr(), getKvHeadsAttr(), getCausalAttr(),
+      getScaleAttr(), getWindowAttr(), getRateAttr(), getSiteAttr(), getSeed(),
+      getUpdate(), getMicroStep(), getFirst(), getStridesAttr());
   if (isFloatMask(getMask())) {
     auto [q, k, v] = unpack(b, loc, getQkv(), getPackedSizes(*this));
     ArrayRef<int64_t> shape = getTensorType(q).getShape();

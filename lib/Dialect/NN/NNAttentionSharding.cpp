@@ -88,20 +88,25 @@ ShardingRule AttentionOp::getShardingRule() {
 
 ShardingRule AttentionGradOp::getShardingRule() {
   using R = ShardingRule;
+  SmallVector<R::Place> queries = {R::in(0, 0), R::in(3, 0), R::in(5, 0),
+                                   R::out(0, 0)};
+  if (getDelta())
+    queries.push_back(R::in(getDeltaMutable().begin()->getOperandNumber(), 0));
   return getAttentionRule(
-      *this, /*cut=*/false,
-      {R::in(0, 0), R::in(3, 0), R::in(5, 0), R::out(0, 0)},
+      *this, /*cut=*/false, queries,
       {R::in(1, 0), R::in(2, 0), R::out(1, 0), R::out(2, 0)}, {R::in(4, 0)},
       optionalAt(getMask(), 6), optionalAt(getSegments(), getMask() ? 7 : 6));
 }
 
 /// The batch and, if there are as many of keys and values, the heads. `packed` are laid
-/// out as q, k and v, `outs` as their heads are, `lse` as [B, H, T].
+/// out as q, k and v, `outs` as their heads are, `lse` as [B, H, T], `delta`, if there is
+/// any, as [B, T, H].
 static ShardingRule getPackedRule(Operation *op, int64_t heads, int64_t kvHeads,
                                   std::optional<unsigned> mask,
                                   ArrayRef<ShardingRule::Place> packed,
                                   ArrayRef<ShardingRule::Place> outs,
-                                  ShardingRule::Place lse) {
+                                  ShardingRule::Place lse,
+                                  ArrayRef<ShardingRule::Place> delta = {}) {
   using Place = ShardingRule::Place;
   ShardingRule rule(op);
   auto withMask = [&](SmallVector<Place> places, int64_t dim, int64_t size) {
@@ -110,6 +115,7 @@ static ShardingRule getPackedRule(Operation *op, int64_t heads, int64_t kvHeads,
   };
   SmallVector<Place> batch = at(packed, 0);
   batch.append(at(outs, 0));
+  batch.append(at(delta, 0));
   batch.push_back(lse);
   rule.share(FactorKind::Parallel, withMask(batch, 0, rule.getSize(lse)));
   if (heads != kvHeads)
@@ -119,6 +125,7 @@ static ShardingRule getPackedRule(Operation *op, int64_t heads, int64_t kvHeads,
   all.append(at(outs, 2));
   int64_t size = rule.getSize(at(outs, 2)[0]) / heads;
   SmallVector<Place> each = all;
+  each.append(at(delta, 2));
   lse.dim = 1;
   each.push_back(lse);
   rule.share(FactorKind::Parallel, withMask(each, 1, heads), heads);
@@ -134,9 +141,12 @@ ShardingRule PackedAttentionOp::getShardingRule() {
 }
 ShardingRule PackedAttentionGradOp::getShardingRule() {
   using R = ShardingRule;
+  SmallVector<R::Place> delta;
+  if (getDelta())
+    delta.push_back(R::in(getDeltaMutable().begin()->getOperandNumber(), 0));
   return getPackedRule(*this, getHeads(), getKvHeads().value_or(getHeads()),
                        optionalAt(getMask(), 4), {R::in(0, 0), R::out(0, 0)},
-                       {R::in(1, 0), R::in(3, 0)}, R::in(2, 0));
+                       {R::in(1, 0), R::in(3, 0)}, R::in(2, 0), delta);
 }
 
 template <typename Op> static void setHeadsOf(Op op) {

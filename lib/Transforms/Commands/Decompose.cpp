@@ -166,6 +166,31 @@ static Value sumParts(OpBuilder &b, nn::Conv2dWeightGradOp op) {
   return nn::reshapeTo(b, loc, sums, type.getShape());
 }
 
+/// Gives the gradient of an attention the sums of out dout that kernels of GPUs read;
+/// whether it had none.
+template <typename Op> static bool giveDelta(Op op) {
+  if (!op || op.getDelta())
+    return false;
+  OpBuilder b(op);
+  ArrayRef<int64_t> rows = nn::getTensorType(op.getLse()).getShape();
+  int64_t batch = rows[0], heads = rows[1], length = rows[2];
+  int64_t elements = nn::getTensorType(op.getOut()).getNumElements();
+  auto byHead = [&](Value value) {
+    value = nn::reshapeTo(
+        b, op.getLoc(), value,
+        {batch, length, heads, elements / (batch * length * heads)});
+    return nn::castTo(b, op.getLoc(), value,
+                      nn::getTensorType(op.getLse()).getElementType());
+  };
+  Value products = nn::MulOp::create(b, op.getLoc(), byHead(op.getOut()),
+                                     byHead(op.getDout()));
+  Value sums = nn::ReduceOp::create(b, op.getLoc(), nn::ReduceKind::sum,
+                                    products, int64_t(3), /*keep=*/true);
+  sums = nn::reshapeTo(b, op.getLoc(), sums, {batch, length, heads});
+  op.getDeltaMutable().assign(sums);
+  return true;
+}
+
 /// Rows of a chunk of logits on a GPU at least: each chunk reads the weight and adds to its
 /// gradient, which takes as long as the products of some hundred rows do.
 static constexpr int64_t kChunkRowsOnGPU = 8192;
@@ -228,6 +253,11 @@ struct DecomposePass : trainc::impl::DecomposePassBase<DecomposePass> {
           restart();
         else
           ++it;
+        continue;
+      }
+      if (gpu && (giveDelta(dyn_cast<nn::AttentionGradOp>(op)) ||
+                  giveDelta(dyn_cast<nn::PackedAttentionGradOp>(op)))) {
+        restart();
         continue;
       }
       auto composite = dyn_cast<nn::DecomposableOpInterface>(op);

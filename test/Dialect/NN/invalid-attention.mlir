@@ -293,3 +293,19 @@ func.func @segments_of_gradient(%q: tensor<2x16x8x32xf32>, %l: tensor<2x8x16xf32
   %0:3 = nn.attention_grad %q, %q, %q, %q, %l, %q segments(%s : tensor<16xi32>) : tensor<2x16x8x32xf32>, tensor<2x16x8x32xf32>, tensor<2x8x16xf32>
   return
 }
+
+// -----
+
+func.func @attention_grad_delta(%q: tensor<2x16x8x32xf32>, %l: tensor<2x8x16xf32>) {
+  // expected-error @+1 {{expects delta of type 'tensor<2x16x8xf32>' (C9), got 'tensor<2x8x16xf32>'}}
+  %0:3 = nn.attention_grad %q, %q, %q, %q, %l, %q delta(%l : tensor<2x8x16xf32>) : tensor<2x16x8x32xf32>, tensor<2x16x8x32xf32>, tensor<2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @packed_attention_grad_delta(%p: tensor<8x256x1152xbf16>, %o: tensor<8x256x384xbf16>, %l: tensor<8x12x256xf32>, %e: tensor<8x256x12xbf16>) {
+  // expected-error @+1 {{expects delta of type 'tensor<8x256x12xf32>' (C9), got 'tensor<8x256x12xbf16>'}}
+  %0 = nn.packed_attention_grad %p, %o, %l, %o delta(%e : tensor<8x256x12xbf16>) heads 12 : tensor<8x256x1152xbf16>, tensor<8x256x384xbf16>, tensor<8x12x256xf32>
+  return
+}

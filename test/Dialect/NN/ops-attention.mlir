@@ -30,11 +30,13 @@ func.func @drawing(%q: tensor<2x16x8x32xf32>, %k: tensor<2x24x4x32xf32>, %p: ten
 }
 
 // CHECK-LABEL: @packed
-func.func @packed(%p: tensor<8x256x1152xf32>, %m: tensor<256x256xi1>, %o: tensor<8x256x384xf32>, %l: tensor<8x12x256xf32>, %d: tensor<8x256x384xf32>) {
+func.func @packed(%p: tensor<8x256x1152xf32>, %m: tensor<256x256xi1>, %o: tensor<8x256x384xf32>, %l: tensor<8x12x256xf32>, %d: tensor<8x256x384xf32>, %e: tensor<8x256x12xf32>) {
   // CHECK: nn.packed_attention %{{.*}} heads 12 causal : tensor<8x256x1152xf32>
   %0:2 = nn.packed_attention %p heads 12 causal : tensor<8x256x1152xf32>
   // CHECK: nn.packed_attention %{{.*}} mask %{{.*}} heads 16 kv_heads 4 : tensor<8x256x1152xf32>, tensor<256x256xi1>
   %1:2 = nn.packed_attention %p mask %m heads 16 kv_heads 4 : tensor<8x256x1152xf32>, tensor<256x256xi1>
+  // CHECK: nn.packed_attention_grad %{{.*}} delta(%{{.*}} : tensor<8x256x12xf32>) heads 12 causal : tensor<8x256x1152xf32>
+  %3 = nn.packed_attention_grad %p, %o, %l, %d delta(%e : tensor<8x256x12xf32>) heads 12 causal : tensor<8x256x1152xf32>, tensor<8x256x384xf32>, tensor<8x12x256xf32>
   // CHECK: nn.packed_attention_grad %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} heads 12 causal : tensor<8x256x1152xf32>, tensor<8x256x384xf32>, tensor<8x12x256xf32>
   %2 = nn.packed_attention_grad %p, %o, %l, %d heads 12 causal : tensor<8x256x1152xf32>, tensor<8x256x384xf32>, tensor<8x12x256xf32>
   return

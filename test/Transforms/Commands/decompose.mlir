@@ -163,3 +163,20 @@ train.list @chunks of @e "first" (%h: tensor<1200x8xf32>, %w: tensor<8x4096xf32>
   %l, %r, %dh, %dw, %db = nn.linear_cross_entropy_grad %h, %w, %y grad %g : tensor<1200x8xf32>, tensor<8x4096xf32>, tensor<1200xi32>, tensor<f32>
   train.return %l, %dh, %dw : tensor<f32>, tensor<1200x8xf32>, tensor<8x4096xf32>
 }
+
+// -----
+
+// Kernels of GPUs read the sums of out dout.
+// CHECK-LABEL: train.list @attention
+// CHECK-NOT: delta
+// KEEP-LABEL: train.list @attention
+// KEEP: %[[P:.*]] = nn.mul %{{.*}}, %{{.*}} : tensor<2x16x4x8xf32>
+// KEEP-NEXT: %[[S:.*]] = nn.reduce sum %[[P]] dims [3] keep : tensor<2x16x4x8xf32> order threads
+// KEEP-NEXT: %[[D:.*]] = nn.reshape %[[S]] : tensor<2x16x4x1xf32> to tensor<2x16x4xf32>
+// KEEP-NEXT: nn.attention_grad {{.*}} delta(%[[D]] : tensor<2x16x4xf32>)
+// KEEP: nn.packed_attention_grad {{.*}} delta(%{{.*}} : tensor<2x16x4xf32>) heads 4
+train.list @attention of @e "first" (%q: tensor<2x16x4x8xbf16>, %l: tensor<2x4x16xf32>, %p: tensor<2x16x96xbf16>, %o: tensor<2x16x32xbf16>) {
+  %a:3 = nn.attention_grad %q, %q, %q, %q, %l, %q : tensor<2x16x4x8xbf16>, tensor<2x16x4x8xbf16>, tensor<2x4x16xf32>
+  %b = nn.packed_attention_grad %p, %o, %l, %o heads 4 : tensor<2x16x96xbf16>, tensor<2x16x32xbf16>, tensor<2x4x16xf32>
+  train.return %a#0, %b : tensor<2x16x4x8xbf16>, tensor<2x16x96xbf16>
+}

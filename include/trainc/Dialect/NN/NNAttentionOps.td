@@ -76,7 +76,9 @@ def NN_AttentionGradOp : NN_InferredOp<"attention_grad", [AllTypesMatch<["k", "v
   let description = [{
     `out` and `lse` are the results of `nn.attention` of the same operands and
     attributes, `dout` the gradient of `out`. Probabilities are taken again from the
-    scores and lse, and dropped out by the same draws.
+    scores and lse, and dropped out by the same draws. `delta` [B, Tq, H], if given, is the sum of
+    out dout over D, which kernels of GPUs read: nn-decompose makes it for them, once for all
+    blocks.
 
     (C1) q has rank 4 and k is [B, Tk, Hk, D] of its element type; (C2) H is a multiple
     of Hk; (C3) the mask broadcasts to [B, H, Tq, Tk]; (C4) lse is [B, H, Tq] of the
@@ -87,11 +89,13 @@ def NN_AttentionGradOp : NN_InferredOp<"attention_grad", [AllTypesMatch<["k", "v
   let arguments = !con((ins NN_FloatTensor:$q, NN_FloatTensor:$k, NN_FloatTensor:$v,
                             NN_FloatTensor:$out, NN_FloatTensor:$lse, NN_FloatTensor:$dout,
                             Optional<NN_MaskTensor>:$mask, Optional<NN_SegmentTensor>:$segments,
+                            Optional<NN_FloatTensor>:$delta,
                             UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
                             OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$dq, NN_FloatTensor:$dk, NN_FloatTensor:$dv);
   let assemblyFormat = !strconcat([{
     $q `,` $k `,` $v `,` $out `,` $lse `,` $dout (`mask` $mask^)? (`segments` `(` $segments^ `:` type($segments) `)`)?
+    (`delta` `(` $delta^ `:` type($delta) `)`)?
     (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
   }], NN_ScoreDrawsFormat, [{
     attr-dict `:` type($q) `,` type($k) `,` type($lse) (`,` type($mask)^)?
@@ -134,22 +138,23 @@ def NN_PackedAttentionGradOp : NN_InferredOp<"packed_attention_grad", [
   let summary = "gradient of the operand of a packed attention";
   let description = [{
     `out` and `lse` are the results of `nn.packed_attention` of the same operands and
-    attributes, `dout` the gradient of `out`; the result is packed as qkv is.
+    attributes, `dout` the gradient of `out`; the result is packed as qkv is. `delta` is that of
+    nn.attention_grad, [B, T, H].
 
     (C1) qkv has rank 3; (C2) heads is a multiple of kv_heads, both above 0; (C3) the last
     size is a multiple of heads + 2 kv_heads; (C4) the mask broadcasts to [B, H, T, T];
     (C5) out is [B, T, H D] of qkv's element type and lse [B, H, T] of its compute type;
     (C6) the rate is in [0, 1); (C7) what draws is given as in C5 of nn.attention; (C8) a
-    window, of 1 or more, is given with `causal` only.
+    window, of 1 or more, is given with `causal` only; (C9) delta is [B, T, H] of the compute type.
   }];
   let arguments = !con((ins NN_FloatTensor:$qkv, NN_FloatTensor:$out, NN_FloatTensor:$lse, NN_FloatTensor:$dout,
-                            Optional<NN_MaskTensor>:$mask, I64Attr:$heads,
+                            Optional<NN_MaskTensor>:$mask, Optional<NN_FloatTensor>:$delta, I64Attr:$heads,
                             OptionalAttr<I64Attr>:$kv_heads, UnitAttr:$causal, OptionalAttr<F64Attr>:$scale,
                             OptionalAttr<I64Attr>:$window), NN_ScoreDraws);
   let results = (outs NN_FloatTensor:$dqkv);
   let hasVerifier = 1;
   let assemblyFormat = !strconcat([{
-    $qkv `,` $out `,` $lse `,` $dout (`mask` $mask^)? `heads` $heads (`kv_heads` $kv_heads^)?
+    $qkv `,` $out `,` $lse `,` $dout (`mask` $mask^)? (`delta` `(` $delta^ `:` type($delta) `)`)? `heads` $heads (`kv_heads` $kv_heads^)?
     (`causal` $causal^)? (`scale` $scale^)? (`window` $window^)?
   }], NN_ScoreDrawsFormat, [{
     attr-dict `:` type($qkv) `,` type($out) `,` type($lse) (`,` type($mask)^)?

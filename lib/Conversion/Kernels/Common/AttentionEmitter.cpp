@@ -53,6 +53,8 @@ template <typename Op> void AttentionEmitter::setScores(Op op) {
 
 template <typename Op> void AttentionEmitter::setResults(Op op) {
   lse = input(op.getLse());
+  if (op.getDelta())
+    delta = input(op.getDelta());
   out = {input(op.getOut()), rows, heads * headSize, 0};
   dout = {input(op.getDout()), rows, heads * headSize, 0};
 }

@@ -73,6 +73,8 @@ struct AttentionEmitter {
   mlir::Type segmentElement;
   /// Of the gradient alone.
   HeadMatrix out, dout;
+  /// The sums of out dout, [batch, rows, heads], which GPUs have.
+  mlir::Value delta;
   /// Of dropout, if there is a rate: scalars in memory (`firstDraw` null for 0), and the
   /// strides of nn.attention.
   std::optional<double> rate;

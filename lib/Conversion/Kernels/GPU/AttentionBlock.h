@@ -6,6 +6,10 @@
 // registers, but for the second product. Every sum belongs to one lane: no atomic
 // operation, and the same result in each run.
 //
+// With tensor cores a block's own rows go to registers, and the next tiles are on their
+// way while it works on those that are there. Scores are exponents of 2 when multiplied by
+// `factor`, and are masked only in tiles of which something is hidden.
+//
 // A long row of a head goes by parts: scores are sums over all of them, and each
 // block makes one part of the results.
 //
@@ -27,7 +31,16 @@ struct AttentionSizes : TileSizes {
 
   /// How many parts of `width` elements a row of a head has.
   int64_t parts = 1;
+  /// Whether there is memory for the tiles that come next, and own rows are in registers.
+  bool doubled = false;
 
+  /// How many rows apart the tiles stand from the next ones.
+  int64_t ahead() const { return 2 * tile; }
+  /// Where `owned` matrices of own rows stand: where the second tiles come to stand, if
+  /// these are as large, else behind all tiles.
+  int64_t firstOwn(int64_t owned) const {
+    return doubled && owned * rows > ahead() ? 2 * ahead() : ahead();
+  }
   int64_t bytes(int64_t owned) const;
 };
 
@@ -38,11 +51,23 @@ AttentionSizes chooseAttentionSizes(mlir::Type element, int64_t headSize,
 /// What a block multiplies: own[i] with tiles[i], of the heads that these have.
 struct AttentionOperands {
   llvm::SmallVector<HeadMatrix, 2> own, tiles;
-  mlir::Value ownHead, tileHead, batchIndex;
+  /// The head of the own rows, and the first one of the tiles; that of the own rows among
+  /// those of all batches.
+  mlir::Value ownHead, tileHead, batchIndex, ofAll;
   /// The block's first row, and the part of the results that it makes.
   mlir::Value first, part;
   /// The rows are queries, and the tiles keys.
   bool rowsAreQueries;
+  /// How many heads of tiles there are, and of each the first and the end of the rows that
+  /// are seen.
+  int64_t members = 1;
+  mlir::Value begin, end;
+};
+
+/// Rows from `low` on of a head: from which element of the memory on they stand, as far as
+/// tiles go, and their statistics (null: from the first one on).
+struct AttentionTile {
+  mlir::Value head, low, at, statistics;
 };
 
 struct AttentionBlock {
@@ -53,9 +78,16 @@ struct AttentionBlock {
   mlir::Location loc;
   AttentionSizes sizes;
   TileProducts products;
-  llvm::SmallVector<mlir::Value, 2> own, tiles;
-  /// Of the gradient: lse and out . dout of the queries of a tile.
+  /// Tiles and own rows.
+  mlir::Value memory;
+  int64_t owned;
+  /// Of the gradient: what `loadShifts` gives of the queries of a tile.
   mlir::Value statistics;
+  /// Own rows in registers, of each matrix.
+  llvm::SmallVector<Fragment, 2> loaded;
+  /// Scores are scaled only by `factor`, when they become exponents of 2.
+  bool scalesLate;
+  double factor;
 
   void emitForward(ThreadBuilder &t, mlir::Value out, mlir::Value lse);
   void emitKeyGrads(ThreadBuilder &t, mlir::Value number, HeadMatrix dk,
@@ -63,62 +95,100 @@ struct AttentionBlock {
   void emitQueryGrads(ThreadBuilder &t, mlir::Value number, HeadMatrix dq);
 
 private:
+  using TileBody = llvm::function_ref<Fragment(
+      ThreadBuilder &, const AttentionTile &, mlir::ValueRange)>;
+
+  /// The operands of block `number` of queries, or of keys.
+  AttentionOperands queryBlock(ThreadBuilder &t, mlir::Value number);
+  AttentionOperands keyBlock(ThreadBuilder &t, mlir::Value number);
+  TileRows ownRows(ThreadBuilder &t, size_t which) {
+    int64_t row = sizes.firstOwn(owned) + which * sizes.rows;
+    return {memory, t.index(row * sizes.stride())};
+  }
+  TileRows tileRows(ThreadBuilder &t, size_t which, const AttentionTile &tile) {
+    mlir::Value start = t.index(which * sizes.tile * sizes.stride());
+    return {memory, tile.at ? t.add(start, tile.at) : start};
+  }
+
+  /// Runs `body` on all tiles, in order, which are there and stay until all threads are
+  /// at the next one. With parts `body` brings the tiles.
+  Fragment forTiles(ThreadBuilder &t, const AttentionOperands &o,
+                    mlir::ValueRange initial, TileBody body);
+  Fragment forTilesAhead(ThreadBuilder &t, const AttentionOperands &o,
+                         mlir::ValueRange initial, TileBody body);
   /// Copies `count` rows of a head from `first` on, the part at element `d`, 0 where
   /// there is none.
   void stage(ThreadBuilder &t, const HeadMatrix &matrix, mlir::Value batchIndex,
              mlir::Value head, mlir::Value first, mlir::Value d, int64_t count,
-             mlir::Value to);
+             const TileRows &to);
+  /// The same where all of it is there and each thread copies the same column of each row
+  /// that it copies; nothing where not. `start` is the element of row 0.
+  bool stageWhole(ThreadBuilder &t, const HeadMatrix &matrix, mlir::Value start,
+                  mlir::Value first, int64_t count, const TileRows &to);
   /// Whether copies go past registers: 16 bytes each, with no change.
   bool copiesAsync() const {
     return products.stored == e.element &&
            accessLanes() * sizes.storedBytes == 16;
   }
-  /// Begins to copy 16 bytes, or zeros if not `inside`.
-  void copyAsync(ThreadBuilder &t, mlir::Value from, mlir::Value at,
-                 mlir::Value to, mlir::Value sharedAt, mlir::Value inside);
+  /// Begins to copy 16 bytes, or zeros if not `inside` (null: it is).
+  void copyAsync(ThreadBuilder &t, mlir::Value from, mlir::Value to,
+                 mlir::Value inside);
   /// All threads see what was staged.
   void awaitCopies(ThreadBuilder &t);
   void stageOwn(ThreadBuilder &t, const AttentionOperands &o, mlir::Value d);
-  void stageTiles(ThreadBuilder &t, const AttentionOperands &o, mlir::Value low,
-                  mlir::Value d, size_t count);
+  void stageTiles(ThreadBuilder &t, const AttentionOperands &o,
+                  const AttentionTile &tile, mlir::Value d, size_t count);
   /// Stages the tile of one matrix.
   void stageTile(ThreadBuilder &t, const AttentionOperands &o, size_t which,
-                 mlir::Value low, mlir::Value d) {
-    stage(t, o.tiles[which], o.batchIndex, o.tileHead, low, d, sizes.tile,
-          tiles[which]);
+                 const AttentionTile &tile, mlir::Value d) {
+    stage(t, o.tiles[which], o.batchIndex, tile.head, tile.low, d, sizes.tile,
+          tileRows(t, which, tile));
   }
-  /// The products of a tile that is there, while the second one of it is on its way,
-  /// as is then that of the next one from `next` on, if that is before `end`.
+  /// The products of all own matrices with the tiles, one behind the other, of tiles that
+  /// are there or are staged for it.
+  Fragment multiplyTiles(ThreadBuilder &t, const AttentionOperands &o,
+                         const AttentionTile &tile);
+  Fragment multiplyParts(ThreadBuilder &t, const AttentionOperands &o,
+                         const AttentionTile &tile);
+  /// The products of a tile of keys that is there, while the values are on their way, as
+  /// are then the next keys.
   Fragment multiplyStaged(ThreadBuilder &t, const AttentionOperands &o,
-                          mlir::Value low, mlir::Value end);
-  /// Stages the tile from row `low` on; the products of all own matrices with it,
-  /// one behind the other. `more`, if given, runs before threads wait for the tile.
-  Fragment multiplyTile(ThreadBuilder &t, const AttentionOperands &o,
-                        mlir::Value low,
-                        llvm::function_ref<void(ThreadBuilder &)> more = {});
+                          const AttentionTile &tile);
   /// The first tile of keys that the queries from `first` on see.
   mlir::Value visibleBegin(ThreadBuilder &t, mlir::Value first);
   /// The scores, in place of products.
   void finishScores(ThreadBuilder &t, const AttentionOperands &o,
-                    mlir::Value low, mlir::Value head,
+                    const AttentionTile &tile,
                     llvm::MutableArrayRef<mlir::Value> scores);
+  /// Whether all rows see all of a tile, an i1; null if they always do.
+  mlir::Value hidesSome(ThreadBuilder &t, const AttentionOperands &o,
+                        const AttentionTile &tile);
+  /// Scores of what rows do not see are -inf.
+  void hideScores(ThreadBuilder &t, const AttentionOperands &o,
+                  const AttentionTile &tile,
+                  llvm::MutableArrayRef<mlir::Value> scores);
   /// The words, i64, by which the scores of a tile are dropped out; none without a rate.
   Fragment drawScores(ThreadBuilder &t, const AttentionOperands &o,
-                      mlir::Value low, mlir::Value head, size_t count);
+                      const AttentionTile &tile, size_t count);
   mlir::Value loadMask(ThreadBuilder &t, mlir::Value batchIndex,
                        mlir::Value head, mlir::Value query, mlir::Value key);
   mlir::Value loadSegment(ThreadBuilder &t, mlir::Value batchIndex,
                           mlir::Value position);
+  /// By what a query's scores and the gradients of its probabilities are shifted: -lse, as
+  /// an exponent of 2, and -scale delta.
+  std::pair<mlir::Value, mlir::Value> loadShifts(ThreadBuilder &t,
+                                                 mlir::Value batchIndex,
+                                                 mlir::Value head,
+                                                 mlir::Value row);
+  /// Those of a tile of queries that are this thread's; none if tiles are keys.
+  Fragment loadStatistics(ThreadBuilder &t, const AttentionOperands &o,
+                          const AttentionTile &tile);
+  void storeStatistics(ThreadBuilder &t, const AttentionOperands &o,
+                       const AttentionTile &tile, mlir::ValueRange shifts);
   /// p and its gradient from score and dp.
-  std::pair<mlir::Value, mlir::Value> scoreGrad(ThreadBuilder &t,
-                                                mlir::Value score,
-                                                mlir::Value dp, mlir::Value lse,
-                                                mlir::Value delta);
-  /// out . dout of a row of queries, in all 4 lanes that have the row.
-  mlir::Value dotOut(ThreadBuilder &t, mlir::Value batchIndex, mlir::Value head,
-                     mlir::Value row);
-  mlir::Value loadLse(ThreadBuilder &t, mlir::Value batchIndex,
-                      mlir::Value head, mlir::Value row);
+  std::pair<mlir::Value, mlir::Value>
+  scoreGrad(ThreadBuilder &t, mlir::Value score, mlir::Value dp,
+            std::pair<mlir::Value, mlir::Value> shifts);
   void storeRows(ThreadBuilder &t, const AttentionOperands &o,
                  mlir::ValueRange sums, const HeadMatrix &to, mlir::Value head);
 
@@ -129,13 +199,21 @@ private:
     return constant(t, -std::numeric_limits<double>::infinity());
   }
   mlir::Value finite(ThreadBuilder &t, mlir::Value value);
-  mlir::Value exp(ThreadBuilder &t, mlir::Value x, mlir::Value y) {
-    return mlir::math::ExpOp::create(
-        t.b, loc, mlir::arith::SubFOp::create(t.b, loc, x, y).getResult());
+  /// 2 to the power of factor score + shift.
+  mlir::Value exp2(ThreadBuilder &t, mlir::Value score, mlir::Value shift);
+  mlir::Value mul(ThreadBuilder &t, mlir::Value x, mlir::Value y) {
+    return mlir::arith::MulFOp::create(t.b, loc, x, y);
   }
   mlir::Value select(ThreadBuilder &t, mlir::Value condition, mlir::Value x,
                      mlir::Value y) {
     return mlir::arith::SelectOp::create(t.b, loc, condition, x, y);
+  }
+  mlir::Value either(ThreadBuilder &t, mlir::Value x, mlir::Value y) {
+    return x ? mlir::arith::OrIOp::create(t.b, loc, x, y).getResult() : y;
+  }
+  mlir::Value compare(ThreadBuilder &t, mlir::arith::CmpIPredicate predicate,
+                      mlir::Value x, mlir::Value y) {
+    return mlir::arith::CmpIOp::create(t.b, loc, predicate, x, y);
   }
   /// Elements of a row that are copied at once: 16 bytes where they are stored.
   int64_t accessLanes() const;
@@ -145,6 +223,9 @@ private:
     return t.add(o.first, t.add(products.row, t.index(half * 8)));
   }
 };
+
+/// Whether scores need no registers but for what is causal: few are enough then.
+bool needsFewRegisters(const AttentionEmitter &e, const AttentionSizes &sizes);
 
 /// The end of the keys that `count` queries from `first` on see.
 mlir::Value visibleEnd(ThreadBuilder &t, const AttentionEmitter &e,

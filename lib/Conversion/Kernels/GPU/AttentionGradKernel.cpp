@@ -6,178 +6,155 @@
 using namespace mlir;
 using namespace trainc;
 
-/// Threads of a multiprocessor at once: all the registers that one can have for each.
-static constexpr int64_t kGradThreads = 256;
+/// Threads of a multiprocessor at once: all the registers that one can have for each, or
+/// 168 with the next tiles on their way and simple scores.
+static constexpr int64_t kGradThreads = 256, kGradAheadThreads = 384;
 
-std::pair<Value, Value> AttentionBlock::scoreGrad(ThreadBuilder &t, Value score,
-                                                  Value dp, Value lse,
-                                                  Value delta) {
-  Value p = exp(t, score, lse);
-  Value ds = arith::MulFOp::create(
-      t.b, loc, p, arith::SubFOp::create(t.b, loc, dp, delta).getResult());
-  return {p, arith::MulFOp::create(t.b, loc, ds, constant(t, e.scale))};
-}
-
-Value AttentionBlock::dotOut(ThreadBuilder &t, Value batchIndex, Value head,
-                             Value row) {
-  int64_t lanes = accessLanes();
+std::pair<Value, Value> AttentionBlock::loadShifts(ThreadBuilder &t,
+                                                   Value batchIndex, Value head,
+                                                   Value row) {
+  Value ofHead = t.add(t.mul(batchIndex, e.heads), head);
+  Value lse = t.loadScalar(e.lse, t.add(t.mul(ofHead, e.rows), row), e.compute);
   Value token = t.add(t.mul(batchIndex, e.rows), row);
-  Value base = t.add(t.mul(token, e.out.stride), t.mul(head, e.headSize));
-  Value first = t.mul(t.mod(t.thread(), 4), lanes);
-  Value zero =
-      t.identity(nn::ReduceKind::sum, VectorType::get({lanes}, e.compute));
-  Value sum =
-      t.loop(first, t.index(e.headSize), 4 * lanes, zero,
-             [&](LoopBuilder &l, Value d, ValueRange sum) {
-               auto load = [&](Value memref) {
-                 return l.loadVector(memref, l.add(base, d), e.element, Value(),
-                                     lanes, /*aligned=*/true);
-               };
-               return SmallVector<Value>{math::FmaOp::create(
-                   l.b, loc, load(e.out.memref), load(e.dout.memref), sum[0])};
-             })
-          .front();
-  return t.combineThreads(nn::ReduceKind::sum,
-                          t.combineLanes(nn::ReduceKind::sum, sum), 4);
+  Value delta =
+      t.loadScalar(e.delta, t.add(t.mul(token, e.heads), head), e.compute);
+  return {mul(t, finite(t, lse), constant(t, -kLog2E)),
+          mul(t, delta, constant(t, -e.scale))};
 }
 
-Value AttentionBlock::loadLse(ThreadBuilder &t, Value batchIndex, Value head,
-                              Value row) {
-  Value at = t.add(t.mul(batchIndex, e.heads), head);
-  return finite(t,
-                t.loadScalar(e.lse, t.add(t.mul(at, e.rows), row), e.compute));
+Fragment AttentionBlock::loadStatistics(ThreadBuilder &t,
+                                        const AttentionOperands &o,
+                                        const AttentionTile &tile) {
+  Fragment shifts;
+  if (o.rowsAreQueries)
+    return shifts;
+  for (int64_t done = 0; done < sizes.tile; done += t.threads) {
+    Value at = t.add(t.mod(t.thread(), sizes.tile), t.index(done));
+    Value row = t.min(t.add(tile.low, at), t.index(e.rows - 1));
+    auto [ofScores, ofGrads] = loadShifts(t, o.batchIndex, tile.head, row);
+    shifts.append({ofScores, ofGrads});
+  }
+  return shifts;
+}
+
+void AttentionBlock::storeStatistics(ThreadBuilder &t,
+                                     const AttentionOperands &o,
+                                     const AttentionTile &tile,
+                                     ValueRange shifts) {
+  if (o.rowsAreQueries)
+    return;
+  Value start = tile.statistics ? tile.statistics : t.index(0);
+  for (size_t i = 0; i < shifts.size(); i += 2) {
+    Value at = t.add(t.thread(), t.index(i / 2 * t.threads));
+    t.when(t.less(at, t.index(sizes.tile)), [&](ThreadBuilder &t) {
+      Value to = t.add(start, at);
+      t.storeScalar(shifts[i], statistics, to, e.compute);
+      t.storeScalar(shifts[i + 1], statistics, t.add(to, t.index(sizes.tile)),
+                    e.compute);
+    });
+  }
+}
+
+std::pair<Value, Value>
+AttentionBlock::scoreGrad(ThreadBuilder &t, Value score, Value dp,
+                          std::pair<Value, Value> shifts) {
+  Value p = exp2(t, score, shifts.first);
+  // scale (dp - delta)
+  Value grad =
+      math::FmaOp::create(t.b, loc, dp, constant(t, e.scale), shifts.second);
+  return {p, mul(t, p, grad)};
 }
 
 void AttentionBlock::emitQueryGrads(ThreadBuilder &t, Value number,
                                     HeadMatrix dq) {
-  int64_t blocks = llvm::divideCeil(e.rows, sizes.rows);
-  AttentionOperands o;
-  o.own = {e.q, e.dout};
-  o.tiles = {e.k, e.v};
-  o.rowsAreQueries = true;
-  o.part = t.mod(number, sizes.parts);
-  number = t.div(number, sizes.parts);
-  o.first = t.mul(t.mod(number, blocks), sizes.rows);
-  o.ownHead = t.mod(t.div(number, blocks), e.heads);
-  o.tileHead = t.div(o.ownHead, e.heads / e.kvHeads);
-  o.batchIndex = t.div(number, blocks * e.heads);
-  Value lse[2], delta[2];
+  AttentionOperands o = queryBlock(t, number);
+  o.own.push_back(e.dout);
+  std::pair<Value, Value> shifts[2];
   for (int64_t half : {0, 1}) {
     Value row = t.min(ownRow(t, o, half), t.index(e.rows - 1));
-    lse[half] = loadLse(t, o.batchIndex, o.ownHead, row);
-    delta[half] = dotOut(t, o.batchIndex, o.ownHead, row);
+    shifts[half] = loadShifts(t, o.batchIndex, o.ownHead, row);
   }
-  if (sizes.parts == 1)
-    stageOwn(t, o, t.index(0));
-  Fragment sums =
-      t.loop(visibleBegin(t, o.first), visibleEnd(t, e, o.first, sizes.rows),
-             sizes.tile, products.zeros(t, sizes.width),
-             [&](LoopBuilder &l, Value low, ValueRange carried) {
-               ThreadBuilder t(l.b, loc, sizes.threads());
-               Fragment results = multiplyTile(t, o, low);
-               MutableArrayRef<Value> all(results);
-               auto scores = all.take_front(all.size() / 2);
-               finishScores(t, o, low, o.ownHead, scores);
-               for (auto [dp, words] :
-                    llvm::zip(all.drop_front(scores.size()),
-                              drawScores(t, o, low, o.ownHead, scores.size())))
-                 dp = e.dropOut(t, dp, words);
-               for (auto [i, score] : llvm::enumerate(scores)) {
-                 int64_t half = i / 2 % 2;
-                 score = scoreGrad(t, score, all[scores.size() + i], lse[half],
-                                   delta[half])
-                             .second;
-               }
-               return products.accumulate(t, scores, tiles[0], carried);
-             });
+  auto body = [&](ThreadBuilder &t, const AttentionTile &tile,
+                  ValueRange carried) {
+    Fragment results = multiplyTiles(t, o, tile);
+    MutableArrayRef<Value> all(results);
+    auto scores = all.take_front(all.size() / 2);
+    finishScores(t, o, tile, scores);
+    for (auto [dp, words] : llvm::zip(all.drop_front(scores.size()),
+                                      drawScores(t, o, tile, scores.size())))
+      dp = e.dropOut(t, dp, words);
+    for (auto [i, score] : llvm::enumerate(scores))
+      score =
+          scoreGrad(t, score, all[scores.size() + i], shifts[i / 2 % 2]).second;
+    return products.accumulate(t, scores, tileRows(t, 0, tile), carried);
+  };
+  Fragment sums = forTiles(t, o, products.zeros(t, sizes.width), body);
   storeRows(t, o, sums, dq, o.ownHead);
 }
 
-void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
-                                  HeadMatrix dv) {
+AttentionOperands AttentionBlock::keyBlock(ThreadBuilder &t, Value number) {
   int64_t blocks = llvm::divideCeil(e.columns, sizes.rows);
-  int64_t group = e.heads / e.kvHeads;
   AttentionOperands o;
   o.own = {e.k, e.v};
   o.tiles = {e.q, e.dout};
   o.rowsAreQueries = false;
+  o.members = e.heads / e.kvHeads;
   o.part = t.mod(number, sizes.parts);
   number = t.div(number, sizes.parts);
   o.first = t.mul(t.mod(number, blocks), sizes.rows);
   o.ownHead = t.mod(t.div(number, blocks), e.kvHeads);
+  o.tileHead = t.mul(o.ownHead, o.members);
   o.batchIndex = t.div(number, blocks * e.kvHeads);
-  if (sizes.parts == 1)
-    stageOwn(t, o, t.index(0));
   // The first tile with a query that sees one of the keys.
-  Value begin = t.index(0);
+  o.begin = t.index(0);
   if (e.causal) {
-    begin =
+    o.begin =
         arith::SubIOp::create(t.b, loc, o.first, t.index(e.columns - e.rows));
-    begin = arith::MaxSIOp::create(t.b, loc, begin, t.index(0));
-    begin = t.mul(t.div(begin, sizes.tile), sizes.tile);
+    o.begin = arith::MaxSIOp::create(t.b, loc, o.begin, t.index(0));
+    o.begin = t.mul(t.div(o.begin, sizes.tile), sizes.tile);
   }
   // The end of those.
-  Value end = t.index(e.rows);
+  o.end = t.index(e.rows);
   if (e.window) {
-    end = t.add(o.first,
-                t.index(sizes.rows - 1 + *e.window - (e.columns - e.rows)));
-    end = arith::MinSIOp::create(t.b, loc, end, t.index(e.rows));
+    o.end = t.add(o.first,
+                  t.index(sizes.rows - 1 + *e.window - (e.columns - e.rows)));
+    o.end = arith::MinSIOp::create(t.b, loc, o.end, t.index(e.rows));
   }
-  // lse and out . dout of the queries of the tile: 4 threads have a query.
-  auto prepare = [&](ThreadBuilder &t, Value low) {
-    for (int64_t done = 0; done < sizes.tile; done += sizes.threads() / 4) {
-      Value at = t.add(t.div(t.thread(), 4), t.index(done));
-      Value row = t.min(t.add(low, at), t.index(e.rows - 1));
-      Value delta = dotOut(t, o.batchIndex, o.tileHead, row);
-      Value isFirst = arith::CmpIOp::create(t.b, loc, arith::CmpIPredicate::eq,
-                                            t.mod(t.thread(), 4), t.index(0));
-      Value stores = arith::AndIOp::create(t.b, loc, isFirst,
-                                           t.less(at, t.index(sizes.tile)));
-      t.when(stores, [&](ThreadBuilder &t) {
-        Value lse = loadLse(t, o.batchIndex, o.tileHead, row);
-        t.storeScalar(lse, statistics, at, e.compute);
-        t.storeScalar(delta, statistics, t.add(at, t.index(sizes.tile)),
-                      e.compute);
-      });
+  return o;
+}
+
+void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
+                                  HeadMatrix dv) {
+  AttentionOperands o = keyBlock(t, number);
+  auto body = [&](ThreadBuilder &t, const AttentionTile &tile,
+                  ValueRange carried) {
+    Fragment results = multiplyTiles(t, o, tile);
+    MutableArrayRef<Value> all(results);
+    auto scores = all.take_front(all.size() / 2);
+    auto grads = all.drop_front(all.size() / 2);
+    finishScores(t, o, tile, scores);
+    Fragment words = drawScores(t, o, tile, scores.size());
+    for (auto [dp, word] : llvm::zip(grads, words))
+      dp = e.dropOut(t, dp, word);
+    Value start = tile.statistics ? t.add(tile.statistics, products.column)
+                                  : products.column;
+    for (auto [i, score] : llvm::enumerate(scores)) {
+      Value at = t.add(start, t.index(i / 4 * 8 + i % 2));
+      std::pair<Value, Value> shifts = {
+          t.loadScalar(statistics, at, e.compute),
+          t.loadScalar(statistics, t.add(at, t.index(sizes.tile)), e.compute)};
+      std::tie(score, grads[i]) = scoreGrad(t, score, grads[i], shifts);
     }
+    for (auto [p, word] : llvm::zip(scores, words))
+      p = e.dropOut(t, p, word);
+    size_t half = carried.size() / 2;
+    Fragment next = products.accumulate(t, grads, tileRows(t, 0, tile),
+                                        carried.take_front(half));
+    next.append(products.accumulate(t, scores, tileRows(t, 1, tile),
+                                    carried.drop_front(half)));
+    return next;
   };
-  Fragment initial = products.zeros(t, 2 * sizes.width);
-  Fragment sums = t.loop(
-      t.index(0), t.index(group), 1, initial,
-      [&](LoopBuilder &l, Value member, ValueRange carried) {
-        Value head = l.add(l.mul(o.ownHead, group), member);
-        o.tileHead = head;
-        return l.loop(
-            begin, end, sizes.tile, carried,
-            [&](LoopBuilder &l, Value low, ValueRange carried) {
-              ThreadBuilder t(l.b, loc, sizes.threads());
-              Fragment results = multiplyTile(
-                  t, o, low, [&](ThreadBuilder &t) { prepare(t, low); });
-              MutableArrayRef<Value> all(results);
-              auto scores = all.take_front(all.size() / 2);
-              auto grads = all.drop_front(all.size() / 2);
-              finishScores(t, o, low, head, scores);
-              Fragment words = drawScores(t, o, low, head, scores.size());
-              for (auto [dp, word] : llvm::zip(grads, words))
-                dp = e.dropOut(t, dp, word);
-              for (auto [i, score] : llvm::enumerate(scores)) {
-                Value at = t.add(products.column, t.index(i / 4 * 8 + i % 2));
-                Value lse = t.loadScalar(statistics, at, e.compute);
-                Value delta = t.loadScalar(
-                    statistics, t.add(at, t.index(sizes.tile)), e.compute);
-                std::tie(score, grads[i]) =
-                    scoreGrad(t, score, grads[i], lse, delta);
-              }
-              for (auto [p, word] : llvm::zip(scores, words))
-                p = e.dropOut(t, p, word);
-              size_t half = carried.size() / 2;
-              Fragment next = products.accumulate(t, grads, tiles[0],
-                                                  carried.take_front(half));
-              next.append(products.accumulate(t, scores, tiles[1],
-                                              carried.drop_front(half)));
-              return next;
-            });
-      });
+  Fragment sums = forTiles(t, o, products.zeros(t, 2 * sizes.width), body);
   ArrayRef<Value> all(sums);
   if (dk.memref)
     storeRows(t, o, all.take_front(all.size() / 2), dk, o.ownHead);
@@ -191,7 +168,9 @@ int64_t trainc::emitAttentionGradOnGPU(AttentionEmitter &e, HeadMatrix dq,
   AttentionSizes sizes = chooseAttentionSizes(e.element, e.headSize, 2);
   OpBuilder b = OpBuilder::atBlockEnd(&e.function.function.getBody().front());
   ThreadBuilder t(b, e.loc, sizes.threads());
-  t.setLaunch(e.function, /*resident=*/kGradThreads / t.threads);
+  int64_t threads =
+      needsFewRegisters(e, sizes) ? kGradAheadThreads : kGradThreads;
+  t.setLaunch(e.function, /*resident=*/threads / t.threads);
   AttentionBlock emitter(e, t, sizes, 2);
   auto countBlocks = [&](int64_t heads, int64_t length) {
     return e.batch * heads * llvm::divideCeil(length, sizes.rows) * sizes.parts;

@@ -5,109 +5,111 @@
 using namespace mlir;
 using namespace trainc;
 
-/// Threads of a multiprocessor at once: 168 registers for each.
-static constexpr int64_t kForwardThreads = 384;
+/// Threads of a multiprocessor at once: 168 registers for each, and all that one can have
+/// for scores that need more beside long rows.
+static constexpr int64_t kForwardThreads = 384, kLeastForwardThreads = 256;
+/// Most elements of a row that is not long.
+static constexpr int64_t kNarrow = 64;
+static constexpr double kLn2 = 0.6931471805599453;
 
-void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
+AttentionOperands AttentionBlock::queryBlock(ThreadBuilder &t, Value number) {
   int64_t blocks = llvm::divideCeil(e.rows, sizes.rows);
   AttentionOperands o;
   o.own = {e.q};
   o.tiles = {e.k, e.v};
   o.rowsAreQueries = true;
-  Value number = e.function.tile;
   o.part = t.mod(number, sizes.parts);
   number = t.div(number, sizes.parts);
-  o.first = t.mul(t.mod(number, blocks), sizes.rows);
-  o.ownHead = t.mod(t.div(number, blocks), e.heads);
+  Value block = t.mod(number, blocks);
+  if (e.causal) // the last queries, which see most, begin first
+    block = arith::SubIOp::create(t.b, loc, t.index(blocks - 1), block);
+  o.first = t.mul(block, sizes.rows);
+  o.ofAll = t.div(number, blocks);
+  o.ownHead = t.mod(o.ofAll, e.heads);
   o.tileHead = t.div(o.ownHead, e.heads / e.kvHeads);
   o.batchIndex = t.div(number, blocks * e.heads);
-  // Keys are copied while the tile before is finished, values while scores are made.
-  bool isWhole = sizes.parts == 1;
-  Value begin = visibleBegin(t, o.first);
-  if (isWhole) {
-    stageOwn(t, o, t.index(0));
-    stageTile(t, o, 0, begin, t.index(0));
-  }
+  o.begin = visibleBegin(t, o.first);
+  o.end = visibleEnd(t, e, o.first, sizes.rows);
+  return o;
+}
 
-  // The maximum and the sum of exponentials so far of both rows, then the sums.
+void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
+  AttentionOperands o = queryBlock(t, e.function.tile);
+  // Without memory for the next tiles keys are copied while the tile before is finished,
+  // values while scores are made.
+  bool isStaged = !sizes.doubled && sizes.parts == 1;
+  if (isStaged)
+    stageTile(t, o, 0, {o.tileHead, o.begin, Value(), Value()}, t.index(0));
+
+  // The maximum of both rows so far, the lane's sum of exponentials, then the sums.
   Fragment initial{infinity(t), infinity(t), constant(t, 0.0),
                    constant(t, 0.0)};
   initial.append(products.zeros(t, sizes.width));
-  Value end = visibleEnd(t, e, o.first, sizes.rows);
-  Fragment state = t.loop(
-      begin, end, sizes.tile, initial,
-      [&](LoopBuilder &l, Value low, ValueRange carried) {
-        ThreadBuilder t(l.b, loc, sizes.threads());
-        Fragment state(carried);
-        Fragment scores =
-            isWhole ? multiplyStaged(t, o, low, end) : multiplyTile(t, o, low);
-        finishScores(t, o, low, o.ownHead, scores);
-        Value shifts[2], sums[2];
-        for (int64_t half : {0, 1}) {
-          Value max = state[half];
-          Value local;
-          for (auto [i, score] : llvm::enumerate(scores))
-            if (int64_t(i / 2 % 2) == half)
-              local =
-                  local ? t.combine(nn::ReduceKind::max, local, score) : score;
-          local = t.combineThreads(nn::ReduceKind::max, local, 4);
-          state[half] = t.combine(nn::ReduceKind::max, max, local);
-          shifts[half] = finite(t, state[half]);
-          Value factor = exp(t, max, shifts[half]);
-          state[2 + half] =
-              arith::MulFOp::create(t.b, loc, state[2 + half], factor);
-          for (size_t i = 4; i < state.size(); ++i)
-            if (int64_t(i / 2 % 2) == half)
-              state[i] = arith::MulFOp::create(t.b, loc, state[i], factor);
-        }
-        for (auto [i, score] : llvm::enumerate(scores)) {
-          int64_t half = i / 2 % 2;
-          score = exp(t, score, shifts[half]);
-          sums[half] = sums[half]
-                           ? t.combine(nn::ReduceKind::sum, sums[half], score)
-                           : score;
-        }
-        for (int64_t half : {0, 1}) {
-          Value sum = t.combineThreads(nn::ReduceKind::sum, sums[half], 4);
-          state[2 + half] =
-              t.combine(nn::ReduceKind::sum, state[2 + half], sum);
-        }
-        for (auto [score, words] :
-             llvm::zip(scores, drawScores(t, o, low, o.ownHead, scores.size())))
-          score = e.dropOut(t, score, words);
-        Fragment next(ArrayRef<Value>(state).take_front(4));
-        next.append(products.accumulate(t, scores, tiles[1],
-                                        ArrayRef<Value>(state).drop_front(4)));
-        return next;
-      });
+  auto body = [&](ThreadBuilder &t, const AttentionTile &tile,
+                  ValueRange carried) {
+    Fragment state(carried);
+    Fragment scores =
+        isStaged ? multiplyStaged(t, o, tile) : multiplyTiles(t, o, tile);
+    finishScores(t, o, tile, scores);
+    Value shifts[2], sums[2];
+    for (int64_t half : {0, 1}) {
+      Value max = state[half], local = max;
+      for (auto [i, score] : llvm::enumerate(scores))
+        if (int64_t(i / 2 % 2) == half)
+          local = t.combine(nn::ReduceKind::max, local, score);
+      state[half] = t.combineThreads(nn::ReduceKind::max, local, 4);
+      shifts[half] = mul(t, finite(t, state[half]), constant(t, -factor));
+      Value decay = exp2(t, max, shifts[half]);
+      sums[half] = mul(t, state[2 + half], decay);
+      for (size_t i = 4; i < state.size(); ++i)
+        if (int64_t(i / 2 % 2) == half)
+          state[i] = mul(t, state[i], decay);
+    }
+    for (auto [i, score] : llvm::enumerate(scores)) {
+      int64_t half = i / 2 % 2;
+      score = exp2(t, score, shifts[half]);
+      sums[half] = t.combine(nn::ReduceKind::sum, sums[half], score);
+    }
+    for (auto [score, words] :
+         llvm::zip(scores, drawScores(t, o, tile, scores.size())))
+      score = e.dropOut(t, score, words);
+    Fragment next{state[0], state[1], sums[0], sums[1]};
+    next.append(products.accumulate(t, scores, tileRows(t, 1, tile),
+                                    ArrayRef<Value>(state).drop_front(4)));
+    return next;
+  };
+  Fragment state = forTiles(t, o, initial, body);
+  for (int64_t half : {2, 3})
+    state[half] = t.combineThreads(nn::ReduceKind::sum, state[half], 4);
 
   if (lse)
     for (int64_t half : {0, 1}) {
       Value log = math::LogOp::create(t.b, loc, state[2 + half]);
-      log = arith::AddFOp::create(t.b, loc, finite(t, state[half]), log);
+      log = math::FmaOp::create(t.b, loc, finite(t, state[half]),
+                                constant(t, factor * kLn2), log);
       Value row = ownRow(t, o, half);
       // One of the 4 lanes of one part's block writes.
       Value other = t.add(products.column, o.part);
       Value stores = arith::AndIOp::create(
           t.b, loc, t.less(row, t.index(e.rows)),
-          arith::CmpIOp::create(t.b, loc, arith::CmpIPredicate::eq, other,
-                                t.index(0)));
+          compare(t, arith::CmpIPredicate::eq, other, t.index(0)));
       t.when(stores, [&](ThreadBuilder &t) {
-        Value head = t.add(t.mul(o.batchIndex, e.heads), o.ownHead);
-        t.storeScalar(log, lse, t.add(t.mul(head, e.rows), row), e.compute);
+        t.storeScalar(log, lse, t.add(t.mul(o.ofAll, e.rows), row), e.compute);
       });
     }
   if (!out)
     return;
   Fragment sums(ArrayRef<Value>(state).drop_front(4));
-  Value divisors[2];
+  Value quotients[2];
   for (int64_t half : {0, 1}) {
     Value isZero = arith::CmpFOp::create(t.b, loc, arith::CmpFPredicate::OEQ,
                                          state[2 + half], constant(t, 0.0));
-    divisors[half] = select(t, isZero, constant(t, 1.0), state[2 + half]);
+    Value divisor = select(t, isZero, constant(t, 1.0), state[2 + half]);
+    quotients[half] =
+        arith::DivFOp::create(t.b, loc, constant(t, 1.0), divisor);
   }
   for (auto [i, sum] : llvm::enumerate(sums))
-    sum = arith::DivFOp::create(t.b, loc, sum, divisors[i / 2 % 2]);
+    sum = mul(t, sum, quotients[i / 2 % 2]);
   storeRows(t, o, sums, {out, e.rows, e.heads * e.headSize, 0}, o.ownHead);
 }
 
@@ -115,7 +117,10 @@ static int64_t emitForward(AttentionEmitter &e, Value out, Value lse) {
   AttentionSizes sizes = chooseAttentionSizes(e.element, e.headSize, 1);
   OpBuilder b = OpBuilder::atBlockEnd(&e.function.function.getBody().front());
   ThreadBuilder t(b, e.loc, sizes.threads());
-  t.setLaunch(e.function, /*resident=*/kForwardThreads / t.threads);
+  int64_t threads = kForwardThreads;
+  if (sizes.doubled && sizes.width > kNarrow && !needsFewRegisters(e, sizes))
+    threads = kLeastForwardThreads;
+  t.setLaunch(e.function, /*resident=*/threads / t.threads);
   AttentionBlock(e, t, sizes, 1).emitForward(t, out, lse);
   func::ReturnOp::create(b, e.loc);
   return e.batch * e.heads * llvm::divideCeil(e.rows, sizes.rows) * sizes.parts;

@@ -26,6 +26,14 @@ using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
 
+/// Whether `op` is a gradient of an attention without what kernels of GPUs read.
+static bool lacksDelta(Operation *op) {
+  if (auto grad = dyn_cast<nn::AttentionGradOp>(op))
+    return !grad.getDelta();
+  auto grad = dyn_cast<nn::PackedAttentionGradOp>(op);
+  return grad && !grad.getDelta();
+}
+
 /// Emits `kernel` by the emitter that fits; the number of blocks.
 static FailureOr<int64_t> emitKernel(KernelOp kernel,
                                      KernelFunction &function) {
@@ -56,6 +64,9 @@ static FailureOr<int64_t> emitKernel(KernelOp kernel,
       return emitSquareSumOnGPU(function, op);
     if (auto op = dyn_cast<SumBlocksOp>(ops[0]))
       return emitSumBlocksOnGPU(function, op);
+    if (lacksDelta(ops[0]))
+      return ops[0]->emitOpError(
+          "expects delta on a GPU; run nn-decompose with 'gpu'");
     if (isa<nn::AttentionOp, nn::AttentionGradOp, nn::PackedAttentionOp,
             nn::PackedAttentionGradOp>(ops[0]))
       return emitAttentionOnGPU(function, ops[0]);

@@ -1,7 +1,7 @@
 //===- RowKernel.cpp - Pointwise ops and reductions over rows, on a GPU ---===//
 //
 // Without reductions each thread computes one vector of elements. With them a row
-// belongs to a warp or, if it is long, to a block. What a thread loads and computes
+// belongs to a warp, to a part of one if it is short or, if it is long, to a block. What a thread loads and computes
 // of a short row stays in its registers from phase to phase.
 //
 //===----------------------------------------------------------------------===//
@@ -54,6 +54,7 @@ struct RowEmitter {
       return extent.inner && llvm::is_contained(extent.outer, true);
     });
   }
+  int64_t chooseTeam(int64_t threads) const;
 
 private:
   void storeScalars(ThreadBuilder &t, Value isFirst);
@@ -257,7 +258,7 @@ void RowEmitter::emitPhase(ThreadBuilder &t) {
   for (auto [reduce, accumulator] : llvm::zip(reduces, accumulators)) {
     Value value = t.combineLanes(reduce.getKind(), accumulator);
     points.scalars[reduce.getResult()] =
-        team == kWarp ? t.combineThreads(reduce.getKind(), value)
+        team <= kWarp ? t.combineThreads(reduce.getKind(), value, team)
                       : t.combineBlock(reduce.getKind(), value);
   }
 }
@@ -271,9 +272,19 @@ void RowEmitter::emitRow(ThreadBuilder &t) {
   }
 }
 
+/// The threads of a row: of a short one as many as have a vector of it, if all threads of
+/// all blocks have rows then, since those of a warp exchange what they have.
+int64_t RowEmitter::chooseTeam(int64_t threads) const {
+  if (space.inner > kWarpRow)
+    return threads;
+  int64_t few = llvm::PowerOf2Ceil(llvm::divideCeil(space.inner, lanes));
+  bool divides = few < kWarp && space.outerSize() % (threads / few) == 0;
+  return divides ? few : kWarp;
+}
+
 int64_t RowEmitter::emitRows(ThreadBuilder &t) {
   int64_t rows = space.outerSize();
-  team = space.inner <= kWarpRow ? kWarp : t.threads;
+  team = chooseTeam(t.threads);
   rounds = llvm::divideCeil(space.inner, team * lanes);
   if (rounds * lanes <= kKeptElements) {
     kept.resize(rounds);
@@ -306,10 +317,14 @@ int64_t RowEmitter::emitRows(ThreadBuilder &t) {
   }
   row = t.add(t.mul(row, teams), t.div(member, team));
   member = t.mod(member, team);
-  t.when(t.less(row, t.index(rows)), [&](ThreadBuilder &t) {
+  auto emit = [&](ThreadBuilder &t) {
     points.setCoordinates(t, row);
     emitRow(t);
-  });
+  };
+  if (rows % teams == 0)
+    emit(t);
+  else
+    t.when(t.less(row, t.index(rows)), emit);
   return llvm::divideCeil(rows, teams);
 }
 

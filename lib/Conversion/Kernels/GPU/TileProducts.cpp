@@ -53,22 +53,24 @@ static void syncWarp(LoopBuilder &l) {
   NVVM::SyncWarpOp::create(l.b, l.loc, all);
 }
 
-Fragment TileProducts::multiplyAdds(ThreadBuilder &t, Value own, Value tile,
-                                    ValueRange sums) {
+Fragment TileProducts::multiplyAdds(ThreadBuilder &t, const TileRows &own,
+                                    const TileRows &tile, ValueRange sums) {
   int64_t lanes = 16 / sizes.computeBytes, stride = sizes.stride();
-  Value left = t.mul(row, stride), right = t.mul(column, stride);
+  Value left = elementOf(t, own, t.mul(row, stride));
+  Value right = elementOf(t, tile, t.mul(column, stride));
   return t.loop(
       t.index(0), t.index(sizes.width), lanes, sums,
       [&](LoopBuilder &l, Value d, ValueRange carried) {
         Fragment next(carried);
         Value x[2];
         for (int64_t half : {0, 1})
-          x[half] = loadLanes(
-              l, own, l.add(l.add(left, l.index(half * 8 * stride)), d), lanes);
+          x[half] = loadLanes(l, own.memref,
+                              l.add(l.add(left, l.index(half * 8 * stride)), d),
+                              lanes);
         for (int64_t j = 0; j < sizes.tile / 8; ++j)
           for (int64_t c : {0, 1}) {
             Value at = l.add(right, l.index((j * 8 + c) * stride));
-            Value y = loadLanes(l, tile, l.add(at, d), lanes);
+            Value y = loadLanes(l, tile.memref, l.add(at, d), lanes);
             for (int64_t i = 0; i < lanes; ++i)
               for (int64_t half : {0, 1}) {
                 Value &sum = next[j * 4 + half * 2 + c];
@@ -80,9 +82,10 @@ Fragment TileProducts::multiplyAdds(ThreadBuilder &t, Value own, Value tile,
 }
 
 Fragment TileProducts::accumulateAdds(ThreadBuilder &t, ValueRange weights,
-                                      Value tile, ValueRange sums) {
+                                      const TileRows &tile, ValueRange sums) {
   int64_t lanes = 16 / sizes.computeBytes, stride = sizes.stride();
   Value left = t.mul(row, sizes.weightStride());
+  Value start = elementOf(t, tile, column);
   auto leftOf = [&](LoopBuilder &l, int64_t half) {
     return l.add(left, l.index(half * 8 * sizes.weightStride()));
   };
@@ -105,11 +108,11 @@ Fragment TileProducts::accumulateAdds(ThreadBuilder &t, ValueRange weights,
         for (int64_t half : {0, 1})
           x[half] =
               loadLanes(l, weightMemory, l.add(leftOf(l, half), i), lanes);
-        Value right = l.add(l.mul(i, stride), column);
+        Value right = l.add(l.mul(i, stride), start);
         for (int64_t k = 0; k < lanes; ++k)
           for (int64_t j = 0; j < sizes.width / 8; ++j) {
             Value at = l.add(right, l.index(k * stride + j * 8));
-            Value y = loadLanes(l, tile, at, 2);
+            Value y = loadLanes(l, tile.memref, at, 2);
             for (int64_t half : {0, 1})
               for (int64_t c : {0, 1}) {
                 Value &sum = next[j * 4 + half * 2 + c];
@@ -130,18 +133,17 @@ Type TileProducts::pairType() const {
   return IntegerType::get(stored.getContext(), 32);
 }
 
-Value TileProducts::matrixPointer(ThreadBuilder &t, Value memref,
-                                  Value firstRow, bool columnsFirst) {
+Value TileProducts::matrixPointer(ThreadBuilder &t, const TileRows &rows,
+                                  bool columnsFirst) {
   // Lanes 8 i to 8 i + 7 point at the rows of matrix i.
   Value eighth = t.mod(t.div(lane, 8), 2), half = t.div(lane, 16);
   Value down = columnsFirst ? half : eighth;
   Value right = columnsFirst ? eighth : half;
   Value at = t.add(t.mod(lane, 8), t.mul(down, 8));
-  if (firstRow)
-    at = t.add(at, firstRow);
   at = t.add(t.mul(at, sizes.stride()), t.mul(right, 8));
+  at = elementOf(t, rows, at);
   Value base =
-      memref::ExtractAlignedPointerAsIndexOp::create(t.b, t.loc, memref);
+      memref::ExtractAlignedPointerAsIndexOp::create(t.b, t.loc, rows.memref);
   at = t.add(base, t.mul(at, sizes.storedBytes));
   at = arith::IndexCastOp::create(t.b, t.loc, t.b.getI64Type(), at);
   auto type = LLVM::LLVMPointerType::get(
@@ -189,14 +191,27 @@ void TileProducts::multiplyMatrix(ThreadBuilder &t, ArrayRef<Value> left,
     sum = LLVM::ExtractValueOp::create(t.b, t.loc, results, i);
 }
 
-Fragment TileProducts::multiplyMatrices(ThreadBuilder &t, Value own, Value tile,
-                                        ValueRange sums) {
+Value TileProducts::pointerToOwn(ThreadBuilder &t, const TileRows &own) {
+  Value start = elementOf(t, own, t.mul(warp, kWarpRows * sizes.stride()));
+  return matrixPointer(t, {own.memref, start}, /*columnsFirst=*/false);
+}
+
+Fragment TileProducts::load(ThreadBuilder &t, const TileRows &own) {
+  Value pointer = pointerToOwn(t, own);
+  Fragment words;
+  for (int64_t d = 0; d < sizes.width; d += 16)
+    words.append(loadMatrices(t, pointer, 0, d, /*transposed=*/false));
+  return words;
+}
+
+Fragment
+TileProducts::multiplyMatrices(ThreadBuilder &t, const TileRows &tile,
+                               ValueRange sums,
+                               function_ref<SmallVector<Value>(int64_t)> left) {
   Fragment next(sums);
-  Value left = matrixPointer(t, own, t.mul(warp, kWarpRows),
-                             /*columnsFirst=*/false);
-  Value right = matrixPointer(t, tile, Value(), /*columnsFirst=*/true);
+  Value right = matrixPointer(t, tile, /*columnsFirst=*/true);
   for (int64_t d = 0; d < sizes.width; d += 16) {
-    SmallVector<Value> x = loadMatrices(t, left, 0, d, /*transposed=*/false);
+    SmallVector<Value> x = left(d);
     for (int64_t i = 0; i < sizes.tile; i += 16) {
       SmallVector<Value> y = loadMatrices(t, right, i, d, /*transposed=*/false);
       for (int64_t part : {0, 1})
@@ -208,9 +223,10 @@ Fragment TileProducts::multiplyMatrices(ThreadBuilder &t, Value own, Value tile,
 }
 
 Fragment TileProducts::accumulateMatrices(ThreadBuilder &t, ValueRange weights,
-                                          Value tile, ValueRange sums) {
+                                          const TileRows &tile,
+                                          ValueRange sums) {
   Fragment next(sums);
-  Value right = matrixPointer(t, tile, Value(), /*columnsFirst=*/false);
+  Value right = matrixPointer(t, tile, /*columnsFirst=*/false);
   for (int64_t i = 0; i < sizes.tile; i += 16) {
     // Results of 8 columns each are the halves of an operand of 16.
     SmallVector<Value> x;
@@ -233,14 +249,25 @@ Fragment TileProducts::accumulateMatrices(ThreadBuilder &t, ValueRange weights,
   return next;
 }
 
-Fragment TileProducts::multiply(ThreadBuilder &t, Value own, Value tile,
-                                ValueRange sums) {
-  return sizes.tensor ? multiplyMatrices(t, own, tile, sums)
-                      : multiplyAdds(t, own, tile, sums);
+Fragment TileProducts::multiply(ThreadBuilder &t, const TileRows &own,
+                                const TileRows &tile, ValueRange sums) {
+  if (!sizes.tensor)
+    return multiplyAdds(t, own, tile, sums);
+  Value pointer = pointerToOwn(t, own);
+  return multiplyMatrices(t, tile, sums, [&](int64_t d) {
+    return loadMatrices(t, pointer, 0, d, /*transposed=*/false);
+  });
+}
+
+Fragment TileProducts::multiplyLoaded(ThreadBuilder &t, ArrayRef<Value> own,
+                                      const TileRows &tile, ValueRange sums) {
+  return multiplyMatrices(t, tile, sums, [&](int64_t d) {
+    return SmallVector<Value>(own.slice(d / 4, 4));
+  });
 }
 
 Fragment TileProducts::accumulate(ThreadBuilder &t, ValueRange weights,
-                                  Value tile, ValueRange sums) {
+                                  const TileRows &tile, ValueRange sums) {
   return sizes.tensor ? accumulateMatrices(t, weights, tile, sums)
                       : accumulateAdds(t, weights, tile, sums);
 }

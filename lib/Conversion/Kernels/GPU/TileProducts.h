@@ -37,6 +37,13 @@ struct TileSizes {
   int64_t weightStride() const { return tile + 16 / computeBytes; }
 };
 
+/// Rows in the memory of a block, from element `start` (null: the first one) on.
+struct TileRows {
+  TileRows(mlir::Value memref, mlir::Value start = {})
+      : memref(memref), start(start) {}
+  mlir::Value memref, start;
+};
+
 struct TileProducts {
   /// Of elements of type `element`; `accumulates` says whether `accumulate` is used.
   TileProducts(ThreadBuilder &t, TileSizes sizes, mlir::Type element,
@@ -49,29 +56,42 @@ struct TileProducts {
   mlir::Value row, column;
 
   Fragment zeros(ThreadBuilder &t, int64_t columns);
+  /// The warp's rows of `own` as left operands of tensor cores.
+  Fragment load(ThreadBuilder &t, const TileRows &own);
   /// sums[row, i] + sum over d of own[row, d] tile[i, d].
-  Fragment multiply(ThreadBuilder &t, mlir::Value own, mlir::Value tile,
+  Fragment multiply(ThreadBuilder &t, const TileRows &own, const TileRows &tile,
                     mlir::ValueRange sums);
+  /// The same with what `load` gave.
+  Fragment multiplyLoaded(ThreadBuilder &t, llvm::ArrayRef<mlir::Value> own,
+                          const TileRows &tile, mlir::ValueRange sums);
   /// sums[row, d] + sum over i of weights[row, i] tile[i, d].
   Fragment accumulate(ThreadBuilder &t, mlir::ValueRange weights,
-                      mlir::Value tile, mlir::ValueRange sums);
+                      const TileRows &tile, mlir::ValueRange sums);
 
 private:
   /// Where the weights of a block stand from lane to lane.
   mlir::Value weightMemory;
 
-  Fragment multiplyAdds(ThreadBuilder &t, mlir::Value own, mlir::Value tile,
-                        mlir::ValueRange sums);
+  Fragment multiplyAdds(ThreadBuilder &t, const TileRows &own,
+                        const TileRows &tile, mlir::ValueRange sums);
   Fragment accumulateAdds(ThreadBuilder &t, mlir::ValueRange weights,
-                          mlir::Value tile, mlir::ValueRange sums);
-  Fragment multiplyMatrices(ThreadBuilder &t, mlir::Value own, mlir::Value tile,
-                            mlir::ValueRange sums);
+                          const TileRows &tile, mlir::ValueRange sums);
+  /// `left` gives the left operand of elements from some one on.
+  Fragment multiplyMatrices(
+      ThreadBuilder &t, const TileRows &tile, mlir::ValueRange sums,
+      llvm::function_ref<llvm::SmallVector<mlir::Value>(int64_t)> left);
   Fragment accumulateMatrices(ThreadBuilder &t, mlir::ValueRange weights,
-                              mlir::Value tile, mlir::ValueRange sums);
+                              const TileRows &tile, mlir::ValueRange sums);
+  /// The element `at` behind the first one of rows.
+  mlir::Value elementOf(ThreadBuilder &t, const TileRows &rows,
+                        mlir::Value at) {
+    return rows.start ? t.add(rows.start, at) : at;
+  }
+  mlir::Value pointerToOwn(ThreadBuilder &t, const TileRows &own);
   /// The lane's pointer for `loadMatrices` of 16 x 16 elements; those to the right
   /// come second or, if `columnsFirst`, those below.
-  mlir::Value matrixPointer(ThreadBuilder &t, mlir::Value memref,
-                            mlir::Value firstRow, bool columnsFirst);
+  mlir::Value matrixPointer(ThreadBuilder &t, const TileRows &rows,
+                            bool columnsFirst);
   /// Four matrices of 8 x 8 elements, as operands of mma.sync.
   llvm::SmallVector<mlir::Value> loadMatrices(ThreadBuilder &t,
                                               mlir::Value pointer, int64_t row,

@@ -51,6 +51,11 @@ CASES = [
     ("bf16", 1, 20, 40, 1, 1, 144, {"causal": True}),
     ("f16", 1, 66, 66, 2, 2, 64, {"mask": (66, 66)}),
     ("f16", 1, 20, 37, 3, 1, 72, {"causal": True, "scale": 0.2}),
+    ("bf16", 1, 192, 256, 4, 2, 64, {"causal": True, "scale": -0.2}),  # whole tiles
+    ("bf16", 1, 192, 192, 2, 2, 64, {"causal": True, "window": 70}),
+    ("f16", 2, 64, 128, 2, 1, 32, {"scale": 0.0}),
+    ("bf16", 1, 128, 128, 1, 1, 128, {"causal": True}),
+    ("f32", 1, 40, 40, 2, 1, 64, {"causal": True, "scale": -0.1, "mask": (40, 40)}),
 ]
 
 
@@ -86,9 +91,11 @@ class Case:
         (b, tq, h, d), hk = self.shapes["q"], self.kv_heads
         lse = spell((b, h, tq), self.sum)
         segments = spell((b, tq), "i32") if "segments" in o else None
-        more = (" mask %mask" if mask else "") + (f" segments(%segments : {segments})" if segments else "") + (f" heads {h} kv_heads {hk}" if self.packed else "")
+        masks = (" mask %mask" if mask else "") + (f" segments(%segments : {segments})" if segments else "")
+        more = f" heads {h} kv_heads {hk}" if self.packed else ""
         more += (" causal" if o.get("causal") else "") + (f" scale {o['scale']}" if "scale" in o else "")
         more += f" window {o['window']}" if "window" in o else ""
+        delta = spell((b, tq, h), self.sum)
         of_mask = (f", %mask: {mask}" if mask else "") + (f", %segments: {segments}" if segments else "")
         if "dropout" in o:
             of_mask += ", %seed: tensor<f64>, %update: tensor<f64>, %micro: tensor<f64>"
@@ -106,11 +113,11 @@ class Case:
         absent = ", ".join(["-1"] * len(results))
         return f"""
 train.kernel @forward_{self.number}({arguments}{of_mask}) inplace [-1, -1] {{
-  %out, %lse = {op} {names}{more} : {types}{type_of_mask}
+  %out, %lse = {op} {names}{masks}{more} : {types}{type_of_mask}
   train.return %out, %lse : {out}, {lse}
 }}
-train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dout: {out}{of_mask}) inplace [{absent}] {{
-  {grads} = {op}_grad {names}, %out, %lse, %dout{more} : {types}{type_of_out}, {lse}{type_of_mask}
+train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dout: {out}{of_mask}, %delta: {delta}) inplace [{absent}] {{
+  {grads} = {op}_grad {names}, %out, %lse, %dout{masks} delta(%delta : {delta}){more} : {types}{type_of_out}, {lse}{type_of_mask}
   train.return {grads} : {", ".join(results)}
 }}
 """
@@ -179,12 +186,13 @@ train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dou
         found = [stored(np.full(x.shape, np.nan), self.sum if i == 1 else e) for i, x in enumerate(expected)]
         launch(device, f"forward_{self.number}", inputs + masks + found[:2])
         more = [stored(out, e), stored(lse, self.sum), stored(dout, e)]
-        launch(device, f"backward_{self.number}", inputs + more + masks + found[2:])
+        delta = stored(np.einsum("bihd,bihd->bih", out, dout), self.sum)
+        launch(device, f"backward_{self.number}", inputs + more + masks + [delta] + found[2:])
         for i, (x, y) in enumerate(zip(found, expected)):
             x = shown(x, self.sum if i == 1 else e).reshape(y.shape)
             finite = np.isfinite(y)
             same = np.array_equal(x[~finite], y[~finite])
-            yield np.abs(x[finite] - y[finite]).max() / np.abs(y[finite]).max() if same else np.inf
+            yield np.abs(x[finite] - y[finite]).max() / (np.abs(y[finite]).max() or 1) if same else np.inf
 
 
 def main():

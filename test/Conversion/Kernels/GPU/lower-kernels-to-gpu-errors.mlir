@@ -14,3 +14,11 @@ train.kernel @lanes(%x: tensor<4x8xf32>) inplace [-1] {
   %y = nn.reduce sum %x dims [1] keep : tensor<4x8xf32> order lanes
   train.return %y : tensor<4x1xf32>
 }
+
+// -----
+
+train.kernel @delta(%p: tensor<2x16x96xf32>, %o: tensor<2x16x32xf32>, %l: tensor<2x4x16xf32>) inplace [-1] {
+  // expected-error @below {{expects delta on a GPU; run nn-decompose with 'gpu'}}
+  %b = nn.packed_attention_grad %p, %o, %l, %o heads 4 : tensor<2x16x96xf32>, tensor<2x16x32xf32>, tensor<2x4x16xf32>
+  train.return %b : tensor<2x16x96xf32>
+}

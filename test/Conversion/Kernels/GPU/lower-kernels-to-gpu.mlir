@@ -26,8 +26,8 @@ train.kernel @narrow(%x: tensor<64xbf16>) inplace [0] {
 // -----
 
 // A short row is a warp's: what it loads is there for all reductions, which end in
-// shuffles. A long one is a block's: warps meet in shared memory; vectors begin where
-// rows of odd length allow it.
+// shuffles; or a part of a warp's, if blocks are full of such rows. A long one is a
+// block's: warps meet in shared memory; vectors begin where rows of odd length allow it.
 // CHECK-LABEL: train.kernel @short
 // CHECK-SAME: #train.abi<workgroups = 2, threads = 256>
 // CHECK-LABEL: gpu.func @short(
@@ -36,6 +36,10 @@ train.kernel @narrow(%x: tensor<64xbf16>) inplace [0] {
 // CHECK-COUNT-10: gpu.shuffle xor
 // CHECK-NOT: gpu.barrier
 // CHECK: vector.store
+// CHECK-LABEL: gpu.func @parts(
+// CHECK-COUNT-1: vector.load
+// CHECK-COUNT-3: gpu.shuffle xor
+// CHECK-NOT: gpu.shuffle
 // CHECK-LABEL: gpu.func @long(
 // CHECK: scf.for
 // CHECK: vector.load {{.*}} {alignment = 16 : i64} : memref<36004xf32>, vector<4xf32>
@@ -51,6 +55,11 @@ train.kernel @short(%x: tensor<9x64xf32>) inplace [-1] {
   %m = nn.reduce max %d dims [1] keep : tensor<9x64xf32>
   %y = nn.sub %d, %m : tensor<9x64xf32>, tensor<9x1xf32>
   train.return %y : tensor<9x64xf32>
+}
+train.kernel @parts(%x: tensor<96x64xbf16>) inplace [-1] {
+  %c = nn.cast %x to f32 : tensor<96x64xbf16>
+  %s = nn.reduce sum %c dims [1] keep : tensor<96x64xf32>
+  train.return %s : tensor<96x1xf32>
 }
 train.kernel @long(%x: tensor<4x9001xf32>) inplace [-1] {
   %s = nn.reduce sum %x dims [1] keep : tensor<4x9001xf32>
