@@ -163,7 +163,7 @@ void Phase::addCommands() {
   // all that is computed again would stand in memory.
   if (optimizes("train-choose-saved") && optimizes("fuse-kernels"))
     add(createChooseSavedPass());
-  add(createFormKernelsPass({/*fuse=*/optimizes("fuse-kernels")}));
+  add(createFormKernelsPass({/*fuse=*/optimizes("fuse-kernels"), onGPU}));
   if (onGPU && enabled("train-merge-launches"))
     add(createMergeLaunchesPass());
   const GemmTarget &gemm = options.gemm;

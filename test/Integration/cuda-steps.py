@@ -55,7 +55,7 @@ def draw(rng, trainer, entry="step"):
     return inputs
 
 
-SMALL = ("gpt", "--layers", 2, "--width", 32, "--heads", 2, "--vocab", 67, "--seq", 16, "--batch", 2)
+SMALL = ("gpt", "--layers", 2, "--width", 64, "--heads", 2, "--vocab", 67, "--seq", 16, "--batch", 2)
 CASES = {  # name: (module, bar of losses)
     "mlp, k = 4": (("mlp", "--accumulate", 4, "--schedule", "warmup_cosine", "warmup=2", "total=9"), 1e-5),
     "gpt, bf16, k = 2": ((*SMALL, "--bf16", "--accumulate", 2), 2e-2),

@@ -329,7 +329,7 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
         flattenConcats(block);
       }
       numGemms += llvm::range_size(block.getOps<GemmOp>());
-      for (ArrayRef<Operation *> group : formGroups(block, fuse))
+      for (ArrayRef<Operation *> group : formGroups(block, fuse, gpu))
         outliner.outline(block, group);
       // Barriers kept kernels apart; now there are kernels.
       for (auto barrier :

@@ -26,6 +26,9 @@ constexpr size_t kMaxOps = 96;
 constexpr size_t kMaxInputs = 48;
 /// Reductions of a column group: their sums stay in registers.
 constexpr int64_t kMaxColumnSums = 4;
+/// Columns that blocks of a GPU have whole where kernels also store what they sum up: all
+/// threads have columns of their own.
+constexpr int64_t kColumnsOfBlock = 256;
 /// Reductions of a whole tensor above this size do not join other work: they
 /// run as one tile.
 constexpr int64_t kMaxSingleTile = 1 << 16;
@@ -105,10 +108,11 @@ static int64_t workOf(Operation *op) {
 
 namespace {
 struct Grouper {
-  Grouper(Block &block, bool fuse) : block(block), fuse(fuse) {}
+  Grouper(Block &block, bool fuse, bool gpu)
+      : block(block), fuse(fuse), gpu(gpu) {}
 
   Block &block;
-  bool fuse;
+  bool fuse, gpu;
   std::vector<std::unique_ptr<Group>> groups;
   DenseMap<Operation *, Group *> groupOf;
   DenseMap<Operation *, int64_t> index;
@@ -127,6 +131,7 @@ struct Grouper {
   void takeReplicable();
   void addToRowGroup(Operation *op);
   void addToColumnGroup(nn::ReduceOp op);
+  void joinProducer(Group *group);
   bool hasOuterPath(Group *from, ArrayRef<Operation *> to);
   bool tryJoin(Group *group, Operation *op);
   bool tryMerge(Group *into, Group *other);
@@ -467,6 +472,36 @@ void Grouper::addToColumnGroup(nn::ReduceOp op) {
     absorb(other.get(), group);
     return;
   }
+  if (gpu && fuse)
+    joinProducer(group);
+}
+
+/// Lets the pointwise kernel that makes what a column group sums up sum it up, too.
+void Grouper::joinProducer(Group *group) {
+  ArrayRef<int64_t> shape = shapeOf(group->ops.back()->getOperand(0));
+  if (shape.empty() || shape.back() % kColumnsOfBlock != 0)
+    return;
+  auto isPointwise = [&](Operation *op) {
+    return isReplicable(op) || (isa<nn::PointwiseOpInterface>(op) &&
+                                shapeOf(op->getResult(0)) == shape);
+  };
+  for (Operation *member : group->ops)
+    for (Value operand : member->getOperands()) {
+      Group *maker = groupOf.lookup(operand.getDefiningOp());
+      if (!maker || maker == group || maker->kind != Kind::Row ||
+          shapeOf(operand) != shape ||
+          maker->ops.size() + group->ops.size() > kMaxOps ||
+          !llvm::all_of(maker->ops, isPointwise) ||
+          hasOuterPath(maker, group->ops) || hasOuterPath(group, maker->ops))
+        continue;
+      SmallVector<Operation *> both(maker->ops);
+      both.append(group->ops);
+      if (failed(IterationSpace::compute(both, /*column=*/true)))
+        continue;
+      absorb(maker, group);
+      maker->kind = Kind::Column;
+      return;
+    }
 }
 
 /// Orders the block: groups contiguous, every op after its operands, otherwise
@@ -563,8 +598,8 @@ void Grouper::run() {
 }
 
 SmallVector<SmallVector<Operation *>> trainc::formGroups(Block &block,
-                                                         bool fuse) {
-  Grouper grouper(block, fuse);
+                                                         bool fuse, bool gpu) {
+  Grouper grouper(block, fuse, gpu);
   grouper.run();
   SmallVector<SmallVector<Operation *>> result;
   DenseMap<Group *, size_t> positions;

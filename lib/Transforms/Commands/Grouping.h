@@ -14,7 +14,7 @@ namespace trainc {
 /// memory accesses, reshapes and GEMMs. Without `fuse` each group is one op and
 /// the constants it uses.
 llvm::SmallVector<llvm::SmallVector<mlir::Operation *>>
-formGroups(mlir::Block &block, bool fuse);
+formGroups(mlir::Block &block, bool fuse, bool gpu);
 
 } // namespace trainc
 

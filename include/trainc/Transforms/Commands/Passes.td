@@ -174,7 +174,9 @@ def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
 
     Example: test/Transforms/Commands/form-kernels.mlir
   }];
-  let options = [Option<"fuse", "fuse", "bool", "true", "Form kernels of several ops">];
+  let options = [Option<"fuse", "fuse", "bool", "true", "Form kernels of several ops">,
+                 Option<"gpu", "gpu", "bool", "false",
+                        "As GPUs have it: what makes a matrix sums up its columns, too">];
   let statistics = [Statistic<"numLaunches", "launches", "Launches formed">,
                     Statistic<"numKernels", "kernels", "Distinct kernels">,
                     Statistic<"numGemms", "gemms", "Matrix products">];

@@ -3,7 +3,7 @@
 // A block has the columns of one warp's vectors and a run of the reduced rows, which
 // its warps take in turns. If one run is not all, the block that ends last adds up
 // the runs, in their order: the result does not depend on which block that is. A few
-// rows are one thread's.
+// rows are one thread's. What is summed up may be a result, too.
 //
 //===----------------------------------------------------------------------===//
 #include "Threads.h"
@@ -29,6 +29,7 @@ struct ColumnEmitter {
   int64_t lanes;
   PointEmitter points;
   SmallVector<nn::ReduceOp> reduces;
+  llvm::SetVector<Value> made; // what is summed up, of results
   int64_t rows = 1,
           kept = 1; // points of the reduced and of the other dimensions
   int64_t columns;  // of a block
@@ -41,6 +42,7 @@ private:
   SmallVector<Value> emitRows(ThreadBuilder &t, Value low, Value high,
                               int64_t step, Value at);
   int64_t emitFewRows(ThreadBuilder &t);
+  void storeMade(LoopBuilder &l, Value at, DenseMap<Value, Value> &memo);
   Value sumRuns(ThreadBuilder &t, nn::ReduceOp reduce, Value memory,
                 Value base);
   void finish(ThreadBuilder &t, Value value, nn::ReduceOp reduce, Value column);
@@ -52,6 +54,10 @@ ColumnEmitter::ColumnEmitter(KernelFunction &function,
     : function(function), space(space), lanes(chooseLanes(function, space)),
       points(function, space, lanes),
       reduces(function.kernel.getBody().getOps<nn::ReduceOp>()) {
+  for (Value value :
+       function.kernel.getBody().front().getTerminator()->getOperands())
+    if (!value.getDefiningOp<nn::ReduceOp>())
+      made.insert(value);
   for (auto [size, reduced] : llvm::zip(space.outer, space.reduced))
     (reduced ? rows : kept) *= size;
   columns = kWarp * lanes;
@@ -114,6 +120,7 @@ SmallVector<Value> ColumnEmitter::emitRows(ThreadBuilder &t, Value low,
                    sum = l.combine(reduce.getKind(), sum,
                                    points.getVector(l, reduce.getInput(), at,
                                                     Value(), row.memo));
+                 storeMade(l, at, row.memo);
                  points.scalars = scalars;
                  points.regionScalars = regionScalars;
                }
@@ -121,6 +128,16 @@ SmallVector<Value> ColumnEmitter::emitRows(ThreadBuilder &t, Value low,
              });
   points.coordinates = coordinates;
   return accumulators;
+}
+
+/// Stores the vectors at `at` of this row that are results.
+void ColumnEmitter::storeMade(LoopBuilder &l, Value at,
+                              DenseMap<Value, Value> &memo) {
+  for (Value value : made)
+    for (Value memref : function.outputs.lookup(value))
+      l.storeVector(points.getVector(l, value, at, Value(), memo), memref,
+                    l.add(points.offsetOf(l, value), at),
+                    nn::getTensorType(value).getElementType(), Value(), lanes);
 }
 
 /// Stores the result of `reduce` for a column.
