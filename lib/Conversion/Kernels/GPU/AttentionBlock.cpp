@@ -12,74 +12,77 @@ using namespace trainc;
 static constexpr int64_t kSharedBytes = 48 << 10;
 /// Most bytes of a row that a warp sums at once: its registers.
 static constexpr int64_t kSumBytes = 512;
-/// Most bytes of a row of a sum and of a product in the gradient, which has two of
-/// each; and where it has own rows in registers, too.
-static constexpr int64_t kGradBytes = 640, kGradAheadBytes = 384;
+/// Most registers of a lane for sums, products and own rows of the gradient: with simple
+/// scores, with others, and of short rows, so few that more blocks are at work.
+static constexpr int64_t kSimpleGradRegisters = 208, kGradRegisters = 160;
+static constexpr int64_t kShortGradRegisters = 128;
 
 //===----------------------------------------------------------------------===//
 // Sizes
 //===----------------------------------------------------------------------===//
 
+int64_t AttentionSizes::firstOwn(int64_t owned) const {
+  if (doubled && owned * rows <= ahead())
+    return ahead();
+  int64_t all = tileRows() + owned * rows;
+  bool fits = all * stride() * storedBytes + statisticsBytes() <= kSharedBytes;
+  return doubled && !fits ? 0 : tileRows();
+}
+
 int64_t AttentionSizes::bytes(int64_t owned) const {
-  constexpr int64_t statistics = 2;
-  int64_t tiles = doubled ? 2 * ahead() : ahead();
-  int64_t all = std::max(tiles, firstOwn(owned) + owned * rows);
-  int64_t result = all * stride() * storedBytes +
-                   (doubled ? 2 : 1) * statistics * tile * computeBytes;
+  int64_t all = std::max(tileRows(), firstOwn(owned) + owned * rows);
+  int64_t result = all * stride() * storedBytes + statisticsBytes();
   if (!tensor)
     result += rows * weightStride() * computeBytes;
   return result;
 }
 
 /// Chooses rows and tile for what is set, if there is such a choice.
-static bool chooseTile(AttentionSizes &sizes, int64_t owned) {
-  constexpr int64_t leastAhead = 32;
-  int64_t mostBytes = sizes.doubled ? kGradAheadBytes : kGradBytes;
+static bool chooseTile(AttentionSizes &sizes, int64_t owned,
+                       int64_t mostRegisters) {
   for (int64_t warps : {4, 2, 1})
     for (int64_t tile : {64, 32, 16}) {
-      if (sizes.doubled && tile < leastAhead)
-        continue;
-      // Registers for two products and two sums of the gradient.
-      if (owned > 1 && (tile + sizes.width) * sizes.computeBytes > mostBytes)
-        continue;
       sizes.rows = warps * kWarpRows;
       sizes.tile = tile;
-      if (sizes.bytes(owned) <= kSharedBytes)
+      bool fits = owned == 1 || sizes.gradRegisters() <= mostRegisters;
+      if (fits && sizes.bytes(owned) <= kSharedBytes)
         return true;
     }
   return false;
 }
 
-AttentionSizes trainc::chooseAttentionSizes(Type element, int64_t headSize,
+AttentionSizes trainc::chooseAttentionSizes(const AttentionEmitter &e,
                                             int64_t owned) {
-  AttentionSizes sizes(element);
+  AttentionSizes sizes(e.element);
   for (sizes.parts = 1;; ++sizes.parts) {
     sizes.width =
-        llvm::alignTo(llvm::divideCeil(headSize, sizes.parts), kWarpRows);
+        llvm::alignTo(llvm::divideCeil(e.headSize, sizes.parts), kWarpRows);
     if (sizes.width * sizes.computeBytes > kSumBytes)
       continue;
     sizes.doubled = sizes.tensor && sizes.parts == 1;
-    if (sizes.doubled && chooseTile(sizes, owned))
+    int64_t most = sizes.width <= kShortRow ? kShortGradRegisters
+                   : hasSimpleScores(e)     ? kSimpleGradRegisters
+                                            : kGradRegisters;
+    if (sizes.doubled && chooseTile(sizes, owned, most))
       return sizes;
     sizes.doubled = false;
-    if (chooseTile(sizes, owned))
+    if (chooseTile(sizes, owned, kGradRegisters))
       return sizes;
   }
 }
 
-bool trainc::needsFewRegisters(const AttentionEmitter &e,
-                               const AttentionSizes &sizes) {
-  return sizes.doubled && !e.mask && !e.segments && !e.window && !e.rate &&
-         e.rows % sizes.rows == 0 && e.rows % sizes.tile == 0 &&
-         e.columns % sizes.rows == 0 && e.columns % sizes.tile == 0;
+bool trainc::hasSimpleScores(const AttentionEmitter &e) {
+  constexpr int64_t mostRows = 64; // of a block or a tile
+  return !e.mask && !e.segments && !e.window && !e.rate &&
+         e.rows % mostRows == 0 && e.columns % mostRows == 0;
 }
 
 AttentionBlock::AttentionBlock(AttentionEmitter &e, ThreadBuilder &t,
                                AttentionSizes sizes, int64_t owned)
     : e(e), loc(e.loc), sizes(sizes),
       products(t, sizes, e.element, /*accumulates=*/true), owned(owned) {
-  int64_t tiles = sizes.doubled ? 2 * sizes.ahead() : sizes.ahead();
-  int64_t rows = std::max(tiles, sizes.firstOwn(owned) + owned * sizes.rows);
+  int64_t rows =
+      std::max(sizes.tileRows(), sizes.firstOwn(owned) + owned * sizes.rows);
   memory = t.shared(products.stored, rows * sizes.stride());
   if (owned > 1)
     statistics = t.shared(e.compute, (sizes.doubled ? 2 : 1) * 2 * sizes.tile);
@@ -270,15 +273,24 @@ Fragment AttentionBlock::forTilesAhead(ThreadBuilder &t,
                                        ValueRange initial, TileBody body) {
   Value zero = t.index(0);
   AttentionTile first{o.tileHead, o.begin, zero, zero};
+  auto stageFirst = [&] {
+    stageTiles(t, o, first, zero, o.tiles.size());
+    storeStatistics(t, o, first, loadStatistics(t, o, first));
+  };
+  int64_t firstOwn = sizes.firstOwn(owned);
   stageOwn(t, o, zero);
-  stageTiles(t, o, first, zero, o.tiles.size());
-  storeStatistics(t, o, first, loadStatistics(t, o, first));
+  if (firstOwn > 0)
+    stageFirst();
   awaitCopies(t);
   loaded.clear();
   for (size_t i = 0; i < o.own.size(); ++i)
     loaded.push_back(products.load(t, ownRows(t, i)));
-  if (sizes.firstOwn(owned) < 2 * sizes.ahead())
+  if (firstOwn < sizes.tileRows())
     t.barrier(); // tiles come to stand there
+  if (firstOwn == 0) {
+    stageFirst();
+    awaitCopies(t);
+  }
   Value last = t.index(o.members - 1);
   auto run = [&](ThreadBuilder &t, Value member, Value low,
                  ValueRange carried) {

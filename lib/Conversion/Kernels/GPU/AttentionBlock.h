@@ -25,6 +25,9 @@
 
 namespace trainc {
 
+/// Most elements of a row that is short.
+inline constexpr int64_t kShortRow = 64;
+
 /// The sizes of a block's work, such that its memory suffices.
 struct AttentionSizes : TileSizes {
   using TileSizes::TileSizes;
@@ -36,17 +39,23 @@ struct AttentionSizes : TileSizes {
 
   /// How many rows apart the tiles stand from the next ones.
   int64_t ahead() const { return 2 * tile; }
+  int64_t tileRows() const { return doubled ? 2 * ahead() : ahead(); }
   /// Where `owned` matrices of own rows stand: where the second tiles come to stand, if
-  /// these are as large, else behind all tiles.
-  int64_t firstOwn(int64_t owned) const {
-    return doubled && owned * rows > ahead() ? 2 * ahead() : ahead();
+  /// these are as large, else behind all tiles or, where memory ends, in their place.
+  int64_t firstOwn(int64_t owned) const;
+  /// The shifts of the queries of tiles.
+  int64_t statisticsBytes() const {
+    return (doubled ? 2 : 1) * 2 * tile * computeBytes;
   }
   int64_t bytes(int64_t owned) const;
+  /// A lane's registers for two sums and two products of the gradient, and for own rows.
+  int64_t gradRegisters() const {
+    return (width + tile) * computeBytes / 4 + (doubled ? width / 2 : 0);
+  }
 };
 
-/// For `headSize` elements and `owned` matrices of a block's own rows.
-AttentionSizes chooseAttentionSizes(mlir::Type element, int64_t headSize,
-                                    int64_t owned);
+/// For `owned` matrices of a block's own rows.
+AttentionSizes chooseAttentionSizes(const AttentionEmitter &e, int64_t owned);
 
 /// What a block multiplies: own[i] with tiles[i], of the heads that these have.
 struct AttentionOperands {
@@ -224,8 +233,8 @@ private:
   }
 };
 
-/// Whether scores need no registers but for what is causal: few are enough then.
-bool needsFewRegisters(const AttentionEmitter &e, const AttentionSizes &sizes);
+/// Whether scores need no registers but for what is causal.
+bool hasSimpleScores(const AttentionEmitter &e);
 
 /// The end of the keys that `count` queries from `first` on see.
 mlir::Value visibleEnd(ThreadBuilder &t, const AttentionEmitter &e,

@@ -8,8 +8,6 @@ using namespace trainc;
 /// Threads of a multiprocessor at once: 168 registers for each, and all that one can have
 /// for scores that need more beside long rows.
 static constexpr int64_t kForwardThreads = 384, kLeastForwardThreads = 256;
-/// Most elements of a row that is not long.
-static constexpr int64_t kNarrow = 64;
 static constexpr double kLn2 = 0.6931471805599453;
 
 AttentionOperands AttentionBlock::queryBlock(ThreadBuilder &t, Value number) {
@@ -114,11 +112,11 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
 }
 
 static int64_t emitForward(AttentionEmitter &e, Value out, Value lse) {
-  AttentionSizes sizes = chooseAttentionSizes(e.element, e.headSize, 1);
+  AttentionSizes sizes = chooseAttentionSizes(e, 1);
   OpBuilder b = OpBuilder::atBlockEnd(&e.function.function.getBody().front());
   ThreadBuilder t(b, e.loc, sizes.threads());
   int64_t threads = kForwardThreads;
-  if (sizes.doubled && sizes.width > kNarrow && !needsFewRegisters(e, sizes))
+  if (sizes.doubled && sizes.width > kShortRow && !hasSimpleScores(e))
     threads = kLeastForwardThreads;
   t.setLaunch(e.function, /*resident=*/threads / t.threads);
   AttentionBlock(e, t, sizes, 1).emitForward(t, out, lse);
