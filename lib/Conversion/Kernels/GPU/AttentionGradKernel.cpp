@@ -18,7 +18,7 @@ std::pair<Value, Value> AttentionBlock::loadShifts(ThreadBuilder &t,
   Value token = t.add(t.mul(batchIndex, e.rows), row);
   Value delta =
       t.loadScalar(e.delta, t.add(t.mul(token, e.heads), head), e.compute);
-  return {mul(t, finite(t, lse), constant(t, -kLog2E)),
+  return {mul(t, finite(t, lse), constant(t, scalesLate ? -kLog2E : -1.0)),
           mul(t, delta, constant(t, -e.scale))};
 }
 
@@ -58,7 +58,7 @@ void AttentionBlock::storeStatistics(ThreadBuilder &t,
 std::pair<Value, Value>
 AttentionBlock::scoreGrad(ThreadBuilder &t, Value score, Value dp,
                           std::pair<Value, Value> shifts) {
-  Value p = exp2(t, score, shifts.first);
+  Value p = exp(t, score, shifts.first);
   // scale (dp - delta)
   Value grad =
       math::FmaOp::create(t.b, loc, dp, constant(t, e.scale), shifts.second);

@@ -8,7 +8,6 @@ using namespace trainc;
 /// Threads of a multiprocessor at once: 168 registers for each, and all that one can have
 /// for scores that need more beside long rows.
 static constexpr int64_t kForwardThreads = 384, kLeastForwardThreads = 256;
-static constexpr double kLn2 = 0.6931471805599453;
 
 AttentionOperands AttentionBlock::queryBlock(ThreadBuilder &t, Value number) {
   int64_t blocks = llvm::divideCeil(e.rows, sizes.rows);
@@ -56,8 +55,8 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
         if (int64_t(i / 2 % 2) == half)
           local = t.combine(nn::ReduceKind::max, local, score);
       state[half] = t.combineThreads(nn::ReduceKind::max, local, 4);
-      shifts[half] = mul(t, finite(t, state[half]), constant(t, -factor));
-      Value decay = exp2(t, max, shifts[half]);
+      shifts[half] = mul(t, finite(t, state[half]), constant(t, -shiftUnits()));
+      Value decay = exp(t, max, shifts[half]);
       sums[half] = mul(t, state[2 + half], decay);
       for (size_t i = 4; i < state.size(); ++i)
         if (int64_t(i / 2 % 2) == half)
@@ -65,7 +64,7 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
     }
     for (auto [i, score] : llvm::enumerate(scores)) {
       int64_t half = i / 2 % 2;
-      score = exp2(t, score, shifts[half]);
+      score = exp(t, score, shifts[half]);
       sums[half] = t.combine(nn::ReduceKind::sum, sums[half], score);
     }
     for (auto [score, words] :
@@ -83,8 +82,9 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
   if (lse)
     for (int64_t half : {0, 1}) {
       Value log = math::LogOp::create(t.b, loc, state[2 + half]);
+      double units = scalesLate ? e.scale : 1.0;
       log = math::FmaOp::create(t.b, loc, finite(t, state[half]),
-                                constant(t, factor * kLn2), log);
+                                constant(t, units), log);
       Value row = ownRow(t, o, half);
       // One of the 4 lanes of one part's block writes.
       Value other = t.add(products.column, o.part);
