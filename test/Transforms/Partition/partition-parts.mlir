@@ -65,6 +65,42 @@ train.eval @packed(%x: tensor<2x4x8xf32>) -> ("h") {
 
 // -----
 
+// Sums of the rows of heads, where the gradient of an attention has them, go with the heads.
+// CHECK-LABEL: train.eval @delta
+// CHECK: %[[D:.*]] = nn.part %e at %{{.*}} dim 2 of 2 : tensor<2x4x4xf32>
+// CHECK: nn.packed_attention_grad {{.*}} delta(%[[D]] : tensor<2x4x2xf32>) heads 2
+// CHECK: nn.attention_grad {{.*}} delta(%{{.*}} : tensor<2x4x2xf32>) : tensor<2x4x2x2xf32>
+train.mesh @mesh(model = 2)
+train.optimizer @o = sgd<lr = 0.1>
+train.param @qkv : tensor<8x24xf32> init(zeros) optimizer(@o) split([], [model]) blocks [1, 3]
+train.param @q : tensor<8x8xf32> init(zeros) optimizer(@o) split([], [model])
+train.step @step(%x: tensor<2x4x8xf32>) {
+  %w = train.read @qkv : tensor<8x24xf32>
+  %v = train.read @q : tensor<8x8xf32>
+  %h = nn.linear %x, %w : tensor<2x4x8xf32>, tensor<8x24xf32>
+  %g = nn.linear %x, %v : tensor<2x4x8xf32>, tensor<8x8xf32>
+  %s = nn.reduce sum %h dims [0, 1, 2] : tensor<2x4x24xf32>
+  %t = nn.reduce sum %g dims [0, 1, 2] : tensor<2x4x8xf32>
+  %l = nn.add %s, %t : tensor<f32>, tensor<f32>
+  train.yield loss(%l) : tensor<f32>
+}
+train.eval @delta(%x: tensor<2x4x8xf32>, %e: tensor<2x4x4xf32>) -> ("s", "t") {
+  %w = train.read @qkv : tensor<8x24xf32>
+  %h = nn.linear %x, %w : tensor<2x4x8xf32>, tensor<8x24xf32>
+  %a, %l = nn.packed_attention %h heads 4 : tensor<2x4x24xf32>
+  %d = nn.packed_attention_grad %h, %a, %l, %a delta(%e : tensor<2x4x4xf32>) heads 4 : tensor<2x4x24xf32>, tensor<2x4x8xf32>, tensor<2x4x4xf32>
+  %s = nn.reduce sum %d dims [1, 2] : tensor<2x4x24xf32>
+  %v = train.read @q : tensor<8x8xf32>
+  %r = nn.linear %x, %v : tensor<2x4x8xf32>, tensor<8x8xf32>
+  %q = nn.reshape %r : tensor<2x4x8xf32> to tensor<2x4x4x2xf32>
+  %b, %m = nn.attention %q, %q, %q : tensor<2x4x4x2xf32>, tensor<2x4x4x2xf32>
+  %g:3 = nn.attention_grad %q, %q, %q, %b, %m, %b delta(%e : tensor<2x4x4xf32>) : tensor<2x4x4x2xf32>, tensor<2x4x4x2xf32>, tensor<2x4x4xf32>
+  %t = nn.reduce sum %g#0 dims [1, 2, 3] : tensor<2x4x4x2xf32>
+  train.yield %s, %t : tensor<2xf32>, tensor<2xf32>
+}
+
+// -----
+
 // Rows of a table that do not divide, which are the classes of the loss: the maximum is gathered, the sums stay sums.
 // REMARK: remark: [Passed] Joined | Category:train-partition | Over=["model"], Type=tensor<6x1xf32>
 // CHECK: train.param @table : tensor<3x4xf32> init(zeros) optimizer(@o) split([model]) of tensor<5x4xf32>

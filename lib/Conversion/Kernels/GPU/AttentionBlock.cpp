@@ -1,8 +1,7 @@
-//===- AttentionBlock.cpp - Tiles and scores of attention, on a GPU -------===//
+//===- AttentionBlock.cpp - Tiles of attention, on a GPU ------------------===//
 #include "AttentionBlock.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
-#include "trainc/Dialect/NN/NNRandom.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -12,80 +11,82 @@ using namespace trainc;
 static constexpr int64_t kSharedBytes = 48 << 10;
 /// Most bytes of a row that a warp sums at once: its registers.
 static constexpr int64_t kSumBytes = 512;
-/// Most bytes of a row of a sum and of a product in the gradient, which has two of
-/// each; and where it has own rows in registers, too.
-static constexpr int64_t kGradBytes = 640, kGradAheadBytes = 384;
+/// Most registers of a lane for sums, products and own rows of the gradient: with simple
+/// scores, with others, and of short rows, so few that more blocks are at work.
+static constexpr int64_t kSimpleGradRegisters = 208, kGradRegisters = 160;
+static constexpr int64_t kShortGradRegisters = 128;
 
 //===----------------------------------------------------------------------===//
 // Sizes
 //===----------------------------------------------------------------------===//
 
+int64_t AttentionSizes::firstOwn(int64_t owned) const {
+  if (doubled && owned * rows <= ahead())
+    return ahead();
+  int64_t all = tileRows() + owned * rows;
+  bool fits = all * stride() * storedBytes + statisticsBytes() <= kSharedBytes;
+  return doubled && !fits ? 0 : tileRows();
+}
+
 int64_t AttentionSizes::bytes(int64_t owned) const {
-  constexpr int64_t statistics = 2;
-  int64_t tiles = doubled ? 2 * ahead() : ahead();
-  int64_t all = std::max(tiles, firstOwn(owned) + owned * rows);
-  int64_t result = all * stride() * storedBytes +
-                   (doubled ? 2 : 1) * statistics * tile * computeBytes;
+  int64_t all = std::max(tileRows(), firstOwn(owned) + owned * rows);
+  int64_t result = all * stride() * storedBytes + statisticsBytes();
   if (!tensor)
     result += rows * weightStride() * computeBytes;
   return result;
 }
 
 /// Chooses rows and tile for what is set, if there is such a choice.
-static bool chooseTile(AttentionSizes &sizes, int64_t owned) {
-  constexpr int64_t leastAhead = 32;
-  int64_t mostBytes = sizes.doubled ? kGradAheadBytes : kGradBytes;
+static bool chooseTile(AttentionSizes &sizes, int64_t owned,
+                       int64_t mostRegisters) {
   for (int64_t warps : {4, 2, 1})
     for (int64_t tile : {64, 32, 16}) {
-      if (sizes.doubled && tile < leastAhead)
-        continue;
-      // Registers for two products and two sums of the gradient.
-      if (owned > 1 && (tile + sizes.width) * sizes.computeBytes > mostBytes)
-        continue;
       sizes.rows = warps * kWarpRows;
       sizes.tile = tile;
-      if (sizes.bytes(owned) <= kSharedBytes)
+      bool fits = owned == 1 || sizes.gradRegisters() <= mostRegisters;
+      if (fits && sizes.bytes(owned) <= kSharedBytes)
         return true;
     }
   return false;
 }
 
-AttentionSizes trainc::chooseAttentionSizes(Type element, int64_t headSize,
+AttentionSizes trainc::chooseAttentionSizes(const AttentionEmitter &e,
                                             int64_t owned) {
-  AttentionSizes sizes(element);
+  AttentionSizes sizes(e.element);
   for (sizes.parts = 1;; ++sizes.parts) {
     sizes.width =
-        llvm::alignTo(llvm::divideCeil(headSize, sizes.parts), kWarpRows);
+        llvm::alignTo(llvm::divideCeil(e.headSize, sizes.parts), kWarpRows);
     if (sizes.width * sizes.computeBytes > kSumBytes)
       continue;
     sizes.doubled = sizes.tensor && sizes.parts == 1;
-    if (sizes.doubled && chooseTile(sizes, owned))
+    int64_t most = sizes.width <= kShortRow ? kShortGradRegisters
+                   : hasSimpleScores(e)     ? kSimpleGradRegisters
+                                            : kGradRegisters;
+    if (sizes.doubled && chooseTile(sizes, owned, most))
       return sizes;
     sizes.doubled = false;
-    if (chooseTile(sizes, owned))
+    if (chooseTile(sizes, owned, kGradRegisters))
       return sizes;
   }
 }
 
-bool trainc::needsFewRegisters(const AttentionEmitter &e,
-                               const AttentionSizes &sizes) {
-  return sizes.doubled && !e.mask && !e.segments && !e.window && !e.rate &&
-         e.rows % sizes.rows == 0 && e.rows % sizes.tile == 0 &&
-         e.columns % sizes.rows == 0 && e.columns % sizes.tile == 0;
+bool trainc::hasSimpleScores(const AttentionEmitter &e) {
+  constexpr int64_t mostRows = 64; // of a block or a tile
+  return !e.mask && !e.segments && !e.window && !e.rate &&
+         e.rows % mostRows == 0 && e.columns % mostRows == 0;
 }
 
 AttentionBlock::AttentionBlock(AttentionEmitter &e, ThreadBuilder &t,
                                AttentionSizes sizes, int64_t owned)
     : e(e), loc(e.loc), sizes(sizes),
       products(t, sizes, e.element, /*accumulates=*/true), owned(owned) {
-  int64_t tiles = sizes.doubled ? 2 * sizes.ahead() : sizes.ahead();
-  int64_t rows = std::max(tiles, sizes.firstOwn(owned) + owned * sizes.rows);
+  int64_t rows =
+      std::max(sizes.tileRows(), sizes.firstOwn(owned) + owned * sizes.rows);
   memory = t.shared(products.stored, rows * sizes.stride());
   if (owned > 1)
     statistics = t.shared(e.compute, (sizes.doubled ? 2 : 1) * 2 * sizes.tile);
   bool addsMask = e.mask && !e.maskElement.isInteger(1);
   scalesLate = e.scale > 0 && !addsMask;
-  factor = scalesLate ? e.scale * kLog2E : 1.0;
 }
 
 //===----------------------------------------------------------------------===//
@@ -270,15 +271,24 @@ Fragment AttentionBlock::forTilesAhead(ThreadBuilder &t,
                                        ValueRange initial, TileBody body) {
   Value zero = t.index(0);
   AttentionTile first{o.tileHead, o.begin, zero, zero};
+  auto stageFirst = [&] {
+    stageTiles(t, o, first, zero, o.tiles.size());
+    storeStatistics(t, o, first, loadStatistics(t, o, first));
+  };
+  int64_t firstOwn = sizes.firstOwn(owned);
   stageOwn(t, o, zero);
-  stageTiles(t, o, first, zero, o.tiles.size());
-  storeStatistics(t, o, first, loadStatistics(t, o, first));
+  if (firstOwn > 0)
+    stageFirst();
   awaitCopies(t);
   loaded.clear();
   for (size_t i = 0; i < o.own.size(); ++i)
     loaded.push_back(products.load(t, ownRows(t, i)));
-  if (sizes.firstOwn(owned) < 2 * sizes.ahead())
+  if (firstOwn < sizes.tileRows())
     t.barrier(); // tiles come to stand there
+  if (firstOwn == 0) {
+    stageFirst();
+    awaitCopies(t);
+  }
   Value last = t.index(o.members - 1);
   auto run = [&](ThreadBuilder &t, Value member, Value low,
                  ValueRange carried) {
@@ -339,9 +349,9 @@ Fragment AttentionBlock::multiplyStaged(ThreadBuilder &t,
   return results;
 }
 
-Fragment AttentionBlock::multiplyParts(ThreadBuilder &t,
-                                       const AttentionOperands &o,
-                                       const AttentionTile &tile) {
+Fragment AttentionBlock::stageAndMultiply(ThreadBuilder &t,
+                                          const AttentionOperands &o,
+                                          const AttentionTile &tile) {
   size_t count = o.own.size();
   auto multiply = [&](ThreadBuilder &t, ValueRange sums) {
     Fragment results;
@@ -379,7 +389,7 @@ Fragment AttentionBlock::multiplyTiles(ThreadBuilder &t,
                                        const AttentionOperands &o,
                                        const AttentionTile &tile) {
   if (!sizes.doubled)
-    return multiplyParts(t, o, tile);
+    return stageAndMultiply(t, o, tile);
   Fragment results;
   for (auto [i, own] : llvm::enumerate(loaded))
     results.append(products.multiplyLoaded(t, own, tileRows(t, i, tile),
@@ -420,227 +430,4 @@ void AttentionBlock::storeRows(ThreadBuilder &t, const AttentionOperands &o,
     else
       t.when(t.less(row, t.index(to.length)), storeRow);
   }
-}
-
-//===----------------------------------------------------------------------===//
-// Scores
-//===----------------------------------------------------------------------===//
-
-Value AttentionBlock::finite(ThreadBuilder &t, Value value) {
-  Value isMasked = arith::CmpFOp::create(t.b, loc, arith::CmpFPredicate::OEQ,
-                                         value, infinity(t));
-  return select(t, isMasked, constant(t, 0.0), value);
-}
-
-Value AttentionBlock::exp2(ThreadBuilder &t, Value score, Value shift) {
-  Value x =
-      factor == 1.0
-          ? arith::AddFOp::create(t.b, loc, score, shift).getResult()
-          : math::FmaOp::create(t.b, loc, score, constant(t, factor), shift)
-                .getResult();
-  if (!e.compute.isF32())
-    return math::Exp2Op::create(t.b, loc, x);
-  return LLVM::CallIntrinsicOp::create(
-             t.b, loc, e.compute, t.b.getStringAttr("llvm.nvvm.ex2.approx.ftz"),
-             ValueRange(x))
-      .getResult(0);
-}
-
-Value AttentionBlock::loadMask(ThreadBuilder &t, Value batchIndex, Value head,
-                               Value query, Value key) {
-  Value at = t.index(0);
-  // What is past the ends reads the last element.
-  query = t.min(query, t.index(e.rows - 1));
-  key = t.min(key, t.index(e.columns - 1));
-  Value coordinates[] = {batchIndex, head, query, key};
-  for (auto [coordinate, stride] : llvm::zip(coordinates, e.maskStrides))
-    if (stride != 0)
-      at = t.add(at, t.mul(coordinate, stride));
-  Value value = t.loadScalar(e.mask, at, e.maskElement);
-  Type type = value.getType();
-  if (e.maskElement.isInteger(1) || type == e.compute)
-    return value;
-  if (type.getIntOrFloatBitWidth() < e.compute.getIntOrFloatBitWidth())
-    return arith::ExtFOp::create(t.b, loc, e.compute, value);
-  return arith::TruncFOp::create(t.b, loc, e.compute, value);
-}
-
-Value AttentionBlock::loadSegment(ThreadBuilder &t, Value batchIndex,
-                                  Value position) {
-  // What is past the end reads the last element.
-  position = t.min(position, t.index(e.rows - 1));
-  return t.loadScalar(e.segments, t.add(t.mul(batchIndex, e.rows), position),
-                      e.segmentElement);
-}
-
-Value AttentionBlock::hidesSome(ThreadBuilder &t, const AttentionOperands &o,
-                                const AttentionTile &tile) {
-  Value result, end = t.add(tile.low, t.index(sizes.tile));
-  auto orAbove = [&](Value x, Value y) {
-    result = either(t, result, compare(t, arith::CmpIPredicate::sgt, x, y));
-  };
-  auto fromFirst = [&](int64_t distance) {
-    return t.add(o.first, t.index(distance));
-  };
-  int64_t shift = e.columns - e.rows;
-  if (e.causal && o.rowsAreQueries) {
-    orAbove(end, fromFirst(shift + 1)); // of the first query
-    if (e.window)                       // of the last one
-      orAbove(fromFirst(sizes.rows + shift - *e.window), tile.low);
-  } else if (e.causal) {
-    orAbove(fromFirst(sizes.rows - 1 - shift), tile.low); // of the last key
-    if (e.window)                                         // of the first one
-      orAbove(end, fromFirst(*e.window - shift));
-  }
-  int64_t length = o.rowsAreQueries ? e.columns : e.rows;
-  if (length % sizes.tile != 0)
-    orAbove(end, t.index(length));
-  return result;
-}
-
-void AttentionBlock::hideScores(ThreadBuilder &t, const AttentionOperands &o,
-                                const AttentionTile &tile,
-                                MutableArrayRef<Value> scores) {
-  // The lane's first row sees its columns from `low` to below `high`. Key j is visible to
-  // query i where i + shift - window < j <= i + shift.
-  Value row = ownRow(t, o, 0), first = t.add(tile.low, products.column);
-  auto place = [&](Value x, int64_t distance) -> Value {
-    x = arith::SubIOp::create(t.b, loc, t.add(x, t.index(distance)), first);
-    return arith::IndexCastOp::create(t.b, loc, t.b.getI32Type(), x);
-  };
-  int64_t shift = e.columns - e.rows, window = e.window.value_or(0);
-  int64_t length = o.rowsAreQueries ? e.columns : e.rows;
-  Value low, high, end;
-  if (e.causal && o.rowsAreQueries)
-    high = place(row, shift + 1);
-  else if (e.causal)
-    low = place(row, -shift);
-  if (e.window && o.rowsAreQueries)
-    low = place(row, shift + 1 - window);
-  else if (e.window)
-    high = place(row, window - shift);
-  if (length % sizes.tile != 0)
-    end = place(t.index(length), 0);
-  Value infinity = this->infinity(t);
-  for (auto [i, score] : llvm::enumerate(scores)) {
-    int64_t half = i / 2 % 2;
-    auto hide = [&](arith::CmpIPredicate predicate, Value bound,
-                    int64_t column) {
-      if (!bound)
-        return;
-      Value isSeen =
-          compare(t, predicate, bound,
-                  arith::ConstantIntOp::create(t.b, loc, column, 32));
-      score = select(t, isSeen, score, infinity);
-    };
-    int64_t column = i / 4 * 8 + i % 2, fromRow = column - half * 8;
-    hide(arith::CmpIPredicate::sle, low, fromRow);
-    hide(arith::CmpIPredicate::sgt, high, fromRow);
-    hide(arith::CmpIPredicate::sgt, end, column);
-  }
-}
-
-void AttentionBlock::finishScores(ThreadBuilder &t, const AttentionOperands &o,
-                                  const AttentionTile &tile,
-                                  MutableArrayRef<Value> scores) {
-  Value infinity = this->infinity(t);
-  for (auto [i, score] : llvm::enumerate(scores)) {
-    if (!scalesLate)
-      score = mul(t, score, constant(t, e.scale * kLog2E));
-    if (!e.mask && !e.segments)
-      continue;
-    Value row = ownRow(t, o, i / 2 % 2);
-    Value column =
-        t.add(tile.low, t.add(products.column, t.index(i / 4 * 8 + i % 2)));
-    Value query = o.rowsAreQueries ? row : column;
-    Value key = o.rowsAreQueries ? column : row;
-    if (e.mask) {
-      Value head = o.rowsAreQueries ? o.ownHead : tile.head;
-      Value value = loadMask(t, o.batchIndex, head, query, key);
-      if (e.maskElement.isInteger(1))
-        score = select(t, value, score, infinity);
-      else
-        score =
-            math::FmaOp::create(t.b, loc, value, constant(t, kLog2E), score);
-    }
-    if (e.segments) {
-      Value isSame = compare(t, arith::CmpIPredicate::eq,
-                             loadSegment(t, o.batchIndex, query),
-                             loadSegment(t, o.batchIndex, key));
-      score = select(t, isSame, score, infinity);
-    }
-  }
-  Value hides = hidesSome(t, o, tile);
-  if (!hides) {
-    // Without a branch ptxas loads operands of later products already here, and spills.
-    Value all = arith::ConstantIntOp::create(t.b, loc, -1, 32);
-    NVVM::SyncWarpOp::create(t.b, loc, all);
-    return;
-  }
-  auto yield = [&](bool hidden) {
-    return [&, hidden](OpBuilder &b, Location loc) {
-      Fragment results(scores);
-      ThreadBuilder inner(b, loc, t.threads);
-      if (hidden)
-        hideScores(inner, o, tile, results);
-      scf::YieldOp::create(b, loc, results);
-    };
-  };
-  auto branch = scf::IfOp::create(t.b, loc, hides, yield(true), yield(false));
-  llvm::copy(branch.getResults(), scores.begin());
-}
-
-Fragment AttentionBlock::drawScores(ThreadBuilder &t,
-                                    const AttentionOperands &o,
-                                    const AttentionTile &tile, size_t count) {
-  Fragment words;
-  if (!e.rate)
-    return words;
-  nn::RandomCounter counter = e.loadCounter(t);
-  Value headDraw =
-      e.firstDrawOf(t, o.batchIndex, o.rowsAreQueries ? o.ownHead : tile.head);
-  auto indexAt = [&](Value query, Value key) -> Value {
-    Value at = t.add(headDraw, t.add(t.mul(query, e.drawStrides[3]), key));
-    return arith::IndexCastOp::create(t.b, loc, t.b.getI64Type(), at);
-  };
-  if (!o.rowsAreQueries) {
-    for (size_t i = 0; i < count; ++i) {
-      Value query =
-          t.add(tile.low, t.add(products.column, t.index(i / 4 * 8 + i % 2)));
-      counter.index = indexAt(query, ownRow(t, o, i / 2 % 2));
-      words.push_back(nn::buildRandomWord(t.b, loc, counter));
-    }
-    return words;
-  }
-  // Both columns of a thread are of one group of 4, its first or second half.
-  Value isSecond =
-      arith::CmpIOp::create(t.b, loc, arith::CmpIPredicate::ne,
-                            t.mod(t.div(products.column, 2), 2), t.index(0));
-  Value two = arith::ConstantOp::create(t.b, loc, t.b.getI64IntegerAttr(2));
-  for (size_t i = 0; i < count; i += 2) {
-    Value key = t.add(tile.low, t.add(products.column, t.index(i / 4 * 8)));
-    counter.index = arith::ShRUIOp::create(
-        t.b, loc, indexAt(ownRow(t, o, i / 2 % 2), key), two);
-    auto group = nn::buildRandomWords(t.b, loc, counter);
-    for (size_t c : {0, 1})
-      words.push_back(select(t, isSecond, group[2 + c], group[c]));
-  }
-  return words;
-}
-
-Value AttentionBlock::visibleBegin(ThreadBuilder &t, Value first) {
-  if (!e.window)
-    return t.index(0);
-  Value key = t.add(first, t.index(e.columns - e.rows - *e.window + 1));
-  key = arith::MaxSIOp::create(t.b, loc, key, t.index(0));
-  return t.mul(t.div(key, sizes.tile), sizes.tile);
-}
-
-Value trainc::visibleEnd(ThreadBuilder &t, const AttentionEmitter &e,
-                         Value first, int64_t count) {
-  if (!e.causal)
-    return t.index(e.columns);
-  Value end = t.add(first, t.index(count + e.columns - e.rows));
-  end = arith::MinSIOp::create(t.b, t.loc, end, t.index(e.columns));
-  return arith::MaxSIOp::create(t.b, t.loc, end, t.index(0));
 }

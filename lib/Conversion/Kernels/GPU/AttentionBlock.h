@@ -7,8 +7,8 @@
 // operation, and the same result in each run.
 //
 // With tensor cores a block's own rows go to registers, and the next tiles are on their
-// way while it works on those that are there. Scores are exponents of 2 when multiplied by
-// `factor`, and are masked only in tiles of which something is hidden.
+// way while it works on those that are there. Scores are masked only in tiles of which
+// something is hidden.
 //
 // A long row of a head goes by parts: scores are sums over all of them, and each
 // block makes one part of the results.
@@ -25,6 +25,9 @@
 
 namespace trainc {
 
+/// Most elements of a row that is short.
+inline constexpr int64_t kShortRow = 64;
+
 /// The sizes of a block's work, such that its memory suffices.
 struct AttentionSizes : TileSizes {
   using TileSizes::TileSizes;
@@ -36,17 +39,23 @@ struct AttentionSizes : TileSizes {
 
   /// How many rows apart the tiles stand from the next ones.
   int64_t ahead() const { return 2 * tile; }
+  int64_t tileRows() const { return doubled ? 2 * ahead() : ahead(); }
   /// Where `owned` matrices of own rows stand: where the second tiles come to stand, if
-  /// these are as large, else behind all tiles.
-  int64_t firstOwn(int64_t owned) const {
-    return doubled && owned * rows > ahead() ? 2 * ahead() : ahead();
+  /// these are as large, else behind all tiles or, where memory ends, in their place.
+  int64_t firstOwn(int64_t owned) const;
+  /// The shifts of the queries of tiles.
+  int64_t statisticsBytes() const {
+    return (doubled ? 2 : 1) * 2 * tile * computeBytes;
   }
   int64_t bytes(int64_t owned) const;
+  /// A lane's registers for two sums and two products of the gradient, and for own rows.
+  int64_t gradRegisters() const {
+    return (width + tile) * computeBytes / 4 + (doubled ? width / 2 : 0);
+  }
 };
 
-/// For `headSize` elements and `owned` matrices of a block's own rows.
-AttentionSizes chooseAttentionSizes(mlir::Type element, int64_t headSize,
-                                    int64_t owned);
+/// For `owned` matrices of a block's own rows.
+AttentionSizes chooseAttentionSizes(const AttentionEmitter &e, int64_t owned);
 
 /// What a block multiplies: own[i] with tiles[i], of the heads that these have.
 struct AttentionOperands {
@@ -85,9 +94,9 @@ struct AttentionBlock {
   mlir::Value statistics;
   /// Own rows in registers, of each matrix.
   llvm::SmallVector<Fragment, 2> loaded;
-  /// Scores are scaled only by `factor`, when they become exponents of 2.
+  /// Scores are scaled when they become exponents of 2, and what shifts them is one; else
+  /// both are exponents of e. Scores of masked rows may end in the lowest number.
   bool scalesLate;
-  double factor;
 
   void emitForward(ThreadBuilder &t, mlir::Value out, mlir::Value lse);
   void emitKeyGrads(ThreadBuilder &t, mlir::Value number, HeadMatrix dk,
@@ -110,8 +119,8 @@ private:
     return {memory, tile.at ? t.add(start, tile.at) : start};
   }
 
-  /// Runs `body` on all tiles, in order, which are there and stay until all threads are
-  /// at the next one. With parts `body` brings the tiles.
+  /// Runs `body` on all tiles, in order: if `doubled`, tiles that are there and stay until
+  /// all threads are at the next one; else `body` stages them.
   Fragment forTiles(ThreadBuilder &t, const AttentionOperands &o,
                     mlir::ValueRange initial, TileBody body);
   Fragment forTilesAhead(ThreadBuilder &t, const AttentionOperands &o,
@@ -144,12 +153,12 @@ private:
     stage(t, o.tiles[which], o.batchIndex, tile.head, tile.low, d, sizes.tile,
           tileRows(t, which, tile));
   }
-  /// The products of all own matrices with the tiles, one behind the other, of tiles that
-  /// are there or are staged for it.
+  /// The products of all own matrices with the tiles, one behind the other.
   Fragment multiplyTiles(ThreadBuilder &t, const AttentionOperands &o,
                          const AttentionTile &tile);
-  Fragment multiplyParts(ThreadBuilder &t, const AttentionOperands &o,
-                         const AttentionTile &tile);
+  /// The same of tiles that it stages.
+  Fragment stageAndMultiply(ThreadBuilder &t, const AttentionOperands &o,
+                            const AttentionTile &tile);
   /// The products of a tile of keys that is there, while the values are on their way, as
   /// are then the next keys.
   Fragment multiplyStaged(ThreadBuilder &t, const AttentionOperands &o,
@@ -160,7 +169,7 @@ private:
   void finishScores(ThreadBuilder &t, const AttentionOperands &o,
                     const AttentionTile &tile,
                     llvm::MutableArrayRef<mlir::Value> scores);
-  /// Whether all rows see all of a tile, an i1; null if they always do.
+  /// Whether some row does not see all of a tile, an i1; null if all always do.
   mlir::Value hidesSome(ThreadBuilder &t, const AttentionOperands &o,
                         const AttentionTile &tile);
   /// Scores of what rows do not see are -inf.
@@ -174,8 +183,8 @@ private:
                        mlir::Value head, mlir::Value query, mlir::Value key);
   mlir::Value loadSegment(ThreadBuilder &t, mlir::Value batchIndex,
                           mlir::Value position);
-  /// By what a query's scores and the gradients of its probabilities are shifted: -lse, as
-  /// an exponent of 2, and -scale delta.
+  /// By what a query's scores and the gradients of its probabilities are shifted: -lse and
+  /// -scale delta.
   std::pair<mlir::Value, mlir::Value> loadShifts(ThreadBuilder &t,
                                                  mlir::Value batchIndex,
                                                  mlir::Value head,
@@ -199,8 +208,10 @@ private:
     return constant(t, -std::numeric_limits<double>::infinity());
   }
   mlir::Value finite(ThreadBuilder &t, mlir::Value value);
-  /// 2 to the power of factor score + shift.
-  mlir::Value exp2(ThreadBuilder &t, mlir::Value score, mlir::Value shift);
+  /// How often a unit of what shifts scores goes into one of scores.
+  double shiftUnits() const { return scalesLate ? e.scale * kLog2E : 1.0; }
+  /// e to the power of the score, shifted.
+  mlir::Value exp(ThreadBuilder &t, mlir::Value score, mlir::Value shift);
   mlir::Value mul(ThreadBuilder &t, mlir::Value x, mlir::Value y) {
     return mlir::arith::MulFOp::create(t.b, loc, x, y);
   }
@@ -224,8 +235,8 @@ private:
   }
 };
 
-/// Whether scores need no registers but for what is causal: few are enough then.
-bool needsFewRegisters(const AttentionEmitter &e, const AttentionSizes &sizes);
+/// Whether scores need no registers but for what is causal.
+bool hasSimpleScores(const AttentionEmitter &e);
 
 /// The end of the keys that `count` queries from `first` on see.
 mlir::Value visibleEnd(ThreadBuilder &t, const AttentionEmitter &e,

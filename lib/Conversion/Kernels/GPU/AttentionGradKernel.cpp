@@ -7,8 +7,8 @@ using namespace mlir;
 using namespace trainc;
 
 /// Threads of a multiprocessor at once: all the registers that one can have for each, or
-/// 168 with the next tiles on their way and simple scores.
-static constexpr int64_t kGradThreads = 256, kGradAheadThreads = 384;
+/// 168 for short rows and simple scores.
+static constexpr int64_t kGradThreads = 256, kShortGradThreads = 384;
 
 std::pair<Value, Value> AttentionBlock::loadShifts(ThreadBuilder &t,
                                                    Value batchIndex, Value head,
@@ -18,7 +18,7 @@ std::pair<Value, Value> AttentionBlock::loadShifts(ThreadBuilder &t,
   Value token = t.add(t.mul(batchIndex, e.rows), row);
   Value delta =
       t.loadScalar(e.delta, t.add(t.mul(token, e.heads), head), e.compute);
-  return {mul(t, finite(t, lse), constant(t, -kLog2E)),
+  return {mul(t, finite(t, lse), constant(t, scalesLate ? -kLog2E : -1.0)),
           mul(t, delta, constant(t, -e.scale))};
 }
 
@@ -58,7 +58,7 @@ void AttentionBlock::storeStatistics(ThreadBuilder &t,
 std::pair<Value, Value>
 AttentionBlock::scoreGrad(ThreadBuilder &t, Value score, Value dp,
                           std::pair<Value, Value> shifts) {
-  Value p = exp2(t, score, shifts.first);
+  Value p = exp(t, score, shifts.first);
   // scale (dp - delta)
   Value grad =
       math::FmaOp::create(t.b, loc, dp, constant(t, e.scale), shifts.second);
@@ -165,11 +165,12 @@ void AttentionBlock::emitKeyGrads(ThreadBuilder &t, Value number, HeadMatrix dk,
 /// The blocks of keys come first: they have the most to do.
 int64_t trainc::emitAttentionGradOnGPU(AttentionEmitter &e, HeadMatrix dq,
                                        HeadMatrix dk, HeadMatrix dv) {
-  AttentionSizes sizes = chooseAttentionSizes(e.element, e.headSize, 2);
+  AttentionSizes sizes = chooseAttentionSizes(e, 2);
   OpBuilder b = OpBuilder::atBlockEnd(&e.function.function.getBody().front());
   ThreadBuilder t(b, e.loc, sizes.threads());
-  int64_t threads =
-      needsFewRegisters(e, sizes) ? kGradAheadThreads : kGradThreads;
+  int64_t threads = sizes.width <= kShortRow && hasSimpleScores(e)
+                        ? kShortGradThreads
+                        : kGradThreads;
   t.setLaunch(e.function, /*resident=*/threads / t.threads);
   AttentionBlock emitter(e, t, sizes, 2);
   auto countBlocks = [&](int64_t heads, int64_t length) {

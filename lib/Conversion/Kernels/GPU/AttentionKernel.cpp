@@ -8,9 +8,6 @@ using namespace trainc;
 /// Threads of a multiprocessor at once: 168 registers for each, and all that one can have
 /// for scores that need more beside long rows.
 static constexpr int64_t kForwardThreads = 384, kLeastForwardThreads = 256;
-/// Most elements of a row that is not long.
-static constexpr int64_t kNarrow = 64;
-static constexpr double kLn2 = 0.6931471805599453;
 
 AttentionOperands AttentionBlock::queryBlock(ThreadBuilder &t, Value number) {
   int64_t blocks = llvm::divideCeil(e.rows, sizes.rows);
@@ -58,8 +55,8 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
         if (int64_t(i / 2 % 2) == half)
           local = t.combine(nn::ReduceKind::max, local, score);
       state[half] = t.combineThreads(nn::ReduceKind::max, local, 4);
-      shifts[half] = mul(t, finite(t, state[half]), constant(t, -factor));
-      Value decay = exp2(t, max, shifts[half]);
+      shifts[half] = mul(t, finite(t, state[half]), constant(t, -shiftUnits()));
+      Value decay = exp(t, max, shifts[half]);
       sums[half] = mul(t, state[2 + half], decay);
       for (size_t i = 4; i < state.size(); ++i)
         if (int64_t(i / 2 % 2) == half)
@@ -67,7 +64,7 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
     }
     for (auto [i, score] : llvm::enumerate(scores)) {
       int64_t half = i / 2 % 2;
-      score = exp2(t, score, shifts[half]);
+      score = exp(t, score, shifts[half]);
       sums[half] = t.combine(nn::ReduceKind::sum, sums[half], score);
     }
     for (auto [score, words] :
@@ -85,8 +82,9 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
   if (lse)
     for (int64_t half : {0, 1}) {
       Value log = math::LogOp::create(t.b, loc, state[2 + half]);
+      double units = scalesLate ? e.scale : 1.0;
       log = math::FmaOp::create(t.b, loc, finite(t, state[half]),
-                                constant(t, factor * kLn2), log);
+                                constant(t, units), log);
       Value row = ownRow(t, o, half);
       // One of the 4 lanes of one part's block writes.
       Value other = t.add(products.column, o.part);
@@ -114,11 +112,11 @@ void AttentionBlock::emitForward(ThreadBuilder &t, Value out, Value lse) {
 }
 
 static int64_t emitForward(AttentionEmitter &e, Value out, Value lse) {
-  AttentionSizes sizes = chooseAttentionSizes(e.element, e.headSize, 1);
+  AttentionSizes sizes = chooseAttentionSizes(e, 1);
   OpBuilder b = OpBuilder::atBlockEnd(&e.function.function.getBody().front());
   ThreadBuilder t(b, e.loc, sizes.threads());
   int64_t threads = kForwardThreads;
-  if (sizes.doubled && sizes.width > kNarrow && !needsFewRegisters(e, sizes))
+  if (sizes.doubled && sizes.width > kShortRow && !hasSimpleScores(e))
     threads = kLeastForwardThreads;
   t.setLaunch(e.function, /*resident=*/threads / t.threads);
   AttentionBlock(e, t, sizes, 1).emitForward(t, out, lse);

@@ -20,8 +20,8 @@ from oracle.philox import dropout  # noqa: E402
 FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 BOUNDS = {"bf16": 1.5e-2, "f16": 2e-3, "f32": 1e-5, "f64": 1e-12}
 SITE, DRAW = 7, ((1 << 35) + 11, 3, 2)  # seed, update, micro-step
-# Element type, B, Tq, Tk, H, Hk, D, and what else: causal, a scale, the shape of a mask and whether it is bool, packed, dropout,
-# how many segments a row has.
+# Element type, B, Tq, Tk, H, Hk, D, and what else: causal, a scale, the shape of a mask and whether it is bool or has a row of
+# the lowest number, packed, dropout, how many segments a row has.
 CASES = [
     ("f32", 2, 70, 70, 2, 2, 64, {"causal": True}),
     ("f32", 1, 33, 50, 4, 2, 5, {"causal": True, "scale": 0.3}),
@@ -54,8 +54,9 @@ CASES = [
     ("bf16", 1, 192, 256, 4, 2, 64, {"causal": True, "scale": -0.2}),  # whole tiles
     ("bf16", 1, 192, 192, 2, 2, 64, {"causal": True, "window": 70}),
     ("f16", 2, 64, 128, 2, 1, 32, {"scale": 0.0}),
-    ("bf16", 1, 128, 128, 1, 1, 128, {"causal": True}),
+    ("bf16", 1, 64, 128, 2, 1, 128, {"causal": True}),
     ("f32", 1, 40, 40, 2, 1, 64, {"causal": True, "scale": -0.1, "mask": (40, 40)}),
+    ("bf16", 1, 64, 64, 2, 1, 64, {"mask": (64, 64), "lowest": True}),
 ]
 
 
@@ -141,12 +142,15 @@ train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dou
             i, j = np.indices(scores.shape[2:])
             last = i + scores.shape[3] - scores.shape[2]
             scores = np.where((j <= last) & (j > last - self.options.get("window", np.inf)), scores, -np.inf)
+        top = scores.max(-1, keepdims=True)
+        top = np.where(np.isfinite(top), top, 0)
+        weights = np.exp(scores - top)
+        sums = weights.sum(-1, keepdims=True)
         with np.errstate(divide="ignore"):
-            top = scores.max(-1, keepdims=True)
-            lse = np.log(np.exp(scores - np.where(np.isfinite(top), top, 0)).sum(-1, keepdims=True)) + np.where(
-                np.isfinite(top), top, 0)
+            lse = np.log(sums) + top
         p, draws = np.exp(scores - np.where(np.isfinite(lse), lse, 0)), self.draws(scores.shape)
-        out = rounded(np.einsum("bhij,bjhd->bihd", p * draws, v), self.element)
+        weights = weights / np.where(sums == 0, 1, sums) * draws
+        out = rounded(np.einsum("bhij,bjhd->bihd", weights, v), self.element)
         dp = np.einsum("bihd,bjhd->bhij", dout, v) * draws
         ds = self.scale * p * (dp - np.einsum("bihd,bihd->bhi", out, dout)[..., None])
         dk, dv = np.einsum("bhij,bihd->bjhd", ds, q), np.einsum("bhij,bihd->bjhd", p * draws, dout)
@@ -165,6 +169,8 @@ train.kernel @backward_{self.number}({arguments}, %out: {out}, %lse: {lse}, %dou
                 mask[..., 3, :] = False
             else:
                 mask = mask.astype(FLOATS[self.sum])
+                if self.options.get("lowest"):  # a row that sees all keys alike
+                    mask[..., 3, :] = np.finfo(mask.dtype).min
         segments = None
         if "segments" in self.options:
             segments = np.sort(rng.integers(0, self.options["segments"], self.shapes["q"][:2]).astype(np.int32))
