@@ -22,8 +22,8 @@ class Artifact:
 
 
 # Full workloads and their tiny ones.
-STEPS = {"full": ["gpt2-124m", "gpt2-124m-8x1024", "gpt2-124m-8x1024-50304", "gpt-char", "gpt-char-64x256"], "tiny": ["gpt-tiny"]}
-LARGE = ("-8x1024", "-50304", "-64x256")
+STEPS = {"full": ["gpt2-124m", "gpt2-124m-8x1024", "gpt2-124m-16x1024", "gpt2-124m-8x1024-50304", "gpt-char", "gpt-char-64x256"], "tiny": ["gpt-tiny"]}
+LARGE = ("-8x1024", "-16x1024", "-50304", "-64x256")
 UPDATES = {"full": ["optimizer-10", "optimizer-150", "optimizer-2000"], "tiny": ["optimizer-tiny-10", "optimizer-tiny-40"]}
 LOSSES = {"full": ["mlp-tiny", "digits-cnn", "llama", "gpt-char", "gpt2-124m", "gpt2-124m-1x1024"],
           "tiny": ["mlp-tiny", "cnn-tiny", "llama", "gpt-tiny", "gpt-tiny-1x16"]}

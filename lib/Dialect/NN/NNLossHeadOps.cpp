@@ -1,6 +1,7 @@
 //===- NNLossHeadOps.cpp - Logits and their cross entropy in chunks -------===//
 #include "Losses.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
+#include "llvm/Support/MathExtras.h"
 #include <limits>
 
 using namespace mlir;
@@ -181,26 +182,53 @@ public:
     return chunk;
   }
 
-  /// The gradients of hidden and weight from that of the logits, 0 behind the classes.
-  std::optional<std::pair<Value, Value>> multiply(LossChunk chunk, Value grad) {
-    SmallVector<Value> ofHidden(chunk.product->getNumOperands()),
-        ofWeight = ofHidden;
-    auto whole = MatmulOp::create(b, loc, chunk.hidden, op.getWeight(), Value(),
-                                  false, op.getTransposeWeight());
-    ofWeight.resize(whole->getNumOperands());
-    if (failed(chunk.product.buildGradients(b, grad, ofHidden)) ||
-        failed(whole.buildGradients(b, takeClasses(grad), ofWeight)))
-      return std::nullopt;
-    return std::pair(ofHidden[0], ofWeight[1]);
+  /// Adds the gradients of hidden and weight from that of the logits, 0 behind the classes.
+  LogicalResult multiply(LossChunk chunk, Value grad) {
+    SmallVector<Value> made(chunk.product->getNumOperands());
+    if (failed(chunk.product.buildGradients(b, grad, made)))
+      return failure();
+    hiddenGrads.push_back(made[0]);
+    // As many classes as make rows of the gradient aligned, and the others.
+    int64_t whole = columns == classes ? classes : llvm::alignDown(classes, 8);
+    ofWeight.resize(whole == classes || whole == 0 ? 1 : 2);
+    for (auto [i, sum] : llvm::enumerate(ofWeight)) {
+      int64_t begin = i * whole;
+      int64_t end = i + 1 == ofWeight.size() ? classes : whole;
+      Value part = take(grad, -1, begin, end);
+      Value weight =
+          take(op.getWeight(), op.getTransposeWeight() ? 0 : 1, begin, end);
+      auto product = MatmulOp::create(b, loc, chunk.hidden, weight, Value(),
+                                      false, op.getTransposeWeight());
+      made.assign(product->getNumOperands(), Value());
+      if (failed(product.buildGradients(b, part, made)))
+        return failure();
+      sum = plus(sum, castTo(b, loc, made[1],
+                             getTensorType(op.getLoss()).getElementType()));
+    }
+    return success();
   }
 
-  /// The first `classes` of the last dimension.
-  Value takeClasses(Value value) {
+  Value joinHiddenGrads() {
+    return join(hiddenGrads, op.getHidden().getType());
+  }
+  Value joinWeightGrads() {
+    return ofWeight.size() == 1
+               ? ofWeight.front()
+               : ConcatOp::create(b, loc, ofWeight,
+                                  op.getTransposeWeight() ? 0 : 1)
+                     .getResult();
+  }
+
+  /// Elements `begin` to `end` of a dimension, of the last one if it is negative.
+  Value take(Value value, int64_t dim, int64_t begin, int64_t end) {
     SmallVector<int64_t> sizes(getTensorType(value).getShape());
-    if (sizes.back() == classes)
+    if (dim < 0)
+      dim += sizes.size();
+    if (sizes[dim] == end - begin)
       return value;
     SmallVector<int64_t> offsets(sizes.size(), 0);
-    sizes.back() = classes;
+    offsets[dim] = begin;
+    sizes[dim] = end - begin;
     return SliceOp::create(b, loc, value, offsets, sizes, DenseI64ArrayAttr());
   }
 
@@ -223,6 +251,8 @@ private:
   int64_t rows, size, columns, classes;
   /// With the columns behind the classes, whose logits are minus infinity.
   Value weight, bias, added;
+  SmallVector<Value> hiddenGrads; // of the chunks
+  SmallVector<Value, 2> ofWeight; // of ranges of classes
 };
 } // namespace
 
@@ -259,8 +289,8 @@ LinearCrossEntropyGradOp::decomposeInChunks(OpBuilder &b, int64_t size,
   Location loc = getLoc();
   LossChunks chunks(b, *this, size, columns);
   Type compute = getTensorType(getLoss()).getElementType();
-  Value loss, weightGrad, biasGrad;
-  SmallVector<Value> rowLosses, hiddenGrads;
+  Value loss, biasGrad;
+  SmallVector<Value> rowLosses;
   for (int64_t i = 0; i < chunks.count(); ++i) {
     LossChunk chunk = chunks.build(i);
     loss = chunks.plus(loss, chunk.loss.getLoss());
@@ -270,19 +300,15 @@ LinearCrossEntropyGradOp::decomposeInChunks(OpBuilder &b, int64_t size,
       return failure();
     Type element = getTensorType(chunk.product.getResult()).getElementType();
     Value grad = castTo(b, loc, grads[0], element);
-    auto products = chunks.multiply(chunk, grad);
-    if (!products)
+    if (failed(chunks.multiply(chunk, grad)))
       return failure();
-    hiddenGrads.push_back(products->first);
-    weightGrad =
-        chunks.plus(weightGrad, castTo(b, loc, products->second, compute));
-    Value sums = chunks.takeClasses(sumToShape(b, loc, grad, {columns}));
+    Value sums =
+        chunks.take(sumToShape(b, loc, grad, {columns}), 0, 0, countClasses());
     biasGrad = chunks.plus(biasGrad, castTo(b, loc, sums, compute));
   }
-  return SmallVector<Value>{loss,
-                            chunks.join(rowLosses, getRowLosses().getType()),
-                            chunks.join(hiddenGrads, getHiddenGrad().getType()),
-                            weightGrad, biasGrad};
+  return SmallVector<Value>{
+      loss, chunks.join(rowLosses, getRowLosses().getType()),
+      chunks.joinHiddenGrads(), chunks.joinWeightGrads(), biasGrad};
 }
 
 /// Per row whether it counts, in the targets' shape.

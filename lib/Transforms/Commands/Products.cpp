@@ -336,6 +336,16 @@ void trainc::viewSlices(Block &block) {
   }
 }
 
+/// Whether `value` is written, at once or with gradients of embeddings added to it.
+static bool isOnlyAddedTo(Value value) {
+  if (!value.hasOneUse())
+    return false;
+  Operation *user = *value.user_begin();
+  auto embedding = dyn_cast<nn::EmbeddingGradOp>(user);
+  return isa<WriteOp>(user) || (embedding && embedding.getInit() == value &&
+                                isOnlyAddedTo(embedding.getResult()));
+}
+
 /// Whether `value` is a product, or a reshape of one, with one user.
 static bool isProduct(Value value) {
   while (auto reshape = value.getDefiningOp<nn::ReshapeOp>()) {
@@ -352,7 +362,7 @@ void trainc::flattenConcats(Block &block) {
     RankedTensorType type = nn::getTensorType(concat.getResult());
     if (llvm::any_of(type.getShape().take_front(concat.getDim()),
                      [](int64_t size) { return size != 1; }) ||
-        !isOnlyRead(concat.getResult()))
+        !(isOnlyRead(concat.getResult()) || isOnlyAddedTo(concat.getResult())))
       continue;
     SmallVector<int64_t> positions;
     int64_t position = 0;

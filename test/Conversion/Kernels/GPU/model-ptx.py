@@ -5,7 +5,7 @@
 usage: model-ptx.py FOLDER [LAYERS]
 
 One layer, or more, of real width (12 heads, 768, 50257 tokens), in f32 and bf16, for each chip. ptxas keeps everything in registers.
-Every array of some size is read and written by 128 bits at once, attention's results aside. Square roots and quotients are
+Every array of some size is read and written by 128 bits at once, attention's results and slices aside. Square roots and quotients are
 rounded correctly. Atomics stand between fences.
 """
 import math
@@ -35,6 +35,8 @@ def kernels_of(commands):
         name = re.search(r"@(\w+)", text)[1]
         results = re.findall(r"tensor<([^>]*)>", text.rsplit("train.return", 1)[1])
         arguments = re.findall(r"%\w+: tensor<([^>]*)>", text.split(" inplace ")[0])
+        if "nn.slice" in text:  # which reads a part
+            arguments = []
         if "train.segment_map" in text:  # which only writes the copies in the compute type
             arguments = [type for type in arguments if type.endswith("f32")]
         sizes[name] = sum(map(is_large, arguments)), sum(map(is_large, results))
