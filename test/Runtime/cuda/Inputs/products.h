@@ -243,9 +243,11 @@ private:
     double unit = g.c_type == TRAINC_F64                        ? 0x1p-53
                   : g.back_end == TRAINC_BACK_END_CUBLASLT_TF32 ? 0x1p-10
                                                                 : 0x1p-24;
+    // The library's gelu has fewer bits than f32.
+    double exact = g.epilogue ? fmax(unit, 0x1p-18) : unit;
     double rounded = g.c_type == TRAINC_BF16  ? 0x1p-8
                      : g.c_type == TRAINC_F16 ? 0x1p-11
-                                              : unit;
+                                              : exact;
     return 4 * (terms * unit + rounded * sqrt(terms));
   }
 
