@@ -157,4 +157,5 @@ def no_gpu(folder):
 
 
 def on_a_gpu(folder):
-    return Outcome("never run on a GPU", "cannot run here (no GPU)")
+    tables = sorted(os.path.basename(path) for path in glob.glob(os.path.join(ROOT, "bench", "results", "cuda-*.md")))
+    return Outcome(f"of devices: {', '.join(tables) or 'none'}", "cannot run here (no GPU)")
