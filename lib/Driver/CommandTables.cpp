@@ -1,5 +1,6 @@
 //===- CommandTables.cpp - Gather the commands of an artifact -------------===//
 #include "Gatherer.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "trainc/Analysis/Cost.h"
 #include "llvm/Support/Path.h"
 

@@ -195,8 +195,8 @@ template <typename Op> static bool giveDelta(Op op) {
 /// gradient, which takes as long as the products of some hundred rows do.
 static constexpr int64_t kChunkRowsOnGPU = 8192;
 
-/// Rows of logits on a GPU begin at multiples of so many elements, as the library multiplies
-/// matrices whose rows begin at multiples of 16 bytes several times as fast.
+/// Logits on a GPU have a multiple of so many columns, as the library multiplies matrices whose
+/// sizes are multiples of 16 bytes several times as fast.
 static constexpr int64_t kRowElements = 64;
 
 /// The columns of the logits of `op`.

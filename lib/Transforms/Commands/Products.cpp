@@ -176,6 +176,20 @@ static void addInPlace(Addend addend,
   addend.add.erase();
 }
 
+/// Turns `products` into GEMMs, each of which adds to the one before, the first to `last`, if
+/// there is one, where that stands; the last result.
+static Value chain(ArrayRef<Value> products, Value last) {
+  for (Value product : products) {
+    auto matmul = product.getDefiningOp<nn::MatmulOp>();
+    if (!matmul)
+      matmul =
+          product.getDefiningOp()->getOperand(0).getDefiningOp<nn::MatmulOp>();
+    OpBuilder b(matmul);
+    last = createGemm(b, matmul, nn::getTensorType(product), last).getResult();
+  }
+  return last;
+}
+
 /// Turns a sum of products that is written to a slice, and added to it if it is an addend,
 /// into GEMMs, each of which adds to the one before where that stands.
 static bool chainGemms(WriteOp write, std::optional<Addend> addend) {
@@ -193,14 +207,7 @@ static bool chainGemms(WriteOp write, std::optional<Addend> addend) {
     last = nn::reshapeTo(b, addend->read.getLoc(), addend->read,
                          nn::getTensorType(sum).getShape());
   }
-  for (Value product : products) {
-    auto matmul = product.getDefiningOp<nn::MatmulOp>();
-    if (!matmul)
-      matmul =
-          product.getDefiningOp()->getOperand(0).getDefiningOp<nn::MatmulOp>();
-    OpBuilder b(matmul);
-    last = createGemm(b, matmul, nn::getTensorType(product), last).getResult();
-  }
+  last = chain(products, last);
   if (addend)
     sum = addend->add;
   OpBuilder b(sum.getDefiningOp());
@@ -225,6 +232,11 @@ static void formGemms(Block &block) {
       return createGemm(b, matmul, nn::getTensorType(init), init).getResult();
     });
   }
+  for (auto concat : block.getOps<nn::ConcatOp>())
+    for (OpOperand &part : concat->getOpOperands())
+      if (SmallVector<Value> products = productsOf(part.get());
+          !products.empty() && part.get().hasOneUse())
+        part.set(chain(products, Value()));
   for (auto matmul : llvm::make_early_inc_range(block.getOps<nn::MatmulOp>())) {
     if (!matmul.use_empty()) {
       OpBuilder b(matmul);

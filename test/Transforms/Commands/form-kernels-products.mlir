@@ -190,3 +190,20 @@ train.list @columns of @step "first" (%x: tensor<4x8xf32>, %y: tensor<4x3xf32>) 
   %3 = nn.matmul %2, %y transpose_lhs : tensor<4x6xf32>, tensor<4x3xf32>
   train.return %1, %3 : tensor<6x3xf32>, tensor<6x3xf32>
 }
+
+// -----
+
+// Sums of products that are joined: each product adds to the one before.
+// CHECK-LABEL: train.list @joined
+// CHECK: %[[FIRST:.*]] = train.gemm %arg0, %arg1 m 6 n 3 k 4 batch 1 transpose_lhs
+// CHECK: train.gemm %arg0, %arg2 init %[[FIRST]] m 6 n 3 k 4 batch 1 transpose_lhs
+// CHECK: train.gemm %arg3, %arg1 m 2 n 3 k 4
+// CHECK-NOT: nn.add
+train.list @joined of @step "first" (%x: tensor<4x6xf32>, %y: tensor<4x3xf32>, %z: tensor<4x3xf32>, %w: tensor<4x2xf32>) {
+  %0 = nn.matmul %x, %y transpose_lhs : tensor<4x6xf32>, tensor<4x3xf32>
+  %1 = nn.matmul %x, %z transpose_lhs : tensor<4x6xf32>, tensor<4x3xf32>
+  %2 = nn.add %0, %1 : tensor<6x3xf32>, tensor<6x3xf32>
+  %3 = nn.matmul %w, %y transpose_lhs : tensor<4x2xf32>, tensor<4x3xf32>
+  %4 = nn.concat %2, %3 dim 0 : tensor<6x3xf32>, tensor<2x3xf32>
+  train.return %4 : tensor<8x3xf32>
+}

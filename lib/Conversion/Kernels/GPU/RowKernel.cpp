@@ -1,8 +1,9 @@
 //===- RowKernel.cpp - Pointwise ops and reductions over rows, on a GPU ---===//
 //
 // Without reductions each thread computes one vector of elements. With them a row
-// belongs to a warp, to a part of one if it is short or, if it is long, to a block. What a thread loads and computes
-// of a short row stays in its registers from phase to phase.
+// belongs to a warp, to a part of one if it is short or, if it is long, to a block. What a
+// thread loads and computes of a short row stays in its registers from phase to phase;
+// of a long row it loads several vectors at once.
 //
 //===----------------------------------------------------------------------===//
 #include "Common/RowPhases.h"
