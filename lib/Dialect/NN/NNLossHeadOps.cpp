@@ -2,7 +2,6 @@
 #include "Losses.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
 #include "llvm/Support/MathExtras.h"
-#include <limits>
 
 using namespace mlir;
 using namespace trainc;
@@ -144,8 +143,11 @@ public:
     }
     // A product with a bias is rounded before it is widened.
     bool apart = op.getWideLogits() && !op.getBias();
-    (apart ? added : bias) = extend(b, loc, whole, 0, columns,
-                                    -std::numeric_limits<double>::infinity());
+    auto element = cast<FloatType>(getTensorType(whole).getElementType());
+    APFloat lowest =
+        APFloat::getLargest(element.getFloatSemantics(), /*Negative=*/true);
+    (apart ? added : bias) =
+        extend(b, loc, whole, 0, columns, lowest.convertToDouble());
   }
 
   int64_t count() const { return llvm::divideCeil(rows, size); }
@@ -188,9 +190,15 @@ public:
     if (failed(chunk.product.buildGradients(b, grad, made)))
       return failure();
     hiddenGrads.push_back(made[0]);
+    Type compute = getTensorType(op.getLoss()).getElementType();
+    if (columns == classes) {
+      ofWeight.resize(1);
+      ofWeight[0] = plus(ofWeight[0], castTo(b, loc, made[1], compute));
+      return success();
+    }
     // As many classes as make rows of the gradient aligned, and the others.
-    int64_t whole = columns == classes ? classes : llvm::alignDown(classes, 8);
-    ofWeight.resize(whole == classes || whole == 0 ? 1 : 2);
+    int64_t whole = llvm::alignDown(classes, 8);
+    ofWeight.resize(whole == 0 ? 1 : 2);
     for (auto [i, sum] : llvm::enumerate(ofWeight)) {
       int64_t begin = i * whole;
       int64_t end = i + 1 == ofWeight.size() ? classes : whole;
@@ -202,8 +210,7 @@ public:
       made.assign(product->getNumOperands(), Value());
       if (failed(product.buildGradients(b, part, made)))
         return failure();
-      sum = plus(sum, castTo(b, loc, made[1],
-                             getTensorType(op.getLoss()).getElementType()));
+      sum = plus(sum, castTo(b, loc, made[1], compute));
     }
     return success();
   }
@@ -249,7 +256,7 @@ private:
   Op op;
   Location loc;
   int64_t rows, size, columns, classes;
-  /// With the columns behind the classes, whose logits are minus infinity.
+  /// With the columns behind the classes, whose logits are the lowest number.
   Value weight, bias, added;
   SmallVector<Value> hiddenGrads; // of the chunks
   SmallVector<Value, 2> ofWeight; // of ranges of classes

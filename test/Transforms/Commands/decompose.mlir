@@ -110,11 +110,11 @@ train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
 
 // -----
 
-// On a GPU rows of logits are aligned: the weight has rows of zeros behind its classes, the bias minus infinity, and the gradient
+// On a GPU rows of logits are aligned: the weight has rows of zeros behind its classes, the bias the lowest number, and the gradient
 // of the weight is of the classes alone, of as many as are aligned and of the others. Logits that are widened get that behind the product, which would be rounded else.
 // KEEP-LABEL: train.list @aligned
 // KEEP: %[[W:.*]] = nn.pad %arg1 low [0, 0] high [61, 0] value 0.000000e+00 : tensor<67x8xbf16>
-// KEEP: %[[B:.*]] = nn.pad %{{.*}} low [0] high [61] value 0xFFF0000000000000 : tensor<67xbf16>
+// KEEP: %[[B:.*]] = nn.pad %{{.*}} low [0] high [61] value -3.3895313892515355E+38 : tensor<67xbf16>
 // KEEP: nn.matmul %arg0, %[[W]] bias %[[B]] transpose_rhs : tensor<4x8xbf16>, tensor<128x8xbf16>, tensor<128xbf16>
 // KEEP: nn.matmul %[[G:.*]], %[[W]] : tensor<4x128xbf16>, tensor<128x8xbf16>
 // KEEP: %[[C:.*]] = nn.slice %[[G]] offsets [0, 0] sizes [4, 64]
@@ -123,7 +123,7 @@ train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
 // KEEP: nn.matmul %[[REST]], %arg0 transpose_lhs : tensor<4x3xbf16>, tensor<4x8xbf16>
 // KEEP: nn.concat %{{.*}}, %{{.*}} dim 0 : tensor<64x8xf32>, tensor<3x8xf32>
 // KEEP-LABEL: train.list @widened
-// KEEP: %[[B:.*]] = nn.pad %{{.*}} low [0] high [61] value 0xFFF0000000000000 : tensor<67xf32>
+// KEEP: %[[B:.*]] = nn.pad %{{.*}} low [0] high [61] value -3.4028234663852886E+38 : tensor<67xf32>
 // KEEP: %[[L:.*]] = nn.matmul
 // KEEP-NOT: bias
 // KEEP: %[[X:.*]] = nn.cast %[[L]] to f32 : tensor<4x128xbf16>

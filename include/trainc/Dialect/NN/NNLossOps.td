@@ -71,7 +71,7 @@ def NN_LinearCrossEntropyOp : NN_InferredOp<"linear_cross_entropy", [AttrSizedOp
     /// 6 x in x classes operations.
     int64_t getChunkRows(int64_t least = 512);
     /// As `decompose`, in chunks of so many rows, of `columns` logits each: those behind the
-    /// classes are minus infinity.
+    /// classes are the lowest number.
     ::llvm::FailureOr<::llvm::SmallVector<::mlir::Value>>
     decomposeInChunks(::mlir::OpBuilder &b, int64_t rows, int64_t columns);
     /// `count`, made of targets and weights alone.
@@ -117,7 +117,7 @@ def NN_LinearCrossEntropyGradOp : NN_InferredOp<"linear_cross_entropy_grad", [At
     /// 6 x in x classes operations.
     int64_t getChunkRows(int64_t least = 512);
     /// As `decompose`, in chunks of so many rows, of `columns` logits each: those behind the
-    /// classes are minus infinity.
+    /// classes are the lowest number.
     ::llvm::FailureOr<::llvm::SmallVector<::mlir::Value>>
     decomposeInChunks(::mlir::OpBuilder &b, int64_t rows, int64_t columns);
   }];

@@ -78,9 +78,8 @@ int64_t trainc::emitEmbeddingOnGPU(KernelFunction &function,
 /// The id of the first bit of word `number`, whose other bits are of every 32nd id behind
 /// it: the lanes of a warp read ids that stand side by side.
 static Value firstIdOf(LoopBuilder &l, Value chunk, Value number) {
-  constexpr int64_t lanes = 32;
-  Value ofWarp = l.mul(l.div(number, lanes), lanes * kMarks);
-  return l.add(chunk, l.add(ofWarp, l.mod(number, lanes)));
+  Value ofWarp = l.mul(l.div(number, kWarp), kWarp * kMarks);
+  return l.add(chunk, l.add(ofWarp, l.mod(number, kWarp)));
 }
 
 /// Sets in the thread's word of `marks` the bits of the ids whose rows are in
@@ -89,7 +88,7 @@ static void markOwn(ThreadBuilder &t, Value chunk, int64_t count, Value begin,
                     Value end,
                     function_ref<Value(LoopBuilder &, Value)> loadRow,
                     Value marks) {
-  constexpr int64_t lanes = 32, atOnce = 8; // loads in flight
+  constexpr int64_t atOnce = 8; // loads in flight
   Value firstId = firstIdOf(t, chunk, t.thread());
   Value size = arith::SubIOp::create(t.b, t.loc, end, begin);
   Type word = t.b.getI32Type();
@@ -101,7 +100,7 @@ static void markOwn(ThreadBuilder &t, Value chunk, int64_t count, Value begin,
              Value bits = carried[0];
              for (int64_t k = 0; k < atOnce; ++k) {
                Value at = l.add(bit, l.index(k));
-               Value i = l.add(firstId, l.mul(at, lanes));
+               Value i = l.add(firstId, l.mul(at, kWarp));
                Value row = loadRow(l, l.min(i, l.index(count - 1)));
                // A row before the block's is a large number.
                Value within = arith::SubIOp::create(l.b, l.loc, row, begin);
@@ -129,7 +128,6 @@ static void markOwn(ThreadBuilder &t, Value chunk, int64_t count, Value begin,
 /// Calls `body` with each id that is marked, in a fixed order.
 static void forMarked(LoopBuilder &l, Value chunk, Value marks,
                       function_ref<void(LoopBuilder &, Value)> body) {
-  constexpr int64_t lanes = 32;
   l.loop(l.index(0), l.index(kThreads), 1, [&](LoopBuilder &l, Value number) {
     Type word = l.b.getI32Type();
     Value bits = memref::LoadOp::create(l.b, l.loc, marks, ValueRange(number));
@@ -145,7 +143,7 @@ static void forMarked(LoopBuilder &l, Value chunk, Value marks,
                  LLVM::CountTrailingZerosOp::create(l.b, l.loc, word, bits,
                                                     /*is_zero_poison=*/true)
                      .getResult());
-             body(l, l.add(firstId, l.mul(bit, lanes)));
+             body(l, l.add(firstId, l.mul(bit, kWarp)));
              Value one = arith::ConstantIntOp::create(l.b, l.loc, 1, 32);
              Value less = arith::SubIOp::create(l.b, l.loc, bits, one);
              return SmallVector<Value>{
