@@ -155,20 +155,14 @@ public:
   LossChunk build(int64_t index) {
     int64_t first = index * size;
     int64_t some = std::min(size, rows - first);
-    auto take = [&](Value value, ArrayRef<int64_t> row) -> Value {
-      SmallVector<int64_t> shape{rows}, offsets{first}, sizes{some};
+    auto ofRows = [&](Value value, ArrayRef<int64_t> row) {
+      SmallVector<int64_t> shape{rows};
       llvm::append_range(shape, row);
-      llvm::append_range(sizes, row);
-      offsets.append(row.size(), 0);
-      value = reshapeTo(b, loc, value, shape);
-      if (some == rows)
-        return value;
-      return SliceOp::create(b, loc, value, offsets, sizes,
-                             DenseI64ArrayAttr());
+      return take(reshapeTo(b, loc, value, shape), 0, first, first + some);
     };
     LossChunk chunk;
     chunk.hidden =
-        take(op.getHidden(), getTensorType(op.getHidden()).getShape().back());
+        ofRows(op.getHidden(), getTensorType(op.getHidden()).getShape().back());
     chunk.product = MatmulOp::create(b, loc, chunk.hidden, weight, bias, false,
                                      op.getTransposeWeight());
     Value logits = chunk.product;
@@ -178,8 +172,8 @@ public:
     if (added)
       logits = AddOp::create(b, loc, logits, added);
     chunk.loss = CrossEntropyOp::create(
-        b, loc, logits, take(op.getTargets(), {}),
-        op.getWeights() ? take(op.getWeights(), {}) : Value(),
+        b, loc, logits, ofRows(op.getTargets(), {}),
+        op.getWeights() ? ofRows(op.getWeights(), {}) : Value(),
         op.getIgnoreIndexAttr(), op.getLabelSmoothingAttr());
     return chunk;
   }
@@ -202,7 +196,7 @@ public:
     for (auto [i, sum] : llvm::enumerate(ofWeight)) {
       int64_t begin = i * whole;
       int64_t end = i + 1 == ofWeight.size() ? classes : whole;
-      Value part = take(grad, -1, begin, end);
+      Value part = take(grad, 1, begin, end);
       Value weight =
           take(op.getWeight(), op.getTransposeWeight() ? 0 : 1, begin, end);
       auto product = MatmulOp::create(b, loc, chunk.hidden, weight, Value(),
@@ -226,11 +220,9 @@ public:
                      .getResult();
   }
 
-  /// Elements `begin` to `end` of a dimension, of the last one if it is negative.
+  /// Elements `begin` to `end` of a dimension.
   Value take(Value value, int64_t dim, int64_t begin, int64_t end) {
     SmallVector<int64_t> sizes(getTensorType(value).getShape());
-    if (dim < 0)
-      dim += sizes.size();
     if (sizes[dim] == end - begin)
       return value;
     SmallVector<int64_t> offsets(sizes.size(), 0);

@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Grouping.h"
-#include "mlir/Analysis/SliceAnalysis.h"
+#include "Replicable.h"
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Analysis/IterationSpace.h"
 #include "trainc/Dialect/NN/NNOps.h"
@@ -45,10 +45,6 @@ struct Group {
 
 static ArrayRef<int64_t> shapeOf(Value value) {
   return nn::getTensorType(value).getShape();
-}
-
-static bool isReplicable(Operation *op) {
-  return isa<nn::ConstantOp, nn::IotaOp>(op);
 }
 
 /// Whether `reduce` (in normal form) is over an innermost run.
@@ -126,8 +122,6 @@ struct Grouper {
   void add(Group *group, Operation *op);
   void absorb(Group *into, Group *other);
   std::pair<int64_t, int64_t> reachOf(Group *from, ArrayRef<Operation *> to);
-  void cloneIndices();
-  void cloneReplicable();
   void takeReplicable();
   void addToRowGroup(Operation *op);
   void addToColumnGroup(nn::ReduceOp op);
@@ -179,70 +173,6 @@ std::pair<int64_t, int64_t> Grouper::reachOf(Group *from,
   while (spanning[end] > 0)
     ++end;
   return {begin, end};
-}
-
-/// Gives every user of a constant or index ramp its own copy beside it.
-/// Whether `op` computes numbers of elements from constants and index ramps alone.
-static bool isIndexOnly(Operation *op, const DenseSet<Operation *> &others) {
-  auto isKnown = [&](Value operand) {
-    Operation *maker = operand.getDefiningOp();
-    return maker && (isReplicable(maker) || others.contains(maker));
-  };
-  return isa<nn::PointwiseOpInterface>(op) && isCheap(op) &&
-         op->getNumOperands() > 0 && llvm::all_of(op->getOperands(), isKnown) &&
-         llvm::all_of(op->getResultTypes(), [](Type type) {
-           return cast<ShapedType>(type)
-                          .getElementType()
-                          .getIntOrFloatBitWidth() > 8 &&
-                  isa<IntegerType>(cast<ShapedType>(type).getElementType());
-         });
-}
-
-/// Gives each pointwise op or reduction its own of the indices that it shares with others:
-/// to compute them costs less than to read them.
-void Grouper::cloneIndices() {
-  DenseSet<Operation *> indices;
-  SmallVector<OpOperand *> shared;
-  for (Operation &op : block)
-    if (isIndexOnly(&op, indices))
-      indices.insert(&op);
-  DenseMap<Value, Operation *> owner;
-  for (Operation &op : block)
-    for (OpOperand &operand : op.getOpOperands())
-      if (indices.contains(operand.get().getDefiningOp()) &&
-          !indices.contains(&op) &&
-          owner.try_emplace(operand.get(), &op).first->second != &op &&
-          (classify(&op) == Kind::Row || classify(&op) == Kind::Column))
-        shared.push_back(&operand);
-  for (OpOperand *use : shared) {
-    SetVector<Operation *> made;
-    BackwardSliceOptions options;
-    options.inclusive = true;
-    options.filter = [&](Operation *op) {
-      return indices.contains(op) || isReplicable(op);
-    };
-    (void)getBackwardSlice(use->get(), &made, options);
-    OpBuilder b(use->getOwner());
-    IRMapping mapping;
-    for (Operation *op : made)
-      b.clone(*op, mapping);
-    use->set(mapping.lookup(use->get()));
-  }
-}
-
-void Grouper::cloneReplicable() {
-  SmallVector<Operation *> originals;
-  for (Operation &op : block)
-    if (isReplicable(&op))
-      originals.push_back(&op);
-  for (Operation *op : originals) {
-    for (OpOperand &use :
-         llvm::make_early_inc_range(op->getResult(0).getUses())) {
-      OpBuilder b(use.getOwner());
-      use.set(b.clone(*op)->getResult(0));
-    }
-    op->erase();
-  }
 }
 
 /// Whether the kernel of `op` takes all operands from memory.
@@ -559,8 +489,8 @@ void Grouper::schedule() {
 }
 
 void Grouper::run() {
-  cloneIndices();
-  cloneReplicable();
+  cloneIndices(block);
+  cloneReplicable(block);
   SmallVector<Operation *> ops;
   for (Operation &op : block.without_terminator()) {
     index[&op] = ops.size();
