@@ -21,6 +21,7 @@ struct Planner {
   int64_t m, n, k, batch;
   double multiplyAdds;
   bool isF32, isBF16; // bf16 to bf16 or f32
+  bool isNarrow;      // factors of bf16 or f16
   bool resultIsF32;
 
   GemmPlanAttr plan();
@@ -50,6 +51,7 @@ Planner::Planner(GemmOp gemm, const GemmTarget &target)
        c = elementOf(gemm.getMain());
   resultIsF32 = c.isF32();
   isF32 = a.isF32() && b.isF32() && c.isF32();
+  isNarrow = a == b && (a.isBF16() || a.isF16());
   isBF16 = a.isBF16() && b.isBF16() && (c.isBF16() || c.isF32());
 }
 
@@ -141,9 +143,9 @@ int64_t Planner::splitOfK() {
 bool Planner::prefersVector() {
   constexpr double smallest = 1 << 18, smallestTransposed = 1 << 27;
   constexpr double smallestRows = 1 << 16, largestRows = 1 << 26;
-  if (!isF32 || !target.vector)
+  if (!(isF32 || isNarrow) || !target.vector)
     return false;
-  if (!target.avx512)
+  if (isNarrow || !target.avx512)
     return multiplyAdds >= smallest;
   if (gemm.getTransposeRhs())
     return !gemm.getTransposeLhs() && multiplyAdds >= smallestRows &&

@@ -202,23 +202,45 @@ void Gatherer::gatherTensors() {
 // Entries
 //===----------------------------------------------------------------------===//
 
+static bool allows(const trainc_index_check &check, int64_t index) {
+  return (index >= 0 && index < check.high) ||
+         (check.has_ignore && index == check.ignore);
+}
+
+/// What both allow: beside a range one index at most.
+static trainc_index_check intersect(const trainc_index_check &a,
+                                    const trainc_index_check &b) {
+  trainc_index_check both = a;
+  both.high = std::min(a.high, b.high);
+  both.has_ignore = both.ignore = 0;
+  for (const trainc_index_check &one : {a, b})
+    if (one.has_ignore && allows(a, one.ignore) && allows(b, one.ignore) &&
+        !allows(both, one.ignore)) {
+      both.has_ignore = 1;
+      both.ignore = one.ignore;
+    }
+  return both;
+}
+
 /// Narrows `check` to what the users of an integer input allow.
 static void findBounds(Value value, trainc_index_check &check, bool &found) {
   if (!isa<IntegerType>(nn::getTensorType(value).getElementType()))
     return;
   for (Operation *user : value.getUsers()) {
-    int64_t high = 0;
+    trainc_index_check allowed = check;
+    allowed.has_ignore = allowed.ignore = 0;
     auto takeClasses = [&](auto loss, int64_t classes) {
-      high = classes;
-      check.has_ignore = 1;
-      check.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
+      allowed.high = classes;
+      allowed.has_ignore = 1;
+      allowed.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
     };
     if (auto embedding = dyn_cast<nn::EmbeddingOp>(user)) {
-      high = embedding.countRows();
+      allowed.high = embedding.countRows();
     } else if (auto gather = dyn_cast<nn::GatherOp>(user)) {
       if (gather.getIndices() != value)
         continue;
-      high = nn::getTensorType(gather.getInput()).getDimSize(gather.getDim());
+      allowed.high =
+          nn::getTensorType(gather.getInput()).getDimSize(gather.getDim());
     } else if (auto loss = dyn_cast<nn::CrossEntropyOp>(user)) {
       takeClasses(loss, nn::getTensorType(loss.getLogits()).getShape().back());
     } else if (auto loss = dyn_cast<nn::LinearCrossEntropyOp>(user)) {
@@ -231,7 +253,7 @@ static void findBounds(Value value, trainc_index_check &check, bool &found) {
     } else {
       continue;
     }
-    check.high = found ? std::min(check.high, high) : high;
+    check = found ? intersect(check, allowed) : allowed;
     found = true;
   }
 }

@@ -29,6 +29,7 @@ train.optimizer @signed(%p: f32, %g: f32, %m: f32, %lr: f64) state(STATE = 0.0) 
 train.param @embed : tensor<1000x33xTYPE> init(normal<0.5>) optimizer(@signed)
 train.param @w : tensor<33x10xTYPE> init(normal<0.3>) optimizer(@signed)
 train.param @b : tensor<10xTYPE> init(uniform<-0.1, 0.1>) optimizer(@signed)
+train.param @window : tensor<1x1x3x3xTYPE> init(normal<0.3>) optimizer(@signed)
 train.param @fixed : tensor<33xTYPE> init(uniform<0.5, 1.5>) frozen
 train.buffer @seen : tensor<3xi64> init(constant<70000.0>)
 train.step @step(%x: tensor<16xi32>, %y: tensor<16xi32>) accumulate(3) clip(global_norm<1.0>) {
@@ -39,13 +40,17 @@ train.step @step(%x: tensor<16xi32>, %y: tensor<16xi32>) accumulate(3) clip(glob
   %h = nn.embedding %e, %x : tensor<1000x33xTYPE>, tensor<16xi32>
   %d = nn.dropout %h rate 0.2 : tensor<16x33xTYPE>
   %s = nn.mul %d, %f : tensor<16x33xTYPE>, tensor<33xTYPE>
-  %o = nn.linear %s, %w, %b : tensor<16x33xTYPE>, tensor<33x10xTYPE>, tensor<10xTYPE>
+  %k = train.read @window : tensor<1x1x3x3xTYPE>
+  %i = nn.reshape %s : tensor<16x33xTYPE> to tensor<16x1x3x11xTYPE>
+  %c = nn.conv2d %i, %k padding [1, 1, 1, 1] : tensor<16x1x3x11xTYPE>, tensor<1x1x3x3xTYPE>
+  %r = nn.reshape %c : tensor<16x1x3x11xTYPE> to tensor<16x33xTYPE>
+  %o = nn.linear %r, %w, %b : tensor<16x33xTYPE>, tensor<33x10xTYPE>, tensor<10xTYPE>
   %sum, %count = nn.cross_entropy %o, %y : tensor<16x10xTYPE>, tensor<16xi32>
   train.yield loss(%sum) weight(%count) : tensor<f32>, tensor<f32>
 }
 """
 BEFORE, AFTER = 7, 9  # micro-steps; the conversion is inside a window
-TRAINED = ("embed", "w", "b")
+TRAINED = ("embed", "w", "b", "window")
 rng = np.random.default_rng(7)
 TOKENS, LABELS = rng.integers(0, 50, (20, 16)), rng.integers(0, 10, (20, 16))
 runtime = Runtime(RUNTIME_LIBRARY)

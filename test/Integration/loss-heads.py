@@ -1,8 +1,8 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """Losses and gradients of linear_cross_entropy over several chunks of rows are those of the definition, computed by NumPy in f64:
-of each element type, with smoothing, ignored rows, weights, a window, a weight that an embedding reads too; memory does not
-grow with the number of rows."""
+of each element type, with smoothing, ignored rows, weights, a window, a weight that an embedding or another head reads too; memory
+does not grow with the number of rows."""
 import os
 import re
 import subprocess
@@ -22,8 +22,9 @@ ROWS, SIZE, CLASSES = 1100, 24, 4096  # chunks of 576 and 524 rows
 
 
 def module(element="f32", joined=True, transposed=True, smoothing=0.0, ignored=-100, weights=False, bias=False, cast=False, tied=False,
-           accumulate=1, rows=ROWS):
-    """`joined`: the source says nn.linear_cross_entropy; else a product, with `cast` a cast, and nn.cross_entropy."""
+           second=None, accumulate=1, rows=ROWS):
+    """`joined`: the source says nn.linear_cross_entropy; else a product, with `cast` a cast, and nn.cross_entropy. `second`: the scale
+    of what another head of the same weight sees, whose loss is added."""
     wide = "f64" if element == "f64" else "f32"
     table = f"tensor<{CLASSES}x{SIZE}x{wide}>" if transposed else f"tensor<{SIZE}x{CLASSES}x{wide}>"
     cell = f"tensor<{SIZE}x{SIZE}x{wide}>"
@@ -39,7 +40,9 @@ def module(element="f32", joined=True, transposed=True, smoothing=0.0, ignored=-
     a, w = ("%a2", "%w2") if body else ("%a", "%w")
     if tied:
         body += [f"%x = nn.embedding {w}, %y : {ty(table)}, tensor<{rows}xi32>"]
-    body += [f"%h = nn.matmul {x}, {a} : tensor<{rows}x{SIZE}x{element}>, {ty(cell)}"]
+    hidden = f"tensor<{rows}x{SIZE}x{element}>"
+    body += [f"%h = nn.matmul {x}, {a} : {hidden}, {ty(cell)}"]
+    head = len(body)
     if joined:
         body += [f"%loss, %n = nn.linear_cross_entropy %h, {w}, %y{with_bias[0]}{with_weights[0]}{flag} {attributes} : "
                  f"tensor<{rows}x{SIZE}x{element}>, {ty(table)}, tensor<{rows}xi32>{with_bias[1]}{with_weights[1]}"]
@@ -51,6 +54,10 @@ def module(element="f32", joined=True, transposed=True, smoothing=0.0, ignored=-
             logits = "%c", wide
         body += [f"%loss, %n = nn.cross_entropy {logits[0]}, %y{with_weights[0]} {attributes} : "
                  f"tensor<{rows}x{CLASSES}x{logits[1]}>, tensor<{rows}xi32>{with_weights[1]}"]
+    if second:
+        body += [re.sub(r"%(h|l|c|loss|n)\b", r"%\1_2", line) for line in body[head:]]
+        body.insert(head, f"%s = nn.constant dense<{second}> : tensor<{element}>\n%h_2 = nn.mul %h, %s : {hidden}, tensor<{element}>")
+        body += [f"%both = nn.add %loss, %loss_2 : tensor<{wide}>, tensor<{wide}>"]
     inputs = ([] if tied else [f"%x: tensor<{rows}x{SIZE}x{wide}>"]) + [f"%y: tensor<{rows}xi32>"] + (
         [f"%r: tensor<{rows}xf32>"] if weights else [])
     return "\n".join([
@@ -61,11 +68,14 @@ def module(element="f32", joined=True, transposed=True, smoothing=0.0, ignored=-
         f"train.step @step({', '.join(inputs)}) accumulate({accumulate}) {{",
         f"%a = train.read @a : {cell}", f"%w = train.read @w : {table}",
         *([f"%b = train.read @b : tensor<{CLASSES}x{wide}>"] if bias else []), *body,
-        f"train.yield loss(%loss) weight(%n) : tensor<{wide}>, tensor<{wide}>", "}"])
+        f"train.yield loss(%{'both' if second else 'loss'}) weight(%n) : tensor<{wide}>, tensor<{wide}>", "}"])
 
 
-def definition(a, w, b, batches, transposed=True, smoothing=0.0, ignored=-100, tied=False, **_):
+def definition(a, w, b, batches, transposed=True, smoothing=0.0, ignored=-100, tied=False, second=None, **_):
     """(loss, gradients of a, w and the bias) of the mean over all batches, in f64."""
+    if second:
+        first, other = (definition(a * scale, w, b, batches, transposed, smoothing, ignored, tied) for scale in (1.0, second))
+        return tuple(one + scale * another for one, another, scale in zip(first, other, (1.0, second, 1.0, 1.0)))
     da, dw, db, loss, count = np.zeros_like(a), np.zeros_like(w), np.zeros_like(b), 0.0, 0.0
     table = w if transposed else w.T
     for x, y, r in batches:
@@ -119,6 +129,8 @@ CASES = {
     "bias": dict(element="f64", bias=True, accumulate=2, smoothing=0.1),
     "window": dict(element="f64", accumulate=3), "window, bf16": dict(element="bf16", accumulate=2),
     "tied": dict(element="f64", tied=True, accumulate=2),
+    "two of one weight": dict(element="f64", second=0.5, transposed=False), "two alike": dict(element="f64", second=1.0),
+    "two products of one weight": dict(joined=False, second=0.5, accumulate=2), "two products, bf16": dict(element="bf16", joined=False, second=0.5),
 }
 # Relative to the largest: what a unit in the last place of each type makes of such sums.
 BARS = {"f64": 1e-13, "f32": 2e-5, "bf16": 2e-2, "f16": 3e-3}

@@ -1,14 +1,16 @@
-// Our own products of f32 and f64 against sums of more digits: each storage of A and B,
-// odd sizes, more than one block, edges, accumulation, a bias. A part of a product has the
-// bits of the whole. Each element of C is finished once, when it is complete. The bits, of
-// which the test prints a hash, are those of every CPU: with an argument the sums are left
-// out, which take an emulator minutes (vector-gemm-aarch64.test).
+// Our own products of f32 and f64 against sums of more digits: each storage of A and B, odd
+// sizes, more than one block, edges, accumulation, a bias. A part of a product has the bits
+// of the whole, and one of factors in bf16 or f16 those of the widened factors. Each element
+// of C is finished once, when it is complete. The bits, of which the test prints a hash, are
+// those of every CPU: with an argument the sums are left out, which take an emulator minutes
+// (vector-gemm-aarch64.test).
 //
 // DEFINE: %{flags} = -std=c++20 -O2 -Wall -Wextra -Werror -I%runtime_src -I%runtime_include -I%S/Inputs -lm -ldl -pthread
 // RUN: %cxx %s %runtime_lib/libtrainc_runtime.a %{flags} -o %t
 // RUN: %t | FileCheck %S/Inputs/vector-gemm.txt
 // RUN: env TRAINC_AVX2_ONLY=1 %t | FileCheck %S/Inputs/vector-gemm.txt
 
+#include "core/convert.h"
 #include "core/hash.h"
 #include "cpu/kernels.h"
 #include "random.h"
@@ -95,6 +97,34 @@ template <typename T> struct Test {
       }
   }
 
+  /// Of `product` with factors that are rounded and stored as they are.
+  template <uint16_t (*Narrow)(float), float (*Widen)(uint16_t)>
+  static void checkNarrow(
+      const Case &x, Product product, std::vector<T> a, std::vector<T> b,
+      const std::vector<T> &before,
+      void (*multiplyNarrow)(const trainc::Product<float, uint16_t> &)) {
+    auto c = before, expected = before;
+    auto narrowed = [](std::vector<T> &values) {
+      std::vector<uint16_t> halves;
+      for (T &value : values) {
+        halves.push_back(Narrow(value));
+        value = Widen(halves.back());
+      }
+      return halves;
+    };
+    auto narrowA = narrowed(a), narrowB = narrowed(b);
+    product.a = a.data();
+    product.b = b.data();
+    product.c = expected.data();
+    multiply(product);
+    multiplyNarrow({product.transposeA, product.transposeB, product.accumulate,
+                    product.m, product.n, product.k, product.lda, product.ldb,
+                    product.ldc, narrowA.data(), narrowB.data(), c.data(),
+                    product.bias, product.scratch, nullptr, nullptr});
+    if (memcmp(c.data(), expected.data(), c.size() * sizeof(T)))
+      fail(x, "narrow factors give other bits");
+  }
+
   void run(const Case &x) {
     int64_t m = x.m, n = x.n, k = x.k;
     int64_t lda = (x.transposeA ? m : k) + 3, ldb = (x.transposeB ? k : n) + 1;
@@ -138,6 +168,14 @@ template <typename T> struct Test {
     // Neither touches what is between the rows.
     if (memcmp(c.data(), parts.data(), c.size() * sizeof(T)))
       fail(x, "a part differs");
+
+    if constexpr (sizeof(T) == 4) {
+      const trainc::Kernels &kernels = trainc::kernels();
+      checkNarrow<trainc::f32ToBf16, trainc::bf16ToF32>(x, whole, a, b, before,
+                                                        kernels.multiplyBf16);
+      checkNarrow<trainc::f32ToF16, trainc::f16ToF32>(x, whole, a, b, before,
+                                                      kernels.multiplyF16);
+    }
 
     Finished<T> context = {finished.data(), ldc, std::vector<int>(c.size())};
     whole.c = finished.data();

@@ -309,6 +309,45 @@ static void mergeReshapes(Block &block) {
   }
 }
 
+/// Whether an op behind `position` uses `value`, or a part or reshape of it.
+static bool isUsedBehind(Value value, Operation *position) {
+  return llvm::any_of(value.getUsers(), [&](Operation *user) {
+    if (isa<nn::ReshapeOp, ViewOp>(user))
+      return isUsedBehind(user->getResult(0), position);
+    return position->isBeforeInBlock(user);
+  });
+}
+
+/// Copies what a slice holds at first where it is still needed after a write to it: for what
+/// another write or the end of the list takes, to swap two buffers for example.
+static void copyOldValues(Block &block) {
+  DenseMap<SymbolRefAttr, WriteOp> firstWrites;
+  for (auto write : block.getOps<WriteOp>())
+    firstWrites.try_emplace(write.getTarget(), write);
+  for (auto read : llvm::make_early_inc_range(block.getOps<ReadOp>())) {
+    WriteOp write = firstWrites.lookup(read.getSource());
+    if (!write || !isUsedBehind(read, write))
+      continue;
+    OpBuilder b(read->getContext());
+    b.setInsertionPointAfter(read);
+    RankedTensorType type = nn::getTensorType(read);
+    Value flat = nn::reshapeTo(b, read.getLoc(), read, {type.getNumElements()});
+    Value old = nn::reshapeTo(
+        b, read.getLoc(),
+        FlattenOp::create(b, read.getLoc(), flat.getType(), flat, {0})
+            .getResult(),
+        type.getShape());
+    read.getResult().replaceUsesWithIf(old, [&](OpOperand &use) {
+      Operation *user = use.getOwner();
+      return user != flat.getDefiningOp() && user != old.getDefiningOp() &&
+             !isa<FlattenOp>(user) &&
+             (isa<nn::ReshapeOp, ViewOp>(user)
+                  ? isUsedBehind(user->getResult(0), write)
+                  : write->isBeforeInBlock(user));
+    });
+  }
+}
+
 namespace {
 struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
   using FormKernelsPassBase::FormKernelsPassBase;
@@ -338,6 +377,7 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
         barrier.erase();
       }
       eraseDead(block);
+      copyOldValues(block);
     }
     numLaunches += outliner.launches;
     numKernels += outliner.byText.size();

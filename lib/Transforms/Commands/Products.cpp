@@ -148,6 +148,15 @@ static Value writtenFirst(WriteOp write) {
   return written;
 }
 
+/// Whether anything else uses what `read` reads.
+static bool isReadElsewhere(ReadOp read) {
+  return !read->hasOneUse() ||
+         llvm::any_of(read->getBlock()->getOps<ReadOp>(), [&](ReadOp other) {
+           return other != read && other.getSource() == read.getSource() &&
+                  !other.use_empty();
+         });
+}
+
 /// Finds the addend of `slice + product`, written to that slice at once or after a gradient
 /// of an embedding; nothing if that slice or the product has other users.
 static std::optional<Addend> findAddend(WriteOp write) {
@@ -155,7 +164,7 @@ static std::optional<Addend> findAddend(WriteOp write) {
   if (!add || !add->hasOneUse())
     return std::nullopt;
   auto read = add.getLhs().getDefiningOp<ReadOp>();
-  if (!read || read.getSource() != write.getTarget() || !read->hasOneUse())
+  if (!read || read.getSource() != write.getTarget() || isReadElsewhere(read))
     return std::nullopt;
   Value other = add.getRhs();
   if (auto reshape = other.getDefiningOp<nn::ReshapeOp>())
@@ -177,7 +186,8 @@ static void addInPlace(Addend addend,
 }
 
 /// Turns `products` into GEMMs, each of which adds to the one before, the first to `last`, if
-/// there is one, where that stands; the last result.
+/// there is one, where that stands; the last result. They stand in the order of the sum, which
+/// need not be that of the products.
 static Value chain(ArrayRef<Value> products, Value last) {
   for (Value product : products) {
     auto matmul = product.getDefiningOp<nn::MatmulOp>();
@@ -185,6 +195,9 @@ static Value chain(ArrayRef<Value> products, Value last) {
       matmul =
           product.getDefiningOp()->getOperand(0).getDefiningOp<nn::MatmulOp>();
     OpBuilder b(matmul);
+    if (Operation *before = last ? last.getDefiningOp() : nullptr;
+        before && matmul->isBeforeInBlock(before))
+      b.setInsertionPointAfter(before);
     last = createGemm(b, matmul, nn::getTensorType(product), last).getResult();
   }
   return last;

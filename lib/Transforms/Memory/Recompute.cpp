@@ -310,15 +310,15 @@ private:
 };
 } // namespace
 
-/// What stands for `value` now, through the same reshapes.
+/// What stands for `value` now, through the same reshapes and views.
 Value Writer::lookUp(OpBuilder &b, Value value) {
-  if (auto reshape = value.getDefiningOp<nn::ReshapeOp>()) {
-    Value input = lookUp(b, reshape.getInput());
-    if (input == reshape.getInput())
+  if (Value viewed = Buffers::viewed(value)) {
+    Value input = lookUp(b, viewed);
+    if (input == viewed)
       return value;
     IRMapping mapping;
-    mapping.map(reshape.getInput(), input);
-    return b.clone(*reshape, mapping)->getResult(0);
+    mapping.map(viewed, input);
+    return b.clone(*value.getDefiningOp(), mapping)->getResult(0);
   }
   Value first = original.lookup(value);
   Value now = current.lookup(first ? first : value);
@@ -415,14 +415,14 @@ void Writer::write(const Again &again) {
       current[result] = now;
       original[now] = result;
     }
-    if (isa<nn::ReshapeOp, ReadOp>(op))
+    if (isa<nn::ReshapeOp, ViewOp, ReadOp>(op))
       continue;
     OpBuilder b(op);
     for (OpOperand &operand : op->getOpOperands())
       operand.set(lookUp(b, operand.get()));
   }
   for (Operation *op : llvm::reverse(ops))
-    if (isa<nn::ReshapeOp, ReadOp>(op) && op->use_empty())
+    if (isa<nn::ReshapeOp, ViewOp, ReadOp>(op) && op->use_empty())
       op->erase();
 }
 

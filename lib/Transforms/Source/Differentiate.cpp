@@ -289,13 +289,15 @@ static bool isOf(nn::LinearCrossEntropyGradOp grads,
          grads.getLabelSmoothing() == head.getLabelSmoothing();
 }
 
-/// Joins each loss head of `body` with its gradients.
+/// Joins each loss head of `body` with its gradients; of heads that are alike each with those
+/// that no other has.
 static void joinLossHeads(Block &body) {
   auto heads = llvm::to_vector(body.getOps<nn::LinearCrossEntropyOp>());
+  DenseSet<Operation *> joined;
   for (auto head : heads)
     for (Operation *user : head.getHidden().getUsers()) {
       auto grads = dyn_cast<nn::LinearCrossEntropyGradOp>(user);
-      if (!grads || !isOf(grads, head))
+      if (!grads || !isOf(grads, head) || !joined.insert(grads).second)
         continue;
       joinLossHead(head, grads);
       break;
@@ -306,9 +308,9 @@ static LogicalResult differentiate(StepOp step, SymbolTable &symbols,
                                    double divisor, int64_t &numGradients) {
   Block &body = step.getBody().front();
   auto yield = cast<train::YieldOp>(body.getTerminator());
-  Value loss = yield.getLoss();
   Backward state(step, symbols);
   state.recomputed = inlineRecomputes(body);
+  Value loss = yield.getLoss(); // perhaps what stood in one of those regions
   SmallVector<Operation *> forward;
   for (Operation &op : body.without_terminator())
     forward.push_back(&op);

@@ -270,6 +270,7 @@ trainc_status Conversion::move() {
   swap(trainer->d, next->d);
   swap(trainer->entries, next->entries);
   trainer->plans.swap(next->plans);
+  trainer->convolutions.swap(next->convolutions);
   trainer->scratch.swap(next->scratch);
   trainer->scratchBytes = next->scratchBytes;
   trainer->partialBytes = next->partialBytes;

@@ -518,8 +518,9 @@ trainc_status trainc_memory_report(trainc_trainer *trainer,
   if (trainer->gpu)
     line(cuda::stagingBytes(*trainer->gpu),
          "pinned memory of the host, beside that", "");
-  else if (uint64_t bytes = trainer->plans.size() ? openBlasBytes() : 0)
-    line(bytes, "address space of OpenBLAS, beside that", "");
+  else if (trainer->plans.size() || trainer->convolutions.size())
+    if (uint64_t bytes = openBlasBytes())
+      line(bytes, "address space of OpenBLAS, beside that", "");
   if (trainer->limit)
     line(trainer->limit, "memory limit", "");
   *out_text = text.c_str();

@@ -2,6 +2,7 @@
 
 #include "cpu/convolution_plan.h"
 #include "cpu/kernels.h"
+#include "cpu/openblas.h"
 
 using namespace trainc;
 
@@ -204,6 +205,7 @@ static void cut(ConvolutionPlan &plan) {
   int64_t most = elements / plan.ldColumns / plan.taps;
   if (plan.isInPlace())
     most = plan.channels;
+  plan.cachedChannels = even(plan.channels, most);
   if (plan.ofWeight) { // pieces of channels are tiles, too
     int64_t wanted = piecesOf(plan.d.groups * plan.channels, plan.tiles);
     int64_t least = piecesOf(width, plan.taps);
@@ -266,9 +268,14 @@ static void placeScratch(ConvolutionPlan &plan) {
   plan.ofGemm = plan.scratch = used;
 }
 
-static trainc_status planProducts(ConvolutionPlan &plan) {
+static trainc_status planProducts(ConvolutionPlan &plan, unsigned threads) {
   for (int64_t i = 0, count = convolutionTileCount(&plan); i < count; ++i)
     TRAINC_TRY(planConvolutionTile(plan, i));
+  for (const GemmPlan *product : plan.products)
+    if (usesOpenBlas(product)) { // of each, threads run tiles at once
+      const OpenBlas *blas;
+      return loadOpenBlas(threads, &blas);
+    }
   return TRAINC_OK;
 }
 
@@ -297,8 +304,9 @@ trainc_status trainc::createConvolutionPlan(const trainc_convolution_detail &d,
     return fail(TRAINC_UNSUPPORTED, "a convolution is compiled for AVX2, "
                                     "which this CPU does not have");
   }
-  if (isDepthwise(d)) {
+  if (isDepthwise(d))
     plan->depthwise = createDepthwise(d, plan->phases);
+  if (plan->depthwise) {
     plan->scratch = depthwiseScratch(plan->depthwise);
     *out_plan = plan;
     return TRAINC_OK;
@@ -312,7 +320,7 @@ trainc_status trainc::createConvolutionPlan(const trainc_convolution_detail &d,
     return TRAINC_OK;
   }
   placeScratch(*plan);
-  trainc_status status = planProducts(*plan);
+  trainc_status status = planProducts(*plan, threads);
   if (status != TRAINC_OK)
     destroyConvolutionPlan(plan);
   else

@@ -33,6 +33,7 @@ struct ConvolutionPlan {
   // Blocks of outputs, parts of the rows of C, and pieces of the channels.
   int64_t blockRows, rowBlocks, blockExamples, exampleBlocks, outputsOfBlock;
   int64_t partRows, parts, pieceChannels, pieces;
+  int64_t cachedChannels; // at most as many in a piece: by shapes alone
   int64_t ldColumns,
       ldC;          // from one row of columns, of a block of C, to the next
   bool packsWeight; // for our own product, whose B is columns as they are

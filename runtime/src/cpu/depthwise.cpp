@@ -61,8 +61,14 @@ static void addPart(Depthwise &plan, const Phase &phase) {
     plan.mostElements = part.elements;
 }
 
+static void seeUpTo(int64_t last, int64_t size, int64_t &seen) {
+  int64_t end = last + 1 < size ? last + 1 : size;
+  seen = end > seen ? end : seen;
+}
+
 /// A copy of the plane for each remainder by the strides that a tap has: output (p, q) sees,
-/// through tap (i, j), row p + i dilation / stride of the one with the remainder.
+/// through tap (i, j), row p + i dilation / stride of the one with the remainder. What no tap
+/// sees is zero there, as zeros between gradients are multiplied with it.
 static void copyByRemainder(Depthwise &plan, const Phase &phase) {
   const trainc_convolution_detail &d = plan.d;
   int64_t rows = d.out_h + (d.window_h - 1) * d.dilation_h / d.stride_h;
@@ -79,12 +85,16 @@ static void copyByRemainder(Depthwise &plan, const Phase &phase) {
       if (copy == remainders.size()) {
         remainders.push(remainder);
         plan.copies.push(
-            {{rows, 1, d.height, d.stride_h, y % d.stride_h - d.low_h, 0},
-             {plan.pitch, 1, d.width, d.stride_w, x % d.stride_w - d.low_w, 0},
+            {{rows, 1, 0, d.stride_h, y % d.stride_h - d.low_h, 0},
+             {plan.pitch, 1, 0, d.stride_w, x % d.stride_w - d.low_w, 0},
+             d.width,
              plan.pitch,
              nullptr,
              nullptr});
       }
+      PlaneCopy &seen = plan.copies[copy];
+      seeUpTo((d.out_h - 1) * d.stride_h + y - d.low_h, d.height, seen.h.size);
+      seeUpTo((d.out_w - 1) * d.stride_w + x - d.low_w, d.width, seen.w.size);
       plan.offsets.push(static_cast<int64_t>(copy) * plan.copyElements +
                         y / d.stride_h * plan.pitch + x / d.stride_w);
     }
@@ -117,6 +127,7 @@ static void copyForPhases(Depthwise &plan, const Array<Phase> &phases) {
   plan.copyElements = rows * plan.pitch + tapElements;
   plan.copies.push({{rows, 1, plan.d.out_h, 1, top, 0},
                     {plan.pitch, 1, plan.d.out_w, 1, left, 0},
+                    plan.d.out_w,
                     plan.pitch,
                     nullptr,
                     nullptr});
@@ -130,8 +141,17 @@ static void copyForPhases(Depthwise &plan, const Array<Phase> &phases) {
   }
 }
 
+/// Whether windows reach no farther than is worth a copy of the plane with its padding.
+static bool isNear(const trainc_convolution_detail &d) {
+  constexpr int64_t farthest = 1 << 12;
+  return (d.window_h - 1) * d.dilation_h <= farthest &&
+         (d.window_w - 1) * d.dilation_w <= farthest;
+}
+
 Depthwise *trainc::createDepthwise(const trainc_convolution_detail &d,
                                    const Array<Phase> &phases) {
+  if (!isNear(d))
+    return nullptr;
   auto *plan = create<Depthwise>();
   plan->d = d;
   plan->wide = d.type == TRAINC_F64 ? TRAINC_F64 : TRAINC_F32;
@@ -206,7 +226,7 @@ void Room::widen(PlaneCopy copy, const char *from, char *to) const {
 
 void Room::widenRow(const char *from, int64_t count, char *to) const {
   widen(
-      {{1, 1, 1, 1, 0, 0}, {count, 1, count, 1, 0, 0}, count, nullptr, nullptr},
+      {{1, 1, 1, 1, 0, 0}, {count, 1, count, 1, 0, 0}, count, count, nullptr, nullptr},
       from, to);
 }
 
@@ -284,6 +304,7 @@ static void computeWeight(const Room &room, int64_t group, void *const *args) {
   // With zeros between rows, and behind the last one.
   const PlaneCopy grads = {{d.out_h, 1, d.out_h, 1, 0, 0},
                            {plan.pitch, 1, d.out_w, 1, 0, 0},
+                           d.out_w,
                            plan.pitch,
                            nullptr,
                            nullptr};

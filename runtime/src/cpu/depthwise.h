@@ -33,7 +33,8 @@ struct Phase {
 
 struct Depthwise;
 
-/// `phases` are all of the detail; they are kept.
+/// `phases` are all of the detail; they are kept. Null where windows reach so far that a copy
+/// of a plane with its padding would be too large.
 Depthwise *createDepthwise(const trainc_convolution_detail &detail,
                            const Array<Phase> &phases);
 void destroyDepthwise(Depthwise *plan);

@@ -145,6 +145,11 @@ static bool areBrain(const trainc_gemm_detail &d) {
          (d.c_type == TRAINC_BF16 || d.c_type == TRAINC_F32);
 }
 
+static bool areHalves(const trainc_gemm_detail &d) {
+  return d.a_type == d.b_type && d.a_type != TRAINC_F32 &&
+         (d.c_type == d.a_type || d.c_type == TRAINC_F32);
+}
+
 /// Why its back end is not for such a product; null if it is.
 static const char *refuseBackEnd(const trainc_gemm_detail &d) {
   switch (d.back_end) {
@@ -198,6 +203,8 @@ const char *trainc::refuseProduct(const trainc_gemm_detail &d) {
 
 /// Cuts a product of AMX for `threads`: its bits do not depend on that.
 static void cutAmx(GemmPlan &plan, unsigned threads) {
+  if (plan.detail.m == 0 || plan.detail.n == 0)
+    return;
   const Cut by = {amxCost, 32, 32};
   if (plan.split) {
     cut(plan, tilesOf(threads, 2), by);
@@ -250,11 +257,18 @@ static trainc_status planOwn(GemmPlan &plan, unsigned threads) {
   if (!table.multiplyF32)
     return fail(TRAINC_UNSUPPORTED, "a product is compiled for AVX2, which "
                                     "this CPU does not have");
-  plan.method = doubles ? OWN_DOUBLE : areSingle(d) ? OWN : WIDEN;
+  plan.method = doubles        ? OWN_DOUBLE
+                : areSingle(d) ? OWN
+                : areHalves(d) ? OWN_HALF
+                               : WIDEN;
   plan.scratch = doubles ? table.multiplyScratchF64 : table.multiplyScratchF32;
-  if (plan.method == WIDEN)
+  if (plan.method == WIDEN) {
     plan.scratch += widenedBytes(plan);
-  else if (gemmTileCount(d) > d.batch) // else it is too small
+    return TRAINC_OK;
+  }
+  if (plan.method == OWN_HALF)
+    plan.scratch += sumRows * sumColumns * sizeof(float);
+  if (gemmTileCount(d) > d.batch) // else it is too small
     cutOwn(plan, threads);
   return TRAINC_OK;
 }
@@ -313,6 +327,8 @@ void trainc::destroyGemmPlan(GemmPlan *plan) {
 }
 
 uint64_t trainc::gemmScratch(const GemmPlan *plan) { return plan->scratch; }
+
+bool trainc::usesOpenBlas(const GemmPlan *plan) { return plan->blas; }
 
 int64_t trainc::gemmTileCount(const GemmPlan *plan) {
   return plan->tilesM * plan->tilesN * plan->detail.batch *

@@ -38,6 +38,7 @@ int64_t gemmTileCount(const GemmPlan *plan);
 
 /// Bytes of scratch for one running tile, aligned to 64.
 uint64_t gemmScratch(const GemmPlan *plan);
+bool usesOpenBlas(const GemmPlan *plan);
 
 const trainc_gemm_detail &gemmDetail(const GemmPlan *plan);
 

@@ -17,11 +17,12 @@ enum GemmMethod : uint8_t {
   AMX,
   OWN,           // VECTOR, f32
   OWN_DOUBLE,    // VECTOR, f64
+  OWN_HALF,      // VECTOR, factors of bf16 or f16
   SINGLE,        // OpenBLAS, f32
   SINGLE_ONEDNN, // f32
   DOUBLE,        // OpenBLAS, f64
-  WIDEN,         // VECTOR or OpenBLAS, bf16 and f16 as f32
-  ONEDNN         // bf16
+  WIDEN, // bf16 and f16 as f32: OpenBLAS, and VECTOR if factors differ in type
+  ONEDNN // bf16
 };
 
 struct GemmPlan {
@@ -37,6 +38,9 @@ struct GemmPlan {
 
 /// Panels are widened this deep at a time.
 constexpr int64_t widenDepth = 512;
+
+/// Rows and columns of the sums of a narrow C, which stay in the second level cache.
+constexpr int64_t sumRows = 240, sumColumns = 512;
 
 /// Where unequal tile `index` of `tiles` begins in `size`.
 int64_t beginOfTile(int64_t size, int64_t tiles, int64_t index);

@@ -176,9 +176,9 @@ static void finish(const GemmPlan &plan, const Tile &tile) {
     (slope ? table.geluGradF16 : table.geluF16)(tile.m, tile.n, c, aux, d.ldc);
 }
 
-/// Our own product of f32 or f64, with its epilogue, if any.
-template <typename T>
-static trainc::Product<T> ownProduct(const GemmPlan &plan, const Tile &tile,
+/// Our own product of a tile.
+template <typename T, typename Stored = T>
+static Product<T, Stored> ownProduct(const GemmPlan &plan, const Tile &tile,
                                      void *scratch) {
   const trainc_gemm_detail &d = plan.detail;
   return {d.transpose_a != 0,
@@ -190,8 +190,8 @@ static trainc::Product<T> ownProduct(const GemmPlan &plan, const Tile &tile,
           d.lda,
           d.ldb,
           d.ldc,
-          reinterpret_cast<const T *>(tile.a),
-          reinterpret_cast<const T *>(tile.b),
+          reinterpret_cast<const Stored *>(tile.a),
+          reinterpret_cast<const Stored *>(tile.b),
           reinterpret_cast<T *>(tile.c),
           reinterpret_cast<const T *>(tile.bias),
           scratch,
@@ -199,6 +199,13 @@ static trainc::Product<T> ownProduct(const GemmPlan &plan, const Tile &tile,
           nullptr};
 }
 
+static void multiplyHalves(const GemmPlan &plan,
+                           const Product<float, uint16_t> &product) {
+  (plan.detail.a_type == TRAINC_BF16 ? kernels().multiplyBf16
+                                     : kernels().multiplyF16)(product);
+}
+
+/// C is f32, with its epilogue, if any.
 static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
   struct Context {
     const GemmPlan &plan;
@@ -215,12 +222,57 @@ static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
     part.aux += part.aux ? offset : 0;
     finish(context.plan, part);
   };
-  auto product = ownProduct<float>(plan, tile, scratch);
-  if (plan.detail.epilogue) {
-    product.finish = finishPart;
-    product.context = &context;
-  }
-  kernels().multiplyF32(product);
+  auto run = [&](auto product, auto multiply) {
+    if (plan.detail.epilogue) {
+      product.finish = finishPart;
+      product.context = &context;
+    }
+    multiply(product);
+  };
+  if (plan.method == OWN)
+    run(ownProduct<float>(plan, tile, scratch), kernels().multiplyF32);
+  else
+    run(ownProduct<float, uint16_t>(plan, tile, scratch),
+        [&](auto &product) { multiplyHalves(plan, product); });
+}
+
+/// C is as narrow as its factors: in parts, whose sums are rounded while they are in the
+/// cache.
+static void runOwnNarrow(const GemmPlan &plan, const Tile &tile,
+                         void *scratch) {
+  const trainc_gemm_detail &d = plan.detail;
+  const Kernels &table = kernels();
+  auto *sums = reinterpret_cast<float *>(static_cast<char *>(scratch) +
+                                         table.multiplyScratchF32);
+  auto run = [&](Tile part) {
+    auto product = ownProduct<float, uint16_t>(plan, part, scratch);
+    product.c = sums;
+    product.ldc = part.n;
+    product.bias = nullptr;
+    if (product.accumulate) {
+      int64_t ld = d.ldc;
+      widened(d.c_type, part.c, part.m, part.n, ld, sums);
+    }
+    multiplyHalves(plan, product);
+    (d.c_type == TRAINC_BF16 ? table.narrowBf16 : table.narrowF16)(
+        part.m, part.n, sums, reinterpret_cast<const uint16_t *>(part.bias),
+        reinterpret_cast<uint16_t *>(part.c), d.ldc);
+    if (d.epilogue)
+      finish(plan, part);
+  };
+  constexpr int64_t size = sizeof(uint16_t);
+  for (int64_t i = 0; i < tile.m; i += sumRows)
+    for (int64_t j = 0; j < tile.n; j += sumColumns) {
+      Tile part = tile;
+      part.m = least(tile.m - i, sumRows);
+      part.n = least(tile.n - j, sumColumns);
+      part.a += (d.transpose_a ? i : i * d.lda) * size;
+      part.b += (d.transpose_b ? j * d.ldb : j) * size;
+      part.c += (i * d.ldc + j) * size;
+      part.bias += part.bias ? j * size : 0;
+      part.aux += part.aux ? (i * d.ldc + j) * size : 0;
+      run(part);
+    }
 }
 
 /// The product of a tile, of some methods with its epilogue; false if a library
@@ -232,6 +284,10 @@ static bool runProduct(const GemmPlan &plan, const Tile &tile, void *scratch) {
     return true;
   case OWN:
     runOwn(plan, tile, scratch);
+    return true;
+  case OWN_HALF:
+    (plan.detail.c_type == TRAINC_F32 ? runOwn : runOwnNarrow)(plan, tile,
+                                                               scratch);
     return true;
   case OWN_DOUBLE:
     kernels().multiplyF64(ownProduct<double>(plan, tile, scratch));
@@ -305,7 +361,9 @@ bool trainc::runGemmTile(const GemmPlan *plan, void *const *args, int64_t index,
   tile.edgeN = tile.n < plan->tileN;
   if (!runProduct(*plan, tile, scratch))
     return false;
-  if (d.epilogue && plan->method != AMX && plan->method != OWN)
+  bool finishes =
+      plan->method == AMX || plan->method == OWN || plan->method == OWN_HALF;
+  if (d.epilogue && !finishes)
     finish(*plan, tile);
   return true;
 }

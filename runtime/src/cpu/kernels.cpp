@@ -83,18 +83,20 @@ void multiplyRows(int64_t rows, int64_t columns, float *c, float *aux,
 } // namespace
 
 #if TRAINC_VECTOR_BYTES == 64
-typedef VectorGemm<float, 16, 12> Gemm32;
-typedef VectorGemm<double, 8, 8> Gemm64;
-typedef WindowGemm<16, 12> Windows32;
+constexpr int lanes = 16, rows = 12, rowsOfDoubles = 8;
+constexpr bool packsA = false;
 #elif TRAINC_VECTOR_BYTES == 32
-typedef VectorGemm<float, 8, 6> Gemm32;
-typedef VectorGemm<double, 4, 4> Gemm64;
-typedef WindowGemm<8, 6> Windows32;
+constexpr int lanes = 8, rows = 6, rowsOfDoubles = 4;
+constexpr bool packsA = false;
 #else // of two registers each, as there are 32
-typedef VectorGemm<float, 8, 6, /*PacksA=*/true> Gemm32;
-typedef VectorGemm<double, 4, 4, /*PacksA=*/true> Gemm64;
-typedef WindowGemm<8, 6, /*PacksA=*/true> Windows32;
+constexpr int lanes = 8, rows = 6, rowsOfDoubles = 4;
+constexpr bool packsA = true;
 #endif
+typedef VectorGemm<float, lanes, rows, packsA> Gemm32;
+typedef VectorGemm<double, lanes / 2, rowsOfDoubles, packsA> Gemm64;
+typedef VectorGemm<float, lanes, rows, packsA, uint16_t, widenBf16> GemmBf16;
+typedef VectorGemm<float, lanes, rows, packsA, uint16_t, widenF16> GemmF16;
+typedef WindowGemm<lanes, rows, packsA> Windows32;
 
 namespace trainc {
 extern const Kernels TRAINC_TABLE;
@@ -135,6 +137,8 @@ const Kernels TRAINC_TABLE = {
     TapLoops<double>::dots,
     Gemm32::run,
     Gemm64::run,
+    GemmBf16::run,
+    GemmF16::run,
     Gemm32::scratchBytes,
     Gemm64::scratchBytes,
     Windows32::run,
@@ -146,6 +150,8 @@ const Kernels TRAINC_TABLE = {
     Windows32::transposeRows,
     Windows32::rows,
 #else
+    nullptr,
+    nullptr,
     nullptr,
     nullptr,
     nullptr,

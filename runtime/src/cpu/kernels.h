@@ -13,12 +13,12 @@
 namespace trainc {
 
 /// C = A B (+ C if accumulate) (+ bias), row major: A is m x k, B k x n, or stored
-/// transposed.
-template <typename T> struct Product {
+/// transposed. Elements of A and B are `Stored`, those of C and the sums T.
+template <typename T, typename Stored = T> struct Product {
   bool transposeA, transposeB, accumulate;
   int64_t m, n, k;
   int64_t lda, ldb, ldc; // elements from row to row
-  const T *a, *b;
+  const Stored *a, *b;
   T *c;
   const T *bias; // of each column, or null
   void *scratch; // Kernels::multiplyScratch bytes of the type
@@ -137,7 +137,10 @@ struct Kernels {
   /// its column of B and k alone, however the product is cut.
   void (*multiplyF32)(const Product<float> &);
   void (*multiplyF64)(const Product<double> &);
-  uint64_t multiplyScratchF32, multiplyScratchF64; // bytes
+  void (*multiplyBf16)(const Product<float, uint16_t> &);
+  void (*multiplyF16)(const Product<float, uint16_t> &);
+  uint64_t multiplyScratchF32,
+      multiplyScratchF64; // bytes; F32: of f16 and bf16, too
   /// The product with windows, and packing its A from each type (window_gemm.h); null without
   /// fused multiply-add.
   void (*multiplyWindows)(const WindowProduct &);

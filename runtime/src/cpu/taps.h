@@ -15,7 +15,7 @@ namespace trainc {
 /// or 0 outside; r and c count up to the outputs of h and w.
 struct PlaneCopy {
   Windows h, w;
-  int64_t pitch;
+  int64_t ld, pitch; // from row to row of the plane, and of the copy
   const void *from;
   void *to;
 };
@@ -50,7 +50,7 @@ void copyPlane(const PlaneCopy &x) {
   auto *to = static_cast<To *>(x.to);
   for (int64_t r = 0; r < x.h.outputs; ++r, to += x.pitch) {
     int64_t y = r * x.h.stride + x.h.first;
-    const From *row = from + y * x.w.size;
+    const From *row = from + y * x.ld;
     bool inside = y >= 0 && y < x.h.size;
     int64_t c = 0;
     for (; c < x.w.outputs && (!inside || c * x.w.stride + x.w.first < 0); ++c)

@@ -11,6 +11,9 @@
 // broadcast of A per row. The order of Goto and van de Geijn, "Anatomy of
 // High-Performance Matrix Multiplication", ACM TOMS 34 (2008).
 //
+// Elements of A and B that are stored in a narrower type are widened as they are packed, of
+// A always.
+//
 // An element of C is summed over k in order, from 0 in each block of k, and the
 // blocks are added in order, with fused multiply-adds throughout. Blocks of k are cut
 // by k alone, on every CPU alike: so are its bits.
@@ -21,6 +24,7 @@
 
 #include "cpu/indices.h"
 #include "cpu/kernels.h"
+#include "cpu/sums.h"
 
 namespace {
 
@@ -29,10 +33,12 @@ using trainc::Sequence;
 
 /// The product for vectors of `Lanes` elements, and register tiles of `Rows` rows. With
 /// PacksA every A is packed, and read by vectors of 16 bytes.
-template <typename T, int Lanes, int Rows, bool PacksA = false>
+template <typename T, int Lanes, int Rows, bool PacksA = false,
+          typename Stored = T, T (*Widen)(Stored) = same<T>>
 struct VectorGemm {
   static_assert(Rows <= Lanes);
-  typedef trainc::Product<T> Product;
+  static constexpr bool widens = sizeof(Stored) < sizeof(T);
+  typedef trainc::Product<T, Stored> Product;
   typedef T Vector
       __attribute__((vector_size(sizeof(T) * Lanes), aligned(sizeof(T))));
   typedef T Scalars __attribute__((vector_size(16), aligned(sizeof(T))));
@@ -46,6 +52,15 @@ struct VectorGemm {
   }
   static void store(Vector value, T *to) {
     *reinterpret_cast<Vector *>(to) = value;
+  }
+  static Vector widened(const Stored *from) {
+    if constexpr (!widens)
+      return load(from);
+    Vector value;
+#pragma clang loop unroll(full)
+    for (int i = 0; i < Lanes; ++i)
+      value[i] = Widen(from[i]);
+    return value;
   }
   static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -73,7 +88,7 @@ struct VectorGemm {
   }
 
   struct Panel {
-    const T *from;
+    const Stored *from;
     int64_t columns, depth;
     bool transposed;
 
@@ -87,16 +102,16 @@ struct VectorGemm {
                     T *to) {
     if (b.transposed)
       return packTransposed(b, ld, first, end, to);
-    const T *from = b.from + first * ld;
+    const Stored *from = b.from + first * ld;
     to += first * Columns;
     for (int64_t p = first; p < end; ++p, from += ld, to += Columns) {
       if (b.columns == Columns) {
-        store(load(from), to);
-        store(load(from + Lanes), to + Lanes);
+        store(widened(from), to);
+        store(widened(from + Lanes), to + Lanes);
         continue;
       }
       for (int64_t j = 0; j < Columns; ++j)
-        to[j] = j < b.columns ? from[j] : T(0);
+        to[j] = j < b.columns ? Widen(from[j]) : T(0);
     }
   }
 
@@ -107,17 +122,17 @@ struct VectorGemm {
         Vector v[Lanes];
         int64_t depth = b.depth - p < Lanes ? b.depth - p : Lanes;
         if (half + Lanes <= b.columns && depth == Lanes) {
-          const T *from = b.from + half * ld + p;
+          const Stored *from = b.from + half * ld + p;
 #pragma clang loop unroll(full)
           for (int i = 0; i < Lanes; ++i) {
-            v[i] = load(from + i * ld);
+            v[i] = widened(from + i * ld);
             __builtin_prefetch(from + (i + Columns) * ld, 0, 2); // the next one
           }
         } else {
           for (int i = 0; i < Lanes; ++i) {
             v[i] = Vector{};
             for (int64_t q = 0; half + i < b.columns && q < depth; ++q)
-              v[i][q] = b.from[(half + i) * ld + p + q];
+              v[i][q] = Widen(b.from[(half + i) * ld + p + q]);
           }
         }
         transpose(v);
@@ -132,8 +147,8 @@ struct VectorGemm {
   static constexpr int64_t panelElements = Rows * blockDepth + 2 * Lanes;
 
   /// Packs `rows` x `depth` of A from `a`: panels of Rows of the product's rows.
-  static void packA(const Product &x, const T *a, int64_t rows, int64_t depth,
-                    T *to) {
+  static void packA(const Product &x, const Stored *a, int64_t rows,
+                    int64_t depth, T *to) {
     if (!x.transposeA)
       return packRows(x, a, rows, depth, to);
     // Four panels at a time: writing more streams is slow.
@@ -141,30 +156,42 @@ struct VectorGemm {
     for (int64_t i = 0; i < rows; i += group, to += 4 * panelElements) {
       bool whole = i + group - Rows + Lanes <= rows;
       for (int64_t p = 0; p < depth; ++p) {
-        const T *from = a + p * x.lda + i;
+        const Stored *from = a + p * x.lda + i;
         T *column = to + p * Rows;
         if (whole) {
           for (int64_t j = 0; j < group; j += Lanes)
             __builtin_prefetch(from + distance * x.lda + j);
           for (int64_t j = 0; j < 4; ++j)
-            store(load(from + j * Rows), column + j * panelElements);
+            store(widened(from + j * Rows), column + j * panelElements);
           continue;
         }
         for (int64_t j = 0; i + j < rows && j < group; ++j)
-          column[j / Rows * panelElements + j % Rows] = from[j];
+          column[j / Rows * panelElements + j % Rows] = Widen(from[j]);
       }
     }
   }
 
-  /// The same of an A that is not transposed.
-  static void packRows(const Product &x, const T *a, int64_t rows,
+  /// The same of an A that is not transposed: Lanes steps of k are transposed at once, and
+  /// what that writes behind the rows is written again.
+  static void packRows(const Product &x, const Stored *a, int64_t rows,
                        int64_t depth, T *to) {
-    for (int64_t i = 0; i < rows; i += Rows, to += panelElements)
-      for (int64_t r = 0; r < Rows && i + r < rows; ++r) {
-        const T *from = a + (i + r) * x.lda;
-        for (int64_t p = 0; p < depth; ++p)
-          to[p * Rows + r] = from[p];
+    for (int64_t i = 0; i < rows; i += Rows, to += panelElements) {
+      int64_t count = least(rows - i, Rows), p = 0;
+      const Stored *from = a + i * x.lda;
+      for (; count == Rows && p + Lanes <= depth; p += Lanes) {
+        Vector v[Lanes] = {};
+#pragma clang loop unroll(full)
+        for (int r = 0; r < Rows; ++r)
+          v[r] = widened(from + r * x.lda + p);
+        transpose(v);
+#pragma clang loop unroll(full)
+        for (int q = 0; q < Lanes; ++q)
+          store(v[q], to + (p + q) * Rows);
       }
+      for (; p < depth; ++p)
+        for (int64_t r = 0; r < count; ++r)
+          to[p * Rows + r] = Widen(from[r * x.lda + p]);
+    }
   }
 
   //===--------------------------------------------------------------------===//
@@ -176,7 +203,7 @@ struct VectorGemm {
   /// as many of those that the next tile copies, and prefetches the next rows of A
   /// where these are read in place (null: not).
   struct Beside {
-    const T *from, *later;
+    const Stored *from, *later;
     T *to;
     int64_t ldb, count;
     const T *nextA;
@@ -237,11 +264,11 @@ struct VectorGemm {
       __builtin_prefetch(c + i * ldc + Columns - 1, 1);
       step(4);
     }
-    const T *from = beside.from, *later = beside.later;
+    const Stored *from = beside.from, *later = beside.later;
     T *to = beside.to;
     for (int64_t i = 0; i < beside.count; ++i, --quads) {
-      store(load(from), to);
-      store(load(from + Lanes), to + Lanes);
+      store(widened(from), to);
+      store(widened(from + Lanes), to + Lanes);
       __builtin_prefetch(later, 0, 2);
       __builtin_prefetch(later + Columns - 1, 0, 2);
       from += beside.ldb;
@@ -390,7 +417,7 @@ struct VectorGemm {
         int64_t first = least(i * share, units);
         int64_t end = least(first + share, units);
         if (!next->transposed && next->columns == Columns) {
-          const T *from = next->from + first * x.ldb;
+          const Stored *from = next->from + first * x.ldb;
           int64_t copied = least(end - first, mostBeside(panel.depth));
           beside.from = from;
           beside.later = end + share <= units ? from + share * x.ldb : from;
@@ -500,8 +527,9 @@ struct VectorGemm {
   }
 
   static void run(const Product &x) {
-    if (isSwapped(x))
-      return runSwapped(x);
+    if constexpr (!widens)
+      if (isSwapped(x))
+        return runSwapped(x);
     runInOrder(x);
   }
 
@@ -514,7 +542,7 @@ struct VectorGemm {
     packB(panel, x.ldb, 0, panel.units(), buffers);
     bool odd = false;
     for (bool more = true; more; odd = !odd) {
-      bool packs = PacksA || x.transposeA;
+      bool packs = PacksA || widens || x.transposeA;
       if (packs && at.j == 0 && at.p == at.group) {
         T *to = packedA;
         for (int64_t p = at.group; p < groupEnd(x, s, at);
@@ -533,7 +561,7 @@ struct VectorGemm {
                        packedA + (at.p - at.group) / s.depth * s.panels *
                                      panelElements,
                        b, following, nextB);
-      else if constexpr (!PacksA)
+      else if constexpr (!PacksA && !widens)
         runPanel<false>(x, s, at, x.a + at.i * x.lda + at.p, b, following,
                         nextB);
       if (x.finish)

@@ -117,10 +117,10 @@ static int64_t columnsOf(const WindowConvolution &plan, int64_t rows) {
   return (rows - 1) * plan.pitch + plan.w.outputs;
 }
 
-/// Elements of the copies that a block of `rows` rows sees.
-static int64_t seenBy(const WindowConvolution &plan, int64_t rows) {
-  return plan.of->pieceChannels * static_cast<int64_t>(plan.copies.size()) *
-         (rows + plan.halo) * plan.pitch;
+/// Elements of the copies of a channel that a block of `rows` rows sees.
+static int64_t seenOfChannel(const WindowConvolution &plan, int64_t rows) {
+  return static_cast<int64_t>(plan.copies.size()) * (rows + plan.halo) *
+         plan.pitch;
 }
 
 /// Of copies that stay in a second level cache of 1 MB, beside what they are multiplied with.
@@ -137,7 +137,8 @@ static int64_t chooseRows(const WindowConvolution &plan) {
   double lowest = 0;
   for (int64_t rows = 1; rows <= end; ++rows) {
     if (rows > 1 &&
-        (columnsOf(plan, rows) > wanted || seenBy(plan, rows) > seenAtOnce))
+        (columnsOf(plan, rows) > wanted ||
+         plan.of->pieceChannels * seenOfChannel(plan, rows) > seenAtOnce))
       break;
     auto vectors = [&](int64_t count) {
       return count ? alignUp(static_cast<uint64_t>(columnsOf(plan, count)),
@@ -238,7 +239,9 @@ WindowConvolution *trainc::createWindowConvolution(const ConvolutionPlan &of) {
   } else {
     cut(*plan);
   }
-  if (seenBy(*plan, plan->blockRows) > 2 * seenAtOnce) {
+  // Not by the threads: blocks of weights are summed in another order as columns.
+  if (of.cachedChannels * seenOfChannel(*plan, plan->blockRows) >
+      2 * seenAtOnce) {
     destroy(plan);
     return nullptr;
   }
@@ -341,6 +344,7 @@ void Tile::copyPlanes(int64_t example, int64_t row, int64_t rows,
       copyPlane({{rows + plan.halo, 1, plan.h.size, plan.h.stride,
                   (row + plan.top) * plan.h.stride + copy.row, 0},
                  {plan.pitch, 1, plan.w.size, plan.w.stride, copy.column, 0},
+                 plan.w.size,
                  plan.pitch,
                  plane,
                  to + plan.lead});

@@ -1,0 +1,105 @@
+# REQUIRES: numpy
+# RUN: %python %s
+"""What a step reads of a buffer is what stood there before it, whatever it writes there: two buffers swapped, a history, outputs
+from before, sums in place beside other readers; on processors with and without optimizations, and on the GPU of tests."""
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
+
+from common import BUILD, RUNTIME_LIBRARY, compile_module  # noqa: E402
+from report import check  # noqa: E402
+from trainc_ctypes import Runtime, Trainer  # noqa: E402
+
+for variable, name in (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt")):
+    os.environ[variable] = os.path.join(BUILD, "lib", f"libtrainc_fake_{name}.so")
+
+N, STEPS = 16, 3
+T = f"tensor<{N}x{N}xf32>"
+MODULE = f"""
+train.optimizer @o = sgd<lr = 0.5>
+train.param @w : {T} init(normal<0.3>) optimizer(@o)
+train.buffer @g : {T} init(normal<0.3>)
+train.buffer @h : {T} init(normal<0.3>)
+train.step @step(%x: {T}, %y: {T})OUTPUTS {{
+  %w = train.read @w : {T}
+  %g = train.read @g : {T}
+  %h = train.read @h : {T}
+BODY
+  %p = nn.matmul %x, %w : {T}, {T}
+  %loss, %n = nn.mse %p, %y : {T}, {T}
+WRITES
+  train.yield YIELDEDloss(%loss) weight(%n) : TYPEStensor<f32>, tensor<f32>
+}}
+"""
+OPERATIONS = {"add": "nn.add %{}, %{} : {T}, {T}", "sub": "nn.sub %{}, %{} : {T}, {T}", "dot": "nn.matmul %{}, %{} : {T}, {T}",
+              "read": "train.read @{} : {T}"}
+# Values, as name: (operation, operands); what is written to which buffer, in order; outputs.
+CASES = {
+    "history": ({}, [("x", "g"), ("g", "h")], []),
+    "history, the other way": ({}, [("g", "h"), ("x", "g")], []),
+    "swap": ({}, [("g", "h"), ("h", "g")], []),
+    "butterfly": ({"s": ("add", "g", "h"), "d": ("sub", "g", "h")}, [("s", "h"), ("d", "g")], ["g", "h", "s"]),
+    "output from before": ({}, [("x", "g")], ["g"]),
+    "sum in place": ({"m": ("dot", "x", "y"), "s": ("add", "g", "m")}, [("s", "g")], ["s"]),
+    "sum and output from before": ({"m": ("dot", "x", "y"), "s": ("add", "g", "m")}, [("s", "g")], ["s", "g"]),
+    "sum beside another reader": ({"k": ("read", "g"), "m": ("dot", "x", "y"), "r": ("sub", "k", "y"), "s": ("add", "g", "m")},
+                                  [("s", "g"), ("r", "h")], []),
+    "sum of its own product": ({"k": ("read", "g"), "m": ("dot", "k", "y"), "s": ("add", "g", "m")}, [("s", "g")], []),
+    "sums of two products, the later first": ({"a": ("dot", "x", "y"), "b": ("dot", "y", "x"), "c": ("add", "b", "a"),
+                                              "s": ("add", "g", "c")}, [("s", "g")], []),
+    "shift by products": ({"m": ("dot", "g", "h")}, [("m", "g"), ("g", "h")], ["h"]),
+}
+CONFIGURATIONS = {"": [], "--reference": ["--reference"], "unfused": ["--disable-pass=fuse-kernels"], "cuda": ["--target=cuda", "--cuda-arch=host"]}
+
+
+def module(values, writes, outputs):
+    def operation(kind, *operands):
+        return OPERATIONS[kind].format(*operands, T=T)
+
+    names = [f"old_{name}" for name in outputs]
+    return (MODULE.replace("BODY", "\n".join(f"  %{name} = {operation(*value)}" for name, value in values.items()))
+            .replace("WRITES", "\n".join(f"  train.write %{value} to @{buffer} : {T}" for value, buffer in writes))
+            .replace("OUTPUTS", " -> (%s)" % ", ".join(f'"{n}"' for n in names) if names else "")
+            .replace("YIELDED", "".join(f"%{name}, " for name in outputs)[:-2] + " " if names else "").replace("TYPES", f"{T}, " * len(names)))
+
+
+def expected(buffers, batch, values, writes, outputs):
+    """The buffers and outputs of a step, in f64."""
+    seen = {**buffers, **batch}
+    for name, (kind, *operands) in values.items():
+        a, *b = (seen[operand] for operand in operands)
+        seen[name] = a if kind == "read" else a @ b[0] if kind == "dot" else a + b[0] if kind == "add" else a - b[0]
+    return {**buffers, **{buffer: seen[value] for value, buffer in writes}}, [seen[name] for name in outputs]
+
+
+def error(found, wanted):
+    return abs(found - wanted).max() / (abs(wanted).max() + 1)
+
+
+def main():
+    bad = 0
+    for name, case in CASES.items():
+        for configuration, options in CONFIGURATIONS.items():
+            rng, worst = np.random.default_rng(3), 0.0
+            with tempfile.TemporaryDirectory() as folder:
+                path = compile_module(module(*case), os.path.join(folder, "m.so"), *options)
+                with Trainer(Runtime(RUNTIME_LIBRARY), path, threads=2, seed=1) as trainer:
+                    buffers = {b: trainer.read(b, "buffer").astype(float) for b in ("g", "h")}
+                    for _ in range(STEPS):
+                        batch = {k: rng.standard_normal((N, N), np.float32) / 4 for k in ("x", "y")}
+                        trainer.step(**batch)
+                        buffers, outputs = expected(buffers, batch, *case)
+                        found = trainer.outputs() if case[2] else {}
+                        worst = max([worst, *(error(trainer.read(b, "buffer"), buffers[b]) for b in buffers),
+                                     *(error(found[f"old_{n}"], wanted) for n, wanted in zip(case[2], outputs))])
+            bad += check(f"{name} {configuration}: off by {worst:.1e}", worst < 1e-5)
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
