@@ -137,8 +137,8 @@ int64_t Planner::splitOfK() {
   return llvm::alignTo(llvm::divideCeil(k, 2), step);
 }
 
-/// Whether our own vector code is the fastest: on AVX2 from about 64 x 64 x 64 on; on
-/// AVX-512 where B is transposed, up to about 512 x 512 x 256, and where A is, as for
+/// Whether our own vector code is the fastest: on AVX2, and of bf16 and f16, which it widens as
+/// it packs, from about 64 x 64 x 64 on; on AVX-512 where B is transposed, up to about 512 x 512 x 256, and where A is, as for
 /// gradients of weights, from about 512 x 512 x 512 on, where a vector is one operation.
 bool Planner::prefersVector() {
   constexpr double smallest = 1 << 18, smallestTransposed = 1 << 27;

@@ -6,7 +6,8 @@
 // of threads or of CPUs:
 //
 //   VECTOR    vector_gemm.h, with the same bits on every CPU; the tiles are for the threads
-//             (bits do not depend on them). bf16 and f16 as OPENBLAS does
+//             (bits do not depend on them). bf16 and f16 are widened as they are packed,
+//             and summed as f32 is; a bf16 or f16 with another type as OPENBLAS does
 //   AMX       amx.h; likewise; where k is cut is in the detail
 //   ONEDNN    one-thread calls on the detail's tiles; without oneDNN as OPENBLAS
 //   OPENBLAS  likewise; bf16 and f16 widened to f32 piece by piece, multiplied as f32,

@@ -72,17 +72,18 @@ train.list @split of @step "first" (%a: tensor<1000x96xf32>, %b: tensor<1000x96x
   train.return
 }
 
-// bf16 goes to the CPU's instructions for it; f16 and f64 have none.
+// bf16 goes to the CPU's instructions for it; f16, and bf16 without them, to our own code; f64 has
+// neither.
 // CHECK-LABEL: @types
 train.list @types of @step "first" (%a: tensor<256x256xbf16>, %h: tensor<256x256xf16>, %d: tensor<256x256xf64>) {
-  // AVX2: train.gemm {{.*}} plan <back_end = openblas,
+  // AVX2: train.gemm {{.*}} plan <back_end = vector,
   // AVX512: train.gemm {{.*}} plan <back_end = onednn,
   // AMX: train.gemm {{.*}} plan <back_end = amx,
   // WHOLE: train.gemm {{.*}} plan <back_end = amx,
   // TF32: train.gemm {{.*}} plan <back_end = cublaslt,
   %0 = train.gemm %a, %a m 256 n 256 k 256 batch 1 : tensor<256x256xbf16>, tensor<256x256xbf16> -> tensor<256x256xf32>
-  // AVX512: train.gemm {{.*}} plan <back_end = openblas,
-  // AMX: train.gemm {{.*}} plan <back_end = openblas,
+  // AVX512: train.gemm {{.*}} plan <back_end = vector,
+  // AMX: train.gemm {{.*}} plan <back_end = vector,
   %1 = train.gemm %h, %h m 256 n 256 k 256 batch 1 : tensor<256x256xf16>, tensor<256x256xf16> -> tensor<256x256xf16>
   // AVX512: train.gemm {{.*}} plan <back_end = openblas,
   // AMX: train.gemm {{.*}} plan <back_end = openblas,
