@@ -294,7 +294,11 @@ Constant *Writer::entry(const EntryRow &row) {
                                            .has_ignore = u32(check.has_ignore),
                                            .low = u64(check.low),
                                            .high = u64(check.high),
-                                           .ignore = u64(check.ignore)}));
+                                           .ignore = u64(check.ignore),
+                                           .begin = u64(check.begin),
+                                           .rows = u64(check.rows),
+                                           .stride = u64(check.stride),
+                                           .run = u64(check.run)}));
   return make(row::entry{
       .name = string(row.name),
       .kind = u32(row.kind),

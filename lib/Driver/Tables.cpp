@@ -1,5 +1,6 @@
 //===- Tables.cpp - Gather the tables of an artifact ----------------------===//
 #include "Gatherer.h"
+#include "IndexChecks.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "trainc/Analysis/Cost.h"
@@ -202,62 +203,6 @@ void Gatherer::gatherTensors() {
 // Entries
 //===----------------------------------------------------------------------===//
 
-static bool allows(const trainc_index_check &check, int64_t index) {
-  return (index >= 0 && index < check.high) ||
-         (check.has_ignore && index == check.ignore);
-}
-
-/// What both allow: beside a range one index at most.
-static trainc_index_check intersect(const trainc_index_check &a,
-                                    const trainc_index_check &b) {
-  trainc_index_check both = a;
-  both.high = std::min(a.high, b.high);
-  both.has_ignore = both.ignore = 0;
-  for (const trainc_index_check &one : {a, b})
-    if (one.has_ignore && allows(a, one.ignore) && allows(b, one.ignore) &&
-        !allows(both, one.ignore)) {
-      both.has_ignore = 1;
-      both.ignore = one.ignore;
-    }
-  return both;
-}
-
-/// Narrows `check` to what the users of an integer input allow.
-static void findBounds(Value value, trainc_index_check &check, bool &found) {
-  if (!isa<IntegerType>(nn::getTensorType(value).getElementType()))
-    return;
-  for (Operation *user : value.getUsers()) {
-    trainc_index_check allowed = check;
-    allowed.has_ignore = allowed.ignore = 0;
-    auto takeClasses = [&](auto loss, int64_t classes) {
-      allowed.high = classes;
-      allowed.has_ignore = 1;
-      allowed.ignore = static_cast<int64_t>(loss.getIgnoreIndex());
-    };
-    if (auto embedding = dyn_cast<nn::EmbeddingOp>(user)) {
-      allowed.high = embedding.countRows();
-    } else if (auto gather = dyn_cast<nn::GatherOp>(user)) {
-      if (gather.getIndices() != value)
-        continue;
-      allowed.high =
-          nn::getTensorType(gather.getInput()).getDimSize(gather.getDim());
-    } else if (auto loss = dyn_cast<nn::CrossEntropyOp>(user)) {
-      takeClasses(loss, nn::getTensorType(loss.getLogits()).getShape().back());
-    } else if (auto loss = dyn_cast<nn::LinearCrossEntropyOp>(user)) {
-      takeClasses(loss, loss.countClasses());
-    } else if (auto loss = dyn_cast<nn::LinearCrossEntropyGradOp>(user)) {
-      takeClasses(loss, loss.countClasses());
-    } else if (isa<nn::ReshapeOp, nn::CastOp, nn::PartOp>(user)) {
-      findBounds(user->getResult(0), check, found);
-      continue;
-    } else {
-      continue;
-    }
-    check = found ? intersect(check, allowed) : allowed;
-    found = true;
-  }
-}
-
 static PortRow portOf(StringRef name, Type type) {
   auto tensor = cast<RankedTensorType>(type);
   return {
@@ -309,11 +254,7 @@ void Gatherer::gatherEntry(Operation *op, Region &body, ArrayAttr inputNames) {
       entry.inputs.back().splits =
           splitsOf(entry.inputs.back().dims.size(),
                    inputSplits[argument.getArgNumber()]);
-    trainc_index_check check{argument.getArgNumber(), 0, 0, 0, 0};
-    bool found = false;
-    findBounds(argument, check, found);
-    if (found)
-      entry.checks.push_back(check);
+    llvm::append_range(entry.checks, findIndexChecks(argument));
   }
   auto outputs = cast<train::YieldOp>(body.front().getTerminator()).getValues();
   for (auto [name, value] :

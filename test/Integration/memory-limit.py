@@ -21,7 +21,30 @@ from trainc_ctypes import DTYPES, Runtime, Trainer, shape_of  # noqa: E402
 
 GPT = ["gpt", "--layers", 2, "--width", 48, "--heads", 3, "--batch", 3, "--seq", 40]
 LLAMA = ["llama", "--layers", 2, "--width", 48, "--heads", 4, "--batch", 2, "--seq", 32]
+# Halves of what is computed again, as views, and what they are joined to.
+HALVES = """
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<64x64xf32> init(normal<0.1>) optimizer(@o)
+train.param @s : tensor<64xf32> init(normal<0.1>) optimizer(@o)
+train.step @step(%x: tensor<256x64xf32>, %y: tensor<256x64xf32>) {
+  %w = train.read @w : tensor<64x64xf32>
+  %s = train.read @s : tensor<64xf32>
+  %xs = nn.mul %x, %s : tensor<256x64xf32>, tensor<64xf32>
+  %h = nn.silu %xs : tensor<256x64xf32>
+  %a = nn.slice %h offsets [0, 0] sizes [128, 64] : tensor<256x64xf32>
+  %b = nn.slice %h offsets [128, 0] sizes [128, 64] : tensor<256x64xf32>
+  %a1 = nn.matmul %a, %w : tensor<128x64xf32>, tensor<64x64xf32>
+  %a2 = nn.tanh %a1 : tensor<128x64xf32>
+  %b1 = nn.matmul %b, %w : tensor<128x64xf32>, tensor<64x64xf32>
+  %b2 = nn.tanh %b1 : tensor<128x64xf32>
+  %c = nn.concat %a2, %b2 dim 0 : tensor<128x64xf32>, tensor<128x64xf32>
+  %c1 = nn.matmul %c, %w : tensor<256x64xf32>, tensor<64x64xf32>
+  %loss, %n = nn.mse %c1, %y : tensor<256x64xf32>, tensor<256x64xf32>
+  train.yield loss(%loss) weight(%n) : tensor<f32>, tensor<f32>
+}
+"""
 CASES = [
+    [HALVES],
     [*GPT, "--dropout", 0.1],
     [*GPT, "--dropout", 0.1, "--bf16", "--accumulate", 2],
     [*GPT, "--dropout", 0.1, "--recompute"],
@@ -31,7 +54,7 @@ CASES = [
 ]
 
 # What may be left of the workspace that trainc takes without a limit; None: the least it finds.
-PARTS = [0.7, None]
+PARTS = [0.9, 0.8, 0.7, None]
 UPDATES = 5
 
 
@@ -61,7 +84,8 @@ def report(source, *options):
 
 
 def check(case, folder, *options):
-    text, library = generate(*case), os.path.join(folder, "model.so")
+    text = case[0] if case == [HALVES] else generate(*case)
+    case, library = ["halves"] if case == [HALVES] else case, os.path.join(folder, "model.so")
     window = 2 if "--accumulate" in case else 1
     wanted = train(compile_module(text, library, *options), window)
     source = os.path.join(folder, "model.mlir")

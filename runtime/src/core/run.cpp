@@ -12,18 +12,22 @@ using namespace trainc;
 // Index inputs
 //===----------------------------------------------------------------------===//
 
-/// Position of the first value outside the check's range, or `count`.
+/// Position of the first of the check's values outside its range, or `count`, of all.
 template <typename T>
 static uint64_t findBad(const void *data, uint64_t count,
                         const trainc_index_check &check) {
   auto *values = static_cast<const T *>(data);
-  for (uint64_t i = 0; i < count; ++i) {
-    int64_t value = values[i];
-    bool good = (value >= check.low && value < check.high) ||
-                (check.has_ignore && value == check.ignore);
-    if (!good)
-      return i;
-  }
+  uint64_t rows = check.run ? check.rows : 1;
+  uint64_t run = check.run ? check.run : count;
+  for (uint64_t row = 0; row < rows; ++row)
+    for (uint64_t i = 0; i < run; ++i) {
+      uint64_t position = check.begin + row * check.stride + i;
+      int64_t value = values[position];
+      bool good = (value >= check.low && value < check.high) ||
+                  (check.has_ignore && value == check.ignore);
+      if (!good)
+        return position;
+    }
   return count;
 }
 

@@ -312,6 +312,17 @@ trainc_status Validator::checkPorts(const trainc_entry &entry,
   return TRAINC_OK;
 }
 
+/// Whether the elements that a check is of are some of the input's.
+static bool isWithin(const trainc_index_check &check, const trainc_port &port) {
+  uint64_t count = port.bytes / trainc_dtype_size(port.dtype), last, end;
+  if (!check.run)
+    return check.begin == 0;
+  return check.rows &&
+         !__builtin_mul_overflow(check.rows - 1, check.stride, &last) &&
+         !__builtin_add_overflow(last, check.begin, &last) &&
+         !__builtin_add_overflow(last, check.run, &end) && end <= count;
+}
+
 trainc_status Validator::checkEntry(const trainc_entry &entry) {
   if (!entry.name || entry.kind > TRAINC_ENTRY_EVAL)
     return bad("an entry has no name or kind");
@@ -325,8 +336,10 @@ trainc_status Validator::checkEntry(const trainc_entry &entry) {
   TRAINC_TRY(checkPorts(entry, entry.inputs, entry.num_inputs));
   TRAINC_TRY(checkPorts(entry, entry.outputs, entry.num_outputs));
   for (uint32_t i = 0; i < entry.num_checks; ++i) {
-    uint32_t input = entry.checks[i].input;
-    if (input >= entry.num_inputs || entry.inputs[input].dtype <= TRAINC_F16)
+    const trainc_index_check &check = entry.checks[i];
+    if (check.input >= entry.num_inputs ||
+        entry.inputs[check.input].dtype <= TRAINC_F16 ||
+        !isWithin(check, entry.inputs[check.input]))
       return bad("index check %u of entry '%s'", i, entry.name);
   }
   bool step = entry.kind == TRAINC_ENTRY_STEP;

@@ -32,7 +32,9 @@ static bool sameEntry(const trainc_entry &a, const trainc_entry &b) {
   for (uint32_t i = 0; equal && i < a.num_checks; ++i) {
     const trainc_index_check &x = a.checks[i], &y = b.checks[i];
     equal = x.input == y.input && x.low == y.low && x.high == y.high &&
-            x.has_ignore == y.has_ignore && x.ignore == y.ignore;
+            x.has_ignore == y.has_ignore && x.ignore == y.ignore &&
+            x.begin == y.begin && x.rows == y.rows && x.stride == y.stride &&
+            x.run == y.run;
   }
   return equal;
 }

@@ -149,25 +149,6 @@ const Kernels TRAINC_TABLE = {
     Windows32::packGradients,
     Windows32::transposeRows,
     Windows32::rows,
-#else
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    0,
-    0,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    0,
 #endif
 };
 } // namespace trainc

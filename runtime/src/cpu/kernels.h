@@ -129,30 +129,30 @@ struct Kernels {
   void (*planeF64)(const PlaneCopy &);
   void (*planeBf16)(const PlaneCopy &);
   void (*planeF16)(const PlaneCopy &);
-  void (*tapSumsF32)(const Taps &, const void *weights, void *to);
-  void (*tapSumsF64)(const Taps &, const void *weights, void *to);
-  void (*tapDotsF32)(const Taps &, const void *factor, void *sums);
-  void (*tapDotsF64)(const Taps &, const void *factor, void *sums);
+  void (*tapSumsF32)(const Taps &, const void *weights, void *to) = nullptr;
+  void (*tapSumsF64)(const Taps &, const void *weights, void *to) = nullptr;
+  void (*tapDotsF32)(const Taps &, const void *factor, void *sums) = nullptr;
+  void (*tapDotsF64)(const Taps &, const void *factor, void *sums) = nullptr;
   /// The product; null without fused multiply-add. An element of C depends on its row of A,
   /// its column of B and k alone, however the product is cut.
-  void (*multiplyF32)(const Product<float> &);
-  void (*multiplyF64)(const Product<double> &);
-  void (*multiplyBf16)(const Product<float, uint16_t> &);
-  void (*multiplyF16)(const Product<float, uint16_t> &);
-  uint64_t multiplyScratchF32,
-      multiplyScratchF64; // bytes; F32: of f16 and bf16, too
+  void (*multiplyF32)(const Product<float> &) = nullptr;
+  void (*multiplyF64)(const Product<double> &) = nullptr;
+  void (*multiplyBf16)(const Product<float, uint16_t> &) = nullptr;
+  void (*multiplyF16)(const Product<float, uint16_t> &) = nullptr;
+  uint64_t multiplyScratchF32 = 0; // bytes; of bf16 and f16, too
+  uint64_t multiplyScratchF64 = 0;
   /// The product with windows, and packing its A from each type (window_gemm.h); null without
   /// fused multiply-add.
-  void (*multiplyWindows)(const WindowProduct &);
-  void (*packWindowsF32)(const WindowFactor &);
-  void (*packWindowsBf16)(const WindowFactor &);
-  void (*packWindowsF16)(const WindowFactor &);
-  void (*sumWindows)(const WindowGradient &);
-  void (*packGradients)(const GradientPanels &);
+  void (*multiplyWindows)(const WindowProduct &) = nullptr;
+  void (*packWindowsF32)(const WindowFactor &) = nullptr;
+  void (*packWindowsBf16)(const WindowFactor &) = nullptr;
+  void (*packWindowsF16)(const WindowFactor &) = nullptr;
+  void (*sumWindows)(const WindowGradient &) = nullptr;
+  void (*packGradients)(const GradientPanels &) = nullptr;
   /// From rows x columns elements to as many rows as those have columns.
   void (*transposeF32)(int64_t rows, int64_t columns, const float *from,
-                       int64_t ld, float *to, int64_t ldTo);
-  int64_t windowRows;
+                       int64_t ld, float *to, int64_t ldTo) = nullptr;
+  int64_t windowRows = 0;
 };
 
 const Kernels &kernels();

@@ -207,3 +207,42 @@ train.list @joined of @step "first" (%x: tensor<4x6xf32>, %y: tensor<4x3xf32>, %
   %4 = nn.concat %2, %3 dim 0 : tensor<6x3xf32>, tensor<2x3xf32>
   train.return %4 : tensor<8x3xf32>
 }
+
+// -----
+
+// Products that are added up follow the sum, not the order in which they stand; what is read
+// elsewhere, too, is not changed in place; what is needed behind a write is kept.
+// CHECK-LABEL: train.list @order
+// CHECK: %[[Y:.*]] = train.gemm %{{.*}}, %{{.*}} m 4 n 4 k 3 batch 1
+// CHECK: %[[S:.*]] = train.gemm %{{.*}} init %[[Y]] m 4 n 4 k 2
+// CHECK: %[[OLD:.*]] = train.read @b::@h
+// CHECK: %[[FLAT:.*]] = nn.reshape %[[OLD]]
+// CHECK: %[[KEPT:.*]] = train.flatten %[[FLAT]]
+// CHECK: %[[BACK:.*]] = nn.reshape %[[KEPT]]
+// CHECK-NOT: init %
+// CHECK: %[[T:.*]] = train.launch @k_add(%[[OLD]], %
+// CHECK: train.write %[[S]] to @b::@g
+// CHECK: train.write %[[T]] to @b::@h
+// CHECK: train.write %[[BACK]] to @b::@old
+train.arena @b buffer {
+  train.slice @g : tensor<4x4xf32>
+  train.slice @h : tensor<4x4xf32>
+  train.slice @old : tensor<4x4xf32>
+}
+train.step @step(%x: tensor<4x2xf32>, %y: tensor<4x3xf32>) {
+  %l = nn.constant dense<0.0> : tensor<f32>
+  train.yield loss(%l) : tensor<f32>
+}
+train.list @order of @step "first" (%x: tensor<4x2xf32>, %y: tensor<4x3xf32>) {
+  %a = nn.matmul %x, %x transpose_rhs : tensor<4x2xf32>, tensor<4x2xf32>
+  %b = nn.matmul %y, %y transpose_rhs : tensor<4x3xf32>, tensor<4x3xf32>
+  %s = nn.add %b, %a : tensor<4x4xf32>, tensor<4x4xf32>
+  train.write %s to @b::@g : tensor<4x4xf32>
+  %h = train.read @b::@h : tensor<4x4xf32>
+  %again = train.read @b::@h : tensor<4x4xf32>
+  %c = nn.matmul %again, %again : tensor<4x4xf32>, tensor<4x4xf32>
+  %t = nn.add %h, %c : tensor<4x4xf32>, tensor<4x4xf32>
+  train.write %t to @b::@h : tensor<4x4xf32>
+  train.write %h to @b::@old : tensor<4x4xf32>
+  train.return
+}

@@ -67,3 +67,24 @@ train.step @head(%x: tensor<8x4xf32>, %y: tensor<8xi32>) {
   %l, %n = nn.linear_cross_entropy %h, %w, %y : tensor<8x4xf32>, tensor<4x16xf32>, tensor<8xi32>
   train.yield loss(%l) : tensor<f32>
 }
+
+// -----
+
+// The loss itself may be what a region gives.
+// CHECK-LABEL: train.step @whole
+// CHECK: %[[LOSS:.*]], %{{.*}} = nn.mse
+// CHECK: %[[SEED:.*]] = train.seed
+// CHECK: nn.matmul %{{.*}} transpose_lhs
+// CHECK: train.store_gradient %{{.*}}, %{{.*}} into @w
+// CHECK: train.yield loss(%[[LOSS]])
+train.optimizer @o = sgd<lr = 0.1>
+train.param @w : tensor<4x4xf32> init(ones) optimizer(@o)
+train.step @whole(%x: tensor<2x4xf32>, %y: tensor<2x4xf32>, %g: tensor<4x4xf32> gradient(@w)) {
+  %w = train.read @w : tensor<4x4xf32>
+  %loss = train.recompute -> tensor<f32> {
+    %h = nn.linear %x, %w : tensor<2x4xf32>, tensor<4x4xf32>
+    %l, %n = nn.mse %h, %y : tensor<2x4xf32>, tensor<2x4xf32>
+    train.yield %l : tensor<f32>
+  }
+  train.yield loss(%loss) : tensor<f32>
+}

@@ -1,0 +1,130 @@
+//===- IndexChecks.cpp - Which values of integer inputs are indices -------===//
+#include "IndexChecks.h"
+#include "trainc/Dialect/NN/NNOps.h"
+#include <map>
+
+using namespace mlir;
+using namespace trainc;
+
+static bool allows(const trainc_index_check &check, int64_t index) {
+  return (index >= 0 && index < check.high) ||
+         (check.has_ignore && index == check.ignore);
+}
+
+/// Narrows `check` to what `other` allows, too: beside a range one index at most.
+static void intersect(trainc_index_check &check,
+                      const trainc_index_check &other) {
+  trainc_index_check before = check;
+  check.high = std::min(check.high, other.high);
+  check.has_ignore = check.ignore = 0;
+  for (const trainc_index_check &one : {before, other})
+    if (one.has_ignore && allows(before, one.ignore) &&
+        allows(other, one.ignore) && !allows(check, one.ignore)) {
+      check.has_ignore = 1;
+      check.ignore = one.ignore;
+    }
+}
+
+/// Lets `check`, of all elements of the input of `slice`, be of those that it takes; false if
+/// they are no runs at equal distances.
+static bool narrow(trainc_index_check &check, nn::SliceOp slice) {
+  struct Loop {
+    int64_t size, stride;
+  };
+  SmallVector<Loop> loops; // from the last dimension, joined where they are one
+  int64_t begin = 0, inner = 1;
+  ArrayRef<int64_t> from = nn::getTensorType(slice.getInput()).getShape();
+  SmallVector<int64_t> steps = slice.getAllStrides();
+  for (int64_t i = from.size(); i-- > 0; inner *= from[i]) {
+    int64_t size = slice.getSizes()[i], stride = steps[i] * inner;
+    begin += slice.getOffsets()[i] * inner;
+    if (size == 1)
+      continue;
+    if (!loops.empty() && stride == loops.back().size * loops.back().stride)
+      loops.back().size *= size;
+    else
+      loops.push_back({size, stride});
+  }
+  if (loops.empty() || loops.front().stride != 1)
+    loops.insert(loops.begin(), {1, 1});
+  if (loops.size() > 2)
+    return false;
+  Loop rows = loops.size() == 2 ? loops[1] : Loop{1, 0};
+  check.begin = begin;
+  check.rows = rows.size;
+  check.stride = rows.stride;
+  check.run = loops[0].size;
+  return true;
+}
+
+namespace {
+struct Finder {
+  int64_t elements; // of the input
+  /// By which of its elements.
+  std::map<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>,
+           trainc_index_check>
+      checks = {};
+
+  void add(trainc_index_check check, int64_t high, Operation *loss = nullptr,
+           int64_t ignore = 0);
+  void visit(Value value, trainc_index_check check, bool inOrder);
+};
+} // namespace
+
+void Finder::add(trainc_index_check check, int64_t high, Operation *loss,
+                 int64_t ignore) {
+  check.high = high;
+  check.has_ignore = loss != nullptr;
+  check.ignore = ignore;
+  auto [it, inserted] = checks.try_emplace(
+      {check.begin, check.rows, check.stride, check.run}, check);
+  if (!inserted)
+    intersect(it->second, check);
+}
+
+/// Adds what the users of `value`, the elements of `check`, allow. `inOrder`: they are all of
+/// the input's, as they stand there.
+void Finder::visit(Value value, trainc_index_check check, bool inOrder) {
+  RankedTensorType type = nn::getTensorType(value);
+  if (!isa<IntegerType>(type.getElementType()))
+    return;
+  inOrder &= type.getNumElements() == elements;
+  auto addLoss = [&](auto loss, int64_t classes) {
+    add(check, classes, loss, static_cast<int64_t>(loss.getIgnoreIndex()));
+  };
+  for (Operation *user : value.getUsers()) {
+    if (auto embedding = dyn_cast<nn::EmbeddingOp>(user)) {
+      add(check, embedding.countRows());
+    } else if (auto gather = dyn_cast<nn::GatherOp>(user)) {
+      if (gather.getIndices() == value)
+        add(check,
+            nn::getTensorType(gather.getInput()).getDimSize(gather.getDim()));
+    } else if (auto loss = dyn_cast<nn::CrossEntropyOp>(user)) {
+      addLoss(loss, nn::getTensorType(loss.getLogits()).getShape().back());
+    } else if (auto loss = dyn_cast<nn::LinearCrossEntropyOp>(user)) {
+      addLoss(loss, loss.countClasses());
+    } else if (auto loss = dyn_cast<nn::LinearCrossEntropyGradOp>(user)) {
+      addLoss(loss, loss.countClasses());
+    } else if (isa<nn::ReshapeOp, nn::CastOp>(user)) {
+      visit(user->getResult(0), check, inOrder);
+    } else if (isa<nn::PartOp, nn::TransposeOp, nn::BroadcastOp, nn::ConcatOp>(
+                   user)) {
+      visit(user->getResult(0), check, /*inOrder=*/false);
+    } else if (auto slice = dyn_cast<nn::SliceOp>(user)) {
+      trainc_index_check taken = check;
+      if (inOrder && narrow(taken, slice))
+        visit(slice.getResult(), taken, /*inOrder=*/false);
+    }
+  }
+}
+
+std::vector<trainc_index_check> trainc::findIndexChecks(BlockArgument input) {
+  Finder finder{nn::getTensorType(input).getNumElements()};
+  trainc_index_check all = {};
+  all.input = input.getArgNumber();
+  finder.visit(input, all, /*inOrder=*/true);
+  std::vector<trainc_index_check> checks;
+  for (auto &[elements, check] : finder.checks)
+    checks.push_back(check);
+  return checks;
+}
