@@ -216,6 +216,16 @@ static void test_damage(void) {
   changed[0].checks = NULL;
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: entry 'step' lacks a table
+  trainc_index_check checks[] = {step_checks[0]};
+  changed[0].checks = checks;
+  checks[0].begin = 1; // behind the end
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: index check 0 of entry 'step'
+  checks[0].rows = 2;
+  checks[0].stride = UINT64_MAX;
+  checks[0].run = 1;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: index check 0 of entry 'step'
   changed[0].checks = step_checks;
   changed[0].lists[1].commands = NULL;
   refuse(d, TRAINC_DATA_CORRUPT);

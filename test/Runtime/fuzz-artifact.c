@@ -158,7 +158,7 @@ static void mutate(void) {
   trainc_gemm_detail *gemm = &t.details[command - t.commands];
   trainc_command_list *list = &entry->lists[below(TRAINC_NUM_LISTS)];
   uint64_t one = (uint64_t)below(2);
-  switch (below(46)) {
+  switch (below(48)) {
   case 0:
     WORD(&t.d.scalar_arena);
     break;
@@ -308,6 +308,12 @@ static void mutate(void) {
     WORD(&words[below(12)]);
     break;
   }
+  case 45:
+    LONG(one ? &t.checks[0].begin : &t.checks[0].rows);
+    break;
+  case 46:
+    LONG(one ? &t.checks[0].stride : &t.checks[0].run);
+    break;
   default: {
     int64_t *sizes = &gemm->m;
     LONG((uint64_t *)&sizes[below(16)]);

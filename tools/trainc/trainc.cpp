@@ -302,10 +302,11 @@ llvm::LogicalResult CommandLine::setForm(CompileOptions &options) const {
     return error("expects --stop-after=source, gradients, plan, commands or "
                  "target, got '" +
                  stopAfter + "'");
-  if (*form != Form::Target && *kind != Emit::MLIR && emit.getNumOccurrences())
+  bool printsForm = stopAfter.getNumOccurrences() > 0;
+  if (printsForm && *kind != Emit::MLIR && emit.getNumOccurrences())
     return error("--stop-after=" + stopAfter +
                  " writes the module: expects --emit=mlir, got --emit=" + emit);
-  options.emit = *form == Form::Target ? *kind : Emit::MLIR;
+  options.emit = printsForm ? Emit::MLIR : *kind;
   if (failed(setReports(options, *form)))
     return llvm::failure();
   bool stopsEarly =

@@ -478,10 +478,55 @@ class Builder:
         self.lines += [f"{name} = train.recompute -> {w.type} {{", *inside, f"train.yield {w.name} : {w.type}", "}"]
         return Value(name, w.shape, w.element)
 
+    def products(self, v):
+        """A sum of products, in any order, beside another that it may be joined to."""
+        if len(v.shape) < 2:
+            return None
+        n = self.rng.choice(self.sizes[:12])
+        shape = (*v.shape[:-1], n)
+        if 2 * count(shape) > self.most:
+            return None
+        terms = [self.op("matmul {}, {}", x, self.parameter((v.shape[-1], n)), shape=shape) for x in (v, self.op("tanh {}", v), v)]
+        self.rng.shuffle(terms)
+        w = self.binary("add", terms[0], terms[1])
+        if self.rng.random() < 0.5:
+            return self.binary("add", w, terms[2])
+        dim = self.rng.choice([0, len(shape) - 1])
+        return self.op(f"concat {{}}, {{}} dim {dim}", w, terms[2], shape=[m * (1 + (i == dim)) for i, m in enumerate(shape)])
+
+    def halves(self, v):
+        """Two parts that go ways of their own and are joined again."""
+        if not v.shape or v.shape[0] < 2:
+            return None
+        cut, parts = self.rng.randrange(1, v.shape[0]), []
+        for begin, size in ((0, cut), (cut, v.shape[0] - cut)):
+            shape = (size, *v.shape[1:])
+            part = self.op(f"slice {{}} offsets {[begin] + [0] * (len(v.shape) - 1)} sizes {list(shape)}", v, shape=shape)
+            if self.rng.random() < 0.5 and len(shape) > 1:
+                part = self.op("linear {}, {}", part, self.parameter((shape[-1], shape[-1])))
+            parts.append(self.op(f"{self.rng.choice(['tanh', 'sigmoid', 'neg'])} {{}}", part))
+        return self.op("concat {}, {} dim 0", *parts, shape=v.shape)
+
+    def history(self, v):
+        """Two buffers, of which one takes what stood in the other."""
+        if self.region or not self.trained or not v.shape:
+            return None
+        names, now = [f"b{self.fresh()}" for _ in range(2)], []
+        for name in names:
+            self.head.append(f"train.buffer @{name} : {v.type} init(constant<0.25>)")
+            self.lines.append(f"%{name} = train.read @{name} : {v.type}")
+            now.append(Value(f"%{name}", v.shape, v.element))
+        new = self.binary("add", self.op("tanh {}", v), now[0]) if self.rng.random() < 0.5 else self.rng.choice([now[1], self.op("tanh {}", v)])
+        writes = [(new, names[0]), (now[0], names[1])]
+        self.rng.shuffle(writes)
+        self.lines += [f"train.write {value.name} to @{name} : {v.type}" for value, name in writes]
+        return self.binary("sub", v, self.binary(self.rng.choice(["add", "mul"]), *now))
+
     RECIPES = [unary] * 4 + [with_parameter] * 4 + [pair, choose, cast, reshape, broadcast, transpose, slice, pad, concat,
                              gather, part, scatter, embedding, reduce, argmax, integers, softmax, softmax, row_norm, row_norm,
                              channel_norm, channel_norm, linear, linear, linear, matmul, matmul, convolution, convolution,
-                             pool, pool, attention, attention, attention, rotary, dropout, stop, map, called, recompute]
+                             pool, pool, attention, attention, attention, rotary, dropout, stop, map, called, recompute, products, products,
+                             halves, history]
 
     def small_value(self, shape):
         """A value of smaller rank, of which some are masks: made by a few operations from what is no tensor of larger rank."""
@@ -544,6 +589,17 @@ class Builder:
                 return result
         return v
 
+    def heads(self, operands, attributes):
+        """The clause of two losses of one weight."""
+        rng, (v, weight, targets) = self.rng, operands
+        t = Value("", (), "f64" if v.element == "f64" else "f32")
+        other = rng.choice([v, self.op("tanh {}", v), self.op("sigmoid {}", v)])
+        losses = [self.op("linear_cross_entropy {}, {}, {}" + attributes, x, weight, targets, results=2) for x in (v, other)]
+        if rng.random() < 0.5:
+            losses.reverse()
+        w = self.op("add {}, {}", *(Value(x.name, (), t.element) for x in losses))
+        return f"loss({w.name}) weight({losses[0].name[:-1]}1) : {t.type}, {t.type}"
+
     def loss(self, v):
         """The clause of train.yield."""
         rng = self.rng
@@ -561,6 +617,8 @@ class Builder:
                 classes = rng.choice([2, 5])
                 operands.append(self.parameter((v.shape[-1], classes)))
                 operands.append(self.index(rows, classes))
+                if rng.random() < 0.4:
+                    return self.heads(operands, attributes)
             else:
                 operands.append(self.index(rows, v.shape[-1]))
         else:

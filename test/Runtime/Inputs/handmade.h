@@ -232,7 +232,7 @@ static const trainc_port step_inputs[] = {
     {"y", TRAINC_I32, 1, y_dims, ROWS * 4, NULL}};
 static const trainc_port eval_outputs[] = {
     {"logits", TRAINC_F32, 2, logits_dims, ROWS *CLASSES * 4, NULL}};
-static const trainc_index_check step_checks[] = {{1, 1, 0, CLASSES, -100}};
+static const trainc_index_check step_checks[] = {{1, 1, 0, CLASSES, -100, 0, 0, 0, 0}};
 
 static const trainc_entry entries[] = {
     {"step", TRAINC_ENTRY_STEP, WINDOW_SIZE, 2, 0, 1, 0, step_inputs, NULL,

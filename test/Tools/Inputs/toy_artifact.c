@@ -307,9 +307,9 @@ static const trainc_port predictOutputs[] = {
 };
 
 static const trainc_index_check checks[] = {
-    {1, HAS_IGNORE, 0, C, -100},
+    {1, HAS_IGNORE, 0, C, -100, 0, 0, 0, 0},
 #ifdef CHARS
-    {0, 0, 0, F, 0},
+    {0, 0, 0, F, 0, 0, 0, 0, 0},
 #endif
 };
 enum { NUM_CHECKS = sizeof(checks) / sizeof(*checks) };

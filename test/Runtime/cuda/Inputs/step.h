@@ -164,7 +164,7 @@ const trainc_port inputs[] = {
     {"y", TRAINC_I32, 1, labelDims, LABELS * 4, nullptr}};
 const trainc_port outputs[] = {{"a", TRAINC_F32, 1, dims, BYTES, nullptr},
                                {"b", TRAINC_F32, 1, dims, BYTES, nullptr}};
-const trainc_index_check checks[] = {{1, 0, 0, 10, 0}};
+const trainc_index_check checks[] = {{1, 0, 0, 10, 0, 0, 0, 0, 0}};
 const trainc_entry entries[] = {
     {"step",
      TRAINC_ENTRY_STEP,
