@@ -171,23 +171,32 @@ struct VectorGemm {
     }
   }
 
-  /// The same of an A that is not transposed: Lanes steps of k are transposed at once, and
-  /// what that writes behind the rows is written again.
+  /// Packs Lanes steps of k of Rows rows of A, `ld` elements apart, the last step first if
+  /// `reversed`. Behind the rows of the last one it writes up to a vector.
+  static void packPart(const Stored *from, int64_t ld, bool reversed, T *to) {
+    Vector v[Lanes] = {};
+#pragma clang loop unroll(full)
+    for (int r = 0; r < Rows; ++r)
+      v[r] = widened(from + r * ld);
+    transpose(v);
+    if (reversed)
+#pragma clang loop unroll(full)
+      for (int q = 0; q < Lanes; ++q)
+        store(v[Lanes - 1 - q], to + q * Rows);
+    else
+#pragma clang loop unroll(full)
+      for (int q = 0; q < Lanes; ++q)
+        store(v[q], to + q * Rows);
+  }
+
+  /// The same as packA of an A that is not transposed.
   static void packRows(const Product &x, const Stored *a, int64_t rows,
                        int64_t depth, T *to) {
     for (int64_t i = 0; i < rows; i += Rows, to += panelElements) {
       int64_t count = least(rows - i, Rows), p = 0;
       const Stored *from = a + i * x.lda;
-      for (; count == Rows && p + Lanes <= depth; p += Lanes) {
-        Vector v[Lanes] = {};
-#pragma clang loop unroll(full)
-        for (int r = 0; r < Rows; ++r)
-          v[r] = widened(from + r * x.lda + p);
-        transpose(v);
-#pragma clang loop unroll(full)
-        for (int q = 0; q < Lanes; ++q)
-          store(v[q], to + (p + q) * Rows);
-      }
+      for (; count == Rows && p + Lanes <= depth; p += Lanes)
+        packPart(from + p, x.lda, /*reversed=*/false, to + p * Rows);
       for (; p < depth; ++p)
         for (int64_t r = 0; r < count; ++r)
           to[p * Rows + r] = Widen(from[r * x.lda + p]);

@@ -185,7 +185,7 @@ static void placeScratch(WindowConvolution &plan) {
   int64_t channels = plan.packsAll ? plan.of->channels : plan.of->pieceChannels;
   int64_t depth = plan.of->pieceChannels * plan.of->taps;
   if (!plan.of->ofWeight)
-    place(plan.panelRows() * channels * plan.of->taps);
+    place(plan.panelRows() * channels * plan.of->taps + windowColumns);
   plan.ofPlanes = place(plan.of->pieceChannels * plan.channelElements());
   if (plan.of->ofWeight) {
     int64_t outputs = plan.blockRows * plan.w.outputs;

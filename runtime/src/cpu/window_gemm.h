@@ -106,23 +106,42 @@ template <int Lanes, int Rows, bool PacksA = false> struct WindowGemm {
           runPanel(x, j, p, Gemm::least(x.k - p, depth));
   }
 
+  /// From tap to tap, if these stand side by side, in either order; else 0.
+  static int64_t stepOf(const WindowFactor &x) {
+    int64_t step = x.taps > 1 ? x.places[1] - x.places[0] : 1;
+    bool even = step == 1 || step == -1;
+    for (int64_t t = 1; even && t < x.taps; ++t)
+      even = x.places[t] - x.places[t - 1] == step;
+    return even ? step : 0;
+  }
+
   template <typename From, float (*Widen)(From)>
   static void pack(const WindowFactor &x) {
+    typedef VectorGemm<float, Lanes, Rows, PacksA, From, Widen> Stored;
     auto *from = static_cast<const From *>(x.from);
     float *to = x.to;
+    int64_t channels = x.channels, taps = x.taps, step = stepOf(x);
+    if (step == 1 && x.channel == taps) { // one long row
+      taps *= channels;
+      channels = 1;
+    }
     for (int64_t i = 0; i < x.rows; i += Rows) {
       int64_t count = Gemm::least(x.rows - i, Rows);
-      for (int64_t c = 0; c < x.channels; ++c)
-        for (int64_t t = 0; t < x.taps; ++t, to += Rows) {
-          const From *at = from + i * x.row + c * x.channel + x.places[t];
-          if (count == Rows)
-#pragma clang loop unroll(full)
-            for (int64_t r = 0; r < Rows; ++r)
-              to[r] = Widen(at[r * x.row]);
-          else
-            for (int64_t r = 0; r < count; ++r)
-              to[r] = Widen(at[r * x.row]);
+      for (int64_t c = 0; c < channels; ++c) {
+        const From *row = from + i * x.row + c * x.channel;
+        int64_t t = 0;
+        for (; step && count == Rows && t + Lanes <= taps; t += Lanes) {
+          int64_t first = x.places[0] + step * t;
+          Stored::packPart(row + (step < 0 ? first - Lanes + 1 : first), x.row,
+                           /*reversed=*/step < 0, to + t * Rows);
         }
+        for (; t < taps; ++t) {
+          const From *at = row + (step ? x.places[0] + step * t : x.places[t]);
+          for (int64_t r = 0; r < count; ++r)
+            to[t * Rows + r] = Widen(at[r * x.row]);
+        }
+        to += taps * Rows;
+      }
     }
   }
 
