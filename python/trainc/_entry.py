@@ -1,6 +1,5 @@
 """One entry of an artifact: its inputs bound without copies, its runs, its outputs."""
 import ctypes
-import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_void_p
@@ -9,7 +8,7 @@ from typing import Any
 from ._arrays import DTYPES, NUMPY, TORCH, empty, pointer_of, view
 from ._runtime import EVAL
 from ._trainer import Trainer, shape_of
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, warn
 
 
 class Port:
@@ -130,7 +129,7 @@ class EntryPoint:
             port.value, port.held = None, owner
             if copied and not port.said:
                 port.said = True
-                warnings.warn(f"input {port.name} of {self.name} is copied in each call: {copied}", stacklevel=4)
+                warn(f"input {port.name} of {self.name} is copied in each call: {copied}")
             return
         port.value, port.array_dtype = owner, owner.dtype
         port.held = weakref.ref(owner) if library is NUMPY else None

@@ -102,6 +102,7 @@ class Translator:
     constants: dict[str, torch.Tensor]  # buffers made of large constants, shared by all entries
     recomputes: bool = True  # what is in calls of torch.utils.checkpoint
     int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None  # what frozen weights become, if they are stored so
+    folded: dict[str, torch.Tensor] = field(default_factory=dict)  # buffers whose values are compiled in
     inputs: dict[str, Type] = field(default_factory=dict)
     read: dict[str, Type] = field(default_factory=dict)  # parameters and buffers that the body reads, by name
     findings: list[Finding] = field(default_factory=list)
@@ -267,6 +268,8 @@ class Translator:
         name = self.canonical.get(name, name)
         if spec.kind == InputKind.CONSTANT_TENSOR or (spec.kind == InputKind.BUFFER and known(name)):
             source = program.constants if spec.target in program.constants else program.state_dict
+            if spec.kind == InputKind.BUFFER and node.users:
+                self.folded[name] = source[spec.target].detach().clone()
             return source[spec.target].detach()
         if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
             raise Unsupported(f"an input of kind {spec.kind.name}")
@@ -344,6 +347,10 @@ def bytes_of(x: torch.Tensor) -> bytes:
 
 
 def mutations(program: torch.export.ExportedProgram) -> list[str | None]:
-    """Per output: the buffer that it replaces, or None for results."""
-    return [spec.target.removeprefix(PREFIX) if spec.kind == OutputKind.BUFFER_MUTATION else None
-            for spec in program.graph_signature.output_specs]
+    """Per output: the buffer or parameter that it replaces, "" for an input that is changed in place, None for results."""
+    def replaced(spec: Any) -> str | None:
+        if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
+            return spec.target.removeprefix(PREFIX)
+        return "" if spec.kind == OutputKind.USER_INPUT_MUTATION else None
+
+    return [replaced(spec) for spec in program.graph_signature.output_specs]
