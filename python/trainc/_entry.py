@@ -1,7 +1,7 @@
 """One entry of an artifact: its inputs bound without copies, its runs, its outputs."""
 import ctypes
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ctypes import byref, c_void_p
 from typing import Any
 
@@ -78,11 +78,13 @@ class EntryPoint:
         given.update(named)
         return all(getattr(given.get(port.name), "shape", None) == port.shape for port in self.inputs)
 
-    def expect(self, names: Sequence[str], constants: Mapping[str, Any]) -> None:
+    def expect(self, names: Sequence[str], constants: Mapping[str, Any], unsigned: Collection[str]) -> None:
         """Of what a batch consists, in its order. What is no input may be given, too: a constant as it is here, all else is not read."""
         self._names = list(names)
         self._batch = None if self._names == [port.name for port in self.inputs] else self._names
         self._constants = dict(constants)
+        for port in self.inputs:
+            port.dtype = "uint8" if port.name in unsigned else port.dtype
 
     def _of_batch(self, inputs, named):
         """The inputs of a batch by name."""

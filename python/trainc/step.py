@@ -4,7 +4,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import byref, c_char_p
 from typing import Any, NamedTuple
 
@@ -296,13 +296,13 @@ class Step:
             self._trainer.call("trainc_eval", entry.index)
             return entry.read_outputs()
 
-    def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}) -> None:
+    def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}, unsigned: Collection[str] = ()) -> None:
         """Says of what batches for an entry consist, in their order: names that are no inputs may then be given, too. Those in
-        `constants` must have these values, the others are not read."""
+        `constants` must have these values, the others are not read. Inputs in `unsigned` are given as uint8."""
         found = {e.name: e for e in (*self._steps, *self._evals.values())}
         if entry not in found:
             raise NotFoundError(f"{self.path} has no entry {entry}")
-        found[entry].expect(names, constants)
+        found[entry].expect(names, constants, unsigned)
 
     def flush(self) -> StepResult:
         """Closes all open accumulation windows: their updates run with what they have. The result is that of the last one;

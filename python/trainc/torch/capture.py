@@ -269,11 +269,12 @@ def _autocast(function: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Holds standard error back, and takes out the graph that torch.export prints before it raises some of its errors; and what it
-    says of data-dependent numbers and of weights that an RNN keeps in a list."""
+    logs of errors that are raised, and says of weights that an RNN keeps in a list."""
     printed, graph = io.StringIO(), ""
-    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(f"torch.{name}") for name in ("fx.experimental.symbolic_shapes", "_subclasses.fake_tensor")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
     try:
         with contextlib.redirect_stderr(printed), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="(?s).*_flat_weights")
@@ -282,7 +283,8 @@ def _quiet() -> Iterator[None]:
         graph = str(getattr(error, "partial_fx_graph", ""))
         raise
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels):
+            log.setLevel(level)
         text = printed.getvalue()
         if graph:  # and the empty lines around it
             text = re.sub("\n+", "\n", text.replace(graph, "")).lstrip("\n")

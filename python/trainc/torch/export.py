@@ -56,7 +56,8 @@ class Exported:
 
     text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers, as they were at the export: copies, but for
     frozen parameters, which are the model's own and must not change. inputs: of each entry, name -> type. batches: of each entry all
-    names of its example batch, with the values of those that are constants. moments: how the optimizer's states are called. begun: by
+    names of its example batch, with the values of those that are constants. unsigned: of each entry the inputs of uint8, whose bits are
+    i8 in the text. moments: how the optimizer's states are called. begun: by
     the names of steps, what optimizers had done before. tied: names of the model that share a parameter, by the name that the module
     has. unused: parameters that the loss does not read; they are not in the module. frozen: those that it reads without a gradient.
     left_out: names of the model's state dict that the module has not, with the value of what is compiled in. mesh: the ranks that
@@ -67,6 +68,7 @@ class Exported:
     weights: dict[str, torch.Tensor]
     inputs: dict[str, dict[str, Type]]
     batches: dict[str, dict[str, Any]]
+    unsigned: dict[str, set[str]]
     moments: Moments | SeveralMoments | MomentsByStep
     begun: dict[str, Begun] = field(default_factory=dict)
     tied: dict[str, list[str]] = field(default_factory=dict)
@@ -126,7 +128,7 @@ class Exported:
         step.left_out = {name: None if value is None else lambda x, value=value: torch.equal(torch.as_tensor(x), value)
                          for name, value in self.left_out.items()}
         for entry, batch in self.batches.items():
-            step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT})
+            step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT}, self.unsigned[entry])
         for name, begun in self.begun.items():
             begun.check()
             part = self.moments.parts[name] if isinstance(self.moments, MomentsByStep) else self.moments
@@ -432,7 +434,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     return Exported(
         "\n".join(lines) + "\n",
         {name: tensors[name].detach() if name in frozen_names and not tensors[name].is_inference() else tensors[name].detach().clone() for name in held},
-        {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, MomentsByStep(moments) if trains else moments["step"], begun, tied,
+        {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, {e.name: e.t.unsigned for e in entries}, MomentsByStep(moments) if trains else moments["step"], begun, tied,
         [name for name in parameters if name not in read], frozen_names, left_out, frozenset(held.keys() - model.state_dict().keys() - quantized.keys()),
         [line for e in entries for line in e.t.log], ranks.mesh)
 

@@ -134,8 +134,7 @@ def refuse_scheduler(scheduler: Any, optimizer: Any, scalars: Sequence[str]) -> 
     """Refuses what has no rule, and what is of another optimizer. `scalars` are the optimizer's learning rates in the step."""
     for s in (scheduler, *getattr(scheduler, "_schedulers", ())):
         if type(s) not in RULES:
-            rates = "scheduler.get_last_lr()" if isinstance(s, lr_scheduler.LRScheduler) else "rates"
-            given = ", ".join(f'"{name}"' for name in scalars)
+            given, rates = ", ".join(f'"{name}"' for name in scalars), "scheduler.get_last_lr()"
             calls = f"step.set({given}, {rates}[0])" if len(scalars) == 1 else f"for name, rate in zip(({given}), {rates}): step.set(name, rate)"
             raise UnsupportedError(f"scheduler {type(s).__name__}: expected one of {', '.join(sorted(k.__name__ for k in RULES))}; "
                                    f"any other sets the rates from Python before each update: {calls}")
