@@ -1,14 +1,17 @@
 """Moments and counts of optimizers of torch.optim, in and out of a step."""
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import inspect
 import itertools
 import json
 import math
 import os
+import shutil
 import struct
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,13 +40,37 @@ _NO_NUMBERS = {"params", "lr", "foreach", "fused", "capturable", "differentiable
 _NUMBERS = {key for kind in STATES for key in inspect.signature(kind).parameters} - _NO_NUMBERS
 
 
+# What launchers set to the same value on all ranks of a job, and to others for other jobs.
+_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "PMI_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID")
+
+
+@contextlib.contextmanager
+def _shared_folder(step: Step) -> Iterator[str]:
+    """A temporary folder, the same one on all ranks: of several hosts where they work, which they share."""
+    if not step._trainer.comm:
+        with tempfile.TemporaryDirectory() as folder:
+            yield folder
+        return
+    info, barrier = step._trainer.comm.info(), step._trainer.comm.barrier
+    job = info.bootstrap.decode() + str([os.environ.get(name) for name in _JOB])
+    meeting = hashlib.sha256(job.encode()).hexdigest()[:16]
+    folder = os.path.join(tempfile.gettempdir() if info.hosts == 1 else os.getcwd(), f".trainc-{meeting}")
+    os.makedirs(folder, 0o700, exist_ok=True)
+    barrier()
+    try:
+        yield folder
+    finally:
+        barrier()
+        if info.rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _set_update(step: Step, scalar: str, update: int) -> None:
-    """The count of updates, `scalar`, is set by a checkpoint alone: one of this state with another count. Of several ranks the first
-    writes it and reads it for all."""
-    with tempfile.TemporaryDirectory() as folder:
+    """The count of updates, `scalar`, is set by a checkpoint alone: one of this state with another count."""
+    with _shared_folder(step) as folder:
         path = os.path.join(folder, "state.safetensors")
         step.save(path)
-        if os.path.exists(path):
+        if step.rank == 0:
             with open(path, "r+b") as f:
                 size, = struct.unpack("<Q", f.read(8))
                 header = json.loads(f.read(size))
@@ -53,6 +80,8 @@ def _set_update(step: Step, scalar: str, update: int) -> None:
                 text = json.dumps(header, separators=(",", ":")).encode()
                 f.seek(8)
                 f.write(text + b" " * (size - len(text)))
+        if step._trainer.comm:
+            step._trainer.comm.barrier()
         step.load(path)
 
 
