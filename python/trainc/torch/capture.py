@@ -161,6 +161,10 @@ def _ignored(what: str, frame: FrameType | None) -> UnsupportedError:
     return UnsupportedError(f"{what} would be ignored: the step has the gradients of what the forward computes{_line_of(lines).shown()}")
 
 
+# Functions whose backwards are the derivatives of their forwards.
+DERIVATIVES = {"transformers.models.bloom.modeling_bloom.GeLUFunction"}
+
+
 @contextlib.contextmanager
 def _without_functions() -> Iterator[None]:
     """Refuses a torch.autograd.Function whose backward would be called; PyTorch's own have the gradients of their forwards."""
@@ -168,7 +172,7 @@ def _without_functions() -> Iterator[None]:
 
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
         needed = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*args, *kwargs.values()))
-        if needed and not cls.__module__.startswith("torch."):
+        if needed and not cls.__module__.startswith("torch.") and f"{cls.__module__}.{cls.__name__}" not in DERIVATIVES:
             raise _ignored(f"the backward of {cls.__name__}, a torch.autograd.Function,", sys._getframe(1))
         return own.__get__(None, cls)(*args, **kwargs)
 

@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from ..compiler import compile
 from ..emit import FLOATS, Builder, Type, Value, listed, number, quoted, symbol
-from ..errors import InvalidArgumentError, UnsupportedError, warn
+from ..errors import InvalidArgumentError, MismatchError, UnsupportedError, warn
 from ..step import Step
 from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch, capture, names_of
@@ -96,7 +96,8 @@ class Exported:
 
     def save_weights(self, path: str | os.PathLike) -> None:
         if changed := [name for name, version in self._versions.items() if self.weights[name]._version != version]:
-            raise InvalidArgumentError(f"frozen parameters have changed since the export, which does not copy them: {', '.join(changed)}; export again")
+            raise InvalidArgumentError("frozen parameters have changed since the export, which does not copy them: "
+                                       f"{', '.join(changed)}; export again")
         header, offset = {}, 0
         for name, tensor in self.weights.items():
             size = tensor.numel() * tensor.element_size()
@@ -132,7 +133,10 @@ class Exported:
         for name, begun in self.begun.items():
             begun.check()
             part = self.moments.parts[name] if isinstance(self.moments, MomentsByStep) else self.moments
-            part.load(step, begun.states, begun.updates)
+            try:
+                part.load(step, begun.states, begun.updates)
+            except MismatchError as error:
+                raise MismatchError(f"{error}; the state of the exported optimizer is taken over: a new optimizer begins without one") from None
         return step
 
     def report(self) -> str:
@@ -298,10 +302,11 @@ def _warn_of_version() -> None:
 
 
 def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[..., Any] | None = None,
-           optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
-           accumulate: int = 1, precision: str | None = None, shapes: Sequence[Batch] = (),
-           trains: Mapping[str, Trains] | None = None, evals: Mapping[str, Any] | None = None, mesh: Mapping[str, int] | None = None,
-           frozen: str | None = None, parallel: Mapping[str, str] | str | None = None, batch_dims: Mapping[str, int | None] | None = None) -> Exported:
+           optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None, *, scheduler: Any = None,
+           clip_grad_norm: float | None = None, clip_grad_value: float | None = None, accumulate: int = 1, precision: str | None = None,
+           shapes: Sequence[Batch] = (), trains: Mapping[str, Trains] | None = None, evals: Mapping[str, Any] | None = None,
+           mesh: Mapping[str, int] | None = None, frozen: str | None = None, parallel: Mapping[str, str] | str | None = None,
+           batch_dims: Mapping[str, int | None] | None = None) -> Exported:
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
 
     example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step.
@@ -411,9 +416,9 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     refuse_twice(groups)
     replaced = {names[name] for e in entries for name, _ in e.replaced()}
     if wrong := sorted(name for name in replaced & parameters.keys() if parameters[name].requires_grad):
-        raise UnsupportedError(f"changed in place by the forward: {', '.join(wrong)}, which requires a gradient. A step changes what is trained by its "
-                               "optimizer alone: use the changed value and leave the parameter (scale.clamp(0, 4), not scale.clamp_(0, 4)); what is not "
-                               "trained is a buffer, or has requires_grad_(False)")
+        raise UnsupportedError(f"changed in place by the forward: {', '.join(wrong)}, which requires a gradient. A step changes what is trained by "
+                               "its optimizer alone: use the changed value and leave the parameter (scale.clamp(0, 4), not scale.clamp_(0, 4)); "
+                               "what is not trained is a buffer, or has requires_grad_(False)")
     read = {*held, *(shared.int8 or ())}
     ranks = shared.ranks
     lines = ranks.head() + [g.text for g in groups]
@@ -431,12 +436,12 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs, ranks)}) -> ({labels})")
     frozen_names = [name for name in parameters if name in read and name not in group_of]
     left_out = {name: shared.folded.get(names[name]) for name in model.state_dict() if names.get(name) not in read}
+    copied = {name for name in held if name not in frozen_names or tensors[name].is_inference()} - shared.constants.keys() - quantized.keys()
     return Exported(
-        "\n".join(lines) + "\n",
-        {name: tensors[name].detach() if name in frozen_names and not tensors[name].is_inference() else tensors[name].detach().clone() for name in held},
-        {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, {e.name: e.t.unsigned for e in entries}, MomentsByStep(moments) if trains else moments["step"], begun, tied,
-        [name for name in parameters if name not in read], frozen_names, left_out, frozenset(held.keys() - model.state_dict().keys() - quantized.keys()),
-        [line for e in entries for line in e.t.log], ranks.mesh)
+        "\n".join(lines) + "\n", {name: tensors[name].detach().clone() if name in copied else tensors[name].detach() for name in held},
+        {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, {e.name: e.t.unsigned for e in entries},
+        MomentsByStep(moments) if trains else moments["step"], begun, tied, [name for name in parameters if name not in read], frozen_names,
+        left_out, frozenset(held.keys() - model.state_dict().keys() - quantized.keys()), [line for e in entries for line in e.t.log], ranks.mesh)
 
 
 def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:

@@ -124,7 +124,8 @@ class Moments:
         for ours, theirs in zip(self.groups, state["param_groups"]):
             expected, got = (sorted(_NUMBERS & group.keys()) for group in (ours, theirs))
             if expected != got:
-                raise MismatchError(f"expected the state of {self.kind.__name__}, whose groups have {', '.join(expected)}, got groups with {', '.join(got)}")
+                raise MismatchError(f"expected the state of {self.kind.__name__}, whose groups have {', '.join(expected)}, got groups with "
+                                    f"{', '.join(got)}")
         held, given, counts = self._held(step), {}, set()
         trained = {name for name, _ in held}
         for number, values in state["state"].items():
@@ -177,7 +178,7 @@ class Moments:
             return {k: v for k, v in settings.items() if k in _NUMBERS | {"lr", "maximize", "decoupled_weight_decay"}}
         _, numbers, flags = KINDS[self.kind](settings)
         decoupled = settings.get("decoupled_weight_decay", True) or not settings["weight_decay"] or self.kind is not torch.optim.AdamW
-        return numbers | flags | {"maximize": settings.get("maximize", False), "amsgrad": settings.get("amsgrad", False), "decoupled_weight_decay": decoupled}
+        return numbers | flags | {name: settings.get(name, False) for name in ("maximize", "amsgrad")} | {"decoupled_weight_decay": decoupled}
 
     def _held(self, step: Step) -> set[tuple[str, str]]:
         names = set(self.names.values())
@@ -310,8 +311,8 @@ class Begun:
         self._tensors = [(x, x._version) for values in moments for x in values.values() if isinstance(x, torch.Tensor)]
         counts = {int(values["step"]) for values in moments if "step" in values}
         if self.updates is not None and counts and counts != {self.updates}:
-            raise UnsupportedError(f"the optimizer has done {', '.join(map(str, sorted(counts)))} updates, its scheduler {self.updates}: a schedule is "
-                                   "stepped once per update")
+            done = ", ".join(map(str, sorted(counts)))
+            raise UnsupportedError(f"the optimizer has done {done} updates, its scheduler {self.updates}: a schedule is stepped once per update")
         self.any = bool(self.updates) or any("step" not in values or int(values["step"]) for values in moments)
 
     def check(self) -> None:

@@ -139,7 +139,7 @@ def refuse_scheduler(scheduler: Any, optimizer: Any, scalars: Sequence[str]) -> 
             raise UnsupportedError(f"scheduler {type(s).__name__}: expected one of {', '.join(sorted(k.__name__ for k in RULES))}; "
                                    f"any other sets the rates from Python before each update: {calls}")
         if s.optimizer is not optimizer:
-            raise UnsupportedError(f"scheduler {type(s).__name__} is of another {type(s.optimizer).__name__}: expected one of the optimizer that is exported")
+            raise UnsupportedError(f"scheduler {type(s).__name__} is of another {type(s.optimizer).__name__}: expected one of the exported optimizer")
 
 
 def schedule(name: str, scheduler: Any, base: float) -> str:

@@ -340,9 +340,9 @@ def _multiplies(program: torch.export.ExportedProgram, node: torch.fx.Node) -> b
 
 _A = torch.ops.aten
 # What has no arithmetic: uint8 is i32 in it.
-MOVES = {_A.view.default, _A.reshape.default, _A.permute.default, _A.transpose.int, _A.t.default, _A.unsqueeze.default, _A.squeeze.dim, _A.expand.default,
-         _A.slice.Tensor, _A.select.int, _A.flatten.using_ints, _A.unflatten.int, _A.clone.default, _A.contiguous.default, _A.movedim.int, _A.detach.default,
-         _A.cat.default, _A.stack.default, _A.gather.default, _A.index_select.default}
+MOVES = {_A.view.default, _A.reshape.default, _A.permute.default, _A.transpose.int, _A.t.default, _A.unsqueeze.default, _A.squeeze.dim,
+         _A.expand.default, _A.slice.Tensor, _A.select.int, _A.flatten.using_ints, _A.unflatten.int, _A.clone.default, _A.contiguous.default,
+         _A.movedim.int, _A.detach.default, _A.cat.default, _A.stack.default, _A.gather.default, _A.index_select.default}
 HINTS = {
     "randperm": ": make the permutation an input of the step",
     "multinomial": ": make what is drawn an input of the step",
