@@ -309,12 +309,13 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
            batch_dims: Mapping[str, int | None] | None = None) -> Exported:
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
 
-    example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step.
+    example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step. uint8 has no
+        arithmetic: the model converts it first.
     loss: a function of the model and the batch that returns a scalar, the mean over the batch, or a tuple of it and more
         tensors, or dicts of them, which are outputs of each call; without, the model's result, its `.loss` or its entry
         "loss".
-    optimizer: of torch.optim, with its groups, or several, as Muon for matrices and AdamW for the rest; parameters in none of them
-        are frozen. Without: AdamW with PyTorch's defaults for all that require a gradient.
+    optimizer: of torch.optim, with its groups and the updates that it has done, or several, as Muon for matrices and AdamW for the
+        rest; parameters in none of them are frozen. Without: AdamW with PyTorch's defaults for all that require a gradient.
     scheduler: of torch.optim.lr_scheduler, of this optimizer, or one for each, or None; stepped once per update: it counts the
         step's updates.
     clip_grad_norm, clip_grad_value: as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ before each update.
@@ -339,7 +340,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     batch_dims: of inputs the dimension along which ranks have their part, or None for what is the same on all. Without: the
         first one, where it is as large as that of the first input.
 
-    UnsupportedError lists all operations that cannot be translated, each with its line in the user's program.
+    UnsupportedError lists all operations that cannot be translated, each with its line in the user's program. Hooks of gradients and of
+    optimizers, and backwards of a torch.autograd.Function, which a step would not call, are refused, too.
     """
     _warn_of_version()
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
