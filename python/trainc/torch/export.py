@@ -438,7 +438,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs, ranks)}) -> ({labels})")
     frozen_names = [name for name in parameters if name in read and name not in group_of]
     left_out = {name: shared.folded.get(names[name]) for name in model.state_dict() if names.get(name) not in read}
-    copied = {name for name in held if name not in frozen_names or tensors[name].is_inference()} - shared.constants.keys() - quantized.keys()
+    own = set(frozen_names) - replaced
+    copied = {name for name in held if name not in own or tensors[name].is_inference()} - shared.constants.keys() - quantized.keys()
     return Exported(
         "\n".join(lines) + "\n", {name: tensors[name].detach().clone() if name in copied else tensors[name].detach() for name in held},
         {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, {e.name: e.t.unsigned for e in entries},

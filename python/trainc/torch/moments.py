@@ -85,9 +85,9 @@ def _set_update(step: Step, scalar: str, update: int) -> None:
         step.load(path)
 
 
-def _same(a: Any, b: Any) -> bool:
-    """But for what a rate loses that a scheduler of PyTorch computes from the last one."""
-    return a == b or isinstance(a, int | float) and isinstance(b, int | float) and math.isclose(a, b, rel_tol=1e-6)
+def _same(a: Any, b: Any, size: float = 0.0) -> bool:
+    """But for what a rate loses that a scheduler of PyTorch computes from the last one, where `size` is that at the start."""
+    return a == b or isinstance(a, int | float) and isinstance(b, int | float) and math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9 * size)
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,9 @@ class Moments:
                 settable = step._scalars.get(scalar)
                 value = group.rate(count) if name == "lr" and group.rate else step.get(scalar) if settable else here.get(name)
                 wanted = 0.0 if found.get(name) is None and settable else found.get(name)
-                if not settable and not _same(wanted, value):
-                    why = f", its schedule's after {count} updates" if name == "lr" and group.rate else ""
+                scheduled = name == "lr" and group.rate
+                if not settable and not _same(wanted, value, group.settings["initial_lr"] if scheduled else 0.0):
+                    why = f", its schedule's after {count} updates" if scheduled else ""
                     wrong.append(f"{name} of {group.name} is {wanted}, expected {value}{why}")
                 elif settable and wanted != value:
                     changed[scalar] = wanted
