@@ -165,9 +165,15 @@ def captured():
     def item(m, x, y):
         return m(x).sum() * (1 if y.sum().item() > 3 else 2)
 
+    def penalty(m, x, y):
+        x = x.clone().requires_grad_()
+        slope, = torch.autograd.grad(m(x).sum(), x, create_graph=True)
+        return slope.square().mean()
+
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
         for loss, *said in [(branch, "values of tensors", "if x.sum() > 0"), (item, "values of tensors", "y.sum().item()"),
+                            (penalty, "grad() in what is exported", "torch.autograd.grad("), (lambda m, x, y: ce(m, x, y).backward(), "backward()"),
                             (lambda m, x, y: F.cross_entropy(m(x)[y != 0], y[y != 0]), "m(x)[y != 0]", "depend"),
                             (lambda m, x, y: torch.vmap(lambda r: m(r).square().sum())(x).mean(), "torch.vmap", "torch.vmap(lambda"),
                             (lambda m, x, y: ce(m, x @ x, y), "a and b must have same reduction dim", "x @ x")]:

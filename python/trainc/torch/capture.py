@@ -135,6 +135,9 @@ class _Origins(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._trained and function in (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook):
             raise _ignored(f"Tensor.{function.__name__}", sys._getframe(1))
+        if function in (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward):
+            raise UnsupportedError(f"{function.__name__}() in what is exported: a step makes the gradients of its loss alone"
+                                   f"{_line_of(_lines(sys._getframe(1))).shown()}")
         with torch.fx.traceback.annotate({"trainc": self._origin(sys._getframe(1))}):
             return function(*args, **(kwargs or {}))
 
@@ -153,12 +156,15 @@ class _Origins(TorchFunctionMode):
         return _line_of(lines)._replace(checkpoint=self._calls.index(checkpoint) if checkpoint else None)
 
 
-def _ignored(what: str, frame: FrameType | None) -> UnsupportedError:
-    lines = []
+def _lines(frame: FrameType | None) -> Iterator[tuple[str, int]]:
     while frame:
-        lines.append((frame.f_code.co_filename, frame.f_lineno))
+        yield frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return UnsupportedError(f"{what} would be ignored: the step has the gradients of what the forward computes{_line_of(lines).shown()}")
+
+
+def _ignored(what: str, frame: FrameType | None) -> UnsupportedError:
+    where = _line_of(_lines(frame)).shown()
+    return UnsupportedError(f"{what} would be ignored: the step has the gradients of what the forward computes{where}")
 
 
 # Functions whose backwards are the derivatives of their forwards.
