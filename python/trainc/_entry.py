@@ -1,15 +1,14 @@
 """One entry of an artifact: its inputs bound without copies, its runs, its outputs."""
 import ctypes
-import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ctypes import byref, c_void_p
 from typing import Any
 
 from ._arrays import DTYPES, NUMPY, TORCH, empty, pointer_of, view
 from ._runtime import EVAL
 from ._trainer import Trainer, shape_of
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, warn
 
 
 class Port:
@@ -79,11 +78,13 @@ class EntryPoint:
         given.update(named)
         return all(getattr(given.get(port.name), "shape", None) == port.shape for port in self.inputs)
 
-    def expect(self, names: Sequence[str], constants: Mapping[str, Any]) -> None:
+    def expect(self, names: Sequence[str], constants: Mapping[str, Any], unsigned: Collection[str]) -> None:
         """Of what a batch consists, in its order. What is no input may be given, too: a constant as it is here, all else is not read."""
         self._names = list(names)
         self._batch = None if self._names == [port.name for port in self.inputs] else self._names
         self._constants = dict(constants)
+        for port in self.inputs:
+            port.dtype = "uint8" if port.name in unsigned else port.dtype
 
     def _of_batch(self, inputs, named):
         """The inputs of a batch by name."""
@@ -130,7 +131,7 @@ class EntryPoint:
             port.value, port.held = None, owner
             if copied and not port.said:
                 port.said = True
-                warnings.warn(f"input {port.name} of {self.name} is copied in each call: {copied}", stacklevel=4)
+                warn(f"input {port.name} of {self.name} is copied in each call: {copied}")
             return
         port.value, port.array_dtype = owner, owner.dtype
         port.held = weakref.ref(owner) if library is NUMPY else None

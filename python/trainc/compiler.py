@@ -1,12 +1,11 @@
 """Compiling a module: the `trainc` program, with its options as keywords."""
 import os
 import subprocess
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._runtime import PACKAGE, find
-from .errors import CompileError, NotFoundError
+from .errors import CompileError, NotFoundError, warn
 
 
 def program_environment() -> dict:
@@ -86,5 +85,5 @@ def compile(source: Any, output: str | os.PathLike | None = None, *, target: str
     if done.returncode:
         raise CompileError(said)
     if said.strip():
-        warnings.warn(said.strip(), stacklevel=2)
+        warn(said.strip())
     return output

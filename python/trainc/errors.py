@@ -1,4 +1,9 @@
 """What trainc raises. `except trainc.Error` catches all of it."""
+import os
+import sys
+import warnings
+
+_PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 
 class Error(Exception):
@@ -83,3 +88,11 @@ _BY_STATUS = {kind.status: kind for kind in (InvalidArgumentError, NotFoundError
 def error_of(status: str, text: str) -> Error:
     """The exception for a C status, by name."""
     return _BY_STATUS.get(status, Error)(text, status=status)
+
+
+def warn(text: str) -> None:
+    """A warning at the line of the user's program that has called the package."""
+    level, frame = 1, sys._getframe()
+    while frame and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)

@@ -3,9 +3,8 @@ import math
 import os
 import re
 import threading
-import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import byref, c_char_p
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from . import _runtime
 from ._arrays import DTYPES, SIZES, empty, pointer_of, view
 from ._entry import EntryPoint
 from ._trainer import Comm, Trainer, shape_of
-from .errors import InvalidArgumentError, MismatchError, NotFoundError
+from .errors import InvalidArgumentError, MismatchError, NotFoundError, warn
 
 _FLOATS = DTYPES[:4]  # the runtime converts these into each other
 
@@ -167,6 +166,9 @@ class Step:
         self.path = os.fspath(path)
         self.exported_optimizer: Any = None
         self.tied: Mapping[str, Sequence[str]] = {}  # other names of a tensor, by the step's
+        self.left_out: Mapping[str, Callable[[Any], bool] | None] = {}  # of the model: whether a value is the one that is compiled in
+        self.added: frozenset[str] = frozenset()  # tensors that the model's state dict has not
+        self.rates: Mapping[str, Callable[["Step"], float]] = {}  # learning rates that are no scalars: they follow schedules
         if not os.path.exists(self.path):
             raise NotFoundError(f"there is no artifact {self.path}")
         self._trainer = Trainer(
@@ -192,11 +194,11 @@ class Step:
         self._scalars = {s.name.decode(): s.flags & _runtime.SETTABLE for s in d.scalars[:d.num_scalars]}
         self._lazy, self._number = not t.device().startswith("cpu"), 0
         if notice := t.notice():
-            warnings.warn(notice, stacklevel=3)
+            warn(notice)
         launched = os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or "1"
         if t.ranks == 1 and launched != "1":
-            warnings.warn(f"{self.path} is compiled for one rank, but {launched} were started: each trains alone. "
-                          f"Compile it with mesh={{'data': {launched}}}", stacklevel=3)
+            warn(f"{self.path} is compiled for one rank, but {launched} were started: each trains alone. "
+                 f"Compile it with mesh={{'data': {launched}}}")
 
     def __repr__(self):
         state = self.device if self._trainer.trainer else "closed"
@@ -294,13 +296,13 @@ class Step:
             self._trainer.call("trainc_eval", entry.index)
             return entry.read_outputs()
 
-    def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}) -> None:
+    def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}, unsigned: Collection[str] = ()) -> None:
         """Says of what batches for an entry consist, in their order: names that are no inputs may then be given, too. Those in
-        `constants` must have these values, the others are not read."""
+        `constants` must have these values, the others are not read. Inputs in `unsigned` are given as uint8."""
         found = {e.name: e for e in (*self._steps, *self._evals.values())}
         if entry not in found:
             raise NotFoundError(f"{self.path} has no entry {entry}")
-        found[entry].expect(names, constants)
+        found[entry].expect(names, constants, unsigned)
 
     def flush(self) -> StepResult:
         """Closes all open accumulation windows: their updates run with what they have. The result is that of the last one;
@@ -332,8 +334,10 @@ class Step:
         and with `strict` names that one side lacks, are a MismatchError that lists them all; nothing has changed then.
         """
         state, wrong = self._without_ties(state)
-        missing = [name for name in self._tensors if name not in state]
-        unexpected = [name for name in state if name not in self._tensors]
+        missing = [name for name in self._tensors if name not in state and name not in self.added]
+        unexpected = [name for name in state if name not in self._tensors and name not in self.left_out]
+        wrong += [f"{name}: expected the value at the export, which is compiled in" for name, is_that in self.left_out.items()
+                  if name in state and is_that and not is_that(state[name])]
         views = {}
         for name, i in self._tensors.items():
             if name in state:
@@ -376,9 +380,10 @@ class Step:
         """(parameter, state) of all optimizer states, as `read` and `write` take them."""
         return [(name, state) for role, name, state in self._trainer.tensors if role == "state"]
 
-    def load_torch_optimizer(self, state: Mapping[str, Any]) -> None:
-        """Goes on from the moments and the count of updates of `optimizer.state_dict()`, of the optimizer that was exported."""
-        self._exported_optimizer().load(self, state)
+    def load_torch_optimizer(self, state: Any, updates: Any = None) -> None:
+        """Goes on from the moments, the count of updates and the numbers (lr, ...) of `optimizer.state_dict()`, of the optimizer that was
+        exported. `updates` is the count where the optimizer has none (SGD, Muon) and a schedule needs it: `scheduler.last_epoch`."""
+        self._exported_optimizer().load(self, state, updates)
 
     def torch_optimizer(self) -> dict:
         """What `load_state_dict` of the exported optimizer takes, to go on in PyTorch."""
@@ -421,18 +426,18 @@ class Step:
     # Scalars.
 
     def get(self, name: str) -> float:
-        """A scalar: "update", "seed", "loss_scale", a hyperparameter "group.lr"; "lr" alone if all groups agree."""
-        values = {full: self._trainer.scalar(full) for full in self._scalars_of(name)}
-        if len(set(values.values())) > 1:
-            raise InvalidArgumentError(f"{name} differs between groups: " +
-                                       ", ".join(f"{full} = {value:g}" for full, value in values.items()))
-        return next(iter(values.values()))
+        """A scalar: "update", "seed", "loss_scale", a hyperparameter "group.lr"; "lr" alone if all groups agree. A learning rate is that
+        of the next update. (A schedule by its own name is the rate of the last one, 0 before the first.)"""
+        return self._agreed(name, self._scalars_of(name))
 
     def set(self, name: str, value: float) -> None:
-        """Sets a scalar from the next call on: one by its full name, or, "lr", that of all groups."""
+        """Sets a scalar from the next call on: one by its full name, or, "lr", that of all groups if they agree."""
         names = self._scalars_of(name)
-        if fixed := [full for full in names if not self._scalars[full]]:
-            raise InvalidArgumentError(f"{', '.join(fixed)} cannot be set: expected "
+        if len(names) > 1:
+            self._agreed(name, names)
+        if fixed := [full for full in names if not self._scalars.get(full)]:
+            why = ", follows its schedule and" if fixed[0] in self.rates else ""
+            raise InvalidArgumentError(f"{', '.join(fixed)}{why} cannot be set: expected "
                                        f"{', '.join(n for n, settable in self._scalars.items() if settable)}")
         with self._trainer.lock:
             self._number += 1
@@ -440,11 +445,19 @@ class Step:
                 self._trainer.set_scalar(full, value)
 
     def _scalars_of(self, name):
-        if name in self._scalars:
-            return [name]
-        if names := [full for full in self._scalars if full.endswith("." + name)]:
-            return names
-        raise NotFoundError(f"{self.path} has no scalar {name}: expected {', '.join(self._scalars)}")
+        known = [*self._scalars, *self.rates]
+        names = [name] if name in known else [full for full in known if full.endswith("." + name)]
+        if not names:
+            raise NotFoundError(f"{self.path} has no scalar {name}: expected {', '.join(known)}")
+        return names
+
+    def _agreed(self, name, names):
+        """The one value of these scalars."""
+        values = {full: self.rates[full](self) if full in self.rates else self._trainer.scalar(full) for full in names}
+        if len(set(values.values())) > 1:
+            raise InvalidArgumentError(f"{name} differs between groups: {', '.join(f'{full} = {value:g}' for full, value in values.items())}; "
+                                       "expected the full name of one")
+        return values[names[0]]
 
     # Checkpoints: safetensors files, see runtime.h.
 
@@ -463,9 +476,11 @@ class Step:
         with self._trainer.lock:
             self._number += 1
             self._trainer.load(path)
-            notice = self._trainer.text("trainc_load_notice")
-        if notice:
-            warnings.warn(notice, stacklevel=2)
+            notice = self._trainer.text("trainc_load_notice") or ""
+        # What is the same to the digits that it prints is no news.
+        lines = [line for line in notice.splitlines() if not re.search(r" is (\S+), as in the .* (?:has|with) \1$", line)]
+        if lines:
+            warn("\n".join(lines))
 
     def load_weights(self, path: str | os.PathLike) -> None:
         """Loads parameters, and buffers as far as the safetensors file has them; all else stays."""

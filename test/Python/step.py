@@ -172,6 +172,10 @@ def scalars(path):
         assert step.get("slow.lr") == 0.1 and step.get("update") == 0 and step.get("weight_decay") == 0
         with refused(trainc.InvalidArgumentError, "lr differs between groups", "slow.lr = 0.1", "fast.lr = 0.2"):
             step.get("lr")
+        with refused(trainc.InvalidArgumentError, "lr differs between groups", "expected the full name of one"):
+            step.set("lr", 0.0)
+        for name in ("slow.lr", "fast.lr"):
+            step.set(name, 0.1)
         step.set("lr", 0.0)
         assert step.get("lr") == step.get("slow.lr") == 0
         before = step.read("weight")
@@ -185,7 +189,7 @@ def scalars(path):
         with refused(trainc.InvalidArgumentError, "update cannot be set", "slow.lr"):
             step.set("update", 3)
         with refused(trainc.InvalidArgumentError, "finite"):
-            step.set("lr", float("nan"))
+            step.set("fast.lr", float("nan"))
 
 
 def windows(path):

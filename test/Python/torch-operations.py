@@ -40,6 +40,8 @@ CASES = {
     "functions": [
         *((lambda x, f=f: f(x), S) for f in (torch.exp, torch.sin, torch.cos, torch.tanh, torch.erf, torch.sigmoid, torch.sinh, torch.cosh, torch.expm1, torch.exp2)),
         *((lambda x, f=f: f(positive(x)), S) for f in (torch.log, torch.sqrt, torch.rsqrt, torch.log2, torch.log10, torch.log1p)),
+        (lambda x: (0.99 * x.sin()).asin() + torch.asin(1e-6 * x) * 1e6, S), (lambda x: (0.99 * x.sin()).acos() + torch.acos(1 - 1e-6 * positive(x)) * 1e3, S),
+        (lambda x: torch.atan(3 * x) + torch.atan(1e-6 * x) * 1e6 + torch.atan(1e6 * x), S),
         (lambda x: torch.log1p(1e-9 * x) * 1e9 + torch.expm1(1e-9 * x) * 1e9, S), (lambda x: (x / 4).tan(), S), (lambda x: x.sign() * x + A.sgn(x) * x, S), (lambda x: x.abs(), S),
     ],
     "whole numbers": [

@@ -181,7 +181,8 @@ with trainc.torch.export(m, batches[0], loss, adam).step(threads=1) as step:
     momentum = SGD(m.parameters(), 0.1, momentum=0.9)
     train(m, momentum, 0, 1)
     for wrong, said in [(states, "2, 3 updates"), (missing, "has no m in the optimizer"), (other.state_dict(), "4 parameters"),
-                        (momentum.state_dict(), "momentum_buffer")]:
+                        (momentum.state_dict(), "expected the state of AdamW"), ({}, "with state and param_groups"), ([], "got list"),
+                        (Adamax(m.parameters()).state_dict(), "expected the state of AdamW")]:
         try:
             step.load_torch_optimizer(wrong)
             raise AssertionError(f"{said}: not refused")

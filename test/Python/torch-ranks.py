@@ -95,6 +95,11 @@ def rank_of(rank):
             for key, got in step.state_dict(as_torch=True).items():
                 if key in wanted:
                     assert distance(got, wanted[key]) <= 100 * bar, (name, key, distance(got, wanted[key]))
+            state = theirs.state_dict()
+            for values in state["state"].values():
+                values["step"] += 4
+            step.load_torch_optimizer(state)
+            assert step.get("update") == UPDATES + 4
         print(f"{name}: ok", flush=True)
 
 

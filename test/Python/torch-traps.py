@@ -453,6 +453,28 @@ def agree_in_autocast(model, x):
     return exported
 
 
+def bytes_as_inputs():
+    """uint8 is read as i8 and widened; what wraps at 256 is refused."""
+    class Images(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(5, 2)
+
+        def forward(self, x, function=lambda x: x):
+            rows = torch.cat([x.transpose(0, 1)[1:], x.transpose(0, 1)[:1]]).reshape(-1, 5)
+            return self.fc(function(rows).double() / 255).square().mean() + self.fc((x / 255.0).double()).mean() * (x > 200).double().mean()
+
+    x = torch.randint(0, 256, (4, 3, 5), dtype=torch.uint8)
+    exported = agree(Images(), [(x,), (255 - x,)])
+    assert "tensor<4x3x5xi8>" in exported.text and exported.unsigned == {"step": {"x"}}
+    for function in (lambda x: x + 1, lambda x: -x, lambda x: x.square()):
+        try:
+            trainc.torch.export(Images(), (x,), lambda m, x, f=function: m(x, f))
+            raise AssertionError("arithmetic in uint8 is not refused")
+        except trainc.UnsupportedError as e:
+            assert "wraps at 256" in str(e) and "torch-traps.py" in str(e), e
+
+
 def eight_bits():
     """Frozen weights in int8 train what a model with the rounded weights trains, and are nowhere kept wider."""
     class Adapted(nn.Module):
@@ -556,7 +578,7 @@ def refused():
     x, not_a_number = torch.randn(5, 4), nn.Linear(4, 1)
     not_a_number.weight.data[0, 1] = torch.nan
     for broken, x, said in [(nn.Linear(4, 1).requires_grad_(False), x, "nothing is trained"), (nn.Linear(3, 1), x, "torch.export cannot capture"),
-                            (nn.Linear(4, 1, device="meta"), x, "device meta"), (not_a_number, x, "weight holds NaN"), (nn.Linear(4, 1), (x > 0).to(torch.uint8), "torch.uint8")]:
+                            (nn.Linear(4, 1, device="meta"), x, "device meta"), (not_a_number, x, "weight holds NaN"), (nn.Linear(4, 1), (x > 0).to(torch.uint16), "torch.uint16")]:
         try:
             trainc.torch.export(broken, (x,), lambda m, x: m(x.double()).mean(), torch.optim.SGD(broken.parameters(), 0.1))
             raise AssertionError(f"{said}: not refused")
@@ -566,7 +588,7 @@ def refused():
 
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, packed_sequences, hidden_rows, corners, one_index,
          classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
-         autocast, eight_bits, two_values, lines_of_functions, refused]
+         autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, refused]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

@@ -4,12 +4,16 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import itertools
 import linecache
+import logging
 import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -55,10 +59,18 @@ def loss_of(model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 def names_of(model: nn.Module, function: Callable[..., Any] | None, batch: Batch) -> list[str]:
     """Names of the inputs: keys of a dict, else the function's parameters (but the first) or those of the model's forward."""
+    if not isinstance(batch, Sequence | Mapping):
+        raise UnsupportedError(f"the example batch is a {type(batch).__name__}: expected a tuple or a dict of tensors, such as (x,)")
+    signature, given = inspect.signature(function or model.forward), (model,) * bool(function)
+    try:
+        signature.bind(*given, **batch) if isinstance(batch, Mapping) else signature.bind(*given, *batch)
+    except TypeError as error:
+        what = "the function" if function else f"without loss=, {type(model).__name__}.forward"
+        raise UnsupportedError(f"{what} takes {signature}, got a batch of {', '.join(batch) if isinstance(batch, Mapping) else len(batch)}: {error}; "
+                               "loss= is a function of the model and the whole batch") from None
     if isinstance(batch, Mapping):
         return list(batch)
-    described = function or model.forward
-    parameters = [p for p in inspect.signature(described).parameters.values() if p.kind is not p.VAR_KEYWORD][bool(function):]
+    parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD][len(given):]
     names: list[str] = []
     for i in range(len(batch)):
         p = parameters[min(i, len(parameters) - 1)] if parameters else None
@@ -77,13 +89,6 @@ def _own(value: Any) -> Any:
     return value
 
 
-def _said(error: Exception) -> str:
-    """The first line of an error, and where PyTorch says that it comes from."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    cause = [line for line in lines[1:] if line.startswith("Caused by:")]
-    return " ".join([f"{type(error).__name__}: {lines[0]}", *cause[:1]])
-
-
 class Origin(NamedTuple):
     """Where an operation was called: the innermost line of the user's program, else of the library of models; and the
     number of the call of torch.utils.checkpoint that it is in, from 0."""
@@ -93,39 +98,95 @@ class Origin(NamedTuple):
     text: str = ""
     checkpoint: int | None = None
 
+    def shown(self) -> str:
+        return f"\n  {os.path.basename(self.file)}:{self.line}     {self.text}" if self.file else ""
+
 
 OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, __import__("trainc")))
 CHECKPOINT = torch.utils.checkpoint.__file__
+DATA = ("a Python number, a branch or a shape that depends on the values of tensors: a step has one graph and fixed shapes; "
+        "select with torch.where, or multiply by a mask")
+
+
+def _line_of(lines: Iterable[tuple[str, int]]) -> Origin:
+    """Of (file, line) from the inside out the first of the user's program, else of the library of models."""
+    outside = [(file, line) for file, line in lines if not file.startswith(("<", *OURS))]
+    file, line = next((x for x in outside if "site-packages" not in x[0]), outside[0] if outside else ("", 0))
+    return Origin(file, line, linecache.getline(file, line).strip())
+
+
+def _cannot(model: nn.Module, error: Exception, origin: Origin | None = None) -> UnsupportedError:
+    """Why PyTorch could not capture a model, with the line of the user's program."""
+    frames = [(f.filename, f.lineno or 0) for f in reversed(traceback.extract_tb(error.__traceback__))]
+    origin = origin or _line_of(frames)
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    why = f"\n    {DATA}" if "DataDependent" in type(error).__name__ or "data-dependent" in said else ""
+    return UnsupportedError(f"torch.export cannot capture {type(model).__name__}: {type(error).__name__}: {said}{origin.shown()}{why}")
 
 
 class _Origins(TorchFunctionMode):
-    """Notes the Origin of each operation in the graph that is being captured."""
+    """Notes the Origin of each operation in the graph that is being captured; where it is trained, refuses hooks of activations."""
 
-    def __init__(self) -> None:
+    def __init__(self, trained: bool) -> None:
         super().__init__()
+        self._trained = trained
         self._calls: list[FrameType] = []  # of checkpoint, kept so that none gets the place of another
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._trained and function in (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook):
+            raise _ignored(f"Tensor.{function.__name__}", sys._getframe(1))
+        if function in (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward):
+            raise UnsupportedError(f"{function.__name__}() in what is exported: a step makes the gradients of its loss alone"
+                                   f"{_line_of(_lines(sys._getframe(1))).shown()}")
         with torch.fx.traceback.annotate({"trainc": self._origin(sys._getframe(1))}):
             return function(*args, **(kwargs or {}))
 
     def _origin(self, frame: FrameType | None) -> Origin:
-        own = library = checkpoint = None
+        checkpoint, lines = None, []
         while frame and frame.f_code is not capture.__code__:
             file = frame.f_code.co_filename
             if file == CHECKPOINT and frame.f_code.co_name == "checkpoint":
                 checkpoint = frame
             elif file == CHECKPOINT and frame.f_code.co_qualname == "CheckpointFunction.forward":
                 raise UnsupportedError("torch.utils.checkpoint with use_reentrant=True: expected use_reentrant=False")
-            elif not file.startswith(("<", *OURS)):
-                library = library or (file, frame.f_lineno)
-                if "site-packages" not in file:
-                    own = own or (file, frame.f_lineno)
+            lines.append((file, frame.f_lineno))
             frame = frame.f_back
         if checkpoint and checkpoint not in self._calls:
             self._calls.append(checkpoint)
-        file, line = own or library or ("", 0)
-        return Origin(file, line, linecache.getline(file, line).strip(), self._calls.index(checkpoint) if checkpoint else None)
+        return _line_of(lines)._replace(checkpoint=self._calls.index(checkpoint) if checkpoint else None)
+
+
+def _lines(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+    while frame:
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+
+
+def _ignored(what: str, frame: FrameType | None) -> UnsupportedError:
+    where = _line_of(_lines(frame)).shown()
+    return UnsupportedError(f"{what} would be ignored: the step has the gradients of what the forward computes{where}")
+
+
+# Functions whose backwards are the derivatives of their forwards.
+DERIVATIVES = {"transformers.models.bloom.modeling_bloom.GeLUFunction"}
+
+
+@contextlib.contextmanager
+def _without_functions() -> Iterator[None]:
+    """Refuses a torch.autograd.Function whose backward would be called; PyTorch's own have the gradients of their forwards."""
+    own = torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+        needed = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*args, *kwargs.values()))
+        if needed and not cls.__module__.startswith("torch.") and f"{cls.__module__}.{cls.__name__}" not in DERIVATIVES:
+            raise _ignored(f"the backward of {cls.__name__}, a torch.autograd.Function,", sys._getframe(1))
+        return own.__get__(None, cls)(*args, **kwargs)
+
+    torch.autograd.Function.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = own
 
 
 def origin_of(node: torch.fx.Node) -> Origin:
@@ -135,6 +196,19 @@ def origin_of(node: torch.fx.Node) -> Origin:
 def is_assertion(node: torch.fx.Node) -> bool:
     """Of what export has seen to hold."""
     return str(node.target).startswith("aten._assert")
+
+
+def _drop_assertions(graph: torch.fx.Graph) -> None:
+    for node in reversed(graph.nodes):
+        if is_assertion(node) and not node.users:
+            graph.erase_node(node)
+
+
+def _refuse_vmap(graph: torch.fx.Graph) -> None:
+    inside = list(itertools.dropwhile(lambda n: getattr(n.target, "__module__", "") != "torch._functorch.predispatch", graph.nodes))
+    if inside:
+        origin = next((o for o in map(origin_of, inside) if o.file), Origin())
+        raise UnsupportedError(f"torch.vmap cannot be translated: expected operations on whole batches{origin.shown()}")
 
 
 def is_random(node: torch.fx.Node) -> bool:
@@ -203,45 +277,61 @@ def _autocast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _without_graph() -> Iterator[None]:
-    """Holds standard error back, and takes out the graph that torch.export prints before it raises some of its errors."""
+def _quiet() -> Iterator[None]:
+    """Holds standard error back, and takes out the graph that torch.export prints before it raises some of its errors; and what it
+    logs of errors that are raised, and says of weights that an RNN keeps in a list."""
     printed, graph = io.StringIO(), ""
+    logs = [logging.getLogger(f"torch.{name}") for name in ("fx.experimental.symbolic_shapes", "_subclasses.fake_tensor")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
     try:
-        with contextlib.redirect_stderr(printed):
+        with contextlib.redirect_stderr(printed), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="(?s).*_flat_weights")
             yield
     except Exception as error:
         graph = str(getattr(error, "partial_fx_graph", ""))
         raise
     finally:
+        for log, level in zip(logs, levels):
+            log.setLevel(level)
         text = printed.getvalue()
         if graph:  # and the empty lines around it
             text = re.sub("\n+", "\n", text.replace(graph, "")).lstrip("\n")
         sys.stderr.write(text)
 
 
-def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
-            kept: Collection[torch._ops.OpOverload], autocast: bool = False) -> torch.export.ExportedProgram:
+def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, kept: Collection[torch._ops.OpOverload],
+            autocast: bool = False, trained: bool = True) -> torch.export.ExportedProgram:
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
     function = function or loss_of
     entry = _Entry(model, _autocast(function) if autocast else function)
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     try:
-        with _without_graph(), torch.fx.traceback.preserve_node_meta(), _Origins():
+        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), torch.fx.traceback.preserve_node_meta(),
+              _Origins(trained)):
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
     except UnsupportedError:
         raise
     except Exception as error:  # of whatever the model does, too
-        raise UnsupportedError(f"torch.export cannot capture {type(model).__name__}: {_said(error)}") from error
+        raise _cannot(model, error) from error
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
+            _drop_assertions(module.graph)
             _keep_regions(module.graph)
             _keep_dropout(module.graph)
             _name_padding(module.graph)
             module.recompile()
     program.graph.eliminate_dead_code()  # as run_decompositions does: what nothing uses reads no parameter
+    _refuse_vmap(program.graph)
     if _is_functional(program, kept):
         return program
     table = torch.export.default_decompositions()
     for operation in kept:
         table.pop(operation, None)
-    return program.run_decompositions(table)
+    try:
+        with _quiet():
+            return program.run_decompositions(table)
+    except Exception as error:
+        shaped = (n for n in program.graph.nodes if isinstance(v := n.meta.get("val"), torch.Tensor) and not all(isinstance(k, int) for k in v.shape))
+        raise _cannot(model, error, next(map(origin_of, shaped), None)) from error

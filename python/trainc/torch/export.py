@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 import struct
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,17 +14,19 @@ from typing import Any
 import torch
 from torch import nn
 from torch.export.graph_signature import InputKind
+from torch.nn.parameter import is_lazy
 
 from ..compiler import compile
 from ..emit import FLOATS, Builder, Type, Value, listed, number, quoted, symbol
-from ..errors import UnsupportedError
+from ..errors import InvalidArgumentError, MismatchError, UnsupportedError, warn
 from ..step import Step
 from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch, capture, names_of
-from .moments import Moments, MomentsByStep, SeveralMoments, moments_of
+from .hooks import refuse_hooks
+from .moments import Begun, Moments, MomentsByStep, SeveralMoments, moments_of
 from .optim import groups_of, refuse_twice
 from .parallel import Ranks, ranks_of
-from .translate import DTYPES, RULES, Finding, Translator, bytes_of, mutations
+from .translate import DTYPES, RULES, Finding, Int8, Translator, bytes_of, mutations
 
 TESTED = (2, 15), (2, 15)  # the oldest and the newest version of torch
 NO_CONSTANT = object()
@@ -48,33 +50,54 @@ class Trains:
     shapes: Sequence[Batch] = ()
 
 
-@dataclass
+@dataclass(repr=False)
 class Exported:
     """A module as text, with the initial values of its tensors.
 
-    text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers. inputs: of each entry, name ->
-    type. batches: of each entry all names of its example batch, with the values of those that are constants. moments: how the optimizer's states are called. tied: names of the model that share a parameter, by the name that the module has. unused: parameters that the
-    loss does not read; they are not in the module. frozen: those that it reads without a gradient. mesh: the ranks that `step` compiles for.
+    text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers, as they were at the export: copies, but for
+    frozen parameters, which are the model's own and must not change. inputs: of each entry, name -> type. batches: of each entry all
+    names of its example batch, with the values of those that are constants. unsigned: of each entry the inputs of uint8, whose bits are
+    i8 in the text. moments: how the optimizer's states are called. begun: by
+    the names of steps, what optimizers had done before. tied: names of the model that share a parameter, by the name that the module
+    has. unused: parameters that the loss does not read; they are not in the module. frozen: those that it reads without a gradient.
+    left_out: names of the model's state dict that the module has not, with the value of what is compiled in. mesh: the ranks that
+    `step` compiles for.
     """
 
     text: str
     weights: dict[str, torch.Tensor]
     inputs: dict[str, dict[str, Type]]
     batches: dict[str, dict[str, Any]]
+    unsigned: dict[str, set[str]]
     moments: Moments | SeveralMoments | MomentsByStep
+    begun: dict[str, Begun] = field(default_factory=dict)
     tied: dict[str, list[str]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
+    left_out: dict[str, torch.Tensor | None] = field(default_factory=dict)
+    added: frozenset[str] = frozenset()
     log: list[tuple[str, str]] = field(default_factory=list)
     mesh: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._versions = {name: x._version for name, x in self.weights.items() if name in self.frozen and not x.is_inference()}
+
+    def __repr__(self) -> str:
+        entries = "; ".join(f"{name}({', '.join(f'{k}: {t}' for k, t in inputs.items())})" for name, inputs in self.inputs.items())
+        return f"<trainc.torch.Exported: {len(self.weights)} tensors, {len(self.frozen)} parameters frozen, {len(self.unused)} unused; {entries}>"
+
     def save(self, path: str | os.PathLike, weights: str | os.PathLike) -> None:
         """Writes the text, and the weights as a safetensors file (`trainc-run --init`, `trainc.load(weights=)`)."""
+        if self.begun:
+            warn("the optimizer has done updates: its moments are not in the file of weights; step().save() writes all")
         with open(path, "w") as f:
             f.write(self.text)
         self.save_weights(weights)
 
     def save_weights(self, path: str | os.PathLike) -> None:
+        if changed := [name for name, version in self._versions.items() if self.weights[name]._version != version]:
+            raise InvalidArgumentError("frozen parameters have changed since the export, which does not copy them: "
+                                       f"{', '.join(changed)}; export again")
         header, offset = {}, 0
         for name, tensor in self.weights.items():
             size = tensor.numel() * tensor.element_size()
@@ -102,9 +125,18 @@ class Exported:
             weights = os.path.join(folder, "weights.safetensors")
             self.save_weights(weights)
             step.load_weights(weights)
-        step.exported_optimizer, step.tied = self.moments, self.tied
+        step.exported_optimizer, step.tied, step.rates, step.added = self.moments, self.tied, self.moments.rates(step), self.added
+        step.left_out = {name: None if value is None else lambda x, value=value: torch.equal(torch.as_tensor(x), value)
+                         for name, value in self.left_out.items()}
         for entry, batch in self.batches.items():
-            step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT})
+            step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT}, self.unsigned[entry])
+        for name, begun in self.begun.items():
+            begun.check()
+            part = self.moments.parts[name] if isinstance(self.moments, MomentsByStep) else self.moments
+            try:
+                part.load(step, begun.states, begun.updates)
+            except MismatchError as error:
+                raise MismatchError(f"{error}; the state of the exported optimizer is taken over: a new optimizer begins without one") from None
         return step
 
     def report(self) -> str:
@@ -191,11 +223,22 @@ class _Entry:
     batch: dict[str, Any]  # names of the batch, with the values of constants
 
     def replaced(self) -> list[tuple[str, Any]]:
-        """Buffers that the forward replaces, and by what."""
+        """Buffers and parameters that the forward replaces, and by what."""
         return [(name, value) for name, value in zip(mutations(self.program), self.results) if name]
 
-    def outputs(self) -> list[Value]:
-        return [self.t.value(value) for name, value in zip(mutations(self.program), self.results) if not name]
+    def result(self) -> Any:
+        """What the entry's function returns."""
+        results = [value for replaced, value in zip(mutations(self.program), self.results) if replaced is None]
+        return self.program.call_spec.out_spec.unflatten(results)
+
+    def outputs(self, results: Any, name: str) -> list[tuple[str, Value]]:
+        """With labels: the keys of a dict, else `name`, numbered if there are several. None is left out."""
+        return [(label, self.value(label, value)) for label, value in _labelled(results, name)]
+
+    def value(self, label: str, value: Any) -> Value:
+        if isinstance(value, torch.Tensor | Value | Int8 | bool | int | float):
+            return self.t.value(value)
+        raise UnsupportedError(f"{label} of {self.name} is {value!r}: expected a tensor or a number")
 
     def text(self, head: str) -> list[str]:
         return [f"{head} {{", *self.t.b.body(), "}"]
@@ -208,10 +251,10 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
         model.eval()
     try:
         inputs = names_of(model, function, batch)
-        program = capture(model, function, shared.ranks.whole(inputs, batch), RULES, shared.autocast)
+        program = capture(model, function, shared.ranks.whole(inputs, batch), RULES, shared.autocast, not evaluated)
         names, given = _leaves(program, inputs)
         folded = _folded(model).difference(mutations(program))
-        t = Translator(Builder(), shared.names, shared.constants, not evaluated, shared.int8)
+        t = Translator(Builder(), shared.names, shared.constants, not evaluated, shared.int8, shared.folded)
         return _Entry(name, program, t, t.run(program, names, folded.__contains__), given)
     finally:
         for m, mode in modes:
@@ -220,14 +263,15 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
 
 @dataclass
 class _Shared:
-    """What the entries share: names of tensors as the module has them, ranks, whether all is in autocast, frozen weights in 8 bits (None: as they are), and large
-    constants."""
+    """What the entries share: names of tensors as the module has them, ranks, whether all is in autocast, frozen weights in 8 bits
+    (None: as they are), large constants, and buffers whose values are compiled in."""
 
     names: dict[str, str]
     ranks: Ranks
     autocast: bool = False
     int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    folded: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 def _canonical(model: nn.Module) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -254,22 +298,24 @@ def _warn_of_version() -> None:
     version = tuple(map(int, torch.__version__.split("+")[0].split(".")[:2]))
     if not TESTED[0] <= version <= TESTED[1]:
         oldest, newest = (".".join(map(str, v)) for v in TESTED)
-        warnings.warn(f"torch {torch.__version__}: the export is tested with torch {oldest} to {newest}", stacklevel=3)
+        warn(f"torch {torch.__version__}: the export is tested with torch {oldest} to {newest}")
 
 
 def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[..., Any] | None = None,
-           optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None, *, scheduler: Any = None, clip_grad_norm: float | None = None, clip_grad_value: float | None = None,
-           accumulate: int = 1, precision: str | None = None, shapes: Sequence[Batch] = (),
-           trains: Mapping[str, Trains] | None = None, evals: Mapping[str, Any] | None = None, mesh: Mapping[str, int] | None = None,
-           frozen: str | None = None, parallel: Mapping[str, str] | str | None = None, batch_dims: Mapping[str, int | None] | None = None) -> Exported:
+           optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None, *, scheduler: Any = None,
+           clip_grad_norm: float | None = None, clip_grad_value: float | None = None, accumulate: int = 1, precision: str | None = None,
+           shapes: Sequence[Batch] = (), trains: Mapping[str, Trains] | None = None, evals: Mapping[str, Any] | None = None,
+           mesh: Mapping[str, int] | None = None, frozen: str | None = None, parallel: Mapping[str, str] | str | None = None,
+           batch_dims: Mapping[str, int | None] | None = None) -> Exported:
     """Translates one training step of a model, each module in the mode in which it is. Nothing of the model changes.
 
-    example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step.
+    example_batch: a tuple, or a dict of names, of tensors on the CPU; None and numbers are constants of the step. uint8 has no
+        arithmetic: the model converts it first.
     loss: a function of the model and the batch that returns a scalar, the mean over the batch, or a tuple of it and more
         tensors, or dicts of them, which are outputs of each call; without, the model's result, its `.loss` or its entry
         "loss".
-    optimizer: of torch.optim, with its groups, or several, as Muon for matrices and AdamW for the rest; parameters in none of them
-        are frozen. Without: AdamW with PyTorch's defaults for all that require a gradient.
+    optimizer: of torch.optim, with its groups and the updates that it has done, or several, as Muon for matrices and AdamW for the
+        rest; parameters in none of them are frozen. Without: AdamW with PyTorch's defaults for all that require a gradient.
     scheduler: of torch.optim.lr_scheduler, of this optimizer, or one for each, or None; stepped once per update: it counts the
         step's updates.
     clip_grad_norm, clip_grad_value: as torch.nn.utils.clip_grad_norm_ and clip_grad_value_ before each update.
@@ -294,14 +340,19 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     batch_dims: of inputs the dimension along which ranks have their part, or None for what is the same on all. Without: the
         first one, where it is as large as that of the first input.
 
-    UnsupportedError lists all operations that cannot be translated, each with its line in the user's program.
+    UnsupportedError lists all operations that cannot be translated, each with its line in the user's program. Hooks of gradients and of
+    optimizers, and backwards of a torch.autograd.Function, which a step would not call, are refused, too.
     """
     _warn_of_version()
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if is_lazy(tensor):
+            raise UnsupportedError(f"{name} has no shape yet: call the model on a batch once, which gives lazy modules their shapes")
         if tensor.device.type == "cpu" and bool(tensor.isnan().any()):
             raise UnsupportedError(f"{name} holds NaN: nothing that is trained from there has a value")
         if tensor.device.type != "cpu":
             raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
+        if tensor.dtype == torch.float64 and precision == "bf16":
+            raise UnsupportedError(f"precision='bf16' of {name}, which is float64: expected float32; use model.float()")
     if frozen not in (None, "int8"):
         raise UnsupportedError(f"frozen {frozen!r}: expected None or 'int8'")
     alone = Trains(example_batch, loss, optimizer, scheduler, clip_grad_norm, clip_grad_value, accumulate, shapes)
@@ -310,6 +361,12 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     for name, one in (trains or {}).items():
         if one.optimizer is None:
             raise UnsupportedError(f"trains: {name} has no optimizer: expected one of its parameters")
+    if optimizer is None and not trains:
+        if not any(p.requires_grad for p in model.parameters()):
+            raise UnsupportedError("nothing is trained: no parameter of the model requires a gradient")
+        alone.optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    used = {kind: one.optimizer if isinstance(one.optimizer, list | tuple) else [one.optimizer] for kind, one in (trains or {"step": alone}).items()}
+    refuse_hooks(model, [o for some in used.values() for o in some])
     names, tied = _canonical(model)
     shared = _Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast", {} if frozen == "int8" else None)
     steps: dict[str, list[_Entry]] = {}  # those that train the same
@@ -327,6 +384,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         raise UnsupportedError(f"two steps of one name among {', '.join(e.name for e in entries)}")
     for name, given in (evals or {}).items():
         function, batch = given if isinstance(given, tuple) else (given, example_batch)
+        if name in (e.name for e in entries):
+            raise UnsupportedError(f"an eval is called {name}, as a step is: expected another name")
         if batch is None:
             raise UnsupportedError(f"eval '{name}' has no batch: with trains= expected a pair of a function and a batch")
         entries.append(_entry(name, model, function, batch, shared, evaluated=True))
@@ -336,53 +395,63 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     for entry in entries:
         held |= entry.t.read
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers()), **shared.constants}
-    for name, (values, scale) in (shared.int8 or {}).items():
-        tensors |= {f"{name}.int8": values, f"{name}.scale": scale}
+    quantized = {key: x for name, (values, scale) in (shared.int8 or {}).items() for key, x in ((f"{name}.int8", values), (f"{name}.scale", scale))}
+    tensors |= quantized
     parameters = {name: p for name, p in model.named_parameters() if names[name] == name}
-    if optimizer is None and not trains:
-        alone.optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     by_id = {id(p): names[name] for name, p in model.named_parameters()}
-    groups, group_of, moments = [], {}, {}
+    groups, group_of, moments, begun = [], {}, {}, {}
     for kind, one in (trains or {"step": alone}).items():
         taken = {*held, *(e.name for e in entries), *(g.name for g in groups)}
         trained = {names[name] for name in _trained(steps[kind][0].program) if parameters[names[name]].requires_grad}
-        own = [g for g in groups_of(one.optimizer, one.scheduler, by_id, taken, f"{kind}." if trains else "") if trained.intersection(g.parameters)]
+        made = groups_of(one.optimizer, one.scheduler, by_id, taken, f"{kind}." if trains else "")
+        own = [g for g in made if trained.intersection(g.parameters)]
         if not own:
             raise UnsupportedError(f"nothing is trained{f' by {kind}' if trains else ''}: the loss has no gradient for any parameter of the "
                                    "optimizer")
         groups += own
         group_of |= {p: g.name for g in own for p in g.parameters if p in trained}
-        moments[kind] = moments_of(one.optimizer, by_id, f"{kind}.update" if moments else "update")
+        moments[kind] = moments_of(one.optimizer, by_id, made, f"{kind}.update" if moments else "update")
+        if (before := Begun(one.optimizer, one.scheduler)).any:
+            begun[kind] = before
         for step in steps[kind] if trains else ():
             heads[step.name] += f" trains([{', '.join(symbol(g.name) for g in own)}])"
     refuse_twice(groups)
+    replaced = {names[name] for e in entries for name, _ in e.replaced()}
+    if wrong := sorted(name for name in replaced & parameters.keys() if parameters[name].requires_grad):
+        raise UnsupportedError(f"changed in place by the forward: {', '.join(wrong)}, which requires a gradient. A step changes what is trained by "
+                               "its optimizer alone: use the changed value and leave the parameter (scale.clamp(0, 4), not scale.clamp_(0, 4)); "
+                               "what is not trained is a buffer, or has requires_grad_(False)")
     read = {*held, *(shared.int8 or ())}
     ranks = shared.ranks
     lines = ranks.head() + [g.text for g in groups]
     for name, kept in held.items():
-        kind = "param" if name in parameters else "buffer"
+        kind = "param" if name in parameters and name not in replaced else "buffer"
         end = "" if kind == "buffer" else f" optimizer({symbol(group_of[name])})" if name in group_of else " frozen"
         init = listed(bytes_of(tensors[name]), kept) if name in shared.constants else "zeros"
         lines.append(f"train.{kind} {symbol(name)} : {kept} init({init}){end}{ranks.of_parameter(name)}")
     for step in entries[:len(heads)]:
         lines += step.text(f"train.step {symbol(step.name)}({_ports(step.t.inputs, ranks)}){heads[step.name]}")
     for entry in entries[len(heads):]:
-        outputs = entry.outputs()
-        labels = ", ".join(map(quoted, _labels(_results(entry), entry.name)))
+        labelled = entry.outputs(entry.result(), entry.name)
+        labels, outputs = ", ".join(quoted(label) for label, _ in labelled), [value for _, value in labelled]
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
         lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs, ranks)}) -> ({labels})")
-    return Exported("\n".join(lines) + "\n", {name: tensors[name].detach() for name in held}, {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries},
-                    MomentsByStep(moments) if trains else moments["step"], tied,
-                    [name for name in parameters if name not in read], [name for name in parameters if name in read and name not in group_of],
-                    [line for e in entries for line in e.t.log], ranks.mesh)
+    frozen_names = [name for name in parameters if name in read and name not in group_of]
+    left_out = {name: shared.folded.get(names[name]) for name in model.state_dict() if names.get(name) not in read}
+    own = set(frozen_names) - replaced
+    copied = {name for name in held if name not in own or tensors[name].is_inference()} - shared.constants.keys() - quantized.keys()
+    return Exported(
+        "\n".join(lines) + "\n", {name: tensors[name].detach().clone() if name in copied else tensors[name].detach() for name in held},
+        {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, {e.name: e.t.unsigned for e in entries},
+        MomentsByStep(moments) if trains else moments["step"], begun, tied, [name for name in parameters if name not in read], frozen_names,
+        left_out, frozenset(held.keys() - model.state_dict().keys() - quantized.keys()), [line for e in entries for line in e.t.log], ranks.mesh)
 
 
 def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
     """Ends the step: buffers are replaced, the loss is a scalar, what else is returned are outputs; their clause."""
-    b, results = step.t.b, step.outputs()
-    if not results:
-        raise UnsupportedError("the loss function returns no tensor: expected the loss")
-    loss, *outputs = results
+    b, result = step.t.b, step.result()
+    first, rest = (result[0] if result else None, result[1:]) if isinstance(result, tuple | list) else (result, ())
+    loss, labelled = step.value("the loss", first), step.outputs(rest, "output")
     if loss.type.elements != 1 or loss.dtype not in FLOATS:
         raise UnsupportedError(f"the loss must be one floating-point number, got {loss.type}")
     b.location = b.region = None
@@ -391,28 +460,27 @@ def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
         step.t.read.setdefault(names[name], new.type)
         b.write(f"train.write {new.name} to {symbol(names[name])} : {new.type}")
     loss = b.cast(b.reshape(loss, []), "f64" if loss.dtype == "f64" else "f32")
-    listed = ", ".join(v.name for v in outputs)
-    b.write(f"train.yield {listed} loss({loss.name}) : {', '.join(str(v.type) for v in [*outputs, loss])}")
-    return f" -> ({', '.join(map(quoted, _labels(_results(step)[1:], 'output')))})" if outputs else ""
+    listed = ", ".join(v.name for _, v in labelled)
+    b.write(f"train.yield {listed} loss({loss.name}) : {', '.join(str(v.type) for v in [*(v for _, v in labelled), loss])}")
+    return f" -> ({', '.join(quoted(label) for label, _ in labelled)})" if labelled else ""
 
 
-def _results(entry: _Entry) -> Any:
-    """What the entry's function returns, with the index of each tensor in its place."""
-    spec = entry.program.call_spec.out_spec
-    return spec.unflatten(range(spec.num_leaves))
-
-
-def _labels(results: Any, name: str) -> list[str]:
-    """Names of outputs: the keys of a dict, else `name`, numbered if there are several."""
+def _labelled(results: Any, name: str) -> list[tuple[str, Any]]:
     if isinstance(results, Mapping):
-        return [label for key, item in results.items() for label in _labels(item, str(key))]
+        return [x for key, item in results.items() for x in _labelled(item, str(key))]
     if isinstance(results, tuple | list):
         items = [item for item in results if item is not None]
-        return [label for i, item in enumerate(items) for label in _labels(item, name if len(items) == 1 else f"{name}_{i}")]
-    return [name]
+        return [x for i, item in enumerate(items) for x in _labelled(item, name if len(items) == 1 else f"{name}_{i}")]
+    return [] if results is None else [(name, results)]
 
 
 def _clauses(norm: float | None, value: float | None, accumulate: int, precision: str | None) -> str:
+    for name, bound in (("clip_grad_norm", norm), ("clip_grad_value", value)):
+        if bound is not None and not bound > 0:
+            raise UnsupportedError(f"{name} is {bound}: expected a number above 0")
+    if not isinstance(accumulate, int) or not 1 <= accumulate < 2**31:
+        raise UnsupportedError(f"accumulate is {accumulate}: expected a number of micro-batches, 1 or more")
+    norm, value = (None if bound == math.inf else bound for bound in (norm, value))
     if norm is not None and value is not None:
         raise UnsupportedError("clip_grad_norm and clip_grad_value together: the step has one clip")
     clauses = f" clip(global_norm<{number(norm)}>)" if norm is not None else ""

@@ -1,18 +1,25 @@
 """Moments and counts of optimizers of torch.optim, in and out of a step."""
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import inspect
+import itertools
 import json
+import math
 import os
+import shutil
 import struct
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..errors import MismatchError
+from ..errors import InvalidArgumentError, MismatchError, UnsupportedError
 from ..step import Step
+from .optim import KINDS, Group, by_region
 
 _ADAM = {"exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "v_max"}
 _OF_ALL_ELEMENTS = "mu_product"  # one number there, the same in every element here
@@ -26,79 +33,170 @@ STATES: dict[type, dict[str, str]] = {
     torch.optim.Muon: {"momentum_buffer": "m"}}
 
 UNCOUNTED = (torch.optim.SGD, torch.optim.Muon)  # their states have no "step"
+# What a number is called there, where it has another name here; of a tuple also its place.
+_KEYS: dict[str, Any] = {"b1": ("betas", 0), "b2": ("betas", 1), "l2": "weight_decay", "decay": "alpha", "steps": "ns_steps",
+                         **{name: ("ns_coefficients", i) for i, name in enumerate("abc")}}
+_NO_NUMBERS = {"params", "lr", "foreach", "fused", "capturable", "differentiable", "maximize", "decoupled_weight_decay"}
+_NUMBERS = {key for kind in STATES for key in inspect.signature(kind).parameters} - _NO_NUMBERS
+
+
+# What launchers set to the same value on all ranks of a job, and to others for other jobs.
+_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "PMI_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID")
+
+
+@contextlib.contextmanager
+def _shared_folder(step: Step) -> Iterator[str]:
+    """A temporary folder, the same one on all ranks: of several hosts where they work, which they share."""
+    if not step._trainer.comm:
+        with tempfile.TemporaryDirectory() as folder:
+            yield folder
+        return
+    info, barrier = step._trainer.comm.info(), step._trainer.comm.barrier
+    job = info.bootstrap.decode() + str([os.environ.get(name) for name in _JOB])
+    meeting = hashlib.sha256(job.encode()).hexdigest()[:16]
+    folder = os.path.join(tempfile.gettempdir() if info.hosts == 1 else os.getcwd(), f".trainc-{meeting}")
+    os.makedirs(folder, 0o700, exist_ok=True)
+    barrier()
+    try:
+        yield folder
+    finally:
+        barrier()
+        if info.rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _set_update(step: Step, scalar: str, update: int) -> None:
     """The count of updates, `scalar`, is set by a checkpoint alone: one of this state with another count."""
-    with tempfile.TemporaryDirectory() as folder:
+    with _shared_folder(step) as folder:
         path = os.path.join(folder, "state.safetensors")
         step.save(path)
-        with open(path, "r+b") as f:
-            size, = struct.unpack("<Q", f.read(8))
-            header = json.loads(f.read(size))
-            f.seek(8 + size + header[f"scalar/{scalar}"]["data_offsets"][0])
-            f.write(struct.pack("<d", update))
-            del header["__metadata__"]["trainc.checksum"]
-            text = json.dumps(header, separators=(",", ":")).encode()
-            f.seek(8)
-            f.write(text + b" " * (size - len(text)))
+        if step.rank == 0:
+            with open(path, "r+b") as f:
+                size, = struct.unpack("<Q", f.read(8))
+                header = json.loads(f.read(size))
+                f.seek(8 + size + header[f"scalar/{scalar}"]["data_offsets"][0])
+                f.write(struct.pack("<d", update))
+                del header["__metadata__"]["trainc.checksum"]
+                text = json.dumps(header, separators=(",", ":")).encode()
+                f.seek(8)
+                f.write(text + b" " * (size - len(text)))
+        if step._trainer.comm:
+            step._trainer.comm.barrier()
         step.load(path)
 
 
-def _one_count(counts: set[int]) -> int:
-    if len(counts) > 1:
-        raise MismatchError(f"parameters have had {', '.join(map(str, sorted(counts)))} updates: expected one count for all")
-    return counts.pop() if counts else 0
+def _same(a: Any, b: Any, size: float = 0.0) -> bool:
+    """But for what a rate loses that a scheduler of PyTorch computes from the last one, where `size` is that at the start."""
+    return a == b or isinstance(a, int | float) and isinstance(b, int | float) and math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9 * size)
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Of an optimizer its kind, its groups as state_dict() has them, the names of its parameters by their numbers there, and the
-    scalar that counts its updates."""
+    """Of an optimizer its kind, its groups as state_dict() has them, the names of its parameters by their numbers there, its groups in
+    the step, and the scalar that counts its updates."""
 
     kind: type
     groups: list[dict[str, Any]]
     names: dict[int, str]
+    compiled: list[Group]
     update: str = "update"
 
     @staticmethod
-    def of(optimizer: torch.optim.Optimizer, names: Mapping[int, str], update: str) -> Moments:
+    def of(optimizer: torch.optim.Optimizer, names: Mapping[int, str], compiled: Sequence[Group], update: str) -> Moments:
         """`names` are those of parameters by id()."""
         groups = optimizer.state_dict()["param_groups"]
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         numbers = [number for group in groups for number in group["params"]]
-        return Moments(type(optimizer), groups, {number: names[id(p)] for number, p in zip(numbers, parameters)},
-                       update)
+        return Moments(type(optimizer), groups, {number: names[id(p)] for number, p in zip(numbers, parameters)}, list(compiled), update)
 
-    def load(self, step: Step, state: Mapping[str, Any]) -> None:
-        """Writes the moments and the count of updates of a state_dict() into the step."""
-        _set_update(step, self.update, _one_count(self.write(step, state)))
+    def load(self, step: Step, state: Any, updates: Any = None) -> None:
+        """Writes the moments, the count of updates and the numbers of a state_dict() into the step. MismatchError of what does not fit."""
+        _load(step, [self], [state], updates)
 
-    def write(self, step: Step, state: Mapping[str, Any]) -> set[int]:
-        """Writes the moments into the step; the counts of updates that they have had."""
+    def moments(self, step: Step, state: Any) -> tuple[dict[tuple[str, str], torch.Tensor], set[int]]:
+        """The moments by parameter and name here, and the counts of updates that they have had."""
+        if not isinstance(state, Mapping) or not {"state", "param_groups"} <= state.keys():
+            got = f"one with {', '.join(map(str, state)) or 'nothing'}" if isinstance(state, Mapping) else type(state).__name__
+            raise MismatchError(f"expected the state_dict() of {self.kind.__name__}, with state and param_groups, got {got}")
         numbers = [number for group in state["param_groups"] for number in group["params"]]
-        if numbers != list(self.names):
+        if numbers != list(self.names) or len(state["param_groups"]) != len(self.groups):
             raise MismatchError(f"expected an optimizer of {len(self.names)} parameters in the groups of the exported one, got {len(numbers)}")
+        for ours, theirs in zip(self.groups, state["param_groups"]):
+            expected, got = (sorted(_NUMBERS & group.keys()) for group in (ours, theirs))
+            if expected != got:
+                raise MismatchError(f"expected the state of {self.kind.__name__}, whose groups have {', '.join(expected)}, got groups with "
+                                    f"{', '.join(got)}")
         held, given, counts = self._held(step), {}, set()
+        trained = {name for name, _ in held}
         for number, values in state["state"].items():
+            name = self.names[number]
+            if held and name not in trained:  # frozen in the step
+                continue
             counts |= {int(values["step"])} if "step" in values else set()
-            given |= {(self.names[number], STATES[self.kind].get(key, key)): value for key, value in values.items()
-                      if key != "step" and value is not None}
+            given |= {(name, STATES[self.kind].get(key, key)): value for key, value in values.items() if key != "step" and value is not None}
         if given.keys() != held and given:
             wrong = [f"{name} has no {kind} in the step" for name, kind in sorted(given.keys() - held)]
             wrong += [f"{name} has no {kind} in the optimizer" for name, kind in sorted(held - given.keys())]
             raise MismatchError("; ".join(wrong))
+        return given, counts or (set() if self.kind in UNCOUNTED and (given or not held) else {0})
+
+    def write(self, step: Step, given: Mapping[tuple[str, str], torch.Tensor]) -> None:
+        """Without any: those of an optimizer that has had no update."""
+        for name, kind in self._held(step) if not given else ():
+            start = 1.0 if kind == _OF_ALL_ELEMENTS else self.groups[0].get("initial_accumulator_value", 0.0)
+            step.write(name, step.read(name, kind, as_torch=True).fill_(start), kind)
         for (name, kind), value in given.items():
             step.write(name, value.to(given[name, "m"]).expand_as(given[name, "m"]).contiguous() if kind == _OF_ALL_ELEMENTS else value, kind)
-        # Without a count, what has a momentum buffer has had an update.
-        return counts or ({1} if given else set())
+
+    def numbers(self, step: Step, state: Mapping[str, Any], count: int) -> dict[str, float]:
+        """Scalars that have other values in the step. What cannot be set there must be as it is."""
+        changed, wrong = {}, []
+        for exported, theirs, group in zip(self.groups, state["param_groups"], self.compiled):
+            if not self._is_in(step, group):
+                continue
+            theirs = {k: v.item() if isinstance(v, torch.Tensor) else v for k, v in {**exported, **theirs}.items()}
+            found, here = self._numbers_of(theirs, group), self._numbers_of(group.settings, group)
+            for name in here | found:
+                scalar = f"{group.name}.{name}"
+                settable = step._scalars.get(scalar)
+                value = group.rate(count) if name == "lr" and group.rate else step.get(scalar) if settable else here.get(name)
+                wanted = 0.0 if found.get(name) is None and settable else found.get(name)
+                scheduled = name == "lr" and group.rate
+                if not settable and not _same(wanted, value, group.settings["initial_lr"] if scheduled else 0.0):
+                    why = f", its schedule's after {count} updates" if scheduled else ""
+                    wrong.append(f"{name} of {group.name} is {wanted}, expected {value}{why}")
+                elif settable and wanted != value:
+                    changed[scalar] = wanted
+            if group.rate and "initial_lr" in theirs and not _same(theirs["initial_lr"], group.settings["initial_lr"]):
+                wrong.append(f"initial_lr of {group.name} is {theirs['initial_lr']}, expected {group.settings['initial_lr']}")
+        if wrong:
+            raise MismatchError("the step is compiled with other numbers than the optimizer has: " + "; ".join(wrong))
+        return changed
+
+    def _numbers_of(self, settings: Mapping[str, Any], group: Group) -> dict[str, Any]:
+        """The numbers by name here; flags, and what a region has as constants, by name there."""
+        if by_region(self.kind, group.settings):
+            return {k: v for k, v in settings.items() if k in _NUMBERS | {"lr", "maximize", "decoupled_weight_decay"}}
+        _, numbers, flags = KINDS[self.kind](settings)
+        decoupled = settings.get("decoupled_weight_decay", True) or not settings["weight_decay"] or self.kind is not torch.optim.AdamW
+        return numbers | flags | {name: settings.get(name, False) for name in ("maximize", "amsgrad")} | {"decoupled_weight_decay": decoupled}
 
     def _held(self, step: Step) -> set[tuple[str, str]]:
         names = set(self.names.values())
         return {(name, kind) for name, kind in step.optimizer_states() if name in names}
 
+    @staticmethod
+    def _is_in(step: Step, group: Group) -> bool:
+        """One whose parameters are all frozen is not."""
+        return any(name in step._scalars for name in (f"{group.name}.lr", f"{group.name}.schedule"))
+
+    def rates(self, step: Step) -> dict[str, Callable[[Step], float]]:
+        """By the names that learning rates would have as scalars, those that follow a schedule: of the next update."""
+        return {f"{group.name}.lr": lambda step, rate=group.rate: rate(int(step.get(self.update)))
+                for group in self.compiled if group.rate and self._is_in(step, group)}
+
     def store(self, step: Step) -> dict[str, Any]:
-        """A state_dict() of the optimizer with the step's moments, learning rates as the exported one had them."""
+        """A state_dict() of the optimizer with the step's moments and numbers; of a schedule the rate of the next update."""
         update, held, values = int(step.get(self.update)), self._held(step), {}
         for number, name in self.names.items():
             moments = {key: step.read(name, kind, as_torch=True) for key, kind in STATES[self.kind].items() if (name, kind) in held}
@@ -107,7 +205,49 @@ class Moments:
             counted = {"step": torch.tensor(float(update))} if self.kind not in UNCOUNTED else {}
             if update and moments:
                 values[number] = counted | moments
-        return {"state": values, "param_groups": [dict(group) for group in self.groups]}
+        return {"state": values, "param_groups": [self._stored(step, *both) for both in zip(self.groups, self.compiled)]}
+
+    def _stored(self, step: Step, exported: Mapping[str, Any], group: Group) -> dict[str, Any]:
+        settings = dict(exported)
+        for scalar, settable in step._scalars.items():
+            owner, _, name = scalar.rpartition(".")
+            if owner != group.name or not settable:
+                continue
+            key, value = _KEYS.get(name, name), step.get(scalar)
+            if isinstance(key, tuple):
+                settings[key[0]] = tuple(value if i == key[1] else v for i, v in enumerate(settings[key[0]]))
+            elif key in settings and settings[key] != value:
+                settings[key] = torch.full_like(settings[key], value) if isinstance(settings[key], torch.Tensor) else value
+        if group.rate and self._is_in(step, group):
+            settings["lr"] = group.rate(int(step.get(self.update)))
+        return settings
+
+
+def _load(step: Step, parts: Sequence[Moments], states: Sequence[Any], updates: Any) -> None:
+    """Of optimizers whose updates are counted together. Nothing has changed when it raises for what is found in the states."""
+    if updates is not None and (not isinstance(updates, int) or updates < 0):
+        raise MismatchError(f"updates: expected a number of updates, got {updates!r}")
+    given = [part.moments(step, state) for part, state in zip(parts, states)]
+    counted = set().union(*(counts for part, (_, counts) in zip(parts, given) if part.kind not in UNCOUNTED))
+    # One that does not count had as many as those that do.
+    counts = counted or set().union(*(counts for _, counts in given))
+    if len(counts | ({updates} - {None})) > 1:
+        both = f", and updates= is {updates}" if updates is not None else ""
+        raise MismatchError(f"parameters have had {', '.join(map(str, sorted(counts)))} updates{both}: expected one count for all")
+    if not counts and updates is None and any(group.rate for part in parts for group in part.compiled):
+        raise MismatchError(f"the state of {parts[0].kind.__name__} has no count of updates, which the schedule needs: expected "
+                            "load_torch_optimizer(state, updates=scheduler.last_epoch)")
+    # Without a count, what has a momentum buffer has had an update.
+    count = updates if updates is not None else counts.pop() if counts else int(any(moments for moments, _ in given))
+    numbers: dict[str, float] = {}
+    for part, state in zip(parts, states):
+        numbers |= part.numbers(step, state, count)
+    for part, (moments, _) in zip(parts, given):
+        part.write(step, moments)
+    for name, value in numbers.items():
+        step.set(name, value)
+    if int(step.get(parts[0].update)) != count:
+        _set_update(step, parts[0].update, count)
 
 
 @dataclass(frozen=True)
@@ -116,13 +256,14 @@ class SeveralMoments:
 
     parts: tuple[Moments, ...]
 
-    def load(self, step: Step, states: Sequence[Mapping[str, Any]]) -> None:
-        if len(states) != len(self.parts):
-            raise MismatchError(f"expected the states of {len(self.parts)} optimizers, got {len(states)}")
-        # One that does not count had as many as those that do.
-        counts = [(part.kind in UNCOUNTED, part.write(step, state)) for part, state in zip(self.parts, states)]
-        counted = set().union(*(c for uncounted, c in counts if not uncounted))
-        _set_update(step, self.parts[0].update, _one_count(counted or set().union(*(c for _, c in counts))))
+    def load(self, step: Step, states: Any, updates: Any = None) -> None:
+        if not isinstance(states, list | tuple) or len(states) != len(self.parts):
+            got = len(states) if isinstance(states, list | tuple) else type(states).__name__
+            raise MismatchError(f"expected a list of the states of {len(self.parts)} optimizers, got {got}")
+        _load(step, self.parts, states, updates)
+
+    def rates(self, step: Step) -> dict[str, Callable[[Step], float]]:
+        return {name: rate for part in self.parts for name, rate in part.rates(step).items()}
 
     def store(self, step: Step) -> list[dict[str, Any]]:
         return [part.store(step) for part in self.parts]
@@ -134,19 +275,47 @@ class MomentsByStep:
 
     parts: dict[str, Moments | SeveralMoments]
 
-    def load(self, step: Step, states: Mapping[str, Any]) -> None:
-        if states.keys() != self.parts.keys():
-            raise MismatchError(f"expected the states of {', '.join(self.parts)}, got those of {', '.join(states) or 'none'}")
+    def load(self, step: Step, states: Any, updates: Any = None) -> None:
+        for what, given in (("states", states), ("updates", updates)):
+            if (what == "states" or given is not None) and (not isinstance(given, Mapping) or given.keys() != self.parts.keys()):
+                got = ", ".join(map(str, given)) or "none" if isinstance(given, Mapping) else type(given).__name__
+                raise MismatchError(f"expected the {what} of {', '.join(self.parts)}, by name, got {got}")
         for name, part in self.parts.items():
-            part.load(step, states[name])
+            part.load(step, states[name], updates and updates[name])
+
+    def rates(self, step: Step) -> dict[str, Callable[[Step], float]]:
+        return {name: rate for part in self.parts.values() for name, rate in part.rates(step).items()}
 
     def store(self, step: Step) -> dict[str, Any]:
         return {name: part.store(step) for name, part in self.parts.items()}
 
 
-def moments_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], names: Mapping[int, str],
+def moments_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer], names: Mapping[int, str], groups: Sequence[Group],
                update: str = "update") -> Moments | SeveralMoments:
-    """`names` are those of parameters by id(), `update` is the scalar that counts."""
+    """`names` are those of parameters by id(), `groups` all of the optimizer, or of all in turn; `update` is the scalar that counts."""
     if isinstance(optimizer, torch.optim.Optimizer):
-        return Moments.of(optimizer, names, update)
-    return SeveralMoments(tuple(Moments.of(o, names, update) for o in optimizer))
+        return Moments.of(optimizer, names, groups, update)
+    rest = iter(groups)
+    return SeveralMoments(tuple(Moments.of(o, names, list(itertools.islice(rest, len(o.param_groups))), update) for o in optimizer))
+
+
+class Begun:
+    """What an optimizer has done before it is exported: its state, which is its own, and which must not have changed when it is read."""
+
+    def __init__(self, optimizer: Any, scheduler: Any):
+        many = not isinstance(optimizer, torch.optim.Optimizer)
+        schedulers = [s for s in (scheduler if isinstance(scheduler, list | tuple) else [scheduler]) if s is not None]
+        states = [o.state_dict() for o in (optimizer if many else [optimizer])]
+        self.states: Any = states if many else states[0]
+        self.updates = schedulers[0].last_epoch if schedulers else None
+        moments = [values for state in states for values in state["state"].values()]
+        self._tensors = [(x, x._version) for values in moments for x in values.values() if isinstance(x, torch.Tensor)]
+        counts = {int(values["step"]) for values in moments if "step" in values}
+        if self.updates is not None and counts and counts != {self.updates}:
+            done = ", ".join(map(str, sorted(counts)))
+            raise UnsupportedError(f"the optimizer has done {done} updates, its scheduler {self.updates}: a schedule is stepped once per update")
+        self.any = bool(self.updates) or any("step" not in values or int(values["step"]) for values in moments)
+
+    def check(self) -> None:
+        if any(x._version != version for x, version in self._tensors):
+            raise InvalidArgumentError("the optimizer has done updates since the export, which has taken its state: export again")

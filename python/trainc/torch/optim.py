@@ -1,6 +1,9 @@
 """Optimizers of `torch.optim` as optimizer groups of the dialect, by PyTorch's formulas."""
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +14,7 @@ from ..emit import number, symbol
 from ..emit import compute_type
 from ..errors import UnsupportedError
 from . import regions
-from .schedulers import schedule
+from .schedulers import alone, rate_at, refuse_scheduler, schedule
 from .translate import DTYPES
 
 Settings = dict[str, Any]
@@ -19,11 +22,15 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Group:
-    """An optimizer of the module, with its schedule if it has one, and the parameters that it updates."""
+    """An optimizer of the module, with its schedule if it has one, and the parameters that it updates; and what it was made of: `rate`
+    gives the scheduled learning rate after a number of updates."""
 
     name: str
     text: str
     parameters: tuple[str, ...]
+    kind: type
+    settings: Settings
+    rate: Callable[[int], float] | None
 
 
 def _attributes(values: Mapping[str, Any], flags: Mapping[str, bool]) -> str:
@@ -93,7 +100,7 @@ REGIONS: dict[type, regions.Rule] = {
     torch.optim.AdamW: lambda r, g: regions.adam(r, g, True)}
 
 
-def _by_region(kind: type, settings: Settings) -> bool:
+def by_region(kind: type, settings: Settings) -> bool:
     return kind not in KINDS or settings.get("maximize", False) or settings.get("amsgrad", False)
 
 
@@ -138,27 +145,32 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
     if kind not in KINDS and kind not in REGIONS:
         raise UnsupportedError(f"optimizer {kind.__module__}.{kind.__name__}: expected one of "
                                f"{', '.join(sorted(k.__name__ for k in {**KINDS, **REGIONS}))} of torch.optim")
+    single = not first and len(optimizer.param_groups) == 1
+    wanted = [prefix + ("optimizer" if single else f"group{i}") for i in range(first, first + len(optimizer.param_groups))]
+    own = [next(n for n in (name + "_" * k for k in itertools.count()) if n not in taken) for name in wanted]
+    if scheduler is not None:
+        refuse_scheduler(scheduler, optimizer, [f"{name}.lr" for name in own])
     groups = []
-    for i, settings in enumerate(optimizer.param_groups, first):
-        if settings.get("maximize") and kind not in REGIONS:
+    for i, (name, group) in enumerate(zip(own, optimizer.param_groups)):
+        if group.get("maximize") and kind not in REGIONS:
             raise UnsupportedError(f"{kind.__name__} with maximize=True: negate the loss instead")
-        settings = {k: v.item() if isinstance(v, torch.Tensor) else v for k, v in settings.items()}
+        settings = {k: v.item() if isinstance(v, torch.Tensor) else v for k, v in group.items()}
+        if wrong := [f"{k} = {v}" for k, v in settings.items() if isinstance(v, float) and not math.isfinite(v)]:
+            raise UnsupportedError(f"param_groups[{i}] has {', '.join(wrong)}: expected finite numbers")
         parameters = []
         for p in settings["params"]:
             if id(p) not in names:
-                raise UnsupportedError(f"param_groups[{i - first}] has a parameter of shape {tuple(p.shape)} that is not one of the model's")
+                raise UnsupportedError(f"param_groups[{i}] has a parameter of shape {tuple(p.shape)} that is not one of the model's")
             parameters.append(names[id(p)])
-        name = prefix + (f"group{i}" if first or len(optimizer.param_groups) > 1 else "optimizer")
-        while name in taken:
-            name += "_"
-        text, rate = "", settings["lr"]
+        text, rate, given = "", settings["lr"], None
         if scheduler is not None:
-            text = schedule(f"{name}.schedule", scheduler, float(settings["initial_lr"])) + "\n"
-            rate = symbol(f"{name}.schedule")
-        if _by_region(kind, settings):
+            base = float(settings["initial_lr"])
+            text = schedule(f"{name}.schedule", scheduler, base) + "\n"
+            rate, given = symbol(f"{name}.schedule"), functools.partial(rate_at, scheduler=alone(scheduler), base=base)
+        if by_region(kind, settings):
             text += _region(name, kind, settings, rate if isinstance(rate, str) else number(rate))
         else:
             word, numbers, flags = KINDS[kind](settings)
             text += f"train.optimizer {symbol(name)} = {word}<{_attributes(numbers | {'lr': rate}, flags)}>"
-        groups.append(Group(name, text, tuple(parameters)))
+        groups.append(Group(name, text, tuple(parameters), kind, {k: v for k, v in settings.items() if k != "params"}, given))
     return groups

@@ -1,8 +1,9 @@
 """Schedulers of `torch.optim.lr_scheduler` as schedules of the dialect: scalar regions of the count of updates, in closed form."""
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.optim import lr_scheduler
@@ -30,8 +31,9 @@ class Region:
     def unary(self, kind: str, a: str) -> str:
         return self.op(f"math.{kind} {a} : f64")
 
-    def power(self, base: float, exponent: str) -> str:
-        return self.op(f"math.powf {self.number(base)}, {exponent} : f64")
+    def power(self, base: str | float, exponent: str | float) -> str:
+        base, exponent = (x if isinstance(x, str) else self.number(x) for x in (base, exponent))
+        return self.op(f"math.powf {base}, {exponent} : f64")
 
     def where(self, a: str, kind: str, b: float, then: str, other: str) -> str:
         """`then` where `a kind b`, else `other`; kind is olt, oge, ..."""
@@ -39,46 +41,58 @@ class Region:
         return self.op(f"arith.select {condition}, {then}, {other} : f64")
 
 
+class Numbers:
+    """The same on numbers: the rate itself."""
+
+    number, unary = float, staticmethod(lambda kind, a: getattr(math, kind)(a))
+    power = staticmethod(lambda base, exponent: base ** exponent)
+    where = staticmethod(lambda a, kind, b, then, other: then if (a < b if kind == "olt" else a >= b) else other)
+
+    @staticmethod
+    def binary(kind: str, a: float, b: float) -> float:
+        return {"addf": a + b, "subf": a - b, "mulf": a * b, "minimumf": min(a, b)}[kind] if kind != "divf" else a / b
+
+
 # (region, updates done, learning rate at the start, scheduler) -> the learning rate
-Rule = Callable[[Region, str, float, Any], str]
+Rule = Callable[[Any, Any, float, Any], Any]
 
 
-def _constant(r: Region, t: str, base: float, s: Any) -> str:
+def _constant(r: Any, t: Any, base: float, s: Any) -> Any:
     return r.where(t, "olt", s.total_iters, r.number(base * s.factor), r.number(base))
 
 
-def _linear(r: Region, t: str, base: float, s: Any) -> str:
+def _linear(r: Any, t: Any, base: float, s: Any) -> Any:
     share = r.binary("divf", r.binary("minimumf", t, float(s.total_iters)), float(s.total_iters))
     factor = r.binary("addf", r.binary("mulf", share, s.end_factor - s.start_factor), s.start_factor)
     return r.binary("mulf", factor, base)
 
 
-def _exponential(r: Region, t: str, base: float, s: Any) -> str:
+def _exponential(r: Any, t: Any, base: float, s: Any) -> Any:
     return r.binary("mulf", r.power(s.gamma, t), base)
 
 
-def _step(r: Region, t: str, base: float, s: Any) -> str:
+def _step(r: Any, t: Any, base: float, s: Any) -> Any:
     return r.binary("mulf", r.power(s.gamma, r.unary("floor", r.binary("divf", t, float(s.step_size)))), base)
 
 
-def _multi_step(r: Region, t: str, base: float, s: Any) -> str:
+def _multi_step(r: Any, t: Any, base: float, s: Any) -> Any:
     passed = r.number(0.0)
     for milestone, times in sorted(s.milestones.items()):
         passed = r.binary("addf", passed, r.where(t, "oge", float(milestone), r.number(float(times)), r.number(0.0)))
     return r.binary("mulf", r.power(s.gamma, passed), base)
 
 
-def _cosine_of(r: Region, share: str, base: float, least: float) -> str:
+def _cosine_of(r: Any, share: Any, base: float, least: float) -> Any:
     """least + (base - least) (1 + cos(pi share)) / 2"""
     wave = r.binary("addf", r.unary("cos", r.binary("mulf", share, math.pi)), 1.0)
     return r.binary("addf", r.binary("mulf", wave, (base - least) / 2), least)
 
 
-def _cosine(r: Region, t: str, base: float, s: Any) -> str:
+def _cosine(r: Any, t: Any, base: float, s: Any) -> Any:
     return _cosine_of(r, r.binary("divf", t, float(s.T_max)), base, s.eta_min)
 
 
-def _restarts(r: Region, t: str, base: float, s: Any) -> str:
+def _restarts(r: Any, t: Any, base: float, s: Any) -> Any:
     """Cycles of T_0, T_0 T_mult, T_0 T_mult^2, ... updates."""
     if s.T_mult == 1:
         begin = r.binary("mulf", r.unary("floor", r.binary("divf", t, float(s.T_0))), float(s.T_0))
@@ -92,12 +106,12 @@ def _restarts(r: Region, t: str, base: float, s: Any) -> str:
     return _cosine_of(r, r.binary("divf", r.binary("subf", t, begin), length), base, s.eta_min)
 
 
-def _polynomial(r: Region, t: str, base: float, s: Any) -> str:
+def _polynomial(r: Any, t: Any, base: float, s: Any) -> Any:
     left = r.binary("subf", r.number(1.0), r.binary("divf", r.binary("minimumf", t, float(s.total_iters)), float(s.total_iters)))
-    return r.binary("mulf", r.op(f"math.powf {left}, {r.number(float(s.power))} : f64"), base)
+    return r.binary("mulf", r.power(left, float(s.power)), base)
 
 
-def _sequence(r: Region, t: str, base: float, s: Any) -> str:
+def _sequence(r: Any, t: Any, base: float, s: Any) -> Any:
     """Each scheduler counts from its own milestone on."""
     schedulers, milestones = s._schedulers, s._milestones
     result = _rate(r, t, base, schedulers[0])
@@ -112,11 +126,20 @@ RULES: dict[type, Rule] = {
     lr_scheduler.CosineAnnealingWarmRestarts: _restarts, lr_scheduler.PolynomialLR: _polynomial, lr_scheduler.SequentialLR: _sequence}
 
 
-def _rate(r: Region, t: str, base: float, scheduler: Any) -> str:
-    if type(scheduler) not in RULES:
-        raise UnsupportedError(f"scheduler {type(scheduler).__name__}: expected one of {', '.join(sorted(k.__name__ for k in RULES))}; "
-                               "any other sets the rate from Python before each step: step.set(\"lr\", scheduler.get_last_lr()[0])")
+def _rate(r: Any, t: Any, base: float, scheduler: Any) -> Any:
     return RULES[type(scheduler)](r, t, base, scheduler)
+
+
+def refuse_scheduler(scheduler: Any, optimizer: Any, scalars: Sequence[str]) -> None:
+    """Refuses what has no rule, and what is of another optimizer. `scalars` are the optimizer's learning rates in the step."""
+    for s in (scheduler, *getattr(scheduler, "_schedulers", ())):
+        if type(s) not in RULES:
+            given, rates = ", ".join(f'"{name}"' for name in scalars), "scheduler.get_last_lr()"
+            calls = f"step.set({given}, {rates}[0])" if len(scalars) == 1 else f"for name, rate in zip(({given}), {rates}): step.set(name, rate)"
+            raise UnsupportedError(f"scheduler {type(s).__name__}: expected one of {', '.join(sorted(k.__name__ for k in RULES))}; "
+                                   f"any other sets the rates from Python before each update: {calls}")
+        if s.optimizer is not optimizer:
+            raise UnsupportedError(f"scheduler {type(s).__name__} is of another {type(s.optimizer).__name__}: expected one of the exported optimizer")
 
 
 def schedule(name: str, scheduler: Any, base: float) -> str:
@@ -124,3 +147,17 @@ def schedule(name: str, scheduler: Any, base: float) -> str:
     region = Region()
     result = _rate(region, "%t", base, scheduler)
     return "\n".join([f"train.schedule {symbol(name)}(%t: f64) {{", *region.lines, f"  train.yield {result} : f64", "}"])
+
+
+def alone(scheduler: Any) -> Any:
+    """A copy that does not keep the optimizer and its parameters alive."""
+    made = copy.copy(scheduler)
+    made.optimizer = None
+    if hasattr(made, "_schedulers"):
+        made._schedulers = [alone(s) for s in made._schedulers]
+    return made
+
+
+def rate_at(updates: int, scheduler: Any, base: float) -> float:
+    """The learning rate after so many updates."""
+    return _rate(Numbers(), float(updates), base, scheduler)

@@ -70,7 +70,7 @@ def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def type_of(tensor: torch.Tensor) -> Type:
     if tensor.dtype not in DTYPES:
-        raise Unsupported(f"no element type for {tensor.dtype}: expected one of {', '.join(map(str, DTYPES))}")
+        raise Unsupported(f"no element type for {tensor.dtype}: expected one of {', '.join(map(str, DTYPES))}, or uint8 of an input")
     if not all(isinstance(n, int) for n in tensor.shape):
         raise Unsupported(f"a result whose shape depends on data: {tuple(tensor.shape)}")
     return Type(tuple(tensor.shape), DTYPES[tensor.dtype])
@@ -102,7 +102,9 @@ class Translator:
     constants: dict[str, torch.Tensor]  # buffers made of large constants, shared by all entries
     recomputes: bool = True  # what is in calls of torch.utils.checkpoint
     int8: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None  # what frozen weights become, if they are stored so
+    folded: dict[str, torch.Tensor] = field(default_factory=dict)  # buffers whose values are compiled in
     inputs: dict[str, Type] = field(default_factory=dict)
+    unsigned: set[str] = field(default_factory=set)  # inputs of uint8, whose bits are i8
     read: dict[str, Type] = field(default_factory=dict)  # parameters and buffers that the body reads, by name
     findings: list[Finding] = field(default_factory=list)
     log: list[tuple[str, str]] = field(default_factory=list)  # operations and what became of them
@@ -120,7 +122,8 @@ class Translator:
     def out(self) -> Type:
         """The type of the result of the operation that is being translated."""
         meta = self.node.meta["val"]
-        return type_of(meta[0] if isinstance(meta, tuple | list) else meta)
+        meta = meta[0] if isinstance(meta, tuple | list) else meta
+        return type_of(meta.int() if meta.dtype == torch.uint8 else meta)
 
     def value(self, x: Any, dtype: str | None = None) -> Value:
         """A Value of a Value, a known tensor or a number; cast to `dtype` if it is given."""
@@ -261,12 +264,19 @@ class Translator:
             if not node.users:
                 return None
             name = names[node.name]
+            if meta.dtype == torch.uint8:
+                self.unsigned.add(name)
+                self.inputs[name] = type_of(meta.view(torch.int8))
+                x = self.b.cast(Value(f"%{name}", self.inputs[name]), "i32")
+                return self.b.select(self.b.compare("lt", x, self.b.like(0, x)), self.b.binary("add", x, self.b.like(256, x)), x)
             self.inputs[name] = type_of(meta)
             return Value(f"%{name}", self.inputs[name])
         name = spec.target.removeprefix(PREFIX)
         name = self.canonical.get(name, name)
         if spec.kind == InputKind.CONSTANT_TENSOR or (spec.kind == InputKind.BUFFER and known(name)):
             source = program.constants if spec.target in program.constants else program.state_dict
+            if spec.kind == InputKind.BUFFER and node.users:
+                self.folded[name] = source[spec.target].detach().clone()
             return source[spec.target].detach()
         if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
             raise Unsupported(f"an input of kind {spec.kind.name}")
@@ -300,6 +310,8 @@ class Translator:
         try:
             if node.target not in RULES:
                 raise Unsupported("no rule" + HINTS.get(str(node.target).removeprefix("aten.").split(".")[0], ""))
+            if getattr(node.meta.get("val"), "dtype", None) == torch.uint8 and node.target not in MOVES:
+                raise Unsupported("uint8, which wraps at 256: convert first, x.float() or x.int()")
             before = len(self.b.lines)
             result = RULES[node.target](self, *args, **kwargs)
             self.log.append((str(node.target), "; ".join(l.strip().split(" loc(")[0] for l in self.b.lines[before:])))
@@ -326,6 +338,11 @@ def _multiplies(program: torch.export.ExportedProgram, node: torch.fx.Node) -> b
             and all(user.target is torch.ops.aten.linear.default and list(user.args).index(node) == 1 for user in node.users))
 
 
+_A = torch.ops.aten
+# What has no arithmetic: uint8 is i32 in it.
+MOVES = {_A.view.default, _A.reshape.default, _A.permute.default, _A.transpose.int, _A.t.default, _A.unsqueeze.default, _A.squeeze.dim,
+         _A.expand.default, _A.slice.Tensor, _A.select.int, _A.flatten.using_ints, _A.unflatten.int, _A.clone.default, _A.contiguous.default,
+         _A.movedim.int, _A.detach.default, _A.cat.default, _A.stack.default, _A.gather.default, _A.index_select.default}
 HINTS = {
     "randperm": ": make the permutation an input of the step",
     "multinomial": ": make what is drawn an input of the step",
@@ -344,6 +361,10 @@ def bytes_of(x: torch.Tensor) -> bytes:
 
 
 def mutations(program: torch.export.ExportedProgram) -> list[str | None]:
-    """Per output: the buffer that it replaces, or None for results."""
-    return [spec.target.removeprefix(PREFIX) if spec.kind == OutputKind.BUFFER_MUTATION else None
-            for spec in program.graph_signature.output_specs]
+    """Per output: the buffer or parameter that it replaces, "" for an input that is changed in place, None for results."""
+    def replaced(spec: Any) -> str | None:
+        if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
+            return spec.target.removeprefix(PREFIX)
+        return "" if spec.kind == OutputKind.USER_INPUT_MUTATION else None
+
+    return [replaced(spec) for spec in program.graph_signature.output_specs]

@@ -231,6 +231,50 @@ def tan(t: Translator, x: Value) -> Value:
     return t.b.binary("div", t.b.unary("sin", x), t.b.unary("cos", x))
 
 
+def _arctangent(t: Translator, x: Value) -> Value:
+    """y + atan(d), d = (x - tan y) / (1 + x tan y), of a y near the result (Abramowitz and Stegun, 4.4.47: to 1e-5, where atan(d) is d), of the
+    inverse of x where that is smaller."""
+    one = t.b.like(1, x)
+    size = t.b.unary("abs", x)
+    above = t.b.compare("gt", size, one)
+    x = t.b.select(above, t.b.binary("div", one, x), x)
+    square = t.b.binary("mul", x, x)
+    y = t.b.like(0.0208351, x)
+    for coefficient in (-0.0851330, 0.1801410, -0.3302995, 0.9998660):
+        y = t.b.binary("add", t.b.binary("mul", y, square), t.b.like(coefficient, x))
+    y = t.b.binary("mul", y, x)
+    sine, cosine = t.b.unary("sin", y), t.b.unary("cos", y)
+    rest = t.b.binary("sub", t.b.binary("mul", x, cosine), sine)
+    y = t.b.binary("add", y, t.b.binary("div", rest, t.b.binary("add", cosine, t.b.binary("mul", x, sine))))
+    quarter = t.b.select(t.b.compare("lt", x, t.b.like(0, x)), t.b.like(-math.pi / 2, x), t.b.like(math.pi / 2, x))
+    return t.b.select(above, t.b.binary("sub", quarter, y), y)
+
+
+@rule(A.atan.default)
+def arctangent(t: Translator, x: Value) -> Value:
+    x = t.value(x, t.out.dtype)
+    one = t.b.like(1, x)
+    slope = t.b.binary("div", one, t.b.binary("add", one, t.b.binary("mul", x, x)))
+    return with_gradient(t, x, _arctangent(t, t.b.unary("stop_gradient", x)), slope)
+
+
+@rule(A.asin.default, A.acos.default)
+def arcsine(t: Translator, x: Value) -> Value:
+    """By the tangent of the half: x / (1 + sqrt(1 - x^2)) of asin, sqrt((1 - x) / (1 + x)) of acos. At -1 and 1 the derivative is a large
+    number."""
+    x = t.value(x, t.out.dtype)
+    one, stopped = t.b.like(1, x), t.b.unary("stop_gradient", x)
+    below, above = t.b.binary("sub", one, stopped), t.b.binary("add", one, stopped)
+    product = t.b.binary("mul", below, above)
+    is_asin = t.node.target == A.asin.default
+    half = (t.b.binary("div", stopped, t.b.binary("add", one, t.b.unary("sqrt", product))) if is_asin
+            else t.b.unary("sqrt", t.b.binary("div", below, above)))
+    value = t.b.binary("mul", _arctangent(t, half), t.b.like(2, x))
+    least = {"f64": 1e-300, "f16": 1e-7}.get(x.dtype, 1e-30)
+    slope = t.b.unary("rsqrt", t.b.binary("max", product, t.b.like(least, x)))
+    return with_gradient(t, x, value, slope if is_asin else t.b.unary("neg", slope))
+
+
 @rule(A.sinh.default, A.cosh.default)
 def hyperbolic(t: Translator, x: Value) -> Value:
     up, down = t.b.unary("exp", x), t.b.unary("exp", t.b.unary("neg", x))

@@ -1,0 +1,229 @@
+# REQUIRES: torch
+# RUN: %venv_torch %s
+"""What training would silently do otherwise in a step is refused by name, with the user's line; so is what cannot be captured, and
+arguments that mean nothing."""
+import contextlib
+import io
+import os
+import sys
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from against_torch import agree  # noqa: E402
+from tiny import refused, trainc  # noqa: E402
+
+torch.manual_seed(2)
+torch.set_default_dtype(torch.float64)
+Unsupported, HERE = trainc.UnsupportedError, "torch-refused.py:"
+x, y = torch.randn(4, 6), torch.tensor([0, 2, 1, 1])
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def ce(m, x, y):
+    return F.cross_entropy(m(x), y)
+
+
+def export(m=None, loss=ce, batch=(x, y), optimizer=None, **options):
+    m = m or mlp()
+    return trainc.torch.export(m, batch, loss, optimizer or torch.optim.SGD(m.parameters(), 0.1), **options)
+
+
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
+def functions():
+    """A backward of the user's is not the derivative of its forward; where it is never called it does not matter."""
+    with refused(Unsupported, "the backward of Reverse", HERE, "Reverse.apply(m[0](x))"):
+        export(loss=lambda m, x, y: F.cross_entropy(m[2](Reverse.apply(m[0](x))), y))
+
+    def without(m, x, y):
+        with torch.no_grad():
+            target = Reverse.apply(m[0](x))
+        return F.mse_loss(m[0](Reverse.apply(x)), target) + ce(m, x, y)
+
+    agree(mlp(), (x, y), without, evals={"y": lambda m, x, y: Reverse.apply(m(x))})
+    assert torch.autograd.Function.__dict__["apply"] is torch._C._FunctionBase.__dict__["apply"]
+
+
+def hooks():
+    def zero(p):
+        p.grad.zero_()
+
+    adders = {
+        "Tensor.register_hook of 0.weight": lambda m, o: m[0].weight.register_hook(lambda g: g * 0),
+        "Tensor.register_post_accumulate_grad_hook of 0.weight": lambda m, o: m[0].weight.register_post_accumulate_grad_hook(zero),
+        "Module.register_full_backward_hook of 1": lambda m, o: m[1].register_full_backward_hook(lambda m, i, g: i),
+        "Module.register_full_backward_pre_hook of 2": lambda m, o: m[2].register_full_backward_pre_hook(lambda m, g: g),
+        "register_step_pre_hook of SGD": lambda m, o: o.register_step_pre_hook(lambda *_: None),
+        "register_step_post_hook of SGD": lambda m, o: o.register_step_post_hook(lambda *_: None),
+        "torch.nn.modules.module.register_module_full_backward_hook": lambda m, o: nn.modules.module.register_module_full_backward_hook(lambda *_: None),
+        "torch.optim.optimizer.register_optimizer_step_pre_hook": lambda m, o: register_optimizer_step_pre_hook(lambda *_: None)}
+    for name, add in adders.items():
+        m = mlp()
+        o = torch.optim.SGD(m.parameters(), 0.1)
+        handle = add(m, o)
+        with refused(Unsupported, "hooks that a step does not call", name):
+            export(m, optimizer=o)
+        handle.remove()
+        export(m, optimizer=o)
+
+    def hooked(m, x, y):
+        h = m[0](x)
+        h.register_hook(lambda g: g * 0)
+        return F.cross_entropy(m[2](h), y)
+
+    with refused(Unsupported, "Tensor.register_hook would be ignored", HERE, "h.register_hook"):
+        export(loss=hooked)
+
+    class Doubled(nn.Module):  # hooks of forwards are part of them
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(6, 3)
+            self.fc.register_forward_pre_hook(lambda m, given: (given[0] * 3,))
+            self.fc.register_forward_hook(lambda m, given, result: result.sin())
+
+        def forward(self, x):
+            return self.fc(x).square().mean()
+
+    model = Doubled()
+    reference = model.fc(x).square().mean().item()
+    with trainc.torch.export(model, (x,)).step(threads=1) as step:
+        assert abs(step(x).loss - reference) < 1e-12
+
+
+def changed_in_place():
+    class Clip(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.scale = nn.Linear(6, 3), nn.Parameter(torch.tensor(3.0))
+
+        def forward(self, x, y):
+            with torch.no_grad():
+                self.scale.clamp_(0, 4.6)
+            return F.cross_entropy(self.scale.exp() * self.a(x), y)
+
+    for loss in (lambda m, x, y: m(x, y), lambda m, x, y: (m(x, y), {"mean": x.mean()})):
+        with refused(Unsupported, "changed in place by the forward: scale", "a buffer"):
+            export(Clip(), loss)
+
+    class Teacher(nn.Module):
+        """Its parameters follow the student's."""
+
+        def __init__(self):
+            super().__init__()
+            self.student, self.teacher = nn.Linear(6, 3), nn.Linear(6, 3).requires_grad_(False)
+
+        def forward(self, x):
+            with torch.no_grad():
+                for a, b in zip(self.teacher.parameters(), self.student.parameters()):
+                    a.lerp_(b, 0.1)
+            x = x.clone().mul_(2)
+            return F.mse_loss(self.student(x), self.teacher(x))
+
+    exported = agree(Teacher(), [(torch.randn(4, 6),) for _ in range(3)])
+    assert exported.frozen == ["teacher.weight", "teacher.bias"] and "train.buffer @teacher.weight" in exported.text
+    kept = x.clone()
+    exported = export(loss=lambda m, x, y: ce(m, x.mul_(2), y))  # an input stays what it is
+    with exported.step(threads=1) as step:
+        step(kept, y)
+    assert torch.equal(kept, x)
+
+
+def returned():
+    for loss, said in [(lambda m, x, y: (ce(m, x, y), {"name": "abc"}), "name of step is 'abc': expected a tensor or a number"),
+                       (lambda m, x, y: {"loss": ce(m, x, y)}, "the loss of step is {"), (lambda m, x, y: (), "the loss of step is None"),
+                       (lambda m, x, y: None, "the loss of step is None")]:
+        with refused(Unsupported, said):
+            export(loss=loss)
+    with refused(Unsupported, "text of e is 'abc'"):
+        export(evals={"e": lambda m, x, y: {"text": "abc"}})
+    exported = export(loss=lambda m, x, y: (ce(m, x, y), None, {"none": None, "three": 3}), evals={"e": lambda m, x, y: {"p": m(x), "none": None}})
+    with exported.step(threads=1) as step:
+        assert step(x, y).outputs == {"three": 3} and list(step.eval("e", x)) == ["p"]
+
+
+def captured():
+    """The user's line and the reason, and nothing else printed."""
+    def branch(m, x, y):
+        return m(x).sum() if x.sum() > 0 else m(x).mean()
+
+    def item(m, x, y):
+        return m(x).sum() * (1 if y.sum().item() > 3 else 2)
+
+    def penalty(m, x, y):
+        x = x.clone().requires_grad_()
+        slope, = torch.autograd.grad(m(x).sum(), x, create_graph=True)
+        return slope.square().mean()
+
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed):
+        for loss, *said in [(branch, "values of tensors", "if x.sum() > 0"), (item, "values of tensors", "y.sum().item()"),
+                            (penalty, "grad() in what is exported", "torch.autograd.grad("), (lambda m, x, y: ce(m, x, y).backward(), "backward()"),
+                            (lambda m, x, y: F.cross_entropy(m(x)[y != 0], y[y != 0]), "m(x)[y != 0]", "depend"),
+                            (lambda m, x, y: torch.vmap(lambda r: m(r).square().sum())(x).mean(), "torch.vmap", "torch.vmap(lambda"),
+                            (lambda m, x, y: ce(m, x @ x, y), "a and b must have same reduction dim", "x @ x")]:
+            with refused(Unsupported, HERE, *said):
+                export(loss=loss)
+        with refused(Unsupported, HERE, "values of tensors", "F.cross_entropy(m(x), y)"):
+            export(nn.Sequential(mlp(), nn.BatchNorm1d(3, momentum=None)))
+        with refused(Unsupported, "torch.vmap"):
+            trainc.torch.report(mlp(), (x, y), lambda m, x, y: torch.vmap(lambda r: m(r).sum())(x).mean())
+    assert not printed.getvalue(), printed.getvalue()
+    export(loss=lambda m, x, y: -torch.distributions.Normal(m(x), 1.0).log_prob(x[:, :3]).mean())
+
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.LSTM(6, 3, batch_first=True)
+
+        def forward(self, x):
+            return self.rnn(x)[0].mean()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainc.torch.export(Recurrent(), (torch.randn(2, 4, 6),))
+
+
+def arguments():
+    plateau, other = torch.optim.lr_scheduler.ReduceLROnPlateau, torch.optim.SGD(mlp().parameters(), 0.7)
+    m = mlp()
+    o = torch.optim.SGD(m.parameters(), 0.1)
+    infinite = torch.optim.SGD(m.parameters(), float("inf"))
+    for options, *said in [
+            (dict(batch=x, loss=lambda m, x: m(x).mean()), "the example batch is a Tensor", "(x,)"),
+            (dict(loss=None), "without loss=, Sequential.forward takes (input)", "a batch of 2", "loss= is a function"),
+            (dict(loss=lambda m, x: m(x).mean()), "the function takes (m, x), got a batch of 2"),
+            (dict(batch={"x": x, "labels": y}), "the function takes (m, x, y), got a batch of x, labels"),
+            (dict(clip_grad_norm=0.0), "clip_grad_norm is 0.0: expected a number above 0"), (dict(clip_grad_value=-1), "clip_grad_value is -1"),
+            (dict(accumulate=0), "accumulate is 0"), (dict(evals={"step": lambda m, x, y: m(x)}), "an eval is called step"),
+            (dict(precision="bf16"), "0.weight, which is float64"), (dict(m=nn.LazyLinear(3)), "weight has no shape yet"),
+            (dict(optimizer=infinite), "param_groups[0] has lr = inf"),
+            (dict(scheduler=plateau(o)), "scheduler ReduceLROnPlateau", 'step.set("optimizer.lr", scheduler.get_last_lr()[0])'),
+            (dict(scheduler=torch.optim.lr_scheduler.StepLR(other, 1)), "of another SGD")]:
+        with refused(Unsupported, *said):
+            export(**{"m": m, "optimizer": o, **options})
+    with refused(Unsupported, "no parameter of the model requires a gradient"):
+        trainc.torch.export(mlp().requires_grad_(False), (x, y), ce)
+    with export(clip_grad_norm=float("inf")).step(threads=1) as step:
+        result = step(x, y)
+        assert result.clip_factor == 1 and result.grad_norm > 0
+
+
+for test in (functions, hooks, changed_in_place, returned, captured, arguments):
+    test()
+    print(f"{test.__name__}: ok", flush=True)

@@ -1,0 +1,289 @@
+# REQUIRES: torch
+# RUN: %venv_torch %s
+"""What goes between PyTorch and a step beside moments: counts, learning rates, other numbers, schedules, weights of the model at the
+export; and what does not fit is refused with what was found and expected."""
+import copy
+import os
+import sys
+import tempfile
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import SGD, Adagrad, Adam, AdamW, Adamax, Muon, NAdam, RMSprop
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, PolynomialLR, SequentialLR, StepLR
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from against_torch import trainc  # noqa: E402
+from tiny import refused  # noqa: E402
+
+torch.manual_seed(4)
+torch.set_default_dtype(torch.float64)
+batches = [(torch.randn(4, 6), torch.randint(0, 3, (4,))) for _ in range(30)]
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def loss(m, x, y):
+    return F.cross_entropy(m(x), y)
+
+
+def train(m, optimizer, scheduler, some):
+    losses = []
+    for batch in some:
+        optimizer.zero_grad()
+        value = loss(m, *batch)
+        value.backward()
+        optimizer.step()
+        if scheduler:
+            scheduler.step()
+        losses.append(value.item())
+    return losses
+
+
+def same(step, m, optimizer, scheduler, some):
+    for batch, expected in zip(some, train(m, optimizer, scheduler, some)):
+        assert abs(step(*batch).loss - expected) < 1e-10
+
+
+def export(m, optimizer, **options):
+    return trainc.torch.export(m, batches[0], loss, optimizer, **options)
+
+
+def fresh(make):
+    m = mlp()
+    return m, make(m.parameters())
+
+
+def schedules_without_a_count():
+    """SGD and Muon do not count: the schedule goes on where the caller says, never at its start."""
+    for momentum in (0, 0.9):
+        m, optimizer = fresh(lambda p: SGD(p, 0.1, momentum=momentum))
+        scheduler = StepLR(optimizer, 3, 0.1)
+        with export(m, optimizer, scheduler=scheduler).step(threads=1) as step:
+            step.load_torch_optimizer(optimizer.state_dict(), updates=0)
+            train(m, optimizer, scheduler, batches[:10])
+            step.load_state_dict(m.state_dict())
+            with refused(trainc.MismatchError, "the state of SGD has no count of updates", "updates=scheduler.last_epoch"):
+                step.load_torch_optimizer(optimizer.state_dict())
+            for wrong in (-1, "10", [10]):
+                with refused(trainc.MismatchError, "updates: expected a number"):
+                    step.load_torch_optimizer(optimizer.state_dict(), updates=wrong)
+            with refused(trainc.MismatchError, "lr of optimizer is", "expected 0.01", "after 4 updates"):
+                step.load_torch_optimizer(optimizer.state_dict(), updates=4)
+            step.load_torch_optimizer(optimizer.state_dict(), updates=scheduler.last_epoch)
+            assert step.get("update") == 10
+            same(step, m, optimizer, scheduler, batches[10:16])
+    # AdamW counts, and what is given beside must be its count.
+    m, optimizer = fresh(AdamW)
+    train(m, optimizer, None, batches[:3])
+    with export(m, optimizer).step(threads=1) as step, refused(trainc.MismatchError, "have had 3 updates, and updates= is 4"):
+        step.load_torch_optimizer(optimizer.state_dict(), updates=4)
+    # With an optimizer that counts, Muon has its count.
+    m = mlp()
+    both = [Muon([m[0].weight, m[2].weight]), AdamW([m[0].bias, m[2].bias])]
+    pair = [StepLR(both[0], 2), CosineAnnealingLR(both[1], 9)]
+    exported = export(m, both, scheduler=pair)
+    for batch in batches[:3]:
+        m.zero_grad()
+        loss(m, *batch).backward()
+        for one in (*both, *pair):
+            one.step()
+    with exported.step(threads=1) as step:
+        step.load_torch_optimizer([o.state_dict() for o in both])
+        assert step.get("update") == 3 and abs(step.get("optimizer.lr") - pair[0].get_last_lr()[0]) < 1e-15
+        with refused(trainc.MismatchError, "a list of the states of 2 optimizers, got dict"):
+            step.load_torch_optimizer(both[0].state_dict())
+
+
+def numbers():
+    """What a param group has goes both ways; what is compiled in must be equal."""
+    changes = [(lambda p: AdamW(p, 1e-2), dict(lr=1e-4, weight_decay=0.0, betas=(0.8, 0.9), eps=1e-6)), (lambda p: SGD(p, 0.1, momentum=0.9), dict(lr=0.02, momentum=0.5)),
+               (lambda p: RMSprop(p, 1e-2, momentum=0.5), dict(alpha=0.9, lr=1e-3, momentum=0.2)), (lambda p: Adam(p, 1e-2, amsgrad=True), dict(lr=3e-3)),
+               (lambda p: NAdam(p, 1e-2), dict(lr=3e-3)), (lambda p: Adagrad(p, 1e-2, lr_decay=0.1), dict(lr=0.1, lr_decay=0.2)),
+               (lambda p: Adam(p, torch.tensor(1e-2), weight_decay=0.1), dict(lr=torch.tensor(1e-3), weight_decay=0.2))]
+    for make, changed in changes:
+        m, optimizer = fresh(make)
+        exported = export(m, optimizer)
+        train(m, optimizer, None, batches[:4])
+        optimizer.param_groups[0].update(changed)
+        with exported.step(threads=1) as step:
+            step.load_state_dict(m.state_dict())
+            step.load_torch_optimizer(optimizer.state_dict())
+            same(step, m, optimizer, None, batches[4:8])
+            step.set("lr", 5e-4)
+            back = step.torch_optimizer()["param_groups"][0]
+            for key, value in {**changed, "lr": 5e-4}.items():
+                assert back[key] == value, (key, back)
+            optimizer.param_groups[0]["lr"] = 5e-4
+            same(step, m, optimizer, None, batches[8:10])
+            optimizer.load_state_dict(step.torch_optimizer())
+            m.load_state_dict(step.state_dict(as_torch=True))
+            same(step, m, optimizer, None, batches[10:12])
+    for make, changed, said in [(lambda p: AdamW(p, amsgrad=True), dict(eps=1e-3), "eps of optimizer is 0.001, expected 1e-08"), (AdamW, dict(maximize=True), "maximize of"),
+                                (lambda p: SGD(p, 0.1), dict(momentum=0.9), "momentum of optimizer is 0.9, expected None"), (Adam, dict(amsgrad=True), "amsgrad of optimizer is True"),
+                                (AdamW, dict(decoupled_weight_decay=False), "decoupled_weight_decay"), (Adagrad, dict(initial_accumulator_value=1.0), "initial_accumulator_value")]:
+        m, optimizer = fresh(make)
+        with export(m, optimizer).step(threads=1) as step:
+            optimizer.param_groups[0].update(changed)
+            with refused(trainc.MismatchError, said):
+                step.load_torch_optimizer(optimizer.state_dict())
+
+
+def back_with_a_schedule():
+    """PyTorch's schedulers compute a rate of the last one: a state dict has that of the next update."""
+    for make in (lambda o: CosineAnnealingLR(o, 10), lambda o: StepLR(o, 3, 0.5), lambda o: PolynomialLR(o, 20, 1.5),
+                 lambda o: SequentialLR(o, [StepLR(o, 2, 0.5), CosineAnnealingLR(o, 8, 1e-4)], [3])):
+        m, optimizer = fresh(lambda p: AdamW(p, 1e-2))
+        reference, theirs = copy.deepcopy(m), None
+        theirs = AdamW(reference.parameters(), 1e-2)
+        schedule = make(theirs)
+        with export(m, optimizer, scheduler=make(optimizer)).step(threads=1) as step:
+            for batch in batches[:5]:
+                assert abs(step.get("lr") - theirs.param_groups[0]["lr"]) < 1e-14  # of the next update, before the first, too
+                assert step.get("optimizer.lr") == step.get("lr")
+                step(*batch)
+                train(reference, theirs, schedule, [batch])
+            with refused(trainc.InvalidArgumentError, "optimizer.lr, follows its schedule and cannot be set"):
+                step.set("lr", 1e-3)
+            again = make(AdamW(m.parameters(), 1e-2))
+            for _ in range(int(step.get("update"))):
+                again.step()
+            m.load_state_dict(step.state_dict(as_torch=True))
+            again.optimizer.load_state_dict(step.torch_optimizer())
+        want, got = train(reference, theirs, schedule, batches[5:10]), train(m, again.optimizer, again, batches[5:10])
+        assert all(abs(a - b) < 1e-10 for a, b in zip(got, want)), (got, want)
+        assert abs(again.get_last_lr()[0] - schedule.get_last_lr()[0]) < 1e-14
+
+
+def fresh_states():
+    """A state without moments is one without updates."""
+    for make in (lambda p: AdamW(p, 1e-2), lambda p: SGD(p, 0.1, momentum=0.9), NAdam, Adamax, lambda p: Adagrad(p, 0.1, initial_accumulator_value=0.3)):
+        m, optimizer = fresh(make)
+        with export(m, optimizer).step(threads=1) as step:
+            for batch in batches[:5]:
+                step(*batch)
+            step.load_state_dict(m.state_dict())
+            step.load_torch_optimizer(make(m.parameters()).state_dict())
+            assert step.get("update") == 0
+            same(step, m, make(m.parameters()), None, batches[5:10])
+
+
+def groups_set():
+    """`lr` alone is for groups that agree; of others each by its name."""
+    m = mlp()
+    optimizer = AdamW([{"params": m[0].parameters(), "lr": 1e-2}, {"params": m[2].parameters(), "lr": 1e-3}])
+    with refused(trainc.UnsupportedError, 'for name, rate in zip(("group0.lr", "group1.lr"), scheduler.get_last_lr()): step.set(name, rate)'):
+        export(m, optimizer, scheduler=LambdaLR(optimizer, lambda t: 0.9**t))
+    with export(m, optimizer).step(threads=1) as step:
+        with refused(trainc.InvalidArgumentError, "lr differs between groups: group0.lr = 0.01, group1.lr = 0.001"):
+            step.set("lr", 1e-4)
+        step.set("group1.lr", 1e-2)
+        step.set("lr", 1e-4)
+        assert step.get("group0.lr") == step.get("group1.lr") == 1e-4
+    both = [AdamW(m[0].parameters(), 1e-2), SGD(m[2].parameters(), 1e-2)]
+    with export(m, both, scheduler=[StepLR(both[0], 2), None]).step(threads=1) as step:
+        with refused(trainc.InvalidArgumentError, "optimizer.lr, follows its schedule and cannot be set: expected", "group1.lr"):
+            step.set("lr", 1e-5)
+        step.set("group1.lr", 1e-5)
+        with refused(trainc.InvalidArgumentError, "lr differs between groups"):
+            step.get("lr")
+
+
+def taken_over():
+    """An optimizer that has done updates is exported with them."""
+    for make, schedule in [(lambda p: AdamW(p, 1e-2), lambda o: CosineAnnealingLR(o, 20)), (lambda p: SGD(p, 0.1, momentum=0.9), lambda o: StepLR(o, 3)),
+                           (lambda p: SGD(p, 0.1), lambda o: StepLR(o, 3)), (lambda p: AdamW(p, 1e-2), lambda o: None)]:
+        m, optimizer = fresh(make)
+        scheduler = schedule(optimizer)
+        train(m, optimizer, scheduler, batches[:7])
+        exported = export(m, optimizer, scheduler=scheduler)
+        with exported.step(threads=1) as step:
+            assert step.get("update") == 7
+            same(step, m, optimizer, scheduler, batches[7:12])
+        if "momentum" not in optimizer.param_groups[0] or optimizer.param_groups[0]["momentum"]:
+            with refused(trainc.InvalidArgumentError, "the optimizer has done updates since the export"):
+                exported.step(threads=1)
+    m, optimizer = fresh(AdamW)
+    scheduler = StepLR(optimizer, 3)
+    train(m, optimizer, None, batches[:2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scheduler.step()
+    with refused(trainc.UnsupportedError, "the optimizer has done 2 updates, its scheduler 1"):
+        export(m, optimizer, scheduler=scheduler)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        export(m, optimizer).save(os.path.join(folder, "a.mlir"), os.path.join(folder, "a.safetensors"))
+    assert len(said) == 1 and "not in the file of weights" in str(said[0].message) and said[0].filename == __file__
+
+
+def weights_of_the_export():
+    m = mlp()
+    m[0].weight.requires_grad_(False)
+    exported = export(m, SGD([p for p in m.parameters() if p.requires_grad], 0.1))
+    value = loss(m, *batches[0]).item()
+    for name, p in m.named_parameters():
+        if p.requires_grad:
+            p.data.zero_()
+    with exported.step(threads=1) as step:
+        assert abs(step(*batches[0]).loss - value) < 1e-12
+    with torch.no_grad():
+        m[0].weight.add_(1)
+    with refused(trainc.InvalidArgumentError, "frozen parameters have changed since the export", "0.weight"):
+        exported.step(threads=1)
+    assert repr(exported) == ("<trainc.torch.Exported: 4 tensors, 1 parameters frozen, 0 unused; step(x: tensor<4x6xf64>, y: tensor<4xi64>)>"), repr(exported)
+
+
+def names_of_the_model():
+    """A strict load takes the state dict of the model: what the step does not have, and what the model does not."""
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.norm, self.unused = nn.Linear(6, 40), nn.BatchNorm1d(40), nn.Linear(3, 3)
+            self.register_buffer("order", torch.randperm(40))
+            self.register_buffer("table", torch.randn(40, 40), persistent=False)
+
+        def forward(self, x):
+            return F.softplus(self.norm(self.fc(x))[:, self.order] @ self.table)
+
+    m = Parts().eval()
+    exported = trainc.torch.export(m, batches[0], loss)
+    assert exported.unused == ["unused.weight", "unused.bias"] and "norm.num_batches_tracked" not in exported.weights and "constant.0" in exported.weights
+    with exported.step(threads=1) as step:
+        result = step.load_state_dict(m.state_dict())
+        assert result == ([], [])
+        with refused(trainc.MismatchError, "order: expected the value at the export, which is compiled in"):
+            step.load_state_dict({**m.state_dict(), "order": m.order.flip(0)})
+        with refused(trainc.MismatchError, "other: unexpected", "fc.bias: missing"):
+            step.load_state_dict({**{k: v for k, v in m.state_dict().items() if k != "fc.bias"}, "other": m.order})
+
+
+def warned():
+    """At the user's line, and not of what is equal."""
+    m, optimizer = fresh(lambda p: AdamW(p, 0.1))
+    with tempfile.TemporaryDirectory() as folder, export(m, optimizer).step(threads=1) as step:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            path = os.path.join(folder, "a")
+            step.set("lr", 0.1 + 1e-12)
+            step.save(path)
+            step.load(path)
+            assert not said, str(said[0].message)
+            step.set("lr", 0.2)
+            step.save(path)
+            step.load(path)
+            x, y = batches[0]
+            step(x.T.contiguous().T, y)
+        assert ["0.2, as in the checkpoint" in str(said[0].message), "not contiguous" in str(said[1].message)] == [True, True]
+        assert [w.filename for w in said] == [__file__] * 2
+
+
+for test in (schedules_without_a_count, numbers, back_with_a_schedule, fresh_states, groups_set, taken_over, weights_of_the_export,
+             names_of_the_model, warned):
+    if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
+        test()
+        print(f"{test.__name__}: ok", flush=True)
