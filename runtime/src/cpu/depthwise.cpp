@@ -225,9 +225,13 @@ void Room::widen(PlaneCopy copy, const char *from, char *to) const {
 }
 
 void Room::widenRow(const char *from, int64_t count, char *to) const {
-  widen(
-      {{1, 1, 1, 1, 0, 0}, {count, 1, count, 1, 0, 0}, count, count, nullptr, nullptr},
-      from, to);
+  widen({{1, 1, 1, 1, 0, 0},
+         {count, 1, count, 1, 0, 0},
+         count,
+         count,
+         nullptr,
+         nullptr},
+        from, to);
 }
 
 void Room::copyPlanes(const char *plane) const {
