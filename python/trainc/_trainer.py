@@ -86,7 +86,8 @@ class Trainer:
                 self._finalizer = self._make_finalizer()  # the last made is the first called when the process exits
             options = _runtime.TrainerOptions(size=sizeof(_runtime.TrainerOptions), threads=threads, seed=seed,
                                               **options)
-            runtime.call("trainc_trainer_create", self.artifact, byref(options), byref(self.trainer))
+            with self.lock:  # of several ranks it communicates
+                runtime.call("trainc_trainer_create", self.artifact, byref(options), byref(self.trainer))
         except BaseException:
             self.close()
             raise

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define EXPECT(call, status)                                                   \
@@ -478,6 +479,31 @@ static void test_reserve(trainc_artifact *a) {
   // CHECK: TRAINC_IO_ERROR: another process saves to 'held': process {{[0-9]+}} on host {{.}}
   EXPECT(trainc_save_checkpoint(other, "held", 0, NULL), TRAINC_IO_ERROR);
   // CHECK: TRAINC_IO_ERROR: another process saves to 'held': process
+  // A refusal leaves what was reserved before as it is, of the same folder and of another.
+  trainc_trainer *third = make_trainer(a, 1, 3);
+  OK(trainc_reserve_directory(third, "third", 0));
+  EXPECT(trainc_reserve_directory(t, "third", 0), TRAINC_IO_ERROR);
+  // CHECK: TRAINC_IO_ERROR: another process saves to 'third': process
+  EXPECT(trainc_reserve_directory(t, "held", 0), TRAINC_MISMATCH);
+  // CHECK: TRAINC_MISMATCH: 'held' has checkpoints of another run
+  OK(trainc_save_checkpoint(t, "held", 0, NULL));
+  EXPECT(trainc_reserve_directory(other, "held", 1), TRAINC_IO_ERROR);
+  // CHECK: TRAINC_IO_ERROR: another process saves to 'held': process
+  // A child does not keep a lock that its parent gives back.
+  int ends[2];
+  CHECK(pipe(ends) == 0);
+  pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    close(ends[1]);
+    _exit(read(ends[0], &byte, 1) != 0);
+  }
+  trainc_trainer_destroy(third);
+  OK(trainc_reserve_directory(other, "third", 0));
+  close(ends[0]), close(ends[1]);
+  CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+  trainc_trainer_destroy(other);
+  other = make_trainer(a, 1, 3);
   trainc_trainer_destroy(t);
   EXPECT(trainc_reserve_directory(other, "held", 0), TRAINC_MISMATCH);
   // CHECK: TRAINC_MISMATCH: 'held' has checkpoints of another run, which this one does not go on with
@@ -489,9 +515,26 @@ static void test_reserve(trainc_artifact *a) {
   trainc_trainer_destroy(t);
 }
 
-/// What is replaced is a file; links are followed.
+/// What is replaced is a file; links are followed. Who could not read it still cannot; what
+/// could not be read back is not written.
 static void test_targets(trainc_artifact *a) {
   trainc_trainer *t = make_trainer(a, 1, 3);
+  struct stat info;
+  OK(trainc_save(t, "private.safetensors"));
+  CHECK(chmod("private.safetensors", 0600) == 0);
+  OK(trainc_save(t, "private.safetensors"));
+  CHECK(stat("private.safetensors", &info) == 0 &&
+        (info.st_mode & 0777) == 0600);
+  enum { LARGE = 101 << 20 };
+  char *large = malloc(LARGE);
+  memset(large, 'x', LARGE);
+  large[LARGE - 1] = 0;
+  OK(trainc_set_metadata(t, "large", large));
+  EXPECT(trainc_save(t, "private.safetensors"), TRAINC_INVALID_ARGUMENT);
+  // CHECK: TRAINC_INVALID_ARGUMENT: 'private.safetensors' would have a header of {{[0-9]+}} bytes, with its metadata: nothing reads more than 100000000
+  OK(trainc_set_metadata(t, "large", NULL));
+  free(large);
+  OK(trainc_load(t, "private.safetensors"));
   CHECK(mkdir("target", 0777) == 0 && mkfifo("target/fifo", 0666) == 0);
   EXPECT(trainc_save(t, "target/fifo"), TRAINC_INVALID_ARGUMENT);
   // CHECK: TRAINC_INVALID_ARGUMENT: 'target/fifo' is a FIFO: expected a regular file, or none, to replace

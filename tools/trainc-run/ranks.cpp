@@ -182,7 +182,8 @@ void preflight(Model &model, const Options &options) {
               static_cast<double>(memory.total) / 1e6);
   static const char *const names[] = {"reduce_scatter", "all_reduce",
                                       "all_gather", "broadcast"};
-  constexpr uint64_t bytes = 64 << 20;
+  uint64_t unit = sizeof(float) * ranks(); // as many elements for each rank
+  uint64_t bytes = (64 << 20) / unit * unit;
   for (uint32_t kind = 0; comm && kind < std::size(names); ++kind) {
     double seconds;
     check(trainc_comm_measure(comm, static_cast<trainc_collective_kind>(kind),

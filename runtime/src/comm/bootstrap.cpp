@@ -77,7 +77,8 @@ static trainc_status findCoordinator(Start &start) {
                 "in the environment");
   uint32_t port = 0;
   TRAINC_TRY(parse("MASTER_PORT", port));
-  start.place.format(strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port + 1);
+  port = port < 65535 ? port + 1 : port - 1;
+  start.place.format(strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
   return TRAINC_OK;
 }
 

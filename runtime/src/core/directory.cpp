@@ -78,22 +78,21 @@ trainc_status Directory::enter(const char *folder) {
 trainc_status Directory::reserve(const char *folder, bool overwrite) {
   TRAINC_TRY(makeFolder(folder));
   FileIdentity identity = identify(folder);
-  if (!(identity == reserved)) {
-    reserved = {};
-    TRAINC_TRY(ofRun.take(folder));
-  }
+  FolderLock lock; // what was reserved before stays so until all is well
+  bool isNew = !(identity == reserved);
+  if (isNew)
+    TRAINC_TRY(lock.take(folder));
   Text latest;
   latest.format("%s/latest", folder);
   AtomicFile attempt;
   TRAINC_TRY(attempt.open(latest.c_str()));
-  if (!overwrite && !(identity == loaded) &&
-      identify(latest.c_str()).isKnown()) {
-    ofRun.release();
+  if (!overwrite && !(identity == loaded) && identify(latest.c_str()).isKnown())
     return fail(TRAINC_MISMATCH,
                 "'%s' has checkpoints of another run, which this one does not "
                 "go on with",
                 folder);
-  }
+  if (isNew)
+    ofRun.swap(lock);
   reserved = identity;
   return TRAINC_OK;
 }

@@ -220,13 +220,22 @@ trainc_status FolderLock::take(const char *folder) {
   (void)!pwrite(file, owner, static_cast<size_t>(length), 0);
   release();
   descriptor = file;
+  this->owner = getpid();
   return TRAINC_OK;
 }
 
 void FolderLock::release() {
+  // A process that was forked meanwhile has the file open, too.
+  if (descriptor >= 0 && owner == getpid())
+    flock(descriptor, LOCK_UN);
   if (descriptor >= 0)
     close(descriptor);
   descriptor = -1;
+}
+
+void FolderLock::swap(FolderLock &other) {
+  trainc::swap(descriptor, other.descriptor);
+  trainc::swap(owner, other.owner);
 }
 
 //===----------------------------------------------------------------------===//
@@ -361,6 +370,9 @@ trainc_status AtomicFile::make() {
     bool ours = tryLock(file) != Lock::Busy && fstat(file, &info) == 0 &&
                 info.st_nlink > 0;
     if (ours) {
+      // Who could not read what it replaces cannot read it either.
+      if (stat(path.c_str(), &info) == 0)
+        (void)!fchmod(file, info.st_mode & 0777);
       descriptor = file;
       owned = true;
       return TRAINC_OK;

@@ -74,9 +74,11 @@ public:
   /// TRAINC_IO_ERROR names the process that has it.
   trainc_status take(const char *folder);
   void release();
+  void swap(FolderLock &other);
 
 private:
   int descriptor = -1;
+  pid_t owner = 0;
 };
 
 /// Opens a file for reading; refuses all but regular ones, without waiting for the

@@ -80,6 +80,9 @@ private:
 trainc_status failChecksum(const char *name, const char *expected,
                            uint32_t found);
 
+/// The limit of the format's own reader.
+constexpr uint64_t maxHeaderBytes = 100'000'000;
+
 /// Makes a header. Tensors must be added in the order of their data.
 class HeaderWriter {
 public:

@@ -138,15 +138,26 @@ static trainc_status writeChecksum(const HeaderWriter &header, uint32_t sum,
   return file.writeAt(header.checksumPlace(), digits.data(), digits.size());
 }
 
+/// Opens `path` for a file with that header, and writes it.
+static trainc_status beginFile(const Text &header, const char *path,
+                               AtomicFile &file) {
+  if (header.size() - 8 > maxHeaderBytes)
+    return fail(TRAINC_INVALID_ARGUMENT,
+                "'%s' would have a header of %llu bytes, with its metadata: "
+                "nothing reads more than %llu",
+                path, static_cast<unsigned long long>(header.size() - 8),
+                static_cast<unsigned long long>(maxHeaderBytes));
+  TRAINC_TRY(file.open(path));
+  TRAINC_TRY(file.write(header.data(), header.size()));
+  return file.flush();
+}
+
 static trainc_status saveAlone(trainc_trainer *trainer, const char *path) {
   Array<Piece> pieces;
   HeaderWriter header;
   describeState(trainer, inWindow(trainer), /*ranks=*/1, pieces, header);
   AtomicFile file;
-  TRAINC_TRY(file.open(path));
-  const Text &text = header.finish();
-  TRAINC_TRY(file.write(text.data(), text.size()));
-  TRAINC_TRY(file.flush());
+  TRAINC_TRY(beginFile(header.finish(), path, file));
   Checksum sum(header.dataBytes());
   uint64_t at = 0;
   auto write = [&](const void *data, uint64_t bytes) {
@@ -272,11 +283,7 @@ static trainc_status saveTogether(trainc_trainer *trainer, const char *path) {
   trainc_status status = TRAINC_OK;
   if (first) {
     const Text &text = header.finish();
-    status = file.open(path);
-    if (status == TRAINC_OK)
-      status = file.write(text.data(), text.size());
-    if (status == TRAINC_OK)
-      status = file.flush();
+    status = beginFile(text, path, file);
     place = {text.size(), file.number()};
   }
   TRAINC_TRY(ranks.agree(status));

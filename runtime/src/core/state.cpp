@@ -66,6 +66,17 @@ trainc_status trainc_set_scalar_at(trainc_trainer *trainer, uint32_t scalar,
     return fail(TRAINC_INVALID_ARGUMENT,
                 "scalar '%s' cannot be %g: expected %s", entry.name, value,
                 expected);
+  if (fixedOf(*trainer->d, scalar) == TRAINC_SCALAR_LOSS_SCALE) {
+    TRAINC_TRY(settle(trainer));
+    double now = trainer->scalars[scalar];
+    // The update divides the sums of all micro-steps by one scale.
+    if (value != now && inWindowOf(scalar, trainer->scalars))
+      return fail(
+          TRAINC_INVALID_ARGUMENT,
+          "scalar '%s' cannot be set in an open window, whose gradients "
+          "are scaled by %g: flush it first",
+          entry.name, now);
+  }
   trainer->isSet[scalar] = true;
   setScalar(trainer, scalar, value);
   return TRAINC_OK;

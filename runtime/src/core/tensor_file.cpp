@@ -9,9 +9,6 @@
 
 using namespace trainc;
 
-/// The limit of the format's own reader.
-static constexpr uint64_t maxHeaderBytes = 100'000'000;
-
 TensorFile::~TensorFile() {
   if (mapped)
     munmap(mapped, fileBytes);
