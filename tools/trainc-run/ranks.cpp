@@ -188,9 +188,9 @@ void preflight(Model &model, const Options &options) {
     double seconds;
     check(trainc_comm_measure(comm, static_cast<trainc_collective_kind>(kind),
                               bytes, &seconds));
-    std::printf("%s: %.2f GB/s of the range, %llu MiB\n", names[kind],
+    std::printf("%s: %.2f GB/s of the range, %.0f MiB\n", names[kind],
                 static_cast<double>(bytes) / seconds / 1e9,
-                static_cast<unsigned long long>(bytes >> 20));
+                static_cast<double>(bytes) / (1 << 20));
   }
   std::printf("rates: --bandwidth=%s\n", measureRates(model, options).c_str());
   std::printf("ready\n");
