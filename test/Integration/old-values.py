@@ -54,6 +54,26 @@ CASES = {
                                               "s": ("add", "g", "c")}, [("s", "g")], []),
     "shift by products": ({"m": ("dot", "g", "h")}, [("m", "g"), ("g", "h")], ["h"]),
 }
+# Two scalars, each of which takes what the other was.
+SCALARS = """
+train.optimizer @o = sgd<lr = 0.1>
+train.param @a : tensor<4xf32> init(ones) optimizer(@o)
+train.buffer @g : tensor<f32> init(constant<3.0>)
+train.buffer @h : tensor<f32> init(constant<5.0>)
+train.step @step(%x: tensor<4xf32>) {
+  %a = train.read @a : tensor<4xf32>
+  %g = train.read @g : tensor<f32>
+  %h = train.read @h : tensor<f32>
+  %n = nn.neg %h : tensor<f32>
+  %e = nn.exp %n : tensor<f32>
+  %s = nn.add %g, %e : tensor<f32>, tensor<f32>
+  train.write %n to @g : tensor<f32>
+  train.write %s to @h : tensor<f32>
+  %z = nn.mul %x, %a : tensor<4xf32>, tensor<4xf32>
+  %l = nn.reduce sum %z dims [0] : tensor<4xf32>
+  train.yield loss(%l) : tensor<f32>
+}
+"""
 CONFIGURATIONS = {"": [], "--reference": ["--reference"], "unfused": ["--disable-pass=fuse-kernels"], "cuda": ["--target=cuda", "--cuda-arch=host"]}
 
 
@@ -81,8 +101,20 @@ def error(found, wanted):
     return abs(found - wanted).max() / (abs(wanted).max() + 1)
 
 
+def check_scalars(configuration, options):
+    g, h = 3.0, 5.0
+    with tempfile.TemporaryDirectory() as folder:
+        path = compile_module(SCALARS, os.path.join(folder, "m.so"), *options)
+        with Trainer(Runtime(RUNTIME_LIBRARY), path, threads=2, seed=1) as trainer:
+            for _ in range(STEPS):
+                trainer.step(x=np.ones(4, np.float32))
+                g, h = -h, g + np.exp(-h)
+            worst = max(error(trainer.read(b, "buffer"), np.asarray(wanted)) for b, wanted in (("g", g), ("h", h)))
+    return check(f"scalars {configuration}: off by {worst:.1e}", worst < 1e-5)
+
+
 def main():
-    bad = 0
+    bad = sum(check_scalars(*item) for item in CONFIGURATIONS.items())
     for name, case in CASES.items():
         for configuration, options in CONFIGURATIONS.items():
             rng, worst = np.random.default_rng(3), 0.0

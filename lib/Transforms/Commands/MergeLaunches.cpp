@@ -172,6 +172,28 @@ static bool findReplaced(Value former, LaunchOp second, KernelOp kernel,
   return true;
 }
 
+static bool isUsedBetween(Value value, LaunchOp first, LaunchOp second) {
+  return llvm::any_of(value.getUsers(), [&](Operation *user) {
+    if (isa<nn::ReshapeOp, ViewOp>(user))
+      return isUsedBetween(user->getResult(0), first, second);
+    return first->isBeforeInBlock(user) && user->isBeforeInBlock(second);
+  });
+}
+
+/// Whether what stands between both reads a slice that `second` changes in place.
+static bool isReadBetween(LaunchOp first, LaunchOp second, KernelOp kernel) {
+  for (int64_t place : kernel.getInplace()) {
+    auto changed = place < 0
+                       ? ReadOp()
+                       : second.getInputs()[place].getDefiningOp<ReadOp>();
+    for (auto read : first->getBlock()->getOps<ReadOp>())
+      if (changed && read.getSource() == changed.getSource() &&
+          isUsedBetween(read, first, second))
+        return true;
+  }
+  return false;
+}
+
 /// Merges `second` into `first`, which stands before it, if what it reads can stand
 /// before that, too.
 bool Merger::tryMerge(LaunchOp first, LaunchOp second) {
@@ -195,7 +217,7 @@ bool Merger::tryMerge(LaunchOp first, LaunchOp second) {
       reads.push_back(producer);
     }
   }
-  if (tail && !uses)
+  if ((tail && !uses) || isReadBetween(first, second, kernelOf(second)))
     return false;
   for (Operation *read : reads)
     read->moveBefore(first);

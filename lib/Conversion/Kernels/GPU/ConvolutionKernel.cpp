@@ -336,6 +336,9 @@ static Windows windowsOfInput(const Shape &c, Value grad) {
 
 std::optional<int64_t> trainc::emitConvolutionOnGPU(KernelFunction &function,
                                                     Operation *op) {
+  if (!isa<nn::Conv2dOp, nn::Conv2dInputGradOp, nn::Conv2dWeightGradOp,
+           nn::Conv2dWeightPartsOp>(op))
+    return std::nullopt;
   auto in = [&](Value value) { return function.inputs.lookup(value); };
   Value result = op->getResult(0),
         out = function.outputs.lookup(result).front();
@@ -386,9 +389,7 @@ std::optional<int64_t> trainc::emitConvolutionOnGPU(KernelFunction &function,
                            in(grad.getGrad()), out, std::nullopt);
     });
   }
-  auto parts = dyn_cast<nn::Conv2dWeightPartsOp>(op);
-  if (!parts)
-    return std::nullopt;
+  auto parts = cast<nn::Conv2dWeightPartsOp>(op);
   Shape c = shapeOf(parts, parts.getInput(), parts.getGrad(), parts.getWindow(),
                     /*groups=*/1);
   return emit(c, c.outputs, [&](ConvolutionEmitter &e, ThreadBuilder &t) {

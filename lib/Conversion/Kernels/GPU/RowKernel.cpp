@@ -72,22 +72,23 @@ private:
 
 /// Stores the results of this phase that are one element per row.
 void RowEmitter::storeScalars(ThreadBuilder &t, Value isFirst) {
-  for (Value value : phases.outputsOf(phase)) {
-    if (points.isVector(value))
-      continue;
-    Value scalar = points.getScalar(t, value);
+  // All are computed before the first is stored: a result may be in place.
+  SmallVector<std::pair<Value, Value>> stores;
+  for (Value value : phases.outputsOf(phase))
+    if (!points.isVector(value))
+      stores.push_back({value, points.getScalar(t, value)});
+  for (auto [value, scalar] : stores)
     for (Value memref : function.outputs.lookup(value))
       points.storeOnce(t, value, isFirst, [&](LoopBuilder &l) {
         l.storeScalar(scalar, memref, points.offsetOf(l, value),
                       nn::getTensorType(value).getElementType());
       });
-  }
 }
 
 /// Stores the vectors of this phase at `at`, where `isThere` (null: always) holds.
 void RowEmitter::storeVectors(ThreadBuilder &t, Value at, Value isThere,
                               DenseMap<Value, Value> &memo) {
-  // All are computed before the first is stored: a result may be in place.
+  // As scalars are.
   SmallVector<std::pair<Value, Value>> stores;
   for (Value value : phases.outputsOf(phase))
     if (points.isVector(value))

@@ -319,11 +319,16 @@ static int64_t emitNorm(ThreadBuilder &t, KernelFunction &function,
     t.when(first, [&](ThreadBuilder &t) {
       PointEmitter points(function, *space);
       points.setCoordinates(t, t.index(0));
+      // All are computed before the first is stored: a result may be in place.
+      SmallVector<std::pair<Value, Value>> stores;
       for (Operation *op : singles)
         for (Value result : op->getResults())
-          for (Value memref : function.outputs.lookup(result))
-            t.storeScalar(points.getScalar(t, result), memref, t.index(0),
-                          nn::getTensorType(result).getElementType());
+          if (function.outputs.contains(result))
+            stores.push_back({result, points.getScalar(t, result)});
+      for (auto [result, scalar] : stores)
+        for (Value memref : function.outputs.lookup(result))
+          t.storeScalar(scalar, memref, t.index(0),
+                        nn::getTensorType(result).getElementType());
     });
   });
   return blocks;
