@@ -138,8 +138,9 @@ int64_t Planner::splitOfK() {
 }
 
 /// Whether our own vector code is the fastest: on AVX2, and of bf16 and f16, which it widens as
-/// it packs, from about 64 x 64 x 64 on; on AVX-512 where B is transposed, up to about 512 x 512 x 256, and where A is, as for
-/// gradients of weights, from about 512 x 512 x 512 on, where a vector is one operation.
+/// it packs, from about 64 x 64 x 64 on; on AVX-512 where B is transposed, up to about
+/// 512 x 512 x 256, and where A is, as for gradients of weights, from about 512 x 512 x 512 on,
+/// where a vector is one operation.
 bool Planner::prefersVector() {
   constexpr double smallest = 1 << 18, smallestTransposed = 1 << 27;
   constexpr double smallestRows = 1 << 16, largestRows = 1 << 26;

@@ -65,17 +65,17 @@ struct Finder {
            trainc_index_check>
       checks = {};
 
-  void add(trainc_index_check check, int64_t high, Operation *loss = nullptr,
-           int64_t ignore = 0);
+  void add(trainc_index_check check, int64_t high,
+           std::optional<int64_t> ignore = std::nullopt);
   void visit(Value value, trainc_index_check check, bool inOrder);
 };
 } // namespace
 
-void Finder::add(trainc_index_check check, int64_t high, Operation *loss,
-                 int64_t ignore) {
+void Finder::add(trainc_index_check check, int64_t high,
+                 std::optional<int64_t> ignore) {
   check.high = high;
-  check.has_ignore = loss != nullptr;
-  check.ignore = ignore;
+  check.has_ignore = ignore.has_value();
+  check.ignore = ignore.value_or(0);
   auto [it, inserted] = checks.try_emplace(
       {check.begin, check.rows, check.stride, check.run}, check);
   if (!inserted)
@@ -90,7 +90,7 @@ void Finder::visit(Value value, trainc_index_check check, bool inOrder) {
     return;
   inOrder &= type.getNumElements() == elements;
   auto addLoss = [&](auto loss, int64_t classes) {
-    add(check, classes, loss, static_cast<int64_t>(loss.getIgnoreIndex()));
+    add(check, classes, static_cast<int64_t>(loss.getIgnoreIndex()));
   };
   for (Operation *user : value.getUsers()) {
     if (auto embedding = dyn_cast<nn::EmbeddingOp>(user)) {

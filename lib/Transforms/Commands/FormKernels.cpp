@@ -309,12 +309,12 @@ static void mergeReshapes(Block &block) {
   }
 }
 
-/// Whether an op behind `position` uses `value`, or a part or reshape of it.
-static bool isUsedBehind(Value value, Operation *position) {
-  return llvm::any_of(value.getUsers(), [&](Operation *user) {
-    if (isa<nn::ReshapeOp, ViewOp>(user))
-      return isUsedBehind(user->getResult(0), position);
+/// Whether `user`, or who uses what it gives as a part or reshape, stands behind `position`.
+static bool isBehind(Operation *user, Operation *position) {
+  if (!isa<nn::ReshapeOp, ViewOp>(user))
     return position->isBeforeInBlock(user);
+  return llvm::any_of(user->getUsers(), [&](Operation *next) {
+    return isBehind(next, position);
   });
 }
 
@@ -326,7 +326,8 @@ static void copyOldValues(Block &block) {
     firstWrites.try_emplace(write.getTarget(), write);
   for (auto read : llvm::make_early_inc_range(block.getOps<ReadOp>())) {
     WriteOp write = firstWrites.lookup(read.getSource());
-    if (!write || !isUsedBehind(read, write))
+    auto isBehindWrite = [&](Operation *user) { return isBehind(user, write); };
+    if (!write || llvm::none_of(read->getUsers(), isBehindWrite))
       continue;
     OpBuilder b(read->getContext());
     b.setInsertionPointAfter(read);
@@ -337,14 +338,9 @@ static void copyOldValues(Block &block) {
         FlattenOp::create(b, read.getLoc(), flat.getType(), flat, {0})
             .getResult(),
         type.getShape());
-    read.getResult().replaceUsesWithIf(old, [&](OpOperand &use) {
-      Operation *user = use.getOwner();
-      return user != flat.getDefiningOp() && user != old.getDefiningOp() &&
-             !isa<FlattenOp>(user) &&
-             (isa<nn::ReshapeOp, ViewOp>(user)
-                  ? isUsedBehind(user->getResult(0), write)
-                  : write->isBeforeInBlock(user));
-    });
+    // The copy itself reads before the write.
+    read.getResult().replaceUsesWithIf(
+        old, [&](OpOperand &use) { return isBehindWrite(use.getOwner()); });
   }
 }
 

@@ -72,7 +72,7 @@ private:
 
 /// Stores the results of this phase that are one element per row.
 void RowEmitter::storeScalars(ThreadBuilder &t, Value isFirst) {
-  // All are computed before the first is stored: a result may be in place.
+  // All before the first is stored, as for vectors below.
   SmallVector<std::pair<Value, Value>> stores;
   for (Value value : phases.outputsOf(phase))
     if (!points.isVector(value))
@@ -88,7 +88,7 @@ void RowEmitter::storeScalars(ThreadBuilder &t, Value isFirst) {
 /// Stores the vectors of this phase at `at`, where `isThere` (null: always) holds.
 void RowEmitter::storeVectors(ThreadBuilder &t, Value at, Value isThere,
                               DenseMap<Value, Value> &memo) {
-  // As scalars are.
+  // All are computed before the first is stored: a result may be in place.
   SmallVector<std::pair<Value, Value>> stores;
   for (Value value : phases.outputsOf(phase))
     if (points.isVector(value))
