@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 from builder import MOST_OPERATIONS, Builder, count
+from losses import loss
 from optimizers import optimizer, schedules
 from trainc_text import tensor
 
@@ -50,7 +51,7 @@ def module(seed, shared=False):
     while b.made < most:
         start = v if rng.random() < 0.75 else rng.choice(b.values)
         v = b.grow(start)
-    clause = b.loss(v)
+    clause = loss(b, v)
     inputs = {"step": b.inputs}
 
     # Of one rank, so that splits are free.
