@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 
 from builder import MOST_OPERATIONS, Builder, count
-from losses import loss
+from heads import loss
 from optimizers import optimizer, schedules
 from trainc_text import tensor
 
