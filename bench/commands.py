@@ -33,6 +33,12 @@ class Arena(Structure):
                 ("num_buckets", c_uint32), ("piece_axes", c_uint32), ("buckets", POINTER(Bucket))]
 
 
+class Event(Structure):
+    """trainc_event"""
+    _fields_ = [(name, c_uint32) for name in ("end", "entry", "list", "index")] + [
+        ("command", POINTER(Command)), ("time_ns", c_uint64)]
+
+
 class SpansContext(Structure):
     _fields_ = [("begin", c_uint64), ("of", c_void_p * len(LISTS))]
 

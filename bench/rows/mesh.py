@@ -14,10 +14,10 @@ from statistics import median
 import numpy as np
 
 import alignment
-from commands import COMPUTE, MASTER, arenas
+from commands import COMPUTE, MASTER, Event, arenas
 from common import ENVIRONMENT, ROOT, compile_module, run, tool, workload_module
 from rows import Outcome, judge, judge_ratios, worst
-from rows.ranks import ALL_MODES, CHAR, Event, elements, formula, library_of, run_ranks
+from rows.ranks import ALL_MODES, CHAR, elements, formula, library_of, run_ranks
 from rows.traps import TESTS, outcome
 from timing import ROUNDS, STEADY
 

@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from commands import Command, elements_cast
+from commands import Event, elements_cast
 from common import BUILD, ENVIRONMENT, ROOT, Failed, compile_module, run, tool, workload_module
 from rows import Outcome, judge, judge_ratios, worst
 from rows.ablation import folder_of, percent
@@ -199,12 +199,6 @@ def memory(folder):
 
 WINDOWS = {1: 6, 4: 3, 16: 1}  # in a block, by micro-steps
 BAR_POINT = ("gpt2-124m-accum4", 4, "optimizer")
-
-
-class Event(ctypes.Structure):
-    """trainc_event"""
-    _fields_ = [(name, ctypes.c_uint32) for name in ("end", "entry", "list", "index")] + [
-        ("command", ctypes.POINTER(Command)), ("time_ns", ctypes.c_uint64)]
 
 
 def casts_of_window(rank):

@@ -3,6 +3,7 @@ import math
 import os
 import threading
 import weakref
+from contextlib import nullcontext
 from ctypes import POINTER, byref, c_char_p, c_double, c_void_p, sizeof
 
 from . import _runtime
@@ -41,8 +42,9 @@ def _destroy_comm(library, comm):
 
 
 def _destroy(library, trainer, artifact, comm):
-    """`comm` is held until here: it outlives its trainers."""
-    library.trainc_trainer_destroy(trainer)
+    """`comm` is held until here: it outlives its trainers, and is used by one thread at a time."""
+    with comm.lock if comm else nullcontext():
+        library.trainc_trainer_destroy(trainer)
     library.trainc_artifact_close(artifact)
     trainer.value = artifact.value = None
 

@@ -291,43 +291,47 @@ static void test_phases(void) {
   d.num_axes = 1;
   trainc_entry changed[2] = {entries[0], entries[1]};
   d.entries = changed;
-  trainc_collective_detail details[3] = {
+  trainc_collective_detail details[2] = {
       {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_START, 0, 0},
-      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_WAIT, 0, 0},
-      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_START, 0, 0}};
+      {1, 0, TRAINC_F32, TRAINC_COLLECTIVE_WAIT, 0, 0}};
   static const trainc_operand bucket[2] = {
       OPERAND(GRADIENT, TRAINC_READ | TRAINC_WRITE, 0, 1024, F32),
       OPERAND(GRADIENT, TRAINC_READ | TRAINC_WRITE, 1024, 256, F32)};
-  trainc_command list[40], apply[3];
+  trainc_command list[40];
   for (int i = 0; i < 40; ++i)
     list[i] = (trainc_command){.kind = TRAINC_COMMAND_ALL_REDUCE,
                                .num_operands = 1,
                                .operands = bucket,
                                .detail = &details[0],
                                .label = "bucket"};
-  apply[0] = apply_list[0];
-  apply[1] = apply_list[1];
-  apply[2] = list[0];
-  apply[2].detail = &details[1];
+  list[1].detail = &details[1];
   changed[0].accumulate = 1;
   changed[0].lists[0].commands = list;
-  changed[0].lists[0].count = 1;
-  changed[0].lists[2].commands = apply;
-  changed[0].lists[2].count = 3;
+  changed[0].lists[0].count = 2;
   trainc_artifact *a;
-  OK(trainc_artifact_open_descriptor(&d, &a)); // waited for by another list
+  OK(trainc_artifact_open_descriptor(&d, &a));
   trainc_artifact_close(a);
-  apply[2].operands = &bucket[1];
+  list[1].operands = &bucket[1];
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: collective 'bucket' of entry 'step' waits for what was not started next
-  apply[2].operands = bucket;
-  changed[0].lists[0].count = 2;
+  list[1].operands = bucket;
+  changed[0].lists[0].count = 3;
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: collective 'bucket' of entry 'step' is started and not waited for
   changed[0].lists[0].count = 40;
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: entry 'step' starts more than 32 collectives before it waits for one
+  // The update waits for what the micro-step of a window of one started, and for no other.
+  trainc_command apply[3] = {apply_list[0], apply_list[1], list[1]};
   changed[0].lists[0].count = 1;
+  changed[0].lists[2].commands = apply;
+  changed[0].lists[2].count = 3;
+  OK(trainc_artifact_open_descriptor(&d, &a));
+  trainc_artifact_close(a);
+  changed[0].accumulate = 2;
+  refuse(d, TRAINC_DATA_CORRUPT);
+  // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: collective 'bucket' of entry 'step' is started and not waited for
+  changed[0].accumulate = 1;
   details[0].phase = TRAINC_COLLECTIVE_WHOLE;
   refuse(d, TRAINC_DATA_CORRUPT);
   // CHECK: TRAINC_DATA_CORRUPT: the artifact is damaged: collective 'bucket' of entry 'step' waits for what was not started next

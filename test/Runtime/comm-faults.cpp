@@ -332,6 +332,37 @@ static void testInterrupt() {
     CHECK(finishProcess(pid, 10) == 0);
 }
 
+//===----------------------------------------------------------------------===//
+// Hosts that sleep
+//===----------------------------------------------------------------------===//
+
+/// All ranks are stopped for longer than the deadline, and go on.
+static void testSuspended() {
+  std::vector<pid_t> pids;
+  for (int pair = 0; pair < 8; ++pair) {
+    std::string meeting = newMeeting();
+    for (uint32_t i = 0; i < 2; ++i)
+      pids.push_back(startProcess([&] {
+        trainc_comm_options options = rankOptions(i, 2, meeting, 1);
+        options.flags = TRAINC_COMM_EXIT;
+        trainc_comm *comm;
+        OK(trainc_comm_create(&options, &comm));
+        OK(trainc_comm_barrier(comm));
+        rest(i ? 0.8 : 0);
+        OK(trainc_comm_barrier(comm));
+        trainc_comm_destroy(comm);
+      }));
+  }
+  rest(0.5);
+  for (pid_t pid : pids)
+    kill(pid, SIGSTOP);
+  rest(4);
+  for (pid_t pid : pids)
+    kill(pid, SIGCONT);
+  for (pid_t pid : pids)
+    CHECK(finishProcess(pid, 10) == 0);
+}
+
 int main() {
   for (int operation = 0; operation < OPERATIONS; ++operation)
     for (bool afterStart : {false, true}) {
@@ -349,5 +380,6 @@ int main() {
     testRandomKill(seed);
   testMismatches();
   testInterrupt();
+  testSuspended();
   return 0;
 }

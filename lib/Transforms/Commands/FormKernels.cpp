@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "Grouping.h"
 #include "Products.h"
+#include "Users.h"
 #include "mlir/IR/IRMapping.h"
 #include "trainc/Analysis/IterationSpace.h"
 #include "trainc/Dialect/NN/NNBuilders.h"
@@ -112,24 +113,18 @@ static bool isLastReader(Block &block, SymbolRefAttr slice,
                          const DenseSet<Operation *> &group,
                          Operation *position) {
   for (auto read : block.getOps<ReadOp>()) {
-    if (read.getSource() != slice)
-      continue;
-    SmallVector<Value> values{read.getResult()};
-    while (!values.empty())
-      for (Operation *user : values.pop_back_val().getUsers()) {
-        if (isa<nn::ReshapeOp, ViewOp, BarrierOp>(user))
-          values.push_back(user->getResult(0));
-        else if (!group.contains(user) && position->isBeforeInBlock(user))
-          return false;
-      }
+    auto isLater = [&](Operation *user) {
+      return !group.contains(user) && position->isBeforeInBlock(user);
+    };
+    if (read.getSource() == slice && hasUser(read, isLater))
+      return false;
   }
   return true;
 }
 
 /// The slice in which `value` stands from the list's begin on, or null.
 static SymbolRefAttr sliceOf(Value value) {
-  while (
-      isa_and_nonnull<nn::ReshapeOp, ViewOp, BarrierOp>(value.getDefiningOp()))
+  while (passesOn(value.getDefiningOp()))
     value = value.getDefiningOp()->getOperand(0);
   auto read = value.getDefiningOp<ReadOp>();
   return read ? read.getSource() : SymbolRefAttr();
@@ -309,15 +304,6 @@ static void mergeReshapes(Block &block) {
   }
 }
 
-/// Whether `user`, or who uses what it gives as a part or reshape, stands behind `position`.
-static bool isBehind(Operation *user, Operation *position) {
-  if (!isa<nn::ReshapeOp, ViewOp>(user))
-    return position->isBeforeInBlock(user);
-  return llvm::any_of(user->getUsers(), [&](Operation *next) {
-    return isBehind(next, position);
-  });
-}
-
 /// Copies what a slice holds at first where it is still needed after a write to it: for what
 /// another write or the end of the list takes, to swap two buffers for example.
 static void copyOldValues(Block &block) {
@@ -326,8 +312,10 @@ static void copyOldValues(Block &block) {
     firstWrites.try_emplace(write.getTarget(), write);
   for (auto read : llvm::make_early_inc_range(block.getOps<ReadOp>())) {
     WriteOp write = firstWrites.lookup(read.getSource());
-    auto isBehindWrite = [&](Operation *user) { return isBehind(user, write); };
-    if (!write || llvm::none_of(read->getUsers(), isBehindWrite))
+    auto isBehind = [&](Operation *user) {
+      return write->isBeforeInBlock(user);
+    };
+    if (!write || !hasUser(read, isBehind))
       continue;
     OpBuilder b(read->getContext());
     b.setInsertionPointAfter(read);
@@ -339,8 +327,11 @@ static void copyOldValues(Block &block) {
             .getResult(),
         type.getShape());
     // The copy itself reads before the write.
-    read.getResult().replaceUsesWithIf(
-        old, [&](OpOperand &use) { return isBehindWrite(use.getOwner()); });
+    read.getResult().replaceUsesWithIf(old, [&](OpOperand &use) {
+      Operation *user = use.getOwner();
+      return passesOn(user) ? hasUser(user->getResult(0), isBehind)
+                            : isBehind(user);
+    });
   }
 }
 

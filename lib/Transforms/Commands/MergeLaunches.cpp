@@ -4,9 +4,8 @@
 // that ends last computes; and updates of disjoint segments, side by side.
 //
 //===----------------------------------------------------------------------===//
+#include "Users.h"
 #include "mlir/IR/IRMapping.h"
-#include "trainc/Dialect/NN/NNOps.h"
-#include "trainc/Dialect/Train/TrainOps.h"
 #include "trainc/Transforms/Commands/Passes.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -172,23 +171,18 @@ static bool findReplaced(Value former, LaunchOp second, KernelOp kernel,
   return true;
 }
 
-static bool isUsedBetween(Value value, LaunchOp first, LaunchOp second) {
-  return llvm::any_of(value.getUsers(), [&](Operation *user) {
-    if (isa<nn::ReshapeOp, ViewOp>(user))
-      return isUsedBetween(user->getResult(0), first, second);
-    return first->isBeforeInBlock(user) && user->isBeforeInBlock(second);
-  });
-}
-
 /// Whether what stands between both reads a slice that `second` changes in place.
 static bool isReadBetween(LaunchOp first, LaunchOp second, KernelOp kernel) {
   for (int64_t place : kernel.getInplace()) {
     auto changed = place < 0
                        ? ReadOp()
                        : second.getInputs()[place].getDefiningOp<ReadOp>();
+    auto isBetween = [&](Operation *user) {
+      return first->isBeforeInBlock(user) && user->isBeforeInBlock(second);
+    };
     for (auto read : first->getBlock()->getOps<ReadOp>())
       if (changed && read.getSource() == changed.getSource() &&
-          isUsedBetween(read, first, second))
+          hasUser(read, isBetween))
         return true;
   }
   return false;

@@ -18,6 +18,14 @@ static bool hasRanks(const Group &group, const uint32_t *ranks,
   return true;
 }
 
+const Group *trainc::findGroup(const Comm &comm, const uint32_t *ranks,
+                               uint32_t count) {
+  for (const Group *group : comm.groups)
+    if (hasRanks(*group, ranks, count))
+      return group;
+  return nullptr;
+}
+
 trainc_status trainc::createGroup(Comm &comm, const uint32_t *ranks,
                                   uint32_t count, const Group **out_group) {
   uint32_t same = 0, index = count;
@@ -100,6 +108,13 @@ uint32_t trainc::groupRank(const Group &group, uint32_t index) {
 // Start
 //===----------------------------------------------------------------------===//
 
+static bool isKnown(const Comm &comm, const Window *window) {
+  for (const Window *known : comm.windows)
+    if (known == window)
+      return true;
+  return false;
+}
+
 /// Refuses what no member can do.
 static trainc_status checkRange(const Comm &comm, const Collective &call) {
   uint64_t size = trainc_dtype_size(call.dtype);
@@ -141,9 +156,7 @@ static trainc_status checkRange(const Comm &comm, const Collective &call) {
   if (!call.window)
     return TRAINC_OK;
   uint64_t bytes = call.count * size;
-  if (call.window->number >= comm.windows.size() ||
-      comm.windows[call.window->number] != call.window ||
-      call.offset > call.window->bytes ||
+  if (!isKnown(comm, call.window) || call.offset > call.window->bytes ||
       bytes > call.window->bytes - call.offset || call.offset % size)
     return fail(TRAINC_INVALID_ARGUMENT,
                 "collective '%s': bytes %llu to %llu are not in the window, or "

@@ -75,7 +75,6 @@ static void release(trainc_comm *comm, bool clean) {
     comm->control->state.store(CLOSED, std::memory_order_release);
   if (clean)
     stopListening(*comm);
-  releaseWindows(*comm);
   releaseHosts(*comm);
   Bootstrap &bootstrap = comm->bootstrap;
   bool usesMpi = bootstrap.mpi != nullptr;
@@ -84,6 +83,7 @@ static void release(trainc_comm *comm, bool clean) {
   // MPI may still write to what was posted before a failure: it stays.
   if (usesMpi && !clean)
     return;
+  releaseWindows(*comm);
   for (Group *group : comm->groups)
     destroy(group);
   for (uint32_t i = 0; comm->operations && i < maxPending; ++i)

@@ -25,7 +25,7 @@ struct Window {
   char *data;               // null if bytes is 0
   uint64_t bytes;           // of this rank; others may have more or less
   const char *const *peers; // by rank; null: on another host, or no bytes
-  uint32_t number;          // the first that no other window has
+  uint32_t number;          // of windows that were made before
 };
 
 /// Makes a window; all ranks of the communicator call it, in the same order. If
@@ -33,8 +33,8 @@ struct Window {
 /// The pages are taken when they are first touched. The communicator owns it.
 trainc_status createWindow(Comm &comm, uint64_t bytes, Window **out_window);
 
-/// Frees a window of which no peer reads any more, see fence(). All ranks of the
-/// communicator call it, for the same windows; it does not wait. Null is allowed.
+/// Frees this rank's memory of a window and what it sees of its peers', who keep theirs
+/// until they destroy it, too. Nothing of it may be pending. Null is allowed.
 void destroyWindow(Comm &comm, Window *window);
 
 /// Puts the pages of this rank's memory together to huge ones, where the system
@@ -47,6 +47,8 @@ void collapseWindow(const Window &window);
 /// order. Does not communicate. The communicator owns it; at most maxGroups.
 trainc_status createGroup(Comm &comm, const uint32_t *ranks, uint32_t count,
                           const Group **out_group);
+/// The first group of that list, or null.
+const Group *findGroup(const Comm &comm, const uint32_t *ranks, uint32_t count);
 /// All ranks.
 const Group *worldGroup(const Comm &comm);
 uint32_t groupSize(const Group &group);

@@ -383,24 +383,20 @@ static void releaseWindow(OwnedWindow *window) {
 
 void trainc::releaseWindows(Comm &comm) {
   for (Window *window : comm.windows)
-    if (window)
-      releaseWindow(static_cast<OwnedWindow *>(window));
+    releaseWindow(static_cast<OwnedWindow *>(window));
   comm.windows.clear();
 }
 
 void trainc::destroyWindow(Comm &comm, Window *window) {
-  if (!window)
+  // After a failure messages may still be written to it: it stays.
+  if (!window || comm.failure.size())
     return;
-  comm.windows[window->number] = nullptr;
+  uint32_t kept = 0;
+  for (Window *other : comm.windows)
+    if (other != window)
+      comm.windows[kept++] = other;
+  comm.windows.resize(kept);
   releaseWindow(static_cast<OwnedWindow *>(window));
-}
-
-/// The number of the next window: the same on all ranks, as their windows are.
-static uint32_t nextNumber(const Comm &comm) {
-  uint32_t number = 0;
-  while (number < comm.windows.size() && comm.windows[number])
-    ++number;
-  return number;
 }
 
 void trainc::collapseWindow(const Window &window) {
@@ -416,7 +412,7 @@ trainc_status trainc::createWindow(Comm &comm, uint64_t bytes,
   trainc_status status =
       comm.ranks == 1 ? makeOwn(bytes, shared) : makeShared(bytes, shared);
   WindowOffer mine = {outcomeOf(status), bytes, shared.descriptor,
-                      nextNumber(comm)};
+                      comm.windowsMade++};
   Array<WindowOffer> offers;
   offers.resize(comm.ranks);
   auto *window = create<OwnedWindow>();
@@ -444,10 +440,7 @@ trainc_status trainc::createWindow(Comm &comm, uint64_t bytes,
   }
   shared.close();
   if (!status) {
-    if (window->number == comm.windows.size())
-      comm.windows.push(window);
-    else
-      comm.windows[window->number] = window;
+    comm.windows.push(window);
     *out_window = window;
     return TRAINC_OK;
   }

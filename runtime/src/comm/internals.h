@@ -150,6 +150,7 @@ struct trainc_comm {
   char *rings = nullptr;                 // null: this rank is alone
   trainc::Array<trainc::Group *> groups; // the first: all ranks
   trainc::Array<trainc::Window *> windows;
+  uint32_t windowsMade = 0;
 
   trainc::Operation *operations = nullptr; // maxPending, by token
   uint32_t started = 0, finished = 0;      // tokens
@@ -185,7 +186,8 @@ struct trainc_comm {
   void (*describe)(void *context, trainc::Text &text) = nullptr;
   void *describeContext = nullptr;
   uint64_t waitBegin = 0, lastLook = 0;
-  uint64_t watchLimit = 0; // after so long the watchdog steps in
+  uint64_t watchBegin = 0; // as the watchdog counts
+  uint64_t watchLimit = 0; // after so long it steps in
   bool reported = false;
   unsigned pauses = 0;
   std::atomic<bool> interrupted{false};

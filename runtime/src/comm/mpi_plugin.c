@@ -77,10 +77,11 @@ static int open_context(trainc_mpi_context **out_context, int *out_rank,
 
 static void close_context(trainc_mpi_context *context, int clean) {
   --openContexts;
-  if (clean)
-    MPI_Comm_free(&context->comm);
-  else
+  if (!clean) { // MPI may still write to it
     failed = 1;
+    return;
+  }
+  MPI_Comm_free(&context->comm);
   free(context);
 }
 

@@ -314,7 +314,7 @@ static uint64_t nsOf(double seconds) {
 void trainc::beginWait(Comm &comm, Operation &operation) {
   pthread_mutex_lock(&comm.mutex);
   comm.waiting = &operation;
-  comm.waitBegin = comm.lastLook = nowNs();
+  comm.waitBegin = comm.watchBegin = comm.lastLook = nowNs();
   comm.watchLimit = nsOf(comm.deadline) + graceNs;
   comm.reported = false;
   pthread_mutex_unlock(&comm.mutex);
@@ -333,7 +333,7 @@ void trainc::beginWatch(Comm &comm, double seconds,
   pthread_mutex_lock(&comm.mutex);
   comm.describe = describe;
   comm.describeContext = context;
-  comm.waitBegin = comm.lastLook = nowNs();
+  comm.waitBegin = comm.watchBegin = comm.lastLook = nowNs();
   comm.watchLimit = nsOf(seconds) + graceNs;
   comm.reported = false;
   pthread_mutex_unlock(&comm.mutex);
@@ -399,7 +399,7 @@ trainc_status trainc::awaitTime(Comm &comm, uint64_t time) {
 static void examine(Comm &comm, Text &text) {
   if ((!comm.waiting && !comm.describe) || comm.reported)
     return;
-  comm.reported = nowNs() - comm.waitBegin >= comm.watchLimit;
+  comm.reported = nowNs() - comm.watchBegin >= comm.watchLimit;
   if (comm.reported)
     text.format("nothing within %g s, and the wait does not return: ",
                 comm.deadline);
@@ -415,11 +415,15 @@ static void examine(Comm &comm, Text &text) {
 
 static void watch(Comm &comm) {
   pthread_mutex_lock(&comm.mutex);
-  while (!comm.stopping) {
-    uint64_t next = nowNs() + watchNs;
+  for (uint64_t now = nowNs(); !comm.stopping;) {
+    uint64_t before = now, next = now + watchNs;
     timespec time = {static_cast<time_t>(next / secondNs),
                      static_cast<long>(next % secondNs)};
     pthread_cond_timedwait(&comm.changed, &comm.mutex, &time);
+    now = nowNs();
+    // The peers were stopped, too, if the host slept.
+    if (now - before > stoppedNs)
+      comm.watchBegin = now;
     Text text;
     examine(comm, text);
     if (!text.size())

@@ -86,9 +86,7 @@ static bool holdsTensors(const trainc_arena &arena) {
 }
 
 Conversion::~Conversion() {
-  for (Window *window : next->windows)
-    if (window)
-      destroyWindow(*trainer->ranks.communicator(), window);
+  destroyWindows(trainer->ranks, next->windows);
   destroy(next);
 }
 
@@ -461,8 +459,9 @@ trainc_status Conversion::toArtifact() {
   next->artifact = options.artifact;
   retain(next->artifact);
   next->d = &d;
-  TRAINC_TRY(next->ranks.join(trainer->ranks.communicator(), d, trainer->seed));
-  next->ranks.shareGroups(trainer->ranks);
+  trainc_comm *comm = trainer->ranks.communicator();
+  TRAINC_TRY(trainer->ranks.agree(next->ranks.place(comm, d)));
+  TRAINC_TRY(next->ranks.join(trainer->seed));
   Plan plan;
   TRAINC_TRY(reserve(planArtifact(plan)));
   trainc_status moved = move();

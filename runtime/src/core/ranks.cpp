@@ -127,8 +127,8 @@ trainc_status trainc_comm_measure(trainc_comm *comm,
 // The mesh
 //===----------------------------------------------------------------------===//
 
-trainc_status Ranks::join(trainc_comm *newComm,
-                          const trainc_descriptor &descriptor, uint64_t seed) {
+trainc_status Ranks::place(trainc_comm *newComm,
+                           const trainc_descriptor &descriptor) {
   d = &descriptor;
   uint64_t ranks = 1;
   Text mesh;
@@ -154,6 +154,12 @@ trainc_status Ranks::join(trainc_comm *newComm,
     coordinates[i] = rest % static_cast<uint32_t>(d->axes[i].size);
     rest /= static_cast<uint32_t>(d->axes[i].size);
   }
+  return TRAINC_OK;
+}
+
+trainc_status Ranks::join(uint64_t seed) const {
+  if (!comm)
+    return TRAINC_OK;
   TRAINC_TRY(
       trainc::agree(*comm, "the schedule of collectives", d->schedule_hash));
   TRAINC_TRY(trainc::agree(*comm, "the artifact", d->plan_hash));
@@ -169,20 +175,6 @@ void Ranks::swap(Ranks &other) {
   trainc::swap(comm, other.comm);
   coordinates.swap(other.coordinates);
   groups.swap(other.groups);
-  others.swap(other.others);
-}
-
-void Ranks::shareGroups(const Ranks &other) {
-  auto share = [this](const Group *group) {
-    for (const Group *known : others)
-      if (known == group)
-        return;
-    others.push(group);
-  };
-  for (const Group *group : other.others)
-    share(group);
-  for (const Known &known : other.groups)
-    share(known.group);
 }
 
 uint32_t Ranks::indexIn(uint32_t axes, uint32_t rank) const {
@@ -206,13 +198,6 @@ uint32_t Ranks::countIn(uint32_t axes) const {
   return count;
 }
 
-static bool hasMembers(const Group &group, const Array<uint32_t> &members) {
-  bool same = groupSize(group) == members.size();
-  for (uint32_t i = 0; same && i < members.size(); ++i)
-    same = groupRank(group, i) == members[i];
-  return same;
-}
-
 trainc_status Ranks::find(uint32_t axes, const Group **out_group) const {
   for (const Known &known : groups)
     if (known.axes == axes) {
@@ -232,13 +217,11 @@ trainc_status Ranks::find(uint32_t axes, const Group **out_group) const {
     if (member)
       members.push(rank);
   }
-  const Group *group = nullptr;
-  for (const Group *other : others)
-    if (hasMembers(*other, members))
-      group = other;
+  uint32_t count = static_cast<uint32_t>(members.size());
+  // Trainers that follow each other share it.
+  const Group *group = findGroup(*comm, members.data(), count);
   if (!group)
-    TRAINC_TRY(createGroup(*comm, members.data(),
-                           static_cast<uint32_t>(members.size()), &group));
+    TRAINC_TRY(createGroup(*comm, members.data(), count, &group));
   groups.push({axes, group});
   *out_group = group;
   return TRAINC_OK;

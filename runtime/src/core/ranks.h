@@ -24,16 +24,14 @@ struct Part {
 /// The place of a trainer in the mesh of its artifact.
 class Ranks {
 public:
-  /// Checks that the mesh has as many ranks as the communicator (null: one), and
-  /// that all ranks have the same artifact and seed.
-  trainc_status join(trainc_comm *comm, const trainc_descriptor &descriptor,
-                     uint64_t seed);
+  /// Checks that the mesh has as many ranks as the communicator (null: one).
+  trainc_status place(trainc_comm *comm, const trainc_descriptor &descriptor);
+  /// Checks that all of them have the same artifact and seed.
+  trainc_status join(uint64_t seed) const;
 
   /// Whether there are peers.
   bool any() const { return comm != nullptr; }
   void swap(Ranks &other);
-  /// Uses the groups of another place among the same ranks, too.
-  void shareGroups(const Ranks &other);
   trainc_comm *communicator() const { return comm; }
   uint32_t coordinate(uint32_t axis) const { return coordinates[axis]; }
   /// The ranks that differ in `axes` alone.
@@ -59,7 +57,6 @@ private:
   trainc_comm *comm = nullptr;
   Array<uint32_t> coordinates;
   mutable Array<Known> groups; // made when they are first asked for
-  Array<const Group *> others; // of other places
 };
 
 /// Small exchanges between all ranks, under a name for reports: the `bytes` bytes of

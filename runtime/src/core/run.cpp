@@ -346,13 +346,8 @@ static trainc_status failLibrary(trainc_trainer *trainer,
               command.source->label ? command.source->label : "?");
 }
 
-static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
-                             uint32_t list) {
-  if (trainer->gpu) {
-    trainc_status status = cuda::runList(trainer, entry, list);
-    trainer->broken |= status != TRAINC_OK;
-    return status;
-  }
+static trainc_status runCommands(trainc_trainer *trainer, uint32_t entry,
+                                 uint32_t list) {
   const EntryState &state = trainer->entries[entry];
   const Array<BoundCommand> &commands = state.lists[list];
   size_t before = 0; // commands before i whose partial products are to be added
@@ -381,6 +376,33 @@ static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
       TRAINC_TRY(observe(trainer, entry, list, i, /*end=*/true, now()));
   }
   return TRAINC_OK;
+}
+
+/// Waits for what a list that ended half-way started: peers read and write it until it
+/// is done. Returns the status and the text of that end.
+static trainc_status finishStarted(trainc_trainer *trainer,
+                                   trainc_status status) {
+  size_t count = trainer->started.size();
+  if (!count)
+    return status;
+  Text reason;
+  reason.append(trainc_last_error());
+  (void)wait(*trainer->ranks.communicator(), trainer->started[count - 1],
+             &trainer->pool);
+  trainer->started.clear();
+  trainer->waited = 0;
+  return fail(status, "%s", reason.c_str());
+}
+
+static trainc_status runList(trainc_trainer *trainer, uint32_t entry,
+                             uint32_t list) {
+  if (trainer->gpu) {
+    trainc_status status = cuda::runList(trainer, entry, list);
+    trainer->broken |= status != TRAINC_OK;
+    return status;
+  }
+  trainc_status status = runCommands(trainer, entry, list);
+  return status == TRAINC_OK ? TRAINC_OK : finishStarted(trainer, status);
 }
 
 //===----------------------------------------------------------------------===//

@@ -135,6 +135,7 @@ bool trainc::isInWindow(const trainc_descriptor &d, uint32_t arena) {
   return false;
 }
 
+/// All but the windows.
 static trainc_status allocateArenas(trainc_trainer *trainer) {
   if (trainer->gpu)
     return cuda::allocateArenas(trainer);
@@ -144,20 +145,33 @@ static trainc_status allocateArenas(trainc_trainer *trainer) {
   for (const trainc_arena &arena : state.arenas)
     needed += alignUp(arena.bytes, pageBytes());
   TRAINC_TRY(checkLimit(trainer, needed + scratch));
+  for (uint32_t i = 0; i < state.arenas.size(); ++i)
+    if (!isInWindow(*trainer->d, i))
+      TRAINC_TRY(allocate(trainer, state.pages[i], state.arenas[i].bytes,
+                          state.arenas[i].name));
+  return allocate(trainer, trainer->scratch, scratch, "scratch");
+}
+
+static trainc_status createWindows(trainc_trainer *trainer) {
+  State &state = trainer->state;
   trainer->windows.resize(state.arenas.size());
-  for (size_t i = 0; i < state.arenas.size(); ++i) {
-    const trainc_arena &arena = state.arenas[i];
-    if (!isInWindow(*trainer->d, static_cast<uint32_t>(i))) {
-      TRAINC_TRY(allocate(trainer, state.pages[i], arena.bytes, arena.name));
+  for (uint32_t i = 0; i < state.arenas.size(); ++i) {
+    if (!isInWindow(*trainer->d, i))
       continue;
-    }
-    uint64_t bytes = alignUp(arena.bytes, pageBytes());
+    uint64_t bytes = alignUp(state.arenas[i].bytes, pageBytes());
     Window *&window = trainer->windows[i];
     TRAINC_TRY(createWindow(*trainer->ranks.communicator(), bytes, &window));
     state.pages[i].borrow(window->data, bytes, trainer->account);
     state.pages[i].takeRest();
   }
-  return allocate(trainer, trainer->scratch, scratch, "scratch");
+  return TRAINC_OK;
+}
+
+void trainc::destroyWindows(const Ranks &ranks, Array<Window *> &windows) {
+  for (Window *window : windows)
+    if (window)
+      destroyWindow(*ranks.communicator(), window);
+  windows.clear();
 }
 
 //===----------------------------------------------------------------------===//
@@ -360,11 +374,17 @@ void trainc::setCoordinates(trainc_trainer *trainer) {
   }
 }
 
-static trainc_status build(trainc_trainer *trainer,
-                           const trainc_trainer_options &options) {
+/// Where the trainer runs, and which rank it is.
+static trainc_status choosePlace(trainc_trainer *trainer,
+                                 const trainc_trainer_options &options) {
   TRAINC_TRY(chooseTarget(trainer, options));
+  return trainer->ranks.place(options.comm, *trainer->d);
+}
+
+/// Threads, commands and memory, but that which peers read.
+static trainc_status prepare(trainc_trainer *trainer,
+                             const trainc_trainer_options &options) {
   const trainc_descriptor &d = *trainer->d;
-  TRAINC_TRY(trainer->ranks.join(options.comm, d, options.seed));
   trainer->state.layOut(d.arenas, d.num_arenas, d.tensors, d.num_tensors);
   TRAINC_TRY(trainer->pool.start(
       options.threads ? options.threads : availableProcessors(),
@@ -374,8 +394,19 @@ static trainc_status build(trainc_trainer *trainer,
   if (bound == TRAINC_UNSUPPORTED && trainer->gpu)
     return failDevice(*trainer->artifact, bound);
   TRAINC_TRY(bound);
-  TRAINC_TRY(allocateArenas(trainer));
+  return allocateArenas(trainer);
+}
+
+/// What one rank refuses no other waits for.
+static trainc_status build(trainc_trainer *trainer,
+                           const trainc_trainer_options &options) {
+  trainc_status placed = choosePlace(trainer, options);
+  TRAINC_TRY(options.comm ? agreeOutcome(*options.comm, placed) : placed);
+  TRAINC_TRY(trainer->ranks.join(options.seed));
+  TRAINC_TRY(trainer->ranks.agree(prepare(trainer, options)));
+  TRAINC_TRY(trainer->gpu ? cuda::joinRanks(trainer) : createWindows(trainer));
   bindArenas(trainer);
+  const trainc_descriptor &d = *trainer->d;
   for (uint32_t i = 0; i < d.num_scalars; ++i)
     trainer->scalars[i] = d.scalars[i].init;
   trainer->isSet.resize(d.num_scalars);
@@ -428,6 +459,7 @@ trainc_status trainc_trainer_create(trainc_artifact *artifact,
 
 trainc_trainer::~trainc_trainer() {
   cuda::closeExecutor(gpu);
+  destroyWindows(ranks, windows);
   for (GemmPlan *plan : plans)
     destroyGemmPlan(plan);
   for (ConvolutionPlan *plan : convolutions)

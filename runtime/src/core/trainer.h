@@ -175,6 +175,9 @@ Part partOf(const trainc_trainer *trainer, const trainc_tensor &tensor);
 const trainc_bucket *bucketOf(const trainc_descriptor &descriptor,
                               uint32_t index);
 
+/// Frees the windows that are there, of a place in a mesh.
+void destroyWindows(const Ranks &ranks, Array<Window *> &windows);
+
 /// Do peers read the arena, so that it is a window?
 bool isInWindow(const trainc_descriptor &descriptor, uint32_t arena);
 

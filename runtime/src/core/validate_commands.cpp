@@ -17,44 +17,47 @@ static bool sameRanges(const trainc_command &x, const trainc_command &y) {
   return equal;
 }
 
-/// In every order in which lists may follow each other, what is started is waited for,
-/// in the order of the starts, before the last list ends.
-trainc_status Validator::checkPhases(const trainc_entry &entry) {
-  bool step = entry.kind == TRAINC_ENTRY_STEP;
-  for (uint32_t nexts = 0; nexts <= (entry.accumulate > 1 ? 2 : 0); ++nexts) {
-    Array<const trainc_command *> started;
-    size_t awaited = 0;
-    for (uint32_t run = 0; run < nexts + (step ? 2 : 1); ++run) {
-      uint32_t kind = run == 0           ? TRAINC_LIST_FIRST
-                      : run == nexts + 1 ? TRAINC_LIST_APPLY
-                                         : TRAINC_LIST_NEXT;
-      const trainc_command_list &list = entry.lists[kind];
-      for (uint64_t i = 0; i < list.count; ++i) {
-        const trainc_command &command = list.commands[i];
-        if (!isCollective(command.kind))
-          continue;
-        uint32_t phase =
-            static_cast<const trainc_collective_detail *>(command.detail)
-                ->phase;
-        if (phase == TRAINC_COLLECTIVE_START)
-          started.push(&command);
-        else if (phase == TRAINC_COLLECTIVE_WAIT &&
-                 (awaited == started.size() ||
-                  !sameRanges(*started[awaited++], command)))
-          return bad("collective '%s' of entry '%s' waits for what was not "
-                     "started next",
-                     command.label ? command.label : "?", entry.name);
-        if (started.size() - awaited > maxPending)
-          return bad("entry '%s' starts more than %u collectives before it "
-                     "waits for one",
-                     entry.name, maxPending);
-      }
+/// What `entry` starts from list `first` to list `last`, in steps of `step`, it waits for
+/// there, in the order of the starts.
+trainc_status Validator::checkPhases(const trainc_entry &entry, int first,
+                                     int last, int step) {
+  Array<const trainc_command *> started;
+  size_t awaited = 0;
+  for (int list = first; list <= last; list += step)
+    for (uint64_t i = 0; i < entry.lists[list].count; ++i) {
+      const trainc_command &command = entry.lists[list].commands[i];
+      if (!isCollective(command.kind))
+        continue;
+      uint32_t phase =
+          static_cast<const trainc_collective_detail *>(command.detail)->phase;
+      if (phase == TRAINC_COLLECTIVE_START)
+        started.push(&command);
+      else if (phase == TRAINC_COLLECTIVE_WAIT &&
+               (awaited == started.size() ||
+                !sameRanges(*started[awaited++], command)))
+        return bad("collective '%s' of entry '%s' waits for what was not "
+                   "started next",
+                   command.label ? command.label : "?", entry.name);
+      if (started.size() - awaited > maxPending)
+        return bad("entry '%s' starts more than %u collectives before it "
+                   "waits for one",
+                   entry.name, maxPending);
     }
-    if (awaited != started.size())
-      return bad("collective '%s' of entry '%s' is started and not waited for",
-                 started[awaited]->label ? started[awaited]->label : "?",
-                 entry.name);
-  }
+  if (awaited != started.size())
+    return bad("collective '%s' of entry '%s' is started and not waited for",
+               started[awaited]->label ? started[awaited]->label : "?",
+               entry.name);
+  return TRAINC_OK;
+}
+
+/// Nothing is under way between two micro-steps. In a window of one the update may wait for
+/// what the micro-step before it started.
+trainc_status Validator::checkPhases(const trainc_entry &entry) {
+  if (entry.kind == TRAINC_ENTRY_STEP && entry.accumulate == 1)
+    return checkPhases(entry, TRAINC_LIST_FIRST, TRAINC_LIST_APPLY,
+                       TRAINC_LIST_APPLY - TRAINC_LIST_FIRST);
+  for (int list = 0; list < TRAINC_NUM_LISTS; ++list)
+    TRAINC_TRY(checkPhases(entry, list, list, 1));
   return TRAINC_OK;
 }
 

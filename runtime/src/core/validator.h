@@ -54,6 +54,8 @@ private:
   trainc_status checkGemm(const trainc_command &command);
   trainc_status checkConvolution(const trainc_command &command);
   trainc_status checkCollective(const trainc_command &command);
+  trainc_status checkPhases(const trainc_entry &entry, int first, int last,
+                            int step);
   trainc_status checkPhases(const trainc_entry &entry);
 
   /// The bytes of a dense tensor; false on overflow or a negative size.

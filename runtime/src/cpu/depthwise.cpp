@@ -141,11 +141,9 @@ static void copyForPhases(Depthwise &plan, const Array<Phase> &phases) {
   }
 }
 
-/// Whether windows reach no farther than is worth a copy of the plane with its padding.
 static bool isNear(const trainc_convolution_detail &d) {
-  constexpr int64_t farthest = 1 << 12;
-  return (d.window_h - 1) * d.dilation_h <= farthest &&
-         (d.window_w - 1) * d.dilation_w <= farthest;
+  return (d.window_h - 1) * d.dilation_h <= farthestTap &&
+         (d.window_w - 1) * d.dilation_w <= farthestTap;
 }
 
 Depthwise *trainc::createDepthwise(const trainc_convolution_detail &d,

@@ -28,6 +28,10 @@ struct Taps {
   const void *plane;
 };
 
+/// How far taps may reach for a copy of a plane with its padding to be worth it: columns
+/// are copies of what they see alone.
+constexpr int64_t farthestTap = 1 << 12;
+
 /// Elements that are computed at once.
 constexpr int64_t tapElements = 64;
 /// Lanes of sums that are added at the end.

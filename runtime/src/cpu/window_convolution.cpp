@@ -202,9 +202,6 @@ static void placeScratch(WindowConvolution &plan) {
   plan.scratch = used;
 }
 
-/// What windows may reach beside a row: columns are copies of what they see alone.
-constexpr int64_t farthest = 1 << 12;
-
 static bool isWorthIt(const ConvolutionPlan &plan) {
   // Of smaller planes the outputs between rows are too many; they are blocks of examples.
   constexpr int64_t outputs = 256;
@@ -225,7 +222,7 @@ WindowConvolution *trainc::createWindowConvolution(const ConvolutionPlan &of) {
   plan->h = of.phases[0].h;
   plan->w = of.phases[0].w;
   layOut(*plan, of.phases);
-  if (plan->halo > farthest || plan->pitch > 4 * farthest) {
+  if (plan->halo > farthestTap || plan->pitch > 4 * farthestTap) {
     destroy(plan);
     return nullptr;
   }

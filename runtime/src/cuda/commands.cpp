@@ -47,13 +47,28 @@ trainc_status trainc::cuda::bindCommand(trainc_trainer *trainer,
     return TRAINC_OK;
   }
   auto &detail = *static_cast<const trainc_collective_detail *>(command.detail);
-  TRAINC_TRY(trainer->ranks.find(detail.axes, &bound.group));
+  return trainer->ranks.find(detail.axes, &bound.group);
+}
+
+/// Opens NCCL when the first collective needs it.
+static trainc_status joinGroupOf(trainc_trainer *trainer,
+                                 const BoundCommand &command) {
+  Executor &executor = *trainer->gpu;
   if (!executor.communicator) {
     TRAINC_TRY(openCommunicator(*executor.device, trainer->ranks.communicator(),
                                 &executor.communicator));
     setGraphs(*executor.communicator, dropAllGraphs, &executor);
   }
-  return joinGroup(*executor.communicator, bound.group);
+  return joinGroup(*executor.communicator, command.group);
+}
+
+trainc_status trainc::cuda::joinRanks(trainc_trainer *trainer) {
+  for (uint32_t i = 0; i < trainer->d->num_entries; ++i)
+    for (const Array<BoundCommand> &list : trainer->entries[i].lists)
+      for (const BoundCommand &command : list)
+        if (isCollective(command.source->kind))
+          TRAINC_TRY(joinGroupOf(trainer, command));
+  return registerArenas(trainer);
 }
 
 trainc_status trainc::cuda::registerArenas(trainc_trainer *trainer) {

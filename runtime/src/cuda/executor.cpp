@@ -304,7 +304,7 @@ static trainc_status allocateScalars(Executor &executor, uint32_t count) {
   return allocateSlot(executor, count * sizeof(double), &executor.arrived);
 }
 
-static trainc_status allocateAll(trainc_trainer *trainer) {
+trainc_status trainc::cuda::allocateArenas(trainc_trainer *trainer) {
   Executor &executor = *trainer->gpu;
   State &state = trainer->state;
   uint64_t workspace =
@@ -335,11 +335,6 @@ static trainc_status allocateAll(trainc_trainer *trainer) {
                         trainer->account);
   TRAINC_TRY(allocateScalars(executor, trainer->d->num_scalars));
   return waitForWork(executor);
-}
-
-trainc_status trainc::cuda::allocateArenas(trainc_trainer *trainer) {
-  TRAINC_TRY(trainer->ranks.agree(allocateAll(trainer)));
-  return registerArenas(trainer);
 }
 
 double *trainc::cuda::hostScalars(Executor &executor) {

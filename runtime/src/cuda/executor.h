@@ -48,6 +48,10 @@ uint64_t stagingBytes(const Executor &executor);
 /// Allocates arenas and scratch: persistent ones are zero, constant ones filled.
 trainc_status allocateArenas(trainc_trainer *trainer);
 
+/// Opens NCCL for the collectives of all commands, and registers the arenas. All ranks
+/// do it.
+trainc_status joinRanks(trainc_trainer *trainer);
+
 /// Lets NCCL use the arenas of collectives as they are, if it can. All ranks do it.
 trainc_status registerArenas(trainc_trainer *trainer);
 
