@@ -448,6 +448,7 @@ def images():
         yield Case("conv2d", f"nn.conv2d {{0}}, {{1}}{words} : {types(2)}", [x, k],
                    lambda x, k, s=settings: convolve(x, k, **s))
     for shape, window, strides, padding in (((1, 1, 1, 1), (1, 1), (1, 1), (0, 0, 0, 0)),
+                                            ((1, 1, 4, 5), (4, 5), (1, 1), (0, 0, 0, 0)),
                                             ((2, 3, 7, 9), (3, 2), (2, 1), (1, 0, 0, 1)),
                                             ((4, 16, 18, 34), (2, 2), (2, 2), (0, 0, 0, 0))):
         words = f"window {list(window)} strides {list(strides)} padding {list(padding)}"

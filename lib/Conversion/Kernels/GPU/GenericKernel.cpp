@@ -125,6 +125,14 @@ static bool readsInput(Operation *op, func::FuncOp function) {
               .wasInterrupted();
 }
 
+/// Whether all that `op` does to memory, itself and within, is to read it.
+static bool onlyReads(Operation *op) {
+  auto effects = getEffectsRecursively(op);
+  return effects && llvm::all_of(*effects, [](auto &effect) {
+           return isa<MemoryEffects::Read>(effect.getEffect());
+         });
+}
+
 LogicalResult trainc::distribute(func::FuncOp function) {
   Block &body = function.getBody().front();
   SmallVector<Operation *> steps;
@@ -153,8 +161,9 @@ LogicalResult trainc::distribute(func::FuncOp function) {
   }
   for (Operation *op : steps) {
     OpBuilder b(op);
-    // All threads load it before any of them goes on to write it.
-    if (isa<memref::LoadOp>(op)) {
+    // Every thread has what it reads, a reduction for example, and all have read it
+    // before any of them goes on to write it.
+    if (onlyReads(op)) {
       b.setInsertionPointAfter(op);
       ThreadBuilder(b, op->getLoc(), threads).barrier();
       continue;
@@ -166,11 +175,6 @@ LogicalResult trainc::distribute(func::FuncOp function) {
              [&](LoopBuilder &l, Value at) {
                inlinePoint(l, nest, at, IRMapping());
              });
-    } else if (hasSingleEffect<MemoryEffects::Read>(op)) {
-      // Every thread has what it reads, and has read it before it is written.
-      b.setInsertionPointAfter(op);
-      t.barrier();
-      continue;
     } else {
       if (op->getNumResults() != 0)
         return op->emitOpError("cannot be a step of a kernel for a GPU");
