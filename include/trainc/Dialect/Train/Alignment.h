@@ -10,6 +10,9 @@ namespace trainc::train {
 /// asked for: as allocators of GPUs give it.
 inline constexpr int64_t kBufferAlignment = 256;
 
+/// Of tensors of so many bytes in memory of GPUs, at least: as far as kernels read at once.
+inline constexpr int64_t kVectorAlignment = 16;
+
 /// A cache line of a CPU: of scratch memory and of constants.
 inline constexpr int64_t kCacheLine = 64;
 

@@ -84,6 +84,11 @@ static Value narrow(LoopBuilder &l, Value value, Type element) {
   return arith::TruncFOp::create(l.b, l.loc, type, value);
 }
 
+/// What a vector of `type` that is `aligned` begins at a multiple of.
+static int64_t alignmentOf(VectorType type) {
+  return std::min(nn::countBytes(type), train::kVectorAlignment);
+}
+
 Value LoopBuilder::loadVector(Value memref, Value at, Type element, Value mask,
                               int64_t lanes, bool aligned) {
   auto type = VectorType::get({lanes}, getStorageType(element));
@@ -95,7 +100,7 @@ Value LoopBuilder::loadVector(Value memref, Value at, Type element, Value mask,
   } else {
     auto load = vector::LoadOp::create(b, loc, type, memref, ValueRange(at));
     if (aligned)
-      load.setAlignment(lanes * nn::getElementBytes(type.getElementType()));
+      load.setAlignment(alignmentOf(type));
     value = load;
   }
   return widen(*this, value, element);
@@ -115,7 +120,7 @@ void LoopBuilder::storeVector(Value value, Value memref, Value at, Type element,
   }
   auto store = vector::StoreOp::create(b, loc, value, memref, ValueRange(at));
   if (aligned)
-    store.setAlignment(lanes * nn::getElementBytes(getStorageType(element)));
+    store.setAlignment(alignmentOf(store.getVectorType()));
 }
 
 void LoopBuilder::storeScalar(Value value, Value memref, Value at,

@@ -43,7 +43,8 @@ struct LoopBuilder {
   /// The numbers from index `from` on, as a vector of i64.
   mlir::Value count(mlir::Value from, int64_t lanes = kLanes);
   /// Loads `lanes` elements, only those in `mask` if given, in compute type. Those
-  /// that are `aligned` begin at a multiple of their size.
+  /// that are `aligned` begin at a multiple of their size or of
+  /// train::kVectorAlignment.
   mlir::Value loadVector(mlir::Value memref, mlir::Value at, mlir::Type element,
                          mlir::Value mask, int64_t lanes = kLanes,
                          bool aligned = false);
@@ -166,7 +167,7 @@ public:
   void storeOnce(LoopBuilder &l, mlir::Value value, mlir::Value condition,
                  llvm::function_ref<void(LoopBuilder &)> store);
 
-  /// If set, whether vectors of a value begin at multiples of their size.
+  /// If set, whether vectors of a value are `aligned`.
   std::function<bool(mlir::Value)> isAligned;
   /// If set, tells where a value has been stored for this row.
   std::function<mlir::Value(LoopBuilder &, mlir::Value, mlir::Value at,

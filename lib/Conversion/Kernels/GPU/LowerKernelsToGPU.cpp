@@ -117,8 +117,9 @@ static void useExactFunctions(gpu::GPUFuncOp kernel) {
 /// What an argument's address is a multiple of: arenas, their larger tensors and the
 /// scratch begin at multiples of 16 at least, scalars stand side by side.
 static int64_t alignmentOf(MemRefType type) {
-  int64_t element = nn::getElementBytes(type.getElementType());
-  return type.getNumElements() * element < 16 ? element : 16;
+  return nn::countBytes(type) < kVectorAlignment
+             ? nn::getElementBytes(type.getElementType())
+             : kVectorAlignment;
 }
 
 /// Moves `function` into `target`; the tile is the number of the block.

@@ -49,6 +49,11 @@ train.kernel @narrow(%x: tensor<64xbf16>) inplace [0] {
 // CHECK: gpu.barrier
 // CHECK: memref.load %[[PARTS]]
 // CHECK-COUNT-3: gpu.shuffle
+// Vectors of the wider of two types are 32 bytes, of which 16 are known to be aligned.
+// CHECK-LABEL: gpu.func @mixed(
+// CHECK-DAG: vector.load {{.*}} {alignment = 16 : i64} : memref<36004xf32>, vector<8xf32>
+// CHECK-DAG: vector.load {{.*}} {alignment = 16 : i64} : memref<36004xbf16>, vector<8xbf16>
+// CHECK: vector.store {{.*}} {alignment = 16 : i64} : memref<36004xf32>, vector<8xf32>
 train.kernel @short(%x: tensor<9x64xf32>) inplace [-1] {
   %s = nn.reduce sum %x dims [1] keep : tensor<9x64xf32>
   %d = nn.sub %x, %s : tensor<9x64xf32>, tensor<9x1xf32>
@@ -64,6 +69,12 @@ train.kernel @parts(%x: tensor<96x64xbf16>) inplace [-1] {
 train.kernel @long(%x: tensor<4x9001xf32>) inplace [-1] {
   %s = nn.reduce sum %x dims [1] keep : tensor<4x9001xf32>
   train.return %s : tensor<4x1xf32>
+}
+train.kernel @mixed(%x: tensor<4x9001xf32>, %y: tensor<4x9001xbf16>) inplace [-1, -1] {
+  %c = nn.cast %y to f32 : tensor<4x9001xbf16>
+  %z = nn.add %x, %c : tensor<4x9001xf32>, tensor<4x9001xf32>
+  %s = nn.reduce sum %z dims [1] keep : tensor<4x9001xf32>
+  train.return %z, %s : tensor<4x9001xf32>, tensor<4x1xf32>
 }
 
 // -----
