@@ -2,7 +2,8 @@
 # RUN: %python %s
 """Losses and gradients of linear_cross_entropy over several chunks of rows are those of the definition, computed by NumPy in f64:
 of each element type, with smoothing, ignored rows, weights, a window, a weight that an embedding or another head reads too; memory
-does not grow with the number of rows."""
+does not grow with the number of rows. Computed targets outside of the classes, on processors and on the GPU of tests, whose logits
+have columns behind the classes: such a row counts, and no class is right."""
 import os
 import re
 import subprocess
@@ -14,10 +15,12 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 
-from common import RUNTIME_LIBRARY, compile_module, tool  # noqa: E402
+from common import BUILD, RUNTIME_LIBRARY, compile_module, tool  # noqa: E402
 from report import check  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
+for variable, name in (("TRAINC_LIBCUDA", "cuda"), ("TRAINC_LIBCUBLASLT", "cublaslt")):
+    os.environ[variable] = os.path.join(BUILD, "lib", f"libtrainc_fake_{name}.so")
 ROWS, SIZE, CLASSES = 1100, 24, 4096  # chunks of 576 and 524 rows
 
 
@@ -121,6 +124,40 @@ def workspace(text, folder, *options):
     return int(re.search(r"workspace\((\d+)\)", commands).group(1))
 
 
+OUTSIDE = """
+train.optimizer @o = sgd<lr = 1.0>
+train.param @w : tensor<101x16xf32> init(normal<0.3>) optimizer(@o)
+train.step @step(%x: tensor<12x16xf32>, %t: tensor<12xi32>) {{
+  %w = train.read @w : tensor<101x16xf32>
+  %one = nn.constant dense<1> : tensor<i32>
+  %y = nn.sub %t, %one : tensor<12xi32>, tensor<i32>
+  %loss, %n = nn.linear_cross_entropy %x, %w, %y transpose_weight {{ignore_index = {0} : i64}} :
+    tensor<12x16xf32>, tensor<101x16xf32>, tensor<12xi32>
+  train.yield loss(%loss) weight(%n) : tensor<f32>, tensor<f32>
+}}
+"""
+
+
+def outside(ignored, folder):
+    """How far off the loss and the gradient of each device are, with targets on both sides of the classes."""
+    rng = np.random.default_rng(9)
+    x, y = rng.standard_normal((12, 16)).astype(np.float32), np.array([-100, -2, 0, 8, 100, 101, 110, 127, 128, 130, 200, ignored])
+    path = compile_module(OUTSIDE.format(ignored), os.path.join(folder, "outside.so"), "--target=cuda,cpu", "--cuda-arch=host")
+    errors = []
+    for device in (b"cpu", b"cuda"):
+        with Trainer(Runtime(RUNTIME_LIBRARY), path, threads=1, seed=1, device=device) as trainer:
+            before = trainer.read("w").astype(float)
+            loss = trainer.step(x=x, t=(y + 1).astype(np.int32)).loss
+            gradient = before - trainer.read("w")
+        lp = x @ before.T
+        lp -= np.log(np.exp(lp).sum(1, keepdims=True))
+        target, counts = np.arange(101) == y[:, None], y != ignored
+        wanted = -(target * lp)[counts].sum() / counts.sum()
+        slope = (np.exp(lp) - target)[counts].T @ x[counts] / counts.sum()
+        errors += [abs(loss - wanted), np.abs(gradient - slope).max()]
+    return errors
+
+
 CASES = {
     "f32": {}, "f64": dict(element="f64"), "bf16": dict(element="bf16"), "f16": dict(element="f16"),
     "product and loss": dict(joined=False), "bf16, widened": dict(element="bf16", joined=False, cast=True),
@@ -158,6 +195,10 @@ def main():
         errors = [abs(np.asarray(one) - other).max() / abs(np.asarray(other)).max() for one, other in zip(found, wanted)]
         text = ", ".join(f"{error:.1e}" for error in errors)
         bad += check(f"{name}: loss and gradients off by {text} (bar {BARS[element]:.0e})", max(errors) <= BARS[element])
+    for ignored in (-100, -1, 8, 110, 127, 128, 200):
+        with tempfile.TemporaryDirectory() as folder:
+            errors = outside(ignored, folder)
+        bad += check(f"computed targets outside of the classes, {ignored} is ignored: off by {max(errors):.1e} (bar 1e-06)", max(errors) <= 1e-6)
     with tempfile.TemporaryDirectory() as folder:
         few, many = (workspace(module(rows=rows), folder) for rows in (2048, 8192))
     bad += check(f"workspace of 2048 and 8192 rows: {few} and {many} bytes", many - few <= 4 * 6144 * (3 * SIZE + 8))

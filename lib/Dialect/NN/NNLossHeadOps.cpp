@@ -124,13 +124,15 @@ public:
   LossChunks(OpBuilder &b, Op op, int64_t size, int64_t columns)
       : b(b), op(op), loc(op.getLoc()),
         rows(getTensorType(op.getTargets()).getNumElements()), size(size),
-        columns(columns), classes(op.countClasses()) {
+        columns(columns), classes(op.countClasses()), targets(op.getTargets()),
+        ignored(static_cast<int64_t>(op.getIgnoreIndex())) {
     weight = extend(b, loc, op.getWeight(), op.getTransposeWeight() ? 0 : 1,
                     columns, 0.0);
     if (columns == classes) {
       bias = op.getBias();
       return;
     }
+    avoidPadding();
     Value whole = op.getBias();
     if (!whole) {
       Type element = getTensorType(op.getWeight()).getElementType();
@@ -172,9 +174,9 @@ public:
     if (added)
       logits = AddOp::create(b, loc, logits, added);
     chunk.loss = CrossEntropyOp::create(
-        b, loc, logits, ofRows(op.getTargets(), {}),
+        b, loc, logits, ofRows(targets, {}),
         op.getWeights() ? ofRows(op.getWeights(), {}) : Value(),
-        op.getIgnoreIndexAttr(), op.getLabelSmoothingAttr());
+        b.getI64IntegerAttr(ignored), op.getLabelSmoothingAttr());
     return chunk;
   }
 
@@ -244,10 +246,36 @@ public:
   }
 
 private:
+  /// Moves targets behind the classes to where no column is: computed ones may be there,
+  /// and the ignored one.
+  void avoidPadding() {
+    RankedTensorType type = getTensorType(targets);
+    auto constant = [&](int64_t value) {
+      auto scalar = RankedTensorType::get({}, type.getElementType());
+      auto number = b.getIntegerAttr(type.getElementType(), value);
+      return ConstantOp::create(b, loc, scalar,
+                                DenseElementsAttr::get(scalar, number));
+    };
+    Value given = targets;
+    Value isClass =
+        CompareOp::create(b, loc, CompareKind::lt, given, constant(classes));
+    targets = SelectOp::create(b, loc, isClass, given,
+                               constant(ignored == -1 ? -2 : -1));
+    if (ignored < classes)
+      return;
+    Value isIgnored =
+        CompareOp::create(b, loc, CompareKind::eq, given, constant(ignored));
+    ignored = std::max(ignored, columns);
+    targets = SelectOp::create(b, loc, isIgnored, constant(ignored), targets);
+  }
+
   OpBuilder &b;
   Op op;
   Location loc;
   int64_t rows, size, columns, classes;
+  /// As the logits' columns have them.
+  Value targets;
+  int64_t ignored;
   /// With the columns behind the classes, whose logits are the lowest number.
   Value weight, bias, added;
   SmallVector<Value> hiddenGrads; // of the chunks

@@ -112,10 +112,16 @@ train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
 
 // On a GPU rows of logits are aligned: the weight has rows of zeros behind its classes, the bias the lowest number, and the gradient
 // of the weight is of the classes alone, of as many as are aligned and of the others. Logits that are widened get that behind the product, which would be rounded else.
+// No target is in the columns behind the classes, not the ignored one either.
 // KEEP-LABEL: train.list @aligned
 // KEEP: %[[W:.*]] = nn.pad %arg1 low [0, 0] high [61, 0] value 0.000000e+00 : tensor<67x8xbf16>
+// KEEP: %[[END:.*]] = nn.constant dense<67>
+// KEEP: %[[IN:.*]] = nn.compare lt %arg2, %[[END]]
+// KEEP: %[[NONE:.*]] = nn.constant dense<-1>
+// KEEP: %[[T:.*]] = nn.select %[[IN]], %arg2, %[[NONE]] : tensor<4xi1>, tensor<4xi32>, tensor<i32>
 // KEEP: %[[B:.*]] = nn.pad %{{.*}} low [0] high [61] value -3.3895313892515355E+38 : tensor<67xbf16>
 // KEEP: nn.matmul %arg0, %[[W]] bias %[[B]] transpose_rhs : tensor<4x8xbf16>, tensor<128x8xbf16>, tensor<128xbf16>
+// KEEP: nn.reshape %[[T]] : tensor<4xi32> to tensor<4x1xi32>
 // KEEP: nn.matmul %[[G:.*]], %[[W]] : tensor<4x128xbf16>, tensor<128x8xbf16>
 // KEEP: %[[C:.*]] = nn.slice %[[G]] offsets [0, 0] sizes [4, 64]
 // KEEP: nn.matmul %[[C]], %arg0 transpose_lhs : tensor<4x64xbf16>, tensor<4x8xbf16>
@@ -123,6 +129,8 @@ train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
 // KEEP: nn.matmul %[[REST]], %arg0 transpose_lhs : tensor<4x3xbf16>, tensor<4x8xbf16>
 // KEEP: nn.concat %{{.*}}, %{{.*}} dim 0 : tensor<64x8xf32>, tensor<3x8xf32>
 // KEEP-LABEL: train.list @widened
+// KEEP: %[[SET:.*]] = nn.constant dense<128>
+// KEEP: nn.select %{{.*}}, %[[SET]], %{{.*}} : tensor<4xi1>, tensor<i32>, tensor<4xi32>
 // KEEP: %[[B:.*]] = nn.pad %{{.*}} low [0] high [61] value -3.4028234663852886E+38 : tensor<67xf32>
 // KEEP: %[[L:.*]] = nn.matmul
 // KEEP-NOT: bias
@@ -138,7 +146,7 @@ train.list @aligned of @e "first" (%h: tensor<4x8xbf16>, %w: tensor<67x8xbf16>, 
   train.return %l, %dh, %dw : tensor<f32>, tensor<4x8xbf16>, tensor<67x8xf32>
 }
 train.list @widened of @e "next" (%h: tensor<4x8xbf16>, %w: tensor<67x8xbf16>, %y: tensor<4xi32>) {
-  %l, %c = nn.linear_cross_entropy %h, %w, %y transpose_weight wide_logits : tensor<4x8xbf16>, tensor<67x8xbf16>, tensor<4xi32>
+  %l, %c = nn.linear_cross_entropy %h, %w, %y transpose_weight wide_logits {ignore_index = 70} : tensor<4x8xbf16>, tensor<67x8xbf16>, tensor<4xi32>
   train.return %l : tensor<f32>
 }
 train.list @smoothed of @e "apply" (%h: tensor<4x8xbf16>, %w: tensor<67x8xbf16>, %y: tensor<4xi32>) {

@@ -14,7 +14,8 @@ def NN_CrossEntropyOp : NN_InferredOp<"cross_entropy", [Decomposable, Differenti
     `count` the sum of their weights (the number of rows if none), both f32 (f64 for
     f64 logits) scalars; mean loss = loss / count.
 
-    Other targets are in [0, classes): for inputs of a step the runtime checks it first.
+    Other targets are in [0, classes): for inputs of a step the runtime checks it first. A row
+    whose target is computed and is not has no class: it counts, and lp[t] is 0.
 
     (C1) targets' shape is the logits' without the last dimension; (C2) weights have
     the targets' shape; (C3) label_smoothing is in [0, 1); (C4) ignore_index and the
