@@ -317,6 +317,12 @@ static uint32_t blocksFor(int64_t count, int64_t threads) {
   return blocks <= INT32_MAX ? static_cast<uint32_t>(blocks) : 0;
 }
 
+/// Rows of C that one launch of the epilogue takes: of all matrices of a batch where they
+/// are at equal distances.
+static int64_t epilogueRows(const trainc_gemm_detail &g) {
+  return g.stride_c == g.m * g.ldc ? g.batch * g.m : g.m;
+}
+
 /// As in the names of kernels: "bf16".
 static const char *textOf(uint32_t dtype) {
   switch (dtype) {
@@ -347,8 +353,8 @@ static trainc_status findEpilogue(const Products &products, const Text &name,
 /// Plans the product alone, and kernels for the rest.
 static trainc_status prepareApart(const Products &products, Product &product) {
   const trainc_gemm_detail &g = product.detail;
-  if (g.batch != 1 || !blocksFor(g.m * g.n, 256))
-    return fail(TRAINC_UNSUPPORTED, "it is a batch, or too large");
+  if (!blocksFor(epilogueRows(g) * g.n, 256))
+    return fail(TRAINC_UNSUPPORTED, "it is too large");
   if (g.has_bias || g.epilogue) {
     Text name;
     name.format("trainc_epilogue_%s", textOf(g.c_type));
@@ -456,12 +462,15 @@ static trainc_status launchEpilogue(const Products &products,
     bool gelu = g.epilogue == TRAINC_EPILOGUE_GELU;
     bool slope = g.epilogue == TRAINC_EPILOGUE_GELU_GRAD;
     CUdeviceptr c = arguments[2], bias = g.has_bias ? vector : 0;
-    int64_t m = g.m, n = g.n, ldc = g.ldc;
+    int64_t m = epilogueRows(g), n = g.n, ldc = g.ldc;
     int32_t how = (g.has_bias ? 1 : 0) | (gelu && g.has_aux ? 2 : 0) |
                   (gelu ? 4 : 0) | (slope ? 8 : 0);
     void *parameters[] = {&c, &bias, &auxiliary, &m, &n, &ldc, &how};
-    TRAINC_CU(driver, cuLaunchKernel, product.epilogue, blocksFor(m * n, 256),
-              1, 1, 256, 1, 1, 0, stream, parameters, nullptr);
+    auto distance =
+        static_cast<uint64_t>(g.stride_c) * trainc_dtype_size(g.c_type);
+    for (int64_t rows = 0; rows < g.batch * g.m; rows += m, c += distance)
+      TRAINC_CU(driver, cuLaunchKernel, product.epilogue, blocksFor(m * n, 256),
+                1, 1, 256, 1, 1, 0, stream, parameters, nullptr);
   }
   if (product.columnSums) {
     bool ofA = g.bias_gradient == TRAINC_BIAS_GRADIENT_A;

@@ -344,6 +344,7 @@ int main(int argc, char **argv) {
     // APART: cuBLASLt {{[0-9]+}} has no algorithm for the product {{.*}}: what follows such products is computed by kernels of the artifact
     Bench bench(argv[2]);
     testShapes(bench);
+    testBatches(bench);
     testEpilogues(bench);
     testGraph(bench);
     printf("%s\n", noticeOf(*bench.products));

@@ -354,7 +354,8 @@ inline void testShapes(Bench &bench) {
       }
 }
 
-/// Dense batches, one B for all, and heads that are columns of a wider matrix.
+/// Dense batches, one B for all, and heads that are columns of wider matrices, also of the
+/// result's.
 inline void testBatches(Bench &bench) {
   for (Types types : allTypes)
     for (int variant = 0; variant < 4; ++variant) {
@@ -377,6 +378,15 @@ inline void testBatches(Bench &bench) {
       heads.batch = 3;
       heads.stride_a = heads.stride_b = 4;
       heads.stride_c = 36;
+      bench.check(heads);
+      heads = dense(types.from, types.to, 6, 4, 5, variant & 1);
+      heads.accumulate = (variant & 2) != 0;
+      heads.has_bias = 1;
+      heads.ldc = 12;
+      heads.batch = 3;
+      heads.stride_a = 30;
+      heads.stride_b = 20;
+      heads.stride_c = 4;
       bench.check(heads);
     }
 }
