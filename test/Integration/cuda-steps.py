@@ -7,10 +7,12 @@ usage: cuda-steps.py [--full]   (also a CNN, and a model like Llama)
 
 An MLP and a small GPT with windows, clip, AdamW, a schedule, and in bf16: losses, parameters, outputs of evals. Checkpoints
 go from one to the other bit by bit. Bars hold, too, where functions are wrong by two units in the last place and blocks
-see each other's stores late.
+see each other's stores late. And a concat of more tensors than a kernel of a GPU has arguments.
 """
 import ctypes
 import os
+import re
+import subprocess
 import sys
 import tempfile
 
@@ -19,7 +21,7 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 
-from common import BUILD, RUNTIME_LIBRARY, compile_module, generate  # noqa: E402
+from common import BUILD, RUNTIME_LIBRARY, compile_module, generate, tool  # noqa: E402
 from report import check  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
@@ -133,6 +135,28 @@ def move(runtime, path, rng, gpu):
     return failed
 
 
+def join(runtime, folder):
+    """A concat of 2,400 tensors, on three levels of kernels."""
+    count = 2400
+    names = [f"%p{i}" for i in range(count)]
+    types = [f"tensor<{1 + i % 3}x2xf32>" for i in range(count)]
+    text = "\n".join([
+        "train.optimizer @o = sgd<lr = 0.1>",
+        *(f"train.param @{name[1:]} : {t} init(normal<1.0>) optimizer(@o)" for name, t in zip(names, types)),
+        "train.step @step() {", f"%p0 = train.read @p0 : {types[0]}", f"%l = nn.reduce sum %p0 dims [0, 1] : {types[0]}",
+        "train.yield loss(%l) : tensor<f32>", "}",
+        "train.eval @joined() -> (\"r\") {", *(f"{name} = train.read @{name[1:]} : {t}" for name, t in zip(names, types)),
+        f"%r = nn.concat {', '.join(names)} dim 0 : {', '.join(types)}", f"train.yield %r : tensor<{2 * count}x2xf32>", "}"])
+    path = compile_module(text, os.path.join(folder, "joined.so"), "--target=cuda", "--cuda-arch=host")
+    kernels = subprocess.run([tool("trainc"), os.path.join(folder, "joined.mlir"), "--target=cuda", "--stop-after=commands", "-o", "-"],
+                             capture_output=True, text=True, check=True).stdout
+    most = max(head.count("%arg") for head in re.findall(r"train\.kernel @\w*concat\w*\((.*?)\) inplace", kernels))
+    with Trainer(runtime, path, threads=1, seed=3, device=b"cuda") as trainer:
+        found = trainer.eval("joined")["r"]
+        wanted = np.concatenate([trainer.read(name[1:]) for name in names])
+    return check("many tensors joined", most == 48 and np.array_equal(found, wanted), f"{most} arguments")
+
+
 def main():
     failed = False
     runtime = Runtime(RUNTIME_LIBRARY)
@@ -142,6 +166,7 @@ def main():
             path = compile_module(generate(*(str(word) for word in module)), os.path.join(folder, f"{i}.so"),
                                   "--target=cuda,cpu", "--cuda-arch=host")
             failed |= run(runtime, path, bar)
+        failed |= join(runtime, folder)
     left = counts()
     failed |= check("nothing is left", not any((left.contexts, left.allocations, left.pinned, left.events, left.pending)))
     sys.exit(failed)

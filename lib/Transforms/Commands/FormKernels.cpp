@@ -335,6 +335,28 @@ static void copyOldValues(Block &block) {
   }
 }
 
+/// Joins more tensors than a kernel has inputs in steps, by parts.
+static void splitConcats(Block &block) {
+  for (auto concat : llvm::make_early_inc_range(block.getOps<nn::ConcatOp>())) {
+    OpBuilder b(concat);
+    SmallVector<Value> inputs(concat.getInputs());
+    while (inputs.size() > kMaxInputs) {
+      SmallVector<Value> parts;
+      for (ArrayRef<Value> rest = inputs; !rest.empty();) {
+        ArrayRef<Value> part = rest.take_front(kMaxInputs);
+        rest = rest.drop_front(part.size());
+        parts.push_back(part.size() == 1
+                            ? part.front()
+                            : nn::ConcatOp::create(b, concat.getLoc(), part,
+                                                   concat.getDim())
+                                  .getResult());
+      }
+      inputs = std::move(parts);
+    }
+    concat.getInputsMutable().assign(inputs);
+  }
+}
+
 namespace {
 struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
   using FormKernelsPassBase::FormKernelsPassBase;
@@ -354,6 +376,8 @@ struct FormKernelsPass : trainc::impl::FormKernelsPassBase<FormKernelsPass> {
         viewSlices(block);
         flattenConcats(block);
       }
+      if (gpu)
+        splitConcats(block);
       numGemms += llvm::range_size(block.getOps<GemmOp>());
       for (ArrayRef<Operation *> group : formGroups(block, fuse, gpu))
         outliner.outline(block, group);

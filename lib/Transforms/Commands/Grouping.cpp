@@ -23,7 +23,6 @@ using namespace trainc;
 
 namespace {
 constexpr size_t kMaxOps = 96;
-constexpr size_t kMaxInputs = 48;
 /// Reductions of a column group: their sums stay in registers.
 constexpr int64_t kMaxColumnSums = 4;
 /// Columns that blocks of a GPU have whole where kernels also store what they sum up: all

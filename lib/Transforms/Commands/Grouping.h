@@ -7,6 +7,9 @@
 
 namespace trainc {
 
+/// Inputs of a kernel at most. Each is an argument, of which kernels of GPUs have 4 KB.
+inline constexpr size_t kMaxInputs = 48;
+
 /// Groups the ops of `block` that must become kernels, and reorders the block so
 /// that every group is contiguous and after what it depends on. Ops that several
 /// groups compute for themselves (constants, index ramps, cheap producers of

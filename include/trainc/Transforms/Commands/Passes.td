@@ -167,7 +167,7 @@ def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
     each of which adds to it where it stands. A result that replaces the slice which its
     kernel reads is written in place where that is safe. Parts whose elements stand next to each other
     are views, and products that are joined one behind the other are made in the whole (`train.flatten`),
-    where that starts as buffers do.
+    where that starts as buffers do. For GPUs a kernel joins at most 48 tensors, and others join what it makes.
 
     Needs lists of primitives (`nn-decompose`). With fuse=false every op is a kernel, and nothing is a view. Runs after
     `train-choose-saved`: what stands in a kernel is not computed again, and goes into no GEMM any more.
@@ -176,7 +176,7 @@ def FormKernelsPass : Pass<"train-form-kernels", "::mlir::ModuleOp"> {
   }];
   let options = [Option<"fuse", "fuse", "bool", "true", "Form kernels of several ops">,
                  Option<"gpu", "gpu", "bool", "false",
-                        "As GPUs have it: what makes a matrix sums up its columns, too">];
+                        "As GPUs have it: what makes a matrix sums up its columns, too; kernels have few arguments">];
   let statistics = [Statistic<"numLaunches", "launches", "Launches formed">,
                     Statistic<"numKernels", "kernels", "Distinct kernels">,
                     Statistic<"numGemms", "gemms", "Matrix products">];
