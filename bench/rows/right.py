@@ -162,5 +162,6 @@ def ci(folder):
         raise Failed(f".ci/run: no end after {e.timeout / 60:.0f} minutes") from None
     minutes, last = (time.perf_counter() - start) / 60, (done.stdout.strip().splitlines() or ["no output"])[-1]
     if done.returncode:
-        return Outcome(f"exit {done.returncode} after {minutes:.0f} minutes: {last}; {last_line(done.stdout)}", "short")
+        failed = [line.split(" :: ")[-1] for line in done.stdout.splitlines() if line.startswith("FAIL: ")]
+        return Outcome(f"exit {done.returncode} after {minutes:.0f} minutes: {last}; {', '.join(failed) or last_line(done.stdout)}", "short")
     return judge(minutes <= MINUTES, f"{last}, {minutes:.0f} minutes on {len(os.sched_getaffinity(0))} CPUs")
