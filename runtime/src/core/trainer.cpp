@@ -381,6 +381,14 @@ static trainc_status choosePlace(trainc_trainer *trainer,
   return trainer->ranks.place(options.comm, *trainer->d);
 }
 
+/// What a GPU cannot do is an error of the device that was chosen.
+static trainc_status nameDevice(const trainc_trainer *trainer,
+                                trainc_status status) {
+  return status == TRAINC_UNSUPPORTED && trainer->gpu
+             ? failDevice(*trainer->artifact, status)
+             : status;
+}
+
 /// Threads, commands and memory, but that which peers read.
 static trainc_status prepare(trainc_trainer *trainer,
                              const trainc_trainer_options &options) {
@@ -390,10 +398,7 @@ static trainc_status prepare(trainc_trainer *trainer,
       options.threads ? options.threads : availableProcessors(),
       (options.flags & TRAINC_TRAINER_PIN_THREADS) != 0, options.parallel_for,
       options.parallel_context));
-  trainc_status bound = bindCommands(trainer, trainer->pool.size());
-  if (bound == TRAINC_UNSUPPORTED && trainer->gpu)
-    return failDevice(*trainer->artifact, bound);
-  TRAINC_TRY(bound);
+  TRAINC_TRY(nameDevice(trainer, bindCommands(trainer, trainer->pool.size())));
   return allocateArenas(trainer);
 }
 
@@ -404,7 +409,8 @@ static trainc_status build(trainc_trainer *trainer,
   TRAINC_TRY(options.comm ? agreeOutcome(*options.comm, placed) : placed);
   TRAINC_TRY(trainer->ranks.join(options.seed));
   TRAINC_TRY(trainer->ranks.agree(prepare(trainer, options)));
-  TRAINC_TRY(trainer->gpu ? cuda::joinRanks(trainer) : createWindows(trainer));
+  TRAINC_TRY(trainer->gpu ? nameDevice(trainer, cuda::joinRanks(trainer))
+                          : createWindows(trainer));
   bindArenas(trainer);
   const trainc_descriptor &d = *trainer->d;
   for (uint32_t i = 0; i < d.num_scalars; ++i)
