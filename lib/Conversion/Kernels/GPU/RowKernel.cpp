@@ -65,6 +65,14 @@ private:
   bool isStored(Value value) const;
   void loadInputs(LoopBuilder &l, const llvm::SetVector<Operation *> &ops,
                   Value at, DenseMap<Value, Value> &memo);
+  /// Adds the vector at `at`, where `isThere` (null: always) holds, to `sums`.
+  using Accumulate = llvm::function_ref<void(
+      ThreadBuilder &t, Value at, Value isThere, DenseMap<Value, Value> &memo,
+      MutableArrayRef<Value> sums)>;
+  SmallVector<Value> loopOver(ThreadBuilder &t, Value low, Value high,
+                              int64_t size, int64_t batch,
+                              const llvm::SetVector<Operation *> &ops,
+                              ValueRange initial, Accumulate accumulate);
   void emitPhase(ThreadBuilder &t);
   void emitRow(ThreadBuilder &t);
 };
@@ -146,6 +154,43 @@ void RowEmitter::loadInputs(LoopBuilder &l,
         points.getVector(l, operand, at, Value(), memo);
 }
 
+/// Calls `accumulate` for the thread's vectors of `size` elements between `low` and `high`,
+/// whose operations are `ops`, `batch` of them at once where there are as many.
+SmallVector<Value> RowEmitter::loopOver(ThreadBuilder &t, Value low, Value high,
+                                        int64_t size, int64_t batch,
+                                        const llvm::SetVector<Operation *> &ops,
+                                        ValueRange initial,
+                                        Accumulate accumulate) {
+  points.lanes = size;
+  Value own = t.add(low, t.mul(member, size));
+  // All that a batch of vectors reads is loaded before the first is computed.
+  auto walk = [&](Value from, Value to, int64_t batch, ValueRange initial) {
+    return t.loop(from, to, batch * team * size, initial,
+                  [&](LoopBuilder &l, Value first, ValueRange carried) {
+                    ThreadBuilder body(l.b, l.loc, t.threads);
+                    SmallVector<Value> sums(carried), places;
+                    SmallVector<DenseMap<Value, Value>> memos(batch);
+                    for (int64_t k = 0; k < batch; ++k) {
+                      places.push_back(l.add(first, l.index(k * team * size)));
+                      if (batch > 1)
+                        loadInputs(l, ops, places[k], memos[k]);
+                    }
+                    for (auto [at, memo] : llvm::zip(places, memos))
+                      accumulate(body, at, Value(), memo, sums);
+                    return sums;
+                  });
+  };
+  if (size == 1 || space.inner < 2 * batch * team * size)
+    return walk(own, high, 1, initial);
+  int64_t step = batch * team * size;
+  Value last =
+      arith::SubIOp::create(t.b, t.loc, high, t.index(step - team * size));
+  Value span = arith::SubIOp::create(t.b, t.loc, last, own);
+  Value whole = t.mul(t.div(t.add(span, t.index(step - 1)), step), step);
+  SmallVector<Value> sums = walk(own, last, batch, initial);
+  return walk(t.add(own, whole), high, 1, sums);
+}
+
 /// The thread's part of a phase, and the reductions at its end.
 void RowEmitter::emitPhase(ThreadBuilder &t) {
   SmallVector<nn::ReduceOp> reduces = phases.reductionsOf(phase);
@@ -204,36 +249,8 @@ void RowEmitter::emitPhase(ThreadBuilder &t) {
     }
   } else {
     auto loop = [&](Value low, Value high, int64_t size, ValueRange initial) {
-      points.lanes = size;
-      Value own = t.add(low, t.mul(member, size));
-      // All that a batch of vectors reads is loaded before the first is computed.
-      auto walk = [&](Value from, Value to, int64_t batch, ValueRange initial) {
-        return t.loop(from, to, batch * team * size, initial,
-                      [&](LoopBuilder &l, Value first, ValueRange carried) {
-                        ThreadBuilder body(l.b, l.loc, t.threads);
-                        SmallVector<Value> sums(carried), places;
-                        SmallVector<DenseMap<Value, Value>> memos(batch);
-                        for (int64_t k = 0; k < batch; ++k) {
-                          places.push_back(
-                              l.add(first, l.index(k * team * size)));
-                          if (batch > 1)
-                            loadInputs(l, ops, places[k], memos[k]);
-                        }
-                        for (auto [at, memo] : llvm::zip(places, memos))
-                          accumulate(body, at, Value(), memo, sums);
-                        return sums;
-                      });
-      };
-      int64_t batch = stores ? kStoreBatch : kBatch;
-      if (size == 1 || space.inner < 2 * batch * team * size)
-        return walk(own, high, 1, initial);
-      int64_t step = batch * team * size;
-      Value last =
-          arith::SubIOp::create(t.b, t.loc, high, t.index(step - team * size));
-      Value span = arith::SubIOp::create(t.b, t.loc, last, own);
-      Value whole = t.mul(t.div(t.add(span, t.index(step - 1)), step), step);
-      SmallVector<Value> sums = walk(own, last, batch, initial);
-      return walk(t.add(own, whole), high, 1, sums);
+      return loopOver(t, low, high, size, stores ? kStoreBatch : kBatch, ops,
+                      initial, accumulate);
     };
     Value low = t.index(0), high = t.index(space.inner);
     Value begin = low, end = high;
