@@ -68,19 +68,18 @@ def stopped(rank, folder):
     t = rank.trainer
     rank.step(**DATA[0])
     t.save(folder)
-    seen, stops = [], []
+    seen = stop = 0
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Event))
     def observe(_, event):
-        if event.contents.end and phase_of(event.contents.command.contents) == 1:
-            seen.append(1)
-            return len(seen) == len(stops)
-        return 0
+        nonlocal seen
+        starts = event.contents.end and phase_of(event.contents.command.contents) == 1
+        seen += bool(starts)
+        return starts and seen == stop
 
     results = []
     while True:
-        stops.append(1)
-        seen.clear()
+        seen, stop = 0, stop + 1
         rank.runtime.call("trainc_set_observer", t.trainer, observe, None)
         try:
             for inputs in DATA[1:3]:
@@ -90,7 +89,7 @@ def stopped(rank, folder):
             ended = False
         rank.runtime.call("trainc_set_observer", t.trainer, None, None)
         if ended:  # as many starts as there are
-            return len(seen), [rank.tensors(), *results]
+            return seen, [rank.tensors(), *results]
         t.load(folder)
         for inputs in DATA[1:3]:
             rank.step(**inputs)
