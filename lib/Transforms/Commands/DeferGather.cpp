@@ -34,7 +34,8 @@ struct DeferGatherPass : trainc::impl::DeferGatherPassBase<DeferGatherPass> {
         starts.push_back(start);
     // Collectives are waited for in the order of their starts: from the last one on.
     Operation *next = list.getBody().front().getTerminator();
-    for (auto [i, start] : llvm::reverse(llvm::enumerate(starts))) {
+    for (size_t i = starts.size(); i-- > 0;) {
+      StartOp start = starts[i];
       Operation *wait = *start.getToken().user_begin();
       if (isDeferrable(start)) {
         Operation *full = i + kMostInFlight < starts.size()

@@ -238,8 +238,12 @@ LogicalResult Verifier::runOn(CommandOpInterface command) {
   for (auto [access, one] : llvm::zip(accesses, touched))
     if (access.write)
       setContent(one.place, {getAddress(access.buffer), command});
-  if (auto start = dyn_cast<StartOp>(*command))
+  if (auto start = dyn_cast<StartOp>(*command)) {
     started.push_back({start, touched});
+    if (started.size() > TRAINC_MAX_IN_FLIGHT)
+      return start.emitOpError("expects at most ")
+             << TRAINC_MAX_IN_FLIGHT << " collectives in flight (P5)";
+  }
   return success();
 }
 

@@ -23,8 +23,8 @@ def VerifyFormPass : Pass<"train-verify-form", "::mlir::ModuleOp"> {
       (P2) what is read was written through the same address, and nothing over it since, or
       stands in an arena or input as the list found it; (P3) what a command writes shares
       no byte with what else it touches; (P4) from the start of a collective to its end
-      nothing writes what it reads or touches what it writes; (P5) what is in flight is
-      waited for once, in its list or in the next.
+      nothing writes what it reads or touches what it writes; (P5) what is in flight, at
+      most 32 collectives, is waited for once, in its list or in the next.
     * Form 4 of a processor, before it is LLVM's: no function of several workgroups writes
       to an argument in the same way in all of them.
 
