@@ -2,10 +2,11 @@
 """Digests of what the four examples train to: losses, norms and states of 20 updates, in f32, bf16 and f16, on 1, 2 and 4 ranks
 in every mode, in windows of 1 and 2 micro-batches. A change of the compiler that promises the same bits leaves them alone.
 
-usage: digests.py [--record] [--only TEXT]
+usage: digests.py [--record | --change WHY --since COMMIT] [--only TEXT]
 
 Compares with results/digests.json, which holds them by CPU family, each of the commit that recorded it; --record writes them
-there. The exit status is 0 if all are equal. Needs NumPy.
+there. --change adds those that differ, of which COMMIT, the first that gives them, changed the bits on purpose, and why. The exit
+status is 0 if all are equal. Needs NumPy.
 """
 import argparse
 import hashlib
@@ -80,31 +81,51 @@ def digests(only=""):
 
 
 def recorded():
-    """{CPU family: {commit, digests}}."""
+    """{CPU family: {commit, digests, and changes, each {commit, why, digests}}}."""
     if not os.path.exists(RECORD):
         return {}
     with open(RECORD) as f:
         return json.load(f)
 
 
+def expected(known):
+    """{case: digest} of a family, by its last change."""
+    digests = dict(known["digests"])
+    for change in known.get("changes", []):
+        digests |= change["digests"]
+    return digests
+
+
+def write(known):
+    with open(RECORD, "w") as f:
+        json.dump(known, f, indent=1)
+        f.write("\n")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--record", action="store_true")
+    p.add_argument("--change", metavar="WHY")
+    p.add_argument("--since", metavar="COMMIT")
     p.add_argument("--only", default="", metavar="TEXT")
     a = p.parse_args()
+    if bool(a.change) != bool(a.since):
+        p.error("expected --change WHY and --since COMMIT together")
     found, known = digests(a.only), recorded()
     if a.record:
-        known[results.family()] = dict(commit=results.commit(), digests=found)
-        with open(RECORD, "w") as f:
-            json.dump(known, f, indent=1)
-            f.write("\n")
+        write(known | {results.family(): dict(commit=results.commit(), digests=found)})
         return 0
-    expected = known.get(results.family(), dict(commit="nothing", digests={}))
-    bad = [name for name, digest in found.items() if digest != expected["digests"].get(name)]
-    for name in bad:
-        print(f"{name}: {found[name]}, recorded: {expected['digests'].get(name)}")
-    print(f"{len(found) - len(bad)} of {len(found)} equal those of {expected['commit']}")
-    return bool(bad)
+    ours = known.setdefault(results.family(), dict(commit="nothing", digests={}))
+    was = expected(ours)
+    other = {name: digest for name, digest in found.items() if digest != was.get(name)}
+    if a.change:
+        ours.setdefault("changes", []).append(dict(commit=results.git("rev-parse", a.since)[:12], why=a.change, digests=other))
+        write(known)
+        return 0
+    for name, digest in other.items():
+        print(f"{name}: {digest}, recorded: {was.get(name)}")
+    print(f"{len(found) - len(other)} of {len(found)} equal those of {ours['commit']}, with its changes")
+    return bool(other)
 
 
 if __name__ == "__main__":

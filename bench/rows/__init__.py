@@ -1,4 +1,5 @@
 """The rows of the check, one module per group. A row is a function that measures and returns an `Outcome`."""
+import math
 import statistics
 from dataclasses import dataclass
 from typing import Callable
@@ -16,9 +17,15 @@ def judge(good, value):
     return Outcome(value, "ok" if good else "short")
 
 
+def agree(verdicts):
+    """Whether rounds that are good or not show that the median is, or is not: all are alike, or a sign test (two-sided, 5 %) says so."""
+    n, fewer = len(verdicts), min(sum(verdicts), len(verdicts) - sum(verdicts))
+    return fewer == 0 or 2 * sum(math.comb(n, k) for k in range(fewer + 1)) <= 0.05 * 2**n
+
+
 def judge_ratios(ratios, good, moved):
-    """The status of a bar for the median; if the limit moved too much, only what every round agrees on counts."""
-    if moved > STEADY and len({good(r) for r in ratios}) > 1:
+    """The status of a bar for the median; if the limit moved too much, only what the rounds agree on counts."""
+    if moved > STEADY and not agree([good(r) for r in ratios]):
         return "too noisy"
     return "ok" if good(statistics.median(ratios)) else "short"
 

@@ -11,14 +11,16 @@ from rows import judge
 
 
 def same_results(folder):
-    """Of the CPU family of which digests were recorded: what was recorded once stands."""
+    """Of the CPU family of which digests were recorded: what was recorded once stands, but for what later commits changed on purpose."""
     known = digests.recorded().get(results.family())
     if not known:
         raise Failed(f"no digests of {results.family()} were recorded: run digests.py --record at the commit that begins this part")
-    found = digests.digests()
-    other = [name for name, digest in known["digests"].items() if found.get(name) != digest]
-    return judge(not other, "; ".join([f"{len(known['digests']) - len(other)} of {len(known['digests'])} trainings give the digests of"
-                                       f" {known['commit']}", *other[:6]]))
+    found, expected = digests.digests(), digests.expected(known)
+    other = [name for name, digest in expected.items() if found.get(name) != digest]
+    first = sum(found.get(name) == digest for name, digest in known["digests"].items())
+    later = [f"those of {change['commit']}: {sum(found.get(name) == digest for name, digest in change['digests'].items())}, as {change['why']}"
+             for change in known.get("changes", [])]
+    return judge(not other, "; ".join([f"{first} of {len(expected)} trainings give the digests of {known['commit']}", *later, *other[:6]]))
 
 
 CONTRACT = ["Runtime/tables.c", "Runtime/artifact.c", "Runtime/convert.c", "Integration/cuda-ranks.py", "Integration/refusals.py"]
