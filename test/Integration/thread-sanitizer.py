@@ -21,7 +21,8 @@ CC, CXX, BUILD, FOLDER = sys.argv[1:5]
 RUNTIME = os.path.join(ROOT, "runtime")
 # All that runs while a step does, on any thread.
 SOURCES = ["core/bind.cpp", "core/run.cpp", "core/state.cpp", "core/trainer.cpp", "cpu/convolution.cpp", "cpu/convolution_tile.cpp",
-           "cpu/depthwise.cpp", "cpu/gemm.cpp", "cpu/pool.cpp", "cpu/window_convolution.cpp"]
+           "cpu/depthwise.cpp", "cpu/gemm.cpp", "cpu/pool.cpp", "cpu/window_convolution.cpp",
+           "cpu/winograd_convolution.cpp"]
 TSAN = ["-fsanitize=thread", "-g", "-O1"]
 EXAMPLES = {
     "mlp": ["--batch", 32, "--accumulate", 2], "cnn": ["--batch", 8],

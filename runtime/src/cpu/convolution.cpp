@@ -102,10 +102,6 @@ void trainc::convolutionBytes(const trainc_convolution_detail &d,
 // Plans
 //===----------------------------------------------------------------------===//
 
-static int64_t piecesOf(int64_t size, int64_t each) {
-  return size / each + (size % each != 0);
-}
-
 /// `size` in as few equal pieces of at most `most` as there can be.
 static int64_t even(int64_t size, int64_t most) {
   return piecesOf(size, piecesOf(size, most < 1 ? 1 : most));
@@ -313,6 +309,13 @@ trainc_status trainc::createConvolutionPlan(const trainc_convolution_detail &d,
   }
   cut(*plan);
   if (!plan->isInPlace())
+    plan->winograd = createWinogradConvolution(*plan);
+  if (plan->winograd) {
+    plan->scratch = winogradConvolutionScratch(plan->winograd);
+    *out_plan = plan;
+    return TRAINC_OK;
+  }
+  if (!plan->isInPlace())
     plan->windows = createWindowConvolution(*plan);
   if (plan->windows) {
     plan->scratch = windowConvolutionScratch(plan->windows);
@@ -335,6 +338,7 @@ void trainc::destroyConvolutionPlan(ConvolutionPlan *plan) {
     destroyGemmPlan(product);
   destroyDepthwise(plan->depthwise);
   destroyWindowConvolution(plan->windows);
+  destroyWinogradConvolution(plan->winograd);
   destroy(plan);
 }
 
@@ -346,6 +350,8 @@ trainc::convolutionDetail(const ConvolutionPlan *plan) {
 int64_t trainc::convolutionTileCount(const ConvolutionPlan *plan) {
   if (plan->depthwise)
     return depthwiseTileCount(plan->depthwise);
+  if (plan->winograd)
+    return winogradConvolutionTileCount(plan->winograd);
   if (plan->windows)
     return windowConvolutionTileCount(plan->windows);
   return plan->d.groups * plan->parts *

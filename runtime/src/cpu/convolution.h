@@ -8,8 +8,9 @@
 // input is a convolution for each remainder of its rows and columns by the strides, with
 // those taps of the weight that meet outputs there.
 //
-// Large planes are multiplied without columns by our own GEMM (window_convolution.h), and
-// groups of one channel and one output are no GEMMs (depthwise.h).
+// Windows of 3 x 3 with strides of 1 take fewer products (winograd_convolution.h), other large
+// planes are multiplied without columns, by our own GEMM (window_convolution.h), and groups of
+// one channel and one output are no GEMMs (depthwise.h).
 //
 // What is summed in a block depends on the detail alone, and so do the bits, as those of GEMMs
 // do (gemm.h). Of libraries so does all of the cut; our own products are cut for the threads.

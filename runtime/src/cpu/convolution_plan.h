@@ -10,8 +10,15 @@
 #include "cpu/depthwise.h"
 #include "cpu/gemm.h"
 #include "cpu/window_convolution.h"
+#include "cpu/winograd_convolution.h"
 
 namespace trainc {
+
+inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+inline int64_t piecesOf(int64_t size, int64_t each) {
+  return size / each + (size % each != 0);
+}
 
 struct ConvolutionPlan {
   trainc_convolution_detail d;
@@ -19,6 +26,7 @@ struct ConvolutionPlan {
   // Who computes it instead, if one.
   Depthwise *depthwise = nullptr;
   WindowConvolution *windows = nullptr;
+  WinogradConvolution *winograd = nullptr;
   bool ofWeight, ofInput;    // which gradient, if one
   uint32_t wide;             // the type of sums
   bool widens;               // operands to f32, with their copies

@@ -46,8 +46,6 @@ private:
 };
 } // namespace
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /// Sets group and rows; returns what is left of the index.
 int64_t Tile::setRows(int64_t index) {
   int64_t part = index % plan.parts;
@@ -368,6 +366,10 @@ bool trainc::runConvolutionTile(const ConvolutionPlan *plan, void *const *args,
                                 int64_t index, void *scratch) {
   if (plan->depthwise) {
     runDepthwiseTile(plan->depthwise, args, index, scratch);
+    return true;
+  }
+  if (plan->winograd) {
+    runWinogradConvolutionTile(plan->winograd, args, index, scratch);
     return true;
   }
   if (plan->windows) {

@@ -15,6 +15,7 @@
 #include "cpu/sums.h"
 #include "cpu/vector_gemm.h"
 #include "cpu/window_gemm.h"
+#include "cpu/winograd.h"
 
 namespace {
 
@@ -97,6 +98,7 @@ typedef VectorGemm<double, lanes / 2, rowsOfDoubles, packsA> Gemm64;
 typedef VectorGemm<float, lanes, rows, packsA, uint16_t, widenBf16> GemmBf16;
 typedef VectorGemm<float, lanes, rows, packsA, uint16_t, widenF16> GemmF16;
 typedef WindowGemm<lanes, rows, packsA> Windows32;
+typedef Winograd<lanes, rows, packsA> Winograd32;
 
 namespace trainc {
 extern const Kernels TRAINC_TABLE;
@@ -149,6 +151,13 @@ const Kernels TRAINC_TABLE = {
     Windows32::packGradients,
     Windows32::transposeRows,
     Windows32::rows,
+    Winograd32::inputs,
+    Winograd32::outputs,
+    Winograd32::gradients,
+    Winograd32::weights,
+    Winograd32::weightGradients,
+    Winograd32::multiply,
+    lanes,
 #endif
 };
 } // namespace trainc

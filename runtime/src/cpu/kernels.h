@@ -74,6 +74,40 @@ struct GradientPanels {
 /// What a product may read and write behind n columns.
 constexpr int64_t windowColumns = 32;
 
+/// A vector of channels of some rows of a plane, pixel by pixel, and what their tiles are
+/// transformed to, or from: element (place, tile, channel). Tile (r, t) sees pixels from (2 r +
+/// top, 2 t + left) on; what is not in `height` rows of `width` is 0, or not written.
+struct WinogradTiles {
+  int64_t height, width, top, left, rows, tiles;
+  int64_t place, ld; // from place to place, from tile to tile
+  float *pixels, *transformed;
+};
+
+/// `count` windows of a panel's columns: elements (window, tap, column) and (place, window,
+/// column). With `reversed` the last tap is the first.
+struct WinogradWeights {
+  bool reversed;
+  int64_t count, place;
+  const float *from;
+  float *to;
+};
+
+/// From element (place, channel, output) to (channel, tap, output); whole vectors.
+struct WinogradGradients {
+  int64_t channels, outputs, place, ld, ldTo;
+  const float *from;
+  float *to;
+};
+
+/// C = A B of row major A, and B in panels of columns; whole panels of C are written. Or, with
+/// `transposed`, C (+)= A^T B of row major A and B.
+struct WinogradProduct {
+  bool transposed, accumulate;
+  int64_t m, n, k, lda, ldb, ldc; // from panel to panel of B
+  const float *a, *b;
+  float *c;
+};
+
 typedef void (*SumFn)(const void *const *sources, unsigned number, void *to,
                       int64_t count);
 
@@ -153,6 +187,14 @@ struct Kernels {
   void (*transposeF32)(int64_t rows, int64_t columns, const float *from,
                        int64_t ld, float *to, int64_t ldTo) = nullptr;
   int64_t windowRows = 0;
+  /// Winograd's transforms (winograd.h).
+  void (*winogradInputs)(const WinogradTiles &) = nullptr;
+  void (*winogradOutputs)(const WinogradTiles &) = nullptr;
+  void (*winogradGradients)(const WinogradTiles &) = nullptr;
+  void (*winogradWeights)(const WinogradWeights &) = nullptr;
+  void (*winogradWeightGradients)(const WinogradGradients &) = nullptr;
+  void (*winogradMultiply)(const WinogradProduct &) = nullptr;
+  int64_t winogradLanes = 0;
 };
 
 const Kernels &kernels();

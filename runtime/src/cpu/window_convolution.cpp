@@ -51,13 +51,6 @@ struct trainc::WindowConvolution {
 // Plans
 //===----------------------------------------------------------------------===//
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
-static int64_t piecesOf(int64_t size, int64_t each) {
-  return size / each + (size % each != 0);
-}
-
 /// place = quotient stride + remainder, with 0 <= remainder.
 static int64_t quotientOf(int64_t place, int64_t stride, int64_t &remainder) {
   remainder = (place % stride + stride) % stride;
