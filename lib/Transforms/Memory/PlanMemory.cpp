@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Buffers.h"
+#include "trainc/Dialect/NN/NNBuilders.h"
 #include "trainc/Dialect/NN/NNOps.h"
 #include "trainc/Dialect/Train/TrainPlaces.h"
 #include "trainc/Transforms/Memory/Passes.h"
@@ -22,6 +23,81 @@ namespace trainc {
 using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
+
+//===----------------------------------------------------------------------===//
+// Values that are needed after they are changed in place
+//===----------------------------------------------------------------------===//
+
+/// The operands of `op` in whose memory it makes results.
+static SmallVector<OpOperand *> findInPlace(Operation *op,
+                                            SymbolTable &symbols) {
+  SmallVector<OpOperand *> operands;
+  auto addAll = [&](MutableOperandRange range) {
+    for (OpOperand &operand : range)
+      operands.push_back(&operand);
+  };
+  if (auto launch = dyn_cast<LaunchOp>(op)) {
+    for (int64_t i : symbols.lookup<KernelOp>(launch.getKernel()).getInplace())
+      if (i >= 0)
+        operands.push_back(&op->getOpOperand(i));
+  } else if (auto gemm = dyn_cast<GemmOp>(op)) {
+    addAll(gemm.getInitMutable());
+  } else if (auto convolution = dyn_cast<ConvolutionOp>(op)) {
+    addAll(convolution.getInitMutable());
+  } else if (getInPlaceOperand(op)) {
+    operands.push_back(&op->getOpOperand(0));
+  }
+  return operands;
+}
+
+static Value findOwner(Value value) {
+  while (Value before = Buffers::viewed(value))
+    value = before;
+  return value;
+}
+
+/// Whether something needs `value`, or a view of it, beside `operand` or after its op; a write
+/// that another one follows does not.
+static bool isNeededBeside(Value value, OpOperand &operand,
+                           const DenseMap<Attribute, Operation *> &lastWrites) {
+  return llvm::any_of(value.getUses(), [&](OpOperand &use) {
+    Operation *user = use.getOwner();
+    if (user->getNumResults() == 1 && Buffers::viewed(user->getResult(0)))
+      return isNeededBeside(user->getResult(0), operand, lastWrites);
+    auto write = dyn_cast<WriteOp>(user);
+    return &use != &operand && !user->isBeforeInBlock(operand.getOwner()) &&
+           (!write || lastWrites.lookup(write.getTarget()) == write);
+  });
+}
+
+/// Copies what commands would change in place while it is still needed, and returns how often:
+/// two equal values may have become one since kernels were formed.
+static int64_t copyOldValues(ListOp list, SymbolTable &symbols) {
+  DenseMap<Attribute, Operation *> lastWrites;
+  for (auto write : list.getBody().getOps<WriteOp>())
+    lastWrites[write.getTarget()] = write;
+  int64_t copies = 0;
+  for (Operation &op : list.getBody().front())
+    for (OpOperand *operand : findInPlace(&op, symbols)) {
+      Value value = operand->get(), owner = findOwner(value);
+      if (!owner.getDefiningOp() || owner.getDefiningOp<ReadOp>() ||
+          !isNeededBeside(owner, *operand, lastWrites))
+        continue;
+      OpBuilder b(&op);
+      RankedTensorType type = nn::getTensorType(value);
+      Value flat =
+          nn::reshapeTo(b, op.getLoc(), value, {type.getNumElements()});
+      auto copy = FlattenOp::create(b, op.getLoc(), flat.getType(), flat, {0});
+      operand->set(
+          nn::reshapeTo(b, op.getLoc(), copy.getResult(), type.getShape()));
+      ++copies;
+    }
+  return copies;
+}
+
+//===----------------------------------------------------------------------===//
+// Offsets
+//===----------------------------------------------------------------------===//
 
 /// Finds offsets in the workspace of `list` for what has no place yet.
 static void assignOffsets(ListOp list, Buffers &buffers, bool reuse) {
@@ -409,6 +485,7 @@ struct PlanMemoryPass : trainc::impl::PlanMemoryPassBase<PlanMemoryPass> {
         continue;
       if (failed(verifyNeeds(list)))
         return signalPassFailure();
+      numCopies += copyOldValues(list, symbols);
       Buffers buffers(list, symbols);
       assignOffsets(list, buffers, reuse);
       if (failed(ToBuffers(list, buffers, symbols, layouts).run()))

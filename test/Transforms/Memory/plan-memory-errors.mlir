@@ -55,25 +55,6 @@ train.list @first of @step "first" (%x: tensor<8xf32>) {
 
 // -----
 
-train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
-  %0 = nn.neg %x : tensor<4xf32>
-  train.return %0 : tensor<4xf32>
-}
-train.kernel @over(%x: tensor<4xf32>) inplace [0] {
-  %0 = nn.neg %x : tensor<4xf32>
-  train.return %0 : tensor<4xf32>
-}
-train.list @first of @step "first" (%x: tensor<4xf32>) {
-  %0 = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
-  // expected-note @below {{changed here}}
-  %1 = train.launch @over(%0) : (tensor<4xf32>) -> tensor<4xf32>
-  // expected-error @below {{'train.launch' op uses a value after it was changed in place}}
-  %2 = train.launch @k(%0) : (tensor<4xf32>) -> tensor<4xf32>
-  train.return %2 : tensor<4xf32>
-}
-
-// -----
-
 train.list @first of @step "first" (%x: tensor<4x4xf32>) {
   // expected-error @below {{'train.gemm' op expects what it changes in place to be read from a slice, or made by a command}}
   %0 = train.gemm %x, %x init %x m 4 n 4 k 4 batch 1 : tensor<4x4xf32>, tensor<4x4xf32> init tensor<4x4xf32> -> tensor<4x4xf32>

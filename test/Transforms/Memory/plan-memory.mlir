@@ -221,3 +221,35 @@ train.list @convolution of @e "next" (%x: tensor<8x4x9x9xf32>, %v: tensor<6x4x3x
   %y = train.convolution forward %x, %v strides [1, 1] padding [0, 0, 0, 0] dilations [1, 1] groups 1 : tensor<8x4x9x9xf32>, tensor<6x4x3x3xf32> -> tensor<8x6x7x7xf32>
   train.return %y : tensor<8x6x7x7xf32>
 }
+
+// -----
+
+// What is needed after it is changed in place, or by the same command, is copied for that.
+// CHECK-LABEL: train.list @needed
+// CHECK: train.launch @k(%{{.*}}) outs(%[[OLD:.*]] : memref<4xf32>)
+// CHECK: train.flatten %[[OLD]] at [0] outs(%[[COPY:.*]] : memref<4xf32>)
+// CHECK-NEXT: train.launch @over() outs(%[[COPY]] : memref<4xf32>)
+// CHECK: train.launch @k(%[[OLD]])
+// CHECK: train.launch @k(%{{.*}}) outs(%[[TWICE:.*]] : memref<4xf32>)
+// CHECK: train.flatten %[[TWICE]] at [0] outs(%[[OTHER:.*]] : memref<4xf32>)
+// CHECK: train.launch @add(%[[TWICE]]) outs(%[[OTHER]] : memref<4xf32>)
+train.kernel @k(%x: tensor<4xf32>) inplace [-1] {
+  %0 = nn.neg %x : tensor<4xf32>
+  train.return %0 : tensor<4xf32>
+}
+train.kernel @over(%x: tensor<4xf32>) inplace [0] {
+  %0 = nn.neg %x : tensor<4xf32>
+  train.return %0 : tensor<4xf32>
+}
+train.kernel @add(%x: tensor<4xf32>, %y: tensor<4xf32>) inplace [0] {
+  %0 = nn.add %x, %y : tensor<4xf32>, tensor<4xf32>
+  train.return %0 : tensor<4xf32>
+}
+train.list @needed of @e "next" (%x: tensor<4xf32>) {
+  %0 = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = train.launch @over(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = train.launch @k(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  %3 = train.launch @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %4 = train.launch @add(%3, %3) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  train.return %1, %2, %4 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}

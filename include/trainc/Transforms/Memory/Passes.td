@@ -46,8 +46,9 @@ def PlanMemoryPass : Pass<"train-plan-memory", "::mlir::ModuleOp"> {
     plan can undercut: of several orders in which values choose their offsets, the best is
     taken. With reuse=false no two values share memory.
 
-    Refuses a value that is used after its slice was written, or after it was changed in
-    place.
+    Refuses a value that is used after its slice was written. One that is needed after a
+    command changes it in place, as two equal values that became one may be, is copied for
+    that command.
 
     Operands of a `train.flatten` that nothing needs later are produced where they stand in
     it; others are copied. What a collective works on in place stays until the next one of
