@@ -335,10 +335,12 @@ void Job::transformPanel(int64_t row, int64_t rows, float *to) const {
     table.transposeF32(rows, ofOutput, matrix, ld, packed, plan.columns);
   } else {
     for (int64_t o = 0; o < d.outputs; ++o) {
+      // Whole vectors, of which the next output's window replaces what is not this one's.
+      int64_t width = o + 1 < d.outputs ? aligned(taps, plan.lanes) : taps;
       int64_t ld = rows * taps;
       const float *matrix = widened(
           from + (o * ofOutput + row * taps) * of.storedSize, 1, ld, ld);
-      table.transposeF32(rows, taps, matrix, taps,
+      table.transposeF32(rows, width, matrix, taps,
                          packed + o * taps * plan.columns, plan.columns);
     }
   }
