@@ -17,10 +17,13 @@ def same_results(folder):
         raise Failed(f"no digests of {results.family()} were recorded: run digests.py --record at the commit that begins this part")
     found, expected = digests.digests(), digests.expected(known)
     other = [name for name, digest in expected.items() if found.get(name) != digest]
-    first = sum(found.get(name) == digest for name, digest in known["digests"].items())
-    later = [f"those of {change['commit']}: {sum(found.get(name) == digest for name, digest in change['digests'].items())}, as {change['why']}"
-             for change in known.get("changes", [])]
-    return judge(not other, "; ".join([f"{first} of {len(expected)} trainings give the digests of {known['commit']}", *later, *other[:6]]))
+
+    def equal(record):
+        return sum(found.get(name) == digest for name, digest in record["digests"].items())
+
+    later = [f"those of {change['commit']}: {equal(change)}, as {change['why']}" for change in known.get("changes", [])]
+    return judge(not other, "; ".join([f"{equal(known)} of {len(expected)} trainings give the digests of {known['commit']}", *later,
+                                       *other[:6]]))
 
 
 CONTRACT = ["Runtime/tables.c", "Runtime/artifact.c", "Runtime/convert.c", "Integration/cuda-ranks.py", "Integration/refusals.py"]

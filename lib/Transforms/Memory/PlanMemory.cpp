@@ -50,6 +50,7 @@ static SmallVector<OpOperand *> findInPlace(Operation *op,
   return operands;
 }
 
+/// The value that `value` is a view of.
 static Value findOwner(Value value) {
   while (Value before = Buffers::viewed(value))
     value = before;
@@ -72,7 +73,7 @@ static bool isNeededBeside(Value value, OpOperand &operand,
 
 /// Copies what commands would change in place while it is still needed, and returns how often:
 /// two equal values may have become one since kernels were formed.
-static int64_t copyOldValues(ListOp list, SymbolTable &symbols) {
+static int64_t copyWhatIsNeeded(ListOp list, SymbolTable &symbols) {
   DenseMap<Attribute, Operation *> lastWrites;
   for (auto write : list.getBody().getOps<WriteOp>())
     lastWrites[write.getTarget()] = write;
@@ -242,10 +243,7 @@ LogicalResult ToBuffers::checkOperands(Operation *op) {
   for (Value operand : op->getOperands()) {
     if (!isa<RankedTensorType>(operand.getType()))
       continue;
-    Value owner = operand;
-    while (Value before = Buffers::viewed(owner))
-      owner = before;
-    Value source = buffers.source(owner);
+    Value owner = findOwner(operand), source = buffers.source(owner);
     if (auto read = source.getDefiningOp<ReadOp>()) {
       const Written *last = findWriter(roots.lookup(source).address);
       if (last && last->op != writerAtRead.lookup(source))
@@ -485,7 +483,7 @@ struct PlanMemoryPass : trainc::impl::PlanMemoryPassBase<PlanMemoryPass> {
         continue;
       if (failed(verifyNeeds(list)))
         return signalPassFailure();
-      numCopies += copyOldValues(list, symbols);
+      numCopies += copyWhatIsNeeded(list, symbols);
       Buffers buffers(list, symbols);
       assignOffsets(list, buffers, reuse);
       if (failed(ToBuffers(list, buffers, symbols, layouts).run()))

@@ -308,8 +308,7 @@ trainc_status trainc::createConvolutionPlan(const trainc_convolution_detail &d,
     return TRAINC_OK;
   }
   cut(*plan);
-  if (!plan->isInPlace())
-    plan->winograd = createWinogradConvolution(*plan);
+  plan->winograd = createWinogradConvolution(*plan);
   if (plan->winograd) {
     plan->scratch = winogradConvolutionScratch(plan->winograd);
     *out_plan = plan;

@@ -115,9 +115,7 @@ void Tile::copyFactor(const char *from, int64_t count, char *to) const {
     memcpy(to, from, static_cast<size_t>(count * plan.size));
     return;
   }
-  auto widen = d.type == TRAINC_BF16 ? kernels().widenBf16 : kernels().widenF16;
-  widen(1, count, reinterpret_cast<const uint16_t *>(from), count,
-        reinterpret_cast<float *>(to));
+  widenRows(d.type, 1, count, from, count, reinterpret_cast<float *>(to));
 }
 
 /// A phase's taps of the window of the weight at `from`.

@@ -183,7 +183,7 @@ static void placeScratch(WindowConvolution &plan) {
   if (plan.of->ofWeight) {
     int64_t outputs = plan.blockRows * plan.w.outputs;
     plan.ofGradients = place(plan.ldc * (outputs + windowColumns / 2));
-    int64_t widened = most(plan.partRows * outputs, depth);
+    int64_t widened = plan.partRows * outputs;
     plan.ofRow = place(plan.of->d.type == TRAINC_F32 ? 0 : widened);
     plan.ofC = place(depth * plan.ldc);
     plan.ofTransposed =
@@ -397,9 +397,7 @@ void Tile::packGradients(int64_t example, int64_t row, int64_t outputs) {
   const char *from = factor + (first * plane + row * d.out_w) * of.storedSize;
   if (d.type != TRAINC_F32) {
     auto *room = reinterpret_cast<float *>(scratch + plan.ofRow);
-    (d.type == TRAINC_BF16 ? table.widenBf16 : table.widenF16)(
-        numRows, outputs, reinterpret_cast<const uint16_t *>(from), plane,
-        room);
+    widenRows(d.type, numRows, outputs, from, plane, room);
     from = reinterpret_cast<const char *>(room);
     plane = outputs;
   }
@@ -434,21 +432,9 @@ void Tile::computeWeight(int64_t piece) {
          plan.offsets.data(),
          reinterpret_cast<const float *>(scratch + plan.ofGradients), c});
   }
-  if (d.result_type == TRAINC_F32) {
-    table.transposeF32(depth, numRows, c, plan.ldc,
-                       reinterpret_cast<float *>(to), ld);
-    return;
-  }
-  char *transposed = scratch + plan.ofTransposed;
-  table.transposeF32(depth, numRows, c, plan.ldc,
-                     reinterpret_cast<float *>(transposed), depth);
-  for (int64_t i = 0; i < numRows; ++i, to += ld * plan.resultSize) {
-    const char *row =
-        narrowed(d.result_type,
-                 transposed + i * depth * static_cast<int64_t>(sizeof(float)),
-                 depth, scratch + plan.ofRow);
-    copyApart(d.result_type, row, depth, 1, to);
-  }
+  storeTransposed(d.result_type, depth, numRows, c, plan.ldc,
+                  reinterpret_cast<float *>(scratch + plan.ofTransposed), to,
+                  ld);
 }
 
 void trainc::runWindowConvolutionTile(const WindowConvolution *plan,

@@ -21,16 +21,14 @@ struct trainc::WinogradConvolution {
   int64_t tiles;             // of a row
   int64_t blockRows, blocks; // of tiles of all examples
   int64_t blocksOfJob, jobsOfPart;
-  int64_t partRows, parts;            // of C
-  int64_t partChannels, channelParts; // of what is summed, or of the weight
-  int64_t subRows;                    // of C that are multiplied at once
-  int64_t columns, lanes;             // of a panel, of a vector
+  int64_t partRows, parts; // of C
+  int64_t partChannels;    // that are summed, or of the weight
+  int64_t subRows;         // of C that are multiplied at once
+  int64_t columns, lanes;  // of a panel, of a vector
   int64_t ldTiles, tilesPlace, ldSums, sumsPlace, ldGrads, gradsPlace;
   uint64_t ofWeight, ofTiles, ofSums, ofPixels, ofGrads, ofWide, scratch;
 
   int64_t weightPlace() const { return partRows * of->channels + apart; }
-  /// Tiles of a block.
-  int64_t blockTiles() const { return blockRows * tiles; }
 };
 
 static int64_t aligned(int64_t size, int64_t each) {
@@ -69,7 +67,6 @@ static void cutOutputs(WinogradConvolution &plan) {
   const ConvolutionPlan &of = *plan.of;
   int64_t all = plan.tileRows * of.d.batch, jobs = piecesOf(of.tiles, 2);
   plan.partChannels = of.channels;
-  plan.channelParts = 1;
   plan.blockRows = chooseRows(plan, of.channels);
   plan.blocks = piecesOf(all, plan.blockRows);
   constexpr int64_t kept = 1 << 22; // elements of a transformed weight
@@ -118,10 +115,9 @@ static void cutWeight(WinogradConvolution &plan) {
   plan.partRows = aligned(piecesOf(of.rowsOfC, rows), plan.columns);
   plan.parts = piecesOf(of.rowsOfC, plan.partRows);
   plan.partChannels = aligned(piecesOf(of.channels, channels), plan.lanes);
-  plan.channelParts = piecesOf(of.channels, plan.partChannels);
+  plan.jobsOfPart = piecesOf(of.channels, plan.partChannels);
   plan.blockRows = chooseRows(plan, largest); // by shapes alone
   plan.blocks = piecesOf(plan.tileRows * of.d.batch, plan.blockRows);
-  plan.blocksOfJob = plan.blocks;
 }
 
 static void placeScratch(WinogradConvolution &plan) {
@@ -135,7 +131,7 @@ static void placeScratch(WinogradConvolution &plan) {
   auto spread = [](int64_t elements) {
     return aligned(elements, page) + apart;
   };
-  int64_t count = plan.blockTiles();
+  int64_t count = plan.blockRows * plan.tiles;
   int64_t pixels =
       (2 * plan.blockRows + 2) * most(plan.w.size, plan.w.outputs) * plan.lanes;
   plan.ldTiles = aligned(plan.partChannels, plan.lanes) + apart;
@@ -196,8 +192,7 @@ void trainc::destroyWinogradConvolution(WinogradConvolution *plan) {
 }
 
 int64_t trainc::winogradConvolutionTileCount(const WinogradConvolution *plan) {
-  return plan->of->d.groups * plan->parts *
-         (plan->of->ofWeight ? plan->channelParts : plan->jobsOfPart);
+  return plan->of->d.groups * plan->parts * plan->jobsOfPart;
 }
 
 uint64_t trainc::winogradConvolutionScratch(const WinogradConvolution *plan) {
@@ -265,9 +260,7 @@ const float *Job::widened(const char *from, int64_t rows, int64_t columns,
                           int64_t &ld) const {
   if (!of.widens)
     return reinterpret_cast<const float *>(from);
-  (d.type == TRAINC_BF16 ? table.widenBf16 : table.widenF16)(
-      rows, columns, reinterpret_cast<const uint16_t *>(from), ld,
-      at(plan.ofWide));
+  widenRows(d.type, rows, columns, from, ld, at(plan.ofWide));
   ld = columns;
   return at(plan.ofWide);
 }
@@ -384,16 +377,8 @@ void Job::scatter(int64_t block, int64_t row, int64_t rows) const {
       int64_t count = least(plan.lanes, rows - r);
       char *to =
           result + ((first + r) * height * width + 2 * s.row * width) * size;
-      if (d.result_type == TRAINC_F32) {
-        table.transposeF32(pixels, count, at(plan.ofPixels), plan.lanes,
-                           reinterpret_cast<float *>(to), height * width);
-        continue;
-      }
-      table.transposeF32(pixels, count, at(plan.ofPixels), plan.lanes,
-                         at(plan.ofWide), pixels);
-      (d.result_type == TRAINC_BF16 ? table.narrowBf16 : table.narrowF16)(
-          count, pixels, at(plan.ofWide), nullptr,
-          reinterpret_cast<uint16_t *>(to), height * width);
+      storeTransposed(d.result_type, pixels, count, at(plan.ofPixels),
+                      plan.lanes, at(plan.ofWide), to, height * width);
     }
   });
 }
@@ -418,17 +403,12 @@ void Job::computeWeight(int64_t channel, int64_t channels) const {
   auto size = static_cast<int64_t>(trainc_dtype_size(d.result_type));
   char *to =
       result + ((group * d.outputs + firstRow) * ld + channel * taps) * size;
-  if (d.result_type == TRAINC_F32 && !d.accumulate) {
-    table.transposeF32(depth, numRows, wide, plan.ldSums,
-                       reinterpret_cast<float *>(to), ld);
-    return;
-  }
   float *rows = wide + depth * plan.ldSums;
+  if (!d.accumulate)
+    return storeTransposed(d.result_type, depth, numRows, wide, plan.ldSums,
+                           rows, to, ld);
   table.transposeF32(depth, numRows, wide, plan.ldSums, rows, depth);
-  if (d.result_type != TRAINC_F32)
-    (d.result_type == TRAINC_BF16 ? table.narrowBf16 : table.narrowF16)(
-        numRows, depth, rows, nullptr, reinterpret_cast<uint16_t *>(to), ld);
-  for (int64_t i = 0; d.accumulate && i < numRows; ++i) {
+  for (int64_t i = 0; i < numRows; ++i) {
     const void *sources[] = {to + i * ld * size, rows + i * depth};
     table.sumF32(sources, 2, to + i * ld * size, depth);
   }
