@@ -154,18 +154,21 @@ struct VectorGemm {
     // Four panels at a time: writing more streams is slow.
     constexpr int64_t group = 4 * Rows, distance = 12;
     for (int64_t i = 0; i < rows; i += group, to += 4 * panelElements) {
-      bool whole = i + group - Rows + Lanes <= rows;
+      // Panels of which whole vectors may be read.
+      int64_t whole = rows - i < Lanes ? 0 : (rows - i - Lanes) / Rows + 1;
       for (int64_t p = 0; p < depth; ++p) {
         const Stored *from = a + p * x.lda + i;
         T *column = to + p * Rows;
-        if (whole) {
-          for (int64_t j = 0; j < group; j += Lanes)
-            __builtin_prefetch(from + distance * x.lda + j);
+        for (int64_t j = 0; j < group; j += Lanes)
+          __builtin_prefetch(from + distance * x.lda + j);
+        if (whole >= 4) {
           for (int64_t j = 0; j < 4; ++j)
             store(widened(from + j * Rows), column + j * panelElements);
           continue;
         }
-        for (int64_t j = 0; i + j < rows && j < group; ++j)
+        for (int64_t j = 0; j < whole; ++j)
+          store(widened(from + j * Rows), column + j * panelElements);
+        for (int64_t j = whole * Rows; i + j < rows && j < group; ++j)
           column[j / Rows * panelElements + j % Rows] = Widen(from[j]);
       }
     }

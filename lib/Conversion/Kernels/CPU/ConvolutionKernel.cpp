@@ -17,9 +17,6 @@
 using namespace mlir;
 using namespace trainc;
 
-/// Rows and columns of what is transposed at once.
-static constexpr int64_t kTransposed = 16;
-
 namespace {
 
 /// The weight [outputs, channels, taps] as it stands in memory: strides of the
@@ -64,7 +61,8 @@ private:
   VectorType vectorOf(int64_t width) {
     return VectorType::get({width}, element);
   }
-  int64_t registerRows(int64_t width, int64_t registers);
+  int64_t sumWidth(int64_t most);
+  int64_t sumRows(int64_t width);
   Value load(LoopBuilder &l, Value memref, Value at, int64_t width, Value mask);
   Value maskBelow(LoopBuilder &l, Value count, int64_t width);
   Value maskFirst(LoopBuilder &l, int64_t count, int64_t width);
@@ -97,10 +95,19 @@ void ConvolutionEmitter::inTiles(
     body(l, l.index(count - rest), rest);
 }
 
-/// Sums of `width` elements that fit `registers` registers of 64 bytes.
-int64_t ConvolutionEmitter::registerRows(int64_t width, int64_t registers) {
+/// Rows of sums of `width` elements that three quarters of the registers hold.
+int64_t ConvolutionEmitter::sumRows(int64_t width) {
   int64_t bytes = width * nn::getElementBytes(element);
-  return registers / llvm::divideCeil(bytes, 64);
+  return std::max<int64_t>(function.registerBytes * 3 / 4 / bytes, 1);
+}
+
+/// The width of sums, at most `most`: each vector that is loaded is multiplied into enough
+/// rows.
+int64_t ConvolutionEmitter::sumWidth(int64_t most) {
+  constexpr int64_t enough = 6, least = 8;
+  while (most > least && sumRows(most) < enough)
+    most /= 2;
+  return most;
 }
 
 Value ConvolutionEmitter::load(LoopBuilder &l, Value memref, Value at,
@@ -147,24 +154,6 @@ Value ConvolutionEmitter::maskFirst(LoopBuilder &l, int64_t count,
   auto type = VectorType::get({width}, l.b.getI1Type());
   return arith::ConstantOp::create(l.b, loc,
                                    DenseElementsAttr::get(type, bits));
-}
-
-/// `rows`, [16] vectors of 16, transposed: at each step blocks of 1, 2, 4, 8
-/// elements change places between two vectors.
-static void transpose(LoopBuilder &l, MutableArrayRef<Value> rows) {
-  for (int64_t step = 1; step < kTransposed; step *= 2)
-    for (int64_t i = 0; i < kTransposed; ++i) {
-      if (i & step)
-        continue;
-      SmallVector<int64_t> even, odd;
-      for (int64_t x = 0; x < kTransposed; ++x) {
-        even.push_back(x & step ? kTransposed + x - step : x);
-        odd.push_back(x & step ? kTransposed + x : x + step);
-      }
-      Value a = rows[i], b = rows[i + step];
-      rows[i] = vector::ShuffleOp::create(l.b, l.loc, a, b, even);
-      rows[i + step] = vector::ShuffleOp::create(l.b, l.loc, a, b, odd);
-    }
 }
 
 //===----------------------------------------------------------------------===//
@@ -232,19 +221,20 @@ int64_t ConvolutionEmitter::emitForward(Value input, const Weight &weight,
       c.blockRows * c.output[1] == lanes && c.output[0] % c.blockRows == 0;
   Value base = l.add(l.mul(example, c.outputs * plane),
                      l.mul(block, c.blockRows * c.output[1]));
-  l.loop(l.index(0), l.index(lanes), kLanes, [&](LoopBuilder &l, Value lane) {
+  int64_t width = sumWidth(kLanes);
+  l.loop(l.index(0), l.index(lanes), width, [&](LoopBuilder &l, Value lane) {
     Value mask;
     if (!whole)
-      mask = maskBelow(l, arith::SubIOp::create(l.b, loc, count, lane), kLanes);
+      mask = maskBelow(l, arith::SubIOp::create(l.b, loc, count, lane), width);
     auto tile = [&](LoopBuilder &l, Value output, int64_t rows) {
       SmallVector<Value> sums(
-          rows, nn::splatConstant(l.b, loc, vectorOf(kLanes), 0.0));
+          rows, nn::splatConstant(l.b, loc, vectorOf(width), 0.0));
       Value first = l.mul(output, weight.outputStride);
       auto addTap = [&](LoopBuilder &l, Value channel, Value tap,
                         ValueRange sums) {
         Value row = l.add(l.mul(channel, c.taps()), tap);
         Value right =
-            load(l, columns, l.add(l.mul(row, lanes), lane), kLanes, Value());
+            load(l, columns, l.add(l.mul(row, lanes), lane), width, Value());
         if (weight.reversed)
           tap = arith::SubIOp::create(l.b, loc, l.index(c.taps() - 1), tap);
         Value at =
@@ -254,8 +244,8 @@ int64_t ConvolutionEmitter::emitForward(Value input, const Weight &weight,
           Value left = l.loadScalar(weight.memref,
                                     l.add(at, l.index(i * weight.outputStride)),
                                     element);
-          next.push_back(
-              math::FmaOp::create(l.b, loc, l.splat(left), right, sums[i]));
+          left = vector::BroadcastOp::create(l.b, loc, vectorOf(width), left);
+          next.push_back(math::FmaOp::create(l.b, loc, left, right, sums[i]));
         }
         return next;
       };
@@ -271,7 +261,7 @@ int64_t ConvolutionEmitter::emitForward(Value input, const Weight &weight,
       for (int64_t i = 0; i < rows; ++i)
         store(l, sums[i], result, l.add(at, l.index(i * plane)), mask);
     };
-    inTiles(l, c.outputs, registerRows(kLanes, 16), tile);
+    inTiles(l, c.outputs, sumRows(width), tile);
   });
   func::ReturnOp::create(b, loc);
   return c.batch * blocks;
@@ -290,30 +280,27 @@ void ConvolutionEmitter::fillTransposed(LoopBuilder &l, Value grad,
                      l.mul(block, c.blockRows * c.output[1]));
   bool whole =
       c.blockRows * c.output[1] == lanes && c.output[0] % c.blockRows == 0;
+  const int64_t side = function.transposedSize(element);
   auto tile = [&](LoopBuilder &l, Value first, int64_t rows) {
-    l.loop(l.index(0), l.index(lanes), kTransposed,
-           [&](LoopBuilder &l, Value lane) {
-             Value mask;
-             if (!whole)
-               mask = maskBelow(l, arith::SubIOp::create(l.b, loc, count, lane),
-                                kTransposed);
-             Value at = l.add(l.add(base, lane), l.mul(first, plane));
-             Value zero =
-                 nn::splatConstant(l.b, loc, vectorOf(kTransposed), 0.0);
-             SmallVector<Value> vectors(kTransposed, zero);
-             for (int64_t i = 0; i < rows; ++i)
-               vectors[i] = load(l, grad, l.add(at, l.index(i * plane)),
-                                 kTransposed, mask);
-             transpose(l, vectors);
-             Value to = l.add(l.mul(lane, rowSize), first);
-             for (int64_t i = 0; i < kTransposed; ++i)
-               store(l, vectors[i], transposed, l.add(to, l.index(i * rowSize)),
-                     Value());
-           });
+    l.loop(l.index(0), l.index(lanes), side, [&](LoopBuilder &l, Value lane) {
+      Value mask;
+      if (!whole)
+        mask = maskBelow(l, arith::SubIOp::create(l.b, loc, count, lane), side);
+      Value at = l.add(l.add(base, lane), l.mul(first, plane));
+      Value zero = nn::splatConstant(l.b, loc, vectorOf(side), 0.0);
+      SmallVector<Value> vectors(side, zero);
+      for (int64_t i = 0; i < rows; ++i)
+        vectors[i] = load(l, grad, l.add(at, l.index(i * plane)), side, mask);
+      transpose(l, vectors);
+      Value to = l.add(l.mul(lane, rowSize), first);
+      for (int64_t i = 0; i < side; ++i)
+        store(l, vectors[i], transposed, l.add(to, l.index(i * rowSize)),
+              Value());
+    });
   };
-  int64_t rest = c.outputs % kTransposed;
-  l.loop(l.index(0), l.index(c.outputs - rest), kTransposed,
-         [&](LoopBuilder &l, Value first) { tile(l, first, kTransposed); });
+  int64_t rest = c.outputs % side;
+  l.loop(l.index(0), l.index(c.outputs - rest), side,
+         [&](LoopBuilder &l, Value first) { tile(l, first, side); });
   if (rest)
     tile(l, l.index(c.outputs - rest), rest);
 }
@@ -349,14 +336,14 @@ void ConvolutionEmitter::addProducts(LoopBuilder &l, Value transposed,
     for (int64_t i = 0; i < rows; ++i)
       store(l, sums[i], result, l.add(at, l.index(i * c.outputs)), mask);
   };
-  inTiles(l, c.depth(), registerRows(width, 24), tile);
+  inTiles(l, c.depth(), sumRows(width), tile);
 }
 
 int64_t ConvolutionEmitter::emitWeightParts(Value input, Value grad,
                                             Value result, int64_t examples) {
   OpBuilder b = OpBuilder::atBlockEnd(&function.function.getBody().front());
   LoopBuilder l{b, loc};
-  int64_t width = c.outputs <= kTransposed ? kTransposed : kLanes;
+  int64_t width = sumWidth(c.outputs <= kLanes / 2 ? kLanes / 2 : kLanes);
   int64_t rowSize = llvm::alignTo(c.outputs, width);
   allocate(l);
   Value transposed = function.allocateScratch(l, element, lanes * rowSize);

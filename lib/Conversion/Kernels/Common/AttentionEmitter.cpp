@@ -9,9 +9,6 @@
 using namespace mlir;
 using namespace trainc;
 
-/// Rows and columns of a block that is transposed in registers.
-static constexpr int64_t kBlock = 16;
-
 //===----------------------------------------------------------------------===//
 // Operands
 //===----------------------------------------------------------------------===//
@@ -196,7 +193,7 @@ int64_t AttentionEmitter::rowLanes() const {
 }
 
 int64_t AttentionEmitter::paddedSize() const {
-  return llvm::alignTo(headSize, kBlock);
+  return llvm::alignTo(headSize, function.transposedSize(compute));
 }
 
 static Value maskBelow(LoopBuilder &l, Value count, int64_t lanes) {
@@ -273,43 +270,24 @@ Rows AttentionEmitter::widen(LoopBuilder &l, const Rows &rows, Value count,
   return wide;
 }
 
-/// Transposes a block of kBlock vectors of kBlock lanes: halves of pairs of
-/// vectors change places, then quarters, and so on.
-void trainc::transpose(LoopBuilder &l, SmallVectorImpl<Value> &block) {
-  for (int64_t step = kBlock / 2; step > 0; step /= 2) {
-    SmallVector<int64_t> low, high;
-    for (int64_t lane = 0; lane < kBlock; ++lane) {
-      bool second = lane & step;
-      low.push_back(second ? kBlock + lane - step : lane);
-      high.push_back(second ? kBlock + lane : lane + step);
-    }
-    for (int64_t i = 0; i < kBlock; ++i) {
-      if (i & step)
-        continue;
-      Value x = block[i], y = block[i + step];
-      block[i] = vector::ShuffleOp::create(l.b, l.loc, x, y, low);
-      block[i + step] = vector::ShuffleOp::create(l.b, l.loc, x, y, high);
-    }
-  }
-}
-
 void AttentionEmitter::inBlocks(LoopBuilder &l, const Rows &rows, Value count,
                                 BlockBody body) {
-  l.loop(l.index(0), l.index(headSize), kBlock, [&](LoopBuilder &l, Value d) {
+  const int64_t side = function.transposedSize(compute);
+  l.loop(l.index(0), l.index(headSize), side, [&](LoopBuilder &l, Value d) {
     Value size = l.min(arith::SubIOp::create(l.b, loc, l.index(headSize), d),
-                       l.index(kBlock));
-    for (int64_t first = 0; first < blockLanes; first += kBlock) {
+                       l.index(side));
+    for (int64_t first = 0; first < blockLanes; first += side) {
       SmallVector<Value> offsets, masks;
-      for (int64_t i = 0; i < kBlock; ++i) {
+      for (int64_t i = 0; i < side; ++i) {
         Value lane = l.index(first + i), mask;
         if (count) {
           Value isInside = arith::CmpIOp::create(
               l.b, loc, arith::CmpIPredicate::ult, lane, count);
           mask = maskBelow(
               l, arith::SelectOp::create(l.b, loc, isInside, size, l.index(0)),
-              kBlock);
-        } else if (headSize % kBlock != 0) {
-          mask = maskBelow(l, size, kBlock);
+              side);
+        } else if (headSize % side != 0) {
+          mask = maskBelow(l, size, side);
         }
         offsets.push_back(l.add(offset(l, rows, lane), d));
         masks.push_back(mask);
@@ -327,8 +305,8 @@ void AttentionEmitter::pack(LoopBuilder &l, const Rows &rows, Value count,
                ArrayRef<Value> masks) {
              SmallVector<Value> block;
              for (auto [offset, mask] : llvm::zip(offsets, masks))
-               block.push_back(
-                   l.loadVector(rows.memref, offset, element, mask, kBlock));
+               block.push_back(l.loadVector(rows.memref, offset, element, mask,
+                                            function.transposedSize(compute)));
              transpose(l, block);
              for (auto [i, column] : llvm::enumerate(block))
                vector::StoreOp::create(
@@ -339,14 +317,15 @@ void AttentionEmitter::pack(LoopBuilder &l, const Rows &rows, Value count,
 
 void AttentionEmitter::unpack(LoopBuilder &l, Value transposed,
                               const Rows &rows, Value count, Value begin) {
-  auto type = VectorType::get({kBlock}, compute);
+  const int64_t side = function.transposedSize(compute);
+  auto type = VectorType::get({side}, compute);
   inBlocks(l, rows, count,
            [&](LoopBuilder &l, Value at, ArrayRef<Value> offsets,
                ArrayRef<Value> masks) {
              SmallVector<Value> block;
              if (begin)
                at = l.add(at, l.mul(begin, blockLanes));
-             for (int64_t i = 0; i < kBlock; ++i)
+             for (int64_t i = 0; i < side; ++i)
                block.push_back(vector::LoadOp::create(
                    l.b, loc, type, transposed,
                    ValueRange(l.add(at, l.index(i * blockLanes)))));

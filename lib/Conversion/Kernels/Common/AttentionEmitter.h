@@ -225,9 +225,6 @@ protected:
   mlir::Value maskRow;
 };
 
-/// Transposes a block of as many vectors as each has lanes, 16.
-void transpose(LoopBuilder &l, llvm::SmallVectorImpl<mlir::Value> &block);
-
 using AttentionForward = llvm::function_ref<int64_t(
     AttentionEmitter &, mlir::Value out, mlir::Value lse)>;
 using AttentionBackward = llvm::function_ref<int64_t(

@@ -175,9 +175,37 @@ Value LoopBuilder::combineLanes(nn::ReduceKind kind, Value vector) {
   return vector::ExtractOp::create(b, loc, vector, ArrayRef<int64_t>{0});
 }
 
+/// Halves of pairs of vectors change places, then quarters, and so on.
+void trainc::transpose(LoopBuilder &l, MutableArrayRef<Value> rows) {
+  auto count = static_cast<int64_t>(rows.size());
+  for (int64_t step = count / 2; step > 0; step /= 2) {
+    SmallVector<int64_t> low, high;
+    for (int64_t lane = 0; lane < count; ++lane) {
+      bool second = lane & step;
+      low.push_back(second ? count + lane - step : lane);
+      high.push_back(second ? count + lane : lane + step);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      if (i & step)
+        continue;
+      Value x = rows[i], y = rows[i + step];
+      rows[i] = vector::ShuffleOp::create(l.b, l.loc, x, y, low);
+      rows[i + step] = vector::ShuffleOp::create(l.b, l.loc, x, y, high);
+    }
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // Functions
 //===----------------------------------------------------------------------===//
+
+int64_t KernelFunction::transposedSize(Type element) const {
+  int64_t size = 16;
+  while (size > 4 &&
+         size * size * nn::getElementBytes(element) > registerBytes / 2)
+    size /= 2;
+  return size;
+}
 
 KernelFunction trainc::createFunction(train::KernelOp kernel, ModuleOp module) {
   OpBuilder b = OpBuilder::atBlockEnd(module.getBody());

@@ -82,6 +82,9 @@ struct LoopBuilder {
   mlir::Value combineLanes(nn::ReduceKind kind, mlir::Value vector);
 };
 
+/// Transposes as many vectors as each has lanes.
+void transpose(LoopBuilder &l, llvm::MutableArrayRef<mlir::Value> rows);
+
 /// A function being emitted: its memrefs by kernel value.
 struct KernelFunction {
   train::KernelOp kernel;
@@ -91,6 +94,10 @@ struct KernelFunction {
   mlir::Value tile;
   /// Of the processor's vector registers together.
   int64_t registerBytes = 0;
+
+  /// Rows and columns, 4 to 16, of a block that is transposed in registers: half of them
+  /// hold it.
+  int64_t transposedSize(mlir::Type element) const;
 
   /// Memory of the running tile for `count` elements, aligned to a cache line, as a
   /// flat memref: it is part of an argument before the tile index.

@@ -1,11 +1,19 @@
 // RUN: trainc-opt %s --train-lower-kernels | FileCheck %s
+// RUN: trainc-opt %s --train-lower-kernels=register-bytes=512 | FileCheck %s --check-prefix=NARROW
 
 // One tile per example; scratch of one vector and 144 rows of columns of 64
-// outputs each, and of a padded channel.
+// outputs each, and of a padded channel. Three quarters of the registers hold sums: of 11
+// or 10 rows of 32 outputs in 32 registers of 64 bytes, of 6 rows of 16 in 16 of 32 bytes.
 // CHECK-LABEL: func.func @forward(
 // CHECK-SAME: scratch = 37632 : i64, tiles = 64
-// CHECK: math.fma
+// CHECK: :11 = scf.for
+// CHECK: math.fma {{.*}} : vector<32xf32>
+// CHECK: :10 = scf.for
 // CHECK-NOT: maskedstore
+// NARROW-LABEL: func.func @forward(
+// NARROW: :6 = scf.for
+// NARROW: math.fma {{.*}} : vector<16xf32>
+// NARROW: :2 = scf.for
 train.kernel @forward(%x: tensor<64x16x8x8xf32>, %w: tensor<32x16x3x3xf32>) inplace [-1] {
   %0 = nn.conv2d %x, %w padding [1, 1, 1, 1] : tensor<64x16x8x8xf32>, tensor<32x16x3x3xf32>
   train.return %0 : tensor<64x32x8x8xf32>
@@ -29,10 +37,13 @@ train.kernel @input_grad(%w: tensor<32x16x3x3xf32>, %g: tensor<64x32x8x8xf32>) i
   train.return %0 : tensor<64x16x8x8xf32>
 }
 
-// A tile is a part; 16 x 16 elements of the grad are transposed in registers.
+// A tile is a part; 16 x 16 elements of the grad are transposed in registers, or 8 x 8.
 // CHECK-LABEL: func.func @weight_parts(
 // CHECK-SAME: tiles = 16
 // CHECK-COUNT-64: vector.shuffle
+// NARROW-LABEL: func.func @weight_parts(
+// NARROW-COUNT-24: vector.shuffle {{.*}} : vector<8xf32>
+// NARROW-NOT: vector.shuffle
 train.kernel @weight_parts(%x: tensor<64x16x8x8xf32>, %g: tensor<64x32x8x8xf32>) inplace [-1] {
   %0 = nn.conv2d_weight_parts %x, %g window [3, 3] padding [1, 1, 1, 1] examples 4 : tensor<64x16x8x8xf32>, tensor<64x32x8x8xf32>
   train.return %0 : tensor<16x16x3x3x32xf32>
