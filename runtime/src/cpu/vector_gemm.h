@@ -5,11 +5,12 @@
 // Panels of B (blockDepth x columns of a register tile) are packed one after the
 // other, each while the tiles of the panel before it multiply: a tile copies
 // some rows of the next panel and prefetches those of the one after. Of a transposed
-// A, and of any where there are registers for rows of it, blocks (blockRows x
-// blockDepth) are packed once and stay in the second level cache; else A is read where
-// it stands. The register tile is Rows x 2 vectors: per step of k two loads of B and one
-// broadcast of A per row. The order of Goto and van de Geijn, "Anatomy of
-// High-Performance Matrix Multiplication", ACM TOMS 34 (2008).
+// A, of one that is multiplied with many columns, and of any where there are registers
+// for rows of it, blocks (blockRows x blockDepth) are packed once and stay in the second
+// level cache, of which rows far apart share few sets; else A is read where it stands.
+// The register tile is Rows x 2 vectors: per step of k two loads of B and one broadcast of
+// A per row. The order of Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// Multiplication", ACM TOMS 34 (2008).
 //
 // Elements of A and B that are stored in a narrower type are widened as they are packed, of
 // A always.
@@ -545,6 +546,12 @@ struct VectorGemm {
     runInOrder(x);
   }
 
+  /// Whether blocks of A are packed.
+  static bool packsBlocks(const Product &x) {
+    constexpr int64_t many = 512; // columns that are worth it
+    return PacksA || widens || x.transposeA || x.n >= many;
+  }
+
   static void runInOrder(const Product &x) {
     const Blocks s(x);
     auto *buffers = static_cast<T *>(x.scratch);
@@ -554,7 +561,7 @@ struct VectorGemm {
     packB(panel, x.ldb, 0, panel.units(), buffers);
     bool odd = false;
     for (bool more = true; more; odd = !odd) {
-      bool packs = PacksA || widens || x.transposeA;
+      bool packs = packsBlocks(x);
       if (packs && at.j == 0 && at.p == at.group) {
         T *to = packedA;
         for (int64_t p = at.group; p < groupEnd(x, s, at);
