@@ -67,12 +67,12 @@ static double cut(GemmPlan &plan, int64_t tiles, const Cut &by) {
 }
 
 // Cores differ in speed when others use them, too. So each thread's share of a
-// product is cut into a half, a quarter and two eighths: who is done takes what
-// is left of another's share from its end.
-static constexpr int64_t piecesOfShare = 4, unitsOfShare = 8;
+// product is cut into a half and two quarters: who is done takes what is left of
+// another's share from its end. Each piece packs B, so that more cost more.
+static constexpr int64_t piecesOfShare = 3, unitsOfShare = 4;
 
 int64_t trainc::beginOfTile(int64_t size, int64_t tiles, int64_t index) {
-  constexpr int64_t begins[piecesOfShare] = {0, 4, 6, 7}, align = 16;
+  constexpr int64_t begins[piecesOfShare] = {0, 2, 3}, align = 16;
   int64_t units = tiles / piecesOfShare * unitsOfShare;
   int64_t unit =
       index / piecesOfShare * unitsOfShare + begins[index % piecesOfShare];
@@ -85,7 +85,7 @@ static void cutOwn(GemmPlan &plan, unsigned threads) {
   int64_t batch = d.batch;
   double macs = static_cast<double>(d.m) * static_cast<double>(d.n) *
                 static_cast<double>(d.k) * static_cast<double>(batch);
-  constexpr int64_t least = 64; // rows or columns of the smallest tile
+  constexpr int64_t least = 128; // rows or columns of the smallest tile
   int64_t units = unitsOfShare * int64_t(threads);
   if (batch == 1 && threads > 1) {
     // Rows first: a thread has them in its cache from the product before.
