@@ -559,9 +559,9 @@ struct VectorGemm {
     Position at = {};
     Panel panel = panelAt(x, s, at);
     packB(panel, x.ldb, 0, panel.units(), buffers);
+    const bool packs = packsBlocks(x);
     bool odd = false;
     for (bool more = true; more; odd = !odd) {
-      bool packs = packsBlocks(x);
       if (packs && at.j == 0 && at.p == at.group) {
         T *to = packedA;
         for (int64_t p = at.group; p < groupEnd(x, s, at);

@@ -244,8 +244,8 @@ int64_t ConvolutionEmitter::emitForward(Value input, const Weight &weight,
           Value left = l.loadScalar(weight.memref,
                                     l.add(at, l.index(i * weight.outputStride)),
                                     element);
-          left = vector::BroadcastOp::create(l.b, loc, vectorOf(width), left);
-          next.push_back(math::FmaOp::create(l.b, loc, left, right, sums[i]));
+          next.push_back(math::FmaOp::create(l.b, loc, l.splat(left, width),
+                                             right, sums[i]));
         }
         return next;
       };
@@ -328,8 +328,8 @@ void ConvolutionEmitter::addProducts(LoopBuilder &l, Value transposed,
             Value left = l.loadScalar(
                 columns, l.add(l.add(first, lane), l.index(i * lanes)),
                 element);
-            left = vector::BroadcastOp::create(l.b, loc, vectorOf(width), left);
-            next.push_back(math::FmaOp::create(l.b, loc, left, right, sums[i]));
+            next.push_back(math::FmaOp::create(l.b, loc, l.splat(left, width),
+                                               right, sums[i]));
           }
           return next;
         });
