@@ -6,8 +6,8 @@ usage: check.py right|core|passes|ranks|cpu|cuda|mesh|torch|foundation|portable 
 
 Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
 moved too much while it was timed) or cannot run here. The exit status is 0 only if no row is short. --json writes the
-table as it grows; --resume takes the rows that FILE has, if lib, include, runtime and tools are the same and the CPU is of the
-same family, and goes on into it. --write puts the table into bench/results/PART.md, in the section of this CPU family.
+table as it grows; --resume takes the rows that FILE has, if lib, include, runtime and tools are the same, and goes on into it.
+--write puts the table into bench/results/PART.md, each row in the section of the CPU family that it was measured on.
 `check.py torch --quick` measures a little of that part, in minutes, without the peers.
 
 The peers' Python packages are installed into .venv-bench on first use.
@@ -60,9 +60,9 @@ def right_rows():
         Row("findings", "findings", "each finding of the review: its tests pass, or the reason is given", right.findings),
         Row("fences", "fences", "PTX of all examples and ops, 3 architectures: every ordering atom. between fences; the emulator finds"
             " the old version at once", fences),
-        Row("tables", "tables", "core, passes, ranks, cpu, cuda and mesh, each on one machine, all of one code: lib, include, runtime and tools did"
-            " not change; a row of each again; rows that were ok are ok again, any other is ok, or short with a line in Status.md",
-            right.tables),
+        Row("tables", "tables", "core, passes, ranks, cpu, cuda and mesh, each row on a CPU family that is named, all of one code: lib, include,"
+            " runtime and tools did not change; a row of each again; rows that were ok are ok again, any other is ok, or short with a line in"
+            " Status.md", right.tables),
         Row("audit", "audit", "beside each table: workload, peers with versions and settings, precision and threads of each side, data;"
             " no side handicapped", right.audit),
         Row("build", "build", "CPU seconds of a clean build of the demo's targets, no ccache: <= 50 % of those of 1a720a8", build),
@@ -344,6 +344,10 @@ def quick_torch_rows():
     ]
 
 
+ROWS = dict(right=right_rows, core=core_rows, passes=passes_rows, ranks=ranks_rows, cpu=cpu_rows, cuda=cuda_rows, mesh=mesh_rows,
+            foundation=foundation_rows, portable=portable_rows, torch=torch_rows)
+
+
 def measure(row):
     import audit
     from common import Failed
@@ -381,7 +385,7 @@ def versions():
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("part", choices=["right", "core", "passes", "ranks", "cpu", "cuda", "mesh", "torch", "foundation", "portable"])
+    p.add_argument("part", choices=list(ROWS))
     p.add_argument("--only", action="append", metavar="ROW")
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--resume", metavar="FILE")
@@ -393,35 +397,31 @@ def main():
     if not a.quick:
         enter_environment()
     import results
-    rows = dict(right=right_rows, core=core_rows, passes=passes_rows, ranks=ranks_rows, cpu=cpu_rows, cuda=cuda_rows, mesh=mesh_rows,
-                foundation=foundation_rows, portable=portable_rows, torch=quick_torch_rows if a.quick else torch_rows)[a.part]()
+    rows = (quick_torch_rows if a.quick else ROWS[a.part])()
     names = [row.name for row in rows]
     for name in a.only or []:
         if name not in names:
             p.error(f"expected one of {', '.join(names)}, got '{name}'")
-    report = dict(commit=results.commit(), code=results.code(), date=datetime.date.today().isoformat(), family=results.family(),
-                  machine=results.machine(), versions=versions(), rows={})
+    about = dict(family=results.family(), machine=results.machine(), versions=versions())
+    report = dict(commit=results.commit(), code=results.code(), date=datetime.date.today().isoformat(), rows={})
     if a.resume and os.path.exists(a.resume):
         with open(a.resume) as f:
             saved = json.load(f)
-        for fact in ("code", "family"):
-            if saved[fact] != report[fact]:
-                p.error(f"{a.resume} is of {fact} {saved[fact]}, not of {report[fact]}")
+        if saved["code"] != report["code"]:
+            p.error(f"{a.resume} is of code {saved['code']}, not of {report['code']}")
         report.update(commit=saved["commit"], rows=saved["rows"])
-        for result in report["rows"].values():
-            result.setdefault("machine", saved["machine"])
     for row in rows:
         if row.name in report["rows"] or (a.only and row.name not in a.only):
             continue
         print(f"{row.name} ...", file=sys.stderr, flush=True)
-        result = measure(row) | dict(machine=report["machine"])
+        result = measure(row) | about
         report["rows"][row.name] = result
         print(f"{row.name}: {result['status']}: {result['value']} ({result['seconds']} s)", file=sys.stderr, flush=True)
         for path in {a.json, a.resume} - {None}:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             with open(path, "w") as f:
                 json.dump(report, f, indent=1)
-    print(results.section(report))
+    print("\n\n".join(results.sections(report).values()))
     if a.write:
         results.write(a.part, report)
     return any(r["status"] == "short" for r in report["rows"].values())

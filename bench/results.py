@@ -1,4 +1,5 @@
-"""The tables of bench/results: a file per part of check.py, with a section per CPU family, each of one commit."""
+"""The tables of bench/results: a file per part of check.py, with a section per CPU family, each of one commit. A part may be measured on
+several families, some rows on each: a section has the rows of its family."""
 import os
 import re
 import subprocess
@@ -50,15 +51,19 @@ def machine():
     return f"{cpu_field('model name')}{f' ({name[1]})' if name else ''}, {len(os.sched_getaffinity(0))} CPUs, {gibibytes:.0f} GiB"
 
 
-def section(report):
-    """The table of a report, with its CPU family as the heading, and who ran against whom."""
-    machines = dict.fromkeys(r["machine"] for r in report["rows"].values())
-    lines = [f"## {report['family']}", "", f"Commit {report['commit']}, {report['date']}. {'; '.join(machines)}.", f"{report['versions']}.",
-             "", HEADER, "|---|---|---|---|"]
-    for name, r in report["rows"].items():
-        cells = (f"{r['figure']} (`{name}`)", r["value"], r["bar"], r["status"])
-        lines.append("| " + " | ".join(c.replace("|", "/").replace("\n", " ") for c in cells) + " |")
-    return "\n".join([*lines, *audit.table(report["rows"])])
+def sections(report):
+    """{heading: table} of a report, by CPU family: its rows, and who ran against whom."""
+    found = {}
+    for family in dict.fromkeys(r["family"] for r in report["rows"].values()):
+        rows = {name: r for name, r in report["rows"].items() if r["family"] == family}
+        machines, versions = (dict.fromkeys(r[fact] for r in rows.values()) for fact in ("machine", "versions"))
+        lines = [f"## {family}", "", f"Commit {report['commit']}, {report['date']}. {'; '.join(machines)}.", f"{'; '.join(versions)}.",
+                 "", HEADER, "|---|---|---|---|"]
+        for name, r in rows.items():
+            cells = (f"{r['figure']} (`{name}`)", r["value"], r["bar"], r["status"])
+            lines.append("| " + " | ".join(c.replace("|", "/").replace("\n", " ") for c in cells) + " |")
+        found[lines[0]] = "\n".join([*lines, *audit.table(rows)])
+    return found
 
 
 def path_of(part):
@@ -73,11 +78,10 @@ def split(text):
 
 def write(part, report):
     with open(path_of(part)) as f:
-        head, sections = split(f.read())
-    new = section(report)
-    sections[new.splitlines()[0]] = new
+        head, written = split(f.read())
+    written |= sections(report)
     with open(path_of(part), "w") as f:
-        f.write(head + "\n\n".join(sections.values()) + "\n")
+        f.write(head + "\n\n".join(written.values()) + "\n")
 
 
 @dataclass
@@ -90,12 +94,11 @@ class Table:
 
 
 def read(part):
-    """The Table of the code as it is: of this CPU family, else of another; else the older one of this family, or None."""
+    """The Tables of the code as it is, that of this CPU family last."""
     with open(path_of(part)) as f:
-        _, sections = split(f.read())
-    tables = [parse(heading.removeprefix("## "), text) for heading, text in sections.items()]
-    ranked = sorted(tables, key=lambda t: (code(t.commit) == code(), t.family == family()))
-    return ranked[-1] if ranked and (code(ranked[-1].commit) == code() or ranked[-1].family == family()) else None
+        _, written = split(f.read())
+    tables = [parse(heading.removeprefix("## "), text) for heading, text in written.items()]
+    return sorted((t for t in tables if code(t.commit) == code()), key=lambda t: t.family == family())
 
 
 def parse(family, text):
