@@ -6,7 +6,8 @@ usage: check.py right|core|passes|ranks|cpu|cuda|mesh|torch|foundation|portable 
 
 Works on the built tree (scripts/build.sh) and on an idle machine. A row is ok, short, too noisy (the machine's own limit
 moved too much while it was timed) or cannot run here. The exit status is 0 only if no row is short. --json writes the
-table as it grows; --resume takes the rows that FILE has, if lib, include, runtime and tools are the same, and goes on into it.
+table as it grows; --resume takes the rows that FILE has, if lib, include, runtime and tools are the same, and goes on into it: a
+row of another CPU family is measured here, too, only if --only names it.
 --write puts the table into bench/results/PART.md, each row in the section of the CPU family that it was measured on.
 `check.py torch --quick` measures a little of that part, in minutes, without the peers.
 
@@ -403,7 +404,7 @@ def main():
         if name not in names:
             p.error(f"expected one of {', '.join(names)}, got '{name}'")
     about = dict(family=results.family(), machine=results.machine(), versions=versions())
-    report = dict(commit=results.commit(), code=results.code(), date=datetime.date.today().isoformat(), rows={})
+    report = dict(commit=results.commit(), code=results.code(), date=datetime.date.today().isoformat(), rows=[])
     if a.resume and os.path.exists(a.resume):
         with open(a.resume) as f:
             saved = json.load(f)
@@ -411,11 +412,12 @@ def main():
             p.error(f"{a.resume} is of code {saved['code']}, not of {report['code']}")
         report.update(commit=saved["commit"], rows=saved["rows"])
     for row in rows:
-        if row.name in report["rows"] or (a.only and row.name not in a.only):
+        families = [r["family"] for r in report["rows"] if r["name"] == row.name]
+        if about["family"] in families or (row.name not in a.only if a.only else families):
             continue
         print(f"{row.name} ...", file=sys.stderr, flush=True)
-        result = measure(row) | about
-        report["rows"][row.name] = result
+        result = dict(name=row.name) | measure(row) | about
+        report["rows"].append(result)
         print(f"{row.name}: {result['status']}: {result['value']} ({result['seconds']} s)", file=sys.stderr, flush=True)
         for path in {a.json, a.resume} - {None}:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
@@ -424,7 +426,7 @@ def main():
     print("\n\n".join(results.sections(report).values()))
     if a.write:
         results.write(a.part, report)
-    return any(r["status"] == "short" for r in report["rows"].values())
+    return any(r["status"] == "short" for r in report["rows"])
 
 
 if __name__ == "__main__":

@@ -54,8 +54,8 @@ def machine():
 def sections(report):
     """{heading: table} of a report, by CPU family: its rows, and who ran against whom."""
     found = {}
-    for family in dict.fromkeys(r["family"] for r in report["rows"].values()):
-        rows = {name: r for name, r in report["rows"].items() if r["family"] == family}
+    for family in dict.fromkeys(r["family"] for r in report["rows"]):
+        rows = {r["name"]: r for r in report["rows"] if r["family"] == family}
         machines, versions = (dict.fromkeys(r[fact] for r in rows.values()) for fact in ("machine", "versions"))
         lines = [f"## {family}", "", f"Commit {report['commit']}, {report['date']}. {'; '.join(machines)}.", f"{'; '.join(versions)}.",
                  "", HEADER, "|---|---|---|---|"]
