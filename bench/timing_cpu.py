@@ -15,7 +15,7 @@ AMX = "amx_registers"
 # Holds a program to AVX2: our runtime, ATen and Inductor, oneDNN, MKL, XLA.
 AVX2 = ["env", "TRAINC_AVX2_ONLY=1", "ATEN_CPU_CAPABILITY=avx2", "ONEDNN_MAX_CPU_ISA=AVX2", "MKL_ENABLE_INSTRUCTIONS=AVX2",
         "XLA_FLAGS=--xla_cpu_max_isa=AVX2"]
-FREE = "trainc with all"  # of the processor, where 'trainc' is held to some
+FREE = "trainc with all"  # of the processor, where 'trainc' is restricted to some
 
 
 class StepTimes:

@@ -124,10 +124,10 @@ PORTABLE = 1.2
 
 
 def portable(folder):
-    """The artifact has no instruction above AVX2, and all programs are held to it; beside it the artifact as it runs here,
+    """The artifact has no instruction above AVX2, and all programs are restricted to it; beside it the artifact as it runs here,
     where products are the runtime's for this processor."""
     times = time_step("gpt-char", folder, options=["--target-cpu=x86-64-v3"], held=AVX2)
     notes, statuses = against_peers(times, PORTABLE, [p for p in times.ms if p not in ("trainc", FREE)])
     free = median(f / b for f, b in zip(times.ms["trainc"], times.ms[FREE]))
-    return Outcome(f"{notes[0]}, all held to AVX2; {free:.2f}x faster with the products of this processor (limit moved"
+    return Outcome(f"{notes[0]}, all restricted to AVX2; {free:.2f}x faster with the products of this processor (limit moved"
                    f" {times.moved:.2f}x)", worst(statuses))

@@ -1,4 +1,4 @@
-"""Rows on whole steps against what the machine can do, and models of PyTorch against PyTorch, as the machine is and held to AVX2."""
+"""Rows on whole steps against what the machine can do, and models of PyTorch against PyTorch, as the machine is and restricted to AVX2."""
 import json
 import os
 from dataclasses import replace
