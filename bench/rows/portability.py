@@ -164,7 +164,7 @@ def pages(folder):
     """Trainings with conversions and checkpoints, with pages of 4, 16 and 64 KB."""
     from pass_tests import lit_codes
     names = ["Integration/conversion.py", "Integration/convert-ranks.py", "Runtime/convert.c", "Runtime/convert-memory.c", "Runtime/checkpoint.c",
-             "Runtime/comm-window.cpp"]
+             "Runtime/checkpoint-files.c", "Runtime/comm-window.cpp"]
     texts, bad = [], []
     for size in (4, 16, 64):
         codes = lit_codes([os.path.join(ROOT, "test", name) for name in names], TRAINC_PAGE_BYTES=str(size << 10))

@@ -213,28 +213,32 @@ def step_of(model, by, *options):
     return [PYTHON, "-W", "ignore", os.path.join(ROOT, "bench", "model_step.py"), model, by, *options]
 
 
-def for_each_model(name, measure, models=TRANSFORMERS + OTHERS):
-    """[(model, measure(model))]; those that a run of this code had on this CPU family when it was cut off are not measured again."""
+def for_each_model(name, measure, models=TRANSFORMERS + OTHERS, anywhere=False):
+    """{model: measure(model)}. Those that a run of this code had on this CPU family when it was cut off are not measured again; with
+    `anywhere` nor those that it had on another family, of which audit says so."""
     path = os.path.join(tables.FOLDER, "rows", f"models-{name}.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    found = dict(code=tables.code(), family=tables.family(), models={})
+    found = dict(code=tables.code(), models={})
     if os.path.exists(path):
         with open(path) as f:
             saved = json.load(f)
-        if all(saved[fact] == found[fact] for fact in ("code", "family")):
+        if saved["code"] == found["code"]:
             found = saved
+    results, here = {}, tables.family()
     for model in models:
-        if model in found["models"]:
-            for side in found["models"][model]["sides"]:
-                audit.note(*side)
-            continue
-        before = audit.sides()
-        result = measure(model)
-        found["models"][model] = dict(result=result, sides=[side for side in audit.sides() if side not in before])
-        with open(path, "w") as f:
-            json.dump(found, f)
+        known = found["models"].setdefault(model, {})
+        if here not in known and not (anywhere and known):
+            before = audit.sides()
+            result = measure(model)
+            known[here] = dict(result=result, sides=[side for side in audit.sides() if side not in before])
+            with open(path, "w") as f:
+                json.dump(found, f)
+        family = here if here in known else next(iter(known))
+        for side, settings, *more in known[family]["sides"]:
+            audit.note(side, settings if family == here else f"{settings}; on {family}", *more)
+        results[model] = known[family]["result"]
     os.remove(path)
-    return [(model, kept["result"]) for model, kept in found["models"].items()]
+    return results
 
 
 def timed(model, folder, ours=(), held=()):
@@ -264,7 +268,7 @@ def against_best(model, timing):
 def speed(folder):
     """Each model's ratio is to its best peer; the mean over transformers is judged, and that none is slower than a peer."""
     notes, statuses, reached, moved = [], [], [], 1.0
-    for model, timing in for_each_model("speed", lambda model: timed(model, folder)):
+    for model, timing in for_each_model("speed", lambda model: timed(model, folder)).items():
         note, ratios, drift = against_best(model, timing)
         notes.append(note)
         if model in TRANSFORMERS:
@@ -287,7 +291,7 @@ def memory(folder):
     """Peak over the steps, less 16 bytes a parameter: the master, its gradient and two moments. Ours is that of a process that has
     loaded the artifact (trainc.load); what it is beside PyTorch, in the process that exported, is printed, too."""
     notes, ratios, bad = [], [], []
-    for model, (ours, theirs) in for_each_model("memory", peaks_of):
+    for model, (ours, theirs) in for_each_model("memory", peaks_of).items():
         state = 16 * ours["parameters"] / 2**20
         total, beside, other = ours["alone_peak_mb"], ours["peak_mb"], theirs["peak_mb"]
         notes.append(f"{model} {total:.0f} of {other:.0f} MB, beyond 16 bytes a parameter {total - state:.0f} of {other - state:.0f}"

@@ -17,12 +17,6 @@ extern const trainc_descriptor exported __asm__("trainc_descriptor")
     __attribute__((alias("trainc_descriptor_handmade"), visibility("default")));
 #else
 
-#define EXPECT(call, status)                                                   \
-  do {                                                                         \
-    CHECK((call) == (status));                                                 \
-    printf("%s: %s\n", trainc_status_name(status), trainc_last_error());       \
-  } while (0)
-
 static void test_limit(trainc_artifact *a) {
   trainc_trainer *t;
   trainc_memory memory;

@@ -6,12 +6,6 @@
 
 #include "handmade.h"
 
-#define EXPECT(call, status)                                                   \
-  do {                                                                         \
-    CHECK((call) == (status));                                                 \
-    printf("%s: %s\n", trainc_status_name(status), trainc_last_error());       \
-  } while (0)
-
 #define CONVERT(trainer, ...)                                                  \
   trainc_convert(trainer,                                                      \
                  &(trainc_convert_options){                                    \

@@ -85,12 +85,6 @@ static void test_windows(trainc_trainer *t) {
   CHECK(r.updated && r.finite && isfinite(r.loss));
 }
 
-#define EXPECT(call, status)                                                   \
-  do {                                                                         \
-    CHECK((call) == (status));                                                 \
-    printf("%s: %s\n", trainc_status_name(status), trainc_last_error());       \
-  } while (0)
-
 static void test_errors(trainc_artifact *a) {
   trainc_trainer *t = make_trainer(a, 1, 0), *untouched = make_trainer(a, 1, 0);
   float x[ROWS * FEATURES], logits[ROWS * CLASSES];

@@ -548,7 +548,7 @@ struct VectorGemm {
 
   /// Whether blocks of A are packed.
   static bool packsBlocks(const Product &x) {
-    constexpr int64_t many = 512; // columns that are worth it
+    constexpr int64_t many = 256; // columns that are worth it
     return PacksA || widens || x.transposeA || x.n >= many;
   }
 

@@ -29,6 +29,12 @@ enum { WEIGHTS = FEATURES * CLASSES, HALF_ROWS = ROWS / 2 };
     }                                                                          \
   } while (0)
 #define OK(call) CHECK((call) == TRAINC_OK)
+/// As OK, of a call that fails, with its message printed.
+#define EXPECT(call, status)                                                   \
+  do {                                                                         \
+    CHECK((call) == (status));                                                 \
+    printf("%s: %s\n", trainc_status_name(status), trainc_last_error());       \
+  } while (0)
 
 // Arenas.
 enum { MASTER, COMPUTE, GRADIENT, STATE, BUFFER, SCALARS, WORKSPACE };
@@ -377,6 +383,15 @@ static inline void write_bytes(const char *path, const char *data, long size) {
   FILE *file = fopen(path, "wb");
   CHECK(file && fwrite(data, 1, (size_t)size, file) == (size_t)size);
   fclose(file);
+}
+/// Writes a safetensors file with this header and `bytes` zero bytes.
+static inline void write_file(const char *path, const char *json, long bytes) {
+  uint64_t size = strlen(json);
+  char *data = calloc(1, 8 + size + (size_t)bytes);
+  memcpy(data, &size, 8);
+  memcpy(data + 8, json, size);
+  write_bytes(path, data, (long)(8 + size) + bytes);
+  free(data);
 }
 // clang-format on
 

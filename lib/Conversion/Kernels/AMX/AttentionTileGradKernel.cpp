@@ -128,8 +128,7 @@ void TileBackward::packQueries(LoopBuilder &l, const QueryPlace &place) {
   packColumns(l, doutHead, count, doutColumns, toColumns);
   Value mask;
   if (count)
-    mask = vector::CreateMaskOp::create(
-        l.b, loc, VectorType::get({kLanes}, l.b.getI1Type()), count);
+    mask = l.maskBelow(count);
   Value at = l.add(l.mul(batchIndex, heads), place.head);
   at = l.add(l.mul(at, rows), place.row);
   Value log = finite(l, l.loadVector(lse, at, compute, mask));

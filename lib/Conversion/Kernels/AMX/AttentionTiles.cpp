@@ -361,8 +361,7 @@ void TileAttention::finishPanel(LoopBuilder &l, Value condition, Value scores,
       inside = vector::BroadcastOp::create(l.b, loc, bits, inside);
     }
     if (!lanesAreQueries && !isWhole(columns)) {
-      Value lanes = vector::CreateMaskOp::create(l.b, loc, bits,
-                                                 countRows(l, first, columns));
+      Value lanes = l.maskBelow(countRows(l, first, columns));
       inside = inside
                    ? arith::AndIOp::create(l.b, loc, inside, lanes).getResult()
                    : lanes;

@@ -40,9 +40,9 @@ int64_t AttentionEmitter::emitBackward(HeadMatrix dq, HeadMatrix dk,
   Value keySums = scratch(l, paddedSize()),
         valueSums = scratch(l, paddedSize());
   Value weights = scratch(l, kAttentionRows), dps = scratch(l, kAttentionRows);
-  Value wideKeys = scratchToWiden(l, blockLanes);
-  Value wideQueries = scratchToWiden(l, kAttentionRows);
-  Value wideDouts = scratchToWiden(l, kAttentionRows);
+  Value wideKeys = scratchToGather(l, blockLanes, k);
+  Value wideQueries = scratchToGather(l, kAttentionRows, q);
+  Value wideDouts = scratchToGather(l, kAttentionRows, dout);
   Value deltas = function.allocateScratch(l, compute, group * rows);
   Value wideSums = dq.memref ? scratchToWiden(l, group * rows) : Value();
   maskRow = scratch(l, 1);

@@ -28,7 +28,9 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
 
   Value queries = scratch(l, paddedSize()), sums = scratch(l, paddedSize());
   Value weights = scratch(l, kAttentionRows);
-  Value wide = scratchToWiden(l, kAttentionRows);
+  Value wideKeys = scratchToWiden(l, kAttentionRows);
+  Value wideValues =
+      wideKeys ? wideKeys : scratchToGather(l, kAttentionRows, v);
   maskRow = scratch(l, 1);
   Value lanes = countLanes(l, first, rows);
   pack(l, rowsOf(l, q, batchIndex, head, first), lanes, queries);
@@ -47,7 +49,7 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
         Value count = l.min(arith::SubIOp::create(l.b, loc, end, low),
                             l.index(kAttentionRows));
         Rows keys =
-            widen(l, rowsOf(l, k, batchIndex, kvHead, low), count, wide);
+            widen(l, rowsOf(l, k, batchIndex, kvHead, low), count, wideKeys);
         multiply(l, keys, count, queries, weights);
         Value max =
             l.loop(l.index(0), count, 1, state[0],
@@ -76,7 +78,7 @@ int64_t AttentionEmitter::emitForward(Value outResult, Value lseResult) {
         if (rate)
           dropKeys(l, weights, count, counter, headDraw, first, low);
         Rows values =
-            widen(l, rowsOf(l, v, batchIndex, kvHead, low), count, wide);
+            widen(l, rowsOf(l, v, batchIndex, kvHead, low), count, wideValues);
         accumulate(l, values, count, weights, sums, factor);
         return SmallVector<Value>{max, sum};
       });

@@ -196,9 +196,7 @@ int64_t trainc::emitSquareSum(KernelFunction &function, train::SquareSumOp op) {
     OpBuilder otherwise = branch.getElseBodyBuilder();
     LoopBuilder e{otherwise, l.loc};
     Value rest = arith::SubIOp::create(otherwise, l.loc, high, at);
-    Value mask = vector::CreateMaskOp::create(
-        otherwise, l.loc, VectorType::get({kLanes}, b.getI1Type()), rest);
-    scf::YieldOp::create(otherwise, l.loc, accumulate(e, mask));
+    scf::YieldOp::create(otherwise, l.loc, accumulate(e, e.maskBelow(rest)));
   }
   scf::YieldOp::create(deepest, l.loc, branch.getResults());
   Value sum = body.combineLanes(nn::ReduceKind::sum, loop.getResult(0));

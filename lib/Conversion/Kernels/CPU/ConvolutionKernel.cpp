@@ -64,8 +64,6 @@ private:
   int64_t sumWidth(int64_t most);
   int64_t sumRows(int64_t width);
   Value load(LoopBuilder &l, Value memref, Value at, int64_t width, Value mask);
-  Value maskBelow(LoopBuilder &l, Value count, int64_t width);
-  Value maskFirst(LoopBuilder &l, int64_t count, int64_t width);
 
   void allocate(LoopBuilder &l);
   void fillColumns(LoopBuilder &l, Value input, Value example, Value block);
@@ -127,33 +125,6 @@ static void store(LoopBuilder &l, Value vector, Value memref, Value at,
                                   vector);
   else
     vector::StoreOp::create(l.b, l.loc, vector, memref, ValueRange(at));
-}
-
-/// True in the lanes below `count`.
-Value ConvolutionEmitter::maskBelow(LoopBuilder &l, Value count,
-                                    int64_t width) {
-  auto type = VectorType::get({width}, l.b.getI64Type());
-  SmallVector<int64_t> steps(width);
-  for (int64_t i = 0; i < width; ++i)
-    steps[i] = i;
-  Value ramp = arith::ConstantOp::create(
-      l.b, loc, DenseIntElementsAttr::get(type, steps));
-  count = arith::IndexCastOp::create(l.b, loc, l.b.getI64Type(), count);
-  count = vector::BroadcastOp::create(l.b, loc, type, count);
-  return arith::CmpIOp::create(l.b, loc, arith::CmpIPredicate::slt, ramp,
-                               count);
-}
-
-/// True in the first `count` lanes; null if those are all.
-Value ConvolutionEmitter::maskFirst(LoopBuilder &l, int64_t count,
-                                    int64_t width) {
-  if (count == width)
-    return {};
-  SmallVector<bool> bits(width, false);
-  std::fill_n(bits.begin(), count, true);
-  auto type = VectorType::get({width}, l.b.getI1Type());
-  return arith::ConstantOp::create(l.b, loc,
-                                   DenseElementsAttr::get(type, bits));
 }
 
 //===----------------------------------------------------------------------===//
@@ -225,7 +196,7 @@ int64_t ConvolutionEmitter::emitForward(Value input, const Weight &weight,
   l.loop(l.index(0), l.index(lanes), width, [&](LoopBuilder &l, Value lane) {
     Value mask;
     if (!whole)
-      mask = maskBelow(l, arith::SubIOp::create(l.b, loc, count, lane), width);
+      mask = l.maskBelow(arith::SubIOp::create(l.b, loc, count, lane), width);
     auto tile = [&](LoopBuilder &l, Value output, int64_t rows) {
       SmallVector<Value> sums(
           rows, nn::splatConstant(l.b, loc, vectorOf(width), 0.0));
@@ -285,7 +256,7 @@ void ConvolutionEmitter::fillTransposed(LoopBuilder &l, Value grad,
     l.loop(l.index(0), l.index(lanes), side, [&](LoopBuilder &l, Value lane) {
       Value mask;
       if (!whole)
-        mask = maskBelow(l, arith::SubIOp::create(l.b, loc, count, lane), side);
+        mask = l.maskBelow(arith::SubIOp::create(l.b, loc, count, lane), side);
       Value at = l.add(l.add(base, lane), l.mul(first, plane));
       Value zero = nn::splatConstant(l.b, loc, vectorOf(side), 0.0);
       SmallVector<Value> vectors(side, zero);
@@ -368,7 +339,7 @@ int64_t ConvolutionEmitter::emitWeightParts(Value input, Value grad,
              });
       if (rest)
         addProducts(l, transposed, rowSize, l.index(c.outputs - rest), width,
-                    maskFirst(l, rest, width), count, result, base);
+                    l.maskBelow(l.index(rest), width), count, result, base);
     });
   });
   func::ReturnOp::create(b, loc);

@@ -47,9 +47,8 @@ FailureOr<int64_t> trainc::emitEmbeddingGrad(KernelFunction &function,
     l.loop(l.index(0), l.index(columns), kLanes, [&](LoopBuilder &l, Value at) {
       Value mask;
       if (columns % kLanes != 0)
-        mask = vector::CreateMaskOp::create(
-            l.b, loc, VectorType::get({kLanes}, l.b.getI1Type()),
-            arith::SubIOp::create(l.b, loc, l.index(columns), at).getResult());
+        mask =
+            l.maskBelow(arith::SubIOp::create(l.b, loc, l.index(columns), at));
       body(l, at, mask);
     });
   };

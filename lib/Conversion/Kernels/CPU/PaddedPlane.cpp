@@ -15,17 +15,6 @@ void PaddedPlane::allocate(LoopBuilder &l, KernelFunction &function) {
          });
 }
 
-/// True in the first `count` lanes; null if those are all.
-static Value maskFirst(LoopBuilder &l, int64_t count, int64_t width) {
-  if (count == width)
-    return {};
-  SmallVector<bool> bits(width, false);
-  std::fill_n(bits.begin(), count, true);
-  auto type = VectorType::get({width}, l.b.getI1Type());
-  return arith::ConstantOp::create(l.b, l.loc,
-                                   DenseElementsAttr::get(type, bits));
-}
-
 /// Copies a row of `input`, or padding if `input` is null. What vectors write past its end
 /// is padding, too, and before what is copied next.
 void PaddedPlane::copyRow(LoopBuilder &l, Value input, Value from, Value to) {
@@ -45,7 +34,8 @@ void PaddedPlane::copyRow(LoopBuilder &l, Value input, Value from, Value to) {
   auto copy = [&](LoopBuilder &l, Value x, int64_t count) {
     Value vector = none;
     if (input) {
-      Value mask = maskFirst(l, count, width);
+      Value mask =
+          count == width ? Value() : l.maskBelow(l.index(count), width);
       vector = l.loadVector(input, l.add(from, x), element, mask, width);
       if (mask && padding != 0)
         vector = arith::SelectOp::create(l.b, loc, mask, vector, none);

@@ -108,9 +108,7 @@ void PoolEmitter::inVectors(
            [&](LoopBuilder &l, Value q) { body(l, p, q, Value()); });
     if (whole == outWidth())
       return;
-    Value mask = vector::CreateMaskOp::create(
-        l.b, loc, VectorType::get({kLanes}, l.b.getI1Type()),
-        l.index(outWidth() - whole));
+    Value mask = l.maskBelow(l.index(outWidth() - whole));
     body(l, p, l.index(whole), mask);
   });
 }
@@ -250,10 +248,7 @@ void PoolEmitter::copyOut(LoopBuilder &l, Value sums, int64_t first,
     l.loop(l.index(0), l.index(whole), kLanes,
            [&](LoopBuilder &l, Value x) { copy(l, x, Value()); });
     if (whole != columns)
-      copy(l, l.index(whole),
-           vector::CreateMaskOp::create(
-               l.b, loc, VectorType::get({kLanes}, l.b.getI1Type()),
-               l.index(columns - whole)));
+      copy(l, l.index(whole), l.maskBelow(l.index(columns - whole)));
   });
 }
 

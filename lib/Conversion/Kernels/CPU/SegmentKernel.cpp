@@ -45,9 +45,7 @@ loopOverVectors(LoopBuilder &l, Value low, Value high, int64_t lanes,
                                   /*withElse=*/!initial.empty());
   OpBuilder then = branch.getThenBodyBuilder();
   LoopBuilder t{then, l.loc};
-  Value mask = vector::CreateMaskOp::create(
-      then, l.loc, VectorType::get({lanes}, l.b.getI1Type()), rest);
-  SmallVector<Value> last = body(t, whole, mask, values);
+  SmallVector<Value> last = body(t, whole, t.maskBelow(rest, lanes), values);
   if (initial.empty())
     return {};
   scf::YieldOp::create(then, l.loc, last);

@@ -145,12 +145,15 @@ void AttentionEmitter::setBlocks(int64_t ofLanes, int64_t others) {
   vectorType = VectorType::get({blockLanes}, compute);
 }
 
+int64_t AttentionEmitter::tileRows() const {
+  int64_t vectorBytes = blockLanes * nn::getElementBytes(compute);
+  return std::max<int64_t>(function.registerBytes / 2 / vectorBytes, 1);
+}
+
 void AttentionEmitter::inRegisterTiles(
     LoopBuilder &l, Value count,
     function_ref<void(LoopBuilder &, Value, int64_t)> body) {
-  // Sums take half of the registers.
-  int64_t vectorBytes = blockLanes * nn::getElementBytes(compute);
-  int64_t many = std::max<int64_t>(function.registerBytes / 2 / vectorBytes, 1);
+  const int64_t many = tileRows();
   Value middle = l.mul(l.div(count, many), many);
   l.loop(l.index(0), middle, many,
          [&](LoopBuilder &l, Value at) { body(l, at, many); });
@@ -196,16 +199,11 @@ int64_t AttentionEmitter::paddedSize() const {
   return llvm::alignTo(headSize, function.transposedSize(compute));
 }
 
-static Value maskBelow(LoopBuilder &l, Value count, int64_t lanes) {
-  return vector::CreateMaskOp::create(
-      l.b, l.loc, VectorType::get({lanes}, l.b.getI1Type()), count);
-}
-
 Value AttentionEmitter::insideRow(LoopBuilder &l, Value d, int64_t lanes) {
   if (headSize % lanes == 0)
     return Value();
-  return maskBelow(l, arith::SubIOp::create(l.b, loc, l.index(headSize), d),
-                   lanes);
+  return l.maskBelow(arith::SubIOp::create(l.b, loc, l.index(headSize), d),
+                     lanes);
 }
 
 Value AttentionEmitter::countLanes(LoopBuilder &l, Value first,
@@ -219,7 +217,7 @@ Value AttentionEmitter::countLanes(LoopBuilder &l, Value first,
 Value AttentionEmitter::lanesBelow(LoopBuilder &l, Value first,
                                    int64_t length) {
   Value count = countLanes(l, first, length);
-  return count ? maskBelow(l, count, blockLanes) : Value();
+  return count ? l.maskBelow(count, blockLanes) : Value();
 }
 
 Rows AttentionEmitter::rowsOf(LoopBuilder &l, const HeadMatrix &m,
@@ -238,6 +236,15 @@ Value AttentionEmitter::offset(LoopBuilder &l, const Rows &rows, Value row) {
 Value AttentionEmitter::scratchToWiden(LoopBuilder &l, int64_t count) {
   if (element == compute)
     return Value();
+  return function.allocateScratch(l, compute, count * headSize);
+}
+
+Value AttentionEmitter::scratchToGather(LoopBuilder &l, int64_t count,
+                                        const HeadMatrix &matrix) {
+  constexpr int64_t many = 4;
+  int64_t line = train::kCacheLine / nn::getElementBytes(compute);
+  if (matrix.stride == headSize || line < many * tileRows())
+    return scratchToWiden(l, count);
   return function.allocateScratch(l, compute, count * headSize);
 }
 
@@ -283,11 +290,11 @@ void AttentionEmitter::inBlocks(LoopBuilder &l, const Rows &rows, Value count,
         if (count) {
           Value isInside = arith::CmpIOp::create(
               l.b, loc, arith::CmpIPredicate::ult, lane, count);
-          mask = maskBelow(
-              l, arith::SelectOp::create(l.b, loc, isInside, size, l.index(0)),
+          mask = l.maskBelow(
+              arith::SelectOp::create(l.b, loc, isInside, size, l.index(0)),
               side);
         } else if (headSize % side != 0) {
-          mask = maskBelow(l, size, side);
+          mask = l.maskBelow(size, side);
         }
         offsets.push_back(l.add(offset(l, rows, lane), d));
         masks.push_back(mask);

@@ -96,6 +96,8 @@ struct AttentionEmitter {
 protected:
   /// Chooses the size of blocks of `ofLanes` rows, of which each meets `others`.
   void setBlocks(int64_t ofLanes, int64_t others);
+  /// Rows of a register tile: their sums take half of the registers.
+  int64_t tileRows() const;
   /// Runs `body` on 0 to `count` with how many it shall do at once: as many as
   /// registers hold, then one by one.
   void inRegisterTiles(
@@ -120,6 +122,10 @@ protected:
              mlir::Value buffer);
   /// Scratch for `widen` of `count` rows; null if it needs none.
   mlir::Value scratchToWiden(LoopBuilder &l, int64_t count);
+  /// The same, of rows of a matrix that are summed: where each line is read by many
+  /// register tiles, rows far apart, which share few sets of a cache, are copied.
+  mlir::Value scratchToGather(LoopBuilder &l, int64_t count,
+                              const HeadMatrix &matrix);
 
   using BlockBody = llvm::function_ref<void(LoopBuilder &, mlir::Value at,
                                             llvm::ArrayRef<mlir::Value> offsets,

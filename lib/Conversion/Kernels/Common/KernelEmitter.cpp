@@ -46,6 +46,11 @@ Value LoopBuilder::splat(Value scalar, int64_t lanes) {
       b, loc, VectorType::get({lanes}, scalar.getType()), scalar);
 }
 
+Value LoopBuilder::maskBelow(Value count, int64_t lanes) {
+  return vector::CreateMaskOp::create(
+      b, loc, VectorType::get({lanes}, b.getI1Type()), count);
+}
+
 Value LoopBuilder::count(Value from, int64_t lanes) {
   auto type = VectorType::get({lanes}, b.getI64Type());
   auto steps = llvm::to_vector(llvm::seq<int64_t>(0, lanes));

@@ -40,6 +40,8 @@ struct LoopBuilder {
 
   /// A vector of copies of `scalar`; itself if it is one already.
   mlir::Value splat(mlir::Value scalar, int64_t lanes = kLanes);
+  /// True in the lanes below `count`, an index.
+  mlir::Value maskBelow(mlir::Value count, int64_t lanes = kLanes);
   /// The numbers from index `from` on, as a vector of i64.
   mlir::Value count(mlir::Value from, int64_t lanes = kLanes);
   /// Loads `lanes` elements, only those in `mask` if given, in compute type. Those
