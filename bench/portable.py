@@ -190,7 +190,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--record", action="store_true")
     p.add_argument("--only", default="", metavar="TEXT")
-    p.add_argument("--cpus", nargs="+", metavar="NAME")
+    p.add_argument("--cpus", nargs="+", metavar="NAME", choices=[cpu.name for cpu in cpus()])
     p.add_argument("--threads", nargs="+", type=int, default=[1, 2, 3])
     a = p.parse_args()
     found, missing = digests(a.cpus, a.only, a.threads)
