@@ -117,7 +117,7 @@ def steps_of(name):
 def take_turns(commands, folder, rounds, steps, ready=None, failed=None, limit=None, ours=None):
     """{program: {part: [median ms of each round]}} of serving programs {name: command}, which take turns. What each says of
     itself goes into the dict `ready`. With a dict `failed` a program that ends, or takes more than `limit` seconds for an
-    answer, is left out, and the dict says why; else that fails. `ours` is the audit.Ours of those that are no peers."""
+    answer, is left out, and the dict says why; else that fails. `ours` is the audit.Ours of those that are no peers, or of each by name."""
     served, times = [], {}
 
     def attempt(act, s):
@@ -136,7 +136,7 @@ def take_turns(commands, folder, rounds, steps, ready=None, failed=None, limit=N
             served.append(Served(program, command, folder, limit))
             about = attempt(served[-1].answer, served[-1])
             if about:
-                audit.note_program(program, about, ours)
+                audit.note_program(program, about, ours.get(program) if isinstance(ours, dict) else ours)
             if about and ready is not None:
                 ready[program] = about["ready"]
         for turn in range(rounds + 1):  # the first turn only warms up

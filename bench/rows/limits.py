@@ -144,13 +144,13 @@ def small_avx2(folder):
 
 
 def bf16_avx2(folder):
-    commands = {"limit": [limit_program(V3), "serve", "fma_registers"]}
+    commands, ours, option = {"limit": [limit_program(V3), "serve", "fma_registers"]}, {}, f"--target-cpu={V3}"
     for kind in "f32", "bf16":
         place = os.path.join(folder, f"gpt-char-{kind}")
         os.makedirs(place)
-        commands[kind] = [*AVX2, *our_command(our_files("gpt-char", place, f"--target-cpu={V3}", bf16=kind == "bf16")), "--serve"]
-    turns = {side: parts["step_ms"] for side, parts in take_turns(commands, folder, 5, steps_of("gpt-char"),
-                                                                  ours=audit.Ours("gpt-char", options=(f"--target-cpu={V3}",))).items()}
+        commands[kind] = [*AVX2, *our_command(our_files("gpt-char", place, option, bf16=kind == "bf16")), "--serve"]
+        ours[kind] = audit.Ours("gpt-char", kind == "bf16", (option,))
+    turns = {side: parts["step_ms"] for side, parts in take_turns(commands, folder, 5, steps_of("gpt-char"), ours=ours).items()}
     ratios, drift = per_round(turns["bf16"], turns["f32"]), max(turns["limit"]) / min(turns["limit"])
     return Outcome(f"gpt-char in bf16 {median(ratios):.2f}x the time of f32 (moved {drift:.2f}x)",
                    judge_ratios(ratios, lambda r: r <= 1.05, drift))
