@@ -109,8 +109,7 @@ Value TileAttention::loadElements(LoopBuilder &l, const Rows &rows, Value row,
   Value inside = insideRows(l, row, count, d, lanes, step);
   if (!inside)
     return vector::LoadOp::create(l.b, loc, type, rows.memref, ValueRange(at));
-  Value mask = vector::CreateMaskOp::create(
-      l.b, loc, vectorOf(lanes, l.b.getI1Type()), inside);
+  Value mask = l.maskBelow(inside, lanes);
   Value zero = nn::splatConstant(l.b, loc, type, 0.0);
   return vector::MaskedLoadOp::create(l.b, loc, type, rows.memref,
                                       ValueRange(at), mask, zero);

@@ -241,7 +241,7 @@ Value AttentionEmitter::scratchToWiden(LoopBuilder &l, int64_t count) {
 
 Value AttentionEmitter::scratchToGather(LoopBuilder &l, int64_t count,
                                         const HeadMatrix &matrix) {
-  constexpr int64_t many = 4;
+  constexpr int64_t many = 4; // tiles that are worth a copy
   int64_t line = train::kCacheLine / nn::getElementBytes(compute);
   if (matrix.stride == headSize || line < many * tileRows())
     return scratchToWiden(l, count);
