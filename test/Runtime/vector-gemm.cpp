@@ -117,12 +117,71 @@ template <typename T> struct Test {
     product.b = b.data();
     product.c = expected.data();
     multiply(product);
-    multiplyNarrow({product.transposeA, product.transposeB, product.accumulate,
-                    product.m, product.n, product.k, product.lda, product.ldb,
-                    product.ldc, narrowA.data(), narrowB.data(), c.data(),
-                    product.bias, product.scratch, nullptr, nullptr});
+    trainc::Product<float, uint16_t> narrow = {product.transposeA,
+                                               product.transposeB,
+                                               product.accumulate,
+                                               product.m,
+                                               product.n,
+                                               product.k,
+                                               product.lda,
+                                               product.ldb,
+                                               product.ldc,
+                                               narrowA.data(),
+                                               narrowB.data(),
+                                               c.data(),
+                                               product.bias,
+                                               product.scratch,
+                                               nullptr,
+                                               nullptr,
+                                               false};
+    multiplyNarrow(narrow);
     if (memcmp(c.data(), expected.data(), c.size() * sizeof(T)))
       fail(x, "narrow factors give other bits");
+    if (!x.accumulate)
+      checkWindow(x, narrow, expected, multiplyNarrow);
+  }
+
+  /// What finish copies out of a window of sums.
+  struct Window {
+    std::vector<T> sums, c;
+    std::vector<int> counts;
+    int64_t ld, ldc;
+  };
+
+  static void copyWindow(void *context, int64_t i, int64_t rows, int64_t j,
+                         int64_t columns) {
+    auto &window = *static_cast<Window *>(context);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t s = 0; s < columns; ++s) {
+        size_t place = at((i + r) * window.ldc + j + s);
+        window.c[place] = window.sums[at(r * window.ld + s)];
+        ++window.counts[place];
+      }
+  }
+
+  /// The sums of a window are those of the whole.
+  static void checkWindow(
+      const Case &x, trainc::Product<float, uint16_t> product,
+      const std::vector<T> &expected,
+      void (*multiplyNarrow)(const trainc::Product<float, uint16_t> &)) {
+    int64_t ld = product.windowColumns + 16;
+    Window window = {std::vector<T>(at(product.windowRows * ld)), expected,
+                     std::vector<int>(expected.size()), ld, product.ldc};
+    product.c = window.sums.data();
+    product.ldc = ld;
+    product.window = true;
+    product.finish = copyWindow;
+    product.context = &window;
+    for (int64_t i = 0; i < x.m; ++i)
+      for (int64_t j = 0; j < x.n; ++j)
+        window.c[at(i * window.ldc + j)] = -1;
+    multiplyNarrow(product);
+    if (memcmp(window.c.data(), expected.data(), expected.size() * sizeof(T)))
+      fail(x, "a window gives other bits");
+    for (int64_t i = 0; i < x.m; ++i)
+      for (int64_t j = 0; j < window.ldc; ++j)
+        if (window.counts[at(i * window.ldc + j)] != (j < x.n))
+          fail(x, "a part of a window finished too early, or not once");
   }
 
   void run(const Case &x) {
@@ -149,7 +208,8 @@ template <typename T> struct Test {
                      x.bias ? bias.data() : nullptr,
                      scratch,
                      nullptr,
-                     nullptr};
+                     nullptr,
+                     false};
     multiply(whole);
     if (exact)
       compare(x, whole, before);
@@ -193,10 +253,10 @@ template <typename T> struct Test {
   }
 
   void runAll() {
-    const int64_t sizes[][3] = {{1, 1, 1},      {12, 32, 256},  {13, 33, 257},
-                                {11, 40, 15},   {485, 70, 800}, {30, 100, 0},
-                                {7, 5, 1000},   {500, 31, 64},  {64, 16, 3},
-                                {16, 530, 600}, {31, 1000, 300}};
+    const int64_t sizes[][3] = {
+        {1, 1, 1},      {12, 32, 256},  {13, 33, 257},   {11, 40, 15},
+        {485, 70, 800}, {30, 100, 0},   {7, 5, 1000},    {500, 31, 64},
+        {64, 16, 3},    {16, 530, 600}, {31, 1000, 300}, {100, 520, 1100}};
     for (auto &s : sizes)
       for (int bits = 0; bits < 16; ++bits)
         run({(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0,

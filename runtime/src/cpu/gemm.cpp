@@ -267,7 +267,7 @@ static trainc_status planOwn(GemmPlan &plan, unsigned threads) {
     return TRAINC_OK;
   }
   if (plan.method == OWN_HALF)
-    plan.scratch += sumRows * sumColumns * sizeof(float);
+    plan.scratch += NarrowProduct::windowRows * sumPitch * sizeof(float);
   if (gemmTileCount(d) > d.batch) // else it is too small
     cutOwn(plan, threads);
   return TRAINC_OK;

@@ -7,6 +7,7 @@
 #define TRAINC_CPU_GEMM_PLAN_H
 
 #include "cpu/gemm.h"
+#include "cpu/kernels.h"
 #include "cpu/onednn.h"
 #include "cpu/openblas.h"
 
@@ -39,8 +40,10 @@ struct GemmPlan {
 /// Panels are widened this deep at a time.
 constexpr int64_t widenDepth = 512;
 
-/// Rows and columns of the sums of a narrow C, which stay in the second level cache.
-constexpr int64_t sumRows = 240, sumColumns = 512;
+/// The sums of a narrow C stand in a window of such rows, some bytes apart from a power
+/// of two.
+using NarrowProduct = Product<float, uint16_t>;
+constexpr int64_t sumPitch = NarrowProduct::windowColumns + 16;
 
 /// Where unequal tile `index` of `tiles` begins in `size`.
 int64_t beginOfTile(int64_t size, int64_t tiles, int64_t index);

@@ -3,6 +3,7 @@
 #include "cpu/amx.h"
 #include "cpu/gemm_plan.h"
 #include "cpu/kernels.h"
+#include "cpu/rows.h"
 
 using namespace trainc;
 
@@ -196,83 +197,74 @@ static Product<T, Stored> ownProduct(const GemmPlan &plan, const Tile &tile,
           reinterpret_cast<const T *>(tile.bias),
           scratch,
           nullptr,
-          nullptr};
+          nullptr,
+          false};
 }
 
-static void multiplyHalves(const GemmPlan &plan,
-                           const Product<float, uint16_t> &product) {
-  (plan.detail.a_type == TRAINC_BF16 ? kernels().multiplyBf16
-                                     : kernels().multiplyF16)(product);
+/// Rounds the sums of a part of a narrow C.
+static void narrow(const GemmPlan &plan, const Tile &part, float *sums) {
+  const trainc_gemm_detail &d = plan.detail;
+  const Kernels &table = kernels();
+  auto run = d.c_type == TRAINC_BF16 ? table.narrowBf16 : table.narrowF16;
+  auto *c = reinterpret_cast<uint16_t *>(part.c);
+  auto *bias = reinterpret_cast<const uint16_t *>(part.bias);
+  for (int64_t i = 0; i < part.m; ++i, sums += sumPitch, c += d.ldc) {
+    if (part.accumulate) {
+      float before[NarrowProduct::windowColumns];
+      widenRows(d.c_type, 1, part.n, reinterpret_cast<char *>(c), d.ldc,
+                before);
+      table.addBiasF32(1, part.n, before, sums, sumPitch);
+    }
+    run(1, part.n, sums, bias, c, d.ldc);
+  }
 }
 
-/// C is f32, with its epilogue, if any.
+/// The product of a tile with its epilogue, if any. Of a narrow C each part is rounded
+/// while its sums are in the cache.
 static void runOwn(const GemmPlan &plan, const Tile &tile, void *scratch) {
   struct Context {
     const GemmPlan &plan;
     const Tile &tile;
-  } context = {plan, tile};
+    float *sums; // null: C is f32
+  } context = {plan, tile, nullptr};
   auto finishPart = [](void *argument, int64_t i, int64_t rows, int64_t j,
                        int64_t columns) {
     auto &context = *static_cast<Context *>(argument);
+    const trainc_gemm_detail &d = context.plan.detail;
+    auto size = static_cast<int64_t>(trainc_dtype_size(d.c_type));
+    int64_t offset = (i * d.ldc + j) * size;
     Tile part = context.tile;
-    int64_t offset = (i * context.plan.detail.ldc + j) * int64_t(sizeof(float));
     part.m = rows;
     part.n = columns;
     part.c += offset;
+    part.bias += part.bias ? j * size : 0;
     part.aux += part.aux ? offset : 0;
-    finish(context.plan, part);
+    if (context.sums)
+      narrow(context.plan, part, context.sums);
+    if (d.epilogue)
+      finish(context.plan, part);
   };
   auto run = [&](auto product, auto multiply) {
-    if (plan.detail.epilogue) {
+    if (context.sums || plan.detail.epilogue) {
       product.finish = finishPart;
       product.context = &context;
     }
     multiply(product);
   };
   if (plan.method == OWN)
-    run(ownProduct<float>(plan, tile, scratch), kernels().multiplyF32);
-  else
-    run(ownProduct<float, uint16_t>(plan, tile, scratch),
-        [&](auto &product) { multiplyHalves(plan, product); });
-}
-
-/// C is as narrow as its factors: in parts, whose sums are rounded while they are in the
-/// cache.
-static void runOwnNarrow(const GemmPlan &plan, const Tile &tile,
-                         void *scratch) {
-  const trainc_gemm_detail &d = plan.detail;
-  const Kernels &table = kernels();
-  auto *sums = reinterpret_cast<float *>(static_cast<char *>(scratch) +
-                                         table.multiplyScratchF32);
-  auto run = [&](Tile part) {
-    auto product = ownProduct<float, uint16_t>(plan, part, scratch);
-    product.c = sums;
-    product.ldc = part.n;
+    return run(ownProduct<float>(plan, tile, scratch), kernels().multiplyF32);
+  auto product = ownProduct<float, uint16_t>(plan, tile, scratch);
+  if (plan.detail.c_type != TRAINC_F32) {
+    context.sums = reinterpret_cast<float *>(static_cast<char *>(scratch) +
+                                             kernels().multiplyScratchF32);
+    product.window = true;
+    product.c = context.sums;
+    product.ldc = sumPitch;
     product.bias = nullptr;
-    if (product.accumulate) {
-      int64_t ld = d.ldc;
-      widened(d.c_type, part.c, part.m, part.n, ld, sums);
-    }
-    multiplyHalves(plan, product);
-    (d.c_type == TRAINC_BF16 ? table.narrowBf16 : table.narrowF16)(
-        part.m, part.n, sums, reinterpret_cast<const uint16_t *>(part.bias),
-        reinterpret_cast<uint16_t *>(part.c), d.ldc);
-    if (d.epilogue)
-      finish(plan, part);
-  };
-  constexpr int64_t size = sizeof(uint16_t);
-  for (int64_t i = 0; i < tile.m; i += sumRows)
-    for (int64_t j = 0; j < tile.n; j += sumColumns) {
-      Tile part = tile;
-      part.m = least(tile.m - i, sumRows);
-      part.n = least(tile.n - j, sumColumns);
-      part.a += (d.transpose_a ? i : i * d.lda) * size;
-      part.b += (d.transpose_b ? j * d.ldb : j) * size;
-      part.c += (i * d.ldc + j) * size;
-      part.bias += part.bias ? j * size : 0;
-      part.aux += part.aux ? (i * d.ldc + j) * size : 0;
-      run(part);
-    }
+    product.accumulate = false;
+  }
+  run(product, plan.detail.a_type == TRAINC_BF16 ? kernels().multiplyBf16
+                                                 : kernels().multiplyF16);
 }
 
 /// The product of a tile, of some methods with its epilogue; false if a library
@@ -283,11 +275,8 @@ static bool runProduct(const GemmPlan &plan, const Tile &tile, void *scratch) {
     runAmx(plan, tile, scratch);
     return true;
   case OWN:
-    runOwn(plan, tile, scratch);
-    return true;
   case OWN_HALF:
-    (plan.detail.c_type == TRAINC_F32 ? runOwn : runOwnNarrow)(plan, tile,
-                                                               scratch);
+    runOwn(plan, tile, scratch);
     return true;
   case OWN_DOUBLE:
     kernels().multiplyF64(ownProduct<double>(plan, tile, scratch));

@@ -27,6 +27,10 @@ template <typename T, typename Stored = T> struct Product {
   void (*finish)(void *context, int64_t i, int64_t rows, int64_t j,
                  int64_t columns);
   void *context;
+  /// Of a narrow A and B: 0, or C is a window of windowRows x windowColumns, in which each
+  /// part stands until `finish` is called with it. It may not accumulate.
+  bool window;
+  static constexpr int64_t windowRows = 240, windowColumns = 512;
 };
 
 /// C = A B (+ C if accumulate) in f32. C is m x n, of which whole vectors are read and

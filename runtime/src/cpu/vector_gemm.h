@@ -26,6 +26,7 @@
 #include "cpu/indices.h"
 #include "cpu/kernels.h"
 #include "cpu/sums.h"
+#include "cpu/transpose.h"
 
 namespace {
 
@@ -36,24 +37,20 @@ using trainc::Sequence;
 /// PacksA every A is packed, and read by vectors of 16 bytes.
 template <typename T, int Lanes, int Rows, bool PacksA = false,
           typename Stored = T, T (*Widen)(Stored) = same<T>>
-struct VectorGemm {
+struct VectorGemm : Transposes<T, Lanes> {
+  typedef Transposes<T, Lanes> Base;
+  using Base::least, Base::load, Base::store, Base::transpose,
+      Base::transposeRows;
+  using typename Base::Vector;
   static_assert(Rows <= Lanes);
   static constexpr bool widens = sizeof(Stored) < sizeof(T);
   typedef trainc::Product<T, Stored> Product;
-  typedef T Vector
-      __attribute__((vector_size(sizeof(T) * Lanes), aligned(sizeof(T))));
   typedef T Scalars __attribute__((vector_size(16), aligned(sizeof(T))));
   static constexpr int Columns = 2 * Lanes;
   static constexpr int64_t blockRows = 480, blockDepth = 256;
   static_assert(blockRows % (4 * Rows) == 0 && blockDepth % Lanes == 0);
   static constexpr int scalars = 16 / sizeof(T); // of Scalars
 
-  static Vector load(const T *from) {
-    return *reinterpret_cast<const Vector *>(from);
-  }
-  static void store(Vector value, T *to) {
-    *reinterpret_cast<Vector *>(to) = value;
-  }
   static Vector widened(const Stored *from) {
     if constexpr (!widens)
       return load(from);
@@ -63,30 +60,10 @@ struct VectorGemm {
       value[i] = Widen(from[i]);
     return value;
   }
-  static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
   //===--------------------------------------------------------------------===//
   // Packing
   //===--------------------------------------------------------------------===//
-
-  template <int Step, int... I>
-  static void exchange(Vector *v, Sequence<I...>) {
-    for (int i = 0; i < Lanes; ++i) {
-      if (i & Step)
-        continue;
-      Vector x = v[i], y = v[i + Step];
-      v[i] =
-          __builtin_shufflevector(x, y, ((I & Step) ? Lanes + I - Step : I)...);
-      v[i + Step] =
-          __builtin_shufflevector(x, y, ((I & Step) ? Lanes + I : I + Step)...);
-    }
-  }
-  /// Transposes Lanes vectors.
-  template <int Step = Lanes / 2> static void transpose(Vector *v) {
-    exchange<Step>(v, Indices<Lanes>());
-    if constexpr (Step > 1)
-      transpose<Step / 2>(v);
-  }
 
   struct Panel {
     const Stored *from;
@@ -342,15 +319,20 @@ struct VectorGemm {
 
   /// How a product is cut: blocks of A have `rows` rows, in `panels` panels,
   /// and `depths` times `depth` of k, as many as the cache holds, so that C is
-  /// written once if it can be.
+  /// written once if it can be. `columns` of C are computed before the next ones: all,
+  /// or those of a window, fewer if blocks have all of k: they are packed once then.
   struct Blocks {
-    int64_t rows, panels, depth, depths;
+    int64_t rows, panels, depth, depths, columns;
     explicit Blocks(const Product &x) {
-      rows = (even(x.m, blockRows) + Rows - 1) / Rows * Rows;
+      rows = even(x.m, x.window ? Product::windowRows : blockRows);
+      rows = (rows + Rows - 1) / Rows * Rows;
       panels = (rows / Rows + 3) / 4 * 4; // packed by four
       depth = depthOf(x.k);
       depths = least(blockPanels / panels, (x.k + depth - 1) / depth);
       depths = depths < 1 ? 1 : depths;
+      constexpr int64_t few = 128;
+      bool whole = depths * depth >= x.k;
+      columns = !x.window ? INT64_MAX : whole ? few : Product::windowColumns;
     }
   };
 
@@ -372,14 +354,22 @@ struct VectorGemm {
     return least(at.group + s.depths * s.depth, x.k);
   }
 
-  /// Goes on to the next panel; false if there is none.
+  /// Goes on to the next panel: of a window, all of its k before the next one; false if
+  /// there is none.
   static bool advance(const Product &x, const Blocks &s, Position &at) {
     int64_t end = groupEnd(x, s, at);
     at.p += s.depth;
     if (at.p < end)
       return true;
     at.p = at.group;
+    int64_t first = at.j / s.columns * s.columns;
     at.j += Columns;
+    if (at.j < least(first + s.columns, x.n))
+      return true;
+    if (x.window) {
+      at.p = at.group = end < x.k ? end : 0;
+      at.j = end < x.k ? first : at.j;
+    }
     if (at.j < x.n)
       return true;
     at.j = 0;
@@ -388,7 +378,7 @@ struct VectorGemm {
       return true;
     at.i = 0;
     at.p = at.group = end;
-    return at.group < x.k;
+    return !x.window && at.group < x.k;
   }
 
   static Panel panelAt(const Product &x, const Blocks &s, const Position &at) {
@@ -413,7 +403,7 @@ struct VectorGemm {
     bool accumulate = at.p > 0 || x.accumulate;
     bool last = at.p + panel.depth >= x.k;
     const T *bias = last && x.bias ? x.bias + at.j : nullptr;
-    T *c = x.c + at.i * x.ldc + at.j;
+    T *c = x.c + (x.window ? at.j % s.columns : at.i * x.ldc + at.j);
     T edge[Rows * Columns], edgeBias[Columns];
     if (bias && panel.columns < Columns) {
       for (int64_t j = 0; j < Columns; ++j)
@@ -463,7 +453,8 @@ struct VectorGemm {
   static void finish(const Product &x, const Blocks &s, const Position &at) {
     constexpr int64_t elements = 1 << 16, fewest = 4;
     int64_t panels = elements / (least(x.m, s.rows) * Columns);
-    int64_t together = (panels > fewest ? panels : fewest) * Columns;
+    int64_t together =
+        x.window ? s.columns : (panels > fewest ? panels : fewest) * Columns;
     int64_t end = least(at.j + Columns, x.n);
     if (at.p + s.depth < x.k || (end % together && end != x.n))
       return;
@@ -481,34 +472,6 @@ struct VectorGemm {
     int64_t columns = x.m <= Lanes && Rows >= 8 ? Lanes : Columns;
     return !PacksA && x.transposeB && !x.transposeA && x.m <= columns &&
            4 * x.m >= 3 * columns && x.n >= 2 * x.m;
-  }
-
-  /// Transposes from `rows` x `columns` elements to as many rows of `to` as `from` has
-  /// columns, with the bias of each of those columns (null: none).
-  static void transposeRows(int64_t rows, int64_t columns, const T *from,
-                            int64_t ld, const T *bias, T *to, int64_t ldTo) {
-    for (int64_t i = 0; i < rows; i += Lanes)
-      for (int64_t j = 0; j < columns; j += Lanes) {
-        int64_t height = least(rows - i, Lanes),
-                width = least(columns - j, Lanes);
-        const T *source = from + i * ld + j;
-        T *target = to + j * ldTo + i;
-        if (height < Lanes || width < Lanes) {
-          for (int64_t q = 0; q < width; ++q)
-            for (int64_t p = 0; p < height; ++p)
-              target[q * ldTo + p] =
-                  bias ? source[p * ld + q] + bias[i + p] : source[p * ld + q];
-          continue;
-        }
-        Vector v[Lanes];
-#pragma clang loop unroll(full)
-        for (int p = 0; p < Lanes; ++p)
-          v[p] = load(source + p * ld);
-        transpose(v);
-#pragma clang loop unroll(full)
-        for (int q = 0; q < Lanes; ++q)
-          store(bias ? v[q] + load(bias + i) : v[q], target + q * ldTo);
-      }
   }
 
   static void runSwapped(const Product &x) {
@@ -562,7 +525,8 @@ struct VectorGemm {
     const bool packs = packsBlocks(x);
     bool odd = false;
     for (bool more = true; more; odd = !odd) {
-      if (packs && at.j == 0 && at.p == at.group) {
+      if (packs && at.p == at.group && at.j % s.columns == 0 &&
+          (at.j == 0 || s.depths * s.depth < x.k)) {
         T *to = packedA;
         for (int64_t p = at.group; p < groupEnd(x, s, at);
              p += s.depth, to += s.panels * panelElements)
