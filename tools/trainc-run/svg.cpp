@@ -15,8 +15,10 @@ namespace {
 struct Axis {
   Axis(double low, double high, double from, double to, bool integers)
       : from(from), to(to) {
-    if (!(high > low))
-      high = low + 1;
+    // What differs in the last digits alone is flat: a tick must move a value.
+    double least = 1e-9 * std::max(std::abs(low), std::abs(high));
+    if (!(high - low > least))
+      high = low + std::max(least, 1.0);
     double raw = (high - low) / 5;
     double power = std::pow(10.0, std::floor(std::log10(raw)));
     tick = power * (raw > 5 * power   ? 10

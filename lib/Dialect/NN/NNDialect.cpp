@@ -10,6 +10,7 @@
 #include "llvm/ADT/APSInt.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/MathExtras.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace trainc;
@@ -129,6 +130,21 @@ Value nn::splatConstant(OpBuilder &builder, Location loc, Type type,
   if (auto shaped = dyn_cast<ShapedType>(type))
     number = DenseElementsAttr::get(shaped, Attribute(number));
   return arith::ConstantOp::create(builder, loc, number);
+}
+
+Value nn::guardDivisor(OpBuilder &b, Location loc, Value lhs, Value rhs) {
+  Type type = rhs.getType();
+  auto isNumber = [&](Value value, double number) -> Value {
+    return arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, value,
+                                 splatConstant(b, loc, type, number));
+  };
+  unsigned width = getElementTypeOrSelf(type).getIntOrFloatBitWidth();
+  Value isZero = isNumber(rhs, 0), isMinusOne = isNumber(rhs, -1);
+  Value isLeast = isNumber(lhs, -std::ldexp(1.0, static_cast<int>(width) - 1));
+  Value overflows = arith::AndIOp::create(b, loc, isMinusOne, isLeast);
+  Value isBad = arith::OrIOp::create(b, loc, isZero, overflows);
+  Value one = splatConstant(b, loc, type, 1);
+  return arith::SelectOp::create(b, loc, isBad, one, rhs);
 }
 
 Value nn::scalarConstant(OpBuilder &builder, Location loc, Type elementType,

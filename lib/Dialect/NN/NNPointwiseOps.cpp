@@ -112,6 +112,17 @@ static Value buildBinary(OpBuilder &b, Location loc, ValueRange args) {
   return IntOp::create(b, loc, args[0], args[1]);
 }
 
+/// By 0 it is -1, and the least number by -1 that number, as in XLA: no element may trap,
+/// above all none of the lanes behind the last element of a row.
+static Value divideIntegers(OpBuilder &b, Location loc, Value lhs, Value rhs) {
+  Value quotient =
+      arith::DivSIOp::create(b, loc, lhs, guardDivisor(b, loc, lhs, rhs));
+  Value isZero = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, rhs,
+                                       splatConstant(b, loc, rhs.getType(), 0));
+  return arith::SelectOp::create(
+      b, loc, isZero, splatConstant(b, loc, rhs.getType(), -1), quotient);
+}
+
 #define SCALAR(Op, expression)                                                 \
   void Op::buildScalar(OpBuilder &b, Location loc, ValueRange args,            \
                        SmallVectorImpl<Value> &results) {                      \
@@ -120,7 +131,9 @@ static Value buildBinary(OpBuilder &b, Location loc, ValueRange args) {
 SCALAR(AddOp, (buildBinary<arith::AddFOp, arith::AddIOp>(b, loc, args)))
 SCALAR(SubOp, (buildBinary<arith::SubFOp, arith::SubIOp>(b, loc, args)))
 SCALAR(MulOp, (buildBinary<arith::MulFOp, arith::MulIOp>(b, loc, args)))
-SCALAR(DivOp, (buildBinary<arith::DivFOp, arith::DivSIOp>(b, loc, args)))
+SCALAR(DivOp, isFloat(args[0])
+                  ? arith::DivFOp::create(b, loc, args[0], args[1]).getResult()
+                  : divideIntegers(b, loc, args[0], args[1]))
 SCALAR(MinOp, (buildBinary<arith::MinimumFOp, arith::MinSIOp>(b, loc, args)))
 SCALAR(MaxOp, (buildBinary<arith::MaximumFOp, arith::MaxSIOp>(b, loc, args)))
 SCALAR(AndOp, arith::AndIOp::create(b, loc, args[0], args[1]))

@@ -82,6 +82,11 @@ static void foldCasts(Block &block) {
       op.erase();
 }
 
+/// Whether neither operand is broadcast.
+static bool addsEqualShapes(nn::AddOp add) {
+  return add.getLhs().getType() == add.getRhs().getType();
+}
+
 /// The products of which `sum` is the sum, in the order in which they are added, or of each
 /// its widening cast; nothing if it is no sum of products, or one of them has other users.
 static SmallVector<Value> productsOf(Value sum) {
@@ -94,7 +99,7 @@ static SmallVector<Value> productsOf(Value sum) {
            wideningCast(matmul) == widening;
   };
   while (auto add = sum.getDefiningOp<nn::AddOp>()) {
-    if (!isProduct(add.getRhs()))
+    if (!addsEqualShapes(add) || !isProduct(add.getRhs()))
       return {};
     products.push_back(add.getRhs());
     sum = add.getLhs();
@@ -120,8 +125,11 @@ static void keepWideSums(Block &block) {
     if (!narrowing || !narrowing->hasOneUse())
       continue;
     auto sum = narrowing.getInput().getDefiningOp<nn::ReduceOp>();
-    if (!sum || sum.getKind() != nn::ReduceKind::sum ||
-        nn::getTensorType(sum.getResult()).getElementType() != cast.getType())
+    if (!sum || sum.getKind() != nn::ReduceKind::sum)
+      continue;
+    Type element = nn::getTensorType(sum.getResult()).getElementType();
+    if (cast.getType() != element ||
+        nn::getComputeType(narrowing.getType()) != element)
       continue;
     OpBuilder b(cast);
     cast.replaceAllUsesWith(nn::reshapeTo(b, cast.getLoc(), sum.getResult(),
@@ -161,7 +169,7 @@ static bool isReadElsewhere(ReadOp read) {
 /// of an embedding; nothing if that slice or the product has other users.
 static std::optional<Addend> findAddend(WriteOp write) {
   auto add = writtenFirst(write).getDefiningOp<nn::AddOp>();
-  if (!add || !add->hasOneUse())
+  if (!add || !add->hasOneUse() || !addsEqualShapes(add))
     return std::nullopt;
   auto read = add.getLhs().getDefiningOp<ReadOp>();
   if (!read || read.getSource() != write.getTarget() || isReadElsewhere(read))

@@ -10,6 +10,11 @@ namespace trainc::nn {
 mlir::Value splatConstant(mlir::OpBuilder &builder, mlir::Location loc,
                           mlir::Type type, double value);
 
+/// `rhs`, and 1 where the signed quotient of integers `lhs / rhs` would be undefined, and may
+/// trap: where `rhs` is 0, or -1 and `lhs` the least number.
+mlir::Value guardDivisor(mlir::OpBuilder &builder, mlir::Location loc,
+                         mlir::Value lhs, mlir::Value rhs);
+
 /// A rank-0 `nn.constant` of element type `elementType`.
 mlir::Value scalarConstant(mlir::OpBuilder &builder, mlir::Location loc,
                            mlir::Type elementType, double value);

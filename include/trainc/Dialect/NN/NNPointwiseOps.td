@@ -37,6 +37,11 @@ def NN_MulOp : NN_BinaryOp<"mul", [Differentiable, Commutative], LinearPointwise
 }
 def NN_DivOp : NN_BinaryOp<"div", [Differentiable], LinearPointwise> {
   let summary = "lhs / rhs, with broadcasting; integers round toward zero";
+  let description = [{
+    An integer divided by 0 is -1, and the least one divided by -1 is itself, as in XLA.
+
+    (C1) shapes are broadcastable; (C2) element types are equal.
+  }];
 }
 
 def NN_MinOp : NN_BinaryOp<"min", [Differentiable, Commutative]> {

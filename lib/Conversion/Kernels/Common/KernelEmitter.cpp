@@ -241,6 +241,23 @@ static Value globalOf(LoopBuilder &l, nn::ConstantOp op) {
   return getGlobal(l, DenseElementsAttr::get(flat, bytes));
 }
 
+/// Guards the divisor of a vector op: lanes behind the last element of a row hold zeros.
+static void guardLanes(LoopBuilder &l, Operation *op) {
+  if (!isa<arith::DivSIOp, arith::DivUIOp, arith::RemSIOp, arith::RemUIOp,
+           arith::CeilDivSIOp, arith::CeilDivUIOp, arith::FloorDivSIOp>(op))
+    return;
+  OpBuilder::InsertionGuard guard(l.b);
+  l.b.setInsertionPoint(op);
+  op->setOperand(
+      1, nn::guardDivisor(l.b, l.loc, op->getOperand(0), op->getOperand(1)));
+}
+
+/// A power of a whole exponent, which vectors have none of, as one of a real exponent.
+static Operation *createPower(LoopBuilder &l, Value base, Value exponent) {
+  exponent = arith::SIToFPOp::create(l.b, l.loc, base.getType(), exponent);
+  return math::PowFOp::create(l.b, l.loc, base, exponent);
+}
+
 Operation *trainc::cloneScalarOp(LoopBuilder &l, Operation &op,
                                  function_ref<Value(Value)> lookup) {
   VectorType wide;
@@ -251,11 +268,16 @@ Operation *trainc::cloneScalarOp(LoopBuilder &l, Operation &op,
   for (Value operand : op.getOperands())
     mapping.map(operand, wide ? l.splat(lookup(operand), wide.getNumElements())
                               : lookup(operand));
+  if (wide && isa<math::FPowIOp>(op))
+    return createPower(l, mapping.lookup(op.getOperand(0)),
+                       mapping.lookup(op.getOperand(1)));
   Operation *copy = l.b.clone(op, mapping);
   copy->setLoc(l.loc);
-  if (wide)
+  if (wide) {
     for (Value result : copy->getResults())
       result.setType(wide.clone(result.getType()));
+    guardLanes(l, copy);
+  }
   return copy;
 }
 
