@@ -269,7 +269,8 @@ class Builder:
 
     def integers(self, v):
         i = self.input(v.shape, self.rng.choice(["i8", "i16", "i32", "i64"]), 7)
-        j = self.op(f"{self.rng.choice(['add', 'mul', 'max', 'min', 'sub'])} {{}}, {{}}", i, i)
+        kind = self.rng.choice(["add", "mul", "max", "min", "sub"])
+        j = self.op(f"{'div' if self.made % 4 == 3 else kind} {{}}, {{}}", i, i)
         if self.rng.random() < 0.4 and v.shape:
             j = self.op(f"reduce {self.rng.choice(['sum', 'max', 'min'])} {{}} dims [0] keep", j,
                         shape=(1, *v.shape[1:]))
