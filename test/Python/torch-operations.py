@@ -197,8 +197,9 @@ class Integers(nn.Module):
     """Of values that are not known at export."""
 
     def forward(self, n):
-        return (n % 3 + n % -3 + A.remainder(n, n - 5) + n // 3 + A.floor_divide(n, -2) + ((n > 1) & True) + ((n > 2) | False) + ((n < 3) ^ True) + torch.div(n, 2, rounding_mode="floor")
-                + torch.div(n, 2, rounding_mode="trunc") + F.one_hot(n.abs() % 4, 4).argmax(-1) + n.clamp(-2, 3) + n.abs() + n.sign() + torch.fmod(n, 4)
+        return (n % 3 + n % -3 + (n.int() * 65000 % 70000) + (n.int() * -65000) // 70000 + A.remainder(n, n - 5) + n // 3
+                + A.floor_divide(n, -2) + ((n > 1) & True) + ((n > 2) | False) + ((n < 3) ^ True)
+                + torch.div(n, 2, rounding_mode="floor") + torch.div(n, 2, rounding_mode="trunc") + F.one_hot(n.abs() % 4, 4).argmax(-1) + n.clamp(-2, 3) + n.abs() + n.sign() + torch.fmod(n, 4)
                 + (n == 3) + (n > 2) + n.to(torch.int32)).double()
 
 

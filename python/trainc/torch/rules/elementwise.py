@@ -93,8 +93,10 @@ def _floored(t: Translator, quotient: Value, a: Any, b: Any) -> Value:
         a, b = (t.b.unary("stop_gradient", t.value(v, quotient.dtype)) for v in (a, b))
     rest = t.b.binary("sub", t.value(a, quotient.dtype), t.b.binary("mul", *t.pair(quotient, b, quotient.dtype)))
     zero = t.b.like(0, quotient)
-    signs = t.b.compare("lt", t.b.binary("mul", rest, t.value(b, quotient.dtype)), zero)
-    return t.b.binary("sub", quotient, t.b.cast(signs, quotient.dtype))
+    b = t.value(b, quotient.dtype)  # the product of both may not fit the type
+    below, above = (t.b.binary("and", t.b.compare(x, rest, zero), t.b.compare(y, b, zero)) for x, y in (("lt", "gt"), ("gt", "lt")))
+    less = t.b.binary("or", below, above)
+    return t.b.binary("sub", quotient, t.b.cast(less, quotient.dtype))
 
 
 @rule(A.remainder.Tensor, A.remainder.Scalar)
