@@ -272,9 +272,10 @@ class Builder:
         interior = interior or [0] * x.rank
         shape = [l + h + n + i * max(n - 1, 0) for l, h, n, i in zip(low, high, x.shape, interior)]
         between = f" interior {integers(interior)}" if any(interior) else ""
+        border = number(value).removesuffix(" : f64")  # which is known to be that
         if tuple(shape) == x.shape:
             return x
-        return self.one(f"nn.pad {x.name} low {integers(low)} high {integers(high)}{between} value {number(value)} : {x.type}",
+        return self.one(f"nn.pad {x.name} low {integers(low)} high {integers(high)}{between} value {border} : {x.type}",
                         shape, x.dtype)
 
     def concat(self, values: Sequence[Value], dim: int) -> Value:

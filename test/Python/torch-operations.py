@@ -28,6 +28,11 @@ def positive(x):
     return x.abs() + 0.5
 
 
+def ignoring(x):
+    y, weight = torch.tensor([1, -100, 3]), torch.arange(1.0, 5.0)
+    return F.cross_entropy(x, y, weight) + F.cross_entropy(x, y, reduction="none") + F.nll_loss(x.log_softmax(1), y)
+
+
 CASES = {
     "arithmetic": [
         (lambda x, y: x + 2 * y, S, S), (lambda x, y: torch.add(x, y, alpha=3), S, V), (lambda x, y: torch.sub(x, y, alpha=0.5), S, S),
@@ -42,7 +47,7 @@ CASES = {
         *((lambda x, f=f: f(positive(x)), S) for f in (torch.log, torch.sqrt, torch.rsqrt, torch.log2, torch.log10, torch.log1p)),
         (lambda x: (0.99 * x.sin()).asin() + torch.asin(1e-6 * x) * 1e6, S), (lambda x: (0.99 * x.sin()).acos() + torch.acos(1 - 1e-6 * positive(x)) * 1e3, S),
         (lambda x: torch.atan(3 * x) + torch.atan(1e-6 * x) * 1e6 + torch.atan(1e6 * x), S),
-        (lambda x: torch.log1p(1e-9 * x) * 1e9 + torch.expm1(1e-9 * x) * 1e9, S), (lambda x: (x / 4).tan(), S), (lambda x: x.sign() * x + A.sgn(x) * x, S), (lambda x: x.abs(), S),
+        (lambda x: x * torch.log1p(0 * x.detach() - 1).exp(), S), (lambda x: torch.log1p(1e-9 * x) * 1e9 + torch.expm1(1e-9 * x) * 1e9, S), (lambda x: (x / 4).tan(), S), (lambda x: x.sign() * x + A.sgn(x) * x, S), (lambda x: x.abs(), S),
     ],
     "whole numbers": [
         (lambda x: x * (x.floor() + x.ceil() + (4 * x).round() + (3 * x).trunc()) + x.frac(), S), (lambda x: x * (torch.arange(12.0).view(3, 4) / 2 - 3).round(), S),
@@ -75,7 +80,7 @@ CASES = {
         (lambda x, y: x[:, None].expand_as(y), S, (3, 2, 4)), (lambda x: x[1:, ::2].sum() + x[-1] + x.narrow(1, 1, 2).sum() + x.select(0, -2), S),
         (lambda x, y: torch.cat([x, y], 1).sum(1) + torch.stack([x, x], -1).sum((1, 2)), S, (3, 2)), (lambda x: sum(p.sum() * (i + 1) for i, p in enumerate(x.split(3, 1))), S),
         (lambda x: sum(p.sum() * (i + 1) for i, p in enumerate(x.split([1, 3], 1) + x.chunk(2, 1) + x.unbind(0))), S), (lambda x: x.repeat(2, 1, 3) * 2, S),
-        (lambda x: F.pad(x, (1, 2, 0, 3), value=0.5) * 2, S), (lambda x: F.pad(x, (-1, 2, -1, 0)), S), (lambda x: x.triu() + x.tril(-1) * 2, (4, 4)),
+        (lambda x: F.pad(x, (1, 2, 0, 3), value=0.5) * 2, S), (lambda x: F.pad(x, (-1, 2, -1, 0)), S), (lambda x: F.pad(x, (1, 0), value=-torch.inf).amax(1) + F.pad(x, (0, 2), value=torch.inf).amin(1), S), (lambda x: x.triu() + x.tril(-1) * 2, (4, 4)),
         (lambda x: x.clone().contiguous().detach() * x + x.float().double() + x.type_as(x), S),
         (lambda x: x + torch.zeros_like(x) + torch.ones_like(x) * 2 + torch.full_like(x, 3) + x.new_zeros(4) + x.new_ones(4) + x.new_full((4,), 2.0), S),
         (lambda x, y: torch.broadcast_tensors(x, y)[1] * x, S, V), (lambda x: x.flip(0, 1) * torch.arange(4.0) + x.roll(1, 1) * torch.arange(4.0) + x.roll(5), S),
@@ -90,12 +95,13 @@ CASES = {
         (lambda x: x.var() + x.std(1, keepdim=True) + x.var(0, unbiased=False) + torch.var_mean(x, 0)[0] + torch.var_mean(x, 1, keepdim=True)[1], S),
         (lambda x: x.max(1).values + x.min(1).values + x.max(0, keepdim=True).values.sum(), S), (lambda x: x * x.argmax(1, keepdim=True) + x * x.argmin() + x * x.argmax(), S),
         (lambda x: x.prod() + x.prod(1, keepdim=True), S), (lambda x: x.softmax(1) + x.log_softmax(0) + F.softmin(x, 1), S), (lambda x: x.logsumexp(1) + x.logsumexp((0, 1)), S),
-        (lambda x: x.norm() + x.norm(dim=1) + torch.linalg.vector_norm(x, 1) + torch.linalg.vector_norm(x, float("inf"), 1), S), (lambda x: (0 * x).norm() + x.sum(), S),
+        (lambda x: x.norm() + x.norm(dim=1) + torch.linalg.vector_norm(x, 1) + torch.linalg.vector_norm(x, float("inf"), 1), S), (lambda x: (0 * x).norm() + x.sum(), S), (lambda x: x.sum() + (0 * x).std(1) + (0 * x).std(), S),
+        (lambda x: x.gather(1, x.masked_fill(torch.arange(4) > 0, -torch.inf).topk(4).indices.sort().values), S), (lambda x: x.topk(2, largest=False).values, S),
         (lambda x: x.cumsum(1) * torch.arange(4.0) + x.cumsum(0), S), (lambda x: x * (x > 0).cumsum(1), S), (lambda x: x.topk(2, 1).values * torch.tensor([1.0, 3.0]), S),
         (lambda x: x.sort(1).values * torch.arange(4.0) + torch.sort(x, stable=True, dim=0, descending=True).values * torch.arange(12.0).view(3, 4), S),
         (lambda x: x * x.argsort(1) + x * x.argsort(0, descending=True) + x * torch.argsort(x, stable=True), S), (lambda x: x.topk(9, 0).values * torch.arange(9.0)[:, None], (11, 2)),
         (lambda x: x.topk(9, largest=False).values * torch.arange(9.0), (2, 70)), (lambda x: x.sum() * torch.tensor(3.0).sort().values, S),
-        (lambda x: A._softmax(x, 1, False) + A._log_softmax(x, 1, False) + A._safe_softmax(x, 1), S),
+        (lambda x: A._softmax(x, 1, False) + A._log_softmax(x, 1, False) + A._safe_softmax(x, 1) + A._safe_softmax(x.masked_fill(torch.arange(4) == 2, -torch.inf), 0), S),
     ],
     "layers": [
         (lambda x, w, b: F.linear(x, w, b) + F.linear(x, w), S, (5, 4), (5,)), (lambda x, w: F.linear(x, w), V, (5, 4)), (lambda x, w: F.linear(x, w), S, V),
@@ -119,6 +125,8 @@ CASES = {
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (2, 3, 5, 4), (2, 3, 5, 4), (2, 3, 5, 6)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.ones(5, 5).bool().tril() & ~torch.ones(5, 5).bool().tril(-3)), *[(2, 3, 5, 4)] * 3),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.ones(5, 7).bool().tril(2) & ~torch.ones(5, 7).bool().tril(-1)), (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.arange(30).view(5, 6) // 6 != 2), (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 5)),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.zeros(5, 6).index_fill(0, torch.tensor(2), -torch.inf)), (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 5)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (2, 5, 4), (2, 6, 4), (2, 6, 4)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), (2, 4, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True, attn_mask=torch.zeros(5, 5)), (2, 4, 5, 4), (2, 2, 5, 4), (2, 2, 5, 3)),
@@ -129,7 +137,8 @@ CASES = {
         (lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1, 2, 1), X4, (4, 3, 3, 3), (6,)), (lambda x, w: F.conv_transpose2d(x, w, stride=3, padding=2, dilation=2), X4, (4, 3, 2, 2)),
         (lambda x, w, b: F.conv_transpose1d(x, w, b, 2, 1), (2, 4, 5), (4, 3, 4), (3,)), (lambda x, w: A.convolution(x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 2), X4, W4),
         (lambda x: F.max_pool2d(x, 3, 2, 1) + F.max_pool2d(x, (3, 3), (2, 2), (1, 1)), X4), (lambda x: F.max_pool2d(x, 2, 2, ceil_mode=True), X4), (lambda x: F.max_pool1d(x, 3, 2), (2, 4, 9)),
-        (lambda x: F.avg_pool2d(x, 3, 2, 1) + F.avg_pool2d(x, 3, 2, 1, count_include_pad=False) + F.avg_pool2d(x, 3, 2, 1, divisor_override=5), X4), (lambda x: F.avg_pool1d(x, 3, 2), (2, 4, 9)),
+        (lambda x: F.avg_pool2d(x, 3, 2, 1) + F.avg_pool2d(x, 3, 2, 1, count_include_pad=False) + F.avg_pool2d(x, 3, 2, 1, divisor_override=5), X4),
+        (lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False, divisor_override=5) + F.avg_pool2d(x, 3, 2, 1, True, divisor_override=5).sum(), X4), (lambda x: F.avg_pool1d(x, 3, 2), (2, 4, 9)),
         (lambda x: F.adaptive_avg_pool2d(x, (3, 2)) + F.adaptive_avg_pool2d(x, 1), X4), (lambda x: F.adaptive_avg_pool1d(x, 4), (2, 4, 9)), (lambda x: F.adaptive_max_pool2d(x, (1, 3)), X4),
         (lambda x: F.adaptive_max_pool1d(x, 3), (2, 4, 9)), (lambda x: F.interpolate(x, scale_factor=2) + F.interpolate(x, (14, 12), mode="nearest-exact"), X4),
         (lambda x: F.interpolate(x, (5, 9)), X4), (lambda x: F.interpolate(x, (5, 9), mode="nearest-exact"), X4), (lambda x: F.interpolate(x, 13) + F.interpolate(x, 13, mode="nearest-exact"), (2, 4, 9)), (lambda x: F.interpolate(x, (10, 4), mode="bilinear"), X4),
@@ -158,6 +167,7 @@ CASES = {
         (lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3]), torch.arange(1.0, 5.0), reduction="none"), S), (lambda x: F.nll_loss(x.log_softmax(1), torch.tensor([1, 0, 3]), torch.arange(1.0, 5.0)), S),
         (lambda x: F.nll_loss(x.log_softmax(1), torch.zeros(2, 7, 6, dtype=torch.long), reduction="sum"), X4), (lambda x: A.nll_loss_forward(x, torch.tensor([1, 0, 3]), None, 1, -100)[0], S),
         (lambda x: A.nll_loss2d_forward(x, torch.zeros(2, 7, 6, dtype=torch.long), None, 1, -100)[0] + A.nll_loss2d(x, torch.zeros(2, 7, 6, dtype=torch.long)), X4),
+        (lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3]), label_smoothing=1e-05), S), (lambda x: ignoring(x.masked_fill(torch.arange(4) == 0, -torch.inf)), S),
         (lambda x: A.nll_loss(x, torch.tensor([1, 0, 3])) + A.nll_loss_nd(x, torch.tensor([1, 0, 3])), S),
     ],
     "indices": [
@@ -200,7 +210,9 @@ class Integers(nn.Module):
         return (n % 3 + n % -3 + (n.int() * 65000 % 70000) + (n.int() * -65000) // 70000 + A.remainder(n, n - 5) + n // 3
                 + A.floor_divide(n, -2) + ((n > 1) & True) + ((n > 2) | False) + ((n < 3) ^ True)
                 + torch.div(n, 2, rounding_mode="floor") + torch.div(n, 2, rounding_mode="trunc") + F.one_hot(n.abs() % 4, 4).argmax(-1) + n.clamp(-2, 3) + n.abs() + n.sign() + torch.fmod(n, 4)
-                + (n == 3) + (n > 2) + n.to(torch.int32)).double()
+                + (n == 3) + (n > 2) + n.to(torch.int32) + (n.int() * 26000) % 70000 + (n.int() * 26000) // -70000 + n.argmin(1, keepdim=True)
+                + (n + torch.iinfo(n.dtype).min + 7).min(1, keepdim=True).indices + n.topk(2).values.sum() + n.topk(3, largest=False).values.sum()
+                + n.scatter_reduce(1, n.abs() % 6, 2 * n, "amax") + n.scatter_reduce(1, n.abs() % 6, 2 * n, "amin", include_self=False)).double()
 
 
 hit = set()

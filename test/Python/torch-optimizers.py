@@ -81,6 +81,7 @@ for kind, options in CASES:
 SCHEDULERS = [
     lambda o: lr_scheduler.ConstantLR(o, 0.5, 4), lambda o: lr_scheduler.LinearLR(o, 0.1, 0.9, 7), lambda o: lr_scheduler.ExponentialLR(o, 0.9),
     lambda o: lr_scheduler.StepLR(o, 5, 0.5), lambda o: lr_scheduler.MultiStepLR(o, [3, 3, 8], 0.5), lambda o: lr_scheduler.PolynomialLR(o, 12, 1.7),
+    lambda o: lr_scheduler.LinearLR(o, 0.1, 0.9, 0), lambda o: lr_scheduler.PolynomialLR(o, 0, 2.0),
     lambda o: lr_scheduler.CosineAnnealingLR(o, 9, 1e-3), lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 4),
     lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 3, 2, 1e-3),
     lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.LinearLR(o, 0.1, 1.0, 5), lr_scheduler.CosineAnnealingLR(o, 15)], [5])]

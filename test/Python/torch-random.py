@@ -32,7 +32,7 @@ class Draws(nn.Module):
             "normal_3": torch.normal(torch.ones(SHAPE), torch.ones(SHAPE)), "normal_4": torch.normal(1.0, 2.0, SHAPE),
             "rand": torch.rand(SHAPE), "rand_like": torch.rand_like(w), "uniform_": new.clone().uniform_(-1, 2),
             "float32": torch.rand(SHAPE, dtype=torch.float32), "exponential_": new.clone().exponential_(2.0),
-            "bernoulli_": new.clone().bernoulli_(0.25), "bernoulli": torch.bernoulli(p),
+            "bernoulli_": new.clone().bernoulli_(0.25), "bernoulli_2": new.clone().bernoulli_(1e-05), "bernoulli": torch.bernoulli(p),
             "randint": torch.randint(3, 70, SHAPE), "randint_2": torch.randint(9, SHAPE), "randint_like": torch.randint_like(w, -3, 4),
             "randint_like_2": torch.randint_like(w, 5), "dropout": nn.functional.dropout(ones, 0.25), "native_dropout": torch.native_dropout(ones, 0.25, True)[0],
         }
@@ -60,7 +60,8 @@ def expected(p):
         "normal_2": lambda *at: 3 + normal(*at), "normal_3": lambda *at: 1 + normal(*at), "normal_4": lambda *at: 1 + 2 * normal(*at),
         "rand": uniform, "rand_like": uniform, "uniform_": lambda *at: 3 * uniform(*at) - 1,
         "float32": lambda *at: philox.uniform(SHAPE, 24, *at), "exponential_": lambda *at: -np.log(1 - uniform(*at)) / 2,
-        "bernoulli_": lambda *at: philox.bernoulli(SHAPE, 0.25, *at), "bernoulli": lambda *at: uniform(*at) < p.numpy(),
+        "bernoulli_": lambda *at: philox.bernoulli(SHAPE, 0.25, *at), "bernoulli_2": lambda *at: philox.bernoulli(SHAPE, 1e-05, *at),
+        "bernoulli": lambda *at: uniform(*at) < p.numpy(),
         "randint": lambda *at: 3 + np.floor(67 * uniform(*at)), "randint_2": lambda *at: np.floor(9 * uniform(*at)),
         "randint_like": lambda *at: np.floor(7 * uniform(*at)) - 3, "randint_like_2": lambda *at: np.floor(5 * uniform(*at)),
         "dropout": dropped, "native_dropout": dropped, "dropout_": dropped,

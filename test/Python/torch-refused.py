@@ -144,6 +144,20 @@ def changed_in_place():
     assert torch.equal(kept, x)
 
 
+def shared_memory():
+    for share in (lambda m: setattr(m[1].weight, "data", m[0].weight.data), lambda m: setattr(m[1].weight, "data", m[0].weight.data.t()),
+                  lambda m: m[1].register_buffer("weight_2", m[0].weight.detach()[2:])):
+        m = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+        share(m)
+        with refused(Unsupported, "0.weight and 1.weight", "in the same memory"):
+            export(m)
+    m, both = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), torch.randn(2, 6, 6)
+    m[0].weight.data, m[1].weight.data = both
+    m[1].register_buffer("one", both.new_ones(6))
+    m[1].register_buffer("other", m[1].one[2:])
+    export(m)
+
+
 def returned():
     for loss, said in [(lambda m, x, y: (ce(m, x, y), {"name": "abc"}), "name of step is 'abc': expected a tensor or a number"),
                        (lambda m, x, y: {"loss": ce(m, x, y)}, "the loss of step is {"), (lambda m, x, y: (), "the loss of step is None"),
@@ -176,6 +190,7 @@ def captured():
                             (penalty, "grad() in what is exported", "torch.autograd.grad("), (lambda m, x, y: ce(m, x, y).backward(), "backward()"),
                             (lambda m, x, y: F.cross_entropy(m(x)[y != 0], y[y != 0]), "m(x)[y != 0]", "depend"),
                             (lambda m, x, y: torch.vmap(lambda r: m(r).square().sum())(x).mean(), "torch.vmap", "torch.vmap(lambda"),
+                            (lambda m, x, y: m(x)[1:].as_strided((2,), (1,), 4).sum(), "as_strided", "does not begin where its memory does"),
                             (lambda m, x, y: ce(m, x @ x, y), "a and b must have same reduction dim", "x @ x")]:
             with refused(Unsupported, HERE, *said):
                 export(loss=loss)
@@ -224,6 +239,6 @@ def arguments():
         assert result.clip_factor == 1 and result.grad_norm > 0
 
 
-for test in (functions, hooks, changed_in_place, returned, captured, arguments):
+for test in (functions, hooks, changed_in_place, shared_memory, returned, captured, arguments):
     test()
     print(f"{test.__name__}: ok", flush=True)

@@ -286,6 +286,19 @@ def _canonical(model: nn.Module) -> tuple[dict[str, str], dict[str, list[str]]]:
     return names, tied
 
 
+def _refuse_shared(model: nn.Module) -> None:
+    """What shares memory with a trained parameter changes with it in PyTorch, and would not here."""
+    tensors = [(name, x) for name, x in [*model.named_parameters(), *model.named_buffers()] if x.numel()]
+    end, before, last = 0, "", None  # of those so far the one that reaches furthest
+    for name, x in sorted(tensors, key=lambda item: item[1].data_ptr()):
+        if x.data_ptr() < end and (x.requires_grad or last.requires_grad):
+            raise UnsupportedError(f"{before} and {name} are two tensors in the same memory: expected one, as in decoder.weight = encoder.weight, "
+                                   "or memory of their own")
+        reach = x.data_ptr() + x.element_size() * (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride())))
+        if reach > end:
+            end, before, last = reach, name, x
+
+
 def _refuse(findings: Sequence[Finding], what: str) -> None:
     unique = list(dict.fromkeys(findings))
     if unique:
@@ -367,6 +380,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         alone.optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     used = {kind: one.optimizer if isinstance(one.optimizer, list | tuple) else [one.optimizer] for kind, one in (trains or {"step": alone}).items()}
     refuse_hooks(model, [o for some in used.values() for o in some])
+    _refuse_shared(model)
     names, tied = _canonical(model)
     shared = _Shared(names, ranks_of(model, names, mesh, parallel, batch_dims), precision == "autocast", {} if frozen == "int8" else None)
     steps: dict[str, list[_Entry]] = {}  # those that train the same

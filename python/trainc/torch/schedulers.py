@@ -62,6 +62,8 @@ def _constant(r: Any, t: Any, base: float, s: Any) -> Any:
 
 
 def _linear(r: Any, t: Any, base: float, s: Any) -> Any:
+    if s.total_iters == 0:
+        return r.number(base * s.start_factor)
     share = r.binary("divf", r.binary("minimumf", t, float(s.total_iters)), float(s.total_iters))
     factor = r.binary("addf", r.binary("mulf", share, s.end_factor - s.start_factor), s.start_factor)
     return r.binary("mulf", factor, base)
@@ -107,6 +109,8 @@ def _restarts(r: Any, t: Any, base: float, s: Any) -> Any:
 
 
 def _polynomial(r: Any, t: Any, base: float, s: Any) -> Any:
+    if s.total_iters == 0:
+        return r.number(base)
     left = r.binary("subf", r.number(1.0), r.binary("divf", r.binary("minimumf", t, float(s.total_iters)), float(s.total_iters)))
     return r.binary("mulf", r.power(left, float(s.power)), base)
 

@@ -198,14 +198,17 @@ def exp2(t: Translator, x: Value) -> Value:
 
 @rule(A.log1p.default)
 def log1p(t: Translator, x: Value) -> Value:
-    """log(u) x / (u - 1) with u = 1 + x, and x where u is 1 (Goldberg, "What every computer scientist ...", theorem 4)."""
+    """log(u) x / (u - 1) with u = 1 + x, x where u is 1 (Goldberg, "What every computer scientist ...", theorem 4), log(u) where it is 0."""
     x = t.value(x, t.out.dtype)
     one = t.b.like(1, x)
+    u = t.b.binary("add", one, x)
+    end, logarithm = t.b.compare("eq", x, t.b.like(-1, x)), t.b.unary("log", u)
+    x = t.b.select(end, t.b.like(0, x), x)
     u = t.b.binary("add", one, x)
     difference = t.b.binary("sub", u, one)
     small = t.b.compare("eq", difference, t.b.like(0, x))
     quotient = t.b.binary("div", t.b.binary("mul", t.b.unary("log", u), x), t.b.select(small, one, difference))
-    return with_gradient(t, x, t.b.select(small, x, quotient), t.b.binary("div", one, u))
+    return t.b.select(end, logarithm, with_gradient(t, x, t.b.select(small, x, quotient), t.b.binary("div", one, u)))
 
 
 @rule(A.expm1.default)

@@ -141,10 +141,10 @@ def avg_pool(t: Translator, x: Value, kernel: Any, stride: Any = (), padding: An
     plane, out = _plane(t, x, n), t.out
     if ceil_mode:
         wider = _ceiled(plane, window, strides, borders, [*[1] * (2 - n), *out.shape[-n:]])
-        if wider != borders and count_include_pad:
+        if wider != borders and count_include_pad and not divisor_override:
             raise Unsupported("average pooling in ceil_mode that counts padding")
         borders = wider
-    result, = t.b.pool2d("avg_pool2d", plane, window, strides, borders, count_include_pad or not any(borders))
+    result, = t.b.pool2d("avg_pool2d", plane, window, strides, borders, count_include_pad or bool(divisor_override) or not any(borders))
     if divisor_override:
         result = t.b.binary("mul", result, t.b.like(math.prod(window) / divisor_override, result))
     return t.b.reshape(result, out.shape)

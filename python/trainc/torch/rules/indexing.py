@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...emit import Value, broadcast_shape
-from ..translate import Translator, Unsupported, rule
+from ..translate import TORCH_DTYPES, Translator, Unsupported, rule
 
 A = torch.ops.aten
 
@@ -152,7 +152,9 @@ def scatter_reduce(t: Translator, x: Any, dim: int, index: Any, source: Any, red
     source = t.b.slice(source, [0] * x.rank, index.shape)
     chosen = _chosen(t, index, dim, x.shape[dim])
     spread = t.b.reshape(source, [*source.shape[:dim + 1], 1, *source.shape[dim + 1:]])
-    neutral = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": -math.inf, "amin": math.inf}[reduce]
+    dtype = TORCH_DTYPES[x.dtype]
+    low, high = (torch.iinfo(dtype).min, torch.iinfo(dtype).max) if x.dtype.startswith("i") else (-math.inf, math.inf)
+    neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": low, "amin": high}[reduce]
     kind = {"mean": "sum", "amax": "max", "amin": "min"}.get(reduce, reduce)
     count = _within(t, x, t.b.reduce("sum", t.b.cast(chosen, "i32"), [dim]), 0)
     own = x
@@ -276,6 +278,10 @@ def _places(t: Translator, x: Value, size: Sequence[int], stride: Sequence[int],
     source = t.node.args[0]
     if isinstance(source, torch.fx.Node) and not source.meta["val"].is_contiguous():
         raise Unsupported("as_strided of memory that is not in row-major order")
+    if isinstance(source, torch.fx.Node) and offset is not None and source.meta["val"].storage_offset():
+        raise Unsupported("as_strided of a view that does not begin where its memory does, from which the offset counts")
+    if (offset or 0) + sum((n - 1) * s for n, s in zip(size, stride)) >= x.type.elements:
+        raise Unsupported("as_strided of memory beyond the tensor")
     return torch.arange(x.type.elements).as_strided(size, stride, offset or 0)
 
 

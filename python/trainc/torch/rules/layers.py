@@ -10,6 +10,7 @@ import torch
 from ...emit import Value, broadcast_shape
 from ..translate import Translator, Unsupported, rule
 from .masks import band, segments_of, simplified
+from .reductions import safe_softmax
 
 A = torch.ops.aten
 
@@ -224,7 +225,7 @@ def _by_definition(t: Translator, q: Value, k: Value, v: Value, mask: Any, windo
         mask = t.value(mask)
         scores = (t.b.select(mask, scores, t.b.like(-math.inf, scores)) if mask.dtype == "i1" else
                   t.b.binary("add", scores, t.b.cast(mask, scores.dtype)))
-    weights = t.b.softmax(scores, 3)
+    weights = t.b.softmax(scores, 3) if mask is None else safe_softmax(t, scores, 3)
     return t.b.matmul(drop(t, weights, rate), v)
 
 

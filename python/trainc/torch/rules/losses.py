@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ...emit import Value
+from ...emit import Value, number
 from ..translate import Translator, rule
 from .elementwise import log1p_exp, with_gradient
 
@@ -45,7 +45,7 @@ def cross_entropy(t: Translator, logits: Value, target: Any, weight: Any = None,
 
 def _attributes(ignore_index: int, label_smoothing: float) -> str:
     given = ([f"ignore_index = {ignore_index} : i64"] if ignore_index != -100 else []) + (
-        [f"label_smoothing = {label_smoothing!r} : f64"] if label_smoothing else [])
+        [f"label_smoothing = {number(label_smoothing)}"] if label_smoothing else [])
     return f" {{{', '.join(given)}}}" if given else ""
 
 
@@ -56,6 +56,7 @@ def _row_by_row(t: Translator, rows: Value, target: Value, weight: Any, reductio
     ignored = t.b.compare("eq", target, t.b.like(ignore_index, target))
     index = t.b.select(ignored, t.b.like(0, target), target)
     term = t.b.reshape(t.b.gather(log_probability, t.b.reshape(index, [*shape, 1]), rows.rank - 1), shape)
+    term = t.b.select(ignored, t.b.like(0, term), term)  # a weight of 0 would make NaN of infinity
     weights = t.b.cast(t.b.unary("not", ignored), rows.dtype)
     if weight is not None:
         weight = t.value(weight, rows.dtype)
@@ -98,6 +99,7 @@ def nll_loss(t: Translator, x: Value, target: Any, weight: Any = None, reduction
     index = t.b.select(ignored, t.b.like(0, target), target)
     single = [*target.shape[:classes], 1, *target.shape[classes:]]
     term = t.b.unary("neg", t.b.reshape(t.b.gather(x, t.b.reshape(index, single), classes), target.shape))
+    term = t.b.select(ignored, t.b.like(0, term), term)
     weights = t.b.cast(t.b.unary("not", ignored), x.dtype)
     if weight is not None:
         table = t.b.reshape(t.value(weight, x.dtype), [x.shape[classes], 1])

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ...emit import Value
+from ...emit import Value, number
 from ..translate import Translator, Unsupported, rule
 
 A = torch.ops.aten
@@ -54,7 +54,7 @@ def normal_of(t: Translator, mean: Any, std: Any = 1.0, *_: Any, **__: Any) -> V
 
 @rule(A.bernoulli.p)
 def bernoulli(t: Translator, x: Any, p: float) -> Value:
-    return t.b.random(f"bernoulli p {float(p)}", t.out.shape, t.out.dtype)
+    return t.b.random(f"bernoulli p {number(p)}", t.out.shape, t.out.dtype)
 
 
 @rule(A.bernoulli.default)

@@ -55,7 +55,13 @@ def variance(t: Translator, x: Value, dims: Sequence[int], correction: float, ke
 @rule(A.var.correction, A.std.correction)
 def var(t: Translator, x: Value, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Value:
     squared, _ = variance(t, x, dims_of(x, dim), 1 if correction is None else correction, keepdim)
-    return t.b.unary("sqrt", squared) if "std" in str(t.node.target) else squared
+    return _root(t, squared) if "std" in str(t.node.target) else squared
+
+
+def _root(t: Translator, squares: Value) -> Value:
+    """Of 0 the root's gradient is infinite, and that of what PyTorch makes of it is 0."""
+    zero = t.b.compare("eq", squares, t.b.like(0, squares))
+    return t.b.select(zero, t.b.like(0, squares), t.b.unary("sqrt", t.b.select(zero, t.b.like(1, squares), squares)))
 
 
 @rule(A.var_mean.correction)
@@ -74,7 +80,9 @@ def extremum_of_all(t: Translator, x: Value) -> Value:
 
 
 def _arg(t: Translator, x: Value, dim: int, largest: bool, keep: bool) -> Value:
-    return t.b.argmax(x if largest else t.b.unary("neg", x), dim, keep)
+    if not largest:  # -1 - x is exact for the smallest integer, too
+        x = t.b.binary("sub", t.b.like(-1, x), x) if x.dtype.startswith("i") else t.b.unary("neg", x)
+    return t.b.argmax(x, dim, keep)
 
 
 @rule(A.max.dim, A.min.dim)
@@ -109,10 +117,19 @@ def any_or_all(t: Translator, x: Value, dim: Any = None, keepdim: bool = False) 
     return t.b.cast(t.b.reduce(kind, as_bytes, dims_of(x, dim), keepdim), "i1")
 
 
-@rule(A.softmax.int, A._softmax.default, A._safe_softmax.default, A.log_softmax.int, A._log_softmax.default)
+@rule(A.softmax.int, A._softmax.default, A.log_softmax.int, A._log_softmax.default)
 def softmax(t: Translator, x: Value, dim: int, *_: Any, **__: Any) -> Value:
     x = t.value(x, t.out.dtype)
     return t.b.softmax(x, dim % x.rank, "log" in str(t.node.target)) if x.rank else t.b.softmax(t.b.reshape(x, [1]), 0)
+
+
+@rule(A._safe_softmax.default)
+def safe_softmax(t: Translator, x: Value, dim: int, dtype: Any = None) -> Value:
+    """0 where all are -infinity."""
+    x = t.value(x, t.out.dtype)
+    hidden = t.b.compare("eq", t.b.reduce("max", t.b.unary("stop_gradient", x), [dim % x.rank], True), t.b.like(-math.inf, x))
+    zero = t.b.like(0, x)
+    return t.b.select(hidden, zero, t.b.softmax(t.b.select(hidden, zero, x), dim % x.rank))
 
 
 @rule(A.logsumexp.default)
@@ -137,11 +154,7 @@ def vector_norm(t: Translator, x: Value, ord: float = 2, dim: Any = None, keepdi
         return t.b.reduce("max", t.b.unary("abs", x), dims, keepdim)
     if ord != 2:
         raise Unsupported(f"a norm of order {ord}: expected 1, 2 or infinity")
-    squares = t.b.reduce("sum", t.b.binary("mul", x, x), dims, keepdim)
-    # The root's gradient at 0 is infinite, the norm's is 0 in PyTorch.
-    zero = t.b.compare("eq", squares, t.b.like(0, x))
-    root = t.b.unary("sqrt", t.b.select(zero, t.b.like(1, x), squares))
-    return t.b.select(zero, t.b.like(0, x), root)
+    return _root(t, t.b.reduce("sum", t.b.binary("mul", x, x), dims, keepdim))
 
 
 @rule(A.cumsum.default)
@@ -196,18 +209,22 @@ def stable_argsort(t: Translator, x: Value, *, stable: bool, dim: int = -1, desc
 
 @rule(A.topk.default)
 def topk(t: Translator, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
-    """The maximum k times, each time without those before."""
+    """The maximum k times, each time without those before; of many, of the smallest and of integers, sorted."""
     if x.rank == 0:
         return x, t.b.splat(0, (), "i64")
     dim %= x.rank
-    if k > 8:
+    if k > 8 or not largest or x.dtype.startswith("i"):
         values, indices = t.b.sort(x, dim, largest)
         return t.b.slice_dim(values, dim, 0, k), t.b.cast(t.b.slice_dim(indices, dim, 0, k), "i64")
-    rest, values, indices = t.b.unary("stop_gradient", x), [], []
-    places = t.b.iota(dim, x.shape, "i32")
+    rest, free, values, indices = t.b.unary("stop_gradient", x), t.b.splat(1, x.shape, "i32"), [], []
+    places, lowest = t.b.iota(dim, x.shape, "i32"), t.b.like(-math.inf, x)
     for _ in range(k):
-        index = _arg(t, rest, dim, largest, True)
+        index = t.b.argmax(rest, dim, True)
+        if indices:  # where nothing larger is left, any that is free
+            ended = t.b.compare("eq", t.b.gather(rest, index, dim), lowest)
+            index = t.b.select(ended, t.b.argmax(free, dim, True), index)
         values.append(t.b.gather(x, index, dim))
         indices.append(index)
-        rest = t.b.select(t.b.compare("eq", places, index), t.b.like(-math.inf if largest else math.inf, x), rest)
+        taken = t.b.compare("eq", places, index)
+        rest, free = t.b.select(taken, lowest, rest), t.b.select(taken, t.b.like(0, free), free)
     return t.b.concat(values, dim), t.b.cast(t.b.concat(indices, dim), "i64")
