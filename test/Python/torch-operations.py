@@ -28,6 +28,11 @@ def positive(x):
     return x.abs() + 0.5
 
 
+def near_multiples(x):
+    x = x.float()
+    return torch.fmod(x, 0.1).double() + torch.remainder(x, 0.1) + torch.remainder(x, -0.1) + x // 0.1 + torch.div(x, -0.1, rounding_mode="floor")
+
+
 def ignoring(x):
     y, weight = torch.tensor([1, -100, 3]), torch.arange(1.0, 5.0)
     return F.cross_entropy(x, y, weight) + F.cross_entropy(x, y, reduction="none") + F.nll_loss(x.log_softmax(1), y)
@@ -53,6 +58,7 @@ CASES = {
         (lambda x: x * (x.floor() + x.ceil() + (4 * x).round() + (3 * x).trunc()) + x.frac(), S), (lambda x: x * (torch.arange(12.0).view(3, 4) / 2 - 3).round(), S),
         (lambda x, y: torch.remainder(3 * x, 0.7) + torch.remainder(x, y) + torch.fmod(3 * x, 0.7) + torch.fmod(x, y), S, S),
         (lambda x, y: x * (torch.div(x, y, rounding_mode="floor") + torch.div(x, y, rounding_mode="trunc") + x.detach() // 0.3), S, S),
+        (lambda x: x * near_multiples((0 * x.detach()).float() + torch.arange(-5.0, 7.0).view(3, 4)), S),
     ],
     "activations": [
         *((lambda x, f=f: f(x), S) for f in (

@@ -54,7 +54,8 @@ def div_mode(t: Translator, a: Any, b: Any, rounding_mode: str | None = None) ->
     quotient = t.b.binary("div", *t.pair(a, b))
     if rounding_mode == "trunc":
         return quotient if quotient.dtype.startswith("i") else trunc(t, quotient)
-    return _floored(t, quotient, a, b)
+    a, b = _widened(t, a, b)
+    return t.b.cast(_floored(t, t.b.binary("div", a, b), a, b), t.out.dtype)
 
 
 @rule(A.floor_divide.default)
@@ -82,8 +83,15 @@ def frac(t: Translator, x: Value) -> Value:
 @rule(A.fmod.Tensor, A.fmod.Scalar)
 def fmod(t: Translator, a: Any, b: Any) -> Value:
     """What is left of a; its sign is a's."""
+    a, b = _widened(t, a, b)
+    quotient = trunc(t, t.b.binary("div", a, b))
+    return t.b.cast(t.b.binary("sub", a, t.b.binary("mul", quotient, b)), t.out.dtype)
+
+
+def _widened(t: Translator, a: Any, b: Any) -> tuple[Value, Value]:
+    """Of floats in f64, where no quotient below 2^29 is rounded to a whole number and what is left is exact."""
     a, b = t.pair(a, b)
-    return t.b.binary("sub", a, t.b.binary("mul", div_mode(t, a, b, rounding_mode="trunc"), b))
+    return (a, b) if a.dtype.startswith("i") else (t.b.cast(a, "f64"), t.b.cast(b, "f64"))
 
 
 def _floored(t: Translator, quotient: Value, a: Any, b: Any) -> Value:
@@ -101,9 +109,9 @@ def _floored(t: Translator, quotient: Value, a: Any, b: Any) -> Value:
 
 @rule(A.remainder.Tensor, A.remainder.Scalar)
 def remainder(t: Translator, a: Any, b: Any) -> Value:
-    a, b = t.pair(a, b)
+    a, b = _widened(t, a, b)
     quotient = _floored(t, t.b.binary("div", a, b), a, b)
-    return t.b.binary("sub", a, t.b.binary("mul", quotient, b))
+    return t.b.cast(t.b.binary("sub", a, t.b.binary("mul", quotient, b)), t.out.dtype)
 
 
 @rule(A.neg.default)
