@@ -43,10 +43,15 @@ def quotients():
             ^bb0(%a: {element}, %b: {element}):
               %q = arith.divsi %a, %b : {element}
               %m = arith.remsi %a, %b : {element}
-              %s = arith.addi %q, %m : {element}
+              %t = arith.addi %q, %q : {element}
+              %s = arith.addi %t, %m : {element}
               nn.yield %s : {element}
             }}"""
-            yield dict(x=(kind, x), y=(kind, y)), body, kind, quotient(x, y) + np.fmod(x, y)
+            yield dict(x=(kind, x), y=(kind, y)), body, kind, 2 * quotient(x, y) + np.fmod(x, y)
+            body = body.replace("divsi", "divui").replace("remsi", "remui")
+            y = np.where(x == least, -1, y).astype(dtype)
+            a, b = (v.view(f"u{v.itemsize}") for v in (x, y))
+            yield dict(x=(kind, x), y=(kind, y)), body, kind, (2 * (a // b) + a % b).view(dtype)
 
 
 def powers():

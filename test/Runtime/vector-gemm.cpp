@@ -132,8 +132,7 @@ template <typename T> struct Test {
                                                product.bias,
                                                product.scratch,
                                                nullptr,
-                                               nullptr,
-                                               false};
+                                               nullptr};
     multiplyNarrow(narrow);
     if (memcmp(c.data(), expected.data(), c.size() * sizeof(T)))
       fail(x, "narrow factors give other bits");
@@ -208,8 +207,7 @@ template <typename T> struct Test {
                      x.bias ? bias.data() : nullptr,
                      scratch,
                      nullptr,
-                     nullptr,
-                     false};
+                     nullptr};
     multiply(whole);
     if (exact)
       compare(x, whole, before);

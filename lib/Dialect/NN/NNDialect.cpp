@@ -132,17 +132,21 @@ Value nn::splatConstant(OpBuilder &builder, Location loc, Type type,
   return arith::ConstantOp::create(builder, loc, number);
 }
 
-Value nn::guardDivisor(OpBuilder &b, Location loc, Value lhs, Value rhs) {
+Value nn::guardDivisor(OpBuilder &b, Location loc, Value lhs, Value rhs,
+                       bool isSigned) {
   Type type = rhs.getType();
   auto isNumber = [&](Value value, double number) -> Value {
     return arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, value,
                                  splatConstant(b, loc, type, number));
   };
-  unsigned width = getElementTypeOrSelf(type).getIntOrFloatBitWidth();
-  Value isZero = isNumber(rhs, 0), isMinusOne = isNumber(rhs, -1);
-  Value isLeast = isNumber(lhs, -std::ldexp(1.0, static_cast<int>(width) - 1));
-  Value overflows = arith::AndIOp::create(b, loc, isMinusOne, isLeast);
-  Value isBad = arith::OrIOp::create(b, loc, isZero, overflows);
+  Value isBad = isNumber(rhs, 0);
+  if (isSigned) {
+    unsigned width = getElementTypeOrSelf(type).getIntOrFloatBitWidth();
+    double least = -std::ldexp(1.0, static_cast<int>(width) - 1);
+    Value isMinusOne = isNumber(rhs, -1), isLeast = isNumber(lhs, least);
+    Value overflows = arith::AndIOp::create(b, loc, isMinusOne, isLeast);
+    isBad = arith::OrIOp::create(b, loc, isBad, overflows);
+  }
   Value one = splatConstant(b, loc, type, 1);
   return arith::SelectOp::create(b, loc, isBad, one, rhs);
 }

@@ -115,8 +115,8 @@ static Value buildBinary(OpBuilder &b, Location loc, ValueRange args) {
 /// By 0 it is -1, and the least number by -1 that number, as in XLA: no element may trap,
 /// above all none of the lanes behind the last element of a row.
 static Value divideIntegers(OpBuilder &b, Location loc, Value lhs, Value rhs) {
-  Value quotient =
-      arith::DivSIOp::create(b, loc, lhs, guardDivisor(b, loc, lhs, rhs));
+  Value divisor = guardDivisor(b, loc, lhs, rhs, /*isSigned=*/true);
+  Value quotient = arith::DivSIOp::create(b, loc, lhs, divisor);
   Value isZero = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, rhs,
                                        splatConstant(b, loc, rhs.getType(), 0));
   return arith::SelectOp::create(

@@ -197,8 +197,7 @@ static Product<T, Stored> ownProduct(const GemmPlan &plan, const Tile &tile,
           reinterpret_cast<const T *>(tile.bias),
           scratch,
           nullptr,
-          nullptr,
-          false};
+          nullptr};
 }
 
 /// Rounds the sums of a part of a narrow C.

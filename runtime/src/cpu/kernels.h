@@ -27,9 +27,9 @@ template <typename T, typename Stored = T> struct Product {
   void (*finish)(void *context, int64_t i, int64_t rows, int64_t j,
                  int64_t columns);
   void *context;
-  /// Of a narrow A and B: 0, or C is a window of windowRows x windowColumns, in which each
-  /// part stands until `finish` is called with it. It may not accumulate.
-  bool window;
+  /// Of a narrow A and B: C is a window of windowRows x windowColumns, in which each part
+  /// stands until `finish` is called with it. It may not accumulate.
+  bool window = false;
   static constexpr int64_t windowRows = 240, windowColumns = 512;
 };
 

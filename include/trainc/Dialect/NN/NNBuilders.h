@@ -10,10 +10,10 @@ namespace trainc::nn {
 mlir::Value splatConstant(mlir::OpBuilder &builder, mlir::Location loc,
                           mlir::Type type, double value);
 
-/// `rhs`, and 1 where the signed quotient of integers `lhs / rhs` would be undefined, and may
-/// trap: where `rhs` is 0, or -1 and `lhs` the least number.
+/// `rhs`, and 1 where the quotient of integers `lhs / rhs` would be undefined, and may trap:
+/// where `rhs` is 0 or, if they are signed, -1 and `lhs` the least number.
 mlir::Value guardDivisor(mlir::OpBuilder &builder, mlir::Location loc,
-                         mlir::Value lhs, mlir::Value rhs);
+                         mlir::Value lhs, mlir::Value rhs, bool isSigned);
 
 /// A rank-0 `nn.constant` of element type `elementType`.
 mlir::Value scalarConstant(mlir::OpBuilder &builder, mlir::Location loc,

@@ -243,13 +243,14 @@ static Value globalOf(LoopBuilder &l, nn::ConstantOp op) {
 
 /// Guards the divisor of a vector op: lanes behind the last element of a row hold zeros.
 static void guardLanes(LoopBuilder &l, Operation *op) {
-  if (!isa<arith::DivSIOp, arith::DivUIOp, arith::RemSIOp, arith::RemUIOp,
-           arith::CeilDivSIOp, arith::CeilDivUIOp, arith::FloorDivSIOp>(op))
+  bool isSigned = isa<arith::DivSIOp, arith::RemSIOp, arith::CeilDivSIOp,
+                      arith::FloorDivSIOp>(op);
+  if (!isSigned && !isa<arith::DivUIOp, arith::RemUIOp, arith::CeilDivUIOp>(op))
     return;
   OpBuilder::InsertionGuard guard(l.b);
   l.b.setInsertionPoint(op);
-  op->setOperand(
-      1, nn::guardDivisor(l.b, l.loc, op->getOperand(0), op->getOperand(1)));
+  op->setOperand(1, nn::guardDivisor(l.b, l.loc, op->getOperand(0),
+                                     op->getOperand(1), isSigned));
 }
 
 /// A power of a whole exponent, which vectors have none of, as one of a real exponent.

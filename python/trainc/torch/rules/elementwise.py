@@ -51,11 +51,9 @@ def div(t: Translator, a: Any, b: Any) -> Value:
 def div_mode(t: Translator, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
     if rounding_mode is None:
         return div(t, a, b)
-    quotient = t.b.binary("div", *t.pair(a, b))
     if rounding_mode == "trunc":
-        return quotient if quotient.dtype.startswith("i") else trunc(t, quotient)
-    a, b = _widened(t, a, b)
-    return t.b.cast(_floored(t, t.b.binary("div", a, b), a, b), t.out.dtype)
+        return trunc(t, div(t, a, b))
+    return t.b.cast(_floored(t, *_widened(t, a, b)), t.out.dtype)
 
 
 @rule(A.floor_divide.default)
@@ -94,14 +92,15 @@ def _widened(t: Translator, a: Any, b: Any) -> tuple[Value, Value]:
     return (a, b) if a.dtype.startswith("i") else (t.b.cast(a, "f64"), t.b.cast(b, "f64"))
 
 
-def _floored(t: Translator, quotient: Value, a: Any, b: Any) -> Value:
-    """The quotient toward -infinity: less 1 where there is a remainder whose sign is not the divisor's."""
-    if not quotient.dtype.startswith("i"):
-        quotient = t.b.unary("floor", t.b.unary("stop_gradient", quotient))
-        a, b = (t.b.unary("stop_gradient", t.value(v, quotient.dtype)) for v in (a, b))
-    rest = t.b.binary("sub", t.value(a, quotient.dtype), t.b.binary("mul", *t.pair(quotient, b, quotient.dtype)))
-    zero = t.b.like(0, quotient)
-    b = t.value(b, quotient.dtype)  # the product of both may not fit the type
+def _floored(t: Translator, a: Value, b: Value) -> Value:
+    """a / b toward -infinity: less 1 where there is a remainder whose sign is not the divisor's."""
+    if not a.dtype.startswith("i"):
+        a, b = (t.b.unary("stop_gradient", v) for v in (a, b))
+    quotient = t.b.binary("div", a, b)
+    if not a.dtype.startswith("i"):
+        quotient = t.b.unary("floor", quotient)
+    rest = t.b.binary("sub", a, t.b.binary("mul", quotient, b))
+    zero = t.b.like(0, quotient)  # compared with each, as the product of both may not fit the type
     below, above = (t.b.binary("and", t.b.compare(x, rest, zero), t.b.compare(y, b, zero)) for x, y in (("lt", "gt"), ("gt", "lt")))
     less = t.b.binary("or", below, above)
     return t.b.binary("sub", quotient, t.b.cast(less, quotient.dtype))
@@ -110,8 +109,7 @@ def _floored(t: Translator, quotient: Value, a: Any, b: Any) -> Value:
 @rule(A.remainder.Tensor, A.remainder.Scalar)
 def remainder(t: Translator, a: Any, b: Any) -> Value:
     a, b = _widened(t, a, b)
-    quotient = _floored(t, t.b.binary("div", a, b), a, b)
-    return t.b.cast(t.b.binary("sub", a, t.b.binary("mul", quotient, b)), t.out.dtype)
+    return t.b.cast(t.b.binary("sub", a, t.b.binary("mul", _floored(t, a, b), b)), t.out.dtype)
 
 
 @rule(A.neg.default)
