@@ -146,7 +146,10 @@ def exchange(folder, *sides):
     text, bad = example("gpt", "f32"), []
     data = os.path.join(folder, "data.safetensors")
     portable.write_data(text, data)
-    libraries = [portable.compile_module(text, os.path.join(folder, f"{cpu.name}.so"), "--portable-bits", *cpu.options) for cpu in sides]
+    libraries = []
+    for cpu in sides:  # of one name, which a state says
+        os.makedirs(os.path.join(folder, cpu.name), exist_ok=True)
+        libraries.append(portable.compile_module(text, os.path.join(folder, cpu.name, "model.so"), "--portable-bits", *cpu.options))
     wanted = portable.digest_of(libraries[0], data, sides[0], 2, folder, log=False)
     for first, second in ((0, 1), (1, 0)):
         place = os.path.join(folder, f"checkpoints-{first}")
