@@ -1,7 +1,7 @@
 # REQUIRES: numpy
 # RUN: %python %s
 """Elements at the edges of their types, against NumPy: quotients of integers in rows of odd lengths, by zero and past the range;
-whole powers; sums that are cast to narrower types and back; sums of products of which one is broadcast. By the kernels of this
+whole powers; remainders; sums that are cast to narrower types and back; sums of products of which one is broadcast. By the kernels of this
 machine, of AVX2 and by definitions.
 """
 import os
@@ -17,6 +17,7 @@ from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 INTEGERS = {"i8": np.int8, "i32": np.int32, "i64": np.int64}
+FLOATS = {"f32": np.float32, "f64": np.float64}
 LENGTHS = 1, 5, 8, 13, 64
 
 
@@ -64,6 +65,22 @@ def powers():
           nn.yield %p : f32
         }}"""
         yield dict(x=(kind, x)), body, kind, x ** np.float32(exponent)
+
+
+def remainders():
+    """Exact, also near a multiple and of numbers far larger than the divisor."""
+    values = [7, -7, 1e30, -1e30, 3.3, 0.3, -0.3, 0, np.inf, np.nan, 6 - 1e-6, 1e9 + 0.5, -0.0]
+    divisors = [3, -3, 0.1, 7, np.inf, -np.inf, 0, np.nan, 1e-3, 3, 2, 0.25, 1]
+    for element, dtype in FLOATS.items():
+        kind = f"tensor<13x13x{element}>"
+        x, y = np.meshgrid(np.array(values, dtype), np.array(divisors, dtype))
+        body = f"""%r = nn.map(%x, %y) : ({kind}, {kind}) -> {kind} {{
+        ^bb0(%a: {element}, %b: {element}):
+          %m = arith.remf %a, %b : {element}
+          nn.yield %m : {element}
+        }}"""
+        with np.errstate(invalid="ignore"):
+            yield dict(x=(kind, x), y=(kind, y)), body, kind, np.fmod(x, y)
 
 
 def sums():
@@ -122,14 +139,14 @@ def module(cases):
 
 def main():
     runtime, wrong = Runtime(RUNTIME_LIBRARY), []
-    cases = [*quotients(), *powers(), *sums(), *products()]
+    cases = [*quotients(), *powers(), *remainders(), *sums(), *products()]
     with tempfile.TemporaryDirectory() as folder:
         for options in (), ("--target-cpu=x86-64-v3",), ("--reference",):
             library = compile_module(module(cases), os.path.join(folder, "model.so"), *options)
             with Trainer(runtime, library) as trainer:
                 for i, (given, body, kind, expected) in enumerate(cases):
                     found = trainer.eval(f"case{i}", **{name: value for name, (_, value) in given.items()})["r"]
-                    if not np.allclose(found, expected, rtol=2e-6, atol=0):
+                    if not np.allclose(found, expected, rtol=2e-6, atol=0, equal_nan=True):
                         wrong.append(f"{options} {kind}: {found}, expected {expected} of\n{body}")
                 trainer.step(y=np.array([[1, 2, 3]], np.float32))
                 state = trainer.read("h", "buffer")

@@ -4,6 +4,7 @@
 // RUN: %cc -std=c11 -Wall -Wextra -Werror -I%runtime_include -I%S/Inputs %s -L%runtime_lib -Wl,-rpath,%runtime_lib -ltrainc_runtime -lm -o %t
 // RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir
 // RUN: %cc -std=c11 -w -O1 -fno-math-errno -shared -nostdlib -fPIC -DLIBRARY -I%runtime_include -I%S/Inputs %s -o step.so
+// RUN: cp step.so second.so && cp step.so third.so
 // RUN: %cc -shared -fPIC -x c /dev/null -o other.so
 // RUN: head -c 6000 step.so > cut.so
 // RUN: printf 'text of some length, which is certainly no library at all, not at all' > text.so
@@ -365,6 +366,25 @@ static void test_libraries(void) {
   trainc_trainer_destroy(own);
 }
 
+/// Files that take the place of one that is loaded are loaded, each once.
+static void test_replaced(void) {
+  const char *paths[] = {"step.so", "second.so", "third.so"};
+  trainc_artifact *artifacts[3], *again;
+  for (int i = 0; i < 3; ++i) {
+    CHECK(i == 0 || !rename(paths[i], "step.so"));
+    OK(trainc_artifact_open("step.so", &artifacts[i]));
+    OK(trainc_artifact_open("step.so", &again));
+    CHECK(trainc_artifact_descriptor(again) ==
+          trainc_artifact_descriptor(artifacts[i]));
+    trainc_artifact_close(again);
+    for (int j = 0; j < i; ++j)
+      CHECK(trainc_artifact_descriptor(artifacts[i]) !=
+            trainc_artifact_descriptor(artifacts[j]));
+  }
+  for (int i = 0; i < 3; ++i)
+    trainc_artifact_close(artifacts[i]);
+}
+
 int main(void) {
   CHECK(strcmp(trainc_version(), TRAINC_VERSION_STRING) == 0);
   trainc_artifact *artifact = open_handmade();
@@ -373,6 +393,7 @@ int main(void) {
   test_damage();
   test_phases();
   test_libraries();
+  test_replaced();
   puts(trainc_runtime_info());
   // CHECK: trainc 0.1.0, {{.*}} processors, OpenBLAS {{[0-9.]+}} ({{[A-Za-z]+}} kernels), oneDNN
   trainc_artifact_close(artifact);

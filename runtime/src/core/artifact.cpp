@@ -4,6 +4,8 @@
 #include "cpu/features.h"
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
+#include <sys/stat.h>
 
 using namespace trainc;
 
@@ -84,6 +86,73 @@ static trainc_status adopt(trainc_artifact *artifact,
   return cpu == d && !d->next ? checkProcessor(*artifact, *d) : TRAINC_OK;
 }
 
+/// A shared library that is loaded. By the name of one dlopen finds that one, also when
+/// another file stands in its place: that is loaded by a name of its own.
+struct trainc::LoadedFile {
+  dev_t device;
+  ino_t inode;
+  Text name; // as dlopen has it
+  uint32_t users = 0;
+  LoadedFile *next = nullptr;
+};
+
+static LoadedFile *loadedFiles = nullptr;
+static pthread_mutex_t loadedMutex = PTHREAD_MUTEX_INITIALIZER;
+
+static LoadedFile *findLoaded(const struct stat &status) {
+  LoadedFile *file = loadedFiles;
+  while (file &&
+         (file->device != status.st_dev || file->inode != status.st_ino))
+    file = file->next;
+  return file;
+}
+
+static bool isLoadedName(const Text &name) {
+  for (LoadedFile *file = loadedFiles; file; file = file->next)
+    if (!strcmp(file->name.c_str(), name.c_str()))
+      return true;
+  return false;
+}
+
+/// Makes `name` one of `path` that no loaded file has.
+static void chooseName(const char *path, Text &name) {
+  const char *last = strrchr(path, '/') + 1;
+  Text folder;
+  folder.append(path, static_cast<size_t>(last - path));
+  do {
+    name.clear();
+    name.append(folder.c_str());
+    name.append(last);
+    folder.append("./");
+  } while (isLoadedName(name));
+}
+
+/// Loads `artifact->path`, with loadedMutex held.
+static trainc_status loadLibrary(trainc_artifact *artifact) {
+  const char *path = artifact->path.c_str();
+  struct stat status;
+  if (stat(path, &status))
+    return fail(TRAINC_IO_ERROR, "cannot read '%s': %s", path,
+                errnoText(errno));
+  LoadedFile *file = findLoaded(status);
+  if (!file) {
+    file = create<LoadedFile>();
+    file->device = status.st_dev;
+    file->inode = status.st_ino;
+    chooseName(path, file->name);
+    file->next = loadedFiles;
+    loadedFiles = file;
+  }
+  ++file->users;
+  artifact->file = file;
+  artifact->library = dlopen(file->name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (artifact->library)
+    return TRAINC_OK;
+  const char *reason = dlerror();
+  return fail(TRAINC_DATA_CORRUPT, "cannot load '%s': %s", path,
+              reason ? reason : "unknown reason");
+}
+
 static trainc_status openLibrary(trainc_artifact *artifact, const char *path) {
   // Without a slash dlopen would search elsewhere.
   if (!strchr(path, '/'))
@@ -91,12 +160,10 @@ static trainc_status openLibrary(trainc_artifact *artifact, const char *path) {
   artifact->path.append(path);
   path = artifact->path.c_str();
   TRAINC_TRY(checkLibraryFile(path));
-  artifact->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!artifact->library) {
-    const char *reason = dlerror();
-    return fail(TRAINC_DATA_CORRUPT, "cannot load '%s': %s", path,
-                reason ? reason : "unknown reason");
-  }
+  pthread_mutex_lock(&loadedMutex);
+  trainc_status status = loadLibrary(artifact);
+  pthread_mutex_unlock(&loadedMutex);
+  TRAINC_TRY(status);
   auto *descriptor = static_cast<const trainc_descriptor *>(
       dlsym(artifact->library, "trainc_descriptor"));
   if (!descriptor)
@@ -134,8 +201,19 @@ trainc_artifact_open_descriptor(const trainc_descriptor *descriptor,
 }
 
 trainc_artifact::~trainc_artifact() {
+  if (!file)
+    return;
+  pthread_mutex_lock(&loadedMutex);
   if (library)
     dlclose(library);
+  if (--file->users == 0) {
+    LoadedFile **place = &loadedFiles;
+    while (*place != file)
+      place = &(*place)->next;
+    *place = file->next;
+    destroy(file);
+  }
+  pthread_mutex_unlock(&loadedMutex);
 }
 
 void trainc::retain(trainc_artifact *artifact) {

@@ -6,11 +6,16 @@
 #include "core/tables.h"
 #include <atomic>
 
+namespace trainc {
+struct LoadedFile;
+}
+
 /// Immutable after opening, but for the count of its users.
 struct trainc_artifact {
   const trainc_descriptor *descriptor = nullptr; // in `tables` or `library`
   trainc::Tables tables;
   void *library = nullptr; // null: linked into the program
+  trainc::LoadedFile *file = nullptr;
   trainc::Text path;
   std::atomic<uint32_t> users{1}; // trainc_artifact_open, trainers
 

@@ -44,7 +44,7 @@ static int64_t functionSlot(StringRef name) {
   return name == "allocate" ? slot : slot + 1;
 }
 
-/// The libm function that computes a math op; empty if it needs none.
+/// The libm function that computes an op; empty if it needs none.
 static StringRef libmName(Operation *op) {
   return llvm::StringSwitch<StringRef>(op->getName().getStringRef())
       .Case("math.exp", "exp")
@@ -58,6 +58,7 @@ static StringRef libmName(Operation *op) {
       .Case("math.tanh", "tanh")
       .Case("math.erf", "erf")
       .Case("math.powf", "pow")
+      .Case("arith.remf", "fmod")
       .Default("");
 }
 
@@ -197,7 +198,8 @@ static LogicalResult lowerMath(ModuleOp kernels, bool portable) {
   // A function may be made of others.
   while (collect())
     for (Operation *op : ops) {
-      if (!isF64(op) || portable) {
+      // A remainder is exact, in each library and in f32 by f64.
+      if (!isF64(op) || (portable && !isa<arith::RemFOp>(op))) {
         if (Value value = expand(op)) {
           op->getResult(0).replaceAllUsesWith(value);
           op->erase();
