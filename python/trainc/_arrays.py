@@ -84,6 +84,8 @@ def _torch_view(tensor) -> View:
         pointer = tensor.data_ptr()
     except RuntimeError:
         raise InvalidArgumentError(f"expected a dense tensor, got one of layout {tensor.layout}") from None
+    if not pointer and tensor.numel():
+        raise InvalidArgumentError("expected a tensor with memory, got one without storage")
     return _new(View, (_names.get(dtype) or _name(dtype), tensor.shape, pointer, tensor, TORCH, copied))
 
 

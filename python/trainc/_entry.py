@@ -1,7 +1,7 @@
 """One entry of an artifact: its inputs bound without copies, its runs, its outputs."""
 import ctypes
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import byref, c_void_p
 from typing import Any
 
@@ -9,6 +9,24 @@ from ._arrays import DTYPES, NUMPY, TORCH, empty, pointer_of, view
 from ._runtime import EVAL
 from ._trainer import Trainer, shape_of
 from .errors import InvalidArgumentError, warn
+
+
+def mapped(value: Any, name: str, change: Callable[[str, Any], Any]) -> Any:
+    """An item of a batch with change(name, leaf) in place of its leaves, which are all but dicts, lists and tuples. To the name of an
+    item a leaf has its keys, fields and numbers added."""
+    if isinstance(value, Mapping):
+        return {key: mapped(item, f"{name}_{key}", change) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        fields = getattr(value, "_fields", None)  # of a named tuple
+        items = [mapped(item, f"{name}_{key}", change) for key, item in (zip(fields, value) if fields else enumerate(value))]
+        return type(value)(*items) if fields else type(value)(items)
+    return change("".join(c if c.isalnum() or c == "_" else "_" for c in name), value)
+
+
+def _is(value: Any, constant: Any) -> bool:
+    """Whether a value is a constant; an array of several elements is none."""
+    equal = value is constant or value == constant
+    return not getattr(equal, "shape", ()) and bool(equal)
 
 
 class Port:
@@ -46,13 +64,14 @@ class EntryPoint:
         self.is_eval, self.accumulate, self.window = entry.kind == EVAL, entry.accumulate, entry.window
         self.inputs = [Input(port, i) for i, port in enumerate(entry.inputs[:entry.num_inputs])]
         self.outputs = [Port(port) for port in entry.outputs[:entry.num_outputs]]
-        self._batch, self._constants = None, {}
-        self._names = [port.name for port in self.inputs]
+        self._batch, self._constants, self._nested = None, {}, frozenset()
+        self._items = [port.name for port in self.inputs]
         self._bind_input, self._handle = trainer.runtime.library.trainc_bind_input, trainer.trainer
 
     def __str__(self):
         outputs = f" -> {', '.join(map(str, self.outputs))}" if self.outputs else ""
-        return f"{self.name}({', '.join(map(str, self.inputs))}){outputs}"
+        constants = [f"{name} = {value!r}" for name, value in self._constants.items()]
+        return f"{self.name}({', '.join([*map(str, self.inputs), *constants])}){outputs}"
 
     def bind(self, inputs: tuple, named: dict) -> None:
         """Binds the inputs, in order or by name. The caller holds the trainer's lock, and the trainer is open."""
@@ -73,28 +92,35 @@ class EntryPoint:
             self._bind(port, value)
 
     def fits(self, inputs: tuple, named: dict) -> bool:
-        """Whether every input is given and has the entry's shape."""
-        given = dict(zip(self._names, inputs))
-        given.update(named)
-        return all(getattr(given.get(port.name), "shape", None) == port.shape for port in self.inputs)
+        """Whether every input is given and has the entry's shape, and what else is given is as the entry has it."""
+        given = self._leaves(inputs, named)
+        return (all(getattr(given.get(port.name), "shape", None) == port.shape for port in self.inputs)
+                and all(_is(given[name], constant) for name, constant in self._constants.items() if name in given))
 
-    def expect(self, names: Sequence[str], constants: Mapping[str, Any], unsigned: Collection[str]) -> None:
-        """Of what a batch consists, in its order. What is no input may be given, too: a constant as it is here, all else is not read."""
-        self._names = list(names)
-        self._batch = None if self._names == [port.name for port in self.inputs] else self._names
-        self._constants = dict(constants)
+    def expect(self, names: Sequence[str], constants: Mapping[str, Any], unsigned: Collection[str], items: Sequence[str] | None) -> None:
+        """Of what a batch consists: its items in order, by default `names`, which are the leaves'. What is no input may be given, too:
+        a constant as it is here, all else is not read."""
+        self._items, ports = list(names if items is None else items), [port.name for port in self.inputs]
+        self._batch = None if ports == list(names) == self._items else list(names)
+        self._constants, self._nested = dict(constants), frozenset(self._items) - frozenset(names)
         for port in self.inputs:
             port.dtype = "uint8" if port.name in unsigned else port.dtype
 
+    def _leaves(self, inputs, named):
+        """The leaves of a batch by name."""
+        given = dict(zip(self._items, inputs)) | named
+        for name in self._nested & given.keys():
+            mapped(given.pop(name), name, given.__setitem__)
+        return given
+
     def _of_batch(self, inputs, named):
         """The inputs of a batch by name."""
-        given = dict(zip(self._batch, inputs))
-        if len(inputs) > len(self._batch) or given.keys() & named.keys():
-            raise InvalidArgumentError(f"{self.name} takes {', '.join(self._batch)}, each once, got {len(inputs)} by position and "
+        if len(inputs) > len(self._items) or named.keys() & set(self._items[:len(inputs)]):
+            raise InvalidArgumentError(f"{self.name} takes {', '.join(self._items)}, each once, got {len(inputs)} by position and "
                                        f"{', '.join(named) or 'none'} by name")
-        given |= named
+        given = self._leaves(inputs, named)
         for name, constant in self._constants.items():
-            if name in given and given[name] is not constant and given[name] != constant:
+            if name in given and not _is(given[name], constant):
                 raise InvalidArgumentError(f"{name} of {self.name} is a constant: expected {constant!r}, got {given[name]!r}")
         read = {port.name for port in self.inputs}
         return {name: value for name, value in given.items() if name in read or name not in self._batch}

@@ -25,7 +25,7 @@ class Comm:
         _alive.add(self)
 
     def forget(self):
-        self.comm.value = None
+        self.comm.value, self.lock = None, threading.RLock()
 
     def info(self) -> _runtime.CommInfo:
         info = _runtime.CommInfo()

@@ -5,7 +5,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from ctypes import byref, c_char_p
+from ctypes import byref, c_char_p, c_double
 from typing import Any, NamedTuple
 
 from . import _runtime
@@ -166,7 +166,8 @@ class Step:
         self.path = os.fspath(path)
         self.exported_optimizer: Any = None
         self.tied: Mapping[str, Sequence[str]] = {}  # other names of a tensor, by the step's
-        self.left_out: Mapping[str, Callable[[Any], bool] | None] = {}  # of the model: whether a value is the one that is compiled in
+        # Of the model: what is wrong with a value, which the step has in another form.
+        self.left_out: Mapping[str, Callable[["Step", Any], str | None] | None] = {}
         self.added: frozenset[str] = frozenset()  # tensors that the model's state dict has not
         self.rates: Mapping[str, Callable[["Step"], float]] = {}  # learning rates that are no scalars: they follow schedules
         if not os.path.exists(self.path):
@@ -222,15 +223,15 @@ class Step:
 
     def _micro_step(self, steps, inputs, named):
         """One of `steps`, that of the inputs' shapes if there are several."""
-        trainer, entry = self._trainer, self._entry
+        trainer = self._trainer
         with trainer.lock:
             if not trainer.trainer:
                 raise trainer.closed_error()
-            if entry is None:
+            if not steps:
                 raise NotFoundError(f"{self.path} has no step")
-            if len(self._steps) > 1 and not (entry in steps and entry.fits(inputs, named)):
-                entry = self._entry = self._step_of(steps, inputs, named)
+            entry = steps[0] if len(steps) == 1 else self._step_of(steps, inputs, named)
             entry.bind(inputs, named)
+            self._entry = entry
             values = None if self._lazy else _runtime.StepResult()
             self._number += 1
             status = self._run(trainer.trainer, entry.index, values)
@@ -239,13 +240,12 @@ class Step:
             return StepResult(values, self, self._number) if self._lazy or entry.outputs else StepResult(values)
 
     def _step_of(self, steps, inputs, named):
-        """The one of the inputs' shapes."""
-        if len(steps) == 1:
-            return steps[0]
+        """The first one that fits."""
         for entry in steps:
             if entry.fits(inputs, named):
                 return entry
-        shapes = [str(tuple(v.shape)) if hasattr(v, "shape") else type(v).__name__ for v in (*inputs, *named.values())]
+        shapes = [str(tuple(v.shape)) if hasattr(v, "shape") else repr(v) if v is None or isinstance(v, int | float | str) else type(v).__name__
+                  for v in (*inputs, *named.values())]
         raise InvalidArgumentError(f"no step takes inputs of shapes {', '.join(shapes)}: expected those of one of "
                                    f"{'; '.join(map(str, steps))}")
 
@@ -296,13 +296,15 @@ class Step:
             self._trainer.call("trainc_eval", entry.index)
             return entry.read_outputs()
 
-    def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}, unsigned: Collection[str] = ()) -> None:
+    def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}, unsigned: Collection[str] = (),
+               items: Sequence[str] | None = None) -> None:
         """Says of what batches for an entry consist, in their order: names that are no inputs may then be given, too. Those in
-        `constants` must have these values, the others are not read. Inputs in `unsigned` are given as uint8."""
+        `constants` must have these values, the others are not read. Inputs in `unsigned` are given as uint8. A batch that holds dicts,
+        lists or tuples has `items`, and `names` are those of the leaves: `b_x` in a dict `b`, `b_0` in a tuple."""
         found = {e.name: e for e in (*self._steps, *self._evals.values())}
         if entry not in found:
             raise NotFoundError(f"{self.path} has no entry {entry}")
-        found[entry].expect(names, constants, unsigned)
+        found[entry].expect(names, constants, unsigned, items)
 
     def flush(self) -> StepResult:
         """Closes all open accumulation windows: their updates run with what they have. The result is that of the last one;
@@ -336,8 +338,8 @@ class Step:
         state, wrong = self._without_ties(state)
         missing = [name for name in self._tensors if name not in state and name not in self.added]
         unexpected = [name for name in state if name not in self._tensors and name not in self.left_out]
-        wrong += [f"{name}: expected the value at the export, which is compiled in" for name, is_that in self.left_out.items()
-                  if name in state and is_that and not is_that(state[name])]
+        wrong += [f"{name}: {said}" for name, wrong_of in self.left_out.items()
+                  if name in state and wrong_of and (said := wrong_of(self, state[name]))]
         views = {}
         for name, i in self._tensors.items():
             if name in state:
@@ -363,7 +365,8 @@ class Step:
                     continue
                 value = state.pop(other)
                 first = state.setdefault(name, value)
-                if first is not value and not bool((first == value).all()):
+                shapes = {getattr(v, "shape", None) for v in (first, value)}
+                if first is not value and (len(shapes) > 1 or None not in shapes and not bool((first == value).all())):
                     wrong.append(f"{other} and {name} are one tensor, but have two values")
         return state, wrong
 
@@ -383,11 +386,15 @@ class Step:
     def load_torch_optimizer(self, state: Any, updates: Any = None) -> None:
         """Goes on from the moments, the count of updates and the numbers (lr, ...) of `optimizer.state_dict()`, of the optimizer that was
         exported. `updates` is the count where the optimizer has none (SGD, Muon) and a schedule needs it: `scheduler.last_epoch`."""
-        self._exported_optimizer().load(self, state, updates)
+        optimizer = self._exported_optimizer()
+        with self._trainer.lock:
+            optimizer.load(self, state, updates)
 
     def torch_optimizer(self) -> dict:
         """What `load_state_dict` of the exported optimizer takes, to go on in PyTorch."""
-        return self._exported_optimizer().store(self)
+        optimizer = self._exported_optimizer()
+        with self._trainer.lock:
+            return optimizer.store(self)
 
     def _exported_optimizer(self):
         if self.exported_optimizer is None:
@@ -433,6 +440,10 @@ class Step:
     def set(self, name: str, value: float) -> None:
         """Sets a scalar from the next call on: one by its full name, or, "lr", that of all groups if they agree."""
         names = self._scalars_of(name)
+        try:
+            value = c_double(value).value
+        except (TypeError, ValueError, OverflowError):
+            raise InvalidArgumentError(f"{name}: expected a number, got {value!r}") from None
         if len(names) > 1:
             self._agreed(name, names)
         if fixed := [full for full in names if not self._scalars.get(full)]:

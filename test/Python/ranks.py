@@ -6,10 +6,12 @@ usage: ranks.py   (starts them itself)
        ranks.py LIBRARY ONE   (one rank; mpirun starts it so, too: ranks-mpi.py)
 """
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 
 import numpy as np
 
@@ -36,6 +38,26 @@ def rank_of(library, one):
         assert all(np.allclose(state[name], wanted[name], rtol=1e-5) for name in ("weight", "bias"))
         with refused(trainc.InvalidArgumentError, "shape (2, 3)", "shape (4, 3)"):
             step(x, y)
+        # A child of a process whose other thread trains closes what it has of the steps.
+        held, done = threading.Event(), threading.Event()
+
+        def hold():
+            with step._trainer.lock:
+                held.set()
+                done.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            step.close()
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        done.set()
+        thread.join()
+        assert os.waitstatus_to_exitcode(status) == 0
         bootstrap = step._trainer.comm.info().bootstrap.decode().split()[0]
         print(f"rank {step.rank} of {step.ranks} by {bootstrap}", flush=True)
 

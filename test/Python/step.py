@@ -190,6 +190,11 @@ def scalars(path):
             step.set("update", 3)
         with refused(trainc.InvalidArgumentError, "finite"):
             step.set("fast.lr", float("nan"))
+        for wrong in ("0.1", None, np.zeros(2), 10**400):
+            with refused(trainc.InvalidArgumentError, "fast.lr: expected a number, got"):
+                step.set("fast.lr", wrong)
+        step.set("fast.lr", np.array(0.25))
+        assert step.get("fast.lr") == 0.25
 
 
 def windows(path):

@@ -91,6 +91,29 @@ def at_once(path):
     assert sorted(done) == list(range(1, len(done) + 1)) and set(errors) <= {"this step is closed"}, errors
 
 
+def states_whole(path):
+    """An optimizer's state is read and written by one thread, without an update of another in between."""
+    class Optimizer:
+        def store(self, step, *_):
+            other = threading.Thread(target=take, args=(step._trainer.lock,))
+            other.start()
+            other.join()
+
+        load = store
+
+    def take(lock):
+        free.append(lock.acquire(blocking=False))
+        if free[-1]:
+            lock.release()
+
+    free = []
+    with trainc.load(path, threads=1) as step:
+        step.exported_optimizer = Optimizer()
+        step.torch_optimizer()
+        step.load_torch_optimizer({})
+    assert free == [False, False], free
+
+
 def forked(path):
     """A child has no threads of it: its calls are errors, and its end does no harm to the parent."""
     step = trainc.load(path, threads=2, seed=1)
@@ -115,4 +138,5 @@ with tempfile.TemporaryDirectory() as temporary:
     releases_the_gil(temporary)
     library = linear(temporary)
     at_once(library)
+    states_whole(library)
     forked(library)

@@ -81,7 +81,8 @@ for kind, options in CASES:
 SCHEDULERS = [
     lambda o: lr_scheduler.ConstantLR(o, 0.5, 4), lambda o: lr_scheduler.LinearLR(o, 0.1, 0.9, 7), lambda o: lr_scheduler.ExponentialLR(o, 0.9),
     lambda o: lr_scheduler.StepLR(o, 5, 0.5), lambda o: lr_scheduler.MultiStepLR(o, [3, 3, 8], 0.5), lambda o: lr_scheduler.PolynomialLR(o, 12, 1.7),
-    lambda o: lr_scheduler.LinearLR(o, 0.1, 0.9, 0), lambda o: lr_scheduler.PolynomialLR(o, 0, 2.0),
+    lambda o: lr_scheduler.LinearLR(o, 0.1, 0.9, 0), lambda o: lr_scheduler.PolynomialLR(o, 0, 2.0), lambda o: lr_scheduler.ConstantLR(o, 0.5, 0),
+    lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.ConstantLR(o, 0.5, 0), lr_scheduler.ConstantLR(o, 0.5, 0)], [5]),
     lambda o: lr_scheduler.CosineAnnealingLR(o, 9, 1e-3), lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 4),
     lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 3, 2, 1e-3),
     lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.LinearLR(o, 0.1, 1.0, 5), lr_scheduler.CosineAnnealingLR(o, 15)], [5])]
@@ -122,6 +123,15 @@ def grouped(parameters):
 
 exported = agree(model(), batches, loss, grouped, updates=50, bar=1e-10, parameters=1e-10)
 assert exported.text.count("train.optimizer") == 2
+
+
+def accumulating(parameters):
+    """PyTorch reads the constructor's value for all groups."""
+    first, *rest = parameters
+    return Adagrad([dict(params=[first], initial_accumulator_value=1.0), dict(params=rest)], 0.05, initial_accumulator_value=0.2)
+
+
+agree(model(), batches, loss, accumulating, updates=5, bar=1e-10, parameters=1e-10)
 
 
 def muon_and_adamw(m, **options):

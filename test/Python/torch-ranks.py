@@ -108,7 +108,8 @@ def refused():
     x = (torch.randn(2, 5, 8),)
     for options, said in [(dict(mesh={"model": 2}, parallel={"*.nothing": "colwise"}), "no module"), (dict(parallel=PLAN), "axis 'model'"),
                           (dict(mesh={"pipe": 2}), "got pipe"), (dict(mesh={"model": 2}, parallel={"up": "half"}), "'half'"),
-                          (dict(mesh={"model": 2}, parallel="auto"), "base_model_tp_plan"), (dict(mesh={"data": 2}, batch_dims={"x": 3}), "no dimension 3")]:
+                          (dict(mesh={"model": 2}, parallel="auto"), "base_model_tp_plan"), (dict(mesh={"data": 2}, batch_dims={"x": 3}), "no dimension 3"),
+                          (dict(mesh={"data": 2}, batch_dims={"y": None}), "no input is called y: expected names among x")]:
         try:
             trainc.torch.export(model, x, **options)
             raise AssertionError(f"{options} is not refused")
@@ -116,8 +117,22 @@ def refused():
             assert said in str(e), e
 
 
+def parts():
+    """An input of the step is divided, one of its name in an eval is not: each by the first input that it is given with. A name may have
+    characters that the language has not."""
+    def weighed(m, x, **rest):
+        return (m(x).sum(1) * rest["the w"]).sum()
+
+    w = torch.ones(4)
+    text = trainc.torch.export(nn.Linear(3, 2), {"x": torch.randn(4, 3), "the w": w}, weighed, mesh={"data": 2}, batch_dims={"x": 0},
+                               evals={"e": (lambda m, x, **rest: m(x) * rest["the w"].sum(), {"x": torch.randn(8, 3), "the w": w})}).text
+    assert "@step(%x: tensor<8x3xf64> split([data]), %the_w: tensor<8xf64> split([data]))" in text, text
+    assert "@e(%x: tensor<16x3xf64> split([data]), %the_w: tensor<4xf64>)" in text, text
+
+
 def main():
     refused()
+    parts()
     with socket.socket() as free, tempfile.TemporaryDirectory():
         free.bind(("127.0.0.1", 0))
         environment = {**os.environ, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1] - 1)}

@@ -164,6 +164,11 @@ def returned():
                        (lambda m, x, y: None, "the loss of step is None")]:
         with refused(Unsupported, said):
             export(loss=loss)
+    for twice in (({"a": x}, {"a": x}), (x, {"output_0": x}), {"a": (x, x), "a_0": x}):
+        with refused(Unsupported, "two outputs of step are called", "expected a name for each"):
+            export(loss=lambda m, x, y, twice=twice: (ce(m, x, y), *(twice if isinstance(twice, tuple) else [twice])))
+    with refused(Unsupported, "two outputs of e are called a_1"):
+        export(evals={"e": lambda m, x, y: {"a": (x, x), "a_1": x}})
     with refused(Unsupported, "text of e is 'abc'"):
         export(evals={"e": lambda m, x, y: {"text": "abc"}})
     exported = export(loss=lambda m, x, y: (ce(m, x, y), None, {"none": None, "three": 3}), evals={"e": lambda m, x, y: {"p": m(x), "none": None}})

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Adamax, Muon, NAdam, RMSprop
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, PolynomialLR, SequentialLR, StepLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, PolynomialLR, SequentialLR, StepLR
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import trainc  # noqa: E402
@@ -94,7 +94,7 @@ def schedules_without_a_count():
             one.step()
     with exported.step(threads=1) as step:
         step.load_torch_optimizer([o.state_dict() for o in both])
-        assert step.get("update") == 3 and abs(step.get("optimizer.lr") - pair[0].get_last_lr()[0]) < 1e-15
+        assert step.get("update") == 3 and abs(step.get("group0.lr") - pair[0].get_last_lr()[0]) < 1e-15
         with refused(trainc.MismatchError, "a list of the states of 2 optimizers, got dict"):
             step.load_torch_optimizer(both[0].state_dict())
 
@@ -125,7 +125,7 @@ def numbers():
             same(step, m, optimizer, None, batches[10:12])
     for make, changed, said in [(lambda p: AdamW(p, amsgrad=True), dict(eps=1e-3), "eps of optimizer is 0.001, expected 1e-08"), (AdamW, dict(maximize=True), "maximize of"),
                                 (lambda p: SGD(p, 0.1), dict(momentum=0.9), "momentum of optimizer is 0.9, expected None"), (Adam, dict(amsgrad=True), "amsgrad of optimizer is True"),
-                                (AdamW, dict(decoupled_weight_decay=False), "decoupled_weight_decay"), (Adagrad, dict(initial_accumulator_value=1.0), "initial_accumulator_value")]:
+                                (AdamW, dict(decoupled_weight_decay=False), "decoupled_weight_decay")]:
         m, optimizer = fresh(make)
         with export(m, optimizer).step(threads=1) as step:
             optimizer.param_groups[0].update(changed)
@@ -166,6 +166,8 @@ def fresh_states():
         with export(m, optimizer).step(threads=1) as step:
             for batch in batches[:5]:
                 step(*batch)
+            step.load_torch_optimizer(step.torch_optimizer())
+            assert step.get("update") == 5
             step.load_state_dict(m.state_dict())
             step.load_torch_optimizer(make(m.parameters()).state_dict())
             assert step.get("update") == 0
@@ -173,7 +175,7 @@ def fresh_states():
 
 
 def groups_set():
-    """`lr` alone is for groups that agree; of others each by its name."""
+    """`lr` alone is for groups that agree; of others each by its name, which is numbered through several optimizers."""
     m = mlp()
     optimizer = AdamW([{"params": m[0].parameters(), "lr": 1e-2}, {"params": m[2].parameters(), "lr": 1e-3}])
     with refused(trainc.UnsupportedError, 'for name, rate in zip(("group0.lr", "group1.lr"), scheduler.get_last_lr()): step.set(name, rate)'):
@@ -186,7 +188,7 @@ def groups_set():
         assert step.get("group0.lr") == step.get("group1.lr") == 1e-4
     both = [AdamW(m[0].parameters(), 1e-2), SGD(m[2].parameters(), 1e-2)]
     with export(m, both, scheduler=[StepLR(both[0], 2), None]).step(threads=1) as step:
-        with refused(trainc.InvalidArgumentError, "optimizer.lr, follows its schedule and cannot be set: expected", "group1.lr"):
+        with refused(trainc.InvalidArgumentError, "group0.lr, follows its schedule and cannot be set: expected", "group1.lr"):
             step.set("lr", 1e-5)
         step.set("group1.lr", 1e-5)
         with refused(trainc.InvalidArgumentError, "lr differs between groups"):
@@ -207,6 +209,19 @@ def taken_over():
         if "momentum" not in optimizer.param_groups[0] or optimizer.param_groups[0]["momentum"]:
             with refused(trainc.InvalidArgumentError, "the optimizer has done updates since the export"):
                 exported.step(threads=1)
+    # Fused updates of SGD do not count as changes of a tensor: of its momentum there is a copy.
+    m, optimizer = fresh(lambda p: SGD(p, 0.1, momentum=0.9, fused=True))
+    train(m, optimizer, None, batches[:2])
+    exported = export(m, optimizer)
+    expected = train(m, optimizer, None, batches[2:5])
+    with exported.step(threads=1) as step:
+        assert all(abs(step(*batch).loss - value) < 1e-10 for batch, value in zip(batches[2:5], expected))
+    # Sums of Adagrad without an update, which its groups do not say.
+    m, optimizer = fresh(lambda p: Adagrad(p, 0.1))
+    optimizer.load_state_dict(Adagrad(m.parameters(), 0.1, initial_accumulator_value=0.5).state_dict())
+    with export(m, optimizer).step(threads=1) as step:
+        optimizer.load_state_dict(step.torch_optimizer())
+        same(step, m, optimizer, None, batches[:3])
     m, optimizer = fresh(AdamW)
     scheduler = StepLR(optimizer, 3)
     train(m, optimizer, None, batches[:2])
@@ -219,6 +234,112 @@ def taken_over():
         warnings.simplefilter("always")
         export(m, optimizer).save(os.path.join(folder, "a.mlir"), os.path.join(folder, "a.safetensors"))
     assert len(said) == 1 and "not in the file of weights" in str(said[0].message) and said[0].filename == __file__
+
+
+def rates_of_schedules():
+    """An optimizer goes on with the rate that its schedule has, else it is refused."""
+    def changed(optimizer):
+        scheduler = StepLR(optimizer, 10)
+        optimizer.param_groups[0]["lr"] = 0.01
+        return scheduler
+
+    def two(optimizer):
+        LinearLR(optimizer, 0.1)
+        return CosineAnnealingLR(optimizer, 100)
+
+    def of_another_run(optimizer):
+        optimizer.param_groups[0]["initial_lr"] = 0.4
+        return StepLR(optimizer, 10)
+
+    def before_a_group(optimizer):
+        scheduler = StepLR(optimizer, 10)
+        optimizer.add_param_group(dict(params=list(m[2].parameters())))
+        return scheduler
+
+    for make, said in [(changed, ("lr of param_groups[0] is 0.01: expected 0.1, that of its StepLR after 0 updates",)),
+                       (two, ("expected 0.1, that of its CosineAnnealingLR",)),
+                       (of_another_run, ("is 0.1: expected 0.4", "from initial_lr = 0.4 on")),
+                       (before_a_group, ("param_groups[1] has no initial_lr: it was added after the StepLR was made",))]:
+        m = mlp()
+        optimizer = SGD(m[0].parameters(), 0.1)
+        with refused(trainc.UnsupportedError, *said):
+            export(m, optimizer, scheduler=make(optimizer))
+    m = mlp()
+    both = [SGD(m[0].parameters(), 0.1), SGD(m[2].parameters(), 0.1)]
+    pair = [StepLR(o, 3) for o in both]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pair[1].step()
+        with refused(trainc.UnsupportedError, "the schedulers have done 0, 1 updates: expected one count for all"):
+            export(m, both, scheduler=pair)
+        # A rate in f32 loses more.
+        m, optimizer = fresh(lambda p: Adam(p, torch.tensor(1e-2, dtype=torch.float32)))
+        scheduler = ExponentialLR(optimizer, 0.9999)
+        for _ in range(2000):
+            scheduler.step()
+        export(m, optimizer, scheduler=scheduler)
+
+
+def momentum_before_a_schedule():
+    """A schedule that begins does not end the momentum of SGD; with dampening the first update is another one than those that follow."""
+    for options in ({}, dict(maximize=True)):
+        m, optimizer = fresh(lambda p: SGD(p, 0.01, momentum=0.9, **options))
+        train(m, optimizer, None, batches[:3])
+        scheduler = StepLR(optimizer, 2, 0.5)
+        with export(m, optimizer, scheduler=scheduler).step(threads=1) as step:
+            back = step.torch_optimizer()["state"]
+            assert back[0]["momentum_buffer"].equal(optimizer.state[m[0].weight]["momentum_buffer"])
+            same(step, m, optimizer, scheduler, batches[3:8])
+    m = mlp()
+    both = [SGD(m[0].parameters(), 0.01, momentum=0.9, dampening=0.5), AdamW(m[2].parameters())]
+    with export(m, both).step(threads=1) as step:
+        new = [o.state_dict() for o in both]
+        for optimizer in both:
+            train(m, optimizer, None, batches[:3])
+        for states, said in [([both[0].state_dict(), new[1]], "SGD with dampening has momentum after 0 updates: expected none"),
+                             ([new[0], both[1].state_dict()], "SGD with dampening has no momentum after 3 updates: expected some")]:
+            with refused(trainc.MismatchError, said):
+                step.load_torch_optimizer(states)
+
+
+def whole_or_not():
+    """A state that does not fit changes nothing."""
+    m = mlp()
+    first, *rest = m.parameters()
+    optimizer = AdamW([dict(params=[first], weight_decay=0.5), dict(params=rest)], 1e-2)
+    with export(m, optimizer).step(threads=1) as step:
+        step(*batches[0])
+        before = {key: step.read(*key) for key in step.optimizer_states()}
+        train(m, optimizer, None, batches[:3])
+        shape, number = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(optimizer.state_dict())
+        shape["state"][3]["exp_avg"] = torch.zeros(7)
+        number["state"][7] = {}
+        other = AdamW([dict(params=[first, *rest[:2]], weight_decay=0.5), dict(params=rest[2:])], 1e-2)
+        for wrong, said in [(shape, "m of 2.bias: expected float64 of shape (3,), got float64 of shape (7,)"), (number, "got 7"),
+                            (other.state_dict(), "an optimizer of 1 + 3 parameters in the groups of the exported one, got 3 + 1")]:
+            with refused(trainc.MismatchError, said):
+                step.load_torch_optimizer(wrong)
+        assert step.get("update") == 1 and all((step.read(*key) == value).all() for key, value in before.items())
+
+
+def not_trained():
+    """What the step does not train comes back as it was, with the rate of its schedule, and may have had other updates."""
+    m = mlp()
+    optimizer = AdamW([dict(params=m[0].parameters(), lr=0.1), dict(params=m[2].parameters())], 1e-2)
+    scheduler = ExponentialLR(optimizer, 0.9)
+    train(m, optimizer, scheduler, batches[:2])
+    m[0].requires_grad_(False)
+    train(m, optimizer, scheduler, batches[2:5])
+    with export(m, optimizer, scheduler=scheduler).step(threads=1) as step:
+        assert step.get("update") == 5
+        same(step, m, optimizer, scheduler, batches[5:8])
+        back = step.torch_optimizer()
+        assert all(abs(group["lr"] - rate) < 1e-14 for group, rate in zip(back["param_groups"], scheduler.get_last_lr()))
+        for p, values in zip(m.parameters(), back["state"].values(), strict=True):
+            torch.testing.assert_close(values, optimizer.state[p], rtol=1e-10, atol=1e-12)
+        step.load_torch_optimizer(AdamW([dict(params=part.parameters()) for part in (m[0], m[2])], 1e-2).state_dict() | {
+            "param_groups": [group | {"lr": group["initial_lr"]} for group in optimizer.state_dict()["param_groups"]]})
+        assert step.torch_optimizer()["state"] == {}
 
 
 def weights_of_the_export():
@@ -282,8 +403,8 @@ def warned():
         assert [w.filename for w in said] == [__file__] * 2
 
 
-for test in (schedules_without_a_count, numbers, back_with_a_schedule, fresh_states, groups_set, taken_over, weights_of_the_export,
-             names_of_the_model, warned):
+for test in (schedules_without_a_count, numbers, back_with_a_schedule, fresh_states, groups_set, taken_over, rates_of_schedules,
+             momentum_before_a_schedule, whole_or_not, not_trained, weights_of_the_export, names_of_the_model, warned):
     if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
         test()
         print(f"{test.__name__}: ok", flush=True)

@@ -71,4 +71,34 @@ with exported.step(threads=2) as step, one.step(threads=2) as alone:
             raise AssertionError(f"{wrong} was taken")
         except trainc.InvalidArgumentError as e:
             assert "no step takes inputs of shapes" in str(e) and "int64[4, 12]" in str(e), str(e)
+    # A call that is refused leaves the outputs of the one before.
+    result = step(*batches[0])
+    for wrong in (batch(5, 16), (batches[1][0], batches[1][1].int())):
+        try:
+            step(*wrong)
+            raise AssertionError("it was taken")
+        except trainc.InvalidArgumentError:
+            pass
+    assert result.outputs["length"] == 16
+
+
+class Grows(nn.Module):
+    """Long inputs go through another layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        return (self.second(x) if len(x) > 4 else x).square().mean()
+
+
+for some in ([torch.randn(n, 3) for n in (4, 8)], [torch.randn(n, 3) for n in (8, 4)]):
+    try:
+        trainc.torch.export(Grows(), some[:1], shapes=[some[1:]])
+        raise AssertionError("shapes that train other parameters are not refused")
+    except trainc.UnsupportedError as e:
+        assert ("second.bias, second.weight would be trained with x: tensor<8x3xf64> but not with x: tensor<4x3xf64>: expected the same "
+                "parameters") in str(e), e
 print("shapes: ok")

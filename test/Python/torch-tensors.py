@@ -56,6 +56,11 @@ def lent(path):
                 assert len(said) == 1 and any(w in str(said[0].message) for w in why.split("|")), list(map(str, said))
         with refused(trainc.InvalidArgumentError, "device meta"):
             step.eval("predict", torch.randn(4, 3, device="meta"))
+        freed = torch.randn(4, 3)
+        check(freed, freed.data_ptr())
+        freed.untyped_storage().resize_(0)
+        with refused(trainc.InvalidArgumentError, "input x of predict", "without storage"):
+            step.eval("predict", freed)
         with refused(trainc.InvalidArgumentError, "sparse"):
             step.eval("predict", torch.randn(4, 3).to_sparse())
 

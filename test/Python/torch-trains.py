@@ -117,6 +117,15 @@ with exported(start, ours, schedule(ours)).step(threads=2) as step:
             raise AssertionError(f"no error with {text}")
         except error as e:
             assert text in str(e), str(e)
+    # One that does not fit, and no other is loaded.
+    wrong = copy.deepcopy(pair[1].state_dict())
+    wrong["state"][0]["square_avg"] = torch.zeros(2)
+    try:
+        step.load_torch_optimizer({"critic": ours[0].state_dict(), "generator": wrong})
+        raise AssertionError("a moment of another shape is not refused")
+    except trainc.MismatchError as e:
+        assert "v of generator.0.weight: expected float64 of shape (8, 3)" in str(e), str(e)
+    assert step.get("update") == 6 and step.read("critic.0.weight", "m").any()
 
 model = Gan()
 everything = torch.optim.SGD(model.parameters(), 0.1)

@@ -23,6 +23,7 @@ from torch import nn
 from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
+from .._entry import mapped
 from ..errors import UnsupportedError
 
 Batch = Sequence[Any] | Mapping[str, Any]
@@ -78,15 +79,9 @@ def names_of(model: nn.Module, function: Callable[..., Any] | None, batch: Batch
     return names
 
 
-def _own(value: Any) -> Any:
+def _own(batch: Any) -> Any:
     """Tensors of their own: export takes one tensor in two places for one input."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, Mapping):
-        return {k: _own(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_own(v) for v in value)
-    return value
+    return mapped(batch, "", lambda _, leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf)
 
 
 class Origin(NamedTuple):

@@ -1,12 +1,13 @@
 """`export`: a model, its loss and its optimizer as the text and weights of a module."""
 from __future__ import annotations
 
+import functools
 import json
 import math
 import operator
 import os
 import struct
-import tempfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ from torch import nn
 from torch.export.graph_signature import InputKind
 from torch.nn.parameter import is_lazy
 
+from .._entry import mapped
+from .._files import beside, temporary
 from ..compiler import compile
 from ..emit import FLOATS, Builder, Type, Value, listed, number, quoted, symbol
 from ..errors import InvalidArgumentError, MismatchError, UnsupportedError, warn
@@ -55,47 +58,55 @@ class Exported:
     """A module as text, with the initial values of its tensors.
 
     text: what `trainc` compiles. weights: name -> tensor, of all parameters and buffers, as they were at the export: copies, but for
-    frozen parameters, which are the model's own and must not change. inputs: of each entry, name -> type. batches: of each entry all
-    names of its example batch, with the values of those that are constants. unsigned: of each entry the inputs of uint8, whose bits are
+    frozen parameters, which are the model's own and must not change. inputs: of each entry, name -> type. batches: of each entry the
+    names of all leaves of its example batch, with the values of those that are constants. items: of each entry the names of the batch's
+    items; of one that is a dict, list or tuple its leaves have longer names. unsigned: of each entry the inputs of uint8, whose bits are
     i8 in the text. moments: how the optimizer's states are called. begun: by
     the names of steps, what optimizers had done before. tied: names of the model that share a parameter, by the name that the module
     has. unused: parameters that the loss does not read; they are not in the module. frozen: those that it reads without a gradient.
-    left_out: names of the model's state dict that the module has not, with the value of what is compiled in. mesh: the ranks that
-    `step` compiles for.
+    int8: those of them that are stored in 8 bits. left_out: names of the model's state dict that the module has not, with the value of
+    what is compiled in. mesh: the ranks that `step` compiles for.
     """
 
     text: str
     weights: dict[str, torch.Tensor]
     inputs: dict[str, dict[str, Type]]
     batches: dict[str, dict[str, Any]]
+    items: dict[str, list[str]]
     unsigned: dict[str, set[str]]
     moments: Moments | SeveralMoments | MomentsByStep
     begun: dict[str, Begun] = field(default_factory=dict)
     tied: dict[str, list[str]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
+    int8: list[str] = field(default_factory=list)
     left_out: dict[str, torch.Tensor | None] = field(default_factory=dict)
     added: frozenset[str] = frozenset()
     log: list[tuple[str, str]] = field(default_factory=list)
     mesh: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._versions = {name: x._version for name, x in self.weights.items() if name in self.frozen and not x.is_inference()}
+        self._checksums = {name: zlib.crc32(_memory(x)) for name, x in self.weights.items() if name in self.frozen}
 
     def __repr__(self) -> str:
         entries = "; ".join(f"{name}({', '.join(f'{k}: {t}' for k, t in inputs.items())})" for name, inputs in self.inputs.items())
         return f"<trainc.torch.Exported: {len(self.weights)} tensors, {len(self.frozen)} parameters frozen, {len(self.unused)} unused; {entries}>"
 
     def save(self, path: str | os.PathLike, weights: str | os.PathLike) -> None:
-        """Writes the text, and the weights as a safetensors file (`trainc-run --init`, `trainc.load(weights=)`)."""
+        """Writes the text, and the weights as a safetensors file (`trainc-run --init`, `trainc.load(weights=)`): both or none."""
         if self.begun:
             warn("the optimizer has done updates: its moments are not in the file of weights; step().save() writes all")
-        with open(path, "w") as f:
-            f.write(self.text)
-        self.save_weights(weights)
+        with beside(path) as text, beside(weights) as file:
+            self._write_weights(file)
+            with open(text, "w") as f:
+                f.write(self.text)
 
     def save_weights(self, path: str | os.PathLike) -> None:
-        if changed := [name for name, version in self._versions.items() if self.weights[name]._version != version]:
+        with beside(path) as file:
+            self._write_weights(file)
+
+    def _write_weights(self, path: str) -> None:
+        if changed := [name for name, checksum in self._checksums.items() if zlib.crc32(_memory(self.weights[name])) != checksum]:
             raise InvalidArgumentError("frozen parameters have changed since the export, which does not copy them: "
                                        f"{', '.join(changed)}; export again")
         header, offset = {}, 0
@@ -108,28 +119,27 @@ class Exported:
         with open(path, "wb") as f:
             f.write(struct.pack("<Q", len(text)) + text)
             for tensor in self.weights.values():
-                f.write(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+                f.write(_memory(tensor))
 
     def step(self, output: str | os.PathLike | None = None, *, threads: int = 0, device: str | None = None, seed: int = 0,
              **options: Any) -> Step:
         """Compiles and loads it with its weights. `output` keeps the artifact; `options` are those of `trainc.compile`."""
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary("step.so") as library:
             options.setdefault("mesh", self.mesh or None)
-            library = compile(self, output or os.path.join(folder, "step.so"), **options)
-            return self.load(library, threads=threads, device=device, seed=seed)
+            return self.load(compile(self, output or library, **options), threads=threads, device=device, seed=seed)
 
     def load(self, library: str | os.PathLike, **options: Any) -> Step:
         """Loads what was compiled of it, with its weights; `options` are those of `trainc.load`."""
         step = Step(library, **options)
-        with tempfile.TemporaryDirectory() as folder:
-            weights = os.path.join(folder, "weights.safetensors")
-            self.save_weights(weights)
+        with temporary("weights.safetensors") as weights:
+            self._write_weights(weights)
             step.load_weights(weights)
         step.exported_optimizer, step.tied, step.rates, step.added = self.moments, self.tied, self.moments.rates(step), self.added
-        step.left_out = {name: None if value is None else lambda x, value=value: torch.equal(torch.as_tensor(x), value)
-                         for name, value in self.left_out.items()}
+        step.left_out = {name: None if value is None else functools.partial(_other_constant, value) for name, value in self.left_out.items()}
+        step.left_out |= {name: functools.partial(_other_int8, name) for name in self.int8}
         for entry, batch in self.batches.items():
-            step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT}, self.unsigned[entry])
+            step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT}, self.unsigned[entry],
+                        self.items[entry])
         for name, begun in self.begun.items():
             begun.check()
             part = self.moments.parts[name] if isinstance(self.moments, MomentsByStep) else self.moments
@@ -146,6 +156,31 @@ class Exported:
         lines += [f"frozen, no gradient reaches it: {name}" for name in self.frozen]
         lines += [f"{name} is also {', '.join(others)}" for name, others in self.tied.items()]
         return "\n".join(lines) + "\n"
+
+
+def _memory(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a tensor, without a copy if it is dense."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def _other_constant(value: torch.Tensor, step: Step, given: Any) -> str | None:
+    """What was expected in place of `given`."""
+    try:
+        same = torch.equal(torch.as_tensor(given), value)
+    except (TypeError, ValueError, RuntimeError):  # of another kind
+        same = False
+    return None if same else "expected the value at the export, which is compiled in"
+
+
+def _other_int8(name: str, step: Step, given: Any) -> str | None:
+    """The same of a weight that the step has in 8 bits."""
+    values, scale = (step.read(f"{name}.{part}", as_torch=True).double() for part in ("int8", "scale"))
+    try:
+        weight = torch.as_tensor(given)
+        same = weight.shape == values.shape and bool(((weight - values * scale[:, None]).abs() <= scale[:, None]).all())
+    except (TypeError, ValueError, RuntimeError):
+        same = False
+    return None if same else "expected the value at the export, which the step has in 8 bits"
 
 
 def _trained(program: torch.export.ExportedProgram) -> set[str]:
@@ -177,29 +212,33 @@ def _differentiable(node: torch.fx.Node) -> list[torch.fx.Node]:
     return node.all_input_nodes
 
 
+def _trained_by(steps: Sequence[_Entry], names: Mapping[str, str], trainable: set[str]) -> set[str]:
+    """The parameters that steps of several shapes train: all of them the same."""
+    trained = [{names[name] for name in _trained(step.program)} & trainable for step in steps]
+    for step, its in zip(steps, trained):
+        for more, less, a, b in ((its, trained[0], step, steps[0]), (trained[0], its, steps[0], step)):
+            if more - less:
+                shapes = (", ".join(f"{name}: {type}" for name, type in s.t.inputs.items()) for s in (a, b))
+                raise UnsupportedError(f"shapes: {', '.join(sorted(more - less))} would be trained with {' but not with '.join(shapes)}: expected "
+                                       "the same parameters with all shapes")
+    return trained[0]
+
+
 def _leaves(program: torch.export.ExportedProgram, names: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Of each placeholder of the batch the user's name (items of nested batches are `name_key`), and of each name the value that
+    """Of each placeholder of the batch the user's name (leaves of nested batches are `name_key`), and of each name the value that
     export has put into the graph, or NO_CONSTANT."""
     given = [spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
     args, kwargs = program.call_spec.in_spec.unflatten(given)
     found: dict[str, str] = {}
     batch: dict[str, Any] = {}
 
-    def visit(leaf: Any, name: str) -> None:
-        if isinstance(leaf, Mapping):
-            for key, item in leaf.items():
-                visit(item, f"{name}_{key}")
-        elif isinstance(leaf, tuple | list):
-            for i, item in enumerate(leaf):
-                visit(item, f"{name}_{i}")
-        else:
-            name = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-            if name in batch:
-                raise UnsupportedError(f"two inputs are called {name}")
-            found[leaf.name], batch[name] = name, getattr(leaf, "value", NO_CONSTANT)
+    def take(name: str, leaf: Any) -> None:
+        if name in batch:
+            raise UnsupportedError(f"two inputs are called {name}")
+        found[leaf.name], batch[name] = name, getattr(leaf, "value", NO_CONSTANT)
 
-    for name, leaf in [*zip(names, args), *kwargs.items()]:
-        visit(leaf, name)
+    for name, item in [*zip(names, args), *kwargs.items()]:
+        mapped(item, name, take)
     return found, batch
 
 
@@ -220,7 +259,9 @@ class _Entry:
     program: torch.export.ExportedProgram
     t: Translator
     results: list[Any]
-    batch: dict[str, Any]  # names of the batch, with the values of constants
+    items: list[str]  # names of the batch's items
+    batch: dict[str, Any]  # and of its leaves, with the values of constants
+    dims: dict[str, int]  # of leaves of which a rank has a part, along which dimension
 
     def replaced(self) -> list[tuple[str, Any]]:
         """Buffers and parameters that the forward replaces, and by what."""
@@ -233,7 +274,11 @@ class _Entry:
 
     def outputs(self, results: Any, name: str) -> list[tuple[str, Value]]:
         """With labels: the keys of a dict, else `name`, numbered if there are several. None is left out."""
-        return [(label, self.value(label, value)) for label, value in _labelled(results, name)]
+        labelled = [(label, self.value(label, value)) for label, value in _labelled(results, name)]
+        labels = [label for label, _ in labelled]
+        if twice := {label for label in labels if labels.count(label) > 1}:
+            raise UnsupportedError(f"two outputs of {self.name} are called {', '.join(sorted(twice))}: expected a name for each")
+        return labelled
 
     def value(self, label: str, value: Any) -> Value:
         if isinstance(value, torch.Tensor | Value | Int8 | bool | int | float):
@@ -248,14 +293,16 @@ def _entry(name: str, model: nn.Module, function: Callable[..., Any] | None, bat
     """Translates an entry; with `evaluated` in eval mode, else in the mode in which each module is."""
     modes = [(m, m.training) for m in model.modules()]
     if evaluated:
-        model.eval()
+        for m, _ in modes:  # eval() may be one of the model's own, that merges weights
+            m.training = False
     try:
-        inputs = names_of(model, function, batch)
-        program = capture(model, function, shared.ranks.whole(inputs, batch), RULES, shared.autocast, not evaluated)
-        names, given = _leaves(program, inputs)
+        items = names_of(model, function, batch)
+        whole, dims = shared.ranks.whole(items, batch)
+        program = capture(model, function, whole, RULES, shared.autocast, not evaluated)
+        names, given = _leaves(program, items)
         folded = _folded(model).difference(mutations(program))
         t = Translator(Builder(), shared.names, shared.constants, not evaluated, shared.int8, shared.folded)
-        return _Entry(name, program, t, t.run(program, names, folded.__contains__), given)
+        return _Entry(name, program, t, t.run(program, names, folded.__contains__), items, given, dims)
     finally:
         for m, mode in modes:
             m.training = mode
@@ -284,6 +331,18 @@ def _canonical(model: nn.Module) -> tuple[dict[str, str], dict[str, list[str]]]:
         if names[name] != name:
             tied.setdefault(names[name], []).append(name)
     return names, tied
+
+
+def _refuse_tensors(model: nn.Module, precision: str | None) -> None:
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if is_lazy(tensor):
+            raise UnsupportedError(f"{name} has no shape yet: call the model on a batch once, which gives lazy modules their shapes")
+        if tensor.device.type == "cpu" and bool(tensor.isnan().any()):
+            raise UnsupportedError(f"{name} holds NaN: nothing that is trained from there has a value")
+        if tensor.device.type != "cpu":
+            raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
+        if tensor.dtype == torch.float64 and precision == "bf16":
+            raise UnsupportedError(f"precision='bf16' of {name}, which is float64: expected float32; use model.float()")
 
 
 def _refuse_shared(model: nn.Module) -> None:
@@ -339,12 +398,12 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     frozen: "int8" stores the weights of linear layers that require no gradient in 8 bits: row o is scale[o] = max |w[o]| / 127 times
         w[o] / scale[o], rounded half to even. Products widen them one layer at a time. In the step they are NAME.int8 and
         NAME.scale.
-    shapes: more example batches, of other shapes: a step for each, which all train the same model. A call takes the one that
-        the batch fits; an open window goes on in any of them.
+    shapes: more example batches, of other shapes or with other constants: a step for each, which all train the same parameters. A call
+        takes the first one that the batch fits; an open window goes on in any of them.
     trains: name -> Trains, in place of all arguments that it has: steps that train the parameters of their optimizers alone, with
         counters and windows of their own. To the others these are frozen. `Step.train(name, ...)` calls one.
     evals: name -> function of the model and `example_batch`, or a pair of a function and a batch; exported in eval
-        mode. It returns a tensor, a tuple, or a dict of names.
+        mode: `training` is False in all modules, without a call of eval(). It returns a tensor, a tuple, or a dict of names.
 
     mesh: the ranks, {"data": 2, "model": 2}. Batches are those of one rank: with "data" or "host" all ranks' are trained as one
         batch, in the order of ranks.
@@ -357,15 +416,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     optimizers, and backwards of a torch.autograd.Function, which a step would not call, are refused, too.
     """
     _warn_of_version()
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if is_lazy(tensor):
-            raise UnsupportedError(f"{name} has no shape yet: call the model on a batch once, which gives lazy modules their shapes")
-        if tensor.device.type == "cpu" and bool(tensor.isnan().any()):
-            raise UnsupportedError(f"{name} holds NaN: nothing that is trained from there has a value")
-        if tensor.device.type != "cpu":
-            raise UnsupportedError(f"{name} is on device {tensor.device}: expected the model and its batch on the CPU; use model.cpu()")
-        if tensor.dtype == torch.float64 and precision == "bf16":
-            raise UnsupportedError(f"precision='bf16' of {name}, which is float64: expected float32; use model.float()")
+    _refuse_tensors(model, precision)
     if frozen not in (None, "int8"):
         raise UnsupportedError(f"frozen {frozen!r}: expected None or 'int8'")
     alone = Trains(example_batch, loss, optimizer, scheduler, clip_grad_norm, clip_grad_value, accumulate, shapes)
@@ -404,6 +455,9 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
             raise UnsupportedError(f"eval '{name}' has no batch: with trains= expected a pair of a function and a batch")
         entries.append(_entry(name, model, function, batch, shared, evaluated=True))
         _refuse(entries[-1].t.findings, f"eval '{name}'")
+    leaves = dict.fromkeys(name for e in entries for name in e.batch)
+    if unknown := [name for name in batch_dims or () if name not in leaves]:
+        raise UnsupportedError(f"batch_dims: no input is called {', '.join(unknown)}: expected names among {', '.join(leaves)}")
 
     held: dict[str, Type] = {}
     for entry in entries:
@@ -416,7 +470,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
     groups, group_of, moments, begun = [], {}, {}, {}
     for kind, one in (trains or {"step": alone}).items():
         taken = {*held, *(e.name for e in entries), *(g.name for g in groups)}
-        trained = {names[name] for name in _trained(steps[kind][0].program) if parameters[names[name]].requires_grad}
+        trained = _trained_by(steps[kind], names, {name for name, p in parameters.items() if p.requires_grad})
         made = groups_of(one.optimizer, one.scheduler, by_id, taken, f"{kind}." if trains else "")
         own = [g for g in made if trained.intersection(g.parameters)]
         if not own:
@@ -444,21 +498,23 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         init = listed(bytes_of(tensors[name]), kept) if name in shared.constants else "zeros"
         lines.append(f"train.{kind} {symbol(name)} : {kept} init({init}){end}{ranks.of_parameter(name)}")
     for step in entries[:len(heads)]:
-        lines += step.text(f"train.step {symbol(step.name)}({_ports(step.t.inputs, ranks)}){heads[step.name]}")
+        lines += step.text(f"train.step {symbol(step.name)}({_ports(step, ranks)}){heads[step.name]}")
     for entry in entries[len(heads):]:
         labelled = entry.outputs(entry.result(), entry.name)
         labels, outputs = ", ".join(quoted(label) for label, _ in labelled), [value for _, value in labelled]
         entry.t.b.write(f"train.yield {', '.join(v.name for v in outputs)} : {', '.join(str(v.type) for v in outputs)}")
-        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry.t.inputs, ranks)}) -> ({labels})")
+        lines += entry.text(f"train.eval {symbol(entry.name)}({_ports(entry, ranks)}) -> ({labels})")
     frozen_names = [name for name in parameters if name in read and name not in group_of]
     left_out = {name: shared.folded.get(names[name]) for name in model.state_dict() if names.get(name) not in read}
     own = set(frozen_names) - replaced
     copied = {name for name in held if name not in own or tensors[name].is_inference()} - shared.constants.keys() - quantized.keys()
     return Exported(
         "\n".join(lines) + "\n", {name: tensors[name].detach().clone() if name in copied else tensors[name].detach() for name in held},
-        {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, {e.name: e.t.unsigned for e in entries},
+        {e.name: e.t.inputs for e in entries}, {e.name: e.batch for e in entries}, {e.name: e.items for e in entries},
+        {e.name: e.t.unsigned for e in entries},
         MomentsByStep(moments) if trains else moments["step"], begun, tied, [name for name in parameters if name not in read], frozen_names,
-        left_out, frozenset(held.keys() - model.state_dict().keys() - quantized.keys()), [line for e in entries for line in e.t.log], ranks.mesh)
+        list(shared.int8 or ()), left_out, frozenset(held.keys() - model.state_dict().keys()), [line for e in entries for line in e.t.log],
+        ranks.mesh)
 
 
 def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
@@ -506,8 +562,8 @@ def _clauses(norm: float | None, value: float | None, accumulate: int, precision
     return clauses + (' precision(compute = bf16, keep_f32 = ["nn.add", "nn.embedding"])' if precision == "bf16" else "")
 
 
-def _ports(inputs: Mapping[str, Type], ranks: Ranks) -> str:
-    return ", ".join(f"%{name}: {type}{ranks.of_input(name)}" for name, type in inputs.items())
+def _ports(entry: _Entry, ranks: Ranks) -> str:
+    return ", ".join(f"%{name}: {type}{ranks.of_input(entry.dims.get(name))}" for name, type in entry.t.inputs.items())
 
 
 def report(model: nn.Module, example_batch: Batch, loss: Callable[..., Any] | None = None) -> str:

@@ -6,20 +6,21 @@ import hashlib
 import inspect
 import itertools
 import json
-import math
 import os
 import shutil
 import struct
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ..errors import InvalidArgumentError, MismatchError, UnsupportedError
 from ..step import Step
 from .optim import KINDS, Group, by_region
+from .schedulers import same
 
 _ADAM = {"exp_avg": "m", "exp_avg_sq": "v", "max_exp_avg_sq": "v_max"}
 _OF_ALL_ELEMENTS = "mu_product"  # one number there, the same in every element here
@@ -85,9 +86,22 @@ def _set_update(step: Step, scalar: str, update: int) -> None:
         step.load(path)
 
 
-def _same(a: Any, b: Any, size: float = 0.0) -> bool:
-    """But for what a rate loses that a scheduler of PyTorch computes from the last one, where `size` is that at the start."""
-    return a == b or isinstance(a, int | float) and isinstance(b, int | float) and math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9 * size)
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in values.items()}
+
+
+class _Found(NamedTuple):
+    """In a state_dict(): the moments by parameter and name here, the counts of updates that they have had, and what the step does not
+    train: values by the number of a parameter, param_groups by their place."""
+
+    moments: dict[tuple[str, str], torch.Tensor]
+    counts: set[int]
+    values: dict[int, dict[str, Any]]
+    groups: dict[int, dict[str, Any]]
+
+
+# What a step was given of what it does not train, by the name of an optimizer's first group.
+_KEPT: weakref.WeakKeyDictionary[Step, dict[str, _Found]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -110,27 +124,35 @@ class Moments:
         return Moments(type(optimizer), groups, {number: names[id(p)] for number, p in zip(numbers, parameters)}, list(compiled), update)
 
     def load(self, step: Step, state: Any, updates: Any = None) -> None:
-        """Writes the moments, the count of updates and the numbers of a state_dict() into the step. MismatchError of what does not fit."""
-        _load(step, [self], [state], updates)
+        """Writes the moments, the count of updates and the numbers of a state_dict() into the step. MismatchError of what does not fit;
+        nothing has changed then."""
+        self.ready(step, state, updates)()
 
-    def moments(self, step: Step, state: Any) -> tuple[dict[tuple[str, str], torch.Tensor], set[int]]:
-        """The moments by parameter and name here, and the counts of updates that they have had."""
+    def ready(self, step: Step, state: Any, updates: Any = None) -> Callable[[], None]:
+        """What writes them, when all has been found to fit."""
+        return _ready(step, [self], [state], updates)
+
+    def find(self, step: Step, state: Any) -> _Found:
         if not isinstance(state, Mapping) or not {"state", "param_groups"} <= state.keys():
             got = f"one with {', '.join(map(str, state)) or 'nothing'}" if isinstance(state, Mapping) else type(state).__name__
             raise MismatchError(f"expected the state_dict() of {self.kind.__name__}, with state and param_groups, got {got}")
-        numbers = [number for group in state["param_groups"] for number in group["params"]]
-        if numbers != list(self.names) or len(state["param_groups"]) != len(self.groups):
-            raise MismatchError(f"expected an optimizer of {len(self.names)} parameters in the groups of the exported one, got {len(numbers)}")
+        expected, got = ([list(group["params"]) for group in groups] for groups in (self.groups, state["param_groups"]))
+        if expected != got:
+            sizes = [" + ".join(str(len(group)) for group in groups) or "0" for groups in (expected, got)]
+            raise MismatchError(f"expected an optimizer of {sizes[0]} parameters in the groups of the exported one, got {sizes[1]}")
+        if unknown := [number for number in state["state"] if number not in self.names]:
+            raise MismatchError(f"expected states of the parameters {', '.join(map(str, self.names))}, got {', '.join(map(str, unknown))}")
         for ours, theirs in zip(self.groups, state["param_groups"]):
             expected, got = (sorted(_NUMBERS & group.keys()) for group in (ours, theirs))
             if expected != got:
                 raise MismatchError(f"expected the state of {self.kind.__name__}, whose groups have {', '.join(expected)}, got groups with "
                                     f"{', '.join(got)}")
-        held, given, counts = self._held(step), {}, set()
-        trained = {name for name, _ in held}
+        held, given, counts, kept = self._held(step), {}, set(), {}
+        with_states = {name for name, _ in held}
         for number, values in state["state"].items():
             name = self.names[number]
-            if held and name not in trained:  # frozen in the step
+            if name not in with_states:  # frozen in the step, or in a group that reads none
+                kept[number] = _copied(values)
                 continue
             counts |= {int(values["step"])} if "step" in values else set()
             given |= {(name, STATES[self.kind].get(key, key)): value for key, value in values.items() if key != "step" and value is not None}
@@ -138,15 +160,44 @@ class Moments:
             wrong = [f"{name} has no {kind} in the step" for name, kind in sorted(given.keys() - held)]
             wrong += [f"{name} has no {kind} in the optimizer" for name, kind in sorted(held - given.keys())]
             raise MismatchError("; ".join(wrong))
-        return given, counts or (set() if self.kind in UNCOUNTED and (given or not held) else {0})
+        self._refuse_shapes(step, given)
+        if not counts and held and not (given and self.kind in UNCOUNTED):
+            counts = {0}
+        groups = {i: dict(theirs) for i, (theirs, group) in enumerate(zip(state["param_groups"], self.compiled)) if not self._is_in(step, group)}
+        return _Found(given, counts, kept, groups)
 
-    def write(self, step: Step, given: Mapping[tuple[str, str], torch.Tensor]) -> None:
-        """Without any: those of an optimizer that has had no update."""
+    @staticmethod
+    def _refuse_shapes(step: Step, given: Mapping[tuple[str, str], torch.Tensor]) -> None:
+        wrong = []
+        for (name, kind), value in given.items():
+            try:
+                if kind != _OF_ALL_ELEMENTS:
+                    step._fitting(f"{kind} of {name}", step._tensor(name, kind), value)
+                elif value.numel() != 1:
+                    wrong.append(f"{kind} of {name}: expected one number, got shape {tuple(value.shape)}")
+            except InvalidArgumentError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise MismatchError("the state of the optimizer does not fit the step:\n  " + "\n  ".join(wrong))
+
+    def refuse_count(self, step: Step, found: _Found, count: int) -> None:
+        """With dampening the first update differs from those that have momentum."""
+        damped = {name for group in self.compiled if group.settings.get("dampening") for name in group.parameters}
+        if bool(found.moments) != bool(count) and any(name in damped for name, _ in self._held(step)):
+            got, expected = ("momentum", "none") if found.moments else ("no momentum", "some")
+            raise MismatchError(f"{self.kind.__name__} with dampening has {got} after {count} updates: expected {expected}")
+
+    def write(self, step: Step, found: _Found) -> None:
+        """Without moments: those of an optimizer that has had no update."""
+        given = found.moments
+        _KEPT.setdefault(step, {})[self.compiled[0].name] = found._replace(moments={})
         for name, kind in self._held(step) if not given else ():
-            start = 1.0 if kind == _OF_ALL_ELEMENTS else self.groups[0].get("initial_accumulator_value", 0.0)
+            start = 1.0 if kind == _OF_ALL_ELEMENTS else self.compiled[0].settings.get("initial_accumulator_value", 0.0)
             step.write(name, step.read(name, kind, as_torch=True).fill_(start), kind)
         for (name, kind), value in given.items():
-            step.write(name, value.to(given[name, "m"]).expand_as(given[name, "m"]).contiguous() if kind == _OF_ALL_ELEMENTS else value, kind)
+            if kind == _OF_ALL_ELEMENTS:
+                value = value.to(given[name, "m"]).reshape(()).expand_as(given[name, "m"]).contiguous()
+            step.write(name, value, kind)
 
     def numbers(self, step: Step, state: Mapping[str, Any], count: int) -> dict[str, float]:
         """Scalars that have other values in the step. What cannot be set there must be as it is."""
@@ -154,7 +205,8 @@ class Moments:
         for exported, theirs, group in zip(self.groups, state["param_groups"], self.compiled):
             if not self._is_in(step, group):
                 continue
-            theirs = {k: v.item() if isinstance(v, torch.Tensor) else v for k, v in {**exported, **theirs}.items()}
+            raw = {**exported, **theirs}
+            theirs = {k: v.item() if isinstance(v, torch.Tensor) else v for k, v in raw.items()}
             found, here = self._numbers_of(theirs, group), self._numbers_of(group.settings, group)
             for name in here | found:
                 scalar = f"{group.name}.{name}"
@@ -162,23 +214,25 @@ class Moments:
                 value = group.rate(count) if name == "lr" and group.rate else step.get(scalar) if settable else here.get(name)
                 wanted = 0.0 if found.get(name) is None and settable else found.get(name)
                 scheduled = name == "lr" and group.rate
-                if not settable and not _same(wanted, value, group.settings["initial_lr"] if scheduled else 0.0):
+                if not settable and not same(raw["lr"] if scheduled else wanted, value, group.settings["initial_lr"] if scheduled else 0.0):
                     why = f", its schedule's after {count} updates" if scheduled else ""
                     wrong.append(f"{name} of {group.name} is {wanted}, expected {value}{why}")
                 elif settable and wanted != value:
                     changed[scalar] = wanted
-            if group.rate and "initial_lr" in theirs and not _same(theirs["initial_lr"], group.settings["initial_lr"]):
+            if group.rate and "initial_lr" in theirs and not same(theirs["initial_lr"], group.settings["initial_lr"]):
                 wrong.append(f"initial_lr of {group.name} is {theirs['initial_lr']}, expected {group.settings['initial_lr']}")
         if wrong:
             raise MismatchError("the step is compiled with other numbers than the optimizer has: " + "; ".join(wrong))
         return changed
 
     def _numbers_of(self, settings: Mapping[str, Any], group: Group) -> dict[str, Any]:
-        """The numbers by name here; flags, and what a region has as constants, by name there."""
+        """The numbers by name here; flags, and what a region has as constants, by name there. Where Adagrad's sums begin is none of
+        them: its state has the sums."""
         if by_region(self.kind, group.settings):
             return {k: v for k, v in settings.items() if k in _NUMBERS | {"lr", "maximize", "decoupled_weight_decay"}}
         _, numbers, flags = KINDS[self.kind](settings)
         decoupled = settings.get("decoupled_weight_decay", True) or not settings["weight_decay"] or self.kind is not torch.optim.AdamW
+        numbers.pop("initial_accumulator_value", None)
         return numbers | flags | {name: settings.get(name, False) for name in ("maximize", "amsgrad")} | {"decoupled_weight_decay": decoupled}
 
     def _held(self, step: Step) -> set[tuple[str, str]]:
@@ -196,16 +250,21 @@ class Moments:
                 for group in self.compiled if group.rate and self._is_in(step, group)}
 
     def store(self, step: Step) -> dict[str, Any]:
-        """A state_dict() of the optimizer with the step's moments and numbers; of a schedule the rate of the next update."""
+        """A state_dict() of the optimizer with the step's moments and numbers; of a schedule the rate of the next update. What the step
+        does not train is as it was loaded."""
         update, held, values = int(step.get(self.update)), self._held(step), {}
+        kept = _KEPT.get(step, {}).get(self.compiled[0].name, _Found({}, set(), {}, {}))
         for number, name in self.names.items():
             moments = {key: step.read(name, kind, as_torch=True) for key, kind in STATES[self.kind].items() if (name, kind) in held}
             if _OF_ALL_ELEMENTS in moments:
                 moments[_OF_ALL_ELEMENTS] = moments[_OF_ALL_ELEMENTS].flatten()[0].clone()
             counted = {"step": torch.tensor(float(update))} if self.kind not in UNCOUNTED else {}
-            if update and moments:
+            if moments and (update or any(bool(x.any()) for key, x in moments.items() if key != _OF_ALL_ELEMENTS)):
                 values[number] = counted | moments
-        return {"state": values, "param_groups": [self._stored(step, *both) for both in zip(self.groups, self.compiled)]}
+            elif number in kept.values:
+                values[number] = _copied(kept.values[number])
+        exported = [kept.groups.get(i, group) for i, group in enumerate(self.groups)]
+        return {"state": values, "param_groups": [self._stored(step, *both) for both in zip(exported, self.compiled)]}
 
     def _stored(self, step: Step, exported: Mapping[str, Any], group: Group) -> dict[str, Any]:
         settings = dict(exported)
@@ -218,36 +277,42 @@ class Moments:
                 settings[key[0]] = tuple(value if i == key[1] else v for i, v in enumerate(settings[key[0]]))
             elif key in settings and settings[key] != value:
                 settings[key] = torch.full_like(settings[key], value) if isinstance(settings[key], torch.Tensor) else value
-        if group.rate and self._is_in(step, group):
+        if group.rate:
             settings["lr"] = group.rate(int(step.get(self.update)))
         return settings
 
 
-def _load(step: Step, parts: Sequence[Moments], states: Sequence[Any], updates: Any) -> None:
-    """Of optimizers whose updates are counted together. Nothing has changed when it raises for what is found in the states."""
+def _ready(step: Step, parts: Sequence[Moments], states: Sequence[Any], updates: Any) -> Callable[[], None]:
+    """Of optimizers whose updates are counted together."""
     if updates is not None and (not isinstance(updates, int) or updates < 0):
         raise MismatchError(f"updates: expected a number of updates, got {updates!r}")
-    given = [part.moments(step, state) for part, state in zip(parts, states)]
-    counted = set().union(*(counts for part, (_, counts) in zip(parts, given) if part.kind not in UNCOUNTED))
+    found = [part.find(step, state) for part, state in zip(parts, states)]
+    counted = set().union(*(its.counts for part, its in zip(parts, found) if part.kind not in UNCOUNTED))
     # One that does not count had as many as those that do.
-    counts = counted or set().union(*(counts for _, counts in given))
+    counts = counted or set().union(*(its.counts for its in found))
     if len(counts | ({updates} - {None})) > 1:
         both = f", and updates= is {updates}" if updates is not None else ""
         raise MismatchError(f"parameters have had {', '.join(map(str, sorted(counts)))} updates{both}: expected one count for all")
     if not counts and updates is None and any(group.rate for part in parts for group in part.compiled):
         raise MismatchError(f"the state of {parts[0].kind.__name__} has no count of updates, which the schedule needs: expected "
                             "load_torch_optimizer(state, updates=scheduler.last_epoch)")
-    # Without a count, what has a momentum buffer has had an update.
-    count = updates if updates is not None else counts.pop() if counts else int(any(moments for moments, _ in given))
+    before = int(step.get(parts[0].update))
+    # Without a count the step's own goes on; what has a momentum buffer has had an update.
+    count = updates if updates is not None else counts.pop() if counts else max(before, int(any(its.moments for its in found)))
     numbers: dict[str, float] = {}
-    for part, state in zip(parts, states):
+    for part, state, its in zip(parts, states, found):
+        part.refuse_count(step, its, count)
         numbers |= part.numbers(step, state, count)
-    for part, (moments, _) in zip(parts, given):
-        part.write(step, moments)
-    for name, value in numbers.items():
-        step.set(name, value)
-    if int(step.get(parts[0].update)) != count:
-        _set_update(step, parts[0].update, count)
+
+    def write() -> None:
+        for part, its in zip(parts, found):
+            part.write(step, its)
+        for name, value in numbers.items():
+            step.set(name, value)
+        if before != count:
+            _set_update(step, parts[0].update, count)
+
+    return write
 
 
 @dataclass(frozen=True)
@@ -257,10 +322,13 @@ class SeveralMoments:
     parts: tuple[Moments, ...]
 
     def load(self, step: Step, states: Any, updates: Any = None) -> None:
+        self.ready(step, states, updates)()
+
+    def ready(self, step: Step, states: Any, updates: Any = None) -> Callable[[], None]:
         if not isinstance(states, list | tuple) or len(states) != len(self.parts):
             got = len(states) if isinstance(states, list | tuple) else type(states).__name__
             raise MismatchError(f"expected a list of the states of {len(self.parts)} optimizers, got {got}")
-        _load(step, self.parts, states, updates)
+        return _ready(step, self.parts, states, updates)
 
     def rates(self, step: Step) -> dict[str, Callable[[Step], float]]:
         return {name: rate for part in self.parts for name, rate in part.rates(step).items()}
@@ -280,8 +348,8 @@ class MomentsByStep:
             if (what == "states" or given is not None) and (not isinstance(given, Mapping) or given.keys() != self.parts.keys()):
                 got = ", ".join(map(str, given)) or "none" if isinstance(given, Mapping) else type(given).__name__
                 raise MismatchError(f"expected the {what} of {', '.join(self.parts)}, by name, got {got}")
-        for name, part in self.parts.items():
-            part.load(step, states[name], updates and updates[name])
+        for write in [part.ready(step, states[name], updates and updates[name]) for name, part in self.parts.items()]:
+            write()
 
     def rates(self, step: Step) -> dict[str, Callable[[Step], float]]:
         return {name: rate for part in self.parts.values() for name, rate in part.rates(step).items()}
@@ -299,22 +367,41 @@ def moments_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer
     return SeveralMoments(tuple(Moments.of(o, names, list(itertools.islice(rest, len(o.param_groups))), update) for o in optimizer))
 
 
+def _taken(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Its state_dict(), with the tensors that it has now. Fused updates of SGD do not count as changes of a tensor: those are copied."""
+    state = optimizer.state_dict()
+    fused = {number for group in state["param_groups"] if group.get("fused") and type(optimizer) is torch.optim.SGD for number in group["params"]}
+    return {**state, "state": {number: (_copied if number in fused else dict)(values) for number, values in state["state"].items()}}
+
+
+def _has_begun(optimizer: torch.optim.Optimizer, values: Mapping[str, Any]) -> bool:
+    """Whether the state of a parameter is another one than it begins with."""
+    if "step" not in values or int(values["step"]):
+        return True
+    return "sum" in values and bool((values["sum"] != optimizer.defaults["initial_accumulator_value"]).any())
+
+
 class Begun:
     """What an optimizer has done before it is exported: its state, which is its own, and which must not have changed when it is read."""
 
     def __init__(self, optimizer: Any, scheduler: Any):
         many = not isinstance(optimizer, torch.optim.Optimizer)
         schedulers = [s for s in (scheduler if isinstance(scheduler, list | tuple) else [scheduler]) if s is not None]
-        states = [o.state_dict() for o in (optimizer if many else [optimizer])]
+        optimizers = optimizer if many else [optimizer]
+        states = [_taken(o) for o in optimizers]
         self.states: Any = states if many else states[0]
-        self.updates = schedulers[0].last_epoch if schedulers else None
+        stepped = sorted({s.last_epoch for s in schedulers})
+        if len(stepped) > 1:
+            raise UnsupportedError(f"the schedulers have done {', '.join(map(str, stepped))} updates: expected one count for all")
+        self.updates = stepped[0] if stepped else None
         moments = [values for state in states for values in state["state"].values()]
         self._tensors = [(x, x._version) for values in moments for x in values.values() if isinstance(x, torch.Tensor)]
         counts = {int(values["step"]) for values in moments if "step" in values}
-        if self.updates is not None and counts and counts != {self.updates}:
+        # Those of parameters that the step does not train may differ.
+        if self.updates is not None and counts and self.updates not in counts:
             done = ", ".join(map(str, sorted(counts)))
             raise UnsupportedError(f"the optimizer has done {done} updates, its scheduler {self.updates}: a schedule is stepped once per update")
-        self.any = bool(self.updates) or any("step" not in values or int(values["step"]) for values in moments)
+        self.any = bool(self.updates) or any(_has_begun(o, values) for o, state in zip(optimizers, states) for values in state["state"].values())
 
     def check(self) -> None:
         if any(x._version != version for x, version in self._tensors):

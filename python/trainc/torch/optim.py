@@ -14,7 +14,7 @@ from ..emit import number, symbol
 from ..emit import compute_type
 from ..errors import UnsupportedError
 from . import regions
-from .schedulers import alone, rate_at, refuse_scheduler, schedule
+from .schedulers import alone, rate_at, refuse_scheduler, same, schedule
 from .translate import DTYPES
 
 Settings = dict[str, Any]
@@ -118,13 +118,13 @@ def groups_of(optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
     """A group per param_group, none of a name that is `taken`; they begin with `prefix`. `names` are the parameters' by id(); one of
     another model is refused."""
     if isinstance(optimizer, torch.optim.Optimizer):
-        return _groups_of_one(optimizer, scheduler, names, taken, prefix, 0)
+        return _groups_of_one(optimizer, scheduler, names, taken, prefix, 0, len(optimizer.param_groups) == 1)
     schedulers = [None] * len(optimizer) if scheduler is None else scheduler
     if not isinstance(schedulers, Sequence) or len(schedulers) != len(optimizer):
         raise UnsupportedError(f"{len(optimizer)} optimizers: expected a scheduler or None for each, got {scheduler!r}")
     groups: list[Group] = []
     for one, its in zip(optimizer, schedulers):
-        groups += _groups_of_one(one, its, names, taken | {g.name for g in groups}, prefix, len(groups))
+        groups += _groups_of_one(one, its, names, taken | {g.name for g in groups}, prefix, len(groups), len(optimizer) == len(one.param_groups) == 1)
     refuse_twice(groups)
     return groups
 
@@ -138,14 +138,26 @@ def refuse_twice(groups: Sequence[Group]) -> None:
         seen.add(name)
 
 
+def _rate_of(scheduler: Any, group: Settings, i: int) -> Callable[[int], float]:
+    """The learning rate of param_groups[i] after a number of updates; refused where it has another one now."""
+    kind, done = type(scheduler).__name__, scheduler.last_epoch
+    if "initial_lr" not in group:
+        raise UnsupportedError(f"param_groups[{i}] has no initial_lr: it was added after the {kind} was made; expected a scheduler of all groups")
+    base = float(group["initial_lr"])
+    rate = functools.partial(rate_at, scheduler=alone(scheduler), base=base)
+    if not same(group["lr"], rate(done), base):
+        raise UnsupportedError(f"lr of param_groups[{i}] is {float(group['lr'])}: expected {rate(done)}, that of its {kind} after {done} updates "
+                               f"from initial_lr = {base} on")
+    return rate
+
+
 def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapping[int, str], taken: set[str], prefix: str,
-                   first: int) -> list[Group]:
-    """Their names are numbered from `first` on."""
+                   first: int, single: bool) -> list[Group]:
+    """Their names are numbered from `first` on, but for a `single` one."""
     kind = type(optimizer)
     if kind not in KINDS and kind not in REGIONS:
         raise UnsupportedError(f"optimizer {kind.__module__}.{kind.__name__}: expected one of "
                                f"{', '.join(sorted(k.__name__ for k in {**KINDS, **REGIONS}))} of torch.optim")
-    single = not first and len(optimizer.param_groups) == 1
     wanted = [prefix + ("optimizer" if single else f"group{i}") for i in range(first, first + len(optimizer.param_groups))]
     own = [next(n for n in (name + "_" * k for k in itertools.count()) if n not in taken) for name in wanted]
     if scheduler is not None:
@@ -157,6 +169,8 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
         settings = {k: v.item() if isinstance(v, torch.Tensor) else v for k, v in group.items()}
         if wrong := [f"{k} = {v}" for k, v in settings.items() if isinstance(v, float) and not math.isfinite(v)]:
             raise UnsupportedError(f"param_groups[{i}] has {', '.join(wrong)}: expected finite numbers")
+        if kind is torch.optim.Adagrad:  # which reads the constructor's, whatever the group has
+            settings["initial_accumulator_value"] = optimizer.defaults["initial_accumulator_value"]
         parameters = []
         for p in settings["params"]:
             if id(p) not in names:
@@ -164,9 +178,9 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
             parameters.append(names[id(p)])
         text, rate, given = "", settings["lr"], None
         if scheduler is not None:
-            base = float(settings["initial_lr"])
-            text = schedule(f"{name}.schedule", scheduler, base) + "\n"
-            rate, given = symbol(f"{name}.schedule"), functools.partial(rate_at, scheduler=alone(scheduler), base=base)
+            given = _rate_of(scheduler, group, i)
+            text = schedule(f"{name}.schedule", scheduler, float(settings["initial_lr"])) + "\n"
+            rate = symbol(f"{name}.schedule")
         if by_region(kind, settings):
             text += _region(name, kind, settings, rate if isinstance(rate, str) else number(rate))
         else:

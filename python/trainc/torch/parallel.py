@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .._entry import mapped
 from ..errors import UnsupportedError
 from .capture import Batch
 
@@ -19,73 +20,61 @@ OUTPUTS, INPUTS, NEITHER = ("colwise", "colwise_rep", "colwise_gather_output"), 
 
 @dataclass
 class Ranks:
-    """The mesh (axis -> ranks), the dimension of each parameter that is sharded over `model`, and that of inputs over the batch's
-    axes: by name as given (`batch_dims`), and as found (`dims`)."""
+    """The mesh (axis -> ranks), the dimension of each parameter that is sharded over `model`, and of inputs that over the batch's axes,
+    as it is given."""
 
     mesh: dict[str, int] = field(default_factory=dict)
     sharded: dict[str, int] = field(default_factory=dict)
     batch_dims: Mapping[str, int | None] = field(default_factory=dict)
-    dims: dict[str, int] = field(default_factory=dict)
 
     @property
     def batch_axes(self) -> list[str]:
         return [axis for axis in BATCH_AXES if axis in self.mesh]
 
-    def whole(self, names: Sequence[str], batch: Batch) -> Batch:
-        """The batch of all ranks, of one rank's: what a rank has a part of is repeated."""
+    def whole(self, names: Sequence[str], batch: Batch) -> tuple[Batch, dict[str, int]]:
+        """The batch of all ranks, of one rank's: what a rank has a part of is repeated along a dimension, which is there by name."""
         times = 1
         for axis in self.batch_axes:
             times *= self.mesh[axis]
         if not self.batch_axes:
-            return batch
-        first = next((leaf.shape[0] for _, leaf in _leaves(names, batch) if leaf.dim()), None)
+            return batch, {}
+        items = list(batch.items() if isinstance(batch, Mapping) else zip(names, batch))
+        tensors: list[torch.Tensor] = []
+        for name, item in items:
+            mapped(item, name, lambda _, leaf: tensors.append(leaf) if isinstance(leaf, torch.Tensor) and leaf.dim() else None)
+        first, dims = tensors[0].shape[0] if tensors else None, {}
 
-        def widen(name: str, leaf: torch.Tensor) -> torch.Tensor:
+        def widen(name: str, leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
             dim = self.batch_dims[name] if name in self.batch_dims else 0 if leaf.dim() and leaf.shape[0] == first else None
             if dim is None:
                 return leaf
             if not 0 <= dim < leaf.dim():
                 raise UnsupportedError(f"batch_dims: {name} has no dimension {dim}, its shape is {tuple(leaf.shape)}")
-            self.dims[name] = dim
+            dims[name] = dim
             return torch.cat([leaf] * times, dim)
 
-        if isinstance(batch, Mapping):
-            return {name: _mapped(item, name, widen) for name, item in batch.items()}
-        return tuple(_mapped(item, name, widen) for name, item in zip(names, batch))
+        widened = [(name, mapped(item, name, widen)) for name, item in items]
+        return dict(widened) if isinstance(batch, Mapping) else tuple(item for _, item in widened), dims
 
     def head(self) -> list[str]:
         """The mesh as a line of the module; `trainc --mesh` gives the sizes."""
         return [f"train.mesh @mesh({', '.join(f'{axis} = 1' for axis in self.mesh)})"] if self.mesh else []
 
-    def of_input(self, name: str) -> str:
-        return f" split({'[], ' * self.dims[name]}[{', '.join(self.batch_axes)}])" if name in self.dims else ""
+    def of_input(self, dim: int | None) -> str:
+        return "" if dim is None else f" split({'[], ' * dim}[{', '.join(self.batch_axes)}])"
 
     def of_parameter(self, name: str) -> str:
         return f" split({'[], ' * self.sharded[name]}[{MODEL_AXIS}])" if name in self.sharded else ""
-
-
-def _mapped(value: Any, name: str, change: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(name, value)
-    if isinstance(value, Mapping):
-        return {key: _mapped(item, f"{name}_{key}", change) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_mapped(item, f"{name}_{i}", change) for i, item in enumerate(value))
-    return value
-
-
-def _leaves(names: Sequence[str], batch: Batch) -> list[tuple[str, torch.Tensor]]:
-    found: list[tuple[str, torch.Tensor]] = []
-    for name, item in zip(names, batch.values() if isinstance(batch, Mapping) else batch):
-        _mapped(item, name, lambda n, leaf: found.append((n, leaf)))
-    return found
 
 
 def _plan_of(model: nn.Module) -> dict[str, str]:
     """The plan of a model of transformers."""
     plan = getattr(getattr(model, "config", None), "base_model_tp_plan", None)
     if not plan:
-        raise UnsupportedError(f"parallel='auto': {type(model).__name__} has no config.base_model_tp_plan; give a plan, {{'*.q_proj': 'colwise', ...}}")
+        raise UnsupportedError(f"parallel='auto': {type(model).__name__} has no config.base_model_tp_plan; give a plan, "
+                               "{'*.q_proj': 'colwise', ...}")
     prefix = getattr(model, "base_model_prefix", "")
     inside = bool(prefix) and isinstance(getattr(model, prefix, None), nn.Module)
     return {f"{prefix}.{name}" if inside else name: style for name, style in plan.items()}

@@ -108,14 +108,15 @@ def nadam(r: Region, g: Settings) -> tuple[dict[str, float], list[str]]:
 
 
 def sgd(r: Region, g: Settings) -> tuple[dict[str, float], list[str]]:
-    """SGD that ascends. The first update takes the gradient as the momentum."""
+    """SGD that ascends. The first update is without dampening."""
     p, gradient = _decayed(r, g, decoupled=False)
     if not g["momentum"]:
         return {}, [r.sub(p, r.mul(r.lr, gradient))]
-    weight = r.number(1.0 - g["dampening"])
-    trace = r.add(r.mul(r.number(g["momentum"]), "%trace"), r.mul(weight, gradient))
-    begins = r.op("arith.cmpf", "oeq", r.t, r.number(1.0, "f64"), dtype="f64")
-    trace = r.op("arith.select", begins, gradient, trace)
+    new = gradient
+    if g["dampening"]:
+        begins = r.op("arith.cmpf", "oeq", r.t, r.number(1.0, "f64"), dtype="f64")
+        new = r.op("arith.select", begins, gradient, r.mul(r.number(1.0 - g["dampening"]), gradient))
+    trace = r.add(r.mul(r.number(g["momentum"]), "%trace"), new)
     step = r.add(gradient, r.mul(r.number(g["momentum"]), trace)) if g["nesterov"] else trace
     return {"trace": 0.0}, [r.sub(p, r.mul(r.lr, step)), trace]
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch.optim import lr_scheduler
 
 from ..emit import number, symbol
@@ -58,6 +59,8 @@ Rule = Callable[[Any, Any, float, Any], Any]
 
 
 def _constant(r: Any, t: Any, base: float, s: Any) -> Any:
+    if s.total_iters == 0:  # PyTorch never takes the factor back
+        return r.number(base * s.factor)
     return r.where(t, "olt", s.total_iters, r.number(base * s.factor), r.number(base))
 
 
@@ -116,11 +119,13 @@ def _polynomial(r: Any, t: Any, base: float, s: Any) -> Any:
 
 
 def _sequence(r: Any, t: Any, base: float, s: Any) -> Any:
-    """Each scheduler counts from its own milestone on."""
+    """Each scheduler counts from its own milestone on, where PyTorch takes the rate in closed form."""
     schedulers, milestones = s._schedulers, s._milestones
     result = _rate(r, t, base, schedulers[0])
     for scheduler, milestone in zip(schedulers[1:], milestones):
-        result = r.where(t, "olt", float(milestone), result, _rate(r, r.binary("subf", t, float(milestone)), base, scheduler))
+        over = isinstance(scheduler, lr_scheduler.ConstantLR) and scheduler.total_iters == 0
+        rate = r.number(base) if over else _rate(r, r.binary("subf", t, float(milestone)), base, scheduler)
+        result = r.where(t, "olt", float(milestone), result, rate)
     return result
 
 
@@ -160,6 +165,14 @@ def alone(scheduler: Any) -> Any:
     if hasattr(made, "_schedulers"):
         made._schedulers = [alone(s) for s in made._schedulers]
     return made
+
+
+def same(a: Any, b: Any, size: float = 0.0) -> bool:
+    """But for what a rate loses that a scheduler of PyTorch computes from the last one, in f64 or in `a`'s type, if that is a tensor;
+    `size` is the rate at the start."""
+    loss = 1e-3 if isinstance(a, torch.Tensor) and a.dtype != torch.float64 else 1e-6
+    a = a.item() if isinstance(a, torch.Tensor) else a
+    return a == b or isinstance(a, int | float) and isinstance(b, int | float) and math.isclose(a, b, rel_tol=loss, abs_tol=1e-3 * loss * size)
 
 
 def rate_at(updates: int, scheduler: Any, base: float) -> float:

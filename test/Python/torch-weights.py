@@ -1,0 +1,160 @@
+# REQUIRES: torch
+# RUN: %venv_torch %s
+"""Weights between a model, an export, its files and its steps: what is read is whole and of the export, and what does not fit is refused."""
+import os
+import sys
+import tempfile
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from against_torch import trainc  # noqa: E402
+from tiny import refused  # noqa: E402
+
+torch.manual_seed(6)
+x, y = torch.randn(4, 6), torch.tensor([0, 2, 1, 1])
+
+
+def loss(m, x, y):
+    return F.cross_entropy(m(x), y)
+
+
+def adapted():
+    """A model whose first layer is frozen."""
+    m = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    m[0].requires_grad_(False)
+    return m
+
+
+def export(m, rate=0.1, **options):
+    return trainc.torch.export(m, (x, y), loss, torch.optim.SGD([p for p in m.parameters() if p.requires_grad], rate), **options)
+
+
+def artifact_anew(folder):
+    """An artifact takes the place of one that is open, as in a notebook: each step has its own."""
+    m, output = adapted(), os.path.join(folder, "step.so")
+    one = export(m, 0.5).step(output, threads=1)
+    other = export(m, 0.25).step(output, threads=1)
+    assert (one.get("lr"), other.get("lr")) == (0.5, 0.25) and output in repr(other)
+    assert sorted(os.listdir(folder)) == ["step.h", "step.so"]
+    with trainc.load(output, threads=1) as again:
+        assert again.get("lr") == 0.25
+    one(x, y)
+    one.close()
+    other.close()
+
+
+def merged():
+    """A module that merges weights in eval() is not called: the step trains what they are, and the eval has what they become."""
+    class Merging(nn.Linear):
+        def __init__(self):
+            super().__init__(6, 3)
+            self.down, self.up, self.merged = nn.Parameter(torch.randn(2, 6)), nn.Parameter(torch.randn(3, 2)), False
+            self.weight.requires_grad_(False)
+
+        def train(self, mode=True):
+            if self.merged == mode:
+                self.weight.data += (self.up @ self.down).detach() * (-1 if mode else 1)
+                self.merged = not mode
+            return super().train(mode)
+
+        def forward(self, x):
+            return F.linear(x, self.weight if self.merged else self.weight + self.up @ self.down, self.bias)
+
+    m = nn.Sequential(Merging(), nn.Dropout(0.5))
+    kept = m[0].weight.clone()
+    exported = export(m, evals={"y": lambda m, x, y: m(x)})
+    assert torch.equal(m[0].weight, kept) and not m[0].merged and all(each.training for each in m.modules())
+    with exported.step(threads=1) as step:
+        for _ in range(2):
+            state = step.state_dict(as_torch=True)
+            torch.testing.assert_close(step.eval("y", x, y)["y"], F.linear(x, state["0.weight"] + state["0.up"] @ state["0.down"], state["0.bias"]))
+            step(x, y)
+
+
+def changed():
+    """By `.data`, which counts no version, too; what is as it was is taken."""
+    m = adapted()
+    exported, kept = export(m), m[0].weight.clone()
+    m[0].weight.data.mul_(3)
+    with refused(trainc.InvalidArgumentError, "frozen parameters have changed since the export", "0.weight"):
+        exported.step(threads=1)
+    m[0].weight.data.copy_(kept)
+    exported.step(threads=1).close()
+
+
+def files(folder):
+    """Weights that are mapped from the file that they are written to; and files stay as they are if there is an error."""
+    text, weights, m = os.path.join(folder, "m.mlir"), os.path.join(folder, "m.safetensors"), adapted()
+    wanted = {name: value.clone() for name, value in m.state_dict().items()}
+    export(m).save(text, weights)
+    with open(weights, "rb") as f:
+        size = int.from_bytes(f.read(8), "little")
+    mapped = torch.from_file(weights, size=os.path.getsize(weights), dtype=torch.uint8, shared=True)[8 + size:].view(torch.float32)
+    assert torch.equal(mapped[:48], wanted["0.weight"].flatten())
+    m[0].weight.data = mapped[:48].view(8, 6)
+    exported = export(m)
+    exported.save(text, weights)
+    library = trainc.compile(text, os.path.join(folder, "m.so"))
+    with trainc.load(library, weights=weights, threads=1) as step:
+        assert all(torch.equal(value, wanted[name]) for name, value in step.state_dict(as_torch=True).items())
+    before = sorted(os.listdir(folder)), open(text).read(), os.path.getmtime(weights)
+    m[0].bias.data += 1
+    with refused(trainc.InvalidArgumentError, "0.bias"):
+        exported.save(text, weights)
+    with refused(trainc.NotFoundError, "there is no folder"):
+        exported.save(text, os.path.join(folder, "nowhere", "m.safetensors"))
+    assert before == (sorted(os.listdir(folder)), open(text).read(), os.path.getmtime(weights))
+    m[0].bias.data.copy_(wanted["0.bias"])
+    exported.save(os.devnull, os.devnull)
+    assert not os.path.isfile(os.devnull)
+
+
+def eight_bits():
+    """A state dict of the model has the weights that the step has in 8 bits."""
+    for dtype, precision in ((torch.float32, None), (torch.float32, "bf16"), (torch.bfloat16, None)):
+        m = adapted().to(dtype)
+        with trainc.torch.export(m, (x.to(dtype), y), loss, torch.optim.SGD(m[2].parameters(), 0.1), frozen="int8",
+                                 precision=precision).step(threads=1) as step:
+            assert step.load_state_dict(m.state_dict()) == ([], [])
+            step.load_state_dict(step.state_dict(as_torch=True))
+            for wrong in (m[0].weight.detach() * 1.1, m[0].weight.detach()[:4], torch.zeros(8, 6), "text"):
+                with refused(trainc.MismatchError, "0.weight: expected the value at the export, which the step has in 8 bits"):
+                    step.load_state_dict({**m.state_dict(), "0.weight": wrong})
+
+
+def ties():
+    """Two names of one tensor with values that cannot be compared."""
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)
+            self.b.weight = self.a.weight
+            self.register_buffer("order", torch.arange(6))
+
+        def forward(self, x):
+            return self.b(self.a(x))[:, self.order]
+
+    m = Tied()
+    with export(m).step(threads=1) as step:
+        state = m.state_dict()
+        for values in (state, {name: value.numpy() for name, value in state.items()}):
+            for wrong in (torch.zeros(5, 5), torch.zeros(5, 5).numpy(), torch.zeros(6, 6).numpy(), "text"):
+                with refused(trainc.MismatchError, "b.weight and a.weight are one tensor, but have two values"):
+                    step.load_state_dict({**values, "b.weight": wrong})
+            for wrong in (torch.arange(6.0) + 0.5, torch.arange(5), "text"):
+                with refused(trainc.MismatchError, "order: expected the value at the export, which is compiled in"):
+                    step.load_state_dict({**values, "order": wrong})
+            step.load_state_dict(values)
+
+
+for test in (artifact_anew, merged, changed, files, eight_bits, ties):
+    if not sys.argv[1:] or test.__name__ in sys.argv[1:]:
+        if test.__code__.co_argcount:
+            with tempfile.TemporaryDirectory() as own:
+                test(own)
+        else:
+            test()
+        print(f"{test.__name__}: ok", flush=True)
