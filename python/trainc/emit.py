@@ -275,6 +275,8 @@ class Builder:
         border = number(value).removesuffix(" : f64")  # which is known to be that
         if tuple(shape) == x.shape:
             return x
+        if x.dtype == "i1":
+            return self.cast(self.pad(self.cast(x, "i8"), low, high, interior, value), "i1")
         return self.one(f"nn.pad {x.name} low {integers(low)} high {integers(high)}{between} value {border} : {x.type}",
                         shape, x.dtype)
 

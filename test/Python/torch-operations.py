@@ -33,6 +33,24 @@ def near_multiples(x):
     return torch.fmod(x, 0.1).double() + torch.remainder(x, 0.1) + torch.remainder(x, -0.1) + x // 0.1 + torch.div(x, -0.1, rounding_mode="floor")
 
 
+def at_infinity(x):
+    low, high = x - torch.inf, x + torch.inf
+    return (low.expm1() + F.elu(low) + F.celu(low) + F.selu(low) + F.softplus(low) + F.logsigmoid(high) + low.atan() - 2 * high.atan() + 1 / high.log1p()
+            + 1 / high.asinh() + ((0 * x).float() + 3e38).log1p() * x)
+
+
+def at_powers(x):
+    n = torch.arange(12.0).view(3, 4) + 0 * x.detach()
+    twos, tens = 2 ** (5 * n - 29), 10 ** n
+    return x * sum(2 * y + y.floor() for y in (twos.log2(), tens.log10(), twos.float().log2(), (0.1 * n + 1).log2())) + (x * tens).abs().log10() + (x * tens).abs().log2()
+
+
+def scattered(x, source):
+    index = torch.tensor([[0, 2, 0], [3, 3, 1]])
+    return (x.scatter(1, index, source, reduce="add") + x.scatter(1, index, source, reduce="multiply")
+            + x.scatter(0, index % 3, 2.0, reduce="add") + x.scatter(0, index % 3, 2.0, reduce="multiply"))
+
+
 def ignoring(x):
     y, weight = torch.tensor([1, -100, 3]), torch.arange(1.0, 5.0)
     return F.cross_entropy(x, y, weight) + F.cross_entropy(x, y, reduction="none") + F.nll_loss(x.log_softmax(1), y)
@@ -45,6 +63,7 @@ CASES = {
         (lambda x, y: x / positive(y) / 3, S, S), (lambda x: 2.0 / positive(x), S), (lambda x: -x, S), (lambda x: positive(x).reciprocal(), S),
         (lambda x: x.square() + x ** 3 + x ** 0 + x ** 7, S), (lambda x: positive(x) ** -1 + positive(x) ** -2 + positive(x) ** 0.5 + positive(x) ** -0.5, S),
         (lambda x: positive(x) ** 1.7, S), (lambda x, y: positive(x) ** y, S, S), (lambda x: 1.5 ** x, S), (lambda x, y: torch.maximum(x, y) - torch.minimum(x, y), S, S),
+        (lambda x, y: torch.fmax(x, y) - 2 * torch.fmin(x, y) + torch.hypot(x, y) + torch.copysign(x, y.detach()) + 2 * torch.copysign(y, -1.0) + x * y.signbit(), S, S),
         (lambda x: A.div.Tensor_mode(x, 2.0, rounding_mode=None) + A.div.Scalar_mode(x, 2.0, rounding_mode=None), S),
     ],
     "functions": [
@@ -52,17 +71,20 @@ CASES = {
         *((lambda x, f=f: f(positive(x)), S) for f in (torch.log, torch.sqrt, torch.rsqrt, torch.log2, torch.log10, torch.log1p)),
         (lambda x: (0.99 * x.sin()).asin() + torch.asin(1e-6 * x) * 1e6, S), (lambda x: (0.99 * x.sin()).acos() + torch.acos(1 - 1e-6 * positive(x)) * 1e3, S),
         (lambda x: torch.atan(3 * x) + torch.atan(1e-6 * x) * 1e6 + torch.atan(1e6 * x), S),
+        (lambda x: x.asinh() + torch.acosh(1 + positive(x)) + torch.atanh(0.99 * x.sin()) + torch.asinh(1e-9 * x) * 1e9 + torch.asinh(1e30 * x), S),
+        (lambda x: x.erfc() + torch.erfc(4 * positive(x)).log() + torch.sinh(1e-9 * x) * 1e9, S), (at_infinity, S), (at_powers, S),
+        (lambda x: x * ((0 * x.detach()).long() + torch.arange(4)).tan() + x * ((0 * x.detach()).long() + torch.arange(4)).sinh(), S),
         (lambda x: x * torch.log1p(0 * x.detach() - 1).exp(), S), (lambda x: torch.log1p(1e-9 * x) * 1e9 + torch.expm1(1e-9 * x) * 1e9, S), (lambda x: (x / 4).tan(), S), (lambda x: x.sign() * x + A.sgn(x) * x, S), (lambda x: x.abs(), S),
     ],
     "whole numbers": [
-        (lambda x: x * (x.floor() + x.ceil() + (4 * x).round() + (3 * x).trunc()) + x.frac(), S), (lambda x: x * (torch.arange(12.0).view(3, 4) / 2 - 3).round(), S),
+        (lambda x: x * (x.floor() + x.ceil() + (4 * x).round() + (3 * x).trunc()) + x.frac(), S), (lambda x: x * (torch.arange(12.0).view(3, 4) / 2 - 3).round() + x * x.round(decimals=2) + x * (99 * x).round(decimals=-1), S),
         (lambda x, y: torch.remainder(3 * x, 0.7) + torch.remainder(x, y) + torch.fmod(3 * x, 0.7) + torch.fmod(x, y), S, S),
         (lambda x, y: x * (torch.div(x, y, rounding_mode="floor") + torch.div(x, y, rounding_mode="trunc") + x.detach() // 0.3), S, S),
         (lambda x: x * near_multiples((0 * x.detach()).float() + torch.arange(-5.0, 7.0).view(3, 4)), S),
     ],
     "activations": [
         *((lambda x, f=f: f(x), S) for f in (
-            F.relu, F.silu, F.gelu, lambda x: F.gelu(x, approximate="tanh"), F.hardtanh, F.relu6, F.leaky_relu, F.elu, F.celu, F.selu,
+            F.relu, F.silu, F.gelu, lambda x: F.gelu(x, approximate="tanh"), F.hardtanh, F.relu6, F.leaky_relu, F.rrelu, F.elu, F.celu, F.selu,
             F.softplus, lambda x: F.softplus(x, 2.0, 0.3), F.logsigmoid, F.mish, lambda x: F.threshold(x, 0.2, 0.1), lambda x: F.glu(x, -1),
             F.hardsigmoid, F.hardswish, lambda x: A.hardtanh(x, -0.5, 0.3))),
         (lambda x, w: F.prelu(x, w), S, V), (lambda x, w: F.prelu(x, w), S, (1,)),
@@ -91,6 +113,10 @@ CASES = {
         (lambda x: x + torch.zeros_like(x) + torch.ones_like(x) * 2 + torch.full_like(x, 3) + x.new_zeros(4) + x.new_ones(4) + x.new_full((4,), 2.0), S),
         (lambda x, y: torch.broadcast_tensors(x, y)[1] * x, S, V), (lambda x: x.flip(0, 1) * torch.arange(4.0) + x.roll(1, 1) * torch.arange(4.0) + x.roll(5), S),
         (lambda x: x.unfold(1, 2, 1).sum(-1) * torch.arange(3.0), S), (lambda x: x.as_strided((3,), (5,), 1) * 2, S),
+        (lambda x: x.diagonal().sum() + x.diagonal(-1) + x.view(3, 2, 2).diagonal(1, 2, 0).sum() + x.sum() * (x > 0).diagonal(1)[:2].sum(), S),
+        (lambda x, y: torch.diagonal_scatter(x, y, -1) + torch.diagonal_scatter(x[:, None], y[None], 1, 2, 0)[:, 0], S, (2,)),
+        (lambda x: x.sum() * F.pad(x > 0, (1, 2)) + x.mean() * F.pad(x > 0, (-1, 4), value=True), S),
+        (lambda x: x * torch.slice_scatter(x > 0, x[:, :2] > 1, 1, step=2), S),
         (lambda x: A.lift_fresh_copy(x) + A.alias(x), S), (lambda x: x.to("cpu") + A.to.device(x, torch.device("cpu"), x.dtype) + x.t().contiguous().sum(0), (3, 3)),
     ],
     "shapes, decomposed": [
@@ -103,7 +129,10 @@ CASES = {
         (lambda x: x.prod() + x.prod(1, keepdim=True), S), (lambda x: x.softmax(1) + x.log_softmax(0) + F.softmin(x, 1), S), (lambda x: x.logsumexp(1) + x.logsumexp((0, 1)), S),
         (lambda x: x.norm() + x.norm(dim=1) + torch.linalg.vector_norm(x, 1) + torch.linalg.vector_norm(x, float("inf"), 1), S), (lambda x: (0 * x).norm() + x.sum(), S), (lambda x: x.sum() + (0 * x).std(1) + (0 * x).std(), S),
         (lambda x: x.gather(1, x.masked_fill(torch.arange(4) > 0, -torch.inf).topk(4).indices.sort().values), S), (lambda x: x.topk(2, largest=False).values, S),
-        (lambda x: x.cumsum(1) * torch.arange(4.0) + x.cumsum(0), S), (lambda x: x * (x > 0).cumsum(1), S), (lambda x: x.topk(2, 1).values * torch.tensor([1.0, 3.0]), S),
+        (lambda x: x.cumsum(1) * torch.arange(4.0) + x.cumsum(0), S), (lambda x: x * (x > 0).cumsum(1), S),
+        (lambda x: (x * (x > -0.5)).cumprod(1) + x.cumprod(0) + x.logcumsumexp(1), S),
+        (lambda x: torch.linalg.vector_norm(x, 3) + x.norm(0.5, 1) + x.norm(0, 1) + x.norm(-torch.inf, 0).sum() + x.norm(-1.5) + F.relu(x).norm(1.5, dim=1), (3, 3)),
+        (lambda x: torch.stack([x.sum().softmax(0), x.mean().log_softmax(0), *x.sum().max(0), x.sum().argmin(0), x.sum().cumsum(0), x.sum().logcumsumexp(0)]), S), (lambda x: x.topk(2, 1).values * torch.tensor([1.0, 3.0]), S),
         (lambda x: x.sort(1).values * torch.arange(4.0) + torch.sort(x, stable=True, dim=0, descending=True).values * torch.arange(12.0).view(3, 4), S),
         (lambda x: x * x.argsort(1) + x * x.argsort(0, descending=True) + x * torch.argsort(x, stable=True), S), (lambda x: x.topk(9, 0).values * torch.arange(9.0)[:, None], (11, 2)),
         (lambda x: x.topk(9, largest=False).values * torch.arange(9.0), (2, 70)), (lambda x: x.sum() * torch.tensor(3.0).sort().values, S),
@@ -115,6 +144,8 @@ CASES = {
         (lambda x, y: x @ y + torch.mv(x, y), S, V), (lambda x, y: x @ y + torch.dot(x, y), V, V), (lambda x, y: x @ y, V, M),
         (lambda b, x, y: torch.addmm(b, x, y) + torch.addmm(b, x, y, beta=0.5, alpha=2) + torch.addmm(b, x, y, beta=0), (5,), S, M),
         (lambda b, x, y: torch.baddbmm(b, x, y), (2, 3, 5), (2, 3, 4), (2, 4, 5)), (lambda x, y: torch.einsum("ij,jk->ik", x, y), S, M),
+        (lambda x, w, y: A._trilinear(x, w, y, [1, 3], [0], [1, 2], [2, 3]), S, (2, 4, 5), (3, 5)),  # F.bilinear
+        (lambda w: F.embedding_bag(torch.tensor([[1, 5], [6, 2]]), torch.cat([w, w.detach()]), mode="max"), M),
         (lambda w: F.embedding(ids, w) + F.embedding(ids, w, padding_idx=3), M), (lambda w: F.embedding_bag(ids, w) + F.embedding_bag(ids, w, mode="sum") + F.embedding_bag(ids, w, mode="max"), M),
         (lambda w, p: F.embedding_bag(ids, w, mode="sum", per_sample_weights=p), M, (2, 3)),
         (lambda x, w, b: F.layer_norm(x, (4,), w, b) + F.layer_norm(x, (4,)) * 2 + F.rms_norm(x, (4,), w) + F.rms_norm(x, (4,), eps=0.1), S, V, V),
@@ -134,6 +165,9 @@ CASES = {
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.arange(30).view(5, 6) // 6 != 2), (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 5)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.zeros(5, 6).index_fill(0, torch.tensor(2), -torch.inf)), (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 5)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (2, 5, 4), (2, 6, 4), (2, 6, 4)),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (5, 4), (6, 4), (6, 4)),
+        (lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), (2, 3, 1, 5, 4), (2, 1, 2, 6, 4), (3, 1, 6, 4), (2, 1, 1, 5, 6)),
+        (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), (2, 6, 5, 4), (2, 3, 5, 4), (2, 2, 5, 4)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), (2, 4, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)),
         (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True, attn_mask=torch.zeros(5, 5)), (2, 4, 5, 4), (2, 2, 5, 4), (2, 2, 5, 3)),
     ],
@@ -143,10 +177,16 @@ CASES = {
         (lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1, 2, 1), X4, (4, 3, 3, 3), (6,)), (lambda x, w: F.conv_transpose2d(x, w, stride=3, padding=2, dilation=2), X4, (4, 3, 2, 2)),
         (lambda x, w, b: F.conv_transpose1d(x, w, b, 2, 1), (2, 4, 5), (4, 3, 4), (3,)), (lambda x, w: A.convolution(x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 2), X4, W4),
         (lambda x: F.max_pool2d(x, 3, 2, 1) + F.max_pool2d(x, (3, 3), (2, 2), (1, 1)), X4), (lambda x: F.max_pool2d(x, 2, 2, ceil_mode=True), X4), (lambda x: F.max_pool1d(x, 3, 2), (2, 4, 9)),
+        (lambda x, g: F.grid_sample(x, 1.3 * g.tanh(), align_corners=False), X4, (2, 3, 4, 2)),
         (lambda x: F.avg_pool2d(x, 3, 2, 1) + F.avg_pool2d(x, 3, 2, 1, count_include_pad=False) + F.avg_pool2d(x, 3, 2, 1, divisor_override=5), X4),
         (lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False, divisor_override=5) + F.avg_pool2d(x, 3, 2, 1, True, divisor_override=5).sum(), X4), (lambda x: F.avg_pool1d(x, 3, 2), (2, 4, 9)),
+        (lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), X4),
+        (lambda x: x.mean() * (A.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])[1].sum(2) + A.adaptive_max_pool2d(x, [7, 3])[1].sum(2)), X4),
         (lambda x: F.adaptive_avg_pool2d(x, (3, 2)) + F.adaptive_avg_pool2d(x, 1), X4), (lambda x: F.adaptive_avg_pool1d(x, 4), (2, 4, 9)), (lambda x: F.adaptive_max_pool2d(x, (1, 3)), X4),
         (lambda x: F.adaptive_max_pool1d(x, 3), (2, 4, 9)), (lambda x: F.interpolate(x, scale_factor=2) + F.interpolate(x, (14, 12), mode="nearest-exact"), X4),
+        (lambda x: sum(F.interpolate(x, scale_factor=1.1, mode=m) for m in ("nearest", "nearest-exact", "bilinear")), X4),
+        (lambda x: F.interpolate(x, scale_factor=2.04) + F.interpolate(x, scale_factor=2.04, mode="nearest-exact"), X4),
+        (lambda x: F.interpolate(x.detach(), 41, mode="nearest-exact") * x.sum(), (1, 2, 8)),
         (lambda x: F.interpolate(x, (5, 9)), X4), (lambda x: F.interpolate(x, (5, 9), mode="nearest-exact"), X4), (lambda x: F.interpolate(x, 13) + F.interpolate(x, 13, mode="nearest-exact"), (2, 4, 9)), (lambda x: F.interpolate(x, (10, 4), mode="bilinear"), X4),
         (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True), X4), (lambda x: F.interpolate(x, 5, mode="linear"), (2, 4, 9)), (lambda x: F.pixel_shuffle(x, 2), X4),
     ],
@@ -167,6 +207,8 @@ CASES = {
         (lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()) + F.binary_cross_entropy_with_logits(x, y.sigmoid().detach(), reduction="sum"), S, S),
         (lambda x, w: F.binary_cross_entropy_with_logits(x, (x > 0).double(), weight=w.abs().detach(), pos_weight=w.abs().detach() + 1), S, V),
         (lambda x: F.binary_cross_entropy(x.sigmoid(), (x > 0.2).double()) + F.binary_cross_entropy(x.sigmoid(), (x > 0.2).double(), torch.arange(4.0), reduction="sum"), S),
+        (lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()), S, S), (lambda x: F.cross_entropy(x, torch.tensor([1, -100, 3]), label_smoothing=1.0), S),
+        (lambda x: F.cross_entropy(x, (x > 0).float(), torch.arange(4, dtype=torch.float32)), S),
         (lambda x, y: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="batchmean") + F.kl_div(x.log_softmax(1), y.log_softmax(1), log_target=True), S, S),
         (lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3])) + F.cross_entropy(x, torch.tensor([1, -100, 3]), reduction="sum"), S), (lambda x: F.cross_entropy(x, torch.tensor(2)), V),
         (lambda x, y: F.cross_entropy(x, y.softmax(1)) + F.cross_entropy(x, y.softmax(1), weight=torch.arange(4.0), label_smoothing=0.1, reduction="sum"), S, S),
@@ -179,12 +221,19 @@ CASES = {
     "indices": [
         (lambda x: x.gather(1, torch.tensor([[0, 3], [1, 1]])) * 2, S), (lambda x: x.index_select(1, torch.tensor([3, 0, 0])), S), (lambda x: x[ids % 3] * 2 + x[:, ids].sum(), S),
         (lambda x: x[torch.tensor([0, -1]), torch.tensor([1, 2])], S), (lambda x: x[:, :, torch.tensor([0, 2]), torch.tensor([1, 1])], X4),
+        (lambda x: x[:, torch.tensor([[0], [2]]), :, torch.tensor([1, 5])] * 2, X4),
+        (lambda x, y: A.index_put(x, [torch.tensor([0, 1]), None, torch.tensor([[6], [1]])], y), X4, (2, 2, 4, 6)),
         (lambda x, y: x.scatter_add(1, torch.tensor([[0, 1], [3, 3]]), y), S, (2, 2)), (lambda x, y: x.index_add(0, torch.tensor([2, 0]), y, alpha=2), S, (2, 4)),
         (lambda x, y: x.scatter(1, torch.tensor([[0, 2, 1], [3, 0, 1]]), y) * 2 + x.scatter(0, ids % 3, 2.5), S, (2, 3)), (lambda x: x.scatter(-1, torch.tensor([[1], [0], [3]]), 0.5), S),
         *((lambda x, y, r=r, i=i: x.scatter_reduce(1, torch.tensor([[0, 2, 0], [3, 3, 1]]), y, r, include_self=i), S, (2, 3)) for r in ("sum", "prod", "mean", "amax", "amin") for i in (True, False)),
         (lambda x, y: x.index_put((torch.tensor([0, 2, 1]),), y) + x.index_put((torch.tensor([0, 2, 0]),), y, accumulate=True), S, (3, 4)),
         (lambda x, y: x.index_put((torch.tensor([0, 2]), torch.tensor([1, -1])), y) + A.index_put.default(x, [None, torch.tensor([[0, 2], [1, 1]])], y[:, None], True), S, (2,)),
         (lambda x: x.index_put((x > 0,), torch.tensor(2.0)) + x.index_put((x[:, 0] > 0,), torch.tensor(2.0)), S),
+        (lambda x, y: A.index_put(x, [None, x[0, :, 0] > 0], y) + A.index_put(x, [x[:, :, 0] > 0], y[0, 0]), (2, 3, 4), (2, 1, 4)),
+        (lambda x, y: A.index_put(x, [x[:, :, 0] > 0], y, True), (2, 3, 4), (1, 4)),
+        (lambda x, y: x.masked_scatter(x > 0, y) + x[:1].masked_scatter(x > 0.5, y), S, (5, 3)),
+        (lambda x, y: scattered(x.detach(), y.detach()) * x, S, (2, 3)),
+        (lambda x: x.scatter_reduce(1, ids, x.gather(1, ids), "amax", include_self=False), S),
         (lambda x: x @ F.one_hot(torch.tensor([1, 0, 3, 2]), 4).double(), S), (lambda x, y: torch.slice_scatter(x, y, 1, 1, 3) + torch.select_scatter(x, y[:, 0], 1, 0), S, (3, 2)),
         (lambda x, y: torch.slice_scatter(x, y, 1, 1, 4, 2) + torch.slice_scatter(x, y, 1, step=2), S, (3, 2)),
         (lambda x, y: A.as_strided_scatter(x.detach(), y, [3], [5], 0) * x, S, (3,)),  # PyTorch's gradient of x is at the wrong places
@@ -218,7 +267,28 @@ class Integers(nn.Module):
                 + torch.div(n, 2, rounding_mode="floor") + torch.div(n, 2, rounding_mode="trunc") + F.one_hot(n.abs() % 4, 4).argmax(-1) + n.clamp(-2, 3) + n.abs() + n.sign() + torch.fmod(n, 4)
                 + (n == 3) + (n > 2) + n.to(torch.int32) + (n.int() * 26000) % 70000 + (n.int() * 26000) // -70000 + n.argmin(1, keepdim=True)
                 + (n + torch.iinfo(n.dtype).min + 7).min(1, keepdim=True).indices + n.topk(2).values.sum() + n.topk(3, largest=False).values.sum()
+                + 2 ** n + (-1) ** n + n ** (n % 4) + n ** 9 + (n & 7) + torch.relu(n) + n.isinf() + n.isnan() + torch.bucketize(n, torch.tensor([-3, 0, 4]))
                 + n.scatter_reduce(1, n.abs() % 6, 2 * n, "amax") + n.scatter_reduce(1, n.abs() % 6, 2 * n, "amin", include_self=False)).double()
+
+
+def extremes(n):
+    a, b = n > 0, n > 3
+    narrow, byte = n.to(torch.int8), (n % 256).to(torch.int16).to(torch.int8)
+    return (torch.maximum(a, b), torch.minimum(a, b), a.max(), b.min(), a.amax(1), b.amin(0), *a.max(1), *b.min(0), a.sign(), narrow == 258, byte < 300)
+
+
+def ends(x):
+    """What has no finite value, or no gradient."""
+    edges = x.new_tensor([-1.0, 0.0, 1.0])
+    return (x[:, :1].var(1), x.var(1, correction=5), x.copysign(0 * x.sign()), x.cumsum(1), x.logcumsumexp(1), torch.fmax(x, x.flip(1)), torch.fmin(x, x.flip(1)),
+            torch.bucketize(x, edges, right=True, out_int32=True), torch.searchsorted(edges.expand(2, 3).contiguous(), x), torch.bucketize(x[0, 0], edges),
+            torch.searchsorted(edges.flip(0), x, side="right", sorter=torch.tensor([2, 1, 0])), x.asinh(), x.acosh(), x.atanh(), x.log2(), x.log10())
+
+
+def rounded_once(x):
+    p = x.abs()
+    return [x / 0.3, x * 0.1, torch.add(x, x.flip(0), alpha=0.375), torch.rsub(x, x.flip(0), alpha=3), torch.div(x, 0.03, rounding_mode="trunc"), x ** 5,
+            x.exp2(), x.tan(), x.atan(), p.log10(), F.mish(x), F.selu(x), F.hardswish(x), F.glu(x), x.var(1), x.norm(dim=1), p[:, 1:].mean(1), p.cumsum(1)]
 
 
 hit = set()
@@ -228,10 +298,21 @@ for group, cases in CASES.items():
     hit |= {operation for operation, _ in exported.log}
     print(f"{group}: {len(cases)} cases, ok", flush=True)
 
+b = torch.tensor([[0, 3, 200], [255, 128, 127]], dtype=torch.uint8)
+x = torch.tensor([[-1.0, 0.0, 1.0, 0.3], [torch.inf, 2.0, -torch.inf, torch.nan]])
+narrow = (3 * torch.randn(8, 8)).bfloat16()
 n = torch.tensor([[-7, -5, -3, -1, 0, 2], [9, 3, 4, 6, 1, 8]])
-n_exported = trainc.torch.export(nn.Linear(1, 1), (torch.ones(1, 1),), lambda m, x: m(x).sum(), evals={"integers": (lambda m, n: Integers()(n), (n,))})
+n_exported = trainc.torch.export(nn.Linear(1, 1), (torch.ones(1, 1),), lambda m, x: m(x).sum(), evals={
+    "integers": (lambda m, n: Integers()(n), (n,)), "extremes": (lambda m, n: extremes(n), (n,)), "bytes": (lambda m, b: (b < -1, b == 256, b >= 511, b < 300, b < 99.5), (b,)),
+    "ends": (lambda m, x: ends(x), (x,)), "narrow": (lambda m, x: rounded_once(x), (narrow,))})
 with n_exported.step() as step:
     torch.testing.assert_close(*step.eval("integers", n).values(), Integers()(n), rtol=0, atol=0)
+    for name, given, wanted in (("extremes", n, extremes(n)), ("bytes", b, (b < -1, b == 256, b >= 511, b < 300, b < 99.5))):
+        assert all(map(torch.equal, step.eval(name, given).values(), wanted)), name
+    torch.testing.assert_close(tuple(step.eval("ends", x).values()), ends(x), equal_nan=True)
+    for i, (got, wanted) in enumerate(zip(step.eval("narrow", narrow).values(), rounded_once(narrow.double()))):
+        # Half of the last bit: more than one rounding goes beyond.
+        assert got.dtype == torch.bfloat16 and bool(((got - wanted).abs() <= 1.01 * 2 ** (wanted.abs().log2().floor() - 8)).all()), (i, got, wanted)
 hit |= {operation for operation, _ in n_exported.log}
 
 # What torch.export replaces here before the rules see it, and what draws at random, which is in torch-random.py.

@@ -219,6 +219,18 @@ def captured():
         trainc.torch.export(Recurrent(), (torch.randn(2, 4, 6),))
 
 
+def operations():
+    """What has no rule, and what fails on the way, in PyTorch on known tensors, too."""
+    def unpooled(m, x, y):
+        return F.max_unpool2d(torch.ones(1, 1, 1, 2), torch.tensor([[[[0, 99]]]]), 2).mean() * ce(m, x, y)
+
+    for loss, *said in [(lambda m, x, y: torch.linalg.inv(m(x)[:3]).sum(), "aten.linalg_inv_ex", "no rule"), (unpooled, "aten.max_unpool2d", "RuntimeError: Found an invalid max index: 99"),
+                        (lambda m, x, y: F.rrelu(m(x), training=True).mean(), "aten.rrelu", "rrelu in training")]:
+        with refused(Unsupported, "1 operation of Sequential", HERE, *said):
+            export(loss=loss)
+    export(loss=lambda m, x, y: ce(m, x, y) + (m(x)[:3] @ torch.linalg.inv(2 * torch.eye(3))).mean())
+
+
 def arguments():
     plateau, other = torch.optim.lr_scheduler.ReduceLROnPlateau, torch.optim.SGD(mlp().parameters(), 0.7)
     m = mlp()
@@ -244,6 +256,6 @@ def arguments():
         assert result.clip_factor == 1 and result.grad_norm > 0
 
 
-for test in (functions, hooks, changed_in_place, shared_memory, returned, captured, arguments):
+for test in (functions, hooks, changed_in_place, shared_memory, returned, captured, operations, arguments):
     test()
     print(f"{test.__name__}: ok", flush=True)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.utils.checkpoint
 from torch import nn
+from torch._decomp import get_decompositions
 from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
@@ -27,6 +28,7 @@ from .._entry import mapped
 from ..errors import UnsupportedError
 
 Batch = Sequence[Any] | Mapping[str, Any]
+DECOMPOSED = [torch.ops.aten.addmv, torch.ops.aten.grid_sampler_2d]  # which PyTorch's table for exports leaves as they are
 
 
 class _Entry(nn.Module):
@@ -189,8 +191,9 @@ def origin_of(node: torch.fx.Node) -> Origin:
 
 
 def is_assertion(node: torch.fx.Node) -> bool:
-    """Of what export has seen to hold."""
-    return str(node.target).startswith("aten._assert")
+    """Of what export has seen to hold, and of what a decomposition of torch.linalg has met."""
+    check = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
+    return str(check).startswith(("aten._assert", "aten._linalg_check_errors"))
 
 
 def _drop_assertions(graph: torch.fx.Graph) -> None:
@@ -322,6 +325,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     if _is_functional(program, kept):
         return program
     table = torch.export.default_decompositions()
+    table.update(get_decompositions(DECOMPOSED))
     for operation in kept:
         table.pop(operation, None)
     try:

@@ -12,13 +12,15 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx.node import map_aggregate
 
-from ..emit import Builder, Type, Value
-from .capture import PREFIX, is_assertion, is_random, origin_of
+from ..emit import Builder, Type, Value, compute_type
+from .capture import PREFIX, Origin, is_assertion, is_random, origin_of
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64",
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.bool: "i1"}
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+NARROW = ("bf16", "f16")
 UNKNOWN = object()  # in place of what could not be translated and has no type
 RULES: dict[Any, Callable[..., Any]] = {}
 
@@ -44,28 +46,49 @@ class Finding:
         return f"{self.operation:32} {place}     {self.text}\n    {self.reason}"
 
 
-def rule(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def rule(*operations: Any, wide: bool | str = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers a function (translator, *arguments of the operation) -> results for operations.
 
-    Where it takes a `Value`, a known tensor is made one.
+    Where it takes a `Value`, a known tensor is made one. `wide` is what rounds more than once on its way to a result of bf16 or f16: there
+    its operands are cast to f32 and its results back. "numbers" is wide only with an operand that the narrow type would round, "alpha" with
+    an `alpha`.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         parameters = list(inspect.signature(function).parameters.values())[1:]
         values = {i for i, p in enumerate(parameters) if p.annotation == "Value"}
 
-        @functools.wraps(function)
         def translate(t: Translator, *args: Any, **kwargs: Any) -> Any:
             given = (t.value(a) if i in values and not isinstance(a, Value) else a for i, a in enumerate(args))
             return function(t, *given, **kwargs)
 
+        @functools.wraps(function)
+        def widened(t: Translator, *args: Any, **kwargs: Any) -> Any:
+            dtype = t.out.dtype
+            if dtype not in NARROW or (wide == "alpha" and (*args[2:], *kwargs.values()) in ((), (1,))) or (
+                    wide == "numbers" and not any(_rounded(x, dtype) for x in args)):
+                return translate(t, *args, **kwargs)
+            t.wide = True
+            try:
+                result = translate(t, *map_aggregate(args, t.in_f32), **map_aggregate(kwargs, t.in_f32))
+            finally:
+                t.wide = False
+            return map_aggregate(result, lambda x: t.b.cast(x, dtype) if isinstance(x, Value) else x)
+
         for operation in operations:
             if operation in RULES:
                 raise ValueError(f"{operation} has two rules")
-            RULES[operation] = translate
+            RULES[operation] = widened if wide else translate
         return function
 
     return register
+
+
+def _rounded(x: Any, dtype: str) -> bool:
+    """Whether an operand has digits that an operation in `dtype` would not see: a number, or a scalar tensor of a wider type."""
+    if isinstance(x, bool | int | float):
+        return torch.tensor(x, dtype=TORCH_DTYPES[dtype]).item() != x
+    return (DTYPES.get(x.dtype) if isinstance(x, torch.Tensor) else x.dtype) in ("f64", "f32")
 
 
 def type_of(tensor: torch.Tensor) -> Type:
@@ -110,6 +133,7 @@ class Translator:
     log: list[tuple[str, str]] = field(default_factory=list)  # operations and what became of them
     node: torch.fx.Node | None = None
     env: dict[torch.fx.Node, Any] = field(default_factory=dict)  # what nodes have become
+    wide: bool = False  # whether bf16 and f16 are f32 in the rule that runs
     _widenings: int = 0
 
     # What rules use.
@@ -123,7 +147,14 @@ class Translator:
         """The type of the result of the operation that is being translated."""
         meta = self.node.meta["val"]
         meta = meta[0] if isinstance(meta, tuple | list) else meta
-        return type_of(meta.int() if meta.dtype == torch.uint8 else meta)
+        type = type_of(meta.int() if meta.dtype == torch.uint8 else meta)
+        return Type(type.shape, compute_type(type.dtype)) if self.wide else type
+
+    def in_f32(self, x: Any) -> Any:
+        """An argument of an operation, f32 where it is a tensor of bf16 or f16."""
+        if isinstance(x, Value):
+            return self.b.cast(x, compute_type(x.dtype))
+        return x.float() if isinstance(x, torch.Tensor) and DTYPES.get(x.dtype) in NARROW else x
 
     def value(self, x: Any, dtype: str | None = None) -> Value:
         """A Value of a Value, a known tensor or a number; cast to `dtype` if it is given."""
@@ -134,12 +165,12 @@ class Translator:
         if isinstance(x, Value):
             return self.b.cast(x, dtype) if dtype else x
         if isinstance(x, Int8):
-            return self.value(self._widened(x), dtype)
+            return self.value(self._dequantized(x), dtype)
         if isinstance(x, bool | int | float):
             return self.b.splat(x, (), dtype or ("i1" if isinstance(x, bool) else "i64" if isinstance(x, int) else "f32"))
         raise Unsupported(f"expected a tensor or a number, got {x!r}")
 
-    def _widened(self, x: Int8) -> Value:
+    def _dequantized(self, x: Int8) -> Value:
         values, scale = (self.b.read(name, self.read[name]) for name in (x.values, x.scale))
         return self.b.binary("mul", self.b.cast(values, x.type.dtype), self.b.reshape(scale, [x.type.shape[0], 1]))
 
@@ -152,7 +183,7 @@ class Translator:
         self._widenings += 1
         self.b.region = -self._widenings
         try:
-            yield self._widened(x)
+            yield self._dequantized(x)
         finally:
             self.b.region = None
 
@@ -257,6 +288,8 @@ class Translator:
         raise AssertionError("a graph without outputs")
 
     def _placeholder(self, program, node, spec, names, known) -> Any:
+        if spec.kind == InputKind.TOKEN:  # of the order of checks
+            return None
         if spec.kind == InputKind.USER_INPUT:
             meta = node.meta.get("val")
             if not isinstance(meta, torch.Tensor):
@@ -300,26 +333,30 @@ class Translator:
         if _any((args, kwargs), lambda x: x is UNKNOWN):
             return UNKNOWN
         if node.target is operator.getitem:
-            return args[0][args[1]]
-        if not _any((args, kwargs), lambda x: isinstance(x, Value | Int8)) and not is_random(node):
-            with torch.no_grad():
-                return node.target(*args, **kwargs)
+            return None if args[0] is None else args[0][args[1]]
         origin = origin_of(node)
+        try:
+            if not _any((args, kwargs), lambda x: isinstance(x, Value | Int8)) and not is_random(node):
+                with torch.no_grad():
+                    return node.target(*args, **kwargs)
+            return self._translated(node, origin, args, kwargs)
+        except Exception as e:  # of PyTorch's functions on what is known, too
+            said = str(e) if isinstance(e, Unsupported | ValueError) else f"{type(e).__name__}: {str(e).partition(chr(10))[0]}"
+            module = (list((node.meta.get("nn_module_stack") or {}).values()) or [("", "")])[-1][0]
+            self.findings.append(Finding(str(node.target), module.removeprefix(PREFIX), origin.file, origin.line, origin.text, said))
+            return self._stand_in(node.meta.get("val"))
+
+    def _translated(self, node: torch.fx.Node, origin: Origin, args: Any, kwargs: Any) -> Any:
         self.b.location = (os.path.basename(origin.file), origin.line) if origin.file else None
         self.b.region = origin.checkpoint if self.recomputes else None
-        try:
-            if node.target not in RULES:
-                raise Unsupported("no rule" + HINTS.get(str(node.target).removeprefix("aten.").split(".")[0], ""))
-            if getattr(node.meta.get("val"), "dtype", None) == torch.uint8 and node.target not in MOVES:
-                raise Unsupported("uint8, which wraps at 256: convert first, x.float() or x.int()")
-            before = len(self.b.lines)
-            result = RULES[node.target](self, *args, **kwargs)
-            self.log.append((str(node.target), "; ".join(l.strip().split(" loc(")[0] for l in self.b.lines[before:])))
-            return result
-        except (Unsupported, ValueError) as e:
-            module = (list((node.meta.get("nn_module_stack") or {}).values()) or [("", "")])[-1][0]
-            self.findings.append(Finding(str(node.target), module.removeprefix(PREFIX), origin.file, origin.line, origin.text, str(e)))
-            return self._stand_in(node.meta.get("val"))
+        if node.target not in RULES:
+            raise Unsupported("no rule" + HINTS.get(str(node.target).removeprefix("aten.").split(".")[0], ""))
+        if getattr(node.meta.get("val"), "dtype", None) == torch.uint8 and node.target not in MOVES:
+            raise Unsupported("uint8, which wraps at 256: convert first, x.float() or x.int()")
+        before = len(self.b.lines)
+        result = RULES[node.target](self, *args, **kwargs)
+        self.log.append((str(node.target), "; ".join(l.strip().split(" loc(")[0] for l in self.b.lines[before:])))
+        return result
 
     def _stand_in(self, meta: Any) -> Any:
         """Values in place of what could not be translated, so that all that cannot be is found."""
@@ -346,6 +383,7 @@ MOVES = {_A.view.default, _A.reshape.default, _A.permute.default, _A.transpose.i
 HINTS = {
     "randperm": ": make the permutation an input of the step",
     "multinomial": ": make what is drawn an input of the step",
+    "bincount": ": use torch.nn.functional.one_hot(x, n).sum(0)",
 }
 
 
@@ -361,10 +399,10 @@ def bytes_of(x: torch.Tensor) -> bytes:
 
 
 def mutations(program: torch.export.ExportedProgram) -> list[str | None]:
-    """Per output: the buffer or parameter that it replaces, "" for an input that is changed in place, None for results."""
+    """Per output: the buffer or parameter that it replaces, "" for an input that is changed in place and a token, None for results."""
     def replaced(spec: Any) -> str | None:
         if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
             return spec.target.removeprefix(PREFIX)
-        return "" if spec.kind == OutputKind.USER_INPUT_MUTATION else None
+        return "" if spec.kind in (OutputKind.USER_INPUT_MUTATION, OutputKind.TOKEN) else None
 
     return [replaced(spec) for spec in program.graph_signature.output_specs]

@@ -1,2 +1,2 @@
 """Rules by family; importing this package registers all of them."""
-from . import elementwise, images, indexing, layers, losses, random, reductions, shapes  # noqa: F401
+from . import elementwise, functions, images, indexing, layers, losses, random, reductions, shapes  # noqa: F401

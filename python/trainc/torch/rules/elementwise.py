@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons, functions and activations, with PyTorch's gradients at corners and bounds."""
+"""Arithmetic, bounds, comparisons and types, with PyTorch's gradients at corners and bounds."""
 from __future__ import annotations
 
 import math
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...emit import Value
+from ...emit import BYTES, Value
 from ..translate import Translator, Unsupported, rule
 
 A = torch.ops.aten
@@ -20,34 +20,34 @@ def _scaled(t: Translator, b: Any, alpha: Any) -> Any:
     return b * alpha if isinstance(b, bool | int | float) else t.b.binary("mul", *t.pair(b, alpha))
 
 
-@rule(A.add.Tensor, A.add.Scalar)
+@rule(A.add.Tensor, A.add.Scalar, wide="alpha")
 def add(t: Translator, a: Any, b: Any, alpha: Any = 1) -> Value:
     if t.out.dtype == "i1":
         return t.b.binary("or", *t.pair(a, b))
     return t.b.binary("add", *t.pair(a, _scaled(t, b, alpha)))
 
 
-@rule(A.sub.Tensor, A.sub.Scalar)
+@rule(A.sub.Tensor, A.sub.Scalar, wide="alpha")
 def sub(t: Translator, a: Any, b: Any, alpha: Any = 1) -> Value:
     return t.b.binary("sub", *t.pair(a, _scaled(t, b, alpha)))
 
 
-@rule(A.rsub.Tensor, A.rsub.Scalar)
+@rule(A.rsub.Tensor, A.rsub.Scalar, wide="alpha")
 def rsub(t: Translator, a: Any, b: Any, alpha: Any = 1) -> Value:
     return t.b.binary("sub", *t.pair(b, _scaled(t, a, alpha)))
 
 
-@rule(A.mul.Tensor, A.mul.Scalar)
+@rule(A.mul.Tensor, A.mul.Scalar, wide="numbers")
 def mul(t: Translator, a: Any, b: Any) -> Value:
     return t.b.binary("and" if t.out.dtype == "i1" else "mul", *t.pair(a, b))
 
 
-@rule(A.div.Tensor, A.div.Scalar)
+@rule(A.div.Tensor, A.div.Scalar, wide="numbers")
 def div(t: Translator, a: Any, b: Any) -> Value:
     return t.b.binary("div", *t.pair(a, b))
 
 
-@rule(A.div.Tensor_mode, A.div.Scalar_mode)
+@rule(A.div.Tensor_mode, A.div.Scalar_mode, wide=True)
 def div_mode(t: Translator, a: Any, b: Any, rounding_mode: str | None = None) -> Value:
     if rounding_mode is None:
         return div(t, a, b)
@@ -64,6 +64,22 @@ def floor_divide(t: Translator, a: Any, b: Any) -> Value:
 @rule(A.floor.default, A.ceil.default, A.round.default)
 def whole(t: Translator, x: Value) -> Value:
     return x if x.dtype.startswith("i") else t.b.unary(str(t.node.target).split(".")[1], x)
+
+
+@rule(A.copysign.Tensor, A.copysign.Scalar)
+def copysign(t: Translator, x: Value, sign: Any) -> Value:
+    x, sign = t.pair(x, sign)
+    size = t.b.unary("abs", x)
+    return t.b.select(signbit(t, sign), t.b.unary("neg", size), size)
+
+
+@rule(A.round.decimals)
+def round_decimals(t: Translator, x: Value, decimals: int = 0) -> Value:
+    if x.dtype.startswith("i"):
+        raise Unsupported("decimals of integers")
+    there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
+    power = t.b.like(10.0 ** abs(decimals), x)
+    return t.b.binary(back, t.b.unary("round", t.b.binary(there, x, power)), power)
 
 
 @rule(A.trunc.default)
@@ -127,10 +143,10 @@ def square(t: Translator, x: Value) -> Value:
     return t.b.binary("mul", x, x)
 
 
-@rule(A.pow.Tensor_Scalar)
+@rule(A.pow.Tensor_Scalar, wide=True)
 def pow_scalar(t: Translator, x: Value, exponent: float) -> Value:
     x = t.value(x, t.out.dtype)
-    if exponent == int(exponent) and 0 <= exponent <= 8:  # exact for any base, as PyTorch's
+    if float(exponent).is_integer() and (0 <= exponent <= 8 or (x.dtype.startswith("i") and exponent > 0)):  # exact for any base, as PyTorch's
         powers = t.b.splat(1, x.shape, x.dtype) if exponent == 0 else None
         base, left = x, int(exponent)
         while left:
@@ -140,7 +156,7 @@ def pow_scalar(t: Translator, x: Value, exponent: float) -> Value:
             base = t.b.binary("mul", base, base) if left else base
         return powers
     if x.dtype.startswith("i"):
-        raise Unsupported(f"integers to the power of {exponent}: expected an exponent of 0 to 8")
+        raise Unsupported(f"integers to the power of {exponent}: expected an exponent of 0 or more")
     if exponent in (-1, -2):
         return t.b.binary("div", t.b.like(1, x), x if exponent == -1 else t.b.binary("mul", x, x))
     if exponent in (0.5, -0.5):
@@ -148,149 +164,56 @@ def pow_scalar(t: Translator, x: Value, exponent: float) -> Value:
     return t.b.binary("pow", *t.pair(x, float(exponent)))
 
 
-@rule(A.pow.Tensor_Tensor, A.pow.Scalar)
+@rule(A.pow.Tensor_Tensor, A.pow.Scalar, wide="numbers")
 def pow_tensor(t: Translator, x: Any, exponent: Any) -> Value:
-    if t.out.dtype.startswith("i"):
-        raise Unsupported("a power of integers by a tensor: convert to floating point first")
-    return t.b.binary("pow", *t.pair(x, exponent))
+    x, exponent = t.pair(x, exponent)
+    return _power_of_integers(t, x, exponent) if x.dtype.startswith("i") else t.b.binary("pow", x, exponent)
 
 
-@rule(A.maximum.default)
-def maximum(t: Translator, a: Any, b: Any) -> Value:
-    return t.b.binary("max", *t.pair(a, b))
+def _power_of_integers(t: Translator, x: Value, exponent: Value) -> Value:
+    """By the bits of exponents below 64, from where on it wraps to 0 for an even base; 1 / x^-n toward 0 of negative ones."""
+    zero, one, two = (t.b.like(n, x) for n in (0, 1, 2))
+    inverse = t.b.select(t.b.compare("eq", t.b.binary("mul", x, x), one), x, zero)
+    negative = t.b.compare("lt", exponent, zero)
+    power, result = t.b.select(negative, inverse, x), one
+    left = t.b.select(negative, t.b.binary("sub", zero, exponent), exponent)
+    for _ in range(6):
+        half = t.b.binary("div", left, two)
+        is_odd = t.b.compare("ne", t.b.binary("mul", half, two), left)
+        result = t.b.binary("mul", result, t.b.select(is_odd, power, one))
+        left, power = half, t.b.binary("mul", power, power)
+    return t.b.select(t.b.compare("gt", left, zero), t.b.binary("mul", result, power), result)
 
 
-@rule(A.minimum.default)
-def minimum(t: Translator, a: Any, b: Any) -> Value:
-    return t.b.binary("min", *t.pair(a, b))
+@rule(A.maximum.default, A.minimum.default)
+def extreme(t: Translator, a: Any, b: Any) -> Value:
+    a, b = t.pair(a, b)
+    largest = "max" in str(t.node.target)
+    return t.b.binary(("or" if largest else "and") if a.dtype == "i1" else "max" if largest else "min", a, b)
 
 
-# Functions. Where the forward is not the derivative's antiderivative as the dialect sees it, `with_gradient` says which.
-
-def with_gradient(t: Translator, x: Value, value: Value, slope: Value) -> Value:
-    """`value`, whose derivative by x is `slope`, both finite where x is: value + (x - x) slope with only one x differentiated."""
-    stopped = t.b.unary("stop_gradient", x)
-    moved = t.b.binary("mul", t.b.binary("sub", x, stopped), t.b.unary("stop_gradient", slope))
-    return t.b.binary("add", t.b.unary("stop_gradient", value), moved)
-
-
-def _unary(kind: str, *operations: Any) -> None:
-    @rule(*operations)
-    def translate(t: Translator, x: Value) -> Value:
-        return t.b.unary(kind, t.value(x, t.out.dtype))
+@rule(A.fmax.default, A.fmin.default)
+def extreme_number(t: Translator, a: Any, b: Any) -> Value:
+    """That which is no NaN, with all of the gradient."""
+    a, b = t.pair(a, b)
+    both = extreme(t, a, b)
+    if a.dtype.startswith("i"):
+        return both
+    return t.b.select(t.b.compare("ne", a, a), b, t.b.select(t.b.compare("ne", b, b), a, both))
 
 
-for _kind in ("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid"):
-    _unary(_kind, getattr(A, _kind).default)
-_unary("relu", A.relu.default)
-_unary("silu", A.silu.default)
+@rule(A.hypot.default)
+def hypot(t: Translator, a: Any, b: Any) -> Value:
+    a, b = _widened(t, a, b)
+    return t.b.cast(t.b.unary("sqrt", t.b.binary("add", t.b.binary("mul", a, a), t.b.binary("mul", b, b))), t.out.dtype)
 
 
-@rule(A.abs.default)
-def absolute(t: Translator, x: Value) -> Value:
-    return t.b.binary("max", x, neg(t, x)) if x.dtype.startswith("i") else t.b.unary("abs", x)
-
-
-@rule(A.log2.default, A.log10.default)
-def log_of_base(t: Translator, x: Value) -> Value:
-    base = 2.0 if "log2" in str(t.node.target) else 10.0
-    return t.b.binary("mul", t.b.unary("log", t.value(x, t.out.dtype)), t.b.splat(1 / math.log(base), (), t.out.dtype))
-
-
-@rule(A.exp2.default)
-def exp2(t: Translator, x: Value) -> Value:
-    return t.b.unary("exp", t.b.binary("mul", *t.pair(x, math.log(2.0))))
-
-
-@rule(A.log1p.default)
-def log1p(t: Translator, x: Value) -> Value:
-    """log(u) x / (u - 1) with u = 1 + x, x where u is 1 (Goldberg, "What every computer scientist ...", theorem 4), log(u) where it is 0."""
-    x = t.value(x, t.out.dtype)
-    one = t.b.like(1, x)
-    u = t.b.binary("add", one, x)
-    end, logarithm = t.b.compare("eq", x, t.b.like(-1, x)), t.b.unary("log", u)
-    x = t.b.select(end, t.b.like(0, x), x)
-    u = t.b.binary("add", one, x)
-    difference = t.b.binary("sub", u, one)
-    small = t.b.compare("eq", difference, t.b.like(0, x))
-    quotient = t.b.binary("div", t.b.binary("mul", t.b.unary("log", u), x), t.b.select(small, one, difference))
-    return t.b.select(end, logarithm, with_gradient(t, x, t.b.select(small, x, quotient), t.b.binary("div", one, u)))
-
-
-@rule(A.expm1.default)
-def expm1(t: Translator, x: Value) -> Value:
-    """(u - 1) x / log(u) with u = exp(x); x where u is 1, -1 where u - 1 is (Kahan's, in Higham, "Accuracy ...", 1.14.1)."""
-    x = t.value(x, t.out.dtype)
-    one, u = t.b.like(1, x), t.b.unary("exp", x)
-    difference, logarithm = t.b.binary("sub", u, one), t.b.unary("log", u)
-    flat = t.b.compare("eq", logarithm, t.b.like(0, x))
-    quotient = t.b.binary("div", t.b.binary("mul", difference, x), t.b.select(flat, one, logarithm))
-    value = t.b.select(t.b.compare("eq", u, one), x, quotient)
-    value = t.b.select(t.b.compare("lt", t.b.unary("abs", x), t.b.like(1, x)), value, difference)
-    return with_gradient(t, x, value, u)
-
-
-@rule(A.sign.default, A.sgn.default)
-def sign(t: Translator, x: Value) -> Value:
+@rule(A.signbit.default)
+def signbit(t: Translator, x: Value) -> Value:
+    """1 / x tells -0 from 0."""
     zero = t.b.like(0, x)
-    up, down = (t.b.cast(t.b.compare(kind, x, zero), x.dtype) for kind in ("gt", "lt"))
-    return t.b.unary("stop_gradient", t.b.binary("sub", up, down)) if not x.dtype.startswith("i") else t.b.binary("sub", up, down)
-
-
-@rule(A.tan.default)
-def tan(t: Translator, x: Value) -> Value:
-    return t.b.binary("div", t.b.unary("sin", x), t.b.unary("cos", x))
-
-
-def _arctangent(t: Translator, x: Value) -> Value:
-    """y + atan(d), d = (x - tan y) / (1 + x tan y), of a y near the result (Abramowitz and Stegun, 4.4.47: to 1e-5, where atan(d) is d), of the
-    inverse of x where that is smaller."""
-    one = t.b.like(1, x)
-    size = t.b.unary("abs", x)
-    above = t.b.compare("gt", size, one)
-    x = t.b.select(above, t.b.binary("div", one, x), x)
-    square = t.b.binary("mul", x, x)
-    y = t.b.like(0.0208351, x)
-    for coefficient in (-0.0851330, 0.1801410, -0.3302995, 0.9998660):
-        y = t.b.binary("add", t.b.binary("mul", y, square), t.b.like(coefficient, x))
-    y = t.b.binary("mul", y, x)
-    sine, cosine = t.b.unary("sin", y), t.b.unary("cos", y)
-    rest = t.b.binary("sub", t.b.binary("mul", x, cosine), sine)
-    y = t.b.binary("add", y, t.b.binary("div", rest, t.b.binary("add", cosine, t.b.binary("mul", x, sine))))
-    quarter = t.b.select(t.b.compare("lt", x, t.b.like(0, x)), t.b.like(-math.pi / 2, x), t.b.like(math.pi / 2, x))
-    return t.b.select(above, t.b.binary("sub", quarter, y), y)
-
-
-@rule(A.atan.default)
-def arctangent(t: Translator, x: Value) -> Value:
-    x = t.value(x, t.out.dtype)
-    one = t.b.like(1, x)
-    slope = t.b.binary("div", one, t.b.binary("add", one, t.b.binary("mul", x, x)))
-    return with_gradient(t, x, _arctangent(t, t.b.unary("stop_gradient", x)), slope)
-
-
-@rule(A.asin.default, A.acos.default)
-def arcsine(t: Translator, x: Value) -> Value:
-    """By the tangent of the half: x / (1 + sqrt(1 - x^2)) of asin, sqrt((1 - x) / (1 + x)) of acos. At -1 and 1 the derivative is a large
-    number."""
-    x = t.value(x, t.out.dtype)
-    one, stopped = t.b.like(1, x), t.b.unary("stop_gradient", x)
-    below, above = t.b.binary("sub", one, stopped), t.b.binary("add", one, stopped)
-    product = t.b.binary("mul", below, above)
-    is_asin = t.node.target == A.asin.default
-    half = (t.b.binary("div", stopped, t.b.binary("add", one, t.b.unary("sqrt", product))) if is_asin
-            else t.b.unary("sqrt", t.b.binary("div", below, above)))
-    value = t.b.binary("mul", _arctangent(t, half), t.b.like(2, x))
-    least = {"f64": 1e-300, "f16": 1e-7}.get(x.dtype, 1e-30)
-    slope = t.b.unary("rsqrt", t.b.binary("max", product, t.b.like(least, x)))
-    return with_gradient(t, x, value, slope if is_asin else t.b.unary("neg", slope))
-
-
-@rule(A.sinh.default, A.cosh.default)
-def hyperbolic(t: Translator, x: Value) -> Value:
-    up, down = t.b.unary("exp", x), t.b.unary("exp", t.b.unary("neg", x))
-    half = t.b.binary("sub" if t.node.target == A.sinh.default else "add", up, down)
-    return t.b.binary("mul", half, t.b.like(0.5, x))
+    below = t.b.compare("lt", x, zero)
+    return below if x.dtype.startswith("i") else t.b.binary("or", below, t.b.compare("lt", t.b.binary("div", t.b.like(1, x), x), zero))
 
 
 # Selection and bounds.
@@ -337,8 +260,16 @@ def _comparison(kind: str) -> None:
     @rule(getattr(A, kind).Tensor, getattr(A, kind).Scalar)
     def translate(t: Translator, a: Any, b: Any) -> Value:
         dtype = t.promoted(a, b)
-        a, b = t.pair(a, b, "i8" if dtype == "i1" else dtype)
+        a, b = t.pair(a, _wrapped(t, b, dtype), "i8" if dtype == "i1" else dtype)
         return t.b.compare(kind, a, b)
+
+
+def _wrapped(t: Translator, number: Any, dtype: str) -> Any:
+    """A whole number in the type of integers with which it is compared, as PyTorch; uint8 is i32 here."""
+    if not isinstance(number, int) or isinstance(number, bool) or not dtype.startswith("i"):
+        return number
+    bits = t.node.args[0].meta["val"].dtype
+    return torch.tensor(number).to(bits).item() if bits != torch.bool else number
 
 
 for _kind in ("eq", "ne", "lt", "le", "gt", "ge"):
@@ -347,6 +278,9 @@ for _kind in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 @rule(A.logical_and.default, A.bitwise_and.Tensor, A.bitwise_and.Scalar)
 def logical_and(t: Translator, a: Any, b: Any) -> Value:
+    """Of integers the last bits: n & 7 is n modulo 8."""
+    if t.out.dtype != "i1" and isinstance(b, int) and b >= 0 and b & (b + 1) == 0 and b + 1 < 1 << 8 * BYTES[t.out.dtype] - 1:
+        return remainder(t, a, b + 1)
     return _logical(t, "and", a, b)
 
 
@@ -357,7 +291,7 @@ def logical_or(t: Translator, a: Any, b: Any) -> Value:
 
 def _logical(t: Translator, kind: str, a: Any, b: Any) -> Value:
     if t.out.dtype != "i1":
-        raise Unsupported("bitwise operations on integers")
+        raise Unsupported("bitwise operations on integers, but for n & (2^k - 1)")
     return t.b.binary(kind, *t.pair(a, b, "i1"))
 
 
@@ -378,117 +312,14 @@ def logical_not(t: Translator, x: Value) -> Value:
 
 @rule(A.isnan.default)
 def isnan(t: Translator, x: Value) -> Value:
-    return t.b.compare("ne", x, x)
+    return t.b.splat(False, x.shape, "i1") if x.dtype.startswith("i") else t.b.compare("ne", x, x)
 
 
 @rule(A.isinf.default)
 def isinf(t: Translator, x: Value) -> Value:
+    if x.dtype.startswith("i"):
+        return t.b.splat(False, x.shape, "i1")
     return t.b.compare("eq", t.b.unary("abs", x), t.b.like(math.inf, x))
-
-
-# Activations.
-
-@rule(A.gelu.default)
-def gelu(t: Translator, x: Value, approximate: str = "none") -> Value:
-    return t.b.unary("gelu", x, " tanh" if approximate == "tanh" else " erf")
-
-
-@rule(A.hardtanh.default)
-def hardtanh(t: Translator, x: Value, low: float = -1.0, high: float = 1.0) -> Value:
-    return bounded(t, x, low, high)
-
-
-@rule(A.relu6.default)
-def relu6(t: Translator, x: Value) -> Value:
-    return hardtanh(t, x, 0.0, 6.0)
-
-
-@rule(A.hardsigmoid.default)
-def hardsigmoid(t: Translator, x: Value) -> Value:
-    """min(max(x + 3, 0), 6) / 6, whose gradient is 0 at and beyond the corners."""
-    y = bounded(t, t.b.binary("add", *t.pair(x, 3.0)), 0.0, 6.0)
-    result = t.b.binary("div", y, t.b.like(6.0, y))
-    if x.dtype != "f64":
-        return result
-    # PyTorch's gradient is by a sixth of float32 in float64, too.
-    scaled = t.b.binary("mul", y, t.b.like(0.1666666716337204, y))
-    return t.b.binary("add", t.b.unary("stop_gradient", t.b.binary("sub", result, scaled)), scaled)
-
-
-@rule(A.hardswish.default)
-def hardswish(t: Translator, x: Value) -> Value:
-    """x min(max(x + 3, 0), 6) / 6 by its three branches: 0 up to -3, x from 3 on."""
-    middle = t.b.binary("div", t.b.binary("mul", x, t.b.binary("add", *t.pair(x, 3.0))), t.b.like(6, x))
-    middle = t.b.select(t.b.compare("le", x, t.b.like(-3, x)), t.b.like(0, x), middle)
-    return t.b.select(t.b.compare("ge", x, t.b.like(3, x)), x, middle)
-
-
-@rule(A.leaky_relu.default)
-def leaky_relu(t: Translator, x: Value, slope: float = 0.01) -> Value:
-    return t.b.select(t.b.compare("gt", x, t.b.like(0, x)), x, t.b.binary("mul", *t.pair(x, slope)))
-
-
-@rule(A.prelu.default)
-def prelu(t: Translator, x: Value, weight: Value) -> Value:
-    shape = [1, weight.shape[0], *[1] * (x.rank - 2)] if x.rank > 1 else [weight.shape[0]]
-    scaled = t.b.binary("mul", x, t.b.reshape(t.value(weight), shape if weight.rank else []))
-    return t.b.select(t.b.compare("gt", x, t.b.like(0, x)), x, scaled)
-
-
-@rule(A.elu.default)
-def elu(t: Translator, x: Value, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Value:
-    above = t.b.compare("gt", x, t.b.like(0, x))
-    # What is not selected is computed of 0: no infinity of exp meets a gradient of 0.
-    inner = t.b.binary("mul", *t.pair(t.b.select(above, t.b.like(0, x), x), input_scale))
-    below = t.b.binary("mul", *t.pair(expm1(t, inner), alpha * scale))
-    return t.b.select(above, t.b.binary("mul", *t.pair(x, scale)), below)
-
-
-@rule(A.celu.default)
-def celu(t: Translator, x: Value, alpha: float = 1.0) -> Value:
-    return elu(t, x, alpha, 1.0, 1.0 / alpha)
-
-
-@rule(A.selu.default)
-def selu(t: Translator, x: Value) -> Value:
-    return elu(t, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
-
-
-@rule(A.softplus.default)
-def softplus(t: Translator, x: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    scaled = t.b.binary("mul", *t.pair(x, beta))
-    above = t.b.compare("gt", scaled, t.b.like(threshold, x))
-    inner = t.b.select(above, t.b.like(0, x), scaled)
-    return t.b.select(above, x, t.b.binary("div", *t.pair(log1p_exp(t, inner), beta)))
-
-
-def log1p_exp(t: Translator, x: Value) -> Value:
-    """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)), whose derivative is sigmoid(x)."""
-    tail = log1p(t, t.b.unary("exp", t.b.unary("neg", t.b.unary("abs", x))))
-    return with_gradient(t, x, t.b.binary("add", t.b.unary("relu", x), tail), t.b.unary("sigmoid", x))
-
-
-@rule(A.log_sigmoid.default)
-def log_sigmoid(t: Translator, x: Value) -> Value:
-    return t.b.unary("neg", log1p_exp(t, t.b.unary("neg", x)))
-
-
-@rule(A.mish.default)
-def mish(t: Translator, x: Value) -> Value:
-    return t.b.binary("mul", x, t.b.unary("tanh", softplus(t, x)))
-
-
-@rule(A.threshold.default)
-def threshold(t: Translator, x: Value, bound: float, value: float) -> Value:
-    return t.b.select(t.b.compare("le", x, t.b.like(bound, x)), t.b.like(value, x), x)
-
-
-@rule(A.glu.default)
-def glu(t: Translator, x: Value, dim: int = -1) -> Value:
-    dim %= x.rank
-    half = x.shape[dim] // 2
-    gate = t.b.unary("sigmoid", t.b.slice_dim(x, dim, half, half))
-    return t.b.binary("mul", t.b.slice_dim(x, dim, 0, half), gate)
 
 
 # Types.

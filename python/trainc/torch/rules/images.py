@@ -128,9 +128,8 @@ def max_pool(t: Translator, x: Value, kernel: Any, stride: Any = (), padding: An
         borders = _ceiled(plane, window, strides, borders, [*[1] * (2 - n), *out.shape[-n:]])
         if any(b >= w for b, w in zip(borders, [w for w in window for _ in range(2)])):
             raise Unsupported("max pooling in ceil_mode whose last window lies in the padding")
-    values, _ = t.b.pool2d("max_pool2d", plane, window, strides, borders)
-    result = t.b.reshape(values, out.shape)
-    return (result, None) if "indices" in str(t.node.target) else result
+    values, places = (t.b.reshape(v, out.shape) for v in t.b.pool2d("max_pool2d", plane, window, strides, borders))
+    return (values, t.b.cast(places, "i64")) if "indices" in str(t.node.target) else values
 
 
 @rule(A.avg_pool2d.default, A.avg_pool1d.default)
@@ -139,18 +138,18 @@ def avg_pool(t: Translator, x: Value, kernel: Any, stride: Any = (), padding: An
     n = 1 if "1d" in str(t.node.target) else 2
     window, strides, borders = _windows(kernel, stride, padding, n)
     plane, out = _plane(t, x, n), t.out
+    counted = count_include_pad or bool(divisor_override)
     if ceil_mode:
-        wider = _ceiled(plane, window, strides, borders, [*[1] * (2 - n), *out.shape[-n:]])
-        if wider != borders and count_include_pad and not divisor_override:
-            raise Unsupported("average pooling in ceil_mode that counts padding")
-        borders = wider
-    result, = t.b.pool2d("avg_pool2d", plane, window, strides, borders, count_include_pad or bool(divisor_override) or not any(borders))
+        if count_include_pad and not divisor_override:  # the padding counts, but not what ceil_mode adds to it
+            plane, borders, counted = t.b.pad(plane, [0, 0, *borders[::2]], [0, 0, *borders[1::2]]), [0] * 4, False
+        borders = _ceiled(plane, window, strides, borders, [*[1] * (2 - n), *out.shape[-n:]])
+    result, = t.b.pool2d("avg_pool2d", plane, window, strides, borders, counted or not any(borders))
     if divisor_override:
         result = t.b.binary("mul", result, t.b.like(math.prod(window) / divisor_override, result))
     return t.b.reshape(result, out.shape)
 
 
-@rule(A.adaptive_avg_pool2d.default, A._adaptive_avg_pool2d.default, A.adaptive_avg_pool1d.default)
+@rule(A.adaptive_avg_pool2d.default, A._adaptive_avg_pool2d.default, A.adaptive_avg_pool1d.default, wide=True)
 def adaptive_avg_pool(t: Translator, x: Value, size: Any) -> Value:
     """Window i of n in a dimension of m goes from floor(i m / n) to ceil((i + 1) m / n)."""
     n = 1 if "1d" in str(t.node.target) else 2
@@ -172,14 +171,14 @@ def _adaptive(t: Translator, x: Value, dim: int, n: int) -> Value:
 
 
 @rule(A.adaptive_max_pool2d.default, A.adaptive_max_pool1d.default)
-def adaptive_max_pool(t: Translator, x: Value, size: Any) -> tuple[Value, None]:
+def adaptive_max_pool(t: Translator, x: Value, size: Any) -> tuple[Value, Value]:
     n = 1 if "1d" in str(t.node.target) else 2
     out = t.out.shape
     window = [m // k for m, k in zip(x.shape[-n:], out[-n:])]
     if any(m % k for m, k in zip(x.shape[-n:], out[-n:])):
         raise Unsupported(f"adaptive max pooling of {x.shape[-n:]} to {out[-n:]}: expected sizes that divide")
-    values, _ = t.b.pool2d("max_pool2d", _plane(t, x, n), [1] * (2 - n) + window, [1] * (2 - n) + window, [0] * 4)
-    return t.b.reshape(values, out), None
+    values, places = t.b.pool2d("max_pool2d", _plane(t, x, n), [1] * (2 - n) + window, [1] * (2 - n) + window, [0] * 4)
+    return t.b.reshape(values, out), t.b.cast(t.b.reshape(places, out), "i64")
 
 
 # Resizing.
@@ -209,28 +208,25 @@ def _scales(scales: Sequence[Any], n: int) -> list[float | None]:
       A._upsample_nearest_exact1d.vec, A._upsample_nearest_exact1d.default, A._upsample_nearest_exact2d.vec,
       A._upsample_nearest_exact2d.default)
 def upsample_nearest(t: Translator, x: Value, size: Any, *scales: Any) -> Value:
-    exact = "exact" in str(t.node.target)
-    n = x.rank - 2
-    for dim, scale in zip(range(2, x.rank), _scales(scales, n)):
-        m = t.out.shape[dim]
-        if m % x.shape[dim] == 0 and (not scale or scale == m // x.shape[dim]):  # every element the same number of times
-            times = m // x.shape[dim]
+    given, dtype = x.shape, torch.float64 if x.dtype == "f64" else torch.float32  # in which PyTorch computes places
+    for dim in range(2, x.rank):
+        n, m = x.shape[dim], t.out.shape[dim]
+        places = torch.arange(n, dtype=dtype).view([n if i == dim else 1 for i in range(x.rank)])
+        at = t.node.target(places.expand(1, 1, *given[2:]), size, *scales).movedim(dim, -1).reshape(-1, m)[0].long()
+        if m % n == 0 and torch.equal(at, torch.arange(n).repeat_interleave(m // n)):  # every element the same number of times
             split = t.b.reshape(x, [*x.shape[:dim + 1], 1, *x.shape[dim + 1:]])
-            spread = t.b.broadcast(split, [*x.shape[:dim + 1], times, *x.shape[dim + 1:]])
+            spread = t.b.broadcast(split, [*x.shape[:dim + 1], m // n, *x.shape[dim + 1:]])
             x = t.b.reshape(spread, [*x.shape[:dim], m, *x.shape[dim + 1:]])
-            continue
-        ratio = 1 / scale if scale else x.shape[dim] / m
-        places = torch.arange(m, dtype=torch.float32) + (0.5 if exact else 0.0)  # in float32, as PyTorch
-        at = (places * ratio).floor().long().clamp(0, x.shape[dim] - 1)
-        x = _interpolated(t, x, dim, torch.nn.functional.one_hot(at, x.shape[dim]).T)
+        else:
+            x = _interpolated(t, x, dim, torch.nn.functional.one_hot(at, n).T)
     return x
 
 
-@rule(A.upsample_bilinear2d.vec, A.upsample_bilinear2d.default, A.upsample_linear1d.vec, A.upsample_linear1d.default)
+@rule(A.upsample_bilinear2d.vec, A.upsample_bilinear2d.default, A.upsample_linear1d.vec, A.upsample_linear1d.default, wide=True)
 def upsample_linear(t: Translator, x: Value, size: Any, align_corners: bool, *scales: Any) -> Value:
     for dim, scale in zip(range(2, x.rank), _scales(scales, x.rank - 2)):
         n, m = x.shape[dim], t.out.shape[dim]
-        if n == m and (not scale or scale == 1):
+        if n == m:  # whatever the scale
             continue
         if align_corners:
             at = torch.arange(m, dtype=torch.float64) * ((n - 1) / (m - 1) if m > 1 else 0.0)

@@ -1,6 +1,7 @@
 """Elements by computed indices."""
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 
 from ...emit import Value, broadcast_shape
 from ..translate import TORCH_DTYPES, Translator, Unsupported, rule
+from .reductions import scanned
 
 A = torch.ops.aten
 
@@ -57,8 +59,6 @@ def _joined(t: Translator, x: Value, indices: Sequence[Any]) -> tuple[Value, int
     given = [t.value(indices[i]) for i in places]
     if any(v.dtype == "i1" for v in given):
         raise Unsupported("an index by a mask, whose result's size depends on data: use torch.where")
-    if places != list(range(places[0], places[-1] + 1)):
-        raise Unsupported("indices in dimensions that are not neighbours")
     if math.prod(x.shape) >= 2**31:
         raise Unsupported("an index into 2^31 elements or more")
     shape = broadcast_shape(*(v.shape for v in given))
@@ -71,8 +71,18 @@ def _joined(t: Translator, x: Value, indices: Sequence[Any]) -> tuple[Value, int
     return t.b.reshape(x, [*x.shape[:first], math.prod(x.shape[first:last + 1]), *x.shape[last + 1:]]), first, joined
 
 
+def _in_front(x: Value, indices: Sequence[Any]) -> list[int] | None:
+    """Of x[i, :, j, ...] the order of dimensions with which the indices are in front, as in the result; None if they are neighbours."""
+    places = [i for i, v in enumerate(indices) if v is not None]
+    if places[-1] - places[0] < len(places):
+        return None
+    return places + [i for i in range(x.rank) if i not in places]
+
+
 @rule(A.index.Tensor)
 def index(t: Translator, x: Value, indices: Sequence[Any]) -> Value:
+    if order := _in_front(x, indices):
+        x, indices = t.b.transpose(x, order), [v for v in indices if v is not None]
     return _rows(t, *_joined(t, x, indices))
 
 
@@ -80,15 +90,11 @@ def index(t: Translator, x: Value, indices: Sequence[Any]) -> Value:
 def index_put(t: Translator, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Value:
     """x with x[..., i, j, ...] = values, of equal indices the last one, or += values."""
     x, values = t.value(x), t.value(values)
-    masks = [t.value(v) for v in indices if v is not None and t.value(v).dtype == "i1"]
-    if masks:
-        mask, = masks if len(masks) == len(indices) == 1 and values.type.elements == 1 else [None]
-        if mask is None:
-            raise Unsupported("an assignment by a mask of more than one number: use torch.where")
-        value = t.b.reshape(values, ())
-        if accumulate:
-            value = t.b.binary("add", x, value)
-        return t.b.select(t.b.reshape(mask, [*mask.shape, *[1] * (x.rank - mask.rank)]), value, x)
+    if any(v is not None and t.value(v).dtype == "i1" for v in indices):
+        return _put_by_mask(t, x, indices, values, accumulate)
+    if order := _in_front(x, indices):
+        moved = index_put(t, t.b.transpose(x, order), [v for v in indices if v is not None], values, accumulate)
+        return t.b.transpose(moved, sorted(range(x.rank), key=order.__getitem__))
     flat, dim, joined = _joined(t, x, indices)
     # The indexed dimension comes first, values are [indices, rest].
     order = [dim, *(i for i in range(flat.rank) if i != dim)]
@@ -108,6 +114,35 @@ def index_put(t: Translator, x: Any, indices: Sequence[Any], values: Any, accumu
         moved = t.b.select(t.b.reshape(written, [moved.shape[0], *[1] * len(rest)]), rows, moved)
     back = sorted(range(flat.rank), key=order.__getitem__)
     return t.b.reshape(t.b.transpose(moved, back), x.shape)
+
+
+def _put_by_mask(t: Translator, x: Value, indices: Sequence[Any], values: Value, accumulate: bool) -> Value:
+    """x with x[..., mask, ...] = values, the same wherever the mask is true, or += values."""
+    (place, mask), *others = [(i, t.value(v)) for i, v in enumerate(indices) if v is not None]
+    if others:
+        raise Unsupported("an assignment by a mask and other indices: use torch.where")
+    behind = x.rank - place - mask.rank
+    along = values.rank - behind - 1  # the dimension that counts what the mask selects
+    if values.type.elements == 1:
+        values = t.b.reshape(values, ())
+    elif along >= 0 and values.shape[along] == 1:
+        values = t.b.reshape(values, [*values.shape[:along], *[1] * mask.rank, *values.shape[along + 1:]])
+    elif along >= 0:
+        raise Unsupported("an assignment by a mask of elements that differ: use torch.where or masked_scatter")
+    if accumulate:
+        values = t.b.binary("add", x, values)
+    return t.b.select(t.b.reshape(mask, [*mask.shape, *[1] * behind]), values, x)
+
+
+@rule(A.masked_scatter.default)
+def masked_scatter(t: Translator, x: Value, mask: Value, source: Value) -> Value:
+    """x with source's elements, in order, where the mask is true."""
+    shape = t.out.shape
+    flat = t.b.cast(t.b.reshape(t.b.broadcast(mask, shape), [t.out.elements]), "i64")
+    before = scanned(t, functools.partial(t.b.binary, "add"), flat, 0, 0)
+    place = t.b.binary("max", t.b.binary("sub", before, t.b.like(1, before)), t.b.like(0, before))
+    taken = t.b.reshape(_rows(t, t.b.reshape(source, [source.type.elements]), 0, place), shape)
+    return t.b.select(mask, taken, t.b.broadcast(x, shape))
 
 
 def _chosen(t: Translator, index: Value, dim: int, size: int) -> Value:
@@ -144,9 +179,19 @@ def scatter(t: Translator, x: Any, dim: int, index: Any, source: Any) -> Value:
     return t.b.select(t.b.compare("ge", written, t.b.like(0, written)), values, x)
 
 
+@rule(A.scatter.reduce, A.scatter.value_reduce)
+def scatter_combined(t: Translator, x: Any, dim: int, index: Any, source: Any, *, reduce: str) -> Value:
+    x, index = t.value(x), t.value(index)
+    if isinstance(source, int | float):
+        source = t.b.splat(source, index.shape, x.dtype)
+    return scatter_reduce(t, x, dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
+
+
 @rule(A.scatter_reduce.two)
 def scatter_reduce(t: Translator, x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Value:
     """The sum, product, mean or extremum of those of source's elements that an index sends to a place, and of x's there."""
+    if reduce == "sum" and include_self:
+        return scatter_add(t, x, dim, index, source)
     x, index, source = t.value(x), t.value(index), t.value(source)
     dim %= x.rank
     source = t.b.slice(source, [0] * x.rank, index.shape)
@@ -157,13 +202,21 @@ def scatter_reduce(t: Translator, x: Any, dim: int, index: Any, source: Any, red
     neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": low, "amin": high}[reduce]
     kind = {"mean": "sum", "amax": "max", "amin": "min"}.get(reduce, reduce)
     count = _within(t, x, t.b.reduce("sum", t.b.cast(chosen, "i32"), [dim]), 0)
+    terms = t.b.select(chosen, spread, t.b.like(neutral, x))
+
+    def reduced(own: Value) -> Value:
+        part = t.b.slice(own, [0] * x.rank, [n if i == dim else m for i, (n, m) in enumerate(zip(x.shape, index.shape))])
+        return t.b.reduce(kind, t.b.concat([t.b.reshape(part, [*part.shape[:dim], 1, *part.shape[dim:]]), terms], dim), [dim])
+
     own = x
     if not include_self:
-        own = t.b.select(t.b.compare("gt", count, t.b.like(0, count)), t.b.like(neutral, x), x)
-    part = t.b.slice(own, [0] * x.rank, [n if i == dim else m for i, (n, m) in enumerate(zip(x.shape, index.shape))])
-    terms = t.b.concat([t.b.reshape(part, [*part.shape[:dim], 1, *part.shape[dim:]]),
-                        t.b.select(chosen, spread, t.b.like(neutral, x))], dim)
-    result = t.b.reduce(kind, terms, [dim])
+        replaced = t.b.compare("gt", count, t.b.like(0, count))
+        own = t.b.select(replaced, t.b.like(neutral, x), x)
+        if reduce in ("amax", "amin") and not x.dtype.startswith("i"):  # in PyTorch's gradient an equal element of x has a share
+            extreme = t.b.unary("stop_gradient", _within(t, x, reduced(own), neutral))
+            equal = t.b.compare("eq", extreme, x)
+            own = t.b.select(replaced, t.b.select(equal, extreme, t.b.like(neutral, x)), x)
+    result = reduced(own)
     if reduce == "mean":
         total = t.b.slice(count, [0] * x.rank, result.shape)
         total = t.b.binary("add", total, t.b.like(1, total)) if include_self else t.b.binary("max", total, t.b.like(1, total))

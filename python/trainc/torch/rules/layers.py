@@ -43,6 +43,8 @@ def matmul(t: Translator, a: Any, b: Any) -> Value:
 
 def product(t: Translator, a: Value, b: Value, bias: Value | None = None) -> Value:
     """The product; operands that are transposed in the last two dimensions are read so."""
+    if a.dtype.startswith("i"):
+        raise Unsupported("a product of integers: convert first, x.float()")
     flags = []
     operands = []
     for x in (a, b):
@@ -79,6 +81,13 @@ def with_vector(t: Translator, a: Any, b: Any) -> Value:
     return matmul(t, a, b)
 
 
+@rule(A._trilinear.default)
+def bilinear(t: Translator, a: Value, weight: Value, b: Value, *_: Any) -> Value:
+    """Element o of row n is a[n] weight[o] b[n], which is the only use that PyTorch has for it."""
+    products = t.b.matmul(t.b.broadcast(a, [weight.shape[0], *a.shape]), weight)
+    return t.b.transpose(t.b.reduce("sum", t.b.binary("mul", products, b), [2]), [1, 0])
+
+
 @rule(A.embedding.default)
 def embedding(t: Translator, table: Any, ids: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> Value:
     if scale_grad_by_freq:
@@ -92,7 +101,7 @@ def embedding(t: Translator, table: Any, ids: Any, padding_idx: int = -1, scale_
     return t.b.select(padded, t.b.unary("stop_gradient", rows), rows)
 
 
-@rule(A._embedding_bag.default)
+@rule(A._embedding_bag.default, A._embedding_bag_forward_only.default)
 def embedding_bag(t: Translator, table: Value, ids: Value, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
                   weights: Any = None, include_last_offset: bool = False, padding_idx: int = -1) -> tuple[Value, None, None, None]:
     """Sums, means or maxima of bags of equal length; lengths that depend on data, or differ, are refused."""
@@ -107,7 +116,10 @@ def embedding_bag(t: Translator, table: Value, ids: Value, offsets: Any, scale_g
     rows = t.b.embedding(table, t.b.reshape(ids, [count, length]))
     if weights is not None:
         rows = t.b.binary("mul", rows, t.b.reshape(t.value(weights, rows.dtype), [count, length, 1]))
-    result = t.b.reduce("max" if mode == 2 else "sum", rows, [1])
+    if mode == 2:  # of equal elements the first has the gradient
+        result = t.b.reshape(t.b.gather(rows, t.b.argmax(rows, 1, True), 1), t.out.shape)
+    else:
+        result = t.b.reduce("sum", rows, [1])
     return t.b.binary("div", result, t.b.like(length, result)) if mode == 1 else result, None, None, None
 
 
@@ -184,32 +196,44 @@ def _mask_node(t: Translator) -> Any:
 @rule(A.scaled_dot_product_attention.default)
 def attention(t: Translator, q: Value, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
               scale: float | None = None, enable_gqa: bool = False) -> Value:
-    """Operands are [..., H, T, D]; the dialect's are [B, T, H, D]."""
+    """Operands are [..., H, T, D], without H below rank 4; the dialect's are [B, T, H, D]."""
     q, k, v = (t.value(x) for x in (q, k, v))
     out, (queries, keys) = t.out, (q.shape[-2], k.shape[-2])
+    by_definition, rank = dropout_p == 1 or v.shape[-1] != q.shape[-1], max(q.rank, k.rank, v.rank, 4 * enable_gqa)
     given, segments = attn_mask, None
-    if queries == keys and (found := segments_of(t, _mask_node(t), q.rank, keys)):
+    if queries == keys and not by_definition and rank in (3, 4) and (found := segments_of(t, _mask_node(t), rank, keys)):
         segments, given = found
     mask, window = simplified(given, queries, keys, is_causal)
-    if q.rank == 2 or q.rank > 4:
-        raise Unsupported(f"attention of operands of rank {q.rank}: expected 3 or 4")
-    if q.rank == 3:  # without heads
-        q, k, v = (t.b.reshape(x, [x.shape[0], 1, *x.shape[1:]]) for x in (q, k, v))
-        if mask is not None and (mask.rank if isinstance(mask, Value) else mask.dim()) == 3:
-            mask = t.value(mask)
-            mask = t.b.reshape(mask, [mask.shape[0], 1, *mask.shape[1:]])
-    batch = broadcast_shape(q.shape[:1], k.shape[:1], v.shape[:1])
-    q, k, v = (t.b.broadcast(x, [*batch, *x.shape[1:]]) for x in (q, k, v))
-    if dropout_p == 1 or v.shape[-1] != q.shape[-1] or k.shape[1] != v.shape[1]:
-        mask, window = (mask, window) if segments is None else (attn_mask, None)
+    q, k, v = (_with_heads(t, x, rank) for x in (q, k, v))
+    batch = broadcast_shape(*(x.shape[:-3] for x in (q, k, v)))
+    heads = q.shape[-3] if enable_gqa else broadcast_shape(*(x.shape[-3:-2] for x in (q, k, v)))[0]
+    q, k, v = (_joined_batch(t, x, batch) for x in (t.b.broadcast(q, [*q.shape[:-3], heads, *q.shape[-2:]]), k, v))
+    if k.shape[1] != v.shape[1]:
+        k, v = (_repeated(t, x, heads // x.shape[1]) for x in (k, v))
+    if mask is not None:
+        mask = t.value(mask)
+        if mask.rank > 2:
+            mask = _with_heads(t, mask, rank)
+            mask = _joined_batch(t, mask, batch if set(mask.shape[:-3]) != {1} else mask.shape[:-3])
+    if by_definition:
         return t.b.reshape(_by_definition(t, q, k, v, mask, window, dropout_p, scale), out.shape)
     values = [t.b.transpose(x, [0, 2, 1, 3]) for x in (q, k, v)]
     if scale is None and q.shape[-1] == 0:
         raise Unsupported("attention of heads without elements")
     segments = t.b.broadcast(segments, [*batch, keys]) if segments is not None else None
-    result = t.b.attention(*values, t.value(mask) if mask is not None else None, window is not None, scale, dropout_p,
-                           window if window and window < keys else None, segments)
+    result = t.b.attention(*values, mask, window is not None, scale, dropout_p, window if window and window < keys else None, segments)
     return t.b.reshape(t.b.transpose(result, [0, 2, 1, 3]), out.shape)
+
+
+def _with_heads(t: Translator, x: Value, rank: int) -> Value:
+    """[..., T, D] with as many dimensions in front of T as operands of this rank have, that of heads among them."""
+    shape = [*[1] * (max(rank, 3) - x.rank), *x.shape]
+    return t.b.reshape(x, shape if rank > 3 else [shape[0], 1, *shape[1:]])
+
+
+def _joined_batch(t: Translator, x: Value, batch: Sequence[int]) -> Value:
+    """[..., H, T, D], broadcast to the dimensions of a batch, with these as one."""
+    return t.b.reshape(t.b.broadcast(x, [*batch, *x.shape[-3:]]), [math.prod(batch), *x.shape[-3:]])
 
 
 def _by_definition(t: Translator, q: Value, k: Value, v: Value, mask: Any, window: int | None, rate: float, scale: float | None) -> Value:

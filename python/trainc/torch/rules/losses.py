@@ -7,7 +7,7 @@ import torch
 
 from ...emit import Value, number
 from ..translate import Translator, rule
-from .elementwise import log1p_exp, with_gradient
+from .functions import log1p_exp, with_gradient
 
 A = torch.ops.aten
 NONE, MEAN, SUM = 0, 1, 2
@@ -37,7 +37,7 @@ def cross_entropy(t: Translator, logits: Value, target: Any, weight: Any = None,
     rows = t.b.transpose(logits, order)
     if not target.rank:
         rows, target = t.b.reshape(rows, [1, *rows.shape]), t.b.reshape(target, [1])
-    if weight is not None or reduction == NONE:
+    if weight is not None or reduction == NONE or label_smoothing == 1:
         return _row_by_row(t, rows, target, weight, reduction, ignore_index, label_smoothing)
     attributes = _attributes(ignore_index, label_smoothing)
     return _fraction(t, *t.b.loss("cross_entropy", rows, target, None, attributes), reduction)
@@ -78,11 +78,12 @@ def _row_by_row(t: Translator, rows: Value, target: Value, weight: Any, reductio
 def _of_probabilities(t: Translator, logits: Value, target: Value, weight: Any, reduction: int, smoothing: float) -> Value:
     classes = 1 if logits.rank > 1 else 0
     n = logits.shape[classes]
+    target = t.value(target, t.out.dtype)
     if smoothing:
         target = t.b.binary("add", t.b.binary("mul", target, t.b.like(1 - smoothing, target)), t.b.like(smoothing / n, target))
-    term = t.b.binary("mul", t.b.unary("neg", t.b.softmax(logits, classes, log=True)), target)
+    term = t.b.binary("mul", t.b.unary("neg", t.value(t.b.softmax(logits, classes, log=True), target.dtype)), target)
     if weight is not None:
-        term = t.b.binary("mul", term, t.b.reshape(t.value(weight), [n, *[1] * (logits.rank - 1 - classes)]))
+        term = t.b.binary("mul", term, t.b.reshape(t.value(weight, target.dtype), [n, *[1] * (logits.rank - 1 - classes)]))
     per_row = t.b.reduce("sum", term, [classes])
     if reduction == NONE:
         return per_row
@@ -131,7 +132,7 @@ def l1_loss(t: Translator, x: Any, target: Any, reduction: int = MEAN) -> Value:
     return reduced(t, t.b.unary("abs", _difference(t, x, target)), reduction)
 
 
-@rule(A.smooth_l1_loss.default)
+@rule(A.smooth_l1_loss.default, wide=True)
 def smooth_l1_loss(t: Translator, x: Any, target: Any, reduction: int = MEAN, beta: float = 1.0) -> Value:
     """d^2 / (2 beta) for |d| < beta, else |d| - beta / 2."""
     difference = _difference(t, x, target)
@@ -143,7 +144,7 @@ def smooth_l1_loss(t: Translator, x: Any, target: Any, reduction: int = MEAN, be
     return reduced(t, t.b.select(t.b.compare("lt", size, t.b.like(beta, size)), square, line), reduction)
 
 
-@rule(A.huber_loss.default)
+@rule(A.huber_loss.default, wide=True)
 def huber_loss(t: Translator, x: Any, target: Any, reduction: int = MEAN, delta: float = 1.0) -> Value:
     """d^2 / 2 for |d| <= delta, else delta (|d| - delta / 2)."""
     difference = _difference(t, x, target)
@@ -170,9 +171,9 @@ def bce_with_logits(t: Translator, x: Value, target: Any, weight: Any = None, po
     return reduced(t, term, reduction)
 
 
-@rule(A.binary_cross_entropy.default)
+@rule(A.binary_cross_entropy.default, wide=True)
 def bce(t: Translator, x: Value, target: Any, weight: Any = None, reduction: int = MEAN) -> Value:
-    """-(y log x + (1 - y) log(1 - x)), logarithms not below -100; gradient (x - y) / max(x (1 - x), 1e-12)."""
+    """-(y log x + (1 - y) log(1 - x)), logarithms not below -100; gradients (x - y) / max(x (1 - x), 1e-12) and log(1 - x) - log x."""
     x, target = t.pair(x, target, x.dtype)
     one, floor = t.b.like(1, x), t.b.like(-100, x)
     rest = t.b.binary("sub", one, x)
@@ -180,7 +181,7 @@ def bce(t: Translator, x: Value, target: Any, weight: Any = None, reduction: int
     value = t.b.unary("neg", t.b.binary("add", t.b.binary("mul", target, logs[0]),
                                         t.b.binary("mul", t.b.binary("sub", one, target), logs[1])))
     slope = t.b.binary("div", t.b.binary("sub", x, target), t.b.binary("max", t.b.binary("mul", x, rest), t.b.like(1e-12, x)))
-    term = with_gradient(t, x, value, slope)
+    term = with_gradient(t, value, (x, slope), (target, t.b.binary("sub", logs[1], logs[0])))
     if weight is not None:
         term = t.b.binary("mul", term, t.value(weight, x.dtype))
     return reduced(t, term, reduction)

@@ -1,14 +1,16 @@
 """Sums, means, extrema and what is made of them."""
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from ...emit import Value
-from ..translate import Translator, Unsupported, rule
+from ..translate import Translator, rule
+from .functions import log1p_exp
 
 A = torch.ops.aten
 
@@ -33,7 +35,7 @@ def mean_of(t: Translator, x: Value, dims: Sequence[int], keepdim: bool) -> Valu
     return t.b.binary("mul", t.b.reduce("sum", x, dims, keepdim), t.b.like(1 / count_of(x, dims), x))
 
 
-@rule(A.mean.default, A.mean.dim)
+@rule(A.mean.default, A.mean.dim, wide=True)
 def mean(t: Translator, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
     x = t.value(x, t.out.dtype)
     dims = dims_of(x, dim)
@@ -43,40 +45,49 @@ def mean(t: Translator, x: Value, dim: Any = None, keepdim: bool = False, dtype:
 def variance(t: Translator, x: Value, dims: Sequence[int], correction: float, keepdim: bool) -> tuple[Value, Value]:
     """(variance, mean)"""
     count = count_of(x, dims)
-    if count <= correction:
-        raise Unsupported(f"the variance of {count} elements with correction {correction}")
     average = t.b.binary("div", t.b.reduce("sum", x, dims, True), t.b.like(count, x))
     centred = t.b.binary("sub", x, average)
     squares = t.b.reduce("sum", t.b.binary("mul", centred, centred), dims, keepdim)
     shape = squares.shape
-    return t.b.binary("div", squares, t.b.like(count - correction, x)), t.b.reshape(average, shape)
+    return t.b.binary("div", squares, t.b.like(max(count - correction, 0), x)), t.b.reshape(average, shape)
 
 
-@rule(A.var.correction, A.std.correction)
+@rule(A.var.correction, A.std.correction, wide=True)
 def var(t: Translator, x: Value, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Value:
     squared, _ = variance(t, x, dims_of(x, dim), 1 if correction is None else correction, keepdim)
     return _root(t, squared) if "std" in str(t.node.target) else squared
 
 
-def _root(t: Translator, squares: Value) -> Value:
+def _root(t: Translator, powers: Value, order: float = 2) -> Value:
     """Of 0 the root's gradient is infinite, and that of what PyTorch makes of it is 0."""
-    zero = t.b.compare("eq", squares, t.b.like(0, squares))
-    return t.b.select(zero, t.b.like(0, squares), t.b.unary("sqrt", t.b.select(zero, t.b.like(1, squares), squares)))
+    zero = t.b.compare("eq", powers, t.b.like(0, powers))
+    powers = t.b.select(zero, t.b.like(1, powers), powers)
+    root = t.b.unary("sqrt", powers) if order == 2 else t.b.binary("pow", powers, t.b.like(1 / order, powers))
+    return t.b.select(zero, t.b.like(0, powers), root)
 
 
-@rule(A.var_mean.correction)
+@rule(A.var_mean.correction, wide=True)
 def var_mean(t: Translator, x: Value, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> tuple[Value, Value]:
     return variance(t, x, dims_of(x, dim), 1 if correction is None else correction, keepdim)
 
 
 @rule(A.amax.default, A.amin.default)
 def extremum(t: Translator, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return t.b.reduce("max" if "amax" in str(t.node.target) else "min", x, dims_of(x, dim), keepdim)
+    return _extreme(t, "max" if "amax" in str(t.node.target) else "min", x, dims_of(x, dim), keepdim)
+
+
+def _extreme(t: Translator, kind: str, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
+    return t.b.cast(t.b.reduce(kind, _comparable(t, x), dims, keep), x.dtype)
+
+
+def _comparable(t: Translator, x: Value) -> Value:
+    """Booleans as bytes, which have an order."""
+    return t.b.cast(x, "i8") if x.dtype == "i1" else x
 
 
 @rule(A.max.default, A.min.default)
 def extremum_of_all(t: Translator, x: Value) -> Value:
-    return t.b.reduce("max" if ".max." in str(t.node.target) else "min", x, dims_of(x, None))
+    return _extreme(t, "max" if ".max." in str(t.node.target) else "min", x, dims_of(x, None))
 
 
 def _arg(t: Translator, x: Value, dim: int, largest: bool, keep: bool) -> Value:
@@ -88,9 +99,12 @@ def _arg(t: Translator, x: Value, dim: int, largest: bool, keep: bool) -> Value:
 @rule(A.max.dim, A.min.dim)
 def extremum_and_index(t: Translator, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
     """The value at one index, as PyTorch: ties do not share the gradient."""
+    if x.rank == 0:
+        return x, t.b.splat(0, (), "i64")
     dim %= x.rank
-    index = _arg(t, x, dim, ".max." in str(t.node.target), True)
-    value = t.b.gather(x, index, dim)
+    bits = _comparable(t, x)
+    index = _arg(t, bits, dim, ".max." in str(t.node.target), True)
+    value = t.b.cast(t.b.gather(bits, index, dim), x.dtype)
     index = t.b.cast(index, "i64")
     if keepdim:
         return value, index
@@ -100,8 +114,8 @@ def extremum_and_index(t: Translator, x: Value, dim: int, keepdim: bool = False)
 
 @rule(A.argmax.default, A.argmin.default)
 def argument(t: Translator, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    flat = t.b.reshape(x, [x.type.elements]) if dim is None else x
-    index = _arg(t, flat, 0 if dim is None else dim % x.rank, "argmax" in str(t.node.target), keepdim and dim is not None)
+    flat = t.b.reshape(x, [x.type.elements]) if dim is None or x.rank == 0 else x
+    index = _arg(t, flat, 0 if dim is None else dim % flat.rank, "argmax" in str(t.node.target), keepdim and dim is not None)
     return t.b.reshape(t.b.cast(index, "i64"), t.out.shape)
 
 
@@ -113,14 +127,14 @@ def product(t: Translator, x: Value, dim: Any = None, keepdim: bool = False, dty
 @rule(A.any.default, A.any.dim, A.any.dims, A.all.default, A.all.dim, A.all.dims)
 def any_or_all(t: Translator, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
     kind = "max" if ".any." in str(t.node.target) else "min"
-    as_bytes = t.b.cast(t.b.cast(x, "i1"), "i8")
-    return t.b.cast(t.b.reduce(kind, as_bytes, dims_of(x, dim), keepdim), "i1")
+    return _extreme(t, kind, t.b.cast(x, "i1"), dims_of(x, dim), keepdim)
 
 
 @rule(A.softmax.int, A._softmax.default, A.log_softmax.int, A._log_softmax.default)
 def softmax(t: Translator, x: Value, dim: int, *_: Any, **__: Any) -> Value:
     x = t.value(x, t.out.dtype)
-    return t.b.softmax(x, dim % x.rank, "log" in str(t.node.target)) if x.rank else t.b.softmax(t.b.reshape(x, [1]), 0)
+    rows = x if x.rank else t.b.reshape(x, [1])
+    return t.b.reshape(t.b.softmax(rows, dim % rows.rank, "log" in str(t.node.target)), x.shape)
 
 
 @rule(A._safe_softmax.default)
@@ -135,6 +149,7 @@ def safe_softmax(t: Translator, x: Value, dim: int, dtype: Any = None) -> Value:
 @rule(A.logsumexp.default)
 def logsumexp(t: Translator, x: Value, dim: Any, keepdim: bool = False) -> Value:
     """m + log(sum(exp(x - m))), m the maximum, a constant; 0 in its place where it is infinite."""
+    x = t.value(x, t.out.dtype)
     dims = dims_of(x, dim)
     highest = t.b.unary("stop_gradient", t.b.reduce("max", x, dims, True))
     finite = t.b.compare("lt", t.b.unary("abs", highest), t.b.like(math.inf, x))
@@ -144,43 +159,73 @@ def logsumexp(t: Translator, x: Value, dim: Any, keepdim: bool = False) -> Value
     return result if keepdim else t.b.reshape(result, t.out.shape)
 
 
-@rule(A.linalg_vector_norm.default)
+@rule(A.linalg_vector_norm.default, wide=True)
 def vector_norm(t: Translator, x: Value, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
     x = t.value(x, t.out.dtype)
     dims = dims_of(x, dim)
+    if ord == 2:
+        return _root(t, t.b.reduce("sum", t.b.binary("mul", x, x), dims, keepdim))
+    size = t.b.unary("abs", x)
+    if math.isinf(ord):
+        return t.b.reduce("max" if ord > 0 else "min", size, dims, keepdim)
     if ord == 1:
-        return t.b.reduce("sum", t.b.unary("abs", x), dims, keepdim)
-    if ord == math.inf:
-        return t.b.reduce("max", t.b.unary("abs", x), dims, keepdim)
-    if ord != 2:
-        raise Unsupported(f"a norm of order {ord}: expected 1, 2 or infinity")
-    return _root(t, t.b.reduce("sum", t.b.binary("mul", x, x), dims, keepdim))
+        return t.b.reduce("sum", size, dims, keepdim)
+    zero = t.b.compare("eq", x, t.b.like(0, x))
+    if ord == 0:
+        return t.b.reduce("sum", t.b.cast(t.b.unary("not", zero), x.dtype), dims, keepdim)
+    power = t.b.binary("pow", t.b.select(zero, t.b.like(1, x), size), t.b.like(ord, x))
+    power = t.b.select(zero, t.b.like(0 if ord > 0 else math.inf, x), power)
+    return _root(t, t.b.reduce("sum", power, dims, keepdim), ord)
 
 
-@rule(A.cumsum.default)
+def scanned(t: Translator, combine: Callable[[Value, Value], Value], x: Value, dim: int, neutral: float) -> Value:
+    """Each element combined with all before it: first with one, then with two more, with four (Hillis and Steele)."""
+    dim = dim % x.rank if x.rank else 0
+    step = 1
+    while x.rank and step < x.shape[dim]:
+        low = [step if i == dim else 0 for i in range(x.rank)]
+        before = t.b.pad(t.b.slice_dim(x, dim, 0, x.shape[dim] - step), low, [0] * x.rank, value=neutral)
+        x = combine(before, x)
+        step *= 2
+    return x
+
+
+@rule(A.cumsum.default, wide=True)
 def cumsum(t: Translator, x: Value, dim: int, dtype: Any = None) -> Value:
-    """The product with a triangle of ones."""
-    x = t.value(x, t.out.dtype)
-    if not x.rank:
-        return x
-    dim %= x.rank
-    if x.dtype.startswith("i"):
-        return _cumsum_of_integers(t, x, dim)
-    order = [i for i in range(x.rank) if i != dim] + [dim]
-    moved = t.b.transpose(x, order)
-    n = x.shape[dim]
-    ones = t.value(torch.ones(n, n, dtype=torch.bool).triu())
-    rows = t.b.reshape(moved, [max(x.type.elements // n, 1), n])
-    sums = t.b.reshape(t.b.matmul(rows, t.b.cast(ones, x.dtype)), moved.shape)
-    return t.b.transpose(sums, [order.index(i) for i in range(x.rank)])
+    return scanned(t, functools.partial(t.b.binary, "add"), t.value(x, t.out.dtype), dim, 0)
 
 
-def _cumsum_of_integers(t: Translator, x: Value, dim: int) -> Value:
-    n = x.shape[dim]
-    kept = torch.ones(n, n, dtype=torch.bool).tril()  # [result, summand]
-    spread = t.b.reshape(x, [*x.shape[:dim], 1, *x.shape[dim:]])
-    mask = t.b.reshape(t.value(kept), [n, n, *[1] * (x.rank - dim - 1)])
-    return t.b.reduce("sum", t.b.select(mask, spread, t.b.like(0, x)), [dim + 1])
+@rule(A.cumprod.default, wide=True)
+def cumprod(t: Translator, x: Value, dim: int, dtype: Any = None) -> Value:
+    return scanned(t, functools.partial(t.b.binary, "mul"), t.value(x, t.out.dtype), dim, 1)
+
+
+@rule(A.logcumsumexp.default, wide=True)
+def logcumsumexp(t: Translator, x: Value, dim: int) -> Value:
+    def combine(a: Value, b: Value) -> Value:
+        """max(a, b) + log(1 + exp(-|a - b|)), the difference of equal infinities 0."""
+        difference = t.b.select(t.b.compare("eq", a, b), t.b.like(0, a), t.b.binary("sub", a, b))
+        return t.b.binary("add", t.b.binary("max", a, b), log1p_exp(t, t.b.unary("neg", t.b.unary("abs", difference))))
+
+    return scanned(t, combine, x, dim, -math.inf)
+
+
+@rule(A.bucketize.Tensor)
+def bucketize(t: Translator, x: Value, boundaries: Value, out_int32: bool = False, right: bool = False) -> Value:
+    """How many boundaries are below x, with `right` not above it; of NaN all."""
+    dtype = t.promoted(x, boundaries)
+    beyond = t.b.compare("gt" if right else "ge", t.b.reshape(t.value(boundaries, dtype), [*boundaries.shape[:-1], 1, boundaries.shape[-1]]),
+                         t.b.reshape(t.value(x, dtype), [*x.shape, 1]))
+    count = t.b.reduce("sum", t.b.cast(t.b.unary("not", beyond), t.out.dtype), [beyond.rank - 1])
+    return t.b.reshape(count, t.out.shape)
+
+
+@rule(A.searchsorted.Tensor)
+def searchsorted(t: Translator, rows: Value, x: Value, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+                 sorter: Any = None) -> Value:
+    if sorter is not None:
+        rows = t.b.gather(rows, t.value(sorter), rows.rank - 1)
+    return bucketize(t, x, rows, right=right or side == "right")
 
 
 @rule(A.sort.default)

@@ -63,6 +63,38 @@ def select(t: Translator, x: Value, dim: int, index: int) -> Value:
     return t.b.reshape(t.b.slice_dim(x, dim, index % x.shape[dim], 1), t.out.shape)
 
 
+@rule(A.diagonal.default)
+def diagonal(t: Translator, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """Of rows one after another an element, then always the one below and to the right."""
+    moved = t.b.transpose(x, _last_two(x, dim1, dim2))
+    *outer, rows, columns = moved.shape
+    flat = t.b.reshape(moved, [*outer, rows * columns])
+    if not t.out.elements:
+        raise Unsupported("a diagonal without elements")
+    return t.b.slice_dim(flat, len(outer), offset if offset > 0 else -offset * columns, t.out.shape[-1], columns + 1)
+
+
+@rule(A.diagonal_scatter.default)
+def diagonal_scatter(t: Translator, x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """x with the elements of source, spread over the rows, where column - row is the offset."""
+    x, source = t.value(x), t.value(source)
+    order = _last_two(x, dim1, dim2)
+    moved = t.b.transpose(x, order)
+    rows, columns = moved.shape[-2:]
+    outer, above = [0] * (source.rank - 1), max(-offset, 0)
+    source = t.b.pad(source, [*outer, above], [*outer, rows - above - source.shape[-1]])
+    difference = t.b.binary("sub", *(t.b.iota(i, (rows, columns), "i32") for i in (1, 0)))
+    on = t.b.compare("eq", difference, t.b.splat(offset, (), "i32"))
+    result = t.b.select(on, t.b.reshape(source, [*source.shape, 1]), moved)
+    return t.b.transpose(result, [order.index(i) for i in range(x.rank)])
+
+
+def _last_two(x: Value, a: int, b: int) -> list[int]:
+    """The order of dimensions with these two behind the others."""
+    a, b = a % x.rank, b % x.rank
+    return [*(i for i in range(x.rank) if i not in (a, b)), a, b]
+
+
 @rule(A.cat.default)
 def cat(t: Translator, tensors: Sequence[Any], dim: int = 0) -> Value:
     out = t.out
