@@ -165,6 +165,7 @@ class Step:
                  deadline: float = 0.0):
         self.path = os.fspath(path)
         self.exported_optimizer: Any = None
+        self.untrained: dict[str, Any] = {}  # what its states have that is not trained here, as it was loaded, by its first group's name
         self.tied: Mapping[str, Sequence[str]] = {}  # other names of a tensor, by the step's
         # Of the model: what is wrong with a value, which the step has in another form.
         self.left_out: Mapping[str, Callable[["Step", Any], str | None] | None] = {}

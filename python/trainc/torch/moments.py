@@ -10,7 +10,6 @@ import os
 import shutil
 import struct
 import tempfile
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -100,10 +99,6 @@ class _Found(NamedTuple):
     groups: dict[int, dict[str, Any]]
 
 
-# What a step was given of what it does not train, by the name of an optimizer's first group.
-_KEPT: weakref.WeakKeyDictionary[Step, dict[str, _Found]] = weakref.WeakKeyDictionary()
-
-
 @dataclass(frozen=True)
 class Moments:
     """Of an optimizer its kind, its groups as state_dict() has them, the names of its parameters by their numbers there, its groups in
@@ -190,7 +185,7 @@ class Moments:
     def write(self, step: Step, found: _Found) -> None:
         """Without moments: those of an optimizer that has had no update."""
         given = found.moments
-        _KEPT.setdefault(step, {})[self.compiled[0].name] = found._replace(moments={})
+        step.untrained[self.compiled[0].name] = found._replace(moments={})
         for name, kind in self._held(step) if not given else ():
             start = 1.0 if kind == _OF_ALL_ELEMENTS else self.compiled[0].settings.get("initial_accumulator_value", 0.0)
             step.write(name, step.read(name, kind, as_torch=True).fill_(start), kind)
@@ -253,7 +248,7 @@ class Moments:
         """A state_dict() of the optimizer with the step's moments and numbers; of a schedule the rate of the next update. What the step
         does not train is as it was loaded."""
         update, held, values = int(step.get(self.update)), self._held(step), {}
-        kept = _KEPT.get(step, {}).get(self.compiled[0].name, _Found({}, set(), {}, {}))
+        kept = step.untrained.get(self.compiled[0].name, _Found({}, set(), {}, {}))
         for number, name in self.names.items():
             moments = {key: step.read(name, kind, as_torch=True) for key, kind in STATES[self.kind].items() if (name, kind) in held}
             if _OF_ALL_ELEMENTS in moments:
