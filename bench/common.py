@@ -1,6 +1,7 @@
 """What the scripts of this folder share: where things are, running tools, and the modules of the peers' workloads.
 
-TRAINC_BUILD names the build folder (default: build). Everything else is relative to the repository.
+TRAINC_BUILD names the build folder (default: build). Everything else is relative to the repository. Tests set TRAINC_TEST_CACHE, a folder in
+which the compiler keeps kernels.
 """
 import os
 import subprocess
@@ -10,6 +11,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(os.environ.get("TRAINC_BUILD", os.path.join(ROOT, "build")))
 PEERS = os.path.join(ROOT, "bench", "peers")
 RUNTIME_LIBRARY = os.path.join(BUILD, "lib", "libtrainc_runtime.so")
+KERNELS = os.environ.get("TRAINC_TEST_CACHE")
 sys.path.insert(0, PEERS)
 
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
@@ -59,6 +61,8 @@ def compile_module(text, path, *options, timeout=600):
     source = os.path.splitext(path)[0] + ".mlir"
     with open(source, "w") as f:
         f.write(text)
+    if KERNELS and not any(option.startswith("--cache-dir") for option in options):
+        options = *options, f"--cache-dir={KERNELS}"
     run([tool("trainc"), source, "-o", path, *options], timeout=timeout)
     return path
 

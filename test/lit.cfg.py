@@ -28,6 +28,8 @@ for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
     config.environment.pop(name, None)
 # The package and the scripts of bench/ take the compiler and the runtime from there.
 config.environment["TRAINC_BUILD"] = config.trainc_binary_dir
+# Tests that compile much the same modules share kernels.
+config.environment["TRAINC_TEST_CACHE"] = os.path.join(config.test_exec_root, "kernels")
 # With TRAINC_AVX2_ONLY set the tests run as on a processor without AVX-512 and AMX.
 llvm_config.with_system_environment(["TRAINC_AVX2_ONLY", "TRAINC_PAGE_BYTES"])
 avx2_only = bool(config.environment.get("TRAINC_AVX2_ONLY"))

@@ -29,6 +29,7 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integration", "Inputs")]
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_disable_most_optimizations", True)  # each function is compiled for one call
 
 from common import RUNTIME_LIBRARY, Failed, compile_module  # noqa: E402
 from gradient_cases import Fixed, all_cases  # noqa: E402

@@ -28,6 +28,7 @@ UPDATES, BAR, BAR_BF16 = 10, 1e-10, 0.05
 SHAPES = {"tall": (40, 12), "wide": (12, 40), "square": (24, 24), "vector": (33,), "other": (8, 6)}
 MATRICES = ("tall", "wide", "square")
 COEFFICIENTS = dict(a=3.4445, b=-4.775, c=2.0315)
+orthogonalize = jax.jit(_muon.orthogonalize_via_newton_schulz, static_argnames=("ns_steps", "eps"))
 # Flags, clauses of the step, of the optimizer.
 CASES = {
     "plain": (dict(nesterov=False, weight_decay=0.0), "", ""), "default": ({}, "", ""),
@@ -88,7 +89,7 @@ def expected(settings, clauses, ema, start, steps):
             m[n] = s["momentum"] * m[n] + (1 - s["momentum"]) * g
             u = s["momentum"] * m[n] + (1 - s["momentum"]) * g if s["nesterov"] else m[n]
             rows, columns = u.shape
-            u = np.asarray(_muon.orthogonalize_via_newton_schulz(jnp.array(u), jnp.array([s["a"], s["b"], s["c"]]), int(s["steps"]), eps=0.0))  # the norm is above ours
+            u = np.asarray(orthogonalize(jnp.array(u), jnp.array([s["a"], s["b"], s["c"]]), ns_steps=int(s["steps"]), eps=0.0))  # the norm is above ours
             scale = (0.2 * np.sqrt(max(rows, columns)) if s["match_rms"] else
                      np.sqrt(rows / columns if s["unclamped"] else max(1.0, rows / columns)))
             p[n] = p[n] * (1 - 0.02 * s["weight_decay"]) - 0.02 * scale * u

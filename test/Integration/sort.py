@@ -22,6 +22,8 @@ RNG = np.random.default_rng(5)
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0]
 TYPES = {"f64": np.float64, "f32": np.float32, "bf16": np.float32, "f16": np.float32, "i8": np.int8, "i64": np.int64}
 SHAPES = [((1,), 0), ((2,), 0), ((9,), 0), ((64, 3), 0), ((5, 129), 1), ((3, 17, 4), 1), ((700, 7), 1), ((2, 5000), 1)]
+# Options, the device, shapes: on GPUs each element is compared with all others.
+RUNS = [([], b"cpu", SHAPES), (["--target=cuda,cpu", "--cuda-arch=host"], b"cuda", SHAPES[:-1]), (["--reference"], b"cpu", SHAPES)]
 
 
 def values_of(element, shape):
@@ -70,22 +72,20 @@ def main():
     runtime = Runtime(RUNTIME_LIBRARY)
     with tempfile.TemporaryDirectory() as folder:
         for element in TYPES:
-            cases = [(*case, descending) for case in SHAPES for descending in (False, True)]
-            given = {f"g{i}": values_of(element, shape) for i, (shape, _, _) in enumerate(cases)}
-            text = module(element, cases)
-            for options, devices in ((["--target=cuda,cpu", "--cuda-arch=host"], (b"cpu", b"cuda")), (["--reference"], (b"cpu",))):
-                path = compile_module(text, os.path.join(folder, "sort.so"), *options)
-                for device in devices:
-                    with Trainer(runtime, path, device=device) as trainer:
-                        results = trainer.eval("eval", **given)
-                    for i, (shape, dim, descending) in enumerate(cases):
-                        want = sorted_by_numpy(given[f"g{i}"], dim, descending)
-                        for k, what in enumerate(("values", "indices", "positions")):
-                            got = results[f"{i}.{k}"]
-                            same = np.array_equal(got, want[k], equal_nan=k == 0 and not element.startswith("i"))
-                            if not same or (k == 0 and not np.array_equal(np.signbit(got), np.signbit(want[k]))):
-                                raise SystemExit(f"{what} of {element} {shape} along {dim}, descending {descending},"
-                                                 f" {options[0]} on {device.decode()}: {got.ravel()[:9]}, expected {want[k].ravel()[:9]}")
+            for options, device, shapes in RUNS:
+                cases = [(*case, descending) for case in shapes for descending in (False, True)]
+                given = {f"g{i}": values_of(element, shape) for i, (shape, _, _) in enumerate(cases)}
+                path = compile_module(module(element, cases), os.path.join(folder, "sort.so"), *options)
+                with Trainer(runtime, path, device=device) as trainer:
+                    results = trainer.eval("eval", **given)
+                for i, (shape, dim, descending) in enumerate(cases):
+                    want = sorted_by_numpy(given[f"g{i}"], dim, descending)
+                    for k, what in enumerate(("values", "indices", "positions")):
+                        got = results[f"{i}.{k}"]
+                        same = np.array_equal(got, want[k], equal_nan=k == 0 and not element.startswith("i"))
+                        if not same or (k == 0 and not np.array_equal(np.signbit(got), np.signbit(want[k]))):
+                            raise SystemExit(f"{what} of {element} {shape} along {dim}, descending {descending},"
+                                             f" {options} on {device.decode()}: {got.ravel()[:9]}, expected {want[k].ravel()[:9]}")
 
 
 if __name__ == "__main__":

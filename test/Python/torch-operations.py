@@ -71,6 +71,7 @@ CASES = {
         *((lambda x, f=f: f(positive(x)), S) for f in (torch.log, torch.sqrt, torch.rsqrt, torch.log2, torch.log10, torch.log1p)),
         (lambda x: (0.99 * x.sin()).asin() + torch.asin(1e-6 * x) * 1e6, S), (lambda x: (0.99 * x.sin()).acos() + torch.acos(1 - 1e-6 * positive(x)) * 1e3, S),
         (lambda x: torch.atan(3 * x) + torch.atan(1e-6 * x) * 1e6 + torch.atan(1e6 * x), S),
+        (lambda x, y: torch.atan2(x, y) + torch.atan2(1e-6 * x, 2 * y[:1]) * 1e6 + torch.atan2(x, 1e-6 * y[:, :1]), S, S),
         (lambda x: x.asinh() + torch.acosh(1 + positive(x)) + torch.atanh(0.99 * x.sin()) + torch.asinh(1e-9 * x) * 1e9 + torch.asinh(1e30 * x), S),
         (lambda x: x.erfc() + torch.erfc(4 * positive(x)).log() + torch.sinh(1e-9 * x) * 1e9, S), (at_infinity, S), (at_powers, S),
         (lambda x: x * ((0 * x.detach()).long() + torch.arange(4)).tan() + x * ((0 * x.detach()).long() + torch.arange(4)).sinh(), S),
@@ -280,7 +281,8 @@ def extremes(n):
 def ends(x):
     """What has no finite value, or no gradient."""
     edges = x.new_tensor([-1.0, 0.0, 1.0])
-    return (x[:, :1].var(1), x.var(1, correction=5), x.copysign(0 * x.sign()), x.cumsum(1), x.logcumsumexp(1), torch.fmax(x, x.flip(1)), torch.fmin(x, x.flip(1)),
+    zeros = x.new_tensor([0.0, -0.0, 2.0, torch.inf])
+    return (torch.atan2(zeros[:, None], torch.cat((zeros, -zeros))), torch.atan2(-zeros[:, None], torch.cat((zeros, -zeros))), x.atan2(x.flip(1)), x[:, :1].var(1), x.var(1, correction=5), x.copysign(0 * x.sign()), x.cumsum(1), x.logcumsumexp(1), torch.fmax(x, x.flip(1)), torch.fmin(x, x.flip(1)),
             torch.bucketize(x, edges, right=True, out_int32=True), torch.searchsorted(edges.expand(2, 3).contiguous(), x), torch.bucketize(x[0, 0], edges),
             torch.searchsorted(edges.flip(0), x, side="right", sorter=torch.tensor([2, 1, 0])), x.asinh(), x.acosh(), x.atanh(), x.log2(), x.log10())
 

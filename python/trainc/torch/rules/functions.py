@@ -135,6 +135,34 @@ def arctangent(t: Translator, x: Value) -> Value:
     return with_gradient(t, _arctangent(t, t.b.unary("stop_gradient", x)), (x, slope))
 
 
+def _is_negative(t: Translator, x: Value) -> Value:
+    """Whether x or, of a zero, its sign is below 0."""
+    return t.b.compare("lt", t.b.select(t.b.compare("eq", x, t.b.like(0, x)), t.b.binary("div", t.b.like(1, x), x), x), t.b.like(0, x))
+
+
+@rule(A.atan2.default, wide=True)
+def arctangent_of_two(t: Translator, y: Value, x: Value) -> Value:
+    """The arctangent of the smaller size by the larger, turned into the octant of (x, y). The gradient is 0 where the sum of the
+    squares is 0 or infinite."""
+    y, x = (t.b.broadcast(t.value(v, t.out.dtype), t.out.shape) for v in (y, x))
+    one, zero = t.b.like(1, x), t.b.like(0, x)
+    stopped = [t.b.unary("stop_gradient", v) for v in (y, x)]
+    height, width = (t.b.unary("abs", v) for v in stopped)
+    is_origin = t.b.compare("eq", t.b.binary("max", height, width), zero)
+    is_steep, is_diagonal = t.b.compare("gt", height, width), t.b.compare("eq", height, width)
+    small, large = t.b.select(is_steep, width, height), t.b.select(is_steep, height, width)
+    # Two zeros, and two infinities, have no quotient.
+    quotient = t.b.binary("div", t.b.select(is_diagonal, one, small), t.b.select(is_diagonal, one, large))
+    angle = _arctangent(t, t.b.select(is_origin, zero, quotient))
+    angle = t.b.select(is_steep, t.b.binary("sub", t.b.like(math.pi / 2, x), angle), angle)
+    angle = t.b.select(_is_negative(t, stopped[1]), t.b.binary("sub", t.b.like(math.pi, x), angle), angle)
+    angle = t.b.select(_is_negative(t, stopped[0]), t.b.unary("neg", angle), angle)
+    length = t.b.binary("add", t.b.binary("mul", height, height), t.b.binary("mul", width, width))
+    is_end = t.b.binary("or", t.b.compare("eq", length, zero), t.b.compare("eq", length, t.b.like(math.inf, x)))
+    across, along = (t.b.select(is_end, zero, t.b.binary("div", v, length)) for v in (stopped[1], t.b.unary("neg", stopped[0])))
+    return with_gradient(t, angle, (y, across), (x, along))
+
+
 @rule(A.asin.default, A.acos.default, wide=True)
 def arcsine(t: Translator, x: Value) -> Value:
     """By the tangent of the half: x / (1 + sqrt(1 - x^2)) of asin, sqrt((1 - x) / (1 + x)) of acos."""
