@@ -130,6 +130,10 @@ CASES = {
         (lambda x: x.prod() + x.prod(1, keepdim=True), S), (lambda x: x.softmax(1) + x.log_softmax(0) + F.softmin(x, 1), S), (lambda x: x.logsumexp(1) + x.logsumexp((0, 1)), S),
         (lambda x: x.norm() + x.norm(dim=1) + torch.linalg.vector_norm(x, 1) + torch.linalg.vector_norm(x, float("inf"), 1), S), (lambda x: (0 * x).norm() + x.sum(), S), (lambda x: x.sum() + (0 * x).std(1) + (0 * x).std(), S),
         (lambda x: x.gather(1, x.masked_fill(torch.arange(4) > 0, -torch.inf).topk(4).indices.sort().values), S), (lambda x: x.topk(2, largest=False).values, S),
+        (lambda x: x.median() + x.median(1).values + x.median(0, keepdim=True).values.sum() + x.nanmedian() + x.nanmedian(1).values + x.kthvalue(2).values, S),
+        (lambda x: torch.cat((x, 2 * x - x.detach())).median() + x.kthvalue(3, 0, keepdim=True).values + x.sum().median(0).values + x.sum().kthvalue(1).values, S),
+        (lambda x, y: torch.cdist(x, y) + torch.cdist(x, x) + torch.cdist(x[None], torch.stack((y, 2 * y)), p=3.0)[1] + torch.cdist(x, y, p=torch.inf), S, S),
+        (lambda x, y: torch.cdist(x, y, p=1.0) + torch.cdist(torch.cat([x] * 10), torch.cat([y] * 10))[:3, :3] + torch.cdist(x, y, p=0.0), S, S),
         (lambda x: x.cumsum(1) * torch.arange(4.0) + x.cumsum(0), S), (lambda x: x * (x > 0).cumsum(1), S),
         (lambda x: (x * (x > -0.5)).cumprod(1) + x.cumprod(0) + x.logcumsumexp(1), S),
         (lambda x: torch.linalg.vector_norm(x, 3) + x.norm(0.5, 1) + x.norm(0, 1) + x.norm(-torch.inf, 0).sum() + x.norm(-1.5) + F.relu(x).norm(1.5, dim=1), (3, 3)),
@@ -275,16 +279,19 @@ class Integers(nn.Module):
 def extremes(n):
     a, b = n > 0, n > 3
     narrow, byte = n.to(torch.int8), (n % 256).to(torch.int16).to(torch.int8)
-    return (torch.maximum(a, b), torch.minimum(a, b), a.max(), b.min(), a.amax(1), b.amin(0), *a.max(1), *b.min(0), a.sign(), narrow == 258, byte < 300)
+    return (torch.maximum(a, b), torch.minimum(a, b), a.max(), b.min(), a.amax(1), b.amin(0), *a.max(1), *b.min(0), a.sign(), narrow == 258, byte < 300,
+            *n.median(1), n.median(), *n.kthvalue(2))
 
 
 def ends(x):
     """What has no finite value, or no gradient."""
     edges = x.new_tensor([-1.0, 0.0, 1.0])
     zeros = x.new_tensor([0.0, -0.0, 2.0, torch.inf])
-    return (torch.atan2(zeros[:, None], torch.cat((zeros, -zeros))), torch.atan2(-zeros[:, None], torch.cat((zeros, -zeros))), x.atan2(x.flip(1)), x[:, :1].var(1), x.var(1, correction=5), x.copysign(0 * x.sign()), x.cumsum(1), x.logcumsumexp(1), torch.fmax(x, x.flip(1)), torch.fmin(x, x.flip(1)),
+    return (torch.atan2(zeros[:, None], torch.cat((zeros, -zeros))), torch.atan2(-zeros[:, None], torch.cat((zeros, -zeros))), x.atan2(x.flip(1)),
+            x[:, :1].var(1), x.var(1, correction=5), x.copysign(0 * x.sign()), x.cumsum(1), x.logcumsumexp(1), torch.fmax(x, x.flip(1)), torch.fmin(x, x.flip(1)),
             torch.bucketize(x, edges, right=True, out_int32=True), torch.searchsorted(edges.expand(2, 3).contiguous(), x), torch.bucketize(x[0, 0], edges),
-            torch.searchsorted(edges.flip(0), x, side="right", sorter=torch.tensor([2, 1, 0])), x.asinh(), x.acosh(), x.atanh(), x.log2(), x.log10())
+            torch.searchsorted(edges.flip(0), x, side="right", sorter=torch.tensor([2, 1, 0])), x.asinh(), x.acosh(), x.atanh(), x.log2(), x.log10(),
+            *x.median(1), *x.nanmedian(1), x.median(), x.nanmedian(), *x.kthvalue(4))
 
 
 def rounded_once(x):

@@ -8,7 +8,7 @@ import torch
 
 from ...emit import Value, number
 from ..translate import TORCH_DTYPES, Translator, Unsupported, rule
-from .elementwise import bounded, neg
+from .elementwise import bounded, neg, signbit
 
 A = torch.ops.aten
 
@@ -135,11 +135,6 @@ def arctangent(t: Translator, x: Value) -> Value:
     return with_gradient(t, _arctangent(t, t.b.unary("stop_gradient", x)), (x, slope))
 
 
-def _is_negative(t: Translator, x: Value) -> Value:
-    """Whether x or, of a zero, its sign is below 0."""
-    return t.b.compare("lt", t.b.select(t.b.compare("eq", x, t.b.like(0, x)), t.b.binary("div", t.b.like(1, x), x), x), t.b.like(0, x))
-
-
 @rule(A.atan2.default, wide=True)
 def arctangent_of_two(t: Translator, y: Value, x: Value) -> Value:
     """The arctangent of the smaller size by the larger, turned into the octant of (x, y). The gradient is 0 where the sum of the
@@ -155,8 +150,8 @@ def arctangent_of_two(t: Translator, y: Value, x: Value) -> Value:
     quotient = t.b.binary("div", t.b.select(is_diagonal, one, small), t.b.select(is_diagonal, one, large))
     angle = _arctangent(t, t.b.select(is_origin, zero, quotient))
     angle = t.b.select(is_steep, t.b.binary("sub", t.b.like(math.pi / 2, x), angle), angle)
-    angle = t.b.select(_is_negative(t, stopped[1]), t.b.binary("sub", t.b.like(math.pi, x), angle), angle)
-    angle = t.b.select(_is_negative(t, stopped[0]), t.b.unary("neg", angle), angle)
+    angle = t.b.select(signbit(t, stopped[1]), t.b.binary("sub", t.b.like(math.pi, x), angle), angle)
+    angle = t.b.select(signbit(t, stopped[0]), t.b.unary("neg", angle), angle)
     length = t.b.binary("add", t.b.binary("mul", height, height), t.b.binary("mul", width, width))
     is_end = t.b.binary("or", t.b.compare("eq", length, zero), t.b.compare("eq", length, t.b.like(math.inf, x)))
     across, along = (t.b.select(is_end, zero, t.b.binary("div", v, length)) for v in (stopped[1], t.b.unary("neg", stopped[0])))

@@ -10,7 +10,7 @@ import torch
 
 from ...emit import Value
 from ..translate import Translator, rule
-from .functions import log1p_exp
+from .functions import log1p_exp, with_gradient
 
 A = torch.ops.aten
 
@@ -250,6 +250,54 @@ def argsort(t: Translator, x: Value, dim: int = -1, descending: bool = False) ->
 @rule(A.argsort.stable)
 def stable_argsort(t: Translator, x: Value, *, stable: bool, dim: int = -1, descending: bool = False) -> Value:
     return sort(t, x, dim, descending)[1]
+
+
+@rule(A.kthvalue.default)
+def kth_value(t: Translator, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
+    values, indices = sort(t, x, dim)
+    if x.rank:
+        values, indices = (t.b.slice_dim(v, dim % x.rank, k - 1, 1) for v in (values, indices))
+    return t.b.reshape(values, t.out.shape), t.b.reshape(indices, t.out.shape)
+
+
+def _median(t: Translator, x: Value, dim: int) -> tuple[Value, Value]:
+    """(value, index), `dim` kept, of the lower of two in the middle; of `median` the first NaN, which sort puts behind what is ordered."""
+    values, indices = t.b.sort(x, dim, False)
+    ordered = t.b.reduce("sum", t.b.cast(t.b.compare("eq", x, x), "i64"), [dim], True)
+    last = t.b.binary("max", t.b.binary("sub", ordered, t.b.like(1, ordered)), t.b.like(0, ordered))
+    place = t.b.binary("div", last, t.b.like(2, ordered))
+    if "nanmedian" not in str(t.node.target):
+        place = t.b.select(t.b.compare("lt", ordered, t.b.like(x.shape[dim], ordered)), ordered, place)
+    return t.b.gather(values, place, dim), t.b.cast(t.b.gather(indices, place, dim), "i64")
+
+
+@rule(A.median.dim, A.nanmedian.dim)
+def median(t: Translator, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    rows = x if x.rank else t.b.reshape(x, [1])
+    value, index = _median(t, rows, dim % rows.rank)
+    return t.b.reshape(value, t.out.shape), t.b.reshape(index, t.out.shape)
+
+
+@rule(A.median.default, A.nanmedian.default)
+def median_of_all(t: Translator, x: Value) -> Value:
+    """Elements that are equal to it share the gradient."""
+    flat = t.b.reshape(x, [x.type.elements])
+    if x.dtype.startswith("i"):
+        return t.b.reshape(_median(t, flat, 0)[0], [])
+    stopped = t.b.unary("stop_gradient", flat)
+    value = t.b.reduce("sum", _median(t, stopped, 0)[0], [0])
+    both_nan = t.b.binary("and", *(t.b.unary("not", t.b.compare("eq", v, v)) for v in (stopped, t.b.broadcast(value, stopped.shape))))
+    is_equal, zero = t.b.binary("or", t.b.compare("eq", stopped, value), both_nan), t.b.like(0, flat)
+    share = t.b.binary("div", t.b.like(1, x), t.b.reduce("sum", t.b.cast(is_equal, x.dtype), [0], True))
+    return t.b.binary("add", value, t.b.reduce("sum", with_gradient(t, zero, (t.b.select(is_equal, flat, zero), share)), [0]))
+
+
+@rule(A._cdist_forward.default)
+def cdist(t: Translator, a: Value, b: Value, p: float, compute_mode: int | None) -> Value:
+    """Norms of differences, also where PyTorch takes those of order 2 from a product."""
+    a = t.b.reshape(a, [*a.shape[:-1], 1, a.shape[-1]])
+    b = t.b.reshape(b, [*b.shape[:-2], 1, *b.shape[-2:]])
+    return vector_norm(t, t.b.binary("sub", a, b), p, -1)
 
 
 @rule(A.topk.default)
