@@ -1,5 +1,6 @@
 //===- KernelEmitter.cpp - What the emitters of kernels share -------------===//
 #include "KernelEmitter.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
