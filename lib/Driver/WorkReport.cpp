@@ -1,6 +1,7 @@
 //===- WorkReport.cpp - What a step has to compute and move ---------------===//
 #include "Reports.h"
 #include "mlir/IR/Dominance.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "mlir/Transforms/CSE.h"
 #include "trainc/Analysis/Cost.h"
 #include "trainc/Dialect/NN/NNOps.h"
