@@ -28,7 +28,7 @@ UPDATES, BAR, BAR_BF16 = 10, 1e-10, 0.05
 SHAPES = {"tall": (40, 12), "wide": (12, 40), "square": (24, 24), "vector": (33,), "other": (8, 6)}
 MATRICES = ("tall", "wide", "square")
 COEFFICIENTS = dict(a=3.4445, b=-4.775, c=2.0315)
-orthogonalize = jax.jit(_muon.orthogonalize_via_newton_schulz, static_argnames=("ns_steps", "eps"))
+orthogonalize = jax.jit(_muon.orthogonalize_via_newton_schulz, static_argnames="ns_steps")
 # Flags, clauses of the step, of the optimizer.
 CASES = {
     "plain": (dict(nesterov=False, weight_decay=0.0), "", ""), "default": ({}, "", ""),

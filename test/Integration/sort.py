@@ -22,7 +22,7 @@ RNG = np.random.default_rng(5)
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0]
 TYPES = {"f64": np.float64, "f32": np.float32, "bf16": np.float32, "f16": np.float32, "i8": np.int8, "i64": np.int64}
 SHAPES = [((1,), 0), ((2,), 0), ((9,), 0), ((64, 3), 0), ((5, 129), 1), ((3, 17, 4), 1), ((700, 7), 1), ((2, 5000), 1)]
-# Options, the device, shapes: on GPUs each element is compared with all others.
+# Options, the device, shapes: without the longest on GPUs, where each element is compared with all others.
 RUNS = [([], b"cpu", SHAPES), (["--target=cuda,cpu", "--cuda-arch=host"], b"cuda", SHAPES[:-1]), (["--reference"], b"cpu", SHAPES)]
 
 

@@ -286,8 +286,8 @@ def extremes(n):
 def ends(x):
     """What has no finite value, or no gradient."""
     edges = x.new_tensor([-1.0, 0.0, 1.0])
-    zeros = x.new_tensor([0.0, -0.0, 2.0, torch.inf])
-    return (torch.atan2(zeros[:, None], torch.cat((zeros, -zeros))), torch.atan2(-zeros[:, None], torch.cat((zeros, -zeros))), x.atan2(x.flip(1)),
+    signed = x.new_tensor([0.0, 2.0, torch.inf, -0.0, -2.0, -torch.inf])
+    return (torch.atan2(signed[:, None], signed), x.atan2(x.flip(1)),
             x[:, :1].var(1), x.var(1, correction=5), x.copysign(0 * x.sign()), x.cumsum(1), x.logcumsumexp(1), torch.fmax(x, x.flip(1)), torch.fmin(x, x.flip(1)),
             torch.bucketize(x, edges, right=True, out_int32=True), torch.searchsorted(edges.expand(2, 3).contiguous(), x), torch.bucketize(x[0, 0], edges),
             torch.searchsorted(edges.flip(0), x, side="right", sorter=torch.tensor([2, 1, 0])), x.asinh(), x.acosh(), x.atanh(), x.log2(), x.log10(),

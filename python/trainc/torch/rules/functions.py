@@ -8,7 +8,7 @@ import torch
 
 from ...emit import Value, number
 from ..translate import TORCH_DTYPES, Translator, Unsupported, rule
-from .elementwise import bounded, neg, signbit
+from .elementwise import bounded, isinf, neg, signbit
 
 A = torch.ops.aten
 
@@ -140,22 +140,21 @@ def arctangent_of_two(t: Translator, y: Value, x: Value) -> Value:
     """The arctangent of the smaller size by the larger, turned into the octant of (x, y). The gradient is 0 where the sum of the
     squares is 0 or infinite."""
     y, x = (t.b.broadcast(t.value(v, t.out.dtype), t.out.shape) for v in (y, x))
-    one, zero = t.b.like(1, x), t.b.like(0, x)
-    stopped = [t.b.unary("stop_gradient", v) for v in (y, x)]
-    height, width = (t.b.unary("abs", v) for v in stopped)
-    is_origin = t.b.compare("eq", t.b.binary("max", height, width), zero)
-    is_steep, is_diagonal = t.b.compare("gt", height, width), t.b.compare("eq", height, width)
-    small, large = t.b.select(is_steep, width, height), t.b.select(is_steep, height, width)
-    # Two zeros, and two infinities, have no quotient.
-    quotient = t.b.binary("div", t.b.select(is_diagonal, one, small), t.b.select(is_diagonal, one, large))
-    angle = _arctangent(t, t.b.select(is_origin, zero, quotient))
+    zero, (height, width) = t.b.like(0, x), (t.b.unary("stop_gradient", v) for v in (y, x))
+    is_below, is_left = signbit(t, height), signbit(t, width)
+    tall, wide = t.b.unary("abs", height), t.b.unary("abs", width)
+    is_steep = t.b.compare("gt", tall, wide)
+    quotient = t.b.binary("div", t.b.select(is_steep, wide, tall), t.b.select(is_steep, tall, wide))
+    # Two zeros, and two infinities, have none.
+    quotient = t.b.select(t.b.compare("eq", tall, wide), t.b.cast(t.b.compare("gt", tall, zero), x.dtype), quotient)
+    angle = _arctangent(t, quotient)
     angle = t.b.select(is_steep, t.b.binary("sub", t.b.like(math.pi / 2, x), angle), angle)
-    angle = t.b.select(signbit(t, stopped[1]), t.b.binary("sub", t.b.like(math.pi, x), angle), angle)
-    angle = t.b.select(signbit(t, stopped[0]), t.b.unary("neg", angle), angle)
-    length = t.b.binary("add", t.b.binary("mul", height, height), t.b.binary("mul", width, width))
-    is_end = t.b.binary("or", t.b.compare("eq", length, zero), t.b.compare("eq", length, t.b.like(math.inf, x)))
-    across, along = (t.b.select(is_end, zero, t.b.binary("div", v, length)) for v in (stopped[1], t.b.unary("neg", stopped[0])))
-    return with_gradient(t, angle, (y, across), (x, along))
+    angle = t.b.select(is_left, t.b.binary("sub", t.b.like(math.pi, x), angle), angle)
+    angle = t.b.select(is_below, t.b.unary("neg", angle), angle)
+    squares = t.b.binary("add", t.b.binary("mul", height, height), t.b.binary("mul", width, width))
+    is_end = t.b.binary("or", t.b.compare("eq", squares, zero), isinf(t, squares))
+    slopes = (t.b.select(is_end, zero, t.b.binary("div", v, squares)) for v in (width, t.b.unary("neg", height)))
+    return with_gradient(t, angle, *zip((y, x), slopes))
 
 
 @rule(A.asin.default, A.acos.default, wide=True)

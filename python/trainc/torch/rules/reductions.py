@@ -10,6 +10,7 @@ import torch
 
 from ...emit import Value
 from ..translate import Translator, rule
+from .elementwise import isnan
 from .functions import log1p_exp, with_gradient
 
 A = torch.ops.aten
@@ -263,7 +264,7 @@ def kth_value(t: Translator, x: Value, k: int, dim: int = -1, keepdim: bool = Fa
 def _median(t: Translator, x: Value, dim: int) -> tuple[Value, Value]:
     """(value, index), `dim` kept, of the lower of two in the middle; of `median` the first NaN, which sort puts behind what is ordered."""
     values, indices = t.b.sort(x, dim, False)
-    ordered = t.b.reduce("sum", t.b.cast(t.b.compare("eq", x, x), "i64"), [dim], True)
+    ordered = t.b.reduce("sum", t.b.cast(t.b.unary("not", isnan(t, x)), "i64"), [dim], True)
     last = t.b.binary("max", t.b.binary("sub", ordered, t.b.like(1, ordered)), t.b.like(0, ordered))
     place = t.b.binary("div", last, t.b.like(2, ordered))
     if "nanmedian" not in str(t.node.target):
@@ -282,14 +283,14 @@ def median(t: Translator, x: Value, dim: int, keepdim: bool = False) -> tuple[Va
 def median_of_all(t: Translator, x: Value) -> Value:
     """Elements that are equal to it share the gradient."""
     flat = t.b.reshape(x, [x.type.elements])
-    if x.dtype.startswith("i"):
-        return t.b.reshape(_median(t, flat, 0)[0], [])
-    stopped = t.b.unary("stop_gradient", flat)
-    value = t.b.reduce("sum", _median(t, stopped, 0)[0], [0])
-    both_nan = t.b.binary("and", *(t.b.unary("not", t.b.compare("eq", v, v)) for v in (stopped, t.b.broadcast(value, stopped.shape))))
-    is_equal, zero = t.b.binary("or", t.b.compare("eq", stopped, value), both_nan), t.b.like(0, flat)
-    share = t.b.binary("div", t.b.like(1, x), t.b.reduce("sum", t.b.cast(is_equal, x.dtype), [0], True))
-    return t.b.binary("add", value, t.b.reduce("sum", with_gradient(t, zero, (t.b.select(is_equal, flat, zero), share)), [0]))
+    value, _ = _median(t, flat, 0)
+    if not x.dtype.startswith("i"):
+        value, stopped, zero = t.b.unary("stop_gradient", value), t.b.unary("stop_gradient", flat), t.b.like(0, flat)
+        is_equal = t.b.binary("or", t.b.compare("eq", stopped, value), t.b.binary("and", isnan(t, stopped), isnan(t, value)))
+        share = t.b.binary("div", t.b.like(1, x), t.b.reduce("sum", t.b.cast(is_equal, x.dtype), [0], True))
+        moved = with_gradient(t, zero, (t.b.select(is_equal, flat, zero), share))
+        value = t.b.binary("add", value, t.b.reduce("sum", moved, [0], True))
+    return t.b.reshape(value, [])
 
 
 @rule(A._cdist_forward.default)
