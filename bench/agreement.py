@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Exports, compiles and trains models of the corpus as models/reference.py does, and says how far they are from PyTorch.
 
-usage: agreement.py [--json FILE] [NAME ...]
+usage: agreement.py [--anew] [--json FILE] [NAME ...]
        agreement.py --held-out HASH [--count N] [--json FILE] [NAME ...]
        agreement.py --bf16 [--json FILE] [NAME ...]
 
@@ -15,6 +15,7 @@ Models that drop out or add noise are also trained in float64 as they are, again
 "drawn" is the largest of the three distances over its bar. Above 1 a model agrees if PyTorch's own, "drawn_moves", is at least
 half as far when its start is off by a rounding.
 
+--anew has PyTorch's results made by the PyTorch at hand, in place of those that reference.json holds of the newest one.
 --json keeps results, and takes those it has. With --held-out, models that models/registry_draw.py draws by a hash are trained
 with such draws in float64. With --bf16, ten models are trained with each of our precisions of bf16, from several starts; one
 agrees if the mean distance of its losses from float64 is at most 1.5 times that of torch.autocast.
@@ -126,9 +127,16 @@ def moves(name, wide):
     return max(reference.farthest(found, wide) for found in losses)
 
 
-def measure(name):
+def expected_of(name, anew):
+    """PyTorch's results; None if the model draws with all rates 0."""
+    if not anew:
+        return json.loads(reference.PATH.read_text())["models"].get(name)
+    return reference.make(name)[0] if models.entries()[name].rates else None
+
+
+def measure(name, anew=False):
     """{"status", and "loss", "norm", "state", "loss32", "norm32", "drawn", "moves": relative distances, or "reason"}"""
-    expected = json.loads(reference.PATH.read_text())["models"].get(name)
+    expected = expected_of(name, anew)
     start = time.perf_counter()
     try:
         random = with_draws(name) if models.entries()[name].random else {}
@@ -213,6 +221,7 @@ def held_out(drawn_by, count):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--anew", action="store_true")
     p.add_argument("--json", metavar="FILE")
     p.add_argument("--held-out", metavar="HASH")
     p.add_argument("--count", type=int, default=30)
@@ -229,7 +238,7 @@ def main():
     elif a.bf16:
         todo = {name: lambda n=name: measure_bf16(n) for name in a.names or BF16}
     else:
-        todo = {name: lambda n=name: measure(n) for name in a.names or models.entries()}
+        todo = {name: lambda n=name: measure(n, a.anew) for name in a.names or models.entries()}
     for name, measured in todo.items():
         if name in results and not a.names:
             continue

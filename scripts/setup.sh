@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what is missing to build trainc on Debian 12 or later; does nothing when all is there.
 #
-# usage: setup.sh [--demo|--test|--torch|--bench]
+# usage: setup.sh [--demo|--test|--torch [VERSION]|--bench]
 #   --demo   also fetches the text that the demo trains on (into build/demo; nothing is installed for it)
 #   --test   also installs what the tests need (MPI, and libraries and an emulator for AArch64 among it), and a Python environment in .venv:
 #            with ptxas, libdevice and the headers of cuBLASLt and NCCL (0.6 GB), if no CUDA toolkit is installed
-#   --torch  also installs PyTorch and the libraries of models that bench/models takes, in .venv-torch (6 GB)
+#   --torch  also installs PyTorch and the libraries of models that bench/models takes, in .venv-torch (6 GB); of an earlier VERSION that
+#            has a requirements-VERSION.txt there, in .venv-torch-VERSION
 #   --bench  also installs what bench/check.py and bench/run.py compile with
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -23,7 +24,7 @@ case $mode in
 --test) packages+=("${test_packages[@]}") ;;
 --torch) packages+=(python3-venv) ;;
 --bench) packages+=("${bench_packages[@]}") ;;
-*) die "unknown option $mode (usage: setup.sh [--demo|--test|--torch|--bench])" ;;
+*) die "unknown option $mode (usage: setup.sh [--demo|--test|--torch [VERSION]|--bench])" ;;
 esac
 
 command -v apt-get >/dev/null || die "needs apt-get: install by hand ${packages[*]} (names of Debian 12)"
@@ -116,7 +117,8 @@ case $mode in
   make_venv .venv "${wanted[@]}"
   ;;
 --torch)
-  mapfile -t wanted <bench/models/requirements.txt
-  make_venv .venv-torch "${wanted[@]}"
+  suffix=${2:+-$2}
+  mapfile -t wanted <"bench/models/requirements$suffix.txt"
+  make_venv ".venv-torch$suffix" "${wanted[@]}"
   ;;
 esac

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from oracle import philox
+from trainc.torch.capture import KnownBranches
 
 from . import Example, loss_of
 from .reference import Training, train
@@ -169,7 +170,8 @@ def trained(example: Example) -> Training:
     """Trains in place, as `reference.train` does."""
     batch = example.batch
     args, kwargs = ((), batch) if isinstance(batch, dict) else (batch, {})
-    graph = torch.export.export(_Whole(example), args, kwargs, strict=False).module()
+    with KnownBranches():
+        graph = torch.export.export(_Whole(example), args, kwargs, strict=False).module()
     _remove_unused(graph.graph)
     own = dict(example.model.named_parameters())
     if any(p is not own.get(name.removeprefix("model.")) for name, p in graph.named_parameters()):

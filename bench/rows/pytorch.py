@@ -16,11 +16,11 @@ AGREES = ("agrees", "agrees in f64")
 TESTS = os.path.join(ROOT, "test", "Python")
 
 
-def in_torch(*command, timeout=3 * 3600, check=True):
+def in_torch(*command, timeout=3 * 3600, check=True, python=PYTHON):
     """A program of bench/ in the environment of PyTorch."""
-    if not os.path.exists(PYTHON):
+    if not os.path.exists(python):
         raise Failed("there is no .venv-torch: run scripts/setup.sh --torch")
-    return run([PYTHON, "-W", "ignore", *command], timeout=timeout, check=check, env={**ENVIRONMENT, "TRAINC_BUILD": BUILD})
+    return run([python, "-W", "ignore", *command], timeout=timeout, check=check, env={**ENVIRONMENT, "TRAINC_BUILD": BUILD})
 
 
 def corpus_results(*models):
@@ -30,9 +30,9 @@ def corpus_results(*models):
     return agreement_results(path, *models)
 
 
-def agreement_results(path, *options):
+def agreement_results(path, *options, **environment):
     """What bench/agreement.py says; it goes on where `path` stopped."""
-    in_torch(os.path.join(ROOT, "bench", "agreement.py"), *options, "--json", path)
+    in_torch(os.path.join(ROOT, "bench", "agreement.py"), *options, "--json", path, **environment)
     with open(path) as f:
         return json.load(f)
 
@@ -75,6 +75,23 @@ def agreement(folder):
     text += [f"{name}, with dropout and noise: {r['drawn']:.1f} of the bar, PyTorch's own {r['drawn_moves']:.1f} from starts that are off by a"
              " rounding" for name, r in ill.items()]
     return judge(not named(results, "wrong") and not apart and not ill, "; ".join(text))
+
+
+EARLIER = ("2.14", "2.13")  # of bench/models/requirements-VERSION.txt
+OF_EARLIER = ("resnet18", "convnext-t", "swin-t", "vit-tv", "deit-ti", "xcit", "vit-hf", "segformer", "bert", "ernie", "t5", "bart", "gpt2",
+              "llama-padmask", "gemma2", "whisper", "unet2d-condition", "lstm", "transformer-encdec", "lora")
+
+
+def earlier(folder):
+    """Of each version by PyTorch's results of that version."""
+    notes, bad = [], []
+    for version in EARLIER:
+        run([os.path.join(ROOT, "scripts", "setup.sh"), "--torch", version], timeout=3600)
+        results = agreement_results(os.path.join(folder, f"{version}.json"), "--anew", *OF_EARLIER,
+                                    python=os.path.join(ROOT, f".venv-torch-{version}", "bin", "python"))
+        bad += [f"{version} {name}: {r['status']}" for name, r in results.items() if r["status"] not in AGREES]
+        notes.append(f"torch {version}: {len(named(results, *AGREES))} of {len(results)} agree")
+    return judge(not bad, "; ".join([*notes, *bad]))
 
 
 def bf16(folder):
@@ -178,8 +195,10 @@ def way(folder):
 
 
 def call_cost(folder):
-    done = in_torch(os.path.join(ROOT, "bench", "timing_python.py"), "--torch", check=False)
-    return judge(done.returncode == 0, "; ".join(done.stdout.strip().splitlines()) or last_line(done.stderr))
+    programs = ("timing_python.py", "--torch"), ("timing_loader.py",)
+    done = [in_torch(os.path.join(ROOT, "bench", program), *options, check=False) for program, *options in programs]
+    said = [line for d in done for line in d.stdout.strip().splitlines() or [last_line(d.stderr)]]
+    return judge(not any(d.returncode for d in done), "; ".join(said))
 
 
 def package(folder):

@@ -6,6 +6,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
+import transformers.integrations.moe  # noqa: F401  its operations
 from torch import nn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
@@ -14,7 +15,7 @@ from trainc.torch.translate import RULES  # noqa: E402
 
 torch.manual_seed(11)
 torch.set_default_dtype(torch.float64)
-A = torch.ops.aten
+A, GROUPED = torch.ops.aten, torch.ops.transformers.grouped_mm_fallback
 
 # (function, shapes of its parameters). Inputs have no ties and stay away from corners: those are in torch-traps.py.
 S, M, V = (3, 4), (4, 5), (4,)
@@ -56,7 +57,17 @@ def ignoring(x):
     return F.cross_entropy(x, y, weight) + F.cross_entropy(x, y, reduction="none") + F.nll_loss(x.log_softmax(1), y)
 
 
+def grouped(x, weights, transposed):
+    """The products of rows 0 and 1, of none, and of 2 to 4; row 5 is behind all."""
+    ends = torch.tensor([2, 2, 5])
+    return GROUPED(x, weights, ends) + GROUPED(x, transposed.transpose(1, 2), ends.int())
+
+
 CASES = {
+    "experts": [
+        (grouped, (6, 3), (3, 3, 2), (3, 2, 3)),
+        (lambda x: x * torch.histc(x.detach(), 4, -1, 1) + x * torch.histc(x.detach(), 4) + x * torch.histc(0 * x.detach() + 2, 4), S),
+    ],
     "arithmetic": [
         (lambda x, y: x + 2 * y, S, S), (lambda x, y: torch.add(x, y, alpha=3), S, V), (lambda x, y: torch.sub(x, y, alpha=0.5), S, S),
         (lambda x: 1 - x, S), (lambda x, y: torch.rsub(x, y, alpha=2), S, S), (lambda x: torch.rsub(x, 2.0, alpha=3), S), (lambda x, y: x * y * 1.5, S, (3, 1)),
@@ -311,13 +322,15 @@ b = torch.tensor([[0, 3, 200], [255, 128, 127]], dtype=torch.uint8)
 x = torch.tensor([[-1.0, 0.0, 1.0, 0.3], [torch.inf, 2.0, -torch.inf, torch.nan]])
 narrow = (3 * torch.randn(8, 8)).bfloat16()
 n = torch.tensor([[-7, -5, -3, -1, 0, 2], [9, 3, 4, 6, 1, 8]])
+rows, matrices, of_rows = torch.randn(6, 16).float(), torch.randn(3, 16, 8).float(), torch.tensor([2, 2, 6]).int()
 n_exported = trainc.torch.export(nn.Linear(1, 1), (torch.ones(1, 1),), lambda m, x: m(x).sum(), evals={
     "integers": (lambda m, n: Integers()(n), (n,)), "extremes": (lambda m, n: extremes(n), (n,)), "bytes": (lambda m, b: (b < -1, b == 256, b >= 511, b < 300, b < 99.5), (b,)),
-    "ends": (lambda m, x: ends(x), (x,)), "narrow": (lambda m, x: rounded_once(x), (narrow,))})
+    "groups": (lambda m, x, w, ends: F.grouped_mm(x, w, offs=ends), (rows, matrices, of_rows)), "ends": (lambda m, x: ends(x), (x,)), "narrow": (lambda m, x: rounded_once(x), (narrow,))})
 with n_exported.step() as step:
     torch.testing.assert_close(*step.eval("integers", n).values(), Integers()(n), rtol=0, atol=0)
     for name, given, wanted in (("extremes", n, extremes(n)), ("bytes", b, (b < -1, b == 256, b >= 511, b < 300, b < 99.5))):
         assert all(map(torch.equal, step.eval(name, given).values(), wanted)), name
+    torch.testing.assert_close(*step.eval("groups", rows, matrices, of_rows).values(), F.grouped_mm(rows, matrices, offs=of_rows))
     torch.testing.assert_close(tuple(step.eval("ends", x).values()), ends(x), equal_nan=True)
     for i, (got, wanted) in enumerate(zip(step.eval("narrow", narrow).values(), rounded_once(narrow.double()))):
         # Half of the last bit: more than one rounding goes beyond.

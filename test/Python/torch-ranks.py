@@ -3,15 +3,13 @@
 """PyTorch models on two ranks: data parallel with each rank's own batch, and tensor parallel by a plan and by that of a model of
 transformers. Losses and parameters are those of PyTorch on the whole batch.
 
-usage: torch-ranks.py   (starts the ranks itself)
-       torch-ranks.py RANK   (one of them)
+usage: torch-ranks.py   (has torchrun start the ranks)
+       torch-ranks.py rank   (one of them)
 """
 import copy
 import os
-import socket
 import subprocess
 import sys
-import tempfile
 
 import torch
 import torch.nn.functional as F
@@ -133,13 +131,9 @@ def parts():
 def main():
     refused()
     parts()
-    with socket.socket() as free, tempfile.TemporaryDirectory():
-        free.bind(("127.0.0.1", 0))
-        environment = {**os.environ, "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1] - 1)}
-        ranks = [subprocess.Popen([sys.executable, "-W", "ignore", __file__, str(rank)], env={**environment, "RANK": str(rank)})
-                 for rank in range(RANKS)]
-        assert all(rank.wait(timeout=300) == 0 for rank in ranks)
+    subprocess.run([sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", __file__, "rank"],
+                   check=True, timeout=300)
 
 
 if __name__ == "__main__":
-    rank_of(int(sys.argv[1])) if len(sys.argv) > 1 else main()
+    rank_of(int(os.environ["RANK"])) if len(sys.argv) > 1 else main()

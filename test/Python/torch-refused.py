@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import warnings
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -256,6 +257,16 @@ def arguments():
         assert result.clip_factor == 1 and result.grad_norm > 0
 
 
-for test in (functions, hooks, changed_in_place, shared_memory, returned, captured, operations, arguments):
+def versions():
+    """A PyTorch that is older or newer than those of the tests: a warning, with the range."""
+    for version, is_tested in ("2.12.1+cpu", False), (torch.__version__, True), ("2.16.0", False), ("3.0.0a0+git1", False):
+        with mock.patch.object(torch, "__version__", version), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            export()
+        wanted = f"torch {version}: the export is tested with torch 2.13 to 2.15"
+        assert is_tested == (wanted not in [str(w.message) for w in said]), (version, said)
+
+
+for test in (functions, hooks, changed_in_place, shared_memory, returned, captured, operations, arguments, versions):
     test()
     print(f"{test.__name__}: ok", flush=True)

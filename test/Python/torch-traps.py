@@ -165,6 +165,34 @@ def packed_sequences():
     assert " mask " in agree(Packed(lambda s: (s[:, None, :, None] == s.flip(0)[:, None, None, :]) | torch.eye(6).bool()), batches).text
 
 
+def known_branches():
+    """nn.Transformer asks whether its mask is causal; a layer that is dropped at a rate of 0 is not."""
+    class Causal(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.transformer = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
+
+        def forward(self, x, y):
+            return self.transformer(x, y, tgt_mask=nn.Transformer.generate_square_subsequent_mask(5, dtype=x.dtype)).square().mean()
+
+    class Dropped(nn.Module):
+        def __init__(self, rate):
+            super().__init__()
+            self.fc, self.rate = nn.Linear(4, 4), rate
+
+        def forward(self, x):
+            drawn = torch.rand([])
+            return x.mean() if drawn < self.rate or (self.training and torch.rand(()) < self.rate) else self.fc(x).square().mean()
+
+    assert " causal " in agree(Causal(), (torch.randn(2, 6, 8), torch.randn(2, 5, 8)), parameters=1e-6).text
+    agree(Dropped(0.0), (torch.randn(5, 4),))
+    try:
+        trainc.torch.export(Dropped(0.1), (torch.randn(5, 4),))
+        raise AssertionError("a branch on what is drawn is not refused")
+    except trainc.UnsupportedError as e:
+        assert "drawn < self.rate" in str(e), e
+
+
 def hidden_rows():
     """Rows that see no key: zeros where the mask is False or -inf, the mean of the values where it is a large number."""
     class Hidden(nn.Module):
@@ -586,7 +614,7 @@ def refused():
             assert said in str(e), str(e)
 
 
-TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, packed_sequences, hidden_rows, corners, one_index,
+TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, packed_sequences, known_branches, hidden_rows, corners, one_index,
          classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
          autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, refused]
 

@@ -101,6 +101,7 @@ class Origin(NamedTuple):
 
 OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, __import__("trainc")))
 CHECKPOINT = torch.utils.checkpoint.__file__
+ASKS_CAUSAL = torch.nn.modules.transformer._detect_is_causal_mask.__code__
 DATA = ("a Python number, a branch or a shape that depends on the values of tensors: a step has one graph and fixed shapes; "
         "select with torch.where, or multiply by a mask")
 
@@ -119,6 +120,25 @@ def _cannot(model: nn.Module, error: Exception, origin: Origin | None = None) ->
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     why = f"\n    {DATA}" if "DataDependent" in type(error).__name__ or "data-dependent" in said else ""
     return UnsupportedError(f"torch.export cannot capture {type(model).__name__}: {type(error).__name__}: {said}{origin.shown()}{why}")
+
+
+class KnownBranches(TorchFunctionMode):
+    """Answers the questions about values that have one answer: no drawn number is below 0, where layers are dropped at a rate of 0; and
+    nn.Transformer, which asks whether a mask is causal, is told no: it reads the mask then, and the translation sees that it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: list[torch.Tensor] = []  # numbers of torch.rand
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.__name__ in ("lt", "__lt__") and isinstance(args[-1], float | int) and args[-1] <= 0 and any(args[0] is x for x in self._drawn):
+            return torch.tensor(False)
+        if function is torch.Tensor.__bool__ and any(f.f_code is ASKS_CAUSAL for f in _frames(sys._getframe(1))):
+            return False
+        result = function(*args, **(kwargs or {}))
+        if function is torch.rand and result.dim() == 0:
+            self._drawn.append(result)
+        return result
 
 
 class _Origins(TorchFunctionMode):
@@ -153,10 +173,14 @@ class _Origins(TorchFunctionMode):
         return _line_of(lines)._replace(checkpoint=self._calls.index(checkpoint) if checkpoint else None)
 
 
-def _lines(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame:
-        yield frame.f_code.co_filename, frame.f_lineno
+        yield frame
         frame = frame.f_back
+
+
+def _lines(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+    return ((f.f_code.co_filename, f.f_lineno) for f in _frames(frame))
 
 
 def _ignored(what: str, frame: FrameType | None) -> UnsupportedError:
@@ -244,7 +268,7 @@ def _name_padding(graph: torch.fx.Graph) -> None:
                 node.target, node.args = torch.ops.aten.constant_pad_nd.default, (x, pad, value or 0.0)
 
 
-def _is_functional(program: torch.export.ExportedProgram, kept: Collection[torch._ops.OpOverload]) -> bool:
+def _is_functional(program: torch.export.ExportedProgram, kept: Collection[torch._ops.OpOverload | str]) -> bool:
     """Whether run_decompositions, which traces all of it again, has nothing to do: no region, nothing that writes to a tensor, and no
     operation but `kept` on what is not a constant."""
     constants = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.CONSTANT_TENSOR}
@@ -259,7 +283,7 @@ def _is_functional(program: torch.export.ExportedProgram, kept: Collection[torch
             known.add(node)
         if node.target is operator.getitem:
             continue
-        if not isinstance(node.target, torch._ops.OpOverload) or not (is_known or node.target in kept):
+        if not isinstance(node.target, torch._ops.OpOverload) or not (is_known or node.target in kept or str(node.target) in kept):
             return False
         if node.target._schema.is_mutable and node.target is not torch.ops.aten.detach_.default:
             return False
@@ -299,7 +323,7 @@ def _quiet() -> Iterator[None]:
         sys.stderr.write(text)
 
 
-def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, kept: Collection[torch._ops.OpOverload],
+def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, kept: Collection[torch._ops.OpOverload | str],
             autocast: bool = False, trained: bool = True) -> torch.export.ExportedProgram:
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
     function = function or loss_of
@@ -307,7 +331,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     try:
         with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), torch.fx.traceback.preserve_node_meta(),
-              _Origins(trained)):
+              _Origins(trained), KnownBranches()):
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
     except UnsupportedError:
         raise
@@ -327,7 +351,8 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     table = torch.export.default_decompositions()
     table.update(get_decompositions(DECOMPOSED))
     for operation in kept:
-        table.pop(operation, None)
+        if isinstance(operation, torch._ops.OpOverload):  # no name of another library's
+            table.pop(operation, None)
     try:
         with _quiet():
             return program.run_decompositions(table)

@@ -31,7 +31,7 @@ from .optim import groups_of, refuse_twice
 from .parallel import Ranks, ranks_of
 from .translate import DTYPES, RULES, Finding, Int8, Translator, bytes_of, mutations
 
-TESTED = (2, 15), (2, 15)  # the oldest and the newest version of torch
+TESTED = (2, 13), (2, 15)  # the oldest and the newest version of torch
 NO_CONSTANT = object()
 # What takes a tensor, and has no gradient to it: PyTorch leaves the gradient at None, so that no optimizer updates or decays it.
 NO_GRADIENT = {getattr(torch.ops.aten, name) for name in ("detach", "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros",

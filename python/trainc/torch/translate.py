@@ -47,7 +47,7 @@ class Finding:
 
 
 def rule(*operations: Any, wide: bool | str = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function (translator, *arguments of the operation) -> results for operations.
+    """Registers a function (translator, *arguments of the operation) -> results for operations; one of another library by its name.
 
     Where it takes a `Value`, a known tensor is made one. `wide` is what rounds more than once on its way to a result of bf16 or f16: there
     its operands are cast to f32 and its results back. "numbers" is wide only with an operand that the narrow type would round, "alpha" with
@@ -349,12 +349,13 @@ class Translator:
     def _translated(self, node: torch.fx.Node, origin: Origin, args: Any, kwargs: Any) -> Any:
         self.b.location = (os.path.basename(origin.file), origin.line) if origin.file else None
         self.b.region = origin.checkpoint if self.recomputes else None
-        if node.target not in RULES:
+        translate = RULES.get(node.target) or RULES.get(str(node.target))
+        if not translate:
             raise Unsupported("no rule" + HINTS.get(str(node.target).removeprefix("aten.").split(".")[0], ""))
         if getattr(node.meta.get("val"), "dtype", None) == torch.uint8 and node.target not in MOVES:
             raise Unsupported("uint8, which wraps at 256: convert first, x.float() or x.int()")
         before = len(self.b.lines)
-        result = RULES[node.target](self, *args, **kwargs)
+        result = translate(self, *args, **kwargs)
         self.log.append((str(node.target), "; ".join(l.strip().split(" loc(")[0] for l in self.b.lines[before:])))
         return result
 

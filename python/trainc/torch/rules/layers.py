@@ -55,6 +55,21 @@ def product(t: Translator, a: Value, b: Value, bias: Value | None = None) -> Val
     return t.b.matmul(*operands, bias, transpose_lhs=flags[0], transpose_rhs=flags[1])
 
 
+@rule(A._grouped_mm.default, "transformers.grouped_mm_fallback.default")
+def grouped_product(t: Translator, x: Value, weights: Value, offs: Any, bias: Any = None, out_dtype: Any = None) -> Value:
+    """Rows of x from the last group's end to offs[g], times matrix g; rows behind all are zeros. Each matrix is multiplied by all rows, of
+    which those of other groups are zeros."""
+    if x.rank != 2 or weights.rank != 3:
+        raise Unsupported(f"a grouped product of shapes {x.shape} and {weights.shape}: expected rows [s, k] and matrices [g, k, n]")
+    groups, rows = weights.shape[0], x.shape[0]
+    is_behind = t.b.compare("ge", t.b.iota(1, [1, rows, 1], "i32"), t.b.reshape(t.value(offs, "i32"), [groups, 1, 1]))
+    group = t.b.reduce("sum", t.b.cast(is_behind, "i32"), [0], True)
+    is_of_group = t.b.compare("eq", group, t.b.iota(0, [groups, 1, 1], "i32"))
+    spread = t.b.select(is_of_group, t.b.reshape(x, [1, rows, x.shape[1]]), t.b.like(0, x))
+    out = t.b.reduce("sum", product(t, spread, weights), [0])
+    return out if bias is None else t.b.binary("add", out, t.value(bias))
+
+
 @rule(A.addmm.default)
 def addmm(t: Translator, bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Value:
     bias, a, b = t.value(bias), t.value(a), t.value(b)

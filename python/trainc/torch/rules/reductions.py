@@ -229,6 +229,22 @@ def searchsorted(t: Translator, rows: Value, x: Value, *, out_int32: bool = Fals
     return bucketize(t, x, rows, right=right or side == "right")
 
 
+@rule(A.histc.default)
+def histc(t: Translator, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
+    """How many elements each of equal parts of [min, max] has, of which the last has its end; where they are equal, of the elements' range."""
+    flat = t.b.reshape(x, [x.type.elements])
+    low, high = t.b.splat(min, [1], x.dtype), t.b.splat(max, [1], x.dtype)
+    if min == max:
+        low, high = (t.b.reduce(kind, flat, [0], True) for kind in ("min", "max"))
+        one, are_equal = t.b.like(1, low), t.b.compare("eq", low, high)
+        low, high = t.b.select(are_equal, t.b.binary("sub", low, one), low), t.b.select(are_equal, t.b.binary("add", high, one), high)
+    part = t.b.binary("div", t.b.binary("mul", t.b.binary("sub", flat, low), t.b.like(bins, flat)), t.b.binary("sub", high, low))
+    part = t.b.binary("min", t.b.unary("floor", part), t.b.like(bins - 1, flat))
+    within = t.b.binary("and", t.b.compare("ge", flat, low), t.b.compare("le", flat, high))
+    mine = t.b.compare("eq", part, t.b.iota(0, [bins, 1], x.dtype))
+    return t.b.reduce("sum", t.b.cast(t.b.binary("and", mine, within), x.dtype), [1])
+
+
 @rule(A.sort.default)
 def sort(t: Translator, x: Value, dim: int = -1, descending: bool = False) -> tuple[Value, Value]:
     """Stable, which PyTorch's need not be; a NaN is the largest in both."""
