@@ -64,7 +64,7 @@ class EntryPoint:
         self.is_eval, self.accumulate, self.window = entry.kind == EVAL, entry.accumulate, entry.window
         self.inputs = [Input(port, i) for i, port in enumerate(entry.inputs[:entry.num_inputs])]
         self.outputs = [Port(port) for port in entry.outputs[:entry.num_outputs]]
-        self._batch, self._constants, self._nested = None, {}, frozenset()
+        self._batch, self._constants, self._nested, self._examples = None, {}, frozenset(), None
         self._items = [port.name for port in self.inputs]
         self._bind_input, self._handle = trainer.runtime.library.trainc_bind_input, trainer.trainer
 
@@ -91,18 +91,24 @@ class EntryPoint:
                         continue
             self._bind(port, value)
 
-    def fits(self, inputs: tuple, named: dict) -> bool:
-        """Whether every input is given and has the entry's shape, and what else is given is as the entry has it."""
+    def fits(self, inputs: tuple, named: dict, filled: bool = False) -> bool:
+        """Whether every input is given and has the entry's shape, with `filled` also one of fewer examples, and what else is given is as
+        the entry has it."""
         given = self._leaves(inputs, named)
-        return (all(getattr(given.get(port.name), "shape", None) == port.shape for port in self.inputs)
+        shapes = {port.name: port.shape for port in self.inputs}
+        if self._examples:
+            expected = self._examples.expected(shapes, given)
+            shapes = expected if filled else {name: shapes[name] for name in expected}
+        return (all(getattr(given.get(name), "shape", None) == shape for name, shape in shapes.items())
                 and all(_is(given[name], constant) for name, constant in self._constants.items() if name in given))
 
-    def expect(self, names: Sequence[str], constants: Mapping[str, Any], unsigned: Collection[str], items: Sequence[str] | None) -> None:
+    def expect(self, names: Sequence[str], constants: Mapping[str, Any], unsigned: Collection[str], items: Sequence[str] | None,
+               examples: Any) -> None:
         """Of what a batch consists: its items in order, by default `names`, which are the leaves'. What is no input may be given, too:
-        a constant as it is here, all else is not read."""
+        a constant as it is here, all else is not read. `examples`, if there are any, completes a batch."""
         self._items, ports = list(names if items is None else items), [port.name for port in self.inputs]
         self._batch = None if ports == list(names) == self._items else list(names)
-        self._constants, self._nested = dict(constants), frozenset(self._items) - frozenset(names)
+        self._constants, self._nested, self._examples = dict(constants), frozenset(self._items) - frozenset(names), examples
         for port in self.inputs:
             port.dtype = "uint8" if port.name in unsigned else port.dtype
 
@@ -122,6 +128,8 @@ class EntryPoint:
         for name, constant in self._constants.items():
             if name in given and not _is(given[name], constant):
                 raise InvalidArgumentError(f"{name} of {self.name} is a constant: expected {constant!r}, got {given[name]!r}")
+        if self._examples:  # the weights are the last input
+            given = self._examples.complete(self.inputs[-1].shape[0], given)
         read = {port.name for port in self.inputs}
         return {name: value for name, value in given.items() if name in read or name not in self._batch}
 

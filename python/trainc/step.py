@@ -241,10 +241,12 @@ class Step:
             return StepResult(values, self, self._number) if self._lazy or entry.outputs else StepResult(values)
 
     def _step_of(self, steps, inputs, named):
-        """The first one that fits."""
+        """The first one that fits, else the smallest one that fits when it is filled up."""
         for entry in steps:
             if entry.fits(inputs, named):
                 return entry
+        if larger := [entry for entry in steps if entry.fits(inputs, named, filled=True)]:
+            return min(larger, key=lambda entry: sum(port.bytes for port in entry.inputs))
         shapes = [str(tuple(v.shape)) if hasattr(v, "shape") else repr(v) if v is None or isinstance(v, int | float | str) else type(v).__name__
                   for v in (*inputs, *named.values())]
         raise InvalidArgumentError(f"no step takes inputs of shapes {', '.join(shapes)}: expected those of one of "
@@ -298,14 +300,15 @@ class Step:
             return entry.read_outputs()
 
     def expect(self, entry: str, names: Sequence[str], constants: Mapping[str, Any] = {}, unsigned: Collection[str] = (),
-               items: Sequence[str] | None = None) -> None:
+               items: Sequence[str] | None = None, examples: Any = None) -> None:
         """Says of what batches for an entry consist, in their order: names that are no inputs may then be given, too. Those in
         `constants` must have these values, the others are not read. Inputs in `unsigned` are given as uint8. A batch that holds dicts,
-        lists or tuples has `items`, and `names` are those of the leaves: `b_x` in a dict `b`, `b_0` in a tuple."""
+        lists or tuples has `items`, and `names` are those of the leaves: `b_x` in a dict `b`, `b_0` in a tuple. `examples`, of
+        trainc.torch.examples, fills smaller batches up."""
         found = {e.name: e for e in (*self._steps, *self._evals.values())}
         if entry not in found:
             raise NotFoundError(f"{self.path} has no entry {entry}")
-        found[entry].expect(names, constants, unsigned, items)
+        found[entry].expect(names, constants, unsigned, items, examples)
 
     def flush(self) -> StepResult:
         """Closes all open accumulation windows: their updates run with what they have. The result is that of the last one;

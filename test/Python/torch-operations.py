@@ -236,7 +236,11 @@ CASES = {
     ],
     "indices": [
         (lambda x: x.gather(1, torch.tensor([[0, 3], [1, 1]])) * 2, S), (lambda x: x.index_select(1, torch.tensor([3, 0, 0])), S), (lambda x: x[ids % 3] * 2 + x[:, ids].sum(), S),
-        (lambda x: x[torch.tensor([0, -1]), torch.tensor([1, 2])], S), (lambda x: x[:, :, torch.tensor([0, 2]), torch.tensor([1, 1])], X4),
+        (lambda x: x[torch.tensor([0, -1]), torch.tensor([1, 2])], S), (lambda x: x[torch.arange(2), torch.tensor([-1, 2])], X4),
+        (lambda x: x[torch.arange(7), :, torch.tensor([1, 1, 3, 0, -2, 2, 3])] + x[torch.arange(7)[:, None], torch.arange(4).expand(7, 4)][..., 1], (7, 4, 4)),
+        (lambda x: x[torch.arange(2)[:, None, None, None], torch.arange(7), torch.tensor([[[3]], [[-1]]]), torch.arange(4)[:, None]], (2, 7, 4, 4)),
+        (lambda x: x[torch.arange(3)[:, None], torch.tensor([[0, -1], [2, 2], [1, 3]])] * x[torch.arange(4) % 3, torch.arange(4)][:2] + x[torch.arange(3), torch.tensor([1, 0, -1])][:2], S),
+        (lambda x: x[torch.arange(4)[:, None], torch.arange(4)].diagonal(), (4, 4, 3)), (lambda x: x[:, :, torch.tensor([0, 2]), torch.tensor([1, 1])], X4),
         (lambda x: x[:, torch.tensor([[0], [2]]), :, torch.tensor([1, 5])] * 2, X4),
         (lambda x, y: A.index_put(x, [torch.tensor([0, 1]), None, torch.tensor([[6], [1]])], y), X4, (2, 2, 4, 6)),
         (lambda x, y: x.scatter_add(1, torch.tensor([[0, 1], [3, 3]]), y), S, (2, 2)), (lambda x, y: x.index_add(0, torch.tensor([2, 0]), y, alpha=2), S, (2, 4)),

@@ -25,6 +25,7 @@ from ..errors import InvalidArgumentError, MismatchError, UnsupportedError, warn
 from ..step import Step
 from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch, capture, names_of
+from .examples import WEIGHTS, Examples, mixing
 from .hooks import refuse_hooks
 from .moments import Begun, Moments, MomentsByStep, SeveralMoments, moments_of
 from .optim import groups_of, refuse_twice
@@ -65,7 +66,7 @@ class Exported:
     the names of steps, what optimizers had done before. tied: names of the model that share a parameter, by the name that the module
     has. unused: parameters that the loss does not read; they are not in the module. frozen: those that it reads without a gradient.
     int8: those of them that are stored in 8 bits. left_out: names of the model's state dict that the module has not, with the value of
-    what is compiled in. mesh: the ranks that `step` compiles for.
+    what is compiled in. mesh: the ranks that `step` compiles for. examples: of entries whose loss is given per example.
     """
 
     text: str
@@ -84,6 +85,7 @@ class Exported:
     added: frozenset[str] = frozenset()
     log: list[tuple[str, str]] = field(default_factory=list)
     mesh: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, Examples] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._checksums = {name: zlib.crc32(_memory(x)) for name, x in self.weights.items() if name in self.frozen}
@@ -139,7 +141,7 @@ class Exported:
         step.left_out |= {name: functools.partial(_other_int8, name) for name in self.int8}
         for entry, batch in self.batches.items():
             step.expect(entry, list(batch), {name: value for name, value in batch.items() if value is not NO_CONSTANT}, self.unsigned[entry],
-                        self.items[entry])
+                        self.items[entry], self.examples.get(entry))
         for name, begun in self.begun.items():
             begun.check()
             part = self.moments.parts[name] if isinstance(self.moments, MomentsByStep) else self.moments
@@ -261,7 +263,8 @@ class _Entry:
     results: list[Any]
     items: list[str]  # names of the batch's items
     batch: dict[str, Any]  # and of its leaves, with the values of constants
-    dims: dict[str, int]  # of leaves of which a rank has a part, along which dimension
+    dims: dict[str, int]  # of leaves that have the batch's examples, along which dimension
+    examples: Examples | None = None  # if its loss is given per example
 
     def replaced(self) -> list[tuple[str, Any]]:
         """Buffers and parameters that the forward replaces, and by what."""
@@ -385,7 +388,8 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         arithmetic: the model converts it first.
     loss: a function of the model and the batch that returns a scalar, the mean over the batch, or a tuple of it and more
         tensors, or dicts of them, which are outputs of each call; without, the model's result, its `.loss` or its entry
-        "loss".
+        "loss". Or a loss for each example (a vector as long as the batch): the step takes their mean by one more input,
+        `example_weights`, which is ones without, and smaller batches, if no operation mixes examples.
     optimizer: of torch.optim, with its groups and the updates that it has done, or several, as Muon for matrices and AdamW for the
         rest; parameters in none of them are frozen. Without: AdamW with PyTorch's defaults for all that require a gradient.
     scheduler: of torch.optim.lr_scheduler, of this optimizer, or one for each, or None; stepped once per update: it counts the
@@ -514,7 +518,7 @@ def export(model: nn.Module, example_batch: Batch | None = None, loss: Callable[
         {e.name: e.t.unsigned for e in entries},
         MomentsByStep(moments) if trains else moments["step"], begun, tied, [name for name in parameters if name not in read], frozen_names,
         list(shared.int8 or ()), left_out, frozenset(held.keys() - model.state_dict().keys()), [line for e in entries for line in e.t.log],
-        ranks.mesh)
+        ranks.mesh, {e.name: e.examples for e in entries if e.examples})
 
 
 def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
@@ -522,17 +526,33 @@ def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
     b, result = step.t.b, step.result()
     first, rest = (result[0] if result else None, result[1:]) if isinstance(result, tuple | list) else (result, ())
     loss, labelled = step.value("the loss", first), step.outputs(rest, "output")
-    if loss.type.elements != 1 or loss.dtype not in FLOATS:
-        raise UnsupportedError(f"the loss must be one floating-point number, got {loss.type}")
+    sizes = {step.t.inputs[name].shape[dim] for name, dim in step.dims.items() if name in step.t.inputs}
+    is_per_example = loss.rank == 1 and loss.type.elements > 1 and sizes == {loss.shape[0]}
+    if loss.dtype not in FLOATS or not (loss.type.elements == 1 or is_per_example):
+        raise UnsupportedError(f"the loss must be one floating-point number, or one per example of the batch, got {loss.type}")
     b.location = b.region = None
     for name, value in step.replaced():
         new = step.t.value(value)
         step.t.read.setdefault(names[name], new.type)
         b.write(f"train.write {new.name} to {symbol(names[name])} : {new.type}")
-    loss = b.cast(b.reshape(loss, []), "f64" if loss.dtype == "f64" else "f32")
-    listed = ", ".join(v.name for _, v in labelled)
-    b.write(f"train.yield {listed} loss({loss.name}) : {', '.join(str(v.type) for v in [*(v for _, v in labelled), loss])}")
+    loss, count = _mean_of_examples(step, loss) if is_per_example else (b.reshape(loss, []), None)
+    loss = b.cast(loss, "f64" if loss.dtype == "f64" else "f32")
+    yielded = [*(v for _, v in labelled), loss, *([count] if count else [])]
+    listed, weight = ", ".join(v.name for _, v in labelled), f" weight({count.name})" if count else ""
+    b.write(f"train.yield {listed} loss({loss.name}){weight} : {', '.join(str(v.type) for v in yielded)}")
     return f" -> ({', '.join(quoted(label) for label, _ in labelled)})" if labelled else ""
+
+
+def _mean_of_examples(step: _Entry, losses: Value) -> tuple[Value, Value]:
+    """The sum of losses, and their number, by weights that are one more input."""
+    b, dims = step.t.b, {name: dim for name, dim in step.dims.items() if name in step.t.inputs}
+    if WEIGHTS in step.batch:
+        raise UnsupportedError(f"an input is called {WEIGHTS}, as that of losses that are given per example: expected another name")
+    replaced = ", ".join(name for name, _ in step.replaced())
+    step.examples = Examples(dims, f"the forward replaces {replaced}" if replaced else mixing(b, step.t.inputs, step.t.read, dims, losses))
+    weights = Value(f"%{WEIGHTS}", Type(losses.shape, "f32"))
+    step.t.inputs[WEIGHTS], step.dims[WEIGHTS] = weights.type, 0
+    return (b.reduce("sum", b.binary("mul", losses, b.cast(weights, losses.dtype)), [0]), b.reduce("sum", weights, [0]))
 
 
 def _labelled(results: Any, name: str) -> list[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,12 +33,9 @@ class Ranks:
         return [axis for axis in BATCH_AXES if axis in self.mesh]
 
     def whole(self, names: Sequence[str], batch: Batch) -> tuple[Batch, dict[str, int]]:
-        """The batch of all ranks, of one rank's: what a rank has a part of is repeated along a dimension, which is there by name."""
-        times = 1
-        for axis in self.batch_axes:
-            times *= self.mesh[axis]
-        if not self.batch_axes:
-            return batch, {}
+        """The batch of all ranks, of one rank's: what a rank has a part of is repeated along a dimension, which is there by name; that of
+        the examples, also of one rank."""
+        times = math.prod(self.mesh[axis] for axis in self.batch_axes)
         items = list(batch.items() if isinstance(batch, Mapping) else zip(names, batch))
         tensors: list[torch.Tensor] = []
         for name, item in items:
@@ -53,7 +51,7 @@ class Ranks:
             if not 0 <= dim < leaf.dim():
                 raise UnsupportedError(f"batch_dims: {name} has no dimension {dim}, its shape is {tuple(leaf.shape)}")
             dims[name] = dim
-            return torch.cat([leaf] * times, dim)
+            return torch.cat([leaf] * times, dim) if times > 1 else leaf
 
         widened = [(name, mapped(item, name, widen)) for name, item in items]
         return dict(widened) if isinstance(batch, Mapping) else tuple(item for _, item in widened), dims
@@ -63,7 +61,7 @@ class Ranks:
         return [f"train.mesh @mesh({', '.join(f'{axis} = 1' for axis in self.mesh)})"] if self.mesh else []
 
     def of_input(self, dim: int | None) -> str:
-        return "" if dim is None else f" split({'[], ' * dim}[{', '.join(self.batch_axes)}])"
+        return "" if dim is None or not self.batch_axes else f" split({'[], ' * dim}[{', '.join(self.batch_axes)}])"
 
     def of_parameter(self, name: str) -> str:
         return f" split({'[], ' * self.sharded[name]}[{MODEL_AXIS}])" if name in self.sharded else ""

@@ -83,7 +83,45 @@ def _in_front(x: Value, indices: Sequence[Any]) -> list[int] | None:
 def index(t: Translator, x: Value, indices: Sequence[Any]) -> Value:
     if order := _in_front(x, indices):
         x, indices = t.b.transpose(x, order), [v for v in indices if v is not None]
-    return _rows(t, *_joined(t, x, indices))
+    return _along_ranges(t, x, indices) or _rows(t, *_joined(t, x, indices))
+
+
+def _range_dim(index: Any, size: int) -> int | None:
+    """The dimension, from the end, along which a known index is 0, 1, ..., size - 1; None of any other."""
+    if not isinstance(index, torch.Tensor) or index.dtype == torch.bool or size == 1:
+        return None
+    once = index[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in index.stride())]
+    if once.numel() != size or size not in once.shape or not torch.equal(once.reshape(-1), torch.arange(size, dtype=index.dtype)):
+        return None
+    return once.shape.index(size) - index.dim()
+
+
+def _along_ranges(t: Translator, x: Value, indices: Sequence[Any]) -> Value | None:
+    """x[i, j, k] where all but one are ranges along dimensions of their own, along which elements stay where they are, as in
+    x[arange(n), last]; None where there is nothing of this."""
+    given = [v for v in indices if v is not None]
+    dims = [_range_dim(v, n) for v, n in zip(given, x.shape)]
+    place_of = {d: place for place, d in enumerate(dims) if d is not None}
+    others = [place for place, d in enumerate(dims) if d is None]
+    if indices[0] is None or not place_of or len(others) > 1 or len(place_of) + len(others) < len(given):
+        return None
+    shape, rest = broadcast_shape(*(tuple(v.shape) for v in given)), x.shape[len(given):]
+    ranged = sorted(place_of)
+    free = [d for d in range(-len(shape), 0) if d not in place_of]
+    x = t.b.transpose(x, [*(place_of[d] for d in ranged), *others, *range(len(given), x.rank)])
+    if not others:
+        spread = [shape[d] if d in place_of else 1 for d in range(-len(shape), 0)]
+        return t.b.broadcast(t.b.reshape(x, [*spread, *rest]), [*shape, *rest])
+    lead, count = [shape[d] for d in ranged], math.prod(shape[d] for d in free)
+    index = t.value(given[others[0]])
+    if index.dtype == "i1" or (rest and count > 1):  # many rows are better taken whole
+        return None
+    index = t.b.broadcast(_positive(t, t.b.cast(index, "i64"), x.shape[len(lead)]), shape)
+    order = [len(shape) + d for d in ranged + free]
+    index = t.b.reshape(t.b.transpose(index, order), [*lead, count, *[1] * len(rest)])
+    taken = t.b.gather(x, t.b.broadcast(index, [*lead, count, *rest]), len(lead))
+    taken = t.b.reshape(taken, [*lead, *(shape[d] for d in free), *rest])
+    return t.b.transpose(taken, [*(order.index(i) for i in range(len(shape))), *range(len(shape), taken.rank)])
 
 
 @rule(A.index_put.default)

@@ -107,6 +107,11 @@ class Lists:
             elif match := re.match(r"train\.copy (%\w+) to (%\w+) :", line):
                 source, target = (self.buffers[name][0] for name in match.groups())
                 target[...] = source.reshape(target.shape)
+            elif match := re.match(r"train\.flatten (.*?) at \[(.*?)\] outs\((%\w+) : ", line):
+                sources, offsets, target = match.groups()
+                for source, offset in zip(sources.split(", "), map(int, offsets.split(", "))):
+                    array = self.buffers[source][0].reshape(-1)
+                    self.buffers[target][0].reshape(-1)[offset:offset + array.size] = array
             elif match := re.match(r"train\.launch @(\S+?)\((.*?)\) outs\((.*?) : ", line):
                 kernel, ins, outs = match.groups()
                 self.launch(kernel, ins.split(", ") if ins else [], outs.split(", "))
@@ -150,9 +155,9 @@ class Lists:
         result, result_element = self.buffers[out]
         wide = np.float64 if self.buffers[lhs][1] == "f64" else np.float32
 
-        def matrix(name, turned, rows, columns, batch):
+        def matrix(name, turned, rows, columns, batch):  # rows in memory may be longer
             x = show(*self.buffers[name]).astype(wide)
-            return x.reshape(batch, columns, rows).swapaxes(1, 2) if turned else x.reshape(batch, rows, columns)
+            return x.reshape(batch, columns, -1)[..., :rows].swapaxes(1, 2) if turned else x.reshape(batch, rows, -1)[..., :columns]
 
         c = np.matmul(matrix(lhs, "transpose_lhs" in words, m, k, batch),
                       matrix(rhs, "transpose_rhs" in words, k, n, 1 if "broadcast_rhs" in words else batch))

@@ -1,0 +1,145 @@
+# REQUIRES: torch
+# RUN: %venv_torch %s
+"""A loss that is given per example: weights, and batches of fewer examples, against PyTorch; what mixes examples takes none."""
+import copy
+import os
+import sys
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from against_torch import adamw, distance  # noqa: E402
+from tiny import refused, trainc  # noqa: E402
+
+torch.manual_seed(6)
+torch.set_default_dtype(torch.float64)
+SIZE = 4
+
+
+def mlp(*layers):
+    return nn.Sequential(nn.Linear(6, 8), *layers, nn.Tanh(), nn.Linear(8, 3))
+
+
+def each(m, x, y):
+    return F.cross_entropy(m(x), y, reduction="none")
+
+
+def batch(n):
+    return torch.randn(n, 6), torch.randint(0, 3, (n,))
+
+
+def same(step, reference, bar=1e-9):
+    for name, wanted in reference.state_dict().items():
+        assert distance(step.state_dict(as_torch=True)[name], wanted) <= bar, name
+
+
+def epochs():
+    """The last batch of an epoch is short; each loss is the mean of its own examples, by tensors and by arrays."""
+    model = mlp()
+    reference = copy.deepcopy(model)
+    exported = trainc.torch.export(model, batch(SIZE), each, adamw(model.parameters()), evals={"y": lambda m, x, y: m(x)})
+    assert list(exported.inputs["step"]) == ["x", "y", "example_weights"] and not exported.examples["step"].mixed
+    optimizer = adamw(reference.parameters())
+    with exported.step(threads=1) as step:
+        for n in (SIZE, SIZE, 3, SIZE, 1, 2):
+            x, y = batch(n)
+            loss = each(reference, x, y).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            result = step(x, y) if n != 3 else step(x=x.numpy(), y=y.numpy())
+            assert abs(result.loss - loss.item()) < 1e-12 and result.weight == n, (n, result)
+        same(step, reference)
+        with refused(trainc.InvalidArgumentError, "expected float64 of shape (4, 6)", "(5, 6)"):
+            step(*batch(5))
+        with refused(trainc.InvalidArgumentError, "shape (4, 6)", "(3, 6)"):
+            step(batch(3)[0], batch(2)[1])
+
+
+def weighted():
+    """Weights of the user's; in a window the mean is that of all examples."""
+    model = mlp(nn.LayerNorm(8))
+    reference = copy.deepcopy(model)
+    exported = trainc.torch.export(model, batch(SIZE), each, torch.optim.SGD(model.parameters(), 0.5), accumulate=2)
+    optimizer = torch.optim.SGD(reference.parameters(), 0.5)
+    with exported.step(threads=1) as step:
+        for first, second in ((SIZE, 2), (1, 3)):
+            parts = [batch(first), batch(second)]
+            weights = [torch.rand(first), torch.rand(second)]
+            total = sum((each(reference, *part) * w.float()).sum() for part, w in zip(parts, weights)) / sum(w.float().sum() for w in weights)
+            optimizer.zero_grad()
+            total.backward()
+            optimizer.step()
+            step(*parts[0], example_weights=weights[0].float())
+            result = step(*parts[1], example_weights=weights[1].float().numpy())
+            assert result.closed and abs(result.window_loss - total.item()) < 1e-6, (result, total)
+        same(step, reference, 1e-6)
+
+
+def lengths():
+    """Of several steps the smallest that fits is filled up. A batch may be along another dimension."""
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(11, 8), nn.Linear(8, 5)
+
+        def forward(self, ids):  # [length, examples]
+            x = self.table(ids).transpose(0, 1)
+            x = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+            return self.head(F.dropout(x, 0.0))
+
+    def loss(m, ids):
+        return F.cross_entropy(m(ids).transpose(1, 2), ids.T % 5, reduction="none").mean(1)
+
+    def ids(length, n):
+        return torch.randint(0, 11, (length, n)),
+
+    model = Tagger()
+    reference = copy.deepcopy(model)
+    exported = trainc.torch.export(model, ids(6, SIZE), loss, adamw(model.parameters()), shapes=[ids(3, SIZE), ids(6, 2)], batch_dims={"ids": 1})
+    assert not any(e.mixed for e in exported.examples.values()), exported.examples
+    optimizer = adamw(reference.parameters())
+    with exported.step(threads=1) as step:
+        for length, n, used in ((6, 4, 0), (3, 3, 1), (6, 3, 0), (6, 1, 2), (3, 4, 1)):
+            given = ids(length, n)
+            value = loss(reference, *given).mean()
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+            result = step(*given)
+            assert abs(result.loss - value.item()) < 1e-12 and step._entry is step._steps[used], (length, n)
+        same(step, reference)
+
+
+def mixed():
+    """What reads other examples is no step for fewer, and says so."""
+    def sorted_over(m, x, y):
+        return (m(x) * m(x).sort(0).values.detach()).sum(1)
+
+    def contrasted(m, x, y):
+        z = m(x)
+        return F.cross_entropy(z @ z.T, torch.arange(SIZE), reduction="none")
+
+    cases = [(mlp(nn.BatchNorm1d(8)), each, "replaces 1.running_mean"), (mlp(nn.BatchNorm1d(8, track_running_stats=False)), each, "mixed"),
+             (mlp(), lambda m, x, y: each(m, x - x.mean(0), y), "several"), (mlp(), contrasted, "mixed"), (mlp(), sorted_over, "mixed"),
+             (mlp(), lambda m, x, y: each(m, x, y).cumsum(0), "mixed"), (mlp(), lambda m, x, y: each(m, x.flip(0), y), "mixed"),
+             (mlp(), lambda m, x, y: each(m, x.reshape(6, SIZE).T, y), "mixed"), (mlp(), lambda m, x, y: torch.stack([each(m, x, y).sum()] * SIZE), "mixed")]
+    for model, loss, said in cases:
+        with trainc.torch.export(model, batch(SIZE), loss, torch.optim.SGD(model.parameters(), 0.1)).step(threads=1) as step:
+            x, y = batch(SIZE)
+            expected = loss(copy.deepcopy(model), x, y).mean().item()
+            assert abs(step(x, y).loss - expected) < 1e-12
+            with refused(trainc.InvalidArgumentError, "got 3 examples, expected 4: none can be added", said):
+                step(x[:3], y[:3])
+    with refused(trainc.UnsupportedError, "one floating-point number, or one per example of the batch, got tensor<3xf64>"):
+        trainc.torch.export(mlp(), batch(SIZE), lambda m, x, y: m(x).mean(0))
+    with refused(trainc.UnsupportedError, "an input is called example_weights"):
+        trainc.torch.export(mlp(), (*batch(SIZE), torch.ones(SIZE)), lambda m, x, y, example_weights: each(m, x, y) * example_weights)
+
+
+for test in (epochs, weighted, lengths, mixed):
+    test()
+    print(f"{test.__name__}: ok", flush=True)
