@@ -178,4 +178,4 @@ class EntryPoint:
             self.trainer.call("trainc_output_data", self.index, i, byref(data))
             ctypes.memmove(pointer_of(array), data.value, port.bytes)
             results[port.name] = array
-        return results
+        return self._examples.cut(results) if self._examples else results

@@ -79,6 +79,30 @@ def weighted():
         same(step, reference, 1e-6)
 
 
+def outputs():
+    """Those that have the examples have as many as the batch; one that counts all of them mixes them."""
+    def loss(m, x, y):
+        z = m(x)
+        return F.cross_entropy(z, y, reduction="none"), {"z": z, "turned": z.T, "right": z.argmax(1) == y, "classes": torch.tensor(3)}
+
+    model = mlp()
+    x, y = batch(SIZE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    exported = trainc.torch.export(model, (x, y), loss, optimizer)
+    assert exported.examples["step"].outputs == {"z": 0, "turned": 1, "right": 0}
+    with exported.step(threads=1) as step:
+        for n in SIZE, 3:
+            model.load_state_dict(step.state_dict(as_torch=True))
+            _, wanted = loss(model, x[:n], y[:n])
+            found = step(x[:n], y[:n]).outputs
+            assert all(found[name].shape == value.shape and torch.allclose(found[name], value) for name, value in wanted.items()), (n, found)
+    counted = trainc.torch.export(model, (x, y), lambda m, x, y: (each(m, x, y), {"right": (m(x).argmax(1) == y).sum()}), optimizer)
+    with counted.step(threads=1) as step:
+        assert step(x, y).outputs["right"] == (model(x).argmax(1) == y).sum()
+        with refused(trainc.InvalidArgumentError, "none can be added", "needs a sum"):
+            step(x[:3], y[:3])
+
+
 def lengths():
     """Of several steps the smallest that fits is filled up. A batch may be along another dimension."""
     class Tagger(nn.Module):
@@ -126,7 +150,8 @@ def mixed():
     cases = [(mlp(nn.BatchNorm1d(8)), each, "replaces 1.running_mean"), (mlp(nn.BatchNorm1d(8, track_running_stats=False)), each, "mixed"),
              (mlp(), lambda m, x, y: each(m, x - x.mean(0), y), "several"), (mlp(), contrasted, "mixed"), (mlp(), sorted_over, "mixed"),
              (mlp(), lambda m, x, y: each(m, x, y).cumsum(0), "mixed"), (mlp(), lambda m, x, y: each(m, x.flip(0), y), "mixed"),
-             (mlp(), lambda m, x, y: each(m, x.reshape(6, SIZE).T, y), "mixed"), (mlp(), lambda m, x, y: torch.stack([each(m, x, y).sum()] * SIZE), "mixed")]
+             (mlp(), lambda m, x, y: each(m, x.reshape(6, SIZE).T, y), "mixed"), (mlp(), lambda m, x, y: torch.stack([each(m, x, y).sum()] * SIZE), "mixed"),
+             (mlp(), lambda m, x, y: sum(p.square().sum() for p in m.parameters()) * torch.ones(SIZE) + 0 * x.detach()[0, 0], "mixed")]
     for model, loss, said in cases:
         with trainc.torch.export(model, batch(SIZE), loss, torch.optim.SGD(model.parameters(), 0.1)).step(threads=1) as step:
             x, y = batch(SIZE)
@@ -140,6 +165,6 @@ def mixed():
         trainc.torch.export(mlp(), (*batch(SIZE), torch.ones(SIZE)), lambda m, x, y, example_weights: each(m, x, y) * example_weights)
 
 
-for test in (epochs, weighted, lengths, mixed):
+for test in (epochs, weighted, outputs, lengths, mixed):
     test()
     print(f"{test.__name__}: ok", flush=True)

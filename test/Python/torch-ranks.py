@@ -66,6 +66,9 @@ def cases():
 
     each = [[(ids(3, 4), torch.full((1,), 1.5), ids(3) % 6) for _ in range(RANKS)] for _ in range(UPDATES)]
     yield "data", Classifier(), each, None, dict(mesh={"data": RANKS}), 1e-9
+    fewer = [[(torch.randn(n, 5), ids(n) % 3) for n in sizes] for sizes in ((4, 4), (3, 2), (4, 1))]
+    yield ("fewer", nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)), fewer, lambda m, x, y: F.cross_entropy(m(x), y, reduction="none"),
+           dict(mesh={"data": RANKS}), 1e-9)
     same = [[(torch.randn(2, 5, 8),)] * RANKS for _ in range(UPDATES)]
     yield "model", Block(), same, None, dict(mesh={"model": RANKS}, parallel=PLAN), 1e-9
     tokens = [[(ids(2, 6),)] * RANKS for _ in range(UPDATES)]
@@ -84,7 +87,7 @@ def rank_of(rank):
                 whole = of_ranks[0] if "parallel" in options else tuple(
                     torch.cat(x) if x[0].shape != (1,) else x[0] for x in zip(*of_ranks))
                 theirs.zero_grad()
-                value = loss(reference, *whole) if loss else reference(*whole)
+                value = (loss(reference, *whole) if loss else reference(*whole)).mean()
                 value.backward()
                 theirs.step()
                 result = step(*of_ranks[rank])

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from .._runtime import find
 from ..compiler import program_environment
-from ..emit import Builder, Type, Value, symbol
+from ..emit import Builder, Type, Value, quoted, symbol
 from ..errors import InvalidArgumentError
 
 WEIGHTS = "example_weights"  # the input of a step
@@ -30,33 +31,43 @@ train.step @step(%x: tensor<{size}xf32> split([data])) {{
 """
 
 
-def mixing(builder: Builder, inputs: Mapping[str, Type], read: Mapping[str, Type], dims: Mapping[str, int], losses: Value) -> str:
-    """What mixes the examples of a forward, "" if nothing does: with one on each of as many ranks none of its operations communicates,
-    and its losses stay where they are."""
+def examples_of(builder: Builder, inputs: Mapping[str, Type], read: Mapping[str, Type], dims: Mapping[str, int], losses: Value,
+                outputs: Sequence[tuple[str, Value]]) -> Examples:
+    """How a step with these losses and outputs takes batches, by the partitioner of `trainc`: with an example on each of as many ranks no
+    operation may communicate."""
     forward = dataclasses.replace(builder, lines=list(builder.lines), _regions=[None] * len(builder.lines), location=None, region=None)
-    forward.write(f"train.yield {losses.name} : {losses.type}")
+    yielded = [losses, *(value for _, value in outputs)]
+    forward.write(f"train.yield {', '.join(v.name for v in yielded)} : {', '.join(str(v.type) for v in yielded)}")
     ports = (f"%{name}: {type}" + (f" split({'[], ' * dims[name]}[data])" if name in dims else "") for name, type in inputs.items())
     lines = [*(f"train.buffer {symbol(name)} : {type} init(zeros)" for name, type in read.items()),
-             f'train.eval @losses({", ".join(ports)}) -> ("losses") {{', *forward.body(), "}"]
+             f"train.eval @forward({', '.join(ports)}) -> ({', '.join(quoted(str(i)) for i in range(len(yielded)))}) {{", *forward.body(), "}"]
     done = subprocess.run([find("bin", "trainc"), "-", "--stop-after=plan", "-o", "-"], input=HEAD.format(size=losses.shape[0]) + "\n".join(lines),
                           capture_output=True, text=True, env=program_environment())
     if done.returncode:
-        return "the partitioner of trainc says: " + next((line for line in done.stderr.splitlines() if "error: " in line), done.stderr).partition("error: ")[2]
-    evaluated = done.stdout.partition("train.eval ")[2].partition("\n  }\n")[0]
-    if communicating := re.search(r"^.*\bover \[.*$", evaluated, re.M):
-        return f"an operation reads several of them ({communicating[0].strip()})"
-    return "" if '[[["data"]]]' in evaluated.partition("\n")[0] else "the losses are not of one each"
+        said = next((line for line in done.stderr.splitlines() if "error: " in line), done.stderr).partition("error: ")[2]
+        return Examples(dict(dims), f"the partitioner of trainc says: {said}")
+    head, _, body = done.stdout.partition("train.eval ")[2].partition("\n  }\n")[0].partition("\n")
+    if communicating := re.search(r"^.*\bover \[.*$", body, re.M):
+        return Examples(dict(dims), f"an operation reads several of them ({communicating[0].strip()})")
+    splits = re.search(r"output_splits = (\[.*\])\}", head)
+    of_losses, *of_outputs = json.loads(splits[1]) if splits else [[]] * len(yielded)
+    if not any(of_losses):
+        return Examples(dict(dims), "the losses are the same whatever the examples are")
+    return Examples(dict(dims), "", {label: next(d for d, axes in enumerate(split) if axes) for (label, _), split in zip(outputs, of_outputs) if any(split)})
 
 
 @dataclass
 class Examples:
     """Batches of a step whose loss is given per example: `example_weights` are ones, 0 for rows that fill a smaller batch up.
 
-    dims: of the inputs that have the examples, along which dimension. mixed: why no row can be added, "" if it can.
+    dims: of the inputs that have the examples, along which dimension. mixed: why no row can be added, "" if it can. outputs: the same
+    of outputs as dims of inputs.
     """
 
     dims: dict[str, int]
     mixed: str
+    outputs: dict[str, int] = field(default_factory=dict)
+    _count: int = 0  # of the last batch
     _weights: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # of so many examples, filled up to so many
 
     def count(self, given: Mapping[str, Any]) -> int | None:
@@ -75,7 +86,7 @@ class Examples:
 
     def complete(self, size: int, given: dict[str, Any]) -> dict[str, Any]:
         """A batch of `size` examples, with their weights."""
-        count = self.count(given)
+        self._count = count = self.count(given)
         if count is None or not 0 < count <= size:
             return {WEIGHTS: torch.ones(size)} | given  # it has another shape, which is said where it is bound
         if count < size and self.mixed:
@@ -88,6 +99,10 @@ class Examples:
         if WEIGHTS in given:
             filled[WEIGHTS] = _filled(given[WEIGHTS], 0, size, 0.0)
         return {WEIGHTS: self._weights[count, size]} | filled
+
+    def cut(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        """Outputs without the rows that fill the last batch up."""
+        return outputs | {name: outputs[name][(slice(None),) * dim + (slice(self._count),)] for name, dim in self.outputs.items()}
 
 
 def _filled(x: Any, dim: int, size: int, value: float | None = None) -> Any:

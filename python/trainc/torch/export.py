@@ -25,7 +25,7 @@ from ..errors import InvalidArgumentError, MismatchError, UnsupportedError, warn
 from ..step import Step
 from . import rules  # noqa: F401, registers them
 from .capture import PREFIX, Batch, capture, names_of
-from .examples import WEIGHTS, Examples, mixing
+from .examples import WEIGHTS, Examples, examples_of
 from .hooks import refuse_hooks
 from .moments import Begun, Moments, MomentsByStep, SeveralMoments, moments_of
 from .optim import groups_of, refuse_twice
@@ -535,7 +535,7 @@ def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
         new = step.t.value(value)
         step.t.read.setdefault(names[name], new.type)
         b.write(f"train.write {new.name} to {symbol(names[name])} : {new.type}")
-    loss, count = _mean_of_examples(step, loss) if is_per_example else (b.reshape(loss, []), None)
+    loss, count = _mean_of_examples(step, loss, labelled) if is_per_example else (b.reshape(loss, []), None)
     loss = b.cast(loss, "f64" if loss.dtype == "f64" else "f32")
     yielded = [*(v for _, v in labelled), loss, *([count] if count else [])]
     listed, weight = ", ".join(v.name for _, v in labelled), f" weight({count.name})" if count else ""
@@ -543,13 +543,14 @@ def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
     return f" -> ({', '.join(quoted(label) for label, _ in labelled)})" if labelled else ""
 
 
-def _mean_of_examples(step: _Entry, losses: Value) -> tuple[Value, Value]:
+def _mean_of_examples(step: _Entry, losses: Value, outputs: Sequence[tuple[str, Value]]) -> tuple[Value, Value]:
     """The sum of losses, and their number, by weights that are one more input."""
     b, dims = step.t.b, {name: dim for name, dim in step.dims.items() if name in step.t.inputs}
     if WEIGHTS in step.batch:
         raise UnsupportedError(f"an input is called {WEIGHTS}, as that of losses that are given per example: expected another name")
     replaced = ", ".join(name for name, _ in step.replaced())
-    step.examples = Examples(dims, f"the forward replaces {replaced}" if replaced else mixing(b, step.t.inputs, step.t.read, dims, losses))
+    step.examples = (Examples(dims, f"the forward replaces {replaced}") if replaced else
+                     examples_of(b, step.t.inputs, step.t.read, dims, losses, outputs))
     weights = Value(f"%{WEIGHTS}", Type(losses.shape, "f32"))
     step.t.inputs[WEIGHTS], step.dims[WEIGHTS] = weights.type, 0
     return (b.reduce("sum", b.binary("mul", losses, b.cast(weights, losses.dtype)), [0]), b.reduce("sum", weights, [0]))
