@@ -150,7 +150,8 @@ def mixed():
     cases = [(mlp(nn.BatchNorm1d(8)), each, "replaces 1.running_mean"), (mlp(nn.BatchNorm1d(8, track_running_stats=False)), each, "mixed"),
              (mlp(), lambda m, x, y: each(m, x - x.mean(0), y), "several"), (mlp(), contrasted, "mixed"), (mlp(), sorted_over, "mixed"),
              (mlp(), lambda m, x, y: each(m, x, y).cumsum(0), "mixed"), (mlp(), lambda m, x, y: each(m, x.flip(0), y), "mixed"),
-             (mlp(), lambda m, x, y: each(m, x.reshape(6, SIZE).T, y), "mixed"), (mlp(), lambda m, x, y: torch.stack([each(m, x, y).sum()] * SIZE), "mixed"),
+             (mlp(), lambda m, x, y: each(m, x.reshape(6, SIZE).T, y), "mixed"),
+             (mlp(), lambda m, x, y: torch.stack([each(m, x, y).sum()] * SIZE), "mixed"),
              (mlp(), lambda m, x, y: sum(p.square().sum() for p in m.parameters()) * torch.ones(SIZE) + 0 * x.detach()[0, 0], "mixed")]
     for model, loss, said in cases:
         with trainc.torch.export(model, batch(SIZE), loss, torch.optim.SGD(model.parameters(), 0.1)).step(threads=1) as step:

@@ -53,7 +53,8 @@ def examples_of(builder: Builder, inputs: Mapping[str, Type], read: Mapping[str,
     of_losses, *of_outputs = json.loads(splits[1]) if splits else [[]] * len(yielded)
     if not any(of_losses):
         return Examples(dict(dims), "the losses are the same whatever the examples are")
-    return Examples(dict(dims), "", {label: next(d for d, axes in enumerate(split) if axes) for (label, _), split in zip(outputs, of_outputs) if any(split)})
+    parts = {label: [d for d, axes in enumerate(split) if axes] for (label, _), split in zip(outputs, of_outputs)}
+    return Examples(dict(dims), "", {label: split[0] for label, split in parts.items() if split})
 
 
 @dataclass
