@@ -3,7 +3,8 @@
 
 usage: random_graphs.py [--graphs N] [--seed S]
 
-Types, shapes with broadcasting and operations are drawn by hypothesis; a module that fails is made as small as it gets. Inputs are
+Types, shapes with broadcasting and operations are drawn by hypothesis; a module that fails is made as small as it gets. Beside its graphs a module has
+some of the operations of test/Python/Inputs/cases.py: from 400 graphs on each rule of the export must have been used. Inputs are
 normal numbers, without ties. In float64 losses and gradients are within 1e-9 of PyTorch's; in float32 no farther from float64 than
 4 times PyTorch's own float32, and 1e-6.
 """
@@ -13,18 +14,21 @@ import sys
 import warnings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path[:0] = [os.path.join(ROOT, "python"), os.path.join(ROOT, "bench")]
+sys.path[:0] = [os.path.join(ROOT, "python"), os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Python", "Inputs")]
 os.environ.setdefault("TRAINC_BUILD", os.path.join(ROOT, "build"))
 
 import hypothesis  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from cases import CASES, FLOAT32_INSIDE, REPLACED  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import nn  # noqa: E402
 
 import trainc.torch  # noqa: E402
+from trainc.torch.translate import RULES  # noqa: E402
 
 TOGETHER = 20
+OPERATIONS = [case for group, cases in CASES.items() if group != FLOAT32_INSIDE for case in cases]
 WIDE, TIMES, NARROW = 1e-9, 4, 1e-6
 
 
@@ -103,15 +107,25 @@ def run(steps, x, y):
 
 
 class Graphs(nn.Module):
-    def __init__(self, drawn, dtype, seed):
+    """The sum of random graphs and of operations, each with parameters of its own."""
+
+    def __init__(self, drawn, operations, dtype, seed):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
+
+        def parameters(shapes):
+            return nn.ParameterList(torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes)
+
         self.steps = [steps for steps, *_ in drawn]
-        self.x = nn.ParameterList(torch.randn(x, generator=generator, dtype=torch.float64).to(dtype) for _, x, _ in drawn)
-        self.y = nn.ParameterList(torch.randn(y, generator=generator, dtype=torch.float64).to(dtype) for _, _, y in drawn)
+        self.x, self.y = parameters(x for _, x, _ in drawn), parameters(y for _, _, y in drawn)
+        self.functions = [function for function, *_ in operations]
+        self.given = nn.ModuleList(parameters(shapes) for _, *shapes in operations)
 
     def forward(self, scale):
         each = [run(steps, x, y) for steps, x, y in zip(self.steps, self.x, self.y)]
+        for function, given in zip(self.functions, self.given):
+            made = function(*given).to(scale.dtype)
+            each.append((made * torch.linspace(-1, 2, made.numel()).cos().view(made.shape)).sum())
         return sum(each) * scale, {"each": torch.stack(each)}
 
 
@@ -121,12 +135,16 @@ def by_torch(module, scale):
     return each["each"].detach().double(), {name: torch.zeros_like(p).double() if p.grad is None else p.grad.double() for name, p in module.named_parameters()}
 
 
+used = set()  # operations
+
+
 def by_trainc(module, scale):
     before = {name: p.detach().double().clone() for name, p in module.named_parameters()}
     exported = trainc.torch.export(module, (scale,), lambda m, s: m(s), torch.optim.SGD(module.parameters(), 1.0))
     with exported.step(threads=1) as step:
         each = step(scale).outputs["each"].double()
         after = step.state_dict(as_torch=True)
+    used.update(operation for operation, _ in exported.log)
     return each, {name: p - after[name].double() if name in after else torch.zeros_like(p) for name, p in before.items()}
 
 
@@ -135,17 +153,16 @@ def distance(got, want):
     return float(torch.linalg.vector_norm(got - want)) / max(size, 1.0)
 
 
-def check(drawn, seed):
-    wide, narrow = (Graphs(drawn, dtype, seed) for dtype in (torch.float64, torch.float32))
-    scales = torch.ones((), dtype=torch.float64), torch.ones(())
-    right = by_torch(wide, scales[0])
-    theirs = by_torch(narrow, scales[1])
-    for module, scale, bars in ((wide, scales[0], None), (narrow, scales[1], theirs)):
-        ours = by_trainc(module, scale)
-        for key, want in {"values": right[0], **right[1]}.items():
-            got = ours[0] if key == "values" else ours[1][key]
-            bar = WIDE if bars is None else TIMES * distance(bars[0] if key == "values" else bars[1][key], want) + NARROW
-            assert distance(got, want) <= bar, f"{key} in {scale.dtype}: {distance(got, want):.1e}, expected at most {bar:.1e}"
+def check(drawn, operations, seed):
+    sides = []
+    for dtype in torch.float64, torch.float32:
+        torch.set_default_dtype(dtype)  # of the constants of operations
+        module, scale = Graphs(drawn, operations, dtype, seed), torch.ones((), dtype=dtype)
+        sides.append((by_torch(module, scale), by_trainc(module, scale)))
+    (right, ours), (theirs, narrow) = ({side: {"values": values, **gradients} for side, (values, gradients) in enumerate(found)}.values() for found in sides)
+    for key, want in right.items():
+        for name, got, bar in ("float64", ours, WIDE), ("float32", narrow, TIMES * distance(theirs[key], want) + NARROW):
+            assert distance(got[key], want) <= bar, f"{key} in {name}: {distance(got[key], want):.1e}, expected at most {bar:.1e}"
 
 
 def main():
@@ -161,11 +178,13 @@ def main():
     @hypothesis.given(st.lists(graphs(), min_size=TOGETHER, max_size=TOGETHER), st.integers(0, 2**31))
     def test(drawn, seed):
         nonlocal count
-        check(drawn, seed)
+        check(drawn, [OPERATIONS[(count + i) % len(OPERATIONS)] for i in range(TOGETHER)], seed)
         count += len(drawn)
 
     test()
-    print(f"{count} graphs agree")
+    missed = sorted({str(operation) for operation in RULES} - used - {f"aten.{name}" for name in REPLACED})
+    print(f"{count} graphs agree, {len(used)} operations" + f"; not used: {', '.join(missed)}" * bool(missed))
+    sys.exit(count >= 400 and bool(missed))
 
 
 if __name__ == "__main__":

@@ -72,15 +72,19 @@ def models():
 
 def padding(text, align, folder):
     """(bytes of padding by the memory report, by the formula)."""
+    from trainc._arrays import SIZES
     from updates import trainer
     source = os.path.join(folder, "layout.mlir")
     with open(source, "w") as f:
         f.write(text)
     report = json.loads(run([tool("trainc"), source, "--memory-report=json", f"--align-size={align}"]).stdout)
     with trainer(text, f"--align-size={align}") as t:
-        sizes = [t.descriptor.tensors[i].bytes for i in range(t.descriptor.num_tensors)]
+        tensors = [(x.name, SIZES[x.dtype], x.bytes) for x in t.descriptor.tensors[:t.descriptor.num_tensors]]
+    # A parameter has one place in all arenas: at a multiple of `align` bytes of its narrowest copy.
+    narrowest = {name: min(size for other, size, _ in tensors if other == name) for name, *_ in tensors}
     held = sum(a["bytes"] for a in report["arenas"] if a["role"] in COALESCED)
-    return held - sum(sizes), sum(-size % align for size in sizes)
+    return (held - sum(size for *_, size in tensors),
+            sum(-(total // size) % (align // narrowest[name]) * size for name, size, total in tensors))
 
 
 def buffer_alignment(folder):
