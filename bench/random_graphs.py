@@ -4,7 +4,7 @@
 usage: random_graphs.py [--graphs N] [--seed S]
 
 Types, shapes with broadcasting and operations are drawn by hypothesis; a module that fails is made as small as it gets. Of 400 graphs
-or more each module also has some of the operations of test/Python/Inputs/cases.py, and each rule of the export must have been used. Inputs are
+or more each module also has some of the operations of test/Python/Inputs/torch_cases.py, and each rule of the export must have been used. Inputs are
 normal numbers, without ties. In float64 losses and gradients are within 1e-9 of PyTorch's; in float32 no farther from float64 than
 4 times PyTorch's own float32, and 1e-6.
 """
@@ -20,7 +20,7 @@ os.environ.setdefault("TRAINC_BUILD", os.path.join(ROOT, "build"))
 import hypothesis  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from cases import CASES, FLOAT32_INSIDE, REPLACED  # noqa: E402
+from torch_cases import CASES, FLOAT32_INSIDE, REPLACED  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import nn  # noqa: E402
 

@@ -10,7 +10,7 @@ from torch import nn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import agree, trainc  # noqa: E402
-from cases import CASES, FLOAT32_INSIDE, REPLACED  # noqa: E402
+from torch_cases import CASES, FLOAT32_INSIDE, REPLACED  # noqa: E402
 from trainc.torch.translate import RULES  # noqa: E402
 
 torch.manual_seed(11)
