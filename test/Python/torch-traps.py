@@ -121,60 +121,8 @@ def one_tensor_twice():
     assert list(exported.inputs["step"]) == ["x", "y"]
 
 
-def causal_from_the_top_left():
-    """is_causal of fewer queries than keys is PyTorch's, not the dialect's."""
-    class Cross(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.q, self.kv = nn.Linear(8, 8), nn.Linear(8, 8)
-
-        def forward(self, x, y):
-            q, k = self.q(x).view(2, 3, 2, 4).transpose(1, 2), self.kv(y).view(2, 5, 2, 4).transpose(1, 2)
-            return F.scaled_dot_product_attention(q, k, k, is_causal=True).square().mean()
-
-    agree(Cross(), (torch.randn(2, 3, 8), torch.randn(2, 5, 8)))
-
-
-def packed_sequences():
-    """Several sequences in a row: attention takes their numbers, and no mask of T x T."""
-    class Packed(nn.Module):
-        def __init__(self, visible):
-            super().__init__()
-            self.fc, self.visible = nn.Linear(8, 8), visible
-
-        def forward(self, x, sequence):
-            q = self.fc(x).view(2, 6, 2, 4).transpose(1, 2)
-            return F.scaled_dot_product_attention(q, q, q, self.visible(sequence)).square().mean()
-
-    def by_index(s):
-        rows, positions = torch.arange(2)[:, None, None, None], torch.arange(6)
-        return s[rows, positions[:, None]] == s[rows, positions]
-
-    tril = torch.ones(6, 6, dtype=torch.bool).tril()
-    batches = [(torch.randn(2, 6, 8), torch.tensor([[0, 0, 1, 1, 1, 2], [3, 3, 3, 3, 1, 1]])), (torch.randn(2, 6, 8), torch.arange(12).view(2, 6) // 4)]
-    for visible, causal in ((lambda s: s[:, None, :, None] == s[:, None, None, :], False), (by_index, False),
-                            (lambda s: (s.unsqueeze(1).unsqueeze(3) == s.unsqueeze(1).unsqueeze(2)) & tril, True),
-                            (lambda s: tril & (s[:, None] == s[:, :, None]).unsqueeze(1), True)):
-        text = agree(Packed(visible), batches).text
-        assert "segments(" in text and (" causal " in text) == causal and " mask " not in text, text
-    # So does what differs between heads: a mask of [2, T, T] is of two heads, not of two rows.
-    for visible in (lambda s: s[:, :, None] == s[:, None, :], lambda s: (s[:, :, None] == s[:, None, :]).unsqueeze(0)):
-        text = agree(Packed(visible), batches).text
-        assert " mask " in text and "segments(" not in text, text
-    # What is not of one row with itself stays a mask.
-    assert " mask " in agree(Packed(lambda s: (s[:, None, :, None] == s.flip(0)[:, None, None, :]) | torch.eye(6).bool()), batches).text
-
-
-def known_branches():
-    """nn.Transformer asks whether its mask is causal; a layer that is dropped at a rate of 0 is not."""
-    class Causal(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.transformer = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
-
-        def forward(self, x, y):
-            return self.transformer(x, y, tgt_mask=nn.Transformer.generate_square_subsequent_mask(5, dtype=x.dtype)).square().mean()
-
+def dropped_layers():
+    """A layer that is dropped at a rate of 0 is not; at another rate that is a branch on what is drawn."""
     class Dropped(nn.Module):
         def __init__(self, rate):
             super().__init__()
@@ -184,30 +132,12 @@ def known_branches():
             drawn = torch.rand([])
             return x.mean() if drawn < self.rate or (self.training and torch.rand(()) < self.rate) else self.fc(x).square().mean()
 
-    assert " causal " in agree(Causal(), (torch.randn(2, 6, 8), torch.randn(2, 5, 8)), parameters=1e-6).text
     agree(Dropped(0.0), (torch.randn(5, 4),))
     try:
         trainc.torch.export(Dropped(0.1), (torch.randn(5, 4),))
         raise AssertionError("a branch on what is drawn is not refused")
     except trainc.UnsupportedError as e:
         assert "drawn < self.rate" in str(e), e
-
-
-def hidden_rows():
-    """Rows that see no key: zeros where the mask is False or -inf, the mean of the values where it is a large number."""
-    class Hidden(nn.Module):
-        def __init__(self, low):
-            super().__init__()
-            self.fc, self.low = nn.Linear(8, 8), low
-
-        def forward(self, x):
-            q = self.fc(x).view(2, 5, 2, 4).transpose(1, 2)
-            mask = torch.ones(5, 5, dtype=torch.bool).tril()
-            mask[2] = False
-            return F.scaled_dot_product_attention(q, q, q, mask if self.low is None else torch.zeros(5, 5).masked_fill(~mask, self.low)).square().mean()
-
-    for low in (None, -torch.inf, torch.finfo(torch.float64).min):
-        agree(Hidden(low), (torch.randn(2, 5, 8),))
 
 
 def corners():
@@ -614,7 +544,7 @@ def refused():
             assert said in str(e), str(e)
 
 
-TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, causal_from_the_top_left, packed_sequences, known_branches, hidden_rows, corners, one_index,
+TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, dropped_layers, corners, one_index,
          classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
          autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, refused]
 
