@@ -10,7 +10,7 @@ S, M, V = (3, 4), (4, 5), (4,)
 X4, W4 = (2, 4, 7, 6), (6, 2, 3, 3)
 ids = torch.tensor([[0, 2, 1], [3, 3, 0]])
 
-FLOAT32_INSIDE = "with float32 inside"
+FLOAT32_INSIDE, BELOW_FLOAT32 = "with float32 inside", "below the range of float32"
 
 
 def positive(x):
@@ -105,6 +105,7 @@ CASES = {
     ],
     # PyTorch computes celu's alpha and its inverse in float32.
     FLOAT32_INSIDE: [(lambda x: F.celu(x, 0.7), S)],
+    BELOW_FLOAT32: [(lambda x: torch.erfc(4 * positive(x)).log(), S)],
     "logic": [
         (lambda x, y: torch.where(x > y, x, y) + torch.where((x < 0.1) & (y >= 0), x, 2.0) + torch.where((x <= 0) | ~(y > 0), 1.0, y), S, S),
         (lambda x, y: x * ((x == y) ^ (x != 3)).to(x.dtype) + x * torch.logical_xor(x > 0, y > 0) + torch.where(torch.logical_not(x > 0), 1.0, 2.0) * x, S, S),
