@@ -31,7 +31,7 @@ train.step @step(%x: tensor<{size}xf32> split([data])) {{
 """
 
 
-def examples_of(builder: Builder, inputs: Mapping[str, Type], read: Mapping[str, Type], dims: Mapping[str, int], losses: Value,
+def examples_of(builder: Builder, inputs: Mapping[str, Type], read: Mapping[str, Type], dims: dict[str, int], losses: Value,
                 outputs: Sequence[tuple[str, Value]]) -> Examples:
     """How a step with these losses and outputs takes batches, by the partitioner of `trainc`: with an example on each of as many ranks no
     operation may communicate."""
@@ -45,16 +45,16 @@ def examples_of(builder: Builder, inputs: Mapping[str, Type], read: Mapping[str,
                           capture_output=True, text=True, env=program_environment())
     if done.returncode:
         said = next((line for line in done.stderr.splitlines() if "error: " in line), done.stderr).partition("error: ")[2]
-        return Examples(dict(dims), f"the partitioner of trainc says: {said}")
+        return Examples(dims, f"the partitioner of trainc says: {said}")
     head, _, body = done.stdout.partition("train.eval ")[2].partition("\n  }\n")[0].partition("\n")
     if communicating := re.search(r"^.*\bover \[.*$", body, re.M):
-        return Examples(dict(dims), f"an operation reads several of them ({communicating[0].strip()})")
+        return Examples(dims, f"an operation reads several of them ({communicating[0].strip()})")
     splits = re.search(r"output_splits = (\[.*\])\}", head)
     of_losses, *of_outputs = json.loads(splits[1]) if splits else [[]] * len(yielded)
     if not any(of_losses):
-        return Examples(dict(dims), "the losses are the same whatever the examples are")
+        return Examples(dims, "the losses are the same whatever the examples are")
     parts = {label: [d for d, axes in enumerate(split) if axes] for (label, _), split in zip(outputs, of_outputs)}
-    return Examples(dict(dims), "", {label: split[0] for label, split in parts.items() if split})
+    return Examples(dims, "", {label: split[0] for label, split in parts.items() if split})
 
 
 @dataclass

@@ -526,7 +526,8 @@ def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
     b, result = step.t.b, step.result()
     first, rest = (result[0] if result else None, result[1:]) if isinstance(result, tuple | list) else (result, ())
     loss, labelled = step.value("the loss", first), step.outputs(rest, "output")
-    sizes = {step.t.inputs[name].shape[dim] for name, dim in step.dims.items() if name in step.t.inputs}
+    dims = {name: dim for name, dim in step.dims.items() if name in step.t.inputs}
+    sizes = {step.t.inputs[name].shape[dim] for name, dim in dims.items()}
     is_per_example = loss.rank == 1 and loss.type.elements > 1 and sizes == {loss.shape[0]}
     if loss.dtype not in FLOATS or not (loss.type.elements == 1 or is_per_example):
         raise UnsupportedError(f"the loss must be one floating-point number, or one per example of the batch, got {loss.type}")
@@ -535,7 +536,7 @@ def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
         new = step.t.value(value)
         step.t.read.setdefault(names[name], new.type)
         b.write(f"train.write {new.name} to {symbol(names[name])} : {new.type}")
-    loss, count = _mean_of_examples(step, loss, labelled) if is_per_example else (b.reshape(loss, []), None)
+    loss, count = _mean_of_examples(step, loss, labelled, dims) if is_per_example else (b.reshape(loss, []), None)
     loss = b.cast(loss, "f64" if loss.dtype == "f64" else "f32")
     yielded = [*(v for _, v in labelled), loss, *([count] if count else [])]
     listed, weight = ", ".join(v.name for _, v in labelled), f" weight({count.name})" if count else ""
@@ -543,9 +544,9 @@ def _yield_loss(step: _Entry, names: Mapping[str, str]) -> str:
     return f" -> ({', '.join(quoted(label) for label, _ in labelled)})" if labelled else ""
 
 
-def _mean_of_examples(step: _Entry, losses: Value, outputs: Sequence[tuple[str, Value]]) -> tuple[Value, Value]:
+def _mean_of_examples(step: _Entry, losses: Value, outputs: Sequence[tuple[str, Value]], dims: dict[str, int]) -> tuple[Value, Value]:
     """The sum of losses, and their number, by weights that are one more input."""
-    b, dims = step.t.b, {name: dim for name, dim in step.dims.items() if name in step.t.inputs}
+    b = step.t.b
     if WEIGHTS in step.batch:
         raise UnsupportedError(f"an input is called {WEIGHTS}, as that of losses that are given per example: expected another name")
     replaced = ", ".join(name for name, _ in step.replaced())

@@ -91,6 +91,11 @@ def _rounded(x: Any, dtype: str) -> bool:
     return (DTYPES.get(x.dtype) if isinstance(x, torch.Tensor) else x.dtype) in ("f64", "f32")
 
 
+def unrepeated(x: torch.Tensor) -> torch.Tensor:
+    """A tensor without what expand() has repeated."""
+    return x[tuple(slice(0, 1) if s == 0 and n > 1 else slice(None) for s, n in zip(x.stride(), x.shape))]
+
+
 def type_of(tensor: torch.Tensor) -> Type:
     if tensor.dtype not in DTYPES:
         raise Unsupported(f"no element type for {tensor.dtype}: expected one of {', '.join(map(str, DTYPES))}, or uint8 of an input")
@@ -190,7 +195,7 @@ class Translator:
     def _constant(self, x: torch.Tensor) -> Value:
         type = type_of(x)
         # What expand() has repeated is repeated by the compiler.
-        compact = x[tuple(slice(0, 1) if s == 0 and n > 1 else slice(None) for s, n in zip(x.stride(), x.shape))]
+        compact = unrepeated(x)
         if compact.shape != x.shape:
             return self.b.broadcast(self._constant(compact.contiguous()), type.shape)
         flat = x.reshape(-1)

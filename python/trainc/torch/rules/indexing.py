@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...emit import Value, broadcast_shape
-from ..translate import TORCH_DTYPES, Translator, Unsupported, rule
+from ..translate import TORCH_DTYPES, Translator, Unsupported, rule, unrepeated
 from .reductions import scanned
 
 A = torch.ops.aten
@@ -90,7 +90,7 @@ def _range_dim(index: Any, size: int) -> int | None:
     """The dimension, from the end, along which a known index is 0, 1, ..., size - 1; None of any other."""
     if not isinstance(index, torch.Tensor) or index.dtype == torch.bool or size == 1:
         return None
-    once = index[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in index.stride())]
+    once = unrepeated(index)
     if once.numel() != size or size not in once.shape or not torch.equal(once.reshape(-1), torch.arange(size, dtype=index.dtype)):
         return None
     return once.shape.index(size) - index.dim()

@@ -10,7 +10,7 @@ import torch
 from ...emit import Value, broadcast_shape
 from ..translate import Translator, Unsupported, rule
 from .masks import band, segments_of, simplified
-from .reductions import safe_softmax
+from .reductions import bucket_of, safe_softmax
 
 A = torch.ops.aten
 
@@ -62,9 +62,8 @@ def grouped_product(t: Translator, x: Value, weights: Value, offs: Any, bias: An
     if x.rank != 2 or weights.rank != 3:
         raise Unsupported(f"a grouped product of shapes {x.shape} and {weights.shape}: expected rows [s, k] and matrices [g, k, n]")
     groups, rows = weights.shape[0], x.shape[0]
-    is_behind = t.b.compare("ge", t.b.iota(1, [1, rows, 1], "i32"), t.b.reshape(t.value(offs, "i32"), [groups, 1, 1]))
-    group = t.b.reduce("sum", t.b.cast(is_behind, "i32"), [0], True)
-    is_of_group = t.b.compare("eq", group, t.b.iota(0, [groups, 1, 1], "i32"))
+    group = bucket_of(t, t.b.iota(0, [rows], "i32"), t.value(offs, "i32"), True, "i32")
+    is_of_group = t.b.compare("eq", t.b.reshape(group, [1, rows, 1]), t.b.iota(0, [groups, 1, 1], "i32"))
     spread = t.b.select(is_of_group, t.b.reshape(x, [1, rows, x.shape[1]]), t.b.like(0, x))
     out = t.b.reduce("sum", product(t, spread, weights), [0])
     return out if bias is None else t.b.binary("add", out, t.value(bias))

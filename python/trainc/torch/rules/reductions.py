@@ -211,14 +211,17 @@ def logcumsumexp(t: Translator, x: Value, dim: int) -> Value:
     return scanned(t, combine, x, dim, -math.inf)
 
 
-@rule(A.bucketize.Tensor)
-def bucketize(t: Translator, x: Value, boundaries: Value, out_int32: bool = False, right: bool = False) -> Value:
+def bucket_of(t: Translator, x: Value, boundaries: Value, right: bool, out: str) -> Value:
     """How many boundaries are below x, with `right` not above it; of NaN all."""
     dtype = t.promoted(x, boundaries)
     beyond = t.b.compare("gt" if right else "ge", t.b.reshape(t.value(boundaries, dtype), [*boundaries.shape[:-1], 1, boundaries.shape[-1]]),
                          t.b.reshape(t.value(x, dtype), [*x.shape, 1]))
-    count = t.b.reduce("sum", t.b.cast(t.b.unary("not", beyond), t.out.dtype), [beyond.rank - 1])
-    return t.b.reshape(count, t.out.shape)
+    return t.b.reduce("sum", t.b.cast(t.b.unary("not", beyond), out), [beyond.rank - 1])
+
+
+@rule(A.bucketize.Tensor)
+def bucketize(t: Translator, x: Value, boundaries: Value, out_int32: bool = False, right: bool = False) -> Value:
+    return t.b.reshape(bucket_of(t, x, boundaries, right, t.out.dtype), t.out.shape)
 
 
 @rule(A.searchsorted.Tensor)
