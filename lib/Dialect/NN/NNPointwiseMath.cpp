@@ -74,18 +74,6 @@ static Value mapOf(OpBuilder &b, Location loc, ValueRange inputs,
 // Elementary functions
 //===----------------------------------------------------------------------===//
 
-/// sin or cos. In f32 the argument is reduced first: the polynomial that the
-/// lowering puts here keeps its accuracy only near 0. What is not finite
-/// becomes NaN before the polynomial sees it, and stays.
-template <typename Op> static Value buildSinCos(const Expr &e, Value x) {
-  if (e.isF64())
-    return Op::create(e.b, e.loc, x);
-  x = numerics::f32::reduceAngle(e, x);
-  Value isNumber = e.compare(Expr::Predicate::ORD, x, x);
-  Value reduced = e.select(isNumber, x, e.number(0.0));
-  return e.select(isNumber, Op::create(e.b, e.loc, reduced), x);
-}
-
 /// C's pow; in f32 by exp and log, which have polynomials.
 static Value buildPow(const Expr &e, Value x, Value y) {
   if (e.isF64())
@@ -117,11 +105,11 @@ LogicalResult RsqrtOp::buildGradients(OpBuilder &b, ValueRange resultGrads,
   return success();
 }
 
-SCALAR(SinOp, buildSinCos<math::SinOp>(e, x))
-GRADIENT(SinOp, getInput, e.mul(g, buildSinCos<math::CosOp>(e, v)))
+SCALAR(SinOp, e.sin(x))
+GRADIENT(SinOp, getInput, e.mul(g, e.cos(v)))
 
-SCALAR(CosOp, buildSinCos<math::CosOp>(e, x))
-GRADIENT(CosOp, getInput, e.mul(e.neg(g), buildSinCos<math::SinOp>(e, v)))
+SCALAR(CosOp, e.cos(x))
+GRADIENT(CosOp, getInput, e.mul(e.neg(g), e.sin(v)))
 
 /// Of steps: zeros.
 #define STEPS(Op, expression)                                                  \

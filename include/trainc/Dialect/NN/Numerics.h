@@ -48,6 +48,8 @@ struct Arithmetic {
   TRAINC_ARITHMETIC(exp, mlir::math::ExpOp)
   TRAINC_ARITHMETIC(log, mlir::math::LogOp)
   TRAINC_ARITHMETIC(tanh, mlir::math::TanhOp)
+  TRAINC_ARITHMETIC(sin, mlir::math::SinOp)
+  TRAINC_ARITHMETIC(cos, mlir::math::CosOp)
   TRAINC_ARITHMETIC(erf, mlir::math::ErfOp)
   TRAINC_ARITHMETIC(compare, mlir::arith::CmpFOp)
   TRAINC_ARITHMETIC(select, mlir::arith::SelectOp)
@@ -83,10 +85,6 @@ struct Arithmetic {
   }
   Value equalInt(Value x, Value y) const {
     return mlir::arith::CmpIOp::create(b, loc, mlir::arith::CmpIPredicate::eq,
-                                       x, y);
-  }
-  Value greaterInt(Value x, Value y) const {
-    return mlir::arith::CmpIOp::create(b, loc, mlir::arith::CmpIPredicate::sgt,
                                        x, y);
   }
 };
