@@ -121,25 +121,6 @@ def one_tensor_twice():
     assert list(exported.inputs["step"]) == ["x", "y"]
 
 
-def dropped_layers():
-    """A layer that is dropped at a rate of 0 is not; at another rate that is a branch on what is drawn."""
-    class Dropped(nn.Module):
-        def __init__(self, rate):
-            super().__init__()
-            self.fc, self.rate = nn.Linear(4, 4), rate
-
-        def forward(self, x):
-            drawn = torch.rand([])
-            return x.mean() if drawn < self.rate or (self.training and torch.rand(()) < self.rate) else self.fc(x).square().mean()
-
-    agree(Dropped(0.0), (torch.randn(5, 4),))
-    try:
-        trainc.torch.export(Dropped(0.1), (torch.randn(5, 4),))
-        raise AssertionError("a branch on what is drawn is not refused")
-    except trainc.UnsupportedError as e:
-        assert "drawn < self.rate" in str(e), e
-
-
 def corners():
     """Gradients at bounds and corners, where the dialect's own operations give other halves."""
     functions = dict(
@@ -544,7 +525,7 @@ def refused():
             assert said in str(e), str(e)
 
 
-TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, dropped_layers, corners, one_index,
+TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, corners, one_index,
          classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
          autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, refused]
 

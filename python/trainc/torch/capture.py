@@ -26,9 +26,17 @@ from torch.overrides import TorchFunctionMode
 
 from .._entry import mapped
 from ..errors import UnsupportedError
+from .branches import KnownBranches, frames
+from .selected import Selected, Selections
 
 Batch = Sequence[Any] | Mapping[str, Any]
 DECOMPOSED = [torch.ops.aten.addmv, torch.ops.aten.grid_sampler_2d]  # which PyTorch's table for exports leaves as they are
+
+
+def _has_selected(results: Any) -> bool:
+    if isinstance(results, Mapping):
+        results = list(results.values())
+    return isinstance(results, Selected) or isinstance(results, tuple | list) and any(map(_has_selected, results))
 
 
 class _Entry(nn.Module):
@@ -40,7 +48,10 @@ class _Entry(nn.Module):
         self._function = (function,)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function[0](self.model, *args, **kwargs)
+        results = self._function[0](self.model, *args, **kwargs)
+        if _has_selected(results):
+            raise TypeError("a result of rows that a mask selects, whose number depends on data: expected results of fixed shapes")
+        return results
 
 
 PREFIX = "model."
@@ -101,7 +112,6 @@ class Origin(NamedTuple):
 
 OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, __import__("trainc")))
 CHECKPOINT = torch.utils.checkpoint.__file__
-ASKS_CAUSAL = torch.nn.modules.transformer._detect_is_causal_mask.__code__
 DATA = ("a Python number, a branch or a shape that depends on the values of tensors: a step has one graph and fixed shapes; "
         "select with torch.where, or multiply by a mask")
 
@@ -120,25 +130,6 @@ def _cannot(model: nn.Module, error: Exception, origin: Origin | None = None) ->
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     why = f"\n    {DATA}" if "DataDependent" in type(error).__name__ or "data-dependent" in said else ""
     return UnsupportedError(f"torch.export cannot capture {type(model).__name__}: {type(error).__name__}: {said}{origin.shown()}{why}")
-
-
-class KnownBranches(TorchFunctionMode):
-    """Answers the questions about values that have one answer: no drawn number is below 0, where layers are dropped at a rate of 0; and
-    nn.Transformer, which asks whether a mask is causal, is told no: it reads the mask then, and the translation sees that it is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._drawn: list[torch.Tensor] = []  # numbers of torch.rand
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function.__name__ in ("lt", "__lt__") and isinstance(args[-1], float | int) and args[-1] <= 0 and any(args[0] is x for x in self._drawn):
-            return torch.tensor(False)
-        if function is torch.Tensor.__bool__ and any(f.f_code is ASKS_CAUSAL for f in _frames(sys._getframe(1))):
-            return False
-        result = function(*args, **(kwargs or {}))
-        if function is torch.rand and result.dim() == 0:
-            self._drawn.append(result)
-        return result
 
 
 class _Origins(TorchFunctionMode):
@@ -173,14 +164,8 @@ class _Origins(TorchFunctionMode):
         return _line_of(lines)._replace(checkpoint=self._calls.index(checkpoint) if checkpoint else None)
 
 
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame:
-        yield frame
-        frame = frame.f_back
-
-
 def _lines(frame: FrameType | None) -> Iterator[tuple[str, int]]:
-    return ((f.f_code.co_filename, f.f_lineno) for f in _frames(frame))
+    return ((f.f_code.co_filename, f.f_lineno) for f in frames(frame))
 
 
 def _ignored(what: str, frame: FrameType | None) -> UnsupportedError:
@@ -235,6 +220,13 @@ def _refuse_vmap(graph: torch.fx.Graph) -> None:
 
 def is_random(node: torch.fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _mend_users(graph: torch.fx.Graph) -> None:
+    """Notes all users of each node: torch.export forgets some of those before a `no_grad` region."""
+    for node in graph.nodes:
+        for operand in node.all_input_nodes:
+            operand.users.setdefault(node)
 
 
 def _keep_regions(graph: torch.fx.Graph) -> None:
@@ -331,7 +323,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     try:
         with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), torch.fx.traceback.preserve_node_meta(),
-              _Origins(trained), KnownBranches()):
+              _Origins(trained), KnownBranches(), Selections()):
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
     except UnsupportedError:
         raise
@@ -339,6 +331,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
         raise _cannot(model, error) from error
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
+            _mend_users(module.graph)
             _drop_assertions(module.graph)
             _keep_regions(module.graph)
             _keep_dropout(module.graph)

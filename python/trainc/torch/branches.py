@@ -1,0 +1,130 @@
+"""Branches on values that go one way whatever the values are."""
+from __future__ import annotations
+
+import bisect
+import dis
+import math
+import sys
+from collections.abc import Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+JUMPS = {*dis.hasjrel, *dis.hasjabs}
+ASKS_CAUSAL = nn.modules.transformer._detect_is_causal_mask.__code__
+
+
+def frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """From the inside out."""
+    while frame:
+        yield frame
+        frame = frame.f_back
+
+
+class _Code:
+    """The instructions of a function, by number."""
+
+    def __init__(self, code: CodeType):
+        self._all = list(dis.get_instructions(code))
+        self._offsets = [instruction.offset for instruction in self._all]
+        self._tries = dis.Bytecode(code).exception_entries
+
+    def at(self, offset: int) -> int:
+        """The instruction at `offset`, which may be within it."""
+        return bisect.bisect_right(self._offsets, offset) - 1
+
+    def is_caught(self, i: int) -> bool:
+        """Whether a `try` is around, not only a `with`."""
+        handlers = (self._all[self.at(entry.target) + 1] for entry in self._tries if entry.start <= self._offsets[i] < entry.end)
+        return any(handler.opname != "WITH_EXCEPT_START" for handler in handlers)
+
+    def jump(self, i: int) -> tuple[bool, int, int] | None:
+        """Of a conditional jump whether it is taken if true, where it goes then and where else."""
+        name = self._all[i].opname
+        taken = name.endswith("_IF_TRUE")
+        return (taken, self.at(self._all[i].argval), i + 1) if name.startswith("POP_JUMP") and (taken or name.endswith("_IF_FALSE")) else None
+
+    def place(self, i: int) -> int:
+        """Where the code goes on at once; -1: the end of the function, of which there are several."""
+        first, second = (self._all[i:] * 2)[:2]
+        if first.opname.startswith("JUMP"):
+            return self.at(first.argval)
+        returns = (first.opname, second.opname) == ("LOAD_CONST", "RETURN_VALUE") and first.argval is None
+        return -1 if returns or (first.opname, first.argval) == ("RETURN_CONST", None) else i
+
+    def path(self, i: int) -> list[int] | None:
+        """Where the code goes on from `i`: there, and then behind each condition that raises in one of two cases. None if it raises at once."""
+        start, effects = i, False
+        while self.place(start) == start and i < len(self._all):
+            name = self._all[i].opname
+            if name == "RAISE_VARARGS":
+                return None
+            effects |= name.startswith(("STORE", "POP_TOP"))
+            jump = self.jump(i)
+            if jump and not effects and min(jump[1:]) > start:
+                paths = [self.path(place) for place in jump[1:]]
+                return [start, *next((p for p in paths if p), [])] if None in paths else [start]
+            if self._all[i].opcode in JUMPS or name.startswith(("RETURN", "YIELD")):
+                break
+            i += 1
+        return [self.place(start)]
+
+
+def expected_by(code: CodeType, offset: int) -> bool | None:
+    """Of a condition whose branch at `offset` leads to a `raise` in one of two cases the other one: False of `if x.isnan().any(): raise`,
+    True of `assert x.min() > 0`, unless a `try` may catch it. False of a in `if a and b: raise`, too: nothing else hangs on it."""
+    instructions = _Code(code)
+    i = instructions.at(offset)
+    if instructions.is_caught(i):
+        return None
+    # Of bool(...) and .item() the instruction is their call; from Python 3.13 on, it is TO_BOOL.
+    jump = instructions.jump(i) or instructions.jump(i + 1)
+    if not jump:
+        return None
+    if_true, *places = jump
+    taken, otherwise = map(instructions.path, places)
+    if not taken or not otherwise:
+        return None if taken == otherwise else if_true is bool(taken)
+    return if_true if taken[0] in otherwise else not if_true if otherwise[0] in taken else None
+
+
+def _gaussian_nll_loss(input: torch.Tensor, target: torch.Tensor, var: torch.Tensor | float, full: bool = False, eps: float = 1e-6,
+                       reduction: str = "mean") -> torch.Tensor:
+    """PyTorch's without its check that no variance is negative, which no mode of functions sees."""
+    if not isinstance(var, torch.Tensor):
+        var = torch.full_like(input, var)
+    elif var.shape == input.shape[:-1] != input.shape:
+        var = var.unsqueeze(-1)
+    var = var + (var.clamp(min=eps) - var).detach()  # its gradient is as if it were not bounded
+    loss = 0.5 * (var.log() + (input - target).square() / var) + (0.5 * math.log(2 * math.pi) if full else 0)
+    return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
+
+
+class KnownBranches(TorchFunctionMode):
+    """Answers the questions about values that have one answer: a check that raises an error does not (PyTorch's way, with the check, is
+    to ask at each call); no drawn number is below 0, where layers are dropped at a rate of 0; and nn.Transformer, which asks whether a
+    mask is causal, is told no: it reads the mask then, and the translation sees that it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: list[torch.Tensor] = []  # numbers of torch.rand
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.__name__ in ("lt", "__lt__") and isinstance(args[-1], float | int) and args[-1] <= 0 and any(args[0] is x for x in self._drawn):
+            return torch.tensor(False)
+        if function is F.gaussian_nll_loss:
+            function = _gaussian_nll_loss
+        if function is torch.Tensor.__bool__ or function is torch.Tensor.item and args[0].dtype == torch.bool:
+            # Modes of torch.export may stand between.
+            asking = next(f for f in frames(sys._getframe(1)) if f.f_code.co_name != "__torch_function__")
+            expected = False if any(f.f_code is ASKS_CAUSAL for f in frames(asking)) else expected_by(asking.f_code, asking.f_lasti)
+            if expected is not None:
+                return expected
+        result = function(*args, **(kwargs or {}))
+        if function is torch.rand and result.dim() == 0:
+            self._drawn.append(result)
+        return result
