@@ -125,6 +125,8 @@ class KnownBranches(TorchFunctionMode):
             if expected is not None:
                 return expected
         result = function(*args, **(kwargs or {}))
+        if function is torch.Tensor.item and isinstance(result, torch.SymInt | torch.SymFloat):
+            return args[0].detach()  # a number that is not known is the tensor
         if function is torch.rand and result.dim() == 0:
             self._drawn.append(result)
         return result

@@ -229,7 +229,7 @@ for _name in REFLECTED:
 
 
 class Selections(TorchFunctionMode):
-    """Makes x[mask], x.masked_select(mask) and x[mask] = rows what they are by Selected."""
+    """Makes x[mask], x.masked_select(mask), x[mask] = rows, and x[mask.nonzero()] what they are by Selected."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ class Selections(TorchFunctionMode):
         self._masks: dict[Any, torch.Tensor] = {}  # copies, as a mask may be changed behind its use
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        rows = self._rows(function, args)
+        rows = self._rows(function, args, (kwargs or {}).get("as_tuple", False))
         if rows is not None:
             return rows
         result = function(*args, **(kwargs or {}))
@@ -265,12 +265,21 @@ class Selections(TorchFunctionMode):
             self._masks[key] = x.clone()
         return self._masks[key]
 
-    def _rows(self, function: Callable[..., Any], args: Sequence[Any]) -> Selected | torch.Tensor | None:
+    def _rows(self, function: Callable[..., Any], args: Sequence[Any], as_tuple: bool) -> Selected | tuple[Selected, ...] | torch.Tensor | None:
         if function in (torch.Tensor.masked_select, torch.masked_select):
             x, mask = torch.broadcast_tensors(*args)
             return Selected.of(x, self._mask(args[1] if args[1].shape == x.shape else mask))
+        if function in (torch.nonzero, torch.Tensor.nonzero) or function is torch.where and len(args) == 1:
+            mask = self._mask(args[0] if args[0].dtype == torch.bool else args[0] != 0)
+            places = [torch.arange(n).reshape(n, *[1] * (mask.dim() - 1 - d)).expand(mask.shape) for d, n in enumerate(mask.shape)]
+            if function is torch.where or as_tuple:
+                return tuple(Selected(place, mask) for place in places)
+            return Selected(torch.stack(places, -1), mask)
         if function not in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) or not isinstance(args[0], torch.Tensor):
             return None
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        if function is torch.Tensor.__getitem__ and index and isinstance(index[0], Selected) and all(isinstance(i, Selected) for i in index):
+            return Selected(args[0][tuple(map(index[0]._dense, index))], index[0].mask) if not index[0].row else None
         mask, *others = args[1] if isinstance(args[1], tuple) and args[1] else (args[1],)
         if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or not mask.dim():
             return None
