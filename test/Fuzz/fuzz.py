@@ -213,7 +213,7 @@ def fuzz_checkpoints(options):
     source = os.path.join(ROOT, "test", "Runtime", "fuzz-checkpoint.c")
     runtime = os.path.join(ROOT, "runtime")
     words = {"%cxx": "clang++-22", "%cc": "clang-22", "%runtime_include": f"{runtime}/include", "%runtime_src": f"{runtime}/src",
-             "%S": os.path.dirname(source), "%s": source}
+             "%runtime_lib": f"{options.runtime_build}/lib", "%S": os.path.dirname(source), "%s": source}
     with open(source) as f:
         lines = re.findall(r"// RU[N]: (.*)", f.read())  # not a line of lit's itself
     for line in lines:

@@ -61,7 +61,7 @@ def tensor(array, element):
 
 
 class Prepared:
-    """A case in a module: its texts, its inputs, and what JAX says."""
+    """A case in a module: its texts, its inputs, and what JAX says (`differentiate_all`)."""
 
     def __init__(self, number, case, element):
         self.case, self.number, self.element = case, number, element
@@ -71,16 +71,20 @@ class Prepared:
         self.parameters = {f"p{number}_{i}": i for i, o in enumerate(case.operands) if is_parameter(o)}
         self.inputs = {f"i{number}_{i}": o for i, o in enumerate(operands) if f"p{number}_{i}" not in self.parameters}
 
-        def of_parameters(*values):
-            full = list(operands)
-            for i, v in zip(self.parameters.values(), values):
-                full[i] = v
-            return case.define(*full)
+        self.values = [operands[i] for i in self.parameters.values()]
+        shape = jax.eval_shape(self.define, *self.values).shape
+        self.weights = rounded(np.random.default_rng(number).standard_normal(shape), element)
 
-        result, pull = jax.vjp(of_parameters, *(operands[i] for i in self.parameters.values()))
-        self.result = np.asarray(result)
-        self.weights = rounded(np.random.default_rng(number).standard_normal(self.result.shape), element)
-        self.gradients = dict(zip(self.parameters, map(np.asarray, pull(jax.numpy.asarray(self.weights)))))
+    def define(self, *values):
+        full = list(self.operands)
+        for i, v in zip(self.parameters.values(), values):
+            full[i] = v
+        return self.case.define(*full)
+
+    def differentiate(self, values):
+        """The result, and the gradients of the parameters, by JAX."""
+        result, pull = jax.vjp(self.define, *values)
+        return result, pull(jax.numpy.asarray(self.weights))
 
     def declarations(self):
         for name, i in self.parameters.items():
@@ -120,6 +124,13 @@ class Prepared:
         if self.result.ndim:
             lines.append(f"%s{n} = nn.reduce sum %x{n} dims {list(range(self.result.ndim))} : {t}")
         return lines, f"%s{n}" if self.result.ndim else f"%x{n}"
+
+
+def differentiate_all(prepared):
+    """By one function, as JAX takes its time to compile one."""
+    found = jax.jit(lambda all_values: [p.differentiate(values) for p, values in zip(prepared, all_values)])([p.values for p in prepared])
+    for p, (result, gradients) in zip(prepared, found):
+        p.result, p.gradients = np.asarray(result), dict(zip(p.parameters, map(np.asarray, gradients)))
 
 
 def module(prepared):
@@ -208,6 +219,7 @@ def errors_of(trainer, p, gradients):
 def check(cases, element, folder):
     """{case name: error} of the cases of one op."""
     prepared = [Prepared(i, case, element) for i, case in enumerate(cases)]
+    differentiate_all(prepared)
     library = compile_module(module(prepared), os.path.join(folder, "op.so"))
     errors = {}
     with Trainer(Runtime(RUNTIME_LIBRARY), library) as trainer:

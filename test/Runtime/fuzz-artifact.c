@@ -1,13 +1,8 @@
 // Descriptors with mutated tables: refused, or run without a bad access. The runtime is
-// compiled with sanitizers here. Arguments: count, seed.
+// compiled with sanitizers. Arguments: count, seed.
 //
 // RUN: rm -rf %t.dir && mkdir %t.dir && cd %t.dir
-// RUN: %cxx -std=c++20 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-exceptions -fno-rtti -fno-threadsafe-statics -I%runtime_include -DTRAINC_LIBDIR=\"lib\" -I%runtime_src -c %runtime_src/core/*.cpp %runtime_src/comm/*.cpp %runtime_src/cuda/*.cpp %runtime_src/cpu/convolution.cpp %runtime_src/cpu/convolution_tile.cpp %runtime_src/cpu/depthwise.cpp %runtime_src/cpu/features.cpp %runtime_src/cpu/x86/processor.cpp %runtime_src/cpu/gemm.cpp %runtime_src/cpu/gemm_tile.cpp %runtime_src/cpu/x86/onednn.cpp %runtime_src/cpu/openblas.cpp %runtime_src/cpu/pool.cpp %runtime_src/cpu/window_convolution.cpp %runtime_src/cpu/winograd_convolution.cpp
-// RUN: %cxx -std=c++20 -O1 -march=x86-64-v2 -I%runtime_include -I%runtime_src -c %runtime_src/cpu/kernels.cpp -o kernels2.o
-// RUN: %cxx -std=c++20 -O1 -march=x86-64-v3 -I%runtime_include -I%runtime_src -c %runtime_src/cpu/kernels.cpp -o kernels3.o
-// RUN: %cxx -std=c++20 -O1 -march=x86-64-v4 -I%runtime_include -I%runtime_src -c %runtime_src/cpu/kernels.cpp -o kernels4.o
-// RUN: %cxx -std=c++20 -O1 -march=x86-64-v4 -mamx-tile -mamx-bf16 -I%runtime_include -I%runtime_src -c %runtime_src/cpu/x86/amx.cpp -o amx.o
-// RUN: %cc -std=c11 -Wall -Wextra -Werror -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -I%runtime_include -I%S/Inputs %s *.o -lm -ldl -pthread -o fuzz
+// RUN: %cc -std=c11 -Wall -Wextra -Werror -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -I%runtime_include -I%S/Inputs %s %runtime_lib/libtrainc_runtime_sanitized.a -lm -ldl -pthread -o fuzz
 // RUN: ./fuzz 20000 1 | FileCheck %s
 // CHECK: seed 1
 // CHECK: {{[1-9][0-9]*}} accepted, {{[1-9][0-9]*}} refused

@@ -38,6 +38,8 @@ CUresult trainc::cuda::allocateMemory(uint64_t bytes, CUcontext context,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED)
     return refuse(CUDA_ERROR_OUT_OF_MEMORY, "no memory on the host");
+  // Each piece of work maps and unmaps all of it.
+  madvise(base, pagesOf(bytes), MADV_HUGEPAGE);
   memset(base, 0xff, bytes);
   auto address = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(base));
   if (context) {
