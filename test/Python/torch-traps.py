@@ -486,6 +486,25 @@ def lines_of_functions():
     assert f'loc("torch-traps.py":{line}:' in next(x for x in text.splitlines() if "nn.tanh" in x), text
 
 
+def converted():
+    """A forward may convert a part of the model to the type that it has."""
+    class Part(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+        def forward(self, x, dtype=torch.float64):
+            return self.norm.to(x.device)(self.fc.to(dtype)(x.to(dtype))).sin().exp().mean()
+
+    agree(Part(), (torch.randn(5, 4),))
+    try:
+        trainc.torch.export(Part(), (torch.randn(5, 4),), lambda m, x: m(x, torch.float32))
+        raise AssertionError("a conversion is not refused")
+    except trainc.UnsupportedError as e:
+        assert "weight of Linear is of torch.float64, and becomes of torch.float32" in str(e) and "self.fc.to(dtype)" in str(e), e
+    assert nn.Linear(2, 2).double().weight.dtype == torch.float64 and nn.Module.to.__module__ == "torch.nn.modules.module"
+
+
 def refused():
     """What cannot be translated is listed at once with the user's lines; regions that export would forget are not forgotten."""
     class Model(nn.Module):
@@ -527,7 +546,7 @@ def refused():
 
 TRAPS = [no_grad_region, detached, without_gradient, constants, tied, one_tensor_twice, corners, one_index,
          classes_second, running_statistics, padding, in_place, modes, metrics, large_constants, accumulated, whole_batches, checkpointed,
-         autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, refused]
+         autocast, bytes_as_inputs, eight_bits, two_values, lines_of_functions, converted, refused]
 
 if __name__ == "__main__":
     chosen = [trap for trap in TRAPS if not sys.argv[1:] or trap.__name__ in sys.argv[1:]]

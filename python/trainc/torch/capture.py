@@ -195,6 +195,32 @@ def _without_functions() -> Iterator[None]:
         torch.autograd.Function.apply = own
 
 
+@contextlib.contextmanager
+def _without_conversions() -> Iterator[None]:
+    """Lets a module be converted to what it is, as models do that keep a part in another type, and refuses other conversions."""
+    own = {name: getattr(nn.Module, name) for name in ("to", "float", "double", "half", "bfloat16")}
+
+    def convert(self: nn.Module, name: str, args: Any, kwargs: Any) -> nn.Module:
+        for key, tensor in itertools.chain(self.named_parameters(), self.named_buffers()):
+            made = getattr(tensor, name)(*args, **kwargs) if tensor.is_floating_point() else tensor
+            if (made.dtype, made.device) != (tensor.dtype, tensor.device):
+                where = _line_of(_lines(sys._getframe(2))).shown()
+                raise UnsupportedError(f"{key} of {type(self).__name__} is of {tensor.dtype}, and becomes of {made.dtype} in what is exported: "
+                                       f"expected a module that was converted before{where}")
+        return self
+
+    def wrapped(name: str) -> Callable[..., nn.Module]:
+        return lambda self, *args, **kwargs: convert(self, name, args, kwargs)
+
+    for name in own:
+        setattr(nn.Module, name, wrapped(name))
+    try:
+        yield
+    finally:
+        for name, function in own.items():
+            setattr(nn.Module, name, function)
+
+
 def origin_of(node: torch.fx.Node) -> Origin:
     return node.meta.get("custom", {}).get("trainc", Origin())
 
@@ -322,8 +348,8 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     entry = _Entry(model, _autocast(function) if autocast else function)
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     try:
-        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), torch.fx.traceback.preserve_node_meta(),
-              _Origins(trained), KnownBranches(), Selections()):
+        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(),
+              torch.fx.traceback.preserve_node_meta(), _Origins(trained), KnownBranches(), Selections()):
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
     except UnsupportedError:
         raise
