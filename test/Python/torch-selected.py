@@ -67,6 +67,14 @@ def shapes(m, x):
             + rows.view(-1, 4).softmax(-1)[:, 0].sum() + rows.reshape(rows.size(0), -1).mean() + rows.unsqueeze(1).squeeze(1).flatten().mean())
 
 
+def joined(m, x):
+    chosen = x[:, 0] < 1
+    rows, given, kind = m(x)[chosen], x[chosen], x[chosen].argmax(-1)
+    pairs = torch.cat([rows, given], dim=-1).sin() * torch.stack([given, rows], 1).flatten(1).cos()
+    return (pairs.mean() - rows.log_softmax(-1).gather(1, kind.unsqueeze(1)).mean() + (F.one_hot(kind, 8) * rows).sum()
+            + ((rows.argmax(-1) == kind).to(x.dtype).mean() + 1) * rows.mean())
+
+
 def assigned(m, x):
     y, chosen, z = m(x), x[:, 0] < 0, torch.zeros(6, 8)
     z[chosen] = F.layer_norm(y[chosen], (8,)) @ torch.eye(8) * 2
@@ -93,7 +101,7 @@ def places(m, x):
             + (y.view(2, 3, 8)[i, j] * z[i, j]).sum() / i.numel() + first.to(x.dtype).mean() * y.mean())
 
 
-for loss in reductions, losses, logarithms, shapes, assigned, changed, places:
+for loss in reductions, losses, logarithms, shapes, joined, assigned, changed, places:
     agree(nn.Linear(8, 8), (x,), loss)
     print(f"{loss.__name__}: ok", flush=True)
 

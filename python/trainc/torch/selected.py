@@ -99,9 +99,8 @@ class Selected:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        chosen = next((x for x in (*args, *(kwargs or {}).values()) if isinstance(x, Selected)), None)
-        if chosen is None:
-            raise TypeError(f"{function.__name__}{KNOWN}")
+        given = [x for arg in (*args, *(kwargs or {}).values()) for x in (arg if isinstance(arg, tuple | list) else [arg])]
+        chosen = next(x for x in given if isinstance(x, Selected))
         return chosen._call(function.__name__, function, args, kwargs or {})
 
     @staticmethod
@@ -117,6 +116,8 @@ class Selected:
             return self._loss(function, args, kwargs)
         if name in ("cross_entropy", "nll_loss"):
             return self._classes(function, *args, **kwargs)
+        if name in ("cat", "concat", "stack"):
+            return self._joined(name, function, *args, **kwargs)
         if x is not self:
             raise self._refused(name)
         if name in ALONG:
@@ -131,7 +132,9 @@ class Selected:
             return Selected(self.data.squeeze(args[1] % self.dim() + self.mask.dim() - 1), self.mask)
         of_row = self.row and (name == "linear" or name == "matmul" and args[1].dim() <= 2
                                or name == "layer_norm" and len(args) > 1 and len(args[1]) <= len(self.row))
-        if name == "embedding" or of_row:
+        if name == "gather" and args[1] % self.dim() and isinstance(args[2], Selected):
+            return Selected(function(self.data, args[1] % self.dim() + self.mask.dim() - 1, self._dense(args[2])), self.mask)
+        if name in ("embedding", "one_hot") or of_row:
             return Selected(function(self.data, *args[1:], **kwargs), self.mask)
         raise self._refused(name)
 
@@ -151,6 +154,12 @@ class Selected:
 
     def _pointwise(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Selected:
         return Selected(function(*map(self._dense, args), **{key: self._dense(x) for key, x in kwargs.items()}), self.mask)
+
+    def _joined(self, name: str, function: Callable[..., Any], parts: Sequence[Any], dim: int = 0) -> Selected:
+        place = dim % (self.dim() + (name == "stack"))
+        if not place or not all(isinstance(x, Selected) for x in parts):
+            raise self._refused(name)
+        return Selected(function([self._dense(x) for x in parts], place + self.mask.dim() - 1), self.mask)
 
     def _along(self, name: str, function: Callable[..., Any], dim: Any = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(dim, Selected):  # the maximum of two
