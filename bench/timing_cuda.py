@@ -186,7 +186,7 @@ class Packing:
         """[[case, the processor's error]]"""
         with tempfile.TemporaryDirectory() as folder:
             errors = g.check(cases, element, folder)
-        prepared = [g.Prepared(i, case, element) for i, case in enumerate(cases)]
+        prepared = g.prepare_all(cases, element)
         compile_artifact(g.module(prepared), self.path("operations", size, f"{op}.{element}.so"), self.archs_of(size))
         values = {}
         for p in prepared:

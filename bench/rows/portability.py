@@ -78,7 +78,7 @@ def gradients(folder):
             by_op.setdefault(case.op, []).append(case)
     for element, cpu in (("f64", "max"), ("f32", "neoverse-n1"), ("bf16", "max")):
         for op, cases in by_op.items():
-            prepared = [g.Prepared(i, case, element) for i, case in enumerate(cases)]
+            prepared = g.prepare_all(cases, element)
             library = os.path.join(folder, "op.so")
             with open(os.path.join(folder, "op.mlir"), "w") as f:
                 f.write(g.module(prepared))

@@ -189,7 +189,7 @@ def check_families(check, targets, folder, families, emulated=False):
     missing = sorted(set(families.values()) - by_op.keys())
     if missing:
         raise Failed(f"no small case of {', '.join(missing)}")
-    prepared = {(op, element): [g.Prepared(i, case, element) for i, case in enumerate(cases)]
+    prepared = {(op, element): g.prepare_all(cases, element)
                 for op, cases in by_op.items() for element in TYPES}
     keys = [(op, element, target) for op, element in prepared for target in targets]
     libraries = in_parallel(

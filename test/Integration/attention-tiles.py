@@ -17,7 +17,7 @@ sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integra
 
 from common import RUNTIME_LIBRARY, compile_module  # noqa: E402
 from gradient_cases import Case, attend, attend_packed, normal, some, types  # noqa: E402
-from gradients import BARS, Prepared, check, errors_of, module, prepare, read_gradients  # noqa: E402
+from gradients import BARS, check, errors_of, module, prepare, prepare_all, read_gradients  # noqa: E402
 from trainc_ctypes import Runtime, Trainer  # noqa: E402
 
 SIZES = {"bf16": ((2, 16, 20, 2, 1, 32), (2, 33, 47, 2, 1, 16), (1, 96, 160, 4, 2, 80), (1, 130, 70, 2, 1, 128), (1, 290, 290, 2, 2, 24)),
@@ -84,7 +84,7 @@ def compare(cases, folder):
     """{case name: largest error in f32 by tile registers, relative to that without}."""
     ratios = {}
     for case in cases:
-        p = Prepared(0, case, "f32")
+        p, = prepare_all([case], "f32")
         tiles, plain = (errors_by(compile_module(module([p]), os.path.join(folder, "one.so"), *options), p)
                         for options in ((), ("--target-cpu=x86-64-v4",)))
         ratios[case.name] = float(np.max(np.array(tiles) / plain))
@@ -103,7 +103,7 @@ def failures(of_op, op, element, folder):
     library = os.path.join(folder, "op.so")
     if not uses_tiles(library):
         yield f"{op}: not by tile registers"
-    prepared = [Prepared(i, case, element) for i, case in enumerate(of_op)]
+    prepared = prepare_all(of_op, element)
     if op == "attention" and not keeps_nan(library, prepared[0]):
         yield "a query that is no number changes other results, or not its own"
     one = results(library, prepared, 1)

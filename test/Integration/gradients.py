@@ -61,7 +61,7 @@ def tensor(array, element):
 
 
 class Prepared:
-    """A case in a module: its texts, its inputs, and what JAX says (`differentiate_all`)."""
+    """A case in a module: its texts, its inputs, and what JAX says (`prepare_all`)."""
 
     def __init__(self, number, case, element):
         self.case, self.number, self.element = case, number, element
@@ -126,11 +126,13 @@ class Prepared:
         return lines, f"%s{n}" if self.result.ndim else f"%x{n}"
 
 
-def differentiate_all(prepared):
-    """By one function, as JAX takes its time to compile one."""
+def prepare_all(cases, element):
+    """The cases, with what JAX says, by one function: JAX takes its time to compile one."""
+    prepared = [Prepared(i, case, element) for i, case in enumerate(cases)]
     found = jax.jit(lambda all_values: [p.differentiate(values) for p, values in zip(prepared, all_values)])([p.values for p in prepared])
     for p, (result, gradients) in zip(prepared, found):
         p.result, p.gradients = np.asarray(result), dict(zip(p.parameters, map(np.asarray, gradients)))
+    return prepared
 
 
 def module(prepared):
@@ -218,8 +220,7 @@ def errors_of(trainer, p, gradients):
 
 def check(cases, element, folder):
     """{case name: error} of the cases of one op."""
-    prepared = [Prepared(i, case, element) for i, case in enumerate(cases)]
-    differentiate_all(prepared)
+    prepared = prepare_all(cases, element)
     library = compile_module(module(prepared), os.path.join(folder, "op.so"))
     errors = {}
     with Trainer(Runtime(RUNTIME_LIBRARY), library) as trainer:

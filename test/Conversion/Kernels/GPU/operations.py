@@ -24,7 +24,7 @@ sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "test", "Integra
 
 from common import RUNTIME_LIBRARY, Failed, compile_module  # noqa: E402
 from emulator import Fault  # noqa: E402
-from gradients import BARS, Prepared, all_cases, distance, module  # noqa: E402
+from gradients import BARS, all_cases, distance, module, prepare_all  # noqa: E402
 from lists import Lists  # noqa: E402
 from trainc_ctypes import Error, Runtime, Trainer  # noqa: E402
 
@@ -79,7 +79,7 @@ def on_emulator(prepared, lists, scale):
 
 def check(cases, element, emulator):
     """{case name: (error, CPU target's error)}, launches"""
-    prepared = [Prepared(i, case, element) for i, case in enumerate(cases)]
+    prepared = prepare_all(cases, element)
     text = module(prepared)
     with tempfile.TemporaryDirectory() as folder:
         lists = Lists(text, emulator, folder, "--disable-pass=train-hoist-casts")

@@ -35,14 +35,14 @@ def examples():
 
 def ops():
     """(what, text, chip)"""
-    from gradients import Prepared, all_cases, module
+    from gradients import all_cases, module, prepare_all
     by_op = {}
     for case in all_cases():
         by_op.setdefault(case.op, []).append(case)
     types = "f32", "bf16", "f16"
     for op, cases in by_op.items():
         for turn, element in enumerate(types):
-            prepared = [Prepared(i, case, element) for i, case in enumerate(cases)]
+            prepared = prepare_all(cases, element)
             for number, chip in enumerate(CHIPS):
                 drawn = [p for i, p in enumerate(prepared) if len(cases) < len(types) or (i + number) % len(types) == turn]
                 yield f"{op} {element}, {chip}", module(drawn), chip
