@@ -289,7 +289,7 @@ class Selections(TorchFunctionMode):
         index = args[1] if isinstance(args[1], tuple) else (args[1],)
         if function is torch.Tensor.__getitem__ and index and isinstance(index[0], Selected) and all(isinstance(i, Selected) for i in index):
             return Selected(args[0][tuple(map(index[0]._dense, index))], index[0].mask) if not index[0].row else None
-        mask, *others = args[1] if isinstance(args[1], tuple) and args[1] else (args[1],)
+        mask, *others = index or (None,)
         if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or not mask.dim():
             return None
         if any(i is not Ellipsis and not (isinstance(i, slice) and i == FULL) for i in others):
