@@ -354,10 +354,13 @@ class Translator:
     def _translated(self, node: torch.fx.Node, origin: Origin, args: Any, kwargs: Any) -> Any:
         self.b.location = (os.path.basename(origin.file), origin.line) if origin.file else None
         self.b.region = origin.checkpoint if self.recomputes else None
+        meta = node.meta.get("val")
+        if isinstance(meta, torch.Tensor) and not meta.numel():  # its values are known
+            return torch.empty(meta.shape, dtype=meta.dtype)
         translate = RULES.get(node.target) or RULES.get(str(node.target))
         if not translate:
             raise Unsupported("no rule" + HINTS.get(str(node.target).removeprefix("aten.").split(".")[0], ""))
-        if getattr(node.meta.get("val"), "dtype", None) == torch.uint8 and node.target not in MOVES:
+        if getattr(meta, "dtype", None) == torch.uint8 and node.target not in MOVES:
             raise Unsupported("uint8, which wraps at 256: convert first, x.float() or x.int()")
         before = len(self.b.lines)
         result = translate(self, *args, **kwargs)

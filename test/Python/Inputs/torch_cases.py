@@ -8,6 +8,7 @@ A, GROUPED = torch.ops.aten, torch.ops.transformers.grouped_mm_fallback
 # (function, shapes of its parameters). Inputs have no ties and stay away from corners: those are in torch-traps.py.
 S, M, V = (3, 4), (4, 5), (4,)
 X4, W4 = (2, 4, 7, 6), (6, 2, 3, 3)
+X5, W5 = (2, 4, 5, 6, 4), (6, 2, 3, 3, 2)
 ids = torch.tensor([[0, 2, 1], [3, 3, 0]])
 
 FLOAT32_INSIDE, BELOW_FLOAT32 = "with float32 inside", "below the range of float32"
@@ -32,6 +33,14 @@ def at_powers(x):
     n = torch.arange(12.0).view(3, 4) + 0 * x.detach()
     twos, tens = 2 ** (5 * n - 29), 10 ** n
     return x * sum(2 * y + y.floor() for y in (twos.log2(), tens.log10(), twos.float().log2(), (0.1 * n + 1).log2())) + (x * tens).abs().log10() + (x * tens).abs().log2()
+
+
+def emptied(x):
+    """With assignments to nothing, as in masks of windows that are not shifted."""
+    y = x * 1
+    y[-2:0, 1:3] = 5.0
+    y[3:] = x[:0]
+    return y
 
 
 def scattered(x, source):
@@ -116,6 +125,7 @@ CASES = {
         (lambda x: x * ((x > 0) + (x > 1)) * ((x > -5) * (x > -6)), S),
     ],
     "shapes": [
+        (lambda x: emptied(x) + torch.cat([x[3:], x]) + x[:, 4:].sum() + x.diagonal(9).sum(), S),
         (lambda x: x.view(2, 6).reshape(12).unsqueeze(0).squeeze(0).flatten().unflatten(0, (4, 3)), S), (lambda x: x[None].squeeze().permute(1, 0).t().transpose(0, 1), S),
         (lambda x: x.unsqueeze(1).squeeze(1) + A.squeeze.dims(x[None], [0]), S), (lambda x: x[:, None].expand(3, 5, 4) + x[:, None].broadcast_to(3, 5, 4), S),
         (lambda x, y: x[:, None].expand_as(y), S, (3, 2, 4)), (lambda x: x[1:, ::2].sum() + x[-1] + x.narrow(1, 1, 2).sum() + x.select(0, -2), S),
@@ -206,6 +216,22 @@ CASES = {
         (lambda x: F.interpolate(x.detach(), 41, mode="nearest-exact") * x.sum(), (1, 2, 8)),
         (lambda x: F.interpolate(x, (5, 9)), X4), (lambda x: F.interpolate(x, (5, 9), mode="nearest-exact"), X4), (lambda x: F.interpolate(x, 13) + F.interpolate(x, 13, mode="nearest-exact"), (2, 4, 9)), (lambda x: F.interpolate(x, (10, 4), mode="bilinear"), X4),
         (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True), X4), (lambda x: F.interpolate(x, 5, mode="linear"), (2, 4, 9)), (lambda x: F.pixel_shuffle(x, 2), X4),
+    ],
+    "volumes": [
+        (lambda x, w, b: F.conv3d(x, w, b, (1, 2, 1), (2, 1, 0), (2, 1, 1), 2) + F.conv3d(x, w, None, (1, 2, 1), (2, 1, 0), (2, 1, 1), 2), X5, W5, (6,)),
+        (lambda x, w: F.conv3d(x, w, padding="same", groups=2), X5, W5), (lambda x, w: F.conv3d(x, w, stride=2, padding=(1, 1, 0), groups=2), X5, W5),
+        (lambda x, w, b: F.conv3d(x, w, b, (2, 3, 2)), X5, (3, 4, 2, 3, 2), (3,)), (lambda x, w: F.conv3d(x[0], w, stride=(2, 1, 1)), X5, (3, 4, 1, 1, 1)),
+        (lambda x, w: A.convolution(x, w, None, [1, 1, 1], [1, 1, 1], [1, 1, 1], False, [0, 0, 0], 2), X5, W5),
+        (lambda x, w, b: F.conv_transpose3d(x, w, b, 2, 1, 1, 2, 1), X5, (4, 3, 3, 2, 3), (6,)),
+        (lambda x: F.max_pool3d(x, 3, 2, 1) + F.max_pool3d(x, (3, 3, 3), (2, 2, 2), (1, 1, 1)), X5), (lambda x: F.max_pool3d(x, 2, ceil_mode=True) + F.max_pool3d(x.relu(), 2, ceil_mode=True), X5),
+        (lambda x: F.avg_pool3d(x, 3, 2, 1) + F.avg_pool3d(x, 3, 2, 1, count_include_pad=False) + F.avg_pool3d(x, 3, 2, 1, divisor_override=5), X5),
+        (lambda x: F.avg_pool3d(x, 3, 2, (1, 1, 0), ceil_mode=True) + F.avg_pool3d(x, 3, 2, (1, 1, 0), ceil_mode=True, count_include_pad=False), X5),
+        (lambda x: F.adaptive_avg_pool3d(x, (3, 2, 3)) + F.adaptive_avg_pool3d(x, 1) + A._adaptive_avg_pool3d(x, [1, 2, 1]), X5),
+        (lambda x: F.interpolate(x, scale_factor=2) + F.interpolate(x, (10, 12, 8), mode="nearest-exact"), X5), (lambda x: F.interpolate(x, (7, 5, 9)) + F.interpolate(x, (7, 5, 9), mode="nearest-exact"), X5),
+        (lambda x: F.interpolate(x, (7, 5, 4), mode="trilinear") + F.interpolate(x, (7, 5, 4), mode="trilinear", align_corners=True), X5),
+        (lambda x: A.upsample_nearest3d(x, [10, 12, 8]) + A._upsample_nearest_exact3d(x, [10, 12, 8]) + A.upsample_trilinear3d(x, [10, 12, 8], False), X5),
+        (lambda x, w, b: F.group_norm(x, 2, w, b) + F.instance_norm(x, weight=w, bias=b) + F.batch_norm(x, None, None, w, b, True) + F.dropout3d(x, 0.0), X5, V, V),
+        (lambda x: F.pad(x, (1, 2, 0, 1, 2, 0)), X5), (lambda x: F.pad(x, (1, 2, 0, 1, 2, 0), "reflect") + F.pad(x, (1, 2, 0, 1, 2, 0), "replicate"), X5),
     ],
     # Overloads that the functions above do not call in this version of PyTorch.
     "overloads": [

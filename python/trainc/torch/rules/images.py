@@ -1,4 +1,4 @@
-"""Convolutions, pooling and resizing, of [N, C, H, W]; those of sequences are the same with H = 1."""
+"""Convolutions, pooling and resizing, of [N, C, H, W]; those of sequences are the same with H = 1, those of volumes are made of planes."""
 from __future__ import annotations
 
 import math
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...emit import Value
+from ...emit import Value, compute_type
 from ..translate import Translator, Unsupported, rule
 from .indexing import flip
 from .reductions import mean_of
@@ -26,7 +26,12 @@ def _same(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
     return [n for total in totals for n in (total // 2, total - total // 2)]
 
 
-@rule(A.conv1d.default, A.conv2d.default, A.conv1d.padding, A.conv2d.padding)
+def _dims(t: Translator) -> int:
+    """Over how many dimensions the operation goes, by its name."""
+    return next(n for n in (1, 2, 3) if f"{n}d" in str(t.node.target))
+
+
+@rule(A.conv1d.default, A.conv2d.default, A.conv3d.default, A.conv1d.padding, A.conv2d.padding, A.conv3d.padding)
 def conv(t: Translator, x: Value, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Value:
     weight = t.value(weight)
     n = weight.rank - 2
@@ -41,16 +46,35 @@ def conv(t: Translator, x: Value, weight: Any, bias: Any = None, stride: Any = 1
 def _convolved(t: Translator, x: Value, weight: Value, bias: Any, strides: list[int], borders: list[int], dilations: list[int],
                groups: int) -> Value:
     n = weight.rank - 2
-    if n not in (1, 2):
-        raise Unsupported(f"a convolution over {n} dimensions: expected 1 or 2")
+    if n not in (1, 2, 3):
+        raise Unsupported(f"a convolution over {n} dimensions: expected 1 to 3")
     single = x.rank == n + 1  # without a batch
     if single:
         x = t.b.reshape(x, [1, *x.shape])
     if n == 1:
         x, weight = (t.b.reshape(v, [*v.shape[:2], 1, v.shape[2]]) for v in (x, weight))
         strides, dilations, borders = [1, *strides], [1, *dilations], [0, 0, *borders]
+    if n == 3:
+        x = _with_planes(t, x, weight.shape[2], t.out.shape[-3], strides.pop(0), dilations.pop(0), [borders.pop(0), borders.pop(0)])
+        weight = t.b.reshape(weight, [weight.shape[0], weight.shape[1] * weight.shape[2], *weight.shape[3:]])
     result = t.b.conv2d(x, weight, t.value(bias) if bias is not None else None, strides, borders, dilations, groups)
+    if n == 3:
+        depth = t.out.shape[-3]
+        result = t.b.transpose(t.b.reshape(result, [result.shape[0] // depth, depth, *result.shape[1:]]), [0, 2, 1, 3, 4])
     return t.b.reshape(result, t.out.shape)
+
+
+def _with_planes(t: Translator, x: Value, count: int, depth: int, stride: int, dilation: int, borders: list[int]) -> Value:
+    """[N, C, D, H, W] as [N depth, C count, H, W]: for each plane of a convolution's result, the planes of x that the weight meets."""
+    n, c, _, h, w = x.shape
+    x = t.b.pad(x, [0, 0, borders[0], 0, 0], [0, 0, borders[1], 0, 0])
+    if count == stride and dilation == 1:  # each plane is met once
+        x = t.b.transpose(t.b.reshape(t.b.slice_dim(x, 2, 0, depth * count), [n, c, depth, count, h, w]), [0, 2, 1, 3, 4, 5])
+    else:
+        x = t.b.transpose(x, [0, 2, 1, 3, 4])
+        met = [t.b.slice_dim(x, 1, i * dilation, depth, stride) for i in range(count)]
+        x = t.b.concat([t.b.reshape(planes, [n, depth, c, 1, h, w]) for planes in met], 3)
+    return t.b.reshape(x, [n * depth, c * count, h, w])
 
 
 @rule(A.convolution.default)
@@ -61,7 +85,7 @@ def convolution(t: Translator, x: Value, weight: Any, bias: Any, stride: Sequenc
     return conv(t, x, weight, bias, list(stride), list(padding), list(dilation), groups)
 
 
-@rule(A.conv_transpose1d.default, A.conv_transpose2d.input)
+@rule(A.conv_transpose1d.default, A.conv_transpose2d.input, A.conv_transpose3d.input)
 def conv_transpose(t: Translator, x: Value, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
                    groups: int = 1, dilation: Any = 1) -> Value:
     weight = t.value(weight)
@@ -73,8 +97,8 @@ def _transposed(t: Translator, x: Value, weight: Value, bias: Any, strides: list
                 extra: list[int], groups: int) -> Value:
     """The convolution of x, spread by the strides, with the flipped weight: [in, out / g, ...] becomes [out, in / g, ...]."""
     n = weight.rank - 2
-    if n not in (1, 2):
-        raise Unsupported(f"a transposed convolution over {n} dimensions: expected 1 or 2")
+    if n not in (1, 2, 3):
+        raise Unsupported(f"a transposed convolution over {n} dimensions: expected 1 to 3")
     inputs, outputs = weight.shape[:2]
     flipped = flip(t, weight, range(2, weight.rank))
     parts = t.b.reshape(flipped, [groups, inputs // groups, *flipped.shape[1:]])
@@ -94,67 +118,73 @@ def _transposed(t: Translator, x: Value, weight: Value, bias: Any, strides: list
 
 # Pooling.
 
-def _plane(t: Translator, x: Value, n: int) -> Value:
-    """As [N, C, H, W]."""
-    spatial = [*[1] * (2 - n), *x.shape[-n:]]
-    outer = x.shape[:-n]
-    return t.b.reshape(x, [math.prod(outer[:-1]), outer[-1], *spatial])
+def _pooled(t: Translator, kind: str, x: Value, window: list[int], strides: list[int], borders: list[int], counted: bool = True) -> list[Value]:
+    """Pooling over the last dimensions: values, and of max_pool2d over one or two where they were. Volumes by planes, then by depth."""
+    n, outer = len(window), x.shape[:-len(window)]
+    if n == 3:
+        planes = _pooled(t, kind, t.b.cast(x, compute_type(x.dtype)), window[1:], strides[1:], borders[2:], counted)[0]
+        columns = t.b.reshape(planes, [*outer, x.shape[-3], math.prod(planes.shape[-2:])])
+        values = _pooled(t, kind, columns, [window[0], 1], [strides[0], 1], [*borders[:2], 0, 0], counted)[0]
+        return [t.b.cast(t.b.reshape(values, [*values.shape[:-1], *planes.shape[-2:]]), x.dtype)]
+    ones = [1] * (2 - n)
+    plane = t.b.reshape(x, [math.prod(outer[:-1]), outer[-1], *ones, *x.shape[-n:]])
+    results = t.b.pool2d(kind, plane, ones + window, ones + strides, [0] * (4 - 2 * n) + borders, counted)
+    return [t.b.reshape(v, [*outer, *v.shape[-n:]]) for v in results]
 
 
 def _windows(kernel: Any, stride: Any, padding: Any, n: int) -> tuple[list[int], list[int], list[int]]:
     window = _pairs(kernel, n)
     strides = _pairs(stride, n) if stride not in ([], (), None) else window
-    borders = [p for p in _pairs(padding, n) for _ in range(2)]
-    return [1] * (2 - n) + window, [1] * (2 - n) + strides, [0] * (4 - 2 * n) + borders
+    return window, strides, [p for p in _pairs(padding, n) for _ in range(2)]
 
 
 def _ceiled(x: Value, window: list[int], strides: list[int], padding: list[int], out: Sequence[int]) -> list[int]:
     """Padding with which the last windows of ceil_mode fit."""
-    padding = list(padding)
-    for i in range(2):
-        needed = (out[i] - 1) * strides[i] + window[i] - x.shape[2 + i] - padding[2 * i]
+    padding, n = list(padding), len(window)
+    for i in range(n):
+        needed = (out[i - n] - 1) * strides[i] + window[i] - x.shape[i - n] - padding[2 * i]
         padding[2 * i + 1] = max(padding[2 * i + 1], needed)
     return padding
 
 
-@rule(A.max_pool2d.default, A.max_pool1d.default, A.max_pool2d_with_indices.default)
+@rule(A.max_pool3d.default, A.max_pool2d.default, A.max_pool1d.default, A.max_pool2d_with_indices.default)
 def max_pool(t: Translator, x: Value, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Any:
-    n = 1 if "1d" in str(t.node.target) else 2
+    n = _dims(t)
     if set(_pairs(dilation, n)) != {1}:
         raise Unsupported("max pooling with dilation")
     window, strides, borders = _windows(kernel, stride, padding, n)
-    plane, out = _plane(t, x, n), t.out
     if ceil_mode:
-        borders = _ceiled(plane, window, strides, borders, [*[1] * (2 - n), *out.shape[-n:]])
+        borders = _ceiled(x, window, strides, borders, t.out.shape)
         if any(b >= w for b, w in zip(borders, [w for w in window for _ in range(2)])):
             raise Unsupported("max pooling in ceil_mode whose last window lies in the padding")
-    values, places = (t.b.reshape(v, out.shape) for v in t.b.pool2d("max_pool2d", plane, window, strides, borders))
-    return (values, t.b.cast(places, "i64")) if "indices" in str(t.node.target) else values
+    values, *places = _pooled(t, "max_pool2d", x, window, strides, borders)
+    return (values, t.b.cast(places[0], "i64")) if "indices" in str(t.node.target) else values
 
 
-@rule(A.avg_pool2d.default, A.avg_pool1d.default)
+@rule(A.avg_pool3d.default, A.avg_pool2d.default, A.avg_pool1d.default)
 def avg_pool(t: Translator, x: Value, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
              count_include_pad: bool = True, divisor_override: int | None = None) -> Value:
-    n = 1 if "1d" in str(t.node.target) else 2
+    n = _dims(t)
     window, strides, borders = _windows(kernel, stride, padding, n)
-    plane, out = _plane(t, x, n), t.out
+    out = t.out.shape
     counted = count_include_pad or bool(divisor_override)
     if ceil_mode:
         if count_include_pad and not divisor_override:  # the padding counts, but not what ceil_mode adds to it
-            plane, borders, counted = t.b.pad(plane, [0, 0, *borders[::2]], [0, 0, *borders[1::2]]), [0] * 4, False
-        borders = _ceiled(plane, window, strides, borders, [*[1] * (2 - n), *out.shape[-n:]])
-    result, = t.b.pool2d("avg_pool2d", plane, window, strides, borders, counted or not any(borders))
+            outer = [0] * (x.rank - n)
+            x, borders, counted = t.b.pad(x, outer + borders[::2], outer + borders[1::2]), [0] * 2 * n, False
+        borders = _ceiled(x, window, strides, borders, out)
+    result, = _pooled(t, "avg_pool2d", x, window, strides, borders, counted or not any(borders))
     if divisor_override:
         result = t.b.binary("mul", result, t.b.like(math.prod(window) / divisor_override, result))
-    return t.b.reshape(result, out.shape)
+    return result
 
 
-@rule(A.adaptive_avg_pool2d.default, A._adaptive_avg_pool2d.default, A.adaptive_avg_pool1d.default, wide=True)
+@rule(A.adaptive_avg_pool3d.default, A._adaptive_avg_pool3d.default, A.adaptive_avg_pool2d.default, A._adaptive_avg_pool2d.default,
+      A.adaptive_avg_pool1d.default, wide=True)
 def adaptive_avg_pool(t: Translator, x: Value, size: Any) -> Value:
     """Window i of n in a dimension of m goes from floor(i m / n) to ceil((i + 1) m / n)."""
-    n = 1 if "1d" in str(t.node.target) else 2
     out = t.out.shape
-    for dim in range(x.rank - n, x.rank):
+    for dim in range(x.rank - _dims(t), x.rank):
         x = _adaptive(t, x, dim, out[dim])
     return x
 
@@ -172,13 +202,12 @@ def _adaptive(t: Translator, x: Value, dim: int, n: int) -> Value:
 
 @rule(A.adaptive_max_pool2d.default, A.adaptive_max_pool1d.default)
 def adaptive_max_pool(t: Translator, x: Value, size: Any) -> tuple[Value, Value]:
-    n = 1 if "1d" in str(t.node.target) else 2
-    out = t.out.shape
+    n, out = _dims(t), t.out.shape
     window = [m // k for m, k in zip(x.shape[-n:], out[-n:])]
     if any(m % k for m, k in zip(x.shape[-n:], out[-n:])):
         raise Unsupported(f"adaptive max pooling of {x.shape[-n:]} to {out[-n:]}: expected sizes that divide")
-    values, places = t.b.pool2d("max_pool2d", _plane(t, x, n), [1] * (2 - n) + window, [1] * (2 - n) + window, [0] * 4)
-    return t.b.reshape(values, out), t.b.cast(t.b.reshape(places, out), "i64")
+    values, places = _pooled(t, "max_pool2d", x, window, window, [0] * 2 * n)
+    return values, t.b.cast(places, "i64")
 
 
 # Resizing.
@@ -206,7 +235,8 @@ def _scales(scales: Sequence[Any], n: int) -> list[float | None]:
 
 @rule(A.upsample_nearest2d.vec, A.upsample_nearest2d.default, A.upsample_nearest1d.vec, A.upsample_nearest1d.default,
       A._upsample_nearest_exact1d.vec, A._upsample_nearest_exact1d.default, A._upsample_nearest_exact2d.vec,
-      A._upsample_nearest_exact2d.default)
+      A._upsample_nearest_exact2d.default, A.upsample_nearest3d.vec, A.upsample_nearest3d.default, A._upsample_nearest_exact3d.vec,
+      A._upsample_nearest_exact3d.default)
 def upsample_nearest(t: Translator, x: Value, size: Any, *scales: Any) -> Value:
     given, dtype = x.shape, torch.float64 if x.dtype == "f64" else torch.float32  # in which PyTorch computes places
     for dim in range(2, x.rank):
@@ -222,7 +252,8 @@ def upsample_nearest(t: Translator, x: Value, size: Any, *scales: Any) -> Value:
     return x
 
 
-@rule(A.upsample_bilinear2d.vec, A.upsample_bilinear2d.default, A.upsample_linear1d.vec, A.upsample_linear1d.default, wide=True)
+@rule(A.upsample_bilinear2d.vec, A.upsample_bilinear2d.default, A.upsample_linear1d.vec, A.upsample_linear1d.default,
+      A.upsample_trilinear3d.vec, A.upsample_trilinear3d.default, wide=True)
 def upsample_linear(t: Translator, x: Value, size: Any, align_corners: bool, *scales: Any) -> Value:
     for dim, scale in zip(range(2, x.rank), _scales(scales, x.rank - 2)):
         n, m = x.shape[dim], t.out.shape[dim]

@@ -330,8 +330,10 @@ def unfold(t: Translator, x: Value, dim: int, size: int, step: int) -> Value:
 
 @rule(A.slice_scatter.default)
 def slice_scatter(t: Translator, x: Any, source: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Value:
-    x, source = t.value(x), t.value(source)
-    dim %= x.rank
+    x = t.value(x)
+    if isinstance(source, torch.Tensor) and not source.numel():
+        return x
+    source, dim = t.value(source), dim % x.rank
     begin, stop, step = slice(start, end, step).indices(x.shape[dim])
     if step == 1:
         return _between(t, x, source, dim, begin, stop)
