@@ -15,6 +15,7 @@ from tiny import refused  # noqa: E402
 torch.manual_seed(5)
 torch.set_default_dtype(torch.float64)
 x, tokens = torch.randn(6, 8), torch.randint(0, 20, (3, 7))
+COUNT = int((x[:, 0] > 0).sum())
 labels = tokens.masked_fill(tokens < 5, -100)
 
 
@@ -82,6 +83,15 @@ def assigned(m, x):
     return (z + 0.1 * y).square().mean() + y.masked_select(x > 0).square().mean() + torch.masked_select(y, x[:, :1] > 0).sum() / 10
 
 
+def as_many(m, x):
+    """Rows from elsewhere, as many as are selected."""
+    chosen, z = x[:, 0] > 0, m(x) * 1
+    rows = torch.linspace(-1, 1, COUNT * 8).view(COUNT, 8)
+    z[chosen] = rows * z[:1]
+    z[~chosen, :] += rows.sum()
+    return z.square().mean() + (m(x)[chosen] * rows).sum() + (rows[:, :1] - m(x)[chosen]).sin().mean() + (x[:, 0][chosen] * rows[:, 0]).sum()
+
+
 def changed(m, x):
     """A mask that changes behind its use."""
     chosen = x > 0
@@ -102,7 +112,7 @@ def places(m, x):
             + (y.view(2, 3, 8)[i, j] * z[i, j]).sum() / i.numel() + first.to(x.dtype).mean() * y.mean())
 
 
-for loss in reductions, losses, logarithms, shapes, joined, assigned, changed, places:
+for loss in reductions, losses, logarithms, shapes, joined, assigned, as_many, changed, places:
     agree(nn.Linear(8, 8), (x,), loss)
     print(f"{loss.__name__}: ok", flush=True)
 

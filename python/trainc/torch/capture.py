@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 from .._entry import mapped
 from ..errors import UnsupportedError
 from .branches import KnownBranches, frames
+from .known import KnownValues
 from .selected import Selected, Selections
 
 Batch = Sequence[Any] | Mapping[str, Any]
@@ -48,7 +49,8 @@ class _Entry(nn.Module):
         self._function = (function,)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        results = self._function[0](self.model, *args, **kwargs)
+        with KnownValues():
+            results = self._function[0](self.model, *args, **kwargs)
         if _has_selected(results):
             raise TypeError("a result of rows that a mask selects, whose number depends on data: expected results of fixed shapes")
         return results
@@ -113,7 +115,7 @@ class Origin(NamedTuple):
 OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, __import__("trainc")))
 CHECKPOINT = torch.utils.checkpoint.__file__
 DATA = ("a Python number, a branch or a shape that depends on the values of tensors: a step has one graph and fixed shapes; "
-        "select with torch.where, or multiply by a mask")
+        "select with torch.where, or multiply by a mask; a tensor that is the same in each call may be one that the loss closes over")
 
 
 def _line_of(lines: Iterable[tuple[str, int]]) -> Origin:
@@ -219,6 +221,28 @@ def _without_conversions() -> Iterator[None]:
     finally:
         for name, function in own.items():
             setattr(nn.Module, name, function)
+
+
+@contextlib.contextmanager
+def _without_vmap() -> Iterator[None]:
+    """Has transformers make masks of several rules by broadcast indices, as it makes those of one rule."""
+    masking = sys.modules.get("transformers.masking_utils")
+    own = getattr(masking, "_vmap_expansion_sdpa", None)
+
+    def by_index(rule: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def mask(*indices: torch.Tensor) -> torch.Tensor:
+            places = [x.view([-1 if i == d else 1 for i in range(len(indices))]) for d, x in enumerate(indices)]
+            return rule(*places).expand([len(x) for x in indices])
+
+        return mask
+
+    if own:
+        masking._vmap_expansion_sdpa = by_index
+    try:
+        yield
+    finally:
+        if own:
+            masking._vmap_expansion_sdpa = own
 
 
 def origin_of(node: torch.fx.Node) -> Origin:
@@ -348,7 +372,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     entry = _Entry(model, _autocast(function) if autocast else function)
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     try:
-        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(),
+        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), _without_vmap(),
               torch.fx.traceback.preserve_node_meta(), _Origins(trained), KnownBranches(), Selections()):
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
     except UnsupportedError:

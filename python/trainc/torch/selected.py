@@ -147,9 +147,9 @@ class Selected:
                 raise self._refused("operands of several dimensions")
             return x.data
         if isinstance(x, torch.Tensor) and x.dim() > len(self.row):
-            if x.dim() != self.dim() or x.shape[0] != 1:
+            if x.dim() != self.dim():
                 raise self._refused(f"an operand of shape {list(x.shape)}")
-            return x[0]
+            return x[0] if x.shape[0] == 1 else spread(x, self.mask)
         return x
 
     def _pointwise(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Selected:
@@ -219,6 +219,12 @@ class Selected:
         each = function(scores.data.flatten(0, last), target.data.flatten(0, last), weight, reduction="none", **kwargs)
         rows = Selected(each.reshape(scores.mask.shape), scores.mask)
         return rows if reduction == "none" else getattr(rows, reduction)()
+
+
+def spread(rows: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """As many rows as a mask selects (which is not checked), in their order, where it selects them."""
+    before = mask.flatten().cumsum(0) - 1
+    return rows[before.clamp(0, rows.shape[0] - 1).reshape(mask.shape)]
 
 
 def _changes(x: torch.Tensor) -> int:
@@ -296,8 +302,11 @@ class Selections(TorchFunctionMode):
             return None
         if function is torch.Tensor.__getitem__:
             return Selected.of(args[0], self._mask(mask))
-        if not isinstance(args[2], Selected):
+        rows, mask = args[2], self._mask(mask)
+        if isinstance(rows, torch.Tensor) and rows.dim() == args[0].dim() - mask.dim() + 1 and rows.shape[0] != 1:
+            rows = Selected(spread(rows, mask).expand(args[0].shape), mask)
+        if not isinstance(rows, Selected):
             return None
-        if args[2].mask is not self._mask(mask) or args[2].data.shape != args[0].shape:
+        if rows.mask is not mask or rows.data.shape != args[0].shape:
             raise Selected._refused("x[mask] = rows of another mask")
-        return args[0].copy_(args[2].filled(0, args[0]))
+        return args[0].copy_(rows.filled(0, args[0]))

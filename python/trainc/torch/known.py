@@ -1,0 +1,141 @@
+"""Values that a forward computes of numbers and constants alone, while it is captured: its questions about them have answers."""
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch.fx.node import map_aggregate
+from torch.overrides import TorchFunctionMode
+
+T = torch.Tensor
+LARGEST = 1 << 20  # elements
+FACTORIES = {torch.tensor, torch.as_tensor, torch.arange, torch.linspace, torch.zeros, torch.ones, torch.full, torch.eye, torch.scalar_tensor,
+             torch.tril_indices, torch.triu_indices}
+# Of these the shape depends on values.
+SHAPED = {torch.nonzero, T.nonzero, torch.repeat_interleave, T.repeat_interleave, torch.masked_select, T.masked_select, torch.unique, T.unique,
+          torch.unique_consecutive, T.unique_consecutive, torch.bincount, T.bincount, torch.argwhere, T.argwhere}
+SIZED = {T.view, T.reshape, T.expand, T.repeat, T.narrow, T.split, T.chunk, T.unflatten, T.new_zeros, T.new_ones, T.new_full, torch.reshape, torch.narrow,
+         torch.split, torch.chunk}
+REPEATS = {torch.repeat_interleave, T.repeat_interleave}
+DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "exponential", "poisson", "uniform", "geometric", "cauchy", "empty")
+
+
+IN_PLACE = re.compile(r"__i\w+__|\w*[^_]_")
+UNKNOWN = object()
+
+
+def _leaves(tree: Any) -> list[Any]:
+    leaves: list[Any] = []
+    map_aggregate(tree, leaves.append)
+    return leaves
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [x for x in _leaves(tree) if isinstance(x, torch.Tensor)]
+
+
+def _mapped(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    return map_aggregate(tree, lambda x: function(x) if isinstance(x, torch.Tensor) else x)
+
+
+class KnownValues(TorchFunctionMode):
+    """Computes what is made of numbers and of constants (tensors that are no input, parameter or buffer) beside the capture, in a thread
+    that it does not see: `.item()`, `.tolist()` and branches on it are answered, and what has a shape by values is a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id: what is captured, which is kept alive, and its values
+        self._thread = ThreadPoolExecutor(1)
+
+    def __exit__(self, *error: Any) -> None:
+        self._thread.shutdown()
+        super().__exit__(*error)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function is T.__iter__ and self._value(args[0]) is not None:
+            return iter(self.__torch_function__(torch.unbind, types, args))
+        if function in (T.__getitem__, T.__setitem__):
+            args = (args[0], self._places(args[1]), *args[2:])
+        if function in SIZED:
+            args = (args[0], *_mapped(self._number, args[1:]))
+        if function in REPEATS and self._value(args[0]) is None and (times := self._times(*args[1:], **kwargs)) is not None:
+            dim = kwargs.get("dim", args[2] if len(args) > 2 else None)
+            x = args[0].flatten() if dim is None else args[0]
+            return x.index_select(dim or 0, self._constant(self._compute(lambda: torch.arange(x.shape[dim or 0]).repeat_interleave(times))))
+        computed = self._computed(function, args, kwargs)
+        if isinstance(computed, bool | int | float | list) and not _tensors(computed):
+            return computed
+        if computed is not UNKNOWN and (function in SHAPED or function in FACTORIES and _tensors((args, kwargs))):
+            return _mapped(self._constant, computed)
+        result = function(*args, **kwargs)
+        if computed is not UNKNOWN:
+            self._values |= {id(x): (x, value) for x, value in zip(_tensors(result), _tensors(computed))}
+        elif function is T.__setitem__ or IN_PLACE.fullmatch(function.__name__):
+            self._forget(args[0])
+        return result
+
+    def _compute(self, function: Callable[[], Any]) -> Any:
+        def run() -> Any:
+            with torch.no_grad():
+                return function()
+
+        return self._thread.submit(run).result()
+
+    def _value(self, x: Any) -> torch.Tensor | None:
+        if id(x) not in self._values and type(x) is torch.Tensor and not x.requires_grad and x.numel() <= LARGEST:
+            with contextlib.suppress(RuntimeError):  # of a batch in torch.vmap
+                self._values[id(x)] = x, self._compute(x.clone)
+        return self._values.get(id(x), (x, None))[1]
+
+    def _computed(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """The result on values, if all are known."""
+        leaves = _leaves((args, kwargs))
+        values = {id(x): self._value(x) for x in leaves if isinstance(x, torch.Tensor)}
+        if (not values and function not in FACTORIES or any(v is None for v in values.values()) or any(word in function.__name__ for word in DRAWN)
+                or any(isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) for x in leaves)):
+            return UNKNOWN
+        real, words = _mapped(lambda x: values[id(x)], (args, kwargs))
+        try:
+            result = self._compute(lambda: function(*real, **words))
+        except Exception:  # which the capture has, too, on the user's line
+            return UNKNOWN
+        return result if all(x.numel() <= LARGEST and not x.is_complex() for x in _tensors(result)) else UNKNOWN
+
+    def _forget(self, x: Any) -> None:
+        """All that shares the memory of what is changed in place."""
+        if id(x) in self._values:
+            memory = self._values[id(x)][1].untyped_storage().data_ptr()
+            self._values = {i: kept for i, kept in self._values.items() if kept[1].untyped_storage().data_ptr() != memory}
+
+    def _constant(self, value: torch.Tensor) -> torch.Tensor:
+        x = torch.tensor(self._compute(lambda: value.flatten().tolist()), dtype=value.dtype).reshape(value.shape)
+        self._values[id(x)] = x, value
+        return x
+
+    def _number(self, x: torch.Tensor) -> Any:
+        """The element of a known integer."""
+        value = self._value(x) if x.dim() == 0 and not x.is_floating_point() and x.dtype != torch.bool else None
+        return x if value is None else self._compute(value.item)
+
+    def _places(self, index: Any) -> Any:
+        """An index with known numbers as such, and with the places where known masks are true."""
+        places: list[Any] = []
+        for x in index if isinstance(index, tuple) else (index,):
+            if isinstance(x, slice):
+                x = _mapped(self._number, x)
+            elif isinstance(x, torch.Tensor):
+                mask = self._value(x) if x.dtype == torch.bool and x.dim() else None
+                if mask is not None:
+                    places += map(self._constant, self._compute(lambda m=mask: m.nonzero(as_tuple=True)))
+                    continue
+                x = self._number(x)
+            places.append(x)
+        return tuple(places) if isinstance(index, tuple) or len(places) != 1 else places[0]
+
+    def _times(self, repeats: Any, *_: Any, **__: Any) -> torch.Tensor | None:
+        return self._value(repeats) if isinstance(repeats, torch.Tensor) else None
