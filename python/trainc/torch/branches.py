@@ -3,16 +3,16 @@ from __future__ import annotations
 
 import bisect
 import dis
-import math
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
+
+from .replaced import REPLACED
 
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
 ASKS_CAUSAL = nn.modules.transformer._detect_is_causal_mask.__code__
@@ -92,18 +92,6 @@ def expected_by(code: CodeType, offset: int) -> bool | None:
     return if_true if taken[0] in otherwise else not if_true if otherwise[0] in taken else None
 
 
-def _gaussian_nll_loss(input: torch.Tensor, target: torch.Tensor, var: torch.Tensor | float, full: bool = False, eps: float = 1e-6,
-                       reduction: str = "mean") -> torch.Tensor:
-    """PyTorch's without its check that no variance is negative, which no mode of functions sees."""
-    if not isinstance(var, torch.Tensor):
-        var = torch.full_like(input, var)
-    elif var.shape == input.shape[:-1] != input.shape:
-        var = var.unsqueeze(-1)
-    var = var + (var.clamp(min=eps) - var).detach()  # its gradient is as if it were not bounded
-    loss = 0.5 * (var.log() + (input - target).square() / var) + (0.5 * math.log(2 * math.pi) if full else 0)
-    return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
-
-
 class KnownBranches(TorchFunctionMode):
     """Answers the questions about values that have one answer: a check that raises an error does not (PyTorch's way, with the check, is
     to ask at each call); no drawn number is below 0, where layers are dropped at a rate of 0; and nn.Transformer, which asks whether a
@@ -116,8 +104,7 @@ class KnownBranches(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function.__name__ in ("lt", "__lt__") and isinstance(args[-1], float | int) and args[-1] <= 0 and any(args[0] is x for x in self._drawn):
             return torch.tensor(False)
-        if function is F.gaussian_nll_loss:
-            function = _gaussian_nll_loss
+        function = REPLACED.get(function, function)
         if function is torch.Tensor.__bool__ or function is torch.Tensor.item and args[0].dtype == torch.bool:
             # Modes of torch.export may stand between.
             asking = next(f for f in frames(sys._getframe(1)) if f.f_code.co_name != "__torch_function__")

@@ -28,6 +28,7 @@ from .._entry import mapped
 from ..errors import UnsupportedError
 from .branches import KnownBranches, frames
 from .known import KnownValues
+from .replaced import averaged_statistics
 from .selected import Selected, Selections
 
 Batch = Sequence[Any] | Mapping[str, Any]
@@ -372,7 +373,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     entry = _Entry(model, _autocast(function) if autocast else function)
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     try:
-        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), _without_vmap(),
+        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), _without_vmap(), averaged_statistics(model),
               torch.fx.traceback.preserve_node_meta(), _Origins(trained), KnownBranches(), Selections()):
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
     except UnsupportedError:

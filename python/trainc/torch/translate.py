@@ -355,7 +355,7 @@ class Translator:
         self.b.location = (os.path.basename(origin.file), origin.line) if origin.file else None
         self.b.region = origin.checkpoint if self.recomputes else None
         meta = node.meta.get("val")
-        if isinstance(meta, torch.Tensor) and not meta.numel():  # its values are known
+        if isinstance(meta, torch.Tensor) and any(isinstance(n, int) and n == 0 for n in meta.shape):  # its values are known
             return torch.empty(meta.shape, dtype=meta.dtype)
         translate = RULES.get(node.target) or RULES.get(str(node.target))
         if not translate:
@@ -389,11 +389,7 @@ _A = torch.ops.aten
 MOVES = {_A.view.default, _A.reshape.default, _A.permute.default, _A.transpose.int, _A.t.default, _A.unsqueeze.default, _A.squeeze.dim,
          _A.expand.default, _A.slice.Tensor, _A.select.int, _A.flatten.using_ints, _A.unflatten.int, _A.clone.default, _A.contiguous.default,
          _A.movedim.int, _A.detach.default, _A.cat.default, _A.stack.default, _A.gather.default, _A.index_select.default}
-HINTS = {
-    "randperm": ": make the permutation an input of the step",
-    "multinomial": ": make what is drawn an input of the step",
-    "bincount": ": use torch.nn.functional.one_hot(x, n).sum(0)",
-}
+HINTS = {"bincount": ": use torch.nn.functional.one_hot(x, n).sum(0)"}
 
 
 def _any(arguments: Any, holds: Callable[[Any], bool]) -> bool:

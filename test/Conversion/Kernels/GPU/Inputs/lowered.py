@@ -21,5 +21,5 @@ def emulate(kernels, folder):
     source, image = (os.path.join(folder, name) for name in ("kernels.mlir", "kernels.so"))
     with open(source, "w") as f:
         f.write(aliases + "\n" + module)
-    run([tool("trainc-emulate"), source, "-o", image])
+    run([tool("trainc-emulate"), source, "-o", image], timeout=3600)
     return launches, image

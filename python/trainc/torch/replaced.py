@@ -1,0 +1,124 @@
+"""Functions of PyTorch that are captured as others of the same value, which a step has."""
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .selected import Selected
+
+NEVER = -1e30  # the logarithm of a probability of 0, with which all sums are finite
+
+
+def _gaussian_nll_loss(input: torch.Tensor, target: torch.Tensor, var: torch.Tensor | float, full: bool = False, eps: float = 1e-6,
+                       reduction: str = "mean") -> torch.Tensor:
+    """PyTorch's without its check that no variance is negative, which no mode of functions sees."""
+    if not isinstance(var, torch.Tensor):
+        var = torch.full_like(input, var)
+    elif var.shape == input.shape[:-1] != input.shape:
+        var = var.unsqueeze(-1)
+    var = var + (var.clamp(min=eps) - var).detach()  # its gradient is as if it were not bounded
+    loss = 0.5 * (var.log() + (input - target).square() / var) + (0.5 * math.log(2 * math.pi) if full else 0)
+    return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
+
+
+def _randperm(n: int, *, generator: torch.Generator | None = None, dtype: torch.dtype = torch.int64, **_: Any) -> torch.Tensor:
+    return torch.rand(n, generator=generator).argsort().to(dtype)
+
+
+def _multinomial(weights: torch.Tensor, count: int, replacement: bool = False, *, generator: torch.Generator | None = None) -> torch.Tensor:
+    """What has the largest weight / e, for numbers e of the exponential distribution; the `count` largest without replacement."""
+    shape = (*weights.shape[:-1], count, weights.shape[-1]) if replacement else weights.shape
+    e = -(1 - torch.rand(shape, generator=generator, dtype=weights.dtype)).log()
+    scores = (weights.unsqueeze(-2) if replacement else weights) / e.clamp(min=torch.finfo(weights.dtype).tiny)
+    return scores.argmax(-1) if replacement else scores.topk(count, -1).indices
+
+
+def _instance_norm(input: torch.Tensor, running_mean: torch.Tensor | None = None, running_var: torch.Tensor | None = None, weight: Any = None,
+                   bias: Any = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:
+    """The running statistics move to the mean over the batch."""
+    if not use_input_stats:
+        return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if running_mean is not None and running_var is not None:
+        with torch.no_grad():
+            var, mean = torch.var_mean(input, list(range(2, input.dim())))
+            running_mean.lerp_(mean.mean(0).to(running_mean.dtype), momentum)
+            running_var.lerp_(var.mean(0).to(running_var.dtype), momentum)
+    return F.instance_norm(input, None, None, weight, bias, True, momentum, eps)
+
+
+def _labels(targets: torch.Tensor | Selected, counts: torch.Tensor, steps: int) -> torch.Tensor:
+    """A row of labels for each example, [N, S]: behind its count, which are not read, there may be any."""
+    if isinstance(targets, Selected):
+        return targets.data.gather(1, (~targets.mask).to(torch.int8).argsort(dim=1, stable=True))
+    if targets.dim() == 2:
+        return targets
+    longest = min(targets.shape[0], steps)  # of those that have a probability
+    return targets[((counts.cumsum(0) - counts)[:, None] + torch.arange(longest)).clamp(max=targets.shape[0] - 1)]
+
+
+def _logsumexp(*terms: torch.Tensor) -> torch.Tensor:
+    largest = functools.reduce(torch.maximum, terms).detach()
+    return largest + functools.reduce(torch.add, [(x - largest).exp() for x in terms]).log()
+
+
+def _ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor | Selected, input_lengths: torch.Tensor | Sequence[int],
+              target_lengths: torch.Tensor | Sequence[int], blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> torch.Tensor:
+    """The recursion forward in time of Graves et al., Connectionist Temporal Classification, ICML 2006, (6) to (8); equal lengths of T are a
+    loop that is unrolled."""
+    single = log_probs.dim() == 2
+    if single:
+        log_probs, targets = log_probs.unsqueeze(1), targets.reshape(1, -1)
+    steps, n, _ = log_probs.shape
+    lengths, counts = (torch.as_tensor(x).reshape(n).long() for x in (input_lengths, target_lengths))
+    labels = _labels(targets, counts, steps).long()
+    states = F.pad(torch.stack([torch.full_like(labels, blank), labels], -1).flatten(1), (0, 1), value=blank)  # a label between two blanks
+    # What differs from the label before may follow it at once.
+    follows = F.pad(states[:, 2:] != states[:, :-2], (2, 0))
+    emitted = log_probs.gather(2, states.clamp(0, log_probs.shape[2] - 1).expand(steps, *states.shape))
+    alpha = torch.where(torch.arange(states.shape[1]) < 2, emitted[0], NEVER)
+    for t in range(1, steps):
+        one, two = (F.pad(alpha, (k, 0), value=NEVER)[:, :-k] for k in (1, 2))
+        alpha = torch.where(t < lengths[:, None], _logsumexp(alpha, one, torch.where(follows, two, NEVER)) + emitted[t], alpha)
+    blanks, ends = alpha.gather(1, 2 * counts[:, None]), alpha.gather(1, (2 * counts[:, None] - 1).clamp(min=0))
+    loss = -_logsumexp(blanks, torch.where(counts[:, None] > 0, ends, NEVER))[:, 0]
+    loss = torch.where(lengths == 0, torch.where(counts == 0, 0.0, -NEVER), loss)
+    loss = torch.where(loss < -NEVER / 2, loss, 0.0 if zero_infinity else math.inf)
+    if reduction == "mean":
+        return (loss / counts.clamp(min=1)).mean()
+    return loss.sum() if reduction == "sum" else loss[0] if single else loss
+
+
+REPLACED: dict[Any, Callable[..., Any]] = {F.gaussian_nll_loss: _gaussian_nll_loss, torch.randperm: _randperm, torch.multinomial: _multinomial,
+                                           torch.Tensor.multinomial: _multinomial, F.instance_norm: _instance_norm, F.ctc_loss: _ctc_loss}
+
+
+def _averaged(self: nn.modules.batchnorm._BatchNorm, x: torch.Tensor) -> torch.Tensor:
+    """The forward of a BatchNorm without momentum: its running statistics are the mean of all batches."""
+    self._check_input_dim(x)
+    self.num_batches_tracked.add_(1)
+    with torch.no_grad():
+        part = 1 / self.num_batches_tracked.to(self.running_mean.dtype)
+        var, mean = torch.var_mean(x, [0, *range(2, x.dim())])
+        self.running_mean.lerp_(mean.to(part.dtype), part)
+        self.running_var.lerp_(var.to(part.dtype), part)
+    return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+
+
+@contextlib.contextmanager
+def averaged_statistics(model: nn.Module) -> Iterator[None]:
+    """Gives each BatchNorm that trains without momentum a forward that does not ask for the count of batches."""
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training and m.momentum is None and m.track_running_stats]
+    for norm in norms:
+        norm.forward = functools.partial(_averaged, norm)
+    try:
+        yield
+    finally:
+        for norm in norms:
+            del norm.forward
