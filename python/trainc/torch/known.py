@@ -22,8 +22,6 @@ SIZED = {T.view, T.reshape, T.expand, T.repeat, T.narrow, T.split, T.chunk, T.un
          torch.split, torch.chunk}
 REPEATS = {torch.repeat_interleave, T.repeat_interleave}
 DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "exponential", "poisson", "uniform", "geometric", "cauchy", "empty")
-
-
 IN_PLACE = re.compile(r"__i\w+__|\w*[^_]_")
 UNKNOWN = object()
 
