@@ -1,6 +1,7 @@
 """A loss function and a model as one functional graph of ATen operations, by `torch.export`."""
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import inspect
 import io
@@ -30,6 +31,7 @@ from .branches import KnownBranches, frames
 from .known import KnownValues
 from .replaced import averaged_statistics
 from .selected import Selected, Selections
+from .vmapped import vmap_captured
 
 Batch = Sequence[Any] | Mapping[str, Any]
 DECOMPOSED = [torch.ops.aten.addmv, torch.ops.aten.grid_sampler_2d]  # which PyTorch's table for exports leaves as they are
@@ -113,7 +115,7 @@ class Origin(NamedTuple):
         return f"\n  {os.path.basename(self.file)}:{self.line}     {self.text}" if self.file else ""
 
 
-OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, __import__("trainc")))
+OURS = tuple(os.path.join(os.path.dirname(os.path.abspath(m.__file__)), "") for m in (torch, concurrent.futures, __import__("trainc")))
 CHECKPOINT = torch.utils.checkpoint.__file__
 DATA = ("a Python number, a branch or a shape that depends on the values of tensors: a step has one graph and fixed shapes; "
         "select with torch.where, or multiply by a mask; a tensor that is the same in each call may be one that the loss closes over")
@@ -224,28 +226,6 @@ def _without_conversions() -> Iterator[None]:
             setattr(nn.Module, name, function)
 
 
-@contextlib.contextmanager
-def _without_vmap() -> Iterator[None]:
-    """Has transformers make masks of several rules by broadcast indices, as it makes those of one rule."""
-    masking = sys.modules.get("transformers.masking_utils")
-    own = getattr(masking, "_vmap_expansion_sdpa", None)
-
-    def by_index(rule: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        def mask(*indices: torch.Tensor) -> torch.Tensor:
-            places = [x.view([-1 if i == d else 1 for i in range(len(indices))]) for d, x in enumerate(indices)]
-            return rule(*places).expand([len(x) for x in indices])
-
-        return mask
-
-    if own:
-        masking._vmap_expansion_sdpa = by_index
-    try:
-        yield
-    finally:
-        if own:
-            masking._vmap_expansion_sdpa = own
-
-
 def origin_of(node: torch.fx.Node) -> Origin:
     return node.meta.get("custom", {}).get("trainc", Origin())
 
@@ -262,11 +242,11 @@ def _drop_assertions(graph: torch.fx.Graph) -> None:
             graph.erase_node(node)
 
 
-def _refuse_vmap(graph: torch.fx.Graph) -> None:
+def _refuse_transforms(graph: torch.fx.Graph) -> None:
     inside = list(itertools.dropwhile(lambda n: getattr(n.target, "__module__", "") != "torch._functorch.predispatch", graph.nodes))
     if inside:
         origin = next((o for o in map(origin_of, inside) if o.file), Origin())
-        raise UnsupportedError(f"torch.vmap cannot be translated: expected operations on whole batches{origin.shown()}")
+        raise UnsupportedError(f"a transform of torch.func cannot be translated: expected none but torch.vmap{origin.shown()}")
 
 
 def is_random(node: torch.fx.Node) -> bool:
@@ -373,7 +353,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     entry = _Entry(model, _autocast(function) if autocast else function)
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     try:
-        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), _without_vmap(), averaged_statistics(model),
+        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), vmap_captured(), averaged_statistics(model),
               torch.fx.traceback.preserve_node_meta(), _Origins(trained), KnownBranches(), Selections()):
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
     except UnsupportedError:
@@ -389,7 +369,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
             _name_padding(module.graph)
             module.recompile()
     program.graph.eliminate_dead_code()  # as run_decompositions does: what nothing uses reads no parameter
-    _refuse_vmap(program.graph)
+    _refuse_transforms(program.graph)
     if _is_functional(program, kept):
         return program
     table = torch.export.default_decompositions()
