@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import inspect
 import io
 import itertools
@@ -31,7 +32,7 @@ from .branches import KnownBranches, frames
 from .known import KnownValues
 from .replaced import averaged_statistics
 from .selected import Selected, Selections
-from .vmapped import vmap_captured
+from .traced import Derivatives, Replay, vmap_traced, with_derivatives
 
 Batch = Sequence[Any] | Mapping[str, Any]
 DECOMPOSED = [torch.ops.aten.addmv, torch.ops.aten.grid_sampler_2d]  # which PyTorch's table for exports leaves as they are
@@ -46,14 +47,20 @@ def _has_selected(results: Any) -> bool:
 class _Entry(nn.Module):
     """The function of an entry as a module, whose parameters are the model's below `model.`."""
 
-    def __init__(self, model: nn.Module, function: Callable[..., Any]):
+    def __init__(self, model: nn.Module, function: Callable[..., Any], origins: _Origins | None = None):
+        """With `origins` it is traced, with derivatives in it."""
         super().__init__()
         self.model = model
-        self._function = (function,)
+        self._function = (functools.partial(function, model),)
+        self._origins = origins
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        with KnownValues():
-            results = self._function[0](self.model, *args, **kwargs)
+        modes = [KnownBranches(), Selections(), KnownValues()]
+        if self._origins:
+            results = with_derivatives(self._function[0], args, kwargs, [self._origins, *modes])
+        else:
+            with modes[-1]:
+                results = self._function[0](*args, **kwargs)
         if _has_selected(results):
             raise TypeError("a result of rows that a mask selects, whose number depends on data: expected results of fixed shapes")
         return results
@@ -140,15 +147,17 @@ def _cannot(model: nn.Module, error: Exception, origin: Origin | None = None) ->
 class _Origins(TorchFunctionMode):
     """Notes the Origin of each operation in the graph that is being captured; where it is trained, refuses hooks of activations."""
 
-    def __init__(self, trained: bool) -> None:
+    def __init__(self, trained: bool, derivatives: bool = False) -> None:
         super().__init__()
-        self._trained = trained
+        self._trained, self._derivatives = trained, derivatives
         self._calls: list[FrameType] = []  # of checkpoint, kept so that none gets the place of another
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._trained and function in (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook):
             raise _ignored(f"Tensor.{function.__name__}", sys._getframe(1))
-        if function in (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward):
+        if function is torch.autograd.grad and not self._derivatives:
+            raise Derivatives
+        if function in (torch.autograd.backward, torch.Tensor.backward):
             raise UnsupportedError(f"{function.__name__}() in what is exported: a step makes the gradients of its loss alone"
                                    f"{_line_of(_lines(sys._getframe(1))).shown()}")
         with torch.fx.traceback.annotate({"trainc": self._origin(sys._getframe(1))}):
@@ -157,6 +166,8 @@ class _Origins(TorchFunctionMode):
     def _origin(self, frame: FrameType | None) -> Origin:
         checkpoint, lines = None, []
         while frame and frame.f_code is not capture.__code__:
+            if frame.f_code is Replay.run_node.__code__:
+                return origin_of(frame.f_locals["n"])
             file = frame.f_code.co_filename
             if file == CHECKPOINT and frame.f_code.co_name == "checkpoint":
                 checkpoint = frame
@@ -240,13 +251,6 @@ def _drop_assertions(graph: torch.fx.Graph) -> None:
     for node in reversed(graph.nodes):
         if is_assertion(node) and not node.users:
             graph.erase_node(node)
-
-
-def _refuse_transforms(graph: torch.fx.Graph) -> None:
-    inside = list(itertools.dropwhile(lambda n: getattr(n.target, "__module__", "") != "torch._functorch.predispatch", graph.nodes))
-    if inside:
-        origin = next((o for o in map(origin_of, inside) if o.file), Origin())
-        raise UnsupportedError(f"a transform of torch.func cannot be translated: expected none but torch.vmap{origin.shown()}")
 
 
 def is_random(node: torch.fx.Node) -> bool:
@@ -346,20 +350,32 @@ def _quiet() -> Iterator[None]:
         sys.stderr.write(text)
 
 
+def _exported(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], trained: bool) -> torch.export.ExportedProgram | None:
+    """None if there are derivatives in it, which it does not trace."""
+    try:
+        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), vmap_traced(),
+              averaged_statistics(entry.model), torch.fx.traceback.preserve_node_meta(), _Origins(trained), KnownBranches(), Selections()):
+            program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
+    except Derivatives:
+        return None
+    except UnsupportedError:
+        raise
+    except Exception as error:  # of whatever the model does, too
+        raise _cannot(entry.model, error) from error
+    transforms = any(getattr(node.target, "__module__", "") == "torch._functorch.predispatch" for node in program.graph.nodes)
+    return None if transforms else program
+
+
 def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, kept: Collection[torch._ops.OpOverload | str],
             autocast: bool = False, trained: bool = True) -> torch.export.ExportedProgram:
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
     function = function or loss_of
-    entry = _Entry(model, _autocast(function) if autocast else function)
+    function = _autocast(function) if autocast else function
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
-    try:
-        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), vmap_captured(), averaged_statistics(model),
-              torch.fx.traceback.preserve_node_meta(), _Origins(trained), KnownBranches(), Selections()):
-            program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
-    except UnsupportedError:
-        raise
-    except Exception as error:  # of whatever the model does, too
-        raise _cannot(model, error) from error
+    entries = (_Entry(model, function, origins) for origins in (None, _Origins(trained, derivatives=True)))
+    program = next(filter(None, (_exported(entry, args, kwargs, trained) for entry in entries)), None)
+    if not program:
+        raise UnsupportedError("a transform of torch.func cannot be translated: expected grad, vjp, jvp, jacobians, hessian or vmap")
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             _mend_users(module.graph)
@@ -369,7 +385,6 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
             _name_padding(module.graph)
             module.recompile()
     program.graph.eliminate_dead_code()  # as run_decompositions does: what nothing uses reads no parameter
-    _refuse_transforms(program.graph)
     if _is_functional(program, kept):
         return program
     table = torch.export.default_decompositions()

@@ -51,17 +51,19 @@ def _convolved(t: Translator, x: Value, weight: Value, bias: Any, strides: list[
     single = x.rank == n + 1  # without a batch
     if single:
         x = t.b.reshape(x, [1, *x.shape])
+    out = [x.shape[0], weight.shape[0], *((m + borders[2 * i] + borders[2 * i + 1] - dilations[i] * (k - 1) - 1) // strides[i] + 1
+                                          for i, (m, k) in enumerate(zip(x.shape[2:], weight.shape[2:])))]
     if n == 1:
         x, weight = (t.b.reshape(v, [*v.shape[:2], 1, v.shape[2]]) for v in (x, weight))
         strides, dilations, borders = [1, *strides], [1, *dilations], [0, 0, *borders]
     if n == 3:
-        x = _with_planes(t, x, weight.shape[2], t.out.shape[-3], strides.pop(0), dilations.pop(0), [borders.pop(0), borders.pop(0)])
+        x = _with_planes(t, x, weight.shape[2], out[2], strides[0], dilations[0], borders[:2])
         weight = t.b.reshape(weight, [weight.shape[0], weight.shape[1] * weight.shape[2], *weight.shape[3:]])
+        strides, dilations, borders = strides[1:], dilations[1:], borders[2:]
     result = t.b.conv2d(x, weight, t.value(bias) if bias is not None else None, strides, borders, dilations, groups)
     if n == 3:
-        depth = t.out.shape[-3]
-        result = t.b.transpose(t.b.reshape(result, [result.shape[0] // depth, depth, *result.shape[1:]]), [0, 2, 1, 3, 4])
-    return t.b.reshape(result, t.out.shape)
+        result = t.b.transpose(t.b.reshape(result, [out[0], out[2], *result.shape[1:]]), [0, 2, 1, 3, 4])
+    return t.b.reshape(result, out[1:] if single else out)
 
 
 def _with_planes(t: Translator, x: Value, count: int, depth: int, stride: int, dilation: int, borders: list[int]) -> Value:
@@ -114,6 +116,39 @@ def _transposed(t: Translator, x: Value, weight: Value, bias: Any, strides: list
         offsets = batch + cut[0]
         x = t.b.slice(x, offsets, [m - o - h for m, o, h in zip(x.shape, offsets, batch + cut[1])])
     return _convolved(t, x, kernel, bias, [1] * n, [0] * (2 * n), dilations, groups)
+
+
+def _weight_gradient(t: Translator, x: Value, gradient: Value, shape: Sequence[int], strides: list[int], padding: list[int], dilations: list[int],
+                     groups: int) -> Value:
+    """A convolution of x with the result's gradient as weight, where the batch is what is summed over."""
+    space = range(3, x.rank + 1)
+    x = t.b.transpose(t.b.reshape(x, [x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]]), [2, 1, 0, *space])
+    x = t.b.reshape(x, [x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]])
+    gradient = t.b.transpose(gradient, [1, 0, *range(2, gradient.rank)])
+    result = _convolved(t, x, gradient, None, dilations, [p for p in padding for _ in range(2)], strides, groups)
+    result = t.b.transpose(result, [1, 0, *range(2, result.rank)])
+    return t.b.slice(result, [0] * result.rank, shape)  # behind are windows that the strides did not reach
+
+
+@rule(A.convolution_backward.default)
+def convolution_backward(t: Translator, gradient: Value, x: Value, weight: Value, bias: Any, stride: Sequence[int], padding: Sequence[int],
+                         dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+                         wanted: Sequence[bool]) -> tuple[Value | None, ...]:
+    """Gradients of x, weight and bias, of a derivative in the loss: the compiler derives them again."""
+    n = weight.rank - 2
+    strides, borders, dilations = (_pairs(v, n) for v in (stride, padding, dilation))
+    of_x = of_weight = of_bias = None
+    if wanted[0] and transposed:
+        of_x = _convolved(t, gradient, weight, None, strides, [p for p in borders for _ in range(2)], dilations, groups)
+    elif wanted[0]:
+        extra = [m - ((o - 1) * s - 2 * p + d * (k - 1) + 1)
+                 for m, o, s, p, d, k in zip(x.shape[2:], gradient.shape[2:], strides, borders, dilations, weight.shape[2:])]
+        of_x = _transposed(t, gradient, weight, None, strides, borders, dilations, extra, groups)
+    if wanted[1]:
+        of_weight = _weight_gradient(t, *((gradient, x) if transposed else (x, gradient)), weight.shape, strides, borders, dilations, groups)
+    if wanted[2]:
+        of_bias = t.b.reduce("sum", gradient, [0, *range(2, n + 2)])
+    return of_x, of_weight, of_bias
 
 
 # Pooling.

@@ -2,15 +2,16 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ...emit import Value, broadcast_shape
-from ..translate import Translator, Unsupported, rule
+from ..translate import DTYPES, Translator, Unsupported, rule
 from .masks import band, segments_of, simplified
-from .reductions import bucket_of, safe_softmax
+from .reductions import bucket_of, safe_softmax, variance
 
 A = torch.ops.aten
 
@@ -139,6 +140,16 @@ def embedding_bag(t: Translator, table: Value, ids: Value, offsets: Any, scale_g
 
 # Normalisation.
 
+def _statistics(t: Translator, x: Value, dims: Sequence[int], eps: float) -> tuple[Value | None, Value | None]:
+    """Mean and 1 / standard deviation, which derivatives in a loss use."""
+    if not any(user.target is operator.getitem and user.args[1] in (1, 2) for user in t.node.users):
+        return None, None
+    meta = t.node.meta["val"][1]
+    var, mean = variance(t, t.b.cast(x, DTYPES[meta.dtype]), dims, 0, True)
+    scale = t.b.unary("rsqrt", t.b.binary("add", var, t.b.like(eps, var)))
+    return t.b.reshape(mean, meta.shape), t.b.reshape(scale, meta.shape)
+
+
 def _vector(t: Translator, x: Any, size: int, dtype: str, value: float) -> Value:
     return t.b.splat(value, (size,), dtype) if x is None else t.b.reshape(t.value(x), [size])
 
@@ -149,7 +160,7 @@ def layer_norm(t: Translator, x: Value, shape: Sequence[int], weight: Any = None
     rows = t.b.reshape(x, [*x.shape[:x.rank - len(shape)], size])
     operands = [_vector(t, weight, size, x.dtype, 1.0)] + ([_vector(t, bias, size, x.dtype, 0.0)] if bias is not None else [])
     result = t.b.reshape(t.b.norm("layer_norm", rows, operands, eps), x.shape)
-    return (result, None, None) if "native" in str(t.node.target) else result
+    return (result, *_statistics(t, rows, [rows.rank - 1], eps)) if "native" in str(t.node.target) else result
 
 
 @rule(A.rms_norm.default)
@@ -169,16 +180,16 @@ def group_norm(t: Translator, x: Value, groups: int, weight: Any = None, bias: A
 
 @rule(A.native_group_norm.default)
 def native_group_norm(t: Translator, x: Value, weight: Any, bias: Any, n: int, c: int, hw: int, groups: int, eps: float) -> Any:
-    return group_norm(t, x, groups, weight, bias, eps), None, None
+    return group_norm(t, x, groups, weight, bias, eps), *_statistics(t, t.b.reshape(x, [n, groups, c // groups * hw]), [2], eps)
 
 
 @rule(A._native_batch_norm_legit_functional.default)
 def batch_norm(t: Translator, x: Value, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
-    """(result, None, None, new running mean, new running variance)"""
+    """(result, mean, 1 / standard deviation, new running mean, new running variance)"""
     channels = x.shape[1]
     operands = [_vector(t, weight, channels, x.dtype, 1.0), _vector(t, bias, channels, x.dtype, 0.0), t.value(mean), t.value(var)]
     result, new_mean, new_var = t.b.batch_norm(x, operands, training, momentum, eps)
-    return result, None, None, new_mean, new_var
+    return result, *_statistics(t, x, [0, *range(2, x.rank)], eps), new_mean, new_var
 
 
 @rule(A._native_batch_norm_legit.no_stats)
@@ -186,7 +197,7 @@ def batch_norm_without_statistics(t: Translator, x: Value, weight: Any, bias: An
     channels = x.shape[1]
     zeros, ones = (t.b.splat(v, (channels,), x.dtype) for v in (0.0, 1.0))
     operands = [_vector(t, weight, channels, x.dtype, 1.0), _vector(t, bias, channels, x.dtype, 0.0), zeros, ones]
-    return t.b.batch_norm(x, operands, True, momentum, eps)[0], None, None
+    return t.b.batch_norm(x, operands, True, momentum, eps)[0], *_statistics(t, x, [0, *range(2, x.rank)], eps)
 
 
 @rule(A._native_batch_norm_legit_no_training.default)

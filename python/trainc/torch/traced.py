@@ -1,0 +1,145 @@
+"""What the capture does not see, torch.vmap and derivatives in a loss: it is traced in a thread beside it, and the trace is captured."""
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .._entry import mapped
+
+
+class Derivatives(Exception):
+    """Raised where a forward asks for derivatives that the capture would not see."""
+
+
+DETACHED = "detached"  # of a node in a trace
+DETACHES = {torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__}
+
+
+class Replay(torch.fx.Interpreter):
+    """Runs a trace; the lines of its operations are those that they were traced from."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        return result.detach() if DETACHED in (n.meta.get("custom") or {}) else result
+
+
+class _Detached(TorchDispatchMode):
+    """Marks what is computed without gradients, which a trace forgets: in regions of `no_grad`, as derivatives without `create_graph`, and
+    by the program's `detach()`, but not by that of PyTorch's own derivatives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = False
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if torch.is_grad_enabled() and not self.asked or function._schema.is_mutable:
+            return result
+        with torch.fx.traceback.annotate({DETACHED: True}):
+            return mapped(result, "", lambda _, x: torch.ops.aten.alias(x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x)
+
+
+class _Detaches(TorchFunctionMode):
+    """Says when the program detaches."""
+
+    def __init__(self, detached: _Detached):
+        super().__init__()
+        self._detached = detached
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._detached.asked = function in DETACHES
+        try:
+            return function(*args, **(kwargs or {}))
+        finally:
+            self._detached.asked = False
+
+
+def traced(thread: ThreadPoolExecutor, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
+           modes: Iterable[contextlib.AbstractContextManager[Any]] = ()) -> Any:
+    """function(*args, **kwargs) by its trace of operations on plain tensors; `modes` are those of functions within it."""
+    tensors: list[torch.Tensor] = []
+    mapped((args, kwargs), "", lambda _, x: tensors.append(x) if isinstance(x, torch.Tensor) else None)
+    autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+    def run(*given: torch.Tensor) -> Any:
+        order, detached = iter(given), _Detached()
+        inside, words = mapped((args, kwargs), "", lambda _, x: next(order) if isinstance(x, torch.Tensor) else x)
+        with contextlib.ExitStack() as stack:
+            for mode in (torch.autocast("cpu", autocast[1], enabled=autocast[0]), detached, *modes, _Detaches(detached)):
+                stack.enter_context(mode)
+            return function(*inside, **words)
+
+    trace = thread.submit(lambda: make_fx(run)(*tensors)).result()
+    return mapped(Replay(trace).run(*tensors), "", lambda _, x: x)
+
+
+@contextlib.contextmanager
+def _replaced(names: dict[str, Any], name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """A function of a module, if it has it, as another one that is made of it."""
+    own = names.get(name)
+    if own:
+        names[name] = make(own)
+    try:
+        yield
+    finally:
+        if own:
+            names[name] = own
+
+
+def _by_index(_: Any) -> Callable[..., Any]:
+    """A mask of transformers by indices that are broadcast, as it makes those of one rule."""
+    def expansion(rule: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def mask(*indices: torch.Tensor) -> torch.Tensor:
+            places = [x.view([-1 if i == d else 1 for i in range(len(indices))]) for d, x in enumerate(indices)]
+            return rule(*places).expand([len(x) for x in indices])
+
+        return mask
+
+    return expansion
+
+
+@contextlib.contextmanager
+def vmap_traced() -> Iterator[None]:
+    """Has torch.vmap traced, but for what is within another one; what torch.func derives elsewhere raises Derivatives."""
+    masking = vars(sys.modules["transformers.masking_utils"]) if "transformers.masking_utils" in sys.modules else {}
+    caller = threading.get_ident()
+    with ThreadPoolExecutor(1) as thread:
+        def outermost(own: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *args, **kwargs: own(*args, **kwargs) if threading.get_ident() != caller else traced(thread, own, args, kwargs)
+
+        def derives(own: Callable[..., Any]) -> Callable[..., Any]:
+            def derived(*args: Any, **kwargs: Any) -> Any:
+                if threading.get_ident() == caller:
+                    raise Derivatives
+                return own(*args, **kwargs)
+
+            return derived
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_replaced(masking, "_vmap_expansion_sdpa", _by_index))
+            stack.enter_context(_replaced(torch.vmap.__globals__, "vmap_impl", outermost))
+            for name in ("grad_and_value_impl", "_vjp_with_argnums", "_jvp_with_argnums"):
+                stack.enter_context(_replaced(torch.func.jacrev.__globals__, name, derives))
+            yield
+
+
+def with_derivatives(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
+                     modes: Iterable[contextlib.AbstractContextManager[Any]]) -> Any:
+    """A forward with derivatives in it. Attention is by its definition, whose derivative has one."""
+    def run(*args: Any, **kwargs: Any) -> Any:
+        # What requires a gradient in it is no input of the capture.
+        args, kwargs = mapped((args, kwargs), "", lambda _, x: x.detach() if isinstance(x, torch.Tensor) else x)
+        return function(*args, **kwargs)
+
+    with ThreadPoolExecutor(1) as thread, sdpa_kernel(SDPBackend.MATH):
+        return traced(thread, run, args, kwargs, modes)
