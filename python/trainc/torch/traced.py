@@ -26,10 +26,11 @@ DETACHES = {torch.Tensor.detach, torch.detach, torch.Tensor.data.__get__}
 
 
 class Replay(torch.fx.Interpreter):
-    """Runs a trace; the lines of its operations are those that they were traced from."""
+    """Runs a trace; the lines of its operations are those that they were traced from. What is detached is marked: other nodes of that are of
+    what derivatives keep, which has a derivative itself."""
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        result = super().run_node(n)
+        result = self.env[n.args[0]] if n.target is torch.ops.aten.detach.default else super().run_node(n)
         return result.detach() if DETACHED in (n.meta.get("custom") or {}) else result
 
 
