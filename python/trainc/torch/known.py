@@ -18,8 +18,9 @@ FACTORIES = {torch.tensor, torch.as_tensor, torch.arange, torch.linspace, torch.
 # Of these the shape depends on values.
 SHAPED = {torch.nonzero, T.nonzero, torch.repeat_interleave, T.repeat_interleave, torch.masked_select, T.masked_select, torch.unique, T.unique,
           torch.unique_consecutive, T.unique_consecutive, torch.bincount, T.bincount, torch.argwhere, T.argwhere}
-SIZED = {T.view, T.reshape, T.expand, T.repeat, T.narrow, T.split, T.chunk, T.unflatten, T.new_zeros, T.new_ones, T.new_full, torch.reshape, torch.narrow,
-         torch.split, torch.chunk}
+# These take sizes and places as numbers.
+SIZED = {T.view, T.reshape, T.expand, T.repeat, T.narrow, T.split, T.chunk, T.unflatten, T.new_zeros, T.new_ones, T.new_full, torch.reshape,
+         torch.narrow, torch.split, torch.chunk}
 REPEATS = {torch.repeat_interleave, T.repeat_interleave}
 DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "exponential", "poisson", "uniform", "geometric", "cauchy", "empty")
 IN_PLACE = re.compile(r"__i\w+__|\w*[^_]_")

@@ -114,7 +114,8 @@ def _averaged(self: nn.modules.batchnorm._BatchNorm, x: torch.Tensor) -> torch.T
 @contextlib.contextmanager
 def averaged_statistics(model: nn.Module) -> Iterator[None]:
     """Gives each BatchNorm that trains without momentum a forward that does not ask for the count of batches."""
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training and m.momentum is None and m.track_running_stats]
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum is None
+             and m.training and m.track_running_stats]
     for norm in norms:
         norm.forward = functools.partial(_averaged, norm)
     try:
