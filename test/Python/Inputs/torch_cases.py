@@ -125,7 +125,6 @@ CASES = {
         (lambda x: x * ((x > 0) + (x > 1)) * ((x > -5) * (x > -6)), S),
     ],
     "shapes": [
-        (lambda x: emptied(x) + torch.cat([x[3:], x]) + x[:, 4:].sum() + x.diagonal(9).sum(), S),
         (lambda x: x.view(2, 6).reshape(12).unsqueeze(0).squeeze(0).flatten().unflatten(0, (4, 3)), S), (lambda x: x[None].squeeze().permute(1, 0).t().transpose(0, 1), S),
         (lambda x: x.unsqueeze(1).squeeze(1) + A.squeeze.dims(x[None], [0]), S), (lambda x: x[:, None].expand(3, 5, 4) + x[:, None].broadcast_to(3, 5, 4), S),
         (lambda x, y: x[:, None].expand_as(y), S, (3, 2, 4)), (lambda x: x[1:, ::2].sum() + x[-1] + x.narrow(1, 1, 2).sum() + x.select(0, -2), S),
@@ -143,6 +142,7 @@ CASES = {
         (lambda x: A.lift_fresh_copy(x) + A.alias(x), S), (lambda x: x.to("cpu") + A.to.device(x, torch.device("cpu"), x.dtype) + x.t().contiguous().sum(0), (3, 3)),
     ],
     "shapes, decomposed": [
+        (lambda x: emptied(x) + torch.cat([x[3:], x]) + x[:, 4:].sum() + x.diagonal(9).sum(), S),
         (lambda x: x.clone().fill_diagonal_(2.0).view(2, 8).reshape(16)[None].expand(3, 16) * x.to(torch.float64).sum(), (4, 4)),
     ],
     "reductions": [
@@ -287,7 +287,7 @@ CASES = {
     ],
 }
 
-# What torch.export replaces before the rules see it, and what draws at random, which is in torch-random.py.
+# What torch.export replaces before the rules see it, what draws at random, which is in torch-random.py, and what is of derivatives, in torch-derivatives.py.
 REPLACED = """upsample_bilinear2d.default dropout.default rand.default rand_like.default uniform.default randn.default randn.generator rand.generator randn_like.default normal_functional.default
     normal.Tensor_float normal.Tensor_Tensor normal.float_Tensor normal.float_float bernoulli.p bernoulli.default exponential.default
-    randint.default randint_like.default randint.low randint_like.low_dtype""".split()
+    randint.default randint_like.default randint.low randint_like.low_dtype convolution_backward.default""".split()
