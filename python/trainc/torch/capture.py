@@ -328,7 +328,8 @@ def _autocast(function: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Holds standard error back, and takes out the graph that torch.export prints before it raises some of its errors; and what it
-    logs of errors that are raised, and says of weights that an RNN keeps in a list."""
+    logs of errors that are raised, and says of weights that an RNN keeps in a list, and of scripts that
+    its own derivatives are."""
     printed, graph = io.StringIO(), ""
     logs = [logging.getLogger(f"torch.{name}") for name in ("fx.experimental.symbolic_shapes", "_subclasses.fake_tensor")]
     levels = [log.level for log in logs]
@@ -337,6 +338,7 @@ def _quiet() -> Iterator[None]:
     try:
         with contextlib.redirect_stderr(printed), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="(?s).*_flat_weights")
+            warnings.filterwarnings("ignore", message=r".*torch\.jit\.script.* is deprecated", category=FutureWarning)
             yield
     except Exception as error:
         graph = str(getattr(error, "partial_fx_graph", ""))
