@@ -26,10 +26,9 @@ from torch._decomp import get_decompositions
 from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
-from .._entry import mapped
 from ..errors import UnsupportedError
 from .branches import KnownBranches, frames
-from .known import KnownValues
+from .known import KnownValues, on_tensors
 from .replaced import averaged_statistics
 from .selected import Selected, Selections
 from .traced import Derivatives, Replay, vmap_traced, with_derivatives
@@ -55,11 +54,11 @@ class _Entry(nn.Module):
         self._origins = origins
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        modes = [KnownBranches(), Selections(), KnownValues()]
+        known = KnownValues()
         if self._origins:
-            results = with_derivatives(self._function[0], args, kwargs, [self._origins, *modes])
+            results = with_derivatives(self._function[0], args, kwargs, [self._origins, KnownBranches(), Selections(), known])
         else:
-            with modes[-1]:
+            with known:
                 results = self._function[0](*args, **kwargs)
         if _has_selected(results):
             raise TypeError("a result of rows that a mask selects, whose number depends on data: expected results of fixed shapes")
@@ -106,7 +105,7 @@ def names_of(model: nn.Module, function: Callable[..., Any] | None, batch: Batch
 
 def _own(batch: Any) -> Any:
     """Tensors of their own: export takes one tensor in two places for one input."""
-    return mapped(batch, "", lambda _, leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf)
+    return on_tensors(lambda x: x.detach().clone(), batch)
 
 
 class Origin(NamedTuple):

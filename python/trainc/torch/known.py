@@ -11,17 +11,19 @@ import torch
 from torch.fx.node import map_aggregate
 from torch.overrides import TorchFunctionMode
 
+from .._entry import mapped
+
 T = torch.Tensor
 LARGEST = 1 << 20  # elements
 FACTORIES = {torch.tensor, torch.as_tensor, torch.arange, torch.linspace, torch.zeros, torch.ones, torch.full, torch.eye, torch.scalar_tensor,
              torch.tril_indices, torch.triu_indices}
 # Of these the shape depends on values.
-SHAPED = {torch.nonzero, T.nonzero, torch.repeat_interleave, T.repeat_interleave, torch.masked_select, T.masked_select, torch.unique, T.unique,
+REPEATS = {torch.repeat_interleave, T.repeat_interleave}
+SHAPED = {*REPEATS, torch.nonzero, T.nonzero, torch.masked_select, T.masked_select, torch.unique, T.unique,
           torch.unique_consecutive, T.unique_consecutive, torch.bincount, T.bincount, torch.argwhere, T.argwhere}
 # These take sizes and places as numbers.
 SIZED = {T.view, T.reshape, T.expand, T.repeat, T.narrow, T.split, T.chunk, T.unflatten, T.new_zeros, T.new_ones, T.new_full, torch.reshape,
          torch.narrow, torch.split, torch.chunk}
-REPEATS = {torch.repeat_interleave, T.repeat_interleave}
 DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "exponential", "poisson", "uniform", "geometric", "cauchy", "empty")
 IN_PLACE = re.compile(r"__i\w+__|\w*[^_]_")
 UNKNOWN = object()
@@ -37,8 +39,14 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [x for x in _leaves(tree) if isinstance(x, torch.Tensor)]
 
 
-def _mapped(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
-    return map_aggregate(tree, lambda x: function(x) if isinstance(x, torch.Tensor) else x)
+def on_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    """Containers and slices with function(x) in place of each tensor x in them."""
+    def changed(_: str, x: Any) -> Any:
+        if isinstance(x, slice):
+            return slice(*on_tensors(function, (x.start, x.stop, x.step)))
+        return function(x) if isinstance(x, torch.Tensor) else x
+
+    return mapped(tree, "", changed)
 
 
 class KnownValues(TorchFunctionMode):
@@ -61,16 +69,14 @@ class KnownValues(TorchFunctionMode):
         if function in (T.__getitem__, T.__setitem__):
             args = (args[0], self._places(args[1]), *args[2:])
         if function in SIZED:
-            args = (args[0], *_mapped(self._number, args[1:]))
-        if function in REPEATS and self._value(args[0]) is None and (times := self._times(*args[1:], **kwargs)) is not None:
-            dim = kwargs.get("dim", args[2] if len(args) > 2 else None)
-            x = args[0].flatten() if dim is None else args[0]
-            return x.index_select(dim or 0, self._constant(self._compute(lambda: torch.arange(x.shape[dim or 0]).repeat_interleave(times))))
+            args = (args[0], *on_tensors(self._number, args[1:]))
+        if function in REPEATS and (repeated := self._repeated(*args, **kwargs)) is not None:
+            return repeated
         computed = self._computed(function, args, kwargs)
         if isinstance(computed, bool | int | float | list) and not _tensors(computed):
             return computed
         if computed is not UNKNOWN and (function in SHAPED or function in FACTORIES and _tensors((args, kwargs))):
-            return _mapped(self._constant, computed)
+            return on_tensors(self._constant, computed)
         result = function(*args, **kwargs)
         if computed is not UNKNOWN:
             self._values |= {id(x): (x, value) for x, value in zip(_tensors(result), _tensors(computed))}
@@ -98,7 +104,7 @@ class KnownValues(TorchFunctionMode):
         if (not values and function not in FACTORIES or any(v is None for v in values.values()) or any(word in function.__name__ for word in DRAWN)
                 or any(isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool) for x in leaves)):
             return UNKNOWN
-        real, words = _mapped(lambda x: values[id(x)], (args, kwargs))
+        real, words = on_tensors(lambda x: values[id(x)], (args, kwargs))
         try:
             result = self._compute(lambda: function(*real, **words))
         except Exception:  # which the capture has, too, on the user's line
@@ -126,7 +132,7 @@ class KnownValues(TorchFunctionMode):
         places: list[Any] = []
         for x in index if isinstance(index, tuple) else (index,):
             if isinstance(x, slice):
-                x = _mapped(self._number, x)
+                x = on_tensors(self._number, x)
             elif isinstance(x, torch.Tensor):
                 mask = self._value(x) if x.dtype == torch.bool and x.dim() else None
                 if mask is not None:
@@ -136,5 +142,10 @@ class KnownValues(TorchFunctionMode):
             places.append(x)
         return tuple(places) if isinstance(index, tuple) or len(places) != 1 else places[0]
 
-    def _times(self, repeats: Any, *_: Any, **__: Any) -> torch.Tensor | None:
-        return self._value(repeats) if isinstance(repeats, torch.Tensor) else None
+    def _repeated(self, x: torch.Tensor, repeats: Any = None, dim: int | None = None, **_: Any) -> torch.Tensor | None:
+        """Parts of what is not known, as often as known counts say."""
+        times = self._value(repeats) if isinstance(repeats, torch.Tensor) else None
+        if times is None or self._value(x) is not None:
+            return None
+        x, dim = (x.flatten(), 0) if dim is None else (x, dim)
+        return x.index_select(dim, self._constant(self._compute(lambda: torch.arange(x.shape[dim]).repeat_interleave(times))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,12 @@ def _multinomial(weights: torch.Tensor, count: int, replacement: bool = False, *
     return scores.argmax(-1) if replacement else scores.topk(count, -1).indices
 
 
+def _move(statistics: Iterable[tuple[torch.Tensor, torch.Tensor]], part: float | torch.Tensor) -> None:
+    """Running statistics by a part of their way to those of a batch."""
+    for running, batch in statistics:
+        running.lerp_(batch.to(running.dtype), part)
+
+
 def _instance_norm(input: torch.Tensor, running_mean: torch.Tensor | None = None, running_var: torch.Tensor | None = None, weight: Any = None,
                    bias: Any = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> torch.Tensor:
     """The running statistics move to the mean over the batch."""
@@ -48,8 +54,7 @@ def _instance_norm(input: torch.Tensor, running_mean: torch.Tensor | None = None
     if running_mean is not None and running_var is not None:
         with torch.no_grad():
             var, mean = torch.var_mean(input, list(range(2, input.dim())))
-            running_mean.lerp_(mean.mean(0).to(running_mean.dtype), momentum)
-            running_var.lerp_(var.mean(0).to(running_var.dtype), momentum)
+            _move(((running_mean, mean.mean(0)), (running_var, var.mean(0))), momentum)
     return F.instance_norm(input, None, None, weight, bias, True, momentum, eps)
 
 
@@ -106,8 +111,7 @@ def _averaged(self: nn.modules.batchnorm._BatchNorm, x: torch.Tensor) -> torch.T
     with torch.no_grad():
         part = 1 / self.num_batches_tracked.to(self.running_mean.dtype)
         var, mean = torch.var_mean(x, [0, *range(2, x.dim())])
-        self.running_mean.lerp_(mean.to(part.dtype), part)
-        self.running_var.lerp_(var.to(part.dtype), part)
+        _move(((self.running_mean, mean), (self.running_var, var)), part)
     return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._entry import mapped
+from .known import on_tensors
 
 
 class Derivatives(Exception):
@@ -47,7 +48,7 @@ class _Detached(TorchDispatchMode):
         if torch.is_grad_enabled() and not self.asked or function._schema.is_mutable:
             return result
         with torch.fx.traceback.annotate({DETACHED: True}):
-            return mapped(result, "", lambda _, x: torch.ops.aten.alias(x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x)
+            return on_tensors(lambda x: torch.ops.aten.alias(x) if x.is_floating_point() else x, result)
 
 
 class _Detaches(TorchFunctionMode):
@@ -69,19 +70,19 @@ def traced(thread: ThreadPoolExecutor, function: Callable[..., Any], args: tuple
            modes: Iterable[contextlib.AbstractContextManager[Any]] = ()) -> Any:
     """function(*args, **kwargs) by its trace of operations on plain tensors; `modes` are those of functions within it."""
     tensors: list[torch.Tensor] = []
-    mapped((args, kwargs), "", lambda _, x: tensors.append(x) if isinstance(x, torch.Tensor) else None)
+    on_tensors(tensors.append, (args, kwargs))
     autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
     def run(*given: torch.Tensor) -> Any:
         order, detached = iter(given), _Detached()
-        inside, words = mapped((args, kwargs), "", lambda _, x: next(order) if isinstance(x, torch.Tensor) else x)
+        inside, words = on_tensors(lambda _: next(order), (args, kwargs))
         with contextlib.ExitStack() as stack:
             for mode in (torch.autocast("cpu", autocast[1], enabled=autocast[0]), detached, *modes, _Detaches(detached)):
                 stack.enter_context(mode)
             return function(*inside, **words)
 
     trace = thread.submit(lambda: make_fx(run)(*tensors)).result()
-    return mapped(Replay(trace).run(*tensors), "", lambda _, x: x)
+    return on_tensors(lambda x: x, Replay(trace).run(*tensors))  # containers of torch.fx cannot be changed
 
 
 @contextlib.contextmanager
@@ -115,22 +116,18 @@ def vmap_traced() -> Iterator[None]:
     masking = vars(sys.modules["transformers.masking_utils"]) if "transformers.masking_utils" in sys.modules else {}
     caller = threading.get_ident()
     with ThreadPoolExecutor(1) as thread:
-        def outermost(own: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda *args, **kwargs: own(*args, **kwargs) if threading.get_ident() != caller else traced(thread, own, args, kwargs)
+        def outside(instead: Callable[..., Any]) -> Callable[..., Any]:
+            """Has instead(own, args, kwargs) called in place of a function `own` where nothing is traced."""
+            return lambda own: lambda *args, **kwargs: (instead(own, args, kwargs) if threading.get_ident() == caller else own(*args, **kwargs))
 
-        def derives(own: Callable[..., Any]) -> Callable[..., Any]:
-            def derived(*args: Any, **kwargs: Any) -> Any:
-                if threading.get_ident() == caller:
-                    raise Derivatives
-                return own(*args, **kwargs)
-
-            return derived
+        def derives(*_: Any) -> None:
+            raise Derivatives
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(_replaced(masking, "_vmap_expansion_sdpa", _by_index))
-            stack.enter_context(_replaced(torch.vmap.__globals__, "vmap_impl", outermost))
+            stack.enter_context(_replaced(torch.vmap.__globals__, "vmap_impl", outside(functools.partial(traced, thread))))
             for name in ("grad_and_value_impl", "_vjp_with_argnums", "_jvp_with_argnums"):
-                stack.enter_context(_replaced(torch.func.jacrev.__globals__, name, derives))
+                stack.enter_context(_replaced(torch.func.jacrev.__globals__, name, outside(derives)))
             yield
 
 
@@ -139,7 +136,7 @@ def with_derivatives(function: Callable[..., Any], args: tuple[Any, ...], kwargs
     """A forward with derivatives in it. Attention is by its definition, whose derivative has one."""
     def run(*args: Any, **kwargs: Any) -> Any:
         # What requires a gradient in it is no input of the capture.
-        args, kwargs = mapped((args, kwargs), "", lambda _, x: x.detach() if isinstance(x, torch.Tensor) else x)
+        args, kwargs = on_tensors(torch.Tensor.detach, (args, kwargs))
         return function(*args, **kwargs)
 
     with ThreadPoolExecutor(1) as thread, sdpa_kernel(SDPBackend.MATH):

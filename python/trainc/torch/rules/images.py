@@ -20,6 +20,11 @@ def _pairs(values: Any, n: int) -> list[int]:
     return values * n if len(values) == 1 else values
 
 
+def _both(padding: Sequence[int]) -> list[int]:
+    """Low and high padding of each dimension, which are equal."""
+    return [p for p in padding for _ in range(2)]
+
+
 def _same(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
     """Low and high padding of each dimension so that sizes stay; the odd one is behind, as in PyTorch."""
     totals = [d * (k - 1) for k, d in zip(kernel, dilations)]
@@ -39,7 +44,7 @@ def conv(t: Translator, x: Value, weight: Any, bias: Any = None, stride: Any = 1
     if padding == "same":
         borders = _same(weight.shape[2:], dilations)
     else:
-        borders = [p for p in _pairs(0 if padding == "valid" else padding, n) for _ in range(2)]
+        borders = _both(_pairs(0 if padding == "valid" else padding, n))
     return _convolved(t, x, weight, bias, strides, borders, dilations, groups)
 
 
@@ -125,7 +130,7 @@ def _weight_gradient(t: Translator, x: Value, gradient: Value, shape: Sequence[i
     x = t.b.transpose(t.b.reshape(x, [x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]]), [2, 1, 0, *space])
     x = t.b.reshape(x, [x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]])
     gradient = t.b.transpose(gradient, [1, 0, *range(2, gradient.rank)])
-    result = _convolved(t, x, gradient, None, dilations, [p for p in padding for _ in range(2)], strides, groups)
+    result = _convolved(t, x, gradient, None, dilations, _both(padding), strides, groups)
     result = t.b.transpose(result, [1, 0, *range(2, result.rank)])
     return t.b.slice(result, [0] * result.rank, shape)  # behind are windows that the strides did not reach
 
@@ -139,7 +144,7 @@ def convolution_backward(t: Translator, gradient: Value, x: Value, weight: Value
     strides, borders, dilations = (_pairs(v, n) for v in (stride, padding, dilation))
     of_x = of_weight = of_bias = None
     if wanted[0] and transposed:
-        of_x = _convolved(t, gradient, weight, None, strides, [p for p in borders for _ in range(2)], dilations, groups)
+        of_x = _convolved(t, gradient, weight, None, strides, _both(borders), dilations, groups)
     elif wanted[0]:
         extra = [m - ((o - 1) * s - 2 * p + d * (k - 1) + 1)
                  for m, o, s, p, d, k in zip(x.shape[2:], gradient.shape[2:], strides, borders, dilations, weight.shape[2:])]
@@ -170,7 +175,7 @@ def _pooled(t: Translator, kind: str, x: Value, window: list[int], strides: list
 def _windows(kernel: Any, stride: Any, padding: Any, n: int) -> tuple[list[int], list[int], list[int]]:
     window = _pairs(kernel, n)
     strides = _pairs(stride, n) if stride not in ([], (), None) else window
-    return window, strides, [p for p in _pairs(padding, n) for _ in range(2)]
+    return window, strides, _both(_pairs(padding, n))
 
 
 def _ceiled(x: Value, window: list[int], strides: list[int], padding: list[int], out: Sequence[int]) -> list[int]:
@@ -190,7 +195,7 @@ def max_pool(t: Translator, x: Value, kernel: Any, stride: Any = (), padding: An
     window, strides, borders = _windows(kernel, stride, padding, n)
     if ceil_mode:
         borders = _ceiled(x, window, strides, borders, t.out.shape)
-        if any(b >= w for b, w in zip(borders, [w for w in window for _ in range(2)])):
+        if any(b >= w for b, w in zip(borders, _both(window))):
             raise Unsupported("max pooling in ceil_mode whose last window lies in the padding")
     values, *places = _pooled(t, "max_pool2d", x, window, strides, borders)
     return (values, t.b.cast(places[0], "i64")) if "indices" in str(t.node.target) else values
