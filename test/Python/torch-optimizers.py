@@ -1,6 +1,6 @@
 # REQUIRES: torch
 # RUN: %venv_torch %s
-"""Every optimizer and scheduler of PyTorch that has a translation, with its flags and groups; moments handed over and back; the
+"""Every optimizer of PyTorch that has a translation, with its flags and groups; moments handed over and back; the
 others are refused by name."""
 import os
 import sys
@@ -8,7 +8,7 @@ import sys
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Muon, NAdam, RAdam, RMSprop, Rprop, lr_scheduler
+from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Muon, NAdam, RAdam, RMSprop, Rprop
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import agree, trainc  # noqa: E402
@@ -76,44 +76,6 @@ for kind, options in CASES:
     diverges = options.get("maximize") and options.get("momentum")
     agree(model(), batches, loss, lambda p: kind(p, lr=0.02, **options), updates=20 if diverges else 50, bar=1e-10, parameters=1e-10)
     print(kind.__name__, options, "ok", flush=True)
-
-
-SCHEDULERS = [
-    lambda o: lr_scheduler.ConstantLR(o, 0.5, 4), lambda o: lr_scheduler.LinearLR(o, 0.1, 0.9, 7), lambda o: lr_scheduler.ExponentialLR(o, 0.9),
-    lambda o: lr_scheduler.StepLR(o, 5, 0.5), lambda o: lr_scheduler.MultiStepLR(o, [3, 3, 8], 0.5), lambda o: lr_scheduler.PolynomialLR(o, 12, 1.7),
-    lambda o: lr_scheduler.LinearLR(o, 0.1, 0.9, 0), lambda o: lr_scheduler.PolynomialLR(o, 0, 2.0), lambda o: lr_scheduler.ConstantLR(o, 0.5, 0),
-    lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.ConstantLR(o, 0.5, 0), lr_scheduler.ConstantLR(o, 0.5, 0)], [5]),
-    lambda o: lr_scheduler.CosineAnnealingLR(o, 9, 1e-3), lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 4),
-    lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 3, 2, 1e-3),
-    lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.LinearLR(o, 0.1, 1.0, 5), lr_scheduler.CosineAnnealingLR(o, 15)], [5])]
-
-
-def scheduled(make):
-    """20 updates of two groups."""
-    theirs, ours = model(), model()
-    ours.load_state_dict(theirs.state_dict())
-    reference, optimizer = (SGD([dict(params=list(m.parameters())[:1], lr=0.3), dict(params=list(m.parameters())[1:])], lr=0.05)
-                            for m in (theirs, ours))
-    steps = make(reference)
-    with trainc.torch.export(ours, batches[0], loss, optimizer, scheduler=make(optimizer)).step(threads=1) as step:
-        for i in range(20):
-            rates = [group["lr"] for group in reference.param_groups]
-            train(theirs, reference, i, 1)
-            step(*batches[i % len(batches)])
-            torch.testing.assert_close(torch.tensor([step.get(f"group{k}.schedule") for k in range(2)]), torch.tensor(rates), rtol=1e-10, atol=1e-14)
-            steps.step()
-        close(step.state_dict(as_torch=True), theirs)
-
-
-for make in SCHEDULERS:
-    scheduled(make)
-m = model()
-optimizer = SGD(m.parameters(), 0.1)
-try:
-    trainc.torch.export(m, batches[0], loss, optimizer, scheduler=lr_scheduler.LambdaLR(optimizer, lambda t: 1.0))
-    raise AssertionError("LambdaLR is not refused")
-except trainc.UnsupportedError as e:
-    assert "LambdaLR" in str(e) and "step.set" in str(e), e
 
 
 def grouped(parameters):

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Adamax, Muon, NAdam, RMSprop
-from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, PolynomialLR, SequentialLR, StepLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LinearLR, MultiplicativeLR, PolynomialLR, SequentialLR, StepLR
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
 from against_torch import trainc  # noqa: E402
@@ -179,7 +179,7 @@ def groups_set():
     m = mlp()
     optimizer = AdamW([{"params": m[0].parameters(), "lr": 1e-2}, {"params": m[2].parameters(), "lr": 1e-3}])
     with refused(trainc.UnsupportedError, 'for name, rate in zip(("group0.lr", "group1.lr"), scheduler.get_last_lr()): step.set(name, rate)'):
-        export(m, optimizer, scheduler=LambdaLR(optimizer, lambda t: 0.9**t))
+        export(m, optimizer, scheduler=MultiplicativeLR(optimizer, lambda t: 0.9))
     with export(m, optimizer).step(threads=1) as step:
         with refused(trainc.InvalidArgumentError, "lr differs between groups: group0.lr = 0.01, group1.lr = 0.001"):
             step.set("lr", 1e-4)

@@ -14,7 +14,7 @@ from ..emit import number, symbol
 from ..emit import compute_type
 from ..errors import UnsupportedError
 from . import regions
-from .schedulers import alone, rate_at, refuse_scheduler, same, schedule
+from .schedulers import of_group, rate_at, refuse_scheduler, same, schedule
 from .translate import DTYPES
 
 Settings = dict[str, Any]
@@ -139,12 +139,9 @@ def refuse_twice(groups: Sequence[Group]) -> None:
 
 
 def _rate_of(scheduler: Any, group: Settings, i: int) -> Callable[[int], float]:
-    """The learning rate of param_groups[i] after a number of updates; refused where it has another one now."""
-    kind, done = type(scheduler).__name__, scheduler.last_epoch
-    if "initial_lr" not in group:
-        raise UnsupportedError(f"param_groups[{i}] has no initial_lr: it was added after the {kind} was made; expected a scheduler of all groups")
-    base = float(group["initial_lr"])
-    rate = functools.partial(rate_at, scheduler=alone(scheduler), base=base)
+    """The learning rate of param_groups[i], whose scheduler it is, after a number of updates; refused where it has another one now."""
+    kind, done, base = type(scheduler).__name__, scheduler.last_epoch, float(group["initial_lr"])
+    rate = functools.partial(rate_at, scheduler=scheduler, base=base)
     if not same(group["lr"], rate(done), base):
         raise UnsupportedError(f"lr of param_groups[{i}] is {float(group['lr'])}: expected {rate(done)}, that of its {kind} after {done} updates "
                                f"from initial_lr = {base} on")
@@ -178,8 +175,9 @@ def _groups_of_one(optimizer: torch.optim.Optimizer, scheduler: Any, names: Mapp
             parameters.append(names[id(p)])
         text, rate, given = "", settings["lr"], None
         if scheduler is not None:
-            given = _rate_of(scheduler, group, i)
-            text = schedule(f"{name}.schedule", scheduler, float(settings["initial_lr"])) + "\n"
+            its = of_group(scheduler, i)
+            given = _rate_of(its, group, i)
+            text = schedule(f"{name}.schedule", its, float(settings["initial_lr"])) + "\n"
             rate = symbol(f"{name}.schedule")
         if by_region(kind, settings):
             text += _region(name, kind, settings, rate if isinstance(rate, str) else number(rate))

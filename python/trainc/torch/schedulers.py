@@ -11,6 +11,7 @@ from torch.optim import lr_scheduler
 
 from ..emit import number, symbol
 from ..errors import UnsupportedError
+from .lambdas import NoFormulaError, formula_of
 
 
 class Region:
@@ -18,10 +19,13 @@ class Region:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self._made: dict[str, str] = {}
 
     def op(self, text: str) -> str:
-        self.lines.append(f"  %{len(self.lines)} = {text}")
-        return f"%{len(self.lines) - 1}"
+        if text not in self._made:
+            self._made[text] = f"%{len(self.lines)}"
+            self.lines.append(f"  {self._made[text]} = {text}")
+        return self._made[text]
 
     def number(self, value: float) -> str:
         return self.op(f"arith.constant {number(value)} : f64")
@@ -129,42 +133,91 @@ def _sequence(r: Any, t: Any, base: float, s: Any) -> Any:
     return result
 
 
+def _lambda(r: Any, t: Any, base: float, s: Any) -> Any:
+    factor = s.formula.at(t) if isinstance(t, float) else s.formula.emit(r, t)
+    return r.binary("mulf", factor, base)
+
+
+def _one_cycle(r: Any, t: Any, base: float, s: Any) -> Any:
+    """Where PyTorch's ends with an error, after `total_steps` updates, the rate stays."""
+    t, begin, rates, ends = r.binary("minimumf", t, float(s.total_steps)), 0.0, [], []
+    for phase in s._schedule_phases:
+        end, first, last = float(phase["end_step"]), *(float(s.group[phase[name]]) for name in ("start_lr", "end_lr"))
+        share = r.binary("divf", r.binary("subf", t, begin), end - begin)
+        if s._anneal_func_type == "cos":
+            rates.append(_cosine_of(r, share, first, last))
+        else:
+            rates.append(r.binary("addf", r.binary("mulf", share, last - first), first))
+        ends.append(end)
+        begin = end
+    result = rates.pop()
+    for rate, end in zip(reversed(rates), reversed(ends[:-1])):
+        result = r.where(r.binary("subf", r.number(end), t), "olt", 0.0, result, rate)
+    return result
+
+
 RULES: dict[type, Rule] = {
     lr_scheduler.ConstantLR: _constant, lr_scheduler.LinearLR: _linear, lr_scheduler.ExponentialLR: _exponential,
     lr_scheduler.StepLR: _step, lr_scheduler.MultiStepLR: _multi_step, lr_scheduler.CosineAnnealingLR: _cosine,
-    lr_scheduler.CosineAnnealingWarmRestarts: _restarts, lr_scheduler.PolynomialLR: _polynomial, lr_scheduler.SequentialLR: _sequence}
+    lr_scheduler.CosineAnnealingWarmRestarts: _restarts, lr_scheduler.PolynomialLR: _polynomial, lr_scheduler.SequentialLR: _sequence,
+    lr_scheduler.LambdaLR: _lambda, lr_scheduler.OneCycleLR: _one_cycle}
 
 
 def _rate(r: Any, t: Any, base: float, scheduler: Any) -> Any:
     return RULES[type(scheduler)](r, t, base, scheduler)
 
 
+def _refusal(s: Any) -> str | None:
+    """Why it has no rule."""
+    if type(s) not in RULES:
+        return f"expected one of {', '.join(sorted(k.__name__ for k in RULES))}; any other"
+    if isinstance(s, lr_scheduler.OneCycleLR) and s.cycle_momentum:
+        return "it changes the momentum, too: expected cycle_momentum=False; another"
+    try:
+        for function in s.lr_lambdas if isinstance(s, lr_scheduler.LambdaLR) else ():
+            formula_of(function)
+    except NoFormulaError as why:
+        return f"its function has no formula ({why}): expected one that computes with the count alone; any other"
+    return None
+
+
 def refuse_scheduler(scheduler: Any, optimizer: Any, scalars: Sequence[str]) -> None:
     """Refuses what has no rule, and what is of another optimizer. `scalars` are the optimizer's learning rates in the step."""
     for s in (scheduler, *getattr(scheduler, "_schedulers", ())):
-        if type(s) not in RULES:
+        if why := _refusal(s):
             given, rates = ", ".join(f'"{name}"' for name in scalars), "scheduler.get_last_lr()"
             calls = f"step.set({given}, {rates}[0])" if len(scalars) == 1 else f"for name, rate in zip(({given}), {rates}): step.set(name, rate)"
-            raise UnsupportedError(f"scheduler {type(s).__name__}: expected one of {', '.join(sorted(k.__name__ for k in RULES))}; "
-                                   f"any other sets the rates from Python before each update: {calls}")
+            raise UnsupportedError(f"scheduler {type(s).__name__}: {why} sets the rates from Python before each update: {calls}")
         if s.optimizer is not optimizer:
             raise UnsupportedError(f"scheduler {type(s).__name__} is of another {type(s.optimizer).__name__}: expected one of the exported optimizer")
+        for i, group in enumerate(optimizer.param_groups):
+            if "initial_lr" not in group:
+                raise UnsupportedError(f"param_groups[{i}] has no initial_lr: it was added after the {type(s).__name__} was made; expected a "
+                                       "scheduler of all groups")
+            if (base := getattr(s, "base_lrs", None)) and base[i] != group["initial_lr"]:
+                raise UnsupportedError(f"{type(s).__name__} begins with {float(base[i])} for param_groups[{i}]: expected its initial_lr, "
+                                       f"{float(group['initial_lr'])}")
+
+
+def of_group(scheduler: Any, i: int) -> Any:
+    """A copy for param_groups[i], with the formula of its function and the numbers that stand in the group; it does not keep the
+    optimizer and its parameters alive."""
+    made = copy.copy(scheduler)
+    made.optimizer = None
+    if isinstance(scheduler, lr_scheduler.LambdaLR):
+        made.formula, made.lr_lambdas = formula_of(scheduler.lr_lambdas[i]), None
+    if isinstance(scheduler, lr_scheduler.OneCycleLR):
+        made.group = {key: float(value) for key, value in scheduler.optimizer.param_groups[i].items() if key.endswith("_lr")}
+    if hasattr(made, "_schedulers"):
+        made._schedulers = [of_group(s, i) for s in made._schedulers]
+    return made
 
 
 def schedule(name: str, scheduler: Any, base: float) -> str:
-    """The text of the schedule of one group, whose learning rate at the start is `base`."""
+    """The text of the schedule of one group, whose learning rate at the start is `base`. `scheduler` is its own (`of_group`)."""
     region = Region()
     result = _rate(region, "%t", base, scheduler)
     return "\n".join([f"train.schedule {symbol(name)}(%t: f64) {{", *region.lines, f"  train.yield {result} : f64", "}"])
-
-
-def alone(scheduler: Any) -> Any:
-    """A copy that does not keep the optimizer and its parameters alive."""
-    made = copy.copy(scheduler)
-    made.optimizer = None
-    if hasattr(made, "_schedulers"):
-        made._schedulers = [alone(s) for s in made._schedulers]
-    return made
 
 
 def same(a: Any, b: Any, size: float = 0.0) -> bool:
@@ -176,5 +229,5 @@ def same(a: Any, b: Any, size: float = 0.0) -> bool:
 
 
 def rate_at(updates: int, scheduler: Any, base: float) -> float:
-    """The learning rate after so many updates."""
+    """The learning rate after so many updates by a scheduler of one group (`of_group`)."""
     return _rate(Numbers(), float(updates), base, scheduler)
