@@ -1,14 +1,16 @@
-# REQUIRES: torch
+# REQUIRES: numpy, torch
 # RUN: %venv_torch %s
 """What training would silently do otherwise in a step is refused by name, with the user's line; so is what cannot be captured, and
 arguments that mean nothing."""
 import contextlib
 import io
 import os
+import random
 import sys
 import warnings
 from unittest import mock
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -201,6 +203,9 @@ def captured():
                             (lambda m, x, y: ce(m, x @ x, y), "a and b must have same reduction dim", "x @ x")]:
             with refused(Unsupported, HERE, *said):
                 export(loss=loss)
+        for draw in (random.random, lambda: torch.from_numpy(np.random.rand(3)), np.random.standard_normal):
+            with refused(Unsupported, "drawn by Python's random or by numpy.random", "torch.rand"):
+                export(loss=lambda m, x, y: ce(m, x, y) + (m(x) * draw()).sum())
         assert "aten.cos" in trainc.torch.report(mlp(), (x, y), lambda m, x, y: torch.func.jvp(lambda z: m(z).sin(), (x,), (x,))[1].mean())
     assert not printed.getvalue(), printed.getvalue()
     export(loss=lambda m, x, y: -torch.distributions.Normal(m(x), 1.0).log_prob(x[:, :3]).mean())

@@ -11,6 +11,7 @@ import linecache
 import logging
 import operator
 import os
+import random
 import re
 import sys
 import traceback
@@ -43,6 +44,15 @@ def _has_selected(results: Any) -> bool:
     return isinstance(results, Selected) or isinstance(results, tuple | list) and any(map(_has_selected, results))
 
 
+def _draws() -> list[Any]:
+    """The states of the generators of Python and NumPy, whose draws are constants of a graph."""
+    states: list[Any] = [random.getstate()]
+    if numpy := sys.modules.get("numpy"):
+        _, key, *rest = numpy.random.get_state()
+        states += [key.tobytes(), *rest]
+    return states
+
+
 class _Entry(nn.Module):
     """The function of an entry as a module, whose parameters are the model's below `model.`."""
 
@@ -54,12 +64,15 @@ class _Entry(nn.Module):
         self._origins = origins
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        known = KnownValues()
+        known, draws = KnownValues(), _draws()
         if self._origins:
             results = with_derivatives(self._function[0], args, kwargs, [self._origins, KnownBranches(), Selections(), known])
         else:
             with known:
                 results = self._function[0](*args, **kwargs)
+        if _draws() != draws:
+            raise TypeError("numbers drawn by Python's random or by numpy.random, which were the same in each call of the step: expected torch's "
+                            "(torch.rand, F.dropout), or the numbers as inputs")
         if _has_selected(results):
             raise TypeError("a result of rows that a mask selects, whose number depends on data: expected results of fixed shapes")
         return results
