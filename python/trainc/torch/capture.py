@@ -15,9 +15,9 @@ import random
 import re
 import sys
 import traceback
+import types
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +28,7 @@ from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
+from .attributes import Attributes, attribute_of
 from .branches import KnownBranches, frames
 from .known import KnownValues, on_tensors
 from .replaced import averaged_statistics
@@ -62,14 +63,17 @@ class _Entry(nn.Module):
         self.model = model
         self._function = (functools.partial(function, model),)
         self._origins = origins
+        self.seen = types.SimpleNamespace()  # the model's attributes before and after a call; of lists torch.export keeps copies
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         known, draws = KnownValues(), _draws()
+        self.seen.before = Attributes(self.model)
         if self._origins:
             results = with_derivatives(self._function[0], args, kwargs, [self._origins, KnownBranches(), Selections(), known])
         else:
             with known:
                 results = self._function[0](*args, **kwargs)
+        self.seen.after = Attributes(self.model)
         if _draws() != draws:
             raise TypeError("numbers drawn by Python's random or by numpy.random, which were the same in each call of the step: expected torch's "
                             "(torch.rand, F.dropout), or the numbers as inputs")
@@ -162,7 +166,7 @@ class _Origins(TorchFunctionMode):
     def __init__(self, trained: bool, derivatives: bool = False) -> None:
         super().__init__()
         self._trained, self._derivatives = trained, derivatives
-        self._calls: list[FrameType] = []  # of checkpoint, kept so that none gets the place of another
+        self._calls: list[types.FrameType] = []  # of checkpoint, kept so that none gets the place of another
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._trained and function in (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook):
@@ -175,7 +179,7 @@ class _Origins(TorchFunctionMode):
         with torch.fx.traceback.annotate({"trainc": self._origin(sys._getframe(1))}):
             return function(*args, **(kwargs or {}))
 
-    def _origin(self, frame: FrameType | None) -> Origin:
+    def _origin(self, frame: types.FrameType | None) -> Origin:
         checkpoint, lines = None, []
         while frame and frame.f_code is not capture.__code__:
             if frame.f_code is Replay.run_node.__code__:
@@ -192,11 +196,11 @@ class _Origins(TorchFunctionMode):
         return _line_of(lines)._replace(checkpoint=self._calls.index(checkpoint) if checkpoint else None)
 
 
-def _lines(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+def _lines(frame: types.FrameType | None) -> Iterator[tuple[str, int]]:
     return ((f.f_code.co_filename, f.f_lineno) for f in frames(frame))
 
 
-def _ignored(what: str, frame: FrameType | None) -> UnsupportedError:
+def _ignored(what: str, frame: types.FrameType | None) -> UnsupportedError:
     where = _line_of(_lines(frame)).shown()
     return UnsupportedError(f"{what} would be ignored: the step has the gradients of what the forward computes{where}")
 
@@ -380,6 +384,36 @@ def _exported(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], trai
     return None if transforms else program
 
 
+def _graphs(program: torch.export.ExportedProgram) -> list[str]:
+    return [str(module.graph) for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return not isinstance(a, torch.Tensor) or a.dtype == b.dtype and torch.equal(a, b)
+
+
+def _refuse_changing(entry: _Entry, program: torch.export.ExportedProgram, again: Callable[[], torch.export.ExportedProgram | None]) -> None:
+    """Refuses an attribute that each call reads and changes: a tensor that is a constant of the graph, or a number that another call
+    would change again, in a graph that is not the same."""
+    before, after = entry.seen.before, entry.seen.after
+    changed = before.changed(after)
+    read = {id(program.constants[spec.target]) for spec, node in zip(program.graph_signature.input_specs, program.graph.nodes)
+            if spec.kind == InputKind.CONSTANT_TENSOR and node.users}
+    wrong = [path for path in changed if id(before.values.get(path)) in read]
+    if not wrong and any(not isinstance(after.values.get(path), torch.Tensor) for path in changed):
+        with after.restored():
+            try:
+                second = again()
+            except UnsupportedError:  # without the tensors that belong to the numbers
+                return
+        same = second and _graphs(program) == _graphs(second) and all(map(_equal, program.constants.values(), second.constants.values()))
+        twice = {attribute_of(path) for path in entry.seen.before.changed(entry.seen.after)}
+        wrong = [] if same else [path for path in changed if attribute_of(path) in twice]
+    if wrong:
+        raise UnsupportedError(f"{attribute_of(wrong[0])} of {type(entry.model).__name__} changes in each call, and what is computed depends on it: "
+                               "the step would keep the value of the export; expected a buffer, which a step keeps (register_buffer), or an input")
+
+
 def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, kept: Collection[torch._ops.OpOverload | str],
             autocast: bool = False, trained: bool = True) -> torch.export.ExportedProgram:
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
@@ -387,9 +421,10 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     function = _autocast(function) if autocast else function
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     entries = (_Entry(model, function, origins) for origins in (None, _Origins(trained, derivatives=True)))
-    program = next(filter(None, (_exported(entry, args, kwargs, trained) for entry in entries)), None)
-    if not program:
+    entry, program = next(((entry, program) for entry in entries if (program := _exported(entry, args, kwargs, trained))), (None, None))
+    if not entry or not program:
         raise UnsupportedError("a transform of torch.func cannot be translated: expected grad, vjp, jvp, jacobians, hessian or vmap")
+    _refuse_changing(entry, program, lambda: _exported(entry, args, kwargs, trained))
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             _mend_users(module.graph)
