@@ -84,8 +84,13 @@ LogicalResult LinearCrossEntropyGradOp::verify() {
 /// Least elements of all logits for there to be several chunks, which begin where buffers may.
 static constexpr int64_t kRowsAtOnce = 64, kWholeElements = 1 << 22;
 
+/// Least elements of a chunk, and the most chunks: each is code of its own.
+static constexpr int64_t kChunkElements = 1 << 20, kMostChunks = 256;
+
 template <typename Op> static int64_t chunkRowsOf(Op op, int64_t least) {
   int64_t rows = getTensorType(op.getTargets()).getNumElements();
+  least = std::max({least, kChunkElements / op.countClasses(),
+                    llvm::divideCeilSigned(rows, kMostChunks)});
   if (rows * op.countClasses() <= kWholeElements || rows < 2 * least)
     return rows;
   return llvm::alignTo(llvm::divideCeil(rows, rows / least), kRowsAtOnce);

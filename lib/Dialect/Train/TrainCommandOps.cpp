@@ -4,6 +4,8 @@
 #include "trainc/Dialect/Train/TrainPlaces.h"
 #include "trainc/Dialect/Train/TrainSyntax.h"
 
+#include "llvm/Support/CheckedArithmetic.h"
+
 using namespace mlir;
 using namespace trainc;
 using namespace trainc::train;
@@ -215,8 +217,9 @@ static LogicalResult verifySizes(GemmOp op) {
   int64_t m = op.getM(), n = op.getN(), k = op.getK(), batch = op.getBatch();
   auto fits = [&](Value value, StringRef name, int64_t rows, int64_t pitch,
                   int64_t count) -> LogicalResult {
-    if (cast<ShapedType>(value.getType()).getNumElements() ==
-        count * rows * pitch)
+    std::optional<int64_t> elements = llvm::checkedMul(count, rows);
+    elements = elements ? llvm::checkedMul(*elements, pitch) : elements;
+    if (elements == cast<ShapedType>(value.getType()).getNumElements())
       return success();
     return op.emitOpError("expects ")
            << name << " of " << count << " x " << rows << " x " << pitch

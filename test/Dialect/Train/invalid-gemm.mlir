@@ -173,3 +173,12 @@ train.list @l of @step "first" (%a: tensor<4x7xf32>, %b: tensor<6x8xf32>) {
   %c = train.gemm %a, %b m 4 n 8 k 6 batch 1 : tensor<4x7xf32>, tensor<6x8xf32> -> tensor<5x8xf32>
   train.return
 }
+
+// -----
+
+// A product of sizes that no number has.
+train.list @l of @step "first" (%a: tensor<8x8xf32>) {
+  // expected-error @below {{expects a left side of 1 x 9223372036854775807 x 8 elements (C8), got 'tensor<8x8xf32>'}}
+  %c = train.gemm %a, %a m 9223372036854775807 n 8 k 8 batch 1 : tensor<8x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
+  train.return
+}

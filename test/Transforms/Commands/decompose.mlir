@@ -177,6 +177,22 @@ train.list @chunks of @e "first" (%h: tensor<1200x8xf32>, %w: tensor<8x4096xf32>
 
 // -----
 
+// Of few classes a chunk has more rows.
+// KEEP-LABEL: train.list @few
+// CHECK-LABEL: train.list @few
+// CHECK-COUNT-8: nn.matmul %{{.*}}, %arg1 : tensor<524288x4xf32>, tensor<4x2xf32>
+// CHECK-NOT: nn.matmul
+// CHECK: train.return
+train.list @few of @e "first" (%h: tensor<4194304x4xf32>, %w: tensor<4x2xf32>, %y: tensor<4194304xi32>) {
+  %l, %c = nn.linear_cross_entropy %h, %w, %y : tensor<4194304x4xf32>, tensor<4x2xf32>, tensor<4194304xi32>
+  train.return %l : tensor<f32>
+}
+train.eval @e(%x: tensor<4x8xf32>) -> ("y") {
+  train.yield %x : tensor<4x8xf32>
+}
+
+// -----
+
 // Kernels of GPUs read the sums of out dout.
 // CHECK-LABEL: train.list @attention
 // CHECK-NOT: delta
