@@ -22,8 +22,8 @@ if lit_config.maxIndividualTestTimeIsSupported[0]:
 
 llvm_config.with_environment("PATH", config.llvm_tools_dir, append_path=True)
 llvm_config.with_environment("PATH", config.trainc_tools_dir, append_path=True)
-# The shared LLVM libraries are not instrumented: to the sanitizer, containers that cross them look corrupt, and what their allocators
-# give away freed.
+# The shared LLVM libraries are not instrumented, so containers that cross them look corrupt to the sanitizer, and what their allocators
+# give away stays poisoned where our code made the slab.
 config.environment["ASAN_OPTIONS"] = "detect_container_overflow=0:allow_user_poisoning=0"
 for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
     config.environment.pop(name, None)

@@ -12,10 +12,11 @@ from torch import nn
 STANDARD = vars(nn.Module()).keys()  # parameters, buffers, hooks, `training`, ...
 LONGEST = 1000  # of lists and dicts that are looked at
 MISSING = object()
+PLAIN = bool | int | float | str | None
 
 
 def _values_in(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if value is None or isinstance(value, bool | int | float | str | torch.Tensor):
+    if isinstance(value, PLAIN | torch.Tensor):
         yield path, value
     elif isinstance(value, list | tuple | dict) and len(value) <= LONGEST:
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
@@ -25,7 +26,7 @@ def _values_in(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 def _is_plain(value: Any) -> bool:
     if type(value) in (list, tuple, dict):
         return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
-    return value is None or isinstance(value, bool | int | float | str)
+    return isinstance(value, PLAIN)
 
 
 def _differ(a: Any, b: Any) -> bool:

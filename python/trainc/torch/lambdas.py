@@ -14,7 +14,6 @@ CHECKED = [*range(1000), *(int(10 ** (k / 8)) for k in range(24, 49))]  # counts
 # Functions of Python's math, as the dialect calls them.
 UNARY = {"cos": "cos", "sin": "sin", "tanh": "tanh", "exp": "exp", "log": "log", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc",
          "fabs": "absf"}
-_PYTHON = {kind: getattr(math, name) for name, kind in UNARY.items()} | {"roundeven": round}
 
 
 class NoFormulaError(Exception):
@@ -29,7 +28,7 @@ class Formula(NamedTuple):
     parts: tuple[Any, ...] = ()
 
     def emit(self, r: Any, t: Any, made: dict[int, Any] | None = None) -> Any:
-        """Its value in region `r` at count `t`."""
+        """Its value at count `t` by region `r`; if that computes with numbers, of one way through the conditions."""
         made = {} if made is None else made
         if id(self) not in made:
             kind, parts = self
@@ -38,22 +37,16 @@ class Formula(NamedTuple):
             elif kind == "number":
                 value = r.number(parts[0])
             elif kind == "where":
-                value = r.where(parts[0].emit(r, t, made), "olt", 0.0, parts[1].emit(r, t, made), parts[2].emit(r, t, made))
+                negative, then, other = parts
+                difference = negative.emit(r, t, made)
+                if isinstance(difference, int | float):
+                    value = (then if difference < 0 else other).emit(r, t, made)
+                else:
+                    value = r.where(difference, "olt", 0.0, then.emit(r, t, made), other.emit(r, t, made))
             else:
                 value = getattr(r, kind)(*(p.emit(r, t, made) if isinstance(p, Formula) else p for p in parts))
             made[id(self)] = value
         return made[id(self)]
-
-    def at(self, t: int) -> float:
-        kind, parts = self
-        if kind == "where":
-            return parts[1 if parts[0].at(t) < 0 else 2].at(t)
-        if kind in ("t", "number"):
-            return float(t if kind == "t" else parts[0])
-        if kind == "unary":
-            return float(_PYTHON[parts[0]](parts[1].at(t)))
-        a, b = (p.at(t) for p in parts[-2:])
-        return a ** b if kind == "power" else {"addf": a + b, "subf": a - b, "mulf": a * b}[parts[0]] if parts[0] != "divf" else a / b
 
 
 class _UndecidedError(Exception):
@@ -231,8 +224,8 @@ def _explored(function: Callable[[Any], Any], answers: Sequence[bool], paths: li
 _COUNT = Formula("t")
 
 
-def formula_of(function: Callable[[int], Any]) -> Formula:
-    """NoFormulaError if it has none: if it looks into a table, or depends on more than the count."""
+def formula_of(function: Callable[[int], Any], numbers: Any) -> Formula:
+    """NoFormulaError if it has none: if it looks into a table, or depends on more than the count. `numbers` is a region of numbers."""
     try:
         found = _explored(_noting(function, {}), (), [])
         for t in CHECKED:
@@ -240,7 +233,7 @@ def formula_of(function: Callable[[int], Any]) -> Formula:
                 expected = float(function(t))
             except OverflowError:  # which ends PyTorch's training, too
                 break
-            got = found.at(t)
+            got = float(found.emit(numbers, float(t)))
             if not math.isclose(got, expected, rel_tol=1e-9, abs_tol=1e-12):
                 raise NoFormulaError(f"it gives {expected} after {t} updates, where what it does with the count gives {got}")
     except NoFormulaError:

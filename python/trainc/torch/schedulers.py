@@ -49,7 +49,8 @@ class Region:
 class Numbers:
     """The same on numbers: the rate itself."""
 
-    number, unary = float, staticmethod(lambda kind, a: getattr(math, kind)(a))
+    number = float
+    unary = staticmethod(lambda kind, a: ({"absf": abs, "roundeven": round}.get(kind) or getattr(math, kind))(a))
     power = staticmethod(lambda base, exponent: base ** exponent)
     where = staticmethod(lambda a, kind, b, then, other: then if (a < b if kind == "olt" else a >= b) else other)
 
@@ -134,8 +135,7 @@ def _sequence(r: Any, t: Any, base: float, s: Any) -> Any:
 
 
 def _lambda(r: Any, t: Any, base: float, s: Any) -> Any:
-    factor = s.formula.at(t) if isinstance(t, float) else s.formula.emit(r, t)
-    return r.binary("mulf", factor, base)
+    return r.binary("mulf", s.formula.emit(r, t), base)
 
 
 def _one_cycle(r: Any, t: Any, base: float, s: Any) -> Any:
@@ -175,7 +175,7 @@ def _refusal(s: Any) -> str | None:
         return "it changes the momentum, too: expected cycle_momentum=False; another"
     try:
         for function in s.lr_lambdas if isinstance(s, lr_scheduler.LambdaLR) else ():
-            formula_of(function)
+            formula_of(function, Numbers())
     except NoFormulaError as why:
         return f"its function has no formula ({why}): expected one that computes with the count alone; any other"
     return None
@@ -205,7 +205,7 @@ def of_group(scheduler: Any, i: int) -> Any:
     made = copy.copy(scheduler)
     made.optimizer = None
     if isinstance(scheduler, lr_scheduler.LambdaLR):
-        made.formula, made.lr_lambdas = formula_of(scheduler.lr_lambdas[i]), None
+        made.formula, made.lr_lambdas = formula_of(scheduler.lr_lambdas[i], Numbers()), None
     if isinstance(scheduler, lr_scheduler.OneCycleLR):
         made.group = {key: float(value) for key, value in scheduler.optimizer.param_groups[i].items() if key.endswith("_lr")}
     if hasattr(made, "_schedulers"):
