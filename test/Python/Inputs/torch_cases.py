@@ -19,8 +19,16 @@ def positive(x):
 
 
 def near_multiples(x):
-    x = x.float()
     return torch.fmod(x, 0.1).double() + torch.remainder(x, 0.1) + torch.remainder(x, -0.1) + x // 0.1 + torch.div(x, -0.1, rounding_mode="floor")
+
+
+def near_multiples_of_each(x):
+    """Also where the quotient is beyond 2^29, and where all of a number is left."""
+    n = torch.arange(-5.0, 7.0).view(3, 4) + 0 * x.detach()
+    numbers = 0.1 * n, 0.1 * (2 ** 40 * n + 3), (0.1 * n).float(), (0.1 * n).bfloat16()
+    beyond = torch.tensor([torch.inf, -torch.inf, 5.5, -1e300])
+    return x * sum(near_multiples(v) for v in numbers) + torch.fmod(x, beyond + x) + sum(
+        f(x, beyond).clamp(-7, 7) for f in (torch.fmod, torch.remainder, lambda x, y: x * (x.detach() // y)))
 
 
 def at_infinity(x):
@@ -101,7 +109,7 @@ CASES = {
         (lambda x: x * (x.floor() + x.ceil() + (4 * x).round() + (3 * x).trunc()) + x.frac(), S), (lambda x: x * (torch.arange(12.0).view(3, 4) / 2 - 3).round() + x * x.round(decimals=2) + x * (99 * x).round(decimals=-1), S),
         (lambda x, y: torch.remainder(3 * x, 0.7) + torch.remainder(x, y) + torch.fmod(3 * x, 0.7) + torch.fmod(x, y), S, S),
         (lambda x, y: x * (torch.div(x, y, rounding_mode="floor") + torch.div(x, y, rounding_mode="trunc") + x.detach() // 0.3), S, S),
-        (lambda x: x * near_multiples((0 * x.detach()).float() + torch.arange(-5.0, 7.0).view(3, 4)), S),
+        (near_multiples_of_each, S),
     ],
     "activations": [
         *((lambda x, f=f: f(x), S) for f in (

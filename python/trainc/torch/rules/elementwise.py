@@ -53,10 +53,10 @@ def div_mode(t: Translator, a: Any, b: Any, rounding_mode: str | None = None) ->
         return div(t, a, b)
     if rounding_mode == "trunc":
         return trunc(t, div(t, a, b))
-    return t.b.cast(_floored(t, *_widened(t, a, b)), t.out.dtype)
+    return t.b.cast(_floored(t, *t.pair(a, b)), t.out.dtype)
 
 
-@rule(A.floor_divide.default)
+@rule(A.floor_divide.default, wide=True)
 def floor_divide(t: Translator, a: Any, b: Any) -> Value:
     return div_mode(t, a, b, rounding_mode="floor")
 
@@ -68,7 +68,10 @@ def whole(t: Translator, x: Value) -> Value:
 
 @rule(A.copysign.Tensor, A.copysign.Scalar)
 def copysign(t: Translator, x: Value, sign: Any) -> Value:
-    x, sign = t.pair(x, sign)
+    return _signed(t, *t.pair(x, sign))
+
+
+def _signed(t: Translator, x: Value, sign: Value) -> Value:
     size = t.b.unary("abs", x)
     return t.b.select(signbit(t, sign), t.b.unary("neg", size), size)
 
@@ -97,35 +100,83 @@ def frac(t: Translator, x: Value) -> Value:
 @rule(A.fmod.Tensor, A.fmod.Scalar)
 def fmod(t: Translator, a: Any, b: Any) -> Value:
     """What is left of a; its sign is a's."""
-    a, b = _widened(t, a, b)
-    quotient = trunc(t, t.b.binary("div", a, b))
-    return t.b.cast(t.b.binary("sub", a, t.b.binary("mul", quotient, b)), t.out.dtype)
-
-
-def _widened(t: Translator, a: Any, b: Any) -> tuple[Value, Value]:
-    """Of floats in f64, where no quotient below 2^29 is rounded to a whole number and what is left is exact."""
     a, b = t.pair(a, b)
-    return (a, b) if a.dtype.startswith("i") else (t.b.cast(a, "f64"), t.b.cast(b, "f64"))
-
-
-def _floored(t: Translator, a: Value, b: Value) -> Value:
-    """a / b toward -infinity: less 1 where there is a remainder whose sign is not the divisor's."""
-    if not a.dtype.startswith("i"):
-        a, b = (t.b.unary("stop_gradient", v) for v in (a, b))
-    quotient = t.b.binary("div", a, b)
-    if not a.dtype.startswith("i"):
-        quotient = t.b.unary("floor", quotient)
-    rest = t.b.binary("sub", a, t.b.binary("mul", quotient, b))
-    zero = t.b.like(0, quotient)  # compared with each, as the product of both may not fit the type
-    below, above = (t.b.binary("and", t.b.compare(x, rest, zero), t.b.compare(y, b, zero)) for x, y in (("lt", "gt"), ("gt", "lt")))
-    less = t.b.binary("or", below, above)
-    return t.b.binary("sub", quotient, t.b.cast(less, quotient.dtype))
+    if a.dtype.startswith("i"):
+        return t.b.binary("sub", a, t.b.binary("mul", t.b.binary("div", a, b), b))
+    return t.b.cast(_left(t, a, b), t.out.dtype)
 
 
 @rule(A.remainder.Tensor, A.remainder.Scalar)
 def remainder(t: Translator, a: Any, b: Any) -> Value:
+    """What is left of a; its sign is b's."""
+    a, b = t.pair(a, b)
+    if a.dtype.startswith("i"):
+        return t.b.binary("sub", a, t.b.binary("mul", _floored(t, a, b), b))
+    left, (_, b) = _left(t, a, b), _widened(t, a, b)
+    return t.b.cast(t.b.binary("add", left, t.b.select(_opposite(t, left, b), b, t.b.like(0, b))), t.out.dtype)
+
+
+def _floored(t: Translator, a: Value, b: Value) -> Value:
+    """a / b toward -infinity: less 1 where what is left has not the divisor's sign; NaN of an infinite a."""
+    if a.dtype.startswith("i"):
+        quotient = t.b.binary("div", a, b)
+        left = t.b.binary("sub", a, t.b.binary("mul", quotient, b))
+    else:
+        quotient, left = _divided(t, a, b)
+        a, b = _widened(t, a, b)
+        quotient = t.b.binary("sub", quotient, t.b.binary("sub", a, a))
+    return t.b.binary("sub", quotient, t.b.cast(_opposite(t, left, b), quotient.dtype))
+
+
+def _left(t: Translator, a: Value, b: Value) -> Value:
+    """fmod(a, b) in f64 with its gradients: 1 of a, less the quotient of b."""
+    quotient, left = _divided(t, a, b)
     a, b = _widened(t, a, b)
-    return t.b.cast(t.b.binary("sub", a, t.b.binary("mul", _floored(t, a, b), b)), t.out.dtype)
+    moved_a, moved_b = (t.b.binary("sub", v, t.b.unary("stop_gradient", v)) for v in (a, b))  # 0, with a gradient
+    value = t.b.binary("sub", t.b.binary("add", left, moved_a), t.b.binary("mul", quotient, moved_b))
+    return t.b.select(_within(t, a, b), a, value)
+
+
+def _divided(t: Translator, a: Value, b: Value) -> tuple[Value, Value]:
+    """a / b toward zero and what is left of a, as C's fmod, both in f64 and without gradients; exact while the quotient is below 2^53 and b
+    below 2^996."""
+    a, b = (t.b.unary("stop_gradient", v) for v in _widened(t, a, b))
+    quotient = trunc(t, t.b.binary("div", a, b))
+    left = t.b.binary("sub", t.b.binary("sub", a, t.b.binary("mul", quotient, b)), _rounded_off(t, quotient, b))
+    over = _opposite(t, left, a)  # the quotient was rounded to the next whole number
+    left = t.b.binary("add", left, t.b.select(over, _signed(t, b, a), t.b.like(0, a)))
+    quotient = t.b.binary("sub", quotient, t.b.select(over, _signed(t, t.b.like(1, a), quotient), t.b.like(0, a)))
+    return quotient, t.b.select(_within(t, a, b), a, left)
+
+
+def _widened(t: Translator, *values: Value) -> tuple[Value, ...]:
+    return tuple(t.b.cast(v, "f64") for v in values)
+
+
+def _rounded_off(t: Translator, x: Value, y: Value) -> Value:
+    """x * y less its rounded product, exactly: Dekker, A floating-point technique for extending the available precision (1971)."""
+    def halves(v: Value) -> tuple[Value, Value]:
+        big = t.b.binary("mul", v, t.b.like(2**27 + 1, v))
+        high = t.b.binary("sub", big, t.b.binary("sub", big, v))
+        return high, t.b.binary("sub", v, high)
+
+    (x1, x2), (y1, y2) = halves(x), halves(y)
+    off = t.b.binary("sub", t.b.binary("mul", x1, y1), t.b.binary("mul", x, y))
+    for p, q in ((x1, y2), (x2, y1), (x2, y2)):
+        off = t.b.binary("add", off, t.b.binary("mul", p, q))
+    return off
+
+
+def _within(t: Translator, a: Value, b: Value) -> Value:
+    """Where all of a is left, also of an infinite b."""
+    return t.b.compare("lt", t.b.unary("abs", a), t.b.unary("abs", b))
+
+
+def _opposite(t: Translator, x: Value, y: Value) -> Value:
+    """Where one is above 0 and the other below, which their product does not tell if it does not fit the type."""
+    zero = t.b.like(0, x)
+    ways = (t.b.binary("and", t.b.compare(p, x, zero), t.b.compare(q, y, zero)) for p, q in (("lt", "gt"), ("gt", "lt")))
+    return t.b.binary("or", *ways)
 
 
 @rule(A.neg.default)
@@ -204,7 +255,7 @@ def extreme_number(t: Translator, a: Any, b: Any) -> Value:
 
 @rule(A.hypot.default)
 def hypot(t: Translator, a: Any, b: Any) -> Value:
-    a, b = _widened(t, a, b)
+    a, b = _widened(t, *t.pair(a, b))
     return t.b.cast(t.b.unary("sqrt", t.b.binary("add", t.b.binary("mul", a, a), t.b.binary("mul", b, b))), t.out.dtype)
 
 
