@@ -1,16 +1,14 @@
-# REQUIRES: numpy, torch
+# REQUIRES: torch
 # RUN: %venv_torch %s
 """What training would silently do otherwise in a step is refused by name, with the user's line; so is what cannot be captured, and
 arguments that mean nothing."""
 import contextlib
 import io
 import os
-import random
 import sys
 import warnings
 from unittest import mock
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -179,62 +177,6 @@ def returned():
         assert step(x, y).outputs == {"three": 3} and list(step.eval("e", x)) == ["p"]
 
 
-def attributes():
-    """What a model counts in numbers, lists and plain tensors would stay as it was at the export; in a buffer it counts. What is only
-    written, and what is kept after the first call, is as in PyTorch."""
-    class Model(nn.Module):
-        def __init__(self, scale):
-            super().__init__()
-            self.inner = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
-            self.scale, self.calls, self.seen, self.table, self.plain = scale, 0, [], {"calls": 0}, torch.ones(())
-            self.register_buffer("counted", torch.zeros(()))
-
-        def forward(self, x):
-            return self.inner(x) * self.scale(self)
-
-    def number(m):
-        m.calls += 1
-        return min(1.0, m.calls / 4)
-
-    def appended(m):
-        m.seen.append(m.calls)
-        return len(m.seen)
-
-    def entry(m):
-        m.table["calls"] += 1
-        return m.table["calls"]
-
-    def toggled(m):
-        m.calls = 1 - m.calls
-        return m.calls + 1.0
-
-    def plain(m):
-        m.plain = m.plain * 0.5
-        return m.plain
-
-    def counted(m):
-        m.counted += 1
-        return min(1.0, m.counted.item() / 4)
-
-    def written(m):
-        m.calls, m.last = m.calls + 1, m.inner[0].weight.sum()
-        return 1.0
-
-    def cached(m):
-        if m.table.get("length", 0) < 3:
-            m.table["length"], m.cosines = 3, torch.arange(3.0).cos()
-        return m.cosines
-
-    for scale, name in [(number, "calls"), (appended, "seen"), (entry, "table"), (toggled, "calls"), (plain, "plain")]:
-        with refused(Unsupported, f"{name} of Model changes in each call", "register_buffer"), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*assigned during export")
-            export(Model(scale))
-    for scale in (counted, written, cached):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*assigned during export")
-            agree(Model(scale), [(x, y)], ce, lambda p: torch.optim.SGD(p, 0.1), updates=6, bar=1e-9, parameters=1e-9)
-
-
 def captured():
     """The user's line and the reason, and nothing else printed."""
     def branch(m, x, y):
@@ -259,9 +201,6 @@ def captured():
                             (lambda m, x, y: ce(m, x @ x, y), "a and b must have same reduction dim", "x @ x")]:
             with refused(Unsupported, HERE, *said):
                 export(loss=loss)
-        for draw in (random.random, lambda: torch.from_numpy(np.random.rand(3)), np.random.standard_normal):
-            with refused(Unsupported, "drawn by Python's random or by numpy.random", "torch.rand"):
-                export(loss=lambda m, x, y: ce(m, x, y) + (m(x) * draw()).sum())
         assert "aten.cos" in trainc.torch.report(mlp(), (x, y), lambda m, x, y: torch.func.jvp(lambda z: m(z).sin(), (x,), (x,))[1].mean())
     assert not printed.getvalue(), printed.getvalue()
     export(loss=lambda m, x, y: -torch.distributions.Normal(m(x), 1.0).log_prob(x[:, :3]).mean())
@@ -326,6 +265,6 @@ def versions():
         assert is_tested == (wanted not in [str(w.message) for w in said]), (version, said)
 
 
-for test in (functions, hooks, changed_in_place, shared_memory, returned, attributes, captured, operations, arguments, versions):
+for test in (functions, hooks, changed_in_place, shared_memory, returned, captured, operations, arguments, versions):
     test()
     print(f"{test.__name__}: ok", flush=True)

@@ -1,31 +1,163 @@
-"""What a model keeps in attributes from one call to the next: constants of a graph, which would be the same in each call of a step."""
+"""What a model and a loss keep from one call to the next, but for the model's buffers: constants of a graph, which would be the same in each
+call of a step."""
 from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
-from typing import Any
+import functools
+import itertools
+import random
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 STANDARD = vars(nn.Module()).keys()  # parameters, buffers, hooks, `training`, ...
-LONGEST = 1000  # of lists and dicts that are looked at
+LONGEST, MOST = 1000, 10000  # of lists and dicts that are looked at; how many objects are
 MISSING = object()
 PLAIN = bool | int | float | str | None
 
 
-def _values_in(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+class Name(NamedTuple):
+    """Of what a module, an object or a function has: `calls` of Model, `table['calls']` of loss()."""
+
+    path: str
+    owner: str
+    place: int
+
+    def attribute(self) -> Name:
+        return self._replace(path=self.path.partition("[")[0])
+
+    def __str__(self) -> str:
+        return f"{self.path} of {self.owner}"
+
+
+class _Cells(MutableMapping[str, Any]):
+    """The variables of the functions around a function that it uses."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        cells = zip(function.__code__.co_freevars, function.__closure__ or ())
+        self._cells = {name: cell for name, cell in cells if cell != types.CellType()}  # which hold something
+
+    def __getitem__(self, name: str) -> Any:
+        return self._cells[name].cell_contents
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._cells[name].cell_contents = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._cells[name].cell_contents
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+
+class _Space:
+    """Values of an object by name: all of them, or those with the names given."""
+
+    def __init__(self, of: Any, owner: str, own: MutableMapping[str, Any], names: Iterable[str] | None = None, prefix: str = "") -> None:
+        self._of, self._owner, self._prefix = of, owner, prefix
+        self._own, self._is_whole = own, names is None
+        self.values = {name: own[name] for name in (own if names is None else names) if name in own}
+
+    def name(self, key: str) -> Name:
+        return Name(self._prefix + key, self._owner, id(self._of))
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        self._own.update(values)
+
+    def put_back(self) -> None:
+        for name in set(self._own).difference(self.values) if self._is_whole else ():
+            del self._own[name]
+        self.put(self.values)
+
+
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_in(constant)
+
+
+@functools.cache
+def _is_library(module: str | None) -> bool:
+    """Whether it came with Python or was installed."""
+    file = getattr(sys.modules.get(module or "builtins"), "__file__", None) or ""
+    return (module or "builtins").partition(".")[0] in (*sys.stdlib_module_names - {"__main__"}, "torch", "trainc") or "site-packages" in file
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a function, a list or an object reaches, but for its variables."""
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, types.FunctionType):
+        return [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    if isinstance(value, list | tuple | dict):
+        return [] if len(value) > LONGEST else list(value.values()) if isinstance(value, dict) else list(value)
+    return [getattr(type(value), "forward" if isinstance(value, nn.Module) else "__call__", None)]
+
+
+def _spaces(value: Any) -> list[_Space]:
+    """The variables of a function, of a module (and its buffers) or of an object; of functions and objects of libraries none."""
+    if isinstance(value, types.FunctionType):
+        if _is_library(value.__module__):
+            return []
+        cells, names = _Cells(value), set(_names_in(value.__code__))
+        return [_Space(value.__globals__, value.__module__, value.__globals__, names), _Space(value, f"{value.__name__}()", cells, list(cells))]
+    owner = type(value).__name__
+    if isinstance(value, nn.Module):
+        return [_Space(value, owner, vars(value)), _Space(value, owner, value._buffers)]
+    return [_Space(value, owner, vars(value))] if hasattr(value, "__dict__") and not _is_library(type(value).__module__) else []
+
+
+def _reached(model: nn.Module, function: Callable[..., Any]) -> Iterator[_Space]:
+    """The attributes of a model's modules, and the variables of whatever the function and they reach."""
+    modules = dict(model.named_modules())
+    spaces = [_Space(m, type(model).__name__, vars(m), prefix=f"{name}." if name else "") for name, m in modules.items()]
+    seen = {id(m) for m in modules.values()}
+    todo = [function, *itertools.chain.from_iterable(map(_parts, modules.values()))]
+    while True:
+        for space in spaces:
+            todo += space.values.values()
+            yield space
+        if not todo or len(seen) > MOST:
+            return
+        value, spaces = todo.pop(), []
+        if id(value) not in seen and not isinstance(value, PLAIN | torch.Tensor | type | types.ModuleType):
+            seen.add(id(value))
+            todo += _parts(value)
+            spaces = _spaces(value)
+
+
+def _state(value: Any) -> Any:
+    """Of a generator of Python or NumPy what it draws next."""
+    if isinstance(value, random.Random):
+        return repr(value.getstate())
+    if hasattr(type(value), "bit_generator"):
+        return repr(value.bit_generator.state)
+    return value
+
+
+def _values_in(name: Name, value: Any) -> Iterator[tuple[Name, Any]]:
+    value = _state(value)
     if isinstance(value, PLAIN | torch.Tensor):
-        yield path, value
+        yield name, value
     elif isinstance(value, list | tuple | dict) and len(value) <= LONGEST:
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _values_in(f"{path}[{key!r}]", each)
+            yield from _values_in(name._replace(path=f"{name.path}[{key!r}]"), each)
 
 
 def _is_plain(value: Any) -> bool:
     if type(value) in (list, tuple, dict):
-        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+        return len(value) <= LONGEST and all(map(_is_plain, value.values() if isinstance(value, dict) else value))
     return isinstance(value, PLAIN)
 
 
@@ -33,36 +165,31 @@ def _differ(a: Any, b: Any) -> bool:
     return a is not b and (isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor) or a != b)
 
 
-def attribute_of(path: str) -> str:
-    return path.partition("[")[0]
-
-
 class Attributes:
-    """The numbers, words and tensors in attributes of a model's modules, and in lists and dicts there, by their paths, at one time."""
+    """The numbers, words and tensors in attributes of a model's modules and in what the loss reads from around it, and in lists and dicts
+    there, by name, at one time."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.values: dict[str, Any] = {}
-        self._plain: list[tuple[nn.Module, str, Any]] = []  # those without tensors
-        for name, module in model.named_modules():
-            for key, value in vars(module).items():
-                if key in STANDARD:
-                    continue
-                self.values |= _values_in(f"{name}.{key}" if name else key, value)
-                if _is_plain(value):
-                    self._plain.append((module, key, copy.deepcopy(value)))
+    def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
+        self.values: dict[Name, Any] = {}
+        self._reached = functools.partial(_reached, model, function)
+        self._plain: list[tuple[_Space, dict[str, Any]]] = []  # those without tensors
+        for space in self._reached():
+            own = {key: value for key, value in space.values.items() if key not in STANDARD}
+            for key, value in own.items():
+                self.values |= _values_in(space.name(key), value)
+            self._plain.append((space, {key: copy.deepcopy(value) for key, value in own.items() if _is_plain(value)}))
 
-    def changed(self, later: Attributes) -> list[str]:
-        return [path for path in {**self.values, **later.values} if _differ(self.values.get(path, MISSING), later.values.get(path, MISSING))]
+    def changed(self, later: Attributes) -> list[Name]:
+        return [name for name in {**self.values, **later.values} if _differ(self.values.get(name, MISSING), later.values.get(name, MISSING))]
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
-        """The modules with numbers and words as they were at that time."""
-        own = [(module, dict(vars(module))) for module in {id(m): m for m, *_ in self._plain}.values()]
-        for module, key, value in self._plain:
-            vars(module)[key] = value
+        """What was reached, with numbers and words as they were at that time."""
+        now = list(self._reached())
+        for space, plain in self._plain:
+            space.put(plain)
         try:
             yield
         finally:
-            for module, attributes in own:
-                vars(module).clear()
-                vars(module).update(attributes)
+            for space in now:
+                space.put_back()

@@ -24,11 +24,12 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 from torch._decomp import get_decompositions
+from torch._subclasses import FakeTensor
 from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
-from .attributes import Attributes, attribute_of
+from .attributes import Attributes
 from .branches import KnownBranches, frames
 from .known import KnownValues, on_tensors
 from .replaced import averaged_statistics
@@ -63,17 +64,17 @@ class _Entry(nn.Module):
         self.model = model
         self._function = (functools.partial(function, model),)
         self._origins = origins
-        self.seen = types.SimpleNamespace()  # the model's attributes before and after a call; of lists torch.export keeps copies
+        self.seen = types.SimpleNamespace()  # Attributes before and after a call; of lists torch.export keeps copies
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         known, draws = KnownValues(), _draws()
-        self.seen.before = Attributes(self.model)
+        self.seen.before = Attributes(self.model, self._function[0])
         if self._origins:
             results = with_derivatives(self._function[0], args, kwargs, [self._origins, KnownBranches(), Selections(), known])
         else:
             with known:
                 results = self._function[0](*args, **kwargs)
-        self.seen.after = Attributes(self.model)
+        self.seen.after = Attributes(self.model, self._function[0])
         if _draws() != draws:
             raise TypeError("numbers drawn by Python's random or by numpy.random, which were the same in each call of the step: expected torch's "
                             "(torch.rand, F.dropout), or the numbers as inputs")
@@ -143,6 +144,9 @@ CHECKPOINT = torch.utils.checkpoint.__file__
 DATA = ("a Python number, a branch or a shape that depends on the values of tensors: a step has one graph and fixed shapes; "
         "select with torch.where, or multiply by a mask; a tensor that is the same in each call may be one that the loss closes over")
 
+A_BUFFER = "a buffer of the model, which a step keeps (register_buffer), or an input"
+IN_PLACE = re.compile("(?!requires_grad_|retain_grad)[a-z].*[^_]_|__setitem__")
+
 
 def _line_of(lines: Iterable[tuple[str, int]]) -> Origin:
     """Of (file, line) from the inside out the first of the user's program, else of the library of models."""
@@ -169,15 +173,29 @@ class _Origins(TorchFunctionMode):
         self._calls: list[types.FrameType] = []  # of checkpoint, kept so that none gets the place of another
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._trained and function in (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook):
-            raise _ignored(f"Tensor.{function.__name__}", sys._getframe(1))
+        if function == torch.Tensor.data.__get__:  # so that it is seen what is changed through it
+            function = torch.Tensor.detach
         if function is torch.autograd.grad and not self._derivatives:
             raise Derivatives
-        if function in (torch.autograd.backward, torch.Tensor.backward):
-            raise UnsupportedError(f"{function.__name__}() in what is exported: a step makes the gradients of its loss alone"
-                                   f"{_line_of(_lines(sys._getframe(1))).shown()}")
+        if why := self._refused(function, args, kwargs or {}):
+            raise UnsupportedError(f"{why}{_shown(sys._getframe(1))}")
         with torch.fx.traceback.annotate({"trainc": self._origin(sys._getframe(1))}):
             return function(*args, **(kwargs or {}))
+
+    def _refused(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> str | None:
+        name = function.__name__
+        if self._trained and function in (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook):
+            return _ignored(f"Tensor.{name}")
+        if function in (torch.autograd.backward, torch.Tensor.backward):
+            return f"{name}() in what is exported: a step makes the gradients of its loss alone"
+        if function == torch.Tensor.data.__set__:
+            return ".data is set in what is exported: expected the new value in place of the tensor"
+        if kwargs.get("generator") is not None:
+            return f"{name} with a generator of its own: a step draws its numbers from one seed; expected no generator"
+        if IN_PLACE.fullmatch(name) and isinstance(args[0], torch.Tensor) and not isinstance(args[0], FakeTensor):
+            return (f"a tensor of shape {list(args[0].shape)} that is no buffer of the model changes in place in each call: the step would keep the value "
+                    f"of the export; expected {A_BUFFER}")
+        return None
 
     def _origin(self, frame: types.FrameType | None) -> Origin:
         checkpoint, lines = None, []
@@ -200,9 +218,12 @@ def _lines(frame: types.FrameType | None) -> Iterator[tuple[str, int]]:
     return ((f.f_code.co_filename, f.f_lineno) for f in frames(frame))
 
 
-def _ignored(what: str, frame: types.FrameType | None) -> UnsupportedError:
-    where = _line_of(_lines(frame)).shown()
-    return UnsupportedError(f"{what} would be ignored: the step has the gradients of what the forward computes{where}")
+def _shown(frame: types.FrameType) -> str:
+    return _line_of(_lines(frame)).shown()
+
+
+def _ignored(what: str) -> str:
+    return f"{what} would be ignored: the step has the gradients of what the forward computes"
 
 
 # Functions whose backwards are the derivatives of their forwards.
@@ -217,7 +238,8 @@ def _without_functions() -> Iterator[None]:
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
         needed = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*args, *kwargs.values()))
         if needed and not cls.__module__.startswith("torch.") and f"{cls.__module__}.{cls.__name__}" not in DERIVATIVES:
-            raise _ignored(f"the backward of {cls.__name__}, a torch.autograd.Function,", sys._getframe(1))
+            what = f"the backward of {cls.__name__}, a torch.autograd.Function,"
+            raise UnsupportedError(f"{_ignored(what)}{_shown(sys._getframe(1))}")
         return own.__get__(None, cls)(*args, **kwargs)
 
     torch.autograd.Function.apply = classmethod(apply)
@@ -236,7 +258,7 @@ def _without_conversions() -> Iterator[None]:
         for key, tensor in itertools.chain(self.named_parameters(), self.named_buffers()):
             made = getattr(tensor, name)(*args, **kwargs) if tensor.is_floating_point() else tensor
             if (made.dtype, made.device) != (tensor.dtype, tensor.device):
-                where = _line_of(_lines(sys._getframe(2))).shown()
+                where = _shown(sys._getframe(2))
                 raise UnsupportedError(f"{key} of {type(self).__name__} is of {tensor.dtype}, and becomes of {made.dtype} in what is exported: "
                                        f"expected a module that was converted before{where}")
         return self
@@ -251,6 +273,30 @@ def _without_conversions() -> Iterator[None]:
     finally:
         for name, function in own.items():
             setattr(nn.Module, name, function)
+
+
+@contextlib.contextmanager
+def _without_seeds() -> Iterator[None]:
+    """Refuses a seed of torch's generator, but those of PyTorch itself: the numbers behind it are the same in each call, those of a step are not."""
+    own = {(module, name): getattr(module, name) for module in (torch, torch.random) for name in ("manual_seed", "seed", "set_rng_state")}
+
+    def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+        def seed(*args: Any, **kwargs: Any) -> Any:
+            caller = sys._getframe(1)
+            if not caller.f_code.co_filename.startswith(OURS[0]):
+                raise UnsupportedError(f"torch.{function.__name__} in what is exported: the numbers that PyTorch draws then are the same in each call, and "
+                                       f"a step draws others; expected no seed, or a buffer of numbers that were drawn once{_shown(caller)}")
+            return function(*args, **kwargs)
+
+        return seed
+
+    for (module, name), function in own.items():
+        setattr(module, name, wrapped(function))
+    try:
+        yield
+    finally:
+        for (module, name), function in own.items():
+            setattr(module, name, function)
 
 
 def origin_of(node: torch.fx.Node) -> Origin:
@@ -333,12 +379,9 @@ def _is_functional(program: torch.export.ExportedProgram, kept: Collection[torch
     return True
 
 
-def _autocast(function: Callable[..., Any]) -> Callable[..., Any]:
-    def cast(*args: Any, **kwargs: Any) -> Any:
-        with torch.autocast("cpu", torch.bfloat16):
-            return function(*args, **kwargs)
-
-    return cast
+def _autocast(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        return function(*args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -371,7 +414,7 @@ def _quiet() -> Iterator[None]:
 def _exported(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], trained: bool) -> torch.export.ExportedProgram | None:
     """None if there are derivatives in it, which it does not trace."""
     try:
-        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), vmap_traced(),
+        with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), _without_seeds(), vmap_traced(),
               averaged_statistics(entry.model), torch.fx.traceback.preserve_node_meta(), _Origins(trained), KnownBranches(), Selections()):
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
     except Derivatives:
@@ -393,32 +436,32 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _refuse_changing(entry: _Entry, program: torch.export.ExportedProgram, again: Callable[[], torch.export.ExportedProgram | None]) -> None:
-    """Refuses an attribute that each call reads and changes: a tensor that is a constant of the graph, or a number that another call
-    would change again, in a graph that is not the same."""
+    """Refuses what each call reads and changes: a tensor that is a constant of the graph, or a number that another call would change
+    again, in a graph that is not the same."""
     before, after = entry.seen.before, entry.seen.after
     changed = before.changed(after)
     read = {id(program.constants[spec.target]) for spec, node in zip(program.graph_signature.input_specs, program.graph.nodes)
             if spec.kind == InputKind.CONSTANT_TENSOR and node.users}
-    wrong = [path for path in changed if id(before.values.get(path)) in read]
-    if not wrong and any(not isinstance(after.values.get(path), torch.Tensor) for path in changed):
+    wrong = [name for name in changed if id(before.values.get(name)) in read]
+    if not wrong and any(not isinstance(after.values.get(name), torch.Tensor) for name in changed):
         with after.restored():
             try:
                 second = again()
             except UnsupportedError:  # without the tensors that belong to the numbers
                 return
         same = second and _graphs(program) == _graphs(second) and all(map(_equal, program.constants.values(), second.constants.values()))
-        twice = {attribute_of(path) for path in entry.seen.before.changed(entry.seen.after)}
-        wrong = [] if same else [path for path in changed if attribute_of(path) in twice]
+        twice = {name.attribute() for name in entry.seen.before.changed(entry.seen.after)}
+        wrong = [] if same else [name for name in changed if name.attribute() in twice]
     if wrong:
-        raise UnsupportedError(f"{attribute_of(wrong[0])} of {type(entry.model).__name__} changes in each call, and what is computed depends on it: "
-                               "the step would keep the value of the export; expected a buffer, which a step keeps (register_buffer), or an input")
+        raise UnsupportedError(f"{wrong[0].attribute()} changes in each call, and what is computed depends on it: the step would keep "
+                               f"the value of the export; expected {A_BUFFER}")
 
 
 def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch, kept: Collection[torch._ops.OpOverload | str],
             autocast: bool = False, trained: bool = True) -> torch.export.ExportedProgram:
     """The graph of function(model, *batch) with the operations `kept` as they are and the others decomposed by PyTorch."""
     function = function or loss_of
-    function = _autocast(function) if autocast else function
+    function = functools.partial(_autocast, function) if autocast else function
     args, kwargs = ((), dict(batch)) if isinstance(batch, Mapping) else (tuple(batch), {})
     entries = (_Entry(model, function, origins) for origins in (None, _Origins(trained, derivatives=True)))
     entry, program = next(((entry, program) for entry in entries if (program := _exported(entry, args, kwargs, trained))), (None, None))

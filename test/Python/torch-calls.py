@@ -1,0 +1,233 @@
+# REQUIRES: numpy, torch
+# RUN: %venv_torch %s
+"""What is computed otherwise in each call, but not by buffers and torch's generator, is refused by name: a step would do in each what it did in
+the first."""
+import functools
+import os
+import random
+import sys
+import warnings
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
+from against_torch import agree  # noqa: E402
+from tiny import refused, trainc  # noqa: E402
+
+torch.manual_seed(2)
+torch.set_default_dtype(torch.float64)
+Unsupported, HERE = trainc.UnsupportedError, "torch-calls.py:"
+x, y = torch.randn(4, 6), torch.tensor([0, 2, 1, 1])
+step = 0
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def ce(m, x, y):
+    return F.cross_entropy(m(x), y)
+
+
+def export(m=None, loss=ce):
+    m = m or mlp()
+    return trainc.torch.export(m, (x, y), loss, torch.optim.SGD(m.parameters(), 0.1))
+
+
+def trained(m, loss=ce):
+    agree(m, [(x, y)], loss, lambda p: torch.optim.SGD(p, 0.1), updates=6, bar=1e-9, parameters=1e-9)
+
+
+def attributes():
+    """What a model counts in numbers, lists and plain tensors would stay as it was at the export; in a buffer it counts. What is only
+    written, and what is kept after the first call, is as in PyTorch."""
+    class Model(nn.Module):
+        def __init__(self, scale):
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
+            self.scale, self.calls, self.seen, self.table, self.plain = scale, 0, [], {"calls": 0}, torch.ones(())
+            self.register_buffer("counted", torch.zeros(()))
+
+        def forward(self, x):
+            return self.inner(x) * self.scale(self)
+
+    def number(m):
+        m.calls += 1
+        return min(1.0, m.calls / 4)
+
+    def appended(m):
+        m.seen.append(m.calls)
+        return len(m.seen)
+
+    def entry(m):
+        m.table["calls"] += 1
+        return m.table["calls"]
+
+    def toggled(m):
+        m.calls = 1 - m.calls
+        return m.calls + 1.0
+
+    def plain(m):
+        m.plain = m.plain * 0.5
+        return m.plain
+
+    def counted(m):
+        m.counted += 1
+        return min(1.0, m.counted.item() / 4)
+
+    def written(m):
+        m.calls, m.last = m.calls + 1, m.inner[0].weight.sum()
+        return 1.0
+
+    def cached(m):
+        if m.table.get("length", 0) < 3:
+            m.table["length"], m.cosines = 3, torch.arange(3.0).cos()
+        return m.cosines
+
+    for scale, name in [(number, "calls"), (appended, "seen"), (entry, "table"), (toggled, "calls"), (plain, "plain")]:
+        with refused(Unsupported, f"{name} of Model changes in each call", "register_buffer"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*assigned during export")
+            export(Model(scale))
+    for scale in (counted, written, cached):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*assigned during export")
+            trained(Model(scale))
+
+
+class Center(nn.Module):
+    """A loss with a mean of its own of what it has seen, which it `moves`."""
+
+    def __init__(self, moves):
+        super().__init__()
+        self.register_buffer("center", torch.zeros(3))
+        self.moves, self.calls = moves, 0
+
+    def forward(self, result, y):
+        loss = F.cross_entropy(result - self.center, y)
+        with torch.no_grad():
+            self.moves(self, result.mean(0))
+        return loss
+
+
+def losses():
+    """What a loss keeps from call to call outside of the model."""
+    def counts(m, x, y):
+        global step
+        step += 1
+        return ce(m, x, y) * step
+
+    def around():
+        calls, table = 0, [0]
+
+        def loss(m, x, y):
+            nonlocal calls
+            calls += 1
+            return ce(m, x, y) * calls
+
+        def noted(m, x, y):
+            table[0] += 1
+            return ce(m, x, y) * table[0]
+
+        def logged(m, x, y):
+            table[0] += 1
+            return ce(m, x, y)
+
+        return loss, noted, logged
+
+    class Loss:
+        def __init__(self):
+            self.calls = 0
+
+        def __call__(self, m, x, y):
+            self.calls += 1
+            return ce(m, x, y) * self.calls
+
+    def centered(moves):
+        center = Center(moves)
+        return lambda m, x, y: center(m(x), y)
+
+    def assigns(self, mean):
+        self.center = (self.center + mean) / 2
+
+    def averages(m, x, y):
+        with torch.no_grad():
+            for old, new in zip(teacher.parameters(), m.parameters()):
+                old.lerp_(new, 0.1)
+        return (m(x) - teacher(x)).square().mean()
+
+    teacher = mlp()
+    loss, noted, logged = around()
+    for function, *said in [(counts, "step of "), (loss, "calls of loss()"), (noted, "table of noted()"), (Loss(), "calls of Loss"), (Loss().__call__, "calls of Loss"),
+                            (functools.partial(Loss()), "calls of Loss"), (centered(assigns), "center of Center"),
+                            (centered(lambda self, mean: self.center.lerp_(mean, 0.5)), HERE, "shape [3]", "lerp_"),
+                            (averages, HERE, "no buffer of the model", "old.lerp_")]:
+        with refused(Unsupported, "changes in", "each call", "register_buffer", *said):
+            export(loss=function)
+    for function in (logged, centered(lambda self, mean: setattr(self, "calls", self.calls + 1))):
+        trained(mlp(), function)
+
+
+def draws():
+    for draw in (random.random, lambda: torch.from_numpy(np.random.rand(3)), np.random.standard_normal):
+        with refused(Unsupported, "drawn by Python's random or by numpy.random", "torch.rand"):
+            export(loss=lambda m, x, y: ce(m, x, y) + (m(x) * draw()).sum())
+
+    generators = np.random.default_rng(0), random.Random(0)
+    for draw in (lambda: generators[0].standard_normal(), lambda: generators[1].random()):
+        with refused(Unsupported, "generators of ", "changes in each call"):
+            export(loss=lambda m, x, y: ce(m, x, y) * draw())
+
+    def seeded(m, x, y):
+        torch.manual_seed(0)
+        return ce(m, x + torch.randn_like(x), y)
+
+    def forked(m, x, y):
+        with torch.random.fork_rng():
+            torch.random.manual_seed(0)
+            noise = torch.randn_like(x)
+        return ce(m, x + noise, y)
+
+    def own(m, x, y):
+        return ce(m, x + torch.randn(x.shape, generator=torch.Generator().manual_seed(0)), y)
+
+    for loss, said in [(seeded, "torch.manual_seed(0)"), (forked, "torch.random.manual_seed(0)"), (own, "generator of its own")]:
+        with refused(Unsupported, HERE, said):
+            export(loss=loss)
+
+
+def data():
+    """Of what is read by `.data` there is no gradient, and what is changed by it is changed."""
+    class Model(nn.Module):
+        def __init__(self, scale):
+            super().__init__()
+            self.inner, self.scale = nn.Linear(6, 3), scale
+            self.register_buffer("mean", torch.zeros(3))
+
+        def forward(self, x):
+            return self.scale(self, self.inner(x))
+
+    def clamps(m, result):
+        m.inner.weight.data.clamp_(-0.1, 0.1)
+        return result
+
+    def sets(m, result):
+        m.inner.weight.data = m.inner.weight.data / 2
+        return result
+
+    def moves(m, result):
+        m.mean.data.lerp_(result.data.mean(0), 0.1)
+        return result - m.mean
+
+    for scale, *said in [(clamps, "changed in place", "inner.weight"), (sets, HERE, ".data is set", "m.inner.weight.data =")]:
+        with refused(Unsupported, *said):
+            export(Model(scale))
+    for scale in (lambda m, result: result * m.inner.weight.data.norm(), moves):
+        trained(Model(scale))
+
+
+for test in (attributes, losses, draws, data):
+    test()
+    print(f"{test.__name__}: ok", flush=True)
