@@ -199,7 +199,7 @@ def draws():
 
 
 def data():
-    """Of what is read by `.data` there is no gradient, and what is changed by it is changed."""
+    """Of what is read by `.data` there is no gradient, and what is changed by it is changed; so are buffers in a region that only writes."""
     class Model(nn.Module):
         def __init__(self, scale):
             super().__init__()
@@ -221,10 +221,16 @@ def data():
         m.mean.data.lerp_(result.data.mean(0), 0.1)
         return result - m.mean
 
+    def follows(m, result):
+        used = result - m.mean
+        with torch.no_grad():  # which returns nothing
+            m.mean.mul_(0.9).add_(result.mean(0), alpha=0.1)
+        return used
+
     for scale, *said in [(clamps, "changed in place", "inner.weight"), (sets, HERE, ".data is set", "m.inner.weight.data =")]:
         with refused(Unsupported, *said):
             export(Model(scale))
-    for scale in (lambda m, result: result * m.inner.weight.data.norm(), moves):
+    for scale in (lambda m, result: result * m.inner.weight.data.norm(), moves, follows):
         trained(Model(scale))
 
 

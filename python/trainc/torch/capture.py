@@ -379,6 +379,14 @@ def _is_functional(program: torch.export.ExportedProgram, kept: Collection[torch
     return True
 
 
+def _has_effect(node: torch.fx.Node) -> bool:
+    """PyTorch's is_impure sees no region that only writes, as one of `no_grad` that moves buffers."""
+    owner = node.graph.owning_module
+    regions = [owner.get_submodule(a.target) for a in node.args if owner and isinstance(a, torch.fx.Node) and a.op == "get_attr"
+               and a.target in dict(owner.named_modules())]
+    return node.is_impure() or any(_has_effect(n) for region in regions for n in region.graph.nodes if n.op == "call_function")
+
+
 def _autocast(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with torch.autocast("cpu", torch.bfloat16):
         return function(*args, **kwargs)
@@ -476,7 +484,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
             _keep_dropout(module.graph)
             _name_padding(module.graph)
             module.recompile()
-    program.graph.eliminate_dead_code()  # as run_decompositions does: what nothing uses reads no parameter
+    program.graph.eliminate_dead_code(_has_effect)  # as run_decompositions does: what nothing uses reads no parameter
     if _is_functional(program, kept):
         return program
     table = torch.export.default_decompositions()
