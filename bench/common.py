@@ -4,6 +4,7 @@ TRAINC_BUILD names the build folder (default: build). Everything else is relativ
 which the compiler keeps kernels.
 """
 import os
+import signal
 import subprocess
 import sys
 
@@ -28,16 +29,20 @@ def tool(name):
     return path
 
 
-def run(command, timeout=600, check=True, **options):
-    """Runs a command and returns what it did, its output as text."""
-    options.setdefault("env", ENVIRONMENT)
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
-    except subprocess.TimeoutExpired:
-        raise Failed(f"{shown(command)}: no end after {timeout} s") from None
-    if check and done.returncode:
-        raise Failed(f"{shown(command)}: exit {done.returncode}: {last_line(done.stderr)}")
-    return done
+def run(command, timeout=600, check=True, input=None, **options):
+    """Runs a command and returns what it did, its output as text. One that does not end is killed with all that it started."""
+    options = {"env": ENVIRONMENT, "stdin": None if input is None else subprocess.PIPE, **options}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options) as process:
+        try:
+            output, errors = process.communicate(input, timeout)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise Failed(f"{shown(command)}: no end after {timeout} s") from None
+    if check and process.returncode:
+        raise Failed(f"{shown(command)}: exit {process.returncode}: {last_line(errors)}")
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def shown(command):

@@ -234,6 +234,112 @@ def data():
         trained(Model(scale))
 
 
-for test in (attributes, losses, draws, data):
+def gradients():
+    """Regions, parameters and tensors that leave gradients out, and memory that is changed past a gradient, which is refused."""
+    def inferred(m, x, y):
+        with torch.inference_mode():
+            scale = m(x)
+        return ce(m, x, y) * scale.clone().square().mean()
+
+    def partly(m, x, y):
+        """Of a discriminator of which the generator's loss asks no gradient."""
+        m[2].requires_grad_(False)
+        off = ce(m, x, y)
+        assert not m[2].weight.requires_grad
+        m[2].requires_grad_(True)
+        return off + (m(x) * m[2].weight.norm()).square().mean()
+
+    def cut(m, x, y):
+        result = m(x)
+        cut = result * 2
+        cut.detach_()
+        return F.cross_entropy(result * cut, y)
+
+    for loss in (inferred, partly, cut):
+        trained(mlp(), loss)
+
+    def past(change):
+        def loss(m, x, y):
+            result = m(x)
+            change(result)
+            return F.cross_entropy(result, y)
+
+        return loss
+
+    def under_no_grad(result):
+        with torch.no_grad():
+            result[0] = 3.0
+
+    for change, said in [(under_no_grad, "result[0] = 3.0"), (lambda r: r.detach().clamp_(-1, 1), "clamp_"), (lambda r: r.data[:, 1].mul_(2), "mul_(2)")]:
+        with refused(Unsupported, HERE, "past its gradient", said):
+            export(loss=past(change))
+    frozen = mlp()
+    frozen[0].requires_grad_(False)
+    with refused(Unsupported, HERE, "requires_grad of a frozen parameter", "m.requires_grad_()"):
+        export(frozen, lambda m, x, y: ce(m.requires_grad_(), x, y))
+
+
+def buffers():
+    """What replaces a buffer is its value in the next call."""
+    class Model(nn.Module):
+        def __init__(self, moves):
+            super().__init__()
+            self.inner, self.moves = nn.Linear(6, 3), moves
+            self.register_buffer("mean", torch.zeros(3))
+            self.register_buffer("other", torch.ones(3))
+
+        def forward(self, x):
+            result = self.inner(x)
+            self.moves(self, result)
+            return result - self.mean[:3]
+
+    def replaces(m, result):
+        m.mean = m.mean * 0.9 + result.detach().mean(0)
+        with torch.no_grad():
+            m.mean = m.mean / 2
+            m.mean[1] += 1
+
+    def swaps(m, result):
+        m.mean, m.other = m.other + result.detach()[0], m.mean
+
+    for moves in (replaces, swaps):
+        m = Model(moves)
+        own = dict(m.named_buffers())
+        trained(m)
+        assert all(own[name] is buffer for name, buffer in m.named_buffers())
+
+    def grows(m, result):
+        m.mean = torch.cat([m.mean, result.detach()[0]])
+
+    def removed(m, result):
+        m.other = None
+
+    def parameter(m, result):
+        m.inner.weight = nn.Parameter(m.inner.weight * 2)
+
+    def first(make):
+        """What the first call makes of a buffer that is none."""
+        def moves(m, result):
+            if m.lazy is None:
+                m.lazy = make(result)
+            m.mean = m.lazy * 0.5
+
+        m = Model(moves)
+        m.register_buffer("lazy", None)
+        return m
+
+    trained(first(lambda result: torch.arange(3.0).cos()))
+    of_data = first(lambda result: result.detach().mean(0))
+    with refused(Unsupported, "lazy of Model", "none", "a call of the model before the export"):
+        export(of_data)
+    of_data(x)
+    trained(of_data)
+
+    for moves, *said in [(grows, "mean of Model", "shape [3]", "shape [6]"), (removed, "other of Model", "none"), (parameter, "weight of Linear")]:
+        with refused(Unsupported, "is replaced in each call", *said):
+            export(Model(moves))
+
+
+for test in (attributes, losses, draws, data, gradients, buffers):
     test()
     print(f"{test.__name__}: ok", flush=True)

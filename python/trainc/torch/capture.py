@@ -24,13 +24,13 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 from torch._decomp import get_decompositions
-from torch._subclasses import FakeTensor
 from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
 from .attributes import Attributes
 from .branches import KnownBranches, frames
+from .gradients import A_BUFFER, Gradients, inference_is_no_grad, keep_detached
 from .known import KnownValues, on_tensors
 from .replaced import averaged_statistics
 from .selected import Selected, Selections
@@ -55,6 +55,31 @@ def _draws() -> list[Any]:
     return states
 
 
+def _storing(model: nn.Module, known: KnownValues, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A function that writes to a buffer of the model what it is replaced with (`self.mean = ...`), which torch.export would drop."""
+    held = [(m, tensors, dict(tensors)) for m in model.modules() for tensors in (m._buffers, m._parameters)]
+    try:
+        results = function(*args, **kwargs)
+        changed = [(f"{name} of {type(m).__name__}", old, new) for m, tensors, before in held for name, old in before.items()
+                   if (new := tensors.get(name)) is not old and not (old is None and known.knows(new))]
+        values = [(old, _replacement(name, old, new)) for name, old, new in changed]
+        for buffer, value in values:
+            buffer.copy_(value)
+        return results
+    finally:
+        for _, tensors, before in held:
+            tensors.clear()
+            tensors.update(before)
+
+
+def _replacement(name: str, old: Any, new: Any) -> torch.Tensor:
+    if any(not isinstance(x, torch.Tensor) or isinstance(x, nn.Parameter) for x in (old, new)) or (old.shape, old.dtype) != (new.shape, new.dtype):
+        was, now = (f"{x.dtype} of shape {list(x.shape)}" if isinstance(x, torch.Tensor) else "none" for x in (old, new))
+        raise TypeError(f"{name}, which was {was} and is {now}, is replaced in each call: expected a buffer, and the same type and shape (of one that the "
+                        "first call makes, after a call of the model before the export)")
+    return new.detach().clone()
+
+
 class _Entry(nn.Module):
     """The function of an entry as a module, whose parameters are the model's below `model.`."""
 
@@ -69,11 +94,12 @@ class _Entry(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         known, draws = KnownValues(), _draws()
         self.seen.before = Attributes(self.model, self._function[0])
+        function = functools.partial(_storing, self.model, known, self._function[0])
         if self._origins:
-            results = with_derivatives(self._function[0], args, kwargs, [self._origins, KnownBranches(), Selections(), known])
+            results = with_derivatives(function, args, kwargs, [*self._origins.modes(), known])
         else:
             with known:
-                results = self._function[0](*args, **kwargs)
+                results = function(*args, **kwargs)
         self.seen.after = Attributes(self.model, self._function[0])
         if _draws() != draws:
             raise TypeError("numbers drawn by Python's random or by numpy.random, which were the same in each call of the step: expected torch's "
@@ -144,9 +170,6 @@ CHECKPOINT = torch.utils.checkpoint.__file__
 DATA = ("a Python number, a branch or a shape that depends on the values of tensors: a step has one graph and fixed shapes; "
         "select with torch.where, or multiply by a mask; a tensor that is the same in each call may be one that the loss closes over")
 
-A_BUFFER = "a buffer of the model, which a step keeps (register_buffer), or an input"
-IN_PLACE = re.compile("(?!requires_grad_|retain_grad)[a-z].*[^_]_|__setitem__")
-
 
 def _line_of(lines: Iterable[tuple[str, int]]) -> Origin:
     """Of (file, line) from the inside out the first of the user's program, else of the library of models."""
@@ -172,9 +195,11 @@ class _Origins(TorchFunctionMode):
         self._trained, self._derivatives = trained, derivatives
         self._calls: list[types.FrameType] = []  # of checkpoint, kept so that none gets the place of another
 
+    def modes(self) -> list[TorchFunctionMode]:
+        """It and the others that a capture has."""
+        return [self, KnownBranches(), Selections(), Gradients(self._trained, _shown)]
+
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function == torch.Tensor.data.__get__:  # so that it is seen what is changed through it
-            function = torch.Tensor.detach
         if function is torch.autograd.grad and not self._derivatives:
             raise Derivatives
         if why := self._refused(function, args, kwargs or {}):
@@ -188,13 +213,8 @@ class _Origins(TorchFunctionMode):
             return _ignored(f"Tensor.{name}")
         if function in (torch.autograd.backward, torch.Tensor.backward):
             return f"{name}() in what is exported: a step makes the gradients of its loss alone"
-        if function == torch.Tensor.data.__set__:
-            return ".data is set in what is exported: expected the new value in place of the tensor"
         if kwargs.get("generator") is not None:
             return f"{name} with a generator of its own: a step draws its numbers from one seed; expected no generator"
-        if IN_PLACE.fullmatch(name) and isinstance(args[0], torch.Tensor) and not isinstance(args[0], FakeTensor):
-            return (f"a tensor of shape {list(args[0].shape)} that is no buffer of the model changes in place in each call: the step would keep the value "
-                    f"of the export; expected {A_BUFFER}")
         return None
 
     def _origin(self, frame: types.FrameType | None) -> Origin:
@@ -374,7 +394,7 @@ def _is_functional(program: torch.export.ExportedProgram, kept: Collection[torch
             continue
         if not isinstance(node.target, torch._ops.OpOverload) or not (is_known or node.target in kept or str(node.target) in kept):
             return False
-        if node.target._schema.is_mutable and node.target is not torch.ops.aten.detach_.default:
+        if node.target._schema.is_mutable:
             return False
     return True
 
@@ -423,7 +443,9 @@ def _exported(entry: _Entry, args: tuple[Any, ...], kwargs: dict[str, Any], trai
     """None if there are derivatives in it, which it does not trace."""
     try:
         with (_quiet(), _without_functions() if trained else contextlib.nullcontext(), _without_conversions(), _without_seeds(), vmap_traced(),
-              averaged_statistics(entry.model), torch.fx.traceback.preserve_node_meta(), _Origins(trained), KnownBranches(), Selections()):
+              averaged_statistics(entry.model), torch.fx.traceback.preserve_node_meta(), inference_is_no_grad(), contextlib.ExitStack() as stack):
+            for mode in _Origins(trained).modes():
+                stack.enter_context(mode)
             program = torch.export.export(entry, _own(args), _own(kwargs), strict=False)
     except Derivatives:
         return None
@@ -479,6 +501,7 @@ def capture(model: nn.Module, function: Callable[..., Any] | None, batch: Batch,
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             _mend_users(module.graph)
+            keep_detached(module.graph)
             _drop_assertions(module.graph)
             _keep_regions(module.graph)
             _keep_dropout(module.graph)

@@ -84,6 +84,9 @@ class KnownValues(TorchFunctionMode):
             self._forget(args[0])
         return result
 
+    def knows(self, x: Any) -> bool:
+        return isinstance(x, torch.Tensor) and self._value(x) is not None
+
     def _compute(self, function: Callable[[], Any]) -> Any:
         def run() -> Any:
             with torch.no_grad():

@@ -1,0 +1,108 @@
+"""What PyTorch's autograd sees and torch.export does not: gradients that are turned off for a parameter, and memory that is changed past them."""
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses import FakeTensor
+from torch.overrides import TorchFunctionMode
+
+from ..errors import UnsupportedError
+from .known import on_tensors
+
+A_BUFFER = "a buffer of the model, which a step keeps (register_buffer), or an input"
+IN_PLACE = re.compile("(?!requires_grad_|retain_grad)[a-z].*[^_]_|__setitem__")
+REQUIRES = torch.Tensor.requires_grad
+DATA = torch.Tensor.data
+
+
+class Gradients(TorchFunctionMode):
+    """Parameters are detached while they ask for no gradient. What would be silently another gradient in what is `trained` is refused, with
+    the line of the caller as it is `shown`."""
+
+    def __init__(self, trained: bool, shown: Callable[[Any], str]) -> None:
+        super().__init__()
+        self._trained, self._shown = trained, shown
+        self._off: set[int] = set()  # the parameters that ask for no gradient, by id
+        self._memory: dict[int, torch.UntypedStorage] = {}  # of results that have gradients
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function == DATA.__get__:  # so that it is seen what is changed through it
+            function = torch.Tensor.detach
+        if why := self._refused(function, args, kwargs):
+            raise UnsupportedError(f"{why}{self._shown(sys._getframe(1))}")
+        if function in (torch.Tensor.requires_grad_, REQUIRES.__set__) and isinstance(args[0], nn.Parameter):
+            (self._off.discard if _asked(args, kwargs) else self._off.add)(id(args[0]))
+            return args[0]
+        if function == REQUIRES.__get__ and id(args[0]) in self._off:
+            return False
+        if self._off:
+            args, kwargs = on_tensors(lambda x: x.detach() if id(x) in self._off else x, (args, kwargs))
+        result = function(*args, **kwargs)
+        on_tensors(self._note, result)
+        return result
+
+    def _note(self, x: torch.Tensor) -> torch.Tensor:
+        if self._trained and x.requires_grad and (storage := _storage(x)):
+            self._memory[storage._cdata] = storage
+        return x
+
+    def _refused(self, function: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
+        if function == DATA.__set__:
+            return ".data is set in what is exported: expected the new value in place of the tensor"
+        if function in (torch.Tensor.requires_grad_, REQUIRES.__set__) and isinstance(args[0], nn.Parameter):
+            is_new = _asked(args, kwargs) and not args[0].requires_grad and id(args[0]) not in self._off
+            return "requires_grad of a frozen parameter is set in what is exported: expected it before the export" if is_new else None
+        if not IN_PLACE.fullmatch(function.__name__) or not isinstance(args[0], torch.Tensor):
+            return None
+        x = args[0]
+        if not isinstance(x, FakeTensor):
+            return (f"a tensor of shape {list(x.shape)} that is no buffer of the model changes in place in each call: the step would keep the value of "
+                    f"the export; expected {A_BUFFER}")
+        storage = _storage(x)
+        if storage and storage._cdata in self._memory and not (torch.is_grad_enabled() and x.requires_grad):
+            return (f"{function.__name__} changes a tensor past its gradient (under no_grad, of .detach() or of .data): expected "
+                    "x + (changed - x).detach(), which has the gradient of x")
+        return None
+
+
+def _asked(args: Any, kwargs: dict[str, Any]) -> bool:
+    return bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
+
+
+def _storage(x: torch.Tensor) -> torch.UntypedStorage | None:
+    try:
+        return x.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # of a transform
+        return None
+
+
+@contextlib.contextmanager
+def inference_is_no_grad() -> Iterator[None]:
+    """torch.export forgets inference_mode."""
+    own = torch.inference_mode.__enter__
+
+    def enter(self: torch.inference_mode) -> None:
+        self._inference_mode_context = torch.no_grad() if self.mode else contextlib.nullcontext()
+        self._inference_mode_context.__enter__()
+
+    torch.inference_mode.__enter__ = enter
+    try:
+        yield
+    finally:
+        torch.inference_mode.__enter__ = own
+
+
+def keep_detached(graph: torch.fx.Graph) -> None:
+    """Has what follows a `detach_` read its result, as run_decompositions drops it."""
+    order = {node: i for i, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is torch.ops.aten.detach_.default:
+            node.target = torch.ops.aten.detach.default
+            node.args[0].replace_all_uses_with(node, delete_user_cb=lambda user, i=order[node]: order[user] > i)
