@@ -15,17 +15,13 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
-from against_torch import agree  # noqa: E402
+from against_torch import agree, mlp  # noqa: E402
 from tiny import refused, trainc  # noqa: E402
 
 torch.manual_seed(2)
 torch.set_default_dtype(torch.float64)
 Unsupported, HERE = trainc.UnsupportedError, "torch-refused.py:"
 x, y = torch.randn(4, 6), torch.tensor([0, 2, 1, 1])
-
-
-def mlp():
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
 
 
 def ce(m, x, y):

@@ -15,16 +15,12 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Adamax, Muon, NAdam, RMSprop
 from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LinearLR, MultiplicativeLR, PolynomialLR, SequentialLR, StepLR
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "Inputs"))
-from against_torch import trainc  # noqa: E402
+from against_torch import mlp, trainc  # noqa: E402
 from tiny import refused  # noqa: E402
 
 torch.manual_seed(4)
 torch.set_default_dtype(torch.float64)
 batches = [(torch.randn(4, 6), torch.randint(0, 3, (4,))) for _ in range(30)]
-
-
-def mlp():
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
 
 
 def loss(m, x, y):

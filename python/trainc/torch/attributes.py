@@ -9,7 +9,7 @@ import itertools
 import random
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -35,47 +35,44 @@ class Name(NamedTuple):
         return f"{self.path} of {self.owner}"
 
 
-class _Cells(MutableMapping[str, Any]):
-    """The variables of the functions around a function that it uses."""
+class _Space(NamedTuple):
+    """Values of an object by name, and what sets them; `own` is where all of them stand, if they do in one place."""
 
-    def __init__(self, function: types.FunctionType) -> None:
-        cells = zip(function.__code__.co_freevars, function.__closure__ or ())
-        self._cells = {name: cell for name, cell in cells if cell != types.CellType()}  # which hold something
-
-    def __getitem__(self, name: str) -> Any:
-        return self._cells[name].cell_contents
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._cells[name].cell_contents = value
-
-    def __delitem__(self, name: str) -> None:
-        del self._cells[name].cell_contents
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._cells)
-
-    def __len__(self) -> int:
-        return len(self._cells)
-
-
-class _Space:
-    """Values of an object by name: all of them, or those with the names given."""
-
-    def __init__(self, of: Any, owner: str, own: MutableMapping[str, Any], names: Iterable[str] | None = None, prefix: str = "") -> None:
-        self._of, self._owner, self._prefix = of, owner, prefix
-        self._own, self._is_whole = own, names is None
-        self.values = {name: own[name] for name in (own if names is None else names) if name in own}
+    of: int
+    owner: str
+    values: dict[str, Any]
+    put: Callable[[Mapping[str, Any]], None]
+    own: dict[str, Any] | None = None
+    prefix: str = ""
 
     def name(self, key: str) -> Name:
-        return Name(self._prefix + key, self._owner, id(self._of))
-
-    def put(self, values: Mapping[str, Any]) -> None:
-        self._own.update(values)
+        return Name(self.prefix + key, self.owner, self.of)
 
     def put_back(self) -> None:
-        for name in set(self._own).difference(self.values) if self._is_whole else ():
-            del self._own[name]
+        for name in set(self.own or ()).difference(self.values):
+            del self.own[name]
         self.put(self.values)
+
+
+def _attributes(of: Any, owner: str, own: dict[str, Any], prefix: str = "") -> _Space:
+    return _Space(id(of), owner, dict(own), own.update, own, prefix)
+
+
+def _globals(function: types.FunctionType) -> _Space:
+    own = function.__globals__
+    return _Space(id(own), function.__module__, {name: own[name] for name in set(_names_in(function.__code__)) if name in own}, own.update)
+
+
+def _around(function: types.FunctionType) -> _Space:
+    """The variables of the functions around a function that it uses."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+
+    def put(values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            cells[name].cell_contents = value
+
+    filled = {name: cell.cell_contents for name, cell in cells.items() if cell != types.CellType()}
+    return _Space(id(function), f"{function.__name__}()", filled, put)
 
 
 def _names_in(code: types.CodeType) -> Iterator[str]:
@@ -108,20 +105,17 @@ def _parts(value: Any) -> list[Any]:
 def _spaces(value: Any) -> list[_Space]:
     """The variables of a function, of a module (and its buffers) or of an object; of functions and objects of libraries none."""
     if isinstance(value, types.FunctionType):
-        if _is_library(value.__module__):
-            return []
-        cells, names = _Cells(value), set(_names_in(value.__code__))
-        return [_Space(value.__globals__, value.__module__, value.__globals__, names), _Space(value, f"{value.__name__}()", cells, list(cells))]
+        return [] if _is_library(value.__module__) else [_globals(value), _around(value)]
     owner = type(value).__name__
     if isinstance(value, nn.Module):
-        return [_Space(value, owner, vars(value)), _Space(value, owner, value._buffers)]
-    return [_Space(value, owner, vars(value))] if hasattr(value, "__dict__") and not _is_library(type(value).__module__) else []
+        return [_attributes(value, owner, vars(value)), _attributes(value, owner, value._buffers)]
+    return [_attributes(value, owner, vars(value))] if hasattr(value, "__dict__") and not _is_library(type(value).__module__) else []
 
 
 def _reached(model: nn.Module, function: Callable[..., Any]) -> Iterator[_Space]:
     """The attributes of a model's modules, and the variables of whatever the function and they reach."""
     modules = dict(model.named_modules())
-    spaces = [_Space(m, type(model).__name__, vars(m), prefix=f"{name}." if name else "") for name, m in modules.items()]
+    spaces = [_attributes(m, type(model).__name__, vars(m), f"{name}." if name else "") for name, m in modules.items()]
     seen = {id(m) for m in modules.values()}
     todo = [function, *itertools.chain.from_iterable(map(_parts, modules.values()))]
     while True:

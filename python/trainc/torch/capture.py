@@ -32,7 +32,7 @@ from .attributes import Attributes
 from .branches import KnownBranches, frames
 from .gradients import A_BUFFER, Gradients, inference_is_no_grad, keep_detached
 from .known import KnownValues, on_tensors
-from .replaced import averaged_statistics
+from .replaced import averaged_statistics, swapped
 from .selected import Selected, Selections
 from .traced import Derivatives, Replay, vmap_traced, with_derivatives
 
@@ -250,8 +250,7 @@ def _ignored(what: str) -> str:
 DERIVATIVES = {"transformers.models.bloom.modeling_bloom.GeLUFunction"}
 
 
-@contextlib.contextmanager
-def _without_functions() -> Iterator[None]:
+def _without_functions() -> contextlib.AbstractContextManager[None]:
     """Refuses a torch.autograd.Function whose backward would be called; PyTorch's own have the gradients of their forwards."""
     own = torch.autograd.Function.__dict__["apply"]
 
@@ -262,18 +261,11 @@ def _without_functions() -> Iterator[None]:
             raise UnsupportedError(f"{_ignored(what)}{_shown(sys._getframe(1))}")
         return own.__get__(None, cls)(*args, **kwargs)
 
-    torch.autograd.Function.apply = classmethod(apply)
-    try:
-        yield
-    finally:
-        torch.autograd.Function.apply = own
+    return swapped({(torch.autograd.Function, "apply"): classmethod(apply)})
 
 
-@contextlib.contextmanager
-def _without_conversions() -> Iterator[None]:
+def _without_conversions() -> contextlib.AbstractContextManager[None]:
     """Lets a module be converted to what it is, as models do that keep a part in another type, and refuses other conversions."""
-    own = {name: getattr(nn.Module, name) for name in ("to", "float", "double", "half", "bfloat16")}
-
     def convert(self: nn.Module, name: str, args: Any, kwargs: Any) -> nn.Module:
         for key, tensor in itertools.chain(self.named_parameters(), self.named_buffers()):
             made = getattr(tensor, name)(*args, **kwargs) if tensor.is_floating_point() else tensor
@@ -286,20 +278,11 @@ def _without_conversions() -> Iterator[None]:
     def wrapped(name: str) -> Callable[..., nn.Module]:
         return lambda self, *args, **kwargs: convert(self, name, args, kwargs)
 
-    for name in own:
-        setattr(nn.Module, name, wrapped(name))
-    try:
-        yield
-    finally:
-        for name, function in own.items():
-            setattr(nn.Module, name, function)
+    return swapped({(nn.Module, name): wrapped(name) for name in ("to", "float", "double", "half", "bfloat16")})
 
 
-@contextlib.contextmanager
-def _without_seeds() -> Iterator[None]:
+def _without_seeds() -> contextlib.AbstractContextManager[None]:
     """Refuses a seed of torch's generator, but those of PyTorch itself: the numbers behind it are the same in each call, those of a step are not."""
-    own = {(module, name): getattr(module, name) for module in (torch, torch.random) for name in ("manual_seed", "seed", "set_rng_state")}
-
     def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
         def seed(*args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(1)
@@ -310,13 +293,8 @@ def _without_seeds() -> Iterator[None]:
 
         return seed
 
-    for (module, name), function in own.items():
-        setattr(module, name, wrapped(function))
-    try:
-        yield
-    finally:
-        for (module, name), function in own.items():
-            setattr(module, name, function)
+    names = ("manual_seed", "seed", "set_rng_state")
+    return swapped({(module, name): wrapped(getattr(module, name)) for module in (torch, torch.random) for name in names})
 
 
 def origin_of(node: torch.fx.Node) -> Origin:

@@ -2,9 +2,8 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,10 +12,10 @@ from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from ..errors import UnsupportedError
-from .known import on_tensors
+from .known import IN_PLACE, on_tensors
+from .replaced import swapped
 
 A_BUFFER = "a buffer of the model, which a step keeps (register_buffer), or an input"
-IN_PLACE = re.compile("(?!requires_grad_|retain_grad)[a-z].*[^_]_|__setitem__")
 REQUIRES = torch.Tensor.requires_grad
 DATA = torch.Tensor.data
 
@@ -37,8 +36,8 @@ class Gradients(TorchFunctionMode):
             function = torch.Tensor.detach
         if why := self._refused(function, args, kwargs):
             raise UnsupportedError(f"{why}{self._shown(sys._getframe(1))}")
-        if function in (torch.Tensor.requires_grad_, REQUIRES.__set__) and isinstance(args[0], nn.Parameter):
-            (self._off.discard if _asked(args, kwargs) else self._off.add)(id(args[0]))
+        if (asked := _asked(function, args, kwargs)) is not None:
+            (self._off.discard if asked else self._off.add)(id(args[0]))
             return args[0]
         if function == REQUIRES.__get__ and id(args[0]) in self._off:
             return False
@@ -56,10 +55,9 @@ class Gradients(TorchFunctionMode):
     def _refused(self, function: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
         if function == DATA.__set__:
             return ".data is set in what is exported: expected the new value in place of the tensor"
-        if function in (torch.Tensor.requires_grad_, REQUIRES.__set__) and isinstance(args[0], nn.Parameter):
-            is_new = _asked(args, kwargs) and not args[0].requires_grad and id(args[0]) not in self._off
-            return "requires_grad of a frozen parameter is set in what is exported: expected it before the export" if is_new else None
-        if not IN_PLACE.fullmatch(function.__name__) or not isinstance(args[0], torch.Tensor):
+        if _asked(function, args, kwargs) and not args[0].requires_grad and id(args[0]) not in self._off:
+            return "requires_grad of a frozen parameter is set in what is exported: expected it before the export"
+        if not IN_PLACE.fullmatch(function.__name__) or function is torch.Tensor.requires_grad_ or not isinstance(args[0], torch.Tensor):
             return None
         x = args[0]
         if not isinstance(x, FakeTensor):
@@ -72,7 +70,10 @@ class Gradients(TorchFunctionMode):
         return None
 
 
-def _asked(args: Any, kwargs: dict[str, Any]) -> bool:
+def _asked(function: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:
+    """Whether a parameter shall have a gradient from here on; None of other functions."""
+    if function not in (torch.Tensor.requires_grad_, REQUIRES.__set__) or not isinstance(args[0], nn.Parameter):
+        return None
     return bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
 
 
@@ -83,20 +84,13 @@ def _storage(x: torch.Tensor) -> torch.UntypedStorage | None:
         return None
 
 
-@contextlib.contextmanager
-def inference_is_no_grad() -> Iterator[None]:
+def inference_is_no_grad() -> contextlib.AbstractContextManager[None]:
     """torch.export forgets inference_mode."""
-    own = torch.inference_mode.__enter__
-
     def enter(self: torch.inference_mode) -> None:
         self._inference_mode_context = torch.no_grad() if self.mode else contextlib.nullcontext()
         self._inference_mode_context.__enter__()
 
-    torch.inference_mode.__enter__ = enter
-    try:
-        yield
-    finally:
-        torch.inference_mode.__enter__ = own
+    return swapped({(torch.inference_mode, "__enter__"): enter})
 
 
 def keep_detached(graph: torch.fx.Graph) -> None:

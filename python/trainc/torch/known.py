@@ -25,7 +25,7 @@ SHAPED = {*REPEATS, torch.nonzero, T.nonzero, torch.masked_select, T.masked_sele
 SIZED = {T.view, T.reshape, T.expand, T.repeat, T.narrow, T.split, T.chunk, T.unflatten, T.new_zeros, T.new_ones, T.new_full, torch.reshape,
          torch.narrow, torch.split, torch.chunk}
 DRAWN = ("rand", "normal", "bernoulli", "multinomial", "dropout", "exponential", "poisson", "uniform", "geometric", "cauchy", "empty")
-IN_PLACE = re.compile(r"__i\w+__|\w*[^_]_")
+IN_PLACE = re.compile(r"__(setitem|i(add|sub|mul|matmul|truediv|div|floordiv|mod|pow|and|or|xor|lshift|rshift))__|\w*[^_]_")
 UNKNOWN = object()
 
 
@@ -80,7 +80,7 @@ class KnownValues(TorchFunctionMode):
         result = function(*args, **kwargs)
         if computed is not UNKNOWN:
             self._values |= {id(x): (x, value) for x, value in zip(_tensors(result), _tensors(computed))}
-        elif function is T.__setitem__ or IN_PLACE.fullmatch(function.__name__):
+        elif IN_PLACE.fullmatch(function.__name__):
             self._forget(args[0])
         return result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -113,6 +113,19 @@ def _averaged(self: nn.modules.batchnorm._BatchNorm, x: torch.Tensor) -> torch.T
         var, mean = torch.var_mean(x, [0, *range(2, x.dim())])
         _move(((self.running_mean, mean), (self.running_var, var)), part)
     return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+
+
+@contextlib.contextmanager
+def swapped(functions: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
+    """Functions of modules and classes, by owner and name, as others for a while."""
+    own = {(owner, name): vars(owner)[name] for owner, name in functions}
+    try:
+        for (owner, name), function in functions.items():
+            setattr(owner, name, function)
+        yield
+    finally:
+        for (owner, name), function in own.items():
+            setattr(owner, name, function)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,10 @@ import trainc.torch  # noqa: E402
 UPDATES = 3
 
 
+def mlp():
+    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+
+
 def adamw(parameters):
     return torch.optim.AdamW(parameters, 1e-2, weight_decay=0.1)
 

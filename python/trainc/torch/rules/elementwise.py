@@ -53,7 +53,7 @@ def div_mode(t: Translator, a: Any, b: Any, rounding_mode: str | None = None) ->
         return div(t, a, b)
     if rounding_mode == "trunc":
         return trunc(t, div(t, a, b))
-    return t.b.cast(_floored(t, *t.pair(a, b)), t.out.dtype)
+    return t.b.cast(_floored(t, *_widened(t, a, b)), t.out.dtype)
 
 
 @rule(A.floor_divide.default, wide=True)
@@ -100,47 +100,42 @@ def frac(t: Translator, x: Value) -> Value:
 @rule(A.fmod.Tensor, A.fmod.Scalar)
 def fmod(t: Translator, a: Any, b: Any) -> Value:
     """What is left of a; its sign is a's."""
-    a, b = t.pair(a, b)
-    if a.dtype.startswith("i"):
-        return t.b.binary("sub", a, t.b.binary("mul", t.b.binary("div", a, b), b))
-    return t.b.cast(_left(t, a, b), t.out.dtype)
+    return t.b.cast(_left(t, *_widened(t, a, b)), t.out.dtype)
 
 
 @rule(A.remainder.Tensor, A.remainder.Scalar)
 def remainder(t: Translator, a: Any, b: Any) -> Value:
     """What is left of a; its sign is b's."""
-    a, b = t.pair(a, b)
-    if a.dtype.startswith("i"):
-        return t.b.binary("sub", a, t.b.binary("mul", _floored(t, a, b), b))
-    left, (_, b) = _left(t, a, b), _widened(t, a, b)
+    a, b = _widened(t, a, b)
+    left = _left(t, a, b)
     return t.b.cast(t.b.binary("add", left, t.b.select(_opposite(t, left, b), b, t.b.like(0, b))), t.out.dtype)
 
 
 def _floored(t: Translator, a: Value, b: Value) -> Value:
     """a / b toward -infinity: less 1 where what is left has not the divisor's sign; NaN of an infinite a."""
-    if a.dtype.startswith("i"):
-        quotient = t.b.binary("div", a, b)
-        left = t.b.binary("sub", a, t.b.binary("mul", quotient, b))
-    else:
-        quotient, left = _divided(t, a, b)
-        a, b = _widened(t, a, b)
+    quotient, left = _divided(t, a, b)
+    if not a.dtype.startswith("i"):
         quotient = t.b.binary("sub", quotient, t.b.binary("sub", a, a))
     return t.b.binary("sub", quotient, t.b.cast(_opposite(t, left, b), quotient.dtype))
 
 
 def _left(t: Translator, a: Value, b: Value) -> Value:
-    """fmod(a, b) in f64 with its gradients: 1 of a, less the quotient of b."""
+    """What is left of a, of floats with its gradients: 1 of a, less the quotient of b."""
     quotient, left = _divided(t, a, b)
-    a, b = _widened(t, a, b)
+    if a.dtype.startswith("i"):
+        return left
     moved_a, moved_b = (t.b.binary("sub", v, t.b.unary("stop_gradient", v)) for v in (a, b))  # 0, with a gradient
     value = t.b.binary("sub", t.b.binary("add", left, moved_a), t.b.binary("mul", quotient, moved_b))
     return t.b.select(_within(t, a, b), a, value)
 
 
 def _divided(t: Translator, a: Value, b: Value) -> tuple[Value, Value]:
-    """a / b toward zero and what is left of a, as C's fmod, both in f64 and without gradients; exact while the quotient is below 2^53 and b
+    """a / b toward zero and what is left of a, as C's fmod, both without gradients; of floats exact while the quotient is below 2^53 and b
     below 2^996."""
-    a, b = (t.b.unary("stop_gradient", v) for v in _widened(t, a, b))
+    if a.dtype.startswith("i"):
+        quotient = t.b.binary("div", a, b)
+        return quotient, t.b.binary("sub", a, t.b.binary("mul", quotient, b))
+    a, b = (t.b.unary("stop_gradient", v) for v in (a, b))
     quotient = trunc(t, t.b.binary("div", a, b))
     left = t.b.binary("sub", t.b.binary("sub", a, t.b.binary("mul", quotient, b)), _rounded_off(t, quotient, b))
     over = _opposite(t, left, a)  # the quotient was rounded to the next whole number
@@ -149,8 +144,10 @@ def _divided(t: Translator, a: Value, b: Value) -> tuple[Value, Value]:
     return quotient, t.b.select(_within(t, a, b), a, left)
 
 
-def _widened(t: Translator, *values: Value) -> tuple[Value, ...]:
-    return tuple(t.b.cast(v, "f64") for v in values)
+def _widened(t: Translator, a: Any, b: Any) -> tuple[Value, Value]:
+    """Floats as f64."""
+    a, b = t.pair(a, b)
+    return (a, b) if a.dtype.startswith("i") else (t.b.cast(a, "f64"), t.b.cast(b, "f64"))
 
 
 def _rounded_off(t: Translator, x: Value, y: Value) -> Value:
@@ -255,7 +252,7 @@ def extreme_number(t: Translator, a: Any, b: Any) -> Value:
 
 @rule(A.hypot.default)
 def hypot(t: Translator, a: Any, b: Any) -> Value:
-    a, b = _widened(t, *t.pair(a, b))
+    a, b = _widened(t, a, b)
     return t.b.cast(t.b.unary("sqrt", t.b.binary("add", t.b.binary("mul", a, a), t.b.binary("mul", b, b))), t.out.dtype)
 
 
